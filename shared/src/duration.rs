@@ -1,0 +1,177 @@
+//! Durations as Go writes them (`1h30m`, `1.5h`, `300ms`): what `spec.hibernateAfter` holds and what Hive's messages print.
+
+use std::time::Duration;
+
+/// Why a text is not a duration that Go's `time.ParseDuration` and Hive would take.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum DurationError {
+    /// Not of the form number-unit, number-unit...
+    #[error("{0:?} is not a duration: write numbers with units (ns, us, µs, ms, s, m, h), such as 8h or 1h30m")]
+    Syntax(String),
+    /// Longer than Go's 64-bit nanoseconds, about 292 years.
+    #[error("{0:?} is too long: the longest duration is 2562047h47m16s")]
+    TooLong(String),
+    /// Zero or less.
+    #[error("{0:?} is not positive")]
+    NotPositive(String),
+}
+
+const UNITS: &[(&str, u64)] = &[
+    ("ns", 1),
+    ("us", 1_000),
+    ("µs", 1_000), // U+00B5, micro sign
+    ("μs", 1_000), // U+03BC, Greek letter mu
+    ("ms", 1_000_000),
+    ("s", 1_000_000_000),
+    ("m", 60_000_000_000),
+    ("h", 3_600_000_000_000),
+];
+
+/// Reads a positive Go duration.
+///
+/// # Errors
+/// When the text is not a duration, is zero or negative, or exceeds Go's range.
+pub fn parse_positive(text: &str) -> Result<Duration, DurationError> {
+    match parse(text)? {
+        Duration::ZERO => Err(DurationError::NotPositive(text.to_owned())),
+        _ if text.starts_with('-') => Err(DurationError::NotPositive(text.to_owned())),
+        duration => Ok(duration),
+    }
+}
+
+/// Reads the magnitude of a Go duration; a sign is skipped.
+fn parse(text: &str) -> Result<Duration, DurationError> {
+    let syntax = || DurationError::Syntax(text.to_owned());
+    let too_long = || DurationError::TooLong(text.to_owned());
+    let mut rest = text.strip_prefix(['-', '+']).unwrap_or(text);
+    if rest == "0" {
+        return Ok(Duration::ZERO);
+    }
+    if rest.is_empty() {
+        return Err(syntax());
+    }
+    let mut nanos: u128 = 0;
+    while !rest.is_empty() {
+        let (whole, after) = digits(rest);
+        let (fraction, after) = after.strip_prefix('.').map_or(("", after), digits);
+        if whole.is_empty() && fraction.is_empty() {
+            return Err(syntax());
+        }
+        let end = after
+            .find(|c: char| c == '.' || c.is_ascii_digit())
+            .unwrap_or(after.len());
+        let (name, after) = after.split_at(end);
+        let (_, unit) = UNITS.iter().find(|(unit, _)| *unit == name).ok_or_else(syntax)?;
+        let whole: u128 = if whole.is_empty() {
+            0
+        } else {
+            whole.parse().map_err(|_| too_long())?
+        };
+        nanos = whole
+            .checked_mul(u128::from(*unit))
+            .and_then(|value| nanos.checked_add(value))
+            .and_then(|value| value.checked_add(fraction_of(fraction, *unit)))
+            .filter(|value| *value <= i64::MAX as u128)
+            .ok_or_else(too_long)?;
+        rest = after;
+    }
+    u64::try_from(nanos).map(Duration::from_nanos).map_err(|_| too_long())
+}
+
+fn digits(text: &str) -> (&str, &str) {
+    text.split_at(text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len()))
+}
+
+/// `.fraction` of a unit, in nanoseconds, cut off as Go does.
+fn fraction_of(fraction: &str, unit: u64) -> u128 {
+    let mut scale = u128::from(unit) * 1_000_000_000_000_000_000;
+    let mut sum = 0;
+    for digit in fraction.bytes().take(18) {
+        scale /= 10;
+        sum += scale * u128::from(digit - b'0');
+    }
+    sum / 1_000_000_000_000_000_000
+}
+
+/// Prints a duration as Go's `Duration.String` does: `2m0s`, `1h0m0s`, `1.5s`, `300ms`.
+#[must_use]
+pub fn go_string(duration: Duration) -> String {
+    let nanos = duration.as_nanos();
+    match nanos {
+        0 => "0s".to_owned(),
+        1..1_000 => format!("{nanos}ns"),
+        1_000..1_000_000 => format!("{}µs", decimal(nanos, 1_000)),
+        1_000_000..1_000_000_000 => format!("{}ms", decimal(nanos, 1_000_000)),
+        _ => {
+            let (hours, minutes) = (nanos / 3_600_000_000_000, nanos / 60_000_000_000 % 60);
+            let seconds = decimal(nanos % 60_000_000_000, 1_000_000_000);
+            match (hours, minutes) {
+                (0, 0) => format!("{seconds}s"),
+                (0, _) => format!("{minutes}m{seconds}s"),
+                _ => format!("{hours}h{minutes}m{seconds}s"),
+            }
+        }
+    }
+}
+
+fn decimal(value: u128, unit: u128) -> String {
+    let width = unit.ilog10() as usize;
+    let text = format!("{}.{:0width$}", value / unit, value % unit);
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_what_go_reads() {
+        for (text, nanos) in [
+            ("8h", 8 * 3_600_000_000_000),
+            ("1h30m", 5_400_000_000_000),
+            ("1.5h", 5_400_000_000_000),
+            (".5s", 500_000_000),
+            ("1.s", 1_000_000_000),
+            ("300ms", 300_000_000),
+            ("7µs", 7_000),
+            ("7us", 7_000),
+            ("1ns", 1),
+            ("2562047h47m16.854775807s", i64::MAX as u64),
+        ] {
+            assert_eq!(parse_positive(text), Ok(Duration::from_nanos(nanos)), "{text}");
+        }
+    }
+
+    #[test]
+    fn refuses_what_go_or_common_sense_refuse() {
+        for text in ["", "8", "h", "8 h", "8d", "1h-3m", "eight", ".h", "1.2.3h"] {
+            assert!(matches!(parse_positive(text), Err(DurationError::Syntax(_))), "{text}");
+        }
+        for text in ["0s", "0", "0h0m", "-8h", "-0s"] {
+            assert!(
+                matches!(parse_positive(text), Err(DurationError::NotPositive(_))),
+                "{text}"
+            );
+        }
+        for text in [
+            "2562047h47m16.854775808s",
+            "99999999h",
+            "9999999999999999999999999999999999999999999h",
+        ] {
+            assert!(matches!(parse_positive(text), Err(DurationError::TooLong(_))), "{text}");
+        }
+    }
+
+    #[test]
+    fn prints_as_go_prints() {
+        for (millis, text) in [
+            (120_000, "2m0s"),
+            (3_600_000, "1h0m0s"),
+            (1_500, "1.5s"),
+            (300, "300ms"),
+            (0, "0s"),
+        ] {
+            assert_eq!(go_string(Duration::from_millis(millis)), text);
+        }
+    }
+}

@@ -1,0 +1,267 @@
+//! `hive.openshift.io/v1` `ClusterDeployment`: the fields we read or write, with upstream's enums, patterns and required fields.
+//!
+//! Unknown fields are kept by the schema and dropped by these types, which is safe because we never write a whole object.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::CustomResource;
+use kube::ResourceExt;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// Annotation: Hive's controllers do nothing at all with this object.
+pub const RECONCILE_PAUSE: &str = "hive.openshift.io/reconcile-pause";
+/// Annotation: Hive's hibernation controller leaves the machines alone.
+pub const POWERSTATE_PAUSE: &str = "hive.openshift.io/powerstate-pause";
+/// Label: a wake does not wait for `ClusterOperator`s.
+pub const RESUME_SKIPS_CLUSTER_OPERATORS: &str = "hive.openshift.io/resume-skips-cluster-operators";
+/// Annotation on an Azure cluster whose infrastructure was removed on purpose.
+pub const INFRA_DISABLED: &str = "hive.openshift.io/infra-disabled";
+/// Annotation: no machines exist; states change without a cloud.
+pub const FAKE_CLUSTER: &str = "hive.openshift.io/fake-cluster";
+
+/// Desired state of a cluster.
+#[derive(CustomResource, Clone, Debug, Default, Deserialize, Serialize, JsonSchema, PartialEq)]
+#[kube(
+    group = "hive.openshift.io",
+    version = "v1",
+    kind = "ClusterDeployment",
+    shortname = "cd",
+    status = "ClusterDeploymentStatus",
+    derive = "Default",
+    derive = "PartialEq",
+    namespaced,
+    printcolumn = r#"{"name":"InfraID","type":"string","jsonPath":".spec.clusterMetadata.infraID"}"#,
+    printcolumn = r#"{"name":"Platform","type":"string","jsonPath":".metadata.labels.hive\\.openshift\\.io/cluster-platform"}"#,
+    printcolumn = r#"{"name":"Region","type":"string","jsonPath":".metadata.labels.hive\\.openshift\\.io/cluster-region"}"#,
+    printcolumn = r#"{"name":"PowerState","type":"string","jsonPath":".status.powerState"}"#,
+    printcolumn = r#"{"name":"Age","type":"date","jsonPath":".metadata.creationTimestamp"}"#
+)]
+#[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-preserve-unknown-fields" = true))]
+pub struct ClusterDeploymentSpec {
+    /// Base domain of the cluster's DNS names.
+    pub base_domain: String,
+    /// Name by which the cluster is known to its installer.
+    pub cluster_name: String,
+    /// The cloud and its settings.
+    pub platform: Platform,
+    /// Identity of the installed cluster.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cluster_metadata: Option<ClusterMetadata>,
+    /// The pool that this cluster came from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cluster_pool_ref: Option<ClusterPoolReference>,
+    /// How long the cluster may run before it is put to sleep: a Go duration.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(regex(pattern = r"^([0-9]+(\.[0-9]+)?(ns|us|µs|ms|s|m|h))+$"))]
+    pub hibernate_after: Option<String>,
+    /// Whether the cluster has been installed.
+    #[serde(default)]
+    pub installed: bool,
+    /// What the user wants: empty and `Running` mean awake, `Hibernating` means asleep.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("enum" = ["", "Running", "Hibernating"]))]
+    pub power_state: Option<String>,
+}
+
+/// The cloud that a cluster runs on. Exactly one member is set; those that we do not read are in `other`.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema, PartialEq)]
+#[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-preserve-unknown-fields" = true))]
+pub struct Platform {
+    /// Amazon Web Services.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub aws: Option<AwsPlatform>,
+    /// Every other member, by name, as it stands on the object.
+    #[serde(flatten)]
+    #[schemars(skip)]
+    pub other: BTreeMap<String, serde_json::Value>,
+}
+
+/// AWS settings of a cluster.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema, PartialEq)]
+#[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-preserve-unknown-fields" = true))]
+pub struct AwsPlatform {
+    /// Region, such as `us-east-1`.
+    pub region: String,
+    /// Secret with the account's credentials, in the cluster's namespace.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub credentials_secret_ref: Option<LocalReference>,
+    /// Role to assume with the service provider's credentials.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub credentials_assume_role: Option<AssumeRole>,
+}
+
+/// A role of another account.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct AssumeRole {
+    /// ARN of the role.
+    #[serde(rename = "roleARN")]
+    pub role_arn: String,
+    /// External ID that the role's trust policy asks for.
+    #[serde(default, rename = "externalID", skip_serializing_if = "Option::is_none")]
+    pub external_id: Option<String>,
+}
+
+/// The name of an object in the same namespace.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema, PartialEq, Eq)]
+pub struct LocalReference {
+    /// Name; upstream allows it to be empty, which names nothing.
+    #[serde(default)]
+    pub name: String,
+}
+
+/// Identity of an installed cluster.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema, PartialEq)]
+#[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-preserve-unknown-fields" = true))]
+pub struct ClusterMetadata {
+    /// Secret with the cluster administrator's kubeconfig.
+    pub admin_kubeconfig_secret_ref: LocalReference,
+    /// Globally unique ID of the cluster.
+    #[serde(rename = "clusterID")]
+    pub cluster_id: String,
+    /// Prefix and tag of everything the cluster has in its cloud.
+    #[serde(rename = "infraID")]
+    pub infra_id: String,
+}
+
+/// The pool that a cluster came from, and who claimed it.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema, PartialEq)]
+#[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-preserve-unknown-fields" = true))]
+pub struct ClusterPoolReference {
+    /// Namespace of the pool.
+    pub namespace: String,
+    /// Name of the pool.
+    pub pool_name: String,
+    /// Name of the claim, once claimed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub claim_name: Option<String>,
+    /// When it was claimed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub claimed_timestamp: Option<Time>,
+}
+
+/// Observed state of a cluster.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema, PartialEq)]
+#[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-preserve-unknown-fields" = true))]
+pub struct ClusterDeploymentStatus {
+    /// Observed conditions.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub conditions: Vec<Condition>,
+    /// When the cluster was installed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub installed_timestamp: Option<Time>,
+    /// Observed power state.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub power_state: Option<String>,
+}
+
+/// One observed condition of a `ClusterDeployment`. These are all of upstream's fields.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct Condition {
+    /// Type of the condition.
+    #[serde(rename = "type")]
+    pub type_: String,
+    /// `True`, `False` or `Unknown`.
+    pub status: String,
+    /// When anything of the condition last changed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_probe_time: Option<Time>,
+    /// When the status last changed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_transition_time: Option<Time>,
+    /// One word why.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// One sentence why.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+}
+
+/// What the user wants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::Display)]
+pub enum Desired {
+    /// Awake: spec.powerState is `Running`, empty or absent.
+    Running,
+    /// Asleep.
+    Hibernating,
+}
+
+impl ClusterDeployment {
+    /// What the user wants of this cluster.
+    #[must_use]
+    pub fn desired(&self) -> Desired {
+        match self.spec.power_state.as_deref() {
+            Some("Hibernating") => Desired::Hibernating,
+            _ => Desired::Running,
+        }
+    }
+
+    /// Whether an annotation is true, as Go's `ParseBool` reads it: Hive does.
+    #[must_use]
+    pub fn annotation_is_true(&self, key: &str) -> bool {
+        self.annotations().get(key).is_some_and(|value| go_bool(value))
+    }
+
+    /// Whether a label is true, as Go's `ParseBool` reads it.
+    #[must_use]
+    pub fn label_is_true(&self, key: &str) -> bool {
+        self.labels().get(key).is_some_and(|value| go_bool(value))
+    }
+
+    /// Condition of this type, if the object has it.
+    #[must_use]
+    pub fn condition(&self, type_: &str) -> Option<&Condition> {
+        self.status
+            .as_ref()?
+            .conditions
+            .iter()
+            .find(|condition| condition.type_ == type_)
+    }
+
+    /// Observed power state, empty if none was written yet.
+    #[must_use]
+    pub fn power_state(&self) -> &str {
+        self.status
+            .as_ref()
+            .and_then(|status| status.power_state.as_deref())
+            .unwrap_or_default()
+    }
+}
+
+impl Platform {
+    /// The platform's name as the spec spells it (`aws`, `azure`, `none`, ...), or `""` if no member is set.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        if self.aws.is_some() {
+            return "aws";
+        }
+        self.other
+            .iter()
+            .find(|(_, value)| !value.is_null())
+            .map_or("", |(name, _)| name)
+    }
+
+    /// Region of the platform, where it has one.
+    #[must_use]
+    pub fn region(&self) -> Option<&str> {
+        match &self.aws {
+            Some(aws) => Some(&aws.region),
+            None => self.other.get(self.name())?.get("region")?.as_str(),
+        }
+    }
+}
+
+/// Go's `strconv.ParseBool`, with everything it refuses read as false.
+#[must_use]
+pub fn go_bool(value: &str) -> bool {
+    matches!(value, "1" | "t" | "T" | "true" | "True" | "TRUE")
+}

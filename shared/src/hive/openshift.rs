@@ -1,0 +1,43 @@
+//! Kinds of the sleeping OpenShift cluster that a wake looks at: the fields we read.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::CustomResource;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// An operator of the cluster's own components; only its status is of interest.
+#[derive(CustomResource, Clone, Debug, Default, Deserialize, Serialize, JsonSchema, PartialEq, Eq)]
+#[kube(
+    group = "config.openshift.io",
+    version = "v1",
+    kind = "ClusterOperator",
+    shortname = "co",
+    status = "ClusterOperatorStatus",
+    derive = "Default",
+    derive = "PartialEq"
+)]
+#[schemars(extend("x-kubernetes-preserve-unknown-fields" = true))]
+pub struct ClusterOperatorSpec {}
+
+/// What an operator says of itself.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema, PartialEq, Eq)]
+#[schemars(extend("x-kubernetes-preserve-unknown-fields" = true))]
+pub struct ClusterOperatorStatus {
+    /// `Available`, `Progressing`, `Degraded` and others.
+    #[serde(default)]
+    pub conditions: Vec<ClusterOperatorCondition>,
+}
+
+/// One condition of an operator.
+#[derive(Clone, Debug, Deserialize, Serialize, JsonSchema, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-preserve-unknown-fields" = true))]
+pub struct ClusterOperatorCondition {
+    /// Type of the condition.
+    #[serde(rename = "type")]
+    pub type_: String,
+    /// `True`, `False` or `Unknown`.
+    pub status: String,
+    /// When the status last changed.
+    pub last_transition_time: Time,
+}

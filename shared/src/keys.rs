@@ -1,0 +1,47 @@
+//! Every name of ours that ends up on somebody's object: annotations, labels, field managers.
+
+/// The API group of everything that is ours.
+pub const GROUP: &str = "hibernate.sh";
+
+/// Who asked for the current power state. Stamped by the mutating webhook from the request's user, never by a client.
+pub const REQUESTED_BY: &str = "hibernate.sh/requested-by";
+/// When the current power state was asked for, RFC 3339. Stamped by the mutating webhook.
+pub const REQUESTED_AT: &str = "hibernate.sh/requested-at";
+/// Why the current power state was asked for: free text of the user.
+pub const REASON: &str = "hibernate.sh/reason";
+/// How many replicas a workload had before it was put to sleep, a positive integer.
+pub const REPLICAS: &str = "hibernate.sh/replicas";
+/// Until when the target must stay awake, RFC 3339. Ignored once it has passed.
+pub const HOLD_AWAKE_UNTIL: &str = "hibernate.sh/hold-awake-until";
+/// Who holds the target awake.
+pub const HOLD_AWAKE_BY: &str = "hibernate.sh/hold-awake-by";
+/// When the controller is to wake the target, RFC 3339.
+pub const WAKE_AT: &str = "hibernate.sh/wake-at";
+/// When the current wake began, RFC 3339. Written once per wake by the controller; freshness of Nodes is judged by it.
+pub const RESUME_STARTED_AT: &str = "hibernate.sh/resume-started-at";
+/// `"true"`: the target must not be put to sleep.
+pub const PROTECTED: &str = "hibernate.sh/protected";
+
+/// Label of a namespace in which the webhook records replica counts, whoever scales to 0.
+pub const RECORD_REPLICAS: &str = "hibernate.sh/record-replicas";
+
+/// Field manager of the controller's writes.
+pub const CONTROLLER: &str = "hibernate-controller";
+/// Field manager of the plugin's writes, and the plugin's program name.
+pub const PLUGIN: &str = "kubectl-hibernate";
+/// Field manager of the webhook's certificate task.
+pub const WEBHOOK: &str = "hibernate-webhook";
+/// The namespace in which the manifests install webhook and controller.
+pub const NAMESPACE: &str = "hibernate-system";
+
+/// Every annotation of ours that a user may set on a target, for rules that look at "an annotation of ours changed".
+pub const TARGET_ANNOTATIONS: &[&str] = &[
+    REQUESTED_BY,
+    REQUESTED_AT,
+    REASON,
+    REPLICAS,
+    HOLD_AWAKE_UNTIL,
+    HOLD_AWAKE_BY,
+    WAKE_AT,
+    PROTECTED,
+];

@@ -1,0 +1,9 @@
+//! What kubectl-hibernate knows and decides, without doing anything: API types, admission rules, decisions.
+//!
+//! Nothing in here performs I/O, holds a client or reads a clock. The plugin, the webhook and the controller are shells
+//! around this crate.
+
+pub mod cloud;
+pub mod duration;
+pub mod hive;
+pub mod keys;

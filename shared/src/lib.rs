@@ -7,3 +7,4 @@ pub mod cloud;
 pub mod duration;
 pub mod hive;
 pub mod keys;
+pub mod workload;

@@ -2,4 +2,6 @@
 
 pub mod api;
 pub mod conditions;
+pub mod exempt;
+pub mod decide;
 pub mod openshift;

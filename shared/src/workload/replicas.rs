@@ -57,8 +57,8 @@ pub enum ReplicasError {
     NothingRecorded,
     /// Row W6.
     #[error(
-        "annotation {} is {0:?}, not a number of replicas from 1 to {max}: correct it, or scale by hand",
-        keys::REPLICAS,
+        "annotation {key} is {0:?}, not a number of replicas from 1 to {max}: correct it, or scale by hand",
+        key = keys::REPLICAS,
         max = i32::MAX
     )]
     Malformed(String),

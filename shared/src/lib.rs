@@ -3,6 +3,7 @@
 //! Nothing in here performs I/O, holds a client or reads a clock. The plugin, the webhook and the controller are shells
 //! around this crate.
 
+pub mod admission;
 pub mod cloud;
 pub mod duration;
 pub mod hive;

@@ -1,7 +1,8 @@
 //! Hive: hibernation of `ClusterDeployment`s.
 
+pub mod admission;
 pub mod api;
 pub mod conditions;
-pub mod exempt;
 pub mod decide;
+pub mod exempt;
 pub mod openshift;

@@ -1,0 +1,112 @@
+//! How the values of our annotations are written. Who reads an annotation of ours reads it with these.
+
+use jiff::Timestamp;
+
+/// Reads an RFC 3339 time: `2026-11-21T18:00:00Z`, `2026-11-21T18:00:00.5+01:00`.
+///
+/// Stricter than the parser behind it, which also takes forms that other readers of our annotations do not.
+#[must_use]
+pub fn time(text: &str) -> Option<Timestamp> {
+    let shape = text
+        .bytes()
+        .take(19)
+        .map(|byte| if byte.is_ascii_digit() { b'0' } else { byte });
+    if !shape.eq(*b"0000-00-00T00:00:00") {
+        return None;
+    }
+    let rest = text.get(19..)?;
+    let rest = rest.strip_prefix('.').map_or(Some(rest), |fraction| {
+        let zone = fraction.trim_start_matches(|c: char| c.is_ascii_digit());
+        (zone.len() < fraction.len()).then_some(zone)
+    })?;
+    let zone = rest.bytes().map(|byte| if byte.is_ascii_digit() { b'0' } else { byte });
+    if rest != "Z" && !zone.clone().eq(*b"+00:00") && !zone.eq(*b"-00:00") {
+        return None;
+    }
+    text.parse().ok()
+}
+
+/// Writes a time as our annotations hold it: RFC 3339, UTC, whole seconds.
+#[must_use]
+pub fn seconds(time: Timestamp) -> String {
+    time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+}
+
+/// Reads a count: a non-negative integer in decimal digits, no more than a 32-bit `replicas` field can hold.
+#[must_use]
+pub fn count(text: &str) -> Option<i32> {
+    if !text.bytes().all(|byte| byte.is_ascii_digit()) {
+        return None;
+    }
+    text.parse().ok()
+}
+
+/// Reads a boolean: `true` or `false`, in this one spelling.
+#[must_use]
+pub fn boolean(text: &str) -> Option<bool> {
+    match text {
+        "true" => Some(true),
+        "false" => Some(false),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn times_are_rfc_3339_and_nothing_wider() {
+        for text in [
+            "2026-11-21T18:00:00Z",
+            "2026-11-21T18:00:00.123456789Z",
+            "2026-11-21T18:00:00+01:00",
+            "2026-11-21T18:00:00.5-08:30",
+        ] {
+            assert!(time(text).is_some(), "{text}");
+        }
+        for text in [
+            "",
+            "tomorrow",
+            "2026-11-21",
+            "2026-11-21T18:00Z",
+            "2026-11-21 18:00:00Z",
+            "2026-11-21t18:00:00z",
+            "2026-11-21T18:00:00",
+            "2026-11-21T18:00:00.Z",
+            "2026-11-21T18:00:00+0100",
+            "2026-11-21T18:00:00+01:00[Europe/Berlin]",
+            "2026-13-21T18:00:00Z",
+            "2026-11-21T18:00:00Zü",
+            "+002026-11-21T18:00:00Z",
+            "٢٠٢٦-11-21T18:00:00Z",
+        ] {
+            assert!(time(text).is_none(), "{text}");
+        }
+    }
+
+    #[test]
+    fn counts_fit_a_replicas_field() {
+        assert_eq!(count("0"), Some(0));
+        assert_eq!(count("007"), Some(7));
+        assert_eq!(count("2147483647"), Some(i32::MAX));
+        for text in ["", "-1", "+1", "1.0", "2147483648", "three", " 3", "٣"] {
+            assert_eq!(count(text), None, "{text}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_written_time_is_read_back(second in -62_135_596_800_i64..253_402_300_799) {
+            let written = Timestamp::from_second(second).unwrap();
+            prop_assert_eq!(time(&seconds(written)), Some(written));
+        }
+
+        #[test]
+        fn no_text_is_too_odd_to_be_looked_at(text in ".{0,40}") {
+            let _ = (time(&text), count(&text), boolean(&text));
+        }
+    }
+}

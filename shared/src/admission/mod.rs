@@ -1,0 +1,183 @@
+//! Admission in general: what a change, a rule and a judgement are. No kind of object is named in here.
+//!
+//! A rule is a pure function of a [`Change`] to a [`Verdict`]; [`judge`] asks all rules of a kind and collects what they
+//! say. A mutating rule answers [`Edits`] of annotations instead. The webhook's table is the only place that knows which
+//! resource is judged by which rules.
+
+mod edits;
+pub mod format;
+mod object;
+mod verdict;
+
+use jiff::Timestamp;
+use serde::Deserialize;
+
+pub use edits::{Edit, Edits};
+pub use object::{Annotations, Meta, Object};
+pub use verdict::{Denial, Fault, Finding, Judgement, LONGEST_WARNING, Verdict, shortened};
+
+use crate::hive::exempt;
+
+/// One write that is asked for: an object is created, or replaced by a new version of itself.
+#[derive(Clone, Debug)]
+pub struct Change<'a, K> {
+    /// The object as it is stored; `None` when it is being created.
+    pub old: Option<K>,
+    /// The object as it is to be stored.
+    pub new: K,
+    /// Who asks.
+    pub user: &'a User,
+    /// Field manager that the client gave, or empty. Clients choose it freely: a hint, never a proof.
+    pub field_manager: &'a str,
+    /// When the request was received.
+    pub now: Timestamp,
+    /// What the operator of the webhook has decided.
+    pub settings: &'a Settings,
+}
+
+impl<K: Object> Change<'_, K> {
+    /// Whether the object is being created.
+    #[must_use]
+    pub fn creates(&self) -> bool {
+        self.old.is_none()
+    }
+
+    /// The annotation as it is stored.
+    #[must_use]
+    pub fn old_annotation(&self, key: &str) -> Option<&str> {
+        self.old.as_ref()?.meta().annotations.get(key)
+    }
+
+    /// The annotation as it is to be stored.
+    #[must_use]
+    pub fn new_annotation(&self, key: &str) -> Option<&str> {
+        self.new.meta().annotations.get(key)
+    }
+
+    /// Whether this request sets, alters or removes the annotation.
+    #[must_use]
+    pub fn alters_annotation(&self, key: &str) -> bool {
+        self.old_annotation(key) != self.new_annotation(key)
+    }
+}
+
+/// The authenticated user of a request, as the API server names them (`request.userInfo`).
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+pub struct User {
+    /// Name, such as `alice` or `system:serviceaccount:hive:hive-controllers`.
+    #[serde(default)]
+    pub username: String,
+    /// Groups, such as `system:serviceaccounts:hive`.
+    #[serde(default)]
+    pub groups: Vec<String>,
+}
+
+/// What the operator of the webhook decides. Flags of `hibernate-webhook`; the defaults also make the manifests.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// Members of `spec.platform` of a `ClusterDeployment` whose clusters can be put to sleep.
+    pub served_platforms: Vec<String>,
+    /// Who is never denied.
+    pub exempt: Exempt,
+}
+
+impl Default for Settings {
+    /// The platforms that Hive's own hibernation controller serves.
+    fn default() -> Self {
+        Self {
+            served_platforms: ["aws", "azure", "gcp", "ibmcloud"].map(str::to_owned).into(),
+            exempt: Exempt::default(),
+        }
+    }
+}
+
+/// Identities that are never denied: what would have been a denial becomes a warning and an audit annotation.
+///
+/// The same list keeps them out of the entry under `failurePolicy: Fail`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Exempt {
+    /// User names.
+    pub users: Vec<String>,
+    /// Group names.
+    pub groups: Vec<String>,
+}
+
+impl Exempt {
+    /// Whether this user is one of them.
+    #[must_use]
+    pub fn covers(&self, user: &User) -> bool {
+        self.users.contains(&user.username) || user.groups.iter().any(|group| self.groups.contains(group))
+    }
+}
+
+impl Default for Exempt {
+    /// Hive's controllers and ours.
+    fn default() -> Self {
+        Self {
+            users: exempt::USERS.iter().copied().map(str::to_owned).collect(),
+            groups: exempt::GROUPS.iter().copied().map(str::to_owned).collect(),
+        }
+    }
+}
+
+/// One row of a kind's table of rules.
+#[derive(Debug)]
+pub struct Rule<K> {
+    /// Row of the table in the documentation, such as `V6`. Several rules may share a row.
+    pub row: &'static str,
+    /// The rule.
+    pub judge: fn(&Change<'_, K>) -> Verdict,
+}
+
+/// Asks every rule, so that the user sees all that is wrong at once.
+#[must_use]
+pub fn judge<K>(change: &Change<'_, K>, rules: &[Rule<K>]) -> Judgement {
+    let mut judgement = Judgement::default();
+    for Rule { row, judge } in rules {
+        match judge(change) {
+            Verdict::Allow => {}
+            Verdict::Warn(said) => judgement.warnings.push(Finding { row, said }),
+            Verdict::Deny(said) => judgement.denials.push(Finding { row, said }),
+        }
+    }
+    judgement
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn user(username: &str, groups: &[&str]) -> User {
+        User {
+            username: username.to_owned(),
+            groups: groups.iter().copied().map(str::to_owned).collect(),
+        }
+    }
+
+    #[test]
+    fn hives_group_and_our_controller_are_exempt() {
+        let exempt = Exempt::default();
+        for (name, groups, expected) in [
+            (
+                "system:serviceaccount:hive:hive-controllers",
+                &["system:serviceaccounts", "system:serviceaccounts:hive"][..],
+                true,
+            ),
+            ("system:serviceaccount:hibernate-system:hibernate-controller", &[], true),
+            (
+                "system:serviceaccount:hibernate-system:hibernate-webhook",
+                &["system:serviceaccounts:hibernate-system"],
+                false,
+            ),
+            ("system:serviceaccounts:hive", &[], false),
+            (
+                "alice",
+                &["system:serviceaccount:hibernate-system:hibernate-controller"],
+                false,
+            ),
+            ("", &[], false),
+        ] {
+            assert_eq!(exempt.covers(&user(name, groups)), expected, "{name} {groups:?}");
+        }
+    }
+}

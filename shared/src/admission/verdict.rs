@@ -1,0 +1,206 @@
+//! What a rule says, and what all rules of a kind say together.
+
+use std::fmt;
+
+/// Longest warning in characters that the API server passes on uncut.
+pub const LONGEST_WARNING: usize = 256;
+
+/// What one rule says about a change.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// Nothing.
+    Allow,
+    /// It may be done, but the user should know this.
+    Warn(String),
+    /// It must not be done.
+    Deny(Denial),
+}
+
+impl Verdict {
+    /// A warning.
+    #[must_use]
+    pub fn warn(text: impl Into<String>) -> Self {
+        Self::Warn(text.into())
+    }
+
+    /// A denial: what kind of fault, in which field, and what was found and would be right.
+    #[must_use]
+    pub fn deny(fault: Fault, field: impl Into<String>, message: impl Into<String>) -> Self {
+        Self::Deny(Denial {
+            fault,
+            field: field.into(),
+            message: message.into(),
+        })
+    }
+}
+
+/// Why a change is refused: one cause of `status.details.causes`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Denial {
+    /// What kind of fault it is.
+    pub fault: Fault,
+    /// The field at fault, in JSONPath-like notation: `metadata.annotations[hibernate.sh/protected]`.
+    pub field: String,
+    /// What was found and what would be right. Readable without the field.
+    pub message: String,
+}
+
+impl fmt::Display for Denial {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.field, self.message)
+    }
+}
+
+/// The kinds of fault, as `metav1.StatusCause` tells them apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, strum::IntoStaticStr)]
+pub enum Fault {
+    /// The value is malformed or out of range.
+    #[strum(serialize = "FieldValueInvalid")]
+    Invalid,
+    /// The value is none of those that exist.
+    #[strum(serialize = "FieldValueNotSupported")]
+    NotSupported,
+    /// The value is missing.
+    #[strum(serialize = "FieldValueRequired")]
+    Required,
+    /// Policy: well-formed, but not allowed, not here or not now.
+    #[strum(serialize = "FieldValueForbidden")]
+    Forbidden,
+}
+
+impl Fault {
+    /// `reason` of a `metav1.StatusCause`.
+    #[must_use]
+    pub fn cause(self) -> &'static str {
+        self.into()
+    }
+
+    /// HTTP code of a denial with this fault: 403 for policy, 422 for values that are wrong in themselves.
+    #[must_use]
+    pub fn code(self) -> u16 {
+        match self {
+            Self::Forbidden => 403,
+            Self::Invalid | Self::NotSupported | Self::Required => 422,
+        }
+    }
+
+    /// `reason` of the `metav1.Status` that belongs to the code.
+    #[must_use]
+    pub fn reason(self) -> &'static str {
+        match self {
+            Self::Forbidden => "Forbidden",
+            Self::Invalid | Self::NotSupported | Self::Required => "Invalid",
+        }
+    }
+}
+
+/// What a rule said, with the row of the table that it stands in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding<T> {
+    /// Row of the kind's table of rules.
+    pub row: &'static str,
+    /// What was said.
+    pub said: T,
+}
+
+/// What all rules of a kind say about a change together.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Judgement {
+    /// Why the change is refused; empty if it is not.
+    pub denials: Vec<Finding<Denial>>,
+    /// What the user should know, whether it is refused or not.
+    pub warnings: Vec<Finding<String>>,
+    /// What would have been denials but for who asks: for the audit log.
+    pub overlooked: Vec<Finding<Denial>>,
+}
+
+impl Judgement {
+    /// Whether the change may be done.
+    #[must_use]
+    pub fn allows(&self) -> bool {
+        self.denials.is_empty()
+    }
+
+    /// Turns denials into warnings: what is asked for must never be blocked.
+    #[must_use]
+    pub fn softened(mut self) -> Self {
+        for Finding { row, said } in self.denials.drain(..) {
+            self.warnings.push(Finding {
+                row,
+                said: said.to_string(),
+            });
+        }
+        self
+    }
+
+    /// Turns denials into warnings and remembers them, because an exempt identity asks.
+    #[must_use]
+    pub fn overlooked(mut self) -> Self {
+        self.overlooked.append(&mut self.denials.clone());
+        self.softened()
+    }
+
+    /// The fault that decides about code and reason of the answer: policy before form.
+    #[must_use]
+    pub fn gravest(&self) -> Option<Fault> {
+        self.denials.iter().map(|denial| denial.said.fault).max()
+    }
+}
+
+/// Cuts a text to what the API server passes on, at a character, with an ellipsis.
+#[must_use]
+pub fn shortened(mut text: String) -> String {
+    if text.chars().count() > LONGEST_WARNING
+        && let Some((cut, _)) = text.char_indices().nth(LONGEST_WARNING - 1)
+    {
+        text.truncate(cut);
+        text.push('…');
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn denied(fault: Fault) -> Judgement {
+        Judgement {
+            denials: vec![Finding {
+                row: "V0",
+                said: Denial {
+                    fault,
+                    field: "spec.x".to_owned(),
+                    message: "found 1".to_owned(),
+                },
+            }],
+            ..Judgement::default()
+        }
+    }
+
+    #[test]
+    fn policy_decides_the_code_when_several_rules_deny() {
+        let mut judgement = denied(Fault::Required);
+        assert_eq!(judgement.gravest().map(Fault::code), Some(422));
+        judgement.denials.extend(denied(Fault::Forbidden).denials);
+        judgement.denials.extend(denied(Fault::Invalid).denials);
+        assert_eq!(judgement.gravest().map(Fault::code), Some(403));
+        assert_eq!(Judgement::default().gravest(), None);
+    }
+
+    #[test]
+    fn what_is_overlooked_is_warned_of_and_remembered() {
+        let judgement = denied(Fault::Forbidden).overlooked();
+        assert!(judgement.allows());
+        assert_eq!(judgement.warnings[0].said, "spec.x: found 1");
+        assert_eq!(judgement.overlooked[0].row, "V0");
+        assert!(denied(Fault::Forbidden).softened().overlooked.is_empty());
+    }
+
+    #[test]
+    fn warnings_are_cut_at_a_character() {
+        let text = shortened("ü".repeat(300));
+        assert_eq!(text.chars().count(), LONGEST_WARNING);
+        assert!(text.ends_with('…'));
+        assert_eq!(shortened("ü".repeat(256)), "ü".repeat(256));
+    }
+}

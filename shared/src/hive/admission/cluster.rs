@@ -1,0 +1,254 @@
+//! A `ClusterDeployment` as the rules see it.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+use serde_json::Value;
+
+use crate::admission::{Annotations, Meta, Object, format};
+use crate::hive::api::Desired;
+use crate::keys;
+
+/// What the rules look at of a `ClusterDeployment`. Every field is optional: rows V1 and V5 are about objects that
+/// [`super::super::api::ClusterDeployment`] cannot express.
+#[derive(Clone, Debug, Default, Deserialize)]
+pub struct Cluster {
+    /// Metadata.
+    pub metadata: Meta,
+    /// Desired state.
+    #[serde(default)]
+    pub spec: Option<Spec>,
+    /// Observed state.
+    #[serde(default)]
+    pub status: Option<Status>,
+}
+
+/// `spec`.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Spec {
+    /// What the user wants, as it is written.
+    pub power_state: Option<String>,
+    /// Go duration, as it is written.
+    pub hibernate_after: Option<String>,
+    /// Whether the cluster has been installed.
+    pub installed: Option<bool>,
+    /// Member names of the platform; the one that is not null is the cluster's.
+    pub platform: Option<BTreeMap<String, Option<IgnoredAny>>>,
+    /// Identity of the installed cluster.
+    pub cluster_metadata: Option<ClusterMetadata>,
+    /// The pool that the cluster came from.
+    pub cluster_pool_ref: Option<PoolReference>,
+}
+
+/// `spec.clusterMetadata`.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ClusterMetadata {
+    /// Tag and prefix of everything that the cluster has in its cloud.
+    #[serde(rename = "infraID")]
+    pub infra_id: Option<String>,
+    /// Secret with the admin kubeconfig.
+    pub admin_kubeconfig_secret_ref: Option<Reference>,
+    /// Identity in the cloud.
+    pub platform: Option<PlatformMetadata>,
+}
+
+/// The name of an object in the same namespace.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct Reference {
+    /// Its name.
+    pub name: Option<String>,
+}
+
+/// `spec.clusterMetadata.platform`.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct PlatformMetadata {
+    /// Azure's part.
+    pub azure: Option<AzureMetadata>,
+}
+
+/// `spec.clusterMetadata.platform.azure`.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct AzureMetadata {
+    /// Resource group that the machines are in.
+    pub resource_group_name: Option<String>,
+}
+
+/// `spec.clusterPoolRef`.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct PoolReference {
+    /// Name of the pool.
+    pub pool_name: Option<String>,
+    /// Who claimed the cluster.
+    pub claim_name: Option<String>,
+    /// When it was claimed.
+    pub claimed_timestamp: Option<IgnoredAny>,
+}
+
+/// `status`.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Status {
+    /// When the installation was done.
+    pub installed_timestamp: Option<String>,
+    /// Copy of the cluster's own `ClusterVersion` status, where the hub has been told to keep one.
+    pub cluster_version_status: Option<ClusterVersionStatus>,
+}
+
+/// `status.clusterVersionStatus`.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct ClusterVersionStatus {
+    /// `Available`, `Progressing`, `Failing` and others.
+    pub conditions: Option<Vec<Condition>>,
+}
+
+/// One condition of the `ClusterVersion`.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct Condition {
+    /// Its type.
+    #[serde(rename = "type")]
+    pub type_: String,
+    /// `True`, `False` or `Unknown`.
+    pub status: String,
+}
+
+impl Object for Cluster {
+    fn meta(&self) -> &Meta {
+        &self.metadata
+    }
+
+    /// Only what clearly is no way into sleep may pass unread: V11 must not fail for a fault elsewhere in the object, and
+    /// nothing may fall asleep unjudged.
+    fn must_be_readable(old: Option<&Value>, new: Option<&Value>) -> bool {
+        let asleep = |object: &Value| match object.pointer("/spec/powerState") {
+            None | Some(Value::Null) => object.is_object().then_some(false),
+            Some(Value::String(state)) => Some(state == "Hibernating"),
+            Some(_) => None,
+        };
+        let (before, after) = (old.and_then(asleep), new.and_then(asleep));
+        after != Some(false) && before != Some(true)
+    }
+}
+
+impl Cluster {
+    /// `spec.powerState`, empty if absent.
+    #[must_use]
+    pub fn power_state(&self) -> &str {
+        self.spec
+            .as_ref()
+            .and_then(|spec| spec.power_state.as_deref())
+            .unwrap_or_default()
+    }
+
+    /// What the user wants.
+    #[must_use]
+    pub fn desired(&self) -> Desired {
+        match self.power_state() {
+            "Hibernating" => Desired::Hibernating,
+            _ => Desired::Running,
+        }
+    }
+
+    /// `spec.hibernateAfter`.
+    #[must_use]
+    pub fn hibernate_after(&self) -> Option<&str> {
+        self.spec.as_ref()?.hibernate_after.as_deref()
+    }
+
+    /// Whether the cluster has been installed.
+    #[must_use]
+    pub fn installed(&self) -> bool {
+        self.spec.as_ref().and_then(|spec| spec.installed).unwrap_or_default()
+    }
+
+    /// Name of the platform, empty if none is given.
+    #[must_use]
+    pub fn platform(&self) -> &str {
+        let members = self.spec.as_ref().and_then(|spec| spec.platform.as_ref());
+        members
+            .and_then(|members| members.iter().find(|(_, value)| value.is_some()))
+            .map_or("", |(name, _)| name)
+    }
+
+    /// Identity of the installed cluster.
+    #[must_use]
+    pub fn identity(&self) -> Option<&ClusterMetadata> {
+        self.spec.as_ref()?.cluster_metadata.as_ref()
+    }
+
+    /// Name of the pool that still decides about this cluster: nobody has claimed it yet.
+    #[must_use]
+    pub fn unclaimed_pool(&self) -> Option<&str> {
+        let pool = self.spec.as_ref()?.cluster_pool_ref.as_ref()?;
+        let claimed = pool.claim_name.as_ref().is_some_and(|name| !name.is_empty()) && pool.claimed_timestamp.is_some();
+        pool.pool_name.as_deref().filter(|name| !name.is_empty() && !claimed)
+    }
+
+    /// When the installation was done.
+    #[must_use]
+    pub fn installed_at(&self) -> Option<Timestamp> {
+        format::time(self.status.as_ref()?.installed_timestamp.as_ref()?)
+    }
+
+    /// Whether the cluster is being upgraded, as far as the hub knows.
+    #[must_use]
+    pub fn upgrading(&self) -> bool {
+        let version = self
+            .status
+            .as_ref()
+            .and_then(|status| status.cluster_version_status.as_ref());
+        let conditions = version
+            .and_then(|version| version.conditions.as_deref())
+            .unwrap_or_default();
+        conditions
+            .iter()
+            .any(|condition| condition.type_ == "Progressing" && condition.status == "True")
+    }
+}
+
+/// A wish that a target stay awake.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Hold<'a> {
+    /// None, or one that has expired: from the second it names on, it no longer counts.
+    None,
+    /// It must stay awake until then.
+    Until {
+        /// When the hold ends.
+        until: Timestamp,
+        /// Who holds, if they said so.
+        by: Option<&'a str>,
+    },
+    /// Somebody wants it awake, but until when cannot be read. Counts as a hold: better awake in vain than asleep in error.
+    Malformed(&'a str),
+}
+
+/// Whether somebody holds a target awake.
+#[must_use]
+pub fn hold(annotations: &Annotations, now: Timestamp) -> Hold<'_> {
+    let Some(text) = annotations.get(keys::HOLD_AWAKE_UNTIL) else {
+        return Hold::None;
+    };
+    match format::time(text) {
+        None => Hold::Malformed(text),
+        Some(until) if until <= now => Hold::None,
+        Some(until) => Hold::Until {
+            until,
+            by: annotations.get(keys::HOLD_AWAKE_BY).filter(|by| !by.is_empty()),
+        },
+    }
+}
+
+/// Whether a target is protected. One spelling, so that policy, plugin and webhook cannot differ; V9 keeps others out.
+#[must_use]
+pub fn protected(annotations: &Annotations) -> bool {
+    annotations.get(keys::PROTECTED).and_then(format::boolean) == Some(true)
+}

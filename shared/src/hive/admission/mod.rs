@@ -1,0 +1,106 @@
+//! Admission of `ClusterDeployment`s: the table of rules, and what makes a change ours to judge.
+//!
+//! | # | when | answer |
+//! |---|---|---|
+//! | V1 | powerState other than `""`, `Running`, `Hibernating` | deny |
+//! | V2 | into Hibernating while not installed | warn |
+//! | V3 | into Hibernating while being deleted | deny |
+//! | V4 | into Hibernating on a platform that is not served; on Azure without a resource group | deny |
+//! | V5 | into Hibernating, installed, without clusterMetadata, infraID or admin kubeconfig | deny |
+//! | V6 | into Hibernating while protected or held awake | deny |
+//! | V7 | into Hibernating while paused, within 24 h of installation, owned by a pool, or upgrading | warn |
+//! | V8 | hibernateAfter not a positive Go duration; shorter than 10 minutes | deny; warn |
+//! | V9 | an annotation of ours malformed | deny |
+//! | V10 | requested-by or requested-at edited without a change of state; brought along by a new, awake object | deny; warn |
+//! | V11 | out of Hibernating | never denied: denials become warnings |
+//! | V12 | into Hibernating with a requested-by that is not the request's user | deny |
+//!
+//! How the rows meet:
+//! - A *state* is what is desired: `""`, absent and `Running` are one state, so a change among them is none.
+//! - *Into Hibernating* is an update from any other powerState, or the creation of an object that already says Hibernating.
+//! - V1, V8 and V9 judge only values that this request sets: what is stored already blocks nothing else, and can be mended
+//!   field by field.
+//! - *Out of Hibernating* (V11) is an update from Hibernating to `""`, absent or `Running`. A powerState that does not exist
+//!   is no way out of it: V1 holds.
+//! - Exempt identities are never denied; [`Judgement::overlooked`] tells what was let pass.
+
+mod cluster;
+mod rules;
+mod stamp;
+
+pub use cluster::{Cluster, Hold, hold, protected};
+pub use rules::RULES;
+pub use stamp::stamp;
+
+use super::api::Desired;
+use crate::admission::{self, Change, Judgement};
+use crate::keys;
+
+/// Kind of the objects judged here.
+pub const KIND: &str = "ClusterDeployment";
+
+impl Change<'_, Cluster> {
+    /// The state before; a cluster that is being created was awake, or rather: was not asleep.
+    #[must_use]
+    pub fn before(&self) -> Desired {
+        self.old.as_ref().map_or(Desired::Running, Cluster::desired)
+    }
+
+    /// Whether this request asks for sleep, and nobody had before.
+    #[must_use]
+    pub fn goes_to_sleep(&self) -> bool {
+        self.before() == Desired::Running && self.new.desired() == Desired::Hibernating
+    }
+
+    /// Whether this request wakes the cluster.
+    #[must_use]
+    pub fn wakes(&self) -> bool {
+        self.before() == Desired::Hibernating && matches!(self.new.power_state(), "" | "Running")
+    }
+
+    /// Whether another state is desired than before.
+    #[must_use]
+    pub fn changes_state(&self) -> bool {
+        self.before() != self.new.desired()
+    }
+
+    /// Whether this request sets or alters `spec.powerState`.
+    #[must_use]
+    pub fn alters_power_state(&self) -> bool {
+        self.old
+            .as_ref()
+            .is_none_or(|old| old.power_state() != self.new.power_state())
+    }
+
+    /// `spec.hibernateAfter`, if this request sets or alters it.
+    #[must_use]
+    pub fn new_hibernate_after(&self) -> Option<&str> {
+        let before = self.old.as_ref().and_then(Cluster::hibernate_after);
+        self.new.hibernate_after().filter(|after| before != Some(after))
+    }
+
+    /// Whether there is anything in this request for us to judge: everything else that happens to a cluster is not our
+    /// business, whatever its state.
+    fn concerns_us(&self) -> bool {
+        self.creates()
+            || self.alters_power_state()
+            || self.new_hibernate_after().is_some()
+            || keys::TARGET_ANNOTATIONS.iter().any(|key| self.alters_annotation(key))
+    }
+}
+
+/// Judges a change of a `ClusterDeployment` by rows V1 to V12.
+#[must_use]
+pub fn judge(change: &Change<'_, Cluster>) -> Judgement {
+    if !change.concerns_us() {
+        return Judgement::default();
+    }
+    let judgement = admission::judge(change, RULES);
+    if change.wakes() {
+        return judgement.softened(); // V11
+    }
+    judgement
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,381 @@
+//! Rows V1 to V10 and V12, one function each. V11 is about all of them and stands in [`super::judge`].
+
+use std::time::Duration;
+
+use jiff::SignedDuration;
+
+use super::cluster::{Cluster, Hold, hold, protected};
+use crate::admission::{Change, Fault, Rule, Verdict, format};
+use crate::duration;
+use crate::hive::api::{POWERSTATE_PAUSE, RECONCILE_PAUSE, go_bool};
+use crate::keys;
+
+/// A cluster younger than this may not get through a sleep: its first certificates are valid for a day.
+const SETTLED_AFTER: SignedDuration = SignedDuration::from_hours(24);
+/// A cluster that sleeps sooner than this after each wake is hardly of use.
+const SHORTEST_SENSIBLE: Duration = Duration::from_mins(10);
+
+/// The table. Rows in the order in which the user reads what they say.
+pub const RULES: &[Rule<Cluster>] = &[
+    Rule {
+        row: "V1",
+        judge: state_exists,
+    },
+    Rule {
+        row: "V2",
+        judge: installed,
+    },
+    Rule {
+        row: "V3",
+        judge: not_being_deleted,
+    },
+    Rule {
+        row: "V4",
+        judge: platform_is_served,
+    },
+    Rule {
+        row: "V4",
+        judge: azure_has_a_resource_group,
+    },
+    Rule {
+        row: "V5",
+        judge: has_an_identity,
+    },
+    Rule {
+        row: "V6",
+        judge: not_protected,
+    },
+    Rule {
+        row: "V6",
+        judge: not_held_awake,
+    },
+    Rule {
+        row: "V7",
+        judge: not_paused,
+    },
+    Rule {
+        row: "V7",
+        judge: settled,
+    },
+    Rule {
+        row: "V7",
+        judge: no_pool_decides,
+    },
+    Rule {
+        row: "V7",
+        judge: not_upgrading,
+    },
+    Rule {
+        row: "V8",
+        judge: hibernate_after_is_positive,
+    },
+    Rule {
+        row: "V8",
+        judge: hibernate_after_is_sensible,
+    },
+    Rule {
+        row: "V9",
+        judge: |change| is_a_time(change, keys::REQUESTED_AT),
+    },
+    Rule {
+        row: "V9",
+        judge: |change| is_a_time(change, keys::HOLD_AWAKE_UNTIL),
+    },
+    Rule {
+        row: "V9",
+        judge: |change| is_a_time(change, keys::WAKE_AT),
+    },
+    Rule {
+        row: "V9",
+        judge: |change| is_a_boolean(change, keys::PROTECTED),
+    },
+    Rule {
+        row: "V9",
+        judge: |change| is_a_count(change, keys::REPLICAS),
+    },
+    Rule {
+        row: "V10",
+        judge: |change| is_not_forged(change, keys::REQUESTED_BY),
+    },
+    Rule {
+        row: "V10",
+        judge: |change| is_not_forged(change, keys::REQUESTED_AT),
+    },
+    Rule {
+        row: "V12",
+        judge: is_stamped,
+    },
+];
+
+fn annotation(key: &str) -> String {
+    format!("metadata.annotations[{key}]")
+}
+
+/// V1
+fn state_exists(change: &Change<'_, Cluster>) -> Verdict {
+    match change.new.power_state() {
+        "" | "Running" | "Hibernating" => Verdict::Allow,
+        _ if !change.alters_power_state() => Verdict::Allow,
+        other => Verdict::deny(
+            Fault::NotSupported,
+            "spec.powerState",
+            format!("found {other:?}, must be \"Running\", \"Hibernating\" or empty"),
+        ),
+    }
+}
+
+/// V2
+fn installed(change: &Change<'_, Cluster>) -> Verdict {
+    if !change.goes_to_sleep() || change.new.installed() {
+        return Verdict::Allow;
+    }
+    Verdict::warn("the cluster is not installed yet: it goes to sleep only once its installation is done")
+}
+
+/// V3
+fn not_being_deleted(change: &Change<'_, Cluster>) -> Verdict {
+    if !change.goes_to_sleep() || change.new.metadata.deletion_timestamp.is_none() {
+        return Verdict::Allow;
+    }
+    Verdict::deny(
+        Fault::Forbidden,
+        "metadata.deletionTimestamp",
+        "the cluster is being deleted and cannot be put to sleep",
+    )
+}
+
+/// V4
+fn platform_is_served(change: &Change<'_, Cluster>) -> Verdict {
+    let (platform, served) = (change.new.platform(), &change.settings.served_platforms);
+    if !change.goes_to_sleep() || served.iter().any(|name| name == platform) {
+        return Verdict::Allow;
+    }
+    let found = if platform.is_empty() { "no platform" } else { platform };
+    Verdict::deny(
+        Fault::Forbidden,
+        "spec.platform",
+        format!(
+            "found {found}, but only clusters on {} can be put to sleep",
+            served.join(", ")
+        ),
+    )
+}
+
+/// V4. What is not installed yet has no resource group to name; without any metadata V5 speaks.
+fn azure_has_a_resource_group(change: &Change<'_, Cluster>) -> Verdict {
+    let Some(identity) = change.new.identity() else {
+        return Verdict::Allow;
+    };
+    let group = identity
+        .platform
+        .as_ref()
+        .and_then(|platform| platform.azure.as_ref()?.resource_group_name.as_ref());
+    if !change.goes_to_sleep()
+        || !change.new.installed()
+        || change.new.platform() != "azure"
+        || group.is_some_and(|name| !name.is_empty())
+    {
+        return Verdict::Allow;
+    }
+    Verdict::deny(
+        Fault::Required,
+        "spec.clusterMetadata.platform.azure.resourceGroupName",
+        "missing: without the name of the resource group the cluster's machines on Azure cannot be found",
+    )
+}
+
+/// V5
+fn has_an_identity(change: &Change<'_, Cluster>) -> Verdict {
+    if !change.goes_to_sleep() || !change.new.installed() {
+        return Verdict::Allow;
+    }
+    let filled = |text: &Option<String>| text.as_ref().is_some_and(|text| !text.is_empty());
+    let (field, why) = match change.new.identity() {
+        None => ("spec.clusterMetadata", "its machines cannot be found"),
+        Some(identity) if !filled(&identity.infra_id) => {
+            ("spec.clusterMetadata.infraID", "the cluster's machines cannot be found")
+        }
+        Some(identity)
+            if !identity
+                .admin_kubeconfig_secret_ref
+                .as_ref()
+                .is_some_and(|secret| filled(&secret.name)) =>
+        {
+            (
+                "spec.clusterMetadata.adminKubeconfigSecretRef.name",
+                "nobody could see whether the cluster comes back",
+            )
+        }
+        Some(_) => return Verdict::Allow,
+    };
+    Verdict::deny(
+        Fault::Required,
+        field,
+        format!("missing or empty on an installed cluster: without it {why}"),
+    )
+}
+
+/// V6
+fn not_protected(change: &Change<'_, Cluster>) -> Verdict {
+    if !change.goes_to_sleep() || !protected(&change.new.metadata.annotations) {
+        return Verdict::Allow;
+    }
+    Verdict::deny(
+        Fault::Forbidden,
+        annotation(keys::PROTECTED),
+        "the cluster is protected from sleep: remove the annotation first",
+    )
+}
+
+/// V6. A malformed hold that this very request brings is V9's.
+fn not_held_awake(change: &Change<'_, Cluster>) -> Verdict {
+    if !change.goes_to_sleep() {
+        return Verdict::Allow;
+    }
+    let message = match hold(&change.new.metadata.annotations, change.now) {
+        Hold::None => return Verdict::Allow,
+        Hold::Malformed(_) if change.alters_annotation(keys::HOLD_AWAKE_UNTIL) => return Verdict::Allow,
+        Hold::Malformed(text) => {
+            format!("found {text:?}, which is not a time: nobody can tell when the hold ends; correct or remove it")
+        }
+        Hold::Until { until, by } => {
+            let (until, by) = (format::seconds(until), by.unwrap_or("somebody who left no name"));
+            format!("held awake until {until} by {by}: wait, or remove the annotation")
+        }
+    };
+    Verdict::deny(Fault::Forbidden, annotation(keys::HOLD_AWAKE_UNTIL), message)
+}
+
+/// V7
+fn not_paused(change: &Change<'_, Cluster>) -> Verdict {
+    let set = |key: &&&str| change.new_annotation(key).is_some_and(go_bool);
+    match [RECONCILE_PAUSE, POWERSTATE_PAUSE].iter().find(set) {
+        Some(key) if change.goes_to_sleep() => Verdict::warn(format!(
+            "{key} is set: the cluster goes to sleep only once it is removed"
+        )),
+        _ => Verdict::Allow,
+    }
+}
+
+/// V7
+fn settled(change: &Change<'_, Cluster>) -> Verdict {
+    let age = change
+        .new
+        .installed_at()
+        .map(|installed| change.now.duration_since(installed));
+    match age {
+        Some(age) if change.goes_to_sleep() && age < SETTLED_AFTER => {
+            Verdict::warn("installed less than 24 h ago: its first certificates may expire while it sleeps")
+        }
+        _ => Verdict::Allow,
+    }
+}
+
+/// V7
+fn no_pool_decides(change: &Change<'_, Cluster>) -> Verdict {
+    match change.new.unclaimed_pool() {
+        Some(pool) if change.goes_to_sleep() => Verdict::warn(format!(
+            "unclaimed cluster of ClusterPool {pool}: the pool sets powerState itself and may undo this"
+        )),
+        _ => Verdict::Allow,
+    }
+}
+
+/// V7
+fn not_upgrading(change: &Change<'_, Cluster>) -> Verdict {
+    if !change.goes_to_sleep() || !change.new.upgrading() {
+        return Verdict::Allow;
+    }
+    Verdict::warn("an upgrade of the cluster is in progress: it will be interrupted and go on after the wake")
+}
+
+/// V8
+fn hibernate_after_is_positive(change: &Change<'_, Cluster>) -> Verdict {
+    match change.new_hibernate_after().map(duration::parse_positive) {
+        Some(Err(error)) => Verdict::deny(Fault::Invalid, "spec.hibernateAfter", format!("found {error}")),
+        _ => Verdict::Allow,
+    }
+}
+
+/// V8
+fn hibernate_after_is_sensible(change: &Change<'_, Cluster>) -> Verdict {
+    match change.new_hibernate_after().map(duration::parse_positive) {
+        Some(Ok(after)) if after < SHORTEST_SENSIBLE => Verdict::warn(format!(
+            "spec.hibernateAfter {} is shorter than 10 minutes: the cluster falls asleep soon after each wake",
+            duration::go_string(after)
+        )),
+        _ => Verdict::Allow,
+    }
+}
+
+/// V9
+fn is_a_time(change: &Change<'_, Cluster>, key: &str) -> Verdict {
+    is_well_formed(
+        change,
+        key,
+        |text| format::time(text).is_some(),
+        "an RFC 3339 time such as 2026-11-21T18:00:00Z",
+    )
+}
+
+/// V9
+fn is_a_boolean(change: &Change<'_, Cluster>, key: &str) -> Verdict {
+    is_well_formed(
+        change,
+        key,
+        |text| format::boolean(text).is_some(),
+        "\"true\" or \"false\"",
+    )
+}
+
+/// V9
+fn is_a_count(change: &Change<'_, Cluster>, key: &str) -> Verdict {
+    is_well_formed(
+        change,
+        key,
+        |text| format::count(text).is_some(),
+        "an integer from 0 to 2147483647",
+    )
+}
+
+fn is_well_formed(change: &Change<'_, Cluster>, key: &str, fits: fn(&str) -> bool, right: &str) -> Verdict {
+    match change.new_annotation(key) {
+        Some(text) if change.alters_annotation(key) && !fits(text) => Verdict::deny(
+            Fault::Invalid,
+            annotation(key),
+            format!("found {text:?}, must be {right}"),
+        ),
+        _ => Verdict::Allow,
+    }
+}
+
+/// V10. A new object may be a restored one, whose stamps are true; one that is put to sleep at once is stamped anew.
+fn is_not_forged(change: &Change<'_, Cluster>, key: &str) -> Verdict {
+    if change.changes_state() || !change.alters_annotation(key) {
+        return Verdict::Allow;
+    }
+    if change.creates() {
+        return Verdict::warn(format!("{key} came with a new object: nobody has verified it"));
+    }
+    Verdict::deny(
+        Fault::Forbidden,
+        annotation(key),
+        "is stamped when powerState changes, from the user of that request, and cannot be edited",
+    )
+}
+
+/// V12
+fn is_stamped(change: &Change<'_, Cluster>) -> Verdict {
+    let (found, user) = (change.new_annotation(keys::REQUESTED_BY), change.user.username.as_str());
+    if !change.goes_to_sleep() || found == Some(user) {
+        return Verdict::Allow;
+    }
+    Verdict::deny(
+        Fault::Forbidden,
+        annotation(keys::REQUESTED_BY),
+        format!(
+            "found {}, must be {user:?}, who asks: the audit stamp is missing because the mutating webhook did not run; try again",
+            found.map_or_else(|| "none".to_owned(), |found| format!("{found:?}"))
+        ),
+    )
+}

@@ -1,0 +1,734 @@
+//! The table, row by row, and what must hold whatever is asked.
+
+use jiff::Timestamp;
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::admission::{Edit, Fault, Object, Settings, User};
+
+const NOW: &str = "2026-11-21T18:00:00Z";
+const BY: &str = "/metadata/annotations/hibernate.sh~1requested-by";
+const AT: &str = "/metadata/annotations/hibernate.sh~1requested-at";
+const REASON: &str = "/metadata/annotations/hibernate.sh~1reason";
+const PROTECTED: &str = "/metadata/annotations/hibernate.sh~1protected";
+const HOLD: &str = "/metadata/annotations/hibernate.sh~1hold-awake-until";
+const WAKE_AT: &str = "/metadata/annotations/hibernate.sh~1wake-at";
+const STATE: &str = "/spec/powerState";
+const AFTER: &str = "/spec/hibernateAfter";
+
+/// An installed cluster on AWS that nobody has ever touched.
+fn awake() -> Value {
+    json!({
+        "metadata": { "name": "demo", "namespace": "clusters" },
+        "spec": {
+            "baseDomain": "example.com", "clusterName": "demo", "installed": true,
+            "platform": { "aws": { "region": "us-east-1" } },
+            "clusterMetadata": {
+                "clusterID": "c", "infraID": "demo-x7k2p", "adminKubeconfigSecretRef": { "name": "demo-admin" },
+            },
+        },
+        "status": { "installedTimestamp": "2026-01-01T00:00:00Z" },
+    })
+}
+
+/// An object with some members set, or removed by null.
+fn with<'v>(mut object: Value, members: impl IntoIterator<Item = (&'v str, Value)>) -> Value {
+    for (pointer, value) in members {
+        let (parents, member) = pointer.rsplit_once('/').unwrap();
+        let parent = parents
+            .split('/')
+            .skip(1)
+            .fold(&mut object, |parent, name| &mut parent[unescape(name)]);
+        let name = unescape(member);
+        if value.is_null() {
+            parent.as_object_mut().and_then(|parent| parent.remove(&name));
+        } else {
+            parent[name] = value;
+        }
+    }
+    object
+}
+
+fn unescape(name: &str) -> String {
+    name.replace("~1", "/").replace("~0", "~")
+}
+
+fn asleep() -> Value {
+    with(
+        awake(),
+        [
+            (STATE, json!("Hibernating")),
+            (BY, json!("bob")),
+            (AT, json!("2026-11-20T18:00:00Z")),
+        ],
+    )
+}
+
+/// A request to go to sleep as it arrives after the stamp.
+fn falling_asleep() -> Value {
+    with(
+        awake(),
+        [(STATE, json!("Hibernating")), (BY, json!("alice")), (AT, json!(NOW))],
+    )
+}
+
+fn read(object: &Value) -> Cluster {
+    serde_json::from_value(object.clone()).unwrap()
+}
+
+fn in_change<T>(manager: &str, old: Option<&Value>, new: &Value, ask: impl FnOnce(&Change<'_, Cluster>) -> T) -> T {
+    ask(&Change {
+        old: old.map(read),
+        new: read(new),
+        user: &User {
+            username: "alice".to_owned(),
+            groups: vec!["devs".to_owned()],
+        },
+        field_manager: manager,
+        now: NOW.parse::<Timestamp>().unwrap(),
+        settings: &Settings::default(),
+    })
+}
+
+/// `V6 deny metadata.annotations[..]` or `V2 warn`, for each finding.
+fn findings(old: Option<&Value>, new: &Value) -> Vec<String> {
+    let judgement = in_change("", old, new, judge);
+    let denials = judgement
+        .denials
+        .iter()
+        .map(|denial| format!("{} deny {}", denial.row, denial.said.field));
+    denials
+        .chain(judgement.warnings.iter().map(|warning| format!("{} warn", warning.row)))
+        .collect()
+}
+
+#[test]
+fn a_sound_cluster_goes_to_sleep_and_wakes_without_a_word() {
+    assert_eq!(findings(Some(&awake()), &falling_asleep()), [""; 0]);
+    assert_eq!(findings(None, &falling_asleep()), [""; 0]);
+    assert_eq!(
+        findings(Some(&asleep()), &with(asleep(), [(STATE, json!("Running"))])),
+        [""; 0]
+    );
+    assert_eq!(findings(None, &awake()), [""; 0]);
+}
+
+/// Each row: what is asked of a sleeping-to-be cluster besides sleep, and who speaks up. On UPDATE and on CREATE.
+#[test]
+fn rules_on_the_way_to_sleep() {
+    let cases: &[(&str, &[(&str, Value)], &[&str])] = &[
+        ("V2", &[("/spec/installed", json!(false))], &["V2 warn"]),
+        ("V2 absent", &[("/spec/installed", Value::Null)], &["V2 warn"]),
+        (
+            "V3",
+            &[("/metadata/deletionTimestamp", json!(NOW))],
+            &["V3 deny metadata.deletionTimestamp"],
+        ),
+        (
+            "V4",
+            &[("/spec/platform", json!({ "openstack": { "cloud": "x" } }))],
+            &["V4 deny spec.platform"],
+        ),
+        (
+            "V4 none",
+            &[("/spec/platform", json!({ "none": {} }))],
+            &["V4 deny spec.platform"],
+        ),
+        ("V4 empty", &[("/spec/platform", json!({}))], &["V4 deny spec.platform"]),
+        (
+            "V4 absent",
+            &[("/spec/platform", Value::Null)],
+            &["V4 deny spec.platform"],
+        ),
+        (
+            "V4 null member",
+            &[("/spec/platform", json!({ "aws": null, "gcp": { "region": "r" } }))],
+            &[],
+        ),
+        (
+            "V4 azure",
+            &[("/spec/platform", json!({ "azure": { "region": "r" } }))],
+            &["V4 deny spec.clusterMetadata.platform.azure.resourceGroupName"],
+        ),
+        (
+            "V4 azure, empty",
+            &[
+                ("/spec/platform", json!({ "azure": { "region": "r" } })),
+                (
+                    "/spec/clusterMetadata/platform",
+                    json!({ "azure": { "resourceGroupName": "" } }),
+                ),
+            ],
+            &["V4 deny spec.clusterMetadata.platform.azure.resourceGroupName"],
+        ),
+        (
+            "V4 azure, complete",
+            &[
+                ("/spec/platform", json!({ "azure": { "region": "r" } })),
+                (
+                    "/spec/clusterMetadata/platform",
+                    json!({ "azure": { "resourceGroupName": "rg" } }),
+                ),
+            ],
+            &[],
+        ),
+        (
+            "V4 azure, not installed",
+            &[
+                ("/spec/platform", json!({ "azure": { "region": "r" } })),
+                ("/spec/installed", json!(false)),
+            ],
+            &["V2 warn"],
+        ),
+        (
+            "V5",
+            &[("/spec/clusterMetadata", Value::Null)],
+            &["V5 deny spec.clusterMetadata"],
+        ),
+        (
+            "V5 infraID",
+            &[("/spec/clusterMetadata/infraID", json!(""))],
+            &["V5 deny spec.clusterMetadata.infraID"],
+        ),
+        (
+            "V5 no infraID",
+            &[("/spec/clusterMetadata/infraID", Value::Null)],
+            &["V5 deny spec.clusterMetadata.infraID"],
+        ),
+        (
+            "V5 secret",
+            &[("/spec/clusterMetadata/adminKubeconfigSecretRef", json!({}))],
+            &["V5 deny spec.clusterMetadata.adminKubeconfigSecretRef.name"],
+        ),
+        (
+            "V5 no secret",
+            &[("/spec/clusterMetadata/adminKubeconfigSecretRef", Value::Null)],
+            &["V5 deny spec.clusterMetadata.adminKubeconfigSecretRef.name"],
+        ),
+        (
+            "V5 not installed",
+            &[
+                ("/spec/clusterMetadata", Value::Null),
+                ("/spec/installed", json!(false)),
+            ],
+            &["V2 warn"],
+        ),
+        (
+            "V6",
+            &[(PROTECTED, json!("true"))],
+            &["V6 deny metadata.annotations[hibernate.sh/protected]"],
+        ),
+        ("V6 false", &[(PROTECTED, json!("false"))], &[]),
+        (
+            "V6 held",
+            &[(HOLD, json!("2026-11-21T18:00:01Z"))],
+            &["V6 deny metadata.annotations[hibernate.sh/hold-awake-until]"],
+        ),
+        ("V6 expires now", &[(HOLD, json!(NOW))], &[]),
+        ("V6 expired", &[(HOLD, json!("2026-11-21T18:59:00+01:00"))], &[]),
+        (
+            "V7 pause",
+            &[(
+                "/metadata/annotations/hive.openshift.io~1powerstate-pause",
+                json!("true"),
+            )],
+            &["V7 warn"],
+        ),
+        (
+            "V7 reconcile",
+            &[("/metadata/annotations/hive.openshift.io~1reconcile-pause", json!("1"))],
+            &["V7 warn"],
+        ),
+        (
+            "V7 no pause",
+            &[("/metadata/annotations/hive.openshift.io~1powerstate-pause", json!("no"))],
+            &[],
+        ),
+        (
+            "V7 young",
+            &[("/status/installedTimestamp", json!("2026-11-20T18:00:01Z"))],
+            &["V7 warn"],
+        ),
+        (
+            "V7 a day old",
+            &[("/status/installedTimestamp", json!("2026-11-20T18:00:00Z"))],
+            &[],
+        ),
+        ("V7 age unknown", &[("/status", Value::Null)], &[]),
+        (
+            "V7 pool",
+            &[("/spec/clusterPoolRef", json!({ "namespace": "p", "poolName": "p" }))],
+            &["V7 warn"],
+        ),
+        (
+            "V7 pool, half claimed",
+            &[(
+                "/spec/clusterPoolRef",
+                json!({ "namespace": "p", "poolName": "p", "claimName": "c" }),
+            )],
+            &["V7 warn"],
+        ),
+        (
+            "V7 pool, claimed",
+            &[(
+                "/spec/clusterPoolRef",
+                json!({ "poolName": "p", "claimName": "c", "claimedTimestamp": NOW }),
+            )],
+            &[],
+        ),
+        (
+            "V7 upgrade",
+            &[(
+                "/status/clusterVersionStatus",
+                json!({ "conditions": [{ "type": "Progressing", "status": "True" }] }),
+            )],
+            &["V7 warn"],
+        ),
+        (
+            "V7 upgraded",
+            &[(
+                "/status/clusterVersionStatus",
+                json!({ "conditions": [{ "type": "Progressing", "status": "False" }] }),
+            )],
+            &[],
+        ),
+        (
+            "V12 absent",
+            &[(BY, Value::Null)],
+            &["V12 deny metadata.annotations[hibernate.sh/requested-by]"],
+        ),
+        (
+            "V12 forged",
+            &[(BY, json!("bob"))],
+            &["V12 deny metadata.annotations[hibernate.sh/requested-by]"],
+        ),
+        (
+            "several at once",
+            &[
+                (PROTECTED, json!("true")),
+                ("/spec/platform", json!({ "vsphere": {} })),
+                ("/spec/installed", json!(false)),
+            ],
+            &[
+                "V4 deny spec.platform",
+                "V6 deny metadata.annotations[hibernate.sh/protected]",
+                "V2 warn",
+            ],
+        ),
+    ];
+    for (case, members, expected) in cases {
+        let new = with(falling_asleep(), members.iter().cloned());
+        // What makes the case is stored already: only the state changes.
+        let old = with(with(awake(), members.iter().cloned()), [(BY, Value::Null)]);
+        assert_eq!(findings(Some(&old), &new), *expected, "{case}, on UPDATE");
+        assert_eq!(findings(None, &new), *expected, "{case}, on CREATE");
+    }
+}
+
+/// What is no way into sleep is judged by none of those rules.
+#[test]
+fn only_the_way_to_sleep_is_guarded() {
+    let hopeless = [
+        (PROTECTED, json!("true")),
+        ("/spec/platform", json!({ "none": {} })),
+        ("/spec/clusterMetadata", Value::Null),
+        ("/metadata/deletionTimestamp", json!(NOW)),
+        (
+            "/metadata/annotations/hive.openshift.io~1powerstate-pause",
+            json!("true"),
+        ),
+    ];
+    let (awake, asleep) = (with(awake(), hopeless.clone()), with(asleep(), hopeless));
+    for (case, old, new) in [
+        ("wakes", &asleep, with(asleep.clone(), [(STATE, json!("Running"))])),
+        (
+            "wakes by removal",
+            &asleep,
+            with(asleep.clone(), [(STATE, Value::Null)]),
+        ),
+        ("stays awake", &awake, with(awake.clone(), [(STATE, json!("Running"))])),
+        (
+            "stays asleep",
+            &asleep,
+            with(asleep.clone(), [(REASON, json!("because"))]),
+        ),
+        (
+            "is finalized",
+            &asleep,
+            with(asleep.clone(), [("/metadata/finalizers", json!([]))]),
+        ),
+    ] {
+        assert_eq!(findings(Some(old), &new), [""; 0], "{case}");
+    }
+}
+
+#[test]
+fn v1_a_state_that_does_not_exist() {
+    let odd = with(awake(), [(STATE, json!("Sleeping"))]);
+    assert_eq!(findings(Some(&awake()), &odd), ["V1 deny spec.powerState"]);
+    assert_eq!(findings(None, &odd), ["V1 deny spec.powerState"]);
+    assert_eq!(
+        findings(Some(&asleep()), &odd),
+        ["V1 deny spec.powerState"],
+        "is no way out of sleep"
+    );
+    let touched = with(odd.clone(), [(REASON, json!("x"))]);
+    assert_eq!(
+        findings(Some(&odd), &touched),
+        [""; 0],
+        "what is stored already does not block the rest"
+    );
+    assert_eq!(findings(Some(&odd), &falling_asleep()), [""; 0]);
+}
+
+#[test]
+fn v6_a_stored_hold_that_nobody_can_read_still_holds() {
+    let held = [(HOLD, json!("till monday"))];
+    let (old, new) = (with(awake(), held.clone()), with(falling_asleep(), held));
+    let field = "metadata.annotations[hibernate.sh/hold-awake-until]";
+    assert_eq!(findings(Some(&old), &new), [format!("V6 deny {field}")]);
+    assert_eq!(
+        findings(Some(&awake()), &new),
+        [format!("V9 deny {field}")],
+        "set in the same request"
+    );
+}
+
+#[test]
+fn v6_names_the_holder_and_the_time() {
+    let by = "/metadata/annotations/hibernate.sh~1hold-awake-by";
+    let new = with(
+        falling_asleep(),
+        [(HOLD, json!("2026-11-22T08:00:00+02:00")), (by, json!("carol"))],
+    );
+    let judgement = in_change("", Some(&awake()), &new, judge);
+    let said = &judgement.denials[0].said;
+    assert_eq!(said.fault, Fault::Forbidden);
+    assert_eq!(
+        said.message,
+        "held awake until 2026-11-22T06:00:00Z by carol: wait, or remove the annotation"
+    );
+}
+
+#[test]
+fn v8_hibernate_after() {
+    let cases: &[(Value, &[&str])] = &[
+        (json!("8h"), &[]),
+        (json!("10m"), &[]),
+        (json!("9m59.9s"), &["V8 warn"]),
+        (json!("1.5h300ms"), &[]),
+        (json!("0s"), &["V8 deny spec.hibernateAfter"]),
+        (json!("-8h"), &["V8 deny spec.hibernateAfter"]),
+        (json!("8"), &["V8 deny spec.hibernateAfter"]),
+        (json!(""), &["V8 deny spec.hibernateAfter"]),
+        (json!("9999999h"), &["V8 deny spec.hibernateAfter"]),
+        (Value::Null, &[]),
+    ];
+    for (value, expected) in cases {
+        let new = with(awake(), [(AFTER, value.clone())]);
+        assert_eq!(findings(Some(&awake()), &new), *expected, "{value} set");
+        assert_eq!(findings(None, &new), *expected, "{value} created");
+        let touched = with(new.clone(), [(PROTECTED, json!("true"))]);
+        assert_eq!(findings(Some(&new), &touched), [""; 0], "{value} was there before");
+    }
+}
+
+#[test]
+fn v9_our_annotations() {
+    let cases = [
+        (WAKE_AT, "2026-11-22T07:00:00+01:00", "tomorrow"),
+        (HOLD, "2026-11-22T07:00:00Z", "2026-11-22"),
+        (PROTECTED, "false", "True"),
+        ("/metadata/annotations/hibernate.sh~1replicas", "0", "-1"),
+    ];
+    for (pointer, right, wrong) in cases {
+        let field = format!(
+            "V9 deny metadata.annotations[{}]",
+            unescape(pointer.rsplit_once('/').unwrap().1)
+        );
+        for (value, expected) in [(right, None), (wrong, Some(&field)), ("", Some(&field))] {
+            let new = with(awake(), [(pointer, json!(value))]);
+            assert_eq!(
+                findings(Some(&awake()), &new),
+                Vec::from_iter(expected.cloned()),
+                "{pointer} {value:?}"
+            );
+            assert_eq!(
+                findings(None, &new),
+                Vec::from_iter(expected.cloned()),
+                "{pointer} {value:?}, created"
+            );
+            assert_eq!(
+                findings(Some(&new), &awake()),
+                [""; 0],
+                "{pointer} {value:?} may always be removed"
+            );
+        }
+    }
+}
+
+#[test]
+fn v10_stamps_are_not_edited_by_hand() {
+    let denied = |key: &str| format!("V10 deny metadata.annotations[hibernate.sh/{key}]");
+    for state in [awake(), asleep()] {
+        let forged = with(state.clone(), [(BY, json!("mallory"))]);
+        assert_eq!(findings(Some(&state), &forged), [denied("requested-by")]);
+        let backdated = with(state.clone(), [(AT, json!("2020-01-01T00:00:00Z"))]);
+        assert_eq!(findings(Some(&state), &backdated), [denied("requested-at")]);
+    }
+    let wiped = with(asleep(), [(BY, Value::Null), (AT, Value::Null)]);
+    assert_eq!(
+        findings(Some(&asleep()), &wiped),
+        [denied("requested-by"), denied("requested-at")]
+    );
+    let defaulted = with(awake(), [(STATE, json!("Running")), (BY, json!("mallory"))]);
+    assert_eq!(
+        findings(Some(&awake()), &defaulted),
+        [denied("requested-by")],
+        "\"\" to Running changes no state"
+    );
+    let restored = with(awake(), [(BY, json!("bob"))]);
+    assert_eq!(findings(None, &restored), ["V10 warn"]);
+}
+
+#[test]
+fn v11_whatever_else_is_wrong_waking_is_let_through() {
+    let woken = with(
+        asleep(),
+        [
+            (STATE, json!("Running")),
+            (AFTER, json!("0s")),
+            (WAKE_AT, json!("soon")),
+            (AT, json!("long ago")),
+        ],
+    );
+    let said = ["V8 warn", "V9 warn", "V9 warn"];
+    assert_eq!(findings(Some(&asleep()), &woken), said);
+    let judgement = in_change("", Some(&asleep()), &woken, judge);
+    assert!(
+        judgement.warnings[2]
+            .said
+            .starts_with("metadata.annotations[hibernate.sh/wake-at]: found \"soon\"")
+    );
+    assert!(judgement.overlooked.is_empty());
+}
+
+#[test]
+fn an_object_that_cannot_be_read_goes_nowhere_near_sleep() {
+    let says = |state: Value| json!({ "spec": { "powerState": state, "installed": "yes" } });
+    let (sleep, awake, odd) = (says(json!("Hibernating")), says(json!("Running")), says(json!(1)));
+    for (old, new, refused) in [
+        (Some(&awake), Some(&sleep), true),
+        (None, Some(&sleep), true),
+        (Some(&odd), Some(&sleep), true),
+        (Some(&awake), Some(&odd), true),
+        (Some(&awake), Some(&json!("no object")), true),
+        (Some(&awake), None, true),
+        (Some(&sleep), Some(&awake), false),
+        (Some(&sleep), Some(&sleep), false),
+        (Some(&sleep), Some(&odd), false),
+        (Some(&odd), Some(&awake), false),
+        (None, Some(&json!({ "spec": {} })), false),
+        (None, Some(&json!({})), false),
+    ] {
+        assert_eq!(Cluster::must_be_readable(old, new), refused, "{old:?} to {new:?}");
+    }
+}
+
+#[test]
+fn warnings_are_short() {
+    let new = with(
+        falling_asleep(),
+        [
+            ("/spec/installed", json!(false)),
+            (
+                "/metadata/annotations/hive.openshift.io~1powerstate-pause",
+                json!("true"),
+            ),
+            ("/status/installedTimestamp", json!(NOW)),
+            (
+                "/status/clusterVersionStatus",
+                json!({ "conditions": [{ "type": "Progressing", "status": "True" }] }),
+            ),
+            ("/spec/clusterPoolRef", json!({ "poolName": "pool-of-small-clusters" })),
+            (AFTER, json!("1s")),
+        ],
+    );
+    let warnings = in_change("", Some(&awake()), &new, judge).warnings;
+    assert_eq!(warnings.len(), 6);
+    assert!(warnings.iter().all(|warning| warning.said.len() < 120), "{warnings:?}");
+}
+
+fn stamped(manager: &str, old: Option<&Value>, new: &Value) -> Vec<(&'static str, Option<String>)> {
+    let edits = in_change(manager, old, new, stamp);
+    assert!(edits.warnings.is_empty());
+    edits
+        .annotations
+        .into_iter()
+        .map(|Edit { key, value }| (key, value))
+        .collect()
+}
+
+#[test]
+fn a_change_of_state_is_stamped() {
+    let by = (keys::REQUESTED_BY, Some("alice".to_owned()));
+    let at = (keys::REQUESTED_AT, Some(NOW.to_owned()));
+    let both = [by.clone(), at.clone()];
+    let sleep = with(awake(), [(STATE, json!("Hibernating"))]);
+    let wake = with(asleep(), [(STATE, json!(""))]);
+    assert_eq!(stamped("", Some(&awake()), &sleep), both, "into sleep");
+    assert_eq!(stamped("", Some(&asleep()), &wake), both, "out of sleep");
+    assert_eq!(stamped("", None, &sleep), both, "created asleep");
+    assert_eq!(
+        stamped(
+            "",
+            Some(&awake()),
+            &with(sleep.clone(), [(BY, json!("bob")), (AT, json!("x"))])
+        ),
+        both,
+        "forged"
+    );
+    assert_eq!(
+        stamped("", Some(&awake()), &with(sleep, [(BY, json!("alice"))])),
+        [at],
+        "only what is needed"
+    );
+    assert_eq!(stamped("", Some(&awake()), &falling_asleep()), []);
+}
+
+#[test]
+fn what_changes_no_state_is_not_stamped() {
+    let running = with(awake(), [(STATE, json!("Running"))]);
+    assert_eq!(stamped("", Some(&awake()), &running), []);
+    assert_eq!(stamped("", None, &with(running, [(BY, json!("bob"))])), []);
+    assert_eq!(
+        stamped(
+            "",
+            Some(&asleep()),
+            &with(asleep(), [(BY, json!("mallory")), (REASON, json!("x"))])
+        ),
+        []
+    );
+}
+
+#[test]
+fn a_reason_belongs_to_the_request_that_gave_it() {
+    let reason = |edits: Vec<(&'static str, Option<String>)>| {
+        edits
+            .into_iter()
+            .find(|(key, _)| *key == keys::REASON)
+            .map(|(_, value)| value)
+    };
+    let woken = |why: Value| with(asleep(), [(STATE, json!("Running")), (REASON, why)]);
+    let night = with(asleep(), [(REASON, json!("night"))]);
+    assert_eq!(
+        reason(stamped("", Some(&night), &woken(json!("morning")))),
+        None,
+        "a new one is kept"
+    );
+    assert_eq!(
+        reason(stamped("", Some(&asleep()), &woken(json!("morning")))),
+        None,
+        "the first one is kept"
+    );
+    assert_eq!(
+        reason(stamped("", Some(&night), &woken(Value::Null))),
+        None,
+        "one taken away stays away"
+    );
+    assert_eq!(
+        reason(stamped("", Some(&night), &woken(json!("night")))),
+        Some(None),
+        "an untouched one is stale"
+    );
+    assert_eq!(
+        reason(stamped(keys::PLUGIN, Some(&night), &woken(json!("night")))),
+        None,
+        "the plugin gave it again"
+    );
+}
+
+fn any_text() -> impl Strategy<Value = Value> {
+    prop_oneof![
+        Just(Value::Null),
+        Just(json!("alice")),
+        Just(json!("true")),
+        Just(json!("2026-11-22T00:00:00Z")),
+        "[ -~]{0,12}".prop_map(Value::from),
+    ]
+}
+
+fn any_cluster() -> impl Strategy<Value = Value> {
+    let states = prop_oneof![
+        Just(Value::Null),
+        Just(json!("")),
+        Just(json!("Running")),
+        Just(json!("Hibernating")),
+        Just(json!("Hibernating")),
+        "[A-Z][a-z]{3}".prop_map(Value::from)
+    ];
+    let platforms = prop_oneof![
+        Just(Value::Null),
+        Just(json!({ "aws": { "region": "r" } })),
+        Just(json!({ "azure": {} })),
+        Just(json!({ "none": {} })),
+    ];
+    let texts = [any_text(), any_text(), any_text(), any_text(), any_text(), any_text()];
+    (states, platforms, any::<bool>(), any::<bool>(), texts).prop_map(
+        |(state, platform, installed, identity, [after, by, at, hold, protected, wake_at])| {
+            let mut members = vec![
+                (STATE, state),
+                ("/spec/platform", platform),
+                ("/spec/installed", json!(installed)),
+                (AFTER, after),
+                (BY, by),
+                (AT, at),
+                (HOLD, hold),
+                (PROTECTED, protected),
+                (WAKE_AT, wake_at),
+            ];
+            if !identity {
+                members.push(("/spec/clusterMetadata", Value::Null));
+            }
+            with(awake(), members)
+        },
+    )
+}
+
+proptest! {
+    #[test]
+    fn waking_is_never_denied(old in any_cluster(), new in any_cluster(), state in prop_oneof![Just(""), Just("Running")]) {
+        let old = with(old, [(STATE, json!("Hibernating"))]);
+        let new = with(new, [(STATE, json!(state))]);
+        prop_assert!(in_change("", Some(&old), &new, judge).allows());
+    }
+
+    #[test]
+    fn nobody_sleeps_in_somebody_elses_name(old in proptest::option::of(any_cluster()), new in any_cluster()) {
+        let judgement = in_change("", old.as_ref(), &new, judge);
+        let sleeps = in_change("", old.as_ref(), &new, |change| change.goes_to_sleep());
+        let by = new.pointer(BY).and_then(Value::as_str);
+        prop_assert!(!sleeps || !judgement.allows() || by == Some("alice"));
+    }
+
+    #[test]
+    fn a_write_that_changes_nothing_is_never_judged(cluster in any_cluster()) {
+        prop_assert_eq!(findings(Some(&cluster), &cluster), Vec::<String>::new());
+    }
+
+    /// Once stamped, the stamp is complete: stamping again does nothing, and V10 and V12 have nothing to say.
+    #[test]
+    fn what_is_stamped_is_accepted(old in proptest::option::of(any_cluster()), new in any_cluster(), plugin in any::<bool>()) {
+        let manager = if plugin { keys::PLUGIN } else { "" };
+        prop_assume!(in_change(manager, old.as_ref(), &new, |change| change.changes_state()));
+        let mut stamped_object = new;
+        for (key, value) in stamped(manager, old.as_ref(), &stamped_object) {
+            let pointer = format!("/metadata/annotations/{}", key.replace('/', "~1"));
+            stamped_object = with(stamped_object, [(pointer.as_str(), Value::from(value))]);
+        }
+        prop_assert_eq!(stamped(manager, old.as_ref(), &stamped_object), []);
+        let rows = findings(old.as_ref(), &stamped_object);
+        prop_assert!(!rows.iter().any(|row| row.starts_with("V12") || row.starts_with("V10")), "{rows:?}");
+    }
+}

@@ -1,0 +1,43 @@
+//! Expressions in CEL that the webhook configurations and the policy share.
+//!
+//! An expression that fails refuses the write under `failurePolicy: Fail`. Absent fields are therefore read by `.?field` and
+//! `orValue`, and `oldObject`, which is null on CREATE, is looked at first.
+
+use k8s_openapi::api::admissionregistration::v1::MatchCondition;
+use shared::hive::exempt;
+
+/// The write makes the cluster want to sleep, and it did not before.
+pub(crate) const INTO_SLEEP: &str = "object.?spec.?powerState.orValue('') == 'Hibernating'
+&& (oldObject == null || oldObject.?spec.?powerState.orValue('') != 'Hibernating')";
+
+/// `spec.powerState` is another text than before.
+pub(crate) const POWER_STATE_CHANGES: &str =
+    "object.?spec.?powerState.orValue('') != (oldObject == null ? '' : oldObject.?spec.?powerState.orValue(''))";
+
+/// The user is one of those who are never denied.
+pub(crate) fn is_exempt() -> String {
+    format!(
+        "request.userInfo.username in {}
+|| request.userInfo.?groups.orValue([]).exists(group, group in {})",
+        list(exempt::USERS),
+        list(exempt::GROUPS)
+    )
+}
+
+/// A list of texts as CEL writes it. None of ours holds a quote or a backslash.
+pub(crate) fn list(texts: &[&str]) -> String {
+    format!("['{}']", texts.join("', '"))
+}
+
+/// The opposite of an expression.
+pub(crate) fn not(expression: &str) -> String {
+    format!("!({expression})")
+}
+
+/// A condition of a webhook or a policy.
+pub(crate) fn condition(name: &str, expression: impl Into<String>) -> MatchCondition {
+    MatchCondition {
+        name: name.to_owned(),
+        expression: expression.into(),
+    }
+}

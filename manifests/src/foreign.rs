@@ -1,0 +1,101 @@
+//! Definitions of foreign kinds for the test world, made from our own types. They are never part of an installation.
+
+use kube::CustomResourceExt as _;
+use serde_json::{Map, Value, json};
+use shared::hive::{api::ClusterDeployment, openshift::ClusterOperator};
+
+/// `CustomResourceDefinitions` of Hive's `ClusterDeployment`, OpenShift's `ClusterOperator` and the `MachineDeployments`
+/// of Cluster API and of the machine-controller. They hold only the fields we use, with upstream's enums, patterns and
+/// required fields; unknown fields are kept.
+#[must_use]
+pub fn foreign_crds() -> Vec<Value> {
+    vec![
+        as_upstream(json!(ClusterDeployment::crd())),
+        as_upstream(json!(ClusterOperator::crd())),
+        machine_deployment(
+            "cluster.x-k8s.io",
+            "v1beta1",
+            &["clusterName", "selector", "template"],
+            "md",
+        ),
+        machine_deployment("cluster.k8s.io", "v1alpha1", &["selector", "template"], "md"),
+    ]
+}
+
+/// Removes what Rust's types add to a schema and Go's do not: `nullable`, because an absent field is an `Option` here, and
+/// defaults, because those stay with who reads the field.
+fn as_upstream(mut definition: Value) -> Value {
+    strip(&mut definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]);
+    definition
+}
+
+fn strip(schema: &mut Value) {
+    let Some(schema) = schema.as_object_mut() else { return };
+    schema.remove("nullable");
+    // The one default that upstream has too: the empty name of a reference.
+    schema.retain(|key, value| key != "default" || value == "");
+    if let Some(items) = schema.get_mut("items") {
+        strip(items);
+    }
+    if let Some(properties) = schema.get_mut("properties").and_then(Value::as_object_mut) {
+        properties.values_mut().for_each(strip);
+    }
+}
+
+fn machine_deployment(group: &str, version: &str, required: &[&str], short_name: &str) -> Value {
+    let open = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+    let mut fields: Map<String, Value> = [
+        ("clusterName", json!({"type": "string"})),
+        ("selector", open.clone()),
+        ("template", open.clone()),
+    ]
+    .into_iter()
+    .filter(|(name, _)| required.contains(name))
+    .map(|(name, schema)| (name.to_owned(), schema))
+    .collect();
+    fields.insert("replicas".to_owned(), json!({"type": "integer", "format": "int32"}));
+    json!({
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": format!("machinedeployments.{group}")},
+        "spec": {
+            "group": group,
+            "names": {
+                "kind": "MachineDeployment",
+                "listKind": "MachineDeploymentList",
+                "plural": "machinedeployments",
+                "singular": "machinedeployment",
+                "shortNames": [short_name],
+            },
+            "scope": "Namespaced",
+            "versions": [{
+                "name": version,
+                "served": true,
+                "storage": true,
+                "subresources": {
+                    "status": {},
+                    "scale": {
+                        "specReplicasPath": ".spec.replicas",
+                        "statusReplicasPath": ".status.replicas",
+                    },
+                },
+                "schema": {"openAPIV3Schema": {
+                    "type": "object",
+                    "properties": {
+                        "spec": {
+                            "type": "object",
+                            "required": required,
+                            "properties": fields,
+                            "x-kubernetes-preserve-unknown-fields": true,
+                        },
+                        "status": {
+                            "type": "object",
+                            "properties": {"replicas": {"type": "integer", "format": "int32"}},
+                            "x-kubernetes-preserve-unknown-fields": true,
+                        },
+                    },
+                }},
+            }],
+        },
+    })
+}

@@ -1,0 +1,74 @@
+//! Names, ports and images that several objects must agree on.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
+pub use shared::keys::NAMESPACE;
+
+/// The controller: its Deployment, `ServiceAccount`, image, Service and Lease.
+pub const CONTROLLER: &str = shared::keys::CONTROLLER;
+/// The webhook: its Deployment, `ServiceAccount`, image, Service and both configurations.
+pub const WEBHOOK: &str = shared::keys::WEBHOOK;
+
+/// Secret with the webhook's certificate authority and serving certificate.
+pub const CERTIFICATE_SECRET: &str = "hibernate-webhook-tls";
+/// Type of that Secret. It tells the certificate task that the content is its own to replace.
+pub const CERTIFICATE_SECRET_TYPE: &str = "hibernate.sh/webhook-certificate";
+/// Lease of the replica that creates and rotates the certificate.
+pub const CERTIFICATE_LEASE: &str = "hibernate-webhook-certificates";
+
+/// Port of the webhook's HTTPS server in its pods.
+pub const WEBHOOK_PORT: i32 = 9443;
+/// Port of `/healthz`, `/readyz` and `/metrics` in all pods.
+pub const PLAIN_PORT: i32 = 8080;
+
+/// Tag of both images: the version of this workspace.
+const TAG: &str = concat!("v", env!("CARGO_PKG_VERSION"));
+
+/// Image of a program. It carries no registry, because none has been chosen: kustomize's `images` puts yours in front.
+#[must_use]
+pub fn image(program: &str) -> String {
+    format!("{program}:{TAG}")
+}
+
+/// Labels of every object that belongs to one program.
+#[must_use]
+pub fn labels(program: &str) -> BTreeMap<String, String> {
+    [
+        ("app.kubernetes.io/name", program),
+        ("app.kubernetes.io/part-of", shared::keys::PLUGIN),
+    ]
+    .map(|(key, value)| (key.to_owned(), value.to_owned()))
+    .into()
+}
+
+/// Selector of a program's pods.
+#[must_use]
+pub fn selector(program: &str) -> LabelSelector {
+    LabelSelector {
+        match_labels: Some([("app.kubernetes.io/name".to_owned(), program.to_owned())].into()),
+        ..LabelSelector::default()
+    }
+}
+
+/// Metadata of an object of a program in our namespace.
+pub(crate) fn namespaced(name: &str, program: &str) -> ObjectMeta {
+    ObjectMeta {
+        namespace: Some(NAMESPACE.to_owned()),
+        ..cluster_wide(name, program)
+    }
+}
+
+/// Metadata of an object of a program that lives in no namespace.
+pub(crate) fn cluster_wide(name: &str, program: &str) -> ObjectMeta {
+    ObjectMeta {
+        name: Some(name.to_owned()),
+        labels: Some(labels(program)),
+        ..ObjectMeta::default()
+    }
+}
+
+/// Owned strings, for the many lists of names in Kubernetes types.
+pub(crate) fn strings(values: &[&str]) -> Vec<String> {
+    values.iter().map(|&value| value.to_owned()).collect()
+}

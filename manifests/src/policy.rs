@@ -1,0 +1,161 @@
+//! The twin of the webhook's static rules as a `ValidatingAdmissionPolicy`: V3, V5, V6 (protected), V8, V10, with V11.
+//!
+//! It needs no webhook to be up. It says less: CEL at admission knows no clock, so a hold-awake is not looked at (V6), a
+//! short `hibernateAfter` is not warned of (V8), and without the mutating webhook nobody stamps who asked (V12).
+
+use k8s_openapi::api::admissionregistration::v1::{
+    MatchResources, NamedRuleWithOperations, ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding,
+    ValidatingAdmissionPolicyBindingSpec, ValidatingAdmissionPolicySpec, Validation, Variable,
+};
+use serde_json::{Value, json};
+use shared::keys;
+
+use crate::cel::{INTO_SLEEP, condition, is_exempt, list, not};
+use crate::names::{WEBHOOK, cluster_wide, strings};
+
+/// Name of the policy and of its binding.
+const NAME: &str = "clusterdeployments.hibernate.sh";
+
+/// The policy and its binding.
+#[must_use]
+pub fn policy() -> Vec<Value> {
+    vec![
+        json!(ValidatingAdmissionPolicy {
+            metadata: cluster_wide(NAME, WEBHOOK),
+            spec: Some(ValidatingAdmissionPolicySpec {
+                failure_policy: Some("Fail".to_owned()),
+                match_constraints: Some(MatchResources {
+                    match_policy: Some("Equivalent".to_owned()),
+                    resource_rules: Some(vec![NamedRuleWithOperations {
+                        api_groups: Some(strings(&["hive.openshift.io"])),
+                        api_versions: Some(strings(&["v1"])),
+                        operations: Some(strings(&["CREATE", "UPDATE"])),
+                        resources: Some(strings(&["clusterdeployments"])),
+                        scope: Some("Namespaced".to_owned()),
+                        ..NamedRuleWithOperations::default()
+                    }]),
+                    ..MatchResources::default()
+                }),
+                match_conditions: Some(vec![condition("not-exempt", not(&is_exempt()))]),
+                variables: Some(variables()),
+                validations: Some(validations()),
+                ..ValidatingAdmissionPolicySpec::default()
+            }),
+            ..ValidatingAdmissionPolicy::default()
+        }),
+        json!(ValidatingAdmissionPolicyBinding {
+            metadata: cluster_wide(NAME, WEBHOOK),
+            spec: ValidatingAdmissionPolicyBindingSpec {
+                policy_name: NAME.to_owned(),
+                validation_actions: strings(&["Deny"]),
+                ..ValidatingAdmissionPolicyBindingSpec::default()
+            },
+        }),
+    ]
+}
+
+fn variables() -> Vec<Variable> {
+    let variable = |name: &str, expression: String| Variable {
+        name: name.to_owned(),
+        expression,
+    };
+    vec![
+        variable("intoSleep", INTO_SLEEP.to_owned()),
+        variable(
+            "wakes",
+            "oldObject != null && oldObject.?spec.?powerState.orValue('') == 'Hibernating'
+&& object.?spec.?powerState.orValue('') != 'Hibernating'"
+                .to_owned(),
+        ),
+        variable("metadata", "object.?spec.?clusterMetadata".to_owned()),
+        variable("hibernateAfter", "object.?spec.?hibernateAfter.orValue('')".to_owned()),
+        variable(
+            "hibernateAfterChanges",
+            "object.?spec.?hibernateAfter.hasValue()
+&& (oldObject == null || object.?spec.?hibernateAfter != oldObject.?spec.?hibernateAfter)"
+                .to_owned(),
+        ),
+        variable("hibernateAfterNanoseconds", nanoseconds("variables.hibernateAfter")),
+        variable(
+            "stampChanges",
+            format!(
+                "oldObject != null
+&& {}.exists(key,
+  object.metadata.?annotations[?key] != oldObject.metadata.?annotations[?key])",
+                list(&[keys::REQUESTED_BY, keys::REQUESTED_AT])
+            ),
+        ),
+        variable(
+            "stateChanges",
+            "(object.?spec.?powerState.orValue('') == 'Hibernating')
+!= (oldObject != null && oldObject.?spec.?powerState.orValue('') == 'Hibernating')"
+                .to_owned(),
+        ),
+    ]
+}
+
+fn validations() -> Vec<Validation> {
+    let deny = |rule: &str, reason: &str, unless: &str, message: &str| Validation {
+        expression: unless.to_owned(),
+        message: Some(format!("{message} ({rule})")),
+        reason: Some(reason.to_owned()),
+        ..Validation::default()
+    };
+    vec![
+        deny(
+            "V3",
+            "Forbidden",
+            "!variables.intoSleep || !has(object.metadata.deletionTimestamp)",
+            "spec.powerState: the cluster is being deleted and cannot be put to sleep",
+        ),
+        deny(
+            "V5",
+            "Invalid",
+            "!variables.intoSleep || !object.?spec.?installed.orValue(false)
+|| (variables.metadata.?infraID.orValue('') != ''
+  && variables.metadata.?adminKubeconfigSecretRef.?name.orValue('') != '')",
+            "spec.clusterMetadata: an installed cluster needs infraID and adminKubeconfigSecretRef.name to be put to sleep and woken",
+        ),
+        deny(
+            "V6",
+            "Forbidden",
+            &format!(
+                "!variables.intoSleep || object.metadata.?annotations[?'{}'].orValue('') != 'true'",
+                keys::PROTECTED
+            ),
+            &format!(
+                "metadata.annotations[{}]: the cluster is protected; remove the annotation to put it to sleep",
+                keys::PROTECTED
+            ),
+        ),
+        deny(
+            "V8",
+            "Invalid",
+            // What is too long for duration() is found by the sum first, because duration() fails on it.
+            "variables.wakes || !variables.hibernateAfterChanges
+|| (variables.hibernateAfterNanoseconds < 9.3e18 && duration(variables.hibernateAfter) > duration('0s'))",
+            "spec.hibernateAfter: must be a positive duration of at most 2562047h47m16s, such as 8h or 1h30m",
+        ),
+        deny(
+            "V10",
+            "Forbidden",
+            "variables.wakes || !variables.stampChanges || variables.stateChanges",
+            &format!(
+                "metadata.annotations: {} and {} are written when spec.powerState changes, not by hand",
+                keys::REQUESTED_BY,
+                keys::REQUESTED_AT
+            ),
+        ),
+    ]
+}
+
+/// Roughly how many nanoseconds a Go duration has, as a double, which no number of hours overflows.
+///
+/// Each unit is made one letter first, so that no unit is found inside another.
+fn nanoseconds(text: &str) -> String {
+    format!(
+        "{{'h': 3.6e12, 'm': 6e10, 's': 1e9, 'L': 1e6, 'U': 1e3, 'N': 1.0}}.map(unit, {{'h': 3.6e12, 'm': 6e10, 's': 1e9, 'L': 1e6, 'U': 1e3, 'N': 1.0}}[unit]
+  * {text}.replace('ms', 'L').replace('us', 'U').replace('µs', 'U').replace('ns', 'N')
+    .findAll('[0-9.]+' + unit).map(part, double(part.replace(unit, ''))).sum()).sum()"
+    )
+}

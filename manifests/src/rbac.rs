@@ -1,0 +1,195 @@
+//! What each process may do, and nothing else.
+
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::{Secret, ServiceAccount};
+use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, PolicyRule, Role, RoleBinding, RoleRef, Subject};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use serde_json::{Value, json};
+
+use crate::names::{
+    CERTIFICATE_LEASE, CERTIFICATE_SECRET, CERTIFICATE_SECRET_TYPE, CONTROLLER, NAMESPACE, WEBHOOK, cluster_wide,
+    namespaced, strings,
+};
+
+/// `ClusterRole` to read Secrets by name, bound to everywhere in the base and per namespace in the overlay.
+pub(crate) const SECRETS: &str = "hibernate-controller-secrets";
+
+/// The controller: its target kinds, Events about them, and its own Lease.
+///
+/// The Lease is created here, empty, so that the controller needs no right to create Leases of any name; applying it
+/// again leaves the fields that the controller wrote alone.
+pub(crate) fn controller() -> Vec<Value> {
+    vec![
+        json!(service_account(CONTROLLER)),
+        json!(cluster_role(
+            CONTROLLER,
+            CONTROLLER,
+            vec![
+                rule(
+                    "hive.openshift.io",
+                    &["clusterdeployments"],
+                    &["get", "list", "watch", "patch"]
+                ),
+                rule("hive.openshift.io", &["clusterdeployments/status"], &["patch"]),
+                rule("events.k8s.io", &["events"], &["create", "patch"]),
+            ],
+        )),
+        json!(cluster_role_binding(CONTROLLER, CONTROLLER, CONTROLLER)),
+        json!(lease(CONTROLLER, CONTROLLER)),
+        json!(role(
+            CONTROLLER,
+            CONTROLLER,
+            vec![named(
+                rule("coordination.k8s.io", &["leases"], &["get", "update", "patch"]),
+                &[CONTROLLER],
+            )],
+        )),
+        json!(role_binding(CONTROLLER, CONTROLLER)),
+    ]
+}
+
+/// The controller's right to read a Secret whose name it knows, in every namespace. It can list and watch none.
+pub(crate) fn controller_secrets() -> Vec<Value> {
+    vec![
+        json!(cluster_role(
+            SECRETS,
+            CONTROLLER,
+            vec![rule("", &["secrets"], &["get"])]
+        )),
+        json!(cluster_role_binding(SECRETS, SECRETS, CONTROLLER)),
+    ]
+}
+
+/// The right to read Secrets by name in one namespace only.
+pub(crate) fn controller_secrets_in(namespace: &str) -> Value {
+    json!(RoleBinding {
+        metadata: ObjectMeta {
+            namespace: Some(namespace.to_owned()),
+            ..cluster_wide(SECRETS, CONTROLLER)
+        },
+        role_ref: role_ref("ClusterRole", SECRETS),
+        subjects: Some(vec![subject(CONTROLLER)]),
+    })
+}
+
+/// The webhook: one Secret, one Lease and the two configurations, all by name.
+///
+/// Secret and Lease are created here, empty. With a right to create Secrets the webhook could ask for a token of the
+/// controller's `ServiceAccount`, and with it read the Secrets of every cluster.
+pub(crate) fn webhook() -> Vec<Value> {
+    vec![
+        json!(service_account(WEBHOOK)),
+        json!(cluster_role(
+            WEBHOOK,
+            WEBHOOK,
+            vec![named(
+                rule(
+                    "admissionregistration.k8s.io",
+                    &["validatingwebhookconfigurations", "mutatingwebhookconfigurations"],
+                    &["get", "list", "watch", "patch"],
+                ),
+                &[WEBHOOK],
+            )],
+        )),
+        json!(cluster_role_binding(WEBHOOK, WEBHOOK, WEBHOOK)),
+        json!(Secret {
+            metadata: namespaced(CERTIFICATE_SECRET, WEBHOOK),
+            type_: Some(CERTIFICATE_SECRET_TYPE.to_owned()),
+            ..Secret::default()
+        }),
+        json!(lease(CERTIFICATE_LEASE, WEBHOOK)),
+        json!(role(
+            WEBHOOK,
+            WEBHOOK,
+            vec![
+                named(
+                    rule("", &["secrets"], &["get", "list", "watch", "patch"]),
+                    &[CERTIFICATE_SECRET]
+                ),
+                named(
+                    rule("coordination.k8s.io", &["leases"], &["get", "update", "patch"]),
+                    &[CERTIFICATE_LEASE],
+                ),
+            ],
+        )),
+        json!(role_binding(WEBHOOK, WEBHOOK)),
+    ]
+}
+
+fn rule(group: &str, resources: &[&str], verbs: &[&str]) -> PolicyRule {
+    PolicyRule {
+        api_groups: Some(strings(&[group])),
+        resources: Some(strings(resources)),
+        verbs: strings(verbs),
+        ..PolicyRule::default()
+    }
+}
+
+fn named(rule: PolicyRule, names: &[&str]) -> PolicyRule {
+    PolicyRule {
+        resource_names: Some(strings(names)),
+        ..rule
+    }
+}
+
+fn service_account(program: &str) -> ServiceAccount {
+    ServiceAccount {
+        metadata: namespaced(program, program),
+        ..ServiceAccount::default()
+    }
+}
+
+fn lease(name: &str, program: &str) -> Lease {
+    Lease {
+        metadata: namespaced(name, program),
+        spec: None,
+    }
+}
+
+fn cluster_role(name: &str, program: &str, rules: Vec<PolicyRule>) -> ClusterRole {
+    ClusterRole {
+        metadata: cluster_wide(name, program),
+        rules: Some(rules),
+        ..ClusterRole::default()
+    }
+}
+
+fn role(name: &str, program: &str, rules: Vec<PolicyRule>) -> Role {
+    Role {
+        metadata: namespaced(name, program),
+        rules: Some(rules),
+    }
+}
+
+fn cluster_role_binding(name: &str, role: &str, program: &str) -> ClusterRoleBinding {
+    ClusterRoleBinding {
+        metadata: cluster_wide(name, program),
+        role_ref: role_ref("ClusterRole", role),
+        subjects: Some(vec![subject(program)]),
+    }
+}
+
+fn role_binding(name: &str, program: &str) -> RoleBinding {
+    RoleBinding {
+        metadata: namespaced(name, program),
+        role_ref: role_ref("Role", name),
+        subjects: Some(vec![subject(program)]),
+    }
+}
+
+fn role_ref(kind: &str, name: &str) -> RoleRef {
+    RoleRef {
+        api_group: Some("rbac.authorization.k8s.io".to_owned()),
+        kind: kind.to_owned(),
+        name: name.to_owned(),
+    }
+}
+
+fn subject(program: &str) -> Subject {
+    Subject {
+        kind: "ServiceAccount".to_owned(),
+        name: program.to_owned(),
+        namespace: Some(NAMESPACE.to_owned()),
+        ..Subject::default()
+    }
+}

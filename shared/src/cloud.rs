@@ -85,6 +85,8 @@ pub enum CloudErrorKind {
     Capacity,
     /// 5xx, time-outs, broken connections.
     Unavailable,
+    /// The cloud refused some instances and took the others.
+    Refused,
     /// The request itself is wrong, such as an unknown region. Trying the same again will not help.
     Invalid,
     /// This process may no longer act: it is not the leader any more.

@@ -1,6 +1,354 @@
-//! Condition types of a `ClusterDeployment` that concern its power.
+//! What is reported of a `ClusterDeployment`'s power: the conditions `Hibernating` (H) and `Ready` (R) and `status.powerState` (P).
+//!
+//! Types, reasons and messages of H, R and P are Hive's own, to the letter: ClusterPool, ClusterClaim and other software
+//! read them. H and R are always written as a pair, so that they cannot contradict each other.
 
-/// Condition `Hibernating`.
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use serde_json::{Value, json};
+
+use super::api::{ClusterDeployment, Condition};
+use crate::duration::go_string;
+
+/// Condition type H.
 pub const HIBERNATING: &str = "Hibernating";
-/// Condition `Ready`.
+/// Condition type R.
 pub const READY: &str = "Ready";
+/// Condition type of ours: what a transition is waiting for, by name, or what it ended with.
+pub const PROGRESS: &str = "HibernationProgress";
+
+/// The reasons of H, R and P that decisions depend on.
+pub mod reason {
+    /// H, R: nothing was observed yet.
+    pub const INITIALIZED: &str = "Initialized";
+    /// H: no driver for the platform.
+    pub const UNSUPPORTED: &str = "Unsupported";
+    /// H: see R.
+    pub const RESUMING_OR_RUNNING: &str = "ResumingOrRunning";
+    /// R: see H.
+    pub const STOPPING_OR_HIBERNATING: &str = "StoppingOrHibernating";
+    /// H, P: machines were told to stop.
+    pub const STOPPING: &str = "Stopping";
+    /// H, P: machines are not all stopped.
+    pub const WAITING_FOR_MACHINES_TO_STOP: &str = "WaitingForMachinesToStop";
+    /// H, P: the cloud refused to stop a machine.
+    pub const FAILED_TO_STOP: &str = "FailedToStop";
+    /// H, P: asleep.
+    pub const HIBERNATING: &str = "Hibernating";
+    /// R, P: machines were told to start.
+    pub const STARTING_MACHINES: &str = "StartingMachines";
+    /// R, P: machines are not all running.
+    pub const WAITING_FOR_MACHINES: &str = "WaitingForMachines";
+    /// R, P: the cloud refused to start a machine.
+    pub const FAILED_TO_START_MACHINES: &str = "FailedToStartMachines";
+    /// R, P: nodes are not all ready.
+    pub const WAITING_FOR_NODES: &str = "WaitingForNodes";
+    /// R, P: operators get time to notice that they are awake.
+    pub const PAUSING: &str = "PausingForClusterOperatorsToSettle";
+    /// R, P: operators are not all well.
+    pub const WAITING_FOR_CLUSTER_OPERATORS: &str = "WaitingForClusterOperators";
+    /// R, P: awake.
+    pub const RUNNING: &str = "Running";
+}
+
+/// Every value of P that is ours to write, for labels of metrics.
+pub const POWER_STATES: &[&str] = &[
+    "Unknown",
+    reason::STOPPING,
+    reason::WAITING_FOR_MACHINES_TO_STOP,
+    reason::FAILED_TO_STOP,
+    reason::HIBERNATING,
+    reason::STARTING_MACHINES,
+    reason::WAITING_FOR_MACHINES,
+    reason::FAILED_TO_START_MACHINES,
+    reason::WAITING_FOR_NODES,
+    reason::PAUSING,
+    reason::WAITING_FOR_CLUSTER_OPERATORS,
+    reason::RUNNING,
+];
+
+const SEE_READY: &str = "Cluster is resuming or running, see Ready condition for details";
+const SEE_HIBERNATING: &str = "Cluster is shutting down or hibernating, see Hibernating condition for details";
+
+/// How often a condition that differs only in the names it lists is written at the most.
+const PROGRESS_EVERY: Duration = Duration::from_secs(5);
+
+/// One condition as it should be: status, reason, message.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Word {
+    /// `True`, `False` or `Unknown`.
+    pub status: &'static str,
+    /// One word why.
+    pub reason: &'static str,
+    /// One sentence why.
+    pub message: String,
+}
+
+impl Word {
+    fn new(status: &'static str, reason: &'static str, message: impl Into<String>) -> Self {
+        Self { status, reason, message: scrub(&message.into()) }
+    }
+}
+
+/// What is to be reported. A member that is `None` is left as it stands.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PowerStatus {
+    /// Condition `Hibernating`.
+    pub hibernating: Option<Word>,
+    /// Condition `Ready`.
+    pub ready: Option<Word>,
+    /// `status.powerState`.
+    pub power_state: Option<&'static str>,
+    /// Condition `HibernationProgress`.
+    pub progress: Option<Word>,
+}
+
+impl PowerStatus {
+    /// The cluster is on its way to sleep, or there: H speaks, R points to H.
+    fn asleep(status: &'static str, reason: &'static str, message: impl Into<String>) -> Self {
+        Self {
+            hibernating: Some(Word::new(status, reason, message)),
+            ready: Some(Word::new("False", reason::STOPPING_OR_HIBERNATING, SEE_HIBERNATING)),
+            power_state: Some(reason),
+            progress: None,
+        }
+    }
+
+    /// The cluster is on its way to being awake, or there: R speaks, H points to R.
+    fn awake(status: &'static str, reason: &'static str, message: impl Into<String>) -> Self {
+        Self {
+            hibernating: Some(Word::new("False", reason::RESUMING_OR_RUNNING, SEE_READY)),
+            ready: Some(Word::new(status, reason, message)),
+            power_state: Some(reason),
+            progress: None,
+        }
+    }
+
+    fn unknown(reason: &'static str, message: &str) -> Self {
+        let word = Word::new("Unknown", reason, message);
+        Self { hibernating: Some(word.clone()), ready: Some(word), power_state: Some("Unknown"), progress: None }
+    }
+
+    /// Row 3.
+    #[must_use]
+    pub fn deleted() -> Self {
+        Self::unknown("ClusterDeploymentDeleted", "ClusterDeployment has been marked for deletion")
+    }
+
+    /// Row 4: the conditions that the cluster does not have yet.
+    #[must_use]
+    pub fn initialized(cluster: &ClusterDeployment) -> Self {
+        let missing = |type_| {
+            let word = || Word::new("Unknown", reason::INITIALIZED, "Condition Initialized");
+            cluster.condition(type_).is_none().then(word)
+        };
+        Self { hibernating: missing(HIBERNATING), ready: missing(READY), ..Self::default() }
+    }
+
+    /// Row 6.
+    #[must_use]
+    pub fn paused() -> Self {
+        Self::unknown("PowerStatePaused", "the powerstate-pause annotation is set")
+    }
+
+    /// Row 7.
+    #[must_use]
+    pub fn unsupported(message: &str) -> Self {
+        Self {
+            hibernating: Some(Word::new("False", reason::UNSUPPORTED, message)),
+            ready: Some(Word::new("True", reason::RUNNING, "No power state actuator -- assuming running")),
+            power_state: Some(reason::RUNNING),
+            progress: None,
+        }
+    }
+
+    /// Row 8.
+    #[must_use]
+    pub fn hibernation_capable() -> Self {
+        let word = Word::new("False", reason::RESUMING_OR_RUNNING, "Hibernation capable");
+        Self { hibernating: Some(word), ..Self::default() }
+    }
+
+    /// Row 12b.
+    #[must_use]
+    pub fn fake_stopped() -> Self {
+        Self::asleep("True", reason::HIBERNATING, "Fake cluster is stopped")
+    }
+
+    /// 1.3 stopMachines.
+    #[must_use]
+    pub fn stopping() -> Self {
+        Self::asleep("False", reason::STOPPING, "Stopping cluster machines")
+    }
+
+    /// 1.3 stopMachines, refused by the cloud.
+    #[must_use]
+    pub fn failed_to_stop(error: &str) -> Self {
+        let message = format!("Failed to stop machines: {error} (more detail may be available in the logs)");
+        Self::asleep("False", reason::FAILED_TO_STOP, message)
+    }
+
+    /// 1.3 checkClusterStopped, `ids` are not stopped yet.
+    #[must_use]
+    pub fn waiting_for_machines_to_stop(ids: &[&str]) -> Self {
+        let message = format!("Stopping cluster machines. Some machines have not yet stopped: {}", ids.join(","));
+        Self::asleep("False", reason::WAITING_FOR_MACHINES_TO_STOP, message)
+    }
+
+    /// 1.3 checkClusterStopped, done.
+    #[must_use]
+    pub fn stopped() -> Self {
+        Self::asleep("True", reason::HIBERNATING, "Cluster is stopped")
+    }
+
+    /// 1.3 startMachines.
+    #[must_use]
+    pub fn starting() -> Self {
+        Self::awake("False", reason::STARTING_MACHINES, "Starting cluster machines (step 1/4)")
+    }
+
+    /// 1.3 startMachines, refused by the cloud.
+    #[must_use]
+    pub fn failed_to_start(error: &str) -> Self {
+        let message = format!("Failed to start machines: {error} (more detail may be available in the logs)");
+        Self::awake("False", reason::FAILED_TO_START_MACHINES, message)
+    }
+
+    /// 1.3 checkClusterRunning 1, `ids` are not running yet.
+    #[must_use]
+    pub fn waiting_for_machines(ids: &[&str]) -> Self {
+        let ids = ids.join(",");
+        let message =
+            format!("Waiting for cluster machines to start. Some machines are not yet running: {ids} (step 1/4)");
+        Self::awake("False", reason::WAITING_FOR_MACHINES, message)
+    }
+
+    /// 1.3 checkClusterRunning 2 and 4.
+    #[must_use]
+    pub fn waiting_for_nodes() -> Self {
+        Self::awake("False", reason::WAITING_FOR_NODES, "Waiting for Nodes to be ready (step 2/4)")
+    }
+
+    /// 1.3 checkClusterRunning 5, the pause of length `pause`.
+    #[must_use]
+    pub fn pausing(pause: Duration) -> Self {
+        let message = format!("Pausing {} for ClusterOperators to settle (step 3/4)", go_string(pause));
+        Self::awake("False", reason::PAUSING, message)
+    }
+
+    /// 1.3 checkClusterRunning 5, after the pause.
+    #[must_use]
+    pub fn waiting_for_operators() -> Self {
+        let message = "Waiting for ClusterOperators to be ready (step 4/4)";
+        Self::awake("False", reason::WAITING_FOR_CLUSTER_OPERATORS, message)
+    }
+
+    /// Row 13a, 1.3 checkClusterRunning 6.
+    #[must_use]
+    pub fn running() -> Self {
+        Self::awake("True", reason::RUNNING, "Cluster is running")
+    }
+
+    /// The same status, with what is awaited: `what` in one word, `names` in one sentence.
+    #[must_use]
+    pub fn awaiting(self, what: &'static str, names: impl Into<String>) -> Self {
+        Self { progress: Some(Word::new("True", what, names)), ..self }
+    }
+
+    /// The same status, with nothing awaited any more.
+    #[must_use]
+    pub fn done(self, what: &'static str, result: impl Into<String>) -> Self {
+        Self { progress: Some(Word::new("False", what, result)), ..self }
+    }
+
+    /// Only what is awaited; H, R and P stay as they are.
+    #[must_use]
+    pub fn only_awaiting(what: &'static str, names: impl Into<String>) -> Self {
+        Self::default().awaiting(what, names)
+    }
+
+    /// The JSON patch for the status subresource that makes `cluster` say this, or `None` if it already does.
+    ///
+    /// It edits the array of conditions by index, so it begins with a test of the resourceVersion: the API server answers
+    /// 422 if somebody else wrote in between. A condition that does not change is not written. `lastProbeTime` moves with
+    /// every change, `lastTransitionTime` with the status, as Hive does it.
+    #[must_use]
+    pub fn patch(&self, cluster: &ClusterDeployment, now: Timestamp) -> Option<Value> {
+        let mut edits = Vec::new();
+        let mut added = Vec::new();
+        let words = [(HIBERNATING, &self.hibernating), (READY, &self.ready), (PROGRESS, &self.progress)];
+        for (type_, word) in words.into_iter().filter_map(|(type_, word)| Some((type_, word.as_ref()?))) {
+            let old = cluster.condition(type_);
+            let nothing_else =
+                edits.is_empty() && added.is_empty() && self.power_state.is_none_or(|p| p == cluster.power_state());
+            if type_ == PROGRESS && word.status == "False" && old.is_none() && nothing_else {
+                continue; // A cluster that is where it should be is not written to only to say so.
+            }
+            let Some(new) = word.replaces(type_, old, now) else { continue };
+            match cluster.status.iter().flat_map(|status| &status.conditions).position(|c| c.type_ == type_) {
+                Some(index) => {
+                    edits.push(json!({"op": "replace", "path": format!("/status/conditions/{index}"), "value": new}))
+                }
+                None => added.push(new),
+            }
+        }
+        let power_state = self.power_state.filter(|power_state| *power_state != cluster.power_state());
+        if edits.is_empty() && added.is_empty() && power_state.is_none() {
+            return None;
+        }
+
+        let mut patch = vec![
+            json!({"op": "test", "path": "/metadata/resourceVersion", "value": cluster.metadata.resource_version}),
+        ];
+        match &cluster.status {
+            None => patch.push(json!({"op": "add", "path": "/status", "value": {"conditions": added}})),
+            Some(status) if status.conditions.is_empty() => {
+                patch.push(json!({"op": "add", "path": "/status/conditions", "value": added}));
+            }
+            Some(_) => {
+                let append = |new| json!({"op": "add", "path": "/status/conditions/-", "value": new});
+                patch.extend(edits.into_iter().chain(added.into_iter().map(append)));
+            }
+        }
+        patch.extend(power_state.map(|value| json!({"op": "add", "path": "/status/powerState", "value": value})));
+        Some(Value::Array(patch))
+    }
+}
+
+impl Word {
+    /// The condition to write in place of `old`, or `None` if `old` says the same.
+    fn replaces(&self, type_: &str, old: Option<&Condition>, now: Timestamp) -> Option<Condition> {
+        let same_status = old.is_some_and(|old| old.status == self.status);
+        if let Some(old) = old
+            && same_status
+            && old.reason.as_deref() == Some(self.reason)
+        {
+            let same_message = old.message.as_deref().unwrap_or_default() == self.message;
+            let young = old.last_probe_time.as_ref().is_some_and(|probed| age(probed.0, now) < PROGRESS_EVERY);
+            if same_message || (type_ == PROGRESS && self.status == "True" && young) {
+                return None;
+            }
+        }
+        let moved = old.filter(|_| same_status).and_then(|old| old.last_transition_time.clone());
+        Some(Condition {
+            type_: type_.to_owned(),
+            status: self.status.to_owned(),
+            last_probe_time: Some(Time(now)),
+            last_transition_time: Some(moved.unwrap_or(Time(now))),
+            reason: Some(self.reason.to_owned()),
+            message: Some(self.message.clone()),
+        })
+    }
+}
+
+/// Time from `then` to `now`, zero if `then` is in the future.
+pub(crate) fn age(then: Timestamp, now: Timestamp) -> Duration {
+    Duration::try_from(now.duration_since(then)).unwrap_or_default()
+}
+
+/// One line, however the cloud broke it.
+fn scrub(message: &str) -> String {
+    message.split(['\n', '\r', '\t']).map(str::trim).filter(|part| !part.is_empty()).collect::<Vec<_>>().join(", ")
+}

@@ -1,0 +1,207 @@
+//! What a decision about a `ClusterDeployment` may look at.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+use crate::cloud::{CloudError, CloudErrorKind, Instance, InstanceState};
+use crate::hive::api::ClusterDeployment;
+
+/// Everything one look found. Plain data: no client, no clock.
+#[derive(Clone, Debug)]
+pub struct Facts<'a> {
+    /// The cluster on the hub.
+    pub cluster: &'a ClusterDeployment,
+    /// Who serves its platform.
+    pub served: Served,
+    /// Its instances, as the driver listed them. `None` while nobody has looked.
+    pub machines: Option<Result<Machines, CloudError>>,
+    /// The last start or stop that this process tried on this cluster.
+    pub tried: Option<Tried>,
+    /// How many looks in a row failed before this one.
+    pub failed_looks: u32,
+    /// What the spoke's API server said. `None` while nobody has asked.
+    pub spoke: Option<Result<Spoke, SpokeError>>,
+    /// How this controller is set up.
+    pub settings: Settings,
+    /// The time of the look.
+    pub now: Timestamp,
+}
+
+/// Settings of the controller that decisions depend on.
+#[derive(Clone, Copy, Debug)]
+pub struct Settings {
+    /// How long ClusterOperators get to notice that they are awake before what they say is believed. Hive: 2 minutes.
+    pub operator_pause: Duration,
+    /// How often a cluster in a steady state is looked at.
+    pub steady: Duration,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self { operator_pause: Duration::from_secs(120), steady: Duration::from_secs(600) }
+    }
+}
+
+/// Who starts and stops the machines of a platform.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Served {
+    /// A driver of ours.
+    ByUs,
+    /// Hive has an actuator, we have no driver yet: the cluster is left alone.
+    ByHiveOnly,
+    /// Nobody.
+    ByNobody,
+}
+
+impl Served {
+    /// Platforms for which Hive itself has an actuator.
+    pub const BY_HIVE: &'static [&'static str] = &["aws", "azure", "gcp", "ibmcloud"];
+
+    /// Who serves `platform` when drivers exist for `ours`.
+    #[must_use]
+    pub fn platform(platform: &str, ours: &[&str]) -> Self {
+        match platform {
+            _ if ours.contains(&platform) => Self::ByUs,
+            _ if Self::BY_HIVE.contains(&platform) => Self::ByHiveOnly,
+            _ => Self::ByNobody,
+        }
+    }
+}
+
+/// The instances of a cluster, in the order of their IDs.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Machines {
+    /// How they were selected, for the message when there are none.
+    pub selector: String,
+    /// All of them but the terminated.
+    pub instances: Vec<Instance>,
+}
+
+impl Machines {
+    /// Sorts what a driver listed and leaves out what no longer exists.
+    #[must_use]
+    pub fn new(selector: String, mut instances: Vec<Instance>) -> Self {
+        instances.retain(|i| i.state != InstanceState::Terminated);
+        instances.sort_by(|a, b| a.id.cmp(&b.id));
+        Self { selector, instances }
+    }
+
+    /// IDs of the instances in one of `states`.
+    #[must_use]
+    pub fn in_state(&self, states: &[InstanceState]) -> Vec<&str> {
+        self.instances.iter().filter(|i| states.contains(&i.state)).map(|i| i.id.as_str()).collect()
+    }
+
+    /// IDs of the instances that are in none of `states`.
+    #[must_use]
+    pub fn not_in_state(&self, states: &[InstanceState]) -> Vec<&str> {
+        self.instances.iter().filter(|i| !states.contains(&i.state)).map(|i| i.id.as_str()).collect()
+    }
+
+    /// Takes over the states that a start or stop answered.
+    pub fn moved(&mut self, moved: &[(String, InstanceState)]) {
+        for instance in &mut self.instances {
+            if let Some((_, state)) = moved.iter().find(|(id, _)| *id == instance.id) {
+                instance.state = *state;
+            }
+        }
+    }
+
+    /// Whether there are instances and all of them are in `state`.
+    #[must_use]
+    pub fn all(&self, state: InstanceState) -> bool {
+        !self.instances.is_empty() && self.instances.iter().all(|i| i.state == state)
+    }
+}
+
+/// A start or stop that was tried, and what came of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tried {
+    /// What was tried.
+    pub verb: Verb,
+    /// When.
+    pub at: Timestamp,
+    /// What went wrong; `None` when every instance was accepted.
+    pub failure: Option<CloudError>,
+    /// How often in a row it went wrong.
+    pub failures: u32,
+}
+
+/// The two things that are done to machines.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, strum::Display, strum::IntoStaticStr)]
+#[strum(serialize_all = "lowercase")]
+pub enum Verb {
+    /// Start.
+    Start,
+    /// Stop.
+    Stop,
+}
+
+impl Tried {
+    /// The failure, if this was a failed try of `verb`.
+    pub(super) fn failed(&self, verb: Verb) -> Option<&CloudError> {
+        self.failure.as_ref().filter(|_| self.verb == verb)
+    }
+}
+
+/// How long to wait after the `failures`th failure in a row, without jitter.
+///
+/// A passing cause is retried within 20 s of its end; one that only a change of credentials or rights ends, within a minute.
+#[must_use]
+pub fn backoff(kind: CloudErrorKind, failures: u32) -> Duration {
+    let (first, most) = match kind {
+        CloudErrorKind::Credentials | CloudErrorKind::Denied | CloudErrorKind::Invalid => (10, 60),
+        CloudErrorKind::Throttled
+        | CloudErrorKind::Unavailable
+        | CloudErrorKind::Capacity
+        | CloudErrorKind::Refused => (5, 20),
+        CloudErrorKind::NotLeader => (1, 1),
+    };
+    Duration::from_secs((first << failures.saturating_sub(1).min(6)).min(most))
+}
+
+/// What the spoke's API server said.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Spoke {
+    /// All Nodes.
+    pub nodes: Vec<NodeLook>,
+    /// All ClusterOperators.
+    pub operators: Vec<OperatorLook>,
+}
+
+/// One Node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeLook {
+    /// Its name.
+    pub name: String,
+    /// Condition Ready is True.
+    pub ready: bool,
+    /// The newest of its Lease's renewTime and its Ready condition's heartbeat, on the kubelet's clock.
+    pub sign_of_life: Option<Timestamp>,
+    /// Whether Lease or heartbeat have changed since this process first looked during this wake.
+    pub moved: bool,
+}
+
+/// One ClusterOperator: the conditions, by type and status, that make it unwell.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OperatorLook {
+    /// Its name.
+    pub name: String,
+    /// Such as `Progressing=True`; empty when it is well.
+    pub unwell: Vec<String>,
+}
+
+/// Why the spoke could not be asked.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SpokeError {
+    /// Its kubeconfig is missing, malformed, or asks for what this process will not do.
+    #[error("{0}")]
+    Kubeconfig(String),
+    /// Its API server does not answer.
+    #[error("{0}")]
+    Unreachable(String),
+    /// Its API server answers, but not as it should.
+    #[error("{0}")]
+    Failed(String),
+}

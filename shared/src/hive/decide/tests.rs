@@ -1,0 +1,588 @@
+//! The table of reference/hive.md 1.1 to 1.3, row by row, and what must hold for every cluster.
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use proptest::prelude::*;
+
+use super::*;
+use crate::cloud::InstanceState::{Pending, Running, ShuttingDown, Stopped, Stopping, Terminated};
+use crate::cloud::{CloudError, CloudErrorKind, Instance, InstanceState};
+use crate::hive::api::{ClusterDeploymentSpec, ClusterDeploymentStatus, Condition, RESUME_SKIPS_CLUSTER_OPERATORS};
+use crate::hive::conditions::PROGRESS;
+use crate::keys;
+
+const NOW: i64 = 1_800_000_000;
+
+fn at(seconds_from_now: i64) -> Timestamp {
+    Timestamp::from_second(NOW + seconds_from_now).unwrap()
+}
+
+fn cluster(power_state: &str) -> ClusterDeployment {
+    let spec = ClusterDeploymentSpec {
+        installed: true,
+        power_state: Some(power_state.into()),
+        ..ClusterDeploymentSpec::default()
+    };
+    let mut cluster = ClusterDeployment::new("demo", spec);
+    cluster.metadata.resource_version = Some("7".into());
+    cluster
+}
+
+/// With conditions H and R of these reasons, written a minute ago.
+fn told(mut cluster: ClusterDeployment, h: (&str, &str), r: (&str, &str)) -> ClusterDeployment {
+    let condition = |type_: &str, (status, reason): (&str, &str)| Condition {
+        type_: type_.into(),
+        status: status.into(),
+        reason: Some(reason.into()),
+        last_probe_time: Some(Time(at(-60))),
+        last_transition_time: Some(Time(at(-60))),
+        message: None,
+    };
+    let conditions = vec![condition(HIBERNATING, h), condition(READY, r)];
+    cluster.status = Some(ClusterDeploymentStatus { conditions, ..ClusterDeploymentStatus::default() });
+    cluster
+}
+
+fn annotated(mut cluster: ClusterDeployment, key: &str, value: &str) -> ClusterDeployment {
+    cluster.metadata.annotations.get_or_insert_default().insert(key.into(), value.into());
+    cluster
+}
+
+/// On its way to sleep or there: H speaks.
+fn asleep(h: (&str, &str)) -> ClusterDeployment {
+    told(cluster("Hibernating"), h, ("False", reason::STOPPING_OR_HIBERNATING))
+}
+
+/// Waking since 30 s, or awake: R speaks.
+fn waking(r: (&str, &str)) -> ClusterDeployment {
+    let cluster = told(cluster("Running"), ("False", reason::RESUMING_OR_RUNNING), r);
+    annotated(cluster, keys::RESUME_STARTED_AT, &at(-30).to_string())
+}
+
+fn facts(cluster: &ClusterDeployment) -> Facts<'_> {
+    Facts {
+        cluster,
+        served: Served::ByUs,
+        machines: None,
+        tried: None,
+        failed_looks: 0,
+        spoke: None,
+        settings: Settings::default(),
+        now: at(0),
+    }
+}
+
+impl Facts<'_> {
+    fn machines_are(mut self, states: &[InstanceState]) -> Self {
+        let instance = |(n, state): (usize, &InstanceState)| Instance {
+            id: format!("i-{n}"),
+            state: *state,
+            private_dns: Some(format!("node-{n}")),
+            launched_at: None,
+        };
+        self.machines = Some(Ok(Machines::new("tag x".into(), states.iter().enumerate().map(instance).collect())));
+        self
+    }
+
+    fn failed(mut self, verb: Verb, seconds_ago: i64) -> Self {
+        let failure =
+            CloudError { kind: CloudErrorKind::Refused, message: "i-0: OperationNotPermitted: protected".into() };
+        self.tried = Some(Tried { verb, at: at(-seconds_ago), failure: Some(failure), failures: 1 });
+        self
+    }
+
+    fn cloud_says(mut self, kind: CloudErrorKind) -> Self {
+        self.machines = Some(Err(CloudError { kind, message: "DescribeInstances: no".into() }));
+        self
+    }
+
+    /// Two nodes with these signs of life, in seconds from now.
+    fn nodes_are(mut self, nodes: [(bool, i64, bool); 2], unwell: &[&str]) -> Self {
+        let node = |(n, (ready, sign, moved)): (usize, (bool, i64, bool))| NodeLook {
+            name: format!("node-{n}"),
+            ready,
+            sign_of_life: Some(at(sign)),
+            moved,
+        };
+        let operator = |name: &&str| OperatorLook { name: (*name).into(), unwell: vec!["Progressing=True".into()] };
+        let well = OperatorLook { name: "dns".into(), unwell: vec![] };
+        self.spoke = Some(Ok(Spoke {
+            nodes: nodes.into_iter().enumerate().map(node).collect(),
+            operators: unwell.iter().map(operator).chain([well]).collect(),
+        }));
+        self
+    }
+}
+
+const AWAKE: [(bool, i64, bool); 2] = [(true, -1, false), (true, -2, false)];
+
+fn stop(ids: &[&str]) -> Action {
+    Action::Stop(ids.iter().map(|id| (*id).into()).collect())
+}
+
+fn start(ids: &[&str]) -> Action {
+    Action::Start(ids.iter().map(|id| (*id).into()).collect())
+}
+
+/// H.reason, R.reason, P of a plan.
+fn says(plan: &Plan) -> (&str, &str, &str) {
+    let status = plan.status.as_ref().unwrap();
+    let reason = |word: &Option<crate::hive::conditions::Word>| word.as_ref().map_or("", |word| word.reason);
+    (reason(&status.hibernating), reason(&status.ready), status.power_state.unwrap_or_default())
+}
+
+fn message(plan: &Plan) -> &str {
+    let status = plan.status.as_ref().unwrap();
+    let (h, r) = (status.hibernating.as_ref().unwrap(), status.ready.as_ref().unwrap());
+    if r.reason == reason::STOPPING_OR_HIBERNATING { &h.message } else { &r.message }
+}
+
+#[test]
+fn rows_that_need_no_look() {
+    let paused = |cluster| annotated(cluster, POWERSTATE_PAUSE, "true");
+    let mut deleted = cluster("Hibernating");
+    deleted.metadata.deletion_timestamp = Some(Time(at(0)));
+    let mut fresh = cluster("Hibernating");
+    fresh.spec.installed = false;
+    let unsupported = told(cluster("Running"), ("False", "Unsupported"), ("True", "Running"));
+    let fake = |state| annotated(cluster(state), FAKE_CLUSTER, "1");
+    for (row, cluster, served, said) in [
+        ("3", deleted.clone(), Served::ByUs, ("ClusterDeploymentDeleted", "ClusterDeploymentDeleted", "Unknown")),
+        ("4", fresh, Served::ByUs, ("Initialized", "Initialized", "")),
+        ("6", paused(cluster("Hibernating")), Served::ByUs, ("PowerStatePaused", "PowerStatePaused", "Unknown")),
+        (
+            "6 beats 7",
+            paused(cluster("Running")),
+            Served::ByNobody,
+            ("PowerStatePaused", "PowerStatePaused", "Unknown"),
+        ),
+        ("7", cluster("Hibernating"), Served::ByNobody, ("Unsupported", "Running", "Running")),
+        ("8", unsupported, Served::ByUs, ("ResumingOrRunning", "", "")),
+        ("12b", fake("Hibernating"), Served::ByUs, ("Hibernating", "StoppingOrHibernating", "Hibernating")),
+        ("13a", fake("Running"), Served::ByUs, ("ResumingOrRunning", "Running", "Running")),
+    ] {
+        let facts = Facts { served, ..facts(&cluster) };
+        assert_eq!(needs(&facts), None, "row {row}");
+        let plan = decide(&facts);
+        assert_eq!((says(&plan), plan.actions.as_slice()), (said, [].as_slice()), "row {row}");
+    }
+    let paused = annotated(deleted, RECONCILE_PAUSE, "T");
+    assert_eq!(decide(&facts(&paused)), Plan::default(), "row 2 beats row 3");
+}
+
+#[test]
+fn a_platform_that_only_hive_serves_is_left_alone() {
+    let cluster = asleep(("True", reason::HIBERNATING));
+    let plan = decide(&Facts { served: Served::platform("azure", &["aws"]), ..facts(&cluster) });
+    assert_eq!((plan.status, plan.actions.len()), (None, 0));
+    assert!(plan.notice.is_some_and(|notice| notice.reason == "PlatformNotServed"));
+    assert_eq!(Served::platform("vsphere", &["aws"]), Served::ByNobody);
+    assert_eq!(Served::platform("aws", &["aws"]), Served::ByUs);
+}
+
+#[test]
+fn row_4_adds_only_what_is_missing_and_goes_on() {
+    let mut cluster = cluster("");
+    cluster.spec.installed = false;
+    let has_ready = told(cluster, ("Unknown", "Initialized"), ("Unknown", "Initialized"));
+    assert!(decide(&facts(&has_ready)).status.unwrap().patch(&has_ready, at(0)).is_none());
+}
+
+#[test]
+fn into_sleep() {
+    let first = told(cluster("Hibernating"), ("False", reason::RESUMING_OR_RUNNING), ("True", reason::RUNNING));
+    let stopping = asleep(("False", reason::STOPPING));
+    let waiting = asleep(("False", reason::WAITING_FOR_MACHINES_TO_STOP));
+    let failed = asleep(("False", reason::FAILED_TO_STOP));
+    let done = asleep(("True", reason::HIBERNATING));
+    for (case, cluster, machines, actions, power_state) in [
+        ("stopMachines", &first, &[Running, Running][..], vec![stop(&["i-0", "i-1"])], reason::STOPPING),
+        (
+            "leaves out what moves",
+            &first,
+            &[Pending, Running, Stopping, Stopped],
+            vec![stop(&["i-1"])],
+            reason::STOPPING,
+        ),
+        ("starting machines are not stopped yet", &stopping, &[Pending], vec![], reason::WAITING_FOR_MACHINES_TO_STOP),
+        ("checkClusterStopped", &stopping, &[Stopping, Stopped], vec![], reason::WAITING_FOR_MACHINES_TO_STOP),
+        (
+            "a straggler is told again",
+            &waiting,
+            &[Running, Stopped],
+            vec![stop(&["i-0"])],
+            reason::WAITING_FOR_MACHINES_TO_STOP,
+        ),
+        ("all stopped", &waiting, &[Stopped, Stopped, Terminated], vec![], reason::HIBERNATING),
+        (
+            "being deleted is not stopped",
+            &waiting,
+            &[Stopped, ShuttingDown],
+            vec![],
+            reason::WAITING_FOR_MACHINES_TO_STOP,
+        ),
+        ("all stopped at the first look", &first, &[Stopped], vec![], reason::HIBERNATING),
+        ("after a failure", &failed, &[Running, Stopped], vec![stop(&["i-0"])], reason::STOPPING),
+        ("somebody started one", &done, &[Running, Stopped], vec![stop(&["i-0"])], reason::STOPPING),
+        ("nothing there", &waiting, &[], vec![], reason::FAILED_TO_STOP),
+        ("only ghosts", &waiting, &[Terminated], vec![], reason::FAILED_TO_STOP),
+    ] {
+        let plan = decide(&facts(cluster).machines_are(machines));
+        assert_eq!(
+            (plan.actions.clone(), says(&plan)),
+            (actions, (power_state, "StoppingOrHibernating", power_state)),
+            "{case}"
+        );
+    }
+}
+
+#[test]
+fn a_failed_stop_names_the_machine_and_waits_before_the_next() {
+    let cluster = asleep(("False", reason::STOPPING));
+    let plan = decide(&facts(&cluster).machines_are(&[Running, Stopped]).failed(Verb::Stop, 2));
+    assert_eq!((plan.actions.as_slice(), plan.recheck), ([].as_slice(), Recheck::After(Duration::from_secs(3))));
+    assert_eq!(
+        message(&plan),
+        "Failed to stop machines: i-0: OperationNotPermitted: protected (more detail may be available in the logs)"
+    );
+    let plan = decide(&facts(&cluster).machines_are(&[Running, Stopped]).failed(Verb::Stop, 5));
+    assert_eq!(plan.actions, [stop(&["i-0"])], "the wait is over");
+    let plan = decide(&facts(&cluster).machines_are(&[Running, Stopped]).failed(Verb::Start, 1));
+    assert_eq!(plan.actions, [stop(&["i-0"])], "a failed start holds no stop back");
+}
+
+#[test]
+fn out_of_sleep_machines() {
+    let slept = told(cluster("Running"), ("True", reason::HIBERNATING), ("False", reason::STOPPING_OR_HIBERNATING));
+    let midway =
+        told(cluster(""), ("False", reason::WAITING_FOR_MACHINES_TO_STOP), ("False", reason::STOPPING_OR_HIBERNATING));
+    let fresh = told(cluster("Running"), ("Unknown", "Initialized"), ("Unknown", "Initialized"));
+    let starting = waking(("False", reason::STARTING_MACHINES));
+    let failed = waking(("False", reason::FAILED_TO_START_MACHINES));
+    let awake = waking(("True", reason::RUNNING));
+    let mark = || Action::MarkResumeStarted(at(0));
+    for (case, cluster, machines, actions, power_state) in [
+        (
+            "startMachines",
+            &slept,
+            &[Stopped, Stopped][..],
+            vec![mark(), start(&["i-0", "i-1"])],
+            reason::STARTING_MACHINES,
+        ),
+        (
+            "changed their mind",
+            &midway,
+            &[Stopping, Stopped, Running],
+            vec![mark(), start(&["i-1"])],
+            reason::STARTING_MACHINES,
+        ),
+        ("never handled before", &fresh, &[Running], vec![mark()], reason::STARTING_MACHINES),
+        ("checkClusterRunning 1", &starting, &[Pending, Running], vec![], reason::WAITING_FOR_MACHINES),
+        (
+            "a straggler is told again",
+            &starting,
+            &[Stopped, Running],
+            vec![start(&["i-0"])],
+            reason::WAITING_FOR_MACHINES,
+        ),
+        ("after a failure", &failed, &[Stopped, Running], vec![start(&["i-0"])], reason::WAITING_FOR_MACHINES),
+        (
+            "somebody stopped one",
+            &awake,
+            &[Stopped, Running],
+            vec![mark(), start(&["i-0"])],
+            reason::WAITING_FOR_MACHINES,
+        ),
+        ("nothing there", &starting, &[], vec![], reason::FAILED_TO_START_MACHINES),
+        ("steady", &awake, &[Running, Running], vec![], reason::RUNNING),
+    ] {
+        let facts = facts(cluster).machines_are(machines);
+        assert_eq!(needs(&facts), None, "{case}: nobody asks the spoke");
+        let plan = decide(&facts);
+        assert_eq!(
+            (plan.actions.clone(), says(&plan)),
+            (actions, ("ResumingOrRunning", power_state, power_state)),
+            "{case}"
+        );
+    }
+    let plan = decide(&facts(&starting).machines_are(&[Pending, Stopping, Running]));
+    assert_eq!(
+        message(&plan),
+        "Waiting for cluster machines to start. Some machines are not yet running: i-0,i-1 (step 1/4)"
+    );
+}
+
+#[test]
+fn out_of_sleep_nodes_pause_operators() {
+    let running = [Running, Running];
+    let starting = waking(("False", reason::STARTING_MACHINES));
+    let pausing = waking(("False", reason::PAUSING)); // since a minute
+    let operators = waking(("False", reason::WAITING_FOR_CLUSTER_OPERATORS));
+    let mut skips = starting.clone();
+    skips.metadata.labels.get_or_insert_default().insert(RESUME_SKIPS_CLUSTER_OPERATORS.into(), "true".into());
+    let minute = Settings { operator_pause: Duration::from_secs(60), ..Settings::default() };
+    let longer = Settings::default();
+    for (case, cluster, nodes, unwell, settings, power_state) in [
+        (
+            "nodes come first",
+            &starting,
+            [(false, -1, true), (true, -1, true)],
+            &[][..],
+            longer,
+            reason::WAITING_FOR_NODES,
+        ),
+        ("then a pause", &starting, AWAKE, &["etcd"], longer, reason::PAUSING),
+        ("which lasts", &pausing, AWAKE, &[], longer, reason::PAUSING),
+        (
+            "but not if a node fails",
+            &pausing,
+            [(false, -1, true), (true, -1, true)],
+            &[],
+            longer,
+            reason::WAITING_FOR_NODES,
+        ),
+        ("then operators", &pausing, AWAKE, &["etcd"], minute, reason::WAITING_FOR_CLUSTER_OPERATORS),
+        ("which are waited for", &operators, AWAKE, &["etcd"], longer, reason::WAITING_FOR_CLUSTER_OPERATORS),
+        ("until they are well", &operators, AWAKE, &[], longer, reason::RUNNING),
+        ("well after the pause", &pausing, AWAKE, &[], minute, reason::RUNNING),
+        ("the label skips both", &skips, AWAKE, &["etcd"], longer, reason::RUNNING),
+    ] {
+        let facts = Facts { settings, ..facts(cluster).machines_are(&running) };
+        assert_eq!(needs(&facts), Some(Need::Spoke), "{case}");
+        let plan = decide(&facts.nodes_are(nodes, unwell));
+        assert_eq!((says(&plan).2, plan.actions.as_slice()), (power_state, [].as_slice()), "{case}");
+    }
+    let plan = decide(&facts(&pausing).machines_are(&running).nodes_are(AWAKE, &[]));
+    assert_eq!(message(&plan), "Pausing 2m0s for ClusterOperators to settle (step 3/4)");
+    assert_eq!(plan.recheck, Recheck::After(Duration::from_secs(60)));
+}
+
+#[test]
+fn a_node_is_awake_only_with_a_sign_of_life_from_this_wake() {
+    let cluster = waking(("False", reason::WAITING_FOR_NODES)); // began 30 s ago
+    for (case, node, awake) in [
+        ("ready, heartbeat since the wake began", (true, -10, false), true),
+        ("ready in etcd from before the sleep", (true, -3600, false), false),
+        ("clock behind, but the lease moves", (true, -3600, true), true),
+        ("clock ahead: a stale lease from the future proves nothing", (true, 3600, false), false),
+        ("clock ahead, but the lease moves", (true, 3600, true), true),
+        ("a little ahead is normal", (true, 5, false), true),
+        ("alive, but not ready", (false, -1, true), false),
+    ] {
+        let plan = decide(&facts(&cluster).machines_are(&[Running, Running]).nodes_are([node, (true, -1, true)], &[]));
+        assert_eq!(says(&plan).2 != reason::WAITING_FOR_NODES, awake, "{case}");
+        let progress = plan.status.unwrap().progress.unwrap().message;
+        assert!(awake || progress == "1 of 2 nodes are not ready: node-0", "{case}: {progress}");
+    }
+    let mut restarted = facts(&cluster).machines_are(&[Running, Running]).nodes_are(AWAKE, &[]);
+    if let Some(Ok(machines)) = &mut restarted.machines {
+        machines.instances[0].launched_at = Some(at(0));
+    }
+    assert_eq!(
+        says(&decide(&restarted)).2,
+        reason::WAITING_FOR_NODES,
+        "its instance was started after its last heartbeat"
+    );
+}
+
+#[test]
+fn a_silent_cloud_changes_nothing_that_was_well() {
+    let waiting = asleep(("False", reason::WAITING_FOR_MACHINES_TO_STOP));
+    let done = asleep(("True", reason::HIBERNATING));
+    for (cluster, kind, said) in [
+        (&waiting, CloudErrorKind::Throttled, ("", "", "")),
+        (&waiting, CloudErrorKind::Unavailable, ("", "", "")),
+        (&waiting, CloudErrorKind::Denied, ("FailedToStop", "StoppingOrHibernating", "FailedToStop")),
+        (&waiting, CloudErrorKind::Credentials, ("FailedToStop", "StoppingOrHibernating", "FailedToStop")),
+        (&done, CloudErrorKind::Denied, ("", "", "")),
+    ] {
+        let plan = decide(&facts(cluster).cloud_says(kind));
+        assert_eq!(says(&plan), said, "{kind}");
+        let progress = plan.status.unwrap().progress.unwrap();
+        assert_eq!((progress.reason, progress.message.as_str()), ("CloudUnavailable", "DescribeInstances: no"));
+    }
+}
+
+#[test]
+fn an_unreachable_spoke_is_named_and_waited_for() {
+    let cluster = waking(("False", reason::WAITING_FOR_MACHINES));
+    for (error, what) in [
+        (SpokeError::Unreachable("connection refused".into()), "ApiServer"),
+        (SpokeError::Kubeconfig("kubeconfig is refused: it has exec".into()), "KubeconfigRefused"),
+        (SpokeError::Failed("401".into()), "ApiServerFailing"),
+    ] {
+        let mut facts = facts(&cluster).machines_are(&[Running]);
+        facts.spoke = Some(Err(error.clone()));
+        let plan = decide(&facts);
+        assert_eq!(says(&plan).2, reason::WAITING_FOR_NODES, "issue 2956: P does not stay at WaitingForMachines");
+        let progress = plan.status.unwrap().progress.unwrap();
+        assert_eq!((progress.reason, progress.message), (what, error.to_string()));
+    }
+}
+
+#[test]
+fn a_patch_tests_the_version_and_touches_only_our_conditions() {
+    let mut cluster = asleep(("False", reason::STOPPING));
+    let foreign = Condition { type_: "Provisioned".into(), status: "True".into(), ..Condition::default() };
+    cluster.status.as_mut().unwrap().conditions.insert(0, foreign);
+    let patch = PowerStatus::stopped().done("Hibernating", "6 instances stopped").patch(&cluster, at(0)).unwrap();
+    let ops: Vec<_> = patch.as_array().unwrap().iter().map(|op| format!("{} {}", op["op"], op["path"])).collect();
+    assert_eq!(
+        ops,
+        [
+            r#""test" "/metadata/resourceVersion""#,
+            r#""replace" "/status/conditions/1""#,
+            r#""replace" "/status/conditions/2""#, // its message was empty in this test
+            r#""add" "/status/conditions/-""#,
+            r#""add" "/status/powerState""#,
+        ]
+    );
+    let h = &patch[1]["value"];
+    assert_eq!((&h["reason"], &h["lastTransitionTime"]), (&"Hibernating".into(), &at(0).to_string().into()));
+    assert_eq!(patch[2]["value"]["lastTransitionTime"], at(-60).to_string(), "R stays False, only its message changes");
+}
+
+#[test]
+fn names_that_change_are_written_at_most_every_five_seconds() {
+    let cluster = asleep(("False", reason::WAITING_FOR_MACHINES_TO_STOP));
+    let apply = |cluster: &ClusterDeployment, names: &str, at: Timestamp| {
+        PowerStatus::only_awaiting("MachinesToStop", names).patch(cluster, at).map(|patch| patched(cluster, &patch))
+    };
+    let first = apply(&cluster, "i-0, i-1", at(0)).unwrap();
+    assert!(apply(&first, "i-0", at(4)).is_none(), "too soon");
+    assert!(apply(&first, "i-0", at(5)).is_some());
+    assert!(first.condition(PROGRESS).is_some_and(|progress| progress.status == "True"));
+}
+
+fn patched(cluster: &ClusterDeployment, patch: &serde_json::Value) -> ClusterDeployment {
+    let mut object = serde_json::to_value(cluster).unwrap();
+    let patch: json_patch::Patch = serde_json::from_value(patch.clone()).unwrap();
+    json_patch::patch(&mut object, &patch).unwrap();
+    serde_json::from_value(object).unwrap()
+}
+
+#[test]
+fn waits_grow_and_end() {
+    let waits = |kind| [1, 2, 3, 4, 9].map(|n| backoff(kind, n).as_secs());
+    assert_eq!(waits(CloudErrorKind::Refused), [5, 10, 20, 20, 20]);
+    assert_eq!(waits(CloudErrorKind::Denied), [10, 20, 40, 60, 60]);
+    assert_eq!(backoff(CloudErrorKind::Denied, u32::MAX), Duration::from_secs(60));
+}
+
+fn any_cluster() -> impl Strategy<Value = ClusterDeployment> {
+    let word = || {
+        let reasons = prop::sample::select(vec![
+            "Initialized",
+            "Unsupported",
+            "ResumingOrRunning",
+            "StoppingOrHibernating",
+            "Stopping",
+            "FailedToStop",
+            "WaitingForMachinesToStop",
+            "Hibernating",
+            "StartingMachines",
+            "WaitingForMachines",
+            "FailedToStartMachines",
+            "WaitingForNodes",
+            "PausingForClusterOperatorsToSettle",
+            "WaitingForClusterOperators",
+            "Running",
+            "",
+        ]);
+        (prop::sample::select(vec!["True", "False", "Unknown"]), reasons)
+    };
+    let state = prop::sample::select(vec!["", "Running", "Hibernating"]);
+    let keys = vec![RECONCILE_PAUSE, POWERSTATE_PAUSE, FAKE_CLUSTER, keys::RESUME_STARTED_AT, "other"];
+    (state, word(), word(), any::<[bool; 3]>(), prop::sample::select(keys), -100i64..10).prop_map(
+        |(state, h, r, [installed, deleted, conditions], key, mark)| {
+            let mut found = if conditions { told(cluster(state), h, r) } else { cluster(state) };
+            found.spec.installed = installed || !deleted;
+            found.metadata.deletion_timestamp = (deleted && installed).then(|| Time(at(0)));
+            let value = if key == keys::RESUME_STARTED_AT { at(mark).to_string() } else { "true".into() };
+            annotated(found, key, &value)
+        },
+    )
+}
+
+fn any_states() -> impl Strategy<Value = Vec<InstanceState>> {
+    prop::collection::vec(
+        prop::sample::select(vec![Pending, Running, Stopping, Stopped, ShuttingDown, Terminated]),
+        0..5,
+    )
+}
+
+proptest! {
+    #[test]
+    fn moves_only_what_may_move_and_in_one_direction(
+        cluster in any_cluster(), states in any_states(), nodes in any::<[(bool, i16, bool); 2]>(), failed in any::<Option<(bool, u8)>>(),
+    ) {
+        let mut facts = facts(&cluster).machines_are(&states).nodes_are(nodes.map(|(r, s, m)| (r, i64::from(s), m)), &[]);
+        if let Some((verb, ago)) = failed {
+            facts = facts.failed(if verb { Verb::Start } else { Verb::Stop }, i64::from(ago));
+        }
+        let plan = decide(&facts);
+        prop_assert_eq!(&plan, &decide(&facts), "same facts, same plan");
+        for action in &plan.actions {
+            let machines = facts.machines.as_ref().unwrap().as_ref().unwrap();
+            match action {
+                Action::Stop(ids) => {
+                    prop_assert_eq!(cluster.desired(), Desired::Hibernating);
+                    prop_assert_eq!(ids, &machines.in_state(&[Running]));
+                }
+                Action::Start(ids) => {
+                    prop_assert_eq!(cluster.desired(), Desired::Running);
+                    prop_assert_eq!(ids, &machines.in_state(&[Stopped]));
+                }
+                Action::MarkResumeStarted(_) => prop_assert_eq!(cluster.desired(), Desired::Running),
+            }
+        }
+        if cluster.spec.power_state.as_deref() == Some("Hibernating") && says_done(&plan, "Hibernating") && !cluster.annotation_is_true(FAKE_CLUSTER) {
+            prop_assert!(states.iter().all(|state| matches!(state, Stopped | Terminated)) && states.contains(&Stopped));
+        }
+    }
+
+    #[test]
+    fn a_status_that_was_written_is_not_written_again_and_h_agrees_with_r(cluster in any_cluster(), states in any_states()) {
+        let facts = facts(&cluster).machines_are(&states);
+        let Some(status) = decide(&facts).status else { return Ok(()) };
+        let Some(patch) = status.patch(&cluster, at(0)) else { return Ok(()) };
+        let after = patched(&cluster, &patch);
+        prop_assert_eq!(status.patch(&after, at(1)), None);
+        let is = |type_| after.condition(type_).is_some_and(|c| c.status == "True");
+        if status.hibernating.is_some() && status.ready.is_some() {
+            prop_assert!(!(is(HIBERNATING) && is(READY)));
+        }
+    }
+
+    #[test]
+    fn a_sleep_ends_whatever_the_order_in_which_machines_stop(order in Just([0usize, 1, 2, 3]).prop_shuffle(), begin in any_states()) {
+        let mut cluster = told(cluster("Hibernating"), ("False", reason::RESUMING_OR_RUNNING), ("True", reason::RUNNING));
+        let mut states: Vec<_> = begin.into_iter().filter(|state| !matches!(state, Terminated | ShuttingDown)).chain([Running; 4]).take(4).collect();
+        for round in 0..12 {
+            let facts = facts(&cluster).machines_are(&states);
+            let plan = decide(&facts);
+            for action in &plan.actions {
+                let Action::Stop(ids) = action else { panic!("{action:?}") };
+                for id in ids {
+                    states[id.strip_prefix("i-").unwrap().parse::<usize>().unwrap()] = Stopping;
+                }
+            }
+            if let Some(patch) = plan.status.and_then(|status| status.patch(&cluster, at(round))) {
+                cluster = patched(&cluster, &patch);
+            }
+            let mover = states[order[usize::try_from(round).unwrap() % 4]];
+            states[order[usize::try_from(round).unwrap() % 4]] = match mover { Pending => Running, Stopping => Stopped, other => other };
+        }
+        prop_assert_eq!(cluster.power_state(), "Hibernating", "{:?}", states);
+    }
+}
+
+fn says_done(plan: &Plan, power_state: &str) -> bool {
+    plan.status.as_ref().is_some_and(|status| status.power_state == Some(power_state))
+}
+
+#[test]
+fn soon_at_first_slower_later() {
+    let secs = |n| poll(Duration::from_secs(n)).as_secs();
+    assert_eq!([secs(0), secs(20), secs(40), secs(3600)], [2, 4, 8, 10]);
+}

@@ -1,0 +1,196 @@
+//! The `aws_config` key of a Secret: an AWS configuration file of which only what is harmless in our process is taken.
+//!
+//! A configuration file can name a program to run (`credential_process`), a file to read (`web_identity_token_file`), an
+//! address to ask (`credential_source`, `endpoint_url`, `sso_*`). The Secret belongs to a tenant and the process is ours, so
+//! the file is never handed to the SDK: it is read here, against a list of what is allowed, and everything else is refused.
+
+use std::collections::BTreeMap;
+
+use aws_sdk_ec2::config::Credentials;
+
+/// Keys that are taken.
+const ALLOWED: &[&str] = &[
+    "aws_access_key_id",
+    "aws_secret_access_key",
+    "aws_session_token",
+    "external_id",
+    "role_arn",
+    "role_session_name",
+    "source_profile",
+];
+/// Keys that change nothing here and may stand: the region comes from the cluster, the output is nobody's.
+const IGNORED: &[&str] = &["output", "region", "sts_regional_endpoints"];
+
+/// How many profiles may build on one another.
+const MAX_CHAIN: usize = 5;
+
+/// Why a configuration file is refused.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ConfigFileError {
+    /// A line that is no section, no setting and no comment.
+    #[error("aws_config line {0}: expected `[profile]` or `key = value`")]
+    Syntax(usize),
+    /// A key that is not on the list.
+    #[error(
+        "aws_config line {line}: {key} is refused, because it would run code, read files or ask other services in the \
+         controller's process; use static keys, role_arn, external_id and source_profile"
+    )]
+    Refused {
+        /// Number of the line, from 1.
+        line: usize,
+        /// The key found.
+        key: String,
+    },
+    /// A profile is named that the file does not have.
+    #[error("aws_config: profile {0} is not in this Secret")]
+    NoProfile(String),
+    /// A profile with neither keys nor a role.
+    #[error(
+        "aws_config: profile {0} has neither aws_access_key_id and aws_secret_access_key nor role_arn and source_profile"
+    )]
+    Empty(String),
+    /// Profiles name each other in a circle, or more of them than is sensible.
+    #[error("aws_config: source_profile of {0} does not end")]
+    Circle(String),
+}
+
+/// Static keys, and the roles to assume one after the other.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Chain {
+    /// The keys at the root.
+    pub keys: Credentials,
+    /// Roles, the first to be assumed first.
+    pub roles: Vec<Role>,
+}
+
+/// A role to assume.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Role {
+    /// ARN.
+    pub arn: String,
+    /// External ID, if the role asks for one.
+    pub external_id: Option<String>,
+    /// Session name, if the file sets one.
+    pub session_name: Option<String>,
+}
+
+type Profile = BTreeMap<String, String>;
+
+/// Reads the chain of the profile `default`.
+pub fn read(text: &str) -> Result<Chain, ConfigFileError> {
+    let profiles = parse(text)?;
+    let mut roles = Vec::new();
+    let mut name = "default".to_owned();
+    for _ in 0..MAX_CHAIN {
+        let profile = profiles.get(&name).ok_or_else(|| ConfigFileError::NoProfile(name.clone()))?;
+        let get = |key: &str| profile.get(key).filter(|value| !value.is_empty()).cloned();
+        if let Some(arn) = get("role_arn") {
+            roles.insert(0, Role { arn, external_id: get("external_id"), session_name: get("role_session_name") });
+            if let Some(source) = get("source_profile").filter(|source| *source != name) {
+                name = source;
+                continue;
+            }
+        }
+        let (Some(id), Some(secret)) = (get("aws_access_key_id"), get("aws_secret_access_key")) else {
+            return Err(ConfigFileError::Empty(name));
+        };
+        let keys = Credentials::new(id, secret, get("aws_session_token"), None, "Secret");
+        return Ok(Chain { keys, roles });
+    }
+    Err(ConfigFileError::Circle("default".to_owned()))
+}
+
+fn parse(text: &str) -> Result<BTreeMap<String, Profile>, ConfigFileError> {
+    let mut profiles: BTreeMap<String, Profile> = BTreeMap::new();
+    let mut current = None;
+    for (number, line) in (1..).zip(text.lines()) {
+        let line = line.trim();
+        if line.is_empty() || line.starts_with(['#', ';']) {
+            continue;
+        }
+        if let Some(section) = line.strip_prefix('[') {
+            let section = section.split_once(']').ok_or(ConfigFileError::Syntax(number))?.0.trim();
+            let name = section.strip_prefix("profile ").map_or(section, str::trim);
+            profiles.entry(name.to_owned()).or_default();
+            current = Some(name.to_owned());
+            continue;
+        }
+        let (key, value) = line.split_once('=').ok_or(ConfigFileError::Syntax(number))?;
+        let key = key.trim().to_ascii_lowercase();
+        if IGNORED.contains(&key.as_str()) {
+            continue;
+        }
+        if !ALLOWED.contains(&key.as_str()) {
+            return Err(ConfigFileError::Refused { line: number, key });
+        }
+        let profile =
+            current.as_ref().and_then(|name| profiles.get_mut(name)).ok_or(ConfigFileError::Syntax(number))?;
+        profile.insert(key, value.trim().to_owned());
+    }
+    Ok(profiles)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KEYS: &str = "aws_access_key_id = AKIA\naws_secret_access_key = hush\n";
+
+    #[test]
+    fn takes_static_keys_of_the_default_profile() {
+        let chain = read(&format!("# mine\n[default]\nregion = us-east-1\n{KEYS}")).unwrap();
+        assert_eq!((chain.keys.access_key_id(), chain.roles.len()), ("AKIA", 0));
+    }
+
+    #[test]
+    fn follows_source_profiles_inside_the_secret() {
+        let text = format!(
+            "[default]\nrole_arn = arn:c\nexternal_id = x\nsource_profile = mid\n\
+             [profile mid]\nrole_arn = arn:b\nsource_profile = root\n[profile root]\n{KEYS}"
+        );
+        let chain = read(&text).unwrap();
+        assert_eq!(chain.roles.iter().map(|role| role.arn.as_str()).collect::<Vec<_>>(), ["arn:b", "arn:c"]);
+        assert_eq!(chain.roles[1].external_id.as_deref(), Some("x"));
+    }
+
+    #[test]
+    fn refuses_what_runs_code_or_reads_files() {
+        for key in [
+            "credential_process",
+            "credential_source",
+            "web_identity_token_file",
+            "sso_start_url",
+            "sso_session",
+            "ca_bundle",
+            "endpoint_url",
+            "services",
+            "mfa_serial",
+            "login_session",
+            "  credential_process",
+            "Credential_Process",
+            "s3",
+        ] {
+            let text = format!("[default]\n{KEYS}{key} = /bin/sh\n");
+            assert!(matches!(read(&text), Err(ConfigFileError::Refused { line: 4, .. })), "{key}");
+        }
+    }
+
+    #[test]
+    fn refuses_what_leads_nowhere() {
+        for (text, error) in [
+            ("", ConfigFileError::NoProfile("default".into())),
+            ("[default]\n", ConfigFileError::Empty("default".into())),
+            ("[default]\naws_access_key_id = A\n", ConfigFileError::Empty("default".into())),
+            ("[default]\nrole_arn = a\nsource_profile = b\n", ConfigFileError::NoProfile("b".into())),
+            ("[default\n", ConfigFileError::Syntax(1)),
+            ("aws_access_key_id = A\n", ConfigFileError::Syntax(1)),
+            ("[default]\nnonsense\n", ConfigFileError::Syntax(2)),
+            (
+                "[default]\nrole_arn = a\nsource_profile = b\n[b]\nrole_arn = b\nsource_profile = default\n",
+                ConfigFileError::Circle("default".into()),
+            ),
+        ] {
+            assert_eq!(read(text), Err(error), "{text}");
+        }
+    }
+}

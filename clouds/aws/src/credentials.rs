@@ -1,0 +1,84 @@
+//! Credentials of an AWS account from the data of a Secret.
+
+use std::collections::BTreeMap;
+
+use aws_config::SdkConfig;
+use aws_config::sts::AssumeRoleProvider;
+use aws_sdk_ec2::config::{Credentials, SharedCredentialsProvider};
+
+use crate::config_file::{self, Chain, ConfigFileError};
+
+/// Where credentials come from.
+#[derive(Debug)]
+pub struct Source(Chain);
+
+/// Why a Secret gives no credentials.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SourceError {
+    /// A key that must be there is not, or is empty.
+    #[error("{0} is missing or empty; the Secret needs aws_access_key_id and aws_secret_access_key, or aws_config")]
+    Missing(&'static str),
+    /// A value is not UTF-8.
+    #[error("{0} is not text")]
+    NotText(&'static str),
+    /// The configuration file is refused.
+    #[error(transparent)]
+    ConfigFile(#[from] ConfigFileError),
+}
+
+impl Source {
+    /// Reads `aws_config` if it is there, otherwise `aws_access_key_id` and `aws_secret_access_key`.
+    ///
+    /// # Errors
+    /// When neither is there, or is of a form that is refused.
+    pub fn read(secret: &BTreeMap<String, Vec<u8>>) -> Result<Self, SourceError> {
+        let text = |key: &'static str| match secret.get(key).map(|value| str::from_utf8(value)) {
+            None => Ok(None),
+            Some(Ok(text)) => Ok(Some(text.trim()).filter(|text| !text.is_empty())),
+            Some(Err(_)) => Err(SourceError::NotText(key)),
+        };
+        if let Some(file) = text("aws_config")? {
+            return Ok(Self(config_file::read(file)?));
+        }
+        let need = |key| text(key)?.ok_or(SourceError::Missing(key));
+        let (id, secret) = (need("aws_access_key_id")?, need("aws_secret_access_key")?);
+        Ok(Self(Chain { keys: Credentials::new(id, secret, None, None, "Secret"), roles: Vec::new() }))
+    }
+
+    /// A provider that assumes the roles one after the other, and again before they expire.
+    pub(crate) async fn provider(self, base: &SdkConfig) -> SharedCredentialsProvider {
+        let mut provider = SharedCredentialsProvider::new(self.0.keys);
+        for role in self.0.roles {
+            let session = role.session_name.unwrap_or_else(|| "hibernate-controller".to_owned());
+            let mut builder = AssumeRoleProvider::builder(role.arn).session_name(session).configure(base);
+            if let Some(id) = role.external_id {
+                builder = builder.external_id(id);
+            }
+            provider = SharedCredentialsProvider::new(builder.build_from_provider(provider).await);
+        }
+        provider
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(entries: &[(&str, &[u8])]) -> Result<Source, SourceError> {
+        Source::read(&entries.iter().map(|(key, value)| ((*key).to_owned(), value.to_vec())).collect())
+    }
+
+    #[test]
+    fn takes_static_keys_with_a_stray_newline() {
+        let Source(chain) = read(&[("aws_access_key_id", b"AKIA\n"), ("aws_secret_access_key", b"hush")]).unwrap();
+        assert_eq!(chain.keys.access_key_id(), "AKIA");
+    }
+
+    #[test]
+    fn names_what_is_wrong() {
+        assert_eq!(read(&[]).unwrap_err(), SourceError::Missing("aws_access_key_id"));
+        let half: &[(&str, &[u8])] = &[("aws_access_key_id", b"AKIA"), ("aws_secret_access_key", b" ")];
+        assert_eq!(read(half).unwrap_err(), SourceError::Missing("aws_secret_access_key"));
+        assert_eq!(read(&[("aws_config", b"\xff")]).unwrap_err(), SourceError::NotText("aws_config"));
+    }
+}

@@ -1,0 +1,78 @@
+//! What EC2's errors mean for us.
+
+use aws_sdk_ec2::error::{DisplayErrorContext, ProvideErrorMetadata, SdkError};
+use aws_smithy_runtime_api::client::orchestrator::HttpResponse;
+use shared::cloud::{CloudError, CloudErrorKind};
+
+/// An error as EC2 tells it.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    /// Such as `IncorrectInstanceState`; empty when EC2 was not reached.
+    pub code: String,
+    /// EC2's words, or those of the network.
+    pub message: String,
+    /// HTTP status, 0 when there was no answer.
+    pub status: u16,
+    kind: CloudErrorKind,
+}
+
+/// Codes by which EC2 refuses a batch because of single instances in it.
+const INSTANCE_SCOPED: &[&str] = &[
+    "IncorrectInstanceState",
+    "IncorrectState",
+    "InvalidInstanceID.Malformed",
+    "InvalidInstanceID.NotFound",
+    "OperationNotPermitted",
+    "UnsupportedOperation",
+];
+
+const KINDS: &[(CloudErrorKind, &[&str])] = &[
+    (CloudErrorKind::Throttled, &["RequestLimitExceeded", "Throttling", "ThrottlingException", "TooManyRequests"]),
+    (
+        CloudErrorKind::Capacity,
+        &["InsufficientInstanceCapacity", "InsufficientHostCapacity", "InsufficientReservedInstanceCapacity"],
+    ),
+    (
+        CloudErrorKind::Denied,
+        &["AuthFailure", "ExpiredToken", "InvalidClientTokenId", "OptInRequired", "UnauthorizedOperation"],
+    ),
+];
+
+impl Failure {
+    pub(crate) fn new<E>(error: &SdkError<E, HttpResponse>) -> Self
+    where
+        E: ProvideErrorMetadata + std::error::Error + Send + Sync + 'static,
+    {
+        let status = error.raw_response().map_or(0, |response| response.status().as_u16());
+        let code = error.code().unwrap_or_default().to_owned();
+        let message = error.message().map_or_else(|| DisplayErrorContext(error).to_string(), str::to_owned);
+        let of_code = KINDS.iter().find(|(_, codes)| codes.contains(&code.as_str())).map(|(kind, _)| *kind);
+        let kind = of_code.unwrap_or_else(|| match (error, status) {
+            (_, 401 | 403) => CloudErrorKind::Denied,
+            (_, 429) => CloudErrorKind::Throttled,
+            (SdkError::DispatchFailure(_), _) if message.contains("CredentialsError") => CloudErrorKind::Credentials,
+            (SdkError::ServiceError(_), 400..=499) => CloudErrorKind::Invalid,
+            _ => CloudErrorKind::Unavailable,
+        });
+        Self { code, message: stable(&message), status, kind }
+    }
+
+    /// Whether single instances are to blame, so that the rest of the batch can go on without them.
+    pub(crate) fn blames_instances(&self) -> bool {
+        INSTANCE_SCOPED.contains(&self.code.as_str()) && self.status == 400
+    }
+
+    /// The whole call has failed.
+    pub(crate) fn of(self, call: &str, region: &str) -> CloudError {
+        let Self { code, message, .. } = &self;
+        let separator = if code.is_empty() { "" } else { ": " };
+        CloudError { kind: self.kind, message: format!("{call} in {region}: {code}{separator}{message}") }
+    }
+}
+
+/// The message without what differs from try to try, so that a condition does not change with each.
+fn stable(message: &str) -> String {
+    let cut = ["Encoded authorization failure message:", "(request id:", "RequestId:", "request ID:"];
+    let end = cut.iter().filter_map(|mark| message.find(mark)).min().unwrap_or(message.len());
+    message[..end].trim_end().chars().take(400).collect()
+}

@@ -1,2 +1,147 @@
-//! To be filled.
-fn main() {}
+//! `hibernate-controller`: puts clusters to sleep and wakes them, as their objects on the hub ask for.
+
+mod args;
+mod clock;
+mod hive;
+mod lease;
+mod metrics;
+mod serve;
+mod spoke;
+
+use std::process::ExitCode;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use clap::Parser;
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::runtime::events::{Recorder, Reporter};
+use kube::{Api, Client, Config};
+use shared::hive::decide::Settings;
+use shared::keys;
+use tokio::signal::unix::{SignalKind, signal};
+use tracing::{error, info};
+
+use crate::args::{Args, LogFormat};
+use crate::lease::{Claim, Election, Times};
+use crate::metrics::Metrics;
+
+/// Why the controller could not start or go on.
+#[derive(Debug, thiserror::Error)]
+enum Failure {
+    #[error("--lease-duration must be longer than --renew-deadline, and that longer than --retry-period")]
+    Times,
+    #[error("find the hub")]
+    Hub(#[source] Box<dyn std::error::Error + Send + Sync>),
+    #[error("serve on {0}")]
+    Serve(std::net::SocketAddr, #[source] std::io::Error),
+    #[error("listen for signals")]
+    Signals(#[source] std::io::Error),
+}
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    // Before any TLS: two crypto providers in one process panic.
+    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+    let args = Args::parse();
+    log(args.log_format);
+    match run(args).await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            error!(error = &failure as &dyn std::error::Error, "cannot go on");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn log(format: LogFormat) {
+    let filter = tracing_subscriber::EnvFilter::try_from_default_env();
+    let filter = filter.unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info,kube=warn"));
+    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    match format {
+        LogFormat::Text => builder.init(),
+        LogFormat::Json => builder.json().init(),
+    }
+}
+
+async fn run(args: Args) -> Result<(), Failure> {
+    let times = Times { lease: args.lease_duration, deadline: args.renew_deadline, retry: args.retry_period };
+    if !times.are_ordered() {
+        return Err(Failure::Times);
+    }
+    let mut config = hub(&args).await?;
+    let watch = Client::try_from(config.clone()).map_err(|error| Failure::Hub(error.into()))?;
+    // Of all requests only a watch may wait long for the next byte.
+    config.read_timeout = Some(Duration::from_secs(15));
+    let client = Client::try_from(config).map_err(|error| Failure::Hub(error.into()))?;
+    let identity = args.identity.clone().unwrap_or_else(identity);
+    let metrics = Arc::new(Metrics::default());
+    let leases: Api<Lease> = Api::namespaced(client.clone(), &args.namespace);
+    let mut election = Election::new(leases, args.lease.clone(), identity.clone(), times);
+    let mut terminate = signal(SignalKind::terminate()).map_err(Failure::Signals)?;
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(Failure::Signals)?;
+    info!(identity, version = env!("CARGO_PKG_VERSION"), "starting");
+
+    let work = async {
+        loop {
+            election.win().await;
+            metrics.leader.set(1);
+            let context = Arc::new(context(&client, &args, &identity, election.claim(), metrics.clone()));
+            tokio::select! {
+                () = hive::run(watch.clone(), context, args.concurrency) => {}
+                () = election.keep() => {}
+            }
+            metrics.leader.set(0);
+        }
+    };
+    let ended = tokio::select! {
+        () = work => Ok(()),
+        served = serve::serve(args.listen, metrics.clone()) => served.map_err(|source| Failure::Serve(args.listen, source)),
+        _ = terminate.recv() => Ok(()),
+        _ = interrupt.recv() => Ok(()),
+    };
+    election.release().await;
+    ended
+}
+
+/// A new context for each time of leading: memory from an earlier one may be out of date.
+fn context(client: &Client, args: &Args, identity: &str, claim: Claim, metrics: Arc<Metrics>) -> hive::Context {
+    let permit = claim.clone();
+    let aws = aws::Options {
+        endpoint_url: args.aws_endpoint_url.clone(),
+        identity: identity.to_owned(),
+        permit: Arc::new(move || permit.holds()),
+    };
+    let reporter = Reporter { controller: keys::CONTROLLER.to_owned(), instance: Some(identity.to_owned()) };
+    hive::Context {
+        client: client.clone(),
+        claim,
+        drivers: hive::Drivers::new(client.clone(), aws, args.own_aws_credentials_in.clone()),
+        settings: Settings { operator_pause: args.cluster_operator_pause, steady: args.steady_period },
+        metrics,
+        recorder: Recorder::new(client.clone(), reporter),
+        memories: Mutex::default(),
+    }
+}
+
+/// Where the hub is, with calls that end: the default would retry for minutes and wait for ever.
+async fn hub(args: &Args) -> Result<Config, Failure> {
+    let mut config = match &args.kubeconfig {
+        None => Config::infer().await.map_err(|error| Failure::Hub(error.into()))?,
+        Some(path) => {
+            let kubeconfig = Kubeconfig::read_from(path).map_err(|error| Failure::Hub(error.into()))?;
+            let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await;
+            config.map_err(|error| Failure::Hub(error.into()))?
+        }
+    };
+    config.connect_timeout = Some(Duration::from_secs(5));
+    config.write_timeout = Some(Duration::from_secs(15));
+    config.default_retry = false;
+    Ok(config)
+}
+
+/// Host name and a random part: unique even when a container restarts under its old name.
+fn identity() -> String {
+    let host = nix::unistd::gethostname().ok().and_then(|name| name.into_string().ok());
+    format!("{}-{:08x}", host.unwrap_or_else(|| "controller".to_owned()), rand::random::<u32>())
+}

@@ -1,0 +1,75 @@
+//! The controller's flags.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use clap::{Parser, ValueEnum};
+use shared::duration::parse_positive;
+
+const AFTER_HELP: &str = "\
+Examples:
+  hibernate-controller                                   # in a Pod, with its service account
+  hibernate-controller --kubeconfig hub.kubeconfig --identity laptop
+
+Exit codes: 0 asked to stop, 1 error, 2 usage.";
+
+/// Puts clusters to sleep and wakes them, as their objects on the hub ask for.
+#[derive(Clone, Debug, Parser)]
+#[command(version, after_help = AFTER_HELP)]
+pub struct Args {
+    /// Kubeconfig of the hub; without it $KUBECONFIG, then the Pod's service account
+    #[arg(long, value_name = "PATH")]
+    pub kubeconfig: Option<std::path::PathBuf>,
+    /// Namespace of the Lease by which one of several controllers leads
+    #[arg(long, default_value = shared::keys::NAMESPACE)]
+    pub namespace: String,
+    /// Name of that Lease
+    #[arg(long, default_value = shared::keys::CONTROLLER)]
+    pub lease: String,
+    /// Who this controller is, in the Lease and in the cloud's call log; default: host name and a random part
+    #[arg(long)]
+    pub identity: Option<String>,
+    /// After this long without a renewal another controller may lead
+    #[arg(long, default_value = "15s", value_parser = duration)]
+    pub lease_duration: Duration,
+    /// After this long without a renewal this controller no longer acts; shorter than the lease
+    #[arg(long, default_value = "10s", value_parser = duration)]
+    pub renew_deadline: Duration,
+    /// How often the Lease is renewed
+    #[arg(long, default_value = "2s", value_parser = duration)]
+    pub retry_period: Duration,
+    /// Address of /healthz, /readyz and /metrics (plain HTTP)
+    #[arg(long, default_value = "0.0.0.0:8080")]
+    pub listen: SocketAddr,
+    /// Clusters that are worked on at once
+    #[arg(long, default_value_t = 64)]
+    pub concurrency: u16,
+    /// How long cluster operators get to notice that they are awake
+    #[arg(long, default_value = "2m", value_parser = duration)]
+    pub cluster_operator_pause: Duration,
+    /// How often a cluster that neither sleeps in nor wakes up is looked at
+    #[arg(long, default_value = "10m", value_parser = duration)]
+    pub steady_period: Duration,
+    /// Namespace whose clusters without a credentials Secret may use this process's own AWS credentials; repeatable
+    #[arg(long = "own-aws-credentials-in", value_name = "NAMESPACE")]
+    pub own_aws_credentials_in: Vec<String>,
+    /// Another EC2 and STS endpoint than AWS's own
+    #[arg(long, value_name = "URL")]
+    pub aws_endpoint_url: Option<String>,
+    /// How log lines look
+    #[arg(long, value_enum, default_value_t = LogFormat::Text)]
+    pub log_format: LogFormat,
+}
+
+/// How log lines look.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum LogFormat {
+    /// For people.
+    Text,
+    /// For machines.
+    Json,
+}
+
+fn duration(text: &str) -> Result<Duration, shared::duration::DurationError> {
+    parse_positive(text)
+}

@@ -1,0 +1,111 @@
+//! Fills in the facts that a decision asks for.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Secret;
+use kube::{Api, ResourceExt};
+use shared::cloud::{CloudError, CloudErrorKind};
+use shared::hive::api::{ClusterDeployment, ClusterMetadata, RESUME_SKIPS_CLUSTER_OPERATORS};
+use shared::hive::decide::{Facts, Machines, Need, Served, Spoke, SpokeError, needs};
+
+use super::Context;
+use super::drivers::PLATFORMS;
+use super::memory::Memory;
+use crate::metrics::CloudCall;
+use crate::spoke;
+
+/// Looks at everything that the decision about `cluster` needs.
+pub async fn facts<'a>(context: &Context, cluster: &'a ClusterDeployment, memory: &mut Memory) -> Facts<'a> {
+    let mut facts = Facts {
+        cluster,
+        served: Served::platform(cluster.spec.platform.name(), PLATFORMS),
+        machines: None,
+        tried: memory.tried.clone(),
+        failed_looks: memory.failed_looks,
+        spoke: None,
+        settings: context.settings,
+        now: Timestamp::now(),
+    };
+    while let Some(need) = needs(&facts) {
+        match need {
+            Need::Machines { max_age } => facts.machines = Some(machines(context, cluster, memory, max_age).await),
+            Need::Spoke => facts.spoke = Some(spoke(context, cluster, memory).await),
+        }
+        facts.now = Timestamp::now();
+    }
+    facts
+}
+
+async fn machines(
+    context: &Context,
+    cluster: &ClusterDeployment,
+    memory: &mut Memory,
+    max_age: Duration,
+) -> Result<Machines, CloudError> {
+    if let Some(machines) = memory.machines(max_age) {
+        return Ok(machines);
+    }
+    let result = list(context, cluster).await;
+    let label = CloudCall {
+        cloud: "aws",
+        call: "list",
+        result: result.as_ref().map_or_else(|error| error.kind.into(), |_| "ok"),
+    };
+    context.metrics.cloud_calls.get_or_create(&label).inc();
+    match &result {
+        Ok(machines) => {
+            memory.failed_looks = 0;
+            memory.saw_machines(machines);
+        }
+        Err(error) => {
+            memory.failed_looks = memory.failed_looks.saturating_add(1);
+            if error.kind == CloudErrorKind::Denied {
+                context.drivers.doubt(cluster);
+            }
+        }
+    }
+    result
+}
+
+async fn list(context: &Context, cluster: &ClusterDeployment) -> Result<Machines, CloudError> {
+    let infra_id = &metadata(cluster)?.infra_id;
+    let driver = context.drivers.of(cluster).await?;
+    Ok(Machines::new(driver.selector(infra_id), driver.list(infra_id).await?))
+}
+
+/// What an installed cluster must say of itself. The schema asks for the fields, but allows them to be empty.
+pub fn metadata(cluster: &ClusterDeployment) -> Result<&ClusterMetadata, CloudError> {
+    let missing = |field: &str| CloudError {
+        kind: CloudErrorKind::Invalid,
+        message: format!(
+            "spec.clusterMetadata{field} is missing, so the cluster's machines cannot be told from others"
+        ),
+    };
+    let metadata = cluster.spec.cluster_metadata.as_ref().ok_or_else(|| missing(""))?;
+    if metadata.infra_id.is_empty() { Err(missing(".infraID")) } else { Ok(metadata) }
+}
+
+async fn spoke(context: &Context, cluster: &ClusterDeployment, memory: &mut Memory) -> Result<Spoke, SpokeError> {
+    let namespace = cluster.namespace().unwrap_or_default();
+    let name =
+        cluster.spec.cluster_metadata.as_ref().map(|metadata| metadata.admin_kubeconfig_secret_ref.name.as_str());
+    let name = name.filter(|name| !name.is_empty()).ok_or_else(|| {
+        SpokeError::Kubeconfig("spec.clusterMetadata.adminKubeconfigSecretRef.name is missing".to_owned())
+    })?;
+    let in_secret = |why: String| format!("Secret {namespace}/{name}: {why}");
+    let secrets: Api<Secret> = Api::namespaced(context.client.clone(), &namespace);
+    let secret = secrets.get(name).await.map_err(|error| match error {
+        kube::Error::Api(status) if status.is_not_found() => SpokeError::Kubeconfig(in_secret("does not exist".into())),
+        other => SpokeError::Failed(in_secret(format!("cannot be read: {other}"))),
+    })?;
+    let kubeconfig = secret.data.as_ref().and_then(|data| data.get("kubeconfig"));
+    let kubeconfig = kubeconfig.ok_or_else(|| SpokeError::Kubeconfig(in_secret("has no key kubeconfig".into())))?;
+    let client = spoke::client(&kubeconfig.0).await.map_err(|error| match error {
+        SpokeError::Kubeconfig(why) => SpokeError::Kubeconfig(in_secret(why)),
+        other => other,
+    })?;
+    let mut look = spoke::look(&client, !cluster.label_is_true(RESUME_SKIPS_CLUSTER_OPERATORS)).await?;
+    memory.mark_moved(&mut look.nodes);
+    Ok(Spoke { nodes: look.nodes, operators: look.operators })
+}

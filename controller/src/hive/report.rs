@@ -1,0 +1,60 @@
+//! Events and log lines about what changed.
+
+use kube::Resource;
+use kube::runtime::events::{Event, EventType};
+use shared::hive::api::{ClusterDeployment, Condition};
+use shared::hive::conditions::{HIBERNATING, PROGRESS, READY};
+use tracing::{info, warn};
+
+use super::Context;
+use crate::metrics::Transition;
+
+/// Power states that need somebody's attention.
+const FAILED: &[&str] = &["FailedToStop", "FailedToStartMachines"];
+
+/// Tells what a status write changed: one log line, and one Event if the power state is a new one.
+pub async fn transition(context: &Context, before: &ClusterDeployment, after: &ClusterDeployment) {
+    let progress = after.condition(PROGRESS).and_then(|c| c.message.as_deref()).unwrap_or_default();
+    let word = speaks(after);
+    let message = word.and_then(|c| c.message.as_deref()).unwrap_or_default();
+    let (from, to) = (before.power_state(), after.power_state());
+    info!(cluster = context.name(after), from, to, message, progress, "status written");
+    let failed = FAILED.contains(&to);
+    if from != to {
+        let known = shared::hive::conditions::POWER_STATES.iter().find(|known| **known == to);
+        let label = Transition { system: "hive", to: known.copied().unwrap_or("other") };
+        context.metrics.transitions.get_or_create(&label).inc();
+    }
+    if from != to || (failed && word != speaks(before)) {
+        let type_ = if failed { EventType::Warning } else { EventType::Normal };
+        publish(context, after, type_, to, message).await;
+    }
+}
+
+/// Tells what the status cannot.
+pub async fn warning(context: &Context, cluster: &ClusterDeployment, reason: &str, message: &str) {
+    warn!(cluster = context.name(cluster), reason, message, "left alone");
+    publish(context, cluster, EventType::Warning, reason, message).await;
+}
+
+/// Of the two conditions, the one that does not point to the other.
+fn speaks(cluster: &ClusterDeployment) -> Option<&Condition> {
+    let ready = cluster.condition(READY);
+    match ready.and_then(|ready| ready.reason.as_deref()) {
+        Some("StoppingOrHibernating") | None => cluster.condition(HIBERNATING),
+        Some(_) => ready,
+    }
+}
+
+async fn publish(context: &Context, cluster: &ClusterDeployment, type_: EventType, reason: &str, note: &str) {
+    if reason.is_empty() {
+        return;
+    }
+    // The API server takes notes of up to 1,024 bytes.
+    let note = note.char_indices().take_while(|(at, c)| at + c.len_utf8() <= 1_000).map(|(_, c)| c).collect();
+    let event =
+        Event { type_, reason: reason.to_owned(), note: Some(note), action: "PowerState".to_owned(), secondary: None };
+    if let Err(error) = context.recorder.publish(&event, &cluster.object_ref(&())).await {
+        warn!(cluster = context.name(cluster), error = &error as &dyn std::error::Error, "event not written");
+    }
+}

@@ -1,0 +1,251 @@
+//! Leader election by a Lease: of several controllers one acts.
+//!
+//! A Lease cannot fence a cloud: a controller that was frozen in the middle of a decision wakes up believing that it leads.
+//! So the right to act, [`Claim`], ends by itself `renew_deadline` after the last renewal was *sent*, which is before
+//! anybody else may take the Lease, and it is asked for before every action and every request to a cloud.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+use kube::api::{Api, ObjectMeta, PostParams};
+use tracing::{info, warn};
+
+use crate::clock;
+
+/// How often a controller that does not lead looks whether the Lease is free.
+const STANDBY_PERIOD: Duration = Duration::from_secs(1);
+
+/// The right to act, until a moment that every renewal moves on.
+#[derive(Clone, Debug, Default)]
+pub struct Claim {
+    /// Milliseconds since boot; 0 is never.
+    until: Arc<AtomicU64>,
+}
+
+impl Claim {
+    /// Whether this process may act now.
+    #[must_use]
+    pub fn holds(&self) -> bool {
+        clock::since_boot().is_some_and(|now| millis(now) < self.until.load(Ordering::Acquire))
+    }
+
+    fn extend(&self, until: Duration) {
+        self.until.store(millis(until), Ordering::Release);
+    }
+
+    fn end(&self) {
+        self.until.store(0, Ordering::Release);
+    }
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// Why the Lease could not be read or written.
+#[derive(Debug, thiserror::Error)]
+pub enum LeaseError {
+    /// The API server refused or did not answer.
+    #[error("{verb} Lease {name}")]
+    Api {
+        /// What was tried.
+        verb: &'static str,
+        /// Which Lease.
+        name: String,
+        /// The API server's answer.
+        source: Box<kube::Error>,
+    },
+    /// The API server did not answer in time.
+    #[error("{verb} Lease {name}: no answer within {limit:?}")]
+    TimedOut {
+        /// What was tried.
+        verb: &'static str,
+        /// Which Lease.
+        name: String,
+        /// The limit.
+        limit: Duration,
+    },
+    /// There is no clock that counts suspension.
+    #[error("the system has no monotonic clock")]
+    NoClock,
+}
+
+/// One controller's part in the election.
+pub struct Election {
+    api: Api<Lease>,
+    name: String,
+    identity: String,
+    times: Times,
+    claim: Claim,
+    /// The Lease as last seen, and when its holder was last seen to renew it.
+    seen: Option<(Lease, Duration)>,
+}
+
+/// The three times of an election: `lease` > `deadline` > `retry`.
+#[derive(Clone, Copy, Debug)]
+pub struct Times {
+    /// After this long without a renewal another controller may lead.
+    pub lease: Duration,
+    /// After this long without a renewal this controller no longer acts.
+    pub deadline: Duration,
+    /// How often the Lease is renewed.
+    pub retry: Duration,
+}
+
+impl Times {
+    /// Whether the times are in the order that makes the election safe.
+    #[must_use]
+    pub fn are_ordered(self) -> bool {
+        self.lease > self.deadline && self.deadline > self.retry && !self.retry.is_zero()
+    }
+}
+
+impl Election {
+    /// Takes part under this identity. No request is made yet.
+    #[must_use]
+    pub fn new(api: Api<Lease>, name: String, identity: String, times: Times) -> Self {
+        Self { api, name, identity, times, claim: Claim::default(), seen: None }
+    }
+
+    /// The claim that is renewed while this controller leads.
+    #[must_use]
+    pub fn claim(&self) -> Claim {
+        self.claim.clone()
+    }
+
+    /// Returns once this controller leads.
+    pub async fn win(&mut self) {
+        loop {
+            match self.try_once().await {
+                Ok(true) => {
+                    info!(lease = self.name, identity = self.identity, "leading");
+                    return;
+                }
+                Ok(false) => {}
+                Err(error) => warn!(error = &error as &dyn std::error::Error, "cannot take part in the election"),
+            }
+            tokio::time::sleep(STANDBY_PERIOD.min(self.times.retry)).await;
+        }
+    }
+
+    /// Renews; returns once this controller leads no more.
+    pub async fn keep(&mut self) {
+        loop {
+            tokio::time::sleep(self.times.retry).await;
+            match self.try_once().await {
+                Ok(true) => continue,
+                Ok(false) => warn!(lease = self.name, "another controller leads"),
+                Err(error) if self.claim.holds() => {
+                    warn!(error = &error as &dyn std::error::Error, "cannot renew, will try again");
+                    continue;
+                }
+                Err(error) => warn!(error = &error as &dyn std::error::Error, "could not renew in time"),
+            }
+            self.claim.end();
+            return;
+        }
+    }
+
+    /// Gives the Lease back, so that the next controller need not wait for it to run out.
+    pub async fn release(&mut self) {
+        self.claim.end();
+        let Some((lease, _)) = self.seen.take().filter(|(lease, _)| holder(lease) == Some(self.identity.as_str()))
+        else {
+            return;
+        };
+        let released = self.written(Some(&lease), String::new(), Duration::from_secs(1));
+        if let Err(error) = self.write("release", &released).await {
+            warn!(error = &error as &dyn std::error::Error, "the lease runs out by itself");
+        }
+    }
+
+    /// One look, and one write if the Lease is ours or free. True if it is ours now.
+    async fn try_once(&mut self) -> Result<bool, LeaseError> {
+        let now = clock::since_boot().ok_or(LeaseError::NoClock)?;
+        let found = self.call("read", self.api.get_opt(&self.name)).await?;
+        if let Some(lease) = &found {
+            let moved = self
+                .seen
+                .as_ref()
+                .is_none_or(|(seen, _)| seen.metadata.resource_version != lease.metadata.resource_version);
+            if moved {
+                self.seen = Some((lease.clone(), now));
+            }
+            if !self.is_free(lease, now) {
+                return Ok(false);
+            }
+        }
+        let lease = self.written(found.as_ref(), self.identity.clone(), self.times.lease);
+        match self.write("renew", &lease).await {
+            Ok(written) => {
+                self.seen = Some((written, now));
+                self.claim.extend(now + self.times.deadline);
+                Ok(true)
+            }
+            // Somebody else wrote first. If that was a write of ours whose answer got lost, the next look says so.
+            Err(LeaseError::Api { source, .. }) if is_conflict(&source) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Ours, nobody's, or not renewed for as long as its holder promised to be back.
+    fn is_free(&self, lease: &Lease, now: Duration) -> bool {
+        let Some(holder) = holder(lease).filter(|holder| !holder.is_empty()) else { return true };
+        let promised = lease.spec.as_ref().and_then(|spec| spec.lease_duration_seconds);
+        let promised =
+            promised.and_then(|seconds| u64::try_from(seconds).ok()).map_or(self.times.lease, Duration::from_secs);
+        let since = self.seen.as_ref().map_or(now, |(_, since)| *since);
+        holder == self.identity || now.saturating_sub(since) >= promised
+    }
+
+    fn written(&self, old: Option<&Lease>, holder_identity: String, promised: Duration) -> Lease {
+        let now = MicroTime(Timestamp::now());
+        let old_spec = old.and_then(|lease| lease.spec.clone()).unwrap_or_default();
+        let same = old_spec.holder_identity.as_deref() == Some(&holder_identity);
+        let transitions = old_spec.lease_transitions.unwrap_or_default() + i32::from(!same && old.is_some());
+        let metadata = old.map_or_else(
+            || ObjectMeta { name: Some(self.name.clone()), ..ObjectMeta::default() },
+            |lease| lease.metadata.clone(),
+        );
+        let spec = LeaseSpec {
+            acquire_time: if same { old_spec.acquire_time } else { Some(now.clone()) },
+            renew_time: Some(now),
+            lease_duration_seconds: i32::try_from(promised.as_secs().max(1)).ok(),
+            lease_transitions: Some(transitions),
+            holder_identity: Some(holder_identity),
+            ..old_spec
+        };
+        Lease { metadata, spec: Some(spec) }
+    }
+
+    async fn write(&self, verb: &'static str, lease: &Lease) -> Result<Lease, LeaseError> {
+        let params = PostParams { field_manager: Some(shared::keys::CONTROLLER.to_owned()), ..PostParams::default() };
+        if lease.metadata.resource_version.is_none() {
+            self.call("create", self.api.create(&params, lease)).await
+        } else {
+            self.call(verb, self.api.replace(&self.name, &params, lease)).await
+        }
+    }
+
+    async fn call<T>(&self, verb: &'static str, call: impl Future<Output = kube::Result<T>>) -> Result<T, LeaseError> {
+        let limit = self.times.deadline / 2;
+        match tokio::time::timeout(limit, call).await {
+            Ok(result) => {
+                result.map_err(|source| LeaseError::Api { verb, name: self.name.clone(), source: Box::new(source) })
+            }
+            Err(_) => Err(LeaseError::TimedOut { verb, name: self.name.clone(), limit }),
+        }
+    }
+}
+
+fn holder(lease: &Lease) -> Option<&str> {
+    lease.spec.as_ref()?.holder_identity.as_deref()
+}
+
+fn is_conflict(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if status.is_conflict() || status.is_already_exists())
+}

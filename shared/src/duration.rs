@@ -57,16 +57,10 @@ fn parse(text: &str) -> Result<Duration, DurationError> {
         if whole.is_empty() && fraction.is_empty() {
             return Err(syntax());
         }
-        let end = after
-            .find(|c: char| c == '.' || c.is_ascii_digit())
-            .unwrap_or(after.len());
+        let end = after.find(|c: char| c == '.' || c.is_ascii_digit()).unwrap_or(after.len());
         let (name, after) = after.split_at(end);
         let (_, unit) = UNITS.iter().find(|(unit, _)| *unit == name).ok_or_else(syntax)?;
-        let whole: u128 = if whole.is_empty() {
-            0
-        } else {
-            whole.parse().map_err(|_| too_long())?
-        };
+        let whole: u128 = if whole.is_empty() { 0 } else { whole.parse().map_err(|_| too_long())? };
         nanos = whole
             .checked_mul(u128::from(*unit))
             .and_then(|value| nanos.checked_add(value))
@@ -148,29 +142,16 @@ mod tests {
             assert!(matches!(parse_positive(text), Err(DurationError::Syntax(_))), "{text}");
         }
         for text in ["0s", "0", "0h0m", "-8h", "-0s"] {
-            assert!(
-                matches!(parse_positive(text), Err(DurationError::NotPositive(_))),
-                "{text}"
-            );
+            assert!(matches!(parse_positive(text), Err(DurationError::NotPositive(_))), "{text}");
         }
-        for text in [
-            "2562047h47m16.854775808s",
-            "99999999h",
-            "9999999999999999999999999999999999999999999h",
-        ] {
+        for text in ["2562047h47m16.854775808s", "99999999h", "9999999999999999999999999999999999999999999h"] {
             assert!(matches!(parse_positive(text), Err(DurationError::TooLong(_))), "{text}");
         }
     }
 
     #[test]
     fn prints_as_go_prints() {
-        for (millis, text) in [
-            (120_000, "2m0s"),
-            (3_600_000, "1h0m0s"),
-            (1_500, "1.5s"),
-            (300, "300ms"),
-            (0, "0s"),
-        ] {
+        for (millis, text) in [(120_000, "2m0s"), (3_600_000, "1h0m0s"), (1_500, "1.5s"), (300, "300ms"), (0, "0s")] {
             assert_eq!(go_string(Duration::from_millis(millis)), text);
         }
     }

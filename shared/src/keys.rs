@@ -35,13 +35,5 @@ pub const WEBHOOK: &str = "hibernate-webhook";
 pub const NAMESPACE: &str = "hibernate-system";
 
 /// Every annotation of ours that a user may set on a target, for rules that look at "an annotation of ours changed".
-pub const TARGET_ANNOTATIONS: &[&str] = &[
-    REQUESTED_BY,
-    REQUESTED_AT,
-    REASON,
-    REPLICAS,
-    HOLD_AWAKE_UNTIL,
-    HOLD_AWAKE_BY,
-    WAKE_AT,
-    PROTECTED,
-];
+pub const TARGET_ANNOTATIONS: &[&str] =
+    &[REQUESTED_BY, REQUESTED_AT, REASON, REPLICAS, HOLD_AWAKE_UNTIL, HOLD_AWAKE_BY, WAKE_AT, PROTECTED];

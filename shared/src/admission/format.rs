@@ -7,10 +7,7 @@ use jiff::Timestamp;
 /// Stricter than the parser behind it, which also takes forms that other readers of our annotations do not.
 #[must_use]
 pub fn time(text: &str) -> Option<Timestamp> {
-    let shape = text
-        .bytes()
-        .take(19)
-        .map(|byte| if byte.is_ascii_digit() { b'0' } else { byte });
+    let shape = text.bytes().take(19).map(|byte| if byte.is_ascii_digit() { b'0' } else { byte });
     if !shape.eq(*b"0000-00-00T00:00:00") {
         return None;
     }

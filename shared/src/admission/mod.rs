@@ -148,10 +148,7 @@ mod tests {
     use super::*;
 
     fn user(username: &str, groups: &[&str]) -> User {
-        User {
-            username: username.to_owned(),
-            groups: groups.iter().copied().map(str::to_owned).collect(),
-        }
+        User { username: username.to_owned(), groups: groups.iter().copied().map(str::to_owned).collect() }
     }
 
     #[test]
@@ -170,11 +167,7 @@ mod tests {
                 false,
             ),
             ("system:serviceaccounts:hive", &[], false),
-            (
-                "alice",
-                &["system:serviceaccount:hibernate-system:hibernate-controller"],
-                false,
-            ),
+            ("alice", &["system:serviceaccount:hibernate-system:hibernate-controller"], false),
             ("", &[], false),
         ] {
             assert_eq!(exempt.covers(&user(name, groups)), expected, "{name} {groups:?}");

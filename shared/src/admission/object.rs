@@ -52,11 +52,7 @@ impl Annotations {
     #[must_use]
     pub fn get(&self, key: &str) -> Option<&str> {
         // From the end: of a key that is given twice, Go takes the last.
-        self.known
-            .iter()
-            .rev()
-            .find(|(name, _)| name == key)
-            .map(|(_, value)| value.as_str())
+        self.known.iter().rev().find(|(name, _)| name == key).map(|(_, value)| value.as_str())
     }
 
     /// Whether the object has a map of annotations at all, be it an empty one: a JSON patch must create it otherwise.
@@ -66,20 +62,13 @@ impl Annotations {
     }
 
     fn knows(key: &str) -> bool {
-        key.split_once('/')
-            .is_some_and(|(group, _)| group == keys::GROUP || group == "hive.openshift.io")
+        key.split_once('/').is_some_and(|(group, _)| group == keys::GROUP || group == "hive.openshift.io")
     }
 }
 
 impl<S: Into<String>> FromIterator<(S, S)> for Annotations {
     fn from_iter<T: IntoIterator<Item = (S, S)>>(iter: T) -> Self {
-        Self {
-            present: true,
-            known: iter
-                .into_iter()
-                .map(|(key, value)| (key.into(), value.into()))
-                .collect(),
-        }
+        Self { present: true, known: iter.into_iter().map(|(key, value)| (key.into(), value.into())).collect() }
     }
 }
 
@@ -99,10 +88,7 @@ impl<'de> Deserialize<'de> for Annotations {
             }
 
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Annotations, A::Error> {
-                let mut annotations = Annotations {
-                    present: true,
-                    known: Vec::new(),
-                };
+                let mut annotations = Annotations { present: true, known: Vec::new() };
                 while let Some(key) = map.next_key::<String>()? {
                     if Annotations::knows(&key) {
                         annotations.known.push((key, map.next_value()?));

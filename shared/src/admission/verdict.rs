@@ -26,11 +26,7 @@ impl Verdict {
     /// A denial: what kind of fault, in which field, and what was found and would be right.
     #[must_use]
     pub fn deny(fault: Fault, field: impl Into<String>, message: impl Into<String>) -> Self {
-        Self::Deny(Denial {
-            fault,
-            field: field.into(),
-            message: message.into(),
-        })
+        Self::Deny(Denial { fault, field: field.into(), message: message.into() })
     }
 }
 
@@ -125,10 +121,7 @@ impl Judgement {
     #[must_use]
     pub fn softened(mut self) -> Self {
         for Finding { row, said } in self.denials.drain(..) {
-            self.warnings.push(Finding {
-                row,
-                said: said.to_string(),
-            });
+            self.warnings.push(Finding { row, said: said.to_string() });
         }
         self
     }
@@ -167,11 +160,7 @@ mod tests {
         Judgement {
             denials: vec![Finding {
                 row: "V0",
-                said: Denial {
-                    fault,
-                    field: "spec.x".to_owned(),
-                    message: "found 1".to_owned(),
-                },
+                said: Denial { fault, field: "spec.x".to_owned(), message: "found 1".to_owned() },
             }],
             ..Judgement::default()
         }

@@ -220,20 +220,13 @@ impl ClusterDeployment {
     /// Condition of this type, if the object has it.
     #[must_use]
     pub fn condition(&self, type_: &str) -> Option<&Condition> {
-        self.status
-            .as_ref()?
-            .conditions
-            .iter()
-            .find(|condition| condition.type_ == type_)
+        self.status.as_ref()?.conditions.iter().find(|condition| condition.type_ == type_)
     }
 
     /// Observed power state, empty if none was written yet.
     #[must_use]
     pub fn power_state(&self) -> &str {
-        self.status
-            .as_ref()
-            .and_then(|status| status.power_state.as_deref())
-            .unwrap_or_default()
+        self.status.as_ref().and_then(|status| status.power_state.as_deref()).unwrap_or_default()
     }
 }
 
@@ -244,10 +237,7 @@ impl Platform {
         if self.aws.is_some() {
             return "aws";
         }
-        self.other
-            .iter()
-            .find(|(_, value)| !value.is_null())
-            .map_or("", |(name, _)| name)
+        self.other.iter().find(|(_, value)| !value.is_null()).map_or("", |(name, _)| name)
     }
 
     /// Region of the platform, where it has one.

@@ -79,10 +79,7 @@ pub fn record(change: &Change<'_, Workload>) -> Edits {
     let Some(old) = &change.old else {
         return edits; // C5
     };
-    let (stored, sent) = (
-        change.old_annotation(keys::REPLICAS),
-        change.new_annotation(keys::REPLICAS),
-    );
+    let (stored, sent) = (change.old_annotation(keys::REPLICAS), change.new_annotation(keys::REPLICAS));
     match (old.replicas(), change.new.replicas()) {
         (before @ 1.., 0) => edits.want(keys::REPLICAS, sent, Some(before.to_string())), // C1
         (0, 1..) => edits.want(keys::REPLICAS, sent, None),                              // C2
@@ -91,10 +88,7 @@ pub fn record(change: &Change<'_, Workload>) -> Edits {
                 format!("{} is the count to wake to: {stored} was put back", keys::REPLICAS), // C3
             ),
             (_, Some(sent)) if !is_record(sent) => edits.want(keys::REPLICAS, Some(sent), None).warn(
-                format!(
-                    "{} must be an integer from 1 to 2147483647: it was removed",
-                    keys::REPLICAS
-                ), // C4
+                format!("{} must be an integer from 1 to 2147483647: it was removed", keys::REPLICAS), // C4
             ),
             _ => edits,
         },
@@ -107,9 +101,7 @@ pub fn record(change: &Change<'_, Workload>) -> Edits {
 pub fn scale(change: &Change<'_, Scale>) -> Edits {
     match change.old.as_ref().map(Scale::replicas) {
         Some(before @ 1..) if change.new.replicas() == 0 => Edits::default()
-            .warn(format!(
-                "a scale request cannot record how many replicas there were: {before} is not written down"
-            ))
+            .warn(format!("a scale request cannot record how many replicas there were: {before} is not written down"))
             .warn(format!(
                 "to be able to resume it, annotate it with {}={before}, or use kubectl hibernate instead of scale",
                 keys::REPLICAS
@@ -156,12 +148,7 @@ mod tests {
     fn after(edits: &Edits, sent: Option<&str>) -> Option<String> {
         match edits.annotations.as_slice() {
             [] => sent.map(str::to_owned),
-            [
-                Edit {
-                    key: keys::REPLICAS,
-                    value,
-                },
-            ] => {
+            [Edit { key: keys::REPLICAS, value }] => {
                 assert_ne!(value.as_deref(), sent, "no edit without need");
                 value.clone()
             }
@@ -177,115 +164,36 @@ mod tests {
             ("C1 absent is 1", "kubectl", None, none, 0, none, Some("1")),
             ("C1 stale", "kubectl", Some(3), Some("9"), 0, Some("9"), Some("3")),
             ("C1 forged", "kubectl", Some(3), none, 0, Some("9"), Some("3")),
-            (
-                "C1 by the plugin, right",
-                "kubectl-hibernate",
-                Some(3),
-                none,
-                0,
-                Some("3"),
-                Some("3"),
-            ),
-            (
-                "C1 by the plugin, wrong",
-                "kubectl-hibernate",
-                Some(3),
-                none,
-                0,
-                Some("9"),
-                Some("3"),
-            ),
+            ("C1 by the plugin, right", "kubectl-hibernate", Some(3), none, 0, Some("3"), Some("3")),
+            ("C1 by the plugin, wrong", "kubectl-hibernate", Some(3), none, 0, Some("9"), Some("3")),
             ("C2", "kubectl", Some(0), Some("3"), 5, Some("3"), none),
             ("C2 nothing recorded", "kubectl", Some(0), none, 5, none, none),
-            (
-                "C2 removed by the plugin",
-                "kubectl-hibernate",
-                Some(0),
-                Some("3"),
-                3,
-                none,
-                none,
-            ),
-            (
-                "C3 altered",
-                "kubectl-edit",
-                Some(0),
-                Some("3"),
-                0,
-                Some("9"),
-                Some("3"),
-            ),
-            (
-                "C3 removed",
-                "argocd-controller",
-                Some(0),
-                Some("3"),
-                0,
-                none,
-                Some("3"),
-            ),
+            ("C2 removed by the plugin", "kubectl-hibernate", Some(0), Some("3"), 3, none, none),
+            ("C3 altered", "kubectl-edit", Some(0), Some("3"), 0, Some("9"), Some("3")),
+            ("C3 removed", "argocd-controller", Some(0), Some("3"), 0, none, Some("3")),
             ("C3 zeroed", "kubectl", Some(0), Some("3"), 0, Some("0"), Some("3")),
             ("C3 untouched", "kubectl", Some(0), Some("3"), 0, Some("3"), Some("3")),
-            (
-                "C3 by the plugin",
-                "kubectl-hibernate",
-                Some(0),
-                Some("3"),
-                0,
-                Some("4"),
-                Some("4"),
-            ),
+            ("C3 by the plugin", "kubectl-hibernate", Some(0), Some("3"), 0, Some("4"), Some("4")),
             ("C4 added", "kubectl-annotate", Some(0), none, 0, Some("3"), Some("3")),
             ("C4 zero", "kubectl-annotate", Some(0), none, 0, Some("0"), none),
             ("C4 nonsense", "kubectl-annotate", Some(0), none, 0, Some("many"), none),
-            (
-                "C4 nonsense mended",
-                "kubectl-annotate",
-                Some(0),
-                Some("many"),
-                0,
-                Some("3"),
-                Some("3"),
-            ),
-            (
-                "C4 nonsense removed",
-                "kubectl-annotate",
-                Some(0),
-                Some("many"),
-                0,
-                none,
-                none,
-            ),
+            ("C4 nonsense mended", "kubectl-annotate", Some(0), Some("many"), 0, Some("3"), Some("3")),
+            ("C4 nonsense removed", "kubectl-annotate", Some(0), Some("many"), 0, none, none),
             ("C5 rollout", "kubectl", Some(3), Some("9"), 4, Some("9"), Some("9")),
-            (
-                "C5 annotated while up",
-                "kubectl",
-                Some(3),
-                none,
-                3,
-                Some("9"),
-                Some("9"),
-            ),
+            ("C5 annotated while up", "kubectl", Some(3), none, 3, Some("9"), Some("9")),
             ("C5 nonsense replicas", "kubectl", Some(-1), none, 0, none, none),
         ] {
             let edits = edits(manager, Some(workload(from, stored)), workload(Some(to), sent));
             assert_eq!(after(&edits, sent).as_deref(), expected, "{row}");
         }
-        assert_eq!(
-            edits("kubectl", None, workload(Some(0), Some("x"))),
-            Edits::default(),
-            "C5 created"
-        );
+        assert_eq!(edits("kubectl", None, workload(Some(0), Some("x"))), Edits::default(), "C5 created");
     }
 
     #[test]
     fn who_loses_something_is_told() {
         let said = |edits: Edits| edits.warnings.join("\n");
         let put_back = edits("kubectl", Some(workload(Some(0), Some("3"))), workload(Some(0), None));
-        assert_eq!(
-            said(put_back),
-            "hibernate.sh/replicas is the count to wake to: 3 was put back"
-        );
+        assert_eq!(said(put_back), "hibernate.sh/replicas is the count to wake to: 3 was put back");
         let removed = edits("kubectl", Some(workload(Some(0), None)), workload(Some(0), Some("0")));
         assert!(said(removed).contains("from 1 to 2147483647"));
     }
@@ -306,11 +214,7 @@ mod tests {
             });
             assert_eq!(edits.warnings.len(), warnings, "{old} to {new}");
             assert!(edits.annotations.is_empty());
-            assert!(
-                edits.warnings.iter().all(|text| text.len() < 120),
-                "{:?}",
-                edits.warnings
-            );
+            assert!(edits.warnings.iter().all(|text| text.len() < 120), "{:?}", edits.warnings);
         }
     }
 

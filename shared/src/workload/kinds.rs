@@ -17,20 +17,8 @@ pub struct Kind {
 
 /// Every kind of workload that can be put to sleep.
 pub const KINDS: &[Kind] = &[
-    Kind {
-        group: "apps",
-        versions: &["v1"],
-        kind: "Deployment",
-        plural: "deployments",
-        short: &["deploy"],
-    },
-    Kind {
-        group: "apps",
-        versions: &["v1"],
-        kind: "StatefulSet",
-        plural: "statefulsets",
-        short: &["sts"],
-    },
+    Kind { group: "apps", versions: &["v1"], kind: "Deployment", plural: "deployments", short: &["deploy"] },
+    Kind { group: "apps", versions: &["v1"], kind: "StatefulSet", plural: "statefulsets", short: &["sts"] },
     Kind {
         group: "cluster.x-k8s.io",
         versions: &["v1beta2", "v1beta1"],

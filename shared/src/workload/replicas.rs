@@ -79,7 +79,7 @@ pub fn sleep(object: &Value, reason: Option<&str>) -> Result<Step, ReplicasError
     }
     let mut annotations = reason_change(object, reason);
     annotations.insert(keys::REPLICAS.to_owned(), json!(replicas.to_string()));
-    let patch = guarded(object, annotations, Some(0));
+    let patch = guarded(object, &annotations, Some(0));
     Ok(Step::Sleep { replicas, patch }) // W1
 }
 
@@ -95,11 +95,11 @@ pub fn wake(object: &Value, reason: Option<&str>) -> Result<Step, ReplicasError>
     let mut annotations = reason_change(object, reason);
     annotations.insert(keys::REPLICAS.to_owned(), Value::Null);
     if now > 0 {
-        let patch = guarded(object, annotations, None);
+        let patch = guarded(object, &annotations, None);
         return Ok(Step::Forget { replicas: now, patch }); // W8
     }
     let replicas = count(recorded.ok_or(ReplicasError::NothingRecorded)?)?; // W5, W6
-    let patch = guarded(object, annotations, Some(replicas));
+    let patch = guarded(object, &annotations, Some(replicas));
     Ok(Step::Wake { replicas, patch }) // W4
 }
 
@@ -138,7 +138,7 @@ fn reason_change(object: &Value, reason: Option<&str>) -> Map<String, Value> {
     annotations
 }
 
-fn guarded(object: &Value, annotations: Map<String, Value>, replicas: Option<u32>) -> Value {
+fn guarded(object: &Value, annotations: &Map<String, Value>, replicas: Option<u32>) -> Value {
     let mut patch = json!({ "metadata": { "annotations": annotations } });
     if let Some(version) = object.pointer("/metadata/resourceVersion") {
         patch["metadata"]["resourceVersion"] = version.clone();
@@ -156,10 +156,8 @@ mod tests {
     use super::*;
 
     fn workload(replicas: Option<u32>, annotations: &[(&str, &str)]) -> Value {
-        let annotations: Map<String, Value> = annotations
-            .iter()
-            .map(|(key, value)| ((*key).to_owned(), json!(value)))
-            .collect();
+        let annotations: Map<String, Value> =
+            annotations.iter().map(|(key, value)| ((*key).to_owned(), json!(value))).collect();
         let mut object = json!({
             "metadata": { "name": "web", "resourceVersion": "7", "annotations": annotations },
             "spec": { "selector": {} },
@@ -282,11 +280,7 @@ mod tests {
     }
 
     fn any_workload() -> impl Strategy<Value = Value> {
-        let recorded = prop_oneof![
-            Just(None),
-            "[0-9]{1,4}".prop_map(Some),
-            "[a-z0-9 .+-]{0,6}".prop_map(Some)
-        ];
+        let recorded = prop_oneof![Just(None), "[0-9]{1,4}".prop_map(Some), "[a-z0-9 .+-]{0,6}".prop_map(Some)];
         let reason = proptest::option::of("[a-z]{1,5}");
         (proptest::option::of(0_u32..10_000), recorded, reason).prop_map(|(replicas, recorded, reason)| {
             let mut annotations = Vec::new();

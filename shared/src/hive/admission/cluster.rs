@@ -143,10 +143,7 @@ impl Cluster {
     /// `spec.powerState`, empty if absent.
     #[must_use]
     pub fn power_state(&self) -> &str {
-        self.spec
-            .as_ref()
-            .and_then(|spec| spec.power_state.as_deref())
-            .unwrap_or_default()
+        self.spec.as_ref().and_then(|spec| spec.power_state.as_deref()).unwrap_or_default()
     }
 
     /// What the user wants.
@@ -174,9 +171,7 @@ impl Cluster {
     #[must_use]
     pub fn platform(&self) -> &str {
         let members = self.spec.as_ref().and_then(|spec| spec.platform.as_ref());
-        members
-            .and_then(|members| members.iter().find(|(_, value)| value.is_some()))
-            .map_or("", |(name, _)| name)
+        members.and_then(|members| members.iter().find(|(_, value)| value.is_some())).map_or("", |(name, _)| name)
     }
 
     /// Identity of the installed cluster.
@@ -202,16 +197,9 @@ impl Cluster {
     /// Whether the cluster is being upgraded, as far as the hub knows.
     #[must_use]
     pub fn upgrading(&self) -> bool {
-        let version = self
-            .status
-            .as_ref()
-            .and_then(|status| status.cluster_version_status.as_ref());
-        let conditions = version
-            .and_then(|version| version.conditions.as_deref())
-            .unwrap_or_default();
-        conditions
-            .iter()
-            .any(|condition| condition.type_ == "Progressing" && condition.status == "True")
+        let version = self.status.as_ref().and_then(|status| status.cluster_version_status.as_ref());
+        let conditions = version.and_then(|version| version.conditions.as_deref()).unwrap_or_default();
+        conditions.iter().any(|condition| condition.type_ == "Progressing" && condition.status == "True")
     }
 }
 
@@ -240,10 +228,7 @@ pub fn hold(annotations: &Annotations, now: Timestamp) -> Hold<'_> {
     match format::time(text) {
         None => Hold::Malformed(text),
         Some(until) if until <= now => Hold::None,
-        Some(until) => Hold::Until {
-            until,
-            by: annotations.get(keys::HOLD_AWAKE_BY).filter(|by| !by.is_empty()),
-        },
+        Some(until) => Hold::Until { until, by: annotations.get(keys::HOLD_AWAKE_BY).filter(|by| !by.is_empty()) },
     }
 }
 

@@ -67,9 +67,7 @@ impl Change<'_, Cluster> {
     /// Whether this request sets or alters `spec.powerState`.
     #[must_use]
     pub fn alters_power_state(&self) -> bool {
-        self.old
-            .as_ref()
-            .is_none_or(|old| old.power_state() != self.new.power_state())
+        self.old.as_ref().is_none_or(|old| old.power_state() != self.new.power_state())
     }
 
     /// `spec.hibernateAfter`, if this request sets or alters it.

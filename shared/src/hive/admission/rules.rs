@@ -17,94 +17,28 @@ const SHORTEST_SENSIBLE: Duration = Duration::from_mins(10);
 
 /// The table. Rows in the order in which the user reads what they say.
 pub const RULES: &[Rule<Cluster>] = &[
-    Rule {
-        row: "V1",
-        judge: state_exists,
-    },
-    Rule {
-        row: "V2",
-        judge: installed,
-    },
-    Rule {
-        row: "V3",
-        judge: not_being_deleted,
-    },
-    Rule {
-        row: "V4",
-        judge: platform_is_served,
-    },
-    Rule {
-        row: "V4",
-        judge: azure_has_a_resource_group,
-    },
-    Rule {
-        row: "V5",
-        judge: has_an_identity,
-    },
-    Rule {
-        row: "V6",
-        judge: not_protected,
-    },
-    Rule {
-        row: "V6",
-        judge: not_held_awake,
-    },
-    Rule {
-        row: "V7",
-        judge: not_paused,
-    },
-    Rule {
-        row: "V7",
-        judge: settled,
-    },
-    Rule {
-        row: "V7",
-        judge: no_pool_decides,
-    },
-    Rule {
-        row: "V7",
-        judge: not_upgrading,
-    },
-    Rule {
-        row: "V8",
-        judge: hibernate_after_is_positive,
-    },
-    Rule {
-        row: "V8",
-        judge: hibernate_after_is_sensible,
-    },
-    Rule {
-        row: "V9",
-        judge: |change| is_a_time(change, keys::REQUESTED_AT),
-    },
-    Rule {
-        row: "V9",
-        judge: |change| is_a_time(change, keys::HOLD_AWAKE_UNTIL),
-    },
-    Rule {
-        row: "V9",
-        judge: |change| is_a_time(change, keys::WAKE_AT),
-    },
-    Rule {
-        row: "V9",
-        judge: |change| is_a_boolean(change, keys::PROTECTED),
-    },
-    Rule {
-        row: "V9",
-        judge: |change| is_a_count(change, keys::REPLICAS),
-    },
-    Rule {
-        row: "V10",
-        judge: |change| is_not_forged(change, keys::REQUESTED_BY),
-    },
-    Rule {
-        row: "V10",
-        judge: |change| is_not_forged(change, keys::REQUESTED_AT),
-    },
-    Rule {
-        row: "V12",
-        judge: is_stamped,
-    },
+    Rule { row: "V1", judge: state_exists },
+    Rule { row: "V2", judge: installed },
+    Rule { row: "V3", judge: not_being_deleted },
+    Rule { row: "V4", judge: platform_is_served },
+    Rule { row: "V4", judge: azure_has_a_resource_group },
+    Rule { row: "V5", judge: has_an_identity },
+    Rule { row: "V6", judge: not_protected },
+    Rule { row: "V6", judge: not_held_awake },
+    Rule { row: "V7", judge: not_paused },
+    Rule { row: "V7", judge: settled },
+    Rule { row: "V7", judge: no_pool_decides },
+    Rule { row: "V7", judge: not_upgrading },
+    Rule { row: "V8", judge: hibernate_after_is_positive },
+    Rule { row: "V8", judge: hibernate_after_is_sensible },
+    Rule { row: "V9", judge: |change| is_a_time(change, keys::REQUESTED_AT) },
+    Rule { row: "V9", judge: |change| is_a_time(change, keys::HOLD_AWAKE_UNTIL) },
+    Rule { row: "V9", judge: |change| is_a_time(change, keys::WAKE_AT) },
+    Rule { row: "V9", judge: |change| is_a_boolean(change, keys::PROTECTED) },
+    Rule { row: "V9", judge: |change| is_a_count(change, keys::REPLICAS) },
+    Rule { row: "V10", judge: |change| is_not_forged(change, keys::REQUESTED_BY) },
+    Rule { row: "V10", judge: |change| is_not_forged(change, keys::REQUESTED_AT) },
+    Rule { row: "V12", judge: is_stamped },
 ];
 
 fn annotation(key: &str) -> String {
@@ -154,10 +88,7 @@ fn platform_is_served(change: &Change<'_, Cluster>) -> Verdict {
     Verdict::deny(
         Fault::Forbidden,
         "spec.platform",
-        format!(
-            "found {found}, but only clusters on {} can be put to sleep",
-            served.join(", ")
-        ),
+        format!("found {found}, but only clusters on {} can be put to sleep", served.join(", ")),
     )
 }
 
@@ -166,10 +97,7 @@ fn azure_has_a_resource_group(change: &Change<'_, Cluster>) -> Verdict {
     let Some(identity) = change.new.identity() else {
         return Verdict::Allow;
     };
-    let group = identity
-        .platform
-        .as_ref()
-        .and_then(|platform| platform.azure.as_ref()?.resource_group_name.as_ref());
+    let group = identity.platform.as_ref().and_then(|platform| platform.azure.as_ref()?.resource_group_name.as_ref());
     if !change.goes_to_sleep()
         || !change.new.installed()
         || change.new.platform() != "azure"
@@ -195,24 +123,12 @@ fn has_an_identity(change: &Change<'_, Cluster>) -> Verdict {
         Some(identity) if !filled(&identity.infra_id) => {
             ("spec.clusterMetadata.infraID", "the cluster's machines cannot be found")
         }
-        Some(identity)
-            if !identity
-                .admin_kubeconfig_secret_ref
-                .as_ref()
-                .is_some_and(|secret| filled(&secret.name)) =>
-        {
-            (
-                "spec.clusterMetadata.adminKubeconfigSecretRef.name",
-                "nobody could see whether the cluster comes back",
-            )
+        Some(identity) if !identity.admin_kubeconfig_secret_ref.as_ref().is_some_and(|secret| filled(&secret.name)) => {
+            ("spec.clusterMetadata.adminKubeconfigSecretRef.name", "nobody could see whether the cluster comes back")
         }
         Some(_) => return Verdict::Allow,
     };
-    Verdict::deny(
-        Fault::Required,
-        field,
-        format!("missing or empty on an installed cluster: without it {why}"),
-    )
+    Verdict::deny(Fault::Required, field, format!("missing or empty on an installed cluster: without it {why}"))
 }
 
 /// V6
@@ -250,19 +166,16 @@ fn not_held_awake(change: &Change<'_, Cluster>) -> Verdict {
 fn not_paused(change: &Change<'_, Cluster>) -> Verdict {
     let set = |key: &&&str| change.new_annotation(key).is_some_and(go_bool);
     match [RECONCILE_PAUSE, POWERSTATE_PAUSE].iter().find(set) {
-        Some(key) if change.goes_to_sleep() => Verdict::warn(format!(
-            "{key} is set: the cluster goes to sleep only once it is removed"
-        )),
+        Some(key) if change.goes_to_sleep() => {
+            Verdict::warn(format!("{key} is set: the cluster goes to sleep only once it is removed"))
+        }
         _ => Verdict::Allow,
     }
 }
 
 /// V7
 fn settled(change: &Change<'_, Cluster>) -> Verdict {
-    let age = change
-        .new
-        .installed_at()
-        .map(|installed| change.now.duration_since(installed));
+    let age = change.new.installed_at().map(|installed| change.now.duration_since(installed));
     match age {
         Some(age) if change.goes_to_sleep() && age < SETTLED_AFTER => {
             Verdict::warn("installed less than 24 h ago: its first certificates may expire while it sleeps")
@@ -310,41 +223,24 @@ fn hibernate_after_is_sensible(change: &Change<'_, Cluster>) -> Verdict {
 
 /// V9
 fn is_a_time(change: &Change<'_, Cluster>, key: &str) -> Verdict {
-    is_well_formed(
-        change,
-        key,
-        |text| format::time(text).is_some(),
-        "an RFC 3339 time such as 2026-11-21T18:00:00Z",
-    )
+    is_well_formed(change, key, |text| format::time(text).is_some(), "an RFC 3339 time such as 2026-11-21T18:00:00Z")
 }
 
 /// V9
 fn is_a_boolean(change: &Change<'_, Cluster>, key: &str) -> Verdict {
-    is_well_formed(
-        change,
-        key,
-        |text| format::boolean(text).is_some(),
-        "\"true\" or \"false\"",
-    )
+    is_well_formed(change, key, |text| format::boolean(text).is_some(), "\"true\" or \"false\"")
 }
 
 /// V9
 fn is_a_count(change: &Change<'_, Cluster>, key: &str) -> Verdict {
-    is_well_formed(
-        change,
-        key,
-        |text| format::count(text).is_some(),
-        "an integer from 0 to 2147483647",
-    )
+    is_well_formed(change, key, |text| format::count(text).is_some(), "an integer from 0 to 2147483647")
 }
 
 fn is_well_formed(change: &Change<'_, Cluster>, key: &str, fits: fn(&str) -> bool, right: &str) -> Verdict {
     match change.new_annotation(key) {
-        Some(text) if change.alters_annotation(key) && !fits(text) => Verdict::deny(
-            Fault::Invalid,
-            annotation(key),
-            format!("found {text:?}, must be {right}"),
-        ),
+        Some(text) if change.alters_annotation(key) && !fits(text) => {
+            Verdict::deny(Fault::Invalid, annotation(key), format!("found {text:?}, must be {right}"))
+        }
         _ => Verdict::Allow,
     }
 }

@@ -23,15 +23,7 @@ pub fn stamp(change: &Change<'_, Cluster>) -> Edits {
     let reason = now(keys::REASON);
     let given = change.alters_annotation(keys::REASON) || change.field_manager == keys::PLUGIN;
     edits
-        .want(
-            keys::REQUESTED_BY,
-            now(keys::REQUESTED_BY),
-            Some(change.user.username.clone()),
-        )
-        .want(
-            keys::REQUESTED_AT,
-            now(keys::REQUESTED_AT),
-            Some(format::seconds(change.now)),
-        )
+        .want(keys::REQUESTED_BY, now(keys::REQUESTED_BY), Some(change.user.username.clone()))
+        .want(keys::REQUESTED_AT, now(keys::REQUESTED_AT), Some(format::seconds(change.now)))
         .want(keys::REASON, reason, reason.filter(|_| given).map(str::to_owned))
 }

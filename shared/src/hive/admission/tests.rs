@@ -36,10 +36,7 @@ fn awake() -> Value {
 fn with<'v>(mut object: Value, members: impl IntoIterator<Item = (&'v str, Value)>) -> Value {
     for (pointer, value) in members {
         let (parents, member) = pointer.rsplit_once('/').unwrap();
-        let parent = parents
-            .split('/')
-            .skip(1)
-            .fold(&mut object, |parent, name| &mut parent[unescape(name)]);
+        let parent = parents.split('/').skip(1).fold(&mut object, |parent, name| &mut parent[unescape(name)]);
         let name = unescape(member);
         if value.is_null() {
             parent.as_object_mut().and_then(|parent| parent.remove(&name));
@@ -55,22 +52,12 @@ fn unescape(name: &str) -> String {
 }
 
 fn asleep() -> Value {
-    with(
-        awake(),
-        [
-            (STATE, json!("Hibernating")),
-            (BY, json!("bob")),
-            (AT, json!("2026-11-20T18:00:00Z")),
-        ],
-    )
+    with(awake(), [(STATE, json!("Hibernating")), (BY, json!("bob")), (AT, json!("2026-11-20T18:00:00Z"))])
 }
 
 /// A request to go to sleep as it arrives after the stamp.
 fn falling_asleep() -> Value {
-    with(
-        awake(),
-        [(STATE, json!("Hibernating")), (BY, json!("alice")), (AT, json!(NOW))],
-    )
+    with(awake(), [(STATE, json!("Hibernating")), (BY, json!("alice")), (AT, json!(NOW))])
 }
 
 fn read(object: &Value) -> Cluster {
@@ -81,10 +68,7 @@ fn in_change<T>(manager: &str, old: Option<&Value>, new: &Value, ask: impl FnOnc
     ask(&Change {
         old: old.map(read),
         new: read(new),
-        user: &User {
-            username: "alice".to_owned(),
-            groups: vec!["devs".to_owned()],
-        },
+        user: &User { username: "alice".to_owned(), groups: vec!["devs".to_owned()] },
         field_manager: manager,
         now: NOW.parse::<Timestamp>().unwrap(),
         settings: &Settings::default(),
@@ -94,23 +78,15 @@ fn in_change<T>(manager: &str, old: Option<&Value>, new: &Value, ask: impl FnOnc
 /// `V6 deny metadata.annotations[..]` or `V2 warn`, for each finding.
 fn findings(old: Option<&Value>, new: &Value) -> Vec<String> {
     let judgement = in_change("", old, new, judge);
-    let denials = judgement
-        .denials
-        .iter()
-        .map(|denial| format!("{} deny {}", denial.row, denial.said.field));
-    denials
-        .chain(judgement.warnings.iter().map(|warning| format!("{} warn", warning.row)))
-        .collect()
+    let denials = judgement.denials.iter().map(|denial| format!("{} deny {}", denial.row, denial.said.field));
+    denials.chain(judgement.warnings.iter().map(|warning| format!("{} warn", warning.row))).collect()
 }
 
 #[test]
 fn a_sound_cluster_goes_to_sleep_and_wakes_without_a_word() {
     assert_eq!(findings(Some(&awake()), &falling_asleep()), [""; 0]);
     assert_eq!(findings(None, &falling_asleep()), [""; 0]);
-    assert_eq!(
-        findings(Some(&asleep()), &with(asleep(), [(STATE, json!("Running"))])),
-        [""; 0]
-    );
+    assert_eq!(findings(Some(&asleep()), &with(asleep(), [(STATE, json!("Running"))])), [""; 0]);
     assert_eq!(findings(None, &awake()), [""; 0]);
 }
 
@@ -120,32 +96,12 @@ fn rules_on_the_way_to_sleep() {
     let cases: &[(&str, &[(&str, Value)], &[&str])] = &[
         ("V2", &[("/spec/installed", json!(false))], &["V2 warn"]),
         ("V2 absent", &[("/spec/installed", Value::Null)], &["V2 warn"]),
-        (
-            "V3",
-            &[("/metadata/deletionTimestamp", json!(NOW))],
-            &["V3 deny metadata.deletionTimestamp"],
-        ),
-        (
-            "V4",
-            &[("/spec/platform", json!({ "openstack": { "cloud": "x" } }))],
-            &["V4 deny spec.platform"],
-        ),
-        (
-            "V4 none",
-            &[("/spec/platform", json!({ "none": {} }))],
-            &["V4 deny spec.platform"],
-        ),
+        ("V3", &[("/metadata/deletionTimestamp", json!(NOW))], &["V3 deny metadata.deletionTimestamp"]),
+        ("V4", &[("/spec/platform", json!({ "openstack": { "cloud": "x" } }))], &["V4 deny spec.platform"]),
+        ("V4 none", &[("/spec/platform", json!({ "none": {} }))], &["V4 deny spec.platform"]),
         ("V4 empty", &[("/spec/platform", json!({}))], &["V4 deny spec.platform"]),
-        (
-            "V4 absent",
-            &[("/spec/platform", Value::Null)],
-            &["V4 deny spec.platform"],
-        ),
-        (
-            "V4 null member",
-            &[("/spec/platform", json!({ "aws": null, "gcp": { "region": "r" } }))],
-            &[],
-        ),
+        ("V4 absent", &[("/spec/platform", Value::Null)], &["V4 deny spec.platform"]),
+        ("V4 null member", &[("/spec/platform", json!({ "aws": null, "gcp": { "region": "r" } }))], &[]),
         (
             "V4 azure",
             &[("/spec/platform", json!({ "azure": { "region": "r" } }))],
@@ -155,10 +111,7 @@ fn rules_on_the_way_to_sleep() {
             "V4 azure, empty",
             &[
                 ("/spec/platform", json!({ "azure": { "region": "r" } })),
-                (
-                    "/spec/clusterMetadata/platform",
-                    json!({ "azure": { "resourceGroupName": "" } }),
-                ),
+                ("/spec/clusterMetadata/platform", json!({ "azure": { "resourceGroupName": "" } })),
             ],
             &["V4 deny spec.clusterMetadata.platform.azure.resourceGroupName"],
         ),
@@ -166,36 +119,18 @@ fn rules_on_the_way_to_sleep() {
             "V4 azure, complete",
             &[
                 ("/spec/platform", json!({ "azure": { "region": "r" } })),
-                (
-                    "/spec/clusterMetadata/platform",
-                    json!({ "azure": { "resourceGroupName": "rg" } }),
-                ),
+                ("/spec/clusterMetadata/platform", json!({ "azure": { "resourceGroupName": "rg" } })),
             ],
             &[],
         ),
         (
             "V4 azure, not installed",
-            &[
-                ("/spec/platform", json!({ "azure": { "region": "r" } })),
-                ("/spec/installed", json!(false)),
-            ],
+            &[("/spec/platform", json!({ "azure": { "region": "r" } })), ("/spec/installed", json!(false))],
             &["V2 warn"],
         ),
-        (
-            "V5",
-            &[("/spec/clusterMetadata", Value::Null)],
-            &["V5 deny spec.clusterMetadata"],
-        ),
-        (
-            "V5 infraID",
-            &[("/spec/clusterMetadata/infraID", json!(""))],
-            &["V5 deny spec.clusterMetadata.infraID"],
-        ),
-        (
-            "V5 no infraID",
-            &[("/spec/clusterMetadata/infraID", Value::Null)],
-            &["V5 deny spec.clusterMetadata.infraID"],
-        ),
+        ("V5", &[("/spec/clusterMetadata", Value::Null)], &["V5 deny spec.clusterMetadata"]),
+        ("V5 infraID", &[("/spec/clusterMetadata/infraID", json!(""))], &["V5 deny spec.clusterMetadata.infraID"]),
+        ("V5 no infraID", &[("/spec/clusterMetadata/infraID", Value::Null)], &["V5 deny spec.clusterMetadata.infraID"]),
         (
             "V5 secret",
             &[("/spec/clusterMetadata/adminKubeconfigSecretRef", json!({}))],
@@ -208,17 +143,10 @@ fn rules_on_the_way_to_sleep() {
         ),
         (
             "V5 not installed",
-            &[
-                ("/spec/clusterMetadata", Value::Null),
-                ("/spec/installed", json!(false)),
-            ],
+            &[("/spec/clusterMetadata", Value::Null), ("/spec/installed", json!(false))],
             &["V2 warn"],
         ),
-        (
-            "V6",
-            &[(PROTECTED, json!("true"))],
-            &["V6 deny metadata.annotations[hibernate.sh/protected]"],
-        ),
+        ("V6", &[(PROTECTED, json!("true"))], &["V6 deny metadata.annotations[hibernate.sh/protected]"]),
         ("V6 false", &[(PROTECTED, json!("false"))], &[]),
         (
             "V6 held",
@@ -227,62 +155,26 @@ fn rules_on_the_way_to_sleep() {
         ),
         ("V6 expires now", &[(HOLD, json!(NOW))], &[]),
         ("V6 expired", &[(HOLD, json!("2026-11-21T18:59:00+01:00"))], &[]),
-        (
-            "V7 pause",
-            &[(
-                "/metadata/annotations/hive.openshift.io~1powerstate-pause",
-                json!("true"),
-            )],
-            &["V7 warn"],
-        ),
-        (
-            "V7 reconcile",
-            &[("/metadata/annotations/hive.openshift.io~1reconcile-pause", json!("1"))],
-            &["V7 warn"],
-        ),
-        (
-            "V7 no pause",
-            &[("/metadata/annotations/hive.openshift.io~1powerstate-pause", json!("no"))],
-            &[],
-        ),
-        (
-            "V7 young",
-            &[("/status/installedTimestamp", json!("2026-11-20T18:00:01Z"))],
-            &["V7 warn"],
-        ),
-        (
-            "V7 a day old",
-            &[("/status/installedTimestamp", json!("2026-11-20T18:00:00Z"))],
-            &[],
-        ),
+        ("V7 pause", &[("/metadata/annotations/hive.openshift.io~1powerstate-pause", json!("true"))], &["V7 warn"]),
+        ("V7 reconcile", &[("/metadata/annotations/hive.openshift.io~1reconcile-pause", json!("1"))], &["V7 warn"]),
+        ("V7 no pause", &[("/metadata/annotations/hive.openshift.io~1powerstate-pause", json!("no"))], &[]),
+        ("V7 young", &[("/status/installedTimestamp", json!("2026-11-20T18:00:01Z"))], &["V7 warn"]),
+        ("V7 a day old", &[("/status/installedTimestamp", json!("2026-11-20T18:00:00Z"))], &[]),
         ("V7 age unknown", &[("/status", Value::Null)], &[]),
-        (
-            "V7 pool",
-            &[("/spec/clusterPoolRef", json!({ "namespace": "p", "poolName": "p" }))],
-            &["V7 warn"],
-        ),
+        ("V7 pool", &[("/spec/clusterPoolRef", json!({ "namespace": "p", "poolName": "p" }))], &["V7 warn"]),
         (
             "V7 pool, half claimed",
-            &[(
-                "/spec/clusterPoolRef",
-                json!({ "namespace": "p", "poolName": "p", "claimName": "c" }),
-            )],
+            &[("/spec/clusterPoolRef", json!({ "namespace": "p", "poolName": "p", "claimName": "c" }))],
             &["V7 warn"],
         ),
         (
             "V7 pool, claimed",
-            &[(
-                "/spec/clusterPoolRef",
-                json!({ "poolName": "p", "claimName": "c", "claimedTimestamp": NOW }),
-            )],
+            &[("/spec/clusterPoolRef", json!({ "poolName": "p", "claimName": "c", "claimedTimestamp": NOW }))],
             &[],
         ),
         (
             "V7 upgrade",
-            &[(
-                "/status/clusterVersionStatus",
-                json!({ "conditions": [{ "type": "Progressing", "status": "True" }] }),
-            )],
+            &[("/status/clusterVersionStatus", json!({ "conditions": [{ "type": "Progressing", "status": "True" }] }))],
             &["V7 warn"],
         ),
         (
@@ -293,16 +185,8 @@ fn rules_on_the_way_to_sleep() {
             )],
             &[],
         ),
-        (
-            "V12 absent",
-            &[(BY, Value::Null)],
-            &["V12 deny metadata.annotations[hibernate.sh/requested-by]"],
-        ),
-        (
-            "V12 forged",
-            &[(BY, json!("bob"))],
-            &["V12 deny metadata.annotations[hibernate.sh/requested-by]"],
-        ),
+        ("V12 absent", &[(BY, Value::Null)], &["V12 deny metadata.annotations[hibernate.sh/requested-by]"]),
+        ("V12 forged", &[(BY, json!("bob"))], &["V12 deny metadata.annotations[hibernate.sh/requested-by]"]),
         (
             "several at once",
             &[
@@ -310,11 +194,7 @@ fn rules_on_the_way_to_sleep() {
                 ("/spec/platform", json!({ "vsphere": {} })),
                 ("/spec/installed", json!(false)),
             ],
-            &[
-                "V4 deny spec.platform",
-                "V6 deny metadata.annotations[hibernate.sh/protected]",
-                "V2 warn",
-            ],
+            &["V4 deny spec.platform", "V6 deny metadata.annotations[hibernate.sh/protected]", "V2 warn"],
         ),
     ];
     for (case, members, expected) in cases {
@@ -334,30 +214,15 @@ fn only_the_way_to_sleep_is_guarded() {
         ("/spec/platform", json!({ "none": {} })),
         ("/spec/clusterMetadata", Value::Null),
         ("/metadata/deletionTimestamp", json!(NOW)),
-        (
-            "/metadata/annotations/hive.openshift.io~1powerstate-pause",
-            json!("true"),
-        ),
+        ("/metadata/annotations/hive.openshift.io~1powerstate-pause", json!("true")),
     ];
     let (awake, asleep) = (with(awake(), hopeless.clone()), with(asleep(), hopeless));
     for (case, old, new) in [
         ("wakes", &asleep, with(asleep.clone(), [(STATE, json!("Running"))])),
-        (
-            "wakes by removal",
-            &asleep,
-            with(asleep.clone(), [(STATE, Value::Null)]),
-        ),
+        ("wakes by removal", &asleep, with(asleep.clone(), [(STATE, Value::Null)])),
         ("stays awake", &awake, with(awake.clone(), [(STATE, json!("Running"))])),
-        (
-            "stays asleep",
-            &asleep,
-            with(asleep.clone(), [(REASON, json!("because"))]),
-        ),
-        (
-            "is finalized",
-            &asleep,
-            with(asleep.clone(), [("/metadata/finalizers", json!([]))]),
-        ),
+        ("stays asleep", &asleep, with(asleep.clone(), [(REASON, json!("because"))])),
+        ("is finalized", &asleep, with(asleep.clone(), [("/metadata/finalizers", json!([]))])),
     ] {
         assert_eq!(findings(Some(old), &new), [""; 0], "{case}");
     }
@@ -368,17 +233,9 @@ fn v1_a_state_that_does_not_exist() {
     let odd = with(awake(), [(STATE, json!("Sleeping"))]);
     assert_eq!(findings(Some(&awake()), &odd), ["V1 deny spec.powerState"]);
     assert_eq!(findings(None, &odd), ["V1 deny spec.powerState"]);
-    assert_eq!(
-        findings(Some(&asleep()), &odd),
-        ["V1 deny spec.powerState"],
-        "is no way out of sleep"
-    );
+    assert_eq!(findings(Some(&asleep()), &odd), ["V1 deny spec.powerState"], "is no way out of sleep");
     let touched = with(odd.clone(), [(REASON, json!("x"))]);
-    assert_eq!(
-        findings(Some(&odd), &touched),
-        [""; 0],
-        "what is stored already does not block the rest"
-    );
+    assert_eq!(findings(Some(&odd), &touched), [""; 0], "what is stored already does not block the rest");
     assert_eq!(findings(Some(&odd), &falling_asleep()), [""; 0]);
 }
 
@@ -388,27 +245,17 @@ fn v6_a_stored_hold_that_nobody_can_read_still_holds() {
     let (old, new) = (with(awake(), held.clone()), with(falling_asleep(), held));
     let field = "metadata.annotations[hibernate.sh/hold-awake-until]";
     assert_eq!(findings(Some(&old), &new), [format!("V6 deny {field}")]);
-    assert_eq!(
-        findings(Some(&awake()), &new),
-        [format!("V9 deny {field}")],
-        "set in the same request"
-    );
+    assert_eq!(findings(Some(&awake()), &new), [format!("V9 deny {field}")], "set in the same request");
 }
 
 #[test]
 fn v6_names_the_holder_and_the_time() {
     let by = "/metadata/annotations/hibernate.sh~1hold-awake-by";
-    let new = with(
-        falling_asleep(),
-        [(HOLD, json!("2026-11-22T08:00:00+02:00")), (by, json!("carol"))],
-    );
+    let new = with(falling_asleep(), [(HOLD, json!("2026-11-22T08:00:00+02:00")), (by, json!("carol"))]);
     let judgement = in_change("", Some(&awake()), &new, judge);
     let said = &judgement.denials[0].said;
     assert_eq!(said.fault, Fault::Forbidden);
-    assert_eq!(
-        said.message,
-        "held awake until 2026-11-22T06:00:00Z by carol: wait, or remove the annotation"
-    );
+    assert_eq!(said.message, "held awake until 2026-11-22T06:00:00Z by carol: wait, or remove the annotation");
 }
 
 #[test]
@@ -443,27 +290,12 @@ fn v9_our_annotations() {
         ("/metadata/annotations/hibernate.sh~1replicas", "0", "-1"),
     ];
     for (pointer, right, wrong) in cases {
-        let field = format!(
-            "V9 deny metadata.annotations[{}]",
-            unescape(pointer.rsplit_once('/').unwrap().1)
-        );
+        let field = format!("V9 deny metadata.annotations[{}]", unescape(pointer.rsplit_once('/').unwrap().1));
         for (value, expected) in [(right, None), (wrong, Some(&field)), ("", Some(&field))] {
             let new = with(awake(), [(pointer, json!(value))]);
-            assert_eq!(
-                findings(Some(&awake()), &new),
-                Vec::from_iter(expected.cloned()),
-                "{pointer} {value:?}"
-            );
-            assert_eq!(
-                findings(None, &new),
-                Vec::from_iter(expected.cloned()),
-                "{pointer} {value:?}, created"
-            );
-            assert_eq!(
-                findings(Some(&new), &awake()),
-                [""; 0],
-                "{pointer} {value:?} may always be removed"
-            );
+            assert_eq!(findings(Some(&awake()), &new), Vec::from_iter(expected.cloned()), "{pointer} {value:?}");
+            assert_eq!(findings(None, &new), Vec::from_iter(expected.cloned()), "{pointer} {value:?}, created");
+            assert_eq!(findings(Some(&new), &awake()), [""; 0], "{pointer} {value:?} may always be removed");
         }
     }
 }
@@ -478,16 +310,9 @@ fn v10_stamps_are_not_edited_by_hand() {
         assert_eq!(findings(Some(&state), &backdated), [denied("requested-at")]);
     }
     let wiped = with(asleep(), [(BY, Value::Null), (AT, Value::Null)]);
-    assert_eq!(
-        findings(Some(&asleep()), &wiped),
-        [denied("requested-by"), denied("requested-at")]
-    );
+    assert_eq!(findings(Some(&asleep()), &wiped), [denied("requested-by"), denied("requested-at")]);
     let defaulted = with(awake(), [(STATE, json!("Running")), (BY, json!("mallory"))]);
-    assert_eq!(
-        findings(Some(&awake()), &defaulted),
-        [denied("requested-by")],
-        "\"\" to Running changes no state"
-    );
+    assert_eq!(findings(Some(&awake()), &defaulted), [denied("requested-by")], "\"\" to Running changes no state");
     let restored = with(awake(), [(BY, json!("bob"))]);
     assert_eq!(findings(None, &restored), ["V10 warn"]);
 }
@@ -496,21 +321,12 @@ fn v10_stamps_are_not_edited_by_hand() {
 fn v11_whatever_else_is_wrong_waking_is_let_through() {
     let woken = with(
         asleep(),
-        [
-            (STATE, json!("Running")),
-            (AFTER, json!("0s")),
-            (WAKE_AT, json!("soon")),
-            (AT, json!("long ago")),
-        ],
+        [(STATE, json!("Running")), (AFTER, json!("0s")), (WAKE_AT, json!("soon")), (AT, json!("long ago"))],
     );
     let said = ["V8 warn", "V9 warn", "V9 warn"];
     assert_eq!(findings(Some(&asleep()), &woken), said);
     let judgement = in_change("", Some(&asleep()), &woken, judge);
-    assert!(
-        judgement.warnings[2]
-            .said
-            .starts_with("metadata.annotations[hibernate.sh/wake-at]: found \"soon\"")
-    );
+    assert!(judgement.warnings[2].said.starts_with("metadata.annotations[hibernate.sh/wake-at]: found \"soon\""));
     assert!(judgement.overlooked.is_empty());
 }
 
@@ -542,15 +358,9 @@ fn warnings_are_short() {
         falling_asleep(),
         [
             ("/spec/installed", json!(false)),
-            (
-                "/metadata/annotations/hive.openshift.io~1powerstate-pause",
-                json!("true"),
-            ),
+            ("/metadata/annotations/hive.openshift.io~1powerstate-pause", json!("true")),
             ("/status/installedTimestamp", json!(NOW)),
-            (
-                "/status/clusterVersionStatus",
-                json!({ "conditions": [{ "type": "Progressing", "status": "True" }] }),
-            ),
+            ("/status/clusterVersionStatus", json!({ "conditions": [{ "type": "Progressing", "status": "True" }] })),
             ("/spec/clusterPoolRef", json!({ "poolName": "pool-of-small-clusters" })),
             (AFTER, json!("1s")),
         ],
@@ -563,11 +373,7 @@ fn warnings_are_short() {
 fn stamped(manager: &str, old: Option<&Value>, new: &Value) -> Vec<(&'static str, Option<String>)> {
     let edits = in_change(manager, old, new, stamp);
     assert!(edits.warnings.is_empty());
-    edits
-        .annotations
-        .into_iter()
-        .map(|Edit { key, value }| (key, value))
-        .collect()
+    edits.annotations.into_iter().map(|Edit { key, value }| (key, value)).collect()
 }
 
 #[test]
@@ -581,19 +387,11 @@ fn a_change_of_state_is_stamped() {
     assert_eq!(stamped("", Some(&asleep()), &wake), both, "out of sleep");
     assert_eq!(stamped("", None, &sleep), both, "created asleep");
     assert_eq!(
-        stamped(
-            "",
-            Some(&awake()),
-            &with(sleep.clone(), [(BY, json!("bob")), (AT, json!("x"))])
-        ),
+        stamped("", Some(&awake()), &with(sleep.clone(), [(BY, json!("bob")), (AT, json!("x"))])),
         both,
         "forged"
     );
-    assert_eq!(
-        stamped("", Some(&awake()), &with(sleep, [(BY, json!("alice"))])),
-        [at],
-        "only what is needed"
-    );
+    assert_eq!(stamped("", Some(&awake()), &with(sleep, [(BY, json!("alice"))])), [at], "only what is needed");
     assert_eq!(stamped("", Some(&awake()), &falling_asleep()), []);
 }
 
@@ -602,51 +400,21 @@ fn what_changes_no_state_is_not_stamped() {
     let running = with(awake(), [(STATE, json!("Running"))]);
     assert_eq!(stamped("", Some(&awake()), &running), []);
     assert_eq!(stamped("", None, &with(running, [(BY, json!("bob"))])), []);
-    assert_eq!(
-        stamped(
-            "",
-            Some(&asleep()),
-            &with(asleep(), [(BY, json!("mallory")), (REASON, json!("x"))])
-        ),
-        []
-    );
+    assert_eq!(stamped("", Some(&asleep()), &with(asleep(), [(BY, json!("mallory")), (REASON, json!("x"))])), []);
 }
 
 #[test]
 fn a_reason_belongs_to_the_request_that_gave_it() {
     let reason = |edits: Vec<(&'static str, Option<String>)>| {
-        edits
-            .into_iter()
-            .find(|(key, _)| *key == keys::REASON)
-            .map(|(_, value)| value)
+        edits.into_iter().find(|(key, _)| *key == keys::REASON).map(|(_, value)| value)
     };
     let woken = |why: Value| with(asleep(), [(STATE, json!("Running")), (REASON, why)]);
     let night = with(asleep(), [(REASON, json!("night"))]);
-    assert_eq!(
-        reason(stamped("", Some(&night), &woken(json!("morning")))),
-        None,
-        "a new one is kept"
-    );
-    assert_eq!(
-        reason(stamped("", Some(&asleep()), &woken(json!("morning")))),
-        None,
-        "the first one is kept"
-    );
-    assert_eq!(
-        reason(stamped("", Some(&night), &woken(Value::Null))),
-        None,
-        "one taken away stays away"
-    );
-    assert_eq!(
-        reason(stamped("", Some(&night), &woken(json!("night")))),
-        Some(None),
-        "an untouched one is stale"
-    );
-    assert_eq!(
-        reason(stamped(keys::PLUGIN, Some(&night), &woken(json!("night")))),
-        None,
-        "the plugin gave it again"
-    );
+    assert_eq!(reason(stamped("", Some(&night), &woken(json!("morning")))), None, "a new one is kept");
+    assert_eq!(reason(stamped("", Some(&asleep()), &woken(json!("morning")))), None, "the first one is kept");
+    assert_eq!(reason(stamped("", Some(&night), &woken(Value::Null))), None, "one taken away stays away");
+    assert_eq!(reason(stamped("", Some(&night), &woken(json!("night")))), Some(None), "an untouched one is stale");
+    assert_eq!(reason(stamped(keys::PLUGIN, Some(&night), &woken(json!("night")))), None, "the plugin gave it again");
 }
 
 fn any_text() -> impl Strategy<Value = Value> {

@@ -1,1 +1,49 @@
-//! To be filled.
+//! The test world: real API servers, a simulated EC2 with real rules, machines that come and go, and faults on demand.
+//!
+//! The program `testbed` runs it for people and for the demo; tests and benchmarks use this library:
+//!
+//! ```no_run
+//! # async fn example() -> anyhow::Result<()> {
+//! use std::time::Duration;
+//! use testbed::{ClusterOptions, World};
+//!
+//! let world = World::shared().await?;
+//! let cluster = world.cluster("sleeper", ClusterOptions::default()).await?;
+//! cluster.sleep().await?;
+//! cluster.wait_for_power_state("Hibernating", Duration::from_secs(60)).await?;
+//! assert!(cluster.instances().await?.iter().all(|instance| instance.state == "stopped"));
+//! # Ok(())
+//! # }
+//! ```
+
+pub mod apply;
+pub mod cluster;
+pub mod controlplane;
+pub mod delay;
+pub mod ec2;
+pub mod json_http;
+pub mod kubeconfig;
+pub mod launch;
+pub mod options;
+pub mod paths;
+pub mod pki;
+pub mod ports;
+pub mod process;
+pub mod proxy;
+pub mod supervisor;
+pub mod world;
+pub mod world_file;
+
+pub use cluster::{ClusterInfo, ClusterOptions};
+pub use options::{Options, Program, Timings};
+pub use world::{
+    World,
+    handle::Cluster,
+    helpers::{eventually, with_temp_ns},
+    run::Ran,
+};
+
+/// Chooses the process's TLS provider. Every program and every test that makes a client calls it first; more than once is fine.
+pub fn install_tls() {
+    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+}

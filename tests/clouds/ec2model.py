@@ -1,0 +1,263 @@
+"""EC2's instance state machine on top of moto.
+
+Stock moto moves instances at once, revives terminated ones, stops one-time spot instances and pages by reservation.
+`install` replaces those methods of moto's classes with ones that do what EC2 does:
+
+* transitions take time, each kind with its own setting;
+* a batch is checked as a whole before anything moves, and the refusal names the first instance in the way;
+* `IncorrectInstanceState`, stop and termination protection, one-time spot requests, malformed IDs;
+* `LaunchTime` is renewed by every start;
+* `DescribeInstances` pages by instance, and refuses filters that it does not know.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import copy
+import re
+import threading
+import time
+
+from moto.core.responses import ActionResult
+from moto.core.utils import utcnow
+from moto.ec2 import utils as ec2_utils
+from moto.ec2.exceptions import EC2ClientError, InvalidInstanceIdError, OperationNotPermitted4
+from moto.ec2.models.core import TaggedEC2Resource
+from moto.ec2.models.instances import Instance, InstanceBackend, InstanceState, Reservation
+from moto.ec2.responses.instances import InstanceResponse
+
+STATE_CODES = {"pending": 0, "running": 16, "shutting-down": 32, "terminated": 48, "stopping": 64, "stopped": 80}
+INSTANCE_ID = re.compile(r"i-(?:[0-9a-f]{8}|[0-9a-f]{17})")
+
+# Seconds that each transition takes, and the most instances that one page holds. All settable while running.
+SETTINGS = {"start": 2.0, "stop": 2.0, "terminate": 2.0, "page_limit": 1000}
+
+# moto is not made for threads: whoever reads or changes its state holds this.
+LOCK = threading.RLock()
+
+_by_id: dict[tuple[str, str], dict[str, Instance]] = {}
+_original = {name: getattr(Instance, name) for name in ("start", "stop", "terminate")}
+_original_run = InstanceBackend.run_instances
+_original_run_response = InstanceResponse.run_instances
+_request = threading.local()
+
+
+def set_state(instance: Instance, name: str, since: float | None = None) -> InstanceState:
+    """Puts an instance into a state at once and ends any transition that was under way. Answers the state before."""
+    previous = instance._state
+    instance._state = InstanceState(name, STATE_CODES[name])
+    instance.state_since = time.time() if since is None else since
+    return copy.copy(previous)
+
+
+def _transition(instance: Instance, during: str, final: str, kind: str) -> InstanceState:
+    previous = set_state(instance, during)
+    if kind == "start":
+        instance.launch_time = utcnow()
+    token = instance._state
+
+    def finish() -> None:
+        with LOCK:
+            if instance._state is not token:
+                return  # another transition took over
+            _original[kind](instance)
+            set_state(instance, final)
+
+    if SETTINGS[kind] <= 0:
+        finish()
+    else:
+        timer = threading.Timer(SETTINGS[kind], finish)
+        timer.daemon = True
+        timer.start()
+    return previous
+
+
+def start(instance: Instance) -> InstanceState:
+    return _transition(instance, "pending", "running", "start")
+
+
+def stop(instance: Instance) -> InstanceState:
+    return _transition(instance, "stopping", "stopped", "stop")
+
+
+def terminate(instance: Instance) -> InstanceState:
+    return _transition(instance, "shutting-down", "terminated", "terminate")
+
+
+# What EC2 refuses, per instance.
+
+
+def _wrong_state(instance: Instance, verb: str) -> EC2ClientError:
+    message = f"The instance '{instance.id}' is not in a state from which it can be {verb}."
+    return EC2ClientError("IncorrectInstanceState", message)
+
+
+def _may_start(instance: Instance) -> None:
+    if instance.state in ("stopping", "shutting-down", "terminated"):
+        raise _wrong_state(instance, "started")
+
+
+def _may_stop(instance: Instance) -> None:
+    if instance.state in ("pending", "shutting-down", "terminated"):
+        raise _wrong_state(instance, "stopped")
+    if str(instance.disable_api_stop).lower() == "true":
+        raise EC2ClientError(
+            "OperationNotPermitted",
+            f"The instance '{instance.id}' may not be stopped. "
+            "Modify its 'disableApiStop' instance attribute and try again.",
+        )
+    if instance.lifecycle == "spot" and instance.spot_type == "one-time":
+        raise EC2ClientError(
+            "UnsupportedOperation",
+            f"You can't stop the Spot Instance '{instance.id}' because it is associated with a one-time Spot Instance "
+            "request. You can only stop Spot Instances associated with persistent Spot Instance requests.",
+        )
+
+
+def _may_terminate(instance: Instance) -> None:
+    if str(instance.disable_api_termination).lower() == "true":
+        raise OperationNotPermitted4(instance.id)
+
+
+def _check_ids(ids: list[str]) -> None:
+    for instance_id in ids:
+        if not INSTANCE_ID.fullmatch(instance_id):
+            raise EC2ClientError("InvalidInstanceID.Malformed", f'Invalid id: "{instance_id}"')
+
+
+def _move_all(backend, ids, may, moving_from, move):
+    """Checks the whole batch, then moves it; an instance that is there already stays as it is."""
+    if not ids:
+        raise EC2ClientError("MissingParameter", "The request must contain the parameter InstanceId")
+    _check_ids(ids)
+    instances = backend.get_multi_instances_by_id(ids)
+    for instance in instances:
+        may(instance)
+    return [(i, move(i) if i.state in moving_from else copy.copy(i._state)) for i in instances]
+
+
+def _start_instances(backend, ids):
+    return _move_all(backend, ids, _may_start, ("stopped",), start)
+
+
+def _stop_instances(backend, ids):
+    return _move_all(backend, ids, _may_stop, ("running",), stop)
+
+
+def _terminate_instances(backend, ids):
+    return _move_all(backend, ids, _may_terminate, ("pending", "running", "stopping", "stopped"), terminate)
+
+
+def _moved(key: str, method: str):
+    """The response with the states as they are, where stock moto prints constants."""
+
+    def respond(self: InstanceResponse) -> ActionResult:
+        self.error_on_dryrun()
+        moved = getattr(self.ec2_backend, method)(self._get_param("InstanceIds", []))
+        rows = [{"InstanceId": i.id, "CurrentState": i._state, "PreviousState": before} for i, before in moved]
+        return ActionResult({key: rows})
+
+    return respond
+
+
+# Running and describing.
+
+
+def _remember_spot_type(self: InstanceResponse) -> ActionResult:
+    _request.spot_type = self._get_param("InstanceMarketOptions.SpotOptions.SpotInstanceType")
+    return _original_run_response(self)
+
+
+def _run_instances(backend, *args, **kwargs):
+    reservation = _original_run(backend, *args, **kwargs)
+    for instance in reservation.instances:
+        instance.spot_type = getattr(_request, "spot_type", None) or "one-time"
+        if instance.lifecycle == "spot":
+            instance.spot_instance_request_id = "sir-" + instance.id[-8:]
+        _transition(instance, "pending", "running", "start")
+        _by_id.setdefault((backend.account_id, backend.region_name), {})[instance.id] = instance
+    return reservation
+
+
+def _instances_by_id(backend, instance_ids, filters=None):
+    known = _by_id.get((backend.account_id, backend.region_name), {})
+    missing = [instance_id for instance_id in instance_ids if instance_id not in known]
+    if missing:
+        raise InvalidInstanceIdError(missing)
+    found = [known[instance_id] for instance_id in dict.fromkeys(instance_ids)]
+    return [instance for instance in found if instance.applies(filters)] if filters else found
+
+
+def _token(position: int) -> str:
+    return base64.b64encode(f"page:{position}".encode()).decode()
+
+
+def _position(token: str | None) -> int:
+    if not token:
+        return 0
+    try:
+        return int(base64.b64decode(token, validate=True).decode().removeprefix("page:"))
+    except (binascii.Error, ValueError):
+        raise EC2ClientError("InvalidNextToken", "The token is not valid") from None
+
+
+def _describe_instances(self: InstanceResponse) -> ActionResult:
+    self.error_on_dryrun()
+    ids, size = self._get_param("InstanceIds", []), self._get_param("MaxResults")
+    if ids and size is not None:
+        message = "The parameter instancesSet cannot be used with the parameter maxResults"
+        raise EC2ClientError("InvalidParameterCombination", message)
+    if size is not None and not 5 <= int(size) <= 1000:
+        message = f"Value ( {size} ) for parameter maxResults is invalid. Expecting a value between 5 and 1000."
+        raise EC2ClientError("InvalidParameterValue", message)
+    _check_ids(ids)
+    wanted = {instance.id for instance in _instances_by_id(self.ec2_backend, ids)} if ids else None
+    try:
+        reservations = self.ec2_backend.describe_instances(filters=self._filters_from_querystring())
+    except NotImplementedError as error:
+        name = re.search(r"'([^']+)'", str(error))
+        message = f"The filter '{name.group(1) if name else '?'}' is invalid"
+        raise EC2ClientError("InvalidParameterValue", message) from None
+    rows = [(r, i) for r in reservations for i in r.instances if wanted is None or i.id in wanted]
+    first = _position(self._get_param("NextToken"))
+    # Named instances come in one answer, whatever their number.
+    last = len(rows) if ids else first + min(int(size or 1000), int(SETTINGS["page_limit"]))
+    token = _token(last) if last < len(rows) else None
+    return ActionResult({"Reservations": _by_reservation(rows[first:last]), "NextToken": token})
+
+
+def _by_reservation(rows: list[tuple[Reservation, Instance]]) -> list[Reservation]:
+    answer: list[Reservation] = []
+    for reservation, instance in rows:
+        if not answer or answer[-1].id != reservation.id:
+            part = copy.copy(reservation)
+            part.instances = []
+            answer.append(part)
+        answer[-1].instances.append(instance)
+    return answer
+
+
+def _tags(resource: TaggedEC2Resource) -> list[dict[str, str]]:
+    if not resource.id:
+        return []
+    kind = ec2_utils.EC2_PREFIX_TO_RESOURCE.get(ec2_utils.get_prefix(resource.id), "")
+    tags = resource.ec2_backend.tags.get(resource.id, {})
+    return [{"resource_id": resource.id, "key": k, "value": v, "resource_type": kind} for k, v in list(tags.items())]
+
+
+def install() -> None:
+    """Puts the methods of this module into moto's classes."""
+    ec2_utils.filter_dict_attribute_mapping["instance-lifecycle"] = "lifecycle"
+    TaggedEC2Resource.get_tags = _tags  # moto looks at every tag of the account for each instance
+    Instance.start, Instance.stop, Instance.terminate = start, stop, terminate
+    InstanceBackend.run_instances = _run_instances
+    InstanceBackend.get_multi_instances_by_id = _instances_by_id
+    InstanceBackend.start_instances = _start_instances
+    InstanceBackend.stop_instances = _stop_instances
+    InstanceBackend.terminate_instances = _terminate_instances
+    InstanceResponse.run_instances = _remember_spot_type
+    InstanceResponse.describe_instances = _describe_instances
+    InstanceResponse.start_instances = _moved("StartingInstances", "start_instances")
+    InstanceResponse.stop_instances = _moved("StoppingInstances", "stop_instances")
+    InstanceResponse.terminate_instances = _moved("TerminatingInstances", "terminate_instances")

@@ -1,0 +1,98 @@
+#!/usr/bin/env bash
+# A cluster is put to sleep and woken, on a whole world of real parts on this machine. Run it with `make demo`.
+# Everything that it starts ends with it.
+set -euo pipefail
+
+bin=$(cd "$(dirname "$0")/../bin" && pwd)
+world=$(mktemp -d "${TMPDIR:-/tmp}/hibernate-demo-XXXXXX")
+export PATH="$bin:$PATH" HIBERNATE_WORLD="$world/world" NO_COLOR=1
+began=$SECONDS
+
+clean_up() {
+    code=$?
+    trap - EXIT
+    testbed down >/dev/null 2>&1 || true
+    if [ "$code" -eq 0 ]; then rm -rf "$world"; else printf '\nThe demo has failed (exit code %s). Logs: %s\n' "$code" "$HIBERNATE_WORLD/logs"; fi
+    exit "$code"
+}
+trap clean_up EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM
+
+step() { printf '\n\n=== %3d s  %s\n' "$((SECONDS - began))" "$1"; }
+note() { printf '# %s\n' "$*"; }
+
+# Shows a command as a person would type it, and runs it.
+show() {
+    printf '\n$'
+    for word in "$@"; do
+        if [[ $word =~ ^[A-Za-z0-9_./=:@,-]+$ ]]; then printf ' %s' "$word"; else printf " '%s'" "$word"; fi
+    done
+    printf '\n'
+    "$@" 2>&1
+}
+
+# The same for a command that must be refused: the demo fails if it passes.
+refused() {
+    if show "$@"; then
+        note "this should have been refused"
+        return 1
+    fi
+}
+
+instances() {
+    testbed status --json | python3 -c '
+import json, sys
+for cluster in json.load(sys.stdin)["clusters"]:
+    states = ", ".join(f"{count} {state}" for state, count in sorted(cluster["instances"].items()))
+    print("# EC2 says of {}: {}; its API server {}".format(cluster["infraID"], states, "answers" if cluster["open"] else "is off"))
+'
+}
+
+step "A world starts: hub and spoke API servers, EC2, six machines, our webhook and our controller"
+testbed up --ec2-start 4s --ec2-stop 4s 2>&1
+eval "$(testbed env)"
+show kubectl get clusterdeployments
+instances
+
+step "The cluster is put to sleep"
+show kubectl hibernate demo --reason weekend --wait --timeout 3m
+instances
+show kubectl hibernate status demo
+
+step "The webhook refuses what cannot work"
+note "A cluster that somebody protects:"
+show kubectl hibernate resume demo --wait --timeout 3m
+show kubectl annotate clusterdeployment demo hibernate.sh/protected=true
+refused kubectl hibernate demo
+show kubectl annotate clusterdeployment demo hibernate.sh/protected-
+note "A time after which no cluster would ever run:"
+refused kubectl patch clusterdeployment demo --type merge -p '{"spec":{"hibernateAfter":"0s"}}'
+
+step "Plain kubectl does the same, as another user"
+show kubectl patch clusterdeployment demo --as alice --type merge -p '{"spec":{"powerState":"Hibernating"}}'
+show kubectl wait clusterdeployment demo --for 'jsonpath={.status.powerState}=Hibernating' --timeout 3m
+instances
+
+step "The audit trail: who asked, when, and what happened"
+kubectl get clusterdeployment demo -o json | python3 -c '
+import json, sys
+for key, value in sorted(json.load(sys.stdin)["metadata"]["annotations"].items()):
+    if key.startswith("hibernate.sh/"):
+        print(f"  {key}: {value}")
+'
+show kubectl get events.events.k8s.io --field-selector regarding.name=demo -o 'custom-columns=TIME:.eventTime,FROM:.reportingController,REASON:.reason,NOTE:.note'
+
+step "And it is woken"
+show kubectl hibernate resume demo --wait --timeout 3m
+instances
+show kubectl hibernate status demo
+
+step "Everything ends"
+testbed down 2>&1
+left=$(pgrep -f -- "$world" || true)
+if [ -n "$left" ]; then
+    note "still running: $left"
+    exit 1
+fi
+note "nothing of it runs any more; the demo took $((SECONDS - began)) s"

@@ -1,0 +1,125 @@
+//! A sample cluster: its instances in EC2, its objects on the hub, its Nodes and operators on a spoke, its gate.
+
+pub mod gate;
+pub mod nodes;
+pub mod objects;
+pub mod operators;
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// Label with a cluster's infraID on everything that belongs to it on a shared spoke.
+pub const LABEL: &str = "testbed.hibernate.sh/cluster";
+
+/// What a new cluster is like. The default is one that Hive has just handed over: awake, never hibernated.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
+pub struct ClusterOptions {
+    /// Namespace; the cluster's name if absent.
+    pub namespace: Option<String>,
+    /// Which spoke it lives on; the one with the fewest clusters if absent.
+    pub spoke: Option<usize>,
+    /// Instances of the control plane.
+    pub control_plane: usize,
+    /// Worker instances.
+    pub workers: usize,
+    /// How many of the workers are spot instances of a one-time request.
+    pub spot_workers: usize,
+    /// AWS region.
+    pub region: String,
+    /// Whether it has an AWS account and an access key of its own, instead of sharing the world's.
+    pub own_account: bool,
+    /// State that its instances begin in: `running` or `stopped`.
+    pub instance_state: String,
+    /// Annotations on the `ClusterDeployment`.
+    pub annotations: BTreeMap<String, String>,
+    /// Labels on the `ClusterDeployment`, besides Hive's.
+    pub labels: BTreeMap<String, String>,
+    /// A merge patch over the `ClusterDeployment` before it is created, such as `{"spec": {"installed": false}}`.
+    pub patch: Value,
+    /// A merge patch over its status.
+    pub status_patch: Value,
+    /// Whether to make the `ClusterDeployment` and its Secrets at all; otherwise only the machines exist.
+    pub on_hub: bool,
+}
+
+impl Default for ClusterOptions {
+    fn default() -> Self {
+        Self {
+            namespace: None,
+            spoke: None,
+            control_plane: 3,
+            workers: 3,
+            spot_workers: 0,
+            region: "us-east-1".to_owned(),
+            own_account: false,
+            instance_state: "running".to_owned(),
+            annotations: BTreeMap::new(),
+            labels: BTreeMap::new(),
+            patch: Value::Null,
+            status_patch: Value::Null,
+            on_hub: true,
+        }
+    }
+}
+
+impl ClusterOptions {
+    /// A cluster of this many instances: three of the control plane, one if there are fewer than four.
+    #[must_use]
+    pub fn of_size(instances: usize) -> Self {
+        let control_plane = if instances < 4 { 1.min(instances) } else { 3 };
+        Self {
+            control_plane,
+            workers: instances - control_plane,
+            ..Self::default()
+        }
+    }
+
+    /// A cluster that has been asleep for a while: instances stopped, spec and status as Hive leaves them.
+    #[must_use]
+    pub fn asleep(mut self) -> Self {
+        "stopped".clone_into(&mut self.instance_state);
+        self.patch = serde_json::json!({"spec": {"powerState": "Hibernating"}});
+        let condition = |type_: &str, status: &str, reason: &str, message: &str| {
+            serde_json::json!({
+                "type": type_, "status": status, "reason": reason, "message": message,
+                "lastProbeTime": objects::days_ago(1), "lastTransitionTime": objects::days_ago(1),
+            })
+        };
+        self.status_patch = serde_json::json!({
+            "powerState": "Hibernating",
+            "conditions": [
+                condition("Hibernating", "True", "Hibernating", "Cluster is stopped"),
+                condition("Ready", "False", "StoppingOrHibernating", "Cluster is shutting down or hibernating, see Hibernating condition for details"),
+            ],
+        });
+        self
+    }
+}
+
+/// A cluster as the world file lists it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ClusterInfo {
+    /// Namespace of its `ClusterDeployment`.
+    pub namespace: String,
+    /// Name of its `ClusterDeployment`.
+    pub name: String,
+    /// Prefix and tag of everything it has in EC2.
+    #[serde(rename = "infraID")]
+    pub infra_id: String,
+    /// Index of the spoke that its objects are on.
+    pub spoke: usize,
+    /// URL of its API server as seen through its gate.
+    pub gate: String,
+    /// File with the kubeconfig that its Secret holds.
+    pub kubeconfig: String,
+    /// AWS region.
+    pub region: String,
+    /// AWS account.
+    pub account: String,
+    /// Access key ID in its Secret.
+    pub access_key_id: String,
+}

@@ -1,0 +1,216 @@
+//! The kubelets of a cluster, as seen from its API server: a Node and a Lease per instance, renewed while it runs.
+//!
+//! A kubelet that is off says nothing: its Node stays as it was (Ready, with an old heartbeat) until the spoke's real
+//! controller manager calls it Unknown. After a start it takes boot and ready delay until its Lease and its heartbeat move,
+//! and it can only speak while its cluster's API server answers.
+
+use std::{
+    collections::HashMap,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context as _, Result};
+use futures::future::join_all;
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Node;
+use kube::{
+    Api, Client,
+    api::{Patch, PatchParams},
+};
+use serde_json::{Value, json};
+use tokio::sync::watch;
+
+use super::LABEL;
+use crate::{
+    apply::{self, MANAGER},
+    ec2::{Instance, client::Snapshot},
+    supervisor::clock::Clock,
+};
+
+/// Plays the kubelets of one cluster. Runs until it is aborted.
+///
+/// `client` writes as the spoke's administrator. Kubelets with credentials of their own (certificate requests that somebody has
+/// to approve) get one client each in [`Kubelet::new`].
+pub async fn play(
+    client: Client,
+    infra_id: String,
+    snapshots: watch::Receiver<Arc<Snapshot>>,
+    api_up: watch::Receiver<bool>,
+    clock: Clock,
+) {
+    let mut kubelets: HashMap<String, Kubelet> = HashMap::new();
+    loop {
+        let snapshot = snapshots.borrow().clone();
+        let instances = snapshot.of(&infra_id);
+        for instance in &instances {
+            kubelets.entry(instance.id.clone()).or_insert_with(|| Kubelet::new(client.clone(), &infra_id, instance));
+        }
+        let up = *api_up.borrow();
+        let turns = kubelets.values_mut().filter_map(|kubelet| {
+            let instance = instances.iter().find(|instance| instance.id == kubelet.id)?;
+            Some(kubelet.turn(instance, up, &clock))
+        });
+        for result in join_all(turns).await {
+            if let Err(error) = result {
+                tracing::warn!(cluster = infra_id, "{error:#}");
+            }
+        }
+        clock.tick().await;
+    }
+}
+
+/// One kubelet.
+struct Kubelet {
+    client: Client,
+    id: String,
+    infra_id: String,
+    name: String,
+    /// The boot that it last spoke in, by the moment its instance began to run.
+    boot: Option<f64>,
+    /// Since when its Node is Ready, as it last wrote.
+    ready_since: String,
+    leased: Instant,
+    reported: Instant,
+}
+
+impl Kubelet {
+    fn new(client: Client, infra_id: &str, instance: &Instance) -> Self {
+        Self {
+            client,
+            id: instance.id.clone(),
+            infra_id: infra_id.to_owned(),
+            name: instance.private_dns.clone(),
+            boot: None,
+            ready_since: String::new(),
+            leased: Instant::now(),
+            reported: Instant::now(),
+        }
+    }
+
+    /// Does what is due.
+    async fn turn(&mut self, instance: &Instance, api_up: bool, clock: &Clock) -> Result<()> {
+        let timings = clock.timings();
+        let needed = timings.boot_delay.as_secs_f64() + timings.node_ready_delay.as_secs_f64();
+        let ready = instance.running_for(Clock::now()).is_some_and(|seconds| seconds >= needed);
+        if !ready || !api_up {
+            return Ok(());
+        }
+        if self.boot != Some(instance.since) {
+            self.ready_since = self.register(instance).await?;
+            self.report().await?;
+            self.renew().await?;
+            self.boot = Some(instance.since);
+            return Ok(());
+        }
+        if self.leased.elapsed() >= timings.lease_period.0 {
+            self.renew().await?;
+        }
+        if self.reported.elapsed() >= timings.status_period.0 {
+            self.report().await?;
+        }
+        Ok(())
+    }
+
+    /// Makes sure that the Node exists, and answers since when it will be Ready: as before, if it never was anything else.
+    async fn register(&self, instance: &Instance) -> Result<String> {
+        let nodes: Api<Node> = Api::all(self.client.clone());
+        let found = nodes.get_opt(&self.name).await.with_context(|| format!("read Node {}", self.name))?;
+        let Some(node) = found else {
+            apply::all(&self.client, &[self.node(instance)]).await?;
+            return Ok(now());
+        };
+        let ready = node.status.and_then(|status| status.conditions).unwrap_or_default().into_iter().find(|c| c.type_ == "Ready");
+        let kept = ready.filter(|condition| condition.status == "True").and_then(|condition| condition.last_transition_time);
+        Ok(kept.map_or_else(now, |time| time.0.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()))
+    }
+
+    /// A status heartbeat.
+    async fn report(&mut self) -> Result<()> {
+        let now = now();
+        let condition = |type_: &str, status: &str, reason: &str, message: &str| {
+            json!({
+                "type": type_, "status": status, "reason": reason, "message": message,
+                "lastHeartbeatTime": now, "lastTransitionTime": self.ready_since,
+            })
+        };
+        let status = json!({"status": {"conditions": [
+            condition("MemoryPressure", "False", "KubeletHasSufficientMemory", "kubelet has sufficient memory available"),
+            condition("DiskPressure", "False", "KubeletHasNoDiskPressure", "kubelet has no disk pressure"),
+            condition("PIDPressure", "False", "KubeletHasSufficientPID", "kubelet has sufficient PID available"),
+            condition("Ready", "True", "KubeletReady", "kubelet is posting ready status"),
+        ]}});
+        let nodes: Api<Node> = Api::all(self.client.clone());
+        let written = nodes.patch_status(&self.name, &PatchParams::default(), &Patch::Strategic(&status)).await;
+        written.with_context(|| format!("report the status of Node {}", self.name))?;
+        self.reported = Instant::now();
+        Ok(())
+    }
+
+    /// Renews the Lease.
+    async fn renew(&mut self) -> Result<()> {
+        let lease = json!({
+            "apiVersion": "coordination.k8s.io/v1",
+            "kind": "Lease",
+            "metadata": {"name": self.name, "namespace": "kube-node-lease", "labels": {LABEL: self.infra_id}},
+            "spec": {
+                "holderIdentity": self.name,
+                "leaseDurationSeconds": 40,
+                "renewTime": Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string(),
+            },
+        });
+        let leases: Api<k8s_openapi::api::coordination::v1::Lease> = Api::namespaced(self.client.clone(), "kube-node-lease");
+        let written = leases.patch(&self.name, &PatchParams::apply(MANAGER).force(), &Patch::Apply(&lease)).await;
+        written.with_context(|| format!("renew the Lease of Node {}", self.name))?;
+        self.leased = Instant::now();
+        Ok(())
+    }
+
+    fn node(&self, instance: &Instance) -> Value {
+        let role = if instance.is_master() { "master" } else { "worker" };
+        let mut labels = json!({
+            LABEL: self.infra_id,
+            format!("node-role.kubernetes.io/{role}"): "",
+            "kubernetes.io/hostname": self.name,
+            "kubernetes.io/os": "linux",
+            "kubernetes.io/arch": "amd64",
+            "node.kubernetes.io/instance-type": "m6i.xlarge",
+            "topology.kubernetes.io/region": instance.region,
+            "topology.kubernetes.io/zone": instance.zone,
+        });
+        if instance.is_master() {
+            labels["node-role.kubernetes.io/control-plane"] = json!("");
+        }
+        json!({
+            "apiVersion": "v1",
+            "kind": "Node",
+            "metadata": {"name": self.name, "labels": labels},
+            "spec": {"providerID": format!("aws:///{}/{}", instance.zone, instance.id)},
+        })
+    }
+}
+
+fn now() -> String {
+    Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+}
+
+/// Waits until every running instance of a cluster has a Node.
+///
+/// # Errors
+/// When they do not come within 30 seconds.
+pub async fn all_there(client: &Client, infra_id: &str, expected: usize) -> Result<()> {
+    let nodes: Api<Node> = Api::all(client.clone());
+    let ours = kube::api::ListParams::default().labels(&format!("{LABEL}={infra_id}"));
+    for _ in 0..300 {
+        let found = nodes.list(&ours).await.context("list Nodes")?.items;
+        let is_ready = |node: &Node| {
+            let conditions = node.status.as_ref().and_then(|status| status.conditions.as_ref());
+            conditions.is_some_and(|conditions| conditions.iter().any(|c| c.type_ == "Ready" && c.status == "True"))
+        };
+        if found.iter().filter(|node| is_ready(node)).count() >= expected {
+            return Ok(());
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    anyhow::bail!("{infra_id} does not have {expected} ready Nodes after 30 s")
+}

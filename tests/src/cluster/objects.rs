@@ -1,0 +1,210 @@
+//! What Hive leaves on a hub for an installed cluster.
+
+use jiff::{SignedDuration, Timestamp};
+use serde_json::{Value, json};
+
+use super::{ClusterInfo, ClusterOptions};
+use crate::kubeconfig::base64;
+
+/// What the Secrets hold.
+#[derive(Clone, Debug)]
+pub struct Credentials<'a> {
+    /// AWS secret access key.
+    pub secret_access_key: &'a str,
+    /// The administrator's kubeconfig.
+    pub kubeconfig: &'a str,
+}
+
+/// A moment some days ago, RFC 3339, as Kubernetes writes it.
+#[must_use]
+pub fn days_ago(days: i64) -> String {
+    let moment = Timestamp::now() - SignedDuration::from_hours(24 * days);
+    moment.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+}
+
+/// Namespace and Secrets.
+#[must_use]
+pub fn surroundings(cluster: &ClusterInfo, credentials: &Credentials<'_>) -> Vec<Value> {
+    let secret = |suffix: &str, type_: &str, data: Value| {
+        json!({
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "metadata": {
+                "name": format!("{}-{suffix}", cluster.name),
+                "namespace": cluster.namespace,
+                "labels": {
+                    "hive.openshift.io/cluster-deployment-name": cluster.name,
+                    "hive.openshift.io/secret-type": type_,
+                },
+            },
+            "type": "Opaque",
+            "data": data,
+        })
+    };
+    vec![
+        json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": cluster.namespace}}),
+        secret("aws-creds", "provider", json!({
+            "aws_access_key_id": base64(&cluster.access_key_id),
+            "aws_secret_access_key": base64(credentials.secret_access_key),
+        })),
+        secret("admin-kubeconfig", "kubeconfig", json!({
+            "kubeconfig": base64(credentials.kubeconfig),
+            "raw-kubeconfig": base64(credentials.kubeconfig),
+        })),
+        secret("admin-password", "kubeadmincreds", json!({
+            "username": base64("kubeadmin"),
+            "password": base64("not-a-password"),
+        })),
+        secret("pull-secret", "pull-secret", json!({".dockerconfigjson": base64("{\"auths\":{}}")})),
+    ]
+}
+
+/// The `ClusterDeployment`, without its status.
+#[must_use]
+pub fn cluster_deployment(cluster: &ClusterInfo, options: &ClusterOptions) -> Value {
+    let name = &cluster.name;
+    let reference = |suffix: &str| json!({"name": format!("{name}-{suffix}")});
+    let mut object = json!({
+        "apiVersion": "hive.openshift.io/v1",
+        "kind": "ClusterDeployment",
+        "metadata": {
+            "name": name,
+            "namespace": cluster.namespace,
+            "labels": {
+                "hive.openshift.io/cluster-platform": "aws",
+                "hive.openshift.io/cluster-region": cluster.region,
+                "hive.openshift.io/version": "4.20.8",
+                "hive.openshift.io/version-major": "4",
+                "hive.openshift.io/version-major-minor": "4.20",
+                "hive.openshift.io/version-major-minor-patch": "4.20.8",
+            },
+            "annotations": {},
+        },
+        "spec": {
+            "baseDomain": "testbed.example.com",
+            "clusterName": name,
+            "controlPlaneConfig": {"servingCertificates": {}},
+            "installed": true,
+            "clusterMetadata": {
+                "clusterID": uuid(&cluster.infra_id),
+                "infraID": cluster.infra_id,
+                "adminKubeconfigSecretRef": reference("admin-kubeconfig"),
+                "adminPasswordSecretRef": reference("admin-password"),
+            },
+            "platform": {"aws": {"region": cluster.region, "credentialsSecretRef": reference("aws-creds")}},
+            "provisioning": {
+                "imageSetRef": {"name": "openshift-v4.20.8"},
+                "installConfigSecretRef": reference("install-config"),
+            },
+            "pullSecretRef": reference("pull-secret"),
+        },
+    });
+    for (place, entries) in [("labels", &options.labels), ("annotations", &options.annotations)] {
+        for (key, value) in entries {
+            object["metadata"][place][key] = json!(value);
+        }
+    }
+    merge(&mut object, &options.patch);
+    object
+}
+
+/// The status of a cluster that was installed three days ago and that no hibernation controller has looked at yet.
+#[must_use]
+pub fn status(cluster: &ClusterInfo, options: &ClusterOptions) -> Value {
+    let installed = days_ago(3);
+    let condition = |type_: &str, status: &str, reason: &str, message: &str| {
+        json!({
+            "type": type_, "status": status, "reason": reason, "message": message,
+            "lastProbeTime": installed, "lastTransitionTime": installed,
+        })
+    };
+    let mut conditions = vec![
+        condition("Provisioned", "True", "Provisioned", "Cluster is provisioned"),
+        condition("RequirementsMet", "True", "AllRequirementsMet", "All pre-provision requirements met"),
+        condition("Unreachable", "False", "ClusterReachable", "cluster is reachable"),
+        condition("ProvisionFailed", "False", "InitializedProvisionFailed", "Provision succeeded"),
+        condition("SyncSetFailed", "False", "SyncSetApplySuccess", "SyncSet apply is successful"),
+    ];
+    let mut patch = options.status_patch.clone();
+    if let Some(more) = patch.as_object_mut().and_then(|patch| patch.remove("conditions")) {
+        conditions.extend(more.as_array().cloned().unwrap_or_default());
+    }
+    let mut status = json!({
+        "apiURL": cluster.gate,
+        "cliImage": "quay.io/openshift/cli:4.20",
+        "conditions": conditions,
+        "installRestarts": 0,
+        "installStartedTimestamp": installed,
+        "installVersion": "4.20.8",
+        "installedTimestamp": installed,
+        "webConsoleURL": format!("https://console-openshift-console.apps.{}.testbed.example.com", cluster.name),
+    });
+    merge(&mut status, &patch);
+    status
+}
+
+/// RFC 7386. A patch that is null changes nothing, unlike there.
+fn merge(target: &mut Value, patch: &Value) {
+    let Some(patch) = patch.as_object() else { return };
+    for (key, value) in patch {
+        match value {
+            Value::Null => {
+                if let Some(target) = target.as_object_mut() {
+                    target.remove(key);
+                }
+            }
+            Value::Object(_) => {
+                if !target[key].is_object() {
+                    target[key] = json!({});
+                }
+                merge(&mut target[key], value);
+            }
+            other => target[key] = other.clone(),
+        }
+    }
+}
+
+/// A stable UUID for a name.
+fn uuid(name: &str) -> String {
+    let digits = format!("{}{}", crate::paths::fingerprint(&[name]), crate::paths::fingerprint(&[name, "uuid"]));
+    format!("{}-{}-4{}-8{}-{}", &digits[0..8], &digits[8..12], &digits[13..16], &digits[17..20], &digits[20..32])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn demo() -> ClusterInfo {
+        ClusterInfo {
+            namespace: "demo".to_owned(),
+            name: "demo".to_owned(),
+            infra_id: "demo-x7k2p".to_owned(),
+            spoke: 0,
+            gate: "https://127.0.0.1:1".to_owned(),
+            kubeconfig: String::new(),
+            region: "us-east-1".to_owned(),
+            account: "100000000001".to_owned(),
+            access_key_id: "AKIATESTBED000000001".to_owned(),
+        }
+    }
+
+    #[test]
+    fn a_patch_adds_replaces_and_removes() {
+        let options = ClusterOptions {
+            patch: json!({"spec": {"installed": false, "clusterMetadata": null, "platform": {"aws": null, "azure": {"region": "x"}}}}),
+            ..ClusterOptions::default()
+        };
+        let spec = &cluster_deployment(&demo(), &options)["spec"];
+        assert_eq!(spec["installed"], false);
+        assert_eq!(spec["platform"], json!({"azure": {"region": "x"}}));
+        assert!(spec.get("clusterMetadata").is_none());
+    }
+
+    #[test]
+    fn a_cluster_asleep_has_hives_conditions_beside_the_others() {
+        let status = status(&demo(), &ClusterOptions::default().asleep());
+        assert_eq!(status["powerState"], "Hibernating");
+        let types: Vec<_> = status["conditions"].as_array().unwrap().iter().map(|c| c["type"].as_str().unwrap()).collect();
+        assert!(types.contains(&"Provisioned") && types.contains(&"Hibernating") && types.contains(&"Ready"), "{types:?}");
+    }
+}

@@ -1,0 +1,4 @@
+//! Real etcd, kube-apiserver and kube-controller-manager.
+
+pub mod assets;
+pub mod server;

@@ -1,0 +1,234 @@
+//! Command lines of the control plane's programs.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use anyhow::{Context as _, Result};
+use kube::Client;
+use tokio::{process::Command, time};
+
+use crate::{
+    controlplane::assets::Assets,
+    kubeconfig::{self, Access, write_private},
+    options::Timings,
+    pki::{self, Authority},
+    ports,
+    process::Rank,
+    supervisor::children::Children,
+};
+
+/// A user that an API server knows by a static token.
+#[derive(Clone, Debug)]
+pub struct User {
+    /// User name.
+    pub name: &'static str,
+    /// Group, besides system:authenticated.
+    pub group: &'static str,
+    /// Bearer token.
+    pub token: String,
+}
+
+impl User {
+    /// A user with a fresh token.
+    #[must_use]
+    pub fn new(name: &'static str, group: &'static str) -> Self {
+        Self {
+            name,
+            group,
+            token: secret(),
+        }
+    }
+}
+
+/// A random text that nobody guesses: 256 bits, hexadecimal.
+#[must_use]
+pub fn secret() -> String {
+    format!("{:032x}{:032x}", rand::random::<u128>(), rand::random::<u128>())
+}
+
+/// Starts etcd and answers its client URL. It does not sync to disk: a world does not outlive its machine.
+///
+/// # Errors
+/// When the process does not start.
+pub fn start_etcd(children: &Children, assets: &Assets, dir: &Path) -> Result<String> {
+    let (clients, peers) = (format!("http://127.0.0.1:{}", ports::free()?), format!("http://127.0.0.1:{}", ports::free()?));
+    let mut command = Command::new(&assets.etcd);
+    command
+        .arg("--data-dir")
+        .arg(dir.join("etcd"))
+        .args(["--listen-client-urls", &clients, "--advertise-client-urls", &clients])
+        .args(["--listen-peer-urls", &peers, "--initial-advertise-peer-urls", &peers])
+        .args(["--initial-cluster", &format!("default={peers}")])
+        .args(["--unsafe-no-fsync", "--log-level", "warn"]);
+    children.spawn("etcd", Rank::Store, command)?;
+    Ok(clients)
+}
+
+/// One API server with its controller manager.
+pub struct Cluster {
+    /// `hub`, `spoke-0`, ...
+    pub name: String,
+    /// `https://127.0.0.1:PORT`
+    pub url: String,
+    /// The administrator's kubeconfig.
+    pub kubeconfig: PathBuf,
+    /// The administrator's token.
+    pub admin_token: String,
+    folder: PathBuf,
+}
+
+/// What differs between API servers.
+pub struct Plan<'a> {
+    /// `hub`, `spoke-0`, ...
+    pub name: &'a str,
+    /// etcd's client URL.
+    pub etcd: &'a str,
+    /// Everybody with a static token; the first is the administrator.
+    pub users: &'a [User],
+    /// Default namespace of the administrator's kubeconfig.
+    pub namespace: &'a str,
+    /// Where to write an audit log, if at all.
+    pub audit: Option<&'a Path>,
+}
+
+impl Cluster {
+    /// Starts an API server. It is not ready yet: see [`Cluster::ready`].
+    ///
+    /// # Errors
+    /// When its files cannot be written or the process does not start.
+    pub fn start(children: &Children, assets: &Assets, dir: &Path, authority: &Authority, plan: &Plan<'_>) -> Result<Self> {
+        let folder = dir.join(plan.name);
+        fs::create_dir_all(&folder).with_context(|| format!("create {}", folder.display()))?;
+        let port = ports::free()?;
+        let url = format!("https://127.0.0.1:{port}");
+        let identity = authority.server("kube-apiserver")?;
+        let tokens: String = plan
+            .users
+            .iter()
+            .map(|user| format!("{},{},{},\"{}\"\n", user.token, user.name, user.name, user.group))
+            .collect();
+        let (signing_key, public_key) = pki::signing_key()?;
+        for (name, text) in [
+            ("ca.crt", authority.certificate()),
+            ("ca.key", authority.key()),
+            ("tls.crt", identity.certificate),
+            ("tls.key", identity.key),
+            ("sa.key", signing_key),
+            ("sa.pub", public_key),
+            ("tokens.csv", tokens),
+        ] {
+            write_private(&folder.join(name), &text)?;
+        }
+        let admin = plan.users.first().context("an API server needs an administrator")?;
+        let kubeconfig = folder.join("kubeconfig");
+        Access {
+            cluster: plan.name,
+            server: &url,
+            authority: &authority.certificate(),
+            user: admin.name,
+            token: &admin.token,
+            namespace: plan.namespace,
+        }
+        .write(&kubeconfig)?;
+        let mut command = Command::new(&assets.api_server);
+        command
+            .current_dir(&folder)
+            .args(["--etcd-servers", plan.etcd, "--etcd-prefix", &format!("/{}", plan.name)])
+            .args(["--bind-address=127.0.0.1", "--advertise-address=127.0.0.1", &format!("--secure-port={port}")])
+            .args(["--tls-cert-file=tls.crt", "--tls-private-key-file=tls.key", "--client-ca-file=ca.crt"])
+            .args(["--token-auth-file=tokens.csv", "--authorization-mode=Node,RBAC", "--allow-privileged=true"])
+            .args(["--service-account-issuer", &format!("https://{}.testbed.local", plan.name)])
+            .args(["--service-account-signing-key-file=sa.key", "--service-account-key-file=sa.pub"])
+            .args(["--service-cluster-ip-range=10.96.0.0/24", "--endpoint-reconciler-type=none"])
+            .args(["--profiling=false", "--shutdown-send-retry-after=false"]);
+        if let Some(log) = plan.audit {
+            fs::write(folder.join("audit.yaml"), AUDIT_POLICY).context("write the audit policy")?;
+            command.args(["--audit-policy-file=audit.yaml", "--audit-log-maxsize=1000", "--audit-log-path"]).arg(log);
+        }
+        children.spawn(&format!("{}-apiserver", plan.name), Rank::Server, command)?;
+        Ok(Self {
+            name: plan.name.to_owned(),
+            url,
+            kubeconfig,
+            admin_token: admin.token.clone(),
+            folder,
+        })
+    }
+
+    /// A client of its administrator.
+    ///
+    /// # Errors
+    /// When the kubeconfig cannot be read.
+    pub async fn client(&self) -> Result<Client> {
+        kubeconfig::client_from(&self.kubeconfig).await
+    }
+
+    /// Waits until it says so of itself.
+    ///
+    /// # Errors
+    /// When it has ended, or is not ready in time.
+    pub async fn ready(&self, children: &Children) -> Result<()> {
+        let client = self.client().await?;
+        let name = format!("{}-apiserver", self.name);
+        let deadline = time::Instant::now() + Duration::from_secs(90);
+        loop {
+            let request = http::Request::get("/readyz").body(Vec::new())?;
+            match client.request_text(request).await {
+                Ok(text) if text == "ok" => return Ok(()),
+                answer => {
+                    children.still_alive(&name)?;
+                    if time::Instant::now() > deadline {
+                        let last = answer.map_or_else(|error| error.to_string(), |text| text);
+                        anyhow::bail!("{name} is not ready after 90 s: {last}");
+                    }
+                }
+            }
+            time::sleep(Duration::from_millis(100)).await;
+        }
+    }
+
+    /// Starts the controller manager with the controllers that a test can notice.
+    ///
+    /// # Errors
+    /// When the process does not start.
+    pub fn start_manager(&self, children: &Children, assets: &Assets, controllers: &[&str], timings: &Timings) -> Result<()> {
+        let mut command = Command::new(&assets.controller_manager);
+        command
+            .current_dir(&self.folder)
+            .args(["--kubeconfig=kubeconfig", "--leader-elect=false", "--bind-address=127.0.0.1", "--secure-port=0"])
+            .args(["--cluster-signing-cert-file=ca.crt", "--cluster-signing-key-file=ca.key", "--root-ca-file=ca.crt"])
+            .args(["--service-account-private-key-file=sa.key", "--controllers", &controllers.join(",")])
+            .args(["--node-monitor-grace-period", &timings.node_monitor_grace_period.to_string()]);
+        children.spawn(&format!("{}-controller-manager", self.name), Rank::Manager, command).map(drop)
+    }
+}
+
+/// Controllers of the hub: namespaces that can be deleted, workloads that follow their replica counts.
+pub const HUB_CONTROLLERS: &[&str] = &[
+    "namespace-controller",
+    "garbage-collector-controller",
+    "serviceaccount-controller",
+    "root-ca-certificate-publisher-controller",
+    "clusterrole-aggregation-controller",
+    "deployment-controller",
+    "replicaset-controller",
+    "statefulset-controller",
+];
+
+/// Controllers of a spoke: silent Nodes become Unknown, certificate requests are signed once approved.
+pub const SPOKE_CONTROLLERS: &[&str] = &[
+    "namespace-controller",
+    "garbage-collector-controller",
+    "serviceaccount-controller",
+    "root-ca-certificate-publisher-controller",
+    "node-lifecycle-controller",
+    "certificatesigningrequest-approving-controller",
+    "certificatesigningrequest-signing-controller",
+    "certificatesigningrequest-cleaner-controller",
+];
+
+/// One line per answered request, without bodies.
+const AUDIT_POLICY: &str = "apiVersion: audit.k8s.io/v1\nkind: Policy\nomitStages: [RequestReceived]\nrules:\n- level: Metadata\n";

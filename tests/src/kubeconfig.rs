@@ -1,0 +1,117 @@
+//! Kubeconfig files: written for people and programs, read into clients.
+
+use std::path::Path;
+
+use anyhow::{Context as _, Result};
+use kube::{
+    Client, Config,
+    config::{KubeConfigOptions, Kubeconfig},
+};
+use serde_json::json;
+
+/// What a kubeconfig says: one cluster, one user, one context.
+#[derive(Clone, Debug)]
+pub struct Access<'a> {
+    /// Name of cluster and context.
+    pub cluster: &'a str,
+    /// URL of the API server.
+    pub server: &'a str,
+    /// Certificate of the authority that signed the server's, PEM.
+    pub authority: &'a str,
+    /// Name of the user.
+    pub user: &'a str,
+    /// The user's bearer token.
+    pub token: &'a str,
+    /// Default namespace of the context.
+    pub namespace: &'a str,
+}
+
+impl Access<'_> {
+    /// The file's text. Everything is inside; it refers to no other file and runs no program.
+    ///
+    /// # Errors
+    /// Never in practice: when the text cannot be written.
+    pub fn yaml(&self) -> Result<String> {
+        let document = json!({
+            "apiVersion": "v1",
+            "kind": "Config",
+            "current-context": self.cluster,
+            "clusters": [{"name": self.cluster, "cluster": {
+                "server": self.server,
+                "certificate-authority-data": base64(self.authority),
+            }}],
+            "users": [{"name": self.user, "user": {"token": self.token}}],
+            "contexts": [{"name": self.cluster, "context": {
+                "cluster": self.cluster,
+                "user": self.user,
+                "namespace": self.namespace,
+            }}],
+        });
+        serde_saphyr::to_string(&document).with_context(|| format!("write the kubeconfig of {}", self.cluster))
+    }
+
+    /// Writes the file, readable by its owner only.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn write(&self, path: &Path) -> Result<()> {
+        write_private(path, &self.yaml()?)
+    }
+}
+
+/// Writes a file that only its owner may read: tokens and keys.
+///
+/// # Errors
+/// When it cannot be written.
+pub fn write_private(path: &Path, text: &str) -> Result<()> {
+    use std::{fs::OpenOptions, io::Write as _, os::unix::fs::OpenOptionsExt as _};
+
+    let open = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path);
+    open.and_then(|mut file| file.write_all(text.as_bytes())).with_context(|| format!("write {}", path.display()))
+}
+
+/// A client from a kubeconfig's text. It does not retry: a test wants to see each answer.
+///
+/// # Errors
+/// When the text is not a kubeconfig.
+pub async fn client(yaml: &str) -> Result<Client> {
+    let config = config(yaml).await?;
+    Client::try_from(config).context("make a client from a kubeconfig")
+}
+
+/// The client settings of a kubeconfig's text.
+///
+/// # Errors
+/// When the text is not a kubeconfig.
+pub async fn config(yaml: &str) -> Result<Config> {
+    let kubeconfig = Kubeconfig::from_yaml(yaml).context("read a kubeconfig")?;
+    let mut config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.context("use a kubeconfig")?;
+    config.default_retry = false;
+    Ok(config)
+}
+
+/// A client from a kubeconfig file.
+///
+/// # Errors
+/// When the file cannot be read.
+pub async fn client_from(path: &Path) -> Result<Client> {
+    let text = std::fs::read_to_string(path).with_context(|| format!("read {}", path.display()))?;
+    client(&text).await
+}
+
+/// Base64 as Secrets and kubeconfigs want it.
+#[must_use]
+pub fn base64(text: &str) -> String {
+    let quoted = serde_json::to_value(k8s_openapi::ByteString(text.as_bytes().to_vec())).unwrap_or_default();
+    quoted.as_str().unwrap_or_default().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn encodes_like_everybody_else() {
+        assert_eq!(base64("hello, world"), "aGVsbG8sIHdvcmxk");
+    }
+}

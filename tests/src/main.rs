@@ -1,0 +1,10 @@
+//! `testbed`: the test world as a program. See `docs/development.md`.
+
+mod cli;
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    testbed::install_tls();
+    cli::main()
+}

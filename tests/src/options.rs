@@ -1,0 +1,200 @@
+//! What a world is made of, and how fast its parts are.
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use crate::delay::Delay;
+
+/// What `testbed up` starts.
+#[derive(clap::Args, Clone, Debug, Serialize, Deserialize)]
+pub struct Options {
+    /// Folder of this world's state; several worlds live side by side in different folders
+    /// [default: kubectl-hibernate-testbed in the folder for temporary files]
+    #[arg(long, value_name = "DIR", env = "HIBERNATE_WORLD")]
+    pub state: Option<PathBuf>,
+    /// Spoke API servers
+    #[arg(long, default_value_t = 1, value_name = "N")]
+    pub spokes: usize,
+    /// Sample clusters: demo, demo-2, ... spread over the spokes
+    #[arg(long, default_value_t = 1, value_name = "N")]
+    pub clusters: usize,
+    /// EC2 instances per cluster: three of the control plane (one if there are fewer than four), the rest workers
+    #[arg(long, default_value_t = 6, value_name = "N")]
+    pub instances: usize,
+    /// Leave programs of ours out
+    #[arg(long, value_delimiter = ',', value_name = "PROGRAM,...")]
+    pub without: Vec<Program>,
+    /// Connect the controller to the hub through the fault proxy
+    #[arg(long)]
+    pub hub_proxy: bool,
+    /// Keep an audit log of the hub's API server (logs/hub-audit.jsonl)
+    #[arg(long)]
+    pub audit: bool,
+    /// Install these CRD files instead of the definitions made from our own types
+    #[arg(long, value_name = "DIR")]
+    pub upstream_crds: Option<PathBuf>,
+    /// End the world when this process ends
+    #[arg(long, value_name = "PID")]
+    pub while_pid: Option<i32>,
+    /// How fast things go.
+    #[command(flatten)]
+    pub timings: Timings,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            state: None,
+            spokes: 1,
+            clusters: 1,
+            instances: 6,
+            without: Vec::new(),
+            hub_proxy: false,
+            audit: false,
+            upstream_crds: None,
+            while_pid: None,
+            timings: Timings::default(),
+        }
+    }
+}
+
+impl Options {
+    /// The same world without our webhook and controller: for tests of the parts around them.
+    #[must_use]
+    pub fn without_programs() -> Self {
+        Self {
+            without: vec![Program::Controller, Program::Webhook],
+            ..Self::default()
+        }
+    }
+
+    /// Whether a program of ours is to be started.
+    #[must_use]
+    pub fn has(&self, program: Program) -> bool {
+        !self.without.contains(&program)
+    }
+}
+
+/// A program of ours that the world runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum Program {
+    /// `hibernate-controller`
+    Controller,
+    /// `hibernate-webhook`
+    Webhook,
+}
+
+impl Program {
+    /// Its name in the world: of its log, its process record and its ports.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Controller => "controller",
+            Self::Webhook => "webhook",
+        }
+    }
+
+    /// Its executable, which is also the name of its service account.
+    #[must_use]
+    pub const fn executable(self) -> &'static str {
+        match self {
+            Self::Controller => "hibernate-controller",
+            Self::Webhook => "hibernate-webhook",
+        }
+    }
+}
+
+/// How long things take. Everything but the grace period can be changed while the world runs.
+#[derive(clap::Args, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[command(next_help_heading = "Timings")]
+#[serde(rename_all = "camelCase", default)]
+pub struct Timings {
+    /// EC2: pending to running
+    #[arg(long, default_value = "5s", value_name = "DURATION")]
+    pub ec2_start: Delay,
+    /// EC2: stopping to stopped
+    #[arg(long, default_value = "5s", value_name = "DURATION")]
+    pub ec2_stop: Delay,
+    /// EC2: shutting-down to terminated
+    #[arg(long, default_value = "5s", value_name = "DURATION")]
+    pub ec2_terminate: Delay,
+    /// From a running instance to a working operating system: the API server answers, kubelets start
+    #[arg(long, default_value = "3s", value_name = "DURATION")]
+    pub boot_delay: Delay,
+    /// From a started kubelet to its first heartbeat
+    #[arg(long, default_value = "3s", value_name = "DURATION")]
+    pub node_ready_delay: Delay,
+    /// Between two renewals of a Node's Lease (in reality 10s)
+    #[arg(long, default_value = "2s", value_name = "DURATION")]
+    pub lease_period: Delay,
+    /// Between two status heartbeats of a Node (in reality 10s, or 5m while nothing changes)
+    #[arg(long, default_value = "5s", value_name = "DURATION")]
+    pub status_period: Delay,
+    /// From an answering API server to `ClusterOperators` that say Progressing
+    #[arg(long, default_value = "1s", value_name = "DURATION")]
+    pub operator_lag: Delay,
+    /// How long `ClusterOperators` stay Progressing after a wake
+    #[arg(long, default_value = "4s", value_name = "DURATION")]
+    pub operator_settle: Delay,
+    /// Silence after which the spoke's controller-manager calls a Node Unknown
+    #[arg(long, default_value = "50s", value_name = "DURATION")]
+    pub node_monitor_grace_period: Delay,
+    /// The controller's --cluster-operator-pause (its own default is 2m)
+    #[arg(long, default_value = "3s", value_name = "DURATION")]
+    pub cluster_operator_pause: Delay,
+}
+
+impl Default for Timings {
+    fn default() -> Self {
+        Self {
+            ec2_start: Delay::secs(5),
+            ec2_stop: Delay::secs(5),
+            ec2_terminate: Delay::secs(5),
+            boot_delay: Delay::secs(3),
+            node_ready_delay: Delay::secs(3),
+            lease_period: Delay::secs(2),
+            status_period: Delay::secs(5),
+            operator_lag: Delay::secs(1),
+            operator_settle: Delay::secs(4),
+            node_monitor_grace_period: Delay::secs(50),
+            cluster_operator_pause: Delay::secs(3),
+        }
+    }
+}
+
+impl Timings {
+    /// Everything about as fast as a simulator can: for tests that look at logic, not at waiting.
+    #[must_use]
+    pub fn fast() -> Self {
+        Self {
+            ec2_start: Delay::millis(500),
+            ec2_stop: Delay::millis(500),
+            ec2_terminate: Delay::millis(500),
+            boot_delay: Delay::millis(500),
+            node_ready_delay: Delay::millis(500),
+            lease_period: Delay::secs(1),
+            status_period: Delay::secs(2),
+            operator_lag: Delay::millis(200),
+            operator_settle: Delay::secs(1),
+            node_monitor_grace_period: Delay::secs(50),
+            cluster_operator_pause: Delay::secs(1),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::{Args as _, FromArgMatches as _};
+
+    use super::*;
+
+    #[test]
+    fn the_command_lines_defaults_are_the_librarys() {
+        let command = Options::augment_args(clap::Command::new("up"));
+        let parsed = Options::from_arg_matches(&command.get_matches_from(["up"])).unwrap();
+        assert_eq!(parsed.timings, Timings::default());
+        assert_eq!((parsed.spokes, parsed.clusters, parsed.instances), (1, 1, 6));
+    }
+}

@@ -1,0 +1,175 @@
+//! Processes that a world has started, told apart from any other by their start time.
+//!
+//! Each has a record in the world's folder, so that `testbed down` can end it after a crash of the supervisor, and will not
+//! end a stranger that got the same process ID later.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context as _, Result};
+use nix::{sys::signal, unistd::Pid};
+use serde::{Deserialize, Serialize};
+
+pub use nix::sys::signal::Signal;
+
+/// Which processes end before which: clients before servers, and API servers before etcd, because one whose etcd is gone
+/// ignores SIGTERM for more than a minute.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Rank {
+    /// Owns all others; restarts nothing, so it may go first.
+    Supervisor,
+    /// Programs of ours.
+    Program,
+    /// Controller managers.
+    Manager,
+    /// API servers and the EC2 simulator.
+    Server,
+    /// etcd.
+    Store,
+}
+
+/// One started process, as its file in `DIR/pids` says.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Record {
+    /// Its name in the world, such as `hub-apiserver`.
+    pub name: String,
+    /// Process ID.
+    pub pid: i32,
+    /// When it started, in clock ticks since the machine did: field 22 of `/proc/PID/stat`.
+    pub start_time: u64,
+    /// When it has to end.
+    pub rank: Rank,
+}
+
+impl Record {
+    /// Describes a process that runs now.
+    ///
+    /// # Errors
+    /// When it has ended already, or there is no `/proc`.
+    pub fn of(name: &str, pid: u32, rank: Rank) -> Result<Self> {
+        let pid = i32::try_from(pid).context("process ID out of range")?;
+        let (start_time, _) = look(pid).with_context(|| format!("{name} (pid {pid}) ended at once, or /proc is not there"))?;
+        Ok(Self {
+            name: name.to_owned(),
+            pid,
+            start_time,
+            rank,
+        })
+    }
+
+    /// Whether this very process still runs. One that has ended but was not yet waited for does not.
+    #[must_use]
+    pub fn is_alive(&self) -> bool {
+        matches!(look(self.pid), Some((start, state)) if start == self.start_time && !matches!(state, 'Z' | 'X'))
+    }
+
+    /// Resident memory in MiB, 0 if it has ended.
+    #[must_use]
+    pub fn memory_mib(&self) -> u64 {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.pid)).unwrap_or_default();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap_or_default();
+        line.split_whitespace().next().and_then(|kib| kib.parse::<u64>().ok()).unwrap_or(0) / 1024
+    }
+
+    /// Sends a signal, if it still runs.
+    pub fn signal(&self, what: Signal) {
+        if self.is_alive()
+            && let Err(error) = signal::kill(Pid::from_raw(self.pid), what)
+        {
+            tracing::warn!(process = self.name, %what, %error, "signal not sent");
+        }
+    }
+
+    /// Writes the record into the world's folder.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn save(&self, pids: &Path) -> Result<()> {
+        fs::create_dir_all(pids).with_context(|| format!("create {}", pids.display()))?;
+        let path = pids.join(format!("{}.json", self.name));
+        fs::write(&path, serde_json::to_vec(self)?).with_context(|| format!("write {}", path.display()))
+    }
+
+    /// Removes the record.
+    pub fn forget(&self, pids: &Path) {
+        let _ = fs::remove_file(pids.join(format!("{}.json", self.name)));
+    }
+}
+
+/// Every record in a world's folder. Files that cannot be read are passed over: a crash may have cut one short.
+#[must_use]
+pub fn records(pids: &Path) -> Vec<Record> {
+    let mut found: Vec<Record> = fs::read_dir(pids)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter_map(|entry| serde_json::from_slice(&fs::read(entry.path()).ok()?).ok())
+        .collect();
+    found.sort_by(|a, b| (a.rank, &a.name).cmp(&(b.rank, &b.name)));
+    found
+}
+
+/// Ends processes rank by rank: SIGTERM, and SIGKILL for those that are still there after `grace`. SIGCONT goes along,
+/// because a frozen process does not see SIGTERM. Blocks until all are gone.
+pub fn end(mut processes: Vec<Record>, grace: Duration) {
+    processes.sort_by_key(|process| process.rank);
+    for group in processes.chunk_by(|a, b| a.rank == b.rank) {
+        for process in group {
+            process.signal(Signal::SIGTERM);
+            process.signal(Signal::SIGCONT);
+        }
+        if !gone(group, grace) {
+            for process in group {
+                process.signal(Signal::SIGKILL);
+            }
+            gone(group, Duration::from_secs(10));
+        }
+    }
+}
+
+fn gone(group: &[Record], within: Duration) -> bool {
+    let start = Instant::now();
+    while group.iter().any(Record::is_alive) {
+        if start.elapsed() > within {
+            return false;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    true
+}
+
+/// Start time and state of a process.
+fn look(pid: i32) -> Option<(u64, char)> {
+    let stat = fs::read_to_string(PathBuf::from(format!("/proc/{pid}/stat"))).ok()?;
+    // The second field is the name in parentheses, which may itself hold spaces and parentheses.
+    let mut fields = stat.get(stat.rfind(')')? + 1..)?.split_whitespace();
+    let state = fields.next()?.chars().next()?;
+    Some((fields.nth(18)?.parse().ok()?, state))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ends_its_own_process_and_no_stranger_with_the_same_id() {
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let own = Record::of("sleep", child.id(), Rank::Program).unwrap();
+        let stranger = Record {
+            start_time: own.start_time + 1,
+            ..own.clone()
+        };
+        assert!(own.is_alive() && own.memory_mib() < 100);
+        assert!(!stranger.is_alive());
+        stranger.signal(Signal::SIGKILL);
+        assert!(own.is_alive());
+        own.signal(Signal::SIGSTOP);
+        end(vec![own.clone()], Duration::from_secs(5));
+        assert!(!own.is_alive());
+        child.wait().unwrap();
+    }
+}

@@ -1,0 +1,148 @@
+//! The supervisor's child processes: started with a log and a record, watched, ended.
+
+use std::{
+    collections::BTreeMap,
+    fs::{self, File, OpenOptions},
+    path::{Path, PathBuf},
+    process::{ExitStatus, Stdio},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use anyhow::{Context as _, Result, anyhow, bail};
+use tokio::{process::Command, sync::watch};
+
+use crate::process::{self, Rank, Record, Signal};
+
+/// All children of one supervisor.
+#[derive(Clone)]
+pub struct Children {
+    pids: PathBuf,
+    logs: PathBuf,
+    running: Arc<Mutex<BTreeMap<String, Child>>>,
+}
+
+#[derive(Clone)]
+struct Child {
+    record: Record,
+    exit: watch::Receiver<Option<ExitStatus>>,
+}
+
+impl Children {
+    /// None yet; records go to `pids`, output to `logs`.
+    ///
+    /// # Errors
+    /// When the folders cannot be made.
+    pub fn new(pids: &Path, logs: &Path) -> Result<Self> {
+        for folder in [pids, logs] {
+            fs::create_dir_all(folder).with_context(|| format!("create {}", folder.display()))?;
+        }
+        Ok(Self {
+            pids: pids.to_owned(),
+            logs: logs.to_owned(),
+            running: Arc::default(),
+        })
+    }
+
+    /// Where a child's output goes.
+    #[must_use]
+    pub fn log(&self, name: &str) -> PathBuf {
+        self.logs.join(format!("{name}.log"))
+    }
+
+    /// Starts a process. A name can be used again once its process has ended.
+    ///
+    /// # Errors
+    /// When a process of this name runs, or this one cannot be started.
+    pub fn spawn(&self, name: &str, rank: Rank, mut command: Command) -> Result<Record> {
+        if self.record(name).is_some() {
+            bail!("{name} runs already");
+        }
+        let log = self.append(name)?;
+        let program = command.as_std().get_program().to_owned();
+        command
+            .stdin(Stdio::null())
+            .stdout(log.try_clone().context("share a log between two outputs")?)
+            .stderr(log)
+            // Not in the terminal's foreground group: Ctrl-C there is for the one who typed it.
+            .process_group(0);
+        let mut process = command.spawn().with_context(|| format!("start {name}: {}", program.display()))?;
+        let pid = process.id().with_context(|| format!("{name} has ended at once"))?;
+        let record = Record::of(name, pid, rank)?;
+        record.save(&self.pids)?;
+        let (ended, exit) = watch::channel(None);
+        self.lock().insert(name.to_owned(), Child { record: record.clone(), exit });
+        let (pids, own) = (self.pids.clone(), record.clone());
+        tokio::spawn(async move {
+            let status = process.wait().await.ok();
+            own.forget(&pids);
+            tracing::info!(process = own.name, pid = own.pid, status = status.map(|s| s.to_string()), "ended");
+            let _ = ended.send(status.or(Some(ExitStatus::default())));
+        });
+        tracing::info!(process = name, pid, "started");
+        Ok(record)
+    }
+
+    /// The record of a process that runs.
+    #[must_use]
+    pub fn record(&self, name: &str) -> Option<Record> {
+        let running = self.lock();
+        running.get(name).filter(|child| child.exit.borrow().is_none()).map(|child| child.record.clone())
+    }
+
+    /// Everything that runs.
+    #[must_use]
+    pub fn records(&self) -> Vec<Record> {
+        self.lock().values().filter(|child| child.exit.borrow().is_none()).map(|child| child.record.clone()).collect()
+    }
+
+    /// Refuses to wait any longer for a process that has ended.
+    ///
+    /// # Errors
+    /// When it has ended; the last lines of its log are part of the error.
+    pub fn still_alive(&self, name: &str) -> Result<()> {
+        match self.record(name) {
+            Some(_) => Ok(()),
+            None => Err(anyhow!("{name} has ended. Its last lines, from {}:\n{}", self.log(name).display(), self.tail(name, 15))),
+        }
+    }
+
+    /// Sends a signal and, if it is one that ends a process, waits until it has.
+    ///
+    /// # Errors
+    /// When no such process runs, or it does not end within 30 seconds.
+    pub async fn signal(&self, name: &str, what: Signal) -> Result<()> {
+        let child = self.lock().get(name).cloned();
+        let mut child = child.filter(|child| child.exit.borrow().is_none()).with_context(|| format!("{name} does not run"))?;
+        child.record.signal(what);
+        if matches!(what, Signal::SIGTERM | Signal::SIGKILL) {
+            let ended = child.exit.wait_for(Option::is_some);
+            tokio::time::timeout(Duration::from_secs(30), ended).await.with_context(|| format!("{name} does not end"))??;
+        }
+        Ok(())
+    }
+
+    /// Ends all of them, rank by rank.
+    pub async fn end(&self) {
+        let records = self.records();
+        let ended = tokio::task::spawn_blocking(move || process::end(records, Duration::from_secs(4)));
+        if let Err(error) = ended.await {
+            tracing::error!(%error, "ending the children");
+        }
+    }
+
+    fn append(&self, name: &str) -> Result<File> {
+        let path = self.log(name);
+        OpenOptions::new().create(true).append(true).open(&path).with_context(|| format!("open {}", path.display()))
+    }
+
+    fn tail(&self, name: &str, lines: usize) -> String {
+        let text = fs::read_to_string(self.log(name)).unwrap_or_default();
+        let all: Vec<&str> = text.lines().collect();
+        all[all.len().saturating_sub(lines)..].join("\n")
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Child>> {
+        self.running.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,174 @@
+//! What is installed on the hub: definitions, our manifests, users, and kubeconfigs of our service accounts.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    path::{Path, PathBuf},
+};
+
+use anyhow::{Context as _, Result};
+use k8s_openapi::api::{authentication::v1::TokenRequest, core::v1::ServiceAccount};
+use kube::{Api, Client, api::PostParams};
+use serde_json::{Value, json};
+
+use crate::{
+    apply,
+    controlplane::server::{Cluster, User},
+    kubeconfig::Access,
+    options::Program,
+};
+
+/// The hub's users with static tokens. The first is the administrator.
+#[must_use]
+pub(super) fn users() -> Vec<User> {
+    vec![
+        User::new("admin", "system:masters"),
+        User::new("alice", "editors"),
+        User::new("bob", "guests"),
+        // Hive's own controllers, whom the webhook never denies.
+        User::new("system:serviceaccount:hive:hive-controllers", "system:serviceaccounts:hive"),
+    ]
+}
+
+/// Definitions of foreign kinds: our own, or the files of a folder where it has them.
+///
+/// # Errors
+/// When a file cannot be read.
+pub(super) fn definitions(upstream: Option<&Path>) -> Result<Vec<Value>> {
+    let ours: Vec<Value> = manifests::foreign_crds().into_iter().map(approved).collect();
+    let Some(folder) = upstream else { return Ok(ours) };
+    let wanted: BTreeSet<String> = ours.iter().filter_map(|crd| crd["metadata"]["name"].as_str().map(str::to_owned)).collect();
+    let mut found: BTreeMap<String, Value> = BTreeMap::new();
+    read_folder(folder, &mut |definition| {
+        if let Some(name) = definition["metadata"]["name"].as_str().filter(|name| wanted.contains(*name)) {
+            found.insert(name.to_owned(), definition.clone());
+        }
+    })?;
+    tracing::info!(found = ?found.keys().collect::<Vec<_>>(), "definitions from {}", folder.display());
+    Ok(ours.into_iter().map(|own| own["metadata"]["name"].as_str().and_then(|name| found.remove(name)).unwrap_or(own)).collect())
+}
+
+/// Groups below k8s.io are reserved; machine-controller's `cluster.k8s.io` is older than that rule.
+fn approved(mut definition: Value) -> Value {
+    if definition["spec"]["group"].as_str().is_some_and(|group| group.ends_with(".k8s.io")) {
+        definition["metadata"]["annotations"]["api-approved.kubernetes.io"] = json!("unapproved, older than the rule");
+    }
+    definition
+}
+
+fn read_folder(folder: &Path, take: &mut impl FnMut(&Value)) -> Result<()> {
+    for entry in fs::read_dir(folder).with_context(|| format!("read folder {}", folder.display()))? {
+        let path = entry.with_context(|| format!("read folder {}", folder.display()))?.path();
+        if path.is_dir() {
+            read_folder(&path, take)?;
+        } else if path.extension().is_some_and(|extension| extension == "yaml" || extension == "yml") {
+            let text = fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
+            for document in text.split("\n---").filter(|document| document.contains("CustomResourceDefinition")) {
+                let value: Value = serde_saphyr::from_str(document.trim_start_matches("---")).with_context(|| format!("read {}", path.display()))?;
+                take(&value);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Installs everything but the webhook configurations.
+///
+/// # Errors
+/// When the hub refuses something.
+pub(super) async fn install(client: &Client, upstream: Option<&Path>) -> Result<()> {
+    apply::all(client, &definitions(upstream)?).await.context("install the definitions of foreign kinds")?;
+    apply::all(client, &manifests::base()).await.context("install our manifests")?;
+    apply::all(client, &people()).await.context("give the test users their rights")
+}
+
+/// Registers the webhook by URL. Its certificate task fills in the caBundle.
+///
+/// # Errors
+/// When the hub refuses the configurations.
+pub(super) async fn register_webhook(client: &Client, url: &str) -> Result<()> {
+    let configurations = manifests::webhook_configurations(&manifests::ClientConfig::Url(url.to_owned()));
+    apply::all(client, &configurations).await.context("register the webhook")
+}
+
+/// Rights of `alice`: what a cluster administrator's delegate has. `bob` has none.
+fn people() -> Vec<Value> {
+    let rule = |groups: &[&str], resources: &[&str], verbs: &[&str]| json!({"apiGroups": groups, "resources": resources, "verbs": verbs});
+    let (read, edit) = (["get", "list", "watch"], ["get", "list", "watch", "create", "update", "patch", "delete"]);
+    vec![
+        json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1",
+            "kind": "ClusterRole",
+            "metadata": {"name": "testbed-editor"},
+            "rules": [
+                rule(&["hive.openshift.io"], &["clusterdeployments"], &edit),
+                rule(&["apps"], &["deployments", "statefulsets", "deployments/scale", "statefulsets/scale"], &edit),
+                rule(&["cluster.x-k8s.io", "cluster.k8s.io"], &["machinedeployments", "machinedeployments/scale"], &edit),
+                rule(&["autoscaling"], &["horizontalpodautoscalers"], &read),
+                rule(&["", "events.k8s.io"], &["events", "namespaces"], &read),
+            ],
+        }),
+        json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1",
+            "kind": "ClusterRoleBinding",
+            "metadata": {"name": "testbed-editor"},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "testbed-editor"},
+            "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "alice"}],
+        }),
+        json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1",
+            "kind": "ClusterRoleBinding",
+            "metadata": {"name": "testbed-hive"},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "testbed-editor"},
+            "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": "system:serviceaccounts:hive"}],
+        }),
+    ]
+}
+
+/// Writes a kubeconfig for each user and, twice each, for our programs' service accounts: straight, and through the proxy.
+///
+/// # Errors
+/// When a token is refused or a file cannot be written.
+pub(super) async fn kubeconfigs(hub: &Cluster, client: &Client, authority: &str, proxy: &str, users: &[User], dir: &Path) -> Result<BTreeMap<String, PathBuf>> {
+    let mut written = BTreeMap::new();
+    let mut write = |name: &str, user: &str, token: &str, server: &str| -> Result<()> {
+        let path = dir.join(format!("{name}.kubeconfig"));
+        Access {
+            cluster: "hub",
+            server,
+            authority,
+            user,
+            token,
+            namespace: "demo",
+        }
+        .write(&path)?;
+        written.insert(name.to_owned(), path);
+        Ok(())
+    };
+    for user in users {
+        let short = user.name.rsplit(':').next().unwrap_or(user.name);
+        write(short, user.name, &user.token, &hub.url)?;
+    }
+    write("admin-through-proxy", "admin", &hub.admin_token, proxy)?;
+    for program in [Program::Controller, Program::Webhook] {
+        let account = program.executable();
+        let token = service_account_token(client, account).await?;
+        write(account, account, &token, &hub.url)?;
+        write(&format!("{account}-through-proxy"), account, &token, proxy)?;
+    }
+    Ok(written)
+}
+
+async fn service_account_token(client: &Client, account: &str) -> Result<String> {
+    let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), shared::keys::NAMESPACE);
+    let request = json!({
+        "apiVersion": "authentication.k8s.io/v1",
+        "kind": "TokenRequest",
+        "spec": {"audiences": [], "expirationSeconds": 30 * 24 * 3600},
+    });
+    let answer: TokenRequest = accounts
+        .create_subresource("token", account, &PostParams::default(), &request)
+        .await
+        .with_context(|| format!("get a token for service account {account}"))?;
+    answer.status.and_then(|status| status.token).with_context(|| format!("no token for service account {account}"))
+}

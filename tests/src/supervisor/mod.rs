@@ -1,0 +1,183 @@
+//! The supervisor: one process that owns all others of a world and plays its machines.
+
+pub mod children;
+pub mod clock;
+mod clusters;
+pub mod control;
+mod hub;
+pub mod programs;
+mod startup;
+
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use anyhow::{Context as _, Result};
+use kube::Client;
+use rustls::ServerConfig;
+use serde::{Deserialize, Serialize};
+use tokio::{
+    signal::unix::{SignalKind, signal},
+    sync::{Notify, watch},
+};
+
+use self::{children::Children, clock::Clock, clusters::Entry, programs::Programs};
+use crate::{
+    controlplane::server::Cluster,
+    ec2::{Ec2, client::Snapshot},
+    options::Options,
+    process::{Rank, Record},
+    proxy::Proxy,
+    world_file::{Control, Ec2Address, Hub, Server, WorldFile},
+};
+
+/// What `testbed up` hands over to the supervisor, as `DIR/plan.json`.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Plan {
+    /// What to start.
+    pub options: Options,
+    /// Folder with our programs.
+    pub programs: BTreeMap<String, PathBuf>,
+}
+
+/// File names in a world's folder.
+pub mod files {
+    /// What to start.
+    pub const PLAN: &str = "plan.json";
+    /// What has been done so far, a line each, for who waits.
+    pub const PROGRESS: &str = "progress";
+    /// Why the start has failed.
+    pub const FAILED: &str = "failed";
+    /// Records of processes.
+    pub const PIDS: &str = "pids";
+    /// Logs.
+    pub const LOGS: &str = "logs";
+}
+
+/// A running world.
+pub(crate) struct World {
+    dir: PathBuf,
+    options: Options,
+    clock: Clock,
+    children: Children,
+    authority: String,
+    gate_tls: Arc<ServerConfig>,
+    hub: Hub,
+    hub_client: Client,
+    hub_proxy: Proxy,
+    spokes: Vec<Spoke>,
+    ec2: Ec2,
+    ec2_address: Ec2Address,
+    snapshots: watch::Receiver<Arc<Snapshot>>,
+    clusters: Mutex<BTreeMap<String, Entry>>,
+    /// One cluster is made or removed at a time: choosing a spoke looks at the others.
+    making: tokio::sync::Mutex<()>,
+    programs: Programs,
+    control: Control,
+    stop: Notify,
+}
+
+pub(crate) struct Spoke {
+    server: Cluster,
+    client: Client,
+}
+
+/// Runs a world until it is told to end, or the process that it belongs to has ended.
+///
+/// # Errors
+/// When the world does not start; the reason is in `DIR/failed` then, too.
+pub async fn run(dir: &Path) -> Result<()> {
+    let plan = std::fs::read(dir.join(files::PLAN)).with_context(|| format!("read {}", dir.join(files::PLAN).display()))?;
+    let plan: Plan = serde_json::from_slice(&plan).context("read plan.json")?;
+    let pids = dir.join(files::PIDS);
+    let own = Record::of("supervisor", std::process::id(), Rank::Supervisor)?;
+    own.save(&pids)?;
+    let children = Children::new(&pids, &dir.join(files::LOGS))?;
+    let owner = plan.options.while_pid;
+    let result = tokio::select! {
+        result = live(dir, plan, &children) => result,
+        () = told_to_end() => Ok(()),
+        () = ended(owner) => Ok(()),
+    };
+    if let Err(error) = &result {
+        tracing::error!("{error:#}");
+        let _ = std::fs::write(dir.join(files::FAILED), format!("{error:#}\n"));
+    }
+    children.end().await;
+    let _ = std::fs::remove_file(dir.join(crate::world_file::NAME));
+    own.forget(&pids);
+    if owner.is_some() && result.is_ok() {
+        // It was somebody's private world: nobody comes back for its logs.
+        let _ = std::fs::remove_dir_all(dir);
+    }
+    result
+}
+
+async fn live(dir: &Path, plan: Plan, children: &Children) -> Result<()> {
+    let world = startup::start(dir, plan, children).await?;
+    world.stop.notified().await;
+    Ok(())
+}
+
+async fn told_to_end() {
+    let (Ok(mut term), Ok(mut interrupt)) = (signal(SignalKind::terminate()), signal(SignalKind::interrupt())) else {
+        return std::future::pending().await;
+    };
+    tokio::select! {
+        _ = term.recv() => {}
+        _ = interrupt.recv() => {}
+    }
+}
+
+async fn ended(owner: Option<i32>) {
+    let Some(pid) = owner else { return std::future::pending().await };
+    let Some(record) = u32::try_from(pid).ok().and_then(|pid| Record::of("owner", pid, Rank::Program).ok()) else { return };
+    while record.is_alive() {
+        tokio::time::sleep(Duration::from_millis(250)).await;
+    }
+}
+
+impl World {
+    /// The world as it is now.
+    fn file(&self) -> WorldFile {
+        WorldFile {
+            hub: self.hub.clone(),
+            spokes: self
+                .spokes
+                .iter()
+                .map(|spoke| Server {
+                    kubeconfig: spoke.server.kubeconfig.clone(),
+                    url: spoke.server.url.clone(),
+                })
+                .collect(),
+            ec2: self.ec2_address.clone(),
+            webhook: self.programs.webhook(),
+            controller: self.programs.controller(),
+            clusters: self.entries().values().map(|entry| entry.info.clone()).collect(),
+            control: self.control.clone(),
+            logs: self.dir.join(files::LOGS),
+            authority: self.dir.join("ca.crt"),
+            pids: self
+                .children
+                .records()
+                .into_iter()
+                .map(|record| (record.name, record.pid))
+                .chain([("supervisor".to_owned(), std::process::id().cast_signed())])
+                .collect(),
+        }
+    }
+
+    /// Writes the world as it is now into its file.
+    fn publish(&self) -> Result<WorldFile> {
+        let file = self.file();
+        file.write(&self.dir)?;
+        Ok(file)
+    }
+
+    fn entries(&self) -> MutexGuard<'_, BTreeMap<String, Entry>> {
+        self.clusters.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

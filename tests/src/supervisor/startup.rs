@@ -1,0 +1,212 @@
+//! The order in which a world comes up.
+
+use std::{
+    collections::BTreeMap,
+    fs::OpenOptions,
+    io::Write as _,
+    path::Path,
+    sync::{Arc, Mutex},
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context as _, Result};
+use futures::future::{try_join_all, try_join3};
+use tokio::sync::{Notify, watch};
+
+use super::{
+    Plan, Spoke, World,
+    children::Children,
+    clock::Clock,
+    control, files, hub,
+    programs::{Programs, Start},
+};
+use crate::{
+    cluster::ClusterOptions,
+    controlplane::{
+        assets::{self, Assets},
+        server::{self, Cluster, HUB_CONTROLLERS, SPOKE_CONTROLLERS, User},
+    },
+    ec2::{self, Ec2, client::Snapshot},
+    kubeconfig::write_private,
+    options::{Options, Program},
+    pki::Authority,
+    proxy::{Proxy, Settings, Upstream, tls},
+    world_file::{Ec2Address, Hub, Server},
+};
+
+/// The account that clusters share unless they have one of their own.
+pub(crate) const SHARED_ACCOUNT: &str = "100000000001";
+const SHARED_KEY: &str = "AKIATESTBED000000001";
+
+/// Says what has been done, for the log and for who waits for the world.
+struct Progress<'a> {
+    dir: &'a Path,
+    start: Instant,
+}
+
+impl Progress<'_> {
+    fn done(&self, what: &str) {
+        tracing::info!("{what}");
+        let line = format!("{:5.1} s  {what}\n", self.start.elapsed().as_secs_f64());
+        let file = OpenOptions::new().create(true).append(true).open(self.dir.join(files::PROGRESS));
+        if let Err(error) = file.and_then(|mut file| file.write_all(line.as_bytes())) {
+            tracing::warn!(%error, "progress not written");
+        }
+    }
+}
+
+/// Starts everything, in the order in which one part needs another. What does not need each other starts together.
+pub(super) async fn start(dir: &Path, plan: Plan, children: &Children) -> Result<Arc<World>> {
+    let progress = Progress {
+        dir,
+        start: Instant::now(),
+    };
+    let options = plan.options;
+    let (assets, python) = tokio::task::spawn_blocking(|| anyhow::Ok((assets::find()?, ec2::server::python()?))).await??;
+    let authority = Authority::new("kubectl-hibernate test world")?;
+    write_private(&dir.join("ca.crt"), &authority.certificate())?;
+    let users = hub::users();
+    let servers = start_servers(dir, &options, children, &assets, &authority, &users)?;
+    let logs = dir.join(files::LOGS);
+    let (ec2, ..) = try_join3(
+        ec2::server::start(children, &python, dir, &logs, &options.timings),
+        servers.hub.ready(children),
+        try_join_all(servers.spokes.iter().map(|spoke| spoke.ready(children))),
+    )
+    .await?;
+    progress.done("etcd, API servers and the EC2 simulator answer");
+
+    servers.hub.start_manager(children, &assets, HUB_CONTROLLERS, &options.timings)?;
+    for spoke in &servers.spokes {
+        spoke.start_manager(children, &assets, SPOKE_CONTROLLERS, &options.timings)?;
+    }
+    let secret = server::secret();
+    ec2.set_key(SHARED_KEY, &secret, SHARED_ACCOUNT, &[]).await?;
+    let hub_client = servers.hub.client().await?;
+    hub::install(&hub_client, options.upstream_crds.as_deref()).await?;
+    let hub_tls = tls::server(&authority.server("hub-proxy")?)?;
+    let hub_proxy = Proxy::start(Settings {
+        upstream: Upstream::new(&servers.hub.url, &authority.certificate())?,
+        tls: Some(hub_tls),
+        lists: None,
+        open: true,
+    })?;
+    let kubeconfigs = hub::kubeconfigs(&servers.hub, &hub_client, &authority.certificate(), &hub_proxy.url(), &users, dir).await?;
+    let spokes = try_join_all(servers.spokes.into_iter().map(prepare_spoke)).await?;
+    progress.done("definitions, manifests, users and service accounts are in place");
+
+    let hub_file = Hub {
+        kubeconfig: servers.hub.kubeconfig.clone(),
+        url: servers.hub.url.clone(),
+        proxy: Server {
+            kubeconfig: kubeconfigs.get("admin-through-proxy").cloned().context("no kubeconfig through the proxy")?,
+            url: hub_proxy.url(),
+        },
+        users: kubeconfigs,
+    };
+    let world = Arc::new(World {
+        dir: dir.to_owned(),
+        clock: Clock::new(options.timings.clone()),
+        children: children.clone(),
+        authority: authority.certificate(),
+        gate_tls: tls::server(&authority.server("spoke-api")?)?,
+        hub: hub_file,
+        hub_client,
+        hub_proxy,
+        spokes,
+        snapshots: poll(ec2.clone()),
+        ec2_address: Ec2Address {
+            endpoint: ec2.endpoint().to_owned(),
+            access_key_id: SHARED_KEY.to_owned(),
+            secret_access_key: secret,
+        },
+        ec2,
+        clusters: Mutex::new(BTreeMap::new()),
+        making: tokio::sync::Mutex::new(()),
+        programs: Programs::new(plan.programs),
+        control: control::address()?,
+        stop: Notify::new(),
+        options,
+    });
+    people_it(&world, &progress).await?;
+    control::serve(world.clone()).await?;
+    world.publish()?;
+    progress.done("ready");
+    Ok(world)
+}
+
+/// Clusters, then our programs: they come to a hub where the clusters already are.
+async fn people_it(world: &Arc<World>, progress: &Progress<'_>) -> Result<()> {
+    for number in 1..=world.options.clusters {
+        let name = if number == 1 { "demo".to_owned() } else { format!("demo-{number}") };
+        world.add_cluster(&name, ClusterOptions::of_size(world.options.instances)).await?;
+    }
+    if world.options.clusters > 0 {
+        progress.done(&format!("{} of {} instances each", plural(world.options.clusters, "cluster"), world.options.instances));
+    }
+    for program in [Program::Webhook, Program::Controller] {
+        if world.options.has(program) {
+            world.start_program(&Start::new(program)).await?;
+            progress.done(&format!("{} is ready", program.executable()));
+        }
+    }
+    Ok(())
+}
+
+fn plural(count: usize, noun: &str) -> String {
+    if count == 1 { format!("1 {noun}") } else { format!("{count} {noun}s") }
+}
+
+struct Servers {
+    hub: Cluster,
+    spokes: Vec<Cluster>,
+}
+
+fn start_servers(dir: &Path, options: &Options, children: &Children, assets: &Assets, authority: &Authority, users: &[User]) -> Result<Servers> {
+    let etcd = server::start_etcd(children, assets, dir)?;
+    let audit = options.audit.then(|| dir.join(files::LOGS).join("hub-audit.jsonl"));
+    let start = |plan: &server::Plan<'_>| Cluster::start(children, assets, dir, authority, plan);
+    let hub = start(&server::Plan {
+        name: "hub",
+        etcd: &etcd,
+        users,
+        namespace: "demo",
+        audit: audit.as_deref(),
+    })?;
+    let spokes = (0..options.spokes)
+        .map(|number| {
+            start(&server::Plan {
+                name: &format!("spoke-{number}"),
+                etcd: &etcd,
+                users: &[User::new("system:admin", "system:masters")],
+                namespace: "default",
+                audit: None,
+            })
+        })
+        .collect::<Result<_>>()?;
+    Ok(Servers { hub, spokes })
+}
+
+async fn prepare_spoke(server: Cluster) -> Result<Spoke> {
+    let client = server.client().await?;
+    let operators: Vec<_> = manifests::foreign_crds().into_iter().filter(|crd| crd["spec"]["names"]["kind"] == "ClusterOperator").collect();
+    crate::apply::all(&client, &operators).await.with_context(|| format!("install definitions on {}", server.name))?;
+    Ok(Spoke { server, client })
+}
+
+/// Looks at all instances again and again, for gates and nodes.
+fn poll(ec2: Ec2) -> watch::Receiver<Arc<Snapshot>> {
+    let (sender, receiver) = watch::channel(Arc::default());
+    tokio::spawn(async move {
+        while !sender.is_closed() {
+            match ec2.snapshot().await {
+                Ok(snapshot) => {
+                    sender.send_replace(Arc::new(snapshot));
+                }
+                Err(error) => tracing::warn!("{error:#}"),
+            }
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+    });
+    receiver
+}

@@ -1,0 +1,180 @@
+//! One cluster in the hands of a test.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use anyhow::{Context as _, Result, bail};
+use kube::{
+    Api, Client,
+    api::{Patch, PatchParams},
+};
+use serde_json::{Value, json};
+use shared::hive::api::ClusterDeployment;
+use tokio::time::Instant;
+
+use super::World;
+use crate::{cluster::ClusterInfo, ec2::Instance, kubeconfig, proxy::faults::Rule};
+
+/// One cluster of a world.
+#[derive(Clone)]
+pub struct Cluster {
+    world: World,
+    info: ClusterInfo,
+}
+
+impl Cluster {
+    pub(super) fn new(world: World, info: ClusterInfo) -> Self {
+        Self { world, info }
+    }
+
+    /// Where it is.
+    #[must_use]
+    pub fn info(&self) -> &ClusterInfo {
+        &self.info
+    }
+
+    /// Name of its `ClusterDeployment`.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.info.name
+    }
+
+    /// Namespace of its `ClusterDeployment`.
+    #[must_use]
+    pub fn namespace(&self) -> &str {
+        &self.info.namespace
+    }
+
+    /// Its instances, by name.
+    ///
+    /// # Errors
+    /// When the EC2 simulator cannot be reached.
+    pub async fn instances(&self) -> Result<Vec<Instance>> {
+        self.world.ec2().instances(&self.info.infra_id).await
+    }
+
+    /// How many of its instances are in which state.
+    ///
+    /// # Errors
+    /// When the EC2 simulator cannot be reached.
+    pub async fn states(&self) -> Result<BTreeMap<String, usize>> {
+        let mut states = BTreeMap::new();
+        for instance in self.instances().await? {
+            *states.entry(instance.state).or_insert(0) += 1;
+        }
+        Ok(states)
+    }
+
+    /// Its `ClusterDeployment`.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub async fn get(&self) -> Result<ClusterDeployment> {
+        self.api().await?.get(&self.info.name).await.with_context(|| format!("read ClusterDeployment {}/{}", self.info.namespace, self.info.name))
+    }
+
+    /// Its observed power state.
+    ///
+    /// # Errors
+    /// When its `ClusterDeployment` cannot be read.
+    pub async fn power_state(&self) -> Result<String> {
+        Ok(self.get().await?.power_state().to_owned())
+    }
+
+    /// Merge-patches its `ClusterDeployment` as the administrator.
+    ///
+    /// # Errors
+    /// When the hub refuses; the error is a [`kube::Error`].
+    pub async fn patch(&self, patch: &Value) -> Result<ClusterDeployment> {
+        Ok(self.api().await?.patch(&self.info.name, &PatchParams::default(), &Patch::Merge(patch)).await?)
+    }
+
+    /// Asks for sleep.
+    ///
+    /// # Errors
+    /// When the hub refuses.
+    pub async fn sleep(&self) -> Result<ClusterDeployment> {
+        self.patch(&json!({"spec": {"powerState": "Hibernating"}})).await
+    }
+
+    /// Asks for waking.
+    ///
+    /// # Errors
+    /// When the hub refuses.
+    pub async fn wake(&self) -> Result<ClusterDeployment> {
+        self.patch(&json!({"spec": {"powerState": "Running"}})).await
+    }
+
+    /// Waits until its `ClusterDeployment` is as wanted.
+    ///
+    /// # Errors
+    /// When it is not in time; the error shows the conditions and the instances.
+    pub async fn wait_for(&self, what: &str, within: Duration, wanted: impl Fn(&ClusterDeployment) -> bool) -> Result<ClusterDeployment> {
+        let api = self.api().await?;
+        let deadline = Instant::now() + within;
+        loop {
+            let found = api.get(&self.info.name).await.with_context(|| format!("wait for {what}"))?;
+            if wanted(&found) {
+                return Ok(found);
+            }
+            if Instant::now() > deadline {
+                bail!("no {what} within {within:?}\n{}", self.describe(&found).await);
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    }
+
+    /// Waits for an observed power state.
+    ///
+    /// # Errors
+    /// As [`Cluster::wait_for`].
+    pub async fn wait_for_power_state(&self, state: &str, within: Duration) -> Result<ClusterDeployment> {
+        self.wait_for(&format!("power state {state}"), within, |cluster| cluster.power_state() == state).await
+    }
+
+    /// A client of its API server, through its gate.
+    ///
+    /// # Errors
+    /// When its kubeconfig cannot be read.
+    pub async fn spoke(&self) -> Result<Client> {
+        kubeconfig::client_from(self.info.kubeconfig.as_ref()).await
+    }
+
+    /// Injects a fault into its gate.
+    ///
+    /// # Errors
+    /// When the cluster is gone.
+    pub async fn inject(&self, rule: &Rule) -> Result<Rule> {
+        self.world.inject(&self.info.infra_id, rule).await
+    }
+
+    /// Removes it with everything that it has.
+    ///
+    /// # Errors
+    /// When it is gone already.
+    pub async fn remove(self) -> Result<()> {
+        self.world.remove_cluster(&self.info.namespace, &self.info.name).await
+    }
+
+    async fn api(&self) -> Result<Api<ClusterDeployment>> {
+        Ok(Api::namespaced(self.world.hub().await?, &self.info.namespace))
+    }
+
+    async fn describe(&self, cluster: &ClusterDeployment) -> String {
+        let mut lines = vec![format!(
+            "ClusterDeployment {}/{}: spec.powerState {:?}, status.powerState {:?}",
+            self.info.namespace,
+            self.info.name,
+            cluster.spec.power_state.as_deref().unwrap_or_default(),
+            cluster.power_state()
+        )];
+        for condition in cluster.status.iter().flat_map(|status| &status.conditions) {
+            let (reason, message) = (condition.reason.as_deref().unwrap_or_default(), condition.message.as_deref().unwrap_or_default());
+            lines.push(format!("  {}={} {reason}: {message}", condition.type_, condition.status));
+        }
+        for instance in self.instances().await.unwrap_or_default() {
+            let name = instance.tags.get("Name").cloned().unwrap_or_default();
+            lines.push(format!("  {} {name} {}", instance.id, instance.state));
+        }
+        lines.join("\n")
+    }
+}

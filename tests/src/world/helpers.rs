@@ -1,0 +1,71 @@
+//! Helpers that keep tests to what they are about.
+
+use std::{future::Future, panic::AssertUnwindSafe, time::Duration};
+
+use anyhow::{Context as _, Result};
+use futures::FutureExt as _;
+use k8s_openapi::api::core::v1::Namespace;
+use kube::{
+    Api, Client,
+    api::{DeleteParams, ObjectMeta, PostParams},
+};
+use tokio::time::Instant;
+
+use super::World;
+
+/// Tries again and again until it succeeds.
+///
+/// # Errors
+/// When it has not in time: the last error, and what was waited for.
+pub async fn eventually<T, F>(within: Duration, what: &str, mut probe: impl FnMut() -> F) -> Result<T>
+where
+    F: Future<Output = Result<T>>,
+{
+    let deadline = Instant::now() + within;
+    loop {
+        match probe().await {
+            Ok(value) => return Ok(value),
+            Err(error) if Instant::now() > deadline => return Err(error).with_context(|| format!("no {what} within {within:?}")),
+            Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
+        }
+    }
+}
+
+/// Runs a test in a namespace of its own on the hub. When it fails or panics, what is in the namespace is printed first. The
+/// namespace is deleted in any case.
+///
+/// # Errors
+/// When the test fails.
+pub async fn with_temp_ns<F>(world: &World, test: impl FnOnce(Client, String) -> F) -> Result<()>
+where
+    F: Future<Output = Result<()>>,
+{
+    let client = world.hub().await?;
+    let name = format!("test-{:08x}", rand::random::<u32>());
+    let namespaces: Api<Namespace> = Api::all(client.clone());
+    let namespace = Namespace {
+        metadata: ObjectMeta {
+            name: Some(name.clone()),
+            ..ObjectMeta::default()
+        },
+        ..Namespace::default()
+    };
+    namespaces.create(&PostParams::default(), &namespace).await.with_context(|| format!("create namespace {name}"))?;
+    let result = AssertUnwindSafe(test(client, name.clone())).catch_unwind().await;
+    if !matches!(result, Ok(Ok(()))) {
+        eprintln!("{}", contents(world, &name).await);
+    }
+    let _ = namespaces.delete(&name, &DeleteParams::default()).await;
+    match result {
+        Ok(result) => result,
+        Err(panic) => std::panic::resume_unwind(panic),
+    }
+}
+
+async fn contents(world: &World, namespace: &str) -> String {
+    let kinds = "clusterdeployments,deployments.apps,statefulsets,machinedeployments.cluster.x-k8s.io,events.events.k8s.io";
+    match world.kubectl(&["get", kinds, "-n", namespace, "-o", "yaml"]).await {
+        Ok(ran) => format!("--- namespace {namespace} when the test failed:\n{}{}", ran.stdout, ran.stderr),
+        Err(error) => format!("--- namespace {namespace} cannot be shown: {error:#}"),
+    }
+}

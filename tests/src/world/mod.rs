@@ -1,0 +1,292 @@
+//! A world as tests see it.
+
+pub mod handle;
+pub mod helpers;
+pub mod run;
+
+use std::{
+    env,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use anyhow::{Context as _, Result};
+use kube::Client;
+use serde_json::Value;
+use tokio::sync::OnceCell;
+
+use self::handle::Cluster;
+use crate::{
+    cluster::{ClusterInfo, ClusterOptions},
+    ec2::Ec2,
+    json_http::JsonHttp,
+    kubeconfig, launch,
+    options::{Options, Timings},
+    proxy::faults::Rule,
+    supervisor::{
+        control::{NewCluster, Status},
+        programs::Start,
+    },
+    world_file::{ProgramAddress, WorldFile},
+};
+
+/// A running world. Copies are the same world; one that this process has started ends with the last copy.
+#[derive(Clone)]
+pub struct World {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    dir: PathBuf,
+    file: WorldFile,
+    control: JsonHttp,
+    owned: bool,
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        if !self.owned {
+            return;
+        }
+        if let Err(error) = launch::down(&self.dir) {
+            eprintln!("testbed: {error:#}");
+        }
+        if env::var_os("HIBERNATE_KEEP_LOGS").is_none() {
+            let _ = std::fs::remove_dir_all(&self.dir);
+        }
+    }
+}
+
+static SHARED: OnceCell<World> = OnceCell::const_new();
+
+impl World {
+    /// Starts a world of one's own, in a new folder unless the options name one. It ends with the last copy of the answer, and in
+    /// any case with this process.
+    ///
+    /// # Errors
+    /// When a part does not start.
+    pub async fn up(options: Options) -> Result<Self> {
+        crate::install_tls();
+        let pid = std::process::id().cast_signed();
+        let options = Options {
+            state: Some(options.state.unwrap_or_else(|| env::temp_dir().join(format!("hibernate-world-{pid}-{:08x}", rand::random::<u32>())))),
+            while_pid: Some(pid),
+            ..options
+        };
+        let up = tokio::task::spawn_blocking(move || launch::up(&options, &mut |line| eprintln!("testbed: {line}")));
+        let (dir, file) = up.await.context("start a world")??;
+        Ok(Self::new(dir, file, true))
+    }
+
+    /// Uses a world that is up already.
+    ///
+    /// # Errors
+    /// When none is up in this folder.
+    pub fn open(dir: &Path) -> Result<Self> {
+        crate::install_tls();
+        Ok(Self::new(dir.to_owned(), launch::find(dir)?, false))
+    }
+
+    /// The world for tests that can share one: `$HIBERNATE_WORLD` if one is up there, otherwise one for this whole process, with
+    /// our programs and fast timings.
+    ///
+    /// # Errors
+    /// When a part does not start.
+    pub async fn shared() -> Result<Self> {
+        Self::shared_with(Options {
+            clusters: 0,
+            timings: Timings::fast(),
+            ..Options::default()
+        })
+        .await
+    }
+
+    /// The same with other options, which only count for the first caller in a process.
+    ///
+    /// # Errors
+    /// When a part does not start.
+    pub async fn shared_with(options: Options) -> Result<Self> {
+        if let Some(dir) = env::var_os("HIBERNATE_WORLD").filter(|dir| !dir.is_empty()) {
+            return Self::open(Path::new(&dir));
+        }
+        SHARED.get_or_try_init(|| Self::up(options)).await.cloned()
+    }
+
+    fn new(dir: PathBuf, file: WorldFile, owned: bool) -> Self {
+        let control = JsonHttp::with_token(&file.control.url, &file.control.token);
+        Self {
+            inner: Arc::new(Inner { dir, file, control, owned }),
+        }
+    }
+
+    /// Its folder.
+    #[must_use]
+    pub fn dir(&self) -> &Path {
+        &self.inner.dir
+    }
+
+    /// Where everything was when this object was made.
+    #[must_use]
+    pub fn file(&self) -> &WorldFile {
+        &self.inner.file
+    }
+
+    /// Where everything is now.
+    ///
+    /// # Errors
+    /// When the world has ended.
+    pub async fn now(&self) -> Result<WorldFile> {
+        self.inner.control.get("/world").await
+    }
+
+    /// What is alive.
+    ///
+    /// # Errors
+    /// When the world has ended.
+    pub async fn status(&self) -> Result<Status> {
+        self.inner.control.get("/status").await
+    }
+
+    /// A client of the hub's administrator. Clients belong to the runtime that they were made in: make one per test.
+    ///
+    /// # Errors
+    /// When its kubeconfig cannot be read.
+    pub async fn hub(&self) -> Result<Client> {
+        kubeconfig::client_from(&self.file().hub.kubeconfig).await
+    }
+
+    /// A client of the hub's administrator that goes through the fault proxy.
+    ///
+    /// # Errors
+    /// When its kubeconfig cannot be read.
+    pub async fn hub_through_proxy(&self) -> Result<Client> {
+        kubeconfig::client_from(&self.file().hub.proxy.kubeconfig).await
+    }
+
+    /// A client of another user: `alice`, `bob`, `hive-controllers`, `hibernate-controller`, `hibernate-webhook`.
+    ///
+    /// # Errors
+    /// When there is no such user.
+    pub async fn hub_as(&self, user: &str) -> Result<Client> {
+        kubeconfig::client_from(self.kubeconfig_of(user)?).await
+    }
+
+    /// Kubeconfig file of another user of the hub.
+    ///
+    /// # Errors
+    /// When there is no such user.
+    pub fn kubeconfig_of(&self, user: &str) -> Result<&Path> {
+        let users = &self.file().hub.users;
+        let path = users.get(user).with_context(|| format!("no user {user}: there are {:?}", users.keys().collect::<Vec<_>>()))?;
+        Ok(path)
+    }
+
+    /// A client of a spoke's administrator, past all gates.
+    ///
+    /// # Errors
+    /// When there is no such spoke.
+    pub async fn spoke(&self, index: usize) -> Result<Client> {
+        let spoke = self.file().spokes.get(index).with_context(|| format!("no spoke {index}"))?;
+        kubeconfig::client_from(&spoke.kubeconfig).await
+    }
+
+    /// The EC2 simulator's own interface.
+    #[must_use]
+    pub fn ec2(&self) -> Ec2 {
+        Ec2::new(&self.file().ec2.endpoint)
+    }
+
+    /// Makes a cluster in a namespace of its own (`options.namespace`, or its name and some random characters) and waits until
+    /// its Nodes are ready.
+    ///
+    /// # Errors
+    /// When the hub, the spoke or EC2 refuses something.
+    pub async fn cluster(&self, name: &str, options: ClusterOptions) -> Result<Cluster> {
+        let namespace = options.namespace.clone().unwrap_or_else(|| format!("{name}-{:06x}", rand::random::<u32>() >> 8));
+        let options = ClusterOptions {
+            namespace: Some(namespace),
+            ..options
+        };
+        let info = self.add_cluster(name, &options).await?;
+        Ok(Cluster::new(self.clone(), info))
+    }
+
+    /// A cluster that the world has already, such as `demo`.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub async fn existing(&self, namespace: &str, name: &str) -> Result<Cluster> {
+        let clusters = self.now().await?.clusters;
+        let info = clusters.into_iter().find(|cluster| cluster.namespace == namespace && cluster.name == name);
+        Ok(Cluster::new(self.clone(), info.with_context(|| format!("no cluster {namespace}/{name}"))?))
+    }
+
+    /// Makes a cluster, in the namespace that the options say.
+    ///
+    /// # Errors
+    /// As [`World::cluster`].
+    pub async fn add_cluster(&self, name: &str, options: &ClusterOptions) -> Result<ClusterInfo> {
+        let new = NewCluster {
+            name: name.to_owned(),
+            options: options.clone(),
+        };
+        self.inner.control.post("/clusters", &new).await.with_context(|| format!("make cluster {name}"))
+    }
+
+    /// Removes a cluster with everything that it has.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub async fn remove_cluster(&self, namespace: &str, name: &str) -> Result<()> {
+        self.inner.control.delete(&format!("/clusters/{namespace}/{name}")).await
+    }
+
+    /// Starts a program of ours, and waits until it is ready.
+    ///
+    /// # Errors
+    /// When it does not start.
+    pub async fn start(&self, start: &Start) -> Result<ProgramAddress> {
+        self.inner.control.post("/programs", start).await.with_context(|| format!("start {}", start.name()))
+    }
+
+    /// `stop`, `kill`, `freeze` or `thaw` for any process of the world, by its name. The first two wait until it has ended.
+    ///
+    /// # Errors
+    /// When no such process runs.
+    pub async fn signal(&self, process: &str, action: &str) -> Result<()> {
+        self.inner.control.post::<Value>(&format!("/programs/{process}/{action}"), &Value::Null).await.map(drop)
+    }
+
+    /// Changes timings by name, such as `{"ec2Stop": "20s"}`, and answers all.
+    ///
+    /// # Errors
+    /// When there is no such timing.
+    pub async fn change_timings(&self, change: &Value) -> Result<Timings> {
+        self.inner.control.patch("/timings", change).await
+    }
+
+    /// Injects a fault into a proxy: `hub`, or a cluster's infraID for its gate.
+    ///
+    /// # Errors
+    /// When there is no such proxy.
+    pub async fn inject(&self, proxy: &str, rule: &Rule) -> Result<Rule> {
+        self.inner.control.post(&format!("/proxies/{proxy}/faults"), rule).await
+    }
+
+    /// The faults of a proxy, with their hits.
+    ///
+    /// # Errors
+    /// When there is no such proxy.
+    pub async fn faults(&self, proxy: &str) -> Result<Vec<Rule>> {
+        self.inner.control.get(&format!("/proxies/{proxy}/faults")).await
+    }
+
+    /// Removes one fault of a proxy, or all.
+    ///
+    /// # Errors
+    /// When there is no such proxy.
+    pub async fn heal(&self, proxy: &str, id: Option<&str>) -> Result<()> {
+        let query = id.map(|id| format!("?id={id}")).unwrap_or_default();
+        self.inner.control.delete(&format!("/proxies/{proxy}/faults{query}")).await
+    }
+}

@@ -1,0 +1,66 @@
+//! The controller dies at any moment, and the next one finishes what it began. In a world of its own.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use anyhow::Result;
+use testbed::ec2::Call;
+use testbed::supervisor::programs::Start;
+use testbed::{ClusterOptions, Options, Program, Timings, World};
+
+const KILLS: u32 = 10;
+
+/// Milliseconds to the next kill: spread over a sleep or a wake, different each time, the same in every run.
+fn moment(round: u32) -> u64 {
+    u64::from(round.wrapping_mul(2_654_435_761) >> 8) % 2_500
+}
+
+fn start() -> Start {
+    // A short lease: the next controller must wait for the dead one's to run out.
+    let args = ["--lease-duration", "3s", "--renew-deadline", "2s", "--retry-period", "500ms"];
+    Start { args: args.map(str::to_owned).to_vec(), ..Start::new(Program::Controller) }
+}
+
+#[tokio::test]
+async fn killed_ten_times_in_a_sleep_and_a_wake_it_converges_and_never_calls_for_nothing() -> Result<()> {
+    let world = World::up(Options {
+        clusters: 0,
+        without: vec![Program::Controller],
+        timings: Timings { ec2_start: "3s".parse()?, ec2_stop: "3s".parse()?, ..Timings::fast() },
+        ..Options::default()
+    })
+    .await?;
+    let cluster = world.cluster("phoenix", ClusterOptions::default()).await?;
+    world.start(&start()).await?;
+    cluster.wait_for_power_state("Running", Duration::from_secs(60)).await?;
+
+    for (asleep, end) in [(true, "Hibernating"), (false, "Running")] {
+        world.ec2().reset_calls().await?;
+        if asleep { cluster.sleep().await? } else { cluster.wake().await? };
+        for round in 0..KILLS / 2 {
+            tokio::time::sleep(Duration::from_millis(moment(round + 10 * u32::from(asleep)))).await;
+            world.signal("controller", "kill").await?;
+            world.start(&start()).await?;
+        }
+        cluster.wait_for_power_state(end, Duration::from_secs(90)).await?;
+        let wanted = if asleep { "stopped" } else { "running" };
+        assert_eq!(cluster.states().await?, BTreeMap::from([(wanted.to_owned(), 6)]));
+        check_calls(&world.ec2().calls().await?, asleep);
+    }
+    Ok(())
+}
+
+/// Every instance was moved exactly once, only in the wanted direction, and nothing was asked of one that was moving already.
+fn check_calls(calls: &[Call], asleep: bool) {
+    let (right, wrong) = if asleep { ("StopInstances", "StartInstances") } else { ("StartInstances", "StopInstances") };
+    assert!(calls.iter().all(|call| call.action != wrong), "{wrong} while {right} was wanted");
+    let mut asked: BTreeMap<&str, usize> = BTreeMap::new();
+    for call in calls.iter().filter(|call| call.action == right) {
+        assert_eq!(call.instances, call.moved, "every instance of the call needed it");
+        for id in &call.instances {
+            *asked.entry(id).or_default() += 1;
+        }
+    }
+    assert_eq!(asked.len(), 6, "{asked:?}");
+    assert!(asked.values().all(|times| *times == 1), "{asked:?}");
+}

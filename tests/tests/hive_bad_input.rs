@@ -1,0 +1,217 @@
+//! What goes wrong is said where people look, is tried again when that makes sense, and never holds up others.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::Secret;
+use kube::Api;
+use kube::api::{Patch, PatchParams};
+use serde_json::json;
+use shared::hive::api::ClusterDeployment;
+use shared::hive::conditions::{HIBERNATING, PROGRESS};
+use testbed::ec2::{Fault, cluster_tag};
+use testbed::proxy::faults::{Effect, Rule};
+use testbed::world::handle::Cluster;
+use testbed::{ClusterOptions, World};
+
+const SOON: Duration = Duration::from_secs(60);
+
+fn message<'a>(cluster: &'a ClusterDeployment, type_: &str) -> &'a str {
+    cluster.condition(type_).and_then(|condition| condition.message.as_deref()).unwrap_or_default()
+}
+
+async fn running(world: &World, name: &str, size: usize) -> Result<Cluster> {
+    let cluster = world.cluster(name, ClusterOptions { own_account: true, ..ClusterOptions::of_size(size) }).await?;
+    cluster.wait_for_power_state("Running", SOON).await?;
+    Ok(cluster)
+}
+
+/// Waits until condition H says this.
+async fn says(cluster: &Cluster, words: &str) -> Result<ClusterDeployment> {
+    cluster.wait_for(words, SOON, |found| message(found, HIBERNATING).contains(words)).await
+}
+
+/// Waits until condition HibernationProgress says this.
+async fn awaits(cluster: &Cluster, words: &str) -> Result<ClusterDeployment> {
+    cluster.wait_for(words, SOON, |found| message(found, PROGRESS).contains(words)).await
+}
+
+async fn secrets(world: &World, cluster: &Cluster) -> Result<Api<Secret>> {
+    Ok(Api::namespaced(world.hub().await?, cluster.namespace()))
+}
+
+async fn credentials_secret(cluster: &Cluster) -> Result<String> {
+    let aws = cluster.get().await?.spec.platform.aws.context("an AWS cluster")?;
+    Ok(aws.credentials_secret_ref.context("a Secret")?.name)
+}
+
+/// Replaces keys of a Secret; `None` removes one.
+async fn edit(secrets: &Api<Secret>, name: &str, edits: &[(&str, Option<&str>)]) -> Result<()> {
+    let data: serde_json::Map<_, _> =
+        edits.iter().map(|(key, value)| ((*key).to_owned(), json!(value.map(|value| ByteString(value.into()))))).collect();
+    secrets.patch(name, &PatchParams::default(), &Patch::Merge(json!({"data": data}))).await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn one_instance_with_stop_protection_is_named_and_the_rest_sleeps() -> Result<()> {
+    let world = World::shared().await?;
+    let cluster = running(&world, "protected", 4).await?;
+    let id = cluster.instances().await?[2].id.clone();
+    world.ec2().protect(&id, true).await?;
+    cluster.sleep().await?;
+    let found = says(&cluster, &id).await?;
+    assert_eq!(found.power_state(), "FailedToStop");
+    assert!(message(&found, HIBERNATING).starts_with(&format!("Failed to stop machines: {id}: OperationNotPermitted: ")));
+    testbed::eventually(SOON, "three stopped", async || {
+        anyhow::ensure!(cluster.states().await?.get("stopped") == Some(&3), "{:?}", cluster.states().await?);
+        Ok(())
+    })
+    .await?;
+    world.ec2().protect(&id, false).await?;
+    cluster.wait_for_power_state("Hibernating", SOON).await?;
+    cluster.remove().await
+}
+
+#[tokio::test]
+async fn credentials_that_are_missing_malformed_or_refused() -> Result<()> {
+    let world = World::shared().await?;
+    let cluster = running(&world, "creds", 1).await?;
+    let (secrets, name) = (secrets(&world, &cluster).await?, credentials_secret(&cluster).await?);
+    let good = secrets.get(&name).await?;
+    let id = String::from_utf8(good.data.as_ref().context("data")?["aws_access_key_id"].0.clone())?;
+
+    edit(&secrets, &name, &[("aws_config", Some("[default]\ncredential_process = /bin/sh -c id\n"))]).await?;
+    tokio::time::sleep(Duration::from_secs(61)).await; // as long as a Secret that worked is trusted
+    cluster.sleep().await?;
+    says(&cluster, "aws_config line 2: credential_process is refused").await?;
+
+    edit(&secrets, &name, &[("aws_config", None), ("aws_access_key_id", None)]).await?;
+    says(&cluster, "aws_access_key_id is missing or empty").await?;
+
+    edit(&secrets, &name, &[("aws_access_key_id", Some("AKIAUNKNOWN"))]).await?;
+    says(&cluster, "AuthFailure").await?;
+
+    edit(&secrets, &name, &[("aws_access_key_id", Some(&id))]).await?;
+    cluster.wait_for_power_state("Hibernating", Duration::from_secs(90)).await?;
+    cluster.remove().await
+}
+
+#[tokio::test]
+async fn a_missing_secret_is_named() -> Result<()> {
+    let world = World::shared().await?;
+    let patch = json!({"spec": {"powerState": "Hibernating", "platform": {"aws": {"credentialsSecretRef": {"name": "not-there"}}}}});
+    let cluster = world.cluster("secretless", ClusterOptions { patch, ..ClusterOptions::of_size(1) }).await?;
+    let words = format!("Secret {}/not-there does not exist", cluster.namespace());
+    says(&cluster, &words).await?;
+    cluster.remove().await
+}
+
+#[tokio::test]
+async fn no_instances_is_an_error_and_not_sleep() -> Result<()> {
+    let world = World::shared().await?;
+    let patch = json!({"spec": {"powerState": "Hibernating", "platform": {"aws": {"region": "eu-west-1"}}}});
+    let cluster = world.cluster("elsewhere", ClusterOptions { patch, ..ClusterOptions::of_size(1) }).await?;
+    let tag = format!("nothing matches tag {}=owned in eu-west-1", cluster_tag(&cluster.info().infra_id));
+    let found = says(&cluster, &tag).await?;
+    assert_eq!(found.power_state(), "FailedToStop");
+    cluster.remove().await
+}
+
+#[tokio::test]
+async fn a_throttled_account_is_waited_for_and_others_do_not_notice() -> Result<()> {
+    let world = World::shared().await?;
+    let (slow, quick) = tokio::try_join!(running(&world, "throttled", 1), running(&world, "bystander", 1))?;
+    let fault = Fault {
+        access_key: Some(slow.info().access_key_id.clone()),
+        ..Fault::error("DescribeInstances", "RequestLimitExceeded", 503)
+    };
+    let fault = world.ec2().inject(&fault).await?;
+    tokio::try_join!(slow.sleep(), quick.sleep())?;
+    quick.wait_for_power_state("Hibernating", Duration::from_secs(15)).await?;
+    let found = awaits(&slow, "RequestLimitExceeded").await?;
+    assert_ne!(found.power_state(), "FailedToStop", "a busy cloud is no failure of the cluster");
+    world.ec2().heal(Some(&fault.id)).await?;
+    slow.wait_for_power_state("Hibernating", Duration::from_secs(30)).await?;
+    slow.remove().await?;
+    quick.remove().await
+}
+
+#[tokio::test]
+async fn a_stop_that_keeps_failing_is_not_hammered() -> Result<()> {
+    let world = World::shared().await?;
+    let cluster = running(&world, "stubborn", 1).await?;
+    let fault = Fault {
+        access_key: Some(cluster.info().access_key_id.clone()),
+        delay: 1.0,
+        ..Fault::error("StopInstances", "UnauthorizedOperation", 403)
+    };
+    let fault = world.ec2().inject(&fault).await?;
+    cluster.sleep().await?;
+    says(&cluster, "UnauthorizedOperation").await?;
+    tokio::time::sleep(Duration::from_secs(25)).await;
+    let hits = world.ec2().faults().await?.into_iter().find(|found| found.id == fault.id).context("the fault")?.hits;
+    assert!((2..=4).contains(&hits), "{hits} tries in 25 s");
+    world.ec2().heal(Some(&fault.id)).await?;
+    cluster.wait_for_power_state("Hibernating", Duration::from_secs(75)).await?;
+    cluster.remove().await
+}
+
+#[tokio::test]
+async fn a_batch_refused_without_a_name_is_tried_one_by_one() -> Result<()> {
+    let world = World::shared().await?;
+    let cluster = running(&world, "nameless", 3).await?;
+    let bad = cluster.instances().await?[1].id.clone();
+    let fault = Fault {
+        instance: Some(bad.clone()),
+        message: Some("Some instance is not in a state from which it can be stopped.".into()),
+        ..Fault::error("StopInstances", "IncorrectInstanceState", 400)
+    };
+    let fault = world.ec2().inject(&fault).await?;
+    cluster.sleep().await?;
+    says(&cluster, &format!("{bad}: IncorrectInstanceState")).await?;
+    world.ec2().heal(Some(&fault.id)).await?;
+    cluster.wait_for_power_state("Hibernating", SOON).await?;
+    cluster.remove().await
+}
+
+#[tokio::test]
+async fn a_kubeconfig_that_would_run_code_is_refused_and_named() -> Result<()> {
+    let world = World::shared().await?;
+    let cluster = running(&world, "evil", 1).await?;
+    let secrets = secrets(&world, &cluster).await?;
+    let name = cluster.get().await?.spec.cluster_metadata.context("metadata")?.admin_kubeconfig_secret_ref.name;
+    let good = String::from_utf8(secrets.get(&name).await?.data.context("data")?["kubeconfig"].0.clone())?;
+    let evil = format!(
+        "apiVersion: v1\nkind: Config\ncurrent-context: c\ncontexts: [{{name: c, context: {{cluster: c, user: u}}}}]\n\
+         clusters: [{{name: c, cluster: {{server: '{}'}}}}]\n\
+         users: [{{name: u, user: {{exec: {{apiVersion: client.authentication.k8s.io/v1, command: sh, interactiveMode: Never}}}}}}]\n",
+        cluster.info().gate
+    );
+    cluster.sleep().await?;
+    cluster.wait_for_power_state("Hibernating", SOON).await?;
+    edit(&secrets, &name, &[("kubeconfig", Some(&evil))]).await?;
+    cluster.wake().await?;
+    let found = awaits(&cluster, "kubeconfig is refused: it has exec").await?;
+    assert_eq!(found.power_state(), "WaitingForNodes");
+    edit(&secrets, &name, &[("kubeconfig", Some(&good))]).await?;
+    cluster.wait_for_power_state("Running", SOON).await?;
+    cluster.remove().await
+}
+
+#[tokio::test]
+async fn a_spoke_that_never_answers_holds_nobody_up() -> Result<()> {
+    let world = World::shared().await?;
+    let (silent, other) = tokio::try_join!(running(&world, "silent", 1), running(&world, "neighbour", 1))?;
+    tokio::try_join!(silent.sleep(), other.sleep())?;
+    tokio::try_join!(silent.wait_for_power_state("Hibernating", SOON), other.wait_for_power_state("Hibernating", SOON))?;
+    silent.inject(&Rule::new(Effect::Hang)).await?;
+    tokio::try_join!(silent.wake(), other.wake())?;
+    other.wait_for_power_state("Running", Duration::from_secs(30)).await?;
+    awaits(&silent, "the cluster's API server").await?;
+    world.heal(&silent.info().infra_id, None).await?;
+    silent.wait_for_power_state("Running", SOON).await?;
+    silent.remove().await?;
+    other.remove().await
+}

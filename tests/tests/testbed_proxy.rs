@@ -1,0 +1,168 @@
+//! Each fault of the proxy, as a real kube client meets it in front of the real hub.
+
+use std::time::{Duration, Instant};
+
+use futures::{StreamExt as _, TryStreamExt as _};
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
+use kube::{
+    Api, Client,
+    api::{ListParams, ObjectMeta, PostParams, WatchEvent, WatchParams},
+};
+use testbed::{
+    Options, World,
+    proxy::faults::{Effect, Rule},
+    with_temp_ns,
+};
+
+/// The proxy is shared, so each test narrows its faults to its own client.
+struct Hub {
+    world: World,
+    client: Client,
+    agent: String,
+}
+
+impl Hub {
+    async fn new() -> Self {
+        let world = World::shared_with(Options {
+            clusters: 0,
+            ..Options::without_programs()
+        })
+        .await
+        .unwrap();
+        let agent = format!("proxy-test-{:08x}", rand::random::<u32>());
+        let text = std::fs::read_to_string(&world.file().hub.proxy.kubeconfig).unwrap();
+        let mut config = testbed::kubeconfig::config(&text).await.unwrap();
+        config.headers.push((http::header::USER_AGENT, agent.parse().unwrap()));
+        Self {
+            world,
+            client: Client::try_from(config).unwrap(),
+            agent,
+        }
+    }
+
+    async fn inject(&self, rule: Rule) -> String {
+        self.world.inject("hub", &rule.user_agent(&self.agent)).await.unwrap().id
+    }
+
+    async fn hits(&self, id: &str) -> u32 {
+        self.world.faults("hub").await.unwrap().into_iter().find(|rule| rule.id == id).unwrap().hits
+    }
+
+    fn namespaces(&self) -> Api<Namespace> {
+        Api::all(self.client.clone())
+    }
+}
+
+fn map(name: &str) -> ConfigMap {
+    ConfigMap {
+        metadata: ObjectMeta {
+            name: Some(name.to_owned()),
+            ..ObjectMeta::default()
+        },
+        ..ConfigMap::default()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn errors_are_real_status_objects() {
+    let hub = Hub::new().await;
+    for (code, reason) in [(409, "Conflict"), (410, "Expired"), (429, "TooManyRequests"), (500, "InternalError"), (503, "ServiceUnavailable")] {
+        let effect = Effect::Status {
+            code,
+            retry_after: Some(1),
+            message: None,
+        };
+        let id = hub.inject(Rule::new(effect).path("/api/v1/namespaces").count(1)).await;
+        let kube::Error::Api(status) = hub.namespaces().get("default").await.unwrap_err() else { panic!("not a Status") };
+        assert_eq!((status.code, status.reason.as_str()), (code, reason));
+        assert_eq!(hub.hits(&id).await, 1);
+        hub.namespaces().get("default").await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn delays() {
+    let hub = Hub::new().await;
+    hub.inject(Rule::new(Effect::Delay { millis: 700 }).method("GET").count(1)).await;
+    let begun = Instant::now();
+    hub.namespaces().get("default").await.unwrap();
+    assert!(begun.elapsed() >= Duration::from_millis(700));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cut_before_the_server_loses_the_request_and_one_after_it_only_the_answer() {
+    let hub = &Hub::new().await;
+    with_temp_ns(&hub.world, |_, namespace| async move {
+        let maps: Api<ConfigMap> = Api::namespaced(hub.client.clone(), &namespace);
+        for (after_upstream, name) in [(false, "lost"), (true, "kept")] {
+            hub.inject(Rule::new(Effect::Cut { after_upstream }).method("POST").count(1)).await;
+            let error = maps.create(&PostParams::default(), &map(name)).await.unwrap_err();
+            assert!(!matches!(error, kube::Error::Api(_)), "{error}");
+            assert_eq!(maps.get_opt(name).await?.is_some(), after_upstream, "{name}");
+        }
+        Ok(())
+    })
+    .await
+    .unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn silence() {
+    let hub = Hub::new().await;
+    hub.inject(Rule::new(Effect::Hang).path("/api/v1/namespaces/default").count(1)).await;
+    let namespaces = hub.namespaces();
+    assert!(tokio::time::timeout(Duration::from_secs(1), namespaces.get("default")).await.is_err());
+    namespaces.get("default").await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_watch_is_dropped() {
+    let hub = Hub::new().await;
+    let id = hub.inject(Rule::new(Effect::DropWatch { after_millis: 500 }).query("watch=true").count(1)).await;
+    let begun = Instant::now();
+    let stream = hub.namespaces().watch(&WatchParams::default().timeout(60), "0").await.unwrap();
+    let events: Vec<_> = stream.collect().await;
+    assert!(begun.elapsed() < Duration::from_secs(30), "the watch was not dropped");
+    assert!(events.iter().any(|event| matches!(event, Ok(WatchEvent::Added(_)))), "it worked before: {events:?}");
+    assert_eq!(hub.hits(&id).await, 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_watch_expires() {
+    let hub = Hub::new().await;
+    hub.inject(Rule::new(Effect::WatchExpired { after_millis: 300 }).query("watch=true").count(1)).await;
+    let stream = hub.namespaces().watch(&WatchParams::default().timeout(60), "0").await.unwrap();
+    let last = stream.into_stream().collect::<Vec<_>>().await.pop().unwrap();
+    match last {
+        Err(kube::Error::Api(status)) => assert_eq!(status.code, 410),
+        Ok(WatchEvent::Error(status)) => assert_eq!(status.code, 410),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn large_answers_and_watches_pass_unharmed() {
+    let hub = &Hub::new().await;
+    with_temp_ns(&hub.world, |_, namespace| async move {
+        let maps: Api<ConfigMap> = Api::namespaced(hub.client.clone(), &namespace);
+        let mut watch = maps.watch(&WatchParams::default().timeout(60), "0").await?.boxed();
+        let big = "x".repeat(500_000);
+        for number in 0..4 {
+            let mut object = map(&format!("big-{number}"));
+            object.data = Some([("text".to_owned(), big.clone())].into());
+            maps.create(&PostParams::default(), &object).await?;
+        }
+        let listed = maps.list(&ListParams::default()).await?;
+        let whole = listed.items.iter().filter(|item| item.data.as_ref().is_some_and(|data| data.values().any(|text| *text == big)));
+        assert_eq!(whole.count(), 4);
+        let mut seen = 0;
+        while seen < 4 {
+            if let Some(WatchEvent::Added(object)) = tokio::time::timeout(Duration::from_secs(20), watch.try_next()).await?? {
+                seen += usize::from(object.metadata.name.is_some_and(|name| name.starts_with("big-")));
+            }
+        }
+        Ok(())
+    })
+    .await
+    .unwrap();
+}

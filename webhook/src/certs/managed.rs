@@ -1,0 +1,274 @@
+//! The task of a webhook that is its own authority: watch, judge by the table of [`super::material`], write, publish.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::StreamExt as _;
+use jiff::Timestamp;
+use k8s_openapi::api::admissionregistration::v1::{MutatingWebhookConfiguration, ValidatingWebhookConfiguration};
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::Secret;
+use kube::runtime::WatchStreamExt as _;
+use kube::runtime::watcher::{self, watch_object};
+use kube::{Api, Client};
+use rustls::crypto::aws_lc_rs;
+
+use super::bundle::{self, Configuration};
+use super::lease;
+use super::material::{IssueError, Material, Step, Wanted};
+use super::options::Managed;
+use super::parse::{self, PairError};
+use super::secret::{self, SecretError};
+use super::serving::Serving;
+
+/// How soon to look again while something is to be done: another replica holds the Lease, or the last try failed.
+const RETRY: Duration = Duration::from_secs(2);
+/// How long one pass may take, with all its calls.
+const DEADLINE: Duration = Duration::from_secs(15);
+/// How long a watch may be silent. The API server ends each after less.
+const WATCH_TIMEOUT: Duration = Duration::from_secs(320);
+
+/// Why certificates could not be set up.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The configuration does not make a client.
+    #[error("make a client for the certificate's Secret")]
+    Client(#[source] kube::Error),
+    /// A CA must outlive the leaves of the one before.
+    #[error(
+        "use the lifetimes: a serving certificate ({leaf:?}) may live for a third of its authority's lifetime \
+         ({authority:?}) at most"
+    )]
+    Lifetimes {
+        /// Lifetime of a CA.
+        authority: Duration,
+        /// Lifetime of a leaf.
+        leaf: Duration,
+    },
+    /// TLS cannot be set up.
+    #[error("set up TLS")]
+    Tls(#[source] rustls::Error),
+    /// A file could not be read.
+    #[error("read {}", path.display())]
+    Read {
+        /// Which file.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// The files are no pair.
+    #[error("use {} with {}", certificate.display(), key.display())]
+    Pair {
+        /// File with the chain.
+        certificate: PathBuf,
+        /// File with the key.
+        key: PathBuf,
+        /// What is wrong with them.
+        source: PairError,
+    },
+}
+
+/// Why a pass ended early.
+#[derive(Debug, thiserror::Error)]
+enum PassError {
+    #[error(transparent)]
+    Secret(#[from] SecretError),
+    #[error(transparent)]
+    Issue(#[from] IssueError),
+    #[error("take Lease {namespace}/{name}")]
+    Lease { namespace: String, name: String, source: kube::Error },
+    #[error("write the caBundle of {kind} {name}")]
+    Publish { kind: &'static str, name: String, source: kube::Error },
+    #[error("watch {what} {name}")]
+    Watch { what: &'static str, name: String, source: watcher::Error },
+    #[error("finish within {DEADLINE:?}")]
+    Deadline(#[from] tokio::time::error::Elapsed),
+}
+
+/// How a pass ended.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Pass {
+    /// All is as it should be.
+    Settled,
+    /// Something is to be done by us, later, or by who holds the Lease.
+    Pending,
+}
+
+struct Task {
+    secrets: Api<Secret>,
+    leases: Api<Lease>,
+    validating: Api<ValidatingWebhookConfiguration>,
+    mutating: Api<MutatingWebhookConfiguration>,
+    managed: Managed,
+    wanted: Wanted,
+    identity: String,
+    serving: Arc<Serving>,
+    /// Whether the Secret has been looked for at all.
+    looked: bool,
+    /// The Secret as it was seen last, if it was there.
+    secret: Option<Secret>,
+}
+
+/// Checks the settings and makes the task.
+pub(super) fn run(
+    mut config: kube::Config,
+    managed: Managed,
+    serving: Arc<Serving>,
+) -> Result<impl Future<Output = ()> + Send + use<>, StartError> {
+    let super::Timing { authority, leaf, .. } = managed.timing;
+    if leaf > authority / 3 {
+        return Err(StartError::Lifetimes { authority, leaf });
+    }
+    config.default_retry = false;
+    config.read_timeout = Some(WATCH_TIMEOUT);
+    let client = Client::try_from(config).map_err(StartError::Client)?;
+    let task = Task {
+        secrets: Api::namespaced(client.clone(), &managed.namespace),
+        leases: Api::namespaced(client.clone(), &managed.namespace),
+        validating: Api::all(client.clone()),
+        mutating: Api::all(client),
+        wanted: Wanted { names: managed.names(), timing: managed.timing },
+        identity: identity(),
+        managed,
+        serving,
+        looked: false,
+        secret: None,
+    };
+    Ok(task.run())
+}
+
+impl Task {
+    async fn run(mut self) {
+        let Managed { secret, configuration, timing, .. } = self.managed.clone();
+        let mut secrets = watch_object(self.secrets.clone(), &secret).default_backoff().boxed();
+        let mut validating = watch_object(self.validating.clone(), &configuration).default_backoff().boxed();
+        let mut mutating = watch_object(self.mutating.clone(), &configuration).default_backoff().boxed();
+        let mut wait = timing.check;
+        loop {
+            // The timer is short and what it leads to reads the wall clock, because a monotonic clock stands still while
+            // its host is suspended.
+            let seen = tokio::select! {
+                Some(event) = secrets.next() => self.see_secret(event),
+                Some(event) = validating.next() => self.see_configuration(event),
+                Some(event) = mutating.next() => self.see_configuration(event),
+                () = tokio::time::sleep(wait) => Ok(()),
+            };
+            let passed = match seen {
+                Ok(()) => tokio::time::timeout(DEADLINE, self.pass()).await.unwrap_or_else(|late| Err(late.into())),
+                Err(error) => Err(error),
+            };
+            wait = match passed {
+                Ok(Pass::Settled) => {
+                    self.serving.recovered();
+                    timing.check
+                }
+                Ok(Pass::Pending) => RETRY.min(timing.check),
+                Err(error) => {
+                    self.serving.failed(&error);
+                    RETRY.min(timing.check)
+                }
+            };
+        }
+    }
+
+    fn see_secret(&mut self, event: watcher::Result<Option<Secret>>) -> Result<(), PassError> {
+        let name = self.managed.secret.clone();
+        self.secret = event.map_err(|source| PassError::Watch { what: "Secret", name, source })?;
+        self.looked = true;
+        Ok(())
+    }
+
+    fn see_configuration<K: Configuration>(&self, event: watcher::Result<Option<K>>) -> Result<(), PassError> {
+        let name = self.managed.configuration.clone();
+        let configuration = event.map_err(|source| PassError::Watch { what: K::KIND, name, source })?;
+        self.serving.published(K::KIND, configuration.as_ref().map(Configuration::entries).as_ref());
+        Ok(())
+    }
+
+    /// One look at everything, and at most one write of the Secret, which comes back through the watch.
+    async fn pass(&self) -> Result<Pass, PassError> {
+        if !self.looked {
+            return Ok(Pass::Pending);
+        }
+        let secret = self.secret.as_ref();
+        let content = secret.map(secret::content).transpose()?.flatten();
+        let pair = content.as_ref().map(|content| parse::pair(content.chain.as_bytes(), content.key.as_bytes()));
+        if let Some(Ok(pair)) = pair {
+            self.serving.serve(pair); // whatever has to be done about it, it is better than nothing
+        }
+        let now = Timestamp::now();
+        let material = content.and_then(Material::read);
+        match &material {
+            None => self.write(secret, &Step::Begin, None, now).await,
+            Some(material) => match material.step(&self.wanted, now) {
+                Step::Nothing => self.publish(material.bundle()).await,
+                step => self.write(secret, &step, Some(material), now).await,
+            },
+        }
+    }
+
+    async fn write(
+        &self,
+        seen: Option<&Secret>,
+        step: &Step,
+        material: Option<&Material>,
+        now: Timestamp,
+    ) -> Result<Pass, PassError> {
+        if !self.leads(now).await? {
+            return Ok(Pass::Pending);
+        }
+        let content = match material {
+            Some(material) => material.after(step, &self.wanted, now)?,
+            None => self.wanted.begin(now)?,
+        };
+        let Managed { namespace, secret, .. } = &self.managed;
+        if secret::write(&self.secrets, namespace, secret, seen, &content).await? {
+            tracing::info!(%namespace, %secret, ?step, "certificate Secret written");
+        }
+        Ok(Pass::Pending)
+    }
+
+    async fn publish(&self, bundle: &str) -> Result<Pass, PassError> {
+        let validating = self.publish_in(&self.validating, bundle).await?;
+        let mutating = self.publish_in(&self.mutating, bundle).await?;
+        Ok(if validating == Pass::Settled { mutating } else { validating })
+    }
+
+    async fn publish_in<K: Configuration>(&self, api: &Api<K>, bundle: &str) -> Result<Pass, PassError> {
+        // Without a configuration there is nothing to own; its creation wakes us. Until then, readiness says so.
+        let Some(entries) = self.serving.seen(K::KIND) else {
+            return Ok(Pass::Settled);
+        };
+        if bundle::is_published(&entries, bundle) {
+            return Ok(Pass::Settled);
+        }
+        if !self.leads(Timestamp::now()).await? {
+            return Ok(Pass::Pending);
+        }
+        let name = &self.managed.configuration;
+        let error = |source| PassError::Publish { kind: K::KIND, name: name.clone(), source };
+        let published = bundle::publish(api, name, &entries, bundle).await.map_err(error)?;
+        tracing::info!(kind = K::KIND, %name, "caBundle written");
+        self.serving.published(K::KIND, Some(&published));
+        Ok(Pass::Settled)
+    }
+
+    async fn leads(&self, now: Timestamp) -> Result<bool, PassError> {
+        let Managed { namespace, lease, .. } = &self.managed;
+        lease::acquire(&self.leases, lease, &self.identity, now).await.map_err(|source| PassError::Lease {
+            namespace: namespace.clone(),
+            name: lease.clone(),
+            source,
+        })
+    }
+}
+
+/// A name for the Lease that no other process has: the Pod's or the host's, and a random part.
+fn identity() -> String {
+    let host = ["POD_NAME", "HOSTNAME"].into_iter().find_map(|variable| std::env::var(variable).ok());
+    let mut random = [0; 8];
+    // Without randomness the process ID is still in it; two holders would do no harm.
+    let _ = aws_lc_rs::default_provider().secure_random.fill(&mut random);
+    format!("{}_{}_{:016x}", host.as_deref().unwrap_or("webhook"), std::process::id(), u64::from_ne_bytes(random))
+}

@@ -1,0 +1,118 @@
+//! The serving certificate: where it comes from, and that it is renewed in time and served without a restart.
+//!
+//! Either the webhook is its own authority ([`Certificates::managed`]): CA and leaf live in one Secret, whichever replica
+//! holds a Lease creates and renews them, all replicas watch the Secret, and the CA bundle is kept in the two webhook
+//! configurations. Or somebody else is ([`Certificates::files`]), and two files are read again when they change.
+//!
+//! ```no_run
+//! # use webhook::certs::{Certificates, Managed, Timing};
+//! # async fn start(config: kube::Config, managed: Managed, stop: impl Future<Output = ()> + Send) -> Result<(), Box<dyn std::error::Error>> {
+//! let (certificates, task) = Certificates::managed(config, managed)?;
+//! let server = axum_server::bind_rustls(([0, 0, 0, 0], 9443).into(), certificates.tls());
+//! tokio::select! { () = task => {}, () = stop => {} }
+//! # drop::<axum_server::Server<std::net::SocketAddr, _>>(server);
+//! # Ok(())
+//! # }
+//! ```
+
+mod bundle;
+mod files;
+mod issue;
+mod lease;
+mod managed;
+mod material;
+mod options;
+mod parse;
+mod secret;
+mod serving;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use axum_server::tls_rustls::RustlsConfig;
+use jiff::Timestamp;
+
+pub use managed::StartError;
+pub use options::{Managed, Timing};
+pub use parse::PairError;
+pub use secret::SECRET_TYPE;
+pub use serving::NotReady;
+use serving::Serving;
+
+/// The certificate that is served now, and whether clients will trust it.
+///
+/// Cheap to clone; all clones are the same certificate.
+#[derive(Clone, Debug)]
+pub struct Certificates {
+    serving: Arc<Serving>,
+    tls: RustlsConfig,
+}
+
+impl Certificates {
+    /// Certificates that the webhook issues itself. Nothing is served until the returned task has run; it never ends.
+    ///
+    /// The client is made here, because its watches need a longer read time-out than anything else in this process.
+    ///
+    /// # Errors
+    /// When no client can be made of the configuration, or the lifetimes do not fit together.
+    pub fn managed(
+        config: kube::Config,
+        managed: Managed,
+    ) -> Result<(Self, impl Future<Output = ()> + Send), StartError> {
+        let certificates = Self::new(Serving::managed())?;
+        let task = managed::run(config, managed, Arc::clone(&certificates.serving))?;
+        Ok((certificates, task))
+    }
+
+    /// The pair in two PEM files, and a task that looks for new content of them and never ends.
+    ///
+    /// # Errors
+    /// When the files cannot be read or are no pair. Later trouble with them keeps the old pair; see [`Self::trouble`].
+    pub async fn files(
+        certificate: PathBuf,
+        key: PathBuf,
+        timing: Timing,
+    ) -> Result<(Self, impl Future<Output = ()> + Send), StartError> {
+        let certificates = Self::new(Serving::files())?;
+        let task = files::run(certificate, key, timing, Arc::clone(&certificates.serving)).await?;
+        Ok((certificates, task))
+    }
+
+    fn new(serving: Serving) -> Result<Self, StartError> {
+        let serving = Arc::new(serving);
+        let tls = RustlsConfig::from_config(serving::server_config(&serving).map_err(StartError::Tls)?);
+        Ok(Self { serving, tls })
+    }
+
+    /// Configuration for the HTTPS server. Each new handshake gets the newest certificate.
+    #[must_use]
+    pub fn tls(&self) -> RustlsConfig {
+        self.tls.clone()
+    }
+
+    /// Whether clients will accept what is served, by the clock of this moment.
+    ///
+    /// # Errors
+    /// Says what is missing.
+    pub fn ready(&self) -> Result<(), NotReady> {
+        self.serving.ready(Timestamp::now())
+    }
+
+    /// When the served certificate expires; `None` while there is none.
+    #[must_use]
+    pub fn expiry(&self) -> Option<Timestamp> {
+        self.serving.expiry()
+    }
+
+    /// How often a certificate could not be made, read or published since the start.
+    #[must_use]
+    pub fn failures(&self) -> u64 {
+        self.serving.failures()
+    }
+
+    /// What went wrong last, until it has gone right again.
+    #[must_use]
+    pub fn trouble(&self) -> Option<String> {
+        self.serving.trouble()
+    }
+}

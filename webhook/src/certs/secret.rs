@@ -1,0 +1,106 @@
+//! The Secret with CA and leaf: read, created, and written under the resourceVersion that was read.
+
+use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::Secret;
+use kube::ResourceExt as _;
+use kube::api::{Api, ObjectMeta, Patch, PatchParams, PostParams};
+use serde_json::json;
+use shared::keys;
+
+use super::material::Content;
+
+/// Type of the Secret. It says that the content is the webhook's own to replace; another type is never written.
+pub const SECRET_TYPE: &str = "hibernate.sh/webhook-certificate";
+
+const BUNDLE: &str = "ca.crt";
+const AUTHORITY_KEY: &str = "ca.key";
+const CHAIN: &str = "tls.crt";
+const KEY: &str = "tls.key";
+
+/// Why the Secret cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum SecretError {
+    /// Somebody else's Secret, which is never written.
+    #[error(
+        "Secret {secret} is of type {found:?}, not {SECRET_TYPE:?}: it is not the webhook's to replace; delete it, name \
+         another by --certificate-secret, or serve it by --tls-cert and --tls-key"
+    )]
+    Foreign { secret: String, found: String },
+    /// The API server refused or could not be reached.
+    #[error("{action} Secret {secret}")]
+    Api { action: &'static str, secret: String, source: kube::Error },
+}
+
+/// The content of a Secret of ours, or `None` if a text is missing or no text.
+pub(super) fn content(secret: &Secret) -> Result<Option<Content>, SecretError> {
+    let found = secret.type_.clone().unwrap_or_default();
+    if found != SECRET_TYPE {
+        let secret = format!("{}/{}", secret.namespace().unwrap_or_default(), secret.name_any());
+        return Err(SecretError::Foreign { secret, found });
+    }
+    let text = |key: &str| {
+        let ByteString(bytes) = secret.data.as_ref()?.get(key)?;
+        String::from_utf8(bytes.clone()).ok()
+    };
+    let whole = || {
+        Some(Content {
+            bundle: text(BUNDLE)?,
+            authority_key: text(AUTHORITY_KEY)?,
+            chain: text(CHAIN)?,
+            key: text(KEY)?,
+        })
+    };
+    Ok(whole())
+}
+
+/// Writes content, if nobody else has written the Secret since `seen`. False if somebody has.
+pub(super) async fn write(
+    api: &Api<Secret>,
+    namespace: &str,
+    name: &str,
+    seen: Option<&Secret>,
+    content: &Content,
+) -> Result<bool, SecretError> {
+    let data = json!({
+        BUNDLE: bytes(&content.bundle),
+        AUTHORITY_KEY: bytes(&content.authority_key),
+        CHAIN: bytes(&content.chain),
+        KEY: bytes(&content.key),
+    });
+    let (action, answer) = match seen {
+        None => ("create", api.create(&parameters(), &new(name, content)).await),
+        Some(seen) => {
+            let patch = json!({ "metadata": { "resourceVersion": seen.resource_version() }, "data": data });
+            let parameters = PatchParams { field_manager: Some(keys::WEBHOOK.to_owned()), ..PatchParams::default() };
+            ("write", api.patch(name, &parameters, &Patch::Merge(patch)).await)
+        }
+    };
+    match answer {
+        Ok(_) => Ok(true),
+        Err(kube::Error::Api(status)) if status.is_conflict() || status.is_already_exists() => Ok(false),
+        Err(source) => Err(SecretError::Api { action, secret: format!("{namespace}/{name}"), source }),
+    }
+}
+
+fn parameters() -> PostParams {
+    PostParams { field_manager: Some(keys::WEBHOOK.to_owned()), ..PostParams::default() }
+}
+
+fn new(name: &str, content: &Content) -> Secret {
+    let data = [
+        (BUNDLE, &content.bundle),
+        (AUTHORITY_KEY, &content.authority_key),
+        (CHAIN, &content.chain),
+        (KEY, &content.key),
+    ];
+    Secret {
+        metadata: ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() },
+        type_: Some(SECRET_TYPE.to_owned()),
+        data: Some(data.map(|(key, text)| (key.to_owned(), bytes(text))).into()),
+        ..Secret::default()
+    }
+}
+
+fn bytes(text: &str) -> ByteString {
+    ByteString(text.as_bytes().to_vec())
+}

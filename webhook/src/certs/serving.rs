@@ -1,0 +1,168 @@
+//! What is served at this moment, and whether it is trusted by who calls.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use jiff::Timestamp;
+use rustls::ServerConfig;
+use rustls::crypto::aws_lc_rs;
+use rustls::server::{ClientHello, ResolvesServerCert};
+use rustls::sign::CertifiedKey;
+use tokio::sync::watch;
+
+use super::parse::{self, Pair};
+
+/// Protocols offered to clients, best first.
+const ALPN: [&[u8]; 2] = [b"h2", b"http/1.1"];
+
+/// Why clients would not accept what is served.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NotReady {
+    /// Nothing has been made or read yet.
+    #[error("there is no serving certificate yet")]
+    NoCertificate,
+    /// The certificate is not valid at this moment.
+    #[error("the serving certificate is valid from {not_before} to {not_after}, not now")]
+    NotValidNow {
+        /// Its first moment.
+        not_before: Timestamp,
+        /// Its last moment.
+        not_after: Timestamp,
+    },
+    /// A configuration has not been looked at yet, or there is none.
+    #[error("there is no {0}: apply the manifests")]
+    NoConfiguration(&'static str),
+    /// An entry of a configuration has no caBundle, or one that the certificate is not signed under.
+    #[error("entry {entry} of the {kind} has a caBundle under which the serving certificate is not trusted")]
+    NotTrusted {
+        /// Kind of the configuration.
+        kind: &'static str,
+        /// Name of the entry.
+        entry: String,
+    },
+}
+
+/// A webhook configuration as it was seen last: for each entry its name and its caBundle (PEM).
+pub(super) type Published = Vec<(String, Vec<u8>)>;
+
+/// The cell that the server reads and the task writes.
+#[derive(Debug)]
+pub(super) struct Serving {
+    pair: watch::Sender<Option<Pair>>,
+    /// For each configuration that must trust us: its kind, and what it holds. Empty with files: there others see to it.
+    published: Vec<(&'static str, watch::Sender<Option<Published>>)>,
+    failures: AtomicU64,
+    trouble: watch::Sender<Option<String>>,
+}
+
+impl Serving {
+    pub(super) fn files() -> Self {
+        Self::new(&[])
+    }
+
+    pub(super) fn managed() -> Self {
+        Self::new(&[super::bundle::VALIDATING, super::bundle::MUTATING])
+    }
+
+    fn new(kinds: &[&'static str]) -> Self {
+        Self {
+            pair: watch::Sender::new(None),
+            published: kinds.iter().map(|&kind| (kind, watch::Sender::new(None))).collect(),
+            failures: AtomicU64::new(0),
+            trouble: watch::Sender::new(None),
+        }
+    }
+
+    /// Serves this pair from the next handshake on. Says so once per certificate.
+    pub(super) fn serve(&self, pair: Pair) {
+        let expires = pair.leaf.not_after;
+        let news = self.pair.send_if_modified(|current| {
+            let news = current.as_ref().is_none_or(|current| current.key.cert != pair.key.cert);
+            if news {
+                *current = Some(pair);
+            }
+            news
+        });
+        if news {
+            tracing::info!(%expires, "serving certificate loaded");
+        }
+    }
+
+    /// Remembers what a configuration holds; `None` if there is none.
+    pub(super) fn published(&self, kind: &'static str, entries: Option<&Published>) {
+        for (_, cell) in self.published.iter().filter(|(known, _)| *known == kind) {
+            cell.send_replace(entries.cloned());
+        }
+    }
+
+    /// What a configuration held at the last look.
+    pub(super) fn seen(&self, kind: &'static str) -> Option<Published> {
+        let (_, cell) = self.published.iter().find(|(known, _)| *known == kind)?;
+        cell.borrow().clone()
+    }
+
+    /// Counts a failure, and logs it if it is another one than before.
+    pub(super) fn failed(&self, what: &dyn std::error::Error) {
+        let causes = std::iter::successors(what.source(), |cause| cause.source());
+        let text = causes.fold(what.to_string(), |text, cause| format!("{text}: {cause}"));
+        self.failures.fetch_add(1, Ordering::Relaxed);
+        let news = self.trouble.send_if_modified(|current| {
+            let news = current.as_deref() != Some(&text);
+            *current = Some(text.clone());
+            news
+        });
+        if news {
+            tracing::error!("{text}");
+        }
+    }
+
+    /// Forgets the last failure.
+    pub(super) fn recovered(&self) {
+        self.trouble.send_replace(None);
+    }
+
+    pub(super) fn failures(&self) -> u64 {
+        self.failures.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn trouble(&self) -> Option<String> {
+        self.trouble.borrow().clone()
+    }
+
+    pub(super) fn expiry(&self) -> Option<Timestamp> {
+        self.pair.borrow().as_ref().map(|pair| pair.leaf.not_after)
+    }
+
+    /// Whether clients accept what is served at this moment.
+    pub(super) fn ready(&self, now: Timestamp) -> Result<(), NotReady> {
+        let pair = self.pair.borrow().clone().ok_or(NotReady::NoCertificate)?;
+        if !pair.leaf.valid(now) {
+            let parse::Facts { not_before, not_after, .. } = pair.leaf;
+            return Err(NotReady::NotValidNow { not_before, not_after });
+        }
+        for (kind, cell) in &self.published {
+            let entries = cell.borrow().clone().ok_or(NotReady::NoConfiguration(kind))?;
+            for (entry, bundle) in entries {
+                let roots = parse::roots(parse::certificates(&bundle).unwrap_or_default());
+                parse::is_trusted(&pair.key.cert, &roots, now).map_err(|_| NotReady::NotTrusted { kind, entry })?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl ResolvesServerCert for Serving {
+    fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        self.pair.borrow().as_ref().map(|pair| Arc::clone(&pair.key))
+    }
+}
+
+/// TLS 1.2 and 1.3 with whatever certificate is newest when a client shakes hands.
+pub(super) fn server_config(serving: &Arc<Serving>) -> Result<Arc<ServerConfig>, rustls::Error> {
+    let mut config = ServerConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
+        .with_safe_default_protocol_versions()?
+        .with_no_client_auth()
+        .with_cert_resolver(Arc::clone(serving) as Arc<dyn ResolvesServerCert>);
+    config.alpn_protocols = ALPN.iter().map(|protocol| protocol.to_vec()).collect();
+    Ok(Arc::new(config))
+}

@@ -1,2 +1,60 @@
-//! To be filled.
-fn main() {}
+//! `kubectl hibernate`: puts clusters and workloads to sleep and wakes them, with the user's own rights.
+//!
+//! It writes intent and reads status. It never touches a cloud or the inside of a cluster that sleeps.
+
+mod act;
+mod cli;
+mod complete;
+mod duration;
+mod error;
+mod hub;
+mod print;
+mod status;
+mod target;
+mod version;
+mod wait;
+
+use std::process::ExitCode;
+
+use act::Wish;
+use cli::{Cli, Command};
+use error::{Exit, Problem};
+
+fn main() -> ExitCode {
+    // Only fails if a provider is installed already, and this is the first line of the program.
+    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+    let cli = match Cli::read(std::env::args_os()) {
+        Ok(cli) => cli,
+        Err(error) => {
+            let _ = error.print();
+            return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(Exit::Usage as u8));
+        }
+    };
+    // One thread: everything waits for the network, and threads would only take time to start.
+    let exit = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => runtime.block_on(run(&cli)),
+        Err(source) => Err(Problem::Io { action: "start".to_owned(), source }),
+    };
+    let exit = exit.unwrap_or_else(|problem| {
+        print::error(&problem.to_string());
+        problem.exit()
+    });
+    ExitCode::from(exit as u8)
+}
+
+async fn run(cli: &Cli) -> Result<Exit, Problem> {
+    match &cli.command {
+        None => act::run(Wish::Sleep, &cli.act, &cli.hub).await,
+        Some(Command::Resume(args)) => act::run(Wish::Wake, args, &cli.hub).await,
+        Some(Command::Status(args)) => status::run(args, &cli.hub).await,
+        Some(Command::Version(args)) => {
+            version::run(args);
+            Ok(Exit::Done)
+        }
+        Some(Command::Completion(args)) => complete::install(args).map(|()| Exit::Done),
+        Some(Command::Complete { words }) => {
+            complete::answer(words).await;
+            Ok(Exit::Done)
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! The question before several targets, or a protected one, are changed. Only a person at a terminal is asked.
+
+use std::{
+    fmt::Write as _,
+    io::{IsTerminal, Write as _, stderr, stdin},
+};
+
+use shared::{keys, workload::replicas::annotation};
+
+use super::{Plan, Wish};
+use crate::{error::Problem, print, target::Target};
+
+/// How many targets the question lists; the rest is counted.
+const LISTED: usize = 20;
+
+/// Asks, if there is something to ask and somebody to answer.
+///
+/// # Errors
+/// When the answer is not yes.
+pub(super) fn ask(wish: Wish, planned: &[(Target, Result<Plan, Problem>)]) -> Result<(), Problem> {
+    let Some(question) = question(wish, planned) else {
+        return Ok(());
+    };
+    if !stdin().is_terminal() || !stderr().is_terminal() {
+        return Ok(());
+    }
+    let mut out = stderr();
+    let _ = write!(out, "{question}");
+    let _ = out.flush();
+    let mut answer = String::new();
+    stdin().read_line(&mut answer).map_err(|source| Problem::Io { action: "read the answer".to_owned(), source })?;
+    if is_yes(&answer) {
+        return Ok(());
+    }
+    if answer.is_empty() {
+        print::note("");
+    }
+    Err(Problem::Declined)
+}
+
+fn is_yes(answer: &str) -> bool {
+    matches!(answer.trim().to_ascii_lowercase().as_str(), "y" | "yes")
+}
+
+/// The question, if there is one: more than one target changes, or a protected one goes to sleep.
+fn question(wish: Wish, planned: &[(Target, Result<Plan, Problem>)]) -> Option<String> {
+    let changes: Vec<&Target> =
+        planned.iter().filter(|(_, plan)| matches!(plan, Ok(Plan::Patch { .. }))).map(|(target, _)| target).collect();
+    let protected =
+        |target: &Target| wish == Wish::Sleep && annotation(&target.object, keys::PROTECTED) == Some("true");
+    if changes.len() < 2 && !changes.iter().any(|target| protected(target)) {
+        return None;
+    }
+    let verb = if wish == Wish::Sleep { "put to sleep" } else { "wake" };
+    let targets = if changes.len() == 1 { "target" } else { "targets" };
+    let mut text = format!("About to {verb} {} {targets}:\n", changes.len());
+    for target in changes.iter().take(LISTED) {
+        let note = if protected(target) { " (protected)" } else { "" };
+        let _ = writeln!(text, "  {} in {}{note}", target.full_name(), target.namespace);
+    }
+    if changes.len() > LISTED {
+        let _ = writeln!(text, "  and {} more", changes.len() - LISTED);
+    }
+    Some(text + "Continue? [y/N] ")
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::{hub::Resource, target::CLUSTER_DEPLOYMENT};
+
+    fn planned(name: &str, changes: bool, protected: bool) -> (Target, Result<Plan, Problem>) {
+        let resource = Resource { kind: &CLUSTER_DEPLOYMENT, version: "v1" };
+        let annotations = json!({ keys::PROTECTED: protected.to_string() });
+        let metadata = json!({ "name": name, "namespace": "x", "annotations": annotations });
+        let patch = Plan::Patch { patch: json!({}), message: String::new() };
+        let plan = if changes { patch } else { Plan::Unchanged };
+        (Target::new(resource, json!({ "metadata": metadata })), Ok(plan))
+    }
+
+    #[test]
+    fn one_harmless_change_is_not_worth_a_question() {
+        for targets in [
+            vec![],
+            vec![planned("a", true, false)],
+            vec![planned("a", true, false), planned("b", false, true)],
+            vec![planned("a", false, false), planned("b", false, false)],
+        ] {
+            assert_eq!(question(Wish::Sleep, &targets), None);
+        }
+        assert_eq!(question(Wish::Wake, &[planned("a", true, true)]), None);
+    }
+
+    #[test]
+    fn the_question_lists_what_changes() {
+        let two = [planned("a", true, false), planned("b", true, true), planned("c", false, false)];
+        assert_eq!(
+            question(Wish::Sleep, &two).unwrap(),
+            "About to put to sleep 2 targets:\n  clusterdeployment.hive.openshift.io/a in x\n  \
+             clusterdeployment.hive.openshift.io/b in x (protected)\nContinue? [y/N] "
+        );
+        assert!(question(Wish::Sleep, &[planned("a", true, true)]).unwrap().contains("1 target:"));
+        let many: Vec<_> = (0..25).map(|at| planned(&at.to_string(), true, false)).collect();
+        assert!(question(Wish::Wake, &many).unwrap().contains("and 5 more"));
+    }
+
+    #[test]
+    fn only_yes_is_yes() {
+        for (answer, yes) in [("y\n", true), ("YES\n", true), ("\n", false), ("", false), ("no", false), ("yep", false)]
+        {
+            assert_eq!(is_yes(answer), yes, "{answer:?}");
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! The longer texts of `--help`.
+
+/// Ends the help of every command.
+pub(super) const EXIT_CODES: &str = "\
+Exit codes:
+  0  done, or nothing to do
+  1  error
+  2  wrong usage
+  3  refused: by an admission webhook, a policy, the schema, or because the target is protected
+  4  timed out while waiting
+  When several targets fail for different reasons, the exit code is 1.";
+
+/// How targets are named.
+pub(super) const TARGETS: &str = "\
+Targets:
+  NAME              looked up among the kinds that exist on the hub; it must be the name of one target only
+  TYPE/NAME         for example cd/demo, deploy/web, sts/db, machinedeployment/workers
+  TYPE NAME...      the same for several names
+  TYPE with --all, or with -l SELECTOR; without TYPE these mean ClusterDeployments
+  Types: clusterdeployment (cd), deployment (deploy), statefulset (sts), machinedeployment (md), also with their
+  group, as in machinedeployment.cluster.x-k8s.io";
+
+/// Of the bare form.
+pub(super) const HIBERNATE_EXAMPLES: &str = "\
+Examples:
+  # Put a cluster to sleep and say why
+  kubectl hibernate demo --reason \"weekend\"
+
+  # Put it to sleep, and wait until its machines are stopped
+  kubectl hibernate cd/demo --wait --timeout 20m
+
+  # Put workloads to sleep; their replica counts are recorded
+  kubectl hibernate deploy/web sts/db machinedeployment/workers -n shop
+
+  # Put all clusters of a team to sleep, in all namespaces
+  kubectl hibernate -l team=blue -A --yes
+
+  # Wake the cluster
+  kubectl hibernate resume demo --wait
+
+  # See what sleeps, since when, who asked for it and why
+  kubectl hibernate status
+
+A target that has the name of a command is given as TYPE/NAME. Flags must come after `hibernate`: kubectl does not pass
+on what stands before a plugin's name (`kubectl -n shop hibernate web` fails, `kubectl hibernate web -n shop` works).";
+
+/// Of `resume`.
+pub(super) const RESUME_EXAMPLES: &str = "\
+Examples:
+  # Wake a cluster and wait until it is ready
+  kubectl hibernate resume demo --wait
+
+  # Wake workloads with as many replicas as were recorded
+  kubectl hibernate resume deploy/web sts/db -n shop
+
+  # Wake all ClusterDeployments of a namespace
+  kubectl hibernate wake --all -n clusters --yes";
+
+/// Of `status`, with the form of its JSON.
+pub(super) const STATUS_EXAMPLES: &str = "\
+Examples:
+  # All ClusterDeployments of the namespace
+  kubectl hibernate status
+
+  # Of all namespaces, with platform, region and hibernateAfter
+  kubectl hibernate status -A -o wide
+
+  # Deployments that sleep
+  kubectl hibernate status deploy -n shop
+
+  # One target, followed until interrupted
+  kubectl hibernate status cd/demo --watch
+
+JSON and YAML are a list in a form of its own that later versions only add to:
+  {\"apiVersion\": \"hibernate.sh/v1alpha1\", \"kind\": \"TargetStatusList\", \"items\": [{
+     \"type\", \"namespace\", \"name\"      the target
+     \"desired\"                        Running or Hibernating
+     \"observed\"                       its power state, in its own system's words; empty when nothing is known
+     \"since\"                          when that began, RFC 3339
+     \"requestedBy\", \"requestedAt\", \"reason\"
+     \"step\": {\"reason\", \"message\", \"failed\"}   what is going on or being waited for, while something is
+     \"instances\": {\"total\", \"awaited\"}     as far as the conditions tell
+     \"platform\", \"region\", \"hibernateAfter\", \"firesAt\"     ClusterDeployments
+     \"replicas\", \"recordedReplicas\"   workloads
+     \"protected\"
+  }]}
+With --watch, JSON and YAML print one such item per change. Fields without a value are left out.";
+
+/// Of `completion`.
+pub(super) const COMPLETION_EXAMPLES: &str = "\
+Examples:
+  # Let kubectl complete `kubectl hibernate ...` (kubectl 1.26 and later): writes kubectl_complete-hibernate next to
+  # this program
+  kubectl hibernate completion --install
+
+  # Print that script, for a folder of your own on PATH
+  kubectl hibernate completion > ~/bin/kubectl_complete-hibernate && chmod +x ~/bin/kubectl_complete-hibernate
+
+  # Complete `kubectl-hibernate` itself in bash
+  source <(kubectl hibernate completion bash)";

@@ -1,0 +1,365 @@
+//! The command line: what can be asked, and by which flags. Names and meanings are kubectl's wherever kubectl has them.
+
+mod help;
+
+use std::path::PathBuf;
+
+use clap::{ArgAction, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum, parser::ValueSource};
+
+use self::help::{COMPLETION_EXAMPLES, EXIT_CODES, HIBERNATE_EXAMPLES, RESUME_EXAMPLES, STATUS_EXAMPLES, TARGETS};
+use crate::duration;
+
+/// Put clusters and workloads to sleep, and wake them.
+#[derive(Debug, Parser)]
+#[command(
+    name = "kubectl-hibernate",
+    bin_name = "kubectl hibernate",
+    disable_version_flag = true,
+    disable_help_subcommand = true,
+    override_usage = "kubectl hibernate [OPTIONS] <NAME | TYPE/NAME>...\n       kubectl hibernate <COMMAND> ...",
+    after_help = format!("{TARGETS}\n\n{HIBERNATE_EXAMPLES}\n\n{EXIT_CODES}"),
+    long_about = "Put clusters and workloads to sleep, and wake them.\n\n\
+        A ClusterDeployment gets spec.powerState, which Hive or hibernate-controller acts on. A workload gets 0 replicas, \
+        with the former count recorded in the annotation hibernate.sh/replicas in the same write.",
+    subcommand_help_heading = "Commands",
+    max_term_width = 120
+)]
+pub(crate) struct Cli {
+    /// How to reach the hub.
+    #[command(flatten)]
+    pub(crate) hub: HubArgs,
+    /// What to do; putting to sleep if absent.
+    #[command(subcommand)]
+    pub(crate) command: Option<Command>,
+    /// What to put to sleep.
+    #[command(flatten)]
+    pub(crate) act: ActArgs,
+}
+
+/// Commands besides putting to sleep.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Wake targets
+    #[command(visible_alias = "wake", after_help = format!("{TARGETS}\n\n{RESUME_EXAMPLES}\n\n{EXIT_CODES}"))]
+    Resume(ActArgs),
+    /// Show what sleeps, what is awake and what is going on
+    #[command(after_help = format!("{STATUS_EXAMPLES}\n\n{EXIT_CODES}"))]
+    Status(StatusArgs),
+    /// Print the version of this program
+    #[command(after_help = "Examples:\n  kubectl hibernate version\n  kubectl hibernate version -o json")]
+    Version(VersionArgs),
+    /// Print or install shell completion
+    #[command(after_help = COMPLETION_EXAMPLES)]
+    Completion(CompletionArgs),
+    /// Answer kubectl's question for completions
+    #[command(name = "__complete", hide = true)]
+    Complete {
+        /// The words typed so far, the last one being completed.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        words: Vec<String>,
+    },
+}
+
+/// Words that are commands and therefore never bare names of targets.
+pub(crate) const COMMANDS: &[&str] = &["resume", "wake", "status", "version", "completion"];
+
+/// Flags of the commands that change something.
+#[derive(Debug, Args)]
+pub(crate) struct ActArgs {
+    /// Targets
+    #[arg(value_name = "NAME | TYPE/NAME")]
+    pub(crate) targets: Vec<String>,
+    /// All targets of the namespace
+    #[arg(long)]
+    pub(crate) all: bool,
+    /// Why, for others to read; kept as annotation hibernate.sh/reason
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) reason: Option<String>,
+    /// Wait until the targets are as they were asked to be
+    #[arg(long)]
+    pub(crate) wait: bool,
+    /// How long --wait waits at most, such as 20m; 0 waits for ever
+    #[arg(long, value_name = "DURATION", default_value = "0", value_parser = duration::parse, hide_default_value = true)]
+    pub(crate) timeout: duration::Limit,
+    /// Do not ask for confirmation. Without a terminal nothing is ever asked
+    #[arg(long, short = 'y')]
+    pub(crate) yes: bool,
+    /// `client` prints what would be done, `server` has the API server judge it without keeping it
+    #[arg(long, value_enum, default_value_t = DryRun::None, value_name = "STRATEGY", default_missing_value = "client",
+          num_args = 0..=1, require_equals = true)]
+    pub(crate) dry_run: DryRun,
+    /// Name under which the API server tracks the fields written
+    #[arg(long, value_name = "NAME", default_value = shared::keys::PLUGIN)]
+    pub(crate) field_manager: String,
+    /// Print objects instead of messages
+    #[arg(long, short = 'o', value_enum, value_name = "FORMAT")]
+    pub(crate) output: Option<ActOutput>,
+}
+
+/// Flags of `status`.
+#[derive(Debug, Args)]
+pub(crate) struct StatusArgs {
+    /// Targets; all clusters of the namespace if absent
+    #[arg(value_name = "NAME | TYPE/NAME | TYPE")]
+    pub(crate) targets: Vec<String>,
+    /// Format
+    #[arg(long, short = 'o', value_enum, default_value_t = StatusOutput::Table, value_name = "FORMAT")]
+    pub(crate) output: StatusOutput,
+    /// Go on and print changes as they happen
+    #[arg(long, short = 'w')]
+    pub(crate) watch: bool,
+    /// Leave out the line of headers
+    #[arg(long)]
+    pub(crate) no_headers: bool,
+}
+
+/// Flags of `version`.
+#[derive(Debug, Args)]
+pub(crate) struct VersionArgs {
+    /// Format
+    #[arg(long, short = 'o', value_enum, value_name = "FORMAT")]
+    pub(crate) output: Option<VersionOutput>,
+}
+
+/// Flags of `completion`.
+#[derive(Debug, Args)]
+pub(crate) struct CompletionArgs {
+    /// For whom
+    #[arg(value_enum, default_value_t = Completer::Kubectl, value_name = "FOR")]
+    pub(crate) completer: Completer,
+    /// Write the script for kubectl next to this program instead of printing it
+    #[arg(long)]
+    pub(crate) install: bool,
+}
+
+/// Flags that kubectl's own commands share: which hub, as whom, in which namespace.
+#[derive(Debug, Default, Args)]
+#[command(next_help_heading = "Options for the hub")]
+pub(crate) struct HubArgs {
+    /// Namespace; that of the context if absent
+    #[arg(long, short = 'n', global = true, value_name = "NAME")]
+    pub(crate) namespace: Option<String>,
+    /// All namespaces; with -l, --all or status
+    #[arg(long, short = 'A', global = true, conflicts_with = "namespace")]
+    pub(crate) all_namespaces: bool,
+    /// Targets with these labels
+    #[arg(long, short = 'l', global = true, value_name = "SELECTOR")]
+    pub(crate) selector: Option<String>,
+    /// Kubeconfig file; otherwise $KUBECONFIG, then ~/.kube/config, then the Pod's service account
+    #[arg(long, global = true, value_name = "FILE")]
+    pub(crate) kubeconfig: Option<PathBuf>,
+    /// Context of the kubeconfig
+    #[arg(long, global = true, value_name = "NAME")]
+    pub(crate) context: Option<String>,
+    /// Cluster of the kubeconfig
+    #[arg(long, global = true, value_name = "NAME")]
+    pub(crate) cluster: Option<String>,
+    /// User of the kubeconfig
+    #[arg(long, global = true, value_name = "NAME")]
+    pub(crate) user: Option<String>,
+    /// URL of the hub's API server
+    #[arg(long, short = 's', global = true, value_name = "URL")]
+    pub(crate) server: Option<String>,
+    /// Bearer token; nothing else of the kubeconfig's user is then used
+    #[arg(long, global = true, value_name = "TOKEN")]
+    pub(crate) token: Option<String>,
+    /// File with the certificate authority of the API server
+    #[arg(long, global = true, value_name = "FILE", conflicts_with = "insecure_skip_tls_verify")]
+    pub(crate) certificate_authority: Option<PathBuf>,
+    /// Name to expect in the API server's certificate
+    #[arg(long, global = true, value_name = "NAME")]
+    pub(crate) tls_server_name: Option<String>,
+    /// Do not verify the API server's certificate
+    #[arg(long, global = true)]
+    pub(crate) insecure_skip_tls_verify: bool,
+    /// User to impersonate
+    #[arg(long = "as", global = true, value_name = "USER")]
+    pub(crate) impersonate: Option<String>,
+    /// Group to impersonate; repeatable
+    #[arg(long = "as-group", global = true, value_name = "GROUP", action = ArgAction::Append)]
+    pub(crate) impersonate_groups: Vec<String>,
+    /// UID to impersonate
+    #[arg(long = "as-uid", global = true, value_name = "UID")]
+    pub(crate) impersonate_uid: Option<String>,
+    /// How long one request may take, such as 10s; 0 means no limit
+    #[arg(long, global = true, value_name = "DURATION", default_value = "30s", value_parser = duration::parse)]
+    pub(crate) request_timeout: duration::Limit,
+    /// Print requests to stderr; a level, as for kubectl, is accepted (-v=6)
+    #[arg(short = 'v', long = "v", global = true, value_name = "LEVEL", num_args = 0..=1, require_equals = true,
+          default_value_t = 0, default_missing_value = "6", hide_default_value = true)]
+    pub(crate) verbosity: u8,
+}
+
+/// Values of `--dry-run`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum DryRun {
+    /// Write.
+    None,
+    /// Only print.
+    Client,
+    /// Send, but do not keep.
+    Server,
+}
+
+impl DryRun {
+    /// What kubectl appends to its messages.
+    pub(crate) fn suffix(self) -> &'static str {
+        match self {
+            Self::None => "",
+            Self::Client => " (dry run)",
+            Self::Server => " (server dry run)",
+        }
+    }
+}
+
+/// Formats of the commands that change something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ActOutput {
+    /// `type/name`
+    Name,
+    /// The object after the change
+    Json,
+    /// The object after the change
+    Yaml,
+}
+
+/// Formats of `status`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum StatusOutput {
+    /// A table
+    Table,
+    /// A table with more columns
+    Wide,
+    /// The documented list
+    Json,
+    /// The documented list
+    Yaml,
+    /// `type/name`
+    Name,
+}
+
+/// Formats of `version`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum VersionOutput {
+    /// JSON
+    Json,
+    /// YAML
+    Yaml,
+}
+
+/// Who is to complete.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Completer {
+    /// kubectl 1.26 and later
+    Kubectl,
+    /// The shell, for `kubectl-hibernate`
+    Bash,
+    /// The shell, for `kubectl-hibernate`
+    Zsh,
+    /// The shell, for `kubectl-hibernate`
+    Fish,
+    /// The shell, for `kubectl-hibernate`
+    Powershell,
+}
+
+impl Cli {
+    /// Reads the program's arguments.
+    ///
+    /// # Errors
+    /// On wrong usage, and when help was asked for.
+    pub(crate) fn read(words: impl IntoIterator<Item = std::ffi::OsString>) -> Result<Self, clap::Error> {
+        let mut command = Self::command();
+        let matches = command.try_get_matches_from_mut(words)?;
+        if let Some((name, _)) = matches.subcommand() {
+            refuse_flags_before(&command, &matches, name)?;
+        }
+        Self::from_arg_matches(&matches).map_err(|error| error.format(&mut command))
+    }
+}
+
+/// `kubectl hibernate --reason x resume demo` would lose the reason: flags of one command belong behind its name.
+fn refuse_flags_before(command: &clap::Command, matches: &clap::ArgMatches, name: &str) -> Result<(), clap::Error> {
+    let stray = command
+        .get_arguments()
+        .filter(|arg| !arg.is_global_set())
+        .find(|arg| matches.value_source(arg.get_id().as_str()) == Some(ValueSource::CommandLine));
+    match stray {
+        None => Ok(()),
+        Some(arg) => Err(command
+            .clone()
+            .error(clap::error::ErrorKind::ArgumentConflict, format!("{arg} stands before `{name}`: write it behind"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(line: &str) -> Result<Cli, clap::Error> {
+        let words = std::iter::once("kubectl-hibernate").chain(line.split_whitespace());
+        Cli::read(words.map(Into::into))
+    }
+
+    #[test]
+    fn definition_is_sound() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn every_command_is_a_reserved_word() {
+        for command in Cli::command().get_subcommands().filter(|command| !command.is_hide_set()) {
+            for name in std::iter::once(command.get_name()).chain(command.get_visible_aliases()) {
+                assert!(COMMANDS.contains(&name), "{name}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_bare_form_hibernates() {
+        let cli = read("demo other --wait --timeout 20m -n x").unwrap();
+        assert!(cli.command.is_none());
+        assert_eq!(cli.act.targets, ["demo", "other"]);
+        assert_eq!(cli.act.timeout, duration::parse("20m").unwrap());
+        assert_eq!(cli.hub.namespace.as_deref(), Some("x"));
+    }
+
+    #[test]
+    fn hub_flags_stand_before_or_behind_a_command() {
+        for line in ["-n x resume demo", "resume -n x demo", "wake demo -n x"] {
+            let cli = read(line).unwrap();
+            assert_eq!(cli.hub.namespace.as_deref(), Some("x"), "{line}");
+            let Some(Command::Resume(act)) = cli.command else { panic!("{line}") };
+            assert_eq!(act.targets, ["demo"]);
+        }
+    }
+
+    #[test]
+    fn flags_of_a_command_do_not_get_lost_before_it() {
+        for line in ["--reason x resume demo", "--wait resume demo", "-y wake demo", "--all status"] {
+            let error = read(line).unwrap_err();
+            assert_eq!(error.exit_code(), 2, "{line}");
+            assert!(error.to_string().contains("stands before"), "{line}: {error}");
+        }
+    }
+
+    #[test]
+    fn verbosity_takes_kubectls_forms() {
+        for (line, level) in [("demo", 0), ("demo -v", 6), ("-v demo", 6), ("demo -v=8", 8), ("demo --v=1", 1)] {
+            assert_eq!(read(line).unwrap().hub.verbosity, level, "{line}");
+        }
+    }
+
+    #[test]
+    fn dry_run_without_a_value_is_the_clients() {
+        assert_eq!(read("demo --dry-run").unwrap().act.dry_run, DryRun::Client);
+        assert_eq!(read("--dry-run demo").unwrap().act.dry_run, DryRun::Client);
+        assert_eq!(read("demo --dry-run=server").unwrap().act.dry_run, DryRun::Server);
+    }
+
+    #[test]
+    fn contradictions_are_usage_errors() {
+        for line in ["demo -n x -A", "demo --insecure-skip-tls-verify --certificate-authority ca.crt", "demo --nope"] {
+            assert_eq!(read(line).unwrap_err().exit_code(), 2, "{line}");
+        }
+    }
+}

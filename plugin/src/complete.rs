@@ -1,0 +1,276 @@
+//! Completion: the script that makes kubectl ask us, and the answers.
+//!
+//! kubectl runs `kubectl_complete-hibernate WORDS...` and reads one candidate per line, and `:N` as the last line, where N are
+//! cobra's bits: 2 for no space after the candidate, 4 for no file names.
+
+use std::{env, fs, io, path::Path};
+
+use clap::{CommandFactory, FromArgMatches, ValueEnum};
+use clap_complete::Shell;
+use kube::config::Kubeconfig;
+use shared::workload::kinds::Kind;
+
+use crate::{
+    cli::{ActOutput, Cli, Command, Completer, CompletionArgs, DryRun, HubArgs, StatusOutput},
+    error::Problem,
+    hub::{Hub, Resource},
+    print,
+    target::{CLUSTER_DEPLOYMENT, kinds, kinds_named},
+};
+
+const NO_SPACE: u8 = 2;
+const NO_FILES: u8 = 4;
+
+/// The name under which kubectl looks for the script.
+const SCRIPT_NAME: &str = "kubectl_complete-hibernate";
+const SCRIPT: &str = "#!/bin/sh\nexec kubectl-hibernate __complete \"$@\"\n";
+
+static NAMESPACE: Kind = Kind { group: "", versions: &["v1"], kind: "Namespace", plural: "namespaces", short: &["ns"] };
+
+/// Prints or installs what makes completion work.
+///
+/// # Errors
+/// When the script cannot be written.
+pub(crate) fn install(args: &CompletionArgs) -> Result<(), Problem> {
+    let shell = match args.completer {
+        Completer::Kubectl if args.install => return write_script(),
+        Completer::Kubectl => {
+            print::text(SCRIPT);
+            return Ok(());
+        }
+        Completer::Bash => Shell::Bash,
+        Completer::Zsh => Shell::Zsh,
+        Completer::Fish => Shell::Fish,
+        Completer::Powershell => Shell::PowerShell,
+    };
+    // Completion of the program itself, whose name has no space.
+    let mut command = Cli::command().bin_name(shared::keys::PLUGIN);
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut command, shared::keys::PLUGIN, &mut script);
+    print::text(&String::from_utf8_lossy(&script));
+    Ok(())
+}
+
+fn write_script() -> Result<(), Problem> {
+    let fail = |action: String| move |source: io::Error| Problem::Io { action, source };
+    let program = env::current_exe().map_err(fail("find this program's own path".to_owned()))?;
+    let path = program.parent().unwrap_or(Path::new(".")).join(SCRIPT_NAME);
+    fs::write(&path, SCRIPT).map_err(fail(format!("write {}", path.display())))?;
+    make_executable(&path).map_err(fail(format!("make {} executable", path.display())))?;
+    print::line(&format!("{} written", path.display()));
+    Ok(())
+}
+
+#[cfg(unix)]
+fn make_executable(path: &Path) -> io::Result<()> {
+    use std::os::unix::fs::PermissionsExt;
+    fs::set_permissions(path, fs::Permissions::from_mode(0o755))
+}
+
+#[cfg(not(unix))]
+fn make_executable(_: &Path) -> io::Result<()> {
+    Ok(())
+}
+
+/// Answers kubectl. Whatever goes wrong, there are just no candidates: an error would land in somebody's command line.
+pub(crate) async fn answer(words: &[String]) {
+    let (last, before) = match words.split_last() {
+        Some((last, before)) => (last.as_str(), before),
+        None => ("", [].as_slice()),
+    };
+    let typed = typed(before);
+    let (candidates, directive) = match question(before, last) {
+        Question::Value(Flag::Namespace) => (objects(&typed.hub, &NAMESPACE, "").await, NO_FILES),
+        Question::Value(Flag::Context) => (contexts(&typed.hub), NO_FILES),
+        Question::Value(Flag::Words(values)) => (values, NO_FILES),
+        Question::Value(Flag::File) => (Vec::new(), 0),
+        Question::Value(Flag::Free) => (Vec::new(), NO_FILES),
+        Question::Flags => (flags(typed.command.as_ref()), NO_FILES),
+        Question::Names(kind, prefix) => (objects(&typed.hub, kind, &prefix).await, NO_FILES),
+        Question::Target => targets(&typed, last).await,
+    };
+    for candidate in candidates.iter().filter(|candidate| candidate.starts_with(last)) {
+        print::line(candidate);
+    }
+    print::line(&format!(":{directive}"));
+}
+
+/// What is being completed.
+enum Question {
+    Value(Flag),
+    Flags,
+    Names(&'static Kind, String),
+    Target,
+}
+
+/// Flags whose values can be completed.
+enum Flag {
+    Namespace,
+    Context,
+    Words(Vec<String>),
+    File,
+    Free,
+}
+
+fn question(before: &[String], last: &str) -> Question {
+    if let Some(flag) = before.last().and_then(|word| flag(word)) {
+        return Question::Value(flag);
+    }
+    if last.starts_with('-') {
+        return Question::Flags;
+    }
+    if let Some((word, _)) = last.split_once('/') {
+        return match kinds_named(word).first() {
+            Some(kind) => Question::Names(kind, format!("{word}/")),
+            None => Question::Value(Flag::Free),
+        };
+    }
+    // `deploy web`: the words after a type are names of it.
+    let words: Vec<&String> = before.iter().filter(|word| !word.starts_with('-')).collect();
+    match words.last().and_then(|word| kinds_named(word).first().copied()) {
+        Some(kind) => Question::Names(kind, String::new()),
+        None => Question::Target,
+    }
+}
+
+fn flag(word: &str) -> Option<Flag> {
+    Some(match word {
+        "-n" | "--namespace" => Flag::Namespace,
+        "--context" => Flag::Context,
+        "-o" | "--output" => Flag::Words(values::<StatusOutput>().chain(values::<ActOutput>()).collect()),
+        "--dry-run" => Flag::Words(values::<DryRun>().collect()),
+        "--kubeconfig" | "--certificate-authority" => Flag::File,
+        "-l" | "--selector" | "-s" | "--server" | "--reason" | "--timeout" | "--token" | "--as" | "--as-group"
+        | "--as-uid" | "--cluster" | "--user" | "--request-timeout" | "--tls-server-name" | "--field-manager" => {
+            Flag::Free
+        }
+        _ => return None,
+    })
+}
+
+fn values<T: ValueEnum + 'static>() -> impl Iterator<Item = String> {
+    T::value_variants().iter().filter_map(|value| Some(value.to_possible_value()?.get_name().to_owned()))
+}
+
+/// What has been typed so far, as far as it makes sense.
+struct Typed {
+    hub: HubArgs,
+    command: Option<String>,
+    words: usize,
+}
+
+fn typed(words: &[String]) -> Typed {
+    let line = std::iter::once("kubectl-hibernate").chain(words.iter().map(String::as_str));
+    let matches = Cli::command().ignore_errors(true).try_get_matches_from(line).ok();
+    let cli = matches.as_ref().and_then(|matches| Cli::from_arg_matches(matches).ok());
+    let command = matches.as_ref().and_then(|matches| Some(matches.subcommand_name()?.to_owned()));
+    let words = cli.as_ref().map_or(0, |cli| match &cli.command {
+        Some(Command::Resume(act)) => act.targets.len(),
+        Some(Command::Status(status)) => status.targets.len(),
+        _ => cli.act.targets.len(),
+    });
+    Typed { hub: cli.map(|cli| cli.hub).unwrap_or_default(), command, words }
+}
+
+fn flags(command: Option<&String>) -> Vec<String> {
+    let root = Cli::command();
+    let chosen = command.and_then(|name| root.find_subcommand(name)).unwrap_or(&root);
+    let global = root.get_arguments().filter(|arg| arg.is_global_set());
+    let long = chosen.get_arguments().chain(global).filter_map(|arg| Some(format!("--{}", arg.get_long()?)));
+    let mut all: Vec<String> = long.collect();
+    all.sort();
+    all.dedup();
+    all
+}
+
+/// Commands (as the first word), names of clusters, and types with a slash.
+async fn targets(typed: &Typed, last: &str) -> (Vec<String>, u8) {
+    if matches!(typed.command.as_deref(), Some("version" | "completion")) {
+        return (Vec::new(), NO_FILES);
+    }
+    let mut candidates = Vec::new();
+    if typed.command.is_none() && typed.words == 0 {
+        candidates.extend(crate::cli::COMMANDS.iter().map(|&command| command.to_owned()));
+    }
+    candidates.extend(objects(&typed.hub, &CLUSTER_DEPLOYMENT, "").await);
+    let kind_words = kinds().filter_map(|kind| Some(format!("{}/", kind.short.first()?)));
+    let only_types = !last.is_empty() && !candidates.iter().any(|candidate| candidate.starts_with(last));
+    candidates.extend(kind_words);
+    candidates.dedup();
+    (candidates, if only_types { NO_SPACE | NO_FILES } else { NO_FILES })
+}
+
+async fn objects(args: &HubArgs, kind: &'static Kind, prefix: &str) -> Vec<String> {
+    let Ok(hub) = Hub::connect(args).await else {
+        return Vec::new();
+    };
+    let namespace = (kind != &NAMESPACE).then_some(hub.namespace.as_str());
+    for version in kind.versions {
+        if let Ok(list) = hub.list(Resource { kind, version }, namespace, "", "").await {
+            let names = list.items.iter().filter_map(|object| object.pointer("/metadata/name")?.as_str());
+            return names.map(|name| format!("{prefix}{name}")).collect();
+        }
+    }
+    Vec::new()
+}
+
+fn contexts(args: &HubArgs) -> Vec<String> {
+    let kubeconfig = match &args.kubeconfig {
+        Some(path) => Kubeconfig::read_from(path),
+        None => Kubeconfig::read(),
+    };
+    let contexts = kubeconfig.map(|kubeconfig| kubeconfig.contexts).unwrap_or_default();
+    contexts.into_iter().map(|context| context.name).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn asked(line: &str) -> &'static str {
+        let mut words: Vec<String> = line.split(' ').map(Into::into).collect();
+        let last = words.pop().unwrap();
+        match question(&words, &last) {
+            Question::Value(Flag::Namespace) => "namespace",
+            Question::Value(Flag::Context) => "context",
+            Question::Value(Flag::Words(_)) => "words",
+            Question::Value(Flag::File) => "file",
+            Question::Value(Flag::Free) => "free",
+            Question::Flags => "flags",
+            Question::Names(kind, _) => kind.kind,
+            Question::Target => "target",
+        }
+    }
+
+    #[test]
+    fn it_is_clear_what_is_being_completed() {
+        for (line, expected) in [
+            ("", "target"),
+            ("de", "target"),
+            ("resume ", "target"),
+            ("deploy/w", "Deployment"),
+            ("deploy web ", "target"),
+            ("deploy ", "Deployment"),
+            ("demo -n ", "namespace"),
+            ("demo --context x", "context"),
+            ("status -o ", "words"),
+            ("demo --reason ", "free"),
+            ("demo --kubeconfig ", "file"),
+            ("demo --wa", "flags"),
+            ("pod/x", "free"),
+        ] {
+            assert_eq!(asked(line), expected, "{line:?}");
+        }
+    }
+
+    #[test]
+    fn what_was_typed_before_is_used_even_if_it_is_not_complete() {
+        let line = |line: &str| typed(&line.split_whitespace().map(Into::into).collect::<Vec<_>>());
+        let status = line("status -n shop --nonsense");
+        assert_eq!(status.hub.namespace.as_deref(), Some("shop"));
+        assert_eq!(status.command.as_deref(), Some("status"));
+        assert_eq!(line("demo other").words, 2);
+        assert!(flags(Some(&"resume".to_owned())).contains(&"--wait".to_owned()));
+        assert!(!flags(Some(&"status".to_owned())).contains(&"--wait".to_owned()));
+    }
+}

@@ -1,0 +1,88 @@
+//! What goes to the terminal: results to stdout, everything else to stderr; colour only where a person looks.
+
+use std::{
+    env,
+    io::{IsTerminal, Write, stderr, stdout},
+};
+
+use serde::Serialize;
+
+/// Prints a line to stdout. A reader that has gone away (`| head`) is no error of ours.
+pub(crate) fn line(text: &str) {
+    let _ = writeln!(stdout(), "{text}");
+}
+
+/// Prints text that ends its own lines to stdout.
+pub(crate) fn text(text: &str) {
+    let mut out = stdout();
+    let _ = out.write_all(text.as_bytes());
+    let _ = out.flush();
+}
+
+/// Prints a line to stderr.
+pub(crate) fn note(text: &str) {
+    let _ = writeln!(stderr(), "{}", plain(text));
+}
+
+/// The text without control characters: what others wrote on an object must not move somebody's cursor.
+pub(crate) fn plain(text: &str) -> String {
+    text.chars().map(|char| if char.is_control() && char != '\n' { ' ' } else { char }).collect()
+}
+
+/// Prints a warning as kubectl does.
+pub(crate) fn warning(text: &str) {
+    let head = Colour::Yellow.paint("Warning:", colours(&stderr()));
+    let _ = writeln!(stderr(), "{head} {}", plain(text));
+}
+
+/// Prints an error.
+pub(crate) fn error(text: &str) {
+    let head = Colour::Red.paint("error:", colours(&stderr()));
+    let _ = writeln!(stderr(), "{head} {}", plain(text));
+}
+
+/// Colours of the few words that have one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Colour {
+    Red,
+    Green,
+    Yellow,
+    Blue,
+}
+
+impl Colour {
+    /// The text in this colour, or as it is.
+    pub(crate) fn paint(self, text: &str, on: bool) -> String {
+        let code = match self {
+            Self::Red => 31,
+            Self::Green => 32,
+            Self::Yellow => 33,
+            Self::Blue => 34,
+        };
+        if on { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
+    }
+}
+
+/// Whether to use colours on a stream: only on a terminal, and not if `NO_COLOR` is set or the terminal is dumb.
+pub(crate) fn colours(stream: &impl IsTerminal) -> bool {
+    stream.is_terminal()
+        && env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
+        && env::var_os("TERM").is_none_or(|term| term != "dumb")
+}
+
+/// JSON indented by four, with a line end, as kubectl prints it.
+pub(crate) fn json(value: &impl Serialize) -> String {
+    let mut bytes = Vec::new();
+    let indented = serde_json::ser::PrettyFormatter::with_indent(b"    ");
+    let mut serializer = serde_json::Serializer::with_formatter(&mut bytes, indented);
+    // Only a map whose keys are no strings can fail, and none of ours is one.
+    match value.serialize(&mut serializer) {
+        Ok(()) => String::from_utf8_lossy(&bytes).into_owned() + "\n",
+        Err(error) => format!("{error}\n"),
+    }
+}
+
+/// YAML with a line end.
+pub(crate) fn yaml(value: &impl Serialize) -> String {
+    serde_saphyr::to_string(value).unwrap_or_else(|error| format!("{error}\n"))
+}

@@ -1,0 +1,61 @@
+//! How long ago, as kubectl prints ages.
+
+use jiff::Timestamp;
+
+/// `5m`, `3h`, `2d5h`: the rules of kubectl's AGE column. A time in the future is `0s`.
+pub(super) fn age(since: Timestamp, now: Timestamp) -> String {
+    let seconds = (now.as_second() - since.as_second()).max(0);
+    let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86_400);
+    let with = |whole: i64, unit: &str, rest: i64, rest_unit: &str| match rest {
+        0 => format!("{whole}{unit}"),
+        rest => format!("{whole}{unit}{rest}{rest_unit}"),
+    };
+    match (minutes, hours, days) {
+        _ if seconds < 120 => format!("{seconds}s"),
+        (..10, _, _) => with(minutes, "m", seconds % 60, "s"),
+        (..180, _, _) => format!("{minutes}m"),
+        (_, ..8, _) => with(hours, "h", minutes % 60, "m"),
+        (_, ..48, _) => format!("{hours}h"),
+        (_, ..192, _) => with(days, "d", hours % 24, "h"),
+        (_, _, ..730) => format!("{days}d"),
+        (_, _, ..2920) => with(days / 365, "y", days % 365, "d"),
+        _ => format!("{}y", days / 365),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The examples of kubectl's own test of its ages.
+    #[test]
+    fn ages_are_kubectls() {
+        const HOUR: i64 = 3600;
+        const DAY: i64 = 24 * HOUR;
+        for (seconds, text) in [
+            (-5, "0s"),
+            (1, "1s"),
+            (119, "119s"),
+            (130, "2m10s"),
+            (600, "10m"),
+            (1 + 10 * 60, "10m"),
+            (179 * 60, "179m"),
+            (3 * HOUR, "3h"),
+            (3 * HOUR + 600, "3h10m"),
+            (7 * HOUR + 1200, "7h20m"),
+            (8 * HOUR + 1200, "8h"),
+            (47 * HOUR, "47h"),
+            (2 * DAY, "2d"),
+            (49 * HOUR, "2d1h"),
+            (8 * DAY + 2 * HOUR, "8d"),
+            (367 * DAY, "367d"),
+            (2 * 365 * DAY, "2y"),
+            (2 * 365 * DAY + 9 * DAY, "2y9d"),
+            (8 * 365 * DAY + 9 * DAY, "8y"),
+        ] {
+            let now = Timestamp::from_second(1_800_000_000).unwrap();
+            let since = Timestamp::from_second(1_800_000_000 - seconds).unwrap();
+            assert_eq!(age(since, now), text, "{seconds}");
+        }
+    }
+}

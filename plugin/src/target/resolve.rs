@@ -1,0 +1,212 @@
+//! Finding the targets that were asked for, with as few requests as that takes and without discovery.
+
+use std::{
+    collections::HashMap,
+    sync::{Mutex, PoisonError},
+};
+
+use futures::{StreamExt, future::join_all, stream};
+use shared::workload::kinds::Kind;
+
+use super::{
+    Target, full_name,
+    nearest::nearest,
+    parse::{Reference, Selection},
+};
+use crate::{
+    error::{Failure, Problem},
+    hub::{Hub, Resource, answer::HubError},
+    print,
+};
+
+/// How many targets are worked on at the same time.
+pub(crate) const CONCURRENCY: usize = 16;
+
+/// Finds targets, and remembers which kinds the hub has.
+pub(crate) struct Resolver<'a> {
+    hub: &'a Hub,
+    namespace: Option<&'a str>,
+    versions: Mutex<HashMap<(&'static str, &'static str), Option<&'static str>>>,
+}
+
+/// Why a reference did not lead to a target.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ResolveError {
+    #[error("{what} not found in namespace {namespace:?}{hint}")]
+    NotFound { what: String, namespace: String, hint: String },
+    #[error("{name:?} is the name of several targets: {}; say which", candidates.join(", "))]
+    Ambiguous { name: String, candidates: Vec<String> },
+    #[error("the hub does not have the type {0}")]
+    NoKind(String),
+}
+
+impl<'a> Resolver<'a> {
+    /// `namespace` is none for all namespaces.
+    pub(crate) fn new(hub: &'a Hub, namespace: Option<&'a str>) -> Self {
+        Self { hub, namespace, versions: Mutex::default() }
+    }
+
+    /// Everything that was selected, in the order given; what cannot be found is a failure in its place.
+    pub(crate) async fn resolve(&self, selection: &Selection) -> Vec<Result<Target, Failure>> {
+        match selection {
+            Selection::Named(references) => {
+                let mut found: Vec<Result<Target, Failure>> = Vec::new();
+                let mut work = stream::iter(references).map(|reference| self.find(reference)).buffered(CONCURRENCY);
+                while let Some(result) = work.next().await {
+                    if !result.as_ref().is_ok_and(|target| repeats(&found, target)) {
+                        found.push(result);
+                    }
+                }
+                found
+            }
+            Selection::Query { kinds, selector } => self.query(kinds, selector).await,
+        }
+    }
+
+    /// One target by name.
+    async fn find(&self, reference: &Reference) -> Result<Target, Failure> {
+        let fail = |problem: Problem| Failure::new(Self::describe(reference), problem);
+        let looks = join_all(reference.kinds.iter().map(|kind| self.look(kind, &reference.name))).await;
+        let (mut found, mut absent, mut errors) = (Vec::new(), Vec::new(), Vec::new());
+        for (kind, look) in reference.kinds.iter().zip(looks) {
+            match look {
+                Ok(Some(target)) => found.push(target),
+                Ok(None) => absent.push(*kind),
+                Err(HubError::NoKind(_)) => {}
+                Err(error) => errors.push(error),
+            }
+        }
+        match found.len() {
+            1 => {
+                return found.pop().ok_or_else(|| fail(ResolveError::NoKind(reference.name.clone()).into()));
+            }
+            0 => {}
+            _ => {
+                let candidates = found.iter().map(Target::full_name).collect();
+                let name = reference.name.clone();
+                return Err(fail(ResolveError::Ambiguous { name, candidates }.into()));
+            }
+        }
+        if let Some(error) = errors.into_iter().next() {
+            return Err(fail(error.into()));
+        }
+        if absent.is_empty() {
+            let word = reference.word.as_deref().unwrap_or("of any target");
+            return Err(fail(ResolveError::NoKind(word.to_owned()).into()));
+        }
+        let hint = self.suggest(&reference.name, &absent).await;
+        Err(fail(Problem::Resolve(ResolveError::NotFound {
+            what: Self::describe(reference),
+            namespace: self.hub.namespace.clone(),
+            hint,
+        })))
+    }
+
+    fn describe(reference: &Reference) -> String {
+        match reference.kinds.as_slice() {
+            [kind] => full_name(kind, &reference.name),
+            _ => match &reference.word {
+                Some(word) => format!("{word}/{}", reference.name),
+                None => format!("target {:?}", reference.name),
+            },
+        }
+    }
+
+    /// The object of this kind and name; none if there is no such object.
+    async fn look(&self, kind: &'static Kind, name: &str) -> Result<Option<Target>, HubError> {
+        let namespace = &self.hub.namespace;
+        self.served(kind, async |resource| match self.hub.get(resource, namespace, name).await {
+            Ok(object) => Ok(Some(Target::new(resource, object))),
+            Err(HubError::NoObject { .. }) => Ok(None),
+            Err(error) => Err(error),
+        })
+        .await
+    }
+
+    /// Runs a request in the version that the hub serves, which the request itself finds out.
+    async fn served<T>(
+        &self,
+        kind: &'static Kind,
+        request: impl AsyncFn(Resource) -> Result<T, HubError>,
+    ) -> Result<T, HubError> {
+        let key = (kind.group, kind.plural);
+        let absent = || HubError::NoKind(format!("{}.{}", kind.plural, kind.group));
+        let known = self.versions.lock().unwrap_or_else(PoisonError::into_inner).get(&key).copied();
+        let candidates = match &known {
+            Some(None) => return Err(absent()),
+            Some(Some(version)) => std::slice::from_ref(version),
+            None => kind.versions,
+        };
+        for version in candidates {
+            match request(Resource { kind, version }).await {
+                Err(HubError::NoKind(_)) => {}
+                result => {
+                    self.remember(key, Some(version));
+                    return result;
+                }
+            }
+        }
+        self.remember(key, None);
+        Err(absent())
+    }
+
+    /// A kind in the version that the hub was found to serve; none if it serves none or was not asked.
+    pub(crate) fn resource(&self, kind: &'static Kind) -> Option<Resource> {
+        let versions = self.versions.lock().unwrap_or_else(PoisonError::into_inner);
+        let version = (*versions.get(&(kind.group, kind.plural))?)?;
+        Some(Resource { kind, version })
+    }
+
+    fn remember(&self, key: (&'static str, &'static str), version: Option<&'static str>) {
+        self.versions.lock().unwrap_or_else(PoisonError::into_inner).insert(key, version);
+    }
+
+    /// ` (did you mean demo?)`: one more request, only on the way to an error.
+    async fn suggest(&self, wanted: &str, kinds: &[&'static Kind]) -> String {
+        let namespace = Some(self.hub.namespace.as_str());
+        let lists = join_all(
+            kinds
+                .iter()
+                .map(|kind| self.served(kind, async |resource| self.hub.list(resource, namespace, "", "").await)),
+        );
+        let lists: Vec<_> = lists.await.into_iter().flatten().collect();
+        let names = lists.iter().flat_map(|list| &list.items);
+        let names = names.filter_map(|object| object.pointer("/metadata/name")?.as_str());
+        match nearest(wanted, names).as_slice() {
+            [] => String::new(),
+            near => format!("; did you mean {}?", near.join(" or ")),
+        }
+    }
+
+    /// All targets of some kinds.
+    async fn query(&self, kinds: &[&'static Kind], selector: &str) -> Vec<Result<Target, Failure>> {
+        let lists = kinds.iter().map(|kind| {
+            self.served(kind, async |resource| {
+                let list = self.hub.list(resource, self.namespace, "", selector).await?;
+                let targets = list.items.into_iter().map(|object| Target::new(resource, object));
+                Ok(targets.collect::<Vec<_>>())
+            })
+        });
+        let lists = join_all(lists).await;
+        let some_kind_exists = lists.iter().any(|list| !matches!(list, Err(HubError::NoKind(_))));
+        let mut found = Vec::new();
+        for (kind, list) in kinds.iter().zip(lists) {
+            let what = format!("{}.{}", kind.plural, kind.group);
+            match list {
+                Ok(targets) => found.extend(targets.into_iter().map(Ok)),
+                Err(HubError::NoKind(_)) if some_kind_exists => {
+                    if self.hub.verbose {
+                        print::note(&format!("the hub does not have the type {what}"));
+                    }
+                }
+                Err(error) => found.push(Err(Failure::new(what, error.into()))),
+            }
+        }
+        found
+    }
+}
+
+fn repeats(found: &[Result<Target, Failure>], target: &Target) -> bool {
+    let same = |other: &Target| other.resource == target.resource && other.name == target.name;
+    found.iter().flatten().any(same)
+}

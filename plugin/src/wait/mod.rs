@@ -1,0 +1,247 @@
+//! `--wait`: follows targets until they are as they were asked to be.
+//!
+//! Driven by watches, one for each kind and namespace; a list at the start of each, and again after a minute without news,
+//! makes up for whatever a watch may have missed.
+
+mod board;
+pub(crate) mod progress;
+
+use std::{
+    collections::BTreeMap,
+    pin::pin,
+    time::{Duration, Instant},
+};
+
+use futures::{StreamExt, future::join_all};
+use kube::api::WatchEvent;
+use serde_json::Value;
+use shared::hive::api::ClusterDeployment;
+
+use self::{
+    board::Board,
+    progress::{Progress, of_cluster, of_workload},
+};
+use crate::{
+    act::Wish,
+    duration::elapsed,
+    error::{Exit, Failure, Problem},
+    hub::{Hub, Resource, answer::HubError},
+    print,
+    target::Target,
+};
+
+/// After this long without news the targets are looked at anew.
+const SILENCE: Duration = Duration::from_mins(1);
+/// Pause after a failed request; the hub may be restarting.
+const PAUSE: Duration = Duration::from_secs(2);
+
+/// Why waiting ended without the target being there.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum WaitError {
+    #[error("timed out after {after}: {state}")]
+    TimedOut { after: String, state: String },
+    #[error("stopped waiting after {after}: {why}")]
+    Lost { after: String, why: String },
+}
+
+/// A target that is waited for.
+pub(crate) struct Waiting {
+    resource: Resource,
+    namespace: String,
+    name: String,
+    full_name: String,
+    wish: Wish,
+    begin: Instant,
+    changed: bool,
+}
+
+impl Waiting {
+    /// `changed` tells whether anything was written: if not, it may have been there all the time.
+    pub(crate) fn new(target: &Target, wish: Wish, begin: Instant, changed: bool) -> Self {
+        Self {
+            resource: target.resource,
+            namespace: target.namespace.clone(),
+            name: target.name.clone(),
+            full_name: target.full_name(),
+            wish,
+            begin,
+            changed,
+        }
+    }
+
+    fn look(&self, object: &Value) -> Result<Progress, Problem> {
+        if self.resource.kind != &crate::target::CLUSTER_DEPLOYMENT {
+            return Ok(of_workload(object, self.wish));
+        }
+        let cluster: ClusterDeployment = serde_json::from_value(object.clone()).map_err(Problem::Unreadable)?;
+        Ok(of_cluster(&cluster, self.wish))
+    }
+
+    /// `hibernating after 38s`.
+    fn arrived(&self, first_look: bool) -> String {
+        let cluster = self.resource.kind == &crate::target::CLUSTER_DEPLOYMENT;
+        let state = match (self.wish, cluster) {
+            (Wish::Sleep, true) => "hibernating",
+            (Wish::Sleep, false) => "asleep",
+            (Wish::Wake, true) => "running",
+            (Wish::Wake, false) => "ready",
+        };
+        if first_look && !self.changed {
+            return format!("already {state}");
+        }
+        format!("{state} after {}", elapsed(self.begin.elapsed()))
+    }
+}
+
+/// Waits for all, prints what became of each, and returns the exit codes of those that did not arrive.
+pub(crate) async fn all(
+    hub: &Hub,
+    targets: Vec<Waiting>,
+    limit: Option<Duration>,
+    objects_on_stdout: bool,
+) -> Vec<Exit> {
+    let mut groups: BTreeMap<(&str, &str, &str), Vec<usize>> = BTreeMap::new();
+    for (at, target) in targets.iter().enumerate() {
+        let key = (target.resource.kind.group, target.resource.kind.plural, target.namespace.as_str());
+        groups.entry(key).or_default().push(at);
+    }
+    let board = Board::new(targets.iter().map(|target| target.full_name.as_str()));
+    let follow_all = join_all(groups.into_values().map(|group| {
+        let group = group.into_iter().filter_map(|at| Some((at, targets.get(at)?))).collect();
+        follow(hub, group, &board)
+    }));
+    match limit {
+        None => drop(follow_all.await),
+        // Those that are still open when time is up are the ones that timed out.
+        Some(limit) => drop(tokio::time::timeout(limit, follow_all).await),
+    }
+    let outcomes = board.close();
+    let mut exits = Vec::new();
+    for (target, outcome) in targets.iter().zip(outcomes) {
+        let problem = match outcome {
+            board::Outcome::Arrived(text) if objects_on_stdout => {
+                print::note(&format!("{} {text}", target.full_name));
+                continue;
+            }
+            board::Outcome::Arrived(text) => {
+                print::line(&format!("{} {text}", target.full_name));
+                continue;
+            }
+            board::Outcome::Failed(problem) => problem,
+            board::Outcome::Open(state) => {
+                let after = elapsed(limit.unwrap_or_default());
+                WaitError::TimedOut { after, state }.into()
+            }
+        };
+        exits.push(problem.exit());
+        print::error(&Failure::new(target.full_name.clone(), problem).to_string());
+    }
+    exits
+}
+
+/// Follows the targets of one kind and namespace until each has arrived or failed.
+async fn follow(hub: &Hub, group: Vec<(usize, &Waiting)>, board: &Board) {
+    let Some((_, any)) = group.first() else { return };
+    let (resource, namespace) = (any.resource, any.namespace.as_str());
+    let fields = match group.as_slice() {
+        [(_, one)] => format!("metadata.name={}", one.name),
+        _ => String::new(),
+    };
+    let mut first_look = true;
+    loop {
+        let result = round(hub, resource, namespace, &fields, &group, board, &mut first_look).await;
+        if group.iter().all(|(at, _)| board.is_settled(*at)) {
+            return;
+        }
+        match result {
+            Ok(()) => {}
+            Err(error) if is_passing(&error) => {
+                if hub.verbose {
+                    print::note(&format!("waiting goes on although: {error}"));
+                }
+                tokio::time::sleep(PAUSE).await;
+            }
+            Err(error) => {
+                let text = error.to_string();
+                for (at, target) in &group {
+                    let (after, why) = (elapsed(target.begin.elapsed()), text.clone());
+                    board.fail(*at, WaitError::Lost { after, why }.into());
+                }
+                return;
+            }
+        }
+    }
+}
+
+/// One list, and the changes after it until the watch ends or falls silent.
+async fn round(
+    hub: &Hub,
+    resource: Resource,
+    namespace: &str,
+    fields: &str,
+    group: &[(usize, &Waiting)],
+    board: &Board,
+    first_look: &mut bool,
+) -> Result<(), HubError> {
+    let list = hub.list(resource, Some(namespace), fields, "").await?;
+    for (at, target) in group {
+        match list.items.iter().find(|object| name_of(object) == target.name) {
+            Some(object) => settle(board, *at, target, object, *first_look),
+            None => lose(board, *at, target),
+        }
+    }
+    *first_look = false;
+    let mut changes = pin!(hub.watch(resource, Some(namespace), (fields, ""), &list.version).await?);
+    while !group.iter().all(|(at, _)| board.is_settled(*at)) {
+        let Ok(Some(event)) = tokio::time::timeout(SILENCE, changes.next()).await else {
+            return Ok(());
+        };
+        let (object, gone) = match event? {
+            WatchEvent::Added(object) | WatchEvent::Modified(object) => (object, false),
+            WatchEvent::Deleted(object) => (object, true),
+            WatchEvent::Bookmark(_) => continue,
+            WatchEvent::Error(_) => return Ok(()), // too old: the next round lists
+        };
+        let Some((at, target)) = group.iter().find(|(_, target)| name_of(&object) == target.name) else {
+            continue;
+        };
+        if gone {
+            lose(board, *at, target);
+        } else {
+            settle(board, *at, target, &object, false);
+        }
+    }
+    Ok(())
+}
+
+fn name_of(object: &Value) -> &str {
+    object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default()
+}
+
+fn lose(board: &Board, at: usize, target: &Waiting) {
+    let after = elapsed(target.begin.elapsed());
+    let why = "it does not exist any more".to_owned();
+    board.fail(at, WaitError::Lost { after, why }.into());
+}
+
+fn settle(board: &Board, at: usize, target: &Waiting, object: &Value, first_look: bool) {
+    match target.look(object) {
+        Ok(Progress::Reached) => board.arrive(at, target.arrived(first_look)),
+        Ok(Progress::Going(text)) => board.state(at, &text),
+        Ok(Progress::Unnoticed) => board.state(at, "waiting for a controller to take notice"),
+        Ok(Progress::Lost(why)) => {
+            let after = elapsed(target.begin.elapsed());
+            board.fail(at, WaitError::Lost { after, why }.into());
+        }
+        Err(problem) => board.fail(at, problem),
+    }
+}
+
+/// Whether the hub may answer differently in a moment.
+pub(crate) fn is_passing(error: &HubError) -> bool {
+    match error {
+        HubError::Unreachable { .. } | HubError::Silent { .. } | HubError::Expired { .. } => true,
+        HubError::Status { code, .. } => *code == 429 || *code >= 500,
+        _ => false,
+    }
+}

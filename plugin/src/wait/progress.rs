@@ -1,0 +1,326 @@
+//! How far a target is on its way, from one look at it. Pure: no client, no clock.
+
+use serde_json::Value;
+use shared::{
+    hive::{
+        api::{ClusterDeployment, Desired, POWERSTATE_PAUSE, RECONCILE_PAUSE},
+        conditions::{HIBERNATING, PROGRESS, READY, reason},
+    },
+    keys,
+    workload::replicas,
+};
+
+use crate::act::Wish;
+
+/// One look.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Progress {
+    /// It is as it was asked to be.
+    Reached,
+    /// On its way; the text says with what.
+    Going(String),
+    /// Nobody has begun yet.
+    Unnoticed,
+    /// It will not get there; the text says why.
+    Lost(String),
+}
+
+/// What is going on with a cluster right now, while something is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Step {
+    /// One word.
+    pub(crate) reason: String,
+    /// Hive's sentence, and what our controller waits for.
+    pub(crate) message: String,
+    /// Whether the last try failed. The controller tries again.
+    pub(crate) failed: bool,
+}
+
+/// | # | seen | sleep | wake |
+/// |---|---|---|---|
+/// | P1 | being deleted | lost | lost |
+/// | P2 | spec.powerState is not what was asked for | lost | lost |
+/// | P3 | P, and H or R, are what was asked for | reached | reached |
+/// | P4 | H reason Unsupported | lost | - |
+/// | P5 | paused, or not installed | going | going |
+/// | P6 | a step in this direction | going | going |
+/// | P7 | anything else | unnoticed | unnoticed |
+pub(crate) fn of_cluster(cluster: &ClusterDeployment, wish: Wish) -> Progress {
+    let wanted = if wish == Wish::Sleep { Desired::Hibernating } else { Desired::Running };
+    if cluster.metadata.deletion_timestamp.is_some() {
+        return Progress::Lost("it is being deleted".to_owned()); // P1
+    }
+    if cluster.desired() != wanted {
+        let by = cluster.metadata.annotations.as_ref().and_then(|annotations| annotations.get(keys::REQUESTED_BY));
+        let by = by.map(|by| format!(" by {by}")).unwrap_or_default();
+        return Progress::Lost(format!("spec.powerState was changed to {}{by} meanwhile", cluster.desired())); // P2
+    }
+    if is_reached(cluster, wanted) {
+        return Progress::Reached; // P3
+    }
+    if wish == Wish::Sleep && reason_of(cluster, HIBERNATING) == reason::UNSUPPORTED {
+        return Progress::Lost(format!("it cannot be hibernated: {}", message(cluster, HIBERNATING))); // P4
+    }
+    if let Some(pause) = pause(cluster) {
+        return Progress::Going(pause.to_owned()); // P5
+    }
+    match step(cluster) {
+        Some(Step { failed: true, message, .. }) => Progress::Going(format!("{message}; it is tried again")), // P6
+        Some(Step { message, .. }) => Progress::Going(message),                                               // P6
+        None => Progress::Unnoticed,                                                                          // P7
+    }
+}
+
+fn is_reached(cluster: &ClusterDeployment, wanted: Desired) -> bool {
+    let condition = if wanted == Desired::Hibernating { HIBERNATING } else { READY };
+    let is_true = cluster.condition(condition).is_some_and(|condition| condition.status == "True");
+    is_true && cluster.power_state() == wanted.to_string()
+}
+
+/// What keeps every controller from acting.
+pub(crate) fn pause(cluster: &ClusterDeployment) -> Option<&'static str> {
+    if cluster.annotation_is_true(RECONCILE_PAUSE) {
+        return Some("paused: annotation hive.openshift.io/reconcile-pause is set");
+    }
+    if cluster.annotation_is_true(POWERSTATE_PAUSE) {
+        return Some("paused: annotation hive.openshift.io/powerstate-pause is set");
+    }
+    (!cluster.spec.installed).then_some("not installed yet")
+}
+
+/// The step that leads to what is wanted, if one is under way: Hive tells of a sleep in H and of a wake in R. Where nothing is
+/// said there, our controller may still say what it waits for, such as the cloud.
+pub(crate) fn step(cluster: &ClusterDeployment) -> Option<Step> {
+    let (condition, elsewhere) = match cluster.desired() {
+        Desired::Hibernating => (HIBERNATING, [reason::RESUMING_OR_RUNNING, reason::UNSUPPORTED]),
+        Desired::Running => (READY, [reason::STOPPING_OR_HIBERNATING, reason::RUNNING]),
+    };
+    let ours = cluster.condition(PROGRESS).filter(|ours| ours.status == "True");
+    let detail = ours.and_then(|ours| ours.message.as_deref()).unwrap_or_default();
+    let said = cluster.condition(condition).filter(|said| said.status == "False");
+    let said = said.filter(|said| !elsewhere.contains(&said.reason.as_deref().unwrap_or_default()));
+    let Some(said) = said else {
+        let reason = ours?.reason.clone().unwrap_or_default();
+        return Some(Step { reason, message: detail.to_owned(), failed: false });
+    };
+    let reason = said.reason.clone().unwrap_or_default();
+    let failed = reason.starts_with("Failed");
+    let message = sentence(said.message.as_deref().unwrap_or_default(), detail);
+    Some(Step { reason, message, failed })
+}
+
+/// Hive's sentence and our detail in one. Both may name the machines: then ours do, which are counted.
+fn sentence(hive: &str, detail: &str) -> String {
+    if detail.is_empty() || hive.contains(detail) {
+        return hive.to_owned();
+    }
+    let head = hive.split_once(". Some machines ").map_or(hive, |(head, _)| head);
+    format!("{head}: {detail}")
+}
+
+fn reason_of<'a>(cluster: &'a ClusterDeployment, condition: &str) -> &'a str {
+    cluster.condition(condition).and_then(|condition| condition.reason.as_deref()).unwrap_or_default()
+}
+
+fn message<'a>(cluster: &'a ClusterDeployment, condition: &str) -> &'a str {
+    cluster.condition(condition).and_then(|condition| condition.message.as_deref()).unwrap_or_default()
+}
+
+/// Workloads: asleep is `status.replicas` 0, awake is all replicas ready; both only once the workload's controller has seen
+/// this generation.
+pub(crate) fn of_workload(object: &Value, wish: Wish) -> Progress {
+    let number = |path: &str| object.pointer(path).and_then(Value::as_u64).unwrap_or_default();
+    let wanted = u64::from(replicas::replicas(object));
+    if object.pointer("/metadata/deletionTimestamp").is_some() {
+        return Progress::Lost("it is being deleted".to_owned());
+    }
+    if (wanted == 0) != (wish == Wish::Sleep) {
+        return Progress::Lost(format!("somebody scaled it to {wanted} meanwhile"));
+    }
+    if number("/status/observedGeneration") < number("/metadata/generation") {
+        return Progress::Unnoticed;
+    }
+    match wish {
+        Wish::Sleep => match number("/status/replicas") {
+            0 => Progress::Reached,
+            left => Progress::Going(format!("{left} replicas left")),
+        },
+        Wish::Wake => match number("/status/readyReplicas") {
+            ready if ready >= wanted => Progress::Reached,
+            ready => Progress::Going(format!("{ready} of {wanted} replicas ready")),
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// `("H", "False", "Stopping", "...")`.
+    type Said<'a> = (&'a str, &'a str, &'a str, &'a str);
+
+    fn cluster(desired: &str, observed: &str, conditions: &[Said<'_>]) -> ClusterDeployment {
+        let conditions: Vec<Value> = conditions
+            .iter()
+            .map(|(kind, status, reason, message)| {
+                let kind = match *kind {
+                    "H" => HIBERNATING,
+                    "R" => READY,
+                    other => other,
+                };
+                json!({ "type": kind, "status": status, "reason": reason, "message": message })
+            })
+            .collect();
+        serde_json::from_value(json!({
+            "apiVersion": "hive.openshift.io/v1",
+            "kind": "ClusterDeployment",
+            "metadata": { "name": "demo" },
+            "spec": {
+                "baseDomain": "d", "clusterName": "demo", "platform": {}, "installed": true, "powerState": desired,
+            },
+            "status": { "powerState": observed, "conditions": conditions },
+        }))
+        .unwrap()
+    }
+
+    const RUNS: [Said<'_>; 2] = [
+        ("H", "False", "ResumingOrRunning", "Cluster is resuming or running, see Ready condition for details"),
+        ("R", "True", "Running", "Cluster is running"),
+    ];
+    const SLEEPS: [Said<'_>; 2] = [
+        ("H", "True", "Hibernating", "Cluster is stopped"),
+        ("R", "False", "StoppingOrHibernating", "Cluster is shutting down or hibernating, see Hibernating condition"),
+    ];
+
+    fn going(text: &str) -> Progress {
+        Progress::Going(text.to_owned())
+    }
+
+    #[test]
+    fn a_sleep_is_followed_from_unnoticed_to_reached() {
+        let stopping = "Stopping cluster machines. Some machines have not yet stopped: i-1,i-2";
+        let failed = "Failed to stop machines: denied (more detail may be available in the logs)";
+        let shutting = SLEEPS[1];
+        for (observed, conditions, expected) in [
+            ("Running", RUNS.to_vec(), Progress::Unnoticed),
+            (
+                "Running",
+                [&RUNS[..], &[(PROGRESS, "True", "CloudUnavailable", "EC2 is silent")]].concat(),
+                going("EC2 is silent"),
+            ),
+            (
+                "Stopping",
+                vec![
+                    ("H", "False", "WaitingForMachinesToStop", stopping),
+                    shutting,
+                    (PROGRESS, "True", "MachinesToStop", "2 of 6 instances are not stopped: i-1, i-2"),
+                ],
+                going("Stopping cluster machines: 2 of 6 instances are not stopped: i-1, i-2"),
+            ),
+            ("", vec![], Progress::Unnoticed),
+            (
+                "Stopping",
+                vec![("H", "False", "Stopping", "Stopping cluster machines"), shutting],
+                going("Stopping cluster machines"),
+            ),
+            (
+                "WaitingForMachinesToStop",
+                vec![("H", "False", "WaitingForMachinesToStop", stopping), shutting],
+                going(stopping),
+            ),
+            (
+                "FailedToStop",
+                vec![("H", "False", "FailedToStop", failed), shutting],
+                going(&format!("{failed}; it is tried again")),
+            ),
+            ("Hibernating", SLEEPS.to_vec(), Progress::Reached),
+            // Stale H of the last sleep (hive.md 9.4): P says that it has not begun.
+            ("Running", SLEEPS.to_vec(), Progress::Unnoticed),
+        ] {
+            assert_eq!(of_cluster(&cluster("Hibernating", observed, &conditions), Wish::Sleep), expected, "{observed}");
+        }
+    }
+
+    #[test]
+    fn a_wake_is_followed_and_names_what_is_missing() {
+        let nodes = "Waiting for Nodes to be ready (step 2/4)";
+        let woken = RUNS[0];
+        for (observed, conditions, expected) in [
+            ("Hibernating", SLEEPS.to_vec(), Progress::Unnoticed),
+            (
+                "StartingMachines",
+                vec![woken, ("R", "False", "StartingMachines", "Starting (step 1/4)")],
+                going("Starting (step 1/4)"),
+            ),
+            (
+                "WaitingForNodes",
+                vec![
+                    woken,
+                    ("R", "False", "WaitingForNodes", nodes),
+                    (PROGRESS, "True", "WaitingForNodes", "node-a, node-b"),
+                ],
+                going("Waiting for Nodes to be ready (step 2/4): node-a, node-b"),
+            ),
+            (
+                "WaitingForNodes",
+                vec![woken, ("R", "False", "WaitingForNodes", nodes), (PROGRESS, "False", "", "old")],
+                going(nodes),
+            ),
+            ("Running", RUNS.to_vec(), Progress::Reached),
+        ] {
+            assert_eq!(of_cluster(&cluster("Running", observed, &conditions), Wish::Wake), expected, "{observed}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_succeed_is_not_waited_for() {
+        let mut deleted = cluster("Hibernating", "Running", &RUNS);
+        deleted.metadata.deletion_timestamp = Some(serde_json::from_value(json!("2026-11-21T16:00:00Z")).unwrap());
+        let mut changed = cluster("Running", "Running", &RUNS);
+        changed.metadata.annotations = Some([(keys::REQUESTED_BY.to_owned(), "bob".to_owned())].into());
+        let unsupported = [("H", "False", "Unsupported", "Unsupported platform: no actuator to handle it"), RUNS[1]];
+        for (cluster, part) in [
+            (deleted, "being deleted"),
+            (changed, "changed to Running by bob"),
+            (cluster("Hibernating", "Running", &unsupported), "no actuator"),
+        ] {
+            let Progress::Lost(why) = of_cluster(&cluster, Wish::Sleep) else { panic!("{part}") };
+            assert!(why.contains(part), "{why}");
+        }
+    }
+
+    #[test]
+    fn a_pause_is_named() {
+        for (annotation, part) in [(RECONCILE_PAUSE, "reconcile-pause"), (POWERSTATE_PAUSE, "powerstate-pause")] {
+            let mut cluster = cluster("Hibernating", "Running", &RUNS);
+            cluster.metadata.annotations = Some([(annotation.to_owned(), "true".to_owned())].into());
+            let Progress::Going(text) = of_cluster(&cluster, Wish::Sleep) else { panic!("{part}") };
+            assert!(text.contains(part), "{text}");
+        }
+        let mut new = cluster("Hibernating", "", &[]);
+        new.spec.installed = false;
+        assert_eq!(of_cluster(&new, Wish::Sleep), going("not installed yet"));
+    }
+
+    #[test]
+    fn workloads_are_done_when_their_controller_says_so() {
+        let workload = |replicas: u32, generation: u32, status: Value| {
+            let mut object = json!({ "metadata": { "generation": generation }, "spec": { "replicas": replicas } });
+            object["status"] = status;
+            object
+        };
+        let seen = |replicas: u32, ready: u32| json!({ "observedGeneration": 2, "replicas": replicas, "readyReplicas": ready });
+        for (object, wish, expected) in [
+            (workload(0, 3, seen(0, 0)), Wish::Sleep, Progress::Unnoticed),
+            (workload(0, 2, seen(3, 1)), Wish::Sleep, going("3 replicas left")),
+            (workload(0, 2, json!({ "observedGeneration": 2 })), Wish::Sleep, Progress::Reached),
+            (workload(3, 2, seen(3, 1)), Wish::Wake, going("1 of 3 replicas ready")),
+            (workload(3, 2, seen(3, 3)), Wish::Wake, Progress::Reached),
+            (workload(3, 2, seen(3, 3)), Wish::Sleep, Progress::Lost("somebody scaled it to 3 meanwhile".to_owned())),
+        ] {
+            assert_eq!(of_workload(&object, wish), expected, "{object}");
+        }
+    }
+}

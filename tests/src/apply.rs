@@ -21,9 +21,12 @@ pub const MANAGER: &str = "testbed";
 pub async fn all(client: &Client, objects: &[Value]) -> Result<()> {
     let mut kinds: HashMap<(String, String), (ApiResource, Scope)> = HashMap::new();
     for object in objects {
-        let field = |name: &str| object[name].as_str().map(str::to_owned).with_context(|| format!("{name} is missing in {object}"));
+        let field = |name: &str| {
+            object[name].as_str().map(str::to_owned).with_context(|| format!("{name} is missing in {object}"))
+        };
         let (version, kind) = (field("apiVersion")?, field("kind")?);
-        let name = object["metadata"]["name"].as_str().with_context(|| format!("metadata.name is missing in {object}"))?;
+        let name =
+            object["metadata"]["name"].as_str().with_context(|| format!("metadata.name is missing in {object}"))?;
         let key = (version.clone(), kind.clone());
         if !kinds.contains_key(&key) {
             kinds.insert(key.clone(), resolve(client, &version, &kind).await?);
@@ -59,7 +62,8 @@ async fn resolve(client: &Client, version: &str, kind: &str) -> Result<(ApiResou
         }
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
-    Err(last.map_or_else(|| anyhow::anyhow!("never tried"), Into::into)).with_context(|| format!("find kind {kind} of {group}/{version}"))
+    Err(last.map_or_else(|| anyhow::anyhow!("never tried"), Into::into))
+        .with_context(|| format!("find kind {kind} of {group}/{version}"))
 }
 
 async fn established(api: &Api<DynamicObject>, name: &str) -> Result<()> {

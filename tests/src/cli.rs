@@ -193,7 +193,8 @@ fn run(command: Command) -> Result<()> {
             Ok(())
         }
         Command::Run(state) => {
-            tracing_subscriber::fmt().with_max_level(tracing::Level::INFO).with_ansi(false).init();
+            // kube logs each failed call as an error; while a world comes up, and while its clusters sleep, calls do fail.
+            tracing_subscriber::fmt().with_env_filter("info,kube_client=off").with_ansi(false).init();
             runtime()?.block_on(supervisor::run(&state.dir()))
         }
         other => runtime()?.block_on(steer(other)),
@@ -229,12 +230,7 @@ async fn steer(command: Command) -> Result<()> {
     match command {
         Command::Status { state, json } => status(&state, json).await,
         Command::Cluster(ClusterCommand::Add { state, name, namespace, instances, region, own_account, asleep }) => {
-            let mut options = ClusterOptions {
-                namespace,
-                region,
-                own_account,
-                ..ClusterOptions::of_size(instances)
-            };
+            let mut options = ClusterOptions { namespace, region, own_account, ..ClusterOptions::of_size(instances) };
             if asleep {
                 options = options.asleep();
             }
@@ -246,13 +242,7 @@ async fn steer(command: Command) -> Result<()> {
             state.open()?.remove_cluster(namespace.as_deref().unwrap_or(&name), &name).await
         }
         Command::Start { state, program, identity, hub_proxy, no_wait, args } => {
-            let start = Start {
-                program,
-                identity,
-                args,
-                hub_proxy: hub_proxy.then_some(true),
-                no_wait,
-            };
+            let start = Start { program, identity, args, hub_proxy: hub_proxy.then_some(true), no_wait };
             let address = state.open()?.start(&start).await?;
             println!("{}", serde_json::to_string(&address)?);
             Ok(())
@@ -264,7 +254,12 @@ async fn steer(command: Command) -> Result<()> {
         Command::Timings { state, changes } => {
             let change: Map<String, Value> = changes
                 .iter()
-                .map(|change| change.split_once('=').map(|(key, value)| (key.to_owned(), value.into())).context("write KEY=DURATION"))
+                .map(|change| {
+                    change
+                        .split_once('=')
+                        .map(|(key, value)| (key.to_owned(), value.into()))
+                        .context("write KEY=DURATION")
+                })
                 .collect::<Result<_>>()?;
             println!("{}", serde_json::to_string_pretty(&state.open()?.change_timings(&Value::Object(change)).await?)?);
             Ok(())
@@ -283,7 +278,15 @@ async fn status(state: &State, json: bool) -> Result<()> {
     let dir = state.dir();
     let Ok(world) = state.open() else {
         let left = process::records(&dir.join(files::PIDS)).into_iter().filter(process::Record::is_alive).count();
-        anyhow::bail!("no world is up in {}{}", dir.display(), if left == 0 { String::new() } else { format!(", but {left} of its processes are: `testbed down` ends them") });
+        anyhow::bail!(
+            "no world is up in {}{}",
+            dir.display(),
+            if left == 0 {
+                String::new()
+            } else {
+                format!(", but {left} of its processes are: `testbed down` ends them")
+            }
+        );
     };
     let status: Status = world.status().await?;
     if json {

@@ -23,19 +23,13 @@ impl JsonHttp {
     /// A client of a base URL such as `http://127.0.0.1:20123`.
     #[must_use]
     pub fn new(base: &str) -> Self {
-        Self {
-            base: base.trim_end_matches('/').to_owned(),
-            token: None,
-        }
+        Self { base: base.trim_end_matches('/').to_owned(), token: None }
     }
 
     /// The same, with a bearer token.
     #[must_use]
     pub fn with_token(base: &str, token: &str) -> Self {
-        Self {
-            token: Some(token.to_owned()),
-            ..Self::new(base)
-        }
+        Self { token: Some(token.to_owned()), ..Self::new(base) }
     }
 
     /// The base URL.
@@ -80,7 +74,12 @@ impl JsonHttp {
     ///
     /// # Errors
     /// As [`JsonHttp::get`].
-    pub async fn call<T: DeserializeOwned>(&self, method: Method, path: &str, body: Option<&impl Serialize>) -> Result<T> {
+    pub async fn call<T: DeserializeOwned>(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<&impl Serialize>,
+    ) -> Result<T> {
         let text = self.text(method.clone(), path, body).await?;
         serde_json::from_str(&text).with_context(|| format!("read the answer to {method} {}{path}: {text}", self.base))
     }
@@ -102,10 +101,12 @@ impl JsonHttp {
             }
             None => Vec::new(),
         };
-        let client: Client<HttpConnector, Full<Bytes>> = Client::builder(TokioExecutor::new()).pool_max_idle_per_host(0).build_http();
+        let client: Client<HttpConnector, Full<Bytes>> =
+            Client::builder(TokioExecutor::new()).pool_max_idle_per_host(0).build_http();
         let response = client.request(request.body(Full::from(content))?).await.with_context(|| what.clone())?;
         let status = response.status();
-        let bytes = response.into_body().collect().await.with_context(|| format!("read the answer to {what}"))?.to_bytes();
+        let bytes =
+            response.into_body().collect().await.with_context(|| format!("read the answer to {what}"))?.to_bytes();
         let text = String::from_utf8_lossy(&bytes).into_owned();
         if !status.is_success() {
             bail!("{what}: {status}: {text}");

@@ -85,7 +85,8 @@ pub async fn client(yaml: &str) -> Result<Client> {
 /// When the text is not a kubeconfig.
 pub async fn config(yaml: &str) -> Result<Config> {
     let kubeconfig = Kubeconfig::from_yaml(yaml).context("read a kubeconfig")?;
-    let mut config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.context("use a kubeconfig")?;
+    let mut config =
+        Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.context("use a kubeconfig")?;
     config.default_retry = false;
     Ok(config)
 }

@@ -38,14 +38,9 @@ pub fn up(options: &Options, say: &mut dyn FnMut(&str)) -> Result<(PathBuf, Worl
     // Here and not in the background, because both may take minutes and say so on our stderr.
     assets::find()?;
     ec2::server::python()?;
-    let plan = Plan {
-        options: Options {
-            state: Some(dir.clone()),
-            ..options.clone()
-        },
-        programs: programs(options)?,
-    };
-    fs::write(dir.join(files::PLAN), serde_json::to_vec_pretty(&plan)?).with_context(|| format!("write into {}", dir.display()))?;
+    let plan = Plan { options: Options { state: Some(dir.clone()), ..options.clone() }, programs: programs(options)? };
+    fs::write(dir.join(files::PLAN), serde_json::to_vec_pretty(&plan)?)
+        .with_context(|| format!("write into {}", dir.display()))?;
     let mut supervisor = spawn(&dir)?;
     let record = Record::of("supervisor", supervisor.id(), Rank::Supervisor)?;
     let result = follow(&dir, &record, say);
@@ -59,7 +54,12 @@ pub fn up(options: &Options, say: &mut dyn FnMut(&str)) -> Result<(PathBuf, Worl
 /// Makes the folder fit for a new world: empty but for old logs.
 fn prepare(dir: &Path) -> Result<()> {
     if let Some(process) = process::records(&dir.join(files::PIDS)).into_iter().find(Record::is_alive) {
-        bail!("a world is up in {} already ({}, pid {}): `testbed down` ends it", dir.display(), process.name, process.pid);
+        bail!(
+            "a world is up in {} already ({}, pid {}): `testbed down` ends it",
+            dir.display(),
+            process.name,
+            process.pid
+        );
     }
     let occupied = fs::read_dir(dir).is_ok_and(|mut entries| entries.next().is_some());
     if occupied && !dir.join(files::PLAN).is_file() {
@@ -67,7 +67,11 @@ fn prepare(dir: &Path) -> Result<()> {
     }
     clear(dir, &[])?;
     let logs = dir.join(files::LOGS);
-    fs::DirBuilder::new().recursive(true).mode(0o700).create(&logs).with_context(|| format!("create {}", logs.display()))
+    fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(&logs)
+        .with_context(|| format!("create {}", logs.display()))
 }
 
 /// Empties a world's folder, but for some entries.
@@ -100,7 +104,8 @@ fn programs(options: &Options) -> Result<BTreeMap<String, PathBuf>> {
 
 fn spawn(dir: &Path) -> Result<std::process::Child> {
     let path = dir.join(files::LOGS).join("testbed.log");
-    let log = OpenOptions::new().create(true).append(true).open(&path).with_context(|| format!("open {}", path.display()))?;
+    let log =
+        OpenOptions::new().create(true).append(true).open(&path).with_context(|| format!("open {}", path.display()))?;
     Command::new(paths::program("testbed")?)
         .arg("run")
         .arg("--state")
@@ -158,7 +163,11 @@ pub fn down(dir: &Path) -> Result<usize> {
     }
     // What is left belonged to a supervisor that died, or that hangs.
     process::end(process::records(&pids), Duration::from_secs(4));
-    let left: Vec<String> = process::records(&pids).into_iter().filter(Record::is_alive).map(|r| format!("{} ({})", r.name, r.pid)).collect();
+    let left: Vec<String> = process::records(&pids)
+        .into_iter()
+        .filter(Record::is_alive)
+        .map(|r| format!("{} ({})", r.name, r.pid))
+        .collect();
     if !left.is_empty() {
         bail!("still running: {}", left.join(", "));
     }
@@ -174,9 +183,15 @@ pub fn down(dir: &Path) -> Result<usize> {
 /// When none is up there.
 pub fn find(dir: &Path) -> Result<WorldFile> {
     let file = WorldFile::read(dir)?;
-    let alive = process::records(&dir.join(files::PIDS)).into_iter().any(|record| record.rank == Rank::Supervisor && record.is_alive());
+    let alive = process::records(&dir.join(files::PIDS))
+        .into_iter()
+        .any(|record| record.rank == Rank::Supervisor && record.is_alive());
     if !alive {
-        bail!("the world in {} has lost its supervisor: `testbed down` cleans up ({})", dir.display(), world_file::NAME);
+        bail!(
+            "the world in {} has lost its supervisor: `testbed down` cleans up ({})",
+            dir.display(),
+            world_file::NAME
+        );
     }
     Ok(file)
 }

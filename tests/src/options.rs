@@ -63,10 +63,7 @@ impl Options {
     /// The same world without our webhook and controller: for tests of the parts around them.
     #[must_use]
     pub fn without_programs() -> Self {
-        Self {
-            without: vec![Program::Controller, Program::Webhook],
-            ..Self::default()
-        }
+        Self { without: vec![Program::Controller, Program::Webhook], ..Self::default() }
     }
 
     /// Whether a program of ours is to be started.

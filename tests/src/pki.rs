@@ -2,7 +2,8 @@
 
 use anyhow::{Context as _, Result};
 use rcgen::{
-    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair, KeyUsagePurpose,
+    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair,
+    KeyUsagePurpose,
 };
 
 /// A certificate and its key, both PEM.
@@ -29,7 +30,8 @@ impl Authority {
         params.distinguished_name.push(DnType::CommonName, name);
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::DigitalSignature];
-        let issuer = CertifiedIssuer::self_signed(params, KeyPair::generate()?).context("make the world's certificate authority")?;
+        let issuer = CertifiedIssuer::self_signed(params, KeyPair::generate()?)
+            .context("make the world's certificate authority")?;
         Ok(Self { issuer })
     }
 
@@ -56,11 +58,9 @@ impl Authority {
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
         params.use_authority_key_identifier_extension = true;
         let key = KeyPair::generate()?;
-        let certificate = params.signed_by(&key, &self.issuer).with_context(|| format!("sign the certificate of {name}"))?;
-        Ok(Identity {
-            certificate: certificate.pem(),
-            key: key.serialize_pem(),
-        })
+        let certificate =
+            params.signed_by(&key, &self.issuer).with_context(|| format!("sign the certificate of {name}"))?;
+        Ok(Identity { certificate: certificate.pem(), key: key.serialize_pem() })
     }
 }
 

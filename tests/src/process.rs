@@ -52,13 +52,9 @@ impl Record {
     /// When it has ended already, or there is no `/proc`.
     pub fn of(name: &str, pid: u32, rank: Rank) -> Result<Self> {
         let pid = i32::try_from(pid).context("process ID out of range")?;
-        let (start_time, _) = look(pid).with_context(|| format!("{name} (pid {pid}) ended at once, or /proc is not there"))?;
-        Ok(Self {
-            name: name.to_owned(),
-            pid,
-            start_time,
-            rank,
-        })
+        let (start_time, _) =
+            look(pid).with_context(|| format!("{name} (pid {pid}) ended at once, or /proc is not there"))?;
+        Ok(Self { name: name.to_owned(), pid, start_time, rank })
     }
 
     /// Whether this very process still runs. One that has ended but was not yet waited for does not.
@@ -159,10 +155,7 @@ mod tests {
     fn ends_its_own_process_and_no_stranger_with_the_same_id() {
         let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
         let own = Record::of("sleep", child.id(), Rank::Program).unwrap();
-        let stranger = Record {
-            start_time: own.start_time + 1,
-            ..own.clone()
-        };
+        let stranger = Record { start_time: own.start_time + 1, ..own.clone() };
         assert!(own.is_alive() && own.memory_mib() < 100);
         assert!(!stranger.is_alive());
         stranger.signal(Signal::SIGKILL);

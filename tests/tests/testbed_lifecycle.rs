@@ -28,11 +28,7 @@ impl Drop for Folder {
 }
 
 fn options(folder: &Folder) -> Options {
-    Options {
-        state: Some(folder.path()),
-        clusters: 0,
-        ..Options::without_programs()
-    }
+    Options { state: Some(folder.path()), clusters: 0, ..Options::without_programs() }
 }
 
 fn testbed(args: &[&str], dir: &Path) -> (bool, String) {
@@ -58,7 +54,15 @@ fn up_status_down() {
     }
     let processes = running(&dir);
     let names: Vec<&str> = processes.iter().map(|process| process.name.as_str()).collect();
-    for name in ["supervisor", "etcd", "ec2sim", "hub-apiserver", "spoke-0-apiserver", "hub-controller-manager", "spoke-0-controller-manager"] {
+    for name in [
+        "supervisor",
+        "etcd",
+        "ec2sim",
+        "hub-apiserver",
+        "spoke-0-apiserver",
+        "hub-controller-manager",
+        "spoke-0-controller-manager",
+    ] {
         assert!(names.contains(&name), "{name} is not in {names:?}");
         assert_eq!(world["pids"][name], processes.iter().find(|process| process.name == name).unwrap().pid);
     }
@@ -74,7 +78,9 @@ fn up_status_down() {
     assert!(ok, "{text}");
     assert!(processes.iter().all(|process| !process.is_alive()), "{:?}", running(&dir));
     assert!(!testbed(&["status"], &dir).0);
-    assert!(dir.join("logs/hub-apiserver.log").is_file() && !dir.join("world.json").exists() && !dir.join("hub").exists());
+    assert!(
+        dir.join("logs/hub-apiserver.log").is_file() && !dir.join("world.json").exists() && !dir.join("hub").exists()
+    );
     assert!(testbed(&["down"], &dir).0, "down twice is no error");
 }
 
@@ -133,10 +139,7 @@ async fn a_world_ends_with_its_process_or_its_last_copy() {
 fn a_world_ends_with_the_process_it_belongs_to() {
     let folder = Folder::new();
     let mut owner = Command::new("sleep").arg("600").spawn().unwrap();
-    let options = Options {
-        while_pid: Some(owner.id().cast_signed()),
-        ..options(&folder)
-    };
+    let options = Options { while_pid: Some(owner.id().cast_signed()), ..options(&folder) };
     let (dir, _) = launch::up(&options, &mut |_| {}).unwrap();
     let processes = running(&dir);
     owner.kill().unwrap();

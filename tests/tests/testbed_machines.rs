@@ -14,11 +14,7 @@ use testbed::{Cluster, ClusterOptions, Options, Timings, World, eventually};
 const SOON: Duration = Duration::from_secs(60);
 
 async fn world() -> World {
-    let options = Options {
-        clusters: 0,
-        timings: Timings::fast(),
-        ..Options::without_programs()
-    };
+    let options = Options { clusters: 0, timings: Timings::fast(), ..Options::without_programs() };
     World::shared_with(options).await.unwrap()
 }
 
@@ -38,10 +34,16 @@ async fn nodes(client: &Client) -> Result<BTreeMap<String, (String, String)>> {
     let nodes = Api::<Node>::all(client.clone()).list(&ListParams::default()).await?;
     let ready = |node: &Node| {
         let conditions = node.status.as_ref().and_then(|status| status.conditions.clone()).unwrap_or_default();
-        conditions.into_iter().find(|condition| condition.type_ == "Ready").map(|condition| condition.status).unwrap_or_default()
+        conditions
+            .into_iter()
+            .find(|condition| condition.type_ == "Ready")
+            .map(|condition| condition.status)
+            .unwrap_or_default()
     };
-    let ready: BTreeMap<_, _> = nodes.items.iter().map(|node| (node.metadata.name.clone().unwrap_or_default(), ready(node))).collect();
-    let renewed = |lease: &Lease| lease.spec.as_ref().and_then(|spec| spec.renew_time.clone()).map(|time| time.0.to_string());
+    let ready: BTreeMap<_, _> =
+        nodes.items.iter().map(|node| (node.metadata.name.clone().unwrap_or_default(), ready(node))).collect();
+    let renewed =
+        |lease: &Lease| lease.spec.as_ref().and_then(|spec| spec.renew_time.clone()).map(|time| time.0.to_string());
     Ok(leases
         .items
         .iter()
@@ -137,10 +139,7 @@ async fn nodes_go_silent_and_come_back_fresh() {
 async fn a_silent_node_becomes_unknown() {
     let world = World::up(Options {
         clusters: 0,
-        timings: Timings {
-            node_monitor_grace_period: testbed::delay::Delay::secs(6),
-            ..Timings::fast()
-        },
+        timings: Timings { node_monitor_grace_period: testbed::delay::Delay::secs(6), ..Timings::fast() },
         ..Options::without_programs()
     })
     .await
@@ -196,14 +195,12 @@ async fn operators_are_busy_after_a_wake() {
 #[tokio::test(flavor = "multi_thread")]
 async fn clusters_on_one_spoke_see_their_own() {
     let world = world().await;
-    let options = || ClusterOptions {
-        own_account: true,
-        ..ClusterOptions::of_size(4)
-    };
+    let options = || ClusterOptions { own_account: true, ..ClusterOptions::of_size(4) };
     let one = world.cluster("mine", options()).await.unwrap();
     let two = world.cluster("theirs", options()).await.unwrap();
     assert_ne!(one.info().account, two.info().account);
-    let (first, second) = (nodes(&one.spoke().await.unwrap()).await.unwrap(), nodes(&two.spoke().await.unwrap()).await.unwrap());
+    let (first, second) =
+        (nodes(&one.spoke().await.unwrap()).await.unwrap(), nodes(&two.spoke().await.unwrap()).await.unwrap());
     assert_eq!((first.len(), second.len()), (4, 4));
     assert!(first.keys().all(|name| !second.contains_key(name)));
     let all = Api::<Node>::all(world.spoke(0).await.unwrap()).list(&ListParams::default()).await.unwrap();
@@ -228,7 +225,10 @@ async fn users_have_their_rights() {
     let cluster = world.cluster("rights", ClusterOptions::of_size(1)).await.unwrap();
     let (name, namespace) = (cluster.name(), cluster.namespace());
     let patch = json!({"metadata": {"labels": {"seen": "yes"}}}).to_string();
-    let alice = world.kubectl(&["patch", "cd", name, "-n", namespace, "--type=merge", "-p", &patch, "--as", "alice"]).await.unwrap();
+    let alice = world
+        .kubectl(&["patch", "cd", name, "-n", namespace, "--type=merge", "-p", &patch, "--as", "alice"])
+        .await
+        .unwrap();
     assert_eq!(alice.code, 0, "{alice:?}");
     let bob = world.kubectl(&["get", "cd", name, "-n", namespace, "--as", "bob"]).await.unwrap();
     assert!(bob.code != 0 && bob.stderr.contains("Forbidden"), "{bob:?}");

@@ -23,21 +23,12 @@ struct Hub {
 
 impl Hub {
     async fn new() -> Self {
-        let world = World::shared_with(Options {
-            clusters: 0,
-            ..Options::without_programs()
-        })
-        .await
-        .unwrap();
+        let world = World::shared_with(Options { clusters: 0, ..Options::without_programs() }).await.unwrap();
         let agent = format!("proxy-test-{:08x}", rand::random::<u32>());
         let text = std::fs::read_to_string(&world.file().hub.proxy.kubeconfig).unwrap();
         let mut config = testbed::kubeconfig::config(&text).await.unwrap();
         config.headers.push((http::header::USER_AGENT, agent.parse().unwrap()));
-        Self {
-            world,
-            client: Client::try_from(config).unwrap(),
-            agent,
-        }
+        Self { world, client: Client::try_from(config).unwrap(), agent }
     }
 
     async fn inject(&self, rule: Rule) -> String {
@@ -54,26 +45,24 @@ impl Hub {
 }
 
 fn map(name: &str) -> ConfigMap {
-    ConfigMap {
-        metadata: ObjectMeta {
-            name: Some(name.to_owned()),
-            ..ObjectMeta::default()
-        },
-        ..ConfigMap::default()
-    }
+    ConfigMap { metadata: ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() }, ..ConfigMap::default() }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn errors_are_real_status_objects() {
     let hub = Hub::new().await;
-    for (code, reason) in [(409, "Conflict"), (410, "Expired"), (429, "TooManyRequests"), (500, "InternalError"), (503, "ServiceUnavailable")] {
-        let effect = Effect::Status {
-            code,
-            retry_after: Some(1),
-            message: None,
-        };
+    for (code, reason) in [
+        (409, "Conflict"),
+        (410, "Expired"),
+        (429, "TooManyRequests"),
+        (500, "InternalError"),
+        (503, "ServiceUnavailable"),
+    ] {
+        let effect = Effect::Status { code, retry_after: Some(1), message: None };
         let id = hub.inject(Rule::new(effect).path("/api/v1/namespaces").count(1)).await;
-        let kube::Error::Api(status) = hub.namespaces().get("default").await.unwrap_err() else { panic!("not a Status") };
+        let kube::Error::Api(status) = hub.namespaces().get("default").await.unwrap_err() else {
+            panic!("not a Status")
+        };
         assert_eq!((status.code, status.reason.as_str()), (code, reason));
         assert_eq!(hub.hits(&id).await, 1);
         hub.namespaces().get("default").await.unwrap();
@@ -153,11 +142,16 @@ async fn large_answers_and_watches_pass_unharmed() {
             maps.create(&PostParams::default(), &object).await?;
         }
         let listed = maps.list(&ListParams::default()).await?;
-        let whole = listed.items.iter().filter(|item| item.data.as_ref().is_some_and(|data| data.values().any(|text| *text == big)));
+        let whole = listed
+            .items
+            .iter()
+            .filter(|item| item.data.as_ref().is_some_and(|data| data.values().any(|text| *text == big)));
         assert_eq!(whole.count(), 4);
         let mut seen = 0;
         while seen < 4 {
-            if let Some(WatchEvent::Added(object)) = tokio::time::timeout(Duration::from_secs(20), watch.try_next()).await?? {
+            if let Some(WatchEvent::Added(object)) =
+                tokio::time::timeout(Duration::from_secs(20), watch.try_next()).await??
+            {
                 seen += usize::from(object.metadata.name.is_some_and(|name| name.starts_with("big-")));
             }
         }

@@ -21,10 +21,7 @@ pub fn start(infra_id: &str, upstream: Upstream, tls: Arc<ServerConfig>) -> Resu
     Proxy::start(Settings {
         upstream,
         tls: Some(tls),
-        lists: Some(LabelledLists {
-            key: LABEL.to_owned(),
-            value: infra_id.to_owned(),
-        }),
+        lists: Some(LabelledLists { key: LABEL.to_owned(), value: infra_id.to_owned() }),
         open: false,
     })
 }
@@ -43,7 +40,8 @@ pub async fn guard(gate: Arc<Proxy>, infra_id: String, snapshots: watch::Receive
 
 /// Whether more than half of the control plane has been running for longer than it takes to boot.
 fn majority_is_up(instances: &[&Instance], now: f64, boot: f64) -> bool {
-    let masters: Vec<_> = instances.iter().filter(|instance| instance.is_master() && instance.state != "terminated").collect();
+    let masters: Vec<_> =
+        instances.iter().filter(|instance| instance.is_master() && instance.state != "terminated").collect();
     let up = masters.iter().filter(|instance| instance.running_for(now).is_some_and(|seconds| seconds >= boot)).count();
     up * 2 > masters.len()
 }

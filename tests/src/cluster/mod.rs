@@ -70,11 +70,7 @@ impl ClusterOptions {
     #[must_use]
     pub fn of_size(instances: usize) -> Self {
         let control_plane = if instances < 4 { 1.min(instances) } else { 3 };
-        Self {
-            control_plane,
-            workers: instances - control_plane,
-            ..Self::default()
-        }
+        Self { control_plane, workers: instances - control_plane, ..Self::default() }
     }
 
     /// A cluster that has been asleep for a while: instances stopped, spec and status as Hive leaves them.

@@ -120,8 +120,14 @@ impl Kubelet {
             apply::all(&self.client, &[self.node(instance)]).await?;
             return Ok(now());
         };
-        let ready = node.status.and_then(|status| status.conditions).unwrap_or_default().into_iter().find(|c| c.type_ == "Ready");
-        let kept = ready.filter(|condition| condition.status == "True").and_then(|condition| condition.last_transition_time);
+        let ready = node
+            .status
+            .and_then(|status| status.conditions)
+            .unwrap_or_default()
+            .into_iter()
+            .find(|c| c.type_ == "Ready");
+        let kept =
+            ready.filter(|condition| condition.status == "True").and_then(|condition| condition.last_transition_time);
         Ok(kept.map_or_else(now, |time| time.0.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()))
     }
 
@@ -159,7 +165,8 @@ impl Kubelet {
                 "renewTime": Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string(),
             },
         });
-        let leases: Api<k8s_openapi::api::coordination::v1::Lease> = Api::namespaced(self.client.clone(), "kube-node-lease");
+        let leases: Api<k8s_openapi::api::coordination::v1::Lease> =
+            Api::namespaced(self.client.clone(), "kube-node-lease");
         let written = leases.patch(&self.name, &PatchParams::apply(MANAGER).force(), &Patch::Apply(&lease)).await;
         written.with_context(|| format!("renew the Lease of Node {}", self.name))?;
         self.leased = Instant::now();

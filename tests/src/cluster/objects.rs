@@ -43,18 +43,30 @@ pub fn surroundings(cluster: &ClusterInfo, credentials: &Credentials<'_>) -> Vec
     };
     vec![
         json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": cluster.namespace}}),
-        secret("aws-creds", "provider", json!({
-            "aws_access_key_id": base64(&cluster.access_key_id),
-            "aws_secret_access_key": base64(credentials.secret_access_key),
-        })),
-        secret("admin-kubeconfig", "kubeconfig", json!({
-            "kubeconfig": base64(credentials.kubeconfig),
-            "raw-kubeconfig": base64(credentials.kubeconfig),
-        })),
-        secret("admin-password", "kubeadmincreds", json!({
-            "username": base64("kubeadmin"),
-            "password": base64("not-a-password"),
-        })),
+        secret(
+            "aws-creds",
+            "provider",
+            json!({
+                "aws_access_key_id": base64(&cluster.access_key_id),
+                "aws_secret_access_key": base64(credentials.secret_access_key),
+            }),
+        ),
+        secret(
+            "admin-kubeconfig",
+            "kubeconfig",
+            json!({
+                "kubeconfig": base64(credentials.kubeconfig),
+                "raw-kubeconfig": base64(credentials.kubeconfig),
+            }),
+        ),
+        secret(
+            "admin-password",
+            "kubeadmincreds",
+            json!({
+                "username": base64("kubeadmin"),
+                "password": base64("not-a-password"),
+            }),
+        ),
         secret("pull-secret", "pull-secret", json!({".dockerconfigjson": base64("{\"auths\":{}}")})),
     ]
 }
@@ -204,7 +216,11 @@ mod tests {
     fn a_cluster_asleep_has_hives_conditions_beside_the_others() {
         let status = status(&demo(), &ClusterOptions::default().asleep());
         assert_eq!(status["powerState"], "Hibernating");
-        let types: Vec<_> = status["conditions"].as_array().unwrap().iter().map(|c| c["type"].as_str().unwrap()).collect();
-        assert!(types.contains(&"Provisioned") && types.contains(&"Hibernating") && types.contains(&"Ready"), "{types:?}");
+        let types: Vec<_> =
+            status["conditions"].as_array().unwrap().iter().map(|c| c["type"].as_str().unwrap()).collect();
+        assert!(
+            types.contains(&"Provisioned") && types.contains(&"Hibernating") && types.contains(&"Ready"),
+            "{types:?}"
+        );
     }
 }

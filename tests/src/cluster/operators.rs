@@ -19,7 +19,8 @@ use crate::{
 };
 
 /// The operators that a cluster has here, out of OpenShift's thirty or so.
-pub const OPERATORS: &[&str] = &["authentication", "console", "dns", "etcd", "ingress", "kube-apiserver", "machine-config", "network"];
+pub const OPERATORS: &[&str] =
+    &["authentication", "console", "dns", "etcd", "ingress", "kube-apiserver", "machine-config", "network"];
 
 /// The operator's object name: all clusters of a spoke share one name space.
 #[must_use]
@@ -48,7 +49,13 @@ pub async fn create(client: &Client, infra_id: &str) -> Result<()> {
 }
 
 /// Plays the operators of one cluster: some time after each wake they are busy, then they settle. Runs until it is aborted.
-pub async fn play(client: Client, infra_id: String, mut api_up: watch::Receiver<bool>, clock: Clock, mut settled: bool) {
+pub async fn play(
+    client: Client,
+    infra_id: String,
+    mut api_up: watch::Receiver<bool>,
+    clock: Clock,
+    mut settled: bool,
+) {
     loop {
         if !becomes(&mut api_up, true).await {
             return;
@@ -83,9 +90,7 @@ async fn settle(client: &Client, infra_id: &str, clock: &Clock) -> Result<()> {
 async fn write(client: &Client, infra_id: &str, progressing: bool, since: &str) -> Result<()> {
     let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource());
     let status = |value: bool| if value { "True" } else { "False" };
-    let condition = |type_: &str, value: bool, reason: &str, since: &str| {
-        json!({"type": type_, "status": status(value), "reason": reason, "lastTransitionTime": since})
-    };
+    let condition = |type_: &str, value: bool, reason: &str, since: &str| json!({"type": type_, "status": status(value), "reason": reason, "lastTransitionTime": since});
     let (reason, installed) = (if progressing { "Restarting" } else { "AsExpected" }, days_ago(3));
     let patch = json!({"status": {"conditions": [
         condition("Available", true, "AsExpected", &installed),
@@ -96,7 +101,9 @@ async fn write(client: &Client, infra_id: &str, progressing: bool, since: &str) 
     for operator in OPERATORS {
         let name = name(operator, infra_id);
         let params = PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
-        api.patch_status(&name, &params, &Patch::Merge(&patch)).await.with_context(|| format!("write the status of ClusterOperator {name}"))?;
+        api.patch_status(&name, &params, &Patch::Merge(&patch))
+            .await
+            .with_context(|| format!("write the status of ClusterOperator {name}"))?;
     }
     Ok(())
 }
@@ -104,7 +111,10 @@ async fn write(client: &Client, infra_id: &str, progressing: bool, since: &str) 
 /// `clusteroperators.config.openshift.io`
 #[must_use]
 pub fn resource() -> ApiResource {
-    ApiResource::from_gvk_with_plural(&kube::core::GroupVersionKind::gvk("config.openshift.io", "v1", "ClusterOperator"), "clusteroperators")
+    ApiResource::from_gvk_with_plural(
+        &kube::core::GroupVersionKind::gvk("config.openshift.io", "v1", "ClusterOperator"),
+        "clusteroperators",
+    )
 }
 
 fn now() -> String {

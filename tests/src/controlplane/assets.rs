@@ -52,11 +52,7 @@ pub fn find() -> Result<Assets> {
         };
         Ok(folder.join(name))
     };
-    Ok(Assets {
-        etcd: one(NAMES[0])?,
-        api_server: one(NAMES[1])?,
-        controller_manager: one(NAMES[2])?,
-    })
+    Ok(Assets { etcd: one(NAMES[0])?, api_server: one(NAMES[1])?, controller_manager: one(NAMES[2])? })
 }
 
 /// Builds the programs unless they are in the cache already, and answers the folder.
@@ -93,7 +89,9 @@ pub fn lock(folder: &Path) -> Result<Flock<File>> {
         Ok(lock) => Ok(lock),
         Err((file, _)) => {
             eprintln!("testbed: waiting for another process that builds in {}", folder.display());
-            Flock::lock(file, FlockArg::LockExclusive).map_err(|(_, errno)| errno).with_context(|| format!("lock {}", path.display()))
+            Flock::lock(file, FlockArg::LockExclusive)
+                .map_err(|(_, errno)| errno)
+                .with_context(|| format!("lock {}", path.display()))
         }
     }
 }
@@ -104,7 +102,9 @@ fn build(folder: &Path) -> Result<()> {
     for (name, text) in [("main.go", MAIN), ("go.mod", MODULE), ("go.sum", SUMS)] {
         fs::write(source.join(name), text).with_context(|| format!("write {name} into {}", source.display()))?;
     }
-    eprintln!("testbed: building etcd, kube-apiserver and kube-controller-manager 1.36 once, about 6 minutes and 2.3 GB of memory");
+    eprintln!(
+        "testbed: building etcd, kube-apiserver and kube-controller-manager 1.36 once, about 6 minutes and 2.3 GB of memory"
+    );
     let start = Instant::now();
     let partial = folder.join("controlplane.partial");
     let status = Command::new("go")

@@ -35,11 +35,7 @@ impl User {
     /// A user with a fresh token.
     #[must_use]
     pub fn new(name: &'static str, group: &'static str) -> Self {
-        Self {
-            name,
-            group,
-            token: secret(),
-        }
+        Self { name, group, token: secret() }
     }
 }
 
@@ -54,7 +50,8 @@ pub fn secret() -> String {
 /// # Errors
 /// When the process does not start.
 pub fn start_etcd(children: &Children, assets: &Assets, dir: &Path) -> Result<String> {
-    let (clients, peers) = (format!("http://127.0.0.1:{}", ports::free()?), format!("http://127.0.0.1:{}", ports::free()?));
+    let (clients, peers) =
+        (format!("http://127.0.0.1:{}", ports::free()?), format!("http://127.0.0.1:{}", ports::free()?));
     let mut command = Command::new(&assets.etcd);
     command
         .arg("--data-dir")
@@ -99,7 +96,13 @@ impl Cluster {
     ///
     /// # Errors
     /// When its files cannot be written or the process does not start.
-    pub fn start(children: &Children, assets: &Assets, dir: &Path, authority: &Authority, plan: &Plan<'_>) -> Result<Self> {
+    pub fn start(
+        children: &Children,
+        assets: &Assets,
+        dir: &Path,
+        authority: &Authority,
+        plan: &Plan<'_>,
+    ) -> Result<Self> {
         let folder = dir.join(plan.name);
         fs::create_dir_all(&folder).with_context(|| format!("create {}", folder.display()))?;
         let port = ports::free()?;
@@ -149,13 +152,7 @@ impl Cluster {
             command.args(["--audit-policy-file=audit.yaml", "--audit-log-maxsize=1000", "--audit-log-path"]).arg(log);
         }
         children.spawn(&format!("{}-apiserver", plan.name), Rank::Server, command)?;
-        Ok(Self {
-            name: plan.name.to_owned(),
-            url,
-            kubeconfig,
-            admin_token: admin.token.clone(),
-            folder,
-        })
+        Ok(Self { name: plan.name.to_owned(), url, kubeconfig, admin_token: admin.token.clone(), folder })
     }
 
     /// A client of its administrator.
@@ -194,7 +191,13 @@ impl Cluster {
     ///
     /// # Errors
     /// When the process does not start.
-    pub fn start_manager(&self, children: &Children, assets: &Assets, controllers: &[&str], timings: &Timings) -> Result<()> {
+    pub fn start_manager(
+        &self,
+        children: &Children,
+        assets: &Assets,
+        controllers: &[&str],
+        timings: &Timings,
+    ) -> Result<()> {
         let mut command = Command::new(&assets.controller_manager);
         command
             .current_dir(&self.folder)
@@ -231,4 +234,5 @@ pub const SPOKE_CONTROLLERS: &[&str] = &[
 ];
 
 /// One line per answered request, without bodies.
-const AUDIT_POLICY: &str = "apiVersion: audit.k8s.io/v1\nkind: Policy\nomitStages: [RequestReceived]\nrules:\n- level: Metadata\n";
+const AUDIT_POLICY: &str =
+    "apiVersion: audit.k8s.io/v1\nkind: Policy\nomitStages: [RequestReceived]\nrules:\n- level: Metadata\n";

@@ -154,12 +154,7 @@ impl Fault {
     /// Answers an error to an action.
     #[must_use]
     pub fn error(action: &str, code: &str, status: u16) -> Self {
-        Self {
-            action: Some(action.to_owned()),
-            code: Some(code.to_owned()),
-            status: Some(status),
-            ..Self::default()
-        }
+        Self { action: Some(action.to_owned()), code: Some(code.to_owned()), status: Some(status), ..Self::default() }
     }
 }
 
@@ -211,9 +206,7 @@ impl Ec2 {
     /// A client of the simulator at this URL, which is also the endpoint for AWS clients.
     #[must_use]
     pub fn new(endpoint: &str) -> Self {
-        Self {
-            http: JsonHttp::new(endpoint),
-        }
+        Self { http: JsonHttp::new(endpoint) }
     }
 
     /// The endpoint for AWS clients.
@@ -243,9 +236,19 @@ impl Ec2 {
     ///
     /// # Errors
     /// When the simulator refuses: unknown region.
-    pub async fn create(&self, account: &str, region: &str, infra_id: &str, instances: &[NewInstance]) -> Result<Vec<Instance>> {
+    pub async fn create(
+        &self,
+        account: &str,
+        region: &str,
+        infra_id: &str,
+        instances: &[NewInstance],
+    ) -> Result<Vec<Instance>> {
         let body = json!({"account": account, "region": region, "infra_id": infra_id, "instances": instances});
-        let made: Snapshot = self.http.post("/_world/instances", &body).await.with_context(|| format!("make instances of {infra_id}"))?;
+        let made: Snapshot = self
+            .http
+            .post("/_world/instances", &body)
+            .await
+            .with_context(|| format!("make instances of {infra_id}"))?;
         Ok(made.instances)
     }
 

@@ -46,7 +46,8 @@ pub fn python() -> Result<PathBuf> {
     )?;
     let mut pip = Command::new(&interpreter);
     run(
-        pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps", "-r"]).arg(&requirements),
+        pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps", "-r"])
+            .arg(&requirements),
         "install the EC2 simulator's Python packages",
     )?;
     fs::write(&complete, "").context("mark the Python environment as complete")?;

@@ -77,10 +77,7 @@ impl Rule {
     /// A rule that meets every request; narrow it with the fields.
     #[must_use]
     pub fn new(effect: Effect) -> Self {
-        Self {
-            effect,
-            ..Self::default()
-        }
+        Self { effect, ..Self::default() }
     }
 
     /// Narrows it to a method.
@@ -243,12 +240,8 @@ impl Faults {
 mod tests {
     use super::*;
 
-    const NODES: Seen<'_> = Seen {
-        method: "GET",
-        path: "/api/v1/nodes",
-        query: "watch=true",
-        user_agent: "controller-a",
-    };
+    const NODES: Seen<'_> =
+        Seen { method: "GET", path: "/api/v1/nodes", query: "watch=true", user_agent: "controller-a" };
 
     #[test]
     fn patterns_and_prefixes() {
@@ -279,7 +272,9 @@ mod tests {
     #[test]
     fn delays_add_up_before_the_first_other_effect() {
         let faults = Faults::default();
-        for effect in [Effect::Delay { millis: 5 }, Effect::Delay { millis: 7 }, Effect::Hang, Effect::Delay { millis: 100 }] {
+        for effect in
+            [Effect::Delay { millis: 5 }, Effect::Delay { millis: 7 }, Effect::Hang, Effect::Delay { millis: 100 }]
+        {
             faults.add(Rule::new(effect));
         }
         assert_eq!(faults.meet(&NODES), Sentence { delay: 12, effect: Some(Effect::Hang) });

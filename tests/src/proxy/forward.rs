@@ -95,8 +95,12 @@ pub(super) async fn answer(shared: &Arc<Shared>, request: Request<Incoming>) -> 
             Answer::Cut
         }
         Some(Effect::Hang) => Answer::Hang,
-        Some(Effect::DropWatch { after_millis }) => passed(forward(shared, request).await, |body| broken_off(body, after_millis)),
-        Some(Effect::WatchExpired { after_millis }) => passed(forward(shared, request).await, |body| expired(body, after_millis)),
+        Some(Effect::DropWatch { after_millis }) => {
+            passed(forward(shared, request).await, |body| broken_off(body, after_millis))
+        }
+        Some(Effect::WatchExpired { after_millis }) => {
+            passed(forward(shared, request).await, |body| expired(body, after_millis))
+        }
         Some(Effect::Delay { .. }) | None => passed(forward(shared, request).await, |body| body),
     }
 }
@@ -119,13 +123,19 @@ async fn forward(shared: &Shared, request: Request<Incoming>) -> Result<Response
         Some(lists) => lists.rewrite(path, query),
         None => parts.uri.path_and_query().map_or_else(|| path.to_owned(), ToString::to_string),
     };
-    parts.uri = format!("{}{target}", shared.upstream.base).parse::<Uri>().with_context(|| format!("forward to {target}"))?;
+    parts.uri =
+        format!("{}{target}", shared.upstream.base).parse::<Uri>().with_context(|| format!("forward to {target}"))?;
     // The client of the server behind chooses both by itself.
     parts.version = http::Version::HTTP_11;
     parts.headers.remove(header::HOST);
     strip(&mut parts.headers);
     let what = format!("{} {}", parts.method, parts.uri);
-    let response = shared.upstream.client.request(Request::from_parts(parts, body)).await.with_context(|| format!("forward {what}"))?;
+    let response = shared
+        .upstream
+        .client
+        .request(Request::from_parts(parts, body))
+        .await
+        .with_context(|| format!("forward {what}"))?;
     let (mut parts, body) = response.into_parts();
     strip(&mut parts.headers);
     parts.version = http::Version::HTTP_11;

@@ -76,13 +76,7 @@ impl Proxy {
         });
         let (open, opened) = watch::channel(settings.open);
         let task = tokio::spawn(serve(shared, port, opened));
-        Ok(Self {
-            port,
-            scheme,
-            faults,
-            open,
-            task,
-        })
+        Ok(Self { port, scheme, faults, open, task })
     }
 
     /// Its base URL.

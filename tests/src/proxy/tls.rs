@@ -15,10 +15,12 @@ use crate::pki::Identity;
 /// # Errors
 /// When the PEM texts are not a certificate and its key.
 pub fn server(identity: &Identity) -> Result<Arc<ServerConfig>> {
-    let chain: Vec<CertificateDer<'static>> =
-        CertificateDer::pem_slice_iter(identity.certificate.as_bytes()).collect::<Result<_, _>>().context("read a certificate")?;
+    let chain: Vec<CertificateDer<'static>> = CertificateDer::pem_slice_iter(identity.certificate.as_bytes())
+        .collect::<Result<_, _>>()
+        .context("read a certificate")?;
     let key = PrivateKeyDer::from_pem_slice(identity.key.as_bytes()).context("read a private key")?;
-    let mut config = ServerConfig::builder().with_no_client_auth().with_single_cert(chain, key).context("use a certificate")?;
+    let mut config =
+        ServerConfig::builder().with_no_client_auth().with_single_cert(chain, key).context("use a certificate")?;
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     Ok(Arc::new(config))
 }
@@ -30,7 +32,9 @@ pub fn server(identity: &Identity) -> Result<Arc<ServerConfig>> {
 pub fn client(authority: &str) -> Result<ClientConfig> {
     let mut roots = RootCertStore::empty();
     for certificate in CertificateDer::pem_slice_iter(authority.as_bytes()) {
-        roots.add(certificate.context("read the authority's certificate")?).context("trust the authority's certificate")?;
+        roots
+            .add(certificate.context("read the authority's certificate")?)
+            .context("trust the authority's certificate")?;
     }
     Ok(ClientConfig::builder().with_root_certificates(roots).with_no_client_auth())
 }

@@ -37,11 +37,7 @@ impl Children {
         for folder in [pids, logs] {
             fs::create_dir_all(folder).with_context(|| format!("create {}", folder.display()))?;
         }
-        Ok(Self {
-            pids: pids.to_owned(),
-            logs: logs.to_owned(),
-            running: Arc::default(),
-        })
+        Ok(Self { pids: pids.to_owned(), logs: logs.to_owned(), running: Arc::default() })
     }
 
     /// Where a child's output goes.
@@ -103,7 +99,11 @@ impl Children {
     pub fn still_alive(&self, name: &str) -> Result<()> {
         match self.record(name) {
             Some(_) => Ok(()),
-            None => Err(anyhow!("{name} has ended. Its last lines, from {}:\n{}", self.log(name).display(), self.tail(name, 15))),
+            None => Err(anyhow!(
+                "{name} has ended. Its last lines, from {}:\n{}",
+                self.log(name).display(),
+                self.tail(name, 15)
+            )),
         }
     }
 
@@ -113,11 +113,14 @@ impl Children {
     /// When no such process runs, or it does not end within 30 seconds.
     pub async fn signal(&self, name: &str, what: Signal) -> Result<()> {
         let child = self.lock().get(name).cloned();
-        let mut child = child.filter(|child| child.exit.borrow().is_none()).with_context(|| format!("{name} does not run"))?;
+        let mut child =
+            child.filter(|child| child.exit.borrow().is_none()).with_context(|| format!("{name} does not run"))?;
         child.record.signal(what);
         if matches!(what, Signal::SIGTERM | Signal::SIGKILL) {
             let ended = child.exit.wait_for(Option::is_some);
-            tokio::time::timeout(Duration::from_secs(30), ended).await.with_context(|| format!("{name} does not end"))??;
+            tokio::time::timeout(Duration::from_secs(30), ended)
+                .await
+                .with_context(|| format!("{name} does not end"))??;
         }
         Ok(())
     }

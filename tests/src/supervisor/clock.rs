@@ -17,9 +17,7 @@ impl Clock {
     /// A clock with these timings.
     #[must_use]
     pub fn new(timings: Timings) -> Self {
-        Self {
-            timings: Arc::new(RwLock::new(timings)),
-        }
+        Self { timings: Arc::new(RwLock::new(timings)) }
     }
 
     /// Seconds since 1970: the EC2 simulator, on the same machine, counts the same.

@@ -3,7 +3,10 @@
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result, bail};
-use k8s_openapi::api::{coordination::v1::Lease, core::v1::{Namespace, Node}};
+use k8s_openapi::api::{
+    coordination::v1::Lease,
+    core::v1::{Namespace, Node},
+};
 use kube::{
     Api,
     api::{ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams},
@@ -82,17 +85,10 @@ impl World {
         let awake = options.instance_state == "running";
         self.entries().insert(
             infra_id.clone(),
-            Entry {
-                info: info.clone(),
-                players: self.play(&gate, &infra_id, spoke_index, awake),
-                gate,
-            },
+            Entry { info: info.clone(), players: self.play(&gate, &infra_id, spoke_index, awake), gate },
         );
         if options.on_hub {
-            let credentials = Credentials {
-                secret_access_key: &secret_access_key,
-                kubeconfig: &kubeconfig,
-            };
+            let credentials = Credentials { secret_access_key: &secret_access_key, kubeconfig: &kubeconfig };
             self.put_on_hub(&info, &options, &credentials).await?;
         }
         if awake && options.control_plane > 0 {
@@ -128,19 +124,32 @@ impl World {
         let infra_id = infra_id.to_owned();
         vec![
             tokio::spawn(gate::guard(gate.clone(), infra_id.clone(), self.snapshots.clone(), clock.clone())),
-            tokio::spawn(nodes::play(client.clone(), infra_id.clone(), self.snapshots.clone(), gate.opened(), clock.clone())),
+            tokio::spawn(nodes::play(
+                client.clone(),
+                infra_id.clone(),
+                self.snapshots.clone(),
+                gate.opened(),
+                clock.clone(),
+            )),
             tokio::spawn(operators::play(client, infra_id, gate.opened(), clock, awake)),
         ]
     }
 
-    async fn put_on_hub(&self, info: &ClusterInfo, options: &ClusterOptions, credentials: &Credentials<'_>) -> Result<()> {
+    async fn put_on_hub(
+        &self,
+        info: &ClusterInfo,
+        options: &ClusterOptions,
+        credentials: &Credentials<'_>,
+    ) -> Result<()> {
         let client = &self.hub_client;
         apply::all(client, &objects::surroundings(info, credentials)).await?;
         apply::all(client, &[objects::cluster_deployment(info, options)]).await?;
         let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), &info.namespace, &cluster_deployments());
         let status = json!({"status": objects::status(info, options)});
         let written = api.patch_status(&info.name, &PatchParams::default(), &Patch::Merge(&status)).await;
-        written.with_context(|| format!("write the status of ClusterDeployment {}/{}", info.namespace, info.name)).map(drop)
+        written
+            .with_context(|| format!("write the status of ClusterDeployment {}/{}", info.namespace, info.name))
+            .map(drop)
     }
 
     /// Removes a cluster with everything that it has, its namespace too if no other cluster is in it.
@@ -149,7 +158,9 @@ impl World {
         let entry = {
             let mut entries = self.entries();
             let found = entries.values().find(|entry| entry.info.namespace == namespace && entry.info.name == name);
-            let key = found.map(|entry| entry.info.infra_id.clone()).with_context(|| format!("no cluster {namespace}/{name}"))?;
+            let key = found
+                .map(|entry| entry.info.infra_id.clone())
+                .with_context(|| format!("no cluster {namespace}/{name}"))?;
             entries.remove(&key).context("removed meanwhile")?
         };
         let shared = self.entries().values().any(|other| other.info.namespace == namespace);
@@ -158,17 +169,25 @@ impl World {
         drop(entry);
         self.ec2.forget(&infra_id).await?;
         if shared {
-            let api: Api<DynamicObject> = Api::namespaced_with(self.hub_client.clone(), namespace, &cluster_deployments());
+            let api: Api<DynamicObject> =
+                Api::namespaced_with(self.hub_client.clone(), namespace, &cluster_deployments());
             gone(api.delete(name, &DeleteParams::default()).await).context("delete the ClusterDeployment")?;
         } else {
             let namespaces: Api<Namespace> = Api::all(self.hub_client.clone());
-            gone(namespaces.delete(namespace, &DeleteParams::default()).await).with_context(|| format!("delete namespace {namespace}"))?;
+            gone(namespaces.delete(namespace, &DeleteParams::default()).await)
+                .with_context(|| format!("delete namespace {namespace}"))?;
         }
         let ours = ListParams::default().labels(&format!("{LABEL}={infra_id}"));
         let now = DeleteParams::default();
         Api::<Node>::all(spoke.clone()).delete_collection(&now, &ours).await.context("delete Nodes")?;
-        Api::<Lease>::namespaced(spoke.clone(), "kube-node-lease").delete_collection(&now, &ours).await.context("delete Leases")?;
-        Api::<DynamicObject>::all_with(spoke, &operators::resource()).delete_collection(&now, &ours).await.context("delete ClusterOperators")?;
+        Api::<Lease>::namespaced(spoke.clone(), "kube-node-lease")
+            .delete_collection(&now, &ours)
+            .await
+            .context("delete Leases")?;
+        Api::<DynamicObject>::all_with(spoke, &operators::resource())
+            .delete_collection(&now, &ours)
+            .await
+            .context("delete ClusterOperators")?;
         Ok(())
     }
 }
@@ -206,5 +225,8 @@ fn infra_id(name: &str) -> String {
 }
 
 fn cluster_deployments() -> ApiResource {
-    ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk("hive.openshift.io", "v1", "ClusterDeployment"), "clusterdeployments")
+    ApiResource::from_gvk_with_plural(
+        &GroupVersionKind::gvk("hive.openshift.io", "v1", "ClusterDeployment"),
+        "clusterdeployments",
+    )
 }

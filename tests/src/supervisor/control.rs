@@ -47,10 +47,7 @@ type Answer<T> = Result<Json<T>, Refused>;
 
 /// Chooses where to listen, and the token that every call needs.
 pub(super) fn address() -> Result<Control> {
-    Ok(Control {
-        url: format!("http://127.0.0.1:{}", ports::free()?),
-        token: secret(),
-    })
+    Ok(Control { url: format!("http://127.0.0.1:{}", ports::free()?), token: secret() })
 }
 
 /// Listens from now on.
@@ -124,10 +121,8 @@ pub struct ClusterStatus {
 
 async fn status(State(world): Shared) -> Json<Status> {
     let snapshot = world.snapshots.borrow().clone();
-    let processes = world.children.records().into_iter().map(|record| ProcessStatus {
-        memory: record.memory_mib(),
-        record,
-    });
+    let processes =
+        world.children.records().into_iter().map(|record| ProcessStatus { memory: record.memory_mib(), record });
     let clusters = world
         .entries()
         .values()
@@ -136,17 +131,10 @@ async fn status(State(world): Shared) -> Json<Status> {
             for instance in snapshot.of(&entry.info.infra_id) {
                 *instances.entry(instance.state.clone()).or_insert(0) += 1;
             }
-            ClusterStatus {
-                info: entry.info.clone(),
-                open: *entry.gate.opened().borrow(),
-                instances,
-            }
+            ClusterStatus { info: entry.info.clone(), open: *entry.gate.opened().borrow(), instances }
         })
         .collect();
-    Json(Status {
-        processes: processes.collect(),
-        clusters,
-    })
+    Json(Status { processes: processes.collect(), clusters })
 }
 
 async fn down(State(world): Shared) -> Json<Value> {

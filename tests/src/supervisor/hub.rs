@@ -37,7 +37,8 @@ pub(super) fn users() -> Vec<User> {
 pub(super) fn definitions(upstream: Option<&Path>) -> Result<Vec<Value>> {
     let ours: Vec<Value> = manifests::foreign_crds().into_iter().map(approved).collect();
     let Some(folder) = upstream else { return Ok(ours) };
-    let wanted: BTreeSet<String> = ours.iter().filter_map(|crd| crd["metadata"]["name"].as_str().map(str::to_owned)).collect();
+    let wanted: BTreeSet<String> =
+        ours.iter().filter_map(|crd| crd["metadata"]["name"].as_str().map(str::to_owned)).collect();
     let mut found: BTreeMap<String, Value> = BTreeMap::new();
     read_folder(folder, &mut |definition| {
         if let Some(name) = definition["metadata"]["name"].as_str().filter(|name| wanted.contains(*name)) {
@@ -45,7 +46,10 @@ pub(super) fn definitions(upstream: Option<&Path>) -> Result<Vec<Value>> {
         }
     })?;
     tracing::info!(found = ?found.keys().collect::<Vec<_>>(), "definitions from {}", folder.display());
-    Ok(ours.into_iter().map(|own| own["metadata"]["name"].as_str().and_then(|name| found.remove(name)).unwrap_or(own)).collect())
+    Ok(ours
+        .into_iter()
+        .map(|own| own["metadata"]["name"].as_str().and_then(|name| found.remove(name)).unwrap_or(own))
+        .collect())
 }
 
 /// Groups below k8s.io are reserved; machine-controller's `cluster.k8s.io` is older than that rule.
@@ -64,7 +68,8 @@ fn read_folder(folder: &Path, take: &mut impl FnMut(&Value)) -> Result<()> {
         } else if path.extension().is_some_and(|extension| extension == "yaml" || extension == "yml") {
             let text = fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
             for document in text.split("\n---").filter(|document| document.contains("CustomResourceDefinition")) {
-                let value: Value = serde_saphyr::from_str(document.trim_start_matches("---")).with_context(|| format!("read {}", path.display()))?;
+                let value: Value = serde_saphyr::from_str(document.trim_start_matches("---"))
+                    .with_context(|| format!("read {}", path.display()))?;
                 take(&value);
             }
         }
@@ -129,19 +134,18 @@ fn people() -> Vec<Value> {
 ///
 /// # Errors
 /// When a token is refused or a file cannot be written.
-pub(super) async fn kubeconfigs(hub: &Cluster, client: &Client, authority: &str, proxy: &str, users: &[User], dir: &Path) -> Result<BTreeMap<String, PathBuf>> {
+pub(super) async fn kubeconfigs(
+    hub: &Cluster,
+    client: &Client,
+    authority: &str,
+    proxy: &str,
+    users: &[User],
+    dir: &Path,
+) -> Result<BTreeMap<String, PathBuf>> {
     let mut written = BTreeMap::new();
     let mut write = |name: &str, user: &str, token: &str, server: &str| -> Result<()> {
         let path = dir.join(format!("{name}.kubeconfig"));
-        Access {
-            cluster: "hub",
-            server,
-            authority,
-            user,
-            token,
-            namespace: "demo",
-        }
-        .write(&path)?;
+        Access { cluster: "hub", server, authority, user, token, namespace: "demo" }.write(&path)?;
         written.insert(name.to_owned(), path);
         Ok(())
     };

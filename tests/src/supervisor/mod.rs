@@ -90,7 +90,8 @@ pub(crate) struct Spoke {
 /// # Errors
 /// When the world does not start; the reason is in `DIR/failed` then, too.
 pub async fn run(dir: &Path) -> Result<()> {
-    let plan = std::fs::read(dir.join(files::PLAN)).with_context(|| format!("read {}", dir.join(files::PLAN).display()))?;
+    let plan =
+        std::fs::read(dir.join(files::PLAN)).with_context(|| format!("read {}", dir.join(files::PLAN).display()))?;
     let plan: Plan = serde_json::from_slice(&plan).context("read plan.json")?;
     let pids = dir.join(files::PIDS);
     let own = Record::of("supervisor", std::process::id(), Rank::Supervisor)?;
@@ -134,7 +135,9 @@ async fn told_to_end() {
 
 async fn ended(owner: Option<i32>) {
     let Some(pid) = owner else { return std::future::pending().await };
-    let Some(record) = u32::try_from(pid).ok().and_then(|pid| Record::of("owner", pid, Rank::Program).ok()) else { return };
+    let Some(record) = u32::try_from(pid).ok().and_then(|pid| Record::of("owner", pid, Rank::Program).ok()) else {
+        return;
+    };
     while record.is_alive() {
         tokio::time::sleep(Duration::from_millis(250)).await;
     }
@@ -148,10 +151,7 @@ impl World {
             spokes: self
                 .spokes
                 .iter()
-                .map(|spoke| Server {
-                    kubeconfig: spoke.server.kubeconfig.clone(),
-                    url: spoke.server.url.clone(),
-                })
+                .map(|spoke| Server { kubeconfig: spoke.server.kubeconfig.clone(), url: spoke.server.url.clone() })
                 .collect(),
             ec2: self.ec2_address.clone(),
             webhook: self.programs.webhook(),

@@ -41,13 +41,7 @@ impl Start {
     /// The first one of a program, with nothing special.
     #[must_use]
     pub fn new(program: Program) -> Self {
-        Self {
-            program,
-            identity: None,
-            args: Vec::new(),
-            hub_proxy: None,
-            no_wait: false,
-        }
+        Self { program, identity: None, args: Vec::new(), hub_proxy: None, no_wait: false }
     }
 
     /// Name of the process.
@@ -75,10 +69,7 @@ pub(crate) struct Programs {
 
 impl Programs {
     pub(crate) fn new(executables: BTreeMap<String, PathBuf>) -> Self {
-        Self {
-            executables,
-            ports: Mutex::default(),
-        }
+        Self { executables, ports: Mutex::default() }
     }
 
     pub(crate) fn webhook(&self) -> Option<ProgramAddress> {
@@ -91,27 +82,23 @@ impl Programs {
 
     pub(crate) fn controller(&self) -> Option<ProgramAddress> {
         let ports = *self.lock().get(Program::Controller.name())?;
-        Some(ProgramAddress {
-            url: None,
-            metrics: format!("http://127.0.0.1:{}/metrics", ports.plain),
-        })
+        Some(ProgramAddress { url: None, metrics: format!("http://127.0.0.1:{}/metrics", ports.plain) })
     }
 
     fn ports(&self, name: &str) -> Result<Ports> {
         if let Some(ports) = self.lock().get(name) {
             return Ok(*ports);
         }
-        let ports = Ports {
-            main: ports::free()?,
-            plain: ports::free()?,
-        };
+        let ports = Ports { main: ports::free()?, plain: ports::free()? };
         self.lock().insert(name.to_owned(), ports);
         Ok(ports)
     }
 
     fn executable(&self, program: Program) -> Result<&PathBuf> {
         let name = program.executable();
-        self.executables.get(name).with_context(|| format!("{name} was not found when the world started: run `make build`, then start the world again"))
+        self.executables.get(name).with_context(|| {
+            format!("{name} was not found when the world started: run `make build`, then start the world again")
+        })
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Ports>> {
@@ -129,14 +116,25 @@ impl World {
         if start.program == Program::Webhook && start.identity.is_none() {
             hub::register_webhook(&self.hub_client, &url).await?;
         }
-        let through = if start.hub_proxy.unwrap_or(self.options.hub_proxy && start.program == Program::Controller) { "-through-proxy" } else { "" };
+        let through = if start.hub_proxy.unwrap_or(self.options.hub_proxy && start.program == Program::Controller) {
+            "-through-proxy"
+        } else {
+            ""
+        };
         let account = format!("{}{through}", start.program.executable());
         let kubeconfig = self.hub.users.get(&account).with_context(|| format!("no kubeconfig of {account}"))?;
         let mut command = Command::new(executable);
-        command.arg("--kubeconfig").arg(kubeconfig).args(["--namespace", shared::keys::NAMESPACE, "--log-format", "json"]);
+        command.arg("--kubeconfig").arg(kubeconfig).args([
+            "--namespace",
+            shared::keys::NAMESPACE,
+            "--log-format",
+            "json",
+        ]);
         match start.program {
             Program::Webhook => self.webhook_arguments(&mut command, ports),
-            Program::Controller => self.controller_arguments(&mut command, ports, start.identity.as_deref().unwrap_or("a")),
+            Program::Controller => {
+                self.controller_arguments(&mut command, ports, start.identity.as_deref().unwrap_or("a"))
+            }
         }
         // None of the caller's cloud settings is to reach a cloud.
         for (variable, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("AWS_")) {
@@ -201,8 +199,20 @@ impl World {
         let validating = validating.get(configuration).await.context("read the ValidatingWebhookConfiguration")?;
         let mutating = mutating.get(configuration).await.context("read the MutatingWebhookConfiguration")?;
         let mut entries: Vec<(String, bool)> = Vec::new();
-        entries.extend(validating.webhooks.unwrap_or_default().into_iter().map(|entry| (entry.name, entry.client_config.ca_bundle.is_some())));
-        entries.extend(mutating.webhooks.unwrap_or_default().into_iter().map(|entry| (entry.name, entry.client_config.ca_bundle.is_some())));
+        entries.extend(
+            validating
+                .webhooks
+                .unwrap_or_default()
+                .into_iter()
+                .map(|entry| (entry.name, entry.client_config.ca_bundle.is_some())),
+        );
+        entries.extend(
+            mutating
+                .webhooks
+                .unwrap_or_default()
+                .into_iter()
+                .map(|entry| (entry.name, entry.client_config.ca_bundle.is_some())),
+        );
         Ok(entries.into_iter().find(|(_, bundle)| !bundle).map(|(name, _)| format!("entry {name} has no caBundle")))
     }
 }

@@ -57,12 +57,10 @@ impl Progress<'_> {
 
 /// Starts everything, in the order in which one part needs another. What does not need each other starts together.
 pub(super) async fn start(dir: &Path, plan: Plan, children: &Children) -> Result<Arc<World>> {
-    let progress = Progress {
-        dir,
-        start: Instant::now(),
-    };
+    let progress = Progress { dir, start: Instant::now() };
     let options = plan.options;
-    let (assets, python) = tokio::task::spawn_blocking(|| anyhow::Ok((assets::find()?, ec2::server::python()?))).await??;
+    let (assets, python) =
+        tokio::task::spawn_blocking(|| anyhow::Ok((assets::find()?, ec2::server::python()?))).await??;
     let authority = Authority::new("kubectl-hibernate test world")?;
     write_private(&dir.join("ca.crt"), &authority.certificate())?;
     let users = hub::users();
@@ -91,7 +89,8 @@ pub(super) async fn start(dir: &Path, plan: Plan, children: &Children) -> Result
         lists: None,
         open: true,
     })?;
-    let kubeconfigs = hub::kubeconfigs(&servers.hub, &hub_client, &authority.certificate(), &hub_proxy.url(), &users, dir).await?;
+    let kubeconfigs =
+        hub::kubeconfigs(&servers.hub, &hub_client, &authority.certificate(), &hub_proxy.url(), &users, dir).await?;
     let spokes = try_join_all(servers.spokes.into_iter().map(prepare_spoke)).await?;
     progress.done("definitions, manifests, users and service accounts are in place");
 
@@ -142,7 +141,11 @@ async fn people_it(world: &Arc<World>, progress: &Progress<'_>) -> Result<()> {
         world.add_cluster(&name, ClusterOptions::of_size(world.options.instances)).await?;
     }
     if world.options.clusters > 0 {
-        progress.done(&format!("{} of {} instances each", plural(world.options.clusters, "cluster"), world.options.instances));
+        progress.done(&format!(
+            "{} of {} instances each",
+            plural(world.options.clusters, "cluster"),
+            world.options.instances
+        ));
     }
     for program in [Program::Webhook, Program::Controller] {
         if world.options.has(program) {
@@ -162,17 +165,18 @@ struct Servers {
     spokes: Vec<Cluster>,
 }
 
-fn start_servers(dir: &Path, options: &Options, children: &Children, assets: &Assets, authority: &Authority, users: &[User]) -> Result<Servers> {
+fn start_servers(
+    dir: &Path,
+    options: &Options,
+    children: &Children,
+    assets: &Assets,
+    authority: &Authority,
+    users: &[User],
+) -> Result<Servers> {
     let etcd = server::start_etcd(children, assets, dir)?;
     let audit = options.audit.then(|| dir.join(files::LOGS).join("hub-audit.jsonl"));
     let start = |plan: &server::Plan<'_>| Cluster::start(children, assets, dir, authority, plan);
-    let hub = start(&server::Plan {
-        name: "hub",
-        etcd: &etcd,
-        users,
-        namespace: "demo",
-        audit: audit.as_deref(),
-    })?;
+    let hub = start(&server::Plan { name: "hub", etcd: &etcd, users, namespace: "demo", audit: audit.as_deref() })?;
     let spokes = (0..options.spokes)
         .map(|number| {
             start(&server::Plan {
@@ -189,7 +193,8 @@ fn start_servers(dir: &Path, options: &Options, children: &Children, assets: &As
 
 async fn prepare_spoke(server: Cluster) -> Result<Spoke> {
     let client = server.client().await?;
-    let operators: Vec<_> = manifests::foreign_crds().into_iter().filter(|crd| crd["spec"]["names"]["kind"] == "ClusterOperator").collect();
+    let operators: Vec<_> =
+        manifests::foreign_crds().into_iter().filter(|crd| crd["spec"]["names"]["kind"] == "ClusterOperator").collect();
     crate::apply::all(&client, &operators).await.with_context(|| format!("install definitions on {}", server.name))?;
     Ok(Spoke { server, client })
 }

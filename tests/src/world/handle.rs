@@ -69,7 +69,11 @@ impl Cluster {
     /// # Errors
     /// When it cannot be read.
     pub async fn get(&self) -> Result<ClusterDeployment> {
-        self.api().await?.get(&self.info.name).await.with_context(|| format!("read ClusterDeployment {}/{}", self.info.namespace, self.info.name))
+        self.api()
+            .await?
+            .get(&self.info.name)
+            .await
+            .with_context(|| format!("read ClusterDeployment {}/{}", self.info.namespace, self.info.name))
     }
 
     /// Its observed power state.
@@ -108,7 +112,12 @@ impl Cluster {
     ///
     /// # Errors
     /// When it is not in time; the error shows the conditions and the instances.
-    pub async fn wait_for(&self, what: &str, within: Duration, wanted: impl Fn(&ClusterDeployment) -> bool) -> Result<ClusterDeployment> {
+    pub async fn wait_for(
+        &self,
+        what: &str,
+        within: Duration,
+        wanted: impl Fn(&ClusterDeployment) -> bool,
+    ) -> Result<ClusterDeployment> {
         let api = self.api().await?;
         let deadline = Instant::now() + within;
         loop {
@@ -168,7 +177,8 @@ impl Cluster {
             cluster.power_state()
         )];
         for condition in cluster.status.iter().flat_map(|status| &status.conditions) {
-            let (reason, message) = (condition.reason.as_deref().unwrap_or_default(), condition.message.as_deref().unwrap_or_default());
+            let (reason, message) =
+                (condition.reason.as_deref().unwrap_or_default(), condition.message.as_deref().unwrap_or_default());
             lines.push(format!("  {}={} {reason}: {message}", condition.type_, condition.status));
         }
         for instance in self.instances().await.unwrap_or_default() {

@@ -25,7 +25,9 @@ where
     loop {
         match probe().await {
             Ok(value) => return Ok(value),
-            Err(error) if Instant::now() > deadline => return Err(error).with_context(|| format!("no {what} within {within:?}")),
+            Err(error) if Instant::now() > deadline => {
+                return Err(error).with_context(|| format!("no {what} within {within:?}"));
+            }
             Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
         }
     }
@@ -44,10 +46,7 @@ where
     let name = format!("test-{:08x}", rand::random::<u32>());
     let namespaces: Api<Namespace> = Api::all(client.clone());
     let namespace = Namespace {
-        metadata: ObjectMeta {
-            name: Some(name.clone()),
-            ..ObjectMeta::default()
-        },
+        metadata: ObjectMeta { name: Some(name.clone()), ..ObjectMeta::default() },
         ..Namespace::default()
     };
     namespaces.create(&PostParams::default(), &namespace).await.with_context(|| format!("create namespace {name}"))?;
@@ -63,7 +62,8 @@ where
 }
 
 async fn contents(world: &World, namespace: &str) -> String {
-    let kinds = "clusterdeployments,deployments.apps,statefulsets,machinedeployments.cluster.x-k8s.io,events.events.k8s.io";
+    let kinds =
+        "clusterdeployments,deployments.apps,statefulsets,machinedeployments.cluster.x-k8s.io,events.events.k8s.io";
     match world.kubectl(&["get", kinds, "-n", namespace, "-o", "yaml"]).await {
         Ok(ran) => format!("--- namespace {namespace} when the test failed:\n{}{}", ran.stdout, ran.stderr),
         Err(error) => format!("--- namespace {namespace} cannot be shown: {error:#}"),

@@ -69,7 +69,9 @@ impl World {
         crate::install_tls();
         let pid = std::process::id().cast_signed();
         let options = Options {
-            state: Some(options.state.unwrap_or_else(|| env::temp_dir().join(format!("hibernate-world-{pid}-{:08x}", rand::random::<u32>())))),
+            state: Some(options.state.unwrap_or_else(|| {
+                env::temp_dir().join(format!("hibernate-world-{pid}-{:08x}", rand::random::<u32>()))
+            })),
             while_pid: Some(pid),
             ..options
         };
@@ -93,12 +95,7 @@ impl World {
     /// # Errors
     /// When a part does not start.
     pub async fn shared() -> Result<Self> {
-        Self::shared_with(Options {
-            clusters: 0,
-            timings: Timings::fast(),
-            ..Options::default()
-        })
-        .await
+        Self::shared_with(Options { clusters: 0, timings: Timings::fast(), ..Options::default() }).await
     }
 
     /// The same with other options, which only count for the first caller in a process.
@@ -114,9 +111,7 @@ impl World {
 
     fn new(dir: PathBuf, file: WorldFile, owned: bool) -> Self {
         let control = JsonHttp::with_token(&file.control.url, &file.control.token);
-        Self {
-            inner: Arc::new(Inner { dir, file, control, owned }),
-        }
+        Self { inner: Arc::new(Inner { dir, file, control, owned }) }
     }
 
     /// Its folder.
@@ -177,7 +172,9 @@ impl World {
     /// When there is no such user.
     pub fn kubeconfig_of(&self, user: &str) -> Result<&Path> {
         let users = &self.file().hub.users;
-        let path = users.get(user).with_context(|| format!("no user {user}: there are {:?}", users.keys().collect::<Vec<_>>()))?;
+        let path = users
+            .get(user)
+            .with_context(|| format!("no user {user}: there are {:?}", users.keys().collect::<Vec<_>>()))?;
         Ok(path)
     }
 
@@ -202,11 +199,9 @@ impl World {
     /// # Errors
     /// When the hub, the spoke or EC2 refuses something.
     pub async fn cluster(&self, name: &str, options: ClusterOptions) -> Result<Cluster> {
-        let namespace = options.namespace.clone().unwrap_or_else(|| format!("{name}-{:06x}", rand::random::<u32>() >> 8));
-        let options = ClusterOptions {
-            namespace: Some(namespace),
-            ..options
-        };
+        let namespace =
+            options.namespace.clone().unwrap_or_else(|| format!("{name}-{:06x}", rand::random::<u32>() >> 8));
+        let options = ClusterOptions { namespace: Some(namespace), ..options };
         let info = self.add_cluster(name, &options).await?;
         Ok(Cluster::new(self.clone(), info))
     }
@@ -226,10 +221,7 @@ impl World {
     /// # Errors
     /// As [`World::cluster`].
     pub async fn add_cluster(&self, name: &str, options: &ClusterOptions) -> Result<ClusterInfo> {
-        let new = NewCluster {
-            name: name.to_owned(),
-            options: options.clone(),
-        };
+        let new = NewCluster { name: name.to_owned(), options: options.clone() };
         self.inner.control.post("/clusters", &new).await.with_context(|| format!("make cluster {name}"))
     }
 

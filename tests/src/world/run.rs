@@ -61,7 +61,9 @@ impl World {
     #[must_use]
     pub fn program_path(&self) -> String {
         let folders = paths::program_folders();
-        env::join_paths(folders.iter().filter(|folder| folder.is_dir())).map(|path| path.to_string_lossy().into_owned()).unwrap_or_default()
+        env::join_paths(folders.iter().filter(|folder| folder.is_dir()))
+            .map(|path| path.to_string_lossy().into_owned())
+            .unwrap_or_default()
     }
 
     /// A program that is to run in this world, as the hub's administrator.
@@ -83,7 +85,9 @@ impl World {
     pub async fn run(&self, mut command: Command) -> Result<Ran> {
         let what = format!("{:?}", command.as_std());
         let begun = Instant::now();
-        let output = tokio::time::timeout(LIMIT, command.output()).await.with_context(|| format!("{what} takes longer than {LIMIT:?}"))?;
+        let output = tokio::time::timeout(LIMIT, command.output())
+            .await
+            .with_context(|| format!("{what} takes longer than {LIMIT:?}"))?;
         let output = output.with_context(|| format!("run {what}"))?;
         Ok(Ran {
             stdout: String::from_utf8_lossy(&output.stdout).into_owned(),

@@ -1,0 +1,178 @@
+//! From a request to its answer: read the objects, ask the rules, say what they said.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Status, StatusCause, StatusDetails};
+use serde_json::Value;
+use serde_json::value::RawValue;
+use shared::admission::{Change, Denial, Edits, Fault, Finding, Judgement, Object, Settings, shortened};
+
+use crate::patch;
+use crate::review::{Patch, Request, Response};
+
+/// Key of the audit annotation that tells what an exempt identity was let do. The API server puts the name of the webhook
+/// and a slash in front.
+pub const OVERLOOKED: &str = "would-have-been-denied";
+
+/// Everything besides the request that an answer may depend on.
+#[derive(Clone, Copy, Debug)]
+pub struct Context<'a> {
+    /// What the operator decided.
+    pub settings: &'a Settings,
+    /// When the request was received.
+    pub now: Timestamp,
+}
+
+/// What is said to a request.
+#[derive(Debug, Default)]
+pub struct Answer {
+    /// What the rules found.
+    pub judgement: Judgement,
+    /// JSON patch, if anything is to be changed.
+    pub patch: Option<Vec<u8>>,
+}
+
+/// Why the objects of a request cannot be judged.
+#[derive(Debug, thiserror::Error)]
+enum Unreadable {
+    #[error("{0} is missing from the request")]
+    Missing(&'static str),
+    #[error("{0} cannot be read: {1}")]
+    Malformed(&'static str, #[source] serde_json::Error),
+}
+
+impl Answer {
+    /// Nothing to say against it, but something to the user.
+    #[must_use]
+    pub fn warn(row: &'static str, said: impl Into<String>) -> Self {
+        let mut answer = Self::default();
+        answer.judgement.warnings.push(Finding { row, said: said.into() });
+        answer
+    }
+
+    /// One word for metrics.
+    #[must_use]
+    pub fn verdict(&self) -> &'static str {
+        match self {
+            _ if !self.judgement.allows() => "deny",
+            _ if !self.judgement.overlooked.is_empty() => "overlook",
+            _ if self.patch.is_some() => "patch",
+            _ if !self.judgement.warnings.is_empty() => "warn",
+            _ => "allow",
+        }
+    }
+
+    /// The answer as the API server reads it.
+    #[must_use]
+    pub fn respond<'a>(self, request: &'a Request<'_>) -> Response<'a> {
+        let status = status(&self.judgement, request);
+        let overlooked = self.judgement.overlooked.iter().map(|Finding { row, said }| format!("{row} {said}"));
+        let overlooked = overlooked.collect::<Vec<_>>().join("; ");
+        Response {
+            uid: &request.uid,
+            allowed: status.is_none(),
+            status,
+            patch: self.patch.map(Patch::json),
+            audit_annotations: BTreeMap::from_iter((!overlooked.is_empty()).then_some((OVERLOOKED, overlooked))),
+            warnings: self.judgement.warnings.into_iter().map(|warning| shortened(warning.said)).collect(),
+        }
+    }
+}
+
+/// Validates: asks what the rules say.
+pub fn validate<K: Object>(
+    request: &Request<'_>,
+    context: &Context<'_>,
+    judge: fn(&Change<'_, K>) -> Judgement,
+) -> Answer {
+    let manager = request.field_manager();
+    let judgement = match change(request, context, &manager) {
+        Ok(change) => judge(&change),
+        Err(unreadable) => unread::<K>(request, &unreadable),
+    };
+    let exempt = context.settings.exempt.covers(&request.user_info);
+    let judgement = if exempt { judgement.overlooked() } else { judgement };
+    Answer { judgement, patch: None }
+}
+
+/// Mutates: asks which annotations the rule wants changed. Never denies.
+pub fn mutate<K: Object>(request: &Request<'_>, context: &Context<'_>, rule: fn(&Change<'_, K>) -> Edits) -> Answer {
+    let manager = request.field_manager();
+    let change = match change(request, context, &manager) {
+        Ok(change) => change,
+        Err(unreadable) => return Answer::warn("unreadable", format!("nothing was changed: {unreadable}")),
+    };
+    let Edits { annotations, warnings } = rule(&change);
+    let patch = patch::annotations(&change.new.meta().annotations, &annotations);
+    let warnings = warnings.into_iter().map(|said| Finding { row: "mutate", said });
+    Answer {
+        judgement: Judgement { warnings: warnings.collect(), ..Judgement::default() },
+        patch: if patch.is_empty() { None } else { serde_json::to_vec(&patch).ok() },
+    }
+}
+
+fn change<'a, K: Object>(
+    request: &'a Request<'_>,
+    context: &Context<'a>,
+    field_manager: &'a str,
+) -> Result<Change<'a, K>, Unreadable> {
+    let read = |field, raw: &RawValue| serde_json::from_str(raw.get()).map_err(|e| Unreadable::Malformed(field, e));
+    Ok(Change {
+        old: request.old_object.map(|raw| read("oldObject", raw)).transpose()?,
+        new: read("object", request.object.ok_or(Unreadable::Missing("object"))?)?,
+        user: &request.user_info,
+        field_manager,
+        now: context.now,
+        settings: context.settings,
+    })
+}
+
+/// What cannot be read cannot be judged: whether it may pass nevertheless is for its kind to say.
+fn unread<K: Object>(request: &Request<'_>, why: &Unreadable) -> Judgement {
+    let value = |raw: Option<&RawValue>| raw.and_then(|raw| serde_json::from_str::<Value>(raw.get()).ok());
+    let row = "unreadable";
+    if !K::must_be_readable(value(request.old_object).as_ref(), value(request.object).as_ref()) {
+        let said = format!("not judged: {why}");
+        return Judgement { warnings: vec![Finding { row, said }], ..Judgement::default() };
+    }
+    let said = Denial {
+        fault: Fault::Invalid,
+        field: match why {
+            Unreadable::Missing(field) | Unreadable::Malformed(field, _) => (*field).to_owned(),
+        },
+        message: format!("{why}; it must be readable to be judged"),
+    };
+    Judgement { denials: vec![Finding { row, said }], ..Judgement::default() }
+}
+
+/// The refusal, if it is one: code and reason of the gravest fault, and every fault with its field.
+///
+/// kubectl prints either the message (403) or the causes (422), so each of them says everything.
+fn status(judgement: &Judgement, request: &Request<'_>) -> Option<Status> {
+    let gravest = judgement.gravest()?;
+    let name = match (request.namespace.as_ref(), request.name.as_ref()) {
+        ("", name) => name.to_owned(),
+        (namespace, name) => format!("{namespace}/{name}"),
+    };
+    let said = judgement.denials.iter().map(|denial| denial.said.to_string()).collect::<Vec<_>>().join("; ");
+    let cause = |Finding { said, .. }: &Finding<Denial>| StatusCause {
+        field: Some(said.field.clone()),
+        message: Some(said.message.clone()),
+        reason: Some(said.fault.cause().to_owned()),
+    };
+    Some(Status {
+        status: Some("Failure".to_owned()),
+        code: Some(gravest.code().into()),
+        reason: Some(gravest.reason().to_owned()),
+        message: Some(format!("{} {name}: {said}", request.kind.kind)),
+        details: Some(StatusDetails {
+            name: Some(request.name.as_ref().to_owned()),
+            group: Some(request.kind.group.as_ref().to_owned()),
+            kind: Some(request.kind.kind.as_ref().to_owned()),
+            causes: Some(judgement.denials.iter().map(cause).collect()),
+            ..StatusDetails::default()
+        }),
+        ..Status::default()
+    })
+}

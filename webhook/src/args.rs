@@ -1,0 +1,153 @@
+//! The webhook's flags.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use clap::{Args as ClapArgs, Parser, ValueEnum};
+use shared::admission::{Exempt, Settings};
+use shared::hive::exempt;
+use shared::keys;
+
+use crate::certs::{Managed, Timing};
+
+const AFTER_HELP: &str = "\
+Examples:
+  hibernate-webhook                                             # in a Pod: manages its own certificates
+  hibernate-webhook --tls-cert tls.crt --tls-key tls.key        # with files of somebody else, such as cert-manager
+
+Exit codes: 0 asked to stop, 1 error, 2 usage.";
+
+/// Refuses hibernations that cannot work, and records who asked and what was there.
+#[derive(Clone, Debug, Parser)]
+#[command(version, after_help = AFTER_HELP)]
+pub struct Args {
+    /// Address of /validate and /mutate (HTTPS)
+    #[arg(long, default_value = "0.0.0.0:9443")]
+    pub listen: SocketAddr,
+    /// Address of /healthz, /readyz and /metrics (plain HTTP)
+    #[arg(long, default_value = "0.0.0.0:8080")]
+    pub listen_plain: SocketAddr,
+    /// Platforms whose clusters can be put to sleep
+    #[arg(long, value_delimiter = ',', value_name = "PLATFORM", default_values_t = Settings::default().served_platforms)]
+    pub served_platforms: Vec<String>,
+    /// Group whose members are never denied; repeatable
+    #[arg(long = "exempt-group", value_name = "GROUP", default_values_t = exempt::GROUPS.iter().copied().map(str::to_owned))]
+    pub exempt_groups: Vec<String>,
+    /// User who is never denied; repeatable
+    #[arg(long = "exempt-user", value_name = "USER", default_values_t = exempt::USERS.iter().copied().map(str::to_owned))]
+    pub exempt_users: Vec<String>,
+    /// Where the serving certificate comes from
+    #[command(flatten)]
+    pub certificate: CertificateArgs,
+    /// How log lines look
+    #[arg(long, value_enum, default_value_t = LogFormat::Text)]
+    pub log_format: LogFormat,
+}
+
+/// Where the serving certificate comes from: files, or else a Secret that the webhook manages itself.
+#[derive(Clone, Debug, ClapArgs)]
+pub struct CertificateArgs {
+    /// Serve with the certificate chain in this PEM file, read again when it changes
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    pub tls_cert: Option<PathBuf>,
+    /// The key that belongs to it
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    pub tls_key: Option<PathBuf>,
+    /// Kubeconfig of the hub; without it $KUBECONFIG, then the Pod's service account
+    #[arg(long, value_name = "PATH")]
+    pub kubeconfig: Option<PathBuf>,
+    /// Namespace of the Secret, the Lease and the Service
+    #[arg(long, default_value = keys::NAMESPACE)]
+    pub namespace: String,
+    /// Secret with the webhook's own CA and serving certificate
+    #[arg(long, value_name = "NAME", default_value = "hibernate-webhook-tls")]
+    pub certificate_secret: String,
+    /// Lease by which one of several replicas rotates them
+    #[arg(long, value_name = "NAME", default_value = "hibernate-webhook-certificates")]
+    pub lease: String,
+    /// Service whose DNS names the certificate is for
+    #[arg(long, value_name = "NAME", default_value = keys::WEBHOOK)]
+    pub service: String,
+    /// Another IP address or DNS name that the certificate is for; repeatable
+    #[arg(long = "san", value_name = "IP-OR-DNS")]
+    pub sans: Vec<String>,
+    /// Name of the webhook configurations, validating and mutating, whose caBundle is kept up to date
+    #[arg(long, value_name = "NAME", default_value = keys::WEBHOOK)]
+    pub configuration: String,
+    /// Lifetimes, for tests
+    #[command(flatten)]
+    pub timing: Timing,
+}
+
+impl CertificateArgs {
+    /// What the certificate task has to know of the flags.
+    #[must_use]
+    pub fn managed(&self) -> Managed {
+        Managed {
+            namespace: self.namespace.clone(),
+            secret: self.certificate_secret.clone(),
+            lease: self.lease.clone(),
+            service: self.service.clone(),
+            sans: self.sans.clone(),
+            configuration: self.configuration.clone(),
+            timing: self.timing,
+        }
+    }
+}
+
+/// How log lines look.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum LogFormat {
+    /// For people.
+    Text,
+    /// For machines.
+    Json,
+}
+
+impl Args {
+    /// What the rules have to know of the flags.
+    #[must_use]
+    pub fn settings(&self) -> Settings {
+        Settings {
+            served_platforms: self.served_platforms.clone(),
+            exempt: Exempt { users: self.exempt_users.clone(), groups: self.exempt_groups.clone() },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_flags_are_sound_and_their_defaults_are_the_rules_defaults() {
+        Args::command().debug_assert();
+        assert_eq!(Args::parse_from(["hibernate-webhook"]).settings(), Settings::default());
+    }
+
+    #[test]
+    fn lists_replace_their_defaults() {
+        let args = Args::parse_from([
+            "x",
+            "--served-platforms",
+            "aws,openstack",
+            "--exempt-group",
+            "a",
+            "--exempt-group",
+            "b",
+        ]);
+        let settings = args.settings();
+        assert_eq!(settings.served_platforms, ["aws", "openstack"]);
+        assert_eq!(settings.exempt.groups, ["a", "b"]);
+        assert_eq!(settings.exempt.users, Exempt::default().users);
+    }
+
+    #[test]
+    fn a_certificate_needs_its_key() {
+        assert!(Args::try_parse_from(["x", "--tls-cert", "tls.crt"]).is_err());
+        assert!(Args::try_parse_from(["x", "--tls-key", "tls.key"]).is_err());
+        assert!(Args::try_parse_from(["x", "--tls-cert", "tls.crt", "--tls-key", "tls.key"]).is_ok());
+    }
+}

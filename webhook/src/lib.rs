@@ -1,0 +1,16 @@
+//! The admission webhook: an HTTPS server that asks the rules of `shared` what may be written, and records who asked.
+//!
+//! Nothing in here calls an API server while it serves a request, and an answer depends on nothing but the request, the
+//! flags and the clock.
+
+pub mod answer;
+pub mod args;
+pub mod certs;
+pub mod connections;
+pub mod metrics;
+pub mod patch;
+pub mod plain;
+pub mod review;
+pub mod run;
+pub mod server;
+pub mod table;

@@ -1,0 +1,66 @@
+//! `/healthz`, `/readyz` and `/metrics` on a plain port.
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::http::StatusCode;
+use axum::http::header::CONTENT_TYPE;
+use axum::routing::get;
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+
+use crate::certs::Certificates;
+use crate::metrics::Metrics;
+
+/// What the plain port tells about.
+#[derive(Clone, Debug)]
+pub struct Health {
+    /// Without a certificate that its clients trust, the webhook is not ready.
+    pub certificates: Certificates,
+    /// What has been counted.
+    pub metrics: Arc<Metrics>,
+    /// Once the webhook has been asked to stop, it is not ready either.
+    pub stop: CancellationToken,
+}
+
+impl Health {
+    fn ready(&self) -> (StatusCode, String) {
+        if self.stop.is_cancelled() {
+            return (StatusCode::SERVICE_UNAVAILABLE, "stopping\n".to_owned());
+        }
+        match self.certificates.ready() {
+            Ok(()) => (StatusCode::OK, "ok\n".to_owned()),
+            Err(missing) => {
+                let trouble = self.certificates.trouble().map(|trouble| format!("; {trouble}")).unwrap_or_default();
+                (StatusCode::SERVICE_UNAVAILABLE, format!("{missing}{trouble}\n"))
+            }
+        }
+    }
+
+    fn metrics(&self) -> String {
+        let expiry = self.certificates.expiry().map_or(0, jiff::Timestamp::as_second);
+        self.metrics.certificate_expiry.set(expiry);
+        let failures = i64::try_from(self.certificates.failures()).unwrap_or(i64::MAX);
+        self.metrics.certificate_failures.set(failures);
+        self.metrics.text()
+    }
+}
+
+/// The routes of the plain port.
+pub fn router(health: Health) -> Router {
+    let text = [(CONTENT_TYPE, "application/openmetrics-text; version=1.0.0; charset=utf-8")];
+    let counted = health.clone();
+    Router::new()
+        .route("/healthz", get(|| async { "ok\n" }))
+        .route("/readyz", get(move || async move { health.ready() }))
+        .route("/metrics", get(move || async move { (text, counted.metrics()) }))
+}
+
+/// Serves the plain port until the webhook is asked to stop.
+///
+/// # Errors
+/// When the listener cannot be used.
+pub async fn serve(listener: TcpListener, health: Health) -> std::io::Result<()> {
+    let stop = health.stop.clone();
+    axum::serve(listener, router(health)).with_graceful_shutdown(stop.cancelled_owned()).await
+}

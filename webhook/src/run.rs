@@ -1,0 +1,153 @@
+//! The process: both ports, the certificate, and an orderly end.
+
+use std::net::{SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::pin::Pin;
+use std::sync::Arc;
+
+use axum_server::Handle;
+use kube::config::{InferConfigError, KubeConfigOptions, Kubeconfig, KubeconfigError};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+
+use crate::args::{Args, CertificateArgs};
+use crate::certs::{Certificates, StartError};
+use crate::metrics::Metrics;
+use crate::plain::{self, Health};
+use crate::server::{self, Webhook};
+
+/// Why the webhook cannot run.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// An address is taken, or not ours.
+    #[error("listen on {address}")]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// The kubeconfig is unusable.
+    #[error("use kubeconfig {}", path.display())]
+    Kubeconfig {
+        /// Its file.
+        path: PathBuf,
+        /// What is wrong with it.
+        source: KubeconfigError,
+    },
+    /// There is no kubeconfig, and this is no Pod.
+    #[error("find out how to reach the API server")]
+    NoKubeconfig(#[source] InferConfigError),
+    /// The certificate cannot be had.
+    #[error("set up the serving certificate")]
+    Certificate(#[source] StartError),
+    /// Signals cannot be waited for.
+    #[error("wait for signals")]
+    Signals(#[source] std::io::Error),
+    /// A port stopped working.
+    #[error("serve on {address}")]
+    Serve {
+        /// The address.
+        address: SocketAddr,
+        /// What the system said.
+        source: std::io::Error,
+    },
+}
+
+/// Serves until SIGTERM or SIGINT: says that it is no longer ready, finishes what has begun, and ends.
+///
+/// # Errors
+/// When a port, the certificate or the signals cannot be had.
+pub async fn run(args: Args) -> Result<(), RunError> {
+    let stop = CancellationToken::new();
+    let metrics = Arc::new(Metrics::default());
+    let webhook = Arc::new(Webhook { settings: args.settings(), metrics: Arc::clone(&metrics) });
+    let (https, plain) = (listener(args.listen)?, listener(args.listen_plain)?);
+    let (https_at, plain_at) = (https.address, plain.address);
+    tokio::spawn(stop_on_signal(stop.clone())?);
+    let (certificates, renewal) = certificates(&args.certificate).await?;
+    tokio::spawn(renewal);
+
+    let health = Health { certificates: certificates.clone(), metrics, stop: stop.clone() };
+    let plain = tokio::spawn(plain::serve(plain.into_tokio()?, health));
+    let handle = Handle::new();
+    tokio::spawn(drain(stop.clone(), handle.clone()));
+    tracing::info!(https = %https_at, plain = %plain_at, "serving");
+    let served = server::listen(https.socket, certificates.tls(), webhook, handle).await;
+    stop.cancel();
+    served.map_err(|source| RunError::Serve { address: https_at, source })?;
+    match plain.await {
+        Ok(Err(source)) => Err(RunError::Serve { address: plain_at, source }),
+        _ => Ok(()),
+    }
+}
+
+type Renewal = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// The certificate as the flags ask for it, and the task that keeps it fresh.
+async fn certificates(args: &CertificateArgs) -> Result<(Certificates, Renewal), RunError> {
+    if let (Some(certificate), Some(key)) = (&args.tls_cert, &args.tls_key) {
+        let made = Certificates::files(certificate.clone(), key.clone(), args.timing).await;
+        let (certificates, task) = made.map_err(RunError::Certificate)?;
+        return Ok((certificates, Box::pin(task)));
+    }
+    let hub = hub(args.kubeconfig.as_deref()).await?;
+    let (certificates, task) = Certificates::managed(hub, args.managed()).map_err(RunError::Certificate)?;
+    Ok((certificates, Box::pin(task)))
+}
+
+/// How to reach the API server that holds the certificate.
+async fn hub(kubeconfig: Option<&Path>) -> Result<kube::Config, RunError> {
+    let mut config = match kubeconfig {
+        None => kube::Config::infer().await.map_err(RunError::NoKubeconfig)?,
+        Some(path) => {
+            let unusable = |source| RunError::Kubeconfig { path: path.to_owned(), source };
+            let kubeconfig = Kubeconfig::read_from(path).map_err(unusable)?;
+            let options = KubeConfigOptions::default();
+            kube::Config::from_custom_kubeconfig(kubeconfig, &options).await.map_err(unusable)?
+        }
+    };
+    // The task tries again by itself, and knows when that makes sense.
+    config.default_retry = false;
+    Ok(config)
+}
+
+struct Listener {
+    socket: TcpListener,
+    address: SocketAddr,
+}
+
+/// Takes a port. With port 0 the system chooses one, which the log tells.
+fn listener(address: SocketAddr) -> Result<Listener, RunError> {
+    let failed = |source| RunError::Listen { address, source };
+    let socket = TcpListener::bind(address).map_err(failed)?;
+    socket.set_nonblocking(true).map_err(failed)?;
+    let address = socket.local_addr().map_err(failed)?;
+    Ok(Listener { socket, address })
+}
+
+impl Listener {
+    fn into_tokio(self) -> Result<tokio::net::TcpListener, RunError> {
+        let address = self.address;
+        tokio::net::TcpListener::from_std(self.socket).map_err(|source| RunError::Listen { address, source })
+    }
+}
+
+/// Stops once SIGTERM or SIGINT arrives; both are caught from now on.
+fn stop_on_signal(stop: CancellationToken) -> Result<impl Future<Output = ()>, RunError> {
+    let mut terminate = signal(SignalKind::terminate()).map_err(RunError::Signals)?;
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(RunError::Signals)?;
+    Ok(async move {
+        let signal = tokio::select! {
+            _ = terminate.recv() => "SIGTERM",
+            _ = interrupt.recv() => "SIGINT",
+        };
+        tracing::info!(signal, "stopping");
+        stop.cancel();
+    })
+}
+
+async fn drain(stop: CancellationToken, handle: Handle<SocketAddr>) {
+    stop.cancelled().await;
+    server::stop(&handle);
+}

@@ -1,0 +1,112 @@
+//! The table from (endpoint, group, resource, subresource, operation) to a rule: the only place that knows resources.
+
+use shared::hive::admission as hive;
+use shared::workload::admission as workload;
+
+use crate::answer::{Answer, Context, mutate, validate};
+use crate::review::{Operation, Request};
+
+/// What the API server asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Endpoint {
+    /// Whether the write may be done: `POST /validate`.
+    Validate,
+    /// What is to be changed about it first: `POST /mutate`.
+    Mutate,
+}
+
+/// One row of the table.
+#[derive(Debug)]
+struct Row {
+    endpoint: Endpoint,
+    group: &'static str,
+    resource: &'static str,
+    subresource: &'static str,
+    operations: &'static [Operation],
+    answer: fn(&Request<'_>, &Context<'_>) -> Answer,
+}
+
+const fn row(
+    endpoint: Endpoint,
+    (group, resource, subresource): (&'static str, &'static str, &'static str),
+    operations: &'static [Operation],
+    answer: fn(&Request<'_>, &Context<'_>) -> Answer,
+) -> Row {
+    Row { endpoint, group, resource, subresource, operations, answer }
+}
+
+const WRITES: &[Operation] = &[Operation::Create, Operation::Update];
+const UPDATES: &[Operation] = &[Operation::Update];
+
+const TABLE: &[Row] = {
+    use Endpoint::{Mutate, Validate};
+    &[
+        row(Validate, ("hive.openshift.io", "clusterdeployments", ""), WRITES, |r, c| validate(r, c, hive::judge)),
+        row(Mutate, ("hive.openshift.io", "clusterdeployments", ""), WRITES, |r, c| mutate(r, c, hive::stamp)),
+        row(Mutate, ("apps", "deployments", ""), UPDATES, |r, c| mutate(r, c, workload::record)),
+        row(Mutate, ("apps", "deployments", "scale"), UPDATES, |r, c| mutate(r, c, workload::scale)),
+        row(Mutate, ("apps", "statefulsets", ""), UPDATES, |r, c| mutate(r, c, workload::record)),
+        row(Mutate, ("apps", "statefulsets", "scale"), UPDATES, |r, c| mutate(r, c, workload::scale)),
+        row(Mutate, ("cluster.x-k8s.io", "machinedeployments", ""), UPDATES, |r, c| mutate(r, c, workload::record)),
+        row(Mutate, ("cluster.x-k8s.io", "machinedeployments", "scale"), UPDATES, |r, c| mutate(r, c, workload::scale)),
+        row(Mutate, ("cluster.k8s.io", "machinedeployments", ""), UPDATES, |r, c| mutate(r, c, workload::record)),
+        row(Mutate, ("cluster.k8s.io", "machinedeployments", "scale"), UPDATES, |r, c| mutate(r, c, workload::scale)),
+    ]
+};
+
+/// Label of the metrics for everything that is not in the table.
+pub const FOREIGN: &str = "foreign";
+
+/// Answers a request. The text is the resource, for metrics: one of the table's, so that nobody can invent labels.
+///
+/// Of a resource that is in the table, a subresource or an operation that is not has nothing to be judged: the status of an
+/// object never is. A resource that is not in the table at all is allowed, with a warning: somebody registered too much.
+#[must_use]
+pub fn answer(endpoint: Endpoint, request: &Request<'_>, context: &Context<'_>) -> (&'static str, Answer) {
+    let mut rows =
+        TABLE.iter().filter(|row| row.group == request.resource.group && row.resource == request.resource.resource);
+    let Some(first) = rows.clone().next() else {
+        return (FOREIGN, Answer::warn(FOREIGN, foreign(request)));
+    };
+    let row = rows.find(|row| {
+        row.endpoint == endpoint
+            && row.subresource == request.sub_resource
+            && row.operations.contains(&request.operation)
+    });
+    (first.resource, row.map_or_else(Answer::default, |row| (row.answer)(request, context)))
+}
+
+fn foreign(request: &Request<'_>) -> String {
+    let (group, resource) = (&request.resource.group, &request.resource.resource);
+    let dot = if group.is_empty() { "" } else { "." };
+    format!("hibernate-webhook has no rules for {resource}{dot}{group}: remove it from the webhook configuration")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_kind_of_workload_has_its_record_and_its_scale() {
+        for kind in shared::workload::kinds::KINDS {
+            for subresource in ["", "scale"] {
+                let fits = |row: &&Row| {
+                    (row.endpoint, row.group, row.resource, row.subresource)
+                        == (Endpoint::Mutate, kind.group, kind.plural, subresource)
+                };
+                assert_eq!(TABLE.iter().filter(fits).count(), 1, "{}.{}/{subresource}", kind.plural, kind.group);
+            }
+        }
+    }
+
+    #[test]
+    fn no_two_rows_claim_the_same_request() {
+        for (index, one) in TABLE.iter().enumerate() {
+            for two in &TABLE[index + 1..] {
+                let key = |row: &Row| (row.endpoint, row.group, row.resource, row.subresource);
+                let shared = one.operations.iter().any(|operation| two.operations.contains(operation));
+                assert!(key(one) != key(two) || !shared, "{:?}", key(one));
+            }
+        }
+    }
+}

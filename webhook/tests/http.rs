@@ -1,0 +1,251 @@
+//! What a client gets to see: codes, bodies, the uid, and the answers of each row of the table.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by them")]
+
+mod common;
+
+use axum::body::Body;
+use axum::http::{Request, StatusCode};
+use common::*;
+use serde_json::{Value, json};
+use webhook::server::BODY_LIMIT;
+
+#[tokio::test]
+async fn sleep_is_allowed_with_its_stamp_and_nothing_is_said() {
+    let response =
+        ask("/validate", &request(CLUSTERS, "UPDATE", Some(&cluster("")), Some(&cluster("Hibernating")))).await;
+    assert_eq!(response, json!({ "uid": response["uid"], "allowed": true }));
+}
+
+#[tokio::test]
+async fn a_denial_carries_code_reason_and_fields() {
+    let new = with(cluster("Hibernating"), "/metadata/annotations/hibernate.sh~1protected", json!("true"));
+    let new = with(new, "/spec/clusterMetadata/infraID", json!(""));
+    let response = ask("/validate", &request(CLUSTERS, "UPDATE", Some(&cluster("")), Some(&new))).await;
+    assert_eq!(response["allowed"], false);
+    let status = &response["status"];
+    assert_eq!(
+        (&status["code"], &status["reason"], &status["status"]),
+        (&json!(403), &json!("Forbidden"), &json!("Failure"))
+    );
+    assert_eq!(
+        status["message"],
+        "ClusterDeployment shop/demo: \
+         spec.clusterMetadata.infraID: missing or empty on an installed cluster: without it the cluster's machines cannot be found; \
+         metadata.annotations[hibernate.sh/protected]: the cluster is protected from sleep: remove the annotation first"
+    );
+    assert_eq!(
+        (&status["details"]["kind"], &status["details"]["name"], &status["details"]["group"]),
+        (&json!("ClusterDeployment"), &json!("demo"), &json!("hive.openshift.io"))
+    );
+    assert_eq!(
+        status["details"]["causes"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|cause| (cause["reason"].clone(), cause["field"].clone()))
+            .collect::<Vec<_>>(),
+        [
+            (json!("FieldValueRequired"), json!("spec.clusterMetadata.infraID")),
+            (json!("FieldValueForbidden"), json!("metadata.annotations[hibernate.sh/protected]")),
+        ]
+    );
+}
+
+/// V1, V5 and the syntax of V8 never get past a real schema, so they are asked here.
+#[tokio::test]
+async fn what_the_schema_would_refuse_is_denied_as_invalid() {
+    for (pointer, value, field) in [
+        ("/spec/powerState", json!("Sleeping"), "spec.powerState"),
+        ("/spec/clusterMetadata", Value::Null, "spec.clusterMetadata"),
+        ("/spec/clusterMetadata/infraID", Value::Null, "spec.clusterMetadata.infraID"),
+        (
+            "/spec/clusterMetadata/adminKubeconfigSecretRef",
+            Value::Null,
+            "spec.clusterMetadata.adminKubeconfigSecretRef.name",
+        ),
+        ("/spec/hibernateAfter", json!("-8h"), "spec.hibernateAfter"),
+        ("/spec/hibernateAfter", json!("8"), "spec.hibernateAfter"),
+        ("/spec/hibernateAfter", json!("1h-3m"), "spec.hibernateAfter"),
+    ] {
+        let new = with(cluster("Hibernating"), pointer, value);
+        let response = ask("/validate", &request(CLUSTERS, "UPDATE", Some(&cluster("")), Some(&new))).await;
+        assert_eq!(response["status"]["code"], 422, "{pointer}: {response}");
+        assert_eq!(response["status"]["reason"], "Invalid");
+        assert_eq!(response["status"]["details"]["causes"][0]["field"], field);
+    }
+}
+
+#[tokio::test]
+async fn exempt_identities_are_warned_and_written_down_instead() {
+    let new = with(cluster("Hibernating"), "/metadata/annotations/hibernate.sh~1protected", json!("true"));
+    for user in [
+        json!({ "username": "system:serviceaccount:hive:hive-controllers", "groups": ["system:serviceaccounts:hive"] }),
+        json!({ "username": "system:serviceaccount:hibernate-system:hibernate-controller" }),
+    ] {
+        let mut request = request(CLUSTERS, "UPDATE", Some(&cluster("")), Some(&new));
+        request["userInfo"] = user;
+        let response = ask("/validate", &request).await;
+        assert_eq!(response["allowed"], true);
+        let audit = response["auditAnnotations"]["would-have-been-denied"].as_str().unwrap();
+        assert!(audit.starts_with("V6 metadata.annotations[hibernate.sh/protected]: "), "{audit}");
+        assert!(audit.contains("; V12 metadata.annotations[hibernate.sh/requested-by]: found \"alice\""), "{audit}");
+        assert_eq!(response["warnings"].as_array().unwrap().len(), 2);
+    }
+}
+
+#[tokio::test]
+async fn a_change_of_state_is_stamped_by_a_patch() {
+    let (old, mut new) = (cluster(""), cluster("Hibernating"));
+    new["metadata"]["annotations"] = json!({ "hibernate.sh/requested-by": "mallory", "hibernate.sh/reason": "night" });
+    let response = ask("/mutate", &request(CLUSTERS, "UPDATE", Some(&old), Some(&new))).await;
+    assert_eq!(response["allowed"], true);
+    json_patch::patch(&mut new, &patch_of(&response)).unwrap();
+    let annotations = &new["metadata"]["annotations"];
+    assert_eq!(
+        (&annotations["hibernate.sh/requested-by"], &annotations["hibernate.sh/reason"]),
+        (&json!("alice"), &json!("night"))
+    );
+    let at: jiff::Timestamp = annotations["hibernate.sh/requested-at"].as_str().unwrap().parse().unwrap();
+    assert!(jiff::Timestamp::now().duration_since(at).as_secs() < 60);
+    let validated = ask("/validate", &request(CLUSTERS, "UPDATE", Some(&old), Some(&new))).await;
+    assert_eq!(validated["allowed"], true);
+}
+
+#[tokio::test]
+async fn a_workload_at_zero_has_its_record_in_the_same_write() {
+    let mut down = deployment(0);
+    let response = ask("/mutate", &request(DEPLOYMENTS, "UPDATE", Some(&deployment(3)), Some(&down))).await;
+    json_patch::patch(&mut down, &patch_of(&response)).unwrap();
+    assert_eq!(down["metadata"]["annotations"]["hibernate.sh/replicas"], "3");
+
+    let mut up = with(down.clone(), "/spec/replicas", json!(2));
+    let response = ask("/mutate", &request(DEPLOYMENTS, "UPDATE", Some(&down), Some(&up))).await;
+    json_patch::patch(&mut up, &patch_of(&response)).unwrap();
+    assert_eq!(up["metadata"]["annotations"], json!({}));
+
+    let mut wiped = with(down.clone(), "/metadata/annotations", Value::Null);
+    let response = ask("/mutate", &request(DEPLOYMENTS, "UPDATE", Some(&down), Some(&wiped))).await;
+    json_patch::patch(&mut wiped, &patch_of(&response)).unwrap();
+    assert_eq!(wiped, down);
+    assert_eq!(response["warnings"], json!(["hibernate.sh/replicas is the count to wake to: 3 was put back"]));
+}
+
+#[tokio::test]
+async fn a_scale_request_is_warned_of_what_it_cannot_carry() {
+    let scale = |replicas: Value| json!({ "metadata": { "name": "demo", "namespace": "shop" }, "spec": replicas });
+    let (old, new) = (scale(json!({ "replicas": 3 })), scale(json!({})));
+    let mut request = request(("apps", "deployments", "Scale"), "UPDATE", Some(&old), Some(&new));
+    request["subResource"] = json!("scale");
+    let response = ask("/mutate", &request).await;
+    assert_eq!(response["allowed"], true);
+    assert!(response["patch"].is_null());
+    assert!(response["warnings"][1].as_str().unwrap().contains("hibernate.sh/replicas=3"));
+}
+
+#[tokio::test]
+async fn what_is_not_ours_to_judge_passes() {
+    let (asleep, awake) = (cluster("Hibernating"), cluster(""));
+    let mut status = request(CLUSTERS, "UPDATE", Some(&awake), Some(&asleep));
+    status["subResource"] = json!("status");
+    let silent = [
+        status,
+        request(CLUSTERS, "DELETE", Some(&asleep), None),
+        request(DEPLOYMENTS, "CREATE", None, Some(&deployment(0))),
+        request(CLUSTERS, "PONDER", Some(&awake), Some(&asleep)),
+    ];
+    for request in &silent {
+        for path in ["/validate", "/mutate"] {
+            let response = ask(path, request).await;
+            assert_eq!(response, json!({ "uid": response["uid"], "allowed": true }));
+        }
+    }
+    let foreign =
+        request(("batch", "jobs", "Job"), "CREATE", None, Some(&json!({ "spec": { "powerState": "Hibernating" } })));
+    for path in ["/validate", "/mutate"] {
+        let response = ask(path, &foreign).await;
+        assert_eq!(response["allowed"], true);
+        assert!(response["warnings"][0].as_str().unwrap().contains("no rules for jobs.batch"));
+    }
+}
+
+#[tokio::test]
+async fn an_object_that_cannot_be_read_does_not_fall_asleep_and_may_wake() {
+    let odd = |state: &str| with(cluster(state), "/spec/installed", json!("yes"));
+    let response = ask("/validate", &request(CLUSTERS, "UPDATE", Some(&cluster("")), Some(&odd("Hibernating")))).await;
+    assert_eq!(response["status"]["code"], 422, "{response}");
+    assert!(response["status"]["message"].as_str().unwrap().contains("expected a boolean"), "{response}");
+    for (old, new) in [(cluster("Hibernating"), odd("Running")), (odd("Hibernating"), cluster("Running"))] {
+        let response = ask("/validate", &request(CLUSTERS, "UPDATE", Some(&old), Some(&new))).await;
+        assert_eq!(response["allowed"], true);
+        assert!(response["warnings"][0].as_str().unwrap().starts_with("not judged: "), "{response}");
+    }
+    let response = ask("/mutate", &request(CLUSTERS, "UPDATE", Some(&cluster("")), Some(&odd("Hibernating")))).await;
+    assert_eq!((&response["allowed"], &response["patch"]), (&json!(true), &Value::Null));
+    let missing = ask("/validate", &request(CLUSTERS, "UPDATE", Some(&cluster("")), None)).await;
+    assert_eq!(
+        missing["status"]["message"],
+        "ClusterDeployment shop/demo: object: object is missing from the request; it must be readable to be judged"
+    );
+}
+
+#[tokio::test]
+async fn what_is_no_review_gets_a_clear_400_with_its_uid() {
+    let ours = request(CLUSTERS, "UPDATE", Some(&cluster("")), Some(&cluster("Hibernating")));
+    let mut old_version = review(&ours);
+    old_version["apiVersion"] = json!("admission.k8s.io/v1beta1");
+    let mut odd_user = review(&ours);
+    odd_user["request"]["userInfo"] = json!(7);
+    for (body, uid, says) in [
+        (String::new(), "", "EOF while parsing"),
+        ("junk".to_owned(), "", "read the request body as an AdmissionReview"),
+        (old_version.to_string(), ours["uid"].as_str().unwrap(), "must be \"admission.k8s.io/v1\""),
+        (odd_user.to_string(), ours["uid"].as_str().unwrap(), "invalid type: integer `7`"),
+        (review(&Value::Null).to_string(), "", "has no request"),
+    ] {
+        let (code, answer) = post("/validate", body).await;
+        assert_eq!(code, StatusCode::BAD_REQUEST);
+        let answer: Value = serde_json::from_slice(&answer).unwrap();
+        let response = &answer["response"];
+        assert_eq!(
+            (&response["uid"], &response["allowed"], &response["status"]["code"]),
+            (&json!(uid), &json!(false), &json!(400))
+        );
+        assert!(response["status"]["message"].as_str().unwrap().contains(says), "{response}");
+    }
+}
+
+#[tokio::test]
+async fn bodies_are_bounded_and_typed() {
+    let (code, body) = post("/validate", vec![b' '; BODY_LIMIT + 1]).await;
+    assert_eq!(
+        (code, String::from_utf8_lossy(&body).as_ref()),
+        (StatusCode::PAYLOAD_TOO_LARGE, "the body is larger than 7340032 bytes\n")
+    );
+    let (code, _) = post("/validate", vec![b' '; BODY_LIMIT]).await;
+    assert_eq!(code, StatusCode::BAD_REQUEST, "of the right size, but no review");
+
+    let large = with(cluster("Hibernating"), "/metadata/annotations/example.com~1large", json!("x".repeat(3_000_000)));
+    let response = ask("/validate", &request(CLUSTERS, "UPDATE", Some(&large), Some(&large))).await;
+    assert_eq!(response["allowed"], true);
+
+    for kind in [None, Some("text/plain"), Some("application/yaml"), Some("application/jsonx")] {
+        let request = Request::post("/validate");
+        let request = kind.iter().fold(request, |request, kind| request.header("content-type", *kind));
+        assert_eq!(
+            send(request.body(Body::from("{}")).unwrap()).await.0,
+            StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            "{kind:?}"
+        );
+    }
+    let with_charset = Request::post("/validate").header("content-type", "application/json; charset=utf-8");
+    assert_eq!(send(with_charset.body(Body::from("{}")).unwrap()).await.0, StatusCode::BAD_REQUEST);
+    assert_eq!(send(Request::get("/validate").body(Body::empty()).unwrap()).await.0, StatusCode::METHOD_NOT_ALLOWED);
+    assert_eq!(send(Request::post("/").body(Body::empty()).unwrap()).await.0, StatusCode::NOT_FOUND);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_body_that_does_not_arrive_is_not_waited_for() {
+    let never = Body::from_stream(futures::stream::pending::<Result<Vec<u8>, std::io::Error>>());
+    let (code, body) = post("/validate", never).await;
+    assert_eq!((code, body.as_slice()), (StatusCode::REQUEST_TIMEOUT, b"the body did not arrive in time\n".as_slice()));
+}

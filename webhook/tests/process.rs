@@ -1,0 +1,200 @@
+//! The program itself: real TLS, both HTTP versions, the plain port, and an orderly end.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by them")]
+
+mod common;
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::Stdio;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use common::*;
+use http_body_util::{BodyExt, Full};
+use hyper::body::Bytes;
+use hyper::{Request, StatusCode, Version};
+use hyper_util::client::legacy::Client;
+use hyper_util::rt::TokioExecutor;
+use rustls::pki_types::CertificateDer;
+use rustls::{ClientConfig, RootCertStore, SupportedProtocolVersion};
+use serde_json::Value;
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::process::{Child, ChildStderr, Command};
+
+struct Server {
+    child: Child,
+    log: tokio::io::Lines<BufReader<ChildStderr>>,
+    https: SocketAddr,
+    plain: SocketAddr,
+    ca: CertificateDer<'static>,
+    _files: tempfile::TempDir,
+}
+
+fn program() -> Command {
+    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+    let mut program = Command::new(env!("CARGO_BIN_EXE_hibernate-webhook"));
+    program.kill_on_drop(true).stderr(Stdio::piped()).args([
+        "--listen=127.0.0.1:0",
+        "--listen-plain=127.0.0.1:0",
+        "--log-format=json",
+    ]);
+    program
+}
+
+fn certificate(folder: &Path) -> Result<CertificateDer<'static>> {
+    let made = rcgen::generate_simple_self_signed(["localhost".to_owned()])?;
+    std::fs::write(folder.join("tls.crt"), made.cert.pem())?;
+    std::fs::write(folder.join("tls.key"), made.signing_key.serialize_pem())?;
+    Ok(made.cert.der().clone())
+}
+
+async fn start() -> Result<Server> {
+    let files = tempfile::tempdir()?;
+    let ca = certificate(files.path())?;
+    let mut child = program()
+        .arg("--tls-cert")
+        .arg(files.path().join("tls.crt"))
+        .arg("--tls-key")
+        .arg(files.path().join("tls.key"))
+        .spawn()?;
+    let mut log = BufReader::new(child.stderr.take().context("stderr")?).lines();
+    loop {
+        let line = log.next_line().await?.context("it ended before it served")?;
+        let line: Value = serde_json::from_str(&line)?;
+        if line["message"] == "serving" {
+            let address = |key: &str| -> Result<SocketAddr> { Ok(line[key].as_str().context("address")?.parse()?) };
+            let (https, plain) = (address("https")?, address("plain")?);
+            return Ok(Server { child, log, https, plain, ca, _files: files });
+        }
+    }
+}
+
+impl Server {
+    fn client(
+        &self,
+        versions: &[&'static SupportedProtocolVersion],
+        http2: bool,
+    ) -> Result<Client<hyper_rustls::HttpsConnector<hyper_util::client::legacy::connect::HttpConnector>, Full<Bytes>>>
+    {
+        let mut roots = RootCertStore::empty();
+        roots.add(self.ca.clone())?;
+        let tls =
+            ClientConfig::builder_with_protocol_versions(versions).with_root_certificates(roots).with_no_client_auth();
+        let https = hyper_rustls::HttpsConnectorBuilder::new().with_tls_config(tls).https_only();
+        let https = if http2 { https.enable_http2().build() } else { https.enable_http1().build() };
+        Ok(Client::builder(TokioExecutor::new()).build(https))
+    }
+
+    async fn plain(&self, path: &str) -> Result<(StatusCode, String)> {
+        let client: Client<_, Full<Bytes>> = Client::builder(TokioExecutor::new()).build_http();
+        let response = client.get(format!("http://{}{path}", self.plain).parse()?).await?;
+        let code = response.status();
+        Ok((code, String::from_utf8(response.into_body().collect().await?.to_bytes().to_vec())?))
+    }
+
+    fn terminate(&self) -> Result<()> {
+        let pid = self.child.id().context("it has ended already")?;
+        ensure!(std::process::Command::new("kill").arg(pid.to_string()).status()?.success());
+        Ok(())
+    }
+}
+
+fn sleep_request(url: &str) -> Result<Request<Full<Bytes>>> {
+    let request = request(CLUSTERS, "UPDATE", Some(&cluster("")), Some(&cluster("Hibernating")));
+    let body = Full::from(review(&request).to_string());
+    Ok(Request::post(url).header("content-type", "application/json").body(body)?)
+}
+
+#[tokio::test]
+async fn it_speaks_every_version_that_an_api_server_may_speak() -> Result<()> {
+    let server = start().await?;
+    let url = format!("https://localhost:{}/validate", server.https.port());
+    for (tls, http2) in [
+        (&rustls::version::TLS13, true),
+        (&rustls::version::TLS13, false),
+        (&rustls::version::TLS12, true),
+        (&rustls::version::TLS12, false),
+    ] {
+        let response = server.client(&[tls], http2)?.request(sleep_request(&url)?).await?;
+        assert_eq!(response.status(), StatusCode::OK);
+        assert_eq!(response.version(), if http2 { Version::HTTP_2 } else { Version::HTTP_11 });
+        let answer: Value = serde_json::from_slice(&response.into_body().collect().await?.to_bytes())?;
+        assert_eq!(answer["response"]["allowed"], true);
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn the_plain_port_tells_how_it_is() -> Result<()> {
+    let server = start().await?;
+    let url = format!("https://localhost:{}/validate", server.https.port());
+    server.client(&[&rustls::version::TLS13], true)?.request(sleep_request(&url)?).await?;
+    assert_eq!(server.plain("/healthz").await?.0, StatusCode::OK);
+    assert_eq!(server.plain("/readyz").await?.0, StatusCode::OK);
+    let (code, metrics) = server.plain("/metrics").await?;
+    assert_eq!(code, StatusCode::OK);
+    for line in [
+        r#"hibernate_webhook_requests_total{resource="clusterdeployments",operation="UPDATE",verdict="allow"} 1"#,
+        "hibernate_webhook_request_duration_seconds_count 1",
+        "hibernate_webhook_in_flight 0",
+        "hibernate_webhook_certificate_failures 0",
+    ] {
+        assert!(metrics.contains(line), "{line} is not in\n{metrics}");
+    }
+    Ok(())
+}
+
+/// A request whose body is still on its way when the server is asked to stop is answered; afterwards it ends with 0.
+#[tokio::test]
+async fn it_finishes_what_has_begun() -> Result<()> {
+    let mut server = start().await?;
+    let mut roots = RootCertStore::empty();
+    roots.add(server.ca.clone())?;
+    let tls = ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();
+    let tcp = tokio::net::TcpStream::connect(server.https).await?;
+    let mut stream = tokio_rustls::TlsConnector::from(Arc::new(tls)).connect("localhost".try_into()?, tcp).await?;
+    let body = review(&request(CLUSTERS, "UPDATE", Some(&cluster("")), Some(&cluster("Hibernating")))).to_string();
+    let (first, rest) = body.split_at(100);
+    let head = format!(
+        "POST /validate HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
+        body.len()
+    );
+    stream.write_all(format!("{head}{first}").as_bytes()).await?;
+    stream.flush().await?;
+    tokio::time::sleep(Duration::from_millis(200)).await;
+
+    server.terminate()?;
+    while !server.log.next_line().await?.context("it ended at once")?.contains("stopping") {}
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    assert!(tokio::net::TcpStream::connect(server.https).await.is_err(), "no new connection");
+    stream.write_all(rest.as_bytes()).await?;
+    let mut answer = String::new();
+    let _ = stream.read_to_string(&mut answer).await;
+    assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
+    assert!(answer.contains(r#""allowed":true"#), "{answer}");
+    let status = tokio::time::timeout(Duration::from_secs(5), server.child.wait()).await??;
+    assert_eq!(status.code(), Some(0));
+    Ok(())
+}
+
+#[tokio::test]
+async fn what_keeps_it_from_running_is_said() -> Result<()> {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?;
+    let busy = std::net::TcpListener::bind(taken)?;
+    let listen = format!("--listen={}", busy.local_addr()?);
+    for (arguments, code, said) in [
+        (vec!["--tls-cert=/nonexistent/tls.crt", "--tls-key=/nonexistent/tls.key"], 1, "/nonexistent/tls.crt"),
+        (vec!["--tls-cert=/nonexistent/tls.crt"], 2, "--tls-key"),
+        (vec!["--listen=nowhere"], 2, "invalid socket address"),
+        (vec![listen.as_str()], 1, "Address already in use"),
+    ] {
+        let mut program = Command::new(env!("CARGO_BIN_EXE_hibernate-webhook"));
+        program.args(["--listen-plain=127.0.0.1:0"]).args(arguments).kill_on_drop(true);
+        let output = tokio::time::timeout(Duration::from_secs(10), program.output()).await??;
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(code), "{stderr}");
+        assert!(stderr.contains(said), "{stderr}");
+    }
+    Ok(())
+}

@@ -57,7 +57,11 @@ fn machine_deployment(group: &str, version: &str, required: &[&str], short_name:
     json!({
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
-        "metadata": {"name": format!("machinedeployments.{group}")},
+        "metadata": {
+            "name": format!("machinedeployments.{group}"),
+            // Groups below k8s.io are reserved; machine-controller's is older than that rule.
+            "annotations": {"api-approved.kubernetes.io": "unapproved, older than the rule"},
+        },
         "spec": {
             "group": group,
             "names": {

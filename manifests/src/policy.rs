@@ -67,7 +67,6 @@ fn variables() -> Vec<Variable> {
 && object.?spec.?powerState.orValue('') != 'Hibernating'"
                 .to_owned(),
         ),
-        variable("metadata", "object.?spec.?clusterMetadata".to_owned()),
         variable("hibernateAfter", "object.?spec.?hibernateAfter.orValue('')".to_owned()),
         variable(
             "hibernateAfterChanges",
@@ -112,8 +111,8 @@ fn validations() -> Vec<Validation> {
             "V5",
             "Invalid",
             "!variables.intoSleep || !object.?spec.?installed.orValue(false)
-|| (variables.metadata.?infraID.orValue('') != ''
-  && variables.metadata.?adminKubeconfigSecretRef.?name.orValue('') != '')",
+|| (object.?spec.?clusterMetadata.?infraID.orValue('') != ''
+  && object.?spec.?clusterMetadata.?adminKubeconfigSecretRef.?name.orValue('') != '')",
             "spec.clusterMetadata: an installed cluster needs infraID and adminKubeconfigSecretRef.name to be put to sleep and woken",
         ),
         deny(
@@ -131,9 +130,10 @@ fn validations() -> Vec<Validation> {
         deny(
             "V8",
             "Invalid",
-            // What is too long for duration() is found by the sum first, because duration() fails on it.
+            // duration() fails on more than 2^63 ns, and what fails denies in words that help nobody. So the sum is looked
+            // at first, with some milliseconds of room for its rounding: only in these, duration() has to fail.
             "variables.wakes || !variables.hibernateAfterChanges
-|| (variables.hibernateAfterNanoseconds < 9.3e18 && duration(variables.hibernateAfter) > duration('0s'))",
+|| (variables.hibernateAfterNanoseconds < 9.22337203686e18 && duration(variables.hibernateAfter) > duration('0s'))",
             "spec.hibernateAfter: must be a positive duration of at most 2562047h47m16s, such as 8h or 1h30m",
         ),
         deny(

@@ -1,0 +1,91 @@
+//! Our definitions of foreign kinds against the real ones, where these are at hand: every field of ours exists there, with
+//! the same type, format, enum, pattern, default and required fields, so that the test world refuses what reality refuses.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+/// What has to be the same in both schemas of a field. Ours may keep unknown fields, which upstream prunes or refuses.
+const SAME: &[&str] = &["type", "format", "enum", "pattern", "default", "nullable", "minimum", "maximum", "minLength", "maxLength"];
+
+fn upstream() -> Option<PathBuf> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/upstream-crds");
+    folder.is_dir().then_some(folder)
+}
+
+fn definition(kind: &str) -> Value {
+    let found = manifests::foreign_crds().into_iter().find(|crd| crd["spec"]["names"]["kind"] == kind);
+    found.unwrap()
+}
+
+fn texts(value: &Value) -> BTreeSet<&str> {
+    value.as_array().into_iter().flatten().filter_map(Value::as_str).collect()
+}
+
+fn compare(path: &str, ours: &Value, theirs: &Value, differences: &mut Vec<String>) {
+    for key in SAME {
+        let value = |schema: &Value| if *key == "enum" { Value::from_iter(texts(&schema["enum"])) } else { schema[key].clone() };
+        if value(ours) != value(theirs) {
+            differences.push(format!("{path}: {key} is {}, upstream {}", ours[key], theirs[key]));
+        }
+    }
+    if texts(&ours["required"]) != texts(&theirs["required"]) {
+        differences.push(format!("{path}: requires {}, upstream {}", ours["required"], theirs["required"]));
+    }
+    for (name, field) in ours["properties"].as_object().into_iter().flatten() {
+        match &theirs["properties"][name] {
+            Value::Null => differences.push(format!("{path}.{name}: unknown upstream")),
+            upstream => compare(&format!("{path}.{name}"), field, upstream, differences),
+        }
+    }
+    if ours["items"].is_object() {
+        compare(&format!("{path}[]"), &ours["items"], &theirs["items"], differences);
+    }
+}
+
+fn compare_with(kind: &str, file: &str) {
+    let Some(folder) = upstream() else {
+        eprintln!("not compared: the real definitions are not at hand");
+        return;
+    };
+    let theirs: Value = serde_saphyr::from_str(&fs::read_to_string(folder.join(file)).unwrap()).unwrap();
+    let ours = definition(kind);
+    let (ours, theirs) = (&ours["spec"], &theirs["spec"]);
+    let mut differences = Vec::new();
+    for key in ["kind", "plural", "singular", "shortNames"] {
+        assert_eq!(ours["names"][key], theirs["names"][key], "{kind}: {key}");
+    }
+    assert_eq!((&ours["group"], &ours["scope"]), (&theirs["group"], &theirs["scope"]), "{kind}");
+    let (ours, theirs) = (&ours["versions"][0], &theirs["versions"][0]);
+    assert_eq!((&ours["name"], &ours["subresources"]), (&theirs["name"], &theirs["subresources"]), "{kind}");
+    let columns = theirs["additionalPrinterColumns"].as_array().unwrap();
+    for column in ours["additionalPrinterColumns"].as_array().into_iter().flatten() {
+        assert!(columns.contains(column), "{kind}: column {column}");
+    }
+    let schema = |version: &Value| version["schema"]["openAPIV3Schema"].clone();
+    compare(kind, &schema(ours), &schema(theirs), &mut differences);
+    assert!(differences.is_empty(), "{}", differences.join("\n"));
+}
+
+#[test]
+fn cluster_deployment_is_as_upstream_has_it() {
+    compare_with("ClusterDeployment", "hive/hive.openshift.io_clusterdeployments.yaml");
+}
+
+#[test]
+fn cluster_operator_is_as_upstream_has_it() {
+    compare_with("ClusterOperator", "openshift/clusteroperators.yaml");
+}
+
+/// The strips of `foreign.rs` must not take away what the rules of the schema are.
+#[test]
+fn the_schema_refuses_what_the_documentation_says() {
+    let crd = definition("ClusterDeployment");
+    let spec = &crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"];
+    assert_eq!(spec["properties"]["powerState"]["enum"], serde_json::json!(["", "Running", "Hibernating"]));
+    assert!(spec["properties"]["hibernateAfter"]["pattern"].as_str().unwrap().starts_with("^("));
+    assert_eq!(texts(&spec["required"]), BTreeSet::from(["baseDomain", "clusterName", "platform"]));
+    assert_eq!(spec["x-kubernetes-preserve-unknown-fields"], true);
+}

@@ -13,7 +13,8 @@ const ROUNDS: usize = 25;
 async fn main() -> Result<()> {
     // Without the controller: nothing but the two clients and the API server is at work. With the webhook: both pay for it.
     let world = World::up(Options { clusters: 0, without: vec![Program::Controller], ..Options::default() }).await?;
-    let cluster = world.cluster("bench", ClusterOptions { workers: 0, control_plane: 1, ..ClusterOptions::default() }).await?;
+    let cluster =
+        world.cluster("bench", ClusterOptions { workers: 0, control_plane: 1, ..ClusterOptions::default() }).await?;
     let (name, namespace) = (cluster.name(), cluster.namespace());
     let target = format!("clusterdeployment/{name}");
 
@@ -21,12 +22,15 @@ async fn main() -> Result<()> {
     for _ in 0..ROUNDS {
         for state in ["Hibernating", "Running"] {
             let patch = format!(r#"{{"spec":{{"powerState":"{state}"}}}}"#);
-            let ran = world.kubectl(&["patch", "clusterdeployment", name, "-n", namespace, "--type=merge", "-p", &patch]).await?;
+            let ran = world
+                .kubectl(&["patch", "clusterdeployment", name, "-n", namespace, "--type=merge", "-p", &patch])
+                .await?;
             kubectl.push(ran.duration);
             ran.ok()?;
         }
         for (verb, times) in [("hibernate", &mut plugin), ("resume", &mut bare)] {
-            let args: &[&str] = if verb == "resume" { &["resume", &target, "-n", namespace] } else { &[&target, "-n", namespace] };
+            let args: &[&str] =
+                if verb == "resume" { &["resume", &target, "-n", namespace] } else { &[&target, "-n", namespace] };
             let ran = world.plugin(args).await?;
             times.push(ran.duration);
             ran.ok()?;

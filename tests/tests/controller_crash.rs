@@ -25,7 +25,7 @@ fn start() -> Start {
 async fn killed_ten_times_in_a_sleep_and_a_wake_it_converges_and_never_calls_for_nothing() -> Result<()> {
     let world = World::up(Options {
         clusters: 0,
-        without: vec![Program::Controller],
+        without: vec![Program::Controller, Program::Webhook],
         timings: Timings { ec2_start: "3s".parse()?, ec2_stop: "3s".parse()?, ..Timings::fast() },
         ..Options::default()
     })
@@ -36,7 +36,11 @@ async fn killed_ten_times_in_a_sleep_and_a_wake_it_converges_and_never_calls_for
 
     for (asleep, end) in [(true, "Hibernating"), (false, "Running")] {
         world.ec2().reset_calls().await?;
-        if asleep { cluster.sleep().await? } else { cluster.wake().await? };
+        if asleep {
+            cluster.sleep().await?
+        } else {
+            cluster.wake().await?
+        };
         for round in 0..KILLS / 2 {
             tokio::time::sleep(Duration::from_millis(moment(round + 10 * u32::from(asleep)))).await;
             world.signal("controller", "kill").await?;

@@ -55,7 +55,13 @@ async fn sleep_and_wake(cluster: &Cluster) -> Result<()> {
 
 #[tokio::test]
 async fn killed_or_frozen_the_leader_is_replaced_and_never_do_two_act() -> Result<()> {
-    let world = World::up(Options { clusters: 0, without: vec![Program::Controller], timings: Timings::fast(), ..Options::default() }).await?;
+    let world = World::up(Options {
+        clusters: 0,
+        without: vec![Program::Controller, Program::Webhook],
+        timings: Timings::fast(),
+        ..Options::default()
+    })
+    .await?;
     world.start(&start("a")).await?;
     world.start(&start("b")).await?;
     let cluster = world.cluster("contested", ClusterOptions::of_size(2)).await?;

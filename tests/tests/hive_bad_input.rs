@@ -10,7 +10,7 @@ use kube::api::{Patch, PatchParams};
 use serde_json::json;
 use shared::hive::api::ClusterDeployment;
 use shared::hive::conditions::{HIBERNATING, PROGRESS};
-use testbed::ec2::{Fault, cluster_tag};
+use testbed::ec2::Fault;
 use testbed::proxy::faults::{Effect, Rule};
 use testbed::world::handle::Cluster;
 use testbed::{ClusterOptions, World};
@@ -48,8 +48,10 @@ async fn credentials_secret(cluster: &Cluster) -> Result<String> {
 
 /// Replaces keys of a Secret; `None` removes one.
 async fn edit(secrets: &Api<Secret>, name: &str, edits: &[(&str, Option<&str>)]) -> Result<()> {
-    let data: serde_json::Map<_, _> =
-        edits.iter().map(|(key, value)| ((*key).to_owned(), json!(value.map(|value| ByteString(value.into()))))).collect();
+    let data: serde_json::Map<_, _> = edits
+        .iter()
+        .map(|(key, value)| ((*key).to_owned(), json!(value.map(|value| ByteString(value.into())))))
+        .collect();
     secrets.patch(name, &PatchParams::default(), &Patch::Merge(json!({"data": data}))).await?;
     Ok(())
 }
@@ -63,7 +65,9 @@ async fn one_instance_with_stop_protection_is_named_and_the_rest_sleeps() -> Res
     cluster.sleep().await?;
     let found = says(&cluster, &id).await?;
     assert_eq!(found.power_state(), "FailedToStop");
-    assert!(message(&found, HIBERNATING).starts_with(&format!("Failed to stop machines: {id}: OperationNotPermitted: ")));
+    assert!(
+        message(&found, HIBERNATING).starts_with(&format!("Failed to stop machines: {id}: OperationNotPermitted: "))
+    );
     testbed::eventually(SOON, "three stopped", async || {
         anyhow::ensure!(cluster.states().await?.get("stopped") == Some(&3), "{:?}", cluster.states().await?);
         Ok(())
@@ -113,7 +117,7 @@ async fn no_instances_is_an_error_and_not_sleep() -> Result<()> {
     let world = World::shared().await?;
     let patch = json!({"spec": {"powerState": "Hibernating", "platform": {"aws": {"region": "eu-west-1"}}}});
     let cluster = world.cluster("elsewhere", ClusterOptions { patch, ..ClusterOptions::of_size(1) }).await?;
-    let tag = format!("nothing matches tag {}=owned in eu-west-1", cluster_tag(&cluster.info().infra_id));
+    let tag = format!("nothing matches tag kubernetes.io/cluster/{}=owned in eu-west-1", cluster.info().infra_id);
     let found = says(&cluster, &tag).await?;
     assert_eq!(found.power_state(), "FailedToStop");
     cluster.remove().await
@@ -205,7 +209,10 @@ async fn a_spoke_that_never_answers_holds_nobody_up() -> Result<()> {
     let world = World::shared().await?;
     let (silent, other) = tokio::try_join!(running(&world, "silent", 1), running(&world, "neighbour", 1))?;
     tokio::try_join!(silent.sleep(), other.sleep())?;
-    tokio::try_join!(silent.wait_for_power_state("Hibernating", SOON), other.wait_for_power_state("Hibernating", SOON))?;
+    tokio::try_join!(
+        silent.wait_for_power_state("Hibernating", SOON),
+        other.wait_for_power_state("Hibernating", SOON)
+    )?;
     silent.inject(&Rule::new(Effect::Hang)).await?;
     tokio::try_join!(silent.wake(), other.wake())?;
     other.wait_for_power_state("Running", Duration::from_secs(30)).await?;

@@ -3,12 +3,9 @@
 use std::time::Duration;
 
 use anyhow::Result;
-use kube::ResourceExt;
 use serde_json::json;
 use shared::hive::api::{ClusterDeployment, Condition};
-use shared::hive::conditions::{HIBERNATING, PROGRESS, READY};
-use shared::keys;
-use testbed::world::handle::Cluster;
+use shared::hive::conditions::HIBERNATING;
 use testbed::{ClusterOptions, World};
 
 const SOON: Duration = Duration::from_secs(60);
@@ -17,52 +14,6 @@ fn word<'a>(cluster: &'a ClusterDeployment, type_: &str) -> (&'a str, &'a str, &
     let text = |text: &'a Option<String>| text.as_deref().unwrap_or_default();
     let found: Option<&Condition> = cluster.condition(type_);
     found.map_or(("", "", ""), |c| (c.status.as_str(), text(&c.reason), text(&c.message)))
-}
-
-/// The power states that a cluster goes through until it reaches the last of them.
-async fn states_until(cluster: &Cluster, last: &str) -> Result<Vec<String>> {
-    let mut seen: Vec<String> = Vec::new();
-    let deadline = tokio::time::Instant::now() + SOON;
-    while seen.last().is_none_or(|state| state != last) {
-        let state = cluster.power_state().await?;
-        if seen.last() != Some(&state) {
-            seen.push(state);
-        }
-        anyhow::ensure!(tokio::time::Instant::now() < deadline, "no {last}, only {seen:?}");
-        tokio::time::sleep(Duration::from_millis(40)).await;
-    }
-    Ok(seen)
-}
-
-#[tokio::test]
-async fn goes_to_sleep_and_wakes_with_hives_own_words() -> Result<()> {
-    let world = World::shared().await?;
-    let cluster = world.cluster("sleeper", ClusterOptions::default()).await?;
-    cluster.wait_for_power_state("Running", SOON).await?;
-
-    cluster.sleep().await?;
-    assert_eq!(states_until(&cluster, "Hibernating").await?[1..], ["Stopping", "WaitingForMachinesToStop", "Hibernating"][..]);
-    let asleep = cluster.get().await?;
-    assert_eq!(word(&asleep, HIBERNATING), ("True", "Hibernating", "Cluster is stopped"));
-    let see = "Cluster is shutting down or hibernating, see Hibernating condition for details";
-    assert_eq!(word(&asleep, READY), ("False", "StoppingOrHibernating", see));
-    assert_eq!(word(&asleep, PROGRESS), ("False", "Hibernating", "6 instances stopped"));
-    assert_eq!(word(&asleep, "Provisioned").0, "True", "conditions of others stay");
-    assert!(cluster.instances().await?.iter().all(|instance| instance.state == "stopped"));
-
-    cluster.wake().await?;
-    let seen = states_until(&cluster, "Running").await?;
-    let order = ["StartingMachines", "WaitingForMachines", "WaitingForNodes", "PausingForClusterOperatorsToSettle", "WaitingForClusterOperators", "Running"];
-    let mut steps = order.iter();
-    assert!(seen[1..].iter().all(|state| steps.any(|step| step == state)), "{seen:?} is not in the order of {order:?}");
-    assert!(seen.len() >= 4, "{seen:?}");
-    let awake = cluster.get().await?;
-    assert_eq!(word(&awake, READY), ("True", "Running", "Cluster is running"));
-    let see = "Cluster is resuming or running, see Ready condition for details";
-    assert_eq!(word(&awake, HIBERNATING), ("False", "ResumingOrRunning", see));
-    assert!(awake.annotations().contains_key(keys::RESUME_STARTED_AT));
-    assert!(cluster.instances().await?.iter().all(|instance| instance.state == "running"));
-    cluster.remove().await
 }
 
 #[tokio::test]
@@ -97,27 +48,20 @@ async fn a_change_of_mind_midway_ends_awake() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_stale_ready_in_etcd_does_not_pass_for_awake() -> Result<()> {
-    let world = World::shared().await?;
-    let cluster = world.cluster("stale", ClusterOptions::of_size(4)).await?;
-    cluster.wait_for_power_state("Running", SOON).await?;
-    cluster.sleep().await?;
-    cluster.wait_for_power_state("Hibernating", SOON).await?;
-    cluster.wake().await?;
-    // Until its kubelets have spoken, every Node is still Ready=True from before the sleep.
-    let waiting = cluster.wait_for_power_state("WaitingForNodes", SOON).await?;
-    assert_eq!(word(&waiting, READY).2, "Waiting for Nodes to be ready (step 2/4)");
-    cluster.wait_for_power_state("Running", SOON).await?;
-    cluster.remove().await
-}
-
-#[tokio::test]
 async fn what_is_not_ours_to_move_is_not_moved() -> Result<()> {
     let world = World::shared().await?;
     for (name, patch, said) in [
-        ("paused", json!({"metadata": {"annotations": {"hive.openshift.io/powerstate-pause": "true"}}}), "PowerStatePaused"),
+        (
+            "paused",
+            json!({"metadata": {"annotations": {"hive.openshift.io/powerstate-pause": "true"}}}),
+            "PowerStatePaused",
+        ),
         ("fresh", json!({"spec": {"installed": false}}), "Initialized"),
-        ("vsphere", json!({"spec": {"platform": {"aws": null, "vsphere": {"vCenter": "v", "datacenter": "d", "defaultDatastore": "s"}}}}), "Unsupported"),
+        (
+            "vsphere",
+            json!({"spec": {"platform": {"aws": null, "vsphere": {"vCenter": "v", "datacenter": "d", "defaultDatastore": "s"}}}}),
+            "Unsupported",
+        ),
     ] {
         let cluster = world.cluster(name, ClusterOptions { patch, ..ClusterOptions::of_size(1) }).await?;
         let wanted = |found: &ClusterDeployment| word(found, HIBERNATING).1 == said;
@@ -130,11 +74,15 @@ async fn what_is_not_ours_to_move_is_not_moved() -> Result<()> {
 #[tokio::test]
 async fn a_platform_that_only_hive_serves_keeps_its_status() -> Result<()> {
     let world = World::shared().await?;
-    let azure = json!({"spec": {"platform": {"aws": null, "azure": {"region": "eu", "credentialsSecretRef": {"name": "x"}}}}});
+    let azure =
+        json!({"spec": {"platform": {"aws": null, "azure": {"region": "eu", "credentialsSecretRef": {"name": "x"}}}}});
     let options = ClusterOptions { patch: azure, ..ClusterOptions::of_size(1) };
     let cluster = world.cluster("azure", options).await?;
     let events = testbed::eventually(SOON, "event PlatformNotServed", async || {
-        let events = world.kubectl(&["get", "events.events.k8s.io", "-n", cluster.namespace(), "-o", "jsonpath={.items[*].reason}"]).await?.ok()?;
+        let events = world
+            .kubectl(&["get", "events.events.k8s.io", "-n", cluster.namespace(), "-o", "jsonpath={.items[*].reason}"])
+            .await?
+            .ok()?;
         anyhow::ensure!(events.contains("PlatformNotServed"), "{events}");
         Ok(events)
     });

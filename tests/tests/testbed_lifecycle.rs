@@ -1,4 +1,5 @@
 //! Worlds come up beside each other, and leave nothing behind.
+#![allow(clippy::unwrap_used, clippy::panic)] // a helper of a test is part of the test
 
 use std::{
     path::{Path, PathBuf},

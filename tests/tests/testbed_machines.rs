@@ -1,4 +1,5 @@
 //! Gates, Nodes and operators follow the instances.
+#![allow(clippy::unwrap_used, clippy::panic)] // a helper of a test is part of the test
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -11,7 +12,7 @@ use kube::{
 use serde_json::json;
 use testbed::{Cluster, ClusterOptions, Options, Timings, World, eventually};
 
-const SOON: Duration = Duration::from_secs(60);
+const SOON: Duration = Duration::from_mins(1);
 
 async fn world() -> World {
     let options = Options { clusters: 0, timings: Timings::fast(), ..Options::without_programs() };

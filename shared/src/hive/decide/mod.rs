@@ -174,7 +174,10 @@ impl Facts<'_> {
     /// The machines, or a plan that says why nothing can be said about them.
     fn machines(&self, failed: impl FnOnce(&str) -> PowerStatus) -> Result<&Machines, Box<Plan>> {
         use crate::cloud::CloudErrorKind::{Capacity, NotLeader, Throttled, Unavailable};
-        let steady = self.is(HIBERNATING) || self.is(READY);
+        let there = self.is(match self.cluster.desired() {
+            Desired::Hibernating => HIBERNATING,
+            Desired::Running => READY,
+        });
         let (status, wait) = match &self.machines {
             None => return Err(Box::default()),
             Some(Ok(machines)) if !machines.instances.is_empty() => return Ok(machines),
@@ -185,8 +188,8 @@ impl Facts<'_> {
             Some(Err(error)) => {
                 let wait = backoff(error.kind, self.failed_looks + 1);
                 let passing = matches!(error.kind, Throttled | Unavailable | Capacity | NotLeader);
-                // A cluster that was well when the cloud was last heard is not called ill because the cloud is silent.
-                let status = if passing || steady { PowerStatus::default() } else { failed(&error.message) };
+                // A cluster that was where it should be when the cloud was last heard is not called ill because the cloud is silent.
+                let status = if passing || there { PowerStatus::default() } else { failed(&error.message) };
                 (status.awaiting("CloudUnavailable", &error.message), wait)
             }
         };

@@ -1,5 +1,7 @@
 //! Row 12d: into sleep.
 
+use std::time::Duration;
+
 use super::{Action, Facts, Machines, Plan, Verb, name_some, poll};
 use crate::cloud::InstanceState::{Running, Stopped};
 use crate::hive::conditions::{HIBERNATING, PowerStatus, age, reason};
@@ -26,15 +28,14 @@ fn stop(facts: &Facts<'_>, machines: &Machines) -> Plan {
 
     let waiting = format!("{} of {} instances are not stopped: ", left.len(), machines.instances.len());
     let waiting = waiting + &name_some(left.iter().copied(), 10);
-    let status = match (failure, facts.reason(HIBERNATING)) {
-        (Some(error), _) => PowerStatus::failed_to_stop(&error.message),
-        (None, reason::STOPPING | reason::WAITING_FOR_MACHINES_TO_STOP) => {
-            PowerStatus::waiting_for_machines_to_stop(&left)
-        }
-        (None, _) => PowerStatus::stopping(),
+    let begins = !matches!(facts.reason(HIBERNATING), reason::STOPPING | reason::WAITING_FOR_MACHINES_TO_STOP);
+    let status = match failure {
+        Some(error) => PowerStatus::failed_to_stop(&error.message),
+        None if begins => PowerStatus::stopping(),
+        None => PowerStatus::waiting_for_machines_to_stop(&left),
     };
-    let since = facts.cluster.condition(HIBERNATING).and_then(|h| h.last_probe_time.as_ref());
-    let since = since.map_or_else(Default::default, |then| age(then.0, facts.now));
+    let told = facts.cluster.condition(HIBERNATING).filter(|_| !begins).and_then(|h| h.last_probe_time.as_ref());
+    let since = told.map_or(Duration::ZERO, |then| age(then.0, facts.now));
     let plan = Plan::report(status.awaiting("MachinesToStop", waiting)).again(held_back.unwrap_or_else(|| poll(since)));
     match held_back {
         None if !running.is_empty() => plan.acting(Action::Stop(running.into_iter().map(str::to_owned).collect())),

@@ -389,12 +389,14 @@ fn a_node_is_awake_only_with_a_sign_of_life_from_this_wake() {
 fn a_silent_cloud_changes_nothing_that_was_well() {
     let waiting = asleep(("False", reason::WAITING_FOR_MACHINES_TO_STOP));
     let done = asleep(("True", reason::HIBERNATING));
+    let awake = told(cluster("Hibernating"), ("False", reason::RESUMING_OR_RUNNING), ("True", reason::RUNNING));
     for (cluster, kind, said) in [
         (&waiting, CloudErrorKind::Throttled, ("", "", "")),
         (&waiting, CloudErrorKind::Unavailable, ("", "", "")),
         (&waiting, CloudErrorKind::Denied, ("FailedToStop", "StoppingOrHibernating", "FailedToStop")),
         (&waiting, CloudErrorKind::Credentials, ("FailedToStop", "StoppingOrHibernating", "FailedToStop")),
         (&done, CloudErrorKind::Denied, ("", "", "")),
+        (&awake, CloudErrorKind::Denied, ("FailedToStop", "StoppingOrHibernating", "FailedToStop")),
     ] {
         let plan = decide(&facts(cluster).cloud_says(kind));
         assert_eq!(says(&plan), said, "{kind}");

@@ -101,10 +101,14 @@ fn start(facts: &Facts<'_>, machines: &Machines, status: PowerStatus) -> Plan {
     let waiting = waiting + &name_some(left.iter().copied(), 10);
     let status = if left.is_empty() { status } else { status.awaiting("Machines", waiting) };
 
-    let pause = if left.is_empty() { Duration::ZERO } else { poll(since_start(facts)) };
+    let begins = matches!(Step::of(facts), Step::Begin | Step::Awake);
+    let pause = match (left.is_empty(), begins) {
+        (true, _) => Duration::ZERO,
+        (false, true) => poll(Duration::ZERO),
+        (false, false) => poll(since_start(facts)),
+    };
     let mut plan = Plan::report(status).again(held_back.unwrap_or(pause));
-    let new_wake = matches!(Step::of(facts), Step::Begin | Step::Awake);
-    if new_wake || resume_started(facts).is_none() {
+    if begins || resume_started(facts).is_none() {
         plan = plan.acting(Action::MarkResumeStarted(facts.now));
     }
     match held_back {

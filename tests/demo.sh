@@ -3,7 +3,7 @@
 # Everything that it starts ends with it.
 set -euo pipefail
 
-bin=$(cd "$(dirname "$0")/../bin" && pwd)
+bin=${HIBERNATE_BIN:-$(cd "$(dirname "$0")/../bin" && pwd)}
 world=$(mktemp -d "${TMPDIR:-/tmp}/hibernate-demo-XXXXXX")
 export PATH="$bin:$PATH" HIBERNATE_WORLD="$world/world" NO_COLOR=1
 began=$SECONDS

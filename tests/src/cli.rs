@@ -299,9 +299,9 @@ async fn status(state: &State, json: bool) -> Result<()> {
     }
     println!("\n{:<28} {:<6} INSTANCES", "CLUSTER", "API");
     for cluster in &status.clusters {
-        let states: Vec<String> = cluster.instances.iter().map(|(state, count)| format!("{count} {state}")).collect();
+        let counts: Vec<String> = cluster.instances.iter().map(|(state, count)| format!("{count} {state}")).collect();
         let name = format!("{}/{}", cluster.info.namespace, cluster.info.name);
-        println!("{name:<28} {:<6} {}", if cluster.open { "up" } else { "off" }, states.join(", "));
+        println!("{name:<28} {:<6} {}", if cluster.open { "up" } else { "off" }, counts.join(", "));
     }
     Ok(())
 }

@@ -22,7 +22,7 @@ use crate::{
 };
 
 /// Longest time that a world may take to come up, once everything is built.
-const UP: Duration = Duration::from_secs(240);
+const UP: Duration = Duration::from_mins(4);
 
 /// Starts a world in the background and waits until it is ready. `say` gets a line for each thing done.
 ///

@@ -35,7 +35,8 @@ pub fn fingerprint(parts: &[&str]) -> String {
         hash.update(part.as_bytes());
         hash.update([0]);
     }
-    hash.finalize().iter().take(8).map(|byte| format!("{byte:02x}")).collect()
+    let first: u64 = hash.finalize().iter().take(8).fold(0, |number, byte| number << 8 | u64::from(*byte));
+    format!("{first:016x}")
 }
 
 /// Looks up a program of ours: in `$HIBERNATE_BIN`, beside the running executable, in the workspace's `bin`.

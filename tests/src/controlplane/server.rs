@@ -37,6 +37,11 @@ impl User {
     pub fn new(name: &'static str, group: &'static str) -> Self {
         Self { name, group, token: secret() }
     }
+
+    /// As a token file has it.
+    fn line(&self) -> String {
+        format!("{},{},{},\"{}\"\n", self.token, self.name, self.name, self.group)
+    }
 }
 
 /// A random text that nobody guesses: 256 bits, hexadecimal.
@@ -108,11 +113,7 @@ impl Cluster {
         let port = ports::free()?;
         let url = format!("https://127.0.0.1:{port}");
         let identity = authority.server("kube-apiserver")?;
-        let tokens: String = plan
-            .users
-            .iter()
-            .map(|user| format!("{},{},{},\"{}\"\n", user.token, user.name, user.name, user.group))
-            .collect();
+        let tokens: Vec<String> = plan.users.iter().map(User::line).collect();
         let (signing_key, public_key) = pki::signing_key()?;
         for (name, text) in [
             ("ca.crt", authority.certificate()),
@@ -121,7 +122,7 @@ impl Cluster {
             ("tls.key", identity.key),
             ("sa.key", signing_key),
             ("sa.pub", public_key),
-            ("tokens.csv", tokens),
+            ("tokens.csv", tokens.concat()),
         ] {
             write_private(&folder.join(name), &text)?;
         }
@@ -178,7 +179,7 @@ impl Cluster {
                 answer => {
                     children.still_alive(&name)?;
                     if time::Instant::now() > deadline {
-                        let last = answer.map_or_else(|error| error.to_string(), |text| text);
+                        let last = answer.unwrap_or_else(|error| error.to_string());
                         anyhow::bail!("{name} is not ready after 90 s: {last}");
                     }
                 }

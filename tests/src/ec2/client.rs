@@ -61,7 +61,7 @@ impl Instance {
     /// For how many seconds it has been running, if it is.
     #[must_use]
     pub fn running_for(&self, now: f64) -> Option<f64> {
-        (self.state == "running").then(|| now - self.since)
+        (self.state == "running").then_some(now - self.since)
     }
 }
 

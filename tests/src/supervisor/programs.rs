@@ -131,9 +131,9 @@ impl World {
             "json",
         ]);
         match start.program {
-            Program::Webhook => self.webhook_arguments(&mut command, ports),
+            Program::Webhook => webhook_arguments(&mut command, ports),
             Program::Controller => {
-                self.controller_arguments(&mut command, ports, start.identity.as_deref().unwrap_or("a"))
+                self.controller_arguments(&mut command, ports, start.identity.as_deref().unwrap_or("a"));
             }
         }
         // None of the caller's cloud settings is to reach a cloud.
@@ -150,14 +150,6 @@ impl World {
             url: (start.program == Program::Webhook).then_some(url),
             metrics: format!("http://127.0.0.1:{}/metrics", ports.plain),
         })
-    }
-
-    #[allow(clippy::unused_self)] // beside its sibling
-    fn webhook_arguments(&self, command: &mut Command, ports: Ports) {
-        command
-            .args(["--listen", &format!("127.0.0.1:{}", ports.main)])
-            .args(["--listen-plain", &format!("127.0.0.1:{}", ports.plain)])
-            .args(["--san", "127.0.0.1"]);
     }
 
     fn controller_arguments(&self, command: &mut Command, ports: Ports, identity: &str) {
@@ -215,4 +207,11 @@ impl World {
         );
         Ok(entries.into_iter().find(|(_, bundle)| !bundle).map(|(name, _)| format!("entry {name} has no caBundle")))
     }
+}
+
+fn webhook_arguments(command: &mut Command, ports: Ports) {
+    command
+        .args(["--listen", &format!("127.0.0.1:{}", ports.main)])
+        .args(["--listen-plain", &format!("127.0.0.1:{}", ports.plain)])
+        .args(["--san", "127.0.0.1"]);
 }

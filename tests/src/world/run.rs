@@ -14,7 +14,7 @@ use super::World;
 use crate::paths;
 
 /// Longest time that a program may run.
-const LIMIT: Duration = Duration::from_secs(180);
+const LIMIT: Duration = Duration::from_mins(3);
 
 /// What a program did.
 #[derive(Clone, Debug)]

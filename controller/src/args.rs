@@ -73,3 +73,20 @@ pub enum LogFormat {
 fn duration(text: &str) -> Result<Duration, shared::duration::DurationError> {
     parse_positive(text)
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_flags_are_sound() {
+        Args::command().debug_assert();
+        assert!(Args::try_parse_from(["c", "--lease-duration", "0s"]).is_err());
+        assert_eq!(
+            Args::try_parse_from(["c", "--cluster-operator-pause", "1m30s"]).unwrap().cluster_operator_pause.as_secs(),
+            90
+        );
+    }
+}

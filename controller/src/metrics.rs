@@ -86,7 +86,7 @@ impl Default for Metrics {
 }
 
 impl Metrics {
-    /// All metrics in the OpenMetrics text format.
+    /// All metrics as Prometheus reads them.
     #[must_use]
     pub fn text(&self) -> String {
         let mut text = String::new();

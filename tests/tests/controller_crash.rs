@@ -32,7 +32,7 @@ async fn killed_ten_times_in_a_sleep_and_a_wake_it_converges_and_never_calls_for
     .await?;
     let cluster = world.cluster("phoenix", ClusterOptions::default()).await?;
     world.start(&start()).await?;
-    cluster.wait_for_power_state("Running", Duration::from_secs(60)).await?;
+    cluster.wait_for_power_state("Running", Duration::from_mins(1)).await?;
 
     for (asleep, end) in [(true, "Hibernating"), (false, "Running")] {
         world.ec2().reset_calls().await?;

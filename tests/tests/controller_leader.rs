@@ -13,7 +13,7 @@ use testbed::world::handle::Cluster;
 use testbed::{ClusterOptions, Options, Program, Timings, World};
 
 const LEASE: Duration = Duration::from_secs(6);
-const SOON: Duration = Duration::from_secs(60);
+const SOON: Duration = Duration::from_mins(1);
 
 fn start(identity: &str) -> Start {
     let args = ["--lease-duration", "6s", "--renew-deadline", "4s", "--retry-period", "1s"];

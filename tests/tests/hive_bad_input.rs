@@ -15,7 +15,7 @@ use testbed::proxy::faults::{Effect, Rule};
 use testbed::world::handle::Cluster;
 use testbed::{ClusterOptions, World};
 
-const SOON: Duration = Duration::from_secs(60);
+const SOON: Duration = Duration::from_mins(1);
 
 fn message<'a>(cluster: &'a ClusterDeployment, type_: &str) -> &'a str {
     cluster.condition(type_).and_then(|condition| condition.message.as_deref()).unwrap_or_default()
@@ -32,7 +32,7 @@ async fn says(cluster: &Cluster, words: &str) -> Result<ClusterDeployment> {
     cluster.wait_for(words, SOON, |found| message(found, HIBERNATING).contains(words)).await
 }
 
-/// Waits until condition HibernationProgress says this.
+/// Waits until condition `HibernationProgress` says this.
 async fn awaits(cluster: &Cluster, words: &str) -> Result<ClusterDeployment> {
     cluster.wait_for(words, SOON, |found| message(found, PROGRESS).contains(words)).await
 }

@@ -8,7 +8,7 @@ use shared::hive::api::{ClusterDeployment, Condition};
 use shared::hive::conditions::HIBERNATING;
 use testbed::{ClusterOptions, World};
 
-const SOON: Duration = Duration::from_secs(60);
+const SOON: Duration = Duration::from_mins(1);
 
 fn word<'a>(cluster: &'a ClusterDeployment, type_: &str) -> (&'a str, &'a str, &'a str) {
     let text = |text: &'a Option<String>| text.as_deref().unwrap_or_default();

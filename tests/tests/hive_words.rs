@@ -10,7 +10,7 @@ use shared::keys;
 use testbed::world::handle::Cluster;
 use testbed::{ClusterOptions, Options, Timings, World};
 
-const SOON: Duration = Duration::from_secs(60);
+const SOON: Duration = Duration::from_mins(1);
 
 fn word<'a>(cluster: &'a ClusterDeployment, type_: &str) -> (&'a str, &'a str, &'a str) {
     let text = |text: &'a Option<String>| text.as_deref().unwrap_or_default();

@@ -22,7 +22,7 @@ use crate::errors::Failure;
 const BATCH: usize = 100;
 
 /// How seldom a batch that is refused without naming an instance is tried one by one.
-const ONE_BY_ONE_EVERY: Duration = Duration::from_secs(300);
+const ONE_BY_ONE_EVERY: Duration = Duration::from_mins(5);
 
 /// EC2 in one account and region.
 pub struct Ec2 {
@@ -86,7 +86,7 @@ impl Ec2 {
         let mut found = Vec::new();
         while let Some(page) = pages.next().await {
             let page = page.map_err(|error| self.failed("DescribeInstances", Failure::new(&error)))?;
-            found.extend(page.reservations().iter().flat_map(|r| r.instances()).filter_map(instance));
+            found.extend(page.reservations().iter().flat_map(aws_sdk_ec2::types::Reservation::instances).filter_map(instance));
         }
         Ok(found)
     }

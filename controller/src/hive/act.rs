@@ -11,7 +11,7 @@ use shared::keys;
 use tracing::info;
 
 use super::memory::Memory;
-use super::{Context, LookError, observe};
+use super::{Context, LookError, full_name, observe};
 use crate::metrics::CloudCall;
 
 /// Runs one action and writes its outcome into the facts. Returns the object if the action wrote it.
@@ -55,7 +55,7 @@ async fn move_machines(
     ids: &[String],
 ) -> Result<Option<ClusterDeployment>, LookError> {
     let cluster = facts.cluster;
-    info!(cluster = %context.name(cluster), %verb, count = ids.len(), instances = ids.join(","), "moving machines");
+    info!(cluster = full_name(cluster), %verb, count = ids.len(), instances = ids.join(","), "moving machines");
     let outcome = call(context, cluster, verb, ids).await;
     let result = outcome.as_ref().map_or_else(|error| error.kind.into(), |_| "ok");
     let label = CloudCall { cloud: "aws", call: verb.into(), result };

@@ -29,7 +29,7 @@ use crate::lease::Claim;
 use crate::metrics::{LeftAlone, Look, Metrics};
 
 /// How long a look may take before it is given up: longer than all of its calls' own limits together.
-const LOOK: Duration = Duration::from_secs(180);
+const LOOK: Duration = Duration::from_mins(3);
 
 /// Everything that looks at clusters have in common.
 pub struct Context {
@@ -56,7 +56,7 @@ pub enum LookError {
     #[error("read the object")]
     Malformed {
         /// What is wrong.
-        source: kube::core::error_boundary::InvalidObject,
+        source: Box<kube::core::error_boundary::InvalidObject>,
     },
     /// The moment the wake began could not be kept on the object.
     #[error("write annotation {}", keys::RESUME_STARTED_AT)]
@@ -98,13 +98,13 @@ type Watched = Arc<DeserializeGuard<ClusterDeployment>>;
 async fn look(watched: Watched, context: Arc<Context>) -> Result<Requeue, LookError> {
     let watched = match &watched.0 {
         Ok(cluster) => cluster,
-        Err(error) => return Err(LookError::Malformed { source: error.clone() }),
+        Err(error) => return Err(LookError::Malformed { source: Box::new(error.clone()) }),
     };
     let key = (watched.namespace().unwrap_or_default(), watched.name_any());
     // The same object is never looked at twice at once, so its memory can be taken out and put back.
     let mut memory = context.memories.lock().ok().and_then(|mut all| all.remove(&key)).unwrap_or_default();
     let started = Instant::now();
-    let result = tokio::time::timeout(LOOK, look_once(watched, &context, &mut memory)).await;
+    let result = tokio::time::timeout(LOOK, Box::pin(look_once(watched, &context, &mut memory))).await;
     let gone = watched.metadata.deletion_timestamp.is_some();
     if let (false, Ok(mut all)) = (gone, context.memories.lock()) {
         all.insert(key, memory);
@@ -197,6 +197,7 @@ fn settle(memory: &mut Memory, cluster: &ClusterDeployment, recheck: Recheck) ->
 }
 
 /// A write that met somebody else's is repeated at once, everything else a little later.
+#[expect(clippy::needless_pass_by_value, reason = "the signature is kube's")]
 fn after_error(watched: Watched, error: &LookError, context: Arc<Context>) -> Requeue {
     let cluster = format!("{}/{}", watched.namespace().unwrap_or_default(), watched.name_any());
     match error {
@@ -234,10 +235,7 @@ fn is_overtaken(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.is_conflict() || status.code == 422)
 }
 
-impl Context {
-    /// `namespace/name`, for logs.
-    #[must_use]
-    pub fn name(&self, cluster: &ClusterDeployment) -> String {
-        format!("{}/{}", cluster.namespace().unwrap_or_default(), cluster.name_any())
-    }
+/// `namespace/name`, for logs.
+fn full_name(cluster: &ClusterDeployment) -> String {
+    format!("{}/{}", cluster.namespace().unwrap_or_default(), cluster.name_any())
 }

@@ -6,7 +6,7 @@ use shared::hive::api::{ClusterDeployment, Condition};
 use shared::hive::conditions::{HIBERNATING, PROGRESS, READY};
 use tracing::{info, warn};
 
-use super::Context;
+use super::{Context, full_name};
 use crate::metrics::Transition;
 
 /// Power states that need somebody's attention.
@@ -18,7 +18,7 @@ pub async fn transition(context: &Context, before: &ClusterDeployment, after: &C
     let word = speaks(after);
     let message = word.and_then(|c| c.message.as_deref()).unwrap_or_default();
     let (from, to) = (before.power_state(), after.power_state());
-    info!(cluster = context.name(after), from, to, message, progress, "status written");
+    info!(cluster = full_name(after), from, to, message, progress, "status written");
     let failed = FAILED.contains(&to);
     if from != to {
         let known = shared::hive::conditions::POWER_STATES.iter().find(|known| **known == to);
@@ -33,7 +33,7 @@ pub async fn transition(context: &Context, before: &ClusterDeployment, after: &C
 
 /// Tells what the status cannot.
 pub async fn warning(context: &Context, cluster: &ClusterDeployment, reason: &str, message: &str) {
-    warn!(cluster = context.name(cluster), reason, message, "left alone");
+    warn!(cluster = full_name(cluster), reason, message, "left alone");
     publish(context, cluster, EventType::Warning, reason, message).await;
 }
 
@@ -55,6 +55,6 @@ async fn publish(context: &Context, cluster: &ClusterDeployment, type_: EventTyp
     let event =
         Event { type_, reason: reason.to_owned(), note: Some(note), action: "PowerState".to_owned(), secondary: None };
     if let Err(error) = context.recorder.publish(&event, &cluster.object_ref(&())).await {
-        warn!(cluster = context.name(cluster), error = &error as &dyn std::error::Error, "event not written");
+        warn!(cluster = full_name(cluster), error = &error as &dyn std::error::Error, "event not written");
     }
 }

@@ -129,7 +129,7 @@ impl Judgement {
     /// Turns denials into warnings and remembers them, because an exempt identity asks.
     #[must_use]
     pub fn overlooked(mut self) -> Self {
-        self.overlooked.append(&mut self.denials.clone());
+        self.overlooked.extend_from_slice(&self.denials);
         self.softened()
     }
 

@@ -289,7 +289,7 @@ impl PowerStatus {
             let Some(new) = word.replaces(type_, old, now) else { continue };
             match cluster.status.iter().flat_map(|status| &status.conditions).position(|c| c.type_ == type_) {
                 Some(index) => {
-                    edits.push(json!({"op": "replace", "path": format!("/status/conditions/{index}"), "value": new}))
+                    edits.push(json!({"op": "replace", "path": format!("/status/conditions/{index}"), "value": new}));
                 }
                 None => added.push(new),
             }

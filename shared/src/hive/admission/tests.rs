@@ -1,5 +1,10 @@
 //! The table, row by row, and what must hold whatever is asked.
 
+#![expect(
+    clippy::redundant_closure_for_method_calls,
+    reason = "the method alone is not general enough in its lifetimes"
+)]
+
 use jiff::Timestamp;
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -93,7 +98,8 @@ fn a_sound_cluster_goes_to_sleep_and_wakes_without_a_word() {
 /// Each row: what is asked of a sleeping-to-be cluster besides sleep, and who speaks up. On UPDATE and on CREATE.
 #[test]
 fn rules_on_the_way_to_sleep() {
-    let cases: &[(&str, &[(&str, Value)], &[&str])] = &[
+    type Case<'a> = (&'a str, &'a [(&'a str, Value)], &'a [&'a str]);
+    let cases: &[Case<'_>] = &[
         ("V2", &[("/spec/installed", json!(false))], &["V2 warn"]),
         ("V2 absent", &[("/spec/installed", Value::Null)], &["V2 warn"]),
         ("V3", &[("/metadata/deletionTimestamp", json!(NOW))], &["V3 deny metadata.deletionTimestamp"]),

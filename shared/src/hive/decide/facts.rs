@@ -39,7 +39,7 @@ pub struct Settings {
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { operator_pause: Duration::from_secs(120), steady: Duration::from_secs(600) }
+        Self { operator_pause: Duration::from_mins(2), steady: Duration::from_mins(10) }
     }
 }
 

@@ -320,7 +320,7 @@ fn out_of_sleep_nodes_pause_operators() {
     let operators = waking(("False", reason::WAITING_FOR_CLUSTER_OPERATORS));
     let mut skips = starting.clone();
     skips.metadata.labels.get_or_insert_default().insert(RESUME_SKIPS_CLUSTER_OPERATORS.into(), "true".into());
-    let minute = Settings { operator_pause: Duration::from_secs(60), ..Settings::default() };
+    let minute = Settings { operator_pause: Duration::from_mins(1), ..Settings::default() };
     let longer = Settings::default();
     for (case, cluster, nodes, unwell, settings, power_state) in [
         (
@@ -354,7 +354,7 @@ fn out_of_sleep_nodes_pause_operators() {
     }
     let plan = decide(&facts(&pausing).machines_are(&running).nodes_are(AWAKE, &[]));
     assert_eq!(message(&plan), "Pausing 2m0s for ClusterOperators to settle (step 3/4)");
-    assert_eq!(plan.recheck, Recheck::After(Duration::from_secs(60)));
+    assert_eq!(plan.recheck, Recheck::After(Duration::from_mins(1)));
 }
 
 #[test]
@@ -468,7 +468,7 @@ fn waits_grow_and_end() {
     let waits = |kind| [1, 2, 3, 4, 9].map(|n| backoff(kind, n).as_secs());
     assert_eq!(waits(CloudErrorKind::Refused), [5, 10, 20, 20, 20]);
     assert_eq!(waits(CloudErrorKind::Denied), [10, 20, 40, 60, 60]);
-    assert_eq!(backoff(CloudErrorKind::Denied, u32::MAX), Duration::from_secs(60));
+    assert_eq!(backoff(CloudErrorKind::Denied, u32::MAX), Duration::from_mins(1));
 }
 
 fn any_cluster() -> impl Strategy<Value = ClusterDeployment> {

@@ -8,7 +8,6 @@ export HIBERNATE_BIN := $(CURDIR)/bin
 PROGRAMS := kubectl-hibernate hibernate-webhook hibernate-controller hibernate-manifests testbed
 # Always the whole workspace: with fewer packages cargo picks fewer features and compiles the AWS SDK (minutes) once more.
 CARGO_FLAGS := --release --workspace --locked
-WORLD := $(or $(TMPDIR),/tmp)/kubectl-hibernate-test-$(shell id -u)-$(shell pwd | cksum | cut -d' ' -f1)
 
 .PHONY: help build demo test unit lint fmt deny manifests krew bench clean
 
@@ -25,12 +24,8 @@ build: need-cargo ## Build every program into ./bin
 demo: need-all build ## Put a cluster to sleep and wake it, on real parts
 	@bash tests/demo.sh
 
-test: need-all build ## Run every test
-	@echo "==> starting a world for the tests in $(WORLD)"
-	@bin/testbed down --state "$(WORLD)" >/dev/null 2>&1 || true
-	bin/testbed up --state "$(WORLD)"
-	@trap 'bin/testbed down --state "$(WORLD)"' EXIT INT TERM; \
-	HIBERNATE_WORLD="$(WORLD)" cargo test $(CARGO_FLAGS) --no-fail-fast
+test: need-all build ## Run every test; each file brings up the world that it needs
+	cargo test $(CARGO_FLAGS) --no-fail-fast
 
 unit: need-cargo ## Run the tests that need no world
 	cargo test $(CARGO_FLAGS) --lib --bins

@@ -12,7 +12,7 @@ pub enum DurationError {
     #[error("{0:?} is too long: the longest duration is 2562047h47m16s")]
     TooLong(String),
     /// Zero or less.
-    #[error("{0:?} is not positive")]
+    #[error("{0:?} is not positive: write a duration longer than nothing, such as 8h")]
     NotPositive(String),
 }
 

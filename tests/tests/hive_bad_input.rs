@@ -87,7 +87,7 @@ async fn credentials_that_are_missing_malformed_or_refused() -> Result<()> {
     let id = String::from_utf8(good.data.as_ref().context("data")?["aws_access_key_id"].0.clone())?;
 
     edit(&secrets, &name, &[("aws_config", Some("[default]\ncredential_process = /bin/sh -c id\n"))]).await?;
-    tokio::time::sleep(Duration::from_secs(61)).await; // as long as a Secret that worked is trusted
+    tokio::time::sleep(Duration::from_secs(16)).await; // as long as a Secret that worked is trusted
     cluster.sleep().await?;
     says(&cluster, "aws_config line 2: credential_process is refused").await?;
 

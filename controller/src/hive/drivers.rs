@@ -14,7 +14,7 @@ use tokio::time::Instant;
 pub const PLATFORMS: &[&str] = &["aws"];
 
 /// How long a driver is used before its Secret is read again. After a failure it is read again at once.
-const KEEP: Duration = Duration::from_mins(1);
+const KEEP: Duration = Duration::from_secs(15);
 
 /// Account and region: everything a driver depends on.
 type Key = (String, String, String);

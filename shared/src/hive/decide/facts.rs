@@ -147,11 +147,13 @@ impl Tried {
 
 /// How long to wait after the `failures`th failure in a row, without jitter.
 ///
-/// A passing cause is retried within 20 s of its end; one that only a change of credentials or rights ends, within a minute.
+/// A passing cause is retried within 20 s of its end; one that only a change of rights ends, within a minute.
 #[must_use]
 pub fn backoff(kind: CloudErrorKind, failures: u32) -> Duration {
     let (first, most) = match kind {
-        CloudErrorKind::Credentials | CloudErrorKind::Denied | CloudErrorKind::Invalid => (10, 60),
+        // Nothing is asked of the cloud: only the Secret is read again.
+        CloudErrorKind::Credentials => (5, 15),
+        CloudErrorKind::Denied | CloudErrorKind::Invalid => (10, 60),
         CloudErrorKind::Throttled
         | CloudErrorKind::Unavailable
         | CloudErrorKind::Capacity

@@ -3,7 +3,7 @@
 //! kubectl runs `kubectl_complete-hibernate WORDS...` and reads one candidate per line, and `:N` as the last line, where N are
 //! cobra's bits: 2 for no space after the candidate, 4 for no file names.
 
-use std::{env, fs, io, path::Path};
+use std::{env, ffi::OsString, fs, io, path::Path};
 
 use clap::{CommandFactory, FromArgMatches, ValueEnum};
 use clap_complete::Shell;
@@ -26,6 +26,15 @@ const SCRIPT_NAME: &str = "kubectl_complete-hibernate";
 const SCRIPT: &str = "#!/bin/sh\nexec kubectl-hibernate __complete \"$@\"\n";
 
 static NAMESPACE: Kind = Kind { group: "", versions: &["v1"], kind: "Namespace", plural: "namespaces", short: &["ns"] };
+
+/// A link of that name to this program does what the script does: it asks for completion.
+pub(crate) fn as_question(mut words: Vec<OsString>) -> Vec<OsString> {
+    let name = words.first().and_then(|word| Path::new(word).file_stem());
+    if name.is_some_and(|name| name == SCRIPT_NAME) {
+        words.insert(1, "__complete".into());
+    }
+    words
+}
 
 /// Prints or installs what makes completion work.
 ///
@@ -261,6 +270,14 @@ mod tests {
         ] {
             assert_eq!(asked(line), expected, "{line:?}");
         }
+    }
+
+    #[test]
+    fn a_link_named_like_the_script_completes() {
+        let words = |words: &[&str]| as_question(words.iter().map(Into::into).collect());
+        assert_eq!(words(&["/bin/kubectl_complete-hibernate", "x"])[1..], ["__complete", "x"]);
+        assert_eq!(words(&["/bin/kubectl-hibernate", "x"])[1..], ["x"]);
+        assert!(words(&[]).is_empty());
     }
 
     #[test]

@@ -23,7 +23,7 @@ use error::{Exit, Problem};
 fn main() -> ExitCode {
     // Only fails if a provider is installed already, and this is the first line of the program.
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
-    let cli = match Cli::read(std::env::args_os()) {
+    let cli = match Cli::read(complete::as_question(std::env::args_os().collect())) {
         Ok(cli) => cli,
         Err(error) => {
             let _ = error.print();

@@ -16,7 +16,7 @@ use tempfile::TempDir;
 /// The program in an environment without kubeconfig, proxies or colours.
 fn program(home: &Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_kubectl-hibernate"));
-    command.env_clear().env("HOME", home).env("COLUMNS", "100");
+    command.env_clear().env("HOME", home).env("COLUMNS", "120");
     command
 }
 

@@ -1,5 +1,12 @@
 //! The longer texts of `--help`.
 
+/// Begins the help of the program.
+pub(super) const ABOUT: &str = "\
+Put clusters and workloads to sleep, and wake them.
+
+A ClusterDeployment gets spec.powerState, which Hive or hibernate-controller acts on. A workload gets
+0 replicas, with the former count recorded in the annotation hibernate.sh/replicas in the same write.";
+
 /// Ends the help of every command.
 pub(super) const EXIT_CODES: &str = "\
 Exit codes:
@@ -13,12 +20,12 @@ Exit codes:
 /// How targets are named.
 pub(super) const TARGETS: &str = "\
 Targets:
-  NAME              looked up among the kinds that exist on the hub; it must be the name of one target only
+  NAME              looked up among the kinds that exist on the hub; must be the name of one target only
   TYPE/NAME         for example cd/demo, deploy/web, sts/db, machinedeployment/workers
   TYPE NAME...      the same for several names
   TYPE with --all, or with -l SELECTOR; without TYPE these mean ClusterDeployments
-  Types: clusterdeployment (cd), deployment (deploy), statefulset (sts), machinedeployment (md), also with their
-  group, as in machinedeployment.cluster.x-k8s.io";
+  Types: clusterdeployment (cd), deployment (deploy), statefulset (sts), machinedeployment (md), each also with
+  its group, as in machinedeployment.cluster.x-k8s.io";
 
 /// Of the bare form.
 pub(super) const HIBERNATE_EXAMPLES: &str = "\
@@ -41,8 +48,9 @@ Examples:
   # See what sleeps, since when, who asked for it and why
   kubectl hibernate status
 
-A target that has the name of a command is given as TYPE/NAME. Flags must come after `hibernate`: kubectl does not pass
-on what stands before a plugin's name (`kubectl -n shop hibernate web` fails, `kubectl hibernate web -n shop` works).";
+A target that has the name of a command is given as TYPE/NAME. Flags must come after `hibernate`: kubectl
+does not pass on what stands before a plugin's name (`kubectl -n shop hibernate web` fails, `kubectl
+hibernate web -n shop` works).";
 
 /// Of `resume`.
 pub(super) const RESUME_EXAMPLES: &str = "\

@@ -6,7 +6,9 @@ use std::path::PathBuf;
 
 use clap::{ArgAction, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum, parser::ValueSource};
 
-use self::help::{COMPLETION_EXAMPLES, EXIT_CODES, HIBERNATE_EXAMPLES, RESUME_EXAMPLES, STATUS_EXAMPLES, TARGETS};
+use self::help::{
+    ABOUT, COMPLETION_EXAMPLES, EXIT_CODES, HIBERNATE_EXAMPLES, RESUME_EXAMPLES, STATUS_EXAMPLES, TARGETS,
+};
 use crate::duration;
 
 /// Put clusters and workloads to sleep, and wake them.
@@ -18,22 +20,20 @@ use crate::duration;
     disable_help_subcommand = true,
     override_usage = "kubectl hibernate [OPTIONS] <NAME | TYPE/NAME>...\n       kubectl hibernate <COMMAND> ...",
     after_help = format!("{TARGETS}\n\n{HIBERNATE_EXAMPLES}\n\n{EXIT_CODES}"),
-    long_about = "Put clusters and workloads to sleep, and wake them.\n\n\
-        A ClusterDeployment gets spec.powerState, which Hive or hibernate-controller acts on. A workload gets 0 replicas, \
-        with the former count recorded in the annotation hibernate.sh/replicas in the same write.",
+    about = ABOUT,
     subcommand_help_heading = "Commands",
     max_term_width = 120
 )]
 pub(crate) struct Cli {
-    /// How to reach the hub.
-    #[command(flatten)]
-    pub(crate) hub: HubArgs,
     /// What to do; putting to sleep if absent.
     #[command(subcommand)]
     pub(crate) command: Option<Command>,
     /// What to put to sleep.
     #[command(flatten)]
     pub(crate) act: ActArgs,
+    /// How to reach the hub.
+    #[command(flatten)]
+    pub(crate) hub: HubArgs,
 }
 
 /// Commands besides putting to sleep.
@@ -193,11 +193,11 @@ pub(crate) struct HubArgs {
 /// Values of `--dry-run`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum DryRun {
-    /// Write.
+    // Write.
     None,
-    /// Only print.
+    // Only print.
     Client,
-    /// Send, but do not keep.
+    // Send, but do not keep.
     Server,
 }
 
@@ -215,50 +215,50 @@ impl DryRun {
 /// Formats of the commands that change something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ActOutput {
-    /// `type/name`
+    // `type/name`
     Name,
-    /// The object after the change
+    // The object after the change
     Json,
-    /// The object after the change
+    // The object after the change
     Yaml,
 }
 
 /// Formats of `status`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum StatusOutput {
-    /// A table
+    // A table
     Table,
-    /// A table with more columns
+    // A table with more columns
     Wide,
-    /// The documented list
+    // The documented list
     Json,
-    /// The documented list
+    // The documented list
     Yaml,
-    /// `type/name`
+    // `type/name`
     Name,
 }
 
 /// Formats of `version`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum VersionOutput {
-    /// JSON
+    // JSON
     Json,
-    /// YAML
+    // YAML
     Yaml,
 }
 
 /// Who is to complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Completer {
-    /// kubectl 1.26 and later
+    // kubectl 1.26 and later
     Kubectl,
-    /// The shell, for `kubectl-hibernate`
+    // The shell, for `kubectl-hibernate`
     Bash,
-    /// The shell, for `kubectl-hibernate`
+    // The shell, for `kubectl-hibernate`
     Zsh,
-    /// The shell, for `kubectl-hibernate`
+    // The shell, for `kubectl-hibernate`
     Fish,
-    /// The shell, for `kubectl-hibernate`
+    // The shell, for `kubectl-hibernate`
     Powershell,
 }
 

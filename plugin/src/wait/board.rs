@@ -132,7 +132,7 @@ impl Show {
         let all = MultiProgress::new();
         let bars = names.iter().map(|name| {
             let bar = all.add(ProgressBar::new_spinner());
-            bar.set_style(style("{spinner} {prefix}  {elapsed}  {wide_msg}"));
+            bar.set_style(style("{spinner} {prefix}  {elapsed}  {msg}"));
             bar.set_prefix(name.clone());
             bar.enable_steady_tick(TICK);
             bar

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Status, StatusCause, StatusDetails};
 use serde_json::Value;
 use serde_json::value::RawValue;
-use shared::admission::{Change, Denial, Edits, Fault, Finding, Judgement, Object, Settings, shortened};
+use shared::admission::{Change, Denial, Edits, Fault, Finding, Judgement, Object, Settings, from_map, shortened};
 
 use crate::patch;
 use crate::review::{Patch, Request, Response};
@@ -117,7 +117,9 @@ fn change<'a, K: Object>(
     context: &Context<'a>,
     field_manager: &'a str,
 ) -> Result<Change<'a, K>, Unreadable> {
-    let read = |field, raw: &RawValue| serde_json::from_str(raw.get()).map_err(|e| Unreadable::Malformed(field, e));
+    let read = |field, raw: &RawValue| {
+        from_map(&mut serde_json::Deserializer::from_str(raw.get())).map_err(|e| Unreadable::Malformed(field, e))
+    };
     Ok(Change {
         old: request.old_object.map(|raw| read("oldObject", raw)).transpose()?,
         new: read("object", request.object.ok_or(Unreadable::Missing("object"))?)?,
@@ -153,6 +155,7 @@ fn status(judgement: &Judgement, request: &Request<'_>) -> Option<Status> {
     let gravest = judgement.gravest()?;
     let name = match (request.namespace.as_ref(), request.name.as_ref()) {
         ("", name) => name.to_owned(),
+        (namespace, "") => format!("to be named in {namespace}"),
         (namespace, name) => format!("{namespace}/{name}"),
     };
     let said = judgement.denials.iter().map(|denial| denial.said.to_string()).collect::<Vec<_>>().join("; ");

@@ -10,7 +10,7 @@ use k8s_openapi::ByteString;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Status;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
-use shared::admission::User;
+use shared::admission::{User, from_map};
 
 /// The only version of the API that is spoken.
 pub const API_VERSION: &str = "admission.k8s.io/v1";
@@ -140,7 +140,9 @@ impl<'a> Request<'a> {
     /// # Errors
     /// When the body is not a review of this version with a request that can be answered.
     pub fn read(body: &'a [u8]) -> Result<Self, ReviewError> {
-        let envelope: Envelope<'a> = serde_json::from_slice(body)?;
+        let mut text = serde_json::Deserializer::from_slice(body);
+        let envelope: Envelope<'a> = from_map(&mut text)?;
+        text.end()?;
         if envelope.kind != KIND {
             return Err(ReviewError::Kind(envelope.kind.into_owned()));
         }
@@ -148,7 +150,7 @@ impl<'a> Request<'a> {
             return Err(ReviewError::Version(envelope.api_version.into_owned()));
         }
         let request = envelope.request.ok_or(ReviewError::NoRequest)?;
-        let request: Self = serde_json::from_str(request.get())?;
+        let request: Self = from_map(&mut serde_json::Deserializer::from_str(request.get()))?;
         if request.uid.is_empty() {
             return Err(ReviewError::NoUid);
         }
@@ -170,13 +172,14 @@ impl<'a> Request<'a> {
 pub fn uid(body: &[u8]) -> Option<String> {
     #[derive(Deserialize)]
     struct Envelope {
+        #[serde(deserialize_with = "from_map")]
         request: Request,
     }
     #[derive(Deserialize)]
     struct Request {
         uid: String,
     }
-    let envelope: Envelope = serde_json::from_slice(body).ok()?;
+    let envelope: Envelope = from_map(&mut serde_json::Deserializer::from_slice(body)).ok()?;
     Some(envelope.request.uid)
 }
 

@@ -30,8 +30,11 @@ use crate::table::{self, Endpoint};
 pub const BODY_LIMIT: usize = 7 * 1024 * 1024;
 /// How long the body of a request may take to arrive: less than the API server waits for any of our entries.
 const DEADLINE: Duration = Duration::from_millis(2500);
-/// How long a connection may take to shake hands or to send the head of a request.
+/// How long a connection may take to shake hands, or to answer a ping.
 const HANDSHAKE: Duration = Duration::from_secs(5);
+/// How long an HTTP/1.1 connection may take to send the head of a request, the first or the next. Longer than the 90 s for
+/// which Go keeps an idle connection, so that it is never us who closes one just when the API server uses it again.
+const IDLE: Duration = Duration::from_secs(100);
 /// Connections at once. API servers keep a few each and multiplex.
 const CONNECTIONS: usize = 1024;
 /// Requests at once on one HTTP/2 connection.
@@ -199,7 +202,7 @@ pub async fn listen(
     let tls = RustlsAcceptor::new(tls).handshake_timeout(HANDSHAKE).acceptor(NoDelayAcceptor::new());
     let mut server = axum_server::from_tcp(listener)?.handle(handle).acceptor(Limited::new(tls, CONNECTIONS));
     let http = server.http_builder();
-    http.http1().timer(TokioTimer::new()).header_read_timeout(HANDSHAKE);
+    http.http1().timer(TokioTimer::new()).header_read_timeout(IDLE);
     http.http2()
         .timer(TokioTimer::new())
         .max_concurrent_streams(STREAMS)

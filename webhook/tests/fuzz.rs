@@ -86,7 +86,7 @@ fn endpoints() -> impl Strategy<Value = Endpoint> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(2000))]
+    #![proptest_config(ProptestConfig { cases: 2000, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn any_bytes(endpoint in endpoints(), body in proptest::collection::vec(any::<u8>(), 0..300)) {
@@ -119,10 +119,8 @@ proptest! {
     #[test]
     fn a_patch_always_applies(review in mutated_review()) {
         let (code, answer) = answer(Endpoint::Mutate, review.to_string().as_bytes());
-        prop_assume!(code == StatusCode::OK);
+        if code != StatusCode::OK { return Ok(()) }
         prop_assert_eq!(&answer["response"]["allowed"], true);
-        // A list passes for a struct in serde; the API server knows better.
-        prop_assume!(review["request"]["object"]["metadata"].is_object());
         let mut object = review["request"]["object"].clone();
         let patch = patch_of(&answer["response"]);
         prop_assert!(json_patch::patch(&mut object, &patch).is_ok(), "{:?}", patch);

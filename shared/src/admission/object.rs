@@ -1,8 +1,10 @@
 //! The part of an object that admission looks at, whatever its kind.
 
 use std::fmt;
+use std::marker::PhantomData;
 
 use serde::Deserialize;
+use serde::de::value::MapAccessDeserializer;
 use serde::de::{DeserializeOwned, Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde_json::Value;
 
@@ -38,6 +40,29 @@ pub struct Meta {
     /// Set while the object is being deleted.
     #[serde(default)]
     pub deletion_timestamp: Option<IgnoredAny>,
+}
+
+/// Reads a struct from a map and from nothing else: serde would take a list as well, field by field, and a patch of the
+/// object would fail.
+///
+/// # Errors
+/// When it is no map, or the map does not fit.
+pub fn from_map<'de, T: Deserialize<'de>, D: Deserializer<'de>>(deserializer: D) -> Result<T, D::Error> {
+    struct Map<T>(PhantomData<T>);
+
+    impl<'de, T: Deserialize<'de>> Visitor<'de> for Map<T> {
+        type Value = T;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("an object")
+        }
+
+        fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<T, A::Error> {
+            T::deserialize(MapAccessDeserializer::new(map))
+        }
+    }
+
+    deserializer.deserialize_map(Map(PhantomData))
 }
 
 /// Annotations of an object: ours and Hive's; all others are skipped (one alone can be 256 KiB).
@@ -127,6 +152,13 @@ mod tests {
     fn the_last_of_a_key_given_twice_counts() {
         let meta = read(r#"{"annotations":{"hibernate.sh/reason":"first","hibernate.sh/reason":"last"}}"#);
         assert_eq!(meta.annotations.get("hibernate.sh/reason"), Some("last"));
+    }
+
+    #[test]
+    fn a_list_is_no_object() {
+        let read = |json: &str| from_map::<Meta, _>(&mut serde_json::Deserializer::from_str(json));
+        assert!(read(r#"["demo"]"#).unwrap_err().to_string().contains("expected an object"));
+        assert_eq!(read(r#"{"name":"demo"}"#).unwrap().name, "demo");
     }
 
     #[test]

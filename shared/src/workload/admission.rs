@@ -13,13 +13,14 @@
 
 use serde::Deserialize;
 
-use crate::admission::{Change, Edits, Meta, Object, format};
+use crate::admission::{Change, Edits, Meta, Object, format, from_map};
 use crate::keys;
 
 /// What the rule looks at of a workload.
 #[derive(Clone, Debug, Default, Deserialize)]
 pub struct Workload {
     /// Metadata.
+    #[serde(deserialize_with = "from_map")]
     pub metadata: Meta,
     /// Desired state.
     #[serde(default)]
@@ -38,6 +39,7 @@ pub struct Spec {
 #[derive(Clone, Debug, Default, Deserialize)]
 pub struct Scale {
     /// Metadata.
+    #[serde(deserialize_with = "from_map")]
     pub metadata: Meta,
     /// Desired state.
     #[serde(default)]

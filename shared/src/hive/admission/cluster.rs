@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::Value;
 
-use crate::admission::{Annotations, Meta, Object, format};
+use crate::admission::{Annotations, Meta, Object, format, from_map};
 use crate::hive::api::Desired;
 use crate::keys;
 
@@ -16,6 +16,7 @@ use crate::keys;
 #[derive(Clone, Debug, Default, Deserialize)]
 pub struct Cluster {
     /// Metadata.
+    #[serde(deserialize_with = "from_map")]
     pub metadata: Meta,
     /// Desired state.
     #[serde(default)]

@@ -1,0 +1,263 @@
+//! `kubectl apply -k manifests/` on a real API server: accepted, repeatable, harmless to what the webhook wrote, and with
+//! exactly the rights that each process needs.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use k8s_openapi::api::authorization::v1::{ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec};
+use k8s_openapi::api::core::v1::Secret;
+use kube::api::{Api, PostParams};
+use serde_json::Value;
+use testbed::options::{Options, Timings};
+use testbed::{World, eventually};
+
+const SOON: Duration = Duration::from_mins(1);
+const NAMESPACE: &str = "hibernate-system";
+
+fn folder(below: &str) -> String {
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../manifests").join(below);
+    path.display().to_string()
+}
+
+async fn world() -> Result<World> {
+    World::up(Options { clusters: 0, timings: Timings::fast(), ..Options::without_programs() }).await
+}
+
+/// Applies a folder and answers what kubectl says of each object.
+async fn apply(world: &World, below: &str, more: &[&str]) -> Result<Vec<String>> {
+    let folder = folder(below);
+    let ran = world.kubectl(&[&["apply", "-k", &folder], more].concat()).await?;
+    Ok(ran.ok()?.lines().map(str::to_owned).collect())
+}
+
+/// What the webhook has written into objects of the manifests.
+async fn written(world: &World) -> Result<Vec<Value>> {
+    let mut found = Vec::new();
+    for object in ["validatingwebhookconfiguration/hibernate-webhook", "mutatingwebhookconfiguration/hibernate-webhook"]
+    {
+        let text = world.kubectl(&["get", object, "-o", "json"]).await?.ok()?;
+        let object: Value = serde_json::from_str(&text)?;
+        let entries = object["webhooks"].as_array().context("entries")?;
+        found.extend(entries.iter().map(|entry| entry["clientConfig"]["caBundle"].clone()));
+    }
+    let secret = world.kubectl(&["get", "secret/hibernate-webhook-tls", "-n", NAMESPACE, "-o", "json"]).await?.ok()?;
+    found.push(serde_json::from_str::<Value>(&secret)?["data"].clone());
+    ensure!(found.iter().all(|value| !value.is_null()), "not written yet");
+    Ok(found)
+}
+
+/// Runs the webhook with the rights of its service account alone, against the configurations of the manifests.
+async fn webhook(world: &World) -> Result<tokio::process::Child> {
+    let token = world.kubectl(&["create", "token", "hibernate-webhook", "-n", NAMESPACE]).await?.ok()?;
+    let kubeconfig = world.dir().join("applied-webhook.kubeconfig").display().to_string();
+    std::fs::copy(&world.file().hub.kubeconfig, &kubeconfig)?;
+    let credentials = ["config", "--kubeconfig", &kubeconfig, "set-credentials", "webhook", "--token", token.trim()];
+    world.kubectl(&credentials).await?.ok()?;
+    let context = ["config", "--kubeconfig", &kubeconfig, "set-context", "--current", "--user", "webhook"];
+    world.kubectl(&context).await?.ok()?;
+    let mut command = world.command(testbed::paths::program("hibernate-webhook")?);
+    command.args(["--kubeconfig", &kubeconfig, "--listen", "127.0.0.1:0", "--listen-plain", "127.0.0.1:0"]);
+    Ok(command.spawn()?)
+}
+
+/// kubectl says of a `PodDisruptionBudget` `configured` each time: its selector has the patch strategy `replace`, so that the
+/// patch is never empty.
+fn assert_unchanged(lines: &[String]) {
+    let unchanged = |line: &String| line.ends_with(" unchanged") || line.starts_with("poddisruptionbudget");
+    assert!(lines.iter().all(unchanged), "{lines:#?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn applying_again_changes_nothing_and_leaves_the_certificate_alone() -> Result<()> {
+    let world = world().await?;
+    // The world has installed the same objects in its own way: start from nothing.
+    world.kubectl(&["delete", "-k", &folder("."), "--ignore-not-found", "--wait"]).await?.ok()?;
+    let created = apply(&world, ".", &[]).await?;
+    assert!(created.len() > 20 && created.iter().all(|line| line.ends_with(" created")), "{created:#?}");
+    assert_unchanged(&apply(&world, ".", &[]).await?);
+
+    let _webhook = webhook(&world).await?;
+    let before = eventually(SOON, "caBundle in every entry", || written(&world)).await?;
+    assert_unchanged(&apply(&world, ".", &[]).await?);
+    assert_eq!(written(&world).await?, before);
+    for _ in 0..2 {
+        let by_server = apply(&world, ".", &["--server-side"]).await?;
+        assert!(by_server.iter().all(|line| line.ends_with(" serverside-applied")), "{by_server:#?}");
+        assert_eq!(written(&world).await?, before);
+    }
+    apply(&world, ".", &[]).await?;
+    assert_eq!(written(&world).await?, before);
+    Ok(())
+}
+
+struct Right {
+    account: &'static str,
+    verb: &'static str,
+    group: &'static str,
+    resource: &'static str,
+    subresource: Option<&'static str>,
+    namespace: Option<&'static str>,
+    name: Option<&'static str>,
+}
+
+impl Right {
+    async fn granted(&self, world: &World) -> Result<bool> {
+        let owned = |text: &str| Some(text.to_owned());
+        let review = SubjectAccessReview {
+            spec: SubjectAccessReviewSpec {
+                user: Some(format!("system:serviceaccount:{NAMESPACE}:{}", self.account)),
+                groups: Some(
+                    ["system:serviceaccounts", "system:serviceaccounts:hibernate-system", "system:authenticated"]
+                        .map(str::to_owned)
+                        .into(),
+                ),
+                resource_attributes: Some(ResourceAttributes {
+                    verb: owned(self.verb),
+                    group: owned(self.group),
+                    resource: owned(self.resource),
+                    subresource: self.subresource.map(str::to_owned),
+                    namespace: self.namespace.map(str::to_owned),
+                    name: self.name.map(str::to_owned),
+                    ..ResourceAttributes::default()
+                }),
+                ..SubjectAccessReviewSpec::default()
+            },
+            ..SubjectAccessReview::default()
+        };
+        let answer =
+            Api::<SubjectAccessReview>::all(world.hub().await?).create(&PostParams::default(), &review).await?;
+        Ok(answer.status.is_some_and(|status| status.allowed))
+    }
+}
+
+const CONTROLLER: &str = "hibernate-controller";
+const WEBHOOK: &str = "hibernate-webhook";
+const HIVE: (&str, &str) = ("hive.openshift.io", "clusterdeployments");
+const LEASES: (&str, &str) = ("coordination.k8s.io", "leases");
+const SECRETS: (&str, &str) = ("", "secrets");
+const EVENTS: (&str, &str) = ("events.k8s.io", "events");
+const VALIDATING: (&str, &str) = ("admissionregistration.k8s.io", "validatingwebhookconfigurations");
+const MUTATING: (&str, &str) = ("admissionregistration.k8s.io", "mutatingwebhookconfigurations");
+
+/// account, verbs, (group, resource) with subresource after a slash, namespace, name
+type Row =
+    (&'static str, &'static [&'static str], (&'static str, &'static str), Option<&'static str>, Option<&'static str>);
+
+const MAY: &[Row] = &[
+    (CONTROLLER, &["get", "list", "watch", "patch"], HIVE, Some("demo"), Some("demo")),
+    (CONTROLLER, &["patch"], ("hive.openshift.io", "clusterdeployments/status"), Some("demo"), Some("demo")),
+    (CONTROLLER, &["get"], SECRETS, Some("demo"), Some("demo-admin-kubeconfig")),
+    (CONTROLLER, &["create", "patch"], EVENTS, Some("demo"), None),
+    (CONTROLLER, &["get", "update", "patch"], LEASES, Some(NAMESPACE), Some("hibernate-controller")),
+    (WEBHOOK, &["get", "list", "watch", "patch"], SECRETS, Some(NAMESPACE), Some("hibernate-webhook-tls")),
+    (WEBHOOK, &["get", "update", "patch"], LEASES, Some(NAMESPACE), Some("hibernate-webhook-certificates")),
+    (WEBHOOK, &["get", "list", "watch", "patch"], VALIDATING, None, Some("hibernate-webhook")),
+    (WEBHOOK, &["get", "list", "watch", "patch"], MUTATING, None, Some("hibernate-webhook")),
+];
+
+const MAY_NOT: &[Row] = &[
+    (CONTROLLER, &["create", "update", "delete", "deletecollection"], HIVE, Some("demo"), Some("demo")),
+    (CONTROLLER, &["update"], ("hive.openshift.io", "clusterdeployments/status"), Some("demo"), Some("demo")),
+    (CONTROLLER, &["list", "watch", "create", "update", "patch", "delete"], SECRETS, Some("demo"), None),
+    (CONTROLLER, &["list", "watch"], SECRETS, None, None),
+    (CONTROLLER, &["get", "list", "delete"], EVENTS, Some("demo"), None),
+    (CONTROLLER, &["create", "delete", "list"], LEASES, Some(NAMESPACE), None),
+    (CONTROLLER, &["get", "update"], LEASES, Some(NAMESPACE), Some("hibernate-webhook-certificates")),
+    (CONTROLLER, &["get", "update"], LEASES, Some("kube-system"), Some("hibernate-controller")),
+    (CONTROLLER, &["get", "list", "patch"], ("", "nodes"), None, None),
+    (CONTROLLER, &["get", "list", "patch"], ("", "pods"), Some("demo"), None),
+    (CONTROLLER, &["patch"], VALIDATING, None, Some("hibernate-webhook")),
+    (CONTROLLER, &["create"], ("", "serviceaccounts/token"), Some(NAMESPACE), Some("hibernate-controller")),
+    (CONTROLLER, &["impersonate"], ("", "users"), None, None),
+    (WEBHOOK, &["get", "list", "watch", "patch"], HIVE, Some("demo"), Some("demo")),
+    (WEBHOOK, &["get", "list", "watch", "create", "update", "delete"], SECRETS, Some(NAMESPACE), Some("other")),
+    (WEBHOOK, &["create", "update", "delete"], SECRETS, Some(NAMESPACE), Some("hibernate-webhook-tls")),
+    (WEBHOOK, &["get"], SECRETS, Some("demo"), Some("hibernate-webhook-tls")),
+    (WEBHOOK, &["list", "watch"], SECRETS, Some(NAMESPACE), None),
+    (WEBHOOK, &["create", "delete", "list"], LEASES, Some(NAMESPACE), None),
+    (WEBHOOK, &["get", "update"], LEASES, Some(NAMESPACE), Some("hibernate-controller")),
+    (WEBHOOK, &["create", "update", "delete"], VALIDATING, None, Some("hibernate-webhook")),
+    (WEBHOOK, &["get", "patch"], MUTATING, None, Some("other")),
+    (WEBHOOK, &["list", "watch"], VALIDATING, None, None),
+    (WEBHOOK, &["create"], ("", "serviceaccounts/token"), Some(NAMESPACE), Some("hibernate-controller")),
+    (WEBHOOK, &["create", "patch"], EVENTS, Some("demo"), None),
+];
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_process_may_do_its_work_and_nothing_else() -> Result<()> {
+    let world = World::shared().await?;
+    let mut wrong = Vec::new();
+    for (rows, expected) in [(MAY, true), (MAY_NOT, false)] {
+        for &(account, verbs, (group, resource), namespace, name) in rows {
+            let (resource, subresource) =
+                resource.split_once('/').map_or((resource, None), |(resource, sub)| (resource, Some(sub)));
+            for &verb in verbs {
+                let right = Right { account, verb, group, resource, subresource, namespace, name };
+                if right.granted(&world).await? != expected {
+                    wrong.push(format!(
+                        "{account} {verb} {group}/{resource} {subresource:?} in {namespace:?} named {name:?}"
+                    ));
+                }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "granted or refused by mistake:\n{}", wrong.join("\n"));
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_overlays_give_secrets_per_namespace_and_the_policy_alone() -> Result<()> {
+    let world = world().await?;
+    for end in [" created", " unchanged"] {
+        let policy = apply(&world, "overlays/policy-only", &[]).await?;
+        assert!(policy.len() == 2 && policy.iter().all(|line| line.ends_with(end)), "{policy:#?}");
+    }
+    world.kubectl(&["create", "namespace", "clusters"]).await?.ok()?;
+    let reads = |namespace| Right {
+        account: CONTROLLER,
+        verb: "get",
+        group: "",
+        resource: "secrets",
+        subresource: None,
+        namespace: Some(namespace),
+        name: Some("aws"),
+    };
+    assert!(reads("elsewhere").granted(&world).await?, "the base gives it everywhere");
+    world.kubectl(&["delete", "-k", &folder("."), "--ignore-not-found", "--wait"]).await?.ok()?;
+    apply(&world, "overlays/secrets-per-namespace", &[]).await?;
+    eventually(SOON, "right in the namespace", async || {
+        ensure!(reads("clusters").granted(&world).await?, "not yet");
+        Ok(())
+    })
+    .await?;
+    assert!(!reads("elsewhere").granted(&world).await?);
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pods_of_the_manifests_pass_the_restricted_standard() -> Result<()> {
+    let world = World::shared().await?;
+    // The namespace enforces the standard, and the hub's own controllers make pods from the Deployments.
+    eventually(SOON, "four pods", async || {
+        let pods = world.kubectl(&["get", "pods", "-n", NAMESPACE, "-o", "name"]).await?.ok()?;
+        ensure!(pods.lines().count() == 4, "{pods}");
+        Ok(())
+    })
+    .await?;
+    let refused = world.kubectl(&["run", "root", "--image", "x", "-n", NAMESPACE, "--dry-run=server"]).await?;
+    assert!(refused.code != 0 && refused.stderr.contains("violates PodSecurity"), "{refused:?}");
+    Ok(())
+}
+
+/// The committed Secret carries no data: applying it must never take the webhook's away.
+#[test]
+fn the_certificate_secret_is_shipped_empty() {
+    let secrets: Vec<Secret> = manifests::base()
+        .into_iter()
+        .filter(|object| object["kind"] == "Secret")
+        .map(|object| serde_json::from_value(object).unwrap())
+        .collect();
+    assert_eq!(secrets.len(), 1);
+    assert!(secrets[0].data.is_none() && secrets[0].string_data.is_none());
+}

@@ -1,0 +1,349 @@
+//! The policy says what the rules say: one corpus of writes through the `ValidatingAdmissionPolicy`, through the webhook on
+//! the same API server, and through the pure rules, compared write by write for the rows that the policy has.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail, ensure};
+use futures::{StreamExt as _, TryStreamExt as _, stream};
+use jiff::Timestamp;
+use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, PostParams};
+use kube::core::Status;
+use kube::{Client, ResourceExt as _};
+use rand::rngs::StdRng;
+use rand::{RngExt as _, SeedableRng as _};
+use serde_json::{Value, json};
+use shared::admission::{Change, Settings, User};
+use shared::hive::admission::{Cluster, judge};
+use shared::hive::api::ClusterDeployment;
+use shared::keys;
+use testbed::options::{Options, Program, Timings};
+use testbed::supervisor::programs::Start;
+use testbed::{World, apply, eventually};
+
+/// The same corpus on every run.
+const SEED: u64 = 20_261_121;
+/// Stored clusters, each of them changed this many times, and clusters that are created.
+const STORED: usize = 80;
+const CHANGES: usize = 25;
+const CREATIONS: usize = 400;
+const AT_ONCE: usize = 24;
+
+const NAMESPACE: &str = "twin";
+const FINALIZER: &str = "hibernate.sh/test";
+const ROWS: [&str; 5] = ["V3", "V5", "V6", "V8", "V10"];
+
+type Rows = BTreeSet<&'static str>;
+
+/// A cluster as the corpus makes it. `None` is an absent field.
+#[derive(Clone, Debug)]
+struct Draft {
+    power: Option<&'static str>,
+    after: Option<String>,
+    installed: Option<bool>,
+    identity: Option<(&'static str, Option<&'static str>)>,
+    annotations: [Option<&'static str>; 5],
+}
+
+const ANNOTATIONS: [(&str, &[Option<&str>]); 5] = [
+    (keys::PROTECTED, &[None, None, None, Some("true"), Some("false"), Some("TRUE"), Some("")]),
+    (keys::REQUESTED_BY, &[None, None, Some("alice"), Some("bob"), Some("")]),
+    (keys::REQUESTED_AT, &[None, None, Some("2026-11-21T18:00:00Z"), Some("2026-11-22T08:00:00Z"), Some("today")]),
+    (keys::REASON, &[None, Some("weekend"), Some("quote \" and \\ and 'apostrophe'")]),
+    ("example.com/other", &[None, Some("x")]),
+];
+
+/// Durations that the schema lets through: good, zero in many disguises, at the edge of what Go can hold, beyond it.
+const DURATIONS: &[&str] = &[
+    "8h",
+    "1h30m",
+    "1.5h",
+    "5m",
+    "90s",
+    "300ms",
+    "7us",
+    "7µs",
+    "1ns",
+    "1m1ms",
+    "0s",
+    "0h",
+    "0h0m0.0s",
+    "0.4ns",
+    "0.0000000001s",
+    "0.5ns0.5ns",
+    "2562047h47m16.854775807s",
+    "2562047h47m16.854775808s",
+    "2562048h",
+    "153722867m",
+    "153722868m",
+    "9223372036854775807ns",
+    "9223372036854775808ns",
+    "99999999h",
+    "99999999999999999999999h",
+    "2562047h100m",
+    "1h99999999999h",
+];
+
+impl Draft {
+    fn new(random: &mut StdRng) -> Self {
+        let mut draft = Self { power: None, after: None, installed: None, identity: None, annotations: [None; 5] };
+        (0..9).for_each(|field| draft.draw(field, random));
+        draft
+    }
+
+    /// The same cluster with some fields drawn again.
+    fn changed(&self, random: &mut StdRng) -> Self {
+        let mut draft = self.clone();
+        for field in 0..9 {
+            if random.random_bool(0.3) {
+                draft.draw(field, random);
+            }
+        }
+        draft
+    }
+
+    fn draw(&mut self, field: usize, random: &mut StdRng) {
+        match field {
+            0 => {
+                self.power = pick(random, &[None, Some(""), Some("Running"), Some("Hibernating"), Some("Hibernating")]);
+            }
+            1 => self.after = random.random_bool(0.6).then(|| pick(random, DURATIONS).to_owned()),
+            2 => self.installed = pick(random, &[None, Some(false), Some(true), Some(true)]),
+            3 => {
+                let identities = [
+                    None,
+                    Some(("demo-x7k2p", Some("kubeconfig"))),
+                    Some(("demo-x7k2p", Some("kubeconfig"))),
+                    Some(("", Some("kubeconfig"))),
+                    Some(("demo-x7k2p", Some(""))),
+                    Some(("demo-x7k2p", None)),
+                ];
+                self.identity = pick(random, &identities);
+            }
+            other => self.annotations[other - 4] = pick(random, ANNOTATIONS[other - 4].1),
+        }
+    }
+
+    fn annotations(&self) -> BTreeMap<&str, &str> {
+        ANNOTATIONS.iter().zip(self.annotations).filter_map(|((key, _), value)| Some((*key, value?))).collect()
+    }
+
+    fn spec(&self) -> Value {
+        let mut spec =
+            json!({"baseDomain": "example.com", "clusterName": "demo", "platform": {"aws": {"region": "us-east-1"}}});
+        let mut set = |key: &str, value: Option<Value>| value.into_iter().for_each(|value| spec[key] = value);
+        set("powerState", self.power.map(Into::into));
+        set("hibernateAfter", self.after.clone().map(Into::into));
+        set("installed", self.installed.map(Into::into));
+        set(
+            "clusterMetadata",
+            self.identity.map(|(infra, secret)| {
+                let secret = secret.map_or_else(|| json!({}), |name| json!({"name": name}));
+                json!({"clusterID": "1", "infraID": infra, "adminKubeconfigSecretRef": secret})
+            }),
+        );
+        spec
+    }
+}
+
+fn pick<T: Clone>(random: &mut StdRng, values: &[T]) -> T {
+    values[random.random_range(0..values.len())].clone()
+}
+
+/// One write.
+struct Case {
+    old: Option<DynamicObject>,
+    new: DynamicObject,
+    exempt: bool,
+}
+
+struct Corpus {
+    clusters: Api<DynamicObject>,
+    as_hive: Api<DynamicObject>,
+    cases: Vec<Case>,
+}
+
+fn clusters(client: Client) -> Api<DynamicObject> {
+    Api::namespaced_with(client, NAMESPACE, &ApiResource::erase::<ClusterDeployment>(&()))
+}
+
+fn object(name: &str, draft: &Draft) -> DynamicObject {
+    let mut object = DynamicObject::new(name, &ApiResource::erase::<ClusterDeployment>(&())).within(NAMESPACE);
+    object.metadata.annotations =
+        Some(draft.annotations().into_iter().map(|(k, v)| (k.to_owned(), v.to_owned())).collect());
+    object.data = json!({ "spec": draft.spec() });
+    object
+}
+
+impl Corpus {
+    /// Stores clusters, some of which are being deleted, and draws the writes. Nothing judges yet.
+    async fn new(world: &World) -> Result<Self> {
+        let client = world.hub().await?;
+        apply::all(&client, &[json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})])
+            .await?;
+        let (clusters, as_hive) = (clusters(client), clusters(world.hub_as("hive-controllers").await?));
+        let mut random = StdRng::seed_from_u64(SEED);
+        let mut cases = Vec::new();
+        for number in 0..STORED {
+            let draft = Draft::new(&mut random);
+            let name = format!("stored-{number}");
+            let mut stored = object(&name, &draft);
+            stored.metadata.finalizers = Some(vec![FINALIZER.to_owned()]);
+            clusters.create(&PostParams::default(), &stored).await?;
+            if number % 4 == 0 {
+                clusters.delete(&name, &DeleteParams::default()).await?;
+            }
+            let old = clusters.get(&name).await?;
+            for _ in 0..CHANGES {
+                let wanted = object(&name, &draft.changed(&mut random));
+                let mut new = old.clone();
+                (new.metadata.annotations, new.data) = (wanted.metadata.annotations, wanted.data);
+                cases.push(Case { old: Some(old.clone()), new, exempt: random.random_bool(0.1) });
+            }
+        }
+        for number in 0..CREATIONS {
+            let new = object(&format!("new-{number}"), &Draft::new(&mut random));
+            cases.push(Case { old: None, new, exempt: random.random_bool(0.1) });
+        }
+        Ok(Self { clusters, as_hive, cases })
+    }
+
+    /// Sends every write without storing it, and tells which rows refused it.
+    async fn ask(&self, read: fn(&Status) -> Result<Rows>) -> Result<Vec<Rows>> {
+        let dry_run = PostParams { dry_run: true, ..PostParams::default() };
+        let send = |case: &'_ Case| {
+            let api = if case.exempt { &self.as_hive } else { &self.clusters };
+            let (name, new, dry_run, update) =
+                (case.new.name_any(), case.new.clone(), dry_run.clone(), case.old.is_some());
+            async move {
+                let answer =
+                    if update { api.replace(&name, &dry_run, &new).await } else { api.create(&dry_run, &new).await };
+                match answer {
+                    Ok(_) => Ok(Rows::new()),
+                    Err(kube::Error::Api(status)) => read(&status).with_context(|| format!("{name}: {new:?}")),
+                    Err(error) => Err(error.into()),
+                }
+            }
+        };
+        stream::iter(self.cases.iter().map(send)).buffered(AT_ONCE).try_collect().await
+    }
+
+    fn judged(&self) -> Result<Vec<Rows>> {
+        let (settings, user) = (Settings::default(), User { username: "admin".to_owned(), groups: vec![] });
+        let read = |object: &DynamicObject| serde_json::from_value::<Cluster>(serde_json::to_value(object)?);
+        self.cases
+            .iter()
+            .map(|case| {
+                if case.exempt {
+                    return Ok(Rows::new());
+                }
+                let old = case.old.as_ref().map(read).transpose()?;
+                let new = read(&case.new)?;
+                let change =
+                    Change { old, new, user: &user, field_manager: "", now: Timestamp::now(), settings: &settings };
+                let denials = judge(&change).denials;
+                let held = |field: &str| field.contains(keys::HOLD_AWAKE_UNTIL);
+                Ok(denials
+                    .iter()
+                    .filter(|denial| !held(&denial.said.field))
+                    .filter_map(|denial| row(denial.row))
+                    .collect())
+            })
+            .collect()
+    }
+}
+
+fn row(name: &str) -> Option<&'static str> {
+    ROWS.into_iter().find(|row| *row == name)
+}
+
+/// The policy names its row at the end of the message. It says only the first thing that is wrong.
+fn said_by_policy(status: &Status) -> Result<Rows> {
+    ensure!(status.message.contains("ValidatingAdmissionPolicy 'clusterdeployments.hibernate.sh'"), "{status:?}");
+    let named = ROWS.into_iter().find(|row| status.message.ends_with(&format!("({row})")));
+    // Between what a double can tell and what Go's integers can hold, duration() itself fails, and that denies as well.
+    let named = named.or_else(|| status.message.contains("duration").then_some("V8"));
+    Ok(Rows::from([named.with_context(|| format!("no row in {status:?}"))?]))
+}
+
+/// The webhook's causes carry field and reason.
+fn said_by_webhook(status: &Status) -> Result<Rows> {
+    ensure!(status.message.contains("hibernate.sh\" denied the request"), "{status:?}");
+    let causes = status.details.as_ref().map(|details| details.causes.as_slice()).unwrap_or_default();
+    ensure!(!causes.is_empty(), "no causes in {status:?}");
+    Ok(causes
+        .iter()
+        .filter_map(|cause| {
+            let (field, forbidden) = (cause.field.as_str(), cause.reason == "FieldValueForbidden");
+            match field {
+                "metadata.deletionTimestamp" => Some("V3"),
+                "spec.hibernateAfter" => Some("V8"),
+                field if field.starts_with("spec.clusterMetadata") => Some("V5"),
+                field if field.contains(keys::PROTECTED) && forbidden => Some("V6"),
+                field if field.contains("requested-") && cause.message.starts_with("is stamped when") => Some("V10"),
+                _ => None,
+            }
+        })
+        .collect())
+}
+
+async fn in_force(corpus: &Corpus, what: &str, in_force: bool) -> Result<()> {
+    let mut probe = object(
+        "probe",
+        &Draft { power: Some("Hibernating"), after: None, installed: None, identity: None, annotations: [None; 5] },
+    );
+    probe.annotations_mut().insert(keys::PROTECTED.to_owned(), "true".to_owned());
+    let dry_run = PostParams { dry_run: true, ..PostParams::default() };
+    eventually(Duration::from_secs(30), what, async || {
+        let refused = corpus.clusters.create(&dry_run, &probe).await.is_err();
+        if refused == in_force { Ok(()) } else { bail!("a protected cluster may be put to sleep: {}", !refused) }
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn policy_webhook_and_rules_agree_on_thousands_of_writes() -> Result<()> {
+    let world = World::up(Options { clusters: 0, timings: Timings::fast(), ..Options::without_programs() }).await?;
+    let corpus = Corpus::new(&world).await?;
+    ensure!(corpus.cases.len() >= 2_000);
+    let expected = corpus.judged()?;
+
+    let client = world.hub().await?;
+    apply::all(&client, &manifests::policy()).await?;
+    in_force(&corpus, "policy in force", true).await?;
+    let policy = corpus.ask(said_by_policy).await.context("ask the policy")?;
+    let remove =
+        world.kubectl(&["delete", "validatingadmissionpolicybinding", "clusterdeployments.hibernate.sh"]).await?;
+    remove.ok()?;
+    in_force(&corpus, "end of the policy", false).await?;
+
+    world.start(&Start::new(Program::Webhook)).await?;
+    in_force(&corpus, "webhook in force", true).await?;
+    let webhook = corpus.ask(said_by_webhook).await.context("ask the webhook")?;
+
+    let mut denials: BTreeMap<&str, usize> = BTreeMap::new();
+    let mut differences = Vec::new();
+    for (number, case) in corpus.cases.iter().enumerate() {
+        let (rules, policy, webhook) = (&expected[number], &policy[number], &webhook[number]);
+        for row in rules {
+            *denials.entry(row).or_default() += 1;
+        }
+        if policy.is_empty() != rules.is_empty() || !policy.is_subset(rules) || webhook != rules {
+            differences.push(format!(
+                "rules {rules:?}, policy {policy:?}, webhook {webhook:?}, exempt {}: {:?} -> {:?}",
+                case.exempt, case.old, case.new
+            ));
+        }
+    }
+    println!("{} writes; denied by {denials:?}", corpus.cases.len());
+    assert!(
+        differences.is_empty(),
+        "{} differences, such as\n{}",
+        differences.len(),
+        differences[..differences.len().min(5)].join("\n")
+    );
+    for row in ROWS {
+        assert!(denials.get(row).copied().unwrap_or_default() >= 20, "{row} is hardly tested: {denials:?}");
+    }
+    Ok(())
+}

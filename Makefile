@@ -47,8 +47,8 @@ manifests: build ## Write manifests/ anew from their program
 krew: need-cargo ## Build, validate and install this platform's krew archive
 	bash manifests/krew.sh
 
-bench: build ## Measure: start-up of the plugin, latency of the webhook
-	bash tests/bench.sh
+bench: need-all build ## Measure: start-up of the plugin, latency of the webhook
+	cargo bench $(CARGO_FLAGS:--release=) --bench plugin_startup --bench admission_load
 
 clean: ## Remove what was built in this checkout (the cache stays)
 	rm -rf bin dist

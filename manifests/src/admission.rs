@@ -54,10 +54,7 @@ fn validating(client: &ClientConfig) -> ValidatingWebhookConfiguration {
                 "into-sleep.hibernate.sh",
                 "Fail",
                 FAIL_TIMEOUT,
-                vec![
-                    condition("into-sleep", INTO_SLEEP),
-                    condition("not-exempt", not(&cel::is_exempt())),
-                ],
+                vec![condition("into-sleep", INTO_SLEEP), condition("not-exempt", not(&cel::is_exempt()))],
             ),
             entry(
                 "hive.hibernate.sh",
@@ -66,10 +63,7 @@ fn validating(client: &ClientConfig) -> ValidatingWebhookConfiguration {
                 vec![
                     condition("judged-fields-change", judged_fields_change()),
                     // What the entry above takes is not asked twice.
-                    condition(
-                        "not-into-sleep-or-exempt",
-                        format!("{}\n|| {}", not(INTO_SLEEP), cel::is_exempt()),
-                    ),
+                    condition("not-into-sleep-or-exempt", format!("{}\n|| {}", not(INTO_SLEEP), cel::is_exempt())),
                 ],
             ),
         ]),
@@ -133,12 +127,7 @@ impl ClientConfig {
 
 /// Writes of the object itself. `clusterdeployments/status` is another resource and stays out.
 fn cluster_deployments() -> RuleWithOperations {
-    rule(
-        "hive.openshift.io",
-        &["v1"],
-        &["CREATE", "UPDATE"],
-        &["clusterdeployments"],
-    )
+    rule("hive.openshift.io", &["v1"], &["CREATE", "UPDATE"], &["clusterdeployments"])
 }
 
 fn rule(group: &str, versions: &[&str], operations: &[&str], resources: &[&str]) -> RuleWithOperations {
@@ -170,11 +159,7 @@ const WORKLOADS: &[Workload] = &[
         version: "*",
         resources: &["machinedeployments", "machinedeployments/scale"],
     },
-    Workload {
-        group: "cluster.k8s.io",
-        version: "*",
-        resources: &["machinedeployments", "machinedeployments/scale"],
-    },
+    Workload { group: "cluster.k8s.io", version: "*", resources: &["machinedeployments", "machinedeployments/scale"] },
 ];
 
 impl Workload {

@@ -36,8 +36,5 @@ pub(crate) fn not(expression: &str) -> String {
 
 /// A condition of a webhook or a policy.
 pub(crate) fn condition(name: &str, expression: impl Into<String>) -> MatchCondition {
-    MatchCondition {
-        name: name.to_owned(),
-        expression: expression.into(),
-    }
+    MatchCondition { name: name.to_owned(), expression: expression.into() }
 }

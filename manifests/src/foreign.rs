@@ -10,14 +10,9 @@ use shared::hive::{api::ClusterDeployment, openshift::ClusterOperator};
 #[must_use]
 pub fn foreign_crds() -> Vec<Value> {
     vec![
-        as_upstream(json!(ClusterDeployment::crd())),
+        without_required_spec(as_upstream(json!(ClusterDeployment::crd()))),
         as_upstream(json!(ClusterOperator::crd())),
-        machine_deployment(
-            "cluster.x-k8s.io",
-            "v1beta1",
-            &["clusterName", "selector", "template"],
-            "md",
-        ),
+        machine_deployment("cluster.x-k8s.io", "v1beta1", &["clusterName", "selector", "template"], "md"),
         machine_deployment("cluster.k8s.io", "v1alpha1", &["selector", "template"], "md"),
     ]
 }
@@ -26,6 +21,15 @@ pub fn foreign_crds() -> Vec<Value> {
 /// defaults, because those stay with who reads the field.
 fn as_upstream(mut definition: Value) -> Value {
     strip(&mut definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]);
+    definition
+}
+
+/// Hive's types leave even `spec` out of what is required.
+fn without_required_spec(mut definition: Value) -> Value {
+    let schema = &mut definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"];
+    if let Some(schema) = schema.as_object_mut() {
+        schema.remove("required");
+    }
     definition
 }
 
@@ -44,15 +48,12 @@ fn strip(schema: &mut Value) {
 
 fn machine_deployment(group: &str, version: &str, required: &[&str], short_name: &str) -> Value {
     let open = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
-    let mut fields: Map<String, Value> = [
-        ("clusterName", json!({"type": "string"})),
-        ("selector", open.clone()),
-        ("template", open.clone()),
-    ]
-    .into_iter()
-    .filter(|(name, _)| required.contains(name))
-    .map(|(name, schema)| (name.to_owned(), schema))
-    .collect();
+    let mut fields: Map<String, Value> =
+        [("clusterName", json!({"type": "string"})), ("selector", open.clone()), ("template", open.clone())]
+            .into_iter()
+            .filter(|(name, _)| required.contains(name))
+            .map(|(name, schema)| (name.to_owned(), schema))
+            .collect();
     fields.insert("replicas".to_owned(), json!({"type": "integer", "format": "int32"}));
     json!({
         "apiVersion": "apiextensions.k8s.io/v1",

@@ -39,9 +39,5 @@ fn run(arguments: &Arguments) -> Result<ExitCode, manifests::tree::TreeError> {
     for name in &stale {
         eprintln!("error: {name} is stale: run `cargo run --release -p hibernate-manifests`");
     }
-    Ok(if stale.is_empty() {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::FAILURE
-    })
+    Ok(if stale.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

@@ -34,12 +34,9 @@ pub fn image(program: &str) -> String {
 /// Labels of every object that belongs to one program.
 #[must_use]
 pub fn labels(program: &str) -> BTreeMap<String, String> {
-    [
-        ("app.kubernetes.io/name", program),
-        ("app.kubernetes.io/part-of", shared::keys::PLUGIN),
-    ]
-    .map(|(key, value)| (key.to_owned(), value.to_owned()))
-    .into()
+    [("app.kubernetes.io/name", program), ("app.kubernetes.io/part-of", shared::keys::PLUGIN)]
+        .map(|(key, value)| (key.to_owned(), value.to_owned()))
+        .into()
 }
 
 /// Selector of a program's pods.
@@ -53,19 +50,12 @@ pub fn selector(program: &str) -> LabelSelector {
 
 /// Metadata of an object of a program in our namespace.
 pub(crate) fn namespaced(name: &str, program: &str) -> ObjectMeta {
-    ObjectMeta {
-        namespace: Some(NAMESPACE.to_owned()),
-        ..cluster_wide(name, program)
-    }
+    ObjectMeta { namespace: Some(NAMESPACE.to_owned()), ..cluster_wide(name, program) }
 }
 
 /// Metadata of an object of a program that lives in no namespace.
 pub(crate) fn cluster_wide(name: &str, program: &str) -> ObjectMeta {
-    ObjectMeta {
-        name: Some(name.to_owned()),
-        labels: Some(labels(program)),
-        ..ObjectMeta::default()
-    }
+    ObjectMeta { name: Some(name.to_owned()), labels: Some(labels(program)), ..ObjectMeta::default() }
 }
 
 /// Owned strings, for the many lists of names in Kubernetes types.

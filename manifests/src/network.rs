@@ -24,11 +24,7 @@ pub(crate) fn objects() -> Vec<Value> {
             ..NetworkPolicySpec::default()
         }),
     };
-    vec![
-        json!(deny),
-        json!(allow(CONTROLLER, &["plain"])),
-        json!(allow(WEBHOOK, &["https", "plain"])),
-    ]
+    vec![json!(deny), json!(allow(CONTROLLER, &["plain"])), json!(allow(WEBHOOK, &["https", "plain"]))]
 }
 
 fn allow(program: &str, ports: &[&str]) -> NetworkPolicy {

@@ -55,10 +55,7 @@ pub fn policy() -> Vec<Value> {
 }
 
 fn variables() -> Vec<Variable> {
-    let variable = |name: &str, expression: String| Variable {
-        name: name.to_owned(),
-        expression,
-    };
+    let variable = |name: &str, expression: String| Variable { name: name.to_owned(), expression };
     vec![
         variable("intoSleep", INTO_SLEEP.to_owned()),
         variable(

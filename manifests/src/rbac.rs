@@ -25,11 +25,7 @@ pub(crate) fn controller() -> Vec<Value> {
             CONTROLLER,
             CONTROLLER,
             vec![
-                rule(
-                    "hive.openshift.io",
-                    &["clusterdeployments"],
-                    &["get", "list", "watch", "patch"]
-                ),
+                rule("hive.openshift.io", &["clusterdeployments"], &["get", "list", "watch", "patch"]),
                 rule("hive.openshift.io", &["clusterdeployments/status"], &["patch"]),
                 rule("events.k8s.io", &["events"], &["create", "patch"]),
             ],
@@ -39,10 +35,7 @@ pub(crate) fn controller() -> Vec<Value> {
         json!(role(
             CONTROLLER,
             CONTROLLER,
-            vec![named(
-                rule("coordination.k8s.io", &["leases"], &["get", "update", "patch"]),
-                &[CONTROLLER],
-            )],
+            vec![named(rule("coordination.k8s.io", &["leases"], &["get", "update", "patch"]), &[CONTROLLER],)],
         )),
         json!(role_binding(CONTROLLER, CONTROLLER)),
     ]
@@ -51,11 +44,7 @@ pub(crate) fn controller() -> Vec<Value> {
 /// The controller's right to read a Secret whose name it knows, in every namespace. It can list and watch none.
 pub(crate) fn controller_secrets() -> Vec<Value> {
     vec![
-        json!(cluster_role(
-            SECRETS,
-            CONTROLLER,
-            vec![rule("", &["secrets"], &["get"])]
-        )),
+        json!(cluster_role(SECRETS, CONTROLLER, vec![rule("", &["secrets"], &["get"])])),
         json!(cluster_role_binding(SECRETS, SECRETS, CONTROLLER)),
     ]
 }
@@ -63,10 +52,7 @@ pub(crate) fn controller_secrets() -> Vec<Value> {
 /// The right to read Secrets by name in one namespace only.
 pub(crate) fn controller_secrets_in(namespace: &str) -> Value {
     json!(RoleBinding {
-        metadata: ObjectMeta {
-            namespace: Some(namespace.to_owned()),
-            ..cluster_wide(SECRETS, CONTROLLER)
-        },
+        metadata: ObjectMeta { namespace: Some(namespace.to_owned()), ..cluster_wide(SECRETS, CONTROLLER) },
         role_ref: role_ref("ClusterRole", SECRETS),
         subjects: Some(vec![subject(CONTROLLER)]),
     })
@@ -102,14 +88,8 @@ pub(crate) fn webhook() -> Vec<Value> {
             WEBHOOK,
             WEBHOOK,
             vec![
-                named(
-                    rule("", &["secrets"], &["get", "list", "watch", "patch"]),
-                    &[CERTIFICATE_SECRET]
-                ),
-                named(
-                    rule("coordination.k8s.io", &["leases"], &["get", "update", "patch"]),
-                    &[CERTIFICATE_LEASE],
-                ),
+                named(rule("", &["secrets"], &["get", "list", "watch", "patch"]), &[CERTIFICATE_SECRET]),
+                named(rule("coordination.k8s.io", &["leases"], &["get", "update", "patch"]), &[CERTIFICATE_LEASE],),
             ],
         )),
         json!(role_binding(WEBHOOK, WEBHOOK)),
@@ -126,39 +106,23 @@ fn rule(group: &str, resources: &[&str], verbs: &[&str]) -> PolicyRule {
 }
 
 fn named(rule: PolicyRule, names: &[&str]) -> PolicyRule {
-    PolicyRule {
-        resource_names: Some(strings(names)),
-        ..rule
-    }
+    PolicyRule { resource_names: Some(strings(names)), ..rule }
 }
 
 fn service_account(program: &str) -> ServiceAccount {
-    ServiceAccount {
-        metadata: namespaced(program, program),
-        ..ServiceAccount::default()
-    }
+    ServiceAccount { metadata: namespaced(program, program), ..ServiceAccount::default() }
 }
 
 fn lease(name: &str, program: &str) -> Lease {
-    Lease {
-        metadata: namespaced(name, program),
-        spec: None,
-    }
+    Lease { metadata: namespaced(name, program), spec: None }
 }
 
 fn cluster_role(name: &str, program: &str, rules: Vec<PolicyRule>) -> ClusterRole {
-    ClusterRole {
-        metadata: cluster_wide(name, program),
-        rules: Some(rules),
-        ..ClusterRole::default()
-    }
+    ClusterRole { metadata: cluster_wide(name, program), rules: Some(rules), ..ClusterRole::default() }
 }
 
 fn role(name: &str, program: &str, rules: Vec<PolicyRule>) -> Role {
-    Role {
-        metadata: namespaced(name, program),
-        rules: Some(rules),
-    }
+    Role { metadata: namespaced(name, program), rules: Some(rules) }
 }
 
 fn cluster_role_binding(name: &str, role: &str, program: &str) -> ClusterRoleBinding {
@@ -178,11 +142,7 @@ fn role_binding(name: &str, program: &str) -> RoleBinding {
 }
 
 fn role_ref(kind: &str, name: &str) -> RoleRef {
-    RoleRef {
-        api_group: Some("rbac.authorization.k8s.io".to_owned()),
-        kind: kind.to_owned(),
-        name: name.to_owned(),
-    }
+    RoleRef { api_group: Some("rbac.authorization.k8s.io".to_owned()), kind: kind.to_owned(), name: name.to_owned() }
 }
 
 fn subject(program: &str) -> Subject {

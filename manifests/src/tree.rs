@@ -50,10 +50,7 @@ pub fn files() -> Result<BTreeMap<String, String>, TreeError> {
         ("network-policies.yaml", network::objects()),
         ("webhook-rbac.yaml", rbac::webhook()),
         ("webhook.yaml", workloads::webhook()),
-        (
-            "webhook-configurations.yaml",
-            webhook_configurations(&ClientConfig::Service),
-        ),
+        ("webhook-configurations.yaml", webhook_configurations(&ClientConfig::Service)),
     ];
     let kustomization = |fields: Value| {
         let mut object = json!({"apiVersion": "kustomize.config.k8s.io/v1beta1", "kind": "Kustomization"});
@@ -62,14 +59,8 @@ pub fn files() -> Result<BTreeMap<String, String>, TreeError> {
     };
     let names: Vec<_> = base.iter().map(|(name, _)| *name).collect();
     let mut tree: Vec<(String, Vec<Value>)> = vec![
-        (
-            "kustomization.yaml".to_owned(),
-            kustomization(json!({"resources": ["base"]})),
-        ),
-        (
-            "base/kustomization.yaml".to_owned(),
-            kustomization(json!({"resources": names})),
-        ),
+        ("kustomization.yaml".to_owned(), kustomization(json!({"resources": ["base"]}))),
+        ("base/kustomization.yaml".to_owned(), kustomization(json!({"resources": names}))),
         (
             "components/policy/kustomization.yaml".to_owned(),
             vec![json!({
@@ -104,10 +95,7 @@ pub fn files() -> Result<BTreeMap<String, String>, TreeError> {
             })],
         ),
     ];
-    tree.extend(
-        base.into_iter()
-            .map(|(name, objects)| (format!("base/{name}"), objects)),
-    );
+    tree.extend(base.into_iter().map(|(name, objects)| (format!("base/{name}"), objects)));
     tree.into_iter()
         .map(|(path, objects)| {
             let text = render(&path, &objects)?;
@@ -156,10 +144,7 @@ fn render(path: &str, objects: &[Value]) -> Result<String, TreeError> {
         .iter()
         .map(|object| serde_saphyr::to_string(&sorted(object)))
         .collect::<Result<Vec<_>, _>>()
-        .map_err(|source| TreeError::Render {
-            path: path.to_owned(),
-            source,
-        })?;
+        .map_err(|source| TreeError::Render { path: path.to_owned(), source })?;
     Ok(format!("{HEADER}{}", documents.join("---\n")))
 }
 
@@ -168,11 +153,7 @@ fn sorted(value: &Value) -> Value {
     match value {
         Value::Object(map) => {
             let by_key: BTreeMap<_, _> = map.iter().collect();
-            by_key
-                .into_iter()
-                .map(|(key, value)| (key.clone(), sorted(value)))
-                .collect::<Map<_, _>>()
-                .into()
+            by_key.into_iter().map(|(key, value)| (key.clone(), sorted(value))).collect::<Map<_, _>>().into()
         }
         Value::Array(items) => items.iter().map(sorted).collect(),
         other => other.clone(),
@@ -197,11 +178,7 @@ mod tests {
     #[test]
     fn the_committed_files_are_the_generated_ones() {
         let stale = stale(Path::new(env!("CARGO_MANIFEST_DIR"))).unwrap();
-        assert_eq!(
-            stale,
-            Vec::<String>::new(),
-            "run `cargo run --release -p hibernate-manifests`"
-        );
+        assert_eq!(stale, Vec::<String>::new(), "run `cargo run --release -p hibernate-manifests`");
     }
 
     #[test]
@@ -210,10 +187,7 @@ mod tests {
         write(folder.path()).unwrap();
         fs::write(folder.path().join("kustomization.yaml"), "resources: []\n").unwrap();
         fs::remove_file(folder.path().join("base/webhook.yaml")).unwrap();
-        assert_eq!(
-            stale(folder.path()).unwrap(),
-            ["base/webhook.yaml", "kustomization.yaml"]
-        );
+        assert_eq!(stale(folder.path()).unwrap(), ["base/webhook.yaml", "kustomization.yaml"]);
     }
 
     #[test]
@@ -234,9 +208,7 @@ mod tests {
             for resource in kustomization["resources"].as_array().into_iter().flatten() {
                 let resource = resource.as_str().unwrap().trim_start_matches("../");
                 assert!(
-                    files
-                        .keys()
-                        .any(|name| name.ends_with(resource) || name.contains(&format!("{resource}/"))),
+                    files.keys().any(|name| name.ends_with(resource) || name.contains(&format!("{resource}/"))),
                     "{folder}kustomization.yaml names {resource}"
                 );
             }

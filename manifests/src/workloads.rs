@@ -75,10 +75,7 @@ pub(crate) fn webhook() -> Vec<Value> {
     let program = Program {
         name: WEBHOOK,
         args: args.into_iter().chain(groups).chain(users).collect(),
-        ports: vec![
-            container_port("https", WEBHOOK_PORT),
-            container_port("plain", PLAIN_PORT),
-        ],
+        ports: vec![container_port("https", WEBHOOK_PORT), container_port("plain", PLAIN_PORT)],
         memory_limit: "256Mi",
     };
     vec![
@@ -105,10 +102,7 @@ impl Program {
                 replicas: Some(2),
                 selector: selector(self.name),
                 template: PodTemplateSpec {
-                    metadata: Some(ObjectMeta {
-                        labels: Some(labels(self.name)),
-                        ..ObjectMeta::default()
-                    }),
+                    metadata: Some(ObjectMeta { labels: Some(labels(self.name)), ..ObjectMeta::default() }),
                     spec: Some(self.pod()),
                 },
                 ..DeploymentSpec::default()
@@ -124,16 +118,11 @@ impl Program {
                 run_as_non_root: Some(true),
                 run_as_user: Some(NON_ROOT),
                 run_as_group: Some(NON_ROOT),
-                seccomp_profile: Some(SeccompProfile {
-                    type_: "RuntimeDefault".to_owned(),
-                    localhost_profile: None,
-                }),
+                seccomp_profile: Some(SeccompProfile { type_: "RuntimeDefault".to_owned(), localhost_profile: None }),
                 ..PodSecurityContext::default()
             }),
             topology_spread_constraints: Some(
-                ["kubernetes.io/hostname", "topology.kubernetes.io/zone"]
-                    .map(|key| spread(self.name, key))
-                    .into(),
+                ["kubernetes.io/hostname", "topology.kubernetes.io/zone"].map(|key| spread(self.name, key)).into(),
             ),
             containers: vec![self.container()],
             ..PodSpec::default()
@@ -157,10 +146,7 @@ impl Program {
             security_context: Some(SecurityContext {
                 allow_privilege_escalation: Some(false),
                 read_only_root_filesystem: Some(true),
-                capabilities: Some(Capabilities {
-                    drop: Some(vec!["ALL".to_owned()]),
-                    add: None,
-                }),
+                capabilities: Some(Capabilities { drop: Some(vec!["ALL".to_owned()]), add: None }),
                 ..SecurityContext::default()
             }),
             // The last log lines of a crash, where `kubectl describe` shows them.
@@ -175,8 +161,9 @@ fn pod_name() -> EnvVar {
         name: "POD_NAME".to_owned(),
         value_from: Some(EnvVarSource {
             field_ref: Some(ObjectFieldSelector {
+                // The default, written out: otherwise apply by the server conflicts with apply by kubectl.
+                api_version: Some("v1".to_owned()),
                 field_path: "metadata.name".to_owned(),
-                api_version: None,
             }),
             ..EnvVarSource::default()
         }),
@@ -185,11 +172,7 @@ fn pod_name() -> EnvVar {
 }
 
 fn container_port(name: &str, port: i32) -> ContainerPort {
-    ContainerPort {
-        name: Some(name.to_owned()),
-        container_port: port,
-        ..ContainerPort::default()
-    }
+    ContainerPort { name: Some(name.to_owned()), container_port: port, ..ContainerPort::default() }
 }
 
 fn probe(path: &str, period: i32) -> Probe {
@@ -206,10 +189,7 @@ fn probe(path: &str, period: i32) -> Probe {
 }
 
 fn quantities(values: &[(&str, &str)]) -> BTreeMap<String, Quantity> {
-    values
-        .iter()
-        .map(|&(name, value)| (name.to_owned(), Quantity(value.to_owned())))
-        .collect()
+    values.iter().map(|&(name, value)| (name.to_owned(), Quantity(value.to_owned()))).collect()
 }
 
 /// Replicas on different nodes and in different zones where there are any.

@@ -1,6 +1,8 @@
 //! Our definitions of foreign kinds against the real ones, where these are at hand: every field of ours exists there, with
 //! the same type, format, enum, pattern, default and required fields, so that the test world refuses what reality refuses.
 
+#![expect(clippy::unwrap_used, reason = "helpers of a test: what is not there fails it")]
+
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,7 +10,8 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 
 /// What has to be the same in both schemas of a field. Ours may keep unknown fields, which upstream prunes or refuses.
-const SAME: &[&str] = &["type", "format", "enum", "pattern", "default", "nullable", "minimum", "maximum", "minLength", "maxLength"];
+const SAME: &[&str] =
+    &["type", "format", "enum", "pattern", "default", "nullable", "minimum", "maximum", "minLength", "maxLength"];
 
 fn upstream() -> Option<PathBuf> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/upstream-crds");
@@ -26,7 +29,9 @@ fn texts(value: &Value) -> BTreeSet<&str> {
 
 fn compare(path: &str, ours: &Value, theirs: &Value, differences: &mut Vec<String>) {
     for key in SAME {
-        let value = |schema: &Value| if *key == "enum" { Value::from_iter(texts(&schema["enum"])) } else { schema[key].clone() };
+        let value = |schema: &Value| {
+            if *key == "enum" { Value::from_iter(texts(&schema["enum"])) } else { schema[key].clone() }
+        };
         if value(ours) != value(theirs) {
             differences.push(format!("{path}: {key} is {}, upstream {}", ours[key], theirs[key]));
         }

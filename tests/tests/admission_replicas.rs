@@ -90,6 +90,7 @@ fn warned(ran: &Ran, warning: &str) -> Result<()> {
     Ok(())
 }
 
+#[expect(clippy::unnecessary_wraps, reason = "reads as what it is compared with")]
 fn record(count: &str) -> Option<String> {
     Some(count.to_owned())
 }

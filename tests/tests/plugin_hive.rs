@@ -1,4 +1,4 @@
-//! The plugin and ClusterDeployments on a real hub. Hive is played by the test, on a platform that our controller leaves alone.
+//! The plugin and clusters of Hive on a real hub. Hive is played by the test, on a platform that our controller leaves alone.
 
 use std::{process::Stdio, time::Duration};
 

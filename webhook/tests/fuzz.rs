@@ -39,17 +39,17 @@ fn any_json() -> impl Strategy<Value = Value> {
 }
 
 /// Every place in a value, the value itself first.
-fn places(value: &Value, at: String, places: &mut Vec<String>) {
-    places.push(at.clone());
+fn places(value: &Value, at: &str, places: &mut Vec<String>) {
+    places.push(at.to_owned());
     match value {
         Value::Object(members) => {
             for (key, value) in members {
-                self::places(value, format!("{at}/{}", key.replace('~', "~0").replace('/', "~1")), places);
+                self::places(value, &format!("{at}/{}", key.replace('~', "~0").replace('/', "~1")), places);
             }
         }
         Value::Array(items) => {
             for (index, value) in items.iter().enumerate() {
-                self::places(value, format!("{at}/{index}"), places);
+                self::places(value, &format!("{at}/{index}"), places);
             }
         }
         _ => {}
@@ -71,7 +71,7 @@ fn mutated_review() -> impl Strategy<Value = Value> {
     (sound_review(), changes).prop_map(|(mut review, changes)| {
         for (index, value) in changes {
             let mut all = Vec::new();
-            places(&review, String::new(), &mut all);
+            places(&review, "", &mut all);
             let place: &String = index.get(&all);
             if let Some(place) = review.pointer_mut(place) {
                 *place = value;

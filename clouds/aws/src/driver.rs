@@ -86,7 +86,9 @@ impl Ec2 {
         let mut found = Vec::new();
         while let Some(page) = pages.next().await {
             let page = page.map_err(|error| self.failed("DescribeInstances", Failure::new(&error)))?;
-            found.extend(page.reservations().iter().flat_map(aws_sdk_ec2::types::Reservation::instances).filter_map(instance));
+            found.extend(
+                page.reservations().iter().flat_map(aws_sdk_ec2::types::Reservation::instances).filter_map(instance),
+            );
         }
         Ok(found)
     }

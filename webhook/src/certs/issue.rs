@@ -7,6 +7,7 @@ use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa,
     Issuer, KeyPair, KeyUsagePurpose, date_time_ymd,
 };
+use shared::admission::format;
 
 /// How much earlier than now a certificate begins, for clients whose clock is behind.
 const BACKDATE: Duration = Duration::from_mins(5);
@@ -93,7 +94,7 @@ fn parameters(now: Timestamp, not_after: Timestamp) -> CertificateParams {
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
     params.use_authority_key_identifier_extension = true;
     params.distinguished_name = DistinguishedName::new();
-    params.distinguished_name.push(DnType::CommonName, format!("hibernate-webhook CA of {now}"));
+    params.distinguished_name.push(DnType::CommonName, format!("hibernate-webhook CA of {}", format::seconds(now)));
     params
 }
 

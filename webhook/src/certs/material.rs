@@ -267,16 +267,27 @@ mod tests {
     fn the_cross_certificate_stays_with_renewed_leaves_until_the_old_authority_expires() {
         let old = begun();
         let (_, mut content) = next(&old, at(21));
+        assert_eq!(parse::blocks(&content.chain).unwrap().len(), 2);
         for hour in 22..30 {
             content = next(&content, at(hour)).1;
             assert!(trusts(&old.bundle, &content, at(hour)), "hour {hour}");
         }
-        let (step, renewed) = next(&content, at(31));
+        for hour in 30..40 {
+            content = next(&content, at(hour)).1;
+        }
+        assert_eq!(parse::blocks(&content.bundle).unwrap().len(), 1);
+        assert_eq!(parse::blocks(&content.chain).unwrap().len(), 1);
+    }
+
+    #[test]
+    fn an_expired_authority_is_dropped_from_the_bundle_and_nothing_else_changes() {
+        let expired = wanted().begin(at(0)).unwrap();
+        let young = wanted().begin(at(29)).unwrap();
+        let both = Content { bundle: young.bundle.clone() + &expired.bundle, ..young.clone() };
+        assert_eq!(next(&both, at(29)).0, Step::Nothing);
+        let (step, after) = next(&both, at(31));
         assert_eq!(step, Step::DropExpired);
-        assert_eq!(parse::blocks(&renewed.bundle).unwrap().len(), 1);
-        let (step, renewed) = next(&renewed, at(33));
-        assert_eq!(step, Step::NewLeaf);
-        assert_eq!(parse::blocks(&renewed.chain).unwrap().len(), 1);
+        assert!(after == young);
     }
 
     #[test]

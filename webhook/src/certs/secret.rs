@@ -1,5 +1,7 @@
 //! The Secret with CA and leaf: read, created, and written under the resourceVersion that was read.
 
+use std::collections::BTreeMap;
+
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use kube::ResourceExt as _;
@@ -26,9 +28,12 @@ pub(super) enum SecretError {
          another by --certificate-secret, or serve it by --tls-cert and --tls-key"
     )]
     Foreign { secret: String, found: String },
+    /// The Secret is gone, and the manifests give no right to create any.
+    #[error("create Secret {secret}, which is missing: apply the manifests again, they hold it empty")]
+    Create { secret: String, source: kube::Error },
     /// The API server refused or could not be reached.
-    #[error("{action} Secret {secret}")]
-    Api { action: &'static str, secret: String, source: kube::Error },
+    #[error("write Secret {secret}")]
+    Write { secret: String, source: kube::Error },
 }
 
 /// The content of a Secret of ours, or `None` if a text is missing or no text.
@@ -61,24 +66,20 @@ pub(super) async fn write(
     seen: Option<&Secret>,
     content: &Content,
 ) -> Result<bool, SecretError> {
-    let data = json!({
-        BUNDLE: bytes(&content.bundle),
-        AUTHORITY_KEY: bytes(&content.authority_key),
-        CHAIN: bytes(&content.chain),
-        KEY: bytes(&content.key),
-    });
-    let (action, answer) = match seen {
-        None => ("create", api.create(&parameters(), &new(name, content)).await),
+    let answer = match seen {
+        None => api.create(&parameters(), &new(name, content)).await,
         Some(seen) => {
-            let patch = json!({ "metadata": { "resourceVersion": seen.resource_version() }, "data": data });
+            let patch = json!({ "metadata": { "resourceVersion": seen.resource_version() }, "data": data(content) });
             let parameters = PatchParams { field_manager: Some(keys::WEBHOOK.to_owned()), ..PatchParams::default() };
-            ("write", api.patch(name, &parameters, &Patch::Merge(patch)).await)
+            api.patch(name, &parameters, &Patch::Merge(patch)).await
         }
     };
+    let secret = || format!("{namespace}/{name}");
     match answer {
         Ok(_) => Ok(true),
         Err(kube::Error::Api(status)) if status.is_conflict() || status.is_already_exists() => Ok(false),
-        Err(source) => Err(SecretError::Api { action, secret: format!("{namespace}/{name}"), source }),
+        Err(source) if seen.is_none() => Err(SecretError::Create { secret: secret(), source }),
+        Err(source) => Err(SecretError::Write { secret: secret(), source }),
     }
 }
 
@@ -87,20 +88,17 @@ fn parameters() -> PostParams {
 }
 
 fn new(name: &str, content: &Content) -> Secret {
-    let data = [
-        (BUNDLE, &content.bundle),
-        (AUTHORITY_KEY, &content.authority_key),
-        (CHAIN, &content.chain),
-        (KEY, &content.key),
-    ];
     Secret {
         metadata: ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() },
         type_: Some(SECRET_TYPE.to_owned()),
-        data: Some(data.map(|(key, text)| (key.to_owned(), bytes(text))).into()),
+        data: Some(data(content)),
         ..Secret::default()
     }
 }
 
-fn bytes(text: &str) -> ByteString {
-    ByteString(text.as_bytes().to_vec())
+fn data(content: &Content) -> BTreeMap<String, ByteString> {
+    let Content { bundle, authority_key, chain, key } = content;
+    [(BUNDLE, bundle), (AUTHORITY_KEY, authority_key), (CHAIN, chain), (KEY, key)]
+        .map(|(name, text)| (name.to_owned(), ByteString(text.as_bytes().to_vec())))
+        .into()
 }

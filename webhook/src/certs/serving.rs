@@ -1,5 +1,6 @@
 //! What is served at this moment, and whether it is trusted by who calls.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -52,7 +53,8 @@ pub(super) struct Serving {
     /// For each configuration that must trust us: its kind, and what it holds. Empty with files: there others see to it.
     published: Vec<(&'static str, watch::Sender<Option<Published>>)>,
     failures: AtomicU64,
-    trouble: watch::Sender<Option<String>>,
+    /// What is wrong, by what was being done: the watches, the Secret and the bundle can fail at once.
+    trouble: watch::Sender<BTreeMap<String, String>>,
 }
 
 impl Serving {
@@ -69,7 +71,7 @@ impl Serving {
             pair: watch::Sender::new(None),
             published: kinds.iter().map(|&kind| (kind, watch::Sender::new(None))).collect(),
             failures: AtomicU64::new(0),
-            trouble: watch::Sender::new(None),
+            trouble: watch::Sender::default(),
         }
     }
 
@@ -101,24 +103,30 @@ impl Serving {
         cell.borrow().clone()
     }
 
-    /// Counts a failure, and logs it if it is another one than before.
+    /// Counts a failure, and logs it unless the same has been logged since all was well.
     pub(super) fn failed(&self, what: &dyn std::error::Error) {
-        let causes = std::iter::successors(what.source(), |cause| cause.source());
-        let text = causes.fold(what.to_string(), |text, cause| format!("{text}: {cause}"));
+        let doing = what.to_string();
+        let causes = std::iter::successors(what.source(), |cause| cause.source()).map(ToString::to_string);
+        // Some errors print their causes themselves.
+        let whole =
+            causes.fold(
+                doing.clone(),
+                |whole, cause| {
+                    if whole.contains(&cause) { whole } else { format!("{whole}: {cause}") }
+                },
+            );
         self.failures.fetch_add(1, Ordering::Relaxed);
-        let news = self.trouble.send_if_modified(|current| {
-            let news = current.as_deref() != Some(&text);
-            *current = Some(text.clone());
-            news
+        self.trouble.send_modify(|known| {
+            if known.get(&doing) != Some(&whole) {
+                tracing::error!("{whole}");
+                known.insert(doing, whole);
+            }
         });
-        if news {
-            tracing::error!("{text}");
-        }
     }
 
-    /// Forgets the last failure.
+    /// All is well again.
     pub(super) fn recovered(&self) {
-        self.trouble.send_replace(None);
+        self.trouble.send_modify(BTreeMap::clear);
     }
 
     pub(super) fn failures(&self) -> u64 {
@@ -126,7 +134,9 @@ impl Serving {
     }
 
     pub(super) fn trouble(&self) -> Option<String> {
-        self.trouble.borrow().clone()
+        let known = self.trouble.borrow();
+        let texts: Vec<&str> = known.values().map(String::as_str).collect();
+        (!texts.is_empty()).then(|| texts.join("; "))
     }
 
     pub(super) fn expiry(&self) -> Option<Timestamp> {

@@ -50,7 +50,7 @@ for cluster in json.load(sys.stdin)["clusters"]:
 }
 
 step "A world starts: hub and spoke API servers, EC2, six machines, our webhook and our controller"
-testbed up --ec2-start 4s --ec2-stop 4s 2>&1
+testbed up --ec2-start 4s --ec2-stop 4s --operator-settle 8s 2>&1
 eval "$(testbed env)"
 show kubectl wait clusterdeployment demo --for 'jsonpath={.status.powerState}=Running' --timeout 3m
 show kubectl get clusterdeployments
@@ -90,7 +90,7 @@ instances
 show kubectl hibernate status demo
 
 step "Everything ends"
-testbed down 2>&1
+testbed down 2>/dev/null
 left=$(pgrep -f -- "$world" || true)
 if [ -n "$left" ]; then
     note "still running: $left"

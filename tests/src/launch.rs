@@ -71,7 +71,9 @@ fn prepare(dir: &Path) -> Result<()> {
         .recursive(true)
         .mode(0o700)
         .create(&logs)
-        .with_context(|| format!("create {}", logs.display()))
+        .with_context(|| format!("create {}", logs.display()))?;
+    // From now on the folder is recognised as ours, even if building what it needs is interrupted.
+    fs::write(dir.join(files::PLAN), "").with_context(|| format!("write into {}", dir.display()))
 }
 
 /// Empties a world's folder, but for some entries.

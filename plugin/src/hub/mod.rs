@@ -2,6 +2,7 @@
 
 pub(crate) mod answer;
 pub(crate) mod config;
+mod connect;
 mod proxy;
 mod wire;
 
@@ -11,7 +12,6 @@ use futures::{Stream, StreamExt};
 use kube::{
     Client,
     api::{GetParams, ListParams, Patch, PatchParams, WatchEvent, WatchParams},
-    client::ClientBuilder,
     core::Request,
 };
 use serde_json::Value;
@@ -91,10 +91,8 @@ impl Hub {
         let (namespace, timeout, verbose) =
             (config.default_namespace.clone(), args.request_timeout.0, args.verbosity > 0);
         let wire = Wire::new(verbose.then(|| Arc::clone(&url)), timeout);
-        let client = ClientBuilder::try_from(config)
-            .map_err(|source| HubError::Client { url: Arc::clone(&url), source })?
-            .with_layer(&wire)
-            .build();
+        let client =
+            connect::client(config, &wire).map_err(|source| HubError::Client { url: Arc::clone(&url), source })?;
         Ok(Self { client, timeout, url, namespace, verbose })
     }
 

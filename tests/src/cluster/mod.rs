@@ -73,6 +73,12 @@ impl ClusterOptions {
         Self { control_plane, workers: instances - control_plane, ..Self::default() }
     }
 
+    /// Whether its instances begin running.
+    #[must_use]
+    pub fn awake(&self) -> bool {
+        self.instance_state == "running"
+    }
+
     /// A cluster that has been asleep for a while: instances stopped, spec and status as Hive leaves them.
     #[must_use]
     pub fn asleep(mut self) -> Self {

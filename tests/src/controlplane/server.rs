@@ -20,6 +20,9 @@ use crate::{
     supervisor::children::Children,
 };
 
+/// Longest time that an API server may take to come up. It needs three seconds, but on a busy machine that can be a minute.
+const READY: Duration = Duration::from_mins(3);
+
 /// A user that an API server knows by a static token.
 #[derive(Clone, Debug)]
 pub struct User {
@@ -171,7 +174,7 @@ impl Cluster {
     pub async fn ready(&self, children: &Children) -> Result<()> {
         let client = self.client().await?;
         let name = format!("{}-apiserver", self.name);
-        let deadline = time::Instant::now() + Duration::from_secs(90);
+        let deadline = time::Instant::now() + READY;
         loop {
             let request = http::Request::get("/readyz").body(Vec::new())?;
             match client.request_text(request).await {
@@ -180,7 +183,7 @@ impl Cluster {
                     children.still_alive(&name)?;
                     if time::Instant::now() > deadline {
                         let last = answer.unwrap_or_else(|error| error.to_string());
-                        anyhow::bail!("{name} is not ready after 90 s: {last}");
+                        anyhow::bail!("{name} is not ready after {READY:?}: {last}");
                     }
                 }
             }

@@ -1,6 +1,6 @@
 //! Clusters that come and go while a world runs.
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc, time::Instant};
 
 use anyhow::{Context as _, Result, bail};
 use k8s_openapi::api::{
@@ -13,6 +13,7 @@ use kube::{
     core::GroupVersionKind,
 };
 use serde_json::json;
+use shared::hive::api::RECONCILE_PAUSE;
 use tokio::task::JoinHandle;
 
 use super::{World, clock::Clock, startup::SHARED_ACCOUNT};
@@ -33,7 +34,15 @@ use crate::{
 pub(crate) struct Entry {
     pub(crate) info: ClusterInfo,
     pub(crate) gate: Arc<Proxy>,
+    pub(crate) made: Instant,
     players: Vec<JoinHandle<()>>,
+}
+
+/// An access key with the account that it opens.
+struct AwsKey {
+    account: String,
+    id: String,
+    secret: String,
 }
 
 impl Drop for Entry {
@@ -45,25 +54,38 @@ impl Drop for Entry {
 }
 
 impl World {
-    /// Makes a cluster and waits until its Nodes are there.
+    /// Makes a cluster and waits until its Nodes are there. What a failure leaves behind is removed.
     pub(crate) async fn add_cluster(&self, name: &str, options: ClusterOptions) -> Result<ClusterInfo> {
-        let _making = self.making.lock().await;
+        let key = self.aws_key(&options).await?;
+        let (info, kubeconfig) = self.enter(name, &options, &key)?;
+        let result = self.build(&info, &options, &key, &kubeconfig).await;
+        if result.is_err() {
+            self.entries().remove(&info.infra_id);
+            if let Err(error) = self.clean_up(&info).await {
+                tracing::warn!(cluster = name, "what is left of a cluster that failed: {error:#}");
+            }
+        }
+        result.map(|()| info)
+    }
+
+    /// Chooses a spoke and opens the books on a cluster that has nothing yet. In one step, because others do the same.
+    fn enter(&self, name: &str, options: &ClusterOptions, key: &AwsKey) -> Result<(ClusterInfo, String)> {
+        let mut entries = self.entries();
         let namespace = options.namespace.clone().unwrap_or_else(|| name.to_owned());
-        if self.entries().values().any(|entry| entry.info.namespace == namespace && entry.info.name == name) {
+        if entries.values().any(|entry| entry.info.namespace == namespace && entry.info.name == name) {
             bail!("cluster {namespace}/{name} exists already");
         }
-        let spoke_index = self.choose_spoke(&options)?;
-        let spoke = &self.spokes[spoke_index];
+        let spoke = self.choose_spoke(&entries, options)?;
+        let server = &self.spokes[spoke].server;
         let infra_id = infra_id(name);
-        let upstream = Upstream::new(&spoke.server.url, &self.authority)?;
+        let upstream = Upstream::new(&server.url, &self.authority)?;
         let gate = Arc::new(gate::start(&infra_id, upstream, self.gate_tls.clone())?);
-        let (account, access_key_id, secret_access_key) = self.aws_key(&options).await?;
         let kubeconfig = Access {
             cluster: name,
             server: &gate.url(),
             authority: &self.authority,
             user: "admin",
-            token: &spoke.server.admin_token,
+            token: &server.admin_token,
             namespace: "default",
         }
         .yaml()?;
@@ -73,32 +95,33 @@ impl World {
             namespace,
             name: name.to_owned(),
             infra_id: infra_id.clone(),
-            spoke: spoke_index,
+            spoke,
             gate: gate.url(),
             kubeconfig: path.display().to_string(),
             region: options.region.clone(),
-            account,
-            access_key_id,
+            account: key.account.clone(),
+            access_key_id: key.id.clone(),
         };
-        self.ec2.create(&info.account, &info.region, &infra_id, &machines(&infra_id, &options)).await?;
-        operators::create(&spoke.client, &infra_id).await?;
-        let awake = options.instance_state == "running";
-        self.entries().insert(
-            infra_id.clone(),
-            Entry { info: info.clone(), players: self.play(&gate, &infra_id, spoke_index, awake), gate },
-        );
-        if options.on_hub {
-            let credentials = Credentials { secret_access_key: &secret_access_key, kubeconfig: &kubeconfig };
-            self.put_on_hub(&info, &options, &credentials).await?;
-        }
-        if awake && options.control_plane > 0 {
-            nodes::all_there(&spoke.client, &infra_id, options.control_plane + options.workers).await?;
-        }
-        Ok(info)
+        let players = self.play(&gate, &infra_id, spoke, options.awake());
+        entries.insert(infra_id, Entry { info: info.clone(), gate, made: Instant::now(), players });
+        Ok((info, kubeconfig))
     }
 
-    fn choose_spoke(&self, options: &ClusterOptions) -> Result<usize> {
-        let entries = self.entries();
+    /// Machines, operators and the objects on the hub.
+    async fn build(&self, info: &ClusterInfo, options: &ClusterOptions, key: &AwsKey, kubeconfig: &str) -> Result<()> {
+        let spoke = &self.spokes[info.spoke].client;
+        self.ec2.create(&info.account, &info.region, &info.infra_id, &machines(&info.infra_id, options)).await?;
+        operators::create(spoke, &info.infra_id).await?;
+        if options.on_hub {
+            self.put_on_hub(info, options, &Credentials { secret_access_key: &key.secret, kubeconfig }).await?;
+        }
+        if options.awake() && options.control_plane > 0 {
+            nodes::all_there(spoke, &info.infra_id, options.control_plane + options.workers).await?;
+        }
+        Ok(())
+    }
+
+    fn choose_spoke(&self, entries: &BTreeMap<String, Entry>, options: &ClusterOptions) -> Result<usize> {
         let load = |spoke: &usize| entries.values().filter(|entry| entry.info.spoke == *spoke).count();
         match options.spoke {
             Some(spoke) if spoke < self.spokes.len() => Ok(spoke),
@@ -107,16 +130,16 @@ impl World {
         }
     }
 
-    async fn aws_key(&self, options: &ClusterOptions) -> Result<(String, String, String)> {
+    async fn aws_key(&self, options: &ClusterOptions) -> Result<AwsKey> {
         if !options.own_account {
-            let shared = &self.ec2_address;
-            return Ok((SHARED_ACCOUNT.to_owned(), shared.access_key_id.clone(), shared.secret_access_key.clone()));
+            let (id, secret) = (self.ec2_address.access_key_id.clone(), self.ec2_address.secret_access_key.clone());
+            return Ok(AwsKey { account: SHARED_ACCOUNT.to_owned(), id, secret });
         }
         let number = rand::random::<u64>();
-        let (account, id) = (format!("2{:011}", number % 100_000_000_000), format!("AKIA{number:016X}"));
-        let secret = secret();
-        self.ec2.set_key(&id, &secret, &account, &[]).await?;
-        Ok((account, id, secret))
+        let account = format!("2{:011}", number % 100_000_000_000);
+        let key = AwsKey { account, id: format!("AKIA{number:016X}"), secret: secret() };
+        self.ec2.set_key(&key.id, &key.secret, &key.account, &[]).await?;
+        Ok(key)
     }
 
     fn play(&self, gate: &Arc<Proxy>, infra_id: &str, spoke: usize, awake: bool) -> Vec<JoinHandle<()>> {
@@ -143,51 +166,53 @@ impl World {
     ) -> Result<()> {
         let client = &self.hub_client;
         apply::all(client, &objects::surroundings(info, credentials)).await?;
-        apply::all(client, &[objects::cluster_deployment(info, options)]).await?;
+        // Nobody is to act on it before its status is there: a controller may be watching.
+        let mut object = objects::cluster_deployment(info, options);
+        let pause = &mut object["metadata"]["annotations"][RECONCILE_PAUSE];
+        let own_pause = pause.clone();
+        *pause = json!("true");
+        apply::all(client, &[object]).await?;
         let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), &info.namespace, &cluster_deployments());
-        let status = json!({"status": objects::status(info, options)});
-        let written = api.patch_status(&info.name, &PatchParams::default(), &Patch::Merge(&status)).await;
-        written
-            .with_context(|| format!("write the status of ClusterDeployment {}/{}", info.namespace, info.name))
-            .map(drop)
+        let what = || format!("finish ClusterDeployment {}/{}", info.namespace, info.name);
+        let (params, status) = (PatchParams::default(), json!({"status": objects::status(info, options)}));
+        api.patch_status(&info.name, &params, &Patch::Merge(&status)).await.with_context(what)?;
+        let unpause = json!({"metadata": {"annotations": {RECONCILE_PAUSE: own_pause}}});
+        api.patch(&info.name, &params, &Patch::Merge(&unpause)).await.with_context(what)?;
+        Ok(())
     }
 
     /// Removes a cluster with everything that it has, its namespace too if no other cluster is in it.
     pub(crate) async fn remove_cluster(&self, namespace: &str, name: &str) -> Result<()> {
-        let _making = self.making.lock().await;
-        let entry = {
+        let info = {
             let mut entries = self.entries();
             let found = entries.values().find(|entry| entry.info.namespace == namespace && entry.info.name == name);
-            let key = found
-                .map(|entry| entry.info.infra_id.clone())
-                .with_context(|| format!("no cluster {namespace}/{name}"))?;
-            entries.remove(&key).context("removed meanwhile")?
+            let info =
+                found.map(|entry| entry.info.clone()).with_context(|| format!("no cluster {namespace}/{name}"))?;
+            entries.remove(&info.infra_id);
+            info
         };
-        let shared = self.entries().values().any(|other| other.info.namespace == namespace);
-        let infra_id = entry.info.infra_id.clone();
-        let spoke = self.spokes[entry.info.spoke].client.clone();
-        drop(entry);
-        self.ec2.forget(&infra_id).await?;
-        if shared {
+        self.clean_up(&info).await
+    }
+
+    async fn clean_up(&self, info: &ClusterInfo) -> Result<()> {
+        let (namespace, name, infra_id) = (&info.namespace, &info.name, &info.infra_id);
+        self.ec2.forget(infra_id).await?;
+        let now = DeleteParams::default();
+        if self.entries().values().any(|other| other.info.namespace == *namespace) {
             let api: Api<DynamicObject> =
                 Api::namespaced_with(self.hub_client.clone(), namespace, &cluster_deployments());
-            gone(api.delete(name, &DeleteParams::default()).await).context("delete the ClusterDeployment")?;
+            gone(api.delete(name, &now).await).context("delete the ClusterDeployment")?;
         } else {
             let namespaces: Api<Namespace> = Api::all(self.hub_client.clone());
-            gone(namespaces.delete(namespace, &DeleteParams::default()).await)
-                .with_context(|| format!("delete namespace {namespace}"))?;
+            gone(namespaces.delete(namespace, &now).await).with_context(|| format!("delete namespace {namespace}"))?;
         }
+        let spoke = self.spokes[info.spoke].client.clone();
         let ours = ListParams::default().labels(&format!("{LABEL}={infra_id}"));
-        let now = DeleteParams::default();
         Api::<Node>::all(spoke.clone()).delete_collection(&now, &ours).await.context("delete Nodes")?;
-        Api::<Lease>::namespaced(spoke.clone(), "kube-node-lease")
-            .delete_collection(&now, &ours)
-            .await
-            .context("delete Leases")?;
-        Api::<DynamicObject>::all_with(spoke, &operators::resource())
-            .delete_collection(&now, &ours)
-            .await
-            .context("delete ClusterOperators")?;
+        let leases: Api<Lease> = Api::namespaced(spoke.clone(), "kube-node-lease");
+        leases.delete_collection(&now, &ours).await.context("delete Leases")?;
+        let operators: Api<DynamicObject> = Api::all_with(spoke, &operators::resource());
+        operators.delete_collection(&now, &ours).await.context("delete ClusterOperators")?;
         Ok(())
     }
 }

@@ -26,6 +26,7 @@ use tokio::{
 
 use self::{children::Children, clock::Clock, clusters::Entry, programs::Programs};
 use crate::{
+    cluster::ClusterInfo,
     controlplane::server::Cluster,
     ec2::{Ec2, client::Snapshot},
     options::Options,
@@ -73,8 +74,6 @@ pub(crate) struct World {
     ec2_address: Ec2Address,
     snapshots: watch::Receiver<Arc<Snapshot>>,
     clusters: Mutex<BTreeMap<String, Entry>>,
-    /// One cluster is made or removed at a time: choosing a spoke looks at the others.
-    making: tokio::sync::Mutex<()>,
     programs: Programs,
     control: Control,
     stop: Notify,
@@ -156,7 +155,7 @@ impl World {
             ec2: self.ec2_address.clone(),
             webhook: self.programs.webhook(),
             controller: self.programs.controller(),
-            clusters: self.entries().values().map(|entry| entry.info.clone()).collect(),
+            clusters: self.clusters_by_age(),
             control: self.control.clone(),
             logs: self.dir.join(files::LOGS),
             authority: self.dir.join("ca.crt"),
@@ -175,6 +174,13 @@ impl World {
         let file = self.file();
         file.write(&self.dir)?;
         Ok(file)
+    }
+
+    fn clusters_by_age(&self) -> Vec<ClusterInfo> {
+        let entries = self.entries();
+        let mut all: Vec<&Entry> = entries.values().collect();
+        all.sort_by_key(|entry| entry.made);
+        all.into_iter().map(|entry| entry.info.clone()).collect()
     }
 
     fn entries(&self) -> MutexGuard<'_, BTreeMap<String, Entry>> {

@@ -121,7 +121,6 @@ pub(super) async fn start(dir: &Path, plan: Plan, children: &Children) -> Result
         },
         ec2,
         clusters: Mutex::new(BTreeMap::new()),
-        making: tokio::sync::Mutex::new(()),
         programs: Programs::new(plan.programs),
         control: control::address()?,
         stop: Notify::new(),
@@ -136,6 +135,7 @@ pub(super) async fn start(dir: &Path, plan: Plan, children: &Children) -> Result
 
 /// Clusters, then our programs: they come to a hub where the clusters already are.
 async fn people_it(world: &Arc<World>, progress: &Progress<'_>) -> Result<()> {
+    // One after the other, so that `demo` is the first.
     for number in 1..=world.options.clusters {
         let name = if number == 1 { "demo".to_owned() } else { format!("demo-{number}") };
         world.add_cluster(&name, ClusterOptions::of_size(world.options.instances)).await?;

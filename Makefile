@@ -56,6 +56,9 @@ clean: ## Remove what was built in this checkout (the cache stays)
 .PHONY: need-all need-cargo need-go need-python3 need-kubectl
 need-all: need-cargo need-go need-python3 need-kubectl
 need-cargo: ; @command -v cargo >/dev/null || { echo "make: cargo is missing: install Rust 1.95"; exit 1; }
+	@# Checkouts share what is built, and cargo tells their crates apart by time stamps alone: make this one's the newest.
+	@if [ "$$(cat $(CARGO_TARGET_DIR)/.checkout 2>/dev/null)" != "$(CURDIR)" ]; then \
+		mkdir -p $(CARGO_TARGET_DIR) && find . -name '*.rs' -exec touch {} + && echo "$(CURDIR)" > $(CARGO_TARGET_DIR)/.checkout; fi
 need-go: ; @command -v go >/dev/null || { echo "make: go is missing: install Go 1.26 (it builds the control plane for the tests)"; exit 1; }
 need-python3: ; @command -v python3 >/dev/null || { echo "make: python3 is missing: install Python 3.10 or newer (it runs the EC2 simulator)"; exit 1; }
 need-kubectl: ; @command -v kubectl >/dev/null || { echo "make: kubectl is missing: install kubectl 1.30 or newer"; exit 1; }

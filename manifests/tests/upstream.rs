@@ -94,3 +94,30 @@ fn the_schema_refuses_what_the_documentation_says() {
     assert_eq!(texts(&spec["required"]), BTreeSet::from(["baseDomain", "clusterName", "platform"]));
     assert_eq!(spec["x-kubernetes-preserve-unknown-fields"], true);
 }
+
+/// The comparison itself: each kind of difference is seen.
+#[test]
+fn differences_are_found() {
+    let theirs = serde_json::json!({"type": "object", "required": ["a"], "properties": {
+        "a": {"type": "string", "enum": ["x", "y"], "pattern": "^x"},
+        "b": {"type": "array", "items": {"type": "integer", "format": "int32"}},
+    }});
+    let differences = |change: fn(&mut Value)| {
+        let (mut ours, mut found) = (theirs.clone(), Vec::new());
+        change(&mut ours);
+        compare("spec", &ours, &theirs, &mut found);
+        found.len()
+    };
+    assert_eq!(differences(|_| ()), 0);
+    assert_eq!(differences(|ours| ours["properties"]["a"]["enum"] = serde_json::json!(["y", "x"])), 0);
+    for change in [
+        (|ours| ours["properties"]["a"]["enum"] = serde_json::json!(["x"])) as fn(&mut Value),
+        |ours| ours["properties"]["a"]["pattern"] = Value::Null,
+        |ours| ours["properties"]["a"]["default"] = "x".into(),
+        |ours| ours["properties"]["b"]["items"]["format"] = "int64".into(),
+        |ours| ours["properties"]["c"] = serde_json::json!({"type": "string"}),
+        |ours| ours["required"] = Value::Null,
+    ] {
+        assert_eq!(differences(change), 1);
+    }
+}

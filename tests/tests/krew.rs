@@ -1,0 +1,56 @@
+//! krew.yaml and its script: what the krew index demands and what needs neither a build nor krew. `make krew` does the rest.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context as _, Result, ensure};
+use serde_json::Value;
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+fn template() -> Result<(String, Value)> {
+    let text = std::fs::read_to_string(root().join("krew.yaml"))?;
+    let value = serde_saphyr::from_str(&text)?;
+    Ok((text, value))
+}
+
+#[test]
+fn the_template_is_a_plugin_as_the_index_wants_it() -> Result<()> {
+    let (_, plugin) = template()?;
+    assert_eq!(plugin["apiVersion"], "krew.googlecontainertools.github.com/v1alpha2");
+    assert_eq!((&plugin["kind"], &plugin["metadata"]["name"]), (&"Plugin".into(), &"hibernate".into()));
+    let short = plugin["spec"]["shortDescription"].as_str().context("a short description")?;
+    ensure!(!short.contains('\n') && short.len() < 50, "{short:?} is longer than the index's table");
+    let platforms = plugin["spec"]["platforms"].as_array().context("platforms")?;
+    assert_eq!(platforms.len(), 1, "no platform is claimed that was not built");
+    let keys: BTreeSet<&str> =
+        platforms[0]["selector"]["matchLabels"].as_object().context("labels")?.keys().map(String::as_str).collect();
+    assert_eq!(keys, BTreeSet::from(["os", "arch"]));
+    assert_eq!(platforms[0]["bin"], shared::keys::PLUGIN);
+    Ok(())
+}
+
+#[test]
+fn nothing_is_left_to_fill_in_and_no_address_is_invented() -> Result<()> {
+    let (text, plugin) = template()?;
+    ensure!(!text.contains("http"), "there is no release and no project page yet");
+    let script = std::fs::read_to_string(root().join("manifests/krew.sh"))?;
+    for word in ["VERSION", "OS", "ARCH", "ARCHIVE", "SHA256"] {
+        ensure!(script.contains(&format!("{word}\\$|")), "manifests/krew.sh does not fill {word} in");
+    }
+    let uri = plugin["spec"]["platforms"][0]["uri"].as_str().context("a uri")?;
+    ensure!(uri == "NOT-PUBLISHED-YET/ARCHIVE", "{uri}");
+    Ok(())
+}
+
+#[test]
+fn the_script_is_sound_and_says_what_it_needs() -> Result<()> {
+    let checked = Command::new("bash").arg("-n").arg(root().join("manifests/krew.sh")).status()?;
+    ensure!(checked.success());
+    let licence = std::fs::read_to_string(root().join("LICENSE"))?;
+    ensure!(licence.contains("Apache License") && licence.contains("END OF TERMS AND CONDITIONS"));
+    Ok(())
+}

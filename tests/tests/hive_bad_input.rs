@@ -103,6 +103,30 @@ async fn credentials_that_are_missing_malformed_or_refused() -> Result<()> {
 }
 
 #[tokio::test]
+async fn a_role_is_assumed_with_the_keys_of_the_same_secret() -> Result<()> {
+    let world = World::shared().await?;
+    let cluster = running(&world, "role", 1).await?;
+    let (secrets, name) = (secrets(&world, &cluster).await?, credentials_secret(&cluster).await?);
+    let data = secrets.get(&name).await?.data.context("data")?;
+    let text = |key: &str| String::from_utf8(data[key].0.clone());
+    let (id, secret) = (text("aws_access_key_id")?, text("aws_secret_access_key")?);
+    let role = format!("arn:aws:iam::{}:role/sleeper", cluster.info().account);
+    world.ec2().set_role(&role, Some("pillow")).await?;
+    let file = format!(
+        "[default]\nrole_arn = {role}\nexternal_id = pillow\nsource_profile = base\n\
+         [profile base]\naws_access_key_id = {id}\naws_secret_access_key = {secret}\n"
+    );
+    edit(&secrets, &name, &[("aws_config", Some(&file))]).await?;
+    tokio::time::sleep(Duration::from_secs(16)).await; // as long as a Secret that worked is trusted
+    cluster.sleep().await?;
+    cluster.wait_for_power_state("Hibernating", SOON).await?;
+    let calls = world.ec2().calls().await?;
+    let stop = calls.iter().find(|call| call.action == "StopInstances" && call.account == cluster.info().account);
+    assert_ne!(stop.context("a stop")?.access_key, id, "the role's own temporary key");
+    cluster.remove().await
+}
+
+#[tokio::test]
 async fn a_missing_secret_is_named() -> Result<()> {
     let world = World::shared().await?;
     let patch = json!({"spec": {"powerState": "Hibernating", "platform": {"aws": {"credentialsSecretRef": {"name": "not-there"}}}}});

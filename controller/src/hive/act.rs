@@ -10,6 +10,7 @@ use shared::hive::decide::{Action, Facts, Tried, Verb};
 use shared::keys;
 use tracing::info;
 
+use super::drivers::platform;
 use super::memory::Memory;
 use super::{Context, LookError, full_name, observe};
 use crate::metrics::CloudCall;
@@ -58,7 +59,7 @@ async fn move_machines(
     info!(cluster = full_name(cluster), %verb, count = ids.len(), instances = ids.join(","), "moving machines");
     let outcome = call(context, cluster, verb, ids).await;
     let result = outcome.as_ref().map_or_else(|error| error.kind.into(), |_| "ok");
-    let label = CloudCall { cloud: "aws", call: verb.into(), result };
+    let label = CloudCall { cloud: platform(cluster), call: verb.into(), result };
     context.metrics.cloud_calls.get_or_create(&label).inc();
 
     let failure = match outcome {

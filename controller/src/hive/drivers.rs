@@ -13,6 +13,12 @@ use tokio::time::Instant;
 /// Platforms that drivers of ours serve.
 pub const PLATFORMS: &[&str] = &["aws"];
 
+/// The platform of a cluster that we serve, for labels of metrics.
+pub fn platform(cluster: &ClusterDeployment) -> &'static str {
+    let name = cluster.spec.platform.name();
+    PLATFORMS.iter().find(|platform| **platform == name).copied().unwrap_or("none")
+}
+
 /// How long a driver is used before its Secret is read again. After a failure it is read again at once.
 const KEEP: Duration = Duration::from_secs(15);
 

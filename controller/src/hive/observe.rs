@@ -10,7 +10,7 @@ use shared::hive::api::{ClusterDeployment, ClusterMetadata, RESUME_SKIPS_CLUSTER
 use shared::hive::decide::{Facts, Machines, Need, Served, Spoke, SpokeError, needs};
 
 use super::Context;
-use super::drivers::PLATFORMS;
+use super::drivers::{PLATFORMS, platform};
 use super::memory::Memory;
 use crate::metrics::CloudCall;
 use crate::spoke;

@@ -48,7 +48,7 @@ async fn machines(
     }
     let result = list(context, cluster).await;
     let label = CloudCall {
-        cloud: "aws",
+        cloud: platform(cluster),
         call: "list",
         result: result.as_ref().map_or_else(|error| error.kind.into(), |_| "ok"),
     };

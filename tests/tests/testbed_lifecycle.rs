@@ -8,6 +8,10 @@ use std::{
 };
 
 use testbed::{Options, World, launch, process};
+use tokio::sync::Mutex;
+
+/// These tests start worlds that nobody shares. More than one at a time would only wait for the processor.
+static TURN: Mutex<()> = Mutex::const_new(());
 
 struct Folder(tempfile::TempDir);
 
@@ -29,7 +33,9 @@ impl Drop for Folder {
 }
 
 fn options(folder: &Folder) -> Options {
-    Options { state: Some(folder.path()), clusters: 0, ..Options::without_programs() }
+    // A test that is killed takes its world along.
+    let while_pid = Some(std::process::id().cast_signed());
+    Options { state: Some(folder.path()), clusters: 0, while_pid, ..Options::without_programs() }
 }
 
 fn testbed(args: &[&str], dir: &Path) -> (bool, String) {
@@ -44,9 +50,11 @@ fn running(dir: &Path) -> Vec<process::Record> {
 
 #[test]
 fn up_status_down() {
+    let _turn = TURN.blocking_lock();
     let folder = Folder::new();
-    let dir = folder.path();
-    let (ok, text) = testbed(&["up", "--without", "controller,webhook", "--clusters", "0", "--json"], &dir);
+    let (dir, own) = (folder.path(), std::process::id().to_string());
+    let (ok, text) =
+        testbed(&["up", "--without", "controller,webhook", "--clusters", "0", "--json", "--while-pid", &own], &dir);
     assert!(ok, "{text}");
     let line = text.lines().find(|line| line.starts_with('{')).unwrap();
     let world: serde_json::Value = serde_json::from_str(line).unwrap();
@@ -87,6 +95,7 @@ fn up_status_down() {
 
 #[test]
 fn down_after_the_supervisor_was_killed() {
+    let _turn = TURN.blocking_lock();
     let folder = Folder::new();
     let (dir, _) = launch::up(&options(&folder), &mut |_| {}).unwrap();
     let processes = running(&dir);
@@ -104,6 +113,7 @@ fn down_after_the_supervisor_was_killed() {
 
 #[test]
 fn two_worlds_side_by_side() {
+    let _turn = TURN.blocking_lock();
     let (one, two) = (Folder::new(), Folder::new());
     let (_, first) = launch::up(&options(&one), &mut |_| {}).unwrap();
     let (_, second) = launch::up(&options(&two), &mut |_| {}).unwrap();
@@ -126,6 +136,7 @@ fn a_folder_of_something_else_is_left_alone() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_world_ends_with_its_process_or_its_last_copy() {
+    let _turn = TURN.lock().await;
     let folder = Folder::new();
     let world = World::up(options(&folder)).await.unwrap();
     let (copy, dir) = (world.clone(), world.dir().to_owned());
@@ -138,6 +149,7 @@ async fn a_world_ends_with_its_process_or_its_last_copy() {
 
 #[test]
 fn a_world_ends_with_the_process_it_belongs_to() {
+    let _turn = TURN.blocking_lock();
     let folder = Folder::new();
     let mut owner = Command::new("sleep").arg("600").spawn().unwrap();
     let options = Options { while_pid: Some(owner.id().cast_signed()), ..options(&folder) };

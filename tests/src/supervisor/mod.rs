@@ -97,10 +97,14 @@ pub async fn run(dir: &Path) -> Result<()> {
     own.save(&pids)?;
     let children = Children::new(&pids, &dir.join(files::LOGS))?;
     let owner = plan.options.while_pid;
+    let mut orphaned = false;
     let result = tokio::select! {
         result = live(dir, plan, &children) => result,
         () = told_to_end() => Ok(()),
-        () = ended(owner) => Ok(()),
+        () = ended(owner) => {
+            orphaned = true;
+            Ok(())
+        }
     };
     if let Err(error) = &result {
         tracing::error!("{error:#}");
@@ -109,8 +113,8 @@ pub async fn run(dir: &Path) -> Result<()> {
     children.end().await;
     let _ = std::fs::remove_file(dir.join(crate::world_file::NAME));
     own.forget(&pids);
-    if owner.is_some() && result.is_ok() {
-        // It was somebody's private world: nobody comes back for its logs.
+    if orphaned {
+        // Nobody comes back for its logs.
         let _ = std::fs::remove_dir_all(dir);
     }
     result

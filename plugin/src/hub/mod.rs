@@ -2,7 +2,6 @@
 
 pub(crate) mod answer;
 pub(crate) mod config;
-mod connect;
 mod proxy;
 mod wire;
 
@@ -12,6 +11,7 @@ use futures::{Stream, StreamExt};
 use kube::{
     Client,
     api::{GetParams, ListParams, Patch, PatchParams, WatchEvent, WatchParams},
+    client::ClientBuilder,
     core::Request,
 };
 use serde_json::Value;
@@ -91,8 +91,10 @@ impl Hub {
         let (namespace, timeout, verbose) =
             (config.default_namespace.clone(), args.request_timeout.0, args.verbosity > 0);
         let wire = Wire::new(verbose.then(|| Arc::clone(&url)), timeout);
-        let client =
-            connect::client(config, &wire).map_err(|source| HubError::Client { url: Arc::clone(&url), source })?;
+        let client = ClientBuilder::try_from(config)
+            .map_err(|source| HubError::Client { url: Arc::clone(&url), source })?
+            .with_layer(&wire)
+            .build();
         Ok(Self { client, timeout, url, namespace, verbose })
     }
 

@@ -11,21 +11,12 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::api::{Api, ListParams};
 use kube::config::{AuthInfo, Cluster, KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config, ResourceExt};
-use shared::hive::decide::{NodeLook, OperatorLook, SpokeError};
+use shared::hive::decide::{NodeLook, OperatorLook, Spoke, SpokeError};
 use shared::hive::openshift::ClusterOperator;
 
 const CONNECT: Duration = Duration::from_secs(3);
 const READ: Duration = Duration::from_secs(5);
 const LOOK: Duration = Duration::from_secs(8);
-
-/// What one look at a spoke found.
-#[derive(Debug)]
-pub struct Look {
-    /// Nodes; `moved` is for the caller to fill in.
-    pub nodes: Vec<NodeLook>,
-    /// ClusterOperators.
-    pub operators: Vec<OperatorLook>,
-}
 
 /// A client for the kubeconfig, if it is of a form that is accepted. No request is made yet.
 ///
@@ -82,11 +73,11 @@ fn forbidden_cluster(cluster: &Cluster) -> Option<&'static str> {
     .find_map(|(found, field)| found.then_some(field))
 }
 
-/// Asks for Nodes, their Leases and, if wanted, ClusterOperators.
+/// Asks for Nodes, their Leases and, if wanted, ClusterOperators. Whether a Node has `moved` is for the caller to fill in.
 ///
 /// # Errors
 /// [`SpokeError::Unreachable`] when nobody answers, [`SpokeError::Failed`] when the answer is an error.
-pub async fn look(client: &Client, with_operators: bool) -> Result<Look, SpokeError> {
+pub async fn look(client: &Client, with_operators: bool) -> Result<Spoke, SpokeError> {
     let all = ListParams::default();
     let nodes: Api<Node> = Api::all(client.clone());
     let leases: Api<Lease> = Api::namespaced(client.clone(), "kube-node-lease");
@@ -106,7 +97,7 @@ pub async fn look(client: &Client, with_operators: bool) -> Result<Look, SpokeEr
     let answer = answer
         .map_err(|_| SpokeError::Unreachable(format!("the cluster's API server gives no answer within {LOOK:?}")))?;
     let (nodes, leases, operators) = answer.map_err(|error| failure(&error))?;
-    Ok(Look {
+    Ok(Spoke {
         nodes: nodes.items.iter().map(|node| node_look(node, &leases.items)).collect(),
         operators: operators.iter().map(operator_look).collect(),
     })

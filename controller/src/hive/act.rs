@@ -40,8 +40,7 @@ async fn mark(
 ) -> Result<ClusterDeployment, LookError> {
     let at = at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
     let patch = json!({"metadata": {"annotations": {keys::RESUME_STARTED_AT: at}}});
-    let params = PatchParams { field_manager: Some(keys::CONTROLLER.to_owned()), ..PatchParams::default() };
-    let marked = api(context, cluster).patch(&cluster.name_any(), &params, &Patch::Merge(patch)).await;
+    let marked = api(context, cluster).patch(&cluster.name_any(), &as_controller(), &Patch::Merge(patch)).await;
     let marked = marked.map_err(|source| LookError::Mark { source: Box::new(source) })?;
     memory.new_wake();
     memory.wrote(&marked);
@@ -110,6 +109,11 @@ fn refused(outcome: &Outcome) -> Option<CloudError> {
     refused.truncate(5);
     let more = if more > 0 { format!("; and {more} more") } else { String::new() };
     Some(CloudError { kind: CloudErrorKind::Refused, message: refused.join("; ") + &more })
+}
+
+/// Parameters of a write under our field manager.
+pub fn as_controller() -> PatchParams {
+    PatchParams { field_manager: Some(keys::CONTROLLER.to_owned()), ..PatchParams::default() }
 }
 
 /// The API for the cluster's namespace.

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures::StreamExt;
-use kube::api::{Patch, PatchParams};
+use kube::api::Patch;
 use kube::core::DeserializeGuard;
 use kube::runtime::controller::{Action as Requeue, Config, Controller};
 use kube::runtime::events::Recorder;
@@ -164,9 +164,8 @@ async fn record(
     }
     let patch: json_patch::Patch = serde_json::from_value(patch)
         .map_err(|error| LookError::Status { source: Box::new(kube::Error::SerdeError(error)) })?;
-    let params = PatchParams { field_manager: Some(keys::CONTROLLER.to_owned()), ..PatchParams::default() };
     let patch = Patch::Json::<()>(patch);
-    let written = act::api(context, cluster).patch_status(&cluster.name_any(), &params, &patch).await;
+    let written = act::api(context, cluster).patch_status(&cluster.name_any(), &act::as_controller(), &patch).await;
     let written = written.map_err(|source| LookError::Status { source: Box::new(source) })?;
     report::transition(context, cluster, &written).await;
     memory.wrote(&written);
@@ -199,7 +198,7 @@ fn settle(memory: &mut Memory, cluster: &ClusterDeployment, recheck: Recheck) ->
 /// A write that met somebody else's is repeated at once, everything else a little later.
 #[expect(clippy::needless_pass_by_value, reason = "the signature is kube's")]
 fn after_error(watched: Watched, error: &LookError, context: Arc<Context>) -> Requeue {
-    let cluster = format!("{}/{}", watched.namespace().unwrap_or_default(), watched.name_any());
+    let cluster = full_name(&*watched);
     match error {
         LookError::Status { source } | LookError::Mark { source } if is_gone(source) => {
             if let Ok(mut all) = context.memories.lock() {
@@ -236,6 +235,6 @@ fn is_overtaken(error: &kube::Error) -> bool {
 }
 
 /// `namespace/name`, for logs.
-fn full_name(cluster: &ClusterDeployment) -> String {
-    format!("{}/{}", cluster.namespace().unwrap_or_default(), cluster.name_any())
+fn full_name(object: &impl ResourceExt) -> String {
+    format!("{}/{}", object.namespace().unwrap_or_default(), object.name_any())
 }

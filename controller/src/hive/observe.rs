@@ -105,7 +105,7 @@ async fn spoke(context: &Context, cluster: &ClusterDeployment, memory: &mut Memo
         SpokeError::Kubeconfig(why) => SpokeError::Kubeconfig(in_secret(why)),
         other => other,
     })?;
-    let mut look = spoke::look(&client, !cluster.label_is_true(RESUME_SKIPS_CLUSTER_OPERATORS)).await?;
-    memory.mark_moved(&mut look.nodes);
-    Ok(Spoke { nodes: look.nodes, operators: look.operators })
+    let mut found = spoke::look(&client, !cluster.label_is_true(RESUME_SKIPS_CLUSTER_OPERATORS)).await?;
+    memory.mark_moved(&mut found.nodes);
+    Ok(found)
 }

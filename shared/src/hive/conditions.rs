@@ -263,12 +263,6 @@ impl PowerStatus {
         Self { progress: Some(Word::new("False", what, result)), ..self }
     }
 
-    /// Only what is awaited; H, R and P stay as they are.
-    #[must_use]
-    pub fn only_awaiting(what: &'static str, names: impl Into<String>) -> Self {
-        Self::default().awaiting(what, names)
-    }
-
     /// The JSON patch for the status subresource that makes `cluster` say this, or `None` if it already does.
     ///
     /// It edits the array of conditions by index, so it begins with a test of the resourceVersion: the API server answers

@@ -216,11 +216,3 @@ fn name_some<'a>(names: impl ExactSizeIterator<Item = &'a str>, limit: usize) ->
     let shown = names.take(limit).collect::<Vec<_>>().join(", ");
     if more == 0 { shown } else { format!("{shown} and {more} more") }
 }
-
-impl Plan {
-    /// Whether running this plan touches a cloud.
-    #[must_use]
-    pub fn moves_machines(&self) -> bool {
-        self.actions.iter().any(|action| matches!(action, Action::Stop(_) | Action::Start(_)))
-    }
-}

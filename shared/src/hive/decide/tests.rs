@@ -448,7 +448,10 @@ fn a_patch_tests_the_version_and_touches_only_our_conditions() {
 fn names_that_change_are_written_at_most_every_five_seconds() {
     let cluster = asleep(("False", reason::WAITING_FOR_MACHINES_TO_STOP));
     let apply = |cluster: &ClusterDeployment, names: &str, at: Timestamp| {
-        PowerStatus::only_awaiting("MachinesToStop", names).patch(cluster, at).map(|patch| patched(cluster, &patch))
+        PowerStatus::default()
+            .awaiting("MachinesToStop", names)
+            .patch(cluster, at)
+            .map(|patch| patched(cluster, &patch))
     };
     let first = apply(&cluster, "i-0, i-1", at(0)).unwrap();
     assert!(apply(&first, "i-0", at(4)).is_none(), "too soon");

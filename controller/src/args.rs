@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use clap::{Parser, ValueEnum};
 use shared::duration::parse_positive;
+use shared::hive::decide::{Drift, Settings};
 
 const AFTER_HELP: &str = "\
 Examples:
@@ -42,14 +43,26 @@ pub struct Args {
     #[arg(long, default_value = "0.0.0.0:8080")]
     pub listen: SocketAddr,
     /// Clusters that are worked on at once
-    #[arg(long, default_value_t = 64)]
+    #[arg(long, default_value_t = 1024)]
     pub concurrency: u16,
-    /// How long cluster operators get to notice that they are awake
+    /// How long cluster operators that give no sign of life get to notice that they are awake
     #[arg(long, default_value = "2m", value_parser = duration)]
     pub cluster_operator_pause: Duration,
+    /// How long all cluster operators must have been well before a cluster counts as awake
+    #[arg(long, default_value = "3s", value_parser = duration)]
+    pub cluster_operator_settle: Duration,
     /// How often a cluster that neither sleeps in nor wakes up is looked at
     #[arg(long, default_value = "10m", value_parser = duration)]
     pub steady_period: Duration,
+    /// How long a wake may take before an Event warns
+    #[arg(long, default_value = "30m", value_parser = duration)]
+    pub wake_limit: Duration,
+    /// How long falling asleep may take before an Event warns
+    #[arg(long, default_value = "15m", value_parser = duration)]
+    pub sleep_limit: Duration,
+    /// What to do about instances of a sleeping cluster that somebody has started
+    #[arg(long, value_enum, default_value_t = DriftPolicy::Stop)]
+    pub drift: DriftPolicy,
     /// Namespace whose clusters without a credentials Secret may use this process's own AWS credentials; repeatable
     #[arg(long = "own-aws-credentials-in", value_name = "NAMESPACE")]
     pub own_aws_credentials_in: Vec<String>,
@@ -59,6 +72,33 @@ pub struct Args {
     /// How log lines look
     #[arg(long, value_enum, default_value_t = LogFormat::Text)]
     pub log_format: LogFormat,
+}
+
+/// What to do about instances of a sleeping cluster that somebody has started.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum DriftPolicy {
+    /// Report and stop them, as Hive does.
+    Stop,
+    /// Report them.
+    Report,
+}
+
+impl Args {
+    /// What decisions depend on.
+    #[must_use]
+    pub fn settings(&self) -> Settings {
+        Settings {
+            operator_pause: self.cluster_operator_pause,
+            operator_settle: self.cluster_operator_settle,
+            steady: self.steady_period,
+            wake_limit: self.wake_limit,
+            sleep_limit: self.sleep_limit,
+            drift: match self.drift {
+                DriftPolicy::Stop => Drift::Stop,
+                DriftPolicy::Report => Drift::Report,
+            },
+        }
+    }
 }
 
 /// How log lines look.

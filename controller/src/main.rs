@@ -17,9 +17,9 @@ use k8s_openapi::api::coordination::v1::Lease;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::runtime::events::{Recorder, Reporter};
 use kube::{Api, Client, Config};
-use shared::hive::decide::Settings;
 use shared::keys;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::Semaphore;
 use tracing::{error, info};
 
 use crate::args::{Args, LogFormat};
@@ -86,12 +86,14 @@ async fn run(args: Args) -> Result<(), Failure> {
         loop {
             election.win().await;
             metrics.leader.set(1);
-            let context = Arc::new(context(&client, &args, &identity, election.claim(), metrics.clone()));
+            let (sender, news) = futures::channel::mpsc::unbounded();
+            let context = Arc::new(context(&client, &args, &identity, election.claim(), metrics.clone(), sender));
             tokio::select! {
-                () = hive::run(watch.clone(), context, args.concurrency) => {}
+                () = hive::run(watch.clone(), context, news, args.concurrency) => {}
                 () = election.keep() => {}
             }
             metrics.leader.set(0);
+            metrics.forget_all();
         }
     };
     let ended = tokio::select! {
@@ -105,7 +107,14 @@ async fn run(args: Args) -> Result<(), Failure> {
 }
 
 /// A new context for each time of leading: memory from an earlier one may be out of date.
-fn context(client: &Client, args: &Args, identity: &str, claim: Claim, metrics: Arc<Metrics>) -> hive::Context {
+fn context(
+    client: &Client,
+    args: &Args,
+    identity: &str,
+    claim: Claim,
+    metrics: Arc<Metrics>,
+    news: futures::channel::mpsc::UnboundedSender<hive::Key>,
+) -> hive::Context {
     let permit = claim.clone();
     let aws = aws::Options {
         endpoint_url: args.aws_endpoint_url.clone(),
@@ -117,10 +126,14 @@ fn context(client: &Client, args: &Args, identity: &str, claim: Claim, metrics: 
         client: client.clone(),
         claim,
         drivers: hive::Drivers::new(client.clone(), aws, args.own_aws_credentials_in.clone()),
-        settings: Settings { operator_pause: args.cluster_operator_pause, steady: args.steady_period },
+        settings: args.settings(),
         metrics,
         recorder: Recorder::new(client.clone(), reporter),
         memories: Mutex::default(),
+        syncs: hive::Syncs::default(),
+        news,
+        writes: Semaphore::new(hive::WRITES_AT_ONCE),
+        began: tokio::time::Instant::now(),
     }
 }
 

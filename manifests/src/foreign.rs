@@ -2,15 +2,19 @@
 
 use kube::CustomResourceExt as _;
 use serde_json::{Map, Value, json};
-use shared::hive::{api::ClusterDeployment, openshift::ClusterOperator};
+use shared::hive::{
+    api::{ClusterDeployment, ClusterSync},
+    openshift::ClusterOperator,
+};
 
-/// `CustomResourceDefinitions` of Hive's `ClusterDeployment`, OpenShift's `ClusterOperator` and the `MachineDeployments`
+/// `CustomResourceDefinitions` of Hive's `ClusterDeployment` and `ClusterSync`, OpenShift's `ClusterOperator` and the `MachineDeployments`
 /// of Cluster API and of the machine-controller. They hold only the fields we use, with upstream's enums, patterns and
 /// required fields; unknown fields are kept.
 #[must_use]
 pub fn foreign_crds() -> Vec<Value> {
     vec![
         without_required_spec(as_upstream(json!(ClusterDeployment::crd()))),
+        without_required_spec(as_upstream(json!(ClusterSync::crd()))),
         as_upstream(json!(ClusterOperator::crd())),
         machine_deployment("cluster.x-k8s.io", "v1beta1", &["clusterName", "selector", "template"], "md"),
         machine_deployment("cluster.k8s.io", "v1alpha1", &["selector", "template"], "md"),

@@ -27,6 +27,7 @@ pub(crate) fn controller() -> Vec<Value> {
             vec![
                 rule("hive.openshift.io", &["clusterdeployments"], &["get", "list", "watch", "patch"]),
                 rule("hive.openshift.io", &["clusterdeployments/status"], &["patch"]),
+                rule("hiveinternal.openshift.io", &["clustersyncs"], &["list", "watch"]),
                 rule("events.k8s.io", &["events"], &["create", "patch"]),
             ],
         )),

@@ -80,6 +80,11 @@ fn cluster_deployment_is_as_upstream_has_it() {
 }
 
 #[test]
+fn cluster_sync_is_as_upstream_has_it() {
+    compare_with("ClusterSync", "hive/hiveinternal.openshift.io_clustersyncs.yaml");
+}
+
+#[test]
 fn cluster_operator_is_as_upstream_has_it() {
     compare_with("ClusterOperator", "openshift/clusteroperators.yaml");
 }

@@ -5,7 +5,7 @@ use kube::api::{Patch, PatchParams};
 use kube::{Api, ResourceExt};
 use serde_json::json;
 use shared::cloud::{CloudError, CloudErrorKind, Outcome};
-use shared::hive::api::ClusterDeployment;
+use shared::hive::api::{ClusterDeployment, Desired};
 use shared::hive::decide::{Action, Facts, Tried, Verb};
 use shared::keys;
 use tracing::info;
@@ -27,6 +27,9 @@ pub async fn run(
     }
     match action {
         Action::MarkResumeStarted(at) => mark(context, facts.cluster, memory, *at).await.map(Some),
+        Action::SetPowerState { to, because } => {
+            set_power_state(context, facts.cluster, memory, *to, because).await.map(Some)
+        }
         Action::Stop(ids) => move_machines(context, facts, memory, Verb::Stop, ids).await,
         Action::Start(ids) => move_machines(context, facts, memory, Verb::Start, ids).await,
     }
@@ -42,9 +45,31 @@ async fn mark(
     let patch = json!({"metadata": {"annotations": {keys::RESUME_STARTED_AT: at}}});
     let marked = api(context, cluster).patch(&cluster.name_any(), &as_controller(), &Patch::Merge(patch)).await;
     let marked = marked.map_err(|source| LookError::Mark { source: Box::new(source) })?;
-    memory.new_wake();
+    memory.spoke = None; // what it has seen is from before this wake
     memory.wrote(&marked);
     Ok(marked)
+}
+
+/// Writes the intent, if the object still is the one that was decided about.
+async fn set_power_state(
+    context: &Context,
+    cluster: &ClusterDeployment,
+    memory: &mut Memory,
+    to: Desired,
+    because: &str,
+) -> Result<ClusterDeployment, LookError> {
+    let patch = json!({
+        "metadata": {
+            "resourceVersion": cluster.metadata.resource_version,
+            "annotations": {keys::REASON: because, keys::WAKE_AT: null},
+        },
+        "spec": {"powerState": to.to_string()},
+    });
+    let written = api(context, cluster).patch(&cluster.name_any(), &as_controller(), &Patch::Merge(patch)).await;
+    let written = written.map_err(|source| LookError::Intent { source: Box::new(source) })?;
+    info!(cluster = full_name(cluster), %to, because, "power state set");
+    memory.wrote(&written);
+    Ok(written)
 }
 
 async fn move_machines(
@@ -59,7 +84,7 @@ async fn move_machines(
     let outcome = call(context, cluster, verb, ids).await;
     let result = outcome.as_ref().map_or_else(|error| error.kind.into(), |_| "ok");
     let label = CloudCall { cloud: platform(cluster), call: verb.into(), result };
-    context.metrics.cloud_calls.get_or_create(&label).inc();
+    context.metrics.called(&label);
 
     let failure = match outcome {
         Ok(outcome) => {

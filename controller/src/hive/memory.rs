@@ -1,15 +1,30 @@
 //! What this process remembers of a target between two looks. Losing it costs a look, never a wrong action.
 
-use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use jiff::Timestamp;
 use kube::ResourceExt;
 use shared::hive::api::ClusterDeployment;
 use shared::hive::conditions::{HIBERNATING, READY};
-use shared::hive::decide::{Machines, NodeLook, Tried};
+use shared::hive::decide::{Machines, Sync, Tried};
 use tokio::time::Instant;
+
+use super::rival::Rival;
+use crate::spoke::SpokeWatch;
+
+/// A connection to a spoke.
+#[derive(Debug)]
+pub struct Connection {
+    /// The watch.
+    pub watch: SpokeWatch,
+    /// Version of the kubeconfig's Secret.
+    pub version: Option<String>,
+    /// When that was last compared.
+    pub compared: Instant,
+}
 
 /// Memory of one target.
 #[derive(Debug, Default)]
@@ -24,8 +39,16 @@ pub struct Memory {
     pub failed_looks: u32,
     /// The last list of machines.
     machines: Option<(Instant, Machines)>,
-    /// Signs of life at the first look of this wake.
-    first_signs: Option<HashMap<String, Option<Timestamp>>>,
+    /// The connection to its spoke while it wakes.
+    pub spoke: Option<Connection>,
+    /// Whether the spoke has news that call for a look.
+    pub news: Arc<AtomicBool>,
+    /// Since when its `ClusterSync` is missing.
+    pub sync_missed_since: Option<Timestamp>,
+    /// Another controller that writes the same status.
+    pub rival: Rival,
+    /// The power state that is counted, and since when.
+    pub counted: Option<(&'static str, Instant)>,
     /// The reason of the last notice, so that it is given once.
     pub noticed: Option<&'static str>,
 }
@@ -51,15 +74,16 @@ impl Memory {
 
     /// How long this object, as it is, need not be looked at.
     #[must_use]
-    pub fn rests(&self, cluster: &ClusterDeployment) -> Option<Duration> {
+    pub fn rests(&self, cluster: &ClusterDeployment, sync: Sync) -> Option<Duration> {
         let (seen, until) = self.settled?;
         let left = until.saturating_duration_since(Instant::now());
-        (seen == fingerprint(cluster) && !left.is_zero()).then_some(left)
+        let news = self.news.swap(false, Ordering::Relaxed);
+        (!news && seen == fingerprint(cluster, sync) && !left.is_zero()).then_some(left)
     }
 
     /// This object, as it is, need not be looked at for this long.
-    pub fn rest(&mut self, cluster: &ClusterDeployment, pause: Duration) {
-        self.settled = Some((fingerprint(cluster), Instant::now() + pause));
+    pub fn rest(&mut self, cluster: &ClusterDeployment, sync: Sync, pause: Duration) {
+        self.settled = Some((fingerprint(cluster, sync), Instant::now() + pause));
     }
 
     /// The last list of machines, if it is not older than `max_age`.
@@ -73,25 +97,12 @@ impl Memory {
     pub fn saw_machines(&mut self, machines: &Machines) {
         self.machines = Some((Instant::now(), machines.clone()));
     }
-
-    /// A new wake begins: the signs of life of the last one prove nothing.
-    pub fn new_wake(&mut self) {
-        self.first_signs = None;
-    }
-
-    /// Marks the nodes whose sign of life has changed since the first look of this wake.
-    pub fn mark_moved(&mut self, nodes: &mut [NodeLook]) {
-        let first = self.first_signs.get_or_insert_with(HashMap::new);
-        for node in nodes {
-            let before = first.entry(node.name.clone()).or_insert(node.sign_of_life);
-            node.moved = *before != node.sign_of_life;
-        }
-    }
 }
 
 /// What of an object calls for a new look: everything but the status that others keep there.
-fn fingerprint(cluster: &ClusterDeployment) -> u64 {
+fn fingerprint(cluster: &ClusterDeployment, sync: Sync) -> u64 {
     let mut hasher = DefaultHasher::new();
+    std::mem::discriminant(&sync).hash(&mut hasher);
     cluster.uid().hash(&mut hasher);
     cluster.metadata.generation.hash(&mut hasher);
     cluster.metadata.deletion_timestamp.is_some().hash(&mut hasher);

@@ -5,28 +5,43 @@ mod drivers;
 mod memory;
 mod observe;
 mod report;
+mod rival;
+mod spokes;
+mod syncs;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures::StreamExt;
+use futures::channel::mpsc;
 use kube::api::Patch;
 use kube::core::DeserializeGuard;
 use kube::runtime::controller::{Action as Requeue, Config, Controller};
 use kube::runtime::events::Recorder;
-use kube::runtime::watcher;
+use kube::runtime::reflector::{self, ObjectRef};
+use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client, ResourceExt};
 use shared::hive::api::ClusterDeployment;
-use shared::hive::decide::{Facts, Plan, Recheck, Settings, decide};
+use shared::hive::decide::{Facts, Notice, Plan, Recheck, Settings, Sync, decide};
 use shared::keys;
+use tokio::sync::Semaphore;
 use tokio::time::Instant;
 use tracing::{debug, info, warn};
 
 pub use self::drivers::Drivers;
 use self::memory::Memory;
+pub use self::syncs::Syncs;
 use crate::lease::Claim;
-use crate::metrics::{LeftAlone, Look, Metrics};
+use crate::metrics::{Metrics, Told};
+
+/// Namespace and name of a cluster.
+pub type Key = (String, String);
+
+type Guarded = DeserializeGuard<ClusterDeployment>;
+
+/// How many status writes are under way at once. The hub has other users.
+pub const WRITES_AT_ONCE: usize = 32;
 
 /// How long a look may take before it is given up: longer than all of its calls' own limits together.
 const LOOK: Duration = Duration::from_mins(3);
@@ -45,8 +60,16 @@ pub struct Context {
     pub metrics: Arc<Metrics>,
     /// Events.
     pub recorder: Recorder,
-    /// Memory of each cluster, by namespace and name.
-    pub memories: Mutex<HashMap<(String, String), Memory>>,
+    /// Memory of each cluster.
+    pub memories: Mutex<HashMap<Key, Memory>>,
+    /// What is known of the hub's `ClusterSync`s.
+    pub syncs: Syncs,
+    /// Clusters that are to be looked at because of something that is not on their object.
+    pub news: mpsc::UnboundedSender<Key>,
+    /// Turns for status writes.
+    pub writes: Semaphore,
+    /// When this time of leading began: the looks at steady clusters keep in step from here, so that they share calls.
+    pub began: Instant,
 }
 
 /// Why a look ended early. It is repeated soon; nothing is lost.
@@ -61,6 +84,12 @@ pub enum LookError {
     /// The moment the wake began could not be kept on the object.
     #[error("write annotation {}", keys::RESUME_STARTED_AT)]
     Mark {
+        /// The API server's answer.
+        source: Box<kube::Error>,
+    },
+    /// The user's field could not be written.
+    #[error("write spec.powerState")]
+    Intent {
         /// The API server's answer.
         source: Box<kube::Error>,
     },
@@ -79,21 +108,43 @@ pub enum LookError {
 }
 
 /// Works until it is dropped.
-pub async fn run(watch: Client, context: Arc<Context>, concurrency: u16) {
-    let clusters: Api<DeserializeGuard<ClusterDeployment>> = Api::all(watch);
-    let looks = Controller::new(clusters, watcher::Config::default())
+pub async fn run(watch: Client, context: Arc<Context>, news: mpsc::UnboundedReceiver<Key>, concurrency: u16) {
+    let clusters: Api<Guarded> = Api::all(watch.clone());
+    let (reader, writer) = reflector::store();
+    let events = watcher(clusters, watcher::Config::default())
+        .default_backoff()
+        .map(|event| event.map(|event| event.modify(slim)))
+        .reflect(writer)
+        .applied_objects();
+    let news = news.map(|(namespace, name)| ObjectRef::<Guarded>::new(&name).within(&namespace));
+    let looks = Controller::for_stream(events, reader)
         .with_config(Config::default().concurrency(concurrency))
-        .run(look, after_error, context);
-    looks
-        .for_each(|result| async move {
-            if let Err(error) = result {
-                debug!(error = &error as &dyn std::error::Error, "look not finished");
-            }
-        })
-        .await;
+        .reconcile_on(news)
+        .run(look, after_error, context.clone());
+    let looks = looks.for_each(|result| async move {
+        if let Err(error) = result {
+            debug!(error = &error as &dyn std::error::Error, "look not finished");
+        }
+    });
+    let syncs = context.syncs.follow(watch, |key| {
+        let _ = context.news.unbounded_send(key);
+    });
+    tokio::select! {
+        () = looks => {}
+        () = syncs => {}
+    }
 }
 
-type Watched = Arc<DeserializeGuard<ClusterDeployment>>;
+/// Drops what no decision needs, so that ten thousand clusters fit into little memory.
+fn slim(cluster: &mut Guarded) {
+    use kube::Resource;
+    cluster.meta_mut().managed_fields = None;
+    if let Some(annotations) = &mut cluster.meta_mut().annotations {
+        annotations.remove("kubectl.kubernetes.io/last-applied-configuration");
+    }
+}
+
+type Watched = Arc<Guarded>;
 
 async fn look(watched: Watched, context: Arc<Context>) -> Result<Requeue, LookError> {
     let watched = match &watched.0 {
@@ -106,8 +157,9 @@ async fn look(watched: Watched, context: Arc<Context>) -> Result<Requeue, LookEr
     let started = Instant::now();
     let result = tokio::time::timeout(LOOK, Box::pin(look_once(watched, &context, &mut memory))).await;
     let gone = watched.metadata.deletion_timestamp.is_some();
-    if let (false, Ok(mut all)) = (gone, context.memories.lock()) {
-        all.insert(key, memory);
+    match context.memories.lock() {
+        Ok(mut all) if !gone => drop(all.insert(key, memory)),
+        _ => context.metrics.forget(memory.counted.take()),
     }
     let result = result.unwrap_or(Err(LookError::TimedOut));
     let outcome = match &result {
@@ -115,8 +167,7 @@ async fn look(watched: Watched, context: Arc<Context>) -> Result<Requeue, LookEr
         Ok((_, false)) => "unchanged",
         Err(error) => error.into(),
     };
-    context.metrics.looks.get_or_create(&Look { system: "hive", outcome }).inc();
-    context.metrics.look_seconds.observe(started.elapsed().as_secs_f64());
+    context.metrics.looked(outcome, started.elapsed());
     result.map(|(requeue, _)| requeue)
 }
 
@@ -127,11 +178,17 @@ async fn look_once(
     memory: &mut Memory,
 ) -> Result<(Requeue, bool), LookError> {
     let mut cluster = memory.newest(watched);
-    if let Some(left) = memory.rests(&cluster) {
+    let key = (cluster.namespace().unwrap_or_default(), cluster.name_any());
+    let sync = context.syncs.of(&key, &mut memory.sync_missed_since);
+    if let Some(left) = memory.rests(&cluster, sync) {
+        return Ok((Requeue::requeue(left), false));
+    }
+    if let Some(left) = memory.rival.left_alone(&cluster, Instant::now()) {
+        notice(context, &cluster, memory, Some(&Notice::another_controller())).await;
         return Ok((Requeue::requeue(left), false));
     }
     let before = cluster.clone();
-    let mut facts = observe::facts(context, &before, memory).await;
+    let mut facts = observe::facts(context, &before, sync, memory).await;
     let mut plan = decide(&facts);
     let actions = std::mem::take(&mut plan.actions);
     for action in &actions {
@@ -140,12 +197,24 @@ async fn look_once(
         }
     }
     if !actions.is_empty() {
-        let Plan { status, recheck, .. } = decide(&facts);
-        plan = Plan { status, recheck, ..plan };
+        let Plan { status, recheck, due, watch, .. } = decide(&facts);
+        plan = Plan { status, recheck, due, watch, ..plan };
     }
-    notice(context, &before, memory, &plan).await;
+    notice(context, &before, memory, plan.notice.as_ref()).await;
     let changed = record(context, &facts, &mut cluster, memory, &plan).await? || !actions.is_empty();
-    Ok((settle(memory, &cluster, plan.recheck), changed))
+    memory.rival.wrote(&cluster);
+    spokes::keep(context, &cluster, memory, plan.watch).await;
+    count(context, &cluster, memory);
+    Ok((settle(context, memory, &cluster, sync, &plan), changed))
+}
+
+/// Counts the cluster under its power state, and how long it was in the one before.
+fn count(context: &Context, cluster: &ClusterDeployment, memory: &mut Memory) {
+    let now = crate::metrics::state(cluster.power_state());
+    if memory.counted.is_none_or(|(before, _)| before != now) {
+        context.metrics.moved(memory.counted, now);
+        memory.counted = Some((now, Instant::now()));
+    }
 }
 
 /// Writes the status, if it differs.
@@ -165,8 +234,10 @@ async fn record(
     let patch: json_patch::Patch = serde_json::from_value(patch)
         .map_err(|error| LookError::Status { source: Box::new(kube::Error::SerdeError(error)) })?;
     let patch = Patch::Json::<()>(patch);
+    let turn = context.writes.acquire().await;
     let written = act::api(context, cluster).patch_status(&cluster.name_any(), &act::as_controller(), &patch).await;
     let written = written.map_err(|source| LookError::Status { source: Box::new(source) })?;
+    drop(turn);
     report::transition(context, cluster, &written).await;
     memory.wrote(&written);
     *cluster = written;
@@ -174,25 +245,35 @@ async fn record(
 }
 
 /// Says once what the status cannot say.
-async fn notice(context: &Context, cluster: &ClusterDeployment, memory: &mut Memory, plan: &Plan) {
-    let reason = plan.notice.as_ref().map(|notice| notice.reason);
-    if let Some(notice) = plan.notice.as_ref().filter(|_| memory.noticed != reason) {
-        context.metrics.left_alone.get_or_create(&LeftAlone { system: "hive", reason: notice.reason }).inc();
-        report::warning(context, cluster, notice.reason, &notice.message).await;
+async fn notice(context: &Context, cluster: &ClusterDeployment, memory: &mut Memory, notice: Option<&Notice>) {
+    let reason = notice.map(|notice| notice.reason);
+    if let Some(notice) = notice.filter(|_| memory.noticed != reason) {
+        context.metrics.notices.get_or_create(&Told { system: "hive", reason: notice.reason }).inc();
+        report::notice(context, cluster, notice).await;
     }
     memory.noticed = reason;
 }
 
 /// Remembers how long the object needs no look as it stands.
-fn settle(memory: &mut Memory, cluster: &ClusterDeployment, recheck: Recheck) -> Requeue {
-    match recheck {
-        Recheck::OnChange => Requeue::await_change(),
-        Recheck::After(pause) => {
-            let pause = pause.mul_f64(rand::random_range(0.9..1.1));
-            memory.rest(cluster, pause);
-            Requeue::requeue(pause)
-        }
-    }
+///
+/// Looks at clusters in transition are spread; those at steady ones keep in step, because they share calls to the cloud.
+fn settle(context: &Context, memory: &mut Memory, cluster: &ClusterDeployment, sync: Sync, plan: &Plan) -> Requeue {
+    let steady = context.settings.steady;
+    let pause = match plan.recheck {
+        Recheck::OnChange => None,
+        Recheck::After(pause) if pause == steady => Some(to_next(context.began.elapsed(), steady)),
+        Recheck::After(pause) => Some(pause.mul_f64(rand::random_range(0.9..1.1))),
+    };
+    let due = plan.due.map(|due| due + Duration::from_millis(50));
+    let Some(pause) = [pause, due].into_iter().flatten().min() else { return Requeue::await_change() };
+    memory.rest(cluster, sync, pause);
+    Requeue::requeue(pause)
+}
+
+/// Time left of the present period of length `period`.
+fn to_next(elapsed: Duration, period: Duration) -> Duration {
+    let nanos = period.as_nanos().max(1);
+    Duration::from_nanos(u64::try_from(nanos - elapsed.as_nanos() % nanos).unwrap_or(u64::MAX))
 }
 
 /// A write that met somebody else's is repeated at once, everything else a little later.
@@ -200,13 +281,16 @@ fn settle(memory: &mut Memory, cluster: &ClusterDeployment, recheck: Recheck) ->
 fn after_error(watched: Watched, error: &LookError, context: Arc<Context>) -> Requeue {
     let cluster = full_name(&*watched);
     match error {
-        LookError::Status { source } | LookError::Mark { source } if is_gone(source) => {
+        LookError::Status { source } | LookError::Mark { source } | LookError::Intent { source } if is_gone(source) => {
             if let Ok(mut all) = context.memories.lock() {
-                all.remove(&(watched.namespace().unwrap_or_default(), watched.name_any()));
+                let memory = all.remove(&(watched.namespace().unwrap_or_default(), watched.name_any()));
+                context.metrics.forget(memory.and_then(|memory| memory.counted));
             }
             Requeue::await_change()
         }
-        LookError::Status { source } | LookError::Mark { source } if is_overtaken(source) => {
+        LookError::Status { source } | LookError::Mark { source } | LookError::Intent { source }
+            if is_overtaken(source) =>
+        {
             debug!(cluster, "somebody else wrote first");
             Requeue::requeue(Duration::from_millis(rand::random_range(100..500)))
         }
@@ -218,7 +302,7 @@ fn after_error(watched: Watched, error: &LookError, context: Arc<Context>) -> Re
             warn!(cluster, error = error as &dyn std::error::Error, "left alone until it changes");
             Requeue::await_change()
         }
-        LookError::Status { .. } | LookError::Mark { .. } | LookError::TimedOut => {
+        LookError::Status { .. } | LookError::Mark { .. } | LookError::Intent { .. } | LookError::TimedOut => {
             warn!(cluster, error = error as &dyn std::error::Error, "will look again");
             Requeue::requeue(Duration::from_millis(rand::random_range(2_000..5_000)))
         }

@@ -3,34 +3,39 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::Secret;
-use kube::{Api, ResourceExt};
 use shared::cloud::{CloudError, CloudErrorKind};
-use shared::hive::api::{ClusterDeployment, ClusterMetadata, RESUME_SKIPS_CLUSTER_OPERATORS};
-use shared::hive::decide::{Facts, Machines, Need, Served, Spoke, SpokeError, needs};
+use shared::hive::api::{ClusterDeployment, ClusterMetadata};
+use shared::hive::decide::{Facts, Machines, Need, Served, Sync, needs};
 
-use super::Context;
 use super::drivers::{PLATFORMS, platform};
 use super::memory::Memory;
+use super::{Context, spokes};
 use crate::metrics::CloudCall;
-use crate::spoke;
 
 /// Looks at everything that the decision about `cluster` needs.
-pub async fn facts<'a>(context: &Context, cluster: &'a ClusterDeployment, memory: &mut Memory) -> Facts<'a> {
+pub async fn facts<'a>(
+    context: &Context,
+    cluster: &'a ClusterDeployment,
+    sync: Sync,
+    memory: &mut Memory,
+) -> Facts<'a> {
     let mut facts = Facts {
         cluster,
         served: Served::platform(cluster.spec.platform.name(), PLATFORMS),
+        sync,
         machines: None,
         tried: memory.tried.clone(),
         failed_looks: memory.failed_looks,
         spoke: None,
+        upgrade: None,
         settings: context.settings,
         now: Timestamp::now(),
     };
     while let Some(need) = needs(&facts) {
         match need {
             Need::Machines { max_age } => facts.machines = Some(machines(context, cluster, memory, max_age).await),
-            Need::Spoke => facts.spoke = Some(spoke(context, cluster, memory).await),
+            Need::Spoke => facts.spoke = Some(spokes::look(context, cluster, memory).await),
+            Need::Upgrade => facts.upgrade = Some(spokes::upgrade(context, cluster).await),
         }
         facts.now = Timestamp::now();
     }
@@ -52,7 +57,7 @@ async fn machines(
         call: "list",
         result: result.as_ref().map_or_else(|error| error.kind.into(), |_| "ok"),
     };
-    context.metrics.cloud_calls.get_or_create(&label).inc();
+    context.metrics.called(&label);
     match &result {
         Ok(machines) => {
             memory.failed_looks = 0;
@@ -84,28 +89,4 @@ pub fn metadata(cluster: &ClusterDeployment) -> Result<&ClusterMetadata, CloudEr
     };
     let metadata = cluster.spec.cluster_metadata.as_ref().ok_or_else(|| missing(""))?;
     if metadata.infra_id.is_empty() { Err(missing(".infraID")) } else { Ok(metadata) }
-}
-
-async fn spoke(context: &Context, cluster: &ClusterDeployment, memory: &mut Memory) -> Result<Spoke, SpokeError> {
-    let namespace = cluster.namespace().unwrap_or_default();
-    let name =
-        cluster.spec.cluster_metadata.as_ref().map(|metadata| metadata.admin_kubeconfig_secret_ref.name.as_str());
-    let name = name.filter(|name| !name.is_empty()).ok_or_else(|| {
-        SpokeError::Kubeconfig("spec.clusterMetadata.adminKubeconfigSecretRef.name is missing".to_owned())
-    })?;
-    let in_secret = |why: String| format!("Secret {namespace}/{name}: {why}");
-    let secrets: Api<Secret> = Api::namespaced(context.client.clone(), &namespace);
-    let secret = secrets.get(name).await.map_err(|error| match error {
-        kube::Error::Api(status) if status.is_not_found() => SpokeError::Kubeconfig(in_secret("does not exist".into())),
-        other => SpokeError::Failed(in_secret(format!("cannot be read: {other}"))),
-    })?;
-    let kubeconfig = secret.data.as_ref().and_then(|data| data.get("kubeconfig"));
-    let kubeconfig = kubeconfig.ok_or_else(|| SpokeError::Kubeconfig(in_secret("has no key kubeconfig".into())))?;
-    let client = spoke::client(&kubeconfig.0).await.map_err(|error| match error {
-        SpokeError::Kubeconfig(why) => SpokeError::Kubeconfig(in_secret(why)),
-        other => other,
-    })?;
-    let mut found = spoke::look(&client, !cluster.label_is_true(RESUME_SKIPS_CLUSTER_OPERATORS)).await?;
-    memory.mark_moved(&mut found.nodes);
-    Ok(found)
 }

@@ -4,10 +4,11 @@ use kube::Resource;
 use kube::runtime::events::{Event, EventType};
 use shared::hive::api::{ClusterDeployment, Condition};
 use shared::hive::conditions::{HIBERNATING, PROGRESS, READY};
+use shared::hive::decide::Notice;
 use tracing::{info, warn};
 
 use super::{Context, full_name};
-use crate::metrics::Transition;
+use crate::metrics::{self, Transition};
 
 /// Power states that need somebody's attention.
 const FAILED: &[&str] = &["FailedToStop", "FailedToStartMachines"];
@@ -21,9 +22,9 @@ pub async fn transition(context: &Context, before: &ClusterDeployment, after: &C
     info!(cluster = full_name(after), from, to, message, progress, "status written");
     let failed = FAILED.contains(&to);
     if from != to {
-        let known = shared::hive::conditions::POWER_STATES.iter().find(|known| **known == to);
-        let label = Transition { system: "hive", to: known.copied().unwrap_or("other") };
+        let label = Transition { system: "hive", to: metrics::state(to) };
         context.metrics.transitions.get_or_create(&label).inc();
+        context.metrics.as_hive_counts(before, after);
     }
     if from != to || (failed && word != speaks(before)) {
         let type_ = if failed { EventType::Warning } else { EventType::Normal };
@@ -32,9 +33,11 @@ pub async fn transition(context: &Context, before: &ClusterDeployment, after: &C
 }
 
 /// Tells what the status cannot.
-pub async fn warning(context: &Context, cluster: &ClusterDeployment, reason: &str, message: &str) {
-    warn!(cluster = full_name(cluster), reason, message, "left alone");
-    publish(context, cluster, EventType::Warning, reason, message).await;
+pub async fn notice(context: &Context, cluster: &ClusterDeployment, notice: &Notice) {
+    let Notice { warning, reason, message } = notice;
+    warn!(cluster = full_name(cluster), reason, message, "notice");
+    let type_ = if *warning { EventType::Warning } else { EventType::Normal };
+    publish(context, cluster, type_, reason, message).await;
 }
 
 /// Of the two conditions, the one that does not point to the other.

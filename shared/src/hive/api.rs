@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 
+use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::CustomResource;
 use kube::ResourceExt;
@@ -155,6 +156,9 @@ pub struct ClusterDeploymentStatus {
     /// Observed conditions.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Condition>,
+    /// Version that was installed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub install_version: Option<String>,
     /// When the cluster was installed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub installed_timestamp: Option<Time>,
@@ -184,6 +188,31 @@ pub struct Condition {
     /// One sentence why.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
+}
+
+/// How far a cluster's `SyncSet`s have been applied, by Hive's clustersync controller. Same namespace and name as the cluster.
+#[derive(CustomResource, Clone, Debug, Default, Deserialize, Serialize, JsonSchema, PartialEq)]
+#[kube(
+    group = "hiveinternal.openshift.io",
+    version = "v1alpha1",
+    kind = "ClusterSync",
+    shortname = "csync",
+    status = "ClusterSyncStatus",
+    derive = "Default",
+    derive = "PartialEq",
+    namespaced
+)]
+#[schemars(extend("x-kubernetes-preserve-unknown-fields" = true))]
+pub struct ClusterSyncSpec {}
+
+/// Observed state of a `ClusterSync`.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema, PartialEq)]
+#[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-preserve-unknown-fields" = true))]
+pub struct ClusterSyncStatus {
+    /// When every matching `SyncSet` had been applied for the first time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub first_success_time: Option<Time>,
 }
 
 /// What the user wants.
@@ -221,6 +250,28 @@ impl ClusterDeployment {
     #[must_use]
     pub fn condition(&self, type_: &str) -> Option<&Condition> {
         self.status.as_ref()?.conditions.iter().find(|condition| condition.type_ == type_)
+    }
+
+    /// A moment that an annotation holds, if it is there and well-formed.
+    #[must_use]
+    pub fn moment(&self, key: &str) -> Option<Timestamp> {
+        self.annotations().get(key)?.parse().ok()
+    }
+
+    /// When the cluster was installed.
+    #[must_use]
+    pub fn installed_at(&self) -> Option<Timestamp> {
+        Some(self.status.as_ref()?.installed_timestamp.as_ref()?.0)
+    }
+
+    /// Whether the cluster waits in a pool for somebody to claim it.
+    #[must_use]
+    pub fn is_unclaimed(&self) -> bool {
+        let pool = self.spec.cluster_pool_ref.as_ref().filter(|pool| !pool.pool_name.is_empty());
+        let claimed = |pool: &ClusterPoolReference| {
+            pool.claim_name.as_ref().is_some_and(|name| !name.is_empty()) && pool.claimed_timestamp.is_some()
+        };
+        pool.is_some_and(|pool| !claimed(pool))
     }
 
     /// Observed power state, empty if none was written yet.

@@ -27,6 +27,12 @@ pub mod reason {
     pub const UNSUPPORTED: &str = "Unsupported";
     /// H: see R.
     pub const RESUMING_OR_RUNNING: &str = "ResumingOrRunning";
+    /// H, P: the cluster's `SyncSet`s must have been applied once before it may sleep.
+    pub const SYNC_SETS_NOT_APPLIED: &str = "SyncSetsNotApplied";
+    /// H: now they have.
+    pub const SYNC_SETS_APPLIED: &str = "SyncSetsApplied";
+    /// H, R: nobody may move the machines.
+    pub const PAUSED: &str = "PowerStatePaused";
     /// R: see H.
     pub const STOPPING_OR_HIBERNATING: &str = "StoppingOrHibernating";
     /// H, P: machines were told to stop.
@@ -56,6 +62,7 @@ pub mod reason {
 /// Every value of P that is ours to write, for labels of metrics.
 pub const POWER_STATES: &[&str] = &[
     "Unknown",
+    reason::SYNC_SETS_NOT_APPLIED,
     reason::STOPPING,
     reason::WAITING_FOR_MACHINES_TO_STOP,
     reason::FAILED_TO_STOP,
@@ -150,7 +157,7 @@ impl PowerStatus {
     /// Row 6.
     #[must_use]
     pub fn paused() -> Self {
-        Self::unknown("PowerStatePaused", "the powerstate-pause annotation is set")
+        Self::unknown(reason::PAUSED, "the powerstate-pause annotation is set")
     }
 
     /// Row 7.
@@ -169,6 +176,21 @@ impl PowerStatus {
     pub fn hibernation_capable() -> Self {
         let word = Word::new("False", reason::RESUMING_OR_RUNNING, "Hibernation capable");
         Self { hibernating: Some(word), ..Self::default() }
+    }
+
+    /// Row 10.
+    #[must_use]
+    pub fn sync_sets_applied() -> Self {
+        let word = Word::new("False", reason::SYNC_SETS_APPLIED, "SyncSets have been applied");
+        Self { hibernating: Some(word), ..Self::default() }
+    }
+
+    /// Row 12a.
+    #[must_use]
+    pub fn sync_sets_not_applied() -> Self {
+        let message = "Cluster SyncSets have not been applied";
+        let word = Word::new("False", reason::SYNC_SETS_NOT_APPLIED, message);
+        Self { hibernating: Some(word), power_state: Some(reason::SYNC_SETS_NOT_APPLIED), ..Self::default() }
     }
 
     /// Row 12b.
@@ -265,13 +287,12 @@ impl PowerStatus {
 
     /// The JSON patch for the status subresource that makes `cluster` say this, or `None` if it already does.
     ///
-    /// It edits the array of conditions by index, so it begins with a test of the resourceVersion: the API server answers
+    /// It edits the array of conditions by index and leaves it in Hive's order, so it begins with a test of the resourceVersion: the API server answers
     /// 422 if somebody else wrote in between. A condition that does not change is not written. `lastProbeTime` moves with
     /// every change, `lastTransitionTime` with the status, as Hive does it.
     #[must_use]
     pub fn patch(&self, cluster: &ClusterDeployment, now: Timestamp) -> Option<Value> {
-        let mut edits = Vec::new();
-        let mut added = Vec::new();
+        let (mut edits, mut changed, mut added) = (Vec::new(), Vec::new(), Vec::new());
         let words = [(HIBERNATING, &self.hibernating), (READY, &self.ready), (PROGRESS, &self.progress)];
         for (type_, word) in words.into_iter().filter_map(|(type_, word)| Some((type_, word.as_ref()?))) {
             let old = cluster.condition(type_);
@@ -284,6 +305,7 @@ impl PowerStatus {
             match cluster.status.iter().flat_map(|status| &status.conditions).position(|c| c.type_ == type_) {
                 Some(index) => {
                     edits.push(json!({"op": "replace", "path": format!("/status/conditions/{index}"), "value": new}));
+                    changed.push(new);
                 }
                 None => added.push(new),
             }
@@ -293,6 +315,13 @@ impl PowerStatus {
             return None;
         }
 
+        let mut order: Vec<_> = cluster.status.iter().flat_map(|status| &status.conditions).map(kind).collect();
+        for new in changed.iter().chain(&added) {
+            match order.iter_mut().find(|(type_, _)| *type_ == new.type_) {
+                Some(old) => *old = kind(new),
+                None => order.push(kind(new)),
+            }
+        }
         let mut patch = vec![
             json!({"op": "test", "path": "/metadata/resourceVersion", "value": cluster.metadata.resource_version}),
         ];
@@ -306,6 +335,7 @@ impl PowerStatus {
                 patch.extend(edits.into_iter().chain(added.into_iter().map(append)));
             }
         }
+        patch.extend(super::order::moves(&mut order));
         patch.extend(power_state.map(|value| json!({"op": "add", "path": "/status/powerState", "value": value})));
         Some(Value::Array(patch))
     }
@@ -335,6 +365,11 @@ impl Word {
             message: Some(self.message.clone()),
         })
     }
+}
+
+/// Type and status, by which conditions are put in order.
+fn kind(condition: &Condition) -> (String, String) {
+    (condition.type_.clone(), condition.status.clone())
 }
 
 /// Time from `then` to `now`, zero if `then` is in the future.

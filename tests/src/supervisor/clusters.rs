@@ -13,7 +13,7 @@ use kube::{
     core::GroupVersionKind,
 };
 use serde_json::json;
-use shared::hive::api::RECONCILE_PAUSE;
+use shared::hive::api::{ClusterSync, RECONCILE_PAUSE};
 use tokio::task::JoinHandle;
 
 use super::{World, clock::Clock, startup::SHARED_ACCOUNT};
@@ -175,9 +175,26 @@ impl World {
         let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), &info.namespace, &cluster_deployments());
         let what = || format!("finish ClusterDeployment {}/{}", info.namespace, info.name);
         let (params, status) = (PatchParams::default(), json!({"status": objects::status(info, options)}));
+        self.put_cluster_sync(info).await?;
         api.patch_status(&info.name, &params, &Patch::Merge(&status)).await.with_context(what)?;
         let unpause = json!({"metadata": {"annotations": {RECONCILE_PAUSE: own_pause}}});
         api.patch(&info.name, &params, &Patch::Merge(&unpause)).await.with_context(what)?;
+        Ok(())
+    }
+
+    /// As Hive's clustersync controller leaves it once every SyncSet has been applied.
+    async fn put_cluster_sync(&self, info: &ClusterInfo) -> Result<()> {
+        let sync = json!({
+            "apiVersion": "hiveinternal.openshift.io/v1alpha1",
+            "kind": "ClusterSync",
+            "metadata": {"name": info.name, "namespace": info.namespace},
+            "spec": {},
+        });
+        apply::all(&self.hub_client, &[sync]).await?;
+        let status = json!({"status": {"firstSuccessTime": objects::days_ago(3)}});
+        let api: Api<ClusterSync> = Api::namespaced(self.hub_client.clone(), &info.namespace);
+        let written = api.patch_status(&info.name, &PatchParams::default(), &Patch::Merge(&status)).await;
+        written.with_context(|| format!("finish ClusterSync {}/{}", info.namespace, info.name))?;
         Ok(())
     }
 
@@ -202,6 +219,8 @@ impl World {
             let api: Api<DynamicObject> =
                 Api::namespaced_with(self.hub_client.clone(), namespace, &cluster_deployments());
             gone(api.delete(name, &now).await).context("delete the ClusterDeployment")?;
+            let syncs: Api<ClusterSync> = Api::namespaced(self.hub_client.clone(), namespace);
+            gone(syncs.delete(name, &now).await).context("delete the ClusterSync")?;
         } else {
             let namespaces: Api<Namespace> = Api::all(self.hub_client.clone());
             gone(namespaces.delete(namespace, &now).await).with_context(|| format!("delete namespace {namespace}"))?;

@@ -14,6 +14,8 @@ pub struct Facts<'a> {
     pub cluster: &'a ClusterDeployment,
     /// Who serves its platform.
     pub served: Served,
+    /// How far its `SyncSet`s have been applied.
+    pub sync: Sync,
     /// Its instances, as the driver listed them. `None` while nobody has looked.
     pub machines: Option<Result<Machines, CloudError>>,
     /// The last start or stop that this process tried on this cluster.
@@ -22,6 +24,8 @@ pub struct Facts<'a> {
     pub failed_looks: u32,
     /// What the spoke's API server said. `None` while nobody has asked.
     pub spoke: Option<Result<Spoke, SpokeError>>,
+    /// Whether the spoke is being upgraded. `None` while nobody has asked.
+    pub upgrade: Option<Upgrade>,
     /// How this controller is set up.
     pub settings: Settings,
     /// The time of the look.
@@ -31,16 +35,69 @@ pub struct Facts<'a> {
 /// Settings of the controller that decisions depend on.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
-    /// How long ClusterOperators get to notice that they are awake before what they say is believed. Hive: 2 minutes.
+    /// How long cluster operators that give no proof of life get before what they say is believed. Hive: 2 minutes, always.
     pub operator_pause: Duration,
+    /// How long all cluster operators must have been well before the cluster counts as awake.
+    pub operator_settle: Duration,
     /// How often a cluster in a steady state is looked at.
     pub steady: Duration,
+    /// How long a wake may take before somebody is called.
+    pub wake_limit: Duration,
+    /// How long it may take to fall asleep before somebody is called.
+    pub sleep_limit: Duration,
+    /// What is done about instances of a sleeping cluster that somebody has started.
+    pub drift: Drift,
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { operator_pause: Duration::from_mins(2), steady: Duration::from_mins(10) }
+        Self {
+            operator_pause: Duration::from_mins(2),
+            operator_settle: Duration::from_secs(3),
+            steady: Duration::from_mins(10),
+            wake_limit: Duration::from_mins(30),
+            sleep_limit: Duration::from_mins(15),
+            drift: Drift::Stop,
+        }
     }
+}
+
+/// What is done about instances of a sleeping cluster that somebody has started.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Drift {
+    /// They are reported and stopped, as Hive does.
+    Stop,
+    /// They are reported.
+    Report,
+}
+
+/// How far a cluster's `SyncSet`s have been applied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sync {
+    /// The `ClusterSync`s of the hub have not been listed yet.
+    NotListed,
+    /// The hub does not have the kind: Hive's clustersync controller is not there, and nothing waits for it.
+    NoSuchKind,
+    /// The cluster has none.
+    Missing {
+        /// Since when this process has been missing it.
+        since: Timestamp,
+    },
+    /// Not all of them have been applied once.
+    NotApplied,
+    /// All of them have been applied once.
+    Applied,
+}
+
+/// What the spoke's `ClusterVersion` says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Upgrade {
+    /// No upgrade is going on.
+    Idle,
+    /// An upgrade is going on, in the spoke's words.
+    Progressing(String),
+    /// The spoke could not be asked.
+    Unknown,
 }
 
 /// Who starts and stops the machines of a platform.
@@ -170,6 +227,8 @@ pub struct Spoke {
     pub nodes: Vec<NodeLook>,
     /// All ClusterOperators.
     pub operators: Vec<OperatorLook>,
+    /// Since when all of them have been well, without a break.
+    pub operators_well_since: Option<Timestamp>,
 }
 
 /// One Node.
@@ -177,6 +236,8 @@ pub struct Spoke {
 pub struct NodeLook {
     /// Its name.
     pub name: String,
+    /// ID of its instance, from `spec.providerID`.
+    pub instance: Option<String>,
     /// Condition Ready is True.
     pub ready: bool,
     /// The newest of its Lease's renewTime and its Ready condition's heartbeat, on the kubelet's clock.
@@ -192,6 +253,12 @@ pub struct OperatorLook {
     pub name: String,
     /// Such as `Progressing=True`; empty when it is well.
     pub unwell: Vec<String>,
+    /// Whether it keeps a Lease, by which it can prove that it is alive.
+    pub leased: bool,
+    /// The newest of its Leases' renewals and of the writes of its status.
+    pub sign_of_life: Option<Timestamp>,
+    /// Whether a Lease of it has changed since this process first looked during this wake.
+    pub moved: bool,
 }
 
 /// Why the spoke could not be asked.

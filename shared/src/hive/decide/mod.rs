@@ -4,17 +4,26 @@
 //! [`Facts`], runs the [`Plan`]'s actions in order, writes its status if that differs, and looks again after `recheck`.
 
 mod facts;
+mod limits;
+mod schedule;
 mod sleep;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod tests_time;
+#[cfg(test)]
+mod tests_wake;
 mod wake;
 
 use std::time::Duration;
 
-pub use facts::{Facts, Machines, NodeLook, OperatorLook, Served, Settings, Spoke, SpokeError, Tried, Verb, backoff};
+pub use facts::{
+    Drift, Facts, Machines, NodeLook, OperatorLook, Served, Settings, Spoke, SpokeError, Sync, Tried, Upgrade, Verb,
+    backoff,
+};
 use jiff::Timestamp;
 
-use super::api::{ClusterDeployment, Desired, FAKE_CLUSTER, POWERSTATE_PAUSE, RECONCILE_PAUSE};
+use super::api::{ClusterDeployment, Desired, FAKE_CLUSTER, INFRA_DISABLED, POWERSTATE_PAUSE, RECONCILE_PAUSE};
 use super::conditions::{HIBERNATING, PowerStatus, READY, reason};
 
 /// What is to be done about a cluster.
@@ -24,10 +33,26 @@ pub struct Plan {
     pub actions: Vec<Action>,
     /// What to report; `None` leaves the status alone.
     pub status: Option<PowerStatus>,
-    /// Something that only an Event can tell, because the status is not ours to write.
+    /// Something that is to be told once, by an Event.
     pub notice: Option<Notice>,
     /// When to look again.
     pub recheck: Recheck,
+    /// Something is due after this time, whatever `recheck` says.
+    pub due: Option<Duration>,
+    /// What of the spoke is to be watched until the next look.
+    pub watch: Watch,
+}
+
+/// What of a spoke is watched, so that a change calls for a look.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Watch {
+    /// Nothing; no connection is kept.
+    #[default]
+    Nothing,
+    /// Nodes, their Leases, operators and certificate requests: the cluster is waking.
+    Everything,
+    /// Certificate requests: the cluster has just woken.
+    Certificates,
 }
 
 /// One thing to do.
@@ -35,6 +60,13 @@ pub struct Plan {
 pub enum Action {
     /// Keep on the object when this wake began.
     MarkResumeStarted(Timestamp),
+    /// Write the user's own field, because of a time that the user set.
+    SetPowerState {
+        /// What is wanted from now on.
+        to: Desired,
+        /// Why, for annotation `hibernate.sh/reason`.
+        because: String,
+    },
     /// Stop these instances; each of them is running.
     Stop(Vec<String>),
     /// Start these instances; each of them is stopped.
@@ -54,10 +86,30 @@ pub enum Recheck {
 /// A message for an Event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Notice {
+    /// Whether somebody should do something about it.
+    pub warning: bool,
     /// One word.
     pub reason: &'static str,
     /// One sentence.
     pub message: String,
+}
+
+impl Notice {
+    /// H, R or P were changed again and again by somebody else.
+    #[must_use]
+    pub fn another_controller() -> Self {
+        let message = "another controller writes this cluster's power state, so it is left alone for 10 minutes: add hibernation to \
+                       spec.disabledControllers of the HiveConfig, or stop this controller";
+        Self::warning("AnotherController", message.to_owned())
+    }
+
+    fn normal(reason: &'static str, message: String) -> Self {
+        Self { warning: false, reason, message }
+    }
+
+    fn warning(reason: &'static str, message: String) -> Self {
+        Self { warning: true, reason, message }
+    }
 }
 
 /// What has to be looked at before deciding, in this order.
@@ -70,39 +122,60 @@ pub enum Need {
     },
     /// The spoke's API server.
     Spoke,
+    /// Whether the spoke is being upgraded.
+    Upgrade,
 }
 
 /// Where a cluster stands: the first row of the table that matches.
 enum Stage {
-    ReconcilePaused,  // row 2
-    Deleted,          // row 3
-    NotInstalled,     // rows 4, 5
-    PowerStatePaused, // row 6
-    ServedByHiveOnly, // row 7, for platforms that Hive serves and we do not
-    Unsupported,      // row 7
-    NowSupported,     // row 8
-    FakeToSleep,      // row 12b
-    ToSleep,          // row 12d
-    FakeToWake,       // row 13a
-    ToWake,           // row 13b
+    ReconcilePaused,       // row 2
+    Deleted,               // row 3
+    NotInstalled,          // rows 4, 5
+    PowerStatePaused,      // row 6
+    InfrastructureRemoved, // row 7, first case
+    ServedByHiveOnly,      // row 7, for platforms that Hive serves and we do not
+    Unsupported,           // row 7, second case
+    NowSupported,          // row 8
+    SyncSetsApplied,       // row 10
+    Unseen(Duration),      // row 11, not due and never looked at
+    ToWakeBySchedule,      // ours: wake-at has come
+    SyncSetsNotApplied,    // row 12a
+    FakeToSleep,           // row 12b
+    ToSleepBySchedule,     // row 12c
+    ToSleep,               // row 12d
+    FakeToWake,            // row 13a
+    ToWake,                // row 13b
 }
 
 impl Stage {
-    fn of(cluster: &ClusterDeployment, served: Served) -> Self {
-        let hibernating = cluster.condition(HIBERNATING).and_then(|h| h.reason.as_deref());
+    fn of(facts: &Facts<'_>) -> Self {
+        let cluster = facts.cluster;
         let fake = cluster.annotation_is_true(FAKE_CLUSTER);
-        match (served, cluster.desired()) {
+        let disabled = cluster.spec.platform.name() == "azure" && cluster.annotation_is_true(INFRA_DISABLED);
+        match (facts.served, cluster.desired()) {
             _ if cluster.annotation_is_true(RECONCILE_PAUSE) => Self::ReconcilePaused,
             _ if cluster.metadata.deletion_timestamp.is_some() => Self::Deleted,
             _ if !cluster.spec.installed => Self::NotInstalled,
             _ if cluster.annotation_is_true(POWERSTATE_PAUSE) => Self::PowerStatePaused,
+            _ if disabled => Self::InfrastructureRemoved,
             (Served::ByHiveOnly, _) => Self::ServedByHiveOnly,
             (Served::ByNobody, _) => Self::Unsupported,
-            (Served::ByUs, _) if hibernating == Some(reason::UNSUPPORTED) => Self::NowSupported,
-            (Served::ByUs, Desired::Hibernating) if fake => Self::FakeToSleep,
-            (Served::ByUs, Desired::Hibernating) => Self::ToSleep,
-            (Served::ByUs, Desired::Running) if fake => Self::FakeToWake,
-            (Served::ByUs, Desired::Running) => Self::ToWake,
+            _ if facts.reason(HIBERNATING) == reason::UNSUPPORTED => Self::NowSupported,
+            _ if facts.reason(HIBERNATING) == reason::SYNC_SETS_NOT_APPLIED && facts.sync == Sync::Applied => {
+                Self::SyncSetsApplied
+            }
+            (Served::ByUs, Desired::Hibernating) => match schedule::wake_at(facts) {
+                Some(Duration::ZERO) => Self::ToWakeBySchedule,
+                _ if sleep::begins(facts) && schedule::sync_sets(facts).is_some() => Self::SyncSetsNotApplied,
+                _ if fake => Self::FakeToSleep,
+                _ => Self::ToSleep,
+            },
+            (Served::ByUs, Desired::Running) => match schedule::expiry(facts) {
+                schedule::Expiry::Unseen(left) => Self::Unseen(left),
+                schedule::Expiry::Due => Self::ToSleepBySchedule,
+                _ if fake => Self::FakeToWake,
+                _ => Self::ToWake,
+            },
         }
     }
 }
@@ -110,9 +183,10 @@ impl Stage {
 /// What still has to be looked at, or `None` when the facts suffice for [`decide`].
 #[must_use]
 pub fn needs(facts: &Facts<'_>) -> Option<Need> {
-    match Stage::of(facts.cluster, facts.served) {
-        Stage::ToSleep if facts.machines.is_none() => Some(Need::Machines { max_age: Duration::ZERO }),
+    match Stage::of(facts) {
+        Stage::ToSleep => sleep::needs(facts),
         Stage::ToWake => wake::needs(facts),
+        Stage::ToSleepBySchedule => schedule::needs(facts),
         _ => None,
     }
 }
@@ -120,19 +194,26 @@ pub fn needs(facts: &Facts<'_>) -> Option<Need> {
 /// What is to be done.
 #[must_use]
 pub fn decide(facts: &Facts<'_>) -> Plan {
-    match Stage::of(facts.cluster, facts.served) {
+    match Stage::of(facts) {
         Stage::ReconcilePaused => Plan::default(),
         Stage::Deleted => Plan::report(PowerStatus::deleted()),
         Stage::NotInstalled => Plan::report(PowerStatus::initialized(facts.cluster)),
         Stage::PowerStatePaused => Plan::report(PowerStatus::paused()),
+        Stage::InfrastructureRemoved => Plan::report(PowerStatus::unsupported("Infrastructure disabled by annotation")),
         Stage::ServedByHiveOnly => Plan { notice: Some(not_served(facts.cluster)), ..Plan::default() },
         Stage::Unsupported => Plan::report(PowerStatus::unsupported("Unsupported platform: no actuator to handle it")),
         Stage::NowSupported => Plan::report(PowerStatus::hibernation_capable()).again(Duration::ZERO),
-        Stage::FakeToSleep => Plan::report(PowerStatus::fake_stopped()),
-        Stage::FakeToWake => Plan::report(PowerStatus::running()),
-        Stage::ToSleep => sleep::decide(facts),
-        Stage::ToWake => wake::decide(facts),
+        Stage::SyncSetsApplied => Plan::report(PowerStatus::sync_sets_applied()).again(Duration::ZERO),
+        Stage::Unseen(left) => Plan::report(PowerStatus::initialized(facts.cluster)).by(left),
+        Stage::ToWakeBySchedule => schedule::wake_up(facts),
+        Stage::SyncSetsNotApplied => schedule::sync_sets(facts).unwrap_or_default(),
+        Stage::FakeToSleep => schedule::gate(facts).unwrap_or_else(|| Plan::report(PowerStatus::fake_stopped())),
+        Stage::ToSleepBySchedule => schedule::sleep_now(facts),
+        Stage::FakeToWake => schedule::gate(facts).unwrap_or_else(|| Plan::report(PowerStatus::running())),
+        Stage::ToSleep => limits::sleeping(facts, sleep::decide(facts)),
+        Stage::ToWake => limits::waking(facts, wake::decide(facts)),
     }
+    .due(facts)
 }
 
 fn not_served(cluster: &ClusterDeployment) -> Notice {
@@ -141,7 +222,7 @@ fn not_served(cluster: &ClusterDeployment) -> Notice {
         "platform {platform} has no driver in this controller yet; its power state and status are left alone. \
          Machines of this cluster do not stop or start until Hive's own hibernation controller is enabled again"
     );
-    Notice { reason: "PlatformNotServed", message }
+    Notice::warning("PlatformNotServed", message)
 }
 
 impl Plan {
@@ -153,6 +234,26 @@ impl Plan {
         Self { recheck: Recheck::After(after), ..self }
     }
 
+    /// Whatever else calls for a look, there is one after this time.
+    fn by(self, time: Duration) -> Self {
+        Self { due: Some(self.due.map_or(time, |due| due.min(time))), ..self }
+    }
+
+    /// Adds the times that the user has set.
+    fn due(self, facts: &Facts<'_>) -> Self {
+        let time = match facts.cluster.desired() {
+            Desired::Hibernating => schedule::wake_at(facts),
+            Desired::Running => match schedule::expiry(facts) {
+                schedule::Expiry::In(left) => Some(left),
+                _ => None,
+            },
+        };
+        match time.filter(|time| !time.is_zero() && facts.served == Served::ByUs) {
+            Some(time) => self.by(time),
+            None => self,
+        }
+    }
+
     fn acting(self, action: Action) -> Self {
         let mut actions = self.actions;
         actions.push(action);
@@ -161,6 +262,11 @@ impl Plan {
 }
 
 impl Facts<'_> {
+    /// Time since a moment, zero if it is in the future.
+    fn age(&self, then: Timestamp) -> Duration {
+        super::conditions::age(then, self.now)
+    }
+
     /// Reason of a condition, empty if the cluster does not have it.
     fn reason(&self, type_: &str) -> &str {
         self.cluster.condition(type_).and_then(|c| c.reason.as_deref()).unwrap_or_default()
@@ -200,7 +306,7 @@ impl Facts<'_> {
     fn held_back(&self, verb: Verb) -> Option<Duration> {
         let tried = self.tried.as_ref().filter(|tried| tried.verb == verb)?;
         let failure = tried.failed(verb)?;
-        let left = backoff(failure.kind, tried.failures).checked_sub(super::conditions::age(tried.at, self.now))?;
+        let left = backoff(failure.kind, tried.failures).checked_sub(self.age(tried.at))?;
         (!left.is_zero()).then_some(left)
     }
 }

@@ -2,11 +2,29 @@
 
 use std::time::Duration;
 
-use super::{Action, Facts, Machines, Plan, Verb, name_some, poll};
-use crate::cloud::InstanceState::{Running, Stopped};
+use super::{Action, Drift, Facts, Machines, Need, Notice, Plan, Verb, name_some, poll, schedule};
+use crate::cloud::InstanceState::{Pending, Running, Stopped};
 use crate::hive::conditions::{HIBERNATING, PowerStatus, age, reason};
 
+/// Reason of what is told about instances that somebody has started.
+const DRIFT: &str = "StartedWhileAsleep";
+
+/// Whether the sleep has yet to begin: H does not tell of one.
+pub(super) fn begins(facts: &Facts<'_>) -> bool {
+    const BEGUN: &[&str] = &[reason::STOPPING, reason::WAITING_FOR_MACHINES_TO_STOP, reason::FAILED_TO_STOP];
+    !facts.is(HIBERNATING) && !BEGUN.contains(&facts.reason(HIBERNATING))
+}
+
+pub(super) fn needs(facts: &Facts<'_>) -> Option<Need> {
+    let waits = begins(facts) && schedule::gate(facts).is_some();
+    (facts.machines.is_none() && !waits).then_some(Need::Machines { max_age: Duration::ZERO })
+}
+
 pub(super) fn decide(facts: &Facts<'_>) -> Plan {
+    let begins = begins(facts);
+    if let Some(wait) = schedule::gate(facts).filter(|_| begins) {
+        return wait;
+    }
     let machines = match facts.machines(PowerStatus::failed_to_stop) {
         Ok(machines) => machines,
         Err(plan) => return *plan,
@@ -16,7 +34,23 @@ pub(super) fn decide(facts: &Facts<'_>) -> Plan {
         let status = PowerStatus::stopped().done(reason::HIBERNATING, format!("{count} instances stopped"));
         return Plan::report(status).again(facts.settings.steady);
     }
-    stop(facts, machines)
+    let notice = if begins { schedule::missing_cluster_sync(facts) } else { drift(facts, machines) };
+    let plan = match (&notice, facts.settings.drift) {
+        (Some(notice), Drift::Report) if !begins => {
+            let status = PowerStatus::stopped().done(DRIFT, notice.message.clone());
+            Plan::report(status).again(facts.settings.steady)
+        }
+        _ => stop(facts, machines),
+    };
+    Plan { notice, ..plan }
+}
+
+/// What somebody has started of a cluster that sleeps.
+fn drift(facts: &Facts<'_>, machines: &Machines) -> Option<Notice> {
+    let started = machines.in_state(&[Running, Pending]);
+    let names = name_some(started.iter().copied(), 5);
+    let message = format!("the cluster sleeps, but somebody has started {names}; each is billed while it runs");
+    (facts.is(HIBERNATING) && !started.is_empty()).then(|| Notice::warning(DRIFT, message))
 }
 
 /// Stops what runs. What is on its way up or down is left out of the call: EC2 refuses it, and its time comes.

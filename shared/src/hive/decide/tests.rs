@@ -13,11 +13,11 @@ use crate::keys;
 
 const NOW: i64 = 1_800_000_000;
 
-fn at(seconds_from_now: i64) -> Timestamp {
+pub(super) fn at(seconds_from_now: i64) -> Timestamp {
     Timestamp::from_second(NOW + seconds_from_now).unwrap()
 }
 
-fn cluster(power_state: &str) -> ClusterDeployment {
+pub(super) fn cluster(power_state: &str) -> ClusterDeployment {
     let spec = ClusterDeploymentSpec {
         installed: true,
         power_state: Some(power_state.into()),
@@ -29,7 +29,7 @@ fn cluster(power_state: &str) -> ClusterDeployment {
 }
 
 /// With conditions H and R of these reasons, written a minute ago.
-fn told(mut cluster: ClusterDeployment, h: (&str, &str), r: (&str, &str)) -> ClusterDeployment {
+pub(super) fn told(mut cluster: ClusterDeployment, h: (&str, &str), r: (&str, &str)) -> ClusterDeployment {
     let condition = |type_: &str, (status, reason): (&str, &str)| Condition {
         type_: type_.into(),
         status: status.into(),
@@ -43,37 +43,39 @@ fn told(mut cluster: ClusterDeployment, h: (&str, &str), r: (&str, &str)) -> Clu
     cluster
 }
 
-fn annotated(mut cluster: ClusterDeployment, key: &str, value: &str) -> ClusterDeployment {
+pub(super) fn annotated(mut cluster: ClusterDeployment, key: &str, value: &str) -> ClusterDeployment {
     cluster.metadata.annotations.get_or_insert_default().insert(key.into(), value.into());
     cluster
 }
 
 /// On its way to sleep or there: H speaks.
-fn asleep(h: (&str, &str)) -> ClusterDeployment {
+pub(super) fn asleep(h: (&str, &str)) -> ClusterDeployment {
     told(cluster("Hibernating"), h, ("False", reason::STOPPING_OR_HIBERNATING))
 }
 
 /// Waking since 30 s, or awake: R speaks.
-fn waking(r: (&str, &str)) -> ClusterDeployment {
+pub(super) fn waking(r: (&str, &str)) -> ClusterDeployment {
     let cluster = told(cluster("Running"), ("False", reason::RESUMING_OR_RUNNING), r);
     annotated(cluster, keys::RESUME_STARTED_AT, &at(-30).to_string())
 }
 
-fn facts(cluster: &ClusterDeployment) -> Facts<'_> {
+pub(super) fn facts(cluster: &ClusterDeployment) -> Facts<'_> {
     Facts {
         cluster,
         served: Served::ByUs,
+        sync: Sync::Applied,
         machines: None,
         tried: None,
         failed_looks: 0,
         spoke: None,
+        upgrade: None,
         settings: Settings::default(),
         now: at(0),
     }
 }
 
 impl Facts<'_> {
-    fn machines_are(mut self, states: &[InstanceState]) -> Self {
+    pub(super) fn machines_are(mut self, states: &[InstanceState]) -> Self {
         let instance = |(n, state): (usize, &InstanceState)| Instance {
             id: format!("i-{n}"),
             state: *state,
@@ -84,7 +86,7 @@ impl Facts<'_> {
         self
     }
 
-    fn failed(mut self, verb: Verb, seconds_ago: i64) -> Self {
+    pub(super) fn failed(mut self, verb: Verb, seconds_ago: i64) -> Self {
         let failure =
             CloudError { kind: CloudErrorKind::Refused, message: "i-0: OperationNotPermitted: protected".into() };
         self.tried = Some(Tried { verb, at: at(-seconds_ago), failure: Some(failure), failures: 1 });
@@ -97,41 +99,53 @@ impl Facts<'_> {
     }
 
     /// Two nodes with these signs of life, in seconds from now.
-    fn nodes_are(mut self, nodes: [(bool, i64, bool); 2], unwell: &[&str]) -> Self {
+    pub(super) fn nodes_are(mut self, nodes: [(bool, i64, bool); 2], unwell: &[&str]) -> Self {
         let node = |(n, (ready, sign, moved)): (usize, (bool, i64, bool))| NodeLook {
             name: format!("node-{n}"),
+            instance: None,
             ready,
             sign_of_life: Some(at(sign)),
             moved,
         };
-        let operator = |name: &&str| OperatorLook { name: (*name).into(), unwell: vec!["Progressing=True".into()] };
-        let well = OperatorLook { name: "dns".into(), unwell: vec![] };
+        let silent = OperatorLook {
+            name: "dns".into(),
+            unwell: vec![],
+            leased: false,
+            sign_of_life: Some(at(-3600)),
+            moved: false,
+        };
+        let operator = |name: &&str| OperatorLook {
+            name: (*name).into(),
+            unwell: vec!["Progressing=True".into()],
+            ..silent.clone()
+        };
         self.spoke = Some(Ok(Spoke {
             nodes: nodes.into_iter().enumerate().map(node).collect(),
-            operators: unwell.iter().map(operator).chain([well]).collect(),
+            operators: unwell.iter().map(operator).chain([silent.clone()]).collect(),
+            operators_well_since: unwell.is_empty().then(|| at(-10)),
         }));
         self
     }
 }
 
-const AWAKE: [(bool, i64, bool); 2] = [(true, -1, false), (true, -2, false)];
+pub(super) const AWAKE: [(bool, i64, bool); 2] = [(true, -1, false), (true, -2, false)];
 
-fn stop(ids: &[&str]) -> Action {
+pub(super) fn stop(ids: &[&str]) -> Action {
     Action::Stop(ids.iter().map(|id| (*id).into()).collect())
 }
 
-fn start(ids: &[&str]) -> Action {
+pub(super) fn start(ids: &[&str]) -> Action {
     Action::Start(ids.iter().map(|id| (*id).into()).collect())
 }
 
 /// H.reason, R.reason, P of a plan.
-fn says(plan: &Plan) -> (&str, &str, &str) {
+pub(super) fn says(plan: &Plan) -> (&str, &str, &str) {
     let status = plan.status.as_ref().unwrap();
     let reason = |word: &Option<crate::hive::conditions::Word>| word.as_ref().map_or("", |word| word.reason);
     (reason(&status.hibernating), reason(&status.ready), status.power_state.unwrap_or_default())
 }
 
-fn message(plan: &Plan) -> &str {
+pub(super) fn message(plan: &Plan) -> &str {
     let status = plan.status.as_ref().unwrap();
     let (h, r) = (status.hibernating.as_ref().unwrap(), status.ready.as_ref().unwrap());
     if r.reason == reason::STOPPING_OR_HIBERNATING { &h.message } else { &r.message }
@@ -354,7 +368,7 @@ fn out_of_sleep_nodes_pause_operators() {
     }
     let plan = decide(&facts(&pausing).machines_are(&running).nodes_are(AWAKE, &[]));
     assert_eq!(message(&plan), "Pausing 2m0s for ClusterOperators to settle (step 3/4)");
-    assert_eq!(plan.recheck, Recheck::After(Duration::from_mins(1)));
+    assert_eq!(plan.recheck, Recheck::After(Duration::from_secs(6)), "signs of life end it before its time");
 }
 
 #[test]
@@ -436,6 +450,9 @@ fn a_patch_tests_the_version_and_touches_only_our_conditions() {
             r#""replace" "/status/conditions/1""#,
             r#""replace" "/status/conditions/2""#, // its message was empty in this test
             r#""add" "/status/conditions/-""#,
+            r#""move" "/status/conditions/0""#, // R is failing and comes first
+            r#""move" "/status/conditions/1""#,
+            r#""move" "/status/conditions/2""#,
             r#""add" "/status/powerState""#,
         ]
     );
@@ -539,6 +556,7 @@ proptest! {
                     prop_assert_eq!(ids, &machines.in_state(&[Stopped]));
                 }
                 Action::MarkResumeStarted(_) => prop_assert_eq!(cluster.desired(), Desired::Running),
+                Action::SetPowerState { to, .. } => prop_assert_ne!(cluster.desired(), *to),
             }
         }
         if cluster.spec.power_state.as_deref() == Some("Hibernating") && says_done(&plan, "Hibernating") && !cluster.annotation_is_true(FAKE_CLUSTER) {

@@ -3,9 +3,12 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-use kube::ResourceExt;
 
-use super::{Action, Facts, Machines, Need, NodeLook, Plan, Spoke, SpokeError, Verb, name_some, poll};
+use super::{
+    Action, Facts, Machines, Need, NodeLook, Notice, OperatorLook, Plan, Spoke, SpokeError, Verb, Watch, name_some,
+    poll, schedule,
+};
+use crate::cloud::Instance;
 use crate::cloud::InstanceState::{Running, Stopped};
 use crate::hive::api::RESUME_SKIPS_CLUSTER_OPERATORS;
 use crate::hive::conditions::{HIBERNATING, PowerStatus, READY, age, reason};
@@ -13,6 +16,12 @@ use crate::keys;
 
 /// A sign of life further in the future than this comes from a clock that cannot be trusted.
 const CLOCK_SKEW: Duration = Duration::from_secs(10);
+
+/// After this time a Node whose machine is gone, or never was one of the cluster's, is waited for no longer.
+const STRANGERS: Duration = Duration::from_mins(5);
+
+/// For this long after a wake certificate requests are still approved: kubelets ask for serving certificates last.
+const CERTIFICATES: Duration = Duration::from_mins(10);
 
 /// Once all machines were seen running in this wake, how old that look may be while nodes and operators are awaited.
 const MACHINES_MAX_AGE: Duration = Duration::from_secs(20);
@@ -55,6 +64,7 @@ impl Step {
 pub(super) fn needs(facts: &Facts<'_>) -> Option<Need> {
     let step = Step::of(facts);
     match &facts.machines {
+        None if step == Step::Begin && schedule::gate(facts).is_some() => None,
         None => {
             let past_machines = matches!(step, Step::Nodes | Step::Pause | Step::Operators);
             Some(Need::Machines { max_age: if past_machines { MACHINES_MAX_AGE } else { Duration::ZERO } })
@@ -68,13 +78,20 @@ pub(super) fn needs(facts: &Facts<'_>) -> Option<Need> {
 }
 
 pub(super) fn decide(facts: &Facts<'_>) -> Plan {
+    let step = Step::of(facts);
+    if let Some(wait) = schedule::gate(facts).filter(|_| step == Step::Begin) {
+        return wait;
+    }
     let machines = match facts.machines(PowerStatus::failed_to_start) {
         Ok(machines) => machines,
         Err(plan) => return *plan,
     };
-    match Step::of(facts) {
+    let plan = match step {
         Step::Awake if machines.all(Running) => awake(facts, machines),
-        Step::Begin => start(facts, machines, PowerStatus::starting()),
+        Step::Begin => {
+            let notice = schedule::missing_cluster_sync(facts);
+            Plan { notice, ..start(facts, machines, PowerStatus::starting()) }
+        }
         _ if !machines.all(Running) => {
             let waiting = PowerStatus::waiting_for_machines(&machines.not_in_state(&[Running]));
             start(facts, machines, waiting)
@@ -84,6 +101,18 @@ pub(super) fn decide(facts: &Facts<'_>) -> Plan {
             Some(Err(error)) => unreachable_spoke(facts, error),
             Some(Ok(spoke)) => nodes(facts, machines, spoke, step),
         },
+    };
+    Plan { watch: watch(facts, machines, step), ..plan }
+}
+
+/// The API server is knocked at as soon as its machines run.
+fn watch(facts: &Facts<'_>, machines: &Machines, step: Step) -> Watch {
+    let ready = facts.cluster.condition(READY).filter(|ready| ready.status == "True");
+    let ready = ready.and_then(|ready| ready.last_transition_time.as_ref()).map(|time| facts.age(time.0));
+    match step {
+        Step::Awake if ready.is_some_and(|since| since < CERTIFICATES) => Watch::Certificates,
+        Step::Machines | Step::Nodes | Step::Pause | Step::Operators if machines.all(Running) => Watch::Everything,
+        _ => Watch::Nothing,
     }
 }
 
@@ -129,45 +158,85 @@ fn unreachable_spoke(facts: &Facts<'_>, error: &SpokeError) -> Plan {
 
 /// 1.3 checkClusterRunning 4 and 5.
 fn nodes(facts: &Facts<'_>, machines: &Machines, spoke: &Spoke, step: Step) -> Plan {
-    let asleep: Vec<&str> =
-        spoke.nodes.iter().filter(|node| !is_awake(facts, machines, node)).map(|node| node.name.as_str()).collect();
-    if spoke.nodes.is_empty() || !asleep.is_empty() {
+    let asleep: Vec<&NodeLook> = spoke.nodes.iter().filter(|node| !is_awake(facts, machines, node)).collect();
+    let (strangers, asleep): (Vec<_>, Vec<_>) =
+        asleep.into_iter().partition(|node| instance_of(machines, node).is_none() && since_start(facts) > STRANGERS);
+    let all_strange = strangers.len() == spoke.nodes.len();
+    if !asleep.is_empty() || all_strange {
         let names = match asleep.len() {
-            0 => "the cluster has no Nodes".to_owned(),
-            n => format!("{n} of {} nodes are not ready: {}", spoke.nodes.len(), name_some(asleep.iter().copied(), 10)),
+            0 => "the cluster has no Nodes with machines of its own".to_owned(),
+            n => format!("{n} of {} nodes are not ready: {}", spoke.nodes.len(), name_nodes(&asleep)),
         };
         return Plan::report(PowerStatus::waiting_for_nodes().awaiting("Nodes", names)).again(poll(since_start(facts)));
     }
-    if facts.cluster.label_is_true(RESUME_SKIPS_CLUSTER_OPERATORS) {
-        return awake(facts, machines);
-    }
+    let without =
+        format!("not waited for any longer, no instance of the cluster is theirs: {}", name_nodes(&strangers));
+    let notice = (!strangers.is_empty()).then(|| Notice::warning("NodesWithoutMachines", without));
+    let plan = if facts.cluster.label_is_true(RESUME_SKIPS_CLUSTER_OPERATORS) {
+        awake(facts, machines)
+    } else {
+        operators(facts, machines, spoke, step)
+    };
+    Plan { notice, ..plan }
+}
+
+fn name_nodes(nodes: &[&NodeLook]) -> String {
+    name_some(nodes.iter().map(|node| node.name.as_str()), 10)
+}
+
+/// 1.3 checkClusterRunning 5. Hive lets two minutes pass before it believes what operators say, because what they say may be
+/// from before the sleep. An operator that has renewed its Lease or written its status since the wake began is believed at
+/// once; those that keep no Lease get Hive's pause.
+fn operators(facts: &Facts<'_>, machines: &Machines, spoke: &Spoke, step: Step) -> Plan {
+    let silent: Vec<&OperatorLook> = spoke.operators.iter().filter(|operator| !is_alive(facts, operator)).collect();
     let pause = facts.settings.operator_pause;
-    match step {
-        Step::Operators => operators(facts, machines, spoke),
-        Step::Pause => match pause.checked_sub(paused_for(facts)).filter(|left| !left.is_zero()) {
-            Some(left) => pausing(pause).again(left),
-            None => operators(facts, machines, spoke),
-        },
-        _ => pausing(pause).again(pause),
+    let left = match step {
+        // Who cannot prove anything was given the pause before this step.
+        Step::Operators if silent.iter().any(|operator| !operator.leased) => Duration::ZERO,
+        Step::Pause | Step::Operators => pause.checked_sub(paused_for(facts)).unwrap_or_default(),
+        _ => pause,
+    };
+    if silent.is_empty() || left.is_zero() {
+        return well(facts, machines, spoke);
     }
+    let names = format!(
+        "{} of {} cluster operators have given no sign of life since the wake began: ",
+        silent.len(),
+        spoke.operators.len()
+    );
+    let names = names + &name_some(silent.iter().map(|operator| operator.name.as_str()), 10);
+    let provable = silent.iter().all(|operator| operator.leased) && step != Step::Pause;
+    let status = if provable { PowerStatus::waiting_for_operators() } else { PowerStatus::pausing(pause) };
+    Plan::report(status.awaiting("SignsOfLife", names)).again(left.min(poll(since_start(facts))))
 }
 
-fn pausing(pause: Duration) -> Plan {
-    Plan::report(
-        PowerStatus::pausing(pause).awaiting("Pause", "cluster operators get time to notice that they are awake"),
-    )
-}
-
-fn operators(facts: &Facts<'_>, machines: &Machines, spoke: &Spoke) -> Plan {
+fn well(facts: &Facts<'_>, machines: &Machines, spoke: &Spoke) -> Plan {
     let unwell = spoke.operators.iter().filter(|operator| !operator.unwell.is_empty());
     let unwell: Vec<String> = unwell.map(|o| format!("{} ({})", o.name, o.unwell.join(", "))).collect();
-    if unwell.is_empty() {
+    let settled = spoke.operators_well_since.map_or(Duration::ZERO, |since| facts.age(since));
+    let left = facts.settings.operator_settle.checked_sub(settled).unwrap_or_default();
+    if unwell.is_empty() && (left.is_zero() || spoke.operators.is_empty()) {
         return awake(facts, machines);
+    }
+    let status = PowerStatus::waiting_for_operators();
+    if unwell.is_empty() {
+        return Plan::report(status.awaiting("Settle", "all cluster operators are ready; they have to stay so"))
+            .by(left);
     }
     let names = format!("{} of {} cluster operators are not ready: ", unwell.len(), spoke.operators.len());
     let names = names + &name_some(unwell.iter().map(String::as_str), 5);
-    Plan::report(PowerStatus::waiting_for_operators().awaiting("ClusterOperators", names))
-        .again(poll(since_start(facts)))
+    Plan::report(status.awaiting("ClusterOperators", names)).again(poll(since_start(facts)))
+}
+
+/// A sign of life is believed if it is from this wake: what etcd holds may be from before the sleep.
+fn is_alive(facts: &Facts<'_>, operator: &OperatorLook) -> bool {
+    let trusted = operator.sign_of_life.filter(|sign| is_trusted(facts, *sign));
+    operator.moved || trusted.zip(resume_started(facts)).is_some_and(|(sign, started)| sign > started)
+}
+
+/// A clock that is far ahead proves nothing.
+fn is_trusted(facts: &Facts<'_>, sign: Timestamp) -> bool {
+    age(facts.now, sign) <= CLOCK_SKEW
 }
 
 fn awake(facts: &Facts<'_>, machines: &Machines) -> Plan {
@@ -178,22 +247,29 @@ fn awake(facts: &Facts<'_>, machines: &Machines) -> Plan {
 
 /// Ready is believed only with a sign of life from after the node's start: what etcd holds may be from before the sleep.
 fn is_awake(facts: &Facts<'_>, machines: &Machines, node: &NodeLook) -> bool {
-    let launched = machines.instances.iter().find(|i| i.private_dns.as_deref() == Some(&node.name));
-    let started = resume_started(facts).max(launched.and_then(|i| i.launched_at));
-    let trusted = node.sign_of_life.filter(|sign| age(facts.now, *sign) <= CLOCK_SKEW);
+    let launched = instance_of(machines, node).and_then(|instance| instance.launched_at);
+    let started = resume_started(facts).max(launched);
+    let trusted = node.sign_of_life.filter(|sign| is_trusted(facts, *sign));
     node.ready && (node.moved || trusted.zip(started).is_some_and(|(sign, started)| sign > started))
+}
+
+fn instance_of<'a>(machines: &'a Machines, node: &NodeLook) -> Option<&'a Instance> {
+    let of_node = |instance: &&Instance| {
+        node.instance.as_ref() == Some(&instance.id) || instance.private_dns.as_ref() == Some(&node.name)
+    };
+    machines.instances.iter().find(of_node)
 }
 
 /// When this wake began, as it is kept on the object.
 fn resume_started(facts: &Facts<'_>) -> Option<Timestamp> {
-    facts.cluster.annotations().get(keys::RESUME_STARTED_AT)?.parse().ok()
+    facts.cluster.moment(keys::RESUME_STARTED_AT)
 }
 
 fn since_start(facts: &Facts<'_>) -> Duration {
-    resume_started(facts).map_or(Duration::ZERO, |then| age(then, facts.now))
+    resume_started(facts).map_or(Duration::ZERO, |then| facts.age(then))
 }
 
 fn paused_for(facts: &Facts<'_>) -> Duration {
     let paused = facts.cluster.condition(READY).and_then(|r| r.last_probe_time.as_ref());
-    paused.map_or(Duration::MAX, |then| age(then.0, facts.now))
+    paused.map_or(Duration::MAX, |then| facts.age(then.0))
 }

@@ -3,20 +3,24 @@
 //! The Secret belongs to a tenant and this process is ours: a kubeconfig that would run a program, read a file or send us
 //! through a proxy is refused, and so is one that would have us trust anybody's certificate.
 
+mod state;
+mod watch;
+
 use std::time::Duration;
 
-use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::Node;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use kube::api::{Api, ListParams};
 use kube::config::{AuthInfo, Cluster, KubeConfigOptions, Kubeconfig};
-use kube::{Client, Config, ResourceExt};
-use shared::hive::decide::{NodeLook, OperatorLook, Spoke, SpokeError};
-use shared::hive::openshift::ClusterOperator;
+use kube::{Api, Client, Config};
+use shared::hive::decide::{SpokeError, Upgrade};
+use shared::hive::openshift::ClusterVersion;
+
+pub use self::watch::{Scope, SpokeWatch};
 
 const CONNECT: Duration = Duration::from_secs(3);
-const READ: Duration = Duration::from_secs(5);
-const LOOK: Duration = Duration::from_secs(8);
+const WRITE: Duration = Duration::from_secs(5);
+/// A watch may be silent for a while: the API server sends a bookmark about every minute.
+const READ: Duration = Duration::from_secs(75);
+/// How long an answer may take.
+pub const LOOK: Duration = Duration::from_secs(8);
 
 /// A client for the kubeconfig, if it is of a form that is accepted. No request is made yet.
 ///
@@ -32,7 +36,7 @@ pub async fn client(kubeconfig: &[u8]) -> Result<Client, SpokeError> {
     let mut config = config.map_err(|error| refuse(format!("cannot be used: {}", first_line(&error))))?;
     config.connect_timeout = Some(CONNECT);
     config.read_timeout = Some(READ);
-    config.write_timeout = Some(READ);
+    config.write_timeout = Some(WRITE);
     config.default_retry = false;
     config.proxy_url = None;
     Client::try_from(config).map_err(|error| refuse(format!("cannot be used: {}", first_line(&error))))
@@ -73,37 +77,22 @@ fn forbidden_cluster(cluster: &Cluster) -> Option<&'static str> {
     .find_map(|(found, field)| found.then_some(field))
 }
 
-/// Asks for Nodes, their Leases and, if wanted, ClusterOperators. Whether a Node has `moved` is for the caller to fill in.
-///
-/// # Errors
-/// [`SpokeError::Unreachable`] when nobody answers, [`SpokeError::Failed`] when the answer is an error.
-pub async fn look(client: &Client, with_operators: bool) -> Result<Spoke, SpokeError> {
-    let all = ListParams::default();
-    let nodes: Api<Node> = Api::all(client.clone());
-    let leases: Api<Lease> = Api::namespaced(client.clone(), "kube-node-lease");
-    let operators: Api<ClusterOperator> = Api::all(client.clone());
-    let operators = async {
-        if !with_operators {
-            return Ok(Vec::new());
+/// Asks the spoke whether it is being upgraded. One that cannot be asked is not kept awake for that.
+pub async fn upgrade(client: &Client) -> Upgrade {
+    let versions: Api<ClusterVersion> = Api::all(client.clone());
+    match tokio::time::timeout(LOOK, versions.get("version")).await {
+        Ok(Ok(version)) => {
+            let conditions = version.status.into_iter().flat_map(|status| status.conditions);
+            let progressing = conditions.into_iter().find(|c| c.type_ == "Progressing" && c.status == "True");
+            progressing.map_or(Upgrade::Idle, |c| Upgrade::Progressing(c.message.unwrap_or_default()))
         }
-        match operators.list(&all).await {
-            Ok(list) => Ok(list.items),
-            Err(kube::Error::Api(status)) if status.is_not_found() => Ok(Vec::new()),
-            Err(error) => Err(error),
-        }
-    };
-    let looks = async { tokio::try_join!(nodes.list(&all), leases.list(&all), operators) };
-    let answer = tokio::time::timeout(LOOK, looks).await;
-    let answer = answer
-        .map_err(|_| SpokeError::Unreachable(format!("the cluster's API server gives no answer within {LOOK:?}")))?;
-    let (nodes, leases, operators) = answer.map_err(|error| failure(&error))?;
-    Ok(Spoke {
-        nodes: nodes.items.iter().map(|node| node_look(node, &leases.items)).collect(),
-        operators: operators.iter().map(operator_look).collect(),
-    })
+        Ok(Err(kube::Error::Api(status))) if status.is_not_found() => Upgrade::Idle,
+        Ok(Err(_)) | Err(_) => Upgrade::Unknown,
+    }
 }
 
-fn failure(error: &kube::Error) -> SpokeError {
+/// What an error of the spoke's API server means.
+pub fn failure(error: &kube::Error) -> SpokeError {
     match error {
         kube::Error::Api(status) => {
             SpokeError::Failed(format!("the cluster's API server answers {}: {}", status.code, status.message))
@@ -123,30 +112,6 @@ fn innermost(error: &dyn std::error::Error) -> String {
 
 fn first_line(error: &(impl std::fmt::Display + ?Sized)) -> String {
     error.to_string().lines().next().unwrap_or_default().to_owned()
-}
-
-fn node_look(node: &Node, leases: &[Lease]) -> NodeLook {
-    let name = node.name_any();
-    let conditions = node.status.iter().flat_map(|status| status.conditions.iter().flatten());
-    let ready = conditions.into_iter().find(|condition| condition.type_ == "Ready");
-    let lease = leases.iter().find(|lease| lease.metadata.name.as_deref() == Some(&name));
-    let renewed = lease.and_then(|lease| lease.spec.as_ref()?.renew_time.as_ref()).map(|time| time.0);
-    let heartbeat = ready.and_then(|ready| ready.last_heartbeat_time.as_ref()).map(|Time(time)| *time);
-    NodeLook {
-        ready: ready.is_some_and(|ready| ready.status == "True"),
-        sign_of_life: renewed.max(heartbeat),
-        moved: false,
-        name,
-    }
-}
-
-/// hive.md 1.3, checkClusterRunning 5: what makes an operator unwell. An unknown or missing Available counts as fine.
-const UNWELL: &[(&str, &str)] = &[("Available", "False"), ("Progressing", "True"), ("Degraded", "True")];
-
-fn operator_look(operator: &ClusterOperator) -> OperatorLook {
-    let conditions = operator.status.iter().flat_map(|status| &status.conditions);
-    let unwell = conditions.filter(|c| UNWELL.contains(&(c.type_.as_str(), c.status.as_str())));
-    OperatorLook { name: operator.name_any(), unwell: unwell.map(|c| format!("{}={}", c.type_, c.status)).collect() }
 }
 
 #[cfg(test)]

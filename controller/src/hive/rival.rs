@@ -1,0 +1,102 @@
+//! Another controller at work: H, R or P say again and again what we have not written.
+//!
+//! Hive's own hibernation controller answers each of our writes with one of its own. Somebody who edits a status by hand
+//! does so once; we put it right and go on.
+
+use std::time::Duration;
+
+use shared::hive::api::ClusterDeployment;
+use shared::hive::conditions::{HIBERNATING, READY};
+use tokio::time::Instant;
+
+/// So many foreign writes ...
+const WRITES: usize = 3;
+/// ... within this time are another controller's.
+const WITHIN: Duration = Duration::from_mins(5);
+/// For so long the target is left alone then. Afterwards the other controller may have been switched off.
+const LEFT_ALONE: Duration = Duration::from_mins(10);
+
+/// H, R and P: status, reason and message of each condition, and the power state.
+type Words = (Vec<Option<(String, Option<String>, Option<String>)>>, String);
+
+/// What is remembered to notice one.
+#[derive(Debug, Default)]
+pub struct Rival {
+    ours: Option<Words>,
+    seen: Vec<Instant>,
+    alone_until: Option<Instant>,
+}
+
+impl Rival {
+    /// Remembers what a write of ours has left.
+    pub fn wrote(&mut self, cluster: &ClusterDeployment) {
+        self.ours = Some(words(cluster));
+    }
+
+    /// How long to leave the target alone.
+    pub fn left_alone(&mut self, cluster: &ClusterDeployment, now: Instant) -> Option<Duration> {
+        let found = words(cluster);
+        if self.ours.as_ref().is_some_and(|ours| *ours != found) {
+            self.seen.retain(|at| now.duration_since(*at) < WITHIN);
+            self.seen.push(now);
+            self.ours = Some(found);
+        }
+        if self.seen.len() >= WRITES {
+            self.seen.clear();
+            self.alone_until = Some(now + LEFT_ALONE);
+        }
+        let left = self.alone_until?.saturating_duration_since(now);
+        if left.is_zero() {
+            self.alone_until = None;
+            self.ours = None;
+        }
+        (!left.is_zero()).then_some(left)
+    }
+}
+
+fn words(cluster: &ClusterDeployment) -> Words {
+    let word = |type_| cluster.condition(type_).map(|c| (c.status.clone(), c.reason.clone(), c.message.clone()));
+    ([HIBERNATING, READY].map(word).to_vec(), cluster.power_state().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use shared::hive::api::ClusterDeploymentStatus;
+
+    use super::*;
+
+    fn cluster(power_state: &str) -> ClusterDeployment {
+        let status = ClusterDeploymentStatus { power_state: Some(power_state.into()), ..Default::default() };
+        ClusterDeployment { status: Some(status), ..ClusterDeployment::default() }
+    }
+
+    #[test]
+    fn one_edit_by_hand_is_put_right_and_a_second_controller_is_left_alone() {
+        let now = Instant::now();
+        let mut rival = Rival::default();
+        assert_eq!(
+            rival.left_alone(&cluster("Running"), now),
+            None,
+            "what was there before our first write is nobody's"
+        );
+        for round in 0..3u64 {
+            rival.wrote(&cluster("Hibernating"));
+            let at = now + Duration::from_secs(round);
+            assert_eq!(rival.left_alone(&cluster("Hibernating"), at), None, "our own write");
+            let left = rival.left_alone(&cluster("Running"), at);
+            assert_eq!(left, (round == 2).then_some(LEFT_ALONE), "round {round}");
+        }
+        assert!(rival.left_alone(&cluster("Stopping"), now + Duration::from_secs(60)).is_some());
+        assert_eq!(rival.left_alone(&cluster("Running"), now + Duration::from_secs(603)), None, "tried again");
+    }
+
+    #[test]
+    fn edits_by_hand_over_a_day_are_no_controller() {
+        let mut rival = Rival::default();
+        for hour in 0..24 {
+            let now = Instant::now() + Duration::from_secs(hour * 3600);
+            rival.wrote(&cluster("Hibernating"));
+            assert_eq!(rival.left_alone(&cluster("Running"), now), None);
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! The connection to the spoke of a target: opened when a wake needs it, closed when it is no longer needed.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Secret;
+use kube::{Api, Client, ResourceExt};
+use shared::hive::api::{ClusterDeployment, RESUME_SKIPS_CLUSTER_OPERATORS};
+use shared::hive::decide::{Spoke, SpokeError, Upgrade, Watch};
+use shared::keys;
+use tokio::time::Instant;
+use tracing::debug;
+
+use super::memory::{Connection, Memory};
+use super::{Context, full_name};
+use crate::spoke::{self, Scope, SpokeWatch};
+
+/// While a spoke cannot be asked, its kubeconfig's Secret is read again after this time: it may have been replaced.
+const COMPARE: Duration = Duration::from_secs(15);
+
+/// What the spoke says, over the connection of this wake.
+pub async fn look(context: &Context, cluster: &ClusterDeployment, memory: &mut Memory) -> Result<Spoke, SpokeError> {
+    let operators = !cluster.label_is_true(RESUME_SKIPS_CLUSTER_OPERATORS);
+    let connection = connect(context, cluster, memory, Scope::Everything { operators }).await?;
+    let found = connection.watch.look().await;
+    if found.is_err() && connection.compared.elapsed() > COMPARE {
+        let (_, version) = secret(context, cluster).await?;
+        connection.compared = Instant::now();
+        if connection.version != version {
+            memory.spoke = None; // the next look connects anew
+        }
+    }
+    found
+}
+
+/// Keeps of the connection what the plan wants kept.
+pub async fn keep(context: &Context, cluster: &ClusterDeployment, memory: &mut Memory, watch: Watch) {
+    let scope = match watch {
+        Watch::Nothing => {
+            memory.spoke = None;
+            return;
+        }
+        Watch::Certificates => Scope::Certificates,
+        Watch::Everything => Scope::Everything { operators: !cluster.label_is_true(RESUME_SKIPS_CLUSTER_OPERATORS) },
+    };
+    if let Err(error) = connect(context, cluster, memory, scope).await {
+        debug!(cluster = full_name(cluster), error = &error as &dyn std::error::Error, "spoke not watched");
+    }
+}
+
+/// Asks a spoke that is awake whether it is being upgraded.
+pub async fn upgrade(context: &Context, cluster: &ClusterDeployment) -> Upgrade {
+    match client(context, cluster).await {
+        Ok((client, _)) => spoke::upgrade(&client).await,
+        Err(_) => Upgrade::Unknown,
+    }
+}
+
+async fn connect<'a>(
+    context: &Context,
+    cluster: &ClusterDeployment,
+    memory: &'a mut Memory,
+    scope: Scope,
+) -> Result<&'a mut Connection, SpokeError> {
+    if memory.spoke.as_ref().is_some_and(|connection| connection.watch.scope() != scope) {
+        memory.spoke = None;
+    }
+    let kept = memory.spoke.take();
+    let connection = if let Some(kept) = kept { kept } else { open(context, cluster, memory, scope).await? };
+    Ok(memory.spoke.insert(connection))
+}
+
+async fn open(
+    context: &Context,
+    cluster: &ClusterDeployment,
+    memory: &Memory,
+    scope: Scope,
+) -> Result<Connection, SpokeError> {
+    let (client, version) = client(context, cluster).await?;
+    let since = cluster.moment(keys::RESUME_STARTED_AT).unwrap_or_else(Timestamp::now);
+    let (news, looks) = (memory.news.clone(), context.news.clone());
+    let key = (cluster.namespace().unwrap_or_default(), cluster.name_any());
+    let changed = move || {
+        news.store(true, Ordering::Relaxed);
+        let _ = looks.unbounded_send(key.clone());
+    };
+    let watch = SpokeWatch::begin(client, scope, since, changed, |_| async {});
+    Ok(Connection { watch, version, compared: Instant::now() })
+}
+
+async fn client(context: &Context, cluster: &ClusterDeployment) -> Result<(Client, Option<String>), SpokeError> {
+    let (kubeconfig, version) = secret(context, cluster).await?;
+    let client = spoke::client(&kubeconfig).await.map_err(|error| match error {
+        SpokeError::Kubeconfig(why) => SpokeError::Kubeconfig(in_secret(cluster, &why)),
+        other => other,
+    })?;
+    Ok((client, version))
+}
+
+/// The administrator's kubeconfig and the version of its Secret.
+async fn secret(context: &Context, cluster: &ClusterDeployment) -> Result<(Vec<u8>, Option<String>), SpokeError> {
+    let name = secret_name(cluster).ok_or_else(|| {
+        SpokeError::Kubeconfig("spec.clusterMetadata.adminKubeconfigSecretRef.name is missing".to_owned())
+    })?;
+    let secrets: Api<Secret> = Api::namespaced(context.client.clone(), &cluster.namespace().unwrap_or_default());
+    let secret = secrets.get(name).await.map_err(|error| match error {
+        kube::Error::Api(status) if status.is_not_found() => {
+            SpokeError::Kubeconfig(in_secret(cluster, "does not exist"))
+        }
+        other => SpokeError::Failed(in_secret(cluster, &format!("cannot be read: {other}"))),
+    })?;
+    let version = secret.resource_version();
+    let kubeconfig = secret.data.and_then(|mut data| data.remove("kubeconfig"));
+    let kubeconfig = kubeconfig.ok_or_else(|| SpokeError::Kubeconfig(in_secret(cluster, "has no key kubeconfig")))?;
+    Ok((kubeconfig.0, version))
+}
+
+fn secret_name(cluster: &ClusterDeployment) -> Option<&str> {
+    let metadata = cluster.spec.cluster_metadata.as_ref()?;
+    Some(metadata.admin_kubeconfig_secret_ref.name.as_str()).filter(|name| !name.is_empty())
+}
+
+fn in_secret(cluster: &ClusterDeployment, why: &str) -> String {
+    format!("Secret {}/{}: {why}", cluster.namespace().unwrap_or_default(), secret_name(cluster).unwrap_or_default())
+}

@@ -1,0 +1,103 @@
+//! The metrics that Hive's own hibernation controller emits (hive.md 1.5), under their names, for dashboards that exist.
+
+use jiff::Timestamp;
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::Registry;
+use shared::hive::api::ClusterDeployment;
+use shared::hive::conditions::{HIBERNATING, READY, reason};
+
+type Seconds<L> = Family<L, Histogram, fn() -> Histogram>;
+
+/// What Hive counts.
+pub struct HiveMetrics {
+    hibernated: Seconds<Labels>,
+    resumed: Seconds<Labels>,
+    /// Looks, as Hive's `hive_controller_reconcile_seconds`.
+    pub reconciled: Seconds<Reconcile>,
+    /// Calls of the AWS API, by function.
+    pub aws_calls: Family<AwsCall, Counter>,
+}
+
+/// Labels of the transition histograms.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Labels {
+    cluster_version: String,
+    platform: String,
+    cluster_pool_namespace: String,
+    cluster_pool_name: String,
+}
+
+/// Labels of `hive_controller_reconcile_seconds`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct Reconcile {
+    /// Always `hibernation`.
+    pub controller: &'static str,
+    /// Hive knows `no-op`, `requeue` and others; ours are those of `hibernate_looks`.
+    pub outcome: &'static str,
+}
+
+/// Labels of `hive_aws_api_calls_total`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct AwsCall {
+    /// Name of the API's operation.
+    pub function: &'static str,
+}
+
+impl HiveMetrics {
+    /// Registers them in a registry without prefix.
+    pub fn new(registry: &mut Registry) -> Self {
+        let hibernated: fn() -> Histogram = || Histogram::new([30.0, 60.0, 180.0, 300.0, 600.0]);
+        let resumed: fn() -> Histogram = || Histogram::new([60.0, 90.0, 180.0, 300.0, 600.0, 1200.0]);
+        let looked: fn() -> Histogram = || Histogram::new([0.001, 0.01, 0.1, 1.0, 10.0, 30.0, 60.0, 120.0]);
+        let metrics = Self {
+            hibernated: Family::new_with_constructor(hibernated),
+            resumed: Family::new_with_constructor(resumed),
+            reconciled: Family::new_with_constructor(looked),
+            aws_calls: Family::default(),
+        };
+        registry.register(
+            "hive_cluster_deployments_hibernation_transition_seconds",
+            "Time from the beginning of a sleep to its end",
+            metrics.hibernated.clone(),
+        );
+        registry.register(
+            "hive_cluster_deployments_running_transition_seconds",
+            "Time from the beginning of a wake to its end",
+            metrics.resumed.clone(),
+        );
+        registry.register("hive_controller_reconcile_seconds", "Duration of a look", metrics.reconciled.clone());
+        registry.register("hive_aws_api_calls", "Calls of the AWS API", metrics.aws_calls.clone());
+        metrics
+    }
+
+    /// Observes a transition that a status write has completed. The baselines are Hive's: R's transition for a sleep, H's
+    /// for a wake.
+    pub fn transition(&self, before: &ClusterDeployment, after: &ClusterDeployment) {
+        let since = |type_| {
+            let at: Option<Timestamp> = after.condition(type_).and_then(|c| Some(c.last_transition_time.as_ref()?.0));
+            at.and_then(|at| std::time::Duration::try_from(Timestamp::now().duration_since(at)).ok())
+        };
+        let (family, baseline) = match after.power_state() {
+            reason::HIBERNATING => (&self.hibernated, READY),
+            reason::RUNNING if before.condition(READY).is_some() => (&self.resumed, HIBERNATING),
+            _ => return,
+        };
+        if let Some(time) = since(baseline) {
+            family.get_or_create(&labels(after)).observe(time.as_secs_f64());
+        }
+    }
+}
+
+fn labels(cluster: &ClusterDeployment) -> Labels {
+    let status = cluster.status.as_ref();
+    let pool = cluster.spec.cluster_pool_ref.clone().unwrap_or_default();
+    Labels {
+        cluster_version: status.and_then(|status| status.install_version.clone()).unwrap_or_default(),
+        platform: cluster.spec.platform.name().to_owned(),
+        cluster_pool_namespace: pool.namespace,
+        cluster_pool_name: pool.pool_name,
+    }
+}

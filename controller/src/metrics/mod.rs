@@ -1,0 +1,184 @@
+//! The controller's metrics.
+
+mod hive;
+
+use std::time::Duration;
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::{Registry, Unit};
+use shared::hive::api::ClusterDeployment;
+use shared::hive::conditions::POWER_STATES;
+use tokio::time::Instant;
+
+use self::hive::{AwsCall, HiveMetrics, Reconcile};
+
+/// Everything that is counted.
+pub struct Metrics {
+    registry: Registry,
+    /// 1 while this controller leads.
+    pub leader: Gauge,
+    /// Looks at a target, by what came of them.
+    pub looks: Family<Look, Counter>,
+    /// How long a look takes, from its first request to its last.
+    pub look_seconds: Histogram,
+    /// Power states reached, by name.
+    pub transitions: Family<Transition, Counter>,
+    /// Calls to clouds.
+    pub cloud_calls: Family<CloudCall, Counter>,
+    /// What had to be told apart from the status, by reason.
+    pub notices: Family<Told, Counter>,
+    targets: Family<InState, Gauge>,
+    step_seconds: Family<InState, Histogram, fn() -> Histogram>,
+    hive: HiveMetrics,
+}
+
+/// Labels of [`Metrics::looks`].
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct Look {
+    /// `hive`.
+    pub system: &'static str,
+    /// `unchanged`, `changed` or the reason of an error.
+    pub outcome: &'static str,
+}
+
+/// Labels of [`Metrics::transitions`].
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct Transition {
+    /// `hive`.
+    pub system: &'static str,
+    /// The new power state.
+    pub to: &'static str,
+}
+
+/// Labels of [`Metrics::cloud_calls`].
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct CloudCall {
+    /// Platform.
+    pub cloud: &'static str,
+    /// `list`, `start` or `stop`.
+    pub call: &'static str,
+    /// `ok` or the kind of the failure.
+    pub result: &'static str,
+}
+
+/// Labels of the number of targets and of the time per step.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct InState {
+    system: &'static str,
+    state: &'static str,
+}
+
+/// A power state as a label: one of Hive's, `none` or `other`.
+pub fn state(power_state: &str) -> &'static str {
+    match POWER_STATES.iter().find(|known| **known == power_state) {
+        Some(known) => known,
+        None if power_state.is_empty() => "none",
+        None => "other",
+    }
+}
+
+/// Labels of [`Metrics::notices`].
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct Told {
+    /// `hive`.
+    pub system: &'static str,
+    /// Why.
+    pub reason: &'static str,
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        let mut root = Registry::default();
+        let steps: fn() -> Histogram =
+            || Histogram::new([1.0, 2.5, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1200.0, 1800.0]);
+        let hive = HiveMetrics::new(&mut root);
+        let mut metrics = Self {
+            registry: root,
+            leader: Gauge::default(),
+            looks: Family::default(),
+            look_seconds: Histogram::new([0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0]),
+            transitions: Family::default(),
+            cloud_calls: Family::default(),
+            notices: Family::default(),
+            targets: Family::default(),
+            step_seconds: Family::new_with_constructor(steps),
+            hive,
+        };
+        let registry = metrics.registry.sub_registry_with_prefix("hibernate");
+        registry.register("leader", "1 while this controller leads", metrics.leader.clone());
+        registry.register("looks", "Looks at a target, by what came of them", metrics.looks.clone());
+        registry.register_with_unit("look", "Duration of a look", Unit::Seconds, metrics.look_seconds.clone());
+        registry.register("transitions", "Power states reached", metrics.transitions.clone());
+        registry.register("cloud_calls", "Calls to clouds", metrics.cloud_calls.clone());
+        registry.register("notices", "Events that tell what a status cannot", metrics.notices.clone());
+        registry.register("targets", "Targets in each power state", metrics.targets.clone());
+        let help = "Time that targets were in a power state before they left it";
+        registry.register_with_unit("step", help, Unit::Seconds, metrics.step_seconds.clone());
+        metrics
+    }
+}
+
+impl Metrics {
+    /// A look has ended.
+    pub fn looked(&self, outcome: &'static str, took: Duration) {
+        self.looks.get_or_create(&Look { system: "hive", outcome }).inc();
+        self.look_seconds.observe(took.as_secs_f64());
+        let reconcile = Reconcile { controller: "hibernation", outcome };
+        self.hive.reconciled.get_or_create(&reconcile).observe(took.as_secs_f64());
+    }
+
+    /// A call to a cloud has ended; the function is named as AWS names it.
+    pub fn called(&self, call: &CloudCall) {
+        if call.cloud == "aws" {
+            let function = match call.call {
+                "list" => "DescribeInstances",
+                "start" => "StartInstances",
+                "stop" => "StopInstances",
+                other => other,
+            };
+            self.hive.aws_calls.get_or_create(&AwsCall { function }).inc();
+        }
+        self.cloud_calls.get_or_create(call).inc();
+    }
+
+    /// A target has reached a power state, from the one that it was counted under since then.
+    pub fn moved(&self, from: Option<(&'static str, Instant)>, to: &'static str) {
+        if let Some((state, since)) = from {
+            let label = InState { system: "hive", state };
+            self.step_seconds.get_or_create(&label).observe(since.elapsed().as_secs_f64());
+        }
+        self.forget(from);
+        self.targets.get_or_create(&InState { system: "hive", state: to }).inc();
+    }
+
+    /// A target is gone.
+    pub fn forget(&self, counted: Option<(&'static str, Instant)>) {
+        if let Some((state, _)) = counted {
+            self.targets.get_or_create(&InState { system: "hive", state }).dec();
+        }
+    }
+
+    /// Nobody leads here any more, so nothing is known of any target.
+    pub fn forget_all(&self) {
+        self.targets.clear();
+    }
+
+    /// Counts a power state that was reached as Hive counts it.
+    pub fn as_hive_counts(&self, before: &ClusterDeployment, after: &ClusterDeployment) {
+        self.hive.transition(before, after);
+    }
+
+    /// All metrics as Prometheus reads them.
+    #[must_use]
+    pub fn text(&self) -> String {
+        let mut text = String::new();
+        // Writing to a String cannot fail.
+        let _ = encode(&mut text, &self.registry);
+        text
+    }
+}

@@ -1,0 +1,253 @@
+//! What a watch has gathered of a spoke, and the part of it that decisions look at.
+
+use std::collections::{BTreeMap, HashMap};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::ResourceExt;
+use kube::runtime::watcher::Event;
+use shared::hive::decide::{NodeLook, OperatorLook, Spoke, SpokeError};
+use shared::hive::openshift::ClusterOperator;
+
+/// Where kubelets keep their Leases.
+const NODE_LEASES: &str = "kube-node-lease";
+
+/// Objects of one kind, by key; replaced as a whole when the watch begins anew.
+#[derive(Debug)]
+struct Objects<V> {
+    current: BTreeMap<String, V>,
+    next: Option<BTreeMap<String, V>>,
+    complete: bool,
+}
+
+impl<V> Default for Objects<V> {
+    fn default() -> Self {
+        Self { current: BTreeMap::new(), next: None, complete: false }
+    }
+}
+
+impl<V> Objects<V> {
+    fn apply<K: ResourceExt>(&mut self, event: Event<K>, value: impl Fn(&K) -> V) {
+        let key = |object: &K| format!("{}/{}", object.namespace().unwrap_or_default(), object.name_any());
+        match event {
+            Event::Init => self.next = Some(BTreeMap::new()),
+            Event::InitApply(object) => {
+                self.next.get_or_insert_default().insert(key(&object), value(&object));
+            }
+            Event::InitDone => {
+                self.current = self.next.take().unwrap_or_default();
+                self.complete = true;
+            }
+            Event::Apply(object) => {
+                self.current.insert(key(&object), value(&object));
+            }
+            Event::Delete(object) => {
+                self.current.remove(&key(&object));
+            }
+        }
+    }
+}
+
+#[derive(Debug)]
+struct NodeState {
+    ready: bool,
+    heartbeat: Option<Timestamp>,
+    instance: Option<String>,
+}
+
+#[derive(Debug)]
+struct OperatorState {
+    unwell: Vec<String>,
+    namespaces: Vec<String>,
+    written: Option<Timestamp>,
+}
+
+/// Something that the watch has seen.
+#[expect(clippy::large_enum_variant, reason = "it lives for a moment")]
+pub enum Change {
+    /// Of a Node.
+    Node(Event<Node>),
+    /// Of a Lease, of a Node's or of anybody's.
+    Lease(Event<Lease>),
+    /// Of an operator.
+    Operator(Event<ClusterOperator>),
+    /// The cluster has no such kind: it is no OpenShift.
+    NoOperators,
+    /// Something of a certificate request.
+    Request,
+}
+
+/// What is known of a spoke.
+#[derive(Debug)]
+pub struct State {
+    /// When the wake began.
+    since: Timestamp,
+    nodes: Objects<NodeState>,
+    leases: Objects<Timestamp>,
+    operators: Objects<OperatorState>,
+    /// The first sign of life of each Node and operator in this watch.
+    first: HashMap<String, Option<Timestamp>>,
+    well_since: Option<Timestamp>,
+    /// Why the spoke could not be asked the last time, and since when.
+    error: Option<(SpokeError, Timestamp)>,
+}
+
+/// A watch that breaks is opened again; for so long what was seen before it broke is believed.
+const BREAK: Duration = Duration::from_secs(10);
+
+impl State {
+    /// Nothing is known yet of a wake that began then. Without `with_operators` they are not waited for.
+    pub fn new(since: Timestamp, with_operators: bool) -> Self {
+        let operators = Objects { complete: !with_operators, ..Objects::default() };
+        let (nodes, leases, first) = (Objects::default(), Objects::default(), HashMap::new());
+        Self { since, nodes, leases, operators, first, well_since: None, error: None }
+    }
+
+    /// Takes in what was seen.
+    pub fn apply(&mut self, change: Change, now: Timestamp) {
+        match change {
+            Change::Node(event) => self.nodes.apply(event, node_state),
+            Change::Lease(event) => self.leases.apply(event, renewed),
+            Change::Operator(event) => self.operators.apply(event, operator_state),
+            Change::NoOperators => self.operators.complete = true,
+            Change::Request => {}
+        }
+        self.error = None;
+        let well =
+            self.operators.complete && self.operators.current.values().all(|operator| operator.unwell.is_empty());
+        self.well_since = if well { self.well_since.or(Some(now)) } else { None };
+        if self.is_complete() {
+            let signs: Vec<_> = self.node_signs().chain(self.operator_signs()).collect();
+            for (key, sign) in signs {
+                self.first.entry(key).or_insert(sign);
+            }
+        }
+    }
+
+    /// Takes in that a request has failed.
+    pub fn failed(&mut self, error: SpokeError, now: Timestamp) {
+        let since = self.error.take().map_or(now, |(_, since)| since);
+        self.error = Some((error, since));
+    }
+
+    /// Whether there is something to say: everything has been listed once, or cannot be.
+    pub fn speaks(&self) -> bool {
+        self.is_complete() || self.error.is_some()
+    }
+
+    /// Whether everything has been listed once.
+    fn is_complete(&self) -> bool {
+        self.nodes.complete && self.leases.complete && self.operators.complete
+    }
+
+    /// Whether the first kind has been listed: the API server works.
+    pub fn answers(&self) -> bool {
+        self.nodes.complete
+    }
+
+    fn node_signs(&self) -> impl Iterator<Item = (String, Option<Timestamp>)> {
+        self.nodes.current.iter().map(|(key, node)| {
+            let renewed = self.leases.current.get(&format!("{NODE_LEASES}{key}")).copied();
+            (format!("node{key}"), renewed.max(node.heartbeat))
+        })
+    }
+
+    fn operator_signs(&self) -> impl Iterator<Item = (String, Option<Timestamp>)> {
+        self.operators.current.iter().map(|(key, operator)| (format!("operator{key}"), self.lease_of(operator)))
+    }
+
+    /// The newest renewal among an operator's Leases, if it keeps any.
+    fn lease_of(&self, operator: &OperatorState) -> Option<Timestamp> {
+        let of = |namespace: &String| {
+            let prefix = format!("{namespace}/");
+            let from = self.leases.current.range(prefix.clone()..);
+            from.take_while(move |(key, _)| key.starts_with(&prefix)).map(|(_, renewed)| *renewed).max()
+        };
+        operator.namespaces.iter().filter_map(of).max()
+    }
+
+    /// What decisions look at, or why there is nothing to look at.
+    pub fn look(&self, now: Timestamp) -> Result<Spoke, SpokeError> {
+        let lasts = |since: Timestamp| Duration::try_from(now.duration_since(since)).unwrap_or_default() > BREAK;
+        if let Some((error, _)) = self.error.as_ref().filter(|(_, since)| !self.is_complete() || lasts(*since)) {
+            return Err(error.clone());
+        }
+        if !self.is_complete() {
+            return Err(SpokeError::Unreachable("the cluster's API server has been asked and not answered yet".into()));
+        }
+        let moved = |key: &str, sign: Option<Timestamp>| self.first.get(key).is_some_and(|first| *first != sign);
+        let nodes = self.nodes.current.iter().zip(self.node_signs()).map(|((name, node), (key, sign))| NodeLook {
+            name: name.trim_start_matches('/').to_owned(),
+            instance: node.instance.clone(),
+            ready: node.ready,
+            sign_of_life: sign,
+            moved: moved(&key, sign),
+        });
+        let operators = self.operators.current.iter().zip(self.operator_signs());
+        let operators = operators.map(|((name, operator), (key, renewed))| OperatorLook {
+            name: name.trim_start_matches('/').to_owned(),
+            unwell: operator.unwell.clone(),
+            leased: self.lease_of(operator).is_some(),
+            sign_of_life: renewed.max(operator.written),
+            moved: moved(&key, renewed),
+        });
+        Ok(Spoke { nodes: nodes.collect(), operators: operators.collect(), operators_well_since: self.well_since })
+    }
+
+    /// Changes when something has changed that a decision depends on; a Lease renewed once more is no news.
+    pub fn digest(&self, now: Timestamp) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        match self.look(now) {
+            Err(error) => error.to_string().hash(&mut hasher),
+            Ok(spoke) => {
+                for node in &spoke.nodes {
+                    let alive = node.moved || node.sign_of_life > Some(self.since);
+                    (&node.name, node.ready, alive).hash(&mut hasher);
+                }
+                for operator in &spoke.operators {
+                    let alive = operator.moved || operator.sign_of_life > Some(self.since);
+                    (&operator.name, &operator.unwell, alive).hash(&mut hasher);
+                }
+            }
+        }
+        hasher.finish()
+    }
+}
+
+/// A Lease that nobody has ever renewed is as old as can be.
+fn renewed(lease: &Lease) -> Timestamp {
+    let renewed = lease.spec.as_ref().and_then(|spec| spec.renew_time.as_ref());
+    renewed.map_or(Timestamp::MIN, |time| time.0)
+}
+
+fn node_state(node: &Node) -> NodeState {
+    let conditions = node.status.iter().flat_map(|status| status.conditions.iter().flatten());
+    let ready = conditions.into_iter().find(|condition| condition.type_ == "Ready");
+    let provider = node.spec.as_ref().and_then(|spec| spec.provider_id.as_deref());
+    NodeState {
+        ready: ready.is_some_and(|ready| ready.status == "True"),
+        heartbeat: ready.and_then(|ready| ready.last_heartbeat_time.as_ref()).map(|Time(time)| *time),
+        instance: provider.and_then(|id| id.rsplit('/').next()).map(str::to_owned),
+    }
+}
+
+/// hive.md 1.3, checkClusterRunning 5: what makes an operator unwell. An unknown or missing Available counts as fine.
+const UNWELL: &[(&str, &str)] = &[("Available", "False"), ("Progressing", "True"), ("Degraded", "True")];
+
+fn operator_state(operator: &ClusterOperator) -> OperatorState {
+    let status = operator.status.as_ref();
+    let conditions = status.into_iter().flat_map(|status| &status.conditions);
+    let unwell = conditions.filter(|c| UNWELL.contains(&(c.type_.as_str(), c.status.as_str())));
+    let related = status.into_iter().flat_map(|status| &status.related_objects);
+    let namespaces = related.filter(|object| object.group.is_empty() && object.resource == "namespaces");
+    let writes = operator.managed_fields().iter().filter(|entry| entry.subresource.as_deref() == Some("status"));
+    OperatorState {
+        unwell: unwell.map(|c| format!("{}={}", c.type_, c.status)).collect(),
+        namespaces: namespaces.map(|object| object.name.clone()).collect(),
+        written: writes.filter_map(|entry| entry.time.as_ref()).map(|Time(time)| *time).max(),
+    }
+}

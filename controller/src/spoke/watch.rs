@@ -1,0 +1,296 @@
+//! One connection to a waking spoke: watches instead of polls, and a look at the target whenever something has changed.
+
+use std::fmt::Debug;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use futures::stream::{BoxStream, SelectAll};
+use futures::{FutureExt, StreamExt};
+use jiff::Timestamp;
+use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::Node;
+use kube::runtime::utils::Backoff;
+use kube::runtime::{WatchStreamExt, watcher};
+use kube::{Api, Client, Resource};
+use serde::de::DeserializeOwned;
+use shared::hive::decide::{Spoke, SpokeError};
+use shared::hive::openshift::ClusterOperator;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+
+use super::state::{Change, State};
+use super::{LOOK, failure};
+
+/// Events that come within this time make one look.
+const GATHER: Duration = Duration::from_millis(100);
+
+/// What is watched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scope {
+    /// Nodes, Leases, certificate requests and, if wanted, operators.
+    Everything {
+        /// Whether operators are waited for.
+        operators: bool,
+    },
+    /// Certificate requests.
+    Certificates,
+}
+
+/// A watch of one spoke. It ends when it is dropped.
+#[derive(Debug)]
+pub struct SpokeWatch {
+    state: Arc<Mutex<State>>,
+    complete: watch::Receiver<bool>,
+    scope: Scope,
+    task: JoinHandle<()>,
+}
+
+impl Drop for SpokeWatch {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl SpokeWatch {
+    /// Begins to watch. `changed` is called whenever there is something new to decide about, `requested` when there is
+    /// something new about certificate requests.
+    pub fn begin<F>(
+        client: Client,
+        scope: Scope,
+        since: Timestamp,
+        changed: impl Fn() + Send + Sync + 'static,
+        requested: impl Fn(Client) -> F + Send + Sync + 'static,
+    ) -> Self
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        let operators = scope == Scope::Everything { operators: true };
+        let state = Arc::new(Mutex::new(State::new(since, operators)));
+        let (completed, complete) = watch::channel(false);
+        let task = Task { client, scope, state: state.clone(), completed, changed, requested };
+        Self { state, complete, scope, task: tokio::spawn(task.run()) }
+    }
+
+    /// What it watches.
+    pub fn scope(&self) -> Scope {
+        self.scope
+    }
+
+    /// What it has seen. In the first moments, waits a little for the first answer.
+    pub async fn look(&mut self) -> Result<Spoke, SpokeError> {
+        let _ = tokio::time::timeout(Duration::from_millis(500), self.complete.wait_for(|complete| *complete)).await;
+        self.state.lock().map_or_else(
+            |_| Err(SpokeError::Failed("its watch has failed".into())),
+            |state| state.look(Timestamp::now()),
+        )
+    }
+}
+
+struct Task<C, R> {
+    client: Client,
+    scope: Scope,
+    state: Arc<Mutex<State>>,
+    completed: watch::Sender<bool>,
+    changed: C,
+    requested: R,
+}
+
+type Seen = Result<Change, watcher::Error>;
+
+/// How the server lists: with one request, or as servers before Kubernetes 1.32 do, with two.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Listing {
+    Streamed,
+    Plain,
+}
+
+impl<C: Fn() + Send + Sync + 'static, R, F> Task<C, R>
+where
+    R: Fn(Client) -> F + Send + Sync + 'static,
+    F: Future<Output = ()> + Send + 'static,
+{
+    /// Connects, again and again: soon at first, every two seconds later.
+    async fn run(self) {
+        let mut listing = Listing::Streamed;
+        loop {
+            let ended = self.session(listing).await;
+            if ended == Ended::NotStreamed {
+                listing = Listing::Plain;
+                continue;
+            }
+            tokio::time::sleep(Duration::from_millis(500)).await;
+        }
+    }
+
+    /// One session: the first kind shows whether the API server works, then the others are asked for.
+    async fn session(&self, listing: Listing) -> Ended {
+        let mut streams: SelectAll<BoxStream<'static, Seen>> = SelectAll::new();
+        let mut began = Some(Instant::now());
+        let mut digest = None;
+        match self.scope {
+            Scope::Everything { .. } => streams.push(self.events::<Node>(listing, Change::Node)),
+            Scope::Certificates => streams.push(self.requests(listing)),
+        }
+        let (no_operators, mut said_no_operators) = watch::channel(false);
+        loop {
+            let deadline = began.filter(|_| self.scope != Scope::Certificates).map(|began| began + LOOK);
+            let next = tokio::select! {
+                next = streams.next() => next,
+                () = until(deadline) => {
+                    let message = format!("the cluster's API server gives no answer within {LOOK:?}");
+                    self.failed(SpokeError::Unreachable(message), &mut digest);
+                    return Ended::Silent;
+                }
+            };
+            let Some(first) = next else { return Ended::Silent };
+            let mut gathered = vec![first];
+            let mut more = std::pin::pin!(tokio::time::sleep(GATHER));
+            loop {
+                tokio::select! {
+                    biased;
+                    next = streams.next() => match next {
+                        Some(seen) => gathered.push(seen),
+                        None => break,
+                    },
+                    () = &mut more => break,
+                }
+            }
+            let mut requested = false;
+            for seen in gathered {
+                match seen {
+                    Ok(change) => {
+                        requested |= matches!(change, Change::Request);
+                        if matches!(change, Change::NoOperators) {
+                            let _ = no_operators.send(true);
+                        }
+                        if let Ok(mut state) = self.state.lock() {
+                            state.apply(change, Timestamp::now());
+                        }
+                    }
+                    Err(error) if listing == Listing::Streamed && is_not_streamed(&error) => return Ended::NotStreamed,
+                    Err(error) => self.failed(explain(&error), &mut digest),
+                }
+            }
+            if began.is_some() && self.state.lock().is_ok_and(|state| state.answers()) {
+                began = None;
+                let Scope::Everything { operators } = self.scope else { continue };
+                streams.push(self.events::<Lease>(listing, Change::Lease));
+                streams.push(self.requests(listing));
+                if operators {
+                    let mut said = said_no_operators.clone();
+                    let ended = async move { said.wait_for(|said| *said).await.map(drop) }.boxed();
+                    let events = self.events::<ClusterOperator>(listing, Change::Operator);
+                    let events = events.map(|seen| match seen {
+                        Err(error) if is_no_such_kind(&error) => Ok(Change::NoOperators),
+                        seen => seen,
+                    });
+                    streams.push(events.take_until(ended).boxed());
+                }
+            }
+            said_no_operators.mark_unchanged();
+            self.tell(&mut digest);
+            if requested {
+                (self.requested)(self.client.clone()).await;
+            }
+        }
+    }
+
+    fn events<K>(&self, listing: Listing, change: fn(watcher::Event<K>) -> Change) -> BoxStream<'static, Seen>
+    where
+        K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + 'static,
+    {
+        let config = match listing {
+            Listing::Streamed => watcher::Config::default().streaming_lists(),
+            Listing::Plain => watcher::Config::default(),
+        };
+        let api: Api<K> = Api::all(self.client.clone());
+        let events = watcher(api, config).backoff(Soon::default());
+        events.map(move |event| event.map(change)).boxed()
+    }
+
+    fn requests(&self, listing: Listing) -> BoxStream<'static, Seen> {
+        self.events::<CertificateSigningRequest>(listing, |_| Change::Request)
+    }
+
+    fn failed(&self, error: SpokeError, digest: &mut Option<u64>) {
+        if let Ok(mut state) = self.state.lock() {
+            state.failed(error, Timestamp::now());
+        }
+        self.tell(digest);
+    }
+
+    /// Calls for a look if there is something new to decide about.
+    fn tell(&self, digest: &mut Option<u64>) {
+        let Ok(state) = self.state.lock() else { return };
+        let (new, complete) = (state.digest(Timestamp::now()), state.speaks());
+        drop(state);
+        let _ = self.completed.send_replace(complete);
+        if self.scope != Scope::Certificates && digest.replace(new) != Some(new) {
+            (self.changed)();
+        }
+    }
+}
+
+/// How a session ended.
+#[derive(PartialEq, Eq)]
+enum Ended {
+    Silent,
+    NotStreamed,
+}
+
+async fn until(deadline: Option<Instant>) {
+    match deadline {
+        Some(deadline) => tokio::time::sleep_until(deadline).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// The API server's answer, if it gave one.
+fn answer(error: &watcher::Error) -> Option<&kube::Error> {
+    match error {
+        watcher::Error::InitialListFailed(error)
+        | watcher::Error::WatchStartFailed(error)
+        | watcher::Error::WatchFailed(error) => Some(error),
+        _ => None,
+    }
+}
+
+/// Servers that cannot stream a list answer so.
+fn is_not_streamed(error: &watcher::Error) -> bool {
+    matches!(answer(error), Some(kube::Error::Api(status)) if matches!(status.code, 400 | 422))
+}
+
+fn is_no_such_kind(error: &watcher::Error) -> bool {
+    matches!(answer(error), Some(kube::Error::Api(status)) if status.is_not_found())
+}
+
+fn explain(error: &watcher::Error) -> SpokeError {
+    match answer(error) {
+        Some(error) => failure(error),
+        None => SpokeError::Failed(format!("the cluster's API server ends a watch: {error}")),
+    }
+}
+
+/// Pauses between tries: 0.2 s, doubling to 2 s, with some jitter.
+#[derive(Debug, Default)]
+struct Soon {
+    tries: u32,
+}
+
+impl Iterator for Soon {
+    type Item = Duration;
+
+    fn next(&mut self) -> Option<Duration> {
+        let pause = Duration::from_millis(200 << self.tries.min(4)).min(Duration::from_secs(2));
+        self.tries = self.tries.saturating_add(1);
+        Some(pause.mul_f64(rand::random_range(0.8..1.2)))
+    }
+}
+
+impl Backoff for Soon {
+    fn reset(&mut self) {
+        self.tries = 0;
+    }
+}

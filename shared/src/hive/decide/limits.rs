@@ -1,0 +1,35 @@
+//! Transitions that take too long: somebody is called, and what is tried again is tried slowly.
+
+use std::time::Duration;
+
+use super::{Facts, Notice, Plan, Recheck};
+use crate::duration::go_string;
+use crate::hive::conditions::{READY, reason};
+use crate::keys;
+
+/// How often a transition is looked at that has taken too long.
+const SLOWLY: Duration = Duration::from_mins(1);
+
+/// A sleep begins when R is told to point to H; R does not change until the cluster wakes.
+pub(super) fn sleeping(facts: &Facts<'_>, plan: Plan) -> Plan {
+    let told = facts.cluster.condition(READY).filter(|_| facts.reason(READY) == reason::STOPPING_OR_HIBERNATING);
+    let since = told.and_then(|ready| ready.last_probe_time.as_ref()).map(|time| facts.age(time.0));
+    overdue(plan, since, facts.settings.sleep_limit, "SleepTakesTooLong")
+}
+
+pub(super) fn waking(facts: &Facts<'_>, plan: Plan) -> Plan {
+    let since = facts.cluster.moment(keys::RESUME_STARTED_AT).map(|then| facts.age(then));
+    let since = since.filter(|_| facts.reason(READY) != reason::STOPPING_OR_HIBERNATING);
+    overdue(plan, since, facts.settings.wake_limit, "WakeTakesTooLong")
+}
+
+fn overdue(mut plan: Plan, since: Option<Duration>, limit: Duration, what: &'static str) -> Plan {
+    let Some(status) = plan.status.as_mut().filter(|_| since.is_some_and(|since| since > limit)) else { return plan };
+    let Some(awaited) = status.progress.as_mut().filter(|progress| progress.status == "True") else { return plan };
+    awaited.message = format!("for more than {}: {}", go_string(limit), awaited.message);
+    plan.notice = Some(Notice::warning(what, format!("still awaited {}", awaited.message)));
+    if let Recheck::After(pause) = plan.recheck {
+        plan.recheck = Recheck::After(pause.max(SLOWLY));
+    }
+    plan
+}

@@ -1,0 +1,167 @@
+//! Rows 9 to 12c: what must be true before a transition begins, and the transitions that time asks for.
+
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use kube::ResourceExt;
+
+use super::{Action, Facts, Need, Notice, Plan, Sync, Upgrade, wake};
+use crate::duration::{go_string, parse_positive};
+use crate::hive::api::{ClusterDeployment, Desired, FAKE_CLUSTER};
+use crate::hive::conditions::{HIBERNATING, PowerStatus, READY, reason};
+use crate::keys;
+
+/// Row 12a: for this long after its installation a cluster may not sleep before its `SyncSet`s have been applied once.
+const SYNC_SETS: Duration = Duration::from_mins(10);
+
+/// Row 9: how long a transition waits for a `ClusterSync` that does not exist. Hive waits for ever.
+const CLUSTER_SYNC: Duration = Duration::from_mins(1);
+
+/// How soon a sleep that was put off is tried again.
+const DEFERRED: Duration = Duration::from_mins(5);
+
+/// Row 9: why no transition may begin yet, as a plan that waits.
+pub(super) fn gate(facts: &Facts<'_>) -> Option<Plan> {
+    let since = match facts.sync {
+        Sync::NotListed => return Some(Plan::default().again(Duration::from_secs(1))),
+        Sync::Missing { since } => since,
+        Sync::NoSuchKind | Sync::NotApplied | Sync::Applied => return None,
+    };
+    let missed = CLUSTER_SYNC.checked_sub(facts.age(since)).unwrap_or_default();
+    let left = missed.max(grace(facts));
+    let message = "its ClusterSync does not exist yet, so it is not known whether its SyncSets have been applied";
+    let waiting = PowerStatus::default().awaiting("ClusterSync", message);
+    (!left.is_zero()).then(|| Plan::report(waiting).again(left.min(Duration::from_secs(10))))
+}
+
+/// Row 9, after the wait: the transition goes on, and somebody should know why it took longer.
+pub(super) fn missing_cluster_sync(facts: &Facts<'_>) -> Option<Notice> {
+    let message = format!("ClusterSync {} does not exist; going on without it", facts.cluster.name_any());
+    matches!(facts.sync, Sync::Missing { .. }).then(|| Notice::warning("ClusterSyncMissing", message))
+}
+
+/// Row 12a: what is left of the grace during which `SyncSet`s have to be applied before a sleep.
+pub(super) fn sync_sets(facts: &Facts<'_>) -> Option<Plan> {
+    let left = grace(facts);
+    let waits = matches!(facts.sync, Sync::NotApplied) && !left.is_zero();
+    waits.then(|| Plan::report(PowerStatus::sync_sets_not_applied()).by(left))
+}
+
+fn grace(facts: &Facts<'_>) -> Duration {
+    let installed = facts.cluster.installed_at();
+    installed.and_then(|at| SYNC_SETS.checked_sub(facts.age(at))).unwrap_or_default()
+}
+
+/// Time left until `moment`, zero if it has passed.
+fn left(facts: &Facts<'_>, moment: Timestamp) -> Duration {
+    Duration::try_from(moment.duration_since(facts.now)).unwrap_or_default()
+}
+
+/// When a cluster that is told to sleep is to wake by itself.
+pub(super) fn wake_at(facts: &Facts<'_>) -> Option<Duration> {
+    facts.cluster.moment(keys::WAKE_AT).map(|at| left(facts, at))
+}
+
+/// The time has come that `--until` or `--for` named.
+pub(super) fn wake_up(facts: &Facts<'_>) -> Plan {
+    let at = facts.cluster.annotations().get(keys::WAKE_AT).map(String::as_str).unwrap_or_default();
+    let because = format!("wake-at {at} has come");
+    Plan { notice: Some(Notice::normal("WakeAtReached", because.clone())), ..Plan::default() }
+        .acting(Action::SetPowerState { to: Desired::Running, because })
+        .again(Duration::ZERO)
+}
+
+/// Row 11: how `hibernateAfter` stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Expiry {
+    /// It does not apply now.
+    None,
+    /// It expires in this time. Nobody has looked at the cluster's power yet, and nobody does until then.
+    Unseen(Duration),
+    /// It expires in this time.
+    In(Duration),
+    /// It has expired.
+    Due,
+}
+
+/// Row 11 (hive.md 1.2). A cluster that was paused is looked at first, so that it is not put to sleep at once when the
+/// pause ends; Hive counts from its installation then.
+pub(super) fn expiry(facts: &Facts<'_>) -> Expiry {
+    let cluster = facts.cluster;
+    let after = cluster.spec.hibernate_after.as_deref().and_then(|text| parse_positive(text).ok());
+    let Some(after) = after.filter(|_| cluster.desired() == Desired::Running && !cluster.is_unclaimed()) else {
+        return Expiry::None;
+    };
+    let hibernating = cluster.condition(HIBERNATING);
+    let unseen = hibernating
+        .is_none_or(|h| h.status == "Unknown" && !matches!(h.reason.as_deref(), Some(reason::PAUSED)))
+        && !facts.is(READY);
+    if !unseen && !facts.is(READY) {
+        return Expiry::None;
+    }
+    let due = due(cluster, after);
+    let held = cluster.moment(keys::HOLD_AWAKE_UNTIL).map_or(Duration::ZERO, |until| left(facts, until));
+    match due.map_or(Duration::ZERO, |due| left(facts, due)).max(held) {
+        Duration::ZERO => Expiry::Due,
+        left if unseen => Expiry::Unseen(left),
+        left => Expiry::In(left),
+    }
+}
+
+/// The latest of installation, claim and reaching Running, plus `after`.
+fn due(cluster: &ClusterDeployment, after: Duration) -> Option<Timestamp> {
+    let claimed = cluster.spec.cluster_pool_ref.as_ref().and_then(|pool| Some(pool.claimed_timestamp.as_ref()?.0));
+    let ready = cluster.condition(READY).filter(|ready| ready.status == "True");
+    let ready = ready.and_then(|ready| Some(ready.last_transition_time.as_ref()?.0));
+    let baseline = [cluster.installed_at(), claimed, ready].into_iter().flatten().max()?;
+    baseline.checked_add(SignedDuration::try_from(after).ok()?).ok().or(Some(Timestamp::MAX))
+}
+
+/// What has to be looked at before a cluster whose time has come is put to sleep.
+pub(super) fn needs(facts: &Facts<'_>) -> Option<Need> {
+    if gate(facts).is_some() || sync_sets(facts).is_some() {
+        return None;
+    }
+    if is_fake(facts) {
+        return None;
+    }
+    if put_off(facts).is_some() {
+        return wake::needs(facts);
+    }
+    facts.upgrade.is_none().then_some(Need::Upgrade)
+}
+
+/// Row 12c: the intent is written where the user would write it, and the sleep begins with the next look.
+pub(super) fn sleep_now(facts: &Facts<'_>) -> Plan {
+    if let Some(wait) = gate(facts).or_else(|| sync_sets(facts)) {
+        return wait;
+    }
+    if let Some((reason, message)) = put_off(facts) {
+        let notice = Some(Notice::warning(reason, message));
+        let plan = if is_fake(facts) { Plan::report(PowerStatus::running()) } else { wake::decide(facts) };
+        return Plan { notice, ..plan }.by(DEFERRED);
+    }
+    let after = facts.cluster.spec.hibernate_after.as_deref().and_then(|text| parse_positive(text).ok());
+    let because = format!("hibernateAfter {} has passed", go_string(after.unwrap_or_default()));
+    Plan { notice: Some(Notice::normal("HibernateAfterExpired", because.clone())), ..Plan::default() }
+        .acting(Action::SetPowerState { to: Desired::Hibernating, because })
+        .again(Duration::ZERO)
+}
+
+fn is_fake(facts: &Facts<'_>) -> bool {
+    facts.cluster.annotation_is_true(FAKE_CLUSTER)
+}
+
+/// Why a cluster is not put to sleep although its time has come.
+fn put_off(facts: &Facts<'_>) -> Option<(&'static str, String)> {
+    if facts.cluster.annotation_is_true(keys::PROTECTED) {
+        let message = format!("hibernateAfter has passed, but annotation {} is true", keys::PROTECTED);
+        return Some(("HibernationPutOff", message));
+    }
+    match &facts.upgrade {
+        Some(Upgrade::Progressing(what)) => {
+            Some(("UpgradeInProgress", format!("hibernateAfter has passed, but the cluster is being upgraded: {what}")))
+        }
+        _ => None,
+    }
+}

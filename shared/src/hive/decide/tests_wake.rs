@@ -1,0 +1,141 @@
+//! Step 5 of reference/hive.md 1.3 checkClusterRunning, where we believe operators sooner than Hive does, and Nodes that
+//! nobody will ever see again.
+
+use super::tests::{AWAKE, annotated, at, facts, says, waking};
+use super::*;
+use crate::cloud::InstanceState::Running;
+use crate::keys;
+
+/// An operator with a Lease that was renewed so many seconds ago; the wake began 30 s ago.
+fn leased(name: &str, seconds_ago: i64, moved: bool) -> OperatorLook {
+    OperatorLook { name: name.into(), unwell: vec![], leased: true, sign_of_life: Some(at(-seconds_ago)), moved }
+}
+
+fn with(cluster: &ClusterDeployment, operators: Vec<OperatorLook>, well_since: Option<i64>) -> Plan {
+    let mut facts = facts(cluster).machines_are(&[Running, Running]).nodes_are(AWAKE, &[]);
+    if let Some(Ok(spoke)) = &mut facts.spoke {
+        spoke.operators = operators;
+        spoke.operators_well_since = well_since.map(|seconds| at(-seconds));
+    }
+    decide(&facts)
+}
+
+#[test]
+fn operators_that_prove_that_they_live_are_believed_without_a_pause() {
+    let nodes = waking(("False", reason::WAITING_FOR_NODES));
+    let operators = waking(("False", reason::WAITING_FOR_CLUSTER_OPERATORS)); // for a minute
+    let silent = OperatorLook { leased: false, ..leased("dns", 3600, false) };
+    let ill = OperatorLook { unwell: vec!["Degraded=True".into()], ..leased("etcd", 1, false) };
+    for (case, cluster, found, well_since, power_state, awaited) in [
+        ("all alive, settled", &nodes, vec![leased("etcd", 1, false)], Some(3), reason::RUNNING, "Running"),
+        (
+            "all alive, just well",
+            &nodes,
+            vec![leased("etcd", 1, false)],
+            Some(1),
+            "WaitingForClusterOperators",
+            "Settle",
+        ),
+        ("alive and ill", &nodes, vec![ill], None, "WaitingForClusterOperators", "ClusterOperators"),
+        (
+            "a Lease from before the sleep",
+            &nodes,
+            vec![leased("etcd", 31, false)],
+            Some(9),
+            "WaitingForClusterOperators",
+            "SignsOfLife",
+        ),
+        (
+            "its clock is behind, but it moves",
+            &nodes,
+            vec![leased("etcd", 3600, true)],
+            Some(9),
+            reason::RUNNING,
+            "Running",
+        ),
+        (
+            "its clock is far ahead",
+            &nodes,
+            vec![leased("etcd", -60, false)],
+            Some(9),
+            "WaitingForClusterOperators",
+            "SignsOfLife",
+        ),
+        (
+            "one keeps no Lease",
+            &nodes,
+            vec![leased("etcd", 1, false), silent.clone()],
+            Some(9),
+            reason::PAUSING,
+            "SignsOfLife",
+        ),
+        ("given Hive's pause already", &operators, vec![silent], Some(9), reason::RUNNING, "Running"),
+        (
+            "a Lease that stays old is waited for",
+            &operators,
+            vec![leased("etcd", 3600, false)],
+            Some(9),
+            "WaitingForClusterOperators",
+            "SignsOfLife",
+        ),
+        ("no operators at all", &nodes, vec![], None, reason::RUNNING, "Running"),
+    ] {
+        let plan = with(cluster, found, well_since);
+        assert_eq!(says(&plan).2, power_state, "{case}");
+        assert_eq!(plan.status.unwrap().progress.unwrap().reason, awaited, "{case}");
+    }
+    let plan = with(&nodes, vec![leased("etcd", 1, false)], Some(1));
+    assert_eq!(plan.due, Some(Duration::from_secs(2)), "looked at when it has settled");
+}
+
+#[test]
+fn a_lease_that_stays_old_holds_the_wake_up_for_the_pause_only() {
+    let mut cluster = waking(("False", reason::WAITING_FOR_CLUSTER_OPERATORS));
+    for condition in &mut cluster.status.as_mut().unwrap().conditions {
+        condition.last_probe_time = Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(at(-120)));
+    }
+    assert_eq!(says(&with(&cluster, vec![leased("etcd", 3600, false)], Some(9))).2, reason::RUNNING);
+}
+
+#[test]
+fn a_node_whose_machine_is_gone_does_not_hold_the_wake_up_for_ever() {
+    let cluster = waking(("False", reason::WAITING_FOR_NODES));
+    for (minutes, power_state, told) in [(4, reason::WAITING_FOR_NODES, false), (6, reason::RUNNING, true)] {
+        let cluster = annotated(cluster.clone(), keys::RESUME_STARTED_AT, &at(-60 * minutes).to_string());
+        let mut facts = facts(&cluster).machines_are(&[Running, Running]).nodes_are(AWAKE, &[]);
+        if let Some(Ok(spoke)) = &mut facts.spoke {
+            spoke.operators.clear();
+            let ghost = NodeLook { name: "scaled-away".into(), ready: false, ..spoke.nodes[0].clone() };
+            spoke.nodes.push(ghost);
+        }
+        let plan = decide(&facts);
+        assert_eq!(says(&plan).2, power_state, "after {minutes} minutes");
+        let notice = plan.notice.filter(|n| n.reason == "NodesWithoutMachines" && n.message.contains("scaled-away"));
+        assert_eq!(notice.is_some(), told);
+    }
+    let old = annotated(cluster, keys::RESUME_STARTED_AT, &at(-600).to_string());
+    let plan = decide(&facts(&old).machines_are(&[Running, Running]).nodes_are([(false, -900, false); 2], &[]));
+    assert_eq!(says(&plan).2, reason::WAITING_FOR_NODES, "a Node with a machine is waited for");
+    let mut strangers = facts(&old).machines_are(&[Running, Running]).nodes_are([(false, -900, false); 2], &[]);
+    if let Some(Ok(spoke)) = &mut strangers.spoke {
+        spoke.nodes.iter_mut().for_each(|node| node.name.insert_str(0, "old-"));
+    }
+    assert_eq!(says(&decide(&strangers)).2, reason::WAITING_FOR_NODES, "a cluster of ghosts is not awake");
+}
+
+#[test]
+fn the_spoke_is_watched_while_it_wakes_and_a_while_after() {
+    let awake = waking(("True", reason::RUNNING)); // for a minute
+    let mut long = awake.clone();
+    for condition in &mut long.status.as_mut().unwrap().conditions {
+        condition.last_transition_time = Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(at(-601)));
+    }
+    for (case, cluster, watch) in [
+        ("machines run", waking(("False", reason::WAITING_FOR_MACHINES)), Watch::Everything),
+        ("nodes", waking(("False", reason::WAITING_FOR_NODES)), Watch::Everything),
+        ("just awake", awake, Watch::Certificates),
+        ("long awake", long, Watch::Nothing),
+    ] {
+        assert_eq!(decide(&facts(&cluster).machines_are(&[Running])).watch, watch, "{case}");
+    }
+}

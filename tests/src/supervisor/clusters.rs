@@ -111,7 +111,7 @@ impl World {
     async fn build(&self, info: &ClusterInfo, options: &ClusterOptions, key: &AwsKey, kubeconfig: &str) -> Result<()> {
         let spoke = &self.spokes[info.spoke].client;
         self.ec2.create(&info.account, &info.region, &info.infra_id, &machines(&info.infra_id, options)).await?;
-        operators::create(spoke, &info.infra_id).await?;
+        operators::create(spoke, &info.infra_id, options.awake()).await?;
         if options.on_hub {
             self.put_on_hub(info, options, &Credentials { secret_access_key: &key.secret, kubeconfig }).await?;
         }
@@ -154,6 +154,7 @@ impl World {
                 gate.opened(),
                 clock.clone(),
             )),
+            tokio::spawn(operators::lead(client.clone(), infra_id.clone(), gate.opened(), clock.clone(), awake)),
             tokio::spawn(operators::play(client, infra_id, gate.opened(), clock, awake)),
         ]
     }
@@ -211,9 +212,7 @@ impl World {
         Api::<Node>::all(spoke.clone()).delete_collection(&now, &ours).await.context("delete Nodes")?;
         let leases: Api<Lease> = Api::namespaced(spoke.clone(), "kube-node-lease");
         leases.delete_collection(&now, &ours).await.context("delete Leases")?;
-        let operators: Api<DynamicObject> = Api::all_with(spoke, &operators::resource());
-        operators.delete_collection(&now, &ours).await.context("delete ClusterOperators")?;
-        Ok(())
+        operators::remove(&spoke, infra_id).await
     }
 }
 

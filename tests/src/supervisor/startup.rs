@@ -11,6 +11,7 @@ use std::{
 
 use anyhow::{Context as _, Result};
 use futures::future::{try_join_all, try_join3};
+use serde_json::Value;
 use tokio::sync::{Notify, watch};
 
 use super::{
@@ -21,7 +22,8 @@ use super::{
     programs::{Programs, Start},
 };
 use crate::{
-    cluster::ClusterOptions,
+    apply,
+    cluster::{ClusterOptions, operators},
     controlplane::{
         assets::{self, Assets},
         server::{self, Cluster, HUB_CONTROLLERS, SPOKE_CONTROLLERS, User},
@@ -193,9 +195,10 @@ fn start_servers(
 
 async fn prepare_spoke(server: Cluster) -> Result<Spoke> {
     let client = server.client().await?;
-    let operators: Vec<_> =
-        manifests::foreign_crds().into_iter().filter(|crd| crd["spec"]["names"]["kind"] == "ClusterOperator").collect();
-    crate::apply::all(&client, &operators).await.with_context(|| format!("install definitions on {}", server.name))?;
+    let is_of_spokes = |crd: &Value| crd["spec"]["names"]["kind"] == "ClusterOperator";
+    let mut objects: Vec<Value> = manifests::foreign_crds().into_iter().filter(is_of_spokes).collect();
+    objects.extend(operators::namespaces());
+    apply::all(&client, &objects).await.with_context(|| format!("install definitions on {}", server.name))?;
     Ok(Spoke { server, client })
 }
 

@@ -1,5 +1,7 @@
 //! OpenShift's Machines of a cluster: one per instance, with the Node that it became and its addresses.
 
+use std::time::Duration;
+
 use anyhow::{Context as _, Result};
 use kube::{
     Api, Client, CustomResourceExt as _,
@@ -9,7 +11,10 @@ use serde_json::{Value, json};
 use shared::csr::machine::{Machine, NAMESPACE};
 
 use super::LABEL;
-use crate::{apply, ec2::Instance};
+use crate::{apply, ec2::Instance, world::helpers::eventually};
+
+/// For how long a spoke may still be getting ready to store a kind that is new to it.
+const NEW: Duration = Duration::from_secs(15);
 
 /// The kind and its namespace, for a new spoke.
 #[must_use]
@@ -31,7 +36,7 @@ pub async fn create(client: &Client, infra_id: &str, instances: &[Instance]) -> 
             "metadata": {"name": name, "namespace": NAMESPACE, "labels": {LABEL: infra_id}},
             "spec": {"providerID": format!("aws:///{}/{}", instance.zone, instance.id)},
         });
-        apply::all(client, &[object]).await?;
+        eventually(NEW, "place for Machines", || apply::all(client, std::slice::from_ref(&object))).await?;
         let address = |type_: &str, address: &str| json!({"type": type_, "address": address});
         let status = json!({"status": {
             "phase": "Running",
@@ -55,5 +60,6 @@ pub async fn create(client: &Client, infra_id: &str, instances: &[Instance]) -> 
 pub async fn remove(client: &Client, infra_id: &str) -> Result<()> {
     let ours = ListParams::default().labels(&format!("{LABEL}={infra_id}"));
     let machines: Api<Machine> = Api::namespaced(client.clone(), NAMESPACE);
-    machines.delete_collection(&DeleteParams::default(), &ours).await.context("delete Machines").map(drop)
+    let delete = async || Ok(machines.delete_collection(&DeleteParams::default(), &ours).await.map(drop)?);
+    eventually(NEW, "place for Machines", delete).await.context("delete Machines")
 }

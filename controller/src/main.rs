@@ -2,6 +2,8 @@
 
 mod args;
 mod clock;
+#[allow(dead_code)] // until the wake asks for it
+mod csr;
 mod hive;
 mod lease;
 mod metrics;

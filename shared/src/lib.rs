@@ -5,6 +5,7 @@
 
 pub mod admission;
 pub mod cloud;
+pub mod csr;
 pub mod duration;
 pub mod hive;
 pub mod keys;

@@ -140,6 +140,9 @@ enum ClusterCommand {
         /// Begin asleep
         #[arg(long)]
         asleep: bool,
+        /// Let its kubelets lose their certificates in their sleep
+        #[arg(long)]
+        certificates: bool,
     },
     /// Remove a cluster with everything that it has
     Rm {
@@ -229,8 +232,18 @@ fn summary(dir: &std::path::Path, file: &WorldFile) {
 async fn steer(command: Command) -> Result<()> {
     match command {
         Command::Status { state, json } => status(&state, json).await,
-        Command::Cluster(ClusterCommand::Add { state, name, namespace, instances, region, own_account, asleep }) => {
-            let mut options = ClusterOptions { namespace, region, own_account, ..ClusterOptions::of_size(instances) };
+        Command::Cluster(ClusterCommand::Add {
+            state,
+            name,
+            namespace,
+            instances,
+            region,
+            own_account,
+            asleep,
+            certificates,
+        }) => {
+            let mut options =
+                ClusterOptions { namespace, region, own_account, certificates, ..ClusterOptions::of_size(instances) };
             if asleep {
                 options = options.asleep();
             }

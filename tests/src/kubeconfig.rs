@@ -79,6 +79,25 @@ pub async fn client(yaml: &str) -> Result<Client> {
     Client::try_from(config).context("make a client from a kubeconfig")
 }
 
+/// A client that is known by its certificate. It does not retry.
+///
+/// # Errors
+/// When the certificate and the key do not fit.
+pub async fn client_with_certificate(server: &str, authority: &str, certificate: &str, key: &str) -> Result<Client> {
+    let document = json!({
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "it",
+        "clusters": [{"name": "it", "cluster": {"server": server, "certificate-authority-data": base64(authority)}}],
+        "users": [{"name": "it", "user": {
+            "client-certificate-data": base64(certificate),
+            "client-key-data": base64(key),
+        }}],
+        "contexts": [{"name": "it", "context": {"cluster": "it", "user": "it"}}],
+    });
+    client(&serde_saphyr::to_string(&document).context("write a kubeconfig")?).await
+}
+
 /// The client settings of a kubeconfig's text.
 ///
 /// # Errors

@@ -135,6 +135,9 @@ pub struct Timings {
     /// How long `ClusterOperators` stay Progressing after a wake
     #[arg(long, default_value = "4s", value_name = "DURATION")]
     pub operator_settle: Delay,
+    /// Between two renewals of an operator's Lease (in reality 26s)
+    #[arg(long, default_value = "5s", value_name = "DURATION")]
+    pub operator_lease_period: Delay,
     /// Silence after which the spoke's controller-manager calls a Node Unknown
     #[arg(long, default_value = "50s", value_name = "DURATION")]
     pub node_monitor_grace_period: Delay,
@@ -155,6 +158,7 @@ impl Default for Timings {
             status_period: Delay::secs(5),
             operator_lag: Delay::secs(1),
             operator_settle: Delay::secs(4),
+            operator_lease_period: Delay::secs(5),
             node_monitor_grace_period: Delay::secs(50),
             cluster_operator_pause: Delay::secs(3),
         }
@@ -175,6 +179,7 @@ impl Timings {
             status_period: Delay::secs(2),
             operator_lag: Delay::millis(200),
             operator_settle: Delay::secs(1),
+            operator_lease_period: Delay::secs(2),
             node_monitor_grace_period: Delay::secs(50),
             cluster_operator_pause: Delay::secs(1),
         }

@@ -193,6 +193,59 @@ async fn operators_are_busy_after_a_wake() {
     cluster.remove().await.unwrap();
 }
 
+/// Renewal time of each operator's Lease, found as a stranger would: by the namespaces that ClusterOperators name.
+async fn operator_leases(client: &Client) -> Result<BTreeMap<String, String>> {
+    let api: Api<DynamicObject> = Api::all_with(client.clone(), &testbed::cluster::operators::resource());
+    let mut found = BTreeMap::new();
+    for operator in api.list(&ListParams::default()).await?.items {
+        let related = &operator.data["status"]["relatedObjects"][0];
+        ensure!(related["group"] == "" && related["resource"] == "namespaces", "{related}");
+        let namespace = related["name"].as_str().unwrap_or_default();
+        let leases = Api::<Lease>::namespaced(client.clone(), namespace).list(&ListParams::default()).await?.items;
+        ensure!(leases.len() == 1, "{} Leases in {namespace}", leases.len());
+        let renewed = leases[0].spec.as_ref().and_then(|spec| spec.renew_time.as_ref()).map(|time| time.0.to_string());
+        found.insert(namespace.to_owned(), renewed.unwrap_or_default());
+    }
+    Ok(found)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn leases_of_operators_stand_still_while_asleep() {
+    let world = world().await;
+    let cluster = world.cluster("leaders", ClusterOptions::of_size(4)).await.unwrap();
+    let (client, past_the_gate) = (cluster.spoke().await.unwrap(), world.spoke(0).await.unwrap());
+    let renewed = async |before: BTreeMap<String, String>| {
+        eventually(SOON, "renewal of every operator's Lease", || async {
+            let now = operator_leases(&client).await?;
+            ensure!(now.len() == testbed::cluster::operators::OPERATORS.len(), "{now:?}");
+            ensure!(now.iter().all(|(name, time)| before.get(name).is_none_or(|before| time > before)), "{now:?}");
+            Ok(now)
+        })
+        .await
+        .unwrap()
+    };
+    let first = renewed(BTreeMap::new()).await;
+    renewed(first).await;
+    for master in masters(&cluster).await {
+        world.ec2().set_state(&master, "stopped").await.unwrap();
+    }
+    eventually(SOON, "silence", || unreachable(&client)).await.unwrap();
+    tokio::time::sleep(Duration::from_secs(1)).await; // what was already on its way
+    let lease = async || {
+        let name = testbed::cluster::operators::lease_name("dns", &cluster.info().infra_id);
+        let leases = Api::<Lease>::namespaced(past_the_gate.clone(), "openshift-dns-operator");
+        leases.get(&name).await.unwrap().spec.unwrap().renew_time.unwrap().0
+    };
+    let asleep = lease().await;
+    tokio::time::sleep(Duration::from_secs(4)).await;
+    assert_eq!(lease().await, asleep, "an operator that is off renewed its Lease");
+    for master in masters(&cluster).await {
+        world.ec2().set_state(&master, "running").await.unwrap();
+    }
+    renewed([("openshift-dns-operator".to_owned(), asleep.to_string())].into()).await;
+    cluster.remove().await.unwrap();
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn clusters_on_one_spoke_see_their_own() {
     let world = world().await;

@@ -1,6 +1,8 @@
 //! A sample cluster: its instances in EC2, its objects on the hub, its Nodes and operators on a spoke, its gate.
 
+pub mod certificates;
 pub mod gate;
+pub mod machines;
 pub mod nodes;
 pub mod objects;
 pub mod operators;
@@ -41,6 +43,9 @@ pub struct ClusterOptions {
     pub patch: Value,
     /// A merge patch over its status.
     pub status_patch: Value,
+    /// Whether its kubelets lose their certificates while they are off, as after a long sleep, and somebody has to approve their
+    /// requests before they are Ready again. Its Machines exist then, too.
+    pub certificates: bool,
     /// Whether to make the `ClusterDeployment` and its Secrets at all; otherwise only the machines exist.
     pub on_hub: bool,
 }
@@ -60,6 +65,7 @@ impl Default for ClusterOptions {
             labels: BTreeMap::new(),
             patch: Value::Null,
             status_patch: Value::Null,
+            certificates: false,
             on_hub: true,
         }
     }

@@ -3,6 +3,9 @@
 //! A kubelet that is off says nothing: its Node stays as it was (Ready, with an old heartbeat) until the spoke's real
 //! controller manager calls it Unknown. After a start it takes boot and ready delay until its Lease and its heartbeat move,
 //! and it can only speak while its cluster's API server answers.
+//!
+//! It speaks as the spoke's administrator, or as itself where kubelets have certificates: then it is silent after each start until
+//! its request for one has been approved.
 
 use std::{
     collections::HashMap,
@@ -21,7 +24,11 @@ use kube::{
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
-use super::LABEL;
+use super::{
+    LABEL,
+    certificates::{Issuance, Wallet},
+    objects::days_ago,
+};
 use crate::{
     apply::{self, MANAGER},
     ec2::{Instance, client::Snapshot},
@@ -30,21 +37,30 @@ use crate::{
 
 /// Plays the kubelets of one cluster. Runs until it is aborted.
 ///
-/// `client` writes as the spoke's administrator. Kubelets with credentials of their own (certificate requests that somebody has
-/// to approve) get one client each in [`Kubelet::new`].
+/// `client` writes as the spoke's administrator. With an `issuance`, that is only for kubelets which have been up from the
+/// beginning: whoever starts later needs a certificate of its own.
 pub async fn play(
     client: Client,
     infra_id: String,
+    issuance: Option<Issuance>,
     snapshots: watch::Receiver<Arc<Snapshot>>,
     api_up: watch::Receiver<bool>,
     clock: Clock,
 ) {
+    let began = Clock::now();
     let mut kubelets: HashMap<String, Kubelet> = HashMap::new();
     loop {
         let snapshot = snapshots.borrow().clone();
         let instances = snapshot.of(&infra_id);
         for instance in &instances {
-            kubelets.entry(instance.id.clone()).or_insert_with(|| Kubelet::new(client.clone(), &infra_id, instance));
+            kubelets.entry(instance.id.clone()).or_insert_with(|| {
+                let wallet = |issuance| Wallet::new(issuance, &infra_id, &instance.private_dns, &instance.private_ip);
+                Kubelet {
+                    wallet: issuance.clone().map(wallet),
+                    began,
+                    ..Kubelet::new(client.clone(), &infra_id, instance)
+                }
+            });
         }
         let up = *api_up.borrow();
         let turns = kubelets.values_mut().filter_map(|kubelet| {
@@ -66,6 +82,10 @@ struct Kubelet {
     id: String,
     infra_id: String,
     name: String,
+    /// Where kubelets have certificates: its own.
+    wallet: Option<Wallet>,
+    /// Since when the cluster is played, seconds since 1970. Who is up since before that has a certificate from better days.
+    began: f64,
     /// The boot that it last spoke in, by the moment its instance began to run.
     boot: Option<f64>,
     /// Since when its Node is Ready, as it last wrote.
@@ -81,6 +101,8 @@ impl Kubelet {
             id: instance.id.clone(),
             infra_id: infra_id.to_owned(),
             name: instance.private_dns.clone(),
+            wallet: None,
+            began: 0.0,
             boot: None,
             ready_since: String::new(),
             leased: Instant::now(),
@@ -97,17 +119,28 @@ impl Kubelet {
             return Ok(());
         }
         if self.boot != Some(instance.since) {
+            let wallet = self.wallet.as_mut().filter(|_| instance.since > self.began);
+            let boots_bare = wallet.is_some();
+            if let Some(wallet) = wallet {
+                match wallet.client(instance.since).await? {
+                    Some(client) => self.client = client,
+                    None => return Ok(()),
+                }
+            }
             self.ready_since = self.register(instance).await?;
-            self.report().await?;
+            self.report(&now()).await?;
             self.renew().await?;
             self.boot = Some(instance.since);
+            if let Some(wallet) = self.wallet.as_ref().filter(|_| boots_bare) {
+                wallet.ask_for_serving(&self.client).await?;
+            }
             return Ok(());
         }
         if self.leased.elapsed() >= timings.lease_period.0 {
             self.renew().await?;
         }
         if self.reported.elapsed() >= timings.status_period.0 {
-            self.report().await?;
+            self.report(&now()).await?;
         }
         Ok(())
     }
@@ -132,8 +165,7 @@ impl Kubelet {
     }
 
     /// A status heartbeat.
-    async fn report(&mut self) -> Result<()> {
-        let now = now();
+    async fn report(&mut self, now: &str) -> Result<()> {
         let condition = |type_: &str, status: &str, reason: &str, message: &str| {
             json!({
                 "type": type_, "status": status, "reason": reason, "message": message,
@@ -199,6 +231,20 @@ impl Kubelet {
 
 fn now() -> String {
     Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+}
+
+/// Makes the Nodes of a cluster that has been asleep for a day: Ready, as far as anybody has heard.
+///
+/// # Errors
+/// When the spoke refuses them.
+pub async fn asleep(client: &Client, infra_id: &str, instances: &[Instance]) -> Result<()> {
+    for instance in instances {
+        let mut kubelet = Kubelet::new(client.clone(), infra_id, instance);
+        kubelet.register(instance).await?;
+        kubelet.ready_since = days_ago(3);
+        kubelet.report(&days_ago(1)).await?;
+    }
+    Ok(())
 }
 
 /// Waits until every running instance of a cluster has a Node.

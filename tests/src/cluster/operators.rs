@@ -1,12 +1,16 @@
 //! The `ClusterOperators` of a cluster: settled, except for a while after its API server has come back.
+//!
+//! Each names the namespace of its own pods, where its leader renews a Lease: while the cluster sleeps, nobody does.
 
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use jiff::Timestamp;
+use futures::future::try_join_all;
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::coordination::v1::Lease;
 use kube::{
     Api, Client,
-    api::{ApiResource, DynamicObject, Patch, PatchParams},
+    api::{ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams},
 };
 use serde_json::{Value, json};
 use tokio::sync::watch;
@@ -28,12 +32,33 @@ pub fn name(operator: &str, infra_id: &str) -> String {
     format!("{operator}-{infra_id}")
 }
 
-/// Makes the operators of a cluster, settled for days.
+/// The namespace of an operator's own pods. All clusters of a spoke share it.
+#[must_use]
+pub fn namespace(operator: &str) -> String {
+    format!("openshift-{operator}-operator")
+}
+
+/// The Lease that the leader among an operator's pods renews.
+#[must_use]
+pub fn lease_name(operator: &str, infra_id: &str) -> String {
+    format!("{operator}-operator-lock-{infra_id}")
+}
+
+/// The namespaces of all operators, for a new spoke.
+#[must_use]
+pub fn namespaces() -> Vec<Value> {
+    let namespaces = OPERATORS.iter().map(|operator| namespace(operator));
+    namespaces.map(|name| json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})).collect()
+}
+
+/// Makes the operators of a cluster, settled for days. If it begins asleep, their Leases are a day old.
 ///
 /// # Errors
 /// When the spoke refuses them.
-pub async fn create(client: &Client, infra_id: &str) -> Result<()> {
-    let objects: Vec<Value> = OPERATORS
+pub async fn create(client: &Client, infra_id: &str, awake: bool) -> Result<()> {
+    let age = if awake { SignedDuration::ZERO } else { SignedDuration::from_hours(24) };
+    let renewed = micros(Timestamp::now() - age);
+    let mut objects: Vec<Value> = OPERATORS
         .iter()
         .map(|operator| {
             json!({
@@ -44,6 +69,7 @@ pub async fn create(client: &Client, infra_id: &str) -> Result<()> {
             })
         })
         .collect();
+    objects.extend(OPERATORS.iter().map(|operator| lease(operator, infra_id, &renewed)));
     apply::all(client, &objects).await?;
     write(client, infra_id, false, &days_ago(3)).await
 }
@@ -80,6 +106,72 @@ pub async fn play(
     }
 }
 
+/// Plays the leaders among the operators' pods: they come back some time after the API server and renew their Leases as long as
+/// it answers. Runs until it is aborted.
+pub async fn lead(client: Client, infra_id: String, mut api_up: watch::Receiver<bool>, clock: Clock, awake: bool) {
+    let mut started = awake;
+    loop {
+        started &= *api_up.borrow();
+        if !becomes(&mut api_up, true).await {
+            return;
+        }
+        let timings = clock.timings();
+        let pause = if started { timings.operator_lease_period.0 } else { timings.operator_lag.0 };
+        tokio::select! {
+            () = tokio::time::sleep(pause) => {}
+            _ = becomes(&mut api_up, false) => continue,
+        }
+        match renew(&client, &infra_id).await {
+            Ok(()) => started = true,
+            Err(error) => tracing::warn!(cluster = infra_id, "{error:#}"),
+        }
+    }
+}
+
+async fn renew(client: &Client, infra_id: &str) -> Result<()> {
+    let renewed = json!({"spec": {"renewTime": micros(Timestamp::now())}});
+    for operator in OPERATORS {
+        let leases: Api<Lease> = Api::namespaced(client.clone(), &namespace(operator));
+        let name = lease_name(operator, infra_id);
+        leases
+            .patch(&name, &PatchParams::default(), &Patch::Merge(&renewed))
+            .await
+            .with_context(|| format!("renew Lease {name}"))?;
+    }
+    Ok(())
+}
+
+fn lease(operator: &str, infra_id: &str, renewed: &str) -> Value {
+    json!({
+        "apiVersion": "coordination.k8s.io/v1",
+        "kind": "Lease",
+        "metadata": {
+            "name": lease_name(operator, infra_id),
+            "namespace": namespace(operator),
+            "labels": {LABEL: infra_id},
+        },
+        "spec": {
+            "holderIdentity": format!("{operator}-operator-{infra_id}"),
+            "leaseDurationSeconds": 137,
+            "renewTime": renewed,
+        },
+    })
+}
+
+/// Removes the operators of a cluster and their Leases.
+///
+/// # Errors
+/// When the spoke refuses.
+pub async fn remove(client: &Client, infra_id: &str) -> Result<()> {
+    let (now, ours) = (DeleteParams::default(), ListParams::default().labels(&format!("{LABEL}={infra_id}")));
+    let operators: Api<DynamicObject> = Api::all_with(client.clone(), &resource());
+    operators.delete_collection(&now, &ours).await.context("delete ClusterOperators")?;
+    let leases = OPERATORS.iter().map(|operator| Api::<Lease>::namespaced(client.clone(), &namespace(operator)));
+    let leases: Vec<_> = leases.collect();
+    let deletions = leases.iter().map(|leases| leases.delete_collection(&now, &ours));
+    try_join_all(deletions).await.context("delete the Leases of operators").map(drop)
+}
+
 async fn settle(client: &Client, infra_id: &str, clock: &Clock) -> Result<()> {
     tokio::time::sleep(clock.timings().operator_lag.0).await;
     write(client, infra_id, true, &now()).await?;
@@ -92,13 +184,17 @@ async fn write(client: &Client, infra_id: &str, progressing: bool, since: &str) 
     let status = |value: bool| if value { "True" } else { "False" };
     let condition = |type_: &str, value: bool, reason: &str, since: &str| json!({"type": type_, "status": status(value), "reason": reason, "lastTransitionTime": since});
     let (reason, installed) = (if progressing { "Restarting" } else { "AsExpected" }, days_ago(3));
-    let patch = json!({"status": {"conditions": [
+    let conditions = [
         condition("Available", true, "AsExpected", &installed),
         condition("Progressing", progressing, reason, since),
         condition("Degraded", false, "AsExpected", &installed),
         condition("Upgradeable", true, "AsExpected", &installed),
-    ]}});
+    ];
     for operator in OPERATORS {
+        let patch = json!({"status": {
+            "conditions": conditions,
+            "relatedObjects": [{"group": "", "resource": "namespaces", "name": namespace(operator)}],
+        }});
         let name = name(operator, infra_id);
         let params = PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
         api.patch_status(&name, &params, &Patch::Merge(&patch))
@@ -115,6 +211,10 @@ pub fn resource() -> ApiResource {
         &kube::core::GroupVersionKind::gvk("config.openshift.io", "v1", "ClusterOperator"),
         "clusteroperators",
     )
+}
+
+fn micros(moment: Timestamp) -> String {
+    moment.strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string()
 }
 
 fn now() -> String {

@@ -1,13 +1,22 @@
 //! Label selectors that a gate adds to lists, so that clusters which share an API server each see their own.
 
-/// Path of each list that gets the selector. Single objects, and everything else, pass as they are.
-const LISTS: &[&str] = &[
-    "/api/v1/nodes",
-    "/apis/coordination.k8s.io/v1/leases",
-    "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases",
-    "/apis/certificates.k8s.io/v1/certificatesigningrequests",
-    "/apis/config.openshift.io/v1/clusteroperators",
+/// Each list that gets the selector, by API and resource, in one namespace or all. Single objects, and everything else, pass as
+/// they are.
+const LISTS: &[(&str, &str)] = &[
+    ("/api/v1", "nodes"),
+    ("/apis/coordination.k8s.io/v1", "leases"),
+    ("/apis/certificates.k8s.io/v1", "certificatesigningrequests"),
+    ("/apis/config.openshift.io/v1", "clusteroperators"),
+    ("/apis/machine.openshift.io/v1beta1", "machines"),
 ];
+
+fn is_list(path: &str) -> bool {
+    LISTS.iter().any(|(api, resource)| {
+        let rest = path.strip_prefix(api).and_then(|rest| rest.strip_prefix('/')).unwrap_or_default();
+        let namespaced = rest.strip_prefix("namespaces/").and_then(|rest| rest.split_once('/'));
+        rest == *resource || namespaced.is_some_and(|(_, rest)| rest == *resource)
+    })
+}
 
 /// A label that everything of one cluster carries.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,7 +31,7 @@ impl LabelledLists {
     /// Path and query as the real server is to see them.
     #[must_use]
     pub fn rewrite(&self, path: &str, query: Option<&str>) -> String {
-        if !LISTS.contains(&path) {
+        if !is_list(path) {
             return query.map_or_else(|| path.to_owned(), |query| format!("{path}?{query}"));
         }
         let ours = format!("{}%3D{}", self.key.replace('/', "%2F"), self.value);
@@ -65,6 +74,16 @@ mod tests {
             ("/api/v1/nodes", Some("labelSelector="), format!("/api/v1/nodes?labelSelector={ours}")),
             ("/api/v1/nodes/ip-10-0-0-10", None, "/api/v1/nodes/ip-10-0-0-10".to_owned()),
             ("/api/v1/pods", Some("limit=1"), "/api/v1/pods?limit=1".to_owned()),
+            (
+                "/apis/coordination.k8s.io/v1/namespaces/openshift-dns-operator/leases",
+                None,
+                format!("/apis/coordination.k8s.io/v1/namespaces/openshift-dns-operator/leases?labelSelector={ours}"),
+            ),
+            (
+                "/apis/coordination.k8s.io/v1/namespaces/leases/leases/a",
+                None,
+                "/apis/coordination.k8s.io/v1/namespaces/leases/leases/a".to_owned(),
+            ),
         ] {
             assert_eq!(lists.rewrite(path, query), rewritten);
         }

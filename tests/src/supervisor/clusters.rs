@@ -4,6 +4,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Instant};
 
 use anyhow::{Context as _, Result, bail};
 use k8s_openapi::api::{
+    certificates::v1::CertificateSigningRequest,
     coordination::v1::Lease,
     core::v1::{Namespace, Node},
 };
@@ -20,7 +21,7 @@ use super::{World, clock::Clock, startup::SHARED_ACCOUNT};
 use crate::{
     apply,
     cluster::{
-        ClusterInfo, ClusterOptions, LABEL, gate, nodes,
+        ClusterInfo, ClusterOptions, LABEL, gate, machines, nodes,
         objects::{self, Credentials},
         operators,
     },
@@ -102,7 +103,7 @@ impl World {
             account: key.account.clone(),
             access_key_id: key.id.clone(),
         };
-        let players = self.play(&gate, &infra_id, spoke, options.awake());
+        let players = self.play(&gate, &infra_id, spoke, options);
         entries.insert(infra_id, Entry { info: info.clone(), gate, made: Instant::now(), players });
         Ok((info, kubeconfig))
     }
@@ -110,8 +111,15 @@ impl World {
     /// Machines, operators and the objects on the hub.
     async fn build(&self, info: &ClusterInfo, options: &ClusterOptions, key: &AwsKey, kubeconfig: &str) -> Result<()> {
         let spoke = &self.spokes[info.spoke].client;
-        self.ec2.create(&info.account, &info.region, &info.infra_id, &machines(&info.infra_id, options)).await?;
-        operators::create(spoke, &info.infra_id).await?;
+        let new = instances(&info.infra_id, options);
+        let instances = self.ec2.create(&info.account, &info.region, &info.infra_id, &new).await?;
+        if options.certificates {
+            machines::create(spoke, &info.infra_id, &instances).await?;
+            if !options.awake() {
+                nodes::asleep(spoke, &info.infra_id, &instances).await?;
+            }
+        }
+        operators::create(spoke, &info.infra_id, options.awake()).await?;
         if options.on_hub {
             self.put_on_hub(info, options, &Credentials { secret_access_key: &key.secret, kubeconfig }).await?;
         }
@@ -142,18 +150,21 @@ impl World {
         Ok(key)
     }
 
-    fn play(&self, gate: &Arc<Proxy>, infra_id: &str, spoke: usize, awake: bool) -> Vec<JoinHandle<()>> {
-        let (client, clock) = (self.spokes[spoke].client.clone(), self.clock.clone());
+    fn play(&self, gate: &Arc<Proxy>, infra_id: &str, spoke: usize, options: &ClusterOptions) -> Vec<JoinHandle<()>> {
+        let (client, clock, awake) = (self.spokes[spoke].client.clone(), self.clock.clone(), options.awake());
+        let issuance = options.certificates.then(|| self.spokes[spoke].issuance.clone());
         let infra_id = infra_id.to_owned();
         vec![
             tokio::spawn(gate::guard(gate.clone(), infra_id.clone(), self.snapshots.clone(), clock.clone())),
             tokio::spawn(nodes::play(
                 client.clone(),
                 infra_id.clone(),
+                issuance,
                 self.snapshots.clone(),
                 gate.opened(),
                 clock.clone(),
             )),
+            tokio::spawn(operators::lead(client.clone(), infra_id.clone(), gate.opened(), clock.clone(), awake)),
             tokio::spawn(operators::play(client, infra_id, gate.opened(), clock, awake)),
         ]
     }
@@ -230,9 +241,10 @@ impl World {
         Api::<Node>::all(spoke.clone()).delete_collection(&now, &ours).await.context("delete Nodes")?;
         let leases: Api<Lease> = Api::namespaced(spoke.clone(), "kube-node-lease");
         leases.delete_collection(&now, &ours).await.context("delete Leases")?;
-        let operators: Api<DynamicObject> = Api::all_with(spoke, &operators::resource());
-        operators.delete_collection(&now, &ours).await.context("delete ClusterOperators")?;
-        Ok(())
+        machines::remove(&spoke, infra_id).await?;
+        let requests: Api<CertificateSigningRequest> = Api::all(spoke.clone());
+        requests.delete_collection(&now, &ours).await.context("delete certificate signing requests")?;
+        operators::remove(&spoke, infra_id).await
     }
 }
 
@@ -244,7 +256,7 @@ fn gone<T>(result: kube::Result<T>) -> Result<()> {
     }
 }
 
-fn machines(infra_id: &str, options: &ClusterOptions) -> Vec<NewInstance> {
+fn instances(infra_id: &str, options: &ClusterOptions) -> Vec<NewInstance> {
     let long_ago = Clock::now() - 3.0 * 24.0 * 3600.0;
     let machine = |role: &str, number: usize, spot: bool| NewInstance {
         name: format!("{infra_id}-{role}-{number}"),

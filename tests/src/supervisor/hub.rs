@@ -156,15 +156,19 @@ pub(super) async fn kubeconfigs(
     write("admin-through-proxy", "admin", &hub.admin_token, proxy)?;
     for program in [Program::Controller, Program::Webhook] {
         let account = program.executable();
-        let token = service_account_token(client, account).await?;
+        let token = service_account_token(client, shared::keys::NAMESPACE, account).await?;
         write(account, account, &token, &hub.url)?;
         write(&format!("{account}-through-proxy"), account, &token, proxy)?;
     }
     Ok(written)
 }
 
-async fn service_account_token(client: &Client, account: &str) -> Result<String> {
-    let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), shared::keys::NAMESPACE);
+/// A token of a service account, good for a month.
+///
+/// # Errors
+/// When there is no such account.
+pub(super) async fn service_account_token(client: &Client, namespace: &str, account: &str) -> Result<String> {
+    let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), namespace);
     let request = json!({
         "apiVersion": "authentication.k8s.io/v1",
         "kind": "TokenRequest",

@@ -26,7 +26,7 @@ use tokio::{
 
 use self::{children::Children, clock::Clock, clusters::Entry, programs::Programs};
 use crate::{
-    cluster::ClusterInfo,
+    cluster::{ClusterInfo, certificates::Issuance},
     controlplane::server::Cluster,
     ec2::{Ec2, client::Snapshot},
     options::Options,
@@ -82,6 +82,7 @@ pub(crate) struct World {
 pub(crate) struct Spoke {
     server: Cluster,
     client: Client,
+    issuance: Issuance,
 }
 
 /// Runs a world until it is told to end, or the process that it belongs to has ended.

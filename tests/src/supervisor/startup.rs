@@ -11,6 +11,7 @@ use std::{
 
 use anyhow::{Context as _, Result};
 use futures::future::{try_join_all, try_join3};
+use serde_json::Value;
 use tokio::sync::{Notify, watch};
 
 use super::{
@@ -21,13 +22,18 @@ use super::{
     programs::{Programs, Start},
 };
 use crate::{
-    cluster::ClusterOptions,
+    apply,
+    cluster::{
+        ClusterOptions,
+        certificates::{self, Issuance},
+        machines, operators,
+    },
     controlplane::{
         assets::{self, Assets},
         server::{self, Cluster, HUB_CONTROLLERS, SPOKE_CONTROLLERS, User},
     },
     ec2::{self, Ec2, client::Snapshot},
-    kubeconfig::write_private,
+    kubeconfig::{self, Access, write_private},
     options::{Options, Program},
     pki::Authority,
     proxy::{Proxy, Settings, Upstream, tls},
@@ -91,7 +97,9 @@ pub(super) async fn start(dir: &Path, plan: Plan, children: &Children) -> Result
     })?;
     let kubeconfigs =
         hub::kubeconfigs(&servers.hub, &hub_client, &authority.certificate(), &hub_proxy.url(), &users, dir).await?;
-    let spokes = try_join_all(servers.spokes.into_iter().map(prepare_spoke)).await?;
+    let certificate = authority.certificate();
+    let spokes = servers.spokes.into_iter().map(|spoke| prepare_spoke(spoke, &certificate));
+    let spokes = try_join_all(spokes).await?;
     progress.done("definitions, manifests, users and service accounts are in place");
 
     let hub_file = Hub {
@@ -191,12 +199,27 @@ fn start_servers(
     Ok(Servers { hub, spokes })
 }
 
-async fn prepare_spoke(server: Cluster) -> Result<Spoke> {
+async fn prepare_spoke(server: Cluster, authority: &str) -> Result<Spoke> {
     let client = server.client().await?;
-    let operators: Vec<_> =
-        manifests::foreign_crds().into_iter().filter(|crd| crd["spec"]["names"]["kind"] == "ClusterOperator").collect();
-    crate::apply::all(&client, &operators).await.with_context(|| format!("install definitions on {}", server.name))?;
-    Ok(Spoke { server, client })
+    let is_of_spokes = |crd: &Value| crd["spec"]["names"]["kind"] == "ClusterOperator";
+    let mut objects: Vec<Value> = manifests::foreign_crds().into_iter().filter(is_of_spokes).collect();
+    objects.extend(machines::definitions());
+    objects.extend(operators::namespaces());
+    objects.extend(certificates::bootstrapper());
+    apply::all(&client, &objects).await.with_context(|| format!("install definitions on {}", server.name))?;
+    let account = (certificates::BOOTSTRAPPER_NAMESPACE, certificates::BOOTSTRAPPER);
+    let token = hub::service_account_token(&client, account.0, account.1).await?;
+    let access = Access {
+        cluster: &server.name,
+        server: &server.url,
+        authority,
+        user: account.1,
+        token: &token,
+        namespace: account.0,
+    };
+    let bootstrapper = kubeconfig::client(&access.yaml()?).await?;
+    let issuance = Issuance { server: server.url.clone(), authority: authority.to_owned(), bootstrapper };
+    Ok(Spoke { server, client, issuance })
 }
 
 /// Looks at all instances again and again, for gates and nodes.

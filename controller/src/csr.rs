@@ -1,0 +1,265 @@
+//! Approves the certificate signing requests of a waking cluster's kubelets: hive.md 3.
+//!
+//! [`shared::csr`] decides; here is who asks, who approves, and what is told about it.
+
+use std::collections::{BTreeMap, HashMap};
+
+use futures::{StreamExt as _, stream};
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
+use k8s_openapi::api::core::v1::Node;
+use kube::api::{Api, ListParams, Patch, PatchParams};
+use kube::{Client, ResourceExt};
+use serde_json::json;
+use shared::csr::machine::{self, Machine};
+use shared::csr::{self, Cluster, Counts, Csr, Decision, Kind, Limits, Verdict, Window};
+use shared::keys;
+use tracing::{debug, info};
+
+/// For how long after a wake requests are approved: kubelets ask for their serving certificates when all Nodes are Ready already.
+const AFTER_WAKE: SignedDuration = SignedDuration::from_mins(10);
+
+/// Approvals at the same time.
+const AT_ONCE: usize = 8;
+
+/// What `oc` and the console show of an approval.
+const REASON: &str = "HibernateApprove";
+const MESSAGE: &str = "This CSR was automatically approved by kubectl-hibernate";
+
+/// The outcome of an approval that was written.
+const MATCHED: &str = "matched";
+
+/// Why there was no pass.
+#[derive(Debug, thiserror::Error)]
+#[error("list the cluster's {what}")]
+pub struct PassError {
+    what: &'static str,
+    #[source]
+    source: Box<kube::Error>,
+}
+
+/// The approver of one wake of one target. A new wake gets a new one.
+#[derive(Debug)]
+pub struct Approver {
+    target: String,
+    window: Window,
+    limits: Limits,
+    /// Our own approvals, by Node: a list that is older than an approval must not make us forget it.
+    approved: Counts,
+    /// What has been told of each request, by UID.
+    told: HashMap<String, (&'static str, &'static str)>,
+}
+
+/// What one pass did that no pass before it had done.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Pass {
+    /// One entry per request and new verdict.
+    pub news: Vec<News>,
+    /// Requests of kubelets that nobody has decided on, after this pass.
+    pub pending: usize,
+}
+
+/// A verdict that has not been told before.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct News {
+    /// The request's name.
+    pub csr: String,
+    /// The Node that it says it is for.
+    pub node: Option<String>,
+    /// `client`, `serving` or `other`.
+    pub kind: &'static str,
+    /// `approve` or `leave`.
+    pub verdict: &'static str,
+    /// `matched`; why it was left; or why the approval failed: `conflict`, `refused`, `unreachable`.
+    pub reason: &'static str,
+}
+
+impl News {
+    /// Whether it has really been approved.
+    #[must_use]
+    pub fn is_approval(&self) -> bool {
+        self.reason == MATCHED
+    }
+}
+
+impl Pass {
+    /// How many verdicts were new, by kind, verdict and reason, for metrics.
+    #[must_use]
+    pub fn counts(&self) -> BTreeMap<(&'static str, &'static str, &'static str), u64> {
+        let mut counts = BTreeMap::new();
+        for news in &self.news {
+            *counts.entry((news.kind, news.verdict, news.reason)).or_default() += 1;
+        }
+        counts
+    }
+
+    /// What an Event says of the approvals, if there were any.
+    #[must_use]
+    pub fn approvals(&self) -> Option<String> {
+        let approved: Vec<_> = self.news.iter().filter(|news| news.is_approval()).collect();
+        let name = |news: &&News| {
+            let node = news.node.as_deref().unwrap_or_default();
+            format!("{} ({} of {node})", news.csr, news.kind)
+        };
+        let names: Vec<String> = approved.iter().take(5).map(name).collect();
+        let more = approved.len().saturating_sub(names.len());
+        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+        let number = approved.len();
+        (number > 0).then(|| format!("approved {number} certificate requests: {}{more}", names.join(", ")))
+    }
+
+    /// What an Event warns of: requests to the signers of kubelets' certificates that were left alone, and why.
+    #[must_use]
+    pub fn left(&self) -> Option<String> {
+        let left: Vec<_> = self.news.iter().filter(|news| !news.is_approval() && news.kind != "other").collect();
+        let names: Vec<String> = left.iter().take(5).map(|news| format!("{} ({})", news.csr, news.reason)).collect();
+        let more = left.len().saturating_sub(names.len());
+        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+        (!left.is_empty()).then(|| format!("left certificate requests alone: {}{more}", names.join(", ")))
+    }
+}
+
+impl Approver {
+    /// For the wake of `target` (as logs name it) that began at this moment. It approves until some minutes after
+    /// [`Approver::awake`].
+    #[must_use]
+    pub fn new(target: impl Into<String>, opened: Timestamp) -> Self {
+        let window = Window { opened, closes: Timestamp::MAX };
+        let (limits, approved, told) = (Limits::default(), Counts::new(), HashMap::new());
+        Self { target: target.into(), window, limits, approved, told }
+    }
+
+    /// The cluster is awake since this moment. Only the first call counts.
+    pub fn awake(&mut self, since: Timestamp) {
+        if self.window.closes == Timestamp::MAX {
+            self.window.closes = since.saturating_add(AFTER_WAKE).unwrap_or(Timestamp::MAX);
+        }
+    }
+
+    /// When the last pass is due, once the cluster is awake.
+    #[must_use]
+    pub fn closes(&self) -> Option<Timestamp> {
+        (self.window.closes != Timestamp::MAX).then_some(self.window.closes)
+    }
+
+    /// Whether no pass is needed any more.
+    #[must_use]
+    pub fn is_over(&self, now: Timestamp) -> bool {
+        now > self.window.closes
+    }
+
+    /// Looks at all requests, approves those that are in order, and tells what is new. After the window it does nothing.
+    /// Nodes and Machines are only asked for if a request of a kubelet is undecided.
+    ///
+    /// # Errors
+    /// When a list cannot be read. An approval that fails is part of the answer, and is tried again by the next pass.
+    pub async fn pass(&mut self, client: &Client, now: Timestamp) -> Result<Pass, PassError> {
+        if self.is_over(now) {
+            return Ok(Pass::default());
+        }
+        let requests: Api<CertificateSigningRequest> = Api::all(client.clone());
+        let listed = requests.list(&ListParams::default()).await.map_err(failed("certificate signing requests"))?;
+        let csrs: Vec<Csr> = listed.items.iter().map(Csr::from).collect();
+        let cluster =
+            if csrs.iter().any(|csr| self.is_pending(csr)) { cluster(client).await? } else { Cluster::default() };
+        let mut decisions = csr::pass(&csrs, &cluster, &self.window, &self.limits, &self.approved);
+        decisions.retain(|decision| !matches!(decision.verdict, Verdict::Leave(reason) if reason.is_settled()));
+        let objects: HashMap<_, _> =
+            listed.items.iter().map(|object| (object.uid().unwrap_or_default(), object)).collect();
+        let outcomes = stream::iter(decisions).map(|decision| {
+            let (requests, object) = (&requests, objects.get(&decision.uid));
+            async move {
+                let outcome = match (decision.verdict, object) {
+                    (Verdict::Approve(_), Some(object)) => approve(requests, object, now).await,
+                    (verdict, _) => verdict.reason(),
+                };
+                (decision, outcome)
+            }
+        });
+        let outcomes: Vec<(Decision, &'static str)> = outcomes.buffered(AT_ONCE).collect().await;
+
+        let pending = csrs.iter().filter(|csr| self.is_pending(csr)).count();
+        let mut pass = Pass { news: Vec::new(), pending };
+        for (decision, outcome) in outcomes {
+            if outcome == MATCHED {
+                pass.pending = pass.pending.saturating_sub(1);
+                *self.approved.entry(decision.node.clone().unwrap_or_default()).or_default() += 1;
+            }
+            pass.news.extend(self.tell(decision, outcome));
+        }
+        self.told.retain(|uid, _| objects.contains_key(uid));
+        Ok(pass)
+    }
+
+    /// The audit log: one line per request and outcome, however many passes see it.
+    fn tell(&mut self, decision: Decision, outcome: &'static str) -> Option<News> {
+        let Decision { name, uid, kind, node, verdict } = decision;
+        let kind = kind.map_or("other", Into::into);
+        let (word, sentence) = (verdict.word(), verdict.sentence());
+        if self.told.insert(uid, (word, outcome)) == Some((word, outcome)) {
+            return None;
+        }
+        let for_node = node.as_deref().unwrap_or_default();
+        info!(cluster = self.target, csr = name, node = for_node, kind, verdict = word, reason = outcome, "{sentence}");
+        Some(News { csr: name, node, kind, verdict: word, reason: outcome })
+    }
+
+    fn is_pending(&self, csr: &Csr) -> bool {
+        Kind::of_signer(&csr.signer).is_some() && csr.settled().is_none() && self.window.excludes(csr.created).is_none()
+    }
+}
+
+/// Nodes and Machines. Where the Machine API is missing there are no Machines.
+async fn cluster(client: &Client) -> Result<Cluster, PassError> {
+    let all = ListParams::default();
+    let nodes: Api<Node> = Api::all(client.clone());
+    let machines: Api<Machine> = Api::namespaced(client.clone(), machine::NAMESPACE);
+    let machines = async {
+        match machines.list(&all).await {
+            Ok(list) => Ok(list.items),
+            Err(kube::Error::Api(status)) if status.is_not_found() => Ok(Vec::new()),
+            Err(error) => Err(failed("Machines")(error)),
+        }
+    };
+    let nodes = async { nodes.list_metadata(&all).await.map_err(failed("Nodes")) };
+    let (nodes, machines) = futures::try_join!(nodes, machines)?;
+    Ok(Cluster {
+        nodes: nodes.items.iter().map(ResourceExt::name_any).collect(),
+        machines: machines.iter().map(Into::into).collect(),
+    })
+}
+
+fn failed(what: &'static str) -> impl Fn(kube::Error) -> PassError {
+    move |source| PassError { what, source: Box::new(source) }
+}
+
+/// Approves one request as it was read. If it has changed since, or is gone, the next pass looks at it afresh.
+async fn approve(
+    requests: &Api<CertificateSigningRequest>,
+    object: &CertificateSigningRequest,
+    now: Timestamp,
+) -> &'static str {
+    let now = now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+    let condition = json!({
+        "type": "Approved", "status": "True", "reason": REASON, "message": MESSAGE, "lastUpdateTime": now,
+    });
+    let has_conditions = object.status.as_ref().and_then(|status| status.conditions.as_ref()).is_some();
+    let add = if has_conditions {
+        json!({"op": "add", "path": "/status/conditions/-", "value": condition})
+    } else {
+        json!({"op": "add", "path": "/status/conditions", "value": [condition]})
+    };
+    let test = json!({"op": "test", "path": "/metadata/resourceVersion", "value": object.resource_version()});
+    let Ok(patch) = serde_json::from_value(json!([test, add])) else { return "refused" };
+    let params = PatchParams { field_manager: Some(keys::CONTROLLER.to_owned()), ..PatchParams::default() };
+    let name = object.name_any();
+    let written = requests.patch_approval(&name, &params, &Patch::Json::<()>(patch)).await;
+    let Err(error) = written else { return MATCHED };
+    let outcome = match &error {
+        kube::Error::Api(status) if matches!(status.code, 404 | 409 | 422) => "conflict",
+        kube::Error::Api(_) => "refused",
+        _ => "unreachable",
+    };
+    debug!(csr = name, error = &error as &dyn std::error::Error, "not approved");
+    outcome
+}

@@ -1,0 +1,80 @@
+//! OpenShift's Machines: the fields that requests are matched with.
+
+use kube::CustomResource;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// The namespace of a cluster's own Machines.
+pub const NAMESPACE: &str = "openshift-machine-api";
+
+/// A machine that the cluster manages itself; only its status is of interest.
+#[derive(CustomResource, Clone, Debug, Default, Deserialize, Serialize, JsonSchema, PartialEq, Eq)]
+#[kube(
+    group = "machine.openshift.io",
+    version = "v1beta1",
+    kind = "Machine",
+    namespaced,
+    status = "MachineStatus",
+    derive = "Default",
+    derive = "PartialEq"
+)]
+#[schemars(extend("x-kubernetes-preserve-unknown-fields" = true))]
+pub struct MachineSpec {}
+
+/// What the cluster knows of a machine.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-preserve-unknown-fields" = true))]
+pub struct MachineStatus {
+    /// The Node that it became.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node_ref: Option<NodeRef>,
+    /// Its names and addresses.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub addresses: Option<Vec<MachineAddress>>,
+}
+
+/// A reference to a Node.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema, PartialEq, Eq)]
+#[schemars(extend("x-kubernetes-preserve-unknown-fields" = true))]
+pub struct NodeRef {
+    /// Its name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+}
+
+/// One name or address of a machine.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema, PartialEq, Eq)]
+pub struct MachineAddress {
+    /// `InternalDNS`, `ExternalDNS`, `Hostname`, `InternalIP` or `ExternalIP`.
+    #[serde(rename = "type")]
+    pub type_: String,
+    /// The name or address.
+    pub address: String,
+}
+
+impl From<&Machine> for super::Machine {
+    fn from(object: &Machine) -> Self {
+        let status = object.status.as_ref();
+        let mut machine = Self {
+            node: status.and_then(|status| status.node_ref.as_ref()?.name.clone()).filter(|name| !name.is_empty()),
+            ..Self::default()
+        };
+        for MachineAddress { type_, address } in
+            status.and_then(|status| status.addresses.as_ref()).into_iter().flatten()
+        {
+            match type_.as_str() {
+                "InternalDNS" => {
+                    machine.internal_dns.push(address.clone());
+                    machine.dns.push(address.clone());
+                }
+                "ExternalDNS" | "Hostname" => machine.dns.push(address.clone()),
+                "InternalIP" | "ExternalIP" => {
+                    machine.ips.extend(address.parse().ok().map(|address: std::net::IpAddr| address.to_canonical()));
+                }
+                _ => {}
+            }
+        }
+        machine
+    }
+}

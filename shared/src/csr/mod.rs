@@ -1,0 +1,217 @@
+//! Which certificate signing requests of a waking cluster's kubelets may be approved.
+//!
+//! A cluster that slept longer than its certificates live comes back with kubelets that nobody trusts any more, and with nobody
+//! awake to approve their requests: the cluster-machine-approver refuses a client certificate for a Node that exists already.
+//! During a wake, and only then, we approve what can be matched with a Node and a Machine. We never deny: what is not ours to
+//! approve is left to whoever it belongs to.
+//!
+//! Anybody who can reach the cluster's bootstrap credentials can write such a request, so everything in it is hostile until
+//! proven otherwise, and a request that cannot be read never stops the others.
+
+pub mod judge;
+pub mod machine;
+pub mod pass;
+mod reason;
+pub mod request;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
+
+pub use self::judge::judge;
+pub use self::pass::{Counts, Limits, pass};
+pub use self::reason::Reason;
+
+/// User name of a kubelet, before the name of its Node.
+pub const NODE_PREFIX: &str = "system:node:";
+
+/// The clocks of two machines may differ by this much.
+pub const SKEW: SignedDuration = SignedDuration::from_secs(10);
+
+/// One certificate signing request, as far as it is judged.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Csr {
+    /// Its object's name.
+    pub name: String,
+    /// Its object's UID.
+    pub uid: String,
+    /// Its object's version, which an approval is bound to.
+    pub resource_version: String,
+    /// Who is asked to sign.
+    pub signer: String,
+    /// Who asks, as the API server knows them.
+    pub username: String,
+    /// The groups of who asks.
+    pub groups: BTreeSet<String>,
+    /// What the certificate is to be good for.
+    pub usages: BTreeSet<String>,
+    /// PKCS #10 in PEM: the only part that the requester wrote.
+    pub request: Vec<u8>,
+    /// When the API server took it.
+    pub created: Option<Timestamp>,
+    /// Types of its conditions: `Approved`, `Denied`, `Failed`.
+    pub conditions: Vec<String>,
+    /// Whether a certificate has been issued.
+    pub issued: bool,
+}
+
+impl From<&CertificateSigningRequest> for Csr {
+    fn from(object: &CertificateSigningRequest) -> Self {
+        let (meta, spec, status) = (&object.metadata, &object.spec, object.status.as_ref());
+        let conditions = status.and_then(|status| status.conditions.as_ref()).into_iter().flatten();
+        Self {
+            name: meta.name.clone().unwrap_or_default(),
+            uid: meta.uid.clone().unwrap_or_default(),
+            resource_version: meta.resource_version.clone().unwrap_or_default(),
+            signer: spec.signer_name.clone(),
+            username: spec.username.clone().unwrap_or_default(),
+            groups: spec.groups.iter().flatten().cloned().collect(),
+            usages: spec.usages.iter().flatten().cloned().collect(),
+            request: spec.request.0.clone(),
+            created: meta.creation_timestamp.as_ref().map(|time| time.0),
+            conditions: conditions.map(|condition| condition.type_.clone()).collect(),
+            issued: status.and_then(|status| status.certificate.as_ref()).is_some_and(|issued| !issued.0.is_empty()),
+        }
+    }
+}
+
+impl Csr {
+    /// Why nobody needs to look at it any more, if that is so.
+    #[must_use]
+    pub fn settled(&self) -> Option<Reason> {
+        const SETTLED: &[(&str, Reason)] =
+            &[("Denied", Reason::Denied), ("Failed", Reason::Failed), ("Approved", Reason::Approved)];
+        let is = |type_: &str| self.conditions.iter().any(|condition| condition == type_);
+        let settled = SETTLED.iter().find(|(type_, _)| is(type_)).map(|(_, reason)| *reason);
+        settled.or(self.issued.then_some(Reason::Issued))
+    }
+}
+
+/// What a certificate is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, strum::Display, strum::IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
+pub enum Kind {
+    /// A kubelet's way to its API server.
+    Client,
+    /// A kubelet's own server: logs, exec, metrics.
+    Serving,
+}
+
+impl Kind {
+    /// The only signer that issues certificates of this kind.
+    #[must_use]
+    pub const fn signer(self) -> &'static str {
+        match self {
+            Self::Client => "kubernetes.io/kube-apiserver-client-kubelet",
+            Self::Serving => "kubernetes.io/kubelet-serving",
+        }
+    }
+
+    /// The kind that a signer issues, if it is one of the two.
+    #[must_use]
+    pub fn of_signer(signer: &str) -> Option<Self> {
+        [Self::Client, Self::Serving].into_iter().find(|kind| kind.signer() == signer)
+    }
+}
+
+/// When requests belong to a wake.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Window {
+    /// The wake's start.
+    pub opened: Timestamp,
+    /// Some minutes after its end.
+    pub closes: Timestamp,
+}
+
+impl Window {
+    /// Why a request of this moment does not belong to the wake, if that is so.
+    #[must_use]
+    pub fn excludes(&self, created: Option<Timestamp>) -> Option<Reason> {
+        let opened = self.opened.saturating_sub(SKEW).unwrap_or(Timestamp::MIN);
+        match created {
+            Some(created) if created > self.closes => Some(Reason::TooLate),
+            Some(created) if created >= opened => None,
+            _ => Some(Reason::TooEarly),
+        }
+    }
+}
+
+/// A Machine of the cluster.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Machine {
+    /// The Node that it became.
+    pub node: Option<String>,
+    /// Name within the cloud's network, which is the Node's name.
+    pub internal_dns: Vec<String>,
+    /// Every DNS name, the internal ones too.
+    pub dns: Vec<String>,
+    /// Every IP address.
+    pub ips: Vec<IpAddr>,
+}
+
+/// What the cluster says of itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Cluster {
+    /// Names of its Nodes.
+    pub nodes: BTreeSet<String>,
+    /// Its Machines; none where nobody manages them.
+    pub machines: Vec<Machine>,
+}
+
+/// What is to be done with a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Verdict {
+    /// Approve it.
+    Approve(Kind),
+    /// Leave it to others.
+    Leave(Reason),
+}
+
+impl Verdict {
+    /// `approve` or `leave`, for logs and labels.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Approve(_) => "approve",
+            Self::Leave(_) => "leave",
+        }
+    }
+
+    /// A stable word for the reason, for labels.
+    #[must_use]
+    pub fn reason(self) -> &'static str {
+        match self {
+            Self::Approve(_) => "matched",
+            Self::Leave(reason) => reason.into(),
+        }
+    }
+
+    /// The reason for people.
+    #[must_use]
+    pub const fn sentence(self) -> &'static str {
+        match self {
+            Self::Approve(Kind::Client) => "the bootstrapper asks for a Node of this cluster that a Machine stands for",
+            Self::Approve(Kind::Serving) => "the Node asks for names that its Machine has",
+            Self::Leave(reason) => reason.sentence(),
+        }
+    }
+}
+
+/// A verdict, and on what.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Decision {
+    /// The request's name.
+    pub name: String,
+    /// The request's UID.
+    pub uid: String,
+    /// What its signer issues; none if we know nothing of that signer.
+    pub kind: Option<Kind>,
+    /// The Node that it says it is for, as far as it could be read.
+    pub node: Option<String>,
+    /// The verdict.
+    pub verdict: Verdict,
+}

@@ -1,0 +1,113 @@
+//! Why a request is left alone: a word for metrics and a sentence for logs.
+
+/// Why a request is left alone.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, strum::Display, strum::IntoStaticStr, strum::EnumIter,
+)]
+#[strum(serialize_all = "snake_case")]
+pub enum Reason {
+    /// Somebody has approved it.
+    Approved,
+    /// Somebody has denied it.
+    Denied,
+    /// The signer has refused it.
+    Failed,
+    /// There is a certificate.
+    Issued,
+    /// Not a signer of kubelets' certificates.
+    WrongSigner,
+    /// From before the wake.
+    TooEarly,
+    /// From after the wake.
+    TooLate,
+    /// Not PKCS #10 in PEM.
+    Malformed,
+    /// Not signed with its own key.
+    BadSignature,
+    /// The requester may not ask for this.
+    WrongUser,
+    /// The requester's groups are not those of such a requester.
+    WrongGroups,
+    /// Not the usages of this kind of certificate.
+    WrongUsages,
+    /// The common name is not that of a Node, or not the requester's.
+    WrongCommonName,
+    /// The Node's name is empty.
+    NoNodeName,
+    /// The organization is not exactly `system:nodes`.
+    WrongOrganization,
+    /// More in the subject than common name and organization.
+    ExtraSubject,
+    /// An attribute or an extension that kubelets do not ask for.
+    ExtraExtension,
+    /// Alternative names in a client certificate.
+    ExtraNames,
+    /// An email address, URI or another name that servers do not have.
+    ForbiddenName,
+    /// No name that the certificate could be good for.
+    NoNames,
+    /// A DNS name that is not the Machine's.
+    DnsMismatch,
+    /// An IP address that is not the Machine's.
+    IpMismatch,
+    /// The cluster has no Machines at all.
+    NoMachines,
+    /// No such Node.
+    UnknownNode,
+    /// No Machine of this Node.
+    UnknownMachine,
+    /// The Machine is another Node's.
+    OtherNode,
+    /// Enough for one Node in this wake.
+    NodeLimit,
+    /// Enough for one pass.
+    PassLimit,
+    /// More requests than the cluster can have nodes.
+    Flood,
+}
+
+impl Reason {
+    /// Whether there is nothing left to decide: somebody else has.
+    #[must_use]
+    pub const fn is_settled(self) -> bool {
+        matches!(self, Self::Approved | Self::Denied | Self::Failed | Self::Issued)
+    }
+
+    /// For people.
+    #[must_use]
+    pub const fn sentence(self) -> &'static str {
+        match self {
+            Self::Approved => "it is approved already",
+            Self::Denied => "somebody has denied it",
+            Self::Failed => "the signer has refused it",
+            Self::Issued => "its certificate has been issued",
+            Self::WrongSigner => "its signer does not issue kubelets' certificates",
+            Self::TooEarly => "it is older than this wake",
+            Self::TooLate => "it is newer than this wake",
+            Self::Malformed => "it is not one PKCS #10 request in PEM",
+            Self::BadSignature => "it is not signed with its own key",
+            Self::WrongUser => "its requester may not ask for such a certificate",
+            Self::WrongGroups => "its requester's groups are not those of such a requester",
+            Self::WrongUsages => "its usages are not those of such a certificate",
+            Self::WrongCommonName => "its common name is not that of a Node, or not that of its requester",
+            Self::NoNodeName => "the name of its Node is empty",
+            Self::WrongOrganization => "its organization is not exactly system:nodes",
+            Self::ExtraSubject => "its subject has more than one common name and organizations",
+            Self::ExtraExtension => "it asks for an attribute or extension that kubelets do not ask for",
+            Self::ExtraNames => "a client certificate has no alternative names",
+            Self::ForbiddenName => "it asks for an email address, a URI or another name that kubelets do not have",
+            Self::NoNames => "a serving certificate needs a DNS name or an IP address",
+            Self::DnsMismatch => "it asks for a DNS name that its Machine does not have",
+            Self::IpMismatch => "it asks for an IP address that its Machine does not have",
+            Self::NoMachines => {
+                "the cluster has no Machines that it could be matched with; somebody has to approve it by hand"
+            }
+            Self::UnknownNode => "the cluster has no such Node",
+            Self::UnknownMachine => "no Machine stands for this Node",
+            Self::OtherNode => "the Machine of this name stands for another Node",
+            Self::NodeLimit => "enough have been approved for this Node in this wake",
+            Self::PassLimit => "enough have been approved in this pass; the next one goes on",
+            Self::Flood => "there are more requests than the cluster has nodes, so that none is approved",
+        }
+    }
+}

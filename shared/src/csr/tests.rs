@@ -1,0 +1,533 @@
+//! The cases that the cluster-machine-approver tests (hive.md 7), with our answers: where the Node has to exist, and where we are
+//! stricter, they differ.
+
+use std::sync::LazyLock;
+
+use proptest::prelude::*;
+use rcgen::{
+    Attribute, CertificateParams, CustomExtension, DistinguishedName, DnType, ExtendedKeyUsagePurpose, KeyPair, SanType,
+};
+use strum::IntoEnumIterator as _;
+
+use super::request::Request;
+use super::*;
+
+const NODE: &str = "ip-10-0-152-205.ec2.internal";
+const SHORT: &str = "ip-10-0-152-205";
+const IP: &str = "10.0.152.205";
+const BOOTSTRAPPER: &str = "system:serviceaccount:openshift-machine-config-operator:node-bootstrapper";
+const OPENED: i64 = 1_800_000_000;
+
+static KEY: LazyLock<KeyPair> = LazyLock::new(|| KeyPair::generate().unwrap());
+
+fn at(seconds: i64) -> Timestamp {
+    Timestamp::from_second(OPENED + seconds).unwrap()
+}
+
+fn window() -> Window {
+    Window { opened: at(0), closes: at(1_200) }
+}
+
+/// What goes into the PKCS #10.
+#[derive(Clone)]
+struct Subject {
+    cn: Vec<&'static str>,
+    o: Vec<&'static str>,
+    ou: Option<&'static str>,
+    names: Vec<SanType>,
+}
+
+fn dns(name: &str) -> SanType {
+    SanType::DnsName(name.try_into().unwrap())
+}
+
+fn ip(address: &str) -> SanType {
+    SanType::IpAddress(address.parse().unwrap())
+}
+
+impl Subject {
+    fn params(&self) -> CertificateParams {
+        const ORGANIZATION: &[u64] = &[2, 5, 4, 10];
+        const COMMON_NAME: &[u64] = &[2, 5, 4, 3];
+        let mut name = DistinguishedName::new();
+        // rcgen takes one of each type; the second is told apart by naming its type otherwise.
+        for (first, oid, values) in
+            [(DnType::OrganizationName, ORGANIZATION, &self.o), (DnType::CommonName, COMMON_NAME, &self.cn)]
+        {
+            let types = [first, DnType::CustomDnType(oid.to_vec())];
+            types.into_iter().zip(values).for_each(|(type_, value)| name.push(type_, *value));
+        }
+        if let Some(unit) = self.ou {
+            name.push(DnType::OrganizationalUnitName, unit);
+        }
+        let mut params = CertificateParams::default();
+        params.distinguished_name = name;
+        params.subject_alt_names.clone_from(&self.names);
+        params
+    }
+
+    fn pem(&self) -> Vec<u8> {
+        self.params().serialize_request(&*KEY).unwrap().pem().unwrap().into_bytes()
+    }
+}
+
+fn client_subject() -> Subject {
+    Subject {
+        cn: vec!["system:node:ip-10-0-152-205.ec2.internal"],
+        o: vec!["system:nodes"],
+        ou: None,
+        names: Vec::new(),
+    }
+}
+
+fn serving_subject() -> Subject {
+    Subject { names: vec![dns(SHORT), dns(NODE), ip(IP)], ..client_subject() }
+}
+
+fn texts(words: &[&str]) -> BTreeSet<String> {
+    words.iter().map(|word| (*word).to_owned()).collect()
+}
+
+fn client() -> Csr {
+    Csr {
+        name: "csr-client".into(),
+        uid: "uid-client".into(),
+        resource_version: "7".into(),
+        signer: "kubernetes.io/kube-apiserver-client-kubelet".into(),
+        username: BOOTSTRAPPER.into(),
+        groups: texts(&[
+            "system:serviceaccounts:openshift-machine-config-operator",
+            "system:serviceaccounts",
+            "system:authenticated",
+        ]),
+        usages: texts(&["digital signature", "key encipherment", "client auth"]),
+        request: client_subject().pem(),
+        created: Some(at(30)),
+        ..Csr::default()
+    }
+}
+
+fn serving() -> Csr {
+    Csr {
+        name: "csr-serving".into(),
+        uid: "uid-serving".into(),
+        signer: "kubernetes.io/kubelet-serving".into(),
+        username: format!("system:node:{NODE}"),
+        groups: texts(&["system:authenticated", "system:nodes"]),
+        usages: texts(&["digital signature", "key encipherment", "server auth"]),
+        request: serving_subject().pem(),
+        ..client()
+    }
+}
+
+fn machine() -> Machine {
+    Machine {
+        node: Some(NODE.into()),
+        internal_dns: vec![NODE.into()],
+        dns: vec![NODE.into(), SHORT.into(), "node1.example.org".into()],
+        ips: vec![IP.parse().unwrap(), "203.0.113.7".parse().unwrap(), "2001:db8::7".parse().unwrap()],
+    }
+}
+
+fn cluster() -> Cluster {
+    let other = Machine { node: Some("other".into()), internal_dns: vec!["other".into()], ..Machine::default() };
+    Cluster { nodes: texts(&[NODE, "other"]), machines: vec![other, machine()] }
+}
+
+type Change = fn(&mut Csr, &mut Cluster);
+
+fn subject(csr: &mut Csr, change: fn(&mut Subject)) {
+    let mut subject = if csr.signer == Kind::Client.signer() { client_subject() } else { serving_subject() };
+    change(&mut subject);
+    csr.request = subject.pem();
+}
+
+fn params(csr: &mut Csr, change: fn(&mut CertificateParams)) {
+    let mut params = if csr.signer == Kind::Client.signer() { client_subject() } else { serving_subject() }.params();
+    change(&mut params);
+    csr.request = params.serialize_request(&*KEY).unwrap().pem().unwrap().into_bytes();
+}
+
+fn check_table(kind: Kind, base: &Csr, table: &[(&str, Change, Result<(), Reason>)]) {
+    for (case, change, expected) in table {
+        let (mut csr, mut cluster) = (base.clone(), cluster());
+        change(&mut csr, &mut cluster);
+        let expected = expected.map_or_else(Verdict::Leave, |()| Verdict::Approve(kind));
+        assert_eq!(judge(&csr, &cluster, &window()).verdict, expected, "{kind}: {case}");
+    }
+}
+
+#[test]
+fn serving_certificates() {
+    use Reason as R;
+    let table: &[(&str, Change, Result<(), Reason>)] = &[
+        ("ok", |_, _| (), Ok(())),
+        ("ok with ECDSA", |csr, _| csr.usages = texts(&["digital signature", "server auth"]), Ok(())),
+        ("bad-csr", |csr, _| csr.request = b"not a request".to_vec(), Err(R::Malformed)),
+        ("no-node-prefix", |csr, _| csr.username = NODE.into(), Err(R::WrongUser)),
+        ("only-node-prefix", |csr, _| csr.username = "system:node:".into(), Err(R::NoNodeName)),
+        ("no-machine-status-ref", |_, cluster| cluster.machines[1].node = None, Err(R::UnknownMachine)),
+        ("another node's machine", |_, c| c.machines[1].node = Some("other".into()), Err(R::UnknownMachine)),
+        ("missing-groups-1", |csr, _| csr.groups = texts(&["system:nodes"]), Err(R::WrongGroups)),
+        ("missing-groups-2", |csr, _| csr.groups = texts(&["system:authenticated"]), Err(R::WrongGroups)),
+        // A group more does not make a kubelet less of one: the certificate has none of them.
+        ("extra-group", |csr, _| csr.groups = texts(&["system:authenticated", "system:nodes", "foo"]), Ok(())),
+        ("wrong-group", |csr, _| csr.groups = texts(&["system:authenticated", "foo"]), Err(R::WrongGroups)),
+        ("usages-missing", |csr, _| csr.usages = BTreeSet::new(), Err(R::WrongUsages)),
+        ("usages-missing-1", |csr, _| csr.usages = texts(&["key encipherment", "server auth"]), Err(R::WrongUsages)),
+        ("usages-missing-2", |csr, _| csr.usages = texts(&["server auth"]), Err(R::WrongUsages)),
+        ("usage-extra", |csr, _| csr.usages.extend(["client auth".to_owned()]), Err(R::WrongUsages)),
+        (
+            "another third usage",
+            |csr, _| csr.usages = texts(&["digital signature", "server auth", "any"]),
+            Err(R::WrongUsages),
+        ),
+        ("csr-cn", |csr, _| subject(csr, |s| s.cn = vec!["system:node:other"]), Err(R::WrongCommonName)),
+        ("csr-cn-2", |csr, _| subject(csr, |s| s.cn = vec!["ip-10-0-152-205"]), Err(R::WrongCommonName)),
+        ("csr-cn missing", |csr, _| subject(csr, |s| s.cn = vec![]), Err(R::WrongCommonName)),
+        ("csr-no-o", |csr, _| subject(csr, |s| s.o = vec![]), Err(R::WrongOrganization)),
+        ("masters' organization", |csr, _| subject(csr, |s| s.o = vec!["system:masters"]), Err(R::WrongOrganization)),
+        ("csr-extra-addr", |csr, _| subject(csr, |s| s.names.push(ip("99.0.1.1"))), Err(R::IpMismatch)),
+        (
+            "csr-san-ip-mismatch",
+            |csr, _| subject(csr, |s| s.names = vec![dns(NODE), ip("10.0.152.206")]),
+            Err(R::IpMismatch),
+        ),
+        (
+            "csr-san-dns-mismatch",
+            |csr, _| subject(csr, |s| s.names = vec![dns("elsewhere"), ip(IP)]),
+            Err(R::DnsMismatch),
+        ),
+        ("wildcard name", |csr, _| subject(csr, |s| s.names.push(dns("*.ec2.internal"))), Err(R::DnsMismatch)),
+        ("empty name", |csr, _| subject(csr, |s| s.names.push(dns(""))), Err(R::DnsMismatch)),
+        ("address as a name", |csr, _| subject(csr, |s| s.names.push(dns(IP))), Err(R::DnsMismatch)),
+        (
+            "csr-san-dns-trailing-period",
+            |_, cluster| cluster.machines[1].dns = vec![format!("{NODE}."), format!("{SHORT}.")],
+            Ok(()),
+        ),
+        ("upper case name", |csr, _| subject(csr, |s| s.names = vec![dns("IP-10-0-152-205.EC2.internal")]), Ok(())),
+        (
+            "external address",
+            |csr, _| subject(csr, |s| s.names = vec![dns("node1.example.org"), ip("203.0.113.7")]),
+            Ok(()),
+        ),
+        ("IPv6", |csr, _| subject(csr, |s| s.names = vec![ip("2001:DB8:0::7")]), Ok(())),
+        ("IPv4 as IPv6", |csr, _| subject(csr, |s| s.names = vec![ip("::ffff:10.0.152.205")]), Ok(())),
+        (
+            "names of two machines",
+            |csr, cluster| {
+                cluster.machines[0].dns = vec!["other".into()];
+                subject(csr, |s| s.names = vec![dns(NODE), dns("other")]);
+            },
+            Err(R::DnsMismatch),
+        ),
+        ("no names", |csr, _| subject(csr, |s| s.names = vec![]), Err(R::NoNames)),
+        (
+            "email",
+            |csr, _| subject(csr, |s| s.names.push(SanType::Rfc822Name("a@b.c".try_into().unwrap()))),
+            Err(R::ForbiddenName),
+        ),
+        (
+            "URI",
+            |csr, _| subject(csr, |s| s.names.push(SanType::URI("spiffe://a/b".try_into().unwrap()))),
+            Err(R::ForbiddenName),
+        ),
+        ("a client's signer", |csr, _| csr.signer = Kind::Client.signer().into(), Err(R::WrongUser)),
+        ("another signer", |csr, _| csr.signer = "kubernetes.io/kube-apiserver-client".into(), Err(R::WrongSigner)),
+        ("legacy signer", |csr, _| csr.signer = "kubernetes.io/legacy-unknown".into(), Err(R::WrongSigner)),
+        ("no machines at all", |_, cluster| cluster.machines.clear(), Err(R::NoMachines)),
+        ("asked for by another node", |csr, _| csr.username = "system:node:other".into(), Err(R::WrongCommonName)),
+    ];
+    check_table(Kind::Serving, &serving(), table);
+}
+
+#[test]
+fn client_certificates() {
+    use Reason as R;
+    let table: &[(&str, Change, Result<(), Reason>)] = &[
+        ("client good", |_, _| (), Ok(())),
+        ("client good, upper case DNS", |_, c| c.machines[1].internal_dns = vec![NODE.to_uppercase()], Ok(())),
+        ("client good, trailing dot", |_, c| c.machines[1].internal_dns = vec![format!("{NODE}.")], Ok(())),
+        ("ok with ECDSA", |csr, _| csr.usages = texts(&["digital signature", "client auth"]), Ok(())),
+        (
+            "without system:serviceaccounts",
+            |csr, _| csr.groups.retain(|group| group != "system:serviceaccounts"),
+            Ok(()),
+        ),
+        ("bad-csr", |csr, _| csr.request = Vec::new(), Err(R::Malformed)),
+        (
+            "client extra O",
+            |csr, _| subject(csr, |s| s.o = vec!["system:nodes", "system:masters"]),
+            Err(R::WrongOrganization),
+        ),
+        ("only masters' O", |csr, _| subject(csr, |s| s.o = vec!["system:masters"]), Err(R::WrongOrganization)),
+        ("no O", |csr, _| subject(csr, |s| s.o = vec![]), Err(R::WrongOrganization)),
+        ("client with DNS", |csr, _| subject(csr, |s| s.names = vec![dns(NODE)]), Err(R::ExtraNames)),
+        ("client with IP", |csr, _| subject(csr, |s| s.names = vec![ip(IP)]), Err(R::ExtraNames)),
+        (
+            "client with email",
+            |csr, _| subject(csr, |s| s.names = vec![SanType::Rfc822Name("a@b.c".try_into().unwrap())]),
+            Err(R::ForbiddenName),
+        ),
+        ("extra usage", |csr, _| csr.usages.extend(["cert sign".to_owned()]), Err(R::WrongUsages)),
+        (
+            "wrong usage",
+            |csr, _| csr.usages = texts(&["digital signature", "key encipherment", "server auth"]),
+            Err(R::WrongUsages),
+        ),
+        ("missing usage", |csr, _| csr.usages = texts(&["key encipherment", "client auth"]), Err(R::WrongUsages)),
+        ("wrong CN", |csr, _| subject(csr, |s| s.cn = vec!["system:admin"]), Err(R::WrongCommonName)),
+        ("foreign node", |csr, _| subject(csr, |s| s.cn = vec!["system:node:stranger"]), Err(R::UnknownNode)),
+        ("second CN", |csr, _| subject(csr, |s| s.cn.push("system:admin")), Err(R::ExtraSubject)),
+        ("organizational unit", |csr, _| subject(csr, |s| s.ou = Some("x")), Err(R::ExtraSubject)),
+        (
+            "wrong user",
+            |csr, _| csr.username = "system:serviceaccount:default:node-bootstrapper".into(),
+            Err(R::WrongUser),
+        ),
+        ("a node's own renewal", |csr, _| csr.username = format!("system:node:{NODE}"), Err(R::WrongUser)),
+        (
+            "wrong user group",
+            |csr, _| csr.groups = texts(&["system:serviceaccounts", "system:authenticated"]),
+            Err(R::WrongGroups),
+        ),
+        ("extra user group", |csr, _| csr.groups.extend(["system:masters".to_owned()]), Err(R::WrongGroups)),
+        ("empty name", |csr, _| subject(csr, |s| s.cn = vec!["system:node:"]), Err(R::NoNodeName)),
+        // The reverse of the cluster-machine-approver's "node exists".
+        ("node does not exist", |_, cluster| cluster.nodes.retain(|node| node != NODE), Err(R::UnknownNode)),
+        ("missing machine", |_, cluster| drop(cluster.machines.pop()), Err(R::UnknownMachine)),
+        ("no machines at all", |_, cluster| cluster.machines.clear(), Err(R::NoMachines)),
+        ("machine has this node ref", |_, c| c.machines[1].node = Some(NODE.into()), Ok(())),
+        ("machine has no node ref", |_, c| c.machines[1].node = None, Ok(())),
+        ("machine has another node ref", |_, c| c.machines[1].node = Some("other".into()), Err(R::OtherNode)),
+        ("only an external name", |_, c| c.machines[1].internal_dns.clear(), Err(R::UnknownMachine)),
+        ("timing: at the start", |csr, _| csr.created = Some(at(-10)), Ok(())),
+        ("timing: at the end", |csr, _| csr.created = Some(at(1_200)), Ok(())),
+        ("too early", |csr, _| csr.created = Some(at(-11)), Err(R::TooEarly)),
+        ("too late", |csr, _| csr.created = Some(at(1_201)), Err(R::TooLate)),
+        ("never created", |csr, _| csr.created = None, Err(R::TooEarly)),
+        ("approved", |csr, _| csr.conditions = vec!["Approved".into()], Err(R::Approved)),
+        ("denied", |csr, _| csr.conditions = vec!["Denied".into()], Err(R::Denied)),
+        ("failed", |csr, _| csr.conditions = vec!["Approved".into(), "Failed".into()], Err(R::Failed)),
+        ("issued", |csr, _| csr.issued = true, Err(R::Issued)),
+        ("serving's signer", |csr, _| csr.signer = Kind::Serving.signer().into(), Err(R::WrongUser)),
+        (
+            "any client's signer",
+            |csr, _| csr.signer = "kubernetes.io/kube-apiserver-client".into(),
+            Err(R::WrongSigner),
+        ),
+        ("no signer", |csr, _| csr.signer = String::new(), Err(R::WrongSigner)),
+        (
+            "asks for a usage",
+            |csr, _| params(csr, |p| p.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth]),
+            Err(R::ExtraExtension),
+        ),
+        (
+            "asks for an extension",
+            |csr, _| {
+                params(csr, |p| p.custom_extensions.push(CustomExtension::from_oid_content(&[1, 2, 3], vec![5, 0])));
+            },
+            Err(R::ExtraExtension),
+        ),
+        (
+            "two lists of extensions",
+            |csr, _| {
+                // A second extension request, empty: a reader that knows one list would not see the other.
+                const EXTENSION_REQUEST: &[u64] = &[1, 2, 840, 113_549, 1, 9, 14];
+                let second = Attribute { oid: EXTENSION_REQUEST, values: vec![0x31, 0x02, 0x30, 0x00] };
+                let request = serving_subject().params().serialize_request_with_attributes(&*KEY, vec![second]);
+                csr.request = request.unwrap().pem().unwrap().into_bytes();
+            },
+            Err(R::ExtraExtension),
+        ),
+        ("text before the block", |csr, _| csr.request.splice(0..0, *b"hello\n").for_each(drop), Err(R::Malformed)),
+        (
+            "two blocks",
+            |csr, _| {
+                let again = csr.request.clone();
+                csr.request.extend(again);
+            },
+            Err(R::Malformed),
+        ),
+        (
+            "another label",
+            |csr, _| {
+                let text = String::from_utf8(csr.request.clone()).unwrap();
+                csr.request = text.replace("CERTIFICATE REQUEST", "NEW CERTIFICATE REQUEST").into_bytes();
+            },
+            Err(R::Malformed),
+        ),
+        (
+            "another key's signature",
+            |csr, _| {
+                let der = client_subject().params().serialize_request(&*KEY).unwrap().der().to_vec();
+                let other = KeyPair::generate().unwrap().public_key_raw().to_vec();
+                let ours = KEY.public_key_raw();
+                let start = der.windows(ours.len()).position(|part| part == ours).unwrap();
+                csr.request = pem(&[&der[..start], &other, &der[start + ours.len()..]].concat());
+            },
+            Err(R::BadSignature),
+        ),
+    ];
+    check_table(Kind::Client, &client(), table);
+}
+
+#[test]
+fn other_kinds_of_keys() {
+    let algorithms =
+        [&rcgen::PKCS_ECDSA_P256_SHA256, &rcgen::PKCS_ECDSA_P384_SHA384, &rcgen::PKCS_ED25519, &rcgen::PKCS_RSA_SHA256];
+    for algorithm in algorithms {
+        let key = KeyPair::generate_for(algorithm).unwrap();
+        let request = client_subject().params().serialize_request(&key).unwrap().pem().unwrap();
+        assert!(Request::parse(request.as_bytes()).is_ok(), "{algorithm:?}");
+    }
+}
+
+#[test]
+fn a_decision_names_the_node_and_every_reason_has_words() {
+    let decision = judge(&client(), &cluster(), &window());
+    assert_eq!((decision.node.as_deref(), decision.kind), (Some(NODE), Some(Kind::Client)));
+    assert_eq!((decision.verdict.word(), decision.verdict.reason()), ("approve", "matched"));
+    let labels: BTreeSet<&str> = Reason::iter().map(Into::into).collect();
+    let sentences: BTreeSet<&str> = Reason::iter().map(Reason::sentence).collect();
+    assert_eq!((labels.len(), sentences.len()), (Reason::iter().count(), Reason::iter().count()));
+    assert_eq!(Verdict::Leave(Reason::WrongSigner).reason(), "wrong_signer");
+}
+
+fn verdicts(decisions: &[Decision]) -> Vec<(&str, Verdict)> {
+    decisions.iter().map(|decision| (decision.name.as_str(), decision.verdict)).collect()
+}
+
+/// That many client requests of one node, a second apart.
+fn many(count: usize) -> Vec<Csr> {
+    let one = client();
+    let numbered = |number: usize| Csr {
+        name: format!("csr-{number:03}"),
+        uid: format!("uid-{number}"),
+        created: Some(at(i64::try_from(number).unwrap())),
+        ..one.clone()
+    };
+    (0..count).map(numbered).collect()
+}
+
+#[test]
+fn one_bad_request_does_not_stop_the_others() {
+    let bad = Csr { name: "csr-bad".into(), request: b"\xff\x00".to_vec(), created: Some(at(0)), ..client() };
+    let decisions = pass(&[bad, serving(), client()], &cluster(), &window(), &Limits::default(), &Counts::new());
+    assert_eq!(
+        verdicts(&decisions),
+        [
+            ("csr-bad", Verdict::Leave(Reason::Malformed)),
+            ("csr-client", Verdict::Approve(Kind::Client)),
+            ("csr-serving", Verdict::Approve(Kind::Serving)),
+        ]
+    );
+}
+
+#[test]
+fn a_node_gets_so_many_and_no_more() {
+    let limits = Limits { per_node: 3, ..Limits::default() };
+    let approvals = |csrs: &[Csr], already: &Counts| {
+        let decisions = pass(csrs, &cluster(), &window(), &limits, already);
+        let approved = decisions.iter().filter(|d| matches!(d.verdict, Verdict::Approve(_))).count();
+        let limited = decisions.iter().filter(|d| d.verdict == Verdict::Leave(Reason::NodeLimit)).count();
+        (approved, limited)
+    };
+    assert_eq!(approvals(&many(5), &Counts::new()), (3, 2));
+    assert_eq!(approvals(&many(5), &Counts::from([(NODE.into(), 2)])), (1, 4));
+    assert_eq!(approvals(&many(5), &Counts::from([("other".into(), 9)])), (3, 2));
+    // What was approved before a restart is seen in the requests themselves, and is not counted twice.
+    let mut half_done = many(5);
+    half_done[..2].iter_mut().for_each(|csr| csr.conditions = vec!["Approved".into()]);
+    assert_eq!(approvals(&half_done, &Counts::new()), (1, 2));
+    assert_eq!(approvals(&half_done, &Counts::from([(NODE.into(), 2)])), (1, 2));
+    // What was approved before the wake does not count.
+    half_done[..2].iter_mut().for_each(|csr| csr.created = Some(at(-3_600)));
+    assert_eq!(approvals(&half_done, &Counts::new()), (3, 0));
+}
+
+#[test]
+fn a_pass_approves_so_many_and_the_next_goes_on() {
+    let limits = Limits { per_pass: 2, ..Limits::default() };
+    let decisions = pass(&many(3), &cluster(), &window(), &limits, &Counts::new());
+    let last = ("csr-002", Verdict::Leave(Reason::PassLimit));
+    assert_eq!(verdicts(&decisions)[1..], [("csr-001", Verdict::Approve(Kind::Client)), last]);
+}
+
+#[test]
+fn a_flood_is_not_approved_at_all() {
+    let limits = Limits { flood_margin: 3, ..Limits::default() };
+    let all = |csrs: &[Csr]| pass(csrs, &cluster(), &window(), &limits, &Counts::new());
+    assert!(all(&many(5)).iter().all(|d| d.verdict == Verdict::Approve(Kind::Client)), "2 nodes and 3");
+    assert!(all(&many(6)).iter().all(|d| d.verdict == Verdict::Leave(Reason::Flood)));
+    // Old ones, settled ones and those of other signers are no flood.
+    let mut mixed = many(8);
+    mixed[0].conditions = vec!["Denied".into()];
+    mixed[1].signer = "example.org/other".into();
+    mixed[2].created = Some(at(-86_400));
+    assert_eq!(all(&mixed).iter().filter(|d| matches!(d.verdict, Verdict::Approve(_))).count(), 5);
+}
+
+/// DER in PEM.
+fn pem(der: &[u8]) -> Vec<u8> {
+    let quoted = serde_json::to_string(&k8s_openapi::ByteString(der.to_vec())).unwrap();
+    let body: Vec<&str> =
+        quoted.trim_matches('"').as_bytes().chunks(64).map(|line| str::from_utf8(line).unwrap()).collect();
+    let body = body.join("\n");
+    format!("-----BEGIN CERTIFICATE REQUEST-----\n{body}\n-----END CERTIFICATE REQUEST-----\n").into_bytes()
+}
+
+/// Whatever is done to its bytes, a request is approved only while it says what it said.
+fn approved_only_unchanged(base: &Csr, request: Vec<u8>) -> Result<(), TestCaseError> {
+    let before = Request::parse(&base.request);
+    let changed = Csr { request, ..base.clone() };
+    if let Verdict::Approve(_) = judge(&changed, &cluster(), &window()).verdict {
+        prop_assert_eq!(Request::parse(&changed.request), before);
+    }
+    Ok(())
+}
+
+proptest! {
+    #[test]
+    fn arbitrary_bytes_are_never_approved(bytes in proptest::collection::vec(any::<u8>(), 0..400), in_pem: bool) {
+        let request = if in_pem { pem(&bytes) } else { bytes };
+        for base in [client(), serving()] {
+            let csr = Csr { request: request.clone(), ..base };
+            prop_assert!(matches!(judge(&csr, &cluster(), &window()).verdict, Verdict::Leave(_)));
+        }
+    }
+
+    #[test]
+    fn a_changed_byte_of_the_der_changes_nothing_or_is_refused(at in any::<prop::sample::Index>(), byte: u8, cut: bool) {
+        for (base, subject) in [(client(), client_subject()), (serving(), serving_subject())] {
+            let mut der = subject.params().serialize_request(&*KEY).unwrap().der().to_vec();
+            let at = at.index(der.len());
+            if cut { der.truncate(at) } else { der[at] = byte }
+            approved_only_unchanged(&base, pem(&der))?;
+        }
+    }
+
+    #[test]
+    fn a_changed_byte_of_the_pem_changes_nothing_or_is_refused(at in any::<prop::sample::Index>(), byte: u8, insert: bool) {
+        for base in [client(), serving()] {
+            let mut text = base.request.clone();
+            let at = at.index(text.len());
+            if insert { text.insert(at, byte) } else { text[at] = byte }
+            approved_only_unchanged(&base, text)?;
+        }
+    }
+
+    #[test]
+    fn whoever_else_asks_is_left_alone(user in ".{0,40}", signer in ".{0,40}", group in ".{0,20}") {
+        for base in [client(), serving()] {
+            let others = [
+                Csr { username: user.clone(), ..base.clone() },
+                Csr { signer: signer.clone(), ..base.clone() },
+                Csr { groups: [group.clone()].into(), ..base.clone() },
+            ];
+            let decisions = pass(&others, &cluster(), &window(), &Limits::default(), &Counts::new());
+            prop_assert!(decisions.iter().all(|decision| matches!(decision.verdict, Verdict::Leave(_))));
+        }
+    }
+}

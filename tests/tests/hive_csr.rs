@@ -1,0 +1,354 @@
+//! Kubelets without certificates come up through approvals and in no other way; real requests, signed by the real controller
+//! manager.
+
+#![allow(clippy::unwrap_used, clippy::panic)] // a helper of a test is part of the test
+
+/// The controller's own approver, without the controller around it.
+#[path = "../../controller/src/csr.rs"]
+#[allow(dead_code)]
+mod csr;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
+use kube::{Api, Client, ResourceExt};
+use rcgen::{KeyPair, SanType};
+use serde_json::json;
+use testbed::cluster::certificates::{self, BOOTSTRAPPER, BOOTSTRAPPER_NAMESPACE};
+use testbed::proxy::faults::{Effect, Rule};
+use testbed::{Cluster, ClusterOptions, Options, Timings, World, eventually, kubeconfig};
+
+use csr::{Approver, Pass};
+
+const SOON: Duration = Duration::from_mins(1);
+const CLIENT: &str = "kubernetes.io/kube-apiserver-client-kubelet";
+const SERVING: &str = "kubernetes.io/kubelet-serving";
+const CLIENT_USAGES: &[&str] = &["digital signature", "client auth"];
+const SERVING_USAGES: &[&str] = &["digital signature", "server auth"];
+
+async fn world() -> World {
+    let options = Options { clusters: 0, timings: Timings::fast(), ..Options::without_programs() };
+    World::shared_with(options).await.unwrap()
+}
+
+fn options(instances: usize) -> ClusterOptions {
+    ClusterOptions { certificates: true, ..ClusterOptions::of_size(instances) }
+}
+
+async fn turn(world: &World, cluster: &Cluster, state: &str) -> Result<()> {
+    for instance in cluster.instances().await? {
+        world.ec2().set_state(&instance.id, state).await?;
+    }
+    Ok(())
+}
+
+async fn requests(client: &Client) -> Result<Vec<CertificateSigningRequest>> {
+    Ok(Api::all(client.clone()).list(&ListParams::default()).await?.items)
+}
+
+fn has(request: &CertificateSigningRequest, type_: &str) -> bool {
+    let conditions = request.status.as_ref().and_then(|status| status.conditions.as_ref());
+    conditions.is_some_and(|conditions| conditions.iter().any(|condition| condition.type_ == type_))
+}
+
+/// The certificate that has been issued, PEM.
+fn certificate(request: &CertificateSigningRequest) -> Option<String> {
+    let issued = request.status.as_ref()?.certificate.as_ref()?;
+    String::from_utf8(issued.0.clone()).ok().filter(|text| text.starts_with("-----BEGIN CERTIFICATE-----"))
+}
+
+async fn leases(client: &Client) -> Result<Vec<Lease>> {
+    Ok(Api::namespaced(client.clone(), "kube-node-lease").list(&ListParams::default()).await?.items)
+}
+
+/// The spoke's API server as somebody else sees it.
+async fn client_as(world: &World, user: &str, groups: &[&str]) -> Client {
+    let yaml = std::fs::read_to_string(&world.file().spokes[0].kubeconfig).unwrap();
+    let mut config = kubeconfig::config(&yaml).await.unwrap();
+    config.auth_info.impersonate = Some(user.to_owned());
+    config.auth_info.impersonate_groups = Some(groups.iter().map(|group| (*group).to_owned()).collect());
+    Client::try_from(config).unwrap()
+}
+
+fn bootstrapper() -> String {
+    format!("system:serviceaccount:{BOOTSTRAPPER_NAMESPACE}:{BOOTSTRAPPER}")
+}
+
+const BOOTSTRAPPER_GROUPS: &[&str] =
+    &["system:serviceaccounts:openshift-machine-config-operator", "system:serviceaccounts", "system:authenticated"];
+
+fn pkcs10(common_name: &str, organizations: &[&str], names: Vec<SanType>) -> String {
+    certificates::request(common_name, organizations, names, &KeyPair::generate().unwrap()).unwrap()
+}
+
+fn dns(name: &str) -> SanType {
+    SanType::DnsName(name.try_into().unwrap())
+}
+
+/// What a pass said of each request that it had not spoken of before.
+fn reasons(pass: &Pass) -> BTreeMap<&str, &str> {
+    pass.news.iter().map(|news| (news.csr.as_str(), news.reason)).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn kubelets_come_up_only_through_approvals() -> Result<()> {
+    let world = world().await;
+    let cluster = world.cluster("expired", options(4).asleep()).await?;
+    let mut approver = Approver::new("expired", Timestamp::now());
+    turn(&world, &cluster, "running").await?;
+    let client = cluster.spoke().await?;
+    let waiting = eventually(SOON, "a request of each kubelet", || async {
+        let found = requests(&client).await?;
+        ensure!(found.len() == 4, "{} requests", found.len());
+        Ok(found)
+    })
+    .await?;
+    assert!(waiting.iter().all(|request| request.spec.username.as_deref() == Some(&bootstrapper())), "{waiting:?}");
+
+    // Nobody else approves them: not the controller manager, and no kubelet goes on without.
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    let waiting = requests(&client).await?;
+    assert!(waiting.len() == 4 && waiting.iter().all(|r| !has(r, "Approved") && certificate(r).is_none()));
+    assert!(leases(&client).await?.is_empty(), "a kubelet without a certificate renewed its Lease");
+
+    let first = approver.pass(&client, Timestamp::now()).await?;
+    assert_eq!(first.counts(), BTreeMap::from([(("client", "approve", "matched"), 4)]));
+    assert_eq!(first.pending, 0);
+    assert!(first.approvals().unwrap().starts_with("approved 4 certificate requests: csr-") && first.left().is_none());
+    approver.awake(Timestamp::now());
+    eventually(SOON, "fresh Leases", || async {
+        let renewed = leases(&client).await?.len();
+        ensure!(renewed == 4, "{renewed} Leases");
+        Ok(())
+    })
+    .await?;
+
+    // Ready already, they ask for their serving certificates.
+    let mut serving = 0;
+    for _ in 0..100 {
+        let pass = approver.pass(&client, Timestamp::now()).await?;
+        serving += pass.counts().get(&("serving", "approve", "matched")).copied().unwrap_or_default();
+        assert_eq!(pass.left(), None);
+        if serving == 4 {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    assert_eq!(serving, 4);
+    let issued = eventually(SOON, "eight certificates", || async {
+        let found = requests(&client).await?;
+        let issued = found.iter().filter(|request| certificate(request).is_some()).count();
+        ensure!((found.len(), issued) == (8, 8), "{issued} of {}", found.len());
+        Ok(found)
+    })
+    .await?;
+    for request in &issued {
+        let approved = request.status.as_ref().unwrap().conditions.as_ref().unwrap();
+        let approved = approved.iter().find(|condition| condition.type_ == "Approved").unwrap();
+        assert_eq!(approved.reason.as_deref(), Some("HibernateApprove"));
+        assert_eq!(approved.message.as_deref(), Some("This CSR was automatically approved by kubectl-hibernate"));
+        assert!(approved.last_update_time.is_some());
+    }
+
+    // What has been told is not told again, and after the window nothing is even looked at.
+    assert_eq!(approver.pass(&client, Timestamp::now()).await?, Pass::default());
+    let later = Timestamp::now() + SignedDuration::from_mins(11);
+    assert!(approver.is_over(later) && !approver.is_over(Timestamp::now()));
+    assert_eq!(approver.pass(&client, later).await?, Pass::default());
+    cluster.remove().await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_second_sleep_needs_new_certificates() -> Result<()> {
+    let world = world().await;
+    let cluster = world.cluster("again", options(1)).await?;
+    let client = cluster.spoke().await?;
+    assert_eq!(requests(&client).await?.len(), 0, "who has been up for days has a certificate");
+    turn(&world, &cluster, "stopped").await?;
+    eventually(SOON, "silence", || async {
+        ensure!(client.apiserver_version().await.is_err(), "it still answers");
+        Ok(())
+    })
+    .await?;
+    let mut approver = Approver::new("again", Timestamp::now());
+    turn(&world, &cluster, "running").await?;
+    let woken = Timestamp::now();
+    for _ in 0..200 {
+        // The API server may be down still.
+        if let Ok(pass) = approver.pass(&client, Timestamp::now()).await {
+            assert_eq!(pass.left(), None);
+        }
+        let leases = leases(&client).await.unwrap_or_default();
+        let renewed = leases.first().and_then(|lease| lease.spec.as_ref()?.renew_time.as_ref()).map(|time| time.0);
+        if renewed.is_some_and(|renewed| renewed > woken) {
+            return cluster.remove().await;
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    panic!("no fresh Lease within 20 s: {:?}", requests(&client).await?);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_others_ask_for_is_left_alone() -> Result<()> {
+    let world = world().await;
+    let cluster = world.cluster("hostile", options(4)).await?;
+    let opened = Timestamp::now();
+    let (client, admin) = (cluster.spoke().await?, world.spoke(0).await?);
+    let infra_id = &cluster.info().infra_id;
+    let instances = cluster.instances().await?;
+    let (node, ip, other) = (&instances[0].private_dns, &instances[0].private_ip, &instances[1].private_dns);
+    let name = format!("system:node:{node}");
+    let ip = SanType::IpAddress(ip.parse()?);
+    let boot = client_as(&world, &bootstrapper(), BOOTSTRAPPER_GROUPS).await;
+    let kubelet = client_as(&world, &name, &["system:nodes"]).await;
+    let nodes: &[&str] = &["system:nodes"];
+    let ask = async |who: &Client, signer: &str, usages: &[&str], request: &str| {
+        certificates::create(who, infra_id, signer, usages, request).await
+    };
+    let good = pkcs10(&name, nodes, Vec::new());
+
+    let mut expected: BTreeMap<String, &str> = BTreeMap::new();
+    let mut expect = |name: Result<String>, reason| {
+        expected.insert(name.unwrap(), reason);
+    };
+    let with = |names: Vec<SanType>| pkcs10(&name, nodes, names);
+    let stranger = pkcs10("system:node:stranger", nodes, Vec::new());
+    let masters = pkcs10(&name, &["system:masters"], Vec::new());
+    let both = pkcs10("system:admin", nodes, Vec::new());
+    let any_client = "kubernetes.io/kube-apiserver-client";
+    expect(ask(&boot, any_client, CLIENT_USAGES, &good).await, "wrong_signer");
+    expect(ask(&boot, CLIENT, CLIENT_USAGES, &stranger).await, "unknown_node");
+    expect(ask(&boot, CLIENT, CLIENT_USAGES, &with(vec![dns(node)])).await, "extra_names");
+    expect(ask(&boot, CLIENT, CLIENT_USAGES, &masters).await, "wrong_organization");
+    expect(ask(&boot, CLIENT, CLIENT_USAGES, &both).await, "wrong_common_name");
+    expect(ask(&boot, CLIENT, &["digital signature", "server auth"], &good).await, "wrong_usages");
+    expect(ask(&boot, SERVING, SERVING_USAGES, &with(vec![dns(node)])).await, "wrong_user");
+    expect(ask(&kubelet, CLIENT, CLIENT_USAGES, &good).await, "wrong_user");
+    let grouped = [BOOTSTRAPPER_GROUPS, &["example.org:friends"]].concat();
+    let grouped = client_as(&world, &bootstrapper(), &grouped).await;
+    expect(ask(&grouped, CLIENT, CLIENT_USAGES, &good).await, "wrong_groups");
+    let serving = |names: Vec<SanType>| with([vec![dns(node), ip.clone()], names].concat());
+    expect(ask(&kubelet, SERVING, SERVING_USAGES, &serving(vec![dns("api.example.org")])).await, "dns_mismatch");
+    expect(ask(&kubelet, SERVING, SERVING_USAGES, &serving(vec![dns(other)])).await, "dns_mismatch");
+    let elsewhere = SanType::IpAddress("192.0.2.7".parse()?);
+    expect(ask(&kubelet, SERVING, SERVING_USAGES, &serving(vec![elsewhere])).await, "ip_mismatch");
+    let uri = SanType::URI("https://example.org".try_into()?);
+    expect(ask(&kubelet, SERVING, SERVING_USAGES, &serving(vec![uri])).await, "forbidden_name");
+    let other_cn = pkcs10(&format!("system:node:{other}"), nodes, vec![dns(other)]);
+    expect(ask(&kubelet, SERVING, SERVING_USAGES, &other_cn).await, "wrong_common_name");
+    expect(
+        ask(&kubelet, SERVING, &["digital signature", "server auth", "client auth"], &serving(vec![])).await,
+        "wrong_usages",
+    );
+    // The API server itself refuses what is not a request at all.
+    for bytes in ["", "hello", "-----BEGIN CERTIFICATE REQUEST-----\nAAAA\n-----END CERTIFICATE REQUEST-----\n"] {
+        let error = ask(&boot, CLIENT, CLIENT_USAGES, bytes).await.unwrap_err();
+        assert!(matches!(error.downcast_ref(), Some(kube::Error::Api(status)) if status.code == 422), "{error:#}");
+    }
+    // In order, but somebody has denied it.
+    let denied = ask(&boot, CLIENT, CLIENT_USAGES, &good).await?;
+    let api: Api<CertificateSigningRequest> = Api::all(admin.clone());
+    let condition = json!({"type": "Denied", "status": "True", "reason": "No", "message": "not this one"});
+    let deny = Patch::Merge(json!({"status": {"conditions": [condition]}}));
+    api.patch_approval(&denied, &PatchParams::default(), &deny).await?;
+    // In order, and between all the others.
+    let (mine, served) = (
+        ask(&boot, CLIENT, CLIENT_USAGES, &good).await?,
+        ask(&kubelet, SERVING, SERVING_USAGES, &serving(vec![])).await?,
+    );
+    expected.extend([(mine.clone(), "matched"), (served.clone(), "matched")]);
+
+    // A wake that begins later has nothing to do with any of them.
+    let mut later = Approver::new("hostile, later", Timestamp::now() + SignedDuration::from_mins(1));
+    let pass = later.pass(&client, Timestamp::now()).await?;
+    let said = reasons(&pass);
+    assert!(said.values().all(|reason| ["too_early", "wrong_signer"].contains(reason)), "{said:?}");
+    assert_eq!((pass.pending, said.get(denied.as_str())), (0, None));
+
+    let mut approver = Approver::new("hostile", opened);
+    let pass = approver.pass(&client, Timestamp::now()).await?;
+    let said = reasons(&pass);
+    assert_eq!(said, expected.iter().map(|(name, reason)| (name.as_str(), *reason)).collect::<BTreeMap<_, _>>());
+    assert_eq!(pass.counts()[&("other", "leave", "wrong_signer")], 1);
+    assert!(pass.left().unwrap().contains("and 9 more"), "{:?}", pass.left());
+    assert_eq!(approver.pass(&client, Timestamp::now()).await?.news, [], "told once");
+    for name in [&mine, &served] {
+        eventually(SOON, "certificate", || async { certificate(&api.get(name).await?).context("none yet") }).await?;
+    }
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    for request in requests(&client).await? {
+        let name = request.name_any();
+        let wanted = name == mine || name == served;
+        assert_eq!((has(&request, "Approved"), certificate(&request).is_some()), (wanted, wanted), "{name}");
+        assert_eq!(has(&request, "Denied"), name == denied, "{name}");
+    }
+    cluster.remove().await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_approval_that_fails_is_tried_again() -> Result<()> {
+    let world = world().await;
+    let cluster = world.cluster("flaky", options(4)).await?;
+    let opened = Timestamp::now();
+    let client = cluster.spoke().await?;
+    let boot = client_as(&world, &bootstrapper(), BOOTSTRAPPER_GROUPS).await;
+    let name = format!("system:node:{}", cluster.instances().await?[0].private_dns);
+    let good = pkcs10(&name, &["system:nodes"], Vec::new());
+    certificates::create(&boot, &cluster.info().infra_id, CLIENT, CLIENT_USAGES, &good).await?;
+    let mut approver = Approver::new("flaky", opened);
+    let status = |code| Effect::Status { code, retry_after: None, message: None };
+    for (effect, reason) in [
+        (status(409), "conflict"),
+        (status(422), "conflict"),
+        (status(403), "refused"),
+        (Effect::Cut { after_upstream: false }, "unreachable"),
+    ] {
+        cluster.inject(&Rule::new(effect).method("PATCH").path("/apis/certificates.k8s.io").count(1)).await?;
+        let pass = approver.pass(&client, Timestamp::now()).await?;
+        let outcomes: Vec<_> = pass.news.iter().map(|news| news.reason).collect();
+        // Two kinds of conflict in a row are one piece of news.
+        assert!(outcomes == [reason] || (outcomes.is_empty() && reason == "conflict"), "{outcomes:?}, not {reason}");
+        assert_eq!((pass.pending, pass.approvals()), (1, None));
+    }
+    let lists = Rule::new(status(503)).method("GET").path("/apis/machine.openshift.io").count(1);
+    cluster.inject(&lists).await?;
+    let error = approver.pass(&client, Timestamp::now()).await.unwrap_err();
+    assert_eq!(error.to_string(), "list the cluster's Machines");
+    let pass = approver.pass(&client, Timestamp::now()).await?;
+    assert_eq!((pass.counts().keys().next(), pass.pending), (Some(&("client", "approve", "matched")), 0));
+    cluster.remove().await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_machines_nothing_can_be_matched() -> Result<()> {
+    let world = world().await;
+    let cluster = world.cluster("upi", ClusterOptions::of_size(1)).await?;
+    let mut approver = Approver::new("upi", Timestamp::now());
+    let client = cluster.spoke().await?;
+    let boot = client_as(&world, &bootstrapper(), BOOTSTRAPPER_GROUPS).await;
+    let name = format!("system:node:{}", cluster.instances().await?[0].private_dns);
+    let good = pkcs10(&name, &["system:nodes"], Vec::new());
+    let csr = certificates::create(&boot, &cluster.info().infra_id, CLIENT, CLIENT_USAGES, &good).await?;
+    let pass = approver.pass(&client, Timestamp::now()).await?;
+    assert_eq!(reasons(&pass), BTreeMap::from([(csr.as_str(), "no_machines")]));
+
+    // The same where the kind does not even exist.
+    let status = Effect::Status { code: 404, retry_after: None, message: None };
+    cluster.inject(&Rule::new(status).path("/apis/machine.openshift.io")).await?;
+    let mut approver = Approver::new("upi", Timestamp::now());
+    let pass = approver.pass(&client, Timestamp::now()).await?;
+    assert_eq!((reasons(&pass), pass.pending), (BTreeMap::from([(csr.as_str(), "no_machines")]), 1));
+
+    // With nobody asking, neither Nodes nor Machines are asked for.
+    let api: Api<CertificateSigningRequest> = Api::all(world.spoke(0).await?);
+    api.delete(&csr, &DeleteParams::default()).await?;
+    let status = Effect::Status { code: 503, retry_after: None, message: None };
+    cluster.inject(&Rule::new(status).path("/api/v1/nodes")).await?;
+    assert_eq!(approver.pass(&client, Timestamp::now()).await?, Pass::default());
+    cluster.remove().await
+}

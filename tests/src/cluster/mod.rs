@@ -4,6 +4,7 @@ pub mod gate;
 pub mod nodes;
 pub mod objects;
 pub mod operators;
+pub mod version;
 
 use std::collections::BTreeMap;
 

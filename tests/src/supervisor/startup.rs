@@ -21,7 +21,7 @@ use super::{
     programs::{Programs, Start},
 };
 use crate::{
-    cluster::ClusterOptions,
+    cluster::{ClusterOptions, version},
     controlplane::{
         assets::{self, Assets},
         server::{self, Cluster, HUB_CONTROLLERS, SPOKE_CONTROLLERS, User},
@@ -193,9 +193,12 @@ fn start_servers(
 
 async fn prepare_spoke(server: Cluster) -> Result<Spoke> {
     let client = server.client().await?;
-    let operators: Vec<_> =
-        manifests::foreign_crds().into_iter().filter(|crd| crd["spec"]["names"]["kind"] == "ClusterOperator").collect();
-    crate::apply::all(&client, &operators).await.with_context(|| format!("install definitions on {}", server.name))?;
+    let openshift = |crd: &serde_json::Value| crd["spec"]["group"] == "config.openshift.io";
+    let definitions: Vec<_> = manifests::foreign_crds().into_iter().filter(openshift).collect();
+    crate::apply::all(&client, &definitions)
+        .await
+        .with_context(|| format!("install definitions on {}", server.name))?;
+    version::create(&client).await.with_context(|| format!("give {} a version", server.name))?;
     Ok(Spoke { server, client })
 }
 

@@ -36,6 +36,10 @@ Examples:
   # Put it to sleep, and wait until its machines are stopped
   kubectl hibernate cd/demo --wait --timeout 20m
 
+  # Put it to sleep for the night: hibernate-controller wakes it again
+  kubectl hibernate demo --for 14h
+  kubectl hibernate demo --until \"tomorrow 08:00\"
+
   # Put workloads to sleep; their replica counts are recorded
   kubectl hibernate deploy/web sts/db machinedeployment/workers -n shop
 
@@ -57,6 +61,9 @@ pub(super) const RESUME_EXAMPLES: &str = "\
 Examples:
   # Wake a cluster and wait until it is ready
   kubectl hibernate resume demo --wait
+
+  # Wake it, and let nobody put it to sleep before the demonstration is over
+  kubectl hibernate resume demo --hold-awake --until 18:00 --reason \"demonstration\"
 
   # Wake workloads with as many replicas as were recorded
   kubectl hibernate resume deploy/web sts/db -n shop
@@ -89,6 +96,7 @@ JSON and YAML are a list in a form of its own that later versions only add to:
      \"step\": {\"reason\", \"message\", \"failed\"}   what is going on or being waited for, while something is
      \"instances\": {\"total\", \"awaited\"}     as far as the conditions tell
      \"platform\", \"region\", \"hibernateAfter\", \"firesAt\"     ClusterDeployments
+     \"wakeAt\", \"holdAwakeUntil\", \"holdAwakeBy\"           ClusterDeployments
      \"replicas\", \"recordedReplicas\"   workloads
      \"protected\"
   }]}

@@ -4,6 +4,7 @@ mod age;
 mod fires;
 mod instances;
 mod record;
+mod schedule;
 mod table;
 mod watch;
 
@@ -89,7 +90,12 @@ struct Printer {
 
 impl Printer {
     fn new(args: &StatusArgs, hub_args: &HubArgs, records: &[Record]) -> Self {
-        let width = if args.output == StatusOutput::Wide { Width::Wide } else { Width::Narrow };
+        let scheduled = records.iter().any(|record| !schedule::shown(record, Timestamp::now()).is_empty());
+        let width = match args.output {
+            StatusOutput::Wide => Width::Wide,
+            _ if scheduled => Width::Scheduled,
+            _ => Width::Narrow,
+        };
         let layout = Layout {
             namespaces: hub_args.all_namespaces,
             width,

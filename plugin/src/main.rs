@@ -8,6 +8,7 @@ mod complete;
 mod duration;
 mod error;
 mod hub;
+mod pool;
 mod print;
 mod status;
 mod target;

@@ -16,7 +16,7 @@ use crate::{
     cli::{ActArgs, ActOutput, DryRun, HubArgs},
     error::{Exit, Failure, Problem},
     hub::{Hub, Write, answer::HubError},
-    print,
+    pool, print,
     target::{
         Target,
         parse::{Flags, parse},
@@ -91,6 +91,8 @@ pub(crate) async fn run(wish: Wish, args: &ActArgs, hub_args: &HubArgs) -> Resul
     if wish == Wish::Sleep {
         hpa::warn(&hub, &planned).await;
     }
+    let changing: Vec<(&Target, &Value)> = planned.iter().filter_map(change_of_cluster).collect();
+    pool::warn::before(&hub, wish, end, &changing).await;
     let begin = Instant::now();
     let (done, mut exits) = write_all(&hub, &asked, args, found).await;
     if args.wait && args.dry_run == DryRun::None {
@@ -98,6 +100,13 @@ pub(crate) async fn run(wish: Wish, args: &ActArgs, hub_args: &HubArgs) -> Resul
         exits.extend(wait::all(&hub, waiting, args.timeout.0, args.output.is_some()).await);
     }
     Ok(Exit::of(exits))
+}
+
+fn change_of_cluster((target, plan): &(Target, Result<Plan, Problem>)) -> Option<(&Target, &Value)> {
+    match plan {
+        Ok(Plan::Patch { patch, .. }) if target.is_cluster() => Some((target, patch)),
+        _ => None,
+    }
 }
 
 fn flags<'a>(args: &'a ActArgs, hub_args: &'a HubArgs) -> Flags<'a> {

@@ -86,6 +86,9 @@ Examples:
   # One target, followed until interrupted
   kubectl hibernate status cd/demo --watch
 
+  # A ClusterPool: its numbers, its clusters, and which of them it keeps awake
+  kubectl hibernate status pool/small -n pools
+
 JSON and YAML are a list in a form of its own that later versions only add to:
   {\"apiVersion\": \"hibernate.sh/v1alpha1\", \"kind\": \"TargetStatusList\", \"items\": [{
      \"type\", \"namespace\", \"name\"      the target
@@ -100,6 +103,8 @@ JSON and YAML are a list in a form of its own that later versions only add to:
      \"replicas\", \"recordedReplicas\"   workloads
      \"protected\"
   }]}
+Of pools it is a PoolStatusList, whose items have \"namespace\", \"name\", \"size\", \"runningCount\", \"maxSize\",
+\"hibernateAfter\", \"standby\", \"ready\", \"waitingClaims\" and \"clusters\": items as above with \"claim\" and \"poolWants\".
 With --watch, JSON and YAML print one such item per change. Fields without a value are left out.";
 
 /// Of `completion`.

@@ -1,9 +1,9 @@
 //! `status`: what sleeps, what is awake, what is going on.
 
-mod age;
+pub(crate) mod age;
 mod fires;
 mod instances;
-mod record;
+pub(crate) mod record;
 mod schedule;
 mod table;
 mod watch;
@@ -21,7 +21,7 @@ use crate::{
     cli::{HubArgs, StatusArgs, StatusOutput},
     error::{Exit, Failure, Problem},
     hub::Hub,
-    print,
+    pool, print,
     target::{
         Target,
         parse::{Flags, Selection, parse},
@@ -34,6 +34,9 @@ use crate::{
 /// # Errors
 /// When nothing can be asked at all. Failures of single targets are printed and counted.
 pub(crate) async fn run(args: &StatusArgs, hub_args: &HubArgs) -> Result<Exit, Problem> {
+    if let Some(names) = pool::asked(&args.targets)? {
+        return pool::status::run(&names, args, hub_args).await;
+    }
     let flags = Flags {
         selector: hub_args.selector.as_deref(),
         all: false,

@@ -6,3 +6,4 @@ pub mod conditions;
 pub mod decide;
 pub mod exempt;
 pub mod openshift;
+pub mod pool;

@@ -136,12 +136,6 @@ impl Approver {
         }
     }
 
-    /// When the last pass is due, once the cluster is awake.
-    #[must_use]
-    pub fn closes(&self) -> Option<Timestamp> {
-        (self.window.closes != Timestamp::MAX).then_some(self.window.closes)
-    }
-
     /// Whether no pass is needed any more.
     #[must_use]
     pub fn is_over(&self, now: Timestamp) -> bool {

@@ -2,7 +2,6 @@
 
 mod args;
 mod clock;
-#[allow(dead_code)] // until the wake asks for it
 mod csr;
 mod hive;
 mod lease;

@@ -8,7 +8,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelecto
 use serde_json::{Value, json};
 use shared::keys;
 
-use crate::cel::{self, INTO_SLEEP, POWER_STATE_CHANGES, condition, list, not};
+use crate::cel::{self, INTO_SLEEP, POWER_STATE_CHANGES, annotation_changes, condition, list, not};
 use crate::names::{NAMESPACE, WEBHOOK, cluster_wide, strings};
 
 /// How the API server reaches the webhook.
@@ -92,7 +92,7 @@ fn mutating(client: &ClientConfig) -> MutatingWebhookConfiguration {
             entry(
                 "stamp.hibernate.sh",
                 vec![cluster_deployments()],
-                vec![condition("power-state-changes", POWER_STATE_CHANGES)],
+                vec![condition("power-state-or-hold-changes", stamped_fields_change())],
                 None,
             ),
             entry(
@@ -178,6 +178,11 @@ fn judged_fields_change() -> String {
   object.metadata.?annotations[?key] != oldObject.metadata.?annotations[?key])",
         list(keys::TARGET_ANNOTATIONS)
     )
+}
+
+/// A field changes whose author is stamped.
+fn stamped_fields_change() -> String {
+    format!("{POWER_STATE_CHANGES}\n|| {}", annotation_changes(keys::HOLD_AWAKE_UNTIL))
 }
 
 /// Replicas go to 0 or leave 0, or the record is edited while they stay 0. Ordinary rollouts and scaling stay away.

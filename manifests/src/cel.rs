@@ -14,6 +14,14 @@ pub(crate) const INTO_SLEEP: &str = "object.?spec.?powerState.orValue('') == 'Hi
 pub(crate) const POWER_STATE_CHANGES: &str =
     "object.?spec.?powerState.orValue('') != (oldObject == null ? '' : oldObject.?spec.?powerState.orValue(''))";
 
+/// An annotation is set, altered or removed.
+pub(crate) fn annotation_changes(key: &str) -> String {
+    format!(
+        "object.metadata.?annotations[?'{key}']
+!= (oldObject == null ? optional.none() : oldObject.metadata.?annotations[?'{key}'])"
+    )
+}
+
 /// The user is one of those who are never denied.
 pub(crate) fn is_exempt() -> String {
     format!(

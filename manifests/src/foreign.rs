@@ -7,8 +7,9 @@ use shared::hive::{
     openshift::ClusterOperator,
 };
 
-/// `CustomResourceDefinitions` of Hive's `ClusterDeployment` and `ClusterSync`, OpenShift's `ClusterOperator` and the `MachineDeployments`
-/// of Cluster API and of the machine-controller. They hold only the fields we use, with upstream's enums, patterns and
+/// `CustomResourceDefinitions` of Hive's `ClusterDeployment`, `ClusterSync` and `ClusterPool`, OpenShift's `ClusterOperator`
+/// and `ClusterVersion`, and the `MachineDeployments` of Cluster API and of the machine-controller. They hold only the
+/// fields we use, with upstream's enums, patterns and
 /// required fields; unknown fields are kept.
 #[must_use]
 pub fn foreign_crds() -> Vec<Value> {
@@ -16,6 +17,8 @@ pub fn foreign_crds() -> Vec<Value> {
         without_required_spec(as_upstream(json!(ClusterDeployment::crd()))),
         without_required_spec(as_upstream(json!(ClusterSync::crd()))),
         as_upstream(json!(ClusterOperator::crd())),
+        cluster_pool(),
+        cluster_version(),
         machine_deployment("cluster.x-k8s.io", "v1beta1", &["clusterName", "selector", "template"], "md"),
         machine_deployment("cluster.k8s.io", "v1alpha1", &["selector", "template"], "md"),
     ]
@@ -106,5 +109,102 @@ fn machine_deployment(group: &str, version: &str, required: &[&str], short_name:
                 }},
             }],
         },
+    })
+}
+
+/// Only what the plugin shows. Whoever makes one has to give what upstream requires.
+fn cluster_pool() -> Value {
+    let number = || json!({"type": "integer", "format": "int32"});
+    let count = || json!({"type": "integer", "format": "int32", "minimum": 0});
+    let version = json!({
+        "name": "v1",
+        "served": true,
+        "storage": true,
+        "subresources": {
+            "status": {},
+            "scale": {"specReplicasPath": ".spec.size", "statusReplicasPath": ".status.size"},
+        },
+        "schema": {"openAPIV3Schema": {
+            "type": "object",
+            "required": ["spec"],
+            "properties": {
+                "spec": {
+                    "type": "object",
+                    "required": ["baseDomain", "imageSetRef", "platform", "size"],
+                    "properties": {
+                        "baseDomain": {"type": "string"},
+                        "imageSetRef": {
+                            "type": "object",
+                            "required": ["name"],
+                            "properties": {"name": {"type": "string"}},
+                        },
+                        "platform": {"type": "object", "x-kubernetes-preserve-unknown-fields": true},
+                        "size": count(),
+                        "runningCount": count(),
+                        "maxSize": number(),
+                        "hibernateAfter": {
+                            "type": "string",
+                            "pattern": r"^([0-9]+(\.[0-9]+)?(ns|us|µs|ms|s|m|h))+$",
+                        },
+                    },
+                    "x-kubernetes-preserve-unknown-fields": true,
+                },
+                "status": {
+                    "type": "object",
+                    "required": ["ready", "size"],
+                    "properties": {"size": number(), "standby": number(), "ready": number()},
+                    "x-kubernetes-preserve-unknown-fields": true,
+                },
+            },
+        }},
+    });
+    definition("hive.openshift.io", ("ClusterPool", "clusterpools", &["cp"]), "Namespaced", &version)
+}
+
+/// Of a cluster's version: whether it is changing, and from what to what. Requires less than upstream does: nobody of ours
+/// writes one.
+fn cluster_version() -> Value {
+    let text = || json!({"type": "string"});
+    let condition = json!({
+        "type": "object",
+        "required": ["lastTransitionTime", "status", "type"],
+        "properties": {
+            "type": text(), "status": text(), "reason": text(), "message": text(),
+            "lastTransitionTime": {"type": "string", "format": "date-time"},
+        },
+    });
+    let open = |properties: Value| json!({"type": "object", "properties": properties, "x-kubernetes-preserve-unknown-fields": true});
+    let version = json!({
+        "name": "v1",
+        "served": true,
+        "storage": true,
+        "subresources": {"status": {}},
+        "schema": {"openAPIV3Schema": {
+            "type": "object",
+            "properties": {
+                "spec": open(json!({})),
+                "status": open(json!({
+                    "desired": open(json!({"version": text()})),
+                    "history": {"type": "array", "items": open(json!({"version": text(), "state": text()}))},
+                    "conditions": {"type": "array", "items": condition},
+                })),
+            },
+        }},
+    });
+    definition("config.openshift.io", ("ClusterVersion", "clusterversions", &[]), "Cluster", &version)
+}
+
+fn definition(group: &str, (kind, plural, short): (&str, &str, &[&str]), scope: &str, version: &Value) -> Value {
+    let mut names = json!({
+        "kind": kind, "listKind": format!("{kind}List"), "plural": plural, "singular": kind.to_ascii_lowercase(),
+    });
+    if !short.is_empty() {
+        names["shortNames"] = json!(short);
+    }
+    json!({
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": format!("{plural}.{group}")},
+        "spec": {"group": group, "names": names, "scope": scope, "versions": [version]},
     })
 }

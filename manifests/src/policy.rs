@@ -1,7 +1,8 @@
-//! The twin of the webhook's static rules as a `ValidatingAdmissionPolicy`: V3, V5, V6 (protected), V8, V10, with V11.
+//! The twin of the webhook's static rules as a `ValidatingAdmissionPolicy`: V3, V5, V6 (protected), V8, V9 (form), V10, with V11.
 //!
 //! It needs no webhook to be up. It says less: CEL at admission knows no clock, so a hold-awake is not looked at (V6), a
-//! short `hibernateAfter` is not warned of (V8), and without the mutating webhook nobody stamps who asked (V12).
+//! short `hibernateAfter` is not warned of (V8), a time that has passed is let through (V9), and without the mutating
+//! webhook nobody stamps who asked (V12).
 
 use k8s_openapi::api::admissionregistration::v1::{
     MatchResources, NamedRuleWithOperations, ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding,
@@ -10,7 +11,7 @@ use k8s_openapi::api::admissionregistration::v1::{
 use serde_json::{Value, json};
 use shared::keys;
 
-use crate::cel::{INTO_SLEEP, condition, is_exempt, list, not};
+use crate::cel::{INTO_SLEEP, annotation_changes, condition, is_exempt, list, not};
 use crate::names::{WEBHOOK, cluster_wide, strings};
 
 /// Name of the policy and of its binding.
@@ -81,6 +82,15 @@ fn variables() -> Vec<Variable> {
                 list(&[keys::REQUESTED_BY, keys::REQUESTED_AT])
             ),
         ),
+        variable("malformed", malformed()),
+        variable(
+            "holderChanges",
+            format!(
+                "oldObject != null && {} && !({})",
+                annotation_changes(keys::HOLD_AWAKE_BY),
+                annotation_changes(keys::HOLD_AWAKE_UNTIL)
+            ),
+        ),
         variable(
             "stateChanges",
             "(object.?spec.?powerState.orValue('') == 'Hibernating')
@@ -134,6 +144,27 @@ fn validations() -> Vec<Validation> {
             "spec.hibernateAfter: must be a positive duration of at most 2562047h47m16s, such as 8h or 1h30m",
         ),
         deny(
+            "V9",
+            "Invalid",
+            "variables.wakes || !variables.malformed",
+            &format!(
+                "metadata.annotations: {} must be RFC 3339 times, {} true or false, {} an integer from 0 to 2147483647",
+                TIMES.join(", "),
+                keys::PROTECTED,
+                keys::REPLICAS
+            ),
+        ),
+        deny(
+            "V10",
+            "Forbidden",
+            "variables.wakes || !variables.holderChanges",
+            &format!(
+                "metadata.annotations: {} is written when {} is set, not by hand",
+                keys::HOLD_AWAKE_BY,
+                keys::HOLD_AWAKE_UNTIL
+            ),
+        ),
+        deny(
             "V10",
             "Forbidden",
             "variables.wakes || !variables.stampChanges || variables.stateChanges",
@@ -144,6 +175,31 @@ fn validations() -> Vec<Validation> {
             ),
         ),
     ]
+}
+
+/// Annotations that hold a time.
+const TIMES: [&str; 4] = [keys::REQUESTED_AT, keys::HOLD_AWAKE_UNTIL, keys::WAKE_AT, keys::PREFLIGHT_REQUESTED_AT];
+
+/// RFC 3339, as far as a pattern can tell. The 30th of February fails in `timestamp()`, and what fails denies.
+const TIME: &str = "^[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])T([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\\\\.[0-9]{1,9})?(Z|[+-]([01][0-9]|2[0-3]):[0-5][0-9])$";
+
+/// An annotation of ours is set to something that it cannot hold. Long texts are looked at no further.
+fn malformed() -> String {
+    let any = |keys: &[&str], wrong: &str| {
+        format!(
+            "{}.exists(key,
+  object.metadata.?annotations[?key].hasValue()
+  && (oldObject == null || object.metadata.?annotations[?key] != oldObject.metadata.?annotations[?key])
+  && {})",
+            list(keys),
+            wrong.replace("TEXT", "object.metadata.annotations[key]")
+        )
+    };
+    let time =
+        format!("(size(TEXT) > 64 || !TEXT.matches('{TIME}') || timestamp(TEXT) < timestamp('0001-01-01T00:00:00Z'))");
+    let count = "(size(TEXT) > 64 || !TEXT.matches('^0*[0-9]{1,10}$') || int(TEXT) > 2147483647)";
+    [any(&TIMES, &time), any(&[keys::PROTECTED], "!(TEXT in ['true', 'false'])"), any(&[keys::REPLICAS], count)]
+        .join("\n|| ")
 }
 
 /// Roughly how many nanoseconds a Go duration has, as a double, which no number of hours overflows.

@@ -150,9 +150,8 @@ fn flag(word: &str) -> Option<Flag> {
         "--dry-run" => Flag::Words(values::<DryRun>().collect()),
         "--kubeconfig" | "--certificate-authority" => Flag::File,
         "-l" | "--selector" | "-s" | "--server" | "--reason" | "--timeout" | "--token" | "--as" | "--as-group"
-        | "--as-uid" | "--cluster" | "--user" | "--request-timeout" | "--tls-server-name" | "--field-manager" => {
-            Flag::Free
-        }
+        | "--as-uid" | "--for" | "--until" | "--cluster" | "--user" | "--request-timeout" | "--tls-server-name"
+        | "--field-manager" => Flag::Free,
         _ => return None,
     })
 }
@@ -174,7 +173,7 @@ fn typed(words: &[String]) -> Typed {
     let cli = matches.as_ref().and_then(|matches| Cli::from_arg_matches(matches).ok());
     let command = matches.as_ref().and_then(|matches| Some(matches.subcommand_name()?.to_owned()));
     let words = cli.as_ref().map_or(0, |cli| match &cli.command {
-        Some(Command::Resume(act)) => act.targets.len(),
+        Some(Command::Resume(resume)) => resume.act.targets.len(),
         Some(Command::Status(status)) => status.targets.len(),
         _ => cli.act.targets.len(),
     });

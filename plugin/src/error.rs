@@ -8,6 +8,7 @@ use crate::{
     hub::answer::HubError,
     target::{parse::UsageError, resolve::ResolveError},
     wait::WaitError,
+    when::WhenError,
 };
 
 /// How the program ends. The numbers are part of its interface.
@@ -54,6 +55,8 @@ pub(crate) enum Problem {
     Wait(#[from] WaitError),
     #[error(transparent)]
     Usage(#[from] UsageError),
+    #[error(transparent)]
+    When(#[from] WhenError),
     #[error("somebody else changed it {0} times while it was being written: try again")]
     Contended(u32),
     #[error("not confirmed, nothing was changed (--yes does not ask)")]
@@ -75,7 +78,12 @@ impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.problem {
             // These name their object themselves, where they have one.
-            Problem::Hub(_) | Problem::Resolve(_) | Problem::Usage(_) | Problem::Declined | Problem::Io { .. } => {
+            Problem::Hub(_)
+            | Problem::Resolve(_)
+            | Problem::Usage(_)
+            | Problem::When(_)
+            | Problem::Declined
+            | Problem::Io { .. } => {
                 write!(f, "{}", self.problem)
             }
             problem => write!(f, "{}: {problem}", self.what),
@@ -87,7 +95,7 @@ impl Problem {
     /// The exit code of this problem alone.
     pub(crate) fn exit(&self) -> Exit {
         match self {
-            Self::Usage(_) => Exit::Usage,
+            Self::Usage(_) | Self::When(_) => Exit::Usage,
             Self::Hub(HubError::Refused { .. }) | Self::Replicas(ReplicasError::Protected) => Exit::Refused,
             Self::Wait(WaitError::TimedOut { .. }) => Exit::TimedOut,
             _ => Exit::Error,

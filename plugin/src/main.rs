@@ -8,11 +8,13 @@ mod complete;
 mod duration;
 mod error;
 mod hub;
+mod pool;
 mod print;
 mod status;
 mod target;
 mod version;
 mod wait;
+mod when;
 
 use std::process::ExitCode;
 
@@ -54,7 +56,10 @@ fn provider() -> CryptoProvider {
 async fn run(cli: &Cli) -> Result<Exit, Problem> {
     match &cli.command {
         None => act::run(Wish::Sleep, &cli.act, &cli.hub).await,
-        Some(Command::Resume(args)) => act::run(Wish::Wake, args, &cli.hub).await,
+        Some(Command::Resume(args)) => {
+            args.check()?;
+            act::run(Wish::Wake, &args.act, &cli.hub).await
+        }
         Some(Command::Status(args)) => status::run(args, &cli.hub).await,
         Some(Command::Version(args)) => {
             version::run(args);

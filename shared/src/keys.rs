@@ -13,10 +13,13 @@ pub const REASON: &str = "hibernate.sh/reason";
 pub const REPLICAS: &str = "hibernate.sh/replicas";
 /// Until when the target must stay awake, RFC 3339. Ignored once it has passed.
 pub const HOLD_AWAKE_UNTIL: &str = "hibernate.sh/hold-awake-until";
-/// Who holds the target awake.
+/// Who holds the target awake. Stamped by the mutating webhook together with [`HOLD_AWAKE_UNTIL`], never by a client.
 pub const HOLD_AWAKE_BY: &str = "hibernate.sh/hold-awake-by";
 /// When the controller is to wake the target, RFC 3339.
 pub const WAKE_AT: &str = "hibernate.sh/wake-at";
+/// When a fresh look at everything that would block or slow a sleep or a wake was asked for, RFC 3339. Answered by the
+/// controller in the condition `HibernationPreflight`.
+pub const PREFLIGHT_REQUESTED_AT: &str = "hibernate.sh/preflight-requested-at";
 /// When the current wake began, RFC 3339. Written once per wake by the controller; freshness of Nodes is judged by it.
 pub const RESUME_STARTED_AT: &str = "hibernate.sh/resume-started-at";
 /// `"true"`: the target must not be put to sleep.
@@ -35,5 +38,14 @@ pub const WEBHOOK: &str = "hibernate-webhook";
 pub const NAMESPACE: &str = "hibernate-system";
 
 /// Every annotation of ours that a user may set on a target, for rules that look at "an annotation of ours changed".
-pub const TARGET_ANNOTATIONS: &[&str] =
-    &[REQUESTED_BY, REQUESTED_AT, REASON, REPLICAS, HOLD_AWAKE_UNTIL, HOLD_AWAKE_BY, WAKE_AT, PROTECTED];
+pub const TARGET_ANNOTATIONS: &[&str] = &[
+    REQUESTED_BY,
+    REQUESTED_AT,
+    REASON,
+    REPLICAS,
+    HOLD_AWAKE_UNTIL,
+    HOLD_AWAKE_BY,
+    WAKE_AT,
+    PROTECTED,
+    PREFLIGHT_REQUESTED_AT,
+];

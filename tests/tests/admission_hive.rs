@@ -186,7 +186,8 @@ async fn what_cannot_sleep_is_denied_and_what_should_be_known_is_said() -> Resul
                 "v6-held",
                 json!({ "metadata": { "annotations": { keys::HOLD_AWAKE_UNTIL: "2126-01-01T00:00:00Z", keys::HOLD_AWAKE_BY: "carol" } } }),
                 Value::Null,
-                Err("held awake until 2126-01-01T00:00:00Z by carol"),
+                // Not carol, as the creator says: who creates it holds it.
+                Err("held awake until 2126-01-01T00:00:00Z by admin"),
             ),
             ("v6-expired", annotated(keys::HOLD_AWAKE_UNTIL, "2026-01-01T00:00:00Z"), Value::Null, Ok("")),
             (
@@ -246,9 +247,10 @@ async fn v8_v9_values_that_the_schema_takes_and_we_do_not() -> Result<()> {
         }
         for (key, wrong, right) in [
             (keys::WAKE_AT, "tomorrow", "2126-01-01T00:00:00Z"),
-            (keys::HOLD_AWAKE_UNTIL, "2026-11-22", "2026-11-22T08:00:00+01:00"),
+            (keys::HOLD_AWAKE_UNTIL, "2026-11-22", "2126-11-22T08:00:00+01:00"),
             (keys::PROTECTED, "yes", "false"),
             (keys::REPLICAS, "-1", "3"),
+            (keys::PREFLIGHT_REQUESTED_AT, "now", "2026-11-21T18:00:00Z"),
         ] {
             let annotate = async |value: &str| {
                 bench
@@ -259,6 +261,52 @@ async fn v8_v9_values_that_the_schema_takes_and_we_do_not() -> Result<()> {
             allowed(&annotate(right).await?, "")?;
         }
         Ok(())
+    })
+    .await
+}
+
+#[tokio::test]
+async fn v9_times_that_have_passed_are_refused_for_everybody_who_changes_an_object() -> Result<()> {
+    let world = World::shared_with(options()).await?;
+    with_temp_ns(&world, async |client, namespace| {
+        let bench = Bench::new(&world, client, namespace);
+        let past = "2026-01-01T00:00:00Z";
+        // A restored object brings along what was to come when it was saved.
+        bench.cluster("demo", &annotated(keys::WAKE_AT, past), &Value::Null).await?;
+        let bob = ["--as", "bob", "--as-group", "system:masters"];
+        for key in [keys::WAKE_AT, keys::HOLD_AWAKE_UNTIL] {
+            for user in [&["--as", "alice"][..], &bob] {
+                let edit = format!("{key}=2026-01-02T00:00:00Z");
+                let ran = bench.kubectl(user, &["annotate", "cd", "demo", "--overwrite", &edit]).await?;
+                let says = format!(
+                    "metadata.annotations[{key}]: found \"2026-01-02T00:00:00Z\", which has passed, must be a time after"
+                );
+                denied(&ran, &says)?;
+            }
+        }
+        allowed(&bench.kubectl(&["--as", "alice"], &["annotate", "cd", "demo", "team=a"]).await?, "")
+    })
+    .await
+}
+
+#[tokio::test]
+async fn a_hold_carries_the_name_of_who_set_it() -> Result<()> {
+    let world = World::shared_with(options()).await?;
+    with_temp_ns(&world, async |client, namespace| {
+        let bench = Bench::new(&world, client, namespace);
+        bench.cluster("demo", &Value::Null, &Value::Null).await?;
+        let until = "2126-01-01T00:00:00Z";
+        let hold =
+            json!({ "metadata": { "annotations": { keys::HOLD_AWAKE_UNTIL: until, keys::HOLD_AWAKE_BY: "mallory" } } });
+        allowed(&bench.patch("demo", &hold).await?, "")?;
+        assert_eq!(bench.annotation("demo", keys::HOLD_AWAKE_BY).await?.as_deref(), Some("alice"));
+        let forged = bench.patch("demo", &annotated(keys::HOLD_AWAKE_BY, "mallory")).await?;
+        denied(&forged, "metadata.annotations[hibernate.sh/hold-awake-by]: is stamped when")?;
+        denied(&bench.sleep("demo").await?, "held awake until 2126-01-01T00:00:00Z by alice")?;
+        let release = json!({ "metadata": { "annotations": { keys::HOLD_AWAKE_UNTIL: null } } });
+        allowed(&bench.patch("demo", &release).await?, "")?;
+        assert_eq!(bench.annotation("demo", keys::HOLD_AWAKE_BY).await?, None, "the name goes with the hold");
+        allowed(&bench.sleep("demo").await?, "")
     })
     .await
 }

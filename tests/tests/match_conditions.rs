@@ -148,6 +148,17 @@ fn writes() -> Vec<Write> {
             json!({"metadata": {"annotations": {"hibernate.sh/protected": "true"}}}),
             &[HIVE],
         ),
+        update(
+            "a bare cluster is held awake",
+            "bare",
+            json!({"metadata": {"annotations": {"hibernate.sh/hold-awake-until": "2126-01-01T00:00:00Z"}}}),
+            &[HIVE, STAMP],
+        ),
+        create(
+            "a cluster is created that is held awake",
+            json!({"metadata": {"annotations": {"hibernate.sh/hold-awake-until": "2126-01-01T00:00:00Z"}}}),
+            &[HIVE, STAMP],
+        ),
         update("a bare cluster is put to sleep", "bare", sleep.clone(), &[INTO_SLEEP, STAMP]),
         update(
             "a bare cluster is said to be running",

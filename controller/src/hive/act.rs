@@ -45,7 +45,9 @@ async fn mark(
     let patch = json!({"metadata": {"annotations": {keys::RESUME_STARTED_AT: at}}});
     let marked = api(context, cluster).patch(&cluster.name_any(), &as_controller(), &Patch::Merge(patch)).await;
     let marked = marked.map_err(|source| LookError::Mark { source: Box::new(source) })?;
-    memory.spoke = None; // what it has seen is from before this wake
+    // What they have seen is from before this wake.
+    memory.spoke = None;
+    memory.requests = None;
     memory.wrote(&marked);
     Ok(marked)
 }

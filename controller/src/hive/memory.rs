@@ -12,6 +12,7 @@ use shared::hive::conditions::{HIBERNATING, READY};
 use shared::hive::decide::{Machines, Sync, Tried};
 use tokio::time::Instant;
 
+use super::requests::Requests;
 use super::rival::Rival;
 use crate::spoke::SpokeWatch;
 
@@ -27,7 +28,7 @@ pub struct Connection {
 }
 
 /// Memory of one target.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct Memory {
     /// The object as it came back from our last write, until the watch has caught up with it.
     written: Option<ClusterDeployment>,
@@ -41,6 +42,8 @@ pub struct Memory {
     machines: Option<(Instant, Machines)>,
     /// The connection to its spoke while it wakes.
     pub spoke: Option<Connection>,
+    /// Who approves its kubelets' certificate requests during this wake.
+    pub requests: Option<Requests>,
     /// Whether the spoke has news that call for a look.
     pub news: Arc<AtomicBool>,
     /// Since when its `ClusterSync` is missing.

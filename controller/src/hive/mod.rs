@@ -5,6 +5,7 @@ mod drivers;
 mod memory;
 mod observe;
 mod report;
+mod requests;
 mod rival;
 mod spokes;
 mod syncs;

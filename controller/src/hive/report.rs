@@ -1,7 +1,8 @@
 //! Events and log lines about what changed.
 
+use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Resource;
-use kube::runtime::events::{Event, EventType};
+use kube::runtime::events::{Event, EventType, Recorder};
 use shared::hive::api::{ClusterDeployment, Condition};
 use shared::hive::conditions::{HIBERNATING, PROGRESS, READY};
 use shared::hive::decide::Notice;
@@ -28,7 +29,7 @@ pub async fn transition(context: &Context, before: &ClusterDeployment, after: &C
     }
     if from != to || (failed && word != speaks(before)) {
         let type_ = if failed { EventType::Warning } else { EventType::Normal };
-        publish(context, after, type_, to, message).await;
+        publish(&context.recorder, &after.object_ref(&()), &full_name(after), type_, to, message).await;
     }
 }
 
@@ -37,7 +38,7 @@ pub async fn notice(context: &Context, cluster: &ClusterDeployment, notice: &Not
     let Notice { warning, reason, message } = notice;
     warn!(cluster = full_name(cluster), reason, message, "notice");
     let type_ = if *warning { EventType::Warning } else { EventType::Normal };
-    publish(context, cluster, type_, reason, message).await;
+    publish(&context.recorder, &cluster.object_ref(&()), &full_name(cluster), type_, reason, message).await;
 }
 
 /// Of the two conditions, the one that does not point to the other.
@@ -49,7 +50,15 @@ fn speaks(cluster: &ClusterDeployment) -> Option<&Condition> {
     }
 }
 
-async fn publish(context: &Context, cluster: &ClusterDeployment, type_: EventType, reason: &str, note: &str) {
+/// Writes an Event; what cannot be written is logged.
+pub async fn publish(
+    recorder: &Recorder,
+    target: &ObjectReference,
+    name: &str,
+    type_: EventType,
+    reason: &str,
+    note: &str,
+) {
     if reason.is_empty() {
         return;
     }
@@ -57,7 +66,7 @@ async fn publish(context: &Context, cluster: &ClusterDeployment, type_: EventTyp
     let note = note.char_indices().take_while(|(at, c)| at + c.len_utf8() <= 1_000).map(|(_, c)| c).collect();
     let event =
         Event { type_, reason: reason.to_owned(), note: Some(note), action: "PowerState".to_owned(), secondary: None };
-    if let Err(error) = context.recorder.publish(&event, &cluster.object_ref(&())).await {
-        warn!(cluster = full_name(cluster), error = &error as &dyn std::error::Error, "event not written");
+    if let Err(error) = recorder.publish(&event, target).await {
+        warn!(cluster = name, error = &error as &dyn std::error::Error, "event not written");
     }
 }

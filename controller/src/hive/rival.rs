@@ -86,7 +86,7 @@ mod tests {
             let left = rival.left_alone(&cluster("Running"), at);
             assert_eq!(left, (round == 2).then_some(LEFT_ALONE), "round {round}");
         }
-        assert!(rival.left_alone(&cluster("Stopping"), now + Duration::from_secs(60)).is_some());
+        assert!(rival.left_alone(&cluster("Stopping"), now + Duration::from_mins(1)).is_some());
         assert_eq!(rival.left_alone(&cluster("Running"), now + Duration::from_secs(603)), None, "tried again");
     }
 

@@ -7,12 +7,14 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, Client, ResourceExt};
 use shared::hive::api::{ClusterDeployment, RESUME_SKIPS_CLUSTER_OPERATORS};
+use shared::hive::conditions::READY;
 use shared::hive::decide::{Spoke, SpokeError, Upgrade, Watch};
 use shared::keys;
 use tokio::time::Instant;
 use tracing::debug;
 
 use super::memory::{Connection, Memory};
+use super::requests::Requests;
 use super::{Context, full_name};
 use crate::spoke::{self, Scope, SpokeWatch};
 
@@ -39,6 +41,7 @@ pub async fn keep(context: &Context, cluster: &ClusterDeployment, memory: &mut M
     let scope = match watch {
         Watch::Nothing => {
             memory.spoke = None;
+            memory.requests = None;
             return;
         }
         Watch::Certificates => Scope::Certificates,
@@ -46,6 +49,11 @@ pub async fn keep(context: &Context, cluster: &ClusterDeployment, memory: &mut M
     };
     if let Err(error) = connect(context, cluster, memory, scope).await {
         debug!(cluster = full_name(cluster), error = &error as &dyn std::error::Error, "spoke not watched");
+    }
+    let ready = cluster.condition(READY).filter(|ready| ready.status == "True");
+    let ready = ready.and_then(|ready| ready.last_transition_time.as_ref());
+    if let (Some(requests), Some(since)) = (&memory.requests, ready) {
+        requests.awake(since.0).await;
     }
 }
 
@@ -74,7 +82,7 @@ async fn connect<'a>(
 async fn open(
     context: &Context,
     cluster: &ClusterDeployment,
-    memory: &Memory,
+    memory: &mut Memory,
     scope: Scope,
 ) -> Result<Connection, SpokeError> {
     let (client, version) = client(context, cluster).await?;
@@ -85,7 +93,8 @@ async fn open(
         news.store(true, Ordering::Relaxed);
         let _ = looks.unbounded_send(key.clone());
     };
-    let watch = SpokeWatch::begin(client, scope, since, changed, |_| async {});
+    let requests = memory.requests.get_or_insert_with(|| Requests::new(context, cluster, since)).clone();
+    let watch = SpokeWatch::begin(client, scope, since, changed, move |client| requests.clone().pass(client));
     Ok(Connection { watch, version, compared: Instant::now() })
 }
 

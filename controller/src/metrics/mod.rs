@@ -32,6 +32,8 @@ pub struct Metrics {
     pub cloud_calls: Family<CloudCall, Counter>,
     /// What had to be told apart from the status, by reason.
     pub notices: Family<Told, Counter>,
+    /// Certificate requests of kubelets, by what was decided.
+    pub requests: Family<Request, Counter>,
     targets: Family<InState, Gauge>,
     step_seconds: Family<InState, Histogram, fn() -> Histogram>,
     hive: HiveMetrics,
@@ -64,6 +66,17 @@ pub struct CloudCall {
     pub call: &'static str,
     /// `ok` or the kind of the failure.
     pub result: &'static str,
+}
+
+/// Labels of [`Metrics::requests`].
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct Request {
+    /// `client`, `serving` or `other`.
+    pub kind: &'static str,
+    /// `approve` or `leave`.
+    pub verdict: &'static str,
+    /// Why.
+    pub reason: &'static str,
 }
 
 /// Labels of the number of targets and of the time per step.
@@ -105,6 +118,7 @@ impl Default for Metrics {
             transitions: Family::default(),
             cloud_calls: Family::default(),
             notices: Family::default(),
+            requests: Family::default(),
             targets: Family::default(),
             step_seconds: Family::new_with_constructor(steps),
             hive,
@@ -116,6 +130,7 @@ impl Default for Metrics {
         registry.register("transitions", "Power states reached", metrics.transitions.clone());
         registry.register("cloud_calls", "Calls to clouds", metrics.cloud_calls.clone());
         registry.register("notices", "Events that tell what a status cannot", metrics.notices.clone());
+        registry.register("csrs", "Certificate requests of kubelets, by what was decided", metrics.requests.clone());
         registry.register("targets", "Targets in each power state", metrics.targets.clone());
         let help = "Time that targets were in a power state before they left it";
         registry.register_with_unit("step", help, Unit::Seconds, metrics.step_seconds.clone());

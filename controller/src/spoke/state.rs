@@ -77,8 +77,10 @@ pub enum Change {
     Operator(Event<ClusterOperator>),
     /// The cluster has no such kind: it is no OpenShift.
     NoOperators,
-    /// Something of a certificate request.
+    /// A certificate request of a kubelet that nobody has decided on.
     Request,
+    /// Nothing that anybody waits for.
+    Nothing,
 }
 
 /// What is known of a spoke.
@@ -114,7 +116,7 @@ impl State {
             Change::Lease(event) => self.leases.apply(event, renewed),
             Change::Operator(event) => self.operators.apply(event, operator_state),
             Change::NoOperators => self.operators.complete = true,
-            Change::Request => {}
+            Change::Request | Change::Nothing => {}
         }
         self.error = None;
         let well =

@@ -11,9 +11,11 @@ use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Node;
 use kube::runtime::utils::Backoff;
+use kube::runtime::watcher::Event;
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client, Resource};
 use serde::de::DeserializeOwned;
+use shared::csr;
 use shared::hive::decide::{Spoke, SpokeError};
 use shared::hive::openshift::ClusterOperator;
 use tokio::sync::watch;
@@ -211,7 +213,10 @@ where
     }
 
     fn requests(&self, listing: Listing) -> BoxStream<'static, Seen> {
-        self.events::<CertificateSigningRequest>(listing, |_| Change::Request)
+        self.events::<CertificateSigningRequest>(listing, |event| match event {
+            Event::InitApply(request) | Event::Apply(request) if is_undecided(&request) => Change::Request,
+            _ => Change::Nothing,
+        })
     }
 
     fn failed(&self, error: SpokeError, digest: &mut Option<u64>) {
@@ -231,6 +236,13 @@ where
             (self.changed)();
         }
     }
+}
+
+fn is_undecided(request: &CertificateSigningRequest) -> bool {
+    let status = request.status.as_ref();
+    let decided =
+        status.is_some_and(|s| s.certificate.is_some() || s.conditions.as_ref().is_some_and(|c| !c.is_empty()));
+    !decided && csr::Kind::of_signer(&request.spec.signer_name).is_some()
 }
 
 /// How a session ended.

@@ -1,9 +1,11 @@
-//! Intent on a `ClusterDeployment`: `spec.powerState` and the reason, nothing else. Who and when is the webhook's to stamp.
+//! Intent on a `ClusterDeployment`: `spec.powerState`, the reason and the schedule, nothing else. Who and when is the webhook's
+//! to stamp.
 
+use jiff::Timestamp;
 use serde_json::{Map, Value, json};
-use shared::{keys, workload::replicas::annotation};
+use shared::{admission::format, keys, workload::replicas::annotation};
 
-use super::{Plan, Wish};
+use super::{Asked, Plan, Wish};
 
 /// | # | wanted | spec.powerState | reason | patch |
 /// |---|---|---|---|---|
@@ -13,38 +15,106 @@ use super::{Plan, Wish};
 /// | H4 | a change | the other | none given, one present | state, and the old reason is removed |
 /// | H5 | a change | the other | none | state |
 ///
-/// Empty and absent are Running, as Hive reads them.
-pub(super) fn plan(cluster: &Value, wish: Wish, reason: Option<&str>) -> Plan {
+/// Empty and absent are Running, as Hive reads them. In the same patch, the schedule:
+///
+/// | # | wanted | annotation | patch |
+/// |---|---|---|---|
+/// | H6 | asleep until a time | wake-at another | wake-at |
+/// | H7 | asleep, a change, or wake-at has passed | wake-at present | removed: it belonged to an earlier sleep |
+/// | H8 | asleep | a hold that has passed | removed; one that has not is the webhook's to refuse |
+/// | H9 | awake | wake-at present | removed |
+/// | H10 | held awake until a time | hold-awake-until another | set, and an old holder's name is removed for the new one's |
+/// | H11 | awake | a hold that has passed | removed |
+pub(super) fn plan(cluster: &Value, asked: &Asked<'_>) -> Plan {
     let asleep = cluster.pointer("/spec/powerState").and_then(Value::as_str) == Some("Hibernating");
     let old_reason = annotation(cluster, keys::REASON);
-    let changes = asleep != (wish == Wish::Sleep);
-    let new_reason = match reason {
-        Some(reason) if old_reason != Some(reason) => Some(json!(reason)), // H2, H3
-        None if changes && old_reason.is_some() => Some(Value::Null),      // H4
-        _ => None,                                                         // H1, H5
-    };
-    if !changes && new_reason.is_none() {
+    let changes = asleep != (asked.wish == Wish::Sleep);
+    let mut annotations = schedule(cluster, asked, changes);
+    let scheduled = !annotations.is_empty();
+    match asked.reason {
+        Some(reason) if old_reason != Some(reason) => {
+            annotations.insert(keys::REASON.to_owned(), json!(reason)); // H2, H3
+        }
+        None if changes && old_reason.is_some() => {
+            annotations.insert(keys::REASON.to_owned(), Value::Null); // H4
+        }
+        _ => {} // H1, H5
+    }
+    if !changes && annotations.is_empty() {
         return Plan::Unchanged; // H1
     }
+    let message = message(asked, changes, scheduled);
     let mut patch = Map::new();
-    if let Some(reason) = new_reason {
-        patch.insert("metadata".to_owned(), json!({ "annotations": { keys::REASON: reason } }));
+    if !annotations.is_empty() {
+        patch.insert("metadata".to_owned(), json!({ "annotations": annotations }));
     }
     if changes {
-        let state = if wish == Wish::Sleep { "Hibernating" } else { "Running" };
+        let state = if asked.wish == Wish::Sleep { "Hibernating" } else { "Running" };
         patch.insert("spec".to_owned(), json!({ "powerState": state }));
     }
-    let message = match wish {
-        _ if !changes => "reason updated",
-        Wish::Sleep => "hibernation requested",
-        Wish::Wake => "resume requested",
+    Plan::Patch { patch: Value::Object(patch), message }
+}
+
+/// H6 to H11.
+fn schedule(cluster: &Value, asked: &Asked<'_>, changes: bool) -> Map<String, Value> {
+    let found = |key: &str| annotation(cluster, key);
+    let passed = |text: &str| format::time(text).is_some_and(|time| time <= asked.now);
+    let mut edits = Map::new();
+    let mut want = |key: &str, value: Option<String>| {
+        if found(key) != value.as_deref() {
+            edits.insert(key.to_owned(), value.map_or(Value::Null, Value::String));
+        }
     };
-    Plan::Patch { patch: Value::Object(patch), message: message.to_owned() }
+    let end = asked.end.map(format::seconds);
+    match (asked.wish, end) {
+        (Wish::Sleep, Some(end)) => want(keys::WAKE_AT, Some(end)), // H6
+        (Wish::Sleep, None) if changes || found(keys::WAKE_AT).is_some_and(passed) => want(keys::WAKE_AT, None), // H7
+        (Wish::Sleep, None) => {}
+        (Wish::Wake, None) => want(keys::WAKE_AT, None), // H9
+        (Wish::Wake, Some(end)) => {
+            want(keys::WAKE_AT, None); // H9
+            if found(keys::HOLD_AWAKE_UNTIL) != Some(&end) {
+                want(keys::HOLD_AWAKE_UNTIL, Some(end)); // H10
+                want(keys::HOLD_AWAKE_BY, None);
+            }
+            return edits;
+        }
+    }
+    if found(keys::HOLD_AWAKE_UNTIL).is_some_and(passed) {
+        want(keys::HOLD_AWAKE_UNTIL, None); // H8, H11
+        want(keys::HOLD_AWAKE_BY, None);
+    }
+    edits
+}
+
+/// What is said once it is written.
+fn message(asked: &Asked<'_>, changes: bool, scheduled: bool) -> String {
+    let time = |end: Timestamp| format::seconds(end);
+    match (asked.wish, changes, asked.end) {
+        (Wish::Sleep, true, Some(end)) => format!("hibernation requested, wakes at {}", time(end)),
+        (Wish::Sleep, true, None) => "hibernation requested".to_owned(),
+        (Wish::Wake, true, Some(end)) => format!("resume requested, held awake until {}", time(end)),
+        (Wish::Wake, true, None) => "resume requested".to_owned(),
+        (_, false, _) if !scheduled => "reason updated".to_owned(),
+        (Wish::Sleep, false, Some(end)) => format!("wakes at {}", time(end)),
+        (Wish::Wake, false, Some(end)) => format!("held awake until {}", time(end)),
+        (_, false, None) => "stale schedule removed".to_owned(),
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const NOW: &str = "2026-11-21T18:00:00Z";
+    const PAST: &str = "2026-11-21T17:59:59Z";
+    const SOON: &str = "2026-11-22T08:00:00Z";
+    const LATER: &str = "2026-11-23T08:00:00Z";
+
+    fn asked<'a>(wish: Wish, reason: Option<&'a str>, end: Option<&str>) -> Asked<'a> {
+        let time = |text: &str| text.parse().unwrap();
+        Asked { wish, reason, end: end.map(time), now: time(NOW) }
+    }
 
     fn planned(
         state: Option<&str>,
@@ -56,7 +126,7 @@ mod tests {
         if let Some(reason) = old_reason {
             cluster["metadata"]["annotations"] = json!({ keys::REASON: reason });
         }
-        match plan(&cluster, wish, reason) {
+        match plan(&cluster, &asked(wish, reason, None)) {
             Plan::Unchanged => None,
             Plan::Patch { patch, message } => Some((patch, message)),
         }
@@ -108,6 +178,80 @@ mod tests {
             (Some("Hibernating"), Wish::Sleep, Some("new"), "reason updated"),
         ] {
             assert_eq!(planned(state, None, wish, reason).unwrap().1, expected);
+        }
+    }
+
+    /// State, wake-at, hold-awake-until (by bob), what is wanted until when; what is patched and said.
+    #[test]
+    fn the_schedule_goes_with_the_state() {
+        use Wish::{Sleep, Wake};
+        const ASLEEP: Option<&str> = Some("Hibernating");
+        type Found<'a> = (Option<&'a str>, Option<&'a str>, Option<&'a str>);
+        type Case<'a> = (Found<'a>, Wish, Option<&'a str>, Option<Value>, &'a str);
+        let edit = |key: &str, value: Option<&str>| json!({ key: value });
+        let unheld = json!({ keys::HOLD_AWAKE_UNTIL: null, keys::HOLD_AWAKE_BY: null });
+        let held = |until: &str| json!({ keys::HOLD_AWAKE_UNTIL: until, keys::HOLD_AWAKE_BY: null });
+        let cases: Vec<Case<'_>> = vec![
+            (
+                (None, None, None),
+                Sleep,
+                Some(SOON),
+                Some(edit(keys::WAKE_AT, Some(SOON))),
+                "hibernation requested, wakes at 2026-11-22T08:00:00Z",
+            ), // H6
+            (
+                (ASLEEP, None, None),
+                Sleep,
+                Some(SOON),
+                Some(edit(keys::WAKE_AT, Some(SOON))),
+                "wakes at 2026-11-22T08:00:00Z",
+            ), // H6
+            (
+                (ASLEEP, Some(SOON), None),
+                Sleep,
+                Some(LATER),
+                Some(edit(keys::WAKE_AT, Some(LATER))),
+                "wakes at 2026-11-23T08:00:00Z",
+            ), // H6
+            ((ASLEEP, Some(SOON), None), Sleep, Some(SOON), None, "unchanged"), // H6
+            ((ASLEEP, Some(SOON), None), Sleep, None, None, "unchanged"),
+            ((None, Some(SOON), None), Sleep, None, Some(edit(keys::WAKE_AT, None)), "hibernation requested"), // H7
+            ((ASLEEP, Some(PAST), None), Sleep, None, Some(edit(keys::WAKE_AT, None)), "stale schedule removed"), // H7
+            ((None, None, Some(PAST)), Sleep, None, Some(unheld.clone()), "hibernation requested"),            // H8
+            ((None, None, Some(NOW)), Sleep, None, Some(unheld.clone()), "hibernation requested"),             // H8
+            ((None, None, Some(SOON)), Sleep, None, None, "hibernation requested"),                            // H8
+            ((None, None, Some("till monday")), Sleep, None, None, "hibernation requested"),                   // H8
+            ((ASLEEP, Some(SOON), None), Wake, None, Some(edit(keys::WAKE_AT, None)), "resume requested"),     // H9
+            ((None, Some(PAST), None), Wake, None, Some(edit(keys::WAKE_AT, None)), "stale schedule removed"), // H9
+            (
+                (ASLEEP, None, Some(PAST)),
+                Wake,
+                Some(SOON),
+                Some(held(SOON)),
+                "resume requested, held awake until 2026-11-22T08:00:00Z",
+            ), // H10
+            ((None, None, Some(SOON)), Wake, Some(LATER), Some(held(LATER)), "held awake until 2026-11-23T08:00:00Z"), // H10
+            ((None, None, Some(SOON)), Wake, Some(SOON), None, "unchanged"), // H10
+            ((ASLEEP, None, Some(PAST)), Wake, None, Some(unheld), "resume requested"), // H11
+            ((ASLEEP, None, Some(SOON)), Wake, None, None, "resume requested"), // H11
+        ];
+        for ((state, wake_at, hold), wish, end, expected, said) in cases {
+            let mut cluster = json!({ "metadata": { "annotations": {} }, "spec": { "powerState": state } });
+            for (key, value) in
+                [(keys::WAKE_AT, wake_at), (keys::HOLD_AWAKE_UNTIL, hold), (keys::HOLD_AWAKE_BY, hold.map(|_| "bob"))]
+            {
+                if let Some(value) = value {
+                    cluster["metadata"]["annotations"][key] = json!(value);
+                }
+            }
+            let (patch, message) = match plan(&cluster, &asked(wish, None, end)) {
+                Plan::Unchanged => (Value::Null, "unchanged".to_owned()),
+                Plan::Patch { patch, message } => (patch, message),
+            };
+            let annotations = patch.pointer("/metadata/annotations").cloned();
+            assert_eq!((annotations, message.as_str()), (expected, said), "{cluster} {wish:?} {end:?}");
+            let changes = (state == ASLEEP) != (wish == Sleep);
+            assert_eq!(patch.get("spec").is_some(), changes, "{cluster} {wish:?} {end:?}");
         }
     }
 }

@@ -8,6 +8,7 @@ mod merge;
 use std::time::Instant;
 
 use futures::{StreamExt, stream};
+use jiff::Timestamp;
 use serde_json::Value;
 use shared::workload::replicas::{self, Step};
 
@@ -15,13 +16,14 @@ use crate::{
     cli::{ActArgs, ActOutput, DryRun, HubArgs},
     error::{Exit, Failure, Problem},
     hub::{Hub, Write, answer::HubError},
-    print,
+    pool, print,
     target::{
         Target,
         parse::{Flags, parse},
         resolve::{CONCURRENCY, Resolver},
     },
     wait::{self, Waiting},
+    when::{self, WhenError},
 };
 
 /// How often a workload is read again because somebody wrote it in between.
@@ -34,6 +36,16 @@ pub(crate) enum Wish {
     Sleep,
     /// It is to be awake.
     Wake,
+}
+
+/// A wish with everything that goes with it.
+#[derive(Clone, Debug)]
+struct Asked<'a> {
+    wish: Wish,
+    reason: Option<&'a str>,
+    /// When to wake again, or until when to stay awake.
+    end: Option<Timestamp>,
+    now: Timestamp,
 }
 
 /// What has to be written for a wish.
@@ -58,6 +70,9 @@ struct Done {
 /// When nothing could be tried at all. Failures of single targets are printed and counted.
 pub(crate) async fn run(wish: Wish, args: &ActArgs, hub_args: &HubArgs) -> Result<Exit, Problem> {
     let selection = parse(&args.targets, flags(args, hub_args))?;
+    let now = when::now();
+    let end = args.when.resolve(&now)?;
+    let asked = Asked { wish, reason: args.reason.as_deref(), end, now: now.timestamp() };
     let hub = Hub::connect(hub_args).await?;
     let namespace = (!hub_args.all_namespaces).then_some(hub.namespace.as_str());
     let found = Resolver::new(&hub, namespace).resolve(&selection).await;
@@ -65,21 +80,33 @@ pub(crate) async fn run(wish: Wish, args: &ActArgs, hub_args: &HubArgs) -> Resul
         print::note(&nothing_found(namespace));
         return Ok(Exit::Done);
     }
+    if let (Some(_), Some(target)) = (end, found.iter().flatten().find(|target| !target.is_cluster())) {
+        return Err(WhenError::NoController(target.full_name()).into());
+    }
     let planned: Vec<(Target, Result<Plan, Problem>)> =
-        found.iter().flatten().map(|target| (target.clone(), plan(target, wish, args.reason.as_deref()))).collect();
+        found.iter().flatten().map(|target| (target.clone(), plan(target, &asked))).collect();
     if args.dry_run == DryRun::None && !args.yes {
         confirm::ask(wish, &planned)?;
     }
     if wish == Wish::Sleep {
         hpa::warn(&hub, &planned).await;
     }
+    let changing: Vec<(&Target, &Value)> = planned.iter().filter_map(change_of_cluster).collect();
+    pool::warn::before(&hub, wish, end, &changing).await;
     let begin = Instant::now();
-    let (done, mut exits) = write_all(&hub, wish, args, found).await;
+    let (done, mut exits) = write_all(&hub, &asked, args, found).await;
     if args.wait && args.dry_run == DryRun::None {
         let waiting = done.iter().map(|done| Waiting::new(&done.target, wish, begin, done.changed)).collect();
         exits.extend(wait::all(&hub, waiting, args.timeout.0, args.output.is_some()).await);
     }
     Ok(Exit::of(exits))
+}
+
+fn change_of_cluster((target, plan): &(Target, Result<Plan, Problem>)) -> Option<(&Target, &Value)> {
+    match plan {
+        Ok(Plan::Patch { patch, .. }) if target.is_cluster() => Some((target, patch)),
+        _ => None,
+    }
 }
 
 fn flags<'a>(args: &'a ActArgs, hub_args: &'a HubArgs) -> Flags<'a> {
@@ -99,13 +126,13 @@ pub(crate) fn nothing_found(namespace: Option<&str>) -> String {
     }
 }
 
-fn plan(target: &Target, wish: Wish, reason: Option<&str>) -> Result<Plan, Problem> {
+fn plan(target: &Target, asked: &Asked<'_>) -> Result<Plan, Problem> {
     if target.is_cluster() {
-        return Ok(hive::plan(&target.object, wish, reason));
+        return Ok(hive::plan(&target.object, asked));
     }
-    let step = match wish {
-        Wish::Sleep => replicas::sleep(&target.object, reason)?,
-        Wish::Wake => replicas::wake(&target.object, reason)?,
+    let step = match asked.wish {
+        Wish::Sleep => replicas::sleep(&target.object, asked.reason)?,
+        Wish::Wake => replicas::wake(&target.object, asked.reason)?,
     };
     Ok(match step {
         Step::Unchanged => Plan::Unchanged,
@@ -130,7 +157,7 @@ fn count(replicas: u32) -> String {
 /// Writes to all targets at the same time, and reports them in the order given as soon as they are done.
 async fn write_all(
     hub: &Hub,
-    wish: Wish,
+    asked: &Asked<'_>,
     args: &ActArgs,
     found: Vec<Result<Target, Failure>>,
 ) -> (Vec<Done>, Vec<Exit>) {
@@ -140,7 +167,7 @@ async fn write_all(
         .map(|target| async {
             let target = target?;
             let what = target.full_name();
-            write(hub, wish, args, target).await.map_err(|problem| Failure::new(what, problem))
+            write(hub, asked, args, target).await.map_err(|problem| Failure::new(what, problem))
         })
         .buffered(CONCURRENCY);
     while let Some(result) = work.next().await {
@@ -164,10 +191,10 @@ async fn write_all(
 }
 
 /// Plans and writes one target, again from the start if somebody wrote it in between.
-async fn write(hub: &Hub, wish: Wish, args: &ActArgs, mut target: Target) -> Result<Done, Problem> {
+async fn write(hub: &Hub, asked: &Asked<'_>, args: &ActArgs, mut target: Target) -> Result<Done, Problem> {
     let settings = Write { dry_run: args.dry_run == DryRun::Server, manager: args.field_manager.clone() };
     for _ in 0..ATTEMPTS {
-        let Plan::Patch { patch, message } = plan(&target, wish, args.reason.as_deref())? else {
+        let Plan::Patch { patch, message } = plan(&target, asked)? else {
             return Ok(Done { target, message: "unchanged".to_owned(), changed: false });
         };
         let (namespace, name) = (&target.namespace, &target.name);
@@ -229,7 +256,8 @@ mod tests {
     }
 
     fn said(target: &Target, wish: Wish) -> String {
-        match plan(target, wish, None) {
+        let asked = Asked { wish, reason: None, end: None, now: Timestamp::UNIX_EPOCH };
+        match plan(target, &asked) {
             Ok(Plan::Patch { message, .. }) => message,
             Ok(Plan::Unchanged) => "unchanged".to_owned(),
             Err(problem) => problem.to_string(),

@@ -36,6 +36,10 @@ Examples:
   # Put it to sleep, and wait until its machines are stopped
   kubectl hibernate cd/demo --wait --timeout 20m
 
+  # Put it to sleep for the night: hibernate-controller wakes it again
+  kubectl hibernate demo --for 14h
+  kubectl hibernate demo --until \"tomorrow 08:00\"
+
   # Put workloads to sleep; their replica counts are recorded
   kubectl hibernate deploy/web sts/db machinedeployment/workers -n shop
 
@@ -58,6 +62,9 @@ Examples:
   # Wake a cluster and wait until it is ready
   kubectl hibernate resume demo --wait
 
+  # Wake it, and let nobody put it to sleep before the demonstration is over
+  kubectl hibernate resume demo --hold-awake --until 18:00 --reason \"demonstration\"
+
   # Wake workloads with as many replicas as were recorded
   kubectl hibernate resume deploy/web sts/db -n shop
 
@@ -79,6 +86,9 @@ Examples:
   # One target, followed until interrupted
   kubectl hibernate status cd/demo --watch
 
+  # A ClusterPool: its numbers, its clusters, and which of them it keeps awake
+  kubectl hibernate status pool/small -n pools
+
 JSON and YAML are a list in a form of its own that later versions only add to:
   {\"apiVersion\": \"hibernate.sh/v1alpha1\", \"kind\": \"TargetStatusList\", \"items\": [{
      \"type\", \"namespace\", \"name\"      the target
@@ -89,9 +99,12 @@ JSON and YAML are a list in a form of its own that later versions only add to:
      \"step\": {\"reason\", \"message\", \"failed\"}   what is going on or being waited for, while something is
      \"instances\": {\"total\", \"awaited\"}     as far as the conditions tell
      \"platform\", \"region\", \"hibernateAfter\", \"firesAt\"     ClusterDeployments
+     \"wakeAt\", \"holdAwakeUntil\", \"holdAwakeBy\"           ClusterDeployments
      \"replicas\", \"recordedReplicas\"   workloads
      \"protected\"
   }]}
+Of pools it is a PoolStatusList, whose items have \"namespace\", \"name\", \"size\", \"runningCount\", \"maxSize\",
+\"hibernateAfter\", \"standby\", \"ready\", \"waitingClaims\" and \"clusters\": items as above with \"claim\" and \"poolWants\".
 With --watch, JSON and YAML print one such item per change. Fields without a value are left out.";
 
 /// Of `completion`.

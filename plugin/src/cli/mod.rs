@@ -9,7 +9,10 @@ use clap::{ArgAction, Args, CommandFactory, FromArgMatches, Parser, Subcommand, 
 use self::help::{
     ABOUT, COMPLETION_EXAMPLES, EXIT_CODES, HIBERNATE_EXAMPLES, RESUME_EXAMPLES, STATUS_EXAMPLES, TARGETS,
 };
-use crate::duration;
+use crate::{
+    duration,
+    when::{When, WhenError},
+};
 
 /// Put clusters and workloads to sleep, and wake them.
 #[derive(Debug, Parser)]
@@ -41,7 +44,7 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Wake targets
     #[command(visible_alias = "wake", after_help = format!("{TARGETS}\n\n{RESUME_EXAMPLES}\n\n{EXIT_CODES}"))]
-    Resume(ActArgs),
+    Resume(ResumeArgs),
     /// Show what sleeps, what is awake and what is going on
     #[command(after_help = format!("{STATUS_EXAMPLES}\n\n{EXIT_CODES}"))]
     Status(StatusArgs),
@@ -94,6 +97,30 @@ pub(crate) struct ActArgs {
     /// Print objects instead of messages
     #[arg(long, short = 'o', value_enum, value_name = "FORMAT")]
     pub(crate) output: Option<ActOutput>,
+    /// When a cluster is to wake again, or until when it is held awake.
+    #[command(flatten)]
+    pub(crate) when: When,
+}
+
+/// Flags of `resume`.
+#[derive(Debug, Args)]
+pub(crate) struct ResumeArgs {
+    /// Those of every change.
+    #[command(flatten)]
+    pub(crate) act: ActArgs,
+    /// Let nobody put the clusters to sleep for as long as --for or --until say
+    #[arg(long, requires = "when")]
+    pub(crate) hold_awake: bool,
+}
+
+impl ResumeArgs {
+    /// What the parser cannot tell.
+    ///
+    /// # Errors
+    /// When an end is given and nothing that could end.
+    pub(crate) fn check(&self) -> Result<(), WhenError> {
+        if self.act.when.is_empty() || self.hold_awake { Ok(()) } else { Err(WhenError::NothingHeld) }
+    }
 }
 
 /// Flags of `status`.
@@ -328,8 +355,8 @@ mod tests {
         for line in ["-n x resume demo", "resume -n x demo", "wake demo -n x"] {
             let cli = read(line).unwrap();
             assert_eq!(cli.hub.namespace.as_deref(), Some("x"), "{line}");
-            let Some(Command::Resume(act)) = cli.command else { panic!("{line}") };
-            assert_eq!(act.targets, ["demo"]);
+            let Some(Command::Resume(resume)) = cli.command else { panic!("{line}") };
+            assert_eq!(resume.act.targets, ["demo"]);
         }
     }
 
@@ -340,6 +367,19 @@ mod tests {
             assert_eq!(error.exit_code(), 2, "{line}");
             assert!(error.to_string().contains("stands before"), "{line}: {error}");
         }
+    }
+
+    #[test]
+    fn a_sleep_has_one_end_and_only_a_wake_is_held() {
+        for line in ["demo --for 14h", "demo --until 18:00", "resume demo --hold-awake --for 4h"] {
+            assert!(read(line).is_ok(), "{line}");
+        }
+        for line in ["demo --for 14h --until 18:00", "demo --for 30s", "demo --hold-awake", "resume demo --hold-awake"]
+        {
+            assert_eq!(read(line).unwrap_err().exit_code(), 2, "{line}");
+        }
+        let Some(Command::Resume(loose)) = read("resume demo --for 4h").unwrap().command else { panic!() };
+        assert_eq!(loose.check(), Err(WhenError::NothingHeld));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 
 /// `5m`, `3h`, `2d5h`: the rules of kubectl's AGE column. A time in the future is `0s`.
-pub(super) fn age(since: Timestamp, now: Timestamp) -> String {
+pub(crate) fn age(since: Timestamp, now: Timestamp) -> String {
     let seconds = (now.as_second() - since.as_second()).max(0);
     let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86_400);
     let with = |whole: i64, unit: &str, rest: i64, rest_unit: &str| match rest {

@@ -8,12 +8,12 @@ use shared::hive::{
 
 /// Instances of a cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub(super) struct Instances {
+pub(crate) struct Instances {
     /// All of them; only hibernate-controller tells.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) total: Option<usize>,
+    pub(crate) total: Option<usize>,
     /// Those that are not yet in the state that is wanted.
-    pub(super) awaited: usize,
+    pub(crate) awaited: usize,
 }
 
 /// What the conditions say: hibernate-controller's with the total, or Hive's, which only name the machines that lag behind.

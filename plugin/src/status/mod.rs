@@ -1,9 +1,10 @@
 //! `status`: what sleeps, what is awake, what is going on.
 
-mod age;
+pub(crate) mod age;
 mod fires;
 mod instances;
-mod record;
+pub(crate) mod record;
+mod schedule;
 mod table;
 mod watch;
 
@@ -20,7 +21,7 @@ use crate::{
     cli::{HubArgs, StatusArgs, StatusOutput},
     error::{Exit, Failure, Problem},
     hub::Hub,
-    print,
+    pool, print,
     target::{
         Target,
         parse::{Flags, Selection, parse},
@@ -33,6 +34,9 @@ use crate::{
 /// # Errors
 /// When nothing can be asked at all. Failures of single targets are printed and counted.
 pub(crate) async fn run(args: &StatusArgs, hub_args: &HubArgs) -> Result<Exit, Problem> {
+    if let Some(names) = pool::asked(&args.targets)? {
+        return pool::status::run(&names, args, hub_args).await;
+    }
     let flags = Flags {
         selector: hub_args.selector.as_deref(),
         all: false,
@@ -89,7 +93,12 @@ struct Printer {
 
 impl Printer {
     fn new(args: &StatusArgs, hub_args: &HubArgs, records: &[Record]) -> Self {
-        let width = if args.output == StatusOutput::Wide { Width::Wide } else { Width::Narrow };
+        let scheduled = records.iter().any(|record| !schedule::shown(record, Timestamp::now()).is_empty());
+        let width = match args.output {
+            StatusOutput::Wide => Width::Wide,
+            _ if scheduled => Width::Scheduled,
+            _ => Width::Narrow,
+        };
         let layout = Layout {
             namespaces: hub_args.all_namespaces,
             width,

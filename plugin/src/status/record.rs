@@ -60,6 +60,14 @@ pub(crate) struct Record {
     /// When hibernateAfter puts the cluster to sleep, if nothing changes until then.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) fires_at: Option<Timestamp>,
+    /// When the cluster is to wake again, as it is written.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) wake_at: Option<String>,
+    /// Until when the cluster must stay awake, as it is written.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) hold_awake_until: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) hold_awake_by: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) replicas: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -110,6 +118,7 @@ impl Record {
     fn cluster(self, cluster: &ClusterDeployment) -> Self {
         let step = step(cluster).map(StepRecord::from).or_else(|| waits(cluster));
         let text = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
+        let note = |key: &str| cluster.metadata.annotations.as_ref()?.get(key).cloned();
         Self {
             desired: cluster.desired().to_string(),
             observed: cluster.power_state().to_owned(),
@@ -120,6 +129,9 @@ impl Record {
             region: cluster.spec.platform.region().map(str::to_owned),
             hibernate_after: cluster.spec.hibernate_after.clone(),
             fires_at: fires_at(cluster),
+            wake_at: note(keys::WAKE_AT),
+            hold_awake_until: note(keys::HOLD_AWAKE_UNTIL),
+            hold_awake_by: note(keys::HOLD_AWAKE_BY),
             ..self
         }
     }
@@ -297,6 +309,19 @@ mod tests {
         ] {
             assert_eq!(cluster(change).fires_at, expected.map(time), "{name}");
         }
+    }
+
+    #[test]
+    fn the_schedule_is_shown_as_it_is_written() {
+        let record = cluster(|object| {
+            object["metadata"]["annotations"] = json!({
+                keys::WAKE_AT: "2026-11-22T08:00:00Z", keys::HOLD_AWAKE_UNTIL: "soon", keys::HOLD_AWAKE_BY: "bob",
+            });
+        });
+        let json = serde_json::to_value(&record).unwrap();
+        assert_eq!(json["wakeAt"], "2026-11-22T08:00:00Z");
+        assert_eq!((&json["holdAwakeUntil"], &json["holdAwakeBy"]), (&json!("soon"), &json!("bob")));
+        assert_eq!(serde_json::to_value(cluster(|_| {})).unwrap().get("wakeAt"), None);
     }
 
     #[test]

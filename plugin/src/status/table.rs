@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 
-use super::{age::age, instances::Instances, record::Record};
+use super::{age::age, instances::Instances, record::Record, schedule};
 use crate::print::{self, Colour};
 
 /// Spaces between columns, as in kubectl.
@@ -26,6 +26,8 @@ pub(super) struct Layout {
 pub(super) enum Width {
     /// What everybody wants to know.
     Narrow,
+    /// The same, and the ends of sleeps and holds, because some target has one.
+    Scheduled,
     /// `-o wide`.
     Wide,
 }
@@ -72,6 +74,11 @@ const COLUMNS: &[Column] = &[
         header: "FIRES-AT",
         show: |layout| layout.width == Width::Wide,
         cell: |record, _, now| fires_at(record, now),
+    },
+    Column {
+        header: "SCHEDULE",
+        show: |layout| layout.width != Width::Narrow,
+        cell: |record, _, now| schedule::shown(record, now),
     },
     // Last, because it can be long.
     Column { header: "STEP", show: |_| true, cell: |record, _, _| step(record) },
@@ -254,6 +261,15 @@ mod tests {
     #[test]
     fn wide_with_namespaces_and_types() {
         insta::assert_snapshot!(drawn(Layout { width: Width::Wide, namespaces: true, types: true, ..LAYOUT }));
+    }
+
+    #[test]
+    fn ends_of_sleeps_are_a_column_where_there_are_any() {
+        let mut record = records().swap_remove(0);
+        record.wake_at = Some("2026-11-22T06:00:00Z".into());
+        let table = Table::new(Layout { width: Width::Scheduled, ..LAYOUT }, std::slice::from_ref(&record), now());
+        assert!(table.head().ends_with("SCHEDULE       STEP"), "{}", table.head());
+        assert!(table.line(&record, now()).ends_with("wakes in 14h   -"), "{}", table.line(&record, now()));
     }
 
     #[test]

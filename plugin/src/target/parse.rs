@@ -3,7 +3,7 @@
 use shared::workload::kinds::Kind;
 
 use super::{CLUSTER_DEPLOYMENT, kinds, kinds_named};
-use crate::cli::COMMANDS;
+use crate::{cli::COMMANDS, pool::is_pool_word};
 
 /// What was asked for.
 #[derive(Debug, PartialEq, Eq)]
@@ -62,6 +62,15 @@ pub(crate) enum UsageError {
     NotAName(String),
     #[error("-A cannot find a target by name: give -n NAMESPACE, or -l SELECTOR or --all")]
     NameInAllNamespaces,
+    #[error(
+        "a ClusterPool is never put to sleep itself: change its spec.runningCount, or name its clusters (see \
+         `kubectl hibernate status {0}`)"
+    )]
+    Pool(String),
+    #[error("pools are shown by themselves, not together with {0:?}")]
+    PoolsAndOthers(String),
+    #[error("--watch does not follow pools: name their clusters")]
+    PoolsAreNotWatched,
     #[error("-l and --all exclude each other")]
     SelectorAndAll,
 }
@@ -91,6 +100,9 @@ pub(crate) fn parse(words: &[String], flags: Flags<'_>) -> Result<Selection, Usa
     }
     if flags.all_namespaces {
         return Err(UsageError::NameInAllNamespaces);
+    }
+    if words.len() > 1 && is_pool_word(first) {
+        return Err(UsageError::Pool(format!("pool/{}", words[1])));
     }
     let references = match types {
         // `deploy web db`: a word that is a type, and more words.
@@ -125,6 +137,7 @@ fn types_of(words: &str) -> Result<Vec<&'static Kind>, UsageError> {
     let mut found = Vec::new();
     for word in words.split(',') {
         match kinds_named(word) {
+            kinds if kinds.is_empty() && is_pool_word(word) => return Err(UsageError::Pool("pool".to_owned())),
             kinds if kinds.is_empty() => return Err(UsageError::UnknownType { word: word.to_owned() }),
             kinds => found.extend(kinds),
         }
@@ -143,6 +156,9 @@ fn typed_by(word: &str, types: &[&'static Kind], name: &str) -> Result<Reference
 fn reference(word: &str) -> Result<Reference, UsageError> {
     if let Some((type_word, name)) = word.split_once('/') {
         let types = kinds_named(type_word);
+        if types.is_empty() && is_pool_word(type_word) {
+            return Err(UsageError::Pool(word.to_owned()));
+        }
         if types.is_empty() {
             return Err(UsageError::UnknownType { word: type_word.to_owned() });
         }
@@ -246,6 +262,8 @@ mod tests {
             ("deploy web sts/db", NAMES, "not both"),
             ("demo status", NAMES, r#""status" is a command"#),
             ("resume", NAMES, r#""resume" is a command"#),
+            ("pool/small", NAMES, "see `kubectl hibernate status pool/small`"),
+            ("cp", ALL, "a ClusterPool is never put to sleep itself"),
             ("Demo", NAMES, "is not a name"),
             ("cd/", NAMES, "is not a name"),
             ("cd/a/b", NAMES, "not both"),

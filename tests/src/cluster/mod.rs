@@ -6,6 +6,7 @@ pub mod machines;
 pub mod nodes;
 pub mod objects;
 pub mod operators;
+pub mod version;
 
 use std::collections::BTreeMap;
 

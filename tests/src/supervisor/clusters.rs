@@ -193,7 +193,7 @@ impl World {
         Ok(())
     }
 
-    /// As Hive's clustersync controller leaves it once every SyncSet has been applied.
+    /// As Hive's clustersync controller leaves it once every `SyncSet` has been applied.
     async fn put_cluster_sync(&self, info: &ClusterInfo) -> Result<()> {
         let sync = json!({
             "apiVersion": "hiveinternal.openshift.io/v1alpha1",

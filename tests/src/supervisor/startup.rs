@@ -26,7 +26,7 @@ use crate::{
     cluster::{
         ClusterOptions,
         certificates::{self, Issuance},
-        machines, operators,
+        machines, operators, version,
     },
     controlplane::{
         assets::{self, Assets},
@@ -201,12 +201,13 @@ fn start_servers(
 
 async fn prepare_spoke(server: Cluster, authority: &str) -> Result<Spoke> {
     let client = server.client().await?;
-    let is_of_spokes = |crd: &Value| crd["spec"]["names"]["kind"] == "ClusterOperator";
+    let is_of_spokes = |crd: &Value| crd["spec"]["group"] == "config.openshift.io";
     let mut objects: Vec<Value> = manifests::foreign_crds().into_iter().filter(is_of_spokes).collect();
     objects.extend(machines::definitions());
     objects.extend(operators::namespaces());
     objects.extend(certificates::bootstrapper());
     apply::all(&client, &objects).await.with_context(|| format!("install definitions on {}", server.name))?;
+    version::create(&client).await.with_context(|| format!("give {} a version", server.name))?;
     let account = (certificates::BOOTSTRAPPER_NAMESPACE, certificates::BOOTSTRAPPER);
     let token = hub::service_account_token(&client, account.0, account.1).await?;
     let access = Access {

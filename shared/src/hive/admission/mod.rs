@@ -10,8 +10,8 @@
 //! | V6 | into Hibernating while protected or held awake | deny |
 //! | V7 | into Hibernating while paused, within 24 h of installation, owned by a pool, or upgrading | warn |
 //! | V8 | hibernateAfter not a positive Go duration; shorter than 10 minutes | deny; warn |
-//! | V9 | an annotation of ours malformed | deny |
-//! | V10 | requested-by or requested-at edited without a change of state; brought along by a new, awake object | deny; warn |
+//! | V9 | an annotation of ours malformed; wake-at or hold-awake-until that has passed, set; brought along by a new object | deny; deny; warn |
+//! | V10 | requested-by or requested-at edited without a change of state, hold-awake-by without hold-awake-until; any of them brought along by a new object without what it belongs to | deny; warn |
 //! | V11 | out of Hibernating | never denied: denials become warnings |
 //! | V12 | into Hibernating with a requested-by that is not the request's user | deny |
 //!

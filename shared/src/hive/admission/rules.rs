@@ -34,10 +34,14 @@ pub const RULES: &[Rule<Cluster>] = &[
     Rule { row: "V9", judge: |change| is_a_time(change, keys::REQUESTED_AT) },
     Rule { row: "V9", judge: |change| is_a_time(change, keys::HOLD_AWAKE_UNTIL) },
     Rule { row: "V9", judge: |change| is_a_time(change, keys::WAKE_AT) },
+    Rule { row: "V9", judge: |change| is_a_time(change, keys::PREFLIGHT_REQUESTED_AT) },
+    Rule { row: "V9", judge: |change| is_to_come(change, keys::HOLD_AWAKE_UNTIL) },
+    Rule { row: "V9", judge: |change| is_to_come(change, keys::WAKE_AT) },
     Rule { row: "V9", judge: |change| is_a_boolean(change, keys::PROTECTED) },
     Rule { row: "V9", judge: |change| is_a_count(change, keys::REPLICAS) },
     Rule { row: "V10", judge: |change| is_not_forged(change, keys::REQUESTED_BY) },
     Rule { row: "V10", judge: |change| is_not_forged(change, keys::REQUESTED_AT) },
+    Rule { row: "V10", judge: holder_is_not_forged },
     Rule { row: "V12", judge: is_stamped },
 ];
 
@@ -184,10 +188,10 @@ fn settled(change: &Change<'_, Cluster>) -> Verdict {
     }
 }
 
-/// V7
+/// V7. The plugin has looked at the pool and said more already.
 fn no_pool_decides(change: &Change<'_, Cluster>) -> Verdict {
     match change.new.unclaimed_pool() {
-        Some(pool) if change.goes_to_sleep() => Verdict::warn(format!(
+        Some(pool) if change.goes_to_sleep() && change.field_manager != keys::PLUGIN => Verdict::warn(format!(
             "unclaimed cluster of ClusterPool {pool}: the pool sets powerState itself and may undo this"
         )),
         _ => Verdict::Allow,
@@ -226,6 +230,24 @@ fn is_a_time(change: &Change<'_, Cluster>, key: &str) -> Verdict {
     is_well_formed(change, key, |text| format::time(text).is_some(), "an RFC 3339 time such as 2026-11-21T18:00:00Z")
 }
 
+/// V9. A new object may be a restored one, whose times were to come when they were set: they just do nothing any more.
+fn is_to_come(change: &Change<'_, Cluster>, key: &str) -> Verdict {
+    let Some(text) = change.new_annotation(key).filter(|_| change.alters_annotation(key)) else {
+        return Verdict::Allow;
+    };
+    match format::time(text) {
+        Some(time) if time <= change.now && change.creates() => {
+            Verdict::warn(format!("{key} {} has passed already", format::seconds(time)))
+        }
+        Some(time) if time <= change.now => Verdict::deny(
+            Fault::Invalid,
+            annotation(key),
+            format!("found {text:?}, which has passed, must be a time after {}", format::seconds(change.now)),
+        ),
+        _ => Verdict::Allow,
+    }
+}
+
 /// V9
 fn is_a_boolean(change: &Change<'_, Cluster>, key: &str) -> Verdict {
     is_well_formed(change, key, |text| format::boolean(text).is_some(), "\"true\" or \"false\"")
@@ -257,6 +279,24 @@ fn is_not_forged(change: &Change<'_, Cluster>, key: &str) -> Verdict {
         Fault::Forbidden,
         annotation(key),
         "is stamped when powerState changes, from the user of that request, and cannot be edited",
+    )
+}
+
+/// V10. Who sets a hold is its holder; nobody else's name is put in afterwards.
+fn holder_is_not_forged(change: &Change<'_, Cluster>) -> Verdict {
+    if !change.alters_annotation(keys::HOLD_AWAKE_BY) || change.alters_annotation(keys::HOLD_AWAKE_UNTIL) {
+        return Verdict::Allow;
+    }
+    if change.creates() {
+        return Verdict::warn(format!("{} came with a new object that is not held", keys::HOLD_AWAKE_BY));
+    }
+    Verdict::deny(
+        Fault::Forbidden,
+        annotation(keys::HOLD_AWAKE_BY),
+        format!(
+            "is stamped when {} is set, from the user of that request, and cannot be edited",
+            keys::HOLD_AWAKE_UNTIL
+        ),
     )
 }
 

@@ -18,6 +18,7 @@ const AT: &str = "/metadata/annotations/hibernate.sh~1requested-at";
 const REASON: &str = "/metadata/annotations/hibernate.sh~1reason";
 const PROTECTED: &str = "/metadata/annotations/hibernate.sh~1protected";
 const HOLD: &str = "/metadata/annotations/hibernate.sh~1hold-awake-until";
+const HOLD_BY: &str = "/metadata/annotations/hibernate.sh~1hold-awake-by";
 const WAKE_AT: &str = "/metadata/annotations/hibernate.sh~1wake-at";
 const STATE: &str = "/spec/powerState";
 const AFTER: &str = "/spec/hibernateAfter";
@@ -159,8 +160,6 @@ fn rules_on_the_way_to_sleep() {
             &[(HOLD, json!("2026-11-21T18:00:01Z"))],
             &["V6 deny metadata.annotations[hibernate.sh/hold-awake-until]"],
         ),
-        ("V6 expires now", &[(HOLD, json!(NOW))], &[]),
-        ("V6 expired", &[(HOLD, json!("2026-11-21T18:59:00+01:00"))], &[]),
         ("V7 pause", &[("/metadata/annotations/hive.openshift.io~1powerstate-pause", json!("true"))], &["V7 warn"]),
         ("V7 reconcile", &[("/metadata/annotations/hive.openshift.io~1reconcile-pause", json!("1"))], &["V7 warn"]),
         ("V7 no pause", &[("/metadata/annotations/hive.openshift.io~1powerstate-pause", json!("no"))], &[]),
@@ -212,6 +211,13 @@ fn rules_on_the_way_to_sleep() {
     }
 }
 
+#[test]
+fn v7_the_plugin_speaks_of_pools_itself() {
+    let new = with(falling_asleep(), [("/spec/clusterPoolRef", json!({ "namespace": "p", "poolName": "p" }))]);
+    let warnings = |manager| in_change(manager, Some(&awake()), &new, judge).warnings.len();
+    assert_eq!((warnings("kubectl-patch"), warnings(keys::PLUGIN)), (1, 0));
+}
+
 /// What is no way into sleep is judged by none of those rules.
 #[test]
 fn only_the_way_to_sleep_is_guarded() {
@@ -255,9 +261,16 @@ fn v6_a_stored_hold_that_nobody_can_read_still_holds() {
 }
 
 #[test]
+fn v6_a_hold_ends_with_the_second_it_names() {
+    for expired in [NOW, "2026-11-21T18:59:00+01:00"] {
+        let old = with(awake(), [(HOLD, json!(expired))]);
+        assert_eq!(findings(Some(&old), &with(falling_asleep(), [(HOLD, json!(expired))])), [""; 0], "{expired}");
+    }
+}
+
+#[test]
 fn v6_names_the_holder_and_the_time() {
-    let by = "/metadata/annotations/hibernate.sh~1hold-awake-by";
-    let new = with(falling_asleep(), [(HOLD, json!("2026-11-22T08:00:00+02:00")), (by, json!("carol"))]);
+    let new = with(falling_asleep(), [(HOLD, json!("2026-11-22T08:00:00+02:00")), (HOLD_BY, json!("carol"))]);
     let judgement = in_change("", Some(&awake()), &new, judge);
     let said = &judgement.denials[0].said;
     assert_eq!(said.fault, Fault::Forbidden);
@@ -304,6 +317,58 @@ fn v9_our_annotations() {
             assert_eq!(findings(Some(&new), &awake()), [""; 0], "{pointer} {value:?} may always be removed");
         }
     }
+}
+
+#[test]
+fn v9_times_that_have_passed() {
+    for (pointer, key) in [(WAKE_AT, keys::WAKE_AT), (HOLD, keys::HOLD_AWAKE_UNTIL)] {
+        for (time, passed) in [
+            ("2026-11-21T18:00:01Z", false),
+            ("2026-11-21T19:00:01+01:00", false),
+            (NOW, true),
+            ("2026-11-21T18:59:00+01:00", true),
+            ("2020-01-01T00:00:00Z", true),
+        ] {
+            let new = with(awake(), [(pointer, json!(time))]);
+            let denied = passed.then(|| format!("V9 deny metadata.annotations[{key}]"));
+            assert_eq!(findings(Some(&awake()), &new), Vec::from_iter(denied), "{key} {time}");
+            let warned = passed.then(|| "V9 warn".to_owned());
+            assert_eq!(findings(None, &new), Vec::from_iter(warned), "{key} {time}, restored");
+            let touched = with(new.clone(), [(REASON, json!("x"))]);
+            assert_eq!(findings(Some(&new), &touched), [""; 0], "{key} {time} was there before");
+        }
+    }
+    let late = with(awake(), [(WAKE_AT, json!("2020-01-01T00:00:00Z"))]);
+    assert_eq!(
+        in_change("", Some(&awake()), &late, judge).denials[0].said.message,
+        "found \"2020-01-01T00:00:00Z\", which has passed, must be a time after 2026-11-21T18:00:00Z"
+    );
+}
+
+#[test]
+fn v10_a_holder_is_named_with_the_hold_and_not_by_hand() {
+    let held = with(awake(), [(HOLD, json!("2026-11-22T08:00:00Z")), (HOLD_BY, json!("alice"))]);
+    let denied = ["V10 deny metadata.annotations[hibernate.sh/hold-awake-by]"];
+    assert_eq!(findings(Some(&held), &with(held.clone(), [(HOLD_BY, json!("mallory"))])), denied);
+    assert_eq!(findings(Some(&held), &with(held.clone(), [(HOLD_BY, Value::Null)])), denied);
+    assert_eq!(findings(Some(&awake()), &with(awake(), [(HOLD_BY, json!("mallory"))])), denied, "without a hold");
+    assert_eq!(findings(None, &with(awake(), [(HOLD_BY, json!("mallory"))])), ["V10 warn"], "restored");
+    assert_eq!(findings(Some(&awake()), &held), [""; 0], "set together");
+    assert_eq!(findings(Some(&held), &awake()), [""; 0], "gone together");
+}
+
+#[test]
+fn a_hold_is_stamped_with_who_sets_it() {
+    let by = |name: Option<&str>| vec![(keys::HOLD_AWAKE_BY, name.map(str::to_owned))];
+    let until = |time: &str, by: Value| with(awake(), [(HOLD, json!(time)), (HOLD_BY, by)]);
+    let bobs = until("2026-11-22T08:00:00Z", json!("bob"));
+    assert_eq!(stamped("", Some(&awake()), &until("2026-11-22T08:00:00Z", Value::Null)), by(Some("alice")), "set");
+    assert_eq!(stamped("", None, &bobs), by(Some("alice")), "created");
+    assert_eq!(stamped("", Some(&bobs), &until("2026-11-23T08:00:00Z", json!("bob"))), by(Some("alice")), "prolonged");
+    assert_eq!(stamped("", Some(&bobs), &with(bobs.clone(), [(HOLD, Value::Null)])), by(None), "released");
+    assert_eq!(stamped("", Some(&bobs), &with(bobs.clone(), [(REASON, json!("x"))])), [], "left alone");
+    let woken = with(asleep(), [(STATE, json!("")), (HOLD_BY, json!("mallory"))]);
+    assert!(stamped("", Some(&asleep()), &woken).contains(&(keys::HOLD_AWAKE_BY, None)), "a wake cannot be denied");
 }
 
 #[test]

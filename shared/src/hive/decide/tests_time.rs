@@ -117,7 +117,7 @@ fn rows_10_and_12a_sync_sets() {
     assert_eq!(says(&decided(&told, Sync::Applied, None)).0, "Stopping", "after row 10 the sleep begins");
 }
 
-/// hive.md section 7, TestHibernateAfter.
+/// hive.md section 7, `TestHibernateAfter`.
 #[test]
 fn row_11_hibernate_after() {
     let due = |plan: &Plan| {
@@ -273,6 +273,6 @@ fn somebody_starts_a_machine_of_a_sleeping_cluster() {
             plan.notice.is_some_and(|n| n.warning && n.reason == "StartedWhileAsleep" && n.message.contains("i-0"))
         );
         let told = plan.status.unwrap().patch(&cluster, at(0)).unwrap().to_string();
-        assert_eq!(told.contains(PROGRESS), true);
+        assert!(told.contains(PROGRESS));
     }
 }

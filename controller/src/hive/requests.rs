@@ -1,0 +1,73 @@
+//! Certificate requests of a waking spoke's kubelets: approved as they come, told in Events and metrics.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::ObjectReference;
+use kube::runtime::events::{EventType, Recorder};
+use kube::{Client, Resource};
+use shared::hive::api::ClusterDeployment;
+use tokio::sync::Mutex;
+use tracing::warn;
+
+use super::{Context, full_name, report};
+use crate::csr::Approver;
+use crate::lease::Claim;
+use crate::metrics::{Metrics, Request};
+
+/// Approves the requests of one target during one wake.
+#[derive(Clone)]
+pub struct Requests {
+    approver: Arc<Mutex<Approver>>,
+    claim: Claim,
+    metrics: Arc<Metrics>,
+    recorder: Recorder,
+    target: ObjectReference,
+    name: String,
+}
+
+impl Requests {
+    /// For the wake of `cluster` that began then.
+    pub fn new(context: &Context, cluster: &ClusterDeployment, since: Timestamp) -> Self {
+        let name = full_name(cluster);
+        Self {
+            approver: Arc::new(Mutex::new(Approver::new(name.clone(), since))),
+            claim: context.claim.clone(),
+            metrics: context.metrics.clone(),
+            recorder: context.recorder.clone(),
+            target: cluster.object_ref(&()),
+            name,
+        }
+    }
+
+    /// The cluster is awake since then: requests are approved for some minutes more.
+    pub async fn awake(&self, since: Timestamp) {
+        self.approver.lock().await.awake(since);
+    }
+
+    /// Something has come up at the spoke.
+    pub async fn pass(self, client: Client) {
+        if !self.claim.holds() {
+            return;
+        }
+        let pass = match self.approver.lock().await.pass(&client, Timestamp::now()).await {
+            Ok(pass) => pass,
+            Err(error) => {
+                let error = &error as &dyn std::error::Error;
+                return warn!(cluster = self.name, error, "certificate requests not looked at");
+            }
+        };
+        for ((kind, verdict, reason), count) in pass.counts() {
+            self.metrics.requests.get_or_create(&Request { kind, verdict, reason }).inc_by(count);
+        }
+        let told = [
+            (EventType::Normal, "CertificatesApproved", pass.approvals()),
+            (EventType::Warning, "CertificatesNotApproved", pass.left()),
+        ];
+        for (type_, reason, note) in told {
+            if let Some(note) = note {
+                report::publish(&self.recorder, &self.target, &self.name, type_, reason, &note).await;
+            }
+        }
+    }
+}

@@ -9,10 +9,10 @@ PROGRAMS := kubectl-hibernate hibernate-webhook hibernate-controller hibernate-m
 # Always the whole workspace: with fewer packages cargo picks fewer features and compiles the AWS SDK (minutes) once more.
 CARGO_FLAGS := --release --workspace --locked
 
-.PHONY: help build demo test unit lint fmt deny manifests krew bench clean
+.PHONY: help build demo test unit lint fmt deny manifests krew bench bench-hive clean
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 build: need-cargo ## Build every program into ./bin
 	@echo "==> building (the first time takes about 10 minutes and 8 GB: the AWS SDK is large)"
@@ -49,6 +49,9 @@ krew: need-cargo ## Build, validate and install this platform's krew archive
 
 bench: need-all build ## Measure: start-up of the plugin, latency of the webhook
 	cargo bench $(CARGO_FLAGS:--release=) --bench plugin_startup --bench admission_load
+
+bench-hive: need-all build ## Measure the controller against Hive's own (about 15 minutes; SCENARIOS="a c" for some of them)
+	cargo bench $(CARGO_FLAGS:--release=) --bench hive -- $(SCENARIOS)
 
 clean: ## Remove what was built in this checkout (the cache stays)
 	rm -rf bin dist

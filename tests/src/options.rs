@@ -28,7 +28,7 @@ pub struct Options {
     /// Connect the controller to the hub through the fault proxy
     #[arg(long)]
     pub hub_proxy: bool,
-    /// Keep an audit log of the hub's API server (logs/hub-audit.jsonl)
+    /// Keep audit logs of all API servers (logs/hub-audit.jsonl, logs/spoke-0-audit.jsonl, ...)
     #[arg(long)]
     pub audit: bool,
     /// Install these CRD files instead of the definitions made from our own types

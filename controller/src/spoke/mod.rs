@@ -39,6 +39,7 @@ pub async fn client(kubeconfig: &[u8]) -> Result<Client, SpokeError> {
     config.write_timeout = Some(WRITE);
     config.default_retry = false;
     config.proxy_url = None;
+    config.headers.push(crate::user_agent());
     Client::try_from(config).map_err(|error| refuse(format!("cannot be used: {}", first_line(&error))))
 }
 

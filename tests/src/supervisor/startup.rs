@@ -182,18 +182,15 @@ fn start_servers(
     users: &[User],
 ) -> Result<Servers> {
     let etcd = server::start_etcd(children, assets, dir)?;
-    let audit = options.audit.then(|| dir.join(files::LOGS).join("hub-audit.jsonl"));
+    let audit = |name: &str| options.audit.then(|| dir.join(files::LOGS).join(format!("{name}-audit.jsonl")));
+    let hub_audit = audit("hub");
     let start = |plan: &server::Plan<'_>| Cluster::start(children, assets, dir, authority, plan);
-    let hub = start(&server::Plan { name: "hub", etcd: &etcd, users, namespace: "demo", audit: audit.as_deref() })?;
+    let hub = start(&server::Plan { name: "hub", etcd: &etcd, users, namespace: "demo", audit: hub_audit.as_deref() })?;
     let spokes = (0..options.spokes)
         .map(|number| {
-            start(&server::Plan {
-                name: &format!("spoke-{number}"),
-                etcd: &etcd,
-                users: &[User::new("system:admin", "system:masters")],
-                namespace: "default",
-                audit: None,
-            })
+            let name = format!("spoke-{number}");
+            let (audit, users) = (audit(&name), &[User::new("system:admin", "system:masters")]);
+            start(&server::Plan { name: &name, etcd: &etcd, users, namespace: "default", audit: audit.as_deref() })
         })
         .collect::<Result<_>>()?;
     Ok(Servers { hub, spokes })

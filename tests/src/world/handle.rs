@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, time::Duration};
 use anyhow::{Context as _, Result, bail};
 use kube::{
     Api, Client,
-    api::{Patch, PatchParams},
+    api::{ApiResource, DynamicObject, Patch, PatchParams},
 };
 use serde_json::{Value, json};
 use shared::hive::api::ClusterDeployment;
@@ -74,6 +74,16 @@ impl Cluster {
             .get(&self.info.name)
             .await
             .with_context(|| format!("read ClusterDeployment {}/{}", self.info.namespace, self.info.name))
+    }
+
+    /// Its `ClusterDeployment` with every field that it has.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub async fn raw(&self) -> Result<DynamicObject> {
+        let resource = ApiResource::erase::<ClusterDeployment>(&());
+        let api: Api<DynamicObject> = Api::namespaced_with(self.world.hub().await?, &self.info.namespace, &resource);
+        api.get(&self.info.name).await.with_context(|| format!("read {}/{}", self.info.namespace, self.info.name))
     }
 
     /// Its observed power state.

@@ -1,0 +1,41 @@
+//! The controller measured as reference/baseline-hive.md measured Hive's own: the same scenarios, counts and simulator timings.
+//!
+//! Run with `make bench-hive`; names of scenarios as arguments run only those. Calls are counted from the audit logs of hub and
+//! spoke and from the EC2 simulator's log. Prints one table, with Hive's figures and the limits beside ours, and the same as
+//! JSON to `$HIBERNATE_BENCH_JSON` if that is set. Asserts nothing.
+
+mod fleet;
+mod meter;
+mod restart;
+mod single;
+mod table;
+
+use anyhow::{Result, bail};
+
+use crate::table::Table;
+
+const SCENARIOS: &[&str] = &["a", "a2", "b", "b403", "c", "c3", "d", "d10k"];
+
+#[tokio::main]
+async fn main() -> Result<()> {
+    let asked: Vec<String> = std::env::args().skip(1).filter(|arg| !arg.starts_with('-')).collect();
+    if let Some(unknown) = asked.iter().find(|name| !SCENARIOS.contains(&name.as_str())) {
+        bail!("no scenario {unknown}: there are {}", SCENARIOS.join(", "));
+    }
+    let mut table = Table::default();
+    for name in SCENARIOS.iter().filter(|name| asked.is_empty() || asked.iter().any(|asked| asked == *name)) {
+        eprintln!("bench: scenario {name}");
+        match *name {
+            "a" => single::quick(&mut table).await?,
+            "a2" => single::real_boot(&mut table).await?,
+            "b" => single::refused_stop(&mut table).await?,
+            "b403" => single::forbidden_stop(&mut table).await?,
+            "c" => fleet::fleet(&mut table, "C", 5, 5).await?,
+            "c3" => fleet::fleet(&mut table, "C3", 20, 30).await?,
+            "d" => restart::restart(&mut table, "D", 1_000).await?,
+            _ => restart::restart(&mut table, "D 10k", 10_000).await?,
+        }
+        table.print();
+    }
+    table.save()
+}

@@ -1,0 +1,52 @@
+//! The table of results.
+
+use anyhow::{Context as _, Result};
+use serde_json::json;
+
+/// Rows in the order in which they were measured.
+#[derive(Default)]
+pub struct Table {
+    rows: Vec<Row>,
+}
+
+struct Row {
+    scenario: String,
+    what: &'static str,
+    hive: Option<f64>,
+    limit: Option<f64>,
+    ours: Vec<f64>,
+}
+
+impl Table {
+    /// Adds a figure; a second one of the same row is its second run.
+    pub fn add(&mut self, scenario: &str, what: &'static str, hive: Option<f64>, limit: Option<f64>, ours: f64) {
+        match self.rows.iter_mut().find(|row| row.scenario == scenario && row.what == what) {
+            Some(row) => row.ours.push(ours),
+            None => self.rows.push(Row { scenario: scenario.to_owned(), what, hive, limit, ours: vec![ours] }),
+        }
+    }
+
+    /// Prints everything so far.
+    pub fn print(&self) {
+        println!("\n{:<10} {:<44} {:>9} {:>9}   ours (each run)", "scenario", "figure", "Hive", "at most");
+        let number = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), |value| format!("{value:.1}"));
+        for Row { scenario, what, hive, limit, ours } in &self.rows {
+            let runs = ours.iter().map(|value| format!("{value:.1}")).collect::<Vec<_>>().join(", ");
+            let worst = ours.iter().copied().fold(f64::MIN, f64::max);
+            let missed = if limit.is_some_and(|limit| worst > limit) { "   MISSED" } else { "" };
+            println!("{scenario:<10} {what:<44} {:>9} {:>9}   {runs}{missed}", number(*hive), number(*limit));
+        }
+    }
+
+    /// Writes everything as JSON, if that was asked for.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn save(&self) -> Result<()> {
+        let Some(path) = std::env::var_os("HIBERNATE_BENCH_JSON") else { return Ok(()) };
+        let row = |row: &Row| json!({"scenario": row.scenario, "figure": row.what, "hive": row.hive, "limit": row.limit, "ours": row.ours});
+        let rows: Vec<_> = self.rows.iter().map(row).collect();
+        let text = serde_json::to_string_pretty(&rows)?;
+        std::fs::write(&path, text).with_context(|| format!("write {}", path.display()))
+    }
+}

@@ -12,7 +12,7 @@ use kube::api::{Api, ListParams, Patch, PatchParams};
 use kube::{Client, ResourceExt};
 use serde_json::json;
 use shared::csr::machine::{self, Machine};
-use shared::csr::{self, Cluster, Counts, Csr, Decision, Kind, Limits, Verdict, Window};
+use shared::csr::{self, Cluster, Counts, Csr, Decision, Limits, Verdict, Window, is_undecided};
 use shared::keys;
 use tracing::{debug, info};
 
@@ -80,6 +80,11 @@ impl News {
     pub fn is_approval(&self) -> bool {
         self.reason == MATCHED
     }
+
+    fn needs_somebody(&self) -> bool {
+        const PASSING: &[&str] = &[MATCHED, "conflict", "unreachable", "pass_limit"];
+        self.kind != "other" && !PASSING.contains(&self.reason)
+    }
 }
 
 impl Pass {
@@ -108,14 +113,15 @@ impl Pass {
         (number > 0).then(|| format!("approved {number} certificate requests: {}{more}", names.join(", ")))
     }
 
-    /// What an Event warns of: requests to the signers of kubelets' certificates that were left alone, and why.
+    /// What an Event warns of: requests to the signers of kubelets' certificates that are not approved, and why. What the next
+    /// pass will look at anyway is not among them.
     #[must_use]
     pub fn left(&self) -> Option<String> {
-        let left: Vec<_> = self.news.iter().filter(|news| !news.is_approval() && news.kind != "other").collect();
+        let left: Vec<_> = self.news.iter().filter(|news| news.needs_somebody()).collect();
         let names: Vec<String> = left.iter().take(5).map(|news| format!("{} ({})", news.csr, news.reason)).collect();
         let more = left.len().saturating_sub(names.len());
         let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-        (!left.is_empty()).then(|| format!("left certificate requests alone: {}{more}", names.join(", ")))
+        (!left.is_empty()).then(|| format!("not approved: {}{more}", names.join(", ")))
     }
 }
 
@@ -154,8 +160,8 @@ impl Approver {
         let requests: Api<CertificateSigningRequest> = Api::all(client.clone());
         let listed = requests.list(&ListParams::default()).await.map_err(failed("certificate signing requests"))?;
         let csrs: Vec<Csr> = listed.items.iter().map(Csr::from).collect();
-        let cluster =
-            if csrs.iter().any(|csr| self.is_pending(csr)) { cluster(client).await? } else { Cluster::default() };
+        let pending = csrs.iter().filter(|csr| is_undecided(csr, &self.window)).count();
+        let cluster = if pending > 0 { cluster(client).await? } else { Cluster::default() };
         let mut decisions = csr::pass(&csrs, &cluster, &self.window, &self.limits, &self.approved);
         decisions.retain(|decision| !matches!(decision.verdict, Verdict::Leave(reason) if reason.is_settled()));
         let objects: HashMap<_, _> =
@@ -172,7 +178,6 @@ impl Approver {
         });
         let outcomes: Vec<(Decision, &'static str)> = outcomes.buffered(AT_ONCE).collect().await;
 
-        let pending = csrs.iter().filter(|csr| self.is_pending(csr)).count();
         let mut pass = Pass { news: Vec::new(), pending };
         for (decision, outcome) in outcomes {
             if outcome == MATCHED {
@@ -196,10 +201,6 @@ impl Approver {
         let for_node = node.as_deref().unwrap_or_default();
         info!(cluster = self.target, csr = name, node = for_node, kind, verdict = word, reason = outcome, "{sentence}");
         Some(News { csr: name, node, kind, verdict: word, reason: outcome })
-    }
-
-    fn is_pending(&self, csr: &Csr) -> bool {
-        Kind::of_signer(&csr.signer).is_some() && csr.settled().is_none() && self.window.excludes(csr.created).is_none()
     }
 }
 

@@ -28,24 +28,17 @@ const SERVING_USAGES: &[&[&str]] =
 /// Judges one request by itself: how many there are of its kind is for [`super::pass`].
 #[must_use]
 pub fn judge(csr: &Csr, cluster: &Cluster, window: &Window) -> Decision {
-    let kind = Kind::of_signer(&csr.signer);
     let mut node = csr.username.strip_prefix(NODE_PREFIX).map(str::to_owned);
-    let verdict = match check(csr, kind, &mut node, cluster, window) {
+    let verdict = match check(csr, &mut node, cluster, window) {
         Ok(kind) => Verdict::Approve(kind),
         Err(reason) => Verdict::Leave(reason),
     };
-    Decision { name: csr.name.clone(), uid: csr.uid.clone(), kind, node, verdict }
+    Decision::about(csr, node, verdict)
 }
 
-fn check(
-    csr: &Csr,
-    kind: Option<Kind>,
-    node: &mut Option<String>,
-    cluster: &Cluster,
-    window: &Window,
-) -> Result<Kind, Reason> {
+fn check(csr: &Csr, node: &mut Option<String>, cluster: &Cluster, window: &Window) -> Result<Kind, Reason> {
     csr.settled().map_or(Ok(()), Err)?;
-    let kind = kind.ok_or(Reason::WrongSigner)?;
+    let kind = Kind::of_signer(&csr.signer).ok_or(Reason::WrongSigner)?;
     window.excludes(csr.created).map_or(Ok(()), Err)?;
     match kind {
         Kind::Client => from_bootstrapper(csr)?,

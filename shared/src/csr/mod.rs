@@ -23,7 +23,7 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 
 pub use self::judge::judge;
-pub use self::pass::{Counts, Limits, pass};
+pub use self::pass::{Counts, Limits, is_undecided, pass};
 pub use self::reason::Reason;
 
 /// User name of a kubelet, before the name of its Node.
@@ -214,4 +214,11 @@ pub struct Decision {
     pub node: Option<String>,
     /// The verdict.
     pub verdict: Verdict,
+}
+
+impl Decision {
+    fn about(csr: &Csr, node: Option<String>, verdict: Verdict) -> Self {
+        let kind = Kind::of_signer(&csr.signer);
+        Self { name: csr.name.clone(), uid: csr.uid.clone(), kind, node, verdict }
+    }
 }

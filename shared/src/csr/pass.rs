@@ -37,17 +37,22 @@ pub fn pass(csrs: &[Csr], cluster: &Cluster, window: &Window, limits: &Limits, a
         let seen = approved.entry(node.clone()).or_default();
         *seen = (*seen).max(*count);
     }
-    let flooded = undecided(csrs, window) > cluster.nodes.len().max(cluster.machines.len()) + limits.flood_margin;
+    let undecided = csrs.iter().filter(|csr| is_undecided(csr, window)).count();
+    let flooded = undecided > cluster.nodes.len().max(cluster.machines.len()) + limits.flood_margin;
     let mut oldest_first: Vec<&Csr> = csrs.iter().collect();
     oldest_first.sort_by(|a, b| (a.created, &a.name).cmp(&(b.created, &b.name)));
     let mut in_this_pass = 0;
     let mut decisions = Vec::with_capacity(csrs.len());
     for csr in oldest_first {
+        if flooded && is_undecided(csr, window) {
+            // Nor read: whoever can write thousands of requests is not to keep us busy with them.
+            decisions.push(Decision::about(csr, None, Verdict::Leave(Reason::Flood)));
+            continue;
+        }
         let mut decision = judge(csr, cluster, window);
         if let (Verdict::Approve(_), Some(node)) = (decision.verdict, &decision.node) {
             let for_node = approved.entry(node.clone()).or_default();
             let barred = [
-                (flooded, Reason::Flood),
                 (*for_node >= limits.per_node, Reason::NodeLimit),
                 (in_this_pass >= limits.per_pass, Reason::PassLimit),
             ];
@@ -76,8 +81,8 @@ fn approved_before(csrs: &[Csr], window: &Window) -> Counts {
     counts
 }
 
-/// Requests to the signers of kubelets' certificates that nobody has decided on in this wake.
-fn undecided(csrs: &[Csr], window: &Window) -> usize {
-    let undecided = csrs.iter().filter(|csr| csr.settled().is_none() && window.excludes(csr.created).is_none());
-    undecided.filter(|csr| Kind::of_signer(&csr.signer).is_some()).count()
+/// Whether it is a request of this wake to a signer of kubelets' certificates that nobody has decided on.
+#[must_use]
+pub fn is_undecided(csr: &Csr, window: &Window) -> bool {
+    Kind::of_signer(&csr.signer).is_some() && csr.settled().is_none() && window.excludes(csr.created).is_none()
 }

@@ -342,6 +342,7 @@ fn client_certificates() {
             Err(R::ExtraExtension),
         ),
         ("text before the block", |csr, _| csr.request.splice(0..0, *b"hello\n").for_each(drop), Err(R::Malformed)),
+        ("endless text", |csr, _| csr.request.extend(b"\n".repeat(40_000)), Err(R::Malformed)),
         (
             "two blocks",
             |csr, _| {
@@ -393,6 +394,10 @@ fn a_decision_names_the_node_and_every_reason_has_words() {
     let sentences: BTreeSet<&str> = Reason::iter().map(Reason::sentence).collect();
     assert_eq!((labels.len(), sentences.len()), (Reason::iter().count(), Reason::iter().count()));
     assert_eq!(Verdict::Leave(Reason::WrongSigner).reason(), "wrong_signer");
+    let page = include_str!("../../../docs/certificates.md");
+    for label in labels {
+        assert!(page.contains(&format!("| `{label}` |")), "docs/certificates.md does not explain {label}");
+    }
 }
 
 fn verdicts(decisions: &[Decision]) -> Vec<(&str, Verdict)> {
@@ -461,6 +466,8 @@ fn a_flood_is_not_approved_at_all() {
     let all = |csrs: &[Csr]| pass(csrs, &cluster(), &window(), &limits, &Counts::new());
     assert!(all(&many(5)).iter().all(|d| d.verdict == Verdict::Approve(Kind::Client)), "2 nodes and 3");
     assert!(all(&many(6)).iter().all(|d| d.verdict == Verdict::Leave(Reason::Flood)));
+    let unread = all(&many(6).into_iter().map(|csr| Csr { request: Vec::new(), ..csr }).collect::<Vec<_>>());
+    assert!(unread.iter().all(|d| (d.verdict, &d.node) == (Verdict::Leave(Reason::Flood), &None)));
     // Old ones, settled ones and those of other signers are no flood.
     let mut mixed = many(8);
     mixed[0].conditions = vec!["Denied".into()];
@@ -516,6 +523,32 @@ proptest! {
             if insert { text.insert(at, byte) } else { text[at] = byte }
             approved_only_unchanged(&base, text)?;
         }
+    }
+
+    #[test]
+    fn every_request_gets_one_answer_at_any_time(
+        times in proptest::collection::vec(proptest::option::of(any::<i64>()), 0..12),
+        opened: i64,
+        closes: i64,
+        limit in 0..4_usize,
+    ) {
+        let time = |seconds: i64| {
+            let (least, most) = (Timestamp::MIN.as_second(), Timestamp::MAX.as_second());
+            Timestamp::from_second(seconds.clamp(least, most)).unwrap()
+        };
+        let (client, serving) = (client(), serving());
+        let one = |(number, created): (usize, &Option<i64>)| {
+            let base = if number % 2 == 0 { &client } else { &serving };
+            Csr { name: number.to_string(), created: created.map(time), ..base.clone() }
+        };
+        let csrs: Vec<Csr> = times.iter().enumerate().map(one).collect();
+        let window = Window { opened: time(opened), closes: time(closes) };
+        let limits = Limits { per_node: limit, per_pass: 3, flood_margin: 5 };
+        let decisions = pass(&csrs, &cluster(), &window, &limits, &Counts::new());
+        let names: BTreeSet<_> = decisions.iter().map(|decision| decision.name.clone()).collect();
+        prop_assert_eq!((names.len(), decisions.len()), (csrs.len(), csrs.len()));
+        let approved = decisions.iter().filter(|d| matches!(d.verdict, Verdict::Approve(_))).count();
+        prop_assert!(approved <= limit.min(3), "{} approved", approved);
     }
 
     #[test]

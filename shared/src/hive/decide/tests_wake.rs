@@ -34,7 +34,7 @@ fn operators_that_prove_that_they_live_are_believed_without_a_pause() {
             vec![leased("etcd", 1, false)],
             Some(1),
             "WaitingForClusterOperators",
-            "Settle",
+            "ClusterOperators",
         ),
         ("alive and ill", &nodes, vec![ill], None, "WaitingForClusterOperators", "ClusterOperators"),
         (

@@ -220,7 +220,7 @@ fn well(facts: &Facts<'_>, machines: &Machines, spoke: &Spoke) -> Plan {
     }
     let status = PowerStatus::waiting_for_operators();
     if unwell.is_empty() {
-        return Plan::report(status.awaiting("Settle", "all cluster operators are ready; they have to stay so"))
+        return Plan::report(status.awaiting("ClusterOperators", "all cluster operators are ready; they have to stay so"))
             .by(left);
     }
     let names = format!("{} of {} cluster operators are not ready: ", unwell.len(), spoke.operators.len());

@@ -20,8 +20,6 @@ pub const WAKE_AT: &str = "hibernate.sh/wake-at";
 /// When a fresh look at everything that would block or slow a sleep or a wake was asked for, RFC 3339. Answered by the
 /// controller in the condition `HibernationPreflight`.
 pub const PREFLIGHT_REQUESTED_AT: &str = "hibernate.sh/preflight-requested-at";
-/// When the current wake began, RFC 3339. Written once per wake by the controller; freshness of Nodes is judged by it.
-pub const RESUME_STARTED_AT: &str = "hibernate.sh/resume-started-at";
 /// `"true"`: the target must not be put to sleep.
 pub const PROTECTED: &str = "hibernate.sh/protected";
 

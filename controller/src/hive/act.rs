@@ -26,30 +26,12 @@ pub async fn run(
         return Err(LookError::NotLeader);
     }
     match action {
-        Action::MarkResumeStarted(at) => mark(context, facts.cluster, memory, *at).await.map(Some),
         Action::SetPowerState { to, because } => {
             set_power_state(context, facts.cluster, memory, *to, because).await.map(Some)
         }
         Action::Stop(ids) => move_machines(context, facts, memory, Verb::Stop, ids).await,
         Action::Start(ids) => move_machines(context, facts, memory, Verb::Start, ids).await,
     }
-}
-
-async fn mark(
-    context: &Context,
-    cluster: &ClusterDeployment,
-    memory: &mut Memory,
-    at: Timestamp,
-) -> Result<ClusterDeployment, LookError> {
-    let at = at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
-    let patch = json!({"metadata": {"annotations": {keys::RESUME_STARTED_AT: at}}});
-    let marked = api(context, cluster).patch(&cluster.name_any(), &as_controller(), &Patch::Merge(patch)).await;
-    let marked = marked.map_err(|source| LookError::Mark { source: Box::new(source) })?;
-    // What they have seen is from before this wake.
-    memory.spoke = None;
-    memory.requests = None;
-    memory.wrote(&marked);
-    Ok(marked)
 }
 
 /// Writes the intent, if the object still is the one that was decided about.

@@ -25,7 +25,6 @@ use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client, ResourceExt};
 use shared::hive::api::ClusterDeployment;
 use shared::hive::decide::{Facts, Notice, Plan, Recheck, Settings, Sync, decide};
-use shared::keys;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 use tracing::{debug, info, warn};
@@ -81,12 +80,6 @@ pub enum LookError {
     Malformed {
         /// What is wrong.
         source: Box<kube::core::error_boundary::InvalidObject>,
-    },
-    /// The moment the wake began could not be kept on the object.
-    #[error("write annotation {}", keys::RESUME_STARTED_AT)]
-    Mark {
-        /// The API server's answer.
-        source: Box<kube::Error>,
     },
     /// The user's field could not be written.
     #[error("write spec.powerState")]
@@ -255,6 +248,9 @@ async fn notice(context: &Context, cluster: &ClusterDeployment, memory: &mut Mem
     memory.noticed = reason;
 }
 
+/// What was not written because something else had just been written is written after this time.
+const TELL_LATER: Duration = Duration::from_secs(2);
+
 /// Remembers how long the object needs no look as it stands.
 ///
 /// Looks at clusters in transition are spread; those at steady ones keep in step, because they share calls to the cloud.
@@ -266,7 +262,8 @@ fn settle(context: &Context, memory: &mut Memory, cluster: &ClusterDeployment, s
         Recheck::After(pause) => Some(pause.mul_f64(rand::random_range(0.9..1.1))),
     };
     let due = plan.due.map(|due| due + Duration::from_millis(50));
-    let Some(pause) = [pause, due].into_iter().flatten().min() else { return Requeue::await_change() };
+    let untold = plan.status.as_ref().is_some_and(|status| status.is_told_later(cluster)).then_some(TELL_LATER);
+    let Some(pause) = [pause, due, untold].into_iter().flatten().min() else { return Requeue::await_change() };
     memory.rest(cluster, sync, pause);
     Requeue::requeue(pause)
 }
@@ -282,16 +279,14 @@ fn to_next(elapsed: Duration, period: Duration) -> Duration {
 fn after_error(watched: Watched, error: &LookError, context: Arc<Context>) -> Requeue {
     let cluster = full_name(&*watched);
     match error {
-        LookError::Status { source } | LookError::Mark { source } | LookError::Intent { source } if is_gone(source) => {
+        LookError::Status { source } | LookError::Intent { source } if is_gone(source) => {
             if let Ok(mut all) = context.memories.lock() {
                 let memory = all.remove(&(watched.namespace().unwrap_or_default(), watched.name_any()));
                 context.metrics.forget(memory.and_then(|memory| memory.counted));
             }
             Requeue::await_change()
         }
-        LookError::Status { source } | LookError::Mark { source } | LookError::Intent { source }
-            if is_overtaken(source) =>
-        {
+        LookError::Status { source } | LookError::Intent { source } if is_overtaken(source) => {
             debug!(cluster, "somebody else wrote first");
             Requeue::requeue(Duration::from_millis(rand::random_range(100..500)))
         }
@@ -303,7 +298,7 @@ fn after_error(watched: Watched, error: &LookError, context: Arc<Context>) -> Re
             warn!(cluster, error = error as &dyn std::error::Error, "left alone until it changes");
             Requeue::await_change()
         }
-        LookError::Status { .. } | LookError::Mark { .. } | LookError::Intent { .. } | LookError::TimedOut => {
+        LookError::Status { .. } | LookError::Intent { .. } | LookError::TimedOut => {
             warn!(cluster, error = error as &dyn std::error::Error, "will look again");
             Requeue::requeue(Duration::from_millis(rand::random_range(2_000..5_000)))
         }

@@ -8,8 +8,7 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, Client, ResourceExt};
 use shared::hive::api::{ClusterDeployment, RESUME_SKIPS_CLUSTER_OPERATORS};
 use shared::hive::conditions::READY;
-use shared::hive::decide::{Spoke, SpokeError, Upgrade, Watch};
-use shared::keys;
+use shared::hive::decide::{Spoke, SpokeError, Upgrade, Watch, resume_started};
 use tokio::time::Instant;
 use tracing::debug;
 
@@ -86,7 +85,7 @@ async fn open(
     scope: Scope,
 ) -> Result<Connection, SpokeError> {
     let (client, version) = client(context, cluster).await?;
-    let since = cluster.moment(keys::RESUME_STARTED_AT).unwrap_or_else(Timestamp::now);
+    let since = resume_started(cluster).unwrap_or_else(Timestamp::now);
     let (news, looks) = (memory.news.clone(), context.news.clone());
     let key = (cluster.namespace().unwrap_or_default(), cluster.name_any());
     let changed = move || {

@@ -22,6 +22,7 @@ pub use facts::{
     backoff,
 };
 use jiff::Timestamp;
+pub use wake::resume_started;
 
 use super::api::{ClusterDeployment, Desired, FAKE_CLUSTER, INFRA_DISABLED, POWERSTATE_PAUSE, RECONCILE_PAUSE};
 use super::conditions::{HIBERNATING, PowerStatus, READY, reason};
@@ -58,8 +59,6 @@ pub enum Watch {
 /// One thing to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Keep on the object when this wake began.
-    MarkResumeStarted(Timestamp),
     /// Write the user's own field, because of a time that the user set.
     SetPowerState {
         /// What is wanted from now on.

@@ -9,7 +9,6 @@ use crate::cloud::InstanceState::{Pending, Running, ShuttingDown, Stopped, Stopp
 use crate::cloud::{CloudError, CloudErrorKind, Instance, InstanceState};
 use crate::hive::api::{ClusterDeploymentSpec, ClusterDeploymentStatus, Condition, RESUME_SKIPS_CLUSTER_OPERATORS};
 use crate::hive::conditions::PROGRESS;
-use crate::keys;
 
 const NOW: i64 = 1_800_000_000;
 
@@ -56,7 +55,18 @@ pub(super) fn asleep(h: (&str, &str)) -> ClusterDeployment {
 /// Waking since 30 s, or awake: R speaks.
 pub(super) fn waking(r: (&str, &str)) -> ClusterDeployment {
     let cluster = told(cluster("Running"), ("False", reason::RESUMING_OR_RUNNING), r);
-    annotated(cluster, keys::RESUME_STARTED_AT, &at(-30).to_string())
+    began(cluster, 30)
+}
+
+/// The same in a wake that began so many seconds ago.
+pub(super) fn began(mut cluster: ClusterDeployment, seconds_ago: i64) -> ClusterDeployment {
+    for condition in &mut cluster.status.as_mut().unwrap().conditions {
+        match condition.type_.as_str() {
+            HIBERNATING => condition.last_probe_time = Some(Time(at(-seconds_ago))),
+            _ => condition.last_transition_time = Some(Time(at(-3600))),
+        }
+    }
+    cluster
 }
 
 pub(super) fn facts(cluster: &ClusterDeployment) -> Facts<'_> {
@@ -274,23 +284,16 @@ fn out_of_sleep_machines() {
     let starting = waking(("False", reason::STARTING_MACHINES));
     let failed = waking(("False", reason::FAILED_TO_START_MACHINES));
     let awake = waking(("True", reason::RUNNING));
-    let mark = || Action::MarkResumeStarted(at(0));
     for (case, cluster, machines, actions, power_state) in [
-        (
-            "startMachines",
-            &slept,
-            &[Stopped, Stopped][..],
-            vec![mark(), start(&["i-0", "i-1"])],
-            reason::STARTING_MACHINES,
-        ),
+        ("startMachines", &slept, &[Stopped, Stopped][..], vec![start(&["i-0", "i-1"])], reason::STARTING_MACHINES),
         (
             "changed their mind",
             &midway,
             &[Stopping, Stopped, Running],
-            vec![mark(), start(&["i-1"])],
+            vec![start(&["i-1"])],
             reason::STARTING_MACHINES,
         ),
-        ("never handled before", &fresh, &[Running], vec![mark()], reason::STARTING_MACHINES),
+        ("never handled before", &fresh, &[Running], vec![], reason::STARTING_MACHINES),
         ("checkClusterRunning 1", &starting, &[Pending, Running], vec![], reason::WAITING_FOR_MACHINES),
         (
             "a straggler is told again",
@@ -300,13 +303,7 @@ fn out_of_sleep_machines() {
             reason::WAITING_FOR_MACHINES,
         ),
         ("after a failure", &failed, &[Stopped, Running], vec![start(&["i-0"])], reason::WAITING_FOR_MACHINES),
-        (
-            "somebody stopped one",
-            &awake,
-            &[Stopped, Running],
-            vec![mark(), start(&["i-0"])],
-            reason::WAITING_FOR_MACHINES,
-        ),
+        ("somebody stopped one", &awake, &[Stopped, Running], vec![start(&["i-0"])], reason::WAITING_FOR_MACHINES),
         ("nothing there", &starting, &[], vec![], reason::FAILED_TO_START_MACHINES),
         ("steady", &awake, &[Running, Running], vec![], reason::RUNNING),
     ] {
@@ -514,14 +511,13 @@ fn any_cluster() -> impl Strategy<Value = ClusterDeployment> {
         (prop::sample::select(vec!["True", "False", "Unknown"]), reasons)
     };
     let state = prop::sample::select(vec!["", "Running", "Hibernating"]);
-    let keys = vec![RECONCILE_PAUSE, POWERSTATE_PAUSE, FAKE_CLUSTER, keys::RESUME_STARTED_AT, "other"];
-    (state, word(), word(), any::<[bool; 3]>(), prop::sample::select(keys), -100i64..10).prop_map(
-        |(state, h, r, [installed, deleted, conditions], key, mark)| {
+    let keys = vec![RECONCILE_PAUSE, POWERSTATE_PAUSE, FAKE_CLUSTER, "other"];
+    (state, word(), word(), any::<[bool; 3]>(), prop::sample::select(keys)).prop_map(
+        |(state, h, r, [installed, deleted, conditions], key)| {
             let mut found = if conditions { told(cluster(state), h, r) } else { cluster(state) };
             found.spec.installed = installed || !deleted;
             found.metadata.deletion_timestamp = (deleted && installed).then(|| Time(at(0)));
-            let value = if key == keys::RESUME_STARTED_AT { at(mark).to_string() } else { "true".into() };
-            annotated(found, key, &value)
+            annotated(found, key, "true")
         },
     )
 }
@@ -555,7 +551,6 @@ proptest! {
                     prop_assert_eq!(cluster.desired(), Desired::Running);
                     prop_assert_eq!(ids, &machines.in_state(&[Stopped]));
                 }
-                Action::MarkResumeStarted(_) => prop_assert_eq!(cluster.desired(), Desired::Running),
                 Action::SetPowerState { to, .. } => prop_assert_ne!(cluster.desired(), *to),
             }
         }

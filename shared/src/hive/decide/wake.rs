@@ -10,9 +10,8 @@ use super::{
 };
 use crate::cloud::Instance;
 use crate::cloud::InstanceState::{Running, Stopped};
-use crate::hive::api::RESUME_SKIPS_CLUSTER_OPERATORS;
+use crate::hive::api::{ClusterDeployment, Condition, RESUME_SKIPS_CLUSTER_OPERATORS};
 use crate::hive::conditions::{HIBERNATING, PowerStatus, READY, age, reason};
-use crate::keys;
 
 /// A sign of life further in the future than this comes from a clock that cannot be trusted.
 const CLOCK_SKEW: Duration = Duration::from_secs(10);
@@ -136,10 +135,7 @@ fn start(facts: &Facts<'_>, machines: &Machines, status: PowerStatus) -> Plan {
         (false, true) => poll(Duration::ZERO),
         (false, false) => poll(since_start(facts)),
     };
-    let mut plan = Plan::report(status).again(held_back.unwrap_or(pause));
-    if begins || resume_started(facts).is_none() {
-        plan = plan.acting(Action::MarkResumeStarted(facts.now));
-    }
+    let plan = Plan::report(status).again(held_back.unwrap_or(pause));
     match held_back {
         None if !stopped.is_empty() => plan.acting(Action::Start(stopped.into_iter().map(str::to_owned).collect())),
         _ => plan,
@@ -220,8 +216,10 @@ fn well(facts: &Facts<'_>, machines: &Machines, spoke: &Spoke) -> Plan {
     }
     let status = PowerStatus::waiting_for_operators();
     if unwell.is_empty() {
-        return Plan::report(status.awaiting("ClusterOperators", "all cluster operators are ready; they have to stay so"))
-            .by(left);
+        return Plan::report(
+            status.awaiting("ClusterOperators", "all cluster operators are ready; they have to stay so"),
+        )
+        .by(left);
     }
     let names = format!("{} of {} cluster operators are not ready: ", unwell.len(), spoke.operators.len());
     let names = names + &name_some(unwell.iter().map(String::as_str), 5);
@@ -231,7 +229,7 @@ fn well(facts: &Facts<'_>, machines: &Machines, spoke: &Spoke) -> Plan {
 /// A sign of life is believed if it is from this wake: what etcd holds may be from before the sleep.
 fn is_alive(facts: &Facts<'_>, operator: &OperatorLook) -> bool {
     let trusted = operator.sign_of_life.filter(|sign| is_trusted(facts, *sign));
-    operator.moved || trusted.zip(resume_started(facts)).is_some_and(|(sign, started)| sign > started)
+    operator.moved || trusted.zip(resume_started(facts.cluster)).is_some_and(|(sign, started)| sign > started)
 }
 
 /// A clock that is far ahead proves nothing.
@@ -248,7 +246,7 @@ fn awake(facts: &Facts<'_>, machines: &Machines) -> Plan {
 /// Ready is believed only with a sign of life from after the node's start: what etcd holds may be from before the sleep.
 fn is_awake(facts: &Facts<'_>, machines: &Machines, node: &NodeLook) -> bool {
     let launched = instance_of(machines, node).and_then(|instance| instance.launched_at);
-    let started = resume_started(facts).max(launched);
+    let started = resume_started(facts.cluster).max(launched);
     let trusted = node.sign_of_life.filter(|sign| is_trusted(facts, *sign));
     node.ready && (node.moved || trusted.zip(started).is_some_and(|(sign, started)| sign > started))
 }
@@ -260,13 +258,19 @@ fn instance_of<'a>(machines: &'a Machines, node: &NodeLook) -> Option<&'a Instan
     machines.instances.iter().find(of_node)
 }
 
-/// When this wake began, as it is kept on the object.
-fn resume_started(facts: &Facts<'_>) -> Option<Timestamp> {
-    facts.cluster.moment(keys::RESUME_STARTED_AT)
+/// When the wake began that a cluster is in, as its conditions tell: when H was told to point to R, which it does until the
+/// next sleep, or when R ceased to be True, because a machine of a running cluster had to be started.
+#[must_use]
+pub fn resume_started(cluster: &ClusterDeployment) -> Option<Timestamp> {
+    let resumes = |h: &&Condition| h.reason.as_deref() == Some(reason::RESUMING_OR_RUNNING);
+    let told = cluster.condition(HIBERNATING).filter(resumes)?.last_probe_time.as_ref()?.0;
+    let ceased = cluster.condition(READY).filter(|ready| ready.status != "True");
+    let ceased = ceased.and_then(|ready| ready.last_transition_time.as_ref()).map(|time| time.0);
+    Some(ceased.map_or(told, |ceased| ceased.max(told)))
 }
 
 fn since_start(facts: &Facts<'_>) -> Duration {
-    resume_started(facts).map_or(Duration::ZERO, |then| facts.age(then))
+    resume_started(facts.cluster).map_or(Duration::ZERO, |then| facts.age(then))
 }
 
 fn paused_for(facts: &Facts<'_>) -> Duration {

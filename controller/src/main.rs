@@ -116,11 +116,20 @@ fn context(client: &Client, args: &Args, identity: &str, claim: Claim, metrics: 
     hive::Context {
         client: client.clone(),
         claim,
-        drivers: hive::Drivers::new(client.clone(), aws, args.own_aws_credentials_in.clone()),
+        drivers: hive::Drivers::new(client.clone(), aws, grants(args)),
         settings: Settings { operator_pause: args.cluster_operator_pause, steady: args.steady_period },
         metrics,
         recorder: Recorder::new(client.clone(), reporter),
         memories: Mutex::default(),
+    }
+}
+
+/// What clusters may use that is not their own.
+fn grants(args: &Args) -> hive::Grants {
+    let namespace = &args.aws_service_provider_secret_namespace;
+    hive::Grants {
+        own_credentials_in: args.own_aws_credentials_in.clone(),
+        service_provider: args.aws_service_provider_secret.as_ref().map(|name| (namespace.clone(), name.clone())),
     }
 }
 

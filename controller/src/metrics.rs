@@ -48,7 +48,7 @@ pub struct Transition {
 pub struct CloudCall {
     /// Platform.
     pub cloud: &'static str,
-    /// `list`, `start` or `stop`.
+    /// `list`, `start`, `stop` or `terminate`.
     pub call: &'static str,
     /// `ok` or the kind of the failure.
     pub result: &'static str,

@@ -6,10 +6,14 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use kube::ResourceExt;
+use shared::cloud::{CloudError, CloudErrorKind};
 use shared::hive::api::ClusterDeployment;
 use shared::hive::conditions::{HIBERNATING, READY};
 use shared::hive::decide::{Machines, NodeLook, Tried};
 use tokio::time::Instant;
+
+/// How often the Secret of a target is read while the cloud refuses its credentials.
+const SECRET_AGAIN: Duration = Duration::from_secs(10);
 
 /// Memory of one target.
 #[derive(Debug, Default)]
@@ -26,6 +30,8 @@ pub struct Memory {
     machines: Option<(Instant, Machines)>,
     /// Signs of life at the first look of this wake.
     first_signs: Option<HashMap<String, Option<Timestamp>>>,
+    /// The version of the Secret whose credentials the cloud refused, until it accepts some.
+    refused: Option<String>,
     /// The reason of the last notice, so that it is given once.
     pub noticed: Option<&'static str>,
 }
@@ -74,6 +80,42 @@ impl Memory {
         self.machines = Some((Instant::now(), machines.clone()));
     }
 
+    /// A call to the cloud failed. If that was for want of rights, `version` is asked which version of the Secret gave them.
+    pub fn doubt(&mut self, error: &CloudError, version: impl FnOnce() -> Option<String>) {
+        if lacks_rights(error.kind) {
+            self.refused = version();
+        }
+    }
+
+    /// A list was answered, so that the credentials are good for something. Those of a refused action stay in doubt.
+    pub fn listed(&mut self) {
+        self.failed_looks = 0;
+        let failure = self.tried.as_ref().and_then(|tried| tried.failure.as_ref());
+        if !failure.is_some_and(|failure| lacks_rights(failure.kind)) {
+            self.refused = None;
+        }
+    }
+
+    /// The version of the Secret that was refused last.
+    #[must_use]
+    pub fn refused(&self) -> Option<&str> {
+        self.refused.as_deref()
+    }
+
+    /// The credentials are new: what the old ones could not do holds nothing back.
+    pub fn trust_again(&mut self) {
+        self.refused = None;
+        self.settled = None;
+        self.failed_looks = 0;
+        self.tried = self.tried.take().filter(|tried| !tried.failure.as_ref().is_some_and(|f| lacks_rights(f.kind)));
+    }
+
+    /// When to come again if nothing changes for this long: sooner while a Secret has to be watched.
+    #[must_use]
+    pub fn until_next(&self, pause: Duration) -> Duration {
+        if self.refused.is_some() { pause.min(SECRET_AGAIN) } else { pause }
+    }
+
     /// A new wake begins: the signs of life of the last one prove nothing.
     pub fn new_wake(&mut self) {
         self.first_signs = None;
@@ -87,6 +129,10 @@ impl Memory {
             node.moved = *before != node.sign_of_life;
         }
     }
+}
+
+fn lacks_rights(kind: CloudErrorKind) -> bool {
+    matches!(kind, CloudErrorKind::Denied | CloudErrorKind::Credentials)
 }
 
 /// What of an object calls for a new look: everything but the status that others keep there.

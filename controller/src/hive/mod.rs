@@ -23,7 +23,7 @@ use shared::keys;
 use tokio::time::Instant;
 use tracing::{debug, info, warn};
 
-pub use self::drivers::Drivers;
+pub use self::drivers::{Drivers, Grants};
 use self::memory::Memory;
 use crate::lease::Claim;
 use crate::metrics::{LeftAlone, Look, Metrics};
@@ -128,16 +128,19 @@ async fn look_once(
 ) -> Result<(Requeue, bool), LookError> {
     let mut cluster = memory.newest(watched);
     if let Some(left) = memory.rests(&cluster) {
-        return Ok((Requeue::requeue(left), false));
+        if !has_new_credentials(context, &cluster, memory).await {
+            return Ok((Requeue::requeue(memory.until_next(left)), false));
+        }
+        info!(cluster = full_name(&cluster), "credentials have changed");
+        context.drivers.doubt(&cluster);
+        memory.trust_again();
     }
     let before = cluster.clone();
     let mut facts = observe::facts(context, &before, memory).await;
     let mut plan = decide(&facts);
     let actions = std::mem::take(&mut plan.actions);
-    for action in &actions {
-        if let Some(written) = act::run(context, &mut facts, memory, action).await? {
-            cluster = written;
-        }
+    if let Some(written) = Box::pin(act::run(context, &mut facts, memory, &actions)).await? {
+        cluster = written;
     }
     if !actions.is_empty() {
         let Plan { status, recheck, .. } = decide(&facts);
@@ -146,6 +149,14 @@ async fn look_once(
     notice(context, &before, memory, &plan).await;
     let changed = record(context, &facts, &mut cluster, memory, &plan).await? || !actions.is_empty();
     Ok((settle(memory, &cluster, plan.recheck), changed))
+}
+
+/// Whether the Secret that the cloud refused has another version by now. Nothing else is asked, and only after a refusal.
+async fn has_new_credentials(context: &Context, cluster: &ClusterDeployment, memory: &Memory) -> bool {
+    match memory.refused() {
+        Some(version) => context.drivers.are_new(cluster, version).await,
+        None => false,
+    }
 }
 
 /// Writes the status, if it differs.
@@ -190,7 +201,7 @@ fn settle(memory: &mut Memory, cluster: &ClusterDeployment, recheck: Recheck) ->
         Recheck::After(pause) => {
             let pause = pause.mul_f64(rand::random_range(0.9..1.1));
             memory.rest(cluster, pause);
-            Requeue::requeue(pause)
+            Requeue::requeue(memory.until_next(pause))
         }
     }
 }

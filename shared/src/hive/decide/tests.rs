@@ -79,6 +79,8 @@ impl Facts<'_> {
             state: *state,
             private_dns: Some(format!("node-{n}")),
             launched_at: None,
+            control_plane: false,
+            spot: None,
         };
         self.machines = Some(Ok(Machines::new("tag x".into(), states.iter().enumerate().map(instance).collect())));
         self
@@ -538,6 +540,7 @@ proptest! {
                     prop_assert_eq!(cluster.desired(), Desired::Running);
                     prop_assert_eq!(ids, &machines.in_state(&[Stopped]));
                 }
+                Action::Terminate(_) => prop_assert!(false, "there is no spot instance"),
                 Action::MarkResumeStarted(_) => prop_assert_eq!(cluster.desired(), Desired::Running),
             }
         }
@@ -585,6 +588,8 @@ proptest! {
 fn says_done(plan: &Plan, power_state: &str) -> bool {
     plan.status.as_ref().is_some_and(|status| status.power_state == Some(power_state))
 }
+
+mod kinds;
 
 #[test]
 fn soon_at_first_slower_later() {

@@ -6,6 +6,7 @@ use jiff::Timestamp;
 use kube::ResourceExt;
 
 use super::{Action, Facts, Machines, Need, NodeLook, Plan, Spoke, SpokeError, Verb, name_some, poll};
+use crate::cloud::CloudErrorKind;
 use crate::cloud::InstanceState::{Running, Stopped};
 use crate::hive::api::RESUME_SKIPS_CLUSTER_OPERATORS;
 use crate::hive::conditions::{HIBERNATING, PowerStatus, READY, age, reason};
@@ -87,19 +88,23 @@ pub(super) fn decide(facts: &Facts<'_>) -> Plan {
     }
 }
 
-/// Starts what is stopped. What is still stopping is left out of the call: EC2 refuses it, and its time comes.
+/// Starts what is stopped, the control plane first. What is still stopping is left out: EC2 refuses it, and its time comes.
 fn start(facts: &Facts<'_>, machines: &Machines, status: PowerStatus) -> Plan {
-    let stopped = machines.in_state(&[Stopped]);
+    let control_plane = machines.ids(&[Stopped], |i| i.control_plane);
+    let workers = machines.ids(&[Stopped], |i| !i.control_plane);
+    let none_stopped = control_plane.is_empty() && workers.is_empty();
     let left = machines.not_in_state(&[Running]);
     let held_back = facts.held_back(Verb::Start);
-    let failure = facts.tried.as_ref().and_then(|tried| tried.failed(Verb::Start)).filter(|_| !stopped.is_empty());
+    let failure = facts.tried.as_ref().and_then(|tried| tried.told(Verb::Start)).filter(|_| !none_stopped);
     let status = match failure {
         Some(error) => PowerStatus::failed_to_start(&error.message),
         None => status,
     };
     let waiting = format!("{} of {} instances are not running: ", left.len(), machines.instances.len());
     let waiting = waiting + &name_some(left.iter().copied(), 10);
-    let status = if left.is_empty() { status } else { status.awaiting("Machines", waiting) };
+    let what =
+        if failure.is_some_and(|error| error.kind == CloudErrorKind::Capacity) { "Capacity" } else { "Machines" };
+    let status = if left.is_empty() { status } else { status.awaiting(what, waiting) };
 
     let begins = matches!(Step::of(facts), Step::Begin | Step::Awake);
     let pause = match (left.is_empty(), begins) {
@@ -112,8 +117,8 @@ fn start(facts: &Facts<'_>, machines: &Machines, status: PowerStatus) -> Plan {
         plan = plan.acting(Action::MarkResumeStarted(facts.now));
     }
     match held_back {
-        None if !stopped.is_empty() => plan.acting(Action::Start(stopped.into_iter().map(str::to_owned).collect())),
-        _ => plan,
+        None => plan.moving(Action::Start, [control_plane, workers]),
+        Some(_) => plan,
     }
 }
 

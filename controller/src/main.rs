@@ -4,6 +4,7 @@ mod args;
 mod clock;
 mod hive;
 mod lease;
+mod machines;
 mod metrics;
 mod serve;
 mod spoke;

@@ -5,4 +5,5 @@ pub mod api;
 pub mod conditions;
 pub mod decide;
 pub mod exempt;
+pub mod machines;
 pub mod openshift;

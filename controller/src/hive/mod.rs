@@ -29,7 +29,7 @@ use tokio::sync::Semaphore;
 use tokio::time::Instant;
 use tracing::{debug, info, warn};
 
-pub use self::drivers::Drivers;
+pub use self::drivers::{Drivers, Grants};
 use self::memory::Memory;
 pub use self::syncs::Syncs;
 use crate::lease::Claim;
@@ -175,7 +175,12 @@ async fn look_once(
     let key = (cluster.namespace().unwrap_or_default(), cluster.name_any());
     let sync = context.syncs.of(&key, &mut memory.sync_missed_since);
     if let Some(left) = memory.rests(&cluster, sync) {
-        return Ok((Requeue::requeue(left), false));
+        if !has_new_credentials(context, &cluster, memory).await {
+            return Ok((Requeue::requeue(memory.until_next(left)), false));
+        }
+        info!(cluster = full_name(&cluster), "credentials have changed");
+        context.drivers.doubt(&cluster);
+        memory.trust_again();
     }
     if let Some(left) = memory.rival.left_alone(&cluster, Instant::now()) {
         notice(context, &cluster, memory, Some(&Notice::another_controller())).await;
@@ -185,10 +190,8 @@ async fn look_once(
     let mut facts = observe::facts(context, &before, sync, memory).await;
     let mut plan = decide(&facts);
     let actions = std::mem::take(&mut plan.actions);
-    for action in &actions {
-        if let Some(written) = act::run(context, &mut facts, memory, action).await? {
-            cluster = written;
-        }
+    if let Some(written) = Box::pin(act::run(context, &mut facts, memory, &actions)).await? {
+        cluster = written;
     }
     if !actions.is_empty() {
         let Plan { status, recheck, due, watch, .. } = decide(&facts);
@@ -208,6 +211,14 @@ fn count(context: &Context, cluster: &ClusterDeployment, memory: &mut Memory) {
     if memory.counted.is_none_or(|(before, _)| before != now) {
         context.metrics.moved(memory.counted, now);
         memory.counted = Some((now, Instant::now()));
+    }
+}
+
+/// Whether the Secret that the cloud refused has another version by now. Nothing else is asked, and only after a refusal.
+async fn has_new_credentials(context: &Context, cluster: &ClusterDeployment, memory: &Memory) -> bool {
+    match memory.refused() {
+        Some(version) => context.drivers.are_new(cluster, version).await,
+        None => false,
     }
 }
 
@@ -265,7 +276,7 @@ fn settle(context: &Context, memory: &mut Memory, cluster: &ClusterDeployment, s
     let untold = plan.status.as_ref().is_some_and(|status| status.is_told_later(cluster)).then_some(TELL_LATER);
     let Some(pause) = [pause, due, untold].into_iter().flatten().min() else { return Requeue::await_change() };
     memory.rest(cluster, sync, pause);
-    Requeue::requeue(pause)
+    Requeue::requeue(memory.until_next(pause))
 }
 
 /// Time left of the present period of length `period`.

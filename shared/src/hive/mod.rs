@@ -5,6 +5,7 @@ pub mod api;
 pub mod conditions;
 pub mod decide;
 pub mod exempt;
+pub mod machines;
 pub mod openshift;
 mod order;
 pub mod pool;

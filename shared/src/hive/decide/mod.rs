@@ -9,10 +9,6 @@ mod schedule;
 mod sleep;
 #[cfg(test)]
 mod tests;
-#[cfg(test)]
-mod tests_time;
-#[cfg(test)]
-mod tests_wake;
 mod wake;
 
 use std::time::Duration;
@@ -30,7 +26,7 @@ use super::conditions::{HIBERNATING, PowerStatus, READY, reason};
 /// What is to be done about a cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Plan {
-    /// To be run in this order, before the status is written.
+    /// To be run in this order, before the status is written. One that moves no machine ends the row: the others were to follow.
     pub actions: Vec<Action>,
     /// What to report; `None` leaves the status alone.
     pub status: Option<PowerStatus>,
@@ -70,6 +66,8 @@ pub enum Action {
     Stop(Vec<String>),
     /// Start these instances; each of them is stopped.
     Start(Vec<String>),
+    /// Delete these instances for good; each of them is a one-time spot instance, which cannot be stopped.
+    Terminate(Vec<String>),
 }
 
 /// When to look again without being asked.
@@ -257,6 +255,11 @@ impl Plan {
         let mut actions = self.actions;
         actions.push(action);
         Self { actions, ..self }
+    }
+
+    /// One action for each group of machines that is not empty, in this order.
+    fn moving(self, action: fn(Vec<String>) -> Action, groups: [Vec<String>; 2]) -> Self {
+        groups.into_iter().filter(|ids| !ids.is_empty()).fold(self, |plan, ids| plan.acting(action(ids)))
     }
 }
 

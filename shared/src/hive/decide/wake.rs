@@ -8,8 +8,8 @@ use super::{
     Action, Facts, Machines, Need, NodeLook, Notice, OperatorLook, Plan, Spoke, SpokeError, Verb, Watch, name_some,
     poll, schedule,
 };
-use crate::cloud::Instance;
 use crate::cloud::InstanceState::{Running, Stopped};
+use crate::cloud::{CloudErrorKind, Instance};
 use crate::hive::api::{ClusterDeployment, Condition, RESUME_SKIPS_CLUSTER_OPERATORS};
 use crate::hive::conditions::{HIBERNATING, PowerStatus, READY, age, reason};
 
@@ -110,24 +110,35 @@ fn watch(facts: &Facts<'_>, machines: &Machines, step: Step) -> Watch {
     let ready = ready.and_then(|ready| ready.last_transition_time.as_ref()).map(|time| facts.age(time.0));
     match step {
         Step::Awake if ready.is_some_and(|since| since < CERTIFICATES) => Watch::Certificates,
-        Step::Machines | Step::Nodes | Step::Pause | Step::Operators if machines.all(Running) => Watch::Everything,
+        Step::Machines | Step::Nodes | Step::Pause | Step::Operators if may_answer(machines) => Watch::Everything,
         _ => Watch::Nothing,
     }
 }
 
-/// Starts what is stopped. What is still stopping is left out of the call: EC2 refuses it, and its time comes.
+/// Whether enough of the control plane runs for its API server to answer.
+fn may_answer(machines: &Machines) -> bool {
+    let control_plane = machines.instances.iter().filter(|instance| instance.control_plane);
+    let (up, all) = control_plane.fold((0, 0), |(up, all), i| (up + usize::from(i.state == Running), all + 1));
+    machines.all(Running) || 2 * up > all
+}
+
+/// Starts what is stopped, the control plane first. What is still stopping is left out: EC2 refuses it, and its time comes.
 fn start(facts: &Facts<'_>, machines: &Machines, status: PowerStatus) -> Plan {
-    let stopped = machines.in_state(&[Stopped]);
+    let control_plane = machines.ids(&[Stopped], |i| i.control_plane);
+    let workers = machines.ids(&[Stopped], |i| !i.control_plane);
+    let none_stopped = control_plane.is_empty() && workers.is_empty();
     let left = machines.not_in_state(&[Running]);
     let held_back = facts.held_back(Verb::Start);
-    let failure = facts.tried.as_ref().and_then(|tried| tried.failed(Verb::Start)).filter(|_| !stopped.is_empty());
+    let failure = facts.tried.as_ref().and_then(|tried| tried.told(Verb::Start)).filter(|_| !none_stopped);
     let status = match failure {
         Some(error) => PowerStatus::failed_to_start(&error.message),
         None => status,
     };
     let waiting = format!("{} of {} instances are not running: ", left.len(), machines.instances.len());
     let waiting = waiting + &name_some(left.iter().copied(), 10);
-    let status = if left.is_empty() { status } else { status.awaiting("Machines", waiting) };
+    let what =
+        if failure.is_some_and(|error| error.kind == CloudErrorKind::Capacity) { "Capacity" } else { "Machines" };
+    let status = if left.is_empty() { status } else { status.awaiting(what, waiting) };
 
     let begins = matches!(Step::of(facts), Step::Begin | Step::Awake);
     let pause = match (left.is_empty(), begins) {
@@ -137,8 +148,8 @@ fn start(facts: &Facts<'_>, machines: &Machines, status: PowerStatus) -> Plan {
     };
     let plan = Plan::report(status).again(held_back.unwrap_or(pause));
     match held_back {
-        None if !stopped.is_empty() => plan.acting(Action::Start(stopped.into_iter().map(str::to_owned).collect())),
-        _ => plan,
+        None => plan.moving(Action::Start, [control_plane, workers]),
+        Some(_) => plan,
     }
 }
 

@@ -3,7 +3,6 @@
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
-use super::tests::{annotated, asleep, at, began, cluster, facts, message, says, told, waking};
 use super::*;
 use crate::cloud::InstanceState::{Running, Stopped};
 use crate::hive::api::ClusterPoolReference;

@@ -1,7 +1,6 @@
 //! Step 5 of reference/hive.md 1.3 checkClusterRunning, where we believe operators sooner than Hive does, and Nodes that
 //! nobody will ever see again.
 
-use super::tests::{AWAKE, at, began, facts, says, waking};
 use super::*;
 use crate::cloud::InstanceState::Running;
 

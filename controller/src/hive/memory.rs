@@ -26,6 +26,8 @@ pub struct Memory {
     machines: Option<(Instant, Machines)>,
     /// Signs of life at the first look of this wake.
     first_signs: Option<HashMap<String, Option<Timestamp>>>,
+    /// When the spoke was last asked what could stand in the way of a sleep.
+    pub preflight: Option<Instant>,
     /// The reason of the last notice, so that it is given once.
     pub noticed: Option<&'static str>,
 }

@@ -4,6 +4,7 @@ mod act;
 mod drivers;
 mod memory;
 mod observe;
+mod preflight;
 mod report;
 
 use std::collections::HashMap;
@@ -144,7 +145,12 @@ async fn look_once(
         plan = Plan { status, recheck, ..plan };
     }
     notice(context, &before, memory, &plan).await;
-    let changed = record(context, &facts, &mut cluster, memory, &plan).await? || !actions.is_empty();
+    let mut changed = record(context, &facts, &mut cluster, memory, &plan).await? || !actions.is_empty();
+    if let Some(written) = preflight::tell(context, &cluster, facts.machines.as_ref(), memory).await? {
+        memory.wrote(&written);
+        cluster = written;
+        changed = true;
+    }
     Ok((settle(memory, &cluster, plan.recheck), changed))
 }
 

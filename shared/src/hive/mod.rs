@@ -7,3 +7,4 @@ pub mod decide;
 pub mod exempt;
 pub mod openshift;
 pub mod pool;
+pub mod preflight;

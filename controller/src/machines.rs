@@ -1,5 +1,4 @@
 //! Makes a woken cluster's spot Machines anew. Which ones, is judged in `shared::hive::machines`.
-#![expect(dead_code, reason = "called from the looks at a spoke, which are being reworked")]
 
 use jiff::Timestamp;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, Preconditions};

@@ -18,7 +18,7 @@ pub const HOLD_AWAKE_BY: &str = "hibernate.sh/hold-awake-by";
 /// When the controller is to wake the target, RFC 3339.
 pub const WAKE_AT: &str = "hibernate.sh/wake-at";
 /// When a fresh look at everything that would block or slow a sleep or a wake was asked for, RFC 3339. Answered by the
-/// controller in the condition `HibernationPreflight`.
+/// controller in the condition [`crate::hive::preflight::PREFLIGHT`].
 pub const PREFLIGHT_REQUESTED_AT: &str = "hibernate.sh/preflight-requested-at";
 /// `"true"`: the target must not be put to sleep.
 pub const PROTECTED: &str = "hibernate.sh/protected";

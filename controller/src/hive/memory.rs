@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use jiff::Timestamp;
-use kube::ResourceExt;
+use kube::{Client, ResourceExt};
 use shared::cloud::{CloudError, CloudErrorKind};
 use shared::hive::api::ClusterDeployment;
 use shared::hive::conditions::{HIBERNATING, READY};
@@ -21,7 +21,6 @@ use crate::spoke::SpokeWatch;
 const SECRET_AGAIN: Duration = Duration::from_secs(10);
 
 /// A connection to a spoke.
-#[derive(Debug)]
 pub struct Connection {
     /// The watch.
     pub watch: SpokeWatch,
@@ -29,6 +28,10 @@ pub struct Connection {
     pub version: Option<String>,
     /// When that was last compared.
     pub compared: Instant,
+    /// For what is not watched.
+    pub client: Client,
+    /// When spot Machines were last looked for.
+    pub spot: Option<Instant>,
 }
 
 /// Memory of one target.
@@ -58,6 +61,8 @@ pub struct Memory {
     pub counted: Option<(&'static str, Instant)>,
     /// The version of the Secret whose credentials the cloud refused, until it accepts some.
     refused: Option<String>,
+    /// When the spoke was last asked what could stand in the way of a sleep.
+    pub preflight: Option<Instant>,
     /// The reason of the last notice, so that it is given once.
     pub noticed: Option<&'static str>,
 }

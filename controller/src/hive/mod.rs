@@ -4,6 +4,7 @@ mod act;
 mod drivers;
 mod memory;
 mod observe;
+mod preflight;
 mod report;
 mod requests;
 mod rival;
@@ -198,9 +199,17 @@ async fn look_once(
         plan = Plan { status, recheck, due, watch, ..plan };
     }
     notice(context, &before, memory, plan.notice.as_ref()).await;
-    let changed = record(context, &facts, &mut cluster, memory, &plan).await? || !actions.is_empty();
+    let mut changed = record(context, &facts, &mut cluster, memory, &plan).await? || !actions.is_empty();
     memory.rival.wrote(&cluster);
+    if let Some(written) = preflight::tell(context, &cluster, facts.machines.as_ref(), memory).await? {
+        memory.wrote(&written);
+        cluster = written;
+        changed = true;
+    }
     spokes::keep(context, &cluster, memory, plan.watch).await;
+    if let (true, Some(Ok(machines))) = (plan.replace_spot, &facts.machines) {
+        spokes::replace_spot(context, &cluster, memory, machines).await;
+    }
     count(context, &cluster, memory);
     Ok((settle(context, memory, &cluster, sync, &plan), changed))
 }

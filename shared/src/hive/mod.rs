@@ -9,3 +9,4 @@ pub mod machines;
 pub mod openshift;
 mod order;
 pub mod pool;
+pub mod preflight;

@@ -38,6 +38,8 @@ pub struct Plan {
     pub due: Option<Duration>,
     /// What of the spoke is to be watched until the next look.
     pub watch: Watch,
+    /// Whether spot Machines whose instances are gone are to be made anew: only while Nodes of a waking cluster are awaited.
+    pub replace_spot: bool,
 }
 
 /// What of a spoke is watched, so that a change calls for a look.
@@ -98,6 +100,13 @@ impl Notice {
         let message = "another controller writes this cluster's power state, so it is left alone for 10 minutes: add hibernation to \
                        spec.disabledControllers of the HiveConfig, or stop this controller";
         Self::warning("AnotherController", message.to_owned())
+    }
+
+    /// Spot Machines were deleted for their `MachineSet`s to make new ones.
+    #[must_use]
+    pub fn spot_replaced(machines: &[String]) -> Self {
+        let names = name_some(machines.iter().map(String::as_str), 10);
+        Self::normal("SpotMachinesReplaced", format!("made anew, because their instances are gone: {names}"))
     }
 
     fn normal(reason: &'static str, message: String) -> Self {

@@ -174,7 +174,8 @@ fn nodes(facts: &Facts<'_>, machines: &Machines, spoke: &Spoke, step: Step) -> P
             0 => "the cluster has no Nodes with machines of its own".to_owned(),
             n => format!("{n} of {} nodes are not ready: {}", spoke.nodes.len(), name_nodes(&asleep)),
         };
-        return Plan::report(PowerStatus::waiting_for_nodes().awaiting("Nodes", names)).again(poll(since_start(facts)));
+        let waiting = Plan::report(PowerStatus::waiting_for_nodes().awaiting("Nodes", names));
+        return Plan { replace_spot: true, ..waiting.again(poll(since_start(facts))) };
     }
     let without =
         format!("not waited for any longer, no instance of the cluster is theirs: {}", name_nodes(&strangers));

@@ -1,5 +1,6 @@
 //! What this process remembers of a target between two looks. Losing it costs a look, never a wrong action.
 
+use std::borrow::Cow;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -26,6 +27,8 @@ pub struct Connection {
     pub watch: SpokeWatch,
     /// Version of the kubeconfig's Secret.
     pub version: Option<String>,
+    /// When it was opened.
+    pub opened: Instant,
     /// When that was last compared.
     pub compared: Instant,
     /// For what is not watched.
@@ -69,15 +72,15 @@ pub struct Memory {
 
 impl Memory {
     /// The newer of the watched object and the one that our last write returned.
-    pub fn newest(&mut self, watched: &ClusterDeployment) -> ClusterDeployment {
+    pub fn newest<'a>(&mut self, watched: &'a ClusterDeployment) -> Cow<'a, ClusterDeployment> {
         let version =
             |cluster: &ClusterDeployment| cluster.resource_version().and_then(|version| version.parse::<u64>().ok());
         match self.written.take() {
             Some(written) if written.uid() == watched.uid() && version(&written) > version(watched) => {
                 self.written = Some(written.clone());
-                written
+                Cow::Owned(written)
             }
-            _ => watched.clone(),
+            _ => Cow::Borrowed(watched),
         }
     }
 

@@ -172,46 +172,59 @@ async fn look_once(
     context: &Context,
     memory: &mut Memory,
 ) -> Result<(Requeue, bool), LookError> {
-    let mut cluster = memory.newest(watched);
-    let key = (cluster.namespace().unwrap_or_default(), cluster.name_any());
-    let sync = context.syncs.of(&key, &mut memory.sync_missed_since);
-    if let Some(left) = memory.rests(&cluster, sync) {
-        if !has_new_credentials(context, &cluster, memory).await {
+    // Thousands of looks may wait for company at once: what is rarely needed is in boxes, and nothing is copied that need not be.
+    let newest = memory.newest(watched);
+    let before: &ClusterDeployment = &newest;
+    let sync =
+        context.syncs.of(&(before.namespace().unwrap_or_default(), before.name_any()), &mut memory.sync_missed_since);
+    if let Some(left) = memory.rests(before, sync) {
+        if !Box::pin(has_new_credentials(context, before, memory)).await {
             return Ok((Requeue::requeue(memory.until_next(left)), false));
         }
-        info!(cluster = full_name(&cluster), "credentials have changed");
-        context.drivers.doubt(&cluster);
+        info!(cluster = full_name(before), "credentials have changed");
+        context.drivers.doubt(before);
         memory.trust_again();
     }
-    if let Some(left) = memory.rival.left_alone(&cluster, Instant::now()) {
-        notice(context, &cluster, memory, Some(&Notice::another_controller())).await;
+    if let Some(left) = memory.rival.left_alone(before, Instant::now()) {
+        Box::pin(notice(context, before, memory, Some(&Notice::another_controller()))).await;
         return Ok((Requeue::requeue(left), false));
     }
-    let before = cluster.clone();
-    let mut facts = observe::facts(context, &before, sync, memory).await;
+    let facts = observe::facts(context, before, sync, memory).await;
+    Box::pin(finish(before, sync, facts, context, memory)).await
+}
+
+/// The part of a look after the first facts have come in.
+async fn finish(
+    before: &ClusterDeployment,
+    sync: Sync,
+    mut facts: Facts<'_>,
+    context: &Context,
+    memory: &mut Memory,
+) -> Result<(Requeue, bool), LookError> {
     let mut plan = decide(&facts);
     let actions = std::mem::take(&mut plan.actions);
-    if let Some(written) = Box::pin(act::run(context, &mut facts, memory, &actions)).await? {
-        cluster = written;
-    }
+    let acted = Box::pin(act::run(context, &mut facts, memory, &actions)).await?;
     if !actions.is_empty() {
         let Plan { status, recheck, due, watch, .. } = decide(&facts);
         plan = Plan { status, recheck, due, watch, ..plan };
     }
-    notice(context, &before, memory, plan.notice.as_ref()).await;
-    let mut changed = record(context, &facts, &mut cluster, memory, &plan).await? || !actions.is_empty();
-    memory.rival.wrote(&cluster);
-    if let Some(written) = preflight::tell(context, &cluster, facts.machines.as_ref(), memory).await? {
-        memory.wrote(&written);
-        cluster = written;
-        changed = true;
+    notice(context, before, memory, plan.notice.as_ref()).await;
+    let reported = record(context, &facts, acted.as_ref().unwrap_or(before), memory, &plan).await?;
+    let mut written = reported.or(acted);
+    memory.rival.wrote(written.as_ref().unwrap_or(before));
+    let answered =
+        preflight::tell(context, written.as_ref().unwrap_or(before), facts.machines.as_ref(), memory).await?;
+    if let Some(answered) = &answered {
+        memory.wrote(answered);
     }
-    spokes::keep(context, &cluster, memory, plan.watch).await;
+    written = answered.or(written);
+    let cluster = written.as_ref().unwrap_or(before);
+    spokes::keep(context, cluster, memory, plan.watch).await;
     if let (true, Some(Ok(machines))) = (plan.replace_spot, &facts.machines) {
-        spokes::replace_spot(context, &cluster, memory, machines).await;
+        spokes::replace_spot(context, cluster, memory, machines).await;
     }
-    count(context, &cluster, memory);
-    Ok((settle(context, memory, &cluster, sync, &plan), changed))
+    count(context, cluster, memory);
+    Ok((settle(context, memory, cluster, sync, &plan), written.is_some() || !actions.is_empty()))
 }
 
 /// Counts the cluster under its power state, and how long it was in the one before.
@@ -231,16 +244,16 @@ async fn has_new_credentials(context: &Context, cluster: &ClusterDeployment, mem
     }
 }
 
-/// Writes the status, if it differs.
+/// Writes the status, if it differs. Returns the object if it was written.
 async fn record(
     context: &Context,
     facts: &Facts<'_>,
-    cluster: &mut ClusterDeployment,
+    cluster: &ClusterDeployment,
     memory: &mut Memory,
     plan: &Plan,
-) -> Result<bool, LookError> {
+) -> Result<Option<ClusterDeployment>, LookError> {
     let Some(patch) = plan.status.as_ref().and_then(|status| status.patch(cluster, facts.now)) else {
-        return Ok(false);
+        return Ok(None);
     };
     if !context.claim.holds() {
         return Err(LookError::NotLeader);
@@ -254,8 +267,7 @@ async fn record(
     drop(turn);
     report::transition(context, cluster, &written).await;
     memory.wrote(&written);
-    *cluster = written;
-    Ok(true)
+    Ok(Some(written))
 }
 
 /// Says once what the status cannot say.
@@ -279,7 +291,7 @@ fn settle(context: &Context, memory: &mut Memory, cluster: &ClusterDeployment, s
     let pause = match plan.recheck {
         Recheck::OnChange => None,
         Recheck::After(pause) if pause == steady => Some(to_next(context.began.elapsed(), steady)),
-        Recheck::After(pause) => Some(pause.mul_f64(rand::random_range(0.9..1.1))),
+        Recheck::After(pause) => Some(pause.mul_f64(rand::random_range(1.0..1.1))),
     };
     let due = plan.due.map(|due| due + Duration::from_millis(50));
     let untold = plan.status.as_ref().is_some_and(|status| status.is_told_later(cluster)).then_some(TELL_LATER);

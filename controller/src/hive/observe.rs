@@ -28,6 +28,7 @@ pub async fn facts<'a>(
         tried: memory.tried.clone(),
         failed_looks: memory.failed_looks,
         spoke: None,
+        asked_for: Duration::ZERO,
         upgrade: None,
         settings: context.settings,
         now: Timestamp::now(),
@@ -35,11 +36,12 @@ pub async fn facts<'a>(
     while let Some(need) = needs(&facts) {
         match need {
             Need::Machines { max_age } => facts.machines = Some(machines(context, cluster, memory, max_age).await),
-            Need::Spoke => facts.spoke = Some(spokes::look(context, cluster, memory).await),
-            Need::Upgrade => facts.upgrade = Some(spokes::upgrade(context, cluster).await),
+            Need::Spoke => facts.spoke = Some(Box::pin(spokes::look(context, cluster, memory)).await),
+            Need::Upgrade => facts.upgrade = Some(Box::pin(spokes::upgrade(context, cluster)).await),
         }
         facts.now = Timestamp::now();
     }
+    facts.asked_for = memory.spoke.as_ref().map(|connection| connection.opened.elapsed()).unwrap_or_default();
     facts
 }
 
@@ -76,7 +78,7 @@ async fn machines(
 
 async fn list(context: &Context, cluster: &ClusterDeployment) -> Result<Machines, CloudError> {
     let infra_id = &metadata(cluster)?.infra_id;
-    let driver = context.drivers.of(cluster).await?;
+    let driver = Box::pin(context.drivers.of(cluster)).await?;
     Ok(Machines::new(driver.selector(infra_id), driver.list(infra_id, priority(cluster)).await?))
 }
 

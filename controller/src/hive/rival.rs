@@ -3,6 +3,7 @@
 //! Hive's own hibernation controller answers each of our writes with one of its own. Somebody who edits a status by hand
 //! does so once; we put it right and go on.
 
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::Duration;
 
 use shared::hive::api::ClusterDeployment;
@@ -16,13 +17,10 @@ const WITHIN: Duration = Duration::from_mins(5);
 /// For so long the target is left alone then. Afterwards the other controller may have been switched off.
 const LEFT_ALONE: Duration = Duration::from_mins(10);
 
-/// H, R and P: status, reason and message of each condition, and the power state.
-type Words = (Vec<Option<(String, Option<String>, Option<String>)>>, String);
-
 /// What is remembered to notice one.
 #[derive(Debug, Default)]
 pub struct Rival {
-    ours: Option<Words>,
+    ours: Option<u64>,
     seen: Vec<Instant>,
     alone_until: Option<Instant>,
 }
@@ -54,9 +52,14 @@ impl Rival {
     }
 }
 
-fn words(cluster: &ClusterDeployment) -> Words {
-    let word = |type_| cluster.condition(type_).map(|c| (c.status.clone(), c.reason.clone(), c.message.clone()));
-    ([HIBERNATING, READY].map(word).to_vec(), cluster.power_state().to_owned())
+/// H, R and P in one number: status, reason and message of each condition, and the power state.
+fn words(cluster: &ClusterDeployment) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    for condition in [HIBERNATING, READY].map(|type_| cluster.condition(type_)) {
+        condition.map(|c| (&c.status, &c.reason, &c.message)).hash(&mut hasher);
+    }
+    cluster.power_state().hash(&mut hasher);
+    hasher.finish()
 }
 
 #[cfg(test)]

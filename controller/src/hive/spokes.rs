@@ -98,7 +98,8 @@ async fn open(
     };
     let requests = memory.requests.get_or_insert_with(|| Requests::new(context, cluster, since)).clone();
     let watch = SpokeWatch::begin(client.clone(), scope, since, changed, move |client| requests.clone().pass(client));
-    Ok(Connection { watch, version, compared: Instant::now(), client, spot: None })
+    let now = Instant::now();
+    Ok(Connection { watch, version, opened: now, compared: now, client, spot: None })
 }
 
 /// Makes spot Machines anew that have lost their instances with the sleep.

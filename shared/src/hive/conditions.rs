@@ -297,8 +297,9 @@ impl PowerStatus {
 
     /// The JSON patch for the status subresource that makes `cluster` say this, or `None` if it already does.
     ///
-    /// It edits the array of conditions by index and leaves it in Hive's order, so it begins with a test of the resourceVersion: the API server answers
-    /// 422 if somebody else wrote in between. A condition that does not change is not written. `lastProbeTime` moves with
+    /// It edits the array of conditions by index and leaves it in Hive's order, so it begins with a test of the
+    /// resourceVersion: the API server answers 422 if somebody else wrote in between. A condition that does not change is not
+    /// written, and one that only names other machines waits a little. `lastProbeTime` moves with
     /// every change, `lastTransitionTime` with the status, as Hive does it.
     #[must_use]
     pub fn patch(&self, cluster: &ClusterDeployment, now: Timestamp) -> Option<Value> {
@@ -311,7 +312,11 @@ impl PowerStatus {
             if type_ == PROGRESS && word.status == "False" && old.is_none() && nothing_else {
                 continue; // A cluster that is where it should be is not written to only to say so.
             }
-            if type_ == PROGRESS && nothing_else && old.is_some_and(|old| word.can_wait(old, now)) {
+            let can_wait = old.is_some_and(|old| word.can_wait(old, now));
+            if can_wait
+                && nothing_else
+                && ((type_ == PROGRESS && word.status == "True") || word.only_names_machines(old))
+            {
                 continue;
             }
             let Some(new) = word.replaces(type_, old, now) else { continue };
@@ -359,7 +364,13 @@ impl Word {
     fn can_wait(&self, old: &Condition, now: Timestamp) -> bool {
         let every = if old.reason.as_deref() == Some(self.reason) { NAMES_EVERY } else { PROGRESS_EVERY };
         let young = old.last_probe_time.as_ref().is_some_and(|probed| age(probed.0, now) < every);
-        young && self.status == "True" && old.status == "True"
+        young && self.status == old.status
+    }
+
+    /// Whether it says of the same step only that it waits for other machines.
+    fn only_names_machines(&self, old: Option<&Condition>) -> bool {
+        let names = matches!(self.reason, reason::WAITING_FOR_MACHINES | reason::WAITING_FOR_MACHINES_TO_STOP);
+        names && old.is_some_and(|old| old.reason.as_deref() == Some(self.reason))
     }
 
     /// The condition to write in place of `old`, or `None` if `old` says the same.

@@ -272,6 +272,9 @@ impl Plan {
     }
 }
 
+/// So many looks in a row have to fail before a cluster that waits for nothing tells of it.
+const HICCUPS: u32 = 3;
+
 impl Facts<'_> {
     /// Time since a moment, zero if it is in the future.
     fn age(&self, then: Timestamp) -> Duration {
@@ -307,7 +310,10 @@ impl Facts<'_> {
                 let passing = matches!(error.kind, Throttled | Unavailable | Capacity | NotLeader);
                 // A cluster that was where it should be when the cloud was last heard is not called ill because the cloud is silent.
                 let status = if passing || there { PowerStatus::default() } else { failed(&error.message) };
-                (status.awaiting("CloudUnavailable", &error.message), wait)
+                // One hiccup of a shared call is no reason to write to hundreds of clusters that wait for nothing.
+                let hiccup = there && passing && self.failed_looks < HICCUPS;
+                let status = if hiccup { status } else { status.awaiting("CloudUnavailable", &error.message) };
+                (status, wait)
             }
         };
         Err(Box::new(Plan::report(status).again(wait)))

@@ -87,6 +87,21 @@ fn operators_that_prove_that_they_live_are_believed_without_a_pause() {
 }
 
 #[test]
+fn nothing_is_told_of_nodes_that_come_at_once() {
+    let cluster = waking(("False", reason::WAITING_FOR_MACHINES));
+    for (asked_for, nodes, power_state) in [
+        (Duration::from_secs(1), [(false, -1, true); 2], ""),
+        (Duration::from_secs(2), [(false, -1, true); 2], reason::WAITING_FOR_NODES),
+        (Duration::ZERO, AWAKE, reason::PAUSING),
+    ] {
+        let facts = Facts { asked_for, ..facts(&cluster).machines_are(&[Running, Running]).nodes_are(nodes, &[]) };
+        let plan = decide(&facts);
+        assert_eq!(plan.status.as_ref().and_then(|status| status.power_state).unwrap_or_default(), power_state);
+        assert_eq!(plan.watch, Watch::Everything);
+    }
+}
+
+#[test]
 fn a_lease_that_stays_old_holds_the_wake_up_for_the_pause_only() {
     let mut cluster = waking(("False", reason::WAITING_FOR_CLUSTER_OPERATORS));
     for condition in &mut cluster.status.as_mut().unwrap().conditions {

@@ -41,6 +41,9 @@ pub type Key = (String, String);
 
 type Guarded = DeserializeGuard<ClusterDeployment>;
 
+/// Clusters of one page of the first list. While a page is read it takes several times the memory of what is kept of it.
+const PAGE: u32 = 50;
+
 /// How many status writes are under way at once. The hub has other users.
 pub const WRITES_AT_ONCE: usize = 32;
 
@@ -106,7 +109,7 @@ pub enum LookError {
 pub async fn run(watch: Client, context: Arc<Context>, news: mpsc::UnboundedReceiver<Key>, concurrency: u16) {
     let clusters: Api<Guarded> = Api::all(watch.clone());
     let (reader, writer) = reflector::store();
-    let events = watcher(clusters, watcher::Config::default())
+    let events = watcher(clusters, watcher::Config::default().page_size(PAGE))
         .default_backoff()
         .map(|event| event.map(|event| event.modify(slim)))
         .reflect(writer)

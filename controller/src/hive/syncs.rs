@@ -53,7 +53,8 @@ impl Syncs {
     /// Watches them until it is dropped. `changed` is called for each cluster about which there is something new.
     pub async fn follow(&self, client: Client, changed: impl Fn(Key)) {
         let api: Api<DeserializeGuard<ClusterSync>> = Api::all(client);
-        let mut events = watcher::watcher(api, watcher::Config::default()).default_backoff().boxed();
+        let mut events =
+            watcher::watcher(api, watcher::Config::default().page_size(super::PAGE)).default_backoff().boxed();
         let mut listed: HashMap<Key, bool> = HashMap::new();
         while let Some(event) = events.next().await {
             match event {

@@ -295,9 +295,10 @@ fn after_error(watched: Watched, error: &LookError, context: Arc<Context>) -> Re
             debug!(cluster, "somebody else wrote first");
             Requeue::requeue(Duration::from_millis(rand::random_range(100..500)))
         }
+        // If another one leads, this one's looks end with its time of leading. If it was only late to renew, it goes on.
         LookError::NotLeader => {
-            info!(cluster, "left to the new leader");
-            Requeue::await_change()
+            info!(cluster, "not the leader, or late to renew the lease");
+            Requeue::requeue(Duration::from_millis(rand::random_range(500..1_500)))
         }
         LookError::Malformed { .. } => {
             warn!(cluster, error = error as &dyn std::error::Error, "left alone until it changes");

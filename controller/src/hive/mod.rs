@@ -157,12 +157,15 @@ async fn look(watched: Watched, context: Arc<Context>) -> Result<Requeue, LookEr
     let mut memory = context.memories.lock().ok().and_then(|mut all| all.remove(&key)).unwrap_or_default();
     let started = Instant::now();
     let result = tokio::time::timeout(LOOK, Box::pin(look_once(watched, &context, &mut memory))).await;
+    let result = result.unwrap_or(Err(LookError::TimedOut));
+    if result.is_err() {
+        memory.failed();
+    }
     let gone = watched.metadata.deletion_timestamp.is_some();
     match context.memories.lock() {
         Ok(mut all) if !gone => drop(all.insert(key, memory)),
         _ => context.metrics.forget(memory.counted.take()),
     }
-    let result = result.unwrap_or(Err(LookError::TimedOut));
     let outcome = match &result {
         Ok((_, true)) => "changed",
         Ok((_, false)) => "unchanged",

@@ -89,9 +89,12 @@ impl Memory {
         self.settled = Some((fingerprint(cluster, sync), Instant::now() + pause));
     }
 
-    /// The look has failed: the next one is due whatever the last one said.
-    pub fn failed(&mut self) {
+    /// The look has failed: the next one is due whatever the last one said. In doubt it may have written something.
+    pub fn failed(&mut self, doubt: bool) {
         self.settled = None;
+        if doubt {
+            self.rival.lost_sight();
+        }
     }
 
     /// The last list of machines, if it is not older than `max_age`.
@@ -132,7 +135,7 @@ mod tests {
         let (mut memory, cluster) = (Memory::default(), ClusterDeployment::default());
         memory.rest(&cluster, Sync::Applied, Duration::from_mins(10));
         assert!(memory.rests(&cluster, Sync::Applied).is_some());
-        memory.failed();
+        memory.failed(false);
         assert_eq!(memory.rests(&cluster, Sync::Applied), None);
     }
 }

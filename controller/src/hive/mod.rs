@@ -108,6 +108,17 @@ pub enum LookError {
     NotLeader,
 }
 
+impl LookError {
+    /// Whether something may have been written although the look has failed.
+    fn leaves_doubt(&self) -> bool {
+        match self {
+            Self::Status { source } | Self::Mark { source } | Self::Intent { source } => !is_overtaken(source),
+            Self::TimedOut => true,
+            Self::Malformed { .. } | Self::NotLeader => false,
+        }
+    }
+}
+
 /// Works until it is dropped.
 pub async fn run(watch: Client, context: Arc<Context>, news: mpsc::UnboundedReceiver<Key>, concurrency: u16) {
     let clusters: Api<Guarded> = Api::all(watch.clone());
@@ -158,8 +169,8 @@ async fn look(watched: Watched, context: Arc<Context>) -> Result<Requeue, LookEr
     let started = Instant::now();
     let result = tokio::time::timeout(LOOK, Box::pin(look_once(watched, &context, &mut memory))).await;
     let result = result.unwrap_or(Err(LookError::TimedOut));
-    if result.is_err() {
-        memory.failed();
+    if let Err(error) = &result {
+        memory.failed(error.leaves_doubt());
     }
     let gone = watched.metadata.deletion_timestamp.is_some();
     match context.memories.lock() {

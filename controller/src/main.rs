@@ -6,6 +6,7 @@ mod csr;
 mod hive;
 mod lease;
 mod metrics;
+mod pace;
 mod serve;
 mod spoke;
 
@@ -72,6 +73,7 @@ async fn run(args: Args) -> Result<(), Failure> {
     }
     let mut config = hub(&args).await?;
     let watch = Client::try_from(config.clone()).map_err(|error| Failure::Hub(error.into()))?;
+    let watch = pace::paced(watch);
     // Of all requests only a watch may wait long for the next byte.
     config.read_timeout = Some(Duration::from_secs(15));
     let client = Client::try_from(config).map_err(|error| Failure::Hub(error.into()))?;

@@ -42,7 +42,7 @@ pub struct Args {
     /// Address of /healthz, /readyz and /metrics (plain HTTP)
     #[arg(long, default_value = "0.0.0.0:8080")]
     pub listen: SocketAddr,
-    /// Clusters that are worked on at once
+    /// Clusters that are worked on at once; up to 200 of one AWS account share a call
     #[arg(long, default_value_t = 1024)]
     pub concurrency: u16,
     /// How long cluster operators that give no sign of life get to notice that they are awake
@@ -66,6 +66,13 @@ pub struct Args {
     /// Namespace whose clusters without a credentials Secret may use this process's own AWS credentials; repeatable
     #[arg(long = "own-aws-credentials-in", value_name = "NAMESPACE")]
     pub own_aws_credentials_in: Vec<String>,
+    /// Secret with the credentials that assume the roles of clusters with credentialsAssumeRole: what HiveConfig names in
+    /// spec.serviceProviderCredentialsConfig.aws.credentialsSecretRef
+    #[arg(long, value_name = "NAME")]
+    pub aws_service_provider_secret: Option<String>,
+    /// Namespace of that Secret: Hive's
+    #[arg(long, value_name = "NAMESPACE", default_value = "hive")]
+    pub aws_service_provider_secret_namespace: String,
     /// Another EC2 and STS endpoint than AWS's own
     #[arg(long, value_name = "URL")]
     pub aws_endpoint_url: Option<String>,

@@ -5,6 +5,7 @@ mod clock;
 mod csr;
 mod hive;
 mod lease;
+mod machines;
 mod metrics;
 mod pace;
 mod serve;
@@ -128,7 +129,7 @@ fn context(
     hive::Context {
         client: client.clone(),
         claim,
-        drivers: hive::Drivers::new(client.clone(), aws, args.own_aws_credentials_in.clone()),
+        drivers: hive::Drivers::new(client.clone(), aws, grants(args)),
         settings: args.settings(),
         metrics,
         recorder: Recorder::new(client.clone(), reporter),
@@ -137,6 +138,15 @@ fn context(
         news,
         writes: Semaphore::new(hive::WRITES_AT_ONCE),
         began: tokio::time::Instant::now(),
+    }
+}
+
+/// What clusters may use that is not their own.
+fn grants(args: &Args) -> hive::Grants {
+    let namespace = &args.aws_service_provider_secret_namespace;
+    hive::Grants {
+        own_credentials_in: args.own_aws_credentials_in.clone(),
+        service_provider: args.aws_service_provider_secret.as_ref().map(|name| (namespace.clone(), name.clone())),
     }
 }
 

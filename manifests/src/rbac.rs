@@ -59,6 +59,20 @@ pub(crate) fn controller_secrets_in(namespace: &str) -> Value {
     })
 }
 
+/// The right to read the Secret of Hive's namespace whose credentials assume the clusters' roles, and no other Secret there.
+pub(crate) fn service_provider_secret(namespace: &str, secret: &str) -> Vec<Value> {
+    const NAME: &str = "hibernate-controller-service-provider";
+    let metadata = || ObjectMeta { namespace: Some(namespace.to_owned()), ..cluster_wide(NAME, CONTROLLER) };
+    vec![
+        json!(Role { metadata: metadata(), rules: Some(vec![named(rule("", &["secrets"], &["get"]), &[secret])]) }),
+        json!(RoleBinding {
+            metadata: metadata(),
+            role_ref: role_ref("Role", NAME),
+            subjects: Some(vec![subject(CONTROLLER)]),
+        }),
+    ]
+}
+
 /// The webhook: one Secret, one Lease and the two configurations, all by name.
 ///
 /// Secret and Lease are created here, empty. With a right to create Secrets the webhook could ask for a token of the

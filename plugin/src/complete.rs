@@ -174,6 +174,7 @@ fn typed(words: &[String]) -> Typed {
     let command = matches.as_ref().and_then(|matches| Some(matches.subcommand_name()?.to_owned()));
     let words = cli.as_ref().map_or(0, |cli| match &cli.command {
         Some(Command::Resume(resume)) => resume.act.targets.len(),
+        Some(Command::Plan(plan)) => plan.targets.len(),
         Some(Command::Status(status)) => status.targets.len(),
         _ => cli.act.targets.len(),
     });

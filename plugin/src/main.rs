@@ -8,6 +8,7 @@ mod complete;
 mod duration;
 mod error;
 mod hub;
+mod plan;
 mod pool;
 mod print;
 mod status;
@@ -60,6 +61,7 @@ async fn run(cli: &Cli) -> Result<Exit, Problem> {
             args.check()?;
             act::run(Wish::Wake, &args.act, &cli.hub).await
         }
+        Some(Command::Plan(args)) => plan::run(args, &cli.hub).await,
         Some(Command::Status(args)) => status::run(args, &cli.hub).await,
         Some(Command::Version(args)) => {
             version::run(args);

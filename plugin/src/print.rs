@@ -86,3 +86,18 @@ pub(crate) fn json(value: &impl Serialize) -> String {
 pub(crate) fn yaml(value: &impl Serialize) -> String {
     serde_saphyr::to_string(value).unwrap_or_else(|error| format!("{error}\n"))
 }
+
+/// Cells in columns, three spaces apart.
+pub(crate) fn aligned(rows: &[Vec<String>]) -> Vec<String> {
+    let columns = rows.iter().map(Vec::len).max().unwrap_or_default();
+    let width = |at: usize| rows.iter().filter_map(|row| row.get(at)).map(|cell| cell.chars().count()).max();
+    let widths: Vec<usize> = (0..columns).map(|at| width(at).unwrap_or_default() + 3).collect();
+    let line = |row: &Vec<String>| {
+        let cells = row.iter().zip(&widths).map(|(cell, width)| {
+            let plain = plain(&cell.replace('\n', " "));
+            format!("{plain:<width$}")
+        });
+        cells.collect::<String>().trim_end().to_owned()
+    };
+    rows.iter().map(line).collect()
+}

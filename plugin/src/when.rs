@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clap::Args;
 use jiff::{
-    Timestamp, ToSpan, Unit, Zoned,
+    Timestamp, ToSpan, Zoned,
     civil::{DateTime, Time},
 };
 use shared::{
@@ -113,8 +113,7 @@ fn time_of_day(text: &str) -> Option<Time> {
 
 /// Now, where the user is.
 pub(crate) fn now() -> Zoned {
-    let now = Zoned::now();
-    now.round(Unit::Second).unwrap_or(now)
+    Zoned::now()
 }
 
 #[cfg(test)]

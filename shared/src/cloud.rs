@@ -16,6 +16,40 @@ pub struct Instance {
     pub private_dns: Option<String>,
     /// When the instance was last started, on the cloud's clock.
     pub launched_at: Option<Timestamp>,
+    /// Whether it is of the control plane: such machines start first and stop last.
+    pub control_plane: bool,
+    /// What kind of spot instance it is, if it is one.
+    pub spot: Option<Spot>,
+}
+
+impl Instance {
+    /// Whether it can only run or be terminated.
+    #[must_use]
+    pub fn is_one_time_spot(&self) -> bool {
+        self.spot == Some(Spot::OneTime)
+    }
+}
+
+/// What becomes of a spot instance that is stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Spot {
+    /// Its request ends with it: it cannot be stopped, only terminated, and nothing brings it back.
+    OneTime,
+    /// Its request stays: it can be stopped and started like any other.
+    Persistent,
+    /// The cloud did not say. It is never terminated.
+    Unknown,
+}
+
+/// How urgent a call is when a cloud's limit makes calls wait. The most urgent first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Priority {
+    /// Somebody waits for a cluster to come up.
+    Waking,
+    /// A cluster is on its way to sleep.
+    Sleeping,
+    /// A cluster is where it should be; somebody only makes sure.
+    Idle,
 }
 
 /// Lifecycle of an instance, in EC2's words; other clouds map theirs onto it.
@@ -87,6 +121,8 @@ pub enum CloudErrorKind {
     Unavailable,
     /// The cloud refused some instances and took the others.
     Refused,
+    /// The cloud refused only instances that are between two states: their time comes.
+    InTransit,
     /// The request itself is wrong, such as an unknown region. Trying the same again will not help.
     Invalid,
     /// This process may no longer act: it is not the leader any more.
@@ -99,10 +135,12 @@ pub enum CloudErrorKind {
 pub trait Driver: Send + Sync {
     /// How this driver finds the instances of a cluster, for messages: `tag kubernetes.io/cluster/demo-x7k2p=owned in us-east-1`.
     fn selector(&self, infra_id: &str) -> String;
-    /// All instances of the cluster, every page, in any state.
-    fn list<'a>(&'a self, infra_id: &'a str) -> BoxFuture<'a, Result<Vec<Instance>, CloudError>>;
+    /// All instances of the cluster, every page, in any state. Lists that are asked for at the same time may share calls.
+    fn list<'a>(&'a self, infra_id: &'a str, priority: Priority) -> BoxFuture<'a, Result<Vec<Instance>, CloudError>>;
     /// Stops the instances. Each must be running.
     fn stop<'a>(&'a self, ids: &'a [String]) -> BoxFuture<'a, Result<Outcome, CloudError>>;
     /// Starts the instances. Each must be stopped.
     fn start<'a>(&'a self, ids: &'a [String]) -> BoxFuture<'a, Result<Outcome, CloudError>>;
+    /// Deletes the instances for good. Each must be a one-time spot instance.
+    fn terminate<'a>(&'a self, ids: &'a [String]) -> BoxFuture<'a, Result<Outcome, CloudError>>;
 }

@@ -18,10 +18,8 @@ pub const HOLD_AWAKE_BY: &str = "hibernate.sh/hold-awake-by";
 /// When the controller is to wake the target, RFC 3339.
 pub const WAKE_AT: &str = "hibernate.sh/wake-at";
 /// When a fresh look at everything that would block or slow a sleep or a wake was asked for, RFC 3339. Answered by the
-/// controller in the condition `HibernationPreflight`.
+/// controller in the condition [`crate::hive::preflight::PREFLIGHT`].
 pub const PREFLIGHT_REQUESTED_AT: &str = "hibernate.sh/preflight-requested-at";
-/// When the current wake began, RFC 3339. Written once per wake by the controller; freshness of Nodes is judged by it.
-pub const RESUME_STARTED_AT: &str = "hibernate.sh/resume-started-at";
 /// `"true"`: the target must not be put to sleep.
 pub const PROTECTED: &str = "hibernate.sh/protected";
 

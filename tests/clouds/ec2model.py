@@ -7,7 +7,9 @@ Stock moto moves instances at once, revives terminated ones, stops one-time spot
 * a batch is checked as a whole before anything moves, and the refusal names the first instance in the way;
 * `IncorrectInstanceState`, stop and termination protection, one-time spot requests, malformed IDs;
 * `LaunchTime` is renewed by every start;
-* `DescribeInstances` pages by instance, and refuses filters that it does not know.
+* `DescribeInstances` pages by instance, and refuses filters that it does not know or that have too many values;
+* filters on tags compare whole values, with `*` and `?`, and take 200 of them quickly;
+* `DescribeSpotInstanceRequests` knows the requests of the instances that there are.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from __future__ import annotations
 import base64
 import binascii
 import copy
+import functools
 import re
 import threading
 import time
@@ -26,6 +29,7 @@ from moto.ec2.exceptions import EC2ClientError, InvalidInstanceIdError, Operatio
 from moto.ec2.models.core import TaggedEC2Resource
 from moto.ec2.models.instances import Instance, InstanceBackend, InstanceState, Reservation
 from moto.ec2.responses.instances import InstanceResponse
+from moto.ec2.responses.spot_instances import SpotInstances
 
 STATE_CODES = {"pending": 0, "running": 16, "shutting-down": 32, "terminated": 48, "stopping": 64, "stopped": 80}
 INSTANCE_ID = re.compile(r"i-(?:[0-9a-f]{8}|[0-9a-f]{17})")
@@ -202,6 +206,70 @@ def _position(token: str | None) -> int:
         raise EC2ClientError("InvalidNextToken", "The token is not valid") from None
 
 
+# Filters.
+
+MOST_VALUES = 200
+UNESCAPED = re.compile(r"\\(.)|([*?])")
+
+
+@functools.lru_cache(maxsize=64)
+def _pattern(values: tuple[str, ...]) -> tuple[frozenset[str], re.Pattern | None]:
+    """Values without wildcards as a set, because there may be many; the others as one expression."""
+    plain, wild = set(), []
+    for value in values:
+        wildcard, expression, end = False, "", 0
+        for found in UNESCAPED.finditer(value):
+            expression += re.escape(value[end : found.start()])
+            expression += re.escape(found[1]) if found[1] else {"*": ".*", "?": "."}[found[2]]
+            wildcard, end = wildcard or bool(found[2]), found.end()
+        expression += re.escape(value[end:])
+        if wildcard:
+            wild.append(expression)
+        else:
+            plain.add(re.sub(r"\\(.)", r"\1", value))
+    return frozenset(plain), re.compile("|".join(wild)) if wild else None
+
+
+def _tag_filter_matches(resource, name: str, values: list[str]) -> bool:
+    tags = {tag["key"]: tag["value"] for tag in resource.get_tags()}
+    if name == "tag-key":
+        found = list(tags)
+    elif name == "tag-value":
+        found = list(tags.values())
+    else:
+        found = [tags[name[4:]]] if name[4:] in tags else []
+    plain, wild = _pattern(tuple(values))
+    return any(text in plain or (wild is not None and wild.fullmatch(text)) for text in found)
+
+
+def _check_filters(filters: dict[str, list[str]]) -> None:
+    if sum(len(values) for values in filters.values()) > MOST_VALUES:
+        raise EC2ClientError("FilterLimitExceeded", "The maximum number of filter values specified on a single call is 200")
+
+
+def _describe_spot_instance_requests(self: SpotInstances) -> ActionResult:
+    self.error_on_dryrun()
+    filters = self._filters_from_querystring()
+    _check_filters(filters)
+    for name in filters:
+        if name != "spot-instance-request-id":
+            raise EC2ClientError("InvalidParameterValue", f"The filter '{name}' is invalid")
+    known = _by_id.get((self.ec2_backend.account_id, self.ec2_backend.region_name), {}).values()
+    requests = {i.spot_instance_request_id: i for i in known if i.lifecycle == "spot"}
+    ids = self._get_param("SpotInstanceRequestIds", [])
+    for request in ids:
+        if request not in requests:
+            message = f"The spot instance request ID '{request}' does not exist"
+            raise EC2ClientError("InvalidSpotInstanceRequestID.NotFound", message)
+    wanted = set(ids or requests) & set(filters.get("spot-instance-request-id", requests))
+    rows = [
+        {"SpotInstanceRequestId": request, "InstanceId": i.id, "Type": i.spot_type, "State": "active"}
+        for request, i in requests.items()
+        if request in wanted
+    ]
+    return ActionResult({"SpotInstanceRequests": rows})
+
+
 def _describe_instances(self: InstanceResponse) -> ActionResult:
     self.error_on_dryrun()
     ids, size = self._get_param("InstanceIds", []), self._get_param("MaxResults")
@@ -213,8 +281,10 @@ def _describe_instances(self: InstanceResponse) -> ActionResult:
         raise EC2ClientError("InvalidParameterValue", message)
     _check_ids(ids)
     wanted = {instance.id for instance in _instances_by_id(self.ec2_backend, ids)} if ids else None
+    filters = self._filters_from_querystring()
+    _check_filters(filters)
     try:
-        reservations = self.ec2_backend.describe_instances(filters=self._filters_from_querystring())
+        reservations = self.ec2_backend.describe_instances(filters=filters)
     except NotImplementedError as error:
         name = re.search(r"'([^']+)'", str(error))
         message = f"The filter '{name.group(1) if name else '?'}' is invalid"
@@ -249,6 +319,7 @@ def _tags(resource: TaggedEC2Resource) -> list[dict[str, str]]:
 def install() -> None:
     """Puts the methods of this module into moto's classes."""
     ec2_utils.filter_dict_attribute_mapping["instance-lifecycle"] = "lifecycle"
+    ec2_utils.tag_filter_matches = _tag_filter_matches  # moto's takes a value for the beginning of another
     TaggedEC2Resource.get_tags = _tags  # moto looks at every tag of the account for each instance
     Instance.start, Instance.stop, Instance.terminate = start, stop, terminate
     InstanceBackend.run_instances = _run_instances
@@ -258,6 +329,7 @@ def install() -> None:
     InstanceBackend.terminate_instances = _terminate_instances
     InstanceResponse.run_instances = _remember_spot_type
     InstanceResponse.describe_instances = _describe_instances
+    SpotInstances.describe_spot_instance_requests = _describe_spot_instance_requests
     InstanceResponse.start_instances = _moved("StartingInstances", "start_instances")
     InstanceResponse.stop_instances = _moved("StoppingInstances", "stop_instances")
     InstanceResponse.terminate_instances = _moved("TerminatingInstances", "terminate_instances")

@@ -239,11 +239,12 @@ def admit(role: access.Role, text: bytes) -> None:
 
 def refuse(call: Call, status: int, code: str, message: str):
     call.status, call.error = status, code
-    text = (
-        '<?xml version="1.0" encoding="UTF-8"?>\n'
-        f"<Response><Errors><Error><Code>{escape(code)}</Code><Message>{escape(message)}</Message></Error></Errors>"
-        f"<RequestID>{uuid.uuid4()}</RequestID></Response>"
-    ).encode()
+    error = f"<Code>{escape(code)}</Code><Message>{escape(message)}</Message>"
+    if call.action == "AssumeRole":  # STS words its errors in another form than EC2
+        text = f"<ErrorResponse><Error><Type>Sender</Type>{error}</Error><RequestId>{uuid.uuid4()}</RequestId></ErrorResponse>"
+    else:
+        text = f"<Response><Errors><Error>{error}</Error></Errors><RequestID>{uuid.uuid4()}</RequestID></Response>"
+    text = f'<?xml version="1.0" encoding="UTF-8"?>\n{text}'.encode()
     return status, [("Content-Type", "text/xml;charset=UTF-8"), ("Content-Length", str(len(text)))], text
 
 

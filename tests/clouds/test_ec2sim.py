@@ -182,6 +182,39 @@ class Ec2(unittest.TestCase):
         self.assertEqual(count({"Name": tag, "Values": ["owned"]}, {"Name": "instance-state-name", "Values": ["stopped"]}), 0)
         self.refused("InvalidParameterValue", self.ec2.describe_instances, Filters=[{"Name": "colour", "Values": ["red"]}])
 
+    def test_many_tag_keys_in_one_filter(self):
+        others = [f"{self.infra}-{number}" for number in range(199)]
+        for infra in (others[1], others[17]):
+            body = {"account": ACCOUNT, "region": "us-east-1", "infra_id": infra, "instances": [{"name": "m"}] * 7}
+            self.sim.world("POST", "instances", body)
+        self.make(2, tags={f"kubernetes.io/cluster/{others[1]}": "shared"})
+        keys = [f"kubernetes.io/cluster/{infra}" for infra in (self.infra, *others)]
+
+        def found(*values):
+            filters = [{"Name": "tag-key", "Values": list(values)}]
+            pages = self.ec2.get_paginator("describe_instances").paginate(Filters=filters, PaginationConfig={"PageSize": 5})
+            return [[i["InstanceId"] for r in page["Reservations"] for i in r["Instances"]] for page in pages]
+
+        self.assertEqual([len(page) for page in found(*keys)], [5, 5, 5, 1])
+        self.assertEqual(len(set(sum(found(*keys), []))), 16, "no instance twice")
+        self.assertEqual(sum(len(page) for page in found(keys[0])), 2, "a key is not taken for the beginning of another")
+        self.assertEqual(sum(len(page) for page in found(keys[2])), 9, "the value does not count")
+        self.assertEqual(sum(len(page) for page in found(keys[0] + "-1*")), 16)
+        self.assertEqual(sum(len(page) for page in found(keys[0] + "-1\\*")), 0)
+        self.refused("FilterLimitExceeded", self.ec2.describe_instances, Filters=[{"Name": "tag-key", "Values": [*keys, "x"]}])
+        for infra in (others[1], others[17]):
+            self.sim.world("DELETE", f"instances?tag=kubernetes.io/cluster/{infra}")
+
+    def test_spot_requests_say_their_type(self):
+        once, always = self.make(1, spot="one-time") + self.make(1, spot="persistent")
+        instances = self.ec2.describe_instances(InstanceIds=[once, always])["Reservations"]
+        requests = {i["InstanceId"]: i["SpotInstanceRequestId"] for r in instances for i in r["Instances"]}
+        types = lambda **how: {r["InstanceId"]: r["Type"] for r in self.ec2.describe_spot_instance_requests(**how)["SpotInstanceRequests"]}
+        both = [{"Name": "spot-instance-request-id", "Values": [*requests.values(), "sir-00000000"]}]
+        self.assertEqual(types(Filters=both), {once: "one-time", always: "persistent"})
+        self.assertEqual(types(SpotInstanceRequestIds=[requests[always]]), {always: "persistent"})
+        self.refused("InvalidSpotInstanceRequestID.NotFound", self.ec2.describe_spot_instance_requests, SpotInstanceRequestIds=["sir-00000000"])
+
     def test_pages_count_instances(self):
         ids = self.make(12)
         tag = [{"Name": f"tag:kubernetes.io/cluster/{self.infra}", "Values": ["owned"]}]

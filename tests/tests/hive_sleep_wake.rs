@@ -28,7 +28,7 @@ async fn asks_the_cloud_no_more_than_it_must() -> Result<()> {
     tokio::time::sleep(Duration::from_secs(3)).await;
     let calls = world.ec2().calls().await?.split_off(begin);
     let count = |action: &str| calls.iter().filter(|call| call.access_key == *key && call.action == action).count();
-    assert_eq!(count("StopInstances"), 1);
+    assert_eq!(count("StopInstances"), 2, "workers, then the control plane");
     assert!((2..=5).contains(&count("DescribeInstances")), "{} looks", count("DescribeInstances"));
     cluster.remove().await
 }

@@ -3,10 +3,8 @@
 use std::time::Duration;
 
 use anyhow::Result;
-use kube::ResourceExt;
 use shared::hive::api::{ClusterDeployment, Condition};
 use shared::hive::conditions::{HIBERNATING, PROGRESS, READY};
-use shared::keys;
 use testbed::world::handle::Cluster;
 use testbed::{ClusterOptions, Options, Timings, World};
 
@@ -68,7 +66,6 @@ async fn goes_to_sleep_and_wakes_with_hives_own_words() -> Result<()> {
     assert_eq!(word(&awake, READY), ("True", "Running", "Cluster is running"));
     let see = "Cluster is resuming or running, see Ready condition for details";
     assert_eq!(word(&awake, HIBERNATING), ("False", "ResumingOrRunning", see));
-    assert!(awake.annotations().contains_key(keys::RESUME_STARTED_AT));
     assert!(cluster.instances().await?.iter().all(|instance| instance.state == "running"));
     cluster.remove().await
 }

@@ -232,6 +232,17 @@ async fn the_overlays_give_secrets_per_namespace_and_the_policy_alone() -> Resul
     })
     .await?;
     assert!(!reads("elsewhere").granted(&world).await?);
+
+    world.kubectl(&["create", "namespace", "hive"]).await?.ok()?;
+    let component = folder("components/aws-service-provider/secret-rbac.yaml");
+    world.kubectl(&["apply", "-f", &component]).await?.ok()?;
+    eventually(SOON, "right to the service provider's Secret", async || {
+        let secret = Right { name: Some("aws-service-provider"), ..reads("hive") };
+        ensure!(secret.granted(&world).await?, "not yet");
+        Ok(())
+    })
+    .await?;
+    assert!(!reads("hive").granted(&world).await?, "no other Secret of Hive's namespace");
     Ok(())
 }
 

@@ -195,7 +195,7 @@ fn writes() -> Vec<Write> {
         update(
             "the controller's own annotation",
             "asleep",
-            json!({"metadata": {"annotations": {"hibernate.sh/resume-started-at": "x"}}}),
+            json!({"metadata": {"annotations": {"hibernate.sh/something-else": "x"}}}),
             &[],
         ),
         Write {

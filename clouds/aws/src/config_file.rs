@@ -64,7 +64,7 @@ pub struct Chain {
 }
 
 /// A role to assume.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Role {
     /// ARN.
     pub arn: String,

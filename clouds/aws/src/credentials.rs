@@ -3,14 +3,20 @@
 use std::collections::BTreeMap;
 
 use aws_config::SdkConfig;
+use aws_config::default_provider::credentials::DefaultCredentialsChain;
 use aws_config::sts::AssumeRoleProvider;
 use aws_sdk_ec2::config::{Credentials, SharedCredentialsProvider};
 
-use crate::config_file::{self, Chain, ConfigFileError};
+use crate::config_file::{self, Chain, ConfigFileError, Role};
 
-/// Where credentials come from.
-#[derive(Debug)]
-pub struct Source(Chain);
+/// Where credentials come from. Two that are equal open the same account in the same way.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Source {
+    /// Keys, or `None` for what this process itself may do.
+    keys: Option<Credentials>,
+    /// Roles, the first to be assumed first.
+    roles: Vec<Role>,
+}
 
 /// Why a Secret gives no credentials.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
@@ -38,17 +44,45 @@ impl Source {
             Some(Err(_)) => Err(SourceError::NotText(key)),
         };
         if let Some(file) = text("aws_config")? {
-            return Ok(Self(config_file::read(file)?));
+            let Chain { keys, roles } = config_file::read(file)?;
+            return Ok(Self { keys: Some(keys), roles });
         }
         let need = |key| text(key)?.ok_or(SourceError::Missing(key));
         let (id, secret) = (need("aws_access_key_id")?, need("aws_secret_access_key")?);
-        Ok(Self(Chain { keys: Credentials::new(id, secret, None, None, "Secret"), roles: Vec::new() }))
+        Ok(Self { keys: Some(Credentials::new(id, secret, None, None, "Secret")), roles: Vec::new() })
+    }
+
+    /// The credentials of this process: its environment, its role, its machine's role.
+    #[must_use]
+    pub fn process() -> Self {
+        Self { keys: None, roles: Vec::new() }
+    }
+
+    /// The same, and then this role.
+    #[must_use]
+    pub fn assume(mut self, arn: &str, external_id: Option<&str>) -> Self {
+        self.roles.push(Role {
+            arn: arn.to_owned(),
+            external_id: external_id.filter(|id| !id.is_empty()).map(str::to_owned),
+            session_name: None,
+        });
+        self
+    }
+
+    /// What most sources differ in, and no secret.
+    pub(crate) fn access_key_id(&self) -> &str {
+        self.keys.as_ref().map_or("", |keys| keys.access_key_id())
     }
 
     /// A provider that assumes the roles one after the other, and again before they expire.
     pub(crate) async fn provider(self, base: &SdkConfig) -> SharedCredentialsProvider {
-        let mut provider = SharedCredentialsProvider::new(self.0.keys);
-        for role in self.0.roles {
+        let mut provider = if let Some(keys) = self.keys {
+            SharedCredentialsProvider::new(keys)
+        } else {
+            let chain = DefaultCredentialsChain::builder().region(base.region().cloned()).build().await;
+            SharedCredentialsProvider::new(chain)
+        };
+        for role in self.roles {
             let session = role.session_name.unwrap_or_else(|| "hibernate-controller".to_owned());
             let mut builder = AssumeRoleProvider::builder(role.arn).session_name(session).configure(base);
             if let Some(id) = role.external_id {
@@ -70,8 +104,32 @@ mod tests {
 
     #[test]
     fn takes_static_keys_with_a_stray_newline() {
-        let Source(chain) = read(&[("aws_access_key_id", b"AKIA\n"), ("aws_secret_access_key", b"hush")]).unwrap();
-        assert_eq!(chain.keys.access_key_id(), "AKIA");
+        let source = read(&[("aws_access_key_id", b"AKIA\n"), ("aws_secret_access_key", b"hush")]).unwrap();
+        assert_eq!(source.access_key_id(), "AKIA");
+    }
+
+    #[test]
+    fn only_the_same_content_is_the_same_source() {
+        let keys = |id: &str, secret: &str| {
+            read(&[("aws_access_key_id", id.as_bytes()), ("aws_secret_access_key", secret.as_bytes())]).unwrap()
+        };
+        let role = |external_id| keys("AKIA", "hush").assume("arn:a", external_id);
+        assert_eq!(keys("AKIA", "hush"), keys("AKIA", "hush"));
+        assert_eq!(role(Some("x")), role(Some("x")));
+        assert_eq!(role(Some("")), role(None));
+        for other in [
+            keys("AKIA", "guess"),
+            keys("AKIB", "hush"),
+            role(None),
+            role(Some("x")),
+            Source::process(),
+            keys("AKIA", "hush").assume("arn:b", None),
+        ] {
+            assert_ne!(keys("AKIA", "hush"), other);
+            assert_ne!(Source::process().assume("arn:a", None), other);
+        }
+        assert_ne!(role(Some("x")), role(Some("y")));
+        assert_ne!(role(Some("x")), role(None));
     }
 
     #[test]

@@ -1,11 +1,11 @@
 //! What EC2's errors mean for us.
 
-use aws_sdk_ec2::error::{DisplayErrorContext, ProvideErrorMetadata, SdkError};
+use aws_sdk_ec2::error::{DisplayErrorContext, ErrorMetadata, ProvideErrorMetadata, SdkError};
 use aws_smithy_runtime_api::client::orchestrator::HttpResponse;
 use shared::cloud::{CloudError, CloudErrorKind};
 
 /// An error as EC2 tells it.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Failure {
     /// Such as `IncorrectInstanceState`; empty when EC2 was not reached.
     pub code: String,
@@ -13,7 +13,7 @@ pub(crate) struct Failure {
     pub message: String,
     /// HTTP status, 0 when there was no answer.
     pub status: u16,
-    kind: CloudErrorKind,
+    pub kind: CloudErrorKind,
 }
 
 /// Codes by which EC2 refuses a batch because of single instances in it.
@@ -44,12 +44,16 @@ impl Failure {
         E: ProvideErrorMetadata + std::error::Error + Send + Sync + 'static,
     {
         let status = error.raw_response().map_or(0, |response| response.status().as_u16());
-        let code = error.code().unwrap_or_default().to_owned();
-        let message = error.message().map_or_else(|| DisplayErrorContext(error).to_string(), str::to_owned);
+        // When a role is not to be had, EC2 is not even asked, and what STS said is deep inside.
+        let sts = matches!(error, SdkError::DispatchFailure(_)).then(|| innermost(error)).flatten();
+        let code = error.code().or_else(|| sts?.code()).unwrap_or_default().to_owned();
+        let message = error.message().or_else(|| sts?.message());
+        let message = message.map_or_else(|| DisplayErrorContext(error).to_string(), str::to_owned);
         let of_code = KINDS.iter().find(|(_, codes)| codes.contains(&code.as_str())).map(|(kind, _)| *kind);
         let kind = of_code.unwrap_or_else(|| match (error, status) {
             (_, 401 | 403) => CloudErrorKind::Denied,
             (_, 429) => CloudErrorKind::Throttled,
+            (SdkError::DispatchFailure(_), _) if sts.is_some() => CloudErrorKind::Credentials,
             (SdkError::DispatchFailure(_), _) if message.contains("CredentialsError") => CloudErrorKind::Credentials,
             (SdkError::ServiceError(_), 400..=499) => CloudErrorKind::Invalid,
             _ => CloudErrorKind::Unavailable,
@@ -68,6 +72,12 @@ impl Failure {
         let separator = if code.is_empty() { "" } else { ": " };
         CloudError { kind: self.kind, message: format!("{call} in {region}: {code}{separator}{message}") }
     }
+}
+
+/// What a service answered, somewhere in the chain of errors.
+fn innermost<'a>(error: &'a (dyn std::error::Error + 'static)) -> Option<&'a ErrorMetadata> {
+    let mut chain = std::iter::successors(Some(error), |error| error.source());
+    chain.find_map(|error| error.downcast_ref::<ErrorMetadata>())
 }
 
 /// The message without what differs from try to try, so that a condition does not change with each.

@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use kube::api::{Patch, PatchParams};
 use kube::{Api, ResourceExt};
 use serde_json::json;
-use shared::cloud::{CloudError, CloudErrorKind, Outcome};
+use shared::cloud::{CloudError, CloudErrorKind, Outcome, Refusal};
 use shared::hive::api::{ClusterDeployment, Desired};
 use shared::hive::decide::{Action, Facts, Tried, Verb};
 use shared::keys;
@@ -15,41 +15,35 @@ use super::memory::Memory;
 use super::{Context, LookError, full_name, observe};
 use crate::metrics::CloudCall;
 
-/// Runs one action and writes its outcome into the facts. Returns the object if the action wrote it.
+/// Runs actions, in order, and writes their outcome into the facts. Returns the object if an action wrote it.
+///
+/// An action that moves no machine ends the row: what comes after it was to follow, not to go first.
 pub async fn run(
     context: &Context,
     facts: &mut Facts<'_>,
     memory: &mut Memory,
-    action: &Action,
+    actions: &[Action],
 ) -> Result<Option<ClusterDeployment>, LookError> {
-    if !context.claim.holds() {
-        return Err(LookError::NotLeader);
-    }
-    match action {
-        Action::MarkResumeStarted(at) => mark(context, facts.cluster, memory, *at).await.map(Some),
-        Action::SetPowerState { to, because } => {
-            set_power_state(context, facts.cluster, memory, *to, because).await.map(Some)
+    let mut written = None;
+    let mut moves = Moves { before: memory.tried.clone(), ..Moves::default() };
+    for action in actions {
+        if !context.claim.holds() {
+            return Err(LookError::NotLeader);
         }
-        Action::Stop(ids) => move_machines(context, facts, memory, Verb::Stop, ids).await,
-        Action::Start(ids) => move_machines(context, facts, memory, Verb::Start, ids).await,
+        let (verb, ids) = match action {
+            Action::SetPowerState { to, because } => {
+                written = Some(set_power_state(context, facts.cluster, memory, *to, because).await?);
+                continue;
+            }
+            Action::Stop(ids) => (Verb::Stop, ids),
+            Action::Start(ids) => (Verb::Start, ids),
+            Action::Terminate(ids) => (Verb::Terminate, ids),
+        };
+        if !move_machines(context, facts, memory, &mut moves, verb, ids).await? {
+            break;
+        }
     }
-}
-
-async fn mark(
-    context: &Context,
-    cluster: &ClusterDeployment,
-    memory: &mut Memory,
-    at: Timestamp,
-) -> Result<ClusterDeployment, LookError> {
-    let at = at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
-    let patch = json!({"metadata": {"annotations": {keys::RESUME_STARTED_AT: at}}});
-    let marked = api(context, cluster).patch(&cluster.name_any(), &as_controller(), &Patch::Merge(patch)).await;
-    let marked = marked.map_err(|source| LookError::Mark { source: Box::new(source) })?;
-    // What they have seen is from before this wake.
-    memory.spoke = None;
-    memory.requests = None;
-    memory.wrote(&marked);
-    Ok(marked)
+    Ok(written)
 }
 
 /// Writes the intent, if the object still is the one that was decided about.
@@ -74,13 +68,33 @@ async fn set_power_state(
     Ok(written)
 }
 
+/// What came of the calls of one plan, which all do the same.
+#[derive(Default)]
+struct Moves {
+    /// What was tried before this plan.
+    before: Option<Tried>,
+    refused: Vec<Refusal>,
+    error: Option<CloudError>,
+}
+
+impl Moves {
+    fn tried(&self, verb: Verb, at: Timestamp) -> Tried {
+        let failure = self.error.clone().or_else(|| refused(&self.refused));
+        let before = self.before.as_ref().filter(|tried| tried.verb == verb).map_or(0, |tried| tried.failures);
+        let failures = if failure.is_some() { before.saturating_add(1) } else { 0 };
+        Tried { verb, at, failure, failures }
+    }
+}
+
+/// Returns whether the next action may follow.
 async fn move_machines(
     context: &Context,
     facts: &mut Facts<'_>,
     memory: &mut Memory,
+    moves: &mut Moves,
     verb: Verb,
     ids: &[String],
-) -> Result<Option<ClusterDeployment>, LookError> {
+) -> Result<bool, LookError> {
     let cluster = facts.cluster;
     info!(cluster = full_name(cluster), %verb, count = ids.len(), instances = ids.join(","), "moving machines");
     let outcome = call(context, cluster, verb, ids).await;
@@ -88,27 +102,26 @@ async fn move_machines(
     let label = CloudCall { cloud: platform(cluster), call: verb.into(), result };
     context.metrics.called(&label);
 
-    let failure = match outcome {
+    let goes_on = match outcome {
         Ok(outcome) => {
             if let Some(Ok(machines)) = &mut facts.machines {
                 machines.moved(&outcome.moved);
             }
-            refused(&outcome)
+            let stuck = outcome.moved.is_empty() && !outcome.refused.is_empty();
+            moves.refused.extend(outcome.refused);
+            !stuck
         }
-        Err(error) => Some(error),
+        Err(error) if error.kind == CloudErrorKind::NotLeader => return Err(LookError::NotLeader),
+        Err(error) => {
+            memory.doubt(&error, || context.drivers.doubt(cluster));
+            moves.error = Some(error);
+            false
+        }
     };
-    if failure.as_ref().is_some_and(|failure| failure.kind == CloudErrorKind::NotLeader) {
-        return Err(LookError::NotLeader);
-    }
-    if failure.as_ref().is_some_and(|failure| failure.kind == CloudErrorKind::Denied) {
-        context.drivers.doubt(cluster);
-    }
     facts.now = Timestamp::now();
-    let before = memory.tried.as_ref().filter(|tried| tried.verb == verb).map_or(0, |tried| tried.failures);
-    let failures = if failure.is_some() { before.saturating_add(1) } else { 0 };
-    memory.tried = Some(Tried { verb, at: facts.now, failure, failures });
+    memory.tried = Some(moves.tried(verb, facts.now));
     facts.tried.clone_from(&memory.tried);
-    Ok(None)
+    Ok(goes_on)
 }
 
 async fn call(
@@ -122,20 +135,25 @@ async fn call(
     match verb {
         Verb::Stop => driver.stop(ids).await,
         Verb::Start => driver.start(ids).await,
+        Verb::Terminate => driver.terminate(ids).await,
     }
 }
 
 /// Single instances that were refused, as one failure that names each of them.
-fn refused(outcome: &Outcome) -> Option<CloudError> {
-    if outcome.refused.is_empty() {
+fn refused(refusals: &[Refusal]) -> Option<CloudError> {
+    /// EC2's word for an instance that is between two states.
+    const IN_TRANSIT: &str = "IncorrectInstanceState";
+    if refusals.is_empty() {
         return None;
     }
-    let mut refused: Vec<String> = outcome.refused.iter().map(ToString::to_string).collect();
+    let in_transit = refusals.iter().all(|refusal| refusal.code == IN_TRANSIT);
+    let kind = if in_transit { CloudErrorKind::InTransit } else { CloudErrorKind::Refused };
+    let mut refused: Vec<String> = refusals.iter().map(ToString::to_string).collect();
     refused.sort();
     let more = refused.len().saturating_sub(5);
     refused.truncate(5);
     let more = if more > 0 { format!("; and {more} more") } else { String::new() };
-    Some(CloudError { kind: CloudErrorKind::Refused, message: refused.join("; ") + &more })
+    Some(CloudError { kind, message: refused.join("; ") + &more })
 }
 
 /// Parameters of a write under our field manager.

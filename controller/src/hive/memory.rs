@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use jiff::Timestamp;
-use kube::ResourceExt;
+use kube::{Client, ResourceExt};
+use shared::cloud::{CloudError, CloudErrorKind};
 use shared::hive::api::ClusterDeployment;
 use shared::hive::conditions::{HIBERNATING, READY};
 use shared::hive::decide::{Machines, Sync, Tried};
@@ -16,8 +17,10 @@ use super::requests::Requests;
 use super::rival::Rival;
 use crate::spoke::SpokeWatch;
 
+/// How often the Secret of a target is read while the cloud refuses its credentials.
+const SECRET_AGAIN: Duration = Duration::from_secs(10);
+
 /// A connection to a spoke.
-#[derive(Debug)]
 pub struct Connection {
     /// The watch.
     pub watch: SpokeWatch,
@@ -25,6 +28,10 @@ pub struct Connection {
     pub version: Option<String>,
     /// When that was last compared.
     pub compared: Instant,
+    /// For what is not watched.
+    pub client: Client,
+    /// When spot Machines were last looked for.
+    pub spot: Option<Instant>,
 }
 
 /// Memory of one target.
@@ -52,6 +59,10 @@ pub struct Memory {
     pub rival: Rival,
     /// The power state that is counted, and since when.
     pub counted: Option<(&'static str, Instant)>,
+    /// The version of the Secret whose credentials the cloud refused, until it accepts some.
+    refused: Option<String>,
+    /// When the spoke was last asked what could stand in the way of a sleep.
+    pub preflight: Option<Instant>,
     /// The reason of the last notice, so that it is given once.
     pub noticed: Option<&'static str>,
 }
@@ -108,6 +119,46 @@ impl Memory {
     pub fn saw_machines(&mut self, machines: &Machines) {
         self.machines = Some((Instant::now(), machines.clone()));
     }
+
+    /// A call to the cloud failed. If that was for want of rights, `version` is asked which version of the Secret gave them.
+    pub fn doubt(&mut self, error: &CloudError, version: impl FnOnce() -> Option<String>) {
+        if lacks_rights(error.kind) {
+            self.refused = version();
+        }
+    }
+
+    /// A list was answered, so that the credentials are good for something. Those of a refused action stay in doubt.
+    pub fn listed(&mut self) {
+        self.failed_looks = 0;
+        let failure = self.tried.as_ref().and_then(|tried| tried.failure.as_ref());
+        if !failure.is_some_and(|failure| lacks_rights(failure.kind)) {
+            self.refused = None;
+        }
+    }
+
+    /// The version of the Secret that was refused last.
+    #[must_use]
+    pub fn refused(&self) -> Option<&str> {
+        self.refused.as_deref()
+    }
+
+    /// The credentials are new: what the old ones could not do holds nothing back.
+    pub fn trust_again(&mut self) {
+        self.refused = None;
+        self.settled = None;
+        self.failed_looks = 0;
+        self.tried = self.tried.take().filter(|tried| !tried.failure.as_ref().is_some_and(|f| lacks_rights(f.kind)));
+    }
+
+    /// When to come again if nothing changes for this long: sooner while a Secret has to be watched.
+    #[must_use]
+    pub fn until_next(&self, pause: Duration) -> Duration {
+        if self.refused.is_some() { pause.min(SECRET_AGAIN) } else { pause }
+    }
+}
+
+fn lacks_rights(kind: CloudErrorKind) -> bool {
+    matches!(kind, CloudErrorKind::Denied | CloudErrorKind::Credentials)
 }
 
 /// What of an object calls for a new look: everything but the status that others keep there.

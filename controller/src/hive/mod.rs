@@ -4,6 +4,7 @@ mod act;
 mod drivers;
 mod memory;
 mod observe;
+mod preflight;
 mod report;
 mod requests;
 mod rival;
@@ -25,12 +26,11 @@ use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client, ResourceExt};
 use shared::hive::api::ClusterDeployment;
 use shared::hive::decide::{Facts, Notice, Plan, Recheck, Settings, Sync, decide};
-use shared::keys;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 use tracing::{debug, info, warn};
 
-pub use self::drivers::Drivers;
+pub use self::drivers::{Drivers, Grants};
 use self::memory::Memory;
 pub use self::syncs::Syncs;
 use crate::lease::Claim;
@@ -82,12 +82,6 @@ pub enum LookError {
         /// What is wrong.
         source: Box<kube::core::error_boundary::InvalidObject>,
     },
-    /// The moment the wake began could not be kept on the object.
-    #[error("write annotation {}", keys::RESUME_STARTED_AT)]
-    Mark {
-        /// The API server's answer.
-        source: Box<kube::Error>,
-    },
     /// The user's field could not be written.
     #[error("write spec.powerState")]
     Intent {
@@ -112,7 +106,7 @@ impl LookError {
     /// Whether something may have been written although the look has failed.
     fn leaves_doubt(&self) -> bool {
         match self {
-            Self::Status { source } | Self::Mark { source } | Self::Intent { source } => !is_overtaken(source),
+            Self::Status { source } | Self::Intent { source } => !is_overtaken(source),
             Self::TimedOut => true,
             Self::Malformed { .. } | Self::NotLeader => false,
         }
@@ -196,7 +190,12 @@ async fn look_once(
     let key = (cluster.namespace().unwrap_or_default(), cluster.name_any());
     let sync = context.syncs.of(&key, &mut memory.sync_missed_since);
     if let Some(left) = memory.rests(&cluster, sync) {
-        return Ok((Requeue::requeue(left), false));
+        if !has_new_credentials(context, &cluster, memory).await {
+            return Ok((Requeue::requeue(memory.until_next(left)), false));
+        }
+        info!(cluster = full_name(&cluster), "credentials have changed");
+        context.drivers.doubt(&cluster);
+        memory.trust_again();
     }
     if let Some(left) = memory.rival.left_alone(&cluster, Instant::now()) {
         notice(context, &cluster, memory, Some(&Notice::another_controller())).await;
@@ -206,19 +205,25 @@ async fn look_once(
     let mut facts = observe::facts(context, &before, sync, memory).await;
     let mut plan = decide(&facts);
     let actions = std::mem::take(&mut plan.actions);
-    for action in &actions {
-        if let Some(written) = act::run(context, &mut facts, memory, action).await? {
-            cluster = written;
-        }
+    if let Some(written) = Box::pin(act::run(context, &mut facts, memory, &actions)).await? {
+        cluster = written;
     }
     if !actions.is_empty() {
         let Plan { status, recheck, due, watch, .. } = decide(&facts);
         plan = Plan { status, recheck, due, watch, ..plan };
     }
     notice(context, &before, memory, plan.notice.as_ref()).await;
-    let changed = record(context, &facts, &mut cluster, memory, &plan).await? || !actions.is_empty();
+    let mut changed = record(context, &facts, &mut cluster, memory, &plan).await? || !actions.is_empty();
     memory.rival.wrote(&cluster);
+    if let Some(written) = preflight::tell(context, &cluster, facts.machines.as_ref(), memory).await? {
+        memory.wrote(&written);
+        cluster = written;
+        changed = true;
+    }
     spokes::keep(context, &cluster, memory, plan.watch).await;
+    if let (true, Some(Ok(machines))) = (plan.replace_spot, &facts.machines) {
+        spokes::replace_spot(context, &cluster, memory, machines).await;
+    }
     count(context, &cluster, memory);
     Ok((settle(context, memory, &cluster, sync, &plan), changed))
 }
@@ -229,6 +234,14 @@ fn count(context: &Context, cluster: &ClusterDeployment, memory: &mut Memory) {
     if memory.counted.is_none_or(|(before, _)| before != now) {
         context.metrics.moved(memory.counted, now);
         memory.counted = Some((now, Instant::now()));
+    }
+}
+
+/// Whether the Secret that the cloud refused has another version by now. Nothing else is asked, and only after a refusal.
+async fn has_new_credentials(context: &Context, cluster: &ClusterDeployment, memory: &Memory) -> bool {
+    match memory.refused() {
+        Some(version) => context.drivers.are_new(cluster, version).await,
+        None => false,
     }
 }
 
@@ -269,6 +282,9 @@ async fn notice(context: &Context, cluster: &ClusterDeployment, memory: &mut Mem
     memory.noticed = reason;
 }
 
+/// What was not written because something else had just been written is written after this time.
+const TELL_LATER: Duration = Duration::from_secs(2);
+
 /// Remembers how long the object needs no look as it stands.
 ///
 /// Looks at clusters in transition are spread; those at steady ones keep in step, because they share calls to the cloud.
@@ -280,9 +296,10 @@ fn settle(context: &Context, memory: &mut Memory, cluster: &ClusterDeployment, s
         Recheck::After(pause) => Some(pause.mul_f64(rand::random_range(0.9..1.1))),
     };
     let due = plan.due.map(|due| due + Duration::from_millis(50));
-    let Some(pause) = [pause, due].into_iter().flatten().min() else { return Requeue::await_change() };
+    let untold = plan.status.as_ref().is_some_and(|status| status.is_told_later(cluster)).then_some(TELL_LATER);
+    let Some(pause) = [pause, due, untold].into_iter().flatten().min() else { return Requeue::await_change() };
     memory.rest(cluster, sync, pause);
-    Requeue::requeue(pause)
+    Requeue::requeue(memory.until_next(pause))
 }
 
 /// Time left of the present period of length `period`.
@@ -296,16 +313,14 @@ fn to_next(elapsed: Duration, period: Duration) -> Duration {
 fn after_error(watched: Watched, error: &LookError, context: Arc<Context>) -> Requeue {
     let cluster = full_name(&*watched);
     match error {
-        LookError::Status { source } | LookError::Mark { source } | LookError::Intent { source } if is_gone(source) => {
+        LookError::Status { source } | LookError::Intent { source } if is_gone(source) => {
             if let Ok(mut all) = context.memories.lock() {
                 let memory = all.remove(&(watched.namespace().unwrap_or_default(), watched.name_any()));
                 context.metrics.forget(memory.and_then(|memory| memory.counted));
             }
             Requeue::await_change()
         }
-        LookError::Status { source } | LookError::Mark { source } | LookError::Intent { source }
-            if is_overtaken(source) =>
-        {
+        LookError::Status { source } | LookError::Intent { source } if is_overtaken(source) => {
             debug!(cluster, "somebody else wrote first");
             Requeue::requeue(Duration::from_millis(rand::random_range(100..500)))
         }
@@ -318,7 +333,7 @@ fn after_error(watched: Watched, error: &LookError, context: Arc<Context>) -> Re
             warn!(cluster, error = error as &dyn std::error::Error, "left alone until it changes");
             Requeue::await_change()
         }
-        LookError::Status { .. } | LookError::Mark { .. } | LookError::Intent { .. } | LookError::TimedOut => {
+        LookError::Status { .. } | LookError::Intent { .. } | LookError::TimedOut => {
             warn!(cluster, error = error as &dyn std::error::Error, "will look again");
             Requeue::requeue(Duration::from_millis(rand::random_range(2_000..5_000)))
         }

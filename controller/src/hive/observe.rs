@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-use shared::cloud::{CloudError, CloudErrorKind};
-use shared::hive::api::{ClusterDeployment, ClusterMetadata};
+use shared::cloud::{CloudError, CloudErrorKind, Priority};
+use shared::hive::api::{ClusterDeployment, ClusterMetadata, Desired};
+use shared::hive::conditions::{HIBERNATING, READY};
 use shared::hive::decide::{Facts, Machines, Need, Served, Sync, needs};
 
 use super::drivers::{PLATFORMS, platform};
@@ -60,14 +61,14 @@ async fn machines(
     context.metrics.called(&label);
     match &result {
         Ok(machines) => {
-            memory.failed_looks = 0;
+            memory.listed();
             memory.saw_machines(machines);
         }
         Err(error) => {
             memory.failed_looks = memory.failed_looks.saturating_add(1);
-            if error.kind == CloudErrorKind::Denied {
-                context.drivers.doubt(cluster);
-            }
+            // Where nobody waits, the next look is soon enough to read the Secret again.
+            let waited_for = priority(cluster) != Priority::Idle;
+            memory.doubt(error, || context.drivers.doubt(cluster).filter(|_| waited_for));
         }
     }
     result
@@ -76,7 +77,17 @@ async fn machines(
 async fn list(context: &Context, cluster: &ClusterDeployment) -> Result<Machines, CloudError> {
     let infra_id = &metadata(cluster)?.infra_id;
     let driver = context.drivers.of(cluster).await?;
-    Ok(Machines::new(driver.selector(infra_id), driver.list(infra_id).await?))
+    Ok(Machines::new(driver.selector(infra_id), driver.list(infra_id, priority(cluster)).await?))
+}
+
+/// Who is waited for goes first: a cluster that is where it should be is looked at when nobody else has to be.
+fn priority(cluster: &ClusterDeployment) -> Priority {
+    let (there, on_the_way) = match cluster.desired() {
+        Desired::Hibernating => (HIBERNATING, Priority::Sleeping),
+        Desired::Running => (READY, Priority::Waking),
+    };
+    let is_there = cluster.condition(there).is_some_and(|condition| condition.status == "True");
+    if is_there { Priority::Idle } else { on_the_way }
 }
 
 /// What an installed cluster must say of itself. The schema asks for the fields, but allows them to be empty.

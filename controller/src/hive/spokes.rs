@@ -8,15 +8,18 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, Client, ResourceExt};
 use shared::hive::api::{ClusterDeployment, RESUME_SKIPS_CLUSTER_OPERATORS};
 use shared::hive::conditions::READY;
-use shared::hive::decide::{Spoke, SpokeError, Upgrade, Watch};
-use shared::keys;
+use shared::hive::decide::{Machines, Notice, Spoke, SpokeError, Upgrade, Watch, resume_started};
 use tokio::time::Instant;
-use tracing::debug;
+use tracing::{debug, warn};
 
 use super::memory::{Connection, Memory};
 use super::requests::Requests;
-use super::{Context, full_name};
+use super::{Context, full_name, report};
+use crate::machines;
 use crate::spoke::{self, Scope, SpokeWatch};
+
+/// How often spot Machines are looked for while Nodes are awaited.
+const SPOT_AGAIN: Duration = Duration::from_secs(30);
 
 /// While a spoke cannot be asked, its kubeconfig's Secret is read again after this time: it may have been replaced.
 const COMPARE: Duration = Duration::from_secs(15);
@@ -86,7 +89,7 @@ async fn open(
     scope: Scope,
 ) -> Result<Connection, SpokeError> {
     let (client, version) = client(context, cluster).await?;
-    let since = cluster.moment(keys::RESUME_STARTED_AT).unwrap_or_else(Timestamp::now);
+    let since = resume_started(cluster).unwrap_or_else(Timestamp::now);
     let (news, looks) = (memory.news.clone(), context.news.clone());
     let key = (cluster.namespace().unwrap_or_default(), cluster.name_any());
     let changed = move || {
@@ -94,11 +97,28 @@ async fn open(
         let _ = looks.unbounded_send(key.clone());
     };
     let requests = memory.requests.get_or_insert_with(|| Requests::new(context, cluster, since)).clone();
-    let watch = SpokeWatch::begin(client, scope, since, changed, move |client| requests.clone().pass(client));
-    Ok(Connection { watch, version, compared: Instant::now() })
+    let watch = SpokeWatch::begin(client.clone(), scope, since, changed, move |client| requests.clone().pass(client));
+    Ok(Connection { watch, version, compared: Instant::now(), client, spot: None })
 }
 
-async fn client(context: &Context, cluster: &ClusterDeployment) -> Result<(Client, Option<String>), SpokeError> {
+/// Makes spot Machines anew that have lost their instances with the sleep.
+pub async fn replace_spot(context: &Context, cluster: &ClusterDeployment, memory: &mut Memory, existing: &Machines) {
+    let Some(connection) = memory.spoke.as_mut().filter(|c| c.spot.is_none_or(|at| at.elapsed() > SPOT_AGAIN)) else {
+        return;
+    };
+    let Some(since) = resume_started(cluster).filter(|_| context.claim.holds()) else { return };
+    connection.spot = Some(Instant::now());
+    match machines::replace(&connection.client, existing, since).await {
+        Ok(replaced) if replaced.is_empty() => {}
+        Ok(replaced) => report::notice(context, cluster, &Notice::spot_replaced(&replaced)).await,
+        Err(error) => {
+            warn!(cluster = full_name(cluster), error = &error as &dyn std::error::Error, "spot Machines not replaced");
+        }
+    }
+}
+
+/// A client of the spoke, and the version of the Secret with its kubeconfig.
+pub async fn client(context: &Context, cluster: &ClusterDeployment) -> Result<(Client, Option<String>), SpokeError> {
     let (kubeconfig, version) = secret(context, cluster).await?;
     let client = spoke::client(&kubeconfig).await.map_err(|error| match error {
         SpokeError::Kubeconfig(why) => SpokeError::Kubeconfig(in_secret(cluster, &why)),

@@ -62,7 +62,7 @@ pub struct Transition {
 pub struct CloudCall {
     /// Platform.
     pub cloud: &'static str,
-    /// `list`, `start` or `stop`.
+    /// `list`, `start`, `stop` or `terminate`.
     pub call: &'static str,
     /// `ok` or the kind of the failure.
     pub result: &'static str,
@@ -154,6 +154,7 @@ impl Metrics {
                 "list" => "DescribeInstances",
                 "start" => "StartInstances",
                 "stop" => "StopInstances",
+                "terminate" => "TerminateInstances",
                 other => other,
             };
             self.hive.aws_calls.get_or_create(&AwsCall { function }).inc();

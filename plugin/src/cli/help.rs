@@ -71,6 +71,35 @@ Examples:
   # Wake all ClusterDeployments of a namespace
   kubectl hibernate wake --all -n clusters --yes";
 
+/// Of `plan`, with the form of its JSON.
+pub(super) const PLAN_EXAMPLES: &str = "\
+Examples:
+  # What would block or slow the sleep of a cluster, and what stays billed
+  kubectl hibernate plan demo
+
+  # The same after a new look at the cloud and at the cluster
+  kubectl hibernate plan demo --fresh
+
+  # Whether certificates last through a sleep of two weeks
+  kubectl hibernate plan demo --for 336h
+
+  # The clusters of a team that cannot be put to sleep
+  kubectl hibernate plan -l team=blue -A -o json | jq '.items[] | select(.verdict == \"Blocked\") | .name'
+
+Only the hub is read. What the cloud and the cluster say was found by hibernate-controller, at the time shown; it
+looks at awake clusters every hour, and at any cluster when --fresh asks (by the annotation
+hibernate.sh/preflight-requested-at). The exit code is 3 if anything blocks, 4 if --fresh got no answer.
+Codes such as V6 are the rules of the admission webhook.
+
+JSON and YAML are a list in a form of its own that later versions only add to:
+  {\"apiVersion\": \"hibernate.sh/v1alpha1\", \"kind\": \"PlanList\", \"items\": [{
+     \"type\", \"namespace\", \"name\", \"desired\", \"observed\"
+     \"verdict\"      Blocked, Slowed or Clear
+     \"until\"        the end of the planned sleep, if --for or --until gave one
+     \"foundAt\"      when hibernate-controller last looked
+     \"findings\": [{\"severity\": block, warn or info, \"code\", \"source\": hub or controller, \"message\"}]
+  }]}";
+
 /// Of `status`, with the form of its JSON.
 pub(super) const STATUS_EXAMPLES: &str = "\
 Examples:

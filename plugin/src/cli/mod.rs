@@ -1,14 +1,17 @@
 //! The command line: what can be asked, and by which flags. Names and meanings are kubectl's wherever kubectl has them.
 
 mod help;
+mod values;
 
 use std::path::PathBuf;
 
-use clap::{ArgAction, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum, parser::ValueSource};
+use clap::{ArgAction, Args, CommandFactory, FromArgMatches, Parser, Subcommand, parser::ValueSource};
 
 use self::help::{
-    ABOUT, COMPLETION_EXAMPLES, EXIT_CODES, HIBERNATE_EXAMPLES, RESUME_EXAMPLES, STATUS_EXAMPLES, TARGETS,
+    ABOUT, COMPLETION_EXAMPLES, EXIT_CODES, HIBERNATE_EXAMPLES, PLAN_EXAMPLES, RESUME_EXAMPLES, STATUS_EXAMPLES,
+    TARGETS,
 };
+pub(crate) use self::values::{ActOutput, Completer, DryRun, PlanOutput, StatusOutput, VersionOutput};
 use crate::{
     duration,
     when::{When, WhenError},
@@ -45,6 +48,9 @@ pub(crate) enum Command {
     /// Wake targets
     #[command(visible_alias = "wake", after_help = format!("{TARGETS}\n\n{RESUME_EXAMPLES}\n\n{EXIT_CODES}"))]
     Resume(ResumeArgs),
+    /// Show everything that would block or slow a sleep or a wake, before doing it
+    #[command(after_help = format!("{PLAN_EXAMPLES}\n\n{EXIT_CODES}"))]
+    Plan(PlanArgs),
     /// Show what sleeps, what is awake and what is going on
     #[command(after_help = format!("{STATUS_EXAMPLES}\n\n{EXIT_CODES}"))]
     Status(StatusArgs),
@@ -64,7 +70,7 @@ pub(crate) enum Command {
 }
 
 /// Words that are commands and therefore never bare names of targets.
-pub(crate) const COMMANDS: &[&str] = &["resume", "wake", "status", "version", "completion"];
+pub(crate) const COMMANDS: &[&str] = &["resume", "wake", "plan", "status", "version", "completion"];
 
 /// Flags of the commands that change something.
 #[derive(Debug, Args)]
@@ -121,6 +127,32 @@ impl ResumeArgs {
     pub(crate) fn check(&self) -> Result<(), WhenError> {
         if self.act.when.is_empty() || self.hold_awake { Ok(()) } else { Err(WhenError::NothingHeld) }
     }
+}
+
+/// Flags of `plan`.
+#[derive(Debug, Args)]
+pub(crate) struct PlanArgs {
+    /// Targets
+    #[arg(value_name = "NAME | TYPE/NAME")]
+    pub(crate) targets: Vec<String>,
+    /// All clusters of the namespace
+    #[arg(long)]
+    pub(crate) all: bool,
+    /// Have hibernate-controller look at the cloud and the cluster now, and wait for what it finds
+    #[arg(long)]
+    pub(crate) fresh: bool,
+    /// How long --fresh waits at most; 0 waits for ever
+    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = duration::parse)]
+    pub(crate) timeout: duration::Limit,
+    /// How long the sleep is to last.
+    #[command(flatten)]
+    pub(crate) when: When,
+    /// Format
+    #[arg(long, short = 'o', value_enum, default_value_t = PlanOutput::Table, value_name = "FORMAT")]
+    pub(crate) output: PlanOutput,
+    /// Name under which the API server tracks the annotation that --fresh writes
+    #[arg(long, value_name = "NAME", default_value = shared::keys::PLUGIN)]
+    pub(crate) field_manager: String,
 }
 
 /// Flags of `status`.
@@ -215,78 +247,6 @@ pub(crate) struct HubArgs {
     #[arg(short = 'v', long = "v", global = true, value_name = "LEVEL", num_args = 0..=1, require_equals = true,
           default_value_t = 0, default_missing_value = "6", hide_default_value = true)]
     pub(crate) verbosity: u8,
-}
-
-/// Values of `--dry-run`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum DryRun {
-    // Write.
-    None,
-    // Only print.
-    Client,
-    // Send, but do not keep.
-    Server,
-}
-
-impl DryRun {
-    /// What kubectl appends to its messages.
-    pub(crate) fn suffix(self) -> &'static str {
-        match self {
-            Self::None => "",
-            Self::Client => " (dry run)",
-            Self::Server => " (server dry run)",
-        }
-    }
-}
-
-/// Formats of the commands that change something.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum ActOutput {
-    // `type/name`
-    Name,
-    // The object after the change
-    Json,
-    // The object after the change
-    Yaml,
-}
-
-/// Formats of `status`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum StatusOutput {
-    // A table
-    Table,
-    // A table with more columns
-    Wide,
-    // The documented list
-    Json,
-    // The documented list
-    Yaml,
-    // `type/name`
-    Name,
-}
-
-/// Formats of `version`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum VersionOutput {
-    // JSON
-    Json,
-    // YAML
-    Yaml,
-}
-
-/// Who is to complete.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Completer {
-    // kubectl 1.26 and later
-    Kubectl,
-    // The shell, for `kubectl-hibernate`
-    Bash,
-    // The shell, for `kubectl-hibernate`
-    Zsh,
-    // The shell, for `kubectl-hibernate`
-    Fish,
-    // The shell, for `kubectl-hibernate`
-    Powershell,
 }
 
 impl Cli {

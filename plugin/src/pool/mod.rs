@@ -38,7 +38,8 @@ fn resource(kind: &'static Kind) -> Resource {
 pub(crate) fn is_pool_word(word: &str) -> bool {
     let word = word.to_ascii_lowercase();
     let (name, group) = word.split_once('.').unwrap_or((&word, CLUSTER_POOL.group));
-    let known = name == "clusterpool" || name == CLUSTER_POOL.plural || CLUSTER_POOL.short.contains(&name);
+    let known =
+        ["clusterpool", "pools"].contains(&name) || name == CLUSTER_POOL.plural || CLUSTER_POOL.short.contains(&name);
     known && (group == CLUSTER_POOL.group || group.strip_prefix("v1.") == Some(CLUSTER_POOL.group))
 }
 
@@ -124,7 +125,7 @@ mod tests {
             ("clusterpool.v1.hive.openshift.io/small", "[small]"),
             ("clusterpool.example.com/small", "no pools"),
             ("pool small big", "[small big]"),
-            ("pools", "no pools"),
+            ("pools", "[]"),
             ("cp", "[]"),
         ] {
             assert_eq!(understood(line), expected, "{line}");

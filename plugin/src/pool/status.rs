@@ -186,27 +186,12 @@ fn tables(records: &[PoolRecord], namespaces: bool, headers: bool, now: Timestam
         }
     }
     let skip = usize::from(!headers);
-    let mut lines: Vec<String> = aligned(&pools).into_iter().skip(skip).collect();
+    let mut lines: Vec<String> = print::aligned(&pools).into_iter().skip(skip).collect();
     if members.len() > 1 {
         lines.push(String::new());
-        lines.extend(aligned(&members).into_iter().skip(skip));
+        lines.extend(print::aligned(&members).into_iter().skip(skip));
     }
     lines
-}
-
-/// Cells in columns, three spaces apart.
-fn aligned(rows: &[Vec<String>]) -> Vec<String> {
-    let columns = rows.iter().map(Vec::len).max().unwrap_or_default();
-    let width = |at: usize| rows.iter().filter_map(|row| row.get(at)).map(|cell| cell.chars().count()).max();
-    let widths: Vec<usize> = (0..columns).map(|at| width(at).unwrap_or_default() + 3).collect();
-    let line = |row: &Vec<String>| {
-        let cells = row.iter().zip(&widths).map(|(cell, width)| {
-            let plain = print::plain(&cell.replace('\n', " "));
-            format!("{plain:<width$}")
-        });
-        cells.collect::<String>().trim_end().to_owned()
-    };
-    rows.iter().map(line).collect()
 }
 
 #[cfg(test)]

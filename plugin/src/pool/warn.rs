@@ -80,8 +80,7 @@ fn by_pool(cluster: &ClusterDeployment, wish: Wish, pool: &str, look: Option<&Lo
 fn by_clock(cluster: &ClusterDeployment, wish: Wish, hold: Option<Timestamp>) -> Option<String> {
     let after = cluster.spec.hibernate_after.as_deref().filter(|_| wish == Wish::Wake && hold.is_none())?;
     Some(format!(
-        "spec.hibernateAfter puts it to sleep again {after} after it is running: `kubectl hibernate resume` with \
-         --hold-awake --for keeps it awake longer"
+        "spec.hibernateAfter puts it to sleep again {after} after it is running; raise or remove it if that is too soon"
     ))
 }
 

@@ -71,6 +71,8 @@ pub(crate) enum UsageError {
     PoolsAndOthers(String),
     #[error("--watch does not follow pools: name their clusters")]
     PoolsAreNotWatched,
+    #[error("{0} has nothing to plan: only ClusterDeployments sleep with their machines")]
+    NothingToPlan(String),
     #[error("-l and --all exclude each other")]
     SelectorAndAll,
 }

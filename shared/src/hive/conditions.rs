@@ -80,7 +80,9 @@ const SEE_READY: &str = "Cluster is resuming or running, see Ready condition for
 const SEE_HIBERNATING: &str = "Cluster is shutting down or hibernating, see Hibernating condition for details";
 
 /// How often a condition that differs only in the names it lists is written at the most.
-const PROGRESS_EVERY: Duration = Duration::from_secs(5);
+const NAMES_EVERY: Duration = Duration::from_secs(5);
+/// How often what is awaited is written at the most while H, R and P stay as they are.
+const PROGRESS_EVERY: Duration = Duration::from_secs(2);
 
 /// One condition as it should be: status, reason, message.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -285,6 +287,14 @@ impl PowerStatus {
         Self { progress: Some(Word::new("False", what, result)), ..self }
     }
 
+    /// Whether what is awaited has changed and was not written, because it had been written so recently.
+    #[must_use]
+    pub fn is_told_later(&self, cluster: &ClusterDeployment) -> bool {
+        let old = cluster.condition(PROGRESS).filter(|old| old.status == "True");
+        let wanted = self.progress.as_ref().filter(|wanted| wanted.status == "True");
+        old.zip(wanted).is_some_and(|(old, wanted)| old.reason.as_deref() != Some(wanted.reason))
+    }
+
     /// The JSON patch for the status subresource that makes `cluster` say this, or `None` if it already does.
     ///
     /// It edits the array of conditions by index and leaves it in Hive's order, so it begins with a test of the resourceVersion: the API server answers
@@ -300,6 +310,9 @@ impl PowerStatus {
                 edits.is_empty() && added.is_empty() && self.power_state.is_none_or(|p| p == cluster.power_state());
             if type_ == PROGRESS && word.status == "False" && old.is_none() && nothing_else {
                 continue; // A cluster that is where it should be is not written to only to say so.
+            }
+            if type_ == PROGRESS && nothing_else && old.is_some_and(|old| word.can_wait(old, now)) {
+                continue;
             }
             let Some(new) = word.replaces(type_, old, now) else { continue };
             match cluster.status.iter().flat_map(|status| &status.conditions).position(|c| c.type_ == type_) {
@@ -342,18 +355,22 @@ impl PowerStatus {
 }
 
 impl Word {
+    /// Whether what is awaited was written so recently that a write for this alone can wait.
+    fn can_wait(&self, old: &Condition, now: Timestamp) -> bool {
+        let every = if old.reason.as_deref() == Some(self.reason) { NAMES_EVERY } else { PROGRESS_EVERY };
+        let young = old.last_probe_time.as_ref().is_some_and(|probed| age(probed.0, now) < every);
+        young && self.status == "True" && old.status == "True"
+    }
+
     /// The condition to write in place of `old`, or `None` if `old` says the same.
     fn replaces(&self, type_: &str, old: Option<&Condition>, now: Timestamp) -> Option<Condition> {
         let same_status = old.is_some_and(|old| old.status == self.status);
         if let Some(old) = old
             && same_status
             && old.reason.as_deref() == Some(self.reason)
+            && old.message.as_deref().unwrap_or_default() == self.message
         {
-            let same_message = old.message.as_deref().unwrap_or_default() == self.message;
-            let young = old.last_probe_time.as_ref().is_some_and(|probed| age(probed.0, now) < PROGRESS_EVERY);
-            if same_message || (type_ == PROGRESS && self.status == "True" && young) {
-                return None;
-            }
+            return None;
         }
         let moved = old.filter(|_| same_status).and_then(|old| old.last_transition_time.clone());
         Some(Condition {

@@ -5,6 +5,8 @@ pub mod api;
 pub mod conditions;
 pub mod decide;
 pub mod exempt;
+pub mod machines;
 pub mod openshift;
 mod order;
 pub mod pool;
+pub mod preflight;

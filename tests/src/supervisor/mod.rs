@@ -174,8 +174,10 @@ impl World {
         }
     }
 
-    /// Writes the world as it is now into its file.
+    /// Writes the world as it is now into its file. One at a time, because clusters come and go side by side.
     fn publish(&self) -> Result<WorldFile> {
+        static TURN: Mutex<()> = Mutex::new(());
+        let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
         let file = self.file();
         file.write(&self.dir)?;
         Ok(file)

@@ -133,15 +133,26 @@ pub struct Machines {
     pub selector: String,
     /// All of them but the terminated.
     pub instances: Vec<Instance>,
+    /// How many one-time spot instances are terminated. The cloud lists them for about an hour.
+    pub lost_spot: usize,
 }
 
 impl Machines {
     /// Sorts what a driver listed and leaves out what no longer exists.
     #[must_use]
     pub fn new(selector: String, mut instances: Vec<Instance>) -> Self {
-        instances.retain(|i| i.state != InstanceState::Terminated);
+        let terminated = |i: &Instance| i.state == InstanceState::Terminated;
+        let lost_spot = instances.iter().filter(|i| terminated(i) && i.is_one_time_spot()).count();
+        instances.retain(|i| !terminated(i));
         instances.sort_by(|a, b| a.id.cmp(&b.id));
-        Self { selector, instances }
+        Self { selector, instances, lost_spot }
+    }
+
+    /// IDs of the instances in one of `states` that are of this kind.
+    #[must_use]
+    pub fn ids(&self, states: &[InstanceState], of_kind: impl Fn(&Instance) -> bool) -> Vec<String> {
+        let found = self.instances.iter().filter(|i| states.contains(&i.state) && of_kind(i));
+        found.map(|i| i.id.clone()).collect()
     }
 
     /// IDs of the instances in one of `states`.
@@ -185,7 +196,7 @@ pub struct Tried {
     pub failures: u32,
 }
 
-/// The two things that are done to machines.
+/// What is done to machines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, strum::Display, strum::IntoStaticStr)]
 #[strum(serialize_all = "lowercase")]
 pub enum Verb {
@@ -193,12 +204,19 @@ pub enum Verb {
     Start,
     /// Stop.
     Stop,
+    /// Delete for good.
+    Terminate,
 }
 
 impl Tried {
     /// The failure, if this was a failed try of `verb`.
     pub(super) fn failed(&self, verb: Verb) -> Option<&CloudError> {
         self.failure.as_ref().filter(|_| self.verb == verb)
+    }
+
+    /// The failure of `verb` that people have to hear of. Machines between two states are only worth a word if that lasts.
+    pub(super) fn told(&self, verb: Verb) -> Option<&CloudError> {
+        self.failed(verb).filter(|failure| failure.kind != CloudErrorKind::InTransit || self.failures > 3)
     }
 }
 
@@ -208,8 +226,9 @@ impl Tried {
 #[must_use]
 pub fn backoff(kind: CloudErrorKind, failures: u32) -> Duration {
     let (first, most) = match kind {
-        // Nothing is asked of the cloud: only the Secret is read again.
-        CloudErrorKind::Credentials => (5, 15),
+        // Little is asked of the cloud: the Secret is read again, and a role is asked for.
+        CloudErrorKind::Credentials => (5, 10),
+        CloudErrorKind::InTransit => (2, 20),
         CloudErrorKind::Denied | CloudErrorKind::Invalid => (10, 60),
         CloudErrorKind::Throttled
         | CloudErrorKind::Unavailable

@@ -2,10 +2,9 @@
 
 use std::time::Duration;
 
-use super::{Facts, Notice, Plan, Recheck};
+use super::{Facts, Notice, Plan, Recheck, resume_started};
 use crate::duration::go_string;
 use crate::hive::conditions::{READY, reason};
-use crate::keys;
 
 /// How often a transition is looked at that has taken too long.
 const SLOWLY: Duration = Duration::from_mins(1);
@@ -18,8 +17,7 @@ pub(super) fn sleeping(facts: &Facts<'_>, plan: Plan) -> Plan {
 }
 
 pub(super) fn waking(facts: &Facts<'_>, plan: Plan) -> Plan {
-    let since = facts.cluster.moment(keys::RESUME_STARTED_AT).map(|then| facts.age(then));
-    let since = since.filter(|_| facts.reason(READY) != reason::STOPPING_OR_HIBERNATING);
+    let since = resume_started(facts.cluster).map(|then| facts.age(then));
     overdue(plan, since, facts.settings.wake_limit, "WakeTakesTooLong")
 }
 

@@ -9,10 +9,6 @@ mod schedule;
 mod sleep;
 #[cfg(test)]
 mod tests;
-#[cfg(test)]
-mod tests_time;
-#[cfg(test)]
-mod tests_wake;
 mod wake;
 
 use std::time::Duration;
@@ -22,6 +18,7 @@ pub use facts::{
     backoff,
 };
 use jiff::Timestamp;
+pub use wake::resume_started;
 
 use super::api::{ClusterDeployment, Desired, FAKE_CLUSTER, INFRA_DISABLED, POWERSTATE_PAUSE, RECONCILE_PAUSE};
 use super::conditions::{HIBERNATING, PowerStatus, READY, reason};
@@ -29,7 +26,7 @@ use super::conditions::{HIBERNATING, PowerStatus, READY, reason};
 /// What is to be done about a cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Plan {
-    /// To be run in this order, before the status is written.
+    /// To be run in this order, before the status is written. One that moves no machine ends the row: the others were to follow.
     pub actions: Vec<Action>,
     /// What to report; `None` leaves the status alone.
     pub status: Option<PowerStatus>,
@@ -41,6 +38,8 @@ pub struct Plan {
     pub due: Option<Duration>,
     /// What of the spoke is to be watched until the next look.
     pub watch: Watch,
+    /// Whether spot Machines whose instances are gone are to be made anew: only while Nodes of a waking cluster are awaited.
+    pub replace_spot: bool,
 }
 
 /// What of a spoke is watched, so that a change calls for a look.
@@ -58,8 +57,6 @@ pub enum Watch {
 /// One thing to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Keep on the object when this wake began.
-    MarkResumeStarted(Timestamp),
     /// Write the user's own field, because of a time that the user set.
     SetPowerState {
         /// What is wanted from now on.
@@ -71,6 +68,8 @@ pub enum Action {
     Stop(Vec<String>),
     /// Start these instances; each of them is stopped.
     Start(Vec<String>),
+    /// Delete these instances for good; each of them is a one-time spot instance, which cannot be stopped.
+    Terminate(Vec<String>),
 }
 
 /// When to look again without being asked.
@@ -101,6 +100,13 @@ impl Notice {
         let message = "another controller writes this cluster's power state, so it is left alone for 10 minutes: add hibernation to \
                        spec.disabledControllers of the HiveConfig, or stop this controller";
         Self::warning("AnotherController", message.to_owned())
+    }
+
+    /// Spot Machines were deleted for their `MachineSet`s to make new ones.
+    #[must_use]
+    pub fn spot_replaced(machines: &[String]) -> Self {
+        let names = name_some(machines.iter().map(String::as_str), 10);
+        Self::normal("SpotMachinesReplaced", format!("made anew, because their instances are gone: {names}"))
     }
 
     fn normal(reason: &'static str, message: String) -> Self {
@@ -258,6 +264,11 @@ impl Plan {
         let mut actions = self.actions;
         actions.push(action);
         Self { actions, ..self }
+    }
+
+    /// One action for each group of machines that is not empty, in this order.
+    fn moving(self, action: fn(Vec<String>) -> Action, groups: [Vec<String>; 2]) -> Self {
+        groups.into_iter().filter(|ids| !ids.is_empty()).fold(self, |plan, ids| plan.acting(action(ids)))
     }
 }
 

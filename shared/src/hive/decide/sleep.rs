@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use super::{Action, Drift, Facts, Machines, Need, Notice, Plan, Verb, name_some, poll, schedule};
-use crate::cloud::InstanceState::{Pending, Running, Stopped};
-use crate::hive::conditions::{HIBERNATING, PowerStatus, age, reason};
+use crate::cloud::Instance;
+use crate::cloud::InstanceState::{Pending, Running, ShuttingDown, Stopped, Stopping};
+use crate::hive::conditions::{HIBERNATING, PROGRESS, PowerStatus, age, reason};
 
 /// Reason of what is told about instances that somebody has started.
 const DRIFT: &str = "StartedWhileAsleep";
@@ -30,9 +31,7 @@ pub(super) fn decide(facts: &Facts<'_>) -> Plan {
         Err(plan) => return *plan,
     };
     if machines.all(Stopped) {
-        let count = machines.instances.len();
-        let status = PowerStatus::stopped().done(reason::HIBERNATING, format!("{count} instances stopped"));
-        return Plan::report(status).again(facts.settings.steady);
+        return asleep(facts, machines);
     }
     let notice = if begins { schedule::missing_cluster_sync(facts) } else { drift(facts, machines) };
     let plan = match (&notice, facts.settings.drift) {
@@ -53,16 +52,35 @@ fn drift(facts: &Facts<'_>, machines: &Machines) -> Option<Notice> {
     (facts.is(HIBERNATING) && !started.is_empty()).then(|| Notice::warning(DRIFT, message))
 }
 
-/// Stops what runs. What is on its way up or down is left out of the call: EC2 refuses it, and its time comes.
-fn stop(facts: &Facts<'_>, machines: &Machines) -> Plan {
-    let running = machines.in_state(&[Running]);
-    let left = machines.not_in_state(&[Stopped]);
-    let held_back = facts.held_back(Verb::Stop);
-    let failure = facts.tried.as_ref().and_then(|tried| tried.failed(Verb::Stop)).filter(|_| !running.is_empty());
+fn asleep(facts: &Facts<'_>, machines: &Machines) -> Plan {
+    let result = match (machines.instances.len(), machines.lost_spot) {
+        (count, 0) => format!("{count} instances stopped"),
+        (count, lost) => format!("{count} instances stopped, {lost} one-time spot instances terminated"),
+    };
+    // The cloud forgets what was terminated. What was said when the cluster fell asleep stays.
+    let told = facts.cluster.condition(PROGRESS).is_some_and(|told| told.status == "False");
+    let status = PowerStatus::stopped();
+    let status = if told && facts.is(HIBERNATING) { status } else { status.done(reason::HIBERNATING, result) };
+    Plan::report(status).again(facts.settings.steady)
+}
 
-    let waiting = format!("{} of {} instances are not stopped: ", left.len(), machines.instances.len());
-    let waiting = waiting + &name_some(left.iter().copied(), 10);
+/// Stops what runs, the control plane last. What is on its way up or down is left out: EC2 refuses it, and its time comes.
+///
+/// One-time spot instances cannot be stopped. They are terminated once everything else is on its way down.
+fn stop(facts: &Facts<'_>, machines: &Machines) -> Plan {
+    let workers = machines.ids(&[Running], |i| !i.control_plane && !is_lost(i));
+    let control_plane = machines.ids(&[Running], |i| i.control_plane);
+    let lost = machines.ids(&[Running, Pending], is_lost);
+    let (verb, waits) = if may_terminate(machines) {
+        (Verb::Terminate, !lost.is_empty())
+    } else {
+        (Verb::Stop, !workers.is_empty() || !control_plane.is_empty())
+    };
+    let held_back = facts.held_back(verb);
+    let failure = facts.tried.as_ref().and_then(|tried| tried.told(verb)).filter(|_| waits);
+
     let begins = !matches!(facts.reason(HIBERNATING), reason::STOPPING | reason::WAITING_FOR_MACHINES_TO_STOP);
+    let left = machines.not_in_state(&[Stopped]);
     let status = match failure {
         Some(error) => PowerStatus::failed_to_stop(&error.message),
         None if begins => PowerStatus::stopping(),
@@ -70,9 +88,34 @@ fn stop(facts: &Facts<'_>, machines: &Machines) -> Plan {
     };
     let told = facts.cluster.condition(HIBERNATING).filter(|_| !begins).and_then(|h| h.last_probe_time.as_ref());
     let since = told.map_or(Duration::ZERO, |then| age(then.0, facts.now));
-    let plan = Plan::report(status.awaiting("MachinesToStop", waiting)).again(held_back.unwrap_or_else(|| poll(since)));
-    match held_back {
-        None if !running.is_empty() => plan.acting(Action::Stop(running.into_iter().map(str::to_owned).collect())),
-        _ => plan,
+    let status = status.awaiting("MachinesToStop", waiting(machines, &left));
+    let plan = Plan::report(status).again(held_back.unwrap_or_else(|| poll(since)));
+    match (held_back, verb) {
+        (Some(_), _) => plan,
+        (None, Verb::Terminate) => plan.moving(Action::Terminate, [lost, Vec::new()]),
+        (None, _) => plan.moving(Action::Stop, [workers, control_plane]),
     }
+}
+
+fn waiting(machines: &Machines, left: &[&str]) -> String {
+    let names = name_some(left.iter().copied(), 10);
+    let waiting = format!("{} of {} instances are not stopped: {names}", left.len(), machines.instances.len());
+    let lost: Vec<&str> = machines.instances.iter().filter(|i| is_lost(i)).map(|i| i.id.as_str()).collect();
+    if lost.is_empty() {
+        return waiting;
+    }
+    let lost = name_some(lost.into_iter(), 10);
+    format!("{waiting}; one-time spot instances cannot be stopped and are terminated at the end: {lost}")
+}
+
+/// What cannot be stopped and can be made anew. A machine of the control plane is never given up.
+fn is_lost(instance: &Instance) -> bool {
+    instance.is_one_time_spot() && !instance.control_plane
+}
+
+/// Whether everything that can be stopped is on its way, and there is something of that kind: what is terminated has to have
+/// a cluster to come back to.
+fn may_terminate(machines: &Machines) -> bool {
+    let mut rest = machines.instances.iter().filter(|i| !is_lost(i)).peekable();
+    rest.peek().is_some() && rest.all(|i| matches!(i.state, Stopping | Stopped | ShuttingDown))
 }

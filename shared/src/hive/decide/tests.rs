@@ -9,15 +9,14 @@ use crate::cloud::InstanceState::{Pending, Running, ShuttingDown, Stopped, Stopp
 use crate::cloud::{CloudError, CloudErrorKind, Instance, InstanceState};
 use crate::hive::api::{ClusterDeploymentSpec, ClusterDeploymentStatus, Condition, RESUME_SKIPS_CLUSTER_OPERATORS};
 use crate::hive::conditions::PROGRESS;
-use crate::keys;
 
 const NOW: i64 = 1_800_000_000;
 
-pub(super) fn at(seconds_from_now: i64) -> Timestamp {
+fn at(seconds_from_now: i64) -> Timestamp {
     Timestamp::from_second(NOW + seconds_from_now).unwrap()
 }
 
-pub(super) fn cluster(power_state: &str) -> ClusterDeployment {
+fn cluster(power_state: &str) -> ClusterDeployment {
     let spec = ClusterDeploymentSpec {
         installed: true,
         power_state: Some(power_state.into()),
@@ -29,7 +28,7 @@ pub(super) fn cluster(power_state: &str) -> ClusterDeployment {
 }
 
 /// With conditions H and R of these reasons, written a minute ago.
-pub(super) fn told(mut cluster: ClusterDeployment, h: (&str, &str), r: (&str, &str)) -> ClusterDeployment {
+fn told(mut cluster: ClusterDeployment, h: (&str, &str), r: (&str, &str)) -> ClusterDeployment {
     let condition = |type_: &str, (status, reason): (&str, &str)| Condition {
         type_: type_.into(),
         status: status.into(),
@@ -43,23 +42,34 @@ pub(super) fn told(mut cluster: ClusterDeployment, h: (&str, &str), r: (&str, &s
     cluster
 }
 
-pub(super) fn annotated(mut cluster: ClusterDeployment, key: &str, value: &str) -> ClusterDeployment {
+fn annotated(mut cluster: ClusterDeployment, key: &str, value: &str) -> ClusterDeployment {
     cluster.metadata.annotations.get_or_insert_default().insert(key.into(), value.into());
     cluster
 }
 
 /// On its way to sleep or there: H speaks.
-pub(super) fn asleep(h: (&str, &str)) -> ClusterDeployment {
+fn asleep(h: (&str, &str)) -> ClusterDeployment {
     told(cluster("Hibernating"), h, ("False", reason::STOPPING_OR_HIBERNATING))
 }
 
 /// Waking since 30 s, or awake: R speaks.
-pub(super) fn waking(r: (&str, &str)) -> ClusterDeployment {
+fn waking(r: (&str, &str)) -> ClusterDeployment {
     let cluster = told(cluster("Running"), ("False", reason::RESUMING_OR_RUNNING), r);
-    annotated(cluster, keys::RESUME_STARTED_AT, &at(-30).to_string())
+    began(cluster, 30)
 }
 
-pub(super) fn facts(cluster: &ClusterDeployment) -> Facts<'_> {
+/// The same in a wake that began so many seconds ago.
+fn began(mut cluster: ClusterDeployment, seconds_ago: i64) -> ClusterDeployment {
+    for condition in &mut cluster.status.as_mut().unwrap().conditions {
+        match condition.type_.as_str() {
+            HIBERNATING => condition.last_probe_time = Some(Time(at(-seconds_ago))),
+            _ => condition.last_transition_time = Some(Time(at(-3600))),
+        }
+    }
+    cluster
+}
+
+fn facts(cluster: &ClusterDeployment) -> Facts<'_> {
     Facts {
         cluster,
         served: Served::ByUs,
@@ -75,18 +85,20 @@ pub(super) fn facts(cluster: &ClusterDeployment) -> Facts<'_> {
 }
 
 impl Facts<'_> {
-    pub(super) fn machines_are(mut self, states: &[InstanceState]) -> Self {
+    fn machines_are(mut self, states: &[InstanceState]) -> Self {
         let instance = |(n, state): (usize, &InstanceState)| Instance {
             id: format!("i-{n}"),
             state: *state,
             private_dns: Some(format!("node-{n}")),
             launched_at: None,
+            control_plane: false,
+            spot: None,
         };
         self.machines = Some(Ok(Machines::new("tag x".into(), states.iter().enumerate().map(instance).collect())));
         self
     }
 
-    pub(super) fn failed(mut self, verb: Verb, seconds_ago: i64) -> Self {
+    fn failed(mut self, verb: Verb, seconds_ago: i64) -> Self {
         let failure =
             CloudError { kind: CloudErrorKind::Refused, message: "i-0: OperationNotPermitted: protected".into() };
         self.tried = Some(Tried { verb, at: at(-seconds_ago), failure: Some(failure), failures: 1 });
@@ -99,7 +111,7 @@ impl Facts<'_> {
     }
 
     /// Two nodes with these signs of life, in seconds from now.
-    pub(super) fn nodes_are(mut self, nodes: [(bool, i64, bool); 2], unwell: &[&str]) -> Self {
+    fn nodes_are(mut self, nodes: [(bool, i64, bool); 2], unwell: &[&str]) -> Self {
         let node = |(n, (ready, sign, moved)): (usize, (bool, i64, bool))| NodeLook {
             name: format!("node-{n}"),
             instance: None,
@@ -128,24 +140,24 @@ impl Facts<'_> {
     }
 }
 
-pub(super) const AWAKE: [(bool, i64, bool); 2] = [(true, -1, false), (true, -2, false)];
+const AWAKE: [(bool, i64, bool); 2] = [(true, -1, false), (true, -2, false)];
 
-pub(super) fn stop(ids: &[&str]) -> Action {
+fn stop(ids: &[&str]) -> Action {
     Action::Stop(ids.iter().map(|id| (*id).into()).collect())
 }
 
-pub(super) fn start(ids: &[&str]) -> Action {
+fn start(ids: &[&str]) -> Action {
     Action::Start(ids.iter().map(|id| (*id).into()).collect())
 }
 
 /// H.reason, R.reason, P of a plan.
-pub(super) fn says(plan: &Plan) -> (&str, &str, &str) {
+fn says(plan: &Plan) -> (&str, &str, &str) {
     let status = plan.status.as_ref().unwrap();
     let reason = |word: &Option<crate::hive::conditions::Word>| word.as_ref().map_or("", |word| word.reason);
     (reason(&status.hibernating), reason(&status.ready), status.power_state.unwrap_or_default())
 }
 
-pub(super) fn message(plan: &Plan) -> &str {
+fn message(plan: &Plan) -> &str {
     let status = plan.status.as_ref().unwrap();
     let (h, r) = (status.hibernating.as_ref().unwrap(), status.ready.as_ref().unwrap());
     if r.reason == reason::STOPPING_OR_HIBERNATING { &h.message } else { &r.message }
@@ -274,23 +286,16 @@ fn out_of_sleep_machines() {
     let starting = waking(("False", reason::STARTING_MACHINES));
     let failed = waking(("False", reason::FAILED_TO_START_MACHINES));
     let awake = waking(("True", reason::RUNNING));
-    let mark = || Action::MarkResumeStarted(at(0));
     for (case, cluster, machines, actions, power_state) in [
-        (
-            "startMachines",
-            &slept,
-            &[Stopped, Stopped][..],
-            vec![mark(), start(&["i-0", "i-1"])],
-            reason::STARTING_MACHINES,
-        ),
+        ("startMachines", &slept, &[Stopped, Stopped][..], vec![start(&["i-0", "i-1"])], reason::STARTING_MACHINES),
         (
             "changed their mind",
             &midway,
             &[Stopping, Stopped, Running],
-            vec![mark(), start(&["i-1"])],
+            vec![start(&["i-1"])],
             reason::STARTING_MACHINES,
         ),
-        ("never handled before", &fresh, &[Running], vec![mark()], reason::STARTING_MACHINES),
+        ("never handled before", &fresh, &[Running], vec![], reason::STARTING_MACHINES),
         ("checkClusterRunning 1", &starting, &[Pending, Running], vec![], reason::WAITING_FOR_MACHINES),
         (
             "a straggler is told again",
@@ -300,13 +305,7 @@ fn out_of_sleep_machines() {
             reason::WAITING_FOR_MACHINES,
         ),
         ("after a failure", &failed, &[Stopped, Running], vec![start(&["i-0"])], reason::WAITING_FOR_MACHINES),
-        (
-            "somebody stopped one",
-            &awake,
-            &[Stopped, Running],
-            vec![mark(), start(&["i-0"])],
-            reason::WAITING_FOR_MACHINES,
-        ),
+        ("somebody stopped one", &awake, &[Stopped, Running], vec![start(&["i-0"])], reason::WAITING_FOR_MACHINES),
         ("nothing there", &starting, &[], vec![], reason::FAILED_TO_START_MACHINES),
         ("steady", &awake, &[Running, Running], vec![], reason::RUNNING),
     ] {
@@ -514,14 +513,13 @@ fn any_cluster() -> impl Strategy<Value = ClusterDeployment> {
         (prop::sample::select(vec!["True", "False", "Unknown"]), reasons)
     };
     let state = prop::sample::select(vec!["", "Running", "Hibernating"]);
-    let keys = vec![RECONCILE_PAUSE, POWERSTATE_PAUSE, FAKE_CLUSTER, keys::RESUME_STARTED_AT, "other"];
-    (state, word(), word(), any::<[bool; 3]>(), prop::sample::select(keys), -100i64..10).prop_map(
-        |(state, h, r, [installed, deleted, conditions], key, mark)| {
+    let keys = vec![RECONCILE_PAUSE, POWERSTATE_PAUSE, FAKE_CLUSTER, "other"];
+    (state, word(), word(), any::<[bool; 3]>(), prop::sample::select(keys)).prop_map(
+        |(state, h, r, [installed, deleted, conditions], key)| {
             let mut found = if conditions { told(cluster(state), h, r) } else { cluster(state) };
             found.spec.installed = installed || !deleted;
             found.metadata.deletion_timestamp = (deleted && installed).then(|| Time(at(0)));
-            let value = if key == keys::RESUME_STARTED_AT { at(mark).to_string() } else { "true".into() };
-            annotated(found, key, &value)
+            annotated(found, key, "true")
         },
     )
 }
@@ -555,7 +553,7 @@ proptest! {
                     prop_assert_eq!(cluster.desired(), Desired::Running);
                     prop_assert_eq!(ids, &machines.in_state(&[Stopped]));
                 }
-                Action::MarkResumeStarted(_) => prop_assert_eq!(cluster.desired(), Desired::Running),
+                Action::Terminate(_) => prop_assert!(false, "there is no spot instance"),
                 Action::SetPowerState { to, .. } => prop_assert_ne!(cluster.desired(), *to),
             }
         }
@@ -603,6 +601,10 @@ proptest! {
 fn says_done(plan: &Plan, power_state: &str) -> bool {
     plan.status.as_ref().is_some_and(|status| status.power_state == Some(power_state))
 }
+
+mod kinds;
+mod time;
+mod wake;
 
 #[test]
 fn soon_at_first_slower_later() {

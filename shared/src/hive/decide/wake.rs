@@ -8,11 +8,10 @@ use super::{
     Action, Facts, Machines, Need, NodeLook, Notice, OperatorLook, Plan, Spoke, SpokeError, Verb, Watch, name_some,
     poll, schedule,
 };
-use crate::cloud::Instance;
 use crate::cloud::InstanceState::{Running, Stopped};
-use crate::hive::api::RESUME_SKIPS_CLUSTER_OPERATORS;
+use crate::cloud::{CloudErrorKind, Instance};
+use crate::hive::api::{ClusterDeployment, Condition, RESUME_SKIPS_CLUSTER_OPERATORS};
 use crate::hive::conditions::{HIBERNATING, PowerStatus, READY, age, reason};
-use crate::keys;
 
 /// A sign of life further in the future than this comes from a clock that cannot be trusted.
 const CLOCK_SKEW: Duration = Duration::from_secs(10);
@@ -111,24 +110,35 @@ fn watch(facts: &Facts<'_>, machines: &Machines, step: Step) -> Watch {
     let ready = ready.and_then(|ready| ready.last_transition_time.as_ref()).map(|time| facts.age(time.0));
     match step {
         Step::Awake if ready.is_some_and(|since| since < CERTIFICATES) => Watch::Certificates,
-        Step::Machines | Step::Nodes | Step::Pause | Step::Operators if machines.all(Running) => Watch::Everything,
+        Step::Machines | Step::Nodes | Step::Pause | Step::Operators if may_answer(machines) => Watch::Everything,
         _ => Watch::Nothing,
     }
 }
 
-/// Starts what is stopped. What is still stopping is left out of the call: EC2 refuses it, and its time comes.
+/// Whether enough of the control plane runs for its API server to answer.
+fn may_answer(machines: &Machines) -> bool {
+    let control_plane = machines.instances.iter().filter(|instance| instance.control_plane);
+    let (up, all) = control_plane.fold((0, 0), |(up, all), i| (up + usize::from(i.state == Running), all + 1));
+    machines.all(Running) || 2 * up > all
+}
+
+/// Starts what is stopped, the control plane first. What is still stopping is left out: EC2 refuses it, and its time comes.
 fn start(facts: &Facts<'_>, machines: &Machines, status: PowerStatus) -> Plan {
-    let stopped = machines.in_state(&[Stopped]);
+    let control_plane = machines.ids(&[Stopped], |i| i.control_plane);
+    let workers = machines.ids(&[Stopped], |i| !i.control_plane);
+    let none_stopped = control_plane.is_empty() && workers.is_empty();
     let left = machines.not_in_state(&[Running]);
     let held_back = facts.held_back(Verb::Start);
-    let failure = facts.tried.as_ref().and_then(|tried| tried.failed(Verb::Start)).filter(|_| !stopped.is_empty());
+    let failure = facts.tried.as_ref().and_then(|tried| tried.told(Verb::Start)).filter(|_| !none_stopped);
     let status = match failure {
         Some(error) => PowerStatus::failed_to_start(&error.message),
         None => status,
     };
     let waiting = format!("{} of {} instances are not running: ", left.len(), machines.instances.len());
     let waiting = waiting + &name_some(left.iter().copied(), 10);
-    let status = if left.is_empty() { status } else { status.awaiting("Machines", waiting) };
+    let what =
+        if failure.is_some_and(|error| error.kind == CloudErrorKind::Capacity) { "Capacity" } else { "Machines" };
+    let status = if left.is_empty() { status } else { status.awaiting(what, waiting) };
 
     let begins = matches!(Step::of(facts), Step::Begin | Step::Awake);
     let pause = match (left.is_empty(), begins) {
@@ -136,13 +146,10 @@ fn start(facts: &Facts<'_>, machines: &Machines, status: PowerStatus) -> Plan {
         (false, true) => poll(Duration::ZERO),
         (false, false) => poll(since_start(facts)),
     };
-    let mut plan = Plan::report(status).again(held_back.unwrap_or(pause));
-    if begins || resume_started(facts).is_none() {
-        plan = plan.acting(Action::MarkResumeStarted(facts.now));
-    }
+    let plan = Plan::report(status).again(held_back.unwrap_or(pause));
     match held_back {
-        None if !stopped.is_empty() => plan.acting(Action::Start(stopped.into_iter().map(str::to_owned).collect())),
-        _ => plan,
+        None => plan.moving(Action::Start, [control_plane, workers]),
+        Some(_) => plan,
     }
 }
 
@@ -167,7 +174,8 @@ fn nodes(facts: &Facts<'_>, machines: &Machines, spoke: &Spoke, step: Step) -> P
             0 => "the cluster has no Nodes with machines of its own".to_owned(),
             n => format!("{n} of {} nodes are not ready: {}", spoke.nodes.len(), name_nodes(&asleep)),
         };
-        return Plan::report(PowerStatus::waiting_for_nodes().awaiting("Nodes", names)).again(poll(since_start(facts)));
+        let waiting = Plan::report(PowerStatus::waiting_for_nodes().awaiting("Nodes", names));
+        return Plan { replace_spot: true, ..waiting.again(poll(since_start(facts))) };
     }
     let without =
         format!("not waited for any longer, no instance of the cluster is theirs: {}", name_nodes(&strangers));
@@ -220,8 +228,10 @@ fn well(facts: &Facts<'_>, machines: &Machines, spoke: &Spoke) -> Plan {
     }
     let status = PowerStatus::waiting_for_operators();
     if unwell.is_empty() {
-        return Plan::report(status.awaiting("ClusterOperators", "all cluster operators are ready; they have to stay so"))
-            .by(left);
+        return Plan::report(
+            status.awaiting("ClusterOperators", "all cluster operators are ready; they have to stay so"),
+        )
+        .by(left);
     }
     let names = format!("{} of {} cluster operators are not ready: ", unwell.len(), spoke.operators.len());
     let names = names + &name_some(unwell.iter().map(String::as_str), 5);
@@ -231,7 +241,7 @@ fn well(facts: &Facts<'_>, machines: &Machines, spoke: &Spoke) -> Plan {
 /// A sign of life is believed if it is from this wake: what etcd holds may be from before the sleep.
 fn is_alive(facts: &Facts<'_>, operator: &OperatorLook) -> bool {
     let trusted = operator.sign_of_life.filter(|sign| is_trusted(facts, *sign));
-    operator.moved || trusted.zip(resume_started(facts)).is_some_and(|(sign, started)| sign > started)
+    operator.moved || trusted.zip(resume_started(facts.cluster)).is_some_and(|(sign, started)| sign > started)
 }
 
 /// A clock that is far ahead proves nothing.
@@ -248,7 +258,7 @@ fn awake(facts: &Facts<'_>, machines: &Machines) -> Plan {
 /// Ready is believed only with a sign of life from after the node's start: what etcd holds may be from before the sleep.
 fn is_awake(facts: &Facts<'_>, machines: &Machines, node: &NodeLook) -> bool {
     let launched = instance_of(machines, node).and_then(|instance| instance.launched_at);
-    let started = resume_started(facts).max(launched);
+    let started = resume_started(facts.cluster).max(launched);
     let trusted = node.sign_of_life.filter(|sign| is_trusted(facts, *sign));
     node.ready && (node.moved || trusted.zip(started).is_some_and(|(sign, started)| sign > started))
 }
@@ -260,13 +270,19 @@ fn instance_of<'a>(machines: &'a Machines, node: &NodeLook) -> Option<&'a Instan
     machines.instances.iter().find(of_node)
 }
 
-/// When this wake began, as it is kept on the object.
-fn resume_started(facts: &Facts<'_>) -> Option<Timestamp> {
-    facts.cluster.moment(keys::RESUME_STARTED_AT)
+/// When the wake began that a cluster is in, as its conditions tell: when H was told to point to R, which it does until the
+/// next sleep, or when R ceased to be True, because a machine of a running cluster had to be started.
+#[must_use]
+pub fn resume_started(cluster: &ClusterDeployment) -> Option<Timestamp> {
+    let resumes = |h: &&Condition| h.reason.as_deref() == Some(reason::RESUMING_OR_RUNNING);
+    let told = cluster.condition(HIBERNATING).filter(resumes)?.last_probe_time.as_ref()?.0;
+    let ceased = cluster.condition(READY).filter(|ready| ready.status != "True");
+    let ceased = ceased.and_then(|ready| ready.last_transition_time.as_ref()).map(|time| time.0);
+    Some(ceased.map_or(told, |ceased| ceased.max(told)))
 }
 
 fn since_start(facts: &Facts<'_>) -> Duration {
-    resume_started(facts).map_or(Duration::ZERO, |then| facts.age(then))
+    resume_started(facts.cluster).map_or(Duration::ZERO, |then| facts.age(then))
 }
 
 fn paused_for(facts: &Facts<'_>) -> Duration {

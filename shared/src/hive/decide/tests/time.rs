@@ -3,7 +3,6 @@
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
-use super::tests::{annotated, asleep, at, cluster, facts, message, says, told, waking};
 use super::*;
 use crate::cloud::InstanceState::{Running, Stopped};
 use crate::hive::api::ClusterPoolReference;
@@ -76,7 +75,8 @@ fn row_9_waits_for_the_cluster_sync_but_not_for_ever() {
     ] {
         let machines = Facts { sync, ..facts(&cluster) };
         assert_eq!(needs(&machines).is_none(), waits, "{case}");
-        let plan = decided(&cluster, sync, None);
+        let state = if cluster.desired() == Desired::Running { Stopped } else { Running };
+        let plan = decide(&Facts { sync, ..facts(&cluster).machines_are(&[state]) });
         assert_eq!(plan.actions.is_empty(), waits, "{case}: {plan:?}");
         let status = plan.status.unwrap_or_default();
         assert_eq!(status.power_state.is_none(), waits, "{case}: H, R and P are left as they are");
@@ -243,12 +243,12 @@ fn wakes_when_the_user_said() {
 #[test]
 fn what_takes_too_long_is_told_and_tried_slowly() {
     let mut stopping = asleep(("False", reason::WAITING_FOR_MACHINES_TO_STOP));
-    let mut waking = annotated(waking(("False", reason::WAITING_FOR_MACHINES)), keys::RESUME_STARTED_AT, "");
+    let mut waking = waking(("False", reason::WAITING_FOR_MACHINES));
     for (minutes, late) in [(14, [false, false]), (16, [true, false]), (31, [true, true])] {
         for condition in &mut stopping.status.as_mut().unwrap().conditions {
             condition.last_probe_time = Some(Time(at(-minutes * MINUTE)));
         }
-        waking = annotated(waking, keys::RESUME_STARTED_AT, &at(-minutes * MINUTE).to_string());
+        waking = began(waking, minutes * MINUTE);
         let told = [&stopping, &waking].map(|cluster| {
             let plan = decide(&facts(cluster).machines_are(&[crate::cloud::InstanceState::Stopping, Stopped, Running]));
             let awaited = plan.status.unwrap().progress.unwrap();

@@ -1,10 +1,8 @@
 //! Step 5 of reference/hive.md 1.3 checkClusterRunning, where we believe operators sooner than Hive does, and Nodes that
 //! nobody will ever see again.
 
-use super::tests::{AWAKE, annotated, at, facts, says, waking};
 use super::*;
 use crate::cloud::InstanceState::Running;
-use crate::keys;
 
 /// An operator with a Lease that was renewed so many seconds ago; the wake began 30 s ago.
 fn leased(name: &str, seconds_ago: i64, moved: bool) -> OperatorLook {
@@ -101,7 +99,7 @@ fn a_lease_that_stays_old_holds_the_wake_up_for_the_pause_only() {
 fn a_node_whose_machine_is_gone_does_not_hold_the_wake_up_for_ever() {
     let cluster = waking(("False", reason::WAITING_FOR_NODES));
     for (minutes, power_state, told) in [(4, reason::WAITING_FOR_NODES, false), (6, reason::RUNNING, true)] {
-        let cluster = annotated(cluster.clone(), keys::RESUME_STARTED_AT, &at(-60 * minutes).to_string());
+        let cluster = began(cluster.clone(), 60 * minutes);
         let mut facts = facts(&cluster).machines_are(&[Running, Running]).nodes_are(AWAKE, &[]);
         if let Some(Ok(spoke)) = &mut facts.spoke {
             spoke.operators.clear();
@@ -113,7 +111,7 @@ fn a_node_whose_machine_is_gone_does_not_hold_the_wake_up_for_ever() {
         let notice = plan.notice.filter(|n| n.reason == "NodesWithoutMachines" && n.message.contains("scaled-away"));
         assert_eq!(notice.is_some(), told);
     }
-    let old = annotated(cluster, keys::RESUME_STARTED_AT, &at(-600).to_string());
+    let old = began(cluster, 600);
     let plan = decide(&facts(&old).machines_are(&[Running, Running]).nodes_are([(false, -900, false); 2], &[]));
     assert_eq!(says(&plan).2, reason::WAITING_FOR_NODES, "a Node with a machine is waited for");
     let mut strangers = facts(&old).machines_are(&[Running, Running]).nodes_are([(false, -900, false); 2], &[]);
@@ -125,11 +123,14 @@ fn a_node_whose_machine_is_gone_does_not_hold_the_wake_up_for_ever() {
 
 #[test]
 fn the_spoke_is_watched_while_it_wakes_and_a_while_after() {
-    let awake = waking(("True", reason::RUNNING)); // for a minute
-    let mut long = awake.clone();
-    for condition in &mut long.status.as_mut().unwrap().conditions {
-        condition.last_transition_time = Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(at(-601)));
-    }
+    let awake_for = |seconds: i64| {
+        let mut cluster = waking(("True", reason::RUNNING));
+        for condition in &mut cluster.status.as_mut().unwrap().conditions {
+            condition.last_transition_time = Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(at(-seconds)));
+        }
+        cluster
+    };
+    let (awake, long) = (awake_for(599), awake_for(601));
     for (case, cluster, watch) in [
         ("machines run", waking(("False", reason::WAITING_FOR_MACHINES)), Watch::Everything),
         ("nodes", waking(("False", reason::WAITING_FOR_NODES)), Watch::Everything),

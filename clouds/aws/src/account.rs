@@ -1,0 +1,174 @@
+//! The calls to EC2 themselves, in one account and region, within its limits.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+
+use aws_sdk_ec2::types::{Filter, Instance, InstanceStateChange, InstanceStateName, SpotInstanceType};
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use shared::cloud::{CloudError, CloudErrorKind, InstanceState, Priority, Spot};
+
+use crate::Permit;
+use crate::bucket::Bucket;
+use crate::errors::Failure;
+use crate::moves::{Call, Moved, Sender};
+
+/// EC2's own limits of an account and region are 100 and 20 a second for filtered, paged reading, 50 and 5 for changes.
+/// <https://docs.aws.amazon.com/ec2/latest/devguide/ec2-api-throttling.html>
+const READS: (u32, u32) = (100, 20);
+const CHANGES: (u32, u32) = (50, 5);
+
+/// Values of a filter, by EC2's rule.
+pub(crate) const VALUES: usize = 200;
+
+/// Spot instances whose kind is remembered. What is beyond is asked again.
+const SPOTS: usize = 10_000;
+
+/// One account in one region.
+pub(crate) struct Account {
+    client: aws_sdk_ec2::Client,
+    region: String,
+    permit: Permit,
+    reads: Bucket,
+    changes: Bucket,
+    /// Kinds of spot instances by instance ID. An instance never changes its kind.
+    spots: Mutex<HashMap<String, Spot>>,
+}
+
+impl Account {
+    pub(crate) fn new(client: aws_sdk_ec2::Client, region: String, permit: Permit) -> Self {
+        let [reads, changes] = [READS, CHANGES].map(|(burst, rate)| Bucket::new(burst, rate));
+        Self { client, region, permit, reads, changes, spots: Mutex::default() }
+    }
+
+    pub(crate) fn region(&self) -> &str {
+        &self.region
+    }
+
+    /// Every instance that the filter lets through, every page.
+    pub(crate) async fn instances(&self, filter: Filter, priority: Priority) -> Result<Vec<Instance>, CloudError> {
+        let request = self.client.describe_instances().filters(filter).max_results(1000);
+        let (mut found, mut token) = (Vec::new(), None);
+        loop {
+            self.reads.take(priority).await;
+            let page = request.clone().set_next_token(token).send().await;
+            let page = page.map_err(|error| self.read_failed("DescribeInstances", Failure::new(&error)))?;
+            found.extend(page.reservations.into_iter().flatten().flat_map(|r| r.instances.unwrap_or_default()));
+            token = page.next_token.filter(|token| !token.is_empty());
+            if token.is_none() {
+                return Ok(found);
+            }
+        }
+    }
+
+    /// Finds out of what kind these spot instances are, for [`Account::spot`]. They are given with their requests.
+    ///
+    /// An account that may not read spot requests leaves them unknown: they can still be stopped, and a refusal tells.
+    pub(crate) async fn learn_spots(&self, mut instances: Vec<(String, String)>, priority: Priority) {
+        instances.retain(|(id, _)| self.spot(id) == Spot::Unknown);
+        for some in instances.chunks(VALUES) {
+            let requests = some.iter().map(|(_, request)| request.clone()).collect();
+            let filter = Filter::builder().name("spot-instance-request-id").set_values(Some(requests)).build();
+            self.reads.take(priority).await;
+            match self.client.describe_spot_instance_requests().filters(filter).send().await {
+                Ok(answer) => {
+                    for request in answer.spot_instance_requests() {
+                        let of_request =
+                            some.iter().find(|(_, id)| Some(id.as_str()) == request.spot_instance_request_id());
+                        let kind = match request.r#type() {
+                            Some(SpotInstanceType::OneTime) => Spot::OneTime,
+                            Some(SpotInstanceType::Persistent) => Spot::Persistent,
+                            _ => continue,
+                        };
+                        if let Some((instance, _)) = of_request {
+                            self.is_spot(instance, kind);
+                        }
+                    }
+                }
+                Err(error) => {
+                    self.read_failed("DescribeSpotInstanceRequests", Failure::new(&error));
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Of what kind a spot instance is, as far as this account has said.
+    pub(crate) fn spot(&self, instance: &str) -> Spot {
+        let spots = self.spots.lock().unwrap_or_else(PoisonError::into_inner);
+        spots.get(instance).copied().unwrap_or(Spot::Unknown)
+    }
+
+    fn is_spot(&self, instance: &str, kind: Spot) {
+        let mut spots = self.spots.lock().unwrap_or_else(PoisonError::into_inner);
+        if spots.len() >= SPOTS {
+            spots.clear();
+        }
+        spots.insert(instance.to_owned(), kind);
+    }
+
+    fn read_failed(&self, call: &str, failure: Failure) -> CloudError {
+        if failure.kind == CloudErrorKind::Throttled {
+            self.reads.slow();
+        }
+        self.failed(call, failure)
+    }
+
+    async fn change(&self, call: Call, ids: &[String]) -> Result<Moved, Failure> {
+        self.changes.take(call.priority()).await;
+        let ids = Some(ids.to_vec());
+        let changes = match call {
+            Call::Start => {
+                let answer = self.client.start_instances().set_instance_ids(ids).send().await;
+                answer.map(|answer| answer.starting_instances).map_err(|error| Failure::new(&error))
+            }
+            Call::Stop => {
+                let answer = self.client.stop_instances().set_instance_ids(ids).send().await;
+                answer.map(|answer| answer.stopping_instances).map_err(|error| Failure::new(&error))
+            }
+            Call::Terminate => {
+                let answer = self.client.terminate_instances().set_instance_ids(ids).send().await;
+                answer.map(|answer| answer.terminating_instances).map_err(|error| Failure::new(&error))
+            }
+        };
+        if changes.as_ref().is_err_and(|failure| failure.kind == CloudErrorKind::Throttled) {
+            self.changes.slow();
+        }
+        Ok(changes?.unwrap_or_default().iter().filter_map(moved).collect())
+    }
+}
+
+impl Sender for Account {
+    fn send<'a>(&'a self, call: Call, ids: &'a [String]) -> BoxFuture<'a, Result<Moved, Failure>> {
+        self.change(call, ids).boxed()
+    }
+
+    fn failed(&self, call: &str, failure: Failure) -> CloudError {
+        if (self.permit)() {
+            failure.of(call, &self.region)
+        } else {
+            CloudError { kind: CloudErrorKind::NotLeader, message: format!("{call} not made: not the leader any more") }
+        }
+    }
+
+    fn cannot_stop(&self, id: &str) {
+        self.is_spot(id, Spot::OneTime);
+    }
+}
+
+fn moved(change: &InstanceStateChange) -> Option<(String, InstanceState)> {
+    Some((change.instance_id()?.to_owned(), state(change.current_state()?.name()?)?))
+}
+
+/// EC2's word for a state in ours; `None` for one that did not exist when this was written.
+pub(crate) fn state(name: &InstanceStateName) -> Option<InstanceState> {
+    Some(match name {
+        InstanceStateName::Pending => InstanceState::Pending,
+        InstanceStateName::Running => InstanceState::Running,
+        InstanceStateName::Stopping => InstanceState::Stopping,
+        InstanceStateName::Stopped => InstanceState::Stopped,
+        InstanceStateName::ShuttingDown => InstanceState::ShuttingDown,
+        InstanceStateName::Terminated => InstanceState::Terminated,
+        _ => return None,
+    })
+}

@@ -1,0 +1,223 @@
+//! The machines of many clusters by one `DescribeInstances`.
+//!
+//! EC2's filter `tag-key` takes 200 keys, but it does not look at the tag's value: whose machine it is, is decided here.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+
+use aws_sdk_ec2::types::{Filter, Instance as Ec2Instance, InstanceLifecycleType};
+use jiff::Timestamp;
+use shared::cloud::{CloudError, CloudErrorKind, Instance, InstanceState, Priority};
+use tokio::sync::oneshot;
+
+use crate::account::{Account, VALUES, state};
+use crate::gather::Gather;
+
+/// Key of the tag that says whose an instance is, before the cluster's infraID.
+const KEY: &str = "kubernetes.io/cluster/";
+/// Value of that tag on what belongs to the cluster; `shared` is what it only uses.
+const OWNED: &str = "owned";
+
+/// How long a look waits for others. Nobody waits for an idle one, and there may be thousands of them in some minutes.
+fn window(priority: Priority) -> Duration {
+    match priority {
+        Priority::Waking => Duration::from_millis(25),
+        Priority::Sleeping => Duration::from_millis(100),
+        Priority::Idle => Duration::from_secs(2),
+    }
+}
+
+/// Looks at clusters of one account.
+pub(crate) struct Looks(Arc<Gather<Look>>);
+
+struct Look {
+    infra_id: String,
+    priority: Priority,
+    answer: oneshot::Sender<Result<Vec<Instance>, CloudError>>,
+}
+
+impl Looks {
+    pub(crate) fn new(account: Arc<Account>) -> Self {
+        Self(Gather::new(VALUES, move |looks| {
+            let account = account.clone();
+            Box::pin(async move { answer(&account, looks).await })
+        }))
+    }
+
+    /// The machines of one cluster, found together with those of others who ask at the same time.
+    pub(crate) async fn look(&self, infra_id: &str, priority: Priority) -> Result<Vec<Instance>, CloudError> {
+        let (answer, machines) = oneshot::channel();
+        // A name that no installer makes goes alone: what EC2 may say about it is nobody else's concern.
+        let weight = if is_common(infra_id) { 1 } else { VALUES };
+        self.0.add(Look { infra_id: infra_id.to_owned(), priority, answer }, weight, window(priority));
+        machines.await.unwrap_or_else(|_| Err(given_up("DescribeInstances")))
+    }
+}
+
+/// A call that ended with its task, which happens when the process ends.
+pub(crate) fn given_up(call: &str) -> CloudError {
+    CloudError { kind: CloudErrorKind::Unavailable, message: format!("{call} was given up") }
+}
+
+fn is_common(infra_id: &str) -> bool {
+    infra_id.len() <= 100 && infra_id.chars().all(|c| c.is_ascii_alphanumeric() || "-._".contains(c))
+}
+
+async fn answer(account: &Account, looks: Vec<Look>) {
+    let looks: Vec<_> = looks.into_iter().filter(|look| !look.answer.is_closed()).collect();
+    let Some(priority) = looks.iter().map(|look| look.priority).min() else { return };
+    let wanted: BTreeSet<&str> = looks.iter().map(|look| look.infra_id.as_str()).collect();
+    let found = find(account, &wanted, priority).await;
+    for look in looks {
+        let machines = match &found {
+            Ok(found) => Ok(found.get(&look.infra_id).cloned().unwrap_or_default()),
+            Err(error) => Err(error.clone()),
+        };
+        // Who has given up in the meantime does not hear it.
+        let _ = look.answer.send(machines);
+    }
+}
+
+async fn find(
+    account: &Account,
+    wanted: &BTreeSet<&str>,
+    priority: Priority,
+) -> Result<HashMap<String, Vec<Instance>>, CloudError> {
+    let instances = account.instances(filter(wanted), priority).await?;
+    let spots = instances.iter().filter(|i| is_spot(i) && !is_over(i)).filter_map(|i| {
+        let request = i.spot_instance_request_id().filter(|request| !request.is_empty())?;
+        Some((i.instance_id()?.to_owned(), request.to_owned()))
+    });
+    account.learn_spots(spots.collect(), priority).await;
+    Ok(hand_out(&instances, wanted, account))
+}
+
+fn filter(wanted: &BTreeSet<&str>) -> Filter {
+    let mut wanted = wanted.iter().copied();
+    match (wanted.next(), wanted.next()) {
+        (Some(infra_id), None) => Filter::builder().name(format!("tag:{KEY}{infra_id}")).values(OWNED).build(),
+        (first, second) => {
+            let keys = first.into_iter().chain(second).chain(wanted).map(|infra_id| format!("{KEY}{infra_id}"));
+            Filter::builder().name("tag-key").set_values(Some(keys.collect())).build()
+        }
+    }
+}
+
+/// Each instance to every cluster whose tag on it says `owned`.
+fn hand_out(instances: &[Ec2Instance], wanted: &BTreeSet<&str>, account: &Account) -> HashMap<String, Vec<Instance>> {
+    let mut found: HashMap<String, Vec<Instance>> = HashMap::new();
+    for (of, infra_id) in instances.iter().flat_map(|of| owners(of).map(move |infra_id| (of, infra_id))) {
+        if !wanted.contains(infra_id) {
+            continue;
+        }
+        if let Some(mut machine) = machine(of, infra_id) {
+            machine.spot = is_spot(of).then(|| account.spot(&machine.id));
+            found.entry(infra_id.to_owned()).or_default().push(machine);
+        }
+    }
+    found
+}
+
+fn owners(instance: &Ec2Instance) -> impl Iterator<Item = &str> {
+    let tags = instance.tags().iter().filter(|tag| tag.value() == Some(OWNED));
+    tags.filter_map(|tag| tag.key()?.strip_prefix(KEY))
+}
+
+fn machine(found: &Ec2Instance, infra_id: &str) -> Option<Instance> {
+    Some(Instance {
+        id: found.instance_id()?.to_owned(),
+        state: state(found.state()?.name()?)?,
+        private_dns: found.private_dns_name().filter(|name| !name.is_empty()).map(str::to_owned),
+        launched_at: found.launch_time().and_then(|at| Timestamp::from_second(at.secs()).ok()),
+        control_plane: is_control_plane(found, infra_id),
+        spot: None,
+    })
+}
+
+/// By the name that OpenShift's installer gives, or the tags of the cluster API.
+fn is_control_plane(instance: &Ec2Instance, infra_id: &str) -> bool {
+    instance.tags().iter().any(|tag| match (tag.key().unwrap_or_default(), tag.value().unwrap_or_default()) {
+        ("Name", name) => name.strip_prefix(infra_id).is_some_and(|rest| rest.starts_with("-master-")),
+        ("sigs.k8s.io/cluster-api-provider-aws/role", role) => role == "control-plane",
+        (key, _) => key == "node-role.kubernetes.io/control-plane",
+    })
+}
+
+fn is_spot(instance: &Ec2Instance) -> bool {
+    instance.instance_lifecycle() == Some(&InstanceLifecycleType::Spot)
+}
+
+fn is_over(instance: &Ec2Instance) -> bool {
+    let now = instance.state().and_then(|now| state(now.name()?));
+    matches!(now, None | Some(InstanceState::ShuttingDown | InstanceState::Terminated))
+}
+
+#[cfg(test)]
+mod tests {
+    use aws_sdk_ec2::types::{InstanceState as Ec2State, InstanceStateName, Tag};
+
+    use super::*;
+
+    fn tagged(id: &str, tags: &[(&str, &str)]) -> Ec2Instance {
+        let tag = |(key, value): &(&str, &str)| Tag::builder().key(*key).value(*value).build();
+        Ec2Instance::builder()
+            .instance_id(id)
+            .state(Ec2State::builder().name(InstanceStateName::Running).build())
+            .set_tags(Some(tags.iter().map(tag).collect()))
+            .build()
+    }
+
+    #[test]
+    fn one_cluster_is_asked_for_as_it_always_was_and_many_by_their_keys() {
+        let one = filter(&BTreeSet::from(["demo-x7k2p"]));
+        assert_eq!(
+            (one.name(), one.values()),
+            (Some("tag:kubernetes.io/cluster/demo-x7k2p"), &["owned".to_owned()][..])
+        );
+        let two = filter(&BTreeSet::from(["a", "b"]));
+        let keys = ["kubernetes.io/cluster/a".to_owned(), "kubernetes.io/cluster/b".to_owned()];
+        assert_eq!((two.name(), two.values()), (Some("tag-key"), &keys[..]));
+    }
+
+    #[test]
+    fn an_instance_belongs_to_whom_its_tags_say_and_to_nobody_else() {
+        let a = "kubernetes.io/cluster/a";
+        for (case, tags, owned_by) in [
+            ("owned", &[(a, "owned")][..], &["a"][..]),
+            ("shared is not owned", &[(a, "shared")], &[]),
+            ("another's", &[("kubernetes.io/cluster/ab", "owned")], &[]),
+            ("beginning alike", &[("kubernetes.io/cluster/", "owned"), ("kubernetes.io/cluster/a/b", "owned")], &[]),
+            ("two owners", &[(a, "owned"), ("kubernetes.io/cluster/b", "owned")], &["a", "b"]),
+            ("one of two", &[(a, "shared"), ("kubernetes.io/cluster/b", "owned")], &["b"]),
+        ] {
+            let instance = tagged("i-1", tags);
+            let wanted = BTreeSet::from(["a", "b"]);
+            let found: Vec<_> = owners(&instance).filter(|owner| wanted.contains(owner)).collect();
+            assert_eq!(found, owned_by, "{case}");
+        }
+    }
+
+    #[test]
+    fn the_control_plane_is_known_by_name_or_tag() {
+        for (tag, expected) in [
+            (("Name", "demo-x-master-0"), true),
+            (("Name", "demo-x-worker-us-east-1a-abcde"), false),
+            (("Name", "other-master-0"), false),
+            (("Name", "demo-x-worker-master-0"), false),
+            (("node-role.kubernetes.io/control-plane", ""), true),
+            (("sigs.k8s.io/cluster-api-provider-aws/role", "control-plane"), true),
+            (("sigs.k8s.io/cluster-api-provider-aws/role", "node"), false),
+        ] {
+            assert_eq!(machine(&tagged("i-1", &[tag]), "demo-x").unwrap().control_plane, expected, "{tag:?}");
+        }
+    }
+
+    #[test]
+    fn odd_names_go_alone() {
+        assert!(is_common("demo-x7k2p"));
+        for odd in ["*", "a?", "a\\b", "ü", &"a".repeat(101)] {
+            assert!(!is_common(odd), "{odd}");
+        }
+    }
+}

@@ -1,0 +1,238 @@
+//! Starting, stopping and terminating: the machines of several clusters by one call, without one spoiling it for another.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use shared::cloud::{CloudError, CloudErrorKind, InstanceState, Outcome, Priority, Refusal};
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+
+use crate::describe::given_up;
+use crate::errors::Failure;
+use crate::gather::Gather;
+
+/// Instances of one call.
+const BATCH: usize = 100;
+
+/// How long a call waits for others.
+const WINDOW: Duration = Duration::from_millis(25);
+
+/// How seldom a batch that is refused without naming an instance is tried one by one.
+const ONE_BY_ONE_EVERY: Duration = Duration::from_mins(5);
+
+/// The calls that move instances.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Call {
+    Start,
+    Stop,
+    Terminate,
+}
+
+impl Call {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Start => "StartInstances",
+            Self::Stop => "StopInstances",
+            Self::Terminate => "TerminateInstances",
+        }
+    }
+
+    pub(crate) fn priority(self) -> Priority {
+        match self {
+            Self::Start => Priority::Waking,
+            Self::Stop | Self::Terminate => Priority::Sleeping,
+        }
+    }
+}
+
+/// Instances with the state that a call answered.
+pub(crate) type Moved = Vec<(String, InstanceState)>;
+
+/// Who makes the calls.
+pub(crate) trait Sender: Send + Sync + 'static {
+    /// One call.
+    fn send<'a>(&'a self, call: Call, ids: &'a [String]) -> BoxFuture<'a, Result<Moved, Failure>>;
+    /// What the failure of a whole call means.
+    fn failed(&self, call: &str, failure: Failure) -> CloudError;
+    /// EC2 says that this instance cannot be stopped because it is a one-time spot instance.
+    fn cannot_stop(&self, id: &str);
+}
+
+/// Calls of one kind in one account.
+pub(crate) struct Moves {
+    call: Call,
+    parts: Arc<Gather<Part>>,
+}
+
+/// What one caller wants moved.
+struct Part {
+    ids: Vec<String>,
+    answer: oneshot::Sender<Result<Outcome, CloudError>>,
+}
+
+impl Moves {
+    pub(crate) fn new<S: Sender>(call: Call, sender: Arc<S>) -> Self {
+        let mover = Arc::new(Mover { call, sender, one_by_one: Mutex::default() });
+        let parts = Gather::new(BATCH, move |parts: Vec<Part>| {
+            let mover = mover.clone();
+            Box::pin(async move { mover.answer(parts).await })
+        });
+        Self { call, parts }
+    }
+
+    /// Moves instances, together with what others want moved at the same time.
+    pub(crate) async fn all(&self, ids: &[String]) -> Result<Outcome, CloudError> {
+        let mut outcome = Outcome::default();
+        for ids in ids.chunks(BATCH) {
+            let (answer, moved) = oneshot::channel();
+            self.parts.add(Part { ids: ids.to_vec(), answer }, ids.len(), WINDOW);
+            let part = moved.await.unwrap_or_else(|_| Err(given_up(self.call.name())))?;
+            outcome.moved.extend(part.moved);
+            outcome.refused.extend(part.refused);
+        }
+        Ok(outcome)
+    }
+}
+
+struct Mover<S> {
+    call: Call,
+    sender: Arc<S>,
+    /// When a batch was last tried one by one, by its first instance.
+    one_by_one: Mutex<HashMap<String, Instant>>,
+}
+
+impl<S: Sender> Mover<S> {
+    async fn answer(&self, parts: Vec<Part>) {
+        let (answers, parts): (Vec<_>, Vec<_>) =
+            parts.into_iter().filter(|part| !part.answer.is_closed()).map(|Part { ids, answer }| (answer, ids)).unzip();
+        let outcomes = match parts.as_slice() {
+            [] => Vec::new(),
+            [ids] => vec![self.alone(ids.clone()).await],
+            _ => self.together(&parts).await,
+        };
+        for (answer, outcome) in answers.into_iter().zip(outcomes) {
+            // Who has given up in the meantime does not hear it.
+            let _ = answer.send(outcome);
+        }
+    }
+
+    /// Several callers' instances in one call; those that EC2 names as the reason for a refusal are left out of the next.
+    ///
+    /// When EC2 names nobody, or has no room for all of them, each caller's part goes by itself.
+    async fn together(&self, parts: &[Vec<String>]) -> Vec<Result<Outcome, CloudError>> {
+        let mut seen = HashSet::new();
+        let mut left: Vec<String> = parts.concat().into_iter().filter(|id| seen.insert(id.clone())).collect();
+        let mut outcome = Outcome::default();
+        while !left.is_empty() {
+            let failure = match self.sender.send(self.call, &left).await {
+                Ok(moved) => {
+                    outcome.moved.extend(moved);
+                    break;
+                }
+                Err(failure) => failure,
+            };
+            let (named, rest): (Vec<_>, Vec<_>) = left.into_iter().partition(|id| names(&failure.message, id));
+            if failure.kind == CloudErrorKind::Capacity || (failure.blames_instances() && named.is_empty()) {
+                return self.apart(parts, &outcome).await;
+            }
+            if !failure.blames_instances() {
+                let error = self.sender.failed(self.call.name(), failure);
+                return parts.iter().map(|_| Err(error.clone())).collect();
+            }
+            outcome.refused.extend(named.into_iter().map(|id| self.refusal(id, &failure)));
+            left = rest;
+        }
+        parts.iter().map(|ids| Ok(part_of(&outcome, ids))).collect()
+    }
+
+    /// Each caller's part by itself. A failure that has nothing to do with the instances ends it for all who are left.
+    async fn apart(&self, parts: &[Vec<String>], before: &Outcome) -> Vec<Result<Outcome, CloudError>> {
+        let mut outcomes = Vec::new();
+        let mut failed: Option<CloudError> = None;
+        for ids in parts {
+            if let Some(error) = &failed {
+                outcomes.push(Err(error.clone()));
+                continue;
+            }
+            let mut outcome = part_of(before, ids);
+            let done: BTreeSet<&str> = outcome.refused.iter().map(|refused| refused.id.as_str()).collect();
+            let left = ids.iter().filter(|id| !done.contains(id.as_str())).cloned().collect();
+            let result = self.alone(left).await;
+            failed = result.as_ref().err().filter(|error| error.kind != CloudErrorKind::Capacity).cloned();
+            outcomes.push(result.map(|alone| {
+                outcome.moved.extend(alone.moved);
+                outcome.refused.extend(alone.refused);
+                outcome
+            }));
+        }
+        outcomes
+    }
+
+    /// One caller's instances.
+    async fn alone(&self, mut left: Vec<String>) -> Result<Outcome, CloudError> {
+        let mut outcome = Outcome::default();
+        while !left.is_empty() {
+            let failure = match self.sender.send(self.call, &left).await {
+                Ok(moved) => {
+                    outcome.moved.extend(moved);
+                    break;
+                }
+                Err(failure) if failure.blames_instances() => failure,
+                Err(failure) => return Err(self.sender.failed(self.call.name(), failure)),
+            };
+            let (named, rest): (Vec<_>, Vec<_>) = left.into_iter().partition(|id| names(&failure.message, id));
+            if named.is_empty() && rest.len() > 1 && self.may_go_one_by_one(&rest[0]) {
+                self.one_by_one(&rest, &mut outcome).await?;
+                break;
+            }
+            let (blamed, rest) = if named.is_empty() { (rest, named) } else { (named, rest) };
+            outcome.refused.extend(blamed.into_iter().map(|id| self.refusal(id, &failure)));
+            left = rest;
+        }
+        Ok(outcome)
+    }
+
+    async fn one_by_one(&self, ids: &[String], outcome: &mut Outcome) -> Result<(), CloudError> {
+        for id in ids {
+            match self.sender.send(self.call, std::slice::from_ref(id)).await {
+                Ok(moved) => outcome.moved.extend(moved),
+                Err(failure) if failure.blames_instances() => outcome.refused.push(self.refusal(id.clone(), &failure)),
+                Err(failure) => return Err(self.sender.failed(self.call.name(), failure)),
+            }
+        }
+        Ok(())
+    }
+
+    fn may_go_one_by_one(&self, first: &str) -> bool {
+        let mut tried = self.one_by_one.lock().unwrap_or_else(PoisonError::into_inner);
+        tried.retain(|_, at| at.elapsed() < ONE_BY_ONE_EVERY);
+        tried.len() < 1000 && tried.insert(first.to_owned(), Instant::now()).is_none()
+    }
+
+    fn refusal(&self, id: String, failure: &Failure) -> Refusal {
+        let one_time = failure.code == "UnsupportedOperation" && failure.message.contains("one-time Spot Instance");
+        if one_time && names(&failure.message, &id) {
+            self.sender.cannot_stop(&id);
+        }
+        Refusal { id, code: failure.code.clone(), message: failure.message.clone() }
+    }
+}
+
+/// What of an outcome is about these instances.
+fn part_of(outcome: &Outcome, ids: &[String]) -> Outcome {
+    let ids: HashSet<&String> = ids.iter().collect();
+    Outcome {
+        moved: outcome.moved.iter().filter(|(id, _)| ids.contains(id)).cloned().collect(),
+        refused: outcome.refused.iter().filter(|refused| ids.contains(&refused.id)).cloned().collect(),
+    }
+}
+
+/// Whether the message names this instance, and not one whose ID only begins alike.
+fn names(message: &str, id: &str) -> bool {
+    message.split(|c: char| !c.is_ascii_alphanumeric() && c != '-').any(|word| word == id)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,171 @@
+//! One cluster's bad instance never spoils another cluster's.
+
+use futures::FutureExt;
+use futures::future::join_all;
+
+use super::*;
+
+/// EC2 as far as refusals go: a batch with a bad instance is refused as a whole.
+#[derive(Default)]
+struct Ec2 {
+    calls: Mutex<Vec<Vec<String>>>,
+    /// Instances that are refused, with the code; whether EC2 names them.
+    bad: Vec<(&'static str, &'static str)>,
+    names: bool,
+    /// More instances than this are too many for EC2 at once.
+    room: Option<usize>,
+    /// What every call answers, whatever is asked.
+    broken: Option<CloudErrorKind>,
+    one_time: Mutex<Vec<String>>,
+}
+
+impl Sender for Ec2 {
+    fn send<'a>(&'a self, _: Call, ids: &'a [String]) -> BoxFuture<'a, Result<Moved, Failure>> {
+        self.calls.lock().unwrap().push(ids.to_vec());
+        let failure = |code: &str, message: String, status, kind| Failure { code: code.into(), message, status, kind };
+        let bad = self.bad.iter().find(|(bad, _)| ids.iter().any(|id| id == bad));
+        let result = match (self.broken, bad) {
+            (Some(kind), _) => Err(failure("Broken", "no".into(), 503, kind)),
+            (None, Some((id, code))) => {
+                let message =
+                    if self.names { format!("The instance '{id}' is a one-time Spot Instance") } else { "no".into() };
+                Err(failure(code, message, 400, CloudErrorKind::Invalid))
+            }
+            (None, None) if self.room.is_some_and(|room| ids.len() > room) => {
+                Err(failure("InsufficientInstanceCapacity", "full".into(), 500, CloudErrorKind::Capacity))
+            }
+            (None, None) => Ok(ids.iter().map(|id| (id.clone(), InstanceState::Stopping)).collect()),
+        };
+        async move { result }.boxed()
+    }
+
+    fn failed(&self, call: &str, failure: Failure) -> CloudError {
+        CloudError { kind: failure.kind, message: call.to_owned() }
+    }
+
+    fn cannot_stop(&self, id: &str) {
+        self.one_time.lock().unwrap().push(id.to_owned());
+    }
+}
+
+fn list(ids: &[&str]) -> Vec<String> {
+    ids.iter().map(|id| (*id).to_owned()).collect()
+}
+
+/// What a caller is told: moved and refused, or the kind of failure.
+type Told = Result<(Vec<String>, Vec<String>), CloudErrorKind>;
+
+/// All callers at once: what each is told, and EC2's calls.
+async fn stop(ec2: Ec2, callers: &[&[&str]]) -> (Vec<Told>, Arc<Ec2>) {
+    let ec2 = Arc::new(ec2);
+    let moves = Moves::new(Call::Stop, ec2.clone());
+    let callers: Vec<_> = callers.iter().map(|ids| list(ids)).collect();
+    let told = join_all(callers.iter().map(|ids| moves.all(ids))).await;
+    let told = told.into_iter().map(|told| {
+        let told = told.map_err(|error| error.kind)?;
+        Ok((told.moved.into_iter().map(|(id, _)| id).collect(), told.refused.into_iter().map(|r| r.id).collect()))
+    });
+    (told.collect(), ec2)
+}
+
+#[expect(clippy::unnecessary_wraps, reason = "it stands for what a caller is told")]
+fn ok(moved: &[&str], refused: &[&str]) -> Told {
+    Ok((list(moved), list(refused)))
+}
+
+const TWO: &[&[&str]] = &[&["i-b", "i-a"], &["i-c", "i-d"]];
+
+#[tokio::test(start_paused = true)]
+async fn callers_at_the_same_time_share_a_call_and_each_hears_its_own() {
+    let (told, ec2) = stop(Ec2::default(), TWO).await;
+    assert_eq!(told, [ok(&["i-b", "i-a"], &[]), ok(&["i-c", "i-d"], &[])]);
+    assert_eq!(*ec2.calls.lock().unwrap(), [list(&["i-b", "i-a", "i-c", "i-d"])], "in the order given");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_named_instance_is_left_out_and_the_others_go() {
+    let bad = vec![("i-a", "OperationNotPermitted"), ("i-d", "UnsupportedOperation")];
+    let (told, ec2) = stop(Ec2 { bad, names: true, ..Ec2::default() }, TWO).await;
+    assert_eq!(told, [ok(&["i-b"], &["i-a"]), ok(&["i-c"], &["i-d"])]);
+    let calls = ec2.calls.lock().unwrap();
+    assert_eq!(calls[1..], [list(&["i-b", "i-c", "i-d"]), list(&["i-b", "i-c"])]);
+    assert_eq!(*ec2.one_time.lock().unwrap(), ["i-d"], "by its code and its words");
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_a_name_each_goes_by_itself() {
+    let bad = vec![("i-c", "IncorrectInstanceState")];
+    let (told, ec2) = stop(Ec2 { bad, ..Ec2::default() }, TWO).await;
+    assert_eq!(told, [ok(&["i-b", "i-a"], &[]), ok(&["i-d"], &["i-c"])]);
+    let calls = ec2.calls.lock().unwrap();
+    assert_eq!(calls[1..], [list(&["i-b", "i-a"]), list(&["i-c", "i-d"]), list(&["i-c"]), list(&["i-d"])]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_room_for_all_each_goes_by_itself() {
+    let callers: &[&[&str]] = &[&["i-1"], &["i-2", "i-3", "i-4"], &["i-5"]];
+    let (told, _) = stop(Ec2 { room: Some(2), ..Ec2::default() }, callers).await;
+    assert_eq!(told, [ok(&["i-1"], &[]), Err(CloudErrorKind::Capacity), ok(&["i-5"], &[])]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_fails_as_a_whole_is_told_to_everybody_and_not_repeated() {
+    for kind in [CloudErrorKind::Throttled, CloudErrorKind::Denied, CloudErrorKind::Unavailable] {
+        let (told, ec2) = stop(Ec2 { broken: Some(kind), ..Ec2::default() }, TWO).await;
+        assert_eq!(told, [Err(kind), Err(kind)]);
+        assert_eq!(ec2.calls.lock().unwrap().len(), 1);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_who_gives_up_takes_nothing_from_the_others() {
+    let ec2 = Arc::new(Ec2::default());
+    let moves = Moves::new(Call::Stop, ec2.clone());
+    let (left, stays) = (list(&["i-1"]), list(&["i-2"]));
+    let gives_up = tokio::time::timeout(WINDOW / 2, moves.all(&left));
+    let (gave_up, stayed) = tokio::join!(gives_up, moves.all(&stays));
+    assert!(gave_up.is_err() && stayed.is_ok_and(|outcome| outcome.moved.len() == 1));
+    assert_eq!(*ec2.calls.lock().unwrap(), [stays]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_call_has_more_than_a_hundred() {
+    let names: Vec<Vec<String>> = (0..30).map(|c| (0..7).map(|i| format!("i-{c}-{i}")).collect()).collect();
+    let many: Vec<String> = (0..250).map(|i| format!("i-{i}")).collect();
+    let ec2 = Arc::new(Ec2::default());
+    let moves = Moves::new(Call::Stop, ec2.clone());
+    let told = join_all(names.iter().chain([&many]).map(|ids| moves.all(ids))).await;
+    assert!(told.iter().zip(names.iter().chain([&many])).all(|(told, ids)| {
+        let moved = told.as_ref().unwrap().moved.iter().map(|(id, _)| id);
+        moved.eq(ids)
+    }));
+    let calls = ec2.calls.lock().unwrap();
+    assert!(calls.iter().all(|ids| ids.len() <= 100) && calls.len() <= 7, "{}", calls.len());
+}
+
+proptest::proptest! {
+    /// Whoever is bad, whether EC2 says who or not: everybody's good instances are moved, and the bad ones refused.
+    #[test]
+    fn the_good_are_moved_and_the_bad_refused(
+        sizes in proptest::collection::vec(1usize..6, 1..6), bad in proptest::collection::vec(0usize..30, 0..4), named: bool,
+    ) {
+        let all: Vec<&'static str> = (0..30).map(|n| &*Box::leak(format!("i-{n}").into_boxed_str())).collect();
+        let mut next = all.iter().copied();
+        let callers: Vec<Vec<&str>> = sizes.iter().map(|size| next.by_ref().take(*size).collect()).collect();
+        let callers: Vec<&[&str]> = callers.iter().map(Vec::as_slice).collect();
+        let bad: Vec<_> = bad.iter().map(|n| all[*n]).collect();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+        let ec2 = Ec2 { bad: bad.iter().map(|id| (*id, "IncorrectState")).collect(), names: named, ..Ec2::default() };
+        let (told, _) = runtime.block_on(stop(ec2, &callers));
+        for (told, ids) in told.into_iter().zip(callers) {
+            let (mut moved, mut refused) = told.unwrap();
+            let (mut good, mut wrong) = (list(ids), list(ids));
+            good.retain(|id| !bad.contains(&id.as_str()));
+            wrong.retain(|id| bad.contains(&id.as_str()));
+            for ids in [&mut moved, &mut refused, &mut good, &mut wrong] {
+                ids.sort();
+            }
+            proptest::prop_assert_eq!((moved, refused), (good, wrong));
+        }
+    }
+}

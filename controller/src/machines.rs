@@ -1,0 +1,77 @@
+//! Makes a woken cluster's spot Machines anew. Which ones, is judged in `shared::hive::machines`.
+
+use jiff::Timestamp;
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, Preconditions};
+use kube::{Api, Client, ResourceExt};
+use serde_json::json;
+use shared::hive::decide::Machines;
+use shared::hive::machines::{EXCLUDE_NODE_DRAINING, INTERRUPTIBLE, Machine, NAMESPACE, resource, to_replace};
+use shared::keys;
+use tracing::info;
+
+/// Why spot Machines could not be replaced. The next look tries again.
+#[derive(Debug, thiserror::Error)]
+pub enum ReplaceError {
+    /// They could not be listed.
+    #[error("list the cluster's spot Machines")]
+    List(#[source] Box<kube::Error>),
+    /// One of them could not be marked or deleted; the others were.
+    #[error("replace Machine {machine}")]
+    Replace {
+        /// Its name.
+        machine: String,
+        /// The API server's answer.
+        source: Box<kube::Error>,
+    },
+}
+
+/// Deletes the Machines that lost their instances with the sleep, for their `MachineSet`s to make new ones. Returns their names.
+///
+/// For a wake that began at `resume_started`, with the cluster's instances as they were listed since then. Doing it twice does
+/// no harm: what is being deleted, or was made since, is left alone.
+///
+/// # Errors
+/// When the spoke refuses; every Machine is tried first.
+pub async fn replace(
+    spoke: &Client,
+    existing: &Machines,
+    resume_started: Timestamp,
+) -> Result<Vec<String>, ReplaceError> {
+    let api: Api<Machine> = Api::namespaced_with(spoke.clone(), NAMESPACE, &resource());
+    let machines = match api.list(&ListParams::default().labels(INTERRUPTIBLE)).await {
+        Ok(list) => list.items,
+        Err(error) if is(&error, 404) => return Ok(Vec::new()), // a cluster without the machine API
+        Err(error) => return Err(ReplaceError::List(Box::new(error))),
+    };
+    let (mut replaced, mut failed) = (Vec::new(), None);
+    for machine in to_replace(&machines, existing, resume_started) {
+        let name = machine.name_any();
+        match replace_one(&api, machine).await {
+            Ok(()) => {
+                info!(machine = name, "spot Machine replaced: its instance is gone");
+                replaced.push(name);
+            }
+            Err(source) if is(&source, 404) || is(&source, 409) => {} // somebody was quicker
+            Err(source) => failed = Some(ReplaceError::Replace { machine: name, source: Box::new(source) }),
+        }
+    }
+    failed.map_or(Ok(replaced), Err)
+}
+
+async fn replace_one(api: &Api<Machine>, machine: &Machine) -> kube::Result<()> {
+    let name = machine.name_any();
+    let params = PatchParams { field_manager: Some(keys::CONTROLLER.to_owned()), ..PatchParams::default() };
+    // The resourceVersion makes it a condition: a Machine that changed since is looked at again first.
+    let mark = json!({"metadata": {
+        "resourceVersion": machine.resource_version(),
+        "annotations": {EXCLUDE_NODE_DRAINING: "true"},
+    }});
+    api.patch(&name, &params, &Patch::Merge(mark)).await?;
+    let this_one = Preconditions { uid: machine.uid(), ..Preconditions::default() };
+    api.delete(&name, &DeleteParams { preconditions: Some(this_one), ..DeleteParams::default() }).await?;
+    Ok(())
+}
+
+fn is(error: &kube::Error, code: u16) -> bool {
+    matches!(error, kube::Error::Api(status) if status.code == code)
+}

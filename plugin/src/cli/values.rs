@@ -1,0 +1,86 @@
+//! What flags can be set to. Help texts stand beside the flags: a doc comment here would be printed with every value.
+
+use clap::ValueEnum;
+
+/// Values of `--dry-run`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum DryRun {
+    // Write.
+    None,
+    // Only print.
+    Client,
+    // Send, but do not keep.
+    Server,
+}
+
+impl DryRun {
+    /// What kubectl appends to its messages.
+    pub(crate) fn suffix(self) -> &'static str {
+        match self {
+            Self::None => "",
+            Self::Client => " (dry run)",
+            Self::Server => " (server dry run)",
+        }
+    }
+}
+
+/// Formats of the commands that change something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ActOutput {
+    // `type/name`
+    Name,
+    // The object after the change
+    Json,
+    // The object after the change
+    Yaml,
+}
+
+/// Formats of `status`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum StatusOutput {
+    // A table
+    Table,
+    // A table with more columns
+    Wide,
+    // The documented list
+    Json,
+    // The documented list
+    Yaml,
+    // `type/name`
+    Name,
+}
+
+/// Formats of `plan`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum PlanOutput {
+    // A table for each target
+    Table,
+    // The documented list
+    Json,
+    // The documented list
+    Yaml,
+}
+
+/// Formats of `version`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum VersionOutput {
+    // JSON
+    Json,
+    // YAML
+    Yaml,
+}
+
+/// Who is to complete.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Completer {
+    // kubectl 1.26 and later
+    Kubectl,
+    // The shell, for `kubectl-hibernate`
+    Bash,
+    // The shell, for `kubectl-hibernate`
+    Zsh,
+    // The shell, for `kubectl-hibernate`
+    Fish,
+    // The shell, for `kubectl-hibernate`
+    Powershell,
+}

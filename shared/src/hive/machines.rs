@@ -1,0 +1,201 @@
+//! Which Machines of a waking cluster are made anew: spot machines whose instances went with the sleep (hive.md 2.1).
+//!
+//! Hive goes by when a Machine was last written to, at every look, and so replaces healthy ones. Here a Machine is replaced
+//! only during a wake, only if it is older than the wake, and only if the cloud does not have its instance any more.
+
+use std::collections::HashSet;
+
+use jiff::Timestamp;
+use kube::ResourceExt;
+use kube::core::Object;
+use kube::discovery::ApiResource;
+use serde::{Deserialize, Serialize};
+
+use super::decide::Machines;
+use crate::cloud::InstanceState;
+
+/// Namespace of a cluster's own Machines.
+pub const NAMESPACE: &str = "openshift-machine-api";
+/// Label of Machines on spot instances; its value is empty.
+pub const INTERRUPTIBLE: &str = "machine.openshift.io/interruptible-instance";
+/// Annotation: a Machine that is deleted is not drained first. There is no kubelet left that could do it.
+pub const EXCLUDE_NODE_DRAINING: &str = "machine.openshift.io/exclude-node-draining";
+
+/// A `machine.openshift.io/v1beta1` Machine: the fields that matter here.
+pub type Machine = Object<MachineSpec, MachineStatus>;
+
+/// Where a Machine is in its cloud.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct MachineSpec {
+    /// On AWS `aws:///us-east-1a/i-0123456789abcdef0`; absent until the instance is there.
+    #[serde(default, rename = "providerID", skip_serializing_if = "Option::is_none")]
+    pub provider_id: Option<String>,
+}
+
+/// How far a Machine is.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, PartialEq, Eq)]
+pub struct MachineStatus {
+    /// Such as `Provisioning`, `Running`, `Failed`. A Machine never leaves `Failed`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub phase: Option<String>,
+}
+
+/// How Machines are asked for.
+#[must_use]
+pub fn resource() -> ApiResource {
+    ApiResource {
+        group: "machine.openshift.io".to_owned(),
+        version: "v1beta1".to_owned(),
+        api_version: "machine.openshift.io/v1beta1".to_owned(),
+        kind: "Machine".to_owned(),
+        plural: "machines".to_owned(),
+    }
+}
+
+/// The Machines to be deleted, so that their `MachineSet`s make new ones.
+///
+/// `resume_started` is when this wake began; `existing` are the cluster's instances, listed since then.
+#[must_use]
+pub fn to_replace<'a>(machines: &'a [Machine], existing: &Machines, resume_started: Timestamp) -> Vec<&'a Machine> {
+    if existing.instances.is_empty() {
+        return Vec::new(); // A list that found nothing at all proves nothing.
+    }
+    let gone = [InstanceState::ShuttingDown, InstanceState::Terminated];
+    let alive: HashSet<&str> = existing.not_in_state(&gone).into_iter().collect();
+    machines.iter().filter(|machine| is_lost(machine, &alive, resume_started)).collect()
+}
+
+fn is_lost(machine: &Machine, alive: &HashSet<&str>, resume_started: Timestamp) -> bool {
+    let is_old = machine.creation_timestamp().is_some_and(|created| created.0 < resume_started);
+    if !machine.labels().contains_key(INTERRUPTIBLE) || machine.metadata.deletion_timestamp.is_some() || !is_old {
+        return false;
+    }
+    match instance(machine) {
+        Some(instance) => !alive.contains(instance),
+        // One that never got an instance is still being made, unless that has failed for good.
+        None => machine.status.as_ref().is_some_and(|status| status.phase.as_deref() == Some("Failed")),
+    }
+}
+
+/// ID of the instance that a Machine is.
+fn instance(machine: &Machine) -> Option<&str> {
+    let id = machine.spec.provider_id.as_deref()?.strip_prefix("aws:///")?.rsplit('/').next()?;
+    id.starts_with("i-").then_some(id)
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
+    use super::*;
+    use crate::cloud::{Instance, Spot};
+
+    const RESUMED: i64 = 1_800_000_000;
+
+    fn at(seconds: i64) -> Timestamp {
+        Timestamp::from_second(RESUMED + seconds).unwrap()
+    }
+
+    /// A spot Machine made long before the wake.
+    fn machine(instance: Option<&str>, phase: Option<&str>) -> Machine {
+        let spec = MachineSpec { provider_id: instance.map(|id| format!("aws:///us-east-1a/{id}")) };
+        let mut machine = Machine::new("m", &resource(), spec);
+        machine.metadata.labels.get_or_insert_default().insert(INTERRUPTIBLE.into(), String::new());
+        machine.metadata.creation_timestamp = Some(Time(at(-100_000)));
+        machine.status = Some(MachineStatus { phase: phase.map(str::to_owned) });
+        machine
+    }
+
+    fn with(mut machine: Machine, change: fn(&mut Machine)) -> Machine {
+        change(&mut machine);
+        machine
+    }
+
+    fn instances(states: &[(&str, InstanceState)]) -> Machines {
+        let instance = |(id, state): &(&str, InstanceState)| Instance {
+            id: (*id).into(),
+            state: *state,
+            private_dns: None,
+            launched_at: None,
+            control_plane: false,
+            spot: Some(Spot::OneTime),
+        };
+        Machines::new("tag x".into(), states.iter().map(instance).collect())
+    }
+
+    /// Hive's `TestReplacePreemptibleMachines`, and what it gets wrong.
+    #[test]
+    fn only_what_lost_its_instance_is_replaced() {
+        use InstanceState::{Running, ShuttingDown, Terminated};
+        let on_demand = with(machine(Some("i-gone"), Some("Running")), |m| m.metadata.labels = None);
+        let being_deleted =
+            with(machine(Some("i-gone"), Some("Running")), |m| m.metadata.deletion_timestamp = Some(Time(at(1))));
+        let new = |m: &mut Machine| m.metadata.creation_timestamp = Some(Time(at(5)));
+        let there =
+            &[("i-master", Running), ("i-spot", Running), ("i-dead", Terminated), ("i-dying", ShuttingDown)][..];
+        for (case, machines, existing, replaced) in [
+            ("no machines", vec![], there, 0),
+            ("all on-demand", vec![on_demand], there, 0),
+            (
+                "all running spot, updated after hibernation: the instances are there",
+                vec![machine(Some("i-spot"), Some("Running"))],
+                there,
+                0,
+            ),
+            (
+                "all running spot, updated before hibernation: the instances are gone",
+                vec![machine(Some("i-dead"), Some("Running")), machine(Some("i-gone"), Some("Running"))],
+                there,
+                2,
+            ),
+            (
+                "some failed spot",
+                vec![
+                    machine(Some("i-spot"), Some("Running")),
+                    machine(Some("i-dead"), Some("Failed")),
+                    machine(None, Some("Failed")),
+                ],
+                there,
+                2,
+            ),
+            ("called failed, but its instance runs", vec![machine(Some("i-spot"), Some("Failed"))], there, 0),
+            ("its instance is going", vec![machine(Some("i-dying"), Some("Running"))], there, 1),
+            ("still being made", vec![machine(None, Some("Provisioning")), machine(None, None)], there, 0),
+            ("being deleted", vec![being_deleted], there, 0),
+            (
+                "made during this wake, whatever became of it",
+                vec![with(machine(Some("i-gone"), Some("Running")), new), with(machine(None, Some("Failed")), new)],
+                there,
+                0,
+            ),
+            ("nothing was found", vec![machine(Some("i-gone"), Some("Running"))], &[], 0),
+            (
+                "another cloud's",
+                vec![with(machine(None, Some("Running")), |m| m.spec.provider_id = Some("gce://p/z/i-gone".into()))],
+                there,
+                0,
+            ),
+        ] {
+            assert_eq!(to_replace(&machines, &instances(existing), at(0)).len(), replaced, "{case}");
+        }
+    }
+
+    #[test]
+    fn reads_a_machine_as_openshift_writes_it() {
+        let machine: Machine = serde_json::from_value(serde_json::json!({
+            "apiVersion": "machine.openshift.io/v1beta1",
+            "kind": "Machine",
+            "metadata": {
+                "name": "demo-x7k2p-worker-spot-abcde",
+                "creationTimestamp": "2026-11-01T10:00:00Z",
+                "labels": {"machine.openshift.io/interruptible-instance": ""},
+            },
+            "spec": {"providerID": "aws:///us-east-1a/i-0123456789abcdef0", "providerSpec": {"value": {}}, "lifecycleHooks": {}},
+            "status": {"phase": "Running", "lastUpdated": "2026-11-02T10:00:00Z", "addresses": []},
+        }))
+        .unwrap();
+        assert_eq!(instance(&machine), Some("i-0123456789abcdef0"));
+        assert_eq!(to_replace(&[machine], &instances(&[("i-1", InstanceState::Running)]), at(0)).len(), 1);
+    }
+}

@@ -1,0 +1,69 @@
+//! What a look found, before anything is made of it.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+
+use super::webhooks::WebhookLook;
+
+/// What the cloud said.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CloudLook {
+    /// How the instances were selected, for the message when there are none.
+    pub selector: String,
+    /// How many instances there are.
+    pub instances: usize,
+    /// Instances that a stop destroys: one-time spot instances.
+    pub spot: Vec<String>,
+}
+
+/// What the cluster's own API server said.
+#[derive(Clone, Debug, PartialEq)]
+pub enum SpokePreflight {
+    /// It was not asked, because the cluster is not awake.
+    NotAwake,
+    /// It could not be asked, and why.
+    NotAsked(String),
+    /// It answered.
+    Looked(Box<SpokeLook>),
+}
+
+/// One part of a look: `None` if the cluster has no such kind, an error if it could not be read.
+pub type Part<T> = Result<Option<T>, String>;
+
+/// What there was to see.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SpokeLook {
+    /// The version, and whether it is changing.
+    pub version: Part<VersionLook>,
+    /// Certificates of the control plane.
+    pub certificates: Part<Vec<Certificate>>,
+    /// Certificate requests that nobody has decided about.
+    pub pending_requests: Part<usize>,
+    /// Validating and mutating webhooks.
+    pub webhooks: Part<Vec<WebhookLook>>,
+    /// Labels of the namespace kube-system, by which webhooks may leave it out.
+    pub kube_system: BTreeMap<String, String>,
+    /// Disruption budgets that allow no disruption, as `namespace/name`.
+    pub budgets: Part<Vec<String>>,
+}
+
+/// A `ClusterVersion`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct VersionLook {
+    /// Condition Progressing is True.
+    pub progressing: bool,
+    /// The last version that was reached.
+    pub from: Option<String>,
+    /// The version that is wanted.
+    pub to: Option<String>,
+}
+
+/// A certificate and its end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Certificate {
+    /// Where it is, as `namespace/name` of its Secret.
+    pub name: String,
+    /// Until when it is valid.
+    pub not_after: Timestamp,
+}

@@ -1,0 +1,135 @@
+//! One finding a line: the form in which the controller writes them into a condition, and the plugin reads them from it.
+
+use std::fmt;
+use std::str::FromStr;
+
+use jiff::Timestamp;
+
+use crate::admission::format;
+
+/// How grave a finding is; the gravest first.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, strum::Display, strum::EnumString, strum::IntoStaticStr,
+)]
+#[strum(serialize_all = "lowercase")]
+pub enum Severity {
+    /// The sleep or the wake will not happen.
+    Block,
+    /// It will take longer, or lose something.
+    Warn,
+    /// Good to know.
+    Info,
+}
+
+/// The codes that findings have. Scripts may look for them: they are never renamed.
+pub mod code {
+    /// Credentials for the cloud are missing or refused; or they work.
+    pub const CREDENTIALS: &str = "Credentials";
+    /// No instance was found.
+    pub const NO_INSTANCES: &str = "NoInstances";
+    /// The cloud could not be asked.
+    pub const CLOUD_NOT_ASKED: &str = "CloudNotAsked";
+    /// Instances that a stop destroys.
+    pub const SPOT_INSTANCES: &str = "SpotInstances";
+    /// What the cloud does not tell beforehand.
+    pub const STOP_PROTECTION: &str = "StopProtection";
+    /// The cluster's API server was not asked, because it is not awake.
+    pub const SPOKE_NOT_AWAKE: &str = "SpokeNotAwake";
+    /// The cluster's API server could not be asked.
+    pub const SPOKE_NOT_ASKED: &str = "SpokeNotAsked";
+    /// The cluster's version is changing.
+    pub const UPGRADE_IN_PROGRESS: &str = "UpgradeInProgress";
+    /// When the first certificate expires.
+    pub const CERTIFICATE_EXPIRES: &str = "CertificateExpires";
+    /// Certificate requests that nobody has decided about.
+    pub const PENDING_REQUESTS: &str = "PendingRequests";
+    /// Webhooks in the cluster that its own start would have to call.
+    pub const WEBHOOKS_ON_WAKE: &str = "WebhooksOnWake";
+    /// Disruption budgets that allow none.
+    pub const DISRUPTION_BUDGETS: &str = "DisruptionBudgets";
+    /// A part of the cluster that could not be read.
+    pub const NOT_READ: &str = "NotRead";
+
+    /// Those that only the cluster's own API server can answer for.
+    pub const OF_SPOKE: &[&str] =
+        &[UPGRADE_IN_PROGRESS, CERTIFICATE_EXPIRES, PENDING_REQUESTS, WEBHOOKS_ON_WAKE, DISRUPTION_BUDGETS, NOT_READ];
+    /// Those that say that something could not be looked at.
+    pub const UNSEEN: &[&str] = &[CLOUD_NOT_ASKED, SPOKE_NOT_ASKED, NOT_READ];
+}
+
+/// Longest sentence in characters.
+const LONGEST: usize = 600;
+
+/// One thing that would block or slow a sleep or a wake, or is good to know before it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Finding {
+    /// How grave.
+    pub severity: Severity,
+    /// One word; see [`code`].
+    pub code: String,
+    /// One sentence, on one line.
+    pub sentence: String,
+}
+
+impl Finding {
+    /// A finding. What does not fit on a line is made to.
+    #[must_use]
+    pub fn new(severity: Severity, code: &str, sentence: impl AsRef<str>) -> Self {
+        let code: String = code.chars().filter(char::is_ascii_alphanumeric).collect();
+        let sentence = sentence.as_ref().split(|c: char| c.is_whitespace() || c.is_control());
+        let sentence = sentence.filter(|word| !word.is_empty()).collect::<Vec<_>>().join(" ");
+        let sentence: String = sentence.chars().take(LONGEST).collect();
+        Self {
+            severity,
+            code: if code.is_empty() { "Unnamed".to_owned() } else { code },
+            sentence: sentence.trim_end().to_owned(),
+        }
+    }
+
+    /// The time that the sentence ends with, if it does.
+    #[must_use]
+    pub fn ends_with_time(&self) -> Option<Timestamp> {
+        format::time(self.sentence.rsplit(' ').next()?)
+    }
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}: {}", self.severity, self.code, self.sentence)
+    }
+}
+
+impl FromStr for Finding {
+    type Err = std::convert::Infallible;
+
+    /// A line that is none of ours is kept as it is: another version may write more.
+    fn from_str(line: &str) -> Result<Self, Self::Err> {
+        let parts = line.split_once(' ').and_then(|(severity, rest)| {
+            let (code, sentence) = rest.split_once(':')?;
+            let known = !code.is_empty() && code.chars().all(|c| c.is_ascii_alphanumeric());
+            Some((severity.parse().ok()?, known.then_some(code)?, sentence))
+        });
+        Ok(match parts {
+            Some((severity, code, sentence)) => Self::new(severity, code, sentence),
+            None => Self::new(Severity::Info, "Unnamed", line),
+        })
+    }
+}
+
+/// Writes findings, the gravest first.
+#[must_use]
+pub fn write(findings: &[Finding]) -> String {
+    let mut sorted: Vec<&Finding> = findings.iter().collect();
+    sorted.sort();
+    sorted.dedup();
+    sorted.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
+}
+
+/// Reads what [`write`] wrote.
+#[must_use]
+pub fn read(text: &str) -> Vec<Finding> {
+    text.lines()
+        .filter(|line| !line.trim().is_empty())
+        .map(|line| line.parse().unwrap_or_else(|never| match never {}))
+        .collect()
+}

@@ -1,0 +1,147 @@
+//! Everything that would block or slow a sleep or a wake, before it is tried: what the cloud and the cluster itself say.
+//!
+//! The controller looks, because only it may: awake clusters once an hour, and any cluster when the annotation
+//! `hibernate.sh/preflight-requested-at` asks. It answers in the condition [`PREFLIGHT`]: True, nothing stands in the way; False,
+//! something does; Unknown, it could not be looked at. The message is one [`Finding`] a line; `lastProbeTime` says when it was
+//! found, and a request is answered once that is not older than the request.
+
+mod facts;
+mod finding;
+mod rules;
+#[cfg(test)]
+mod tests;
+mod webhooks;
+
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use serde_json::{Value, json};
+
+pub use self::facts::{Certificate, CloudLook, Part, SpokeLook, SpokePreflight, VersionLook};
+pub use self::finding::{Finding, Severity, code, read, write};
+pub use self::rules::{answer, within};
+pub use self::webhooks::WebhookLook;
+use super::api::{ClusterDeployment, Condition, Desired, RECONCILE_PAUSE};
+use super::conditions::READY;
+use crate::admission::format;
+use crate::keys;
+
+/// Condition type of ours.
+pub const PREFLIGHT: &str = "HibernationPreflight";
+
+/// How often an awake cluster is looked at unasked.
+pub const EVERY: Duration = Duration::from_hours(1);
+/// After this long an answer that is still the same is written again, so that its age tells something.
+const WRITTEN_AGAIN: SignedDuration = SignedDuration::from_hours(24);
+/// A request from further in the future is no request but a broken clock.
+const CLOCK_SKEW: SignedDuration = SignedDuration::from_hours(1);
+
+/// What is said of a look.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Answer {
+    /// `True`, `False` or `Unknown`.
+    pub status: &'static str,
+    /// `Clear`, `Slowed`, `Blocked` or `NotLookedAt`.
+    pub reason: &'static str,
+    /// One finding a line.
+    pub message: String,
+}
+
+/// The request that was not answered yet.
+#[must_use]
+pub fn asked(cluster: &ClusterDeployment, now: Timestamp) -> Option<Timestamp> {
+    let text = cluster.metadata.annotations.as_ref()?.get(keys::PREFLIGHT_REQUESTED_AT)?;
+    let requested = format::time(text).filter(|requested| requested.duration_since(now) <= CLOCK_SKEW)?;
+    (!answers(cluster, requested)).then_some(requested)
+}
+
+/// Whether the condition is as new as this request.
+#[must_use]
+pub fn answers(cluster: &ClusterDeployment, requested: Timestamp) -> bool {
+    // Conditions hold whole seconds.
+    found_at(cluster).is_some_and(|found| found.as_second() >= requested.as_second())
+}
+
+/// When the findings that the condition holds were found.
+#[must_use]
+pub fn found_at(cluster: &ClusterDeployment) -> Option<Timestamp> {
+    Some(cluster.condition(PREFLIGHT)?.last_probe_time.as_ref()?.0)
+}
+
+/// The time to write into a request: later than the last answer, whatever the clocks say, so that the next answer is a new one.
+#[must_use]
+pub fn request_time(cluster: &ClusterDeployment, now: Timestamp) -> Timestamp {
+    let after = found_at(cluster).and_then(|found| found.checked_add(SignedDuration::from_secs(1)).ok());
+    after.map_or(now, |after| after.max(now))
+}
+
+/// Whether nobody may write to this cluster, asked or not.
+#[must_use]
+pub fn is_left_alone(cluster: &ClusterDeployment) -> bool {
+    cluster.annotation_is_true(RECONCILE_PAUSE)
+        || cluster.metadata.deletion_timestamp.is_some()
+        || !cluster.spec.installed
+}
+
+/// Whether the cluster's own API server can be asked.
+#[must_use]
+pub fn is_awake(cluster: &ClusterDeployment) -> bool {
+    cluster.desired() == Desired::Running && cluster.condition(READY).is_some_and(|ready| ready.status == "True")
+}
+
+/// Whether to look now: somebody asks, or it is time for a cluster that is awake. A wake is over for an hour before its cluster
+/// is looked at unasked. `last_look` is how long ago this process looked.
+#[must_use]
+pub fn is_due(cluster: &ClusterDeployment, last_look: Option<Duration>, now: Timestamp) -> bool {
+    if is_left_alone(cluster) {
+        return false;
+    }
+    let ready_since = cluster.condition(READY).and_then(|ready| ready.last_transition_time.as_ref()).map(|time| time.0);
+    let rested = |since: Option<Timestamp>| since.is_none_or(|since| super::conditions::age(since, now) >= EVERY);
+    let by_itself = is_awake(cluster)
+        && rested(ready_since)
+        && rested(found_at(cluster).filter(|_| last_look.is_none()))
+        && last_look.is_none_or(|ago| ago >= EVERY);
+    by_itself || asked(cluster, now).is_some()
+}
+
+/// The JSON patch for the status subresource that makes the cluster say this, or `None` if it does already.
+///
+/// It edits this condition only, and begins with a test of the resourceVersion: the API server answers 422 if somebody else
+/// wrote in between. A request is answered by a write even if nothing has changed.
+#[must_use]
+pub fn patch(cluster: &ClusterDeployment, answer: &Answer, now: Timestamp) -> Option<Value> {
+    let old = cluster.condition(PREFLIGHT);
+    let requested = asked(cluster, now);
+    let same = old.is_some_and(|old| {
+        old.status == answer.status
+            && old.reason.as_deref() == Some(answer.reason)
+            && old.message.as_deref().unwrap_or_default() == answer.message
+    });
+    let young = found_at(cluster).is_some_and(|found| now.duration_since(found) < WRITTEN_AGAIN);
+    if requested.is_none() && same && young {
+        return None;
+    }
+    let kept = old.filter(|old| old.status == answer.status).and_then(|old| old.last_transition_time.clone());
+    let condition = Condition {
+        type_: PREFLIGHT.to_owned(),
+        status: answer.status.to_owned(),
+        last_probe_time: Some(Time(requested.map_or(now, |requested| requested.max(now)))),
+        last_transition_time: Some(kept.unwrap_or(Time(now))),
+        reason: Some(answer.reason.to_owned()),
+        message: Some(answer.message.clone()),
+    };
+    let conditions = cluster.status.as_ref().map(|status| status.conditions.as_slice());
+    let at = conditions.and_then(|conditions| conditions.iter().position(|other| other.type_ == PREFLIGHT));
+    let edit = match (conditions, at) {
+        (None, _) => json!({"op": "add", "path": "/status", "value": {"conditions": [condition]}}),
+        (Some([]), _) => json!({"op": "add", "path": "/status/conditions", "value": [condition]}),
+        (Some(_), Some(at)) => {
+            json!({"op": "replace", "path": format!("/status/conditions/{at}"), "value": condition})
+        }
+        (Some(_), None) => json!({"op": "add", "path": "/status/conditions/-", "value": condition}),
+    };
+    let version = &cluster.metadata.resource_version;
+    Some(json!([{"op": "test", "path": "/metadata/resourceVersion", "value": version}, edit]))
+}

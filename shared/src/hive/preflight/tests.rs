@@ -1,0 +1,299 @@
+//! The table row by row, what carries over a sleep, when to look, and that what is written is read back.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::cloud::{CloudError, CloudErrorKind};
+
+const NOW: &str = "2026-11-21T18:00:00Z";
+
+fn now() -> Timestamp {
+    NOW.parse().unwrap()
+}
+
+type Cloud = Result<CloudLook, CloudError>;
+
+fn found(instances: usize, spot: &[&str]) -> CloudLook {
+    let selector = "tag kubernetes.io/cluster/demo=owned in us-east-1".to_owned();
+    CloudLook { selector, instances, spot: spot.iter().copied().map(str::to_owned).collect() }
+}
+
+fn refused(kind: CloudErrorKind) -> CloudError {
+    CloudError { kind, message: "it says no".to_owned() }
+}
+
+/// A cluster in which all is well.
+fn well() -> SpokeLook {
+    SpokeLook {
+        version: Ok(Some(VersionLook { progressing: false, from: None, to: None })),
+        certificates: Ok(Some(vec![
+            Certificate { name: "ns/late".to_owned(), not_after: now() + SignedDuration::from_hours(48) },
+            Certificate { name: "ns/first".to_owned(), not_after: now() + SignedDuration::from_hours(24) },
+        ])),
+        pending_requests: Ok(Some(0)),
+        webhooks: Ok(Some(Vec::new())),
+        kube_system: BTreeMap::new(),
+        budgets: Ok(Some(Vec::new())),
+    }
+}
+
+/// `block Credentials`, one for each finding, and the verdict.
+fn said(cloud: Option<&Cloud>, spoke: &SpokePreflight) -> (Vec<String>, String) {
+    let answer = answer(cloud, spoke, None, now());
+    let findings = read(&answer.message);
+    assert!(findings.is_sorted(), "{}", answer.message);
+    let words = findings.iter().map(|finding| format!("{} {}", finding.severity, finding.code)).collect();
+    (words, format!("{} {}", answer.status, answer.reason))
+}
+
+#[test]
+fn the_cloud_row_by_row() {
+    use CloudErrorKind::{Capacity, Credentials, Denied, Invalid, Throttled, Unavailable};
+    type Case<'a> = (Option<Cloud>, &'a [&'a str], &'a str);
+    let spoke = SpokePreflight::Looked(Box::new(SpokeLook { certificates: Ok(None), ..well() }));
+    let fine: &[&str] = &["info Credentials", "info StopProtection"];
+    let cases: &[Case<'_>] = &[
+        (None, &["warn CloudNotAsked"], "Unknown NotLookedAt"),
+        (Some(Err(refused(Credentials))), &["block Credentials"], "False Blocked"), // C1
+        (Some(Err(refused(Denied))), &["block Credentials"], "False Blocked"),      // C1
+        (Some(Err(refused(Invalid))), &["block Credentials"], "False Blocked"),     // C1
+        (Some(Ok(found(0, &[]))), &["block NoInstances"], "False Blocked"),         // C2
+        (Some(Err(refused(Throttled))), &["warn CloudNotAsked"], "Unknown NotLookedAt"), // C3
+        (Some(Err(refused(Unavailable))), &["warn CloudNotAsked"], "Unknown NotLookedAt"), // C3
+        (Some(Err(refused(Capacity))), &["warn CloudNotAsked"], "Unknown NotLookedAt"), // C3
+        (Some(Ok(found(6, &[]))), fine, "True Clear"),                              // C4
+        (Some(Ok(found(6, &["i-1"]))), &["warn SpotInstances", fine[0], fine[1]], "False Slowed"), // C5
+    ];
+    for (cloud, expected, verdict) in cases {
+        let (words, result) = said(cloud.as_ref(), &spoke);
+        assert_eq!(
+            (words.as_slice(), result.as_str()),
+            (&expected.iter().map(|&word| word.to_owned()).collect::<Vec<_>>()[..], *verdict),
+            "{cloud:?}"
+        );
+    }
+}
+
+#[test]
+fn the_spoke_row_by_row() {
+    type Change = fn(&mut SpokeLook);
+    let expires = |minutes: i64| {
+        let not_after = now() + SignedDuration::from_mins(minutes);
+        SpokeLook { certificates: Ok(Some(vec![Certificate { name: "ns/c".to_owned(), not_after }])), ..well() }
+    };
+    let changed = |change: Change| {
+        let mut look = well();
+        change(&mut look);
+        look
+    };
+    let upgrading = |look: &mut SpokeLook| {
+        look.version =
+            Ok(Some(VersionLook { progressing: true, from: Some("4.20.8".into()), to: Some("4.20.9".into()) }));
+    };
+    let webhook = |look: &mut SpokeLook| {
+        let rule = json!({ "apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"], "operations": ["CREATE"] });
+        let rules = vec![serde_json::from_value(rule).unwrap()];
+        let one = WebhookLook {
+            name: "policy/check".into(),
+            service: Some("policy/x".into()),
+            rules,
+            ..WebhookLook::default()
+        };
+        look.webhooks = Ok(Some(vec![one]));
+    };
+    for (look, expected, verdict) in [
+        (well(), "info CertificateExpires", "True Clear"),
+        (changed(upgrading), "warn UpgradeInProgress", "False Slowed"), // S3
+        (changed(|look| look.version = Ok(None)), "info CertificateExpires", "True Clear"),
+        (expires(0), "warn CertificateExpires", "False Slowed"), // S4
+        (expires(-60), "warn CertificateExpires", "False Slowed"), // S4
+        (expires(24 * 60 - 1), "warn CertificateExpires", "False Slowed"), // S4
+        (expires(24 * 60), "info CertificateExpires", "True Clear"), // S4
+        (changed(|look| look.pending_requests = Ok(Some(2))), "warn PendingRequests", "False Slowed"), // S5
+        (changed(webhook), "warn WebhooksOnWake", "False Slowed"), // S6
+        (changed(|look| look.budgets = Ok(Some(vec!["shop/db".into()]))), "info DisruptionBudgets", "True Clear"), // S7
+        (changed(|look| look.budgets = Err("forbidden".into())), "warn NotRead", "Unknown NotLookedAt"), // S8
+    ] {
+        let (words, result) = said(Some(&Ok(found(6, &[]))), &SpokePreflight::Looked(Box::new(look.clone())));
+        assert!(words.contains(&expected.to_owned()), "{expected}: {words:?}");
+        assert_eq!(result, verdict, "{expected}");
+    }
+    let silent = SpokePreflight::NotAsked("connection refused".into());
+    let (words, result) = said(Some(&Ok(found(6, &[]))), &silent); // S2
+    assert_eq!((words[0].as_str(), result.as_str()), ("warn SpokeNotAsked", "Unknown NotLookedAt"));
+}
+
+#[test]
+fn findings_name_what_is_meant() {
+    let mut look = well();
+    look.version = Ok(Some(VersionLook { progressing: true, from: Some("4.20.8".into()), to: Some("4.20.9".into()) }));
+    look.pending_requests = Ok(Some(1));
+    look.budgets = Ok(Some((0..7).map(|number| format!("shop/db-{number}")).collect()));
+    let answer = answer(Some(&Ok(found(6, &["i-1", "i-2"]))), &SpokePreflight::Looked(Box::new(look)), None, now());
+    insta::assert_snapshot!(answer.message);
+}
+
+fn cluster(change: &Value) -> ClusterDeployment {
+    let mut object = json!({
+        "apiVersion": "hive.openshift.io/v1", "kind": "ClusterDeployment",
+        "metadata": { "name": "demo", "namespace": "x", "resourceVersion": "7", "annotations": {} },
+        "spec": { "baseDomain": "d", "clusterName": "demo", "platform": {}, "installed": true },
+        "status": { "conditions": [
+            { "type": "Ready", "status": "True", "lastTransitionTime": "2026-11-21T12:00:00Z" },
+        ] },
+    });
+    for (pointer, value) in change.as_object().into_iter().flatten() {
+        let (parent, key) = pointer.rsplit_once('/').unwrap();
+        let parent = object.pointer_mut(parent).unwrap();
+        match parent.as_array_mut() {
+            Some(list) => list.push(value.clone()),
+            None => parent[key] = value.clone(),
+        }
+    }
+    serde_json::from_value(object).unwrap()
+}
+
+fn condition(found: &str, status: &str, reason: &str, message: &str) -> Value {
+    json!({
+        "type": PREFLIGHT, "status": status, "reason": reason, "message": message,
+        "lastProbeTime": found, "lastTransitionTime": "2026-11-01T00:00:00Z",
+    })
+}
+
+/// A cluster with a request.
+fn with_request(mut cluster: ClusterDeployment, at: &str) -> ClusterDeployment {
+    cluster.metadata.annotations = Some([(keys::PREFLIGHT_REQUESTED_AT.to_owned(), at.to_owned())].into());
+    cluster
+}
+
+#[test]
+fn a_sleeping_cluster_keeps_what_was_said_of_it_with_its_date() {
+    let awake = answer(Some(&Ok(found(6, &[]))), &SpokePreflight::Looked(Box::new(well())), None, now());
+    let stored =
+        cluster(&json!({ "/status/conditions/-": condition(NOW, awake.status, awake.reason, &awake.message) }));
+    let later = now() + SignedDuration::from_hours(5);
+    let asleep = |stored: &ClusterDeployment| {
+        answer(Some(&Ok(found(6, &[]))), &SpokePreflight::NotAwake, stored.condition(PREFLIGHT), later)
+    };
+    let first = asleep(&stored);
+    assert!(first.message.contains("it was last asked at 2026-11-21T18:00:00Z"), "{}", first.message);
+    assert!(first.message.contains("the first certificate to expire is that in ns/first"), "{}", first.message);
+    let stored = cluster(&json!({
+        "/status/conditions/-": condition("2026-11-21T23:00:00Z", first.status, first.reason, &first.message),
+    }));
+    assert_eq!(asleep(&stored), first, "the date does not move with each look");
+    let never = answer(Some(&Ok(found(6, &[]))), &SpokePreflight::NotAwake, None, later);
+    assert!(never.message.contains("it never was before"), "{}", never.message);
+}
+
+#[test]
+fn a_planned_sleep_makes_an_end_within_it_a_warning() {
+    let certificate: Finding = "info CertificateExpires: the first is ns/c, at 2026-11-22T18:00:00Z".parse().unwrap();
+    let severity = |end: &str| within(certificate.clone(), end.parse().unwrap()).severity;
+    assert_eq!(severity("2026-11-22T17:59:59Z"), Severity::Info);
+    assert_eq!(severity("2026-11-22T18:00:00Z"), Severity::Warn);
+    let other: Finding = "info Other: at 2026-11-22T18:00:00Z".parse().unwrap();
+    assert_eq!(within(other.clone(), now() + SignedDuration::from_hours(999)), other);
+}
+
+#[test]
+fn it_is_looked_once_an_hour_and_when_somebody_asks() {
+    let hours = |hours| Some(Duration::from_hours(hours));
+    let due = |cluster: &ClusterDeployment, last| is_due(cluster, last, now());
+    let at = |time: &str| cluster(&json!({ "/status/conditions/-": condition(time, "True", "Clear", "") }));
+    let young = cluster(&json!({ "/status/conditions": [
+        { "type": "Ready", "status": "True", "lastTransitionTime": "2026-11-21T17:01:00Z" },
+    ] }));
+    let asleep = cluster(&json!({ "/spec/powerState": "Hibernating" }));
+    for (case, cluster, last, expected) in [
+        ("never looked at", cluster(&json!({})), None, true),
+        ("looked at by this process", cluster(&json!({})), Some(Duration::from_mins(59)), false),
+        ("an hour ago", cluster(&json!({})), hours(1), true),
+        ("looked at by another process", at("2026-11-21T17:30:00Z"), None, false),
+        ("long ago by another process", at("2026-11-21T16:30:00Z"), None, true),
+        ("just woken", young.clone(), None, false),
+        ("asleep", asleep.clone(), None, false),
+        ("asleep, asked", with_request(asleep, NOW), None, true),
+        ("just woken, asked", with_request(young, NOW), hours(0), true),
+        ("asked and answered", with_request(at(NOW), NOW), hours(0), false),
+        ("asked after the answer", with_request(at("2026-11-21T17:59:59Z"), NOW), hours(0), true),
+        ("asked with a fraction", with_request(at(NOW), "2026-11-21T18:00:00.9Z"), hours(0), false),
+        ("asked by a broken clock", with_request(at(NOW), "2099-01-01T00:00:00Z"), hours(0), false),
+        ("asked badly", with_request(at(NOW), "now"), hours(0), false),
+        ("being deleted", with_request(cluster(&json!({ "/metadata/deletionTimestamp": NOW })), NOW), None, false),
+        ("not installed", with_request(cluster(&json!({ "/spec/installed": false })), NOW), None, false),
+    ] {
+        assert_eq!(due(&cluster, last), expected, "{case}");
+    }
+    let mut paused = with_request(cluster(&json!({})), NOW);
+    paused.metadata.annotations.as_mut().unwrap().insert(RECONCILE_PAUSE.to_owned(), "true".to_owned());
+    assert!(!due(&paused, None), "paused");
+}
+
+#[test]
+fn a_request_is_always_newer_than_the_answer_before() {
+    let at = |time: &str| cluster(&json!({ "/status/conditions/-": condition(time, "True", "Clear", "") }));
+    assert_eq!(request_time(&cluster(&json!({})), now()), now());
+    assert_eq!(request_time(&at("2026-11-21T17:00:00Z"), now()), now());
+    for ahead in [NOW, "2026-11-21T18:10:00Z"] {
+        let stored = at(ahead);
+        let request = request_time(&stored, now());
+        assert!(!answers(&stored, request), "{ahead}");
+    }
+}
+
+#[test]
+fn only_what_differs_is_written_and_a_request_is_answered_in_any_case() {
+    let answer = Answer { status: "True", reason: "Clear", message: "info A: b".to_owned() };
+    let at = |time: &str| cluster(&json!({ "/status/conditions/-": condition(time, "True", "Clear", "info A: b") }));
+    assert_eq!(patch(&at("2026-11-21T17:00:00Z"), &answer, now()), None);
+    let again = patch(&at("2026-11-20T17:00:00Z"), &answer, now()).unwrap();
+    assert_eq!(again[1]["value"]["lastTransitionTime"], "2026-11-01T00:00:00Z", "the status is the same");
+    let answered = patch(&with_request(at("2026-11-21T17:00:00Z"), "2026-11-21T18:10:00Z"), &answer, now()).unwrap();
+    assert_eq!(answered[0], json!({ "op": "test", "path": "/metadata/resourceVersion", "value": "7" }));
+    assert_eq!((&answered[1]["op"], &answered[1]["path"]), (&json!("replace"), &json!("/status/conditions/1")));
+    assert_eq!(answered[1]["value"]["lastProbeTime"], "2026-11-21T18:10:00Z", "never older than the request");
+    let new = patch(&cluster(&json!({})), &answer, now()).unwrap();
+    assert_eq!((&new[1]["path"], &new[1]["value"]["lastProbeTime"]), (&json!("/status/conditions/-"), &json!(NOW)));
+    let mut bare = cluster(&json!({}));
+    bare.status = None;
+    assert_eq!(patch(&bare, &answer, now()).unwrap()[1]["path"], "/status");
+    let changed = Answer { status: "False", reason: "Slowed", ..answer };
+    let moved = patch(&at("2026-11-21T17:00:00Z"), &changed, now()).unwrap();
+    assert_eq!(moved[1]["value"]["lastTransitionTime"], NOW);
+}
+
+#[test]
+fn a_line_of_another_version_is_kept() {
+    let odd: Finding = "fatal: the sky has fallen".parse().unwrap();
+    assert_eq!(odd, Finding::new(Severity::Info, "Unnamed", "fatal: the sky has fallen"));
+    let new: Finding = "warn BrandNew: something".parse().unwrap();
+    assert_eq!((new.severity, new.code.as_str()), (Severity::Warn, "BrandNew"));
+}
+
+fn any_finding() -> impl Strategy<Value = Finding> {
+    let severities = prop_oneof![Just(Severity::Block), Just(Severity::Warn), Just(Severity::Info)];
+    let sentences = prop_oneof![".{0,80}", "[a-z: \n\t]{0,40}", "\\PC{590,620}"];
+    (severities, ".{0,12}", sentences).prop_map(|(severity, code, sentence)| Finding::new(severity, &code, sentence))
+}
+
+proptest! {
+    #[test]
+    fn what_is_written_is_read_back(mut findings in proptest::collection::vec(any_finding(), 0..8)) {
+        let text = write(&findings);
+        findings.sort();
+        findings.dedup();
+        prop_assert_eq!(read(&text), findings);
+    }
+
+    #[test]
+    fn no_message_is_too_odd_to_be_read_and_written_again(text in "(.|\n){0,200}") {
+        let once = write(&read(&text));
+        prop_assert_eq!(write(&read(&once)), once);
+    }
+}

@@ -7,6 +7,7 @@ mod hive;
 mod lease;
 mod machines;
 mod metrics;
+mod pace;
 mod serve;
 mod spoke;
 
@@ -73,6 +74,7 @@ async fn run(args: Args) -> Result<(), Failure> {
     }
     let mut config = hub(&args).await?;
     let watch = Client::try_from(config.clone()).map_err(|error| Failure::Hub(error.into()))?;
+    let watch = pace::paced(watch);
     // Of all requests only a watch may wait long for the next byte.
     config.read_timeout = Some(Duration::from_secs(15));
     let client = Client::try_from(config).map_err(|error| Failure::Hub(error.into()))?;

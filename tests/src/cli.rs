@@ -69,6 +69,8 @@ enum Command {
     Stop(Process),
     /// End a process with SIGKILL
     Kill(Process),
+    /// Kill a process if it runs, and start it again on the same ports and data
+    Restart(Process),
     /// Freeze a process with SIGSTOP
     Freeze(Process),
     /// Thaw a frozen process with SIGCONT
@@ -263,6 +265,7 @@ async fn steer(command: Command) -> Result<()> {
         Command::Stop(process) => process.state.open()?.signal(&process.name, "stop").await,
         Command::Kill(process) => process.state.open()?.signal(&process.name, "kill").await,
         Command::Freeze(process) => process.state.open()?.signal(&process.name, "freeze").await,
+        Command::Restart(process) => process.state.open()?.signal(&process.name, "restart").await,
         Command::Thaw(process) => process.state.open()?.signal(&process.name, "thaw").await,
         Command::Timings { state, changes } => {
             let change: Map<String, Value> = changes

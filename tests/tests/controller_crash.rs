@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::Result;
-use testbed::ec2::Call;
+use testbed::ec2::check::moved_once;
 use testbed::supervisor::programs::Start;
 use testbed::{ClusterOptions, Options, Program, Timings, World};
 
@@ -49,22 +49,7 @@ async fn killed_ten_times_in_a_sleep_and_a_wake_it_converges_and_never_calls_for
         cluster.wait_for_power_state(end, Duration::from_secs(90)).await?;
         let wanted = if asleep { "stopped" } else { "running" };
         assert_eq!(cluster.states().await?, BTreeMap::from([(wanted.to_owned(), 6)]));
-        check_calls(&world.ec2().calls().await?, asleep);
+        moved_once(&world.ec2().calls().await?, asleep, 6)?;
     }
     Ok(())
-}
-
-/// Every instance was moved exactly once, only in the wanted direction, and nothing was asked of one that was moving already.
-fn check_calls(calls: &[Call], asleep: bool) {
-    let (right, wrong) = if asleep { ("StopInstances", "StartInstances") } else { ("StartInstances", "StopInstances") };
-    assert!(calls.iter().all(|call| call.action != wrong), "{wrong} while {right} was wanted");
-    let mut asked: BTreeMap<&str, usize> = BTreeMap::new();
-    for call in calls.iter().filter(|call| call.action == right) {
-        assert_eq!(call.instances, call.moved, "every instance of the call needed it");
-        for id in &call.instances {
-            *asked.entry(id).or_default() += 1;
-        }
-    }
-    assert_eq!(asked.len(), 6, "{asked:?}");
-    assert!(asked.values().all(|times| *times == 1), "{asked:?}");
 }

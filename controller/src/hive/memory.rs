@@ -103,6 +103,14 @@ impl Memory {
         self.settled = Some((fingerprint(cluster, sync), Instant::now() + pause));
     }
 
+    /// The look has failed: the next one is due whatever the last one said. In doubt it may have written something.
+    pub fn failed(&mut self, doubt: bool) {
+        self.settled = None;
+        if doubt {
+            self.rival.lost_sight();
+        }
+    }
+
     /// The last list of machines, if it is not older than `max_age`.
     #[must_use]
     pub fn machines(&self, max_age: Duration) -> Option<Machines> {
@@ -170,4 +178,18 @@ fn fingerprint(cluster: &ClusterDeployment, sync: Sync) -> u64 {
         (&condition.type_, &condition.status, &condition.reason, &condition.message).hash(&mut hasher);
     }
     hasher.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_look_that_failed_is_made_again_though_nothing_on_the_object_has_changed() {
+        let (mut memory, cluster) = (Memory::default(), ClusterDeployment::default());
+        memory.rest(&cluster, Sync::Applied, Duration::from_mins(10));
+        assert!(memory.rests(&cluster, Sync::Applied).is_some());
+        memory.failed(false);
+        assert_eq!(memory.rests(&cluster, Sync::Applied), None);
+    }
 }

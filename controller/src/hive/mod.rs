@@ -105,6 +105,17 @@ pub enum LookError {
     NotLeader,
 }
 
+impl LookError {
+    /// Whether something may have been written although the look has failed.
+    fn leaves_doubt(&self) -> bool {
+        match self {
+            Self::Status { source } | Self::Intent { source } => !is_overtaken(source),
+            Self::TimedOut => true,
+            Self::Malformed { .. } | Self::NotLeader => false,
+        }
+    }
+}
+
 /// Works until it is dropped.
 pub async fn run(watch: Client, context: Arc<Context>, news: mpsc::UnboundedReceiver<Key>, concurrency: u16) {
     let clusters: Api<Guarded> = Api::all(watch.clone());
@@ -154,12 +165,15 @@ async fn look(watched: Watched, context: Arc<Context>) -> Result<Requeue, LookEr
     let mut memory = context.memories.lock().ok().and_then(|mut all| all.remove(&key)).unwrap_or_default();
     let started = Instant::now();
     let result = tokio::time::timeout(LOOK, Box::pin(look_once(watched, &context, &mut memory))).await;
+    let result = result.unwrap_or(Err(LookError::TimedOut));
+    if let Err(error) = &result {
+        memory.failed(error.leaves_doubt());
+    }
     let gone = watched.metadata.deletion_timestamp.is_some();
     match context.memories.lock() {
         Ok(mut all) if !gone => drop(all.insert(key, memory)),
         _ => context.metrics.forget(memory.counted.take()),
     }
-    let result = result.unwrap_or(Err(LookError::TimedOut));
     let outcome = match &result {
         Ok((_, true)) => "changed",
         Ok((_, false)) => "unchanged",
@@ -325,9 +339,10 @@ fn after_error(watched: Watched, error: &LookError, context: Arc<Context>) -> Re
             debug!(cluster, "somebody else wrote first");
             Requeue::requeue(Duration::from_millis(rand::random_range(100..500)))
         }
+        // If another one leads, this one's looks end with its time of leading. If it was only late to renew, it goes on.
         LookError::NotLeader => {
-            info!(cluster, "left to the new leader");
-            Requeue::await_change()
+            info!(cluster, "not the leader, or late to renew the lease");
+            Requeue::requeue(Duration::from_millis(rand::random_range(500..1_500)))
         }
         LookError::Malformed { .. } => {
             warn!(cluster, error = error as &dyn std::error::Error, "left alone until it changes");

@@ -31,6 +31,11 @@ impl Rival {
         self.ours = Some(words(cluster));
     }
 
+    /// A write of ours may or may not have arrived: what is found next is nobody's.
+    pub fn lost_sight(&mut self) {
+        self.ours = None;
+    }
+
     /// How long to leave the target alone.
     pub fn left_alone(&mut self, cluster: &ClusterDeployment, now: Instant) -> Option<Duration> {
         let found = words(cluster);
@@ -91,6 +96,17 @@ mod tests {
         }
         assert!(rival.left_alone(&cluster("Stopping"), now + Duration::from_mins(1)).is_some());
         assert_eq!(rival.left_alone(&cluster("Running"), now + Duration::from_secs(603)), None, "tried again");
+    }
+
+    #[test]
+    fn a_write_whose_answer_was_lost_is_ours() {
+        let mut rival = Rival::default();
+        let now = Instant::now();
+        for _ in 0..5 {
+            rival.wrote(&cluster("Stopping"));
+            rival.lost_sight();
+            assert_eq!(rival.left_alone(&cluster("Hibernating"), now), None);
+        }
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! The EC2 simulator: its process, and what the world and its tests tell it beside the AWS interface.
 
+pub mod check;
 pub mod client;
 pub mod server;
 

@@ -2,6 +2,7 @@
 
 use std::{
     collections::BTreeMap,
+    ffi::OsString,
     fs::{self, File, OpenOptions},
     path::{Path, PathBuf},
     process::{ExitStatus, Stdio},
@@ -25,7 +26,47 @@ pub struct Children {
 #[derive(Clone)]
 struct Child {
     record: Record,
+    recipe: Recipe,
     exit: watch::Receiver<Option<ExitStatus>>,
+}
+
+/// What it takes to start a process once more, on the same ports and data.
+#[derive(Clone)]
+struct Recipe {
+    program: OsString,
+    args: Vec<OsString>,
+    variables: Vec<(OsString, Option<OsString>)>,
+    folder: Option<PathBuf>,
+}
+
+impl Recipe {
+    fn of(command: &Command) -> Self {
+        let command = command.as_std();
+        Self {
+            program: command.get_program().to_owned(),
+            args: command.get_args().map(ToOwned::to_owned).collect(),
+            variables: command
+                .get_envs()
+                .map(|(name, value)| (name.to_owned(), value.map(ToOwned::to_owned)))
+                .collect(),
+            folder: command.get_current_dir().map(Path::to_owned),
+        }
+    }
+
+    fn command(&self) -> Command {
+        let mut command = Command::new(&self.program);
+        command.args(&self.args);
+        for (name, value) in &self.variables {
+            match value {
+                Some(value) => command.env(name, value),
+                None => command.env_remove(name),
+            };
+        }
+        if let Some(folder) = &self.folder {
+            command.current_dir(folder);
+        }
+        command
+    }
 }
 
 impl Children {
@@ -55,19 +96,19 @@ impl Children {
             bail!("{name} runs already");
         }
         let log = self.append(name)?;
-        let program = command.as_std().get_program().to_owned();
+        let recipe = Recipe::of(&command);
         command
             .stdin(Stdio::null())
             .stdout(log.try_clone().context("share a log between two outputs")?)
             .stderr(log)
             // Not in the terminal's foreground group: Ctrl-C there is for the one who typed it.
             .process_group(0);
-        let mut process = command.spawn().with_context(|| format!("start {name}: {}", program.display()))?;
+        let mut process = command.spawn().with_context(|| format!("start {name}: {}", recipe.program.display()))?;
         let pid = process.id().with_context(|| format!("{name} has ended at once"))?;
         let record = Record::of(name, pid, rank)?;
         record.save(&self.pids)?;
         let (ended, exit) = watch::channel(None);
-        self.lock().insert(name.to_owned(), Child { record: record.clone(), exit });
+        self.lock().insert(name.to_owned(), Child { record: record.clone(), recipe, exit });
         let (pids, own) = (self.pids.clone(), record.clone());
         tokio::spawn(async move {
             let status = process.wait().await.ok();
@@ -123,6 +164,18 @@ impl Children {
                 .with_context(|| format!("{name} does not end"))??;
         }
         Ok(())
+    }
+
+    /// Starts a process again as it was started, with the same ports and data. One that still runs is killed first.
+    ///
+    /// # Errors
+    /// When there never was such a process, or it does not start.
+    pub async fn restart(&self, name: &str) -> Result<Record> {
+        let child = self.lock().get(name).cloned().with_context(|| format!("there is no {name}"))?;
+        if self.record(name).is_some() {
+            self.signal(name, Signal::SIGKILL).await?;
+        }
+        self.spawn(name, child.record.rank, child.recipe.command())
     }
 
     /// Ends all of them, rank by rank.

@@ -220,11 +220,16 @@ async fn start_program(State(world): Shared, Json(start): Json<Start>) -> Answer
 
 async fn signal_program(State(world): Shared, Path((name, signal)): Path<(String, String)>) -> Answer<Value> {
     let signal = match signal.as_str() {
+        "restart" => {
+            world.children.restart(&name).await?;
+            let _ = world.publish();
+            return Ok(Json(json!({})));
+        }
         "stop" => Signal::SIGTERM,
         "kill" => Signal::SIGKILL,
         "freeze" => Signal::SIGSTOP,
         "thaw" => Signal::SIGCONT,
-        other => return Err(anyhow::anyhow!("no action {other:?}: stop, kill, freeze, thaw").into()),
+        other => return Err(anyhow::anyhow!("no action {other:?}: stop, kill, restart, freeze, thaw").into()),
     };
     world.children.signal(&name, signal).await?;
     let _ = world.publish();

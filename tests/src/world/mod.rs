@@ -241,7 +241,8 @@ impl World {
         self.inner.control.post("/programs", start).await.with_context(|| format!("start {}", start.name()))
     }
 
-    /// `stop`, `kill`, `freeze` or `thaw` for any process of the world, by its name. The first two wait until it has ended.
+    /// `stop`, `kill`, `restart`, `freeze` or `thaw` for any process of the world, by its name. The first three wait until it has
+    /// ended; `restart` does not wait until it is ready again.
     ///
     /// # Errors
     /// When no such process runs.
@@ -271,6 +272,15 @@ impl World {
     /// When there is no such proxy.
     pub async fn faults(&self, proxy: &str) -> Result<Vec<Rule>> {
         self.inner.control.get(&format!("/proxies/{proxy}/faults")).await
+    }
+
+    /// How many requests a fault of a proxy has met. A fault that does nothing, `Rule::default()`, counts them.
+    ///
+    /// # Errors
+    /// When there is no such proxy or fault.
+    pub async fn hits(&self, proxy: &str, id: &str) -> Result<u32> {
+        let found = self.faults(proxy).await?.into_iter().find(|rule| rule.id == id);
+        Ok(found.with_context(|| format!("no fault {id} in proxy {proxy}"))?.hits)
     }
 
     /// Removes one fault of a proxy, or all.

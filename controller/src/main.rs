@@ -128,6 +128,7 @@ fn context(
         claim,
         drivers: hive::Drivers::new(client.clone(), aws, args.own_aws_credentials_in.clone()),
         settings: args.settings(),
+        own_unreachable: args.own_unreachable,
         metrics,
         recorder: Recorder::new(client.clone(), reporter),
         memories: Mutex::default(),

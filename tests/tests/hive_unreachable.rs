@@ -156,6 +156,17 @@ async fn an_override_is_used_while_it_answers() -> Result<()> {
     Ok(())
 }
 
+#[tokio::test]
+async fn without_the_flag_both_are_somebody_elses() -> Result<()> {
+    let world = World::shared().await?;
+    let cluster = world.cluster("plain", ClusterOptions::of_size(1)).await?;
+    cluster.wait_for_power_state("Running", SOON).await?;
+    cluster.sleep().await?;
+    let found = cluster.wait_for_power_state("Hibernating", SOON).await?;
+    assert_eq!((found.condition(UNREACHABLE), found.condition(ACTIVE_OVERRIDE)), (None, None));
+    cluster.remove().await
+}
+
 /// Takes both conditions away.
 async fn forget(cluster: &Cluster, world: &World) -> Result<()> {
     let found = cluster.raw().await?;

@@ -208,3 +208,6 @@ impl Metrics {
         text
     }
 }
+
+#[cfg(test)]
+mod tests;

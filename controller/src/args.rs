@@ -63,6 +63,9 @@ pub struct Args {
     /// What to do about instances of a sleeping cluster that somebody has started
     #[arg(long, value_enum, default_value_t = DriftPolicy::Stop)]
     pub drift: DriftPolicy,
+    /// Also write the condition Unreachable, knowing of sleep; Hive's own unreachable controller must be switched off
+    #[arg(long)]
+    pub own_unreachable: bool,
     /// Namespace whose clusters without a credentials Secret may use this process's own AWS credentials; repeatable
     #[arg(long = "own-aws-credentials-in", value_name = "NAMESPACE")]
     pub own_aws_credentials_in: Vec<String>,

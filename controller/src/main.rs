@@ -131,6 +131,7 @@ fn context(
         claim,
         drivers: hive::Drivers::new(client.clone(), aws, grants(args)),
         settings: args.settings(),
+        own_unreachable: args.own_unreachable,
         metrics,
         recorder: Recorder::new(client.clone(), reporter),
         memories: Mutex::default(),

@@ -10,6 +10,7 @@
 mod admission;
 mod cel;
 mod foreign;
+mod monitoring;
 pub mod names;
 mod network;
 mod policy;
@@ -21,6 +22,7 @@ use serde_json::Value;
 
 pub use admission::{ClientConfig, webhook_configurations};
 pub use foreign::foreign_crds;
+pub use monitoring::monitoring;
 pub use policy::policy;
 
 /// What runs in our namespace and what it may do: namespace, RBAC, Deployments, Services, disruption budgets, network

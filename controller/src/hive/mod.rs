@@ -5,6 +5,7 @@ mod drivers;
 mod memory;
 mod observe;
 mod preflight;
+mod reach;
 mod report;
 mod requests;
 mod rival;
@@ -60,6 +61,8 @@ pub struct Context {
     pub drivers: Drivers,
     /// Settings of decisions.
     pub settings: Settings,
+    /// Whether the conditions `Unreachable` and `ActiveAPIURLOverride` are written here.
+    pub own_unreachable: bool,
     /// Counts.
     pub metrics: Arc<Metrics>,
     /// Events.
@@ -120,12 +123,20 @@ impl LookError {
 pub async fn run(watch: Client, context: Arc<Context>, news: mpsc::UnboundedReceiver<Key>, concurrency: u16) {
     let clusters: Api<Guarded> = Api::all(watch.clone());
     let (reader, writer) = reflector::store();
+    let (seen, changes) = mpsc::unbounded();
+    let seen = context.own_unreachable.then_some(seen);
+    let reached = reach::run(context.clone(), reader.clone(), changes);
     let events = watcher(clusters, watcher::Config::default().page_size(PAGE))
         .default_backoff()
         .map(|event| event.map(|event| event.modify(slim)))
         .reflect(writer)
-        .applied_objects();
-    let news = news.map(|(namespace, name)| ObjectRef::<Guarded>::new(&name).within(&namespace));
+        .applied_objects()
+        .inspect(move |event| {
+            if let (Some(seen), Ok(cluster)) = (&seen, event) {
+                let _ = seen.unbounded_send((cluster.namespace().unwrap_or_default(), cluster.name_any()));
+            }
+        });
+    let news = news.map(object_ref);
     let looks = Controller::for_stream(events, reader)
         .with_config(Config::default().concurrency(concurrency))
         .reconcile_on(news)
@@ -141,7 +152,12 @@ pub async fn run(watch: Client, context: Arc<Context>, news: mpsc::UnboundedRece
     tokio::select! {
         () = looks => {}
         () = syncs => {}
+        () = reached, if context.own_unreachable => {}
     }
+}
+
+fn object_ref((namespace, name): Key) -> ObjectRef<Guarded> {
+    ObjectRef::new(&name).within(&namespace)
 }
 
 /// Drops what no decision needs, so that ten thousand clusters fit into little memory.

@@ -129,7 +129,7 @@ pub async fn client(context: &Context, cluster: &ClusterDeployment) -> Result<(C
 }
 
 /// The administrator's kubeconfig and the version of its Secret.
-async fn secret(context: &Context, cluster: &ClusterDeployment) -> Result<(Vec<u8>, Option<String>), SpokeError> {
+pub async fn secret(context: &Context, cluster: &ClusterDeployment) -> Result<(Vec<u8>, Option<String>), SpokeError> {
     let name = secret_name(cluster).ok_or_else(|| {
         SpokeError::Kubeconfig("spec.clusterMetadata.adminKubeconfigSecretRef.name is missing".to_owned())
     })?;

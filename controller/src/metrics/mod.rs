@@ -34,6 +34,8 @@ pub struct Metrics {
     pub notices: Family<Told, Counter>,
     /// Certificate requests of kubelets, by what was decided.
     pub requests: Family<Request, Counter>,
+    /// Times that an API server was asked whether it can be reached.
+    pub probes: Family<Probe, Counter>,
     targets: Family<InState, Gauge>,
     step_seconds: Family<InState, Histogram, fn() -> Histogram>,
     hive: HiveMetrics,
@@ -79,6 +81,13 @@ pub struct Request {
     pub reason: &'static str,
 }
 
+/// Labels of [`Metrics::probes`].
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct Probe {
+    /// `ok` or `failed`.
+    pub result: &'static str,
+}
+
 /// Labels of the number of targets and of the time per step.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct InState {
@@ -119,6 +128,7 @@ impl Default for Metrics {
             cloud_calls: Family::default(),
             notices: Family::default(),
             requests: Family::default(),
+            probes: Family::default(),
             targets: Family::default(),
             step_seconds: Family::new_with_constructor(steps),
             hive,
@@ -131,6 +141,7 @@ impl Default for Metrics {
         registry.register("cloud_calls", "Calls to clouds", metrics.cloud_calls.clone());
         registry.register("notices", "Events that tell what a status cannot", metrics.notices.clone());
         registry.register("csrs", "Certificate requests of kubelets, by what was decided", metrics.requests.clone());
+        registry.register("probes", "Times that an API server was asked whether it answers", metrics.probes.clone());
         registry.register("targets", "Targets in each power state", metrics.targets.clone());
         let help = "Time that targets were in a power state before they left it";
         registry.register_with_unit("step", help, Unit::Seconds, metrics.step_seconds.clone());
@@ -198,3 +209,6 @@ impl Metrics {
         text
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -3,6 +3,7 @@
 //! The Secret belongs to a tenant and this process is ours: a kubeconfig that would run a program, read a file or send us
 //! through a proxy is refused, and so is one that would have us trust anybody's certificate.
 
+mod route;
 mod state;
 mod watch;
 
@@ -13,6 +14,7 @@ use kube::{Api, Client, Config};
 use shared::hive::decide::{SpokeError, Upgrade};
 use shared::hive::openshift::ClusterVersion;
 
+pub use self::route::Route;
 pub use self::watch::{Scope, SpokeWatch};
 
 const CONNECT: Duration = Duration::from_secs(3);
@@ -27,6 +29,14 @@ pub const LOOK: Duration = Duration::from_secs(8);
 /// # Errors
 /// [`SpokeError::Kubeconfig`], naming what is wrong with it.
 pub async fn client(kubeconfig: &[u8]) -> Result<Client, SpokeError> {
+    client_by(kubeconfig, &Route::default()).await
+}
+
+/// The same for an API server that is reached by another way than the kubeconfig says.
+///
+/// # Errors
+/// [`SpokeError::Kubeconfig`], naming what is wrong with the kubeconfig or the way.
+pub async fn client_by(kubeconfig: &[u8], route: &Route<'_>) -> Result<Client, SpokeError> {
     let refuse = |why: String| SpokeError::Kubeconfig(format!("kubeconfig {why}"));
     let text = str::from_utf8(kubeconfig).map_err(|_| refuse("is not text".into()))?;
     let kubeconfig =
@@ -34,6 +44,7 @@ pub async fn client(kubeconfig: &[u8]) -> Result<Client, SpokeError> {
     vet(&kubeconfig).map_err(refuse)?;
     let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await;
     let mut config = config.map_err(|error| refuse(format!("cannot be used: {}", first_line(&error))))?;
+    route.apply(&mut config).map_err(|why| SpokeError::Kubeconfig(format!("spec.controlPlaneConfig.{why}")))?;
     config.connect_timeout = Some(CONNECT);
     config.read_timeout = Some(READ);
     config.write_timeout = Some(WRITE);

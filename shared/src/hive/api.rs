@@ -54,6 +54,9 @@ pub struct ClusterDeploymentSpec {
     /// The pool that this cluster came from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster_pool_ref: Option<ClusterPoolReference>,
+    /// How its API server is reached.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub control_plane_config: Option<ControlPlaneConfig>,
     /// How long the cluster may run before it is put to sleep: a Go duration.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(regex(pattern = r"^([0-9]+(\.[0-9]+)?(ns|us|µs|ms|s|m|h))+$"))]
@@ -129,6 +132,18 @@ pub struct ClusterMetadata {
     /// Prefix and tag of everything the cluster has in its cloud.
     #[serde(rename = "infraID")]
     pub infra_id: String,
+}
+
+/// How a cluster's API server is reached, where that differs from what its kubeconfig says.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema, PartialEq, Eq)]
+#[schemars(extend("x-kubernetes-preserve-unknown-fields" = true))]
+pub struct ControlPlaneConfig {
+    /// Its URL.
+    #[serde(default, rename = "apiURLOverride", skip_serializing_if = "Option::is_none")]
+    pub api_url_override: Option<String>,
+    /// The address that is connected to in place of the one that the URL's host has.
+    #[serde(default, rename = "apiServerIPOverride", skip_serializing_if = "Option::is_none")]
+    pub api_server_ip_override: Option<String>,
 }
 
 /// The pool that a cluster came from, and who claimed it.

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::api::{ClusterDeployment, Condition};
 use crate::duration::go_string;
@@ -96,7 +96,7 @@ pub struct Word {
 }
 
 impl Word {
-    fn new(status: &'static str, reason: &'static str, message: impl Into<String>) -> Self {
+    pub(super) fn new(status: &'static str, reason: &'static str, message: impl Into<String>) -> Self {
         Self { status, reason, message: scrub(&message.into()) }
     }
 }
@@ -297,65 +297,28 @@ impl PowerStatus {
 
     /// The JSON patch for the status subresource that makes `cluster` say this, or `None` if it already does.
     ///
-    /// It edits the array of conditions by index and leaves it in Hive's order, so it begins with a test of the
-    /// resourceVersion: the API server answers 422 if somebody else wrote in between. A condition that does not change is not
-    /// written, and one that only names other machines waits a little. `lastProbeTime` moves with
-    /// every change, `lastTransitionTime` with the status, as Hive does it.
+    /// It leaves the conditions in Hive's order and fails if somebody else wrote in between. A condition that does not change is
+    /// not written, and one that only names other machines waits a little. `lastProbeTime` moves with every change,
+    /// `lastTransitionTime` with the status, as Hive does it.
     #[must_use]
     pub fn patch(&self, cluster: &ClusterDeployment, now: Timestamp) -> Option<Value> {
-        let (mut edits, mut changed, mut added) = (Vec::new(), Vec::new(), Vec::new());
+        let power_state = self.power_state.filter(|power_state| *power_state != cluster.power_state());
+        let mut new = Vec::new();
         let words = [(HIBERNATING, &self.hibernating), (READY, &self.ready), (PROGRESS, &self.progress)];
         for (type_, word) in words.into_iter().filter_map(|(type_, word)| Some((type_, word.as_ref()?))) {
             let old = cluster.condition(type_);
-            let nothing_else =
-                edits.is_empty() && added.is_empty() && self.power_state.is_none_or(|p| p == cluster.power_state());
+            let nothing_else = new.is_empty() && power_state.is_none();
             if type_ == PROGRESS && word.status == "False" && old.is_none() && nothing_else {
                 continue; // A cluster that is where it should be is not written to only to say so.
             }
             let can_wait = old.is_some_and(|old| word.can_wait(old, now));
-            if can_wait
-                && nothing_else
-                && ((type_ == PROGRESS && word.status == "True") || word.only_names_machines(old))
-            {
+            let names = (type_ == PROGRESS && word.status == "True") || word.only_names_machines(old);
+            if can_wait && nothing_else && names {
                 continue;
             }
-            let Some(new) = word.replaces(type_, old, now) else { continue };
-            match cluster.status.iter().flat_map(|status| &status.conditions).position(|c| c.type_ == type_) {
-                Some(index) => {
-                    edits.push(json!({"op": "replace", "path": format!("/status/conditions/{index}"), "value": new}));
-                    changed.push(new);
-                }
-                None => added.push(new),
-            }
+            new.extend(word.replaces(type_, old, now));
         }
-        let power_state = self.power_state.filter(|power_state| *power_state != cluster.power_state());
-        if edits.is_empty() && added.is_empty() && power_state.is_none() {
-            return None;
-        }
-
-        let mut order: Vec<_> = cluster.status.iter().flat_map(|status| &status.conditions).map(kind).collect();
-        for new in changed.iter().chain(&added) {
-            match order.iter_mut().find(|(type_, _)| *type_ == new.type_) {
-                Some(old) => *old = kind(new),
-                None => order.push(kind(new)),
-            }
-        }
-        let mut patch = vec![
-            json!({"op": "test", "path": "/metadata/resourceVersion", "value": cluster.metadata.resource_version}),
-        ];
-        match &cluster.status {
-            None => patch.push(json!({"op": "add", "path": "/status", "value": {"conditions": added}})),
-            Some(status) if status.conditions.is_empty() => {
-                patch.push(json!({"op": "add", "path": "/status/conditions", "value": added}));
-            }
-            Some(_) => {
-                let append = |new| json!({"op": "add", "path": "/status/conditions/-", "value": new});
-                patch.extend(edits.into_iter().chain(added.into_iter().map(append)));
-            }
-        }
-        patch.extend(super::order::moves(&mut order));
-        patch.extend(power_state.map(|value| json!({"op": "add", "path": "/status/powerState", "value": value})));
-        Some(Value::Array(patch))
+        super::edit::status(cluster, new, power_state)
     }
 }
 
@@ -374,7 +337,7 @@ impl Word {
     }
 
     /// The condition to write in place of `old`, or `None` if `old` says the same.
-    fn replaces(&self, type_: &str, old: Option<&Condition>, now: Timestamp) -> Option<Condition> {
+    pub(super) fn replaces(&self, type_: &str, old: Option<&Condition>, now: Timestamp) -> Option<Condition> {
         let same_status = old.is_some_and(|old| old.status == self.status);
         if let Some(old) = old
             && same_status
@@ -383,21 +346,22 @@ impl Word {
         {
             return None;
         }
-        let moved = old.filter(|_| same_status).and_then(|old| old.last_transition_time.clone());
-        Some(Condition {
+        Some(self.condition(type_, old, now))
+    }
+
+    /// The condition that says this from now on, in place of `old`.
+    pub(super) fn condition(&self, type_: &str, old: Option<&Condition>, now: Timestamp) -> Condition {
+        let same_status = old.filter(|old| old.status == self.status);
+        let moved = same_status.and_then(|old| old.last_transition_time.clone());
+        Condition {
             type_: type_.to_owned(),
             status: self.status.to_owned(),
             last_probe_time: Some(Time(now)),
             last_transition_time: Some(moved.unwrap_or(Time(now))),
             reason: Some(self.reason.to_owned()),
             message: Some(self.message.clone()),
-        })
+        }
     }
-}
-
-/// Type and status, by which conditions are put in order.
-fn kind(condition: &Condition) -> (String, String) {
-    (condition.type_.clone(), condition.status.clone())
 }
 
 /// Time from `then` to `now`, zero if `then` is in the future.

@@ -1,0 +1,193 @@
+//! Alerts and dashboard are `PromQL`, and ask for what is served: metrics, labels and values.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::convert::Infallible;
+use std::path::Path;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use promql_parser::label::{MatchOp, Matcher};
+use promql_parser::parser::{Expr, LabelModifier, VectorSelector};
+use promql_parser::util::{ExprVisitor, walk_expr};
+use serde_json::Value;
+use shared::hive::api::{ClusterDeploymentStatus, Condition};
+use shared::hive::conditions::{HIBERNATING, READY};
+
+use super::*;
+
+/// What is served once everything has happened: labels by metric.
+fn served() -> BTreeMap<String, BTreeSet<String>> {
+    let metrics = Metrics::default();
+    metrics.looked("changed", Duration::from_secs(1));
+    metrics.called(&CloudCall { cloud: "aws", call: "list", result: "ok" });
+    metrics.moved(Some(("Running", Instant::now())), "Stopping");
+    metrics.transitions.get_or_create(&Transition { system: "hive", to: "Stopping" }).inc();
+    metrics.notices.get_or_create(&Told { system: "hive", reason: "Any" }).inc();
+    metrics.requests.get_or_create(&Request { kind: "client", verdict: "approve", reason: "any" }).inc();
+    metrics.probes.get_or_create(&Probe { result: "ok" }).inc();
+    let condition = |type_: &str| Condition {
+        type_: type_.to_owned(),
+        last_transition_time: Some(Time(jiff::Timestamp::now())),
+        ..Condition::default()
+    };
+    let cluster = |power_state: &str| ClusterDeployment {
+        status: Some(ClusterDeploymentStatus {
+            power_state: Some(power_state.to_owned()),
+            conditions: vec![condition(HIBERNATING), condition(READY)],
+            ..ClusterDeploymentStatus::default()
+        }),
+        ..ClusterDeployment::default()
+    };
+    metrics.as_hive_counts(&cluster("Stopping"), &cluster("Hibernating"));
+    metrics.as_hive_counts(&cluster("WaitingForNodes"), &cluster("Running"));
+
+    let mut served: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for line in metrics.text().lines().filter(|line| !line.starts_with('#')) {
+        let (name, labels) = line.split_once(['{', ' ']).unwrap();
+        let labels = labels.split("=\"").filter_map(|part| part.rsplit([',', '"', '{']).next());
+        let names = labels.filter(|name| name.chars().all(|c| c.is_ascii_lowercase() || c == '_'));
+        served.entry(name.to_owned()).or_default().extend(names.map(str::to_owned));
+    }
+    served
+}
+
+/// Every expression, with where it is and the texts that name its labels.
+fn expressions() -> Vec<(String, String, String)> {
+    let mut found = Vec::new();
+    for object in manifests::monitoring() {
+        for rule in
+            object["spec"]["groups"].as_array().into_iter().flatten().flat_map(|g| g["rules"].as_array().unwrap())
+        {
+            let text = |field: &Value| field.as_str().unwrap().to_owned();
+            found.push((text(&rule["alert"]), text(&rule["expr"]), rule["annotations"].to_string()));
+        }
+        for dashboard in object["data"].as_object().into_iter().flat_map(|data| data.values()) {
+            let dashboard: Value = serde_json::from_str(dashboard.as_str().unwrap()).unwrap();
+            for panel in dashboard["panels"].as_array().unwrap() {
+                for target in panel["targets"].as_array().unwrap() {
+                    let text = |field: &Value| field.as_str().unwrap().to_owned();
+                    found.push((text(&panel["title"]), text(&target["expr"]), text(&target["legendFormat"])));
+                }
+            }
+        }
+    }
+    found
+}
+
+/// What an expression speaks of.
+#[derive(Default)]
+struct Spoken {
+    selectors: Vec<VectorSelector>,
+    grouped: BTreeSet<String>,
+}
+
+impl ExprVisitor for Spoken {
+    type Error = Infallible;
+
+    fn pre_visit(&mut self, expr: &Expr) -> Result<bool, Infallible> {
+        let modifier = match expr {
+            Expr::VectorSelector(selector) => {
+                self.selectors.push(selector.clone());
+                None
+            }
+            Expr::MatrixSelector(matrix) => {
+                self.selectors.push(matrix.vs.clone());
+                None
+            }
+            Expr::Aggregate(aggregate) => aggregate.modifier.as_ref(),
+            Expr::Binary(binary) => binary.modifier.as_ref().and_then(|modifier| modifier.matching.as_ref()),
+            _ => None,
+        };
+        if let Some(LabelModifier::Include(labels) | LabelModifier::Exclude(labels)) = modifier {
+            self.grouped.extend(labels.labels.iter().cloned());
+        }
+        Ok(true)
+    }
+}
+
+/// Every word of the sources that make labels' values.
+fn words() -> BTreeSet<String> {
+    fn read(folder: &Path, words: &mut BTreeSet<String>) {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                read(&path, words);
+            } else if !path.file_name().unwrap().to_string_lossy().starts_with("tests") {
+                let text = std::fs::read_to_string(&path).unwrap();
+                words.extend(text.split(|c: char| !c.is_ascii_alphanumeric()).map(str::to_owned));
+            }
+        }
+    }
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut words = BTreeSet::new();
+    for folder in ["src", "../shared/src"] {
+        read(&here.join(folder), &mut words);
+    }
+    words
+}
+
+/// Whether each alternative of a matcher is a value that something can have.
+fn is_possible(matcher: &Matcher, words: &BTreeSet<String>) -> bool {
+    let value = |value: &str| match value.strip_suffix(".*") {
+        Some(prefix) => words.iter().any(|word| word.starts_with(prefix)),
+        None => words.contains(value),
+    };
+    match matcher.op {
+        MatchOp::Equal | MatchOp::NotEqual => value(&matcher.value),
+        MatchOp::Re(_) | MatchOp::NotRe(_) => matcher.value.split('|').all(value),
+    }
+}
+
+/// Names in `{{ $labels.x }}` and `{{x}}`.
+fn placeholders(text: &str) -> Vec<&str> {
+    let inside = text.split("{{").skip(1).filter_map(|part| part.split_once("}}")).map(|(inside, _)| inside.trim());
+    inside.filter(|inside| !inside.starts_with("$value")).map(|inside| inside.trim_start_matches("$labels.")).collect()
+}
+
+#[test]
+fn alerts_and_dashboard_ask_for_what_is_served() {
+    let (served, words, expressions) = (served(), words(), expressions());
+    assert!(expressions.len() > 20, "{} expressions", expressions.len());
+    let mut wrong = Vec::new();
+    for (place, expression, texts) in &expressions {
+        let parsed = match promql_parser::parser::parse(expression) {
+            Ok(parsed) => parsed,
+            Err(error) => {
+                wrong.push(format!("{place}: {error}: {expression}"));
+                continue;
+            }
+        };
+        let mut spoken = Spoken::default();
+        let _ = walk_expr(&mut spoken, &parsed);
+        assert!(!spoken.selectors.is_empty(), "{place} speaks of no metric");
+        let mut labels = BTreeSet::new();
+        for selector in &spoken.selectors {
+            let name = selector.name.clone().unwrap_or_default();
+            let Some(has) = served.get(&name) else {
+                wrong.push(format!("{place}: no metric {name}"));
+                continue;
+            };
+            labels.extend(has.iter().cloned());
+            for matcher in &selector.matchers.matchers {
+                if !has.contains(&matcher.name) {
+                    wrong.push(format!("{place}: {name} has no label {}", matcher.name));
+                }
+                if !is_possible(matcher, &words) {
+                    wrong.push(format!("{place}: nothing is called {}", matcher.value));
+                }
+            }
+        }
+        wrong.extend(spoken.grouped.difference(&labels).map(|label| format!("{place}: no label {label}")));
+        let named = placeholders(texts).into_iter().filter(|name| !spoken.grouped.contains(*name));
+        wrong.extend(named.map(|name| format!("{place}: its text names {name}, which is summed away")));
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn what_is_served_is_read_as_it_is() {
+    let served = served();
+    let labels = |name: &str| served[name].iter().map(String::as_str).collect::<Vec<_>>();
+    assert_eq!(labels("hibernate_cloud_calls_total"), ["call", "cloud", "result"]);
+    assert_eq!(labels("hibernate_leader"), [""; 0]);
+    assert_eq!(labels("hibernate_step_seconds_bucket"), ["le", "state", "system"]);
+}

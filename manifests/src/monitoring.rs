@@ -1,0 +1,280 @@
+//! What watches the controller: a `PodMonitor`, alerts, and a Grafana dashboard.
+//!
+//! They need the Prometheus Operator's kinds, so they are a component that a hub adds if it has them. A test of the controller
+//! parses every expression and looks up each metric, label and value in what the controller serves.
+
+use serde_json::{Value, json};
+use shared::cloud::CloudErrorKind;
+use shared::hive::conditions::reason;
+
+use crate::names::{CONTROLLER, namespaced, selector};
+
+/// Name of the component's objects.
+const NAME: &str = CONTROLLER;
+
+/// The objects of the component.
+#[must_use]
+pub fn monitoring() -> Vec<Value> {
+    vec![pod_monitor(), rules(), dashboard()]
+}
+
+/// Every replica is asked: whether it leads is what the standby has to tell.
+fn pod_monitor() -> Value {
+    json!({
+        "apiVersion": "monitoring.coreos.com/v1",
+        "kind": "PodMonitor",
+        "metadata": namespaced(NAME, CONTROLLER),
+        "spec": {
+            "selector": selector(CONTROLLER),
+            "podMetricsEndpoints": [{"port": "plain", "path": "/metrics", "interval": "30s"}],
+        },
+    })
+}
+
+/// One alert.
+struct Alert {
+    name: &'static str,
+    expr: String,
+    /// How long the expression holds before somebody is called.
+    lasts: &'static str,
+    severity: &'static str,
+    summary: &'static str,
+    description: &'static str,
+}
+
+fn rules() -> Value {
+    let rule = |alert: Alert| {
+        json!({
+            "alert": alert.name,
+            "expr": alert.expr,
+            "for": alert.lasts,
+            "labels": {"severity": alert.severity},
+            "annotations": {"summary": alert.summary, "description": alert.description},
+        })
+    };
+    let rules: Vec<Value> = leading().into_iter().chain(targets()).chain(clouds()).chain(looks()).map(rule).collect();
+    json!({
+        "apiVersion": "monitoring.coreos.com/v1",
+        "kind": "PrometheusRule",
+        "metadata": namespaced(NAME, CONTROLLER),
+        "spec": {"groups": [{"name": "hibernate", "rules": rules}]},
+    })
+}
+
+fn leading() -> [Alert; 3] {
+    [
+        Alert {
+            name: "HibernateNoLeader",
+            expr: "absent(hibernate_leader == 1)".to_owned(),
+            lasts: "2m",
+            severity: "critical",
+            summary: "No hibernate-controller leads",
+            description: "Nothing goes to sleep or wakes up. Look at the Pods, and at who holds the Lease hibernate-controller.",
+        },
+        Alert {
+            name: "HibernateTwoLeaders",
+            expr: "sum(hibernate_leader) > 1".to_owned(),
+            lasts: "2m",
+            severity: "warning",
+            summary: "More than one hibernate-controller believes that it leads",
+            description: "Two installations with Leases of their own work on the same hub.",
+        },
+        Alert {
+            name: "HibernateLeaseLost",
+            expr: "sum(changes(hibernate_leader[30m])) > 4".to_owned(),
+            lasts: "0m",
+            severity: "warning",
+            summary: "The hibernate-controller that leads changes again and again",
+            description: "Its Lease is not renewed in time: the hub's API server is slow, or the Pods are restarted.",
+        },
+    ]
+}
+
+fn targets() -> [Alert; 4] {
+    let notices = |reasons: &str| format!("hibernate_notices_total{{reason=~\"{reasons}\"}}");
+    [
+        Alert {
+            name: "HibernateFailed",
+            expr: "sum by (system, state) (hibernate_targets{state=~\"FailedTo.*\"}) > 0".to_owned(),
+            lasts: "10m",
+            severity: "warning",
+            summary: "{{ $value }} targets are in state {{ $labels.state }}",
+            description: "The cloud refuses to start or stop machines. Each target's conditions say which and why.",
+        },
+        Alert {
+            name: "HibernateTransitionStuck",
+            expr: happened("system, reason", &notices("WakeTakesTooLong|SleepTakesTooLong"), "1h"),
+            lasts: "0m",
+            severity: "warning",
+            summary: "Targets neither sleep nor are awake for too long: {{ $labels.reason }}",
+            description: "The condition HibernationProgress of each such target says what is awaited; an Event names it.",
+        },
+        Alert {
+            name: "HibernateAnotherController",
+            expr: happened("system, reason", &notices("AnotherController"), "15m"),
+            lasts: "0m",
+            severity: "critical",
+            summary: "Another controller writes the power state of our targets",
+            description: "Add hibernation to spec.disabledControllers of the HiveConfig. Until then these targets are left alone.",
+        },
+        Alert {
+            name: "HibernateDrift",
+            expr: happened("system, reason", &notices("StartedWhileAsleep"), "1h"),
+            lasts: "0m",
+            severity: "info",
+            summary: "Somebody has started machines of a sleeping target",
+            description: "They are billed while they run. An Event names target and machines.",
+        },
+    ]
+}
+
+fn clouds() -> [Alert; 2] {
+    let kind = |kind: CloudErrorKind| <&str>::from(kind);
+    let rights = [CloudErrorKind::Denied, CloudErrorKind::Credentials].map(kind).join("|");
+    let not_leader = kind(CloudErrorKind::NotLeader);
+    [
+        Alert {
+            name: "HibernateCloudCallsFail",
+            expr: format!(
+                "sum by (cloud, call, result) (rate(hibernate_cloud_calls_total{{result!~\"ok|{not_leader}\"}}[10m]))
+/ on (cloud, call) group_left ()
+sum by (cloud, call) (rate(hibernate_cloud_calls_total[10m]))
+> 0.1"
+            ),
+            lasts: "10m",
+            severity: "warning",
+            summary: "{{ $value | humanizePercentage }} of the {{ $labels.call }} calls to {{ $labels.cloud }} end with {{ $labels.result }}",
+            description: "Calls are repeated with pauses. Targets that are not where they should be say so in their conditions.",
+        },
+        Alert {
+            name: "HibernateCloudDenies",
+            expr: format!(
+                "sum by (cloud, call, result) (rate(hibernate_cloud_calls_total{{result=~\"{rights}\"}}[10m])) > 0"
+            ),
+            lasts: "15m",
+            severity: "warning",
+            summary: "{{ $labels.cloud }} does not accept credentials for {{ $labels.call }}: {{ $labels.result }}",
+            description: "Credentials of some target are missing, wrong or lack a right. Its conditions name the Secret.",
+        },
+    ]
+}
+
+fn looks() -> [Alert; 2] {
+    [
+        Alert {
+            name: "HibernateLooksFail",
+            expr: "sum by (system, outcome) (increase(hibernate_looks_total{outcome!~\"changed|unchanged|NotLeader\"}[15m])) > 5"
+                .to_owned(),
+            lasts: "5m",
+            severity: "warning",
+            summary: "Looks at targets end early: {{ $labels.outcome }}",
+            description: "The hub refuses writes, or calls take too long. The controller's log names the targets.",
+        },
+        Alert {
+            name: "HibernateLooksSlow",
+            expr: quantile("0.99", "hibernate_look_seconds_bucket", "") + " > 20",
+            lasts: "10m",
+            severity: "warning",
+            summary: "One in a hundred looks at a target takes {{ $value }} s",
+            description: "The hub, a cloud or spokes answer slowly.",
+        },
+    ]
+}
+
+/// Whether a counter has moved. One that has only just come up has moved, too, which `increase` does not see.
+fn happened(by: &str, counter: &str, within: &str) -> String {
+    format!(
+        "sum by ({by}) (increase({counter}[{within}])) > 0
+or
+sum by ({by}) ({counter} unless {counter} offset {within}) > 0"
+    )
+}
+
+fn quantile(which: &str, buckets: &str, by: &str) -> String {
+    let by = if by.is_empty() { "le".to_owned() } else { format!("le, {by}") };
+    format!("histogram_quantile({which}, sum by ({by}) (rate({buckets}[10m])))")
+}
+
+/// One panel: title, unit, expressions with their legends.
+type Panel = (&'static str, &'static str, Vec<(String, &'static str)>);
+
+fn panels() -> Vec<Panel> {
+    let rate = |by: &str, counter: &str| format!("sum by ({by}) (rate({counter}[5m]))");
+    let (asleep, awake) = (reason::HIBERNATING, reason::RUNNING);
+    let targets = |more: &str| format!("sum by (state) (hibernate_targets{{{more}}})");
+    let spread = |buckets: &str| vec![(quantile("0.5", buckets, ""), "half"), (quantile("0.95", buckets, ""), "95%")];
+    vec![
+        ("Controllers that lead", "short", vec![("sum(hibernate_leader)".to_owned(), "leaders")]),
+        ("Targets asleep and awake", "short", vec![(targets(&format!("state=~\"{asleep}|{awake}\"")), "{{state}}")]),
+        (
+            "Targets on their way, or stuck",
+            "short",
+            vec![(targets(&format!("state!~\"{asleep}|{awake}\"")), "{{state}}")],
+        ),
+        ("Power states reached per second", "ops", vec![(rate("to", "hibernate_transitions_total"), "{{to}}")]),
+        ("Time to fall asleep", "s", spread("hive_cluster_deployments_hibernation_transition_seconds_bucket")),
+        ("Time to wake up", "s", spread("hive_cluster_deployments_running_transition_seconds_bucket")),
+        (
+            "Time in each step, 95%",
+            "s",
+            vec![(quantile("0.95", "hibernate_step_seconds_bucket", "state"), "{{state}}")],
+        ),
+        (
+            "Calls to clouds",
+            "reqps",
+            vec![(rate("cloud, call, result", "hibernate_cloud_calls_total"), "{{cloud}} {{call}} {{result}}")],
+        ),
+        (
+            "What Events warned of, in the last hour",
+            "short",
+            vec![("sum by (reason) (increase(hibernate_notices_total[1h]))".to_owned(), "{{reason}}")],
+        ),
+        ("Looks", "ops", vec![(rate("outcome", "hibernate_looks_total"), "{{outcome}}")]),
+        ("Duration of a look", "s", spread("hibernate_look_seconds_bucket")),
+        (
+            "Certificate requests of kubelets",
+            "ops",
+            vec![(rate("kind, verdict, reason", "hibernate_csrs_total"), "{{kind}}: {{verdict}}, {{reason}}")],
+        ),
+        (
+            "API servers asked whether they answer",
+            "reqps",
+            vec![(rate("result", "hibernate_probes_total"), "{{result}}")],
+        ),
+    ]
+}
+
+/// A `ConfigMap` that Grafana's sidecar finds by its label.
+fn dashboard() -> Value {
+    let source = json!({"type": "prometheus", "uid": "${datasource}"});
+    let panel = |(at, (title, unit, queries)): (usize, Panel)| {
+        let target = |(letter, (expr, legend)): (char, (String, &str))| json!({"refId": letter, "expr": expr, "legendFormat": legend, "datasource": source});
+        json!({
+            "id": at + 1,
+            "title": title,
+            "type": "timeseries",
+            "datasource": source,
+            "gridPos": {"x": at % 2 * 12, "y": at / 2 * 8, "w": 12, "h": 8},
+            "fieldConfig": {"defaults": {"unit": unit, "min": 0}, "overrides": []},
+            "targets": ('A'..).zip(queries).map(target).collect::<Vec<_>>(),
+        })
+    };
+    let dashboard = json!({
+        "uid": "hibernate",
+        "title": "Hibernation",
+        "tags": ["hibernate"],
+        "schemaVersion": 39,
+        "refresh": "30s",
+        "time": {"from": "now-6h", "to": "now"},
+        "templating": {"list": [{"name": "datasource", "label": "Data source", "type": "datasource", "query": "prometheus"}]},
+        "panels": panels().into_iter().enumerate().map(panel).collect::<Vec<_>>(),
+    });
+    let mut metadata = namespaced("hibernate-dashboard", CONTROLLER);
+    metadata.labels.get_or_insert_default().insert("grafana_dashboard".to_owned(), "1".to_owned());
+    json!({
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": metadata,
+        "data": {"hibernate.json": format!("{:#}\n", crate::tree::sorted(&dashboard))},
+    })
+}

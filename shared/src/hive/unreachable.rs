@@ -1,0 +1,342 @@
+//! Whether a cluster's API server can be reached: the conditions `Unreachable` and `ActiveAPIURLOverride` (hive.md 6).
+//!
+//! Hive's own controller knows nothing of sleep: it notices a sleeping cluster by chance, asks it for ever, and may need many
+//! minutes to notice that it is awake. Here a cluster that goes to sleep is marked once, `Unreachable` is `True` with a reason
+//! of its own, because nobody has tried to connect and failed, and Hive's syncing skips it; readers look at the status only.
+//! It is asked again when its wake has had an answer. [`needs`] says what to ask next, [`decide`] what to write and when to
+//! look again.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde_json::Value;
+
+use super::api::{ClusterDeployment, Condition, FAKE_CLUSTER, RECONCILE_PAUSE};
+use super::conditions::{HIBERNATING, PROGRESS, READY, Word, age, reason as power};
+use super::decide::resume_started;
+
+/// Condition type: the API server cannot be reached, or need not be tried.
+pub const UNREACHABLE: &str = "Unreachable";
+/// Condition type: of the two URLs that a cluster with `apiURLOverride` has, the override is the one that answers.
+pub const ACTIVE_OVERRIDE: &str = "ActiveAPIURLOverride";
+
+/// The reasons of both conditions.
+pub mod reason {
+    /// It answers.
+    pub const REACHABLE: &str = "ClusterReachable";
+    /// It was asked and did not answer as it should.
+    pub const ERROR: &str = "ErrorConnectingToCluster";
+    /// It sleeps and is not asked.
+    pub const ASLEEP: &str = "Hibernating";
+}
+
+const ASLEEP: &str = "cluster is hibernating and is not asked until it wakes";
+const REACHABLE: &str = "cluster is reachable";
+
+/// How often a cluster that answers is asked.
+pub const RECHECK: Duration = Duration::from_hours(2);
+/// How often one that answers is asked while it is half asleep: some machines could not be stopped.
+const HALF_ASLEEP: Duration = Duration::from_mins(5);
+/// Shortest and longest pause after failures. Hive's queue goes from 5 ms to 1,000 s.
+const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_mins(2));
+/// For so long a marked cluster that wakes is left to the wake, which knocks all the time; then it is asked in spite of that.
+const KNOCKING: Duration = Duration::from_mins(5);
+/// Times on an object are cut to whole seconds.
+const RESOLUTION: Duration = Duration::from_secs(1);
+
+/// Reasons of R while there cannot be an API server.
+const NO_MACHINES: &[&str] = &[power::STARTING_MACHINES, power::WAITING_FOR_MACHINES, power::FAILED_TO_START_MACHINES];
+/// Reasons of R that a cluster has only after its API server was asked for something.
+const ASKED: &[&str] =
+    &[power::WAITING_FOR_NODES, power::PAUSING, power::WAITING_FOR_CLUSTER_OPERATORS, power::RUNNING];
+/// Reasons of `HibernationProgress` while the wake knocks in vain.
+const NO_ANSWER: &[&str] = &["ApiServer", "ApiServerFailing"];
+
+/// What an API server said: nothing wrong, or why it cannot be used.
+pub type Answer = Result<(), String>;
+
+/// Everything one look found. Plain data: no client, no clock.
+#[derive(Clone, Debug)]
+pub struct Facts<'a> {
+    /// The cluster on the hub.
+    pub cluster: &'a ClusterDeployment,
+    /// What the primary URL answered in this look. `None` while nobody has asked.
+    pub primary: Option<Answer>,
+    /// What the initial URL answered in this look. `None` while nobody has asked.
+    pub initial: Option<Answer>,
+    /// The last time that this process asked the primary URL.
+    pub tried: Option<Tried>,
+    /// The time of the look.
+    pub now: Timestamp,
+}
+
+/// The last time that a primary URL was asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tried {
+    /// When.
+    pub at: Timestamp,
+    /// How often in a row it has failed.
+    pub failures: u32,
+}
+
+/// One of the URLs of an API server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Url {
+    /// `controlPlaneConfig.apiURLOverride` if there is one, otherwise the kubeconfig's.
+    Primary,
+    /// The kubeconfig's, where there is an override.
+    Initial,
+}
+
+/// What to ask next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ask {
+    /// Which URL.
+    pub url: Url,
+    /// Whether somebody waits for the answer: the cluster has just woken.
+    pub urgent: bool,
+}
+
+/// What is to be written, and when to look again if nothing changes before.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Plan {
+    /// Conditions, by type.
+    pub words: Vec<(&'static str, Word)>,
+    /// When to look again.
+    pub again: Option<Duration>,
+    /// Whether `lastProbeTime` of `Unreachable` moves even if it says what it said.
+    refresh: bool,
+}
+
+impl Plan {
+    /// The JSON patch for the status subresource, or `None` if the cluster says all this already.
+    #[must_use]
+    pub fn patch(&self, cluster: &ClusterDeployment, now: Timestamp) -> Option<Value> {
+        let new = self.words.iter().filter_map(|(type_, word)| {
+            let old = cluster.condition(type_);
+            let refreshed = || (*type_ == UNREACHABLE && self.refresh).then(|| word.condition(type_, old, now));
+            word.replaces(type_, old, now).or_else(refreshed)
+        });
+        super::edit::status(cluster, new.collect(), None)
+    }
+}
+
+/// What a cluster's reachability depends on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// Nothing is written: paused, being deleted, or not installed.
+    NotOurs,
+    /// It lacks a condition.
+    New,
+    /// It sleeps, or has been told to.
+    Asleep,
+    /// It is marked as asleep, and a wake that has begun has had no answer yet; for so long it is left to the wake.
+    Waking(Duration),
+    /// It should answer.
+    Awake,
+}
+
+impl Facts<'_> {
+    /// Takes in an answer.
+    pub fn answered(&mut self, url: Url, answer: Answer, now: Timestamp) {
+        self.now = now;
+        if url == Url::Initial {
+            self.initial = Some(answer);
+            return;
+        }
+        // What failed before a sleep says nothing about the time after it.
+        let before = self.tried.filter(|_| !self.marked()).map_or(0, |tried| tried.failures);
+        let failures = if answer.is_ok() { 0 } else { before.saturating_add(1) };
+        self.tried = Some(Tried { at: now, failures });
+        self.primary = Some(answer);
+    }
+
+    fn state(&self) -> State {
+        let cluster = self.cluster;
+        let ours = cluster.spec.installed
+            && cluster.spec.cluster_metadata.is_some()
+            && cluster.metadata.deletion_timestamp.is_none()
+            && !cluster.annotation_is_true(RECONCILE_PAUSE);
+        // Where a stop was refused, machines run: whether they make an API server is found out by asking.
+        let asleep = self.reason(READY) == power::STOPPING_OR_HIBERNATING;
+        let refused = self.reason(HIBERNATING) == power::FAILED_TO_STOP;
+        let waking = self.marked() && self.knocks_in_vain();
+        let begun = resume_started(cluster).map_or(Duration::MAX, |then| age(then, self.now));
+        match KNOCKING.saturating_sub(begun) {
+            _ if !ours => State::NotOurs,
+            _ if [UNREACHABLE, ACTIVE_OVERRIDE].iter().any(|type_| cluster.condition(type_).is_none()) => State::New,
+            _ if asleep && !refused => State::Asleep,
+            left if waking && !left.is_zero() => State::Waking(left),
+            _ => State::Awake,
+        }
+    }
+
+    fn reason(&self, type_: &str) -> &str {
+        self.cluster.condition(type_).and_then(|c| c.reason.as_deref()).unwrap_or_default()
+    }
+
+    fn unreachable(&self) -> Option<&Condition> {
+        self.cluster.condition(UNREACHABLE)
+    }
+
+    /// Whether it is marked as asleep.
+    fn marked(&self) -> bool {
+        self.reason(UNREACHABLE) == reason::ASLEEP
+    }
+
+    fn has_override(&self) -> bool {
+        url_override(self.cluster).is_some()
+    }
+
+    /// Whether the last answer was the primary URL's.
+    fn on_primary(&self) -> bool {
+        let active = || self.cluster.condition(ACTIVE_OVERRIDE).is_some_and(|active| active.status == "True");
+        !self.has_override() || active()
+    }
+
+    fn knocks_in_vain(&self) -> bool {
+        let ready = self.reason(READY);
+        let no_answer = ready == power::WAITING_FOR_NODES && NO_ANSWER.contains(&self.reason(PROGRESS));
+        NO_MACHINES.contains(&ready) || no_answer
+    }
+
+    /// Whether a wake had an answer after the last try: what failed then can be expected to work now.
+    fn wake_had_an_answer(&self) -> bool {
+        let Some(tried) = self.tried.filter(|_| ASKED.contains(&self.reason(READY)) && !self.knocks_in_vain()) else {
+            return false;
+        };
+        let told = [READY, PROGRESS].into_iter().filter_map(|type_| self.cluster.condition(type_));
+        let told = told.filter_map(|condition| condition.last_probe_time.as_ref()).map(|time| time.0).max();
+        told.and_then(|told| told.checked_add(RESOLUTION).ok()).is_some_and(|told| told > tried.at)
+    }
+
+    /// How often it is asked while it answers.
+    fn period(&self) -> Duration {
+        if self.reason(HIBERNATING) == power::FAILED_TO_STOP { HALF_ASLEEP } else { RECHECK }
+    }
+
+    /// Time left until it is due to be seen reachable again. Only a cluster that has been seen so has any.
+    fn fresh(&self) -> Option<Duration> {
+        let known = self.unreachable().filter(|known| known.status == "False")?;
+        let probed = known.last_probe_time.as_ref().map_or(Duration::MAX, |probed| age(probed.0, self.now));
+        self.period().checked_sub(probed).filter(|left| !left.is_zero())
+    }
+
+    /// Time left until the primary URL is asked.
+    fn wait(&self) -> Duration {
+        let known = self.unreachable().map_or("Unknown", |known| known.status.as_str());
+        match known {
+            "False" if self.on_primary() => self.fresh().unwrap_or_default(),
+            "True" | "False" if !self.marked() => {
+                let Some(tried) = self.tried else { return Duration::ZERO };
+                let pause = if self.wake_had_an_answer() { PAUSES.0 } else { backoff(tried.failures) };
+                pause.saturating_sub(age(tried.at, self.now))
+            }
+            _ => Duration::ZERO,
+        }
+    }
+}
+
+/// `controlPlaneConfig.apiURLOverride`, if it is set.
+#[must_use]
+pub fn url_override(cluster: &ClusterDeployment) -> Option<&str> {
+    let config = cluster.spec.control_plane_config.as_ref()?;
+    config.api_url_override.as_deref().filter(|url| !url.is_empty())
+}
+
+/// `controlPlaneConfig.apiServerIPOverride`, if it is set.
+#[must_use]
+pub fn ip_override(cluster: &ClusterDeployment) -> Option<&str> {
+    let config = cluster.spec.control_plane_config.as_ref()?;
+    config.api_server_ip_override.as_deref().filter(|ip| !ip.is_empty())
+}
+
+/// How long to wait after the `failures`th failure in a row, without jitter.
+#[must_use]
+pub fn backoff(failures: u32) -> Duration {
+    match failures {
+        0 => Duration::ZERO,
+        failures => PAUSES.0.saturating_mul(1 << (failures - 1).min(16)).min(PAUSES.1),
+    }
+}
+
+/// What to ask before [`decide`] can decide.
+#[must_use]
+pub fn needs(facts: &Facts<'_>) -> Option<Ask> {
+    if facts.state() != State::Awake || facts.cluster.annotation_is_true(FAKE_CLUSTER) {
+        return None;
+    }
+    let urgent = facts.marked() || facts.wake_had_an_answer();
+    match (&facts.primary, &facts.initial) {
+        (None, _) => facts.wait().is_zero().then_some(Ask { url: Url::Primary, urgent }),
+        // While the initial URL counts as reachable, it is asked no more often than a cluster without an override.
+        (Some(Err(_)), None) if facts.has_override() && facts.fresh().is_none() => {
+            Some(Ask { url: Url::Initial, urgent })
+        }
+        _ => None,
+    }
+}
+
+/// What the facts call for.
+#[must_use]
+pub fn decide(facts: &Facts<'_>) -> Plan {
+    let write = |words: Vec<_>| Plan { words, ..Plan::default() };
+    match facts.state() {
+        State::NotOurs => Plan::default(),
+        State::New => {
+            let missing = [ACTIVE_OVERRIDE, UNREACHABLE].into_iter().filter(|t| facts.cluster.condition(t).is_none());
+            write(missing.map(|t| (t, Word::new("Unknown", power::INITIALIZED, "Condition Initialized"))).collect())
+        }
+        State::Asleep => write(vec![(UNREACHABLE, Word::new("True", reason::ASLEEP, ASLEEP))]),
+        State::Waking(left) => Plan { again: Some(left), ..Plan::default() },
+        State::Awake if facts.cluster.annotation_is_true(FAKE_CLUSTER) => write(vec![(UNREACHABLE, reached())]),
+        State::Awake => awake(facts),
+    }
+}
+
+fn awake(facts: &Facts<'_>) -> Plan {
+    let failures = facts.tried.map_or(1, |tried| tried.failures);
+    let (unreachable, active, again) = match (&facts.primary, &facts.initial) {
+        (None, _) => return Plan { again: Some(facts.wait()), ..Plan::default() },
+        (Some(Ok(())), _) => (Some(reached()), Word::new("True", reason::REACHABLE, REACHABLE), facts.period()),
+        (Some(Err(primary)), Some(Ok(()))) => (Some(reached()), failed("False", primary), backoff(failures)),
+        (Some(Err(primary)), Some(Err(initial))) => {
+            (Some(failed("True", initial)), failed("False", primary), backoff(failures))
+        }
+        (Some(Err(primary)), None) => {
+            // With an override, the initial URL was asked not long ago, and answered.
+            let unreachable = (!facts.has_override()).then(|| failed("True", primary));
+            (unreachable, failed("False", primary), backoff(failures))
+        }
+    };
+    let words = unreachable.map(|word| (UNREACHABLE, word)).into_iter();
+    let active = facts.has_override().then_some((ACTIVE_OVERRIDE, active));
+    Plan {
+        words: words.chain(active).collect(),
+        again: Some(again),
+        refresh: facts.fresh().is_none() && succeeded(facts),
+    }
+}
+
+fn succeeded(facts: &Facts<'_>) -> bool {
+    [&facts.primary, &facts.initial].into_iter().flatten().any(Result::is_ok)
+}
+
+fn reached() -> Word {
+    Word::new("False", reason::REACHABLE, REACHABLE)
+}
+
+fn failed(status: &'static str, error: &str) -> Word {
+    Word::new(status, reason::ERROR, stable(error))
+}
+
+/// The message without what differs from one try to the next: a certificate's error tells the time.
+fn stable(error: &str) -> &str {
+    const CLOCKS: &[&str] = &[": verification time ", ": current time "];
+    let end = CLOCKS.iter().filter_map(|clock| error.find(clock)).min().unwrap_or(error.len());
+    let short = error.char_indices().nth(500).map_or(error.len(), |(at, _)| at);
+    &error[..end.min(short)]
+}
+
+#[cfg(test)]
+mod tests;

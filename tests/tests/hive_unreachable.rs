@@ -160,10 +160,13 @@ async fn an_override_is_used_while_it_answers() -> Result<()> {
 async fn without_the_flag_both_are_somebody_elses() -> Result<()> {
     let world = World::shared().await?;
     let cluster = world.cluster("plain", ClusterOptions::of_size(1)).await?;
-    cluster.wait_for_power_state("Running", SOON).await?;
+    let before = cluster.wait_for_power_state("Running", SOON).await?;
     cluster.sleep().await?;
-    let found = cluster.wait_for_power_state("Hibernating", SOON).await?;
-    assert_eq!((found.condition(UNREACHABLE), found.condition(ACTIVE_OVERRIDE)), (None, None));
+    let after = cluster.wait_for_power_state("Hibernating", SOON).await?;
+    assert_eq!(says(&after, UNREACHABLE), REACHABLE, "as Hive left it");
+    for type_ in [UNREACHABLE, ACTIVE_OVERRIDE] {
+        assert_eq!(after.condition(type_), before.condition(type_));
+    }
     cluster.remove().await
 }
 

@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use kube::api::{Patch, PatchParams};
 use kube::{Api, ResourceExt};
-use serde_json::json;
+use serde_json::{Value, json};
 use shared::cloud::{CloudError, CloudErrorKind, Outcome, Refusal};
 use shared::hive::api::{ClusterDeployment, Desired};
 use shared::hive::decide::{Action, Facts, Tried, Verb};
@@ -154,6 +154,23 @@ fn refused(refusals: &[Refusal]) -> Option<CloudError> {
     refused.truncate(5);
     let more = if more > 0 { format!("; and {more} more") } else { String::new() };
     Some(CloudError { kind, message: refused.join("; ") + &more })
+}
+
+/// Applies a JSON patch to the status, in turn with others.
+pub async fn write_status(
+    context: &Context,
+    cluster: &ClusterDeployment,
+    patch: Value,
+) -> Result<ClusterDeployment, LookError> {
+    if !context.claim.holds() {
+        return Err(LookError::NotLeader);
+    }
+    let failed = |source| LookError::Status { source: Box::new(source) };
+    let patch: json_patch::Patch =
+        serde_json::from_value(patch).map_err(|error| failed(kube::Error::SerdeError(error)))?;
+    let patch = Patch::Json::<()>(patch);
+    let _turn = context.writes.acquire().await;
+    api(context, cluster).patch_status(&cluster.name_any(), &as_controller(), &patch).await.map_err(failed)
 }
 
 /// Parameters of a write under our field manager.

@@ -18,7 +18,6 @@ use std::time::Duration;
 
 use futures::StreamExt;
 use futures::channel::mpsc;
-use kube::api::Patch;
 use kube::core::DeserializeGuard;
 use kube::runtime::controller::{Action as Requeue, Config, Controller};
 use kube::runtime::events::Recorder;
@@ -288,16 +287,7 @@ async fn record(
     let Some(patch) = plan.status.as_ref().and_then(|status| status.patch(cluster, facts.now)) else {
         return Ok(None);
     };
-    if !context.claim.holds() {
-        return Err(LookError::NotLeader);
-    }
-    let patch: json_patch::Patch = serde_json::from_value(patch)
-        .map_err(|error| LookError::Status { source: Box::new(kube::Error::SerdeError(error)) })?;
-    let patch = Patch::Json::<()>(patch);
-    let turn = context.writes.acquire().await;
-    let written = act::api(context, cluster).patch_status(&cluster.name_any(), &act::as_controller(), &patch).await;
-    let written = written.map_err(|source| LookError::Status { source: Box::new(source) })?;
-    drop(turn);
+    let written = act::write_status(context, cluster, patch).await?;
     report::transition(context, cluster, &written).await;
     memory.wrote(&written);
     Ok(Some(written))

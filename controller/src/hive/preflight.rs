@@ -14,7 +14,7 @@ use k8s_openapi::api::admissionregistration::v1::{
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use k8s_openapi::api::core::v1::{Namespace, Secret};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
-use kube::api::{ApiResource, DynamicObject, ListParams, Patch};
+use kube::api::{ApiResource, DynamicObject, ListParams};
 use kube::core::GroupVersionKind;
 use kube::{Api, Client, ResourceExt};
 use serde_json::Value;
@@ -64,14 +64,7 @@ pub async fn tell(
         memory.preflight = looked_at;
         return Ok(None);
     };
-    if !context.claim.holds() {
-        return Err(LookError::NotLeader);
-    }
-    let patch: json_patch::Patch = serde_json::from_value(patch)
-        .map_err(|error| LookError::Status { source: Box::new(kube::Error::SerdeError(error)) })?;
-    let patch = Patch::Json::<()>(patch);
-    let written = act::api(context, cluster).patch_status(&cluster.name_any(), &act::as_controller(), &patch).await;
-    let written = written.map_err(|source| LookError::Status { source: Box::new(source) })?;
+    let written = act::write_status(context, cluster, patch).await?;
     memory.preflight = looked_at;
     info!(cluster = full_name(cluster), status = answer.status, reason = answer.reason, "preflight");
     Ok(Some(written))

@@ -60,7 +60,8 @@ impl Drop for Inner {
 static SHARED: OnceCell<World> = OnceCell::const_new();
 
 impl World {
-    /// Starts a world of one's own, in a new folder unless the options name one. It ends with the last copy of the answer, and in
+    /// Starts a world of one's own, in a new folder unless the options name one. `$HIBERNATE_UPSTREAM_CRDS` names a folder whose
+    /// definitions are installed instead of ours, so that every test can be run against the real ones. It ends with the last copy of the answer, and in
     /// any case with this process.
     ///
     /// # Errors
@@ -73,6 +74,7 @@ impl World {
                 env::temp_dir().join(format!("hibernate-world-{pid}-{:08x}", rand::random::<u32>()))
             })),
             while_pid: Some(pid),
+            upstream_crds: options.upstream_crds.or_else(|| env::var_os("HIBERNATE_UPSTREAM_CRDS").map(PathBuf::from)),
             ..options
         };
         let up = tokio::task::spawn_blocking(move || launch::up(&options, &mut |line| eprintln!("testbed: {line}")));

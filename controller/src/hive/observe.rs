@@ -28,7 +28,7 @@ pub async fn facts<'a>(
         tried: memory.tried.clone(),
         failed_looks: memory.failed_looks,
         spoke: None,
-        asked_for: Duration::ZERO,
+        asked_for: None,
         upgrade: None,
         settings: context.settings,
         now: Timestamp::now(),
@@ -41,7 +41,7 @@ pub async fn facts<'a>(
         }
         facts.now = Timestamp::now();
     }
-    facts.asked_for = memory.spoke.as_ref().map(|connection| connection.opened.elapsed()).unwrap_or_default();
+    facts.asked_for = memory.spoke.as_ref().map(|connection| connection.opened.elapsed());
     facts
 }
 

@@ -24,8 +24,8 @@ pub struct Facts<'a> {
     pub failed_looks: u32,
     /// What the spoke's API server said. `None` while nobody has asked.
     pub spoke: Option<Result<Spoke, SpokeError>>,
-    /// For how long the spoke has been asked in this wake.
-    pub asked_for: Duration,
+    /// For how long the spoke has been asked in this wake. `None` while nobody can ask it.
+    pub asked_for: Option<Duration>,
     /// Whether the spoke is being upgraded. `None` while nobody has asked.
     pub upgrade: Option<Upgrade>,
     /// How this controller is set up.

@@ -78,7 +78,7 @@ fn facts(cluster: &ClusterDeployment) -> Facts<'_> {
         tried: None,
         failed_looks: 0,
         spoke: None,
-        asked_for: Duration::from_mins(1),
+        asked_for: None,
         upgrade: None,
         settings: Settings::default(),
         now: at(0),

@@ -106,7 +106,7 @@ pub(super) fn decide(facts: &Facts<'_>) -> Plan {
     };
     // Often all is there a moment after the machines run: no word is lost on what is over before anybody can read it.
     let waits = plan.status.as_ref().is_some_and(|status| status.power_state == Some(reason::WAITING_FOR_NODES));
-    if waits && step == Step::Machines && facts.asked_for < AT_ONCE {
+    if waits && step == Step::Machines && facts.asked_for.is_some_and(|time| time < AT_ONCE) {
         return Plan { watch: watch(facts, machines, step), ..Plan::default().again(AT_ONCE) };
     }
     Plan { watch: watch(facts, machines, step), ..plan }

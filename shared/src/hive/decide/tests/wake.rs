@@ -90,9 +90,11 @@ fn operators_that_prove_that_they_live_are_believed_without_a_pause() {
 fn nothing_is_told_of_nodes_that_come_at_once() {
     let cluster = waking(("False", reason::WAITING_FOR_MACHINES));
     for (asked_for, nodes, power_state) in [
-        (Duration::from_secs(1), [(false, -1, true); 2], ""),
-        (Duration::from_secs(2), [(false, -1, true); 2], reason::WAITING_FOR_NODES),
-        (Duration::ZERO, AWAKE, reason::PAUSING),
+        (Some(Duration::from_secs(1)), [(false, -1, true); 2], ""),
+        (Some(Duration::from_secs(2)), [(false, -1, true); 2], reason::WAITING_FOR_NODES),
+        (Some(Duration::ZERO), AWAKE, reason::PAUSING),
+        // Such as with a kubeconfig that is refused: no connection is ever opened.
+        (None, [(false, -1, true); 2], reason::WAITING_FOR_NODES),
     ] {
         let facts = Facts { asked_for, ..facts(&cluster).machines_are(&[Running, Running]).nodes_are(nodes, &[]) };
         let plan = decide(&facts);

@@ -11,7 +11,7 @@ use kube::Api;
 use kube::api::{Patch, PatchParams};
 use serde_json::json;
 use shared::hive::conditions::PROGRESS;
-use testbed::ec2::check::moved_once;
+use testbed::ec2::check::{moved_once, without_repeats};
 use testbed::ec2::{Call, Fault};
 use testbed::proxy::faults::{Effect, Rule};
 use testbed::world::handle::Cluster;
@@ -119,7 +119,7 @@ impl Subject {
         let states = self.cluster.states().await?;
         ensure!(states == BTreeMap::from([(state.to_owned(), SIZE)]), "{states:?}");
         let calls = self.calls().await?.split_off(turn.calls);
-        moved_once(&calls, turn.asleep, SIZE)?;
+        moved_once(&without_repeats(calls.clone()), turn.asleep, SIZE)?;
         let more = u32::try_from(turn.begun.elapsed().as_millis() / most.every.as_millis())?;
         let writes = self.writes().await? - turn.writes;
         eprintln!(

@@ -17,6 +17,8 @@ const CLUSTERS: usize = 40;
 const SIZE: usize = 3;
 /// One instance each of so many clusters refuses: 6 of 120, which is 5%.
 const ILL: usize = 6;
+/// The third and fourth of them, by number of the cluster.
+const THROTTLED: [usize; 2] = [2 * (CLUSTERS / ILL), 3 * (CLUSTERS / ILL)];
 const LONG: Duration = Duration::from_secs(90);
 /// After a cure the next try comes within 20 s, and then the machines move.
 const CURED: Duration = Duration::from_secs(40);
@@ -46,10 +48,12 @@ impl Fleet {
         let all: Vec<Cluster> = stream::iter(0..CLUSTERS)
             .map(async |number| {
                 let labels = BTreeMap::from([(RESUME_SKIPS_CLUSTER_OPERATORS.to_owned(), "true".to_owned())]);
-                let options = ClusterOptions { labels, ..ClusterOptions::of_size(SIZE) };
+                // EC2 throttles accounts: those that will be throttled have one of their own.
+                let own_account = THROTTLED.contains(&number);
+                let options = ClusterOptions { labels, own_account, ..ClusterOptions::of_size(SIZE) };
                 world.cluster(&format!("ship-{number}"), options).await
             })
-            .buffer_unordered(8)
+            .buffered(8)
             .try_collect()
             .await?;
         let mut patients = Vec::new();
@@ -138,8 +142,13 @@ async fn a_few_that_refuse_hold_nobody_up() -> Result<()> {
         (full, "StartInstances", "InsufficientInstanceCapacity", 500),
     ] {
         for patient in patients {
-            let instance = Some(patient.instance.clone());
-            ec2.inject(&Fault { instance, ..Fault::error(action, code, status) }).await?;
+            let fault = Fault::error(action, code, status);
+            let fault = if code == "RequestLimitExceeded" {
+                Fault { access_key: Some(patient.cluster.info().access_key_id.clone()), ..fault }
+            } else {
+                Fault { instance: Some(patient.instance.clone()), ..fault }
+            };
+            ec2.inject(&fault).await?;
         }
     }
 

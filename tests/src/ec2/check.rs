@@ -6,6 +6,20 @@ use anyhow::{Result, ensure};
 
 use super::Call;
 
+/// The calls without those that were made again, word for word, because the answer of the first was lost: the SDK sends a call
+/// again when it hears nothing, and EC2 finds nothing left to do.
+#[must_use]
+pub fn without_repeats(calls: Vec<Call>) -> Vec<Call> {
+    let mut kept: Vec<Call> = Vec::new();
+    for call in calls {
+        let again = |before: &Call| before.action == call.action && before.moved == call.instances;
+        if !call.moved.is_empty() || call.instances.is_empty() || !kept.iter().any(again) {
+            kept.push(call);
+        }
+    }
+    kept
+}
+
 /// Of the calls during one sleep or one wake: nothing was moved the wrong way, each of `count` instances was moved exactly once, and
 /// no call that went through named one that was there already, or was moving.
 ///

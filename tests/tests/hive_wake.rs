@@ -103,6 +103,9 @@ async fn a_spot_machine_whose_instance_is_gone_is_made_anew_and_no_other() -> Re
     let told = events(&world, &cluster).await?;
     let said = told.get("SpotMachinesReplaced").with_context(|| format!("{told:?}"))?;
     ensure!(said.contains(&lost), "{said}");
+    for state in ["Stopping", "Hibernating", "StartingMachines", "Running"] {
+        ensure!(told.contains_key(state), "an Event for each new power state: {told:?}");
+    }
     machines::remove(&spoke, &infra_id).await?;
     cluster.remove().await
 }

@@ -59,7 +59,10 @@ async fn what_is_not_ours_to_move_is_not_moved() -> Result<()> {
         ("fresh", json!({"spec": {"installed": false}}), "Initialized"),
         (
             "vsphere",
-            json!({"spec": {"platform": {"aws": null, "vsphere": {"vCenter": "v", "datacenter": "d", "defaultDatastore": "s"}}}}),
+            json!({"spec": {"platform": {"aws": null, "vsphere": {
+                "vCenter": "v", "datacenter": "d", "defaultDatastore": "s",
+                "certificatesSecretRef": {"name": "c"}, "credentialsSecretRef": {"name": "c"},
+            }}}}),
             "Unsupported",
         ),
     ] {

@@ -47,6 +47,9 @@ type Guarded = DeserializeGuard<ClusterDeployment>;
 /// Clusters of one page of the first list. While a page is read it takes several times the memory of what is kept of it.
 const PAGE: u32 = 50;
 
+/// Looks that follow a pause fall into step by this: a hundred clusters on their way then share a few calls a round.
+const STEP: Duration = Duration::from_millis(500);
+
 /// How many status writes are under way at once. The hub has other users.
 pub const WRITES_AT_ONCE: usize = 32;
 
@@ -315,8 +318,9 @@ fn settle(context: &Context, memory: &mut Memory, cluster: &ClusterDeployment, s
     let steady = context.settings.steady;
     let pause = match plan.recheck {
         Recheck::OnChange => None,
-        Recheck::After(pause) if pause == steady => Some(to_next(context.began.elapsed(), steady)),
-        Recheck::After(pause) => Some(pause.mul_f64(rand::random_range(1.0..1.1))),
+        Recheck::After(pause) if pause == steady => Some(in_step(context.began.elapsed(), Duration::ZERO, steady)),
+        Recheck::After(pause) if pause < STEP => Some(pause),
+        Recheck::After(pause) => Some(in_step(context.began.elapsed(), pause, STEP)),
     };
     let due = plan.due.map(|due| due + Duration::from_millis(50));
     let untold = plan.status.as_ref().is_some_and(|status| status.is_told_later(cluster)).then_some(TELL_LATER);
@@ -325,10 +329,11 @@ fn settle(context: &Context, memory: &mut Memory, cluster: &ClusterDeployment, s
     Requeue::requeue(memory.until_next(pause))
 }
 
-/// Time left of the present period of length `period`.
-fn to_next(elapsed: Duration, period: Duration) -> Duration {
-    let nanos = period.as_nanos().max(1);
-    Duration::from_nanos(u64::try_from(nanos - elapsed.as_nanos() % nanos).unwrap_or(u64::MAX))
+/// At least `pause`, up to the next step: whoever waits about as long looks at the same moment, and so by the same call.
+fn in_step(elapsed: Duration, pause: Duration, step: Duration) -> Duration {
+    let step = step.as_nanos().max(1);
+    let past = (elapsed + pause).as_nanos() % step;
+    pause + Duration::from_nanos(u64::try_from(step - past).unwrap_or(u64::MAX))
 }
 
 /// A write that met somebody else's is repeated at once, everything else a little later.

@@ -122,8 +122,8 @@ pub async fn real_boot(table: &mut Table) -> Result<()> {
     let noticed = |what: &str, happened: f64| at(what).map_or(f64::NAN, |at| at - happened);
     let counts = meter.read().await?;
     table.add("A2 wake", "seconds after the last node", Some(180.6), Some(8.0), took - last);
-    table.add("A2 wake", "named: waiting for the API server, s after", None, Some(3.0), noticed("ApiServer", 30.0));
-    table.add("A2 wake", "named: waiting for nodes, s after the API", Some(75.7), Some(3.0), noticed("Nodes", 150.0));
+    table.add("A2 wake", "named: waiting for the API server, s after", None, Some(3.0), noticed(" ApiServer", 30.0));
+    table.add("A2 wake", "named: waiting for nodes, s after the API", Some(75.7), Some(3.0), noticed(" Nodes", 150.0));
     table.add("A2 wake", "EC2 calls", Some(25.0), None, counts.ec2);
     table.add("A2 wake", "spoke requests answered", Some(26.0), None, counts.spoke);
     Ok(())

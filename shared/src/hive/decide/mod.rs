@@ -328,9 +328,10 @@ impl Facts<'_> {
     }
 }
 
-/// How soon to look at machines again that have been moving for `since`: soon at first, later more slowly.
+/// How soon to look at machines again that have been moving for `since`: soon while most are done (so that a change is told within
+/// 3 s), later more slowly.
 fn poll(since: Duration) -> Duration {
-    (since / 5).clamp(Duration::from_secs(2), Duration::from_secs(10))
+    (since / 20).clamp(Duration::from_secs(2), Duration::from_secs(10))
 }
 
 /// `a, b, c and 4 more`: names for people, at most `limit` of them.

@@ -320,7 +320,8 @@ fn settle(context: &Context, memory: &mut Memory, cluster: &ClusterDeployment, s
         Recheck::OnChange => None,
         Recheck::After(pause) if pause == steady => Some(in_step(context.began.elapsed(), Duration::ZERO, steady)),
         Recheck::After(pause) if pause < STEP => Some(pause),
-        Recheck::After(pause) => Some(in_step(context.began.elapsed(), pause, STEP)),
+        // The look itself has taken its time: 1.7 s after it is 2 s after its beginning.
+        Recheck::After(pause) => Some(in_step(context.began.elapsed(), pause.mul_f64(0.85), STEP)),
     };
     let due = plan.due.map(|due| due + Duration::from_millis(50));
     let untold = plan.status.as_ref().is_some_and(|status| status.is_told_later(cluster)).then_some(TELL_LATER);
@@ -380,4 +381,24 @@ fn is_overtaken(error: &kube::Error) -> bool {
 /// `namespace/name`, for logs.
 fn full_name(object: &impl ResourceExt) -> String {
     format!("{}/{}", object.namespace().unwrap_or_default(), object.name_any())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whoever_waits_about_as_long_looks_at_the_same_moment() {
+        let at = |elapsed: u64, pause: u64| {
+            let (elapsed, pause) = (Duration::from_millis(elapsed), Duration::from_millis(pause));
+            (elapsed + in_step(elapsed, pause, STEP)).as_millis()
+        };
+        assert_eq!([at(0, 1_700), at(100, 1_700), at(299, 1_700), at(301, 1_700)], [2_000, 2_000, 2_000, 2_500]);
+        for elapsed in (0..3_000).step_by(7) {
+            let paused = at(elapsed, 1_700) - u128::from(elapsed);
+            assert!((1_700..=2_200).contains(&paused) && at(elapsed, 1_700) % 500 == 0, "{elapsed}: {paused}");
+        }
+        let steady = in_step(Duration::from_secs(61), Duration::ZERO, Duration::from_mins(10));
+        assert_eq!(steady, Duration::from_secs(539));
+    }
 }

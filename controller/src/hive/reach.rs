@@ -131,7 +131,7 @@ async fn look_once(reach: &Reach, cluster: &ClusterDeployment, memory: &mut Memo
     {
         let status = word.map_or("", |word| &word.status);
         let message = word.and_then(|word| word.message.as_deref()).unwrap_or_default();
-        info!(cluster = full_name(cluster), unreachable = status, message, "reachability written");
+        info!(cluster = full_name(cluster), unreachable = status, says = message, "reachability written");
     }
     Ok(requeue)
 }

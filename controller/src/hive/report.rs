@@ -20,7 +20,7 @@ pub async fn transition(context: &Context, before: &ClusterDeployment, after: &C
     let word = speaks(after);
     let message = word.and_then(|c| c.message.as_deref()).unwrap_or_default();
     let (from, to) = (before.power_state(), after.power_state());
-    info!(cluster = full_name(after), from, to, message, progress, "status written");
+    info!(cluster = full_name(after), from, to, says = message, progress, "status written");
     let failed = FAILED.contains(&to);
     if from != to {
         let label = Transition { system: "hive", to: metrics::state(to) };
@@ -36,7 +36,7 @@ pub async fn transition(context: &Context, before: &ClusterDeployment, after: &C
 /// Tells what the status cannot.
 pub async fn notice(context: &Context, cluster: &ClusterDeployment, notice: &Notice) {
     let Notice { warning, reason, message } = notice;
-    warn!(cluster = full_name(cluster), reason, message, "notice");
+    warn!(cluster = full_name(cluster), reason, says = message, "notice");
     let type_ = if *warning { EventType::Warning } else { EventType::Normal };
     publish(&context.recorder, &cluster.object_ref(&()), &full_name(cluster), type_, reason, message).await;
 }

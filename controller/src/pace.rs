@@ -10,7 +10,7 @@ use std::time::Duration;
 use http::Request;
 use kube::Client;
 use kube::client::Body;
-use kube::runtime::utils::{Backoff, ResetTimerBackoff};
+use kube::runtime::utils::Backoff;
 use tokio::time::Instant;
 
 /// Between two openings of the same watch. One that has lived longer is opened again at once.
@@ -22,19 +22,28 @@ pub struct Pauses {
     first: Duration,
     most: Duration,
     tries: u32,
+    /// Only after so long without a failure they are short again, whatever has gone well in between.
+    calm: Option<Duration>,
+    failed: Option<Instant>,
 }
 
 impl Pauses {
     /// 0.2 s to 2 s: somebody waits for this spoke.
     pub fn of_spoke() -> Self {
-        Self { first: Duration::from_millis(200), most: Duration::from_secs(2), tries: 0 }
+        Self { first: Duration::from_millis(200), most: Duration::from_secs(2), tries: 0, calm: None, failed: None }
     }
 
-    /// 0.8 s to 5 s, and short again only after a minute: the usual ones go up to a minute, for which nobody would hear of
-    /// anything after the hub was restarted.
-    pub fn of_hub() -> ResetTimerBackoff<Self> {
-        let pauses = Self { first: Duration::from_millis(800), most: Duration::from_secs(5), tries: 0 };
-        ResetTimerBackoff::new(pauses, Duration::from_mins(1))
+    /// 0.8 s to 5 s: the usual ones go up to a minute, for which nobody would hear of anything after the hub was restarted.
+    ///
+    /// A watcher reports the beginning of each list as something that went well, so that alone does not make them short again.
+    pub fn of_hub() -> Self {
+        let (first, most, calm) = (Duration::from_millis(800), Duration::from_secs(5), Some(Duration::from_mins(1)));
+        Self { first, most, tries: 0, calm, failed: None }
+    }
+
+    /// Up to 30 s: a hub may do well without this kind.
+    pub fn of_optional_kind() -> Self {
+        Self { most: Duration::from_secs(30), ..Self::of_hub() }
     }
 }
 
@@ -42,6 +51,12 @@ impl Iterator for Pauses {
     type Item = Duration;
 
     fn next(&mut self) -> Option<Duration> {
+        if let (Some(calm), Some(failed)) = (self.calm, self.failed)
+            && failed.elapsed() > calm
+        {
+            self.tries = 0;
+        }
+        self.failed = Some(Instant::now());
         let pause = self.first.saturating_mul(1 << self.tries.min(16)).min(self.most);
         self.tries = self.tries.saturating_add(1);
         Some(pause.mul_f64(rand::random_range(0.8..1.2)))
@@ -50,7 +65,9 @@ impl Iterator for Pauses {
 
 impl Backoff for Pauses {
     fn reset(&mut self) {
-        self.tries = 0;
+        if self.calm.is_none() {
+            self.tries = 0;
+        }
     }
 }
 
@@ -103,8 +120,8 @@ mod tests {
         assert_eq!(wait("/api/v1/pods?limit=1", Duration::from_mins(5)), None);
     }
 
-    #[test]
-    fn pauses_double_up_to_their_limit_and_begin_anew() {
+    #[tokio::test(start_paused = true)]
+    async fn pauses_double_up_to_their_limit_and_begin_anew() {
         let near = |pause: Option<Duration>, millis: u64| {
             let (pause, wanted) = (pause.unwrap_or_default(), Duration::from_millis(millis));
             assert!(pause >= wanted.mul_f64(0.8) && pause <= wanted.mul_f64(1.2), "{pause:?}, about {wanted:?}");
@@ -113,13 +130,14 @@ mod tests {
         for millis in [200, 400, 800, 1_600, 2_000, 2_000] {
             near(spoke.next(), millis);
         }
+        spoke.reset();
+        near(spoke.next(), 200);
         for millis in [800, 1_600, 3_200, 5_000, 5_000] {
             near(hub.next(), millis);
+            hub.reset(); // what a watcher calls for when it begins to list
         }
-        assert!((0..100).all(|_| hub.next().is_some()), "never given up");
-        spoke.reset();
-        hub.reset();
-        near(spoke.next(), 200);
+        tokio::time::advance(Duration::from_secs(61)).await;
         near(hub.next(), 800);
+        assert!((0..100).all(|_| hub.next().is_some()), "never given up");
     }
 }

@@ -31,6 +31,7 @@ use tracing::{debug, warn};
 use crate::lease::Claim;
 use crate::metrics::Metrics;
 use crate::metrics::fdb::Suspended;
+use crate::pace::Pauses;
 
 type Guarded = DeserializeGuard<FoundationDBCluster>;
 
@@ -114,7 +115,7 @@ pub async fn run(watch: Client, context: Arc<Context>) {
     let (reader, writer) = reflector::store();
     let forgetful = context.clone();
     let events = watch_all(clusters, watcher::Config::default().page_size(PAGE))
-        .default_backoff()
+        .backoff(Pauses::of_optional_kind())
         .map(|event| event.map(|event| event.modify(slim)))
         .inspect(move |event| {
             if let Ok(Event::Delete(gone)) = event {

@@ -7,7 +7,7 @@ use kube::{Resource, ResourceExt};
 use shared::admission::format;
 use shared::fdb::api::FoundationDBCluster;
 use shared::fdb::decide::{Action, Plan};
-use shared::fdb::suspension::{Minimum, Stamp};
+use shared::fdb::suspension::{Minimum, Stamp, moment};
 use tracing::info;
 
 use super::Context;
@@ -73,7 +73,8 @@ const KINDS: &[Kind] = &[
 
 fn until(action: &Action) -> Option<String> {
     let Action::Stamp { since, record, .. } = action else { return None };
-    let stamp = Stamp { since: Some(*since), record: Some(record.clone()), ..Stamp::default() };
+    let since = format::time(&moment(*since)); // as it is written
+    let stamp = Stamp { since, record: Some(record.clone()), ..Stamp::default() };
     stamp.until(&Minimum::Off).map(format::seconds)
 }
 

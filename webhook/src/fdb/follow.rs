@@ -37,6 +37,8 @@ type Watch = BoxStream<'static, watcher::Result<watcher::Event<Guarded>>>;
 struct Listed {
     at: (Instant, Timestamp),
     versions: HashMap<String, String>,
+    /// Whether the watch has caught up with it, and that has been told.
+    told: bool,
 }
 
 /// Follows the clusters for ever. Trouble is kept for the denials and logged when it is new.
@@ -104,8 +106,10 @@ impl Follower {
                     }
                 }
             }
-            if let Some(listed) = listed.as_ref().filter(|listed| self.clusters.covers(&listed.versions)) {
+            let covered = |listed: &&mut Listed| !listed.told && self.clusters.covers(&listed.versions);
+            if let Some(listed) = listed.as_mut().filter(covered) {
                 self.clusters.heard(listed.at);
+                listed.told = true;
             }
         }
     }
@@ -135,7 +139,7 @@ impl Follower {
             Ok(Ok(list)) => {
                 self.said = None;
                 let version = |item: &kube::core::PartialObjectMeta<_>| Some((item.uid()?, item.resource_version()?));
-                return Ok(Listed { at, versions: list.items.iter().filter_map(version).collect() });
+                return Ok(Listed { at, versions: list.items.iter().filter_map(version).collect(), told: false });
             }
             Ok(Err(kube::Error::Api(status))) if status.is_not_found() => {
                 ("FoundationDBClusters are not defined on this cluster".to_owned(), ABSENT)

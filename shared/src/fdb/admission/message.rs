@@ -76,8 +76,8 @@ impl Held<'_> {
             minimum => minimum.text(),
         };
         format!(
-            "{} is not released: it is suspended from now on, and the controller releases it {minimum} after the group's \
-             Pod is gone; {}",
+            "{} is not released: what a removed group leaves is kept, and the controller releases it {minimum} after the \
+             group's Pod is gone; {}",
             self.subject(),
             self.ways_out()
         )

@@ -14,6 +14,9 @@ pub enum DurationError {
     /// Zero or less.
     #[error("{0:?} is not positive: write a duration longer than nothing, such as 8h")]
     NotPositive(String),
+    /// Less than zero.
+    #[error("{0:?} is negative: write 0 or a duration such as 8h")]
+    Negative(String),
 }
 
 const UNITS: &[(&str, u64)] = &[
@@ -35,6 +38,18 @@ pub fn parse_positive(text: &str) -> Result<Duration, DurationError> {
     match parse(text)? {
         Duration::ZERO => Err(DurationError::NotPositive(text.to_owned())),
         _ if text.starts_with('-') => Err(DurationError::NotPositive(text.to_owned())),
+        duration => Ok(duration),
+    }
+}
+
+/// Reads a Go duration that may be zero.
+///
+/// # Errors
+/// When the text is not a duration, is negative, or exceeds Go's range.
+pub fn parse_unsigned(text: &str) -> Result<Duration, DurationError> {
+    match parse(text)? {
+        Duration::ZERO => Ok(Duration::ZERO),
+        _ if text.starts_with('-') => Err(DurationError::Negative(text.to_owned())),
         duration => Ok(duration),
     }
 }
@@ -147,6 +162,16 @@ mod tests {
         for text in ["2562047h47m16.854775808s", "99999999h", "9999999999999999999999999999999999999999999h"] {
             assert!(matches!(parse_positive(text), Err(DurationError::TooLong(_))), "{text}");
         }
+    }
+
+    #[test]
+    fn nothing_is_a_duration_where_nothing_is_allowed() {
+        for text in ["0", "0s", "-0s", "0h0m"] {
+            assert_eq!(parse_unsigned(text), Ok(Duration::ZERO), "{text}");
+        }
+        assert_eq!(parse_unsigned("2h"), Ok(Duration::from_hours(2)));
+        assert!(matches!(parse_unsigned("-2h"), Err(DurationError::Negative(_))));
+        assert!(matches!(parse_unsigned("two hours"), Err(DurationError::Syntax(_))));
     }
 
     #[test]

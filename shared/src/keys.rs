@@ -23,6 +23,18 @@ pub const PREFLIGHT_REQUESTED_AT: &str = "hibernate.sh/preflight-requested-at";
 /// `"true"`: the target must not be put to sleep.
 pub const PROTECTED: &str = "hibernate.sh/protected";
 
+/// On a `FoundationDBCluster`: how long a removed process group's volume is kept at least, a duration such as `2h`. `0` is off.
+pub const MINIMUM_SUSPENSION: &str = "hibernate.sh/minimum-suspension";
+/// On a PVC or Service of a removed process group: since when it is held, RFC 3339. Written by the controller, and by the
+/// plugin while it recovers the group.
+pub const SUSPENDED_AT: &str = "hibernate.sh/suspended-at";
+/// Beside [`SUSPENDED_AT`]: what is held and why, see [`crate::fdb::suspension::Suspension`].
+pub const SUSPENSION: &str = "hibernate.sh/suspension";
+/// When the controller let a held object go, RFC 3339. Counts only for the removal that [`SUSPENSION`] names.
+pub const RELEASED_AT: &str = "hibernate.sh/released-at";
+/// `"true"` on a PVC or Service: a human's key to delete it now.
+pub const RELEASE: &str = "hibernate.sh/release";
+
 /// Label of a namespace in which the webhook records replica counts, whoever scales to 0.
 pub const RECORD_REPLICAS: &str = "hibernate.sh/record-replicas";
 

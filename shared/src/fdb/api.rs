@@ -1,0 +1,405 @@
+//! `apps.foundationdb.org/v1beta2` `FoundationDBCluster`: the fields we read or write, with upstream's enums and patterns.
+//!
+//! Unknown fields are kept by the schema and dropped by these types, which is safe because we never write a whole object.
+//! Times of the status are texts here: we only compare them, and one odd entry must not hide all others.
+
+use std::collections::BTreeMap;
+
+use kube::{CustomResource, ResourceExt};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// API group of the operator's kinds.
+pub const GROUP: &str = "apps.foundationdb.org";
+/// Kind of a cluster, as owner references name it.
+pub const KIND: &str = "FoundationDBCluster";
+
+/// Label with the cluster's name, unless `spec.labels.matchLabels` names others.
+pub const CLUSTER_LABEL: &str = "foundationdb.org/fdb-cluster-name";
+/// Label with the process group's ID, unless `spec.labels.processGroupIDLabels` names others.
+pub const GROUP_LABEL: &str = "foundationdb.org/fdb-process-group-id";
+/// Label with the process class, unless `spec.labels.processClassLabels` names others.
+pub const CLASS_LABEL: &str = "foundationdb.org/fdb-process-class";
+
+/// Classes whose process groups have a volume.
+pub const STATEFUL: &[&str] = &["storage", "log", "transaction", "coordinator"];
+/// Condition of a marked group whose resources are being deleted. The operator sets it and never clears it.
+pub const RESOURCES_TERMINATING: &str = "ResourcesTerminating";
+
+/// What `waitBetweenRemovalsSeconds` is where it is absent or negative.
+const WAIT_BETWEEN_REMOVALS: i64 = 60;
+
+/// Desired state of a cluster.
+#[derive(CustomResource, Clone, Debug, Default, Deserialize, Serialize, JsonSchema, PartialEq)]
+#[kube(
+    group = "apps.foundationdb.org",
+    version = "v1beta2",
+    kind = "FoundationDBCluster",
+    plural = "foundationdbclusters",
+    shortname = "fdb",
+    status = "FoundationDBClusterStatus",
+    derive = "Default",
+    derive = "PartialEq",
+    namespaced
+)]
+#[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-preserve-unknown-fields" = true))]
+pub struct FoundationDBClusterSpec {
+    /// Version of FoundationDB.
+    #[serde(default)]
+    #[schemars(required, regex(pattern = r"(\d+)\.(\d+)\.(\d+)"))]
+    pub version: String,
+    /// The operator does nothing at all with this cluster; read once at the start of a pass.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub skip: Option<bool>,
+    /// What the operator's resources are labelled with.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub labels: Option<Labels>,
+    /// How clients reach the processes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub routing: Option<Routing>,
+    /// How the operator goes about its work.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub automation_options: Option<AutomationOptions>,
+    /// How many process groups there are to be of each class.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(skip)]
+    pub process_counts: BTreeMap<String, i64>,
+    /// First part of every process group's ID.
+    #[serde(default, rename = "processGroupIDPrefix", skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 43), regex(pattern = r"^[a-z0-9A-Z]([\-._a-z0-9A-Z])*[a-z0-9A-Z]$"))]
+    pub process_group_id_prefix: Option<String>,
+    /// IDs that are to be excluded and removed. The operator never clears the list.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub process_groups_to_remove: Vec<String>,
+    /// IDs that are to be removed without waiting for their data to move.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub process_groups_to_remove_without_exclusion: Vec<String>,
+}
+
+/// Names and values of labels, all of which users may choose.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-preserve-unknown-fields" = true))]
+pub struct Labels {
+    /// By which the operator finds its resources.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub match_labels: BTreeMap<String, String>,
+    /// Which new resources get besides.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub resource_labels: BTreeMap<String, String>,
+    /// Labels with the process group's ID; the operator searches by the first.
+    #[serde(default, rename = "processGroupIDLabels", skip_serializing_if = "Vec::is_empty")]
+    pub process_group_id_labels: Vec<String>,
+    /// Labels with the process class; the operator searches by the first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub process_class_labels: Vec<String>,
+}
+
+/// How clients reach the processes.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-preserve-unknown-fields" = true))]
+pub struct Routing {
+    /// `pod` (also where absent) or `service`: whose IP address a process is known by.
+    #[serde(default, rename = "publicIPSource", skip_serializing_if = "Option::is_none")]
+    pub public_ip_source: Option<String>,
+}
+
+/// How the operator goes about its work.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-preserve-unknown-fields" = true))]
+pub struct AutomationOptions {
+    /// How many process groups are removed at once: see [`RemovalMode`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("enum" = ["All", "Zone", "ProcessGroup", "None"]))]
+    pub removal_mode: Option<String>,
+    /// Seconds between removals.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "plain_integer")]
+    pub wait_between_removals_seconds: Option<i64>,
+    /// Whether processes are excluded by locality rather than by address; true where absent (and the version can).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub use_localities_for_exclusion: Option<bool>,
+}
+
+/// An integer without a format, as Go's `int` is described.
+fn plain_integer(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+    schemars::json_schema!({ "type": "integer" })
+}
+
+/// Observed state of a cluster.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema, PartialEq)]
+#[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-preserve-unknown-fields" = true))]
+pub struct FoundationDBClusterStatus {
+    /// Every process group, those being removed included.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub process_groups: Vec<ProcessGroup>,
+    /// How the database is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub health: Option<Health>,
+    /// Which generation has been reached.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub generations: Option<Generations>,
+    /// Version that runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub running_version: Option<String>,
+}
+
+/// One process group.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-preserve-unknown-fields" = true))]
+pub struct ProcessGroup {
+    /// ID: `[<prefix>-]<class>-<number>`.
+    #[serde(default, rename = "processGroupID")]
+    #[schemars(length(max = 63), regex(pattern = r"^(([\w-]+)-(\d+)|\*)$"))]
+    pub process_group_id: String,
+    /// Class, such as `storage`.
+    #[serde(default)]
+    pub process_class: String,
+    /// IP addresses, the newest last.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub addresses: Vec<String>,
+    /// When the group was marked for removal.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("format" = "date-time"))]
+    pub removal_timestamp: Option<String>,
+    /// When the group was fully excluded.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("format" = "date-time"))]
+    pub exclusion_timestamp: Option<String>,
+    /// The group counts as excluded without having been.
+    #[serde(default)]
+    pub exclusion_skipped: bool,
+    /// What is wrong with it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub process_group_conditions: Vec<ProcessGroupCondition>,
+    /// Zone in which it was seen last.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 512))]
+    pub fault_domain: Option<String>,
+}
+
+/// One thing that is wrong with a process group.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema, PartialEq, Eq)]
+pub struct ProcessGroupCondition {
+    /// What.
+    #[serde(default, rename = "type")]
+    pub type_: String,
+    /// Since when: seconds since 1970.
+    #[serde(default)]
+    pub timestamp: i64,
+}
+
+/// How the database is.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-preserve-unknown-fields" = true))]
+pub struct Health {
+    /// Whether it answers.
+    #[serde(default)]
+    pub available: bool,
+    /// Whether it is well.
+    #[serde(default)]
+    pub healthy: bool,
+    /// Whether every piece of data has as many copies as it should.
+    #[serde(default)]
+    pub full_replication: bool,
+}
+
+/// Which generations of the spec have got how far.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-preserve-unknown-fields" = true))]
+pub struct Generations {
+    /// The last generation that was reached.
+    #[serde(default)]
+    pub reconciled: i64,
+    /// The generation that waits for removals only; 0 is none.
+    #[serde(default)]
+    pub has_pending_removal: i64,
+}
+
+/// How many process groups are removed at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RemovalMode {
+    /// All.
+    All,
+    /// Those of one zone.
+    Zone,
+    /// One.
+    ProcessGroup,
+    /// None.
+    None,
+}
+
+impl FoundationDBCluster {
+    /// Every process group of the status.
+    #[must_use]
+    pub fn groups(&self) -> &[ProcessGroup] {
+        self.status.as_ref().map(|status| status.process_groups.as_slice()).unwrap_or_default()
+    }
+
+    /// The process group with this ID.
+    #[must_use]
+    pub fn group(&self, id: &str) -> Option<&ProcessGroup> {
+        self.groups().iter().find(|group| group.process_group_id == id)
+    }
+
+    /// Labels by which the operator finds the cluster's resources.
+    #[must_use]
+    pub fn match_labels(&self) -> BTreeMap<String, String> {
+        let chosen = self.spec.labels.as_ref().map(|labels| &labels.match_labels).filter(|labels| !labels.is_empty());
+        chosen.cloned().unwrap_or_else(|| [(CLUSTER_LABEL.to_owned(), self.name_any())].into())
+    }
+
+    /// Names of the labels that hold a process group's ID. Never empty; the operator searches by the first.
+    #[must_use]
+    pub fn group_labels(&self) -> Vec<&str> {
+        names(self.spec.labels.as_ref().map(|labels| labels.process_group_id_labels.as_slice()), GROUP_LABEL)
+    }
+
+    /// Names of the labels that hold a process class. Never empty; the operator searches by the first.
+    #[must_use]
+    pub fn class_labels(&self) -> Vec<&str> {
+        names(self.spec.labels.as_ref().map(|labels| labels.process_class_labels.as_slice()), CLASS_LABEL)
+    }
+
+    /// Whether every Pod has a Service of its own, by whose IP address its processes are known.
+    #[must_use]
+    pub fn has_services(&self) -> bool {
+        self.spec.routing.as_ref().and_then(|routing| routing.public_ip_source.as_deref()) == Some("service")
+    }
+
+    /// How many process groups are removed at once; `Zone` where the spec does not say, and where it says nonsense.
+    #[must_use]
+    pub fn removal_mode(&self) -> RemovalMode {
+        match self.spec.automation_options.as_ref().and_then(|options| options.removal_mode.as_deref()) {
+            Some("All") => RemovalMode::All,
+            Some("ProcessGroup") => RemovalMode::ProcessGroup,
+            Some("None") => RemovalMode::None,
+            _ => RemovalMode::Zone,
+        }
+    }
+
+    /// Pause between removals: 60 s where it is absent or negative, as the operator reads it.
+    #[must_use]
+    pub fn wait_between_removals(&self) -> std::time::Duration {
+        let seconds = self.spec.automation_options.as_ref().and_then(|options| options.wait_between_removals_seconds);
+        let seconds = seconds.filter(|seconds| *seconds >= 0).unwrap_or(WAIT_BETWEEN_REMOVALS);
+        std::time::Duration::from_secs(seconds.unsigned_abs())
+    }
+
+    /// Name of the Pod, and of the Service, of a process group: without the ID's prefix. `None` for an ID without a number.
+    #[must_use]
+    pub fn pod_name(&self, group: &ProcessGroup) -> Option<String> {
+        let (_, number) = group.process_group_id.rsplit_once('-')?;
+        let numeric = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
+        numeric.then(|| format!("{}-{}-{number}", self.name_any(), group.process_class.replace('_', "-")))
+    }
+}
+
+impl ProcessGroup {
+    /// Whether the group is to be removed.
+    #[must_use]
+    pub fn is_marked(&self) -> bool {
+        self.removal_timestamp.is_some()
+    }
+
+    /// Whether the operator takes the group for excluded.
+    #[must_use]
+    pub fn is_excluded(&self) -> bool {
+        self.exclusion_timestamp.is_some() || self.exclusion_skipped
+    }
+
+    /// Whether the group has a volume.
+    #[must_use]
+    pub fn is_stateful(&self) -> bool {
+        is_stateful(&self.process_class)
+    }
+
+    /// The condition of this type, if the group has it.
+    #[must_use]
+    pub fn condition(&self, type_: &str) -> Option<&ProcessGroupCondition> {
+        self.process_group_conditions.iter().find(|condition| condition.type_ == type_)
+    }
+}
+
+/// Whether process groups of a class have a volume.
+#[must_use]
+pub fn is_stateful(class: &str) -> bool {
+    STATEFUL.contains(&class)
+}
+
+fn names<'a>(chosen: Option<&'a [String]>, default: &'static str) -> Vec<&'a str> {
+    let chosen: Vec<&str> = chosen.unwrap_or_default().iter().map(String::as_str).collect();
+    if chosen.is_empty() { vec![default] } else { chosen }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cluster(spec: &str) -> FoundationDBCluster {
+        serde_json::from_str(&format!(
+            r#"{{"apiVersion":"apps.foundationdb.org/v1beta2","kind":"FoundationDBCluster","metadata":{{"name":"prod"}},"spec":{spec}}}"#
+        ))
+        .unwrap()
+    }
+
+    #[test]
+    fn labels_are_the_clusters_own_or_the_operators_defaults() {
+        let plain = cluster(r#"{"version":"7.3.69"}"#);
+        assert_eq!(plain.match_labels(), [(CLUSTER_LABEL.to_owned(), "prod".to_owned())].into());
+        assert_eq!((plain.group_labels(), plain.class_labels()), (vec![GROUP_LABEL], vec![CLASS_LABEL]));
+        let own = cluster(
+            r#"{"version":"7.3.69","labels":{"matchLabels":{"db":"x"},"processGroupIDLabels":["a","b"],"processClassLabels":[]}}"#,
+        );
+        assert_eq!(own.match_labels(), [("db".to_owned(), "x".to_owned())].into());
+        assert_eq!((own.group_labels(), own.class_labels()), (vec!["a", "b"], vec![CLASS_LABEL]));
+    }
+
+    #[test]
+    fn waits_and_modes_are_read_as_the_operator_reads_them() {
+        for (options, seconds, mode) in [
+            ("{}", 60, RemovalMode::Zone),
+            (r#"{"waitBetweenRemovalsSeconds":-1,"removalMode":"All"}"#, 60, RemovalMode::All),
+            (r#"{"waitBetweenRemovalsSeconds":0,"removalMode":"ProcessGroup"}"#, 0, RemovalMode::ProcessGroup),
+            (r#"{"waitBetweenRemovalsSeconds":5,"removalMode":"None"}"#, 5, RemovalMode::None),
+        ] {
+            let cluster = cluster(&format!(r#"{{"version":"7.3.69","automationOptions":{options}}}"#));
+            assert_eq!((cluster.wait_between_removals().as_secs(), cluster.removal_mode()), (seconds, mode));
+        }
+    }
+
+    #[test]
+    fn pods_are_named_without_the_prefix_of_the_id() {
+        for (id, class, name) in [
+            ("storage-17", "storage", Some("prod-storage-17")),
+            ("dc1-storage-17", "storage", Some("prod-storage-17")),
+            ("eu-west.1-cluster_controller-4", "cluster_controller", Some("prod-cluster-controller-4")),
+            ("*", "storage", None),
+            ("storage-x", "storage", None),
+        ] {
+            let group = ProcessGroup {
+                process_group_id: id.to_owned(),
+                process_class: class.to_owned(),
+                ..ProcessGroup::default()
+            };
+            assert_eq!(cluster(r#"{"version":"7.3.69"}"#).pod_name(&group).as_deref(), name, "{id}");
+        }
+    }
+
+    #[test]
+    fn an_odd_status_is_read_as_far_as_it_goes() {
+        let text = r#"{"metadata":{"name":"prod"},"spec":{},"status":{"processGroups":[{},
+            {"processGroupID":"log-1","processClass":"log","removalTimestamp":"soon","exclusionSkipped":true}]}}"#;
+        let cluster: FoundationDBCluster = serde_json::from_str(text).unwrap();
+        let group = cluster.group("log-1").unwrap();
+        assert!(group.is_marked() && group.is_excluded() && group.is_stateful());
+        assert!(!cluster.groups()[0].is_marked());
+    }
+}

@@ -1,0 +1,328 @@
+//! What is written on a held PVC or Service, and what it means: the stamp.
+//!
+//! The truth about a suspension is on the object itself. Whoever reads a stamp reads it here: an unreadable one holds.
+
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use serde::{Deserialize, Serialize};
+
+use crate::admission::format;
+use crate::duration::{go_string, parse_unsigned};
+use crate::keys;
+
+/// [`Suspension::why`] of a group whose ID stands in `spec.processGroupsToRemove`.
+pub const LISTED: &str = "processGroupsToRemove";
+/// [`Suspension::why`] of a group whose ID stands in `spec.processGroupsToRemoveWithoutExclusion`.
+pub const LISTED_WITHOUT_EXCLUSION: &str = "processGroupsToRemoveWithoutExclusion";
+/// [`Suspension::why`] of a group that the operator chose by itself: replaced, misconfigured or one too many.
+pub const OPERATOR: &str = "operator";
+/// [`Suspension::why`] while the plugin brings the group back.
+pub const RECOVERY: &str = "recovery";
+
+/// A `suspended-at` that lies further ahead than this was written by a clock that is wrong.
+pub const SKEW: Duration = Duration::from_mins(1);
+/// How long a hold for a recovery keeps the stamps of a group that is not marked any more.
+pub const RECOVERY_KEEPS: Duration = Duration::from_mins(10);
+
+/// How long removed groups of a cluster are to be kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Minimum {
+    /// They are not kept.
+    Off,
+    /// At least this long.
+    For(Duration),
+    /// Somebody asked for it, but for how long cannot be read: until it can.
+    Unreadable(String),
+}
+
+impl Minimum {
+    /// What the cluster's annotation [`keys::MINIMUM_SUSPENSION`] asks for; `default` is what counts without one.
+    #[must_use]
+    pub fn of(annotation: Option<&str>, default: Duration) -> Self {
+        match annotation.map(parse_unsigned) {
+            None => Self::from(default),
+            Some(Ok(duration)) => Self::from(duration),
+            Some(Err(_)) => Self::Unreadable(annotation.unwrap_or_default().to_owned()),
+        }
+    }
+
+    /// Whether removed groups are not kept.
+    #[must_use]
+    pub fn is_off(&self) -> bool {
+        *self == Self::Off
+    }
+
+    /// As [`Suspension::minimum`] holds it.
+    #[must_use]
+    pub fn text(&self) -> String {
+        match self {
+            Self::Off => "0s".to_owned(),
+            Self::For(duration) => go_string(*duration),
+            Self::Unreadable(text) => text.clone(),
+        }
+    }
+}
+
+impl From<Duration> for Minimum {
+    fn from(duration: Duration) -> Self {
+        if duration.is_zero() { Self::Off } else { Self::For(duration) }
+    }
+}
+
+/// The record beside `suspended-at`: annotation [`keys::SUSPENSION`], compact JSON.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct Suspension {
+    /// ID of the process group.
+    pub group: String,
+    /// `status.processGroups[].removalTimestamp` of the removal that this belongs to; `None` if the group was not marked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub removal: Option<String>,
+    /// How long it is to be kept: what was in force when this was written.
+    pub minimum: String,
+    /// Process class.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub class: String,
+    /// Zone, as far as it is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fault_domain: Option<String>,
+    /// IP addresses that the database may have excluded.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub addresses: Vec<String>,
+    /// What it goes back to: [`LISTED`], [`LISTED_WITHOUT_EXCLUSION`], [`OPERATOR`] or [`RECOVERY`].
+    #[serde(default)]
+    pub why: String,
+}
+
+impl Suspension {
+    /// Reads an annotation; `None` if it is not such a record.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        serde_json::from_str(text).ok()
+    }
+
+    /// Writes an annotation.
+    #[must_use]
+    pub fn text(&self) -> String {
+        // A struct of texts can always be written.
+        serde_json::to_string(self).unwrap_or_default()
+    }
+
+    /// Whether it belongs to this removal: the status' `removalTimestamp`, however the same moment is spelled.
+    #[must_use]
+    pub fn is_of(&self, removal: Option<&str>) -> bool {
+        same_moment(self.removal.as_deref(), removal)
+    }
+}
+
+/// Whether two times of a status are the same moment. Texts that are no times are compared as they are.
+#[must_use]
+pub fn same_moment(one: Option<&str>, other: Option<&str>) -> bool {
+    match (one.and_then(format::time), other.and_then(format::time)) {
+        (Some(one), Some(other)) => one == other,
+        _ => one == other,
+    }
+}
+
+/// All that an object says about its suspension.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Stamp {
+    /// [`keys::SUSPENDED_AT`], if it can be read.
+    pub since: Option<Timestamp>,
+    /// [`keys::SUSPENSION`], if it can be read.
+    pub record: Option<Suspension>,
+    /// [`keys::RELEASED_AT`], if it can be read.
+    pub released: Option<Timestamp>,
+    /// Whether a human has set [`keys::RELEASE`] to `true`.
+    pub key: bool,
+    /// Whether anything of the first three is there at all, readable or not.
+    pub present: bool,
+}
+
+impl Stamp {
+    /// Reads the annotations of an object.
+    #[must_use]
+    pub fn read<'a>(get: impl Fn(&str) -> Option<&'a str>) -> Self {
+        let time = |key| get(key).and_then(format::time);
+        Self {
+            since: time(keys::SUSPENDED_AT),
+            record: get(keys::SUSPENSION).and_then(Suspension::parse),
+            released: time(keys::RELEASED_AT),
+            key: get(keys::RELEASE) == Some("true"),
+            present: [keys::SUSPENDED_AT, keys::SUSPENSION, keys::RELEASED_AT].iter().any(|key| get(key).is_some()),
+        }
+    }
+
+    /// How long it has been held: never negative, and nothing while it cannot be read or lies in the future.
+    #[must_use]
+    pub fn age(&self, now: Timestamp) -> Duration {
+        let age = self.since.map_or(SignedDuration::ZERO, |since| now.duration_since(since));
+        age.try_into().unwrap_or(Duration::ZERO)
+    }
+
+    /// Whether the plugin is bringing the group back.
+    #[must_use]
+    pub fn is_recovery(&self) -> bool {
+        self.record.as_ref().is_some_and(|record| record.why == RECOVERY)
+    }
+
+    /// When the hold ends. `None` if there is no end: nothing is stamped, or no duration can be read.
+    #[must_use]
+    pub fn until(&self, in_force: &Minimum) -> Option<Timestamp> {
+        let window = self.window(in_force)?;
+        self.since?.checked_add(window).ok()
+    }
+
+    /// How long it is to be held: what the record says, or longer if more is in force by now. A record that cannot be read
+    /// leaves it to what is in force, and holds without end if that is nothing.
+    #[must_use]
+    pub fn window(&self, in_force: &Minimum) -> Option<Duration> {
+        let recorded = self.record.as_ref().and_then(|record| parse_unsigned(&record.minimum).ok());
+        match (recorded, in_force) {
+            (Some(recorded), Minimum::For(now)) => Some(recorded.max(*now)),
+            (Some(recorded), Minimum::Off) => Some(recorded),
+            (None, Minimum::For(now)) => Some(*now),
+            (None, Minimum::Off) | (_, Minimum::Unreadable(_)) => None,
+        }
+    }
+
+    /// Whether the controller has released the object for this removal (the status' `removalTimestamp`).
+    #[must_use]
+    pub fn is_released_for(&self, removal: Option<&str>) -> bool {
+        let of_this = self.record.as_ref().is_some_and(|record| record.is_of(removal) && record.why != RECOVERY);
+        self.released.is_some() && of_this
+    }
+}
+
+/// Writes the moment of a stamp: rounded up to the next second, so that no window ends early.
+#[must_use]
+pub fn moment(now: Timestamp) -> String {
+    let up = now.subsec_nanosecond() > 0;
+    format::seconds(if up { now.checked_add(SignedDuration::from_secs(1)).unwrap_or(now) } else { now })
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const REMOVAL: &str = "2026-11-21T17:59:58Z";
+
+    fn stamp(pairs: &[(&str, &str)]) -> Stamp {
+        Stamp::read(|key| pairs.iter().find(|(name, _)| *name == key).map(|(_, value)| *value))
+    }
+
+    fn at(text: &str) -> Timestamp {
+        text.parse().unwrap()
+    }
+
+    fn record(minimum: &str) -> String {
+        Suspension {
+            group: "storage-1".to_owned(),
+            removal: Some(REMOVAL.to_owned()),
+            minimum: minimum.to_owned(),
+            ..Suspension::default()
+        }
+        .text()
+    }
+
+    #[test]
+    fn a_minimum_that_cannot_be_read_never_means_off() {
+        let hour = Duration::from_hours(1);
+        for (annotation, default, expected) in [
+            (None, Duration::ZERO, Minimum::Off),
+            (None, hour, Minimum::For(hour)),
+            (Some("0"), hour, Minimum::Off),
+            (Some("0s"), hour, Minimum::Off),
+            (Some("1h"), Duration::ZERO, Minimum::For(hour)),
+            (Some("2 hours"), Duration::ZERO, Minimum::Unreadable("2 hours".to_owned())),
+            (Some("-1h"), Duration::ZERO, Minimum::Unreadable("-1h".to_owned())),
+            (Some(""), Duration::ZERO, Minimum::Unreadable(String::new())),
+        ] {
+            assert_eq!(Minimum::of(annotation, default), expected, "{annotation:?}");
+        }
+    }
+
+    #[test]
+    fn the_record_is_compact_and_reads_back() {
+        let full = Suspension {
+            fault_domain: Some("zone-a".to_owned()),
+            addresses: vec!["10.0.0.1".to_owned()],
+            class: "storage".to_owned(),
+            why: LISTED.to_owned(),
+            ..Suspension::parse(&record("2h")).unwrap()
+        };
+        assert_eq!(
+            full.text(),
+            r#"{"group":"storage-1","removal":"2026-11-21T17:59:58Z","minimum":"2h","class":"storage","faultDomain":"zone-a","addresses":["10.0.0.1"],"why":"processGroupsToRemove"}"#
+        );
+        assert_eq!(Suspension::parse(&full.text()), Some(full));
+        assert_eq!(Suspension::parse("yes"), None);
+    }
+
+    #[test]
+    fn windows_grow_but_never_shrink() {
+        let (hour, two) = (Duration::from_hours(1), Duration::from_hours(2));
+        for (recorded, in_force, expected) in [
+            ("1h", Minimum::For(hour), Some(hour)),
+            ("2h", Minimum::For(hour), Some(two)),
+            ("2h", Minimum::Off, Some(two)),
+            ("1h", Minimum::For(two), Some(two)),
+            ("soon", Minimum::For(two), Some(two)),
+            ("soon", Minimum::Off, None),
+            ("2h", Minimum::Unreadable("x".to_owned()), None),
+        ] {
+            let stamp = stamp(&[(keys::SUSPENSION, &record(recorded))]);
+            assert_eq!(stamp.window(&in_force), expected, "{recorded} {in_force:?}");
+        }
+    }
+
+    #[test]
+    fn ages_are_never_negative() {
+        let held = stamp(&[(keys::SUSPENDED_AT, "2026-11-21T18:00:00Z")]);
+        assert_eq!(held.age(at("2026-11-21T18:00:59Z")), Duration::from_secs(59));
+        assert_eq!(held.age(at("2026-11-21T17:00:00Z")), Duration::ZERO);
+        assert_eq!(stamp(&[(keys::SUSPENDED_AT, "yesterday")]).age(at("2026-11-21T18:00:00Z")), Duration::ZERO);
+        assert!(stamp(&[(keys::SUSPENDED_AT, "yesterday")]).present);
+        assert!(!stamp(&[(keys::RELEASE, "true")]).present);
+    }
+
+    #[test]
+    fn a_release_counts_for_its_own_removal_only() {
+        let text = record("2h");
+        let released = stamp(&[(keys::SUSPENSION, &text), (keys::RELEASED_AT, "2026-11-21T20:00:00Z")]);
+        assert!(released.is_released_for(Some(REMOVAL)));
+        assert!(released.is_released_for(Some("2026-11-21T18:59:58+01:00")), "another spelling of the same moment");
+        assert!(!released.is_released_for(Some("2026-11-21T17:59:59Z")));
+        assert!(!released.is_released_for(None));
+        assert!(!stamp(&[(keys::RELEASED_AT, "2026-11-21T20:00:00Z")]).is_released_for(None), "without a record");
+        assert!(!stamp(&[(keys::SUSPENSION, &text), (keys::RELEASED_AT, "now")]).is_released_for(Some(REMOVAL)));
+        let recovery = Suspension { why: RECOVERY.to_owned(), ..Suspension::parse(&text).unwrap() }.text();
+        let recovery = stamp(&[(keys::SUSPENSION, &recovery), (keys::RELEASED_AT, "2026-11-21T20:00:00Z")]);
+        assert!(!recovery.is_released_for(Some(REMOVAL)), "what is being recovered is never released");
+    }
+
+    #[test]
+    fn only_one_spelling_is_a_key() {
+        for (value, expected) in [("true", true), ("True", false), ("1", false), ("yes", false), ("", false)] {
+            assert_eq!(stamp(&[(keys::RELEASE, value)]).key, expected, "{value}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_written_moment_is_never_early(nanos in 0_i128..4_000_000_000_000_000_000) {
+            let now = Timestamp::from_nanosecond(nanos).unwrap();
+            let written = format::time(&moment(now)).unwrap();
+            prop_assert!(written >= now && written.duration_since(now) < SignedDuration::from_secs(1));
+        }
+
+        #[test]
+        fn any_text_can_stand_on_an_object(at in ".{0,30}", record in ".{0,60}") {
+            let stamp = stamp(&[(keys::SUSPENDED_AT, &at), (keys::SUSPENSION, &record)]);
+            prop_assert!(stamp.present && !stamp.is_released_for(None));
+        }
+    }
+}

@@ -5,4 +5,5 @@
 //! for the window on its own clock and releases.
 
 pub mod api;
+pub mod recover;
 pub mod suspension;

@@ -1,5 +1,6 @@
 //! Definitions of foreign kinds for the test world, made from our own types. They are never part of an installation.
 
+use crate::foreign_fdb::foundationdb_cluster;
 use kube::CustomResourceExt as _;
 use serde_json::{Map, Value, json};
 use shared::hive::{
@@ -8,7 +9,7 @@ use shared::hive::{
 };
 
 /// `CustomResourceDefinitions` of Hive's `ClusterDeployment`, `ClusterSync` and `ClusterPool`, OpenShift's `ClusterOperator`
-/// and `ClusterVersion`, and the `MachineDeployments` of Cluster API and of the machine-controller. They hold only the
+/// and `ClusterVersion`, the `MachineDeployments` of Cluster API and of the machine-controller, and `FoundationDBCluster`. They hold only the
 /// fields we use, with upstream's enums, patterns and
 /// required fields; unknown fields are kept.
 #[must_use]
@@ -21,6 +22,7 @@ pub fn foreign_crds() -> Vec<Value> {
         cluster_version(),
         machine_deployment("cluster.x-k8s.io", "v1beta1", &["clusterName", "selector", "template"], "md"),
         machine_deployment("cluster.k8s.io", "v1alpha1", &["selector", "template"], "md"),
+        foundationdb_cluster(),
     ]
 }
 

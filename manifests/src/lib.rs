@@ -10,6 +10,7 @@
 mod admission;
 mod cel;
 mod foreign;
+mod foreign_fdb;
 mod monitoring;
 pub mod names;
 mod network;

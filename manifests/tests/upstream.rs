@@ -94,6 +94,11 @@ fn cluster_pool_is_as_upstream_has_it() {
     compare_with("ClusterPool", "hive/hive.openshift.io_clusterpools.yaml");
 }
 
+#[test]
+fn foundationdb_cluster_is_as_upstream_has_it() {
+    compare_with("FoundationDBCluster", "fdb/apps.foundationdb.org_foundationdbclusters.yaml");
+}
+
 /// The strips of `foreign.rs` must not take away what the rules of the schema are.
 #[test]
 fn the_schema_refuses_what_the_documentation_says() {

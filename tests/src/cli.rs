@@ -45,6 +45,9 @@ enum Command {
     /// Add or remove clusters
     #[command(subcommand)]
     Cluster(ClusterCommand),
+    /// Databases of the FoundationDB double
+    #[command(subcommand)]
+    Fdb(crate::cli_fdb::FdbCommand),
     /// Start a program of ours: `webhook` or `controller`
     Start {
         #[command(flatten)]
@@ -105,7 +108,7 @@ enum Command {
 }
 
 #[derive(Args)]
-struct State {
+pub(crate) struct State {
     /// Folder of the world [default: kubectl-hibernate-testbed in the folder for temporary files]
     #[arg(long, value_name = "DIR", env = "HIBERNATE_WORLD")]
     state: Option<PathBuf>,
@@ -163,7 +166,7 @@ impl State {
         self.state.clone().unwrap_or_else(paths::default_world)
     }
 
-    fn open(&self) -> Result<World> {
+    pub(crate) fn open(&self) -> Result<World> {
         World::open(&self.dir())
     }
 }
@@ -202,6 +205,7 @@ fn run(command: Command) -> Result<()> {
             tracing_subscriber::fmt().with_env_filter("info,kube_client=off").with_ansi(false).init();
             runtime()?.block_on(supervisor::run(&state.dir()))
         }
+        Command::Fdb(command) => runtime()?.block_on(command.run()),
         other => runtime()?.block_on(steer(other)),
     }
 }
@@ -286,7 +290,8 @@ async fn steer(command: Command) -> Result<()> {
             Ok(())
         }
         Command::Heal { state, proxy } => state.open()?.heal(&proxy, None).await,
-        Command::Up { .. } | Command::Down(_) | Command::Env(_) | Command::Run(_) => Ok(()), // handled by `run`
+        // Handled by `run`.
+        Command::Up { .. } | Command::Down(_) | Command::Env(_) | Command::Run(_) | Command::Fdb(_) => Ok(()),
     }
 }
 

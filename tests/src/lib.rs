@@ -21,6 +21,7 @@ pub mod cluster;
 pub mod controlplane;
 pub mod delay;
 pub mod ec2;
+pub mod fdb;
 pub mod json_http;
 pub mod kubeconfig;
 pub mod launch;
@@ -35,6 +36,7 @@ pub mod world;
 pub mod world_file;
 
 pub use cluster::{ClusterInfo, ClusterOptions};
+pub use fdb::{handle::FdbCluster, options::FdbOptions};
 pub use options::{Options, Program, Timings};
 pub use world::{
     World,

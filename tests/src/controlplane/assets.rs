@@ -17,6 +17,7 @@ use crate::paths;
 const MAIN: &str = include_str!("../../controlplane/main.go");
 const MODULE: &str = include_str!("../../controlplane/go.mod");
 const SUMS: &str = include_str!("../../controlplane/go.sum");
+const KUBELET: &str = include_str!("../../controlplane/kubelet/main.go");
 
 /// The version that the programs say they are, and the linker flags that make them say it.
 const FLAGS: &str = "-s -w -X k8s.io/component-base/version.gitVersion=v1.36.4 \
@@ -97,18 +98,40 @@ pub fn lock(folder: &Path) -> Result<Flock<File>> {
 }
 
 fn build(folder: &Path) -> Result<()> {
-    let source = folder.join("source");
-    fs::create_dir_all(&source).with_context(|| format!("create {}", source.display()))?;
-    for (name, text) in [("main.go", MAIN), ("go.mod", MODULE), ("go.sum", SUMS)] {
-        fs::write(source.join(name), text).with_context(|| format!("write {name} into {}", source.display()))?;
-    }
     eprintln!(
         "testbed: building etcd, kube-apiserver and kube-controller-manager 1.36 once, about 6 minutes and 2.3 GB of memory"
     );
+    go_build(folder, MAIN, BINARY, FLAGS)
+}
+
+/// The kubelet that answers `kubectl exec`: built in some seconds from the same module, and kept beside the control plane.
+///
+/// # Errors
+/// When Go is missing or the build fails.
+pub fn kubelet() -> Result<PathBuf> {
+    let folder = paths::cache()?.join("kubelet").join(paths::fingerprint(&[KUBELET, MODULE, SUMS]));
+    let program = folder.join("kubelet");
+    if !program.is_file() {
+        fs::create_dir_all(&folder).with_context(|| format!("create {}", folder.display()))?;
+        let _lock = lock(&folder)?;
+        if !program.is_file() {
+            go_build(&folder, KUBELET, "kubelet", "-s -w")?;
+        }
+    }
+    Ok(program)
+}
+
+/// Builds one program of the module into the folder.
+fn go_build(folder: &Path, main: &str, name: &str, flags: &str) -> Result<()> {
+    let source = folder.join("source");
+    fs::create_dir_all(&source).with_context(|| format!("create {}", source.display()))?;
+    for (name, text) in [("main.go", main), ("go.mod", MODULE), ("go.sum", SUMS)] {
+        fs::write(source.join(name), text).with_context(|| format!("write {name} into {}", source.display()))?;
+    }
     let start = Instant::now();
-    let partial = folder.join("controlplane.partial");
+    let partial = folder.join(format!("{name}.partial"));
     let status = Command::new("go")
-        .args(["build", "-trimpath", "-ldflags", FLAGS, "-o"])
+        .args(["build", "-trimpath", "-ldflags", flags, "-o"])
         .arg(&partial)
         .arg(".")
         .current_dir(&source)
@@ -118,7 +141,7 @@ fn build(folder: &Path) -> Result<()> {
     if !status.success() {
         bail!("go build in {} failed ({status}); its messages are above", source.display());
     }
-    fs::rename(&partial, folder.join(BINARY)).context("move the built program to its place")?;
-    eprintln!("testbed: built in {} s", start.elapsed().as_secs());
+    fs::rename(&partial, folder.join(name)).context("move the built program to its place")?;
+    eprintln!("testbed: built {name} in {} s", start.elapsed().as_secs());
     Ok(())
 }

@@ -149,7 +149,7 @@ impl Cluster {
             .args(["--token-auth-file=tokens.csv", "--authorization-mode=Node,RBAC", "--allow-privileged=true"])
             .args(["--service-account-issuer", &format!("https://{}.testbed.local", plan.name)])
             .args(["--service-account-signing-key-file=sa.key", "--service-account-key-file=sa.pub"])
-            .args(["--service-cluster-ip-range=10.96.0.0/24", "--endpoint-reconciler-type=none"])
+            .args(["--service-cluster-ip-range=10.96.0.0/16", "--endpoint-reconciler-type=none"])
             .args(["--profiling=false", "--shutdown-send-retry-after=false"]);
         if let Some(log) = plan.audit {
             fs::write(folder.join("audit.yaml"), AUDIT_POLICY).context("write the audit policy")?;
@@ -213,7 +213,8 @@ impl Cluster {
     }
 }
 
-/// Controllers of the hub: namespaces that can be deleted, workloads that follow their replica counts.
+/// Controllers of the hub: namespaces that can be deleted, workloads that follow their replica counts, volumes that stay as long as
+/// a Pod uses them.
 pub const HUB_CONTROLLERS: &[&str] = &[
     "namespace-controller",
     "garbage-collector-controller",
@@ -223,6 +224,7 @@ pub const HUB_CONTROLLERS: &[&str] = &[
     "deployment-controller",
     "replicaset-controller",
     "statefulset-controller",
+    "persistentvolumeclaim-protection-controller",
 ];
 
 /// Controllers of a spoke: silent Nodes become Unknown, certificate requests are signed once approved.

@@ -29,7 +29,7 @@ use crate::{
 type Shared = State<Arc<World>>;
 
 /// A refused call.
-struct Refused(anyhow::Error);
+pub(crate) struct Refused(anyhow::Error);
 
 impl IntoResponse for Refused {
     fn into_response(self) -> Response {
@@ -64,6 +64,7 @@ pub(super) async fn serve(world: Arc<World>) -> Result<()> {
         .route("/proxies/{name}/faults", get(list_faults).post(add_fault).delete(remove_faults))
         .route("/programs", post(start_program))
         .route("/programs/{name}/{signal}", post(signal_program))
+        .merge(crate::fdb::server::routes())
         .layer(middleware::from_fn_with_state(world.clone(), authenticate))
         .with_state(world);
     tokio::spawn(async move {

@@ -27,6 +27,8 @@ pub(super) fn users() -> Vec<User> {
         User::new("bob", "guests"),
         // Hive's own controllers, whom the webhook never denies.
         User::new("system:serviceaccount:hive:hive-controllers", "system:serviceaccounts:hive"),
+        // The FoundationDB operator, which is a double.
+        User::new("system:serviceaccount:fdb:fdb-kubernetes-operator-controller-manager", "system:serviceaccounts:fdb"),
     ]
 }
 
@@ -126,6 +128,22 @@ fn people() -> Vec<Value> {
             "metadata": {"name": "testbed-hive"},
             "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "testbed-editor"},
             "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": "system:serviceaccounts:hive"}],
+        }),
+        json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1",
+            "kind": "ClusterRole",
+            "metadata": {"name": "testbed-fdb-operator"},
+            "rules": [
+                rule(&["apps.foundationdb.org"], &["foundationdbclusters", "foundationdbclusters/status"], &edit),
+                rule(&[""], &["pods", "persistentvolumeclaims", "services", "configmaps"], &edit),
+            ],
+        }),
+        json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1",
+            "kind": "ClusterRoleBinding",
+            "metadata": {"name": "testbed-fdb-operator"},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "testbed-fdb-operator"},
+            "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": "system:serviceaccounts:fdb"}],
         }),
     ]
 }

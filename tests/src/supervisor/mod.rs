@@ -4,6 +4,7 @@ pub mod children;
 pub mod clock;
 mod clusters;
 pub mod control;
+mod fdb;
 mod hub;
 pub mod programs;
 mod startup;
@@ -29,7 +30,9 @@ use crate::{
     cluster::{ClusterInfo, certificates::Issuance},
     controlplane::server::Cluster,
     ec2::{Ec2, client::Snapshot},
+    fdb::machines::Machines,
     options::Options,
+    pki::Identity,
     process::{Rank, Record},
     proxy::Proxy,
     world_file::{Control, Ec2Address, Hub, Server, WorldFile},
@@ -67,7 +70,7 @@ pub(crate) struct World {
     authority: String,
     gate_tls: Arc<ServerConfig>,
     hub: Hub,
-    hub_client: Client,
+    pub(crate) hub_client: Client,
     hub_proxy: Proxy,
     spokes: Vec<Spoke>,
     ec2: Ec2,
@@ -75,6 +78,9 @@ pub(crate) struct World {
     snapshots: watch::Receiver<Arc<Snapshot>>,
     clusters: Mutex<BTreeMap<String, Entry>>,
     programs: Programs,
+    /// Pods and databases of the FoundationDB double.
+    pub(crate) machines: Arc<Machines>,
+    kubelet_tls: Identity,
     control: Control,
     stop: Notify,
 }

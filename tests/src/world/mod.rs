@@ -116,6 +116,12 @@ impl World {
         Self { inner: Arc::new(Inner { dir, file, control, owned }) }
     }
 
+    /// The supervisor's interface.
+    #[must_use]
+    pub fn supervisor(&self) -> &JsonHttp {
+        &self.inner.control
+    }
+
     /// Its folder.
     #[must_use]
     pub fn dir(&self) -> &Path {

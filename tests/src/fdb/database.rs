@@ -1,0 +1,228 @@
+//! One database, as far as the operator and fdbcli can see it: who reports, who is excluded, what is on which volume.
+//!
+//! It lives in the supervisor, so that it outlives the operator, as a real one does.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::{Deserialize, Serialize};
+
+use super::options::Settings;
+
+/// What stands before an ID in an exclusion by locality.
+pub const LOCALITY: &str = "locality_instance_id:";
+
+/// The database.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Database {
+    /// The knobs.
+    pub settings: Settings,
+    /// What is excluded: localities (`locality_instance_id:storage-1`) and addresses.
+    pub exclusions: BTreeSet<String>,
+    /// The processes that report, by the ID of their group. They stay in the list while the database is unavailable.
+    pub processes: BTreeMap<String, Process>,
+    /// The coordinators, by the ID of their group.
+    pub coordinators: BTreeSet<String>,
+    /// The volumes that there are, by the UID of their claim.
+    pub volumes: BTreeMap<String, Volume>,
+    /// The volumes that there were. One that is not drained is lost data.
+    pub gone: Vec<Volume>,
+    /// When the last recovery was, seconds since 1970.
+    pub recovered_at: f64,
+}
+
+/// A process that reports.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Process {
+    /// Class of its group.
+    pub class: String,
+    /// Its address.
+    pub address: String,
+    /// Its zone: the Node that its Pod is on.
+    pub zone: String,
+    /// UID of its Pod.
+    pub pod: String,
+    /// UID of its volume's claim, if it has one.
+    pub volume: Option<String>,
+}
+
+/// What is on a volume.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Volume {
+    /// Name of its claim.
+    pub claim: String,
+    /// ID of the group that it belongs to.
+    pub group: String,
+    /// Stands for the data: written when a process first used the volume.
+    pub marker: String,
+    /// Whether the database has moved the data elsewhere.
+    pub drained: bool,
+}
+
+/// What came of an exclusion, target by target.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Excluded {
+    /// The process is excluded and holds nothing.
+    Safe,
+    /// No process of the database is meant by it.
+    Missing,
+}
+
+impl Database {
+    /// A database that has been up for long, without processes.
+    #[must_use]
+    pub fn new(settings: Settings) -> Self {
+        Self { settings, ..Self::default() }
+    }
+
+    /// Whether a process is excluded, by its locality or its address.
+    #[must_use]
+    pub fn is_excluded(&self, group: &str) -> bool {
+        let by_address = self.processes.get(group).is_some_and(|process| self.exclusions.contains(&process.address));
+        by_address || self.exclusions.contains(&format!("{LOCALITY}{group}"))
+    }
+
+    /// Seconds since the last recovery.
+    #[must_use]
+    pub fn recovery_age(&self, now: f64) -> f64 {
+        now - self.recovered_at
+    }
+
+    /// The group whose process an address or locality means.
+    fn meant_by(&self, target: &str) -> Option<String> {
+        if let Some(group) = target.strip_prefix(LOCALITY) {
+            return self.processes.contains_key(group).then(|| group.to_owned());
+        }
+        let address = target.strip_suffix(":4500").unwrap_or(target);
+        self.processes.iter().find(|(_, process)| process.address == address).map(|(group, _)| group.clone())
+    }
+
+    /// Excludes addresses and localities. The data of a process that is meant has moved when this returns; a new exclusion of one
+    /// makes the transaction system recover.
+    pub fn exclude(&mut self, targets: &[String], now: f64) -> BTreeMap<String, Excluded> {
+        let mut answer = BTreeMap::new();
+        for target in targets {
+            let new = self.exclusions.insert(target.clone());
+            let meant = self.meant_by(target);
+            answer.insert(target.clone(), if meant.is_some() { Excluded::Safe } else { Excluded::Missing });
+            let Some(group) = meant else { continue };
+            if new {
+                self.recovered_at = now;
+            }
+            self.drain(&group, true);
+        }
+        answer
+    }
+
+    /// Takes back exclusions; those of processes that report get their data again. Answers what was not excluded.
+    pub fn include(&mut self, targets: &[String]) -> Vec<String> {
+        let unknown = targets.iter().filter(|target| !self.exclusions.remove(*target)).cloned().collect();
+        self.rebalance();
+        unknown
+    }
+
+    /// Takes back every exclusion.
+    pub fn include_all(&mut self) {
+        self.exclusions.clear();
+        self.rebalance();
+    }
+
+    /// A process begins to report.
+    pub fn report(&mut self, group: &str, process: Process) {
+        self.processes.insert(group.to_owned(), process);
+        if self.settings.available {
+            self.drain(group, self.is_excluded(group));
+        }
+    }
+
+    /// A process of this Pod reports no more.
+    pub fn fall_silent(&mut self, pod: &str) {
+        self.processes.retain(|_, process| process.pod != pod);
+    }
+
+    /// A process first uses a volume, or uses it again: what is on it stays.
+    pub fn mount(&mut self, uid: &str, claim: &str, group: &str) {
+        self.volumes.entry(uid.to_owned()).or_insert_with(|| Volume {
+            claim: claim.to_owned(),
+            group: group.to_owned(),
+            marker: format!("{group}-{:016x}", rand::random::<u64>()),
+            drained: false,
+        });
+    }
+
+    /// A volume is gone, with what was on it.
+    pub fn lose(&mut self, uid: &str) {
+        self.gone.extend(self.volumes.remove(uid));
+    }
+
+    fn rebalance(&mut self) {
+        let back: Vec<String> = self.processes.keys().filter(|group| !self.is_excluded(group)).cloned().collect();
+        for group in back {
+            self.drain(&group, false);
+        }
+    }
+
+    fn drain(&mut self, group: &str, drained: bool) {
+        let volume = self.processes.get(group).and_then(|process| process.volume.clone());
+        if let Some(volume) = volume.and_then(|uid| self.volumes.get_mut(&uid)) {
+            volume.drained = drained;
+        }
+    }
+}
+
+/// What a database was asked, by whom, and what its operator did.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Log {
+    /// Exclusions, inclusions and fdbcli's commands, in order.
+    pub commands: Vec<Command>,
+    /// Every DELETE that the operator has sent, in order.
+    pub deletes: Vec<Delete>,
+    /// The operator's passes, in order.
+    pub passes: Vec<Pass>,
+}
+
+/// Something that was asked of a database.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Command {
+    /// When, seconds since 1970.
+    pub at: f64,
+    /// `operator`, or the Pod that fdbcli ran in.
+    pub by: String,
+    /// What, as fdbcli writes it: `exclude locality_instance_id:storage-1`.
+    pub text: String,
+}
+
+/// A DELETE that the operator has sent.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Delete {
+    /// When, seconds since 1970.
+    pub at: f64,
+    /// In which of its passes.
+    pub pass: u64,
+    /// `Pod`, `PersistentVolumeClaim` or `Service`.
+    pub kind: String,
+    /// Name of the object.
+    pub name: String,
+    /// What the API server said against it, if anything.
+    pub error: Option<String>,
+}
+
+/// A pass of the operator.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Pass {
+    /// Its number since the operator started.
+    pub number: u64,
+    /// When it began, seconds since 1970.
+    pub began: f64,
+    /// When it ended.
+    pub ended: f64,
+    /// What woke it: `Pod demo-storage-1 deleted`, `timer`, ...
+    pub why: Vec<String>,
+    /// How it ended: `Reconciliation complete`, an error, or what it waits for.
+    pub result: String,
+    /// After how many seconds it comes again by itself, if at all.
+    pub again: Option<f64>,
+}

@@ -1,0 +1,456 @@
+//! One database in the hands of a test.
+
+use std::{
+    future::Future,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use anyhow::{Context as _, Result, bail};
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, Service};
+use kube::{
+    Api, Client,
+    api::{DynamicObject, Patch, PatchParams},
+};
+use serde_json::{Value, json};
+use tokio::{task::JoinHandle, time::Instant};
+
+use super::{
+    OPERATOR,
+    cluster::FdbInfo,
+    database::{Database, Delete, Log},
+    operator::{
+        self,
+        api::{Cluster, Group, Status},
+        pass::Point,
+    },
+    options::{FdbOptions, Runner, Settings},
+    resource,
+    server::NewFdb,
+};
+use crate::world::World;
+
+/// One database of a world. Copies are the same database. The operator's task ends with the last copy.
+#[derive(Clone)]
+pub struct FdbCluster {
+    world: World,
+    info: FdbInfo,
+    task: Arc<Task>,
+}
+
+#[derive(Default)]
+struct Task(Mutex<Option<JoinHandle<Result<()>>>>);
+
+impl Task {
+    fn replace(&self, new: Option<JoinHandle<Result<()>>>) {
+        let mut task = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(old) = std::mem::replace(&mut *task, new) {
+            old.abort();
+        }
+    }
+}
+
+impl Drop for Task {
+    fn drop(&mut self) {
+        self.replace(None);
+    }
+}
+
+impl World {
+    /// Makes a `FoundationDBCluster` in a namespace of its own (`options.namespace`, or its name and some random characters), with
+    /// its operator, and waits until the operator calls it reconciled.
+    ///
+    /// # Errors
+    /// When the hub refuses something, or it takes longer than two minutes.
+    pub async fn fdb(&self, name: &str, options: FdbOptions) -> Result<FdbCluster> {
+        let runner = options.runner;
+        let info = self.add_fdb(name, options).await?;
+        let cluster = FdbCluster { world: self.clone(), info, task: Arc::default() };
+        if runner == Runner::Task {
+            cluster.restart_operator().await?;
+        }
+        if runner != Runner::Nobody {
+            cluster.wait_reconciled(Duration::from_mins(2)).await?;
+        }
+        Ok(cluster)
+    }
+
+    /// Makes a `FoundationDBCluster` and its database, with an operator only if that is a program.
+    ///
+    /// # Errors
+    /// When the hub refuses something.
+    pub async fn add_fdb(&self, name: &str, options: FdbOptions) -> Result<FdbInfo> {
+        let new = NewFdb { name: name.to_owned(), options };
+        self.supervisor().post("/fdb", &new).await.with_context(|| format!("make FoundationDBCluster {name}"))
+    }
+
+    /// A database that the world has already.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub async fn existing_fdb(&self, namespace: &str, name: &str) -> Result<FdbCluster> {
+        let all: Vec<FdbInfo> = self.supervisor().get("/fdb").await?;
+        let info = all.into_iter().find(|info| info.namespace == namespace && info.name == name);
+        let info = info.with_context(|| format!("no database {namespace}/{name}"))?;
+        Ok(FdbCluster { world: self.clone(), info, task: Arc::default() })
+    }
+}
+
+impl FdbCluster {
+    /// Where it is.
+    #[must_use]
+    pub fn info(&self) -> &FdbInfo {
+        &self.info
+    }
+
+    /// Its namespace.
+    #[must_use]
+    pub fn namespace(&self) -> &str {
+        &self.info.namespace
+    }
+
+    /// Name of its `FoundationDBCluster`.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.info.name
+    }
+
+    /// Its `FoundationDBCluster`, with every field that it has.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub async fn get(&self) -> Result<DynamicObject> {
+        let found = self.api().await?.get(&self.info.name).await;
+        found.with_context(|| format!("read FoundationDBCluster {}/{}", self.info.namespace, self.info.name))
+    }
+
+    /// Its status.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub async fn status(&self) -> Result<Status> {
+        Ok(Cluster::new(self.get().await?)?.status)
+    }
+
+    /// Its process groups.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub async fn groups(&self) -> Result<Vec<Group>> {
+        Ok(self.status().await?.process_groups)
+    }
+
+    /// A process group, if it is in the status.
+    ///
+    /// # Errors
+    /// When the status cannot be read.
+    pub async fn group(&self, id: &str) -> Result<Option<Group>> {
+        Ok(self.groups().await?.into_iter().find(|group| group.id == id))
+    }
+
+    /// IDs of a class that are not to go, in order.
+    ///
+    /// # Errors
+    /// When the status cannot be read.
+    pub async fn ids(&self, class: &str) -> Result<Vec<String>> {
+        let groups =
+            self.groups().await?.into_iter().filter(|group| group.process_class == class && !group.is_marked());
+        let mut ids: Vec<String> = groups.map(|group| group.id).collect();
+        ids.sort();
+        Ok(ids)
+    }
+
+    /// Name of a group's Pod and Service.
+    #[must_use]
+    pub fn pod_name(&self, id: &str) -> String {
+        let (rest, number) = id.rsplit_once('-').unwrap_or(("", id));
+        // A prefix may hold dashes, a class does not.
+        let class = rest.rsplit('-').next().unwrap_or(rest);
+        format!("{}-{}-{number}", self.info.name, class.replace('_', "-"))
+    }
+
+    /// A group's Pod, if there is one.
+    ///
+    /// # Errors
+    /// When the hub does not answer.
+    pub async fn pod(&self, id: &str) -> Result<Option<Pod>> {
+        Ok(self.api_of::<Pod>().await?.get_opt(&self.pod_name(id)).await?)
+    }
+
+    /// A group's volume claim, if there is one.
+    ///
+    /// # Errors
+    /// When the hub does not answer.
+    pub async fn pvc(&self, id: &str) -> Result<Option<PersistentVolumeClaim>> {
+        let name = format!("{}-data", self.pod_name(id));
+        Ok(self.api_of::<PersistentVolumeClaim>().await?.get_opt(&name).await?)
+    }
+
+    /// A group's own Service, if there is one.
+    ///
+    /// # Errors
+    /// When the hub does not answer.
+    pub async fn service(&self, id: &str) -> Result<Option<Service>> {
+        Ok(self.api_of::<Service>().await?.get_opt(&self.pod_name(id)).await?)
+    }
+
+    /// What is on the volume that a group has now: the same text means the same data.
+    ///
+    /// # Errors
+    /// When the hub or the supervisor does not answer.
+    pub async fn marker(&self, id: &str) -> Result<Option<String>> {
+        let Some(uid) = self.pvc(id).await?.and_then(|claim| claim.metadata.uid) else { return Ok(None) };
+        Ok(self.database().await?.volumes.get(&uid).map(|volume| volume.marker.clone()))
+    }
+
+    /// Merge-patches the `FoundationDBCluster` as the administrator.
+    ///
+    /// # Errors
+    /// When the hub refuses; the error is a [`kube::Error`].
+    pub async fn patch(&self, patch: &Value) -> Result<DynamicObject> {
+        Ok(self.api().await?.patch(&self.info.name, &PatchParams::default(), &Patch::Merge(patch)).await?)
+    }
+
+    /// Adds IDs to `spec.processGroupsToRemove`.
+    ///
+    /// # Errors
+    /// As [`FdbCluster::patch`].
+    pub async fn remove(&self, ids: &[&str]) -> Result<()> {
+        self.add_to("processGroupsToRemove", ids).await
+    }
+
+    /// Adds IDs to `spec.processGroupsToRemoveWithoutExclusion`.
+    ///
+    /// # Errors
+    /// As [`FdbCluster::patch`].
+    pub async fn remove_without_exclusion(&self, ids: &[&str]) -> Result<()> {
+        self.add_to("processGroupsToRemoveWithoutExclusion", ids).await
+    }
+
+    async fn add_to(&self, list: &str, ids: &[&str]) -> Result<()> {
+        let mut all: Vec<Value> = self.get().await?.data["spec"][list].as_array().cloned().unwrap_or_default();
+        all.extend(ids.iter().map(|id| json!(id)));
+        self.patch(&json!({"spec": {list: all}})).await.map(drop)
+    }
+
+    /// Edits the groups in the status. Refused with 409 if somebody else has written meanwhile.
+    ///
+    /// # Errors
+    /// When the hub refuses; the error is a [`kube::Error`].
+    pub async fn edit_groups(&self, edit: impl FnOnce(&mut Vec<Group>)) -> Result<DynamicObject> {
+        let object = self.get().await?;
+        let version = object.metadata.resource_version.clone();
+        let mut status = Cluster::new(object)?.status;
+        edit(&mut status.process_groups);
+        let patch =
+            json!({"metadata": {"resourceVersion": version}, "status": {"processGroups": status.process_groups}});
+        Ok(self.api().await?.patch_status(&self.info.name, &PatchParams::default(), &Patch::Merge(&patch)).await?)
+    }
+
+    /// Wakes the operator by an annotation of the cluster.
+    ///
+    /// # Errors
+    /// As [`FdbCluster::patch`].
+    pub async fn wake(&self) -> Result<()> {
+        let value = format!("{:08x}", rand::random::<u32>());
+        self.patch(&json!({"metadata": {"annotations": {"testbed.hibernate.sh/wake": value}}})).await.map(drop)
+    }
+
+    /// The database as it is now.
+    ///
+    /// # Errors
+    /// When the supervisor does not answer.
+    pub async fn database(&self) -> Result<Database> {
+        self.world.supervisor().get(&self.info.path()).await
+    }
+
+    /// Everything that the database was asked, and what its operator did.
+    ///
+    /// # Errors
+    /// When the supervisor does not answer.
+    pub async fn log(&self) -> Result<Log> {
+        self.world.supervisor().get(&format!("{}/log", self.info.path())).await
+    }
+
+    /// The DELETEs that the operator has sent for an object, such as a Pod's name and `-data`.
+    ///
+    /// # Errors
+    /// When the supervisor does not answer.
+    pub async fn deletes(&self, kind: &str, name: &str) -> Result<Vec<Delete>> {
+        let all = self.log().await?.deletes.into_iter();
+        Ok(all.filter(|delete| delete.kind == kind && delete.name == name).collect())
+    }
+
+    /// The DELETEs that the operator has sent for a group's volume claim.
+    ///
+    /// # Errors
+    /// When the supervisor does not answer.
+    pub async fn pvc_deletes(&self, id: &str) -> Result<Vec<Delete>> {
+        self.deletes("PersistentVolumeClaim", &format!("{}-data", self.pod_name(id))).await
+    }
+
+    /// Turns knobs: a merge patch over [`Settings`], such as `{"updateMode": "apply"}`.
+    ///
+    /// # Errors
+    /// When there is no such knob.
+    pub async fn turn(&self, change: &Value) -> Result<Settings> {
+        self.world.supervisor().patch(&format!("{}/settings", self.info.path()), change).await
+    }
+
+    /// Makes the database answer, or not.
+    ///
+    /// # Errors
+    /// When the supervisor does not answer.
+    pub async fn set_available(&self, available: bool) -> Result<()> {
+        self.turn(&json!({"available": available})).await.map(drop)
+    }
+
+    /// Holds the operator at a point from its next time there.
+    ///
+    /// # Errors
+    /// When the supervisor does not answer.
+    pub async fn hold(&self, point: Point) -> Result<()> {
+        self.turn(&json!({"hold": [point.name()]})).await.map(drop)
+    }
+
+    /// Lets the operator go on.
+    ///
+    /// # Errors
+    /// When the supervisor does not answer.
+    pub async fn release(&self) -> Result<()> {
+        self.turn(&json!({"hold": []})).await.map(drop)
+    }
+
+    /// Ends the operator in the middle of what it does.
+    ///
+    /// # Errors
+    /// When it is a program that does not run.
+    pub async fn kill_operator(&self) -> Result<()> {
+        if self.info.runner == Runner::Program {
+            return self.world.signal(&self.info.process(), "kill").await;
+        }
+        self.task.replace(None);
+        Ok(())
+    }
+
+    /// Starts the operator, again if it runs already.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub async fn restart_operator(&self) -> Result<()> {
+        if self.info.runner == Runner::Program {
+            return self.world.signal(&self.info.process(), "restart").await;
+        }
+        let client = self.world.hub_as(OPERATOR).await?;
+        let run = operator::run(client, self.world.supervisor().clone(), self.info.clone());
+        self.task.replace(Some(tokio::spawn(run)));
+        Ok(())
+    }
+
+    /// Waits until the status is as wanted.
+    ///
+    /// # Errors
+    /// When it is not in time; the error shows the status and the operator's last passes.
+    pub async fn wait_for(&self, what: &str, within: Duration, wanted: impl Fn(&Status) -> bool) -> Result<Status> {
+        self.wait(what, within, async || {
+            let status = self.status().await?;
+            Ok(wanted(&status).then_some(status))
+        })
+        .await
+    }
+
+    /// Waits until a probe finds something.
+    ///
+    /// # Errors
+    /// When it does not in time; the error shows the status and the operator's last passes.
+    pub async fn wait<T, F>(&self, what: &str, within: Duration, mut probe: impl FnMut() -> F) -> Result<T>
+    where
+        F: Future<Output = Result<Option<T>>>,
+    {
+        let deadline = Instant::now() + within;
+        loop {
+            if let Some(found) = probe().await.with_context(|| format!("wait for {what}"))? {
+                return Ok(found);
+            }
+            if Instant::now() > deadline {
+                bail!("no {what} within {within:?}\n{}", self.describe().await);
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+
+    /// Waits until the operator calls the newest generation reconciled, with nothing pending.
+    ///
+    /// # Errors
+    /// As [`FdbCluster::wait_for`].
+    pub async fn wait_reconciled(&self, within: Duration) -> Result<Status> {
+        self.wait("reconciled cluster", within, async || {
+            let cluster = Cluster::new(self.get().await?)?;
+            let generation = cluster.generation();
+            let only = [("reconciled".to_owned(), generation)].into();
+            Ok((cluster.status.generations == only).then_some(cluster.status))
+        })
+        .await
+    }
+
+    /// Waits until a removed group is as a denied DELETE leaves it: marked, excluded, without a Pod.
+    ///
+    /// # Errors
+    /// As [`FdbCluster::wait_for`].
+    pub async fn wait_suspended(&self, id: &str, within: Duration) -> Result<Group> {
+        self.wait(&format!("suspended {id}"), within, async || {
+            let group = self.group(id).await?.filter(Group::is_leaving);
+            let terminating = group.filter(|group| group.since(operator::api::RESOURCES_TERMINATING).is_some());
+            Ok(if self.pod(id).await?.is_none() { terminating } else { None })
+        })
+        .await
+    }
+
+    /// Waits until the operator has come to rest: a pass that ended without a timer, and none since for so long.
+    ///
+    /// # Errors
+    /// As [`FdbCluster::wait_for`].
+    pub async fn wait_asleep(&self, idle: Duration, within: Duration) -> Result<u64> {
+        self.wait("sleeping operator", within, async || {
+            let passes = self.log().await?.passes;
+            let now = crate::supervisor::clock::Clock::now();
+            let last = passes.last().filter(|pass| pass.again.is_none() && now - pass.ended >= idle.as_secs_f64());
+            Ok(last.map(|pass| pass.number))
+        })
+        .await
+    }
+
+    /// Removes it with everything that it has, as its owner would: by deleting the namespace.
+    ///
+    /// # Errors
+    /// When it is gone already.
+    pub async fn remove_all(self) -> Result<()> {
+        self.task.replace(None);
+        self.world.supervisor().delete(&self.info.path()).await
+    }
+
+    async fn api(&self) -> Result<Api<DynamicObject>> {
+        Ok(Api::namespaced_with(self.world.hub().await?, &self.info.namespace, &resource()))
+    }
+
+    async fn api_of<K>(&self) -> Result<Api<K>>
+    where
+        K: kube::Resource<Scope = k8s_openapi::NamespaceResourceScope>,
+        K::DynamicType: Default,
+    {
+        let client: Client = self.world.hub().await?;
+        Ok(Api::namespaced(client, &self.info.namespace))
+    }
+
+    async fn describe(&self) -> String {
+        let mut lines = Vec::new();
+        if let Ok(status) = self.status().await {
+            lines.push(format!("generations {:?}, health {:?}", status.generations, status.health));
+            lines.extend(status.process_groups.iter().take(20).map(|group| format!("  {group:?}")));
+        }
+        if let Ok(log) = self.log().await {
+            lines.extend(log.passes.iter().rev().take(8).rev().map(|pass| format!("  {pass:?}")));
+        }
+        lines.join("\n")
+    }
+}

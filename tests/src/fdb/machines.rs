@@ -1,0 +1,321 @@
+//! What runs the Pods of the double, and what knows its databases: lives in the supervisor.
+//!
+//! Pods of any `FoundationDBCluster` are bound to a Node, become Ready, report to their database, and are really gone some time
+//! after their DELETE. Their volumes are bound at once and never hold anything but a marker in the database's books.
+
+use std::{
+    collections::{BTreeMap, HashMap, HashSet},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU32, Ordering},
+    },
+    time::Duration,
+};
+
+use anyhow::{Context as _, Result};
+use futures::{StreamExt as _, TryStreamExt as _};
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
+use kube::{
+    Api, Client, ResourceExt as _,
+    api::{DeleteParams, ObjectMeta, Patch, PatchParams, PostParams, Preconditions},
+    runtime::{WatchStreamExt as _, watcher},
+};
+use serde_json::{Value, json};
+use tokio::sync::{OnceCell, Semaphore};
+
+use super::{
+    KIND,
+    cluster::{FdbInfo, node_name},
+    database::{Database, Log, Process},
+    options::Settings,
+};
+
+/// Everything of one database.
+pub(crate) struct Entry {
+    pub(crate) info: FdbInfo,
+    pub(crate) database: Database,
+    pub(crate) log: Log,
+    pub(crate) zones: usize,
+}
+
+/// All databases, and the Pods of their processes.
+pub(crate) struct Machines {
+    client: Client,
+    entries: Mutex<BTreeMap<(String, String), Entry>>,
+    /// UIDs of the Pods that somebody is seeing to.
+    started: Mutex<HashSet<String>>,
+    ending: Mutex<HashSet<String>>,
+    /// Pods per cluster and class on each Node, and the Node of each volume.
+    places: Mutex<Places>,
+    next_address: AtomicU32,
+    /// So many calls at once.
+    turns: Semaphore,
+    /// Port of the kubelet, once there is one.
+    pub(crate) kubelet: OnceCell<u16>,
+}
+
+#[derive(Default)]
+struct Places {
+    load: HashMap<(String, String, String), Vec<usize>>,
+    homes: HashMap<String, usize>,
+}
+
+/// The `FoundationDBCluster` that an object belongs to.
+fn owner(metadata: &ObjectMeta) -> Option<(String, String)> {
+    let owner = metadata.owner_references.iter().flatten().find(|owner| owner.kind == KIND)?;
+    Some((metadata.namespace.clone()?, owner.name.clone()))
+}
+
+fn variable(pod: &Pod, name: &str) -> Option<String> {
+    let containers = &pod.spec.as_ref()?.containers;
+    let mut variables = containers.iter().flat_map(|container| container.env.iter().flatten());
+    variables.find(|variable| variable.name == name).and_then(|variable| variable.value.clone())
+}
+
+fn claim(pod: &Pod) -> Option<String> {
+    let volumes = pod.spec.as_ref()?.volumes.iter().flatten();
+    volumes.filter_map(|volume| volume.persistent_volume_claim.as_ref()).map(|claim| claim.claim_name.clone()).next()
+}
+
+impl Machines {
+    pub(crate) fn new(client: Client) -> Arc<Self> {
+        Arc::new(Self {
+            client,
+            entries: Mutex::default(),
+            started: Mutex::default(),
+            ending: Mutex::default(),
+            places: Mutex::default(),
+            next_address: AtomicU32::new(1),
+            turns: Semaphore::new(16),
+            kubelet: OnceCell::new(),
+        })
+    }
+
+    /// Begins to see to Pods and volumes.
+    pub(crate) fn play(self: &Arc<Self>) {
+        let (pods, claims) = (self.clone(), self.clone());
+        tokio::spawn(async move { pods.watch_pods().await });
+        tokio::spawn(async move { claims.watch_claims().await });
+    }
+
+    pub(crate) fn entries(&self) -> MutexGuard<'_, BTreeMap<(String, String), Entry>> {
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn settings(&self, of: &(String, String)) -> Settings {
+        self.entries().get(of).map_or_else(Settings::fast, |entry| entry.database.settings.clone())
+    }
+
+    fn with(&self, of: &(String, String), change: impl FnOnce(&mut Database)) {
+        if let Some(entry) = self.entries().get_mut(of) {
+            change(&mut entry.database);
+        }
+    }
+
+    async fn watch_pods(self: Arc<Self>) {
+        let events = watcher(Api::<Pod>::all(self.client.clone()), watcher::Config::default()).default_backoff();
+        let mut events = std::pin::pin!(events.filter_map(async |event| event.ok()));
+        while let Some(event) = events.next().await {
+            match event {
+                watcher::Event::Apply(pod) | watcher::Event::InitApply(pod) => self.see(pod),
+                watcher::Event::Delete(pod) => self.forget(&pod),
+                watcher::Event::Init | watcher::Event::InitDone => {}
+            }
+        }
+    }
+
+    async fn watch_claims(self: Arc<Self>) {
+        let api = Api::<PersistentVolumeClaim>::all(self.client.clone());
+        let events = watcher(api, watcher::Config::default()).default_backoff();
+        let mut events = std::pin::pin!(events.into_stream().map_err(drop).filter_map(async |event| event.ok()));
+        while let Some(event) = events.next().await {
+            if let watcher::Event::Delete(claim) = event
+                && let Some(owner) = owner(&claim.metadata)
+            {
+                let uid = claim.uid().unwrap_or_default();
+                self.with(&owner, |database| database.lose(&uid));
+            }
+        }
+    }
+
+    fn see(self: &Arc<Self>, pod: Pod) {
+        let Some(owner) = owner(&pod.metadata) else { return };
+        let uid = pod.uid().unwrap_or_default();
+        let (machines, set) = if pod.metadata.deletion_timestamp.is_some() {
+            self.with(&owner, |database| database.fall_silent(&uid));
+            (self.clone(), &self.ending)
+        } else {
+            (self.clone(), &self.started)
+        };
+        if !lock(set).insert(uid) {
+            return;
+        }
+        tokio::spawn(async move {
+            let ends = pod.metadata.deletion_timestamp.is_some();
+            let result = if ends { machines.end(&owner, &pod).await } else { machines.run(&owner, &pod).await };
+            if let Err(error) = result {
+                tracing::warn!(pod = pod.name_any(), namespace = pod.namespace(), "{error:#}");
+                // The next event of the Pod tries again.
+                lock(if ends { &machines.ending } else { &machines.started }).remove(&pod.uid().unwrap_or_default());
+            }
+        });
+    }
+
+    fn forget(&self, pod: &Pod) {
+        let Some(owner) = owner(&pod.metadata) else { return };
+        let uid = pod.uid().unwrap_or_default();
+        lock(&self.started).remove(&uid);
+        lock(&self.ending).remove(&uid);
+        self.with(&owner, |database| database.fall_silent(&uid));
+        if let Some(zone) = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()).and_then(zone_of) {
+            let key = place_key(&owner, pod);
+            if let Some(load) = lock(&self.places).load.get_mut(&key).and_then(|loads| loads.get_mut(zone)) {
+                *load = load.saturating_sub(1);
+            }
+        }
+    }
+
+    /// From a Pod that nobody has seen to a process that reports.
+    async fn run(&self, owner: &(String, String), pod: &Pod) -> Result<()> {
+        let (name, uid) = (pod.name_any(), pod.uid().unwrap_or_default());
+        let Some(volume) = self.volume(owner, pod, &uid).await? else { return Ok(()) };
+        let settings = self.settings(owner);
+        let zone = match pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()) {
+            Some(node) => node.to_owned(),
+            None => self.bind(owner, pod, volume.as_ref()).await?,
+        };
+        let running = pod.status.as_ref().and_then(|status| status.pod_ip.clone());
+        let address = if let Some(address) = running {
+            address
+        } else {
+            tokio::time::sleep(settings.start_delay.0).await;
+            self.make_ready(owner, &name, volume.as_ref()).await?
+        };
+        let Some(group) = variable(pod, "FDB_INSTANCE_ID") else { return Ok(()) };
+        if let Some(volume) = &volume {
+            self.with(owner, |database| database.mount(&volume.0, &volume.1, &group));
+        }
+        tokio::time::sleep(settings.report_delay.0).await;
+        if !lock(&self.started).contains(&uid) || lock(&self.ending).contains(&uid) {
+            return Ok(());
+        }
+        let process = Process {
+            class: variable(pod, "FDB_PROCESS_CLASS").unwrap_or_default(),
+            address: variable(pod, "FDB_PUBLIC_IP").unwrap_or(address),
+            zone,
+            pod: uid,
+            volume: volume.map(|(uid, _)| uid),
+        };
+        self.with(owner, |database| database.report(&group, process));
+        Ok(())
+    }
+
+    /// UID and name of the Pod's claim, once it is there. None: the Pod is gone.
+    async fn volume(&self, owner: &(String, String), pod: &Pod, uid: &str) -> Result<Option<Option<(String, String)>>> {
+        let Some(name) = claim(pod) else { return Ok(Some(None)) };
+        let claims: Api<PersistentVolumeClaim> = Api::namespaced(self.client.clone(), &owner.0);
+        loop {
+            if !lock(&self.started).contains(uid) || lock(&self.ending).contains(uid) {
+                return Ok(None);
+            }
+            let turn = self.turns.acquire().await;
+            let found = claims.get_opt(&name).await.with_context(|| format!("read claim {name}"))?;
+            drop(turn);
+            if let Some(claim) = found.filter(|claim| claim.metadata.deletion_timestamp.is_none()) {
+                return Ok(Some(Some((claim.uid().unwrap_or_default(), name))));
+            }
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+    }
+
+    /// Chooses the Node with the fewest Pods of this class, or the one that the volume is on.
+    async fn bind(&self, owner: &(String, String), pod: &Pod, volume: Option<&(String, String)>) -> Result<String> {
+        let zones = self.entries().get(owner).map_or(1, |entry| entry.zones).max(1);
+        let zone = {
+            let mut places = lock(&self.places);
+            let home = volume.and_then(|(uid, _)| places.homes.get(uid).copied());
+            let loads = places.load.entry(place_key(owner, pod)).or_default();
+            loads.resize(loads.len().max(zones), 0);
+            let zone = home.unwrap_or_else(|| (0..zones).min_by_key(|zone| loads[*zone]).unwrap_or_default());
+            loads[zone] += 1;
+            if let Some((uid, _)) = volume {
+                places.homes.insert(uid.clone(), zone);
+            }
+            node_name(zone)
+        };
+        let _turn = self.turns.acquire().await;
+        let name = pod.name_any();
+        let binding = json!({
+            "apiVersion": "v1", "kind": "Binding",
+            "metadata": {"name": name, "namespace": owner.0},
+            "target": {"apiVersion": "v1", "kind": "Node", "name": zone},
+        });
+        let pods: Api<Pod> = Api::namespaced(self.client.clone(), &owner.0);
+        let bound: kube::Result<Value> =
+            pods.create_subresource("binding", &name, &PostParams::default(), &binding).await;
+        bound.with_context(|| format!("bind Pod {name} to {zone}"))?;
+        Ok(zone)
+    }
+
+    /// Writes what a kubelet writes of a Pod that runs, and what a provisioner writes of its claim. Answers the Pod's address.
+    async fn make_ready(
+        &self,
+        owner: &(String, String),
+        name: &str,
+        volume: Option<&(String, String)>,
+    ) -> Result<String> {
+        let _turn = self.turns.acquire().await;
+        let number = self.next_address.fetch_add(1, Ordering::Relaxed);
+        let [_, high, middle, low] = number.to_be_bytes();
+        let address = format!("10.{}.{middle}.{low}", 128 + high);
+        let now = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+        let condition = |type_: &str| json!({"type": type_, "status": "True", "lastTransitionTime": now});
+        let status = json!({"status": {
+            "phase": "Running", "podIP": address, "podIPs": [{"ip": address}], "hostIP": "127.0.0.1", "startTime": now,
+            "conditions": (["Initialized", "Ready", "ContainersReady", "PodScheduled"].map(condition)),
+            "containerStatuses": (["foundationdb", "foundationdb-kubernetes-sidecar"].map(|name| json!({
+                "name": name, "ready": true, "started": true, "restartCount": 0, "image": name, "imageID": "",
+                "state": {"running": {"startedAt": now}},
+            }))),
+        }});
+        let pods: Api<Pod> = Api::namespaced(self.client.clone(), &owner.0);
+        let written = pods.patch_status(name, &PatchParams::default(), &Patch::Strategic(&status)).await;
+        written.with_context(|| format!("make Pod {name} Ready"))?;
+        if let Some((_, claim)) = volume {
+            let claims: Api<PersistentVolumeClaim> = Api::namespaced(self.client.clone(), &owner.0);
+            let status = json!({"status": {"phase": "Bound", "accessModes": ["ReadWriteOnce"]}});
+            let written = claims.patch_status(claim, &PatchParams::default(), &Patch::Merge(&status)).await;
+            written.with_context(|| format!("bind claim {claim}"))?;
+        }
+        Ok(address)
+    }
+
+    /// Really removes a Pod, some time after its DELETE.
+    async fn end(&self, owner: &(String, String), pod: &Pod) -> Result<()> {
+        tokio::time::sleep(self.settings(owner).terminate_delay.0).await;
+        let _turn = self.turns.acquire().await;
+        let pods: Api<Pod> = Api::namespaced(self.client.clone(), &owner.0);
+        let now = DeleteParams {
+            grace_period_seconds: Some(0),
+            preconditions: Some(Preconditions { uid: pod.uid(), resource_version: None }),
+            ..DeleteParams::default()
+        };
+        match pods.delete(&pod.name_any(), &now).await {
+            Ok(_) => Ok(()),
+            Err(kube::Error::Api(status)) if status.is_not_found() || status.is_conflict() => Ok(()),
+            Err(error) => Err(error).context("end a Pod"),
+        }
+    }
+}
+
+fn place_key(owner: &(String, String), pod: &Pod) -> (String, String, String) {
+    (owner.0.clone(), owner.1.clone(), variable(pod, "FDB_PROCESS_CLASS").unwrap_or_default())
+}
+
+fn zone_of(node: &str) -> Option<usize> {
+    node.rsplit('-').next()?.parse().ok()
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,32 @@
+//! The double of the `FoundationDB` operator and of the databases that it runs, for want of the real ones.
+//!
+//! What is real: the API server, owner references, garbage collection, the protection of volumes in use, `kubectl exec` down to
+//! the streams. What is played: the operator ([`operator`]), after the observed behaviour of release 2.33; the database
+//! ([`database`]), which is a list of exclusions and of processes that report; Pods and Nodes ([`machines`]); fdbcli ([`fdbcli`]).
+//! See "The FoundationDB double" in `docs/development.md`.
+
+pub mod cluster;
+pub mod database;
+pub mod fdbcli;
+pub mod handle;
+pub(crate) mod kubelet;
+pub mod machines;
+pub mod operator;
+pub mod options;
+pub(crate) mod server;
+
+/// API group and version of the operator's kinds.
+pub const API_VERSION: &str = "apps.foundationdb.org/v1beta2";
+
+/// The operator's kind.
+pub const KIND: &str = "FoundationDBCluster";
+
+/// Name of the hub's user that the operator is.
+pub const OPERATOR: &str = "fdb-kubernetes-operator-controller-manager";
+
+/// How the API server's clients name the kind.
+#[must_use]
+pub fn resource() -> kube::api::ApiResource {
+    let kind = kube::core::GroupVersionKind::gvk("apps.foundationdb.org", "v1beta2", KIND);
+    kube::api::ApiResource::from_gvk_with_plural(&kind, "foundationdbclusters")
+}

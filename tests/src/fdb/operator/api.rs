@@ -1,0 +1,280 @@
+//! The fields of a `FoundationDBCluster` that the operator's Go types have. A status that it writes has nothing else in it.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context as _, Result};
+use kube::{ResourceExt as _, api::DynamicObject};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+/// The status.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Status {
+    /// Every process group, those that go included.
+    pub process_groups: Vec<Group>,
+    /// Which generation is in which state.
+    pub generations: BTreeMap<String, i64>,
+    /// State of the database.
+    pub health: Health,
+    /// Whether the database has its configuration.
+    pub configured: bool,
+    /// The version that runs.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub running_version: String,
+    /// How clients find it.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub connection_string: String,
+    /// How many process groups there are to be.
+    pub desired_process_groups: usize,
+    /// How many have nothing against them.
+    pub reconciled_process_groups: usize,
+}
+
+/// State of the database.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Health {
+    /// It answers.
+    pub available: bool,
+    /// Nothing is wrong with it.
+    pub healthy: bool,
+    /// Every datum is there as often as it should be.
+    pub full_replication: bool,
+    /// How urgent the movement of data is.
+    pub data_movement_priority: i64,
+}
+
+/// A process group.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Group {
+    /// Its ID, such as `storage-1`.
+    #[serde(rename = "processGroupID")]
+    pub id: String,
+    /// Its class.
+    pub process_class: String,
+    /// Its addresses, the last known ones if it has no Pod.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub addresses: Vec<String>,
+    /// Since when it is to go.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub removal_timestamp: Option<String>,
+    /// Since when it is excluded.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub exclusion_timestamp: Option<String>,
+    /// Whether it goes without exclusion.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub exclusion_skipped: bool,
+    /// What is wrong with it.
+    pub process_group_conditions: Vec<Condition>,
+    /// Its zone, the last known one if it has no Pod.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub fault_domain: String,
+}
+
+/// Something wrong with a process group.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Condition {
+    /// What.
+    #[serde(rename = "type")]
+    pub type_: String,
+    /// Since when, seconds since 1970.
+    pub timestamp: i64,
+}
+
+/// Its Pod, claim or Service is on the way out, or gone. Never taken back.
+pub const RESOURCES_TERMINATING: &str = "ResourcesTerminating";
+/// The database excludes a process that is not to go.
+pub const MARKED_AS_EXCLUDED: &str = "ProcessIsMarkedAsExcluded";
+/// The Pod's annotations are not what they should be.
+pub const INCORRECT_POD_METADATA: &str = "IncorrectPodMetadata";
+
+/// The annotation that the operator keeps on a Pod: the Node that it is on.
+pub const CURRENT_NODE: &str = "foundationdb.org/current-node";
+
+impl Group {
+    /// Whether it is to go.
+    #[must_use]
+    pub fn is_marked(&self) -> bool {
+        self.removal_timestamp.is_some()
+    }
+
+    /// Whether it counts as excluded.
+    #[must_use]
+    pub fn is_excluded(&self) -> bool {
+        self.exclusion_timestamp.is_some() || self.exclusion_skipped
+    }
+
+    /// Whether nothing of it is made again.
+    #[must_use]
+    pub fn is_leaving(&self) -> bool {
+        self.is_marked() && self.is_excluded()
+    }
+
+    /// Since when it has a condition.
+    #[must_use]
+    pub fn since(&self, type_: &str) -> Option<i64> {
+        self.process_group_conditions.iter().find(|condition| condition.type_ == type_).map(|c| c.timestamp)
+    }
+
+    /// Marks it as excluded: nothing else that was wrong with it counts any more.
+    pub fn set_excluded(&mut self, now: &str) {
+        self.exclusion_timestamp = Some(now.to_owned());
+        self.process_group_conditions.retain(|condition| condition.type_ == RESOURCES_TERMINATING);
+    }
+
+    /// Whether it has a volume.
+    #[must_use]
+    pub fn is_stateful(&self) -> bool {
+        is_stateful(&self.process_class)
+    }
+
+    /// Whether its processes are excluded by address, too.
+    #[must_use]
+    pub fn is_log(&self) -> bool {
+        matches!(self.process_class.as_str(), "log" | "transaction")
+    }
+}
+
+/// Whether groups of a class have volumes.
+#[must_use]
+pub fn is_stateful(class: &str) -> bool {
+    matches!(class, "storage" | "log" | "transaction" | "coordinator")
+}
+
+/// A cluster as a pass has it in memory.
+#[derive(Clone, Debug)]
+pub struct Cluster {
+    /// As it was read or last written.
+    pub object: DynamicObject,
+    /// Its status, changed as the pass goes on.
+    pub status: Status,
+}
+
+impl Cluster {
+    /// Reads one.
+    ///
+    /// # Errors
+    /// When its status is not one.
+    pub fn new(object: DynamicObject) -> Result<Self> {
+        let status = object.data.get("status").cloned().unwrap_or_else(|| json!({}));
+        let status = serde_json::from_value(status).context("read the status of a FoundationDBCluster")?;
+        Ok(Self { object, status })
+    }
+
+    /// Its name.
+    #[must_use]
+    pub fn name(&self) -> String {
+        self.object.name_any()
+    }
+
+    /// Its generation.
+    #[must_use]
+    pub fn generation(&self) -> i64 {
+        self.object.metadata.generation.unwrap_or_default()
+    }
+
+    /// A field of its spec, by JSON pointer.
+    #[must_use]
+    pub fn spec(&self, pointer: &str) -> &Value {
+        self.object.data["spec"].pointer(pointer).unwrap_or(&Value::Null)
+    }
+
+    /// Whether a list of its spec names an ID.
+    #[must_use]
+    pub fn names(&self, list: &str, id: &str) -> bool {
+        self.spec(list).as_array().into_iter().flatten().any(|name| name == id)
+    }
+
+    /// Classes and how many groups of each there are to be.
+    #[must_use]
+    pub fn counts(&self) -> BTreeMap<String, usize> {
+        let counts = self.spec("/processCounts").as_object().into_iter().flatten();
+        counts
+            .map(|(class, count)| {
+                (class.clone(), usize::try_from(count.as_i64().unwrap_or_default()).unwrap_or_default())
+            })
+            .collect()
+    }
+
+    /// Whether Pods are known by the addresses of Services of their own.
+    #[must_use]
+    pub fn uses_services(&self) -> bool {
+        self.spec("/routing/publicIPSource") == "service"
+    }
+
+    /// Whether it excludes by locality.
+    #[must_use]
+    pub fn uses_localities(&self) -> bool {
+        self.spec("/automationOptions/useLocalitiesForExclusion").as_bool().unwrap_or(true)
+    }
+
+    /// Labels that everything of the cluster has, and by which it is found.
+    #[must_use]
+    pub fn match_labels(&self) -> BTreeMap<String, String> {
+        self.label_map("/labels/matchLabels")
+            .unwrap_or_else(|| [("foundationdb.org/fdb-cluster-name".to_owned(), self.name())].into())
+    }
+
+    /// Labels that hold the ID of a group; the first is the one to look at.
+    #[must_use]
+    pub fn id_labels(&self) -> Vec<String> {
+        self.label_names("/labels/processGroupIDLabels", "foundationdb.org/fdb-process-group-id")
+    }
+
+    /// Labels that hold its class.
+    #[must_use]
+    pub fn class_labels(&self) -> Vec<String> {
+        self.label_names("/labels/processClassLabels", "foundationdb.org/fdb-process-class")
+    }
+
+    /// Every label of what belongs to a group.
+    #[must_use]
+    pub fn labels_of(&self, id: &str, class: &str) -> BTreeMap<String, String> {
+        let mut labels = self.label_map("/labels/resourceLabels").unwrap_or_default();
+        labels.extend(self.match_labels());
+        labels.extend(self.id_labels().into_iter().map(|name| (name, id.to_owned())));
+        labels.extend(self.class_labels().into_iter().map(|name| (name, class.to_owned())));
+        labels
+    }
+
+    /// Name of a group's Pod and Service: without the prefix.
+    #[must_use]
+    pub fn pod_name(&self, id: &str, class: &str) -> String {
+        let number = id.rsplit('-').next().unwrap_or_default();
+        format!("{}-{}-{number}", self.name(), class.replace('_', "-"))
+    }
+
+    /// A new ID.
+    #[must_use]
+    pub fn new_id(&self, class: &str, number: u32) -> String {
+        match self.spec("/processGroupIDPrefix").as_str().filter(|prefix| !prefix.is_empty()) {
+            Some(prefix) => format!("{prefix}-{class}-{number}"),
+            None => format!("{class}-{number}"),
+        }
+    }
+
+    /// What a group is excluded by.
+    #[must_use]
+    pub fn exclusion_targets(&self, group: &Group) -> Vec<String> {
+        let mut targets = Vec::new();
+        if self.uses_localities() {
+            targets.push(format!("{}{}", crate::fdb::database::LOCALITY, group.id));
+        }
+        if !self.uses_localities() || group.is_log() {
+            targets.extend(group.addresses.iter().cloned());
+        }
+        targets
+    }
+
+    fn label_map(&self, pointer: &str) -> Option<BTreeMap<String, String>> {
+        let labels: BTreeMap<String, String> = serde_json::from_value(self.spec(pointer).clone()).ok()?;
+        (!labels.is_empty()).then_some(labels)
+    }
+
+    fn label_names(&self, pointer: &str, default: &str) -> Vec<String> {
+        let names: Vec<String> = serde_json::from_value(self.spec(pointer).clone()).unwrap_or_default();
+        if names.is_empty() { vec![default.to_owned()] } else { names }
+    }
+}

@@ -1,0 +1,101 @@
+//! The double of the operator: one reconciler for one cluster, with controller-runtime's queue and the operator's sub-steps in
+//! their order.
+
+pub mod api;
+mod choose;
+mod create;
+mod exclude;
+mod objects;
+pub mod pass;
+mod removal;
+mod status;
+pub mod store;
+
+use std::time::Duration;
+
+use anyhow::Result;
+use kube::Client;
+use serde_json::Value;
+use tokio::{sync::mpsc, time::Instant};
+
+use self::{
+    pass::{Cx, Outcome},
+    store::Store,
+};
+use super::{cluster::FdbInfo, database, server::News};
+use crate::{json_http::JsonHttp, supervisor::clock::Clock};
+
+/// Longest that an error waits: controller-runtime's 1000 s.
+const LONGEST: Duration = Duration::from_secs(1_000);
+
+/// Reconciles one cluster until it is aborted. `supervisor` has its database.
+///
+/// # Errors
+/// Never: what goes wrong is retried, as the operator does.
+pub async fn run(client: Client, supervisor: JsonHttp, info: FdbInfo) -> Result<()> {
+    let (sender, mut wakes) = mpsc::unbounded_channel();
+    let store = Store::start(&client, &info.namespace, &info.name, &sender);
+    while !store.is_complete() {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let mut cx = Cx { store, supervisor, info, pass: 0 };
+    let (mut failures, mut timer) = (0, None);
+    loop {
+        let why = next(&mut wakes, &mut timer).await;
+        cx.pass += 1;
+        let began = Clock::now();
+        let outcome = pass::run(&cx).await;
+        let (result, again) = match outcome {
+            Outcome::Done(text) => {
+                failures = 0;
+                (text, None)
+            }
+            Outcome::Again { text, after } => {
+                failures = 0;
+                (text, Some(after))
+            }
+            Outcome::Failed(error) => {
+                let after = Duration::from_millis(5).saturating_mul(1 << failures.min(20)).min(LONGEST);
+                failures += 1;
+                (format!("{error:#}"), Some(after))
+            }
+        };
+        tracing::info!(pass = cx.pass, ?why, ?again, "{result}");
+        let new = again.map(|after| Instant::now() + after);
+        // A queue keeps the earliest of several times for the same cluster.
+        timer = match (timer, new) {
+            (Some(old), Some(new)) => Some(Instant::min(old, new)),
+            (old, new) => old.or(new),
+        };
+        let again = again.map(|after| after.as_secs_f64());
+        let pass = database::Pass { number: cx.pass, began, ended: Clock::now(), why, result, again };
+        let told: Result<Value> = cx.supervisor.post(&format!("{}/tell", cx.info.path()), &News::Pass(pass)).await;
+        if let Err(error) = told {
+            tracing::debug!("{error:#}");
+        }
+    }
+}
+
+/// Waits for the timer or for something that wakes, and takes everything that has come meanwhile.
+async fn next(wakes: &mut mpsc::UnboundedReceiver<String>, timer: &mut Option<Instant>) -> Vec<String> {
+    let mut why = Vec::new();
+    let sleep = async {
+        match *timer {
+            Some(at) => tokio::time::sleep_until(at).await,
+            None => std::future::pending().await,
+        }
+    };
+    tokio::select! {
+        Some(wake) = wakes.recv() => why.push(wake),
+        () = sleep => {}
+    }
+    while let Ok(wake) = wakes.try_recv() {
+        why.push(wake);
+    }
+    if timer.is_some_and(|at| at <= Instant::now()) {
+        *timer = None;
+        why.push("timer".to_owned());
+    }
+    why.truncate(20);
+    why
+}

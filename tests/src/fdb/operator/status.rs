@@ -1,0 +1,227 @@
+//! `updateStatus`: what is there, what is wrong with it, and whether that is all as it should be.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use anyhow::Result;
+use kube::{ResourceExt as _, api::DynamicObject};
+
+use super::{
+    api::{CURRENT_NODE, Condition, Group, Health, INCORRECT_POD_METADATA, MARKED_AS_EXCLUDED, RESOURCES_TERMINATING},
+    pass::{Pass, Step},
+    store::Kind,
+};
+use crate::fdb::database::Database;
+
+/// RFC 3339 and seconds since 1970.
+pub(super) fn now() -> (String, i64) {
+    let now = jiff::Timestamp::now();
+    (now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string(), now.as_second())
+}
+
+fn is_terminating(object: &DynamicObject) -> bool {
+    object.metadata.deletion_timestamp.is_some()
+}
+
+impl Pass<'_> {
+    pub(super) async fn update_status(&mut self) -> Step {
+        let database = self.cx.database().await?;
+        self.discover();
+        let mut groups = std::mem::take(&mut self.cluster.status.process_groups);
+        for group in &mut groups {
+            self.mark(group);
+            self.look_at(group, &database);
+        }
+        self.cluster.status.process_groups = groups;
+        let settings = &database.settings;
+        self.cluster.status.health = Health {
+            available: settings.available,
+            healthy: settings.available && settings.fault_tolerant,
+            full_replication: settings.available && settings.fault_tolerant,
+            data_movement_priority: 0,
+        };
+        self.judge();
+        self.write_status().await?;
+        Ok(None)
+    }
+
+    /// Takes in groups that are known by what belongs to them only, as new ones.
+    fn discover(&mut self) {
+        let known: BTreeSet<String> = self.cluster.status.process_groups.iter().map(|group| group.id.clone()).collect();
+        let (wanted, id_label, class_label) =
+            (self.cluster.match_labels(), self.cluster.id_labels().remove(0), self.cluster.class_labels().remove(0));
+        let mut found: BTreeMap<String, String> = BTreeMap::new();
+        for kind in [Kind::Pod, Kind::Claim, Kind::Service] {
+            for object in self.cx.store.all(kind).into_iter().filter(|object| !is_terminating(object)) {
+                let labels = object.labels();
+                let is_ours = wanted.iter().all(|(name, value)| labels.get(name) == Some(value));
+                if let (true, Some(id), Some(class)) = (is_ours, labels.get(&id_label), labels.get(&class_label))
+                    && !known.contains(id)
+                {
+                    found.insert(id.clone(), class.clone());
+                }
+            }
+        }
+        let new = found.into_iter().map(|(id, process_class)| Group { id, process_class, ..Group::default() });
+        self.cluster.status.process_groups.extend(new);
+    }
+
+    /// Marks a group that the spec names, without an exclusion if the spec says so.
+    fn mark(&self, group: &mut Group) {
+        let (time, _) = now();
+        let without = self.cluster.names("/processGroupsToRemoveWithoutExclusion", &group.id);
+        if !without && !self.cluster.names("/processGroupsToRemove", &group.id) {
+            return;
+        }
+        group.removal_timestamp.get_or_insert_with(|| time.clone());
+        if without && !group.exclusion_skipped {
+            group.exclusion_skipped = true;
+        }
+    }
+
+    fn look_at(&self, group: &mut Group, database: &Database) {
+        let (time, seconds) = now();
+        let name = self.cluster.pod_name(&group.id, &group.process_class);
+        let pod = self.cx.store.get(Kind::Pod, &name);
+        let claim = self.cx.store.get(Kind::Claim, &format!("{name}-data"));
+        let service = self.cx.store.get(Kind::Service, &name);
+        let process = database.processes.get(&group.id);
+        if let Some(address) = self.address(&name, pod.as_deref()) {
+            group.addresses = vec![address];
+        }
+        if let Some(process) = process {
+            group.fault_domain.clone_from(&process.zone);
+            if !group.exclusion_skipped && !database.is_excluded(&group.id) {
+                group.exclusion_timestamp = None;
+            }
+        }
+        if group.is_marked() && group.exclusion_skipped && group.exclusion_timestamp.is_none() {
+            group.set_excluded(&time);
+        }
+        let mut wrong: BTreeSet<&str> = BTreeSet::new();
+        if group.since(RESOURCES_TERMINATING).is_some() {
+            wrong.insert(RESOURCES_TERMINATING); // nothing ever takes it back
+        }
+        let alive = pod.as_ref().filter(|pod| !is_terminating(pod));
+        if group.is_leaving() {
+            let claim_goes = group.is_stateful() && claim.as_ref().is_none_or(|claim| is_terminating(claim));
+            if alive.is_none() || claim_goes {
+                wrong.insert(RESOURCES_TERMINATING);
+            }
+        } else {
+            let phase = alive.and_then(|pod| pod.data.pointer("/status/phase")?.as_str().map(str::to_owned));
+            let node = alive.and_then(|pod| pod.data.pointer("/spec/nodeName").cloned());
+            let noted = alive.is_some_and(|pod| pod.annotations().contains_key(CURRENT_NODE));
+            let checks = [
+                ("MissingPod", alive.is_none()),
+                ("MissingPVC", group.is_stateful() && claim.is_none()),
+                ("MissingService", self.cluster.uses_services() && service.is_none()),
+                ("PodPending", phase.as_deref() == Some("Pending")),
+                ("MissingProcesses", phase.as_deref() == Some("Running") && process.is_none()),
+                (INCORRECT_POD_METADATA, node.is_some() && !noted),
+                (MARKED_AS_EXCLUDED, !group.is_marked() && process.is_some() && database.is_excluded(&group.id)),
+            ];
+            wrong.extend(checks.into_iter().filter(|(_, is)| *is).map(|(type_, _)| type_));
+        }
+        let old = std::mem::take(&mut group.process_group_conditions);
+        let since = |type_: &str| old.iter().find(|c| c.type_ == type_).map_or(seconds, |c| c.timestamp);
+        let condition = |type_: &str| Condition { type_: type_.to_owned(), timestamp: since(type_) };
+        group.process_group_conditions = wrong.into_iter().map(condition).collect();
+    }
+
+    /// Address of a group that has a Pod: its own, or that of its Service.
+    fn address(&self, name: &str, pod: Option<&DynamicObject>) -> Option<String> {
+        let own = pod.filter(|pod| !is_terminating(pod))?.data.pointer("/status/podIP")?.as_str()?.to_owned();
+        let service = self.cx.store.get(Kind::Service, name).filter(|_| self.cluster.uses_services());
+        let of_service =
+            service.and_then(|service| Some(service.data.pointer("/spec/clusterIP")?.as_str()?.to_owned()));
+        Some(of_service.unwrap_or(own))
+    }
+
+    /// `CheckReconciliation`.
+    fn judge(&mut self) {
+        let (generation, counts) = (self.cluster.generation(), self.cluster.counts());
+        let mut there: BTreeMap<&str, usize> = BTreeMap::new();
+        let (mut against, mut pending, mut fine) = (BTreeSet::new(), false, 0);
+        for group in &self.cluster.status.process_groups {
+            fine += usize::from(group.process_group_conditions.is_empty());
+            if !group.is_marked() {
+                *there.entry(&group.process_class).or_default() += 1;
+                if !group.process_group_conditions.is_empty() {
+                    against.insert("hasUnhealthyProcess");
+                }
+            } else if group.is_excluded() && group.since(RESOURCES_TERMINATING).is_some() {
+                pending = true;
+            } else {
+                against.insert("needsShrink");
+            }
+        }
+        let classes: BTreeSet<&str> = counts.keys().map(String::as_str).chain(there.keys().copied()).collect();
+        for class in classes {
+            let (is, wanted) = (there.get(class).copied().unwrap_or(0), counts.get(class).copied().unwrap_or(0));
+            if is != wanted {
+                against.insert(if is < wanted { "needsGrow" } else { "needsShrink" });
+            }
+        }
+        if !self.cluster.status.configured {
+            against.insert("missingDatabaseStatus");
+        }
+        if !self.cluster.uses_services() && !self.group_services().is_empty() {
+            against.insert("needsServiceUpdate");
+        }
+        let status = &mut self.cluster.status;
+        self.reconciled = against.is_empty();
+        let before = status.generations.get("reconciled").copied();
+        let reconciled = if self.reconciled { Some(generation) } else { before };
+        status.generations = against.into_iter().map(|name| (name.to_owned(), generation)).collect();
+        status.generations.extend(reconciled.map(|generation| ("reconciled".to_owned(), generation)));
+        if pending {
+            status.generations.insert("hasPendingRemoval".to_owned(), generation);
+        }
+        status.desired_process_groups = counts.values().sum();
+        status.reconciled_process_groups = fine;
+        let version = self.cluster.spec("/version").as_str().unwrap_or_default().to_owned();
+        self.cluster.status.running_version = version;
+    }
+
+    /// Names of the groups' own Services.
+    pub(super) fn group_services(&self) -> Vec<String> {
+        let label = self.cluster.id_labels().remove(0);
+        let services = self.cx.store.all(Kind::Service).into_iter();
+        let ours = services.filter(|service| service.labels().contains_key(&label) && !is_terminating(service));
+        let wanted = self.cluster.match_labels();
+        let is_ours =
+            |labels: &BTreeMap<String, String>| wanted.iter().all(|(name, value)| labels.get(name) == Some(value));
+        ours.filter(|service| is_ours(service.labels())).map(|service| service.name_any()).collect()
+    }
+
+    /// `replaceFailed`: a group with something wrong for too long is marked, one at a time.
+    pub(super) async fn replace_failed(&mut self) -> Step {
+        let on = self.cluster.spec("/automationOptions/replacements/enabled").as_bool().unwrap_or(true);
+        if !on || !self.cx.database().await?.settings.available {
+            return Ok(None);
+        }
+        let options = "/automationOptions/replacements";
+        let seconds = self.cluster.spec(&format!("{options}/failureDetectionTimeSeconds")).as_f64().unwrap_or(7_200.0);
+        let most = self.cluster.spec(&format!("{options}/maxConcurrentReplacements")).as_u64().unwrap_or(1);
+        let (time, _) = now();
+        let limit = Self::now() - seconds / self.settings.speed;
+        let under_way = |group: &&Group| group.is_marked() && !group.is_excluded();
+        let groups = &mut self.cluster.status.process_groups;
+        let mut left = most.saturating_sub(groups.iter().filter(under_way).count() as u64);
+        for group in groups.iter_mut().filter(|group| !group.is_marked()) {
+            let failing = ["MissingProcesses", "MissingPod", "PodFailing", MARKED_AS_EXCLUDED];
+            #[expect(clippy::cast_precision_loss, reason = "seconds since 1970 fit a float")]
+            let too_long = |since: i64| (since as f64) < limit;
+            if left > 0 && failing.iter().any(|type_| group.since(type_).is_some_and(too_long)) {
+                group.removal_timestamp = Some(time.clone());
+                left -= 1;
+            }
+        }
+        self.write_status().await.map(|()| None)
+    }
+}
+
+/// For sub-steps that only write.
+pub(super) fn done(result: Result<()>) -> Step {
+    result.map(|()| None)
+}

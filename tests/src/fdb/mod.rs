@@ -7,6 +7,7 @@
 
 pub mod cluster;
 pub mod database;
+pub mod denier;
 pub mod fdbcli;
 pub mod handle;
 pub(crate) mod kubelet;

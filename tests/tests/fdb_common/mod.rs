@@ -1,0 +1,129 @@
+//! What the tests of the FoundationDB double share.
+#![allow(dead_code, clippy::unwrap_used, clippy::missing_panics_doc)] // a helper of a test is part of the test
+
+use std::time::Duration;
+
+use testbed::{
+    FdbCluster, FdbOptions, Options, Timings, World,
+    fdb::{denier::Denier, operator::api::Group},
+};
+
+use serde_json::json;
+
+/// Long enough for anything that happens at all.
+pub const SOON: Duration = Duration::from_secs(40);
+/// Nothing happens any more if nothing has for so long: several times an unreconciled cluster's 10 s.
+pub const IDLE: Duration = Duration::from_millis(1_800);
+
+/// The world that the tests of one file share.
+pub async fn world() -> World {
+    let options = Options { clusters: 0, spokes: 0, timings: Timings::fast(), ..Options::without_programs() };
+    World::shared_with(options).await.unwrap()
+}
+
+/// The default database, without the timed retry, which would only cost time.
+pub fn untimed() -> FdbOptions {
+    FdbOptions { wait_between: Some(0), ..FdbOptions::default() }
+}
+
+/// A group whose volume is held by a webhook.
+pub struct Held {
+    pub world: World,
+    pub db: FdbCluster,
+    pub denier: Denier,
+    pub id: String,
+    pub replacement: String,
+    pub uid: Option<String>,
+    pub marker: Option<String>,
+}
+
+/// Makes a database, removes a group of this class under a webhook that denies, and waits until the operator sleeps.
+pub async fn held(name: &str, class: &str, resources: &[&str], options: FdbOptions) -> Held {
+    let world = world().await;
+    let db = world.fdb(name, options).await.unwrap();
+    let denier = Denier::start(&world, db.namespace(), resources).await.unwrap();
+    let before = db.ids(class).await.unwrap();
+    let id = before[0].clone();
+    let (uid, marker) = (uid(&db, &id).await, db.marker(&id).await.unwrap());
+    assert!(uid.is_some() && marker.is_some());
+    db.remove(&[&id]).await.unwrap();
+    db.wait_suspended(&id, SOON).await.unwrap();
+    db.wait_asleep(IDLE, SOON).await.unwrap();
+    let replacement = db.ids(class).await.unwrap().into_iter().find(|id| !before.contains(id)).unwrap();
+    Held { world, db, denier, id, replacement, uid, marker }
+}
+
+/// A storage group whose volume is held.
+pub async fn held_storage(name: &str, options: FdbOptions) -> Held {
+    held(name, "storage", &["persistentvolumeclaims"], options).await
+}
+
+/// UID of a group's volume claim.
+pub async fn uid(db: &FdbCluster, id: &str) -> Option<String> {
+    db.pvc(id).await.unwrap().and_then(|claim| claim.metadata.uid)
+}
+
+/// Takes everything off a group's entry that its removal has put there.
+pub fn clear(groups: &mut [Group], id: &str) {
+    let group = groups.iter_mut().find(|group| group.id == id).unwrap();
+    group.removal_timestamp = None;
+    group.exclusion_timestamp = None;
+    group.exclusion_skipped = false;
+    group.process_group_conditions.clear();
+}
+
+impl Held {
+    /// Begins `spec.skip`, and waits until no pass is under way.
+    pub async fn skip(&self) {
+        self.db.patch(&json!({"spec": {"skip": true}})).await.unwrap();
+        self.db.wait_asleep(Duration::from_millis(300), SOON).await.unwrap();
+    }
+
+    /// Ends `spec.skip`, and says what else is to change in the spec.
+    pub async fn unskip(&self) {
+        self.db.patch(&json!({"spec": {"skip": false}})).await.unwrap();
+    }
+
+    /// Takes the group off the list, and puts others there.
+    pub async fn list(&self, ids: &[&str]) {
+        self.db.patch(&json!({"spec": {"processGroupsToRemove": ids}})).await.unwrap();
+    }
+
+    /// Clears the group's entry.
+    pub async fn clear(&self) {
+        self.db.edit_groups(|groups| clear(groups, &self.id)).await.unwrap();
+    }
+
+    /// Includes by fdbcli, in the Pod of the replacement.
+    pub async fn include(&self, targets: &[&str]) {
+        let ran = fdbcli(&self.world, &self.db, &self.replacement, &format!("include {}", targets.join(" "))).await;
+        assert_eq!((ran.code, ran.stdout.as_str()), (0, ""), "{ran:?}");
+    }
+
+    /// Includes the group by its locality.
+    pub async fn include_it(&self) {
+        self.include(&[&format!("locality_instance_id:{}", self.id)]).await;
+    }
+
+    /// Waits until the group runs, on its old volume with its old data.
+    pub async fn wait_back(&self) {
+        self.db
+            .wait("recovered process", SOON, async || Ok(self.db.database().await?.processes.get(&self.id).map(drop)))
+            .await
+            .unwrap();
+        assert_eq!(uid(&self.db, &self.id).await, self.uid);
+        assert_eq!(self.db.marker(&self.id).await.unwrap(), self.marker);
+    }
+
+    /// How many DELETEs the operator has sent for the group's volume.
+    pub async fn deletes(&self) -> usize {
+        self.db.pvc_deletes(&self.id).await.unwrap().len()
+    }
+}
+
+/// Runs fdbcli in a group's Pod, through the API server.
+pub async fn fdbcli(world: &World, db: &FdbCluster, id: &str, command: &str) -> testbed::Ran {
+    let pod = db.pod_name(id);
+    let line = ["exec", &pod, "-n", db.namespace(), "-c", "foundationdb", "--", "fdbcli", "--exec", command];
+    world.kubectl(&line).await.unwrap()
+}

@@ -9,7 +9,7 @@ PROGRAMS := kubectl-hibernate hibernate-webhook hibernate-controller hibernate-m
 # Always the whole workspace: with fewer packages cargo picks fewer features and compiles the AWS SDK (minutes) once more.
 CARGO_FLAGS := --release --workspace --locked
 
-.PHONY: help build demo test unit lint fmt deny manifests krew bench bench-hive clean
+.PHONY: help build demo demo-fdb test unit lint fmt deny manifests krew bench bench-hive clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -23,6 +23,9 @@ build: need-cargo ## Build every program into ./bin
 
 demo: need-all build ## Put a cluster to sleep and wake it, on real parts
 	@bash tests/demo.sh
+
+demo-fdb: need-all build ## Remove a FoundationDB process group by mistake, and bring it back
+	@bash tests/demo-fdb.sh
 
 test: need-all build ## Run every test; each file brings up the world that it needs
 	cargo test $(CARGO_FLAGS) --no-fail-fast

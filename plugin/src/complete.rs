@@ -11,8 +11,9 @@ use kube::config::Kubeconfig;
 use shared::workload::kinds::Kind;
 
 use crate::{
-    cli::{ActOutput, Cli, Command, Completer, CompletionArgs, DryRun, HubArgs, StatusOutput},
+    cli::{ActOutput, Cli, Command, Completer, CompletionArgs, DryRun, HubArgs, Include, StatusOutput},
     error::Problem,
+    fdb::{self, FDB_CLUSTER, is_fdb_word},
     hub::{Hub, Resource},
     print,
     target::{CLUSTER_DEPLOYMENT, kinds, kinds_named},
@@ -90,6 +91,9 @@ pub(crate) async fn answer(words: &[String]) {
     let typed = typed(before);
     let (candidates, directive) = match question(before, last) {
         Question::Value(Flag::Namespace) => (objects(&typed.hub, &NAMESPACE, "").await, NO_FILES),
+        Question::Value(Flag::FdbCluster) => (objects(&typed.hub, &FDB_CLUSTER, "").await, NO_FILES),
+        Question::Groups(cluster) => (fdb::complete::groups(&typed.hub, cluster).await, NO_FILES),
+        Question::Words(words) => (words.iter().map(|&word| word.to_owned()).collect(), NO_FILES),
         Question::Value(Flag::Context) => (contexts(&typed.hub), NO_FILES),
         Question::Value(Flag::Words(values)) => (values, NO_FILES),
         Question::Value(Flag::File) => (Vec::new(), 0),
@@ -105,7 +109,11 @@ pub(crate) async fn answer(words: &[String]) {
 }
 
 /// What is being completed.
-enum Question {
+enum Question<'a> {
+    /// Process groups, of this cluster if it is known.
+    Groups(Option<&'a str>),
+    /// Fixed words.
+    Words(&'static [&'static str]),
     Value(Flag),
     Flags,
     Names(&'static Kind, String),
@@ -116,19 +124,29 @@ enum Question {
 enum Flag {
     Namespace,
     Context,
+    FdbCluster,
     Words(Vec<String>),
     File,
     Free,
 }
 
-fn question(before: &[String], last: &str) -> Question {
+fn question<'a>(before: &'a [String], last: &str) -> Question<'a> {
     if let Some(flag) = before.last().and_then(|word| flag(word)) {
         return Question::Value(flag);
     }
     if last.starts_with('-') {
         return Question::Flags;
     }
+    if before.first().is_some_and(|word| word == "recover") {
+        return match before.get(1) {
+            None => Question::Words(&["process-groups"]),
+            Some(_) => Question::Groups(value_of(before, &["-c", "--fdb-cluster"])),
+        };
+    }
     if let Some((word, _)) = last.split_once('/') {
+        if is_fdb_word(word) {
+            return Question::Names(&FDB_CLUSTER, format!("{word}/"));
+        }
         return match kinds_named(word).first() {
             Some(kind) => Question::Names(kind, format!("{word}/")),
             None => Question::Value(Flag::Free),
@@ -142,8 +160,18 @@ fn question(before: &[String], last: &str) -> Question {
     }
 }
 
+/// The word behind one of these flags.
+fn value_of<'a>(words: &'a [String], flags: &[&str]) -> Option<&'a str> {
+    let joined =
+        |word: &'a String| word.split_once('=').filter(|(flag, _)| flags.contains(flag)).map(|(_, value)| value);
+    let behind = words.windows(2).find(|pair| flags.contains(&pair[0].as_str())).map(|pair| pair[1].as_str());
+    behind.or_else(|| words.iter().find_map(joined))
+}
+
 fn flag(word: &str) -> Option<Flag> {
     Some(match word {
+        "-c" | "--fdb-cluster" => Flag::FdbCluster,
+        "--include" => Flag::Words(values::<Include>().collect()),
         "-n" | "--namespace" => Flag::Namespace,
         "--context" => Flag::Context,
         "-o" | "--output" => Flag::Words(values::<StatusOutput>().chain(values::<ActOutput>()).collect()),
@@ -151,7 +179,7 @@ fn flag(word: &str) -> Option<Flag> {
         "--kubeconfig" | "--certificate-authority" => Flag::File,
         "-l" | "--selector" | "-s" | "--server" | "--reason" | "--timeout" | "--token" | "--as" | "--as-group"
         | "--as-uid" | "--for" | "--until" | "--cluster" | "--user" | "--request-timeout" | "--tls-server-name"
-        | "--field-manager" => Flag::Free,
+        | "--field-manager" | "--process-class" | "--match-labels" | "--replacement" | "--settle" => Flag::Free,
         _ => return None,
     })
 }
@@ -184,6 +212,7 @@ fn typed(words: &[String]) -> Typed {
 fn flags(command: Option<&String>) -> Vec<String> {
     let root = Cli::command();
     let chosen = command.and_then(|name| root.find_subcommand(name)).unwrap_or(&root);
+    let chosen = chosen.find_subcommand("process-groups").unwrap_or(chosen);
     let global = root.get_arguments().filter(|arg| arg.is_global_set());
     let long = chosen.get_arguments().chain(global).filter_map(|arg| Some(format!("--{}", arg.get_long()?)));
     let mut all: Vec<String> = long.collect();
@@ -194,7 +223,7 @@ fn flags(command: Option<&String>) -> Vec<String> {
 
 /// Commands (as the first word), names of clusters, and types with a slash.
 async fn targets(typed: &Typed, last: &str) -> (Vec<String>, u8) {
-    if matches!(typed.command.as_deref(), Some("version" | "completion")) {
+    if matches!(typed.command.as_deref(), Some("version" | "completion" | "install-alias")) {
         return (Vec::new(), NO_FILES);
     }
     let mut candidates = Vec::new();
@@ -241,6 +270,9 @@ mod tests {
         let last = words.pop().unwrap();
         match question(&words, &last) {
             Question::Value(Flag::Namespace) => "namespace",
+            Question::Value(Flag::FdbCluster) => (objects(&typed.hub, &FDB_CLUSTER, "").await, NO_FILES),
+            Question::Groups(cluster) => (fdb::complete::groups(&typed.hub, cluster).await, NO_FILES),
+            Question::Words(words) => (words.iter().map(|&word| word.to_owned()).collect(), NO_FILES),
             Question::Value(Flag::Context) => "context",
             Question::Value(Flag::Words(_)) => "words",
             Question::Value(Flag::File) => "file",
@@ -267,6 +299,14 @@ mod tests {
             ("demo --kubeconfig ", "file"),
             ("demo --wa", "flags"),
             ("pod/x", "free"),
+            ("recover ", "fixed"),
+            ("recover process-groups ", "groups"),
+            ("recover process-groups -c ", "cluster"),
+            ("recover process-groups -c sample ", "groups of it"),
+            ("recover process-groups --fdb-cluster=sample storage-1 ", "groups of it"),
+            ("recover process-groups --include ", "words"),
+            ("recover process-groups --al", "flags"),
+            ("status fdb/s", "FoundationDBCluster"),
         ] {
             assert_eq!(asked(line), expected, "{line:?}");
         }

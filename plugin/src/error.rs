@@ -5,6 +5,7 @@ use std::fmt;
 use shared::workload::replicas::ReplicasError;
 
 use crate::{
+    fdb::FdbError,
     hub::answer::HubError,
     target::{parse::UsageError, resolve::ResolveError},
     wait::WaitError,
@@ -57,6 +58,8 @@ pub(crate) enum Problem {
     Usage(#[from] UsageError),
     #[error(transparent)]
     When(#[from] WhenError),
+    #[error(transparent)]
+    Fdb(#[from] FdbError),
     #[error("somebody else changed it {0} times while it was being written: try again")]
     Contended(u32),
     #[error("not confirmed, nothing was changed (--yes does not ask)")]
@@ -82,6 +85,7 @@ impl fmt::Display for Failure {
             | Problem::Resolve(_)
             | Problem::Usage(_)
             | Problem::When(_)
+            | Problem::Fdb(_)
             | Problem::Declined
             | Problem::Io { .. } => {
                 write!(f, "{}", self.problem)
@@ -96,6 +100,7 @@ impl Problem {
     pub(crate) fn exit(&self) -> Exit {
         match self {
             Self::Usage(_) | Self::When(_) => Exit::Usage,
+            Self::Fdb(error) => error.exit(),
             Self::Hub(HubError::Refused { .. }) | Self::Replicas(ReplicasError::Protected) => Exit::Refused,
             Self::Wait(WaitError::TimedOut { .. }) => Exit::TimedOut,
             _ => Exit::Error,

@@ -7,6 +7,7 @@ mod cli;
 mod complete;
 mod duration;
 mod error;
+mod fdb;
 mod hub;
 mod plan;
 mod pool;
@@ -20,15 +21,24 @@ mod when;
 use std::process::ExitCode;
 
 use act::Wish;
-use cli::{Cli, Command};
+use cli::{
+    Cli, Command,
+    fdb::{FdbCli, FdbCommand, Recover, RecoverArgs},
+};
 use error::{Exit, Problem};
 use rustls::{NamedGroup, crypto::CryptoProvider};
 
 fn main() -> ExitCode {
     // Only fails if a provider is installed already, and this is the first line of the program.
     let _ = provider().install_default();
-    let cli = match Cli::read(complete::as_question(std::env::args_os().collect())) {
-        Ok(cli) => cli,
+    let words = std::env::args_os().collect::<Vec<_>>();
+    let asked = if fdb::alias::is_asked(words.first()) {
+        FdbCli::read(words).map(|cli| Asked::Fdb(Box::new(cli)))
+    } else {
+        Cli::read(complete::as_question(words)).map(|cli| Asked::Own(Box::new(cli)))
+    };
+    let asked = match asked {
+        Ok(asked) => asked,
         Err(error) => {
             let _ = error.print();
             return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(Exit::Usage as u8));
@@ -36,7 +46,15 @@ fn main() -> ExitCode {
     };
     // One thread: everything waits for the network, and threads would only take time to start.
     let exit = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
-        Ok(runtime) => runtime.block_on(run(&cli)),
+        Ok(runtime) => runtime.block_on(async {
+            match &asked {
+                Asked::Own(cli) => run(cli).await,
+                Asked::Fdb(cli) => {
+                    let FdbCommand::ProcessGroups(args) = &cli.command;
+                    fdb::recover::run_as_fdb(args, &cli.hub).await
+                }
+            }
+        }),
         Err(source) => Err(Problem::Io { action: "start".to_owned(), source }),
     };
     let exit = exit.unwrap_or_else(|problem| {
@@ -44,6 +62,12 @@ fn main() -> ExitCode {
         problem.exit()
     });
     ExitCode::from(exit as u8)
+}
+
+/// What is asked, by the name under which the program was started.
+enum Asked {
+    Own(Box<Cli>),
+    Fdb(Box<FdbCli>),
 }
 
 /// aws-lc-rs with the post-quantum key exchange in front. API servers built with Go 1.24 and later prefer it: offered second,
@@ -63,6 +87,10 @@ async fn run(cli: &Cli) -> Result<Exit, Problem> {
         }
         Some(Command::Plan(args)) => plan::run(args, &cli.hub).await,
         Some(Command::Status(args)) => status::run(args, &cli.hub).await,
+        Some(Command::Recover(RecoverArgs { what: Recover::ProcessGroups(args) })) => {
+            fdb::recover::run(args, &cli.hub).await
+        }
+        Some(Command::InstallAlias(args)) => fdb::alias::install(args).map(|()| Exit::Done),
         Some(Command::Version(args)) => {
             version::run(args);
             Ok(Exit::Done)

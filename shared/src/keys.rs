@@ -36,6 +36,10 @@ pub const RELEASED_AT: &str = "hibernate.sh/released-at";
 pub const WOKEN_AT: &str = "hibernate.sh/woken-at";
 /// `"true"` on a PVC or Service: a human's key to delete it now.
 pub const RELEASE: &str = "hibernate.sh/release";
+/// On a `FoundationDBCluster`, while the plugin brings process groups back: see [`crate::fdb::recover::record::Record`].
+pub const RECOVERY: &str = "hibernate.sh/recovery";
+/// On a PVC: when its process group was last brought back, RFC 3339. Written by the plugin.
+pub const RECOVERED_AT: &str = "hibernate.sh/recovered-at";
 
 /// Label of a namespace in which the webhook records replica counts, whoever scales to 0.
 pub const RECORD_REPLICAS: &str = "hibernate.sh/record-replicas";

@@ -24,6 +24,14 @@ pub(super) fn ask(wish: Wish, planned: &[(Target, Result<Plan, Problem>)]) -> Re
     if !stdin().is_terminal() || !stderr().is_terminal() {
         return Ok(());
     }
+    yes(&question)
+}
+
+/// Asks a person.
+///
+/// # Errors
+/// When the answer is not yes.
+pub(crate) fn yes(question: &str) -> Result<(), Problem> {
     let mut out = stderr();
     let _ = write!(out, "{question}");
     let _ = out.flush();

@@ -1,6 +1,6 @@
 //! Putting targets to sleep and waking them: plan, ask, write, report, wait.
 
-mod confirm;
+pub(crate) mod confirm;
 mod hive;
 mod hpa;
 mod merge;
@@ -218,7 +218,7 @@ async fn write(hub: &Hub, asked: &Asked<'_>, args: &ActArgs, mut target: Target)
 }
 
 /// The object without what nobody wants to read; kubectl hides it too.
-fn shown(object: &Value) -> Value {
+pub(crate) fn shown(object: &Value) -> Value {
     let mut object = object.clone();
     if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
         metadata.remove("managedFields");

@@ -115,6 +115,9 @@ Examples:
   # One target, followed until interrupted
   kubectl hibernate status cd/demo --watch
 
+  # A FoundationDBCluster: its health, and the process groups that are suspended
+  kubectl hibernate status fdb/sample
+
   # A ClusterPool: its numbers, its clusters, and which of them it keeps awake
   kubectl hibernate status pool/small -n pools
 
@@ -134,7 +137,52 @@ JSON and YAML are a list in a form of its own that later versions only add to:
   }]}
 Of pools it is a PoolStatusList, whose items have \"namespace\", \"name\", \"size\", \"runningCount\", \"maxSize\",
 \"hibernateAfter\", \"standby\", \"ready\", \"waitingClaims\" and \"clusters\": items as above with \"claim\" and \"poolWants\".
+Of FoundationDBClusters it is a FoundationDBStatusList, whose items have \"namespace\", \"name\", \"protected\" (yes, no or
+unknown), \"unprotectedBecause\", \"minimumSuspension\", \"skipped\", \"recovering\", \"health\": {\"available\",
+\"healthy\", \"fullReplication\"} and \"suspended\": [{\"group\", \"class\", \"zone\", \"since\", \"expires\",
+\"released\", \"why\", \"claim\", \"size\"}].
 With --watch, JSON and YAML print one such item per change. Fields without a value are left out.";
+
+/// Of `recover process-groups`, under both names.
+pub(super) const RECOVER_EXAMPLES: &str = "\
+Examples:
+  # What is suspended, and until when
+  kubectl hibernate status fdb/sample
+
+  # What would be done
+  kubectl hibernate recover process-groups -c sample storage-1 --dry-run
+
+  # Bring a storage group back, on its old volume
+  kubectl hibernate recover process-groups -c sample storage-1
+
+  # The same by the name that its Pod had, and with the name of FoundationDB's own plugin
+  kubectl hibernate recover process-groups sample-storage-1
+  kubectl fdb recover process-groups sample-storage-1
+
+  # Everything that is suspended, or all of one class, without a question
+  kubectl hibernate recover process-groups -c sample --all-suspended --yes
+  kubectl hibernate recover process-groups -c sample --process-class log --yes
+
+  # Raised processCounts first, or know which group is to go in exchange
+  kubectl hibernate recover process-groups -c sample storage-1 --replacement none
+  kubectl hibernate recover process-groups -c sample storage-1 --replacement storage-98765
+
+What it does, under spec.skip so that the operator does not interfere:
+  holds the PersistentVolumeClaim and the Service anew; takes the ID out of processGroupsToRemove and
+  processGroupsToRemoveWithoutExclusion and puts the group that had replaced it in; takes the marks of the removal
+  out of the status; runs `fdbcli --exec 'include ...'` in a Pod of the cluster; creates a missing Service; looks
+  whether everything was kept; ends spec.skip; waits for the Pod on its old volume; takes its own annotations off.
+Running the same again finishes what was interrupted.";
+
+/// Of `install-alias`.
+pub(super) const ALIAS_EXAMPLES: &str = "\
+Examples:
+  # A link kubectl-fdb-recover beside this program: `kubectl fdb recover process-groups ...` then runs it, and every
+  # other `kubectl fdb ...` still runs FoundationDB's own plugin
+  kubectl hibernate install-alias
+
+  # In a folder of your own on PATH
+  kubectl hibernate install-alias ~/bin";
 
 /// Of `completion`.
 pub(super) const COMPLETION_EXAMPLES: &str = "\

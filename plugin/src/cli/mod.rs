@@ -1,5 +1,6 @@
 //! The command line: what can be asked, and by which flags. Names and meanings are kubectl's wherever kubectl has them.
 
+pub(crate) mod fdb;
 mod help;
 mod values;
 
@@ -8,10 +9,10 @@ use std::path::PathBuf;
 use clap::{ArgAction, Args, CommandFactory, FromArgMatches, Parser, Subcommand, parser::ValueSource};
 
 use self::help::{
-    ABOUT, COMPLETION_EXAMPLES, EXIT_CODES, HIBERNATE_EXAMPLES, PLAN_EXAMPLES, RESUME_EXAMPLES, STATUS_EXAMPLES,
-    TARGETS,
+    ABOUT, ALIAS_EXAMPLES, COMPLETION_EXAMPLES, EXIT_CODES, HIBERNATE_EXAMPLES, PLAN_EXAMPLES, RESUME_EXAMPLES,
+    STATUS_EXAMPLES, TARGETS,
 };
-pub(crate) use self::values::{ActOutput, Completer, DryRun, PlanOutput, StatusOutput, VersionOutput};
+pub(crate) use self::values::{ActOutput, Completer, DryRun, Include, PlanOutput, StatusOutput, VersionOutput};
 use crate::{
     duration,
     when::{When, WhenError},
@@ -54,6 +55,11 @@ pub(crate) enum Command {
     /// Show what sleeps, what is awake and what is going on
     #[command(after_help = format!("{STATUS_EXAMPLES}\n\n{EXIT_CODES}"))]
     Status(StatusArgs),
+    /// Bring something back that its own system was about to delete
+    Recover(fdb::RecoverArgs),
+    /// Link this program so that it also answers to `kubectl fdb recover`
+    #[command(after_help = ALIAS_EXAMPLES)]
+    InstallAlias(fdb::AliasArgs),
     /// Print the version of this program
     #[command(after_help = "Examples:\n  kubectl hibernate version\n  kubectl hibernate version -o json")]
     Version(VersionArgs),
@@ -70,7 +76,8 @@ pub(crate) enum Command {
 }
 
 /// Words that are commands and therefore never bare names of targets.
-pub(crate) const COMMANDS: &[&str] = &["resume", "wake", "plan", "status", "version", "completion"];
+pub(crate) const COMMANDS: &[&str] =
+    &["resume", "wake", "plan", "status", "recover", "install-alias", "version", "completion"];
 
 /// Flags of the commands that change something.
 #[derive(Debug, Args)]

@@ -35,6 +35,15 @@ pub(crate) enum ActOutput {
     Yaml,
 }
 
+/// Values of `--include`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Include {
+    // Run fdbcli in a Pod of the cluster.
+    Auto,
+    // Leave the database alone.
+    Never,
+}
+
 /// Formats of `status`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum StatusOutput {

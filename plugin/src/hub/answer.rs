@@ -22,7 +22,9 @@ pub(crate) struct Asked {
 
 impl Asked {
     fn object(&self) -> String {
-        if self.name.is_empty() {
+        if self.name.is_empty() && self.kind.group.is_empty() {
+            self.kind.plural.to_owned()
+        } else if self.name.is_empty() {
             format!("{}.{}", self.kind.plural, self.kind.group)
         } else {
             full_name(self.kind, &self.name)
@@ -109,7 +111,7 @@ pub(super) fn judge(url: &Arc<str>, asked: &Asked, error: kube::Error) -> HubErr
 /// | A7 | 403 `User "..." cannot ...` | missing rights |
 /// | A8 | any other 403 in the API server's own form | refused by admission, such as a quota |
 /// | A9 | 422, or 400 with the reason Invalid | refused by the schema |
-/// | A10 | 409 / 410 | somebody wrote in between / too old |
+/// | A10 | 409, or 422 for a JSON patch whose `test` failed / 410 | somebody wrote in between / too old |
 /// | A11 | the rest | as it is |
 fn judge_status(url: &Arc<str>, asked: &Asked, status: &Status) -> HubError {
     let object = asked.object();
@@ -127,12 +129,22 @@ fn judge_status(url: &Arc<str>, asked: &Asked, status: &Status) -> HubError {
             HubError::Forbidden { object, message: essence(&message).to_owned() } // A7
         }
         403 if status.reason == "Forbidden" => refused(object, "admission", &message), // A8
+        422 if failed_test(status) => HubError::Conflict { object, message },          // A10
         422 => refused(object, "the schema", &message),                                // A9
         400 if status.reason == "Invalid" => refused(object, "the schema", &message),  // A9
         409 => HubError::Conflict { object, message },                                 // A10
         410 => HubError::Expired { object, message },                                  // A10
         code => HubError::Status { object, code, message },                            // A11
     }
+}
+
+/// What the API server says of a JSON patch that it could not apply, which for ours means: another version than we read.
+fn failed_test(status: &Status) -> bool {
+    let causes = status.details.iter().flat_map(|details| &details.causes).map(|cause| cause.message.as_str());
+    causes.chain([status.message.as_str()]).any(|text| {
+        text.contains("testing path")
+            || text.starts_with("the server rejected our request due to an error in our request")
+    })
 }
 
 fn refused(object: String, by: &str, message: &str) -> HubError {
@@ -269,6 +281,7 @@ mod tests {
             (403, "Forbidden", rbac, "demo"),
             (403, "Forbidden", quota, "web"),
             (422, "Invalid", schema, "demo"),
+            (422, "Invalid", "the server rejected our request due to an error in our request", ""),
             (500, "InternalError", down, ""),
             (409, "Conflict", "the object has been modified", "demo"),
             (403, "Failed to parse error data", "<html>blocked by a proxy</html>", ""),

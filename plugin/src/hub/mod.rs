@@ -1,13 +1,15 @@
-//! The hub's API server: five requests, by path, without discovery.
+//! The hub's API server: a few requests, by path, without discovery.
 
 pub(crate) mod answer;
 pub(crate) mod config;
+pub(crate) mod exec;
 mod proxy;
 mod wire;
 
 use std::{sync::Arc, time::Duration};
 
 use futures::{Stream, StreamExt};
+use http::header::CONTENT_TYPE;
 use kube::{
     Client,
     api::{GetParams, ListParams, Patch, PatchParams, WatchEvent, WatchParams},
@@ -65,6 +67,31 @@ pub(crate) struct Write {
     pub(crate) manager: String,
 }
 
+/// Which part of an object is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Part {
+    /// All but the status.
+    Object,
+    /// The status.
+    Status,
+}
+
+impl Part {
+    fn path(self) -> &'static str {
+        match self {
+            Self::Object => "",
+            Self::Status => "/status",
+        }
+    }
+
+    fn verb(self) -> &'static str {
+        match self {
+            Self::Object => "patch",
+            Self::Status => "patch the status of",
+        }
+    }
+}
+
 impl Resource {
     fn path(self, namespace: Option<&str>) -> String {
         let Kind { group, plural, .. } = self.kind;
@@ -101,6 +128,12 @@ impl Hub {
     /// One object.
     pub(crate) async fn get(&self, resource: Resource, namespace: &str, name: &str) -> Result<Value, HubError> {
         let request = Request::new(resource.path(Some(namespace))).get(name, &GetParams::default());
+        self.send(resource.asked("get", name), request).await
+    }
+
+    /// One object that is in no namespace.
+    pub(crate) async fn get_cluster_wide(&self, resource: Resource, name: &str) -> Result<Value, HubError> {
+        let request = Request::new(resource.path(None)).get(name, &GetParams::default());
         self.send(resource.asked("get", name), request).await
     }
 
@@ -149,6 +182,36 @@ impl Hub {
         self.send(resource.asked("patch", name), request).await
     }
 
+    /// Sends a JSON patch for an object, or for its status. One whose `test` fails is a [`HubError::Conflict`].
+    pub(crate) async fn json_patch(
+        &self,
+        resource: Resource,
+        namespace: &str,
+        name: &str,
+        part: Part,
+        patch: &Value,
+        write: &Write,
+    ) -> Result<Value, HubError> {
+        let path = format!("{}/{name}{}", resource.path(Some(namespace)), part.path());
+        let request = http::Request::patch(written(&path, write)).header(CONTENT_TYPE, "application/json-patch+json");
+        let asked = Asked { verb: part.verb(), ..resource.asked("patch", name) };
+        self.send(asked, body(request, patch)).await
+    }
+
+    /// Creates an object, in a namespace or in none. Objects such as access reviews answer instead of being kept.
+    pub(crate) async fn create(
+        &self,
+        resource: Resource,
+        namespace: Option<&str>,
+        object: &Value,
+        write: &Write,
+    ) -> Result<Value, HubError> {
+        let name = object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
+        let request =
+            http::Request::post(written(&resource.path(namespace), write)).header(CONTENT_TYPE, "application/json");
+        self.send(resource.asked("create", name), body(request, object)).await
+    }
+
     /// Changes from a version on. The stream ends when the API server ends it.
     pub(crate) async fn watch(
         &self,
@@ -192,10 +255,35 @@ impl Hub {
     }
 }
 
+/// A path with the parameters of a write. Field managers are checked by the API server, not encoded here beyond what a URL needs.
+fn written(path: &str, write: &Write) -> String {
+    let manager: String = write
+        .manager
+        .bytes()
+        .map(|byte| if is_plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") })
+        .collect();
+    let dry_run = if write.dry_run { "&dryRun=All" } else { "" };
+    format!("{path}?fieldManager={manager}{dry_run}")
+}
+
+fn is_plain(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"-._~".contains(&byte)
+}
+
+fn body(
+    request: http::request::Builder,
+    content: &Value,
+) -> Result<http::Request<Vec<u8>>, kube::core::request::Error> {
+    let bytes = serde_json::to_vec(content).map_err(kube::core::request::Error::SerializeBody)?;
+    request.body(bytes).map_err(kube::core::request::Error::BuildRequest)
+}
+
 /// Items of a list come without their apiVersion and kind.
 fn typed(mut object: Value, resource: Resource) -> Value {
     if object.is_object() {
-        object["apiVersion"] = format!("{}/{}", resource.kind.group, resource.version).into();
+        let Kind { group, .. } = resource.kind;
+        let version = resource.version;
+        object["apiVersion"] = if group.is_empty() { version.into() } else { format!("{group}/{version}").into() };
         object["kind"] = resource.kind.kind.into();
     }
     object

@@ -20,6 +20,7 @@ use crate::{
     act::nothing_found,
     cli::{HubArgs, StatusArgs, StatusOutput},
     error::{Exit, Failure, Problem},
+    fdb,
     hub::Hub,
     pool, print,
     target::{
@@ -36,6 +37,9 @@ use crate::{
 pub(crate) async fn run(args: &StatusArgs, hub_args: &HubArgs) -> Result<Exit, Problem> {
     if let Some(names) = pool::asked(&args.targets)? {
         return pool::status::run(&names, args, hub_args).await;
+    }
+    if let Some(names) = fdb::status::asked(&args.targets)? {
+        return fdb::status::run(&names, args, hub_args).await;
     }
     let flags = Flags {
         selector: hub_args.selector.as_deref(),

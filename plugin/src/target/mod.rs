@@ -37,8 +37,11 @@ pub(crate) fn kinds_named(word: &str) -> Vec<&'static Kind> {
         .collect()
 }
 
-/// `clusterdeployment.hive.openshift.io/demo`, as kubectl names objects in its messages.
+/// `clusterdeployment.hive.openshift.io/demo` or `pod/demo`, as kubectl names objects in its messages.
 pub(crate) fn full_name(kind: &Kind, name: &str) -> String {
+    if kind.group.is_empty() {
+        return format!("{}/{name}", kind.kind.to_ascii_lowercase());
+    }
     format!("{}.{}/{name}", kind.kind.to_ascii_lowercase(), kind.group)
 }
 

@@ -3,7 +3,7 @@
 use shared::workload::kinds::Kind;
 
 use super::{CLUSTER_DEPLOYMENT, kinds, kinds_named};
-use crate::{cli::COMMANDS, pool::is_pool_word};
+use crate::{cli::COMMANDS, fdb::is_fdb_word, pool::is_pool_word};
 
 /// What was asked for.
 #[derive(Debug, PartialEq, Eq)]
@@ -69,6 +69,17 @@ pub(crate) enum UsageError {
     Pool(String),
     #[error("pools are shown by themselves, not together with {0:?}")]
     PoolsAndOthers(String),
+    #[error("FoundationDBClusters are shown by themselves, not together with {0:?}")]
+    FdbAndOthers(String),
+    #[error(
+        "--watch does not follow FoundationDBClusters: `kubectl get pvc --watch` shows what happens to their volumes"
+    )]
+    FdbIsNotWatched,
+    #[error(
+        "a FoundationDBCluster is not put to sleep by this program: `kubectl hibernate status {0}` shows it, `kubectl hibernate \
+         recover process-groups` brings its process groups back"
+    )]
+    Fdb(String),
     #[error("--watch does not follow pools: name their clusters")]
     PoolsAreNotWatched,
     #[error("{0} has nothing to plan: only ClusterDeployments sleep with their machines")]
@@ -160,6 +171,9 @@ fn reference(word: &str) -> Result<Reference, UsageError> {
         let types = kinds_named(type_word);
         if types.is_empty() && is_pool_word(type_word) {
             return Err(UsageError::Pool(word.to_owned()));
+        }
+        if types.is_empty() && is_fdb_word(type_word) {
+            return Err(UsageError::Fdb(word.to_owned()));
         }
         if types.is_empty() {
             return Err(UsageError::UnknownType { word: type_word.to_owned() });
@@ -265,6 +279,7 @@ mod tests {
             ("demo status", NAMES, r#""status" is a command"#),
             ("resume", NAMES, r#""resume" is a command"#),
             ("pool/small", NAMES, "see `kubectl hibernate status pool/small`"),
+            ("fdb/sample", NAMES, "`kubectl hibernate status fdb/sample` shows it"),
             ("cp", ALL, "a ClusterPool is never put to sleep itself"),
             ("Demo", NAMES, "is not a name"),
             ("cd/", NAMES, "is not a name"),

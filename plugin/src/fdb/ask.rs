@@ -1,0 +1,97 @@
+//! The questions of `recover`: which group goes, and whether to begin.
+
+use std::io::{IsTerminal, Write as _, stderr, stdin};
+
+use shared::fdb::recover::replace::Choice;
+
+use super::FdbError;
+use crate::{act::confirm, error::Problem, print};
+
+/// Who is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Asking {
+    /// Nobody.
+    Nobody,
+    /// A person at a terminal, if there is one.
+    Terminal,
+    /// Whoever is at the other end of stdin, as kubectl-fdb does.
+    Always,
+}
+
+impl Asking {
+    fn is_on(self) -> bool {
+        match self {
+            Self::Nobody => false,
+            Self::Terminal => stdin().is_terminal() && stderr().is_terminal(),
+            Self::Always => true,
+        }
+    }
+}
+
+/// Whether to begin.
+///
+/// # Errors
+/// When the answer is not yes.
+pub(super) fn begin(asking: Asking) -> Result<(), Problem> {
+    match asking {
+        _ if !asking.is_on() => Ok(()),
+        Asking::Always => as_kubectl_fdb(),
+        _ => confirm::yes("Continue? [y/N] "),
+    }
+}
+
+/// Asks until the answer is yes or no.
+fn as_kubectl_fdb() -> Result<(), Problem> {
+    loop {
+        let answer = read("Recover these process groups? [y/n]: ")?;
+        match answer.trim().to_ascii_lowercase().as_str() {
+            "y" | "yes" => return Ok(()),
+            "n" | "no" => return Err(FdbError::Aborted.into()),
+            _ if answer.is_empty() => return Err(FdbError::Aborted.into()),
+            _ => {}
+        }
+    }
+}
+
+/// Which groups go: the newest unless somebody says otherwise.
+///
+/// # Errors
+/// When the answer cannot be read, or there is none.
+pub(super) fn replacements(choice: &Choice, asking: Asking) -> Result<Vec<String>, Problem> {
+    let newest: Vec<String> = choice.newest().map(ToOwned::to_owned).collect();
+    if !choice.is_open() || !asking.is_on() {
+        return Ok(newest);
+    }
+    let known = |id: &str| choice.candidates.iter().any(|candidate| candidate.group == id);
+    loop {
+        let question = format!(
+            "Which {} of the class {} {} in exchange? [{}]: ",
+            choice.need,
+            choice.class,
+            if choice.need == 1 { "goes" } else { "go" },
+            newest.join(" ")
+        );
+        let answer = read(&question)?;
+        let words: Vec<String> =
+            answer.split([' ', ',']).map(str::trim).filter(|word| !word.is_empty()).map(Into::into).collect();
+        if answer.is_empty() {
+            return Err(FdbError::Aborted.into());
+        }
+        if words.is_empty() {
+            return Ok(newest);
+        }
+        if words.len() == choice.need && words.iter().all(|word| known(word)) {
+            return Ok(words);
+        }
+        print::note(&format!("name {} of those listed, or press Enter", choice.need));
+    }
+}
+
+fn read(question: &str) -> Result<String, Problem> {
+    let mut out = stderr();
+    let _ = write!(out, "{question}");
+    let _ = out.flush();
+    let mut answer = String::new();
+    stdin().read_line(&mut answer).map_err(|source| Problem::Io { action: "read the answer".to_owned(), source })?;
+    Ok(answer)
+}

@@ -1,0 +1,93 @@
+//! What can go wrong with process groups, and which exit code that is.
+
+use shared::fdb::recover::{Lost, check::Refusal};
+
+use crate::error::Exit;
+
+/// Why process groups are not, or not wholly, brought back.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum FdbError {
+    #[error(
+        "name process groups by ID or by the name of their Pods, or give --all-suspended, --process-class or --match-labels"
+    )]
+    Nothing,
+    #[error("{0} needs to know the cluster: -c NAME")]
+    NeedsCluster(&'static str),
+    #[error("{0:?} is an ID: say of which cluster (-c NAME), or give the name of its Pod")]
+    IdWithoutCluster(String),
+    #[error("names and {0} exclude each other")]
+    NamesAndFilter(&'static str),
+    #[error("--process-class, --match-labels and --all-suspended exclude each other")]
+    Filters,
+    #[error("--match-labels {0:?}: write KEY=VALUE")]
+    NotALabel(String),
+    #[error(
+        "-l does not select process groups: --match-labels does, among the PersistentVolumeClaims of one cluster (-c)"
+    )]
+    Selector,
+    #[error("-A finds the cluster of a Pod's name: with -c give -n")]
+    ClusterInAllNamespaces,
+    #[error("--replacement none and --replacement ID exclude each other")]
+    NoneAndSome,
+    #[error(
+        "{pod}: several clusters have a process group whose Pod has this name: {clusters}; say which with -n and -c"
+    )]
+    SeveralClusters { pod: String, clusters: String },
+    #[error("the Pods are of several clusters: {0}; recover those of one cluster at a time")]
+    NotOneCluster(String),
+    #[error("no FoundationDBCluster {place} has a process group whose Pod is named {pod}")]
+    NoClusterOfPod { pod: String, place: String },
+    #[error("{cluster}: {}", lines(refusals))]
+    Refused { cluster: String, refusals: Vec<Refusal> },
+    #[error("{cluster}: nothing has been changed: you may not {}", missing.join(", nor "))]
+    Rights { cluster: String, missing: Vec<String> },
+    #[error("{cluster}: {lost}")]
+    Lost { cluster: String, lost: Box<Lost> },
+    #[error(
+        "{cluster}: the operator has taken the recovery back {times} times: see why it marks the group again (its log, \
+         spec.processCounts, NodeTaintReplacing and failed conditions in the cluster's status), then run this again. The volume \
+         is still held"
+    )]
+    TakenBack { cluster: String, times: u32 },
+    #[error(
+        "{cluster}: the Pods run on their old volumes, but the database still has them excluded, and the operator replaces what \
+         stays excluded after failureDetectionTimeSeconds (7200 by default): {why}. Run this again once the database is \
+         available, or run: {command}"
+    )]
+    NotIncluded { cluster: String, why: String, command: String },
+    #[error("interrupted: run the same again to finish it")]
+    Interrupted,
+    #[error("user aborted the recovery, nothing was changed")]
+    Aborted,
+    #[error("{path} exists and is not a link to this program: remove it, or name another folder")]
+    Foreign { path: String },
+    #[cfg(not(unix))]
+    #[error("links to programs are not made on this system: copy this program to {path}")]
+    NoLinks { path: String },
+}
+
+/// Several reasons, each on a line of its own.
+fn lines(refusals: &[Refusal]) -> String {
+    refusals.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n  ")
+}
+
+impl FdbError {
+    /// The exit code.
+    pub(crate) fn exit(&self) -> Exit {
+        match self {
+            Self::Nothing
+            | Self::NeedsCluster(_)
+            | Self::IdWithoutCluster(_)
+            | Self::NamesAndFilter(_)
+            | Self::Filters
+            | Self::NotALabel(_)
+            | Self::Selector
+            | Self::ClusterInAllNamespaces
+            | Self::NoneAndSome => Exit::Usage,
+            Self::Refused { refusals, .. } if refusals.iter().all(|one| matches!(one, Refusal::Skipped(_))) => {
+                Exit::Refused
+            }
+            _ => Exit::Error,
+        }
+    }
+}

@@ -1,0 +1,375 @@
+//! Bringing suspended process groups back: what is still to be done, from one look at the cluster.
+//!
+//! The recipe is the one that was seen to work with the real operator in both of its write modes. Every step can be done
+//! twice, and what has been done shows on the objects themselves, so a run that was interrupted is finished by the next:
+//! it looks, and does what is left. Between the steps the cluster carries a [`record::Record`] of who is being brought back.
+//!
+//! | # | step | left out when |
+//! |---|---|---|
+//! | R1 | renew the hold on PVCs and Services | a hold for a recovery is fresh |
+//! | R2 | `spec.skip` = true, and the record | status and lists need no edit, or the operator is asked to skip already |
+//! | R3 | wait longer than one pass of the operator | this run has waited |
+//! | R4 | one edit of both removal lists: the IDs out, the replacements' in | they are as they should be |
+//! | R5 | one edit of the status: the marks off | no group is marked |
+//! | R6 | `include` in the database | done, or not wanted |
+//! | R7 | missing Services | there is one for every group, or the Pods need none |
+//! | R8 | look again: an operator that applies its status loses edits silently | this run has looked |
+//! | R9 | `spec.skip` as it was | it is |
+//! | R10 | wait for the Pods | they run |
+//! | R11 | the stamps and the record off | there are none |
+
+pub mod check;
+pub mod include;
+pub mod object;
+pub mod patch;
+pub mod record;
+pub mod replace;
+pub mod service;
+#[cfg(test)]
+mod tests;
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use kube::ResourceExt;
+use serde_json::Value;
+
+use self::{
+    object::{deleted_at, labels_match, name, uid},
+    record::{Held, Record},
+};
+use super::{
+    api::{FoundationDBCluster, ProcessGroup, RESOURCES_TERMINATING},
+    suspension::Stamp,
+};
+use crate::{keys, workload::replicas::annotation};
+
+/// A hold is renewed when it is older than this, so that none ends while a recovery goes on.
+pub const HOLD_FRESH: Duration = Duration::from_mins(5);
+
+/// Everything a recovery looks at. Plain data: no client.
+#[derive(Clone, Copy, Debug)]
+pub struct Facts<'a> {
+    /// The cluster.
+    pub cluster: &'a FoundationDBCluster,
+    /// `PersistentVolumeClaims` with the cluster's match labels.
+    pub claims: &'a [Value],
+    /// Services with the cluster's match labels.
+    pub services: &'a [Value],
+    /// Pods with the cluster's match labels.
+    pub pods: &'a [Value],
+    /// The plugin's clock.
+    pub now: Timestamp,
+}
+
+/// What only this run knows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Done {
+    /// The operator has been given the time of a pass since it was asked to skip.
+    pub settled: bool,
+    /// The edits were looked at again after a while.
+    pub verified: bool,
+    /// How often `include` was tried in vain: once while the operator skips, and again when the Pods run.
+    pub include_failures: u8,
+}
+
+/// Which kind of object a hold is on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kept {
+    /// A `PersistentVolumeClaim`.
+    Claim,
+    /// A Service.
+    Service,
+}
+
+/// An object to be patched, and the JSON merge patch for it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Edit {
+    /// What it is.
+    pub kind: Kept,
+    /// Its name.
+    pub name: String,
+    /// A merge patch of our annotations with the resourceVersion that was read.
+    pub patch: Value,
+}
+
+/// One step. A shell does the first one of a plan, looks again and asks for the rest.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Step {
+    /// R1: merge patches, each guarded by resourceVersion.
+    Hold(Vec<Edit>),
+    /// R2: a JSON patch of the cluster.
+    Skip(Value),
+    /// R3: wait until the operator's last pass must be over.
+    Settle,
+    /// R4: a JSON patch of the cluster.
+    Lists(Value),
+    /// R5: a JSON patch of the cluster's status.
+    Status(Value),
+    /// R6: what to include in the database, and the record to leave once that is done.
+    Include(Vec<String>, Record),
+    /// R7: Services to create.
+    Services(Vec<Value>),
+    /// R8: look again after a while.
+    Verify,
+    /// R9: a JSON patch of the cluster.
+    Resume(Value),
+    /// R10: what every group that is not there yet lacks.
+    Await(Vec<Missing>),
+    /// R11: merge patches of the held objects, and a JSON patch of the cluster.
+    Clear(Vec<Edit>, Value),
+}
+
+/// What a group lacks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Missing {
+    /// ID of the process group.
+    pub group: String,
+    /// Its Pod.
+    pub pod: String,
+    /// In words.
+    pub what: String,
+}
+
+/// Why a recovery cannot be finished.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Lost {
+    /// The volume has gone in the middle of it.
+    #[error("{group}: its PersistentVolumeClaim is gone in the middle of the recovery, and its data with it")]
+    NoClaim {
+        /// ID of the process group.
+        group: String,
+    },
+    /// The volume is going.
+    #[error(
+        "{group}: PersistentVolumeClaim {claim} has been deleted at {since} in the middle of the recovery; {volume}"
+    )]
+    ClaimGoing {
+        /// ID of the process group.
+        group: String,
+        /// Name of the claim.
+        claim: String,
+        /// Its deletionTimestamp.
+        since: String,
+        /// Where the data may still be.
+        volume: String,
+    },
+    /// Another volume has its name by now.
+    #[error(
+        "{group}: PersistentVolumeClaim {claim} is not the one that was held (uid {found}, not {wanted}): the old data is gone"
+    )]
+    OtherClaim {
+        /// ID of the process group.
+        group: String,
+        /// Name of the claim.
+        claim: String,
+        /// uid that was recorded.
+        wanted: String,
+        /// uid that was found.
+        found: String,
+    },
+    /// Nothing to copy a Service from.
+    #[error(
+        "{group}: its Service is gone, no Service of another Pod exists to make it like, and without it the operator cannot create any Pod of the cluster: create Service {service} by hand"
+    )]
+    NoSibling {
+        /// ID of the process group.
+        group: String,
+        /// Name that the Service must have.
+        service: String,
+    },
+    /// The operator is asked to skip by somebody else.
+    #[error(
+        "spec.skip was set to true by somebody else in the middle of the recovery: set it to false when that is over, and run this again"
+    )]
+    ForeignSkip,
+}
+
+impl<'a> Facts<'a> {
+    /// The claims of a group: one, unless something is wrong.
+    #[must_use]
+    pub fn claims_of(&self, id: &str) -> Vec<&'a Value> {
+        let labels = self.cluster.group_labels();
+        let Some(label) = labels.first() else { return Vec::new() };
+        let of_group = |claim: &&Value| object::label(claim, label) == Some(id);
+        self.claims.iter().filter(|claim| labels_match(claim, &self.cluster.match_labels())).filter(of_group).collect()
+    }
+
+    /// The claim that a group's Pod mounts: the one named after the Pod if there are several.
+    #[must_use]
+    pub fn claim_of(&self, id: &str, pod: &str) -> Option<&'a Value> {
+        let claims = self.claims_of(id);
+        let named = claims.iter().find(|claim| name(claim).strip_prefix(pod).is_some_and(|rest| rest == "-data"));
+        named.or(claims.first()).copied()
+    }
+
+    /// The Service of a group's Pod.
+    #[must_use]
+    pub fn service_of(&self, pod: &str) -> Option<&'a Value> {
+        self.services.iter().find(|service| name(service) == pod)
+    }
+
+    /// A Pod by its name.
+    #[must_use]
+    pub fn pod(&self, pod: &str) -> Option<&'a Value> {
+        self.pods.iter().find(|object| name(object) == pod)
+    }
+
+    /// The record that a run before this one has left.
+    #[must_use]
+    pub fn record(&self) -> Option<Record> {
+        self.cluster.annotations().get(keys::RECOVERY).and_then(|text| Record::parse(text))
+    }
+}
+
+/// Whether a status entry still keeps the operator from running the group.
+#[must_use]
+pub fn needs_edit(group: &ProcessGroup) -> bool {
+    group.is_marked() || group.exclusion_skipped || group.condition(RESOURCES_TERMINATING).is_some()
+}
+
+/// What is left to be done for a record, in order; [`Step::Clear`] is the end. Empty when the groups run and only the database
+/// could not be told. `include` is whether it is to be told at all.
+///
+/// # Errors
+/// When it cannot be finished.
+pub fn remaining(facts: &Facts<'_>, record: &Record, include: bool, done: Done) -> Result<Vec<Step>, Lost> {
+    for held in &record.groups {
+        claim_is_there(facts, held)?;
+    }
+    let lists = patch::lists(facts.cluster, record);
+    let status = patch::status(facts.cluster, record);
+    let quiet = lists.is_some() || status.is_some();
+    let skipping = facts.cluster.spec.skip == Some(true);
+    let recorded = facts.record();
+    if skipping && recorded.is_none() {
+        return Err(Lost::ForeignSkip);
+    }
+    // What an earlier run has done counts; whoever is marked again is excluded again.
+    let record = &record.adopting(recorded.as_ref()).with_exclusions(facts.cluster);
+    let running = record.groups.iter().all(|held| lacks(facts, held).is_none());
+    let mut steps = Vec::new();
+    steps.extend(hold(facts, record, running)); // R1
+    if quiet && !(skipping && recorded.as_ref() == Some(record)) {
+        steps.push(Step::Skip(patch::skip(facts.cluster, record))); // R2
+    }
+    if quiet && !(done.settled && skipping) {
+        steps.push(Step::Settle); // R3
+    }
+    steps.extend(lists.map(Step::Lists)); // R4
+    steps.extend(status.map(Step::Status)); // R5
+    let targets = include::targets(facts.cluster, record);
+    let owed = include && !targets.is_empty();
+    let untried = done.include_failures == 0 || (running && done.include_failures == 1);
+    if owed && untried {
+        steps.push(Step::Include(targets, record.included())); // R6
+    }
+    let services = service::missing(facts, record)?;
+    if !services.is_empty() {
+        steps.push(Step::Services(services)); // R7
+    }
+    if skipping || quiet {
+        if quiet || !done.verified {
+            steps.push(Step::Verify); // R8
+        }
+        steps.push(Step::Resume(patch::resume(facts.cluster, record))); // R9
+    }
+    let missing: Vec<Missing> = record.groups.iter().filter_map(|held| lacks(facts, held)).collect();
+    let missing_nothing = missing.is_empty();
+    if !missing_nothing {
+        steps.push(Step::Await(missing)); // R10
+    }
+    // Without `include` the operator would replace the group again: the record stays for another run.
+    let given_up = owed && !untried && missing_nothing;
+    if !given_up {
+        steps.push(Step::Clear(clear(facts, record), patch::forget(facts.cluster))); // R11
+    }
+    Ok(steps)
+}
+
+fn claim_is_there(facts: &Facts<'_>, held: &Held) -> Result<(), Lost> {
+    let group = held.group.clone();
+    let Some(claim) = facts.claim_of(&held.group, &held.pod) else {
+        return Err(Lost::NoClaim { group });
+    };
+    let claim_name = name(claim).to_owned();
+    if uid(claim) != held.claim {
+        return Err(Lost::OtherClaim {
+            group,
+            claim: claim_name,
+            wanted: held.claim.clone(),
+            found: uid(claim).to_owned(),
+        });
+    }
+    match deleted_at(claim) {
+        None => Ok(()),
+        Some(since) => {
+            Err(Lost::ClaimGoing { group, claim: claim_name, since: since.to_owned(), volume: object::volume(claim) })
+        }
+    }
+}
+
+/// R1. While a Pod is awaited the hold is kept fresh; once all run it is about to be cleared.
+fn hold(facts: &Facts<'_>, record: &Record, running: bool) -> Option<Step> {
+    if running && !record.groups.iter().any(|held| facts.cluster.group(&held.group).is_some_and(needs_edit)) {
+        return None;
+    }
+    let mut edits = Vec::new();
+    for held in &record.groups {
+        let stale = |object: &Value| !is_fresh(object, facts.now);
+        let claims = facts.claims_of(&held.group).into_iter().filter(|claim| deleted_at(claim).is_none());
+        for claim in claims.filter(|claim| stale(claim)) {
+            edits.push(patch::hold(Kept::Claim, claim, facts, held));
+        }
+        let service = facts.service_of(&held.pod).filter(|service| deleted_at(service).is_none());
+        if let Some(service) = service.filter(|service| stale(service)) {
+            edits.push(patch::hold(Kept::Service, service, facts, held));
+        }
+    }
+    (!edits.is_empty()).then_some(Step::Hold(edits))
+}
+
+/// Whether an object is held for a recovery, and nothing on it says otherwise.
+fn is_fresh(object: &Value, now: Timestamp) -> bool {
+    let stamp = Stamp::read(|key| annotation(object, key));
+    stamp.is_recovery()
+        && !stamp.key
+        && annotation(object, keys::RELEASED_AT).is_none()
+        && stamp.since.is_some()
+        && stamp.age(now) < HOLD_FRESH
+}
+
+/// R10: what a group lacks to run on its old volume; none if nothing.
+#[must_use]
+pub fn lacks(facts: &Facts<'_>, held: &Held) -> Option<Missing> {
+    let what = match facts.pod(&held.pod) {
+        None => "the operator has not created its Pod yet".to_owned(),
+        Some(pod) if deleted_at(pod).is_some() => "its old Pod is still terminating".to_owned(),
+        Some(pod) => {
+            let claim = facts.claim_of(&held.group, &held.pod).map(name).unwrap_or_default();
+            match object::phase(pod) {
+                _ if !object::mounts(pod, claim) => format!("its Pod does not mount PersistentVolumeClaim {claim}"),
+                "Running" => return None,
+                phase => match object::why_not_running(pod) {
+                    Some(why) => format!("its Pod is {phase}: {why}"),
+                    None => format!("its Pod is {phase}"),
+                },
+            }
+        }
+    };
+    Some(Missing { group: held.group.clone(), pod: held.pod.clone(), what })
+}
+
+/// R11.
+fn clear(facts: &Facts<'_>, record: &Record) -> Vec<Edit> {
+    let mut edits = Vec::new();
+    for held in &record.groups {
+        for claim in facts.claims_of(&held.group) {
+            edits.extend(patch::clear(Kept::Claim, claim, facts.now));
+        }
+        if let Some(service) = facts.service_of(&held.pod) {
+            edits.extend(patch::clear(Kept::Service, service, facts.now));
+        }
+    }
+    edits
+}

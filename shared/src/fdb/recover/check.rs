@@ -1,0 +1,235 @@
+//! Whether what was asked for can be done at all: nothing is changed before this says yes.
+
+use jiff::Timestamp;
+use kube::ResourceExt;
+
+use super::{
+    Facts, lacks,
+    object::{self, deleted_at, name, uid},
+    record::{Held, Record, is_unreadable},
+    replace::{self, Choice, ReplaceError, Wanted},
+};
+use crate::{
+    admission::format,
+    fdb::api::{ProcessGroup, RESOURCES_TERMINATING},
+    keys,
+    workload::replicas::annotation,
+};
+
+/// What a recovery will do, before anybody was asked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Goal {
+    /// Who comes back; the replacements of an earlier run are in it, those of this one are to be chosen.
+    pub record: Record,
+    /// Who is to go for it.
+    pub choices: Vec<Choice>,
+    /// Groups that somebody else's, or an interrupted, recovery has begun with: they are finished too.
+    pub unfinished: Vec<String>,
+    /// Groups that were brought back before, with the time.
+    pub recovered: Vec<(String, String)>,
+}
+
+/// Why a recovery is not begun.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// No such group.
+    #[error("{cluster} has no process group {id:?}; {known}")]
+    Unknown {
+        /// The cluster.
+        cluster: String,
+        /// What was asked for.
+        id: String,
+        /// Who is suspended.
+        known: String,
+    },
+    /// It is not marked.
+    #[error("{id} is not suspended: it is not marked for removal, and {state}")]
+    NotMarked {
+        /// The group.
+        id: String,
+        /// How it is.
+        state: String,
+    },
+    /// Its Pod is still there.
+    #[error(
+        "{id} is not suspended yet: it is marked for removal{excluded}, and its Pod {pod} still runs. Only a group whose Pod is \
+         gone is brought back; to keep this one take it out of spec.processGroupsToRemove"
+    )]
+    PodRuns {
+        /// The group.
+        id: String,
+        /// Its Pod.
+        pod: String,
+        /// ` and excluded`, or nothing.
+        excluded: &'static str,
+    },
+    /// Its class has no volumes.
+    #[error("{id} has nothing to bring back: process groups of class {class} have no volume")]
+    Stateless {
+        /// The group.
+        id: String,
+        /// Its class.
+        class: String,
+    },
+    /// Its volume has gone.
+    #[error("{id}: too late: its PersistentVolumeClaim does not exist any more{since}")]
+    Gone {
+        /// The group.
+        id: String,
+        /// `; the operator began to delete it at ...`, or nothing.
+        since: String,
+    },
+    /// Its volume goes.
+    #[error("{id}: too late: its PersistentVolumeClaim {claim} was deleted at {since}; {volume}")]
+    Going {
+        /// The group.
+        id: String,
+        /// The claim.
+        claim: String,
+        /// Its deletionTimestamp.
+        since: String,
+        /// Where the data may still be.
+        volume: String,
+    },
+    /// An ID that no Pod name can be made of.
+    #[error(
+        "{0} is not an ID that the operator gives (PREFIX-CLASS-NUMBER): which Pod and volume are its own cannot be told"
+    )]
+    OddId(String),
+    /// Somebody else has the operator skip it.
+    #[error(
+        "{0} has spec.skip: true, which is not from a recovery: the operator does nothing with it. Set it to false when that is \
+         over (kubectl patch fdb {0} --type merge -p '{{\"spec\":{{\"skip\":false}}}}'), and run this again"
+    )]
+    Skipped(String),
+    /// Our own annotation was edited.
+    #[error(
+        "{cluster}: annotation {key} cannot be read: somebody has edited it. Remove it, and set spec.skip to false"
+    )]
+    Unreadable {
+        /// The cluster.
+        cluster: String,
+        /// The annotation.
+        key: &'static str,
+    },
+    /// The cluster goes.
+    #[error("{cluster} is being deleted since {since}: nothing of it can be brought back")]
+    Deleted {
+        /// The cluster.
+        cluster: String,
+        /// Its deletionTimestamp.
+        since: String,
+    },
+    /// Who goes for it cannot be told.
+    #[error(transparent)]
+    Replace(#[from] ReplaceError),
+}
+
+/// The groups that are suspended: marked, with a volume, and without a Pod that runs.
+#[must_use]
+pub fn suspended<'a>(facts: &Facts<'a>) -> Vec<&'a ProcessGroup> {
+    let groups = facts.cluster.groups().iter();
+    groups.filter(|group| group.is_marked() && group.is_stateful() && state(facts, group).is_ok()).collect()
+}
+
+/// What is to be done for these IDs, and for those of an earlier run that did not finish.
+///
+/// # Errors
+/// When one of them cannot be brought back: then none is.
+pub fn check(facts: &Facts<'_>, ids: &[String], wanted: &Wanted) -> Result<Goal, Vec<Refusal>> {
+    let name = facts.cluster.name_any();
+    if let Some(since) = &facts.cluster.metadata.deletion_timestamp {
+        return Err(vec![Refusal::Deleted { cluster: name, since: format::seconds(since.0) }]);
+    }
+    if is_unreadable(facts.cluster) {
+        return Err(vec![Refusal::Unreadable { cluster: name, key: keys::RECOVERY }]);
+    }
+    let earlier = facts.record();
+    if facts.cluster.spec.skip == Some(true) && earlier.is_none() {
+        return Err(vec![Refusal::Skipped(name)]);
+    }
+    let fresh_start = Record { since: format::seconds(facts.now), ..Record::default() };
+    let mut record = earlier.unwrap_or(fresh_start);
+    let unfinished = record.groups.iter().map(|held| held.group.clone()).filter(|id| !ids.contains(id)).collect();
+    let (mut coming, mut recovered, mut refusals) = (Vec::new(), Vec::new(), Vec::new());
+    for id in ids.iter().filter(|id| !record.has(id)) {
+        match held(facts, id) {
+            Ok(Found::Suspended(held)) if !coming.contains(&held) => coming.push(held),
+            Ok(Found::Suspended(_)) => {}
+            Ok(Found::Recovered(at)) => recovered.push((id.clone(), at)),
+            Err(refusal) => refusals.push(refusal),
+        }
+    }
+    if !refusals.is_empty() {
+        return Err(refusals);
+    }
+    let mut all = record.groups.clone();
+    all.extend(coming.iter().cloned());
+    // For those of an earlier run it was decided then.
+    let choices = if coming.is_empty() {
+        Vec::new()
+    } else {
+        replace::choose(facts, &all, &record.replacements, wanted).map_err(|error| vec![error.into()])?
+    };
+    record.groups = all;
+    Ok(Goal { record, choices, unfinished, recovered })
+}
+
+enum Found {
+    Suspended(Held),
+    /// Brought back at this time.
+    Recovered(String),
+}
+
+fn held(facts: &Facts<'_>, id: &str) -> Result<Found, Refusal> {
+    let Some(group) = facts.cluster.group(id) else {
+        return Err(Refusal::Unknown { cluster: facts.cluster.name_any(), id: id.to_owned(), known: known(facts) });
+    };
+    if !group.is_stateful() {
+        return Err(Refusal::Stateless { id: id.to_owned(), class: group.process_class.clone() });
+    }
+    if group.is_marked() {
+        return state(facts, group).map(Found::Suspended);
+    }
+    let Some(pod) = facts.cluster.pod_name(group) else { return Err(Refusal::OddId(id.to_owned())) };
+    let claim = facts.claim_of(id, &pod);
+    let held = Held::new(group, pod, claim.map(uid).unwrap_or_default());
+    let missing = lacks(facts, &held);
+    match claim.and_then(|claim| annotation(claim, keys::RECOVERED_AT)) {
+        Some(at) if missing.is_none() => Ok(Found::Recovered(at.to_owned())),
+        _ => {
+            let state = missing.map_or_else(|| "its Pod runs".to_owned(), |missing| missing.what);
+            Err(Refusal::NotMarked { id: id.to_owned(), state })
+        }
+    }
+}
+
+/// A marked group, if it can be brought back.
+fn state(facts: &Facts<'_>, group: &ProcessGroup) -> Result<Held, Refusal> {
+    let id = group.process_group_id.clone();
+    let Some(pod) = facts.cluster.pod_name(group) else { return Err(Refusal::OddId(id)) };
+    let Some(claim) = facts.claim_of(&id, &pod) else {
+        let since =
+            group.condition(RESOURCES_TERMINATING).and_then(|since| Timestamp::from_second(since.timestamp).ok());
+        let since = since.map(|at| format!("; the operator began to delete its resources at {}", format::seconds(at)));
+        return Err(Refusal::Gone { id, since: since.unwrap_or_default() });
+    };
+    if let Some(since) = deleted_at(claim) {
+        let (claim_name, since, volume) = (name(claim).to_owned(), since.to_owned(), object::volume(claim));
+        return Err(Refusal::Going { id, claim: claim_name, since, volume });
+    }
+    if facts.pod(&pod).is_some_and(|pod| deleted_at(pod).is_none()) {
+        let excluded = if group.is_excluded() { " and excluded" } else { "" };
+        return Err(Refusal::PodRuns { id, pod, excluded });
+    }
+    Ok(Held::new(group, pod, uid(claim)))
+}
+
+/// `suspended are storage-1, storage-2`.
+fn known(facts: &Facts<'_>) -> String {
+    let suspended: Vec<&str> = suspended(facts).iter().map(|group| group.process_group_id.as_str()).collect();
+    match suspended.as_slice() {
+        [] => "none of its groups is suspended".to_owned(),
+        ids => format!("suspended are {}", ids.join(", ")),
+    }
+}

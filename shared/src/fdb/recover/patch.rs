@@ -1,0 +1,161 @@
+//! The edits, as patches. JSON patches begin with a `test` of the resourceVersion that was read: a failed one answers 422.
+
+use jiff::Timestamp;
+use kube::ResourceExt;
+use serde_json::{Value, json};
+
+use super::{
+    super::{
+        api::{FoundationDBCluster, RESOURCES_TERMINATING},
+        suspension::{Minimum, RECOVERY, Stamp, Suspension, moment},
+    },
+    Edit, Facts, Kept, needs_edit,
+    object::{name, version},
+    record::{Held, Record},
+};
+use crate::{admission::format, duration::go_string, keys, workload::replicas::annotation};
+
+/// A hold for a recovery lasts this long at least, whatever the cluster says.
+const LEAST: std::time::Duration = std::time::Duration::from_hours(1);
+
+/// R1: suspended now, for a recovery, with no release of anybody.
+pub(super) fn hold(kind: Kept, object: &Value, facts: &Facts<'_>, held: &Held) -> Edit {
+    let stamp = Stamp::read(|key| annotation(object, key));
+    let in_force = facts.cluster.annotations().get(keys::MINIMUM_SUSPENSION).map(String::as_str);
+    let minimum = stamp.window(&Minimum::of(in_force, LEAST)).map_or(LEAST, |window| window.max(LEAST));
+    let record = Suspension {
+        group: held.group.clone(),
+        removal: held.removal.clone(),
+        minimum: go_string(minimum),
+        class: held.class.clone(),
+        fault_domain: held.fault_domain.clone(),
+        addresses: held.addresses.clone(),
+        why: RECOVERY.to_owned(),
+    };
+    let annotations = json!({
+        keys::SUSPENDED_AT: moment(facts.now),
+        keys::SUSPENSION: record.text(),
+        keys::RELEASED_AT: null,
+        keys::RELEASE: null,
+    });
+    edit(kind, object, &annotations)
+}
+
+/// R11: our stamps off; on the claim it stays written when it was brought back. None if there is nothing to change.
+pub(super) fn clear(kind: Kept, object: &Value, now: Timestamp) -> Option<Edit> {
+    let present = [keys::SUSPENDED_AT, keys::SUSPENSION, keys::RELEASED_AT];
+    if present.iter().all(|key| annotation(object, key).is_none()) {
+        return None;
+    }
+    let mut annotations = json!({ keys::SUSPENDED_AT: null, keys::SUSPENSION: null, keys::RELEASED_AT: null });
+    if kind == Kept::Claim {
+        annotations[keys::RECOVERED_AT] = format::seconds(now).into();
+    }
+    Some(edit(kind, object, &annotations))
+}
+
+fn edit(kind: Kept, object: &Value, annotations: &Value) -> Edit {
+    let patch = json!({ "metadata": { "resourceVersion": version(object), "annotations": annotations } });
+    Edit { kind, name: name(object).to_owned(), patch }
+}
+
+/// R2: the operator is to skip the cluster, and who is brought back is written beside it.
+pub(super) fn skip(cluster: &FoundationDBCluster, record: &Record) -> Value {
+    let mut patch = begin(cluster);
+    patch.push(annotate(cluster, &record.text()));
+    patch.push(json!({ "op": "add", "path": "/spec/skip", "value": true }));
+    Value::Array(patch)
+}
+
+/// After R6: only the record.
+#[must_use]
+pub fn remember(cluster: &FoundationDBCluster, record: &Record) -> Value {
+    let mut patch = begin(cluster);
+    patch.push(annotate(cluster, &record.text()));
+    Value::Array(patch)
+}
+
+/// R4: the IDs out of both lists, those that go for them into the first. None if the lists are so already.
+pub(super) fn lists(cluster: &FoundationDBCluster, record: &Record) -> Option<Value> {
+    let spec = &cluster.spec;
+    let without = |list: &[String]| list.iter().filter(|id| !record.has(id)).cloned().collect::<Vec<_>>();
+    let mut first = without(&spec.process_groups_to_remove);
+    let second = without(&spec.process_groups_to_remove_without_exclusion);
+    // One that has gone already needs no second order.
+    let left = |id: &&String| cluster.group(id).is_some() && !first.contains(id) && !second.contains(id);
+    let more: Vec<String> = record.replacements.iter().filter(left).cloned().collect();
+    first.extend(more);
+    let mut patch = begin(cluster);
+    for (path, before, after) in [
+        ("processGroupsToRemove", &spec.process_groups_to_remove, first),
+        ("processGroupsToRemoveWithoutExclusion", &spec.process_groups_to_remove_without_exclusion, second),
+    ] {
+        if *before != after {
+            patch.push(json!({ "op": "add", "path": format!("/spec/{path}"), "value": after }));
+        }
+    }
+    (patch.len() > 1).then_some(Value::Array(patch))
+}
+
+/// R5: every mark of the removal off. None if there are none.
+pub(super) fn status(cluster: &FoundationDBCluster, record: &Record) -> Option<Value> {
+    let mut patch = begin(cluster);
+    for (at, group) in cluster.groups().iter().enumerate() {
+        if !record.has(&group.process_group_id) || !needs_edit(group) {
+            continue;
+        }
+        let path = |field: &str| format!("/status/processGroups/{at}/{field}");
+        patch.push(json!({ "op": "test", "path": path("processGroupID"), "value": group.process_group_id }));
+        for (field, present) in [
+            ("removalTimestamp", group.removal_timestamp.is_some()),
+            ("exclusionTimestamp", group.exclusion_timestamp.is_some()),
+            ("exclusionSkipped", group.exclusion_skipped),
+        ] {
+            if present {
+                patch.push(json!({ "op": "remove", "path": path(field) }));
+            }
+        }
+        if group.condition(RESOURCES_TERMINATING).is_some() {
+            let others =
+                group.process_group_conditions.iter().filter(|condition| condition.type_ != RESOURCES_TERMINATING);
+            let others: Vec<_> = others.collect();
+            patch.push(json!({ "op": "add", "path": path("processGroupConditions"), "value": others }));
+        }
+    }
+    (patch.len() > 1).then_some(Value::Array(patch))
+}
+
+/// R9: only clusters that were not skipped are taken on, so that is what they go back to.
+pub(super) fn resume(cluster: &FoundationDBCluster, record: &Record) -> Value {
+    let mut patch = begin(cluster);
+    patch.push(annotate(cluster, &record.text()));
+    patch.push(json!({ "op": "add", "path": "/spec/skip", "value": false }));
+    Value::Array(patch)
+}
+
+/// R11.
+pub(super) fn forget(cluster: &FoundationDBCluster) -> Value {
+    let mut patch = begin(cluster);
+    if cluster.annotations().contains_key(keys::RECOVERY) {
+        patch.push(json!({ "op": "remove", "path": format!("/metadata/annotations/{}", escaped(keys::RECOVERY)) }));
+    }
+    Value::Array(patch)
+}
+
+fn begin(cluster: &FoundationDBCluster) -> Vec<Value> {
+    let version = cluster.resource_version().unwrap_or_default();
+    vec![json!({ "op": "test", "path": "/metadata/resourceVersion", "value": version })]
+}
+
+/// A cluster without annotations has no map to add one to.
+fn annotate(cluster: &FoundationDBCluster, text: &str) -> Value {
+    if cluster.metadata.annotations.is_none() {
+        return json!({ "op": "add", "path": "/metadata/annotations", "value": { keys::RECOVERY: text } });
+    }
+    json!({ "op": "add", "path": format!("/metadata/annotations/{}", escaped(keys::RECOVERY)), "value": text })
+}
+
+/// A key as part of a JSON pointer.
+fn escaped(key: &str) -> String {
+    key.replace('~', "~0").replace('/', "~1")
+}

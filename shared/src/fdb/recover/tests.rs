@@ -1,0 +1,663 @@
+//! A world of plain objects on which the steps of a plan are really carried out, patch by patch.
+
+use proptest::prelude::*;
+use serde_json::json;
+
+use super::{
+    check::{Refusal, check},
+    replace::Wanted,
+    *,
+};
+
+const REMOVAL: &str = "2026-11-21T17:59:58Z";
+const NOW: &str = "2026-11-21T18:30:00Z";
+
+/// Objects as the API server keeps them.
+#[derive(Clone, Debug, PartialEq)]
+struct World {
+    cluster: Value,
+    claims: Vec<Value>,
+    services: Vec<Value>,
+    pods: Vec<Value>,
+}
+
+fn at(text: &str) -> Timestamp {
+    text.parse().unwrap()
+}
+
+fn labels(id: &str, class: &str) -> Value {
+    json!({
+        "foundationdb.org/fdb-cluster-name": "sample",
+        "foundationdb.org/fdb-process-group-id": id,
+        "foundationdb.org/fdb-process-class": class,
+    })
+}
+
+fn pod_of(id: &str) -> String {
+    format!("sample-{id}")
+}
+
+fn claim(id: &str, class: &str, created: &str) -> Value {
+    json!({
+        "metadata": { "name": format!("sample-{id}-data"), "uid": format!("uid-{id}"), "resourceVersion": "1",
+            "creationTimestamp": created, "labels": labels(id, class) },
+        "spec": { "volumeName": format!("pv-{id}") },
+    })
+}
+
+fn service(id: &str, class: &str) -> Value {
+    json!({
+        "metadata": { "name": pod_of(id), "namespace": "db", "uid": "x", "resourceVersion": "1", "labels": labels(id, class),
+            "ownerReferences": [{ "kind": "FoundationDBCluster", "name": "sample", "uid": "owner" }] },
+        "spec": { "clusterIP": "10.96.0.9", "type": "ClusterIP", "publishNotReadyAddresses": true,
+            "selector": labels(id, class), "ports": [{ "name": "tls", "port": 4500, "nodePort": 30_000 }] },
+    })
+}
+
+fn pod(id: &str, phase: &str) -> Value {
+    json!({
+        "metadata": { "name": pod_of(id), "labels": labels(id, "storage") },
+        "spec": { "volumes": [{ "name": "data", "persistentVolumeClaim": { "claimName": format!("sample-{id}-data") } }] },
+        "status": { "phase": phase },
+    })
+}
+
+fn group(id: &str, class: &str) -> Value {
+    json!({ "processGroupID": id, "processClass": class, "addresses": [format!("10.0.0.{}", id.len())], "faultDomain": "zone-a" })
+}
+
+/// Marked, excluded, and its resources terminating.
+fn removed(id: &str, class: &str) -> Value {
+    let mut group = group(id, class);
+    group["removalTimestamp"] = json!(REMOVAL);
+    group["exclusionTimestamp"] = json!("2026-11-21T18:00:10Z");
+    group["processGroupConditions"] = json!([{ "type": "ResourcesTerminating", "timestamp": 1_795_197_611 }, { "type": "MissingPod", "timestamp": 1 }]);
+    group
+}
+
+impl World {
+    /// `storage-1` is suspended, `storage-4` was made in its place, 2 and 3 have been there all the time.
+    fn suspended() -> Self {
+        let before = "2026-11-20T10:00:00Z";
+        Self {
+            cluster: json!({
+                "apiVersion": "apps.foundationdb.org/v1beta2", "kind": "FoundationDBCluster",
+                "metadata": { "name": "sample", "namespace": "db", "resourceVersion": "1", "uid": "owner" },
+                "spec": { "version": "7.3.69", "processCounts": { "storage": 3 }, "processGroupsToRemove": ["log-9", "storage-1"] },
+                "status": { "processGroups": [group("storage-2", "storage"), removed("storage-1", "storage"),
+                    group("storage-3", "storage"), group("storage-4", "storage")] },
+            }),
+            claims: vec![
+                claim("storage-1", "storage", before),
+                claim("storage-2", "storage", before),
+                claim("storage-3", "storage", before),
+                claim("storage-4", "storage", "2026-11-21T17:59:59Z"),
+            ],
+            services: Vec::new(),
+            pods: ["storage-2", "storage-3", "storage-4"].into_iter().map(|id| pod(id, "Running")).collect(),
+        }
+    }
+
+    fn with<T>(&self, look: impl FnOnce(&Facts<'_>) -> T) -> T {
+        let cluster: FoundationDBCluster = serde_json::from_value(self.cluster.clone()).unwrap();
+        look(&Facts {
+            cluster: &cluster,
+            claims: &self.claims,
+            services: &self.services,
+            pods: &self.pods,
+            now: at(NOW),
+        })
+    }
+
+    fn goal(&self, ids: &[&str]) -> Result<check::Goal, Vec<Refusal>> {
+        self.goal_with(ids, &Wanted::Find)
+    }
+
+    fn goal_with(&self, ids: &[&str], wanted: &Wanted) -> Result<check::Goal, Vec<Refusal>> {
+        let ids: Vec<String> = ids.iter().map(|&id| id.to_owned()).collect();
+        self.with(|facts| check(facts, &ids, wanted))
+    }
+
+    /// Who is asked for, and the newest that can go for them.
+    fn record(&self, ids: &[&str]) -> Record {
+        let goal = self.goal(ids).unwrap();
+        let mut record = goal.record;
+        record.replacements.extend(goal.choices.iter().flat_map(|choice| choice.newest().map(ToOwned::to_owned)));
+        record
+    }
+
+    fn steps(&self, record: &Record, done: Done) -> Result<Vec<Step>, Lost> {
+        self.with(|facts| remaining(facts, record, true, done))
+    }
+
+    fn patch_cluster(&mut self, patch: &Value) {
+        let patch: json_patch::Patch = serde_json::from_value(patch.clone()).unwrap();
+        json_patch::patch(&mut self.cluster, &patch).unwrap();
+        bump(&mut self.cluster);
+    }
+
+    fn edit(&mut self, edits: &[Edit]) {
+        for edit in edits {
+            let objects = if edit.kind == Kept::Claim { &mut self.claims } else { &mut self.services };
+            let object = objects.iter_mut().find(|object| name(object) == edit.name).unwrap();
+            assert_eq!(edit.patch["metadata"]["resourceVersion"], object["metadata"]["resourceVersion"]);
+            json_patch::merge(object, &edit.patch);
+            bump(object);
+        }
+    }
+
+    /// Does a step as the plugin, the API server and the operator would.
+    fn carry_out(&mut self, step: &Step, done: &mut Done) {
+        match step {
+            Step::Hold(edits) => self.edit(edits),
+            Step::Skip(patch) | Step::Lists(patch) | Step::Status(patch) | Step::Resume(patch) => {
+                self.patch_cluster(patch);
+            }
+            Step::Settle => done.settled = true,
+            Step::Verify => done.verified = true,
+            Step::Include(_, record) => {
+                let patch = self.with(|facts| patch::remember(facts.cluster, record));
+                self.patch_cluster(&patch);
+            }
+            Step::Services(services) => {
+                for mut service in services.iter().cloned() {
+                    service["metadata"]["resourceVersion"] = json!("1");
+                    self.services.push(service);
+                }
+            }
+            Step::Await(missing) => {
+                for missing in missing {
+                    self.pods.retain(|pod| name(pod) != missing.pod);
+                    self.pods.push(pod(&missing.group, "Running"));
+                }
+            }
+            Step::Clear(edits, patch) => {
+                self.edit(edits);
+                self.patch_cluster(patch);
+            }
+        }
+    }
+
+    /// Runs to the end.
+    fn run(&mut self, record: &Record) -> Vec<&'static str> {
+        let (mut done, mut said) = (Done::default(), Vec::new());
+        while let Some(step) = self.steps(record, done).unwrap().first() {
+            said.push(word(step));
+            assert!(said.len() < 40, "{said:?}");
+            self.carry_out(step, &mut done);
+            if said.last() == Some(&"clear") {
+                break;
+            }
+        }
+        said
+    }
+}
+
+fn bump(object: &mut Value) {
+    let version: u32 = object["metadata"]["resourceVersion"].as_str().unwrap().parse().unwrap();
+    object["metadata"]["resourceVersion"] = json!((version + 1).to_string());
+}
+
+fn word(step: &Step) -> &'static str {
+    match step {
+        Step::Hold(_) => "hold",
+        Step::Skip(_) => "skip",
+        Step::Settle => "settle",
+        Step::Lists(_) => "lists",
+        Step::Status(_) => "status",
+        Step::Include(..) => "include",
+        Step::Services(_) => "services",
+        Step::Verify => "verify",
+        Step::Resume(_) => "resume",
+        Step::Await(_) => "await",
+        Step::Clear(..) => "clear",
+    }
+}
+
+fn words(world: &World, record: &Record, done: Done) -> Vec<&'static str> {
+    world.steps(record, done).unwrap().iter().map(word).collect()
+}
+
+#[test]
+fn the_plan_is_the_recipe() {
+    let world = World::suspended();
+    let record = world.record(&["storage-1"]);
+    let recipe = ["hold", "skip", "settle", "lists", "status", "include", "verify", "resume", "await", "clear"];
+    assert_eq!(words(&world, &record, Done::default()), recipe);
+}
+
+#[test]
+fn a_run_ends_with_the_group_back_and_nothing_of_ours_left_but_when() {
+    let mut world = World::suspended();
+    let record = world.record(&["storage-1"]);
+    assert_eq!(record.replacements, ["storage-4"]);
+    world.run(&record);
+    let expected = group("storage-1", "storage");
+    let found = &world.cluster["status"]["processGroups"][1];
+    assert_eq!(found["processGroupConditions"], json!([{ "type": "MissingPod", "timestamp": 1 }]));
+    for field in ["removalTimestamp", "exclusionTimestamp", "exclusionSkipped"] {
+        assert_eq!(found.get(field), None, "{field}");
+    }
+    assert_eq!(found["addresses"], expected["addresses"]);
+    assert_eq!(world.cluster["spec"]["processGroupsToRemove"], json!(["log-9", "storage-4"]));
+    assert_eq!(world.cluster["spec"]["skip"], json!(false));
+    assert_eq!(world.cluster["metadata"]["annotations"], json!({}));
+    assert_eq!(world.claims[0]["metadata"]["annotations"], json!({ keys::RECOVERED_AT: NOW }));
+    assert_eq!(world.claims[1], World::suspended().claims[1], "others' volumes are left alone");
+}
+
+#[test]
+fn a_second_recovery_of_the_same_group_says_that_it_is_back() {
+    let mut world = World::suspended();
+    let record = world.record(&["storage-1"]);
+    world.run(&record);
+    let goal = world.goal(&["storage-1"]).unwrap();
+    assert_eq!(goal.recovered, [("storage-1".to_owned(), NOW.to_owned())]);
+    assert!(goal.record.groups.is_empty());
+}
+
+#[test]
+fn the_hold_is_for_a_recovery_and_takes_every_release_away() {
+    let mut world = World::suspended();
+    world.claims[0]["metadata"]["annotations"] = json!({
+        keys::SUSPENDED_AT: "2026-11-21T18:00:00Z", keys::RELEASED_AT: "2026-11-21T18:29:59Z", keys::RELEASE: "true",
+        keys::SUSPENSION: json!({ "group": "storage-1", "removal": REMOVAL, "minimum": "2h", "why": "operator" }).to_string(),
+    });
+    let record = world.record(&["storage-1"]);
+    let steps = world.steps(&record, Done::default()).unwrap();
+    let Step::Hold(edits) = &steps[0] else { panic!("{steps:?}") };
+    let annotations = &edits[0].patch["metadata"]["annotations"];
+    assert_eq!(annotations[keys::SUSPENDED_AT], NOW);
+    assert_eq!((&annotations[keys::RELEASED_AT], &annotations[keys::RELEASE]), (&Value::Null, &Value::Null));
+    let held = crate::fdb::suspension::Suspension::parse(annotations[keys::SUSPENSION].as_str().unwrap()).unwrap();
+    assert_eq!((held.why.as_str(), held.minimum.as_str()), ("recovery", "2h0m0s"));
+    assert_eq!(held.removal.as_deref(), Some(REMOVAL));
+    world.carry_out(&steps[0], &mut Done::default());
+    assert!(!words(&world, &record, Done::default()).contains(&"hold"), "a fresh one is not renewed");
+}
+
+#[test]
+fn lists_and_status_are_edited_by_one_patch_each() {
+    let mut world = World::suspended();
+    world.cluster["spec"]["processGroupsToRemoveWithoutExclusion"] = json!(["storage-1"]);
+    world.cluster["status"]["processGroups"][1]["exclusionSkipped"] = json!(true);
+    let record = world.record(&["storage-1"]);
+    let steps = world.steps(&record, Done::default()).unwrap();
+    let find = |wanted: &str| steps.iter().find(|step| word(step) == wanted).unwrap();
+    insta::assert_json_snapshot!(json!([
+        match find("lists") {
+            Step::Lists(patch) => patch,
+            _ => &Value::Null,
+        },
+        match find("status") {
+            Step::Status(patch) => patch,
+            _ => &Value::Null,
+        },
+    ]));
+}
+
+/// What is changed about the suspended world, and what is left to be done.
+#[test]
+fn what_is_done_already_is_left_out() {
+    type Change = fn(&mut World);
+    let recorded: Change = |world| {
+        let record = world.record(&["storage-1"]);
+        let patch = world.with(|facts| patch::skip(facts.cluster, &record));
+        world.patch_cluster(&patch);
+    };
+    let cases: [(&str, Change, &[&str]); 4] = [
+        (
+            "nothing",
+            |_| {},
+            &["hold", "skip", "settle", "lists", "status", "include", "verify", "resume", "await", "clear"],
+        ),
+        ("skipped", recorded, &["hold", "settle", "lists", "status", "include", "verify", "resume", "await", "clear"]),
+        (
+            "without the list",
+            |world| world.cluster["spec"]["processGroupsToRemove"] = json!(["storage-4"]),
+            &["hold", "skip", "settle", "status", "include", "verify", "resume", "await", "clear"],
+        ),
+        (
+            "Services",
+            |world| {
+                world.cluster["spec"]["routing"] = json!({ "publicIPSource": "service" });
+                world.services = vec![service("log-1", "log"), service("storage-2", "storage")];
+            },
+            &["hold", "skip", "settle", "lists", "status", "include", "services", "verify", "resume", "await", "clear"],
+        ),
+    ];
+    for (what, change, expected) in cases {
+        let mut world = World::suspended();
+        let record = world.record(&["storage-1"]);
+        change(&mut world);
+        assert_eq!(words(&world, &record, Done::default()), expected, "{what}");
+    }
+}
+
+#[test]
+fn a_database_that_is_away_is_tried_twice_and_leaves_the_record() {
+    let mut world = World::suspended();
+    let record = world.record(&["storage-1"]);
+    let (mut done, mut said) = (Done::default(), Vec::new());
+    while let Some(step) = world.steps(&record, done).unwrap().first() {
+        said.push(word(step));
+        match step {
+            Step::Include(..) => done.include_failures += 1,
+            step => world.carry_out(step, &mut done),
+        }
+    }
+    assert_eq!(said, ["hold", "skip", "settle", "lists", "status", "include", "verify", "resume", "await", "include"]);
+    assert!(world.cluster["metadata"]["annotations"][keys::RECOVERY].is_string());
+    assert!(Stamp::read(|key| annotation(&world.claims[0], key)).is_recovery(), "the hold stays");
+    // Once the database is back, another run has only that left.
+    let record = world.record(&["storage-1"]);
+    assert_eq!(world.run(&record), ["include", "clear"]);
+}
+
+#[test]
+fn a_service_is_made_like_its_siblings() {
+    let mut world = World::suspended();
+    world.cluster["spec"]["routing"] = json!({ "publicIPSource": "service" });
+    let record = world.record(&["storage-1"]);
+    let alone = world.steps(&record, Done::default());
+    assert!(matches!(alone, Err(Lost::NoSibling { .. })), "{alone:?}");
+    world.services = vec![service("log-1", "log"), service("storage-2", "storage")];
+    let steps = world.steps(&record, Done::default()).unwrap();
+    let Some(Step::Services(made)) = steps.iter().find(|step| word(step) == "services") else { panic!("{steps:?}") };
+    insta::assert_json_snapshot!(made);
+}
+
+#[test]
+fn what_is_included_depends_on_class_and_mode() {
+    let both = json!(["10.0.0.7", "10.0.0.8"]);
+    for (class, options, version, expected) in [
+        ("storage", json!({}), "7.3.69", vec!["locality_instance_id:storage-1"]),
+        ("log", json!({}), "7.3.69", vec!["locality_instance_id:storage-1", "10.0.0.7", "10.0.0.8"]),
+        ("transaction", json!({}), "7.1.42", vec!["locality_instance_id:storage-1", "10.0.0.7", "10.0.0.8"]),
+        (
+            "storage",
+            json!({ "useLocalitiesForExclusion": false }),
+            "7.3.69",
+            vec!["locality_instance_id:storage-1", "10.0.0.7", "10.0.0.8"],
+        ),
+        ("storage", json!({}), "7.1.41", vec!["locality_instance_id:storage-1", "10.0.0.7", "10.0.0.8"]),
+        ("storage", json!({}), "7.4.0", vec!["locality_instance_id:storage-1"]),
+        ("storage", json!({}), "odd", vec!["locality_instance_id:storage-1", "10.0.0.7", "10.0.0.8"]),
+    ] {
+        let mut world = World::suspended();
+        world.cluster["spec"]["version"] = json!(version);
+        world.cluster["spec"]["automationOptions"] = options;
+        world.cluster["status"]["processGroups"][1]["processClass"] = json!(class);
+        world.cluster["status"]["processGroups"][1]["addresses"] = both.clone();
+        let record = world.goal_with(&["storage-1"], &Wanted::None).unwrap().record;
+        let targets = world.with(|facts| include::targets(facts.cluster, &record));
+        assert_eq!(targets, expected, "{class} {version}");
+    }
+    // An address that went to another Pod is that one's affair.
+    let mut world = World::suspended();
+    world.cluster["status"]["processGroups"][1]["processClass"] = json!("log");
+    world.cluster["status"]["processGroups"][1]["addresses"] = both;
+    world.cluster["status"]["processGroups"][3]["addresses"] = json!(["10.0.0.7"]);
+    let record = world.goal_with(&["storage-1"], &Wanted::None).unwrap().record;
+    let targets = world.with(|facts| include::targets(facts.cluster, &record));
+    assert_eq!(targets, ["locality_instance_id:storage-1", "10.0.0.8"]);
+    assert_eq!(include::command(&targets)[2], "include locality_instance_id:storage-1 10.0.0.8");
+}
+
+#[test]
+fn who_goes_is_the_newest_made_since_the_removal() {
+    let later = |world: &mut World, id: &str, created: &str| {
+        let groups = world.cluster["status"]["processGroups"].as_array_mut().unwrap();
+        groups.push(group(id, "storage"));
+        world.claims.push(claim(id, "storage", created));
+    };
+    let who = |world: &World, wanted: &Wanted| match world.goal_with(&["storage-1"], wanted) {
+        Ok(goal) => {
+            let choices = goal.choices.iter().map(|choice| {
+                let open = if choice.is_open() { "?" } else { "" };
+                format!("{}{open}", choice.newest().collect::<Vec<_>>().join("+"))
+            });
+            choices.collect::<Vec<_>>().join(" ")
+        }
+        Err(refusals) => refusals[0].to_string(),
+    };
+    let mut world = World::suspended();
+    assert_eq!(who(&world, &Wanted::Find), "storage-4");
+    assert_eq!(who(&world, &Wanted::None), "");
+    assert_eq!(who(&world, &Wanted::These(vec!["storage-2".to_owned()])), "storage-2");
+    assert!(who(&world, &Wanted::These(vec!["storage-7".to_owned()])).contains("no process group of this ID"));
+    assert!(who(&world, &Wanted::These(vec!["storage-1".to_owned()])).contains("being removed already"));
+    // One more was made: the newest, and a question.
+    world.cluster["spec"]["processCounts"]["storage"] = json!(4);
+    later(&mut world, "storage-5", "2026-11-21T18:10:00Z");
+    assert_eq!(who(&world, &Wanted::Find), "storage-5?");
+    // There is room.
+    world.cluster["spec"]["processCounts"]["storage"] = json!(5);
+    assert_eq!(who(&world, &Wanted::Find), "");
+    // The operator works the count out by itself.
+    world.cluster["spec"]["processCounts"] = json!({});
+    assert_eq!(who(&world, &Wanted::Find), "storage-5?");
+    // The count was lowered, and nobody was made for it.
+    let mut world = World::suspended();
+    world.cluster["spec"]["processCounts"]["storage"] = json!(3);
+    world.claims[3] = claim("storage-4", "storage", "2026-11-21T17:59:52Z");
+    let refusal = who(&world, &Wanted::Find);
+    assert!(
+        refusal.starts_with("spec.processCounts.storage is 3, and with storage-1 back there would be 4"),
+        "{refusal}"
+    );
+    assert_eq!(who(&world, &Wanted::None), "");
+    // A second's difference between two clocks is none.
+    world.claims[3] = claim("storage-4", "storage", "2026-11-21T17:59:54Z");
+    assert_eq!(who(&world, &Wanted::Find), "storage-4");
+}
+
+#[test]
+fn what_cannot_be_done_is_refused_before_anything_is_changed() {
+    type Change = fn(&mut World);
+    let cases: [(&str, Change, &str); 12] = [
+        ("storage-7", |_| {}, r#"sample has no process group "storage-7"; suspended are storage-1"#),
+        ("storage-2", |_| {}, "storage-2 is not suspended: it is not marked for removal, and its Pod runs"),
+        (
+            "storage-1",
+            |world| drop(world.claims.remove(0)),
+            "too late: its PersistentVolumeClaim does not exist any more; the operator began to delete its resources at 2026-11-20T",
+        ),
+        (
+            "storage-1",
+            |world| world.claims[0]["metadata"]["deletionTimestamp"] = json!(NOW),
+            "too late: its PersistentVolumeClaim sample-storage-1-data was deleted at 2026-11-21T18:30:00Z; its PersistentVolume pv-storage-1 keeps",
+        ),
+        (
+            "storage-1",
+            |world| world.pods.push(pod("storage-1", "Running")),
+            "not suspended yet: it is marked for removal and excluded, and its Pod sample-storage-1",
+        ),
+        (
+            "storage-1",
+            |world| world.cluster["spec"]["skip"] = json!(true),
+            "sample has spec.skip: true, which is not from a recovery",
+        ),
+        (
+            "storage-1",
+            |world| world.cluster["metadata"]["annotations"] = json!({ keys::RECOVERY: "mine" }),
+            "annotation hibernate.sh/recovery cannot be read",
+        ),
+        (
+            "storage-1",
+            |world| world.cluster["metadata"]["deletionTimestamp"] = json!(NOW),
+            "sample is being deleted since 2026-11-21T18:30:00Z",
+        ),
+        (
+            "stateless-1",
+            |world| world.cluster["status"]["processGroups"][0] = removed("stateless-1", "stateless"),
+            "process groups of class stateless have no volume",
+        ),
+        ("storage-1", |world| world.cluster["spec"]["processCounts"]["storage"] = json!(2), "raise spec.processCounts"),
+        (
+            "storage-x",
+            |world| world.cluster["status"]["processGroups"][0] = removed("storage-x", "storage"),
+            "storage-x is not an ID",
+        ),
+        ("storage-1", |world| world.cluster["status"] = json!({}), "none of its groups is suspended"),
+    ];
+    for (id, change, expected) in cases {
+        let mut world = World::suspended();
+        change(&mut world);
+        let refusals = world.goal(&[id]).expect_err(expected);
+        let text = refusals[0].to_string();
+        assert!(text.to_lowercase().contains(&expected.to_lowercase()), "{text}");
+    }
+    // A Pod that terminates is as good as gone.
+    let mut world = World::suspended();
+    let mut leaving = pod("storage-1", "Running");
+    leaving["metadata"]["deletionTimestamp"] = json!(NOW);
+    world.pods.push(leaving);
+    assert!(world.goal(&["storage-1"]).is_ok());
+}
+
+#[test]
+fn what_an_interrupted_run_began_is_finished_with_the_next() {
+    let mut world = World::suspended();
+    world.cluster["status"]["processGroups"][0] = removed("storage-2", "storage");
+    world.pods.remove(0);
+    world.cluster["spec"]["processCounts"]["storage"] = json!(4);
+    let first = world.record(&["storage-1"]);
+    let patch = world.with(|facts| patch::skip(facts.cluster, &first));
+    world.patch_cluster(&patch);
+    let goal = world.goal(&["storage-2"]).unwrap();
+    assert_eq!(goal.unfinished, ["storage-1"]);
+    assert_eq!(
+        goal.record.groups.iter().map(|held| held.group.as_str()).collect::<Vec<_>>(),
+        ["storage-1", "storage-2"]
+    );
+    let record = world.record(&["storage-2"]);
+    world.run(&record);
+    assert!(
+        world.cluster["status"]["processGroups"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .all(|group| group.get("removalTimestamp").is_none())
+    );
+}
+
+#[test]
+fn a_volume_that_goes_in_the_middle_is_said() {
+    let world = World::suspended();
+    let record = world.record(&["storage-1"]);
+    let mut gone = world.clone();
+    gone.claims.remove(0);
+    assert!(matches!(gone.steps(&record, Done::default()), Err(Lost::NoClaim { .. })));
+    let mut other = world.clone();
+    other.claims[0]["metadata"]["uid"] = json!("new");
+    assert!(matches!(other.steps(&record, Done::default()), Err(Lost::OtherClaim { .. })));
+    let mut going = world.clone();
+    going.claims[0]["metadata"]["deletionTimestamp"] = json!(NOW);
+    assert!(matches!(going.steps(&record, Done::default()), Err(Lost::ClaimGoing { .. })));
+    let mut skipped = world;
+    skipped.cluster["spec"]["skip"] = json!(true);
+    assert_eq!(skipped.steps(&record, Done::default()), Err(Lost::ForeignSkip));
+}
+
+#[test]
+fn a_pod_that_does_not_run_is_explained() {
+    for (change, expected) in [
+        (json!({ "status": { "phase": "Pending" } }), "its Pod is Pending"),
+        (
+            json!({ "status": { "phase": "Pending", "conditions": [{ "type": "PodScheduled", "status": "False",
+                "reason": "Unschedulable", "message": "0/3 nodes are available" }] } }),
+            "its Pod is Pending: Unschedulable: 0/3 nodes are available",
+        ),
+        (
+            json!({ "status": { "phase": "Pending", "containerStatuses": [{ "name": "foundationdb",
+                "state": { "waiting": { "reason": "ImagePullBackOff" } } }] } }),
+            "its Pod is Pending: container foundationdb: ImagePullBackOff",
+        ),
+        (json!({ "metadata": { "deletionTimestamp": NOW } }), "its old Pod is still terminating"),
+        (json!({ "spec": { "volumes": [] } }), "its Pod does not mount PersistentVolumeClaim sample-storage-1-data"),
+    ] {
+        let mut world = World::suspended();
+        let record = world.record(&["storage-1"]);
+        let mut pod = pod("storage-1", "Running");
+        json_patch::merge(&mut pod, &change);
+        world.pods.push(pod);
+        let missing = world.with(|facts| lacks(facts, &record.groups[0])).unwrap();
+        assert_eq!(missing.what, expected);
+    }
+}
+
+proptest! {
+    /// Killed before or after any step, however often, with the operator undoing the status now and then: it always ends, with
+    /// the same world.
+    #[test]
+    fn however_often_it_is_interrupted_it_ends_the_same(
+        events in proptest::collection::vec(0..8_u8, 0..40),
+        services in any::<bool>(),
+        skipped in any::<bool>(),
+    ) {
+        let mut world = World::suspended();
+        if services {
+            world.cluster["spec"]["routing"] = json!({ "publicIPSource": "service" });
+            world.services = vec![service("storage-2", "storage")];
+        }
+        if skipped {
+            world.cluster["status"]["processGroups"][1]["exclusionSkipped"] = json!(true);
+        }
+        let mut straight = world.clone();
+        let record = straight.record(&["storage-1"]);
+        straight.run(&record);
+
+        let (mut done, mut record) = (Done::default(), record);
+        let mut undone = 0;
+        for event in events {
+            let Some(step) = world.steps(&record, done).unwrap().into_iter().next() else { break };
+            match event {
+                0 => {
+                    // Killed, and run again.
+                    done = Done::default();
+                    record = world.record(&["storage-1"]);
+                    continue;
+                }
+                1 if undone < 3 && matches!(step, Step::Verify | Step::Await(_)) => {
+                    // An operator that applies its status has overwritten ours.
+                    undone += 1;
+                    world.cluster["status"]["processGroups"][1]["removalTimestamp"] = json!(REMOVAL);
+                    bump(&mut world.cluster);
+                    continue;
+                }
+                _ => {}
+            }
+            if matches!(step, Step::Lists(_) | Step::Status(_)) {
+                prop_assert_eq!(&world.cluster["spec"]["skip"], &json!(true), "edited while the operator works");
+                prop_assert!(done.settled);
+                prop_assert!(Stamp::read(|key| annotation(&world.claims[0], key)).is_recovery(), "edited without a hold");
+            }
+            world.carry_out(&step, &mut done);
+            if matches!(step, Step::Clear(..)) {
+                break;
+            }
+        }
+        let record = world.record(&["storage-1"]);
+        if !record.groups.is_empty() {
+            world.run(&record);
+        }
+        for world in [&mut world, &mut straight] {
+            world.cluster["metadata"]["resourceVersion"] = json!("0");
+            world.claims[0]["metadata"]["resourceVersion"] = json!("0");
+            world.services.iter_mut().for_each(|service| service["metadata"]["resourceVersion"] = json!("0"));
+        }
+        prop_assert_eq!(world, straight);
+    }
+
+    /// Looking changes nothing, and the same look finds the same plan.
+    #[test]
+    fn the_same_facts_give_the_same_plan(settled in any::<bool>(), verified in any::<bool>(), include in any::<bool>()) {
+        let world = World::suspended();
+        let record = world.record(&["storage-1"]);
+        let done = Done { settled, verified, ..Done::default() };
+        let plan = || world.with(|facts| remaining(facts, &record, include, done));
+        prop_assert_eq!(plan(), plan());
+        prop_assert_eq!(plan().unwrap().iter().any(|step| matches!(step, Step::Include(..))), include);
+    }
+}

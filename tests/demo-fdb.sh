@@ -1,0 +1,133 @@
+#!/usr/bin/env bash
+# A FoundationDB operator removes a storage group that still has its data. The volume survives and the group comes back; without
+# the webhook the same run loses it. API server, owner references, garbage collection and exec are real; the operator and its
+# database are the double of docs/development.md. Run it with `make demo-fdb`. Everything that it starts ends with it.
+set -euo pipefail
+
+bin=${HIBERNATE_BIN:-$(cd "$(dirname "$0")/../bin" && pwd)}
+world=$(mktemp -d "${TMPDIR:-/tmp}/hibernate-demo-fdb-XXXXXX")
+mkdir "$world/alias"
+export PATH="$world/alias:$bin:$PATH" HIBERNATE_WORLD="$world/world" NO_COLOR=1
+began=$SECONDS
+
+clean_up() {
+    code=$?
+    trap - EXIT
+    testbed down >/dev/null 2>&1 || true
+    if [ "$code" -eq 0 ]; then rm -rf "$world"; else printf '\nThe demo has failed (exit code %s). Logs: %s\n' "$code" "$HIBERNATE_WORLD/logs"; fi
+    exit "$code"
+}
+trap clean_up EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM
+
+step() { printf '\n\n=== %3d s  %s\n' "$((SECONDS - began))" "$1"; }
+note() { printf '# %s\n' "$*"; }
+
+# Shows a command as a person would type it, and runs it.
+show() {
+    printf '\n$'
+    for word in "$@"; do
+        if [[ $word =~ ^[A-Za-z0-9_./=:@,-]+$ ]]; then printf ' %s' "$word"; else printf " '%s'" "$word"; fi
+    done
+    printf '\n'
+    "$@" 2>&1
+}
+
+# First storage group of a cluster that is not to go.
+first_storage() {
+    kubectl get fdb "$1" -n "$1" -o json | python3 -c '
+import json, sys
+groups = json.load(sys.stdin)["status"]["processGroups"]
+print(sorted(group["processGroupID"] for group in groups if group["processClass"] == "storage" and "removalTimestamp" not in group)[0])
+'
+}
+
+claim_uid() { kubectl get pvc "$1-$2-data" -n "$1" -o 'jsonpath={.metadata.uid}' --ignore-not-found; }
+
+# What stands for the data on the volume of this uid, and whether the database has moved it elsewhere.
+data() {
+    testbed fdb show "$1" "$1" | python3 -c '
+import json, sys
+database = json.load(sys.stdin)
+volume = database["volumes"].get(sys.argv[1])
+print("{} (moved elsewhere: {})".format(volume["marker"], "yes" if volume["drained"] else "no") if volume else "none")
+' "$2"
+}
+
+lost() {
+    testbed fdb show "$1" "$1" | python3 -c '
+import json, sys
+lost = [volume for volume in json.load(sys.stdin)["gone"] if not volume["drained"]]
+for volume in lost:
+    print("# LOST: {} of {} with data {}".format(volume["claim"], volume["group"], volume["marker"]))
+sys.exit(0 if lost else 1)
+'
+}
+
+wait_until() {
+    for _ in $(seq 120); do
+        if eval "$2"; then return 0; fi
+        sleep 0.5
+    done
+    note "waited in vain until $1"
+    return 1
+}
+
+# A storage group is removed by mistake, by an operator that does not wait for its data to be moved.
+remove() {
+    testbed fdb set "$1" "$1" wrong=true >/dev/null
+    show kubectl patch fdb "$1" -n "$1" --type merge -p "{\"spec\":{\"processGroupsToRemove\":[\"$2\"]}}"
+    wait_until "the Pod is gone" '[ -z "$(kubectl get pod "'"$1-$2"'" -n "'"$1"'" --ignore-not-found -o name)" ]'
+}
+
+step "A world starts: an API server, the double of the operator, our webhook and our controller"
+testbed up --clusters 0 --spokes 0 2>&1
+eval "$(testbed env)"
+testbed fdb add sample --annotation hibernate.sh/minimum-suspension=2h >/dev/null
+show kubectl get pods,pvc -n sample
+group=$(first_storage sample)
+uid=$(claim_uid sample "$group")
+before=$(data sample "$uid")
+note "$group has the volume $uid with the data $before"
+
+step "The operator removes it with the data on it"
+remove sample "$group"
+sleep 2
+note "Its Pod is gone, its volume is not:"
+show kubectl get pvc "sample-$group-data" -n sample
+wait_until "it is stamped" 'kubectl hibernate status fdb/sample -n sample -o json | grep -q "\"since\""'
+show kubectl hibernate status fdb/sample -n sample
+
+step "It is brought back, by the name of FoundationDB's own plugin"
+testbed fdb set sample sample wrong=false >/dev/null
+show kubectl hibernate install-alias "$world/alias"
+show kubectl fdb recover process-groups -n sample -c sample "$group" --wait=false -z 2
+show kubectl get pod "sample-$group" -n sample
+after=$(data sample "$(claim_uid sample "$group")")
+note "volume before: $uid, data $before"
+note "volume after:  $(claim_uid sample "$group"), data $after"
+[ "$(claim_uid sample "$group")" = "$uid" ] && [ "$after" = "$before" ]
+
+step "The same without the webhook"
+show kubectl delete validatingwebhookconfiguration hibernate-webhook
+testbed fdb add bare --annotation hibernate.sh/minimum-suspension=2h >/dev/null
+group=$(first_storage bare)
+note "$group has the volume $(claim_uid bare "$group") with the data $(data bare "$(claim_uid bare "$group")")"
+show kubectl hibernate status fdb/bare -n bare
+remove bare "$group"
+wait_until "the volume is gone" '[ -z "$(claim_uid bare "'"$group"'")" ]'
+lost bare
+if show kubectl hibernate recover process-groups -n bare -c bare "$group" --yes; then
+    note "this should have been refused"
+    exit 1
+fi
+
+step "Everything ends"
+testbed down 2>/dev/null
+left=$(pgrep -f -- "$world" || true)
+if [ -n "$left" ]; then
+    note "still running: $left"
+    exit 1
+fi
+note "nothing of it runs any more; the demo took $((SECONDS - began)) s"

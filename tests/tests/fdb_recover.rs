@@ -1,0 +1,412 @@
+//! Suspended process groups are brought back, by the real plugin with a real exec, from the double of the operator in both of its
+//! write modes. A webhook of the tests stands in for ours: it denies every DELETE of the volumes throughout.
+
+mod fdb_common;
+
+use std::{
+    process::Stdio,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result, ensure};
+use fdb_common::{Held, SOON, held, held_storage, uid, untimed};
+use kube::ResourceExt;
+use serde_json::{Value, json};
+use testbed::{
+    FdbOptions,
+    fdb::options::{Settings, UpdateMode},
+    world::run::Ran,
+};
+use tokio::io::{AsyncBufReadExt, BufReader};
+
+const MODES: [UpdateMode; 2] = [UpdateMode::Update, UpdateMode::Apply];
+
+fn mode(update_mode: UpdateMode) -> FdbOptions {
+    FdbOptions { settings: Settings { update_mode, ..Settings::fast() }, ..untimed() }
+}
+
+/// The command line that recovers a held group, but for the program.
+fn line<'a>(held: &'a Held, more: &[&'a str]) -> Vec<&'a str> {
+    let (ns, name) = (held.db.namespace(), held.db.name());
+    let mut line = vec!["recover", "process-groups", "-n", ns, "-c", name, "--settle", "400ms", "--timeout", "40s"];
+    line.extend(more);
+    line
+}
+
+async fn recover(held: &Held, more: &[&str]) -> Result<Ran> {
+    held.world.plugin(&line(held, &[&[held.id.as_str()], more].concat())).await
+}
+
+/// Annotations of ours that are left on an object.
+fn ours(object: &impl ResourceExt) -> Vec<String> {
+    let keys = object.annotations().keys().filter(|key| key.starts_with("hibernate.sh/"));
+    keys.filter(|key| *key != "hibernate.sh/recovered-at").cloned().collect()
+}
+
+/// The group is back on its old volume with its old data, the database has nothing against it, and nothing of ours is left.
+async fn is_back(held: &Held) -> Result<()> {
+    held.wait_back().await;
+    let object = held.db.get().await?;
+    ensure!(object.data["spec"]["skip"] != json!(true), "spec.skip is left");
+    ensure!(ours(&object).is_empty(), "left on the cluster: {:?}", ours(&object));
+    let claim = held.db.pvc(&held.id).await?.context("its claim")?;
+    ensure!(ours(&claim).is_empty(), "left on the claim: {:?}", ours(&claim));
+    ensure!(claim.annotations().contains_key("hibernate.sh/recovered-at"));
+    let group = held.db.group(&held.id).await?.context("its entry")?;
+    ensure!(!group.is_marked() && !group.exclusion_skipped, "{group:?}");
+    ensure!(
+        group.process_group_conditions.iter().all(|condition| condition.type_ != "ResourcesTerminating"),
+        "{group:?}"
+    );
+    let database = held.db.database().await?;
+    ensure!(!database.exclusions.contains(&format!("locality_instance_id:{}", held.id)), "{:?}", database.exclusions);
+    ensure!(database.gone.iter().all(|volume| volume.drained), "lost data: {:?}", database.gone);
+    Ok(())
+}
+
+/// And it stays: the operator finds the right number of groups, and the replacement goes instead.
+async fn stays(held: &Held, class: &str, count: usize) -> Result<()> {
+    held.db.wait_suspended(&held.replacement, SOON).await?;
+    held.denier.deny(false);
+    held.db.wake().await?;
+    held.db
+        .wait("replacement gone", SOON, async || Ok(uid(&held.db, &held.replacement).await.is_none().then_some(())))
+        .await?;
+    held.db.wait_reconciled(SOON).await?;
+    let ids = held.db.ids(class).await?;
+    ensure!(ids.len() == count && ids.contains(&held.id), "{ids:?}");
+    held.wait_back().await;
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_storage_group_comes_back_and_its_replacement_goes() -> Result<()> {
+    for update_mode in MODES {
+        let held = held_storage("swap", mode(update_mode)).await;
+        let ran = recover(&held, &["--yes"]).await?;
+        ensure!(ran.code == 0, "{update_mode:?}: {}", ran.stderr);
+        ensure!(ran.stdout.contains(&format!("{} recovered after ", held.id)), "{}", ran.stdout);
+        ensure!(ran.stderr.contains(&"In exchange goes") && ran.stderr.contains(&held.replacement), "{}", ran.stderr);
+        is_back(&held).await?;
+        stays(&held, "storage", 3).await?;
+        let again = recover(&held, &["--yes"]).await?;
+        ensure!(again.code == 0 && again.stdout.contains("unchanged"), "{} {}", again.stdout, again.stderr);
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn addresses_of_logs_and_of_exclusion_by_ip_are_included_too() -> Result<()> {
+    for (name, class, localities) in [("logs", "log", true), ("ips", "storage", false)] {
+        let held = held(name, class, &["persistentvolumeclaims"], FdbOptions { localities, ..untimed() }).await;
+        let addresses = held.db.group(&held.id).await?.context("its entry")?.addresses;
+        let before = held.db.database().await?.exclusions;
+        ensure!(addresses.iter().any(|address| before.contains(address)), "{name}: {addresses:?} {before:?}");
+        let ran = recover(&held, &["--yes"]).await?;
+        ensure!(ran.code == 0, "{name}: {}", ran.stderr);
+        is_back(&held).await?;
+        let after = held.db.database().await?.exclusions;
+        ensure!(!addresses.iter().any(|address| after.contains(address)), "{name}: {addresses:?} {after:?}");
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_lost_service_is_made_anew_and_a_kept_one_stays() -> Result<()> {
+    for (name, resources) in
+        [("lost", &["persistentvolumeclaims"][..]), ("kept", &["persistentvolumeclaims", "services"])]
+    {
+        let options = FdbOptions { public_ip_source: "service".to_owned(), ..untimed() };
+        let held = held(name, "storage", resources, options).await;
+        let before = held.db.service(&held.id).await?;
+        ensure!(before.is_some() == (name == "kept"));
+        let ran = recover(&held, &["--yes"]).await?;
+        ensure!(ran.code == 0, "{name}: {}", ran.stderr);
+        is_back(&held).await?;
+        let after = held.db.service(&held.id).await?.context("its Service")?;
+        ensure!(ours(&after).is_empty(), "{:?}", ours(&after));
+        match before {
+            Some(before) => ensure!(before.uid() == after.uid()),
+            None => ensure!(ran.stderr.contains("service: ") && after.owner_references().len() == 1, "{}", ran.stderr),
+        }
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn without_the_database_it_comes_back_and_says_what_is_missing() -> Result<()> {
+    for update_mode in MODES {
+        let held = held_storage("unavailable", mode(update_mode)).await;
+        held.db.set_available(false).await?;
+        let ran = recover(&held, &["--yes"]).await?;
+        ensure!(ran.code == 1, "{}", ran.stderr);
+        let wanted = format!("fdbcli --exec 'include locality_instance_id:{}'", held.id);
+        ensure!(
+            ran.stderr.contains("the database still has them excluded") && ran.stderr.contains(&wanted),
+            "{}",
+            ran.stderr
+        );
+        let pod = held.db.pod(&held.id).await?.context("its Pod")?;
+        ensure!(pod.status.and_then(|status| status.phase).as_deref() == Some("Running"));
+        ensure!(uid(&held.db, &held.id).await == held.uid);
+        held.db.set_available(true).await?;
+        let ran = recover(&held, &["--yes"]).await?;
+        ensure!(ran.code == 0, "{}", ran.stderr);
+        is_back(&held).await?;
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_group_removed_without_exclusion_comes_back() -> Result<()> {
+    let held = held_storage("skipped", untimed()).await;
+    let ran = recover(&held, &["--yes", "--include=never"]).await?;
+    ensure!(ran.code == 0 && ran.stderr.contains("--include=never"), "{}", ran.stderr);
+    let pod = fdb_common::fdbcli(
+        &held.world,
+        &held.db,
+        &held.replacement,
+        &format!("include locality_instance_id:{}", held.id),
+    )
+    .await;
+    ensure!(pod.code == 0, "{}", pod.stderr);
+    is_back(&held).await?;
+    stays(&held, "storage", 3).await?;
+    held.denier.deny(true);
+    let before = held.db.ids("storage").await?;
+    held.db.remove_without_exclusion(&[&held.id]).await?;
+    held.db.wait_suspended(&held.id, SOON).await?;
+    held.db.wait_asleep(fdb_common::IDLE, SOON).await?;
+    ensure!(held.db.group(&held.id).await?.context("its entry")?.exclusion_skipped);
+    let ran = recover(&held, &["--yes"]).await?;
+    ensure!(ran.code == 0, "{}", ran.stderr);
+    is_back(&held).await?;
+    let object = held.db.get().await?;
+    ensure!(object.data["spec"]["processGroupsToRemoveWithoutExclusion"] == json!([]), "{:?}", object.data["spec"]);
+    ensure!(before.contains(&held.id));
+    Ok(())
+}
+
+#[tokio::test]
+async fn it_holds_its_own_against_an_operator_that_never_sleeps() -> Result<()> {
+    for update_mode in MODES {
+        let held = held_storage("busy", mode(update_mode)).await;
+        let waker = async {
+            loop {
+                let _ = held.db.wake().await;
+                tokio::time::sleep(Duration::from_millis(200)).await;
+            }
+        };
+        let ran = tokio::select! {
+            ran = recover(&held, &["--yes"]) => ran?,
+            () = waker => unreachable!("it never ends"),
+        };
+        ensure!(ran.code == 0, "{update_mode:?}: {}", ran.stderr);
+        is_back(&held).await?;
+        stays(&held, "storage", 3).await?;
+    }
+    Ok(())
+}
+
+/// Runs it until it says a word, and kills it there. Whether it came to say it.
+async fn killed_at(held: &Held, word: &str) -> Result<bool> {
+    let mut command = held.world.command(testbed::paths::program("kubectl-hibernate")?);
+    command.args(line(held, &[&held.id, "--yes"])).stdout(Stdio::null()).stderr(Stdio::piped());
+    let mut child = command.spawn().context("start the plugin")?;
+    let mut lines = BufReader::new(child.stderr.take().context("its stderr")?).lines();
+    let begun = Instant::now();
+    while let Some(text) = lines.next_line().await? {
+        ensure!(begun.elapsed() < SOON, "it never said {word:?}");
+        if text.contains(word) {
+            child.kill().await?;
+            return Ok(true);
+        }
+    }
+    child.wait().await?;
+    Ok(false)
+}
+
+#[tokio::test]
+async fn killed_after_any_step_the_next_run_ends_well() -> Result<()> {
+    let words = [
+        ": hold: ",
+        ": skip: ",
+        ": settle: ",
+        ": lists: ",
+        ": status: ",
+        ": include: ",
+        ": verify: ",
+        ": resume: ",
+        "has not created its Pod yet",
+        ": clear: ",
+    ];
+    for update_mode in MODES {
+        for (at, word) in words.iter().enumerate() {
+            let held = held_storage(&format!("killed-{at}"), mode(update_mode)).await;
+            let said = killed_at(&held, word).await?;
+            // The Pod may be there before anybody could say that it is not.
+            ensure!(said || word.contains("Pod"), "{update_mode:?}: it never said {word:?}");
+            // Time for the operator to make the most of it.
+            held.db.wake().await?;
+            tokio::time::sleep(Duration::from_millis(300)).await;
+            let ran = recover(&held, &["--yes"]).await?;
+            ensure!(ran.code == 0, "{update_mode:?}, killed after {word:?}: {}", ran.stderr);
+            is_back(&held).await.with_context(|| format!("{update_mode:?}, killed after {word:?}"))?;
+            held.db.remove_all().await?;
+        }
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn what_cannot_be_recovered_is_said_and_nothing_is_changed() -> Result<()> {
+    let held = held_storage("refused", untimed()).await;
+    let (ns, name) = (held.db.namespace().to_owned(), held.db.name().to_owned());
+    let healthy =
+        held.db.ids("storage").await?.into_iter().find(|id| *id != held.replacement).context("a healthy group")?;
+    let healthy_pod = held.db.pod_name(&healthy);
+    let before = (
+        held.db.get().await?.resource_version(),
+        held.db.pvc(&held.id).await?.and_then(|claim| claim.resource_version()),
+    );
+    let base = ["recover", "process-groups", "-n", &ns, "--yes"];
+    let cases: [(&[&str], i32, &str); 9] = [
+        (&["-c", "nobody", "storage-1"], 1, "foundationdbcluster.apps.foundationdb.org/nobody not found"),
+        (&["-c", &name, "storage-0"], 1, "has no process group \"storage-0\"; suspended are"),
+        (&["-c", &name, &healthy], 1, "is not suspended: it is not marked for removal, and its Pod runs"),
+        (&[&healthy_pod], 1, "is not suspended"),
+        (&["nobody-storage-1"], 1, "has a process group whose Pod is named nobody-storage-1"),
+        (&[&held.id], 1, "is an ID: say of which cluster"),
+        (&["-c", &name], 2, "name process groups by ID"),
+        (&["-c", &name, &held.id, "--all-suspended"], 2, "exclude each other"),
+        (&["-c", &name, &held.id, "--replacement", "storage-0"], 1, "no process group of this ID"),
+    ];
+    for (more, code, part) in cases {
+        let ran = held.world.plugin(&[&base, more].concat()).await?;
+        ensure!(ran.code == code && ran.stderr.contains(part), "{more:?}: {} {}", ran.code, ran.stderr);
+    }
+    let dry = held.world.plugin(&line(&held, &[&held.id, "--dry-run=server"])).await?;
+    ensure!(
+        dry.code == 0 && dry.stdout.contains("Steps:") && dry.stdout.contains("would be recovered (server dry run)"),
+        "{} {}",
+        dry.stdout,
+        dry.stderr
+    );
+    let after = (
+        held.db.get().await?.resource_version(),
+        held.db.pvc(&held.id).await?.and_then(|claim| claim.resource_version()),
+    );
+    ensure!(before == after, "{before:?} {after:?}");
+
+    held.db.patch(&json!({ "spec": { "skip": true } })).await?;
+    let ran = recover(&held, &["--yes"]).await?;
+    ensure!(
+        ran.code == 3 && ran.stderr.contains("has spec.skip: true, which is not from a recovery"),
+        "{} {}",
+        ran.code,
+        ran.stderr
+    );
+    held.db.patch(&json!({ "spec": { "skip": false } })).await?;
+
+    // Too late: the volume goes.
+    held.denier.deny(false);
+    held.db.wake().await?;
+    held.db.wait("the claim's end", SOON, async || Ok(uid(&held.db, &held.id).await.is_none().then_some(()))).await?;
+    let ran = recover(&held, &["--yes"]).await?;
+    let gone =
+        ran.stderr.contains("too late: its PersistentVolumeClaim") || ran.stderr.contains("has no process group");
+    ensure!(ran.code == 1 && gone, "{}", ran.stderr);
+    Ok(())
+}
+
+#[tokio::test]
+async fn missing_rights_are_named_before_anything_is_changed() -> Result<()> {
+    let held = held_storage("rights", untimed()).await;
+    let ns = held.db.namespace();
+    let role = json!([
+        { "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "metadata": { "name": "reader", "namespace": ns },
+          "rules": [{ "apiGroups": ["", "apps.foundationdb.org"], "resources": ["*"], "verbs": ["get", "list", "watch"] },
+                    { "apiGroups": ["apps.foundationdb.org"], "resources": ["foundationdbclusters"], "verbs": ["patch"] },
+                    { "apiGroups": [""], "resources": ["persistentvolumeclaims"], "verbs": ["patch"] }] },
+        { "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding", "metadata": { "name": "reader", "namespace": ns },
+          "subjects": [{ "kind": "User", "name": "carol", "apiGroup": "rbac.authorization.k8s.io" }],
+          "roleRef": { "kind": "Role", "name": "reader", "apiGroup": "rbac.authorization.k8s.io" } },
+    ]);
+    testbed::apply::all(&held.world.hub().await?, role.as_array().context("two objects")?).await?;
+    let before = held.db.get().await?.resource_version();
+    let ran = recover(&held, &["--yes", "--as", "carol"]).await?;
+    ensure!(ran.code == 1, "{}", ran.stderr);
+    for part in [
+        "nothing has been changed: you may not",
+        "foundationdbclusters.apps.foundationdb.org/status",
+        "create pods/exec",
+        "--include=never",
+    ] {
+        ensure!(ran.stderr.contains(part), "{part}: {}", ran.stderr);
+    }
+    ensure!(held.db.get().await?.resource_version() == before);
+    let ran = recover(&held, &["--yes", "--as", "nobody"]).await?;
+    ensure!(ran.code == 1 && ran.stderr.contains("forbidden"), "{}", ran.stderr);
+    Ok(())
+}
+
+#[tokio::test]
+async fn without_an_operator_it_times_out_and_is_finished_later() -> Result<()> {
+    let held = held_storage("absent", untimed()).await;
+    held.db.kill_operator().await?;
+    let ran = recover(&held, &["--yes", "--timeout", "6s"]).await?;
+    ensure!(ran.code == 4, "{} {}", ran.code, ran.stderr);
+    for part in ["the operator has not created its Pod yet", "Does the operator run", "The volumes are held"] {
+        ensure!(ran.stderr.contains(part), "{part}: {}", ran.stderr);
+    }
+    let status =
+        held.world.plugin(&["status", &format!("fdb/{}", held.db.name()), "-n", held.db.namespace()]).await?.ok()?;
+    ensure!(status.contains("Recovering:"), "{status}");
+    held.db.restart_operator().await?;
+    let ran = recover(&held, &["--yes"]).await?;
+    ensure!(ran.code == 0, "{}", ran.stderr);
+    is_back(&held).await
+}
+
+#[tokio::test]
+async fn it_answers_to_kubectl_fdb_recover() -> Result<()> {
+    let held = held_storage("alias", untimed()).await;
+    let folder = tempfile::tempdir()?;
+    let path = folder.path().to_string_lossy().into_owned();
+    let ran = held.world.plugin(&["install-alias", &path]).await?;
+    ensure!(ran.code == 0 && ran.stdout.contains("kubectl-fdb-recover written"), "{} {}", ran.stdout, ran.stderr);
+    // The official plugin stands beside it and keeps everything else.
+    let official = folder.path().join("kubectl-fdb");
+    std::fs::write(&official, "#!/bin/sh\necho official \"$@\"\n")?;
+    std::fs::set_permissions(&official, std::os::unix::fs::PermissionsExt::from_mode(0o755))?;
+    let kubectl = async |args: &[&str]| {
+        let mut command = held.world.command("kubectl");
+        let paths = format!("{path}:{}:{}", held.world.program_path(), std::env::var("PATH").unwrap_or_default());
+        command.args(args).env("PATH", paths);
+        held.world.run(command).await
+    };
+    ensure!(kubectl(&["fdb", "analyze", "x"]).await?.ok()?.starts_with("official analyze x"));
+    let pod = held.db.pod_name(&held.id);
+    let base = ["fdb", "recover", "process-groups", &pod, "-n", held.db.namespace(), "-z", "1"];
+    let ran = kubectl(&base).await?;
+    ensure!(ran.code == 1 && ran.stderr.contains("user aborted"), "it asks, and nobody answers: {}", ran.stderr);
+    ensure!(held.db.pod(&held.id).await?.is_none());
+    let ran = kubectl(&[&base[..], &["--wait=false", "--version-check=false"]].concat()).await?;
+    ensure!(ran.code == 0, "{}", ran.stderr);
+    is_back(&held).await
+}
+
+#[tokio::test]
+async fn the_status_shows_what_is_suspended() -> Result<()> {
+    let held = held_storage("shown", untimed()).await;
+    let target = format!("fdb/{}", held.db.name());
+    let table = held.world.plugin(&["status", &target, "-n", held.db.namespace(), "-o", "wide"]).await?.ok()?;
+    for part in [held.id.as_str(), "storage", "16Gi", "not stamped yet", "available, healthy"] {
+        ensure!(table.contains(part), "{part}: {table}");
+    }
+    let list = held.world.plugin(&["status", &target, "-n", held.db.namespace(), "-o", "json"]).await?.ok()?;
+    let list: Value = serde_json::from_str(&list)?;
+    let item = &list["items"][0];
+    ensure!(item["suspended"][0]["group"] == json!(held.id) && item["suspended"][0]["class"] == "storage", "{list}");
+    Ok(())
+}

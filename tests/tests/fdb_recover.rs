@@ -86,7 +86,7 @@ async fn a_storage_group_comes_back_and_its_replacement_goes() -> Result<()> {
         let ran = recover(&held, &["--yes"]).await?;
         ensure!(ran.code == 0, "{update_mode:?}: {}", ran.stderr);
         ensure!(ran.stdout.contains(&format!("{} recovered after ", held.id)), "{}", ran.stdout);
-        ensure!(ran.stderr.contains(&"In exchange goes") && ran.stderr.contains(&held.replacement), "{}", ran.stderr);
+        ensure!(ran.stderr.contains("In exchange goes") && ran.stderr.contains(&held.replacement), "{}", ran.stderr);
         is_back(&held).await?;
         stays(&held, "storage", 3).await?;
         let again = recover(&held, &["--yes"]).await?;

@@ -1,6 +1,8 @@
 //! The double of the FoundationDB operator as a whole: databases of every shape, modes of removal, what stops one, an operator that
 //! dies or goes wrong, and fdbcli.
 
+#![allow(clippy::unwrap_used, clippy::panic)] // a helper of a test is part of the test
+
 mod fdb_common;
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,6 +1,8 @@
 //! The double of the FoundationDB operator when a removal is undone by editing: what the real one did, row by row (section 4 of the
 //! observations). The special cases are in `testbed_fdb_special.rs`.
 
+#![allow(clippy::unwrap_used, clippy::panic)] // a helper of a test is part of the test
+
 mod fdb_common;
 
 use std::{collections::BTreeSet, time::Duration};

@@ -1,5 +1,7 @@
 //! A large database of the FoundationDB double: 500 process groups, 100 of them removed at once.
 
+#![allow(clippy::unwrap_used, clippy::panic)] // a helper of a test is part of the test
+
 mod fdb_common;
 
 use std::{

@@ -1,6 +1,6 @@
 //! Waiting for a database to be as a test wants it.
 
-use std::{future::Future, time::Duration};
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use tokio::time::Instant;
@@ -31,10 +31,12 @@ impl FdbCluster {
     ///
     /// # Errors
     /// When it does not in time; the error shows the status and the operator's last passes.
-    pub async fn wait<T, F>(&self, what: &str, within: Duration, mut probe: impl FnMut() -> F) -> Result<T>
-    where
-        F: Future<Output = Result<Option<T>>>,
-    {
+    pub async fn wait<T>(
+        &self,
+        what: &str,
+        within: Duration,
+        mut probe: impl AsyncFnMut() -> Result<Option<T>>,
+    ) -> Result<T> {
         let deadline = Instant::now() + within;
         loop {
             if let Some(found) = probe().await.with_context(|| format!("wait for {what}"))? {

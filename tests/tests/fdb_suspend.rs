@@ -17,7 +17,7 @@ use testbed::fdb::options::{Settings, UpdateMode};
 use testbed::{FdbCluster, FdbOptions, World, eventually};
 
 async fn first(db: &FdbCluster, class: &str) -> Result<String> {
-    Ok(db.ids(class).await?.into_iter().next().context("a group")?)
+    db.ids(class).await?.into_iter().next().context("a group")
 }
 
 async fn kept_for_its_window(mode: UpdateMode) -> Result<()> {

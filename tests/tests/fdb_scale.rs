@@ -51,11 +51,12 @@ async fn scale(mode: &str, wait: i64) -> Result<()> {
     let claims: BTreeMap<String, String> = ids.iter().map(|id| (fdb_guard::claim(&db, id), id.clone())).collect();
     db.remove(&ids.iter().map(String::as_str).collect::<Vec<_>>()).await?;
     let mut since = BTreeMap::new();
-    db.wait("stamp on every volume", LONG, async || {
+    let begun = Instant::now();
+    while since.len() < REMOVED {
+        ensure!(begun.elapsed() < LONG, "only {} volumes were stamped within {LONG:?}", since.len());
         since.extend(held(&world, &db, &claims).await?);
-        Ok((since.len() == REMOVED).then_some(()))
-    })
-    .await?;
+        tokio::time::sleep(Duration::from_millis(500)).await;
+    }
     ensure!(marks(&db, &ids[0]).await?.is_some(), "nothing goes before its time");
     let volumes: Api<PersistentVolumeClaim> = Api::namespaced(world.hub().await?, db.namespace());
     db.wait("end of all removed volumes", LONG, async || {
@@ -80,14 +81,14 @@ async fn scale(mode: &str, wait: i64) -> Result<()> {
     let refused = deletes.iter().filter(|delete| delete.error.is_some()).count();
     eprintln!("{mode}: all deleted {longest:?} after their window at most; {refused} DELETEs were refused before");
     let metrics = world.now().await?.webhook.context("a webhook")?.metrics;
-    let text = reqwest_text(&metrics).await?;
+    let text = metrics_of(&metrics).await?;
     eprintln!("{mode}: webhook p99 {}", p99(&text));
     ensure!(db.database().await?.gone.iter().all(|volume| volume.drained), "no data was lost");
     Ok(())
 }
 
 /// The metrics page.
-async fn reqwest_text(url: &str) -> Result<String> {
+async fn metrics_of(url: &str) -> Result<String> {
     let (base, path) = url.split_at(url.rfind('/').context("a path")?);
     testbed::json_http::JsonHttp::new(base).text(http::Method::GET, path, None::<&()>).await
 }

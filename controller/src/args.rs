@@ -43,7 +43,7 @@ pub struct Args {
     #[arg(long, default_value = "0.0.0.0:8080")]
     pub listen: SocketAddr,
     /// Clusters that are worked on at once; up to 200 of one AWS account share a call
-    #[arg(long, default_value_t = 1024)]
+    #[arg(long, default_value_t = 256)]
     pub concurrency: u16,
     /// How long cluster operators that give no sign of life get to notice that they are awake
     #[arg(long, default_value = "2m", value_parser = duration)]

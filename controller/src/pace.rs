@@ -1,4 +1,4 @@
-//! Watches that end at once are not opened again at once.
+//! How soon a watch of the hub is opened again after it ended or failed.
 //!
 //! `kube` reopens a watch whose answer just ends without a pause, and tells nobody. Behind a load balancer that cuts every
 //! connection this would be as many requests as the hub can answer.
@@ -10,10 +10,49 @@ use std::time::Duration;
 use http::Request;
 use kube::Client;
 use kube::client::Body;
+use kube::runtime::utils::{Backoff, ResetTimerBackoff};
 use tokio::time::Instant;
 
 /// Between two openings of the same watch. One that has lived longer is opened again at once.
 const APART: Duration = Duration::from_secs(1);
+
+/// Pauses after failures: doubling, each with some jitter.
+#[derive(Debug)]
+pub struct Pauses {
+    first: Duration,
+    most: Duration,
+    tries: u32,
+}
+
+impl Pauses {
+    /// 0.2 s to 2 s: somebody waits for this spoke.
+    pub fn of_spoke() -> Self {
+        Self { first: Duration::from_millis(200), most: Duration::from_secs(2), tries: 0 }
+    }
+
+    /// 0.8 s to 5 s, and short again only after a minute: the usual ones go up to a minute, for which nobody would hear of
+    /// anything after the hub was restarted.
+    pub fn of_hub() -> ResetTimerBackoff<Self> {
+        let pauses = Self { first: Duration::from_millis(800), most: Duration::from_secs(5), tries: 0 };
+        ResetTimerBackoff::new(pauses, Duration::from_mins(1))
+    }
+}
+
+impl Iterator for Pauses {
+    type Item = Duration;
+
+    fn next(&mut self) -> Option<Duration> {
+        let pause = self.first.saturating_mul(1 << self.tries.min(16)).min(self.most);
+        self.tries = self.tries.saturating_add(1);
+        Some(pause.mul_f64(rand::random_range(0.8..1.2)))
+    }
+}
+
+impl Backoff for Pauses {
+    fn reset(&mut self) {
+        self.tries = 0;
+    }
+}
 
 /// When each watch, by its path, may be opened again.
 type Openings = HashMap<String, Instant>;
@@ -62,5 +101,25 @@ mod tests {
         assert_eq!(wait(pods, Duration::from_millis(300)), Some(Duration::from_millis(1_700)));
         assert_eq!(wait(pods, Duration::from_mins(5)), Some(Duration::ZERO));
         assert_eq!(wait("/api/v1/pods?limit=1", Duration::from_mins(5)), None);
+    }
+
+    #[test]
+    fn pauses_double_up_to_their_limit_and_begin_anew() {
+        let near = |pause: Option<Duration>, millis: u64| {
+            let (pause, wanted) = (pause.unwrap_or_default(), Duration::from_millis(millis));
+            assert!(pause >= wanted.mul_f64(0.8) && pause <= wanted.mul_f64(1.2), "{pause:?}, about {wanted:?}");
+        };
+        let (mut spoke, mut hub) = (Pauses::of_spoke(), Pauses::of_hub());
+        for millis in [200, 400, 800, 1_600, 2_000, 2_000] {
+            near(spoke.next(), millis);
+        }
+        for millis in [800, 1_600, 3_200, 5_000, 5_000] {
+            near(hub.next(), millis);
+        }
+        assert!((0..100).all(|_| hub.next().is_some()), "never given up");
+        spoke.reset();
+        hub.reset();
+        near(spoke.next(), 200);
+        near(hub.next(), 800);
     }
 }

@@ -90,7 +90,7 @@ fn leading() -> [Alert; 3] {
     ]
 }
 
-fn targets() -> [Alert; 4] {
+fn targets() -> [Alert; 5] {
     let notices = |reasons: &str| format!("hibernate_notices_total{{reason=~\"{reasons}\"}}");
     [
         Alert {
@@ -124,6 +124,15 @@ fn targets() -> [Alert; 4] {
             severity: "info",
             summary: "Somebody has started machines of a sleeping target",
             description: "They are billed while they run. An Event names target and machines.",
+        },
+        Alert {
+            name: "HibernateAsleepForLong",
+            expr: "sum by (system) (hibernate_asleep{days=\"21\"}) > 0".to_owned(),
+            lasts: "1h",
+            severity: "info",
+            summary: "{{ $value }} targets have slept for three weeks or longer",
+            description: "Certificates of their kubelets end after 30 days, so that a wake has to approve new ones and takes longer. \
+                          Wake them for an hour, or see `kubectl hibernate plan`.",
         },
     ]
 }
@@ -210,6 +219,11 @@ fn panels() -> Vec<Panel> {
             "Targets on their way, or stuck",
             "short",
             vec![(targets(&format!("state!~\"{asleep}|{awake}\"")), "{{state}}")],
+        ),
+        (
+            "Targets that have slept for so many days, or more",
+            "short",
+            vec![("sum by (days) (hibernate_asleep)".to_owned(), "{{days}}")],
         ),
         ("Power states reached per second", "ops", vec![(rate("to", "hibernate_transitions_total"), "{{to}}")]),
         ("Time to fall asleep", "s", spread("hive_cluster_deployments_hibernation_transition_seconds_bucket")),

@@ -173,6 +173,10 @@ async fn the_hubs_api_server_is_restarted() -> Result<()> {
         .await?;
         subject.arrive(&turn, SOON, &USUAL).await?;
     }
+    // Whoever watches has not gone to sleep over the failures.
+    let after = world.cluster("after", ClusterOptions::of_size(1)).await?;
+    after.wait_for_power_state("Running", SOON / 2).await?;
+    after.remove().await?;
     subject.remove().await
 }
 

@@ -10,6 +10,7 @@ mod errors;
 mod gather;
 mod moves;
 mod pool;
+mod refused;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -12,6 +12,7 @@ use tokio::time::Instant;
 use crate::describe::given_up;
 use crate::errors::Failure;
 use crate::gather::Gather;
+use crate::refused::Refused;
 
 /// Instances of one call.
 const BATCH: usize = 100;
@@ -74,7 +75,7 @@ struct Part {
 
 impl Moves {
     pub(crate) fn new<S: Sender>(call: Call, sender: Arc<S>) -> Self {
-        let mover = Arc::new(Mover { call, sender, one_by_one: Mutex::default() });
+        let mover = Arc::new(Mover { call, sender, refused: Refused::default(), one_by_one: Mutex::default() });
         let parts = Gather::new(BATCH, move |parts: Vec<Part>| {
             let mover = mover.clone();
             Box::pin(async move { mover.answer(parts).await })
@@ -99,6 +100,7 @@ impl Moves {
 struct Mover<S> {
     call: Call,
     sender: Arc<S>,
+    refused: Refused,
     /// When a batch was last tried one by one, by its first instance.
     one_by_one: Mutex<HashMap<String, Instant>>,
 }
@@ -118,33 +120,25 @@ impl<S: Sender> Mover<S> {
         }
     }
 
-    /// Several callers' instances in one call; those that EC2 names as the reason for a refusal are left out of the next.
+    /// Several callers' instances in one call.
     ///
     /// When EC2 names nobody, or has no room for all of them, each caller's part goes by itself.
     async fn together(&self, parts: &[Vec<String>]) -> Vec<Result<Outcome, CloudError>> {
         let mut seen = HashSet::new();
-        let mut left: Vec<String> = parts.concat().into_iter().filter(|id| seen.insert(id.clone())).collect();
+        let all = parts.concat().into_iter().filter(|id| seen.insert(id.clone())).collect();
         let mut outcome = Outcome::default();
-        while !left.is_empty() {
-            let failure = match self.sender.send(self.call, &left).await {
-                Ok(moved) => {
-                    outcome.moved.extend(moved);
-                    break;
-                }
-                Err(failure) => failure,
-            };
-            let (named, rest): (Vec<_>, Vec<_>) = left.into_iter().partition(|id| names(&failure.message, id));
-            if failure.kind == CloudErrorKind::Capacity || (failure.blames_instances() && named.is_empty()) {
-                return self.apart(parts, &outcome).await;
+        match self.batch(all, &mut outcome).await {
+            Ok(()) => parts.iter().map(|ids| Ok(part_of(&outcome, ids))).collect(),
+            Err(Unfinished { failure, .. })
+                if failure.kind == CloudErrorKind::Capacity || failure.blames_instances() =>
+            {
+                self.apart(parts, &outcome).await
             }
-            if !failure.blames_instances() {
+            Err(Unfinished { failure, .. }) => {
                 let error = self.sender.failed(self.call.name(), failure);
-                return parts.iter().map(|_| Err(error.clone())).collect();
+                parts.iter().map(|_| Err(error.clone())).collect()
             }
-            outcome.refused.extend(named.into_iter().map(|id| self.refusal(id, &failure)));
-            left = rest;
         }
-        parts.iter().map(|ids| Ok(part_of(&outcome, ids))).collect()
     }
 
     /// Each caller's part by itself. A failure that has nothing to do with the instances ends it for all who are left.
@@ -157,8 +151,9 @@ impl<S: Sender> Mover<S> {
                 continue;
             }
             let mut outcome = part_of(before, ids);
-            let done: BTreeSet<&str> = outcome.refused.iter().map(|refused| refused.id.as_str()).collect();
-            let left = ids.iter().filter(|id| !done.contains(id.as_str())).cloned().collect();
+            let refused = outcome.refused.iter().map(|refused| &refused.id);
+            let done: BTreeSet<&String> = outcome.moved.iter().map(|(id, _)| id).chain(refused).collect();
+            let left = ids.iter().filter(|id| !done.contains(id)).cloned().collect();
             let result = self.alone(left).await;
             failed = result.as_ref().err().filter(|error| error.kind != CloudErrorKind::Capacity).cloned();
             outcomes.push(result.map(|alone| {
@@ -171,34 +166,70 @@ impl<S: Sender> Mover<S> {
     }
 
     /// One caller's instances.
-    async fn alone(&self, mut left: Vec<String>) -> Result<Outcome, CloudError> {
+    async fn alone(&self, ids: Vec<String>) -> Result<Outcome, CloudError> {
         let mut outcome = Outcome::default();
-        while !left.is_empty() {
-            let failure = match self.sender.send(self.call, &left).await {
-                Ok(moved) => {
-                    outcome.moved.extend(moved);
-                    break;
-                }
-                Err(failure) if failure.blames_instances() => failure,
-                Err(failure) => return Err(self.sender.failed(self.call.name(), failure)),
-            };
-            let (named, rest): (Vec<_>, Vec<_>) = left.into_iter().partition(|id| names(&failure.message, id));
-            if named.is_empty() && rest.len() > 1 && self.may_go_one_by_one(&rest[0]) {
-                self.one_by_one(&rest, &mut outcome).await?;
-                break;
+        match self.batch(ids, &mut outcome).await {
+            Ok(()) => {}
+            Err(Unfinished { failure, .. }) if !failure.blames_instances() => {
+                return Err(self.sender.failed(self.call.name(), failure));
             }
-            let (blamed, rest) = if named.is_empty() { (rest, named) } else { (named, rest) };
-            outcome.refused.extend(blamed.into_iter().map(|id| self.refusal(id, &failure)));
-            left = rest;
+            Err(Unfinished { left, .. }) if left.len() > 1 && self.may_go_one_by_one(&left[0]) => {
+                self.one_by_one(&left, &mut outcome).await?;
+            }
+            Err(Unfinished { failure, left }) => {
+                outcome.refused.extend(left.into_iter().map(|id| self.refusal(id, &failure, false)));
+            }
         }
         Ok(outcome)
     }
 
+    /// One call for all, one more without each that EC2 names as the reason for a refusal, and one for those it refused before.
+    async fn batch(&self, ids: Vec<String>, outcome: &mut Outcome) -> Result<(), Unfinished> {
+        let (known, mut left) = self.refused.split(ids);
+        while !left.is_empty() {
+            let failure = match self.send(&left, outcome).await {
+                Ok(()) => break,
+                Err(failure) => failure,
+            };
+            let (named, rest) = blamed(left, &failure);
+            if named.is_empty() {
+                return Err(Unfinished { failure, left: rest.into_iter().chain(known).collect() });
+            }
+            outcome.refused.extend(named.into_iter().map(|id| self.refusal(id, &failure, false)));
+            left = rest;
+        }
+        let (mut turn, mut out) = self.refused.turn(known);
+        while !turn.is_empty() {
+            let Err(failure) = self.send(&turn, outcome).await else {
+                turn = std::mem::take(&mut out); // The cause may be gone for everybody.
+                continue;
+            };
+            let (named, rest) = blamed(turn, &failure);
+            out.extend(rest);
+            if named.is_empty() {
+                return Err(Unfinished { failure, left: out });
+            }
+            outcome.refused.extend(named.into_iter().map(|id| self.refusal(id, &failure, true)));
+            outcome.refused.extend(self.refused.again(&out));
+            break;
+        }
+        Ok(())
+    }
+
+    async fn send(&self, ids: &[String], outcome: &mut Outcome) -> Result<(), Failure> {
+        let moved = self.sender.send(self.call, ids).await?;
+        self.refused.forget(ids);
+        outcome.moved.extend(moved);
+        Ok(())
+    }
+
     async fn one_by_one(&self, ids: &[String], outcome: &mut Outcome) -> Result<(), CloudError> {
         for id in ids {
-            match self.sender.send(self.call, std::slice::from_ref(id)).await {
-                Ok(moved) => outcome.moved.extend(moved),
-                Err(failure) if failure.blames_instances() => outcome.refused.push(self.refusal(id.clone(), &failure)),
+            match self.send(std::slice::from_ref(id), outcome).await {
+                Ok(()) => {}
+                Err(failure) if failure.blames_instances() => {
+                    outcome.refused.push(self.refusal(id.clone(), &failure, false));
+                }
                 Err(failure) => return Err(self.sender.failed(self.call.name(), failure)),
             }
         }
@@ -211,13 +242,27 @@ impl<S: Sender> Mover<S> {
         tried.len() < 1000 && tried.insert(first.to_owned(), Instant::now()).is_none()
     }
 
-    fn refusal(&self, id: String, failure: &Failure) -> Refusal {
+    fn refusal(&self, id: String, failure: &Failure, sits_out: bool) -> Refusal {
         let one_time = failure.code == "UnsupportedOperation" && failure.message.contains("one-time Spot Instance");
         if one_time && names(&failure.message, &id) {
             self.sender.cannot_stop(&id);
         }
-        Refusal { id, code: failure.code.clone(), message: failure.message.clone() }
+        let refusal = Refusal { id, code: failure.code.clone(), message: failure.message.clone() };
+        self.refused.remember(&refusal, sits_out);
+        refusal
     }
+}
+
+/// Whom EC2 names as the reason, and the others. A failure that has nothing to do with instances is nobody's.
+fn blamed(ids: Vec<String>, failure: &Failure) -> (Vec<String>, Vec<String>) {
+    ids.into_iter().partition(|id| failure.blames_instances() && names(&failure.message, id))
+}
+
+/// A batch that ended before everybody was moved or refused by name.
+struct Unfinished {
+    failure: Failure,
+    /// Who is left.
+    left: Vec<String>,
 }
 
 /// What of an outcome is about these instances.

@@ -16,17 +16,29 @@ use tokio::time::Instant;
 
 use super::requests::Requests;
 use super::rival::Rival;
+use crate::metrics::Counted;
 use crate::spoke::SpokeWatch;
 
 /// How often the Secret of a target is read while the cloud refuses its credentials.
 const SECRET_AGAIN: Duration = Duration::from_secs(10);
 
+/// What decides where a connection to a spoke leads.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Way {
+    /// Version of the kubeconfig's Secret.
+    pub version: Option<String>,
+    /// The override of its URL, while it is active.
+    pub url: Option<String>,
+    /// The override of its address.
+    pub ip: Option<String>,
+}
+
 /// A connection to a spoke.
 pub struct Connection {
     /// The watch.
     pub watch: SpokeWatch,
-    /// Version of the kubeconfig's Secret.
-    pub version: Option<String>,
+    /// Where it leads.
+    pub way: Way,
     /// When it was opened.
     pub opened: Instant,
     /// When that was last compared.
@@ -60,8 +72,8 @@ pub struct Memory {
     pub sync_missed_since: Option<Timestamp>,
     /// Another controller that writes the same status.
     pub rival: Rival,
-    /// The power state that is counted, and since when.
-    pub counted: Option<(&'static str, Instant)>,
+    /// How it is counted.
+    pub counted: Option<Counted>,
     /// The version of the Secret whose credentials the cloud refused, until it accepts some.
     refused: Option<String>,
     /// When the spoke was last asked what could stand in the way of a sleep.

@@ -18,6 +18,7 @@ use std::time::Duration;
 
 use futures::StreamExt;
 use futures::channel::mpsc;
+use jiff::Timestamp;
 use kube::core::DeserializeGuard;
 use kube::runtime::controller::{Action as Requeue, Config, Controller};
 use kube::runtime::events::Recorder;
@@ -25,6 +26,7 @@ use kube::runtime::reflector::{self, ObjectRef};
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client, ResourceExt};
 use shared::hive::api::ClusterDeployment;
+use shared::hive::conditions::HIBERNATING;
 use shared::hive::decide::{Facts, Notice, Plan, Recheck, Settings, Sync, decide};
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
@@ -35,6 +37,7 @@ use self::memory::Memory;
 pub use self::syncs::Syncs;
 use crate::lease::Claim;
 use crate::metrics::{Metrics, Told};
+use crate::pace::Pauses;
 
 /// Namespace and name of a cluster.
 pub type Key = (String, String);
@@ -126,7 +129,7 @@ pub async fn run(watch: Client, context: Arc<Context>, news: mpsc::UnboundedRece
     let seen = context.own_unreachable.then_some(seen);
     let reached = reach::run(context.clone(), reader.clone(), changes);
     let events = watcher(clusters, watcher::Config::default().page_size(PAGE))
-        .default_backoff()
+        .backoff(Pauses::of_hub())
         .map(|event| event.map(|event| event.modify(slim)))
         .reflect(writer)
         .applied_objects()
@@ -261,11 +264,10 @@ async fn finish(
 
 /// Counts the cluster under its power state, and how long it was in the one before.
 fn count(context: &Context, cluster: &ClusterDeployment, memory: &mut Memory) {
-    let now = crate::metrics::state(cluster.power_state());
-    if memory.counted.is_none_or(|(before, _)| before != now) {
-        context.metrics.moved(memory.counted, now);
-        memory.counted = Some((now, Instant::now()));
-    }
+    let asleep = cluster.condition(HIBERNATING).filter(|word| word.status == "True");
+    let since = asleep.and_then(|word| word.last_transition_time.as_ref());
+    let asleep = since.map(|since| Timestamp::now().duration_since(since.0));
+    context.metrics.count(&mut memory.counted, cluster.power_state(), asleep);
 }
 
 /// Whether the Secret that the cloud refused has another version by now. Nothing else is asked, and only after a refusal.

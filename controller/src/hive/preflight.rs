@@ -20,6 +20,7 @@ use kube::{Api, Client, ResourceExt};
 use serde_json::Value;
 use shared::admission::format;
 use shared::cloud::{CloudError, Instance, Spot};
+use shared::csr::Csr;
 use shared::hive::api::ClusterDeployment;
 use shared::hive::decide::{Machines, Served};
 use shared::hive::preflight::{
@@ -158,9 +159,7 @@ async fn pending_requests(client: &Client) -> Part<usize> {
 }
 
 fn is_pending(request: &CertificateSigningRequest) -> bool {
-    let conditions = request.status.iter().flat_map(|status| status.conditions.iter().flatten());
-    let decided = ["Approved", "Denied", "Failed"];
-    !conditions.into_iter().any(|condition| decided.contains(&condition.type_.as_str()))
+    Csr::from(request).settled().is_none()
 }
 
 async fn budgets(client: &Client) -> Part<Vec<String>> {

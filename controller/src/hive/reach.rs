@@ -145,7 +145,7 @@ async fn probe(context: &Context, cluster: &ClusterDeployment, url: Url) -> Resu
         Err(error) => return Err(ReachError::Hub(error)),
     };
     let asked = async {
-        let client = spoke::client_by(&kubeconfig, &route).await?;
+        let client = spoke::client(&kubeconfig, &route).await?;
         client.apiserver_version().await.map(drop).map_err(|error| spoke::failure(&error))
     };
     let answer = tokio::time::timeout(PROBE, asked).await.unwrap_or_else(|_| {

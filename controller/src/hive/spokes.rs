@@ -9,19 +9,21 @@ use kube::{Api, Client, ResourceExt};
 use shared::hive::api::{ClusterDeployment, RESUME_SKIPS_CLUSTER_OPERATORS};
 use shared::hive::conditions::READY;
 use shared::hive::decide::{Machines, Notice, Spoke, SpokeError, Upgrade, Watch, resume_started};
+use shared::hive::unreachable::{active_url, ip_override};
 use tokio::time::Instant;
 use tracing::{debug, warn};
 
-use super::memory::{Connection, Memory};
+use super::memory::{Connection, Memory, Way};
 use super::requests::Requests;
 use super::{Context, full_name, report};
 use crate::machines;
-use crate::spoke::{self, Scope, SpokeWatch};
+use crate::spoke::{self, Route, Scope, SpokeWatch};
 
 /// How often spot Machines are looked for while Nodes are awaited.
 const SPOT_AGAIN: Duration = Duration::from_secs(30);
 
-/// While a spoke cannot be asked, its kubeconfig's Secret is read again after this time: it may have been replaced.
+/// While a spoke cannot be asked, its kubeconfig's Secret is read again after this time: it may have been replaced. So may the
+/// overrides of its address.
 const COMPARE: Duration = Duration::from_secs(15);
 
 /// What the spoke says, over the connection of this wake.
@@ -32,7 +34,7 @@ pub async fn look(context: &Context, cluster: &ClusterDeployment, memory: &mut M
     if found.is_err() && connection.compared.elapsed() > COMPARE {
         let (_, version) = secret(context, cluster).await?;
         connection.compared = Instant::now();
-        if connection.version != version {
+        if connection.way != way(cluster, version) {
             memory.spoke = None; // the next look connects anew
         }
     }
@@ -99,7 +101,7 @@ async fn open(
     let requests = memory.requests.get_or_insert_with(|| Requests::new(context, cluster, since)).clone();
     let watch = SpokeWatch::begin(client.clone(), scope, since, changed, move |client| requests.clone().pass(client));
     let now = Instant::now();
-    Ok(Connection { watch, version, opened: now, compared: now, client, spot: None })
+    Ok(Connection { watch, way: way(cluster, version), opened: now, compared: now, client, spot: None })
 }
 
 /// Makes spot Machines anew that have lost their instances with the sleep.
@@ -121,11 +123,18 @@ pub async fn replace_spot(context: &Context, cluster: &ClusterDeployment, memory
 /// A client of the spoke, and the version of the Secret with its kubeconfig.
 pub async fn client(context: &Context, cluster: &ClusterDeployment) -> Result<(Client, Option<String>), SpokeError> {
     let (kubeconfig, version) = secret(context, cluster).await?;
-    let client = spoke::client(&kubeconfig).await.map_err(|error| match error {
-        SpokeError::Kubeconfig(why) => SpokeError::Kubeconfig(in_secret(cluster, &why)),
+    let route = Route { url: active_url(cluster), ip: ip_override(cluster) };
+    let client = spoke::client(&kubeconfig, &route).await.map_err(|error| match error {
+        SpokeError::Kubeconfig(why) if why.starts_with("kubeconfig ") => {
+            SpokeError::Kubeconfig(in_secret(cluster, &why))
+        }
         other => other,
     })?;
     Ok((client, version))
+}
+
+fn way(cluster: &ClusterDeployment, version: Option<String>) -> Way {
+    Way { version, url: active_url(cluster).map(str::to_owned), ip: ip_override(cluster).map(str::to_owned) }
 }
 
 /// The administrator's kubeconfig and the version of its Secret.

@@ -14,6 +14,7 @@ use shared::hive::decide::Sync;
 use tracing::warn;
 
 use super::Key;
+use crate::pace::Pauses;
 
 /// What is known of the hub's `ClusterSync`s.
 #[derive(Debug, Default)]
@@ -54,7 +55,7 @@ impl Syncs {
     pub async fn follow(&self, client: Client, changed: impl Fn(Key)) {
         let api: Api<DeserializeGuard<ClusterSync>> = Api::all(client);
         let mut events =
-            watcher::watcher(api, watcher::Config::default().page_size(super::PAGE)).default_backoff().boxed();
+            watcher::watcher(api, watcher::Config::default().page_size(super::PAGE)).backoff(Pauses::of_hub()).boxed();
         let mut listed: HashMap<Key, bool> = HashMap::new();
         while let Some(event) = events.next().await {
             match event {

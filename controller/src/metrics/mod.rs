@@ -4,6 +4,7 @@ mod hive;
 
 use std::time::Duration;
 
+use jiff::SignedDuration;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
@@ -37,6 +38,7 @@ pub struct Metrics {
     /// Times that an API server was asked whether it can be reached.
     pub probes: Family<Probe, Counter>,
     targets: Family<InState, Gauge>,
+    asleep: Family<AsleepFor, Gauge>,
     step_seconds: Family<InState, Histogram, fn() -> Histogram>,
     hive: HiveMetrics,
 }
@@ -95,6 +97,26 @@ struct InState {
     state: &'static str,
 }
 
+/// Labels of the number of long sleepers.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct AsleepFor {
+    system: &'static str,
+    /// At least so many days.
+    days: u16,
+}
+
+/// Days of sleep that are told apart: the certificates of a kubelet end after 30, and those of its signer after 60.
+pub const DAYS: [u16; 6] = [1, 7, 14, 21, 30, 60];
+
+/// How a target is counted.
+#[derive(Clone, Copy, Debug)]
+pub struct Counted {
+    state: &'static str,
+    since: Instant,
+    /// How many of [`DAYS`] it has slept for.
+    days: usize,
+}
+
 /// A power state as a label: one of Hive's, `none` or `other`.
 pub fn state(power_state: &str) -> &'static str {
     match POWER_STATES.iter().find(|known| **known == power_state) {
@@ -130,6 +152,7 @@ impl Default for Metrics {
             requests: Family::default(),
             probes: Family::default(),
             targets: Family::default(),
+            asleep: Family::default(),
             step_seconds: Family::new_with_constructor(steps),
             hive,
         };
@@ -143,6 +166,7 @@ impl Default for Metrics {
         registry.register("csrs", "Certificate requests of kubelets, by what was decided", metrics.requests.clone());
         registry.register("probes", "Times that an API server was asked whether it answers", metrics.probes.clone());
         registry.register("targets", "Targets in each power state", metrics.targets.clone());
+        registry.register("asleep", "Targets that have slept for so many days, or more", metrics.asleep.clone());
         let help = "Time that targets were in a power state before they left it";
         registry.register_with_unit("step", help, Unit::Seconds, metrics.step_seconds.clone());
         metrics
@@ -173,26 +197,42 @@ impl Metrics {
         self.cloud_calls.get_or_create(call).inc();
     }
 
-    /// A target has reached a power state, from the one that it was counted under since then.
-    pub fn moved(&self, from: Option<(&'static str, Instant)>, to: &'static str) {
-        if let Some((state, since)) = from {
-            let label = InState { system: "hive", state };
-            self.step_seconds.get_or_create(&label).observe(since.elapsed().as_secs_f64());
+    /// Counts a target by its power state, and by how long it has slept.
+    pub fn count(&self, counted: &mut Option<Counted>, power_state: &str, asleep: Option<SignedDuration>) {
+        let state = state(power_state);
+        let slept = asleep.map_or(0, |asleep| asleep.as_hours() / 24);
+        let days = DAYS.iter().filter(|days| i64::from(**days) <= slept).count();
+        let since = match *counted {
+            Some(before) if before.state == state && before.days == days => return,
+            Some(before) if before.state == state => before.since,
+            Some(before) => {
+                let label = InState { system: "hive", state: before.state };
+                self.step_seconds.get_or_create(&label).observe(before.since.elapsed().as_secs_f64());
+                Instant::now()
+            }
+            None => Instant::now(),
+        };
+        self.forget(counted.take());
+        self.targets.get_or_create(&InState { system: "hive", state }).inc();
+        for days in &DAYS[..days] {
+            self.asleep.get_or_create(&AsleepFor { system: "hive", days: *days }).inc();
         }
-        self.forget(from);
-        self.targets.get_or_create(&InState { system: "hive", state: to }).inc();
+        *counted = Some(Counted { state, since, days });
     }
 
     /// A target is gone.
-    pub fn forget(&self, counted: Option<(&'static str, Instant)>) {
-        if let Some((state, _)) = counted {
-            self.targets.get_or_create(&InState { system: "hive", state }).dec();
+    pub fn forget(&self, counted: Option<Counted>) {
+        let Some(Counted { state, days, .. }) = counted else { return };
+        self.targets.get_or_create(&InState { system: "hive", state }).dec();
+        for days in &DAYS[..days] {
+            self.asleep.get_or_create(&AsleepFor { system: "hive", days: *days }).dec();
         }
     }
 
     /// Nobody leads here any more, so nothing is known of any target.
     pub fn forget_all(&self) {
         self.targets.clear();
+        self.asleep.clear();
     }
 
     /// Counts a power state that was reached as Hive counts it.

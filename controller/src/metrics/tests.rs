@@ -19,7 +19,9 @@ fn served() -> BTreeMap<String, BTreeSet<String>> {
     let metrics = Metrics::default();
     metrics.looked("changed", Duration::from_secs(1));
     metrics.called(&CloudCall { cloud: "aws", call: "list", result: "ok" });
-    metrics.moved(Some(("Running", Instant::now())), "Stopping");
+    let mut counted = None;
+    metrics.count(&mut counted, "Stopping", None);
+    metrics.count(&mut counted, "Hibernating", Some(SignedDuration::from_hours(24)));
     metrics.transitions.get_or_create(&Transition { system: "hive", to: "Stopping" }).inc();
     metrics.notices.get_or_create(&Told { system: "hive", reason: "Any" }).inc();
     metrics.requests.get_or_create(&Request { kind: "client", verdict: "approve", reason: "any" }).inc();
@@ -190,4 +192,36 @@ fn what_is_served_is_read_as_it_is() {
     assert_eq!(labels("hibernate_cloud_calls_total"), ["call", "cloud", "result"]);
     assert_eq!(labels("hibernate_leader"), [""; 0]);
     assert_eq!(labels("hibernate_step_seconds_bucket"), ["le", "state", "system"]);
+}
+
+#[test]
+fn targets_are_counted_once_and_sleepers_by_their_days() {
+    let metrics = Metrics::default();
+    let mut counted = [None, None];
+    let lines = || {
+        let text = metrics.text();
+        let of = |line: &&str| line.starts_with("hibernate_targets{") || line.starts_with("hibernate_asleep{");
+        let mut lines: Vec<String> = text.lines().filter(of).map(|line| line.replace("system=\"hive\",", "")).collect();
+        lines.retain(|line| !line.ends_with(" 0"));
+        lines.sort();
+        lines.join(" ").replace("hibernate_", "")
+    };
+    let days = |days: i64| Some(SignedDuration::from_hours(24 * days));
+    for (which, state, asleep, expected) in [
+        (0, "Running", None, "targets{state=\"Running\"} 1"),
+        (0, "Running", None, "targets{state=\"Running\"} 1"),
+        (0, "Hibernating", days(0), "targets{state=\"Hibernating\"} 1"),
+        (0, "Hibernating", days(1), "asleep{days=\"1\"} 1 targets{state=\"Hibernating\"} 1"),
+        (1, "Hibernating", days(8), "asleep{days=\"1\"} 2 asleep{days=\"7\"} 1 targets{state=\"Hibernating\"} 2"),
+        (1, "Hibernating", days(-1), "asleep{days=\"1\"} 1 targets{state=\"Hibernating\"} 2"),
+        (0, "Running", None, "targets{state=\"Hibernating\"} 1 targets{state=\"Running\"} 1"),
+        (1, "Mystery", None, "targets{state=\"Running\"} 1 targets{state=\"other\"} 1"),
+    ] {
+        metrics.count(&mut counted[which], state, asleep);
+        assert_eq!(lines(), expected, "{state} {asleep:?}");
+    }
+    for counted in counted {
+        metrics.forget(counted);
+    }
+    assert_eq!(lines(), "");
 }

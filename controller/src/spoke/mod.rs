@@ -24,19 +24,11 @@ const READ: Duration = Duration::from_secs(75);
 /// How long an answer may take.
 pub const LOOK: Duration = Duration::from_secs(8);
 
-/// A client for the kubeconfig, if it is of a form that is accepted. No request is made yet.
+/// A client for the kubeconfig, if it is of a form that is accepted, by the way that is given. No request is made yet.
 ///
 /// # Errors
-/// [`SpokeError::Kubeconfig`], naming what is wrong with it.
-pub async fn client(kubeconfig: &[u8]) -> Result<Client, SpokeError> {
-    client_by(kubeconfig, &Route::default()).await
-}
-
-/// The same for an API server that is reached by another way than the kubeconfig says.
-///
-/// # Errors
-/// [`SpokeError::Kubeconfig`], naming what is wrong with the kubeconfig or the way.
-pub async fn client_by(kubeconfig: &[u8], route: &Route<'_>) -> Result<Client, SpokeError> {
+/// [`SpokeError::Kubeconfig`], naming what is wrong with the kubeconfig (the text begins so) or the way.
+pub async fn client(kubeconfig: &[u8], route: &Route<'_>) -> Result<Client, SpokeError> {
     let refuse = |why: String| SpokeError::Kubeconfig(format!("kubeconfig {why}"));
     let text = str::from_utf8(kubeconfig).map_err(|_| refuse("is not text".into()))?;
     let kubeconfig =
@@ -141,7 +133,7 @@ mod tests {
     async fn accepts_a_token_or_certificate_data_and_nothing_that_reaches_outside() {
         let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
         let good = "server: 'https://api.demo:6443'";
-        assert!(client(kubeconfig(good, "token: t").as_bytes()).await.is_ok());
+        assert!(client(kubeconfig(good, "token: t").as_bytes(), &Route::default()).await.is_ok());
         for (cluster, user, field) in [
             (good, "exec: {apiVersion: client.authentication.k8s.io/v1, command: sh}", "exec"),
             (good, "auth-provider: {name: gcp, config: {cmd-path: sh}}", "auth-provider"),
@@ -153,7 +145,11 @@ mod tests {
             ("server: 'https://a', insecure-skip-tls-verify: true", "token: t", "insecure-skip-tls-verify"),
             ("server: 'http://a'", "token: t", "not https"),
         ] {
-            let error = client(kubeconfig(cluster, user).as_bytes()).await.map(|_| ()).unwrap_err().to_string();
+            let error = client(kubeconfig(cluster, user).as_bytes(), &Route::default())
+                .await
+                .map(|_| ())
+                .unwrap_err()
+                .to_string();
             assert!(error.starts_with("kubeconfig is refused: it has ") && error.contains(field), "{field}: {error}");
         }
     }
@@ -161,7 +157,10 @@ mod tests {
     #[tokio::test]
     async fn says_what_is_malformed() {
         for bad in [&b"\xff\xfe"[..], b"", b"{", b"clusters: 7"] {
-            assert!(matches!(client(bad).await.map(|_| ()), Err(SpokeError::Kubeconfig(_))), "{bad:?}");
+            assert!(
+                matches!(client(bad, &Route::default()).await.map(|_| ()), Err(SpokeError::Kubeconfig(_))),
+                "{bad:?}"
+            );
         }
     }
 }

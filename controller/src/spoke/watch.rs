@@ -10,7 +10,6 @@ use jiff::Timestamp;
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Node;
-use kube::runtime::utils::Backoff;
 use kube::runtime::watcher::Event;
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client, Resource};
@@ -24,6 +23,7 @@ use tokio::time::Instant;
 
 use super::state::{Change, State};
 use super::{LOOK, failure};
+use crate::pace::Pauses;
 
 /// Events that come within this time make one look.
 const GATHER: Duration = Duration::from_millis(100);
@@ -135,7 +135,7 @@ where
             Scope::Everything { .. } => streams.push(self.events::<Node>(listing, Change::Node)),
             Scope::Certificates => streams.push(self.requests(listing)),
         }
-        let (no_operators, mut said_no_operators) = watch::channel(false);
+        let (no_operators, said_no_operators) = watch::channel(false);
         loop {
             let deadline = began.filter(|_| self.scope != Scope::Certificates).map(|began| began + LOOK);
             let next = tokio::select! {
@@ -191,7 +191,6 @@ where
                     streams.push(events.take_until(ended).boxed());
                 }
             }
-            said_no_operators.mark_unchanged();
             self.tell(&mut digest);
             if requested {
                 (self.requested)(self.client.clone()).await;
@@ -208,7 +207,7 @@ where
             Listing::Plain => watcher::Config::default(),
         };
         let api: Api<K> = Api::all(self.client.clone());
-        let events = watcher(api, config).backoff(Soon::default());
+        let events = watcher(api, config).backoff(Pauses::of_spoke());
         events.map(move |event| event.map(change)).boxed()
     }
 
@@ -239,10 +238,7 @@ where
 }
 
 fn is_undecided(request: &CertificateSigningRequest) -> bool {
-    let status = request.status.as_ref();
-    let decided =
-        status.is_some_and(|s| s.certificate.is_some() || s.conditions.as_ref().is_some_and(|c| !c.is_empty()));
-    !decided && csr::Kind::of_signer(&request.spec.signer_name).is_some()
+    csr::Kind::of_signer(&request.spec.signer_name).is_some() && csr::Csr::from(request).settled().is_none()
 }
 
 /// How a session ended.
@@ -282,27 +278,5 @@ fn explain(error: &watcher::Error) -> SpokeError {
     match answer(error) {
         Some(error) => failure(error),
         None => SpokeError::Failed(format!("the cluster's API server ends a watch: {error}")),
-    }
-}
-
-/// Pauses between tries: 0.2 s, doubling to 2 s, with some jitter.
-#[derive(Debug, Default)]
-struct Soon {
-    tries: u32,
-}
-
-impl Iterator for Soon {
-    type Item = Duration;
-
-    fn next(&mut self) -> Option<Duration> {
-        let pause = Duration::from_millis(200 << self.tries.min(4)).min(Duration::from_secs(2));
-        self.tries = self.tries.saturating_add(1);
-        Some(pause.mul_f64(rand::random_range(0.8..1.2)))
-    }
-}
-
-impl Backoff for Soon {
-    fn reset(&mut self) {
-        self.tries = 0;
     }
 }

@@ -279,16 +279,6 @@ impl ClusterDeployment {
         Some(self.status.as_ref()?.installed_timestamp.as_ref()?.0)
     }
 
-    /// Whether the cluster waits in a pool for somebody to claim it.
-    #[must_use]
-    pub fn is_unclaimed(&self) -> bool {
-        let pool = self.spec.cluster_pool_ref.as_ref().filter(|pool| !pool.pool_name.is_empty());
-        let claimed = |pool: &ClusterPoolReference| {
-            pool.claim_name.as_ref().is_some_and(|name| !name.is_empty()) && pool.claimed_timestamp.is_some()
-        };
-        pool.is_some_and(|pool| !claimed(pool))
-    }
-
     /// Observed power state, empty if none was written yet.
     #[must_use]
     pub fn power_state(&self) -> &str {

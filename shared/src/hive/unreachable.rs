@@ -251,6 +251,13 @@ pub fn ip_override(cluster: &ClusterDeployment) -> Option<&str> {
     config.api_server_ip_override.as_deref().filter(|ip| !ip.is_empty())
 }
 
+/// The URL at which the API server answers as far as is known: the override while Hive, or whoever owns the condition, says that
+/// it is active; else `None`, the kubeconfig's own.
+#[must_use]
+pub fn active_url(cluster: &ClusterDeployment) -> Option<&str> {
+    url_override(cluster).filter(|_| cluster.condition(ACTIVE_OVERRIDE).is_some_and(|word| word.status == "True"))
+}
+
 /// How long to wait after the `failures`th failure in a row, without jitter.
 #[must_use]
 pub fn backoff(failures: u32) -> Duration {

@@ -1,11 +1,13 @@
 //! A hundred clusters of three instances, all asked at once, on one spoke.
 
+use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 use futures::future::try_join_all;
 use futures::{StreamExt, TryStreamExt, stream};
-use kube::api::{Api, ListParams};
+use kube::runtime::watcher::{self, Event, watcher};
+use kube::{Api, ResourceExt};
 use shared::hive::api::ClusterDeployment;
 use testbed::world::handle::Cluster;
 use testbed::{ClusterOptions, Options, Timings, World};
@@ -70,17 +72,26 @@ pub async fn fleet(table: &mut Table, scenario: &str, start: u64, stop: u64) -> 
     Ok(())
 }
 
-/// Waits until all clusters are there.
+/// Waits until all clusters are there. By a watch: to list a hundred clusters again and again is work for the hub.
 async fn all(world: &World, power_state: &str) -> Result<Instant> {
     let clusters: Api<ClusterDeployment> = Api::all(world.hub().await?);
-    let began = Instant::now();
-    loop {
-        let found = clusters.list(&ListParams::default()).await?.items;
-        let left = found.iter().filter(|cluster| cluster.power_state() != power_state).count();
-        if left == 0 {
-            return Ok(Instant::now());
+    let mut events = watcher(clusters, watcher::Config::default()).boxed();
+    let (mut left, mut listed) = (HashSet::new(), false);
+    let follow = async {
+        while !listed || !left.is_empty() {
+            match events.try_next().await?.context("the watch has ended")? {
+                Event::Init => left.clear(),
+                Event::InitDone => listed = true,
+                Event::InitApply(cluster) | Event::Apply(cluster) if cluster.power_state() != power_state => {
+                    left.insert(cluster.name_any());
+                }
+                Event::InitApply(cluster) | Event::Apply(cluster) | Event::Delete(cluster) => {
+                    left.remove(&cluster.name_any());
+                }
+            }
         }
-        anyhow::ensure!(began.elapsed() < LONG, "{left} of {} clusters are not {power_state}", found.len());
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
+        anyhow::Ok(Instant::now())
+    };
+    let found = tokio::time::timeout(LONG, follow).await;
+    found.map_err(|_| anyhow::anyhow!("not all are {power_state} within {LONG:?}: {left:?} are left"))?
 }

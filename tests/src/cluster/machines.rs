@@ -13,6 +13,9 @@ use shared::csr::machine::{Machine, NAMESPACE};
 use super::LABEL;
 use crate::{apply, ec2::Instance, world::helpers::eventually};
 
+/// Label of Machines on spot instances.
+const INTERRUPTIBLE: &str = "machine.openshift.io/interruptible-instance";
+
 /// For how long a spoke may still be getting ready to store a kind that is new to it.
 const NEW: Duration = Duration::from_secs(15);
 
@@ -30,10 +33,14 @@ pub async fn create(client: &Client, infra_id: &str, instances: &[Instance]) -> 
     let machines: Api<Machine> = Api::namespaced(client.clone(), NAMESPACE);
     for instance in instances {
         let name = instance.tags.get("Name").unwrap_or(&instance.id);
+        let mut labels = json!({LABEL: infra_id});
+        if instance.lifecycle.as_deref() == Some("spot") {
+            labels[INTERRUPTIBLE] = json!("");
+        }
         let object = json!({
             "apiVersion": "machine.openshift.io/v1beta1",
             "kind": "Machine",
-            "metadata": {"name": name, "namespace": NAMESPACE, "labels": {LABEL: infra_id}},
+            "metadata": {"name": name, "namespace": NAMESPACE, "labels": labels},
             "spec": {"providerID": format!("aws:///{}/{}", instance.zone, instance.id)},
         });
         eventually(NEW, "place for Machines", || apply::all(client, std::slice::from_ref(&object))).await?;

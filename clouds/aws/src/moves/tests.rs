@@ -10,7 +10,7 @@ use super::*;
 struct Ec2 {
     calls: Mutex<Vec<Vec<String>>>,
     /// Instances that are refused, with the code; whether EC2 names them.
-    bad: Vec<(&'static str, &'static str)>,
+    bad: Mutex<Vec<(&'static str, &'static str)>>,
     names: bool,
     /// More instances than this are too many for EC2 at once.
     room: Option<usize>,
@@ -23,7 +23,8 @@ impl Sender for Ec2 {
     fn send<'a>(&'a self, _: Call, ids: &'a [String]) -> BoxFuture<'a, Result<Moved, Failure>> {
         self.calls.lock().unwrap().push(ids.to_vec());
         let failure = |code: &str, message: String, status, kind| Failure { code: code.into(), message, status, kind };
-        let bad = self.bad.iter().find(|(bad, _)| ids.iter().any(|id| id == bad));
+        let bad = self.bad.lock().unwrap().clone();
+        let bad = bad.iter().find(|(bad, _)| ids.iter().any(|id| id == bad));
         let result = match (self.broken, bad) {
             (Some(kind), _) => Err(failure("Broken", "no".into(), 503, kind)),
             (None, Some((id, code))) => {
@@ -46,6 +47,10 @@ impl Sender for Ec2 {
     fn cannot_stop(&self, id: &str) {
         self.one_time.lock().unwrap().push(id.to_owned());
     }
+}
+
+fn refusing(bad: &[(&'static str, &'static str)]) -> Ec2 {
+    Ec2 { bad: Mutex::new(bad.to_vec()), ..Ec2::default() }
 }
 
 fn list(ids: &[&str]) -> Vec<String> {
@@ -84,8 +89,8 @@ async fn callers_at_the_same_time_share_a_call_and_each_hears_its_own() {
 
 #[tokio::test(start_paused = true)]
 async fn a_named_instance_is_left_out_and_the_others_go() {
-    let bad = vec![("i-a", "OperationNotPermitted"), ("i-d", "UnsupportedOperation")];
-    let (told, ec2) = stop(Ec2 { bad, names: true, ..Ec2::default() }, TWO).await;
+    let ec2 = refusing(&[("i-a", "OperationNotPermitted"), ("i-d", "UnsupportedOperation")]);
+    let (told, ec2) = stop(Ec2 { names: true, ..ec2 }, TWO).await;
     assert_eq!(told, [ok(&["i-b"], &["i-a"]), ok(&["i-c"], &["i-d"])]);
     let calls = ec2.calls.lock().unwrap();
     assert_eq!(calls[1..], [list(&["i-b", "i-c", "i-d"]), list(&["i-b", "i-c"])]);
@@ -93,9 +98,49 @@ async fn a_named_instance_is_left_out_and_the_others_go() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn while_nothing_changes_a_later_try_is_one_call() {
+    let bad = [("i-a", "IncorrectInstanceState"), ("i-b", "IncorrectInstanceState"), ("i-c", "IncorrectInstanceState")];
+    let ec2 = Arc::new(Ec2 { names: true, ..refusing(&bad) });
+    let moves = Moves::new(Call::Stop, ec2.clone());
+    let all = list(&["i-a", "i-b", "i-c"]);
+    let mut calls = Vec::new();
+    for _ in 0..5 {
+        let outcome = moves.all(&all).await.unwrap();
+        let mut refused: Vec<_> = outcome.refused.into_iter().map(|refusal| refusal.id).collect();
+        refused.sort();
+        assert_eq!((outcome.moved.len(), refused), (0, all.clone()), "all are still reported");
+        calls.push(std::mem::take(&mut *ec2.calls.lock().unwrap()));
+        tokio::time::sleep(Duration::from_mins(1)).await;
+    }
+    assert_eq!(calls[0], [all.clone(), list(&["i-b", "i-c"]), list(&["i-c"])], "who is to blame is found out once");
+    assert_eq!(calls[1..], [[all.clone()], [list(&["i-b", "i-c"])], [list(&["i-a", "i-c"])], [list(&["i-b", "i-c"])]]);
+
+    // The cause is gone: all go with the next try, also whoever would sit it out.
+    ec2.bad.lock().unwrap().clear();
+    assert_eq!(moves.all(&all).await.unwrap().moved.len(), 3);
+    assert_eq!(*ec2.calls.lock().unwrap(), [list(&["i-a", "i-c"]), list(&["i-b"])]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_that_stays_bad_holds_up_no_other_for_long() {
+    let bad = [("i-a", "OperationNotPermitted"), ("i-b", "IncorrectInstanceState"), ("i-c", "IncorrectInstanceState")];
+    let ec2 = Arc::new(Ec2 { names: true, ..refusing(&bad) });
+    let moves = Moves::new(Call::Stop, ec2.clone());
+    let (mut left, mut tries) = (list(&["i-a", "i-b", "i-c"]), 0);
+    moves.all(&left).await.unwrap();
+    ec2.bad.lock().unwrap().truncate(1);
+    while left.len() > 1 {
+        let outcome = moves.all(&left).await.unwrap();
+        left.retain(|id| !outcome.moved.iter().any(|(moved, _)| moved == id));
+        tries += 1;
+        assert!(tries <= 2, "{left:?} are left");
+    }
+    assert_eq!(left, ["i-a"]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn without_a_name_each_goes_by_itself() {
-    let bad = vec![("i-c", "IncorrectInstanceState")];
-    let (told, ec2) = stop(Ec2 { bad, ..Ec2::default() }, TWO).await;
+    let (told, ec2) = stop(refusing(&[("i-c", "IncorrectInstanceState")]), TWO).await;
     assert_eq!(told, [ok(&["i-b", "i-a"], &[]), ok(&["i-d"], &["i-c"])]);
     let calls = ec2.calls.lock().unwrap();
     assert_eq!(calls[1..], [list(&["i-b", "i-a"]), list(&["i-c", "i-d"]), list(&["i-c"]), list(&["i-d"])]);
@@ -155,7 +200,8 @@ proptest::proptest! {
         let callers: Vec<&[&str]> = callers.iter().map(Vec::as_slice).collect();
         let bad: Vec<_> = bad.iter().map(|n| all[*n]).collect();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
-        let ec2 = Ec2 { bad: bad.iter().map(|id| (*id, "IncorrectState")).collect(), names: named, ..Ec2::default() };
+        let bad_ones: Vec<_> = bad.iter().map(|id| (*id, "IncorrectState")).collect();
+        let ec2 = Ec2 { names: named, ..refusing(&bad_ones) };
         let (told, _) = runtime.block_on(stop(ec2, &callers));
         for (told, ids) in told.into_iter().zip(callers) {
             let (mut moved, mut refused) = told.unwrap();

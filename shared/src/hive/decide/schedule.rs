@@ -9,6 +9,7 @@ use super::{Action, Facts, Need, Notice, Plan, Sync, Upgrade, wake};
 use crate::duration::{go_string, parse_positive};
 use crate::hive::api::{ClusterDeployment, Desired, FAKE_CLUSTER};
 use crate::hive::conditions::{HIBERNATING, PowerStatus, READY, reason};
+use crate::hive::pool;
 use crate::keys;
 
 /// Row 12a: for this long after its installation a cluster may not sleep before its `SyncSet`s have been applied once.
@@ -89,7 +90,8 @@ pub(super) enum Expiry {
 pub(super) fn expiry(facts: &Facts<'_>) -> Expiry {
     let cluster = facts.cluster;
     let after = cluster.spec.hibernate_after.as_deref().and_then(|text| parse_positive(text).ok());
-    let Some(after) = after.filter(|_| cluster.desired() == Desired::Running && !cluster.is_unclaimed()) else {
+    let Some(after) = after.filter(|_| cluster.desired() == Desired::Running && pool::deciding(cluster).is_none())
+    else {
         return Expiry::None;
     };
     let hibernating = cluster.condition(HIBERNATING);

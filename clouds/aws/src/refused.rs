@@ -1,0 +1,76 @@
+//! What EC2 has refused of late: such instances are asked for again by one call a try, apart from all others.
+//!
+//! EC2 names one instance and refuses the whole batch. To find everybody who is to blame takes a call for each of them, which is
+//! right once; but while nothing changes, every later try would cost the same calls again. So whoever was refused is asked for
+//! together with the others like it, and whoever is named then sits out the next try. When the cause is gone for one of them only,
+//! its turn comes after as many tries as there are others at the most.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use shared::cloud::Refusal;
+use tokio::time::Instant;
+
+/// Longer than any pause between two tries.
+const REMEMBERED: Duration = Duration::from_mins(3);
+
+/// The instances that one kind of call was refused for.
+#[derive(Debug, Default)]
+pub(crate) struct Refused {
+    all: Mutex<HashMap<String, Known>>,
+}
+
+#[derive(Debug)]
+struct Known {
+    refusal: Refusal,
+    at: Instant,
+    /// It was named last time, and sits this one out.
+    sits_out: bool,
+}
+
+impl Refused {
+    /// Who was refused of late, and who was not; each in the order given.
+    pub(crate) fn split(&self, ids: Vec<String>) -> (Vec<String>, Vec<String>) {
+        self.with(|all| {
+            all.retain(|_, known| known.at.elapsed() < REMEMBERED);
+            ids.into_iter().partition(|id| all.contains_key(id))
+        })
+    }
+
+    /// Whose turn it is, and who sits this one out; everybody's if it is nobody's.
+    pub(crate) fn turn(&self, ids: Vec<String>) -> (Vec<String>, Vec<String>) {
+        self.with(|all| {
+            let (out, turn): (Vec<_>, Vec<_>) =
+                ids.into_iter().partition(|id| all.get(id).is_some_and(|known| known.sits_out));
+            if turn.is_empty() { (out, turn) } else { (turn, out) }
+        })
+    }
+
+    /// It is refused again, or for the first time.
+    pub(crate) fn remember(&self, refusal: &Refusal, sits_out: bool) {
+        let known = Known { refusal: refusal.clone(), at: Instant::now(), sits_out };
+        self.with(|all| all.insert(refusal.id.clone(), known));
+    }
+
+    /// What was said of those who were not named this time. Whoever sat out is asked for again next time.
+    pub(crate) fn again(&self, ids: &[String]) -> Vec<Refusal> {
+        self.with(|all| {
+            let known = ids.iter().filter_map(|id| {
+                let known = all.get_mut(id)?;
+                (known.at, known.sits_out) = (Instant::now(), false);
+                Some(known.refusal.clone())
+            });
+            known.collect()
+        })
+    }
+
+    /// They have been moved.
+    pub(crate) fn forget(&self, ids: &[String]) {
+        self.with(|all| ids.iter().for_each(|id| drop(all.remove(id))));
+    }
+
+    fn with<T>(&self, change: impl FnOnce(&mut HashMap<String, Known>) -> T) -> T {
+        change(&mut self.all.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}

@@ -1,0 +1,111 @@
+//! Wakes that need more than patience, by the whole controller: kubelets that have lost their certificates, and spot Machines
+//! whose instances went with the sleep.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
+use k8s_openapi::api::core::v1::{Event, Node};
+use kube::api::{DeleteParams, ListParams};
+use kube::{Api, ResourceExt};
+use shared::csr::machine::{Machine, NAMESPACE};
+use testbed::cluster::machines;
+use testbed::ec2::NewInstance;
+use testbed::{Cluster, ClusterOptions, World, eventually};
+
+const SOON: Duration = Duration::from_mins(1);
+
+/// What the Events about the cluster say, by reason.
+async fn events(world: &World, cluster: &Cluster) -> Result<BTreeMap<String, String>> {
+    let events: Api<Event> = Api::namespaced(world.hub().await?, cluster.namespace());
+    let found = events.list(&ListParams::default()).await?.items;
+    let text = |text: Option<String>| text.unwrap_or_default();
+    Ok(found.into_iter().map(|event| (text(event.reason), text(event.message))).collect())
+}
+
+#[tokio::test]
+async fn kubelets_without_certificates_get_new_ones_and_the_cluster_wakes() -> Result<()> {
+    let world = World::shared().await?;
+    let options = ClusterOptions { certificates: true, ..ClusterOptions::of_size(4) };
+    let cluster = world.cluster("rusty", options.asleep()).await?;
+    cluster.wait_for_power_state("Hibernating", SOON).await?;
+    let spoke = cluster.spoke().await?;
+    let nodes: Vec<String> = cluster.instances().await?.into_iter().map(|instance| instance.private_dns).collect();
+
+    cluster.wake().await?;
+    cluster.wait_for_power_state("Running", SOON).await?;
+    // The requests for serving certificates come when a kubelet is up, so some of them after the wake.
+    let requests: Api<CertificateSigningRequest> = Api::all(spoke);
+    eventually(SOON, "two certificates for each kubelet", async || {
+        let mut issued = requests.list(&ListParams::default()).await?.items;
+        issued.retain(|request| request.status.as_ref().is_some_and(|status| status.certificate.is_some()));
+        let serving = nodes.iter().filter(|node| {
+            let user = format!("system:node:{node}");
+            issued.iter().any(|request| request.spec.username.as_deref() == Some(&user))
+        });
+        let serving = serving.count();
+        ensure!((serving, issued.len()) == (nodes.len(), 2 * nodes.len()), "{serving} of {}", issued.len());
+        Ok(())
+    })
+    .await?;
+    let told = events(&world, &cluster).await?;
+    ensure!(told.contains_key("CertificatesApproved"), "{told:?}");
+    cluster.remove().await
+}
+
+#[tokio::test]
+async fn a_spot_machine_whose_instance_is_gone_is_made_anew_and_no_other() -> Result<()> {
+    let world = World::shared().await?;
+    let options = ClusterOptions { control_plane: 1, workers: 2, spot_workers: 1, ..ClusterOptions::default() };
+    let cluster = world.cluster("thrifty", options).await?;
+    let spoke = cluster.spoke().await?;
+    let infra_id = cluster.info().infra_id.clone();
+    machines::create(&spoke, &infra_id, &cluster.instances().await?).await?;
+    let machines: Api<Machine> = Api::namespaced(spoke.clone(), NAMESPACE);
+    let list = async || -> Result<BTreeMap<String, String>> {
+        let found = machines.list(&ListParams::default()).await?.items;
+        let ours = found.into_iter().filter(|machine| machine.name_any().starts_with(&infra_id));
+        Ok(ours.map(|machine| (machine.name_any(), machine.uid().unwrap_or_default())).collect())
+    };
+    let before = list().await?;
+    let lost = format!("{infra_id}-worker-0");
+    ensure!(before.len() == 3 && before.contains_key(&lost), "{before:?}");
+    cluster.wait_for_power_state("Running", SOON).await?;
+    let node = cluster.instances().await?.into_iter().find(|i| i.tags.get("Name") == Some(&lost)).context("spot")?;
+
+    cluster.sleep().await?;
+    cluster.wait_for_power_state("Hibernating", SOON).await?;
+    cluster.wake().await?;
+    eventually(SOON, "the Machine that lost its instance deleted", async || {
+        ensure!(!list().await?.contains_key(&lost));
+        Ok(())
+    })
+    .await?;
+    // What the cluster's own machine API does then.
+    Api::<Node>::all(spoke.clone()).delete(&node.private_dns, &DeleteParams::default()).await?;
+    let (account, region) = (&cluster.info().account, &cluster.info().region);
+    let again = NewInstance {
+        name: format!("{infra_id}-worker-again"),
+        spot: Some("one-time".to_owned()),
+        ..NewInstance::default()
+    };
+    let made = world.ec2().create(account, region, &infra_id, &[again]).await?;
+    machines::create(&spoke, &infra_id, &made).await?;
+
+    cluster.wait_for_power_state("Running", SOON).await?;
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    let mut after = list().await?;
+    let new = after.remove(&format!("{infra_id}-worker-again"));
+    ensure!(new.is_some(), "the new one stays: {after:?}");
+    let kept = before.into_iter().filter(|(name, _)| *name != lost).collect();
+    assert_eq!(after, kept, "the others are the same as before");
+    let told = events(&world, &cluster).await?;
+    let said = told.get("SpotMachinesReplaced").with_context(|| format!("{told:?}"))?;
+    ensure!(said.contains(&lost), "{said}");
+    for state in ["Stopping", "Hibernating", "StartingMachines", "Running"] {
+        ensure!(told.contains_key(state), "an Event for each new power state: {told:?}");
+    }
+    machines::remove(&spoke, &infra_id).await?;
+    cluster.remove().await
+}

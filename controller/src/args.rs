@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use clap::{Parser, ValueEnum};
-use shared::duration::parse_positive;
+use shared::duration::{parse_positive, parse_unsigned};
 use shared::hive::decide::{Drift, Settings};
 
 const AFTER_HELP: &str = "\
@@ -63,6 +63,9 @@ pub struct Args {
     /// What to do about instances of a sleeping cluster that somebody has started
     #[arg(long, value_enum, default_value_t = DriftPolicy::Stop)]
     pub drift: DriftPolicy,
+    /// How long removed process groups of a FoundationDBCluster are kept that does not say so itself; 0 is off
+    #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = parse_unsigned)]
+    pub fdb_minimum_suspension: Duration,
     /// Also write the condition Unreachable, knowing of sleep; Hive's own unreachable controller must be switched off
     #[arg(long)]
     pub own_unreachable: bool,

@@ -3,6 +3,7 @@
 mod args;
 mod clock;
 mod csr;
+mod fdb;
 mod hive;
 mod lease;
 mod machines;
@@ -92,8 +93,11 @@ async fn run(args: Args) -> Result<(), Failure> {
             metrics.leader.set(1);
             let (sender, news) = futures::channel::mpsc::unbounded();
             let context = Arc::new(context(&client, &args, &identity, election.claim(), metrics.clone(), sender));
+            let suspensions = suspensions(&client, &args, &identity, election.claim(), metrics.clone());
+            let suspensions = Arc::new(suspensions);
             tokio::select! {
                 () = hive::run(watch.clone(), context, news, args.concurrency) => {}
+                () = fdb::run(watch.clone(), suspensions) => {}
                 () = election.keep() => {}
             }
             metrics.leader.set(0);
@@ -125,7 +129,6 @@ fn context(
         identity: identity.to_owned(),
         permit: Arc::new(move || permit.holds()),
     };
-    let reporter = Reporter { controller: keys::CONTROLLER.to_owned(), instance: Some(identity.to_owned()) };
     hive::Context {
         client: client.clone(),
         claim,
@@ -133,13 +136,31 @@ fn context(
         settings: args.settings(),
         own_unreachable: args.own_unreachable,
         metrics,
-        recorder: Recorder::new(client.clone(), reporter),
+        recorder: recorder(client, identity),
         memories: Mutex::default(),
         syncs: hive::Syncs::default(),
         news,
         writes: Semaphore::new(hive::WRITES_AT_ONCE),
         began: tokio::time::Instant::now(),
     }
+}
+
+/// The same for FoundationDB.
+fn suspensions(client: &Client, args: &Args, identity: &str, claim: Claim, metrics: Arc<Metrics>) -> fdb::Context {
+    fdb::Context {
+        client: client.clone(),
+        claim,
+        minimum: args.fdb_minimum_suspension,
+        metrics,
+        recorder: recorder(client, identity),
+        memories: Mutex::default(),
+        began: jiff::Timestamp::now(),
+    }
+}
+
+fn recorder(client: &Client, identity: &str) -> Recorder {
+    let reporter = Reporter { controller: keys::CONTROLLER.to_owned(), instance: Some(identity.to_owned()) };
+    Recorder::new(client.clone(), reporter)
 }
 
 /// What clusters may use that is not their own.

@@ -8,7 +8,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelecto
 use serde_json::{Value, json};
 use shared::keys;
 
-use crate::cel::{self, INTO_SLEEP, POWER_STATE_CHANGES, annotation_changes, condition, list, not};
+use crate::cel::{self, INTO_SLEEP, OWNED_BY_FDB, POWER_STATE_CHANGES, annotation_changes, condition, list, not};
 use crate::names::{NAMESPACE, WEBHOOK, cluster_wide, strings};
 
 /// How the API server reaches the webhook.
@@ -35,17 +35,19 @@ pub fn webhook_configurations(client: &ClientConfig) -> Vec<Value> {
 }
 
 fn validating(client: &ClientConfig) -> ValidatingWebhookConfiguration {
-    let entry = |name: &str, failure_policy: &str, timeout: i32, conditions: Vec<MatchCondition>| ValidatingWebhook {
-        name: name.to_owned(),
-        admission_review_versions: strings(&["v1"]),
-        client_config: client.at("/validate"),
-        failure_policy: Some(failure_policy.to_owned()),
-        match_conditions: Some(conditions),
-        match_policy: Some("Equivalent".to_owned()),
-        rules: Some(vec![cluster_deployments()]),
-        side_effects: "None".to_owned(),
-        timeout_seconds: Some(timeout),
-        ..ValidatingWebhook::default()
+    let entry = |name: &str, failure_policy: &str, timeout: i32, rules: Vec<_>, conditions: Vec<MatchCondition>| {
+        ValidatingWebhook {
+            name: name.to_owned(),
+            admission_review_versions: strings(&["v1"]),
+            client_config: client.at("/validate"),
+            failure_policy: Some(failure_policy.to_owned()),
+            match_conditions: Some(conditions),
+            match_policy: Some("Equivalent".to_owned()),
+            rules: Some(rules),
+            side_effects: "None".to_owned(),
+            timeout_seconds: Some(timeout),
+            ..ValidatingWebhook::default()
+        }
     };
     ValidatingWebhookConfiguration {
         metadata: cluster_wide(WEBHOOK, WEBHOOK),
@@ -54,17 +56,34 @@ fn validating(client: &ClientConfig) -> ValidatingWebhookConfiguration {
                 "into-sleep.hibernate.sh",
                 "Fail",
                 FAIL_TIMEOUT,
+                vec![cluster_deployments()],
                 vec![condition("into-sleep", INTO_SLEEP), condition("not-exempt", not(&cel::is_exempt()))],
             ),
             entry(
                 "hive.hibernate.sh",
                 "Ignore",
                 IGNORE_TIMEOUT,
+                vec![cluster_deployments()],
                 vec![
                     condition("judged-fields-change", judged_fields_change()),
                     // What the entry above takes is not asked twice.
                     condition("not-into-sleep-or-exempt", format!("{}\n|| {}", not(INTO_SLEEP), cel::is_exempt())),
                 ],
+            ),
+            // No namespaceSelector: a cluster that is annotated and not protected would be worse than a slow deletion.
+            entry(
+                "suspend.hibernate.sh",
+                "Fail",
+                FAIL_TIMEOUT,
+                vec![rule("", &["v1"], &["DELETE"], &["persistentvolumeclaims", "services"])],
+                vec![condition("of-a-foundationdb-cluster", OWNED_BY_FDB)],
+            ),
+            entry(
+                "fdb.hibernate.sh",
+                "Ignore",
+                IGNORE_TIMEOUT,
+                vec![rule("apps.foundationdb.org", &["*"], &["CREATE", "UPDATE"], &["foundationdbclusters"])],
+                vec![condition("minimum-suspension-changes", annotation_changes(keys::MINIMUM_SUSPENSION))],
             ),
         ]),
     }

@@ -10,6 +10,9 @@ use shared::hive::exempt;
 pub(crate) const INTO_SLEEP: &str = "object.?spec.?powerState.orValue('') == 'Hibernating'
 && (oldObject == null || oldObject.?spec.?powerState.orValue('') != 'Hibernating')";
 
+/// A `FoundationDBCluster` is among the owners of what is deleted, one by one or with its collection.
+pub(crate) const OWNED_BY_FDB: &str = "has(oldObject.metadata.ownerReferences) && oldObject.metadata.ownerReferences.exists(o, o.kind == 'FoundationDBCluster' && o.apiVersion.startsWith('apps.foundationdb.org/'))";
+
 /// `spec.powerState` is another text than before.
 pub(crate) const POWER_STATE_CHANGES: &str =
     "object.?spec.?powerState.orValue('') != (oldObject == null ? '' : oldObject.?spec.?powerState.orValue(''))";

@@ -28,6 +28,11 @@ pub(crate) fn controller() -> Vec<Value> {
                 rule("hive.openshift.io", &["clusterdeployments"], &["get", "list", "watch", "patch"]),
                 rule("hive.openshift.io", &["clusterdeployments/status"], &["patch"]),
                 rule("hiveinternal.openshift.io", &["clustersyncs"], &["list", "watch"]),
+                rule("apps.foundationdb.org", &["foundationdbclusters"], &["list", "watch"]),
+                // Of a FoundationDB cluster of which something is being removed: its Pods are looked for, its volumes and
+                // Services are stamped and released.
+                rule("", &["pods"], &["list"]),
+                rule("", &["persistentvolumeclaims", "services"], &["list", "patch"]),
                 rule("events.k8s.io", &["events"], &["create", "patch"]),
             ],
         )),
@@ -73,7 +78,7 @@ pub(crate) fn service_provider_secret(namespace: &str, secret: &str) -> Vec<Valu
     ]
 }
 
-/// The webhook: one Secret, one Lease and the two configurations, all by name.
+/// The webhook: one Secret, one Lease and the two configurations, all by name, and what FoundationDB clusters there are.
 ///
 /// Secret and Lease are created here, empty. With a right to create Secrets the webhook could ask for a token of the
 /// controller's `ServiceAccount`, and with it read the Secrets of every cluster.
@@ -83,14 +88,17 @@ pub(crate) fn webhook() -> Vec<Value> {
         json!(cluster_role(
             WEBHOOK,
             WEBHOOK,
-            vec![named(
-                rule(
-                    "admissionregistration.k8s.io",
-                    &["validatingwebhookconfigurations", "mutatingwebhookconfigurations"],
-                    &["get", "list", "watch", "patch"],
+            vec![
+                named(
+                    rule(
+                        "admissionregistration.k8s.io",
+                        &["validatingwebhookconfigurations", "mutatingwebhookconfigurations"],
+                        &["get", "list", "watch", "patch"],
+                    ),
+                    &[WEBHOOK],
                 ),
-                &[WEBHOOK],
-            )],
+                rule("apps.foundationdb.org", &["foundationdbclusters"], &["list", "watch"]),
+            ],
         )),
         json!(cluster_role_binding(WEBHOOK, WEBHOOK, WEBHOOK)),
         json!(Secret {

@@ -32,6 +32,8 @@ pub const SUSPENDED_AT: &str = "hibernate.sh/suspended-at";
 pub const SUSPENSION: &str = "hibernate.sh/suspension";
 /// When the controller let a held object go, RFC 3339. Counts only for the removal that [`SUSPENSION`] names.
 pub const RELEASED_AT: &str = "hibernate.sh/released-at";
+/// When the controller last woke the operator by touching this released object, RFC 3339.
+pub const WOKEN_AT: &str = "hibernate.sh/woken-at";
 /// `"true"` on a PVC or Service: a human's key to delete it now.
 pub const RELEASE: &str = "hibernate.sh/release";
 /// On a `FoundationDBCluster`, while the plugin brings process groups back: see [`crate::fdb::recover::record::Record`].

@@ -140,6 +140,9 @@ const EVENTS: (&str, &str) = ("events.k8s.io", "events");
 const VALIDATING: (&str, &str) = ("admissionregistration.k8s.io", "validatingwebhookconfigurations");
 const MUTATING: (&str, &str) = ("admissionregistration.k8s.io", "mutatingwebhookconfigurations");
 
+const FDB: (&str, &str) = ("apps.foundationdb.org", "foundationdbclusters");
+const VOLUMES: (&str, &str) = ("", "persistentvolumeclaims");
+
 /// account, verbs, (group, resource) with subresource after a slash, namespace, name
 type Row =
     (&'static str, &'static [&'static str], (&'static str, &'static str), Option<&'static str>, Option<&'static str>);
@@ -150,6 +153,11 @@ const MAY: &[Row] = &[
     (CONTROLLER, &["get"], SECRETS, Some("demo"), Some("demo-admin-kubeconfig")),
     (CONTROLLER, &["create", "patch"], EVENTS, Some("demo"), None),
     (CONTROLLER, &["get", "update", "patch"], LEASES, Some(NAMESPACE), Some("hibernate-controller")),
+    (CONTROLLER, &["list", "watch"], FDB, None, None),
+    (CONTROLLER, &["list"], ("", "pods"), Some("demo"), None),
+    (CONTROLLER, &["list", "patch"], VOLUMES, Some("demo"), None),
+    (CONTROLLER, &["list", "patch"], ("", "services"), Some("demo"), None),
+    (WEBHOOK, &["list", "watch"], FDB, None, None),
     (WEBHOOK, &["get", "list", "watch", "patch"], SECRETS, Some(NAMESPACE), Some("hibernate-webhook-tls")),
     (WEBHOOK, &["get", "update", "patch"], LEASES, Some(NAMESPACE), Some("hibernate-webhook-certificates")),
     (WEBHOOK, &["get", "list", "watch", "patch"], VALIDATING, None, Some("hibernate-webhook")),
@@ -166,7 +174,12 @@ const MAY_NOT: &[Row] = &[
     (CONTROLLER, &["get", "update"], LEASES, Some(NAMESPACE), Some("hibernate-webhook-certificates")),
     (CONTROLLER, &["get", "update"], LEASES, Some("kube-system"), Some("hibernate-controller")),
     (CONTROLLER, &["get", "list", "patch"], ("", "nodes"), None, None),
-    (CONTROLLER, &["get", "list", "patch"], ("", "pods"), Some("demo"), None),
+    (CONTROLLER, &["get", "watch", "patch", "delete"], ("", "pods"), Some("demo"), None),
+    (CONTROLLER, &["get", "watch", "update", "delete", "deletecollection"], VOLUMES, Some("demo"), None),
+    (CONTROLLER, &["get", "watch", "update", "delete", "deletecollection"], ("", "services"), Some("demo"), None),
+    (CONTROLLER, &["patch", "update", "delete"], FDB, Some("demo"), Some("demo")),
+    (WEBHOOK, &["get", "list", "patch"], VOLUMES, Some("demo"), None),
+    (WEBHOOK, &["patch", "update", "delete"], FDB, Some("demo"), Some("demo")),
     (CONTROLLER, &["patch"], VALIDATING, None, Some("hibernate-webhook")),
     (CONTROLLER, &["create"], ("", "serviceaccounts/token"), Some(NAMESPACE), Some("hibernate-controller")),
     (CONTROLLER, &["impersonate"], ("", "users"), None, None),

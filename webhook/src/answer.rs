@@ -7,9 +7,11 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Status, StatusCause, Status
 use serde_json::Value;
 use serde_json::value::RawValue;
 use shared::admission::{Change, Denial, Edits, Fault, Finding, Judgement, Object, Settings, from_map, shortened};
+use shared::fdb::admission as fdb;
 
+use crate::fdb::Clusters;
 use crate::patch;
-use crate::review::{Patch, Request, Response};
+use crate::review::{Operation, Patch, Request, Response};
 
 /// Key of the audit annotation that tells what an exempt identity was let do. The API server puts the name of the webhook
 /// and a slash in front.
@@ -22,6 +24,8 @@ pub struct Context<'a> {
     pub settings: &'a Settings,
     /// When the request was received.
     pub now: Timestamp,
+    /// What is known of the hub's `FoundationDBClusters`.
+    pub fdb: &'a Clusters,
 }
 
 /// What is said to a request.
@@ -96,6 +100,18 @@ pub fn validate<K: Object>(
     Answer { judgement, patch: None }
 }
 
+/// Validates the deletion of a volume or a Service of a `FoundationDBCluster`. Nobody is exempt.
+#[must_use]
+pub fn judge_deletion(request: &Request<'_>, context: &Context<'_>, kind: fdb::Kind) -> Answer {
+    let read = |raw: &RawValue| from_map::<fdb::Deleted, _>(&mut serde_json::Deserializer::from_str(raw.get()));
+    let judgement = match request.old_object.map(read) {
+        Some(Ok(object)) => context.fdb.ask(context.now, |sight| fdb::judge_deletion(kind, &object, sight)),
+        Some(Err(error)) => fdb::unreadable(&format!("oldObject cannot be read: {error}")),
+        None => fdb::unreadable("oldObject is missing from the request"),
+    };
+    Answer { judgement, patch: None }
+}
+
 /// Mutates: asks which annotations the rule wants changed. Never denies.
 pub fn mutate<K: Object>(request: &Request<'_>, context: &Context<'_>, rule: fn(&Change<'_, K>) -> Edits) -> Answer {
     let manager = request.field_manager();
@@ -155,6 +171,7 @@ fn status(judgement: &Judgement, request: &Request<'_>) -> Option<Status> {
     let gravest = judgement.gravest()?;
     let name = match (request.namespace.as_ref(), request.name.as_ref()) {
         ("", name) => name.to_owned(),
+        (namespace, "") if request.operation == Operation::Delete => format!("of a collection in {namespace}"),
         (namespace, "") => format!("to be named in {namespace}"),
         (namespace, name) => format!("{namespace}/{name}"),
     };

@@ -2,9 +2,11 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args as ClapArgs, Parser, ValueEnum};
 use shared::admission::{Exempt, Settings};
+use shared::duration::parse_unsigned;
 use shared::hive::exempt;
 use shared::keys;
 
@@ -36,6 +38,9 @@ pub struct Args {
     /// User who is never denied; repeatable
     #[arg(long = "exempt-user", value_name = "USER", default_values_t = exempt::USERS.iter().copied().map(str::to_owned))]
     pub exempt_users: Vec<String>,
+    /// How long removed process groups of a FoundationDBCluster are kept that does not say so itself; 0 is off
+    #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = parse_unsigned)]
+    pub fdb_minimum_suspension: Duration,
     /// Where the serving certificate comes from
     #[command(flatten)]
     pub certificate: CertificateArgs,
@@ -111,6 +116,7 @@ impl Args {
         Settings {
             served_platforms: self.served_platforms.clone(),
             exempt: Exempt { users: self.exempt_users.clone(), groups: self.exempt_groups.clone() },
+            fdb_minimum_suspension: self.fdb_minimum_suspension,
         }
     }
 }

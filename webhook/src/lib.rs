@@ -1,12 +1,13 @@
 //! The admission webhook: an HTTPS server that asks the rules of `shared` what may be written, and records who asked.
 //!
-//! Nothing in here calls an API server while it serves a request, and an answer depends on nothing but the request, the
-//! flags and the clock.
+//! Nothing in here calls an API server while it serves a request. An answer depends on nothing but the request, the flags
+//! and the clock; only for deletions of what a `FoundationDBCluster` owns it also depends on what a watch has told.
 
 pub mod answer;
 pub mod args;
 pub mod certs;
 pub mod connections;
+pub mod fdb;
 pub mod metrics;
 pub mod patch;
 pub mod plain;

@@ -12,6 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::args::{Args, CertificateArgs};
 use crate::certs::{Certificates, StartError};
+use crate::fdb;
 use crate::metrics::Metrics;
 use crate::plain::{self, Health};
 use crate::server::{self, Webhook};
@@ -61,12 +62,15 @@ pub enum RunError {
 pub async fn run(args: Args) -> Result<(), RunError> {
     let stop = CancellationToken::new();
     let metrics = Arc::new(Metrics::default());
-    let webhook = Arc::new(Webhook { settings: args.settings(), metrics: Arc::clone(&metrics) });
+    let settings = args.settings();
+    let fdb = Arc::new(fdb::Clusters::new(settings.fdb_minimum_suspension));
+    let webhook = Arc::new(Webhook { settings, metrics: Arc::clone(&metrics), fdb: Arc::clone(&fdb) });
     let (https, plain) = (listener(args.listen)?, listener(args.listen_plain)?);
     let (https_at, plain_at) = (https.address, plain.address);
     tokio::spawn(stop_on_signal(stop.clone())?);
     let (certificates, renewal) = certificates(&args.certificate).await?;
     tokio::spawn(renewal);
+    tokio::spawn(clusters(args.certificate.kubeconfig, fdb));
 
     let health = Health { certificates: certificates.clone(), metrics, stop: stop.clone() };
     let plain = tokio::spawn(plain::serve(plain.into_tokio()?, health));
@@ -94,6 +98,18 @@ async fn certificates(args: &CertificateArgs) -> Result<(Certificates, Renewal),
     let hub = hub(args.kubeconfig.as_deref()).await?;
     let (certificates, task) = Certificates::managed(hub, args.managed()).map_err(RunError::Certificate)?;
     Ok((certificates, Box::pin(task)))
+}
+
+/// Follows the hub's `FoundationDBClusters`. Without a hub nothing is known of them, which is no reason not to serve.
+async fn clusters(kubeconfig: Option<PathBuf>, clusters: Arc<fdb::Clusters>) {
+    match hub(kubeconfig.as_deref()).await {
+        Ok(config) => fdb::follow(config, clusters).await,
+        Err(error) => {
+            let error = &error as &dyn std::error::Error;
+            tracing::info!(error, "FoundationDBClusters are not watched: no API server is configured");
+            clusters.lost("the webhook has no API server to ask");
+        }
+    }
 }
 
 /// How to reach the API server that holds the certificate.

@@ -22,6 +22,7 @@ use shared::admission::Settings;
 
 use crate::answer::{Answer, Context};
 use crate::connections::Limited;
+use crate::fdb::Clusters;
 use crate::metrics::{Answered, Denied, Metrics, Rejected};
 use crate::review::{self, Request, Response, Review, ReviewError};
 use crate::table::{self, Endpoint};
@@ -51,6 +52,8 @@ pub struct Webhook {
     pub settings: Settings,
     /// What is counted.
     pub metrics: Arc<Metrics>,
+    /// What is known of the hub's `FoundationDBClusters`.
+    pub fdb: Arc<Clusters>,
 }
 
 impl Webhook {
@@ -61,7 +64,7 @@ impl Webhook {
             Ok(request) => request,
             Err(error) => return bad_request(&error, body),
         };
-        let context = Context { settings: &self.settings, now };
+        let context = Context { settings: &self.settings, now, fdb: &self.fdb };
         let (resource, answer) = table::answer(endpoint, &request, &context);
         self.account(resource, &request, &answer);
         (StatusCode::OK, written(answer.respond(&request)))

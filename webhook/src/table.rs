@@ -1,9 +1,10 @@
 //! The table from (endpoint, group, resource, subresource, operation) to a rule: the only place that knows resources.
 
+use shared::fdb::admission as fdb;
 use shared::hive::admission as hive;
 use shared::workload::admission as workload;
 
-use crate::answer::{Answer, Context, mutate, validate};
+use crate::answer::{Answer, Context, judge_deletion, mutate, validate};
 use crate::review::{Operation, Request};
 
 /// What the API server asks for.
@@ -37,12 +38,18 @@ const fn row(
 
 const WRITES: &[Operation] = &[Operation::Create, Operation::Update];
 const UPDATES: &[Operation] = &[Operation::Update];
+const DELETES: &[Operation] = &[Operation::Delete];
 
 const TABLE: &[Row] = {
     use Endpoint::{Mutate, Validate};
     &[
         row(Validate, ("hive.openshift.io", "clusterdeployments", ""), WRITES, |r, c| validate(r, c, hive::judge)),
         row(Mutate, ("hive.openshift.io", "clusterdeployments", ""), WRITES, |r, c| mutate(r, c, hive::stamp)),
+        row(Validate, ("", "persistentvolumeclaims", ""), DELETES, |r, c| judge_deletion(r, c, fdb::Kind::Pvc)),
+        row(Validate, ("", "services", ""), DELETES, |r, c| judge_deletion(r, c, fdb::Kind::Service)),
+        row(Validate, ("apps.foundationdb.org", "foundationdbclusters", ""), WRITES, |r, c| {
+            validate(r, c, fdb::judge_cluster)
+        }),
         row(Mutate, ("apps", "deployments", ""), UPDATES, |r, c| mutate(r, c, workload::record)),
         row(Mutate, ("apps", "deployments", "scale"), UPDATES, |r, c| mutate(r, c, workload::scale)),
         row(Mutate, ("apps", "statefulsets", ""), UPDATES, |r, c| mutate(r, c, workload::record)),

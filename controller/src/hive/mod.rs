@@ -32,8 +32,10 @@ use tokio::sync::Semaphore;
 use tokio::time::Instant;
 use tracing::{debug, info, warn};
 
+pub use self::act::as_controller;
 pub use self::drivers::{Drivers, Grants};
 use self::memory::Memory;
+pub use self::report::publish;
 pub use self::syncs::Syncs;
 use crate::lease::Claim;
 use crate::metrics::{Metrics, Told};

@@ -1,5 +1,6 @@
 //! The controller's metrics.
 
+pub mod fdb;
 mod hive;
 
 use std::time::Duration;
@@ -16,6 +17,7 @@ use shared::hive::api::ClusterDeployment;
 use shared::hive::conditions::POWER_STATES;
 use tokio::time::Instant;
 
+use self::fdb::FdbMetrics;
 use self::hive::{AwsCall, HiveMetrics, Reconcile};
 
 /// Everything that is counted.
@@ -41,12 +43,14 @@ pub struct Metrics {
     asleep: Family<AsleepFor, Gauge>,
     step_seconds: Family<InState, Histogram, fn() -> Histogram>,
     hive: HiveMetrics,
+    /// What is held of FoundationDB clusters.
+    pub fdb: FdbMetrics,
 }
 
 /// Labels of [`Metrics::looks`].
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct Look {
-    /// `hive`.
+    /// `hive` or `fdb`.
     pub system: &'static str,
     /// `unchanged`, `changed` or the reason of an error.
     pub outcome: &'static str,
@@ -129,7 +133,7 @@ pub fn state(power_state: &str) -> &'static str {
 /// Labels of [`Metrics::notices`].
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct Told {
-    /// `hive`.
+    /// `hive` or `fdb`.
     pub system: &'static str,
     /// Why.
     pub reason: &'static str,
@@ -141,8 +145,10 @@ impl Default for Metrics {
         let steps: fn() -> Histogram =
             || Histogram::new([1.0, 2.5, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1200.0, 1800.0]);
         let hive = HiveMetrics::new(&mut root);
+        let fdb = FdbMetrics::new(root.sub_registry_with_prefix("hibernate"));
         let mut metrics = Self {
             registry: root,
+            fdb,
             leader: Gauge::default(),
             looks: Family::default(),
             look_seconds: Histogram::new([0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0]),
@@ -174,10 +180,15 @@ impl Default for Metrics {
 }
 
 impl Metrics {
-    /// A look has ended.
-    pub fn looked(&self, outcome: &'static str, took: Duration) {
-        self.looks.get_or_create(&Look { system: "hive", outcome }).inc();
+    /// A look at a target of any system has ended.
+    pub fn looked_at(&self, system: &'static str, outcome: &'static str, took: Duration) {
+        self.looks.get_or_create(&Look { system, outcome }).inc();
         self.look_seconds.observe(took.as_secs_f64());
+    }
+
+    /// A look at a `ClusterDeployment` has ended.
+    pub fn looked(&self, outcome: &'static str, took: Duration) {
+        self.looked_at("hive", outcome, took);
         let reconcile = Reconcile { controller: "hibernation", outcome };
         self.hive.reconciled.get_or_create(&reconcile).observe(took.as_secs_f64());
     }
@@ -233,6 +244,7 @@ impl Metrics {
     pub fn forget_all(&self) {
         self.targets.clear();
         self.asleep.clear();
+        self.fdb.forget_all();
     }
 
     /// Counts a power state that was reached as Hive counts it.

@@ -9,6 +9,8 @@ pub mod format;
 mod object;
 mod verdict;
 
+use std::time::Duration;
+
 use jiff::Timestamp;
 use serde::Deserialize;
 
@@ -79,6 +81,8 @@ pub struct Settings {
     pub served_platforms: Vec<String>,
     /// Who is never denied.
     pub exempt: Exempt,
+    /// How long removed process groups are kept of clusters that do not say so themselves; nothing is off.
+    pub fdb_minimum_suspension: Duration,
 }
 
 impl Default for Settings {
@@ -87,6 +91,7 @@ impl Default for Settings {
         Self {
             served_platforms: ["aws", "azure", "gcp", "ibmcloud"].map(str::to_owned).into(),
             exempt: Exempt::default(),
+            fdb_minimum_suspension: Duration::ZERO,
         }
     }
 }

@@ -4,6 +4,8 @@
 //! the deletion of PVC and Service until the object itself carries a release; the controller stamps what is held, waits
 //! for the window on its own clock and releases.
 
+pub mod admission;
 pub mod api;
+pub mod decide;
 pub mod recover;
 pub mod suspension;

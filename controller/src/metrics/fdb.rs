@@ -1,0 +1,75 @@
+//! What is held of FoundationDB clusters.
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
+use shared::fdb::decide::Plan;
+
+/// Labels of what is held of a cluster.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct Suspended {
+    namespace: String,
+    cluster: String,
+}
+
+impl Suspended {
+    /// Labels of a cluster, by namespace and name.
+    pub fn of((namespace, cluster): &(String, String)) -> Self {
+        Self { namespace: namespace.clone(), cluster: cluster.clone() }
+    }
+}
+
+/// What is held.
+#[derive(Default)]
+pub struct FdbMetrics {
+    groups: Family<Suspended, Gauge>,
+    bytes: Family<Suspended, Gauge>,
+    waiting: Family<Suspended, Gauge>,
+    undeleted: Family<Suspended, Gauge>,
+    released: Counter,
+}
+
+impl FdbMetrics {
+    /// Registers them in a registry with our prefix.
+    pub fn new(registry: &mut Registry) -> Self {
+        let metrics = Self::default();
+        registry.register("fdb_suspended_groups", "Removed process groups that are kept", metrics.groups.clone());
+        registry.register("fdb_suspended_bytes", "Size of their volumes", metrics.bytes.clone());
+        let help = "Kept process groups whose time has passed and whose turn it is not yet";
+        registry.register("fdb_waiting_groups", help, metrics.waiting.clone());
+        let help = "Released process groups that the operator has not deleted yet";
+        registry.register("fdb_undeleted_groups", help, metrics.undeleted.clone());
+        registry.register("fdb_released", "Process groups that were released", metrics.released.clone());
+        metrics
+    }
+
+    /// Tells what is held of a cluster.
+    pub fn holds(&self, cluster: &Suspended, plan: &Plan) {
+        let count = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
+        self.groups.get_or_create(cluster).set(count(plan.held));
+        self.bytes.get_or_create(cluster).set(i64::try_from(plan.held_bytes).unwrap_or(i64::MAX));
+        self.waiting.get_or_create(cluster).set(count(plan.waiting));
+        self.undeleted.get_or_create(cluster).set(count(plan.released));
+    }
+
+    /// So many groups were released.
+    pub fn released(&self, groups: usize) {
+        self.released.inc_by(u64::try_from(groups).unwrap_or(u64::MAX));
+    }
+
+    /// A cluster is gone.
+    pub fn forget(&self, cluster: &Suspended) {
+        for family in [&self.groups, &self.bytes, &self.waiting, &self.undeleted] {
+            family.remove(cluster);
+        }
+    }
+
+    /// Nobody leads here any more.
+    pub fn forget_all(&self) {
+        for family in [&self.groups, &self.bytes, &self.waiting, &self.undeleted] {
+            family.clear();
+        }
+    }
+}

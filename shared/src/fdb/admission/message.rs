@@ -1,0 +1,104 @@
+//! What a denial says: which group, since when, until when, and the ways out.
+
+use super::known::Cluster;
+use super::object::Deleted;
+use super::{Kind, Stamp};
+use crate::admission::format;
+use crate::fdb::suspension::{Minimum, Suspension};
+use crate::keys;
+
+/// The clusters cannot be seen (S4).
+pub(super) fn lost(kind: Kind, object: &Deleted, why: &str) -> String {
+    let owner = object.owners().next().map(|owner| owner.name.as_str()).unwrap_or_default();
+    format!(
+        "kept, because it is not known whether FoundationDBCluster {owner} suspends removed process groups: {why}. \
+         It is judged again at the next attempt; {}",
+        key(kind, object)
+    )
+}
+
+/// The human's way out.
+fn key(kind: Kind, object: &Deleted) -> String {
+    let meta = &object.metadata;
+    let resource = kind.resource();
+    format!(
+        "to delete it nevertheless: kubectl annotate {resource} {} -n {} {}=true",
+        meta.name,
+        meta.namespace,
+        keys::RELEASE
+    )
+}
+
+/// What is held, and of whom.
+pub(super) struct Held<'a> {
+    pub(super) kind: Kind,
+    pub(super) object: &'a Deleted,
+    pub(super) cluster: &'a Cluster,
+    pub(super) group: Option<&'a str>,
+}
+
+impl Held<'_> {
+    /// Its group is being brought back (S10).
+    pub(super) fn recovering(&self, stamp: &Stamp) -> String {
+        let since = stamp.since.map(|since| format!(" since {}", format::seconds(since))).unwrap_or_default();
+        format!("{} is being recovered{since}: it is kept; {}", self.subject(), key(self.kind, self.object))
+    }
+
+    /// The release is for another removal than the present one (S12).
+    pub(super) fn released_for_another(&self, record: &Suspension, removal: Option<&str>) -> String {
+        let recorded = record.removal.as_deref().unwrap_or("none");
+        let found = match removal {
+            Some(removal) => format!("the group was marked again at {removal}"),
+            None => "the group is not marked for removal".to_owned(),
+        };
+        format!("{}: the release was for the removal of {recorded}, but {found}; {}", self.subject(), self.ways_out())
+    }
+
+    /// The window runs, or its end has not been acted on yet (S13).
+    pub(super) fn stamped(&self, stamp: &Stamp) -> String {
+        let since = stamp.since.map_or("a time that cannot be read".to_owned(), format::seconds);
+        let until = match stamp.until(&self.cluster.minimum) {
+            Some(until) => format!("until {} at least", format::seconds(until)),
+            None => match &self.cluster.minimum {
+                Minimum::Unreadable(text) => {
+                    format!("without end, because {} of the cluster is {text:?}", keys::MINIMUM_SUSPENSION)
+                }
+                _ => "without end, because its stamp cannot be read".to_owned(),
+            },
+        };
+        format!("{} is suspended since {since}, {until}; {}", self.subject(), self.ways_out())
+    }
+
+    /// The controller has not stamped it (S14).
+    pub(super) fn unstamped(&self) -> String {
+        let minimum = match &self.cluster.minimum {
+            Minimum::Unreadable(text) => format!("a time that cannot be read ({text:?})"),
+            minimum => minimum.text(),
+        };
+        format!(
+            "{} is not released: what a removed group leaves is kept, and the controller releases it {minimum} after the \
+             group's Pod is gone; {}",
+            self.subject(),
+            self.ways_out()
+        )
+    }
+
+    fn subject(&self) -> String {
+        let Cluster { namespace, name, .. } = self.cluster;
+        match self.group {
+            Some(group) => format!("process group {group} of FoundationDBCluster {namespace}/{name}"),
+            None => format!("a volume of FoundationDBCluster {namespace}/{name} that names no process group"),
+        }
+    }
+
+    fn ways_out(&self) -> String {
+        let Cluster { namespace, name, .. } = self.cluster;
+        let back = self.group.map(|group| {
+            format!(
+                "to bring the group back: kubectl fdb recover process-groups -n {namespace} -c {name} {group} \
+                 (or kubectl hibernate recover process-groups); "
+            )
+        });
+        format!("{}{}", back.unwrap_or_default(), key(self.kind, self.object))
+    }
+}

@@ -1,0 +1,161 @@
+//! Admission: no volume and no Service of a removed process group goes before its time.
+//!
+//! The operator marks, excludes and deletes within half a second, so that a cache which says "not marked" proves nothing.
+//! A deletion is therefore judged from the object itself; the cache may only say that there is nothing to guard, and only
+//! while it is fresh. The first row that applies decides. Nobody is exempt: garbage collector and operator are who deletes.
+//!
+//! | # | the object that is deleted, and its cluster | answer |
+//! |---|---|---|
+//! | S1 | has no `FoundationDBCluster` among its owners | allowed (does not reach the webhook) |
+//! | S2 | is being deleted already | allowed: nothing brings it back |
+//! | S3 | carries `hibernate.sh/release: "true"` | allowed: a human's key |
+//! | S4 | the clusters are not known, or not heard of lately | **denied**, data first |
+//! | S5 | none of its owners (by uid) exists | allowed: deletion of the cluster or of its namespace |
+//! | S6 | its owner is being deleted | allowed |
+//! | S7 | suspension is off for the cluster, and it carries no stamp | allowed |
+//! | S8 | is a Service, but of no process group, or of a class without a volume | allowed |
+//! | S9 | is a Service, and `spec.routing.publicIPSource` is not `service` any more | allowed |
+//! | S10 | its group is being recovered | **denied** |
+//! | S11 | was released for this removal, or for one of a group that the status does not know (any more) | allowed |
+//! | S12 | was released for another removal, or its group is not marked | **denied** |
+//! | S13 | is stamped | **denied** until the controller releases it |
+//! | S14 | carries no stamp (yet) | **denied** |
+//!
+//! A cluster's deletion needs no look at its namespace: the cluster has no finalizer, so it is gone before its volumes are
+//! asked for a second time.
+//!
+//! Rules for the cluster itself:
+//!
+//! | # | annotation `hibernate.sh/minimum-suspension` | answer |
+//! |---|---|---|
+//! | M1 | is set or altered, and is no duration | denied |
+//! | M2 | is shortened, set to 0 or removed | warning: what is held stays as long as it was promised |
+
+mod cluster;
+mod known;
+mod message;
+mod object;
+
+use crate::admission::{Denial, Fault, Finding, Judgement};
+use crate::keys;
+
+pub use cluster::{Annotated, judge_cluster};
+pub use known::{Cluster, Sight};
+pub use object::Deleted;
+
+use super::suspension::Stamp;
+
+/// Which kind of object is deleted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A volume.
+    Pvc,
+    /// An address.
+    Service,
+}
+
+impl Kind {
+    /// As kubectl names the resource.
+    #[must_use]
+    pub fn resource(self) -> &'static str {
+        match self {
+            Self::Pvc => "pvc",
+            Self::Service => "service",
+        }
+    }
+}
+
+/// What a row of the table says.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// It may go.
+    Allow(&'static str),
+    /// It must stay, because of this.
+    Deny(&'static str, String),
+}
+
+/// Judges the deletion of a volume or a Service.
+#[must_use]
+pub fn judge_deletion(kind: Kind, object: &Deleted, sight: &Sight<'_>) -> Judgement {
+    match judge(kind, object, sight) {
+        Verdict::Allow(_) => Judgement::default(),
+        Verdict::Deny(row, message) => Judgement { denials: vec![denial(row, message)], ..Judgement::default() },
+    }
+}
+
+/// The denial of an object that cannot even be read.
+#[must_use]
+pub fn unreadable(why: &str) -> Judgement {
+    let message = format!("the object is not readable, so nothing says that it may be deleted: {why}");
+    Judgement { denials: vec![denial("unreadable", message)], ..Judgement::default() }
+}
+
+fn denial(row: &'static str, message: String) -> Finding<Denial> {
+    let field = format!("metadata.annotations[{}]", keys::RELEASED_AT);
+    Finding { row, said: Denial { fault: Fault::Forbidden, field, message } }
+}
+
+/// The table, from top to bottom.
+#[must_use]
+pub fn judge(kind: Kind, object: &Deleted, sight: &Sight<'_>) -> Verdict {
+    if object.owners().next().is_none() {
+        return Verdict::Allow("S1");
+    }
+    if object.metadata.deletion_timestamp.is_some() {
+        return Verdict::Allow("S2");
+    }
+    let stamp = Stamp::read(|key| object.metadata.annotations.get(key));
+    if stamp.key {
+        return Verdict::Allow("S3");
+    }
+    let clusters = match sight {
+        Sight::Lost(why) => return Verdict::Deny("S4", message::lost(kind, object, why)),
+        Sight::Clear(clusters) => clusters,
+    };
+    let mut owners = object.owners().filter_map(|owner| clusters.get(&owner.uid));
+    let Some(cluster) = owners.next() else {
+        return Verdict::Allow("S5");
+    };
+    if cluster.deleting {
+        return Verdict::Allow("S6");
+    }
+    if cluster.minimum.is_off() && !stamp.present {
+        return Verdict::Allow("S7");
+    }
+    let group = cluster.group_of(object);
+    if kind == Kind::Service {
+        if group.is_none() || !cluster.holds_class_of(object) {
+            return Verdict::Allow("S8");
+        }
+        if !cluster.has_services {
+            return Verdict::Allow("S9");
+        }
+    }
+    held(kind, object, cluster, group, &stamp)
+}
+
+/// Rows S10 to S14: there is something to guard, and only the object itself can say that it may go.
+fn held(kind: Kind, object: &Deleted, cluster: &Cluster, group: Option<&str>, stamp: &Stamp) -> Verdict {
+    let said = message::Held { kind, object, cluster, group };
+    if stamp.is_recovery() {
+        return Verdict::Deny("S10", said.recovering(stamp));
+    }
+    let Some(record) = stamp.record.as_ref().filter(|record| group.is_none_or(|group| record.group == group)) else {
+        return if stamp.present {
+            Verdict::Deny("S13", said.stamped(stamp))
+        } else {
+            Verdict::Deny("S14", said.unstamped())
+        };
+    };
+    if stamp.released.is_none() {
+        return Verdict::Deny("S13", said.stamped(stamp));
+    }
+    match cluster.removal_of(&record.group) {
+        None => Verdict::Allow("S11"),
+        Some(removal) if removal.is_some() && stamp.is_released_for(removal) => Verdict::Allow("S11"),
+        Some(removal) => Verdict::Deny("S12", said.released_for_another(record, removal)),
+    }
+}
+
+#[cfg(test)]
+mod tests;

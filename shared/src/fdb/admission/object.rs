@@ -1,0 +1,77 @@
+//! What is looked at of an object that is being deleted.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+
+use crate::admission::{Annotations, from_map};
+use crate::fdb::api;
+
+/// A PVC or Service that is being deleted, as `oldObject` holds it.
+#[derive(Clone, Debug, Default, Deserialize)]
+pub struct Deleted {
+    /// Metadata; nothing else is looked at.
+    #[serde(deserialize_with = "from_map")]
+    pub metadata: Metadata,
+}
+
+/// Its metadata.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Metadata {
+    /// Name.
+    #[serde(default)]
+    pub name: String,
+    /// Namespace.
+    #[serde(default)]
+    pub namespace: String,
+    /// Annotations of ours.
+    #[serde(default)]
+    pub annotations: Annotations,
+    /// Labels: which of them tell the process group and its class is the cluster's to say.
+    #[serde(default)]
+    pub labels: Option<BTreeMap<String, String>>,
+    /// Owners.
+    #[serde(default)]
+    pub owner_references: Option<Vec<Owner>>,
+    /// Set once it is being deleted.
+    #[serde(default)]
+    pub deletion_timestamp: Option<IgnoredAny>,
+}
+
+/// One of its owners.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Owner {
+    /// API group and version.
+    #[serde(default)]
+    pub api_version: String,
+    /// Kind.
+    #[serde(default)]
+    pub kind: String,
+    /// Name.
+    #[serde(default)]
+    pub name: String,
+    /// What tells it from a later object of the same name.
+    #[serde(default)]
+    pub uid: String,
+}
+
+impl Deleted {
+    /// Its owners that are `FoundationDBClusters`, of any version.
+    pub fn owners(&self) -> impl Iterator<Item = &Owner> {
+        let owners = self.metadata.owner_references.as_deref().unwrap_or_default();
+        owners.iter().filter(|owner| {
+            let group = owner.api_version.split_once('/').map_or("", |(group, _)| group);
+            owner.kind == api::KIND && group == api::GROUP
+        })
+    }
+
+    /// Value of the first of these labels that it has.
+    #[must_use]
+    pub fn label(&self, names: &[String]) -> Option<&str> {
+        let labels = self.metadata.labels.as_ref()?;
+        names.iter().find_map(|name| labels.get(name)).map(String::as_str)
+    }
+}

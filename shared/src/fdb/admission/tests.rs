@@ -1,0 +1,302 @@
+//! The table, row by row.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::admission::{Change, Settings, User};
+use crate::fdb::api::FoundationDBCluster;
+
+const REMOVAL: &str = "2026-11-21T17:59:58Z";
+const ID: &str = "storage-1";
+
+/// The cluster `db/prod`, uid `u1`, with `storage-1` marked for removal.
+fn cluster() -> Value {
+    json!({
+        "metadata": {"name": "prod", "namespace": "db", "uid": "u1", "resourceVersion": "7",
+            "annotations": {"hibernate.sh/minimum-suspension": "2h"}},
+        "spec": {"version": "7.3.69", "routing": {"publicIPSource": "service"}},
+        "status": {"processGroups": [
+            {"processGroupID": ID, "processClass": "storage", "removalTimestamp": REMOVAL},
+            {"processGroupID": "storage-2", "processClass": "storage"},
+        ]},
+    })
+}
+
+fn object(annotations: &Value) -> Value {
+    json!({"metadata": {
+        "name": "prod-storage-1-data", "namespace": "db", "annotations": annotations,
+        "labels": {"foundationdb.org/fdb-process-group-id": ID, "foundationdb.org/fdb-process-class": "storage"},
+        "ownerReferences": [{"apiVersion": "apps.foundationdb.org/v1beta2", "kind": "FoundationDBCluster",
+            "name": "prod", "uid": "u1", "controller": true}],
+    }})
+}
+
+fn record(removal: Option<&str>, why: &str) -> String {
+    json!({"group": ID, "removal": removal, "minimum": "2h", "class": "storage", "why": why}).to_string()
+}
+
+fn stamped(more: &[(&str, &str)], record: &str) -> Value {
+    let mut annotations =
+        json!({"hibernate.sh/suspended-at": "2026-11-21T18:00:00Z", "hibernate.sh/suspension": record});
+    for (key, value) in more {
+        annotations[*key] = json!(value);
+    }
+    object(&annotations)
+}
+
+fn with(mut value: Value, pointer: &str, new: Value) -> Value {
+    let (parent, key) = pointer.rsplit_once('/').unwrap();
+    value.pointer_mut(parent).unwrap()[key] = new;
+    value
+}
+
+fn clusters(cluster: &Value) -> HashMap<String, Cluster> {
+    let cluster: FoundationDBCluster = serde_json::from_value(cluster.clone()).unwrap();
+    [("u1".to_owned(), Cluster::of(&cluster, Duration::ZERO))].into()
+}
+
+fn row(kind: Kind, object: &Value, cluster: &Value) -> (bool, &'static str) {
+    let object: Deleted = serde_json::from_value(object.clone()).unwrap();
+    match judge(kind, &object, &Sight::Clear(&clusters(cluster))) {
+        Verdict::Allow(row) => (true, row),
+        Verdict::Deny(row, _) => (false, row),
+    }
+}
+
+#[test]
+fn the_table() {
+    use Kind::{Pvc, Service};
+    let plain = || object(&json!({}));
+    let released = |more: &[(&str, &str)], removal| {
+        let at = [("hibernate.sh/released-at", "2026-11-21T20:00:00Z")];
+        stamped(&[&at, more].concat(), &record(removal, "operator"))
+    };
+    let off = || with(cluster(), "/metadata/annotations", json!({}));
+    let unmarked = || with(cluster(), "/status/processGroups/0/removalTimestamp", Value::Null);
+    let forgotten = || with(cluster(), "/status/processGroups", json!([]));
+    let marked_again = || with(cluster(), "/status/processGroups/0/removalTimestamp", json!("2026-11-21T19:59:58Z"));
+    let bare = with(plain(), "/metadata/labels", Value::Null);
+    let class = |class: &str| {
+        let labels =
+            json!({"foundationdb.org/fdb-process-group-id": "x-1", "foundationdb.org/fdb-process-class": class});
+        with(plain(), "/metadata/labels", labels)
+    };
+    let own_labels = json!({"processGroupIDLabels": ["id"], "processClassLabels": ["class"]});
+    let own_labels = with(cluster(), "/spec/labels", own_labels);
+    let labelled = |class: &str| with(plain(), "/metadata/labels", json!({"id": ID, "class": class}));
+    for (name, kind, object, cluster, expected) in [
+        ("no owner", Pvc, with(plain(), "/metadata/ownerReferences", Value::Null), cluster(), (true, "S1")),
+        (
+            "another's kind",
+            Pvc,
+            with(plain(), "/metadata/ownerReferences/0/apiVersion", json!("example.com/v1")),
+            cluster(),
+            (true, "S1"),
+        ),
+        (
+            "any version of the kind",
+            Pvc,
+            with(plain(), "/metadata/ownerReferences/0/apiVersion", json!("apps.foundationdb.org/v1")),
+            cluster(),
+            (false, "S14"),
+        ),
+        (
+            "terminating",
+            Pvc,
+            with(plain(), "/metadata/deletionTimestamp", json!("2026-11-21T18:00:00Z")),
+            cluster(),
+            (true, "S2"),
+        ),
+        ("the key", Pvc, object(&json!({"hibernate.sh/release": "true"})), cluster(), (true, "S3")),
+        ("no key", Pvc, object(&json!({"hibernate.sh/release": "yes"})), cluster(), (false, "S14")),
+        (
+            "the key during the window",
+            Pvc,
+            stamped(&[("hibernate.sh/release", "true")], &record(Some(REMOVAL), "operator")),
+            cluster(),
+            (true, "S3"),
+        ),
+        ("owner gone", Pvc, with(plain(), "/metadata/ownerReferences/0/uid", json!("u0")), cluster(), (true, "S5")),
+        (
+            "owner gone, stamped",
+            Pvc,
+            with(stamped(&[], "{}"), "/metadata/ownerReferences/0/uid", json!("u0")),
+            cluster(),
+            (true, "S5"),
+        ),
+        (
+            "owner being deleted",
+            Pvc,
+            plain(),
+            with(cluster(), "/metadata/deletionTimestamp", json!("2026-11-21T18:00:00Z")),
+            (true, "S6"),
+        ),
+        ("off", Pvc, plain(), off(), (true, "S7")),
+        (
+            "off, as 0",
+            Pvc,
+            plain(),
+            with(cluster(), "/metadata/annotations", json!({"hibernate.sh/minimum-suspension": "0"})),
+            (true, "S7"),
+        ),
+        ("off, but held", Pvc, stamped(&[], &record(Some(REMOVAL), "operator")), off(), (false, "S13")),
+        ("off, but unreadably held", Pvc, stamped(&[], "?"), off(), (false, "S13")),
+        ("Service of the cluster", Service, bare.clone(), cluster(), (true, "S8")),
+        ("PVC without labels", Pvc, bare, cluster(), (false, "S14")),
+        ("Service of a stateless class", Service, class("cluster_controller"), cluster(), (true, "S8")),
+        ("Service of a log", Service, class("log"), cluster(), (false, "S14")),
+        ("PVC of a stateless class", Pvc, class("stateless"), cluster(), (false, "S14")),
+        ("own label names", Service, labelled("stateless"), own_labels.clone(), (true, "S8")),
+        ("own label names", Service, labelled("storage"), own_labels, (false, "S14")),
+        (
+            "Services are not wanted",
+            Service,
+            plain(),
+            with(cluster(), "/spec/routing", json!({"publicIPSource": "pod"})),
+            (true, "S9"),
+        ),
+        (
+            "Services are not wanted",
+            Pvc,
+            plain(),
+            with(cluster(), "/spec/routing", json!({"publicIPSource": "pod"})),
+            (false, "S14"),
+        ),
+        ("Service", Service, plain(), cluster(), (false, "S14")),
+        ("recovering", Pvc, stamped(&[], &record(Some(REMOVAL), "recovery")), cluster(), (false, "S10")),
+        (
+            "recovering, once released",
+            Pvc,
+            stamped(&[("hibernate.sh/released-at", "2026-11-21T20:00:00Z")], &record(Some(REMOVAL), "recovery")),
+            cluster(),
+            (false, "S10"),
+        ),
+        ("released", Pvc, released(&[], Some(REMOVAL)), cluster(), (true, "S11")),
+        ("released, Service", Service, released(&[], Some(REMOVAL)), cluster(), (true, "S11")),
+        ("released, off by now", Pvc, released(&[], Some(REMOVAL)), off(), (true, "S11")),
+        ("released, the group is forgotten", Pvc, released(&[], Some(REMOVAL)), forgotten(), (true, "S11")),
+        ("released, marked again since", Pvc, released(&[], Some(REMOVAL)), marked_again(), (false, "S12")),
+        ("released, not marked", Pvc, released(&[], Some(REMOVAL)), unmarked(), (false, "S12")),
+        ("released for no removal, not marked", Pvc, released(&[], None), unmarked(), (false, "S12")),
+        (
+            "released without a record",
+            Pvc,
+            object(&json!({"hibernate.sh/released-at": "2026-11-21T20:00:00Z"})),
+            cluster(),
+            (false, "S13"),
+        ),
+        (
+            "record of another group",
+            Pvc,
+            stamped(
+                &[("hibernate.sh/released-at", "2026-11-21T20:00:00Z")],
+                &record(Some(REMOVAL), "operator").replace(ID, "storage-9"),
+            ),
+            cluster(),
+            (false, "S13"),
+        ),
+        ("held", Pvc, stamped(&[], &record(Some(REMOVAL), "operator")), cluster(), (false, "S13")),
+        (
+            "held, the group is forgotten",
+            Pvc,
+            stamped(&[], &record(Some(REMOVAL), "operator")),
+            forgotten(),
+            (false, "S13"),
+        ),
+        ("not stamped", Pvc, plain(), cluster(), (false, "S14")),
+        ("not stamped, not marked", Pvc, plain(), unmarked(), (false, "S14")),
+        (
+            "unreadable minimum",
+            Pvc,
+            plain(),
+            with(cluster(), "/metadata/annotations", json!({"hibernate.sh/minimum-suspension": "2 hours"})),
+            (false, "S14"),
+        ),
+    ] {
+        assert_eq!(row(kind, &object, &cluster), expected, "{name}");
+    }
+}
+
+fn message(object: &Value, sight: &Sight<'_>) -> String {
+    let judgement = judge_deletion(Kind::Pvc, &serde_json::from_value(object.clone()).unwrap(), sight);
+    judgement.denials[0].said.message.clone()
+}
+
+#[test]
+fn a_denial_names_the_group_since_until_and_the_ways_out() {
+    let known = clusters(&cluster());
+    let said = message(&stamped(&[], &record(Some(REMOVAL), "operator")), &Sight::Clear(&known));
+    assert_eq!(
+        said,
+        "process group storage-1 of FoundationDBCluster db/prod is suspended since 2026-11-21T18:00:00Z, until \
+         2026-11-21T20:00:00Z at least; to bring the group back: kubectl fdb recover process-groups -n db -c prod storage-1 \
+         (or kubectl hibernate recover process-groups); to delete it nevertheless: kubectl annotate pvc prod-storage-1-data \
+         -n db hibernate.sh/release=true"
+    );
+    let said = message(&object(&json!({})), &Sight::Clear(&known));
+    assert!(said.contains("the controller releases it 2h0m0s after the group's Pod is gone"), "{said}");
+    let said = message(&stamped(&[], "?"), &Sight::Clear(&known));
+    assert!(said.contains("since 2026-11-21T18:00:00Z, until 2026-11-21T20:00:00Z"), "{said}");
+}
+
+#[test]
+fn s4_while_nothing_is_known_everything_in_scope_stays() {
+    let said = message(&object(&json!({})), &Sight::Lost("FoundationDBClusters are not defined here"));
+    assert!(said.contains("FoundationDBCluster prod") && said.contains("FoundationDBClusters are not defined here"));
+    let lost = Sight::Lost("x");
+    let judged = |object: &Value| judge(Kind::Pvc, &serde_json::from_value(object.clone()).unwrap(), &lost);
+    assert_eq!(judged(&object(&json!({"hibernate.sh/release": "true"}))), Verdict::Allow("S3"));
+    assert!(matches!(judged(&object(&json!({}))), Verdict::Deny("S4", _)));
+}
+
+#[test]
+fn bad_minimums_are_refused_when_they_are_written() {
+    let annotated = |value: Option<&str>| Annotated {
+        metadata: crate::admission::Meta {
+            annotations: value.iter().map(|value| (keys::MINIMUM_SUSPENSION, *value)).collect(),
+            ..crate::admission::Meta::default()
+        },
+    };
+    for (old, new, denials, warnings) in [
+        (None, Some("2h"), 0, 0),
+        (None, Some("0"), 0, 0),
+        (None, Some("2 hours"), 1, 0),
+        (None, Some("-2h"), 1, 0),
+        (Some("2h"), Some(""), 1, 0),
+        (Some("2 hours"), Some("2 hours"), 0, 0),
+        (Some("2 hours"), Some("2h"), 0, 0),
+        (Some("2h"), Some("1h"), 0, 1),
+        (Some("2h"), Some("0"), 0, 1),
+        (Some("2h"), None, 0, 1),
+        (Some("2h"), Some("3h"), 0, 0),
+    ] {
+        let judgement = judge_cluster(&Change {
+            old: Some(annotated(old)),
+            new: annotated(new),
+            user: &User::default(),
+            field_manager: "",
+            now: jiff::Timestamp::UNIX_EPOCH,
+            settings: &Settings::default(),
+        });
+        assert_eq!((judgement.denials.len(), judgement.warnings.len()), (denials, warnings), "{old:?} to {new:?}");
+    }
+}
+
+proptest! {
+    /// Whatever stands on a volume of a live cluster with suspension on: without a key or a release of this removal it stays.
+    #[test]
+    fn nothing_goes_without_a_release_of_this_removal(
+        at in proptest::option::of(".{0,25}"),
+        record in proptest::option::of(prop_oneof![".{0,30}", Just(record(Some("2026-11-20T00:00:00Z"), "operator"))]),
+        released in proptest::option::of("(2026-11-21T20:00:00Z|.{0,20})"),
+    ) {
+        let pairs = [("hibernate.sh/suspended-at", at), ("hibernate.sh/suspension", record), ("hibernate.sh/released-at", released)];
+        let annotations: serde_json::Map<_, _> = pairs.into_iter().filter_map(|(k, v)| Some((k.to_owned(), json!(v?)))).collect();
+        let (allowed, row) = row(Kind::Pvc, &object(&json!(annotations)), &cluster());
+        prop_assert!(!allowed, "{row}");
+    }
+}

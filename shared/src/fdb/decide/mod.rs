@@ -1,0 +1,179 @@
+//! The controller's decision about one `FoundationDBCluster`: what to stamp, what to release, whom to wake, what to clear.
+//!
+//! Total, deterministic and idempotent: same facts, same plan; once a plan is carried out, the next one has nothing to do
+//! until time passes or something changes. Everything that has to outlive this process stands on the held objects.
+//!
+//! | # | an object of a process group that is not being deleted itself | action |
+//! |---|---|---|
+//! | D1 | its group is being recovered, and the hold is younger than the window and than 10 min (than 10 min, if the group is not marked) | none |
+//! | D2 | its group is not marked (any more), and it carries a stamp | the stamp is cleared |
+//! | D3 | its group is not in the status | none: what it carries holds |
+//! | D4 | its group is marked, but not excluded, or a Pod of it is there and not terminating | none |
+//! | D5 | it carries no stamp, or one of another removal, and suspension is on | stamped: held from now on |
+//! | D6 | its stamp cannot be read, and suspension is on | stamped again; what can be read of it stays |
+//! | D7 | it says that it is held since a time that lies more than a minute ahead | held from now on |
+//! | D8 | its recovery was given up: its hold is as old as the window | an ordinary stamp again, with the same age |
+//! | D9 | its stamp is of this removal, and its window runs | none |
+//! | D10 | its window has passed, and it is its turn (see [`turn`]) | released, together with all objects of its group |
+//! | D11 | it was released some time ago and nobody has deleted it | the operator is woken, more and more rarely |
+
+mod facts;
+mod stamp;
+mod turn;
+mod wake;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+pub use facts::{Facts, Held, Pod};
+pub use turn::Turn;
+
+use super::admission::Kind;
+use super::api::ProcessGroup;
+use super::suspension::Suspension;
+use stamp::{Look, look};
+
+/// How soon a group is looked at again whose Pod has not been deleted yet.
+const POD_GOES: Duration = Duration::from_secs(5);
+
+/// Something to be done to one object, by its place in [`Facts::objects`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Hold it (D5 to D8).
+    Stamp {
+        /// Which object.
+        object: usize,
+        /// Since when.
+        since: Timestamp,
+        /// What is recorded.
+        record: Suspension,
+    },
+    /// Let it go (D10).
+    Release {
+        /// Which object.
+        object: usize,
+    },
+    /// Touch it, so that the operator looks again (D11).
+    Wake {
+        /// Which object.
+        object: usize,
+    },
+    /// Remove every mark of ours (D2).
+    Clear {
+        /// Which object.
+        object: usize,
+    },
+}
+
+impl Action {
+    /// Which object is changed.
+    #[must_use]
+    pub fn object(&self) -> usize {
+        match self {
+            Self::Stamp { object, .. } | Self::Release { object } | Self::Wake { object } | Self::Clear { object } => {
+                *object
+            }
+        }
+    }
+}
+
+/// All that is to be done, and what is to be told.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Plan {
+    /// What is to be done; each object once.
+    pub actions: Vec<Action>,
+    /// Whose turn it is after these actions.
+    pub turn: Option<Turn>,
+    /// When to look again if nothing changes; `None` if nothing is left to wait for.
+    pub next: Option<Duration>,
+    /// Process groups that are held, those that are stamped by this plan included.
+    pub held: usize,
+    /// Bytes of their volumes.
+    pub held_bytes: u64,
+    /// Process groups whose window has passed and whose turn it is not yet.
+    pub waiting: usize,
+    /// Process groups that were released and are still there.
+    pub released: usize,
+}
+
+impl Plan {
+    fn again_in(&mut self, pause: Duration) {
+        // Nothing is looked at more often than that: rounded times would make it a loop.
+        let pause = pause.max(Duration::from_millis(100));
+        self.next = Some(self.next.map_or(pause, |next| next.min(pause)));
+    }
+
+    fn again_at(&mut self, at: Timestamp, now: Timestamp) {
+        self.again_in(at.duration_since(now).try_into().unwrap_or(Duration::ZERO));
+    }
+}
+
+/// A process group that is due, or was released.
+struct Group {
+    objects: Vec<usize>,
+    zone: String,
+    /// When its window ended.
+    since: Timestamp,
+}
+
+/// Decides.
+#[must_use]
+pub fn decide(facts: &Facts<'_>) -> Plan {
+    let mut plan = Plan::default();
+    let mut due: BTreeMap<&str, Group> = BTreeMap::new();
+    let mut released: BTreeMap<&str, Group> = BTreeMap::new();
+    let mut early: BTreeSet<&str> = BTreeSet::new();
+    let mut held: BTreeSet<&str> = BTreeSet::new();
+    for (index, object) in facts.objects.iter().enumerate().filter(|(_, object)| !object.deleting) {
+        let Some(id) = object.group.as_deref() else { continue };
+        let group = facts.cluster.group(id);
+        let seen = look(facts, object, group);
+        if seen.holds() && held.insert(id) {
+            plan.held += 1;
+        }
+        if seen.holds() && object.kind == Kind::Pvc {
+            plan.held_bytes += object.bytes;
+        }
+        match seen {
+            Look::Nothing => {}
+            Look::PodIsThere => plan.again_in(POD_GOES),
+            Look::Runs { until } => {
+                early.insert(id);
+                if let Some(until) = until {
+                    plan.again_at(until, facts.now);
+                }
+            }
+            Look::Clear => plan.actions.push(Action::Clear { object: index }),
+            Look::ClearsAt(at) => plan.again_at(at, facts.now),
+            Look::Stamp { since, record } => {
+                early.insert(id);
+                plan.again_in(Duration::ZERO); // the window of the new stamp is looked at next
+                plan.actions.push(Action::Stamp { object: index, since, record });
+            }
+            Look::Due { since } => join(&mut due, id, index, facts.zone(object, group), since),
+            Look::Released { at } => join(&mut released, id, index, facts.zone(object, group), at),
+        }
+    }
+    due.retain(|id, _| !early.contains(id)); // a group goes as a whole
+    plan.released = released.len();
+    turn::take(facts, &due, &released, &mut plan);
+    wake::wake(facts, &released, &mut plan);
+    plan
+}
+
+fn join<'a>(groups: &mut BTreeMap<&'a str, Group>, id: &'a str, object: usize, zone: String, since: Timestamp) {
+    let group = groups.entry(id).or_insert_with(|| Group { objects: vec![], zone, since });
+    group.objects.push(object);
+    group.since = group.since.max(since);
+}
+
+/// Whether a cluster has to be looked at at all: something of it is being removed.
+#[must_use]
+pub fn concerns(groups: &[ProcessGroup]) -> bool {
+    groups.iter().any(|group| group.is_marked() && group.is_excluded())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,135 @@
+//! Rows D1 to D9: what one object of a process group needs.
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::facts::{Facts, Held};
+use crate::fdb::admission::Kind;
+use crate::fdb::api::{FoundationDBCluster, ProcessGroup};
+use crate::fdb::suspension::{LISTED, LISTED_WITHOUT_EXCLUSION, OPERATOR, RECOVERY_KEEPS, SKEW, Stamp, Suspension};
+
+/// What is to be done about one object.
+#[derive(Debug)]
+pub(super) enum Look {
+    /// Nothing, and it is not held by us.
+    Nothing,
+    /// Its Pod has yet to go.
+    PodIsThere,
+    /// Held; the window ends then, if it ends at all.
+    Runs { until: Option<Timestamp> },
+    /// The stamp has to go.
+    Clear,
+    /// The stamp has to go at that time.
+    ClearsAt(Timestamp),
+    /// It has to be stamped.
+    Stamp { since: Timestamp, record: Suspension },
+    /// The window ended then.
+    Due { since: Timestamp },
+    /// Released then.
+    Released { at: Timestamp },
+}
+
+impl Look {
+    /// Whether the object counts as held.
+    pub(super) fn holds(&self) -> bool {
+        matches!(self, Self::Runs { .. } | Self::Stamp { .. } | Self::Due { .. } | Self::ClearsAt(_))
+    }
+}
+
+pub(super) fn look(facts: &Facts<'_>, object: &Held, group: Option<&ProcessGroup>) -> Look {
+    let stamp = &object.stamp;
+    let Some(group) = group else {
+        return if stamp.present { Look::Runs { until: None } } else { Look::Nothing }; // D3
+    };
+    if !group.is_marked() {
+        return unmarked(facts, stamp);
+    }
+    if !group.is_excluded() || facts.has_pod(&group.process_group_id) {
+        let waits = group.is_excluded() && (!facts.minimum.is_off() || stamp.present);
+        return if waits { Look::PodIsThere } else { Look::Nothing }; // D4
+    }
+    if object.kind == Kind::Service && !(group.is_stateful() && facts.cluster.has_services()) {
+        return Look::Nothing; // the webhook lets these go
+    }
+    marked(facts, stamp, group)
+}
+
+/// D1 and D2.
+fn unmarked(facts: &Facts<'_>, stamp: &Stamp) -> Look {
+    if !stamp.present {
+        return Look::Nothing;
+    }
+    let since = stamp.since.filter(|since| stamp.is_recovery() && !is_ahead(*since, facts.now));
+    match since.map(|since| after(since, RECOVERY_KEEPS)) {
+        Some(ends) if facts.now < ends => Look::ClearsAt(ends), // D1
+        _ => Look::Clear,                                       // D2
+    }
+}
+
+/// D1 and D5 to D10.
+fn marked(facts: &Facts<'_>, stamp: &Stamp, group: &ProcessGroup) -> Look {
+    let now = facts.now;
+    let removal = group.removal_timestamp.as_deref();
+    let fresh = |since| Look::Stamp { since, record: record(facts, group) };
+    let Some(record) = &stamp.record else {
+        return match stamp.since {
+            _ if facts.minimum.is_off() && stamp.present => Look::Runs { until: None }, // it never means off
+            _ if facts.minimum.is_off() => Look::Nothing,
+            Some(since) if !is_ahead(since, now) => fresh(since), // D6
+            _ => fresh(now),                                      // D5, D6, D7
+        };
+    };
+    let until = stamp.until(&facts.minimum);
+    if stamp.is_recovery() && stamp.since.is_some_and(|since| !is_ahead(since, now)) {
+        let until = until.map(|until| until.max(after(stamp.since.unwrap_or(now), RECOVERY_KEEPS)));
+        if until.is_none_or(|until| now < until) {
+            return Look::Runs { until }; // D1
+        }
+    }
+    if !record.is_of(removal) {
+        return if facts.minimum.is_off() { Look::Clear } else { fresh(now) }; // D2, D5
+    }
+    let kept = Suspension { why: why(facts.cluster, group), ..record.clone() };
+    match stamp.since {
+        None => Look::Stamp { since: now, record: kept }, // D6
+        Some(since) if is_ahead(since, now) => Look::Stamp { since: now, record: kept }, // D7
+        Some(since) if stamp.is_recovery() => Look::Stamp { since, record: kept }, // D8
+        Some(_) => match (stamp.released, until) {
+            (Some(at), _) => Look::Released { at },
+            (None, Some(until)) if until <= now => Look::Due { since: until }, // D10
+            (None, until) => Look::Runs { until },                             // D9
+        },
+    }
+}
+
+fn after(moment: Timestamp, pause: std::time::Duration) -> Timestamp {
+    moment.checked_add(pause).unwrap_or(moment)
+}
+
+/// Whether a moment lies further ahead than clocks differ.
+fn is_ahead(moment: Timestamp, now: Timestamp) -> bool {
+    SignedDuration::try_from(SKEW).is_ok_and(|skew| moment.duration_since(now) > skew)
+}
+
+/// What is recorded of a group that is held from now on.
+fn record(facts: &Facts<'_>, group: &ProcessGroup) -> Suspension {
+    Suspension {
+        group: group.process_group_id.clone(),
+        removal: group.removal_timestamp.clone(),
+        minimum: facts.minimum.text(),
+        class: group.process_class.clone(),
+        fault_domain: group.fault_domain.clone(),
+        addresses: group.addresses.clone(),
+        why: why(facts.cluster, group),
+    }
+}
+
+/// What the removal goes back to.
+fn why(cluster: &FoundationDBCluster, group: &ProcessGroup) -> String {
+    let listed = |list: &[String]| list.iter().any(|id| *id == group.process_group_id || id == "*");
+    let why = match &cluster.spec {
+        spec if listed(&spec.process_groups_to_remove) => LISTED,
+        spec if listed(&spec.process_groups_to_remove_without_exclusion) => LISTED_WITHOUT_EXCLUSION,
+        _ => OPERATOR,
+    };
+    why.to_owned()
+}

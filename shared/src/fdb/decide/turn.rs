@@ -1,0 +1,121 @@
+//! Row D10: whose turn it is. One wake-up makes the operator delete everything that may be deleted, whatever its
+//! `removalMode`, so the pace is kept by releasing.
+//!
+//! * `All`: everything that is due goes at once.
+//! * `Zone`: what is due of one zone goes at once, and while its turn lasts, whatever else of it becomes due. The next zone
+//!   follows `waitBetweenRemovalsSeconds` after the last release, once what was released is gone.
+//! * `ProcessGroup`: the same with single groups.
+//! * `None`: nothing goes until the mode is another one. It is the brake that an administrator may pull.
+//!
+//! After a restart nobody remembers the last release, so that the first one waits for its turn, too.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+use super::facts::Facts;
+use super::{Action, Group, Plan};
+use crate::fdb::api::RemovalMode;
+
+/// After this long the next turn begins though something of the last one is still there.
+const STUCK: Duration = Duration::from_mins(10);
+
+/// How soon it is looked at again whether what was released is gone.
+const GOES: Duration = Duration::from_secs(2);
+
+/// The last release.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Turn {
+    /// Its zone, or its group in mode `ProcessGroup`.
+    pub of: String,
+    /// When the turn began.
+    pub began: Timestamp,
+    /// When something was released last.
+    pub last: Timestamp,
+}
+
+/// Releases those whose turn it is.
+pub(super) fn take(facts: &Facts<'_>, due: &BTreeMap<&str, Group>, released: &BTreeMap<&str, Group>, plan: &mut Plan) {
+    let mode = facts.cluster.removal_mode();
+    let turn_of = |id: &str, group: &Group| if mode == RemovalMode::Zone { group.zone.clone() } else { id.to_owned() };
+    let last = last_turn(facts, released, &turn_of);
+    plan.turn.clone_from(&last);
+    // What a crash left half released goes with its other half.
+    for (_, group) in due.iter().filter(|(id, _)| released.contains_key(*id)) {
+        release(group, plan);
+    }
+    let due: BTreeMap<&str, &Group> =
+        due.iter().filter(|(id, _)| !released.contains_key(*id)).map(|(id, group)| (*id, group)).collect();
+    if mode == RemovalMode::None || due.is_empty() {
+        plan.waiting = due.len();
+        return;
+    }
+    let now = facts.now;
+    if mode == RemovalMode::All {
+        for group in due.values() {
+            release(group, plan);
+        }
+        plan.turn = Some(Turn { of: String::new(), began: now, last: now });
+        return;
+    }
+    let wait = facts.cluster.wait_between_removals();
+    let after = |moment: Timestamp, pause: Duration| moment.checked_add(pause).unwrap_or(moment);
+    // Who has waited longest is next; of several, the first by name.
+    let next =
+        due.iter().min_by_key(|(id, group)| (group.since, turn_of(id, group))).map(|(id, group)| turn_of(id, group));
+    let open = last.as_ref().filter(|turn| now < after(turn.began, wait) && now >= turn.began);
+    let open = open.filter(|turn| due.iter().any(|(id, group)| turn_of(id, group) == turn.of));
+    let earliest = match (open, &last) {
+        (Some(_), _) => now,
+        (None, Some(turn)) if released.is_empty() => after(turn.last, wait),
+        (None, Some(turn)) => after(turn.last, wait.max(STUCK)),
+        (None, None) => after(facts.began, wait),
+    };
+    if earliest > now {
+        // A clock that was set back must not stop the turns for longer than they take.
+        let longest = if released.is_empty() { wait } else { wait.max(STUCK) };
+        let pause = Duration::try_from(earliest.duration_since(now)).unwrap_or(Duration::ZERO);
+        if pause <= longest {
+            plan.waiting = due.len();
+            return plan.again_in(if released.is_empty() { pause } else { pause.min(GOES) });
+        }
+    }
+    let (of, began) = match open {
+        Some(turn) => (turn.of.clone(), turn.began),
+        None => (next.unwrap_or_default(), now),
+    };
+    for (id, group) in &due {
+        if turn_of(id, group) == of {
+            release(group, plan);
+        } else {
+            plan.waiting += 1;
+        }
+    }
+    if plan.waiting > 0 {
+        plan.again_in(wait.max(Duration::from_secs(1)));
+    }
+    plan.turn = Some(Turn { of, began, last: now });
+}
+
+fn release(group: &Group, plan: &mut Plan) {
+    plan.actions.extend(group.objects.iter().map(|object| Action::Release { object: *object }));
+}
+
+/// The newest release that is remembered or still to be seen.
+fn last_turn(
+    facts: &Facts<'_>,
+    released: &BTreeMap<&str, Group>,
+    turn_of: &impl Fn(&str, &Group) -> String,
+) -> Option<Turn> {
+    let seen = released.iter().max_by_key(|(_, group)| group.since).map(|(id, group)| Turn {
+        of: turn_of(id, group),
+        began: group.since,
+        last: group.since,
+    });
+    match (facts.turn.clone(), seen) {
+        (Some(turn), Some(seen)) if seen.of != turn.of && seen.last > turn.last => Some(seen),
+        (Some(turn), Some(seen)) => Some(Turn { last: turn.last.max(seen.last), ..turn }),
+        (turn, seen) => turn.or(seen),
+    }
+}

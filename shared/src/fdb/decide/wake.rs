@@ -1,0 +1,41 @@
+//! Row D11: the release is the wake-up. If the operator has not deleted what was released some time later, it slept
+//! through it or failed: it is woken again, at most as often as it makes sense.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::facts::Facts;
+use super::{Action, Group, Plan};
+
+/// Between a release and the first further wake-up.
+const FIRST: Duration = Duration::from_secs(15);
+/// Longest time between two of them.
+const LONGEST: Duration = Duration::from_mins(10);
+
+pub(super) fn wake(facts: &Facts<'_>, released: &BTreeMap<&str, Group>, plan: &mut Plan) {
+    let since = released.values().map(|group| group.since);
+    let (Some(first), Some(last)) = (since.clone().min(), since.max()) else {
+        if plan.actions.iter().any(|action| matches!(action, Action::Release { .. })) {
+            plan.again_in(FIRST);
+        }
+        return;
+    };
+    let objects = || released.values().flat_map(|group| &group.objects);
+    let woken = objects().filter_map(|object| facts.objects[*object].woken).max();
+    let before = woken.map_or(last, |woken| woken.max(last));
+    // As long again as it has been tried for: 15 s, 30 s, 1 min and so on after the release.
+    let tried = Duration::try_from(before.duration_since(first)).unwrap_or(Duration::ZERO);
+    let pause = tried.clamp(FIRST, LONGEST);
+    let due = before.checked_add(pause).unwrap_or(before);
+    let newer = plan.actions.iter().any(|action| !matches!(action, Action::Wake { .. }));
+    // A moment that lies ahead was written by a clock that was set back since: it does not count.
+    if due <= facts.now || before > facts.now.checked_add(LONGEST).unwrap_or(facts.now) {
+        // Any other change of ours wakes the operator as well.
+        if !newer && let Some(object) = objects().min() {
+            plan.actions.push(Action::Wake { object: *object });
+        }
+        plan.again_in(FIRST);
+    } else {
+        plan.again_at(due, facts.now);
+    }
+}

@@ -1,0 +1,202 @@
+//! Removed process groups are kept for their window: what is denied, what is allowed, when it ends, and what never waits.
+
+mod fdb_guard;
+
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use fdb_guard::{SOON, claim, deleted, denied, kept, kubectl, marks, stamped};
+use jiff::SignedDuration;
+use k8s_openapi::api::core::v1::PersistentVolumeClaim;
+use kube::Api;
+use kube::api::{DeleteParams, ListParams};
+use serde_json::json;
+use shared::fdb::suspension::Suspension;
+use shared::keys;
+use testbed::fdb::options::{Settings, UpdateMode};
+use testbed::{FdbCluster, FdbOptions, World, eventually};
+
+async fn first(db: &FdbCluster, class: &str) -> Result<String> {
+    Ok(db.ids(class).await?.into_iter().next().context("a group")?)
+}
+
+async fn kept_for_its_window(mode: UpdateMode) -> Result<()> {
+    let world = World::shared().await?;
+    let kept = kept("6s");
+    let settings = Settings { update_mode: mode, ..kept.settings.clone() };
+    let db = world.fdb("window", FdbOptions { public_ip_source: "service".to_owned(), settings, ..kept }).await?;
+    let id = first(&db, "storage").await?;
+    let uid = db.pvc(&id).await?.and_then(|volume| volume.metadata.uid);
+    db.remove(&[&id]).await?;
+    let since = stamped(&db, &id).await?;
+    db.wait_suspended(&id, SOON).await?;
+
+    let held = marks(&db, &id).await?.context("a volume that is kept")?;
+    let record = Suspension::parse(&held[keys::SUSPENSION]).context("a record")?;
+    let group = db.group(&id).await?.context("the group")?;
+    ensure!((record.group.as_str(), record.class.as_str()) == (id.as_str(), "storage"), "{record:?}");
+    ensure!(record.removal == group.removal_timestamp && record.why == "processGroupsToRemove", "{record:?}");
+    ensure!(record.addresses == group.addresses && record.fault_domain.as_deref() == Some(&*group.fault_domain));
+    ensure!(db.service(&id).await?.is_some(), "the Service is kept, too");
+    ensure!(db.pvc(&id).await?.and_then(|volume| volume.metadata.uid) == uid, "the same volume");
+    let refused = db.pvc_deletes(&id).await?;
+    let error = refused.first().and_then(|delete| delete.error.clone()).context("a refused DELETE")?;
+    ensure!(error.contains(&format!("process group {id} of FoundationDBCluster")), "{error}");
+
+    let gone = deleted(&db, &id, SOON).await?;
+    let kept = gone.duration_since(since);
+    ensure!(kept >= SignedDuration::from_secs(6), "deleted after {kept:?}");
+    ensure!(kept <= SignedDuration::from_secs(12), "only deleted after {kept:?}");
+    db.wait("end of the Service", SOON, async || Ok(db.service(&id).await?.is_none().then_some(()))).await?;
+    ensure!(db.database().await?.gone.iter().all(|volume| volume.drained), "no data was lost");
+    db.wait_reconciled(SOON).await?;
+    let events = kubectl(&world, &db, &["get", "events", "-o", "jsonpath={.items[*].reason}"]).await?.ok()?;
+    ensure!(events.contains("Suspended") && events.contains("Released"), "{events}");
+    db.remove_all().await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_removed_group_is_kept_for_its_window_and_goes_after_it() -> Result<()> {
+    kept_for_its_window(UpdateMode::Update).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_same_with_an_operator_that_applies() -> Result<()> {
+    kept_for_its_window(UpdateMode::Apply).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_the_annotation_nothing_is_kept() -> Result<()> {
+    let world = World::shared().await?;
+    let options = FdbOptions { annotations: [].into(), ..kept("0") };
+    let db = world.fdb("off", FdbOptions { public_ip_source: "service".to_owned(), ..options }).await?;
+    let id = first(&db, "storage").await?;
+    db.remove(&[&id]).await?;
+    deleted(&db, &id, SOON).await?;
+    let deletes = db.pvc_deletes(&id).await?;
+    ensure!(deletes.iter().all(|delete| delete.error.is_none()), "{deletes:?}");
+    db.remove_all().await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_annotation_is_checked_and_shortening_it_releases_nothing() -> Result<()> {
+    let world = World::shared().await?;
+    let db = world.fdb("annotated", kept("1h")).await?;
+    let annotate = async |value: &str| {
+        kubectl(
+            &world,
+            &db,
+            &["annotate", "--overwrite", "fdb", db.name(), &format!("hibernate.sh/minimum-suspension{value}")],
+        )
+        .await
+    };
+    denied(&annotate("=2 hours").await?, &["\"2 hours\" is not a duration", "0 switches suspension off"])?;
+    denied(&annotate("=-2h").await?, &["is negative"])?;
+    let id = first(&db, "storage").await?;
+    db.remove(&[&id]).await?;
+    stamped(&db, &id).await?;
+    for value in ["=1s", "=0", "-"] {
+        let ran = annotate(value).await?;
+        ensure!(ran.code == 0 && ran.stderr.contains("stays as long as it was promised") == (value != "-"), "{ran:?}");
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        let marks = marks(&db, &id).await?.context("a volume that is kept")?;
+        ensure!(!marks.contains_key(keys::RELEASED_AT), "{value}: {marks:?}");
+        db.wake().await?;
+    }
+    denied(
+        &kubectl(&world, &db, &["delete", "pvc", &claim(&db, &id), "--wait=false"]).await?,
+        &["is suspended since"],
+    )?;
+    db.remove_all().await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_human_has_a_key_and_everybody_else_is_denied() -> Result<()> {
+    let world = World::shared().await?;
+    let db = world.fdb("key", FdbOptions { public_ip_source: "service".to_owned(), ..kept("1h") }).await?;
+    let (id, other) = (first(&db, "storage").await?, first(&db, "log").await?);
+
+    // Neither removed nor stamped: a live volume does not go either, one by one or with its collection.
+    let delete = ["delete", "pvc", &claim(&db, &other), "--wait=false"];
+    denied(
+        &kubectl(&world, &db, &delete).await?,
+        &["what a removed group leaves is kept", "hibernate.sh/release=true"],
+    )?;
+    denied(&kubectl(&world, &db, &[&delete[..], &["--dry-run=server"]].concat()).await?, &["is not released"])?;
+    let volumes: Api<PersistentVolumeClaim> = Api::namespaced(world.hub().await?, db.namespace());
+    let all = volumes.delete_collection(&DeleteParams::default(), &ListParams::default()).await;
+    let refused = all.err().context("a collection that is refused")?.to_string();
+    ensure!(refused.contains("is not released"), "{refused}");
+    let left = volumes.list(&ListParams::default()).await?;
+    ensure!(left.iter().all(|volume| volume.metadata.deletion_timestamp.is_none()), "one of a collection went");
+
+    db.remove(&[&id]).await?;
+    stamped(&db, &id).await?;
+    let way = format!("kubectl fdb recover process-groups -n {} -c key {id}", db.namespace());
+    let named = kubectl(&world, &db, &["delete", "pvc", &claim(&db, &id), "--wait=false"]).await?;
+    denied(
+        &named,
+        &[&format!("process group {id} of FoundationDBCluster {}/key is suspended since", db.namespace()), &way],
+    )?;
+    let ran = kubectl(&world, &db, &["annotate", "pvc", &claim(&db, &id), "hibernate.sh/release=true"]).await?;
+    ran.ok()?;
+    deleted(&db, &id, Duration::from_secs(20)).await?; // the annotation has woken the operator
+    db.remove_all().await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn services_that_guard_no_volume_may_go() -> Result<()> {
+    let world = World::shared().await?;
+    let db = world.fdb("services", FdbOptions { public_ip_source: "service".to_owned(), ..kept("1h") }).await?;
+    let (stateful, stateless) = (first(&db, "storage").await?, first(&db, "cluster_controller").await?);
+    let delete =
+        async |id: &str| kubectl(&world, &db, &["delete", "service", &db.pod_name(id), "--dry-run=server"]).await;
+    delete(&stateless).await?.ok()?;
+    denied(&delete(&stateful).await?, &["process group", "kubectl annotate service"])?;
+    db.patch(&json!({"spec": {"skip": true, "routing": {"publicIPSource": "pod"}}})).await?;
+    eventually(SOON, "Service that may go", async || delete(&stateful).await?.ok()).await?;
+    db.remove_all().await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn prefixes_and_own_label_names_are_understood() -> Result<()> {
+    let world = World::shared().await?;
+    let labels = json!({
+        "matchLabels": {"team": "data"}, "resourceLabels": {"team": "data"},
+        "processGroupIDLabels": ["example.com/id"], "processClassLabels": ["example.com/class"],
+    });
+    let options = FdbOptions { prefix: Some("dc1-a".to_owned()), labels, removal_mode: "All".to_owned(), ..kept("4s") };
+    let db = world.fdb("own", options).await?;
+    let id = first(&db, "storage").await?;
+    ensure!(id.starts_with("dc1-a-storage-"), "{id}");
+    db.remove_without_exclusion(&[&id]).await?;
+    let since = stamped(&db, &id).await?;
+    let record =
+        marks(&db, &id).await?.and_then(|marks| Suspension::parse(&marks[keys::SUSPENSION])).context("a record")?;
+    ensure!(record.group == id && record.why == "processGroupsToRemoveWithoutExclusion", "{record:?}");
+    let kept = deleted(&db, &id, SOON).await?.duration_since(since);
+    ensure!(kept >= SignedDuration::from_secs(4), "deleted after {kept:?}");
+    db.remove_all().await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cluster_and_a_namespace_go_whatever_is_kept_in_them() -> Result<()> {
+    let world = World::shared().await?;
+    for what in ["fdb", "namespace"] {
+        let db = world.fdb("goes", kept("1h")).await?;
+        let id = first(&db, "storage").await?;
+        db.remove(&[&id]).await?;
+        stamped(&db, &id).await?;
+        let name = if what == "fdb" { db.name() } else { db.namespace() };
+        kubectl(&world, &db, &["delete", what, name, "--wait=false"]).await?.ok()?;
+        let volumes: Api<PersistentVolumeClaim> = Api::namespaced(world.hub().await?, db.namespace());
+        eventually(Duration::from_secs(90), "end of all volumes", async || {
+            let left = volumes.list(&ListParams::default()).await?.items.len();
+            ensure!(left == 0, "{left} volumes are left after deleting the {what}");
+            Ok(())
+        })
+        .await?;
+        let _ = db.remove_all().await;
+    }
+    Ok(())
+}

@@ -1,29 +1,19 @@
-//! The double of the FoundationDB operator when a removal is undone by editing: what the real one did, row by row.
+//! The double of the FoundationDB operator when a removal is undone by editing: what the real one did, row by row (section 4 of the
+//! observations). The special cases are in `testbed_fdb_special.rs`.
 
 mod fdb_common;
 
 use std::{collections::BTreeSet, time::Duration};
 
-use fdb_common::{IDLE, SOON, clear, fdbcli, held, held_storage, uid, untimed};
-use k8s_openapi::api::core::v1::Service;
-use kube::{
-    Api,
-    api::{DeleteParams, ObjectMeta, PostParams},
-};
+use fdb_common::{IDLE, SOON, applied, clear, fdbcli, held_storage, removed_again, uid, untimed, world};
 use serde_json::json;
 use testbed::{
     FdbOptions,
     fdb::{
-        database::Delete,
+        denier::Denier,
         operator::api::{Group, INCORRECT_POD_METADATA, MARKED_AS_EXCLUDED, RESOURCES_TERMINATING},
-        options::{Settings, UpdateMode},
     },
 };
-
-/// The default database with an operator that writes by server-side apply.
-fn applied() -> FdbOptions {
-    FdbOptions { settings: Settings { update_mode: UpdateMode::Apply, ..Settings::fast() }, ..untimed() }
-}
 
 async fn steps_under_skip_with_a_higher_count(name: &str, options: FdbOptions) {
     let held = held_storage(name, options).await;
@@ -98,14 +88,6 @@ async fn swap(name: &str, options: FdbOptions, left: &[&str]) {
 #[tokio::test(flavor = "multi_thread")]
 async fn all_steps_under_skip_with_the_replacement_to_go() {
     tokio::join!(swap("swap", untimed(), &[]), swap("swap-rt", applied(), &[RESOURCES_TERMINATING]));
-}
-
-/// The pass after a sleep that has sent the second round of DELETEs, for Pod and claim alike.
-async fn removed_again(held: &fdb_common::Held, before: usize) -> (Delete, Delete) {
-    let again = async || Ok(held.db.pvc_deletes(&held.id).await?.into_iter().nth(before));
-    let claim = held.db.wait("another DELETE", SOON, again).await.unwrap();
-    let pods = held.db.deletes("Pod", &held.db.pod_name(&held.id)).await.unwrap();
-    (pods.last().unwrap().clone(), claim)
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -266,10 +248,9 @@ async fn one_that_the_spec_still_names_is_marked_again() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_left_skipped_exclusion_is_dangerous() {
-    let world = fdb_common::world().await;
+    let world = world().await;
     let db = world.fdb("dangerous", untimed()).await.unwrap();
-    let denier =
-        testbed::fdb::denier::Denier::start(&world, db.namespace(), &["persistentvolumeclaims"]).await.unwrap();
+    let denier = Denier::start(&world, db.namespace(), &["persistentvolumeclaims"]).await.unwrap();
     let id = db.ids("storage").await.unwrap()[0].clone();
     let volume = uid(&db, &id).await;
     db.remove_without_exclusion(&[&id]).await.unwrap();
@@ -337,209 +318,4 @@ async fn without_skip_the_spec_edit_repeats_the_delete_and_undoes_the_include() 
     held.list(&[]).await;
     removed_again(&held, before).await;
     assert!(held.db.database().await.unwrap().exclusions.contains(&locality), "excluded again by the same pass");
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn without_its_service_a_recovery_deadlocks() {
-    let options = FdbOptions { public_ip_source: "service".to_owned(), ..untimed() };
-    let held = held_storage("deadlock", options).await;
-    let db = &held.db;
-    assert!(db.service(&held.id).await.unwrap().is_none());
-    held.skip().await;
-    db.patch(&json!({"spec": {"processCounts": {"storage": 4}, "processGroupsToRemove": []}})).await.unwrap();
-    held.clear().await;
-    held.include_it().await;
-    held.unskip().await;
-    let name = db.pod_name(&held.id);
-    let stuck = async || {
-        let passes = db.log().await?.passes;
-        let failed = passes.iter().filter(|pass| pass.result.contains(&format!("Service \"{name}\" not found")));
-        Ok((failed.count() >= 5).then(|| passes.last().cloned()).flatten())
-    };
-    db.wait("deadlock", SOON, stuck).await.unwrap();
-    assert!(db.pod(&held.id).await.unwrap().is_none() && db.service(&held.id).await.unwrap().is_none());
-    // Nothing else of the cluster gets any further, either.
-    let other = db.ids("log").await.unwrap()[0].clone();
-    let hub = held.world.hub().await.unwrap();
-    let pods: Api<k8s_openapi::api::core::v1::Pod> = Api::namespaced(hub.clone(), db.namespace());
-    pods.delete(&db.pod_name(&other), &DeleteParams::default()).await.unwrap();
-    db.wait("end of another Pod", SOON, async || Ok(db.pod(&other).await?.is_none().then_some(()))).await.unwrap();
-    tokio::time::sleep(IDLE).await;
-    assert!(db.pod(&other).await.unwrap().is_none());
-    // The cure: the Service by hand, as its siblings are.
-    let sibling = db.service(&held.replacement).await.unwrap().unwrap();
-    let swap = |text: String| text.replace(&held.replacement, &held.id);
-    let labels = sibling.metadata.labels.unwrap().into_iter().map(|(key, value)| (key, swap(value))).collect();
-    let mut spec = sibling.spec.unwrap();
-    let selector = spec.selector.unwrap().into_iter().map(|(key, value)| (key, swap(value))).collect();
-    (spec.cluster_ip, spec.cluster_ips, spec.selector) = (None, None, Some(selector));
-    let metadata = ObjectMeta {
-        name: Some(name),
-        labels: Some(labels),
-        owner_references: sibling.metadata.owner_references,
-        ..ObjectMeta::default()
-    };
-    let services: Api<Service> = Api::namespaced(hub, db.namespace());
-    services.create(&PostParams::default(), &Service { metadata, spec: Some(spec), status: None }).await.unwrap();
-    held.wait_back().await;
-    db.wait("the other Pod", SOON, async || db.pod(&other).await).await.unwrap();
-    db.wait_reconciled(SOON).await.unwrap();
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn with_its_service_kept_a_recovery_is_clean() {
-    let options = FdbOptions { public_ip_source: "service".to_owned(), ..untimed() };
-    let held = held("kept", "storage", &["persistentvolumeclaims", "services"], options).await;
-    let address = |service: Option<Service>| service.unwrap().spec.unwrap().cluster_ip.unwrap();
-    let before = address(held.db.service(&held.id).await.unwrap());
-    held.skip().await;
-    held.db.patch(&json!({"spec": {"processCounts": {"storage": 4}, "processGroupsToRemove": []}})).await.unwrap();
-    held.clear().await;
-    held.include_it().await;
-    held.unskip().await;
-    held.wait_back().await;
-    held.db.wait_reconciled(SOON).await.unwrap();
-    assert_eq!(address(held.db.service(&held.id).await.unwrap()), before);
-    assert_eq!(held.db.group(&held.id).await.unwrap().unwrap().addresses, [before]);
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn excluded_by_address_it_comes_back_with_another() {
-    let held = held_storage("address", FdbOptions { localities: false, ..untimed() }).await;
-    let address = held.db.group(&held.id).await.unwrap().unwrap().addresses[0].clone();
-    assert_eq!(held.db.database().await.unwrap().exclusions, BTreeSet::from([address.clone()]));
-    held.skip().await;
-    held.db.patch(&json!({"spec": {"processCounts": {"storage": 4}, "processGroupsToRemove": []}})).await.unwrap();
-    held.clear().await;
-    held.unskip().await;
-    held.wait_back().await;
-    held.db.wait_reconciled(SOON).await.unwrap();
-    let database = held.db.database().await.unwrap();
-    assert!(!database.is_excluded(&held.id) && database.exclusions.contains(&address), "{database:?}");
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_log_group_leaves_its_old_address_behind() {
-    let held = held("logs", "log", &["persistentvolumeclaims"], untimed()).await;
-    let address = held.db.group(&held.id).await.unwrap().unwrap().addresses[0].clone();
-    let database = held.db.database().await.unwrap();
-    let both = BTreeSet::from([format!("locality_instance_id:{}", held.id), address.clone()]);
-    assert_eq!(database.exclusions, both);
-    assert!(
-        !database.coordinators.contains(&held.id),
-        "it was a coordinator, as all logs were: others were chosen first"
-    );
-    let log = held.db.log().await.unwrap();
-    let chosen = log.commands.iter().filter(|command| command.text.starts_with("coordinators")).next_back().unwrap();
-    let delete = &held.db.pvc_deletes(&held.id).await.unwrap()[0];
-    assert!(chosen.at < delete.at && !chosen.text.contains(&held.id));
-    held.skip().await;
-    held.db.patch(&json!({"spec": {"processCounts": {"log": 4}, "processGroupsToRemove": []}})).await.unwrap();
-    held.clear().await;
-    held.include_it().await;
-    held.unskip().await;
-    held.wait_back().await;
-    held.db.wait_reconciled(SOON).await.unwrap();
-    let database = held.db.database().await.unwrap();
-    assert_eq!((database.is_excluded(&held.id), database.exclusions), (false, BTreeSet::from([address])));
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn while_the_database_is_down_it_comes_back_but_is_marked() {
-    let held = held_storage("down", untimed()).await;
-    held.skip().await;
-    held.list(&[]).await;
-    held.clear().await;
-    held.include_it().await;
-    held.db.set_available(false).await.unwrap();
-    let line = ["exec", &held.db.pod_name(&held.replacement), "-n", held.db.namespace(), "-c", "foundationdb", "--"];
-    let line = [&line[..], &["fdbcli", "--timeout", "1", "--exec", "include all"]].concat();
-    let ran = held.world.kubectl(&line).await.unwrap();
-    assert_eq!((ran.code, ran.stdout.as_str()), (1, ""), "{ran:?}");
-    assert!(ran.stderr.contains("Specified timeout reached -- exiting..."), "{ran:?}");
-    let minimal = fdbcli(&held.world, &held.db, &held.replacement, "status minimal").await;
-    assert!(minimal.code == 0 && minimal.stdout.contains("The database is unavailable"), "{minimal:?}");
-    let before = held.deletes().await;
-    held.unskip().await;
-    held.wait_back().await;
-    let marked = async || Ok(held.db.group(&held.id).await?.filter(|group| group.is_marked() && !group.is_excluded()));
-    held.db.wait("marked group", SOON, marked).await.unwrap();
-    tokio::time::sleep(IDLE).await;
-    assert_eq!(held.deletes().await, before, "nothing is removed as long as nothing can be excluded");
-    held.db.set_available(true).await.unwrap();
-    removed_again(&held, before).await;
-}
-
-/// Holds the operator just before it writes a status, edits the same status, and lets it go on.
-async fn edit_meanwhile(name: &str, options: FdbOptions) -> (fdb_common::Held, bool) {
-    let held = held_storage(name, options).await;
-    let passes = held.db.log().await.unwrap().passes.len();
-    held.db.hold(testbed::fdb::operator::pass::Point::Status).await.unwrap();
-    held.db.remove(&[&held.replacement]).await.unwrap();
-    tokio::time::sleep(Duration::from_millis(700)).await;
-    assert_eq!(held.db.log().await.unwrap().passes.len(), passes, "held in the middle of its pass");
-    let edit = |groups: &mut Vec<Group>| {
-        groups.iter_mut().find(|group| group.id == held.id).unwrap().exclusion_skipped = true;
-    };
-    held.db.edit_groups(edit).await.unwrap();
-    held.db.release().await.unwrap();
-    let marked = async || Ok(held.db.group(&held.replacement).await?.filter(Group::is_marked));
-    held.db.wait("the operator's own edit", SOON, marked).await.unwrap();
-    let ours = held.db.group(&held.id).await.unwrap().unwrap().exclusion_skipped;
-    (held, ours)
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn an_edit_during_a_pass_is_kept_or_silently_lost() {
-    let ((update, kept), (apply, lost)) =
-        tokio::join!(edit_meanwhile("edit-update", untimed()), edit_meanwhile("edit-apply", applied()));
-    assert!(kept && !lost);
-    let conflicts = |log: testbed::fdb::database::Log| -> Vec<Option<f64>> {
-        log.passes.iter().filter(|pass| pass.result.contains("has been modified")).map(|pass| pass.again).collect()
-    };
-    assert_eq!(conflicts(update.db.log().await.unwrap()), [Some(3.0)], "one 409, tried again after 60 s");
-    assert!(conflicts(apply.db.log().await.unwrap()).is_empty());
-    // The other way round, an edit that comes after the operator's write is refused in both modes.
-    for held in [&update, &apply] {
-        let old = held.db.get().await.unwrap().metadata.resource_version;
-        held.db.patch(&json!({"metadata": {"labels": {"moved": "on"}}})).await.unwrap();
-        let api = Api::<kube::api::DynamicObject>::namespaced_with(
-            held.world.hub().await.unwrap(),
-            held.db.namespace(),
-            &testbed::fdb::resource(),
-        );
-        let late = json!({"metadata": {"resourceVersion": old}, "status": {"configured": false}});
-        let late = kube::api::Patch::Merge(&late);
-        let refused = api.patch_status(held.db.name(), &kube::api::PatchParams::default(), &late).await.unwrap_err();
-        assert!(matches!(refused, kube::Error::Api(status) if status.is_conflict()));
-    }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn server_side_apply_owns_the_status() {
-    let held = held_storage("owner", applied()).await;
-    let edit = |groups: &mut Vec<Group>| {
-        groups.iter_mut().find(|group| group.id == held.id).unwrap().exclusion_skipped = true;
-    };
-    held.db.edit_groups(edit).await.unwrap();
-    tokio::time::sleep(IDLE).await;
-    assert!(held.db.group(&held.id).await.unwrap().unwrap().exclusion_skipped, "a sleeping operator reverts nothing");
-    held.db.patch(&json!({"spec": {"processCounts": {"storage": 4}}})).await.unwrap();
-    held.db
-        .wait("filled up", SOON, async || Ok((held.db.ids("storage").await?.len() == 4).then_some(())))
-        .await
-        .unwrap();
-    let owners: Vec<(String, String)> = held
-        .db
-        .get()
-        .await
-        .unwrap()
-        .metadata
-        .managed_fields
-        .unwrap()
-        .into_iter()
-        .filter(|entry| entry.subresource.as_deref() == Some("status"))
-        .map(|entry| (entry.manager.unwrap(), entry.operation.unwrap()))
-        .collect();
-    assert_eq!(owners, [("fdb-operator".to_owned(), "Apply".to_owned())]);
 }

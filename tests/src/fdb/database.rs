@@ -29,6 +29,8 @@ pub struct Database {
     pub gone: Vec<Volume>,
     /// When the last recovery was, seconds since 1970.
     pub recovered_at: f64,
+    /// The point at which the operator is held just now.
+    pub held: Option<String>,
 }
 
 /// A process that reports.

@@ -28,7 +28,7 @@ use super::{
     resource,
     server::NewFdb,
 };
-use crate::world::World;
+use crate::{supervisor::clock::Clock, world::World};
 
 /// One database of a world. Copies are the same database. The operator's task ends with the last copy.
 #[derive(Clone)]
@@ -347,79 +347,6 @@ impl FdbCluster {
         Ok(())
     }
 
-    /// Waits until the status is as wanted.
-    ///
-    /// # Errors
-    /// When it is not in time; the error shows the status and the operator's last passes.
-    pub async fn wait_for(&self, what: &str, within: Duration, wanted: impl Fn(&Status) -> bool) -> Result<Status> {
-        self.wait(what, within, async || {
-            let status = self.status().await?;
-            Ok(wanted(&status).then_some(status))
-        })
-        .await
-    }
-
-    /// Waits until a probe finds something.
-    ///
-    /// # Errors
-    /// When it does not in time; the error shows the status and the operator's last passes.
-    pub async fn wait<T, F>(&self, what: &str, within: Duration, mut probe: impl FnMut() -> F) -> Result<T>
-    where
-        F: Future<Output = Result<Option<T>>>,
-    {
-        let deadline = Instant::now() + within;
-        loop {
-            if let Some(found) = probe().await.with_context(|| format!("wait for {what}"))? {
-                return Ok(found);
-            }
-            if Instant::now() > deadline {
-                bail!("no {what} within {within:?}\n{}", self.describe().await);
-            }
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
-    }
-
-    /// Waits until the operator calls the newest generation reconciled, with nothing pending.
-    ///
-    /// # Errors
-    /// As [`FdbCluster::wait_for`].
-    pub async fn wait_reconciled(&self, within: Duration) -> Result<Status> {
-        self.wait("reconciled cluster", within, async || {
-            let cluster = Cluster::new(self.get().await?)?;
-            let generation = cluster.generation();
-            let only = [("reconciled".to_owned(), generation)].into();
-            Ok((cluster.status.generations == only).then_some(cluster.status))
-        })
-        .await
-    }
-
-    /// Waits until a removed group is as a denied DELETE leaves it: marked, excluded, without a Pod.
-    ///
-    /// # Errors
-    /// As [`FdbCluster::wait_for`].
-    pub async fn wait_suspended(&self, id: &str, within: Duration) -> Result<Group> {
-        self.wait(&format!("suspended {id}"), within, async || {
-            let group = self.group(id).await?.filter(Group::is_leaving);
-            let terminating = group.filter(|group| group.since(operator::api::RESOURCES_TERMINATING).is_some());
-            Ok(if self.pod(id).await?.is_none() { terminating } else { None })
-        })
-        .await
-    }
-
-    /// Waits until the operator has come to rest: a pass that ended without a timer, and none since for so long.
-    ///
-    /// # Errors
-    /// As [`FdbCluster::wait_for`].
-    pub async fn wait_asleep(&self, idle: Duration, within: Duration) -> Result<u64> {
-        self.wait("sleeping operator", within, async || {
-            let passes = self.log().await?.passes;
-            let now = crate::supervisor::clock::Clock::now();
-            let last = passes.last().filter(|pass| pass.again.is_none() && now - pass.ended >= idle.as_secs_f64());
-            Ok(last.map(|pass| pass.number))
-        })
-        .await
-    }
-
     /// Removes it with everything that it has, as its owner would: by deleting the namespace.
     ///
     /// # Errors
@@ -440,17 +367,5 @@ impl FdbCluster {
     {
         let client: Client = self.world.hub().await?;
         Ok(Api::namespaced(client, &self.info.namespace))
-    }
-
-    async fn describe(&self) -> String {
-        let mut lines = Vec::new();
-        if let Ok(status) = self.status().await {
-            lines.push(format!("generations {:?}, health {:?}", status.generations, status.health));
-            lines.extend(status.process_groups.iter().take(20).map(|group| format!("  {group:?}")));
-        }
-        if let Ok(log) = self.log().await {
-            lines.extend(log.passes.iter().rev().take(8).rev().map(|pass| format!("  {pass:?}")));
-        }
-        lines.join("\n")
     }
 }

@@ -141,24 +141,31 @@ impl Machines {
     fn see(self: &Arc<Self>, pod: Pod) {
         let Some(owner) = owner(&pod.metadata) else { return };
         let uid = pod.uid().unwrap_or_default();
-        let (machines, set) = if pod.metadata.deletion_timestamp.is_some() {
+        let ends = pod.metadata.deletion_timestamp.is_some();
+        if ends {
             self.with(&owner, |database| database.fall_silent(&uid));
-            (self.clone(), &self.ending)
-        } else {
-            (self.clone(), &self.started)
-        };
-        if !lock(set).insert(uid) {
-            return;
         }
-        tokio::spawn(async move {
-            let ends = pod.metadata.deletion_timestamp.is_some();
-            let result = if ends { machines.end(&owner, &pod).await } else { machines.run(&owner, &pod).await };
-            if let Err(error) = result {
-                tracing::warn!(pod = pod.name_any(), namespace = pod.namespace(), "{error:#}");
-                // The next event of the Pod tries again.
-                lock(if ends { &machines.ending } else { &machines.started }).remove(&pod.uid().unwrap_or_default());
+        if lock(if ends { &self.ending } else { &self.started }).insert(uid) {
+            let machines = self.clone();
+            tokio::spawn(async move { machines.see_to(&owner, pod).await });
+        }
+    }
+
+    /// Does what is to be done with a Pod, again and again while the hub does not answer.
+    async fn see_to(&self, owner: &(String, String), mut pod: Pod) {
+        let pods: Api<Pod> = Api::namespaced(self.client.clone(), &owner.0);
+        let (name, uid, ends) = (pod.name_any(), pod.uid(), pod.metadata.deletion_timestamp.is_some());
+        loop {
+            let result = if ends { self.end(owner, &pod).await } else { self.run(owner, &pod).await };
+            let Err(error) = result else { return };
+            tracing::warn!(pod = name, namespace = owner.0, "{error:#}");
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            match pods.get_opt(&name).await {
+                Ok(Some(new)) if new.uid() == uid => pod = new,
+                Ok(_) => return,
+                Err(_) => {}
             }
-        });
+        }
     }
 
     fn forget(&self, pod: &Pod) {

@@ -15,6 +15,7 @@ pub mod machines;
 pub mod operator;
 pub mod options;
 pub(crate) mod server;
+mod wait;
 
 /// API group and version of the operator's kinds.
 pub const API_VERSION: &str = "apps.foundationdb.org/v1beta2";

@@ -162,7 +162,12 @@ async fn tell(State(world): Shared, Path(which): Which, Json(news): Json<News>) 
 async fn at(State(world): Shared, Path((namespace, name, point)): Path<(String, String, String)>) -> Answer<bool> {
     for _ in 0..600 {
         let which = (namespace.clone(), name.clone());
-        if !with(&world.machines, which, |entry| entry.database.settings.hold.contains(&point))? {
+        let held = with(&world.machines, which, |entry| {
+            let held = entry.database.settings.hold.contains(&point);
+            entry.database.held = held.then(|| point.clone());
+            held
+        })?;
+        if !held {
             return Ok(Json(true));
         }
         tokio::time::sleep(Duration::from_millis(50)).await;

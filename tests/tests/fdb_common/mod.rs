@@ -5,7 +5,12 @@ use std::time::Duration;
 
 use testbed::{
     FdbCluster, FdbOptions, Options, Timings, World,
-    fdb::{denier::Denier, operator::api::Group},
+    fdb::{
+        database::Delete,
+        denier::Denier,
+        operator::api::Group,
+        options::{Settings, UpdateMode},
+    },
 };
 
 use serde_json::json;
@@ -24,6 +29,17 @@ pub async fn world() -> World {
 /// The default database, without the timed retry, which would only cost time.
 pub fn untimed() -> FdbOptions {
     FdbOptions { wait_between: Some(0), ..FdbOptions::default() }
+}
+
+/// A database whose Pods have Services of their own.
+pub fn services() -> FdbOptions {
+    FdbOptions { public_ip_source: "service".to_owned(), ..FdbOptions::default() }
+}
+
+/// Waits until a group is gone for good.
+pub async fn dropped(db: &FdbCluster, id: &str) {
+    let gone = async || Ok(db.group(id).await?.is_none().then_some(()));
+    db.wait(&format!("end of {id}"), SOON, gone).await.unwrap();
 }
 
 /// A group whose volume is held by a webhook.
@@ -126,4 +142,17 @@ pub async fn fdbcli(world: &World, db: &FdbCluster, id: &str, command: &str) -> 
     let pod = db.pod_name(id);
     let line = ["exec", &pod, "-n", db.namespace(), "-c", "foundationdb", "--", "fdbcli", "--exec", command];
     world.kubectl(&line).await.unwrap()
+}
+
+/// The default database with an operator that writes by server-side apply.
+pub fn applied() -> FdbOptions {
+    FdbOptions { settings: Settings { update_mode: UpdateMode::Apply, ..Settings::fast() }, ..untimed() }
+}
+
+/// The pass after a sleep that has sent the second round of DELETEs, for Pod and claim alike.
+pub async fn removed_again(held: &Held, before: usize) -> (Delete, Delete) {
+    let again = async || Ok(held.db.pvc_deletes(&held.id).await?.into_iter().nth(before));
+    let claim = held.db.wait("another DELETE", SOON, again).await.unwrap();
+    let pods = held.db.deletes("Pod", &held.db.pod_name(&held.id)).await.unwrap();
+    (pods.last().unwrap().clone(), claim)
 }

@@ -1,0 +1,112 @@
+//! Waiting for a database to be as a test wants it.
+
+use std::{future::Future, time::Duration};
+
+use anyhow::{Context as _, Result, bail};
+use tokio::time::Instant;
+
+use super::{
+    handle::FdbCluster,
+    operator::{
+        api::{Cluster, Group, RESOURCES_TERMINATING, Status},
+        pass::Point,
+    },
+};
+use crate::supervisor::clock::Clock;
+
+impl FdbCluster {
+    /// Waits until the status is as wanted.
+    ///
+    /// # Errors
+    /// When it is not in time; the error shows the status and the operator's last passes.
+    pub async fn wait_for(&self, what: &str, within: Duration, wanted: impl Fn(&Status) -> bool) -> Result<Status> {
+        self.wait(what, within, async || {
+            let status = self.status().await?;
+            Ok(wanted(&status).then_some(status))
+        })
+        .await
+    }
+
+    /// Waits until a probe finds something.
+    ///
+    /// # Errors
+    /// When it does not in time; the error shows the status and the operator's last passes.
+    pub async fn wait<T, F>(&self, what: &str, within: Duration, mut probe: impl FnMut() -> F) -> Result<T>
+    where
+        F: Future<Output = Result<Option<T>>>,
+    {
+        let deadline = Instant::now() + within;
+        loop {
+            if let Some(found) = probe().await.with_context(|| format!("wait for {what}"))? {
+                return Ok(found);
+            }
+            if Instant::now() > deadline {
+                bail!("no {what} within {within:?}\n{}", self.describe().await);
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+
+    /// Waits until the operator calls the newest generation reconciled, with nothing pending.
+    ///
+    /// # Errors
+    /// As [`FdbCluster::wait_for`].
+    pub async fn wait_reconciled(&self, within: Duration) -> Result<Status> {
+        self.wait("reconciled cluster", within, async || {
+            let cluster = Cluster::new(self.get().await?)?;
+            let generation = cluster.generation();
+            let only = [("reconciled".to_owned(), generation)].into();
+            Ok((cluster.status.generations == only).then_some(cluster.status))
+        })
+        .await
+    }
+
+    /// Waits until a removed group is as a denied DELETE leaves it: marked, excluded, without a Pod.
+    ///
+    /// # Errors
+    /// As [`FdbCluster::wait_for`].
+    pub async fn wait_suspended(&self, id: &str, within: Duration) -> Result<Group> {
+        self.wait(&format!("suspended {id}"), within, async || {
+            let group = self.group(id).await?.filter(Group::is_leaving);
+            let terminating = group.filter(|group| group.since(RESOURCES_TERMINATING).is_some());
+            Ok(if self.pod(id).await?.is_none() { terminating } else { None })
+        })
+        .await
+    }
+
+    /// Waits until the operator is held at a point, in the middle of a pass.
+    ///
+    /// # Errors
+    /// As [`FdbCluster::wait_for`].
+    pub async fn wait_held(&self, point: Point, within: Duration) -> Result<()> {
+        let held = async || Ok((self.database().await?.held.as_deref() == Some(point.name())).then_some(()));
+        self.wait(&format!("operator held at {}", point.name()), within, held).await
+    }
+
+    /// Waits until the operator has come to rest: its last pass ended without a timer, and from now on there is none for so long.
+    ///
+    /// # Errors
+    /// As [`FdbCluster::wait_for`].
+    pub async fn wait_asleep(&self, idle: Duration, within: Duration) -> Result<u64> {
+        let begun = Clock::now();
+        self.wait("sleeping operator", within, async || {
+            let passes = self.log().await?.passes;
+            let is_idle = |since: f64| Clock::now() - since.max(begun) >= idle.as_secs_f64();
+            let last = passes.last().filter(|pass| pass.again.is_none() && is_idle(pass.ended));
+            Ok(last.map(|pass| pass.number))
+        })
+        .await
+    }
+
+    async fn describe(&self) -> String {
+        let mut lines = Vec::new();
+        if let Ok(status) = self.status().await {
+            lines.push(format!("generations {:?}, health {:?}", status.generations, status.health));
+            lines.extend(status.process_groups.iter().take(20).map(|group| format!("  {group:?}")));
+        }
+        if let Ok(log) = self.log().await {
+            lines.extend(log.passes.iter().rev().take(8).rev().map(|pass| format!("  {pass:?}")));
+        }
+        lines.join("\n")
+    }
+}

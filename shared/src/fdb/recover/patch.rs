@@ -36,6 +36,7 @@ pub(super) fn hold(kind: Kept, object: &Value, facts: &Facts<'_>, held: &Held) -
         keys::SUSPENDED_AT: moment(facts.now),
         keys::SUSPENSION: record.text(),
         keys::RELEASED_AT: null,
+        keys::WOKEN_AT: null,
         keys::RELEASE: null,
     });
     edit(kind, object, &annotations)
@@ -43,11 +44,14 @@ pub(super) fn hold(kind: Kept, object: &Value, facts: &Facts<'_>, held: &Held) -
 
 /// R11: our stamps off; on the claim it stays written when it was brought back. None if there is nothing to change.
 pub(super) fn clear(kind: Kept, object: &Value, now: Timestamp) -> Option<Edit> {
-    let present = [keys::SUSPENDED_AT, keys::SUSPENSION, keys::RELEASED_AT];
+    let present = [keys::SUSPENDED_AT, keys::SUSPENSION, keys::RELEASED_AT, keys::WOKEN_AT];
     if present.iter().all(|key| annotation(object, key).is_none()) {
         return None;
     }
-    let mut annotations = json!({ keys::SUSPENDED_AT: null, keys::SUSPENSION: null, keys::RELEASED_AT: null });
+    let mut annotations = json!({});
+    for key in present {
+        annotations[key] = Value::Null;
+    }
     if kind == Kept::Claim {
         annotations[keys::RECOVERED_AT] = format::seconds(now).into();
     }

@@ -1,19 +1,18 @@
 //! One database in the hands of a test.
 
 use std::{
-    future::Future,
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, Service};
 use kube::{
     Api, Client,
     api::{DynamicObject, Patch, PatchParams},
 };
 use serde_json::{Value, json};
-use tokio::{task::JoinHandle, time::Instant};
+use tokio::task::JoinHandle;
 
 use super::{
     OPERATOR,
@@ -28,7 +27,7 @@ use super::{
     resource,
     server::NewFdb,
 };
-use crate::{supervisor::clock::Clock, world::World};
+use crate::world::World;
 
 /// One database of a world. Copies are the same database. The operator's task ends with the last copy.
 #[derive(Clone)]

@@ -271,8 +271,9 @@ mod tests {
         match question(&words, &last) {
             Question::Value(Flag::Namespace) => "namespace",
             Question::Value(Flag::FdbCluster) => "cluster",
-            Question::Groups(_) => "groups",
-            Question::Words(_) => "subcommand",
+            Question::Groups(Some(_)) => "groups of it",
+            Question::Groups(None) => "groups",
+            Question::Words(_) => "fixed",
             Question::Value(Flag::Context) => "context",
             Question::Value(Flag::Words(_)) => "words",
             Question::Value(Flag::File) => "file",

@@ -76,7 +76,7 @@ pub(crate) struct GroupArgs {
     /// Group that is to go in exchange, or none; the newest one created since the removal if absent. Repeatable
     #[arg(long, value_name = "ID | none", action = ArgAction::Append)]
     pub(crate) replacement: Vec<String>,
-    /// How long the cluster must have been left alone by the operator before and after its status is edited
+    /// How long the status must have been left alone by the operator before it is edited, and before that is looked at again
     #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = duration::parse)]
     pub(crate) settle: duration::Limit,
     /// How long the whole may take at most, such as 20m; 0 waits for ever

@@ -3,7 +3,7 @@
 use std::{cell::RefCell, pin::pin, time::Duration};
 
 use futures::StreamExt;
-use kube::{ResourceExt, api::WatchEvent};
+use kube::api::WatchEvent;
 use serde_json::Value;
 use shared::fdb::recover::{
     Done, Edit, Kept, Missing, Step,
@@ -33,7 +33,7 @@ const SILENCE: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_secs(2);
 /// How often the cluster is looked at while the operator settles.
 const TICK: Duration = Duration::from_millis(250);
-/// A cluster that others keep writing to is not waited for any longer.
+/// A status that is still written to after this is edited all the same: the edit is tested, and looked at again.
 const RESTLESS: Duration = Duration::from_mins(1);
 /// In how many Pods `fdbcli` is tried.
 const PODS: usize = 3;
@@ -210,10 +210,10 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Waits until nobody has written to the cluster for a while: a pass of the operator that was going on has ended.
+    /// Waits until nobody has written to the status for a while: a pass of the operator that was going on has ended.
     async fn settled(&self) -> Result<(), Problem> {
         let begin = Instant::now();
-        let (mut version, mut since) = (None, Instant::now());
+        let (mut status, mut since) = (None, Instant::now());
         while since.elapsed() < self.settle && begin.elapsed() < RESTLESS.max(self.settle * 3) {
             sleep(TICK.min(self.settle)).await;
             let object = match self.hub.get(resource(&FDB_CLUSTER), self.namespace, self.name).await {
@@ -221,9 +221,9 @@ impl Run<'_> {
                 Err(error) if is_passing(&error) => continue,
                 Err(error) => return Err(error.into()),
             };
-            let found = super::read(&object)?.resource_version();
-            if found != version {
-                (version, since) = (found, Instant::now());
+            let found = object.get("status").cloned();
+            if found != status {
+                (status, since) = (found, Instant::now());
             }
         }
         Ok(())
@@ -257,6 +257,7 @@ impl Run<'_> {
 
     /// Runs `fdbcli` in a Pod that is ready, in another one if that does not answer.
     async fn include(&self, look: &Look, targets: &[String]) -> Result<(), String> {
+        *self.state.borrow_mut() = format!("the database is being told to include {}", targets.join(" "));
         let command = command(targets);
         let limit = Duration::from_secs(u64::from(TIMEOUT) + 10);
         let pods: Vec<&str> = look.pods.iter().filter(|pod| is_ready(pod)).map(name).take(PODS).collect();

@@ -8,7 +8,7 @@ use super::{
 /// Classes that are excluded by their addresses besides their locality.
 const LOG_CLASSES: &[&str] = &["log", "transaction"];
 /// Seconds that `fdbcli` may take: an unavailable database makes it wait for ever.
-pub const TIMEOUT: u32 = 20;
+pub const TIMEOUT: u32 = 10;
 
 /// What to include for the groups that are not included yet: always the locality (later passes of the operator add it in
 /// every mode), and for log classes and exclusion by IP the addresses that are known.

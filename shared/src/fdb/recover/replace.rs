@@ -15,7 +15,7 @@ use super::{
 };
 use crate::admission::format;
 
-/// The removal is dated by the operator's clock, a claim by the API server's.
+/// The removal is dated by the operator's clock, a claim by the API server's: so much earlier counts where nobody else is found.
 const SKEW: SignedDuration = SignedDuration::from_secs(5);
 
 /// What the user says about replacements.
@@ -134,6 +134,19 @@ fn staying<'a>(facts: &Facts<'a>, class: &str, coming: &[Held], taken: &[String]
     groups.filter(|group| !leaves(&group.process_group_id) && !listed(&group.process_group_id)).collect()
 }
 
+/// Those of the groups whose claim was created at this time or later, the newest first.
+fn created_since(facts: &Facts<'_>, groups: &[&ProcessGroup], since: Option<Timestamp>) -> Vec<Candidate> {
+    let candidate = |group: &&ProcessGroup| {
+        let pod = facts.cluster.pod_name(group)?;
+        let claim = facts.claim_of(&group.process_group_id, &pod).filter(|claim| deleted_at(claim).is_none())?;
+        let created = created_at(claim)?;
+        (created >= since?).then(|| Candidate { group: group.process_group_id.clone(), created })
+    };
+    let mut candidates: Vec<Candidate> = groups.iter().filter_map(candidate).collect();
+    candidates.sort_by(|one, other| (other.created, &other.group).cmp(&(one.created, &one.group)));
+    candidates
+}
+
 fn find(
     facts: &Facts<'_>,
     class: &str,
@@ -143,32 +156,25 @@ fn find(
 ) -> Result<Choice, ReplaceError> {
     let removal = groups.iter().filter_map(|held| format::time(held.removal.as_deref()?)).min();
     let staying = staying(facts, class, coming, taken);
-    let mut candidates: Vec<Candidate> = staying
-        .iter()
-        .filter_map(|group| {
-            let pod = facts.cluster.pod_name(group)?;
-            let claim = facts.claim_of(&group.process_group_id, &pod).filter(|claim| deleted_at(claim).is_none())?;
-            let created = created_at(claim)?;
-            let later = created.duration_since(removal?) >= -SKEW;
-            later.then(|| Candidate { group: group.process_group_id.clone(), created })
-        })
-        .collect();
-    candidates.sort_by(|one, other| (other.created, &other.group).cmp(&(one.created, &one.group)));
-    let whole = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
-    let total = whole(staying.len() + groups.len());
+    let since = |skew| created_since(facts, &staying, removal.and_then(|removal| removal.checked_sub(skew).ok()));
+    let total = i64::try_from(staying.len() + groups.len()).unwrap_or(i64::MAX);
     let asked = facts.cluster.spec.process_counts.get(class).copied().filter(|count| *count != 0);
-    let need = if let Some(count) = asked.map(|count| count.max(0)) {
+    let wanted = if let Some(count) = asked {
         // The operator reads a negative count as none at all.
-        let need = usize::try_from(total - count).unwrap_or_default();
-        if need > candidates.len() {
-            let groups = groups.iter().map(|held| held.group.as_str()).collect::<Vec<_>>().join(", ");
-            return Err(ReplaceError::TooMany { class: class.to_owned(), count, total, groups });
-        }
-        need
+        usize::try_from(total - count.max(0)).unwrap_or_default()
     } else {
         // The operator works the count out from the database's configuration; it has replaced what it removed.
         let of_class = |id: &&String| facts.cluster.group(id).is_some_and(|group| group.process_class == class);
-        groups.len().saturating_sub(taken.iter().filter(of_class).count()).min(candidates.len())
+        groups.len().saturating_sub(taken.iter().filter(of_class).count())
+    };
+    let exact = since(SignedDuration::ZERO);
+    let candidates = if exact.len() < wanted { since(SKEW) } else { exact };
+    let need = match asked.map(|count| count.max(0)) {
+        Some(count) if wanted > candidates.len() => {
+            let groups = groups.iter().map(|held| held.group.as_str()).collect::<Vec<_>>().join(", ");
+            return Err(ReplaceError::TooMany { class: class.to_owned(), count, total, groups });
+        }
+        _ => wanted.min(candidates.len()),
     };
     Ok(Choice { class: class.to_owned(), need, candidates })
 }

@@ -427,6 +427,9 @@ fn who_goes_is_the_newest_made_since_the_removal() {
     assert_eq!(who(&world, &Wanted::These(vec!["storage-2".to_owned()])), "storage-2");
     assert!(who(&world, &Wanted::These(vec!["storage-7".to_owned()])).contains("no process group of this ID"));
     assert!(who(&world, &Wanted::These(vec!["storage-1".to_owned()])).contains("being removed already"));
+    // One that is a little older than the removal is not meant while there is one that is younger.
+    world.claims[2] = claim("storage-3", "storage", "2026-11-21T17:59:56Z");
+    assert_eq!(who(&world, &Wanted::Find), "storage-4");
     // One more was made: the newest, and a question.
     world.cluster["spec"]["processCounts"]["storage"] = json!(4);
     later(&mut world, "storage-5", "2026-11-21T18:10:00Z");

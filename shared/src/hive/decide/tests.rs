@@ -368,7 +368,7 @@ fn out_of_sleep_nodes_pause_operators() {
     }
     let plan = decide(&facts(&pausing).machines_are(&running).nodes_are(AWAKE, &[]));
     assert_eq!(message(&plan), "Pausing 2m0s for ClusterOperators to settle (step 3/4)");
-    assert_eq!(plan.recheck, Recheck::After(Duration::from_secs(6)), "signs of life end it before its time");
+    assert_eq!(plan.recheck, Recheck::After(Duration::from_secs(2)), "signs of life end it before its time");
 }
 
 #[test]

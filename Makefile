@@ -9,7 +9,7 @@ PROGRAMS := kubectl-hibernate hibernate-webhook hibernate-controller hibernate-m
 # Always the whole workspace: with fewer packages cargo picks fewer features and compiles the AWS SDK (minutes) once more.
 CARGO_FLAGS := --release --workspace --locked
 
-.PHONY: help build demo demo-fdb test unit lint fmt deny manifests krew bench bench-hive clean
+.PHONY: help build demo demo-fdb test retest unit lint fmt deny manifests krew bench bench-hive clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -29,6 +29,9 @@ demo-fdb: need-all build ## Remove a FoundationDB process group by mistake, and 
 
 test: need-all build ## Run every test; each file brings up the world that it needs
 	cargo test $(CARGO_FLAGS) --no-fail-fast
+
+retest: need-all
+	cargo test $(CARGO_FLAGS) $(TARGETS) -- --exact $(NAMES)
 
 unit: need-cargo ## Run the tests that need no world
 	cargo test $(CARGO_FLAGS) --lib --bins

@@ -8,31 +8,8 @@ bin=${HIBERNATE_BIN:-$(cd "$(dirname "$0")/../bin" && pwd)}
 world=$(mktemp -d "${TMPDIR:-/tmp}/hibernate-demo-fdb-XXXXXX")
 mkdir "$world/alias"
 export PATH="$world/alias:$bin:$PATH" HIBERNATE_WORLD="$world/world" NO_COLOR=1
-began=$SECONDS
-
-clean_up() {
-    code=$?
-    trap - EXIT
-    testbed down >/dev/null 2>&1 || true
-    if [ "$code" -eq 0 ]; then rm -rf "$world"; else printf '\nThe demo has failed (exit code %s). Logs: %s\n' "$code" "$HIBERNATE_WORLD/logs"; fi
-    exit "$code"
-}
-trap clean_up EXIT
-trap 'exit 130' INT
-trap 'exit 143' TERM
-
-step() { printf '\n\n=== %3d s  %s\n' "$((SECONDS - began))" "$1"; }
-note() { printf '# %s\n' "$*"; }
-
-# Shows a command as a person would type it, and runs it.
-show() {
-    printf '\n$'
-    for word in "$@"; do
-        if [[ $word =~ ^[A-Za-z0-9_./=:@,-]+$ ]]; then printf ' %s' "$word"; else printf " '%s'" "$word"; fi
-    done
-    printf '\n'
-    "$@" 2>&1
-}
+# shellcheck source=tests/demo-lib.sh
+source "$(dirname "$0")/demo-lib.sh"
 
 # First storage group of a cluster that is not to go.
 first_storage() {

@@ -52,7 +52,8 @@ fn rules() -> Value {
             "annotations": {"summary": alert.summary, "description": alert.description},
         })
     };
-    let rules: Vec<Value> = leading().into_iter().chain(targets()).chain(clouds()).chain(looks()).map(rule).collect();
+    let rules: Vec<Value> =
+        leading().into_iter().chain(targets()).chain(clouds()).chain(looks()).chain([suspension()]).map(rule).collect();
     json!({
         "apiVersion": "monitoring.coreos.com/v1",
         "kind": "PrometheusRule",
@@ -190,6 +191,17 @@ fn looks() -> [Alert; 2] {
     ]
 }
 
+fn suspension() -> Alert {
+    Alert {
+        name: "HibernateReleasedNotDeleted",
+        expr: "sum by (namespace, cluster) (hibernate_fdb_undeleted_groups) > 0".to_owned(),
+        lasts: "30m",
+        severity: "warning",
+        summary: "{{ $value }} process groups of FoundationDBCluster {{ $labels.namespace }}/{{ $labels.cluster }} are released, but still there",
+        description: "Its operator does not delete them although it was woken: it is down, or told to leave the cluster alone (spec.skip).",
+    }
+}
+
 /// Whether a counter has moved. One that has only just come up has moved, too, which `increase` does not see.
 fn happened(by: &str, counter: &str, within: &str) -> String {
     format!(
@@ -250,6 +262,16 @@ fn panels() -> Vec<Panel> {
             "ops",
             vec![(rate("kind, verdict, reason", "hibernate_csrs_total"), "{{kind}}: {{verdict}}, {{reason}}")],
         ),
+        (
+            "FoundationDB: process groups kept, waiting for their turn, and released but still there",
+            "short",
+            vec![
+                ("sum(hibernate_fdb_suspended_groups)".to_owned(), "kept"),
+                ("sum(hibernate_fdb_waiting_groups)".to_owned(), "waiting"),
+                ("sum(hibernate_fdb_undeleted_groups)".to_owned(), "released"),
+            ],
+        ),
+        ("FoundationDB: volumes kept", "bytes", vec![("sum(hibernate_fdb_suspended_bytes)".to_owned(), "size")]),
         (
             "API servers asked whether they answer",
             "reqps",

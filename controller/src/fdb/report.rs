@@ -37,7 +37,7 @@ pub async fn done(context: &Context, cluster: &FoundationDBCluster, seen: &Seen,
         if *reason == "Released" {
             context.metrics.fdb.released(groups.len());
         }
-        publish(&context.recorder, &target, &name, *type_, reason, &note).await;
+        publish(&context.recorder, &target, &name, *type_, ("Suspension", *reason), &note).await;
     }
 }
 

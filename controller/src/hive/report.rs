@@ -11,6 +11,9 @@ use tracing::{info, warn};
 use super::{Context, full_name};
 use crate::metrics::{self, Transition};
 
+/// What all Events about clusters of Hive are about.
+pub const ACTION: &str = "PowerState";
+
 /// Power states that need somebody's attention.
 const FAILED: &[&str] = &["FailedToStop", "FailedToStartMachines"];
 
@@ -29,7 +32,7 @@ pub async fn transition(context: &Context, before: &ClusterDeployment, after: &C
     }
     if from != to || (failed && word != speaks(before)) {
         let type_ = if failed { EventType::Warning } else { EventType::Normal };
-        publish(&context.recorder, &after.object_ref(&()), &full_name(after), type_, to, message).await;
+        publish(&context.recorder, &after.object_ref(&()), &full_name(after), type_, (ACTION, to), message).await;
     }
 }
 
@@ -38,7 +41,7 @@ pub async fn notice(context: &Context, cluster: &ClusterDeployment, notice: &Not
     let Notice { warning, reason, message } = notice;
     warn!(cluster = full_name(cluster), reason, says = message, "notice");
     let type_ = if *warning { EventType::Warning } else { EventType::Normal };
-    publish(&context.recorder, &cluster.object_ref(&()), &full_name(cluster), type_, reason, message).await;
+    publish(&context.recorder, &cluster.object_ref(&()), &full_name(cluster), type_, (ACTION, reason), message).await;
 }
 
 /// Of the two conditions, the one that does not point to the other.
@@ -50,13 +53,13 @@ fn speaks(cluster: &ClusterDeployment) -> Option<&Condition> {
     }
 }
 
-/// Writes an Event; what cannot be written is logged.
+/// Writes an Event about an action of ours; what cannot be written is logged.
 pub async fn publish(
     recorder: &Recorder,
     target: &ObjectReference,
     name: &str,
     type_: EventType,
-    reason: &str,
+    (action, reason): (&str, &str),
     note: &str,
 ) {
     if reason.is_empty() {
@@ -65,7 +68,7 @@ pub async fn publish(
     // The API server takes notes of up to 1,024 bytes.
     let note = note.char_indices().take_while(|(at, c)| at + c.len_utf8() <= 1_000).map(|(_, c)| c).collect();
     let event =
-        Event { type_, reason: reason.to_owned(), note: Some(note), action: "PowerState".to_owned(), secondary: None };
+        Event { type_, reason: reason.to_owned(), note: Some(note), action: action.to_owned(), secondary: None };
     if let Err(error) = recorder.publish(&event, target).await {
         warn!(cluster = name, error = &error as &dyn std::error::Error, "event not written");
     }

@@ -66,7 +66,7 @@ impl Requests {
         ];
         for (type_, reason, note) in told {
             if let Some(note) = note {
-                report::publish(&self.recorder, &self.target, &self.name, type_, reason, &note).await;
+                report::publish(&self.recorder, &self.target, &self.name, type_, (report::ACTION, reason), &note).await;
             }
         }
     }

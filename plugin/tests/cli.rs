@@ -191,7 +191,7 @@ fn completion_answers_kubectl_even_without_a_hub() {
         (vec!["__complete", "resume", "--wa"], "--wait\n:4\n"),
         (vec!["__complete", "demo", "--kubeconfig", ""], ":0\n"),
         (vec!["__complete", "demo", "-n", ""], ":4\n"),
-        (vec!["__complete"], "completion\nplan\nresume\nstatus\nversion\nwake\n"),
+        (vec!["__complete"], "completion\ninstall-alias\nplan\nrecover\nresume\nstatus\nversion\nwake\n"),
     ] {
         let home = TempDir::new().expect("a folder");
         let output = program(home.path()).args(&words).output().expect("the program starts");
@@ -225,11 +225,12 @@ fn a_closed_pipe_is_no_crash() {
 /// `--help` of every command, as it is documented. Update with `INSTA_UPDATE=always` and read the difference.
 #[test]
 fn help_is_as_documented() {
-    for command in ["", "resume", "plan", "status", "version", "completion"] {
+    let commands = ["", "resume", "plan", "status", "recover process-groups", "install-alias", "version", "completion"];
+    for command in commands {
         let ran = run(&format!("{command} --help"));
         assert_eq!((ran.code, ran.stderr.as_str()), (0, ""), "{command}");
         assert!(ran.stdout.contains("Examples:"), "{command}");
-        let name = if command.is_empty() { "help" } else { &format!("help_{command}") };
+        let name = if command.is_empty() { "help" } else { &format!("help_{}", command.replace([' ', '-'], "_")) };
         insta::assert_snapshot!(name, ran.stdout);
     }
 }

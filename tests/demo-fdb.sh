@@ -100,11 +100,4 @@ if show kubectl hibernate recover process-groups -n bare -c bare "$group" --yes;
     exit 1
 fi
 
-step "Everything ends"
-testbed down 2>/dev/null
-left=$(pgrep -f -- "$world" || true)
-if [ -n "$left" ]; then
-    note "still running: $left"
-    exit 1
-fi
-note "nothing of it runs any more; the demo took $((SECONDS - began)) s"
+everything_ends

@@ -25,3 +25,15 @@ show() {
     printf '\n'
     "$@" 2>&1
 }
+
+# The last step: ends the world, and fails if anything of it is left.
+everything_ends() {
+    step "Everything ends"
+    testbed down 2>/dev/null
+    left=$(pgrep -f -- "$world" || true)
+    if [ -n "$left" ]; then
+        note "still running: $left"
+        exit 1
+    fi
+    note "nothing of it runs any more; the demo took $((SECONDS - began)) s"
+}

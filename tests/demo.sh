@@ -66,11 +66,4 @@ show kubectl hibernate resume demo --wait --timeout 3m
 instances
 show kubectl hibernate status demo
 
-step "Everything ends"
-testbed down 2>/dev/null
-left=$(pgrep -f -- "$world" || true)
-if [ -n "$left" ]; then
-    note "still running: $left"
-    exit 1
-fi
-note "nothing of it runs any more; the demo took $((SECONDS - began)) s"
+everything_ends

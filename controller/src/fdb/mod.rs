@@ -28,6 +28,7 @@ use shared::keys;
 use tokio::time::Instant;
 use tracing::{debug, warn};
 
+use crate::hive::slim;
 use crate::lease::Claim;
 use crate::metrics::Metrics;
 use crate::metrics::fdb::Suspended;
@@ -133,15 +134,6 @@ pub async fn run(watch: Client, context: Arc<Context>) {
             }
         })
         .await;
-}
-
-/// Drops what no decision needs.
-fn slim(cluster: &mut Guarded) {
-    use kube::Resource;
-    cluster.meta_mut().managed_fields = None;
-    if let Some(annotations) = &mut cluster.meta_mut().annotations {
-        annotations.remove("kubectl.kubernetes.io/last-applied-configuration");
-    }
 }
 
 fn key(cluster: &impl ResourceExt) -> Key {

@@ -168,10 +168,9 @@ fn object_ref((namespace, name): Key) -> ObjectRef<Guarded> {
 }
 
 /// Drops what no decision needs, so that ten thousand clusters fit into little memory.
-fn slim(cluster: &mut Guarded) {
-    use kube::Resource;
-    cluster.meta_mut().managed_fields = None;
-    if let Some(annotations) = &mut cluster.meta_mut().annotations {
+pub fn slim(object: &mut impl kube::Resource) {
+    object.meta_mut().managed_fields = None;
+    if let Some(annotations) = &mut object.meta_mut().annotations {
         annotations.remove("kubectl.kubernetes.io/last-applied-configuration");
     }
 }

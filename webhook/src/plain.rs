@@ -10,6 +10,7 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use crate::certs::Certificates;
+use crate::fdb::Clusters;
 use crate::metrics::Metrics;
 
 /// What the plain port tells about.
@@ -17,6 +18,8 @@ use crate::metrics::Metrics;
 pub struct Health {
     /// Without a certificate that its clients trust, the webhook is not ready.
     pub certificates: Certificates,
+    /// Without a first picture of these, it is not ready either.
+    pub fdb: Arc<Clusters>,
     /// What has been counted.
     pub metrics: Arc<Metrics>,
     /// Once the webhook has been asked to stop, it is not ready either.
@@ -28,12 +31,13 @@ impl Health {
         if self.stop.is_cancelled() {
             return (StatusCode::SERVICE_UNAVAILABLE, "stopping\n".to_owned());
         }
-        match self.certificates.ready() {
+        if let Err(missing) = self.certificates.ready() {
+            let trouble = self.certificates.trouble().map(|trouble| format!("; {trouble}")).unwrap_or_default();
+            return (StatusCode::SERVICE_UNAVAILABLE, format!("{missing}{trouble}\n"));
+        }
+        match self.fdb.ready() {
             Ok(()) => (StatusCode::OK, "ok\n".to_owned()),
-            Err(missing) => {
-                let trouble = self.certificates.trouble().map(|trouble| format!("; {trouble}")).unwrap_or_default();
-                (StatusCode::SERVICE_UNAVAILABLE, format!("{missing}{trouble}\n"))
-            }
+            Err(missing) => (StatusCode::SERVICE_UNAVAILABLE, format!("{missing}\n")),
         }
     }
 

@@ -70,9 +70,9 @@ pub async fn run(args: Args) -> Result<(), RunError> {
     tokio::spawn(stop_on_signal(stop.clone())?);
     let (certificates, renewal) = certificates(&args.certificate).await?;
     tokio::spawn(renewal);
-    tokio::spawn(clusters(args.certificate.kubeconfig, fdb));
+    tokio::spawn(clusters(args.certificate.kubeconfig, Arc::clone(&fdb)));
 
-    let health = Health { certificates: certificates.clone(), metrics, stop: stop.clone() };
+    let health = Health { certificates: certificates.clone(), fdb, metrics, stop: stop.clone() };
     let plain = tokio::spawn(plain::serve(plain.into_tokio()?, health));
     let handle = Handle::new();
     tokio::spawn(drain(stop.clone(), handle.clone()));
@@ -107,7 +107,7 @@ async fn clusters(kubeconfig: Option<PathBuf>, clusters: Arc<fdb::Clusters>) {
         Err(error) => {
             let error = &error as &dyn std::error::Error;
             tracing::info!(error, "FoundationDBClusters are not watched: no API server is configured");
-            clusters.lost("the webhook has no API server to ask");
+            clusters.absent(fdb::NO_HUB);
         }
     }
 }

@@ -9,7 +9,7 @@ use futures::stream::BoxStream;
 use jiff::Timestamp;
 use kube::api::ListParams;
 use kube::core::DeserializeGuard;
-use kube::runtime::{WatchStreamExt as _, watcher};
+use kube::runtime::watcher;
 use kube::{Api, Client, ResourceExt as _};
 use shared::fdb::admission::Cluster;
 use shared::fdb::api::{FoundationDBCluster, FoundationDBClusterSpec, Routing};
@@ -21,6 +21,8 @@ use super::Clusters;
 const POLL: Duration = Duration::from_secs(2);
 /// How long such a list may take.
 const POLL_TIMEOUT: Duration = Duration::from_secs(3);
+/// How soon it is tried again after a failure.
+const AGAIN: Duration = Duration::from_secs(1);
 /// Lists with which the watch may be behind before it is opened again.
 const PATIENCE: u32 = 2;
 /// How often it is tried where the kind does not exist, or may not be listed.
@@ -49,7 +51,7 @@ pub async fn follow(mut config: kube::Config, clusters: Arc<Clusters>) {
         Ok(client) => client,
         Err(error) => {
             tracing::warn!(error = &error as &dyn std::error::Error, "FoundationDBClusters are not watched");
-            return clusters.lost("the webhook has no API server to ask");
+            return clusters.absent(super::NO_HUB);
         }
     };
     let mut follower = Follower { api: Api::all(client.clone()), guarded: Api::all(client), clusters, said: None };
@@ -78,7 +80,7 @@ impl Follower {
     /// Keeps one watch until it has fallen behind.
     async fn keep_up(&mut self) {
         let config = watcher::Config::default().page_size(PAGE);
-        let mut watch: Watch = watcher(self.guarded.clone(), config).default_backoff().boxed();
+        let mut watch: Watch = watcher(self.guarded.clone(), config).boxed();
         let mut first = HashMap::new();
         let mut listed: Option<Listed> = None;
         let mut behind = 0;
@@ -87,7 +89,11 @@ impl Follower {
         loop {
             tokio::select! {
                 event = watch.next() => match event {
-                    Some(event) => self.take(event, &mut first),
+                    Some(Ok(event)) => self.take(event, &mut first),
+                    Some(Err(error)) => {
+                        tracing::debug!(error = &error as &dyn std::error::Error, "watch of FoundationDBClusters");
+                        tokio::time::sleep(AGAIN).await;
+                    }
                     None => return,
                 },
                 _ = poll.tick() => {
@@ -115,18 +121,17 @@ impl Follower {
     }
 
     /// Takes in what the watch tells.
-    fn take(&self, event: watcher::Result<watcher::Event<Guarded>>, first: &mut HashMap<String, Cluster>) {
+    fn take(&self, event: watcher::Event<Guarded>, first: &mut HashMap<String, Cluster>) {
         match event {
-            Ok(watcher::Event::Init) => first.clear(),
-            Ok(watcher::Event::InitApply(cluster)) => first.extend(self.clusters.slim(&readable(cluster))),
-            Ok(watcher::Event::InitDone) => self.clusters.replace(std::mem::take(first)),
-            Ok(watcher::Event::Apply(cluster)) => self.clusters.apply(&readable(cluster)),
-            Ok(watcher::Event::Delete(cluster)) => {
+            watcher::Event::Init => first.clear(),
+            watcher::Event::InitApply(cluster) => first.extend(self.clusters.slim(&readable(cluster))),
+            watcher::Event::InitDone => self.clusters.replace(std::mem::take(first)),
+            watcher::Event::Apply(cluster) => self.clusters.apply(&readable(cluster)),
+            watcher::Event::Delete(cluster) => {
                 if let Some(uid) = cluster.uid() {
                     self.clusters.remove(&uid);
                 }
             }
-            Err(error) => tracing::debug!(error = &error as &dyn std::error::Error, "watch of FoundationDBClusters"),
         }
     }
 
@@ -147,10 +152,17 @@ impl Follower {
             Ok(Err(kube::Error::Api(status))) if status.is_forbidden() => {
                 ("the webhook may not list FoundationDBClusters: see its ClusterRole".to_owned(), ABSENT)
             }
-            Ok(Err(error)) => (format!("FoundationDBClusters cannot be listed: {error}"), POLL),
-            Err(_) => (format!("FoundationDBClusters could not be listed within {POLL_TIMEOUT:?}"), POLL),
+            Ok(Err(kube::Error::Api(status))) => {
+                (format!("FoundationDBClusters cannot be listed: {}", status.message), AGAIN)
+            }
+            Ok(Err(error)) => (format!("FoundationDBClusters cannot be listed: {error}"), AGAIN),
+            Err(_) => (format!("FoundationDBClusters could not be listed within {POLL_TIMEOUT:?}"), AGAIN),
         };
-        self.clusters.lost(&trouble);
+        if pause == ABSENT {
+            self.clusters.absent(&trouble);
+        } else {
+            self.clusters.lost(&trouble);
+        }
         if self.said.as_ref() != Some(&trouble) {
             tracing::info!("{trouble}");
             self.said = Some(trouble);

@@ -20,12 +20,19 @@ pub use follow::follow;
 /// How long the picture may be relied on after it was last heard to be complete.
 pub const FRESH: Duration = Duration::from_secs(6);
 
+/// How long a webhook that has just started waits for its first picture before it serves without one.
+pub const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Why nothing is known where no API server is configured.
+pub const NO_HUB: &str = "the webhook has no API server to ask";
+
 const NOT_YET: &str = "the webhook has just started and has not listed the FoundationDBClusters yet";
 
 /// Every `FoundationDBCluster` of the hub, slimmed.
 #[derive(Debug)]
 pub struct Clusters {
     default: Duration,
+    since: Instant,
     known: RwLock<Known>,
 }
 
@@ -37,6 +44,8 @@ struct Known {
     heard: Option<(Instant, Timestamp)>,
     /// Why it is not.
     trouble: String,
+    /// Whether that has to be expected: there is no such kind here, or it may not be listed.
+    absent: bool,
 }
 
 impl Default for Clusters {
@@ -49,8 +58,8 @@ impl Clusters {
     /// Nothing is known yet; `default` is the minimum suspension of clusters that do not say.
     #[must_use]
     pub fn new(default: Duration) -> Self {
-        let known = Known { clusters: HashMap::new(), heard: None, trouble: NOT_YET.to_owned() };
-        Self { default, known: RwLock::new(known) }
+        let known = Known { clusters: HashMap::new(), heard: None, trouble: NOT_YET.to_owned(), absent: false };
+        Self { default, since: Instant::now(), known: RwLock::new(known) }
     }
 
     /// Asks something about what is known now.
@@ -77,6 +86,26 @@ impl Clusters {
     /// The picture cannot be kept up to date, and why.
     pub fn lost(&self, why: &str) {
         self.change(|known| why.clone_into(&mut known.trouble));
+    }
+
+    /// There will be no picture before somebody changes that, and why.
+    pub fn absent(&self, why: &str) {
+        self.lost(why);
+        self.change(|known| known.absent = true);
+    }
+
+    /// Whether to serve: with a first picture, where none is to be had, or after [`PATIENCE`].
+    ///
+    /// # Errors
+    /// Says what is waited for.
+    pub fn ready(&self) -> Result<(), String> {
+        if self.since.elapsed() > PATIENCE {
+            return Ok(());
+        }
+        match self.known.read() {
+            Ok(known) if known.heard.is_none() && !known.absent => Err(known.trouble.clone()),
+            _ => Ok(()),
+        }
     }
 
     /// All clusters are known as of `at`.
@@ -167,14 +196,24 @@ mod tests {
         assert!(sees(&clusters, now).unwrap_err().contains("just started"));
         clusters.lost("FoundationDBClusters may not be listed");
         assert!(sees(&clusters, now).unwrap_err().contains("may not be listed"));
+        assert!(clusters.ready().unwrap_err().contains("may not be listed"));
         clusters.apply(&cluster("u1", "7"));
         clusters.heard((Instant::now(), now));
-        assert_eq!(sees(&clusters, now), Ok(1));
+        assert_eq!((sees(&clusters, now), clusters.ready()), (Ok(1), Ok(())));
         clusters.lost("timed out");
         assert_eq!(sees(&clusters, now), Ok(1), "not at once");
         let later = now.checked_add(jiff::SignedDuration::from_secs(7)).unwrap();
         let said = sees(&clusters, later).unwrap_err();
         assert!(said.contains("for 7s (timed out)"), "{said}");
+    }
+
+    #[test]
+    fn where_there_is_no_picture_to_be_had_none_is_waited_for() {
+        let clusters = Clusters::default();
+        assert!(clusters.ready().unwrap_err().contains("just started"));
+        clusters.absent("not defined on this cluster");
+        assert_eq!(clusters.ready(), Ok(()));
+        assert!(sees(&clusters, Timestamp::now()).unwrap_err().contains("not defined"), "served, and still kept");
     }
 
     #[test]

@@ -20,6 +20,9 @@ pub enum ClientConfig {
     Url(String),
 }
 
+/// Name of the entry that guards volumes of `FoundationDBClusters`.
+const SUSPEND: &str = "suspend.hibernate.sh";
+
 /// Seconds that a write into sleep may wait for the webhook. It is refused afterwards.
 const FAIL_TIMEOUT: i32 = 5;
 /// Seconds that any other write may wait for the webhook. It passes afterwards.
@@ -72,7 +75,7 @@ fn validating(client: &ClientConfig) -> ValidatingWebhookConfiguration {
             ),
             // No namespaceSelector: a cluster that is annotated and not protected would be worse than a slow deletion.
             entry(
-                "suspend.hibernate.sh",
+                SUSPEND,
                 "Fail",
                 FAIL_TIMEOUT,
                 vec![rule("", &["v1"], &["DELETE"], &["persistentvolumeclaims", "services"])],
@@ -87,6 +90,16 @@ fn validating(client: &ClientConfig) -> ValidatingWebhookConfiguration {
             ),
         ]),
     }
+}
+
+/// The patch that confines the guard of volumes to namespaces that ask for it.
+pub fn labelled_databases() -> Value {
+    json!({
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "ValidatingWebhookConfiguration",
+        "metadata": {"name": WEBHOOK},
+        "webhooks": [{"name": SUSPEND, "namespaceSelector": {"matchLabels": {keys::SUSPEND: "true"}}}],
+    })
 }
 
 fn mutating(client: &ClientConfig) -> MutatingWebhookConfiguration {

@@ -44,6 +44,9 @@ pub const RECOVERED_AT: &str = "hibernate.sh/recovered-at";
 /// Label of a namespace in which the webhook records replica counts, whoever scales to 0.
 pub const RECORD_REPLICAS: &str = "hibernate.sh/record-replicas";
 
+/// Label of a namespace whose `FoundationDBClusters` are guarded, where the overlay `labelled-databases` is installed.
+pub const SUSPEND: &str = "hibernate.sh/suspend";
+
 /// Field manager of the controller's writes.
 pub const CONTROLLER: &str = "hibernate-controller";
 /// Field manager of the plugin's writes, and the plugin's program name.

@@ -8,9 +8,9 @@ use anyhow::{Context as _, Result, ensure};
 use k8s_openapi::api::authorization::v1::{ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec};
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::{Api, PostParams};
-use serde_json::Value;
+use serde_json::{Value, json};
 use testbed::options::{Options, Timings};
-use testbed::{World, eventually};
+use testbed::{World, apply as objects, eventually};
 
 const SOON: Duration = Duration::from_mins(1);
 const NAMESPACE: &str = "hibernate-system";
@@ -256,6 +256,46 @@ async fn the_overlays_give_secrets_per_namespace_and_the_policy_alone() -> Resul
     })
     .await?;
     assert!(!reads("hive").granted(&world).await?, "no other Secret of Hive's namespace");
+    Ok(())
+}
+
+/// Nobody answers for the webhook here: what the API server would ask it about is refused, and the rest passes.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_overlay_for_labelled_databases_guards_these_alone() -> Result<()> {
+    let world = world().await?;
+    apply(&world, "overlays/labelled-databases", &[]).await?;
+    let hub = world.hub().await?;
+    for (namespace, label) in [("labelled", json!({"hibernate.sh/suspend": "true"})), ("plain", json!({}))] {
+        let cluster = json!({
+            "apiVersion": "apps.foundationdb.org/v1beta2", "kind": "FoundationDBCluster",
+            "metadata": {"name": "sample", "namespace": namespace, "annotations": {"hibernate.sh/minimum-suspension": "2h"}},
+            "spec": {"version": "7.3.69"},
+        });
+        let namespace_itself =
+            json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace, "labels": label}});
+        objects::all(&hub, &[namespace_itself, cluster]).await?;
+        let uid = ["get", "fdb", "sample", "-n", namespace, "-o", "jsonpath={.metadata.uid}"];
+        let uid = world.kubectl(&uid).await?.ok()?;
+        let owner = json!({"apiVersion": "apps.foundationdb.org/v1beta2", "kind": "FoundationDBCluster", "name": "sample", "uid": uid});
+        let volume = json!({
+            "apiVersion": "v1", "kind": "PersistentVolumeClaim",
+            "metadata": {"name": "data", "namespace": namespace, "ownerReferences": [owner]},
+            "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
+        });
+        objects::all(&hub, &[volume]).await?;
+    }
+    let delete = async |namespace| world.kubectl(&["delete", "pvc", "data", "-n", namespace, "--dry-run=server"]).await;
+    eventually(SOON, "guard of the labelled namespace", async || {
+        let refused = delete("labelled").await?;
+        ensure!(refused.stderr.contains("failed calling webhook \"suspend.hibernate.sh\""), "{refused:?}");
+        Ok(())
+    })
+    .await?;
+    delete("plain").await?.ok()?;
+    let status = async |namespace| world.plugin(&["status", "fdb/sample", "-n", namespace]).await;
+    let (guarded, open) = (status("labelled").await?, status("plain").await?);
+    ensure!(guarded.code == 0 && !guarded.stderr.contains("NOT PROTECTED"), "{guarded:?}");
+    ensure!(open.code == 0 && open.stderr.contains("plain/sample is NOT PROTECTED"), "{open:?}");
     Ok(())
 }
 

@@ -318,7 +318,11 @@ async fn files_are_reloaded_and_a_broken_pair_keeps_the_old_one() -> Result<()> 
     let stray = Stray::start(&world, &["--tls-cert", &path("tls.crt"), "--tls-key", &path("tls.key")])?;
     let served = async || connect(&stray.url, &authority.certificate()).await;
     let before = eventually(SOON, "first certificate", &served).await?;
-    assert_eq!(stray.get("/readyz").await?.trim(), "ok");
+    let ready = async || {
+        ensure!(stray.get("/readyz").await?.trim() == "ok", "not yet");
+        Ok(())
+    };
+    eventually(SOON, "a ready webhook", ready).await?;
 
     mount(folder.path(), 2, &second.certificate, &first.key)?;
     eventually(SOON, "failure in the metrics", async || {
@@ -332,7 +336,11 @@ async fn files_are_reloaded_and_a_broken_pair_keeps_the_old_one() -> Result<()> 
     })
     .await?;
     assert_eq!(served().await?, before);
-    assert_eq!(stray.get("/readyz").await?.trim(), "ok");
+    let ready = async || {
+        ensure!(stray.get("/readyz").await?.trim() == "ok", "not yet");
+        Ok(())
+    };
+    eventually(SOON, "a ready webhook", ready).await?;
 
     mount(folder.path(), 3, &second.certificate, &second.key)?;
     eventually(SOON, "second certificate", async || {

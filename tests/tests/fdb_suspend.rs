@@ -8,8 +8,9 @@ use anyhow::{Context as _, Result, ensure};
 use fdb_guard::{SOON, claim, deleted, denied, kept, kubectl, marks, stamped};
 use jiff::SignedDuration;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Api;
-use kube::api::{DeleteParams, ListParams};
+use kube::api::{DeleteParams, ListParams, PostParams};
 use serde_json::json;
 use shared::fdb::suspension::Suspension;
 use shared::keys;
@@ -176,6 +177,43 @@ async fn prefixes_and_own_label_names_are_understood() -> Result<()> {
     ensure!(record.group == id && record.why == "processGroupsToRemoveWithoutExclusion", "{record:?}");
     let kept = deleted(&db, &id, SOON).await?.duration_since(since);
     ensure!(kept >= SignedDuration::from_secs(4), "deleted after {kept:?}");
+    db.remove_all().await
+}
+
+/// The operator refuses to choose between two volumes of one group, so both stay until somebody takes one away.
+#[tokio::test(flavor = "multi_thread")]
+async fn two_volumes_of_one_group_are_kept_and_released_together() -> Result<()> {
+    let world = World::shared().await?;
+    let db = world.fdb("twins", kept("4s")).await?;
+    let id = first(&db, "storage").await?;
+    let volumes: Api<PersistentVolumeClaim> = Api::namespaced(world.hub().await?, db.namespace());
+    let original = db.pvc(&id).await?.context("a volume")?;
+    let mut twin = original.clone();
+    twin.status = None;
+    twin.spec.as_mut().context("a spec")?.volume_name = None;
+    twin.metadata = ObjectMeta {
+        name: Some(format!("{}-old", claim(&db, &id))),
+        labels: original.metadata.labels.clone(),
+        owner_references: original.metadata.owner_references.clone(),
+        ..ObjectMeta::default()
+    };
+    let twin = volumes.create(&PostParams::default(), &twin).await?.metadata.name.context("a name")?;
+    let marked = async |key: &str| {
+        db.wait(&format!("{key} on both"), SOON, async || {
+            let twin = volumes.get(&twin).await?.metadata.annotations.unwrap_or_default();
+            let both = marks(&db, &id).await?.is_some_and(|marks| marks.contains_key(key)) && twin.contains_key(key);
+            Ok(both.then_some(()))
+        })
+        .await
+    };
+    db.remove(&[&id]).await?;
+    marked(keys::SUSPENDED_AT).await?;
+    let delete = ["delete", "pvc", &twin, "--wait=false"];
+    denied(&kubectl(&world, &db, &delete).await?, &[&format!("process group {id}"), "is suspended since"])?;
+    marked(keys::RELEASED_AT).await?;
+    ensure!(db.pvc_deletes(&id).await?.is_empty(), "the operator has chosen one");
+    kubectl(&world, &db, &delete).await?.ok()?;
+    deleted(&db, &id, SOON).await?;
     db.remove_all().await
 }
 

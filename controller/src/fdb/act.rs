@@ -15,7 +15,7 @@ use shared::keys;
 
 use super::observe::Seen;
 use super::{Context, LookError};
-use crate::hive::as_controller;
+use crate::hub::as_controller;
 
 /// Patches that are under way at once for one cluster.
 const AT_ONCE: usize = 8;

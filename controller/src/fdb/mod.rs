@@ -28,7 +28,7 @@ use shared::keys;
 use tokio::time::Instant;
 use tracing::{debug, warn};
 
-use crate::hive::slim;
+use crate::hub::{full_name, slim};
 use crate::lease::Claim;
 use crate::metrics::Metrics;
 use crate::metrics::fdb::Suspended;
@@ -227,8 +227,7 @@ fn count(context: &Context, cluster: &FoundationDBCluster, plan: &Plan) {
 /// A write that met somebody else's is repeated at once, everything else a little later.
 #[expect(clippy::needless_pass_by_value, reason = "the signature is kube's")]
 fn after_error(watched: Arc<Guarded>, error: &LookError, _: Arc<Context>) -> Requeue {
-    let (namespace, name) = key(&*watched);
-    let cluster = format!("{namespace}/{name}");
+    let cluster = full_name(&*watched);
     match error {
         LookError::Write { source, .. } if is_overtaken(source) => {
             debug!(cluster, "somebody else wrote first");

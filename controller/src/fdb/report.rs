@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use kube::Resource;
 use kube::runtime::events::EventType;
-use kube::{Resource, ResourceExt};
 use shared::admission::format;
 use shared::fdb::api::FoundationDBCluster;
 use shared::fdb::decide::{Action, Plan};
@@ -12,15 +12,15 @@ use tracing::info;
 
 use super::Context;
 use super::observe::Seen;
-use crate::hive::publish;
+use crate::hub::{full_name, publish};
 use crate::metrics::Told;
 
 /// Groups that an Event names.
-const NAMED: usize = 8;
+const NAMED: usize = 40;
 
 /// Tells what was carried out of a plan.
 pub async fn done(context: &Context, cluster: &FoundationDBCluster, seen: &Seen, plan: &Plan, written: &[Action]) {
-    let name = format!("{}/{}", cluster.namespace().unwrap_or_default(), cluster.name_any());
+    let name = full_name(cluster);
     let target = cluster.object_ref(&());
     for (reason, type_, is, text) in KINDS {
         let actions = || written.iter().filter(|action| is(action));
@@ -92,9 +92,9 @@ mod tests {
 
     #[test]
     fn long_lists_are_cut() {
-        let ids: Vec<String> = (10..30).map(|number| format!("storage-{number}")).collect();
+        let ids: Vec<String> = (10..70).map(|number| format!("storage-{number}")).collect();
         let groups = ids.iter().map(String::as_str).collect();
         let said = named(&groups);
-        assert!(said.starts_with("storage-10, storage-11,") && said.ends_with("storage-17 and 12 more"), "{said}");
+        assert!(said.starts_with("storage-10, storage-11,") && said.ends_with("storage-49 and 20 more"), "{said}");
     }
 }

@@ -1,5 +1,6 @@
 //! The questions of `recover`: which group goes, and whether to begin.
 
+use std::collections::BTreeSet;
 use std::io::{IsTerminal, Write as _, stderr, stdin};
 
 use shared::fdb::recover::replace::Choice;
@@ -80,7 +81,8 @@ pub(super) fn replacements(choice: &Choice, asking: Asking) -> Result<Vec<String
         if words.is_empty() {
             return Ok(newest);
         }
-        if words.len() == choice.need && words.iter().all(|word| known(word)) {
+        let different: BTreeSet<&String> = words.iter().collect();
+        if words.len() == choice.need && different.len() == words.len() && words.iter().all(|word| known(word)) {
             return Ok(words);
         }
         print::note(&format!("name {} of those listed, or press Enter", choice.need));

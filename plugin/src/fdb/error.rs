@@ -50,7 +50,7 @@ pub(crate) enum FdbError {
     )]
     TakenBack { cluster: String, times: u32 },
     #[error(
-        "{cluster}: the Pods run on their old volumes, but the database still has them excluded, and the operator replaces what \
+        "{cluster}: the groups are back on their old volumes, but the database still has them excluded, and the operator replaces what \
          stays excluded after failureDetectionTimeSeconds (7200 by default): {why}. Run this again once the database is \
          available, or run: {command}"
     )]

@@ -4,6 +4,7 @@ pub(crate) mod alias;
 mod ask;
 pub(crate) mod complete;
 mod error;
+mod late;
 mod protect;
 pub(crate) mod recover;
 mod rights;

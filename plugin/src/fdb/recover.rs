@@ -1,6 +1,9 @@
 //! `recover process-groups`: find the groups, show the plan, ask, carry it out.
 
-use std::{cell::RefCell, time::Duration};
+use std::{
+    cell::{Cell, RefCell},
+    time::Duration,
+};
 
 use shared::fdb::recover::{
     Done, Step,
@@ -15,7 +18,7 @@ use tokio::time::Instant;
 use super::{
     FdbError, Look,
     ask::{self, Asking},
-    protect, rights, select,
+    late, protect, rights, select,
     select::called,
     show,
     steps::{End, Run},
@@ -74,7 +77,13 @@ async fn recover(args: &GroupArgs, hub_args: &HubArgs, manner: Manner) -> Result
     let ids = select::ids(&look, &wish);
     let cluster = called(&name);
     let refused = |refusals| FdbError::Refused { cluster: cluster.clone(), refusals };
-    let goal = check(&look.facts(), &ids, &wanted).map_err(refused)?;
+    let goal = match check(&look.facts(), &ids, &wanted) {
+        Ok(goal) => goal,
+        Err(refusals) => {
+            late::tell(&hub, &namespace, &name, &refusals).await;
+            return Err(refused(refusals).into());
+        }
+    };
     for (id, at) in &goal.recovered {
         print::note(&format!("{cluster}: {id} was brought back at {at}: unchanged"));
     }
@@ -107,6 +116,7 @@ async fn recover(args: &GroupArgs, hub_args: &HubArgs, manner: Manner) -> Result
         settle: manner.settle,
         write: &write,
         state: &state,
+        skipping: Cell::new(false),
     };
     for line in show::plan(&cluster, &look, &goal, &run.record, &steps) {
         if dry_run { print::line(&print::plain(&line)) } else { print::note(&line) }
@@ -168,6 +178,17 @@ async fn rehearse(args: &GroupArgs, run: &Run<'_>, steps: &[Step], cluster: &str
 }
 
 async fn carry_out(args: &GroupArgs, run: &Run<'_>, look: &Look) -> Result<Exit, Problem> {
+    let ended = see_through(args, run, look).await;
+    if ended.is_err() && run.skipping.get() {
+        print::warning(&format!(
+            "{}: spec.skip is still true, so its operator does nothing with it: run this again",
+            called(run.name)
+        ));
+    }
+    ended
+}
+
+async fn see_through(args: &GroupArgs, run: &Run<'_>, look: &Look) -> Result<Exit, Problem> {
     let begin = Instant::now();
     let limited = async {
         match args.timeout.0 {

@@ -1,6 +1,10 @@
 //! Carrying a recovery out: look, do the first step that is left, look again.
 
-use std::{cell::RefCell, pin::pin, time::Duration};
+use std::{
+    cell::{Cell, RefCell},
+    pin::pin,
+    time::Duration,
+};
 
 use futures::StreamExt;
 use kube::api::WatchEvent;
@@ -9,7 +13,7 @@ use shared::fdb::recover::{
     Done, Edit, Kept, Missing, Step,
     include::{TIMEOUT, command, targets},
     object::{is_ready, name},
-    patch::remember,
+    patch::{remember, resume},
     record::Record,
     remaining,
 };
@@ -54,6 +58,8 @@ pub(super) struct Run<'a> {
     pub(super) write: &'a Write,
     /// What is going on, for the message when time is up.
     pub(super) state: &'a RefCell<String>,
+    /// Whether the operator is asked to skip the cluster, as far as is known.
+    pub(super) skipping: Cell<bool>,
 }
 
 /// How it ended.
@@ -73,7 +79,7 @@ impl Run<'_> {
     pub(super) async fn finish(&self) -> Result<End, Problem> {
         let (mut done, mut conflicts, mut edits) = (Done::default(), 0, 0);
         let mut include_failure = String::new();
-        let mut troubled = false;
+        let (mut troubled, mut record, mut lost) = (false, self.record.clone(), None);
         loop {
             let look = match Look::new(self.hub, self.namespace, self.name).await {
                 Ok(look) => look,
@@ -84,8 +90,20 @@ impl Run<'_> {
                 }
                 Err(problem) => return Err(problem),
             };
-            let steps = remaining(&look.facts(), &self.record, self.include, done);
-            let steps = steps.map_err(|lost| FdbError::Lost { cluster: called(self.name), lost: Box::new(lost) })?;
+            self.skipping.set(look.cluster.spec.skip == Some(true));
+            let steps = match remaining(&look.facts(), &record, self.include, done) {
+                Ok(steps) => steps,
+                Err(why) => {
+                    let group = why.group().filter(|group| record.has(group)).map(ToOwned::to_owned);
+                    let error = FdbError::Lost { cluster: called(self.name), lost: Box::new(why) };
+                    let Some(group) = group else { return Err(error.into()) };
+                    // The others come back, and the operator is not left asked to skip.
+                    record = record.without(&group, &look.cluster);
+                    print::warning(&error.to_string());
+                    lost.get_or_insert(error);
+                    continue;
+                }
+            };
             let Some(step) = steps.first() else { return Err(self.not_included(&look, include_failure)) };
             match step {
                 Step::Settle => {
@@ -96,6 +114,9 @@ impl Run<'_> {
                     sleep(self.settle).await;
                     done.verified = true;
                     continue; // said once nothing is left to edit
+                }
+                Step::Await(_) if !self.wait && done.include_failures > 0 => {
+                    return Err(self.not_included(&look, include_failure));
                 }
                 Step::Await(missing) if !self.wait => {
                     print::note(&format!("{}: left to the operator: {}", called(self.name), show::missing(missing)));
@@ -139,6 +160,7 @@ impl Run<'_> {
                     done.verified = false;
                     edits += 1;
                     if edits > EDITS {
+                        self.give_up(&record).await;
                         return Err(FdbError::TakenBack { cluster: called(self.name), times: EDITS }.into());
                     }
                 }
@@ -146,7 +168,7 @@ impl Run<'_> {
             }
             self.say(&show::done(step));
             if matches!(step, Step::Clear(..)) {
-                return Ok(End::Recovered);
+                return lost.map_or(Ok(End::Recovered), |lost| Err(lost.into()));
             }
         }
     }
@@ -208,6 +230,15 @@ impl Run<'_> {
             self.act(step).await?;
         }
         Ok(())
+    }
+
+    /// Lets the operator go on. What cannot be done is told by [`Run::skipping`].
+    async fn give_up(&self, record: &Record) {
+        let Ok(look) = Look::new(self.hub, self.namespace, self.name).await else { return };
+        let record = record.adopting(look.facts().record().as_ref());
+        if self.patch(Part::Object, &resume(&look.cluster, &record)).await.is_ok() {
+            self.skipping.set(false);
+        }
     }
 
     /// Waits until nobody has written to the status for a while: a pass of the operator that was going on has ended.

@@ -40,7 +40,7 @@ use self::{
 };
 use super::{
     api::{FoundationDBCluster, ProcessGroup, RESOURCES_TERMINATING},
-    suspension::Stamp,
+    suspension::{Stamp, same_moment},
 };
 use crate::{keys, workload::replicas::annotation};
 
@@ -185,6 +185,17 @@ pub enum Lost {
     ForeignSkip,
 }
 
+impl Lost {
+    /// The group whose volume is lost, if that is why. Others can come back nevertheless.
+    #[must_use]
+    pub fn group(&self) -> Option<&str> {
+        match self {
+            Self::NoClaim { group } | Self::ClaimGoing { group, .. } | Self::OtherClaim { group, .. } => Some(group),
+            Self::NoSibling { .. } | Self::ForeignSkip => None,
+        }
+    }
+}
+
 impl<'a> Facts<'a> {
     /// The claims of a group: one, unless something is wrong.
     #[must_use]
@@ -215,10 +226,31 @@ impl<'a> Facts<'a> {
         self.pods.iter().find(|object| name(object) == pod)
     }
 
-    /// The record that a run before this one has left.
+    /// The record that another run has left.
     #[must_use]
     pub fn record(&self) -> Option<Record> {
         self.cluster.annotations().get(keys::RECOVERY).and_then(|text| Record::parse(text))
+    }
+
+    /// What of a record is still to be finished, and whatever of it is asked for: groups that are back are, and those that were
+    /// lost, or removed once more since, are nobody's business any more.
+    #[must_use]
+    pub fn unfinished(&self, record: Record, asked_for: &[String]) -> Record {
+        let mut record = record;
+        record.groups.retain(|held| self.can_finish(held) && (self.is_open(held) || asked_for.contains(&held.group)));
+        if record.groups.is_empty() {
+            record.replacements.clear();
+        }
+        record
+    }
+
+    fn can_finish(&self, held: &Held) -> bool {
+        let removal = self.cluster.group(&held.group).and_then(|group| group.removal_timestamp.as_deref());
+        claim_is_there(self, held).is_ok() && (removal.is_none() || same_moment(removal, held.removal.as_deref()))
+    }
+
+    fn is_open(&self, held: &Held) -> bool {
+        self.cluster.group(&held.group).is_some_and(needs_edit) || !held.included || lacks(self, held).is_some()
     }
 }
 
@@ -237,16 +269,17 @@ pub fn remaining(facts: &Facts<'_>, record: &Record, include: bool, done: Done) 
     for held in &record.groups {
         claim_is_there(facts, held)?;
     }
-    let lists = patch::lists(facts.cluster, record);
-    let status = patch::status(facts.cluster, record);
-    let quiet = lists.is_some() || status.is_some();
     let skipping = facts.cluster.spec.skip == Some(true);
     let recorded = facts.record();
-    if skipping && recorded.is_none() {
+    if skipping && !recorded.as_ref().is_some_and(|recorded| recorded.skipped) {
         return Err(Lost::ForeignSkip);
     }
-    // What an earlier run has done counts; whoever is marked again is excluded again.
-    let record = &record.adopting(recorded.as_ref()).with_exclusions(facts.cluster);
+    // What another run has done counts; whoever is marked again is excluded again.
+    let own: Vec<String> = record.groups.iter().map(|held| held.group.clone()).collect();
+    let others = recorded.clone().map(|recorded| facts.unfinished(recorded, &own));
+    let record = &record.adopting(others.as_ref()).with_exclusions(facts.cluster);
+    let (lists, status) = (patch::lists(facts.cluster, record), patch::status(facts.cluster, record));
+    let quiet = lists.is_some() || status.is_some();
     let running = record.groups.iter().all(|held| lacks(facts, held).is_none());
     let mut steps = Vec::new();
     steps.extend(hold(facts, record, running)); // R1

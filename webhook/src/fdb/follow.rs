@@ -101,6 +101,9 @@ impl Follower {
                         !self.clusters.covers(&listed.versions) || self.clusters.knows_more_than(&listed.versions)
                     };
                     behind = if listed.as_ref().is_some_and(lags) { behind + 1 } else { 0 };
+                    if behind > 0 {
+                        self.clusters.doubt("its watch does not keep up");
+                    }
                     if behind > PATIENCE {
                         tracing::warn!("the watch of FoundationDBClusters has fallen behind: it is opened again");
                         return;

@@ -88,6 +88,12 @@ impl Clusters {
         self.change(|known| why.clone_into(&mut known.trouble));
     }
 
+    /// The picture is known to be behind: it counts for nothing until it has caught up.
+    fn doubt(&self, why: &str) {
+        self.lost(why);
+        self.change(|known| known.heard = None);
+    }
+
     /// There will be no picture before somebody changes that, and why.
     pub fn absent(&self, why: &str) {
         self.lost(why);

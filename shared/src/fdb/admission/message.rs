@@ -8,13 +8,23 @@ use crate::fdb::suspension::{Minimum, Suspension};
 use crate::keys;
 
 /// The clusters cannot be seen (S4).
-pub(super) fn lost(kind: Kind, object: &Deleted, why: &str) -> String {
+pub(super) fn lost(kind: Kind, object: &Deleted, stamp: &Stamp, why: &str) -> String {
     let owner = object.owners().next().map(|owner| owner.name.as_str()).unwrap_or_default();
+    let held = stamp.record.as_ref().map(|record| {
+        let until = stamp.until(&Minimum::Off).map(|until| format!(" until {} at least", format::seconds(until)));
+        format!(" (process group {} is suspended{}{})", record.group, since(stamp), until.unwrap_or_default())
+    });
     format!(
-        "kept, because it is not known whether FoundationDBCluster {owner} suspends removed process groups: {why}. \
+        "kept, because it is not known whether FoundationDBCluster {owner} suspends removed process groups{}: {why}. \
          It is judged again at the next attempt; {}",
+        held.unwrap_or_default(),
         key(kind, object)
     )
+}
+
+/// ` since ...`, if that can be read.
+fn since(stamp: &Stamp) -> String {
+    stamp.since.map(|since| format!(" since {}", format::seconds(since))).unwrap_or_default()
 }
 
 /// The human's way out.
@@ -40,18 +50,35 @@ pub(super) struct Held<'a> {
 impl Held<'_> {
     /// Its group is being brought back (S10).
     pub(super) fn recovering(&self, stamp: &Stamp) -> String {
-        let since = stamp.since.map(|since| format!(" since {}", format::seconds(since))).unwrap_or_default();
-        format!("{} is being recovered{since}: it is kept; {}", self.subject(), key(self.kind, self.object))
+        let until = stamp.until(&self.cluster.minimum);
+        let until = until.map(|until| format!(" until {} at least", format::seconds(until))).unwrap_or_default();
+        let Cluster { namespace, name, .. } = self.cluster;
+        let again = self.group.map(|group| {
+            format!("if nothing goes on: kubectl fdb recover process-groups -n {namespace} -c {name} {group}; ")
+        });
+        format!(
+            "{} is being recovered{}, and kept{until}; {}{}",
+            self.subject(),
+            since(stamp),
+            again.unwrap_or_default(),
+            key(self.kind, self.object)
+        )
     }
 
     /// The release is for another removal than the present one (S12).
-    pub(super) fn released_for_another(&self, record: &Suspension, removal: Option<&str>) -> String {
+    pub(super) fn released_for_another(&self, stamp: &Stamp, record: &Suspension, removal: Option<&str>) -> String {
         let recorded = record.removal.as_deref().unwrap_or("none");
         let found = match removal {
             Some(removal) => format!("the group was marked again at {removal}"),
             None => "the group is not marked for removal".to_owned(),
         };
-        format!("{}: the release was for the removal of {recorded}, but {found}; {}", self.subject(), self.ways_out())
+        format!(
+            "{} is kept: it was held{} and released for the removal of {recorded}, but {found}, and the controller holds it \
+             anew once the group's Pod is gone; {}",
+            self.subject(),
+            since(stamp),
+            self.ways_out()
+        )
     }
 
     /// The window runs, or its end has not been acted on yet (S13).

@@ -109,7 +109,7 @@ pub fn judge(kind: Kind, object: &Deleted, sight: &Sight<'_>) -> Verdict {
         return Verdict::Allow("S3");
     }
     let clusters = match sight {
-        Sight::Lost(why) => return Verdict::Deny("S4", message::lost(kind, object, why)),
+        Sight::Lost(why) => return Verdict::Deny("S4", message::lost(kind, object, &stamp, why)),
         Sight::Clear(clusters) => clusters,
     };
     let mut owners = object.owners().filter_map(|owner| clusters.get(&owner.uid));
@@ -153,7 +153,7 @@ fn held(kind: Kind, object: &Deleted, cluster: &Cluster, group: Option<&str>, st
     match cluster.removal_of(&record.group) {
         None => Verdict::Allow("S11"),
         Some(removal) if removal.is_some() && stamp.is_released_for(removal) => Verdict::Allow("S11"),
-        Some(removal) => Verdict::Deny("S12", said.released_for_another(record, removal)),
+        Some(removal) => Verdict::Deny("S12", said.released_for_another(stamp, record, removal)),
     }
 }
 

@@ -13,7 +13,7 @@
 //! | D6 | its stamp cannot be read, and suspension is on | stamped again; what can be read of it stays |
 //! | D7 | it says that it is held since a time that lies more than a minute ahead | held from now on |
 //! | D8 | its recovery was given up: its hold is as old as the window | an ordinary stamp again, with the same age |
-//! | D9 | its stamp is of this removal, and its window runs | none |
+//! | D9 | its stamp is of this removal, and its window runs | none; if more is in force than was recorded, that is recorded |
 //! | D10 | its window has passed, and it is its turn (see [`turn`]) | released, together with all objects of its group |
 //! | D11 | it was released some time ago and nobody has deleted it | the operator is woken, more and more rarely |
 
@@ -41,7 +41,7 @@ const POD_GOES: Duration = Duration::from_secs(5);
 /// Something to be done to one object, by its place in [`Facts::objects`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Hold it (D5 to D8).
+    /// Hold it (D5 to D9).
     Stamp {
         /// Which object.
         object: usize,

@@ -3,9 +3,12 @@
 use jiff::{SignedDuration, Timestamp};
 
 use super::facts::{Facts, Held};
+use crate::duration::parse_unsigned;
 use crate::fdb::admission::Kind;
 use crate::fdb::api::{FoundationDBCluster, ProcessGroup};
-use crate::fdb::suspension::{LISTED, LISTED_WITHOUT_EXCLUSION, OPERATOR, RECOVERY_KEEPS, SKEW, Stamp, Suspension};
+use crate::fdb::suspension::{
+    LISTED, LISTED_WITHOUT_EXCLUSION, Minimum, OPERATOR, RECOVERY_KEEPS, SKEW, Stamp, Suspension,
+};
 
 /// What is to be done about one object.
 #[derive(Debug)]
@@ -88,17 +91,28 @@ fn marked(facts: &Facts<'_>, stamp: &Stamp, group: &ProcessGroup) -> Look {
     if !record.is_of(removal) {
         return if facts.minimum.is_off() { Look::Clear } else { fresh(now) }; // D2, D5
     }
-    let kept = Suspension { why: why(facts.cluster, group), ..record.clone() };
+    let mut kept = Suspension { why: why(facts.cluster, group), ..record.clone() };
+    let grows = grows(record, &facts.minimum);
+    if grows {
+        kept.minimum = facts.minimum.text();
+    }
     match stamp.since {
         None => Look::Stamp { since: now, record: kept }, // D6
         Some(since) if is_ahead(since, now) => Look::Stamp { since: now, record: kept }, // D7
         Some(since) if stamp.is_recovery() => Look::Stamp { since, record: kept }, // D8
+        Some(since) if grows && stamp.released.is_none() => Look::Stamp { since, record: kept }, // D9
         Some(_) => match (stamp.released, until) {
             (Some(at), _) => Look::Released { at },
             (None, Some(until)) if until <= now => Look::Due { since: until }, // D10
             (None, until) => Look::Runs { until },                             // D9
         },
     }
+}
+
+/// Whether more is in force by now than was promised when the stamp was written. It is promised from now on.
+fn grows(record: &Suspension, in_force: &Minimum) -> bool {
+    let recorded = parse_unsigned(&record.minimum).ok();
+    matches!((recorded, in_force), (Some(recorded), Minimum::For(now)) if recorded < *now)
 }
 
 fn after(moment: Timestamp, pause: std::time::Duration) -> Timestamp {

@@ -184,11 +184,50 @@ fn off_stamps_nothing_but_sees_through_what_was_promised() {
 }
 
 #[test]
+fn what_was_promised_in_between_is_promised_for_good() {
+    let cluster = cluster(1, 1, &json!({}));
+    let mut objects = [stamped(0, at(-30))];
+    let longer = |objects: &[Held]| {
+        decide(&Facts { minimum: Minimum::For(Duration::from_mins(2)), ..facts(&cluster, objects, at(0)) })
+    };
+    let plan = longer(&objects);
+    assert!(matches!(plan.actions.as_slice(), [Action::Stamp { since, .. }] if *since == at(-30)), "{plan:?}");
+    carry_out(&plan, &mut objects, at(0));
+    assert!(longer(&objects).actions.is_empty());
+    for minimum in [Minimum::Off, Minimum::For(Duration::from_mins(1))] {
+        let then = |seconds| Facts { minimum: minimum.clone(), ..facts(&cluster, &objects, at(seconds)) };
+        assert!(decide(&then(89)).actions.is_empty(), "shortened again: {minimum:?}");
+        assert!(matches!(decide(&then(90)).actions.as_slice(), [Action::Release { .. }]));
+    }
+}
+
+#[test]
+fn while_the_database_is_unwell_the_next_zone_waits_for_the_last_one() {
+    let mut cluster = cluster(2, 2, &json!({"waitBetweenRemovalsSeconds": 0}));
+    let released = edited(stamped(0, at(-3_600)), |held| held.stamp.released = Some(at(-1_800)));
+    let due =
+        edited(stamped(1, at(-3_600)), |held| held.stamp.record.as_mut().unwrap().fault_domain = Some("z1".into()));
+    let objects = [released, due];
+    let releases = |cluster: &FoundationDBCluster| {
+        let plan = decide(&facts(cluster, &objects, at(0)));
+        plan.actions.iter().filter(|action| matches!(action, Action::Release { .. })).count()
+    };
+    assert_eq!(releases(&cluster), 1, "the operator had its time");
+    for (available, full_replication, expected) in [(true, true, 1), (false, true, 0), (true, false, 0)] {
+        let health = json!({"available": available, "healthy": true, "fullReplication": full_replication});
+        cluster.status.as_mut().unwrap().health = serde_json::from_value(health).unwrap();
+        assert_eq!(releases(&cluster), expected, "{available} {full_replication}");
+    }
+}
+
+#[test]
 fn a_minimum_that_cannot_be_read_holds_until_it_can() {
-    let (cluster, objects) = (cluster(1, 1, &json!({})), [stamped(0, at(0))]);
+    let (cluster, mut objects) = (cluster(1, 1, &json!({})), [stamped(0, at(0))]);
     let minimum = Minimum::Unreadable("2 hours".to_owned());
     assert_eq!(decide(&Facts { minimum, ..facts(&cluster, &objects, at(999_999)) }).actions, []);
     let minimum = Minimum::For(Duration::from_hours(2));
+    let plan = decide(&Facts { minimum: minimum.clone(), ..facts(&cluster, &objects, at(60)) });
+    carry_out(&plan, &mut objects, at(60));
     let plan = decide(&Facts { minimum, ..facts(&cluster, &objects, at(60)) });
     assert_eq!((plan.actions, plan.next), (vec![], Some(Duration::from_mins(119))), "a longer one counts for all");
 }

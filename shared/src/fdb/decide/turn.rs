@@ -18,7 +18,8 @@ use super::facts::Facts;
 use super::{Action, Group, Plan};
 use crate::fdb::api::RemovalMode;
 
-/// After this long the next turn begins though something of the last one is still there.
+/// After this long the next turn begins though something of the last one is still there, unless the database is unwell: then
+/// the operator holds deletions back, and would do all of them at once when it is well again.
 const STUCK: Duration = Duration::from_mins(10);
 
 /// How soon it is looked at again whether what was released is gone.
@@ -59,6 +60,10 @@ pub(super) fn take(facts: &Facts<'_>, due: &BTreeMap<&str, Group>, released: &BT
         plan.turn = Some(Turn { of: String::new(), began: now, last: now });
         return;
     }
+    if !released.is_empty() && !is_well(facts) {
+        plan.waiting = due.len();
+        return plan.again_in(GOES);
+    }
     let wait = facts.cluster.wait_between_removals();
     let after = |moment: Timestamp, pause: Duration| moment.checked_add(pause).unwrap_or(moment);
     // Who has waited longest is next; of several, the first by name.
@@ -96,6 +101,12 @@ pub(super) fn take(facts: &Facts<'_>, due: &BTreeMap<&str, Group>, released: &BT
         plan.again_in(wait.max(Duration::from_secs(1)));
     }
     plan.turn = Some(Turn { of, began, last: now });
+}
+
+/// Whether the operator may delete at all. A status that says nothing is no reason to wait.
+fn is_well(facts: &Facts<'_>) -> bool {
+    let health = facts.cluster.status.as_ref().and_then(|status| status.health.as_ref());
+    health.is_none_or(|health| health.available && health.full_replication)
 }
 
 fn release(group: &Group, plan: &mut Plan) {

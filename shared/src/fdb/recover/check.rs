@@ -144,8 +144,8 @@ pub fn check(facts: &Facts<'_>, ids: &[String], wanted: &Wanted) -> Result<Goal,
     if is_unreadable(facts.cluster) {
         return Err(vec![Refusal::Unreadable { cluster: name, key: keys::RECOVERY }]);
     }
-    let earlier = facts.record();
-    if facts.cluster.spec.skip == Some(true) && earlier.is_none() {
+    let earlier = facts.record().map(|record| facts.unfinished(record, ids));
+    if facts.cluster.spec.skip == Some(true) && !earlier.as_ref().is_some_and(|earlier| earlier.skipped) {
         return Err(vec![Refusal::Skipped(name)]);
     }
     let fresh_start = Record { since: format::seconds(facts.now), ..Record::default() };

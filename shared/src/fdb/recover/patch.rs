@@ -66,7 +66,7 @@ fn edit(kind: Kept, object: &Value, annotations: &Value) -> Edit {
 /// R2: the operator is to skip the cluster, and who is brought back is written beside it.
 pub(super) fn skip(cluster: &FoundationDBCluster, record: &Record) -> Value {
     let mut patch = begin(cluster);
-    patch.push(annotate(cluster, &record.text()));
+    patch.push(annotate(cluster, &Record { skipped: true, ..record.clone() }.text()));
     patch.push(json!({ "op": "add", "path": "/spec/skip", "value": true }));
     Value::Array(patch)
 }
@@ -130,9 +130,10 @@ pub(super) fn status(cluster: &FoundationDBCluster, record: &Record) -> Option<V
 }
 
 /// R9: only clusters that were not skipped are taken on, so that is what they go back to.
-pub(super) fn resume(cluster: &FoundationDBCluster, record: &Record) -> Value {
+#[must_use]
+pub fn resume(cluster: &FoundationDBCluster, record: &Record) -> Value {
     let mut patch = begin(cluster);
-    patch.push(annotate(cluster, &record.text()));
+    patch.push(annotate(cluster, &Record { skipped: false, ..record.clone() }.text()));
     patch.push(json!({ "op": "add", "path": "/spec/skip", "value": false }));
     Value::Array(patch)
 }

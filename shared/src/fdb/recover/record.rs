@@ -21,6 +21,9 @@ pub struct Record {
     /// When it began, RFC 3339.
     #[serde(default)]
     pub since: String,
+    /// Whether `spec.skip` is true because of it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub skipped: bool,
 }
 
 /// One group that is being brought back.
@@ -69,19 +72,39 @@ impl Record {
         self.groups.iter().any(|held| held.group == group)
     }
 
-    /// This record, with what a run before has done for the same groups.
+    /// This record, with what another run has done for the same groups, and with the groups that it has begun with besides:
+    /// two runs for one cluster end up with the same record.
     #[must_use]
-    pub fn adopting(&self, earlier: Option<&Self>) -> Self {
+    pub fn adopting(&self, other: Option<&Self>) -> Self {
         let mut record = self.clone();
-        let Some(earlier) = earlier else { return record };
-        for held in &mut record.groups {
-            if let Some(same) =
-                earlier.groups.iter().find(|other| other.group == held.group && other.claim == held.claim)
-            {
-                held.clone_from(same);
+        if let Some(other) = other {
+            for theirs in &other.groups {
+                match record.groups.iter_mut().find(|held| held.group == theirs.group) {
+                    Some(same) if same.claim == theirs.claim => same.clone_from(theirs),
+                    Some(_) => {}
+                    None => record.groups.push(theirs.clone()),
+                }
             }
+            record.replacements.extend(other.replacements.iter().cloned());
+            record.since.clone_from(&other.since);
+            record.skipped = other.skipped;
         }
-        record.since.clone_from(&earlier.since);
+        record.groups.sort_by(|one, other| one.group.cmp(&other.group));
+        record.replacements.sort();
+        record.replacements.dedup();
+        record
+    }
+
+    /// The record without a group that cannot come back, and without one of those that were to go for its class.
+    #[must_use]
+    pub fn without(&self, group: &str, cluster: &FoundationDBCluster) -> Self {
+        let mut record = self.clone();
+        let Some(at) = record.groups.iter().position(|held| held.group == group) else { return record };
+        let class = record.groups.remove(at).class;
+        let of_class = |id: &String| cluster.group(id).is_some_and(|found| found.process_class == class);
+        if let Some(at) = record.replacements.iter().rposition(of_class) {
+            record.replacements.remove(at);
+        }
         record
     }
 

@@ -3,7 +3,7 @@
 //! The operator had made another group in the place of the removed one, and nobody records which. Left alone it would find one
 //! group too many after the recovery, and remove the one that has not reported yet: the recovered one.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -134,7 +134,8 @@ fn staying<'a>(facts: &Facts<'a>, class: &str, coming: &[Held], taken: &[String]
     groups.filter(|group| !leaves(&group.process_group_id) && !listed(&group.process_group_id)).collect()
 }
 
-/// Those of the groups whose claim was created at this time or later, the newest first.
+/// Those of the groups whose claim was created at this time or later, the newest first. Claims tell the second alone; within
+/// one the operator's order counts, for it puts new groups at the end.
 fn created_since(facts: &Facts<'_>, groups: &[&ProcessGroup], since: Option<Timestamp>) -> Vec<Candidate> {
     let candidate = |group: &&ProcessGroup| {
         let pod = facts.cluster.pod_name(group)?;
@@ -142,8 +143,8 @@ fn created_since(facts: &Facts<'_>, groups: &[&ProcessGroup], since: Option<Time
         let created = created_at(claim)?;
         (created >= since?).then(|| Candidate { group: group.process_group_id.clone(), created })
     };
-    let mut candidates: Vec<Candidate> = groups.iter().filter_map(candidate).collect();
-    candidates.sort_by(|one, other| (other.created, &other.group).cmp(&(one.created, &one.group)));
+    let mut candidates: Vec<Candidate> = groups.iter().rev().filter_map(candidate).collect();
+    candidates.sort_by_key(|candidate| std::cmp::Reverse(candidate.created));
     candidates
 }
 
@@ -181,7 +182,7 @@ fn find(
 
 fn named(facts: &Facts<'_>, classes: &BTreeMap<&str, Vec<&Held>>, ids: &[String]) -> Result<Vec<Choice>, ReplaceError> {
     let mut choices: BTreeMap<&str, Choice> = BTreeMap::new();
-    for id in ids {
+    for id in ids.iter().collect::<BTreeSet<_>>() {
         let group = facts.cluster.group(id).ok_or_else(|| ReplaceError::Unknown(id.clone()))?;
         let class = group.process_class.as_str();
         if !classes.contains_key(class) {

@@ -1,222 +1,12 @@
-//! A world of plain objects on which the steps of a plan are really carried out, patch by patch.
+//! The steps of a plan, one by one and in whole runs, on plain objects.
 
-use proptest::prelude::*;
+mod properties;
+mod world;
+
 use serde_json::json;
 
-use super::{
-    check::{Refusal, check},
-    replace::Wanted,
-    *,
-};
-
-const REMOVAL: &str = "2026-11-21T17:59:58Z";
-const NOW: &str = "2026-11-21T18:30:00Z";
-
-/// Objects as the API server keeps them.
-#[derive(Clone, Debug, PartialEq)]
-struct World {
-    cluster: Value,
-    claims: Vec<Value>,
-    services: Vec<Value>,
-    pods: Vec<Value>,
-}
-
-fn at(text: &str) -> Timestamp {
-    text.parse().unwrap()
-}
-
-fn labels(id: &str, class: &str) -> Value {
-    json!({
-        "foundationdb.org/fdb-cluster-name": "sample",
-        "foundationdb.org/fdb-process-group-id": id,
-        "foundationdb.org/fdb-process-class": class,
-    })
-}
-
-fn pod_of(id: &str) -> String {
-    format!("sample-{id}")
-}
-
-fn claim(id: &str, class: &str, created: &str) -> Value {
-    json!({
-        "metadata": { "name": format!("sample-{id}-data"), "uid": format!("uid-{id}"), "resourceVersion": "1",
-            "creationTimestamp": created, "labels": labels(id, class) },
-        "spec": { "volumeName": format!("pv-{id}") },
-    })
-}
-
-fn service(id: &str, class: &str) -> Value {
-    json!({
-        "metadata": { "name": pod_of(id), "namespace": "db", "uid": "x", "resourceVersion": "1", "labels": labels(id, class),
-            "ownerReferences": [{ "kind": "FoundationDBCluster", "name": "sample", "uid": "owner" }] },
-        "spec": { "clusterIP": "10.96.0.9", "type": "ClusterIP", "publishNotReadyAddresses": true,
-            "selector": labels(id, class), "ports": [{ "name": "tls", "port": 4500, "nodePort": 30_000 }] },
-    })
-}
-
-fn pod(id: &str, phase: &str) -> Value {
-    json!({
-        "metadata": { "name": pod_of(id), "labels": labels(id, "storage") },
-        "spec": { "volumes": [{ "name": "data", "persistentVolumeClaim": { "claimName": format!("sample-{id}-data") } }] },
-        "status": { "phase": phase },
-    })
-}
-
-fn group(id: &str, class: &str) -> Value {
-    json!({ "processGroupID": id, "processClass": class, "addresses": [format!("10.0.0.{}", id.len())], "faultDomain": "zone-a" })
-}
-
-/// Marked, excluded, and its resources terminating.
-fn removed(id: &str, class: &str) -> Value {
-    let mut group = group(id, class);
-    group["removalTimestamp"] = json!(REMOVAL);
-    group["exclusionTimestamp"] = json!("2026-11-21T18:00:10Z");
-    group["processGroupConditions"] = json!([{ "type": "ResourcesTerminating", "timestamp": 1_795_197_611 }, { "type": "MissingPod", "timestamp": 1 }]);
-    group
-}
-
-impl World {
-    /// `storage-1` is suspended, `storage-4` was made in its place, 2 and 3 have been there all the time.
-    fn suspended() -> Self {
-        let before = "2026-11-20T10:00:00Z";
-        Self {
-            cluster: json!({
-                "apiVersion": "apps.foundationdb.org/v1beta2", "kind": "FoundationDBCluster",
-                "metadata": { "name": "sample", "namespace": "db", "resourceVersion": "1", "uid": "owner" },
-                "spec": { "version": "7.3.69", "processCounts": { "storage": 3 }, "processGroupsToRemove": ["log-9", "storage-1"] },
-                "status": { "processGroups": [group("storage-2", "storage"), removed("storage-1", "storage"),
-                    group("storage-3", "storage"), group("storage-4", "storage")] },
-            }),
-            claims: vec![
-                claim("storage-1", "storage", before),
-                claim("storage-2", "storage", before),
-                claim("storage-3", "storage", before),
-                claim("storage-4", "storage", "2026-11-21T17:59:59Z"),
-            ],
-            services: Vec::new(),
-            pods: ["storage-2", "storage-3", "storage-4"].into_iter().map(|id| pod(id, "Running")).collect(),
-        }
-    }
-
-    fn with<T>(&self, look: impl FnOnce(&Facts<'_>) -> T) -> T {
-        let cluster: FoundationDBCluster = serde_json::from_value(self.cluster.clone()).unwrap();
-        look(&Facts {
-            cluster: &cluster,
-            claims: &self.claims,
-            services: &self.services,
-            pods: &self.pods,
-            now: at(NOW),
-        })
-    }
-
-    fn goal(&self, ids: &[&str]) -> Result<check::Goal, Vec<Refusal>> {
-        self.goal_with(ids, &Wanted::Find)
-    }
-
-    fn goal_with(&self, ids: &[&str], wanted: &Wanted) -> Result<check::Goal, Vec<Refusal>> {
-        let ids: Vec<String> = ids.iter().map(|&id| id.to_owned()).collect();
-        self.with(|facts| check(facts, &ids, wanted))
-    }
-
-    /// Who is asked for, and the newest that can go for them.
-    fn record(&self, ids: &[&str]) -> Record {
-        let goal = self.goal(ids).unwrap();
-        let mut record = goal.record;
-        record.replacements.extend(goal.choices.iter().flat_map(|choice| choice.newest().map(ToOwned::to_owned)));
-        record
-    }
-
-    fn steps(&self, record: &Record, done: Done) -> Result<Vec<Step>, Lost> {
-        self.with(|facts| remaining(facts, record, true, done))
-    }
-
-    fn patch_cluster(&mut self, patch: &Value) {
-        let patch: json_patch::Patch = serde_json::from_value(patch.clone()).unwrap();
-        json_patch::patch(&mut self.cluster, &patch).unwrap();
-        bump(&mut self.cluster);
-    }
-
-    fn edit(&mut self, edits: &[Edit]) {
-        for edit in edits {
-            let objects = if edit.kind == Kept::Claim { &mut self.claims } else { &mut self.services };
-            let object = objects.iter_mut().find(|object| name(object) == edit.name).unwrap();
-            assert_eq!(edit.patch["metadata"]["resourceVersion"], object["metadata"]["resourceVersion"]);
-            json_patch::merge(object, &edit.patch);
-            bump(object);
-        }
-    }
-
-    /// Does a step as the plugin, the API server and the operator would.
-    fn carry_out(&mut self, step: &Step, done: &mut Done) {
-        match step {
-            Step::Hold(edits) => self.edit(edits),
-            Step::Skip(patch) | Step::Lists(patch) | Step::Status(patch) | Step::Resume(patch) => {
-                self.patch_cluster(patch);
-            }
-            Step::Settle => done.settled = true,
-            Step::Verify => done.verified = true,
-            Step::Include(_, record) => {
-                let patch = self.with(|facts| patch::remember(facts.cluster, record));
-                self.patch_cluster(&patch);
-            }
-            Step::Services(services) => {
-                for mut service in services.iter().cloned() {
-                    service["metadata"]["resourceVersion"] = json!("1");
-                    self.services.push(service);
-                }
-            }
-            Step::Await(missing) => {
-                for missing in missing {
-                    self.pods.retain(|pod| name(pod) != missing.pod);
-                    self.pods.push(pod(&missing.group, "Running"));
-                }
-            }
-            Step::Clear(edits, patch) => {
-                self.edit(edits);
-                self.patch_cluster(patch);
-            }
-        }
-    }
-
-    /// Runs to the end.
-    fn run(&mut self, record: &Record) -> Vec<&'static str> {
-        let (mut done, mut said) = (Done::default(), Vec::new());
-        while let Some(step) = self.steps(record, done).unwrap().first() {
-            said.push(word(step));
-            assert!(said.len() < 40, "{said:?}");
-            self.carry_out(step, &mut done);
-            if said.last() == Some(&"clear") {
-                break;
-            }
-        }
-        said
-    }
-}
-
-fn bump(object: &mut Value) {
-    let version: u32 = object["metadata"]["resourceVersion"].as_str().unwrap().parse().unwrap();
-    object["metadata"]["resourceVersion"] = json!((version + 1).to_string());
-}
-
-fn word(step: &Step) -> &'static str {
-    match step {
-        Step::Hold(_) => "hold",
-        Step::Skip(_) => "skip",
-        Step::Settle => "settle",
-        Step::Lists(_) => "lists",
-        Step::Status(_) => "status",
-        Step::Include(..) => "include",
-        Step::Services(_) => "services",
-        Step::Verify => "verify",
-        Step::Resume(_) => "resume",
-        Step::Await(_) => "await",
-        Step::Clear(..) => "clear",
-    }
-}
-
-fn words(world: &World, record: &Record, done: Done) -> Vec<&'static str> {
-    world.steps(record, done).unwrap().iter().map(word).collect()
-}
+use self::world::*;
+use super::{check::Refusal, replace::Wanted, *};
 
 #[test]
 fn the_plan_is_the_recipe() {
@@ -434,12 +224,18 @@ fn who_goes_is_the_newest_made_since_the_removal() {
     world.cluster["spec"]["processCounts"]["storage"] = json!(4);
     later(&mut world, "storage-5", "2026-11-21T18:10:00Z");
     assert_eq!(who(&world, &Wanted::Find), "storage-5?");
-    // There is room.
+    // Two were made within the same second: the operator puts new ones at the end of its list.
+    later(&mut world, "storage-0", "2026-11-21T18:10:00Z");
     world.cluster["spec"]["processCounts"]["storage"] = json!(5);
+    assert_eq!(who(&world, &Wanted::Find), "storage-0?");
+    // There is room.
+    world.cluster["spec"]["processCounts"]["storage"] = json!(6);
     assert_eq!(who(&world, &Wanted::Find), "");
     // The operator works the count out by itself.
     world.cluster["spec"]["processCounts"] = json!({});
-    assert_eq!(who(&world, &Wanted::Find), "storage-5?");
+    assert_eq!(who(&world, &Wanted::Find), "storage-0?");
+    let twice = vec!["storage-2".to_owned(), "storage-2".to_owned()];
+    assert_eq!(who(&world, &Wanted::These(twice)), "storage-2");
     // The count was lowered, and nobody was made for it.
     let mut world = World::suspended();
     world.cluster["spec"]["processCounts"]["storage"] = json!(3);
@@ -545,6 +341,93 @@ fn what_an_interrupted_run_began_is_finished_with_the_next() {
     );
 }
 
+/// A world in which `storage-1` is back, and nobody has taken the record of that away.
+fn left_over() -> World {
+    let mut world = World::suspended();
+    let record = world.record(&["storage-1"]);
+    world.run(&record);
+    world.cluster["metadata"]["annotations"][keys::RECOVERY] = json!(record.included().text());
+    world.cluster["status"]["processGroups"][2] = removed("storage-3", "storage");
+    world.pods.retain(|pod| name(pod) != pod_of("storage-3"));
+    world.claims.push(claim("storage-5", "storage", "2026-11-21T18:20:00Z"));
+    world.cluster["status"]["processGroups"].as_array_mut().unwrap().push(group("storage-5", "storage"));
+    world
+}
+
+#[test]
+fn what_a_record_has_left_over_is_nobodys_business_any_more() {
+    let groups = |world: &World| {
+        let goal = world.goal(&["storage-3"]).unwrap();
+        goal.record.groups.iter().map(|held| held.group.clone()).collect::<Vec<_>>()
+    };
+    let mut world = left_over();
+    assert_eq!(groups(&world), ["storage-3"], "storage-1 is back");
+    world.claims.retain(|claim| !name(claim).contains("storage-1"));
+    assert_eq!(groups(&world), ["storage-3"], "and its volume may go later on");
+    let record = world.record(&["storage-3"]);
+    world.run(&record);
+    assert_eq!(world.cluster["metadata"]["annotations"], json!({}));
+
+    // Somebody else's skip is respected, whatever was left over.
+    let mut world = left_over();
+    world.cluster["spec"]["skip"] = json!(true);
+    assert_eq!(world.goal(&["storage-3"]), Err(vec![Refusal::Skipped("sample".to_owned())]));
+    let record = left_over().record(&["storage-3"]);
+    assert_eq!(world.steps(&record, Done::default()), Err(Lost::ForeignSkip));
+
+    // A second removal of the same group is a new case: somebody has to go for it again.
+    let mut world = left_over();
+    world.cluster["status"]["processGroups"][1] = removed("storage-1", "storage");
+    world.cluster["status"]["processGroups"][1]["removalTimestamp"] = json!("2026-11-21T18:15:00Z");
+    world.pods.retain(|pod| name(pod) != pod_of("storage-1"));
+    let goal = world.goal(&["storage-1"]).unwrap();
+    assert_eq!(goal.record.groups[0].removal.as_deref(), Some("2026-11-21T18:15:00Z"));
+    assert!(goal.record.replacements.is_empty(), "those of then are gone: {:?}", goal.record);
+}
+
+#[test]
+fn two_recoveries_at_once_become_one() {
+    let mut world = World::suspended();
+    world.cluster["status"]["processGroups"][0] = removed("storage-2", "storage");
+    world.pods.remove(0);
+    world.cluster["spec"]["processCounts"]["storage"] = json!(4);
+    let records = [world.record(&["storage-1"]), world.record(&["storage-2"])];
+    let mut done = [Done::default(), Done::default()];
+    let mut ended = [false, false];
+    for turn in 0..60 {
+        let run = turn % 2;
+        if ended[run] {
+            continue;
+        }
+        let step = world.steps(&records[run], done[run]).unwrap().remove(0);
+        world.carry_out(&step, &mut done[run]);
+        ended[run] = matches!(step, Step::Clear(..));
+    }
+    assert_eq!(ended, [true, true]);
+    assert_eq!(world.cluster["spec"]["skip"], json!(false));
+    assert_eq!(world.cluster["metadata"]["annotations"], json!({}));
+    let groups = world.cluster["status"]["processGroups"].as_array().unwrap();
+    assert!(groups.iter().all(|group| group.get("removalTimestamp").is_none()), "{groups:?}");
+}
+
+#[test]
+fn without_a_lost_group_the_others_come_back_and_fewer_go() {
+    let mut world = World::suspended();
+    world.cluster["status"]["processGroups"][0] = removed("storage-2", "storage");
+    world.pods.remove(0);
+    world.cluster["spec"]["processCounts"]["storage"] = json!(3);
+    let record = Record {
+        replacements: vec!["storage-3".to_owned(), "storage-4".to_owned()],
+        ..world.record(&["storage-1", "storage-2"])
+    };
+    world.claims.remove(1);
+    let lost = world.steps(&record, Done::default()).unwrap_err();
+    assert_eq!(lost.group(), Some("storage-2"));
+    let record = world.with(|facts| record.without("storage-2", facts.cluster));
+    assert_eq!(record.replacements, ["storage-3"]);
+    assert_eq!(world.run(&record).last(), Some(&"clear"));
+}
+
 #[test]
 fn a_volume_that_goes_in_the_middle_is_said() {
     let world = World::suspended();
@@ -587,80 +470,5 @@ fn a_pod_that_does_not_run_is_explained() {
         world.pods.push(pod);
         let missing = world.with(|facts| lacks(facts, &record.groups[0])).unwrap();
         assert_eq!(missing.what, expected);
-    }
-}
-
-proptest! {
-    /// Killed before or after any step, however often, with the operator undoing the status now and then: it always ends, with
-    /// the same world.
-    #[test]
-    fn however_often_it_is_interrupted_it_ends_the_same(
-        events in proptest::collection::vec(0..8_u8, 0..40),
-        services in any::<bool>(),
-        skipped in any::<bool>(),
-    ) {
-        let mut world = World::suspended();
-        if services {
-            world.cluster["spec"]["routing"] = json!({ "publicIPSource": "service" });
-            world.services = vec![service("storage-2", "storage")];
-        }
-        if skipped {
-            world.cluster["status"]["processGroups"][1]["exclusionSkipped"] = json!(true);
-        }
-        let mut straight = world.clone();
-        let record = straight.record(&["storage-1"]);
-        straight.run(&record);
-
-        let (mut done, mut record) = (Done::default(), record);
-        let mut undone = 0;
-        for event in events {
-            let Some(step) = world.steps(&record, done).unwrap().into_iter().next() else { break };
-            match event {
-                0 => {
-                    // Killed, and run again.
-                    done = Done::default();
-                    record = world.record(&["storage-1"]);
-                    continue;
-                }
-                1 if undone < 3 && matches!(step, Step::Verify | Step::Await(_)) => {
-                    // An operator that applies its status has overwritten ours.
-                    undone += 1;
-                    world.cluster["status"]["processGroups"][1]["removalTimestamp"] = json!(REMOVAL);
-                    bump(&mut world.cluster);
-                    continue;
-                }
-                _ => {}
-            }
-            if matches!(step, Step::Lists(_) | Step::Status(_)) {
-                prop_assert_eq!(&world.cluster["spec"]["skip"], &json!(true), "edited while the operator works");
-                prop_assert!(done.settled);
-                prop_assert!(Stamp::read(|key| annotation(&world.claims[0], key)).is_recovery(), "edited without a hold");
-            }
-            world.carry_out(&step, &mut done);
-            if matches!(step, Step::Clear(..)) {
-                break;
-            }
-        }
-        let record = world.record(&["storage-1"]);
-        if !record.groups.is_empty() {
-            world.run(&record);
-        }
-        for world in [&mut world, &mut straight] {
-            world.cluster["metadata"]["resourceVersion"] = json!("0");
-            world.claims[0]["metadata"]["resourceVersion"] = json!("0");
-            world.services.iter_mut().for_each(|service| service["metadata"]["resourceVersion"] = json!("0"));
-        }
-        prop_assert_eq!(world, straight);
-    }
-
-    /// Looking changes nothing, and the same look finds the same plan.
-    #[test]
-    fn the_same_facts_give_the_same_plan(settled in any::<bool>(), verified in any::<bool>(), include in any::<bool>()) {
-        let world = World::suspended();
-        let record = world.record(&["storage-1"]);
-        let done = Done { settled, verified, ..Done::default() };
-        let plan = || world.with(|facts| remaining(facts, &record, include, done));
-        prop_assert_eq!(plan(), plan());
-        prop_assert_eq!(plan().unwrap().iter().any(|step| matches!(step, Step::Include(..))), include);
     }
 }

@@ -1,0 +1,218 @@
+//! A world of plain objects on which the steps of a plan are really carried out, patch by patch.
+
+use serde_json::json;
+
+use super::super::{
+    check::{self, Refusal, check},
+    replace::Wanted,
+    *,
+};
+
+pub(super) const REMOVAL: &str = "2026-11-21T17:59:58Z";
+pub(super) const NOW: &str = "2026-11-21T18:30:00Z";
+
+/// Objects as the API server keeps them.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct World {
+    pub(super) cluster: Value,
+    pub(super) claims: Vec<Value>,
+    pub(super) services: Vec<Value>,
+    pub(super) pods: Vec<Value>,
+}
+
+pub(super) fn at(text: &str) -> Timestamp {
+    text.parse().unwrap()
+}
+
+pub(super) fn labels(id: &str, class: &str) -> Value {
+    json!({
+        "foundationdb.org/fdb-cluster-name": "sample",
+        "foundationdb.org/fdb-process-group-id": id,
+        "foundationdb.org/fdb-process-class": class,
+    })
+}
+
+pub(super) fn pod_of(id: &str) -> String {
+    format!("sample-{id}")
+}
+
+pub(super) fn claim(id: &str, class: &str, created: &str) -> Value {
+    json!({
+        "metadata": { "name": format!("sample-{id}-data"), "uid": format!("uid-{id}"), "resourceVersion": "1",
+            "creationTimestamp": created, "labels": labels(id, class) },
+        "spec": { "volumeName": format!("pv-{id}") },
+    })
+}
+
+pub(super) fn service(id: &str, class: &str) -> Value {
+    json!({
+        "metadata": { "name": pod_of(id), "namespace": "db", "uid": "x", "resourceVersion": "1", "labels": labels(id, class),
+            "ownerReferences": [{ "kind": "FoundationDBCluster", "name": "sample", "uid": "owner" }] },
+        "spec": { "clusterIP": "10.96.0.9", "type": "ClusterIP", "publishNotReadyAddresses": true,
+            "selector": labels(id, class), "ports": [{ "name": "tls", "port": 4500, "nodePort": 30_000 }] },
+    })
+}
+
+pub(super) fn pod(id: &str, phase: &str) -> Value {
+    json!({
+        "metadata": { "name": pod_of(id), "labels": labels(id, "storage") },
+        "spec": { "volumes": [{ "name": "data", "persistentVolumeClaim": { "claimName": format!("sample-{id}-data") } }] },
+        "status": { "phase": phase },
+    })
+}
+
+pub(super) fn group(id: &str, class: &str) -> Value {
+    json!({ "processGroupID": id, "processClass": class, "addresses": [format!("10.0.0.{}", id.len())], "faultDomain": "zone-a" })
+}
+
+/// Marked, excluded, and its resources terminating.
+pub(super) fn removed(id: &str, class: &str) -> Value {
+    let mut group = group(id, class);
+    group["removalTimestamp"] = json!(REMOVAL);
+    group["exclusionTimestamp"] = json!("2026-11-21T18:00:10Z");
+    group["processGroupConditions"] = json!([{ "type": "ResourcesTerminating", "timestamp": 1_795_197_611 }, { "type": "MissingPod", "timestamp": 1 }]);
+    group
+}
+
+impl World {
+    /// `storage-1` is suspended, `storage-4` was made in its place, 2 and 3 have been there all the time.
+    pub(super) fn suspended() -> Self {
+        let before = "2026-11-20T10:00:00Z";
+        Self {
+            cluster: json!({
+                "apiVersion": "apps.foundationdb.org/v1beta2", "kind": "FoundationDBCluster",
+                "metadata": { "name": "sample", "namespace": "db", "resourceVersion": "1", "uid": "owner" },
+                "spec": { "version": "7.3.69", "processCounts": { "storage": 3 }, "processGroupsToRemove": ["log-9", "storage-1"] },
+                "status": { "processGroups": [group("storage-2", "storage"), removed("storage-1", "storage"),
+                    group("storage-3", "storage"), group("storage-4", "storage")] },
+            }),
+            claims: vec![
+                claim("storage-1", "storage", before),
+                claim("storage-2", "storage", before),
+                claim("storage-3", "storage", before),
+                claim("storage-4", "storage", "2026-11-21T17:59:59Z"),
+            ],
+            services: Vec::new(),
+            pods: ["storage-2", "storage-3", "storage-4"].into_iter().map(|id| pod(id, "Running")).collect(),
+        }
+    }
+
+    pub(super) fn with<T>(&self, look: impl FnOnce(&Facts<'_>) -> T) -> T {
+        let cluster: FoundationDBCluster = serde_json::from_value(self.cluster.clone()).unwrap();
+        look(&Facts {
+            cluster: &cluster,
+            claims: &self.claims,
+            services: &self.services,
+            pods: &self.pods,
+            now: at(NOW),
+        })
+    }
+
+    pub(super) fn goal(&self, ids: &[&str]) -> Result<check::Goal, Vec<Refusal>> {
+        self.goal_with(ids, &Wanted::Find)
+    }
+
+    pub(super) fn goal_with(&self, ids: &[&str], wanted: &Wanted) -> Result<check::Goal, Vec<Refusal>> {
+        let ids: Vec<String> = ids.iter().map(|&id| id.to_owned()).collect();
+        self.with(|facts| check(facts, &ids, wanted))
+    }
+
+    /// Who is asked for, and the newest that can go for them.
+    pub(super) fn record(&self, ids: &[&str]) -> Record {
+        let goal = self.goal(ids).unwrap();
+        let mut record = goal.record;
+        record.replacements.extend(goal.choices.iter().flat_map(|choice| choice.newest().map(ToOwned::to_owned)));
+        record
+    }
+
+    pub(super) fn steps(&self, record: &Record, done: Done) -> Result<Vec<Step>, Lost> {
+        self.with(|facts| remaining(facts, record, true, done))
+    }
+
+    pub(super) fn patch_cluster(&mut self, patch: &Value) {
+        let patch: json_patch::Patch = serde_json::from_value(patch.clone()).unwrap();
+        json_patch::patch(&mut self.cluster, &patch).unwrap();
+        bump(&mut self.cluster);
+    }
+
+    pub(super) fn edit(&mut self, edits: &[Edit]) {
+        for edit in edits {
+            let objects = if edit.kind == Kept::Claim { &mut self.claims } else { &mut self.services };
+            let object = objects.iter_mut().find(|object| name(object) == edit.name).unwrap();
+            assert_eq!(edit.patch["metadata"]["resourceVersion"], object["metadata"]["resourceVersion"]);
+            json_patch::merge(object, &edit.patch);
+            bump(object);
+        }
+    }
+
+    /// Does a step as the plugin, the API server and the operator would.
+    pub(super) fn carry_out(&mut self, step: &Step, done: &mut Done) {
+        match step {
+            Step::Hold(edits) => self.edit(edits),
+            Step::Skip(patch) | Step::Lists(patch) | Step::Status(patch) | Step::Resume(patch) => {
+                self.patch_cluster(patch);
+            }
+            Step::Settle => done.settled = true,
+            Step::Verify => done.verified = true,
+            Step::Include(_, record) => {
+                let patch = self.with(|facts| patch::remember(facts.cluster, record));
+                self.patch_cluster(&patch);
+            }
+            Step::Services(services) => {
+                for mut service in services.iter().cloned() {
+                    service["metadata"]["resourceVersion"] = json!("1");
+                    self.services.push(service);
+                }
+            }
+            Step::Await(missing) => {
+                for missing in missing {
+                    self.pods.retain(|pod| name(pod) != missing.pod);
+                    self.pods.push(pod(&missing.group, "Running"));
+                }
+            }
+            Step::Clear(edits, patch) => {
+                self.edit(edits);
+                self.patch_cluster(patch);
+            }
+        }
+    }
+
+    /// Runs to the end.
+    pub(super) fn run(&mut self, record: &Record) -> Vec<&'static str> {
+        let (mut done, mut said) = (Done::default(), Vec::new());
+        while let Some(step) = self.steps(record, done).unwrap().first() {
+            said.push(word(step));
+            assert!(said.len() < 40, "{said:?}");
+            self.carry_out(step, &mut done);
+            if said.last() == Some(&"clear") {
+                break;
+            }
+        }
+        said
+    }
+}
+
+pub(super) fn bump(object: &mut Value) {
+    let version: u32 = object["metadata"]["resourceVersion"].as_str().unwrap().parse().unwrap();
+    object["metadata"]["resourceVersion"] = json!((version + 1).to_string());
+}
+
+pub(super) fn word(step: &Step) -> &'static str {
+    match step {
+        Step::Hold(_) => "hold",
+        Step::Skip(_) => "skip",
+        Step::Settle => "settle",
+        Step::Lists(_) => "lists",
+        Step::Status(_) => "status",
+        Step::Include(..) => "include",
+        Step::Services(_) => "services",
+        Step::Verify => "verify",
+        Step::Resume(_) => "resume",
+        Step::Await(_) => "await",
+        Step::Clear(..) => "clear",
+    }
+}
+
+pub(super) fn words(world: &World, record: &Record, done: Done) -> Vec<&'static str> {
+    world.steps(record, done).unwrap().iter().map(word).collect()
+}

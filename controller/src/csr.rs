@@ -29,6 +29,9 @@ const MESSAGE: &str = "This CSR was automatically approved by kubectl-hibernate"
 /// The outcome of an approval that was written.
 const MATCHED: &str = "matched";
 
+/// Outcomes that the next pass may change.
+const PASSING: &[&str] = &["conflict", "unreachable", "pass_limit"];
+
 /// Why there was no pass.
 #[derive(Debug, thiserror::Error)]
 #[error("list the cluster's {what}")]
@@ -57,6 +60,8 @@ pub struct Pass {
     pub news: Vec<News>,
     /// Requests of kubelets that nobody has decided on, after this pass.
     pub pending: usize,
+    /// Whether another pass may do what this one could not.
+    pub again: bool,
 }
 
 /// A verdict that has not been told before.
@@ -82,8 +87,7 @@ impl News {
     }
 
     fn needs_somebody(&self) -> bool {
-        const PASSING: &[&str] = &[MATCHED, "conflict", "unreachable", "pass_limit"];
-        self.kind != "other" && !PASSING.contains(&self.reason)
+        self.kind != "other" && self.reason != MATCHED && !PASSING.contains(&self.reason)
     }
 }
 
@@ -178,8 +182,9 @@ impl Approver {
         });
         let outcomes: Vec<(Decision, &'static str)> = outcomes.buffered(AT_ONCE).collect().await;
 
-        let mut pass = Pass { news: Vec::new(), pending };
+        let mut pass = Pass { news: Vec::new(), pending, again: false };
         for (decision, outcome) in outcomes {
+            pass.again |= PASSING.contains(&outcome);
             if outcome == MATCHED {
                 pass.pending = pass.pending.saturating_sub(1);
                 *self.approved.entry(decision.node.clone().unwrap_or_default()).or_default() += 1;

@@ -1,13 +1,14 @@
 //! Makes a woken cluster's spot Machines anew. Which ones, is judged in `shared::hive::machines`.
 
 use jiff::Timestamp;
-use kube::api::{DeleteParams, ListParams, Patch, PatchParams, Preconditions};
+use kube::api::{DeleteParams, ListParams, Patch, Preconditions};
 use kube::{Api, Client, ResourceExt};
 use serde_json::json;
 use shared::hive::decide::Machines;
 use shared::hive::machines::{EXCLUDE_NODE_DRAINING, INTERRUPTIBLE, Machine, NAMESPACE, resource, to_replace};
-use shared::keys;
 use tracing::info;
+
+use crate::hub::as_controller;
 
 /// Why spot Machines could not be replaced. The next look tries again.
 #[derive(Debug, thiserror::Error)]
@@ -60,13 +61,12 @@ pub async fn replace(
 
 async fn replace_one(api: &Api<Machine>, machine: &Machine) -> kube::Result<()> {
     let name = machine.name_any();
-    let params = PatchParams { field_manager: Some(keys::CONTROLLER.to_owned()), ..PatchParams::default() };
     // The resourceVersion makes it a condition: a Machine that changed since is looked at again first.
     let mark = json!({"metadata": {
         "resourceVersion": machine.resource_version(),
         "annotations": {EXCLUDE_NODE_DRAINING: "true"},
     }});
-    api.patch(&name, &params, &Patch::Merge(mark)).await?;
+    api.patch(&name, &as_controller(), &Patch::Merge(mark)).await?;
     let this_one = Preconditions { uid: machine.uid(), ..Preconditions::default() };
     api.delete(&name, &DeleteParams { preconditions: Some(this_one), ..DeleteParams::default() }).await?;
     Ok(())

@@ -5,6 +5,7 @@ mod clock;
 mod csr;
 mod fdb;
 mod hive;
+mod hub;
 mod lease;
 mod machines;
 mod metrics;
@@ -74,6 +75,8 @@ async fn run(args: Args) -> Result<(), Failure> {
         return Err(Failure::Times);
     }
     let mut config = hub(&args).await?;
+    // Longer than the API server lets a watch live.
+    config.read_timeout = Some(Duration::from_secs(320));
     let watch = Client::try_from(config.clone()).map_err(|error| Failure::Hub(error.into()))?;
     let watch = pace::paced(watch);
     // Of all requests only a watch may wait long for the next byte.

@@ -12,6 +12,11 @@ use kube::Client;
 use kube::client::Body;
 use kube::runtime::utils::Backoff;
 use tokio::time::Instant;
+use tower::BoxError;
+
+/// How long the hub may take to begin its answer. Without a limit a watch would wait for ever behind a load balancer that
+/// takes connections and has nobody to hand them to, while the Lease is renewed by another client.
+const ANSWER: Duration = Duration::from_secs(15);
 
 /// Between two openings of the same watch. One that has lived longer is opened again at once.
 const APART: Duration = Duration::from_secs(1);
@@ -86,7 +91,10 @@ pub fn paced(client: Client) -> Client {
             if let Some(turn) = turn {
                 tokio::time::sleep_until(turn).await;
             }
-            client.send(request).await
+            match tokio::time::timeout(ANSWER, client.send(request)).await {
+                Ok(answer) => answer.map_err(BoxError::from),
+                Err(_) => Err(BoxError::from(format!("the hub gives no answer within {ANSWER:?}"))),
+            }
         }
     });
     Client::new(service, namespace)

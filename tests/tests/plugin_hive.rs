@@ -136,7 +136,8 @@ async fn targets_are_reported_in_order_and_one_failure_stops_no_other() -> Resul
         assert_eq!(ran.stdout, names.concat());
         assert!(ran.stderr.contains(r#"target "a4" not found"#) && ran.stderr.contains("did you mean a1 or a2 or a3?"));
         let woken = world.plugin(&["resume", "-l", "team=blue", "-A"]).await?.ok()?;
-        assert_eq!(woken.lines().filter(|line| line.ends_with("resume requested")).count(), 3, "{woken}");
+        let requested = format!("resume requested (namespace {ns})");
+        assert_eq!(woken.lines().filter(|line| line.ends_with(&requested)).count(), 3, "{woken}");
         Ok(())
     })
     .await
@@ -220,6 +221,15 @@ async fn warnings_of_the_webhook_are_shown_as_kubectl_shows_them() -> Result<()>
         assert_eq!(ran.stdout, "clusterdeployment.hive.openshift.io/new hibernation requested\n", "{}", ran.stderr);
         assert!(ran.stderr.starts_with("Warning: "), "{}", ran.stderr);
         assert_eq!(ran.stderr, kubectl.stderr);
+
+        for name in ["one", "two"] {
+            cluster(&clusters, name, json!({ "spec": { "installed": false } })).await?;
+        }
+        let both = world.plugin(&["cd/one", "cd/two", "-n", &ns]).await?;
+        for name in ["one", "two"] {
+            let of = format!("Warning: clusterdeployment.hive.openshift.io/{name}: the cluster is not installed yet");
+            assert!(both.stderr.lines().any(|line| line.starts_with(&of)), "each has its own: {}", both.stderr);
+        }
         Ok(())
     })
     .await

@@ -50,6 +50,7 @@ async fn a_sleep_ends_when_it_was_told_to() -> Result<()> {
         let ran = world.plugin(&["cd/demo", "-n", &ns, "--for", "14h", "-v"]).await?;
         assert_eq!(ran.code, 0, "{}", ran.stderr);
         assert_eq!(ran.stderr.lines().filter(|line| line.starts_with("PATCH")).count(), 1, "one patch: {}", ran.stderr);
+        assert!(ran.stderr.contains("without that controller nobody wakes it at "), "{}", ran.stderr);
         let asleep = clusters.get("demo").await?;
         assert_eq!(asleep.spec.power_state.as_deref(), Some("Hibernating"));
         let at = note(&asleep, keys::WAKE_AT).context("wake-at")?;

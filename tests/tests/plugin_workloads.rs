@@ -153,6 +153,28 @@ async fn a_name_or_type_that_means_two_things_is_not_guessed() -> Result<()> {
 }
 
 #[tokio::test]
+async fn a_type_that_may_not_be_seen_does_not_hide_the_others() -> Result<()> {
+    let world = World::shared().await?;
+    with_temp_ns(&world, async |client, ns| {
+        Objects::new(&client, &ns, "apps/v1", "Deployment").create("web", pods(1)).await?;
+        let role = ["create", "role", "r", "--verb=get,list,patch", "--resource=deployments.apps", "-n", &ns];
+        world.kubectl(&role).await?.ok()?;
+        world.kubectl(&["create", "rolebinding", "r", "--role=r", "--user=keeper", "-n", &ns]).await?.ok()?;
+        let mistyped = world.plugin(&["wbe", "-n", &ns, "--as", "keeper"]).await?;
+        assert_eq!((mistyped.code, mistyped.stdout.as_str()), (1, ""), "{}", mistyped.stderr);
+        assert!(mistyped.stderr.contains("\"wbe\" not found"), "{}", mistyped.stderr);
+        assert!(mistyped.stderr.contains("did you mean web?"), "{}", mistyped.stderr);
+        let slept = world.plugin(&["web", "-n", &ns, "--as", "keeper"]).await?.ok()?;
+        assert_eq!(slept, "deployment.apps/web hibernated (1 replica recorded)\n");
+        let blind = world.plugin(&["web", "-n", &ns, "--as", "nobody"]).await?;
+        assert_eq!(blind.code, 1);
+        assert!(blind.stderr.contains("User \"nobody\" cannot get resource"), "{}", blind.stderr);
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test]
 async fn what_cannot_be_done_right_is_not_done() -> Result<()> {
     let world = World::shared().await?;
     with_temp_ns(&world, async |client, ns| {
@@ -328,6 +350,10 @@ async fn all_of_a_type_or_a_label_is_chosen_only_when_asked_for() -> Result<()> 
         world.plugin(&["resume", "deploy/b", "-n", &ns]).await?.ok()?;
         let status = world.plugin(&["status", "deploy", "-n", &ns, "-o", "name"]).await?.ok()?;
         assert_eq!(status, "deployment.apps/a\ndeployment.apps/c\n");
+        deployments.create("idle", pods(0)).await?;
+        let woken = world.plugin(&["resume", "deploy", "--all", "-n", &ns]).await?.ok()?;
+        assert!(woken.contains("deployment.apps/a resumed (2 replicas)\n"), "{woken}");
+        assert!(woken.contains("deployment.apps/idle unchanged (0 replicas, none recorded)\n"), "{woken}");
         Ok(())
     })
     .await

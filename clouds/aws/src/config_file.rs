@@ -121,13 +121,19 @@ fn parse(text: &str) -> Result<BTreeMap<String, Profile>, ConfigFileError> {
             continue;
         }
         if !ALLOWED.contains(&key.as_str()) {
-            return Err(ConfigFileError::Refused { line: number, key });
+            return Err(ConfigFileError::Refused { line: number, key: printable(&key) });
         }
         let profile =
             current.as_ref().and_then(|name| profiles.get_mut(name)).ok_or(ConfigFileError::Syntax(number))?;
         profile.insert(key, value.trim().to_owned());
     }
     Ok(profiles)
+}
+
+/// A key that is one. The rest of a value that was broken into two lines is not repeated: it may be part of a secret.
+fn printable(key: &str) -> String {
+    let known = key.len() <= 40 && key.contains('_') && key.chars().all(|c| c.is_ascii_lowercase() || c == '_');
+    if known { key.to_owned() } else { "what stands there".to_owned() }
 }
 
 #[cfg(test)]

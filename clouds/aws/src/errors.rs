@@ -30,7 +30,13 @@ const KINDS: &[(CloudErrorKind, &[&str])] = &[
     (CloudErrorKind::Throttled, &["RequestLimitExceeded", "Throttling", "ThrottlingException", "TooManyRequests"]),
     (
         CloudErrorKind::Capacity,
-        &["InsufficientInstanceCapacity", "InsufficientHostCapacity", "InsufficientReservedInstanceCapacity"],
+        &[
+            "InsufficientInstanceCapacity",
+            "InsufficientHostCapacity",
+            "InsufficientReservedInstanceCapacity",
+            "InstanceLimitExceeded",
+            "VcpuLimitExceeded",
+        ],
     ),
     (
         CloudErrorKind::Denied,

@@ -23,6 +23,9 @@ const WINDOW: Duration = Duration::from_millis(25);
 /// How seldom a batch that is refused without naming an instance is tried one by one.
 const ONE_BY_ONE_EVERY: Duration = Duration::from_mins(5);
 
+/// After so many callers in a row were denied by themselves, the account may not do it for anybody.
+const DENIED: usize = 3;
+
 /// The calls that move instances.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Call {
@@ -122,21 +125,22 @@ impl<S: Sender> Mover<S> {
 
     /// Several callers' instances in one call.
     ///
-    /// When EC2 names nobody, or has no room for all of them, each caller's part goes by itself.
+    /// When EC2 names nobody, has no room for all of them, or may not do it for all, each caller's part goes by itself.
     async fn together(&self, parts: &[Vec<String>]) -> Vec<Result<Outcome, CloudError>> {
         let mut seen = HashSet::new();
         let all = parts.concat().into_iter().filter(|id| seen.insert(id.clone())).collect();
         let mut outcome = Outcome::default();
         match self.batch(all, &mut outcome).await {
             Ok(()) => parts.iter().map(|ids| Ok(part_of(&outcome, ids))).collect(),
-            Err(Unfinished { failure, .. })
-                if failure.kind == CloudErrorKind::Capacity || failure.blames_instances() =>
-            {
+            Err(Unfinished { failure, .. }) if is_of_one(failure.kind) || failure.blames_instances() => {
                 self.apart(parts, &outcome).await
             }
             Err(Unfinished { failure, .. }) => {
                 let error = self.sender.failed(self.call.name(), failure);
-                parts.iter().map(|_| Err(error.clone())).collect()
+                let told = |ids: &Vec<String>| {
+                    if is_done(&outcome, ids) { Ok(part_of(&outcome, ids)) } else { Err(error.clone()) }
+                };
+                parts.iter().map(told).collect()
             }
         }
     }
@@ -145,8 +149,9 @@ impl<S: Sender> Mover<S> {
     async fn apart(&self, parts: &[Vec<String>], before: &Outcome) -> Vec<Result<Outcome, CloudError>> {
         let mut outcomes = Vec::new();
         let mut failed: Option<CloudError> = None;
+        let mut denied = 0;
         for ids in parts {
-            if let Some(error) = &failed {
+            if let Some(error) = failed.as_ref().filter(|_| !is_done(before, ids)) {
                 outcomes.push(Err(error.clone()));
                 continue;
             }
@@ -155,7 +160,9 @@ impl<S: Sender> Mover<S> {
             let done: BTreeSet<&String> = outcome.moved.iter().map(|(id, _)| id).chain(refused).collect();
             let left = ids.iter().filter(|id| !done.contains(id)).cloned().collect();
             let result = self.alone(left).await;
-            failed = result.as_ref().err().filter(|error| error.kind != CloudErrorKind::Capacity).cloned();
+            let error = result.as_ref().err();
+            denied = if error.is_some_and(|error| error.kind == CloudErrorKind::Denied) { denied + 1 } else { 0 };
+            failed = error.filter(|error| !is_of_one(error.kind) || denied >= DENIED).cloned();
             outcomes.push(result.map(|alone| {
                 outcome.moved.extend(alone.moved);
                 outcome.refused.extend(alone.refused);
@@ -256,6 +263,17 @@ impl<S: Sender> Mover<S> {
 /// Whom EC2 names as the reason, and the others. A failure that has nothing to do with instances is nobody's.
 fn blamed(ids: Vec<String>, failure: &Failure) -> (Vec<String>, Vec<String>) {
     ids.into_iter().partition(|id| failure.blames_instances() && names(&failure.message, id))
+}
+
+/// Whether a failure may be one caller's alone: no room for so many, or a policy that looks at what is asked for.
+fn is_of_one(kind: CloudErrorKind) -> bool {
+    matches!(kind, CloudErrorKind::Capacity | CloudErrorKind::Denied | CloudErrorKind::Invalid)
+}
+
+/// Whether all of a caller's instances were moved or refused already.
+fn is_done(outcome: &Outcome, ids: &[String]) -> bool {
+    let part = part_of(outcome, ids);
+    part.moved.len() + part.refused.len() >= ids.len()
 }
 
 /// A batch that ended before everybody was moved or refused by name.

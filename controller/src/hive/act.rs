@@ -1,7 +1,7 @@
 //! Runs the actions of a plan, in order. An action never decides; what came of it becomes a fact.
 
 use jiff::Timestamp;
-use kube::api::{Patch, PatchParams};
+use kube::api::Patch;
 use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
 use shared::cloud::{CloudError, CloudErrorKind, Outcome, Refusal};
@@ -12,7 +12,8 @@ use tracing::info;
 
 use super::drivers::platform;
 use super::memory::Memory;
-use super::{Context, LookError, full_name, observe};
+use super::{Context, LookError, observe};
+use crate::hub::{as_controller, full_name};
 use crate::metrics::CloudCall;
 
 /// Runs actions, in order, and writes their outcome into the facts. Returns the object if an action wrote it.
@@ -171,11 +172,6 @@ pub async fn write_status(
     let patch = Patch::Json::<()>(patch);
     let _turn = context.writes.acquire().await;
     api(context, cluster).patch_status(&cluster.name_any(), &as_controller(), &patch).await.map_err(failed)
-}
-
-/// Parameters of a write under our field manager.
-pub fn as_controller() -> PatchParams {
-    PatchParams { field_manager: Some(keys::CONTROLLER.to_owned()), ..PatchParams::default() }
 }
 
 /// The API for the cluster's namespace.

@@ -52,6 +52,8 @@ pub struct Connection {
 /// Memory of one target.
 #[derive(Default)]
 pub struct Memory {
+    /// Of which object this is: another may have its name later.
+    pub uid: Option<String>,
     /// The object as it came back from our last write, until the watch has caught up with it.
     written: Option<ClusterDeployment>,
     /// What the last look saw of the object, and until when another look is not needed.
@@ -60,6 +62,8 @@ pub struct Memory {
     pub tried: Option<Tried>,
     /// Failed looks in a row.
     pub failed_looks: u32,
+    /// Looks in a row whose write met somebody else's.
+    pub overtaken: u32,
     /// The last list of machines.
     machines: Option<(Instant, Machines)>,
     /// The connection to its spoke while it wakes.
@@ -83,6 +87,12 @@ pub struct Memory {
 }
 
 impl Memory {
+    /// Of a cluster that was not looked at before.
+    #[must_use]
+    pub fn of(cluster: &ClusterDeployment) -> Self {
+        Self { uid: cluster.uid(), ..Self::default() }
+    }
+
     /// The newer of the watched object and the one that our last write returned.
     pub fn newest<'a>(&mut self, watched: &'a ClusterDeployment) -> Cow<'a, ClusterDeployment> {
         let version =
@@ -116,8 +126,9 @@ impl Memory {
     }
 
     /// The look has failed: the next one is due whatever the last one said. In doubt it may have written something.
-    pub fn failed(&mut self, doubt: bool) {
+    pub fn failed(&mut self, doubt: bool, overtaken: bool) {
         self.settled = None;
+        self.overtaken = if overtaken { self.overtaken.saturating_add(1) } else { 0 };
         if doubt {
             self.rival.lost_sight();
         }
@@ -201,7 +212,7 @@ mod tests {
         let (mut memory, cluster) = (Memory::default(), ClusterDeployment::default());
         memory.rest(&cluster, Sync::Applied, Duration::from_mins(10));
         assert!(memory.rests(&cluster, Sync::Applied).is_some());
-        memory.failed(false);
+        memory.failed(false, false);
         assert_eq!(memory.rests(&cluster, Sync::Applied), None);
     }
 }

@@ -32,11 +32,10 @@ use tokio::sync::Semaphore;
 use tokio::time::Instant;
 use tracing::{debug, info, warn};
 
-pub use self::act::as_controller;
 pub use self::drivers::{Drivers, Grants};
 use self::memory::Memory;
-pub use self::report::publish;
 pub use self::syncs::Syncs;
+use crate::hub::{full_name, slim};
 use crate::lease::Claim;
 use crate::metrics::{Metrics, Told};
 use crate::pace::Pauses;
@@ -50,7 +49,7 @@ type Guarded = DeserializeGuard<ClusterDeployment>;
 const PAGE: u32 = 50;
 
 /// Looks that follow a pause fall into step by this: a hundred clusters on their way then share a few calls a round.
-const STEP: Duration = Duration::from_millis(500);
+const STEP: Duration = Duration::from_millis(250);
 
 /// How many status writes are under way at once. The hub has other users.
 pub const WRITES_AT_ONCE: usize = 32;
@@ -119,10 +118,32 @@ impl LookError {
     /// Whether something may have been written although the look has failed.
     fn leaves_doubt(&self) -> bool {
         match self {
-            Self::Status { source } | Self::Intent { source } => !is_overtaken(source),
+            Self::Status { .. } | Self::Intent { .. } => !self.is_overtaken(),
             Self::TimedOut => true,
             Self::Malformed { .. } | Self::NotLeader => false,
         }
+    }
+
+    /// Whether somebody else wrote first.
+    fn is_overtaken(&self) -> bool {
+        matches!(self, Self::Status { source } | Self::Intent { source } if is_overtaken(source))
+    }
+}
+
+impl Context {
+    /// The memory, if it is of this very object and not of an earlier one of the same name.
+    fn of_same(&self, mut memory: Memory, cluster: &ClusterDeployment) -> Memory {
+        if memory.uid != cluster.metadata.uid {
+            self.metrics.forget(memory.counted.take());
+            memory = Memory::of(cluster);
+        }
+        memory
+    }
+
+    /// A cluster is gone, and its memory, watches and counts with it.
+    fn forget(&self, key: &Key) {
+        let memory = self.memories.lock().ok().and_then(|mut all| all.remove(key));
+        self.metrics.forget(memory.and_then(|memory| memory.counted));
     }
 }
 
@@ -132,10 +153,16 @@ pub async fn run(watch: Client, context: Arc<Context>, news: mpsc::UnboundedRece
     let (reader, writer) = reflector::store();
     let (seen, changes) = mpsc::unbounded();
     let seen = context.own_unreachable.then_some(seen);
+    let forgetful = context.clone();
     let reached = reach::run(context.clone(), reader.clone(), changes);
     let events = watcher(clusters, watcher::Config::default().page_size(PAGE))
         .backoff(Pauses::of_hub())
         .map(|event| event.map(|event| event.modify(slim)))
+        .inspect(move |event| {
+            if let Ok(watcher::Event::Delete(gone)) = event {
+                forgetful.forget(&(gone.namespace().unwrap_or_default(), gone.name_any()));
+            }
+        })
         .reflect(writer)
         .applied_objects()
         .inspect(move |event| {
@@ -167,14 +194,6 @@ fn object_ref((namespace, name): Key) -> ObjectRef<Guarded> {
     ObjectRef::new(&name).within(&namespace)
 }
 
-/// Drops what no decision needs, so that ten thousand clusters fit into little memory.
-pub fn slim(object: &mut impl kube::Resource) {
-    object.meta_mut().managed_fields = None;
-    if let Some(annotations) = &mut object.meta_mut().annotations {
-        annotations.remove("kubectl.kubernetes.io/last-applied-configuration");
-    }
-}
-
 type Watched = Arc<Guarded>;
 
 async fn look(watched: Watched, context: Arc<Context>) -> Result<Requeue, LookError> {
@@ -184,12 +203,14 @@ async fn look(watched: Watched, context: Arc<Context>) -> Result<Requeue, LookEr
     };
     let key = (watched.namespace().unwrap_or_default(), watched.name_any());
     // The same object is never looked at twice at once, so its memory can be taken out and put back.
-    let mut memory = context.memories.lock().ok().and_then(|mut all| all.remove(&key)).unwrap_or_default();
+    let memory = context.memories.lock().ok().and_then(|mut all| all.remove(&key)).unwrap_or_default();
+    let mut memory = context.of_same(memory, watched);
     let started = Instant::now();
     let result = tokio::time::timeout(LOOK, Box::pin(look_once(watched, &context, &mut memory))).await;
     let result = result.unwrap_or(Err(LookError::TimedOut));
-    if let Err(error) = &result {
-        memory.failed(error.leaves_doubt());
+    match &result {
+        Err(error) => memory.failed(error.leaves_doubt(), error.is_overtaken()),
+        Ok(_) => memory.overtaken = 0,
     }
     let gone = watched.metadata.deletion_timestamp.is_some();
     match context.memories.lock() {
@@ -338,21 +359,22 @@ fn in_step(elapsed: Duration, pause: Duration, step: Duration) -> Duration {
     pause + Duration::from_nanos(u64::try_from(step - past).unwrap_or(u64::MAX))
 }
 
-/// A write that met somebody else's is repeated at once, everything else a little later.
+/// A write that met somebody else's is repeated soon, everything else a little later.
 #[expect(clippy::needless_pass_by_value, reason = "the signature is kube's")]
 fn after_error(watched: Watched, error: &LookError, context: Arc<Context>) -> Requeue {
     let cluster = full_name(&*watched);
     match error {
         LookError::Status { source } | LookError::Intent { source } if is_gone(source) => {
-            if let Ok(mut all) = context.memories.lock() {
-                let memory = all.remove(&(watched.namespace().unwrap_or_default(), watched.name_any()));
-                context.metrics.forget(memory.and_then(|memory| memory.counted));
-            }
+            context.forget(&(watched.namespace().unwrap_or_default(), watched.name_any()));
             Requeue::await_change()
         }
         LookError::Status { source } | LookError::Intent { source } if is_overtaken(source) => {
             debug!(cluster, "somebody else wrote first");
-            Requeue::requeue(Duration::from_millis(rand::random_range(100..500)))
+            // The watch may be late with what they wrote, or a policy refuses what we write.
+            let key = (watched.namespace().unwrap_or_default(), watched.name_any());
+            let times = context.memories.lock().ok().and_then(|all| all.get(&key).map(|memory| memory.overtaken));
+            let pause = Duration::from_millis(rand::random_range(100..500));
+            Requeue::requeue(pause * 2_u32.pow(times.unwrap_or_default().saturating_sub(1).min(4)))
         }
         // If another one leads, this one's looks end with its time of leading. If it was only late to renew, it goes on.
         LookError::NotLeader => {
@@ -379,11 +401,6 @@ fn is_overtaken(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.is_conflict() || status.code == 422)
 }
 
-/// `namespace/name`, for logs.
-fn full_name(object: &impl ResourceExt) -> String {
-    format!("{}/{}", object.namespace().unwrap_or_default(), object.name_any())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -394,10 +411,10 @@ mod tests {
             let (elapsed, pause) = (Duration::from_millis(elapsed), Duration::from_millis(pause));
             (elapsed + in_step(elapsed, pause, STEP)).as_millis()
         };
-        assert_eq!([at(0, 1_700), at(100, 1_700), at(299, 1_700), at(301, 1_700)], [2_000, 2_000, 2_000, 2_500]);
+        assert_eq!([at(0, 1_700), at(100, 1_700), at(299, 1_700), at(301, 1_700)], [1_750, 2_000, 2_000, 2_250]);
         for elapsed in (0..3_000).step_by(7) {
             let paused = at(elapsed, 1_700) - u128::from(elapsed);
-            assert!((1_700..=2_200).contains(&paused) && at(elapsed, 1_700) % 500 == 0, "{elapsed}: {paused}");
+            assert!((1_700..=1_950).contains(&paused) && at(elapsed, 1_700) % 250 == 0, "{elapsed}: {paused}");
         }
         let steady = in_step(Duration::from_secs(61), Duration::ZERO, Duration::from_mins(10));
         assert_eq!(steady, Duration::from_secs(539));

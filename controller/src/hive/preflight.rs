@@ -31,7 +31,8 @@ use tracing::info;
 
 use super::drivers::PLATFORMS;
 use super::memory::Memory;
-use super::{Context, LookError, act, full_name, spokes};
+use super::{Context, LookError, act, spokes};
+use crate::hub::full_name;
 
 /// How long the spoke gets for all of it together.
 const DEADLINE: Duration = Duration::from_secs(8);

@@ -20,7 +20,8 @@ use shared::hive::unreachable::{Answer, Facts, Tried, UNREACHABLE, Url, decide, 
 use tokio::sync::Semaphore;
 use tracing::{debug, info, warn};
 
-use super::{Context, Guarded, Key, Watched, act, full_name, is_gone, is_overtaken, object_ref, spokes};
+use super::{Context, Guarded, Key, Watched, act, is_gone, is_overtaken, object_ref, spokes};
+use crate::hub::{as_controller, full_name};
 use crate::metrics::Probe;
 use crate::spoke::{self, Route};
 
@@ -122,7 +123,7 @@ async fn look_once(reach: &Reach, cluster: &ClusterDeployment, memory: &mut Memo
     }
     let patch = Patch::Json::<()>(serde_json::from_value(patch).map_err(ReachError::Patch)?);
     let turn = context.writes.acquire().await;
-    let written = act::api(context, cluster).patch_status(&cluster.name_any(), &act::as_controller(), &patch).await;
+    let written = act::api(context, cluster).patch_status(&cluster.name_any(), &as_controller(), &patch).await;
     let written = written.map_err(|source| ReachError::Status(Box::new(source)))?;
     drop(turn);
     memory.wrote = version(&written);

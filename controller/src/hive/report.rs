@@ -1,14 +1,14 @@
 //! Events and log lines about what changed.
 
-use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Resource;
-use kube::runtime::events::{Event, EventType, Recorder};
+use kube::runtime::events::EventType;
 use shared::hive::api::{ClusterDeployment, Condition};
 use shared::hive::conditions::{HIBERNATING, PROGRESS, READY};
 use shared::hive::decide::Notice;
 use tracing::{info, warn};
 
-use super::{Context, full_name};
+use super::Context;
+use crate::hub::{full_name, publish};
 use crate::metrics::{self, Transition};
 
 /// What all Events about clusters of Hive are about.
@@ -50,26 +50,5 @@ fn speaks(cluster: &ClusterDeployment) -> Option<&Condition> {
     match ready.and_then(|ready| ready.reason.as_deref()) {
         Some("StoppingOrHibernating") | None => cluster.condition(HIBERNATING),
         Some(_) => ready,
-    }
-}
-
-/// Writes an Event about an action of ours; what cannot be written is logged.
-pub async fn publish(
-    recorder: &Recorder,
-    target: &ObjectReference,
-    name: &str,
-    type_: EventType,
-    (action, reason): (&str, &str),
-    note: &str,
-) {
-    if reason.is_empty() {
-        return;
-    }
-    // The API server takes notes of up to 1,024 bytes.
-    let note = note.char_indices().take_while(|(at, c)| at + c.len_utf8() <= 1_000).map(|(_, c)| c).collect();
-    let event =
-        Event { type_, reason: reason.to_owned(), note: Some(note), action: action.to_owned(), secondary: None };
-    if let Err(error) = recorder.publish(&event, target).await {
-        warn!(cluster = name, error = &error as &dyn std::error::Error, "event not written");
     }
 }

@@ -10,8 +10,9 @@ use shared::hive::api::ClusterDeployment;
 use tokio::sync::Mutex;
 use tracing::warn;
 
-use super::{Context, full_name, report};
+use super::{Context, report};
 use crate::csr::Approver;
+use crate::hub::{full_name, publish};
 use crate::lease::Claim;
 use crate::metrics::{Metrics, Request};
 
@@ -45,16 +46,17 @@ impl Requests {
         self.approver.lock().await.awake(since);
     }
 
-    /// Something has come up at the spoke.
-    pub async fn pass(self, client: Client) {
+    /// Something has come up at the spoke. Whether to look again soon although nothing else comes up.
+    pub async fn pass(self, client: Client) -> bool {
         if !self.claim.holds() {
-            return;
+            return true;
         }
         let pass = match self.approver.lock().await.pass(&client, Timestamp::now()).await {
             Ok(pass) => pass,
             Err(error) => {
                 let error = &error as &dyn std::error::Error;
-                return warn!(cluster = self.name, error, "certificate requests not looked at");
+                warn!(cluster = self.name, error, "certificate requests not looked at");
+                return true;
             }
         };
         for ((kind, verdict, reason), count) in pass.counts() {
@@ -66,8 +68,9 @@ impl Requests {
         ];
         for (type_, reason, note) in told {
             if let Some(note) = note {
-                report::publish(&self.recorder, &self.target, &self.name, type_, (report::ACTION, reason), &note).await;
+                publish(&self.recorder, &self.target, &self.name, type_, (report::ACTION, reason), &note).await;
             }
         }
+        pass.again
     }
 }

@@ -15,7 +15,8 @@ use tracing::{debug, warn};
 
 use super::memory::{Connection, Memory, Way};
 use super::requests::Requests;
-use super::{Context, full_name, report};
+use super::{Context, report};
+use crate::hub::full_name;
 use crate::machines;
 use crate::spoke::{self, Route, Scope, SpokeWatch};
 

@@ -28,6 +28,9 @@ use crate::pace::Pauses;
 /// Events that come within this time make one look.
 const GATHER: Duration = Duration::from_millis(100);
 
+/// How soon certificate requests are looked at again that could not be dealt with.
+const AGAIN: Duration = Duration::from_secs(3);
+
 /// What is watched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope {
@@ -57,7 +60,7 @@ impl Drop for SpokeWatch {
 
 impl SpokeWatch {
     /// Begins to watch. `changed` is called whenever there is something new to decide about, `requested` when there is
-    /// something new about certificate requests.
+    /// something new about certificate requests; it answers whether to call it again soon, news or not.
     pub fn begin<F>(
         client: Client,
         scope: Scope,
@@ -66,7 +69,7 @@ impl SpokeWatch {
         requested: impl Fn(Client) -> F + Send + Sync + 'static,
     ) -> Self
     where
-        F: Future<Output = ()> + Send + 'static,
+        F: Future<Output = bool> + Send + 'static,
     {
         let operators = scope == Scope::Everything { operators: true };
         let state = Arc::new(Mutex::new(State::new(since, operators)));
@@ -111,13 +114,14 @@ enum Listing {
 impl<C: Fn() + Send + Sync + 'static, R, F> Task<C, R>
 where
     R: Fn(Client) -> F + Send + Sync + 'static,
-    F: Future<Output = ()> + Send + 'static,
+    F: Future<Output = bool> + Send + 'static,
 {
     /// Connects, again and again: soon at first, every two seconds later.
     async fn run(self) {
         let mut listing = Listing::Streamed;
+        let mut digest = None;
         loop {
-            let ended = self.session(listing).await;
+            let ended = self.session(listing, &mut digest).await;
             if ended == Ended::NotStreamed {
                 listing = Listing::Plain;
                 continue;
@@ -127,10 +131,10 @@ where
     }
 
     /// One session: the first kind shows whether the API server works, then the others are asked for.
-    async fn session(&self, listing: Listing) -> Ended {
+    async fn session(&self, listing: Listing, digest: &mut Option<u64>) -> Ended {
         let mut streams: SelectAll<BoxStream<'static, Seen>> = SelectAll::new();
         let mut began = Some(Instant::now());
-        let mut digest = None;
+        let (mut again, mut said_why) = (None, false);
         match self.scope {
             Scope::Everything { .. } => streams.push(self.events::<Node>(listing, Change::Node)),
             Scope::Certificates => streams.push(self.requests(listing)),
@@ -140,9 +144,16 @@ where
             let deadline = began.filter(|_| self.scope != Scope::Certificates).map(|began| began + LOOK);
             let next = tokio::select! {
                 next = streams.next() => next,
+                () = until(again) => {
+                    again = (self.requested)(self.client.clone()).await.then(|| Instant::now() + AGAIN);
+                    continue;
+                }
                 () = until(deadline) => {
-                    let message = format!("the cluster's API server gives no answer within {LOOK:?}");
-                    self.failed(SpokeError::Unreachable(message), &mut digest);
+                    // What it did answer in this time says more.
+                    if !said_why {
+                        let message = format!("the cluster's API server gives no answer within {LOOK:?}");
+                        self.failed(SpokeError::Unreachable(message), digest);
+                    }
                     return Ended::Silent;
                 }
             };
@@ -172,7 +183,10 @@ where
                         }
                     }
                     Err(error) if listing == Listing::Streamed && is_not_streamed(&error) => return Ended::NotStreamed,
-                    Err(error) => self.failed(explain(&error), &mut digest),
+                    Err(error) => {
+                        said_why = true;
+                        self.failed(explain(&error), digest);
+                    }
                 }
             }
             if began.is_some() && self.state.lock().is_ok_and(|state| state.answers()) {
@@ -191,9 +205,9 @@ where
                     streams.push(events.take_until(ended).boxed());
                 }
             }
-            self.tell(&mut digest);
+            self.tell(digest);
             if requested {
-                (self.requested)(self.client.clone()).await;
+                again = (self.requested)(self.client.clone()).await.then(|| Instant::now() + AGAIN);
             }
         }
     }

@@ -80,7 +80,7 @@ const SEE_READY: &str = "Cluster is resuming or running, see Ready condition for
 const SEE_HIBERNATING: &str = "Cluster is shutting down or hibernating, see Hibernating condition for details";
 
 /// How often a condition that differs only in the names it lists is written at the most.
-const NAMES_EVERY: Duration = Duration::from_secs(5);
+const NAMES_EVERY: Duration = Duration::from_secs(8);
 /// How often what is awaited is written at the most while H, R and P stay as they are.
 const PROGRESS_EVERY: Duration = Duration::from_secs(2);
 
@@ -349,9 +349,15 @@ impl Word {
         Some(self.condition(type_, old, now))
     }
 
+    /// `ClusterPool` counts its resumeTimeout from the transition of H, and replaces a cluster whose time is up. A sleep that
+    /// is given up midway is False before and after, and yet its resume begins now.
+    fn begins_a_resume(&self, old: &Condition) -> bool {
+        self.reason == reason::RESUMING_OR_RUNNING && old.reason.as_deref() != Some(self.reason)
+    }
+
     /// The condition that says this from now on, in place of `old`.
     pub(super) fn condition(&self, type_: &str, old: Option<&Condition>, now: Timestamp) -> Condition {
-        let same_status = old.filter(|old| old.status == self.status);
+        let same_status = old.filter(|old| old.status == self.status && !self.begins_a_resume(old));
         let moved = same_status.and_then(|old| old.last_transition_time.clone());
         Condition {
             type_: type_.to_owned(),

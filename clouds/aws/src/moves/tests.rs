@@ -147,6 +147,17 @@ async fn without_a_name_each_goes_by_itself() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_is_denied_for_one_is_done_for_the_others() {
+    let (told, _) = stop(refusing(&[("i-c", "UnauthorizedOperation")]), TWO).await;
+    assert_eq!(told, [ok(&["i-b", "i-a"], &[]), Err(CloudErrorKind::Invalid)]);
+    // Three in a row, and nobody else is asked about.
+    let callers: &[&[&str]] = &[&["i-1"], &["i-2"], &["i-3"], &["i-4"], &["i-5"]];
+    let (told, ec2) = stop(Ec2 { broken: Some(CloudErrorKind::Denied), ..Ec2::default() }, callers).await;
+    assert!(told.iter().all(|told| *told == Err(CloudErrorKind::Denied)), "{told:?}");
+    assert_eq!(ec2.calls.lock().unwrap().len(), 4);
+}
+
+#[tokio::test(start_paused = true)]
 async fn without_room_for_all_each_goes_by_itself() {
     let callers: &[&[&str]] = &[&["i-1"], &["i-2", "i-3", "i-4"], &["i-5"]];
     let (told, _) = stop(Ec2 { room: Some(2), ..Ec2::default() }, callers).await;
@@ -155,10 +166,11 @@ async fn without_room_for_all_each_goes_by_itself() {
 
 #[tokio::test(start_paused = true)]
 async fn a_call_that_fails_as_a_whole_is_told_to_everybody_and_not_repeated() {
-    for kind in [CloudErrorKind::Throttled, CloudErrorKind::Denied, CloudErrorKind::Unavailable] {
+    for (kind, calls) in [(CloudErrorKind::Throttled, 1), (CloudErrorKind::Unavailable, 1), (CloudErrorKind::Denied, 3)]
+    {
         let (told, ec2) = stop(Ec2 { broken: Some(kind), ..Ec2::default() }, TWO).await;
         assert_eq!(told, [Err(kind), Err(kind)]);
-        assert_eq!(ec2.calls.lock().unwrap().len(), 1);
+        assert_eq!(ec2.calls.lock().unwrap().len(), calls, "{kind:?}: a policy may be about one of them alone");
     }
 }
 

@@ -4,19 +4,29 @@ use std::time::Duration;
 
 use super::{Facts, Notice, Plan, Recheck, resume_started};
 use crate::duration::go_string;
-use crate::hive::conditions::{READY, reason};
+use crate::hive::conditions::{HIBERNATING, READY, reason};
 
 /// How often a transition is looked at that has taken too long.
 const SLOWLY: Duration = Duration::from_mins(1);
 
-/// A sleep begins when R is told to point to H; R does not change until the cluster wakes.
+/// A sleep begins when R is told to point to H, and anew when H ceases to be True because somebody has started a machine. A
+/// cluster that sleeps is late for nothing.
 pub(super) fn sleeping(facts: &Facts<'_>, plan: Plan) -> Plan {
+    if facts.is(HIBERNATING) {
+        return plan;
+    }
     let told = facts.cluster.condition(READY).filter(|_| facts.reason(READY) == reason::STOPPING_OR_HIBERNATING);
-    let since = told.and_then(|ready| ready.last_probe_time.as_ref()).map(|time| facts.age(time.0));
+    let told = told.and_then(|ready| ready.last_probe_time.as_ref()).map(|time| time.0);
+    let ceased = facts.cluster.condition(HIBERNATING).and_then(|h| h.last_transition_time.as_ref()).map(|time| time.0);
+    let since = told.map(|told| facts.age(ceased.map_or(told, |ceased| ceased.max(told))));
     overdue(plan, since, facts.settings.sleep_limit, "SleepTakesTooLong")
 }
 
+/// The same for a wake. A cluster that is awake is late for nothing.
 pub(super) fn waking(facts: &Facts<'_>, plan: Plan) -> Plan {
+    if facts.is(READY) {
+        return plan;
+    }
     let since = resume_started(facts.cluster).map(|then| facts.age(then));
     overdue(plan, since, facts.settings.wake_limit, "WakeTakesTooLong")
 }

@@ -160,12 +160,12 @@ impl Stage {
         let disabled = cluster.spec.platform.name() == "azure" && cluster.annotation_is_true(INFRA_DISABLED);
         match (facts.served, cluster.desired()) {
             _ if cluster.annotation_is_true(RECONCILE_PAUSE) => Self::ReconcilePaused,
+            (Served::ByHiveOnly, _) if !disabled => Self::ServedByHiveOnly,
             _ if cluster.metadata.deletion_timestamp.is_some() => Self::Deleted,
             _ if !cluster.spec.installed => Self::NotInstalled,
             _ if cluster.annotation_is_true(POWERSTATE_PAUSE) => Self::PowerStatePaused,
             _ if disabled => Self::InfrastructureRemoved,
-            (Served::ByHiveOnly, _) => Self::ServedByHiveOnly,
-            (Served::ByNobody, _) => Self::Unsupported,
+            (Served::ByHiveOnly | Served::ByNobody, _) => Self::Unsupported,
             _ if facts.reason(HIBERNATING) == reason::UNSUPPORTED => Self::NowSupported,
             _ if facts.reason(HIBERNATING) == reason::SYNC_SETS_NOT_APPLIED && facts.sync == Sync::Applied => {
                 Self::SyncSetsApplied
@@ -272,6 +272,9 @@ impl Plan {
     }
 }
 
+/// A try that lies further ahead than this was dated by another clock.
+const CLOCK: Duration = Duration::from_secs(5);
+
 /// So many looks in a row have to fail before a cluster that waits for nothing tells of it.
 const HICCUPS: u32 = 3;
 
@@ -319,10 +322,19 @@ impl Facts<'_> {
         Err(Box::new(Plan::report(status).again(wait)))
     }
 
+    /// Whether machines were refused by name when `verb` was tried last.
+    fn was_refused(&self, verb: Verb) -> bool {
+        let failure = self.tried.as_ref().and_then(|tried| tried.failed(verb));
+        failure.is_some_and(|failure| failure.kind == crate::cloud::CloudErrorKind::Refused)
+    }
+
     /// Whether a failed try of `verb` is so recent that the next one has to wait, and how long.
     fn held_back(&self, verb: Verb) -> Option<Duration> {
         let tried = self.tried.as_ref().filter(|tried| tried.verb == verb)?;
         let failure = tried.failed(verb)?;
+        if super::conditions::age(self.now, tried.at) > CLOCK {
+            return None; // the clock was set back since
+        }
         let left = backoff(failure.kind, tried.failures).checked_sub(self.age(tried.at))?;
         (!left.is_zero()).then_some(left)
     }

@@ -93,6 +93,8 @@ fn stop(facts: &Facts<'_>, machines: &Machines) -> Plan {
     match (held_back, verb) {
         (Some(_), _) => plan,
         (None, Verb::Terminate) => plan.moving(Action::Terminate, [lost, Vec::new()]),
+        // What was refused by name must not hold the rest up for ever: from the second try on all go together.
+        (None, _) if facts.was_refused(verb) => plan.moving(Action::Stop, [[workers, control_plane].concat(), vec![]]),
         (None, _) => plan.moving(Action::Stop, [workers, control_plane]),
     }
 }

@@ -8,7 +8,7 @@ use super::{
     Action, Facts, Machines, Need, NodeLook, Notice, OperatorLook, Plan, Spoke, SpokeError, Verb, Watch, name_some,
     poll, schedule,
 };
-use crate::cloud::InstanceState::{Running, Stopped};
+use crate::cloud::InstanceState::{Running, Stopped, Stopping};
 use crate::cloud::{CloudErrorKind, Instance};
 use crate::hive::api::{ClusterDeployment, Condition, RESUME_SKIPS_CLUSTER_OPERATORS};
 use crate::hive::conditions::{HIBERNATING, PowerStatus, READY, age, reason};
@@ -89,7 +89,8 @@ pub(super) fn decide(facts: &Facts<'_>) -> Plan {
         Err(plan) => return *plan,
     };
     let plan = match step {
-        Step::Awake if machines.all(Running) => awake(facts, machines),
+        // A machine that an autoscaler has just made, or takes away, makes no cluster less awake.
+        Step::Awake if machines.in_state(&[Stopped, Stopping]).is_empty() => awake(facts, machines),
         Step::Begin => {
             let notice = schedule::missing_cluster_sync(facts);
             Plan { notice, ..start(facts, machines, PowerStatus::starting()) }
@@ -156,6 +157,9 @@ fn start(facts: &Facts<'_>, machines: &Machines, status: PowerStatus) -> Plan {
     };
     let plan = Plan::report(status).again(held_back.unwrap_or(pause));
     match held_back {
+        None if facts.was_refused(Verb::Start) => {
+            plan.moving(Action::Start, [[control_plane, workers].concat(), vec![]])
+        }
         None => plan.moving(Action::Start, [control_plane, workers]),
         Some(_) => plan,
     }
@@ -295,5 +299,6 @@ fn since_start(facts: &Facts<'_>) -> Duration {
 
 fn paused_for(facts: &Facts<'_>) -> Duration {
     let paused = facts.cluster.condition(READY).and_then(|r| r.last_probe_time.as_ref());
-    paused.map_or(Duration::MAX, |then| facts.age(then.0))
+    // A pause that has yet to begin was written by a clock that was set back since.
+    paused.filter(|then| then.0 <= facts.now).map_or(Duration::MAX, |then| facts.age(then.0))
 }

@@ -2,6 +2,7 @@
 
 use proptest::prelude::*;
 
+use super::properties::any_cluster;
 use super::*;
 use crate::cloud::Spot;
 
@@ -50,6 +51,25 @@ fn the_control_plane_stops_last_and_starts_first() {
     assert_eq!(plan.actions, [start(&["i-1"]), start(&["i-0", "i-3"])]);
     let plan = decide(&with(&cluster, &[(WORKER, Stopped), (CP, Running)]));
     assert_eq!(plan.actions, [start(&["i-0"])]);
+}
+
+/// Four seconds after a try that was refused by name nothing is done, after five everything at once.
+#[test]
+fn one_that_is_refused_keeps_the_other_kind_from_nothing() {
+    let stopping = asleep(("False", reason::FAILED_TO_STOP));
+    let sleep = || with(&stopping, &[(CP, Running), (WORKER, Running)]);
+    assert_eq!(decide(&sleep().failed(Verb::Stop, 4)).actions, []);
+    assert_eq!(decide(&sleep().failed(Verb::Stop, 5)).actions, [stop(&["i-1", "i-0"])]);
+    let waking = waking(("False", reason::FAILED_TO_START_MACHINES));
+    let wake = with(&waking, &[(WORKER, Stopped), (CP, Stopped)]);
+    assert_eq!(decide(&wake.failed(Verb::Start, 5)).actions, [start(&["i-1", "i-0"])]);
+}
+
+#[test]
+fn a_clock_that_was_set_back_holds_nothing_back() {
+    let stopping = asleep(("False", reason::FAILED_TO_STOP));
+    let facts = with(&stopping, &[(CP, Running)]).failed(Verb::Stop, -3_600);
+    assert_eq!(decide(&facts).actions, [stop(&["i-0"])]);
 }
 
 #[test]
@@ -187,6 +207,9 @@ proptest! {
                 Action::Start(ids) => prop_assert!(ids.iter().all(|id| kind(id).1 == Stopped)),
                 Action::SetPowerState { .. } => {}
             }
+        }
+        if facts.was_refused(Verb::Stop) || facts.was_refused(Verb::Start) {
+            return Ok(()); // all at once then
         }
         let groups = plan.actions.iter().filter_map(|action| match action {
             Action::Stop(ids) => Some((true, ids)),

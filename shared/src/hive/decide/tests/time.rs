@@ -247,6 +247,7 @@ fn what_takes_too_long_is_told_and_tried_slowly() {
     for (minutes, late) in [(14, [false, false]), (16, [true, false]), (31, [true, true])] {
         for condition in &mut stopping.status.as_mut().unwrap().conditions {
             condition.last_probe_time = Some(Time(at(-minutes * MINUTE)));
+            condition.last_transition_time = Some(Time(at(-minutes * MINUTE)));
         }
         waking = began(waking, minutes * MINUTE);
         let told = [&stopping, &waking].map(|cluster| {
@@ -260,6 +261,32 @@ fn what_takes_too_long_is_told_and_tried_slowly() {
         });
         assert_eq!(told, late, "after {minutes} minutes");
     }
+}
+
+/// What happens to a cluster that has been where it should be for hours is told in its own words.
+#[test]
+fn who_has_arrived_is_late_for_nothing() {
+    let hours = |mut cluster: ClusterDeployment| {
+        for condition in &mut cluster.status.as_mut().unwrap().conditions {
+            condition.last_probe_time = Some(Time(at(-300 * MINUTE)));
+            condition.last_transition_time = Some(Time(at(-300 * MINUTE)));
+        }
+        cluster
+    };
+    let sleeps = hours(asleep(("True", reason::HIBERNATING)));
+    let plan = decide(&facts(&sleeps).machines_are(&[Running, Stopped]));
+    assert_eq!(plan.notice.as_ref().map(|notice| notice.reason), Some("StartedWhileAsleep"));
+    // And the time in which it has to sleep again begins anew.
+    let stopping = patched(&sleeps, &plan.status.unwrap().patch(&sleeps, at(0)).unwrap());
+    let plan = decide(&Facts { now: at(14 * MINUTE), ..facts(&stopping).machines_are(&[Running, Stopped]) });
+    assert_eq!(plan.notice, None);
+    let plan = decide(&Facts { now: at(16 * MINUTE), ..facts(&stopping).machines_are(&[Running, Stopped]) });
+    assert_eq!(plan.notice.map(|notice| notice.reason), Some("SleepTakesTooLong"));
+    let awake = hours(waking(("True", reason::RUNNING)));
+    let plan = decide(&facts(&awake).machines_are(&[Running, Stopped]));
+    assert_eq!(plan.notice, None, "one was stopped a moment ago");
+    let plan = decide(&facts(&awake).cloud_says(crate::cloud::CloudErrorKind::Denied));
+    assert_eq!(plan.notice, None, "{:?}", plan.status);
 }
 
 #[test]

@@ -1,0 +1,118 @@
+//! What must hold for every cluster, however it got there.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::cloud::InstanceState::{Pending, Running, ShuttingDown, Stopped, Stopping, Terminated};
+
+pub(super) fn any_cluster() -> impl Strategy<Value = ClusterDeployment> {
+    let word = || {
+        let reasons = prop::sample::select(vec![
+            "Initialized",
+            "Unsupported",
+            "ResumingOrRunning",
+            "StoppingOrHibernating",
+            "Stopping",
+            "FailedToStop",
+            "WaitingForMachinesToStop",
+            "Hibernating",
+            "StartingMachines",
+            "WaitingForMachines",
+            "FailedToStartMachines",
+            "WaitingForNodes",
+            "PausingForClusterOperatorsToSettle",
+            "WaitingForClusterOperators",
+            "Running",
+            "",
+        ]);
+        (prop::sample::select(vec!["True", "False", "Unknown"]), reasons)
+    };
+    let state = prop::sample::select(vec!["", "Running", "Hibernating"]);
+    let keys = vec![RECONCILE_PAUSE, POWERSTATE_PAUSE, FAKE_CLUSTER, "other"];
+    (state, word(), word(), any::<[bool; 3]>(), prop::sample::select(keys)).prop_map(
+        |(state, h, r, [installed, deleted, conditions], key)| {
+            let mut found = if conditions { told(cluster(state), h, r) } else { cluster(state) };
+            found.spec.installed = installed || !deleted;
+            found.metadata.deletion_timestamp = (deleted && installed).then(|| Time(at(0)));
+            annotated(found, key, "true")
+        },
+    )
+}
+
+fn any_states() -> impl Strategy<Value = Vec<InstanceState>> {
+    prop::collection::vec(
+        prop::sample::select(vec![Pending, Running, Stopping, Stopped, ShuttingDown, Terminated]),
+        0..5,
+    )
+}
+
+proptest! {
+    #[test]
+    fn moves_only_what_may_move_and_in_one_direction(
+        cluster in any_cluster(), states in any_states(), nodes in any::<[(bool, i16, bool); 2]>(), failed in any::<Option<(bool, u8)>>(),
+    ) {
+        let mut facts = facts(&cluster).machines_are(&states).nodes_are(nodes.map(|(r, s, m)| (r, i64::from(s), m)), &[]);
+        if let Some((verb, ago)) = failed {
+            facts = facts.failed(if verb { Verb::Start } else { Verb::Stop }, i64::from(ago));
+        }
+        let plan = decide(&facts);
+        prop_assert_eq!(&plan, &decide(&facts), "same facts, same plan");
+        for action in &plan.actions {
+            let machines = facts.machines.as_ref().unwrap().as_ref().unwrap();
+            match action {
+                Action::Stop(ids) => {
+                    prop_assert_eq!(cluster.desired(), Desired::Hibernating);
+                    prop_assert_eq!(ids, &machines.in_state(&[Running]));
+                }
+                Action::Start(ids) => {
+                    prop_assert_eq!(cluster.desired(), Desired::Running);
+                    prop_assert_eq!(ids, &machines.in_state(&[Stopped]));
+                }
+                Action::Terminate(_) => prop_assert!(false, "there is no spot instance"),
+                Action::SetPowerState { to, .. } => prop_assert_ne!(cluster.desired(), *to),
+            }
+        }
+        if cluster.spec.power_state.as_deref() == Some("Hibernating") && says_done(&plan, "Hibernating") && !cluster.annotation_is_true(FAKE_CLUSTER) {
+            prop_assert!(states.iter().all(|state| matches!(state, Stopped | Terminated)) && states.contains(&Stopped));
+        }
+    }
+
+    #[test]
+    fn a_status_that_was_written_is_not_written_again_and_h_agrees_with_r(cluster in any_cluster(), states in any_states()) {
+        let facts = facts(&cluster).machines_are(&states);
+        let Some(status) = decide(&facts).status else { return Ok(()) };
+        let Some(patch) = status.patch(&cluster, at(0)) else { return Ok(()) };
+        let after = patched(&cluster, &patch);
+        prop_assert_eq!(status.patch(&after, at(1)), None);
+        let is = |type_| after.condition(type_).is_some_and(|c| c.status == "True");
+        if status.hibernating.is_some() && status.ready.is_some() {
+            prop_assert!(!(is(HIBERNATING) && is(READY)));
+        }
+    }
+
+    #[test]
+    fn a_sleep_ends_whatever_the_order_in_which_machines_stop(order in Just([0usize, 1, 2, 3]).prop_shuffle(), begin in any_states()) {
+        let mut cluster = told(cluster("Hibernating"), ("False", reason::RESUMING_OR_RUNNING), ("True", reason::RUNNING));
+        let mut states: Vec<_> = begin.into_iter().filter(|state| !matches!(state, Terminated | ShuttingDown)).chain([Running; 4]).take(4).collect();
+        for round in 0..12 {
+            let facts = facts(&cluster).machines_are(&states);
+            let plan = decide(&facts);
+            for action in &plan.actions {
+                let Action::Stop(ids) = action else { panic!("{action:?}") };
+                for id in ids {
+                    states[id.strip_prefix("i-").unwrap().parse::<usize>().unwrap()] = Stopping;
+                }
+            }
+            if let Some(patch) = plan.status.and_then(|status| status.patch(&cluster, at(round))) {
+                cluster = patched(&cluster, &patch);
+            }
+            let mover = states[order[usize::try_from(round).unwrap() % 4]];
+            states[order[usize::try_from(round).unwrap() % 4]] = match mover { Pending => Running, Stopping => Stopped, other => other };
+        }
+        prop_assert_eq!(cluster.power_state(), "Hibernating", "{:?}", states);
+    }
+}
+
+fn says_done(plan: &Plan, power_state: &str) -> bool {
+    plan.status.as_ref().is_some_and(|status| status.power_state == Some(power_state))
+}

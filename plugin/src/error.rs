@@ -64,6 +64,10 @@ pub(crate) enum Problem {
     Contended(u32),
     #[error("not confirmed, nothing was changed (--yes does not ask)")]
     Declined,
+    #[error(
+        "cannot ask for confirmation, nothing was changed: neither stderr nor /dev/tty is a terminal to ask on; give --yes"
+    )]
+    Unasked,
     #[error("cannot read the object that the hub sent: {0}")]
     Unreadable(#[source] serde_json::Error),
     #[error("cannot {action}: {source}")]
@@ -87,6 +91,7 @@ impl fmt::Display for Failure {
             | Problem::When(_)
             | Problem::Fdb(_)
             | Problem::Declined
+            | Problem::Unasked
             | Problem::Io { .. } => {
                 write!(f, "{}", self.problem)
             }

@@ -2,21 +2,39 @@
 
 use std::{
     env,
-    io::{IsTerminal, Write, stderr, stdout},
+    io::{self, IsTerminal, Write, stderr, stdout},
+    sync::atomic::{AtomicBool, Ordering},
 };
 
 use serde::Serialize;
 
+/// Whether the reader of stdout was found to have gone away.
+static UNREAD: AtomicBool = AtomicBool::new(false);
+
 /// Prints a line to stdout. A reader that has gone away (`| head`) is no error of ours.
 pub(crate) fn line(text: &str) {
-    let _ = writeln!(stdout(), "{text}");
+    look(&writeln!(stdout(), "{text}"));
 }
 
 /// Prints text that ends its own lines to stdout.
 pub(crate) fn text(text: &str) {
     let mut out = stdout();
-    let _ = out.write_all(text.as_bytes());
-    let _ = out.flush();
+    look(&out.write_all(text.as_bytes()).and_then(|()| out.flush()));
+}
+
+fn look(written: &io::Result<()>) {
+    if is_broken_pipe(written) {
+        UNREAD.store(true, Ordering::Relaxed);
+    }
+}
+
+fn is_broken_pipe(written: &io::Result<()>) -> bool {
+    written.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
+}
+
+/// Whether nobody reads stdout any more. What only prints may end then; what changes something goes on.
+pub(crate) fn is_unread() -> bool {
+    UNREAD.load(Ordering::Relaxed)
 }
 
 /// Prints a line to stderr.
@@ -100,4 +118,20 @@ pub(crate) fn aligned(rows: &[Vec<String>]) -> Vec<String> {
         cells.collect::<String>().trim_end().to_owned()
     };
     rows.iter().map(line).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_broken_pipe_is_a_reader_that_has_gone_away() {
+        for (written, gone) in [
+            (Ok(()), false),
+            (Err(io::ErrorKind::BrokenPipe.into()), true),
+            (Err(io::ErrorKind::StorageFull.into()), false),
+        ] {
+            assert_eq!(is_broken_pipe(&written), gone, "{written:?}");
+        }
+    }
 }

@@ -96,6 +96,8 @@ fn wrong_usage_is_exit_code_2_and_says_what_is_right() {
         ("demo --dry-run=perhaps", "possible values"),
         ("--reason x resume demo", "stands before `resume`"),
         ("status demo -o csv", "possible values"),
+        ("demo -n Shop", "invalid value 'Shop' for '--namespace <NAME>'"),
+        ("demo --wait=perhaps", "unexpected value 'perhaps' for '--wait'"),
     ] {
         let ran = run(line);
         assert_eq!((ran.code, ran.stdout.as_str()), (2, ""), "{line}: {}", ran.stderr);
@@ -114,7 +116,17 @@ fn a_missing_or_broken_kubeconfig_is_named() {
     let missing = home.path().join("missing").display().to_string();
     for (environment, line, parts) in [
         (vec![], "demo".to_owned(), ["no kubeconfig: looked at", "/.kube/config"]),
-        (vec![("KUBECONFIG", missing.as_str())], "demo".to_owned(), ["no kubeconfig", "--server"]),
+        (vec![("KUBECONFIG", missing.as_str())], "demo".to_owned(), ["no kubeconfig: looked at", "/missing;"]),
+        (
+            vec![("KUBECONFIG", missing.as_str()), ("KUBERNETES_SERVICE_HOST", "10.0.0.1")],
+            "demo --context x".to_owned(),
+            ["no kubeconfig: looked at", "/missing;"],
+        ),
+        (
+            vec![],
+            "demo --server ftp://hub".to_owned(),
+            [r#"cannot use server "ftp://hub" of --server"#, "write https://"],
+        ),
         (vec![("KUBECONFIG", broken)], "demo".to_owned(), ["cannot read kubeconfig", "/broken"]),
         (vec![], format!("demo --kubeconfig {missing}"), ["cannot read kubeconfig", "/missing"]),
         (vec![], format!("demo --kubeconfig {good} --context x"), [r#"context "x" does not exist"#, "(contexts: c)"]),
@@ -125,6 +137,72 @@ fn a_missing_or_broken_kubeconfig_is_named() {
         let ran = run_with(home.path(), &environment, &line);
         assert_eq!((ran.code, ran.stdout.as_str()), (1, ""), "{line}: {}", ran.stderr);
         assert!(parts.iter().all(|part| ran.stderr.contains(part)), "{line}: {}", ran.stderr);
+    }
+}
+
+/// What a shell would take apart or drop: empty words, and words with line ends.
+#[test]
+fn empty_and_broken_values_are_told_apart() {
+    let html = server("200 OK", "<html>hello</html>");
+    let unsafe_selector = "-l is empty: it would select everything; give --all if that is meant";
+    for (words, code, part) in [
+        (vec!["-l", ""], 2, unsafe_selector),
+        (vec!["resume", "-l", " "], 2, unsafe_selector),
+        (vec!["deploy", "-l", "", "--yes"], 2, unsafe_selector),
+        (vec!["status", "-l", ""], 1, "cannot list clusterdeployments"),
+        (vec!["cd/demo", "-n", ""], 1, "cannot get clusterdeployment.hive.openshift.io/demo"),
+        (vec!["cd/demo", "--token", "abc\n"], 1, "cannot get clusterdeployment.hive.openshift.io/demo"),
+        (vec!["cd/demo", "--token", "a\nb"], 1, "cannot use the token of --token: it has control characters"),
+    ] {
+        let home = TempDir::new().expect("a folder");
+        let output = program(home.path()).args(&words).args(["--server", &html]).output().expect("the program starts");
+        let stderr = String::from_utf8(output.stderr).expect("UTF-8");
+        assert_eq!(output.status.code(), Some(code), "{words:?}: {stderr}");
+        assert!(stderr.contains(part), "{words:?}: {stderr}");
+    }
+}
+
+#[test]
+fn a_server_without_a_scheme_is_no_crash() {
+    let port = {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        listener.local_addr().expect("an address").port()
+    };
+    for (flags, scheme) in [("", "http"), ("--insecure-skip-tls-verify=true", "https")] {
+        let ran = run(&format!("cd/demo --server 127.0.0.1:{port} {flags}"));
+        assert_eq!(ran.code, 1, "{}", ran.stderr);
+        let expected = format!("cannot reach the hub {scheme}://127.0.0.1:{port}: Connection refused");
+        assert!(ran.stderr.contains(&expected), "{}", ran.stderr);
+    }
+}
+
+#[cfg(unix)]
+#[test]
+fn a_credential_plugin_is_named_without_what_it_says() {
+    let home = TempDir::new().expect("a folder");
+    for (exec, part) in [
+        (
+            "command: no-such-plugin, installHint: 'get it from the shop'",
+            r#"the credential plugin "no-such-plugin" of the kubeconfig cannot be run: No such file or directory"#,
+        ),
+        ("command: no-such-plugin, installHint: 'get it from the shop'", ". get it from the shop"),
+        (
+            "command: sh, args: ['-c', 'echo s3cret; exit 7'], env: [{name: PASSWORD, value: s3cret}]",
+            r#"the credential plugin "sh" of the kubeconfig failed: exit status: 7"#,
+        ),
+        (
+            "command: sh, args: ['-c', 'echo \"{s3cret\"']",
+            r#"the credential plugin "sh" of the kubeconfig printed something that is no ExecCredential"#,
+        ),
+    ] {
+        let path = kubeconfig(&home, "http://127.0.0.1:9");
+        let text = fs::read_to_string(&path).expect("a kubeconfig");
+        let user = format!("exec: {{apiVersion: client.authentication.k8s.io/v1, {exec}}}");
+        fs::write(&path, text.replace("token: t", &user)).expect("a kubeconfig");
+        let path = path.to_str().expect("UTF-8");
+        let ran = run_with(home.path(), &[("PATH", "/usr/bin:/bin")], &format!("demo --kubeconfig {path}"));
+        assert_eq!((ran.code, ran.stdout.as_str()), (1, ""), "{exec}: {}", ran.stderr);
+        assert!(ran.stderr.contains(part) && !ran.stderr.contains("s3cret"), "{exec}: {}", ran.stderr);
     }
 }
 
@@ -220,6 +298,32 @@ fn a_closed_pipe_is_no_crash() {
         .expect("the program starts");
     drop(child.stdout.take());
     assert_eq!(child.wait().expect("it ends").code(), Some(0));
+}
+
+/// `status --watch | head` is over when `head` is.
+#[test]
+fn nobody_is_watched_for() {
+    let hub = server("200 OK", r#"{"apiVersion":"v1","kind":"List","metadata":{"resourceVersion":"1"},"items":[]}"#);
+    let home = TempDir::new().expect("a folder");
+    let (reader, writer) = std::io::pipe().expect("a pipe");
+    drop(reader);
+    let mut child = std::process::Command::new(env!("CARGO_BIN_EXE_kubectl-hibernate"))
+        .args(["status", "--watch", "--server", &hub])
+        .env_clear()
+        .env("HOME", home.path())
+        .stdout(writer)
+        .stderr(std::process::Stdio::null())
+        .spawn()
+        .expect("the program starts");
+    for _ in 0..200 {
+        if let Some(status) = child.try_wait().expect("it can be asked for") {
+            assert_eq!(status.code(), Some(0));
+            return;
+        }
+        thread::sleep(std::time::Duration::from_millis(50));
+    }
+    child.kill().expect("it ends");
+    panic!("it goes on watching for nobody");
 }
 
 /// `--help` of every command, as it is documented. Update with `INSTA_UPDATE=always` and read the difference.

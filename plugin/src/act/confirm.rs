@@ -1,8 +1,10 @@
 //! The question before several targets, or a protected one, are changed. Only a person at a terminal is asked.
 
+#[cfg(unix)]
+use std::fs::OpenOptions;
 use std::{
     fmt::Write as _,
-    io::{IsTerminal, Write as _, stderr, stdin},
+    io::{IsTerminal, Write, stderr, stdin},
 };
 
 use shared::{keys, workload::replicas::annotation};
@@ -13,6 +15,9 @@ use crate::{error::Problem, print, target::Target};
 /// How many targets the question lists; the rest is counted.
 const LISTED: usize = 20;
 
+/// Something that a question is written to.
+type Screen = Box<dyn Write>;
+
 /// Asks, if there is something to ask and somebody to answer.
 ///
 /// # Errors
@@ -21,7 +26,7 @@ pub(super) fn ask(wish: Wish, planned: &[(Target, Result<Plan, Problem>)]) -> Re
     let Some(question) = question(wish, planned) else {
         return Ok(());
     };
-    if !stdin().is_terminal() || !stderr().is_terminal() {
+    if !stdin().is_terminal() {
         return Ok(());
     }
     yes(&question)
@@ -30,9 +35,9 @@ pub(super) fn ask(wish: Wish, planned: &[(Target, Result<Plan, Problem>)]) -> Re
 /// Asks a person.
 ///
 /// # Errors
-/// When the answer is not yes.
+/// When the answer is not yes, or the question cannot be shown.
 pub(crate) fn yes(question: &str) -> Result<(), Problem> {
-    let mut out = stderr();
+    let mut out = screen(stderr().is_terminal(), terminal).ok_or(Problem::Unasked)?;
     let _ = write!(out, "{question}");
     let _ = out.flush();
     let mut answer = String::new();
@@ -44,6 +49,22 @@ pub(crate) fn yes(question: &str) -> Result<(), Problem> {
         print::note("");
     }
     Err(Problem::Declined)
+}
+
+/// Where a person sees the question: on stderr, or on the terminal itself when stderr goes into a file.
+fn screen(stderr_is_terminal: bool, terminal: impl FnOnce() -> Option<Screen>) -> Option<Screen> {
+    if stderr_is_terminal { Some(Box::new(stderr())) } else { terminal() }
+}
+
+#[cfg(unix)]
+fn terminal() -> Option<Screen> {
+    let terminal = OpenOptions::new().write(true).open("/dev/tty").ok()?;
+    Some(Box::new(terminal))
+}
+
+#[cfg(not(unix))]
+fn terminal() -> Option<Screen> {
+    None
 }
 
 fn is_yes(answer: &str) -> bool {
@@ -77,7 +98,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::{hub::Resource, target::CLUSTER_DEPLOYMENT};
+    use crate::{error::Exit, hub::Resource, target::CLUSTER_DEPLOYMENT};
 
     fn planned(name: &str, changes: bool, protected: bool) -> (Target, Result<Plan, Problem>) {
         let resource = Resource { kind: &CLUSTER_DEPLOYMENT, version: "v1" };
@@ -112,6 +133,18 @@ mod tests {
         assert!(question(Wish::Sleep, &[planned("a", true, true)]).unwrap().contains("1 target:"));
         let many: Vec<_> = (0..25).map(|at| planned(&at.to_string(), true, false)).collect();
         assert!(question(Wish::Wake, &many).unwrap().contains("and 5 more"));
+    }
+
+    #[test]
+    fn a_question_is_shown_where_a_person_sees_it() {
+        let other = || -> Option<Screen> { Some(Box::new(std::io::sink())) };
+        for (stderr, terminal, shown) in
+            [(true, true, true), (true, false, true), (false, true, true), (false, false, false)]
+        {
+            let found = screen(stderr, || terminal.then(other).flatten());
+            assert_eq!(found.is_some(), shown, "{stderr} {terminal}");
+        }
+        assert_eq!(Problem::Unasked.exit(), Exit::Error);
     }
 
     #[test]

@@ -25,12 +25,16 @@ use super::{Asked, Plan, Wish};
 /// | H9 | awake | wake-at present | removed |
 /// | H10 | held awake until a time | hold-awake-until another | set, and an old holder's name is removed for the new one's |
 /// | H11 | awake | a hold that has passed | removed |
+///
+/// What is removed or replaced of a schedule was judged as it was read, and somebody may have set another one since: such a
+/// patch carries the resourceVersion that it was made from, so that the API server refuses it (409). All others do without.
 pub(super) fn plan(cluster: &Value, asked: &Asked<'_>) -> Plan {
     let asleep = cluster.pointer("/spec/powerState").and_then(Value::as_str) == Some("Hibernating");
     let old_reason = annotation(cluster, keys::REASON);
     let changes = asleep != (asked.wish == Wish::Sleep);
     let mut annotations = schedule(cluster, asked, changes);
     let scheduled = !annotations.is_empty();
+    let replaces = annotations.keys().any(|key| annotation(cluster, key).is_some());
     match asked.reason {
         Some(reason) if old_reason != Some(reason) => {
             annotations.insert(keys::REASON.to_owned(), json!(reason)); // H2, H3
@@ -46,7 +50,11 @@ pub(super) fn plan(cluster: &Value, asked: &Asked<'_>) -> Plan {
     let message = message(asked, changes, scheduled);
     let mut patch = Map::new();
     if !annotations.is_empty() {
-        patch.insert("metadata".to_owned(), json!({ "annotations": annotations }));
+        let mut metadata = json!({ "annotations": annotations });
+        if let Some(version) = cluster.pointer("/metadata/resourceVersion").filter(|_| replaces) {
+            metadata["resourceVersion"] = version.clone();
+        }
+        patch.insert("metadata".to_owned(), metadata);
     }
     if changes {
         let state = if asked.wish == Wish::Sleep { "Hibernating" } else { "Running" };
@@ -113,7 +121,7 @@ mod tests {
 
     fn asked<'a>(wish: Wish, reason: Option<&'a str>, end: Option<&str>) -> Asked<'a> {
         let time = |text: &str| text.parse().unwrap();
-        Asked { wish, reason, end: end.map(time), now: time(NOW) }
+        Asked { wish, reason, end: end.map(time), now: time(NOW), queried: false }
     }
 
     fn planned(
@@ -127,8 +135,8 @@ mod tests {
             cluster["metadata"]["annotations"] = json!({ keys::REASON: reason });
         }
         match plan(&cluster, &asked(wish, reason, None)) {
-            Plan::Unchanged => None,
             Plan::Patch { patch, message } => Some((patch, message)),
+            _ => None,
         }
     }
 
@@ -245,13 +253,40 @@ mod tests {
                 }
             }
             let (patch, message) = match plan(&cluster, &asked(wish, None, end)) {
-                Plan::Unchanged => (Value::Null, "unchanged".to_owned()),
                 Plan::Patch { patch, message } => (patch, message),
+                _ => (Value::Null, "unchanged".to_owned()),
             };
             let annotations = patch.pointer("/metadata/annotations").cloned();
             assert_eq!((annotations, message.as_str()), (expected, said), "{cluster} {wish:?} {end:?}");
             let changes = (state == ASLEEP) != (wish == Sleep);
             assert_eq!(patch.get("spec").is_some(), changes, "{cluster} {wish:?} {end:?}");
+        }
+    }
+
+    /// State, annotations, what is wanted until when; whether the patch depends on what was read.
+    #[test]
+    fn a_schedule_is_removed_or_replaced_only_as_it_was_read() {
+        use Wish::{Sleep, Wake};
+        const ASLEEP: &str = "Hibernating";
+        for (state, found, wish, end, guarded) in [
+            ("Running", json!({}), Sleep, None, false),
+            ("Running", json!({}), Sleep, Some(SOON), false), // nothing to lose
+            ("Running", json!({ keys::REASON: "old" }), Sleep, None, false), // a reason goes with its state
+            ("Running", json!({ keys::HOLD_AWAKE_UNTIL: SOON }), Sleep, None, false), // stays
+            ("Running", json!({ keys::HOLD_AWAKE_UNTIL: PAST, keys::HOLD_AWAKE_BY: "bob" }), Sleep, None, true), // H8
+            ("Running", json!({ keys::WAKE_AT: SOON }), Sleep, None, true), // H7
+            (ASLEEP, json!({ keys::WAKE_AT: SOON }), Sleep, Some(LATER), true), // H6
+            (ASLEEP, json!({ keys::WAKE_AT: SOON }), Wake, None, true), // H9
+            (ASLEEP, json!({}), Wake, Some(SOON), false),     // H10
+            (ASLEEP, json!({ keys::HOLD_AWAKE_UNTIL: SOON }), Wake, Some(LATER), true), // H10
+            (ASLEEP, json!({ keys::HOLD_AWAKE_UNTIL: PAST }), Wake, None, true), // H11
+        ] {
+            let cluster = json!({
+                "metadata": { "resourceVersion": "7", "annotations": found }, "spec": { "powerState": state },
+            });
+            let Plan::Patch { patch, .. } = plan(&cluster, &asked(wish, None, end)) else { panic!("{cluster}") };
+            let version = patch.pointer("/metadata/resourceVersion").cloned();
+            assert_eq!(version, guarded.then(|| json!("7")), "{cluster} {wish:?} {end:?}");
         }
     }
 }

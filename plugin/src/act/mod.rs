@@ -4,27 +4,32 @@ pub(crate) mod confirm;
 mod hive;
 mod hpa;
 mod merge;
+mod report;
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use futures::{StreamExt, stream};
 use jiff::Timestamp;
 use serde_json::Value;
-use shared::workload::replicas::{self, Step};
+use shared::workload::replicas::{self, ReplicasError, Step};
 
+use self::report::{Outcome, Reporter};
 use crate::{
-    cli::{ActArgs, ActOutput, DryRun, HubArgs},
+    cli::{ActArgs, DryRun, HubArgs},
     error::{Exit, Failure, Problem},
     hub::{Hub, Write, answer::HubError},
     pool, print,
     target::{
         Target,
-        parse::{Flags, parse},
+        parse::{Flags, Selection, parse},
         resolve::{CONCURRENCY, Resolver},
     },
     wait::{self, Waiting},
     when::{self, WhenError},
 };
+
+/// Nobody answers a question faster than this, and where none is asked no time passes.
+const UNASKED: Duration = Duration::from_millis(100);
 
 /// How often a workload is read again because somebody wrote it in between.
 const ATTEMPTS: u32 = 5;
@@ -46,6 +51,8 @@ struct Asked<'a> {
     /// When to wake again, or until when to stay awake.
     end: Option<Timestamp>,
     now: Timestamp,
+    /// Whether the targets are all that a query finds, and none was named.
+    queried: bool,
 }
 
 /// What has to be written for a wish.
@@ -53,6 +60,8 @@ struct Asked<'a> {
 enum Plan {
     /// Nothing.
     Unchanged,
+    /// Nothing: it has 0 replicas, and nobody knows of any time when it had more.
+    Resting,
     /// A JSON merge patch, and what to say once it is written.
     Patch { patch: Value, message: String },
 }
@@ -62,6 +71,8 @@ struct Done {
     target: Target,
     message: String,
     changed: bool,
+    /// Whether it is, or will be, as it was wished.
+    follows: bool,
 }
 
 /// Runs the command.
@@ -72,10 +83,11 @@ pub(crate) async fn run(wish: Wish, args: &ActArgs, hub_args: &HubArgs) -> Resul
     let selection = parse(&args.targets, flags(args, hub_args))?;
     let now = when::now();
     let end = args.when.resolve(&now)?;
-    let asked = Asked { wish, reason: args.reason.as_deref(), end, now: now.timestamp() };
+    let queried = matches!(selection, Selection::Query { .. });
+    let asked = Asked { wish, reason: args.reason.as_deref(), end, now: now.timestamp(), queried };
     let hub = Hub::connect(hub_args).await?;
     let namespace = (!hub_args.all_namespaces).then_some(hub.namespace.as_str());
-    let found = Resolver::new(&hub, namespace).resolve(&selection).await;
+    let mut found = Resolver::new(&hub, namespace).resolve(&selection).await;
     if found.is_empty() {
         print::note(&nothing_found(namespace));
         return Ok(Exit::Done);
@@ -83,10 +95,14 @@ pub(crate) async fn run(wish: Wish, args: &ActArgs, hub_args: &HubArgs) -> Resul
     if let (Some(_), Some(target)) = (end, found.iter().flatten().find(|target| !target.is_cluster())) {
         return Err(WhenError::NoController(target.full_name()).into());
     }
-    let planned: Vec<(Target, Result<Plan, Problem>)> =
-        found.iter().flatten().map(|target| (target.clone(), plan(target, &asked))).collect();
+    let mut planned = plan_all(&found, &asked);
     if args.dry_run == DryRun::None && !args.yes {
+        let begin = Instant::now();
         confirm::ask(wish, &planned)?;
+        if begin.elapsed() > UNASKED {
+            found = read_again(&hub, found).await;
+            planned = plan_all(&found, &asked);
+        }
     }
     if wish == Wish::Sleep {
         hpa::warn(&hub, &planned).await;
@@ -94,12 +110,46 @@ pub(crate) async fn run(wish: Wish, args: &ActArgs, hub_args: &HubArgs) -> Resul
     let changing: Vec<(&Target, &Value)> = planned.iter().filter_map(change_of_cluster).collect();
     pool::warn::before(&hub, wish, end, &changing).await;
     let begin = Instant::now();
-    let (done, mut exits) = write_all(&hub, &asked, args, found).await;
+    let reporter = Reporter::new(args, hub_args.all_namespaces, found.len());
+    let (done, mut exits) = write_all(&hub, &asked, args, found, reporter).await;
     if args.wait && args.dry_run == DryRun::None {
-        let waiting = done.iter().map(|done| Waiting::new(&done.target, wish, begin, done.changed)).collect();
+        let followed = done.iter().filter(|done| done.follows);
+        let waiting = followed.map(|done| Waiting::new(&done.target, wish, begin, done.changed)).collect();
         exits.extend(wait::all(&hub, waiting, args.timeout.0, args.output.is_some()).await);
     }
     Ok(Exit::of(exits))
+}
+
+fn plan_all(found: &[Result<Target, Failure>], asked: &Asked<'_>) -> Vec<(Target, Result<Plan, Problem>)> {
+    found.iter().flatten().map(|target| (target.clone(), plan(target, asked))).collect()
+}
+
+/// The targets as they are now: while a question was thought about, somebody may have written them.
+async fn read_again(hub: &Hub, found: Vec<Result<Target, Failure>>) -> Vec<Result<Target, Failure>> {
+    stream::iter(found)
+        .map(|target| async {
+            let target = target?;
+            match hub.get(target.resource, &target.namespace, &target.name).await {
+                Ok(object) => Ok(Target::new(target.resource, object)),
+                Err(error) => Err(Failure::new(target.full_name(), error.into())),
+            }
+        })
+        .buffered(CONCURRENCY)
+        .collect()
+        .await
+}
+
+/// The patch that puts a cluster to sleep, for who only wants to know what the hub says to it. None if it is to sleep already.
+pub(crate) fn sleep_patch(cluster: &Value, end: Option<Timestamp>, now: Timestamp) -> Option<Value> {
+    let asked = Asked { wish: Wish::Sleep, reason: None, end, now, queried: false };
+    let Plan::Patch { mut patch, .. } = hive::plan(cluster, &asked) else {
+        return None;
+    };
+    // Nothing is kept of it, so that a newer version of the object is as good.
+    if let Some(metadata) = patch.get_mut("metadata").and_then(Value::as_object_mut) {
+        metadata.remove("resourceVersion");
+    }
+    Some(patch)
 }
 
 fn change_of_cluster((target, plan): &(Target, Result<Plan, Problem>)) -> Option<(&Target, &Value)> {
@@ -131,8 +181,13 @@ fn plan(target: &Target, asked: &Asked<'_>) -> Result<Plan, Problem> {
         return Ok(hive::plan(&target.object, asked));
     }
     let step = match asked.wish {
-        Wish::Sleep => replicas::sleep(&target.object, asked.reason)?,
-        Wish::Wake => replicas::wake(&target.object, asked.reason)?,
+        Wish::Sleep => replicas::sleep(&target.object, asked.reason),
+        Wish::Wake => replicas::wake(&target.object, asked.reason),
+    };
+    let step = match step {
+        // Whoever names it expects it to run; of all workloads, some always rest.
+        Err(ReplicasError::NothingRecorded) if asked.queried => return Ok(Plan::Resting),
+        step => step?,
     };
     Ok(match step {
         Step::Unchanged => Plan::Unchanged,
@@ -160,31 +215,26 @@ async fn write_all(
     asked: &Asked<'_>,
     args: &ActArgs,
     found: Vec<Result<Target, Failure>>,
+    mut reporter: Reporter<'_>,
 ) -> (Vec<Done>, Vec<Exit>) {
     let (mut done, mut exits) = (Vec::new(), Vec::new());
-    let mut said: Vec<String> = Vec::new();
     let mut work = stream::iter(found)
         .map(|target| async {
-            let target = target?;
-            let what = target.full_name();
-            write(hub, asked, args, target).await.map_err(|problem| Failure::new(what, problem))
+            let target = match target {
+                Ok(target) => target,
+                Err(failure) => return Outcome { of: None, warnings: Vec::new(), result: Err(failure) },
+            };
+            let (what, namespace) = (target.full_name(), target.namespace.clone());
+            let (result, warnings) = Hub::heard(write(hub, asked, args, target)).await;
+            let result = result.map_err(|problem| Failure::new(what.clone(), problem));
+            Outcome { of: Some((what, namespace)), warnings, result }
         })
         .buffered(CONCURRENCY);
-    while let Some(result) = work.next().await {
-        match result {
-            Ok(one) => {
-                report(&one, args, done.is_empty());
-                done.push(one);
-            }
-            Err(failure) => {
-                exits.push(failure.problem.exit());
-                let text = failure.to_string();
-                // A hub that is down is down for every target: said once.
-                if !said.contains(&text) {
-                    print::error(&text);
-                    said.push(text);
-                }
-            }
+    while let Some(outcome) = work.next().await {
+        reporter.report(&outcome);
+        match outcome.result {
+            Ok(one) => done.push(one),
+            Err(failure) => exits.push(failure.problem.exit()),
         }
     }
     (done, exits)
@@ -194,8 +244,15 @@ async fn write_all(
 async fn write(hub: &Hub, asked: &Asked<'_>, args: &ActArgs, mut target: Target) -> Result<Done, Problem> {
     let settings = Write { dry_run: args.dry_run == DryRun::Server, manager: args.field_manager.clone() };
     for _ in 0..ATTEMPTS {
-        let Plan::Patch { patch, message } = plan(&target, asked)? else {
-            return Ok(Done { target, message: "unchanged".to_owned(), changed: false });
+        let (patch, message) = match plan(&target, asked)? {
+            Plan::Patch { patch, message } => (patch, message),
+            Plan::Unchanged => {
+                return Ok(Done { target, message: "unchanged".to_owned(), changed: false, follows: true });
+            }
+            Plan::Resting => {
+                let message = "unchanged (0 replicas, none recorded)".to_owned();
+                return Ok(Done { target, message, changed: false, follows: false });
+            }
         };
         let (namespace, name) = (&target.namespace, &target.name);
         let written = match args.dry_run {
@@ -205,7 +262,7 @@ async fn write(hub: &Hub, asked: &Asked<'_>, args: &ActArgs, mut target: Target)
         match written {
             Ok(object) => {
                 target.object = object;
-                return Ok(Done { target, message, changed: true });
+                return Ok(Done { target, message, changed: true, follows: true });
             }
             Err(HubError::Conflict { .. }) => {
                 let object = hub.get(target.resource, namespace, name).await?;
@@ -226,19 +283,6 @@ pub(crate) fn shown(object: &Value) -> Value {
     object
 }
 
-fn report(done: &Done, args: &ActArgs, first: bool) {
-    let Done { target, message, .. } = done;
-    match args.output {
-        None => print::line(&format!("{} {message}{}", target.full_name(), args.dry_run.suffix())),
-        Some(ActOutput::Name) => print::line(&target.full_name()),
-        Some(ActOutput::Json) => print::text(&print::json(&shown(&target.object))),
-        Some(ActOutput::Yaml) => {
-            let separator = if first { "" } else { "---\n" };
-            print::text(&format!("{separator}{}", print::yaml(&shown(&target.object))));
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -255,11 +299,15 @@ mod tests {
         Target::new(resource, json!({ "metadata": metadata, "spec": { "replicas": replicas } }))
     }
 
+    fn asked(wish: Wish, queried: bool) -> Asked<'static> {
+        Asked { wish, reason: None, end: None, now: Timestamp::UNIX_EPOCH, queried }
+    }
+
     fn said(target: &Target, wish: Wish) -> String {
-        let asked = Asked { wish, reason: None, end: None, now: Timestamp::UNIX_EPOCH };
-        match plan(target, &asked) {
+        match plan(target, &asked(wish, false)) {
             Ok(Plan::Patch { message, .. }) => message,
             Ok(Plan::Unchanged) => "unchanged".to_owned(),
+            Ok(Plan::Resting) => "resting".to_owned(),
             Err(problem) => problem.to_string(),
         }
     }
@@ -278,5 +326,27 @@ mod tests {
         }
         assert!(said(&deployment(0, None), Wish::Wake).contains("scale it by hand"));
         assert!(said(&deployment(0, Some("x")), Wish::Wake).contains(keys::REPLICAS));
+    }
+
+    #[test]
+    fn of_all_workloads_some_rest_but_what_is_recorded_is_to_be_right() {
+        let wake = |target: &Target| plan(target, &asked(Wish::Wake, true));
+        assert!(matches!(wake(&deployment(0, None)), Ok(Plan::Resting)));
+        assert!(matches!(wake(&deployment(0, Some("3"))), Ok(Plan::Patch { .. })));
+        assert!(matches!(wake(&deployment(0, Some("x"))), Err(Problem::Replicas(ReplicasError::Malformed(_)))));
+        assert!(matches!(wake(&deployment(2, None)), Ok(Plan::Unchanged)));
+    }
+
+    #[test]
+    fn a_sleep_that_is_not_meant_is_the_same_patch_for_any_version() {
+        let hold = json!({ keys::HOLD_AWAKE_UNTIL: "1969-01-01T00:00:00Z" });
+        let cluster = json!({ "metadata": { "resourceVersion": "7", "annotations": hold }, "spec": {} });
+        let patch = sleep_patch(&cluster, None, Timestamp::UNIX_EPOCH);
+        let expected = json!({
+            "metadata": { "annotations": { keys::HOLD_AWAKE_UNTIL: null } }, "spec": { "powerState": "Hibernating" },
+        });
+        assert_eq!(patch, Some(expected));
+        let asleep = json!({ "metadata": {}, "spec": { "powerState": "Hibernating" } });
+        assert_eq!(sleep_patch(&asleep, None, Timestamp::UNIX_EPOCH), None);
     }
 }

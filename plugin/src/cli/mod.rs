@@ -3,6 +3,7 @@
 pub(crate) mod fdb;
 mod help;
 mod values;
+mod words;
 
 use std::path::PathBuf;
 
@@ -203,7 +204,7 @@ pub(crate) struct CompletionArgs {
 #[command(next_help_heading = "Options for the hub")]
 pub(crate) struct HubArgs {
     /// Namespace; that of the context if absent
-    #[arg(long, short = 'n', global = true, value_name = "NAME")]
+    #[arg(long, short = 'n', global = true, value_name = "NAME", value_parser = values::namespace)]
     pub(crate) namespace: Option<String>,
     /// All namespaces; with -l, --all or status
     #[arg(long, short = 'A', global = true, conflicts_with = "namespace")]
@@ -263,6 +264,7 @@ impl Cli {
     /// On wrong usage, and when help was asked for.
     pub(crate) fn read(words: impl IntoIterator<Item = std::ffi::OsString>) -> Result<Self, clap::Error> {
         let mut command = Self::command();
+        let words = words::plain(&command, words);
         let matches = command.try_get_matches_from_mut(words)?;
         if let Some((name, _)) = matches.subcommand() {
             refuse_flags_before(&command, &matches, name)?;
@@ -365,7 +367,12 @@ mod tests {
 
     #[test]
     fn contradictions_are_usage_errors() {
-        for line in ["demo -n x -A", "demo --insecure-skip-tls-verify --certificate-authority ca.crt", "demo --nope"] {
+        for line in [
+            "demo -n x -A",
+            "demo -n Shop",
+            "demo --insecure-skip-tls-verify --certificate-authority ca.crt",
+            "demo --nope",
+        ] {
             assert_eq!(read(line).unwrap_err().exit_code(), 2, "{line}");
         }
     }

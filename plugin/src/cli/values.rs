@@ -2,6 +2,16 @@
 
 use clap::ValueEnum;
 
+use crate::target::parse::is_namespace;
+
+/// `-n`. Scripts give it empty for none, and kubectl lets them.
+pub(super) fn namespace(text: &str) -> Result<String, String> {
+    if text.is_empty() || is_namespace(text) {
+        return Ok(text.to_owned());
+    }
+    Err("no namespace has such a name: up to 63 lower case letters, digits and '-' make one".to_owned())
+}
+
 /// Values of `--dry-run`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum DryRun {
@@ -92,4 +102,19 @@ pub(crate) enum Completer {
     Fish,
     // The shell, for `kubectl-hibernate`
     Powershell,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_can_be_a_namespace_is_taken_for_one() {
+        for name in ["", "shop", "7", "kube-system"] {
+            assert_eq!(namespace(name).as_deref(), Ok(name));
+        }
+        for name in [" ", "Shop", "a.b", "-a", "a/../b", "a?x=y", "a".repeat(64).as_str()] {
+            assert!(namespace(name).is_err(), "{name:?}");
+        }
+    }
 }

@@ -12,7 +12,7 @@ use kube::{
     config::{NamedAuthInfo, NamedCluster, NamedContext},
 };
 
-use super::proxy;
+use super::{login, pod, proxy, server};
 use crate::cli::HubArgs;
 
 /// Connecting takes milliseconds or fails; nobody wants to watch a plugin for kube's 30 seconds.
@@ -35,6 +35,14 @@ pub(crate) enum ConfigError {
     Use { file: String, source: KubeconfigError },
     #[error("cannot use the Pod's service account: {0}")]
     InCluster(#[source] InClusterError),
+    #[error("cannot read --certificate-authority {}: {source}", path.display())]
+    Authority { path: PathBuf, source: std::io::Error },
+    #[error("cannot use server {found:?} of {origin}: write https://HOST:PORT")]
+    Server { found: String, origin: String },
+    #[error(
+        "cannot use the token of {origin}: it has control characters, such as a line end; a token is one line without them"
+    )]
+    Token { origin: String },
     #[error("--as-group and --as-uid need --as")]
     ImpersonationWithoutUser,
     #[error("cannot use proxy {url:?} of {variable}: {source}")]
@@ -49,49 +57,67 @@ pub(crate) async fn load(args: &HubArgs) -> Result<Config, ConfigError> {
     if args.impersonate.is_none() && (args.impersonate_uid.is_some() || !args.impersonate_groups.is_empty()) {
         return Err(ConfigError::ImpersonationWithoutUser);
     }
-    let mut config = match kubeconfig(args)? {
-        Some((kubeconfig, file)) => from_kubeconfig(kubeconfig, &file, args).await?,
+    let (kubeconfig, files) = kubeconfig(args)?;
+    let mut config = match kubeconfig {
+        Some(kubeconfig) => from_kubeconfig(kubeconfig, &files, args).await?,
         None if args.server.is_some() => from_kubeconfig(Kubeconfig::default(), "(none)", args).await?,
-        None if env::var_os("KUBERNETES_SERVICE_HOST").is_some() => {
-            Config::incluster().map_err(ConfigError::InCluster)?
-        }
-        None => {
-            let looked_at = default_path().map_or_else(|| "$HOME".to_owned(), |path| path.display().to_string());
-            return Err(ConfigError::Missing { looked_at });
-        }
+        None if pod::is_meant(args) => pod::config(args)?,
+        None => return Err(ConfigError::Missing { looked_at: files }),
     };
-    if let Some(namespace) = &args.namespace {
-        config.default_namespace.clone_from(namespace);
-    }
+    config.default_namespace = namespace(args.namespace.as_deref(), &config.default_namespace);
+    let origin = if args.token.is_some() { "--token" } else { "the kubeconfig's user" };
+    login::tidy(&mut config.auth_info, origin).map_err(|origin| ConfigError::Token { origin })?;
     impersonate(&mut config.auth_info, args);
     config.connect_timeout = Some(args.request_timeout.0.map_or(CONNECT_TIMEOUT, |limit| limit.min(CONNECT_TIMEOUT)));
     config.default_retry = false; // kube's default goes on for minutes, and repeats writes
     Ok(config)
 }
 
-/// The kubeconfig and its name for messages; none if there is no file at all.
-fn kubeconfig(args: &HubArgs) -> Result<Option<(Kubeconfig, String)>, ConfigError> {
-    let read =
-        |path: &Path| Kubeconfig::read_from(path).map_err(|source| ConfigError::Read { path: path.to_owned(), source });
+/// The namespace by flag, context or default. Scripts give an empty one for none.
+fn namespace(flag: Option<&str>, context: &str) -> String {
+    let named = flag.filter(|name| !name.is_empty()).unwrap_or(context);
+    if named.is_empty() { "default".to_owned() } else { named.to_owned() }
+}
+
+/// The kubeconfig and the names of its files; without any, the names of those looked for.
+fn kubeconfig(args: &HubArgs) -> Result<(Option<Kubeconfig>, String), ConfigError> {
     if let Some(path) = &args.kubeconfig {
-        return Ok(Some((read(path)?, path.display().to_string())));
+        return Ok((Some(read(path)?), path.display().to_string()));
     }
-    // As in kubectl, files of the list that do not exist are skipped.
-    let paths: Vec<PathBuf> = match env::var_os("KUBECONFIG").filter(|list| !list.is_empty()) {
-        Some(list) => env::split_paths(&list).collect(),
-        None => default_path().into_iter().collect(),
-    };
+    let list = env::var_os("KUBECONFIG").unwrap_or_default();
+    let mut paths: Vec<PathBuf> = env::split_paths(&list).filter(|path| !path.as_os_str().is_empty()).collect();
+    if paths.is_empty() {
+        paths.extend(default_path());
+    }
+    merged(&paths)
+}
+
+/// As in kubectl, files of the list that do not exist are skipped, and the first that says something wins.
+fn merged(paths: &[PathBuf]) -> Result<(Option<Kubeconfig>, String), ConfigError> {
     let existing: Vec<&PathBuf> = paths.iter().filter(|path| path.exists()).collect();
-    let names = existing.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ");
-    let mut merged: Option<Kubeconfig> = None;
-    for path in existing {
-        let next = read(path)?;
-        merged = Some(match merged {
-            None => next,
-            Some(merged) => merged.merge(next).map_err(|source| ConfigError::Merge { paths: names.clone(), source })?,
-        });
+    if existing.is_empty() {
+        let looked_at = if paths.is_empty() { "$HOME".to_owned() } else { names(paths.iter()) };
+        return Ok((None, looked_at));
     }
-    Ok(merged.map(|kubeconfig| (kubeconfig, names)))
+    let files = names(existing.iter().copied());
+    let mut merged = Kubeconfig::default();
+    for path in existing {
+        merged = merged.merge(read(path)?).map_err(|source| ConfigError::Merge { paths: files.clone(), source })?;
+    }
+    Ok((Some(merged), files))
+}
+
+fn names<'a>(paths: impl Iterator<Item = &'a PathBuf>) -> String {
+    paths.map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ")
+}
+
+/// A file. An empty current context says nothing, so it must not win over that of the next file.
+fn read(path: &Path) -> Result<Kubeconfig, ConfigError> {
+    let read = Kubeconfig::read_from(path).map_err(|source| ConfigError::Read { path: path.to_owned(), source });
+    read.map(|mut kubeconfig| {
+        kubeconfig.current_context = kubeconfig.current_context.filter(|name| !name.is_empty());
+        kubeconfig
+    })
 }
 
 fn default_path() -> Option<PathBuf> {
@@ -103,6 +129,13 @@ async fn from_kubeconfig(kubeconfig: Kubeconfig, file: &str, args: &HubArgs) -> 
     let (context, mut cluster, mut user) = select(&kubeconfig, file, args)?;
     apply_cluster_flags(&mut cluster, args);
     apply_user_flags(&mut user, args);
+    if let Some(found) = cluster.server.take() {
+        cluster.server = Some(match server::url(&found, server::has_certificates(&cluster, &user)) {
+            Some(url) => url,
+            None if args.server.is_some() => return Err(ConfigError::Server { found, origin: "--server".to_owned() }),
+            None => return Err(ConfigError::Server { found, origin: format!("kubeconfig {file}") }),
+        });
+    }
     let proxy_url = match cluster.proxy_url.take().filter(|url| !url.is_empty()) {
         Some(url) => Some(("the kubeconfig's proxy-url", url)),
         None => cluster.server.as_deref().and_then(proxy::from_env),
@@ -195,8 +228,9 @@ fn apply_cluster_flags(cluster: &mut Cluster, args: &HubArgs) {
 
 /// A token given on the command line is the only credential: with a client certificate beside it, the certificate's user
 /// would win on the server.
-fn apply_user_flags(user: &mut AuthInfo, args: &HubArgs) {
-    if let Some(token) = &args.token {
+pub(super) fn apply_user_flags(user: &mut AuthInfo, args: &HubArgs) {
+    // As in kubectl, an empty one is none.
+    if let Some(token) = args.token.as_ref().filter(|token| !token.trim().is_empty()) {
         *user = AuthInfo {
             token: Some(token.clone().into()),
             impersonate: user.impersonate.take(),
@@ -278,6 +312,43 @@ users:
         ] {
             assert_eq!(server(&args(context, cluster, flag)), expected);
         }
+    }
+
+    #[test]
+    fn an_empty_namespace_is_none() {
+        for (flag, context, expected) in [
+            (Some("x"), "shop", "x"),
+            (Some(""), "shop", "shop"),
+            (None, "shop", "shop"),
+            (Some(""), "", "default"),
+            (None, "", "default"),
+        ] {
+            assert_eq!(namespace(flag, context), expected, "{flag:?} {context:?}");
+        }
+    }
+
+    #[test]
+    fn the_first_file_with_a_current_context_has_it() {
+        let folder = tempfile::TempDir::new().unwrap();
+        let file = |name: &str, text: &str| {
+            let path = folder.path().join(name);
+            std::fs::write(&path, text).unwrap();
+            path
+        };
+        let (empty, none) = (file("empty", "current-context: ''\n"), file("none", "kind: Config\n"));
+        let (one, two) = (file("one", "current-context: one\n"), file("two", "current-context: two\n"));
+        let missing = folder.path().join("missing");
+        for (paths, expected) in [
+            (vec![&empty, &one, &two], Some("one")),
+            (vec![&missing, &none, &two, &one], Some("two")),
+            (vec![&empty, &none], None),
+        ] {
+            let paths: Vec<PathBuf> = paths.into_iter().cloned().collect();
+            let (kubeconfig, _) = merged(&paths).unwrap();
+            assert_eq!(kubeconfig.unwrap().current_context.as_deref(), expected, "{paths:?}");
+        }
+        let (kubeconfig, looked_at) = merged(std::slice::from_ref(&missing)).unwrap();
+        assert_eq!((kubeconfig.is_none(), looked_at), (true, missing.display().to_string()));
     }
 
     #[test]

@@ -3,7 +3,10 @@
 pub(crate) mod answer;
 pub(crate) mod config;
 pub(crate) mod exec;
+mod login;
+mod pod;
 mod proxy;
+mod server;
 mod wire;
 
 use std::{sync::Arc, time::Duration};
@@ -18,9 +21,11 @@ use kube::{
 };
 use serde_json::Value;
 use shared::workload::kinds::Kind;
+use tower::{BoxError, util::MapErrLayer};
 
 use self::{
     answer::{Asked, HubError},
+    login::Plugin,
     wire::Wire,
 };
 use crate::cli::HubArgs;
@@ -118,8 +123,10 @@ impl Hub {
         let (namespace, timeout, verbose) =
             (config.default_namespace.clone(), args.request_timeout.0, args.verbosity > 0);
         let wire = Wire::new(verbose.then(|| Arc::clone(&url)), timeout);
+        let plugin = Plugin::of(&config.auth_info).unwrap_or_default();
         let client = ClientBuilder::try_from(config)
-            .map_err(|source| HubError::Client { url: Arc::clone(&url), source })?
+            .map_err(|source| no_client(Arc::clone(&url), source, &plugin))?
+            .with_layer(&MapErrLayer::new(move |error: BoxError| login::discreet(error, &plugin)))
             .with_layer(&wire)
             .build();
         Ok(Self { client, timeout, url, namespace, verbose })
@@ -252,6 +259,17 @@ impl Hub {
             },
         };
         result.map_err(|source| answer::judge(&self.url, &asked, source))
+    }
+}
+
+/// Why there is no client. To set one up is where kube runs a credential plugin first.
+fn no_client(url: Arc<str>, source: kube::Error, plugin: &Plugin) -> HubError {
+    match source {
+        kube::Error::Auth(error) => {
+            let cause = login::cause(&error, plugin).unwrap_or_else(|| error.to_string());
+            HubError::Login { url, cause }
+        }
+        source => HubError::Client { url, source },
     }
 }
 

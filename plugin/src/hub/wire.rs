@@ -1,8 +1,10 @@
 //! What passes over the wire besides objects: warnings of the API server, and with -v the requests themselves.
 //!
-//! kube's client drops `Warning` headers, so a layer around it collects them and prints them as kubectl does.
+//! kube's client drops `Warning` headers, so a layer around it collects them and prints them as kubectl does, or leaves them to
+//! who asked.
 
 use std::{
+    cell::RefCell,
     collections::HashSet,
     sync::{Arc, Mutex, PoisonError},
     task::{Context, Poll},
@@ -14,7 +16,26 @@ use http::{HeaderMap, Request, Response};
 use kube::client::Body;
 use tower::{BoxError, Layer, Service};
 
+use super::Hub;
 use crate::print;
+
+tokio::task_local! {
+    /// Warnings that are left to who asked. Local to the task, because kube polls an answer in the task that asked for it.
+    static HEARD: RefCell<Vec<String>>;
+}
+
+impl Hub {
+    /// Does some work. Warnings that the hub's answers to it bring are not printed but returned, each once: only the caller
+    /// knows whom they concern.
+    pub(crate) async fn heard<T>(work: impl Future<Output = T>) -> (T, Vec<String>) {
+        let work = Box::pin(work);
+        let listening = async {
+            let result = work.await;
+            (result, HEARD.with(RefCell::take))
+        };
+        HEARD.scope(RefCell::default(), listening).await
+    }
+}
 
 /// The layer, and what it shares between connections.
 #[derive(Clone, Debug, Default)]
@@ -34,11 +55,26 @@ impl Wire {
     fn warn(&self, headers: &HeaderMap) {
         for value in headers.get_all(http::header::WARNING) {
             for text in warnings(&String::from_utf8_lossy(value.as_bytes())) {
-                let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-                if seen.insert(text.clone()) {
-                    print::warning(&text);
-                }
+                self.say(text);
             }
+        }
+    }
+
+    /// Prints a warning once, or leaves it to who listens: what was printed already concerns no single target.
+    fn say(&self, text: String) {
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        if seen.contains(&text) {
+            return;
+        }
+        let heard = HEARD.try_with(|heard| {
+            let mut heard = heard.borrow_mut();
+            if !heard.contains(&text) {
+                heard.push(text.clone());
+            }
+        });
+        if heard.is_err() {
+            print::warning(&text);
+            seen.insert(text);
         }
     }
 }
@@ -154,6 +190,22 @@ mod tests {
             ("", vec![]),
         ] {
             assert_eq!(warnings(header), texts, "{header}");
+        }
+    }
+
+    #[test]
+    fn who_listens_hears_each_warning_once_and_none_that_was_printed_before() {
+        let wire = Wire::default();
+        wire.say("the version is old".to_owned());
+        for _target in 0..2 {
+            let work = async {
+                for text in ["the version is old", "paused", "paused", "new"] {
+                    wire.say(text.to_owned());
+                }
+                7
+            };
+            let (result, heard) = futures::executor::block_on(Hub::heard(work));
+            assert_eq!((result, heard), (7, vec!["paused".to_owned(), "new".to_owned()]));
         }
     }
 }

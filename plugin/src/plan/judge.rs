@@ -14,21 +14,27 @@ use shared::{
     keys,
 };
 
+use super::verdict::{Verdict, weigh};
+use crate::hub::answer::HubError;
+
 /// Whose question the webhook's rules answer. Nothing depends on the name.
 const ASKER: &str = "plan";
 /// For how long after its installation a cluster waits for its sync sets before it goes to sleep (hive.md 1.1, row 12a).
 const SYNC_SETS_GRACE: SignedDuration = SignedDuration::from_mins(10);
 
-/// What the objects on the hub tell now. `synced` is whether the sync sets have been applied, where that is known.
+/// What the objects on the hub tell now. `synced` is whether the sync sets have been applied, where that is known; `verdict`
+/// what the hub said to a sleep that was not meant, if it was asked.
 pub(super) fn of_hub(
     object: &Value,
     cluster: &ClusterDeployment,
     synced: Option<bool>,
+    verdict: Option<&Result<Verdict, HubError>>,
     now: Timestamp,
 ) -> Vec<Finding> {
-    let mut findings = match cluster.desired() {
-        Desired::Running => of_rules(object, now),
-        Desired::Hibernating => of_wake(cluster),
+    let mut findings = match (cluster.desired(), verdict) {
+        (Desired::Running, None) => of_rules(object, now),
+        (Desired::Running, Some(verdict)) => weigh(of_rules(object, now), verdict),
+        (Desired::Hibernating, _) => of_wake(cluster),
     };
     findings.extend(unsupported(cluster));
     findings.extend(sync_sets(cluster, synced, now));
@@ -54,7 +60,8 @@ pub(super) fn of_controller(cluster: &ClusterDeployment, end: Option<Timestamp>)
     (findings, found_at(cluster))
 }
 
-/// What the webhook would say if the sleep was asked for now: its own rules, by its own code.
+/// What the webhook would say if the sleep was asked for now: its own rules, by its own code, with the settings that it comes
+/// with.
 fn of_rules(object: &Value, now: Timestamp) -> Vec<Finding> {
     let mut asleep = object.clone();
     if !asleep.pointer("/metadata/annotations").is_some_and(Value::is_object) {
@@ -175,7 +182,7 @@ mod tests {
     fn hub(change: &Value, synced: Option<bool>) -> Vec<String> {
         let object = object(change);
         let cluster = serde_json::from_value(object.clone()).unwrap();
-        let findings = of_hub(&object, &cluster, synced, NOW.parse().unwrap());
+        let findings = of_hub(&object, &cluster, synced, None, NOW.parse().unwrap());
         findings.into_iter().map(|finding| format!("{} {}", finding.severity, finding.code)).collect()
     }
 

@@ -1,13 +1,14 @@
 //! `plan`: everything that would block or slow a sleep or a wake, before it is tried.
 //!
-//! Only the hub is read: the objects there, judged by the webhook's own rules, and what hibernate-controller last found in the
-//! cloud and in the cluster. The kubeconfig of the cluster is none of our business.
+//! Only the hub is asked: for the objects there, for its verdict on a sleep that is not meant (a dry run), and for what
+//! hibernate-controller last found in the cloud and in the cluster. The kubeconfig of the cluster is none of our business.
 
 mod fresh;
 mod judge;
 mod show;
+mod verdict;
 
-use futures::{StreamExt, stream};
+use futures::{StreamExt, future::join, stream};
 use jiff::Timestamp;
 use serde_json::Value;
 use shared::{
@@ -131,12 +132,13 @@ async fn look(hub: &Hub, args: &PlanArgs, mut target: Target, end: Option<Timest
         }
     }
     let cluster: ClusterDeployment = serde_json::from_value(target.object.clone()).map_err(Problem::Unreadable)?;
-    let synced = sync_sets(hub, &target).await;
+    let verdict = verdict::ask(hub, &args.field_manager, &target, end);
+    let (synced, verdict) = join(sync_sets(hub, &target), verdict).await;
     let (controller, found_at) = judge::of_controller(&cluster, end);
     Ok(Outlook {
         desired: cluster.desired().to_string(),
         observed: cluster.power_state().to_owned(),
-        hub: judge::of_hub(&target.object, &cluster, synced, Timestamp::now()),
+        hub: judge::of_hub(&target.object, &cluster, synced, verdict.as_ref(), Timestamp::now()),
         controller,
         found_at,
         end,

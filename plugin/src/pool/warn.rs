@@ -1,25 +1,45 @@
-//! Warnings before a change that a pool or `hibernateAfter` will undo. Worth a line, never a reason to fail.
+//! Warnings before a change that a pool or `hibernateAfter` will undo, or that nobody completes. Worth a line, never a reason
+//! to fail.
 
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use serde_json::Value;
-use shared::hive::{
-    api::{ClusterDeployment, Desired},
-    pool::{deciding, wanted},
+use shared::{
+    admission::format,
+    hive::{
+        api::{ClusterDeployment, Desired},
+        conditions::PROGRESS,
+        pool::{deciding, wanted},
+        preflight::PREFLIGHT,
+    },
 };
 
 use super::{CLUSTER_POOL, Look, clusters, resource};
 use crate::{act::Wish, hub::Hub, print, target::Target};
 
-/// Warns of every cluster whose change will not last, once. Without unclaimed clusters nothing is asked of the hub.
-pub(crate) async fn before(hub: &Hub, wish: Wish, hold: Option<Timestamp>, changing: &[(&Target, &Value)]) {
-    let read = |(target, patch): &(&Target, &Value)| {
-        patch.pointer("/spec/powerState")?;
-        let cluster: ClusterDeployment = serde_json::from_value(target.object.clone()).ok()?;
-        Some((target.full_name(), cluster))
-    };
-    let changing: Vec<(String, ClusterDeployment)> = changing.iter().filter_map(read).collect();
+/// Warns of every cluster whose change will not last, once. Without unclaimed clusters nothing is asked of the hub. `end` is
+/// that of the sleep or of the hold.
+pub(crate) async fn before(hub: &Hub, wish: Wish, end: Option<Timestamp>, changing: &[(&Target, &Value)]) {
+    let mut undone: Vec<(String, ClusterDeployment)> = Vec::new();
+    for (target, patch) in changing {
+        let Ok(cluster) = serde_json::from_value::<ClusterDeployment>(target.object.clone()) else {
+            continue;
+        };
+        let unattended = unattended(&cluster, wish, end);
+        if let Some(text) = &unattended {
+            print::warning(&format!("{}: {text}", target.full_name()));
+        }
+        let unheld = wish == Wish::Wake && unattended.is_some();
+        if unheld || patch.pointer("/spec/powerState").is_some() {
+            undone.push((target.full_name(), cluster));
+        }
+    }
+    by_others(hub, wish, end, &undone).await;
+}
+
+/// Warns of what a pool or `hibernateAfter` undoes.
+async fn by_others(hub: &Hub, wish: Wish, hold: Option<Timestamp>, changing: &[(String, ClusterDeployment)]) {
     let mut looks: BTreeMap<(String, String), Option<Look>> = BTreeMap::new();
     let pools = changing.iter().filter_map(|(_, cluster)| deciding(cluster));
     let mut keys: Vec<_> = pools.map(|pool| (pool.namespace.clone(), pool.pool_name.clone())).collect();
@@ -36,7 +56,7 @@ pub(crate) async fn before(hub: &Hub, wish: Wish, hold: Option<Timestamp>, chang
             looks.insert(key, look);
         }
     }
-    for (name, cluster) in &changing {
+    for (name, cluster) in changing {
         let text = match deciding(cluster) {
             Some(pool) => {
                 let look = looks.get(&(pool.namespace.clone(), pool.pool_name.clone())).and_then(Option::as_ref);
@@ -76,9 +96,27 @@ fn by_pool(cluster: &ClusterDeployment, wish: Wish, pool: &str, look: Option<&Lo
     }
 }
 
-/// What `hibernateAfter` does about a wake.
+/// What is missing where an end is asked for and only Hive's own controller runs, which knows of none.
+fn unattended(cluster: &ClusterDeployment, wish: Wish, end: Option<Timestamp>) -> Option<String> {
+    let end = format::seconds(end.filter(|_| !is_attended(cluster))?);
+    let missing = match wish {
+        Wish::Sleep => format!("nobody wakes it at {end}"),
+        Wish::Wake => format!("only the admission webhook, where there is one, heeds the hold until {end}"),
+    };
+    Some(format!(
+        "nothing on it shows that the controller of kubectl-hibernate works on it: without that controller {missing}"
+    ))
+}
+
+/// Whether our controller has ever written to it: these conditions are its own.
+fn is_attended(cluster: &ClusterDeployment) -> bool {
+    [PROGRESS, PREFLIGHT].iter().any(|ours| cluster.condition(ours).is_some())
+}
+
+/// What `hibernateAfter` does about a wake. Hive's own controller knows no hold.
 fn by_clock(cluster: &ClusterDeployment, wish: Wish, hold: Option<Timestamp>) -> Option<String> {
-    let after = cluster.spec.hibernate_after.as_deref().filter(|_| wish == Wish::Wake && hold.is_none())?;
+    let held = hold.is_some() && is_attended(cluster);
+    let after = cluster.spec.hibernate_after.as_deref().filter(|_| wish == Wish::Wake && !held)?;
     Some(format!(
         "spec.hibernateAfter puts it to sleep again {after} after it is running; raise or remove it if that is too soon"
     ))
@@ -121,7 +159,29 @@ mod tests {
         let timed = cluster("a", &json!({ "hibernateAfter": "8h" }));
         assert!(by_clock(&timed, Wish::Wake, None).unwrap().contains("again 8h after"));
         assert_eq!(by_clock(&timed, Wish::Sleep, None), None);
-        assert_eq!(by_clock(&timed, Wish::Wake, Some(Timestamp::UNIX_EPOCH)), None, "a hold was given");
+        let hold = Some(Timestamp::UNIX_EPOCH);
+        assert!(by_clock(&timed, Wish::Wake, hold).is_some(), "nobody heeds the hold");
+        assert_eq!(by_clock(&attended(timed, PREFLIGHT), Wish::Wake, hold), None, "a hold was given");
         assert_eq!(by_clock(&cluster("a", &json!({})), Wish::Wake, None), None);
+    }
+
+    fn attended(mut cluster: ClusterDeployment, type_: &str) -> ClusterDeployment {
+        let condition = serde_json::from_value(json!({ "type": type_, "status": "True" })).unwrap();
+        cluster.status.get_or_insert_default().conditions.push(condition);
+        cluster
+    }
+
+    #[test]
+    fn an_end_that_nobody_may_act_on_is_warned_of() {
+        let end = Some("2026-11-22T08:00:00Z".parse().unwrap());
+        let plain = cluster("a", &json!({}));
+        assert!(unattended(&plain, Wish::Sleep, end).unwrap().ends_with("nobody wakes it at 2026-11-22T08:00:00Z"));
+        assert!(unattended(&plain, Wish::Wake, end).unwrap().ends_with("heeds the hold until 2026-11-22T08:00:00Z"));
+        assert_eq!(unattended(&plain, Wish::Sleep, None), None);
+        let hives = attended(plain.clone(), "Hibernating");
+        assert!(unattended(&hives, Wish::Sleep, end).is_some(), "Hive writes that one too");
+        for ours in [PROGRESS, PREFLIGHT] {
+            assert_eq!(unattended(&attended(plain.clone(), ours), Wish::Sleep, end), None);
+        }
     }
 }

@@ -1,4 +1,4 @@
-//! `status --watch`: a line for every change, until interrupted.
+//! `status --watch`: a line for every change, until interrupted or no longer read.
 
 use std::{cell::RefCell, pin::pin, time::Duration};
 
@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     error::Problem,
-    hub::{Hub, Resource},
+    hub::{Hub, Resource, answer::HubError},
     print,
     target::{Target, parse::Selection, resolve::Resolver},
     wait::is_passing,
@@ -35,7 +35,27 @@ struct Scope<'a> {
     seen: &'a RefCell<Records>,
 }
 
-/// Prints changes of what was selected. Returns only on failures that will not pass.
+/// Why following ends.
+enum End {
+    /// Nobody reads stdout any more, as behind `| head`.
+    Unread,
+    /// Something failed, perhaps only for now.
+    Failed(Problem),
+}
+
+impl From<Problem> for End {
+    fn from(problem: Problem) -> Self {
+        Self::Failed(problem)
+    }
+}
+
+impl From<HubError> for End {
+    fn from(error: HubError) -> Self {
+        Self::Failed(error.into())
+    }
+}
+
+/// Prints changes of what was selected. Returns when nobody reads them any more, and on failures that will not pass.
 ///
 /// # Errors
 /// When the hub refuses to be watched.
@@ -74,25 +94,30 @@ pub(super) async fn follow(
         };
         Scope { hub, resource, namespace, fields, labels, names, selection, printer, seen: &seen }
     });
-    try_join_all(scopes.map(|scope| async move { scope.follow().await })).await?;
-    Ok(())
+    if print::is_unread() {
+        return Ok(());
+    }
+    match try_join_all(scopes.map(|scope| async move { scope.follow().await })).await {
+        Err(End::Failed(problem)) => Err(problem),
+        Ok(_) | Err(End::Unread) => Ok(()),
+    }
 }
 
 impl Scope<'_> {
-    async fn follow(&self) -> Result<(), Problem> {
+    async fn follow(&self) -> Result<(), End> {
         loop {
             match self.round().await {
                 Ok(()) => {}
-                Err(Problem::Hub(error)) if is_passing(&error) => {
+                Err(End::Failed(Problem::Hub(error))) if is_passing(&error) => {
                     print::note(&format!("{error}; trying again"));
                     tokio::time::sleep(PAUSE).await;
                 }
-                Err(problem) => return Err(problem),
+                Err(end) => return Err(end),
             }
         }
     }
 
-    async fn round(&self) -> Result<(), Problem> {
+    async fn round(&self) -> Result<(), End> {
         let list = self.hub.list(self.resource, self.namespace, &self.fields, self.labels).await?;
         for object in list.items {
             self.show(object, false)?;
@@ -111,7 +136,7 @@ impl Scope<'_> {
         Ok(())
     }
 
-    fn show(&self, object: Value, gone: bool) -> Result<(), Problem> {
+    fn show(&self, object: Value, gone: bool) -> Result<(), End> {
         let target = Target::new(self.resource, object);
         if self.names.as_ref().is_some_and(|names| !names.contains(&target.name.as_str())) {
             return Ok(());
@@ -123,17 +148,21 @@ impl Scope<'_> {
         if gone {
             "Deleted".clone_into(&mut record.observed);
             record.step = None;
-            self.printer.one(&record);
-            return Ok(());
+            return self.print(&record);
         }
         // One that was shown is followed on, even when it is awake by now.
         let shown = before.is_some() || is_shown(self.selection, &target, &record);
         if shown {
             if before.as_ref() != Some(&record) {
-                self.printer.one(&record);
+                self.print(&record)?;
             }
             seen.insert(key, record);
         }
         Ok(())
+    }
+
+    fn print(&self, record: &Record) -> Result<(), End> {
+        self.printer.one(record);
+        if print::is_unread() { Err(End::Unread) } else { Ok(()) }
     }
 }

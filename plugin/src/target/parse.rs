@@ -86,6 +86,8 @@ pub(crate) enum UsageError {
     NothingToPlan(String),
     #[error("-l and --all exclude each other")]
     SelectorAndAll,
+    #[error("-l is empty: it would select everything; give --all if that is meant")]
+    EmptySelector,
 }
 
 fn known_types() -> String {
@@ -101,8 +103,13 @@ pub(crate) fn parse(words: &[String], flags: Flags<'_>) -> Result<Selection, Usa
     if flags.selector.is_some() && flags.all && !flags.lists {
         return Err(UsageError::SelectorAndAll);
     }
-    if flags.selector.is_some() || flags.all {
-        return query(words, flags.selector.unwrap_or_default());
+    // `-l "$LABELS"` with nothing in it is harmless only where nothing is changed.
+    let selector = flags.selector.filter(|selector| !selector.trim().is_empty());
+    if selector.is_none() && flags.selector.is_some() && !flags.lists {
+        return Err(UsageError::EmptySelector);
+    }
+    if selector.is_some() || flags.all {
+        return query(words, selector.unwrap_or_default());
     }
     let Some(first) = words.first() else {
         return if flags.lists { query(&[], "") } else { Err(UsageError::Nothing) };
@@ -202,6 +209,11 @@ pub(crate) fn is_name(name: &str) -> bool {
         && !name.contains("..")
 }
 
+/// Whether this is a DNS label, as names of namespaces are.
+pub(crate) fn is_namespace(name: &str) -> bool {
+    is_name(name) && name.len() <= 63 && !name.contains('.')
+}
+
 fn without_repetitions(references: Vec<Reference>) -> Vec<Reference> {
     let mut once = Vec::new();
     for reference in references {
@@ -220,6 +232,7 @@ mod tests {
     const NAMES: Flags<'_> = Flags { all: false, ..ALL };
     const STATUS: Flags<'_> = Flags { lists: true, ..NAMES };
     const LABELS: Flags<'_> = Flags { selector: Some("a=b"), ..NAMES };
+    const NO_LABELS: Flags<'_> = Flags { selector: Some(" "), ..NAMES };
     const EVERYWHERE: Flags<'_> = Flags { all_namespaces: true, ..NAMES };
 
     /// `deploy/web`, `*/demo`, `[deploy] a=b`: what was understood, in short.
@@ -261,6 +274,8 @@ mod tests {
             ("deploy", STATUS, "[deploy]"),
             ("demo", STATUS, "*/demo"),
             ("cd/demo", STATUS, "cd/demo"),
+            ("", Flags { lists: true, ..NO_LABELS }, "[cd]"),
+            ("cd/demo", Flags { lists: true, ..NO_LABELS }, "cd/demo"),
         ] {
             assert_eq!(understood(line, flags), expected, "{line}");
         }
@@ -288,6 +303,10 @@ mod tests {
             ("cd/..", NAMES, "is not a name"),
             ("-demo", NAMES, "is not a name"),
             ("demo", EVERYWHERE, "-A cannot find"),
+            ("", NO_LABELS, "-l is empty: it would select everything"),
+            ("deploy", Flags { selector: Some(""), ..NO_LABELS }, "-l is empty"),
+            ("demo", NO_LABELS, "-l is empty"),
+            ("", Flags { all: true, ..NO_LABELS }, "-l and --all exclude each other"),
         ] {
             let answer = understood(line, flags);
             assert!(answer.contains(part), "{line}: {answer}");

@@ -2,6 +2,7 @@
 
 use std::{
     collections::HashMap,
+    mem,
     sync::{Mutex, PoisonError},
 };
 
@@ -40,6 +41,44 @@ pub(crate) enum ResolveError {
     NoKind(String),
 }
 
+/// What became of a look for one name in each kind that it can be of.
+struct Answers {
+    found: Vec<Target>,
+    /// Kinds without an object of this name. A kind that the hub does not have is not among them.
+    absent: Vec<&'static Kind>,
+    errors: Vec<HubError>,
+}
+
+impl Answers {
+    fn new(kinds: &[&'static Kind], looks: Vec<Result<Option<Target>, HubError>>) -> Self {
+        let (mut found, mut absent, mut errors) = (Vec::new(), Vec::new(), Vec::new());
+        for (kind, look) in kinds.iter().zip(looks) {
+            match look {
+                Ok(Some(target)) => found.push(target),
+                Ok(None) => absent.push(*kind),
+                Err(HubError::NoKind(_)) => {}
+                Err(error) => errors.push(error),
+            }
+        }
+        Self { found, absent, errors }
+    }
+
+    /// Takes out the refusals of kinds that the user may not see, if another kind answered: what was only one of several
+    /// meanings is, for this user, not there.
+    fn take_unseen(&mut self) -> Vec<HubError> {
+        if self.found.is_empty() && self.absent.is_empty() {
+            return Vec::new();
+        }
+        let (unseen, errors) = mem::take(&mut self.errors).into_iter().partition(is_forbidden);
+        self.errors = errors;
+        unseen
+    }
+}
+
+fn is_forbidden(error: &HubError) -> bool {
+    matches!(error, HubError::Forbidden { .. })
+}
+
 impl<'a> Resolver<'a> {
     /// `namespace` is none for all namespaces.
     pub(crate) fn new(hub: &'a Hub, namespace: Option<&'a str>) -> Self {
@@ -67,15 +106,11 @@ impl<'a> Resolver<'a> {
     async fn find(&self, reference: &Reference) -> Result<Target, Failure> {
         let fail = |problem: Problem| Failure::new(Self::describe(reference), problem);
         let looks = join_all(reference.kinds.iter().map(|kind| self.look(kind, &reference.name))).await;
-        let (mut found, mut absent, mut errors) = (Vec::new(), Vec::new(), Vec::new());
-        for (kind, look) in reference.kinds.iter().zip(looks) {
-            match look {
-                Ok(Some(target)) => found.push(target),
-                Ok(None) => absent.push(*kind),
-                Err(HubError::NoKind(_)) => {}
-                Err(error) => errors.push(error),
-            }
+        let mut answers = Answers::new(&reference.kinds, looks);
+        for error in answers.take_unseen() {
+            self.leave_out(&error);
         }
+        let Answers { mut found, absent, errors } = answers;
         match found.len() {
             1 => {
                 return found.pop().ok_or_else(|| fail(ResolveError::NoKind(reference.name.clone()).into()));
@@ -100,6 +135,12 @@ impl<'a> Resolver<'a> {
             namespace: self.hub.namespace.clone(),
             hint,
         })))
+    }
+
+    fn leave_out(&self, error: &HubError) {
+        if self.hub.verbose {
+            print::note(&format!("left out, because another type answered: {error}"));
+        }
     }
 
     fn describe(reference: &Reference) -> String {
@@ -189,6 +230,8 @@ impl<'a> Resolver<'a> {
         });
         let lists = join_all(lists).await;
         let some_kind_exists = lists.iter().any(|list| !matches!(list, Err(HubError::NoKind(_))));
+        let seen: Vec<&str> =
+            kinds.iter().zip(&lists).filter(|(_, list)| list.is_ok()).map(|(kind, _)| kind.kind).collect();
         let mut found = Vec::new();
         for (kind, list) in kinds.iter().zip(lists) {
             let what = format!("{}.{}", kind.plural, kind.group);
@@ -199,6 +242,8 @@ impl<'a> Resolver<'a> {
                         print::note(&format!("the hub does not have the type {what}"));
                     }
                 }
+                // `md` means two kinds of one name.
+                Err(error) if is_forbidden(&error) && seen.contains(&kind.kind) => self.leave_out(&error),
                 Err(error) => found.push(Err(Failure::new(what, error.into()))),
             }
         }
@@ -209,4 +254,51 @@ impl<'a> Resolver<'a> {
 fn repeats(found: &[Result<Target, Failure>], target: &Target) -> bool {
     let same = |other: &Target| other.resource == target.resource && other.name == target.name;
     found.iter().flatten().any(same)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::target::kinds;
+
+    fn forbidden() -> Result<Option<Target>, HubError> {
+        Err(HubError::Forbidden {
+            object: "clusterdeployment.hive.openshift.io/wbe".to_owned(),
+            message: "no".to_owned(),
+        })
+    }
+
+    fn down() -> Result<Option<Target>, HubError> {
+        Err(HubError::Unauthorized { url: "https://hub".into() })
+    }
+
+    fn unserved() -> Result<Option<Target>, HubError> {
+        Err(HubError::NoKind("x".to_owned()))
+    }
+
+    fn web(kind: &'static Kind) -> Target {
+        let resource = Resource { kind, version: "v1" };
+        Target::new(resource, json!({ "metadata": { "name": "web", "namespace": "shop" } }))
+    }
+
+    /// How many kinds are left out, and how many errors stay.
+    #[test]
+    fn a_kind_that_may_not_be_seen_is_not_there_if_another_one_answered() {
+        let kinds: Vec<&'static Kind> = kinds().take(3).collect();
+        for (case, looks, left_out, errors) in [
+            ("another has none of that name", vec![forbidden(), Ok(None), unserved()], 1, 0),
+            ("another has it", vec![forbidden(), Ok(Some(web(kinds[1]))), forbidden()], 2, 0),
+            ("another failed otherwise", vec![forbidden(), Ok(None), down()], 1, 1),
+            ("no other is served", vec![forbidden(), unserved(), unserved()], 0, 1),
+            ("nothing may be seen", vec![forbidden(), forbidden(), forbidden()], 0, 3),
+            ("nothing else answered", vec![forbidden(), down(), unserved()], 0, 2),
+        ] {
+            let mut answers = Answers::new(&kinds, looks);
+            let unseen = answers.take_unseen();
+            assert_eq!((unseen.len(), answers.errors.len()), (left_out, errors), "{case}");
+            assert!(unseen.iter().all(is_forbidden), "{case}");
+        }
+    }
 }

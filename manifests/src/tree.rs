@@ -6,6 +6,7 @@ use std::{fs, io};
 
 use serde_json::{Map, Value, json};
 
+use crate::names::{CONTROLLER, WEBHOOK};
 use crate::{ClientConfig, admission, monitoring, network, policy, rbac, webhook_configurations, workloads};
 
 /// What stands at the top of every file.
@@ -87,6 +88,14 @@ pub fn files() -> Result<BTreeMap<String, String>, TreeError> {
             "overlays/labelled-databases/kustomization.yaml".to_owned(),
             kustomization(json!({"resources": ["../../base"], "components": ["../../components/labelled-databases"]})),
         ),
+        (
+            "overlays/webhook-only/kustomization.yaml".to_owned(),
+            kustomization(json!({"resources": ["../../base"], "replicas": [{"name": CONTROLLER, "count": 0}]})),
+        ),
+        (
+            "overlays/cut-over/kustomization.yaml".to_owned(),
+            kustomization(json!({"resources": ["../../base"], "patches": [served_platforms()]})),
+        ),
         ("components/policy/kustomization.yaml".to_owned(), component("policy.yaml")),
         ("components/policy/policy.yaml".to_owned(), policy()),
         (
@@ -133,6 +142,13 @@ pub fn files() -> Result<BTreeMap<String, String>, TreeError> {
             Ok((path, text))
         })
         .collect()
+}
+
+/// The webhook refuses sleep on platforms that nobody serves once Hive's own controller is switched off.
+fn served_platforms() -> Value {
+    let edit =
+        json!([{"op": "add", "path": "/spec/template/spec/containers/0/args/-", "value": "--served-platforms=aws"}]);
+    json!({"target": {"kind": "Deployment", "name": WEBHOOK}, "patch": edit.to_string()})
 }
 
 /// Writes every generated file below `folder`.

@@ -226,6 +226,21 @@ async fn the_overlays_give_secrets_per_namespace_and_the_policy_alone() -> Resul
         let policy = apply(&world, "overlays/policy-only", &[]).await?;
         assert!(policy.len() == 2 && policy.iter().all(|line| line.ends_with(end)), "{policy:#?}");
     }
+    let says = async |deployment: &str, path: &str| {
+        let output = format!("jsonpath={{{path}}}");
+        world.kubectl(&["get", "deployment", deployment, "-n", NAMESPACE, "-o", &output]).await?.ok()
+    };
+    let (replicas, args) = (".spec.replicas", ".spec.template.spec.containers[0].args");
+    for (overlay, count, serves) in
+        [("webhook-only", "0", false), ("cut-over", "2", true), ("webhook-only", "0", false)]
+    {
+        apply(&world, &format!("overlays/{overlay}"), &[]).await?;
+        assert_eq!(says("hibernate-controller", replicas).await?, count, "{overlay}");
+        assert_eq!(says("hibernate-webhook", args).await?.contains("--served-platforms=aws"), serves, "{overlay}");
+        assert_eq!(says("hibernate-webhook", replicas).await?, "2", "{overlay}");
+    }
+    world.kubectl(&["delete", "-k", &folder("."), "--ignore-not-found", "--wait"]).await?.ok()?;
+    apply(&world, ".", &[]).await?;
     world.kubectl(&["create", "namespace", "clusters"]).await?.ok()?;
     let reads = |namespace| Right {
         account: CONTROLLER,

@@ -18,18 +18,15 @@ const LISTED: usize = 20;
 /// Something that a question is written to.
 type Screen = Box<dyn Write>;
 
-/// Asks, if there is something to ask and somebody to answer.
+/// Asks, if there is something to ask and somebody to answer. Whether a person was asked, who may have taken their time.
 ///
 /// # Errors
 /// When the answer is not yes.
-pub(super) fn ask(wish: Wish, planned: &[(Target, Result<Plan, Problem>)]) -> Result<(), Problem> {
-    let Some(question) = question(wish, planned) else {
-        return Ok(());
+pub(super) fn ask(wish: Wish, planned: &[(Target, Result<Plan, Problem>)]) -> Result<bool, Problem> {
+    let Some(question) = question(wish, planned).filter(|_| stdin().is_terminal()) else {
+        return Ok(false);
     };
-    if !stdin().is_terminal() {
-        return Ok(());
-    }
-    yes(&question)
+    yes(&question).map(|()| true)
 }
 
 /// Asks a person.
@@ -37,11 +34,7 @@ pub(super) fn ask(wish: Wish, planned: &[(Target, Result<Plan, Problem>)]) -> Re
 /// # Errors
 /// When the answer is not yes, or the question cannot be shown.
 pub(crate) fn yes(question: &str) -> Result<(), Problem> {
-    let mut out = screen(stderr().is_terminal(), terminal).ok_or(Problem::Unasked)?;
-    let _ = write!(out, "{question}");
-    let _ = out.flush();
-    let mut answer = String::new();
-    stdin().read_line(&mut answer).map_err(|source| Problem::Io { action: "read the answer".to_owned(), source })?;
+    let answer = answer(question)?;
     if is_yes(&answer) {
         return Ok(());
     }
@@ -49,6 +42,27 @@ pub(crate) fn yes(question: &str) -> Result<(), Problem> {
         print::note("");
     }
     Err(Problem::Declined)
+}
+
+/// Asks a person, and returns the line that they type.
+///
+/// # Errors
+/// When the question cannot be shown, or the answer not be read.
+pub(crate) fn answer(question: &str) -> Result<String, Problem> {
+    let mut out = screen(stderr().is_terminal(), terminal).ok_or(Problem::Unasked)?;
+    let _ = write!(out, "{question}");
+    let _ = out.flush();
+    read()
+}
+
+/// The next line of stdin.
+///
+/// # Errors
+/// When there is no reading it.
+pub(crate) fn read() -> Result<String, Problem> {
+    let mut answer = String::new();
+    stdin().read_line(&mut answer).map_err(|source| Problem::Io { action: "read the answer".to_owned(), source })?;
+    Ok(answer)
 }
 
 /// Where a person sees the question: on stderr, or on the terminal itself when stderr goes into a file.

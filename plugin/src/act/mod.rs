@@ -6,7 +6,7 @@ mod hpa;
 mod merge;
 mod report;
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use futures::{StreamExt, stream};
 use jiff::Timestamp;
@@ -27,9 +27,6 @@ use crate::{
     wait::{self, Waiting},
     when::{self, WhenError},
 };
-
-/// Nobody answers a question faster than this, and where none is asked no time passes.
-const UNASKED: Duration = Duration::from_millis(100);
 
 /// How often a workload is read again because somebody wrote it in between.
 const ATTEMPTS: u32 = 5;
@@ -97,9 +94,8 @@ pub(crate) async fn run(wish: Wish, args: &ActArgs, hub_args: &HubArgs) -> Resul
     }
     let mut planned = plan_all(&found, &asked);
     if args.dry_run == DryRun::None && !args.yes {
-        let begin = Instant::now();
-        confirm::ask(wish, &planned)?;
-        if begin.elapsed() > UNASKED {
+        let took_time = confirm::ask(wish, &planned)?;
+        if took_time {
             found = read_again(&hub, found).await;
             planned = plan_all(&found, &asked);
         }

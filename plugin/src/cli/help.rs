@@ -86,10 +86,11 @@ Examples:
   # The clusters of a team that cannot be put to sleep
   kubectl hibernate plan -l team=blue -A -o json | jq '.items[] | select(.verdict == \"Blocked\") | .name'
 
-Only the hub is read. What the cloud and the cluster say was found by hibernate-controller, at the time shown; it
+Only the hub is asked, and nothing is changed: what the webhook would say comes from a dry run. What the cloud and the cluster say was found by hibernate-controller, at the time shown; it
 looks at awake clusters every hour, and at any cluster when --fresh asks (by the annotation
 hibernate.sh/preflight-requested-at). The exit code is 3 if anything blocks, 4 if --fresh got no answer.
-Codes such as V6 are the rules of the admission webhook.
+Codes such as V6 are the rules of the admission webhook; Refused and HubWarns are other words of the hub, HubNotAsked says
+that you may not make the dry run, and WebhookDown that nobody answers for the webhook.
 
 JSON and YAML are a list in a form of its own that later versions only add to:
   {\"apiVersion\": \"hibernate.sh/v1alpha1\", \"kind\": \"PlanList\", \"items\": [{

@@ -23,7 +23,7 @@ impl Asking {
     fn is_on(self) -> bool {
         match self {
             Self::Nobody => false,
-            Self::Terminal => stdin().is_terminal() && stderr().is_terminal(),
+            Self::Terminal => stdin().is_terminal(),
             Self::Always => true,
         }
     }
@@ -89,11 +89,11 @@ pub(super) fn replacements(choice: &Choice, asking: Asking) -> Result<Vec<String
     }
 }
 
+/// At a terminal the question is shown there; whoever else answers, finds it on stderr.
 fn read(question: &str) -> Result<String, Problem> {
-    let mut out = stderr();
-    let _ = write!(out, "{question}");
-    let _ = out.flush();
-    let mut answer = String::new();
-    stdin().read_line(&mut answer).map_err(|source| Problem::Io { action: "read the answer".to_owned(), source })?;
-    Ok(answer)
+    if stdin().is_terminal() {
+        return confirm::answer(question);
+    }
+    let _ = write!(stderr(), "{question}");
+    confirm::read()
 }

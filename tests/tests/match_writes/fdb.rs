@@ -23,7 +23,10 @@ fn owners(uid: &str) -> [(&'static str, Value); 5] {
     [
         ("nobodys", Value::Null),
         ("owned", json!([owner("apps.foundationdb.org/v1beta2", "FoundationDBCluster")])),
-        ("owned-by-two", json!([owner("example.com/v1", "Owner"), later])),
+        (
+            "owned-by-two",
+            json!([{"apiVersion": "example.com/v1", "kind": "Owner", "name": "first", "uid": "other"}, later]),
+        ),
         ("of-another-kind", json!([owner("apps.foundationdb.org/v1beta2", "FoundationDBOther")])),
         ("of-another-group", json!([owner("example.com/v1", "FoundationDBCluster")])),
     ]

@@ -101,7 +101,7 @@ impl Follower {
                         !self.clusters.covers(&listed.versions) || self.clusters.knows_more_than(&listed.versions)
                     };
                     behind = if listed.as_ref().is_some_and(lags) { behind + 1 } else { 0 };
-                    if behind > 0 {
+                    if behind == 1 {
                         self.clusters.doubt("its watch does not keep up");
                     }
                     if behind > PATIENCE {

@@ -340,6 +340,13 @@ impl Facts<'_> {
     }
 }
 
+/// What goes in one call after a try in which machines of the first kind were refused by name: they must not hold the other
+/// kind up for ever. Of that one machine goes at first; once `moved` shows that the cloud does not refuse everything, all do.
+fn with_others(first: Vec<String>, others: Vec<String>, moved: bool) -> Vec<String> {
+    let count = if moved { others.len() } else { 1 };
+    first.into_iter().chain(others.into_iter().take(count)).collect()
+}
+
 /// How soon to look at machines again that have been moving for `since`: soon while most are done (so that a change is told within
 /// 3 s), later more slowly.
 fn poll(since: Duration) -> Duration {

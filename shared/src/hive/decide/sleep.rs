@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Action, Drift, Facts, Machines, Need, Notice, Plan, Verb, name_some, poll, schedule};
+use super::{Action, Drift, Facts, Machines, Need, Notice, Plan, Verb, name_some, poll, schedule, with_others};
 use crate::cloud::Instance;
 use crate::cloud::InstanceState::{Pending, Running, ShuttingDown, Stopped, Stopping};
 use crate::hive::conditions::{HIBERNATING, PROGRESS, PowerStatus, age, reason};
@@ -93,8 +93,10 @@ fn stop(facts: &Facts<'_>, machines: &Machines) -> Plan {
     match (held_back, verb) {
         (Some(_), _) => plan,
         (None, Verb::Terminate) => plan.moving(Action::Terminate, [lost, Vec::new()]),
-        // What was refused by name must not hold the rest up for ever: from the second try on all go together.
-        (None, _) if facts.was_refused(verb) => plan.moving(Action::Stop, [[workers, control_plane].concat(), vec![]]),
+        (None, _) if facts.was_refused(verb) => {
+            let moved = machines.instances.iter().any(|i| i.control_plane && matches!(i.state, Stopping | Stopped));
+            plan.moving(Action::Stop, [with_others(workers, control_plane, moved), vec![]])
+        }
         (None, _) => plan.moving(Action::Stop, [workers, control_plane]),
     }
 }

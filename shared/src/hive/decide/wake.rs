@@ -6,9 +6,9 @@ use jiff::Timestamp;
 
 use super::{
     Action, Facts, Machines, Need, NodeLook, Notice, OperatorLook, Plan, Spoke, SpokeError, Verb, Watch, name_some,
-    poll, schedule,
+    poll, schedule, with_others,
 };
-use crate::cloud::InstanceState::{Running, Stopped, Stopping};
+use crate::cloud::InstanceState::{Pending, Running, Stopped, Stopping};
 use crate::cloud::{CloudErrorKind, Instance};
 use crate::hive::api::{ClusterDeployment, Condition, RESUME_SKIPS_CLUSTER_OPERATORS};
 use crate::hive::conditions::{HIBERNATING, PowerStatus, READY, age, reason};
@@ -158,7 +158,8 @@ fn start(facts: &Facts<'_>, machines: &Machines, status: PowerStatus) -> Plan {
     let plan = Plan::report(status).again(held_back.unwrap_or(pause));
     match held_back {
         None if facts.was_refused(Verb::Start) => {
-            plan.moving(Action::Start, [[control_plane, workers].concat(), vec![]])
+            let moved = machines.instances.iter().any(|i| !i.control_plane && matches!(i.state, Pending | Running));
+            plan.moving(Action::Start, [with_others(control_plane, workers, moved), vec![]])
         }
         None => plan.moving(Action::Start, [control_plane, workers]),
         Some(_) => plan,

@@ -53,16 +53,22 @@ fn the_control_plane_stops_last_and_starts_first() {
     assert_eq!(plan.actions, [start(&["i-0"])]);
 }
 
-/// Four seconds after a try that was refused by name nothing is done, after five everything at once.
+/// Four seconds after a try that was refused by name nothing is done; after five, the other kind is tried as well.
 #[test]
 fn one_that_is_refused_keeps_the_other_kind_from_nothing() {
     let stopping = asleep(("False", reason::FAILED_TO_STOP));
     let sleep = || with(&stopping, &[(CP, Running), (WORKER, Running)]);
     assert_eq!(decide(&sleep().failed(Verb::Stop, 4)).actions, []);
     assert_eq!(decide(&sleep().failed(Verb::Stop, 5)).actions, [stop(&["i-1", "i-0"])]);
+    let more = with(&stopping, &[(CP, Running), (WORKER, Running), (CP, Running)]);
+    assert_eq!(decide(&more.failed(Verb::Stop, 5)).actions, [stop(&["i-1", "i-0"])], "one of them first");
+    let more = with(&stopping, &[(CP, Stopping), (WORKER, Running), (CP, Running), (CP, Running)]);
+    assert_eq!(decide(&more.failed(Verb::Stop, 5)).actions, [stop(&["i-1", "i-2", "i-3"])], "which was not refused");
     let waking = waking(("False", reason::FAILED_TO_START_MACHINES));
-    let wake = with(&waking, &[(WORKER, Stopped), (CP, Stopped)]);
+    let wake = with(&waking, &[(WORKER, Stopped), (CP, Stopped), (WORKER, Stopped)]);
     assert_eq!(decide(&wake.failed(Verb::Start, 5)).actions, [start(&["i-1", "i-0"])]);
+    let wake = with(&waking, &[(WORKER, Pending), (CP, Stopped), (WORKER, Stopped)]);
+    assert_eq!(decide(&wake.failed(Verb::Start, 5)).actions, [start(&["i-1", "i-2"])]);
 }
 
 #[test]

@@ -51,6 +51,9 @@ const PAGE: u32 = 50;
 /// Looks that follow a pause fall into step by this: a hundred clusters on their way then share a few calls a round.
 const STEP: Duration = Duration::from_millis(250);
 
+/// A look takes its time: 1.7 s after it is 2 s after its beginning.
+const LOOKS: Duration = Duration::from_millis(300);
+
 /// How many status writes are under way at once. The hub has other users.
 pub const WRITES_AT_ONCE: usize = 32;
 
@@ -342,8 +345,7 @@ fn settle(context: &Context, memory: &mut Memory, cluster: &ClusterDeployment, s
         Recheck::OnChange => None,
         Recheck::After(pause) if pause == steady => Some(in_step(context.began.elapsed(), Duration::ZERO, steady)),
         Recheck::After(pause) if pause < STEP => Some(pause),
-        // The look itself has taken its time: 1.7 s after it is 2 s after its beginning.
-        Recheck::After(pause) => Some(in_step(context.began.elapsed(), pause.mul_f64(0.85), STEP)),
+        Recheck::After(pause) => Some(in_step(context.began.elapsed(), pause.saturating_sub(LOOKS), STEP)),
     };
     let due = plan.due.map(|due| due + Duration::from_millis(50));
     let untold = plan.status.as_ref().is_some_and(|status| status.is_told_later(cluster)).then_some(TELL_LATER);

@@ -235,8 +235,7 @@ impl<'a> Facts<'a> {
     /// What of a record is still to be finished, and whatever of it is asked for: groups that are back are, and those that were
     /// lost, or removed once more since, are nobody's business any more.
     #[must_use]
-    pub fn unfinished(&self, record: Record, asked_for: &[String]) -> Record {
-        let mut record = record;
+    pub fn unfinished(&self, mut record: Record, asked_for: &[String]) -> Record {
         record.groups.retain(|held| self.can_finish(held) && (self.is_open(held) || asked_for.contains(&held.group)));
         if record.groups.is_empty() {
             record.replacements.clear();

@@ -11,8 +11,8 @@ use crate::keys;
 pub(super) fn lost(kind: Kind, object: &Deleted, stamp: &Stamp, why: &str) -> String {
     let owner = object.owners().next().map(|owner| owner.name.as_str()).unwrap_or_default();
     let held = stamp.record.as_ref().map(|record| {
-        let until = stamp.until(&Minimum::Off).map(|until| format!(" until {} at least", format::seconds(until)));
-        format!(" (process group {} is suspended{}{})", record.group, since(stamp), until.unwrap_or_default())
+        let until = until(stamp, &Minimum::Off).unwrap_or_default();
+        format!(" (process group {} is suspended{}{until})", record.group, since(stamp))
     });
     format!(
         "kept, because it is not known whether FoundationDBCluster {owner} suspends removed process groups{}: {why}. \
@@ -25,6 +25,11 @@ pub(super) fn lost(kind: Kind, object: &Deleted, stamp: &Stamp, why: &str) -> St
 /// ` since ...`, if that can be read.
 fn since(stamp: &Stamp) -> String {
     stamp.since.map(|since| format!(" since {}", format::seconds(since))).unwrap_or_default()
+}
+
+/// ` until ... at least`, if there is an end.
+fn until(stamp: &Stamp, in_force: &Minimum) -> Option<String> {
+    stamp.until(in_force).map(|until| format!(" until {} at least", format::seconds(until)))
 }
 
 /// The human's way out.
@@ -50,8 +55,7 @@ pub(super) struct Held<'a> {
 impl Held<'_> {
     /// Its group is being brought back (S10).
     pub(super) fn recovering(&self, stamp: &Stamp) -> String {
-        let until = stamp.until(&self.cluster.minimum);
-        let until = until.map(|until| format!(" until {} at least", format::seconds(until))).unwrap_or_default();
+        let until = until(stamp, &self.cluster.minimum).unwrap_or_default();
         let Cluster { namespace, name, .. } = self.cluster;
         let again = self.group.map(|group| {
             format!("if nothing goes on: kubectl fdb recover process-groups -n {namespace} -c {name} {group}; ")
@@ -84,16 +88,13 @@ impl Held<'_> {
     /// The window runs, or its end has not been acted on yet (S13).
     pub(super) fn stamped(&self, stamp: &Stamp) -> String {
         let since = stamp.since.map_or("a time that cannot be read".to_owned(), format::seconds);
-        let until = match stamp.until(&self.cluster.minimum) {
-            Some(until) => format!("until {} at least", format::seconds(until)),
-            None => match &self.cluster.minimum {
-                Minimum::Unreadable(text) => {
-                    format!("without end, because {} of the cluster is {text:?}", keys::MINIMUM_SUSPENSION)
-                }
-                _ => "without end, because its stamp cannot be read".to_owned(),
-            },
-        };
-        format!("{} is suspended since {since}, {until}; {}", self.subject(), self.ways_out())
+        let until = until(stamp, &self.cluster.minimum).unwrap_or_else(|| match &self.cluster.minimum {
+            Minimum::Unreadable(text) => {
+                format!(" without end, because {} of the cluster is {text:?}", keys::MINIMUM_SUSPENSION)
+            }
+            _ => " without end, because its stamp cannot be read".to_owned(),
+        });
+        format!("{} is suspended since {since},{until}; {}", self.subject(), self.ways_out())
     }
 
     /// The controller has not stamped it (S14).

@@ -25,6 +25,12 @@ pub async fn fleet(table: &mut Table, scenario: &str, start: u64, stop: u64) -> 
         ec2_stop: format!("{stop}s").parse()?,
         boot_delay: "0s".parse()?,
         node_ready_delay: "0s".parse()?,
+        // A hundred clusters share one API server and two cores with everything else: they say no more than real ones do.
+        lease_period: "10s".parse()?,
+        status_period: "10s".parse()?,
+        operator_lease_period: "26s".parse()?,
+        // The label below skips the operators, as in Hive's run.
+        operator_lag: "10m".parse()?,
         ..Timings::default()
     };
     let world = World::up(Options { clusters: 0, audit: true, timings, ..Options::default() }).await?;

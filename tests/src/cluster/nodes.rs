@@ -16,7 +16,7 @@ use std::{
 use anyhow::{Context as _, Result};
 use futures::future::join_all;
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::{coordination::v1::Lease, core::v1::Node};
 use kube::{
     Api, Client,
     api::{Patch, PatchParams},
@@ -28,6 +28,7 @@ use super::{
     LABEL,
     certificates::{Issuance, Wallet},
     objects::days_ago,
+    operators::micros,
 };
 use crate::{
     apply::{self, MANAGER},
@@ -129,7 +130,7 @@ impl Kubelet {
             }
             self.ready_since = self.register(instance).await?;
             self.report(&now()).await?;
-            self.renew().await?;
+            self.lease().await?;
             self.boot = Some(instance.since);
             if let Some(wallet) = self.wallet.as_ref().filter(|_| boots_bare) {
                 wallet.ask_for_serving(&self.client).await?;
@@ -185,8 +186,8 @@ impl Kubelet {
         Ok(())
     }
 
-    /// Renews the Lease.
-    async fn renew(&mut self) -> Result<()> {
+    /// Takes the Lease, which there may not be yet.
+    async fn lease(&mut self) -> Result<()> {
         let lease = json!({
             "apiVersion": "coordination.k8s.io/v1",
             "kind": "Lease",
@@ -194,12 +195,24 @@ impl Kubelet {
             "spec": {
                 "holderIdentity": self.name,
                 "leaseDurationSeconds": 40,
-                "renewTime": Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string(),
+                "renewTime": micros(Timestamp::now()),
             },
         });
-        let leases: Api<k8s_openapi::api::coordination::v1::Lease> =
-            Api::namespaced(self.client.clone(), "kube-node-lease");
-        let written = leases.patch(&self.name, &PatchParams::apply(MANAGER).force(), &Patch::Apply(&lease)).await;
+        self.write_lease(&PatchParams::apply(MANAGER).force(), &Patch::Apply(&lease)).await
+    }
+
+    /// Renews the Lease: less work for the API server than taking it.
+    async fn renew(&mut self) -> Result<()> {
+        self.write_lease(
+            &PatchParams::default(),
+            &Patch::Merge(&json!({"spec": {"renewTime": micros(Timestamp::now())}})),
+        )
+        .await
+    }
+
+    async fn write_lease(&mut self, params: &PatchParams, patch: &Patch<&Value>) -> Result<()> {
+        let leases: Api<Lease> = Api::namespaced(self.client.clone(), "kube-node-lease");
+        let written = leases.patch(&self.name, params, patch).await;
         written.with_context(|| format!("renew the Lease of Node {}", self.name))?;
         self.leased = Instant::now();
         Ok(())

@@ -213,7 +213,7 @@ pub fn resource() -> ApiResource {
     )
 }
 
-fn micros(moment: Timestamp) -> String {
+pub(super) fn micros(moment: Timestamp) -> String {
     moment.strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string()
 }
 

@@ -346,6 +346,7 @@ fn settle(context: &Context, memory: &mut Memory, cluster: &ClusterDeployment, s
         Recheck::After(pause) if pause == steady => Some(in_step(context.began.elapsed(), Duration::ZERO, steady)),
         Recheck::After(pause) if pause < STEP => Some(pause),
         Recheck::After(pause) => Some(in_step(context.began.elapsed(), pause.saturating_sub(LOOKS), STEP)),
+        Recheck::Retry(pause) => Some(in_step(context.began.elapsed(), pause, STEP)),
     };
     let due = plan.due.map(|due| due + Duration::from_millis(50));
     let untold = plan.status.as_ref().is_some_and(|status| status.is_told_later(cluster)).then_some(TELL_LATER);

@@ -230,7 +230,7 @@ pub fn backoff(kind: CloudErrorKind, failures: u32) -> Duration {
     let (first, most) = match kind {
         // Little is asked of the cloud: the Secret is read again, and a role is asked for.
         CloudErrorKind::Credentials => (5, 10),
-        CloudErrorKind::InTransit => (2, 20),
+        CloudErrorKind::InTransit => (3, 20),
         CloudErrorKind::Denied | CloudErrorKind::Invalid => (10, 60),
         CloudErrorKind::Throttled
         | CloudErrorKind::Unavailable

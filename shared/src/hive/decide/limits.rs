@@ -36,8 +36,10 @@ fn overdue(mut plan: Plan, since: Option<Duration>, limit: Duration, what: &'sta
     let Some(awaited) = status.progress.as_mut().filter(|progress| progress.status == "True") else { return plan };
     awaited.message = format!("for more than {}: {}", go_string(limit), awaited.message);
     plan.notice = Some(Notice::warning(what, format!("still awaited {}", awaited.message)));
-    if let Recheck::After(pause) = plan.recheck {
-        plan.recheck = Recheck::After(pause.max(SLOWLY));
-    }
+    plan.recheck = match plan.recheck {
+        Recheck::OnChange => Recheck::OnChange,
+        Recheck::After(pause) => Recheck::After(pause.max(SLOWLY)),
+        Recheck::Retry(pause) => Recheck::Retry(pause.max(SLOWLY)),
+    };
     plan
 }

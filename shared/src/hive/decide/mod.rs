@@ -78,8 +78,10 @@ pub enum Recheck {
     /// When the object changes.
     #[default]
     OnChange,
-    /// After this time, or when the object changes.
+    /// After about this time, or when the object changes.
     After(Duration),
+    /// For another try: not before this time, unless the object changes.
+    Retry(Duration),
 }
 
 /// A message for an Event.
@@ -238,6 +240,14 @@ impl Plan {
 
     fn again(self, after: Duration) -> Self {
         Self { recheck: Recheck::After(after), ..self }
+    }
+
+    /// The next look, which is another try if the last one has to be waited for.
+    fn again_or_retry(self, after: Duration, held_back: Option<Duration>) -> Self {
+        match held_back {
+            Some(left) => Self { recheck: Recheck::Retry(left), ..self },
+            None => self.again(after),
+        }
     }
 
     /// Whatever else calls for a look, there is one after this time.

@@ -89,7 +89,7 @@ fn stop(facts: &Facts<'_>, machines: &Machines) -> Plan {
     let told = facts.cluster.condition(HIBERNATING).filter(|_| !begins).and_then(|h| h.last_probe_time.as_ref());
     let since = told.map_or(Duration::ZERO, |then| age(then.0, facts.now));
     let status = status.awaiting("MachinesToStop", waiting(machines, &left));
-    let plan = Plan::report(status).again(held_back.unwrap_or_else(|| poll(since)));
+    let plan = Plan::report(status).again_or_retry(poll(since), held_back);
     match (held_back, verb) {
         (Some(_), _) => plan,
         (None, Verb::Terminate) => plan.moving(Action::Terminate, [lost, Vec::new()]),

@@ -278,7 +278,7 @@ fn into_sleep() {
 fn a_failed_stop_names_the_machine_and_waits_before_the_next() {
     let cluster = asleep(("False", reason::STOPPING));
     let plan = decide(&facts(&cluster).machines_are(&[Running, Stopped]).failed(Verb::Stop, 2));
-    assert_eq!((plan.actions.as_slice(), plan.recheck), ([].as_slice(), Recheck::After(Duration::from_secs(3))));
+    assert_eq!((plan.actions.as_slice(), plan.recheck), ([].as_slice(), Recheck::Retry(Duration::from_secs(3))));
     assert_eq!(
         message(&plan),
         "Failed to stop machines: i-0: OperationNotPermitted: protected (more detail may be available in the logs)"

@@ -155,7 +155,7 @@ fn start(facts: &Facts<'_>, machines: &Machines, status: PowerStatus) -> Plan {
         (false, true) => poll(Duration::ZERO),
         (false, false) => poll(since_start(facts)),
     };
-    let plan = Plan::report(status).again(held_back.unwrap_or(pause));
+    let plan = Plan::report(status).again_or_retry(pause, held_back);
     match held_back {
         None if facts.was_refused(Verb::Start) => {
             let moved = machines.instances.iter().any(|i| !i.control_plane && matches!(i.state, Pending | Running));

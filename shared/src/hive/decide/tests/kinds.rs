@@ -159,7 +159,7 @@ fn machines_between_two_states_are_no_failure_unless_it_lasts() {
         let plan = decide(&facts);
         assert_eq!((says(&plan).0, plan.actions.len()), (said, 0), "{kind} {failures}: held back in any case");
     }
-    assert_eq!(backoff(CloudErrorKind::InTransit, 1), Duration::from_secs(2));
+    assert_eq!(backoff(CloudErrorKind::InTransit, 1), Duration::from_secs(3));
 }
 
 #[test]
@@ -172,7 +172,7 @@ fn a_cloud_without_room_is_named() {
     let plan = decide(&facts);
     assert_eq!(
         (says(&plan).2, plan.recheck),
-        (reason::FAILED_TO_START_MACHINES, Recheck::After(Duration::from_secs(4)))
+        (reason::FAILED_TO_START_MACHINES, Recheck::Retry(Duration::from_secs(4)))
     );
     assert!(message_of(&plan).contains("InsufficientInstanceCapacity: none left"));
     assert_eq!(plan.status.unwrap().progress.unwrap().reason, "Capacity");

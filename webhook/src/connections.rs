@@ -1,26 +1,40 @@
-//! A bound on open connections, so that a flood of them costs its senders more than us.
+//! Bounds on open connections, so that a flood of them costs its senders more than us.
 
 use std::future::Future;
-use std::io;
+use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use axum_server::accept::Accept;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::{Instant, Sleep, sleep};
 use tower::Service;
 
-/// Lets a number of connections in at once; others wait for one to end before they may shake hands.
+/// How many connections a port has, and for how long.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Connections at once; one more is closed before it may shake hands.
+    pub connections: usize,
+    /// How long a connection may be without a new request; after twice this at most it is closed.
+    pub idle: Duration,
+}
+
+/// Lets a number of connections in at once, and each of them only as long as requests come in.
 #[derive(Clone, Debug)]
 pub struct Limited<A> {
     inner: A,
     slots: Arc<Semaphore>,
+    idle: Duration,
 }
 
 impl<A> Limited<A> {
     /// Bounds what `inner` accepts.
-    pub fn new(inner: A, connections: usize) -> Self {
-        Self { inner, slots: Arc::new(Semaphore::new(connections)) }
+    pub fn new(inner: A, limits: Limits) -> Self {
+        Self { inner, slots: Arc::new(Semaphore::new(limits.connections)), idle: limits.idle }
     }
 }
 
@@ -33,25 +47,105 @@ where
     I: Send + 'static,
     S: Send + 'static,
 {
-    type Stream = A::Stream;
+    type Stream = Watched<A::Stream>;
     type Service = Slotted<A::Service>;
     type Future = Pin<Box<dyn Future<Output = io::Result<(Self::Stream, Self::Service)>> + Send>>;
 
     fn accept(&self, stream: I, service: S) -> Self::Future {
-        let Self { inner, slots } = self.clone();
+        let Self { inner, slots, idle } = self.clone();
         Box::pin(async move {
-            let slot = slots.acquire_owned().await.map_err(io::Error::other)?;
+            let slot = slots.try_acquire_owned().map_err(io::Error::other)?;
             let (stream, service) = inner.accept(stream, service).await?;
-            Ok((stream, Slotted { inner: service, _slot: Arc::new(slot) }))
+            let open = Arc::new(Open { asked: AtomicBool::new(false), _slot: slot });
+            let stream = Watched { inner: stream, open: Arc::clone(&open), alarm: Box::pin(sleep(idle)), idle };
+            Ok((stream, Slotted { inner: service, open }))
         })
     }
 }
 
-/// The service of one connection, which holds the connection's slot as long as it lives.
+/// An open connection.
+#[derive(Debug)]
+struct Open {
+    /// Whether a request has begun since the alarm rang last.
+    asked: AtomicBool,
+    _slot: OwnedSemaphorePermit,
+}
+
+/// The stream of one connection. It fails once no request has begun between two rings of its alarm: whatever else its
+/// client sends, such as half a head or answers to pings, does not keep it.
+#[derive(Debug)]
+pub struct Watched<S> {
+    inner: S,
+    open: Arc<Open>,
+    alarm: Pin<Box<Sleep>>,
+    idle: Duration,
+}
+
+impl<S> Watched<S> {
+    /// Passes on what came of the stream; while that is nothing, listens to the alarm.
+    fn unless_idle<T>(&mut self, cx: &mut Context<'_>, came: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
+        if came.is_ready() {
+            return came;
+        }
+        while self.alarm.as_mut().poll(cx).is_ready() {
+            if !self.open.asked.swap(false, Ordering::Relaxed) {
+                return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+            }
+            let next = Instant::now() + self.idle;
+            self.alarm.as_mut().reset(next);
+        }
+        Poll::Pending
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        let came = Pin::new(&mut this.inner).poll_read(cx, buf);
+        this.unless_idle(cx, came)
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        let this = self.get_mut();
+        let came = Pin::new(&mut this.inner).poll_write(cx, buf);
+        this.unless_idle(cx, came)
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        let came = Pin::new(&mut this.inner).poll_flush(cx);
+        this.unless_idle(cx, came)
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        let came = Pin::new(&mut this.inner).poll_shutdown(cx);
+        this.unless_idle(cx, came)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.inner.is_write_vectored()
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let this = self.get_mut();
+        let came = Pin::new(&mut this.inner).poll_write_vectored(cx, bufs);
+        this.unless_idle(cx, came)
+    }
+}
+
+/// The service of one connection, which notes that there are requests. The connection's slot is free when both this and the
+/// stream are gone.
 #[derive(Clone, Debug)]
 pub struct Slotted<S> {
     inner: S,
-    _slot: Arc<OwnedSemaphorePermit>,
+    open: Arc<Open>,
 }
 
 impl<S: Service<R>, R> Service<R> for Slotted<S> {
@@ -64,6 +158,7 @@ impl<S: Service<R>, R> Service<R> for Slotted<S> {
     }
 
     fn call(&mut self, request: R) -> Self::Future {
+        self.open.asked.store(true, Ordering::Relaxed);
         self.inner.call(request)
     }
 }

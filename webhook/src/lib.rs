@@ -12,6 +12,7 @@ pub mod metrics;
 pub mod patch;
 pub mod plain;
 pub mod review;
+pub mod room;
 pub mod run;
 pub mod server;
 pub mod table;

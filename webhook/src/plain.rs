@@ -1,17 +1,22 @@
 //! `/healthz`, `/readyz` and `/metrics` on a plain port.
 
+use std::net::TcpListener;
 use std::sync::Arc;
 
 use axum::Router;
 use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;
 use axum::routing::get;
-use tokio::net::TcpListener;
+use axum_server::Handle;
+use axum_server::accept::NoDelayAcceptor;
+use hyper_util::rt::TokioTimer;
 use tokio_util::sync::CancellationToken;
 
 use crate::certs::Certificates;
+use crate::connections::Limited;
 use crate::fdb::Clusters;
 use crate::metrics::Metrics;
+use crate::server::{self, BUFFER, LIMITS};
 
 /// What the plain port tells about.
 #[derive(Clone, Debug)]
@@ -60,11 +65,20 @@ pub fn router(health: Health) -> Router {
         .route("/metrics", get(move || async move { (text, counted.metrics()) }))
 }
 
-/// Serves the plain port until the webhook is asked to stop.
+/// Serves the plain port until the webhook is asked to stop. It is as open as the HTTPS port, and has the same bounds.
+///
+/// The listener must be non-blocking.
 ///
 /// # Errors
 /// When the listener cannot be used.
 pub async fn serve(listener: TcpListener, health: Health) -> std::io::Result<()> {
-    let stop = health.stop.clone();
-    axum::serve(listener, router(health)).with_graceful_shutdown(stop.cancelled_owned()).await
+    let (stop, handle) = (health.stop.clone(), Handle::new());
+    let acceptor = Limited::new(NoDelayAcceptor::new(), LIMITS);
+    let mut server = axum_server::from_tcp(listener)?.handle(handle.clone()).acceptor(acceptor).http1_only();
+    server.http_builder().http1().timer(TokioTimer::new()).header_read_timeout(LIMITS.idle).max_buf_size(BUFFER);
+    tokio::spawn(async move {
+        stop.cancelled().await;
+        server::stop(&handle);
+    });
+    server.serve(router(health).into_make_service()).await
 }

@@ -15,6 +15,7 @@ use crate::certs::{Certificates, StartError};
 use crate::fdb;
 use crate::metrics::Metrics;
 use crate::plain::{self, Health};
+use crate::room::Room;
 use crate::server::{self, Webhook};
 
 /// Why the webhook cannot run.
@@ -64,7 +65,8 @@ pub async fn run(args: Args) -> Result<(), RunError> {
     let metrics = Arc::new(Metrics::default());
     let settings = args.settings();
     let fdb = Arc::new(fdb::Clusters::new(settings.fdb_minimum_suspension));
-    let webhook = Arc::new(Webhook { settings, metrics: Arc::clone(&metrics), fdb: Arc::clone(&fdb) });
+    let webhook =
+        Arc::new(Webhook { settings, metrics: Arc::clone(&metrics), fdb: Arc::clone(&fdb), room: Room::default() });
     let (https, plain) = (listener(args.listen)?, listener(args.listen_plain)?);
     let (https_at, plain_at) = (https.address, plain.address);
     tokio::spawn(stop_on_signal(stop.clone())?);
@@ -73,11 +75,11 @@ pub async fn run(args: Args) -> Result<(), RunError> {
     tokio::spawn(clusters(args.certificate.kubeconfig, Arc::clone(&fdb)));
 
     let health = Health { certificates: certificates.clone(), fdb, metrics, stop: stop.clone() };
-    let plain = tokio::spawn(plain::serve(plain.into_tokio()?, health));
+    let plain = tokio::spawn(plain::serve(plain.socket, health));
     let handle = Handle::new();
     tokio::spawn(drain(stop.clone(), handle.clone()));
     tracing::info!(https = %https_at, plain = %plain_at, "serving");
-    let served = server::listen(https.socket, certificates.tls(), webhook, handle).await;
+    let served = server::listen(https.socket, certificates.tls(), webhook, handle, server::LIMITS).await;
     stop.cancel();
     served.map_err(|source| RunError::Serve { address: https_at, source })?;
     match plain.await {
@@ -140,13 +142,6 @@ fn listener(address: SocketAddr) -> Result<Listener, RunError> {
     socket.set_nonblocking(true).map_err(failed)?;
     let address = socket.local_addr().map_err(failed)?;
     Ok(Listener { socket, address })
-}
-
-impl Listener {
-    fn into_tokio(self) -> Result<tokio::net::TcpListener, RunError> {
-        let address = self.address;
-        tokio::net::TcpListener::from_std(self.socket).map_err(|source| RunError::Listen { address, source })
-    }
 }
 
 /// Stops once SIGTERM or SIGINT arrives; both are caught from now on.

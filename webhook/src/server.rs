@@ -5,9 +5,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use axum::Router;
-use axum::body::Bytes;
-use axum::extract::rejection::BytesRejection;
-use axum::extract::{DefaultBodyLimit, FromRequest, Request as HttpRequest, State};
+use axum::body::{Body, HttpBody};
+use axum::extract::{Request as HttpRequest, State};
 use axum::http::header::{ALLOW, CONTENT_TYPE};
 use axum::http::{HeaderMap, Method, StatusCode};
 use axum::response::{IntoResponse, Response as HttpResponse};
@@ -15,31 +14,38 @@ use axum::routing::post;
 use axum_server::Handle;
 use axum_server::accept::NoDelayAcceptor;
 use axum_server::tls_rustls::{RustlsAcceptor, RustlsConfig};
+use futures::TryStreamExt;
 use hyper_util::rt::TokioTimer;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Status;
 use shared::admission::Settings;
 
 use crate::answer::{Answer, Context};
-use crate::connections::Limited;
+use crate::connections::{Limited, Limits};
 use crate::fdb::Clusters;
 use crate::metrics::{Answered, Denied, Metrics, Rejected};
 use crate::review::{self, Request, Response, Review, ReviewError};
+use crate::room::{Room, Taken};
 use crate::table::{self, Endpoint};
 
 /// Largest body: object and old object can be 3 MiB each, as JSON of what etcd holds in 1.5 MiB of protobuf.
 pub const BODY_LIMIT: usize = 7 * 1024 * 1024;
-/// How long the body of a request may take to arrive: less than the API server waits for any of our entries.
+/// How long a request may wait for room and its body take to arrive, together: less than the API server waits for any of our
+/// entries.
 const DEADLINE: Duration = Duration::from_millis(2500);
 /// How long a connection may take to shake hands, or to answer a ping.
 const HANDSHAKE: Duration = Duration::from_secs(5);
-/// How long an HTTP/1.1 connection may take to send the head of a request, the first or the next. Longer than the 90 s for
-/// which Go keeps an idle connection, so that it is never us who closes one just when the API server uses it again.
-const IDLE: Duration = Duration::from_secs(100);
-/// Connections at once. API servers keep a few each and multiplex.
-const CONNECTIONS: usize = 1024;
-/// Requests at once on one HTTP/2 connection.
-const STREAMS: u32 = 256;
+/// What connections to a port may take. API servers keep a few each and multiplex, so 256 of them are plenty. 100 s without
+/// a request is longer than the 90 s for which Go keeps an idle connection, so that it is never us who closes one just when
+/// the API server uses it again.
+pub const LIMITS: Limits = Limits { connections: 256, idle: Duration::from_secs(100) };
+/// Requests at once on one HTTP/2 connection: what Go takes for granted before it is told.
+const STREAMS: u32 = 100;
+/// Bytes that an HTTP/2 connection may send before they are read: 64 MiB for all connections, where hyper would give each of
+/// them 1 MiB. More than 16 usual reviews, so that none of them waits for leave to be sent.
+const WINDOW: u32 = 256 * 1024;
+/// Bytes that an HTTP/1.1 connection may buffer, the head of a request among them; hyper would take 400 kB.
+pub(crate) const BUFFER: usize = 64 * 1024;
 /// How long requests may take to be finished once the server is asked to stop.
 const DRAIN: Duration = Duration::from_secs(5);
 
@@ -54,6 +60,8 @@ pub struct Webhook {
     pub metrics: Arc<Metrics>,
     /// What is known of the hub's `FoundationDBClusters`.
     pub fdb: Arc<Clusters>,
+    /// How many requests are let in at once.
+    pub room: Room,
 }
 
 impl Webhook {
@@ -139,7 +147,6 @@ pub fn router(webhook: Arc<Webhook>) -> Router {
             (StatusCode::METHOD_NOT_ALLOWED, [(ALLOW, "POST")], format!("{method} is not POST\n"))
         })
         .fallback(|| async { (StatusCode::NOT_FOUND, "there is /validate and /mutate\n") })
-        .layer(DefaultBodyLimit::max(BODY_LIMIT))
         .with_state(webhook)
 }
 
@@ -148,9 +155,9 @@ async fn serve(webhook: Arc<Webhook>, endpoint: Endpoint, request: HttpRequest) 
     if !is_json(request.headers()) {
         return webhook.rejected(StatusCode::UNSUPPORTED_MEDIA_TYPE, "Content-Type must be application/json");
     }
-    let body = match tokio::time::timeout(DEADLINE, Bytes::from_request(request, &())).await {
-        Ok(Ok(body)) => body,
-        Ok(Err(rejection)) => return webhook.rejected(rejection.status(), &told(&rejection)),
+    let (body, _taken) = match tokio::time::timeout(DEADLINE, read(&webhook.room, request.into_body())).await {
+        Ok(Ok(read)) => read,
+        Ok(Err((code, message))) => return webhook.rejected(code, &message),
         Err(_) => return webhook.rejected(StatusCode::REQUEST_TIMEOUT, "the body did not arrive in time"),
     };
     let start = Instant::now();
@@ -162,11 +169,28 @@ async fn serve(webhook: Arc<Webhook>, endpoint: Endpoint, request: HttpRequest) 
     (code, [(CONTENT_TYPE, JSON)], answer).into_response()
 }
 
-fn told(rejection: &BytesRejection) -> String {
-    match rejection.status() {
-        StatusCode::PAYLOAD_TOO_LARGE => format!("the body is larger than {BODY_LIMIT} bytes"),
-        _ => rejection.body_text(),
+/// Reads a body as soon as there is room for it. The room is taken until the second of the pair is dropped.
+///
+/// A body without a length, which no API server sends, may become the largest. It is copied together while it arrives:
+/// pieces that are kept cost many times their bytes if their sender cuts them small.
+async fn read(room: &Room, body: Body) -> Result<(Vec<u8>, Taken<'_>), (StatusCode, String)> {
+    let too_large = || (StatusCode::PAYLOAD_TOO_LARGE, format!("the body is larger than {BODY_LIMIT} bytes"));
+    let length = body.size_hint().exact().map(|length| usize::try_from(length).unwrap_or(usize::MAX));
+    if length.is_some_and(|length| length > BODY_LIMIT) {
+        return Err(too_large());
     }
+    let taken = room.take(length.unwrap_or(BODY_LIMIT)).await;
+    let taken = taken.map_err(|crowded| (StatusCode::SERVICE_UNAVAILABLE, crowded.to_string()))?;
+    let broken = |error: axum::Error| (StatusCode::BAD_REQUEST, format!("the body cannot be read: {error}"));
+    let mut whole = Vec::with_capacity(length.unwrap_or_default());
+    let mut pieces = body.into_data_stream();
+    while let Some(piece) = pieces.try_next().await.map_err(broken)? {
+        if whole.len() + piece.len() > BODY_LIMIT {
+            return Err(too_large());
+        }
+        whole.extend_from_slice(&piece);
+    }
+    Ok((whole, taken))
 }
 
 fn is_json(headers: &HeaderMap) -> bool {
@@ -201,14 +225,17 @@ pub async fn listen(
     tls: RustlsConfig,
     webhook: Arc<Webhook>,
     handle: Handle<SocketAddr>,
+    limits: Limits,
 ) -> std::io::Result<()> {
     let tls = RustlsAcceptor::new(tls).handshake_timeout(HANDSHAKE).acceptor(NoDelayAcceptor::new());
-    let mut server = axum_server::from_tcp(listener)?.handle(handle).acceptor(Limited::new(tls, CONNECTIONS));
+    let mut server = axum_server::from_tcp(listener)?.handle(handle).acceptor(Limited::new(tls, limits));
     let http = server.http_builder();
-    http.http1().timer(TokioTimer::new()).header_read_timeout(IDLE);
+    http.http1().timer(TokioTimer::new()).header_read_timeout(limits.idle).max_buf_size(BUFFER);
     http.http2()
         .timer(TokioTimer::new())
         .max_concurrent_streams(STREAMS)
+        .initial_stream_window_size(WINDOW)
+        .initial_connection_window_size(WINDOW)
         .keep_alive_interval(Duration::from_secs(30))
         .keep_alive_timeout(HANDSHAKE);
     server.serve(router(webhook).into_make_service()).await

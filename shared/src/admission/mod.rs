@@ -15,7 +15,7 @@ use jiff::Timestamp;
 use serde::Deserialize;
 
 pub use edits::{Edit, Edits};
-pub use object::{Annotations, Meta, Object, from_map};
+pub use object::{Annotations, Meta, Object, few, from_map};
 pub use verdict::{Denial, Fault, Finding, Judgement, LONGEST_WARNING, Verdict, shortened};
 
 use crate::hive::exempt;

@@ -5,8 +5,7 @@ use std::marker::PhantomData;
 
 use serde::Deserialize;
 use serde::de::value::MapAccessDeserializer;
-use serde::de::{DeserializeOwned, Deserializer, IgnoredAny, MapAccess, Visitor};
-use serde_json::Value;
+use serde::de::{DeserializeOwned, Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
 use crate::keys;
 
@@ -16,10 +15,10 @@ pub trait Object: DeserializeOwned {
     /// Its metadata.
     fn meta(&self) -> &Meta;
 
-    /// Whether a change must be refused if one of its objects cannot be read at all, old or new. The schema keeps such
-    /// objects out, so this is the answer to a request that no API server sends.
+    /// Whether a change must be refused if one of its objects cannot be read at all, old or new, both as JSON. The schema keeps
+    /// such objects out, so this is the answer to a request that no API server sends.
     #[must_use]
-    fn must_be_readable(_old: Option<&Value>, _new: Option<&Value>) -> bool {
+    fn must_be_readable(_old: Option<&str>, _new: Option<&str>) -> bool {
         false
     }
 }
@@ -63,6 +62,42 @@ pub fn from_map<'de, T: Deserialize<'de>, D: Deserializer<'de>>(deserializer: D)
     }
 
     deserializer.deserialize_map(Map(PhantomData))
+}
+
+/// More entries no list of ours has. An entry takes many times the memory that its text does.
+const MOST: usize = 10_000;
+
+/// Reads a list that may be absent or null, and refuses one of more than 10,000 entries: whoever sends that wants our memory.
+///
+/// # Errors
+/// When it is no list, an entry does not fit, or there are too many.
+pub fn few<'de, T: Deserialize<'de>, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Vec<T>>, D::Error> {
+    struct Few<T>(PhantomData<T>);
+
+    impl<'de, T: Deserialize<'de>> Visitor<'de> for Few<T> {
+        type Value = Option<Vec<T>>;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("a list")
+        }
+
+        fn visit_unit<E>(self) -> Result<Self::Value, E> {
+            Ok(None)
+        }
+
+        fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
+            let mut entries = Vec::new();
+            while let Some(entry) = list.next_element()? {
+                if entries.len() == MOST {
+                    return Err(A::Error::custom(format_args!("a list has more than {MOST} entries")));
+                }
+                entries.push(entry);
+            }
+            Ok(Some(entries))
+        }
+    }
+
+    deserializer.deserialize_any(Few(PhantomData))
 }
 
 /// Annotations of an object: ours and Hive's; all others are skipped (one alone can be 256 KiB).
@@ -159,6 +194,16 @@ mod tests {
         let read = |json: &str| from_map::<Meta, _>(&mut serde_json::Deserializer::from_str(json));
         assert!(read(r#"["demo"]"#).unwrap_err().to_string().contains("expected an object"));
         assert_eq!(read(r#"{"name":"demo"}"#).unwrap().name, "demo");
+    }
+
+    #[test]
+    fn a_list_has_an_end() {
+        let read = |json: &str| few::<Meta, _>(&mut serde_json::Deserializer::from_str(json));
+        let of = |entries: usize| format!("[{}]", vec!["{}"; entries].join(","));
+        assert_eq!(read("null").unwrap().map(|list| list.len()), None);
+        assert_eq!(read(&of(MOST)).unwrap().map(|list| list.len()), Some(MOST));
+        assert!(read(&of(MOST + 1)).unwrap_err().to_string().contains("more than 10000 entries"));
+        assert!(read("{}").unwrap_err().to_string().contains("expected a list"));
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
-use crate::admission::{Annotations, from_map};
+use crate::admission::{Annotations, few, from_map};
 use crate::fdb::api;
 
 /// A PVC or Service that is being deleted, as `oldObject` holds it.
@@ -33,7 +33,7 @@ pub struct Metadata {
     #[serde(default)]
     pub labels: Option<BTreeMap<String, String>>,
     /// Owners.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "few")]
     pub owner_references: Option<Vec<Owner>>,
     /// Set once it is being deleted.
     #[serde(default)]

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
-use serde_json::Value;
+use serde_json::value::RawValue;
 
-use crate::admission::{Annotations, Meta, Object, format, from_map};
+use crate::admission::{Annotations, Meta, Object, few, format, from_map};
 use crate::hive::api::Desired;
 use crate::keys;
 
@@ -108,6 +108,7 @@ pub struct Status {
 #[serde(default)]
 pub struct ClusterVersionStatus {
     /// `Available`, `Progressing`, `Failing` and others.
+    #[serde(deserialize_with = "few")]
     pub conditions: Option<Vec<Condition>>,
 }
 
@@ -129,15 +130,32 @@ impl Object for Cluster {
 
     /// Only what clearly is no way into sleep may pass unread: V11 must not fail for a fault elsewhere in the object, and
     /// nothing may fall asleep unjudged.
-    fn must_be_readable(old: Option<&Value>, new: Option<&Value>) -> bool {
-        let asleep = |object: &Value| match object.pointer("/spec/powerState") {
-            None | Some(Value::Null) => object.is_object().then_some(false),
-            Some(Value::String(state)) => Some(state == "Hibernating"),
-            Some(_) => None,
-        };
-        let (before, after) = (old.and_then(asleep), new.and_then(asleep));
+    fn must_be_readable(old: Option<&str>, new: Option<&str>) -> bool {
+        let (before, after) = (old.and_then(is_asleep), new.and_then(is_asleep));
         after != Some(false) && before != Some(true)
     }
+}
+
+/// Whether an object that may be anything at all has this power state; `None` if that cannot be told. Nothing else of it is kept.
+fn is_asleep(object: &str) -> Option<bool> {
+    #[derive(Deserialize)]
+    struct Outline<'a> {
+        #[serde(borrow)]
+        spec: Option<&'a RawValue>,
+    }
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Spec<'a> {
+        #[serde(borrow)]
+        power_state: Option<&'a RawValue>,
+    }
+    let outline: Outline<'_> = from_map(&mut serde_json::Deserializer::from_str(object)).ok()?;
+    let Some(spec) = outline.spec else { return Some(false) };
+    let spec: Spec<'_> = from_map(&mut serde_json::Deserializer::from_str(spec.get())).ok()?;
+    spec.power_state.map_or(Some(false), |state| match state.get() {
+        "null" => Some(false),
+        state => serde_json::from_str::<String>(state).ok().map(|state| state == "Hibernating"),
+    })
 }
 
 impl Cluster {

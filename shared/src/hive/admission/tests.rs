@@ -419,7 +419,8 @@ fn an_object_that_cannot_be_read_goes_nowhere_near_sleep() {
         (None, Some(&json!({ "spec": {} })), false),
         (None, Some(&json!({})), false),
     ] {
-        assert_eq!(Cluster::must_be_readable(old, new), refused, "{old:?} to {new:?}");
+        let [before, after] = [old, new].map(|object| object.map(Value::to_string));
+        assert_eq!(Cluster::must_be_readable(before.as_deref(), after.as_deref()), refused, "{old:?} to {new:?}");
     }
 }
 

@@ -1,0 +1,224 @@
+//! What a crowd gets to see: no room for more requests or bodies, and no connection that is of no use.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by them")]
+
+mod common;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Result;
+use axum::Router;
+use axum::body::Body;
+use axum::http::{Request, StatusCode};
+use axum_server::Handle;
+use axum_server::tls_rustls::RustlsConfig;
+use common::*;
+use futures::stream;
+use http_body_util::{BodyExt, Full};
+use hyper::body::Bytes;
+use hyper::client::conn::http2;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use rustls::pki_types::CertificateDer;
+use rustls::{ClientConfig, RootCertStore};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep, timeout};
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+use tower::ServiceExt;
+use webhook::connections::Limits;
+use webhook::room::Room;
+use webhook::server::{BODY_LIMIT, LIMITS, Webhook, listen, router};
+
+/// KiB of the largest body.
+const LARGEST: usize = BODY_LIMIT / 1024;
+
+fn usual() -> String {
+    review(&request(CLUSTERS, "UPDATE", Some(&cluster("")), Some(&cluster("Hibernating")))).to_string()
+}
+
+/// A body of unknown length that does not arrive.
+fn never() -> Body {
+    Body::from_stream(stream::pending::<Result<Vec<u8>, std::io::Error>>())
+}
+
+fn with_room(room: Room) -> (Arc<Webhook>, Router) {
+    let webhook = Arc::new(Webhook { room, ..Webhook::default() });
+    let app = router(Arc::clone(&webhook));
+    (webhook, app)
+}
+
+async fn validate(app: &Router, body: impl Into<Body>) -> (StatusCode, String) {
+    let request = Request::post("/validate").header("content-type", "application/json").body(body.into()).unwrap();
+    let response = app.clone().oneshot(request).await.unwrap();
+    let code = response.status();
+    let body = response.into_body().collect().await.unwrap().to_bytes();
+    (code, String::from_utf8(body.to_vec()).unwrap())
+}
+
+/// Has a request that has taken its room by the time this returns.
+async fn held(app: &Router, body: Body) -> JoinHandle<(StatusCode, String)> {
+    let app = app.clone();
+    let request = tokio::spawn(async move { validate(&app, body).await });
+    sleep(Duration::from_millis(1)).await;
+    request
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_large_body_without_room_is_refused_while_small_ones_pass() {
+    let (webhook, app) = with_room(Room::new(16, 2 * LARGEST));
+    let others = [held(&app, never()).await, held(&app, never()).await];
+    let start = Instant::now();
+    let small = async {
+        let (code, _) = validate(&app, usual()).await;
+        (code, start.elapsed())
+    };
+    let ((code, said), small) = tokio::join!(validate(&app, vec![b' '; BODY_LIMIT]), small);
+    assert_eq!(
+        (code, said.as_str()),
+        (StatusCode::SERVICE_UNAVAILABLE, "too many large bodies at once: try again later\n")
+    );
+    assert_eq!(start.elapsed().as_secs(), 1, "it was waited for room");
+    assert_eq!(small.0, StatusCode::OK);
+    assert!(small.1 < Duration::from_millis(100), "{:?}", small.1);
+    assert!(webhook.metrics.text().contains(r#"hibernate_webhook_rejected_total{code="503"} 1"#));
+
+    for other in others {
+        assert_eq!(other.await.unwrap().0, StatusCode::REQUEST_TIMEOUT);
+    }
+    assert_eq!(validate(&app, vec![b' '; BODY_LIMIT]).await.0, StatusCode::BAD_REQUEST, "read, but no review");
+    assert_eq!(validate(&app, usual()).await.0, StatusCode::OK);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_large_body_waits_for_another_to_be_answered() {
+    let (_, app) = with_room(Room::new(16, LARGEST));
+    let slow = Body::from_stream(stream::once(async {
+        sleep(Duration::from_millis(500)).await;
+        Ok::<_, std::io::Error>(usual())
+    }));
+    let other = held(&app, slow).await;
+    let start = Instant::now();
+    assert_eq!(validate(&app, vec![b' '; BODY_LIMIT]).await.0, StatusCode::BAD_REQUEST, "read, but no review");
+    assert!(start.elapsed() > Duration::from_millis(400), "{:?}", start.elapsed());
+    assert_eq!(other.await.unwrap().0, StatusCode::OK);
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_request_too_many_is_refused_at_once() {
+    let (_, app) = with_room(Room::new(1, LARGEST));
+    let other = held(&app, never()).await;
+    let start = Instant::now();
+    let (code, said) = validate(&app, usual()).await;
+    assert_eq!(
+        (code, said.as_str()),
+        (StatusCode::SERVICE_UNAVAILABLE, "too many requests at once: try again later\n")
+    );
+    assert!(start.elapsed() < Duration::from_millis(100), "{:?}", start.elapsed());
+    assert_eq!(other.await.unwrap().0, StatusCode::REQUEST_TIMEOUT);
+    assert_eq!(validate(&app, usual()).await.0, StatusCode::OK);
+}
+
+#[tokio::test]
+async fn a_body_in_pieces_is_put_together_up_to_the_limit() {
+    let (_, app) = with_room(Room::default());
+    let bytes: Vec<_> = usual().into_bytes().into_iter().map(|byte| Ok::<_, std::io::Error>(vec![byte])).collect();
+    assert_eq!(validate(&app, Body::from_stream(stream::iter(bytes))).await.0, StatusCode::OK);
+
+    let endless = stream::repeat_with(|| Ok::<_, std::io::Error>(vec![b' '; 65_536]));
+    let (code, said) = validate(&app, Body::from_stream(endless)).await;
+    assert_eq!((code, said.as_str()), (StatusCode::PAYLOAD_TOO_LARGE, "the body is larger than 7340032 bytes\n"));
+
+    let broken = stream::iter([Ok(b"{".to_vec()), Err(std::io::Error::other("gone"))]);
+    let (code, said) = validate(&app, Body::from_stream(broken)).await;
+    assert_eq!(code, StatusCode::BAD_REQUEST);
+    assert!(said.starts_with("the body cannot be read: "), "{said}");
+}
+
+struct Server {
+    address: SocketAddr,
+    ca: CertificateDer<'static>,
+}
+
+async fn start(limits: Limits) -> Result<Server> {
+    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+    let made = rcgen::generate_simple_self_signed(["localhost".to_owned()])?;
+    let (cert, key) = (made.cert.pem(), made.signing_key.serialize_pem());
+    let tls = RustlsConfig::from_pem(cert.into_bytes(), key.into_bytes()).await?;
+    let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
+    listener.set_nonblocking(true)?;
+    let address = listener.local_addr()?;
+    tokio::spawn(listen(listener, tls, Arc::new(Webhook::default()), Handle::new(), limits));
+    Ok(Server { address, ca: made.cert.der().clone() })
+}
+
+impl Server {
+    async fn connect(&self) -> Result<TlsStream<TcpStream>> {
+        let mut roots = RootCertStore::empty();
+        roots.add(self.ca.clone())?;
+        let tls = ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();
+        let tcp = TcpStream::connect(self.address).await?;
+        Ok(TlsConnector::from(Arc::new(tls)).connect("localhost".try_into()?, tcp).await?)
+    }
+}
+
+fn usual_request() -> Result<Request<Full<Bytes>>> {
+    let request = Request::post("https://localhost/validate").header("content-type", "application/json");
+    Ok(request.body(Full::from(usual()))?)
+}
+
+/// Waits until the server has closed a connection, orderly or not.
+async fn closed(mut connection: TlsStream<TcpStream>) {
+    let _ = connection.read_to_end(&mut Vec::new()).await;
+}
+
+#[tokio::test]
+async fn a_connection_without_requests_is_closed() -> Result<()> {
+    let server = start(Limits { idle: Duration::from_secs(1), ..LIMITS }).await?;
+    let silent = server.connect().await?;
+    let mut halfway = server.connect().await?;
+    halfway.write_all(b"POST /validate HTTP/1.1\r\nhost: x\r\n").await?;
+    halfway.flush().await?;
+    // This one goes on answering pings.
+    let (mut sender, idle) = http2::handshake(TokioExecutor::new(), TokioIo::new(server.connect().await?)).await?;
+    let idle = tokio::spawn(idle);
+    assert_eq!(sender.send_request(usual_request()?).await?.status(), StatusCode::OK);
+
+    timeout(Duration::from_secs(10), closed(silent)).await?;
+    timeout(Duration::from_secs(10), closed(halfway)).await?;
+    let _ = timeout(Duration::from_secs(10), idle).await?;
+    assert!(sender.send_request(usual_request()?).await.is_err());
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_connection_with_requests_is_kept() -> Result<()> {
+    let server = start(Limits { idle: Duration::from_secs(1), ..LIMITS }).await?;
+    let (mut sender, connection) =
+        http2::handshake(TokioExecutor::new(), TokioIo::new(server.connect().await?)).await?;
+    tokio::spawn(connection);
+    for _ in 0..12 {
+        let response = sender.send_request(usual_request()?).await?;
+        assert_eq!(response.status(), StatusCode::OK);
+        response.into_body().collect().await?;
+        sleep(Duration::from_millis(250)).await;
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn one_connection_too_many_is_closed() -> Result<()> {
+    let server = start(Limits { connections: 2, ..LIMITS }).await?;
+    let (first, _second) = (server.connect().await?, server.connect().await?);
+    assert!(server.connect().await.is_err());
+    drop(first);
+    let again = async {
+        while server.connect().await.is_err() {
+            sleep(Duration::from_millis(20)).await;
+        }
+    };
+    timeout(Duration::from_secs(10), again).await?;
+    Ok(())
+}

@@ -149,7 +149,8 @@ impl Follower {
                 let version = |item: &kube::core::PartialObjectMeta<_>| Some((item.uid()?, item.resource_version()?));
                 return Ok(Listed { at, versions: list.items.iter().filter_map(version).collect(), told: false });
             }
-            Ok(Err(kube::Error::Api(status))) if status.is_not_found() => {
+            // By its code: of a group that it does not serve, an API server says so in plain text, without a reason.
+            Ok(Err(kube::Error::Api(status))) if status.code == 404 => {
                 ("FoundationDBClusters are not defined on this cluster".to_owned(), ABSENT)
             }
             Ok(Err(kube::Error::Api(status))) if status.is_forbidden() => {
@@ -184,4 +185,36 @@ fn readable(cluster: Guarded) -> FoundationDBCluster {
         },
         status: None,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use http::{Request, Response, StatusCode};
+    use kube::client::Body;
+    use tower::BoxError;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_hub_without_the_kind_is_not_waited_for() {
+        let answers = [
+            (StatusCode::NOT_FOUND, "404 page not found\n", true), // of a group that is not served
+            (StatusCode::FORBIDDEN, r#"{"status":"Failure","reason":"Forbidden","code":403,"message":"no"}"#, true),
+            (StatusCode::TOO_MANY_REQUESTS, "storage is (re)initializing", false),
+        ];
+        for (code, text, ready) in answers {
+            let answer = move |_: Request<Body>| {
+                let mut response = Response::new(Body::from(text.as_bytes().to_vec()));
+                *response.status_mut() = code;
+                std::future::ready(Ok::<_, BoxError>(response))
+            };
+            let client = Client::new(tower::service_fn(answer), "default");
+            let clusters = Arc::new(Clusters::new(Duration::ZERO));
+            let (api, guarded) = (Api::all(client.clone()), Api::all(client));
+            let mut follower = Follower { api, guarded, clusters: Arc::clone(&clusters), said: None };
+            assert!(clusters.ready().is_err());
+            let pause = follower.list().await.err();
+            assert_eq!((clusters.ready().is_ok(), pause == Some(ABSENT)), (ready, ready), "{code}");
+        }
+    }
 }

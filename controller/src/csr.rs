@@ -16,6 +16,12 @@ use shared::csr::{self, Cluster, Counts, Csr, Decision, Limits, Verdict, Window,
 use shared::keys;
 use tracing::{debug, info};
 
+use self::pages::{list, list_metadata};
+
+// By its path, because a test takes in this file by its path.
+#[path = "pages.rs"]
+pub mod pages;
+
 /// For how long after a wake requests are approved: kubelets ask for their serving certificates when all Nodes are Ready already.
 const AFTER_WAKE: SignedDuration = SignedDuration::from_mins(10);
 
@@ -162,14 +168,14 @@ impl Approver {
             return Ok(Pass::default());
         }
         let requests: Api<CertificateSigningRequest> = Api::all(client.clone());
-        let listed = requests.list(&ListParams::default()).await.map_err(failed("certificate signing requests"))?;
-        let csrs: Vec<Csr> = listed.items.iter().map(Csr::from).collect();
+        let what = "certificate signing requests";
+        let listed = list(&requests, &ListParams::default(), what).await.map_err(failed(what))?;
+        let csrs: Vec<Csr> = listed.iter().map(Csr::from).collect();
         let pending = csrs.iter().filter(|csr| is_undecided(csr, &self.window)).count();
         let cluster = if pending > 0 { cluster(client).await? } else { Cluster::default() };
         let mut decisions = csr::pass(&csrs, &cluster, &self.window, &self.limits, &self.approved);
         decisions.retain(|decision| !matches!(decision.verdict, Verdict::Leave(reason) if reason.is_settled()));
-        let objects: HashMap<_, _> =
-            listed.items.iter().map(|object| (object.uid().unwrap_or_default(), object)).collect();
+        let objects: HashMap<_, _> = listed.iter().map(|object| (object.uid().unwrap_or_default(), object)).collect();
         let outcomes = stream::iter(decisions).map(|decision| {
             let (requests, object) = (&requests, objects.get(&decision.uid));
             async move {
@@ -215,16 +221,17 @@ async fn cluster(client: &Client) -> Result<Cluster, PassError> {
     let nodes: Api<Node> = Api::all(client.clone());
     let machines: Api<Machine> = Api::namespaced(client.clone(), machine::NAMESPACE);
     let machines = async {
-        match machines.list(&all).await {
-            Ok(list) => Ok(list.items),
-            Err(kube::Error::Api(status)) if status.is_not_found() => Ok(Vec::new()),
+        match list(&machines, &all, "Machines").await {
+            Ok(machines) => Ok(machines),
+            // By its code: of a group that it does not serve, an API server says so in plain text, without a reason.
+            Err(kube::Error::Api(status)) if status.code == 404 => Ok(Vec::new()),
             Err(error) => Err(failed("Machines")(error)),
         }
     };
-    let nodes = async { nodes.list_metadata(&all).await.map_err(failed("Nodes")) };
+    let nodes = async { list_metadata(&nodes, &all, "Nodes").await.map_err(failed("Nodes")) };
     let (nodes, machines) = futures::try_join!(nodes, machines)?;
     Ok(Cluster {
-        nodes: nodes.items.iter().map(ResourceExt::name_any).collect(),
+        nodes: nodes.iter().map(ResourceExt::name_any).collect(),
         machines: machines.iter().map(Into::into).collect(),
     })
 }

@@ -2,7 +2,8 @@
 //!
 //! A Lease cannot fence a cloud: a controller that was frozen in the middle of a decision wakes up believing that it leads.
 //! So the right to act, [`Claim`], ends by itself `renew_deadline` after the last renewal was *sent*, which is before
-//! anybody else may take the Lease, and it is asked for before every action and every request to a cloud.
+//! anybody else may take the Lease, and it is asked for before every action and every request to a cloud. Each time of leading
+//! has a claim of its own: what was decided in an earlier one, perhaps while somebody else led, is never done in a later one.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,7 +20,7 @@ use crate::clock;
 /// How often a controller that does not lead looks whether the Lease is free.
 const STANDBY_PERIOD: Duration = Duration::from_secs(1);
 
-/// The right to act, until a moment that every renewal moves on.
+/// The right to act in one time of leading, until a moment that every renewal moves on.
 #[derive(Clone, Debug, Default)]
 pub struct Claim {
     /// Milliseconds since boot; 0 is never.
@@ -111,7 +112,7 @@ impl Election {
         Self { api, name, identity, times, claim: Claim::default(), seen: None }
     }
 
-    /// The claim that is renewed while this controller leads.
+    /// The claim of this time of leading, which is renewed while it lasts and holds no more afterwards.
     #[must_use]
     pub fn claim(&self) -> Claim {
         self.claim.clone()
@@ -119,8 +120,9 @@ impl Election {
 
     /// Returns once this controller leads.
     pub async fn win(&mut self) {
+        self.begin();
         loop {
-            match self.try_once().await {
+            match self.try_once(false).await {
                 Ok(true) => {
                     info!(lease = self.name, identity = self.identity, "leading");
                     return;
@@ -132,13 +134,19 @@ impl Election {
         }
     }
 
+    /// From here on another time of leading may come. The claim of the one before does not hold in it.
+    fn begin(&mut self) {
+        self.claim.end();
+        self.claim = Claim::default();
+    }
+
     /// Renews; returns once this controller leads no more.
     pub async fn keep(&mut self) {
         loop {
             tokio::time::sleep(self.times.retry).await;
-            match self.try_once().await {
+            match self.try_once(true).await {
                 Ok(true) => continue,
-                Ok(false) => warn!(lease = self.name, "another controller leads"),
+                Ok(false) => warn!(lease = self.name, "another controller leads, or has led"),
                 Err(error) if self.claim.holds() => {
                     warn!(error = &error as &dyn std::error::Error, "cannot renew, will try again");
                     continue;
@@ -163,8 +171,8 @@ impl Election {
         }
     }
 
-    /// One look, and one write if the Lease is ours or free. True if it is ours now.
-    async fn try_once(&mut self) -> Result<bool, LeaseError> {
+    /// One look, and one write if the Lease may be written. True if it is ours now.
+    async fn try_once(&mut self, leads: bool) -> Result<bool, LeaseError> {
         let now = clock::since_boot().ok_or(LeaseError::NoClock)?;
         let found = self.call("read", self.api.get_opt(&self.name)).await?;
         if let Some(lease) = &found {
@@ -175,9 +183,9 @@ impl Election {
             if moved {
                 self.seen = Some((lease.clone(), now));
             }
-            if !self.is_free(lease, now) {
-                return Ok(false);
-            }
+        }
+        if !self.may_write(found.as_ref(), now, leads) {
+            return Ok(false);
         }
         let lease = self.written(found.as_ref(), self.identity.clone(), self.times.lease);
         match self.write("renew", &lease).await {
@@ -190,6 +198,12 @@ impl Election {
             Err(LeaseError::Api { source, .. }) if is_conflict(&source) => Ok(false),
             Err(error) => Err(error),
         }
+    }
+
+    /// Who leads may only renew what is still its own: in a Lease that is gone or free, somebody else may have led meanwhile.
+    fn may_write(&self, found: Option<&Lease>, now: Duration, leads: bool) -> bool {
+        let Some(lease) = found else { return !leads };
+        if leads { holder(lease) == Some(self.identity.as_str()) } else { self.is_free(lease, now) }
     }
 
     /// Ours, nobody's, or not renewed for as long as its holder promised to be back.
@@ -248,4 +262,60 @@ fn holder(lease: &Lease) -> Option<&str> {
 
 fn is_conflict(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.is_conflict() || status.is_already_exists())
+}
+
+#[cfg(test)]
+mod tests {
+    use http::{Request, Response};
+    use kube::Client;
+    use kube::client::Body;
+    use tower::BoxError;
+
+    use super::*;
+
+    const RETRY: Duration = Duration::from_secs(2);
+
+    /// One that takes part as `a`, without a hub.
+    fn election() -> Election {
+        let nobody = |_: Request<Body>| std::future::ready(Err::<Response<Body>, BoxError>("nobody answers".into()));
+        let api = Api::namespaced(Client::new(tower::service_fn(nobody), "default"), "default");
+        let times = Times { lease: 6 * RETRY, deadline: 4 * RETRY, retry: RETRY };
+        Election::new(api, "lease".to_owned(), "a".to_owned(), times)
+    }
+
+    #[tokio::test]
+    async fn what_was_begun_in_one_time_of_leading_does_not_go_on_in_the_next() {
+        let mut election = election();
+        let later = clock::since_boot().unwrap() + Duration::from_mins(1);
+        election.begin();
+        let first = election.claim();
+        assert!(!first.holds());
+        election.claim.extend(later);
+        assert!(first.holds());
+        election.begin();
+        election.claim.extend(later);
+        assert!(election.claim().holds() && !first.holds());
+    }
+
+    #[tokio::test]
+    async fn who_leads_only_renews_what_is_still_its_own() {
+        let mut election = election();
+        let held_by = |holder: &str| {
+            let spec = LeaseSpec { holder_identity: Some(holder.to_owned()), ..LeaseSpec::default() };
+            Lease { spec: Some(spec), ..Lease::default() }
+        };
+        let (now, long_ago) = (Duration::from_hours(1), Duration::ZERO);
+        for (case, found, since, wins, renews) in [
+            ("ours", Some("a"), now, true, true),
+            ("another's", Some("b"), now, false, false),
+            ("another's, run out", Some("b"), long_ago, true, false),
+            ("given back", Some(""), now, true, false),
+            ("deleted", None, now, true, false),
+        ] {
+            let found = found.map(held_by);
+            election.seen = found.clone().map(|lease| (lease, since));
+            assert_eq!(election.may_write(found.as_ref(), now, false), wins, "{case}");
+            assert_eq!(election.may_write(found.as_ref(), now, true), renews, "{case}");
+        }
+    }
 }

@@ -8,6 +8,7 @@ use shared::hive::decide::Machines;
 use shared::hive::machines::{EXCLUDE_NODE_DRAINING, INTERRUPTIBLE, Machine, NAMESPACE, resource, to_replace};
 use tracing::info;
 
+use crate::csr::pages::list;
 use crate::hub::as_controller;
 
 /// Why spot Machines could not be replaced. The next look tries again.
@@ -39,8 +40,8 @@ pub async fn replace(
     resume_started: Timestamp,
 ) -> Result<Vec<String>, ReplaceError> {
     let api: Api<Machine> = Api::namespaced_with(spoke.clone(), NAMESPACE, &resource());
-    let machines = match api.list(&ListParams::default().labels(INTERRUPTIBLE)).await {
-        Ok(list) => list.items,
+    let machines = match list(&api, &ListParams::default().labels(INTERRUPTIBLE), "spot Machines").await {
+        Ok(machines) => machines,
         Err(error) if is(&error, 404) => return Ok(Vec::new()), // a cluster without the machine API
         Err(error) => return Err(ReplaceError::List(Box::new(error))),
     };

@@ -61,7 +61,9 @@ async fn main() -> ExitCode {
 
 fn log(format: LogFormat) {
     let filter = tracing_subscriber::EnvFilter::try_from_default_env();
-    let filter = filter.unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info,kube=warn"));
+    // Of an answer that it cannot read, kube's client warns with the whole text, and spokes are strangers.
+    let quiet = "info,kube=warn,kube_client::client=error";
+    let filter = filter.unwrap_or_else(|_| tracing_subscriber::EnvFilter::new(quiet));
     let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
     match format {
         LogFormat::Text => builder.init(),
@@ -144,6 +146,7 @@ fn context(
         syncs: hive::Syncs::default(),
         news,
         writes: Semaphore::new(hive::WRITES_AT_ONCE),
+        idle: Semaphore::new(hive::idle_at_once(args.concurrency)),
         began: tokio::time::Instant::now(),
     }
 }

@@ -100,9 +100,17 @@ pub fn paced(client: Client) -> Client {
     Client::new(service, namespace)
 }
 
+/// Whether a request opens a watch.
+#[must_use]
+pub fn is_watch(uri: &http::Uri) -> bool {
+    uri.query().is_some_and(|query| query.split('&').any(|pair| pair == "watch=true" || pair == "watch=1"))
+}
+
 /// When a request may be made; `None` is at once.
 fn turn(openings: &mut Openings, uri: &http::Uri, now: Instant) -> Option<Instant> {
-    uri.query().filter(|query| query.split('&').any(|pair| pair == "watch=true" || pair == "watch=1"))?;
+    if !is_watch(uri) {
+        return None;
+    }
     let turn = openings.get(uri.path()).map_or(now, |next| now.max(*next));
     openings.insert(uri.path().to_owned(), turn + APART);
     Some(turn)

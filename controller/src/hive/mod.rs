@@ -11,6 +11,7 @@ mod requests;
 mod rival;
 mod spokes;
 mod syncs;
+mod turns;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -35,6 +36,8 @@ use tracing::{debug, info, warn};
 pub use self::drivers::{Drivers, Grants};
 use self::memory::Memory;
 pub use self::syncs::Syncs;
+pub use self::turns::idle_at_once;
+use self::turns::{STEP, TURN, in_step};
 use crate::hub::{full_name, slim};
 use crate::lease::Claim;
 use crate::metrics::{Metrics, Told};
@@ -47,9 +50,6 @@ type Guarded = DeserializeGuard<ClusterDeployment>;
 
 /// Clusters of one page of the first list. While a page is read it takes several times the memory of what is kept of it.
 const PAGE: u32 = 50;
-
-/// Looks that follow a pause fall into step by this: a hundred clusters on their way then share a few calls a round.
-const STEP: Duration = Duration::from_millis(250);
 
 /// A look takes its time: 1.7 s after it is 2 s after its beginning.
 const LOOKS: Duration = Duration::from_millis(300);
@@ -84,6 +84,8 @@ pub struct Context {
     pub news: mpsc::UnboundedSender<Key>,
     /// Turns for status writes.
     pub writes: Semaphore,
+    /// Turns for looks that are only to make sure.
+    pub idle: Semaphore,
     /// When this time of leading began: the looks at steady clusters keep in step from here, so that they share calls.
     pub began: Instant,
 }
@@ -252,7 +254,11 @@ async fn look_once(
         Box::pin(notice(context, before, memory, Some(&Notice::another_controller()))).await;
         return Ok((Requeue::requeue(left), false));
     }
-    let facts = observe::facts(context, before, sync, memory).await;
+    let mut facts = observe::begin(context.settings, before, sync, memory);
+    let Ok(_turn) = observe::is_idle(&facts, memory).then(|| context.idle.try_acquire()).transpose() else {
+        return Ok((Requeue::requeue(in_step(context.began.elapsed(), Duration::ZERO, TURN)), false));
+    };
+    observe::complete(context, &mut facts, memory).await;
     Box::pin(finish(before, sync, facts, context, memory)).await
 }
 
@@ -355,13 +361,6 @@ fn settle(context: &Context, memory: &mut Memory, cluster: &ClusterDeployment, s
     Requeue::requeue(memory.until_next(pause))
 }
 
-/// At least `pause`, up to the next step: whoever waits about as long looks at the same moment, and so by the same call.
-fn in_step(elapsed: Duration, pause: Duration, step: Duration) -> Duration {
-    let step = step.as_nanos().max(1);
-    let past = (elapsed + pause).as_nanos() % step;
-    pause + Duration::from_nanos(u64::try_from(step - past).unwrap_or(u64::MAX))
-}
-
 /// A write that met somebody else's is repeated soon, everything else a little later.
 #[expect(clippy::needless_pass_by_value, reason = "the signature is kube's")]
 fn after_error(watched: Watched, error: &LookError, context: Arc<Context>) -> Requeue {
@@ -402,24 +401,4 @@ fn is_gone(error: &kube::Error) -> bool {
 /// A failed `test` of a JSON patch answers 422, other lost races 409.
 fn is_overtaken(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.is_conflict() || status.code == 422)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn whoever_waits_about_as_long_looks_at_the_same_moment() {
-        let at = |elapsed: u64, pause: u64| {
-            let (elapsed, pause) = (Duration::from_millis(elapsed), Duration::from_millis(pause));
-            (elapsed + in_step(elapsed, pause, STEP)).as_millis()
-        };
-        assert_eq!([at(0, 1_700), at(100, 1_700), at(299, 1_700), at(301, 1_700)], [1_750, 2_000, 2_000, 2_250]);
-        for elapsed in (0..3_000).step_by(7) {
-            let paused = at(elapsed, 1_700) - u128::from(elapsed);
-            assert!((1_700..=1_950).contains(&paused) && at(elapsed, 1_700) % 250 == 0, "{elapsed}: {paused}");
-        }
-        let steady = in_step(Duration::from_secs(61), Duration::ZERO, Duration::from_mins(10));
-        assert_eq!(steady, Duration::from_secs(539));
-    }
 }

@@ -32,6 +32,7 @@ use tracing::info;
 use super::drivers::PLATFORMS;
 use super::memory::Memory;
 use super::{Context, LookError, act, spokes};
+use crate::csr::pages::{list, list_metadata};
 use crate::hub::full_name;
 
 /// How long the spoke gets for all of it together.
@@ -112,7 +113,8 @@ pub async fn look(client: &Client) -> SpokePreflight {
 fn part<T>(result: kube::Result<T>) -> Part<T> {
     match result {
         Ok(found) => Ok(Some(found)),
-        Err(kube::Error::Api(status)) if status.is_not_found() => Ok(None),
+        // By its code: of a group that it does not serve, an API server says so in plain text, without a reason.
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
         Err(kube::Error::Api(status)) => Err(format!("{}: {}", status.code, status.message)),
         Err(error) => Err(error.to_string()),
     }
@@ -144,8 +146,8 @@ async fn certificates(client: &Client) -> Part<Vec<Certificate>> {
     let mut found = Vec::new();
     for namespace in SIGNERS {
         let secrets: Api<Secret> = Api::namespaced(client.clone(), namespace);
-        let list = part(secrets.list_metadata(&ListParams::default()).await)?;
-        found.extend(list.iter().flat_map(|list| &list.items).filter_map(|secret| {
+        let list = part(list_metadata(&secrets, &ListParams::default(), "Secrets").await)?;
+        found.extend(list.iter().flatten().filter_map(|secret| {
             let not_after = format::time(secret.annotations().get(NOT_AFTER)?)?;
             Some(Certificate { name: format!("{namespace}/{}", secret.name_any()), not_after })
         }));
@@ -155,8 +157,8 @@ async fn certificates(client: &Client) -> Part<Vec<Certificate>> {
 
 async fn pending_requests(client: &Client) -> Part<usize> {
     let requests: Api<CertificateSigningRequest> = Api::all(client.clone());
-    let list = part(requests.list(&ListParams::default()).await)?;
-    Ok(list.map(|list| list.items.iter().filter(|request| is_pending(request)).count()))
+    let requests = part(list(&requests, &ListParams::default(), "CertificateSigningRequests").await)?;
+    Ok(requests.map(|requests| requests.iter().filter(|request| is_pending(request)).count()))
 }
 
 fn is_pending(request: &CertificateSigningRequest) -> bool {
@@ -165,13 +167,13 @@ fn is_pending(request: &CertificateSigningRequest) -> bool {
 
 async fn budgets(client: &Client) -> Part<Vec<String>> {
     let budgets: Api<PodDisruptionBudget> = Api::all(client.clone());
-    let list = part(budgets.list(&ListParams::default()).await)?;
+    let budgets = part(list(&budgets, &ListParams::default(), "PodDisruptionBudgets").await)?;
     let tight = |budget: &&PodDisruptionBudget| {
         let status = budget.status.as_ref();
         // One that covers no pod allows none either, and means nothing.
         status.is_some_and(|status| status.disruptions_allowed == Some(0) && status.expected_pods > Some(0))
     };
-    Ok(list.map(|list| list.items.iter().filter(tight).map(full_name).collect()))
+    Ok(budgets.map(|budgets| budgets.iter().filter(tight).map(full_name).collect()))
 }
 
 async fn kube_system(client: &Client) -> BTreeMap<String, String> {
@@ -192,11 +194,11 @@ async fn webhooks(client: &Client) -> Part<Vec<WebhookLook>> {
     let lists = kinds.map(|kind| {
         let configurations: Api<DynamicObject> = Api::all_with(client.clone(), &kind);
         let all = all.clone();
-        async move { configurations.list(&all).await }
+        async move { list(&configurations, &all, "webhook configurations").await }
     });
     let mut found = Vec::new();
     for list in join_all(lists).await {
-        for configuration in part(list)?.into_iter().flat_map(|list| list.items) {
+        for configuration in part(list)?.into_iter().flatten() {
             let name = configuration.name_any();
             let webhooks = configuration.data.get("webhooks").cloned().unwrap_or_default();
             let webhooks: Option<Vec<ValidatingWebhook>> =

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::RwLock;
+use std::time::Duration;
 
 use futures::StreamExt;
 use jiff::Timestamp;
@@ -16,6 +17,10 @@ use tracing::warn;
 use super::Key;
 use crate::pace::Pauses;
 
+/// How long the first list is waited for. Afterwards every cluster's `ClusterSync` counts as missing, and a transition waits
+/// for another minute, in which it says so (hive.md 1.1, row 9): two minutes in all.
+const FIRST_LIST: Duration = Duration::from_mins(1);
+
 /// What is known of the hub's `ClusterSync`s.
 #[derive(Debug, Default)]
 pub struct Syncs {
@@ -27,7 +32,9 @@ enum Known {
     /// They have not been listed yet.
     #[default]
     Nothing,
-    /// The hub does not have the kind, or we may not read it.
+    /// They could not be listed in time, so that all of them are missing since then.
+    Overdue(Timestamp),
+    /// The hub does not have the kind.
     NoSuchKind,
     /// Whether all `SyncSet`s have been applied once, by cluster.
     Listed(HashMap<Key, bool>),
@@ -39,6 +46,7 @@ impl Syncs {
         let Ok(known) = self.known.read() else { return Sync::NotListed };
         let found = match &*known {
             Known::Nothing => return Sync::NotListed,
+            Known::Overdue(since) => return Sync::Missing { since: *since },
             Known::NoSuchKind => return Sync::NoSuchKind,
             Known::Listed(all) => all.get(key),
         };
@@ -57,7 +65,18 @@ impl Syncs {
         let mut events =
             watcher::watcher(api, watcher::Config::default().page_size(super::PAGE)).backoff(Pauses::of_hub()).boxed();
         let mut listed: HashMap<Key, bool> = HashMap::new();
-        while let Some(event) = events.next().await {
+        let mut overdue = std::pin::pin!(tokio::time::sleep(FIRST_LIST));
+        let mut waits = true;
+        loop {
+            let event = tokio::select! {
+                event = events.next() => event,
+                () = &mut overdue, if waits => {
+                    waits = false;
+                    self.overdue();
+                    continue;
+                }
+            };
+            let Some(event) = event else { return };
             match event {
                 Ok(Event::Init) => listed.clear(),
                 Ok(Event::InitApply(sync)) => {
@@ -94,18 +113,28 @@ impl Syncs {
         all.insert(key, applied) != Some(applied)
     }
 
-    /// A hub without the kind, or where it may not be read, has nothing to wait for; what was listed before stays.
-    fn failed(&self, error: &watcher::Error) {
-        let refused = match error {
-            watcher::Error::InitialListFailed(kube::Error::Api(status)) => {
-                status.is_not_found() || status.is_forbidden()
-            }
-            _ => false,
-        };
+    /// Whoever waits for the first list does not wait for ever.
+    fn overdue(&self) {
         let Ok(mut known) = self.known.write() else { return };
-        if refused && matches!(*known, Known::Nothing) {
-            warn!(error = error as &dyn std::error::Error, "ClusterSyncs cannot be read: nothing waits for SyncSets");
+        if matches!(*known, Known::Nothing) {
+            warn!("ClusterSyncs could not be listed within {FIRST_LIST:?}: each counts as missing until they can");
+            *known = Known::Overdue(Timestamp::now());
+        }
+    }
+
+    /// A hub without the kind has nothing to wait for; what was listed before stays.
+    fn failed(&self, error: &watcher::Error) {
+        // By its code: of a group that it does not serve, an API server says so in plain text, without a reason.
+        let missing =
+            matches!(error, watcher::Error::InitialListFailed(kube::Error::Api(status)) if status.code == 404);
+        let error = error as &dyn std::error::Error;
+        let Ok(mut known) = self.known.write() else { return };
+        let awaited = matches!(*known, Known::Nothing);
+        if missing && (awaited || matches!(*known, Known::Overdue(_))) {
+            warn!(error, "ClusterSyncs do not exist here: nothing waits for SyncSets");
             *known = Known::NoSuchKind;
+        } else if awaited {
+            warn!(error, "ClusterSyncs cannot be listed: sleeps and wakes do not begin meanwhile");
         }
     }
 }
@@ -117,4 +146,58 @@ fn key(sync: &DeserializeGuard<ClusterSync>) -> Key {
 fn is_applied(sync: &DeserializeGuard<ClusterSync>) -> bool {
     let status = sync.0.as_ref().ok().and_then(|sync| sync.status.as_ref());
     status.is_some_and(|status| status.first_success_time.is_some())
+}
+
+#[cfg(test)]
+mod tests {
+    use http::{Request, Response};
+    use kube::client::Body;
+    use kube::core::Status;
+    use tower::BoxError;
+
+    use super::*;
+
+    fn refused(code: u16) -> watcher::Error {
+        let status = Status::failure("no", "Failed to parse error data").with_code(code);
+        watcher::Error::InitialListFailed(kube::Error::Api(status.boxed()))
+    }
+
+    fn found(syncs: &Syncs) -> Sync {
+        syncs.of(&("ns".to_owned(), "demo".to_owned()), &mut None)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_list_that_never_comes_is_waited_for_for_a_minute() {
+        let mute = |_: Request<Body>| std::future::pending::<Result<Response<Body>, BoxError>>();
+        let client = Client::new(tower::service_fn(mute), "default");
+        let syncs = Syncs::default();
+        let mut followed = std::pin::pin!(syncs.follow(client, |_| {}));
+        let second = Duration::from_secs(1);
+        assert!(tokio::time::timeout(FIRST_LIST.saturating_sub(second), &mut followed).await.is_err());
+        assert_eq!(found(&syncs), Sync::NotListed);
+        assert!(tokio::time::timeout(2 * second, &mut followed).await.is_err());
+        assert!(matches!(found(&syncs), Sync::Missing { .. }));
+    }
+
+    #[test]
+    fn only_a_kind_that_is_not_there_is_not_waited_for() {
+        let syncs = Syncs::default();
+        for code in [403, 500, 503] {
+            syncs.failed(&refused(code));
+            assert_eq!(found(&syncs), Sync::NotListed, "{code}");
+        }
+        syncs.overdue();
+        let Sync::Missing { since } = found(&syncs) else { panic!("{:?}", found(&syncs)) };
+        syncs.failed(&refused(403));
+        assert_eq!(found(&syncs), Sync::Missing { since }, "since the same moment");
+        syncs.failed(&refused(404));
+        assert_eq!(found(&syncs), Sync::NoSuchKind);
+        syncs.overdue();
+        assert_eq!(found(&syncs), Sync::NoSuchKind);
+        syncs.set(Known::Listed(HashMap::from([(("ns".to_owned(), "demo".to_owned()), true)])));
+        assert_eq!(found(&syncs), Sync::Applied, "as soon as they can be listed");
+        syncs.failed(&refused(404));
+        syncs.overdue();
+        assert_eq!(found(&syncs), Sync::Applied, "what was listed stays");
+    }
 }

@@ -3,6 +3,7 @@
 //! The Secret belongs to a tenant and this process is ours: a kubeconfig that would run a program, read a file or send us
 //! through a proxy is refused, and so is one that would have us trust anybody's certificate.
 
+mod bounded;
 mod route;
 mod state;
 mod watch;
@@ -14,6 +15,7 @@ use kube::{Api, Client, Config};
 use shared::hive::decide::{SpokeError, Upgrade};
 use shared::hive::openshift::ClusterVersion;
 
+use self::bounded::bounded;
 pub use self::route::Route;
 pub use self::watch::{Scope, SpokeWatch};
 
@@ -43,7 +45,8 @@ pub async fn client(kubeconfig: &[u8], route: &Route<'_>) -> Result<Client, Spok
     config.default_retry = false;
     config.proxy_url = None;
     config.headers.push(crate::user_agent());
-    Client::try_from(config).map_err(|error| refuse(format!("cannot be used: {}", first_line(&error))))
+    let client = Client::try_from(config);
+    client.map(bounded).map_err(|error| refuse(format!("cannot be used: {}", first_line(&error))))
 }
 
 /// Every user and cluster of the file is held to the same rules, whichever the current context names.

@@ -13,6 +13,8 @@ use kube::runtime::watcher::Event;
 use shared::hive::decide::{NodeLook, OperatorLook, Spoke, SpokeError};
 use shared::hive::openshift::ClusterOperator;
 
+use crate::csr::pages::MOST;
+
 /// Where kubelets keep their Leases.
 const NODE_LEASES: &str = "kube-node-lease";
 
@@ -22,34 +24,50 @@ struct Objects<V> {
     current: BTreeMap<String, V>,
     next: Option<BTreeMap<String, V>>,
     complete: bool,
+    /// Whether there are more than [`MOST`], so that some were left out.
+    cut: bool,
 }
 
 impl<V> Default for Objects<V> {
     fn default() -> Self {
-        Self { current: BTreeMap::new(), next: None, complete: false }
+        Self { current: BTreeMap::new(), next: None, complete: false, cut: false }
     }
 }
 
 impl<V> Objects<V> {
+    /// What is not all of them is nothing to go on from.
+    fn begin(&mut self) {
+        if self.cut {
+            *self = Self::default();
+        }
+    }
+
     fn apply<K: ResourceExt>(&mut self, event: Event<K>, value: impl Fn(&K) -> V) {
         let key = |object: &K| format!("{}/{}", object.namespace().unwrap_or_default(), object.name_any());
         match event {
             Event::Init => self.next = Some(BTreeMap::new()),
             Event::InitApply(object) => {
-                self.next.get_or_insert_default().insert(key(&object), value(&object));
+                self.cut |= keep(self.next.get_or_insert_default(), key(&object), value(&object));
             }
             Event::InitDone => {
                 self.current = self.next.take().unwrap_or_default();
                 self.complete = true;
+                self.cut = self.current.len() > MOST;
             }
-            Event::Apply(object) => {
-                self.current.insert(key(&object), value(&object));
-            }
+            Event::Apply(object) => self.cut |= keep(&mut self.current, key(&object), value(&object)),
             Event::Delete(object) => {
                 self.current.remove(&key(&object));
             }
         }
     }
+}
+
+/// Keeps one more than [`MOST`] at the most. Returns whether there are too many.
+fn keep<V>(objects: &mut BTreeMap<String, V>, key: String, value: V) -> bool {
+    if objects.len() <= MOST || objects.contains_key(&key) {
+        objects.insert(key, value);
+    }
+    objects.len() > MOST
 }
 
 #[derive(Debug)]
@@ -96,7 +114,12 @@ pub struct State {
     well_since: Option<Timestamp>,
     /// Why the spoke could not be asked the last time, and since when.
     error: Option<(SpokeError, Timestamp)>,
+    /// The kind of which there were more than we keep when it was listed last.
+    too_many: Option<&'static str>,
 }
+
+/// Names of Nodes and operators of which the first sign of life is kept; they may come and go while we watch.
+const FIRST: usize = 4 * MOST;
 
 /// A watch that breaks is opened again; for so long what was seen before it broke is believed.
 const BREAK: Duration = Duration::from_secs(10);
@@ -106,7 +129,14 @@ impl State {
     pub fn new(since: Timestamp, with_operators: bool) -> Self {
         let operators = Objects { complete: !with_operators, ..Objects::default() };
         let (nodes, leases, first) = (Objects::default(), Objects::default(), HashMap::new());
-        Self { since, nodes, leases, operators, first, well_since: None, error: None }
+        Self { since, nodes, leases, operators, first, well_since: None, error: None, too_many: None }
+    }
+
+    /// Everything is asked for anew.
+    pub fn begin(&mut self) {
+        self.nodes.begin();
+        self.leases.begin();
+        self.operators.begin();
     }
 
     /// Takes in what was seen.
@@ -119,13 +149,16 @@ impl State {
             Change::Request | Change::Nothing => {}
         }
         self.error = None;
+        self.too_many = self.cut().or(self.too_many.filter(|_| !self.is_complete()));
         let well =
             self.operators.complete && self.operators.current.values().all(|operator| operator.unwell.is_empty());
         self.well_since = if well { self.well_since.or(Some(now)) } else { None };
         if self.is_complete() {
             let signs: Vec<_> = self.node_signs().chain(self.operator_signs()).collect();
             for (key, sign) in signs {
-                self.first.entry(key).or_insert(sign);
+                if self.first.len() < FIRST {
+                    self.first.entry(key).or_insert(sign);
+                }
             }
         }
     }
@@ -138,7 +171,13 @@ impl State {
 
     /// Whether there is something to say: everything has been listed once, or cannot be.
     pub fn speaks(&self) -> bool {
-        self.is_complete() || self.error.is_some()
+        self.is_complete() || self.error.is_some() || self.too_many.is_some()
+    }
+
+    /// The kind of which there are more than we keep.
+    pub fn cut(&self) -> Option<&'static str> {
+        let cut = [(self.nodes.cut, "Nodes"), (self.leases.cut, "Leases"), (self.operators.cut, "ClusterOperators")];
+        cut.into_iter().find_map(|(cut, what)| cut.then_some(what))
     }
 
     /// Whether everything has been listed once.
@@ -177,6 +216,9 @@ impl State {
         let lasts = |since: Timestamp| Duration::try_from(now.duration_since(since)).unwrap_or_default() > BREAK;
         if let Some((error, _)) = self.error.as_ref().filter(|(_, since)| !self.is_complete() || lasts(*since)) {
             return Err(error.clone());
+        }
+        if let Some(what) = self.too_many {
+            return Err(SpokeError::Failed(format!("the cluster has more than {MOST} {what}: they are not looked at")));
         }
         if !self.is_complete() {
             return Err(SpokeError::Unreachable("the cluster's API server has been asked and not answered yet".into()));
@@ -251,5 +293,44 @@ fn operator_state(operator: &ClusterOperator) -> OperatorState {
         unwell: unwell.map(|c| format!("{}={}", c.type_, c.status)).collect(),
         namespaces: namespaces.map(|object| object.name.clone()).collect(),
         written: writes.filter_map(|entry| entry.time.as_ref()).map(|Time(time)| *time).max(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::api::ObjectMeta;
+
+    use super::*;
+
+    #[test]
+    fn more_objects_than_we_keep_are_no_picture() {
+        let now = Timestamp::now();
+        let mut state = State::new(now, false);
+        let list = |state: &mut State, nodes: usize| {
+            state.apply(Change::Node(Event::Init), now);
+            for number in 0..nodes {
+                let metadata = ObjectMeta { name: Some(format!("node-{number}")), ..ObjectMeta::default() };
+                state.apply(Change::Node(Event::InitApply(Node { metadata, ..Node::default() })), now);
+            }
+        };
+        list(&mut state, MOST);
+        state.apply(Change::Node(Event::InitDone), now);
+        assert_eq!(state.cut(), None);
+        list(&mut state, MOST + 20);
+        assert_eq!(state.cut(), Some("Nodes"), "before the list ends, which it may never do");
+        state.apply(Change::Node(Event::InitDone), now);
+        assert_eq!(state.nodes.current.len(), MOST + 1);
+        state.apply(Change::Lease(Event::Init), now);
+        state.apply(Change::Lease(Event::InitDone), now);
+        for _ in 0..2 {
+            let error = state.look(now).unwrap_err().to_string();
+            assert!(error.contains("more than 5000 Nodes") && state.speaks(), "{error}");
+            state.begin();
+            assert_eq!(state.cut(), None, "asked for once more");
+        }
+        list(&mut state, 1);
+        assert!(state.look(now).is_err());
+        state.apply(Change::Node(Event::InitDone), now);
+        assert_eq!(state.look(now).unwrap().nodes.len(), 1, "once there are fewer");
     }
 }

@@ -28,6 +28,12 @@ use crate::pace::Pauses;
 /// Events that come within this time make one look.
 const GATHER: Duration = Duration::from_millis(100);
 
+/// Events of which one look is made at the most, so that a stream without end is looked at, too.
+const GATHERED: usize = 500;
+
+/// How soon a spoke is watched again that has more objects than we keep.
+const TOO_MANY: Duration = Duration::from_secs(30);
+
 /// How soon certificate requests are looked at again that could not be dealt with.
 const AGAIN: Duration = Duration::from_secs(3);
 
@@ -121,17 +127,19 @@ where
         let mut listing = Listing::Streamed;
         let mut digest = None;
         loop {
-            let ended = self.session(listing, &mut digest).await;
-            if ended == Ended::NotStreamed {
-                listing = Listing::Plain;
-                continue;
+            match self.session(listing, &mut digest).await {
+                Ended::NotStreamed => listing = Listing::Plain,
+                Ended::Silent => tokio::time::sleep(Duration::from_millis(500)).await,
+                Ended::TooMany => tokio::time::sleep(TOO_MANY).await,
             }
-            tokio::time::sleep(Duration::from_millis(500)).await;
         }
     }
 
     /// One session: the first kind shows whether the API server works, then the others are asked for.
     async fn session(&self, listing: Listing, digest: &mut Option<u64>) -> Ended {
+        if let Ok(mut state) = self.state.lock() {
+            state.begin();
+        }
         let mut streams: SelectAll<BoxStream<'static, Seen>> = SelectAll::new();
         let mut began = Some(Instant::now());
         let (mut again, mut said_why) = (None, false);
@@ -160,7 +168,7 @@ where
             let Some(first) = next else { return Ended::Silent };
             let mut gathered = vec![first];
             let mut more = std::pin::pin!(tokio::time::sleep(GATHER));
-            loop {
+            while gathered.len() < GATHERED {
                 tokio::select! {
                     biased;
                     next = streams.next() => match next {
@@ -188,6 +196,10 @@ where
                         self.failed(explain(&error), digest);
                     }
                 }
+            }
+            if self.state.lock().is_ok_and(|state| state.cut().is_some()) {
+                self.tell(digest);
+                return Ended::TooMany;
             }
             if began.is_some() && self.state.lock().is_ok_and(|state| state.answers()) {
                 began = None;
@@ -260,6 +272,8 @@ fn is_undecided(request: &CertificateSigningRequest) -> bool {
 enum Ended {
     Silent,
     NotStreamed,
+    /// More objects than we keep.
+    TooMany,
 }
 
 async fn until(deadline: Option<Instant>) {

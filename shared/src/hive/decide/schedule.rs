@@ -15,7 +15,8 @@ use crate::keys;
 /// Row 12a: for this long after its installation a cluster may not sleep before its `SyncSet`s have been applied once.
 const SYNC_SETS: Duration = Duration::from_mins(10);
 
-/// Row 9: how long a transition waits for a `ClusterSync` that does not exist. Hive waits for ever.
+/// Row 9: how long a transition waits for a `ClusterSync` that does not exist. Hive waits for ever. One is missing, too, once
+/// the controller has tried for a while to list any.
 const CLUSTER_SYNC: Duration = Duration::from_mins(1);
 
 /// How soon a sleep that was put off is tried again.
@@ -30,14 +31,16 @@ pub(super) fn gate(facts: &Facts<'_>) -> Option<Plan> {
     };
     let missed = CLUSTER_SYNC.checked_sub(facts.age(since)).unwrap_or_default();
     let left = missed.max(grace(facts));
-    let message = "its ClusterSync does not exist yet, so it is not known whether its SyncSets have been applied";
+    let message =
+        "its ClusterSync is missing or cannot be listed, so it is not known whether its SyncSets have been applied";
     let waiting = PowerStatus::default().awaiting("ClusterSync", message);
     (!left.is_zero()).then(|| Plan::report(waiting).again(left.min(Duration::from_secs(10))))
 }
 
 /// Row 9, after the wait: the transition goes on, and somebody should know why it took longer.
 pub(super) fn missing_cluster_sync(facts: &Facts<'_>) -> Option<Notice> {
-    let message = format!("ClusterSync {} does not exist; going on without it", facts.cluster.name_any());
+    let name = facts.cluster.name_any();
+    let message = format!("ClusterSync {name} does not exist or cannot be listed; going on without it");
     matches!(facts.sync, Sync::Missing { .. }).then(|| Notice::warning("ClusterSyncMissing", message))
 }
 

@@ -1,0 +1,96 @@
+//! Lists of a spoke's objects: page by page, and no more of a kind than any cluster has. The spoke belongs to a tenant.
+
+use std::fmt::Debug;
+
+use kube::Api;
+use kube::api::{ListParams, ObjectList, PartialObjectMeta};
+use serde::de::DeserializeOwned;
+
+/// Objects of one page.
+const PAGE: u32 = 500;
+
+/// Objects of one kind that are taken of one spoke: as many as the Nodes that Kubernetes is made for.
+pub const MOST: usize = 5_000;
+
+/// Pages of one list. The API server may leave pages short.
+const PAGES: u32 = 100;
+
+/// All objects of a kind. `what` names it.
+///
+/// # Errors
+/// When a page cannot be read, or there are more than [`MOST`].
+pub async fn list<K>(api: &Api<K>, params: &ListParams, what: &str) -> kube::Result<Vec<K>>
+where
+    K: Clone + DeserializeOwned + Debug,
+{
+    gather(params, what, |page| async move { api.list(&page).await }).await
+}
+
+/// The metadata of all objects of a kind. `what` names it.
+///
+/// # Errors
+/// When a page cannot be read, or there are more than [`MOST`].
+pub async fn list_metadata<K>(api: &Api<K>, params: &ListParams, what: &str) -> kube::Result<Vec<PartialObjectMeta<K>>>
+where
+    K: Clone + DeserializeOwned + Debug,
+{
+    gather(params, what, |page| async move { api.list_metadata(&page).await }).await
+}
+
+async fn gather<T, F>(params: &ListParams, what: &str, page: impl Fn(ListParams) -> F) -> kube::Result<Vec<T>>
+where
+    T: Clone,
+    F: Future<Output = kube::Result<ObjectList<T>>>,
+{
+    let mut params = params.clone().limit(PAGE);
+    let mut all = Vec::new();
+    for _ in 0..PAGES {
+        let found = page(params.clone()).await?;
+        all.extend(found.items);
+        if all.len() > MOST {
+            break;
+        }
+        let Some(token) = found.metadata.continue_.filter(|token| !token.is_empty()) else { return Ok(all) };
+        params = params.continue_token(&token);
+    }
+    Err(kube::Error::Service(format!("the cluster has more than {MOST} {what}").into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::api::{ListMeta, TypeMeta};
+
+    use super::*;
+
+    fn page(items: usize, next: &str) -> ObjectList<u8> {
+        let metadata = ListMeta { continue_: Some(next.to_owned()), ..ListMeta::default() };
+        ObjectList { types: TypeMeta::default(), metadata, items: vec![0; items] }
+    }
+
+    /// How many Nodes are taken of a server that answers so, by the token that it is asked with.
+    async fn taken(answer: impl Fn(Option<&str>) -> ObjectList<u8>) -> Result<usize, String> {
+        let list = |params: ListParams| {
+            assert_eq!(params.limit, Some(PAGE));
+            let page = answer(params.continue_token.as_deref());
+            async move { Ok::<_, kube::Error>(page) }
+        };
+        let all = gather(&ListParams::default(), "Nodes", list).await;
+        all.map(|all| all.len()).map_err(|error| error.to_string())
+    }
+
+    #[tokio::test]
+    async fn a_list_is_read_page_by_page_and_has_an_end() {
+        let three = |token: Option<&str>| match token {
+            None => page(500, "second"),
+            Some("second") => page(500, "third"),
+            _ => page(7, ""),
+        };
+        assert_eq!(taken(three).await, Ok(1_007));
+        assert_eq!(taken(|_: Option<&str>| page(MOST, "")).await, Ok(MOST));
+        // Without end, without limit, and without anything in it.
+        for items in [500, MOST + 1, 0] {
+            let error = taken(|_: Option<&str>| page(items, "next")).await.unwrap_err();
+            assert!(error.ends_with("the cluster has more than 5000 Nodes"), "{items}: {error}");
+        }
+    }
+}

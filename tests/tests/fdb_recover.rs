@@ -9,7 +9,7 @@ use std::{
 };
 
 use anyhow::{Context, Result, ensure};
-use fdb_common::{Held, SOON, held, held_storage, uid, untimed};
+use fdb_common::{Held, SOON, fdbcli, global, held, held_storage, is_back, ours, uid, untimed};
 use kube::ResourceExt;
 use serde_json::{Value, json};
 use testbed::{
@@ -38,33 +38,6 @@ fn line<'a>(held: &'a Held, more: &[&'a str]) -> Vec<&'a str> {
 
 async fn recover(held: &Held, more: &[&str]) -> Result<Ran> {
     held.world.plugin(&line(held, &[&[held.id.as_str()], more].concat())).await
-}
-
-/// Annotations of ours that are left on an object.
-fn ours(object: &impl ResourceExt) -> Vec<String> {
-    let keys = object.annotations().keys().filter(|key| key.starts_with("hibernate.sh/"));
-    keys.filter(|key| *key != "hibernate.sh/recovered-at").cloned().collect()
-}
-
-/// The group is back on its old volume with its old data, the database has nothing against it, and nothing of ours is left.
-async fn is_back(held: &Held) -> Result<()> {
-    held.wait_back().await;
-    let object = held.db.get().await?;
-    ensure!(object.data["spec"]["skip"] != json!(true), "spec.skip is left");
-    ensure!(ours(&object).is_empty(), "left on the cluster: {:?}", ours(&object));
-    let claim = held.db.pvc(&held.id).await?.context("its claim")?;
-    ensure!(ours(&claim).is_empty(), "left on the claim: {:?}", ours(&claim));
-    ensure!(claim.annotations().contains_key("hibernate.sh/recovered-at"));
-    let group = held.db.group(&held.id).await?.context("its entry")?;
-    ensure!(!group.is_marked() && !group.exclusion_skipped, "{group:?}");
-    ensure!(
-        group.process_group_conditions.iter().all(|condition| condition.type_ != "ResourcesTerminating"),
-        "{group:?}"
-    );
-    let database = held.db.database().await?;
-    ensure!(!database.exclusions.contains(&format!("locality_instance_id:{}", held.id)), "{:?}", database.exclusions);
-    ensure!(database.gone.iter().all(|volume| volume.drained), "lost data: {:?}", database.gone);
-    Ok(())
 }
 
 /// And it stays: the operator finds the right number of groups, and the replacement goes instead.
@@ -165,13 +138,8 @@ async fn a_group_removed_without_exclusion_comes_back() -> Result<()> {
     let held = held_storage("skipped", untimed()).await;
     let ran = recover(&held, &["--yes", "--include=never"]).await?;
     ensure!(ran.code == 0 && ran.stderr.contains("--include=never"), "{}", ran.stderr);
-    let pod = fdb_common::fdbcli(
-        &held.world,
-        &held.db,
-        &held.replacement,
-        &format!("include locality_instance_id:{}", held.id),
-    )
-    .await;
+    let include = format!("include locality_instance_id:{}", held.id);
+    let pod = fdbcli(&held.world, &held.db, &held.replacement, &include).await;
     ensure!(pod.code == 0, "{}", pod.stderr);
     is_back(&held).await?;
     stays(&held, "storage", 3).await?;
@@ -187,6 +155,25 @@ async fn a_group_removed_without_exclusion_comes_back() -> Result<()> {
     let object = held.db.get().await?;
     ensure!(object.data["spec"]["processGroupsToRemoveWithoutExclusion"] == json!([]), "{:?}", object.data["spec"]);
     ensure!(before.contains(&held.id));
+    Ok(())
+}
+
+/// In global mode the operator never takes a group off its lists that is marked no longer: `recover` does, or nothing would be
+/// included any more.
+#[tokio::test]
+async fn in_global_mode_it_comes_back_and_blocks_nobody() -> Result<()> {
+    let held = held_storage("global", global()).await;
+    let ran = recover(&held, &["--yes"]).await?;
+    ensure!(ran.code == 0, "{}", ran.stderr);
+    is_back(&held).await?;
+    held.db.wait_suspended(&held.replacement, SOON).await?;
+    held.denier.deny(false);
+    held.db.wake().await?;
+    held.db.wait_reconciled(SOON).await?;
+    is_back(&held).await?;
+    let (ids, database) = (held.db.ids("storage").await?, held.db.database().await?);
+    ensure!(ids.len() == 3 && ids.contains(&held.id), "{ids:?}");
+    ensure!(database.exclusions.is_empty() && database.keys.is_empty(), "{database:?}");
     Ok(())
 }
 

@@ -66,6 +66,36 @@ async fn the_same_with_an_operator_that_applies() -> Result<()> {
     kept_for_its_window(UpdateMode::Apply).await
 }
 
+/// In global mode nothing is included while something is kept, and everything at once when that is gone, too.
+#[tokio::test(flavor = "multi_thread")]
+async fn in_global_mode_what_is_gone_waits_for_what_is_kept() -> Result<()> {
+    let world = World::shared().await?;
+    let patch = json!({"spec": {"automationOptions": {"synchronizationMode": "global"}}});
+    let db = world.fdb("global", FdbOptions { patch, ..kept("10s") }).await?;
+    let (id, other) = (first(&db, "storage").await?, first(&db, "cluster_controller").await?);
+    db.remove(&[&id, &other]).await?;
+    let since = stamped(&db, &id).await?;
+    let waits = format!("not all processes are ready: {id}");
+    db.wait("inclusion that waits", SOON, async || {
+        Ok(db.log().await?.passes.iter().any(|pass| pass.result.contains(&waits)).then_some(()))
+    })
+    .await?;
+    ensure!(db.pod(&other).await?.is_none() && db.group(&other).await?.is_some(), "it is gone, but not dropped");
+    let kept = deleted(&db, &id, SOON).await?.duration_since(since);
+    ensure!(kept >= SignedDuration::from_secs(10), "deleted after {kept:?}");
+    ensure!(kept <= SignedDuration::from_secs(16), "only deleted after {kept:?}");
+
+    db.wait_reconciled(SOON).await?;
+    let (log, database) = (db.log().await?, db.database().await?);
+    let included = log.commands.iter().filter(|command| command.text.starts_with("include ")).collect::<Vec<_>>();
+    ensure!(included.len() == 1 && [&id, &other].iter().all(|id| included[0].text.contains(*id)), "{included:?}");
+    let went = db.pvc_deletes(&id).await?.into_iter().rfind(|delete| delete.error.is_none());
+    ensure!(went.is_some_and(|delete| delete.at < included[0].at), "{included:?}");
+    ensure!(database.exclusions.is_empty() && database.keys.is_empty(), "{database:?}");
+    ensure!(database.gone.iter().all(|volume| volume.drained), "no data was lost");
+    db.remove_all().await
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn without_the_annotation_nothing_is_kept() -> Result<()> {
     let world = World::shared().await?;

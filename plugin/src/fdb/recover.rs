@@ -8,7 +8,7 @@ use std::{
 use shared::fdb::recover::{
     Done, Step,
     check::{Goal, check},
-    include::targets,
+    include::orders,
     record::Record,
     remaining,
     replace::Wanted,
@@ -158,11 +158,11 @@ async fn warn(hub: &Hub, namespace: &str, look: &Look, run: &Run<'_>, include: I
         print::warning(&format!("NOT PROTECTED: {why}; the operator can delete the volumes in the middle of it"));
     }
     if include == Include::Never {
-        let targets = targets(&look.cluster, &run.record);
-        if !targets.is_empty() {
+        let orders = orders(&look.cluster, &run.record);
+        if !orders.is_empty() {
             print::note(&format!(
                 "The database is left alone (--include=never); afterwards run: {}",
-                run.by_hand(&targets)
+                run.by_hand(&orders)
             ));
         }
     }

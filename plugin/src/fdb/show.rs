@@ -70,7 +70,7 @@ fn to_do(step: &Step, record: &Record) -> String {
             ids => format!("put {} into processGroupsToRemove, instead of the groups", ids.join(", ")),
         },
         Step::Status(_) => "take the marks of the removal off the groups' status".to_owned(),
-        Step::Include(targets, _) => format!("have the database include {}", targets.join(" ")),
+        Step::Include(orders, _) => format!("tell the database: {}", orders.join("; ")),
         Step::Services(services) => {
             format!("create the missing Service {}", services.iter().map(name).collect::<Vec<_>>().join(", "))
         }
@@ -94,7 +94,7 @@ pub(super) fn done(step: &Step) -> String {
         Step::Settle => "settle: the operator's last pass is over".to_owned(),
         Step::Lists(_) => "lists: processGroupsToRemove is edited".to_owned(),
         Step::Status(_) => "status: the marks of the removal are off".to_owned(),
-        Step::Include(targets, _) => format!("include: the database includes {}", targets.join(" ")),
+        Step::Include(orders, _) => format!("include: the database was told: {}", orders.join("; ")),
         Step::Services(services) => {
             format!("service: {} created", services.iter().map(name).collect::<Vec<_>>().join(", "))
         }

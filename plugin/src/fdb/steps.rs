@@ -11,7 +11,7 @@ use kube::api::WatchEvent;
 use serde_json::Value;
 use shared::fdb::recover::{
     Done, Edit, Kept, Missing, Step,
-    include::{TIMEOUT, command, targets},
+    include::{TIMEOUT, command, orders},
     object::{is_ready, name},
     patch::{remember, resume},
     record::Record,
@@ -126,12 +126,12 @@ impl Run<'_> {
                     self.await_news(&look, missing).await;
                     continue;
                 }
-                Step::Include(targets, record) => match self.include(&look, targets).await {
+                Step::Include(orders, record) => match self.include(&look, orders).await {
                     Ok(()) => self.remember(record).await?,
                     Err(why) => {
                         done.include_failures += 1;
                         if done.include_failures == 1 {
-                            print::warning(&self.later(&why, targets));
+                            print::warning(&self.later(&why, orders));
                         }
                         include_failure = why;
                         continue;
@@ -287,9 +287,9 @@ impl Run<'_> {
     }
 
     /// Runs `fdbcli` in a Pod that is ready, in another one if that does not answer.
-    async fn include(&self, look: &Look, targets: &[String]) -> Result<(), String> {
-        *self.state.borrow_mut() = format!("the database is being told to include {}", targets.join(" "));
-        let command = command(targets);
+    async fn include(&self, look: &Look, orders: &[String]) -> Result<(), String> {
+        *self.state.borrow_mut() = format!("the database is being told: {}", orders.join("; "));
+        let command = command(orders);
         let limit = Duration::from_secs(u64::from(TIMEOUT) + 10);
         let pods: Vec<&str> = look.pods.iter().filter(|pod| is_ready(pod)).map(name).take(PODS).collect();
         let mut why = format!("no Pod of the cluster is ready to run {} in", command[0]);
@@ -321,26 +321,22 @@ impl Run<'_> {
     }
 
     /// What to say when the database could not be told.
-    fn later(&self, why: &str, targets: &[String]) -> String {
+    fn later(&self, why: &str, orders: &[String]) -> String {
         format!(
             "{}: the database could not be told to include the groups: {why}. It is tried once more when the Pods run; by hand: {}",
             called(self.name),
-            self.by_hand(targets)
+            self.by_hand(orders)
         )
     }
 
     /// The command for a person.
-    pub(super) fn by_hand(&self, targets: &[String]) -> String {
-        format!(
-            "kubectl -n {} exec POD -c {CONTAINER} -- fdbcli --exec 'include {}'",
-            self.namespace,
-            targets.join(" ")
-        )
+    pub(super) fn by_hand(&self, orders: &[String]) -> String {
+        format!("kubectl -n {} exec POD -c {CONTAINER} -- fdbcli --exec '{}'", self.namespace, orders.join("; "))
     }
 
     fn not_included(&self, look: &Look, why: String) -> Problem {
         let record = self.record.adopting(look.facts().record().as_ref());
-        let command = self.by_hand(&targets(&look.cluster, &record));
+        let command = self.by_hand(&orders(&look.cluster, &record));
         FdbError::NotIncluded { cluster: called(self.name), why, command }.into()
     }
 }

@@ -65,6 +65,9 @@ pub struct FoundationDBClusterSpec {
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(skip)]
     pub process_counts: BTreeMap<String, i64>,
+    /// Where in the database operators agree with each other.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lock_options: Option<LockOptions>,
     /// First part of every process group's ID.
     #[serde(default, rename = "processGroupIDPrefix", skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 43), regex(pattern = r"^[a-z0-9A-Z]([\-._a-z0-9A-Z])*[a-z0-9A-Z]$"))]
@@ -122,6 +125,20 @@ pub struct AutomationOptions {
     /// Whether processes are excluded by locality rather than by address; true where absent (and the version can).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub use_localities_for_exclusion: Option<bool>,
+    /// Whether all operators of a database exclude and include together (`global`), or each on its own (`local`, also where absent).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("enum" = ["local", "global"]))]
+    pub synchronization_mode: Option<String>,
+}
+
+/// Where in the database operators agree with each other.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-preserve-unknown-fields" = true))]
+pub struct LockOptions {
+    /// What the keys of locks and lists begin with.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lock_key_prefix: Option<String>,
 }
 
 /// An integer without a format, as Go's `int` is described.

@@ -106,7 +106,7 @@ pub enum Step {
     Lists(Value),
     /// R5: a JSON patch of the cluster's status.
     Status(Value),
-    /// R6: what to include in the database, and the record to leave once that is done.
+    /// R6: what to tell the database, and the record to leave once that is done.
     Include(Vec<String>, Record),
     /// R7: Services to create.
     Services(Vec<Value>),
@@ -290,11 +290,11 @@ pub fn remaining(facts: &Facts<'_>, record: &Record, include: bool, done: Done) 
     }
     steps.extend(lists.map(Step::Lists)); // R4
     steps.extend(status.map(Step::Status)); // R5
-    let targets = include::targets(facts.cluster, record);
-    let owed = include && !targets.is_empty();
+    let orders = include::orders(facts.cluster, record);
+    let owed = include && !orders.is_empty();
     let untried = done.include_failures == 0 || (running && done.include_failures == 1);
     if owed && untried {
-        steps.push(Step::Include(targets, record.included())); // R6
+        steps.push(Step::Include(orders, record.included())); // R6
     }
     let services = service::missing(facts, record)?;
     if !services.is_empty() {

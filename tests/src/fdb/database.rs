@@ -11,6 +11,17 @@ use super::options::Settings;
 /// What stands before an ID in an exclusion by locality.
 pub const LOCALITY: &str = "locality_instance_id:";
 
+/// Where the operators of a database keep their lists in it, as fdbcli writes it.
+pub const OPERATORS: &str = r"\xff\x02/org.foundationdb.kubernetes-operator";
+
+/// The key of a group in one of the operators' lists; without an ID, what those of all groups begin with. An operator whose groups
+/// have a prefix keeps a part of the list for itself.
+#[must_use]
+pub fn key(list: &str, prefix: &str, id: &str) -> String {
+    let parts = [OPERATORS, list, prefix, id].into_iter().filter(|part| !part.is_empty());
+    parts.collect::<Vec<_>>().join("/")
+}
+
 /// The database.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -29,6 +40,9 @@ pub struct Database {
     pub gone: Vec<Volume>,
     /// When the last recovery was, seconds since 1970.
     pub recovered_at: f64,
+    /// The keys of the operators' lists, which they have in global mode only, as fdbcli writes them, and when each was set, seconds
+    /// since 1970.
+    pub keys: BTreeMap<String, f64>,
     /// The point at which the operator is held just now.
     pub held: Option<String>,
 }
@@ -85,6 +99,15 @@ impl Database {
     pub fn is_excluded(&self, group: &str) -> bool {
         let by_address = self.processes.get(group).is_some_and(|process| self.exclusions.contains(&process.address));
         by_address || self.exclusions.contains(&format!("{LOCALITY}{group}"))
+    }
+
+    /// One of the operators' lists, such as `pendingForInclusion`: IDs, and when each was put there. Of the groups with a prefix,
+    /// or of all if that is empty.
+    #[must_use]
+    pub fn list(&self, list: &str, prefix: &str) -> BTreeMap<String, f64> {
+        let under = key(list, prefix, "");
+        let entries = self.keys.iter().filter(|(entry, _)| entry.starts_with(&under));
+        entries.map(|(entry, at)| (entry.rsplit('/').next().unwrap_or_default().to_owned(), *at)).collect()
     }
 
     /// Seconds since the last recovery.

@@ -1,4 +1,4 @@
-//! What fdbcli 7.3 says: the four commands that people and programs use on the way to a removed process group.
+//! What fdbcli 7.3 says: the commands that people and programs use on the way to a removed process group.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -77,7 +77,7 @@ pub fn timed_out() -> Output {
 
 /// Runs the commands, up to the first that fails.
 pub fn run(database: &mut Database, call: &Call, now: f64) -> Output {
-    let mut output = Output::default();
+    let (mut output, mut session) = (Output::default(), Session::default());
     for command in &call.commands {
         let words: Vec<String> = command.split_whitespace().map(str::to_owned).collect();
         let (name, arguments) = words.split_first().map_or(("", &[][..]), |(name, rest)| (name.as_str(), rest));
@@ -86,6 +86,9 @@ pub fn run(database: &mut Database, call: &Call, now: f64) -> Output {
             "exclude" => addresses(arguments).map(|targets| exclude(database, &targets, now)),
             "include" => include(database, arguments),
             "status" => status(database, arguments, now),
+            "writemode" => session.write_mode(arguments),
+            "option" => session.option(arguments),
+            "clear" => session.clear(database, arguments),
             _ => Err(format!("ERROR: Unknown command `{name}'. Try `help'?\n")),
         };
         match result {
@@ -98,6 +101,51 @@ pub fn run(database: &mut Database, call: &Call, now: f64) -> Output {
         }
     }
     output
+}
+
+/// What the commands of one call have switched on.
+#[derive(Default)]
+struct Session {
+    writes: bool,
+    system_keys: bool,
+}
+
+impl Session {
+    fn write_mode(&mut self, arguments: &[String]) -> Result<String, String> {
+        self.writes = match arguments {
+            [word] if word == "on" => true,
+            [word] if word == "off" => false,
+            _ => return Err("usage: writemode <on|off>\n".to_owned()),
+        };
+        Ok(String::new())
+    }
+
+    fn option(&mut self, arguments: &[String]) -> Result<String, String> {
+        match arguments {
+            [state, name] if name == "ACCESS_SYSTEM_KEYS" && state == "on" => {
+                self.system_keys = true;
+                Ok("Option enabled for all transactions\n".to_owned())
+            }
+            [_, name] => {
+                Err(format!("ERROR: invalid option '{name}'. Try `help options' for a list of available options.\n"))
+            }
+            _ => Err("usage: option <STATE> <OPTION> <ARG>\n".to_owned()),
+        }
+    }
+
+    /// Clears a key, if it is there or not.
+    fn clear(&self, database: &mut Database, arguments: &[String]) -> Result<String, String> {
+        let [key] = arguments else { return Err("usage: clear <KEY>\n".to_owned()) };
+        let key = key.trim_matches('"');
+        if !self.writes {
+            return Err("ERROR: writemode must be enabled to set or clear keys in the database.\n".to_owned());
+        }
+        if key.starts_with(r"\xff") && !self.system_keys {
+            return Err("ERROR: Key outside legal range (2004)\n".to_owned());
+        }
+        database.keys.remove(key);
+        Ok("Committed (1)\n".to_owned())
+    }
 }
 
 fn exclude(database: &mut Database, targets: &[String], now: f64) -> String {
@@ -248,7 +296,10 @@ fn failed(text: &str) -> Output {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fdb::{database::Process, options::Settings};
+    use crate::fdb::{
+        database::{Process, key},
+        options::Settings,
+    };
 
     fn line(words: &[&str]) -> Vec<String> {
         words.iter().map(|word| (*word).to_owned()).collect()
@@ -295,5 +346,22 @@ mod tests {
         assert!(database.volumes["u"].drained && database.is_excluded("storage-1"));
         run(&mut database, &Call { commands: line(&["include locality_instance_id:storage-1"]), timeout: 0.0 }, 6.0);
         assert!(!database.volumes["u"].drained && !database.is_excluded("storage-1"));
+    }
+
+    #[test]
+    fn keys_are_cleared_by_who_may_write_them() {
+        let entry = key("pendingForInclusion", "", "storage-1");
+        let mut database = Database { keys: [(entry.clone(), 1.0)].into(), ..Database::default() };
+        let mut say = |before: &str| {
+            let call = Call::parse(&line(&["fdbcli", "--exec", &format!("{before}clear {entry}")])).unwrap();
+            run(&mut database, &call, 5.0)
+        };
+        assert!(say("").stdout.contains("writemode must be enabled"));
+        assert!(say("writemode on; ").stdout.contains("Key outside legal range"));
+        assert_eq!(say("option on ACCESS_SYSTEM_KEYS; ").code, 1);
+        assert_eq!(say("writemode on; option on READ_SYSTEM_KEYS; ").code, 1);
+        let cleared = say("writemode on; option on ACCESS_SYSTEM_KEYS; ");
+        assert!(cleared.code == 0 && cleared.stdout.ends_with("Committed (1)\n"), "{cleared:?}");
+        assert!(database.keys.is_empty());
     }
 }

@@ -58,6 +58,13 @@ pub(crate) enum Question {
     Include(Vec<String>),
     /// Make these groups the coordinators.
     Coordinators(Vec<String>),
+    /// Set and clear keys of the operators' lists, in one transaction.
+    Keys {
+        /// To be set.
+        set: Vec<String>,
+        /// To be cleared.
+        clear: Vec<String>,
+    },
 }
 
 /// What the operator tells of itself.
@@ -143,6 +150,11 @@ async fn ask(State(world): Shared, Path(which): Which, Json(question): Json<Ques
                 note(format!("coordinators {}", groups.join(" ")));
                 database.coordinators = groups.into_iter().collect();
                 database.recovered_at = now;
+                json!({})
+            }
+            Question::Keys { set, clear } => {
+                database.keys.retain(|key, _| !clear.contains(key));
+                database.keys.extend(set.into_iter().map(|key| (key, now)));
                 json!({})
             }
         })

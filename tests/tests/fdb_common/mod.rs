@@ -3,10 +3,12 @@
 
 use std::time::Duration;
 
+use anyhow::{Context as _, Result, ensure};
+use kube::ResourceExt;
 use testbed::{
     FdbCluster, FdbOptions, Options, Timings, World,
     fdb::{
-        database::Delete,
+        database::{Delete, key},
         denier::Denier,
         operator::api::Group,
         options::{Settings, UpdateMode},
@@ -34,6 +36,25 @@ pub fn untimed() -> FdbOptions {
 /// A database whose Pods have Services of their own.
 pub fn services() -> FdbOptions {
     FdbOptions { public_ip_source: "service".to_owned(), ..FdbOptions::default() }
+}
+
+/// A database whose operator excludes and includes only what all operators of it agree on.
+pub fn global() -> FdbOptions {
+    FdbOptions { patch: json!({"spec": {"automationOptions": {"synchronizationMode": "global"}}}), ..untimed() }
+}
+
+/// Waits until an inclusion in global mode waits for this group.
+pub async fn blocked(db: &FdbCluster, by: &str) {
+    let text = format!("not all processes are ready: {by}");
+    let waits = async || Ok(db.log().await?.passes.iter().any(|pass| pass.result.contains(&text)).then_some(()));
+    db.wait("inclusion that waits", SOON, waits).await.unwrap();
+}
+
+/// What fdbcli has to be told to take a group off the operators' lists by hand.
+pub fn off_the_lists(id: &str) -> String {
+    let lists = ["pendingForRemoval", "pendingForInclusion", "readyForInclusion"];
+    let clear = lists.map(|list| format!("; clear {}", key(list, "", id)));
+    format!("writemode on; option on ACCESS_SYSTEM_KEYS{}", clear.concat())
 }
 
 /// Waits until a group is gone for good.
@@ -135,6 +156,33 @@ impl Held {
     pub async fn deletes(&self) -> usize {
         self.db.pvc_deletes(&self.id).await.unwrap().len()
     }
+}
+
+/// Annotations of ours that are left on an object.
+pub fn ours(object: &impl ResourceExt) -> Vec<String> {
+    let keys = object.annotations().keys().filter(|key| key.starts_with("hibernate.sh/"));
+    keys.filter(|key| *key != "hibernate.sh/recovered-at").cloned().collect()
+}
+
+/// The group is back on its old volume with its old data, the database has nothing against it, and nothing of ours is left.
+pub async fn is_back(held: &Held) -> Result<()> {
+    held.wait_back().await;
+    let object = held.db.get().await?;
+    ensure!(object.data["spec"]["skip"] != json!(true), "spec.skip is left");
+    ensure!(ours(&object).is_empty(), "left on the cluster: {:?}", ours(&object));
+    let claim = held.db.pvc(&held.id).await?.context("its claim")?;
+    ensure!(ours(&claim).is_empty(), "left on the claim: {:?}", ours(&claim));
+    ensure!(claim.annotations().contains_key("hibernate.sh/recovered-at"));
+    let group = held.db.group(&held.id).await?.context("its entry")?;
+    ensure!(!group.is_marked() && !group.exclusion_skipped, "{group:?}");
+    ensure!(
+        group.process_group_conditions.iter().all(|condition| condition.type_ != "ResourcesTerminating"),
+        "{group:?}"
+    );
+    let database = held.db.database().await?;
+    ensure!(!database.exclusions.contains(&format!("locality_instance_id:{}", held.id)), "{:?}", database.exclusions);
+    ensure!(database.gone.iter().all(|volume| volume.drained), "lost data: {:?}", database.gone);
+    Ok(())
 }
 
 /// Runs fdbcli in a group's Pod, through the API server.

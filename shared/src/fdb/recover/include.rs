@@ -1,4 +1,4 @@
-//! What the database has to include again, and the command for it.
+//! What the database has to be told: to include the groups again, and to forget that operators wait for them.
 
 use super::{
     super::api::FoundationDBCluster,
@@ -10,10 +10,16 @@ const LOG_CLASSES: &[&str] = &["log", "transaction"];
 /// Seconds that `fdbcli` may take: an unavailable database makes it wait for ever.
 pub const TIMEOUT: u32 = 10;
 
+/// What the operator's keys in the database begin with unless the spec says otherwise.
+const LOCK_KEY_PREFIX: &[u8] = b"\xff\x02/org.foundationdb.kubernetes-operator";
+/// The lists that operators keep there of the groups that they take away together.
+const LISTS: [&str; 5] =
+    ["pendingForRemoval", "pendingForExclusion", "readyForExclusion", "pendingForInclusion", "readyForInclusion"];
+
 /// What to include for the groups that are not included yet: always the locality (later passes of the operator add it in
 /// every mode), and for log classes and exclusion by IP the addresses that are known.
 #[must_use]
-pub fn targets(cluster: &FoundationDBCluster, record: &Record) -> Vec<String> {
+fn targets(cluster: &FoundationDBCluster, record: &Record) -> Vec<String> {
     let mut targets = Vec::new();
     for held in record.groups.iter().filter(|held| !held.included) {
         targets.push(format!("locality_instance_id:{}", held.group));
@@ -50,9 +56,49 @@ fn is_of_another(cluster: &FoundationDBCluster, held: &Held, address: &str) -> b
     others.into_iter().any(|group| group.addresses.iter().any(|other| other == address))
 }
 
-/// The command that includes them, to be run in a Pod of the cluster.
+/// What `fdbcli` is to be told for the groups that are not included yet, in this order; nothing if there is none.
+///
+/// In global mode operators keep lists in the database and include nothing while somebody is on them who is not gone. They never
+/// take a group off that is marked no longer, so `recover` does.
 #[must_use]
-pub fn command(targets: &[String]) -> Vec<String> {
-    let include = format!("include {}", targets.join(" "));
-    vec!["fdbcli".to_owned(), "--exec".to_owned(), include, "--timeout".to_owned(), TIMEOUT.to_string()]
+pub fn orders(cluster: &FoundationDBCluster, record: &Record) -> Vec<String> {
+    let targets = targets(cluster, record);
+    if targets.is_empty() {
+        return Vec::new();
+    }
+    let mut orders = vec![format!("include {}", targets.join(" "))];
+    if is_global(cluster) {
+        orders.extend(["writemode on", "option on ACCESS_SYSTEM_KEYS"].map(str::to_owned));
+        for held in record.groups.iter().filter(|held| !held.included) {
+            orders.extend(LISTS.map(|list| format!("clear {}", key(cluster, list, &held.group))));
+        }
+    }
+    orders
+}
+
+fn is_global(cluster: &FoundationDBCluster) -> bool {
+    let options = cluster.spec.automation_options.as_ref();
+    options.and_then(|options| options.synchronization_mode.as_deref()) == Some("global")
+}
+
+/// The key of a group in one of the lists: prefix, list, the groups' own prefix if they have one, ID.
+fn key(cluster: &FoundationDBCluster, list: &str, group: &str) -> String {
+    let prefix = cluster.spec.lock_options.as_ref().and_then(|options| options.lock_key_prefix.as_deref());
+    let prefix = prefix.filter(|prefix| !prefix.is_empty()).map_or(LOCK_KEY_PREFIX, str::as_bytes);
+    let part = cluster.spec.process_group_id_prefix.as_deref().filter(|part| !part.is_empty());
+    let rest = [Some(list), part, Some(group)].into_iter().flatten();
+    rest.fold(escaped(prefix), |key, part| key + "/" + &escaped(part.as_bytes()))
+}
+
+/// As `fdbcli` reads a key: whatever could end a word or a command is written as a number.
+fn escaped(bytes: &[u8]) -> String {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/.-_:".contains(&byte);
+    let write = |&byte: &u8| if plain(byte) { char::from(byte).to_string() } else { format!("\\x{byte:02x}") };
+    bytes.iter().map(write).collect()
+}
+
+/// The command with these orders, to be run in a Pod of the cluster.
+#[must_use]
+pub fn command(orders: &[String]) -> Vec<String> {
+    vec!["fdbcli".to_owned(), "--exec".to_owned(), orders.join("; "), "--timeout".to_owned(), TIMEOUT.to_string()]
 }

@@ -180,8 +180,8 @@ fn what_is_included_depends_on_class_and_mode() {
         world.cluster["status"]["processGroups"][1]["processClass"] = json!(class);
         world.cluster["status"]["processGroups"][1]["addresses"] = both.clone();
         let record = world.goal_with(&["storage-1"], &Wanted::None).unwrap().record;
-        let targets = world.with(|facts| include::targets(facts.cluster, &record));
-        assert_eq!(targets, expected, "{class} {version}");
+        let orders = world.with(|facts| include::orders(facts.cluster, &record));
+        assert_eq!(orders, [format!("include {}", expected.join(" "))], "{class} {version}");
     }
     // An address that went to another Pod is that one's affair.
     let mut world = World::suspended();
@@ -189,9 +189,34 @@ fn what_is_included_depends_on_class_and_mode() {
     world.cluster["status"]["processGroups"][1]["addresses"] = both;
     world.cluster["status"]["processGroups"][3]["addresses"] = json!(["10.0.0.7"]);
     let record = world.goal_with(&["storage-1"], &Wanted::None).unwrap().record;
-    let targets = world.with(|facts| include::targets(facts.cluster, &record));
-    assert_eq!(targets, ["locality_instance_id:storage-1", "10.0.0.8"]);
-    assert_eq!(include::command(&targets)[2], "include locality_instance_id:storage-1 10.0.0.8");
+    let orders = world.with(|facts| include::orders(facts.cluster, &record));
+    assert_eq!(orders, ["include locality_instance_id:storage-1 10.0.0.8"]);
+    assert_eq!(include::command(&orders)[2], orders[0]);
+}
+
+#[test]
+fn in_global_mode_the_operators_lists_forget_the_group() {
+    let mut world = World::suspended();
+    let record = world.record(&["storage-1"]);
+    let clears = |world: &World| {
+        let orders = world.with(|facts| include::orders(facts.cluster, &record));
+        assert_eq!(orders[0], "include locality_instance_id:storage-1");
+        orders[1..].to_vec()
+    };
+    assert!(clears(&world).is_empty());
+    world.cluster["spec"]["automationOptions"]["synchronizationMode"] = json!("local");
+    assert!(clears(&world).is_empty());
+    world.cluster["spec"]["automationOptions"]["synchronizationMode"] = json!("global");
+    let found = clears(&world);
+    assert_eq!(found[..2], ["writemode on", "option on ACCESS_SYSTEM_KEYS"]);
+    let begin = r"clear \xff\x02/org.foundationdb.kubernetes-operator";
+    assert_eq!(found[2], format!("{begin}/pendingForRemoval/storage-1"));
+    assert_eq!((found.len(), &found[5]), (7, &format!("{begin}/pendingForInclusion/storage-1")));
+    world.cluster["spec"]["processGroupIDPrefix"] = json!("dc1");
+    assert_eq!(clears(&world)[2], format!("{begin}/pendingForRemoval/dc1/storage-1"));
+    // What users choose ends neither a word nor a command.
+    world.cluster["spec"]["lockOptions"] = json!({ "lockKeyPrefix": "a b;\"\\é" });
+    assert_eq!(clears(&world)[2], r"clear a\x20b\x3b\x22\x5c\xc3\xa9/pendingForRemoval/dc1/storage-1");
 }
 
 #[test]

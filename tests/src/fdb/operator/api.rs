@@ -210,6 +210,18 @@ impl Cluster {
         self.spec("/automationOptions/useLocalitiesForExclusion").as_bool().unwrap_or(true)
     }
 
+    /// Whether its operator excludes and includes only together with the other operators of the database.
+    #[must_use]
+    pub fn is_global(&self) -> bool {
+        self.spec("/automationOptions/synchronizationMode") == "global"
+    }
+
+    /// What the IDs of its groups begin with, if anything.
+    #[must_use]
+    pub fn id_prefix(&self) -> &str {
+        self.spec("/processGroupIDPrefix").as_str().unwrap_or_default()
+    }
+
     /// Labels that everything of the cluster has, and by which it is found.
     #[must_use]
     pub fn match_labels(&self) -> BTreeMap<String, String> {
@@ -249,10 +261,8 @@ impl Cluster {
     /// A new ID.
     #[must_use]
     pub fn new_id(&self, class: &str, number: u32) -> String {
-        match self.spec("/processGroupIDPrefix").as_str().filter(|prefix| !prefix.is_empty()) {
-            Some(prefix) => format!("{prefix}-{class}-{number}"),
-            None => format!("{class}-{number}"),
-        }
+        let prefix = self.id_prefix();
+        if prefix.is_empty() { format!("{class}-{number}") } else { format!("{prefix}-{class}-{number}") }
     }
 
     /// What a group is excluded by.

@@ -1,11 +1,12 @@
 //! `excludeProcesses` and `changeCoordinators`.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Result, bail};
 
 use super::{
     api::{Group, is_stateful},
+    coordinate::{EXCLUSION, PENDING_FOR_REMOVAL},
     pass::{Pass, Point, Step, Wait},
 };
 use crate::fdb::{database::Database, server::Question};
@@ -27,7 +28,7 @@ pub(super) fn can_exclude(database: &Database, now: f64) -> Result<()> {
 
 impl Pass<'_> {
     /// Excludes marked groups whose process reports, once their replacements report. One that does not report is left to the
-    /// removal. In wrong mode nothing is excluded.
+    /// removal. In global mode it excludes whatever is ready, once everything is. In wrong mode nothing is excluded.
     pub(super) async fn exclude_processes(&mut self) -> Step {
         let database = self.cx.database().await?;
         let is_open = |group: &&Group| {
@@ -51,8 +52,17 @@ impl Pass<'_> {
             return Ok(Some(Wait::delayed("cluster is unavailable, cannot exclude processes", 15.0)));
         }
         can_exclude(&database, Self::now())?;
+        let mut ready: BTreeSet<String> = open.iter().map(|group| group.id.clone()).collect();
+        if self.cluster.is_global() {
+            self.put_on(&[EXCLUSION.pending, EXCLUSION.ready], &open, &database).await?;
+            match self.agreed(&EXCLUSION).await? {
+                Ok(all) => ready = all,
+                Err(text) => return Ok(Some(Wait::delayed(text, 15.0))),
+            }
+        }
         self.cx.at(Point::Exclude).await?;
-        let targets = open.iter().flat_map(|group| self.cluster.exclusion_targets(group)).collect();
+        let all = groups.iter().filter(|group| ready.contains(&group.id));
+        let targets = all.flat_map(|group| self.cluster.exclusion_targets(group)).collect();
         self.cx.ask(&Question::Exclude(targets)).await?;
         Ok(None)
     }
@@ -61,9 +71,12 @@ impl Pass<'_> {
     pub(super) async fn change_coordinators(&mut self) -> Step {
         let database = self.cx.database().await?;
         let groups = &self.cluster.status.process_groups;
+        let global = self.cluster.is_global();
+        let leaving = if global { database.list(PENDING_FOR_REMOVAL, "") } else { BTreeMap::new() };
         let is_fit = |group: &&Group| {
             let process = database.processes.contains_key(&group.id) && !database.is_excluded(&group.id);
-            is_stateful(&group.process_class) && !group.is_marked() && process
+            let leaves = group.is_marked() || leaving.contains_key(&group.id);
+            is_stateful(&group.process_class) && !leaves && process
         };
         let mut fit: Vec<&Group> = groups.iter().filter(is_fit).collect();
         let stays = |group: &&Group| database.coordinators.contains(&group.id);

@@ -3,6 +3,7 @@
 
 pub mod api;
 mod choose;
+mod coordinate;
 mod create;
 mod exclude;
 mod objects;

@@ -7,6 +7,7 @@ use kube::ResourceExt as _;
 
 use super::{
     api::{Group, RESOURCES_TERMINATING},
+    coordinate::INCLUSION,
     exclude::can_exclude,
     pass::{Pass, Point, Step, Wait},
     status::{done, now},
@@ -197,22 +198,32 @@ impl Pass<'_> {
         claims.chain([of(Kind::Pod), of(Kind::Service)]).max().unwrap_or(Gone::All)
     }
 
-    /// Includes groups of which nothing is left, and drops them from the status.
+    /// Includes groups of which nothing is left, and drops them from the status. In global mode everything is included that is
+    /// ready, once everything is that is pending: a group whose volume is held is not, for as long as it is held.
     async fn include(&mut self, gone: &[&Group]) -> Step {
         if gone.is_empty() {
             return Ok(None);
         }
         let database = self.cx.database().await?;
-        if database.recovery_age(Self::now()) < database.settings.inclusion_recovery.as_secs_f64() {
-            return Ok(Some(Wait::delayed("last recovery is too recent to include processes", 60.0)));
+        let open: Vec<&Group> = gone.iter().copied().filter(|group| !excluded(group, &database).is_empty()).collect();
+        let mut ready: BTreeSet<String> = gone.iter().map(|group| group.id.clone()).collect();
+        if self.cluster.is_global() {
+            self.put_on(&[INCLUSION.ready], &open, &database).await?;
+        }
+        if !open.is_empty() {
+            if database.recovery_age(Self::now()) < database.settings.inclusion_recovery.as_secs_f64() {
+                return Ok(Some(Wait::delayed("last recovery is too recent to include processes", 60.0)));
+            }
+            if self.cluster.is_global() {
+                match self.agreed(&INCLUSION).await? {
+                    Ok(all) => ready = all,
+                    Err(text) => return Ok(Some(Wait::delayed(text, 60.0))),
+                }
+            }
         }
         self.cx.at(Point::Include).await?;
-        let known = |target: &String| database.exclusions.contains(target);
-        let targets: Vec<String> = gone
-            .iter()
-            .flat_map(|group| std::iter::once(format!("{LOCALITY}{}", group.id)).chain(group.addresses.iter().cloned()))
-            .filter(known)
-            .collect();
+        let all = self.cluster.status.process_groups.iter().filter(|group| ready.contains(&group.id));
+        let targets: Vec<String> = all.flat_map(|group| excluded(group, &database)).collect();
         if !targets.is_empty() {
             self.cx.ask(&Question::Include(targets)).await?;
         }
@@ -231,6 +242,12 @@ impl Pass<'_> {
         }
         Ok(None)
     }
+}
+
+/// What of a group the database excludes: its locality and its addresses, as far as it does.
+fn excluded(group: &Group, database: &Database) -> Vec<String> {
+    let all = std::iter::once(format!("{LOCALITY}{}", group.id)).chain(group.addresses.iter().cloned());
+    all.filter(|target| database.exclusions.contains(target)).collect()
 }
 
 /// How many seconds to wait until the next removal is allowed.

@@ -40,6 +40,7 @@ impl Pass<'_> {
             data_movement_priority: 0,
         };
         self.judge();
+        self.coordinate(&database).await?;
         self.write_status().await?;
         Ok(None)
     }

@@ -256,6 +256,11 @@ fn panels() -> Vec<Panel> {
             vec![("sum by (reason) (increase(hibernate_notices_total[1h]))".to_owned(), "{{reason}}")],
         ),
         ("Looks", "ops", vec![(rate("outcome", "hibernate_looks_total"), "{{outcome}}")]),
+        (
+            "Targets whose look is due and has not begun",
+            "short",
+            vec![("sum by (system) (hibernate_queue_depth)".to_owned(), "{{system}}")],
+        ),
         ("Duration of a look", "s", spread("hibernate_look_seconds_bucket")),
         (
             "Certificate requests of kubelets",

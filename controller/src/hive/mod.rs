@@ -2,6 +2,7 @@
 
 mod act;
 mod drivers;
+mod errors;
 mod memory;
 mod observe;
 mod preflight;
@@ -31,9 +32,11 @@ use shared::hive::conditions::HIBERNATING;
 use shared::hive::decide::{Facts, Notice, Plan, Recheck, Settings, Sync, decide};
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
-use tracing::{debug, info, warn};
+use tracing::{debug, info};
 
 pub use self::drivers::{Drivers, Grants};
+pub use self::errors::LookError;
+use self::errors::{is_gone, is_overtaken, pause_after};
 use self::memory::Memory;
 pub use self::syncs::Syncs;
 pub use self::turns::idle_at_once;
@@ -90,51 +93,6 @@ pub struct Context {
     pub began: Instant,
 }
 
-/// Why a look ended early. It is repeated soon; nothing is lost.
-#[derive(Debug, thiserror::Error, strum::IntoStaticStr)]
-pub enum LookError {
-    /// The object does not have the form that its kind has.
-    #[error("read the object")]
-    Malformed {
-        /// What is wrong.
-        source: Box<kube::core::error_boundary::InvalidObject>,
-    },
-    /// The user's field could not be written.
-    #[error("write spec.powerState")]
-    Intent {
-        /// The API server's answer.
-        source: Box<kube::Error>,
-    },
-    /// The status could not be written.
-    #[error("write the status")]
-    Status {
-        /// The API server's answer.
-        source: Box<kube::Error>,
-    },
-    /// Calls took too long.
-    #[error("the look took longer than {LOOK:?}")]
-    TimedOut,
-    /// Another controller leads.
-    #[error("this controller is not the leader any more")]
-    NotLeader,
-}
-
-impl LookError {
-    /// Whether something may have been written although the look has failed.
-    fn leaves_doubt(&self) -> bool {
-        match self {
-            Self::Status { .. } | Self::Intent { .. } => !self.is_overtaken(),
-            Self::TimedOut => true,
-            Self::Malformed { .. } | Self::NotLeader => false,
-        }
-    }
-
-    /// Whether somebody else wrote first.
-    fn is_overtaken(&self) -> bool {
-        matches!(self, Self::Status { source } | Self::Intent { source } if is_overtaken(source))
-    }
-}
-
 impl Context {
     /// The memory, if it is of this very object and not of an earlier one of the same name.
     fn of_same(&self, mut memory: Memory, cluster: &ClusterDeployment) -> Memory {
@@ -145,9 +103,17 @@ impl Context {
         memory
     }
 
+    /// When to look again, or not before something changes.
+    fn requeue(&self, key: &Key, pause: Option<Duration>) -> Requeue {
+        let Some(pause) = pause else { return Requeue::await_change() };
+        self.metrics.queue.add(key, Instant::now() + pause);
+        Requeue::requeue(pause)
+    }
+
     /// A cluster is gone, and its memory, watches and counts with it.
     fn forget(&self, key: &Key) {
         let memory = self.memories.lock().ok().and_then(|mut all| all.remove(key));
+        self.metrics.queue.take(key);
         self.metrics.forget(memory.and_then(|memory| memory.counted));
     }
 }
@@ -158,7 +124,7 @@ pub async fn run(watch: Client, context: Arc<Context>, news: mpsc::UnboundedRece
     let (reader, writer) = reflector::store();
     let (seen, changes) = mpsc::unbounded();
     let seen = context.own_unreachable.then_some(seen);
-    let forgetful = context.clone();
+    let (forgetful, metrics) = (context.clone(), context.metrics.clone());
     let reached = reach::run(context.clone(), reader.clone(), changes);
     let events = watcher(clusters, watcher::Config::default().page_size(PAGE))
         .backoff(Pauses::of_hub())
@@ -171,11 +137,15 @@ pub async fn run(watch: Client, context: Arc<Context>, news: mpsc::UnboundedRece
         .reflect(writer)
         .applied_objects()
         .inspect(move |event| {
-            if let (Some(seen), Ok(cluster)) = (&seen, event) {
-                let _ = seen.unbounded_send((cluster.namespace().unwrap_or_default(), cluster.name_any()));
+            let Ok(cluster) = event else { return };
+            let key = (cluster.namespace().unwrap_or_default(), cluster.name_any());
+            metrics.queue.add(&key, Instant::now());
+            if let Some(seen) = &seen {
+                let _ = seen.unbounded_send(key);
             }
         });
-    let news = news.map(object_ref);
+    let metrics = context.metrics.clone();
+    let news = news.inspect(move |key| metrics.queue.add(key, Instant::now())).map(object_ref);
     let looks = Controller::for_stream(events, reader)
         .with_config(Config::default().concurrency(concurrency))
         .reconcile_on(news)
@@ -202,11 +172,12 @@ fn object_ref((namespace, name): Key) -> ObjectRef<Guarded> {
 type Watched = Arc<Guarded>;
 
 async fn look(watched: Watched, context: Arc<Context>) -> Result<Requeue, LookError> {
+    let key = (watched.namespace().unwrap_or_default(), watched.name_any());
+    context.metrics.queue.take(&key);
     let watched = match &watched.0 {
         Ok(cluster) => cluster,
         Err(error) => return Err(LookError::Malformed { source: Box::new(error.clone()) }),
     };
-    let key = (watched.namespace().unwrap_or_default(), watched.name_any());
     // The same object is never looked at twice at once, so its memory can be taken out and put back.
     let memory = context.memories.lock().ok().and_then(|mut all| all.remove(&key)).unwrap_or_default();
     let mut memory = context.of_same(memory, watched);
@@ -219,7 +190,7 @@ async fn look(watched: Watched, context: Arc<Context>) -> Result<Requeue, LookEr
     }
     let gone = watched.metadata.deletion_timestamp.is_some();
     match context.memories.lock() {
-        Ok(mut all) if !gone => drop(all.insert(key, memory)),
+        Ok(mut all) if !gone => drop(all.insert(key.clone(), memory)),
         _ => context.metrics.forget(memory.counted.take()),
     }
     let outcome = match &result {
@@ -228,7 +199,7 @@ async fn look(watched: Watched, context: Arc<Context>) -> Result<Requeue, LookEr
         Err(error) => error.into(),
     };
     context.metrics.looked(outcome, started.elapsed());
-    result.map(|(requeue, _)| requeue)
+    result.map(|(pause, _)| context.requeue(&key, pause))
 }
 
 /// Look, decide, act, report. Returns when to look again, and whether anything was written.
@@ -236,7 +207,7 @@ async fn look_once(
     watched: &ClusterDeployment,
     context: &Context,
     memory: &mut Memory,
-) -> Result<(Requeue, bool), LookError> {
+) -> Result<(Option<Duration>, bool), LookError> {
     // Thousands of looks may wait for company at once: what is rarely needed is in boxes, and nothing is copied that need not be.
     let newest = memory.newest(watched);
     let before: &ClusterDeployment = &newest;
@@ -244,7 +215,7 @@ async fn look_once(
         context.syncs.of(&(before.namespace().unwrap_or_default(), before.name_any()), &mut memory.sync_missed_since);
     if let Some(left) = memory.rests(before, sync) {
         if !Box::pin(has_new_credentials(context, before, memory)).await {
-            return Ok((Requeue::requeue(memory.until_next(left)), false));
+            return Ok((Some(memory.until_next(left)), false));
         }
         info!(cluster = full_name(before), "credentials have changed");
         context.drivers.doubt(before);
@@ -252,11 +223,11 @@ async fn look_once(
     }
     if let Some(left) = memory.rival.left_alone(before, Instant::now()) {
         Box::pin(notice(context, before, memory, Some(&Notice::another_controller()))).await;
-        return Ok((Requeue::requeue(left), false));
+        return Ok((Some(left), false));
     }
     let mut facts = observe::begin(context.settings, before, sync, memory);
     let Ok(_turn) = observe::is_idle(&facts, memory).then(|| context.idle.try_acquire()).transpose() else {
-        return Ok((Requeue::requeue(in_step(context.began.elapsed(), Duration::ZERO, TURN)), false));
+        return Ok((Some(in_step(context.began.elapsed(), Duration::ZERO, TURN)), false));
     };
     observe::complete(context, &mut facts, memory).await;
     Box::pin(finish(before, sync, facts, context, memory)).await
@@ -269,7 +240,7 @@ async fn finish(
     mut facts: Facts<'_>,
     context: &Context,
     memory: &mut Memory,
-) -> Result<(Requeue, bool), LookError> {
+) -> Result<(Option<Duration>, bool), LookError> {
     let mut plan = decide(&facts);
     let actions = std::mem::take(&mut plan.actions);
     let acted = Box::pin(act::run(context, &mut facts, memory, &actions)).await?;
@@ -345,7 +316,13 @@ const TELL_LATER: Duration = Duration::from_secs(2);
 /// Remembers how long the object needs no look as it stands.
 ///
 /// Looks at clusters in transition are spread; those at steady ones keep in step, because they share calls to the cloud.
-fn settle(context: &Context, memory: &mut Memory, cluster: &ClusterDeployment, sync: Sync, plan: &Plan) -> Requeue {
+fn settle(
+    context: &Context,
+    memory: &mut Memory,
+    cluster: &ClusterDeployment,
+    sync: Sync,
+    plan: &Plan,
+) -> Option<Duration> {
     let steady = context.settings.steady;
     let pause = match plan.recheck {
         Recheck::OnChange => None,
@@ -356,49 +333,15 @@ fn settle(context: &Context, memory: &mut Memory, cluster: &ClusterDeployment, s
     };
     let due = plan.due.map(|due| due + Duration::from_millis(50));
     let untold = plan.status.as_ref().is_some_and(|status| status.is_told_later(cluster)).then_some(TELL_LATER);
-    let Some(pause) = [pause, due, untold].into_iter().flatten().min() else { return Requeue::await_change() };
+    let pause = [pause, due, untold].into_iter().flatten().min()?;
     memory.rest(cluster, sync, pause);
-    Requeue::requeue(memory.until_next(pause))
+    Some(memory.until_next(pause))
 }
 
 /// A write that met somebody else's is repeated soon, everything else a little later.
 #[expect(clippy::needless_pass_by_value, reason = "the signature is kube's")]
 fn after_error(watched: Watched, error: &LookError, context: Arc<Context>) -> Requeue {
-    let cluster = full_name(&*watched);
-    match error {
-        LookError::Status { source } | LookError::Intent { source } if is_gone(source) => {
-            context.forget(&(watched.namespace().unwrap_or_default(), watched.name_any()));
-            Requeue::await_change()
-        }
-        LookError::Status { source } | LookError::Intent { source } if is_overtaken(source) => {
-            debug!(cluster, "somebody else wrote first");
-            // The watch may be late with what they wrote, or a policy refuses what we write.
-            let key = (watched.namespace().unwrap_or_default(), watched.name_any());
-            let times = context.memories.lock().ok().and_then(|all| all.get(&key).map(|memory| memory.overtaken));
-            let pause = Duration::from_millis(rand::random_range(100..500));
-            Requeue::requeue(pause * 2_u32.pow(times.unwrap_or_default().saturating_sub(1).min(4)))
-        }
-        // If another one leads, this one's looks end with its time of leading. If it was only late to renew, it goes on.
-        LookError::NotLeader => {
-            info!(cluster, "not the leader, or late to renew the lease");
-            Requeue::requeue(Duration::from_millis(rand::random_range(500..1_500)))
-        }
-        LookError::Malformed { .. } => {
-            warn!(cluster, error = error as &dyn std::error::Error, "left alone until it changes");
-            Requeue::await_change()
-        }
-        LookError::Status { .. } | LookError::Intent { .. } | LookError::TimedOut => {
-            warn!(cluster, error = error as &dyn std::error::Error, "will look again");
-            Requeue::requeue(Duration::from_millis(rand::random_range(2_000..5_000)))
-        }
-    }
-}
-
-fn is_gone(error: &kube::Error) -> bool {
-    matches!(error, kube::Error::Api(status) if status.is_not_found())
-}
-
-/// A failed `test` of a JSON patch answers 422, other lost races 409.
-fn is_overtaken(error: &kube::Error) -> bool {
-    matches!(error, kube::Error::Api(status) if status.is_conflict() || status.code == 422)
+    let key = (watched.namespace().unwrap_or_default(), watched.name_any());
+    let pause = pause_after(&key, &full_name(&*watched), error, &context);
+    context.requeue(&key, pause)
 }

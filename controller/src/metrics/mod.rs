@@ -2,6 +2,7 @@
 
 pub mod fdb;
 mod hive;
+mod queue;
 
 use std::time::Duration;
 
@@ -19,6 +20,7 @@ use tokio::time::Instant;
 
 use self::fdb::FdbMetrics;
 use self::hive::{AwsCall, HiveMetrics, Reconcile};
+use self::queue::Queue;
 
 /// Everything that is counted.
 pub struct Metrics {
@@ -39,12 +41,21 @@ pub struct Metrics {
     pub requests: Family<Request, Counter>,
     /// Times that an API server was asked whether it can be reached.
     pub probes: Family<Probe, Counter>,
+    /// Looks at `ClusterDeployments` that are to come.
+    pub queue: Queue,
+    queue_depth: Family<Of, Gauge>,
     targets: Family<InState, Gauge>,
     asleep: Family<AsleepFor, Gauge>,
     step_seconds: Family<InState, Histogram, fn() -> Histogram>,
     hive: HiveMetrics,
     /// What is held of FoundationDB clusters.
     pub fdb: FdbMetrics,
+}
+
+/// Label of what is counted by system alone.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Of {
+    system: &'static str,
 }
 
 /// Labels of [`Metrics::looks`].
@@ -157,6 +168,8 @@ impl Default for Metrics {
             notices: Family::default(),
             requests: Family::default(),
             probes: Family::default(),
+            queue: Queue::default(),
+            queue_depth: Family::default(),
             targets: Family::default(),
             asleep: Family::default(),
             step_seconds: Family::new_with_constructor(steps),
@@ -171,6 +184,8 @@ impl Default for Metrics {
         registry.register("notices", "Events that tell what a status cannot", metrics.notices.clone());
         registry.register("csrs", "Certificate requests of kubelets, by what was decided", metrics.requests.clone());
         registry.register("probes", "Times that an API server was asked whether it answers", metrics.probes.clone());
+        let help = "Targets whose look is due and has not begun";
+        registry.register("queue_depth", help, metrics.queue_depth.clone());
         registry.register("targets", "Targets in each power state", metrics.targets.clone());
         registry.register("asleep", "Targets that have slept for so many days, or more", metrics.asleep.clone());
         let help = "Time that targets were in a power state before they left it";
@@ -244,6 +259,7 @@ impl Metrics {
     pub fn forget_all(&self) {
         self.targets.clear();
         self.asleep.clear();
+        self.queue.clear();
         self.fdb.forget_all();
     }
 
@@ -255,6 +271,8 @@ impl Metrics {
     /// All metrics as Prometheus reads them.
     #[must_use]
     pub fn text(&self) -> String {
+        let waiting = i64::try_from(self.queue.depth(Instant::now())).unwrap_or(i64::MAX);
+        self.queue_depth.get_or_create(&Of { system: "hive" }).set(waiting);
         let mut text = String::new();
         // Writing to a String cannot fail.
         let _ = encode(&mut text, &self.registry);

@@ -11,13 +11,16 @@ use std::time::Duration;
 use axum_server::accept::Accept;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::time::{Instant, Sleep, sleep};
+use tokio::time::{Instant, Sleep, sleep, timeout};
 use tower::Service;
+
+/// How long one connection too many waits for another to end: less than the API server waits for any of our entries.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// How many connections a port has, and for how long.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Connections at once; one more is closed before it may shake hands.
+    /// Connections at once; one more is closed before it may shake hands, unless one of them ends within a second.
     pub connections: usize,
     /// How long a connection may be without a new request; after twice this at most it is closed.
     pub idle: Duration,
@@ -54,7 +57,7 @@ where
     fn accept(&self, stream: I, service: S) -> Self::Future {
         let Self { inner, slots, idle } = self.clone();
         Box::pin(async move {
-            let slot = slots.try_acquire_owned().map_err(io::Error::other)?;
+            let slot = timeout(PATIENCE, slots.acquire_owned()).await?.map_err(io::Error::other)?;
             let (stream, service) = inner.accept(stream, service).await?;
             let open = Arc::new(Open { asked: AtomicBool::new(false), _slot: slot });
             let stream = Watched { inner: stream, open: Arc::clone(&open), alarm: Box::pin(sleep(idle)), idle };

@@ -2,6 +2,7 @@
 
 use std::net::TcpListener;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Router;
 use axum::http::StatusCode;
@@ -13,10 +14,15 @@ use hyper_util::rt::TokioTimer;
 use tokio_util::sync::CancellationToken;
 
 use crate::certs::Certificates;
-use crate::connections::Limited;
+use crate::connections::{Limited, Limits};
 use crate::fdb::Clusters;
 use crate::metrics::Metrics;
-use crate::server::{self, BUFFER, LIMITS};
+use crate::server;
+
+/// What connections may take.
+const LIMITS: Limits = Limits { connections: 2048, idle: Duration::from_secs(10) };
+/// Bytes of the head of a request.
+const HEAD: usize = 8 * 1024;
 
 /// What the plain port tells about.
 #[derive(Clone, Debug)]
@@ -65,7 +71,8 @@ pub fn router(health: Health) -> Router {
         .route("/metrics", get(move || async move { (text, counted.metrics()) }))
 }
 
-/// Serves the plain port until the webhook is asked to stop. It is as open as the HTTPS port, and has the same bounds.
+/// Serves the plain port until the webhook is asked to stop. Its bounds are its own: who probes and scrapes needs little and
+/// comes back, and must find a place beside whoever else can reach it.
 ///
 /// The listener must be non-blocking.
 ///
@@ -75,7 +82,7 @@ pub async fn serve(listener: TcpListener, health: Health) -> std::io::Result<()>
     let (stop, handle) = (health.stop.clone(), Handle::new());
     let acceptor = Limited::new(NoDelayAcceptor::new(), LIMITS);
     let mut server = axum_server::from_tcp(listener)?.handle(handle.clone()).acceptor(acceptor).http1_only();
-    server.http_builder().http1().timer(TokioTimer::new()).header_read_timeout(LIMITS.idle).max_buf_size(BUFFER);
+    server.http_builder().http1().timer(TokioTimer::new()).header_read_timeout(LIMITS.idle).max_buf_size(HEAD);
     tokio::spawn(async move {
         stop.cancelled().await;
         server::stop(&handle);

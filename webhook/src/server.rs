@@ -35,9 +35,9 @@ pub const BODY_LIMIT: usize = 7 * 1024 * 1024;
 const DEADLINE: Duration = Duration::from_millis(2500);
 /// How long a connection may take to shake hands, or to answer a ping.
 const HANDSHAKE: Duration = Duration::from_secs(5);
-/// What connections to a port may take. API servers keep a few each and multiplex, so 256 of them are plenty. 100 s without
-/// a request is longer than the 90 s for which Go keeps an idle connection, so that it is never us who closes one just when
-/// the API server uses it again.
+/// What connections may take. An API server has one for each review under way (HTTP/1.1) and keeps up to 25 idle ones for each
+/// of our paths: 250 for five of them. 100 s without a request is longer than the 90 s for which Go keeps an idle connection,
+/// so that it is never us who closes one just when the API server uses it again.
 pub const LIMITS: Limits = Limits { connections: 256, idle: Duration::from_secs(100) };
 /// Requests at once on one HTTP/2 connection: what Go takes for granted before it is told.
 const STREAMS: u32 = 100;
@@ -45,7 +45,7 @@ const STREAMS: u32 = 100;
 /// them 1 MiB. More than 16 usual reviews, so that none of them waits for leave to be sent.
 const WINDOW: u32 = 256 * 1024;
 /// Bytes that an HTTP/1.1 connection may buffer, the head of a request among them; hyper would take 400 kB.
-pub(crate) const BUFFER: usize = 64 * 1024;
+const BUFFER: usize = 64 * 1024;
 /// How long requests may take to be finished once the server is asked to stop.
 const DRAIN: Duration = Duration::from_secs(5);
 

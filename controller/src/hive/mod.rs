@@ -15,6 +15,7 @@ mod syncs;
 mod turns;
 
 use std::collections::HashMap;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -22,7 +23,7 @@ use futures::StreamExt;
 use futures::channel::mpsc;
 use jiff::Timestamp;
 use kube::core::DeserializeGuard;
-use kube::runtime::controller::{Action as Requeue, Config, Controller};
+use kube::runtime::controller::{self, Action as Requeue, Config, Controller};
 use kube::runtime::events::Recorder;
 use kube::runtime::reflector::{self, ObjectRef};
 use kube::runtime::{WatchStreamExt, watcher};
@@ -150,10 +151,16 @@ pub async fn run(watch: Client, context: Arc<Context>, news: mpsc::UnboundedRece
         .with_config(Config::default().concurrency(concurrency))
         .reconcile_on(news)
         .run(look, after_error, context.clone());
-    let looks = looks.for_each(|result| async move {
+    let forgetful = context.clone();
+    let looks = looks.for_each(move |result| {
+        // Gone while it was looked at, or while the watch was down.
+        if let Err(controller::Error::ObjectNotFound(gone)) = &result {
+            forgetful.forget(&(gone.namespace.clone().unwrap_or_default(), gone.name.clone()));
+        }
         if let Err(error) = result {
             debug!(error = &error as &dyn std::error::Error, "look not finished");
         }
+        std::future::ready(())
     });
     let syncs = context.syncs.follow(watch, |key| {
         let _ = context.news.unbounded_send(key);
@@ -227,10 +234,18 @@ async fn look_once(
     }
     let mut facts = observe::begin(context.settings, before, sync, memory);
     let Ok(_turn) = observe::is_idle(&facts, memory).then(|| context.idle.try_acquire()).transpose() else {
-        return Ok((Some(in_step(context.began.elapsed(), Duration::ZERO, TURN)), false));
+        return Ok((Some(no_turn(context, before, memory)), false));
     };
     observe::complete(context, &mut facts, memory).await;
     Box::pin(finish(before, sync, facts, context, memory)).await
+}
+
+/// When an idle look that got no turn is tried again. It stays due, and what it was to take in stays new.
+fn no_turn(context: &Context, cluster: &ClusterDeployment, memory: &Memory) -> Duration {
+    memory.news.store(true, Ordering::Relaxed);
+    let key = (cluster.namespace().unwrap_or_default(), cluster.name_any());
+    context.metrics.queue.add(&key, Instant::now());
+    in_step(context.began.elapsed(), Duration::ZERO, TURN)
 }
 
 /// The part of a look after the first facts have come in.

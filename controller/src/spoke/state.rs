@@ -15,6 +15,9 @@ use shared::hive::openshift::ClusterOperator;
 
 use crate::csr::pages::MOST;
 
+/// Leases that are kept, of whatever namespace: workloads may leave theirs behind, and of each only a moment is kept.
+const LEASES: usize = 50_000;
+
 /// Where kubelets keep their Leases.
 const NODE_LEASES: &str = "kube-node-lease";
 
@@ -24,21 +27,21 @@ struct Objects<V> {
     current: BTreeMap<String, V>,
     next: Option<BTreeMap<String, V>>,
     complete: bool,
-    /// Whether there are more than [`MOST`], so that some were left out.
+    /// How many are kept.
+    most: usize,
+    /// Whether there are more, so that some were left out.
     cut: bool,
 }
 
-impl<V> Default for Objects<V> {
-    fn default() -> Self {
-        Self { current: BTreeMap::new(), next: None, complete: false, cut: false }
-    }
-}
-
 impl<V> Objects<V> {
+    fn new(most: usize) -> Self {
+        Self { current: BTreeMap::new(), next: None, complete: false, most, cut: false }
+    }
+
     /// What is not all of them is nothing to go on from.
     fn begin(&mut self) {
         if self.cut {
-            *self = Self::default();
+            *self = Self::new(self.most);
         }
     }
 
@@ -47,14 +50,14 @@ impl<V> Objects<V> {
         match event {
             Event::Init => self.next = Some(BTreeMap::new()),
             Event::InitApply(object) => {
-                self.cut |= keep(self.next.get_or_insert_default(), key(&object), value(&object));
+                self.cut |= keep(self.next.get_or_insert_default(), self.most, key(&object), value(&object));
             }
             Event::InitDone => {
                 self.current = self.next.take().unwrap_or_default();
                 self.complete = true;
-                self.cut = self.current.len() > MOST;
+                self.cut = self.current.len() > self.most;
             }
-            Event::Apply(object) => self.cut |= keep(&mut self.current, key(&object), value(&object)),
+            Event::Apply(object) => self.cut |= keep(&mut self.current, self.most, key(&object), value(&object)),
             Event::Delete(object) => {
                 self.current.remove(&key(&object));
             }
@@ -62,12 +65,12 @@ impl<V> Objects<V> {
     }
 }
 
-/// Keeps one more than [`MOST`] at the most. Returns whether there are too many.
-fn keep<V>(objects: &mut BTreeMap<String, V>, key: String, value: V) -> bool {
-    if objects.len() <= MOST || objects.contains_key(&key) {
+/// Keeps one more than `most`. Returns whether there are too many.
+fn keep<V>(objects: &mut BTreeMap<String, V>, most: usize, key: String, value: V) -> bool {
+    if objects.len() <= most || objects.contains_key(&key) {
         objects.insert(key, value);
     }
-    objects.len() > MOST
+    objects.len() > most
 }
 
 #[derive(Debug)]
@@ -115,7 +118,7 @@ pub struct State {
     /// Why the spoke could not be asked the last time, and since when.
     error: Option<(SpokeError, Timestamp)>,
     /// The kind of which there were more than we keep when it was listed last.
-    too_many: Option<&'static str>,
+    too_many: Option<(usize, &'static str)>,
 }
 
 /// Names of Nodes and operators of which the first sign of life is kept; they may come and go while we watch.
@@ -127,8 +130,8 @@ const BREAK: Duration = Duration::from_secs(10);
 impl State {
     /// Nothing is known yet of a wake that began then. Without `with_operators` they are not waited for.
     pub fn new(since: Timestamp, with_operators: bool) -> Self {
-        let operators = Objects { complete: !with_operators, ..Objects::default() };
-        let (nodes, leases, first) = (Objects::default(), Objects::default(), HashMap::new());
+        let operators = Objects { complete: !with_operators, ..Objects::new(MOST) };
+        let (nodes, leases, first) = (Objects::new(MOST), Objects::new(LEASES), HashMap::new());
         Self { since, nodes, leases, operators, first, well_since: None, error: None, too_many: None }
     }
 
@@ -174,10 +177,14 @@ impl State {
         self.is_complete() || self.error.is_some() || self.too_many.is_some()
     }
 
-    /// The kind of which there are more than we keep.
-    pub fn cut(&self) -> Option<&'static str> {
-        let cut = [(self.nodes.cut, "Nodes"), (self.leases.cut, "Leases"), (self.operators.cut, "ClusterOperators")];
-        cut.into_iter().find_map(|(cut, what)| cut.then_some(what))
+    /// The kind of which there are more than we keep, and how many that is.
+    pub fn cut(&self) -> Option<(usize, &'static str)> {
+        let kinds = [
+            (self.nodes.cut, self.nodes.most, "Nodes"),
+            (self.leases.cut, self.leases.most, "Leases"),
+            (self.operators.cut, self.operators.most, "ClusterOperators"),
+        ];
+        kinds.into_iter().find_map(|(cut, most, what)| cut.then_some((most, what)))
     }
 
     /// Whether everything has been listed once.
@@ -217,8 +224,8 @@ impl State {
         if let Some((error, _)) = self.error.as_ref().filter(|(_, since)| !self.is_complete() || lasts(*since)) {
             return Err(error.clone());
         }
-        if let Some(what) = self.too_many {
-            return Err(SpokeError::Failed(format!("the cluster has more than {MOST} {what}: they are not looked at")));
+        if let Some((most, what)) = self.too_many {
+            return Err(SpokeError::Failed(format!("the cluster has more than {most} {what}: they are not looked at")));
         }
         if !self.is_complete() {
             return Err(SpokeError::Unreachable("the cluster's API server has been asked and not answered yet".into()));
@@ -317,7 +324,7 @@ mod tests {
         state.apply(Change::Node(Event::InitDone), now);
         assert_eq!(state.cut(), None);
         list(&mut state, MOST + 20);
-        assert_eq!(state.cut(), Some("Nodes"), "before the list ends, which it may never do");
+        assert_eq!(state.cut(), Some((MOST, "Nodes")), "before the list ends, which it may never do");
         state.apply(Change::Node(Event::InitDone), now);
         assert_eq!(state.nodes.current.len(), MOST + 1);
         state.apply(Change::Lease(Event::Init), now);

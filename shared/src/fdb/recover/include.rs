@@ -85,9 +85,11 @@ fn is_global(cluster: &FoundationDBCluster) -> bool {
 fn key(cluster: &FoundationDBCluster, list: &str, group: &str) -> String {
     let prefix = cluster.spec.lock_options.as_ref().and_then(|options| options.lock_key_prefix.as_deref());
     let prefix = prefix.filter(|prefix| !prefix.is_empty()).map_or(LOCK_KEY_PREFIX, str::as_bytes);
-    let part = cluster.spec.process_group_id_prefix.as_deref().filter(|part| !part.is_empty());
-    let rest = [Some(list), part, Some(group)].into_iter().flatten();
-    rest.fold(escaped(prefix), |key, part| key + "/" + &escaped(part.as_bytes()))
+    let part = cluster.spec.process_group_id_prefix.as_deref().unwrap_or_default();
+    // The operator joins them as a path, in which nothing is empty.
+    let absolute = if prefix.starts_with(b"/") { "/" } else { "" };
+    let parts = prefix.split(|byte| *byte == b'/').chain([list, part, group].map(str::as_bytes));
+    absolute.to_owned() + &parts.filter(|part| !part.is_empty()).map(escaped).collect::<Vec<_>>().join("/")
 }
 
 /// As `fdbcli` reads a key: whatever could end a word or a command is written as a number.

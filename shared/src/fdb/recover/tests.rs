@@ -214,6 +214,8 @@ fn in_global_mode_the_operators_lists_forget_the_group() {
     assert_eq!((found.len(), &found[5]), (7, &format!("{begin}/pendingForInclusion/storage-1")));
     world.cluster["spec"]["processGroupIDPrefix"] = json!("dc1");
     assert_eq!(clears(&world)[2], format!("{begin}/pendingForRemoval/dc1/storage-1"));
+    world.cluster["spec"]["lockOptions"] = json!({ "lockKeyPrefix": "/a//b/" });
+    assert_eq!(clears(&world)[2], "clear /a/b/pendingForRemoval/dc1/storage-1");
     // What users choose ends neither a word nor a command.
     world.cluster["spec"]["lockOptions"] = json!({ "lockKeyPrefix": "a b;\"\\é" });
     assert_eq!(clears(&world)[2], r"clear a\x20b\x3b\x22\x5c\xc3\xa9/pendingForRemoval/dc1/storage-1");

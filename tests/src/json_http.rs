@@ -32,6 +32,15 @@ impl JsonHttp {
         Self { token: Some(token.to_owned()), ..Self::new(base) }
     }
 
+    /// What a URL such as that of a program's metrics shows.
+    ///
+    /// # Errors
+    /// When the server cannot be reached, or refuses.
+    pub async fn page(url: &str) -> Result<String> {
+        let (base, path) = url.split_at(url.rfind('/').context("a path")?);
+        Self::new(base).text(Method::GET, path, None::<&()>).await
+    }
+
     /// The base URL.
     #[must_use]
     pub fn base(&self) -> &str {

@@ -81,16 +81,10 @@ async fn scale(mode: &str, wait: i64) -> Result<()> {
     let refused = deletes.iter().filter(|delete| delete.error.is_some()).count();
     eprintln!("{mode}: all deleted {longest:?} after their window at most; {refused} DELETEs were refused before");
     let metrics = world.now().await?.webhook.context("a webhook")?.metrics;
-    let text = metrics_of(&metrics).await?;
+    let text = testbed::json_http::JsonHttp::page(&metrics).await?;
     eprintln!("{mode}: webhook p99 {}", p99(&text));
     ensure!(db.database().await?.gone.iter().all(|volume| volume.drained), "no data was lost");
     Ok(())
-}
-
-/// The metrics page.
-async fn metrics_of(url: &str) -> Result<String> {
-    let (base, path) = url.split_at(url.rfind('/').context("a path")?);
-    testbed::json_http::JsonHttp::new(base).text(http::Method::GET, path, None::<&()>).await
 }
 
 /// Upper bound of the bucket in which the 99th percentile of all answers lies.

@@ -13,12 +13,7 @@ use testbed::ec2::{Call, Fault};
 use testbed::world::handle::Cluster;
 use testbed::{ClusterOptions, Options, Program, Timings, World};
 
-const CLUSTERS: usize = 40;
 const SIZE: usize = 3;
-/// One instance each of so many clusters refuses: 6 of 120, which is 5%.
-const ILL: usize = 6;
-/// The third and fourth of them, by number of the cluster.
-const THROTTLED: [usize; 2] = [2 * (CLUSTERS / ILL), 3 * (CLUSTERS / ILL)];
 const LONG: Duration = Duration::from_secs(90);
 /// After a cure the next try comes within 20 s, and then the machines move.
 const CURED: Duration = Duration::from_secs(40);
@@ -32,12 +27,17 @@ struct Patient {
 struct Fleet {
     world: World,
     all: Vec<Cluster>,
+    /// A third each will be protected, throttled, and without room.
     patients: Vec<Patient>,
     api: Api<ClusterDeployment>,
 }
 
 impl Fleet {
-    async fn new() -> Result<Self> {
+    /// So many clusters, of so many of which one instance refuses.
+    async fn new(clusters: usize, ill: usize) -> Result<Self> {
+        let apart = clusters / ill;
+        let throttled =
+            |number: usize| number.is_multiple_of(apart) && (ill / 3..2 * ill / 3).contains(&(number / apart));
         let world = World::up(Options {
             clusters: 0,
             without: vec![Program::Webhook],
@@ -45,11 +45,11 @@ impl Fleet {
             ..Options::default()
         })
         .await?;
-        let all: Vec<Cluster> = stream::iter(0..CLUSTERS)
+        let all: Vec<Cluster> = stream::iter(0..clusters)
             .map(async |number| {
                 let labels = BTreeMap::from([(RESUME_SKIPS_CLUSTER_OPERATORS.to_owned(), "true".to_owned())]);
                 // EC2 throttles accounts: those that will be throttled have one of their own.
-                let own_account = THROTTLED.contains(&number);
+                let own_account = throttled(number);
                 let options = ClusterOptions { labels, own_account, ..ClusterOptions::of_size(SIZE) };
                 world.cluster(&format!("ship-{number}"), options).await
             })
@@ -57,7 +57,7 @@ impl Fleet {
             .try_collect()
             .await?;
         let mut patients = Vec::new();
-        for cluster in all.iter().step_by(CLUSTERS / ILL).take(ILL) {
+        for cluster in all.iter().step_by(apart).take(ill) {
             let instance = cluster.instances().await?.swap_remove(1).id;
             patients.push(Patient { cluster: cluster.clone(), instance });
         }
@@ -82,7 +82,7 @@ impl Fleet {
         let ill: BTreeSet<&str> = without.iter().map(|patient| patient.cluster.namespace()).collect();
         loop {
             let found = self.api.list(&ListParams::default()).await?;
-            ensure!(found.items.len() == CLUSTERS, "{} clusters", found.items.len());
+            ensure!(found.items.len() == self.all.len(), "{} clusters", found.items.len());
             let namespace = |cluster: &ClusterDeployment| cluster.metadata.namespace.clone().unwrap_or_default();
             let late = found.iter().filter(|c| c.power_state() != end && !ill.contains(namespace(c).as_str()));
             let late: Vec<_> = late.map(|c| (namespace(c), c.power_state().to_owned())).collect();
@@ -97,7 +97,7 @@ impl Fleet {
     /// Each instance is moved once, and none the wrong way.
     async fn check(&self, asleep: bool) -> Result<()> {
         let calls: Vec<Call> = self.world.ec2().calls().await?;
-        testbed::ec2::check::moved_once(&calls, asleep, CLUSTERS * SIZE)
+        testbed::ec2::check::moved_once(&calls, asleep, self.all.len() * SIZE)
     }
 }
 
@@ -121,7 +121,18 @@ fn about_as_fast(with: Duration, without: Duration, what: &str) -> Result<()> {
 
 #[tokio::test]
 async fn a_few_that_refuse_hold_nobody_up() -> Result<()> {
-    let fleet = Fleet::new().await?;
+    refuse(40, 6).await
+}
+
+#[tokio::test]
+#[ignore = "takes minutes: for measurements"]
+async fn a_few_of_a_hundred_that_refuse_hold_nobody_up() -> Result<()> {
+    refuse(100, 15).await
+}
+
+/// Both times 5% of the instances refuse.
+async fn refuse(clusters: usize, ill: usize) -> Result<()> {
+    let fleet = Fleet::new(clusters, ill).await?;
     let begun = Instant::now();
     fleet.arrived(false, &[], begun, LONG).await.context("before anything")?;
     let mut undisturbed = Vec::new();
@@ -132,7 +143,8 @@ async fn a_few_that_refuse_hold_nobody_up() -> Result<()> {
     }
 
     let ec2 = fleet.world.ec2();
-    let (protected, throttled, full) = (&fleet.patients[..2], &fleet.patients[2..4], &fleet.patients[4..]);
+    let (one, two) = (ill / 3, 2 * ill / 3);
+    let (protected, throttled, full) = (&fleet.patients[..one], &fleet.patients[one..two], &fleet.patients[two..]);
     for patient in protected {
         ec2.protect(&patient.instance, true).await?;
     }
@@ -153,7 +165,7 @@ async fn a_few_that_refuse_hold_nobody_up() -> Result<()> {
     }
 
     let begun = fleet.turn(true).await?;
-    let healthy = fleet.arrived(true, &fleet.patients[..4], begun, LONG).await?;
+    let healthy = fleet.arrived(true, &fleet.patients[..two], begun, LONG).await?;
     about_as_fast(healthy, undisturbed[0], "falling asleep")?;
     for (patients, cause) in [(protected, "OperationNotPermitted"), (throttled, "RequestLimitExceeded")] {
         for patient in patients {
@@ -168,7 +180,7 @@ async fn a_few_that_refuse_hold_nobody_up() -> Result<()> {
     fleet.check(true).await?;
 
     let begun = fleet.turn(false).await?;
-    let healthy = fleet.arrived(false, &fleet.patients[2..], begun, LONG).await?;
+    let healthy = fleet.arrived(false, &fleet.patients[one..], begun, LONG).await?;
     about_as_fast(healthy, undisturbed[1], "waking")?;
     for (patients, cause) in [(throttled, "RequestLimitExceeded"), (full, "InsufficientInstanceCapacity")] {
         for patient in patients {

@@ -146,7 +146,6 @@ fn context(
         syncs: hive::Syncs::default(),
         news,
         writes: Semaphore::new(hive::WRITES_AT_ONCE),
-        idle: Semaphore::new(hive::idle_at_once(args.concurrency)),
         began: tokio::time::Instant::now(),
     }
 }

@@ -2,7 +2,6 @@
 
 use std::borrow::Cow;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::mem::{Discriminant, discriminant};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -57,8 +56,8 @@ pub struct Memory {
     pub uid: Option<String>,
     /// The object as it came back from our last write, until the watch has caught up with it.
     written: Option<ClusterDeployment>,
-    /// What the last look saw of the object and of its `ClusterSync`, and until when another look is not needed.
-    settled: Option<(u64, Discriminant<Sync>, Instant)>,
+    /// What the last look saw of the object, and until when another look is not needed.
+    settled: Option<(u64, Instant)>,
     /// The last start or stop.
     pub tried: Option<Tried>,
     /// Failed looks in a row.
@@ -115,22 +114,15 @@ impl Memory {
     /// How long this object, as it is, need not be looked at.
     #[must_use]
     pub fn rests(&self, cluster: &ClusterDeployment, sync: Sync) -> Option<Duration> {
-        let (seen, synced, until) = self.settled?;
+        let (seen, until) = self.settled?;
         let left = until.saturating_duration_since(Instant::now());
         let news = self.news.swap(false, Ordering::Relaxed);
-        let same = seen == fingerprint(cluster) && synced == discriminant(&sync);
-        (!news && same && !left.is_zero()).then_some(left)
-    }
-
-    /// Whether the object is another one than the last look saw, so that somebody may wait for an answer.
-    #[must_use]
-    pub fn has_changed(&self, cluster: &ClusterDeployment) -> bool {
-        self.settled.is_some_and(|(seen, ..)| seen != fingerprint(cluster))
+        (!news && seen == fingerprint(cluster, sync) && !left.is_zero()).then_some(left)
     }
 
     /// This object, as it is, need not be looked at for this long.
     pub fn rest(&mut self, cluster: &ClusterDeployment, sync: Sync, pause: Duration) {
-        self.settled = Some((fingerprint(cluster), discriminant(&sync), Instant::now() + pause));
+        self.settled = Some((fingerprint(cluster, sync), Instant::now() + pause));
     }
 
     /// The look has failed: the next one is due whatever the last one said. In doubt it may have written something.
@@ -196,8 +188,9 @@ fn lacks_rights(kind: CloudErrorKind) -> bool {
 }
 
 /// What of an object calls for a new look: everything but the status that others keep there.
-fn fingerprint(cluster: &ClusterDeployment) -> u64 {
+fn fingerprint(cluster: &ClusterDeployment, sync: Sync) -> u64 {
     let mut hasher = DefaultHasher::new();
+    std::mem::discriminant(&sync).hash(&mut hasher);
     cluster.uid().hash(&mut hasher);
     cluster.metadata.generation.hash(&mut hasher);
     cluster.metadata.deletion_timestamp.is_some().hash(&mut hasher);
@@ -221,16 +214,5 @@ mod tests {
         assert!(memory.rests(&cluster, Sync::Applied).is_some());
         memory.failed(false, false);
         assert_eq!(memory.rests(&cluster, Sync::Applied), None);
-    }
-
-    #[test]
-    fn a_cluster_sync_calls_for_a_look_but_is_no_change_of_the_object() {
-        let (mut memory, mut cluster) = (Memory::default(), ClusterDeployment::default());
-        assert!(!memory.has_changed(&cluster), "never looked at");
-        memory.rest(&cluster, Sync::NotListed, Duration::from_mins(10));
-        assert!(memory.rests(&cluster, Sync::NotListed).is_some() && memory.rests(&cluster, Sync::Applied).is_none());
-        assert!(!memory.has_changed(&cluster));
-        cluster.metadata.generation = Some(2);
-        assert!(memory.has_changed(&cluster) && memory.rests(&cluster, Sync::NotListed).is_none());
     }
 }

@@ -15,7 +15,6 @@ mod syncs;
 mod turns;
 
 use std::collections::HashMap;
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -40,8 +39,7 @@ pub use self::errors::LookError;
 use self::errors::{is_gone, is_overtaken, pause_after};
 use self::memory::Memory;
 pub use self::syncs::Syncs;
-pub use self::turns::idle_at_once;
-use self::turns::{STEP, TURN, in_step};
+use self::turns::{STEP, in_step};
 use crate::hub::{full_name, slim};
 use crate::lease::Claim;
 use crate::metrics::{Metrics, Told};
@@ -88,8 +86,6 @@ pub struct Context {
     pub news: mpsc::UnboundedSender<Key>,
     /// Turns for status writes.
     pub writes: Semaphore,
-    /// Turns for looks that are only to make sure.
-    pub idle: Semaphore,
     /// When this time of leading began: the looks at steady clusters keep in step from here, so that they share calls.
     pub began: Instant,
 }
@@ -232,20 +228,8 @@ async fn look_once(
         Box::pin(notice(context, before, memory, Some(&Notice::another_controller()))).await;
         return Ok((Some(left), false));
     }
-    let mut facts = observe::begin(context.settings, before, sync, memory);
-    let Ok(_turn) = observe::is_idle(&facts, memory).then(|| context.idle.try_acquire()).transpose() else {
-        return Ok((Some(no_turn(context, before, memory)), false));
-    };
-    observe::complete(context, &mut facts, memory).await;
+    let facts = observe::facts(context, before, sync, memory).await;
     Box::pin(finish(before, sync, facts, context, memory)).await
-}
-
-/// When an idle look that got no turn is tried again. It stays due, and what it was to take in stays new.
-fn no_turn(context: &Context, cluster: &ClusterDeployment, memory: &Memory) -> Duration {
-    memory.news.store(true, Ordering::Relaxed);
-    let key = (cluster.namespace().unwrap_or_default(), cluster.name_any());
-    context.metrics.queue.add(&key, Instant::now());
-    in_step(context.began.elapsed(), Duration::ZERO, TURN)
 }
 
 /// The part of a look after the first facts have come in.

@@ -1,25 +1,9 @@
-//! Whose turn it is to look, and when: looks that fall into step share calls to the cloud.
+//! When to look: looks that fall into step share calls to the cloud.
 
 use std::time::Duration;
 
-use tokio::sync::Semaphore;
-
 /// Looks that follow a pause fall into step by this: a hundred clusters on their way then share a few calls a round.
 pub const STEP: Duration = Duration::from_millis(250);
-
-/// How soon a look that is only to make sure is tried again when too many others are under way. All of those try at the same
-/// moment, so that they share calls.
-pub const TURN: Duration = Duration::from_secs(3);
-
-/// How many looks may be under way at once that are only to make sure: a quarter of all is kept for clusters at work. With much
-/// fewer turns they could not fill the calls that they share, and a round through thousands of clusters would take too long.
-#[must_use]
-pub fn idle_at_once(concurrency: u16) -> usize {
-    match concurrency {
-        0 => Semaphore::MAX_PERMITS,
-        concurrency => usize::from(concurrency - concurrency / 4),
-    }
-}
 
 /// At least `pause`, up to the next step: whoever waits about as long looks at the same moment, and so by the same call.
 #[must_use]
@@ -32,12 +16,6 @@ pub fn in_step(elapsed: Duration, pause: Duration, step: Duration) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_quarter_of_all_looks_is_kept_for_clusters_at_work() {
-        assert_eq!([256, 64, 3, 1].map(idle_at_once), [192, 48, 3, 1]);
-        assert_eq!(idle_at_once(0), Semaphore::MAX_PERMITS, "without a limit");
-    }
 
     #[test]
     fn whoever_waits_about_as_long_looks_at_the_same_moment() {

@@ -16,7 +16,7 @@ use shared::csr::{self, Cluster, Counts, Csr, Decision, Limits, Verdict, Window,
 use shared::keys;
 use tracing::{debug, info};
 
-use self::pages::{list, list_metadata};
+use self::pages::{is_not_there, list, list_metadata};
 
 // By its path, because a test takes in this file by its path.
 #[path = "pages.rs"]
@@ -223,8 +223,7 @@ async fn cluster(client: &Client) -> Result<Cluster, PassError> {
     let machines = async {
         match list(&machines, &all, "Machines").await {
             Ok(machines) => Ok(machines),
-            // By its code: of a group that it does not serve, an API server says so in plain text, without a reason.
-            Err(kube::Error::Api(status)) if status.code == 404 => Ok(Vec::new()),
+            Err(error) if is_not_there(&error) => Ok(Vec::new()),
             Err(error) => Err(failed("Machines")(error)),
         }
     };

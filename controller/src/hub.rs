@@ -12,6 +12,11 @@ pub fn full_name(object: &impl ResourceExt) -> String {
     format!("{}/{}", object.namespace().unwrap_or_default(), object.name_any())
 }
 
+/// Namespace and name, by which work on an object is kept apart from that on others.
+pub fn key_of(object: &impl ResourceExt) -> (String, String) {
+    (object.namespace().unwrap_or_default(), object.name_any())
+}
+
 /// Drops what no decision needs, so that ten thousand clusters fit into little memory.
 pub fn slim(object: &mut impl Resource) {
     object.meta_mut().managed_fields = None;

@@ -8,7 +8,7 @@ use shared::hive::decide::Machines;
 use shared::hive::machines::{EXCLUDE_NODE_DRAINING, INTERRUPTIBLE, Machine, NAMESPACE, resource, to_replace};
 use tracing::info;
 
-use crate::csr::pages::list;
+use crate::csr::pages::{is_not_there, list};
 use crate::hub::as_controller;
 
 /// Why spot Machines could not be replaced. The next look tries again.
@@ -42,7 +42,7 @@ pub async fn replace(
     let api: Api<Machine> = Api::namespaced_with(spoke.clone(), NAMESPACE, &resource());
     let machines = match list(&api, &ListParams::default().labels(INTERRUPTIBLE), "spot Machines").await {
         Ok(machines) => machines,
-        Err(error) if is(&error, 404) => return Ok(Vec::new()), // a cluster without the machine API
+        Err(error) if is_not_there(&error) => return Ok(Vec::new()), // a cluster without the machine API
         Err(error) => return Err(ReplaceError::List(Box::new(error))),
     };
     let (mut replaced, mut failed) = (Vec::new(), None);

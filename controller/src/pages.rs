@@ -37,6 +37,12 @@ where
     gather(params, what, |page| async move { api.list_metadata(&page).await }).await
 }
 
+/// Whether what was asked for is not there. By the code of the answer: of a group that it does not serve, an API server says so in
+/// plain text, without a reason.
+pub fn is_not_there(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if status.code == 404)
+}
+
 async fn gather<T, F>(params: &ListParams, what: &str, page: impl Fn(ListParams) -> F) -> kube::Result<Vec<T>>
 where
     T: Clone,

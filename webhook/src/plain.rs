@@ -83,9 +83,6 @@ pub async fn serve(listener: TcpListener, health: Health) -> std::io::Result<()>
     let acceptor = Limited::new(NoDelayAcceptor::new(), LIMITS);
     let mut server = axum_server::from_tcp(listener)?.handle(handle.clone()).acceptor(acceptor).http1_only();
     server.http_builder().http1().timer(TokioTimer::new()).header_read_timeout(LIMITS.idle).max_buf_size(HEAD);
-    tokio::spawn(async move {
-        stop.cancelled().await;
-        server::stop(&handle);
-    });
+    tokio::spawn(server::drain(stop, handle));
     server.serve(router(health).into_make_service()).await
 }

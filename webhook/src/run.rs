@@ -77,7 +77,7 @@ pub async fn run(args: Args) -> Result<(), RunError> {
     let health = Health { certificates: certificates.clone(), fdb, metrics, stop: stop.clone() };
     let plain = tokio::spawn(plain::serve(plain.socket, health));
     let handle = Handle::new();
-    tokio::spawn(drain(stop.clone(), handle.clone()));
+    tokio::spawn(server::drain(stop.clone(), handle.clone()));
     tracing::info!(https = %https_at, plain = %plain_at, "serving");
     let served = server::listen(https.socket, certificates.tls(), webhook, handle, server::LIMITS).await;
     stop.cancel();
@@ -156,9 +156,4 @@ fn stop_on_signal(stop: CancellationToken) -> Result<impl Future<Output = ()>, R
         tracing::info!(signal, "stopping");
         stop.cancel();
     })
-}
-
-async fn drain(stop: CancellationToken, handle: Handle<SocketAddr>) {
-    stop.cancelled().await;
-    server::stop(&handle);
 }

@@ -19,6 +19,7 @@ use hyper_util::rt::TokioTimer;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Status;
 use shared::admission::Settings;
+use tokio_util::sync::CancellationToken;
 
 use crate::answer::{Answer, Context};
 use crate::connections::{Limited, Limits};
@@ -241,7 +242,8 @@ pub async fn listen(
     server.serve(router(webhook).into_make_service()).await
 }
 
-/// Ends [`listen`]: no new connection, and a few seconds for what has begun.
-pub fn stop(handle: &Handle<SocketAddr>) {
+/// Ends a server once it is asked to stop: no new connection, and a few seconds for what has begun.
+pub async fn drain(stop: CancellationToken, handle: Handle<SocketAddr>) {
+    stop.cancelled().await;
     handle.graceful_shutdown(Some(DRAIN));
 }

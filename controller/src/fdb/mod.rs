@@ -28,7 +28,7 @@ use shared::keys;
 use tokio::time::Instant;
 use tracing::{debug, warn};
 
-use crate::hub::{full_name, slim};
+use crate::hub::{full_name, key_of, slim};
 use crate::lease::Claim;
 use crate::metrics::Metrics;
 use crate::metrics::fdb::Suspended;
@@ -120,7 +120,7 @@ pub async fn run(watch: Client, context: Arc<Context>) {
         .map(|event| event.map(|event| event.modify(slim)))
         .inspect(move |event| {
             if let Ok(Event::Delete(gone)) = event {
-                forgetful.forget(&key(gone));
+                forgetful.forget(&key_of(gone));
             }
         })
         .reflect(writer)
@@ -134,10 +134,6 @@ pub async fn run(watch: Client, context: Arc<Context>) {
             }
         })
         .await;
-}
-
-fn key(cluster: &impl ResourceExt) -> Key {
-    (cluster.namespace().unwrap_or_default(), cluster.name_any())
 }
 
 impl Context {
@@ -155,7 +151,7 @@ async fn look(watched: Arc<Guarded>, context: Arc<Context>) -> Result<Requeue, L
         Ok(cluster) => cluster,
         Err(error) => return Err(LookError::Malformed { source: Box::new(error.clone()) }),
     };
-    let key = key(cluster);
+    let key = key_of(cluster);
     // The same object is never looked at twice at once, so its memory can be taken out and put back.
     let mut memory = context.memories.lock().ok().and_then(|mut all| all.remove(&key)).unwrap_or_default();
     let started = Instant::now();
@@ -221,7 +217,7 @@ async fn look_once(cluster: &FoundationDBCluster, context: &Context, memory: &mu
 
 /// Tells what is held.
 fn count(context: &Context, cluster: &FoundationDBCluster, plan: &Plan) {
-    context.metrics.fdb.holds(&Suspended::of(&key(cluster)), plan);
+    context.metrics.fdb.holds(&Suspended::of(&key_of(cluster)), plan);
 }
 
 /// A write that met somebody else's is repeated at once, everything else a little later.

@@ -11,8 +11,8 @@ mod report;
 mod requests;
 mod rival;
 mod spokes;
+mod step;
 mod syncs;
-mod turns;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -26,7 +26,7 @@ use kube::runtime::controller::{self, Action as Requeue, Config, Controller};
 use kube::runtime::events::Recorder;
 use kube::runtime::reflector::{self, ObjectRef};
 use kube::runtime::{WatchStreamExt, watcher};
-use kube::{Api, Client, ResourceExt};
+use kube::{Api, Client};
 use shared::hive::api::ClusterDeployment;
 use shared::hive::conditions::HIBERNATING;
 use shared::hive::decide::{Facts, Notice, Plan, Recheck, Settings, Sync, decide};
@@ -38,9 +38,9 @@ pub use self::drivers::{Drivers, Grants};
 pub use self::errors::LookError;
 use self::errors::{is_gone, is_overtaken, pause_after};
 use self::memory::Memory;
+use self::step::{STEP, in_step};
 pub use self::syncs::Syncs;
-use self::turns::{STEP, in_step};
-use crate::hub::{full_name, slim};
+use crate::hub::{full_name, key_of, slim};
 use crate::lease::Claim;
 use crate::metrics::{Metrics, Told};
 use crate::pace::Pauses;
@@ -128,14 +128,14 @@ pub async fn run(watch: Client, context: Arc<Context>, news: mpsc::UnboundedRece
         .map(|event| event.map(|event| event.modify(slim)))
         .inspect(move |event| {
             if let Ok(watcher::Event::Delete(gone)) = event {
-                forgetful.forget(&(gone.namespace().unwrap_or_default(), gone.name_any()));
+                forgetful.forget(&key_of(gone));
             }
         })
         .reflect(writer)
         .applied_objects()
         .inspect(move |event| {
             let Ok(cluster) = event else { return };
-            let key = (cluster.namespace().unwrap_or_default(), cluster.name_any());
+            let key = key_of(cluster);
             metrics.queue.add(&key, Instant::now());
             if let Some(seen) = &seen {
                 let _ = seen.unbounded_send(key);
@@ -175,7 +175,7 @@ fn object_ref((namespace, name): Key) -> ObjectRef<Guarded> {
 type Watched = Arc<Guarded>;
 
 async fn look(watched: Watched, context: Arc<Context>) -> Result<Requeue, LookError> {
-    let key = (watched.namespace().unwrap_or_default(), watched.name_any());
+    let key = key_of(&*watched);
     context.metrics.queue.take(&key);
     let watched = match &watched.0 {
         Ok(cluster) => cluster,
@@ -214,8 +214,7 @@ async fn look_once(
     // Thousands of looks may wait for company at once: what is rarely needed is in boxes, and nothing is copied that need not be.
     let newest = memory.newest(watched);
     let before: &ClusterDeployment = &newest;
-    let sync =
-        context.syncs.of(&(before.namespace().unwrap_or_default(), before.name_any()), &mut memory.sync_missed_since);
+    let sync = context.syncs.of(&key_of(before), &mut memory.sync_missed_since);
     if let Some(left) = memory.rests(before, sync) {
         if !Box::pin(has_new_credentials(context, before, memory)).await {
             return Ok((Some(memory.until_next(left)), false));
@@ -340,7 +339,7 @@ fn settle(
 /// A write that met somebody else's is repeated soon, everything else a little later.
 #[expect(clippy::needless_pass_by_value, reason = "the signature is kube's")]
 fn after_error(watched: Watched, error: &LookError, context: Arc<Context>) -> Requeue {
-    let key = (watched.namespace().unwrap_or_default(), watched.name_any());
+    let key = key_of(&*watched);
     let pause = pause_after(&key, &full_name(&*watched), error, &context);
     context.requeue(&key, pause)
 }

@@ -32,7 +32,7 @@ use tracing::info;
 use super::drivers::PLATFORMS;
 use super::memory::Memory;
 use super::{Context, LookError, act, spokes};
-use crate::csr::pages::{list, list_metadata};
+use crate::csr::pages::{is_not_there, list, list_metadata};
 use crate::hub::full_name;
 
 /// How long the spoke gets for all of it together.
@@ -113,8 +113,7 @@ pub async fn look(client: &Client) -> SpokePreflight {
 fn part<T>(result: kube::Result<T>) -> Part<T> {
     match result {
         Ok(found) => Ok(Some(found)),
-        // By its code: of a group that it does not serve, an API server says so in plain text, without a reason.
-        Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
+        Err(error) if is_not_there(&error) => Ok(None),
         Err(kube::Error::Api(status)) => Err(format!("{}: {}", status.code, status.message)),
         Err(error) => Err(error.to_string()),
     }

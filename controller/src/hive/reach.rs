@@ -21,7 +21,7 @@ use tokio::sync::Semaphore;
 use tracing::{debug, info, warn};
 
 use super::{Context, Guarded, Key, Watched, act, is_gone, is_overtaken, object_ref, spokes};
-use crate::hub::{as_controller, full_name};
+use crate::hub::{as_controller, full_name, key_of};
 use crate::metrics::Probe;
 use crate::spoke::{self, Route};
 
@@ -76,7 +76,7 @@ async fn look(watched: Watched, reach: Arc<Reach>) -> Result<Requeue, ReachError
     if !reach.context.claim.holds() {
         return Ok(Requeue::await_change());
     }
-    let key = (cluster.namespace().unwrap_or_default(), cluster.name_any());
+    let key = key_of(cluster);
     let mut memory = reach.memories.lock().ok().and_then(|mut all| all.remove(&key)).unwrap_or_default();
     if memory.wrote.is_some_and(|wrote| version(cluster).is_some_and(|seen| seen < wrote)) {
         reach.keep(key, memory);
@@ -165,7 +165,7 @@ fn after_error(watched: Watched, error: &ReachError, reach: Arc<Reach>) -> Reque
     match error {
         ReachError::Status(source) if is_gone(source) => {
             if let Ok(mut all) = reach.memories.lock() {
-                all.remove(&(watched.namespace().unwrap_or_default(), watched.name_any()));
+                all.remove(&key_of(&*watched));
             }
             Requeue::await_change()
         }

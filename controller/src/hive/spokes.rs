@@ -16,7 +16,7 @@ use tracing::{debug, warn};
 use super::memory::{Connection, Memory, Way};
 use super::requests::Requests;
 use super::{Context, report};
-use crate::hub::full_name;
+use crate::hub::{full_name, key_of};
 use crate::machines;
 use crate::spoke::{self, Route, Scope, SpokeWatch};
 
@@ -94,7 +94,7 @@ async fn open(
     let (client, version) = client(context, cluster).await?;
     let since = resume_started(cluster).unwrap_or_else(Timestamp::now);
     let (news, looks) = (memory.news.clone(), context.news.clone());
-    let key = (cluster.namespace().unwrap_or_default(), cluster.name_any());
+    let key = key_of(cluster);
     let changed = move || {
         news.store(true, Ordering::Relaxed);
         let _ = looks.unbounded_send(key.clone());

@@ -9,12 +9,14 @@ use jiff::Timestamp;
 use kube::core::DeserializeGuard;
 use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, Event};
-use kube::{Api, Client, ResourceExt};
+use kube::{Api, Client};
 use shared::hive::api::ClusterSync;
 use shared::hive::decide::Sync;
 use tracing::warn;
 
 use super::Key;
+use crate::csr::pages::is_not_there;
+use crate::hub::key_of;
 use crate::pace::Pauses;
 
 /// How long the first list is waited for. Afterwards every cluster's `ClusterSync` counts as missing, and a transition waits
@@ -80,19 +82,19 @@ impl Syncs {
             match event {
                 Ok(Event::Init) => listed.clear(),
                 Ok(Event::InitApply(sync)) => {
-                    listed.insert(key(&sync), is_applied(&sync));
+                    listed.insert(key_of(&sync), is_applied(&sync));
                 }
                 Ok(Event::InitDone) => self.set(Known::Listed(std::mem::take(&mut listed))),
                 Ok(Event::Apply(sync)) => {
-                    if self.insert(key(&sync), is_applied(&sync)) {
-                        changed(key(&sync));
+                    if self.insert(key_of(&sync), is_applied(&sync)) {
+                        changed(key_of(&sync));
                     }
                 }
                 Ok(Event::Delete(sync)) => {
                     if let Ok(mut known) = self.known.write()
                         && let Known::Listed(all) = &mut *known
                     {
-                        all.remove(&key(&sync));
+                        all.remove(&key_of(&sync));
                     }
                 }
                 Err(error) => self.failed(&error),
@@ -124,9 +126,7 @@ impl Syncs {
 
     /// A hub without the kind has nothing to wait for; what was listed before stays.
     fn failed(&self, error: &watcher::Error) {
-        // By its code: of a group that it does not serve, an API server says so in plain text, without a reason.
-        let missing =
-            matches!(error, watcher::Error::InitialListFailed(kube::Error::Api(status)) if status.code == 404);
+        let missing = matches!(error, watcher::Error::InitialListFailed(error) if is_not_there(error));
         let error = error as &dyn std::error::Error;
         let Ok(mut known) = self.known.write() else { return };
         let awaited = matches!(*known, Known::Nothing);
@@ -137,10 +137,6 @@ impl Syncs {
             warn!(error, "ClusterSyncs cannot be listed: sleeps and wakes do not begin meanwhile");
         }
     }
-}
-
-fn key(sync: &DeserializeGuard<ClusterSync>) -> Key {
-    (sync.namespace().unwrap_or_default(), sync.name_any())
 }
 
 fn is_applied(sync: &DeserializeGuard<ClusterSync>) -> bool {

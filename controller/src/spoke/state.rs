@@ -14,6 +14,7 @@ use shared::hive::decide::{NodeLook, OperatorLook, Spoke, SpokeError};
 use shared::hive::openshift::ClusterOperator;
 
 use crate::csr::pages::MOST;
+use crate::hub::full_name;
 
 /// Leases that are kept, of whatever namespace: workloads may leave theirs behind, and of each only a moment is kept.
 const LEASES: usize = 50_000;
@@ -46,20 +47,19 @@ impl<V> Objects<V> {
     }
 
     fn apply<K: ResourceExt>(&mut self, event: Event<K>, value: impl Fn(&K) -> V) {
-        let key = |object: &K| format!("{}/{}", object.namespace().unwrap_or_default(), object.name_any());
         match event {
             Event::Init => self.next = Some(BTreeMap::new()),
             Event::InitApply(object) => {
-                self.cut |= keep(self.next.get_or_insert_default(), self.most, key(&object), value(&object));
+                self.cut |= keep(self.next.get_or_insert_default(), self.most, full_name(&object), value(&object));
             }
             Event::InitDone => {
                 self.current = self.next.take().unwrap_or_default();
                 self.complete = true;
                 self.cut = self.current.len() > self.most;
             }
-            Event::Apply(object) => self.cut |= keep(&mut self.current, self.most, key(&object), value(&object)),
+            Event::Apply(object) => self.cut |= keep(&mut self.current, self.most, full_name(&object), value(&object)),
             Event::Delete(object) => {
-                self.current.remove(&key(&object));
+                self.current.remove(&full_name(&object));
             }
         }
     }

@@ -15,7 +15,7 @@ use std::time::Duration;
 use futures::StreamExt;
 use jiff::Timestamp;
 use kube::core::DeserializeGuard;
-use kube::runtime::controller::{Action as Requeue, Config, Controller};
+use kube::runtime::controller::{self, Action as Requeue, Config, Controller};
 use kube::runtime::events::Recorder;
 use kube::runtime::reflector;
 use kube::runtime::watcher::{self, Event};
@@ -61,10 +61,13 @@ pub struct Context {
     /// Events.
     pub recorder: Recorder,
     /// Memory of each cluster.
-    pub memories: Mutex<HashMap<(String, String), Memory>>,
+    pub memories: Mutex<HashMap<Key, Arc<LookMutex<Memory>>>>,
     /// When this time of leading began.
     pub began: Timestamp,
 }
+
+/// Held during a whole look. The same object is never looked at twice at once, so nobody waits for it.
+type LookMutex<T> = tokio::sync::Mutex<T>;
 
 /// What this process remembers of a cluster between two looks. Losing it costs a look and a wait.
 #[derive(Default)]
@@ -127,11 +130,16 @@ pub async fn run(watch: Client, context: Arc<Context>) {
         .applied_objects();
     Controller::for_stream(events, reader)
         .with_config(Config::default().concurrency(CONCURRENCY))
-        .run(look, after_error, context)
-        .for_each(|result| async move {
+        .run(look, after_error, context.clone())
+        .for_each(|result| {
+            // Gone while the watch was down.
+            if let Err(controller::Error::ObjectNotFound(gone)) = &result {
+                context.forget(&(gone.namespace.clone().unwrap_or_default(), gone.name.clone()));
+            }
             if let Err(error) = result {
                 debug!(error = &error as &dyn std::error::Error, "look not finished");
             }
+            std::future::ready(())
         })
         .await;
 }
@@ -144,6 +152,15 @@ impl Context {
         }
         self.metrics.fdb.forget(&Suspended::of(key));
     }
+
+    fn memory(&self, key: &Key) -> Arc<LookMutex<Memory>> {
+        self.memories.lock().map(|mut all| all.entry(key.clone()).or_default().clone()).unwrap_or_default()
+    }
+
+    /// Whether a cluster is not forgotten yet.
+    fn knows(&self, key: &Key) -> bool {
+        self.memories.lock().is_ok_and(|all| all.contains_key(key))
+    }
 }
 
 async fn look(watched: Arc<Guarded>, context: Arc<Context>) -> Result<Requeue, LookError> {
@@ -152,13 +169,14 @@ async fn look(watched: Arc<Guarded>, context: Arc<Context>) -> Result<Requeue, L
         Err(error) => return Err(LookError::Malformed { source: Box::new(error.clone()) }),
     };
     let key = key_of(cluster);
-    // The same object is never looked at twice at once, so its memory can be taken out and put back.
-    let mut memory = context.memories.lock().ok().and_then(|mut all| all.remove(&key)).unwrap_or_default();
+    let memory = context.memory(&key);
+    let mut memory = memory.lock().await;
     let started = Instant::now();
     let result = tokio::time::timeout(LOOK, Box::pin(look_once(cluster, &context, &mut memory))).await;
     let result = result.unwrap_or(Err(LookError::TimedOut));
-    if let Ok(mut all) = context.memories.lock() {
-        all.insert(key, memory);
+    if !context.knows(&key) {
+        // Gone during the look, which counted it once more.
+        context.metrics.fdb.forget(&Suspended::of(&key));
     }
     let outcome = match &result {
         Ok(Looked { acted: true, .. }) => "changed",

@@ -1,0 +1,59 @@
+//! A database goes away while it is looked at. In a world of its own, because the controller's metrics are looked at.
+
+mod fdb_guard;
+
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use fdb_guard::{SOON, kept, kubectl, stamped};
+use testbed::json_http::JsonHttp;
+use testbed::proxy::faults::{Effect, Rule};
+use testbed::{Options, Timings, World, eventually};
+
+/// What of a database is told by the metrics.
+async fn told(page: &str, database: &str) -> Result<Vec<String>> {
+    let label = format!("cluster=\"{database}\"");
+    Ok(JsonHttp::page(page).await?.lines().filter(|line| line.contains(&label)).map(str::to_owned).collect())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_is_told_of_it_any_more() -> Result<()> {
+    let options = Options { clusters: 0, hub_proxy: true, timings: Timings::fast(), ..Options::default() };
+    let world = World::up(options).await?;
+    let page = world.now().await?.controller.context("a controller")?.metrics;
+    let db = world.fdb("gone", kept("1h")).await?;
+    let id = db.ids("storage").await?.remove(0);
+    db.remove(&[&id]).await?;
+    stamped(&db, &id).await?;
+    let held = format!("hibernate_fdb_suspended_groups{{namespace=\"{}\",cluster=\"gone\"}} 1", db.namespace());
+    eventually(SOON, "held group", async || {
+        let told = told(&page, "gone").await?;
+        ensure!(told.contains(&held), "{told:?}");
+        Ok(())
+    })
+    .await?;
+
+    let volumes = format!("/api/v1/namespaces/{}/persistentvolumeclaims", db.namespace());
+    let slow = Rule::new(Effect::Delay { millis: 4000 }).path(&volumes).user_agent("hibernate-controller/");
+    let slow = world.inject("hub", &slow).await?;
+    db.kill_operator().await?;
+    db.patch(&serde_json::json!({"metadata": {"labels": {"example.com/touched": "yes"}}})).await?;
+    eventually(SOON, "look", async || {
+        ensure!(world.hits("hub", &slow.id).await? > 0, "no look yet");
+        Ok(())
+    })
+    .await?;
+    kubectl(&world, &db, &["delete", "fdb", db.name(), "--wait=false"]).await?.ok()?;
+    eventually(SOON, "no word of it", async || {
+        let told = told(&page, "gone").await?;
+        ensure!(told.is_empty(), "{told:?}");
+        Ok(())
+    })
+    .await?;
+    for _ in 0..30 {
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        let told = told(&page, "gone").await?;
+        ensure!(told.is_empty(), "{told:?}");
+    }
+    Ok(())
+}

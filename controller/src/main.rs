@@ -13,6 +13,7 @@ mod pace;
 mod serve;
 mod spoke;
 
+use std::io::IsTerminal;
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -64,7 +65,10 @@ fn log(format: LogFormat) {
     // Of an answer that it cannot read, kube's client warns with the whole text, and spokes are strangers.
     let quiet = "info,kube=warn,kube_client::client=error";
     let filter = filter.unwrap_or_else(|_| tracing_subscriber::EnvFilter::new(quiet));
-    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    let mut builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    if !std::io::stderr().is_terminal() {
+        builder = builder.with_ansi(false);
+    }
     match format {
         LogFormat::Text => builder.init(),
         LogFormat::Json => builder.json().init(),

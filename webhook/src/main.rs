@@ -1,5 +1,6 @@
 //! `hibernate-webhook`: see [`webhook`].
 
+use std::io::IsTerminal;
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -40,7 +41,10 @@ fn chain(error: &dyn std::error::Error) -> String {
 /// Log lines go to standard error; `RUST_LOG` chooses which, `info` and worse by default.
 fn log(format: LogFormat) {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
-    let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    let mut lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    if !std::io::stderr().is_terminal() {
+        lines = lines.with_ansi(false);
+    }
     match format {
         LogFormat::Text => lines.init(),
         LogFormat::Json => lines.json().flatten_event(true).init(),

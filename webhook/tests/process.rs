@@ -204,3 +204,22 @@ async fn what_keeps_it_from_running_is_said() -> Result<()> {
     }
     Ok(())
 }
+
+#[tokio::test]
+async fn lines_that_are_not_for_a_terminal_have_no_colours() -> Result<()> {
+    let files = tempfile::tempdir()?;
+    certificate(files.path())?;
+    let [cert, key] = ["tls.crt", "tls.key"].map(|name| files.path().join(name));
+    let mut program = Command::new(env!("CARGO_BIN_EXE_hibernate-webhook"));
+    program.args(["--listen=127.0.0.1:0", "--listen-plain=127.0.0.1:0", "--log-format=text"]).env_remove("NO_COLOR");
+    program.arg("--tls-cert").arg(cert).arg("--tls-key").arg(key).stderr(Stdio::piped()).kill_on_drop(true);
+    let mut child = program.spawn()?;
+    let mut log = BufReader::new(child.stderr.take().context("stderr")?).lines();
+    loop {
+        let line = log.next_line().await?.context("it ended before it served")?;
+        ensure!(!line.contains('\x1b'), "{line:?}");
+        if line.contains("serving") {
+            return Ok(());
+        }
+    }
+}

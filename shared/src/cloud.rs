@@ -84,6 +84,8 @@ pub struct Outcome {
 pub struct Refusal {
     /// The instance's ID.
     pub id: String,
+    /// `Refused`, `InTransit` or `Capacity`.
+    pub kind: CloudErrorKind,
     /// The cloud's error code, such as `OperationNotPermitted`.
     pub code: String,
     /// The cloud's message, without request IDs.
@@ -107,7 +109,7 @@ pub struct CloudError {
 }
 
 /// The kinds of failure that are handled differently.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, strum::Display, strum::IntoStaticStr)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, strum::Display, strum::IntoStaticStr)]
 pub enum CloudErrorKind {
     /// Credentials are missing, malformed or of a form that is refused. Only a change of the Secret helps.
     Credentials,

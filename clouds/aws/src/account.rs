@@ -115,7 +115,6 @@ impl Account {
     }
 
     async fn change(&self, call: Call, ids: &[String]) -> Result<Moved, Failure> {
-        self.changes.take(call.priority()).await;
         let ids = Some(ids.to_vec());
         let changes = match call {
             Call::Start => {
@@ -139,6 +138,10 @@ impl Account {
 }
 
 impl Sender for Account {
+    fn turn(&self, call: Call) -> BoxFuture<'_, ()> {
+        self.changes.take(call.priority()).boxed()
+    }
+
     fn send<'a>(&'a self, call: Call, ids: &'a [String]) -> BoxFuture<'a, Result<Moved, Failure>> {
         self.change(call, ids).boxed()
     }

@@ -19,6 +19,7 @@ pub(crate) struct Failure {
 /// Codes by which EC2 refuses a batch because of single instances in it.
 const INSTANCE_SCOPED: &[&str] = &[
     "IncorrectInstanceState",
+    "IncorrectSpotRequestState",
     "IncorrectState",
     "InvalidInstanceID.Malformed",
     "InvalidInstanceID.NotFound",
@@ -54,13 +55,17 @@ impl Failure {
         let sts = matches!(error, SdkError::DispatchFailure(_)).then(|| innermost(error)).flatten();
         let code = error.code().or_else(|| sts?.code()).unwrap_or_default().to_owned();
         let message = error.message().or_else(|| sts?.message());
-        let message = message.map_or_else(|| DisplayErrorContext(error).to_string(), str::to_owned);
+        let message = message.map_or_else(|| chain(error), str::to_owned);
         let of_code = KINDS.iter().find(|(_, codes)| codes.contains(&code.as_str())).map(|(kind, _)| *kind);
         let kind = of_code.unwrap_or_else(|| match (error, status) {
             (_, 401 | 403) => CloudErrorKind::Denied,
             (_, 429) => CloudErrorKind::Throttled,
             (SdkError::DispatchFailure(_), _) if sts.is_some() => CloudErrorKind::Credentials,
-            (SdkError::DispatchFailure(_), _) if message.contains("CredentialsError") => CloudErrorKind::Credentials,
+            (SdkError::DispatchFailure(_), _)
+                if DisplayErrorContext(error).to_string().contains("CredentialsError") =>
+            {
+                CloudErrorKind::Credentials
+            }
             (SdkError::ServiceError(_), 400..=499) => CloudErrorKind::Invalid,
             _ => CloudErrorKind::Unavailable,
         });
@@ -72,12 +77,32 @@ impl Failure {
         INSTANCE_SCOPED.contains(&self.code.as_str()) && self.status == 400
     }
 
+    /// Whether a part of the batch may go although all of it may not: single instances are to blame, or there is no room for all.
+    pub(crate) fn may_be_of_some(&self) -> bool {
+        self.blames_instances() || self.kind == CloudErrorKind::Capacity
+    }
+
+    /// What it means for an instance that was refused by it.
+    pub(crate) fn refuses_as(&self) -> CloudErrorKind {
+        match self.kind {
+            CloudErrorKind::Capacity => CloudErrorKind::Capacity,
+            _ if self.code == "IncorrectInstanceState" => CloudErrorKind::InTransit,
+            _ => CloudErrorKind::Refused,
+        }
+    }
+
     /// The whole call has failed.
     pub(crate) fn of(self, call: &str, region: &str) -> CloudError {
         let Self { code, message, .. } = &self;
         let separator = if code.is_empty() { "" } else { ": " };
         CloudError { kind: self.kind, message: format!("{call} in {region}: {code}{separator}{message}") }
     }
+}
+
+/// What an error and its causes say, without their inner parts: those name addresses and differ from try to try.
+fn chain(error: &(dyn std::error::Error + 'static)) -> String {
+    let causes = std::iter::successors(Some(error), |error| error.source()).map(ToString::to_string);
+    causes.collect::<Vec<_>>().join(": ")
 }
 
 /// What a service answered, somewhere in the chain of errors.

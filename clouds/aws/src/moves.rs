@@ -26,6 +26,9 @@ const ONE_BY_ONE_EVERY: Duration = Duration::from_mins(5);
 /// After so many callers in a row were denied by themselves, the account may not do it for anybody.
 const DENIED: usize = 3;
 
+/// For how long a caller who was denied by itself comes after those who were not.
+const DENIED_FOR: Duration = Duration::from_mins(5);
+
 /// The calls that move instances.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Call {
@@ -56,7 +59,9 @@ pub(crate) type Moved = Vec<(String, InstanceState)>;
 
 /// Who makes the calls.
 pub(crate) trait Sender: Send + Sync + 'static {
-    /// One call.
+    /// Returns once EC2's limits leave room for one call.
+    fn turn(&self, call: Call) -> BoxFuture<'_, ()>;
+    /// One call, whose turn it is.
     fn send<'a>(&'a self, call: Call, ids: &'a [String]) -> BoxFuture<'a, Result<Moved, Failure>>;
     /// What the failure of a whole call means.
     fn failed(&self, call: &str, failure: Failure) -> CloudError;
@@ -78,7 +83,8 @@ struct Part {
 
 impl Moves {
     pub(crate) fn new<S: Sender>(call: Call, sender: Arc<S>) -> Self {
-        let mover = Arc::new(Mover { call, sender, refused: Refused::default(), one_by_one: Mutex::default() });
+        let (refused, one_by_one, denied) = (Refused::default(), Mutex::default(), Mutex::default());
+        let mover = Arc::new(Mover { call, sender, refused, one_by_one, denied });
         let parts = Gather::new(BATCH, move |parts: Vec<Part>| {
             let mover = mover.clone();
             Box::pin(async move { mover.answer(parts).await })
@@ -106,53 +112,103 @@ struct Mover<S> {
     refused: Refused,
     /// When a batch was last tried one by one, by its first instance.
     one_by_one: Mutex<HashMap<String, Instant>>,
+    /// When a caller was last denied by itself, by its first instance.
+    denied: Mutex<HashMap<String, Instant>>,
 }
 
 impl<S: Sender> Mover<S> {
-    async fn answer(&self, parts: Vec<Part>) {
-        let (answers, parts): (Vec<_>, Vec<_>) =
-            parts.into_iter().filter(|part| !part.answer.is_closed()).map(|Part { ids, answer }| (answer, ids)).unzip();
-        let outcomes = match parts.as_slice() {
-            [] => Vec::new(),
-            [ids] => vec![self.alone(ids.clone()).await],
-            _ => self.together(&parts).await,
-        };
-        for (answer, outcome) in answers.into_iter().zip(outcomes) {
+    async fn answer(&self, mut parts: Vec<Part>) {
+        parts.retain(|part| !part.answer.is_closed());
+        let outcomes = Round { mover: self, parts: &parts }.run().await;
+        for (part, outcome) in parts.into_iter().zip(outcomes) {
             // Who has given up in the meantime does not hear it.
-            let _ = answer.send(outcome);
+            let _ = part.answer.send(outcome);
+        }
+    }
+
+    fn may_go_one_by_one(&self, first: &str) -> bool {
+        let mut tried = self.one_by_one.lock().unwrap_or_else(PoisonError::into_inner);
+        tried.retain(|_, at| at.elapsed() < ONE_BY_ONE_EVERY);
+        tried.len() < 1000 && tried.insert(first.to_owned(), Instant::now()).is_none()
+    }
+
+    /// When this caller was last denied by itself; whoever was not comes first in the order of these.
+    fn was_denied(&self, ids: &[String]) -> Option<Instant> {
+        let denied = self.denied.lock().unwrap_or_else(PoisonError::into_inner);
+        denied.get(ids.first()?).copied()
+    }
+
+    fn remember_denied(&self, ids: &[String], is_denied: bool) {
+        let Some(first) = ids.first() else { return };
+        let mut denied = self.denied.lock().unwrap_or_else(PoisonError::into_inner);
+        denied.retain(|_, at| at.elapsed() < DENIED_FOR);
+        if is_denied {
+            denied.insert(first.clone(), Instant::now());
+        } else {
+            denied.remove(first);
+        }
+    }
+
+    fn refusal(&self, id: String, failure: &Failure, sits_out: bool) -> Refusal {
+        let one_time = failure.code == "UnsupportedOperation" && failure.message.contains("one-time Spot Instance");
+        if one_time && names(&failure.message, &id) {
+            self.sender.cannot_stop(&id);
+        }
+        let (kind, code, message) = (failure.refuses_as(), failure.code.clone(), failure.message.clone());
+        let refusal = Refusal { id, kind, code, message };
+        self.refused.remember(&refusal, sits_out);
+        refusal
+    }
+}
+
+/// What several callers want at the same time, on its way.
+struct Round<'a, S> {
+    mover: &'a Mover<S>,
+    parts: &'a [Part],
+}
+
+impl<S: Sender> Round<'_, S> {
+    async fn run(&self) -> Vec<Result<Outcome, CloudError>> {
+        match self.parts {
+            [] => Vec::new(),
+            [part] => vec![self.alone(part.ids.clone()).await],
+            parts => self.together(parts).await,
         }
     }
 
     /// Several callers' instances in one call.
     ///
     /// When EC2 names nobody, has no room for all of them, or may not do it for all, each caller's part goes by itself.
-    async fn together(&self, parts: &[Vec<String>]) -> Vec<Result<Outcome, CloudError>> {
+    async fn together(&self, parts: &[Part]) -> Vec<Result<Outcome, CloudError>> {
         let mut seen = HashSet::new();
-        let all = parts.concat().into_iter().filter(|id| seen.insert(id.clone())).collect();
+        let all = parts.iter().flat_map(|part| &part.ids).filter(|id| seen.insert(*id)).cloned().collect();
         let mut outcome = Outcome::default();
         match self.batch(all, &mut outcome).await {
-            Ok(()) => parts.iter().map(|ids| Ok(part_of(&outcome, ids))).collect(),
+            Ok(()) => parts.iter().map(|part| Ok(part_of(&outcome, &part.ids))).collect(),
             Err(Unfinished { failure, .. }) if is_of_one(failure.kind) || failure.blames_instances() => {
                 self.apart(parts, &outcome).await
             }
             Err(Unfinished { failure, .. }) => {
-                let error = self.sender.failed(self.call.name(), failure);
-                let told = |ids: &Vec<String>| {
-                    if is_done(&outcome, ids) { Ok(part_of(&outcome, ids)) } else { Err(error.clone()) }
+                let error = self.failed(failure);
+                let told = |part: &Part| {
+                    if is_done(&outcome, &part.ids) { Ok(part_of(&outcome, &part.ids)) } else { Err(error.clone()) }
                 };
                 parts.iter().map(told).collect()
             }
         }
     }
 
-    /// Each caller's part by itself. A failure that has nothing to do with the instances ends it for all who are left.
-    async fn apart(&self, parts: &[Vec<String>], before: &Outcome) -> Vec<Result<Outcome, CloudError>> {
+    /// Each caller's part by itself. A failure that has nothing to do with the instances ends it for all who are left: so whoever
+    /// was denied by itself of late comes last, and nobody is left for ever.
+    async fn apart(&self, parts: &[Part], before: &Outcome) -> Vec<Result<Outcome, CloudError>> {
+        let mut order: Vec<_> = parts.iter().map(|part| &part.ids).enumerate().collect();
+        order.sort_by_key(|(_, ids)| self.mover.was_denied(ids));
         let mut outcomes = Vec::new();
         let mut failed: Option<CloudError> = None;
         let mut denied = 0;
-        for ids in parts {
+        for (place, ids) in order {
             if let Some(error) = failed.as_ref().filter(|_| !is_done(before, ids)) {
-                outcomes.push(Err(error.clone()));
+                outcomes.push((place, Err(error.clone())));
                 continue;
             }
             let mut outcome = part_of(before, ids);
@@ -161,15 +217,19 @@ impl<S: Sender> Mover<S> {
             let left = ids.iter().filter(|id| !done.contains(id)).cloned().collect();
             let result = self.alone(left).await;
             let error = result.as_ref().err();
-            denied = if error.is_some_and(|error| error.kind == CloudErrorKind::Denied) { denied + 1 } else { 0 };
+            let is_denied = error.is_some_and(|error| error.kind == CloudErrorKind::Denied);
+            self.mover.remember_denied(ids, is_denied);
+            denied = if is_denied { denied + 1 } else { 0 };
             failed = error.filter(|error| !is_of_one(error.kind) || denied >= DENIED).cloned();
-            outcomes.push(result.map(|alone| {
+            let result = result.map(|alone| {
                 outcome.moved.extend(alone.moved);
                 outcome.refused.extend(alone.refused);
                 outcome
-            }));
+            });
+            outcomes.push((place, result));
         }
-        outcomes
+        outcomes.sort_by_key(|(place, _)| *place);
+        outcomes.into_iter().map(|(_, outcome)| outcome).collect()
     }
 
     /// One caller's instances.
@@ -177,14 +237,12 @@ impl<S: Sender> Mover<S> {
         let mut outcome = Outcome::default();
         match self.batch(ids, &mut outcome).await {
             Ok(()) => {}
-            Err(Unfinished { failure, .. }) if !failure.blames_instances() => {
-                return Err(self.sender.failed(self.call.name(), failure));
-            }
-            Err(Unfinished { left, .. }) if left.len() > 1 && self.may_go_one_by_one(&left[0]) => {
+            Err(Unfinished { failure, .. }) if !failure.may_be_of_some() => return Err(self.failed(failure)),
+            Err(Unfinished { left, .. }) if left.len() > 1 && self.mover.may_go_one_by_one(&left[0]) => {
                 self.one_by_one(&left, &mut outcome).await?;
             }
             Err(Unfinished { failure, left }) => {
-                outcome.refused.extend(left.into_iter().map(|id| self.refusal(id, &failure, false)));
+                outcome.refused.extend(left.into_iter().map(|id| self.mover.refusal(id, &failure, false)));
             }
         }
         Ok(outcome)
@@ -192,7 +250,8 @@ impl<S: Sender> Mover<S> {
 
     /// One call for all, one more without each that EC2 names as the reason for a refusal, and one for those it refused before.
     async fn batch(&self, ids: Vec<String>, outcome: &mut Outcome) -> Result<(), Unfinished> {
-        let (known, mut left) = self.refused.split(ids);
+        let refused = &self.mover.refused;
+        let (known, mut left) = refused.split(ids);
         while !left.is_empty() {
             let failure = match self.send(&left, outcome).await {
                 Ok(()) => break,
@@ -202,10 +261,10 @@ impl<S: Sender> Mover<S> {
             if named.is_empty() {
                 return Err(Unfinished { failure, left: rest.into_iter().chain(known).collect() });
             }
-            outcome.refused.extend(named.into_iter().map(|id| self.refusal(id, &failure, false)));
+            outcome.refused.extend(named.into_iter().map(|id| self.mover.refusal(id, &failure, false)));
             left = rest;
         }
-        let (mut turn, mut out) = self.refused.turn(known);
+        let (mut turn, mut out) = refused.turn(known);
         while !turn.is_empty() {
             let Err(failure) = self.send(&turn, outcome).await else {
                 turn = std::mem::take(&mut out); // The cause may be gone for everybody.
@@ -216,47 +275,49 @@ impl<S: Sender> Mover<S> {
             if named.is_empty() {
                 return Err(Unfinished { failure, left: out });
             }
-            outcome.refused.extend(named.into_iter().map(|id| self.refusal(id, &failure, true)));
-            outcome.refused.extend(self.refused.again(&out));
+            outcome.refused.extend(named.into_iter().map(|id| self.mover.refusal(id, &failure, true)));
+            outcome.refused.extend(refused.again(&out));
             break;
         }
         Ok(())
     }
 
+    /// One call, once its turn has come, for those who still want it then: a cluster that was woken meanwhile is not stopped.
     async fn send(&self, ids: &[String], outcome: &mut Outcome) -> Result<(), Failure> {
-        let moved = self.sender.send(self.call, ids).await?;
-        self.refused.forget(ids);
+        let Mover { call, sender, refused, .. } = self.mover;
+        if ids.iter().any(|id| self.is_wanted(id)) {
+            sender.turn(*call).await;
+        }
+        let ids: Vec<String> = ids.iter().filter(|id| self.is_wanted(id)).cloned().collect();
+        if ids.is_empty() {
+            return Ok(());
+        }
+        let moved = sender.send(*call, &ids).await?;
+        refused.forget(&ids);
         outcome.moved.extend(moved);
         Ok(())
+    }
+
+    /// Whether a caller who has not given up wants this one moved.
+    fn is_wanted(&self, id: &String) -> bool {
+        self.parts.iter().any(|part| !part.answer.is_closed() && part.ids.contains(id))
     }
 
     async fn one_by_one(&self, ids: &[String], outcome: &mut Outcome) -> Result<(), CloudError> {
         for id in ids {
             match self.send(std::slice::from_ref(id), outcome).await {
                 Ok(()) => {}
-                Err(failure) if failure.blames_instances() => {
-                    outcome.refused.push(self.refusal(id.clone(), &failure, false));
+                Err(failure) if failure.may_be_of_some() => {
+                    outcome.refused.push(self.mover.refusal(id.clone(), &failure, false));
                 }
-                Err(failure) => return Err(self.sender.failed(self.call.name(), failure)),
+                Err(failure) => return Err(self.failed(failure)),
             }
         }
         Ok(())
     }
 
-    fn may_go_one_by_one(&self, first: &str) -> bool {
-        let mut tried = self.one_by_one.lock().unwrap_or_else(PoisonError::into_inner);
-        tried.retain(|_, at| at.elapsed() < ONE_BY_ONE_EVERY);
-        tried.len() < 1000 && tried.insert(first.to_owned(), Instant::now()).is_none()
-    }
-
-    fn refusal(&self, id: String, failure: &Failure, sits_out: bool) -> Refusal {
-        let one_time = failure.code == "UnsupportedOperation" && failure.message.contains("one-time Spot Instance");
-        if one_time && names(&failure.message, &id) {
-            self.sender.cannot_stop(&id);
-        }
-        let refusal = Refusal { id, code: failure.code.clone(), message: failure.message.clone() };
-        self.refused.remember(&refusal, sits_out);
-        refusal
+    fn failed(&self, failure: Failure) -> CloudError {
+        self.mover.sender.failed(self.mover.call.name(), failure)
     }
 }
 

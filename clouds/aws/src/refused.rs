@@ -2,8 +2,8 @@
 //!
 //! EC2 names one instance and refuses the whole batch. To find everybody who is to blame takes a call for each of them, which is
 //! right once; but while nothing changes, every later try would cost the same calls again. So whoever was refused is asked for
-//! together with the others like it, and whoever is named then sits out the next try. When the cause is gone for one of them only,
-//! its turn comes after as many tries as there are others at the most.
+//! together with the others like it, and whoever is named then sits out until all the others were named, too. When the cause is
+//! gone for one of them only, its turn comes after as many tries as there are others at the most.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -25,7 +25,7 @@ pub(crate) struct Refused {
 struct Known {
     refusal: Refusal,
     at: Instant,
-    /// It was named last time, and sits this one out.
+    /// It was named since everybody was asked for last, and sits this one out.
     sits_out: bool,
 }
 
@@ -38,12 +38,20 @@ impl Refused {
         })
     }
 
-    /// Whose turn it is, and who sits this one out; everybody's if it is nobody's.
+    /// Whose turn it is, and who sits this one out. When all of them have sat out, it begins anew.
     pub(crate) fn turn(&self, ids: Vec<String>) -> (Vec<String>, Vec<String>) {
         self.with(|all| {
             let (out, turn): (Vec<_>, Vec<_>) =
                 ids.into_iter().partition(|id| all.get(id).is_some_and(|known| known.sits_out));
-            if turn.is_empty() { (out, turn) } else { (turn, out) }
+            if !turn.is_empty() {
+                return (turn, out);
+            }
+            for id in &out {
+                if let Some(known) = all.get_mut(id) {
+                    known.sits_out = false;
+                }
+            }
+            (out, turn)
         })
     }
 
@@ -53,12 +61,12 @@ impl Refused {
         self.with(|all| all.insert(refusal.id.clone(), known));
     }
 
-    /// What was said of those who were not named this time. Whoever sat out is asked for again next time.
+    /// What was said of those who were not named this time.
     pub(crate) fn again(&self, ids: &[String]) -> Vec<Refusal> {
         self.with(|all| {
             let known = ids.iter().filter_map(|id| {
                 let known = all.get_mut(id)?;
-                (known.at, known.sits_out) = (Instant::now(), false);
+                known.at = Instant::now();
                 Some(known.refusal.clone())
             });
             known.collect()

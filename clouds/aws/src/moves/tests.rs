@@ -16,10 +16,16 @@ struct Ec2 {
     room: Option<usize>,
     /// What every call answers, whatever is asked.
     broken: Option<CloudErrorKind>,
+    /// How long a call waits for its turn.
+    busy: Duration,
     one_time: Mutex<Vec<String>>,
 }
 
 impl Sender for Ec2 {
+    fn turn(&self, _: Call) -> BoxFuture<'_, ()> {
+        tokio::time::sleep(self.busy).boxed()
+    }
+
     fn send<'a>(&'a self, _: Call, ids: &'a [String]) -> BoxFuture<'a, Result<Moved, Failure>> {
         self.calls.lock().unwrap().push(ids.to_vec());
         let failure = |code: &str, message: String, status, kind| Failure { code: code.into(), message, status, kind };
@@ -30,7 +36,10 @@ impl Sender for Ec2 {
             (None, Some((id, code))) => {
                 let message =
                     if self.names { format!("The instance '{id}' is a one-time Spot Instance") } else { "no".into() };
-                Err(failure(code, message, 400, CloudErrorKind::Invalid))
+                match *code {
+                    "UnauthorizedOperation" => Err(failure(code, message, 403, CloudErrorKind::Denied)),
+                    _ => Err(failure(code, message, 400, CloudErrorKind::Invalid)),
+                }
             }
             (None, None) if self.room.is_some_and(|room| ids.len() > room) => {
                 Err(failure("InsufficientInstanceCapacity", "full".into(), 500, CloudErrorKind::Capacity))
@@ -113,29 +122,33 @@ async fn while_nothing_changes_a_later_try_is_one_call() {
         tokio::time::sleep(Duration::from_mins(1)).await;
     }
     assert_eq!(calls[0], [all.clone(), list(&["i-b", "i-c"]), list(&["i-c"])], "who is to blame is found out once");
-    assert_eq!(calls[1..], [[all.clone()], [list(&["i-b", "i-c"])], [list(&["i-a", "i-c"])], [list(&["i-b", "i-c"])]]);
+    assert_eq!(calls[1..], [[all.clone()], [list(&["i-b", "i-c"])], [list(&["i-c"])], [all.clone()]]);
 
     // The cause is gone: all go with the next try, also whoever would sit it out.
     ec2.bad.lock().unwrap().clear();
     assert_eq!(moves.all(&all).await.unwrap().moved.len(), 3);
-    assert_eq!(*ec2.calls.lock().unwrap(), [list(&["i-a", "i-c"]), list(&["i-b"])]);
+    assert_eq!(*ec2.calls.lock().unwrap(), [list(&["i-b", "i-c"]), list(&["i-a"])]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_that_stays_bad_holds_up_no_other_for_long() {
-    let bad = [("i-a", "OperationNotPermitted"), ("i-b", "IncorrectInstanceState"), ("i-c", "IncorrectInstanceState")];
-    let ec2 = Arc::new(Ec2 { names: true, ..refusing(&bad) });
-    let moves = Moves::new(Call::Stop, ec2.clone());
-    let (mut left, mut tries) = (list(&["i-a", "i-b", "i-c"]), 0);
-    moves.all(&left).await.unwrap();
-    ec2.bad.lock().unwrap().truncate(1);
-    while left.len() > 1 {
-        let outcome = moves.all(&left).await.unwrap();
-        left.retain(|id| !outcome.moved.iter().any(|(moved, _)| moved == id));
-        tries += 1;
-        assert!(tries <= 2, "{left:?} are left");
+async fn those_that_stay_bad_hold_up_no_other_for_long() {
+    let all = list(&["i-a", "i-b", "i-c", "i-d"]);
+    let bad = all.iter().map(|id| (&*Box::leak(id.clone().into_boxed_str()), "OperationNotPermitted"));
+    let bad: Vec<_> = bad.collect();
+    for stay in 1..4 {
+        let ec2 = Arc::new(Ec2 { names: true, ..refusing(&bad) });
+        let moves = Moves::new(Call::Stop, ec2.clone());
+        let (mut left, mut tries) = (all.clone(), 0);
+        moves.all(&left).await.unwrap();
+        ec2.bad.lock().unwrap().truncate(stay);
+        while left.len() > stay {
+            let outcome = moves.all(&left).await.unwrap();
+            left.retain(|id| !outcome.moved.iter().any(|(moved, _)| moved == id));
+            tries += 1;
+            assert!(tries <= 4, "{left:?} are left");
+        }
+        assert_eq!(left, all[..stay]);
     }
-    assert_eq!(left, ["i-a"]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -149,7 +162,7 @@ async fn without_a_name_each_goes_by_itself() {
 #[tokio::test(start_paused = true)]
 async fn what_is_denied_for_one_is_done_for_the_others() {
     let (told, _) = stop(refusing(&[("i-c", "UnauthorizedOperation")]), TWO).await;
-    assert_eq!(told, [ok(&["i-b", "i-a"], &[]), Err(CloudErrorKind::Invalid)]);
+    assert_eq!(told, [ok(&["i-b", "i-a"], &[]), Err(CloudErrorKind::Denied)]);
     // Three in a row, and nobody else is asked about.
     let callers: &[&[&str]] = &[&["i-1"], &["i-2"], &["i-3"], &["i-4"], &["i-5"]];
     let (told, ec2) = stop(Ec2 { broken: Some(CloudErrorKind::Denied), ..Ec2::default() }, callers).await;
@@ -158,10 +171,40 @@ async fn what_is_denied_for_one_is_done_for_the_others() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn whoever_is_denied_lets_others_go_first_next_time() {
+    let names: Vec<&'static str> = (0..9).map(|n| &*Box::leak(format!("i-{n}").into_boxed_str())).collect();
+    let bad: Vec<_> = names[..8].iter().map(|id| (*id, "UnauthorizedOperation")).collect();
+    let ec2 = Arc::new(refusing(&bad));
+    let moves = Moves::new(Call::Stop, ec2.clone());
+    let callers: Vec<_> = names.iter().map(|id| list(&[id])).collect();
+    let mut tries = 0;
+    loop {
+        let told = join_all(callers.iter().map(|ids| moves.all(ids))).await;
+        assert!(told[..8].iter().all(Result::is_err), "{told:?}");
+        tries += 1;
+        if told[8].is_ok() {
+            break;
+        }
+        assert!(tries < 3, "the one that may be stopped is never asked for");
+        tokio::time::sleep(Duration::from_mins(1)).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn without_room_for_all_each_goes_by_itself() {
     let callers: &[&[&str]] = &[&["i-1"], &["i-2", "i-3", "i-4"], &["i-5"]];
     let (told, _) = stop(Ec2 { room: Some(2), ..Ec2::default() }, callers).await;
-    assert_eq!(told, [ok(&["i-1"], &[]), Err(CloudErrorKind::Capacity), ok(&["i-5"], &[])]);
+    assert_eq!(told, [ok(&["i-1"], &[]), ok(&["i-2", "i-3", "i-4"], &[]), ok(&["i-5"], &[])]);
+    // Without any room, all of them are refused, and not tried one by one again soon.
+    let ec2 = Arc::new(Ec2 { room: Some(0), ..Ec2::default() });
+    let moves = Moves::new(Call::Start, ec2.clone());
+    let all = list(&["i-1", "i-2", "i-3"]);
+    for calls in [4, 1, 1] {
+        let refused = moves.all(&all).await.unwrap().refused;
+        assert_eq!(refused.iter().filter(|refusal| refusal.kind == CloudErrorKind::Capacity).count(), 3, "{refused:?}");
+        assert_eq!(std::mem::take(&mut *ec2.calls.lock().unwrap()).len(), calls);
+        tokio::time::sleep(Duration::from_secs(20)).await;
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -182,6 +225,19 @@ async fn one_who_gives_up_takes_nothing_from_the_others() {
     let gives_up = tokio::time::timeout(WINDOW / 2, moves.all(&left));
     let (gave_up, stayed) = tokio::join!(gives_up, moves.all(&stays));
     assert!(gave_up.is_err() && stayed.is_ok_and(|outcome| outcome.moved.len() == 1));
+    assert_eq!(*ec2.calls.lock().unwrap(), [stays]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_given_up_while_its_call_waits_for_its_turn_is_not_sent() {
+    let ec2 = Arc::new(Ec2 { busy: Duration::from_secs(5), ..Ec2::default() });
+    let moves = Moves::new(Call::Stop, ec2.clone());
+    let (left, stays, alone) = (list(&["i-1"]), list(&["i-2"]), list(&["i-3"]));
+    let gives_up = tokio::time::timeout(Duration::from_secs(1), moves.all(&left));
+    let (gave_up, stayed) = tokio::join!(gives_up, moves.all(&stays));
+    assert!(gave_up.is_err() && stayed.is_ok_and(|outcome| outcome.moved.len() == 1));
+    assert!(tokio::time::timeout(Duration::from_secs(1), moves.all(&alone)).await.is_err());
+    tokio::time::sleep(Duration::from_mins(1)).await;
     assert_eq!(*ec2.calls.lock().unwrap(), [stays]);
 }
 

@@ -332,10 +332,11 @@ impl Facts<'_> {
         Err(Box::new(Plan::report(status).again(wait)))
     }
 
-    /// Whether machines were refused by name when `verb` was tried last.
+    /// Whether single machines were refused when `verb` was tried last.
     fn was_refused(&self, verb: Verb) -> bool {
+        use crate::cloud::CloudErrorKind::{Capacity, Refused};
         let failure = self.tried.as_ref().and_then(|tried| tried.failed(verb));
-        failure.is_some_and(|failure| failure.kind == crate::cloud::CloudErrorKind::Refused)
+        failure.is_some_and(|failure| matches!(failure.kind, Refused | Capacity))
     }
 
     /// Whether a failed try of `verb` is so recent that the next one has to wait, and how long.

@@ -36,7 +36,10 @@ const MESSAGE: &str = "This CSR was automatically approved by kubectl-hibernate"
 const MATCHED: &str = "matched";
 
 /// Outcomes that the next pass may change.
-const PASSING: &[&str] = &["conflict", "unreachable", "pass_limit"];
+const PASSING: &[&str] = &["conflict", "unreachable", "pass_limit", NOT_LEADER];
+
+/// The outcome of an approval that this process may not write any more.
+const NOT_LEADER: &str = "not_leader";
 
 /// Why there was no pass.
 #[derive(Debug, thiserror::Error)]
@@ -81,7 +84,7 @@ pub struct News {
     pub kind: &'static str,
     /// `approve` or `leave`.
     pub verdict: &'static str,
-    /// `matched`; why it was left; or why the approval failed: `conflict`, `refused`, `unreachable`.
+    /// `matched`; why it was left; or why the approval failed: `conflict`, `refused`, `unreachable`, `not_leader`.
     pub reason: &'static str,
 }
 
@@ -159,11 +162,16 @@ impl Approver {
     }
 
     /// Looks at all requests, approves those that are in order, and tells what is new. After the window it does nothing.
-    /// Nodes and Machines are only asked for if a request of a kubelet is undecided.
+    /// Nodes and Machines are only asked for if a request of a kubelet is undecided. `may` is asked before each approval.
     ///
     /// # Errors
     /// When a list cannot be read. An approval that fails is part of the answer, and is tried again by the next pass.
-    pub async fn pass(&mut self, client: &Client, now: Timestamp) -> Result<Pass, PassError> {
+    pub async fn pass(
+        &mut self,
+        client: &Client,
+        now: Timestamp,
+        may: impl Fn() -> bool + Sync,
+    ) -> Result<Pass, PassError> {
         if self.is_over(now) {
             return Ok(Pass::default());
         }
@@ -177,9 +185,10 @@ impl Approver {
         decisions.retain(|decision| !matches!(decision.verdict, Verdict::Leave(reason) if reason.is_settled()));
         let objects: HashMap<_, _> = listed.iter().map(|object| (object.uid().unwrap_or_default(), object)).collect();
         let outcomes = stream::iter(decisions).map(|decision| {
-            let (requests, object) = (&requests, objects.get(&decision.uid));
+            let (requests, object, may) = (&requests, objects.get(&decision.uid), &may);
             async move {
                 let outcome = match (decision.verdict, object) {
+                    (Verdict::Approve(_), Some(_)) if !may() => NOT_LEADER,
                     (Verdict::Approve(_), Some(object)) => approve(requests, object, now).await,
                     (verdict, _) => verdict.reason(),
                 };

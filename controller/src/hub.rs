@@ -1,9 +1,13 @@
 //! What the work on every system does alike at the hub: names for logs, lean watches, writes under our name, Events.
 
+use std::collections::HashMap;
+use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher, Hash};
+use std::sync::{Arc, Mutex};
+
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::api::PatchParams;
-use kube::runtime::events::{Event, EventType, Recorder};
-use kube::{Resource, ResourceExt};
+use kube::runtime::events::{Event, EventType, Recorder, Reporter};
+use kube::{Client, Resource, ResourceExt};
 use shared::keys;
 use tracing::warn;
 
@@ -30,23 +34,55 @@ pub fn as_controller() -> PatchParams {
     PatchParams { field_manager: Some(keys::CONTROLLER.to_owned()), ..PatchParams::default() }
 }
 
-/// Writes an Event about an action of ours; what cannot be written is logged.
-pub async fn publish(
-    recorder: &Recorder,
-    target: &ObjectReference,
-    name: &str,
-    type_: EventType,
-    (action, reason): (&str, &str),
-    note: &str,
-) {
-    if reason.is_empty() {
-        return;
+/// Different Events that are remembered.
+const REMEMBERED: usize = 1_000;
+
+/// Writes Events.
+///
+/// Kube's recorder counts Events with one reason about one object as repetitions of the first, whatever they say, and what
+/// the later ones say is lost. So each text has a recorder of its own.
+#[derive(Clone)]
+pub struct Events {
+    client: Client,
+    reporter: Reporter,
+    recorders: Arc<Mutex<HashMap<u64, Recorder>>>,
+}
+
+impl Events {
+    /// Writes them in the name of this reporter.
+    pub fn new(client: Client, reporter: Reporter) -> Self {
+        Self { client, reporter, recorders: Arc::default() }
     }
-    // The API server takes notes of up to 1,024 bytes.
-    let note = note.char_indices().take_while(|(at, c)| at + c.len_utf8() <= 1_000).map(|(_, c)| c).collect();
-    let event =
-        Event { type_, reason: reason.to_owned(), note: Some(note), action: action.to_owned(), secondary: None };
-    if let Err(error) = recorder.publish(&event, target).await {
-        warn!(cluster = name, error = &error as &dyn std::error::Error, "event not written");
+
+    /// Writes an Event about an action of ours; what cannot be written is logged.
+    pub async fn publish(
+        &self,
+        target: &ObjectReference,
+        name: &str,
+        type_: EventType,
+        (action, reason): (&str, &str),
+        note: &str,
+    ) {
+        if reason.is_empty() {
+            return;
+        }
+        // The API server takes notes of up to 1,024 bytes.
+        let note: String =
+            note.char_indices().take_while(|(at, c)| at + c.len_utf8() <= 1_000).map(|(_, c)| c).collect();
+        let recorder = self.recorder((&target.uid, name, reason, &note));
+        let event =
+            Event { type_, reason: reason.to_owned(), note: Some(note), action: action.to_owned(), secondary: None };
+        if let Err(error) = recorder.publish(&event, target).await {
+            warn!(cluster = name, error = &error as &dyn std::error::Error, "event not written");
+        }
+    }
+
+    fn recorder(&self, text: impl Hash) -> Recorder {
+        let new = || Recorder::new(self.client.clone(), self.reporter.clone());
+        let Ok(mut recorders) = self.recorders.lock() else { return new() };
+        if recorders.len() >= REMEMBERED {
+            recorders.clear();
+        }
+        recorders.entry(BuildHasherDefault::<DefaultHasher>::default().hash_one(text)).or_insert_with(new).clone()
     }
 }

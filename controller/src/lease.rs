@@ -173,8 +173,10 @@ impl Election {
 
     /// One look, and one write if the Lease may be written. True if it is ours now.
     async fn try_once(&mut self, leads: bool) -> Result<bool, LeaseError> {
-        let now = clock::since_boot().ok_or(LeaseError::NoClock)?;
+        let begun = clock::since_boot().ok_or(LeaseError::NoClock)?;
         let found = self.call("read", self.api.get_opt(&self.name)).await?;
+        // What was read may have been written just before the answer: its holder's time runs from here, ours from the beginning.
+        let now = clock::since_boot().ok_or(LeaseError::NoClock)?;
         if let Some(lease) = &found {
             let moved = self
                 .seen
@@ -191,7 +193,7 @@ impl Election {
         match self.write("renew", &lease).await {
             Ok(written) => {
                 self.seen = Some((written, now));
-                self.claim.extend(now + self.times.deadline);
+                self.claim.extend(begun + self.times.deadline);
                 Ok(true)
             }
             // Somebody else wrote first. If that was a write of ours whose answer got lost, the next look says so.
@@ -228,7 +230,7 @@ impl Election {
         let spec = LeaseSpec {
             acquire_time: if same { old_spec.acquire_time } else { Some(now.clone()) },
             renew_time: Some(now),
-            lease_duration_seconds: i32::try_from(promised.as_secs().max(1)).ok(),
+            lease_duration_seconds: i32::try_from(whole_seconds(promised)).ok(),
             lease_transitions: Some(transitions),
             holder_identity: Some(holder_identity),
             ..old_spec
@@ -254,6 +256,11 @@ impl Election {
             Err(_) => Err(LeaseError::TimedOut { verb, name: self.name.clone(), limit }),
         }
     }
+}
+
+/// Rounded up: nobody else may lead before the time is over.
+fn whole_seconds(time: Duration) -> u64 {
+    (time.as_secs() + u64::from(time.subsec_nanos() > 0)).max(1)
 }
 
 fn holder(lease: &Lease) -> Option<&str> {
@@ -295,6 +302,30 @@ mod tests {
         election.begin();
         election.claim.extend(later);
         assert!(election.claim().holds() && !first.holds());
+    }
+
+    #[tokio::test]
+    async fn a_holder_has_its_time_from_when_its_lease_was_read() {
+        let slow = |_: Request<Body>| async {
+            tokio::time::sleep(RETRY / 10).await;
+            let spec = LeaseSpec { holder_identity: Some("b".to_owned()), ..LeaseSpec::default() };
+            let metadata = ObjectMeta { resource_version: Some("1".to_owned()), ..ObjectMeta::default() };
+            let lease = serde_json::to_vec(&Lease { metadata, spec: Some(spec) })?;
+            Ok::<_, BoxError>(Response::new(Body::from(lease)))
+        };
+        let mut election = election();
+        election.api = Api::namespaced(Client::new(tower::service_fn(slow), "default"), "default");
+        let begun = clock::since_boot().unwrap();
+        assert!(!election.try_once(false).await.unwrap());
+        assert!(election.seen.unwrap().1 >= begun + RETRY / 10);
+    }
+
+    #[tokio::test]
+    async fn what_is_promised_to_others_is_never_less_than_what_is_kept() {
+        for (promised, seconds) in [(10_000, 10), (10_900, 11), (10_001, 11), (1, 1), (0, 1)] {
+            let lease = election().written(None, "a".to_owned(), Duration::from_millis(promised));
+            assert_eq!(lease.spec.unwrap().lease_duration_seconds, Some(seconds), "{promised} ms");
+        }
     }
 
     #[tokio::test]

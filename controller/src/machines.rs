@@ -30,7 +30,7 @@ pub enum ReplaceError {
 /// Deletes the Machines that lost their instances with the sleep, for their `MachineSet`s to make new ones. Returns their names.
 ///
 /// For a wake that began at `resume_started`, with the cluster's instances as they were listed since then. Doing it twice does
-/// no harm: what is being deleted, or was made since, is left alone.
+/// no harm: what is being deleted, or was made since, is left alone. Ends early when `may` says no.
 ///
 /// # Errors
 /// When the spoke refuses; every Machine is tried first.
@@ -38,6 +38,7 @@ pub async fn replace(
     spoke: &Client,
     existing: &Machines,
     resume_started: Timestamp,
+    may: impl Fn() -> bool,
 ) -> Result<Vec<String>, ReplaceError> {
     let api: Api<Machine> = Api::namespaced_with(spoke.clone(), NAMESPACE, &resource());
     let machines = match list(&api, &ListParams::default().labels(INTERRUPTIBLE), "spot Machines").await {
@@ -47,6 +48,9 @@ pub async fn replace(
     };
     let (mut replaced, mut failed) = (Vec::new(), None);
     for machine in to_replace(&machines, existing, resume_started) {
+        if !may() {
+            break;
+        }
         let name = machine.name_any();
         match replace_one(&api, machine).await {
             Ok(()) => {

@@ -15,13 +15,13 @@ mod spoke;
 
 use std::io::IsTerminal;
 use std::process::ExitCode;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use clap::Parser;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::config::{KubeConfigOptions, Kubeconfig};
-use kube::runtime::events::{Recorder, Reporter};
+use kube::runtime::events::Reporter;
 use kube::{Api, Client, Config};
 use shared::keys;
 use tokio::signal::unix::{SignalKind, signal};
@@ -29,6 +29,7 @@ use tokio::sync::Semaphore;
 use tracing::{error, info};
 
 use crate::args::{Args, LogFormat};
+use crate::hub::Events;
 use crate::lease::{Claim, Election, Times};
 use crate::metrics::Metrics;
 
@@ -145,11 +146,12 @@ fn context(
         settings: args.settings(),
         own_unreachable: args.own_unreachable,
         metrics,
-        recorder: recorder(client, identity),
+        events: events(client, identity),
         memories: Mutex::default(),
         syncs: hive::Syncs::default(),
         news,
         writes: Semaphore::new(hive::WRITES_AT_ONCE),
+        watched: OnceLock::new(),
         began: tokio::time::Instant::now(),
     }
 }
@@ -161,15 +163,15 @@ fn suspensions(client: &Client, args: &Args, identity: &str, claim: Claim, metri
         claim,
         minimum: args.fdb_minimum_suspension,
         metrics,
-        recorder: recorder(client, identity),
+        events: events(client, identity),
         memories: Mutex::default(),
         began: jiff::Timestamp::now(),
     }
 }
 
-fn recorder(client: &Client, identity: &str) -> Recorder {
+fn events(client: &Client, identity: &str) -> Events {
     let reporter = Reporter { controller: keys::CONTROLLER.to_owned(), instance: Some(identity.to_owned()) };
-    Recorder::new(client.clone(), reporter)
+    Events::new(client.clone(), reporter)
 }
 
 /// What clusters may use that is not their own.

@@ -116,7 +116,7 @@ async fn kubelets_come_up_only_through_approvals() -> Result<()> {
     assert!(waiting.len() == 4 && waiting.iter().all(|r| !has(r, "Approved") && certificate(r).is_none()));
     assert!(leases(&client).await?.is_empty(), "a kubelet without a certificate renewed its Lease");
 
-    let first = approver.pass(&client, Timestamp::now()).await?;
+    let first = approver.pass(&client, Timestamp::now(), || true).await?;
     assert_eq!(first.counts(), BTreeMap::from([(("client", "approve", "matched"), 4)]));
     assert_eq!(first.pending, 0);
     assert!(first.approvals().unwrap().starts_with("approved 4 certificate requests: csr-") && first.left().is_none());
@@ -131,7 +131,7 @@ async fn kubelets_come_up_only_through_approvals() -> Result<()> {
     // Ready already, they ask for their serving certificates.
     let mut serving = 0;
     for _ in 0..100 {
-        let pass = approver.pass(&client, Timestamp::now()).await?;
+        let pass = approver.pass(&client, Timestamp::now(), || true).await?;
         serving += pass.counts().get(&("serving", "approve", "matched")).copied().unwrap_or_default();
         assert_eq!(pass.left(), None);
         if serving == 4 {
@@ -156,10 +156,10 @@ async fn kubelets_come_up_only_through_approvals() -> Result<()> {
     }
 
     // What has been told is not told again, and after the window nothing is even looked at.
-    assert_eq!(approver.pass(&client, Timestamp::now()).await?, Pass::default());
+    assert_eq!(approver.pass(&client, Timestamp::now(), || true).await?, Pass::default());
     let later = Timestamp::now() + SignedDuration::from_mins(11);
     assert!(approver.is_over(later) && !approver.is_over(Timestamp::now()));
-    assert_eq!(approver.pass(&client, later).await?, Pass::default());
+    assert_eq!(approver.pass(&client, later, || true).await?, Pass::default());
     cluster.remove().await
 }
 
@@ -180,7 +180,7 @@ async fn a_second_sleep_needs_new_certificates() -> Result<()> {
     let woken = Timestamp::now();
     for _ in 0..200 {
         // The API server may be down still.
-        if let Ok(pass) = approver.pass(&client, Timestamp::now()).await {
+        if let Ok(pass) = approver.pass(&client, Timestamp::now(), || true).await {
             assert_eq!(pass.left(), None);
         }
         let leases = leases(&client).await.unwrap_or_default();
@@ -265,18 +265,18 @@ async fn what_others_ask_for_is_left_alone() -> Result<()> {
 
     // A wake that begins later has nothing to do with any of them.
     let mut later = Approver::new("hostile, later", Timestamp::now() + SignedDuration::from_mins(1));
-    let pass = later.pass(&client, Timestamp::now()).await?;
+    let pass = later.pass(&client, Timestamp::now(), || true).await?;
     let said = reasons(&pass);
     assert!(said.values().all(|reason| ["too_early", "wrong_signer"].contains(reason)), "{said:?}");
     assert_eq!((pass.pending, said.get(denied.as_str())), (0, None));
 
     let mut approver = Approver::new("hostile", opened);
-    let pass = approver.pass(&client, Timestamp::now()).await?;
+    let pass = approver.pass(&client, Timestamp::now(), || true).await?;
     let said = reasons(&pass);
     assert_eq!(said, expected.iter().map(|(name, reason)| (name.as_str(), *reason)).collect::<BTreeMap<_, _>>());
     assert_eq!(pass.counts()[&("other", "leave", "wrong_signer")], 1);
     assert!(pass.left().unwrap().contains("and 9 more"), "{:?}", pass.left());
-    assert_eq!(approver.pass(&client, Timestamp::now()).await?.news, [], "told once");
+    assert_eq!(approver.pass(&client, Timestamp::now(), || true).await?.news, [], "told once");
     for name in [&mine, &served] {
         eventually(SOON, "certificate", || async { certificate(&api.get(name).await?).context("none yet") }).await?;
     }
@@ -309,7 +309,7 @@ async fn an_approval_that_fails_is_tried_again() -> Result<()> {
         (Effect::Cut { after_upstream: false }, "unreachable"),
     ] {
         cluster.inject(&Rule::new(effect).method("PATCH").path("/apis/certificates.k8s.io").count(1)).await?;
-        let pass = approver.pass(&client, Timestamp::now()).await?;
+        let pass = approver.pass(&client, Timestamp::now(), || true).await?;
         let outcomes: Vec<_> = pass.news.iter().map(|news| news.reason).collect();
         // Two kinds of conflict in a row are one piece of news.
         assert!(outcomes == [reason] || (outcomes.is_empty() && reason == "conflict"), "{outcomes:?}, not {reason}");
@@ -317,9 +317,9 @@ async fn an_approval_that_fails_is_tried_again() -> Result<()> {
     }
     let lists = Rule::new(status(503)).method("GET").path("/apis/machine.openshift.io").count(1);
     cluster.inject(&lists).await?;
-    let error = approver.pass(&client, Timestamp::now()).await.unwrap_err();
+    let error = approver.pass(&client, Timestamp::now(), || true).await.unwrap_err();
     assert_eq!(error.to_string(), "list the cluster's Machines");
-    let pass = approver.pass(&client, Timestamp::now()).await?;
+    let pass = approver.pass(&client, Timestamp::now(), || true).await?;
     assert_eq!((pass.counts().keys().next(), pass.pending), (Some(&("client", "approve", "matched")), 0));
     cluster.remove().await
 }
@@ -334,14 +334,14 @@ async fn without_machines_nothing_can_be_matched() -> Result<()> {
     let name = format!("system:node:{}", cluster.instances().await?[0].private_dns);
     let good = pkcs10(&name, &["system:nodes"], Vec::new());
     let csr = certificates::create(&boot, &cluster.info().infra_id, CLIENT, CLIENT_USAGES, &good).await?;
-    let pass = approver.pass(&client, Timestamp::now()).await?;
+    let pass = approver.pass(&client, Timestamp::now(), || true).await?;
     assert_eq!(reasons(&pass), BTreeMap::from([(csr.as_str(), "no_machines")]));
 
     // The same where the kind does not even exist.
     let status = Effect::Status { code: 404, retry_after: None, message: None };
     cluster.inject(&Rule::new(status).path("/apis/machine.openshift.io")).await?;
     let mut approver = Approver::new("upi", Timestamp::now());
-    let pass = approver.pass(&client, Timestamp::now()).await?;
+    let pass = approver.pass(&client, Timestamp::now(), || true).await?;
     assert_eq!((reasons(&pass), pass.pending), (BTreeMap::from([(csr.as_str(), "no_machines")]), 1));
 
     // With nobody asking, neither Nodes nor Machines are asked for.
@@ -349,6 +349,6 @@ async fn without_machines_nothing_can_be_matched() -> Result<()> {
     api.delete(&csr, &DeleteParams::default()).await?;
     let status = Effect::Status { code: 503, retry_after: None, message: None };
     cluster.inject(&Rule::new(status).path("/api/v1/nodes")).await?;
-    assert_eq!(approver.pass(&client, Timestamp::now()).await?, Pass::default());
+    assert_eq!(approver.pass(&client, Timestamp::now(), || true).await?, Pass::default());
     cluster.remove().await
 }

@@ -1,4 +1,5 @@
-//! A cluster goes away while it is looked at. In a world of its own, because the controller's metrics are looked at.
+//! A cluster goes away, or is wanted otherwise, while it is looked at. In worlds of their own, because the controller's metrics
+//! are looked at and EC2 is slow for everybody.
 
 use std::time::Duration;
 
@@ -41,5 +42,32 @@ async fn it_is_neither_counted_nor_queued_any_more() -> Result<()> {
         let left = (sum(&page, "hibernate_targets{").await?, sum(&page, "hibernate_queue_depth{").await?);
         ensure!(left < (0.5, 0.5), "{left:?}");
     }
+    Ok(())
+}
+
+/// Whoever wakes a cluster while the controller still waits for an answer that it needs to stop it, finds it running.
+#[tokio::test]
+async fn a_cluster_that_is_woken_before_it_was_stopped_is_not_stopped() -> Result<()> {
+    let options =
+        Options { clusters: 0, without: vec![Program::Webhook], timings: Timings::fast(), ..Options::default() };
+    let world = World::up(options).await?;
+    let cluster = world.cluster("minds", ClusterOptions::of_size(3)).await?;
+    cluster.wait_for_power_state("Running", SOON).await?;
+    let slow = Fault { action: Some("DescribeInstances".to_owned()), delay: 4.0, ..Fault::default() };
+    let slow = world.ec2().inject(&slow).await?;
+    cluster.sleep().await?;
+    testbed::eventually(SOON, "look that waits for EC2", async || {
+        let hits = world.ec2().faults().await?.iter().find(|fault| fault.id == slow.id).map(|fault| fault.hits);
+        ensure!(hits.is_some_and(|hits| hits > 0), "{hits:?}");
+        Ok(())
+    })
+    .await?;
+    cluster.wake().await?;
+    tokio::time::sleep(Duration::from_secs(10)).await; // both looks have had their answer
+    world.ec2().heal(None).await?;
+    cluster.wait_for_power_state("Running", SOON).await?;
+    let moved = world.ec2().calls().await?.into_iter().filter(|call| call.action != "DescribeInstances");
+    let moved: Vec<_> = moved.collect();
+    ensure!(moved.is_empty(), "{moved:?}");
     Ok(())
 }

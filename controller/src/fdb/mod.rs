@@ -16,7 +16,6 @@ use futures::StreamExt;
 use jiff::Timestamp;
 use kube::core::DeserializeGuard;
 use kube::runtime::controller::{self, Action as Requeue, Config, Controller};
-use kube::runtime::events::Recorder;
 use kube::runtime::reflector;
 use kube::runtime::watcher::{self, Event};
 use kube::runtime::{WatchStreamExt, watcher as watch_all};
@@ -28,7 +27,7 @@ use shared::keys;
 use tokio::time::Instant;
 use tracing::{debug, warn};
 
-use crate::hub::{full_name, key_of, slim};
+use crate::hub::{Events, full_name, key_of, slim};
 use crate::lease::Claim;
 use crate::metrics::Metrics;
 use crate::metrics::fdb::Suspended;
@@ -45,6 +44,8 @@ const PAGE: u32 = 20;
 const CONCURRENCY: u16 = 16;
 /// How long a look may take before it is given up.
 const LOOK: Duration = Duration::from_mins(2);
+/// Between two looks at one cluster of which something is held: nothing tells of a stamp that somebody took off.
+const HELD: Duration = Duration::from_mins(1);
 /// Between two looks at one cluster: an operator at work writes its status many times a second.
 const APART: Duration = Duration::from_millis(500);
 
@@ -59,7 +60,7 @@ pub struct Context {
     /// Counts.
     pub metrics: Arc<Metrics>,
     /// Events.
-    pub recorder: Recorder,
+    pub events: Events,
     /// Memory of each cluster.
     pub memories: Mutex<HashMap<Key, Arc<LookMutex<Memory>>>>,
     /// When this time of leading began.
@@ -230,7 +231,8 @@ async fn look_once(cluster: &FoundationDBCluster, context: &Context, memory: &mu
     }
     memory.holds = plan.held + plan.waiting + plan.released > 0 || plan.next.is_some() || !plan.actions.is_empty();
     count(context, cluster, &plan);
-    Ok(Looked { again: plan.next, acted: !plan.actions.is_empty() })
+    let again = if memory.holds { Some(plan.next.map_or(HELD, |next| next.min(HELD))) } else { plan.next };
+    Ok(Looked { again, acted: !plan.actions.is_empty() })
 }
 
 /// Tells what is held.

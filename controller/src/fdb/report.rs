@@ -12,7 +12,7 @@ use tracing::info;
 
 use super::Context;
 use super::observe::Seen;
-use crate::hub::{full_name, publish};
+use crate::hub::full_name;
 use crate::metrics::Told;
 
 /// Groups that an Event names.
@@ -37,7 +37,7 @@ pub async fn done(context: &Context, cluster: &FoundationDBCluster, seen: &Seen,
         if *reason == "Released" {
             context.metrics.fdb.released(groups.len());
         }
-        publish(&context.recorder, &target, &name, *type_, ("Suspension", *reason), &note).await;
+        context.events.publish(&target, &name, *type_, ("Suspension", *reason), &note).await;
     }
 }
 

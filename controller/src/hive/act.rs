@@ -1,5 +1,7 @@
 //! Runs the actions of a plan, in order. An action never decides; what came of it becomes a fact.
 
+use std::time::Duration;
+
 use jiff::Timestamp;
 use kube::api::Patch;
 use kube::{Api, ResourceExt};
@@ -16,6 +18,9 @@ use super::{Context, LookError, observe};
 use crate::hub::{as_controller, full_name};
 use crate::metrics::CloudCall;
 
+/// How often it is looked whether a call that is under way is still wanted.
+const LOOK_ABOUT: Duration = Duration::from_millis(200);
+
 /// Runs actions, in order, and writes their outcome into the facts. Returns the object if an action wrote it.
 ///
 /// An action that moves no machine ends the row: what comes after it was to follow, not to go first.
@@ -31,6 +36,9 @@ pub async fn run(
         if !context.claim.holds() {
             return Err(LookError::NotLeader);
         }
+        if context.is_outdated(written.as_ref().unwrap_or(facts.cluster)) {
+            return Err(LookError::Outdated);
+        }
         let (verb, ids) = match action {
             Action::SetPowerState { to, because } => {
                 written = Some(set_power_state(context, facts.cluster, memory, *to, because).await?);
@@ -40,7 +48,8 @@ pub async fn run(
             Action::Start(ids) => (Verb::Start, ids),
             Action::Terminate(ids) => (Verb::Terminate, ids),
         };
-        if !move_machines(context, facts, memory, &mut moves, verb, ids).await? {
+        let wanted = written.as_ref().unwrap_or(facts.cluster);
+        if !move_machines(context, wanted, facts, memory, &mut moves, verb, ids).await? {
             break;
         }
     }
@@ -87,9 +96,10 @@ impl Moves {
     }
 }
 
-/// Returns whether the next action may follow.
+/// Moves machines as `wanted` wants it. Returns whether the next action may follow.
 async fn move_machines(
     context: &Context,
+    wanted: &ClusterDeployment,
     facts: &mut Facts<'_>,
     memory: &mut Memory,
     moves: &mut Moves,
@@ -98,7 +108,7 @@ async fn move_machines(
 ) -> Result<bool, LookError> {
     let cluster = facts.cluster;
     info!(cluster = full_name(cluster), %verb, count = ids.len(), instances = ids.join(","), "moving machines");
-    let outcome = call(context, cluster, verb, ids).await;
+    let outcome = call_while_wanted(context, wanted, verb, ids).await?;
     let result = outcome.as_ref().map_or_else(|error| error.kind.into(), |_| "ok");
     let label = CloudCall { cloud: platform(cluster), call: verb.into(), result };
     context.metrics.called(&label);
@@ -125,6 +135,26 @@ async fn move_machines(
     Ok(goes_on)
 }
 
+/// The call, given up once somebody wants otherwise. It may have to wait for its turn for as long as the cloud is throttled,
+/// and what is given up before that is never sent.
+async fn call_while_wanted(
+    context: &Context,
+    wanted: &ClusterDeployment,
+    verb: Verb,
+    ids: &[String],
+) -> Result<Result<Outcome, CloudError>, LookError> {
+    let mut call = std::pin::pin!(call(context, wanted, verb, ids));
+    loop {
+        tokio::select! {
+            outcome = &mut call => return Ok(outcome),
+            () = tokio::time::sleep(LOOK_ABOUT) => {}
+        }
+        if context.is_outdated(wanted) {
+            return Err(LookError::Outdated);
+        }
+    }
+}
+
 async fn call(
     context: &Context,
     cluster: &ClusterDeployment,
@@ -142,13 +172,8 @@ async fn call(
 
 /// Single instances that were refused, as one failure that names each of them.
 fn refused(refusals: &[Refusal]) -> Option<CloudError> {
-    /// EC2's word for an instance that is between two states.
-    const IN_TRANSIT: &str = "IncorrectInstanceState";
-    if refusals.is_empty() {
-        return None;
-    }
-    let in_transit = refusals.iter().all(|refusal| refusal.code == IN_TRANSIT);
-    let kind = if in_transit { CloudErrorKind::InTransit } else { CloudErrorKind::Refused };
+    let first = refusals.first()?.kind;
+    let kind = if refusals.iter().all(|refusal| refusal.kind == first) { first } else { CloudErrorKind::Refused };
     let mut refused: Vec<String> = refusals.iter().map(ToString::to_string).collect();
     refused.sort();
     let more = refused.len().saturating_sub(5);
@@ -163,14 +188,15 @@ pub async fn write_status(
     cluster: &ClusterDeployment,
     patch: Value,
 ) -> Result<ClusterDeployment, LookError> {
-    if !context.claim.holds() {
-        return Err(LookError::NotLeader);
-    }
     let failed = |source| LookError::Status { source: Box::new(source) };
     let patch: json_patch::Patch =
         serde_json::from_value(patch).map_err(|error| failed(kube::Error::SerdeError(error)))?;
     let patch = Patch::Json::<()>(patch);
     let _turn = context.writes.acquire().await;
+    // Not before: the turn may have been long in coming.
+    if !context.claim.holds() {
+        return Err(LookError::NotLeader);
+    }
     api(context, cluster).patch_status(&cluster.name_any(), &as_controller(), &patch).await.map_err(failed)
 }
 

@@ -27,6 +27,9 @@ pub enum LookError {
         /// The API server's answer.
         source: Box<kube::Error>,
     },
+    /// Somebody wants something else by now than what was decided about.
+    #[error("spec.powerState has changed meanwhile")]
+    Outdated,
     /// Calls took too long.
     #[error("the look took longer than {LOOK:?}")]
     TimedOut,
@@ -40,7 +43,7 @@ impl LookError {
     pub fn leaves_doubt(&self) -> bool {
         match self {
             Self::Status { .. } | Self::Intent { .. } => !self.is_overtaken(),
-            Self::TimedOut => true,
+            Self::TimedOut | Self::Outdated => true,
             Self::Malformed { .. } | Self::NotLeader => false,
         }
     }
@@ -64,6 +67,10 @@ pub fn pause_after(key: &Key, cluster: &str, error: &LookError, context: &Contex
             let times = context.memories.lock().ok().and_then(|all| all.get(key).map(|memory| memory.overtaken));
             let pause = Duration::from_millis(rand::random_range(100..500));
             Some(pause * 2_u32.pow(times.unwrap_or_default().saturating_sub(1).min(4)))
+        }
+        LookError::Outdated => {
+            info!(cluster, "spec.powerState has changed meanwhile: will look again");
+            Some(Duration::from_millis(100))
         }
         // If another one leads, this one's looks end with its time of leading. If it was only late to renew, it goes on.
         LookError::NotLeader => {

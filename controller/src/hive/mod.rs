@@ -15,7 +15,7 @@ mod step;
 mod syncs;
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use futures::StreamExt;
@@ -23,7 +23,6 @@ use futures::channel::mpsc;
 use jiff::Timestamp;
 use kube::core::DeserializeGuard;
 use kube::runtime::controller::{self, Action as Requeue, Config, Controller};
-use kube::runtime::events::Recorder;
 use kube::runtime::reflector::{self, ObjectRef};
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client};
@@ -40,7 +39,7 @@ use self::errors::{is_gone, is_overtaken, pause_after};
 use self::memory::Memory;
 use self::step::{STEP, in_step};
 pub use self::syncs::Syncs;
-use crate::hub::{full_name, key_of, slim};
+use crate::hub::{Events, full_name, key_of, slim};
 use crate::lease::Claim;
 use crate::metrics::{Metrics, Told};
 use crate::pace::Pauses;
@@ -48,7 +47,8 @@ use crate::pace::Pauses;
 /// Namespace and name of a cluster.
 pub type Key = (String, String);
 
-type Guarded = DeserializeGuard<ClusterDeployment>;
+/// A cluster, or what of it could be read.
+pub type Guarded = DeserializeGuard<ClusterDeployment>;
 
 /// Clusters of one page of the first list. While a page is read it takes several times the memory of what is kept of it.
 const PAGE: u32 = 50;
@@ -77,7 +77,7 @@ pub struct Context {
     /// Counts.
     pub metrics: Arc<Metrics>,
     /// Events.
-    pub recorder: Recorder,
+    pub events: Events,
     /// Memory of each cluster.
     pub memories: Mutex<HashMap<Key, Memory>>,
     /// What is known of the hub's `ClusterSync`s.
@@ -86,6 +86,8 @@ pub struct Context {
     pub news: mpsc::UnboundedSender<Key>,
     /// Turns for status writes.
     pub writes: Semaphore,
+    /// The clusters as the watch has brought them.
+    pub watched: OnceLock<reflector::Store<Guarded>>,
     /// When this time of leading began: the looks at steady clusters keep in step from here, so that they share calls.
     pub began: Instant,
 }
@@ -98,6 +100,14 @@ impl Context {
             memory = Memory::of(cluster);
         }
         memory
+    }
+
+    /// Whether the watch has brought another wish since `decided` was read.
+    fn is_outdated(&self, decided: &ClusterDeployment) -> bool {
+        let newest = self.watched.get().and_then(|watched| watched.get(&object_ref(key_of(decided))));
+        let Some(newest) = newest.as_ref().and_then(|newest| newest.0.as_ref().ok()) else { return false };
+        newest.metadata.uid != decided.metadata.uid
+            || (newest.metadata.generation > decided.metadata.generation && newest.desired() != decided.desired())
     }
 
     /// When to look again, or not before something changes.
@@ -119,6 +129,7 @@ impl Context {
 pub async fn run(watch: Client, context: Arc<Context>, news: mpsc::UnboundedReceiver<Key>, concurrency: u16) {
     let clusters: Api<Guarded> = Api::all(watch.clone());
     let (reader, writer) = reflector::store();
+    let _ = context.watched.set(reader.clone());
     let (seen, changes) = mpsc::unbounded();
     let seen = context.own_unreachable.then_some(seen);
     let (forgetful, metrics) = (context.clone(), context.metrics.clone());

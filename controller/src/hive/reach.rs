@@ -118,11 +118,11 @@ async fn look_once(reach: &Reach, cluster: &ClusterDeployment, memory: &mut Memo
         None => Requeue::await_change(),
     };
     let Some(patch) = plan.patch(cluster, facts.now) else { return Ok(requeue) };
+    let patch = Patch::Json::<()>(serde_json::from_value(patch).map_err(ReachError::Patch)?);
+    let turn = context.writes.acquire().await;
     if !context.claim.holds() {
         return Ok(Requeue::await_change());
     }
-    let patch = Patch::Json::<()>(serde_json::from_value(patch).map_err(ReachError::Patch)?);
-    let turn = context.writes.acquire().await;
     let written = act::api(context, cluster).patch_status(&cluster.name_any(), &as_controller(), &patch).await;
     let written = written.map_err(|source| ReachError::Status(Box::new(source)))?;
     drop(turn);

@@ -8,7 +8,7 @@ use shared::hive::decide::Notice;
 use tracing::{info, warn};
 
 use super::Context;
-use crate::hub::{full_name, publish};
+use crate::hub::full_name;
 use crate::metrics::{self, Transition};
 
 /// What all Events about clusters of Hive are about.
@@ -32,7 +32,7 @@ pub async fn transition(context: &Context, before: &ClusterDeployment, after: &C
     }
     if from != to || (failed && word != speaks(before)) {
         let type_ = if failed { EventType::Warning } else { EventType::Normal };
-        publish(&context.recorder, &after.object_ref(&()), &full_name(after), type_, (ACTION, to), message).await;
+        context.events.publish(&after.object_ref(&()), &full_name(after), type_, (ACTION, to), message).await;
     }
 }
 
@@ -41,7 +41,7 @@ pub async fn notice(context: &Context, cluster: &ClusterDeployment, notice: &Not
     let Notice { warning, reason, message } = notice;
     warn!(cluster = full_name(cluster), reason, says = message, "notice");
     let type_ = if *warning { EventType::Warning } else { EventType::Normal };
-    publish(&context.recorder, &cluster.object_ref(&()), &full_name(cluster), type_, (ACTION, reason), message).await;
+    context.events.publish(&cluster.object_ref(&()), &full_name(cluster), type_, (ACTION, reason), message).await;
 }
 
 /// Of the two conditions, the one that does not point to the other.

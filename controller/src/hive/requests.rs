@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ObjectReference;
-use kube::runtime::events::{EventType, Recorder};
+use kube::runtime::events::EventType;
 use kube::{Client, Resource};
 use shared::hive::api::ClusterDeployment;
 use tokio::sync::Mutex;
@@ -12,7 +12,7 @@ use tracing::warn;
 
 use super::{Context, report};
 use crate::csr::Approver;
-use crate::hub::{full_name, publish};
+use crate::hub::{Events, full_name};
 use crate::lease::Claim;
 use crate::metrics::{Metrics, Request};
 
@@ -22,7 +22,7 @@ pub struct Requests {
     approver: Arc<Mutex<Approver>>,
     claim: Claim,
     metrics: Arc<Metrics>,
-    recorder: Recorder,
+    events: Events,
     target: ObjectReference,
     name: String,
 }
@@ -35,7 +35,7 @@ impl Requests {
             approver: Arc::new(Mutex::new(Approver::new(name.clone(), since))),
             claim: context.claim.clone(),
             metrics: context.metrics.clone(),
-            recorder: context.recorder.clone(),
+            events: context.events.clone(),
             target: cluster.object_ref(&()),
             name,
         }
@@ -51,7 +51,8 @@ impl Requests {
         if !self.claim.holds() {
             return true;
         }
-        let pass = match self.approver.lock().await.pass(&client, Timestamp::now()).await {
+        let may = || self.claim.holds();
+        let pass = match self.approver.lock().await.pass(&client, Timestamp::now(), may).await {
             Ok(pass) => pass,
             Err(error) => {
                 let error = &error as &dyn std::error::Error;
@@ -68,7 +69,7 @@ impl Requests {
         ];
         for (type_, reason, note) in told {
             if let Some(note) = note {
-                publish(&self.recorder, &self.target, &self.name, type_, (report::ACTION, reason), &note).await;
+                self.events.publish(&self.target, &self.name, type_, (report::ACTION, reason), &note).await;
             }
         }
         pass.again

@@ -112,7 +112,7 @@ pub async fn replace_spot(context: &Context, cluster: &ClusterDeployment, memory
     };
     let Some(since) = resume_started(cluster).filter(|_| context.claim.holds()) else { return };
     connection.spot = Some(Instant::now());
-    match machines::replace(&connection.client, existing, since).await {
+    match machines::replace(&connection.client, existing, since, || context.claim.holds()).await {
         Ok(replaced) if replaced.is_empty() => {}
         Ok(replaced) => report::notice(context, cluster, &Notice::spot_replaced(&replaced)).await,
         Err(error) => {

@@ -84,7 +84,7 @@ impl Syncs {
                 Ok(Event::InitApply(sync)) => {
                     listed.insert(key_of(&sync), is_applied(&sync));
                 }
-                Ok(Event::InitDone) => self.set(Known::Listed(std::mem::take(&mut listed))),
+                Ok(Event::InitDone) => self.replace(std::mem::take(&mut listed)).into_iter().for_each(&changed),
                 Ok(Event::Apply(sync)) => {
                     if self.insert(key_of(&sync), is_applied(&sync)) {
                         changed(key_of(&sync));
@@ -102,10 +102,17 @@ impl Syncs {
         }
     }
 
-    fn set(&self, now: Known) {
-        if let Ok(mut known) = self.known.write() {
-            *known = now;
-        }
+    /// Everything is listed anew. Returns about which clusters this is something new; at first nobody has asked about any.
+    fn replace(&self, now: HashMap<Key, bool>) -> Vec<Key> {
+        let Ok(mut known) = self.known.write() else { return Vec::new() };
+        let news = match &*known {
+            Known::Nothing => Vec::new(),
+            Known::Listed(old) => now.iter().filter(|(key, applied)| old.get(*key) != Some(*applied)).collect(),
+            Known::Overdue(_) | Known::NoSuchKind => now.iter().collect(),
+        };
+        let news = news.into_iter().map(|(key, _): (&Key, &bool)| key.clone()).collect();
+        *known = Known::Listed(now);
+        news
     }
 
     /// Whether this is something new.
@@ -176,6 +183,18 @@ mod tests {
     }
 
     #[test]
+    fn what_is_listed_anew_is_news_where_it_differs() {
+        let all = |applied: &[(&str, bool)]| -> HashMap<Key, bool> {
+            applied.iter().map(|(name, applied)| (("ns".to_owned(), (*name).to_owned()), *applied)).collect()
+        };
+        let syncs = Syncs::default();
+        assert!(syncs.replace(all(&[("a", false), ("b", true)])).is_empty(), "nobody has asked before");
+        let mut news = syncs.replace(all(&[("a", true), ("b", true), ("c", false)]));
+        news.sort();
+        assert_eq!(news.iter().map(|(_, name)| name.as_str()).collect::<Vec<_>>(), ["a", "c"]);
+    }
+
+    #[test]
     fn only_a_kind_that_is_not_there_is_not_waited_for() {
         let syncs = Syncs::default();
         for code in [403, 500, 503] {
@@ -190,7 +209,7 @@ mod tests {
         assert_eq!(found(&syncs), Sync::NoSuchKind);
         syncs.overdue();
         assert_eq!(found(&syncs), Sync::NoSuchKind);
-        syncs.set(Known::Listed(HashMap::from([(("ns".to_owned(), "demo".to_owned()), true)])));
+        let _ = syncs.replace(HashMap::from([(("ns".to_owned(), "demo".to_owned()), true)]));
         assert_eq!(found(&syncs), Sync::Applied, "as soon as they can be listed");
         syncs.failed(&refused(404));
         syncs.overdue();

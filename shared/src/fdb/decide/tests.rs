@@ -293,6 +293,8 @@ fn other_modes_have_their_own_pace() {
     assert_eq!(releases(&json!({"removalMode": "None"}), -3600), []);
     let default: BTreeSet<_> = releases(&json!({}), -3600).iter().map(|(second, _)| *second).collect();
     assert_eq!(default, [60, 120, 180, 240, 300].into());
+    let never = releases(&json!({"waitBetweenRemovalsSeconds": 1_000_000_000_000_i64}), -3600);
+    assert!(never.is_empty(), "a wait beyond the end of time is one: {never:?}");
 }
 
 #[test]
@@ -312,6 +314,19 @@ fn an_operator_that_sleeps_is_woken_more_and_more_rarely() {
         woken.extend(plan.actions.iter().map(|_| second));
     }
     assert_eq!(woken, [15, 30, 60, 120, 240, 480, 960]);
+}
+
+#[test]
+fn a_release_that_lies_ahead_does_not_keep_the_operator_awake() {
+    let cluster = cluster(1, 1, &json!({}));
+    let mut objects = [edited(stamped(0, at(-600)), |held| held.stamp.released = Some(at(100_000)))];
+    let mut woken = vec![];
+    for second in 0..3_000 {
+        let plan = decide(&facts(&cluster, &objects, at(second)));
+        carry_out(&plan, &mut objects, at(second));
+        woken.extend(plan.actions.iter().map(|_| second));
+    }
+    assert_eq!(woken, [0, 600, 1_200, 1_800, 2_400]);
 }
 
 fn any_time() -> impl Strategy<Value = Timestamp> {

@@ -65,7 +65,7 @@ pub(super) fn take(facts: &Facts<'_>, due: &BTreeMap<&str, Group>, released: &BT
         return plan.again_in(GOES);
     }
     let wait = facts.cluster.wait_between_removals();
-    let after = |moment: Timestamp, pause: Duration| moment.checked_add(pause).unwrap_or(moment);
+    let after = |moment: Timestamp, pause: Duration| moment.checked_add(pause).unwrap_or(Timestamp::MAX);
     // Who has waited longest is next; of several, the first by name.
     let next =
         due.iter().min_by_key(|(id, group)| (group.since, turn_of(id, group))).map(|(id, group)| turn_of(id, group));

@@ -22,20 +22,22 @@ pub(super) fn wake(facts: &Facts<'_>, released: &BTreeMap<&str, Group>, plan: &m
     };
     let objects = || released.values().flat_map(|group| &group.objects);
     let woken = objects().filter_map(|object| facts.objects[*object].woken).max();
-    let before = woken.map_or(last, |woken| woken.max(last));
-    // As long again as it has been tried for: 15 s, 30 s, 1 min and so on after the release.
-    let tried = Duration::try_from(before.duration_since(first)).unwrap_or(Duration::ZERO);
-    let pause = tried.clamp(FIRST, LONGEST);
-    let due = before.checked_add(pause).unwrap_or(before);
-    let newer = plan.actions.iter().any(|action| !matches!(action, Action::Wake { .. }));
     // A moment that lies ahead was written by a clock that was set back since: it does not count.
-    if due <= facts.now || before > facts.now.checked_add(LONGEST).unwrap_or(facts.now) {
+    let ahead = facts.now.checked_add(LONGEST).unwrap_or(facts.now);
+    let before = [Some(last), woken].into_iter().flatten().filter(|moment| *moment <= ahead).max();
+    // As long again as it has been tried for: 15 s, 30 s, 1 min and so on after the release.
+    let due = before.map(|before| {
+        let tried = Duration::try_from(before.duration_since(first)).unwrap_or(LONGEST);
+        before.checked_add(tried.clamp(FIRST, LONGEST)).unwrap_or(before)
+    });
+    let newer = plan.actions.iter().any(|action| !matches!(action, Action::Wake { .. }));
+    if due.is_none_or(|due| due <= facts.now) {
         // Any other change of ours wakes the operator as well.
         if !newer && let Some(object) = objects().min() {
             plan.actions.push(Action::Wake { object: *object });
         }
         plan.again_in(FIRST);
-    } else {
+    } else if let Some(due) = due {
         plan.again_at(due, facts.now);
     }
 }

@@ -151,7 +151,7 @@ async fn a_human_has_a_key_and_everybody_else_is_denied() -> Result<()> {
     let delete = ["delete", "pvc", &claim(&db, &other), "--wait=false"];
     denied(
         &kubectl(&world, &db, &delete).await?,
-        &["what a removed group leaves is kept", "hibernate.sh/release=true"],
+        &["this volume is in use, and is not released", "to remove the group", "hibernate.sh/release=true"],
     )?;
     denied(&kubectl(&world, &db, &[&delete[..], &["--dry-run=server"]].concat()).await?, &["is not released"])?;
     let volumes: Api<PersistentVolumeClaim> = Api::namespaced(world.hub().await?, db.namespace());

@@ -37,6 +37,8 @@ pub(crate) enum FdbError {
     NotOneCluster(String),
     #[error("no FoundationDBCluster {place} has a process group whose Pod is named {pod}")]
     NoClusterOfPod { pod: String, place: String },
+    #[error("no suspended group {filter} in {cluster}: suspended are {suspended}")]
+    NoMatch { cluster: String, filter: String, suspended: String },
     #[error("{cluster}: {}", lines(refusals))]
     Refused { cluster: String, refusals: Vec<Refusal> },
     #[error("{cluster}: nothing has been changed: you may not {}", missing.join(", nor "))]

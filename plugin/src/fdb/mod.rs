@@ -12,6 +12,7 @@ mod select;
 mod show;
 pub(crate) mod status;
 mod steps;
+mod stop;
 
 use jiff::Timestamp;
 use serde_json::Value;

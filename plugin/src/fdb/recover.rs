@@ -22,6 +22,7 @@ use super::{
     select::called,
     show,
     steps::{End, Run},
+    stop,
 };
 use crate::{
     act::{nothing_found, shown},
@@ -88,6 +89,9 @@ async fn recover(args: &GroupArgs, hub_args: &HubArgs, manner: Manner) -> Result
         print::note(&format!("{cluster}: {id} was brought back at {at}: unchanged"));
     }
     if goal.record.groups.is_empty() {
+        if let Some(error) = select::unmatched(&look, &wish) {
+            return Err(error.into());
+        }
         if goal.recovered.is_empty() {
             print::note(&format!("{cluster}: nothing is suspended. {}", nothing_found(Some(&namespace))));
         } else {
@@ -117,9 +121,10 @@ async fn recover(args: &GroupArgs, hub_args: &HubArgs, manner: Manner) -> Result
         write: &write,
         state: &state,
         skipping: Cell::new(false),
+        owed: RefCell::new(None),
     };
     for line in show::plan(&cluster, &look, &goal, &run.record, &steps) {
-        if dry_run { print::line(&print::plain(&line)) } else { print::note(&line) }
+        if dry_run && args.output.is_none() { print::line(&print::plain(&line)) } else { print::note(&line) }
     }
     warn(&hub, &namespace, &look, &run, args.include).await;
     let missing = rights::missing(&hub, &namespace, &steps, &write).await;
@@ -127,7 +132,7 @@ async fn recover(args: &GroupArgs, hub_args: &HubArgs, manner: Manner) -> Result
         return Err(FdbError::Rights { cluster, missing }.into());
     }
     if dry_run {
-        return rehearse(args, &run, &steps, &cluster).await;
+        return rehearse(args, &run, &steps, &look).await;
     }
     ask::begin(manner.asking)?;
     carry_out(args, &run, &look).await
@@ -168,12 +173,20 @@ async fn warn(hub: &Hub, namespace: &str, look: &Look, run: &Run<'_>, include: I
     }
 }
 
-async fn rehearse(args: &GroupArgs, run: &Run<'_>, steps: &[Step], cluster: &str) -> Result<Exit, Problem> {
+async fn rehearse(args: &GroupArgs, run: &Run<'_>, steps: &[Step], look: &Look) -> Result<Exit, Problem> {
     if args.dry_run == DryRun::Server {
         run.rehearse(steps).await?;
     }
     let ids: Vec<&str> = run.record.groups.iter().map(|held| held.group.as_str()).collect();
-    print::line(&format!("{cluster} {} would be recovered{}", ids.join(", "), args.dry_run.suffix()));
+    let text = format!("{} {} would be recovered{}", called(run.name), ids.join(", "), args.dry_run.suffix());
+    match args.output {
+        None => print::line(&text),
+        // Nothing is written, so it is the cluster as it is.
+        Some(output) => {
+            print::note(&text);
+            object(output, look);
+        }
+    }
     Ok(Exit::Done)
 }
 
@@ -182,6 +195,14 @@ async fn carry_out(args: &GroupArgs, run: &Run<'_>, look: &Look) -> Result<Exit,
     if ended.is_err() && run.skipping.get() {
         print::warning(&format!(
             "{}: spec.skip is still true, so its operator does nothing with it: run this again",
+            called(run.name)
+        ));
+    }
+    // It is the last that is seen: nobody else does it.
+    if let Some(command) = run.owed.take() {
+        print::warning(&format!(
+            "{}: the database still has the groups excluded (--include=never), and the operator replaces what stays excluded \
+             after failureDetectionTimeSeconds (7200 by default): run {command}",
             called(run.name)
         ));
     }
@@ -198,7 +219,7 @@ async fn see_through(args: &GroupArgs, run: &Run<'_>, look: &Look) -> Result<Exi
     };
     let ended = tokio::select! {
         ended = limited => ended,
-        _ = tokio::signal::ctrl_c() => return Err(FdbError::Interrupted.into()),
+        () = stop::asked() => return Err(FdbError::Interrupted.into()),
     };
     let Some(ended) = ended else {
         return Err(Problem::Wait(WaitError::TimedOut { after: elapsed(begin.elapsed()), state: stuck(run) }));
@@ -228,17 +249,27 @@ fn stuck(run: &Run<'_>) -> String {
 }
 
 fn report(args: &GroupArgs, look: &Look, ids: &[&str], text: &str) {
-    let name = look.cluster.metadata.name.as_deref().unwrap_or_default();
     match args.output {
         None => {
             for id in ids {
-                print::line(&format!("{} {id} {text}", called(name)));
+                print::line(&format!("{} {id} {text}", called(name(look))));
             }
         }
-        Some(ActOutput::Name) => print::line(&called(name)),
-        Some(ActOutput::Json) => print::text(&print::json(&shown(&look.object))),
-        Some(ActOutput::Yaml) => print::text(&print::yaml(&shown(&look.object))),
+        Some(output) => object(output, look),
     }
+}
+
+/// Prints the cluster itself.
+fn object(output: ActOutput, look: &Look) {
+    match output {
+        ActOutput::Name => print::line(&called(name(look))),
+        ActOutput::Json => print::text(&print::json(&shown(&look.object))),
+        ActOutput::Yaml => print::text(&print::yaml(&shown(&look.object))),
+    }
+}
+
+fn name(look: &Look) -> &str {
+    look.cluster.metadata.name.as_deref().unwrap_or_default()
 }
 
 #[cfg(test)]

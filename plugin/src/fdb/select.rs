@@ -158,6 +158,26 @@ pub(super) fn ids(look: &Look, wish: &Wish<'_>) -> Vec<String> {
     ids
 }
 
+/// What to say when a filter finds nobody although some are suspended.
+pub(super) fn unmatched(look: &Look, wish: &Wish<'_>) -> Option<FdbError> {
+    let filter = match wish {
+        Wish::Named(_) | Wish::All => return None,
+        Wish::Class(class) => format!("of class {class}"),
+        Wish::Labels(labels) => {
+            let labels: Vec<String> = labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
+            format!("whose PersistentVolumeClaim is labelled {}", labels.join(","))
+        }
+    };
+    if !ids(look, wish).is_empty() {
+        return None;
+    }
+    let groups = suspended(&look.facts()).into_iter();
+    let others: Vec<String> =
+        groups.map(|group| format!("{} ({})", group.process_group_id, group.process_class)).collect();
+    let cluster = called(&look.cluster.name_any());
+    (!others.is_empty()).then(|| FdbError::NoMatch { cluster, filter, suspended: others.join(", ") })
+}
+
 /// The cluster as messages name it.
 pub(super) fn called(name: &str) -> String {
     full_name(&FDB_CLUSTER, name)
@@ -238,5 +258,32 @@ mod tests {
         assert!(answer(&["c-storage-1"]).contains("no FoundationDBCluster in namespace x has a process group"));
         let first = read(&all[0]).unwrap();
         assert_eq!(by_pod(&first, "a-storage-1"), Some("dc1-storage-1"), "prefixes are not in the names of Pods");
+    }
+
+    #[test]
+    fn a_filter_that_finds_nobody_is_told_from_nothing_suspended() {
+        let look = |marked: usize| {
+            let ids = [("storage-1", "storage"), ("log-2", "log"), ("log-3", "log")];
+            let mut object = cluster("x", "sample", &ids);
+            for at in 0..marked {
+                object["status"]["processGroups"][at]["removalTimestamp"] = json!("2026-11-21T17:59:58Z");
+            }
+            let claim = |(id, _): (&str, &str)| {
+                let labels = json!({ "foundationdb.org/fdb-cluster-name": "sample", "foundationdb.org/fdb-process-group-id": id });
+                json!({ "metadata": { "name": format!("sample-{id}-data"), "labels": labels } })
+            };
+            let (claims, cluster) = (ids.into_iter().map(claim).collect(), read(&object).unwrap());
+            Look { object, cluster, claims, services: vec![], pods: vec![], pods_version: String::new() }
+        };
+        let answer = |marked: usize, wish: Wish<'_>| unmatched(&look(marked), &wish).map(|error| error.to_string());
+        let known =
+            "in foundationdbcluster.apps.foundationdb.org/sample: suspended are storage-1 (storage), log-2 (log)";
+        assert_eq!(answer(2, Wish::Class("logg")).unwrap(), format!("no suspended group of class logg {known}"));
+        let labels = Wish::Labels([("x".to_owned(), "y".to_owned())].into());
+        let expected = format!("no suspended group whose PersistentVolumeClaim is labelled x=y {known}");
+        assert_eq!(answer(2, labels).unwrap(), expected);
+        assert_eq!(answer(0, Wish::Class("logg")), None);
+        assert_eq!(answer(2, Wish::Class("log")), None);
+        assert_eq!(answer(2, Wish::All), None);
     }
 }

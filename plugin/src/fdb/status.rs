@@ -1,20 +1,21 @@
 //! `status fdb/NAME`: a cluster's health, and its process groups that are suspended.
 
+mod table;
+
 use std::time::Duration;
 
 use futures::future::join_all;
 use jiff::Timestamp;
 use kube::ResourceExt;
 use serde::Serialize;
-use serde_json::{Value, json};
+use serde_json::Value;
 use shared::{
-    admission::format,
     fdb::{
         api::ProcessGroup,
         recover::{
             Facts,
             check::suspended,
-            object::{name, size},
+            object::{deleted_at, name, size},
         },
         suspension::{Minimum, Stamp},
     },
@@ -29,7 +30,6 @@ use crate::{
     error::{Exit, Failure, Problem},
     hub::Hub,
     print,
-    status::age::age,
     target::{full_name, parse::UsageError},
 };
 
@@ -52,6 +52,9 @@ struct ClusterRecord {
     recovering: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     health: Option<HealthRecord>,
+    /// Volumes that are in use and carry a human's key: nothing guards them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    unlocked: Vec<String>,
     suspended: Vec<GroupRecord>,
 }
 
@@ -136,18 +139,28 @@ pub(crate) async fn run(names: &[String], args: &StatusArgs, hub_args: &HubArgs)
             }
         }
     }
-    let records = join_all(objects.into_iter().map(|object| record(&hub, object))).await;
-    let records = records.into_iter().collect::<Result<Vec<_>, _>>()?;
-    show(&records, args);
+    let mut records = Vec::new();
+    for found in join_all(objects.into_iter().map(|object| record(&hub, object))).await {
+        match found {
+            Ok(record) => records.push(record),
+            // One that may not be looked at hides no other.
+            Err(failure) => {
+                exits.push(failure.problem.exit());
+                print::error(&format!("{}: {}", failure.what, failure.problem));
+            }
+        }
+    }
+    table::show(&records, args);
     if records.is_empty() && exits.is_empty() && matches!(args.output, StatusOutput::Table | StatusOutput::Wide) {
         print::note(&nothing_found(namespace));
     }
     Ok(Exit::of(exits))
 }
 
-async fn record(hub: &Hub, object: Value) -> Result<ClusterRecord, Problem> {
+async fn record(hub: &Hub, object: Value) -> Result<ClusterRecord, Failure> {
     let namespace = object.pointer("/metadata/namespace").and_then(Value::as_str).unwrap_or_default().to_owned();
-    let look = Look::around(hub, &namespace, object).await?;
+    let place = format!("{namespace}/{}", name(&object));
+    let look = Look::around(hub, &namespace, object).await.map_err(|problem| Failure::new(place, problem))?;
     let protection = protect::of(hub, &namespace, &look.cluster).await;
     Ok(of_cluster(&look, namespace, protection))
 }
@@ -162,6 +175,10 @@ fn of_cluster(look: &Look, namespace: String, protection: protect::Protection) -
     };
     let health = cluster.status.as_ref().and_then(|status| status.health.as_ref());
     let record = facts.record();
+    let suspended: Vec<GroupRecord> =
+        suspended(&facts).into_iter().filter_map(|group| of_group(&facts, group)).collect();
+    let has_key = |claim: &Value| annotation(claim, keys::RELEASE) == Some("true") && deleted_at(claim).is_none();
+    let unlocked = look.claims.iter().filter(|claim| has_key(claim)).map(name);
     ClusterRecord {
         namespace,
         name: cluster.name_any(),
@@ -175,7 +192,11 @@ fn of_cluster(look: &Look, namespace: String, protection: protect::Protection) -
             healthy: health.healthy,
             full_replication: health.full_replication,
         }),
-        suspended: suspended(&facts).into_iter().filter_map(|group| of_group(&facts, group)).collect(),
+        unlocked: unlocked
+            .filter(|claim| suspended.iter().all(|group| group.claim != *claim))
+            .map(ToOwned::to_owned)
+            .collect(),
+        suspended,
     }
 }
 
@@ -197,104 +218,22 @@ fn of_group(facts: &Facts<'_>, group: &ProcessGroup) -> Option<GroupRecord> {
     })
 }
 
-fn show(records: &[ClusterRecord], args: &StatusArgs) {
-    let list = || json!({ "apiVersion": "hibernate.sh/v1alpha1", "kind": "FoundationDBStatusList", "items": records });
-    match args.output {
-        StatusOutput::Json => print::text(&print::json(&list())),
-        StatusOutput::Yaml => print::text(&print::yaml(&list())),
-        StatusOutput::Name => records.iter().for_each(|record| print::line(&full_name(&FDB_CLUSTER, &record.name))),
-        StatusOutput::Table | StatusOutput::Wide => {
-            for (at, record) in records.iter().enumerate() {
-                if at > 0 {
-                    print::line("");
-                }
-                let lines = table(record, !args.no_headers, args.output == StatusOutput::Wide, Timestamp::now());
-                for line in &lines {
-                    print::line(line);
-                }
-                if record.protected == "no" && record.minimum_suspension.is_some() {
-                    let why = record.unprotected_because.as_deref().unwrap_or_default();
-                    print::warning(&format!("{}/{} is NOT PROTECTED: {why}", record.namespace, record.name));
-                }
-            }
-        }
-    }
-}
-
-fn table(record: &ClusterRecord, headers: bool, wide: bool, now: Timestamp) -> Vec<String> {
-    let protection = match (record.protected, &record.unprotected_because) {
-        ("no", _) => "NOT PROTECTED".to_owned(),
-        ("unknown", Some(why)) => format!("unknown ({why})"),
-        (word, _) => word.to_owned(),
-    };
-    let mut lines = vec![
-        format!("{}/{}", record.namespace, record.name),
-        format!("  Health:      {}", health(record.health.as_ref())),
-        format!(
-            "  Suspension:  {}",
-            record.minimum_suspension.as_deref().unwrap_or("no annotation hibernate.sh/minimum-suspension")
-        ),
-        format!("  Protected:   {protection}"),
-    ];
-    if record.skipped {
-        lines.push("  Operator:    told to leave the cluster alone (spec.skip)".to_owned());
-    }
-    if !record.recovering.is_empty() {
-        lines.push(format!(
-            "  Recovering:  {} (run `recover process-groups` again if nothing goes on)",
-            record.recovering.join(", ")
-        ));
-    }
-    if record.suspended.is_empty() {
-        lines.push("  Suspended:   nothing".to_owned());
-        return lines;
-    }
-    let mut header = vec!["GROUP", "CLASS", "ZONE", "SINCE", "EXPIRES", "SIZE"];
-    if wide {
-        header.extend(["WHY", "CLAIM"]);
-    }
-    let header: Vec<String> = header.into_iter().map(ToOwned::to_owned).collect();
-    let rows = record.suspended.iter().map(|group| {
-        let mut cells = vec![
-            group.group.clone(),
-            group.class.clone(),
-            group.zone.clone().unwrap_or_else(|| "-".to_owned()),
-            group.since.map_or_else(|| "not stamped yet".to_owned(), |since| age(since, now)),
-            expires(group, now),
-            group.size.clone(),
-        ];
-        if wide {
-            cells.extend([group.why.clone().unwrap_or_else(|| "-".to_owned()), group.claim.clone()]);
-        }
-        cells
-    });
-    lines.extend(print::aligned(&headers.then_some(header).into_iter().chain(rows).collect::<Vec<_>>()));
-    lines
-}
-
-fn health(health: Option<&HealthRecord>) -> String {
-    let Some(health) = health else { return "nothing is known".to_owned() };
-    let words = [
-        if health.available { "available" } else { "NOT AVAILABLE" },
-        if health.healthy { "healthy" } else { "not healthy" },
-        if health.full_replication { "fully replicated" } else { "not fully replicated" },
-    ];
-    words.join(", ")
-}
-
-/// `in 1h59m (2026-11-21T20:00:00Z)`.
-fn expires(group: &GroupRecord, now: Timestamp) -> String {
-    match group.expires {
-        _ if group.released => "released".to_owned(),
-        None => "-".to_owned(),
-        Some(at) if at <= now => format!("due ({})", format::seconds(at)),
-        Some(at) => format!("in {} ({})", age(now, at), format::seconds(at)),
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use serde_json::json;
+
+    use super::{table::table, *};
+
+    fn now() -> Timestamp {
+        "2026-11-21T18:30:00Z".parse().unwrap()
+    }
+
+    fn held() -> Value {
+        json!({
+            keys::SUSPENDED_AT: "2026-11-21T18:00:05Z",
+            keys::SUSPENSION: json!({ "group": "storage-1", "removal": "2026-11-21T17:59:58Z", "minimum": "2h", "why": "operator" }).to_string(),
+        })
+    }
 
     fn look(annotations: &Value) -> Look {
         let object = json!({
@@ -320,22 +259,42 @@ mod tests {
     }
 
     fn shown(annotations: &Value, protection: protect::Protection) -> String {
-        let now: Timestamp = "2026-11-21T18:30:00Z".parse().unwrap();
         let record = of_cluster(&look(annotations), "db".to_owned(), protection);
-        table(&record, true, true, now).join("\n")
+        table(&record, true, true, now()).join("\n")
     }
 
     #[test]
     fn a_suspended_group_shows_until_when() {
-        let held = json!({
-            keys::SUSPENDED_AT: "2026-11-21T18:00:05Z",
-            keys::SUSPENSION: json!({ "group": "storage-1", "removal": "2026-11-21T17:59:58Z", "minimum": "2h", "why": "operator" }).to_string(),
-        });
+        let held = held();
         insta::assert_snapshot!(shown(&held, protect::Protection::Yes));
         insta::assert_snapshot!(shown(&json!({}), protect::Protection::No("x".to_owned())));
         let mut released = held;
         released[keys::RELEASED_AT] = json!("2026-11-21T20:00:05Z");
         assert!(shown(&released, protect::Protection::Yes).contains("released"));
+    }
+
+    #[test]
+    fn a_minimum_that_cannot_be_read_is_said_to_keep_everything() {
+        let mut look = look(&held());
+        look.cluster.annotations_mut().insert(keys::MINIMUM_SUSPENSION.to_owned(), "bad".to_owned());
+        let record = of_cluster(&look, "db".to_owned(), protect::Protection::Yes);
+        let text = table(&record, true, false, now()).join("\n");
+        let part = "  Suspension:  \"bad\" cannot be read, so everything is kept without end until it is mended";
+        assert!(text.contains(part), "{text}");
+        assert_eq!(record.minimum_suspension.as_deref(), Some("bad"));
+        assert!(record.suspended.iter().all(|group| group.expires.is_none()), "{record:?}");
+    }
+
+    #[test]
+    fn a_key_on_a_volume_in_use_is_shown() {
+        let mut look = look(&json!({ keys::RELEASE: "true" }));
+        let of = |name: &str, key: &str| json!({ "metadata": { "name": name, "annotations": { keys::RELEASE: key } } });
+        look.claims.extend([of("sample-storage-2-data", "true"), of("sample-storage-3-data", "no")]);
+        let record = of_cluster(&look, "db".to_owned(), protect::Protection::Yes);
+        assert!(record.suspended[0].released, "it is shown where it is suspended");
+        let text = table(&record, true, false, now()).join("\n");
+        let part = "  NOT PROTECTED: sample-storage-2-data, because of hibernate.sh/release\n";
+        assert!(text.contains(part), "{text}");
     }
 
     #[test]

@@ -60,6 +60,8 @@ pub(super) struct Run<'a> {
     pub(super) state: &'a RefCell<String>,
     /// Whether the operator is asked to skip the cluster, as far as is known.
     pub(super) skipping: Cell<bool>,
+    /// What somebody still has to run, once the groups are back without the database having been told.
+    pub(super) owed: RefCell<Option<String>>,
 }
 
 /// How it ended.
@@ -104,7 +106,7 @@ impl Run<'_> {
                     continue;
                 }
             };
-            let Some(step) = steps.first() else { return Err(self.not_included(&look, include_failure)) };
+            let Some(step) = steps.first() else { return Err(self.not_included(&look, &record, include_failure)) };
             match step {
                 Step::Settle => {
                     self.settled().await?;
@@ -116,10 +118,11 @@ impl Run<'_> {
                     continue; // said once nothing is left to edit
                 }
                 Step::Await(_) if !self.wait && done.include_failures > 0 => {
-                    return Err(self.not_included(&look, include_failure));
+                    return Err(self.not_included(&look, &record, include_failure));
                 }
                 Step::Await(missing) if !self.wait => {
                     print::note(&format!("{}: left to the operator: {}", called(self.name), show::missing(missing)));
+                    self.owe(&look, &record);
                     return Ok(End::Left);
                 }
                 Step::Await(missing) => {
@@ -168,6 +171,7 @@ impl Run<'_> {
             }
             self.say(&show::done(step));
             if matches!(step, Step::Clear(..)) {
+                self.owe(&look, &record);
                 return lost.map_or(Ok(End::Recovered), |lost| Err(lost.into()));
             }
         }
@@ -188,7 +192,21 @@ impl Run<'_> {
     async fn act(&self, step: &Step) -> Result<(), HubError> {
         match step {
             Step::Hold(edits) => self.edit(edits).await,
-            Step::Skip(patch) | Step::Lists(patch) | Step::Resume(patch) => self.patch(Part::Object, patch).await,
+            Step::Skip(patch) => {
+                // Whoever interrupts this, or hears nothing, cannot know whether it arrived.
+                let before = self.skipping.replace(true);
+                let answer = self.patch(Part::Object, patch).await;
+                if answer.as_ref().is_err_and(|error| !is_passing(error)) {
+                    self.skipping.set(before);
+                }
+                answer
+            }
+            Step::Lists(patch) => self.patch(Part::Object, patch).await,
+            Step::Resume(patch) => {
+                self.patch(Part::Object, patch).await?;
+                self.skipping.set(false);
+                Ok(())
+            }
             Step::Status(patch) => self.patch(Part::Status, patch).await,
             Step::Services(services) => {
                 for service in services {
@@ -334,8 +352,14 @@ impl Run<'_> {
         format!("kubectl -n {} exec POD -c {CONTAINER} -- fdbcli --exec '{}'", self.namespace, orders.join("; "))
     }
 
-    fn not_included(&self, look: &Look, why: String) -> Problem {
-        let record = self.record.adopting(look.facts().record().as_ref());
+    /// Remembers what is left for a person when the database is left alone.
+    fn owe(&self, look: &Look, record: &Record) {
+        let orders = if self.include { Vec::new() } else { orders(&look.cluster, record) };
+        *self.owed.borrow_mut() = (!orders.is_empty()).then(|| self.by_hand(&orders));
+    }
+
+    fn not_included(&self, look: &Look, record: &Record, why: String) -> Problem {
+        let record = record.adopting(look.facts().record().as_ref());
         let command = self.by_hand(&orders(&look.cluster, &record));
         FdbError::NotIncluded { cluster: called(self.name), why, command }.into()
     }

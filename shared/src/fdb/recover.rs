@@ -27,6 +27,7 @@ pub mod replace;
 pub mod service;
 #[cfg(test)]
 mod tests;
+mod unfinished;
 
 use std::time::Duration;
 
@@ -40,7 +41,7 @@ use self::{
 };
 use super::{
     api::{FoundationDBCluster, ProcessGroup, RESOURCES_TERMINATING},
-    suspension::{Stamp, same_moment},
+    suspension::Stamp,
 };
 use crate::{keys, workload::replicas::annotation};
 
@@ -231,26 +232,6 @@ impl<'a> Facts<'a> {
     pub fn record(&self) -> Option<Record> {
         self.cluster.annotations().get(keys::RECOVERY).and_then(|text| Record::parse(text))
     }
-
-    /// What of a record is still to be finished, and whatever of it is asked for: groups that are back are, and those that were
-    /// lost, or removed once more since, are nobody's business any more.
-    #[must_use]
-    pub fn unfinished(&self, mut record: Record, asked_for: &[String]) -> Record {
-        record.groups.retain(|held| self.can_finish(held) && (self.is_open(held) || asked_for.contains(&held.group)));
-        if record.groups.is_empty() {
-            record.replacements.clear();
-        }
-        record
-    }
-
-    fn can_finish(&self, held: &Held) -> bool {
-        let removal = self.cluster.group(&held.group).and_then(|group| group.removal_timestamp.as_deref());
-        claim_is_there(self, held).is_ok() && (removal.is_none() || same_moment(removal, held.removal.as_deref()))
-    }
-
-    fn is_open(&self, held: &Held) -> bool {
-        self.cluster.group(&held.group).is_some_and(needs_edit) || !held.included || lacks(self, held).is_some()
-    }
 }
 
 /// Whether a status entry still keeps the operator from running the group.
@@ -276,13 +257,16 @@ pub fn remaining(facts: &Facts<'_>, record: &Record, include: bool, done: Done) 
     // What another run has done counts; whoever is marked again is excluded again.
     let own: Vec<String> = record.groups.iter().map(|held| held.group.clone()).collect();
     let others = recorded.clone().map(|recorded| facts.unfinished(recorded, &own));
-    let record = &record.adopting(others.as_ref()).with_exclusions(facts.cluster);
+    let both = record.adopting(others.as_ref()).fitting(record, others.as_ref(), facts.cluster);
+    let record = &both.with_exclusions(facts.cluster);
     let (lists, status) = (patch::lists(facts.cluster, record), patch::status(facts.cluster, record));
     let quiet = lists.is_some() || status.is_some();
     let running = record.groups.iter().all(|held| lacks(facts, held).is_none());
     let mut steps = Vec::new();
     steps.extend(hold(facts, record, running)); // R1
-    if quiet && !(skipping && recorded.as_ref() == Some(record)) {
+    // A record of nobody would not be read as one.
+    let noted = recorded.as_ref() == Some(record) || record.groups.is_empty();
+    if quiet && !(skipping && noted) {
         steps.push(Step::Skip(patch::skip(facts.cluster, record))); // R2
     }
     if quiet && !(done.settled && skipping) {

@@ -34,14 +34,13 @@ fn until(stamp: &Stamp, in_force: &Minimum) -> Option<String> {
 
 /// The human's way out.
 fn key(kind: Kind, object: &Deleted) -> String {
+    format!("to delete it nevertheless: {}", unlock(kind, object))
+}
+
+/// The command that sets the key.
+fn unlock(kind: Kind, object: &Deleted) -> String {
     let meta = &object.metadata;
-    let resource = kind.resource();
-    format!(
-        "to delete it nevertheless: kubectl annotate {resource} {} -n {} {}=true",
-        meta.name,
-        meta.namespace,
-        keys::RELEASE
-    )
+    format!("kubectl annotate {} {} -n {} {}=true", kind.resource(), meta.name, meta.namespace, keys::RELEASE)
 }
 
 /// What is held, and of whom.
@@ -99,6 +98,14 @@ impl Held<'_> {
 
     /// The controller has not stamped it (S14).
     pub(super) fn unstamped(&self) -> String {
+        if self.in_use().is_some() {
+            return format!(
+                "{} is not marked for removal as far as is known: this {} is in use, and is not released; {}",
+                self.subject(),
+                self.word(),
+                self.ways_out()
+            );
+        }
         let minimum = match &self.cluster.minimum {
             Minimum::Unreadable(text) => format!("a time that cannot be read ({text:?})"),
             minimum => minimum.text(),
@@ -119,8 +126,38 @@ impl Held<'_> {
         }
     }
 
+    /// The group, if the status knows it and does not mark it: nobody removes it.
+    fn in_use(&self) -> Option<&str> {
+        self.group.filter(|group| self.cluster.removal_of(group) == Some(None))
+    }
+
+    fn word(&self) -> &'static str {
+        match self.kind {
+            Kind::Pvc => "volume",
+            Kind::Service => "Service",
+        }
+    }
+
+    /// The group's Pod, by which `kubectl fdb` knows it: the Service has its name, and the volume begins with it.
+    fn pod(&self) -> &str {
+        let name = self.object.metadata.name.as_str();
+        match self.kind {
+            Kind::Pvc => name.strip_suffix("-data").unwrap_or("POD"),
+            Kind::Service => name,
+        }
+    }
+
     fn ways_out(&self) -> String {
         let Cluster { namespace, name, .. } = self.cluster;
+        if let Some(group) = self.in_use() {
+            return format!(
+                "to remove the group: kubectl fdb remove process-groups -n {namespace} -c {name} {} (or add {group} to \
+                 spec.processGroupsToRemove); only to delete a {} that is in use: {}",
+                self.pod(),
+                self.word(),
+                unlock(self.kind, self.object)
+            );
+        }
         let back = self.group.map(|group| {
             format!(
                 "to bring the group back: kubectl fdb recover process-groups -n {namespace} -c {name} {group} \

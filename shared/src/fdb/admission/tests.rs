@@ -244,6 +244,30 @@ fn a_denial_names_the_group_since_until_and_the_ways_out() {
 }
 
 #[test]
+fn what_is_in_use_is_removed_by_the_operator_and_not_with_the_key() {
+    let known = clusters(&with(cluster(), "/status/processGroups/0/removalTimestamp", Value::Null));
+    let said = message(&object(&json!({})), &Sight::Clear(&known));
+    assert_eq!(
+        said,
+        "process group storage-1 of FoundationDBCluster db/prod is not marked for removal as far as is known: this volume is \
+         in use, and is not released; to remove the group: kubectl fdb remove process-groups -n db -c prod prod-storage-1 (or \
+         add storage-1 to spec.processGroupsToRemove); only to delete a volume that is in use: kubectl annotate pvc \
+         prod-storage-1-data -n db hibernate.sh/release=true"
+    );
+    let at = [("hibernate.sh/released-at", "2026-11-21T20:00:00Z")];
+    let said = message(&stamped(&at, &record(Some(REMOVAL), "operator")), &Sight::Clear(&known));
+    assert!(said.contains("but the group is not marked for removal") && said.contains("to remove the group"), "{said}");
+    assert!(!said.contains("recover"), "{said}");
+    let service = with(object(&json!({})), "/metadata/name", json!("prod-storage-1"));
+    let service: Deleted = serde_json::from_value(service).unwrap();
+    let said = judge_deletion(Kind::Service, &service, &Sight::Clear(&known)).denials[0].said.message.clone();
+    assert!(said.contains("this Service is in use") && said.contains("-c prod prod-storage-1 (or"), "{said}");
+    let unknown = clusters(&with(cluster(), "/status/processGroups", json!([])));
+    let said = message(&object(&json!({})), &Sight::Clear(&unknown));
+    assert!(said.contains("is not released: what a removed group leaves is kept"), "{said}");
+}
+
+#[test]
 fn s4_while_nothing_is_known_everything_in_scope_stays() {
     let said = message(&object(&json!({})), &Sight::Lost("FoundationDBClusters are not defined here"));
     assert!(said.contains("FoundationDBCluster prod") && said.contains("FoundationDBClusters are not defined here"));

@@ -4,9 +4,9 @@ use jiff::Timestamp;
 use kube::ResourceExt;
 
 use super::{
-    Facts, lacks,
+    Facts, claim_is_there, lacks,
     object::{self, deleted_at, name, uid},
-    record::{Held, Record, is_unreadable},
+    record::{Held, Record, is_listed, is_unreadable},
     replace::{self, Choice, ReplaceError, Wanted},
 };
 use crate::{
@@ -15,6 +15,9 @@ use crate::{
     keys,
     workload::replicas::annotation,
 };
+
+/// Condition of a group that is to stay and that the database has excluded. The operator replaces it after a while.
+const MARKED_AS_EXCLUDED: &str = "ProcessIsMarkedAsExcluded";
 
 /// What a recovery will do, before anybody was asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,6 +30,15 @@ pub struct Goal {
     pub unfinished: Vec<String>,
     /// Groups that were brought back before, with the time.
     pub recovered: Vec<(String, String)>,
+}
+
+/// A cluster, as commands for people name it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
 }
 
 /// Why a recovery is not begun.
@@ -97,11 +109,8 @@ pub enum Refusal {
     )]
     OddId(String),
     /// Somebody else has the operator skip it.
-    #[error(
-        "{0} has spec.skip: true, which is not from a recovery: the operator does nothing with it. Set it to false when that is \
-         over (kubectl patch fdb {0} --type merge -p '{{\"spec\":{{\"skip\":false}}}}'), and run this again"
-    )]
-    Skipped(String),
+    #[error("{}", skipped(.0))]
+    Skipped(Place),
     /// Our own annotation was edited.
     #[error(
         "{cluster}: annotation {key} cannot be read: somebody has edited it. Remove it, and set spec.skip to false"
@@ -125,6 +134,13 @@ pub enum Refusal {
     Replace(#[from] ReplaceError),
 }
 
+fn skipped(Place { namespace, name }: &Place) -> String {
+    format!(
+        "{name} has spec.skip: true, which is not from a recovery: the operator does nothing with it. Set it to false when that is \
+         over (kubectl -n {namespace} patch fdb {name} --type merge -p '{{\"spec\":{{\"skip\":false}}}}'), and run this again"
+    )
+}
+
 /// The groups that are suspended: marked, with a volume, and without a Pod that runs.
 #[must_use]
 pub fn suspended<'a>(facts: &Facts<'a>) -> Vec<&'a ProcessGroup> {
@@ -146,7 +162,8 @@ pub fn check(facts: &Facts<'_>, ids: &[String], wanted: &Wanted) -> Result<Goal,
     }
     let earlier = facts.record().map(|record| facts.unfinished(record, ids));
     if facts.cluster.spec.skip == Some(true) && !earlier.as_ref().is_some_and(|earlier| earlier.skipped) {
-        return Err(vec![Refusal::Skipped(name)]);
+        let namespace = facts.cluster.namespace().unwrap_or_default();
+        return Err(vec![Refusal::Skipped(Place { namespace, name })]);
     }
     let fresh_start = Record { since: format::seconds(facts.now), ..Record::default() };
     let mut record = earlier.unwrap_or(fresh_start);
@@ -154,8 +171,8 @@ pub fn check(facts: &Facts<'_>, ids: &[String], wanted: &Wanted) -> Result<Goal,
     let (mut coming, mut recovered, mut refusals) = (Vec::new(), Vec::new(), Vec::new());
     for id in ids.iter().filter(|id| !record.has(id)) {
         match held(facts, id) {
-            Ok(Found::Suspended(held)) if !coming.contains(&held) => coming.push(held),
-            Ok(Found::Suspended(_)) => {}
+            Ok(Found::Coming(held)) if !coming.contains(&held) => coming.push(held),
+            Ok(Found::Coming(_)) => {}
             Ok(Found::Recovered(at)) => recovered.push((id.clone(), at)),
             Err(refusal) => refusals.push(refusal),
         }
@@ -163,20 +180,14 @@ pub fn check(facts: &Facts<'_>, ids: &[String], wanted: &Wanted) -> Result<Goal,
     if !refusals.is_empty() {
         return Err(refusals);
     }
-    let mut all = record.groups.clone();
-    all.extend(coming.iter().cloned());
-    // For those of an earlier run it was decided then.
-    let choices = if coming.is_empty() {
-        Vec::new()
-    } else {
-        replace::choose(facts, &all, &record.replacements, wanted).map_err(|error| vec![error.into()])?
-    };
-    record.groups = all;
+    let choices = replace::decide(facts, &record, ids, &coming, wanted).map_err(|error| vec![error.into()])?;
+    record.groups.extend(coming);
     Ok(Goal { record, choices, unfinished, recovered })
 }
 
 enum Found {
-    Suspended(Held),
+    /// Suspended, or back without the database knowing it.
+    Coming(Held),
     /// Brought back at this time.
     Recovered(String),
 }
@@ -189,19 +200,27 @@ fn held(facts: &Facts<'_>, id: &str) -> Result<Found, Refusal> {
         return Err(Refusal::Stateless { id: id.to_owned(), class: group.process_class.clone() });
     }
     if group.is_marked() {
-        return state(facts, group).map(Found::Suspended);
+        return state(facts, group).map(Found::Coming);
     }
     let Some(pod) = facts.cluster.pod_name(group) else { return Err(Refusal::OddId(id.to_owned())) };
     let claim = facts.claim_of(id, &pod);
     let held = Held::new(group, pod, claim.map(uid).unwrap_or_default());
     let missing = lacks(facts, &held);
     match claim.and_then(|claim| annotation(claim, keys::RECOVERED_AT)) {
+        // Whoever was to tell the database has not done it: that is what is left of the recovery.
+        Some(_) if missing.is_none() && is_still_excluded(facts, group, &held) => Ok(Found::Coming(held)),
         Some(at) if missing.is_none() => Ok(Found::Recovered(at.to_owned())),
         _ => {
             let state = missing.map_or_else(|| "its Pod runs".to_owned(), |missing| missing.what);
             Err(Refusal::NotMarked { id: id.to_owned(), state })
         }
     }
+}
+
+/// Whether a group that is back stays excluded. One that the spec removes again is excluded for that.
+fn is_still_excluded(facts: &Facts<'_>, group: &ProcessGroup, held: &Held) -> bool {
+    let excluded = group.condition(MARKED_AS_EXCLUDED).is_some() && !is_listed(facts.cluster, &held.group);
+    excluded && claim_is_there(facts, held).is_ok()
 }
 
 /// A marked group, if it can be brought back.

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::{
     super::{
-        api::{FoundationDBCluster, RESOURCES_TERMINATING},
+        api::{FoundationDBCluster, ProcessGroup, RESOURCES_TERMINATING},
         suspension::{Minimum, RECOVERY, Stamp, Suspension, moment},
     },
     Edit, Facts, Kept, needs_edit,
@@ -80,10 +80,16 @@ pub fn remember(cluster: &FoundationDBCluster, record: &Record) -> Value {
 }
 
 /// R4: the IDs out of both lists, those that go for them into the first. None if the lists are so already.
+///
+/// Those that were put there for a group which has been lost since are taken off again while the operator cannot have seen them.
 pub(super) fn lists(cluster: &FoundationDBCluster, record: &Record) -> Option<Value> {
     let spec = &cluster.spec;
     let without = |list: &[String]| list.iter().filter(|id| !record.has(id)).cloned().collect::<Vec<_>>();
     let mut first = without(&spec.process_groups_to_remove);
+    if spec.skip == Some(true) {
+        let begun = |id: &String| cluster.group(id).is_some_and(ProcessGroup::is_marked);
+        first.retain(|id| !record.spared.contains(id) || record.replacements.contains(id) || begun(id));
+    }
     let second = without(&spec.process_groups_to_remove_without_exclusion);
     // One that has gone already needs no second order.
     let left = |id: &&String| cluster.group(id).is_some() && !first.contains(id) && !second.contains(id);
@@ -129,11 +135,16 @@ pub(super) fn status(cluster: &FoundationDBCluster, record: &Record) -> Option<V
     (patch.len() > 1).then_some(Value::Array(patch))
 }
 
-/// R9: only clusters that were not skipped are taken on, so that is what they go back to.
+/// R9: only clusters that were not skipped are taken on, so that is what they go back to. When nobody comes back any more the
+/// record goes, too: one of nobody would not be read as one.
 #[must_use]
 pub fn resume(cluster: &FoundationDBCluster, record: &Record) -> Value {
     let mut patch = begin(cluster);
-    patch.push(annotate(cluster, &Record { skipped: false, ..record.clone() }.text()));
+    if record.groups.is_empty() {
+        patch.extend(unannotate(cluster));
+    } else {
+        patch.push(annotate(cluster, &Record { skipped: false, ..record.clone() }.text()));
+    }
     patch.push(json!({ "op": "add", "path": "/spec/skip", "value": false }));
     Value::Array(patch)
 }
@@ -141,9 +152,7 @@ pub fn resume(cluster: &FoundationDBCluster, record: &Record) -> Value {
 /// R11.
 pub(super) fn forget(cluster: &FoundationDBCluster) -> Value {
     let mut patch = begin(cluster);
-    if cluster.annotations().contains_key(keys::RECOVERY) {
-        patch.push(json!({ "op": "remove", "path": format!("/metadata/annotations/{}", escaped(keys::RECOVERY)) }));
-    }
+    patch.extend(unannotate(cluster));
     Value::Array(patch)
 }
 
@@ -158,6 +167,12 @@ fn annotate(cluster: &FoundationDBCluster, text: &str) -> Value {
         return json!({ "op": "add", "path": "/metadata/annotations", "value": { keys::RECOVERY: text } });
     }
     json!({ "op": "add", "path": format!("/metadata/annotations/{}", escaped(keys::RECOVERY)), "value": text })
+}
+
+/// None if there is nothing to take off: a JSON patch must not remove what is not there.
+fn unannotate(cluster: &FoundationDBCluster) -> Option<Value> {
+    let path = format!("/metadata/annotations/{}", escaped(keys::RECOVERY));
+    cluster.annotations().contains_key(keys::RECOVERY).then(|| json!({ "op": "remove", "path": path }))
 }
 
 /// A key as part of a JSON pointer.

@@ -1,5 +1,7 @@
 //! What is written on a cluster while process groups are brought back: enough for another run to finish the job.
 
+use std::collections::BTreeSet;
+
 use kube::ResourceExt;
 use serde::{Deserialize, Serialize};
 
@@ -18,6 +20,9 @@ pub struct Record {
     /// IDs of the groups that go for it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub replacements: Vec<String>,
+    /// IDs that the operator was to be told to remove for groups which were lost in the middle: it is not, if that can be helped.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub spared: Vec<String>,
     /// When it began, RFC 3339.
     #[serde(default)]
     pub since: String,
@@ -86,26 +91,96 @@ impl Record {
                 }
             }
             record.replacements.extend(other.replacements.iter().cloned());
+            record.spared.extend(other.spared.iter().cloned());
             record.since.clone_from(&other.since);
             record.skipped = other.skipped;
         }
         record.groups.sort_by(|one, other| one.group.cmp(&other.group));
-        record.replacements.sort();
-        record.replacements.dedup();
+        for ids in [&mut record.replacements, &mut record.spared] {
+            ids.sort();
+            ids.dedup();
+        }
         record
     }
 
-    /// The record without a group that cannot come back, and without one of those that were to go for its class.
+    /// This record, which was made of that of a run and what another one has left, with no more to go for a class than groups of
+    /// it come back, or than one of the two had decided. Where they differ, what the other has left counts: both end up with it.
+    #[must_use]
+    pub(super) fn fitting(&self, own: &Self, other: Option<&Self>, cluster: &FoundationDBCluster) -> Self {
+        let mut record = self.clone();
+        let classes: BTreeSet<&str> = self.groups.iter().map(|held| held.class.as_str()).collect();
+        for class in classes {
+            let count = |record: &Self| record.going(class, cluster).len();
+            let most = self.coming(class).max(count(own)).max(other.map_or(0, count));
+            let mut going = self.going(class, cluster);
+            let excess = going.len().saturating_sub(most);
+            going.retain(|(_, id)| !other.is_some_and(|other| other.replacements.contains(id)));
+            for (_, id) in going.into_iter().rev().take(excess) {
+                record.replacements.retain(|one| *one != id);
+            }
+        }
+        record.spared.retain(|id| !record.replacements.contains(id));
+        record
+    }
+
+    /// The record without a group that cannot come back, and without one of those that were to go for its class, or more of them
+    /// if there were still more than groups of it come back. The operator's own doing cannot be undone: those that it has not begun
+    /// with stay.
     #[must_use]
     pub fn without(&self, group: &str, cluster: &FoundationDBCluster) -> Self {
         let mut record = self.clone();
-        let Some(at) = record.groups.iter().position(|held| held.group == group) else { return record };
-        let class = record.groups.remove(at).class;
-        let of_class = |id: &String| cluster.group(id).is_some_and(|found| found.process_class == class);
-        if let Some(at) = record.replacements.iter().rposition(of_class) {
-            record.replacements.remove(at);
+        let Some(class) = record.take(group) else { return record };
+        let mut going = record.going(&class, cluster);
+        let left = going.len().saturating_sub(1).min(record.coming(&class));
+        for (way, id) in going.split_off(left) {
+            record.replacements.retain(|one| *one != id);
+            if way == Way::Ordered && cluster.spec.skip == Some(true) {
+                record.spared.push(id);
+            }
         }
         record
+    }
+
+    /// The record without a group that is nobody's business any more, and without the one that went for it: the operator was told.
+    #[must_use]
+    pub(super) fn after(&self, group: &str, cluster: &FoundationDBCluster) -> Self {
+        let mut record = self.clone();
+        let Some(class) = record.take(group) else { return record };
+        let first = record.going(&class, cluster).into_iter().next();
+        if let Some((_, id)) = first.filter(|(way, _)| *way != Way::Meant) {
+            record.replacements.retain(|one| *one != id);
+        }
+        record
+    }
+
+    /// Takes a group out, and says of which class it is.
+    fn take(&mut self, group: &str) -> Option<String> {
+        let at = self.groups.iter().position(|held| held.group == group)?;
+        Some(self.groups.remove(at).class)
+    }
+
+    /// How many groups of a class come back.
+    fn coming(&self, class: &str) -> usize {
+        self.groups.iter().filter(|held| held.class == class).count()
+    }
+
+    /// Those of a class that go and are still there, the furthest on their way first.
+    fn going(&self, class: &str, cluster: &FoundationDBCluster) -> Vec<(Way, String)> {
+        let of_class = |id: &String| {
+            let group = cluster.group(id).filter(|group| group.process_class == class)?;
+            let way = if group.is_marked() {
+                Way::Begun
+            } else if is_listed(cluster, id) {
+                Way::Ordered
+            } else {
+                Way::Meant
+            };
+            Some((way, id.clone()))
+        };
+        let mut going: Vec<(Way, String)> = self.replacements.iter().filter_map(of_class).collect();
+        going.sort();
+        going.dedup();
+        going
     }
 
     /// The record with what the status says by now: a group that is marked (again) has to be included (again), and its
@@ -152,6 +227,24 @@ impl Held {
             included: false,
         }
     }
+}
+
+/// How far a group has got that goes for another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Way {
+    /// The operator has marked it.
+    Begun,
+    /// The spec names it.
+    Ordered,
+    /// Only the record does.
+    Meant,
+}
+
+/// Whether the spec tells the operator to remove a group.
+pub(super) fn is_listed(cluster: &FoundationDBCluster, id: &str) -> bool {
+    let spec = &cluster.spec;
+    let mut both = spec.process_groups_to_remove.iter().chain(&spec.process_groups_to_remove_without_exclusion);
+    both.any(|listed| listed == id)
 }
 
 /// Whether a cluster carries something under our key that is no record of ours: somebody has edited it.

@@ -11,7 +11,7 @@ use super::{
     super::api::ProcessGroup,
     Facts,
     object::{created_at, deleted_at},
-    record::Held,
+    record::{Held, Record, is_listed},
 };
 use crate::admission::format;
 
@@ -83,6 +83,29 @@ pub enum ReplaceError {
     /// `--replacement` names a group that goes already.
     #[error("--replacement {0}: it is being removed already")]
     Marked(String),
+    /// `--replacement` names a group that goes for one of an earlier run.
+    #[error("--replacement {0}: it goes already for a group that an earlier run has begun to bring back")]
+    Taken(String),
+    /// `--replacement` names a group, and none comes back for it.
+    #[error("--replacement {0}: it stays, for there is no group left to bring back that it could go for")]
+    Idle(String),
+    /// `--replacement` says otherwise than what was decided when the recovery was begun.
+    #[error(
+        "--replacement {asked}: the recovery of {groups} was begun at {since} with {recorded} to go in exchange{ordered}. It is \
+         finished as it was begun: run this again without --replacement"
+    )]
+    Recorded {
+        /// What is asked for now.
+        asked: String,
+        /// The groups that come back.
+        groups: String,
+        /// When it was begun.
+        since: String,
+        /// Who goes for them.
+        recorded: String,
+        /// `, as spec.processGroupsToRemove says by now`, or nothing.
+        ordered: &'static str,
+    },
 }
 
 impl Choice {
@@ -95,6 +118,69 @@ impl Choice {
     /// Those who go if nobody chooses.
     pub fn newest(&self) -> impl Iterator<Item = &str> {
         self.candidates.iter().take(self.need).map(|candidate| candidate.group.as_str())
+    }
+}
+
+/// Who has to go for the groups that this run begins with. `record` is what an earlier one has left, and for its groups it was
+/// decided then; `ids` are all that were asked for. Of those that come, only the removed ones need somebody to go.
+///
+/// # Errors
+/// When what was decided is to be changed, or a named one cannot be meant, and as [`choose`].
+pub(super) fn decide(
+    facts: &Facts<'_>,
+    record: &Record,
+    ids: &[String],
+    coming: &[Held],
+    wanted: &Wanted,
+) -> Result<Vec<Choice>, ReplaceError> {
+    let named: &[String] = match wanted {
+        Wanted::These(ids) => ids,
+        Wanted::Find | Wanted::None => &[],
+    };
+    // One that has gone by now is unknown to the cluster alone.
+    let gone = facts.record().map(|record| record.replacements).unwrap_or_default();
+    if let Some(id) = named.iter().find(|id| facts.cluster.group(id).is_none() && !gone.contains(id)) {
+        return Err(ReplaceError::Unknown(id.clone()));
+    }
+    let (taken, other): (Vec<&String>, Vec<&String>) = named.iter().partition(|id| record.replacements.contains(id));
+    let again = record.groups.iter().filter(|held| ids.contains(&held.group)).count();
+    let begins = coming.iter().any(|held| held.removal.is_some());
+    if again > 0 && *wanted != Wanted::Find {
+        let left_out = record.replacements.iter().any(|id| !named.contains(id));
+        // Who names some of those that go means those of the groups that are asked for, which may not be all.
+        let all = *wanted == Wanted::None || again == record.groups.len();
+        let more = !other.is_empty();
+        if left_out && (all || more) || more && !begins {
+            return Err(recorded(facts, record, named));
+        }
+    }
+    if !begins {
+        let stays = |id: &&&String| {
+            !facts.cluster.group(id).is_some_and(ProcessGroup::is_marked) && !is_listed(facts.cluster, id)
+        };
+        return other.iter().find(stays).map_or(Ok(Vec::new()), |id| Err(ReplaceError::Idle((*id).clone())));
+    }
+    if let Some(id) = taken.first().filter(|_| again == 0) {
+        return Err(ReplaceError::Taken((*id).clone()));
+    }
+    let wanted = match wanted {
+        Wanted::These(_) => Wanted::These(other.into_iter().cloned().collect()),
+        Wanted::Find | Wanted::None => wanted.clone(),
+    };
+    let all = [record.groups.as_slice(), coming].concat();
+    choose(facts, &all, &record.replacements, &wanted)
+}
+
+fn recorded(facts: &Facts<'_>, record: &Record, named: &[String]) -> ReplaceError {
+    let list = |ids: &[String], nobody: &str| if ids.is_empty() { nobody.to_owned() } else { ids.join(", ") };
+    let groups: Vec<&str> = record.groups.iter().map(|held| held.group.as_str()).collect();
+    let listed = record.replacements.iter().any(|id| is_listed(facts.cluster, id));
+    ReplaceError::Recorded {
+        asked: list(named, "none"),
+        groups: groups.join(", "),
+        since: record.since.clone(),
+        recorded: list(&record.replacements, "nobody"),
+        ordered: if listed { ", as spec.processGroupsToRemove says by now" } else { "" },
     }
 }
 
@@ -116,7 +202,8 @@ pub fn choose(
         Wanted::None => Ok(Vec::new()),
         Wanted::These(ids) => named(facts, &classes, ids),
         Wanted::Find => {
-            let choices = classes.iter().map(|(class, groups)| find(facts, class, groups, coming, taken));
+            let removed = classes.iter().filter(|(_, groups)| groups.iter().any(|held| held.removal.is_some()));
+            let choices = removed.map(|(class, groups)| find(facts, class, groups, coming, taken));
             Ok(choices.collect::<Result<Vec<_>, _>>()?.into_iter().filter(|choice| choice.need > 0).collect())
         }
     }
@@ -127,11 +214,8 @@ fn staying<'a>(facts: &Facts<'a>, class: &str, coming: &[Held], taken: &[String]
     let is_coming = |id: &str| coming.iter().any(|held| held.group == id);
     let leaves = |id: &String| taken.contains(id) || is_coming(id);
     let groups = facts.cluster.groups().iter().filter(|group| group.process_class == class && !group.is_marked());
-    let listed = |id: &String| {
-        let spec = &facts.cluster.spec;
-        spec.process_groups_to_remove.contains(id) || spec.process_groups_to_remove_without_exclusion.contains(id)
-    };
-    groups.filter(|group| !leaves(&group.process_group_id) && !listed(&group.process_group_id)).collect()
+    let is_staying = |id: &String| !leaves(id) && !is_listed(facts.cluster, id);
+    groups.filter(|group| is_staying(&group.process_group_id)).collect()
 }
 
 /// Those of the groups whose claim was created at this time or later, the newest first. Claims tell the second alone; within
@@ -156,6 +240,7 @@ fn find(
     taken: &[String],
 ) -> Result<Choice, ReplaceError> {
     let removal = groups.iter().filter_map(|held| format::time(held.removal.as_deref()?)).min();
+    let removed = groups.iter().filter(|held| held.removal.is_some()).count();
     let staying = staying(facts, class, coming, taken);
     let since = |skew| created_since(facts, &staying, removal.and_then(|removal| removal.checked_sub(skew).ok()));
     let total = i64::try_from(staying.len() + groups.len()).unwrap_or(i64::MAX);
@@ -166,7 +251,7 @@ fn find(
     } else {
         // The operator works the count out from the database's configuration; it has replaced what it removed.
         let of_class = |id: &&String| facts.cluster.group(id).is_some_and(|group| group.process_class == class);
-        groups.len().saturating_sub(taken.iter().filter(of_class).count())
+        removed.saturating_sub(taken.iter().filter(of_class).count())
     };
     let exact = since(SignedDuration::ZERO);
     let candidates = if exact.len() < wanted { since(SKEW) } else { exact };

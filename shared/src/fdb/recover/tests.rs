@@ -1,12 +1,17 @@
 //! The steps of a plan, one by one and in whole runs, on plain objects.
 
+mod again;
 mod properties;
 mod world;
 
 use serde_json::json;
 
 use self::world::*;
-use super::{check::Refusal, replace::Wanted, *};
+use super::{
+    check::{Place, Refusal},
+    replace::Wanted,
+    *,
+};
 
 #[test]
 fn the_plan_is_the_recipe() {
@@ -398,7 +403,8 @@ fn what_a_record_has_left_over_is_nobodys_business_any_more() {
     // Somebody else's skip is respected, whatever was left over.
     let mut world = left_over();
     world.cluster["spec"]["skip"] = json!(true);
-    assert_eq!(world.goal(&["storage-3"]), Err(vec![Refusal::Skipped("sample".to_owned())]));
+    let place = Place { namespace: "db".to_owned(), name: "sample".to_owned() };
+    assert_eq!(world.goal(&["storage-3"]), Err(vec![Refusal::Skipped(place)]));
     let record = left_over().record(&["storage-3"]);
     assert_eq!(world.steps(&record, Done::default()), Err(Lost::ForeignSkip));
 

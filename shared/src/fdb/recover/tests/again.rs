@@ -1,0 +1,258 @@
+//! Runs that find what an earlier one has left: fewer groups, other wishes, a database that was not told.
+
+use serde_json::json;
+
+use super::{
+    super::{check::Refusal, replace::Wanted, *},
+    world::*,
+};
+
+/// `storage-1` and `storage-2` are suspended, and `storage-3` and `storage-4` are to go for them.
+fn two() -> (World, Record) {
+    let mut world = World::suspended();
+    world.cluster["spec"]["processGroupsToRemove"] = json!(["log-9", "storage-1", "storage-2"]);
+    world.cluster["status"]["processGroups"][0] = removed("storage-2", "storage");
+    world.pods.remove(0);
+    let replacements = vec!["storage-3".to_owned(), "storage-4".to_owned()];
+    let record = Record { replacements, ..world.record(&["storage-1", "storage-2"]) };
+    (world, record)
+}
+
+/// Runs up to a step, and does that.
+fn run_until(world: &mut World, record: &Record, last: &str) {
+    let mut done = Done::default();
+    for _ in 0..20 {
+        let step = world.steps(record, done).unwrap().remove(0);
+        world.carry_out(&step, &mut done);
+        if word(&step) == last {
+            return;
+        }
+    }
+    panic!("there is no {last}");
+}
+
+fn lose(world: &mut World, id: &str) {
+    world.claims.retain(|claim| uid(claim) != format!("uid-{id}"));
+}
+
+/// What a run does that finds out that a volume is lost.
+fn without(world: &World, record: &Record, id: &str) -> Record {
+    assert_eq!(world.steps(record, Done::default()).unwrap_err().group(), Some(id));
+    world.with(|facts| record.without(id, facts.cluster))
+}
+
+fn listed(world: &World) -> &Value {
+    &world.cluster["spec"]["processGroupsToRemove"]
+}
+
+#[test]
+fn as_many_go_as_come_back_when_a_volume_is_lost_in_the_middle() {
+    for last in ["skip", "lists", "status"] {
+        let (mut world, record) = two();
+        run_until(&mut world, &record, last);
+        lose(&mut world, "storage-2");
+        let record = without(&world, &record, "storage-2");
+        assert_eq!(record.replacements, ["storage-3"], "{last}");
+        assert_eq!(world.run(&record).last(), Some(&"clear"));
+        let ids: Vec<&str> = listed(&world).as_array().unwrap().iter().filter_map(Value::as_str).collect();
+        assert!(ids.contains(&"storage-3") && !ids.contains(&"storage-4"), "{last}: {ids:?}");
+        assert_eq!(world.cluster["spec"]["skip"], json!(false));
+    }
+}
+
+#[test]
+fn as_many_go_as_come_back_when_a_volume_is_lost_between_two_runs() {
+    for last in ["skip", "lists", "status"] {
+        let (mut world, record) = two();
+        run_until(&mut world, &record, last);
+        lose(&mut world, "storage-2");
+        let record = world.record(&["storage-1"]);
+        assert_eq!(record.replacements, ["storage-3"], "{last}");
+        assert_eq!(world.run(&record).last(), Some(&"clear"));
+        let ids: Vec<&str> = listed(&world).as_array().unwrap().iter().filter_map(Value::as_str).collect();
+        assert!(ids.contains(&"storage-3") && !ids.contains(&"storage-4"), "{last}: {ids:?}");
+    }
+}
+
+#[test]
+fn the_one_that_stays_is_of_the_class_of_the_lost_one() {
+    let mut world = World::suspended();
+    let groups = world.cluster["status"]["processGroups"].as_array_mut().unwrap();
+    groups.extend([removed("log-1", "log"), group("log-2", "log")]);
+    world.claims.push(claim("log-1", "log", "2026-11-20T10:00:00Z"));
+    let replacements = vec!["log-2".to_owned(), "storage-4".to_owned()];
+    let record = Record { replacements, ..world.goal(&["log-1", "storage-1"]).unwrap().record };
+    run_until(&mut world, &record, "skip");
+    for (lost, left) in [("log-1", "storage-4"), ("storage-1", "log-2")] {
+        let mut world = world.clone();
+        lose(&mut world, lost);
+        let found = world.with(|facts| facts.unfinished(facts.record().unwrap(), &[]));
+        assert_eq!((found.groups.len(), found.replacements), (1, vec![left.to_owned()]), "{lost}");
+    }
+}
+
+#[test]
+fn nobody_goes_when_nobody_comes_back() {
+    let mut world = World::suspended();
+    let record = world.record(&["storage-1"]);
+    run_until(&mut world, &record, "lists");
+    assert_eq!(listed(&world), &json!(["log-9", "storage-4"]));
+    lose(&mut world, "storage-1");
+    let record = without(&world, &record, "storage-1");
+    assert_eq!(world.run(&record), ["settle", "lists", "verify", "resume", "clear"]);
+    assert_eq!(listed(&world), &json!(["log-9"]));
+    assert_eq!(world.cluster["spec"]["skip"], json!(false));
+    assert_eq!(world.cluster["metadata"]["annotations"], json!({}));
+}
+
+#[test]
+fn one_that_the_operator_has_begun_with_is_not_taken_off_the_list() {
+    let (mut world, record) = two();
+    run_until(&mut world, &record, "lists");
+    for group in [2, 3] {
+        world.cluster["status"]["processGroups"][group]["removalTimestamp"] = json!(NOW);
+    }
+    lose(&mut world, "storage-2");
+    let record = without(&world, &record, "storage-2");
+    world.run(&record);
+    assert_eq!(listed(&world), &json!(["log-9", "storage-3", "storage-4"]));
+}
+
+#[test]
+fn two_runs_that_chose_differently_let_one_go() {
+    let mut world = World::suspended();
+    let first = world.record(&["storage-1"]);
+    let second = Record { replacements: vec!["storage-3".to_owned()], ..first.clone() };
+    run_until(&mut world, &first, "skip");
+    world.run(&second);
+    assert_eq!(listed(&world), &json!(["log-9", "storage-4"]));
+}
+
+fn these(ids: &[&str]) -> Wanted {
+    Wanted::These(ids.iter().map(|&id| id.to_owned()).collect())
+}
+
+/// What is answered to a wish: who goes besides those that are recorded, or why not.
+fn answer(world: &World, ids: &[&str], wanted: &Wanted) -> String {
+    match world.goal_with(ids, wanted) {
+        Ok(goal) => goal.choices.iter().flat_map(replace::Choice::newest).collect::<Vec<_>>().join(" "),
+        Err(refusals) => refusals[0].to_string(),
+    }
+}
+
+#[test]
+fn who_goes_is_not_decided_twice() {
+    for (last, ordered) in [("skip", ""), ("lists", ", as spec.processGroupsToRemove says by now")] {
+        let mut world = World::suspended();
+        let record = world.record(&["storage-1"]);
+        run_until(&mut world, &record, last);
+        let kept = |asked: &str| {
+            format!(
+                "--replacement {asked}: the recovery of storage-1 was begun at {NOW} with storage-4 to go in exchange{ordered}. It is \
+                 finished as it was begun: run this again without --replacement"
+            )
+        };
+        assert_eq!(answer(&world, &["storage-1"], &Wanted::None), kept("none"));
+        assert_eq!(answer(&world, &["storage-1"], &these(&["storage-2"])), kept("storage-2"));
+        assert_eq!(answer(&world, &["storage-1"], &these(&["storage-2", "storage-4"])), kept("storage-2, storage-4"));
+        assert!(answer(&world, &["storage-1"], &these(&["storage-7"])).contains("no process group of this ID"));
+        for same in [Wanted::Find, these(&["storage-4"])] {
+            assert_eq!(answer(&world, &["storage-1"], &same), "");
+        }
+    }
+    // That nobody goes is a decision, too.
+    let mut world = World::suspended();
+    let record = world.goal_with(&["storage-1"], &Wanted::None).unwrap().record;
+    run_until(&mut world, &record, "skip");
+    assert_eq!(answer(&world, &["storage-1"], &Wanted::None), "");
+    assert!(answer(&world, &["storage-1"], &these(&["storage-4"])).contains(" with nobody to go in exchange. "));
+}
+
+#[test]
+fn for_others_that_an_interrupted_run_did_not_begin_with_it_is_decided_anew() {
+    let (mut world, record) = two();
+    let of_first = world.goal(&["storage-1"]).unwrap().record;
+    run_until(&mut world, &Record { replacements: record.replacements[1..].to_vec(), ..of_first }, "skip");
+    assert_eq!(answer(&world, &["storage-2"], &these(&["storage-3"])), "storage-3");
+    assert_eq!(answer(&world, &["storage-2"], &Wanted::None), "");
+    assert!(answer(&world, &["storage-2"], &these(&["storage-4"])).contains("it goes already for a group"));
+    let both = ["storage-1", "storage-2"];
+    assert_eq!(answer(&world, &both, &these(&["storage-3", "storage-4"])), "storage-3");
+    assert!(answer(&world, &both, &these(&["storage-3"])).contains("with storage-4 to go in exchange"));
+}
+
+/// A world in which `storage-1` has been brought back.
+fn back() -> World {
+    let mut world = World::suspended();
+    let record = world.record(&["storage-1"]);
+    world.run(&record);
+    world
+}
+
+#[test]
+fn for_one_that_is_back_nobody_can_go() {
+    let world = back();
+    assert!(answer(&world, &["storage-1"], &these(&["storage-7"])).contains("no process group of this ID"));
+    assert!(answer(&world, &["storage-1"], &these(&["storage-2"])).starts_with("--replacement storage-2: it stays"));
+    for fine in [Wanted::Find, Wanted::None, these(&["storage-4"])] {
+        let goal = world.goal_with(&["storage-1"], &fine).unwrap();
+        assert_eq!((goal.recovered.len(), goal.choices.len()), (1, 0), "{fine:?}");
+    }
+}
+
+/// The database was not told about `storage-1`, and the operator has seen it.
+fn excluded() -> World {
+    let mut world = back();
+    let condition = json!([{ "type": "ProcessIsMarkedAsExcluded", "timestamp": 1 }]);
+    world.cluster["status"]["processGroups"][1]["processGroupConditions"] = condition;
+    world
+}
+
+#[test]
+fn one_that_stayed_excluded_is_included_by_the_next_run() {
+    let mut world = excluded();
+    let goal = world.goal(&["storage-1"]).unwrap();
+    assert!(goal.recovered.is_empty() && goal.choices.is_empty() && goal.unfinished.is_empty(), "{goal:?}");
+    let orders = world.with(|facts| include::orders(facts.cluster, &goal.record));
+    assert_eq!(orders, ["include locality_instance_id:storage-1"]);
+    // Nothing is done by a run that leaves the database alone, and it knows what is owed.
+    let left_alone = world.with(|facts| remaining(facts, &goal.record, false, Done::default())).unwrap();
+    assert_eq!(left_alone.iter().map(word).collect::<Vec<_>>(), ["clear"]);
+    let before = listed(&world).clone();
+    assert_eq!(world.run(&goal.record), ["include", "clear"]);
+    assert_eq!((listed(&world), &world.cluster["metadata"]["annotations"]), (&before, &json!({})));
+    // One that the spec removes once more is excluded for that.
+    world.cluster["spec"]["processGroupsToRemove"] = json!(["storage-1"]);
+    assert_eq!(world.goal(&["storage-1"]).unwrap().recovered.len(), 1);
+    // Without a Pod that runs it is no matter of the database alone.
+    let mut world = excluded();
+    world.pods.retain(|pod| name(pod) != pod_of("storage-1"));
+    let refusals = world.goal(&["storage-1"]).unwrap_err();
+    assert!(matches!(refusals[0], Refusal::NotMarked { .. }), "{refusals:?}");
+}
+
+#[test]
+fn for_one_that_is_only_included_nobody_goes() {
+    let mut world = excluded();
+    world.cluster["status"]["processGroups"][0] = removed("storage-2", "storage");
+    world.pods.retain(|pod| name(pod) != pod_of("storage-2"));
+    for id in ["storage-5", "storage-6"] {
+        world.claims.push(claim(id, "storage", "2026-11-21T18:20:00Z"));
+        world.cluster["status"]["processGroups"].as_array_mut().unwrap().push(group(id, "storage"));
+    }
+    world.cluster["spec"]["processCounts"] = json!({});
+    let goal = world.goal(&["storage-1", "storage-2"]).unwrap();
+    assert_eq!((goal.record.groups.len(), goal.choices.len(), goal.choices[0].need), (2, 1, 1), "{goal:?}");
+}
+
+#[test]
+fn the_command_that_ends_a_skip_names_the_namespace() {
+    let mut world = World::suspended();
+    world.cluster["spec"]["skip"] = json!(true);
+    let text = world.goal(&["storage-1"]).unwrap_err()[0].to_string();
+    let command = r#"(kubectl -n db patch fdb sample --type merge -p '{"spec":{"skip":false}}')"#;
+    assert!(
+        text.starts_with("sample has spec.skip: true, which is not from a recovery") && text.contains(command),
+        "{text}"
+    );
+}

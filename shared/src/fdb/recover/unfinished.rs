@@ -1,0 +1,41 @@
+//! What an earlier run has left to be done.
+
+use super::{
+    super::suspension::same_moment,
+    Facts, claim_is_there, lacks, needs_edit,
+    record::{Held, Record},
+};
+
+impl Facts<'_> {
+    /// What of a record is still to be finished, and whatever of it is asked for: groups that are back are, and those that were
+    /// lost, or removed once more since, are nobody's business any more. Nor are those that were to go for them.
+    #[must_use]
+    pub fn unfinished(&self, mut record: Record, asked_for: &[String]) -> Record {
+        for held in record.groups.clone() {
+            if claim_is_there(self, &held).is_err() && !self.was_back(&held) {
+                record = record.without(&held.group, self.cluster);
+            } else if !self.can_finish(&held) || !(self.is_open(&held) || asked_for.contains(&held.group)) {
+                record = record.after(&held.group, self.cluster);
+            }
+        }
+        if record.groups.is_empty() {
+            record.replacements.clear();
+        }
+        record
+    }
+
+    fn can_finish(&self, held: &Held) -> bool {
+        let removal = self.cluster.group(&held.group).and_then(|group| group.removal_timestamp.as_deref());
+        claim_is_there(self, held).is_ok() && (removal.is_none() || same_moment(removal, held.removal.as_deref()))
+    }
+
+    fn is_open(&self, held: &Held) -> bool {
+        self.cluster.group(&held.group).is_some_and(needs_edit) || !held.included || lacks(self, held).is_some()
+    }
+
+    /// Whether nothing was left to be edited for it: what has become of its volume since is another matter.
+    fn was_back(&self, held: &Held) -> bool {
+        let edited = !self.cluster.group(&held.group).is_some_and(needs_edit);
+        held.included && edited && self.cluster.spec.skip != Some(true)
+    }
+}

@@ -1,18 +1,19 @@
-//! Completion: the script that makes kubectl ask us, and the answers.
+//! Completion: the answers to kubectl's questions.
 //!
 //! kubectl runs `kubectl_complete-hibernate WORDS...` and reads one candidate per line, and `:N` as the last line, where N are
 //! cobra's bits: 2 for no space after the candidate, 4 for no file names.
 
-use std::{env, ffi::OsString, fs, io, path::Path};
+mod install;
+
+use std::{ffi::OsString, path::Path};
 
 use clap::{CommandFactory, FromArgMatches, ValueEnum};
-use clap_complete::Shell;
 use kube::config::Kubeconfig;
 use shared::workload::kinds::Kind;
 
+pub(crate) use self::install::install;
 use crate::{
-    cli::{ActOutput, Cli, Command, Completer, CompletionArgs, DryRun, HubArgs, Include, StatusOutput},
-    error::Problem,
+    cli::{ActOutput, Cli, Command, DryRun, HubArgs, Include, PlanOutput, StatusOutput, VersionOutput},
     fdb::{self, FDB_CLUSTER, is_fdb_word},
     hub::{Hub, Resource},
     print,
@@ -24,62 +25,20 @@ const NO_FILES: u8 = 4;
 
 /// The name under which kubectl looks for the script.
 const SCRIPT_NAME: &str = "kubectl_complete-hibernate";
-const SCRIPT: &str = "#!/bin/sh\nexec kubectl-hibernate __complete \"$@\"\n";
 
 static NAMESPACE: Kind = Kind { group: "", versions: &["v1"], kind: "Namespace", plural: "namespaces", short: &["ns"] };
 
-/// A link of that name to this program does what the script does: it asks for completion.
+/// A link of that name to this program does what the script does: it asks for completion. The words that follow are those of
+/// another command line, and none of them is a flag of ours.
 pub(crate) fn as_question(mut words: Vec<OsString>) -> Vec<OsString> {
     let name = words.first().and_then(|word| Path::new(word).file_stem());
     if name.is_some_and(|name| name == SCRIPT_NAME) {
         words.insert(1, "__complete".into());
     }
+    if words.get(1).is_some_and(|word| word == "__complete") {
+        words.insert(2, "--".into());
+    }
     words
-}
-
-/// Prints or installs what makes completion work.
-///
-/// # Errors
-/// When the script cannot be written.
-pub(crate) fn install(args: &CompletionArgs) -> Result<(), Problem> {
-    let shell = match args.completer {
-        Completer::Kubectl if args.install => return write_script(),
-        Completer::Kubectl => {
-            print::text(SCRIPT);
-            return Ok(());
-        }
-        Completer::Bash => Shell::Bash,
-        Completer::Zsh => Shell::Zsh,
-        Completer::Fish => Shell::Fish,
-        Completer::Powershell => Shell::PowerShell,
-    };
-    // Completion of the program itself, whose name has no space.
-    let mut command = Cli::command().bin_name(shared::keys::PLUGIN);
-    let mut script = Vec::new();
-    clap_complete::generate(shell, &mut command, shared::keys::PLUGIN, &mut script);
-    print::text(&String::from_utf8_lossy(&script));
-    Ok(())
-}
-
-fn write_script() -> Result<(), Problem> {
-    let fail = |action: String| move |source: io::Error| Problem::Io { action, source };
-    let program = env::current_exe().map_err(fail("find this program's own path".to_owned()))?;
-    let path = program.parent().unwrap_or(Path::new(".")).join(SCRIPT_NAME);
-    fs::write(&path, SCRIPT).map_err(fail(format!("write {}", path.display())))?;
-    make_executable(&path).map_err(fail(format!("make {} executable", path.display())))?;
-    print::line(&format!("{} written", path.display()));
-    Ok(())
-}
-
-#[cfg(unix)]
-fn make_executable(path: &Path) -> io::Result<()> {
-    use std::os::unix::fs::PermissionsExt;
-    fs::set_permissions(path, fs::Permissions::from_mode(0o755))
-}
-
-#[cfg(not(unix))]
-fn make_executable(_: &Path) -> io::Result<()> {
-    Ok(())
 }
 
 /// Answers kubectl. Whatever goes wrong, there are just no candidates: an error would land in somebody's command line.
@@ -131,14 +90,15 @@ enum Flag {
 }
 
 fn question<'a>(before: &'a [String], last: &str) -> Question<'a> {
-    if let Some(flag) = before.last().and_then(|word| flag(word)) {
+    let (words, open) = scan(before);
+    if let Some(flag) = open.and_then(|flag_word| flag(flag_word, words.first().copied())) {
         return Question::Value(flag);
     }
     if last.starts_with('-') {
         return Question::Flags;
     }
-    if before.first().is_some_and(|word| word == "recover") {
-        return match before.get(1) {
+    if words.first() == Some(&"recover") {
+        return match words.get(1) {
             None => Question::Words(&["process-groups"]),
             Some(_) => Question::Groups(value_of(before, &["-c", "--fdb-cluster"])),
         };
@@ -153,11 +113,25 @@ fn question<'a>(before: &'a [String], last: &str) -> Question<'a> {
         };
     }
     // `deploy web`: the words after a type are names of it.
-    let words: Vec<&String> = before.iter().filter(|word| !word.starts_with('-')).collect();
     match words.last().and_then(|word| kinds_named(word).first().copied()) {
         Some(kind) => Question::Names(kind, String::new()),
         None => Question::Target,
     }
+}
+
+/// The words that are neither flags nor values of flags, and the flag that the next word is the value of.
+fn scan(before: &[String]) -> (Vec<&str>, Option<&str>) {
+    let mut words = Vec::new();
+    let mut open: Option<&str> = None;
+    for word in before {
+        match open.take() {
+            // It has its value only behind `=`; what it can be is offered all the same.
+            Some("--dry-run") | None if flag(word, None).is_some() => open = Some(word.as_str()),
+            Some("--dry-run") | None if !word.starts_with('-') => words.push(word.as_str()),
+            _ => {}
+        }
+    }
+    (words, open)
 }
 
 /// The word behind one of these flags.
@@ -168,13 +142,19 @@ fn value_of<'a>(words: &'a [String], flags: &[&str]) -> Option<&'a str> {
     behind.or_else(|| words.iter().find_map(joined))
 }
 
-fn flag(word: &str) -> Option<Flag> {
+/// What goes behind a flag of this command.
+fn flag(word: &str, command: Option<&str>) -> Option<Flag> {
     Some(match word {
         "-c" | "--fdb-cluster" => Flag::FdbCluster,
         "--include" => Flag::Words(values::<Include>().collect()),
         "-n" | "--namespace" => Flag::Namespace,
         "--context" => Flag::Context,
-        "-o" | "--output" => Flag::Words(values::<StatusOutput>().chain(values::<ActOutput>()).collect()),
+        "-o" | "--output" => Flag::Words(match command {
+            Some("status") => values::<StatusOutput>().collect(),
+            Some("plan") => values::<PlanOutput>().collect(),
+            Some("version") => values::<VersionOutput>().collect(),
+            _ => values::<ActOutput>().collect(),
+        }),
         "--dry-run" => Flag::Words(values::<DryRun>().collect()),
         "--kubeconfig" | "--certificate-authority" => Flag::File,
         "-l" | "--selector" | "-s" | "--server" | "--reason" | "--timeout" | "--token" | "--as" | "--as-group"
@@ -275,6 +255,7 @@ mod tests {
             Question::Groups(None) => "groups",
             Question::Words(_) => "fixed",
             Question::Value(Flag::Context) => "context",
+            Question::Value(Flag::Words(words)) if words.contains(&"wide".to_owned()) => "words of status",
             Question::Value(Flag::Words(_)) => "words",
             Question::Value(Flag::File) => "file",
             Question::Value(Flag::Free) => "free",
@@ -295,7 +276,24 @@ mod tests {
             ("deploy ", "Deployment"),
             ("demo -n ", "namespace"),
             ("demo --context x", "context"),
-            ("status -o ", "words"),
+            ("status -o ", "words of status"),
+            ("status -n shop -o ", "words of status"),
+            ("demo -o ", "words"),
+            ("resume status -o ", "words"),
+            ("demo --dry-run ", "words"),
+            ("demo --dry-run deploy ", "Deployment"),
+            ("-n ", "namespace"),
+            ("--context ", "context"),
+            ("-n shop ", "target"),
+            ("-n shop deploy/", "Deployment"),
+            ("deploy -n shop ", "Deployment"),
+            ("deploy -A ", "Deployment"),
+            ("deploy -n=shop ", "Deployment"),
+            ("resume deploy --reason sts ", "Deployment"),
+            ("-n deploy ", "target"),
+            ("demo --reason -n ", "target"),
+            ("-n shop recover ", "fixed"),
+            ("recover -n shop process-groups ", "groups"),
             ("demo --reason ", "free"),
             ("demo --kubeconfig ", "file"),
             ("demo --wa", "flags"),
@@ -316,7 +314,8 @@ mod tests {
     #[test]
     fn a_link_named_like_the_script_completes() {
         let words = |words: &[&str]| as_question(words.iter().map(Into::into).collect());
-        assert_eq!(words(&["/bin/kubectl_complete-hibernate", "x"])[1..], ["__complete", "x"]);
+        assert_eq!(words(&["/bin/kubectl_complete-hibernate", "x"])[1..], ["__complete", "--", "x"]);
+        assert_eq!(words(&["/bin/kubectl-hibernate", "__complete", "-n", ""])[1..], ["__complete", "--", "-n", ""]);
         assert_eq!(words(&["/bin/kubectl-hibernate", "x"])[1..], ["x"]);
         assert!(words(&[]).is_empty());
     }

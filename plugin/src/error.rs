@@ -104,7 +104,7 @@ impl Problem {
     /// The exit code of this problem alone.
     pub(crate) fn exit(&self) -> Exit {
         match self {
-            Self::Usage(_) | Self::When(_) => Exit::Usage,
+            Self::Usage(_) | Self::When(_) | Self::Hub(HubError::Selector { .. }) => Exit::Usage,
             Self::Fdb(error) => error.exit(),
             Self::Hub(HubError::Refused { .. }) | Self::Replicas(ReplicasError::Protected) => Exit::Refused,
             Self::Wait(WaitError::TimedOut { .. }) => Exit::TimedOut,

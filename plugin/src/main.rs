@@ -40,8 +40,12 @@ fn main() -> ExitCode {
     let asked = match asked {
         Ok(asked) => asked,
         Err(error) => {
-            let _ = error.print();
-            return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(Exit::Usage as u8));
+            let printed = error.print();
+            if error.use_stderr() {
+                return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(Exit::Usage as u8));
+            }
+            print::look(printed);
+            return ExitCode::from(printed_out(Exit::Done, false) as u8);
         }
     };
     // One thread: everything waits for the network, and threads would only take time to start.
@@ -61,13 +65,31 @@ fn main() -> ExitCode {
         print::error(&problem.to_string());
         problem.exit()
     });
-    ExitCode::from(exit as u8)
+    ExitCode::from(printed_out(exit, asked.changes()) as u8)
+}
+
+/// The exit code, given that what was printed may not have arrived. What was changed has been changed all the same.
+fn printed_out(exit: Exit, changes: bool) -> Exit {
+    let Some(error) = print::failure() else { return exit };
+    let done = if changes && exit == Exit::Done { "; what was asked for is done all the same" } else { "" };
+    print::error(&format!("cannot write to standard output: {error}{done}"));
+    if exit == Exit::Done { Exit::Error } else { exit }
 }
 
 /// What is asked, by the name under which the program was started.
 enum Asked {
     Own(Box<Cli>),
     Fdb(Box<FdbCli>),
+}
+
+impl Asked {
+    /// Whether it is more than a question.
+    fn changes(&self) -> bool {
+        match self {
+            Self::Own(cli) => matches!(cli.command, None | Some(Command::Resume(_) | Command::Recover(_))),
+            Self::Fdb(_) => true,
+        }
+    }
 }
 
 /// aws-lc-rs with the post-quantum key exchange in front. API servers built with Go 1.24 and later prefer it: offered second,

@@ -3,36 +3,51 @@
 use std::{
     env,
     io::{self, IsTerminal, Write, stderr, stdout},
-    sync::atomic::{AtomicBool, Ordering},
+    sync::{
+        OnceLock,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use serde::Serialize;
 
-/// Whether the reader of stdout was found to have gone away.
+/// Whether stdout was found to take nothing any more.
 static UNREAD: AtomicBool = AtomicBool::new(false);
 
-/// Prints a line to stdout. A reader that has gone away (`| head`) is no error of ours.
+/// The first failure of a write to stdout, other than that its reader has gone away.
+static FAILURE: OnceLock<io::Error> = OnceLock::new();
+
+/// Prints a line to stdout. A reader that has gone away (`| head`) is no error of ours; any other failure is kept for
+/// [`failure`].
 pub(crate) fn line(text: &str) {
-    look(&writeln!(stdout(), "{text}"));
+    look(writeln!(stdout(), "{text}"));
 }
 
 /// Prints text that ends its own lines to stdout.
 pub(crate) fn text(text: &str) {
     let mut out = stdout();
-    look(&out.write_all(text.as_bytes()).and_then(|()| out.flush()));
+    look(out.write_all(text.as_bytes()).and_then(|()| out.flush()));
 }
 
-fn look(written: &io::Result<()>) {
-    if is_broken_pipe(written) {
-        UNREAD.store(true, Ordering::Relaxed);
+/// Keeps what became of a write to stdout.
+pub(crate) fn look(written: io::Result<()>) {
+    let Err(error) = written else { return };
+    UNREAD.store(true, Ordering::Relaxed);
+    if !is_broken_pipe(&error) {
+        let _ = FAILURE.set(error); // the first one tells
     }
 }
 
-fn is_broken_pipe(written: &io::Result<()>) -> bool {
-    written.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
+fn is_broken_pipe(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::BrokenPipe
 }
 
-/// Whether nobody reads stdout any more. What only prints may end then; what changes something goes on.
+/// Why something that was to be printed to stdout is not there.
+pub(crate) fn failure() -> Option<&'static io::Error> {
+    FAILURE.get()
+}
+
+/// Whether stdout takes nothing any more. What only prints may end then; what changes something goes on.
 pub(crate) fn is_unread() -> bool {
     UNREAD.load(Ordering::Relaxed)
 }
@@ -126,12 +141,8 @@ mod tests {
 
     #[test]
     fn only_a_broken_pipe_is_a_reader_that_has_gone_away() {
-        for (written, gone) in [
-            (Ok(()), false),
-            (Err(io::ErrorKind::BrokenPipe.into()), true),
-            (Err(io::ErrorKind::StorageFull.into()), false),
-        ] {
-            assert_eq!(is_broken_pipe(&written), gone, "{written:?}");
+        for (kind, gone) in [(io::ErrorKind::BrokenPipe, true), (io::ErrorKind::StorageFull, false)] {
+            assert_eq!(is_broken_pipe(&kind.into()), gone, "{kind:?}");
         }
     }
 }

@@ -269,6 +269,13 @@ fn completion_answers_kubectl_even_without_a_hub() {
         (vec!["__complete", "resume", "--wa"], "--wait\n:4\n"),
         (vec!["__complete", "demo", "--kubeconfig", ""], ":0\n"),
         (vec!["__complete", "demo", "-n", ""], ":4\n"),
+        (vec!["__complete", "-n", ""], ":4\n"),
+        (vec!["__complete", "--context", ""], ":4\n"),
+        (vec!["__complete", "-n", "shop", "res"], "resume\n:4\n"),
+        (vec!["__complete", "deploy", "-n", "shop", ""], ":4\n"),
+        (vec!["__complete", "--help"], ":4\n"),
+        (vec!["__complete", "status", "-o", ""], "table\nwide\njson\nyaml\nname\n:4\n"),
+        (vec!["__complete", "demo", "-o", ""], "name\njson\nyaml\n:4\n"),
         (vec!["__complete"], "completion\ninstall-alias\nplan\nrecover\nresume\nstatus\nversion\nwake\n"),
     ] {
         let home = TempDir::new().expect("a folder");
@@ -284,6 +291,55 @@ fn completion_answers_kubectl_even_without_a_hub() {
         };
         assert_eq!(complete, expected, "{words:?}");
         assert_eq!((output.status.code(), output.stderr.as_slice()), (Some(0), [].as_slice()));
+    }
+}
+
+/// A full disk is no success, also where everything else went well.
+#[cfg(target_os = "linux")]
+#[test]
+fn what_cannot_be_printed_is_an_error() {
+    let hub = server(
+        "200 OK",
+        r#"{"apiVersion":"hive.openshift.io/v1","kind":"ClusterDeployment","metadata":{"name":"demo","namespace":"x","resourceVersion":"1"},"spec":{"baseDomain":"d","clusterName":"demo","platform":{},"installed":true}}"#,
+    );
+    let no_space = "error: cannot write to standard output: No space left on device (os error 28)";
+    for (words, code, end) in [
+        (vec!["version"], 1, ""),
+        (vec!["version", "-o", "json"], 1, ""),
+        (vec!["--help"], 1, ""),
+        (vec!["completion"], 1, ""),
+        (vec!["status", "cd/demo", "--server", &hub], 1, ""),
+        (vec!["cd/demo", "--server", &hub], 1, "; what was asked for is done all the same"),
+    ] {
+        let home = TempDir::new().expect("a folder");
+        let full = fs::OpenOptions::new().write(true).open("/dev/full").expect("a device");
+        let output = std::process::Command::new(env!("CARGO_BIN_EXE_kubectl-hibernate"))
+            .args(&words)
+            .env_clear()
+            .env("HOME", home.path())
+            .stdout(full)
+            .output()
+            .expect("the program starts");
+        let stderr = String::from_utf8(output.stderr).expect("UTF-8");
+        assert_eq!(output.status.code(), Some(code), "{words:?}: {stderr}");
+        assert!(stderr.ends_with(&format!("{no_space}{end}\n")), "{words:?}: {stderr}");
+    }
+}
+
+#[test]
+fn a_selector_that_cannot_be_read_is_wrong_usage() {
+    let hub = server(
+        "400 Bad Request",
+        r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"unable to parse requirement: found '!', expected: identifier","reason":"BadRequest","code":400}"#,
+    );
+    for line in ["-l !!", "status -l !!", "plan -l !!", "status pools -l !!"] {
+        let ran = run(&format!("{line} --server {hub}"));
+        assert_eq!((ran.code, ran.stdout.as_str()), (2, ""), "{line}: {}", ran.stderr);
+        assert!(
+            ran.stderr.contains("-l is not a label selector: unable to parse requirement"),
+            "{line}: {}",
+            ran.stderr
+        );
     }
 }
 

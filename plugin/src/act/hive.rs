@@ -29,7 +29,7 @@ use super::{Asked, Plan, Wish};
 /// What is removed or replaced of a schedule was judged as it was read, and somebody may have set another one since: such a
 /// patch carries the resourceVersion that it was made from, so that the API server refuses it (409). All others do without.
 pub(super) fn plan(cluster: &Value, asked: &Asked<'_>) -> Plan {
-    let asleep = cluster.pointer("/spec/powerState").and_then(Value::as_str) == Some("Hibernating");
+    let asleep = is_asleep(cluster);
     let old_reason = annotation(cluster, keys::REASON);
     let changes = asleep != (asked.wish == Wish::Sleep);
     let mut annotations = schedule(cluster, asked, changes);
@@ -61,6 +61,45 @@ pub(super) fn plan(cluster: &Value, asked: &Asked<'_>) -> Plan {
         patch.insert("spec".to_owned(), json!({ "powerState": state }));
     }
     Plan::Patch { patch: Value::Object(patch), message }
+}
+
+fn is_asleep(cluster: &Value) -> bool {
+    cluster.pointer("/spec/powerState").and_then(Value::as_str) == Some("Hibernating")
+}
+
+/// What is said where nothing has to be written: that it wakes by itself all the same is easily overlooked.
+pub(super) fn unchanged(cluster: &Value, asked: &Asked<'_>) -> String {
+    let wake = annotation(cluster, keys::WAKE_AT).and_then(format::time).filter(|_| asked.wish == Wish::Sleep);
+    wake.map_or_else(|| "unchanged".to_owned(), |wake| format!("unchanged, wakes at {}", format::seconds(wake)))
+}
+
+/// What a change goes against, worth a warning: what the webhook refuses where there is one (its row V6), and the end of
+/// somebody's hold before its time.
+pub(super) fn warnings(cluster: &Value, asked: &Asked<'_>) -> Vec<String> {
+    const REFUSED: &str = "a webhook refuses this; without one it goes to sleep";
+    let hold = annotation(cluster, keys::HOLD_AWAKE_UNTIL).map(|text| (text, format::time(text)));
+    let by = annotation(cluster, keys::HOLD_AWAKE_BY).filter(|by| !by.is_empty());
+    let by = by.unwrap_or("somebody who left no name");
+    let mut warnings = Vec::new();
+    if asked.wish == Wish::Sleep && !is_asleep(cluster) {
+        if annotation(cluster, keys::PROTECTED) == Some("true") {
+            warnings.push(format!("it is protected from sleep ({}): {REFUSED}", keys::PROTECTED));
+        }
+        let held = match hold {
+            Some((_, Some(until))) if until > asked.now => Some(format::seconds(until)),
+            Some((text, None)) => Some(format!("{text:?}, which is not a time,")),
+            _ => None,
+        };
+        warnings.extend(
+            held.map(|until| format!("it is held awake until {until} by {by} ({}): {REFUSED}", keys::HOLD_AWAKE_UNTIL)),
+        );
+    }
+    if let (Wish::Wake, Some(end), Some((_, Some(until)))) = (asked.wish, asked.end, hold)
+        && until > end
+    {
+        warnings.push(format!("this shortens the hold of {by}, which lasted until {}", format::seconds(until)));
+    }
+    warnings
 }
 
 /// H6 to H11.
@@ -260,6 +299,61 @@ mod tests {
             assert_eq!((annotations, message.as_str()), (expected, said), "{cluster} {wish:?} {end:?}");
             let changes = (state == ASLEEP) != (wish == Sleep);
             assert_eq!(patch.get("spec").is_some(), changes, "{cluster} {wish:?} {end:?}");
+        }
+    }
+
+    /// State, annotations, what is wanted until when; what is warned of.
+    #[test]
+    fn what_goes_against_others_is_warned_of() {
+        use Wish::{Sleep, Wake};
+        let refused = |what: &str| format!("it is {what}: a webhook refuses this; without one it goes to sleep");
+        let protected = refused("protected from sleep (hibernate.sh/protected)");
+        let held = |until: &str| refused(&format!("held awake until {until} (hibernate.sh/hold-awake-until)"));
+        let shortened = |by: &str| format!("this shortens the hold of {by}, which lasted until {LATER}");
+        let bobs = |until: &str| json!({ keys::HOLD_AWAKE_UNTIL: until, keys::HOLD_AWAKE_BY: "bob" });
+        for (state, found, wish, end, expected) in [
+            ("Running", json!({}), Sleep, None, vec![]),
+            ("Running", json!({ keys::PROTECTED: "true" }), Sleep, None, vec![protected.clone()]),
+            ("Running", json!({ keys::PROTECTED: "false" }), Sleep, None, vec![]),
+            ("Hibernating", json!({ keys::PROTECTED: "true" }), Sleep, Some(SOON), vec![]),
+            ("Hibernating", json!({ keys::PROTECTED: "true" }), Wake, None, vec![]),
+            ("Running", bobs(SOON), Sleep, None, vec![held(&format!("{SOON} by bob"))]),
+            ("Running", bobs("monday"), Sleep, None, vec![held("\"monday\", which is not a time, by bob")]),
+            ("Running", bobs(PAST), Sleep, None, vec![]),
+            (
+                "Running",
+                json!({ keys::HOLD_AWAKE_UNTIL: SOON, keys::PROTECTED: "true" }),
+                Sleep,
+                None,
+                vec![protected, held(&format!("{SOON} by somebody who left no name"))],
+            ),
+            ("Running", bobs(LATER), Wake, Some(SOON), vec![shortened("bob")]),
+            ("Running", bobs(LATER), Wake, None, vec![]),
+            ("Running", bobs(SOON), Wake, Some(LATER), vec![]),
+            ("Running", bobs(SOON), Wake, Some(SOON), vec![]),
+            (
+                "Running",
+                json!({ keys::HOLD_AWAKE_UNTIL: LATER }),
+                Wake,
+                Some(SOON),
+                vec![shortened("somebody who left no name")],
+            ),
+        ] {
+            let cluster = json!({ "metadata": { "annotations": found }, "spec": { "powerState": state } });
+            assert_eq!(warnings(&cluster, &asked(wish, None, end)), expected, "{cluster} {wish:?} {end:?}");
+        }
+    }
+
+    #[test]
+    fn a_sleep_that_ends_by_itself_says_so_although_nothing_changes() {
+        for (found, wish, expected) in [
+            (json!({}), Wish::Sleep, "unchanged"),
+            (json!({ keys::WAKE_AT: SOON }), Wish::Sleep, "unchanged, wakes at 2026-11-22T08:00:00Z"),
+            (json!({ keys::WAKE_AT: "monday" }), Wish::Sleep, "unchanged"),
+            (json!({ keys::WAKE_AT: SOON }), Wish::Wake, "unchanged"),
+        ] {
+            let cluster = json!({ "metadata": { "annotations": found } });
+            assert_eq!(unchanged(&cluster, &asked(wish, None, None)), expected, "{cluster} {wish:?}");
         }
     }
 

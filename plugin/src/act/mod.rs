@@ -70,6 +70,8 @@ struct Done {
     changed: bool,
     /// Whether it is, or will be, as it was wished.
     follows: bool,
+    /// What the change goes against.
+    warnings: Vec<String>,
 }
 
 /// Runs the command.
@@ -243,13 +245,17 @@ async fn write(hub: &Hub, asked: &Asked<'_>, args: &ActArgs, mut target: Target)
         let (patch, message) = match plan(&target, asked)? {
             Plan::Patch { patch, message } => (patch, message),
             Plan::Unchanged => {
-                return Ok(Done { target, message: "unchanged".to_owned(), changed: false, follows: true });
+                let message =
+                    if target.is_cluster() { hive::unchanged(&target.object, asked) } else { "unchanged".to_owned() };
+                return Ok(Done { target, message, changed: false, follows: true, warnings: Vec::new() });
             }
             Plan::Resting => {
                 let message = "unchanged (0 replicas, none recorded)".to_owned();
-                return Ok(Done { target, message, changed: false, follows: false });
+                return Ok(Done { target, message, changed: false, follows: false, warnings: Vec::new() });
             }
         };
+        // Said only once it is done: who refuses it has words of its own.
+        let warnings = if target.is_cluster() { hive::warnings(&target.object, asked) } else { Vec::new() };
         let (namespace, name) = (&target.namespace, &target.name);
         let written = match args.dry_run {
             DryRun::Client => Ok(merge::merged(&target.object, &patch)),
@@ -258,7 +264,7 @@ async fn write(hub: &Hub, asked: &Asked<'_>, args: &ActArgs, mut target: Target)
         match written {
             Ok(object) => {
                 target.object = object;
-                return Ok(Done { target, message, changed: true, follows: true });
+                return Ok(Done { target, message, changed: true, follows: true, warnings });
             }
             Err(HubError::Conflict { .. }) => {
                 let object = hub.get(target.resource, namespace, name).await?;

@@ -60,7 +60,10 @@ impl<'a> Reporter<'a> {
     }
 
     fn done(&mut self, done: &Done, place: &str) {
-        let Done { target, message, .. } = done;
+        let Done { target, message, warnings, .. } = done;
+        for text in warnings {
+            print::warning(&format!("{}{place}: {text}", target.full_name()));
+        }
         match self.args.output {
             None => print::line(&format!("{} {message}{place}{}", target.full_name(), self.args.dry_run.suffix())),
             Some(ActOutput::Name) => print::line(&target.full_name()),
@@ -98,6 +101,7 @@ fn concerns_all(problem: &Problem) -> bool {
                 | HubError::Untrusted { .. }
                 | HubError::Login { .. }
                 | HubError::Unauthorized { .. }
+                | HubError::Selector { .. }
         )
     )
 }

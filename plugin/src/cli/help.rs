@@ -13,7 +13,7 @@ Exit codes:
   0  done, or nothing to do
   1  error
   2  wrong usage
-  3  refused: by an admission webhook, a policy, the schema, or because the target is protected
+  3  refused: by an admission webhook, a policy, the schema, or because a workload is protected
   4  timed out while waiting
   When several targets fail for different reasons, the exit code is 1.";
 
@@ -39,6 +39,9 @@ Examples:
   # Put it to sleep for the night: hibernate-controller wakes it again
   kubectl hibernate demo --for 14h
   kubectl hibernate demo --until \"tomorrow 08:00\"
+
+  # Let it sleep on: take that wake off again
+  kubectl annotate clusterdeployment demo hibernate.sh/wake-at-
 
   # Put workloads to sleep; their replica counts are recorded
   kubectl hibernate deploy/web sts/db machinedeployment/workers -n shop
@@ -139,9 +142,9 @@ JSON and YAML are a list in a form of its own that later versions only add to:
 Of pools it is a PoolStatusList, whose items have \"namespace\", \"name\", \"size\", \"runningCount\", \"maxSize\",
 \"hibernateAfter\", \"standby\", \"ready\", \"waitingClaims\" and \"clusters\": items as above with \"claim\" and \"poolWants\".
 Of FoundationDBClusters it is a FoundationDBStatusList, whose items have \"namespace\", \"name\", \"protected\" (yes, no or
-unknown), \"unprotectedBecause\", \"minimumSuspension\", \"skipped\", \"recovering\", \"health\": {\"available\",
-\"healthy\", \"fullReplication\"} and \"suspended\": [{\"group\", \"class\", \"zone\", \"since\", \"expires\",
-\"released\", \"why\", \"claim\", \"size\"}].
+unknown), \"unprotectedBecause\", \"unlocked\" (volumes in use with the key on them), \"minimumSuspension\",
+\"skipped\", \"recovering\", \"health\": {\"available\", \"healthy\", \"fullReplication\"} and
+\"suspended\": [{\"group\", \"class\", \"zone\", \"since\", \"expires\", \"released\", \"why\", \"claim\", \"size\"}].
 With --watch, JSON and YAML print one such item per change. Fields without a value are left out.";
 
 /// Of `recover process-groups`, under both names.

@@ -64,6 +64,9 @@ pub(crate) enum HubError {
     /// The webhook could not be asked, which is not a refusal by anybody.
     #[error("{object}: {message}; an admission webhook does not answer, so the API server refuses to go on without it")]
     WebhookDown { object: String, message: String },
+    /// `-l` is no label selector.
+    #[error("-l is not a label selector: {message}")]
+    Selector { message: String },
     #[error("{object}: the hub answered {code}: {message}")]
     Status { object: String, code: u16, message: String },
     #[error("cannot reach the hub {url}: {cause}; is it up, and is the URL right? (--server, --context, HTTPS_PROXY)")]
@@ -112,7 +115,8 @@ pub(super) fn judge(url: &Arc<str>, asked: &Asked, error: kube::Error) -> HubErr
 /// | A8 | any other 403 in the API server's own form | refused by admission, such as a quota |
 /// | A9 | 422, or 400 with the reason Invalid | refused by the schema |
 /// | A10 | 409, or 422 for a JSON patch whose `test` failed / 410 | somebody wrote in between / too old |
-/// | A11 | the rest | as it is |
+/// | A11 | 400 for a list, in the words of the API server's parser of selectors | `-l` is no selector |
+/// | A12 | the rest | as it is |
 fn judge_status(url: &Arc<str>, asked: &Asked, status: &Status) -> HubError {
     let object = asked.object();
     let message = status.message.clone();
@@ -134,8 +138,15 @@ fn judge_status(url: &Arc<str>, asked: &Asked, status: &Status) -> HubError {
         400 if status.reason == "Invalid" => refused(object, "the schema", &message),  // A9
         409 => HubError::Conflict { object, message },                                 // A10
         410 => HubError::Expired { object, message },                                  // A10
-        code => HubError::Status { object, code, message },                            // A11
+        400 if asked.verb == "list" && is_of_a_selector(&message) => HubError::Selector { message }, // A11
+        code => HubError::Status { object, code, message },                            // A12
     }
+}
+
+/// Whether these are words of the API server's parser of selectors. Of ours only the one of `-l` can be wrong.
+fn is_of_a_selector(message: &str) -> bool {
+    message.starts_with("unable to parse requirement")
+        || (message.starts_with("found '") && message.contains("expected: "))
 }
 
 /// What the API server says of a JSON patch that it could not apply, which for ours means: another version than we read.
@@ -291,6 +302,23 @@ mod tests {
         .map(|(code, reason, message, name)| status(code, reason, message, name).to_string())
         .collect();
         insta::assert_snapshot!(lines.join("\n"));
+    }
+
+    #[test]
+    fn a_selector_that_cannot_be_read_is_the_users() {
+        let requirement = "unable to parse requirement: found '!', expected: identifier";
+        let end = "found 'b', expected: ',' or 'end of string'";
+        for (verb, message, selector) in [
+            ("list", requirement, true),
+            ("list", end, true),
+            ("patch", requirement, false),
+            ("list", "found no such thing", false),
+        ] {
+            let status = Status::failure(message, "BadRequest").with_code(400);
+            let asked = Asked { verb, kind: &CLUSTER_DEPLOYMENT, name: String::new() };
+            let error = judge_status(&"https://hub".into(), &asked, &status);
+            assert_eq!(matches!(error, HubError::Selector { .. }), selector, "{verb} {message}");
+        }
     }
 
     #[test]

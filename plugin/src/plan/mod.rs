@@ -113,10 +113,11 @@ pub(crate) async fn run(args: &PlanArgs, hub_args: &HubArgs) -> Result<Exit, Pro
         }
     }
     let outlooks: Vec<Outlook> = outlooks.into_iter().flatten().collect();
-    show::all(&outlooks, args.output, Timestamp::now());
+    let everywhere = hub_args.all_namespaces;
+    show::all(&outlooks, args.output, everywhere, Timestamp::now());
     for outlook in &outlooks {
         if let Some(problem) = &outlook.unanswered {
-            print::error(&format!("{}: {problem}", outlook.target.full_name()));
+            print::error(&format!("{}: {problem}", show::called(outlook, everywhere)));
         }
     }
     Ok(Exit::of(exits))

@@ -36,8 +36,8 @@ struct FindingRecord<'a> {
     message: &'a str,
 }
 
-/// Prints all, in the order in which they were named.
-pub(super) fn all(outlooks: &[Outlook], output: PlanOutput, now: Timestamp) {
+/// Prints all, in the order in which they were named, `everywhere` being all namespaces.
+pub(super) fn all(outlooks: &[Outlook], output: PlanOutput, everywhere: bool, now: Timestamp) {
     let records = || outlooks.iter().map(record).collect::<Vec<_>>();
     let list = || json!({ "apiVersion": "hibernate.sh/v1alpha1", "kind": "PlanList", "items": records() });
     match output {
@@ -46,7 +46,7 @@ pub(super) fn all(outlooks: &[Outlook], output: PlanOutput, now: Timestamp) {
                 if at > 0 {
                     print::line("");
                 }
-                for line in lines(outlook, now) {
+                for line in lines(outlook, everywhere, now) {
                     print::line(&line);
                 }
             }
@@ -88,7 +88,13 @@ fn record(outlook: &Outlook) -> Record<'_> {
     }
 }
 
-fn lines(outlook: &Outlook, now: Timestamp) -> Vec<String> {
+/// The target as headings and errors name it.
+pub(super) fn called(outlook: &Outlook, everywhere: bool) -> String {
+    let name = outlook.target.full_name();
+    if everywhere { format!("{name} (namespace {})", outlook.target.namespace) } else { name }
+}
+
+fn lines(outlook: &Outlook, everywhere: bool, now: Timestamp) -> Vec<String> {
     let change = if outlook.desired == "Hibernating" { "the wake" } else { "the sleep or the wake" };
     let verdict = match outlook.gravest() {
         Severity::Block => format!("something blocks {change}"),
@@ -104,7 +110,7 @@ fn lines(outlook: &Outlook, now: Timestamp) -> Vec<String> {
     rows.extend(with_sources(outlook).into_iter().map(|(finding, source)| {
         vec![finding.severity.to_string(), finding.code.clone(), found(source), finding.sentence.clone()]
     }));
-    let mut lines = vec![format!("{}: {verdict}", outlook.target.full_name())];
+    let mut lines = vec![format!("{}: {verdict}", called(outlook, everywhere))];
     lines.extend(print::aligned(&rows).into_iter().map(|line| format!("  {line}")));
     lines
 }
@@ -137,7 +143,7 @@ mod tests {
     #[test]
     fn the_gravest_stands_first_with_its_age() {
         assert_eq!(
-            lines(&outlook(), "2026-11-21T18:00:00Z".parse().unwrap()),
+            lines(&outlook(), false, "2026-11-21T18:00:00Z".parse().unwrap()),
             [
                 "clusterdeployment.hive.openshift.io/demo: nothing blocks the sleep or the wake, something slows or costs",
                 "  SEVERITY   CODE            FOUND     FINDING",
@@ -145,6 +151,15 @@ mod tests {
                 "  info       StillBilled     now       disks",
                 "  info       Credentials     30m ago   they work",
             ]
+        );
+    }
+
+    #[test]
+    fn of_all_namespaces_each_heading_says_which() {
+        let lines = lines(&outlook(), true, "2026-11-21T18:00:00Z".parse().unwrap());
+        assert!(
+            lines[0].starts_with("clusterdeployment.hive.openshift.io/demo (namespace x): nothing blocks"),
+            "{lines:?}"
         );
     }
 

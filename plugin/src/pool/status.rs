@@ -14,10 +14,10 @@ use crate::{
     act::nothing_found,
     cli::{HubArgs, StatusArgs, StatusOutput},
     error::{Exit, Failure, Problem},
-    hub::Hub,
+    hub::{Hub, answer::HubError},
     print,
     status::{age::age, record::Record},
-    target::{Target, full_name, parse::UsageError},
+    target::{Target, full_name, parse::UsageError, resolve::ResolveError},
 };
 
 /// One pool in the form that `-o json` documents. Later versions only add fields.
@@ -77,7 +77,8 @@ pub(crate) async fn run(names: &[String], args: &StatusArgs, hub_args: &HubArgs)
             match found {
                 Ok(pool) => pools.push(pool),
                 Err(error) => {
-                    let failure = Failure::new(full_name(&CLUSTER_POOL, name), error.into());
+                    let what = full_name(&CLUSTER_POOL, name);
+                    let failure = Failure::new(what.clone(), missing(error, what, &hub.namespace));
                     exits.push(failure.problem.exit());
                     print::error(&failure.to_string());
                 }
@@ -97,6 +98,16 @@ pub(crate) async fn run(names: &[String], args: &StatusArgs, hub_args: &HubArgs)
         print::note(&nothing_found(namespace));
     }
     Ok(Exit::of(exits))
+}
+
+/// A pool that is not there is said not to be in its namespace, as any target.
+fn missing(error: HubError, what: String, namespace: &str) -> Problem {
+    match error {
+        HubError::NoObject { .. } => {
+            ResolveError::NotFound { what, namespace: namespace.to_owned(), hint: String::new() }.into()
+        }
+        error => error.into(),
+    }
 }
 
 fn record(namespace: String, name: String, look: &Look) -> Result<PoolRecord, Problem> {

@@ -8,6 +8,9 @@ use crate::print::{self, Colour};
 /// Spaces between columns, as in kubectl.
 const GAP: usize = 3;
 
+/// The widest that a reason may make its column; JSON and YAML have all of it.
+const REASON: usize = 60;
+
 /// What the table shows besides the records.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Layout {
@@ -53,7 +56,11 @@ const COLUMNS: &[Column] = &[
         show: |_| true,
         cell: |record, _, _| record.requested_by.clone().unwrap_or_default(),
     },
-    Column { header: "REASON", show: |_| true, cell: |record, _, _| record.reason.clone().unwrap_or_default() },
+    Column {
+        header: "REASON",
+        show: |_| true,
+        cell: |record, _, _| short(record.reason.as_deref().unwrap_or_default()),
+    },
     Column {
         header: "PLATFORM",
         show: |layout| layout.width == Width::Wide,
@@ -86,6 +93,15 @@ const COLUMNS: &[Column] = &[
 
 fn name(record: &Record, layout: Layout) -> String {
     if layout.types { format!("{}/{}", record.kind, record.name) } else { record.name.clone() }
+}
+
+/// The text, or its beginning with `…`.
+fn short(text: &str) -> String {
+    if text.chars().nth(REASON).is_none() {
+        return text.to_owned();
+    }
+    let begin: String = text.chars().take(REASON - 1).collect();
+    begin.trim_end().to_owned() + "…"
 }
 
 /// `4/6 stopped` where the total is known, `2 to stop` where only those are named that lag behind.
@@ -270,6 +286,22 @@ mod tests {
         let table = Table::new(Layout { width: Width::Scheduled, ..LAYOUT }, std::slice::from_ref(&record), now());
         assert!(table.head().ends_with("SCHEDULE       STEP"), "{}", table.head());
         assert!(table.line(&record, now()).ends_with("wakes in 14h   -"), "{}", table.line(&record, now()));
+    }
+
+    #[test]
+    fn a_long_reason_does_not_widen_the_table() {
+        for (reason, expected) in [
+            (String::new(), String::new()),
+            ("ä".repeat(60), "ä".repeat(60)),
+            ("ä".repeat(61), "ä".repeat(59) + "…"),
+            (format!("{} {}", "x".repeat(58), "y".repeat(100_000)), "x".repeat(58) + "…"),
+        ] {
+            assert_eq!(short(&reason), expected);
+        }
+        let mut record = records().swap_remove(0);
+        record.reason = Some("x".repeat(100_000));
+        let table = Table::new(LAYOUT, std::slice::from_ref(&record), now());
+        assert!(table.line(&record, now()).len() < 200 && table.head().len() < 200);
     }
 
     #[test]

@@ -52,12 +52,19 @@ pub(crate) enum UsageError {
     Command(String),
     #[error("unknown type {word:?}; types are {known}", known = known_types())]
     UnknownType { word: String },
+    #[error(
+        "unknown type {word:?}: -l and --all go with a TYPE or with nothing, no names can be given with them; types are {known}",
+        known = known_types()
+    )]
+    NotAType { word: String },
     #[error("{0:?} is a type: name targets of it, or give -l SELECTOR or --all")]
     TypeWithoutNames(String),
     #[error("{0:?} names a target: with -l and --all only types can be given")]
     NameWithSelector(String),
     #[error("give TYPE/NAME or TYPE NAME, not both ({0:?} and {1:?})")]
     Mixed(String, String),
+    #[error("{name:?} of {word:?} is not a name: it has a slash")]
+    Slash { word: String, name: String },
     #[error("{0:?} is not a name: lower case letters, digits, '-' and '.' are")]
     NotAName(String),
     #[error("-A cannot find a target by name: give -n NAMESPACE, or -l SELECTOR or --all")]
@@ -140,7 +147,11 @@ fn query(words: &[String], selector: &str) -> Result<Selection, UsageError> {
         if word.contains('/') {
             return Err(UsageError::NameWithSelector(word.clone()));
         }
-        for kind in types_of(word)? {
+        let types = types_of(word).map_err(|error| match error {
+            UsageError::UnknownType { word } => UsageError::NotAType { word },
+            error => error,
+        });
+        for kind in types? {
             if !found.contains(&kind) {
                 found.push(kind);
             }
@@ -184,6 +195,9 @@ fn reference(word: &str) -> Result<Reference, UsageError> {
         }
         if types.is_empty() {
             return Err(UsageError::UnknownType { word: type_word.to_owned() });
+        }
+        if name.contains('/') {
+            return Err(UsageError::Slash { word: word.to_owned(), name: name.to_owned() });
         }
         return typed_by(type_word, &types, name);
     }
@@ -289,6 +303,8 @@ mod tests {
             ("deploy", NAMES, r#""deploy" is a type"#),
             ("pod/x", NAMES, r#"unknown type "pod"; types are clusterdeployments.hive.openshift.io (cd), "#),
             ("pods", ALL, r#"unknown type "pods""#),
+            ("demo", ALL, r#"unknown type "demo": -l and --all go with a TYPE or with nothing, no names"#),
+            ("deploy demo", LABELS, r#"unknown type "demo": -l and --all go with"#),
             ("cd/demo", ALL, r#""cd/demo" names a target"#),
             ("deploy web sts/db", NAMES, "not both"),
             ("demo status", NAMES, r#""status" is a command"#),
@@ -298,8 +314,8 @@ mod tests {
             ("cp", ALL, "a ClusterPool is never put to sleep itself"),
             ("Demo", NAMES, "is not a name"),
             ("cd/", NAMES, "is not a name"),
-            ("cd/a/b", NAMES, "not both"),
-            ("cd/../secrets", NAMES, "not both"),
+            ("cd/a/b", NAMES, r#""a/b" of "cd/a/b" is not a name: it has a slash"#),
+            ("cd/../secrets", NAMES, "it has a slash"),
             ("cd/..", NAMES, "is not a name"),
             ("-demo", NAMES, "is not a name"),
             ("demo", EVERYWHERE, "-A cannot find"),

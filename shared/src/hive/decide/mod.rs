@@ -351,10 +351,10 @@ impl Facts<'_> {
     }
 }
 
-/// What goes in one call after a try in which machines of the first kind were refused by name: they must not hold the other
-/// kind up for ever. Of that one machine goes at first; once `moved` shows that the cloud does not refuse everything, all do.
+/// What goes in one call after a try in which machines of the first kind were refused: they must not hold the other kind up for
+/// ever. Of that one machine goes at first; once `moved` shows that the cloud does not refuse everything, all do.
 fn with_others(first: Vec<String>, others: Vec<String>, moved: bool) -> Vec<String> {
-    let count = if moved { others.len() } else { 1 };
+    let count = if moved || first.is_empty() { others.len() } else { 1 };
     first.into_iter().chain(others.into_iter().take(count)).collect()
 }
 

@@ -136,7 +136,7 @@ async fn move_machines(
 }
 
 /// The call, given up once somebody wants otherwise. It may have to wait for its turn for as long as the cloud is throttled,
-/// and what is given up before that is never sent.
+/// and what is given up before that is never sent. What has been sent is not taken back: the next looks see what it did.
 async fn call_while_wanted(
     context: &Context,
     wanted: &ClusterDeployment,

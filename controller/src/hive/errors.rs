@@ -43,9 +43,14 @@ impl LookError {
     pub fn leaves_doubt(&self) -> bool {
         match self {
             Self::Status { .. } | Self::Intent { .. } => !self.is_overtaken(),
-            Self::TimedOut | Self::Outdated => true,
-            Self::Malformed { .. } | Self::NotLeader => false,
+            Self::TimedOut => true,
+            Self::Malformed { .. } | Self::NotLeader | Self::Outdated => false,
         }
+    }
+
+    /// Whether a call to the cloud may still be on its way that nobody waits for.
+    pub fn leaves_calls(&self) -> bool {
+        matches!(self, Self::TimedOut | Self::Outdated)
     }
 
     /// Whether somebody else wrote first.

@@ -22,6 +22,9 @@ use crate::spoke::SpokeWatch;
 /// How often the Secret of a target is read while the cloud refuses its credentials.
 const SECRET_AGAIN: Duration = Duration::from_secs(10);
 
+/// For how long a call may reach the cloud that was given up: longer than all tries of one call together.
+const ON_ITS_WAY: Duration = Duration::from_mins(1);
+
 /// What decides where a connection to a spoke leads.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Way {
@@ -66,6 +69,8 @@ pub struct Memory {
     pub overtaken: u32,
     /// The last list of machines.
     machines: Option<(Instant, Machines)>,
+    /// Until when its machines may still do what nobody wants any more.
+    unsure_until: Option<Instant>,
     /// The connection to its spoke while it wakes.
     pub spoke: Option<Connection>,
     /// Who approves its kubelets' certificate requests during this wake.
@@ -132,6 +137,19 @@ impl Memory {
         if doubt {
             self.rival.lost_sight();
         }
+    }
+
+    /// A call to the cloud was given up while it may have been on its way: what is known of the machines counts no more, and
+    /// what they are seen to do may not last.
+    pub fn gave_up_calls(&mut self) {
+        self.machines = None;
+        self.unsure_until = Some(Instant::now() + ON_ITS_WAY);
+    }
+
+    /// Whether the machines may still do what nobody wants any more.
+    #[must_use]
+    pub fn is_unsure(&self) -> bool {
+        self.unsure_until.is_some_and(|until| Instant::now() < until)
     }
 
     /// The last list of machines, if it is not older than `max_age`.

@@ -199,7 +199,12 @@ async fn look(watched: Watched, context: Arc<Context>) -> Result<Requeue, LookEr
     let result = tokio::time::timeout(LOOK, Box::pin(look_once(watched, &context, &mut memory))).await;
     let result = result.unwrap_or(Err(LookError::TimedOut));
     match &result {
-        Err(error) => memory.failed(error.leaves_doubt(), error.is_overtaken()),
+        Err(error) => {
+            memory.failed(error.leaves_doubt(), error.is_overtaken());
+            if error.leaves_calls() {
+                memory.gave_up_calls();
+            }
+        }
         Ok(_) => memory.overtaken = 0,
     }
     let gone = watched.metadata.deletion_timestamp.is_some();
@@ -322,6 +327,9 @@ async fn notice(context: &Context, cluster: &ClusterDeployment, memory: &mut Mem
 /// What was not written because something else had just been written is written after this time.
 const TELL_LATER: Duration = Duration::from_secs(2);
 
+/// Between two looks at machines that a call may still reach which nobody waits for.
+const UNSURE: Duration = Duration::from_secs(5);
+
 /// Remembers how long the object needs no look as it stands.
 ///
 /// Looks at clusters in transition are spread; those at steady ones keep in step, because they share calls to the cloud.
@@ -342,7 +350,8 @@ fn settle(
     };
     let due = plan.due.map(|due| due + Duration::from_millis(50));
     let untold = plan.status.as_ref().is_some_and(|status| status.is_told_later(cluster)).then_some(TELL_LATER);
-    let pause = [pause, due, untold].into_iter().flatten().min()?;
+    let unsure = memory.is_unsure().then_some(UNSURE);
+    let pause = [pause, due, untold, unsure].into_iter().flatten().min()?;
     memory.rest(cluster, sync, pause);
     Some(memory.until_next(pause))
 }

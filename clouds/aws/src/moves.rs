@@ -26,8 +26,11 @@ const ONE_BY_ONE_EVERY: Duration = Duration::from_mins(5);
 /// After so many callers in a row were denied by themselves, the account may not do it for anybody.
 const DENIED: usize = 3;
 
-/// For how long a caller who was denied by itself comes after those who were not.
-const DENIED_FOR: Duration = Duration::from_mins(5);
+/// Callers of whom it is remembered when they were denied by themselves, so that they come after others.
+const DENIED_BEFORE: usize = 1000;
+
+/// After so many instances in a row for which there was no room, the others are not tried one by one.
+const WITHOUT_ROOM: usize = 5;
 
 /// The calls that move instances.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -110,7 +113,7 @@ struct Mover<S> {
     call: Call,
     sender: Arc<S>,
     refused: Refused,
-    /// When a batch was last tried one by one, by its first instance.
+    /// When a batch was last tried one by one, by its least instance.
     one_by_one: Mutex<HashMap<String, Instant>>,
     /// When a caller was last denied by itself, by its first instance.
     denied: Mutex<HashMap<String, Instant>>,
@@ -126,10 +129,15 @@ impl<S: Sender> Mover<S> {
         }
     }
 
-    fn may_go_one_by_one(&self, first: &str) -> bool {
+    fn may_go_one_by_one(&self, ids: &[String]) -> bool {
+        let Some(least) = ids.iter().min() else { return false };
         let mut tried = self.one_by_one.lock().unwrap_or_else(PoisonError::into_inner);
         tried.retain(|_, at| at.elapsed() < ONE_BY_ONE_EVERY);
-        tried.len() < 1000 && tried.insert(first.to_owned(), Instant::now()).is_none()
+        let may = tried.len() < 1000 && !tried.contains_key(least);
+        if may {
+            tried.insert(least.clone(), Instant::now());
+        }
+        may
     }
 
     /// When this caller was last denied by itself; whoever was not comes first in the order of these.
@@ -141,11 +149,12 @@ impl<S: Sender> Mover<S> {
     fn remember_denied(&self, ids: &[String], is_denied: bool) {
         let Some(first) = ids.first() else { return };
         let mut denied = self.denied.lock().unwrap_or_else(PoisonError::into_inner);
-        denied.retain(|_, at| at.elapsed() < DENIED_FOR);
-        if is_denied {
+        if !is_denied {
+            denied.remove(first);
+        } else if denied.len() < DENIED_BEFORE || denied.contains_key(first) {
             denied.insert(first.clone(), Instant::now());
         } else {
-            denied.remove(first);
+            denied.clear();
         }
     }
 
@@ -238,7 +247,7 @@ impl<S: Sender> Round<'_, S> {
         match self.batch(ids, &mut outcome).await {
             Ok(()) => {}
             Err(Unfinished { failure, .. }) if !failure.may_be_of_some() => return Err(self.failed(failure)),
-            Err(Unfinished { left, .. }) if left.len() > 1 && self.mover.may_go_one_by_one(&left[0]) => {
+            Err(Unfinished { left, .. }) if left.len() > 1 && self.mover.may_go_one_by_one(&left) => {
                 self.one_by_one(&left, &mut outcome).await?;
             }
             Err(Unfinished { failure, left }) => {
@@ -271,7 +280,7 @@ impl<S: Sender> Round<'_, S> {
                 continue;
             };
             let (named, rest) = blamed(turn, &failure);
-            out.extend(rest);
+            out.splice(..0, rest);
             if named.is_empty() {
                 return Err(Unfinished { failure, left: out });
             }
@@ -282,7 +291,7 @@ impl<S: Sender> Round<'_, S> {
         Ok(())
     }
 
-    /// One call, once its turn has come, for those who still want it then: a cluster that was woken meanwhile is not stopped.
+    /// One call, once its turn has come, for those who still want it then.
     async fn send(&self, ids: &[String], outcome: &mut Outcome) -> Result<(), Failure> {
         let Mover { call, sender, refused, .. } = self.mover;
         if ids.iter().any(|id| self.is_wanted(id)) {
@@ -303,13 +312,25 @@ impl<S: Sender> Round<'_, S> {
         self.parts.iter().any(|part| !part.answer.is_closed() && part.ids.contains(id))
     }
 
+    /// Each by itself. Whoever is refused for want of room sits out, so that the next time begins with others; after some of them
+    /// in a row the rest are not asked for.
     async fn one_by_one(&self, ids: &[String], outcome: &mut Outcome) -> Result<(), CloudError> {
-        for id in ids {
+        let mut without_room = 0;
+        for (at, id) in ids.iter().enumerate() {
             match self.send(std::slice::from_ref(id), outcome).await {
-                Ok(()) => {}
+                Ok(()) => without_room = 0,
                 Err(failure) if failure.may_be_of_some() => {
-                    outcome.refused.push(self.mover.refusal(id.clone(), &failure, false));
+                    let no_room = failure.kind == CloudErrorKind::Capacity;
+                    without_room = if no_room { without_room + 1 } else { 0 };
+                    outcome.refused.push(self.mover.refusal(id.clone(), &failure, no_room));
+                    if without_room >= WITHOUT_ROOM {
+                        let rest = ids.iter().skip(at + 1).cloned();
+                        outcome.refused.extend(rest.map(|id| self.mover.refusal(id, &failure, false)));
+                        break;
+                    }
                 }
+                // What was done is told, and what was not is asked for again.
+                Err(_) if !outcome.moved.is_empty() => break,
                 Err(failure) => return Err(self.failed(failure)),
             }
         }

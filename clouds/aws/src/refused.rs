@@ -55,10 +55,12 @@ impl Refused {
         })
     }
 
-    /// It is refused again, or for the first time.
+    /// It is refused again, or for the first time. Whoever sits out goes on doing so.
     pub(crate) fn remember(&self, refusal: &Refusal, sits_out: bool) {
-        let known = Known { refusal: refusal.clone(), at: Instant::now(), sits_out };
-        self.with(|all| all.insert(refusal.id.clone(), known));
+        self.with(|all| {
+            let sits_out = sits_out || all.get(&refusal.id).is_some_and(|known| known.sits_out);
+            all.insert(refusal.id.clone(), Known { refusal: refusal.clone(), at: Instant::now(), sits_out });
+        });
     }
 
     /// What was said of those who were not named this time.

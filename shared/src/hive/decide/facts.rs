@@ -183,6 +183,12 @@ impl Machines {
     pub fn all(&self, state: InstanceState) -> bool {
         !self.instances.is_empty() && self.instances.iter().all(|i| i.state == state)
     }
+
+    /// Whether there are instances of a kind, and all of them are in this state.
+    pub(super) fn all_of(&self, state: InstanceState, kind: impl Fn(&Instance) -> bool) -> bool {
+        let mut some = self.instances.iter().filter(|i| kind(i)).peekable();
+        some.peek().is_some() && some.all(|i| i.state == state)
+    }
 }
 
 /// A start or stop that was tried, and what came of it.

@@ -145,8 +145,8 @@ fn start(facts: &Facts<'_>, machines: &Machines, status: PowerStatus) -> Plan {
     };
     let waiting = format!("{} of {} instances are not running: ", left.len(), machines.instances.len());
     let waiting = waiting + &name_some(left.iter().copied(), 10);
-    let what =
-        if failure.is_some_and(|error| error.kind == CloudErrorKind::Capacity) { "Capacity" } else { "Machines" };
+    let no_room = failure.is_some_and(|error| error.kind == CloudErrorKind::Capacity);
+    let what = if no_room { "Capacity" } else { "Machines" };
     let status = if left.is_empty() { status } else { status.awaiting(what, waiting) };
 
     let begins = matches!(Step::of(facts), Step::Begin | Step::Awake);
@@ -157,7 +157,8 @@ fn start(facts: &Facts<'_>, machines: &Machines, status: PowerStatus) -> Plan {
     };
     let plan = Plan::report(status).again_or_retry(pause, held_back);
     match held_back {
-        None if facts.was_refused(Verb::Start) => {
+        // Without room for any machine of the control plane, workers would only be billed.
+        None if facts.was_refused(Verb::Start) && !(no_room && machines.all_of(Stopped, |i| i.control_plane)) => {
             let moved = machines.instances.iter().any(|i| !i.control_plane && matches!(i.state, Pending | Running));
             plan.moving(Action::Start, [with_others(control_plane, workers, moved), vec![]])
         }

@@ -178,6 +178,30 @@ fn a_cloud_without_room_is_named() {
     assert_eq!(plan.status.unwrap().progress.unwrap().reason, "Capacity");
 }
 
+#[test]
+fn workers_are_not_started_for_a_control_plane_without_room() {
+    let cluster = waking(("False", reason::WAITING_FOR_MACHINES));
+    for (kind, up, expected) in [
+        (CloudErrorKind::Capacity, false, vec![vec!["i-0", "i-1"], vec!["i-2", "i-3"]]),
+        (CloudErrorKind::Capacity, true, vec![vec!["i-0", "i-2"]]),
+        (CloudErrorKind::Refused, false, vec![vec!["i-0", "i-1", "i-2"]]),
+    ] {
+        let second = if up { Running } else { Stopped };
+        let mut facts = with(&cluster, &[(CP, Stopped), (CP, second), (WORKER, Stopped), (WORKER, Stopped)]);
+        let failure = CloudError { kind, message: "none left".to_owned() };
+        facts.tried = Some(Tried { verb: Verb::Start, at: at(-60), failure: Some(failure), failures: 1 });
+        let starts: Vec<_> = decide(&facts)
+            .actions
+            .into_iter()
+            .map(|action| match action {
+                Action::Start(ids) => ids,
+                other => panic!("{other:?}"),
+            })
+            .collect();
+        assert_eq!(starts, expected, "{kind} {up}");
+    }
+}
+
 fn message_of(plan: &Plan) -> String {
     message(plan).to_owned()
 }

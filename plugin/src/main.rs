@@ -22,7 +22,7 @@ use std::process::ExitCode;
 
 use act::Wish;
 use cli::{
-    Cli, Command,
+    Cli, Command, DryRun,
     fdb::{FdbCli, FdbCommand, Recover, RecoverArgs},
 };
 use error::{Exit, Problem};
@@ -86,8 +86,18 @@ impl Asked {
     /// Whether it is more than a question.
     fn changes(&self) -> bool {
         match self {
-            Self::Own(cli) => matches!(cli.command, None | Some(Command::Resume(_) | Command::Recover(_))),
-            Self::Fdb(_) => true,
+            Self::Own(cli) => match &cli.command {
+                None => cli.act.dry_run == DryRun::None,
+                Some(Command::Resume(args)) => args.act.dry_run == DryRun::None,
+                Some(Command::Recover(RecoverArgs { what: Recover::ProcessGroups(args) })) => {
+                    args.groups.dry_run == DryRun::None
+                }
+                _ => false,
+            },
+            Self::Fdb(cli) => {
+                let FdbCommand::ProcessGroups(args) = &cli.command;
+                args.groups.dry_run == DryRun::None
+            }
         }
     }
 }

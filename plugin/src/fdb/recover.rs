@@ -82,13 +82,20 @@ async fn recover(args: &GroupArgs, hub_args: &HubArgs, manner: Manner) -> Result
         Ok(goal) => goal,
         Err(refusals) => {
             late::tell(&hub, &namespace, &name, &refusals).await;
+            if is_left_skipped(&look) {
+                print::warning(&format!(
+                    "{cluster}: spec.skip is still true, from a recovery that did not end: to end it, run \
+                     kubectl hibernate recover process-groups -n {namespace} -c {name}"
+                ));
+            }
             return Err(refused(refusals).into());
         }
     };
     for (id, at) in &goal.recovered {
         print::note(&format!("{cluster}: {id} was brought back at {at}: unchanged"));
     }
-    if goal.record.groups.is_empty() {
+    // A recovery whose groups have gone is ended all the same: the operator must not be left asked to skip.
+    if goal.record.groups.is_empty() && !is_left_skipped(&look) {
         if let Some(error) = select::unmatched(&look, &wish) {
             return Err(error.into());
         }
@@ -155,6 +162,11 @@ fn record(goal: &Goal, asking: Asking) -> Result<Record, Problem> {
         record.replacements.extend(ask::replacements(choice, asking)?);
     }
     Ok(record)
+}
+
+/// Whether the operator is still asked to skip the cluster, by a recovery.
+fn is_left_skipped(look: &Look) -> bool {
+    look.cluster.spec.skip == Some(true) && look.facts().record().is_some_and(|record| record.skipped)
 }
 
 /// What the user should know before.

@@ -354,7 +354,8 @@ impl Run<'_> {
 
     /// Remembers what is left for a person when the database is left alone.
     fn owe(&self, look: &Look, record: &Record) {
-        let orders = if self.include { Vec::new() } else { orders(&look.cluster, record) };
+        let record = record.adopting(look.facts().record().as_ref()).with_exclusions(&look.cluster);
+        let orders = if self.include { Vec::new() } else { orders(&look.cluster, &record) };
         *self.owed.borrow_mut() = (!orders.is_empty()).then(|| self.by_hand(&orders));
     }
 

@@ -254,6 +254,7 @@ pub fn remaining(facts: &Facts<'_>, record: &Record, include: bool, done: Done) 
     if skipping && !recorded.as_ref().is_some_and(|recorded| recorded.skipped) {
         return Err(Lost::ForeignSkip);
     }
+    let record = &record.unless_done(recorded.as_ref(), facts.cluster);
     // What another run has done counts; whoever is marked again is excluded again.
     let own: Vec<String> = record.groups.iter().map(|held| held.group.clone()).collect();
     let others = recorded.clone().map(|recorded| facts.unfinished(recorded, &own));

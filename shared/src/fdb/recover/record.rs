@@ -103,6 +103,17 @@ impl Record {
         record
     }
 
+    /// This record without those that nobody has written down by the time that the groups are back: another run has brought them
+    /// back, and others have gone for them.
+    #[must_use]
+    pub(super) fn unless_done(&self, recorded: Option<&Self>, cluster: &FoundationDBCluster) -> Self {
+        let mut record = self.clone();
+        if !self.groups.iter().any(|held| cluster.group(&held.group).is_some_and(needs_edit)) {
+            record.replacements.retain(|id| recorded.is_some_and(|recorded| recorded.replacements.contains(id)));
+        }
+        record
+    }
+
     /// This record, which was made of that of a run and what another one has left, with no more to go for a class than groups of
     /// it come back, or than one of the two had decided. Where they differ, what the other has left counts: both end up with it.
     #[must_use]

@@ -137,14 +137,15 @@ pub(super) fn decide(
         Wanted::These(ids) => ids,
         Wanted::Find | Wanted::None => &[],
     };
-    // One that has gone by now is unknown to the cluster alone.
-    let gone = facts.record().map(|record| record.replacements).unwrap_or_default();
-    if let Some(id) = named.iter().find(|id| facts.cluster.group(id).is_none() && !gone.contains(id)) {
-        return Err(ReplaceError::Unknown(id.clone()));
-    }
     let (taken, other): (Vec<&String>, Vec<&String>) = named.iter().partition(|id| record.replacements.contains(id));
     let again = record.groups.iter().filter(|held| ids.contains(&held.group)).count();
     let begins = coming.iter().any(|held| held.removal.is_some());
+    // One that has gone by now is unknown to the cluster alone, and after the last step to everybody.
+    let gone = facts.record().map(|record| record.replacements).unwrap_or_default();
+    let unknown = named.iter().find(|id| facts.cluster.group(id).is_none() && !gone.contains(id));
+    if let Some(id) = unknown.filter(|_| begins || again > 0) {
+        return Err(ReplaceError::Unknown(id.clone()));
+    }
     if again > 0 && *wanted != Wanted::Find {
         let left_out = record.replacements.iter().any(|id| !named.contains(id));
         // Who names some of those that go means those of the groups that are asked for, which may not be all.
@@ -156,7 +157,7 @@ pub(super) fn decide(
     }
     if !begins {
         let stays = |id: &&&String| {
-            !facts.cluster.group(id).is_some_and(ProcessGroup::is_marked) && !is_listed(facts.cluster, id)
+            facts.cluster.group(id).is_some_and(|group| !group.is_marked()) && !is_listed(facts.cluster, id)
         };
         return other.iter().find(stays).map_or(Ok(Vec::new()), |id| Err(ReplaceError::Idle((*id).clone())));
     }
@@ -167,6 +168,15 @@ pub(super) fn decide(
         Wanted::These(_) => Wanted::These(other.into_iter().cloned().collect()),
         Wanted::Find | Wanted::None => wanted.clone(),
     };
+    if let Wanted::These(ids) = &wanted {
+        // Nobody goes for those of whom only the database has to be told.
+        let removed = |class: &str| coming.iter().any(|held| held.class == class && held.removal.is_some());
+        let group = ids.iter().filter_map(|id| facts.cluster.group(id)).find(|group| !removed(&group.process_class));
+        if let Some(group) = group {
+            let (id, class) = (group.process_group_id.clone(), group.process_class.clone());
+            return Err(ReplaceError::OtherClass { id, class });
+        }
+    }
     let all = [record.groups.as_slice(), coming].concat();
     choose(facts, &all, &record.replacements, &wanted)
 }

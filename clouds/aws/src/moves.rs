@@ -81,7 +81,35 @@ pub(crate) struct Moves {
 /// What one caller wants moved.
 struct Part {
     ids: Vec<String>,
+    /// What of it was moved or refused already.
+    done: Outcome,
     answer: oneshot::Sender<Result<Outcome, CloudError>>,
+}
+
+impl Part {
+    /// Whether its caller has not given up.
+    fn is_wanted(&self) -> bool {
+        !self.answer.is_closed()
+    }
+
+    /// Who was neither moved nor refused yet.
+    fn left(&self) -> Vec<String> {
+        let refused = self.done.refused.iter().map(|refused| &refused.id);
+        let done: BTreeSet<&String> = self.done.moved.iter().map(|(id, _)| id).chain(refused).collect();
+        self.ids.iter().filter(|id| !done.contains(id)).cloned().collect()
+    }
+
+    /// Takes what of an outcome is about it.
+    fn take(&mut self, outcome: &Outcome) {
+        let ids: HashSet<&String> = self.ids.iter().collect();
+        self.done.moved.extend(outcome.moved.iter().filter(|(id, _)| ids.contains(id)).cloned());
+        self.done.refused.extend(outcome.refused.iter().filter(|refused| ids.contains(&refused.id)).cloned());
+    }
+
+    /// Tells the caller that it is done, or what it failed of. Who has given up in the meantime does not hear it.
+    fn tell(self, failed: Option<CloudError>) {
+        let _ = self.answer.send(failed.map_or(Ok(self.done), Err));
+    }
 }
 
 impl Moves {
@@ -100,7 +128,8 @@ impl Moves {
         let mut outcome = Outcome::default();
         for ids in ids.chunks(BATCH) {
             let (answer, moved) = oneshot::channel();
-            self.parts.add(Part { ids: ids.to_vec(), answer }, ids.len(), WINDOW);
+            let part = Part { ids: ids.to_vec(), done: Outcome::default(), answer };
+            self.parts.add(part, ids.len(), WINDOW);
             let part = moved.await.unwrap_or_else(|_| Err(given_up(self.call.name())))?;
             outcome.moved.extend(part.moved);
             outcome.refused.extend(part.refused);
@@ -121,12 +150,8 @@ struct Mover<S> {
 
 impl<S: Sender> Mover<S> {
     async fn answer(&self, mut parts: Vec<Part>) {
-        parts.retain(|part| !part.answer.is_closed());
-        let outcomes = Round { mover: self, parts: &parts }.run().await;
-        for (part, outcome) in parts.into_iter().zip(outcomes) {
-            // Who has given up in the meantime does not hear it.
-            let _ = part.answer.send(outcome);
-        }
+        parts.retain(Part::is_wanted);
+        Round { mover: self, failed: None, denied: 0, without_room: 0 }.run(parts).await;
     }
 
     fn may_go_one_by_one(&self, ids: &[String]) -> bool {
@@ -158,6 +183,10 @@ impl<S: Sender> Mover<S> {
         }
     }
 
+    fn failed(&self, failure: Failure) -> CloudError {
+        self.sender.failed(self.call.name(), failure)
+    }
+
     fn refusal(&self, id: String, failure: &Failure, sits_out: bool) -> Refusal {
         let one_time = failure.code == "UnsupportedOperation" && failure.message.contains("one-time Spot Instance");
         if one_time && names(&failure.message, &id) {
@@ -170,99 +199,95 @@ impl<S: Sender> Mover<S> {
     }
 }
 
-/// What several callers want at the same time, on its way.
+/// What several callers want at the same time, on its way. Each is told as soon as its own part is done.
 struct Round<'a, S> {
     mover: &'a Mover<S>,
-    parts: &'a [Part],
+    /// A failure that has nothing to do with the instances: it ends the round for all who are left.
+    failed: Option<CloudError>,
+    /// Callers in a row who were denied by themselves.
+    denied: usize,
+    /// Instances in a row for which there was no room.
+    without_room: usize,
 }
 
 impl<S: Sender> Round<'_, S> {
-    async fn run(&self) -> Vec<Result<Outcome, CloudError>> {
-        match self.parts {
-            [] => Vec::new(),
-            [part] => vec![self.alone(part.ids.clone()).await],
-            parts => self.together(parts).await,
-        }
-    }
-
-    /// Several callers' instances in one call.
+    /// Everybody's instances in one call.
     ///
-    /// When EC2 names nobody, has no room for all of them, or may not do it for all, each caller's part goes by itself.
-    async fn together(&self, parts: &[Part]) -> Vec<Result<Outcome, CloudError>> {
-        let mut seen = HashSet::new();
-        let all = parts.iter().flat_map(|part| &part.ids).filter(|id| seen.insert(*id)).cloned().collect();
-        let mut outcome = Outcome::default();
-        match self.batch(all, &mut outcome).await {
-            Ok(()) => parts.iter().map(|part| Ok(part_of(&outcome, &part.ids))).collect(),
-            Err(Unfinished { failure, .. }) if is_of_one(failure.kind) || failure.blames_instances() => {
-                self.apart(parts, &outcome).await
-            }
-            Err(Unfinished { failure, .. }) => {
-                let error = self.failed(failure);
-                let told = |part: &Part| {
-                    if is_done(&outcome, &part.ids) { Ok(part_of(&outcome, &part.ids)) } else { Err(error.clone()) }
-                };
-                parts.iter().map(told).collect()
-            }
+    /// When EC2 has no room for all of them, or refuses without a name, groups of the callers go, so that a few who are to blame
+    /// cost the others few calls; those of a group that is refused go by themselves in the end. When it may not do it for all,
+    /// each caller goes by itself: whoever was denied so of late comes last, and nobody is left for ever.
+    async fn run(mut self, parts: Vec<Part>) {
+        let (mut apart, failure) = if parts.len() > 1 { self.together(parts).await } else { (parts, None) };
+        let mut alone = Vec::new();
+        let size = failure.filter(Failure::may_be_of_some).map_or(1, |_| apart.len().isqrt());
+        while !apart.is_empty() {
+            let group: Vec<Part> = apart.drain(..size.clamp(1, apart.len())).collect();
+            alone.extend(if size > 1 { self.together(group).await.0 } else { group });
+        }
+        alone.sort_by_key(|part| self.mover.was_denied(&part.ids));
+        for part in alone {
+            self.alone(part).await;
         }
     }
 
-    /// Each caller's part by itself. A failure that has nothing to do with the instances ends it for all who are left: so whoever
-    /// was denied by itself of late comes last, and nobody is left for ever.
-    async fn apart(&self, parts: &[Part], before: &Outcome) -> Vec<Result<Outcome, CloudError>> {
-        let mut order: Vec<_> = parts.iter().map(|part| &part.ids).enumerate().collect();
-        order.sort_by_key(|(_, ids)| self.mover.was_denied(ids));
-        let mut outcomes = Vec::new();
-        let mut failed: Option<CloudError> = None;
-        let mut denied = 0;
-        for (place, ids) in order {
-            if let Some(error) = failed.as_ref().filter(|_| !is_done(before, ids)) {
-                outcomes.push((place, Err(error.clone())));
-                continue;
+    /// Several callers' instances in one call. Those who may have to do without the others, and why.
+    async fn together(&mut self, mut parts: Vec<Part>) -> (Vec<Part>, Option<Failure>) {
+        let mut seen = HashSet::new();
+        let all = parts.iter().flat_map(Part::left).filter(|id| seen.insert(id.clone())).collect();
+        let mut outcome = Outcome::default();
+        let failure = match &self.failed {
+            Some(_) => None,
+            None => self.batch(&parts, all, &mut outcome).await.err().map(|unfinished| unfinished.failure),
+        };
+        parts.iter_mut().for_each(|part| part.take(&outcome));
+        let (apart, done): (Vec<_>, Vec<_>) = parts.into_iter().partition(|part| !part.left().is_empty());
+        done.into_iter().for_each(|part| part.tell(None));
+        match failure {
+            Some(failure) if is_of_one(failure.kind) || failure.blames_instances() => (apart, Some(failure)),
+            failure => {
+                self.failed = self.failed.take().or_else(|| failure.map(|failure| self.mover.failed(failure)));
+                apart.into_iter().for_each(|part| part.tell(self.failed.clone()));
+                (Vec::new(), None)
             }
-            let mut outcome = part_of(before, ids);
-            let refused = outcome.refused.iter().map(|refused| &refused.id);
-            let done: BTreeSet<&String> = outcome.moved.iter().map(|(id, _)| id).chain(refused).collect();
-            let left = ids.iter().filter(|id| !done.contains(id)).cloned().collect();
-            let result = self.alone(left).await;
-            let error = result.as_ref().err();
-            let is_denied = error.is_some_and(|error| error.kind == CloudErrorKind::Denied);
-            self.mover.remember_denied(ids, is_denied);
-            denied = if is_denied { denied + 1 } else { 0 };
-            failed = error.filter(|error| !is_of_one(error.kind) || denied >= DENIED).cloned();
-            let result = result.map(|alone| {
-                outcome.moved.extend(alone.moved);
-                outcome.refused.extend(alone.refused);
-                outcome
-            });
-            outcomes.push((place, result));
         }
-        outcomes.sort_by_key(|(place, _)| *place);
-        outcomes.into_iter().map(|(_, outcome)| outcome).collect()
     }
 
     /// One caller's instances.
-    async fn alone(&self, ids: Vec<String>) -> Result<Outcome, CloudError> {
-        let mut outcome = Outcome::default();
-        match self.batch(ids, &mut outcome).await {
-            Ok(()) => {}
-            Err(Unfinished { failure, .. }) if !failure.may_be_of_some() => return Err(self.failed(failure)),
-            Err(Unfinished { left, .. }) if left.len() > 1 && self.mover.may_go_one_by_one(&left) => {
-                self.one_by_one(&left, &mut outcome).await?;
-            }
-            Err(Unfinished { failure, left }) => {
-                outcome.refused.extend(left.into_iter().map(|id| self.mover.refusal(id, &failure, false)));
-            }
+    async fn alone(&mut self, mut part: Part) {
+        let left = part.left();
+        if left.is_empty() || self.failed.is_some() {
+            let failed = self.failed.clone().filter(|_| !left.is_empty());
+            return part.tell(failed);
         }
-        Ok(outcome)
+        let mut outcome = Outcome::default();
+        let error = self.all_of(std::slice::from_ref(&part), left, &mut outcome).await.err();
+        let is_denied = error.as_ref().is_some_and(|error| error.kind == CloudErrorKind::Denied);
+        self.mover.remember_denied(&part.ids, is_denied);
+        self.denied = if is_denied { self.denied + 1 } else { 0 };
+        self.failed = error.clone().filter(|error| !is_of_one(error.kind) || self.denied >= DENIED);
+        part.take(&outcome);
+        part.tell(error);
+    }
+
+    async fn all_of(&mut self, part: &[Part], ids: Vec<String>, outcome: &mut Outcome) -> Result<(), CloudError> {
+        let Err(Unfinished { failure, left }) = self.batch(part, ids, outcome).await else { return Ok(()) };
+        if !failure.may_be_of_some() {
+            return Err(self.mover.failed(failure));
+        }
+        let is_worth_it = left.len() > 1 && self.without_room < WITHOUT_ROOM;
+        if is_worth_it && self.mover.may_go_one_by_one(&left) {
+            return self.one_by_one(part, &left, outcome).await;
+        }
+        outcome.refused.extend(left.into_iter().map(|id| self.mover.refusal(id, &failure, false)));
+        Ok(())
     }
 
     /// One call for all, one more without each that EC2 names as the reason for a refusal, and one for those it refused before.
-    async fn batch(&self, ids: Vec<String>, outcome: &mut Outcome) -> Result<(), Unfinished> {
+    async fn batch(&self, of: &[Part], ids: Vec<String>, outcome: &mut Outcome) -> Result<(), Unfinished> {
         let refused = &self.mover.refused;
         let (known, mut left) = refused.split(ids);
         while !left.is_empty() {
-            let failure = match self.send(&left, outcome).await {
+            let failure = match self.send(of, &left, outcome).await {
                 Ok(()) => break,
                 Err(failure) => failure,
             };
@@ -275,7 +300,7 @@ impl<S: Sender> Round<'_, S> {
         }
         let (mut turn, mut out) = refused.turn(known);
         while !turn.is_empty() {
-            let Err(failure) = self.send(&turn, outcome).await else {
+            let Err(failure) = self.send(of, &turn, outcome).await else {
                 turn = std::mem::take(&mut out); // The cause may be gone for everybody.
                 continue;
             };
@@ -291,13 +316,14 @@ impl<S: Sender> Round<'_, S> {
         Ok(())
     }
 
-    /// One call, once its turn has come, for those who still want it then.
-    async fn send(&self, ids: &[String], outcome: &mut Outcome) -> Result<(), Failure> {
+    /// One call, once its turn has come, for those whom somebody still wants moved then.
+    async fn send(&self, of: &[Part], ids: &[String], outcome: &mut Outcome) -> Result<(), Failure> {
         let Mover { call, sender, refused, .. } = self.mover;
-        if ids.iter().any(|id| self.is_wanted(id)) {
+        let is_wanted = |id: &String| of.iter().any(|part| part.is_wanted() && part.ids.contains(id));
+        if ids.iter().any(is_wanted) {
             sender.turn(*call).await;
         }
-        let ids: Vec<String> = ids.iter().filter(|id| self.is_wanted(id)).cloned().collect();
+        let ids: Vec<String> = ids.iter().filter(|id| is_wanted(id)).cloned().collect();
         if ids.is_empty() {
             return Ok(());
         }
@@ -307,23 +333,17 @@ impl<S: Sender> Round<'_, S> {
         Ok(())
     }
 
-    /// Whether a caller who has not given up wants this one moved.
-    fn is_wanted(&self, id: &String) -> bool {
-        self.parts.iter().any(|part| !part.answer.is_closed() && part.ids.contains(id))
-    }
-
     /// Each by itself. Whoever is refused for want of room sits out, so that the next time begins with others; after some of them
-    /// in a row the rest are not asked for.
-    async fn one_by_one(&self, ids: &[String], outcome: &mut Outcome) -> Result<(), CloudError> {
-        let mut without_room = 0;
+    /// in a row nobody else is asked for by itself in this round.
+    async fn one_by_one(&mut self, of: &[Part], ids: &[String], outcome: &mut Outcome) -> Result<(), CloudError> {
         for (at, id) in ids.iter().enumerate() {
-            match self.send(std::slice::from_ref(id), outcome).await {
-                Ok(()) => without_room = 0,
+            match self.send(of, std::slice::from_ref(id), outcome).await {
+                Ok(()) => self.without_room = 0,
                 Err(failure) if failure.may_be_of_some() => {
                     let no_room = failure.kind == CloudErrorKind::Capacity;
-                    without_room = if no_room { without_room + 1 } else { 0 };
+                    self.without_room = if no_room { self.without_room + 1 } else { 0 };
                     outcome.refused.push(self.mover.refusal(id.clone(), &failure, no_room));
-                    if without_room >= WITHOUT_ROOM {
+                    if self.without_room >= WITHOUT_ROOM {
                         let rest = ids.iter().skip(at + 1).cloned();
                         outcome.refused.extend(rest.map(|id| self.mover.refusal(id, &failure, false)));
                         break;
@@ -331,14 +351,10 @@ impl<S: Sender> Round<'_, S> {
                 }
                 // What was done is told, and what was not is asked for again.
                 Err(_) if !outcome.moved.is_empty() => break,
-                Err(failure) => return Err(self.failed(failure)),
+                Err(failure) => return Err(self.mover.failed(failure)),
             }
         }
         Ok(())
-    }
-
-    fn failed(&self, failure: Failure) -> CloudError {
-        self.mover.sender.failed(self.mover.call.name(), failure)
     }
 }
 
@@ -352,26 +368,11 @@ fn is_of_one(kind: CloudErrorKind) -> bool {
     matches!(kind, CloudErrorKind::Capacity | CloudErrorKind::Denied | CloudErrorKind::Invalid)
 }
 
-/// Whether all of a caller's instances were moved or refused already.
-fn is_done(outcome: &Outcome, ids: &[String]) -> bool {
-    let part = part_of(outcome, ids);
-    part.moved.len() + part.refused.len() >= ids.len()
-}
-
 /// A batch that ended before everybody was moved or refused by name.
 struct Unfinished {
     failure: Failure,
     /// Who is left.
     left: Vec<String>,
-}
-
-/// What of an outcome is about these instances.
-fn part_of(outcome: &Outcome, ids: &[String]) -> Outcome {
-    let ids: HashSet<&String> = ids.iter().collect();
-    Outcome {
-        moved: outcome.moved.iter().filter(|(id, _)| ids.contains(id)).cloned().collect(),
-        refused: outcome.refused.iter().filter(|refused| ids.contains(&refused.id)).cloned().collect(),
-    }
 }
 
 /// Whether the message names this instance, and not one whose ID only begins alike.

@@ -38,6 +38,7 @@ impl Sender for Ec2 {
                     if self.names { format!("The instance '{id}' is a one-time Spot Instance") } else { "no".into() };
                 match *code {
                     "UnauthorizedOperation" => Err(failure(code, message, 403, CloudErrorKind::Denied)),
+                    "InsufficientInstanceCapacity" => Err(failure(code, message, 500, CloudErrorKind::Capacity)),
                     _ => Err(failure(code, message, 400, CloudErrorKind::Invalid)),
                 }
             }
@@ -211,6 +212,48 @@ async fn without_room_for_all_each_goes_by_itself() {
     tried.sort();
     tried.dedup();
     assert_eq!(tried, all, "everybody has been asked for by itself");
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_without_room_costs_the_others_little() {
+    let callers: Vec<_> = (0..33).map(|c| (0..3).map(|i| format!("i-{c}-{i}")).collect::<Vec<_>>()).collect();
+    let full = [("i-7-1", "InsufficientInstanceCapacity"), ("i-20-0", "InsufficientInstanceCapacity")];
+    let ec2 = Arc::new(Ec2 { busy: Duration::from_secs(1), ..refusing(&full) });
+    let moves = Moves::new(Call::Start, ec2.clone());
+    let begun = Instant::now();
+    let told =
+        join_all(callers.iter().map(async |ids| (moves.all(ids).await.unwrap(), begun.elapsed().as_secs()))).await;
+    let calls = ec2.calls.lock().unwrap();
+    assert_eq!(
+        calls.len(),
+        1 + 7 + 10 + 6,
+        "all, groups of five, two of these each by itself, two of these one by one"
+    );
+    for (at, ((told, after), ids)) in told.into_iter().zip(&callers).enumerate() {
+        let is_full = |id: &String| full.iter().any(|(full, _)| full == id);
+        let refused: Vec<_> = told.refused.iter().map(|refusal| refusal.id.clone()).collect();
+        assert_eq!(refused, ids.iter().filter(|id| is_full(id)).cloned().collect::<Vec<_>>());
+        assert_eq!(told.moved.len() + refused.len(), 3);
+        let with_a_full_one = [7, 20].iter().any(|full| full / 5 == at / 5);
+        assert!(with_a_full_one || after <= 8, "{at} was told after {after} s");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_any_room_few_are_tried_one_by_one() {
+    let callers: Vec<_> = (0..16).map(|c| (0..3).map(|i| format!("i-{c}-{i}")).collect::<Vec<_>>()).collect();
+    let ec2 = Arc::new(Ec2 { room: Some(0), ..Ec2::default() });
+    let moves = Moves::new(Call::Start, ec2.clone());
+    let mut tried = HashSet::new();
+    for tries in 1..10 {
+        let told = join_all(callers.iter().map(|ids| moves.all(ids))).await;
+        assert!(told.into_iter().all(|told| told.unwrap().refused.len() == 3));
+        let calls = std::mem::take(&mut *ec2.calls.lock().unwrap());
+        assert!(calls.len() <= 1 + 4 + 16 + WITHOUT_ROOM, "{tries}: {}", calls.len());
+        tried.extend(calls.into_iter().filter(|ids| ids.len() == 1).flatten());
+        tokio::time::sleep(Duration::from_secs(20)).await;
+    }
+    assert_eq!(tried.len(), 16 * 3, "but everybody in the end");
 }
 
 #[tokio::test(start_paused = true)]

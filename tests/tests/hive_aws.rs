@@ -286,6 +286,11 @@ async fn a_cloud_without_room_is_named_and_asked_again() -> Result<()> {
     let found = says(&cluster, READY, "InsufficientInstanceCapacity: There is no room").await?;
     let reason = found.condition(PROGRESS).and_then(|progress| progress.reason.clone());
     assert_eq!((found.power_state(), reason.as_deref()), ("FailedToStartMachines", Some("Capacity")));
+    let asked = calls(&world, "StartInstances", |call| call.access_key == cluster.info().access_key_id).await?;
+    assert!(
+        asked.len() <= 6,
+        "both, then one by one, and perhaps once more; but nothing is repeated at once: {asked:?}"
+    );
     world.ec2().heal(Some(&fault.id)).await?;
     cluster.wait_for_power_state("Running", SOON).await?;
     cluster.remove().await

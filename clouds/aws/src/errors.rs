@@ -1,7 +1,10 @@
 //! What EC2's errors mean for us.
 
 use aws_sdk_ec2::error::{DisplayErrorContext, ErrorMetadata, ProvideErrorMetadata, SdkError};
-use aws_smithy_runtime_api::client::orchestrator::HttpResponse;
+use aws_sdk_ec2::operation::start_instances::StartInstancesError;
+use aws_smithy_runtime_api::client::interceptors::context::InterceptorContext;
+use aws_smithy_runtime_api::client::orchestrator::{HttpResponse, OrchestratorError};
+use aws_smithy_runtime_api::client::retries::classifiers::{ClassifyRetry, RetryAction};
 use shared::cloud::{CloudError, CloudErrorKind};
 
 /// An error as EC2 tells it.
@@ -56,8 +59,7 @@ impl Failure {
         let code = error.code().or_else(|| sts?.code()).unwrap_or_default().to_owned();
         let message = error.message().or_else(|| sts?.message());
         let message = message.map_or_else(|| chain(error), str::to_owned);
-        let of_code = KINDS.iter().find(|(_, codes)| codes.contains(&code.as_str())).map(|(kind, _)| *kind);
-        let kind = of_code.unwrap_or_else(|| match (error, status) {
+        let kind = of_code(&code).unwrap_or_else(|| match (error, status) {
             (_, 401 | 403) => CloudErrorKind::Denied,
             (_, 429) => CloudErrorKind::Throttled,
             (SdkError::DispatchFailure(_), _) if sts.is_some() => CloudErrorKind::Credentials,
@@ -96,6 +98,30 @@ impl Failure {
         let Self { code, message, .. } = &self;
         let separator = if code.is_empty() { "" } else { ": " };
         CloudError { kind: self.kind, message: format!("{call} in {region}: {code}{separator}{message}") }
+    }
+}
+
+fn of_code(code: &str) -> Option<CloudErrorKind> {
+    KINDS.iter().find(|(_, codes)| codes.contains(&code)).map(|(kind, _)| *kind)
+}
+
+/// Keeps the SDK from asking twice more where there is no room: EC2 says so with status 500, but it is an answer. Others wait
+/// for their turn meanwhile.
+#[derive(Debug)]
+pub(crate) struct NoRoomIsAnAnswer;
+
+impl ClassifyRetry for NoRoomIsAnAnswer {
+    fn name(&self) -> &'static str {
+        "NoRoomIsAnAnswer"
+    }
+
+    fn classify_retry(&self, context: &InterceptorContext) -> RetryAction {
+        let error = context.output_or_error().and_then(Result::err).and_then(OrchestratorError::as_operation_error);
+        let code = error.and_then(|error| error.downcast_ref::<StartInstancesError>()?.code());
+        match code.and_then(of_code) {
+            Some(CloudErrorKind::Capacity) => RetryAction::RetryForbidden,
+            _ => RetryAction::NoActionIndicated,
+        }
     }
 }
 

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use crate::account::Account;
 use crate::credentials::Source;
 use crate::driver::{Ec2, Fence};
+use crate::errors::NoRoomIsAnAnswer;
 use crate::{Options, base};
 
 /// The drivers at work. One is kept for as long as somebody holds it.
@@ -36,6 +37,7 @@ impl Pool {
         let config = aws_sdk_ec2::config::Builder::from(&base)
             .credentials_provider(source.clone().provider(&base).await)
             .interceptor(Fence(self.options.permit.clone()))
+            .retry_classifier(NoRoomIsAnAnswer)
             .build();
         let client = aws_sdk_ec2::Client::from_conf(config);
         let account = Account::new(client, region.to_owned(), self.options.permit.clone());

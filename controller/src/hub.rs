@@ -5,8 +5,9 @@ use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher, Hash};
 use std::sync::{Arc, Mutex};
 
 use k8s_openapi::api::core::v1::ObjectReference;
-use kube::api::PatchParams;
+use kube::api::{DynamicObject, PatchParams};
 use kube::runtime::events::{Event, EventType, Recorder, Reporter};
+use kube::runtime::reflector::ObjectRef;
 use kube::{Client, Resource, ResourceExt};
 use shared::keys;
 use tracing::warn;
@@ -19,6 +20,11 @@ pub fn full_name(object: &impl ResourceExt) -> String {
 /// Namespace and name, by which work on an object is kept apart from that on others.
 pub fn key_of(object: &impl ResourceExt) -> (String, String) {
     (object.namespace().unwrap_or_default(), object.name_any())
+}
+
+/// The same of an object that only a reference is left of.
+pub fn key_of_ref(gone: &ObjectRef<DynamicObject>) -> (String, String) {
+    (gone.namespace.clone().unwrap_or_default(), gone.name.clone())
 }
 
 /// Drops what no decision needs, so that ten thousand clusters fit into little memory.

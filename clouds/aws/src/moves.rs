@@ -222,7 +222,7 @@ impl<S: Sender> Round<'_, S> {
         let size = failure.filter(Failure::may_be_of_some).map_or(1, |_| apart.len().isqrt());
         while !apart.is_empty() {
             let group: Vec<Part> = apart.drain(..size.clamp(1, apart.len())).collect();
-            alone.extend(if size > 1 { self.together(group).await.0 } else { group });
+            alone.extend(if group.len() > 1 { self.together(group).await.0 } else { group });
         }
         alone.sort_by_key(|part| self.mover.was_denied(&part.ids));
         for part in alone {
@@ -239,14 +239,20 @@ impl<S: Sender> Round<'_, S> {
             Some(_) => None,
             None => self.batch(&parts, all, &mut outcome).await.err().map(|unfinished| unfinished.failure),
         };
-        parts.iter_mut().for_each(|part| part.take(&outcome));
+        for part in &mut parts {
+            part.take(&outcome);
+        }
         let (apart, done): (Vec<_>, Vec<_>) = parts.into_iter().partition(|part| !part.left().is_empty());
-        done.into_iter().for_each(|part| part.tell(None));
+        for part in done {
+            part.tell(None);
+        }
         match failure {
             Some(failure) if is_of_one(failure.kind) || failure.blames_instances() => (apart, Some(failure)),
             failure => {
                 self.failed = self.failed.take().or_else(|| failure.map(|failure| self.mover.failed(failure)));
-                apart.into_iter().for_each(|part| part.tell(self.failed.clone()));
+                for part in apart {
+                    part.tell(self.failed.clone());
+                }
                 (Vec::new(), None)
             }
         }

@@ -27,7 +27,7 @@ use shared::keys;
 use tokio::time::Instant;
 use tracing::{debug, warn};
 
-use crate::hub::{Events, full_name, key_of, slim};
+use crate::hub::{Events, full_name, key_of, key_of_ref, slim};
 use crate::lease::Claim;
 use crate::metrics::Metrics;
 use crate::metrics::fdb::Suspended;
@@ -135,7 +135,7 @@ pub async fn run(watch: Client, context: Arc<Context>) {
         .for_each(|result| {
             // Gone while the watch was down.
             if let Err(controller::Error::ObjectNotFound(gone)) = &result {
-                context.forget(&(gone.namespace.clone().unwrap_or_default(), gone.name.clone()));
+                context.forget(&key_of_ref(gone));
             }
             if let Err(error) = result {
                 debug!(error = &error as &dyn std::error::Error, "look not finished");

@@ -39,7 +39,7 @@ use self::errors::{is_gone, is_overtaken, pause_after};
 use self::memory::Memory;
 use self::step::{STEP, in_step};
 pub use self::syncs::Syncs;
-use crate::hub::{Events, full_name, key_of, slim};
+use crate::hub::{Events, full_name, key_of, key_of_ref, slim};
 use crate::lease::Claim;
 use crate::metrics::{Metrics, Told};
 use crate::pace::Pauses;
@@ -162,7 +162,7 @@ pub async fn run(watch: Client, context: Arc<Context>, news: mpsc::UnboundedRece
     let looks = looks.for_each(move |result| {
         // Gone while it was looked at, or while the watch was down.
         if let Err(controller::Error::ObjectNotFound(gone)) = &result {
-            forgetful.forget(&(gone.namespace.clone().unwrap_or_default(), gone.name.clone()));
+            forgetful.forget(&key_of_ref(gone));
         }
         if let Err(error) = result {
             debug!(error = &error as &dyn std::error::Error, "look not finished");

@@ -3,7 +3,12 @@
 
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
-use shared::{admission::format, keys, workload::replicas::annotation};
+use shared::{
+    admission::{Annotations, format},
+    hive::admission::{Hold, NAMELESS, hold, protected},
+    keys,
+    workload::replicas::annotation,
+};
 
 use super::{Asked, Plan, Wish};
 
@@ -77,29 +82,33 @@ pub(super) fn unchanged(cluster: &Value, asked: &Asked<'_>) -> String {
 /// somebody's hold before its time.
 pub(super) fn warnings(cluster: &Value, asked: &Asked<'_>) -> Vec<String> {
     const REFUSED: &str = "a webhook refuses this; without one it goes to sleep";
-    let hold = annotation(cluster, keys::HOLD_AWAKE_UNTIL).map(|text| (text, format::time(text)));
-    let by = annotation(cluster, keys::HOLD_AWAKE_BY).filter(|by| !by.is_empty());
-    let by = by.unwrap_or("somebody who left no name");
+    let annotations = annotations(cluster);
+    let hold = hold(&annotations, asked.now);
     let mut warnings = Vec::new();
     if asked.wish == Wish::Sleep && !is_asleep(cluster) {
-        if annotation(cluster, keys::PROTECTED) == Some("true") {
+        if protected(&annotations) {
             warnings.push(format!("it is protected from sleep ({}): {REFUSED}", keys::PROTECTED));
         }
         let held = match hold {
-            Some((_, Some(until))) if until > asked.now => Some(format::seconds(until)),
-            Some((text, None)) => Some(format!("{text:?}, which is not a time,")),
-            _ => None,
+            Hold::None => None,
+            Hold::Until { until, by } => Some(format!("{} by {}", format::seconds(until), by.unwrap_or(NAMELESS))),
+            Hold::Malformed(text) => Some(format!("{text:?}, which is not a time")),
         };
-        warnings.extend(
-            held.map(|until| format!("it is held awake until {until} by {by} ({}): {REFUSED}", keys::HOLD_AWAKE_UNTIL)),
-        );
+        let key = keys::HOLD_AWAKE_UNTIL;
+        warnings.extend(held.map(|until| format!("it is held awake until {until} ({key}): {REFUSED}")));
     }
-    if let (Wish::Wake, Some(end), Some((_, Some(until)))) = (asked.wish, asked.end, hold)
+    if let (Wish::Wake, Some(end), Hold::Until { until, by }) = (asked.wish, asked.end, hold)
         && until > end
     {
-        warnings.push(format!("this shortens the hold of {by}, which lasted until {}", format::seconds(until)));
+        let (by, until) = (by.unwrap_or(NAMELESS), format::seconds(until));
+        warnings.push(format!("this shortens the hold of {by}, which lasted until {until}"));
     }
     warnings
+}
+
+fn annotations(cluster: &Value) -> Annotations {
+    let found = cluster.pointer("/metadata/annotations").and_then(Value::as_object).into_iter().flatten();
+    found.filter_map(|(key, value)| Some((key.as_str(), value.as_str()?))).collect()
 }
 
 /// H6 to H11.
@@ -318,7 +327,7 @@ mod tests {
             ("Hibernating", json!({ keys::PROTECTED: "true" }), Sleep, Some(SOON), vec![]),
             ("Hibernating", json!({ keys::PROTECTED: "true" }), Wake, None, vec![]),
             ("Running", bobs(SOON), Sleep, None, vec![held(&format!("{SOON} by bob"))]),
-            ("Running", bobs("monday"), Sleep, None, vec![held("\"monday\", which is not a time, by bob")]),
+            ("Running", bobs("monday"), Sleep, None, vec![held("\"monday\", which is not a time")]),
             ("Running", bobs(PAST), Sleep, None, vec![]),
             (
                 "Running",

@@ -222,6 +222,9 @@ impl Cluster {
     }
 }
 
+/// Who holds a target awake, if they did not say.
+pub const NAMELESS: &str = "somebody who left no name";
+
 /// A wish that a target stay awake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hold<'a> {

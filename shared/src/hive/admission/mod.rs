@@ -28,7 +28,7 @@ mod cluster;
 mod rules;
 mod stamp;
 
-pub use cluster::{Cluster, Hold, hold, protected};
+pub use cluster::{Cluster, Hold, NAMELESS, hold, protected};
 pub use rules::RULES;
 pub use stamp::stamp;
 

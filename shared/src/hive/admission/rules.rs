@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use jiff::SignedDuration;
 
-use super::cluster::{Cluster, Hold, hold, protected};
+use super::cluster::{Cluster, Hold, NAMELESS, hold, protected};
 use crate::admission::{Change, Fault, Rule, Verdict, format};
 use crate::duration;
 use crate::hive::api::{POWERSTATE_PAUSE, RECONCILE_PAUSE, go_bool};
@@ -159,7 +159,7 @@ fn not_held_awake(change: &Change<'_, Cluster>) -> Verdict {
             format!("found {text:?}, which is not a time: nobody can tell when the hold ends; correct or remove it")
         }
         Hold::Until { until, by } => {
-            let (until, by) = (format::seconds(until), by.unwrap_or("somebody who left no name"));
+            let (until, by) = (format::seconds(until), by.unwrap_or(NAMELESS));
             format!("held awake until {until} by {by}: wait, or remove the annotation")
         }
     };

@@ -19,8 +19,9 @@ const CLOCK_SKEW: Duration = Duration::from_secs(10);
 /// After this time a Node whose machine is gone, or never was one of the cluster's, is waited for no longer.
 const STRANGERS: Duration = Duration::from_mins(5);
 
-/// For this long after the spoke was first asked, nobody is told that Nodes are awaited.
-const AT_ONCE: Duration = Duration::from_millis(1500);
+/// For this long after the spoke was first asked, nobody is told that Nodes are awaited. With the two seconds between two looks it
+/// is told within 3 s.
+const AT_ONCE: Duration = Duration::from_millis(900);
 
 /// For this long after a wake certificate requests are still approved: kubelets ask for serving certificates last.
 const CERTIFICATES: Duration = Duration::from_mins(10);
@@ -107,8 +108,9 @@ pub(super) fn decide(facts: &Facts<'_>) -> Plan {
     };
     // Often all is there a moment after the machines run: no word is lost on what is over before anybody can read it.
     let waits = plan.status.as_ref().is_some_and(|status| status.power_state == Some(reason::WAITING_FOR_NODES));
-    if waits && step == Step::Machines && facts.asked_for.is_some_and(|time| time < AT_ONCE) {
-        return Plan { watch: watch(facts, machines, step), ..Plan::default().again(AT_ONCE) };
+    let untold = facts.asked_for.and_then(|time| AT_ONCE.checked_sub(time)).filter(|left| !left.is_zero());
+    if let Some(left) = untold.filter(|_| waits && step == Step::Machines) {
+        return Plan { watch: watch(facts, machines, step), ..Plan::default().by(left) };
     }
     Plan { watch: watch(facts, machines, step), ..plan }
 }

@@ -90,8 +90,8 @@ fn operators_that_prove_that_they_live_are_believed_without_a_pause() {
 fn nothing_is_told_of_nodes_that_come_at_once() {
     let cluster = waking(("False", reason::WAITING_FOR_MACHINES));
     for (asked_for, nodes, power_state) in [
-        (Some(Duration::from_secs(1)), [(false, -1, true); 2], ""),
-        (Some(Duration::from_secs(2)), [(false, -1, true); 2], reason::WAITING_FOR_NODES),
+        (Some(Duration::from_millis(400)), [(false, -1, true); 2], ""),
+        (Some(Duration::from_millis(900)), [(false, -1, true); 2], reason::WAITING_FOR_NODES),
         (Some(Duration::ZERO), AWAKE, reason::PAUSING),
         // Such as with a kubeconfig that is refused: no connection is ever opened.
         (None, [(false, -1, true); 2], reason::WAITING_FOR_NODES),
@@ -100,6 +100,8 @@ fn nothing_is_told_of_nodes_that_come_at_once() {
         let plan = decide(&facts);
         assert_eq!(plan.status.as_ref().and_then(|status| status.power_state).unwrap_or_default(), power_state);
         assert_eq!(plan.watch, Watch::Everything);
+        let untold = power_state.is_empty().then_some(Duration::from_millis(500));
+        assert_eq!(plan.due.filter(|_| plan.status.is_none()), untold, "it is told as soon as that time is over");
     }
 }
 

@@ -1,6 +1,8 @@
 //! Starting, stopping and terminating: the machines of several clusters by one call, without one spoiling it for another.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+mod part;
+
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -9,6 +11,7 @@ use shared::cloud::{CloudError, CloudErrorKind, InstanceState, Outcome, Priority
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
+use self::part::Part;
 use crate::describe::given_up;
 use crate::errors::Failure;
 use crate::gather::Gather;
@@ -20,8 +23,11 @@ const BATCH: usize = 100;
 /// How long a call waits for others.
 const WINDOW: Duration = Duration::from_millis(25);
 
-/// How seldom a batch that is refused without naming an instance is tried one by one.
+/// How seldom a caller's instances are tried one by one when EC2 refuses them without naming one.
 const ONE_BY_ONE_EVERY: Duration = Duration::from_mins(5);
+
+/// Callers of whom it is remembered when they were tried one by one, so that they come after others.
+const TRIED_BEFORE: usize = 1000;
 
 /// After so many callers in a row were denied by themselves, the account may not do it for anybody.
 const DENIED: usize = 3;
@@ -29,7 +35,8 @@ const DENIED: usize = 3;
 /// Callers of whom it is remembered when they were denied by themselves, so that they come after others.
 const DENIED_BEFORE: usize = 1000;
 
-/// After so many instances in a row for which there was no room, the others are not tried one by one.
+/// After so many instances in a row for which there was no room, the others of this caller are not tried one by one, and nor are
+/// those of the next callers without room.
 const WITHOUT_ROOM: usize = 5;
 
 /// The calls that move instances.
@@ -78,40 +85,6 @@ pub(crate) struct Moves {
     parts: Arc<Gather<Part>>,
 }
 
-/// What one caller wants moved.
-struct Part {
-    ids: Vec<String>,
-    /// What of it was moved or refused already.
-    done: Outcome,
-    answer: oneshot::Sender<Result<Outcome, CloudError>>,
-}
-
-impl Part {
-    /// Whether its caller has not given up.
-    fn is_wanted(&self) -> bool {
-        !self.answer.is_closed()
-    }
-
-    /// Who was neither moved nor refused yet.
-    fn left(&self) -> Vec<String> {
-        let refused = self.done.refused.iter().map(|refused| &refused.id);
-        let done: BTreeSet<&String> = self.done.moved.iter().map(|(id, _)| id).chain(refused).collect();
-        self.ids.iter().filter(|id| !done.contains(id)).cloned().collect()
-    }
-
-    /// Takes what of an outcome is about it.
-    fn take(&mut self, outcome: &Outcome) {
-        let ids: HashSet<&String> = self.ids.iter().collect();
-        self.done.moved.extend(outcome.moved.iter().filter(|(id, _)| ids.contains(id)).cloned());
-        self.done.refused.extend(outcome.refused.iter().filter(|refused| ids.contains(&refused.id)).cloned());
-    }
-
-    /// Tells the caller that it is done, or what it failed of. Who has given up in the meantime does not hear it.
-    fn tell(self, failed: Option<CloudError>) {
-        let _ = self.answer.send(failed.map_or(Ok(self.done), Err));
-    }
-}
-
 impl Moves {
     pub(crate) fn new<S: Sender>(call: Call, sender: Arc<S>) -> Self {
         let (refused, one_by_one, denied) = (Refused::default(), Mutex::default(), Mutex::default());
@@ -128,8 +101,7 @@ impl Moves {
         let mut outcome = Outcome::default();
         for ids in ids.chunks(BATCH) {
             let (answer, moved) = oneshot::channel();
-            let part = Part { ids: ids.to_vec(), done: Outcome::default(), answer };
-            self.parts.add(part, ids.len(), WINDOW);
+            self.parts.add(Part::new(ids, answer), ids.len(), WINDOW);
             let part = moved.await.unwrap_or_else(|_| Err(given_up(self.call.name())))?;
             outcome.moved.extend(part.moved);
             outcome.refused.extend(part.refused);
@@ -142,7 +114,7 @@ struct Mover<S> {
     call: Call,
     sender: Arc<S>,
     refused: Refused,
-    /// When a batch was last tried one by one, by its least instance.
+    /// When a caller's instances were last tried one by one, by the least of them.
     one_by_one: Mutex<HashMap<String, Instant>>,
     /// When a caller was last denied by itself, by its first instance.
     denied: Mutex<HashMap<String, Instant>>,
@@ -157,12 +129,20 @@ impl<S: Sender> Mover<S> {
     fn may_go_one_by_one(&self, ids: &[String]) -> bool {
         let Some(least) = ids.iter().min() else { return false };
         let mut tried = self.one_by_one.lock().unwrap_or_else(PoisonError::into_inner);
-        tried.retain(|_, at| at.elapsed() < ONE_BY_ONE_EVERY);
-        let may = tried.len() < 1000 && !tried.contains_key(least);
-        if may {
+        if tried.len() >= TRIED_BEFORE {
+            tried.retain(|_, at| at.elapsed() < ONE_BY_ONE_EVERY);
+        }
+        let is_long_ago = tried.get(least).map_or(tried.len() < TRIED_BEFORE, |at| at.elapsed() >= ONE_BY_ONE_EVERY);
+        if is_long_ago {
             tried.insert(least.clone(), Instant::now());
         }
-        may
+        is_long_ago
+    }
+
+    /// When these were last tried one by one; whoever was not comes first in the order of these.
+    fn was_tried(&self, ids: &[String]) -> Option<Instant> {
+        let tried = self.one_by_one.lock().unwrap_or_else(PoisonError::into_inner);
+        tried.get(ids.iter().min()?).copied()
     }
 
     /// When this caller was last denied by itself; whoever was not comes first in the order of these.
@@ -206,16 +186,16 @@ struct Round<'a, S> {
     failed: Option<CloudError>,
     /// Callers in a row who were denied by themselves.
     denied: usize,
-    /// Instances in a row for which there was no room.
+    /// Instances in a row, each by itself, for which there was no room.
     without_room: usize,
 }
 
 impl<S: Sender> Round<'_, S> {
     /// Everybody's instances in one call.
     ///
-    /// When EC2 has no room for all of them, or refuses without a name, groups of the callers go, so that a few who are to blame
-    /// cost the others few calls; those of a group that is refused go by themselves in the end. When it may not do it for all,
-    /// each caller goes by itself: whoever was denied so of late comes last, and nobody is left for ever.
+    /// When EC2 has no room for all of them, or blames instances without a name, groups of the callers go, so that a few who are to
+    /// blame cost the others few calls; those of a group that is refused go by themselves in the end. After any other refusal
+    /// each caller goes by itself. Whoever was denied so, or tried one by one, of late comes last, and nobody is left for ever.
     async fn run(mut self, parts: Vec<Part>) {
         let (mut apart, failure) = if parts.len() > 1 { self.together(parts).await } else { (parts, None) };
         let mut alone = Vec::new();
@@ -224,7 +204,7 @@ impl<S: Sender> Round<'_, S> {
             let group: Vec<Part> = apart.drain(..size.clamp(1, apart.len())).collect();
             alone.extend(if group.len() > 1 { self.together(group).await.0 } else { group });
         }
-        alone.sort_by_key(|part| self.mover.was_denied(&part.ids));
+        alone.sort_by_cached_key(|part| (self.mover.was_denied(&part.ids), self.mover.was_tried(&part.left())));
         for part in alone {
             self.alone(part).await;
         }
@@ -280,8 +260,8 @@ impl<S: Sender> Round<'_, S> {
         if !failure.may_be_of_some() {
             return Err(self.mover.failed(failure));
         }
-        let is_worth_it = left.len() > 1 && self.without_room < WITHOUT_ROOM;
-        if is_worth_it && self.mover.may_go_one_by_one(&left) {
+        let has_chances = failure.kind != CloudErrorKind::Capacity || self.without_room < WITHOUT_ROOM;
+        if left.len() > 1 && has_chances && self.mover.may_go_one_by_one(&left) {
             return self.one_by_one(part, &left, outcome).await;
         }
         outcome.refused.extend(left.into_iter().map(|id| self.mover.refusal(id, &failure, false)));
@@ -340,16 +320,18 @@ impl<S: Sender> Round<'_, S> {
     }
 
     /// Each by itself. Whoever is refused for want of room sits out, so that the next time begins with others; after some of them
-    /// in a row nobody else is asked for by itself in this round.
+    /// in a row the rest are not asked for.
     async fn one_by_one(&mut self, of: &[Part], ids: &[String], outcome: &mut Outcome) -> Result<(), CloudError> {
+        let mut of_this_caller = 0;
         for (at, id) in ids.iter().enumerate() {
             match self.send(of, std::slice::from_ref(id), outcome).await {
-                Ok(()) => self.without_room = 0,
+                Ok(()) => (self.without_room, of_this_caller) = (0, 0),
                 Err(failure) if failure.may_be_of_some() => {
                     let no_room = failure.kind == CloudErrorKind::Capacity;
-                    self.without_room = if no_room { self.without_room + 1 } else { 0 };
                     outcome.refused.push(self.mover.refusal(id.clone(), &failure, no_room));
-                    if self.without_room >= WITHOUT_ROOM {
+                    let more = |count: usize| if no_room { count + 1 } else { 0 };
+                    (self.without_room, of_this_caller) = (more(self.without_room), more(of_this_caller));
+                    if of_this_caller >= WITHOUT_ROOM {
                         let rest = ids.iter().skip(at + 1).cloned();
                         outcome.refused.extend(rest.map(|id| self.mover.refusal(id, &failure, false)));
                         break;

@@ -19,8 +19,8 @@ const CLOCK_SKEW: Duration = Duration::from_secs(10);
 /// After this time a Node whose machine is gone, or never was one of the cluster's, is waited for no longer.
 const STRANGERS: Duration = Duration::from_mins(5);
 
-/// For this long after the spoke was first asked, nobody is told that Nodes are awaited. With the two seconds between two looks it
-/// is told within 3 s.
+/// For this long after the spoke was first asked, nobody is told that Nodes are awaited. With the two seconds between two looks
+/// in the first 40 s of a wake it is told within 3 s.
 const AT_ONCE: Duration = Duration::from_millis(900);
 
 /// For this long after a wake certificate requests are still approved: kubelets ask for serving certificates last.

@@ -1,0 +1,44 @@
+//! One caller's part of a call.
+
+use std::collections::{BTreeSet, HashSet};
+
+use shared::cloud::{CloudError, Outcome};
+use tokio::sync::oneshot;
+
+/// What one caller wants moved.
+pub(super) struct Part {
+    pub(super) ids: Vec<String>,
+    /// What of it was moved or refused already.
+    done: Outcome,
+    answer: oneshot::Sender<Result<Outcome, CloudError>>,
+}
+
+impl Part {
+    pub(super) fn new(ids: &[String], answer: oneshot::Sender<Result<Outcome, CloudError>>) -> Self {
+        Self { ids: ids.to_vec(), done: Outcome::default(), answer }
+    }
+
+    /// Whether its caller has not given up.
+    pub(super) fn is_wanted(&self) -> bool {
+        !self.answer.is_closed()
+    }
+
+    /// Who was neither moved nor refused yet.
+    pub(super) fn left(&self) -> Vec<String> {
+        let refused = self.done.refused.iter().map(|refused| &refused.id);
+        let done: BTreeSet<&String> = self.done.moved.iter().map(|(id, _)| id).chain(refused).collect();
+        self.ids.iter().filter(|id| !done.contains(id)).cloned().collect()
+    }
+
+    /// Takes what of an outcome is about it.
+    pub(super) fn take(&mut self, outcome: &Outcome) {
+        let ids: HashSet<&String> = self.ids.iter().collect();
+        self.done.moved.extend(outcome.moved.iter().filter(|(id, _)| ids.contains(id)).cloned());
+        self.done.refused.extend(outcome.refused.iter().filter(|refused| ids.contains(&refused.id)).cloned());
+    }
+
+    /// Tells the caller that it is done, or what it failed of. Who has given up in the meantime does not hear it.
+    pub(super) fn tell(self, failed: Option<CloudError>) {
+        let _ = self.answer.send(failed.map_or(Ok(self.done), Err));
+    }
+}

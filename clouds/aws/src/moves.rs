@@ -26,14 +26,12 @@ const WINDOW: Duration = Duration::from_millis(25);
 /// How seldom a caller's instances are tried one by one when EC2 refuses them without naming one.
 const ONE_BY_ONE_EVERY: Duration = Duration::from_mins(5);
 
-/// Callers of whom it is remembered when they were tried one by one, so that they come after others.
-const TRIED_BEFORE: usize = 1000;
-
 /// After so many callers in a row were denied by themselves, the account may not do it for anybody.
 const DENIED: usize = 3;
 
-/// Callers of whom it is remembered when they were denied by themselves, so that they come after others.
-const DENIED_BEFORE: usize = 1000;
+/// Callers of whom it is remembered when they were denied by themselves, and of whom when their instances were tried one by one,
+/// so that they come after others.
+const REMEMBERED: usize = 1000;
 
 /// After so many instances in a row for which there was no room, the others of this caller are not tried one by one, and nor are
 /// those of the next callers without room.
@@ -129,10 +127,10 @@ impl<S: Sender> Mover<S> {
     fn may_go_one_by_one(&self, ids: &[String]) -> bool {
         let Some(least) = ids.iter().min() else { return false };
         let mut tried = self.one_by_one.lock().unwrap_or_else(PoisonError::into_inner);
-        if tried.len() >= TRIED_BEFORE {
+        if tried.len() >= REMEMBERED {
             tried.retain(|_, at| at.elapsed() < ONE_BY_ONE_EVERY);
         }
-        let is_long_ago = tried.get(least).map_or(tried.len() < TRIED_BEFORE, |at| at.elapsed() >= ONE_BY_ONE_EVERY);
+        let is_long_ago = tried.get(least).map_or(tried.len() < REMEMBERED, |at| at.elapsed() >= ONE_BY_ONE_EVERY);
         if is_long_ago {
             tried.insert(least.clone(), Instant::now());
         }
@@ -156,7 +154,7 @@ impl<S: Sender> Mover<S> {
         let mut denied = self.denied.lock().unwrap_or_else(PoisonError::into_inner);
         if !is_denied {
             denied.remove(first);
-        } else if denied.len() < DENIED_BEFORE || denied.contains_key(first) {
+        } else if denied.len() < REMEMBERED || denied.contains_key(first) {
             denied.insert(first.clone(), Instant::now());
         } else {
             denied.clear();

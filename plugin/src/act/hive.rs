@@ -2,6 +2,7 @@
 //! to stamp.
 
 use jiff::Timestamp;
+use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use shared::{
     admission::{Annotations, format},
@@ -82,7 +83,7 @@ pub(super) fn unchanged(cluster: &Value, asked: &Asked<'_>) -> String {
 /// somebody's hold before its time.
 pub(super) fn warnings(cluster: &Value, asked: &Asked<'_>) -> Vec<String> {
     const REFUSED: &str = "a webhook refuses this; without one it goes to sleep";
-    let annotations = annotations(cluster);
+    let annotations = Annotations::deserialize(&cluster["metadata"]["annotations"]).unwrap_or_default();
     let hold = hold(&annotations, asked.now);
     let mut warnings = Vec::new();
     if asked.wish == Wish::Sleep && !is_asleep(cluster) {
@@ -91,11 +92,13 @@ pub(super) fn warnings(cluster: &Value, asked: &Asked<'_>) -> Vec<String> {
         }
         let held = match hold {
             Hold::None => None,
-            Hold::Until { until, by } => Some(format!("{} by {}", format::seconds(until), by.unwrap_or(NAMELESS))),
-            Hold::Malformed(text) => Some(format!("{text:?}, which is not a time")),
+            Hold::Until { until, by } => Some((format::seconds(until), by)),
+            Hold::Malformed { text, by } => Some((format!("{text:?}, which is not a time,"), by)),
         };
-        let key = keys::HOLD_AWAKE_UNTIL;
-        warnings.extend(held.map(|until| format!("it is held awake until {until} ({key}): {REFUSED}")));
+        warnings.extend(held.map(|(until, by)| {
+            let (by, key) = (by.unwrap_or(NAMELESS), keys::HOLD_AWAKE_UNTIL);
+            format!("it is held awake until {until} by {by} ({key}): {REFUSED}")
+        }));
     }
     if let (Wish::Wake, Some(end), Hold::Until { until, by }) = (asked.wish, asked.end, hold)
         && until > end
@@ -104,11 +107,6 @@ pub(super) fn warnings(cluster: &Value, asked: &Asked<'_>) -> Vec<String> {
         warnings.push(format!("this shortens the hold of {by}, which lasted until {until}"));
     }
     warnings
-}
-
-fn annotations(cluster: &Value) -> Annotations {
-    let found = cluster.pointer("/metadata/annotations").and_then(Value::as_object).into_iter().flatten();
-    found.filter_map(|(key, value)| Some((key.as_str(), value.as_str()?))).collect()
 }
 
 /// H6 to H11.
@@ -327,7 +325,7 @@ mod tests {
             ("Hibernating", json!({ keys::PROTECTED: "true" }), Sleep, Some(SOON), vec![]),
             ("Hibernating", json!({ keys::PROTECTED: "true" }), Wake, None, vec![]),
             ("Running", bobs(SOON), Sleep, None, vec![held(&format!("{SOON} by bob"))]),
-            ("Running", bobs("monday"), Sleep, None, vec![held("\"monday\", which is not a time")]),
+            ("Running", bobs("monday"), Sleep, None, vec![held("\"monday\", which is not a time, by bob")]),
             ("Running", bobs(PAST), Sleep, None, vec![]),
             (
                 "Running",

@@ -238,7 +238,12 @@ pub enum Hold<'a> {
         by: Option<&'a str>,
     },
     /// Somebody wants it awake, but until when cannot be read. Counts as a hold: better awake in vain than asleep in error.
-    Malformed(&'a str),
+    Malformed {
+        /// What stands there instead of a time.
+        text: &'a str,
+        /// Who holds, if they said so.
+        by: Option<&'a str>,
+    },
 }
 
 /// Whether somebody holds a target awake.
@@ -247,10 +252,11 @@ pub fn hold(annotations: &Annotations, now: Timestamp) -> Hold<'_> {
     let Some(text) = annotations.get(keys::HOLD_AWAKE_UNTIL) else {
         return Hold::None;
     };
+    let by = annotations.get(keys::HOLD_AWAKE_BY).filter(|by| !by.is_empty());
     match format::time(text) {
-        None => Hold::Malformed(text),
+        None => Hold::Malformed { text, by },
         Some(until) if until <= now => Hold::None,
-        Some(until) => Hold::Until { until, by: annotations.get(keys::HOLD_AWAKE_BY).filter(|by| !by.is_empty()) },
+        Some(until) => Hold::Until { until, by },
     }
 }
 

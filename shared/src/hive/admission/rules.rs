@@ -154,8 +154,8 @@ fn not_held_awake(change: &Change<'_, Cluster>) -> Verdict {
     }
     let message = match hold(&change.new.metadata.annotations, change.now) {
         Hold::None => return Verdict::Allow,
-        Hold::Malformed(_) if change.alters_annotation(keys::HOLD_AWAKE_UNTIL) => return Verdict::Allow,
-        Hold::Malformed(text) => {
+        Hold::Malformed { .. } if change.alters_annotation(keys::HOLD_AWAKE_UNTIL) => return Verdict::Allow,
+        Hold::Malformed { text, .. } => {
             format!("found {text:?}, which is not a time: nobody can tell when the hold ends; correct or remove it")
         }
         Hold::Until { until, by } => {

@@ -108,8 +108,8 @@ pub(super) fn decide(facts: &Facts<'_>) -> Plan {
     };
     // Often all is there a moment after the machines run: no word is lost on what is over before anybody can read it.
     let waits = plan.status.as_ref().is_some_and(|status| status.power_state == Some(reason::WAITING_FOR_NODES));
-    let untold = facts.asked_for.and_then(|time| AT_ONCE.checked_sub(time)).filter(|left| !left.is_zero());
-    if let Some(left) = untold.filter(|_| waits && step == Step::Machines) {
+    let left = facts.asked_for.map_or(Duration::ZERO, |time| AT_ONCE.saturating_sub(time));
+    if waits && step == Step::Machines && !left.is_zero() {
         return Plan { watch: watch(facts, machines, step), ..Plan::default().by(left) };
     }
     Plan { watch: watch(facts, machines, step), ..plan }

@@ -1,10 +1,9 @@
 # Two images from one build: `docker build --target webhook .` and `docker build --target controller .`
 #
-# Not built yet: the machines this project has been developed on run no container engine. For a release, pin both base
-# images by digest.
+# Not built yet: the development machines run no container engine. For a release, pin both base images by digest.
 
 FROM rust:1.95-bookworm AS build
-# aws-lc is C: it needs cmake. aws-sdk-ec2, which only the controller links, needs 8 GB of memory to compile.
+# aws-lc is written in C and needs cmake. Only the controller links aws-sdk-ec2, which needs 8 GB of memory to compile.
 RUN apt-get update && apt-get install --yes --no-install-recommends cmake && rm -rf /var/lib/apt/lists/*
 WORKDIR /src
 COPY . .
@@ -13,7 +12,7 @@ RUN --mount=type=cache,target=/usr/local/cargo/registry \
     cargo build --release --locked -p hibernate-webhook -p hibernate-controller && \
     mkdir /out && cp target/release/hibernate-webhook target/release/hibernate-controller /out/
 
-# glibc and libgcc of the same Debian, certificates of public CAs, no shell, user 65532.
+# The same Debian's glibc and libgcc, public CA certificates, no shell, user 65532.
 FROM gcr.io/distroless/cc-debian12:nonroot AS base
 COPY LICENSE /LICENSE
 

@@ -6,6 +6,10 @@ use jiff::Timestamp;
 
 use crate::cloud::{CloudError, CloudErrorKind, Instance, InstanceState};
 use crate::hive::api::ClusterDeployment;
+use crate::hive::conditions::age;
+
+/// A try that lies further ahead than this was dated by another clock.
+const CLOCK: Duration = Duration::from_secs(5);
 
 /// Everything one look found. Plain data: no client, no clock.
 #[derive(Clone, Debug)]
@@ -32,6 +36,40 @@ pub struct Facts<'a> {
     pub settings: Settings,
     /// The time of the look.
     pub now: Timestamp,
+}
+
+impl Facts<'_> {
+    /// Time since a moment, zero if it is in the future.
+    pub(super) fn age(&self, then: Timestamp) -> Duration {
+        age(then, self.now)
+    }
+
+    /// Reason of a condition, empty if the cluster does not have it.
+    pub(super) fn reason(&self, type_: &str) -> &str {
+        self.cluster.condition(type_).and_then(|c| c.reason.as_deref()).unwrap_or_default()
+    }
+
+    /// Whether a condition is True.
+    pub(super) fn is(&self, type_: &str) -> bool {
+        self.cluster.condition(type_).is_some_and(|c| c.status == "True")
+    }
+
+    /// Whether single machines were refused when `verb` was tried last.
+    pub(super) fn was_refused(&self, verb: Verb) -> bool {
+        let failure = self.tried.as_ref().and_then(|tried| tried.failed(verb));
+        failure.is_some_and(|failure| matches!(failure.kind, CloudErrorKind::Refused | CloudErrorKind::Capacity))
+    }
+
+    /// Whether a failed try of `verb` is so recent that the next one has to wait, and how long.
+    pub(super) fn held_back(&self, verb: Verb) -> Option<Duration> {
+        let tried = self.tried.as_ref().filter(|tried| tried.verb == verb)?;
+        let failure = tried.failed(verb)?;
+        if age(self.now, tried.at) > CLOCK {
+            return None; // the clock was set back since
+        }
+        let left = backoff(failure.kind, tried.failures).checked_sub(self.age(tried.at))?;
+        (!left.is_zero()).then_some(left)
+    }
 }
 
 /// Settings of the controller that decisions depend on.

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use super::{Facts, Notice, Plan, Recheck, resume_started};
+use super::facts::Facts;
+use super::plan::{Notice, Plan, Recheck};
+use super::wake::resume_started;
 use crate::duration::go_string;
 use crate::hive::conditions::{HIBERNATING, READY, reason};
 

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use super::{Action, Drift, Facts, Machines, Need, Notice, Plan, Verb, name_some, poll, schedule, with_others};
+use super::facts::{Drift, Facts, Machines, Verb};
+use super::gate::{gate, missing_cluster_sync};
+use super::plan::{Action, Need, Notice, Plan, name_some, poll, with_others};
 use crate::cloud::Instance;
 use crate::cloud::InstanceState::{Pending, Running, ShuttingDown, Stopped, Stopping};
 use crate::hive::conditions::{HIBERNATING, PROGRESS, PowerStatus, age, reason};
@@ -17,13 +19,13 @@ pub(super) fn begins(facts: &Facts<'_>) -> bool {
 }
 
 pub(super) fn needs(facts: &Facts<'_>) -> Option<Need> {
-    let waits = begins(facts) && schedule::gate(facts).is_some();
+    let waits = begins(facts) && gate(facts).is_some();
     (facts.machines.is_none() && !waits).then_some(Need::Machines { max_age: Duration::ZERO })
 }
 
 pub(super) fn decide(facts: &Facts<'_>) -> Plan {
     let begins = begins(facts);
-    if let Some(wait) = schedule::gate(facts).filter(|_| begins) {
+    if let Some(wait) = gate(facts).filter(|_| begins) {
         return wait;
     }
     let machines = match facts.machines(PowerStatus::failed_to_stop) {
@@ -33,7 +35,7 @@ pub(super) fn decide(facts: &Facts<'_>) -> Plan {
     if machines.all(Stopped) {
         return asleep(facts, machines);
     }
-    let notice = if begins { schedule::missing_cluster_sync(facts) } else { drift(facts, machines) };
+    let notice = if begins { missing_cluster_sync(facts) } else { drift(facts, machines) };
     let plan = match (&notice, facts.settings.drift) {
         (Some(notice), Drift::Report) if !begins => {
             let status = PowerStatus::stopped().done(DRIFT, notice.message.clone());

@@ -3,11 +3,12 @@
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
+use super::plan::poll;
 use super::*;
 use crate::cloud::InstanceState::{Pending, Running, ShuttingDown, Stopped, Stopping, Terminated};
 use crate::cloud::{CloudError, CloudErrorKind, Instance, InstanceState};
 use crate::hive::api::{ClusterDeploymentSpec, ClusterDeploymentStatus, Condition, RESUME_SKIPS_CLUSTER_OPERATORS};
-use crate::hive::conditions::PROGRESS;
+use crate::hive::conditions::{PROGRESS, READY};
 
 mod kinds;
 mod properties;

@@ -4,10 +4,9 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use super::{
-    Action, Facts, Machines, Need, NodeLook, Notice, OperatorLook, Plan, Spoke, SpokeError, Verb, Watch, name_some,
-    poll, schedule, with_others,
-};
+use super::facts::{Facts, Machines, NodeLook, OperatorLook, Spoke, SpokeError, Verb};
+use super::gate::{gate, missing_cluster_sync};
+use super::plan::{Action, Need, Notice, Plan, Watch, name_some, poll, with_others};
 use crate::cloud::InstanceState::{Pending, Running, Stopped, Stopping};
 use crate::cloud::{CloudErrorKind, Instance};
 use crate::hive::api::{ClusterDeployment, Condition, RESUME_SKIPS_CLUSTER_OPERATORS};
@@ -67,7 +66,7 @@ impl Step {
 pub(super) fn needs(facts: &Facts<'_>) -> Option<Need> {
     let step = Step::of(facts);
     match &facts.machines {
-        None if step == Step::Begin && schedule::gate(facts).is_some() => None,
+        None if step == Step::Begin && gate(facts).is_some() => None,
         None => {
             let past_machines = matches!(step, Step::Nodes | Step::Pause | Step::Operators);
             Some(Need::Machines { max_age: if past_machines { MACHINES_MAX_AGE } else { Duration::ZERO } })
@@ -82,7 +81,7 @@ pub(super) fn needs(facts: &Facts<'_>) -> Option<Need> {
 
 pub(super) fn decide(facts: &Facts<'_>) -> Plan {
     let step = Step::of(facts);
-    if let Some(wait) = schedule::gate(facts).filter(|_| step == Step::Begin) {
+    if let Some(wait) = gate(facts).filter(|_| step == Step::Begin) {
         return wait;
     }
     let machines = match facts.machines(PowerStatus::failed_to_start) {
@@ -93,7 +92,7 @@ pub(super) fn decide(facts: &Facts<'_>) -> Plan {
         // A machine that an autoscaler has just made, or takes away, makes no cluster less awake.
         Step::Awake if machines.in_state(&[Stopped, Stopping]).is_empty() => awake(facts, machines),
         Step::Begin => {
-            let notice = schedule::missing_cluster_sync(facts);
+            let notice = missing_cluster_sync(facts);
             Plan { notice, ..start(facts, machines, PowerStatus::starting()) }
         }
         _ if !machines.all(Running) => {

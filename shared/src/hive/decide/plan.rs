@@ -1,0 +1,171 @@
+//! What a decision says is to be done, and how such a plan is put together.
+
+use std::time::Duration;
+
+use crate::hive::api::Desired;
+use crate::hive::conditions::PowerStatus;
+
+/// What is to be done about a cluster.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Plan {
+    /// To be run in this order, before the status is written. One that moves no machine ends the row: the others were to follow.
+    pub actions: Vec<Action>,
+    /// What to report; `None` leaves the status alone.
+    pub status: Option<PowerStatus>,
+    /// Something that is to be told once, by an Event.
+    pub notice: Option<Notice>,
+    /// When to look again.
+    pub recheck: Recheck,
+    /// Something is due after this time, whatever `recheck` says.
+    pub due: Option<Duration>,
+    /// What of the spoke is to be watched until the next look.
+    pub watch: Watch,
+    /// Whether spot Machines whose instances are gone are to be made anew: only while Nodes of a waking cluster are awaited.
+    pub replace_spot: bool,
+}
+
+/// What of a spoke is watched, so that a change calls for a look.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Watch {
+    /// Nothing; no connection is kept.
+    #[default]
+    Nothing,
+    /// Nodes, their Leases, operators and certificate requests: the cluster is waking.
+    Everything,
+    /// Certificate requests: the cluster has just woken.
+    Certificates,
+}
+
+/// One thing to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Write the user's own field, because of a time that the user set.
+    SetPowerState {
+        /// What is wanted from now on.
+        to: Desired,
+        /// Why, for annotation `hibernate.sh/reason`.
+        because: String,
+    },
+    /// Stop these instances; each of them is running.
+    Stop(Vec<String>),
+    /// Start these instances; each of them is stopped.
+    Start(Vec<String>),
+    /// Delete these instances for good; each of them is a one-time spot instance, which cannot be stopped.
+    Terminate(Vec<String>),
+}
+
+/// When to look again without being asked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Recheck {
+    /// When the object changes.
+    #[default]
+    OnChange,
+    /// After about this time, or when the object changes.
+    After(Duration),
+    /// For another try: not before this time, unless the object changes.
+    Retry(Duration),
+}
+
+/// A message for an Event.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Notice {
+    /// Whether somebody should do something about it.
+    pub warning: bool,
+    /// One word.
+    pub reason: &'static str,
+    /// One sentence.
+    pub message: String,
+}
+
+impl Notice {
+    /// H, R or P were changed again and again by somebody else.
+    #[must_use]
+    pub fn another_controller() -> Self {
+        let message = "another controller writes this cluster's power state, so it is left alone for 10 minutes: add hibernation to \
+                       spec.disabledControllers of the HiveConfig, or stop this controller";
+        Self::warning("AnotherController", message.to_owned())
+    }
+
+    /// Spot Machines were deleted for their `MachineSet`s to make new ones.
+    #[must_use]
+    pub fn spot_replaced(machines: &[String]) -> Self {
+        let names = name_some(machines.iter().map(String::as_str), 10);
+        Self::normal("SpotMachinesReplaced", format!("made anew, because their instances are gone: {names}"))
+    }
+
+    pub(super) fn normal(reason: &'static str, message: String) -> Self {
+        Self { warning: false, reason, message }
+    }
+
+    pub(super) fn warning(reason: &'static str, message: String) -> Self {
+        Self { warning: true, reason, message }
+    }
+}
+
+/// What has to be looked at before deciding, in this order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Need {
+    /// The instances; a list that is this old at the most will do.
+    Machines {
+        /// Greatest age of the list.
+        max_age: Duration,
+    },
+    /// The spoke's API server.
+    Spoke,
+    /// Whether the spoke is being upgraded.
+    Upgrade,
+}
+
+impl Plan {
+    pub(super) fn report(status: PowerStatus) -> Self {
+        Self { status: Some(status), ..Self::default() }
+    }
+
+    pub(super) fn again(self, after: Duration) -> Self {
+        Self { recheck: Recheck::After(after), ..self }
+    }
+
+    /// The next look, which is another try if the last one has to be waited for.
+    pub(super) fn again_or_retry(self, after: Duration, held_back: Option<Duration>) -> Self {
+        match held_back {
+            Some(left) => Self { recheck: Recheck::Retry(left), ..self },
+            None => self.again(after),
+        }
+    }
+
+    /// Whatever else calls for a look, there is one after this time.
+    pub(super) fn by(self, time: Duration) -> Self {
+        Self { due: Some(self.due.map_or(time, |due| due.min(time))), ..self }
+    }
+
+    pub(super) fn acting(self, action: Action) -> Self {
+        let mut actions = self.actions;
+        actions.push(action);
+        Self { actions, ..self }
+    }
+
+    /// One action for each group of machines that is not empty, in this order.
+    pub(super) fn moving(self, action: fn(Vec<String>) -> Action, groups: [Vec<String>; 2]) -> Self {
+        groups.into_iter().filter(|ids| !ids.is_empty()).fold(self, |plan, ids| plan.acting(action(ids)))
+    }
+}
+
+/// What goes in one call after a try in which machines of the first kind were refused: they must not hold the other kind up for
+/// ever. Of that one machine goes at first; once `moved` shows that the cloud does not refuse everything, all do.
+pub(super) fn with_others(first: Vec<String>, others: Vec<String>, moved: bool) -> Vec<String> {
+    let count = if moved || first.is_empty() { others.len() } else { 1 };
+    first.into_iter().chain(others.into_iter().take(count)).collect()
+}
+
+/// How soon to look at machines again that have been moving for `since`: soon while most are done (so that a change is told within
+/// 3 s), later more slowly.
+pub(super) fn poll(since: Duration) -> Duration {
+    (since / 20).clamp(Duration::from_secs(2), Duration::from_secs(10))
+}
+
+/// `a, b, c and 4 more`: names for people, at most `limit` of them.
+pub(super) fn name_some<'a>(names: impl ExactSizeIterator<Item = &'a str>, limit: usize) -> String {
+    let more = names.len().saturating_sub(limit);
+    let shown = names.take(limit).collect::<Vec<_>>().join(", ");
+    if more == 0 { shown } else { format!("{shown} and {more} more") }
+}

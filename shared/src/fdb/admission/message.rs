@@ -1,10 +1,9 @@
 //! What a denial says: which group, since when, until when, and the ways out.
 
 use super::known::Cluster;
-use super::object::Deleted;
-use super::{Kind, Stamp};
+use super::object::{Deleted, Kind};
 use crate::admission::format;
-use crate::fdb::suspension::{Minimum, Suspension};
+use crate::fdb::suspension::{Minimum, Stamp, Suspension};
 use crate::keys;
 
 /// The clusters cannot be seen (S4).

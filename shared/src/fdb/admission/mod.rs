@@ -41,29 +41,9 @@ use crate::keys;
 
 pub use cluster::{Annotated, judge_cluster};
 pub use known::{Cluster, Sight};
-pub use object::Deleted;
+pub use object::{Deleted, Kind};
 
 use super::suspension::Stamp;
-
-/// Which kind of object is deleted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// A volume.
-    Pvc,
-    /// An address.
-    Service,
-}
-
-impl Kind {
-    /// As kubectl names the resource.
-    #[must_use]
-    pub fn resource(self) -> &'static str {
-        match self {
-            Self::Pvc => "pvc",
-            Self::Service => "service",
-        }
-    }
-}
 
 /// What a row of the table says.
 #[derive(Debug, PartialEq, Eq)]

@@ -8,6 +8,26 @@ use serde::de::IgnoredAny;
 use crate::admission::{Annotations, few, from_map};
 use crate::fdb::api;
 
+/// Which kind of object is deleted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A volume.
+    Pvc,
+    /// An address.
+    Service,
+}
+
+impl Kind {
+    /// As kubectl names the resource.
+    #[must_use]
+    pub fn resource(self) -> &'static str {
+        match self {
+            Self::Pvc => "pvc",
+            Self::Service => "service",
+        }
+    }
+}
+
 /// A PVC or Service that is being deleted, as `oldObject` holds it.
 #[derive(Clone, Debug, Default, Deserialize)]
 pub struct Deleted {

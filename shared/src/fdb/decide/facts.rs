@@ -2,7 +2,6 @@
 
 use jiff::Timestamp;
 
-use super::Turn;
 use crate::fdb::admission::Kind;
 use crate::fdb::api::{FoundationDBCluster, ProcessGroup};
 use crate::fdb::suspension::{Minimum, Stamp};
@@ -27,6 +26,17 @@ pub struct Facts<'a> {
     pub began: Timestamp,
     /// Now, on the controller's clock.
     pub now: Timestamp,
+}
+
+/// The last release.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Turn {
+    /// Its zone, or its group in mode `ProcessGroup`.
+    pub of: String,
+    /// When the turn began.
+    pub began: Timestamp,
+    /// When something was released last.
+    pub last: Timestamp,
 }
 
 /// A Pod of the cluster.

@@ -18,6 +18,7 @@
 //! | D11 | it was released some time ago and nobody has deleted it | the operator is woken, more and more rarely |
 
 mod facts;
+mod plan;
 mod stamp;
 mod turn;
 mod wake;
@@ -27,96 +28,16 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-pub use facts::{Facts, Held, Pod};
-pub use turn::Turn;
+pub use facts::{Facts, Held, Pod, Turn};
+pub use plan::{Action, Plan};
 
 use super::admission::Kind;
 use super::api::ProcessGroup;
-use super::suspension::Suspension;
+use plan::Group;
 use stamp::{Look, look};
 
 /// How soon a group is looked at again whose Pod has not been deleted yet.
 const POD_GOES: Duration = Duration::from_secs(5);
-
-/// Something to be done to one object, by its place in [`Facts::objects`].
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Action {
-    /// Hold it (D5 to D9).
-    Stamp {
-        /// Which object.
-        object: usize,
-        /// Since when.
-        since: Timestamp,
-        /// What is recorded.
-        record: Suspension,
-    },
-    /// Let it go (D10).
-    Release {
-        /// Which object.
-        object: usize,
-    },
-    /// Touch it, so that the operator looks again (D11).
-    Wake {
-        /// Which object.
-        object: usize,
-    },
-    /// Remove every mark of ours (D2).
-    Clear {
-        /// Which object.
-        object: usize,
-    },
-}
-
-impl Action {
-    /// Which object is changed.
-    #[must_use]
-    pub fn object(&self) -> usize {
-        match self {
-            Self::Stamp { object, .. } | Self::Release { object } | Self::Wake { object } | Self::Clear { object } => {
-                *object
-            }
-        }
-    }
-}
-
-/// All that is to be done, and what is to be told.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Plan {
-    /// What is to be done; each object once.
-    pub actions: Vec<Action>,
-    /// Whose turn it is after these actions.
-    pub turn: Option<Turn>,
-    /// When to look again if nothing changes; `None` if nothing is left to wait for.
-    pub next: Option<Duration>,
-    /// Process groups that are held, those that are stamped by this plan included.
-    pub held: usize,
-    /// Bytes of their volumes.
-    pub held_bytes: u64,
-    /// Process groups whose window has passed and whose turn it is not yet.
-    pub waiting: usize,
-    /// Process groups that were released and are still there.
-    pub released: usize,
-}
-
-impl Plan {
-    fn again_in(&mut self, pause: Duration) {
-        // Nothing is looked at more often than that: rounded times would make it a loop.
-        let pause = pause.max(Duration::from_millis(100));
-        self.next = Some(self.next.map_or(pause, |next| next.min(pause)));
-    }
-
-    fn again_at(&mut self, at: Timestamp, now: Timestamp) {
-        self.again_in(at.duration_since(now).try_into().unwrap_or(Duration::ZERO));
-    }
-}
-
-/// A process group that is due, or was released.
-struct Group {
-    objects: Vec<usize>,
-    zone: String,
-    /// When its window ended.
-    since: Timestamp,
-}
 
 /// Decides.
 #[must_use]

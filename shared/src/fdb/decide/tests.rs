@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::fdb::api::FoundationDBCluster;
-use crate::fdb::suspension::{Minimum, OPERATOR, RECOVERY, Stamp};
+use crate::fdb::suspension::{Minimum, OPERATOR, RECOVERY, Stamp, Suspension};
 
 const REMOVAL: &str = "2026-11-21T17:59:58Z";
 

@@ -14,8 +14,8 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use super::facts::Facts;
-use super::{Action, Group, Plan};
+use super::facts::{Facts, Turn};
+use super::plan::{Action, Group, Plan};
 use crate::fdb::api::RemovalMode;
 
 /// After this long the next turn begins though something of the last one is still there, unless the database is unwell: then
@@ -24,17 +24,6 @@ const STUCK: Duration = Duration::from_mins(10);
 
 /// How soon it is looked at again whether what was released is gone.
 const GOES: Duration = Duration::from_secs(2);
-
-/// The last release.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Turn {
-    /// Its zone, or its group in mode `ProcessGroup`.
-    pub of: String,
-    /// When the turn began.
-    pub began: Timestamp,
-    /// When something was released last.
-    pub last: Timestamp,
-}
 
 /// Releases those whose turn it is.
 pub(super) fn take(facts: &Facts<'_>, due: &BTreeMap<&str, Group>, released: &BTreeMap<&str, Group>, plan: &mut Plan) {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::facts::Facts;
-use super::{Action, Group, Plan};
+use super::plan::{Action, Group, Plan};
 
 /// Between a release and the first further wake-up.
 const FIRST: Duration = Duration::from_secs(15);

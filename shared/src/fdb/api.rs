@@ -343,6 +343,12 @@ impl ProcessGroup {
     pub fn condition(&self, type_: &str) -> Option<&ProcessGroupCondition> {
         self.process_group_conditions.iter().find(|condition| condition.type_ == type_)
     }
+
+    /// Whether this entry still keeps the operator from running the group.
+    #[must_use]
+    pub fn needs_edit(&self) -> bool {
+        self.is_marked() || self.exclusion_skipped || self.condition(RESOURCES_TERMINATING).is_some()
+    }
 }
 
 /// Whether process groups of a class have a volume.

@@ -19,9 +19,11 @@
 //! | R11 | the stamps and the record off | there are none |
 
 pub mod check;
+mod facts;
 pub mod include;
 pub mod object;
 pub mod patch;
+mod presence;
 pub mod record;
 pub mod replace;
 pub mod service;
@@ -32,36 +34,19 @@ mod unfinished;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use kube::ResourceExt;
 use serde_json::Value;
 
-use self::{
-    object::{deleted_at, labels_match, name, uid},
-    record::{Held, Record},
+pub use self::{
+    facts::Facts,
+    patch::{Edit, Kept},
+    presence::{Lost, Missing, lacks},
 };
-use super::{
-    api::{FoundationDBCluster, ProcessGroup, RESOURCES_TERMINATING},
-    suspension::Stamp,
-};
+use self::{object::deleted_at, presence::claim_is_there, record::Record};
+use super::{api::ProcessGroup, suspension::Stamp};
 use crate::{keys, workload::replicas::annotation};
 
 /// A hold is renewed when it is older than this, so that none ends while a recovery goes on.
 pub const HOLD_FRESH: Duration = Duration::from_mins(5);
-
-/// Everything a recovery looks at. Plain data: no client.
-#[derive(Clone, Copy, Debug)]
-pub struct Facts<'a> {
-    /// The cluster.
-    pub cluster: &'a FoundationDBCluster,
-    /// `PersistentVolumeClaims` with the cluster's match labels.
-    pub claims: &'a [Value],
-    /// Services with the cluster's match labels.
-    pub services: &'a [Value],
-    /// Pods with the cluster's match labels.
-    pub pods: &'a [Value],
-    /// The plugin's clock.
-    pub now: Timestamp,
-}
 
 /// What only this run knows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -72,26 +57,6 @@ pub struct Done {
     pub verified: bool,
     /// How often `include` was tried in vain: once while the operator skips, and again when the Pods run.
     pub include_failures: u8,
-}
-
-/// Which kind of object a hold is on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kept {
-    /// A `PersistentVolumeClaim`.
-    Claim,
-    /// A Service.
-    Service,
-}
-
-/// An object to be patched, and the JSON merge patch for it.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Edit {
-    /// What it is.
-    pub kind: Kept,
-    /// Its name.
-    pub name: String,
-    /// A merge patch of our annotations with the resourceVersion that was read.
-    pub patch: Value,
 }
 
 /// One step. A shell does the first one of a plan, looks again and asks for the rest.
@@ -119,125 +84,6 @@ pub enum Step {
     Await(Vec<Missing>),
     /// R11: merge patches of the held objects, and a JSON patch of the cluster.
     Clear(Vec<Edit>, Value),
-}
-
-/// What a group lacks.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Missing {
-    /// ID of the process group.
-    pub group: String,
-    /// Its Pod.
-    pub pod: String,
-    /// In words.
-    pub what: String,
-}
-
-/// Why a recovery cannot be finished.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Lost {
-    /// The volume has gone in the middle of it.
-    #[error("{group}: its PersistentVolumeClaim is gone in the middle of the recovery, and its data with it")]
-    NoClaim {
-        /// ID of the process group.
-        group: String,
-    },
-    /// The volume is going.
-    #[error(
-        "{group}: PersistentVolumeClaim {claim} has been deleted at {since} in the middle of the recovery; {volume}"
-    )]
-    ClaimGoing {
-        /// ID of the process group.
-        group: String,
-        /// Name of the claim.
-        claim: String,
-        /// Its deletionTimestamp.
-        since: String,
-        /// Where the data may still be.
-        volume: String,
-    },
-    /// Another volume has its name by now.
-    #[error(
-        "{group}: PersistentVolumeClaim {claim} is not the one that was held (uid {found}, not {wanted}): the old data is gone"
-    )]
-    OtherClaim {
-        /// ID of the process group.
-        group: String,
-        /// Name of the claim.
-        claim: String,
-        /// uid that was recorded.
-        wanted: String,
-        /// uid that was found.
-        found: String,
-    },
-    /// Nothing to copy a Service from.
-    #[error(
-        "{group}: its Service is gone, no Service of another Pod exists to make it like, and without it the operator cannot create any Pod of the cluster: create Service {service} by hand"
-    )]
-    NoSibling {
-        /// ID of the process group.
-        group: String,
-        /// Name that the Service must have.
-        service: String,
-    },
-    /// The operator is asked to skip by somebody else.
-    #[error(
-        "spec.skip was set to true by somebody else in the middle of the recovery: set it to false when that is over, and run this again"
-    )]
-    ForeignSkip,
-}
-
-impl Lost {
-    /// The group whose volume is lost, if that is why. Others can come back nevertheless.
-    #[must_use]
-    pub fn group(&self) -> Option<&str> {
-        match self {
-            Self::NoClaim { group } | Self::ClaimGoing { group, .. } | Self::OtherClaim { group, .. } => Some(group),
-            Self::NoSibling { .. } | Self::ForeignSkip => None,
-        }
-    }
-}
-
-impl<'a> Facts<'a> {
-    /// The claims of a group: one, unless something is wrong.
-    #[must_use]
-    pub fn claims_of(&self, id: &str) -> Vec<&'a Value> {
-        let labels = self.cluster.group_labels();
-        let Some(label) = labels.first() else { return Vec::new() };
-        let of_group = |claim: &&Value| object::label(claim, label) == Some(id);
-        self.claims.iter().filter(|claim| labels_match(claim, &self.cluster.match_labels())).filter(of_group).collect()
-    }
-
-    /// The claim that a group's Pod mounts: the one named after the Pod if there are several.
-    #[must_use]
-    pub fn claim_of(&self, id: &str, pod: &str) -> Option<&'a Value> {
-        let claims = self.claims_of(id);
-        let named = claims.iter().find(|claim| name(claim).strip_prefix(pod).is_some_and(|rest| rest == "-data"));
-        named.or(claims.first()).copied()
-    }
-
-    /// The Service of a group's Pod.
-    #[must_use]
-    pub fn service_of(&self, pod: &str) -> Option<&'a Value> {
-        self.services.iter().find(|service| name(service) == pod)
-    }
-
-    /// A Pod by its name.
-    #[must_use]
-    pub fn pod(&self, pod: &str) -> Option<&'a Value> {
-        self.pods.iter().find(|object| name(object) == pod)
-    }
-
-    /// The record that another run has left.
-    #[must_use]
-    pub fn record(&self) -> Option<Record> {
-        self.cluster.annotations().get(keys::RECOVERY).and_then(|text| Record::parse(text))
-    }
-}
-
-/// Whether a status entry still keeps the operator from running the group.
-#[must_use]
-pub fn needs_edit(group: &ProcessGroup) -> bool {
-    group.is_marked() || group.exclusion_skipped || group.condition(RESOURCES_TERMINATING).is_some()
 }
 
 /// What is left to be done for a record, in order; [`Step::Clear`] is the end. Empty when the groups run and only the database
@@ -304,31 +150,11 @@ pub fn remaining(facts: &Facts<'_>, record: &Record, include: bool, done: Done) 
     Ok(steps)
 }
 
-fn claim_is_there(facts: &Facts<'_>, held: &Held) -> Result<(), Lost> {
-    let group = held.group.clone();
-    let Some(claim) = facts.claim_of(&held.group, &held.pod) else {
-        return Err(Lost::NoClaim { group });
-    };
-    let claim_name = name(claim).to_owned();
-    if uid(claim) != held.claim {
-        return Err(Lost::OtherClaim {
-            group,
-            claim: claim_name,
-            wanted: held.claim.clone(),
-            found: uid(claim).to_owned(),
-        });
-    }
-    match deleted_at(claim) {
-        None => Ok(()),
-        Some(since) => {
-            Err(Lost::ClaimGoing { group, claim: claim_name, since: since.to_owned(), volume: object::volume(claim) })
-        }
-    }
-}
-
 /// R1. While a Pod is awaited the hold is kept fresh; once all run it is about to be cleared.
 fn hold(facts: &Facts<'_>, record: &Record, running: bool) -> Option<Step> {
-    if running && !record.groups.iter().any(|held| facts.cluster.group(&held.group).is_some_and(needs_edit)) {
+    if running
+        && !record.groups.iter().any(|held| facts.cluster.group(&held.group).is_some_and(ProcessGroup::needs_edit))
+    {
         return None;
     }
     let mut edits = Vec::new();
@@ -354,27 +180,6 @@ fn is_fresh(object: &Value, now: Timestamp) -> bool {
         && annotation(object, keys::RELEASED_AT).is_none()
         && stamp.since.is_some()
         && stamp.age(now) < HOLD_FRESH
-}
-
-/// R10: what a group lacks to run on its old volume; none if nothing.
-#[must_use]
-pub fn lacks(facts: &Facts<'_>, held: &Held) -> Option<Missing> {
-    let what = match facts.pod(&held.pod) {
-        None => "the operator has not created its Pod yet".to_owned(),
-        Some(pod) if deleted_at(pod).is_some() => "its old Pod is still terminating".to_owned(),
-        Some(pod) => {
-            let claim = facts.claim_of(&held.group, &held.pod).map(name).unwrap_or_default();
-            match object::phase(pod) {
-                _ if !object::mounts(pod, claim) => format!("its Pod does not mount PersistentVolumeClaim {claim}"),
-                "Running" => return None,
-                phase => match object::why_not_running(pod) {
-                    Some(why) => format!("its Pod is {phase}: {why}"),
-                    None => format!("its Pod is {phase}"),
-                },
-            }
-        }
-    };
-    Some(Missing { group: held.group.clone(), pod: held.pod.clone(), what })
 }
 
 /// R11.

@@ -4,8 +4,9 @@ use jiff::Timestamp;
 use kube::ResourceExt;
 
 use super::{
-    Facts, claim_is_there, lacks,
+    facts::Facts,
     object::{self, deleted_at, name, uid},
+    presence::{claim_is_there, lacks},
     record::{Held, Record, is_listed, is_unreadable},
     replace::{self, Choice, ReplaceError, Wanted},
 };

@@ -9,11 +9,31 @@ use super::{
         api::{FoundationDBCluster, ProcessGroup, RESOURCES_TERMINATING},
         suspension::{Minimum, RECOVERY, Stamp, Suspension, moment},
     },
-    Edit, Facts, Kept, needs_edit,
+    facts::Facts,
     object::{name, version},
     record::{Held, Record},
 };
 use crate::{admission::format, duration::go_string, keys, workload::replicas::annotation};
+
+/// Which kind of object a hold is on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kept {
+    /// A `PersistentVolumeClaim`.
+    Claim,
+    /// A Service.
+    Service,
+}
+
+/// An object to be patched, and the JSON merge patch for it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Edit {
+    /// What it is.
+    pub kind: Kept,
+    /// Its name.
+    pub name: String,
+    /// A merge patch of our annotations with the resourceVersion that was read.
+    pub patch: Value,
+}
 
 /// A hold for a recovery lasts this long at least, whatever the cluster says.
 const LEAST: std::time::Duration = std::time::Duration::from_hours(1);
@@ -111,7 +131,7 @@ pub(super) fn lists(cluster: &FoundationDBCluster, record: &Record) -> Option<Va
 pub(super) fn status(cluster: &FoundationDBCluster, record: &Record) -> Option<Value> {
     let mut patch = begin(cluster);
     for (at, group) in cluster.groups().iter().enumerate() {
-        if !record.has(&group.process_group_id) || !needs_edit(group) {
+        if !record.has(&group.process_group_id) || !group.needs_edit() {
             continue;
         }
         let path = |field: &str| format!("/status/processGroups/{at}/{field}");

@@ -5,10 +5,7 @@ use std::collections::BTreeSet;
 use kube::ResourceExt;
 use serde::{Deserialize, Serialize};
 
-use super::{
-    super::api::{FoundationDBCluster, ProcessGroup},
-    needs_edit,
-};
+use super::super::api::{FoundationDBCluster, ProcessGroup};
 use crate::keys;
 
 /// The annotation [`keys::RECOVERY`], compact JSON.
@@ -108,7 +105,7 @@ impl Record {
     #[must_use]
     pub(super) fn unless_done(&self, recorded: Option<&Self>, cluster: &FoundationDBCluster) -> Self {
         let mut record = self.clone();
-        if !self.groups.iter().any(|held| cluster.group(&held.group).is_some_and(needs_edit)) {
+        if !self.groups.iter().any(|held| cluster.group(&held.group).is_some_and(ProcessGroup::needs_edit)) {
             record.replacements.retain(|id| recorded.is_some_and(|recorded| recorded.replacements.contains(id)));
         }
         record
@@ -200,7 +197,7 @@ impl Record {
     pub fn with_exclusions(&self, cluster: &FoundationDBCluster) -> Self {
         let mut record = self.clone();
         for held in &mut record.groups {
-            let Some(group) = cluster.group(&held.group).filter(|group| needs_edit(group)) else { continue };
+            let Some(group) = cluster.group(&held.group).filter(|group| group.needs_edit()) else { continue };
             held.included = false;
             if group.is_marked() {
                 held.removal.clone_from(&group.removal_timestamp);

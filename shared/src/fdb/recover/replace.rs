@@ -9,7 +9,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::{
     super::api::ProcessGroup,
-    Facts,
+    facts::Facts,
     object::{created_at, deleted_at},
     record::{Held, Record, is_listed},
 };

@@ -4,8 +4,9 @@ use kube::ResourceExt;
 use serde_json::{Map, Value, json};
 
 use super::{
-    Facts, Lost,
+    facts::Facts,
     object::{deleted_at, label},
+    presence::Lost,
     record::{Held, Record},
 };
 

@@ -9,6 +9,7 @@ use serde_json::json;
 use self::world::*;
 use super::{
     check::{Place, Refusal},
+    object::name,
     replace::Wanted,
     *,
 };

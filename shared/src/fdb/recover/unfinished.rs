@@ -1,8 +1,9 @@
 //! What an earlier run has left to be done.
 
 use super::{
-    super::suspension::same_moment,
-    Facts, claim_is_there, lacks, needs_edit,
+    super::{api::ProcessGroup, suspension::same_moment},
+    facts::Facts,
+    presence::{claim_is_there, lacks},
     record::{Held, Record},
 };
 
@@ -30,12 +31,14 @@ impl Facts<'_> {
     }
 
     fn is_open(&self, held: &Held) -> bool {
-        self.cluster.group(&held.group).is_some_and(needs_edit) || !held.included || lacks(self, held).is_some()
+        self.cluster.group(&held.group).is_some_and(ProcessGroup::needs_edit)
+            || !held.included
+            || lacks(self, held).is_some()
     }
 
     /// Whether nothing was left to be edited for it: what has become of its volume since is another matter.
     fn was_back(&self, held: &Held) -> bool {
-        let edited = !self.cluster.group(&held.group).is_some_and(needs_edit);
+        let edited = !self.cluster.group(&held.group).is_some_and(ProcessGroup::needs_edit);
         held.included && edited && self.cluster.spec.skip != Some(true)
     }
 }

@@ -3,7 +3,12 @@
 use serde_json::json;
 
 use super::{
-    super::{check::Refusal, replace::Wanted, *},
+    super::{
+        check::Refusal,
+        object::{name, uid},
+        replace::Wanted,
+        *,
+    },
     world::*,
 };
 

@@ -3,7 +3,9 @@
 use serde_json::json;
 
 use super::super::{
+    super::api::FoundationDBCluster,
     check::{self, Refusal, check},
+    object::name,
     replace::Wanted,
     *,
 };

@@ -1,0 +1,64 @@
+//! What a recovery looks at.
+
+use jiff::Timestamp;
+use kube::ResourceExt;
+use serde_json::Value;
+
+use super::{
+    super::api::FoundationDBCluster,
+    object::{self, labels_match, name},
+    record::Record,
+};
+use crate::keys;
+
+/// Everything a recovery looks at. Plain data: no client.
+#[derive(Clone, Copy, Debug)]
+pub struct Facts<'a> {
+    /// The cluster.
+    pub cluster: &'a FoundationDBCluster,
+    /// `PersistentVolumeClaims` with the cluster's match labels.
+    pub claims: &'a [Value],
+    /// Services with the cluster's match labels.
+    pub services: &'a [Value],
+    /// Pods with the cluster's match labels.
+    pub pods: &'a [Value],
+    /// The plugin's clock.
+    pub now: Timestamp,
+}
+
+impl<'a> Facts<'a> {
+    /// The claims of a group: one, unless something is wrong.
+    #[must_use]
+    pub fn claims_of(&self, id: &str) -> Vec<&'a Value> {
+        let labels = self.cluster.group_labels();
+        let Some(label) = labels.first() else { return Vec::new() };
+        let of_group = |claim: &&Value| object::label(claim, label) == Some(id);
+        self.claims.iter().filter(|claim| labels_match(claim, &self.cluster.match_labels())).filter(of_group).collect()
+    }
+
+    /// The claim that a group's Pod mounts: the one named after the Pod if there are several.
+    #[must_use]
+    pub fn claim_of(&self, id: &str, pod: &str) -> Option<&'a Value> {
+        let claims = self.claims_of(id);
+        let named = claims.iter().find(|claim| name(claim).strip_prefix(pod).is_some_and(|rest| rest == "-data"));
+        named.or(claims.first()).copied()
+    }
+
+    /// The Service of a group's Pod.
+    #[must_use]
+    pub fn service_of(&self, pod: &str) -> Option<&'a Value> {
+        self.services.iter().find(|service| name(service) == pod)
+    }
+
+    /// A Pod by its name.
+    #[must_use]
+    pub fn pod(&self, pod: &str) -> Option<&'a Value> {
+        self.pods.iter().find(|object| name(object) == pod)
+    }
+
+    /// The record that another run has left.
+    #[must_use]
+    pub fn record(&self) -> Option<Record> {
+        self.cluster.annotations().get(keys::RECOVERY).and_then(|text| Record::parse(text))
+    }
+}

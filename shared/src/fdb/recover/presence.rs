@@ -1,0 +1,127 @@
+//! Whether a group can still come back, and what it lacks until it is back.
+
+use super::{
+    facts::Facts,
+    object::{self, deleted_at, name, uid},
+    record::Held,
+};
+
+/// What a group lacks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Missing {
+    /// ID of the process group.
+    pub group: String,
+    /// Its Pod.
+    pub pod: String,
+    /// In words.
+    pub what: String,
+}
+
+/// Why a recovery cannot be finished.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Lost {
+    /// The volume has gone in the middle of it.
+    #[error("{group}: its PersistentVolumeClaim is gone in the middle of the recovery, and its data with it")]
+    NoClaim {
+        /// ID of the process group.
+        group: String,
+    },
+    /// The volume is going.
+    #[error(
+        "{group}: PersistentVolumeClaim {claim} has been deleted at {since} in the middle of the recovery; {volume}"
+    )]
+    ClaimGoing {
+        /// ID of the process group.
+        group: String,
+        /// Name of the claim.
+        claim: String,
+        /// Its deletionTimestamp.
+        since: String,
+        /// Where the data may still be.
+        volume: String,
+    },
+    /// Another volume has its name by now.
+    #[error(
+        "{group}: PersistentVolumeClaim {claim} is not the one that was held (uid {found}, not {wanted}): the old data is gone"
+    )]
+    OtherClaim {
+        /// ID of the process group.
+        group: String,
+        /// Name of the claim.
+        claim: String,
+        /// uid that was recorded.
+        wanted: String,
+        /// uid that was found.
+        found: String,
+    },
+    /// Nothing to copy a Service from.
+    #[error(
+        "{group}: its Service is gone, no Service of another Pod exists to make it like, and without it the operator cannot create any Pod of the cluster: create Service {service} by hand"
+    )]
+    NoSibling {
+        /// ID of the process group.
+        group: String,
+        /// Name that the Service must have.
+        service: String,
+    },
+    /// The operator is asked to skip by somebody else.
+    #[error(
+        "spec.skip was set to true by somebody else in the middle of the recovery: set it to false when that is over, and run this again"
+    )]
+    ForeignSkip,
+}
+
+impl Lost {
+    /// The group whose volume is lost, if that is why. Others can come back nevertheless.
+    #[must_use]
+    pub fn group(&self) -> Option<&str> {
+        match self {
+            Self::NoClaim { group } | Self::ClaimGoing { group, .. } | Self::OtherClaim { group, .. } => Some(group),
+            Self::NoSibling { .. } | Self::ForeignSkip => None,
+        }
+    }
+}
+
+/// Whether the volume that a group held is still its volume.
+pub(super) fn claim_is_there(facts: &Facts<'_>, held: &Held) -> Result<(), Lost> {
+    let group = held.group.clone();
+    let Some(claim) = facts.claim_of(&held.group, &held.pod) else {
+        return Err(Lost::NoClaim { group });
+    };
+    let claim_name = name(claim).to_owned();
+    if uid(claim) != held.claim {
+        return Err(Lost::OtherClaim {
+            group,
+            claim: claim_name,
+            wanted: held.claim.clone(),
+            found: uid(claim).to_owned(),
+        });
+    }
+    match deleted_at(claim) {
+        None => Ok(()),
+        Some(since) => {
+            Err(Lost::ClaimGoing { group, claim: claim_name, since: since.to_owned(), volume: object::volume(claim) })
+        }
+    }
+}
+
+/// R10: what a group lacks to run on its old volume; none if nothing.
+#[must_use]
+pub fn lacks(facts: &Facts<'_>, held: &Held) -> Option<Missing> {
+    let what = match facts.pod(&held.pod) {
+        None => "the operator has not created its Pod yet".to_owned(),
+        Some(pod) if deleted_at(pod).is_some() => "its old Pod is still terminating".to_owned(),
+        Some(pod) => {
+            let claim = facts.claim_of(&held.group, &held.pod).map(name).unwrap_or_default();
+            match object::phase(pod) {
+                _ if !object::mounts(pod, claim) => format!("its Pod does not mount PersistentVolumeClaim {claim}"),
+                "Running" => return None,
+                phase => match object::why_not_running(pod) {
+                    Some(why) => format!("its Pod is {phase}: {why}"),
+                    None => format!("its Pod is {phase}"),
+                },
+            }
+        }
+    };
+    Some(Missing { group: held.group.clone(), pod: held.pod.clone(), what })
+}

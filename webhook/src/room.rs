@@ -8,8 +8,8 @@ use std::time::Duration;
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::timeout;
 
-use crate::server::BODY_LIMIT;
-
+/// Largest body: object and old object can be 3 MiB each, as JSON of what etcd holds in 1.5 MiB of protobuf.
+pub const BODY_LIMIT: usize = 7 * 1024 * 1024;
 /// Requests at once, over all connections. At 4,000 a second a handful are open at a time.
 const REQUESTS: usize = 2048;
 /// Bytes of a body for which each of them has room without asking: 32 MiB together. A review of a cluster has 7 kB.

@@ -26,11 +26,9 @@ use crate::connections::{Limited, Limits};
 use crate::fdb::Clusters;
 use crate::metrics::{Answered, Denied, Metrics, Rejected};
 use crate::review::{self, Request, Response, Review, ReviewError};
-use crate::room::{Room, Taken};
+use crate::room::{BODY_LIMIT, Room, Taken};
 use crate::table::{self, Endpoint};
 
-/// Largest body: object and old object can be 3 MiB each, as JSON of what etcd holds in 1.5 MiB of protobuf.
-pub const BODY_LIMIT: usize = 7 * 1024 * 1024;
 /// How long a request may wait for room and its body take to arrive, together: less than the API server waits for any of our
 /// entries.
 const DEADLINE: Duration = Duration::from_millis(2500);

@@ -7,7 +7,7 @@ use axum::body::Body;
 use axum::http::{Request, StatusCode};
 use common::*;
 use serde_json::{Value, json};
-use webhook::server::BODY_LIMIT;
+use webhook::room::BODY_LIMIT;
 
 #[tokio::test]
 async fn sleep_is_allowed_with_its_stamp_and_nothing_is_said() {

@@ -29,8 +29,8 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 use tower::ServiceExt;
 use webhook::connections::Limits;
-use webhook::room::Room;
-use webhook::server::{BODY_LIMIT, LIMITS, Webhook, listen, router};
+use webhook::room::{BODY_LIMIT, Room};
+use webhook::server::{LIMITS, Webhook, listen, router};
 
 /// KiB of the largest body.
 const LARGEST: usize = BODY_LIMIT / 1024;

@@ -11,12 +11,13 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use shared::keys;
 
-use super::serving::Published;
-
 /// Kind of the configuration that judges.
 pub(super) const VALIDATING: &str = "ValidatingWebhookConfiguration";
 /// Kind of the configuration that stamps and records.
 pub(super) const MUTATING: &str = "MutatingWebhookConfiguration";
+
+/// A webhook configuration as it was seen last: for each entry its name and its caBundle (PEM).
+pub(super) type Published = Vec<(String, Vec<u8>)>;
 
 /// A kind of webhook configuration.
 pub(super) trait Configuration:

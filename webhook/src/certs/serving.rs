@@ -11,6 +11,7 @@ use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 use tokio::sync::watch;
 
+use super::bundle::{MUTATING, Published, VALIDATING};
 use super::parse::{self, Pair};
 
 /// Protocols offered to clients, best first.
@@ -43,9 +44,6 @@ pub enum NotReady {
     },
 }
 
-/// A webhook configuration as it was seen last: for each entry its name and its caBundle (PEM).
-pub(super) type Published = Vec<(String, Vec<u8>)>;
-
 /// The cell that the server reads and the task writes.
 #[derive(Debug)]
 pub(super) struct Serving {
@@ -63,7 +61,7 @@ impl Serving {
     }
 
     pub(super) fn managed() -> Self {
-        Self::new(&[super::bundle::VALIDATING, super::bundle::MUTATING])
+        Self::new(&[VALIDATING, MUTATING])
     }
 
     fn new(kinds: &[&'static str]) -> Self {

@@ -18,6 +18,7 @@ mod policy;
 mod rbac;
 pub mod tree;
 mod workloads;
+mod yaml;
 
 use serde_json::Value;
 

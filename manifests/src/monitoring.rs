@@ -8,6 +8,7 @@ use shared::cloud::CloudErrorKind;
 use shared::hive::conditions::reason;
 
 use crate::names::{CONTROLLER, namespaced, selector};
+use crate::yaml::sorted;
 
 /// Name of the component's objects.
 const NAME: &str = CONTROLLER;
@@ -316,6 +317,6 @@ fn dashboard() -> Value {
         "apiVersion": "v1",
         "kind": "ConfigMap",
         "metadata": metadata,
-        "data": {"hibernate.json": format!("{:#}\n", crate::tree::sorted(&dashboard))},
+        "data": {"hibernate.json": format!("{:#}\n", sorted(&dashboard))},
     })
 }

@@ -1,6 +1,6 @@
 //! Approves the certificate signing requests of a waking cluster's kubelets: hive.md 3.
 //!
-//! [`shared::csr`] decides; here is who asks, who approves, and what is told about it.
+//! [`shared::spoke::csr`] decides; here is who asks, who approves, and what is told about it.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -11,9 +11,9 @@ use k8s_openapi::api::core::v1::Node;
 use kube::api::{Api, ListParams, Patch, PatchParams};
 use kube::{Client, ResourceExt};
 use serde_json::json;
-use shared::csr::machine::{self, Machine};
-use shared::csr::{self, Cluster, Counts, Csr, Decision, Limits, Verdict, Window, is_undecided};
 use shared::keys;
+use shared::spoke::csr::machine::{self, Machine};
+use shared::spoke::csr::{self, Cluster, Counts, Csr, Decision, Limits, Verdict, Window, is_undecided};
 use tracing::{debug, info};
 
 use self::pages::{is_not_there, list, list_metadata};

@@ -1,11 +1,11 @@
-//! Makes a woken cluster's spot Machines anew. Which ones, is judged in `shared::hive::machines`.
+//! Makes a woken cluster's spot Machines anew. Which ones, is judged in `shared::spoke::machines`.
 
 use jiff::Timestamp;
 use kube::api::{DeleteParams, ListParams, Patch, Preconditions};
 use kube::{Api, Client, ResourceExt};
 use serde_json::json;
 use shared::hive::decide::Machines;
-use shared::hive::machines::{EXCLUDE_NODE_DRAINING, INTERRUPTIBLE, Machine, NAMESPACE, resource, to_replace};
+use shared::spoke::machines::{EXCLUDE_NODE_DRAINING, INTERRUPTIBLE, Machine, NAMESPACE, resource, to_replace};
 use tracing::info;
 
 use crate::csr::pages::{is_not_there, list};
@@ -47,7 +47,7 @@ pub async fn replace(
         Err(error) => return Err(ReplaceError::List(Box::new(error))),
     };
     let (mut replaced, mut failed) = (Vec::new(), None);
-    for machine in to_replace(&machines, existing, resume_started) {
+    for machine in to_replace(&machines, &existing.instances, resume_started) {
         if !may() {
             break;
         }

@@ -3,10 +3,8 @@
 use crate::foreign_fdb::foundationdb_cluster;
 use kube::CustomResourceExt as _;
 use serde_json::{Map, Value, json};
-use shared::hive::{
-    api::{ClusterDeployment, ClusterSync},
-    openshift::ClusterOperator,
-};
+use shared::hive::api::{ClusterDeployment, ClusterSync};
+use shared::spoke::openshift::ClusterOperator;
 
 /// `CustomResourceDefinitions` of Hive's `ClusterDeployment`, `ClusterSync` and `ClusterPool`, OpenShift's `ClusterOperator`
 /// and `ClusterVersion`, the `MachineDeployments` of Cluster API and of the machine-controller, and `FoundationDBCluster`. They hold only the

@@ -5,9 +5,9 @@
 
 pub mod admission;
 pub mod cloud;
-pub mod csr;
 pub mod duration;
 pub mod fdb;
 pub mod hive;
 pub mod keys;
+pub mod spoke;
 pub mod workload;

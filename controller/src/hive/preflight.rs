@@ -20,12 +20,12 @@ use kube::{Api, Client, ResourceExt};
 use serde_json::Value;
 use shared::admission::format;
 use shared::cloud::{CloudError, Instance, Spot};
-use shared::csr::Csr;
 use shared::hive::api::ClusterDeployment;
 use shared::hive::decide::{Machines, Served};
 use shared::hive::preflight::{
     self, Certificate, CloudLook, PREFLIGHT, Part, SpokeLook, SpokePreflight, VersionLook, WebhookLook,
 };
+use shared::spoke::csr::Csr;
 use tokio::time::Instant as Clock;
 use tracing::info;
 

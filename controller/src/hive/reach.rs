@@ -15,8 +15,8 @@ use kube::api::Patch;
 use kube::runtime::controller::{Action as Requeue, Config, Controller};
 use kube::runtime::reflector::Store;
 use shared::hive::api::ClusterDeployment;
-use shared::hive::decide::SpokeError;
 use shared::hive::unreachable::{Answer, Facts, Tried, UNREACHABLE, Url, decide, ip_override, needs, url_override};
+use shared::spoke::SpokeError;
 use tokio::sync::Semaphore;
 use tracing::{debug, info, warn};
 

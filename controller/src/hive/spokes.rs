@@ -8,8 +8,9 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, Client, ResourceExt};
 use shared::hive::api::{ClusterDeployment, RESUME_SKIPS_CLUSTER_OPERATORS};
 use shared::hive::conditions::READY;
-use shared::hive::decide::{Machines, Notice, Spoke, SpokeError, Upgrade, Watch, resume_started};
+use shared::hive::decide::{Machines, Notice, Watch, resume_started};
 use shared::hive::unreachable::{active_url, ip_override};
+use shared::spoke::{Spoke, SpokeError, Upgrade};
 use tokio::time::Instant;
 use tracing::{debug, warn};
 

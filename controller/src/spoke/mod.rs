@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use kube::config::{AuthInfo, Cluster, KubeConfigOptions, Kubeconfig};
 use kube::{Api, Client, Config};
-use shared::hive::decide::{SpokeError, Upgrade};
-use shared::hive::openshift::ClusterVersion;
+use shared::spoke::openshift::ClusterVersion;
+use shared::spoke::{SpokeError, Upgrade};
 
 use self::bounded::bounded;
 pub use self::route::Route;

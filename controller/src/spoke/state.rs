@@ -10,8 +10,8 @@ use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt;
 use kube::runtime::watcher::Event;
-use shared::hive::decide::{NodeLook, OperatorLook, Spoke, SpokeError};
-use shared::hive::openshift::ClusterOperator;
+use shared::spoke::openshift::ClusterOperator;
+use shared::spoke::{NodeLook, OperatorLook, Spoke, SpokeError};
 
 use crate::csr::pages::MOST;
 use crate::hub::full_name;

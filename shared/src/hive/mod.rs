@@ -6,8 +6,6 @@ pub mod conditions;
 pub mod decide;
 mod edit;
 pub mod exempt;
-pub mod machines;
-pub mod openshift;
 mod order;
 pub mod pool;
 pub mod preflight;

@@ -8,7 +8,7 @@ use kube::{
     api::{DeleteParams, ListParams, Patch, PatchParams},
 };
 use serde_json::{Value, json};
-use shared::csr::machine::{Machine, NAMESPACE};
+use shared::spoke::csr::machine::{Machine, NAMESPACE};
 
 use super::LABEL;
 use crate::{apply, ec2::Instance, world::helpers::eventually};

@@ -5,7 +5,7 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
 
-use super::facts::{Facts, Upgrade};
+use super::facts::Facts;
 use super::gate::{gate, sync_sets};
 use super::plan::{Action, Need, Notice, Plan};
 use super::wake;
@@ -14,6 +14,7 @@ use crate::hive::api::{ClusterDeployment, Desired, FAKE_CLUSTER};
 use crate::hive::conditions::{HIBERNATING, PowerStatus, READY, reason};
 use crate::hive::pool;
 use crate::keys;
+use crate::spoke::Upgrade;
 
 /// How soon a sleep that was put off is tried again.
 const DEFERRED: Duration = Duration::from_mins(5);

@@ -9,6 +9,7 @@ use crate::cloud::InstanceState::{Pending, Running, ShuttingDown, Stopped, Stopp
 use crate::cloud::{CloudError, CloudErrorKind, Instance, InstanceState};
 use crate::hive::api::{ClusterDeploymentSpec, ClusterDeploymentStatus, Condition, RESUME_SKIPS_CLUSTER_OPERATORS};
 use crate::hive::conditions::{PROGRESS, READY};
+use crate::spoke::{NodeLook, OperatorLook, Spoke, SpokeError, Upgrade};
 
 mod kinds;
 mod properties;

@@ -4,13 +4,14 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use super::facts::{Facts, Machines, NodeLook, OperatorLook, Spoke, SpokeError, Verb};
+use super::facts::{Facts, Machines, Verb};
 use super::gate::{gate, missing_cluster_sync};
 use super::plan::{Action, Need, Notice, Plan, Watch, name_some, poll, with_others};
 use crate::cloud::InstanceState::{Pending, Running, Stopped, Stopping};
 use crate::cloud::{CloudErrorKind, Instance};
 use crate::hive::api::{ClusterDeployment, Condition, RESUME_SKIPS_CLUSTER_OPERATORS};
 use crate::hive::conditions::{HIBERNATING, PowerStatus, READY, age, reason};
+use crate::spoke::{NodeLook, OperatorLook, Spoke, SpokeError};
 
 /// A sign of life further in the future than this comes from a clock that cannot be trusted.
 const CLOCK_SKEW: Duration = Duration::from_secs(10);

@@ -11,8 +11,7 @@ use kube::core::Object;
 use kube::discovery::ApiResource;
 use serde::{Deserialize, Serialize};
 
-use super::decide::Machines;
-use crate::cloud::InstanceState;
+use crate::cloud::{Instance, InstanceState};
 
 /// Namespace of a cluster's own Machines.
 pub const NAMESPACE: &str = "openshift-machine-api";
@@ -57,12 +56,13 @@ pub fn resource() -> ApiResource {
 ///
 /// `resume_started` is when this wake began; `existing` are the cluster's instances, listed since then.
 #[must_use]
-pub fn to_replace<'a>(machines: &'a [Machine], existing: &Machines, resume_started: Timestamp) -> Vec<&'a Machine> {
-    if existing.instances.is_empty() {
+pub fn to_replace<'a>(machines: &'a [Machine], existing: &[Instance], resume_started: Timestamp) -> Vec<&'a Machine> {
+    if existing.is_empty() {
         return Vec::new(); // A list that found nothing at all proves nothing.
     }
     let gone = [InstanceState::ShuttingDown, InstanceState::Terminated];
-    let alive: HashSet<&str> = existing.not_in_state(&gone).into_iter().collect();
+    let alive = existing.iter().filter(|instance| !gone.contains(&instance.state));
+    let alive: HashSet<&str> = alive.map(|instance| instance.id.as_str()).collect();
     machines.iter().filter(|machine| is_lost(machine, &alive, resume_started)).collect()
 }
 
@@ -89,7 +89,7 @@ mod tests {
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
     use super::*;
-    use crate::cloud::{Instance, Spot};
+    use crate::cloud::Spot;
 
     const RESUMED: i64 = 1_800_000_000;
 
@@ -112,7 +112,7 @@ mod tests {
         machine
     }
 
-    fn instances(states: &[(&str, InstanceState)]) -> Machines {
+    fn instances(states: &[(&str, InstanceState)]) -> Vec<Instance> {
         let instance = |(id, state): &(&str, InstanceState)| Instance {
             id: (*id).into(),
             state: *state,
@@ -121,7 +121,7 @@ mod tests {
             control_plane: false,
             spot: Some(Spot::OneTime),
         };
-        Machines::new("tag x".into(), states.iter().map(instance).collect())
+        states.iter().map(instance).collect()
     }
 
     /// Hive's `TestReplacePreemptibleMachines`, and what it gets wrong.

@@ -394,7 +394,7 @@ fn a_decision_names_the_node_and_every_reason_has_words() {
     let sentences: BTreeSet<&str> = Reason::iter().map(Reason::sentence).collect();
     assert_eq!((labels.len(), sentences.len()), (Reason::iter().count(), Reason::iter().count()));
     assert_eq!(Verdict::Leave(Reason::WrongSigner).reason(), "wrong_signer");
-    let page = include_str!("../../../docs/certificates.md");
+    let page = include_str!("../../../../docs/certificates.md");
     for label in labels {
         assert!(page.contains(&format!("| `{label}` |")), "docs/certificates.md does not explain {label}");
     }

@@ -22,10 +22,10 @@ pub struct Args {
     #[arg(long, value_name = "PATH")]
     pub kubeconfig: Option<std::path::PathBuf>,
     /// Namespace of the Lease by which one of several controllers leads
-    #[arg(long, default_value = shared::keys::NAMESPACE)]
+    #[arg(long, default_value = shared::annotation::keys::NAMESPACE)]
     pub namespace: String,
     /// Name of that Lease
-    #[arg(long, default_value = shared::keys::CONTROLLER)]
+    #[arg(long, default_value = shared::annotation::keys::CONTROLLER)]
     pub lease: String,
     /// Who this controller is, in the Lease and in the cloud's call log; default: host name and a random part
     #[arg(long)]

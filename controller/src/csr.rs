@@ -11,7 +11,7 @@ use k8s_openapi::api::core::v1::Node;
 use kube::api::{Api, ListParams, Patch, PatchParams};
 use kube::{Client, ResourceExt};
 use serde_json::json;
-use shared::keys;
+use shared::annotation::keys;
 use shared::spoke::csr::machine::{self, Machine};
 use shared::spoke::csr::{self, Cluster, Counts, Csr, Decision, Limits, Verdict, Window, is_undecided};
 use tracing::{debug, info};

@@ -9,7 +9,7 @@ use kube::api::{DynamicObject, PatchParams};
 use kube::runtime::events::{Event, EventType, Recorder, Reporter};
 use kube::runtime::reflector::ObjectRef;
 use kube::{Client, Resource, ResourceExt};
-use shared::keys;
+use shared::annotation::keys;
 use tracing::warn;
 
 /// `namespace/name`, for logs.

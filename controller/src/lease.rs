@@ -239,7 +239,10 @@ impl Election {
     }
 
     async fn write(&self, verb: &'static str, lease: &Lease) -> Result<Lease, LeaseError> {
-        let params = PostParams { field_manager: Some(shared::keys::CONTROLLER.to_owned()), ..PostParams::default() };
+        let params = PostParams {
+            field_manager: Some(shared::annotation::keys::CONTROLLER.to_owned()),
+            ..PostParams::default()
+        };
         if lease.metadata.resource_version.is_none() {
             self.call("create", self.api.create(&params, lease)).await
         } else {

@@ -23,7 +23,7 @@ use k8s_openapi::api::coordination::v1::Lease;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::runtime::events::Reporter;
 use kube::{Api, Client, Config};
-use shared::keys;
+use shared::annotation::keys;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::Semaphore;
 use tracing::{error, info};

@@ -6,7 +6,7 @@ use k8s_openapi::api::admissionregistration::v1::{
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
 use serde_json::{Value, json};
-use shared::keys;
+use shared::annotation::keys;
 
 use crate::cel::{self, INTO_SLEEP, OWNED_BY_FDB, POWER_STATE_CHANGES, annotation_changes, condition, list, not};
 use crate::names::{NAMESPACE, WEBHOOK, cluster_wide, strings};

@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
-pub use shared::keys::NAMESPACE;
+pub use shared::annotation::keys::NAMESPACE;
 
 /// The controller: its Deployment, `ServiceAccount`, image, Service and Lease.
-pub const CONTROLLER: &str = shared::keys::CONTROLLER;
+pub const CONTROLLER: &str = shared::annotation::keys::CONTROLLER;
 /// The webhook: its Deployment, `ServiceAccount`, image, Service and both configurations.
-pub const WEBHOOK: &str = shared::keys::WEBHOOK;
+pub const WEBHOOK: &str = shared::annotation::keys::WEBHOOK;
 
 /// Secret with the webhook's certificate authority and serving certificate.
 pub const CERTIFICATE_SECRET: &str = "hibernate-webhook-tls";
@@ -34,7 +34,7 @@ pub fn image(program: &str) -> String {
 /// Labels of every object that belongs to one program.
 #[must_use]
 pub fn labels(program: &str) -> BTreeMap<String, String> {
-    [("app.kubernetes.io/name", program), ("app.kubernetes.io/part-of", shared::keys::PLUGIN)]
+    [("app.kubernetes.io/name", program), ("app.kubernetes.io/part-of", shared::annotation::keys::PLUGIN)]
         .map(|(key, value)| (key.to_owned(), value.to_owned()))
         .into()
 }

@@ -9,7 +9,7 @@ use k8s_openapi::api::admissionregistration::v1::{
     ValidatingAdmissionPolicyBindingSpec, ValidatingAdmissionPolicySpec, Validation, Variable,
 };
 use serde_json::{Value, json};
-use shared::keys;
+use shared::annotation::keys;
 
 use crate::cel::{INTO_SLEEP, annotation_changes, condition, is_exempt, list, not};
 use crate::names::{WEBHOOK, cluster_wide, strings};

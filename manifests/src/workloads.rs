@@ -27,7 +27,7 @@ const NON_ROOT: i64 = 65532;
 pub(crate) fn namespace() -> Vec<Value> {
     let levels = ["enforce", "audit", "warn"]
         .map(|mode| (format!("pod-security.kubernetes.io/{mode}"), "restricted".to_owned()));
-    let name = [("app.kubernetes.io/part-of".to_owned(), shared::keys::PLUGIN.to_owned())];
+    let name = [("app.kubernetes.io/part-of".to_owned(), shared::annotation::keys::PLUGIN.to_owned())];
     vec![json!(Namespace {
         metadata: ObjectMeta {
             name: Some(NAMESPACE.to_owned()),

@@ -8,7 +8,7 @@ use jiff::{
     civil::{DateTime, Time},
 };
 use shared::{
-    admission::format,
+    annotation::format,
     duration::{self, DurationError},
 };
 

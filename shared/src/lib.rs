@@ -4,10 +4,10 @@
 //! around this crate.
 
 pub mod admission;
+pub mod annotation;
 pub mod cloud;
 pub mod duration;
 pub mod fdb;
 pub mod hive;
-pub mod keys;
 pub mod spoke;
 pub mod workload;

@@ -5,7 +5,7 @@ use k8s_openapi::api::core::v1::Namespace;
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Client};
 use serde_json::{Value, json};
-use shared::keys;
+use shared::annotation::keys;
 use testbed::world::run::Ran;
 use testbed::{Options, Program, Timings, World, with_temp_ns};
 

@@ -14,7 +14,7 @@ use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
 use serde_json::json;
-use shared::keys;
+use shared::annotation::keys;
 use testbed::options::{Options, Program, Timings};
 use testbed::pki::Authority;
 use testbed::supervisor::programs::Start;

@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::Api;
 use serde_json::json;
-use shared::keys;
+use shared::annotation::keys;
 use testbed::ec2::Call;
 use testbed::supervisor::programs::Start;
 use testbed::world::handle::Cluster;

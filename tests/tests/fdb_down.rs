@@ -8,7 +8,7 @@ use anyhow::{Context as _, Result, ensure};
 use fdb_guard::{SOON, claim, deleted, denied, kept, kubectl, marks, stamped};
 use k8s_openapi::api::core::v1::Namespace;
 use kube::Api;
-use shared::keys;
+use shared::annotation::keys;
 use testbed::proxy::faults::{Effect, Rule};
 use testbed::supervisor::programs::Start;
 use testbed::{Options, Program, Timings, World, apply, eventually};

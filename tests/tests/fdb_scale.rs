@@ -12,7 +12,7 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use kube::Api;
 use kube::api::ListParams;
-use shared::keys;
+use shared::annotation::keys;
 use testbed::{FdbCluster, FdbOptions, Options, Timings, World};
 
 const GROUPS: usize = 500;

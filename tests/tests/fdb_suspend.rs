@@ -12,8 +12,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Api;
 use kube::api::{DeleteParams, ListParams, PostParams};
 use serde_json::json;
+use shared::annotation::keys;
 use shared::fdb::suspension::Suspension;
-use shared::keys;
 use testbed::fdb::options::{Settings, UpdateMode};
 use testbed::{FdbCluster, FdbOptions, World, eventually};
 

@@ -29,7 +29,7 @@ fn the_template_is_a_plugin_as_the_index_wants_it() -> Result<()> {
     let keys: BTreeSet<&str> =
         platforms[0]["selector"]["matchLabels"].as_object().context("labels")?.keys().map(String::as_str).collect();
     assert_eq!(keys, BTreeSet::from(["os", "arch"]));
-    assert_eq!(platforms[0]["bin"], shared::keys::PLUGIN);
+    assert_eq!(platforms[0]["bin"], shared::annotation::keys::PLUGIN);
     Ok(())
 }
 

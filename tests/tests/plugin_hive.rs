@@ -9,7 +9,7 @@ use kube::{
     api::{Patch, PatchParams, PostParams},
 };
 use serde_json::{Value, json};
-use shared::{hive::api::ClusterDeployment, keys};
+use shared::{annotation::keys, hive::api::ClusterDeployment};
 use testbed::{World, eventually, with_temp_ns};
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 

@@ -9,9 +9,9 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use serde_json::{Value, json};
+use shared::annotation::keys;
 use shared::hive::api::{ClusterDeployment, RECONCILE_PAUSE};
 use shared::hive::preflight::PREFLIGHT;
-use shared::keys;
 use testbed::cluster::{LABEL, version};
 use testbed::{ClusterOptions, World, apply, eventually, with_temp_ns};
 
@@ -103,7 +103,7 @@ async fn burden(spoke: &Client, infra_id: &str) -> Result<()> {
             "apiVersion": "v1", "kind": "Secret",
             "metadata": {
                 "name": "aggregator-client-signer", "namespace": namespace,
-                "annotations": { "auth.openshift.io/certificate-not-after": shared::admission::format::seconds(expires) },
+                "annotations": { "auth.openshift.io/certificate-not-after": shared::annotation::format::seconds(expires) },
             },
         }),
         json!({

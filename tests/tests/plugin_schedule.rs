@@ -6,8 +6,8 @@ use jiff::{SignedDuration, Timestamp};
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt as _};
 use serde_json::{Value, json};
+use shared::annotation::keys;
 use shared::hive::api::ClusterDeployment;
-use shared::keys;
 use testbed::{World, with_temp_ns};
 
 type Clusters = Api<ClusterDeployment>;

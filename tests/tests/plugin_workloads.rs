@@ -8,7 +8,7 @@ use kube::{
     api::{ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams},
 };
 use serde_json::{Value, json};
-use shared::keys;
+use shared::annotation::keys;
 use testbed::{World, eventually, with_temp_ns};
 
 const SOON: Duration = Duration::from_secs(30);

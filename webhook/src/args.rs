@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use clap::{Args as ClapArgs, Parser, ValueEnum};
 use shared::admission::{Exempt, Settings};
+use shared::annotation::keys;
 use shared::duration::parse_unsigned;
 use shared::hive::exempt;
-use shared::keys;
 
 use crate::certs::{Managed, Timing};
 

@@ -3,7 +3,8 @@
 use json_patch::jsonptr::PointerBuf;
 use json_patch::{AddOperation, Patch, PatchOperation, RemoveOperation, ReplaceOperation};
 use serde_json::{Map, Value};
-use shared::admission::{Annotations, Edit};
+use shared::admission::Edit;
+use shared::annotation::Annotations;
 
 /// The operations that make the edits, in an object with these annotations. Nothing is edited, nothing comes out.
 #[must_use]
@@ -37,7 +38,7 @@ pub fn annotations(found: &Annotations, edits: &[Edit]) -> Patch {
 mod tests {
     use serde_json::json;
     use shared::admission::Meta;
-    use shared::keys;
+    use shared::annotation::keys;
 
     use super::*;
 

@@ -6,12 +6,11 @@ use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Service};
 use kube::api::Patch;
 use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
-use shared::admission::format;
+use shared::annotation::{format, keys};
 use shared::fdb::admission::Kind;
 use shared::fdb::api::FoundationDBCluster;
 use shared::fdb::decide::{Action, Facts, Plan};
 use shared::fdb::suspension::moment;
-use shared::keys;
 
 use super::observe::Seen;
 use super::{Context, LookError};

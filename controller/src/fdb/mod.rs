@@ -20,10 +20,10 @@ use kube::runtime::reflector;
 use kube::runtime::watcher::{self, Event};
 use kube::runtime::{WatchStreamExt, watcher as watch_all};
 use kube::{Api, Client, ResourceExt};
+use shared::annotation::keys;
 use shared::fdb::api::FoundationDBCluster;
 use shared::fdb::decide::{Facts, Plan, Turn, concerns, decide};
 use shared::fdb::suspension::Minimum;
-use shared::keys;
 use tokio::time::Instant;
 use tracing::{debug, warn};
 

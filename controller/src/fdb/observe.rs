@@ -7,12 +7,11 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::ListParams;
 use kube::{Api, ResourceExt};
-use shared::admission::format;
+use shared::annotation::{format, keys};
 use shared::fdb::admission::Kind;
 use shared::fdb::api::FoundationDBCluster;
 use shared::fdb::decide::{Held, Pod};
 use shared::fdb::suspension::Stamp;
-use shared::keys;
 
 use super::{Context, LookError};
 

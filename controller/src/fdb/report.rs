@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use kube::Resource;
 use kube::runtime::events::EventType;
-use shared::admission::format;
+use shared::annotation::format;
 use shared::fdb::api::FoundationDBCluster;
 use shared::fdb::decide::{Action, Plan};
 use shared::fdb::suspension::{Minimum, Stamp, moment};

@@ -6,10 +6,10 @@ use jiff::Timestamp;
 use kube::api::Patch;
 use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
+use shared::annotation::keys;
 use shared::cloud::{CloudError, CloudErrorKind, Outcome, Refusal};
 use shared::hive::api::{ClusterDeployment, Desired};
 use shared::hive::decide::{Action, Facts, Tried, Verb};
-use shared::keys;
 use tracing::info;
 
 use super::drivers::platform;

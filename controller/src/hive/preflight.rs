@@ -18,7 +18,7 @@ use kube::api::{ApiResource, DynamicObject, ListParams};
 use kube::core::GroupVersionKind;
 use kube::{Api, Client, ResourceExt};
 use serde_json::Value;
-use shared::admission::format;
+use shared::annotation::format;
 use shared::cloud::{CloudError, Instance, Spot};
 use shared::hive::api::ClusterDeployment;
 use shared::hive::decide::{Machines, Served};

@@ -7,7 +7,7 @@ use std::{
     io::{IsTerminal, Write, stderr, stdin},
 };
 
-use shared::{keys, workload::replicas::annotation};
+use shared::annotation::{annotation, keys};
 
 use super::{Plan, Wish};
 use crate::{error::Problem, print, target::Target};

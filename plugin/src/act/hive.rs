@@ -4,11 +4,10 @@
 use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
-use shared::{
-    admission::{Annotations, format},
-    hive::admission::{Hold, NAMELESS, hold, protected},
+use shared::annotation::{
+    Annotations, annotation, format,
+    hold::{Hold, NAMELESS, hold, protected},
     keys,
-    workload::replicas::annotation,
 };
 
 use super::{Asked, Plan, Wish};

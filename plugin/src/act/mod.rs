@@ -288,7 +288,7 @@ pub(crate) fn shown(object: &Value) -> Value {
 #[cfg(test)]
 mod tests {
     use serde_json::json;
-    use shared::{keys, workload::kinds};
+    use shared::{annotation::keys, workload::kinds};
 
     use super::*;
     use crate::hub::Resource;

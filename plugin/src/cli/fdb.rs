@@ -88,7 +88,7 @@ pub(crate) struct GroupArgs {
           num_args = 0..=1, require_equals = true)]
     pub(crate) dry_run: DryRun,
     /// Name under which the API server tracks the fields written
-    #[arg(long, value_name = "NAME", default_value = shared::keys::PLUGIN)]
+    #[arg(long, value_name = "NAME", default_value = shared::annotation::keys::PLUGIN)]
     pub(crate) field_manager: String,
     /// Print the cluster instead of messages
     #[arg(long, short = 'o', value_enum, value_name = "FORMAT")]

@@ -106,7 +106,7 @@ pub(crate) struct ActArgs {
           num_args = 0..=1, require_equals = true)]
     pub(crate) dry_run: DryRun,
     /// Name under which the API server tracks the fields written
-    #[arg(long, value_name = "NAME", default_value = shared::keys::PLUGIN)]
+    #[arg(long, value_name = "NAME", default_value = shared::annotation::keys::PLUGIN)]
     pub(crate) field_manager: String,
     /// Print objects instead of messages
     #[arg(long, short = 'o', value_enum, value_name = "FORMAT")]
@@ -159,7 +159,7 @@ pub(crate) struct PlanArgs {
     #[arg(long, short = 'o', value_enum, default_value_t = PlanOutput::Table, value_name = "FORMAT")]
     pub(crate) output: PlanOutput,
     /// Name under which the API server tracks the annotation that --fresh writes
-    #[arg(long, value_name = "NAME", default_value = shared::keys::PLUGIN)]
+    #[arg(long, value_name = "NAME", default_value = shared::annotation::keys::PLUGIN)]
     pub(crate) field_manager: String,
 }
 

@@ -36,9 +36,9 @@ pub(crate) fn install(args: &CompletionArgs) -> Result<(), Problem> {
         Completer::Powershell => Shell::PowerShell,
     };
     // Completion of the program itself, whose name has no space.
-    let mut command = Cli::command().bin_name(shared::keys::PLUGIN);
+    let mut command = Cli::command().bin_name(shared::annotation::keys::PLUGIN);
     let mut script = Vec::new();
-    clap_complete::generate(shell, &mut command, shared::keys::PLUGIN, &mut script);
+    clap_complete::generate(shell, &mut command, shared::annotation::keys::PLUGIN, &mut script);
     print::text(&String::from_utf8_lossy(&script));
     Ok(())
 }

@@ -3,8 +3,8 @@
 use kube::ResourceExt;
 use serde_json::Value;
 use shared::{
+    annotation::keys,
     fdb::{api::FoundationDBCluster, suspension::Minimum},
-    keys,
     workload::kinds::Kind,
 };
 

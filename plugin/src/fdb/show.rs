@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 use shared::{
-    admission::format,
+    annotation::format,
     fdb::recover::{
         Edit, Kept, Missing, Step,
         check::Goal,

@@ -10,6 +10,7 @@ use kube::ResourceExt;
 use serde::Serialize;
 use serde_json::Value;
 use shared::{
+    annotation::{annotation, keys},
     fdb::{
         api::ProcessGroup,
         recover::{
@@ -19,8 +20,6 @@ use shared::{
         },
         suspension::{Minimum, Stamp},
     },
-    keys,
-    workload::replicas::annotation,
 };
 
 use super::{FDB_CLUSTER, Look, clusters, is_fdb_word, protect, resource};

@@ -7,12 +7,11 @@ use jiff::Timestamp;
 use kube::api::WatchEvent;
 use serde_json::{Value, json};
 use shared::{
-    admission::format,
+    annotation::{format, keys},
     hive::{
         api::ClusterDeployment,
         preflight::{answers, is_left_alone, request_time},
     },
-    keys,
 };
 use tokio::time::Instant;
 

@@ -3,7 +3,8 @@
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 use shared::{
-    admission::{Change, Settings, User, format},
+    admission::{Change, Settings, User},
+    annotation::{format, keys},
     hive::{
         admission::{Cluster, judge},
         api::{ClusterDeployment, Desired, POWERSTATE_PAUSE, RECONCILE_PAUSE},
@@ -11,7 +12,6 @@ use shared::{
         pool::deciding,
         preflight::{Finding, PREFLIGHT, Severity, found_at, read, within},
     },
-    keys,
 };
 
 use super::verdict::{Verdict, weigh};

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use serde_json::Value;
 use shared::{
-    admission::format,
+    annotation::format,
     hive::{
         api::{ClusterDeployment, Desired},
         conditions::PROGRESS,

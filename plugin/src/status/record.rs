@@ -6,11 +6,11 @@ use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::Value;
 use shared::{
+    annotation::{annotation, keys},
     hive::{
         api::{ClusterDeployment, Desired},
         conditions::{HIBERNATING, READY},
     },
-    keys,
     workload::replicas,
 };
 
@@ -96,7 +96,7 @@ impl Record {
     /// # Errors
     /// When the object is not what its kind promises.
     pub(crate) fn of(target: &Target) -> Result<Self, Problem> {
-        let note = |key: &str| replicas::annotation(&target.object, key).map(str::to_owned);
+        let note = |key: &str| annotation(&target.object, key).map(str::to_owned);
         let kind = target.resource.kind;
         let common = Self {
             kind: format!("{}.{}", kind.kind.to_ascii_lowercase(), kind.group),
@@ -153,7 +153,7 @@ impl Record {
             since: written_at(object).filter(|_| replicas == 0),
             step,
             replicas: Some(replicas),
-            recorded_replicas: replicas::annotation(object, keys::REPLICAS).map(str::to_owned),
+            recorded_replicas: annotation(object, keys::REPLICAS).map(str::to_owned),
             ..self
         }
     }

@@ -1,7 +1,7 @@
 //! When a sleep or a hold ends, with the time left.
 
 use jiff::Timestamp;
-use shared::admission::format;
+use shared::annotation::format;
 
 use super::{age::age, record::Record};
 

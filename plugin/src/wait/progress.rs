@@ -2,11 +2,11 @@
 
 use serde_json::Value;
 use shared::{
+    annotation::keys,
     hive::{
         api::{ClusterDeployment, Desired, POWERSTATE_PAUSE, RECONCILE_PAUSE},
         conditions::{HIBERNATING, PROGRESS, READY, reason},
     },
-    keys,
     workload::replicas,
 };
 

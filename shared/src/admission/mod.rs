@@ -5,7 +5,6 @@
 //! resource is judged by which rules.
 
 mod edits;
-pub mod format;
 mod object;
 mod verdict;
 
@@ -15,7 +14,7 @@ use jiff::Timestamp;
 use serde::Deserialize;
 
 pub use edits::{Edit, Edits};
-pub use object::{Annotations, Meta, Object, few, from_map};
+pub use object::{Meta, Object, few, from_map};
 pub use verdict::{Denial, Fault, Finding, Judgement, LONGEST_WARNING, Verdict, shortened};
 
 use crate::hive::exempt;

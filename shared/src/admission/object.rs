@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{DeserializeOwned, Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
-use crate::keys;
+use crate::annotation::Annotations;
 
 /// An object as rules see it: only the fields that they look at, each of them optional, so that an object which its
 /// schema would refuse is judged, too. Reading one skips everything else (`managedFields` above all) without copying it.
@@ -100,94 +100,9 @@ pub fn few<'de, T: Deserialize<'de>, D: Deserializer<'de>>(deserializer: D) -> R
     deserializer.deserialize_any(Few(PhantomData))
 }
 
-/// Annotations of an object: ours and Hive's; all others are skipped (one alone can be 256 KiB).
-#[derive(Clone, Debug, Default)]
-pub struct Annotations {
-    present: bool,
-    known: Vec<(String, String)>,
-}
-
-impl Annotations {
-    /// Value of an annotation of group `hibernate.sh` or `hive.openshift.io`.
-    #[must_use]
-    pub fn get(&self, key: &str) -> Option<&str> {
-        // From the end: of a key that is given twice, Go takes the last.
-        self.known.iter().rev().find(|(name, _)| name == key).map(|(_, value)| value.as_str())
-    }
-
-    /// Whether the object has a map of annotations at all, be it an empty one: a JSON patch must create it otherwise.
-    #[must_use]
-    pub fn present(&self) -> bool {
-        self.present
-    }
-
-    fn knows(key: &str) -> bool {
-        key.split_once('/').is_some_and(|(group, _)| group == keys::GROUP || group == "hive.openshift.io")
-    }
-}
-
-impl<S: Into<String>> FromIterator<(S, S)> for Annotations {
-    fn from_iter<T: IntoIterator<Item = (S, S)>>(iter: T) -> Self {
-        Self { present: true, known: iter.into_iter().map(|(key, value)| (key.into(), value.into())).collect() }
-    }
-}
-
-impl<'de> Deserialize<'de> for Annotations {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Known;
-
-        impl<'de> Visitor<'de> for Known {
-            type Value = Annotations;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a map of annotations")
-            }
-
-            fn visit_unit<E>(self) -> Result<Annotations, E> {
-                Ok(Annotations::default())
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Annotations, A::Error> {
-                let mut annotations = Annotations { present: true, known: Vec::new() };
-                while let Some(key) = map.next_key::<String>()? {
-                    if Annotations::knows(&key) {
-                        annotations.known.push((key, map.next_value()?));
-                    } else {
-                        map.next_value::<IgnoredAny>()?;
-                    }
-                }
-                Ok(annotations)
-            }
-        }
-
-        deserializer.deserialize_any(Known)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn read(json: &str) -> Meta {
-        serde_json::from_str(json).unwrap()
-    }
-
-    #[test]
-    fn only_annotations_that_rules_know_are_kept() {
-        let meta = read(
-            r#"{"name":"demo","annotations":{"kubectl.kubernetes.io/last-applied-configuration":{"even":"this"},
-            "hibernate.sh/reason":"a\tb","hive.openshift.io/reconcile-pause":"true","hibernate.sh.example.com/x":"y"}}"#,
-        );
-        assert_eq!(meta.annotations.get("hibernate.sh/reason"), Some("a\tb"));
-        assert_eq!(meta.annotations.get("hive.openshift.io/reconcile-pause"), Some("true"));
-        assert_eq!(meta.annotations.known.len(), 2);
-    }
-
-    #[test]
-    fn the_last_of_a_key_given_twice_counts() {
-        let meta = read(r#"{"annotations":{"hibernate.sh/reason":"first","hibernate.sh/reason":"last"}}"#);
-        assert_eq!(meta.annotations.get("hibernate.sh/reason"), Some("last"));
-    }
 
     #[test]
     fn a_list_is_no_object() {
@@ -204,13 +119,5 @@ mod tests {
         assert_eq!(read(&of(MOST)).unwrap().map(|list| list.len()), Some(MOST));
         assert!(read(&of(MOST + 1)).unwrap_err().to_string().contains("more than 10000 entries"));
         assert!(read("{}").unwrap_err().to_string().contains("expected a list"));
-    }
-
-    #[test]
-    fn an_absent_or_null_map_is_told_from_an_empty_one() {
-        assert!(!read("{}").annotations.present());
-        assert!(!read(r#"{"annotations":null}"#).annotations.present());
-        assert!(read(r#"{"annotations":{}}"#).annotations.present());
-        assert!(read(r#"{"annotations":{"other":"x"}}"#).annotations.present());
     }
 }

@@ -43,7 +43,7 @@ pub use self::{
 };
 use self::{object::deleted_at, presence::claim_is_there, record::Record};
 use super::{api::ProcessGroup, suspension::Stamp};
-use crate::{keys, workload::replicas::annotation};
+use crate::annotation::{annotation, keys};
 
 /// A hold is renewed when it is older than this, so that none ends while a recovery goes on.
 pub const HOLD_FRESH: Duration = Duration::from_mins(5);

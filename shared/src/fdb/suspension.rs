@@ -7,9 +7,8 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use crate::admission::format;
+use crate::annotation::{format, keys};
 use crate::duration::{go_string, parse_unsigned};
-use crate::keys;
 
 /// [`Suspension::why`] of a group whose ID stands in `spec.processGroupsToRemove`.
 pub const LISTED: &str = "processGroupsToRemove";

@@ -13,8 +13,8 @@
 
 use serde::Deserialize;
 
-use crate::admission::{Change, Edits, Meta, Object, format, from_map};
-use crate::keys;
+use crate::admission::{Change, Edits, Meta, Object, from_map};
+use crate::annotation::{format, keys};
 
 /// What the rule looks at of a workload.
 #[derive(Clone, Debug, Default, Deserialize)]

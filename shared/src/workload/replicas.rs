@@ -16,7 +16,7 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::keys;
+use crate::annotation::{annotation, format, keys};
 
 /// What is to be written.
 #[derive(Clone, Debug, PartialEq)]
@@ -115,17 +115,8 @@ pub fn replicas(object: &Value) -> u32 {
 /// # Errors
 /// When the text is not an integer from 1 to the largest 32-bit one.
 pub fn count(text: &str) -> Result<u32, ReplicasError> {
-    let plain = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-    text.parse()
-        .ok()
-        .filter(|count| plain && (1..=i32::MAX.unsigned_abs()).contains(count))
-        .ok_or_else(|| ReplicasError::Malformed(text.to_owned()))
-}
-
-/// Value of an annotation.
-#[must_use]
-pub fn annotation<'a>(object: &'a Value, key: &str) -> Option<&'a str> {
-    object.get("metadata")?.get("annotations")?.get(key)?.as_str()
+    let count = format::count(text).map(i32::unsigned_abs).filter(|count| *count > 0);
+    count.ok_or_else(|| ReplicasError::Malformed(text.to_owned()))
 }
 
 /// The new reason, or the removal of an old one, or nothing.

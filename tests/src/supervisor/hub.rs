@@ -174,7 +174,7 @@ pub(super) async fn kubeconfigs(
     write("admin-through-proxy", "admin", &hub.admin_token, proxy)?;
     for program in [Program::Controller, Program::Webhook] {
         let account = program.executable();
-        let token = service_account_token(client, shared::keys::NAMESPACE, account).await?;
+        let token = service_account_token(client, shared::annotation::keys::NAMESPACE, account).await?;
         write(account, account, &token, &hub.url)?;
         write(&format!("{account}-through-proxy"), account, &token, proxy)?;
     }

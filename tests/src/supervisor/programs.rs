@@ -126,7 +126,7 @@ impl World {
         let mut command = Command::new(executable);
         command.arg("--kubeconfig").arg(kubeconfig).args([
             "--namespace",
-            shared::keys::NAMESPACE,
+            shared::annotation::keys::NAMESPACE,
             "--log-format",
             "json",
         ]);
@@ -187,7 +187,7 @@ impl World {
 
     /// The first registered entry that the API server could not verify.
     async fn without_bundle(&self) -> Result<Option<String>> {
-        let configuration = shared::keys::WEBHOOK;
+        let configuration = shared::annotation::keys::WEBHOOK;
         let validating: Api<ValidatingWebhookConfiguration> = Api::all(self.hub_client.clone());
         let mutating: Api<MutatingWebhookConfiguration> = Api::all(self.hub_client.clone());
         let validating = validating.get(configuration).await.context("read the ValidatingWebhookConfiguration")?;

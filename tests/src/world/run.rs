@@ -112,7 +112,7 @@ impl World {
     /// # Errors
     /// When it is not built.
     pub async fn plugin(&self, args: &[&str]) -> Result<Ran> {
-        let mut command = self.command(paths::program(shared::keys::PLUGIN)?);
+        let mut command = self.command(paths::program(shared::annotation::keys::PLUGIN)?);
         command.args(args);
         self.run(command).await
     }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use jiff::Timestamp;
-use shared::keys;
+use shared::annotation::keys;
 use testbed::world::run::Ran;
 use testbed::{FdbCluster, FdbOptions, World};
 

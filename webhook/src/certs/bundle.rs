@@ -9,7 +9,7 @@ use kube::api::{Api, Patch, PatchParams};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
-use shared::keys;
+use shared::annotation::keys;
 
 /// Kind of the configuration that judges.
 pub(super) const VALIDATING: &str = "ValidatingWebhookConfiguration";

@@ -7,7 +7,7 @@ use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa,
     Issuer, KeyPair, KeyUsagePurpose, date_time_ymd,
 };
-use shared::admission::format;
+use shared::annotation::format;
 
 /// How much earlier than now a certificate begins, for clients whose clock is behind.
 const BACKDATE: Duration = Duration::from_mins(5);

@@ -4,7 +4,10 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use serde_json::json;
-use shared::{admission::format, fdb::suspension::Minimum, keys};
+use shared::{
+    annotation::{format, keys},
+    fdb::suspension::Minimum,
+};
 
 use super::{super::FDB_CLUSTER, ClusterRecord, GroupRecord, HealthRecord};
 use crate::{

@@ -3,9 +3,9 @@
 use serde::Deserialize;
 
 use crate::admission::{Change, Fault, Judgement, Meta, Object, Rule, Verdict, from_map, judge};
+use crate::annotation::keys;
 use crate::duration::parse_unsigned;
 use crate::fdb::suspension::Minimum;
-use crate::keys;
 
 /// What the rules look at of a `FoundationDBCluster`.
 #[derive(Clone, Debug, Default, Deserialize)]

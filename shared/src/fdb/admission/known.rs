@@ -6,9 +6,9 @@ use std::time::Duration;
 use kube::ResourceExt;
 
 use super::object::Deleted;
+use crate::annotation::keys;
 use crate::fdb::api::{FoundationDBCluster, is_stateful};
 use crate::fdb::suspension::Minimum;
-use crate::keys;
 
 /// What is known of the clusters at the moment of a question.
 #[derive(Clone, Copy, Debug)]

@@ -2,9 +2,8 @@
 
 use super::known::Cluster;
 use super::object::{Deleted, Kind};
-use crate::admission::format;
+use crate::annotation::{format, keys};
 use crate::fdb::suspension::{Minimum, Stamp, Suspension};
-use crate::keys;
 
 /// The clusters cannot be seen (S4).
 pub(super) fn lost(kind: Kind, object: &Deleted, stamp: &Stamp, why: &str) -> String {

@@ -37,7 +37,7 @@ mod message;
 mod object;
 
 use crate::admission::{Denial, Fault, Finding, Judgement};
-use crate::keys;
+use crate::annotation::keys;
 
 pub use cluster::{Annotated, judge_cluster};
 pub use known::{Cluster, Sight};

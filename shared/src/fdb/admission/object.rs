@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
-use crate::admission::{Annotations, few, from_map};
+use crate::admission::{few, from_map};
+use crate::annotation::Annotations;
 use crate::fdb::api;
 
 /// Which kind of object is deleted.

@@ -11,10 +11,8 @@ use super::{
     replace::{self, Choice, ReplaceError, Wanted},
 };
 use crate::{
-    admission::format,
+    annotation::{annotation, format, keys},
     fdb::api::{ProcessGroup, RESOURCES_TERMINATING},
-    keys,
-    workload::replicas::annotation,
 };
 
 /// Condition of a group that is to stay and that the database has excluded. The operator replaces it after a while.

@@ -9,7 +9,7 @@ use super::{
     object::{self, labels_match, name},
     record::Record,
 };
-use crate::keys;
+use crate::annotation::keys;
 
 /// Everything a recovery looks at. Plain data: no client.
 #[derive(Clone, Copy, Debug)]

@@ -13,7 +13,10 @@ use super::{
     object::{name, version},
     record::{Held, Record},
 };
-use crate::{admission::format, duration::go_string, keys, workload::replicas::annotation};
+use crate::{
+    annotation::{annotation, format, keys},
+    duration::go_string,
+};
 
 /// Which kind of object a hold is on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

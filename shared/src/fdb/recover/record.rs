@@ -6,7 +6,7 @@ use kube::ResourceExt;
 use serde::{Deserialize, Serialize};
 
 use super::super::api::{FoundationDBCluster, ProcessGroup};
-use crate::keys;
+use crate::annotation::keys;
 
 /// The annotation [`keys::RECOVERY`], compact JSON.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, PartialEq, Eq)]

@@ -13,7 +13,7 @@ use super::{
     object::{created_at, deleted_at},
     record::{Held, Record, is_listed},
 };
-use crate::admission::format;
+use crate::annotation::format;
 
 /// The removal is dated by the operator's clock, a claim by the API server's: so much earlier counts where nobody else is found.
 const SKEW: SignedDuration = SignedDuration::from_secs(5);

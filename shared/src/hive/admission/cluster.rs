@@ -7,9 +7,9 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 
-use crate::admission::{Annotations, Meta, Object, few, format, from_map};
+use crate::admission::{Meta, Object, few, from_map};
+use crate::annotation::format;
 use crate::hive::api::Desired;
-use crate::keys;
 
 /// What the rules look at of a `ClusterDeployment`. Every field is optional: rows V1 and V5 are about objects that
 /// [`super::super::api::ClusterDeployment`] cannot express.
@@ -220,48 +220,4 @@ impl Cluster {
         let conditions = version.and_then(|version| version.conditions.as_deref()).unwrap_or_default();
         conditions.iter().any(|condition| condition.type_ == "Progressing" && condition.status == "True")
     }
-}
-
-/// Who holds a target awake, if they did not say.
-pub const NAMELESS: &str = "somebody who left no name";
-
-/// A wish that a target stay awake.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Hold<'a> {
-    /// None, or one that has expired: from the second it names on, it no longer counts.
-    None,
-    /// It must stay awake until then.
-    Until {
-        /// When the hold ends.
-        until: Timestamp,
-        /// Who holds, if they said so.
-        by: Option<&'a str>,
-    },
-    /// Somebody wants it awake, but until when cannot be read. Counts as a hold: better awake in vain than asleep in error.
-    Malformed {
-        /// What stands there instead of a time.
-        text: &'a str,
-        /// Who holds, if they said so.
-        by: Option<&'a str>,
-    },
-}
-
-/// Whether somebody holds a target awake.
-#[must_use]
-pub fn hold(annotations: &Annotations, now: Timestamp) -> Hold<'_> {
-    let Some(text) = annotations.get(keys::HOLD_AWAKE_UNTIL) else {
-        return Hold::None;
-    };
-    let by = annotations.get(keys::HOLD_AWAKE_BY).filter(|by| !by.is_empty());
-    match format::time(text) {
-        None => Hold::Malformed { text, by },
-        Some(until) if until <= now => Hold::None,
-        Some(until) => Hold::Until { until, by },
-    }
-}
-
-/// Whether a target is protected. One spelling, so that policy, plugin and webhook cannot differ; V9 keeps others out.
-#[must_use]
-pub fn protected(annotations: &Annotations) -> bool {
-    annotations.get(keys::PROTECTED).and_then(format::boolean) == Some(true)
 }

@@ -28,13 +28,13 @@ mod cluster;
 mod rules;
 mod stamp;
 
-pub use cluster::{Cluster, Hold, NAMELESS, hold, protected};
+pub use cluster::Cluster;
 pub use rules::RULES;
 pub use stamp::stamp;
 
 use super::api::Desired;
 use crate::admission::{self, Change, Judgement};
-use crate::keys;
+use crate::annotation::keys;
 
 /// Kind of the objects judged here.
 pub const KIND: &str = "ClusterDeployment";

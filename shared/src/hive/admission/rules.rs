@@ -4,11 +4,12 @@ use std::time::Duration;
 
 use jiff::SignedDuration;
 
-use super::cluster::{Cluster, Hold, NAMELESS, hold, protected};
-use crate::admission::{Change, Fault, Rule, Verdict, format};
+use super::cluster::Cluster;
+use crate::admission::{Change, Fault, Rule, Verdict};
+use crate::annotation::hold::{Hold, NAMELESS, hold, protected};
+use crate::annotation::{format, keys};
 use crate::duration;
 use crate::hive::api::{POWERSTATE_PAUSE, RECONCILE_PAUSE, go_bool};
-use crate::keys;
 
 /// A cluster younger than this may not get through a sleep: its first certificates are valid for a day.
 const SETTLED_AFTER: SignedDuration = SignedDuration::from_hours(24);

@@ -2,8 +2,8 @@
 //! from what the client says.
 
 use super::cluster::Cluster;
-use crate::admission::{Change, Edits, format};
-use crate::keys;
+use crate::admission::{Change, Edits};
+use crate::annotation::{format, keys};
 
 /// Stamps a change of state, and a hold that is set or altered; every other change is left as it is (row V10 judges it).
 ///

@@ -9,11 +9,11 @@ use super::facts::Facts;
 use super::gate::{gate, sync_sets};
 use super::plan::{Action, Need, Notice, Plan};
 use super::wake;
+use crate::annotation::keys;
 use crate::duration::{go_string, parse_positive};
 use crate::hive::api::{ClusterDeployment, Desired, FAKE_CLUSTER};
 use crate::hive::conditions::{HIBERNATING, PowerStatus, READY, reason};
 use crate::hive::pool;
-use crate::keys;
 use crate::spoke::Upgrade;
 
 /// How soon a sleep that was put off is tried again.

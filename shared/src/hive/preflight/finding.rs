@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use jiff::Timestamp;
 
-use crate::admission::format;
+use crate::annotation::format;
 
 /// How grave a finding is; the gravest first.
 #[derive(

@@ -24,8 +24,7 @@ pub use self::rules::{answer, within};
 pub use self::webhooks::WebhookLook;
 use super::api::{ClusterDeployment, Condition, Desired, RECONCILE_PAUSE};
 use super::conditions::READY;
-use crate::admission::format;
-use crate::keys;
+use crate::annotation::{format, keys};
 
 /// Condition type of ours.
 pub const PREFLIGHT: &str = "HibernationPreflight";

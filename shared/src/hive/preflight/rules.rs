@@ -23,7 +23,7 @@ use jiff::{SignedDuration, Timestamp};
 use super::facts::{CloudLook, Part, SpokeLook, SpokePreflight, VersionLook};
 use super::finding::{Finding, Severity, code, read, write};
 use super::{Answer, Condition};
-use crate::admission::format;
+use crate::annotation::format;
 use crate::cloud::{CloudError, CloudErrorKind};
 
 /// A certificate that ends sooner than this is worth a warning, however short the sleep.

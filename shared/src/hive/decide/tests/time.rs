@@ -4,10 +4,10 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::*;
+use crate::annotation::keys;
 use crate::cloud::InstanceState::{Running, Stopped};
 use crate::hive::api::ClusterPoolReference;
 use crate::hive::conditions::PROGRESS;
-use crate::keys;
 
 const MINUTE: i64 = 60;
 const HOUR: i64 = 3600;

@@ -1,0 +1,113 @@
+//! Annotations of an object, read without keeping those that nobody of us reads.
+
+use std::fmt;
+
+use serde::Deserialize;
+use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
+use serde_json::Value;
+
+use super::keys;
+
+/// Value of an annotation of an object that was read as JSON.
+#[must_use]
+pub fn annotation<'a>(object: &'a Value, key: &str) -> Option<&'a str> {
+    object.get("metadata")?.get("annotations")?.get(key)?.as_str()
+}
+
+/// Annotations of an object: ours and Hive's; all others are skipped (one alone can be 256 KiB).
+#[derive(Clone, Debug, Default)]
+pub struct Annotations {
+    present: bool,
+    known: Vec<(String, String)>,
+}
+
+impl Annotations {
+    /// Value of an annotation of group `hibernate.sh` or `hive.openshift.io`.
+    #[must_use]
+    pub fn get(&self, key: &str) -> Option<&str> {
+        // From the end: of a key that is given twice, Go takes the last.
+        self.known.iter().rev().find(|(name, _)| name == key).map(|(_, value)| value.as_str())
+    }
+
+    /// Whether the object has a map of annotations at all, be it an empty one: a JSON patch must create it otherwise.
+    #[must_use]
+    pub fn present(&self) -> bool {
+        self.present
+    }
+
+    fn knows(key: &str) -> bool {
+        key.split_once('/').is_some_and(|(group, _)| group == keys::GROUP || group == "hive.openshift.io")
+    }
+}
+
+impl<S: Into<String>> FromIterator<(S, S)> for Annotations {
+    fn from_iter<T: IntoIterator<Item = (S, S)>>(iter: T) -> Self {
+        Self { present: true, known: iter.into_iter().map(|(key, value)| (key.into(), value.into())).collect() }
+    }
+}
+
+impl<'de> Deserialize<'de> for Annotations {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Known;
+
+        impl<'de> Visitor<'de> for Known {
+            type Value = Annotations;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a map of annotations")
+            }
+
+            fn visit_unit<E>(self) -> Result<Annotations, E> {
+                Ok(Annotations::default())
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Annotations, A::Error> {
+                let mut annotations = Annotations { present: true, known: Vec::new() };
+                while let Some(key) = map.next_key::<String>()? {
+                    if Annotations::knows(&key) {
+                        annotations.known.push((key, map.next_value()?));
+                    } else {
+                        map.next_value::<IgnoredAny>()?;
+                    }
+                }
+                Ok(annotations)
+            }
+        }
+
+        deserializer.deserialize_any(Known)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(json: &str) -> Annotations {
+        serde_json::from_str(json).unwrap()
+    }
+
+    #[test]
+    fn only_annotations_that_rules_know_are_kept() {
+        let annotations = read(
+            r#"{"kubectl.kubernetes.io/last-applied-configuration":{"even":"this"},
+            "hibernate.sh/reason":"a\tb","hive.openshift.io/reconcile-pause":"true","hibernate.sh.example.com/x":"y"}"#,
+        );
+        assert_eq!(annotations.get("hibernate.sh/reason"), Some("a\tb"));
+        assert_eq!(annotations.get("hive.openshift.io/reconcile-pause"), Some("true"));
+        assert_eq!(annotations.known.len(), 2);
+    }
+
+    #[test]
+    fn the_last_of_a_key_given_twice_counts() {
+        let annotations = read(r#"{"hibernate.sh/reason":"first","hibernate.sh/reason":"last"}"#);
+        assert_eq!(annotations.get("hibernate.sh/reason"), Some("last"));
+    }
+
+    #[test]
+    fn an_absent_or_null_map_is_told_from_an_empty_one() {
+        assert!(!Annotations::default().present());
+        assert!(!read("null").present());
+        assert!(read("{}").present());
+        assert!(read(r#"{"other":"x"}"#).present());
+    }
+}

@@ -5,12 +5,13 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Status, StatusCause, StatusDetails};
 use serde_json::value::RawValue;
-use shared::admission::{Change, Denial, Edits, Fault, Finding, Judgement, Object, Settings, from_map, shortened};
+use shared::admission::{Change, Denial, Edits, Fault, Finding, Judgement, Object, from_map, shortened};
 use shared::fdb::admission as fdb;
 
 use crate::fdb::Clusters;
 use crate::patch;
 use crate::review::{Operation, Patch, Request, Response};
+use crate::settings::{Judged, Settings};
 
 /// Key of the audit annotation that tells what an exempt identity was let do. The API server puts the name of the webhook
 /// and a slash in front.
@@ -84,7 +85,7 @@ impl Answer {
 }
 
 /// Validates: asks what the rules say.
-pub fn validate<K: Object>(
+pub fn validate<K: Judged>(
     request: &Request<'_>,
     context: &Context<'_>,
     judge: fn(&Change<'_, K>) -> Judgement,
@@ -112,7 +113,7 @@ pub fn judge_deletion(request: &Request<'_>, context: &Context<'_>, kind: fdb::K
 }
 
 /// Mutates: asks which annotations the rule wants changed. Never denies.
-pub fn mutate<K: Object>(request: &Request<'_>, context: &Context<'_>, rule: fn(&Change<'_, K>) -> Edits) -> Answer {
+pub fn mutate<K: Judged>(request: &Request<'_>, context: &Context<'_>, rule: fn(&Change<'_, K>) -> Edits) -> Answer {
     let manager = request.field_manager();
     let change = match change(request, context, &manager) {
         Ok(change) => change,
@@ -127,7 +128,7 @@ pub fn mutate<K: Object>(request: &Request<'_>, context: &Context<'_>, rule: fn(
     }
 }
 
-fn change<'a, K: Object>(
+fn change<'a, K: Judged>(
     request: &'a Request<'_>,
     context: &Context<'a>,
     field_manager: &'a str,
@@ -141,7 +142,7 @@ fn change<'a, K: Object>(
         user: &request.user_info,
         field_manager,
         now: context.now,
-        settings: context.settings,
+        settings: K::settings(context.settings),
     })
 }
 

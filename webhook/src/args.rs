@@ -5,12 +5,14 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args as ClapArgs, Parser, ValueEnum};
-use shared::admission::{Exempt, Settings};
+use shared::admission::Exempt;
 use shared::annotation::keys;
 use shared::duration::parse_unsigned;
-use shared::hive::exempt;
+use shared::fdb::admission as fdb;
+use shared::hive::{admission as hive, exempt};
 
 use crate::certs::{Managed, Timing};
+use crate::settings::Settings;
 
 const AFTER_HELP: &str = "\
 Examples:
@@ -30,7 +32,7 @@ pub struct Args {
     #[arg(long, default_value = "0.0.0.0:8080")]
     pub listen_plain: SocketAddr,
     /// Platforms whose clusters can be put to sleep
-    #[arg(long, value_delimiter = ',', value_name = "PLATFORM", default_values_t = Settings::default().served_platforms)]
+    #[arg(long, value_delimiter = ',', value_name = "PLATFORM", default_values_t = hive::Settings::default().served_platforms)]
     pub served_platforms: Vec<String>,
     /// Group whose members are never denied; repeatable
     #[arg(long = "exempt-group", value_name = "GROUP", default_values_t = exempt::GROUPS.iter().copied().map(str::to_owned))]
@@ -114,9 +116,9 @@ impl Args {
     #[must_use]
     pub fn settings(&self) -> Settings {
         Settings {
-            served_platforms: self.served_platforms.clone(),
             exempt: Exempt { users: self.exempt_users.clone(), groups: self.exempt_groups.clone() },
-            fdb_minimum_suspension: self.fdb_minimum_suspension,
+            hive: hive::Settings { served_platforms: self.served_platforms.clone() },
+            fdb: fdb::Settings { minimum_suspension: self.fdb_minimum_suspension },
         }
     }
 }
@@ -145,9 +147,9 @@ mod tests {
             "b",
         ]);
         let settings = args.settings();
-        assert_eq!(settings.served_platforms, ["aws", "openstack"]);
+        assert_eq!(settings.hive.served_platforms, ["aws", "openstack"]);
         assert_eq!(settings.exempt.groups, ["a", "b"]);
-        assert_eq!(settings.exempt.users, Exempt::default().users);
+        assert_eq!(settings.exempt.users, exempt::USERS);
     }
 
     #[test]

@@ -15,4 +15,5 @@ pub mod review;
 pub mod room;
 pub mod run;
 pub mod server;
+pub mod settings;
 pub mod table;

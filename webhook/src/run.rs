@@ -64,7 +64,7 @@ pub async fn run(args: Args) -> Result<(), RunError> {
     let stop = CancellationToken::new();
     let metrics = Arc::new(Metrics::default());
     let settings = args.settings();
-    let fdb = Arc::new(fdb::Clusters::new(settings.fdb_minimum_suspension));
+    let fdb = Arc::new(fdb::Clusters::new(settings.fdb.minimum_suspension));
     let webhook =
         Arc::new(Webhook { settings, metrics: Arc::clone(&metrics), fdb: Arc::clone(&fdb), room: Room::default() });
     let (https, plain) = (listener(args.listen)?, listener(args.listen_plain)?);

@@ -18,7 +18,6 @@ use futures::TryStreamExt;
 use hyper_util::rt::TokioTimer;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Status;
-use shared::admission::Settings;
 use tokio_util::sync::CancellationToken;
 
 use crate::answer::{Answer, Context};
@@ -27,6 +26,7 @@ use crate::fdb::Clusters;
 use crate::metrics::{Answered, Denied, Metrics, Rejected};
 use crate::review::{self, Request, Response, Review, ReviewError};
 use crate::room::{BODY_LIMIT, Room, Taken};
+use crate::settings::Settings;
 use crate::table::{self, Endpoint};
 
 /// How long a request may wait for room and its body take to arrive, together: less than the API server waits for any of our

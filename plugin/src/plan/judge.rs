@@ -3,10 +3,10 @@
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 use shared::{
-    admission::{Change, Settings, User},
+    admission::{Change, User},
     annotation::{format, keys},
     hive::{
-        admission::{Cluster, judge},
+        admission::{Cluster, Settings, judge},
         api::{ClusterDeployment, Desired, POWERSTATE_PAUSE, RECONCILE_PAUSE},
         conditions::{HIBERNATING, reason},
         pool::deciding,

@@ -8,8 +8,6 @@ mod edits;
 mod object;
 mod verdict;
 
-use std::time::Duration;
-
 use jiff::Timestamp;
 use serde::Deserialize;
 
@@ -17,11 +15,9 @@ pub use edits::{Edit, Edits};
 pub use object::{Meta, Object, few, from_map};
 pub use verdict::{Denial, Fault, Finding, Judgement, LONGEST_WARNING, Verdict, shortened};
 
-use crate::hive::exempt;
-
 /// One write that is asked for: an object is created, or replaced by a new version of itself.
 #[derive(Clone, Debug)]
-pub struct Change<'a, K> {
+pub struct Change<'a, K: Object> {
     /// The object as it is stored; `None` when it is being created.
     pub old: Option<K>,
     /// The object as it is to be stored.
@@ -32,8 +28,8 @@ pub struct Change<'a, K> {
     pub field_manager: &'a str,
     /// When the request was received.
     pub now: Timestamp,
-    /// What the operator of the webhook has decided.
-    pub settings: &'a Settings,
+    /// What the operator of the webhook has decided about this kind.
+    pub settings: &'a K::Settings,
 }
 
 impl<K: Object> Change<'_, K> {
@@ -73,32 +69,10 @@ pub struct User {
     pub groups: Vec<String>,
 }
 
-/// What the operator of the webhook decides. Flags of `hibernate-webhook`; the defaults also make the manifests.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Settings {
-    /// Members of `spec.platform` of a `ClusterDeployment` whose clusters can be put to sleep.
-    pub served_platforms: Vec<String>,
-    /// Who is never denied.
-    pub exempt: Exempt,
-    /// How long removed process groups are kept of clusters that do not say so themselves; nothing is off.
-    pub fdb_minimum_suspension: Duration,
-}
-
-impl Default for Settings {
-    /// The platforms that Hive's own hibernation controller serves.
-    fn default() -> Self {
-        Self {
-            served_platforms: ["aws", "azure", "gcp", "ibmcloud"].map(str::to_owned).into(),
-            exempt: Exempt::default(),
-            fdb_minimum_suspension: Duration::ZERO,
-        }
-    }
-}
-
 /// Identities that are never denied: what would have been a denial becomes a warning and an audit annotation.
 ///
 /// The same list keeps them out of the entry under `failurePolicy: Fail`.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Exempt {
     /// User names.
     pub users: Vec<String>,
@@ -114,19 +88,9 @@ impl Exempt {
     }
 }
 
-impl Default for Exempt {
-    /// Hive's controllers and ours.
-    fn default() -> Self {
-        Self {
-            users: exempt::USERS.iter().copied().map(str::to_owned).collect(),
-            groups: exempt::GROUPS.iter().copied().map(str::to_owned).collect(),
-        }
-    }
-}
-
 /// One row of a kind's table of rules.
 #[derive(Debug)]
-pub struct Rule<K> {
+pub struct Rule<K: Object> {
     /// Row of the table in the documentation, such as `V6`. Several rules may share a row.
     pub row: &'static str,
     /// The rule.
@@ -135,7 +99,7 @@ pub struct Rule<K> {
 
 /// Asks every rule, so that the user sees all that is wrong at once.
 #[must_use]
-pub fn judge<K>(change: &Change<'_, K>, rules: &[Rule<K>]) -> Judgement {
+pub fn judge<K: Object>(change: &Change<'_, K>, rules: &[Rule<K>]) -> Judgement {
     let mut judgement = Judgement::default();
     for Rule { row, judge } in rules {
         match judge(change) {
@@ -145,36 +109,4 @@ pub fn judge<K>(change: &Change<'_, K>, rules: &[Rule<K>]) -> Judgement {
         }
     }
     judgement
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn user(username: &str, groups: &[&str]) -> User {
-        User { username: username.to_owned(), groups: groups.iter().copied().map(str::to_owned).collect() }
-    }
-
-    #[test]
-    fn hives_group_and_our_controller_are_exempt() {
-        let exempt = Exempt::default();
-        for (name, groups, expected) in [
-            (
-                "system:serviceaccount:hive:hive-controllers",
-                &["system:serviceaccounts", "system:serviceaccounts:hive"][..],
-                true,
-            ),
-            ("system:serviceaccount:hibernate-system:hibernate-controller", &[], true),
-            (
-                "system:serviceaccount:hibernate-system:hibernate-webhook",
-                &["system:serviceaccounts:hibernate-system"],
-                false,
-            ),
-            ("system:serviceaccounts:hive", &[], false),
-            ("alice", &["system:serviceaccount:hibernate-system:hibernate-controller"], false),
-            ("", &[], false),
-        ] {
-            assert_eq!(exempt.covers(&user(name, groups)), expected, "{name} {groups:?}");
-        }
-    }
 }

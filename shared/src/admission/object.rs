@@ -12,6 +12,9 @@ use crate::annotation::Annotations;
 /// An object as rules see it: only the fields that they look at, each of them optional, so that an object which its
 /// schema would refuse is judged, too. Reading one skips everything else (`managedFields` above all) without copying it.
 pub trait Object: DeserializeOwned {
+    /// What the operator of the webhook decides about objects of this kind.
+    type Settings: fmt::Debug + 'static;
+
     /// Its metadata.
     fn meta(&self) -> &Meta;
 

@@ -47,12 +47,16 @@ pub struct Scale {
 }
 
 impl Object for Workload {
+    type Settings = ();
+
     fn meta(&self) -> &Meta {
         &self.metadata
     }
 }
 
 impl Object for Scale {
+    type Settings = ();
+
     fn meta(&self) -> &Meta {
         &self.metadata
     }
@@ -123,7 +127,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::admission::{Edit, Settings, User};
+    use crate::admission::{Edit, User};
 
     fn workload(replicas: Option<i64>, record: Option<&str>) -> Workload {
         Workload {
@@ -142,7 +146,7 @@ mod tests {
             user: &User::default(),
             field_manager: manager,
             now: Timestamp::UNIX_EPOCH,
-            settings: &Settings::default(),
+            settings: &(),
         })
     }
 
@@ -212,7 +216,7 @@ mod tests {
                 user: &User::default(),
                 field_manager: "",
                 now: Timestamp::UNIX_EPOCH,
-                settings: &Settings::default(),
+                settings: &(),
             });
             assert_eq!(edits.warnings.len(), warnings, "{old} to {new}");
             assert!(edits.annotations.is_empty());

@@ -1,5 +1,7 @@
 //! Rules M1 and M2: the annotation that switches suspension on.
 
+use std::time::Duration;
+
 use serde::Deserialize;
 
 use crate::admission::{Change, Fault, Judgement, Meta, Object, Rule, Verdict, from_map, judge};
@@ -15,7 +17,16 @@ pub struct Annotated {
     pub metadata: Meta,
 }
 
+/// What the operator of the webhook decides about clusters.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Settings {
+    /// How long removed process groups are kept of clusters that do not say so themselves; nothing is off.
+    pub minimum_suspension: Duration,
+}
+
 impl Object for Annotated {
+    type Settings = Settings;
+
     fn meta(&self) -> &Meta {
         &self.metadata
     }
@@ -44,7 +55,7 @@ fn readable(change: &Change<'_, Annotated>) -> Verdict {
 /// M2.
 fn shortened(change: &Change<'_, Annotated>) -> Verdict {
     let key = keys::MINIMUM_SUSPENSION;
-    let default = change.settings.fdb_minimum_suspension;
+    let default = change.settings.minimum_suspension;
     let (old, new) =
         (Minimum::of(change.old_annotation(key), default), Minimum::of(change.new_annotation(key), default));
     let text = new.text();

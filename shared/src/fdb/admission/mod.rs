@@ -39,7 +39,7 @@ mod object;
 use crate::admission::{Denial, Fault, Finding, Judgement};
 use crate::annotation::keys;
 
-pub use cluster::{Annotated, judge_cluster};
+pub use cluster::{Annotated, Settings, judge_cluster};
 pub use known::{Cluster, Sight};
 pub use object::{Deleted, Kind};
 

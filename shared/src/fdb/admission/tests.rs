@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::admission::{Change, Settings, User};
+use crate::admission::{Change, User};
 use crate::fdb::api::FoundationDBCluster;
 
 const REMOVAL: &str = "2026-11-21T17:59:58Z";

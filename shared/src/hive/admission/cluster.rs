@@ -123,7 +123,23 @@ pub struct Condition {
     pub status: String,
 }
 
+/// What the operator of the webhook decides about clusters. The defaults also make the manifests.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// Members of `spec.platform` whose clusters can be put to sleep.
+    pub served_platforms: Vec<String>,
+}
+
+impl Default for Settings {
+    /// The platforms that Hive's own hibernation controller serves.
+    fn default() -> Self {
+        Self { served_platforms: ["aws", "azure", "gcp", "ibmcloud"].map(str::to_owned).into() }
+    }
+}
+
 impl Object for Cluster {
+    type Settings = Settings;
+
     fn meta(&self) -> &Meta {
         &self.metadata
     }

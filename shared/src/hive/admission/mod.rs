@@ -28,7 +28,7 @@ mod cluster;
 mod rules;
 mod stamp;
 
-pub use cluster::Cluster;
+pub use cluster::{Cluster, Settings};
 pub use rules::RULES;
 pub use stamp::stamp;
 

@@ -10,7 +10,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::admission::{Edit, Fault, Object, Settings, User};
+use crate::admission::{Edit, Fault, Object, User};
 
 const NOW: &str = "2026-11-21T18:00:00Z";
 const BY: &str = "/metadata/annotations/hibernate.sh~1requested-by";

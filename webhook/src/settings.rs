@@ -1,0 +1,54 @@
+//! What the operator of the webhook decides, for every kind that is judged.
+
+use shared::admission::{Exempt, Object};
+use shared::fdb::admission as fdb;
+use shared::hive::admission as hive;
+use shared::hive::exempt;
+use shared::workload::admission as workload;
+
+/// What the flags say.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// Who is never denied.
+    pub exempt: Exempt,
+    /// About `ClusterDeployment`s.
+    pub hive: hive::Settings,
+    /// About `FoundationDBCluster`s.
+    pub fdb: fdb::Settings,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self { exempt: exempt::identities(), hive: hive::Settings::default(), fdb: fdb::Settings::default() }
+    }
+}
+
+/// A kind whose objects are judged: which of the settings are about it.
+pub trait Judged: Object {
+    /// Its part of the settings.
+    fn settings(all: &Settings) -> &Self::Settings;
+}
+
+impl Judged for hive::Cluster {
+    fn settings(all: &Settings) -> &hive::Settings {
+        &all.hive
+    }
+}
+
+impl Judged for fdb::Annotated {
+    fn settings(all: &Settings) -> &fdb::Settings {
+        &all.fdb
+    }
+}
+
+impl Judged for workload::Workload {
+    fn settings(_: &Settings) -> &() {
+        &()
+    }
+}
+
+impl Judged for workload::Scale {
+    fn settings(_: &Settings) -> &() {
+        &()
+    }
+}

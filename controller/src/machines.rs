@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use kube::api::{DeleteParams, ListParams, Patch, Preconditions};
 use kube::{Api, Client, ResourceExt};
 use serde_json::json;
-use shared::hive::decide::Machines;
+use shared::cloud::Inventory;
 use shared::spoke::machines::{EXCLUDE_NODE_DRAINING, INTERRUPTIBLE, Machine, NAMESPACE, resource, to_replace};
 use tracing::info;
 
@@ -36,7 +36,7 @@ pub enum ReplaceError {
 /// When the spoke refuses; every Machine is tried first.
 pub async fn replace(
     spoke: &Client,
-    existing: &Machines,
+    existing: &Inventory,
     resume_started: Timestamp,
     may: impl Fn() -> bool,
 ) -> Result<Vec<String>, ReplaceError> {

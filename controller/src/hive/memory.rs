@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use kube::{Client, ResourceExt};
-use shared::cloud::{CloudError, CloudErrorKind};
+use shared::cloud::{CloudError, CloudErrorKind, Inventory};
 use shared::hive::api::ClusterDeployment;
 use shared::hive::conditions::{HIBERNATING, READY};
-use shared::hive::decide::{Machines, Sync, Tried};
+use shared::hive::decide::{Sync, Tried};
 use tokio::time::Instant;
 
 use super::requests::Requests;
@@ -68,7 +68,7 @@ pub struct Memory {
     /// Looks in a row whose write met somebody else's.
     pub overtaken: u32,
     /// The last list of machines.
-    machines: Option<(Instant, Machines)>,
+    machines: Option<(Instant, Inventory)>,
     /// Until when its machines may still do what nobody wants any more.
     unsure_until: Option<Instant>,
     /// The connection to its spoke while it wakes.
@@ -154,13 +154,13 @@ impl Memory {
 
     /// The last list of machines, if it is not older than `max_age`.
     #[must_use]
-    pub fn machines(&self, max_age: Duration) -> Option<Machines> {
+    pub fn machines(&self, max_age: Duration) -> Option<Inventory> {
         let (at, machines) = self.machines.as_ref()?;
         (!max_age.is_zero() && at.elapsed() < max_age).then(|| machines.clone())
     }
 
     /// Keeps a list of machines.
-    pub fn saw_machines(&mut self, machines: &Machines) {
+    pub fn saw_machines(&mut self, machines: &Inventory) {
         self.machines = Some((Instant::now(), machines.clone()));
     }
 

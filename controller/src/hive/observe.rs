@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-use shared::cloud::{CloudError, CloudErrorKind, Priority};
+use shared::cloud::{CloudError, CloudErrorKind, Inventory, Priority};
 use shared::hive::api::{ClusterDeployment, ClusterMetadata, Desired};
 use shared::hive::conditions::{HIBERNATING, READY};
-use shared::hive::decide::{Facts, Machines, Need, Served, Sync, needs};
+use shared::hive::decide::{Facts, Need, Served, Sync, needs};
 
 use super::drivers::{PLATFORMS, platform};
 use super::memory::Memory;
@@ -50,7 +50,7 @@ async fn machines(
     cluster: &ClusterDeployment,
     memory: &mut Memory,
     max_age: Duration,
-) -> Result<Machines, CloudError> {
+) -> Result<Inventory, CloudError> {
     if let Some(machines) = memory.machines(max_age) {
         return Ok(machines);
     }
@@ -76,10 +76,10 @@ async fn machines(
     result
 }
 
-async fn list(context: &Context, cluster: &ClusterDeployment) -> Result<Machines, CloudError> {
+async fn list(context: &Context, cluster: &ClusterDeployment) -> Result<Inventory, CloudError> {
     let infra_id = &metadata(cluster)?.infra_id;
     let driver = Box::pin(context.drivers.of(cluster)).await?;
-    Ok(Machines::new(driver.selector(infra_id), driver.list(infra_id, priority(cluster)).await?))
+    Ok(Inventory::new(driver.selector(infra_id), driver.list(infra_id, priority(cluster)).await?))
 }
 
 /// Who is waited for goes first: a cluster that is where it should be is looked at when nobody else has to be.

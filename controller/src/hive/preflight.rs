@@ -19,9 +19,9 @@ use kube::core::GroupVersionKind;
 use kube::{Api, Client, ResourceExt};
 use serde_json::Value;
 use shared::annotation::format;
-use shared::cloud::{CloudError, Instance, Spot};
+use shared::cloud::{CloudError, Instance, Inventory, Spot};
 use shared::hive::api::ClusterDeployment;
-use shared::hive::decide::{Machines, Served};
+use shared::hive::decide::Served;
 use shared::hive::preflight::{
     self, Certificate, CloudLook, PREFLIGHT, Part, SpokeLook, SpokePreflight, VersionLook, WebhookLook,
 };
@@ -50,7 +50,7 @@ const SIGNERS: &[&str] = &["openshift-kube-apiserver-operator", "openshift-kube-
 pub async fn tell(
     context: &Context,
     cluster: &ClusterDeployment,
-    machines: Option<&Result<Machines, CloudError>>,
+    machines: Option<&Result<Inventory, CloudError>>,
     memory: &mut Memory,
 ) -> Result<Option<ClusterDeployment>, LookError> {
     let served = Served::platform(cluster.spec.platform.name(), PLATFORMS) == Served::ByUs;
@@ -73,7 +73,7 @@ pub async fn tell(
     Ok(Some(written))
 }
 
-fn cloud_look(machines: &Machines) -> CloudLook {
+fn cloud_look(machines: &Inventory) -> CloudLook {
     let one_time = |instance: &&Instance| instance.spot == Some(Spot::OneTime);
     CloudLook {
         selector: machines.selector.clone(),

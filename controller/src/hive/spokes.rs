@@ -6,9 +6,10 @@ use std::time::Duration;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, Client, ResourceExt};
+use shared::cloud::Inventory;
 use shared::hive::api::{ClusterDeployment, RESUME_SKIPS_CLUSTER_OPERATORS};
 use shared::hive::conditions::READY;
-use shared::hive::decide::{Machines, Notice, Watch, resume_started};
+use shared::hive::decide::{Notice, Watch, resume_started};
 use shared::hive::unreachable::{active_url, ip_override};
 use shared::spoke::{Spoke, SpokeError, Upgrade};
 use tokio::time::Instant;
@@ -107,7 +108,7 @@ async fn open(
 }
 
 /// Makes spot Machines anew that have lost their instances with the sleep.
-pub async fn replace_spot(context: &Context, cluster: &ClusterDeployment, memory: &mut Memory, existing: &Machines) {
+pub async fn replace_spot(context: &Context, cluster: &ClusterDeployment, memory: &mut Memory, existing: &Inventory) {
     let Some(connection) = memory.spoke.as_mut().filter(|c| c.spot.is_none_or(|at| at.elapsed() > SPOT_AGAIN)) else {
         return;
     };

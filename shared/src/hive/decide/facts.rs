@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use crate::cloud::{CloudError, CloudErrorKind, Instance, InstanceState};
+use crate::cloud::{CloudError, CloudErrorKind, Inventory};
 use crate::hive::api::ClusterDeployment;
 use crate::hive::conditions::age;
 use crate::spoke::{Spoke, SpokeError, Upgrade};
@@ -22,7 +22,7 @@ pub struct Facts<'a> {
     /// How far its `SyncSet`s have been applied.
     pub sync: Sync,
     /// Its instances, as the driver listed them. `None` while nobody has looked.
-    pub machines: Option<Result<Machines, CloudError>>,
+    pub machines: Option<Result<Inventory, CloudError>>,
     /// The last start or stop that this process tried on this cluster.
     pub tried: Option<Tried>,
     /// How many looks in a row failed before this one.
@@ -153,69 +153,6 @@ impl Served {
             _ if Self::BY_HIVE.contains(&platform) => Self::ByHiveOnly,
             _ => Self::ByNobody,
         }
-    }
-}
-
-/// The instances of a cluster, in the order of their IDs.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Machines {
-    /// How they were selected, for the message when there are none.
-    pub selector: String,
-    /// All of them but the terminated.
-    pub instances: Vec<Instance>,
-    /// How many one-time spot instances are terminated. The cloud lists them for about an hour.
-    pub lost_spot: usize,
-}
-
-impl Machines {
-    /// Sorts what a driver listed and leaves out what no longer exists.
-    #[must_use]
-    pub fn new(selector: String, mut instances: Vec<Instance>) -> Self {
-        let terminated = |i: &Instance| i.state == InstanceState::Terminated;
-        let lost_spot = instances.iter().filter(|i| terminated(i) && i.is_one_time_spot()).count();
-        instances.retain(|i| !terminated(i));
-        instances.sort_by(|a, b| a.id.cmp(&b.id));
-        Self { selector, instances, lost_spot }
-    }
-
-    /// IDs of the instances in one of `states` that are of this kind.
-    #[must_use]
-    pub fn ids(&self, states: &[InstanceState], of_kind: impl Fn(&Instance) -> bool) -> Vec<String> {
-        let found = self.instances.iter().filter(|i| states.contains(&i.state) && of_kind(i));
-        found.map(|i| i.id.clone()).collect()
-    }
-
-    /// IDs of the instances in one of `states`.
-    #[must_use]
-    pub fn in_state(&self, states: &[InstanceState]) -> Vec<&str> {
-        self.instances.iter().filter(|i| states.contains(&i.state)).map(|i| i.id.as_str()).collect()
-    }
-
-    /// IDs of the instances that are in none of `states`.
-    #[must_use]
-    pub fn not_in_state(&self, states: &[InstanceState]) -> Vec<&str> {
-        self.instances.iter().filter(|i| !states.contains(&i.state)).map(|i| i.id.as_str()).collect()
-    }
-
-    /// Takes over the states that a start or stop answered.
-    pub fn moved(&mut self, moved: &[(String, InstanceState)]) {
-        for instance in &mut self.instances {
-            if let Some((_, state)) = moved.iter().find(|(id, _)| *id == instance.id) {
-                instance.state = *state;
-            }
-        }
-    }
-
-    /// Whether there are instances and all of them are in `state`.
-    #[must_use]
-    pub fn all(&self, state: InstanceState) -> bool {
-        !self.instances.is_empty() && self.instances.iter().all(|i| i.state == state)
-    }
-
-    /// Whether there are instances of a kind, and all of them are in this state.
-    pub(super) fn all_of(&self, state: InstanceState, kind: impl Fn(&Instance) -> bool) -> bool {
-        let mut some = self.instances.iter().filter(|i| kind(i)).peekable();
-        some.peek().is_some() && some.all(|i| i.state == state)
     }
 }
 

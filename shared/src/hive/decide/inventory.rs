@@ -1,8 +1,9 @@
 //! The cluster's instances, or what is said while they cannot be listed.
 
-use super::facts::{Facts, Machines, backoff};
+use super::facts::{Facts, backoff};
 use super::plan::Plan;
 use crate::cloud::CloudErrorKind::{self, Capacity, NotLeader, Throttled, Unavailable};
+use crate::cloud::Inventory;
 use crate::hive::api::Desired;
 use crate::hive::conditions::{HIBERNATING, PowerStatus, READY};
 
@@ -11,7 +12,7 @@ const HICCUPS: u32 = 3;
 
 impl Facts<'_> {
     /// The machines, or a plan that says why nothing can be said about them.
-    pub(super) fn machines(&self, failed: impl FnOnce(&str) -> PowerStatus) -> Result<&Machines, Box<Plan>> {
+    pub(super) fn machines(&self, failed: impl FnOnce(&str) -> PowerStatus) -> Result<&Inventory, Box<Plan>> {
         let there = self.is(match self.cluster.desired() {
             Desired::Hibernating => HIBERNATING,
             Desired::Running => READY,

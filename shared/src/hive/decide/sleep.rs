@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use super::facts::{Drift, Facts, Machines, Verb};
+use super::facts::{Drift, Facts, Verb};
 use super::gate::{gate, missing_cluster_sync};
 use super::plan::{Action, Need, Notice, Plan, name_some, poll, with_others};
-use crate::cloud::Instance;
 use crate::cloud::InstanceState::{Pending, Running, ShuttingDown, Stopped, Stopping};
+use crate::cloud::{Instance, Inventory};
 use crate::hive::conditions::{HIBERNATING, PROGRESS, PowerStatus, age, reason};
 
 /// Reason of what is told about instances that somebody has started.
@@ -47,14 +47,14 @@ pub(super) fn decide(facts: &Facts<'_>) -> Plan {
 }
 
 /// What somebody has started of a cluster that sleeps.
-fn drift(facts: &Facts<'_>, machines: &Machines) -> Option<Notice> {
+fn drift(facts: &Facts<'_>, machines: &Inventory) -> Option<Notice> {
     let started = machines.in_state(&[Running, Pending]);
     let names = name_some(started.iter().copied(), 5);
     let message = format!("the cluster sleeps, but somebody has started {names}; each is billed while it runs");
     (facts.is(HIBERNATING) && !started.is_empty()).then(|| Notice::warning(DRIFT, message))
 }
 
-fn asleep(facts: &Facts<'_>, machines: &Machines) -> Plan {
+fn asleep(facts: &Facts<'_>, machines: &Inventory) -> Plan {
     let result = match (machines.instances.len(), machines.lost_spot) {
         (count, 0) => format!("{count} instances stopped"),
         (count, lost) => format!("{count} instances stopped, {lost} one-time spot instances terminated"),
@@ -69,7 +69,7 @@ fn asleep(facts: &Facts<'_>, machines: &Machines) -> Plan {
 /// Stops what runs, the control plane last. What is on its way up or down is left out: EC2 refuses it, and its time comes.
 ///
 /// One-time spot instances cannot be stopped. They are terminated once everything else is on its way down.
-fn stop(facts: &Facts<'_>, machines: &Machines) -> Plan {
+fn stop(facts: &Facts<'_>, machines: &Inventory) -> Plan {
     let workers = machines.ids(&[Running], |i| !i.control_plane && !is_lost(i));
     let control_plane = machines.ids(&[Running], |i| i.control_plane);
     let lost = machines.ids(&[Running, Pending], is_lost);
@@ -103,7 +103,7 @@ fn stop(facts: &Facts<'_>, machines: &Machines) -> Plan {
     }
 }
 
-fn waiting(machines: &Machines, left: &[&str]) -> String {
+fn waiting(machines: &Inventory, left: &[&str]) -> String {
     let names = name_some(left.iter().copied(), 10);
     let waiting = format!("{} of {} instances are not stopped: {names}", left.len(), machines.instances.len());
     let lost: Vec<&str> = machines.instances.iter().filter(|i| is_lost(i)).map(|i| i.id.as_str()).collect();
@@ -121,7 +121,7 @@ fn is_lost(instance: &Instance) -> bool {
 
 /// Whether everything that can be stopped is on its way, and there is something of that kind: what is terminated has to have
 /// a cluster to come back to.
-fn may_terminate(machines: &Machines) -> bool {
+fn may_terminate(machines: &Inventory) -> bool {
     let mut rest = machines.instances.iter().filter(|i| !is_lost(i)).peekable();
     rest.peek().is_some() && rest.all(|i| matches!(i.state, Stopping | Stopped | ShuttingDown))
 }

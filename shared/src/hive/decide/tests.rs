@@ -6,7 +6,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use super::plan::poll;
 use super::*;
 use crate::cloud::InstanceState::{Pending, Running, ShuttingDown, Stopped, Stopping, Terminated};
-use crate::cloud::{CloudError, CloudErrorKind, Instance, InstanceState};
+use crate::cloud::{CloudError, CloudErrorKind, Instance, InstanceState, Inventory};
 use crate::hive::api::{ClusterDeploymentSpec, ClusterDeploymentStatus, Condition, RESUME_SKIPS_CLUSTER_OPERATORS};
 use crate::hive::conditions::{PROGRESS, READY};
 use crate::spoke::{NodeLook, OperatorLook, Spoke, SpokeError, Upgrade};
@@ -101,7 +101,7 @@ impl Facts<'_> {
             control_plane: false,
             spot: None,
         };
-        self.machines = Some(Ok(Machines::new("tag x".into(), states.iter().enumerate().map(instance).collect())));
+        self.machines = Some(Ok(Inventory::new("tag x".into(), states.iter().enumerate().map(instance).collect())));
         self
     }
 

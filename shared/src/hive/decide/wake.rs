@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use super::facts::{Facts, Machines, Verb};
+use super::facts::{Facts, Verb};
 use super::gate::{gate, missing_cluster_sync};
 use super::plan::{Action, Need, Notice, Plan, Watch, name_some, poll, with_others};
 use crate::cloud::InstanceState::{Pending, Running, Stopped, Stopping};
-use crate::cloud::{CloudErrorKind, Instance};
+use crate::cloud::{CloudErrorKind, Instance, Inventory};
 use crate::hive::api::{ClusterDeployment, Condition, RESUME_SKIPS_CLUSTER_OPERATORS};
 use crate::hive::conditions::{HIBERNATING, PowerStatus, READY, age, reason};
 use crate::spoke::{NodeLook, OperatorLook, Spoke, SpokeError};
@@ -116,7 +116,7 @@ pub(super) fn decide(facts: &Facts<'_>) -> Plan {
 }
 
 /// The API server is knocked at as soon as its machines run.
-fn watch(facts: &Facts<'_>, machines: &Machines, step: Step) -> Watch {
+fn watch(facts: &Facts<'_>, machines: &Inventory, step: Step) -> Watch {
     let ready = facts.cluster.condition(READY).filter(|ready| ready.status == "True");
     let ready = ready.and_then(|ready| ready.last_transition_time.as_ref()).map(|time| facts.age(time.0));
     match step {
@@ -127,14 +127,14 @@ fn watch(facts: &Facts<'_>, machines: &Machines, step: Step) -> Watch {
 }
 
 /// Whether enough of the control plane runs for its API server to answer.
-fn may_answer(machines: &Machines) -> bool {
+fn may_answer(machines: &Inventory) -> bool {
     let control_plane = machines.instances.iter().filter(|instance| instance.control_plane);
     let (up, all) = control_plane.fold((0, 0), |(up, all), i| (up + usize::from(i.state == Running), all + 1));
     machines.all(Running) || 2 * up > all
 }
 
 /// Starts what is stopped, the control plane first. What is still stopping is left out: EC2 refuses it, and its time comes.
-fn start(facts: &Facts<'_>, machines: &Machines, status: PowerStatus) -> Plan {
+fn start(facts: &Facts<'_>, machines: &Inventory, status: PowerStatus) -> Plan {
     let control_plane = machines.ids(&[Stopped], |i| i.control_plane);
     let workers = machines.ids(&[Stopped], |i| !i.control_plane);
     let none_stopped = control_plane.is_empty() && workers.is_empty();
@@ -180,7 +180,7 @@ fn unreachable_spoke(facts: &Facts<'_>, error: &SpokeError) -> Plan {
 }
 
 /// 1.3 checkClusterRunning 4 and 5.
-fn nodes(facts: &Facts<'_>, machines: &Machines, spoke: &Spoke, step: Step) -> Plan {
+fn nodes(facts: &Facts<'_>, machines: &Inventory, spoke: &Spoke, step: Step) -> Plan {
     let asleep: Vec<&NodeLook> = spoke.nodes.iter().filter(|node| !is_awake(facts, machines, node)).collect();
     let (strangers, asleep): (Vec<_>, Vec<_>) =
         asleep.into_iter().partition(|node| instance_of(machines, node).is_none() && since_start(facts) > STRANGERS);
@@ -211,7 +211,7 @@ fn name_nodes(nodes: &[&NodeLook]) -> String {
 /// 1.3 checkClusterRunning 5. Hive lets two minutes pass before it believes what operators say, because what they say may be
 /// from before the sleep. An operator that has renewed its Lease or written its status since the wake began is believed at
 /// once; those that keep no Lease get Hive's pause.
-fn operators(facts: &Facts<'_>, machines: &Machines, spoke: &Spoke, step: Step) -> Plan {
+fn operators(facts: &Facts<'_>, machines: &Inventory, spoke: &Spoke, step: Step) -> Plan {
     let silent: Vec<&OperatorLook> = spoke.operators.iter().filter(|operator| !is_alive(facts, operator)).collect();
     let pause = facts.settings.operator_pause;
     let left = match step {
@@ -234,7 +234,7 @@ fn operators(facts: &Facts<'_>, machines: &Machines, spoke: &Spoke, step: Step) 
     Plan::report(status.awaiting("SignsOfLife", names)).again(left.min(poll(since_start(facts))))
 }
 
-fn well(facts: &Facts<'_>, machines: &Machines, spoke: &Spoke) -> Plan {
+fn well(facts: &Facts<'_>, machines: &Inventory, spoke: &Spoke) -> Plan {
     let unwell = spoke.operators.iter().filter(|operator| !operator.unwell.is_empty());
     let unwell: Vec<String> = unwell.map(|o| format!("{} ({})", o.name, o.unwell.join(", "))).collect();
     let settled = spoke.operators_well_since.map_or(Duration::ZERO, |since| facts.age(since));
@@ -265,21 +265,21 @@ fn is_trusted(facts: &Facts<'_>, sign: Timestamp) -> bool {
     age(facts.now, sign) <= CLOCK_SKEW
 }
 
-fn awake(facts: &Facts<'_>, machines: &Machines) -> Plan {
+fn awake(facts: &Facts<'_>, machines: &Inventory) -> Plan {
     let count = machines.instances.len();
     let status = PowerStatus::running().done(reason::RUNNING, format!("{count} instances running"));
     Plan::report(status).again(facts.settings.steady)
 }
 
 /// Ready is believed only with a sign of life from after the node's start: what etcd holds may be from before the sleep.
-fn is_awake(facts: &Facts<'_>, machines: &Machines, node: &NodeLook) -> bool {
+fn is_awake(facts: &Facts<'_>, machines: &Inventory, node: &NodeLook) -> bool {
     let launched = instance_of(machines, node).and_then(|instance| instance.launched_at);
     let started = resume_started(facts.cluster).max(launched);
     let trusted = node.sign_of_life.filter(|sign| is_trusted(facts, *sign));
     node.ready && (node.moved || trusted.zip(started).is_some_and(|(sign, started)| sign > started))
 }
 
-fn instance_of<'a>(machines: &'a Machines, node: &NodeLook) -> Option<&'a Instance> {
+fn instance_of<'a>(machines: &'a Inventory, node: &NodeLook) -> Option<&'a Instance> {
     let of_node = |instance: &&Instance| {
         node.instance.as_ref() == Some(&instance.id) || instance.private_dns.as_ref() == Some(&node.name)
     };

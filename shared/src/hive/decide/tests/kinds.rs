@@ -26,7 +26,7 @@ fn with<'a>(cluster: &'a ClusterDeployment, machines: &[(Kind, InstanceState)]) 
         control_plane: *control_plane,
         spot: *spot,
     };
-    facts.machines = Some(Ok(Machines::new("tag x".into(), machines.iter().enumerate().map(instance).collect())));
+    facts.machines = Some(Ok(Inventory::new("tag x".into(), machines.iter().enumerate().map(instance).collect())));
     facts
 }
 

@@ -3,15 +3,16 @@
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
-use aws_sdk_ec2::types::{Filter, Instance, InstanceStateChange, InstanceStateName, SpotInstanceType};
+use aws_sdk_ec2::types::{Filter, Instance, InstanceStateChange, SpotInstanceType};
+use cloud_common::RateLimiter;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use shared::cloud::{CloudError, CloudErrorKind, InstanceState, Priority, Spot};
 
-use crate::Permit;
-use crate::bucket::Bucket;
+use crate::call::{Call, Moved, Sender};
+use crate::client::Permit;
 use crate::errors::Failure;
-use crate::moves::{Call, Moved, Sender};
+use crate::state::state;
 
 /// EC2's own limits of an account and region are 100 and 20 a second for filtered, paged reading, 50 and 5 for changes.
 /// <https://docs.aws.amazon.com/ec2/latest/devguide/ec2-api-throttling.html>
@@ -29,15 +30,15 @@ pub(crate) struct Account {
     client: aws_sdk_ec2::Client,
     region: String,
     permit: Permit,
-    reads: Bucket,
-    changes: Bucket,
+    reads: RateLimiter,
+    changes: RateLimiter,
     /// Kinds of spot instances by instance ID. An instance never changes its kind.
     spots: Mutex<HashMap<String, Spot>>,
 }
 
 impl Account {
     pub(crate) fn new(client: aws_sdk_ec2::Client, region: String, permit: Permit) -> Self {
-        let [reads, changes] = [READS, CHANGES].map(|(burst, rate)| Bucket::new(burst, rate));
+        let [reads, changes] = [READS, CHANGES].map(|(burst, rate)| RateLimiter::new(burst, rate));
         Self { client, region, permit, reads, changes, spots: Mutex::default() }
     }
 
@@ -50,7 +51,7 @@ impl Account {
         let request = self.client.describe_instances().filters(filter).max_results(1000);
         let (mut found, mut token) = (Vec::new(), None);
         loop {
-            self.reads.take(priority).await;
+            self.reads.acquire(priority).await;
             let page = request.clone().set_next_token(token).send().await;
             let page = page.map_err(|error| self.read_failed("DescribeInstances", Failure::new(&error)))?;
             found.extend(page.reservations.into_iter().flatten().flat_map(|r| r.instances.unwrap_or_default()));
@@ -69,7 +70,7 @@ impl Account {
         for some in instances.chunks(VALUES) {
             let requests = some.iter().map(|(_, request)| request.clone()).collect();
             let filter = Filter::builder().name("spot-instance-request-id").set_values(Some(requests)).build();
-            self.reads.take(priority).await;
+            self.reads.acquire(priority).await;
             match self.client.describe_spot_instance_requests().filters(filter).send().await {
                 Ok(answer) => {
                     for request in answer.spot_instance_requests() {
@@ -109,7 +110,7 @@ impl Account {
 
     fn read_failed(&self, call: &str, failure: Failure) -> CloudError {
         if failure.kind == CloudErrorKind::Throttled {
-            self.reads.slow();
+            self.reads.slow_down();
         }
         self.failed(call, failure)
     }
@@ -131,7 +132,7 @@ impl Account {
             }
         };
         if changes.as_ref().is_err_and(|failure| failure.kind == CloudErrorKind::Throttled) {
-            self.changes.slow();
+            self.changes.slow_down();
         }
         Ok(changes?.unwrap_or_default().iter().filter_map(moved).collect())
     }
@@ -139,7 +140,7 @@ impl Account {
 
 impl Sender for Account {
     fn turn(&self, call: Call) -> BoxFuture<'_, ()> {
-        self.changes.take(call.priority()).boxed()
+        self.changes.acquire(call.priority()).boxed()
     }
 
     fn send<'a>(&'a self, call: Call, ids: &'a [String]) -> BoxFuture<'a, Result<Moved, Failure>> {
@@ -161,17 +162,4 @@ impl Sender for Account {
 
 fn moved(change: &InstanceStateChange) -> Option<(String, InstanceState)> {
     Some((change.instance_id()?.to_owned(), state(change.current_state()?.name()?)?))
-}
-
-/// EC2's word for a state in ours; `None` for one that did not exist when this was written.
-pub(crate) fn state(name: &InstanceStateName) -> Option<InstanceState> {
-    Some(match name {
-        InstanceStateName::Pending => InstanceState::Pending,
-        InstanceStateName::Running => InstanceState::Running,
-        InstanceStateName::Stopping => InstanceState::Stopping,
-        InstanceStateName::Stopped => InstanceState::Stopped,
-        InstanceStateName::ShuttingDown => InstanceState::ShuttingDown,
-        InstanceStateName::Terminated => InstanceState::Terminated,
-        _ => return None,
-    })
 }

@@ -2,88 +2,47 @@
 //!
 //! EC2's filter `tag-key` takes 200 keys, but it does not look at the tag's value: whose machine it is, is decided here.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::Duration;
 
 use aws_sdk_ec2::types::{Filter, Instance as Ec2Instance, InstanceLifecycleType};
+use cloud_common::{Found, ListBatcher};
 use jiff::Timestamp;
-use shared::cloud::{CloudError, CloudErrorKind, Instance, InstanceState, Priority};
-use tokio::sync::oneshot;
+use shared::cloud::{CloudError, Instance, InstanceState, Priority};
 
-use crate::account::{Account, VALUES, state};
-use crate::gather::Gather;
+use crate::account::{Account, VALUES};
+use crate::errors::given_up;
+use crate::state::state;
 
 /// Key of the tag that says whose an instance is, before the cluster's infraID.
 const KEY: &str = "kubernetes.io/cluster/";
 /// Value of that tag on what belongs to the cluster; `shared` is what it only uses.
 const OWNED: &str = "owned";
 
-/// How long a look waits for others. Nobody waits for an idle one, and there may be thousands of them in some minutes.
-fn window(priority: Priority) -> Duration {
-    match priority {
-        Priority::Waking => Duration::from_millis(25),
-        Priority::Sleeping => Duration::from_millis(100),
-        Priority::Idle => Duration::from_secs(2),
-    }
-}
+/// Lists the clusters of one account.
+pub(crate) struct Lists(ListBatcher);
 
-/// Looks at clusters of one account.
-pub(crate) struct Looks(Arc<Gather<Look>>);
-
-struct Look {
-    infra_id: String,
-    priority: Priority,
-    answer: oneshot::Sender<Result<Vec<Instance>, CloudError>>,
-}
-
-impl Looks {
+impl Lists {
     pub(crate) fn new(account: Arc<Account>) -> Self {
-        Self(Gather::new(VALUES, move |looks| {
+        Self(ListBatcher::new(VALUES, move |wanted, priority| {
             let account = account.clone();
-            Box::pin(async move { answer(&account, looks).await })
+            Box::pin(async move { find(&account, &wanted, priority).await })
         }))
     }
 
-    /// The machines of one cluster, found together with those of others who ask at the same time.
-    pub(crate) async fn look(&self, infra_id: &str, priority: Priority) -> Result<Vec<Instance>, CloudError> {
-        let (answer, machines) = oneshot::channel();
+    /// The machines of one cluster, listed together with those of others who ask at the same time.
+    pub(crate) async fn list(&self, infra_id: &str, priority: Priority) -> Result<Vec<Instance>, CloudError> {
         // A name that no installer makes goes alone: what EC2 may say about it is nobody else's concern.
-        let weight = if is_common(infra_id) { 1 } else { VALUES };
-        self.0.add(Look { infra_id: infra_id.to_owned(), priority, answer }, weight, window(priority));
-        machines.await.unwrap_or_else(|_| Err(given_up("DescribeInstances")))
+        let machines = self.0.list(infra_id, !is_common(infra_id), priority).await;
+        machines.unwrap_or_else(|_| Err(given_up("DescribeInstances")))
     }
-}
-
-/// A call that ended with its task, which happens when the process ends.
-pub(crate) fn given_up(call: &str) -> CloudError {
-    CloudError { kind: CloudErrorKind::Unavailable, message: format!("{call} was given up") }
 }
 
 fn is_common(infra_id: &str) -> bool {
     infra_id.len() <= 100 && infra_id.chars().all(|c| c.is_ascii_alphanumeric() || "-._".contains(c))
 }
 
-async fn answer(account: &Account, looks: Vec<Look>) {
-    let looks: Vec<_> = looks.into_iter().filter(|look| !look.answer.is_closed()).collect();
-    let Some(priority) = looks.iter().map(|look| look.priority).min() else { return };
-    let wanted: BTreeSet<&str> = looks.iter().map(|look| look.infra_id.as_str()).collect();
-    let found = find(account, &wanted, priority).await;
-    for look in looks {
-        let machines = match &found {
-            Ok(found) => Ok(found.get(&look.infra_id).cloned().unwrap_or_default()),
-            Err(error) => Err(error.clone()),
-        };
-        // Who has given up in the meantime does not hear it.
-        let _ = look.answer.send(machines);
-    }
-}
-
-async fn find(
-    account: &Account,
-    wanted: &BTreeSet<&str>,
-    priority: Priority,
-) -> Result<HashMap<String, Vec<Instance>>, CloudError> {
+async fn find(account: &Account, wanted: &BTreeSet<String>, priority: Priority) -> Result<Found, CloudError> {
     let instances = account.instances(filter(wanted), priority).await?;
     let spots = instances.iter().filter(|i| is_spot(i) && !is_over(i)).filter_map(|i| {
         let request = i.spot_instance_request_id().filter(|request| !request.is_empty())?;
@@ -93,8 +52,8 @@ async fn find(
     Ok(hand_out(&instances, wanted, account))
 }
 
-fn filter(wanted: &BTreeSet<&str>) -> Filter {
-    let mut wanted = wanted.iter().copied();
+fn filter(wanted: &BTreeSet<String>) -> Filter {
+    let mut wanted = wanted.iter();
     match (wanted.next(), wanted.next()) {
         (Some(infra_id), None) => Filter::builder().name(format!("tag:{KEY}{infra_id}")).values(OWNED).build(),
         (first, second) => {
@@ -105,8 +64,8 @@ fn filter(wanted: &BTreeSet<&str>) -> Filter {
 }
 
 /// Each instance to every cluster whose tag on it says `owned`.
-fn hand_out(instances: &[Ec2Instance], wanted: &BTreeSet<&str>, account: &Account) -> HashMap<String, Vec<Instance>> {
-    let mut found: HashMap<String, Vec<Instance>> = HashMap::new();
+fn hand_out(instances: &[Ec2Instance], wanted: &BTreeSet<String>, account: &Account) -> Found {
+    let mut found = Found::new();
     for (of, infra_id) in instances.iter().flat_map(|of| owners(of).map(move |infra_id| (of, infra_id))) {
         if !wanted.contains(infra_id) {
             continue;
@@ -170,12 +129,12 @@ mod tests {
 
     #[test]
     fn one_cluster_is_asked_for_as_it_always_was_and_many_by_their_keys() {
-        let one = filter(&BTreeSet::from(["demo-x7k2p"]));
+        let one = filter(&["demo-x7k2p".to_owned()].into());
         assert_eq!(
             (one.name(), one.values()),
             (Some("tag:kubernetes.io/cluster/demo-x7k2p"), &["owned".to_owned()][..])
         );
-        let two = filter(&BTreeSet::from(["a", "b"]));
+        let two = filter(&["a", "b"].map(str::to_owned).into());
         let keys = ["kubernetes.io/cluster/a".to_owned(), "kubernetes.io/cluster/b".to_owned()];
         assert_eq!((two.name(), two.values()), (Some("tag-key"), &keys[..]));
     }

@@ -10,15 +10,16 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use shared::cloud::{CloudError, Driver, Instance, Outcome, Priority};
 
-use crate::Permit;
 use crate::account::Account;
-use crate::describe::Looks;
-use crate::moves::{Call, Moves};
+use crate::call::Call;
+use crate::client::Permit;
+use crate::describe::Lists;
+use crate::moves::Moves;
 
 /// EC2 in one account and region, for all clusters there.
 pub struct Ec2 {
     account: Arc<Account>,
-    looks: Looks,
+    lists: Lists,
     starts: Moves,
     stops: Moves,
     terminations: Moves,
@@ -55,7 +56,7 @@ impl Ec2 {
         let account = Arc::new(account);
         let [starts, stops, terminations] =
             [Call::Start, Call::Stop, Call::Terminate].map(|call| Moves::new(call, account.clone()));
-        Self { looks: Looks::new(account.clone()), account, starts, stops, terminations }
+        Self { lists: Lists::new(account.clone()), account, starts, stops, terminations }
     }
 }
 
@@ -65,7 +66,7 @@ impl Driver for Ec2 {
     }
 
     fn list<'a>(&'a self, infra_id: &'a str, priority: Priority) -> BoxFuture<'a, Result<Vec<Instance>, CloudError>> {
-        self.looks.look(infra_id, priority).boxed()
+        self.lists.list(infra_id, priority).boxed()
     }
 
     fn stop<'a>(&'a self, ids: &'a [String]) -> BoxFuture<'a, Result<Outcome, CloudError>> {

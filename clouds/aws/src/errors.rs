@@ -125,6 +125,11 @@ impl ClassifyRetry for NoRoomIsAnAnswer {
     }
 }
 
+/// A call that ended with its task, which happens when the process ends.
+pub(crate) fn given_up(call: &str) -> CloudError {
+    CloudError { kind: CloudErrorKind::Unavailable, message: format!("{call} was given up") }
+}
+
 /// What an error and its causes say, without their inner parts: those name addresses and differ from try to try.
 fn chain(error: &(dyn std::error::Error + 'static)) -> String {
     let causes = std::iter::successors(Some(error), |error| error.source()).map(ToString::to_string);

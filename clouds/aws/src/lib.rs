@@ -1,70 +1,19 @@
-//! AWS: the EC2 calls that put a cluster's instances to sleep and wake them. The AWS SDK is named in this crate alone.
+//! AWS: the EC2 calls that put a cluster's instances to sleep and wake them. Only this crate names the AWS SDK.
 
 mod account;
-mod bucket;
+mod call;
+mod client;
 mod config_file;
 mod credentials;
 mod describe;
 mod driver;
 mod errors;
-mod gather;
 mod moves;
 mod pool;
 mod refused;
+mod state;
 
-use std::sync::Arc;
-use std::time::Duration;
-
-use aws_config::SdkConfig;
-use aws_sdk_ec2::config::retry::RetryConfig;
-use aws_sdk_ec2::config::timeout::TimeoutConfig;
-use aws_sdk_ec2::config::{AppName, BehaviorVersion, Region};
-use aws_smithy_async::rt::sleep::{SharedAsyncSleep, TokioSleep};
-use aws_smithy_async::time::{SharedTimeSource, SystemTimeSource};
-
+pub use client::{Options, Permit};
 pub use credentials::{Source, SourceError};
 pub use driver::Ec2;
 pub use pool::Pool;
-
-/// Asked before every request that leaves this process, retries included: may it still act?
-pub type Permit = Arc<dyn Fn() -> bool + Send + Sync>;
-
-/// What every driver of this process has in common.
-#[derive(Clone)]
-pub struct Options {
-    /// Another endpoint than AWS's own, for tests.
-    pub endpoint_url: Option<String>,
-    /// Sent with every request, so that a log of calls proves which controller made them.
-    pub identity: String,
-    /// Whether this process may act.
-    pub permit: Permit,
-}
-
-/// Limits of one call. An attempt that hangs is cut off, so that one account cannot hold others up.
-const CONNECT: Duration = Duration::from_secs(3);
-const ATTEMPT: Duration = Duration::from_secs(10);
-const CALL: Duration = Duration::from_secs(30);
-
-/// What EC2 and STS clients have in common.
-fn base(region: &str, options: &Options) -> SdkConfig {
-    let timeouts = TimeoutConfig::builder()
-        .connect_timeout(CONNECT)
-        .operation_attempt_timeout(ATTEMPT)
-        .operation_timeout(CALL)
-        .build();
-    let mut base = SdkConfig::builder()
-        .behavior_version(BehaviorVersion::latest())
-        .region(Region::new(region.to_owned()))
-        .timeout_config(timeouts)
-        .retry_config(RetryConfig::standard().with_max_attempts(3))
-        .sleep_impl(SharedAsyncSleep::new(TokioSleep::new()))
-        .time_source(SharedTimeSource::new(SystemTimeSource::new()));
-    base.set_endpoint_url(options.endpoint_url.clone());
-    base.set_app_name(AppName::new(app_name(&options.identity)).ok());
-    base.build()
-}
-
-/// The identity in the letters that the SDK allows in an application name.
-fn app_name(identity: &str) -> String {
-    identity.chars().map(|c| if c.is_ascii_alphanumeric() || "-._".contains(c) { c } else { '-' }).take(50).collect()
-}

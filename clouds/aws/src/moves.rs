@@ -6,15 +6,13 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use futures::future::BoxFuture;
-use shared::cloud::{CloudError, CloudErrorKind, InstanceState, Outcome, Priority, Refusal};
-use tokio::sync::oneshot;
+use cloud_common::Batcher;
+use shared::cloud::{CloudError, CloudErrorKind, Outcome, Refusal};
 use tokio::time::Instant;
 
 use self::part::Part;
-use crate::describe::given_up;
-use crate::errors::Failure;
-use crate::gather::Gather;
+use crate::call::{Call, Sender};
+use crate::errors::{Failure, given_up};
 use crate::refused::Refused;
 
 /// Instances of one call.
@@ -37,57 +35,17 @@ const REMEMBERED: usize = 1000;
 /// those of the next callers without room.
 const WITHOUT_ROOM: usize = 5;
 
-/// The calls that move instances.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Call {
-    Start,
-    Stop,
-    Terminate,
-}
-
-impl Call {
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Start => "StartInstances",
-            Self::Stop => "StopInstances",
-            Self::Terminate => "TerminateInstances",
-        }
-    }
-
-    pub(crate) fn priority(self) -> Priority {
-        match self {
-            Self::Start => Priority::Waking,
-            Self::Stop | Self::Terminate => Priority::Sleeping,
-        }
-    }
-}
-
-/// Instances with the state that a call answered.
-pub(crate) type Moved = Vec<(String, InstanceState)>;
-
-/// Who makes the calls.
-pub(crate) trait Sender: Send + Sync + 'static {
-    /// Returns once EC2's limits leave room for one call.
-    fn turn(&self, call: Call) -> BoxFuture<'_, ()>;
-    /// One call, whose turn it is.
-    fn send<'a>(&'a self, call: Call, ids: &'a [String]) -> BoxFuture<'a, Result<Moved, Failure>>;
-    /// What the failure of a whole call means.
-    fn failed(&self, call: &str, failure: Failure) -> CloudError;
-    /// EC2 says that this instance cannot be stopped because it is a one-time spot instance.
-    fn cannot_stop(&self, id: &str);
-}
-
 /// Calls of one kind in one account.
 pub(crate) struct Moves {
     call: Call,
-    parts: Arc<Gather<Part>>,
+    parts: Arc<Batcher<Part>>,
 }
 
 impl Moves {
     pub(crate) fn new<S: Sender>(call: Call, sender: Arc<S>) -> Self {
         let (refused, one_by_one, denied) = (Refused::default(), Mutex::default(), Mutex::default());
         let mover = Arc::new(Mover { call, sender, refused, one_by_one, denied });
-        let parts = Gather::new(BATCH, move |parts: Vec<Part>| {
+        let parts = Batcher::new(BATCH, move |parts: Vec<Part>| {
             let mover = mover.clone();
             Box::pin(async move { mover.answer(parts).await })
         });
@@ -98,9 +56,8 @@ impl Moves {
     pub(crate) async fn all(&self, ids: &[String]) -> Result<Outcome, CloudError> {
         let mut outcome = Outcome::default();
         for ids in ids.chunks(BATCH) {
-            let (answer, moved) = oneshot::channel();
-            self.parts.add(Part::new(ids, answer), ids.len(), WINDOW);
-            let part = moved.await.unwrap_or_else(|_| Err(given_up(self.call.name())))?;
+            let part = self.parts.ask(ids.len(), WINDOW, |reply| Part::new(ids, reply)).await;
+            let part = part.unwrap_or_else(|_| Err(given_up(self.call.name())))?;
             outcome.moved.extend(part.moved);
             outcome.refused.extend(part.refused);
         }

@@ -4,10 +4,10 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use crate::account::Account;
+use crate::client::{Options, base};
 use crate::credentials::Source;
 use crate::driver::{Ec2, Fence};
 use crate::errors::NoRoomIsAnAnswer;
-use crate::{Options, base};
 
 /// The drivers at work. One is kept for as long as somebody holds it.
 ///

@@ -2,25 +2,25 @@
 
 use std::collections::{BTreeSet, HashSet};
 
+use cloud_common::Reply;
 use shared::cloud::{CloudError, Outcome};
-use tokio::sync::oneshot;
 
 /// What one caller wants moved.
 pub(super) struct Part {
     pub(super) ids: Vec<String>,
     /// What of it was moved or refused already.
     done: Outcome,
-    answer: oneshot::Sender<Result<Outcome, CloudError>>,
+    reply: Reply<Result<Outcome, CloudError>>,
 }
 
 impl Part {
-    pub(super) fn new(ids: &[String], answer: oneshot::Sender<Result<Outcome, CloudError>>) -> Self {
-        Self { ids: ids.to_vec(), done: Outcome::default(), answer }
+    pub(super) fn new(ids: &[String], reply: Reply<Result<Outcome, CloudError>>) -> Self {
+        Self { ids: ids.to_vec(), done: Outcome::default(), reply }
     }
 
     /// Whether its caller has not given up.
     pub(super) fn is_wanted(&self) -> bool {
-        !self.answer.is_closed()
+        self.reply.is_wanted()
     }
 
     /// Who was neither moved nor refused yet.
@@ -39,6 +39,6 @@ impl Part {
 
     /// Tells the caller that it is done, or what it failed of. Who has given up in the meantime does not hear it.
     pub(super) fn tell(self, failed: Option<CloudError>) {
-        let _ = self.answer.send(failed.map_or(Ok(self.done), Err));
+        self.reply.send(failed.map_or(Ok(self.done), Err));
     }
 }

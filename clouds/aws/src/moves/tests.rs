@@ -1,9 +1,11 @@
 //! One cluster's bad instance never spoils another cluster's.
 
 use futures::FutureExt;
-use futures::future::join_all;
+use futures::future::{BoxFuture, join_all};
+use shared::cloud::InstanceState;
 
 use super::*;
+use crate::call::Moved;
 
 /// EC2 as far as refusals go: a batch with a bad instance is refused as a whole.
 #[derive(Default)]

@@ -1,7 +1,10 @@
 //! How many calls an account takes: a token bucket whose tokens go to the most urgent caller first.
 //!
-//! AWS keeps such buckets per account and region, for reading and for changing calls apart, and everybody who works in the
-//! account draws from them. Ours are no larger, and when EC2 says that its own is empty, ours slows down for a while.
+//! Clouds limit the calls of an account, and everyone who works in the account draws from the same limit. Our bucket is no
+//! larger than the cloud's. When the cloud throttles a call, the bucket refills more slowly for a while.
+//!
+//! `governor` was evaluated: it polls its waiters in no order and its quota is fixed at construction, so neither priorities
+//! nor the slow-down can be built on it.
 
 use std::collections::BTreeSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -11,34 +14,34 @@ use shared::cloud::Priority;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-/// After being throttled, the pace doubles in this time until it is what it was.
+/// After a slow-down, the rate doubles in this time until it is back at the full rate.
 const RECOVERY: Duration = Duration::from_secs(5);
 
-/// The slowest pace, as a part of the full one.
+/// The slowest rate, as a fraction of the full one.
 const SLOWEST: f64 = 1.0 / 16.0;
 
-/// Tokens for calls of one kind in one account and region.
-pub(crate) struct Bucket {
+/// Limits the calls of one kind in one account and region.
+pub struct RateLimiter {
     burst: f64,
-    /// Tokens a second.
+    /// Tokens per second.
     rate: f64,
     state: Mutex<State>,
-    /// Somebody left the queue, or the pace changed.
+    /// A caller left the queue, or the rate changed.
     changed: Notify,
 }
 
 struct State {
     tokens: f64,
-    /// When `tokens` was right.
+    /// When `tokens` was computed.
     at: Instant,
-    /// Part of the full rate that was left when EC2 last throttled.
-    pace: f64,
-    throttled: Instant,
+    /// Fraction of the full rate at the last slow-down.
+    fraction: f64,
+    slowed: Instant,
     queue: BTreeSet<Ticket>,
     issued: u64,
 }
 
-/// The most urgent first, then the first come.
+/// Most urgent first, then first come, first served.
 type Ticket = (Priority, u64);
 
 enum Turn {
@@ -47,16 +50,18 @@ enum Turn {
     Behind,
 }
 
-impl Bucket {
-    pub(crate) fn new(burst: u32, rate: u32) -> Self {
+impl RateLimiter {
+    /// Allows `burst` calls at once and `rate` calls per second after that.
+    #[must_use]
+    pub fn new(burst: u32, rate: u32) -> Self {
         let now = Instant::now();
         let state =
-            State { tokens: f64::from(burst), at: now, pace: 1.0, throttled: now, queue: BTreeSet::new(), issued: 0 };
+            State { tokens: f64::from(burst), at: now, fraction: 1.0, slowed: now, queue: BTreeSet::new(), issued: 0 };
         Self { burst: f64::from(burst), rate: f64::from(rate), state: Mutex::new(state), changed: Notify::new() }
     }
 
-    /// Waits for a token. Whoever gives up waiting leaves the queue.
-    pub(crate) async fn take(&self, priority: Priority) {
+    /// Waits for a token. A caller that is dropped leaves the queue.
+    pub async fn acquire(&self, priority: Priority) {
         let place = self.line_up(priority);
         loop {
             let changed = self.changed.notified();
@@ -73,13 +78,13 @@ impl Bucket {
         }
     }
 
-    /// EC2 has throttled a call: half the pace from here on, growing back.
-    pub(crate) fn slow(&self) {
+    /// Halves the rate, because the cloud has throttled a call. The rate grows back over time.
+    pub fn slow_down(&self) {
         let mut state = self.lock();
         self.refill(&mut state);
         let now = state.at;
-        state.pace = (pace(&state, now) / 2.0).max(SLOWEST);
-        state.throttled = now;
+        state.fraction = (fraction(&state, now) / 2.0).max(SLOWEST);
+        state.slowed = now;
         state.tokens = state.tokens.min(0.0);
         self.changed.notify_waiters();
     }
@@ -89,7 +94,7 @@ impl Bucket {
         let ticket = (priority, state.issued);
         state.issued += 1;
         state.queue.insert(ticket);
-        Place { bucket: self, ticket }
+        Place { limiter: self, ticket }
     }
 
     fn turn(&self, ticket: Ticket) -> Turn {
@@ -102,13 +107,13 @@ impl Bucket {
             state.tokens -= 1.0;
             return Turn::Now;
         }
-        let seconds = (1.0 - state.tokens) / (self.rate * pace(&state, state.at));
+        let seconds = (1.0 - state.tokens) / (self.rate * fraction(&state, state.at));
         Turn::In(Duration::from_secs_f64(seconds.max(0.001)))
     }
 
     fn refill(&self, state: &mut State) {
         let now = Instant::now();
-        let gained = now.duration_since(state.at).as_secs_f64() * self.rate * pace(state, now);
+        let gained = now.duration_since(state.at).as_secs_f64() * self.rate * fraction(state, now);
         state.tokens = (state.tokens + gained).min(self.burst);
         state.at = now;
     }
@@ -118,22 +123,22 @@ impl Bucket {
     }
 }
 
-/// Part of the full rate at this moment.
-fn pace(state: &State, now: Instant) -> f64 {
-    let doublings = now.duration_since(state.throttled).as_secs_f64() / RECOVERY.as_secs_f64();
-    (state.pace * doublings.min(64.0).exp2()).min(1.0)
+/// Fraction of the full rate that applies now.
+fn fraction(state: &State, now: Instant) -> f64 {
+    let doublings = now.duration_since(state.slowed).as_secs_f64() / RECOVERY.as_secs_f64();
+    (state.fraction * doublings.min(64.0).exp2()).min(1.0)
 }
 
-/// A place in the queue, left when dropped.
+/// A place in the queue. Dropping it leaves the queue.
 struct Place<'a> {
-    bucket: &'a Bucket,
+    limiter: &'a RateLimiter,
     ticket: Ticket,
 }
 
 impl Drop for Place<'_> {
     fn drop(&mut self) {
-        self.bucket.lock().queue.remove(&self.ticket);
-        self.bucket.changed.notify_waiters();
+        self.limiter.lock().queue.remove(&self.ticket);
+        self.limiter.changed.notify_waiters();
     }
 }
 
@@ -145,12 +150,12 @@ mod tests {
 
     use super::*;
 
-    /// How many tokens one greedy caller gets in this time.
-    async fn taken(bucket: &Bucket, within: Duration) -> u32 {
+    /// How many tokens one caller gets in this time.
+    async fn taken(limiter: &RateLimiter, within: Duration) -> u32 {
         let mut count = 0;
         let greedy = async {
             loop {
-                bucket.take(Idle).await;
+                limiter.acquire(Idle).await;
                 count += 1;
             }
         };
@@ -160,24 +165,24 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_burst_and_then_the_rate() {
-        let bucket = Bucket::new(10, 5);
-        assert_eq!(taken(&bucket, Duration::from_millis(100)).await, 10);
-        let more = taken(&bucket, Duration::from_secs(10)).await;
+        let limiter = RateLimiter::new(10, 5);
+        assert_eq!(taken(&limiter, Duration::from_millis(100)).await, 10);
+        let more = taken(&limiter, Duration::from_secs(10)).await;
         assert!((49..=51).contains(&more), "{more} in 10 s at 5 a second");
         tokio::time::sleep(Duration::from_mins(5)).await;
-        assert_eq!(taken(&bucket, Duration::from_millis(100)).await, 10, "it does not hold more than the burst");
+        assert_eq!(taken(&limiter, Duration::from_millis(100)).await, 10, "it holds no more than the burst");
     }
 
     #[tokio::test(start_paused = true)]
     async fn waking_goes_before_sleeping_before_idle() {
-        let bucket = Arc::new(Bucket::new(1, 1));
-        bucket.take(Idle).await;
+        let limiter = Arc::new(RateLimiter::new(1, 1));
+        limiter.acquire(Idle).await;
         let order = Arc::new(Mutex::new(Vec::new()));
         let mut callers = Vec::new();
         for (number, priority) in [Idle, Sleeping, Waking, Idle, Waking, Sleeping].into_iter().enumerate() {
-            let (bucket, order) = (bucket.clone(), order.clone());
+            let (limiter, order) = (limiter.clone(), order.clone());
             callers.push(tokio::spawn(async move {
-                bucket.take(priority).await;
+                limiter.acquire(priority).await;
                 order.lock().unwrap().push(number);
             }));
             tokio::task::yield_now().await;
@@ -189,30 +194,30 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn half_the_pace_after_throttling_and_back_again() {
-        let bucket = Bucket::new(50, 20);
-        bucket.slow();
+    async fn a_slow_down_halves_the_rate_which_recovers() {
+        let limiter = RateLimiter::new(50, 20);
+        limiter.slow_down();
         let second = Duration::from_secs(1);
-        let first = taken(&bucket, second).await;
+        let first = taken(&limiter, second).await;
         assert!((9..=13).contains(&first), "{first} in the first second: about half of 20, and no burst");
         tokio::time::sleep(Duration::from_secs(8)).await;
-        taken(&bucket, Duration::from_millis(1)).await;
-        let later = taken(&bucket, second).await;
+        taken(&limiter, Duration::from_millis(1)).await;
+        let later = taken(&limiter, second).await;
         assert!((19..=21).contains(&later), "{later} after the recovery");
         for _ in 0..20 {
-            bucket.slow();
+            limiter.slow_down();
         }
-        let slowest = taken(&bucket, Duration::from_secs(4)).await;
-        assert!((4..=8).contains(&slowest), "{slowest}: it never stands still");
+        let slowest = taken(&limiter, Duration::from_secs(4)).await;
+        assert!((4..=8).contains(&slowest), "{slowest}: the rate never falls to zero");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_gives_up_holds_nobody_up() {
-        let bucket = Arc::new(Bucket::new(1, 1));
-        bucket.take(Waking).await;
-        let gives_up = tokio::time::timeout(Duration::from_millis(10), bucket.take(Waking));
-        let other = bucket.clone();
-        let patient = tokio::spawn(async move { other.take(Idle).await });
+    async fn a_caller_that_gives_up_delays_no_other() {
+        let limiter = Arc::new(RateLimiter::new(1, 1));
+        limiter.acquire(Waking).await;
+        let gives_up = tokio::time::timeout(Duration::from_millis(10), limiter.acquire(Waking));
+        let other = limiter.clone();
+        let patient = tokio::spawn(async move { other.acquire(Idle).await });
         gives_up.await.unwrap_err();
         tokio::time::timeout(Duration::from_millis(1100), patient).await.unwrap().unwrap();
     }

@@ -1,0 +1,137 @@
+//! Lists the machines of many clusters by one call.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use shared::cloud::{CloudError, Instance, Priority};
+
+use crate::{Batcher, Lost, Reply};
+
+/// The machines of several clusters, by infraID. A cluster that is missing has none.
+pub type Found = HashMap<String, Vec<Instance>>;
+
+/// How long a list waits for others. Nobody waits for an idle one, and there may be thousands of those within minutes.
+fn window(priority: Priority) -> Duration {
+    match priority {
+        Priority::Waking => Duration::from_millis(25),
+        Priority::Sleeping => Duration::from_millis(100),
+        Priority::Idle => Duration::from_secs(2),
+    }
+}
+
+/// Joins the lists that several clusters of one account ask for at the same time.
+pub struct ListBatcher {
+    batcher: Arc<Batcher<Request>>,
+    /// The greatest weight of a call.
+    most: usize,
+}
+
+struct Request {
+    infra_id: String,
+    priority: Priority,
+    reply: Reply<Result<Vec<Instance>, CloudError>>,
+}
+
+impl ListBatcher {
+    /// Lists at most `most` clusters by one call of `find`, with the priority of the most urgent of them.
+    pub fn new<F>(most: usize, find: F) -> Self
+    where
+        F: Fn(BTreeSet<String>, Priority) -> BoxFuture<'static, Result<Found, CloudError>> + Send + Sync + 'static,
+    {
+        let find = Arc::new(find);
+        let batcher = Batcher::new(most, move |requests| {
+            let find = find.clone();
+            Box::pin(async move { answer(&*find, requests).await })
+        });
+        Self { batcher, most }
+    }
+
+    /// The machines of one cluster. One that is listed `alone` shares no call with others.
+    ///
+    /// # Errors
+    /// [`Lost`] when the call's task ended without an answer.
+    pub async fn list(
+        &self,
+        infra_id: &str,
+        alone: bool,
+        priority: Priority,
+    ) -> Result<Result<Vec<Instance>, CloudError>, Lost> {
+        let weight = if alone { self.most } else { 1 };
+        let request = |reply| Request { infra_id: infra_id.to_owned(), priority, reply };
+        self.batcher.ask(weight, window(priority), request).await
+    }
+}
+
+async fn answer<F>(find: &F, mut requests: Vec<Request>)
+where
+    F: Fn(BTreeSet<String>, Priority) -> BoxFuture<'static, Result<Found, CloudError>>,
+{
+    requests.retain(|request| request.reply.is_wanted());
+    let Some(priority) = requests.iter().map(|request| request.priority).min() else { return };
+    let wanted = requests.iter().map(|request| request.infra_id.clone()).collect();
+    let found = find(wanted, priority).await;
+    for Request { infra_id, reply, .. } in requests {
+        reply.send(match &found {
+            Ok(found) => Ok(found.get(&infra_id).cloned().unwrap_or_default()),
+            Err(error) => Err(error.clone()),
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use futures::FutureExt;
+    use futures::future::join_all;
+    use shared::cloud::CloudErrorKind;
+
+    use super::*;
+
+    type Calls = Arc<Mutex<Vec<(Vec<String>, Priority)>>>;
+
+    fn lists(result: Result<(), CloudErrorKind>) -> (ListBatcher, Calls) {
+        let calls = Calls::default();
+        let log = calls.clone();
+        let lists = ListBatcher::new(200, move |wanted, priority| {
+            log.lock().unwrap().push((wanted.into_iter().collect(), priority));
+            let found = result.map(|()| Found::new()).map_err(|kind| CloudError { kind, message: "no".into() });
+            async move { found }.boxed()
+        });
+        (lists, calls)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn clusters_share_a_call_which_is_as_urgent_as_the_most_urgent_of_them() {
+        let (lists, calls) = lists(Ok(()));
+        let all = [("b", Priority::Idle), ("a", Priority::Waking), ("b", Priority::Sleeping)];
+        let told = join_all(all.map(|(infra_id, priority)| lists.list(infra_id, false, priority))).await;
+        assert!(told.iter().all(|told| *told == Ok(Ok(Vec::new()))), "{told:?}");
+        assert_eq!(*calls.lock().unwrap(), [(vec!["a".to_owned(), "b".to_owned()], Priority::Waking)]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_cluster_that_goes_alone_shares_no_call_and_an_error_is_told_to_all() {
+        let (lists, calls) = lists(Err(CloudErrorKind::Throttled));
+        let told = join_all(
+            [("a", false), ("*", true), ("b", false)]
+                .map(|(infra_id, alone)| lists.list(infra_id, alone, Priority::Sleeping)),
+        );
+        assert!(
+            told.await.iter().all(|told| matches!(told, Ok(Err(error)) if error.kind == CloudErrorKind::Throttled))
+        );
+        let calls = calls.lock().unwrap();
+        assert!(calls.iter().all(|(wanted, _)| wanted.len() == 1 || !wanted.contains(&"*".to_owned())), "{calls:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_list_that_nobody_waits_for_is_not_made() {
+        let (lists, calls) = lists(Ok(()));
+        let gives_up = lists.list("a", false, Priority::Idle);
+        assert!(tokio::time::timeout(Duration::from_secs(1), gives_up).await.is_err());
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        assert!(calls.lock().unwrap().is_empty());
+    }
+}

@@ -7,6 +7,8 @@ use clap::{Parser, ValueEnum};
 use shared::duration::{parse_positive, parse_unsigned};
 use shared::hive::decide::{Drift, Settings};
 
+use crate::cloud_registry::CloudFlags;
+
 const AFTER_HELP: &str = "\
 Examples:
   hibernate-controller                                   # in a Pod, with its service account
@@ -69,19 +71,9 @@ pub struct Args {
     /// Also write the condition Unreachable, knowing of sleep; Hive's own unreachable controller must be switched off
     #[arg(long)]
     pub own_unreachable: bool,
-    /// Namespace whose clusters without a credentials Secret may use this process's own AWS credentials; repeatable
-    #[arg(long = "own-aws-credentials-in", value_name = "NAMESPACE")]
-    pub own_aws_credentials_in: Vec<String>,
-    /// Secret with the credentials that assume the roles of clusters with credentialsAssumeRole: what HiveConfig names in
-    /// spec.serviceProviderCredentialsConfig.aws.credentialsSecretRef
-    #[arg(long, value_name = "NAME")]
-    pub aws_service_provider_secret: Option<String>,
-    /// Namespace of that Secret: Hive's
-    #[arg(long, value_name = "NAMESPACE", default_value = "hive")]
-    pub aws_service_provider_secret_namespace: String,
-    /// Another EC2 and STS endpoint than AWS's own
-    #[arg(long, value_name = "URL")]
-    pub aws_endpoint_url: Option<String>,
+    /// Flags of the clouds
+    #[command(flatten)]
+    pub clouds: CloudFlags,
     /// How log lines look
     #[arg(long, value_enum, default_value_t = LogFormat::Text)]
     pub log_format: LogFormat,

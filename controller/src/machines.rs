@@ -47,7 +47,7 @@ pub async fn replace(
         Err(error) => return Err(ReplaceError::List(Box::new(error))),
     };
     let (mut replaced, mut failed) = (Vec::new(), None);
-    for machine in to_replace(&machines, &existing.instances, resume_started) {
+    for machine in to_replace(&machines, existing, resume_started) {
         if !may() {
             break;
         }

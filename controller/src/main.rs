@@ -2,11 +2,13 @@
 
 mod args;
 mod clock;
+mod cloud_registry;
 mod csr;
 mod fdb;
 mod hive;
 mod hub;
 mod lease;
+mod ledger;
 mod machines;
 mod metrics;
 mod pace;
@@ -19,6 +21,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use clap::Parser;
+use cloud_common::Process;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::runtime::events::Reporter;
@@ -134,15 +137,11 @@ fn context(
     news: futures::channel::mpsc::UnboundedSender<hive::Key>,
 ) -> hive::Context {
     let permit = claim.clone();
-    let aws = aws::Options {
-        endpoint_url: args.aws_endpoint_url.clone(),
-        identity: identity.to_owned(),
-        permit: Arc::new(move || permit.holds()),
-    };
+    let process = Process { identity: identity.to_owned(), permit: Arc::new(move || permit.holds()) };
     hive::Context {
         client: client.clone(),
         claim,
-        drivers: hive::Drivers::new(client.clone(), aws, grants(args)),
+        drivers: hive::Drivers::new(client.clone(), &args.clouds, &process),
         settings: args.settings(),
         own_unreachable: args.own_unreachable,
         metrics,
@@ -172,15 +171,6 @@ fn suspensions(client: &Client, args: &Args, identity: &str, claim: Claim, metri
 fn events(client: &Client, identity: &str) -> Events {
     let reporter = Reporter { controller: keys::CONTROLLER.to_owned(), instance: Some(identity.to_owned()) };
     Events::new(client.clone(), reporter)
-}
-
-/// What clusters may use that is not their own.
-fn grants(args: &Args) -> hive::Grants {
-    let namespace = &args.aws_service_provider_secret_namespace;
-    hive::Grants {
-        own_credentials_in: args.own_aws_credentials_in.clone(),
-        service_provider: args.aws_service_provider_secret.as_ref().map(|name| (namespace.clone(), name.clone())),
-    }
 }
 
 /// Where the hub is, with calls that end: the default would retry for minutes and wait for ever.

@@ -4,13 +4,12 @@ use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
 use aws_sdk_ec2::types::{Filter, Instance, InstanceStateChange, SpotInstanceType};
-use cloud_common::RateLimiter;
+use cloud_common::{Permit, RateLimiter};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use shared::cloud::{CloudError, CloudErrorKind, InstanceState, Priority, Spot};
 
 use crate::call::{Call, Moved, Sender};
-use crate::client::Permit;
 use crate::errors::Failure;
 use crate::state::state;
 

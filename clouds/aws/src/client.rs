@@ -1,6 +1,5 @@
 //! What every EC2 and STS client of this process has in common.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use aws_config::SdkConfig;
@@ -9,19 +8,15 @@ use aws_sdk_ec2::config::timeout::TimeoutConfig;
 use aws_sdk_ec2::config::{AppName, BehaviorVersion, Region};
 use aws_smithy_async::rt::sleep::{SharedAsyncSleep, TokioSleep};
 use aws_smithy_async::time::{SharedTimeSource, SystemTimeSource};
+use cloud_common::Process;
 
-/// Asked before every request that leaves this process, retries included: may it still act?
-pub type Permit = Arc<dyn Fn() -> bool + Send + Sync>;
-
-/// What every driver of this process has in common.
+/// What the clients of this process have in common.
 #[derive(Clone)]
-pub struct Options {
-    /// Another endpoint than AWS's own, for tests.
+pub(crate) struct Options {
+    /// Another endpoint than AWS's own.
     pub endpoint_url: Option<String>,
-    /// Sent with every request, so that a log of calls proves which controller made them.
-    pub identity: String,
-    /// Whether this process may act.
-    pub permit: Permit,
+    /// Who makes the calls, and whether it may.
+    pub process: Process,
 }
 
 /// Limits of one call. An attempt that hangs is cut off, so that one account cannot hold others up.
@@ -44,7 +39,7 @@ pub(crate) fn base(region: &str, options: &Options) -> SdkConfig {
         .sleep_impl(SharedAsyncSleep::new(TokioSleep::new()))
         .time_source(SharedTimeSource::new(SystemTimeSource::new()));
     base.set_endpoint_url(options.endpoint_url.clone());
-    base.set_app_name(AppName::new(app_name(&options.identity)).ok());
+    base.set_app_name(AppName::new(app_name(&options.process.identity)).ok());
     base.build()
 }
 

@@ -11,7 +11,7 @@ use crate::config_file::{self, Chain, ConfigFileError, Role};
 
 /// Where credentials come from. Two that are equal open the same account in the same way.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Source {
+pub(crate) struct Source {
     /// Keys, or `None` for what this process itself may do.
     keys: Option<Credentials>,
     /// Roles, the first to be assumed first.
@@ -20,7 +20,7 @@ pub struct Source {
 
 /// Why a Secret gives no credentials.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-pub enum SourceError {
+pub(crate) enum SourceError {
     /// A key that must be there is not, or is empty.
     #[error("{0} is missing or empty; the Secret needs aws_access_key_id and aws_secret_access_key, or aws_config")]
     Missing(&'static str),
@@ -37,7 +37,7 @@ impl Source {
     ///
     /// # Errors
     /// When neither is there, or is of a form that is refused.
-    pub fn read(secret: &BTreeMap<String, Vec<u8>>) -> Result<Self, SourceError> {
+    pub(crate) fn read(secret: &BTreeMap<String, Vec<u8>>) -> Result<Self, SourceError> {
         let text = |key: &'static str| match secret.get(key).map(|value| str::from_utf8(value)) {
             None => Ok(None),
             Some(Ok(text)) => Ok(Some(text.trim()).filter(|text| !text.is_empty())),
@@ -53,14 +53,12 @@ impl Source {
     }
 
     /// The credentials of this process: its environment, its role, its machine's role.
-    #[must_use]
-    pub fn process() -> Self {
+    pub(crate) fn process() -> Self {
         Self { keys: None, roles: Vec::new() }
     }
 
     /// The same, and then this role.
-    #[must_use]
-    pub fn assume(mut self, arn: &str, external_id: Option<&str>) -> Self {
+    pub(crate) fn assume(mut self, arn: &str, external_id: Option<&str>) -> Self {
         self.roles.push(Role {
             arn: arn.to_owned(),
             external_id: external_id.filter(|id| !id.is_empty()).map(str::to_owned),

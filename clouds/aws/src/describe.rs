@@ -85,12 +85,10 @@ fn owners(instance: &Ec2Instance) -> impl Iterator<Item = &str> {
 
 fn machine(found: &Ec2Instance, infra_id: &str) -> Option<Instance> {
     Some(Instance {
-        id: found.instance_id()?.to_owned(),
-        state: state(found.state()?.name()?)?,
-        private_dns: found.private_dns_name().filter(|name| !name.is_empty()).map(str::to_owned),
+        node_names: found.private_dns_name().filter(|name| !name.is_empty()).map(str::to_owned).into_iter().collect(),
         launched_at: found.launch_time().and_then(|at| Timestamp::from_second(at.secs()).ok()),
         control_plane: is_control_plane(found, infra_id),
-        spot: None,
+        ..Instance::new(found.instance_id()?, state(found.state()?.name()?)?)
     })
 }
 

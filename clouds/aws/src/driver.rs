@@ -6,18 +6,20 @@ use aws_sdk_ec2::config::interceptors::BeforeTransmitInterceptorContextMut;
 use aws_sdk_ec2::config::{ConfigBag, Intercept, RuntimeComponents};
 use aws_sdk_ec2::error::BoxError;
 use aws_smithy_runtime_api::client::interceptors::dyn_dispatch_hint;
+use cloud_common::Permit;
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use shared::cloud::{CloudError, Driver, Instance, Outcome, Priority};
+use shared::cloud::{
+    CloudError, ClusterRef, Driver, Lifecycle, Listing, Outcome, Priority, Profile, ProviderIds, Target, Verb,
+};
 
 use crate::account::Account;
 use crate::call::Call;
-use crate::client::Permit;
 use crate::describe::Lists;
 use crate::moves::Moves;
 
 /// EC2 in one account and region, for all clusters there.
-pub struct Ec2 {
+pub(crate) struct Ec2 {
     account: Arc<Account>,
     lists: Lists,
     starts: Moves,
@@ -61,23 +63,31 @@ impl Ec2 {
 }
 
 impl Driver for Ec2 {
-    fn selector(&self, infra_id: &str) -> String {
-        format!("tag kubernetes.io/cluster/{infra_id}=owned in {}", self.account.region())
+    fn profile(&self, cluster: &ClusterRef) -> Profile {
+        Profile {
+            selector: format!("tag kubernetes.io/cluster/{}=owned in {}", cluster.infra_id, self.account.region()),
+            lifecycle: Lifecycle::StopStart,
+            provider_ids: ProviderIds { prefix: "aws:///", id_prefix: "i-" },
+            ..Profile::default()
+        }
     }
 
-    fn list<'a>(&'a self, infra_id: &'a str, priority: Priority) -> BoxFuture<'a, Result<Vec<Instance>, CloudError>> {
-        self.lists.list(infra_id, priority).boxed()
+    fn list<'a>(&'a self, target: &'a Target, priority: Priority) -> BoxFuture<'a, Result<Listing, CloudError>> {
+        let instances = self.lists.list(&target.cluster.infra_id, priority);
+        async move { Ok(Listing { instances: instances.await?, ..Listing::default() }) }.boxed()
     }
 
-    fn stop<'a>(&'a self, ids: &'a [String]) -> BoxFuture<'a, Result<Outcome, CloudError>> {
-        self.stops.all(ids).boxed()
-    }
-
-    fn start<'a>(&'a self, ids: &'a [String]) -> BoxFuture<'a, Result<Outcome, CloudError>> {
-        self.starts.all(ids).boxed()
-    }
-
-    fn terminate<'a>(&'a self, ids: &'a [String]) -> BoxFuture<'a, Result<Outcome, CloudError>> {
-        self.terminations.all(ids).boxed()
+    fn advance<'a>(
+        &'a self,
+        _target: &'a Target,
+        verb: Verb,
+        ids: &'a [String],
+    ) -> BoxFuture<'a, Result<Outcome, CloudError>> {
+        let moves = match verb {
+            Verb::Start => &self.starts,
+            Verb::Stop => &self.stops,
+            Verb::Terminate => &self.terminations,
+        };
+        moves.all(ids).boxed()
     }
 }

@@ -11,9 +11,7 @@ mod errors;
 mod moves;
 mod pool;
 mod refused;
+mod registration;
 mod state;
 
-pub use client::{Options, Permit};
-pub use credentials::{Source, SourceError};
-pub use driver::Ec2;
-pub use pool::Pool;
+pub use registration::{Account, Aws, AwsFlags};

@@ -13,7 +13,7 @@ use crate::errors::NoRoomIsAnAnswer;
 ///
 /// Only who brings the same credentials, character by character, gets the same driver: a tenant never profits from what
 /// another one may do.
-pub struct Pool {
+pub(crate) struct Pool {
     options: Options,
     /// By region and access key ID, which are not secret; what else a source has is compared.
     kept: Mutex<HashMap<(String, String), Vec<Kept>>>,
@@ -23,24 +23,23 @@ type Kept = (Source, Weak<Ec2>);
 
 impl Pool {
     /// An empty pool.
-    #[must_use]
-    pub fn new(options: Options) -> Self {
+    pub(crate) fn new(options: Options) -> Self {
         Self { options, kept: Mutex::default() }
     }
 
     /// The driver for an account in a region. No request is made yet.
-    pub async fn connect(&self, region: &str, source: Source) -> Arc<Ec2> {
+    pub(crate) async fn connect(&self, region: &str, source: Source) -> Arc<Ec2> {
         if let Some(driver) = self.find(region, &source) {
             return driver;
         }
         let base = base(region, &self.options);
         let config = aws_sdk_ec2::config::Builder::from(&base)
             .credentials_provider(source.clone().provider(&base).await)
-            .interceptor(Fence(self.options.permit.clone()))
+            .interceptor(Fence(self.options.process.permit.clone()))
             .retry_classifier(NoRoomIsAnAnswer)
             .build();
         let client = aws_sdk_ec2::Client::from_conf(config);
-        let account = Account::new(client, region.to_owned(), self.options.permit.clone());
+        let account = Account::new(client, region.to_owned(), self.options.process.permit.clone());
         self.keep(region, source, Arc::new(Ec2::new(account)))
     }
 
@@ -75,6 +74,8 @@ fn key(region: &str, source: &Source) -> (String, String) {
 mod tests {
     use std::collections::BTreeMap;
 
+    use cloud_common::Process;
+
     use super::*;
 
     fn source(id: &str, secret: &str) -> Source {
@@ -87,8 +88,7 @@ mod tests {
     async fn the_same_credentials_share_a_driver_and_nobody_else() {
         let options = Options {
             endpoint_url: Some("http://127.0.0.1:9".into()),
-            identity: "test".into(),
-            permit: Arc::new(|| true),
+            process: Process { identity: "test".into(), permit: Arc::new(|| true) },
         };
         let pool = Pool::new(options);
         let mine = pool.connect("us-east-1", source("A", "s")).await;

@@ -7,14 +7,14 @@ use kube::api::Patch;
 use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
 use shared::annotation::keys;
-use shared::cloud::{CloudError, CloudErrorKind, Outcome, Refusal};
+use shared::cloud::{CloudError, CloudErrorKind, Outcome, Refusal, Verb};
 use shared::hive::api::{ClusterDeployment, Desired};
-use shared::hive::decide::{Action, Facts, Tried, Verb};
-use tracing::info;
+use shared::hive::decide::{Action, Facts, Tried};
+use tracing::{info, warn};
 
 use super::drivers::platform;
 use super::memory::Memory;
-use super::{Context, LookError, observe};
+use super::{Context, LookError};
 use crate::hub::{as_controller, full_name};
 use crate::metrics::CloudCall;
 
@@ -47,6 +47,10 @@ pub async fn run(
             Action::Stop(ids) => (Verb::Stop, ids),
             Action::Start(ids) => (Verb::Start, ids),
             Action::Terminate(ids) => (Verb::Terminate, ids),
+            Action::Settle => {
+                settle(context, facts.cluster).await;
+                continue;
+            }
         };
         let wanted = written.as_ref().unwrap_or(facts.cluster);
         if !move_machines(context, wanted, facts, memory, &mut moves, verb, ids).await? {
@@ -89,7 +93,7 @@ struct Moves {
 
 impl Moves {
     fn tried(&self, verb: Verb, at: Timestamp) -> Tried {
-        let failure = self.error.clone().or_else(|| refused(&self.refused));
+        let failure = self.error.clone().or_else(|| CloudError::of_refusals(&self.refused));
         let before = self.before.as_ref().filter(|tried| tried.verb == verb).map_or(0, |tried| tried.failures);
         let failures = if failure.is_some() { before.saturating_add(1) } else { 0 };
         Tried { verb, at, failure, failures }
@@ -161,25 +165,30 @@ async fn call(
     verb: Verb,
     ids: &[String],
 ) -> Result<Outcome, CloudError> {
-    observe::metadata(cluster)?;
-    let driver = context.drivers.of(cluster).await?;
-    match verb {
-        Verb::Stop => driver.stop(ids).await,
-        Verb::Start => driver.start(ids).await,
-        Verb::Terminate => driver.terminate(ids).await,
-    }
+    let target = context.drivers.target(cluster)?;
+    context.drivers.of(cluster).await?.advance(&target, verb, ids).await
 }
 
-/// Single instances that were refused, as one failure that names each of them.
-fn refused(refusals: &[Refusal]) -> Option<CloudError> {
-    let first = refusals.first()?.kind;
-    let kind = if refusals.iter().all(|refusal| refusal.kind == first) { first } else { CloudErrorKind::Refused };
-    let mut refused: Vec<String> = refusals.iter().map(ToString::to_string).collect();
-    refused.sort();
-    let more = refused.len().saturating_sub(5);
-    refused.truncate(5);
-    let more = if more > 0 { format!("; and {more} more") } else { String::new() };
-    Some(CloudError { kind, message: refused.join("; ") + &more })
+/// Lets the driver remove what a transition left behind. The next list shows what it could not.
+async fn settle(context: &Context, cluster: &ClusterDeployment) {
+    let result = async {
+        let target = context.drivers.target(cluster)?;
+        context.drivers.of(cluster).await?.settle(&target).await
+    };
+    let result = result.await;
+    let label = CloudCall {
+        cloud: platform(cluster),
+        call: "settle",
+        result: result.as_ref().map_or_else(|error: &CloudError| error.kind.into(), |()| "ok"),
+    };
+    context.metrics.called(&label);
+    if let Err(error) = result {
+        warn!(
+            cluster = full_name(cluster),
+            error = &error as &dyn std::error::Error,
+            "cleanup after the transition failed"
+        );
+    }
 }
 
 /// Applies a JSON patch to the status, in turn with others.

@@ -1,7 +1,7 @@
 //! Hive: watch `ClusterDeployment`s, look, decide, act, report. Power states are judged in `shared`, not here.
 
 mod act;
-mod drivers;
+pub mod drivers;
 mod errors;
 mod memory;
 mod observe;
@@ -33,7 +33,7 @@ use tokio::sync::Semaphore;
 use tokio::time::Instant;
 use tracing::{debug, info};
 
-pub use self::drivers::{Drivers, Grants};
+pub use self::drivers::Drivers;
 pub use self::errors::LookError;
 use self::errors::{is_gone, is_overtaken, pause_after};
 use self::memory::Memory;

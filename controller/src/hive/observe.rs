@@ -3,14 +3,15 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-use shared::cloud::{CloudError, CloudErrorKind, Inventory, Priority};
-use shared::hive::api::{ClusterDeployment, ClusterMetadata, Desired};
+use shared::cloud::{CloudError, Inventory, Priority};
+use shared::hive::api::{ClusterDeployment, Desired};
 use shared::hive::conditions::{HIBERNATING, READY};
 use shared::hive::decide::{Facts, Need, Served, Sync, needs};
 
-use super::drivers::{PLATFORMS, platform};
+use super::drivers::platform;
 use super::memory::Memory;
 use super::{Context, spokes};
+use crate::cloud_registry::PLATFORMS;
 use crate::metrics::CloudCall;
 
 /// Looks at everything that the decision about `cluster` needs.
@@ -77,9 +78,9 @@ async fn machines(
 }
 
 async fn list(context: &Context, cluster: &ClusterDeployment) -> Result<Inventory, CloudError> {
-    let infra_id = &metadata(cluster)?.infra_id;
+    let target = context.drivers.target(cluster)?;
     let driver = Box::pin(context.drivers.of(cluster)).await?;
-    Ok(Inventory::new(driver.selector(infra_id), driver.list(infra_id, priority(cluster)).await?))
+    Ok(Inventory::new(driver.profile(&target.cluster), driver.list(&target, priority(cluster)).await?))
 }
 
 /// Who is waited for goes first: a cluster that is where it should be is looked at when nobody else has to be.
@@ -90,16 +91,4 @@ fn priority(cluster: &ClusterDeployment) -> Priority {
     };
     let is_there = cluster.condition(there).is_some_and(|condition| condition.status == "True");
     if is_there { Priority::Idle } else { on_the_way }
-}
-
-/// What an installed cluster must say of itself. The schema asks for the fields, but allows them to be empty.
-pub fn metadata(cluster: &ClusterDeployment) -> Result<&ClusterMetadata, CloudError> {
-    let missing = |field: &str| CloudError {
-        kind: CloudErrorKind::Invalid,
-        message: format!(
-            "spec.clusterMetadata{field} is missing, so the cluster's machines cannot be told from others"
-        ),
-    };
-    let metadata = cluster.spec.cluster_metadata.as_ref().ok_or_else(|| missing(""))?;
-    if metadata.infra_id.is_empty() { Err(missing(".infraID")) } else { Ok(metadata) }
 }

@@ -29,9 +29,9 @@ use shared::spoke::csr::Csr;
 use tokio::time::Instant as Clock;
 use tracing::info;
 
-use super::drivers::PLATFORMS;
 use super::memory::Memory;
 use super::{Context, LookError, act, spokes};
+use crate::cloud_registry::PLATFORMS;
 use crate::csr::pages::{is_not_there, list, list_metadata};
 use crate::hub::full_name;
 
@@ -76,7 +76,7 @@ pub async fn tell(
 fn cloud_look(machines: &Inventory) -> CloudLook {
     let one_time = |instance: &&Instance| instance.spot == Some(Spot::OneTime);
     CloudLook {
-        selector: machines.selector.clone(),
+        selector: machines.profile.selector.clone(),
         instances: machines.instances.len(),
         spot: machines.instances.iter().filter(one_time).map(|instance| instance.id.clone()).collect(),
     }

@@ -42,6 +42,21 @@ pub struct CloudError {
     pub message: String,
 }
 
+impl CloudError {
+    /// Single machines that were refused, as one failure that names each of them.
+    #[must_use]
+    pub fn of_refusals(refusals: &[Refusal]) -> Option<Self> {
+        let first = refusals.first()?.kind;
+        let kind = if refusals.iter().all(|refusal| refusal.kind == first) { first } else { CloudErrorKind::Refused };
+        let mut refused: Vec<String> = refusals.iter().map(ToString::to_string).collect();
+        refused.sort();
+        let more = refused.len().saturating_sub(5);
+        refused.truncate(5);
+        let more = if more > 0 { format!("; and {more} more") } else { String::new() };
+        Some(Self { kind, message: refused.join("; ") + &more })
+    }
+}
+
 /// The kinds of failure that are handled differently.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, strum::Display, strum::IntoStaticStr)]
 pub enum CloudErrorKind {

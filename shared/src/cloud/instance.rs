@@ -1,17 +1,26 @@
-//! Virtual machines of a spoke and their states.
+//! Machines of a spoke and their states.
+
+use std::borrow::Cow;
+use std::fmt;
 
 use jiff::Timestamp;
 
-/// One virtual machine of a spoke.
+/// One machine of a spoke.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Instance {
-    /// The cloud's own ID, such as `i-0123456789abcdef0`.
+    /// What the driver calls it by: the cloud's own ID, such as `i-0123456789abcdef0`, or a name that outlives IDs.
     pub id: String,
-    /// State at the last look.
+    /// State at the last list.
     pub state: InstanceState,
-    /// Private DNS name: on AWS this is the Node's name.
-    pub private_dns: Option<String>,
-    /// When the instance was last started, on the cloud's clock.
+    /// The cloud's own word for the state, for messages; empty if it says nothing more.
+    pub word: Cow<'static, str>,
+    /// Whether the driver has a step to make, whichever way the machine is to go. It asks for that step by name.
+    pub due: bool,
+    /// Whether the cloud no longer has it: only the durable record says that it existed.
+    pub recorded: bool,
+    /// What its Node may be called, or end its providerID with. Compared ignoring case.
+    pub node_names: Vec<String>,
+    /// When it was last started, on the cloud's clock.
     pub launched_at: Option<Timestamp>,
     /// Whether it is of the control plane: such machines start first and stop last.
     pub control_plane: bool,
@@ -19,11 +28,58 @@ pub struct Instance {
     pub spot: Option<Spot>,
 }
 
+/// How much of a cloud's own word for a state is kept.
+const WORD: usize = 40;
+
 impl Instance {
+    /// A machine of which nothing more is known.
+    #[must_use]
+    pub fn new(id: impl Into<String>, state: InstanceState) -> Self {
+        Self {
+            id: id.into(),
+            state,
+            word: Cow::Borrowed(""),
+            due: false,
+            recorded: false,
+            node_names: Vec::new(),
+            launched_at: None,
+            control_plane: false,
+            spot: None,
+        }
+    }
+
+    /// The same in a state for which the cloud has a word of its own.
+    ///
+    /// The word reaches conditions and Events, so that only what looks like a word is kept of it.
+    #[must_use]
+    pub fn in_words(self, word: &str) -> Self {
+        let word: String = word.chars().filter(|c| c.is_ascii_alphanumeric() || "-_".contains(*c)).take(WORD).collect();
+        Self { word: Cow::Owned(word), ..self }
+    }
+
     /// Whether it can only run or be terminated.
     #[must_use]
     pub fn is_one_time_spot(&self) -> bool {
         self.spot == Some(Spot::OneTime)
+    }
+
+    /// Whether a Node of this name, or with this last segment of its providerID, is this machine's.
+    #[must_use]
+    pub fn is_node(&self, name: &str, instance: Option<&str>) -> bool {
+        let is_named = |name: &str| self.node_names.iter().any(|of_node| of_node.eq_ignore_ascii_case(name));
+        instance == Some(&self.id) || is_named(name) || instance.is_some_and(is_named)
+    }
+}
+
+impl fmt::Display for Instance {
+    /// The ID, and the cloud's word where our states do not say enough.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.state {
+            InstanceState::Halted | InstanceState::Unknown if !self.word.is_empty() => {
+                write!(f, "{} ({})", self.id, self.word)
+            }
+            _ => f.write_str(&self.id),
+        }
     }
 }
 
@@ -38,7 +94,7 @@ pub enum Spot {
     Unknown,
 }
 
-/// Lifecycle of an instance, in EC2's words; other clouds map theirs onto it.
+/// State of a machine; clouds map their own words onto it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, strum::Display, strum::IntoStaticStr)]
 #[strum(serialize_all = "kebab-case")]
 pub enum InstanceState {
@@ -48,10 +104,45 @@ pub enum InstanceState {
     Running,
     /// Being stopped.
     Stopping,
-    /// Off, can be started again.
+    /// Off, but still billed or holding its place, such as paused or suspended in memory. It can go either way.
+    Halted,
+    /// Asleep: off or deleted, and it can be started again.
     Stopped,
     /// Being deleted.
     ShuttingDown,
     /// Deleted; still listed for a while.
     Terminated,
+    /// The cloud says something that we do not know, or calls it broken. It never counts as asleep.
+    Unknown,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_is_known_by_name_or_provider_id() {
+        let instance = Instance {
+            node_names: vec!["Node-1.internal".into(), "0b2c".into()],
+            ..Instance::new("i-1", InstanceState::Running)
+        };
+        for (name, id, is_its_own) in [
+            ("node-1.INTERNAL", None, true),
+            ("other", Some("i-1"), true),
+            ("other", Some("0B2C"), true),
+            ("other", Some("i-12"), false),
+            ("node-1", None, false),
+        ] {
+            assert_eq!(instance.is_node(name, id), is_its_own, "{name} {id:?}");
+        }
+    }
+
+    #[test]
+    fn a_word_is_bounded_and_told_only_where_it_says_more() {
+        let long = format!("ER\u{1b}[31mROR {}", "x".repeat(100));
+        let broken = Instance::new("i-1", InstanceState::Unknown).in_words(&long);
+        assert_eq!(broken.to_string(), format!("i-1 (ER31mROR{})", "x".repeat(32)));
+        assert_eq!(Instance::new("i-1", InstanceState::Running).in_words("running").to_string(), "i-1");
+        assert_eq!(Instance::new("i-1", InstanceState::Unknown).to_string(), "i-1");
+    }
 }

@@ -1,34 +1,60 @@
-//! The instances of one cluster, as one list found them.
+//! The machines of one cluster, as one list found them.
 
-use super::{Instance, InstanceState};
+use super::{Instance, InstanceState, Lifecycle, Listing, Profile, Refusal};
 
-/// The instances of a cluster, in the order of their IDs.
+/// The machines of a cluster, in the order of their IDs, with the [`Profile`] of whoever listed them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Inventory {
-    /// How they were selected, for the message when there are none.
-    pub selector: String,
+    /// What the driver says of the platform and of this cluster.
+    pub profile: Profile,
     /// All of them but the terminated.
     pub instances: Vec<Instance>,
     /// How many one-time spot instances are terminated. The cloud lists them for about an hour.
     pub lost_spot: usize,
+    /// Calls that the cloud accepted and has given up since.
+    pub failed: Vec<Refusal>,
+    /// Whether the driver has to settle once the cluster is where it should be.
+    pub owed: bool,
 }
 
 impl Inventory {
     /// Sorts what a driver listed and leaves out what no longer exists.
+    ///
+    /// Only a driver that recreates machines has a record that can speak for them: from any other, a machine that the cloud
+    /// does not have does not exist.
     #[must_use]
-    pub fn new(selector: String, mut instances: Vec<Instance>) -> Self {
+    pub fn new(profile: Profile, listing: Listing) -> Self {
+        let Listing { mut instances, failed, owed } = listing;
         let terminated = |i: &Instance| i.state == InstanceState::Terminated;
         let lost_spot = instances.iter().filter(|i| terminated(i) && i.is_one_time_spot()).count();
-        instances.retain(|i| !terminated(i));
+        let no_record = profile.lifecycle == Lifecycle::StopStart;
+        instances.retain(|i| !(terminated(i) || i.recorded && no_record));
         instances.sort_by(|a, b| a.id.cmp(&b.id));
-        Self { selector, instances, lost_spot }
+        Self { profile, instances, lost_spot, failed, owed }
     }
 
-    /// IDs of the instances in one of `states` that are of this kind.
+    /// IDs of the machines of this kind that a stop has to move: those that run, are halted or have a step due.
+    #[must_use]
+    pub fn to_stop(&self, of_kind: impl Fn(&Instance) -> bool) -> Vec<String> {
+        use InstanceState::{Halted, Running, Stopped};
+        self.select(|i| matches!(i.state, Running | Halted) || (i.due && i.state != Stopped), of_kind)
+    }
+
+    /// IDs of the machines of this kind that a start has to move: those that sleep, are halted or have a step due.
+    #[must_use]
+    pub fn to_start(&self, of_kind: impl Fn(&Instance) -> bool) -> Vec<String> {
+        use InstanceState::{Halted, Running, Stopped};
+        self.select(|i| matches!(i.state, Stopped | Halted) || (i.due && i.state != Running), of_kind)
+    }
+
+    /// IDs of the machines in one of `states` that are of this kind.
     #[must_use]
     pub fn ids(&self, states: &[InstanceState], of_kind: impl Fn(&Instance) -> bool) -> Vec<String> {
-        let found = self.instances.iter().filter(|i| states.contains(&i.state) && of_kind(i));
-        found.map(|i| i.id.clone()).collect()
+        self.select(|i| states.contains(&i.state), of_kind)
+    }
+
+    fn select(&self, moves: impl Fn(&Instance) -> bool, of_kind: impl Fn(&Instance) -> bool) -> Vec<String> {
+        self.instances.iter().filter(|i| moves(i) && of_kind(i)).map(|i| i.id.clone()).collect()
     }
 
     /// IDs of the instances in one of `states`.
@@ -43,6 +69,12 @@ impl Inventory {
         self.instances.iter().filter(|i| !states.contains(&i.state)).map(|i| i.id.as_str()).collect()
     }
 
+    /// The machines that are not in `state`, with the cloud's own word where ours does not say enough.
+    #[must_use]
+    pub fn named_not_in(&self, state: InstanceState) -> Vec<String> {
+        self.instances.iter().filter(|i| i.state != state).map(ToString::to_string).collect()
+    }
+
     /// Takes over the states that a start or stop answered.
     pub fn moved(&mut self, moved: &[(String, InstanceState)]) {
         for instance in &mut self.instances {
@@ -50,6 +82,20 @@ impl Inventory {
                 instance.state = *state;
             }
         }
+    }
+
+    /// Whether some machine runs, and all of those do whose state the cloud can tell.
+    #[must_use]
+    pub fn all_known_run(&self) -> bool {
+        let mut known = self.instances.iter().filter(|i| i.state != InstanceState::Unknown).peekable();
+        known.peek().is_some() && known.all(|i| i.state == InstanceState::Running)
+    }
+
+    /// The machines whose state the cloud cannot tell, with its own words.
+    #[must_use]
+    pub fn unknown(&self) -> Vec<String> {
+        let unknown = self.instances.iter().filter(|i| i.state == InstanceState::Unknown);
+        unknown.map(ToString::to_string).collect()
     }
 
     /// Whether there are instances and all of them are in `state`.
@@ -63,5 +109,44 @@ impl Inventory {
     pub fn all_of(&self, state: InstanceState, kind: impl Fn(&Instance) -> bool) -> bool {
         let mut some = self.instances.iter().filter(|i| kind(i)).peekable();
         some.peek().is_some() && some.all(|i| i.state == state)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::InstanceState::{Halted, Pending, Running, Stopped, Stopping, Terminated, Unknown};
+    use super::*;
+
+    fn inventory(lifecycle: Lifecycle, instances: Vec<Instance>) -> Inventory {
+        let listing = Listing { instances, ..Listing::default() };
+        Inventory::new(Profile { lifecycle, ..Profile::default() }, listing)
+    }
+
+    #[test]
+    fn only_a_recreate_driver_has_a_record_that_keeps_a_machine() {
+        let kept = || vec![Instance { recorded: true, ..Instance::new("m-0", Stopped) }];
+        assert!(inventory(Lifecycle::Recreate, kept()).all(Stopped));
+        assert_eq!(inventory(Lifecycle::StopStart, kept()).instances, []);
+    }
+
+    #[test]
+    fn which_machines_a_stop_and_a_start_move() {
+        for (state, due, stops, starts) in [
+            (Running, false, true, false),
+            (Running, true, true, false),
+            (Stopped, false, false, true),
+            (Stopped, true, false, true),
+            (Halted, false, true, true),
+            (Pending, false, false, false),
+            (Pending, true, true, true),
+            (Stopping, false, false, false),
+            (Stopping, true, true, true),
+            (Unknown, false, false, false),
+            (Terminated, true, false, false),
+        ] {
+            let found = inventory(Lifecycle::Recreate, vec![Instance { due, ..Instance::new("m", state) }]);
+            let moves = (found.to_stop(|_| true).len(), found.to_start(|_| true).len());
+            assert_eq!(moves, (usize::from(stops), usize::from(starts)), "{state} {due}");
+        }
     }
 }

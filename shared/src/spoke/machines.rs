@@ -11,7 +11,7 @@ use kube::core::Object;
 use kube::discovery::ApiResource;
 use serde::{Deserialize, Serialize};
 
-use crate::cloud::{Instance, InstanceState};
+use crate::cloud::{InstanceState, Inventory, ProviderIds};
 
 /// Namespace of a cluster's own Machines.
 pub const NAMESPACE: &str = "openshift-machine-api";
@@ -56,32 +56,27 @@ pub fn resource() -> ApiResource {
 ///
 /// `resume_started` is when this wake began; `existing` are the cluster's instances, listed since then.
 #[must_use]
-pub fn to_replace<'a>(machines: &'a [Machine], existing: &[Instance], resume_started: Timestamp) -> Vec<&'a Machine> {
-    if existing.is_empty() {
+pub fn to_replace<'a>(machines: &'a [Machine], existing: &Inventory, resume_started: Timestamp) -> Vec<&'a Machine> {
+    if existing.instances.is_empty() {
         return Vec::new(); // A list that found nothing at all proves nothing.
     }
     let gone = [InstanceState::ShuttingDown, InstanceState::Terminated];
-    let alive = existing.iter().filter(|instance| !gone.contains(&instance.state));
+    let alive = existing.instances.iter().filter(|instance| !gone.contains(&instance.state));
     let alive: HashSet<&str> = alive.map(|instance| instance.id.as_str()).collect();
-    machines.iter().filter(|machine| is_lost(machine, &alive, resume_started)).collect()
+    let ids = existing.profile.provider_ids;
+    machines.iter().filter(|machine| is_lost(machine, ids, &alive, resume_started)).collect()
 }
 
-fn is_lost(machine: &Machine, alive: &HashSet<&str>, resume_started: Timestamp) -> bool {
+fn is_lost(machine: &Machine, ids: ProviderIds, alive: &HashSet<&str>, resume_started: Timestamp) -> bool {
     let is_old = machine.creation_timestamp().is_some_and(|created| created.0 < resume_started);
     if !machine.labels().contains_key(INTERRUPTIBLE) || machine.metadata.deletion_timestamp.is_some() || !is_old {
         return false;
     }
-    match instance(machine) {
+    match machine.spec.provider_id.as_deref().and_then(|id| ids.instance(id)) {
         Some(instance) => !alive.contains(instance),
         // One that never got an instance is still being made, unless that has failed for good.
         None => machine.status.as_ref().is_some_and(|status| status.phase.as_deref() == Some("Failed")),
     }
-}
-
-/// ID of the instance that a Machine is.
-fn instance(machine: &Machine) -> Option<&str> {
-    let id = machine.spec.provider_id.as_deref()?.strip_prefix("aws:///")?.rsplit('/').next()?;
-    id.starts_with("i-").then_some(id)
 }
 
 #[cfg(test)]
@@ -89,8 +84,9 @@ mod tests {
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
     use super::*;
-    use crate::cloud::Spot;
+    use crate::cloud::{Instance, Listing, Profile, Spot};
 
+    const AWS: ProviderIds = ProviderIds { prefix: "aws:///", id_prefix: "i-" };
     const RESUMED: i64 = 1_800_000_000;
 
     fn at(seconds: i64) -> Timestamp {
@@ -112,16 +108,11 @@ mod tests {
         machine
     }
 
-    fn instances(states: &[(&str, InstanceState)]) -> Vec<Instance> {
-        let instance = |(id, state): &(&str, InstanceState)| Instance {
-            id: (*id).into(),
-            state: *state,
-            private_dns: None,
-            launched_at: None,
-            control_plane: false,
-            spot: Some(Spot::OneTime),
-        };
-        states.iter().map(instance).collect()
+    fn instances(states: &[(&str, InstanceState)]) -> Inventory {
+        let instance =
+            |(id, state): &(&str, InstanceState)| Instance { spot: Some(Spot::OneTime), ..Instance::new(*id, *state) };
+        let listing = Listing { instances: states.iter().map(instance).collect(), ..Listing::default() };
+        Inventory::new(Profile { provider_ids: AWS, ..Profile::default() }, listing)
     }
 
     /// Hive's `TestReplacePreemptibleMachines`, and what it gets wrong.
@@ -195,7 +186,7 @@ mod tests {
             "status": {"phase": "Running", "lastUpdated": "2026-11-02T10:00:00Z", "addresses": []},
         }))
         .unwrap();
-        assert_eq!(instance(&machine), Some("i-0123456789abcdef0"));
+        assert_eq!(machine.spec.provider_id.as_deref().and_then(|id| AWS.instance(id)), Some("i-0123456789abcdef0"));
         assert_eq!(to_replace(&[machine], &instances(&[("i-1", InstanceState::Running)]), at(0)).len(), 1);
     }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use crate::cloud::{CloudError, CloudErrorKind, Inventory};
+use crate::cloud::{CloudError, CloudErrorKind, Inventory, Verb};
 use crate::hive::api::ClusterDeployment;
 use crate::hive::conditions::age;
 use crate::spoke::{Spoke, SpokeError, Upgrade};
@@ -61,14 +61,24 @@ impl Facts<'_> {
         failure.is_some_and(|failure| matches!(failure.kind, CloudErrorKind::Refused | CloudErrorKind::Capacity))
     }
 
-    /// Whether a failed try of `verb` is so recent that the next one has to wait, and how long.
-    pub(super) fn held_back(&self, verb: Verb) -> Option<Duration> {
+    /// What of `verb` people have to hear: the last try failed, or the cloud has given up since what it had accepted.
+    pub(super) fn failure(&self, machines: &Inventory, verb: Verb) -> Option<CloudError> {
+        let tried = self.tried.as_ref().and_then(|tried| tried.told(verb)).cloned();
+        tried.or_else(|| CloudError::of_refusals(&machines.failed))
+    }
+
+    /// Whether a failed try of `verb` is so recent that the next one has to wait, and how long. A call that was accepted and
+    /// given up since has failed as well.
+    pub(super) fn held_back(&self, machines: &Inventory, verb: Verb) -> Option<Duration> {
         let tried = self.tried.as_ref().filter(|tried| tried.verb == verb)?;
-        let failure = tried.failed(verb)?;
+        let (kind, failures) = match tried.failed(verb) {
+            Some(failure) => (failure.kind, tried.failures),
+            None => (CloudError::of_refusals(&machines.failed)?.kind, 1),
+        };
         if age(self.now, tried.at) > CLOCK {
             return None; // the clock was set back since
         }
-        let left = backoff(failure.kind, tried.failures).checked_sub(self.age(tried.at))?;
+        let left = backoff(kind, failures).checked_sub(self.age(tried.at))?;
         (!left.is_zero()).then_some(left)
     }
 }
@@ -167,18 +177,6 @@ pub struct Tried {
     pub failure: Option<CloudError>,
     /// How often in a row it went wrong.
     pub failures: u32,
-}
-
-/// What is done to machines.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, strum::Display, strum::IntoStaticStr)]
-#[strum(serialize_all = "lowercase")]
-pub enum Verb {
-    /// Start.
-    Start,
-    /// Stop.
-    Stop,
-    /// Delete for good.
-    Terminate,
 }
 
 impl Tried {

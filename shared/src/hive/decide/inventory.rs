@@ -21,7 +21,8 @@ impl Facts<'_> {
             None => return Err(Box::default()),
             Some(Ok(machines)) if !machines.instances.is_empty() => return Ok(machines),
             Some(Ok(machines)) => {
-                let message = format!("nothing matches {}: check infraID, region and credentials", machines.selector);
+                let message =
+                    format!("nothing matches {}: check infraID, region and credentials", machines.profile.selector);
                 (failed(&message).awaiting("NoInstances", message), backoff(CloudErrorKind::Invalid, 3))
             }
             Some(Err(error)) => {

@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::facts::Facts;
 use super::plan::{Notice, Plan, Recheck};
 use super::wake::resume_started;
+use crate::cloud::Limits;
 use crate::duration::go_string;
 use crate::hive::conditions::{HIBERNATING, READY, reason};
 
@@ -21,7 +22,8 @@ pub(super) fn sleeping(facts: &Facts<'_>, plan: Plan) -> Plan {
     let told = told.and_then(|ready| ready.last_probe_time.as_ref()).map(|time| time.0);
     let ceased = facts.cluster.condition(HIBERNATING).and_then(|h| h.last_transition_time.as_ref()).map(|time| time.0);
     let since = told.map(|told| facts.age(ceased.map_or(told, |ceased| ceased.max(told))));
-    overdue(plan, since, facts.settings.sleep_limit, "SleepTakesTooLong")
+    let limit = facts.settings.sleep_limit.max(platform(facts).sleep);
+    overdue(plan, since, limit, "SleepTakesTooLong")
 }
 
 /// The same for a wake. A cluster that is awake is late for nothing.
@@ -30,7 +32,17 @@ pub(super) fn waking(facts: &Facts<'_>, plan: Plan) -> Plan {
         return plan;
     }
     let since = resume_started(facts.cluster).map(|then| facts.age(then));
-    overdue(plan, since, facts.settings.wake_limit, "WakeTakesTooLong")
+    let limit = facts.settings.wake_limit.max(platform(facts).wake);
+    overdue(plan, since, limit, "WakeTakesTooLong")
+}
+
+/// What the platform itself needs: images take longer than a stop.
+fn platform(facts: &Facts<'_>) -> Limits {
+    facts
+        .machines
+        .as_ref()
+        .and_then(|machines| machines.as_ref().ok())
+        .map_or_else(Limits::default, |m| m.profile.limits)
 }
 
 fn overdue(mut plan: Plan, since: Option<Duration>, limit: Duration, what: &'static str) -> Plan {

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::cloud::Inventory;
 use crate::hive::api::Desired;
 use crate::hive::conditions::PowerStatus;
 
@@ -46,12 +47,14 @@ pub enum Action {
         /// Why, for annotation `hibernate.sh/reason`.
         because: String,
     },
-    /// Stop these instances; each of them is running.
+    /// Stop these machines; each of them runs, is halted or has a step due.
     Stop(Vec<String>),
-    /// Start these instances; each of them is stopped.
+    /// Start these machines; each of them sleeps, is halted or has a step due.
     Start(Vec<String>),
     /// Delete these instances for good; each of them is a one-time spot instance, which cannot be stopped.
     Terminate(Vec<String>),
+    /// Remove what the transition left behind, now that its end was reported.
+    Settle,
 }
 
 /// When to look again without being asked.
@@ -116,6 +119,9 @@ pub enum Need {
     Upgrade,
 }
 
+/// How often a driver is asked to remove what it could not remove before.
+pub(super) const OWED: Duration = Duration::from_mins(1);
+
 impl Plan {
     pub(super) fn report(status: PowerStatus) -> Self {
         Self { status: Some(status), ..Self::default() }
@@ -136,6 +142,15 @@ impl Plan {
     /// Whatever else calls for a look, there is one after this time.
     pub(super) fn by(self, time: Duration) -> Self {
         Self { due: Some(self.due.map_or(time, |due| due.min(time))), ..self }
+    }
+
+    /// Lets the driver remove what a transition left behind, once the end of the transition is on the object.
+    pub(super) fn settling(self, is_told: bool, machines: &Inventory) -> Self {
+        match (machines.owed, is_told) {
+            (false, _) => self,
+            (true, false) => self.again(Duration::ZERO),
+            (true, true) => self.acting(Action::Settle).again(OWED),
+        }
     }
 
     pub(super) fn acting(self, action: Action) -> Self {

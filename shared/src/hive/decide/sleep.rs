@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use super::facts::{Drift, Facts, Verb};
+use super::facts::{Drift, Facts};
 use super::gate::{gate, missing_cluster_sync};
 use super::plan::{Action, Need, Notice, Plan, name_some, poll, with_others};
 use crate::cloud::InstanceState::{Pending, Running, ShuttingDown, Stopped, Stopping};
-use crate::cloud::{Instance, Inventory};
+use crate::cloud::{Instance, Inventory, Verb};
 use crate::hive::conditions::{HIBERNATING, PROGRESS, PowerStatus, age, reason};
 
 /// Reason of what is told about instances that somebody has started.
@@ -56,6 +56,9 @@ fn drift(facts: &Facts<'_>, machines: &Inventory) -> Option<Notice> {
 
 fn asleep(facts: &Facts<'_>, machines: &Inventory) -> Plan {
     let result = match (machines.instances.len(), machines.lost_spot) {
+        (count, 0) if machines.instances.iter().all(|i| i.recorded) => {
+            format!("{count} instances deleted and recorded")
+        }
         (count, 0) => format!("{count} instances stopped"),
         (count, lost) => format!("{count} instances stopped, {lost} one-time spot instances terminated"),
     };
@@ -63,34 +66,35 @@ fn asleep(facts: &Facts<'_>, machines: &Inventory) -> Plan {
     let told = facts.cluster.condition(PROGRESS).is_some_and(|told| told.status == "False");
     let status = PowerStatus::stopped();
     let status = if told && facts.is(HIBERNATING) { status } else { status.done(reason::HIBERNATING, result) };
-    Plan::report(status).again(facts.settings.steady)
+    Plan::report(status).again(facts.settings.steady).settling(facts.is(HIBERNATING), machines)
 }
 
 /// Stops what runs, the control plane last. What is on its way up or down is left out: EC2 refuses it, and its time comes.
 ///
 /// One-time spot instances cannot be stopped. They are terminated once everything else is on its way down.
 fn stop(facts: &Facts<'_>, machines: &Inventory) -> Plan {
-    let workers = machines.ids(&[Running], |i| !i.control_plane && !is_lost(i));
-    let control_plane = machines.ids(&[Running], |i| i.control_plane);
+    let workers = machines.to_stop(|i| !i.control_plane && !is_lost(i));
+    let control_plane = machines.to_stop(|i| i.control_plane);
     let lost = machines.ids(&[Running, Pending], is_lost);
-    let (verb, waits) = if may_terminate(machines) {
+    let nothing_to_stop = workers.is_empty() && control_plane.is_empty();
+    let (verb, waits) = if nothing_to_stop && may_terminate(machines) {
         (Verb::Terminate, !lost.is_empty())
     } else {
-        (Verb::Stop, !workers.is_empty() || !control_plane.is_empty())
+        (Verb::Stop, !nothing_to_stop)
     };
-    let held_back = facts.held_back(verb);
-    let failure = facts.tried.as_ref().and_then(|tried| tried.told(verb)).filter(|_| waits);
+    let held_back = facts.held_back(machines, verb);
+    let failure = facts.failure(machines, verb).filter(|_| waits);
 
     let begins = !matches!(facts.reason(HIBERNATING), reason::STOPPING | reason::WAITING_FOR_MACHINES_TO_STOP);
     let left = machines.not_in_state(&[Stopped]);
-    let status = match failure {
+    let status = match &failure {
         Some(error) => PowerStatus::failed_to_stop(&error.message),
         None if begins => PowerStatus::stopping(),
         None => PowerStatus::waiting_for_machines_to_stop(&left),
     };
     let told = facts.cluster.condition(HIBERNATING).filter(|_| !begins).and_then(|h| h.last_probe_time.as_ref());
     let since = told.map_or(Duration::ZERO, |then| age(then.0, facts.now));
-    let status = status.awaiting("MachinesToStop", waiting(machines, &left));
+    let status = status.awaiting("MachinesToStop", waiting(machines));
     let plan = Plan::report(status).again_or_retry(poll(since), held_back);
     match (held_back, verb) {
         (Some(_), _) => plan,
@@ -103,8 +107,9 @@ fn stop(facts: &Facts<'_>, machines: &Inventory) -> Plan {
     }
 }
 
-fn waiting(machines: &Inventory, left: &[&str]) -> String {
-    let names = name_some(left.iter().copied(), 10);
+fn waiting(machines: &Inventory) -> String {
+    let left = machines.named_not_in(Stopped);
+    let names = name_some(left.iter().map(String::as_str), 10);
     let waiting = format!("{} of {} instances are not stopped: {names}", left.len(), machines.instances.len());
     let lost: Vec<&str> = machines.instances.iter().filter(|i| is_lost(i)).map(|i| i.id.as_str()).collect();
     if lost.is_empty() {

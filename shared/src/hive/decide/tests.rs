@@ -3,16 +3,17 @@
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
-use super::plan::poll;
+use super::plan::{OWED, poll};
 use super::*;
 use crate::cloud::InstanceState::{Pending, Running, ShuttingDown, Stopped, Stopping, Terminated};
-use crate::cloud::{CloudError, CloudErrorKind, Instance, InstanceState, Inventory};
+use crate::cloud::{CloudError, CloudErrorKind, Instance, InstanceState, Inventory, Lifecycle, Listing, Profile, Verb};
 use crate::hive::api::{ClusterDeploymentSpec, ClusterDeploymentStatus, Condition, RESUME_SKIPS_CLUSTER_OPERATORS};
 use crate::hive::conditions::{PROGRESS, READY};
 use crate::spoke::{NodeLook, OperatorLook, Spoke, SpokeError, Upgrade};
 
 mod kinds;
 mod properties;
+mod shapes;
 mod time;
 mod wake;
 
@@ -92,16 +93,22 @@ fn facts(cluster: &ClusterDeployment) -> Facts<'_> {
 }
 
 impl Facts<'_> {
-    fn machines_are(mut self, states: &[InstanceState]) -> Self {
+    fn machines_are(self, states: &[InstanceState]) -> Self {
         let instance = |(n, state): (usize, &InstanceState)| Instance {
-            id: format!("i-{n}"),
-            state: *state,
-            private_dns: Some(format!("node-{n}")),
-            launched_at: None,
-            control_plane: false,
-            spot: None,
+            node_names: vec![format!("node-{n}")],
+            ..Instance::new(format!("i-{n}"), *state)
         };
-        self.machines = Some(Ok(Inventory::new("tag x".into(), states.iter().enumerate().map(instance).collect())));
+        self.listed(states.iter().enumerate().map(instance).collect())
+    }
+
+    /// By a driver that stops and starts.
+    fn listed(self, instances: Vec<Instance>) -> Self {
+        self.found(Lifecycle::StopStart, Listing { instances, ..Listing::default() })
+    }
+
+    fn found(mut self, lifecycle: Lifecycle, listing: Listing) -> Self {
+        let profile = Profile { selector: "tag x".into(), lifecycle, ..Profile::default() };
+        self.machines = Some(Ok(Inventory::new(profile, listing)));
         self
     }
 

@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use super::facts::{Facts, Verb};
+use super::facts::Facts;
 use super::gate::{gate, missing_cluster_sync};
 use super::plan::{Action, Need, Notice, Plan, Watch, name_some, poll, with_others};
-use crate::cloud::InstanceState::{Pending, Running, Stopped, Stopping};
-use crate::cloud::{CloudErrorKind, Instance, Inventory};
+use crate::cloud::InstanceState::{Halted, Pending, Running, Stopped, Stopping};
+use crate::cloud::{CloudErrorKind, Instance, InstanceState, Inventory, Verb};
 use crate::hive::api::{ClusterDeployment, Condition, RESUME_SKIPS_CLUSTER_OPERATORS};
 use crate::hive::conditions::{HIBERNATING, PowerStatus, READY, age, reason};
 use crate::spoke::{NodeLook, OperatorLook, Spoke, SpokeError};
@@ -73,7 +73,7 @@ pub(super) fn needs(facts: &Facts<'_>) -> Option<Need> {
             Some(Need::Machines { max_age: if past_machines { MACHINES_MAX_AGE } else { Duration::ZERO } })
         }
         // A steady cluster's nodes and operators are its own business; the first look of a wake reports, the next asks.
-        Some(Ok(machines)) if machines.all(Running) && !matches!(step, Step::Awake | Step::Begin) => {
+        Some(Ok(machines)) if run(facts, machines) && !matches!(step, Step::Awake | Step::Begin) => {
             facts.spoke.is_none().then_some(Need::Spoke)
         }
         Some(_) => None,
@@ -91,12 +91,12 @@ pub(super) fn decide(facts: &Facts<'_>) -> Plan {
     };
     let plan = match step {
         // A machine that an autoscaler has just made, or takes away, makes no cluster less awake.
-        Step::Awake if machines.in_state(&[Stopped, Stopping]).is_empty() => awake(facts, machines),
+        Step::Awake if machines.in_state(&[Stopped, Stopping, Halted]).is_empty() => awake(facts, machines),
         Step::Begin => {
             let notice = missing_cluster_sync(facts);
             Plan { notice, ..start(facts, machines, PowerStatus::starting()) }
         }
-        _ if !machines.all(Running) => {
+        _ if !run(facts, machines) => {
             let waiting = PowerStatus::waiting_for_machines(&machines.not_in_state(&[Running]));
             start(facts, machines, waiting)
         }
@@ -113,6 +113,11 @@ pub(super) fn decide(facts: &Facts<'_>) -> Plan {
         return Plan { watch: watch(facts, machines, step), ..Plan::default().by(left) };
     }
     Plan { watch: watch(facts, machines, step), ..plan }
+}
+
+/// Whether all machines run. A machine whose state the cloud cannot tell holds a wake up for a while, but not forever.
+fn run(facts: &Facts<'_>, machines: &Inventory) -> bool {
+    machines.all(Running) || (machines.all_known_run() && since_start(facts) > STRANGERS)
 }
 
 /// The API server is knocked at as soon as its machines run.
@@ -135,19 +140,19 @@ fn may_answer(machines: &Inventory) -> bool {
 
 /// Starts what is stopped, the control plane first. What is still stopping is left out: EC2 refuses it, and its time comes.
 fn start(facts: &Facts<'_>, machines: &Inventory, status: PowerStatus) -> Plan {
-    let control_plane = machines.ids(&[Stopped], |i| i.control_plane);
-    let workers = machines.ids(&[Stopped], |i| !i.control_plane);
+    let control_plane = machines.to_start(|i| i.control_plane);
+    let workers = machines.to_start(|i| !i.control_plane);
     let none_stopped = control_plane.is_empty() && workers.is_empty();
-    let left = machines.not_in_state(&[Running]);
-    let held_back = facts.held_back(Verb::Start);
-    let failure = facts.tried.as_ref().and_then(|tried| tried.told(Verb::Start)).filter(|_| !none_stopped);
-    let status = match failure {
+    let left = machines.named_not_in(Running);
+    let held_back = facts.held_back(machines, Verb::Start);
+    let failure = facts.failure(machines, Verb::Start).filter(|_| !none_stopped);
+    let status = match &failure {
         Some(error) => PowerStatus::failed_to_start(&error.message),
         None => status,
     };
     let waiting = format!("{} of {} instances are not running: ", left.len(), machines.instances.len());
-    let waiting = waiting + &name_some(left.iter().copied(), 10);
-    let no_room = failure.is_some_and(|error| error.kind == CloudErrorKind::Capacity);
+    let waiting = waiting + &name_some(left.iter().map(String::as_str), 10);
+    let no_room = failure.as_ref().is_some_and(|error| error.kind == CloudErrorKind::Capacity);
     let what = if no_room { "Capacity" } else { "Machines" };
     let status = if left.is_empty() { status } else { status.awaiting(what, waiting) };
 
@@ -183,7 +188,7 @@ fn unreachable_spoke(facts: &Facts<'_>, error: &SpokeError) -> Plan {
 fn nodes(facts: &Facts<'_>, machines: &Inventory, spoke: &Spoke, step: Step) -> Plan {
     let asleep: Vec<&NodeLook> = spoke.nodes.iter().filter(|node| !is_awake(facts, machines, node)).collect();
     let (strangers, asleep): (Vec<_>, Vec<_>) =
-        asleep.into_iter().partition(|node| instance_of(machines, node).is_none() && since_start(facts) > STRANGERS);
+        asleep.into_iter().partition(|node| usable(machines, node).is_none() && since_start(facts) > STRANGERS);
     let all_strange = strangers.len() == spoke.nodes.len();
     if !asleep.is_empty() || all_strange {
         let names = match asleep.len() {
@@ -196,6 +201,7 @@ fn nodes(facts: &Facts<'_>, machines: &Inventory, spoke: &Spoke, step: Step) -> 
     let without =
         format!("not waited for any longer, no instance of the cluster is theirs: {}", name_nodes(&strangers));
     let notice = (!strangers.is_empty()).then(|| Notice::warning("NodesWithoutMachines", without));
+    let notice = unusable(machines).or(notice);
     let plan = if facts.cluster.label_is_true(RESUME_SKIPS_CLUSTER_OPERATORS) {
         awake(facts, machines)
     } else {
@@ -268,7 +274,7 @@ fn is_trusted(facts: &Facts<'_>, sign: Timestamp) -> bool {
 fn awake(facts: &Facts<'_>, machines: &Inventory) -> Plan {
     let count = machines.instances.len();
     let status = PowerStatus::running().done(reason::RUNNING, format!("{count} instances running"));
-    Plan::report(status).again(facts.settings.steady)
+    Plan::report(status).again(facts.settings.steady).settling(facts.is(READY), machines)
 }
 
 /// Ready is believed only with a sign of life from after the node's start: what etcd holds may be from before the sleep.
@@ -280,10 +286,20 @@ fn is_awake(facts: &Facts<'_>, machines: &Inventory, node: &NodeLook) -> bool {
 }
 
 fn instance_of<'a>(machines: &'a Inventory, node: &NodeLook) -> Option<&'a Instance> {
-    let of_node = |instance: &&Instance| {
-        node.instance.as_ref() == Some(&instance.id) || instance.private_dns.as_ref() == Some(&node.name)
-    };
-    machines.instances.iter().find(of_node)
+    machines.instances.iter().find(|instance| instance.is_node(&node.name, node.instance.as_deref()))
+}
+
+/// The same, unless the cloud cannot tell the machine's state.
+fn usable<'a>(machines: &'a Inventory, node: &NodeLook) -> Option<&'a Instance> {
+    instance_of(machines, node).filter(|instance| instance.state != InstanceState::Unknown)
+}
+
+/// What is told of machines that the wake goes on without.
+fn unusable(machines: &Inventory) -> Option<Notice> {
+    let unknown = machines.unknown();
+    let names = name_some(unknown.iter().map(String::as_str), 10);
+    let message = format!("the cloud cannot tell whether these run; the wake goes on without them: {names}");
+    (!unknown.is_empty()).then(|| Notice::warning("MachineUnusable", message))
 }
 
 /// When the wake began that a cluster is in, as its conditions tell: when H was told to point to R, which it does until the

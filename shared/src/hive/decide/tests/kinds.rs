@@ -16,18 +16,12 @@ const UNTOLD: Kind = (false, Some(Spot::Unknown));
 type Kind = (bool, Option<Spot>);
 
 fn with<'a>(cluster: &'a ClusterDeployment, machines: &[(Kind, InstanceState)]) -> Facts<'a> {
-    let states: Vec<_> = machines.iter().map(|(_, state)| *state).collect();
-    let mut facts = facts(cluster).machines_are(&states);
     let instance = |(n, ((control_plane, spot), state)): (usize, &(Kind, InstanceState))| Instance {
-        id: format!("i-{n}"),
-        state: *state,
-        private_dns: None,
-        launched_at: None,
         control_plane: *control_plane,
         spot: *spot,
+        ..Instance::new(format!("i-{n}"), *state)
     };
-    facts.machines = Some(Ok(Inventory::new("tag x".into(), machines.iter().enumerate().map(instance).collect())));
-    facts
+    facts(cluster).listed(machines.iter().enumerate().map(instance).collect())
 }
 
 fn terminate(ids: &[&str]) -> Action {
@@ -235,7 +229,7 @@ proptest! {
                 }
                 Action::Stop(ids) => prop_assert!(!terminates && ids.iter().all(|id| kind(id).0 != ONCE && kind(id).1 == Running)),
                 Action::Start(ids) => prop_assert!(ids.iter().all(|id| kind(id).1 == Stopped)),
-                Action::SetPowerState { .. } => {}
+                Action::SetPowerState { .. } | Action::Settle => {}
             }
         }
         if facts.was_refused(Verb::Stop) || facts.was_refused(Verb::Start) {

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::cloud::InstanceState::{Pending, Running, ShuttingDown, Stopped, Stopping, Terminated};
+use crate::cloud::InstanceState::{Halted, Pending, Running, ShuttingDown, Stopped, Stopping, Terminated, Unknown};
 
 pub(super) fn any_cluster() -> impl Strategy<Value = ClusterDeployment> {
     let word = || {
@@ -46,12 +46,37 @@ fn any_states() -> impl Strategy<Value = Vec<InstanceState>> {
     )
 }
 
+/// Machines as a driver of either lifecycle lists them: only one that recreates them has some halted, due or recorded.
+fn any_listing() -> impl Strategy<Value = (Lifecycle, Listing)> {
+    let stop_start = any_states().prop_map(|states| {
+        let instances = states.into_iter().enumerate().map(|(n, state)| Instance::new(format!("i-{n}"), state));
+        (Lifecycle::StopStart, Listing { instances: instances.collect(), ..Listing::default() })
+    });
+    let state = prop::sample::select(vec![Pending, Running, Stopping, Halted, Stopped, ShuttingDown, Unknown]);
+    let recreate = (prop::collection::vec((state, any::<bool>()), 0..5), any::<bool>()).prop_map(|(machines, owed)| {
+        let machine =
+            |(n, (state, due))| Instance { due, recorded: state == Stopped, ..Instance::new(format!("i-{n}"), state) };
+        let instances = machines.into_iter().enumerate().map(machine).collect();
+        (Lifecycle::Recreate, Listing { instances, owed, ..Listing::default() })
+    });
+    prop_oneof![stop_start, recreate]
+}
+
+/// What a stop does to a machine, and what becomes of it by itself: one step each, for either lifecycle.
+fn stopped_by(lifecycle: Lifecycle, state: InstanceState) -> InstanceState {
+    match (lifecycle, state) {
+        (Lifecycle::Recreate, Running) => Halted,
+        _ => Stopping,
+    }
+}
+
 proptest! {
     #[test]
     fn moves_only_what_may_move_and_in_one_direction(
-        cluster in any_cluster(), states in any_states(), nodes in any::<[(bool, i16, bool); 2]>(), failed in any::<Option<(bool, u8)>>(),
+        cluster in any_cluster(), (lifecycle, listing) in any_listing(), nodes in any::<[(bool, i16, bool); 2]>(), failed in any::<Option<(bool, u8)>>(),
     ) {
-        let mut facts = facts(&cluster).machines_are(&states).nodes_are(nodes.map(|(r, s, m)| (r, i64::from(s), m)), &[]);
+        let states: Vec<_> = listing.instances.iter().map(|i| i.state).collect();
+        let mut facts = facts(&cluster).found(lifecycle, listing).nodes_are(nodes.map(|(r, s, m)| (r, i64::from(s), m)), &[]);
         if let Some((verb, ago)) = failed {
             facts = facts.failed(if verb { Verb::Start } else { Verb::Stop }, i64::from(ago));
         }
@@ -62,13 +87,16 @@ proptest! {
             match action {
                 Action::Stop(ids) => {
                     prop_assert_eq!(cluster.desired(), Desired::Hibernating);
-                    prop_assert_eq!(ids, &machines.in_state(&[Running]));
+                    prop_assert_eq!(ids, &machines.to_stop(|_| true));
+                    prop_assert!(lifecycle == Lifecycle::Recreate || *ids == machines.in_state(&[Running]));
                 }
                 Action::Start(ids) => {
                     prop_assert_eq!(cluster.desired(), Desired::Running);
-                    prop_assert_eq!(ids, &machines.in_state(&[Stopped]));
+                    prop_assert_eq!(ids, &machines.to_start(|_| true));
+                    prop_assert!(lifecycle == Lifecycle::Recreate || *ids == machines.in_state(&[Stopped]));
                 }
                 Action::Terminate(_) => prop_assert!(false, "there is no spot instance"),
+                Action::Settle => prop_assert!(machines.owed && (facts.is(READY) || facts.is(HIBERNATING))),
                 Action::SetPowerState { to, .. } => prop_assert_ne!(cluster.desired(), *to),
             }
         }
@@ -78,8 +106,8 @@ proptest! {
     }
 
     #[test]
-    fn a_status_that_was_written_is_not_written_again_and_h_agrees_with_r(cluster in any_cluster(), states in any_states()) {
-        let facts = facts(&cluster).machines_are(&states);
+    fn a_status_that_was_written_is_not_written_again_and_h_agrees_with_r(cluster in any_cluster(), (lifecycle, listing) in any_listing()) {
+        let facts = facts(&cluster).found(lifecycle, listing);
         let Some(status) = decide(&facts).status else { return Ok(()) };
         let Some(patch) = status.patch(&cluster, at(0)) else { return Ok(()) };
         let after = patched(&cluster, &patch);
@@ -91,16 +119,22 @@ proptest! {
     }
 
     #[test]
-    fn a_sleep_ends_whatever_the_order_in_which_machines_stop(order in Just([0usize, 1, 2, 3]).prop_shuffle(), begin in any_states()) {
+    fn a_sleep_ends_whatever_the_order_in_which_machines_stop(
+        order in Just([0usize, 1, 2, 3]).prop_shuffle(), begin in any_states(), recreate: bool,
+    ) {
+        let lifecycle = if recreate { Lifecycle::Recreate } else { Lifecycle::StopStart };
         let mut cluster = told(cluster("Hibernating"), ("False", reason::RESUMING_OR_RUNNING), ("True", reason::RUNNING));
         let mut states: Vec<_> = begin.into_iter().filter(|state| !matches!(state, Terminated | ShuttingDown)).chain([Running; 4]).take(4).collect();
-        for round in 0..12 {
-            let facts = facts(&cluster).machines_are(&states);
+        for round in 0..16 {
+            let machine = |(n, state): (usize, &InstanceState)| Instance::new(format!("i-{n}"), *state);
+            let instances = states.iter().enumerate().map(machine).collect();
+            let facts = facts(&cluster).found(lifecycle, Listing { instances, ..Listing::default() });
             let plan = decide(&facts);
             for action in &plan.actions {
                 let Action::Stop(ids) = action else { panic!("{action:?}") };
                 for id in ids {
-                    states[id.strip_prefix("i-").unwrap().parse::<usize>().unwrap()] = Stopping;
+                    let state = &mut states[id.strip_prefix("i-").unwrap().parse::<usize>().unwrap()];
+                    *state = stopped_by(lifecycle, *state);
                 }
             }
             if let Some(patch) = plan.status.and_then(|status| status.patch(&cluster, at(round))) {

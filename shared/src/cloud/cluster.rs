@@ -1,0 +1,40 @@
+//! A cluster as a cloud knows it.
+
+use std::fmt;
+use std::sync::Arc;
+
+use super::Ledger;
+
+/// What a platform needs to find a cluster's machines. A platform reads the fields that it knows.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct ClusterRef {
+    /// Namespace of the target on the hub.
+    pub namespace: String,
+    /// Name of the target on the hub.
+    pub name: String,
+    /// Prefix and tag of everything the cluster has in its cloud.
+    pub infra_id: String,
+    /// Region, such as `us-east-1`; empty on platforms without regions.
+    pub region: String,
+    /// Project or subscription, where the credentials do not imply it.
+    pub project: Option<String>,
+    /// Resource group (Azure, IBM Cloud).
+    pub resource_group: Option<String>,
+    /// Name of the cloud: the entry of `clouds.yaml` (OpenStack), or a sovereign cloud (Azure).
+    pub cloud: Option<String>,
+}
+
+/// A cluster, and where its durable record is kept.
+#[derive(Clone)]
+pub struct Target {
+    /// The cluster.
+    pub cluster: ClusterRef,
+    /// Its record. Drivers of the stop/start lifecycle never touch it.
+    pub ledger: Arc<dyn Ledger>,
+}
+
+impl fmt::Debug for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Target").field("cluster", &self.cluster).finish_non_exhaustive()
+    }
+}

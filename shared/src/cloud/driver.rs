@@ -1,0 +1,53 @@
+//! What a cloud crate implements.
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+
+use super::{CloudError, ClusterRef, Instance, Outcome, Profile, Refusal, Target, Verb};
+
+/// How urgent a call is when a cloud's limit makes calls wait. The most urgent first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Priority {
+    /// Somebody waits for a cluster to come up.
+    Waking,
+    /// A cluster is on its way to sleep.
+    Sleeping,
+    /// A cluster is where it should be; somebody only makes sure.
+    Idle,
+}
+
+/// What a driver found of a cluster.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Listing {
+    /// Every machine: those that the cloud has, in any state, and those that only the durable record still names.
+    pub instances: Vec<Instance>,
+    /// Calls that the cloud accepted and has given up since, such as a start without capacity.
+    pub failed: Vec<Refusal>,
+    /// Whether [`Driver::settle`] has something to do once the cluster is where it should be.
+    pub owed: bool,
+}
+
+/// The code that talks to one cloud, for one account and region.
+///
+/// A driver never decides: it lists, and it moves exactly the machines that it is told to move. It keeps nothing in the process
+/// that a restart may not lose. Every request asks first whether this process may still act.
+pub trait Driver: Send + Sync {
+    /// What is known of the platform and this cluster without a call.
+    fn profile(&self, cluster: &ClusterRef) -> Profile;
+    /// All machines of the cluster, every page, in any state. Lists that are asked for at the same time may share calls. A part
+    /// of the cloud that does not answer is an error: a machine must not seem to be gone.
+    fn list<'a>(&'a self, target: &'a Target, priority: Priority) -> BoxFuture<'a, Result<Listing, CloudError>>;
+    /// Makes the next short, idempotent step of each machine towards `verb`. Where one step is not enough, the next list shows
+    /// the machine as [`due`](Instance::due). Terminates only one-time spot instances.
+    fn advance<'a>(
+        &'a self,
+        target: &'a Target,
+        verb: Verb,
+        ids: &'a [String],
+    ) -> BoxFuture<'a, Result<Outcome, CloudError>>;
+    /// Removes what a transition left behind, once its end was reported. Called only while a list says that something is owed.
+    fn settle<'a>(&'a self, target: &'a Target) -> BoxFuture<'a, Result<(), CloudError>> {
+        let _ = target;
+        async { Ok(()) }.boxed()
+    }
+}

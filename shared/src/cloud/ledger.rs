@@ -1,0 +1,75 @@
+//! The durable record of a cluster whose machines are deleted while it sleeps.
+//!
+//! The trait is free of I/O. The controller implements it with one Secret per target; tests implement it in memory.
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+
+use super::{CloudError, CloudErrorKind};
+
+/// A stored record.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// What the driver wrote.
+    pub bytes: Vec<u8>,
+    /// Version of this content: whoever replaces or removes it names the version that it read.
+    pub version: String,
+}
+
+/// Why a record could not be read or written.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum LedgerError {
+    /// Another writer was quicker. Nothing was written; read again.
+    #[error("the record of the cluster's machines has changed since it was read")]
+    Conflict,
+    /// This process may no longer act. Nothing was written.
+    #[error("the record of the cluster's machines is not written: not the leader any more")]
+    NotLeader,
+    /// The store does not answer, or refuses. Whether a write took place is not known.
+    #[error("{0}")]
+    Failed(String),
+}
+
+impl From<LedgerError> for CloudError {
+    fn from(error: LedgerError) -> Self {
+        let kind = match error {
+            LedgerError::NotLeader => CloudErrorKind::NotLeader,
+            LedgerError::Conflict | LedgerError::Failed(_) => CloudErrorKind::Unavailable,
+        };
+        Self { kind, message: error.to_string() }
+    }
+}
+
+/// Where one target's record is kept. Every write is a compare-and-swap, so that of two writers one loses and hears of it.
+pub trait Ledger: Send + Sync {
+    /// The record, or `None` if there is none.
+    fn read(&self) -> BoxFuture<'_, Result<Option<Entry>, LedgerError>>;
+    /// Writes the record and returns its new version. With `seen` it replaces that version; without, there must be none.
+    fn write<'a>(&'a self, bytes: &'a [u8], seen: Option<&'a str>) -> BoxFuture<'a, Result<String, LedgerError>>;
+    /// Removes the record, if it still is the version `seen`.
+    fn clear<'a>(&'a self, seen: &'a str) -> BoxFuture<'a, Result<(), LedgerError>>;
+}
+
+/// For drivers that keep no record: it is empty, and refuses every write.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NoLedger;
+
+impl NoLedger {
+    fn refused<T>() -> Result<T, LedgerError> {
+        Err(LedgerError::Failed("this platform keeps no record of machines".to_owned()))
+    }
+}
+
+impl Ledger for NoLedger {
+    fn read(&self) -> BoxFuture<'_, Result<Option<Entry>, LedgerError>> {
+        async { Ok(None) }.boxed()
+    }
+
+    fn write<'a>(&'a self, _bytes: &'a [u8], _seen: Option<&'a str>) -> BoxFuture<'a, Result<String, LedgerError>> {
+        async { Self::refused() }.boxed()
+    }
+
+    fn clear<'a>(&'a self, _seen: &'a str) -> BoxFuture<'a, Result<(), LedgerError>> {
+        async { Self::refused() }.boxed()
+    }
+}

@@ -1,0 +1,93 @@
+//! How a platform puts machines to sleep, and what else differs between platforms.
+
+use std::time::Duration;
+
+/// What becomes of machines while their cluster sleeps.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Lifecycle {
+    /// They are stopped and started. A machine that the cloud does not list does not exist.
+    #[default]
+    StopStart,
+    /// They are deleted and made again, with new IDs. A durable record says what existed: what it names and the cloud does not
+    /// list is asleep.
+    Recreate,
+}
+
+/// What is done to machines.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, strum::Display, strum::IntoStaticStr)]
+#[strum(serialize_all = "lowercase")]
+pub enum Verb {
+    /// Start.
+    Start,
+    /// Stop.
+    Stop,
+    /// Delete for good.
+    Terminate,
+}
+
+/// How long transitions of a platform may take before somebody is called. The controller's own limits apply if they are longer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Limits {
+    /// Falling asleep, such as for snapshots.
+    pub sleep: Duration,
+    /// Waking.
+    pub wake: Duration,
+}
+
+/// The form of a platform's `spec.providerID`. The instance's ID is its last segment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ProviderIds {
+    /// What they begin with, such as `aws:///`.
+    pub prefix: &'static str,
+    /// What the ID begins with, such as `i-`.
+    pub id_prefix: &'static str,
+}
+
+impl ProviderIds {
+    /// ID of the instance that a providerID names, if it is of this form.
+    #[must_use]
+    pub fn instance<'a>(&self, provider_id: &'a str) -> Option<&'a str> {
+        if self.prefix.is_empty() {
+            return None;
+        }
+        let id = provider_id.strip_prefix(self.prefix)?.rsplit('/').next()?;
+        (!id.is_empty() && id.starts_with(self.id_prefix)).then_some(id)
+    }
+}
+
+/// What a driver says of itself and of one cluster, without a call.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Profile {
+    /// How machines are found, for messages: `tag kubernetes.io/cluster/demo-x7k2p=owned in us-east-1`.
+    pub selector: String,
+    /// How machines sleep.
+    pub lifecycle: Lifecycle,
+    /// How long that may take.
+    pub limits: Limits,
+    /// How Nodes and Machines name instances.
+    pub provider_ids: ProviderIds,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_provider_id_names_an_instance_of_its_own_platform_only() {
+        let aws = ProviderIds { prefix: "aws:///", id_prefix: "i-" };
+        for (id, instance) in [
+            ("aws:///us-east-1a/i-0123456789abcdef0", Some("i-0123456789abcdef0")),
+            ("aws:///i-1", Some("i-1")),
+            ("aws:///us-east-1a/eni-1", None),
+            ("aws:///us-east-1a/", None),
+            ("gce://p/z/i-gone", None),
+            ("", None),
+        ] {
+            assert_eq!(aws.instance(id), instance, "{id}");
+        }
+        let openstack = ProviderIds { prefix: "openstack://", id_prefix: "" };
+        assert_eq!(openstack.instance("openstack:///0b2c"), Some("0b2c"));
+        assert_eq!(openstack.instance("openstack://"), None);
+        assert_eq!(ProviderIds::default().instance("anything"), None, "no form, no instance");
+    }
+}

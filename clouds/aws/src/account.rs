@@ -160,5 +160,5 @@ impl Sender for Account {
 }
 
 fn moved(change: &InstanceStateChange) -> Option<(String, InstanceState)> {
-    Some((change.instance_id()?.to_owned(), state(change.current_state()?.name()?)?))
+    Some((change.instance_id()?.to_owned(), state(change.current_state()?.name()?)))
 }

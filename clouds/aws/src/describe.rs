@@ -84,11 +84,18 @@ fn owners(instance: &Ec2Instance) -> impl Iterator<Item = &str> {
 }
 
 fn machine(found: &Ec2Instance, infra_id: &str) -> Option<Instance> {
+    let word = found.state().and_then(|state| state.name());
+    let state = word.map_or(InstanceState::Unknown, state);
+    let instance = Instance::new(found.instance_id()?, state);
+    let instance = match (state, word) {
+        (InstanceState::Unknown, word) => instance.in_words(word.map_or("no-state", |word| word.as_str())),
+        _ => instance,
+    };
     Some(Instance {
         node_names: found.private_dns_name().filter(|name| !name.is_empty()).map(str::to_owned).into_iter().collect(),
         launched_at: found.launch_time().and_then(|at| Timestamp::from_second(at.secs()).ok()),
         control_plane: is_control_plane(found, infra_id),
-        ..Instance::new(found.instance_id()?, state(found.state()?.name()?)?)
+        ..instance
     })
 }
 
@@ -106,8 +113,8 @@ fn is_spot(instance: &Ec2Instance) -> bool {
 }
 
 fn is_over(instance: &Ec2Instance) -> bool {
-    let now = instance.state().and_then(|now| state(now.name()?));
-    matches!(now, None | Some(InstanceState::ShuttingDown | InstanceState::Terminated))
+    let now = instance.state().and_then(|now| now.name()).map(state);
+    matches!(now, None | Some(InstanceState::ShuttingDown | InstanceState::Terminated | InstanceState::Unknown))
 }
 
 #[cfg(test)]
@@ -153,6 +160,19 @@ mod tests {
             let found: Vec<_> = owners(&instance).filter(|owner| wanted.contains(owner)).collect();
             assert_eq!(found, owned_by, "{case}");
         }
+    }
+
+    #[test]
+    fn a_machine_in_a_state_that_did_not_exist_when_this_was_written_does_not_seem_to_be_gone() {
+        let odd = |state| {
+            let instance = Ec2Instance::builder().instance_id("i-1").set_state(state).build();
+            machine(&instance, "demo-x").map(|machine| (machine.state, machine.to_string()))
+        };
+        let name = |name: &str| Ec2State::builder().name(InstanceStateName::from(name)).build();
+        let unknown = |text: &str| Some((InstanceState::Unknown, text.to_owned()));
+        assert_eq!(odd(Some(name("hibernated"))), unknown("i-1 (hibernated)"));
+        assert_eq!(odd(None), unknown("i-1 (no-state)"));
+        assert_eq!(odd(Some(name("stopped"))), Some((InstanceState::Stopped, "i-1".to_owned())));
     }
 
     #[test]

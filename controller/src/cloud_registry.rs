@@ -26,3 +26,36 @@ macro_rules! clouds {
 clouds! {
     aws: aws::Aws,
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use clap::Parser;
+    use cloud_common::Process;
+
+    /// The same controller with one cloud more.
+    mod two {
+        use super::super::{Cached, Cloud, Platform, Process};
+
+        clouds! {
+            aws: aws::Aws,
+            memory: cloud_memory::Memory,
+        }
+    }
+
+    #[derive(Parser)]
+    struct Args {
+        #[command(flatten)]
+        clouds: two::CloudFlags,
+    }
+
+    #[test]
+    fn another_cloud_is_one_line() {
+        assert_eq!(two::PLATFORMS, ["aws", "memory"]);
+        let args = Args::try_parse_from(["c", "--memory-cloud", "a", "--aws-endpoint-url", "http://b"]).unwrap();
+        let process = Process { identity: "test".into(), permit: Arc::new(|| true) };
+        let names: Vec<_> = two::clouds(&args.clouds, &process).iter().map(|cloud| cloud.name()).collect();
+        assert_eq!(names, two::PLATFORMS);
+    }
+}

@@ -1,6 +1,8 @@
 //! AWS: the EC2 calls that put a cluster's instances to sleep and wake them. Only this crate names the AWS SDK.
 
 mod account;
+#[cfg(test)]
+mod bench;
 mod call;
 mod client;
 mod config_file;

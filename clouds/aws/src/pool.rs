@@ -3,6 +3,8 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
+use aws_config::SdkConfig;
+
 use crate::account::Account;
 use crate::client::{Options, base};
 use crate::credentials::Source;
@@ -32,15 +34,8 @@ impl Pool {
         if let Some(driver) = self.find(region, &source) {
             return driver;
         }
-        let base = base(region, &self.options);
-        let config = aws_sdk_ec2::config::Builder::from(&base)
-            .credentials_provider(source.clone().provider(&base).await)
-            .interceptor(Fence(self.options.process.permit.clone()))
-            .retry_classifier(NoRoomIsAnAnswer)
-            .build();
-        let client = aws_sdk_ec2::Client::from_conf(config);
-        let account = Account::new(client, region.to_owned(), self.options.process.permit.clone());
-        self.keep(region, source, Arc::new(Ec2::new(account)))
+        let driver = driver(&self.options, region, source.clone(), base(region, &self.options)).await;
+        self.keep(region, source, Arc::new(driver))
     }
 
     fn find(&self, region: &str, source: &Source) -> Option<Arc<Ec2>> {
@@ -64,6 +59,18 @@ impl Pool {
         drivers.push((source, Arc::downgrade(&driver)));
         driver
     }
+}
+
+/// A driver of its own, on clients with the settings of `base`.
+pub(crate) async fn driver(options: &Options, region: &str, source: Source, base: SdkConfig) -> Ec2 {
+    let permit = &options.process.permit;
+    let config = aws_sdk_ec2::config::Builder::from(&base)
+        .credentials_provider(source.provider(&base).await)
+        .interceptor(Fence(permit.clone()))
+        .retry_classifier(NoRoomIsAnAnswer)
+        .build();
+    let client = aws_sdk_ec2::Client::from_conf(config);
+    Ec2::new(Account::new(client, region.to_owned(), permit.clone()))
 }
 
 fn key(region: &str, source: &Source) -> (String, String) {

@@ -1,0 +1,80 @@
+//! A cloud on the test bench.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use cloud_common::Permit;
+use shared::cloud::{Driver, Target};
+
+/// What goes wrong with requests to a cloud.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// Every request is answered with "too many".
+    Throttled,
+    /// Every request is answered with a server error.
+    Unavailable,
+    /// Every request is answered with "you may not".
+    Denied,
+    /// No request is answered at all.
+    Silent,
+    /// This machine can be neither stopped nor started; requests for it are refused.
+    Refused(String),
+}
+
+/// A simulator of one cloud, and drivers for it. Time passes only in [`Bench::finish`].
+pub trait Bench {
+    /// A new driver for the same account, as after a restart of the controller. It asks the permit before every request.
+    fn driver(&self, permit: Permit) -> Arc<dyn Driver>;
+    /// Makes a cluster with so many running machines.
+    fn cluster(&self, infra_id: &str, machines: usize) -> Target;
+    /// Lets everything end that the cloud is doing: machines that stop are stopped.
+    fn finish(&self);
+    /// From now on this goes wrong, or nothing.
+    fn fault(&self, fault: Option<Fault>);
+    /// Requests that have reached the cloud so far.
+    fn requests(&self) -> usize;
+    /// How many machines of the cluster run, whatever the driver says.
+    fn running(&self, target: &Target) -> usize;
+    /// Puts a machine into a state that no driver can know, and that is not running.
+    fn confuse(&self, target: &Target, id: &str);
+}
+
+/// A permit that a test can take away, and that counts how often it was given.
+#[derive(Clone, Default)]
+pub struct Leadership {
+    lost: Arc<AtomicBool>,
+    given: Arc<AtomicUsize>,
+    most: Option<usize>,
+}
+
+impl Leadership {
+    /// Lost after it was given so many times.
+    #[must_use]
+    pub fn of(most: usize) -> Self {
+        Self { most: Some(most), ..Self::default() }
+    }
+
+    /// Another controller leads now.
+    pub fn lose(&self) {
+        self.lost.store(true, Ordering::SeqCst);
+    }
+
+    /// How often the permit was given.
+    #[must_use]
+    pub fn given(&self) -> usize {
+        self.given.load(Ordering::SeqCst)
+    }
+
+    /// For a driver.
+    #[must_use]
+    pub fn permit(&self) -> Permit {
+        let this = self.clone();
+        Arc::new(move || {
+            let may = !this.lost.load(Ordering::SeqCst) && this.most.is_none_or(|most| this.given() < most);
+            if may {
+                this.given.fetch_add(1, Ordering::SeqCst);
+            }
+            may
+        })
+    }
+}

@@ -1,0 +1,320 @@
+//! The checks. Each panics with what is wrong.
+#![expect(clippy::missing_panics_doc, clippy::expect_used, reason = "these are tests; panics are how they report")]
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use shared::cloud::{
+    CloudError, CloudErrorKind, Driver, Entry, InstanceState, Ledger, LedgerError, Lifecycle, Target, Verb,
+};
+
+use crate::bench::{Bench, Fault, Leadership};
+use crate::drive::{Wish, drive, inventory, pass};
+
+/// A driver whose permit is never lost.
+fn driver(bench: &impl Bench) -> Arc<dyn Driver> {
+    bench.driver(Arc::new(|| true))
+}
+
+async fn ids(driver: &Arc<dyn Driver>, target: &Target) -> Vec<String> {
+    let found = inventory(&**driver, target).await.expect("the cloud answers");
+    found.instances.into_iter().map(|instance| instance.id).collect()
+}
+
+/// Machines of clusters whose names begin alike are told apart, and every machine that runs is found running.
+pub async fn finds_the_machines_of_its_cluster_and_no_others(bench: &impl Bench) {
+    let driver = driver(bench);
+    let clusters = [("demo-a", 3), ("demo-a-b", 2), ("demo", 1)].map(|(id, count)| (bench.cluster(id, count), count));
+    for (target, count) in &clusters {
+        let found = inventory(&*driver, target).await.expect("the cloud answers");
+        assert_eq!(found.instances.len(), *count, "{}", target.cluster.infra_id);
+        assert!(found.all(InstanceState::Running), "{found:?}");
+        assert!(found.profile.selector.contains(&target.cluster.infra_id), "the selector names the cluster");
+    }
+    let mut all = Vec::new();
+    for (target, _) in &clusters {
+        all.extend(ids(&driver, target).await.into_iter().map(|id| format!("{}/{id}", target.cluster.infra_id)));
+    }
+    all.sort();
+    all.dedup();
+    assert_eq!(all.len(), 6, "no machine is found twice: {all:?}");
+}
+
+/// Nothing found is an empty list; that this is an error is decided elsewhere.
+pub async fn finds_nothing_of_a_cluster_that_does_not_exist(bench: &impl Bench) {
+    let mut nobody = bench.cluster("demo", 1);
+    "nobody".clone_into(&mut nobody.cluster.infra_id);
+    "nobody".clone_into(&mut nobody.cluster.name);
+    nobody.ledger = Arc::new(shared::cloud::NoLedger);
+    let found = inventory(&*driver(bench), &nobody).await.expect("the cloud answers");
+    assert_eq!(found.instances, [], "and not what others have");
+}
+
+/// All the way down, and all the way up, by a new driver each time; nothing is left behind.
+pub async fn sleeps_and_wakes(bench: &impl Bench) {
+    let target = bench.cluster("demo", 3);
+    let before = ids(&driver(bench), &target).await;
+    for _ in 0..2 {
+        drive(bench, &driver(bench), &target, Wish::Asleep).await;
+        assert_eq!(bench.running(&target), 0);
+        let asleep = inventory(&*driver(bench), &target).await.expect("the cloud answers");
+        assert!(asleep.all(InstanceState::Stopped), "{asleep:?}");
+        drive(bench, &driver(bench), &target, Wish::Awake).await;
+        assert_eq!(bench.running(&target), 3);
+        assert_eq!(ids(&driver(bench), &target).await, before, "the names of machines outlive a sleep");
+    }
+    assert!(target.ledger.read().await.expect("the ledger answers").is_none(), "the record is gone");
+}
+
+/// A ledger that counts what is asked of it.
+struct Watched {
+    of: Arc<dyn Ledger>,
+    asked: Mutex<usize>,
+}
+
+impl Watched {
+    fn count(&self) -> &dyn Ledger {
+        *self.asked.lock().unwrap_or_else(PoisonError::into_inner) += 1;
+        &*self.of
+    }
+}
+
+impl Ledger for Watched {
+    fn read(&self) -> BoxFuture<'_, Result<Option<Entry>, LedgerError>> {
+        self.count().read()
+    }
+
+    fn write<'a>(&'a self, bytes: &'a [u8], seen: Option<&'a str>) -> BoxFuture<'a, Result<String, LedgerError>> {
+        self.count().write(bytes, seen)
+    }
+
+    fn clear<'a>(&'a self, seen: &'a str) -> BoxFuture<'a, Result<(), LedgerError>> {
+        self.count().clear(seen)
+    }
+}
+
+/// A driver that stops and starts keeps no record and pretends none. One that recreates has a record for as long as a machine
+/// is missing.
+pub async fn only_a_recreate_driver_uses_the_ledger(bench: &impl Bench) {
+    let driver = driver(bench);
+    let mut target = bench.cluster("demo", 2);
+    let watched = Arc::new(Watched { of: target.ledger.clone(), asked: Mutex::default() });
+    target.ledger = watched.clone();
+    drive(bench, &driver, &target, Wish::Asleep).await;
+    let asleep = inventory(&*driver, &target).await.expect("the cloud answers");
+    let is_recorded = watched.of.read().await.expect("the ledger answers").is_some();
+    drive(bench, &driver, &target, Wish::Awake).await;
+    let asked = *watched.asked.lock().unwrap_or_else(PoisonError::into_inner);
+    match asleep.profile.lifecycle {
+        Lifecycle::StopStart => {
+            assert_eq!((asked, is_recorded), (0, false), "the ledger is none of its business");
+            assert!(asleep.instances.iter().all(|i| !i.recorded && !i.due) && !asleep.owed, "{asleep:?}");
+        }
+        Lifecycle::Recreate => {
+            assert!(asked > 0 && is_recorded, "without a record nobody knows what existed");
+            assert!(asleep.instances.iter().all(|i| i.recorded), "{asleep:?}");
+        }
+    }
+}
+
+/// What was asked for is asked for again, before and after the cloud has done it.
+pub async fn repeated_calls_do_no_harm(bench: &impl Bench) {
+    let driver = driver(bench);
+    let target = bench.cluster("demo", 2);
+    let all = ids(&driver, &target).await;
+    for (wish, verb) in [(Wish::Asleep, Verb::Stop), (Wish::Awake, Verb::Start)] {
+        for round in 0..3 {
+            let outcome = driver.advance(&target, verb, &all).await.expect("a repeated call is no failure");
+            let in_transit = outcome.refused.iter().all(|refusal| refusal.kind == CloudErrorKind::InTransit);
+            assert!(in_transit, "{verb} {round}: {outcome:?}");
+        }
+        drive(bench, &driver, &target, wish).await;
+        assert_eq!(ids(&driver, &target).await, all);
+    }
+}
+
+/// The wish changes after any number of passes, and again.
+pub async fn changes_its_mind_at_any_point(bench: &impl Bench) {
+    for after in 0..8 {
+        let target = bench.cluster(&format!("demo{after}"), 2);
+        for wish in [Wish::Asleep, Wish::Awake, Wish::Asleep] {
+            let driver = driver(bench);
+            for _ in 0..after {
+                pass(&*driver, &target, wish).await.expect("the cloud answers");
+                bench.finish();
+            }
+        }
+        drive(bench, &driver(bench), &target, Wish::Awake).await;
+        assert_eq!(bench.running(&target), 2, "after {after} passes");
+        drive(bench, &driver(bench), &target, Wish::Asleep).await;
+        assert_eq!(bench.running(&target), 0, "after {after} passes");
+    }
+}
+
+/// One machine cannot be moved. The others are, and the refusal names it, with the cloud's words.
+pub async fn a_refused_machine_spoils_no_other(bench: &impl Bench) {
+    let driver = driver(bench);
+    let target = bench.cluster("demo", 3);
+    let all = ids(&driver, &target).await;
+    let bad = all.last().cloned().expect("three machines");
+    bench.fault(Some(Fault::Refused(bad.clone())));
+    let mut refused = Vec::new();
+    for _ in 0..4 {
+        let (_, outcome) = pass(&*driver, &target, Wish::Asleep).await.expect("a refusal of one is no failure of all");
+        refused.extend(outcome.refused);
+        bench.finish();
+    }
+    let refusal = refused.iter().find(|refusal| refusal.id == bad).expect("the refusal names the machine");
+    assert!(!refusal.code.is_empty() && !refusal.message.is_empty(), "{refusal:?}");
+    assert!(refused.iter().all(|refusal| refusal.id == bad), "nobody else is blamed: {refused:?}");
+    let found = inventory(&*driver, &target).await.expect("the cloud answers");
+    for instance in &found.instances {
+        assert_eq!(instance.state == InstanceState::Running, instance.id == bad, "{found:?}");
+    }
+    bench.fault(None);
+    drive(bench, &driver, &target, Wish::Asleep).await;
+    assert_eq!(bench.running(&target), 0, "the cause is gone");
+}
+
+/// Throttling, server errors and missing rights are told apart, for lists and for moves.
+pub async fn failures_are_told_by_kind(bench: &impl Bench) {
+    let target = bench.cluster("demo", 1);
+    let all = ids(&driver(bench), &target).await;
+    for (fault, kind) in [
+        (Fault::Throttled, CloudErrorKind::Throttled),
+        (Fault::Unavailable, CloudErrorKind::Unavailable),
+        (Fault::Denied, CloudErrorKind::Denied),
+    ] {
+        let driver = driver(bench);
+        bench.fault(Some(fault.clone()));
+        let list = inventory(&*driver, &target).await.expect_err("the cloud refuses everything");
+        let stop = driver.advance(&target, Verb::Stop, &all).await.expect_err("the cloud refuses everything");
+        bench.fault(None);
+        assert_eq!((list.kind, stop.kind), (kind, kind), "{fault:?}: {list}; {stop}");
+        assert!(!list.message.is_empty() && !stop.message.is_empty());
+    }
+    drive(bench, &driver(bench), &target, Wish::Asleep).await;
+}
+
+/// Every call has a deadline.
+pub async fn a_cloud_that_is_silent_is_given_up(bench: &impl Bench) {
+    let driver = driver(bench);
+    let target = bench.cluster("demo", 1);
+    let all = ids(&driver, &target).await;
+    bench.fault(Some(Fault::Silent));
+    let within = Duration::from_mins(2);
+    let list = tokio::time::timeout(within, inventory(&*driver, &target)).await.expect("a list has a deadline");
+    let stop = tokio::time::timeout(within, driver.advance(&target, Verb::Stop, &all)).await;
+    let kinds = [list.map(drop), stop.expect("a move has a deadline").map(drop)].map(|r| r.map_err(|error| error.kind));
+    assert_eq!(kinds, [Err(CloudErrorKind::Unavailable); 2]);
+    bench.fault(None);
+    drive(bench, &driver, &target, Wish::Asleep).await;
+}
+
+/// A state that did not exist when the driver was written, or that means "broken".
+pub async fn an_unknown_state_is_neither_awake_nor_asleep(bench: &impl Bench) {
+    let driver = driver(bench);
+    let target = bench.cluster("demo", 2);
+    let all = ids(&driver, &target).await;
+    let odd = all.first().cloned().expect("two machines");
+    bench.confuse(&target, &odd);
+    for _ in 0..6 {
+        pass(&*driver, &target, Wish::Asleep).await.expect("the cloud answers");
+        bench.finish();
+        let found = inventory(&*driver, &target).await.expect("the cloud answers");
+        let instance = found.instances.iter().find(|i| i.id == odd).expect("it does not seem to be gone");
+        assert_eq!(instance.state, InstanceState::Unknown, "{found:?}");
+        assert!(!instance.word.is_empty(), "the cloud's own word is kept");
+        assert!(!found.all(InstanceState::Stopped));
+    }
+}
+
+fn is_not_leader<T: std::fmt::Debug>(result: &Result<T, CloudError>) -> bool {
+    result.as_ref().is_err_and(|error| error.kind == CloudErrorKind::NotLeader)
+}
+
+/// A controller that does not lead any more makes no request, and says why.
+pub async fn no_request_leaves_without_the_permit(bench: &impl Bench) {
+    let leadership = Leadership::default();
+    let driver = bench.driver(leadership.permit());
+    let target = bench.cluster("demo", 2);
+    let all = ids(&driver, &target).await;
+    leadership.lose();
+    let before = bench.requests();
+    for verb in [Verb::Stop, Verb::Start] {
+        let moved = driver.advance(&target, verb, &all).await;
+        assert!(is_not_leader(&moved), "{verb}: {moved:?}");
+    }
+    let list = inventory(&*driver, &target).await;
+    assert!(is_not_leader(&list), "{list:?}");
+    assert_eq!(bench.requests(), before, "not one request");
+    assert_eq!(bench.running(&target), 2);
+}
+
+/// The permit is lost at any point of a sleep. From there on no request leaves, and the next leader goes on.
+pub async fn the_permit_may_go_at_any_request(bench: &impl Bench) {
+    for most in 0..12 {
+        let leadership = Leadership::of(most);
+        let former = bench.driver(leadership.permit());
+        let target = bench.cluster(&format!("demo{most}"), 2);
+        let before = bench.requests();
+        for _ in 0..12 {
+            if is_not_leader(&pass(&*former, &target, Wish::Asleep).await) {
+                break;
+            }
+            bench.finish();
+        }
+        let requests = bench.requests() - before;
+        assert!(requests <= leadership.given(), "{requests} requests on {} permits", leadership.given());
+        drive(bench, &driver(bench), &target, Wish::Asleep).await;
+        assert_eq!(bench.running(&target), 0, "after {most} permits");
+        drive(bench, &driver(bench), &target, Wish::Awake).await;
+        assert_eq!(bench.running(&target), 2, "after {most} permits");
+    }
+}
+
+/// Whoever waits for a call may give up at any time.
+pub async fn a_dropped_call_does_no_harm(bench: &impl Bench) {
+    let driver = driver(bench);
+    let target = bench.cluster("demo", 2);
+    let all = ids(&driver, &target).await;
+    for wait in [0, 1, 30, 200, 3_000].map(Duration::from_millis) {
+        bench.fault(Some(Fault::Silent));
+        let _ = tokio::time::timeout(wait, inventory(&*driver, &target)).await;
+        let _ = tokio::time::timeout(wait, driver.advance(&target, Verb::Stop, &all)).await;
+        bench.fault(None);
+        let _ = tokio::time::timeout(wait, driver.advance(&target, Verb::Stop, &all)).await;
+    }
+    let _ = driver.advance(&target, Verb::Start, &all).now_or_never();
+    // What was given up may still be under way; nobody waits for it.
+    tokio::time::sleep(Duration::from_mins(2)).await;
+    drive(bench, &driver, &target, Wish::Asleep).await;
+    drive(bench, &driver, &target, Wish::Awake).await;
+    assert_eq!(bench.running(&target), 2);
+}
+
+/// Calls of one pass: at most four, and twelve for each machine.
+pub async fn the_number_of_calls_is_bounded(bench: &impl Bench) {
+    const MACHINES: usize = 20;
+    let driver = driver(bench);
+    let target = bench.cluster("demo", MACHINES);
+    for wish in [Wish::Asleep, Wish::Awake] {
+        let (before, mut moves) = (bench.requests(), 0);
+        for _ in 0..40 {
+            let at = bench.requests();
+            let (next, _) = pass(&*driver, &target, wish).await.expect("the cloud answers");
+            let of_pass = bench.requests() - at;
+            assert!(of_pass <= 4 + 12 * MACHINES, "{of_pass} requests in one pass: {next:?}");
+            if matches!(next, crate::Next::Rest) {
+                assert!(of_pass <= 4, "{of_pass} requests to find that all is well");
+                break;
+            }
+            moves += 1;
+            bench.finish();
+        }
+        let all = bench.requests() - before;
+        assert!(all <= 4 * (moves + 1) + 12 * MACHINES, "{all} requests in {moves} passes");
+    }
+}

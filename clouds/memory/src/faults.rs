@@ -1,0 +1,212 @@
+//! The way from a driver to the cloud, and what can go wrong on it.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use cloud_common::Permit;
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use shared::cloud::{CloudError, CloudErrorKind, Entry, Ledger, LedgerError};
+
+use crate::cloud::{Answer, Cloud, Refused, Request};
+
+/// How long a request waits for an answer.
+const DEADLINE: Duration = Duration::from_secs(30);
+
+/// How a process dies at a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mishap {
+    /// Before the request is sent.
+    Before,
+    /// After it was executed.
+    After,
+    /// While it is under way: it arrives later, when another process leads.
+    Late,
+}
+
+#[derive(Debug, Default)]
+struct Road {
+    requests: usize,
+    /// What every request is answered.
+    trouble: Option<CloudErrorKind>,
+    silent: bool,
+    /// The machine that cannot be moved.
+    locked: Option<String>,
+    /// The process dies at the request after so many.
+    mishap: Option<(usize, Mishap)>,
+    late: Vec<Request>,
+}
+
+/// One account of the cloud, as one process uses it.
+#[derive(Clone)]
+pub struct Account {
+    cloud: Arc<Mutex<Cloud>>,
+    road: Arc<Mutex<Road>>,
+    permit: Permit,
+}
+
+impl Account {
+    /// An account of a new cloud.
+    #[must_use]
+    pub fn new() -> Self {
+        Self { cloud: Arc::default(), road: Arc::default(), permit: Arc::new(|| true) }
+    }
+
+    /// The same, used by a process with this permit.
+    #[must_use]
+    pub fn by(&self, permit: Permit) -> Self {
+        Self { permit, ..self.clone() }
+    }
+
+    /// The cloud.
+    pub fn cloud(&self) -> MutexGuard<'_, Cloud> {
+        self.cloud.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn road(&self) -> MutexGuard<'_, Road> {
+        self.road.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Requests for servers and images that have arrived.
+    #[must_use]
+    pub fn requests(&self) -> usize {
+        self.road().requests
+    }
+
+    /// From now on every request is answered by this, or not at all, or this machine is locked.
+    pub fn trouble(&self, trouble: Option<CloudErrorKind>, silent: bool, locked: Option<String>) {
+        let mut road = self.road();
+        (road.trouble, road.silent, road.locked) = (trouble, silent, locked);
+    }
+
+    /// The process dies at the request after so many, or lives on.
+    pub fn dies(&self, mishap: Option<(usize, Mishap)>) {
+        self.road().mishap = mishap;
+    }
+
+    /// A request that a dead process has sent arrives.
+    pub fn deliver_late(&self) {
+        let late = self.road().late.pop();
+        if let Some(late) = late {
+            let _ = self.cloud().execute(late);
+        }
+    }
+
+    /// Sends a request. Never returns if the process dies.
+    pub(crate) async fn send(&self, request: Request) -> Result<Result<Answer, Refused>, CloudError> {
+        if !(self.permit)() {
+            return Err(failure(CloudErrorKind::NotLeader, "not sent: not the leader any more"));
+        }
+        let Some(answer) = self.arrive(request)? else {
+            tokio::time::sleep(DEADLINE).await;
+            return Err(failure(CloudErrorKind::Unavailable, "no answer"));
+        };
+        match answer {
+            Some(answer) => Ok(answer),
+            None => std::future::pending().await,
+        }
+    }
+
+    /// `None` if there will be no answer, `Some(None)` if there is nobody left to hear it.
+    #[expect(clippy::option_option, reason = "an answer, silence, or death")]
+    fn arrive(&self, request: Request) -> Result<Option<Option<Result<Answer, Refused>>>, CloudError> {
+        let is_ledger = matches!(request, Request::Read { .. } | Request::Write { .. } | Request::Clear { .. });
+        let mut road = self.road();
+        if let Some((left, mishap)) = &mut road.mishap {
+            let mishap = *mishap;
+            if let Some(less) = left.checked_sub(1) {
+                *left = less;
+            } else {
+                match mishap {
+                    Mishap::Before => {}
+                    Mishap::After => drop(self.cloud().execute(request)),
+                    Mishap::Late => road.late.extend(may_be_late(&request).then_some(request)),
+                }
+                return Ok(Some(None));
+            }
+        }
+        if !is_ledger {
+            road.requests += 1;
+            if let Some(kind) = road.trouble {
+                return Err(failure(kind, "the cloud is in trouble"));
+            }
+            if road.silent {
+                return Ok(None);
+            }
+        }
+        let mut cloud = self.cloud();
+        if road.locked.as_ref().is_some_and(|machine| cloud.is_about(&request, machine)) {
+            return Ok(Some(Some(Err(Refused::Locked))));
+        }
+        Ok(Some(Some(cloud.execute(request))))
+    }
+}
+
+impl Default for Account {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// A late unpause is the one request that no record can fence: no driver can undo it, so it is out of scope here.
+fn may_be_late(request: &Request) -> bool {
+    !matches!(request, Request::Unpause { .. })
+}
+
+fn failure(kind: CloudErrorKind, message: &str) -> CloudError {
+    CloudError { kind, message: message.to_owned() }
+}
+
+/// One cluster's record, kept in the same memory.
+pub struct MemoryLedger {
+    account: Account,
+    record: String,
+}
+
+impl MemoryLedger {
+    /// The record of this name.
+    #[must_use]
+    pub fn new(account: Account, record: String) -> Self {
+        Self { account, record }
+    }
+
+    async fn send(&self, request: Request) -> Result<Answer, LedgerError> {
+        match self.account.send(request).await {
+            Ok(Ok(answer)) => Ok(answer),
+            Ok(Err(_)) => Err(LedgerError::Conflict),
+            Err(error) if error.kind == CloudErrorKind::NotLeader => Err(LedgerError::NotLeader),
+            Err(error) => Err(LedgerError::Failed(error.message)),
+        }
+    }
+}
+
+impl Ledger for MemoryLedger {
+    fn read(&self) -> BoxFuture<'_, Result<Option<Entry>, LedgerError>> {
+        async {
+            match self.send(Request::Read { record: self.record.clone() }).await? {
+                Answer::Record(entry) => Ok(entry),
+                other => Err(LedgerError::Failed(format!("{other:?}"))),
+            }
+        }
+        .boxed()
+    }
+
+    fn write<'a>(&'a self, bytes: &'a [u8], seen: Option<&'a str>) -> BoxFuture<'a, Result<String, LedgerError>> {
+        async move {
+            let (record, bytes, seen) = (self.record.clone(), bytes.to_vec(), seen.map(str::to_owned));
+            match self.send(Request::Write { record, bytes, seen }).await? {
+                Answer::Done(version) => Ok(version),
+                other => Err(LedgerError::Failed(format!("{other:?}"))),
+            }
+        }
+        .boxed()
+    }
+
+    fn clear<'a>(&'a self, seen: &'a str) -> BoxFuture<'a, Result<(), LedgerError>> {
+        async move {
+            let (record, seen) = (self.record.clone(), seen.to_owned());
+            self.send(Request::Clear { record, seen }).await.map(drop)
+        }
+        .boxed()
+    }
+}

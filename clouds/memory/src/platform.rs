@@ -1,0 +1,48 @@
+//! The platform `memory`, as a cloud registers it.
+
+use std::sync::Arc;
+
+use cloud_common::{Access, Platform, Process, SecretData};
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use shared::cloud::{CloudError, Driver};
+use shared::hive::api::ClusterDeployment;
+
+use crate::driver::Recreate;
+use crate::faults;
+
+/// The controller's flags for this platform.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub struct MemoryFlags {
+    /// Name of a cloud in memory
+    #[arg(long, value_name = "NAME", default_value = "default")]
+    pub memory_cloud: String,
+}
+
+/// One cloud in the memory of this process.
+pub struct Memory {
+    account: faults::Account,
+}
+
+impl Platform for Memory {
+    const NAME: &'static str = "memory";
+    type Flags = MemoryFlags;
+    type Account = ();
+
+    fn new(_flags: &MemoryFlags, process: &Process) -> Self {
+        Self { account: faults::Account::new().by(process.permit.clone()) }
+    }
+
+    fn access(&self, _cluster: &ClusterDeployment) -> Result<Access<()>, CloudError> {
+        Ok(Access { secret: None, account: () })
+    }
+
+    fn connect<'a>(
+        &'a self,
+        _account: &'a (),
+        _secret: Option<&'a SecretData>,
+    ) -> BoxFuture<'a, Result<Arc<dyn Driver>, String>> {
+        let driver: Arc<dyn Driver> = Arc::new(Recreate::new(self.account.clone()));
+        async move { Ok(driver) }.boxed()
+    }
+}

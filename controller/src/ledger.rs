@@ -11,7 +11,7 @@ use serde_json::json;
 use shared::annotation::keys;
 use shared::cloud::{ClusterRef, Entry, Ledger, LedgerError};
 
-use crate::hub::as_controller;
+use crate::runtime::hub::as_controller;
 
 /// Key of the record in its Secret.
 const KEY: &str = "hibernation";

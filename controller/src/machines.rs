@@ -9,7 +9,7 @@ use shared::spoke::machines::{EXCLUDE_NODE_DRAINING, INTERRUPTIBLE, Machine, NAM
 use tracing::info;
 
 use crate::csr::pages::{is_not_there, list};
-use crate::hub::as_controller;
+use crate::runtime::hub::as_controller;
 
 /// Why spot Machines could not be replaced. The next look tries again.
 #[derive(Debug, thiserror::Error)]

@@ -1,23 +1,18 @@
 //! `hibernate-controller`: puts clusters to sleep and wakes them, as their objects on the hub ask for.
 
 mod args;
-mod clock;
 mod cloud_registry;
 mod csr;
-mod fdb;
-mod hive;
-mod hub;
-mod lease;
 mod ledger;
 mod machines;
 mod metrics;
-mod pace;
-mod serve;
+mod runtime;
 mod spoke;
+mod systems;
 
 use std::io::IsTerminal;
 use std::process::ExitCode;
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Parser;
@@ -29,12 +24,22 @@ use kube::{Api, Client, Config};
 use shared::annotation::keys;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::Semaphore;
+use tokio::time::Instant;
 use tracing::{error, info};
 
 use crate::args::{Args, LogFormat};
-use crate::hub::Events;
-use crate::lease::{Claim, Election, Times};
 use crate::metrics::Metrics;
+use crate::runtime::hub::Events;
+use crate::runtime::kind::Group;
+use crate::runtime::lease::{Claim, Election, Times};
+use crate::runtime::readiness::Readiness;
+use crate::runtime::{Hub, Term, admin_server, clock, group, panics, watch_backoff};
+use crate::systems::fdb::Fdb;
+use crate::systems::hive::{Drivers, Hive};
+use crate::systems::reachability::Reachability;
+
+/// How many status writes are under way at once. The hub has other users.
+const CONCURRENT_WRITES: usize = 32;
 
 /// Why the controller could not start or go on.
 #[derive(Debug, thiserror::Error)]
@@ -55,6 +60,7 @@ async fn main() -> ExitCode {
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let args = Args::parse();
     log(args.log_format);
+    panics::install_hook();
     match run(args).await {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
@@ -66,7 +72,7 @@ async fn main() -> ExitCode {
 
 fn log(format: LogFormat) {
     let filter = tracing_subscriber::EnvFilter::try_from_default_env();
-    // Of an answer that it cannot read, kube's client warns with the whole text, and spokes are strangers.
+    // kube's client logs the whole text of an answer that it cannot read, and spokes are strangers.
     let quiet = "info,kube=warn,kube_client::client=error";
     let filter = filter.unwrap_or_else(|_| tracing_subscriber::EnvFilter::new(quiet));
     let mut builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
@@ -84,42 +90,43 @@ async fn run(args: Args) -> Result<(), Failure> {
     if !times.are_ordered() {
         return Err(Failure::Times);
     }
-    let mut config = hub(&args).await?;
+    let mut config = config(&args).await?;
     // Longer than the API server lets a watch live.
     config.read_timeout = Some(Duration::from_secs(320));
-    let watch = Client::try_from(config.clone()).map_err(|error| Failure::Hub(error.into()))?;
-    let watch = pace::paced(watch);
+    let watches = Client::try_from(config.clone()).map_err(|error| Failure::Hub(error.into()))?;
+    let watches = watch_backoff::spaced(watches);
     // Of all requests only a watch may wait long for the next byte.
     config.read_timeout = Some(Duration::from_secs(15));
     let client = Client::try_from(config).map_err(|error| Failure::Hub(error.into()))?;
     let identity = args.identity.clone().unwrap_or_else(identity);
     let metrics = Arc::new(Metrics::default());
+    let readiness = Arc::new(Readiness::new(metrics.clone()));
     let leases: Api<Lease> = Api::namespaced(client.clone(), &args.namespace);
     let mut election = Election::new(leases, args.lease.clone(), identity.clone(), times);
     let mut terminate = signal(SignalKind::terminate()).map_err(Failure::Signals)?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(Failure::Signals)?;
     info!(identity, version = env!("CARGO_PKG_VERSION"), "starting");
 
+    let listen = args.listen;
+    let served = admin_server::serve(listen, metrics.clone(), readiness.clone());
+    let systems = systems(&Arc::new(args), &identity);
     let work = async {
         loop {
             election.win().await;
             metrics.leader.set(1);
-            let (sender, news) = futures::channel::mpsc::unbounded();
-            let context = Arc::new(context(&client, &args, &identity, election.claim(), metrics.clone(), sender));
-            let suspensions = suspensions(&client, &args, &identity, election.claim(), metrics.clone());
-            let suspensions = Arc::new(suspensions);
+            let hub = hub(&client, &watches, &identity, election.claim(), metrics.clone());
             tokio::select! {
-                () = hive::run(watch.clone(), context, news, args.concurrency) => {}
-                () = fdb::run(watch.clone(), suspensions) => {}
+                () = runtime::run(&systems, Term { hub, readiness: readiness.clone() }) => {}
                 () = election.keep() => {}
             }
             metrics.leader.set(0);
             metrics.forget_all();
+            readiness.rest();
         }
     };
     let ended = tokio::select! {
         () = work => Ok(()),
-        served = serve::serve(args.listen, metrics.clone()) => served.map_err(|source| Failure::Serve(args.listen, source)),
+        served = served => served.map_err(|source| Failure::Serve(listen, source)),
         _ = terminate.recv() => Ok(()),
         _ = interrupt.recv() => Ok(()),
     };
@@ -127,54 +134,44 @@ async fn run(args: Args) -> Result<(), Failure> {
     ended
 }
 
-/// A new context for each time of leading: memory from an earlier one may be out of date.
-fn context(
-    client: &Client,
-    args: &Args,
-    identity: &str,
-    claim: Claim,
-    metrics: Arc<Metrics>,
-    news: futures::channel::mpsc::UnboundedSender<hive::Key>,
-) -> hive::Context {
-    let permit = claim.clone();
-    let process = Process { identity: identity.to_owned(), permit: Arc::new(move || permit.holds()) };
-    hive::Context {
-        client: client.clone(),
-        claim,
-        drivers: hive::Drivers::new(client.clone(), &args.clouds, &process),
-        settings: args.settings(),
-        own_unreachable: args.own_unreachable,
-        metrics,
-        events: events(client, identity),
-        memories: Mutex::default(),
-        syncs: hive::Syncs::default(),
-        news,
-        writes: Semaphore::new(hive::WRITES_AT_ONCE),
-        watched: OnceLock::new(),
-        began: tokio::time::Instant::now(),
-    }
+/// Every system that this controller works on, one line each.
+fn systems(args: &Arc<Args>, identity: &str) -> Vec<Group> {
+    let (own, identity) = (args.clone(), identity.to_owned());
+    let hive = move |handle: runtime::Handle<_>| {
+        let drivers = drivers(&own, &identity, &handle.hub);
+        Hive::new(handle, drivers, own.settings(), own.concurrency)
+    };
+    let (own_unreachable, minimum) = (args.own_unreachable, args.fdb_minimum_suspension);
+    vec![
+        group(move |term| term.watch(&hive).with(own_unreachable.then_some(Reachability::new))),
+        group(move |term| term.watch(|handle| Fdb::new(handle, minimum))),
+    ]
 }
 
-/// The same for FoundationDB.
-fn suspensions(client: &Client, args: &Args, identity: &str, claim: Claim, metrics: Arc<Metrics>) -> fdb::Context {
-    fdb::Context {
-        client: client.clone(),
-        claim,
-        minimum: args.fdb_minimum_suspension,
-        metrics,
-        events: events(client, identity),
-        memories: Mutex::default(),
-        began: jiff::Timestamp::now(),
-    }
-}
-
-fn events(client: &Client, identity: &str) -> Events {
+/// The hub in a new term of leadership.
+fn hub(client: &Client, watches: &Client, identity: &str, claim: Claim, metrics: Arc<Metrics>) -> Hub {
     let reporter = Reporter { controller: keys::CONTROLLER.to_owned(), instance: Some(identity.to_owned()) };
-    Events::new(client.clone(), reporter)
+    Hub {
+        client: client.clone(),
+        watches: watches.clone(),
+        claim,
+        metrics,
+        events: Events::new(client.clone(), reporter),
+        writes: Arc::new(Semaphore::new(CONCURRENT_WRITES)),
+        began: Instant::now(),
+        began_at: clock::now(),
+    }
+}
+
+/// The clouds' drivers in a new term of leadership.
+fn drivers(args: &Args, identity: &str, hub: &Hub) -> Drivers {
+    let permit = hub.claim.clone();
+    let process = Process { identity: identity.to_owned(), permit: Arc::new(move || permit.holds()) };
+    Drivers::new(hub.client.clone(), &args.clouds, &process)
 }
 
 /// Where the hub is, with calls that end: the default would retry for minutes and wait for ever.
-async fn hub(args: &Args) -> Result<Config, Failure> {
+async fn config(args: &Args) -> Result<Config, Failure> {
     let mut config = match &args.kubeconfig {
         None => Config::infer().await.map_err(|error| Failure::Hub(error.into()))?,
         Some(path) => {

@@ -10,4 +10,5 @@ pub mod duration;
 pub mod fdb;
 pub mod hive;
 pub mod spoke;
+pub mod steps;
 pub mod workload;

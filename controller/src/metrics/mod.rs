@@ -4,6 +4,8 @@ pub mod fdb;
 mod hive;
 mod queue;
 
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use jiff::SignedDuration;
@@ -20,7 +22,8 @@ use tokio::time::Instant;
 
 use self::fdb::FdbMetrics;
 use self::hive::{AwsCall, HiveMetrics, Reconcile};
-use self::queue::Queue;
+use self::queue::{Queue, hash};
+use crate::runtime::Key;
 
 /// Everything that is counted.
 pub struct Metrics {
@@ -41,8 +44,12 @@ pub struct Metrics {
     pub requests: Family<Request, Counter>,
     /// Times that an API server was asked whether it can be reached.
     pub probes: Family<Probe, Counter>,
-    /// Looks at `ClusterDeployments` that are to come.
+    /// Reconciles that are to come.
     pub queue: Queue,
+    panics: Family<Of, Counter>,
+    refused: Family<Of, Counter>,
+    kinds: Family<Served, Gauge>,
+    counted: Mutex<HashMap<u64, Counted>>,
     queue_depth: Family<Of, Gauge>,
     targets: Family<InState, Gauge>,
     asleep: Family<AsleepFor, Gauge>,
@@ -56,6 +63,13 @@ pub struct Metrics {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Of {
     system: &'static str,
+}
+
+/// Labels of the kinds that are served, or not.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Served {
+    system: &'static str,
+    kind: String,
 }
 
 /// Labels of [`Metrics::looks`].
@@ -125,7 +139,7 @@ pub const DAYS: [u16; 6] = [1, 7, 14, 21, 30, 60];
 
 /// How a target is counted.
 #[derive(Clone, Copy, Debug)]
-pub struct Counted {
+struct Counted {
     state: &'static str,
     since: Instant,
     /// How many of [`DAYS`] it has slept for.
@@ -169,6 +183,10 @@ impl Default for Metrics {
             requests: Family::default(),
             probes: Family::default(),
             queue: Queue::default(),
+            panics: Family::default(),
+            refused: Family::default(),
+            kinds: Family::default(),
+            counted: Mutex::default(),
             queue_depth: Family::default(),
             targets: Family::default(),
             asleep: Family::default(),
@@ -190,22 +208,39 @@ impl Default for Metrics {
         registry.register("asleep", "Targets that have slept for so many days, or more", metrics.asleep.clone());
         let help = "Time that targets were in a power state before they left it";
         registry.register_with_unit("step", help, Unit::Seconds, metrics.step_seconds.clone());
+        registry.register("panics", "Panics that were contained", metrics.panics.clone());
+        registry.register("refused_writes", "Writes that the API server refuses", metrics.refused.clone());
+        registry.register("kind_served", "1 if the hub serves the kind that a system works on", metrics.kinds.clone());
         metrics
     }
 }
 
 impl Metrics {
-    /// A look at a target of any system has ended.
-    pub fn looked_at(&self, system: &'static str, outcome: &'static str, took: Duration) {
+    /// A reconcile has ended.
+    pub fn reconciled(&self, system: &'static str, outcome: &'static str, took: Duration) {
         self.looks.get_or_create(&Look { system, outcome }).inc();
         self.look_seconds.observe(took.as_secs_f64());
     }
 
-    /// A look at a `ClusterDeployment` has ended.
-    pub fn looked(&self, outcome: &'static str, took: Duration) {
-        self.looked_at("hive", outcome, took);
+    /// The same, as Hive counts it.
+    pub fn reconciled_as_hive(&self, outcome: &'static str, took: Duration) {
         let reconcile = Reconcile { controller: "hibernation", outcome };
         self.hive.reconciled.get_or_create(&reconcile).observe(took.as_secs_f64());
+    }
+
+    /// Work for a system has panicked.
+    pub fn panicked(&self, system: &'static str) {
+        self.panics.get_or_create(&Of { system }).inc();
+    }
+
+    /// The API server has refused what a system writes.
+    pub fn refused(&self, system: &'static str) {
+        self.refused.get_or_create(&Of { system }).inc();
+    }
+
+    /// Whether the hub serves the kind that a system works on.
+    pub fn kind_served(&self, system: &'static str, kind: &str, served: bool) {
+        self.kinds.get_or_create(&Served { system, kind: kind.to_owned() }).set(served.into());
     }
 
     /// A call to a cloud has ended; the function is named as AWS names it.
@@ -224,11 +259,13 @@ impl Metrics {
     }
 
     /// Counts a target by its power state, and by how long it has slept.
-    pub fn count(&self, counted: &mut Option<Counted>, power_state: &str, asleep: Option<SignedDuration>) {
+    pub fn count(&self, target: &Key, power_state: &str, asleep: Option<SignedDuration>) {
         let state = state(power_state);
         let slept = asleep.map_or(0, |asleep| asleep.as_hours() / 24);
         let days = DAYS.iter().filter(|days| i64::from(**days) <= slept).count();
-        let since = match *counted {
+        let mut all = self.counted();
+        let before = all.get(&hash(target)).copied();
+        let since = match before {
             Some(before) if before.state == state && before.days == days => return,
             Some(before) if before.state == state => before.since,
             Some(before) => {
@@ -238,16 +275,21 @@ impl Metrics {
             }
             None => Instant::now(),
         };
-        self.forget(counted.take());
+        self.take_off(before);
         self.targets.get_or_create(&InState { system: "hive", state }).inc();
         for days in &DAYS[..days] {
             self.asleep.get_or_create(&AsleepFor { system: "hive", days: *days }).inc();
         }
-        *counted = Some(Counted { state, since, days });
+        all.insert(hash(target), Counted { state, since, days });
     }
 
     /// A target is gone.
-    pub fn forget(&self, counted: Option<Counted>) {
+    pub fn forget(&self, target: &Key) {
+        let before = self.counted().remove(&hash(target));
+        self.take_off(before);
+    }
+
+    fn take_off(&self, counted: Option<Counted>) {
         let Some(Counted { state, days, .. }) = counted else { return };
         self.targets.get_or_create(&InState { system: "hive", state }).dec();
         for days in &DAYS[..days] {
@@ -255,8 +297,13 @@ impl Metrics {
         }
     }
 
+    fn counted(&self) -> MutexGuard<'_, HashMap<u64, Counted>> {
+        self.counted.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Nobody leads here any more, so nothing is known of any target.
     pub fn forget_all(&self) {
+        self.counted().clear();
         self.targets.clear();
         self.asleep.clear();
         self.queue.clear();
@@ -271,8 +318,9 @@ impl Metrics {
     /// All metrics as Prometheus reads them.
     #[must_use]
     pub fn text(&self) -> String {
-        let waiting = i64::try_from(self.queue.depth(Instant::now())).unwrap_or(i64::MAX);
-        self.queue_depth.get_or_create(&Of { system: "hive" }).set(waiting);
+        for (system, waiting) in self.queue.depth(Instant::now()) {
+            self.queue_depth.get_or_create(&Of { system }).set(waiting);
+        }
         let mut text = String::new();
         // Writing to a String cannot fail.
         let _ = encode(&mut text, &self.registry);

@@ -1,46 +1,55 @@
-//! How many looks are due and have not begun.
+//! How many reconciles are due and have not begun.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::sync::Mutex;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tokio::time::Instant;
 
-/// When each target is to be looked at. kube's runner keeps its own queue to itself, so this one is kept beside it, by hashes.
+/// When each target of each system is to be reconciled. kube's runner keeps its queue to itself, so this one is kept beside it,
+/// by hashes.
 #[derive(Debug, Default)]
 pub struct Queue {
-    due: Mutex<HashMap<u64, Instant>>,
+    due: Mutex<BTreeMap<&'static str, HashMap<u64, Instant>>>,
 }
 
 impl Queue {
-    /// A look is due at this moment, unless one is sooner.
-    pub fn add(&self, target: &impl Hash, at: Instant) {
-        if let Ok(mut due) = self.due.lock() {
-            due.entry(key(target)).and_modify(|due| *due = at.min(*due)).or_insert(at);
+    /// A system has a queue from here on, even if it is empty.
+    pub fn begin(&self, system: &'static str) {
+        self.lock().entry(system).or_default();
+    }
+
+    /// A reconcile is due at this moment, unless one is sooner.
+    pub fn add(&self, system: &'static str, target: &impl Hash, at: Instant) {
+        let mut due = self.lock();
+        due.entry(system).or_default().entry(hash(target)).and_modify(|due| *due = at.min(*due)).or_insert(at);
+    }
+
+    /// A reconcile has begun, or none is needed any more.
+    pub fn take(&self, system: &'static str, target: &impl Hash) {
+        if let Some(due) = self.lock().get_mut(system) {
+            due.remove(&hash(target));
         }
     }
 
-    /// A look has begun, or none is needed any more.
-    pub fn take(&self, target: &impl Hash) {
-        if let Ok(mut due) = self.due.lock() {
-            due.remove(&key(target));
-        }
-    }
-
-    /// Nobody is to look at anything.
+    /// Nothing is to be reconciled.
     pub fn clear(&self) {
-        if let Ok(mut due) = self.due.lock() {
-            due.clear();
-        }
+        self.lock().values_mut().for_each(HashMap::clear);
     }
 
-    /// Looks that are due now.
-    pub fn depth(&self, now: Instant) -> usize {
-        self.due.lock().map_or(0, |due| due.values().filter(|at| **at <= now).count())
+    /// Reconciles of each system that are due now.
+    pub fn depth(&self, now: Instant) -> BTreeMap<&'static str, i64> {
+        let count = |due: &HashMap<u64, Instant>| due.values().filter(|at| **at <= now).count();
+        self.lock().iter().map(|(system, due)| (*system, i64::try_from(count(due)).unwrap_or(i64::MAX))).collect()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<&'static str, HashMap<u64, Instant>>> {
+        self.due.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-fn key(target: &impl Hash) -> u64 {
+/// A target in few bytes.
+pub fn hash(target: &impl Hash) -> u64 {
     let mut hasher = DefaultHasher::new();
     target.hash(&mut hasher);
     hasher.finish()
@@ -56,15 +65,20 @@ mod tests {
     fn what_is_due_and_has_not_begun_is_counted() {
         let (queue, now) = (Queue::default(), Instant::now());
         let later = now + Duration::from_secs(1);
-        queue.add(&"a", now);
-        queue.add(&"b", later);
-        assert_eq!((queue.depth(now), queue.depth(later)), (1, 2));
-        queue.add(&"a", later);
-        queue.add(&"b", now);
-        assert_eq!(queue.depth(now), 2, "the sooner moment counts");
-        queue.take(&"a");
-        assert_eq!(queue.depth(later), 1);
+        let depth = |at| queue.depth(at).get("hive").copied();
+        assert_eq!(depth(now), None);
+        queue.begin("hive");
+        assert_eq!(depth(now), Some(0));
+        queue.add("hive", &"a", now);
+        queue.add("fdb", &"a", now);
+        queue.add("hive", &"b", later);
+        assert_eq!((depth(now), depth(later)), (Some(1), Some(2)));
+        queue.add("hive", &"a", later);
+        queue.add("hive", &"b", now);
+        assert_eq!(depth(now), Some(2), "the sooner moment counts");
+        queue.take("hive", &"a");
+        assert_eq!(depth(later), Some(1));
         queue.clear();
-        assert_eq!(queue.depth(later), 0);
+        assert_eq!(depth(later), Some(0));
     }
 }

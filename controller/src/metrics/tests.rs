@@ -17,11 +17,16 @@ use super::*;
 /// What is served once everything has happened: labels by metric.
 fn served() -> BTreeMap<String, BTreeSet<String>> {
     let metrics = Metrics::default();
-    metrics.looked("changed", Duration::from_secs(1));
+    metrics.reconciled("hive", "changed", Duration::from_secs(1));
+    metrics.reconciled_as_hive("changed", Duration::from_secs(1));
+    metrics.queue.begin("hive");
     metrics.called(&CloudCall { cloud: "aws", call: "list", result: "ok" });
-    let mut counted = None;
-    metrics.count(&mut counted, "Stopping", None);
-    metrics.count(&mut counted, "Hibernating", Some(SignedDuration::from_hours(24)));
+    let target = ("ns".to_owned(), "demo".to_owned());
+    metrics.count(&target, "Stopping", None);
+    metrics.count(&target, "Hibernating", Some(SignedDuration::from_hours(24)));
+    metrics.panicked("hive");
+    metrics.refused("hive");
+    metrics.kind_served("hive", "clusterdeployments.hive.openshift.io", true);
     metrics.transitions.get_or_create(&Transition { system: "hive", to: "Stopping" }).inc();
     metrics.notices.get_or_create(&Told { system: "hive", reason: "Any" }).inc();
     metrics.requests.get_or_create(&Request { kind: "client", verdict: "approve", reason: "any" }).inc();
@@ -193,13 +198,16 @@ fn what_is_served_is_read_as_it_is() {
     let labels = |name: &str| served[name].iter().map(String::as_str).collect::<Vec<_>>();
     assert_eq!(labels("hibernate_cloud_calls_total"), ["call", "cloud", "result"]);
     assert_eq!(labels("hibernate_leader"), [""; 0]);
+    assert_eq!(labels("hibernate_panics_total"), ["system"]);
+    assert_eq!(labels("hibernate_refused_writes_total"), ["system"]);
+    assert_eq!(labels("hibernate_kind_served"), ["kind", "system"]);
     assert_eq!(labels("hibernate_step_seconds_bucket"), ["le", "state", "system"]);
 }
 
 #[test]
 fn targets_are_counted_once_and_sleepers_by_their_days() {
     let metrics = Metrics::default();
-    let mut counted = [None, None];
+    let targets = ["a", "b"].map(|name| ("ns".to_owned(), name.to_owned()));
     let lines = || {
         let text = metrics.text();
         let of = |line: &&str| line.starts_with("hibernate_targets{") || line.starts_with("hibernate_asleep{");
@@ -219,11 +227,12 @@ fn targets_are_counted_once_and_sleepers_by_their_days() {
         (0, "Running", None, "targets{state=\"Hibernating\"} 1 targets{state=\"Running\"} 1"),
         (1, "Mystery", None, "targets{state=\"Running\"} 1 targets{state=\"other\"} 1"),
     ] {
-        metrics.count(&mut counted[which], state, asleep);
+        metrics.count(&targets[which], state, asleep);
         assert_eq!(lines(), expected, "{state} {asleep:?}");
     }
-    for counted in counted {
-        metrics.forget(counted);
+    for target in &targets {
+        metrics.forget(target);
+        metrics.forget(target);
     }
     assert_eq!(lines(), "");
 }

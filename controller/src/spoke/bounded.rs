@@ -7,7 +7,7 @@ use kube::Client;
 use kube::client::Body as KubeBody;
 use tower::BoxError;
 
-use crate::pace::is_watch;
+use crate::runtime::watch_backoff::is_watch;
 
 /// Bytes of one answer. A page of Nodes has about 15 MB.
 const ANSWER: usize = 64 << 20;

@@ -14,7 +14,7 @@ use shared::spoke::openshift::ClusterOperator;
 use shared::spoke::{NodeLook, OperatorLook, Spoke, SpokeError};
 
 use crate::csr::pages::MOST;
-use crate::hub::full_name;
+use crate::runtime::hub::full_name;
 
 /// Leases that are kept, of whatever namespace: workloads may leave theirs behind, and of each only a moment is kept.
 const LEASES: usize = 50_000;

@@ -1,7 +1,7 @@
-//! One connection to a waking spoke: watches instead of polls, and a look at the target whenever something has changed.
+//! One connection to a waking spoke: watches instead of polls, and a reconcile of the target whenever something has changed.
 
 use std::fmt::Debug;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures::stream::{BoxStream, SelectAll};
@@ -23,19 +23,21 @@ use tokio::time::Instant;
 
 use super::state::{Change, State};
 use super::{LOOK, failure};
-use crate::pace::Pauses;
+use crate::runtime::clock;
+use crate::runtime::panics::Panics;
+use crate::runtime::watch_backoff::WatchBackoff;
 
-/// Events that come within this time make one look.
-const GATHER: Duration = Duration::from_millis(100);
+/// Events that come within this time make one reconcile.
+const BATCH_WINDOW: Duration = Duration::from_millis(100);
 
-/// Events of which one look is made at the most, so that a stream without end is looked at, too.
-const GATHERED: usize = 500;
+/// Events of one batch at most, so that an endless stream is looked at, too.
+const BATCH_SIZE: usize = 500;
 
 /// How soon a spoke is watched again that has more objects than we keep.
-const TOO_MANY: Duration = Duration::from_secs(30);
+const TOO_MANY_PERIOD: Duration = Duration::from_secs(30);
 
 /// How soon certificate requests are looked at again that could not be dealt with.
-const AGAIN: Duration = Duration::from_secs(3);
+const RETRY_PERIOD: Duration = Duration::from_secs(3);
 
 /// What is watched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,10 +69,13 @@ impl Drop for SpokeWatch {
 impl SpokeWatch {
     /// Begins to watch. `changed` is called whenever there is something new to decide about, `requested` when there is
     /// something new about certificate requests; it answers whether to call it again soon, news or not.
+    ///
+    /// What a spoke says is a stranger's: a panic in the watch begins it anew, with nothing of what it knew.
     pub fn begin<F>(
         client: Client,
         scope: Scope,
         since: Timestamp,
+        panics: Panics,
         changed: impl Fn() + Send + Sync + 'static,
         requested: impl Fn(Client) -> F + Send + Sync + 'static,
     ) -> Self
@@ -78,10 +83,19 @@ impl SpokeWatch {
         F: Future<Output = bool> + Send + 'static,
     {
         let operators = scope == Scope::Everything { operators: true };
-        let state = Arc::new(Mutex::new(State::new(since, operators)));
+        let new = move || State::new(since, operators);
+        let state = Arc::new(Mutex::new(new()));
         let (completed, complete) = watch::channel(false);
         let task = Task { client, scope, state: state.clone(), completed, changed, requested };
-        Self { state, complete, scope, task: tokio::spawn(task.run()) }
+        let run = async move {
+            panics
+                .keep_alive("the watch of a spoke", || {
+                    *lock(&task.state) = new();
+                    task.run()
+                })
+                .await;
+        };
+        Self { state, complete, scope, task: tokio::spawn(run) }
     }
 
     /// What it watches.
@@ -90,12 +104,9 @@ impl SpokeWatch {
     }
 
     /// What it has seen. In the first moments, waits a little for the first answer.
-    pub async fn look(&mut self) -> Result<Spoke, SpokeError> {
+    pub async fn observe(&mut self) -> Result<Spoke, SpokeError> {
         let _ = tokio::time::timeout(Duration::from_millis(500), self.complete.wait_for(|complete| *complete)).await;
-        self.state.lock().map_or_else(
-            |_| Err(SpokeError::Failed("its watch has failed".into())),
-            |state| state.look(Timestamp::now()),
-        )
+        lock(&self.state).look(clock::now())
     }
 }
 
@@ -123,23 +134,21 @@ where
     F: Future<Output = bool> + Send + 'static,
 {
     /// Connects, again and again: soon at first, every two seconds later.
-    async fn run(self) {
+    async fn run(&self) {
         let mut listing = Listing::Streamed;
         let mut digest = None;
         loop {
             match self.session(listing, &mut digest).await {
                 Ended::NotStreamed => listing = Listing::Plain,
                 Ended::Silent => tokio::time::sleep(Duration::from_millis(500)).await,
-                Ended::TooMany => tokio::time::sleep(TOO_MANY).await,
+                Ended::TooMany => tokio::time::sleep(TOO_MANY_PERIOD).await,
             }
         }
     }
 
     /// One session: the first kind shows whether the API server works, then the others are asked for.
     async fn session(&self, listing: Listing, digest: &mut Option<u64>) -> Ended {
-        if let Ok(mut state) = self.state.lock() {
-            state.begin();
-        }
+        lock(&self.state).begin();
         let mut streams: SelectAll<BoxStream<'static, Seen>> = SelectAll::new();
         let mut began = Some(Instant::now());
         let (mut again, mut said_why) = (None, false);
@@ -153,7 +162,7 @@ where
             let next = tokio::select! {
                 next = streams.next() => next,
                 () = until(again) => {
-                    again = (self.requested)(self.client.clone()).await.then(|| Instant::now() + AGAIN);
+                    again = (self.requested)(self.client.clone()).await.then(|| Instant::now() + RETRY_PERIOD);
                     continue;
                 }
                 () = until(deadline) => {
@@ -166,29 +175,27 @@ where
                 }
             };
             let Some(first) = next else { return Ended::Silent };
-            let mut gathered = vec![first];
-            let mut more = std::pin::pin!(tokio::time::sleep(GATHER));
-            while gathered.len() < GATHERED {
+            let mut batch = vec![first];
+            let mut more = std::pin::pin!(tokio::time::sleep(BATCH_WINDOW));
+            while batch.len() < BATCH_SIZE {
                 tokio::select! {
                     biased;
                     next = streams.next() => match next {
-                        Some(seen) => gathered.push(seen),
+                        Some(seen) => batch.push(seen),
                         None => break,
                     },
                     () = &mut more => break,
                 }
             }
             let mut requested = false;
-            for seen in gathered {
+            for seen in batch {
                 match seen {
                     Ok(change) => {
                         requested |= matches!(change, Change::Request);
                         if matches!(change, Change::NoOperators) {
                             let _ = no_operators.send(true);
                         }
-                        if let Ok(mut state) = self.state.lock() {
-                            state.apply(change, Timestamp::now());
-                        }
+                        lock(&self.state).apply(change, clock::now());
                     }
                     Err(error) if listing == Listing::Streamed && is_not_streamed(&error) => return Ended::NotStreamed,
                     Err(error) => {
@@ -197,11 +204,11 @@ where
                     }
                 }
             }
-            if self.state.lock().is_ok_and(|state| state.cut().is_some()) {
+            if lock(&self.state).cut().is_some() {
                 self.tell(digest);
                 return Ended::TooMany;
             }
-            if began.is_some() && self.state.lock().is_ok_and(|state| state.answers()) {
+            if began.is_some() && lock(&self.state).answers() {
                 began = None;
                 let Scope::Everything { operators } = self.scope else { continue };
                 streams.push(self.events::<Lease>(listing, Change::Lease));
@@ -219,7 +226,7 @@ where
             }
             self.tell(digest);
             if requested {
-                again = (self.requested)(self.client.clone()).await.then(|| Instant::now() + AGAIN);
+                again = (self.requested)(self.client.clone()).await.then(|| Instant::now() + RETRY_PERIOD);
             }
         }
     }
@@ -233,7 +240,7 @@ where
             Listing::Plain => watcher::Config::default(),
         };
         let api: Api<K> = Api::all(self.client.clone());
-        let events = watcher(api, config).backoff(Pauses::of_spoke());
+        let events = watcher(api, config).backoff(WatchBackoff::of_spoke());
         events.map(move |event| event.map(change)).boxed()
     }
 
@@ -245,22 +252,24 @@ where
     }
 
     fn failed(&self, error: SpokeError, digest: &mut Option<u64>) {
-        if let Ok(mut state) = self.state.lock() {
-            state.failed(error, Timestamp::now());
-        }
+        lock(&self.state).failed(error, clock::now());
         self.tell(digest);
     }
 
-    /// Calls for a look if there is something new to decide about.
+    /// Calls for a reconcile if there is something new to decide about.
     fn tell(&self, digest: &mut Option<u64>) {
-        let Ok(state) = self.state.lock() else { return };
-        let (new, complete) = (state.digest(Timestamp::now()), state.speaks());
+        let state = lock(&self.state);
+        let (new, complete) = (state.digest(clock::now()), state.speaks());
         drop(state);
         let _ = self.completed.send_replace(complete);
         if self.scope != Scope::Certificates && digest.replace(new) != Some(new) {
             (self.changed)();
         }
     }
+}
+
+fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
+    state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn is_undecided(request: &CertificateSigningRequest) -> bool {

@@ -1,0 +1,31 @@
+//! `/healthz`, `/readyz` and `/metrics`, in plain HTTP.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::RawQuery;
+use axum::http::header::CONTENT_TYPE;
+use axum::routing::get;
+
+use super::readiness::Readiness;
+use crate::metrics::Metrics;
+
+/// Serves until the process ends. `/readyz` needs no leadership: a controller that waits for its turn is ready to take over.
+/// With `?verbose` it says how each system is, and is still `ok` where a kind is missing.
+///
+/// # Errors
+/// When the address cannot be bound.
+pub async fn serve(listen: SocketAddr, metrics: Arc<Metrics>, readiness: Arc<Readiness>) -> std::io::Result<()> {
+    let text = [(CONTENT_TYPE, "application/openmetrics-text; version=1.0.0; charset=utf-8")];
+    let leader = metrics.leader.clone();
+    let ready = move |RawQuery(query): RawQuery| async move {
+        let verbose = query.is_some_and(|query| query.split('&').any(|pair| pair.split('=').next() == Some("verbose")));
+        if verbose { readiness.text(leader.get() == 1) } else { "ok".to_owned() }
+    };
+    let app = Router::new()
+        .route("/healthz", get(|| async { "ok" }))
+        .route("/readyz", get(ready))
+        .route("/metrics", get(move || async move { (text, metrics.text()) }));
+    axum::serve(tokio::net::TcpListener::bind(listen).await?, app).await
+}

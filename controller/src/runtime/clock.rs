@@ -1,0 +1,35 @@
+//! Clocks: one that cannot be set back, and the one that people read.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use nix::time::{ClockId, clock_gettime};
+
+#[cfg(target_os = "linux")]
+const CLOCK: ClockId = ClockId::CLOCK_BOOTTIME;
+#[cfg(not(target_os = "linux"))]
+const CLOCK: ClockId = ClockId::CLOCK_MONOTONIC;
+
+/// Time since boot, suspension included. `None` if the system has no such clock.
+#[must_use]
+pub fn since_boot() -> Option<Duration> {
+    clock_gettime(CLOCK).ok().map(Duration::from)
+}
+
+/// Now, as people read it.
+#[cfg(not(test))]
+#[must_use]
+pub fn now() -> Timestamp {
+    Timestamp::now()
+}
+
+/// The same in tests, where it moves with tokio's clock, so that a paused clock pauses decisions, too.
+#[cfg(test)]
+#[must_use]
+pub fn now() -> Timestamp {
+    use std::sync::OnceLock;
+    use std::time::Instant;
+    static BEGAN: OnceLock<(Instant, Timestamp)> = OnceLock::new();
+    let (began, at) = BEGAN.get_or_init(|| (Instant::now(), Timestamp::now()));
+    at.saturating_add(tokio::time::Instant::now().into_std().saturating_duration_since(*began)).unwrap_or(*at)
+}

@@ -1,0 +1,224 @@
+//! The hub as every system uses it: names for logs, lean objects, writes under our name, Events.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher, Hash};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use futures::channel::mpsc::UnboundedSender;
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::ObjectReference;
+use kube::api::{DynamicObject, Patch, PatchParams};
+use kube::runtime::events::{Event, EventType, Recorder, Reporter};
+use kube::runtime::reflector::{ObjectRef, Store};
+use kube::{Api, Client, Resource, ResourceExt};
+use serde_json::Value;
+use shared::annotation::keys;
+use tokio::sync::Semaphore;
+use tokio::time::Instant;
+use tracing::warn;
+
+use super::lease::Claim;
+use super::panics::Panics;
+use super::write::{Moved, WriteError, classify, depends_on_version, moved};
+use super::{Guarded, Key, Object};
+use crate::metrics::Metrics;
+
+/// The hub in one term of leadership. Each term has its own: what was decided in an earlier one is never done in a later one.
+#[derive(Clone)]
+pub struct Hub {
+    /// For everything but watches.
+    pub client: Client,
+    /// For watches, which may wait long for the next byte.
+    pub watches: Client,
+    /// The right to act.
+    pub claim: Claim,
+    /// Counts.
+    pub metrics: Arc<Metrics>,
+    /// Events.
+    pub events: Events,
+    /// Turns for status writes.
+    pub writes: Arc<Semaphore>,
+    /// When this term began. Reconciles of steady targets keep in step from here, so that they share calls.
+    pub began: Instant,
+    /// The same, as people read it.
+    pub began_at: Timestamp,
+}
+
+impl Hub {
+    /// The API for an object's namespace.
+    pub fn api<K: Object>(&self, of: &K) -> Api<K> {
+        Api::namespaced(self.client.clone(), &of.namespace().unwrap_or_default())
+    }
+
+    /// Applies a JSON patch to the status of an object as it was read, in turn with others.
+    ///
+    /// # Errors
+    /// When nothing was written, or nobody knows whether it was.
+    pub async fn patch_status<K: Object>(&self, read: &K, patch: Value) -> Result<K, WriteError> {
+        let patch: json_patch::Patch = serde_json::from_value(patch)
+            .map_err(|error| WriteError::Failed(Box::new(kube::Error::SerdeError(error))))?;
+        let _turn = self.writes.acquire().await;
+        // Not before: the turn may have been long in coming.
+        if !self.claim.holds() {
+            return Err(WriteError::NotLeader);
+        }
+        let api = self.api(read);
+        let written = api.patch_status(&read.name_any(), &as_controller(), &Patch::Json::<()>(patch)).await;
+        self.judge(&api, read, written).await
+    }
+
+    /// Applies a merge patch to an object as it was read: it is refused if somebody else wrote in between.
+    ///
+    /// # Errors
+    /// When nothing was written, or nobody knows whether it was.
+    pub async fn patch<K: Object>(&self, read: &K, mut patch: Value) -> Result<K, WriteError> {
+        patch["metadata"]["resourceVersion"] = read.resource_version().into();
+        if !self.claim.holds() {
+            return Err(WriteError::NotLeader);
+        }
+        let api = self.api(read);
+        let written = api.patch(&read.name_any(), &as_controller(), &Patch::Merge(patch)).await;
+        self.judge(&api, read, written).await
+    }
+
+    async fn judge<K: Object>(&self, api: &Api<K>, read: &K, written: kube::Result<K>) -> Result<K, WriteError> {
+        match written {
+            Ok(written) => Ok(written),
+            Err(error) if depends_on_version(&error) => Err(classify(error, moved(api, read).await)),
+            Err(error) => Err(classify(error, Moved::Unknown)),
+        }
+    }
+}
+
+/// What one system works with in one term of leadership: the hub, the watched objects, and a way to ask for reconciles.
+pub struct Handle<K: Object> {
+    /// The hub.
+    pub hub: Hub,
+    system: &'static str,
+    watched: Store<Guarded<K>>,
+    triggers: UnboundedSender<Key>,
+}
+
+impl<K: Object> Clone for Handle<K> {
+    fn clone(&self) -> Self {
+        let (hub, system) = (self.hub.clone(), self.system);
+        Self { hub, system, watched: self.watched.clone(), triggers: self.triggers.clone() }
+    }
+}
+
+impl<K: Object> Handle<K> {
+    pub(super) fn new(
+        hub: Hub,
+        system: &'static str,
+        watched: Store<Guarded<K>>,
+        triggers: UnboundedSender<Key>,
+    ) -> Self {
+        Self { hub, system, watched, triggers }
+    }
+
+    /// Asks for a reconcile of a target, because of something that is not on its object.
+    pub fn trigger(&self, key: Key) {
+        self.hub.metrics.queue.add(self.system, &key, Instant::now());
+        let _ = self.triggers.unbounded_send(key);
+    }
+
+    /// The object as the watch has brought it last.
+    pub fn newest(&self, key: Key) -> Option<Arc<Guarded<K>>> {
+        self.watched.get(&object_ref(key))
+    }
+
+    /// Contains panics in the name of this system.
+    pub fn panics(&self) -> Panics {
+        Panics::of(self.system, self.hub.metrics.clone())
+    }
+
+    pub(super) fn watched(&self) -> Store<Guarded<K>> {
+        self.watched.clone()
+    }
+}
+
+/// A reference to a watched object.
+pub fn object_ref<K: Object>((namespace, name): Key) -> ObjectRef<Guarded<K>> {
+    ObjectRef::new(&name).within(&namespace)
+}
+
+/// `namespace/name`, for logs.
+pub fn full_name(object: &impl ResourceExt) -> String {
+    format!("{}/{}", object.namespace().unwrap_or_default(), object.name_any())
+}
+
+/// Namespace and name of an object.
+pub fn key_of(object: &impl ResourceExt) -> Key {
+    (object.namespace().unwrap_or_default(), object.name_any())
+}
+
+/// The same, of a reference to an object that is gone.
+pub fn key_of_ref(gone: &ObjectRef<DynamicObject>) -> Key {
+    (gone.namespace.clone().unwrap_or_default(), gone.name.clone())
+}
+
+/// Drops what no decision needs, so that ten thousand clusters fit into little memory.
+pub fn slim(object: &mut impl Resource) {
+    object.meta_mut().managed_fields = None;
+    if let Some(annotations) = &mut object.meta_mut().annotations {
+        annotations.remove("kubectl.kubernetes.io/last-applied-configuration");
+    }
+}
+
+/// Parameters of a write under our field manager, here and on spokes.
+pub fn as_controller() -> PatchParams {
+    PatchParams { field_manager: Some(keys::CONTROLLER.to_owned()), ..PatchParams::default() }
+}
+
+/// Different Events that are remembered.
+const REMEMBERED: usize = 1_000;
+
+/// Writes Events.
+///
+/// Kube's recorder counts Events with one reason about one object as repetitions of the first, whatever they say, and what
+/// the later ones say is lost. So each text has a recorder of its own.
+#[derive(Clone)]
+pub struct Events {
+    client: Client,
+    reporter: Reporter,
+    recorders: Arc<Mutex<HashMap<u64, Recorder>>>,
+}
+
+impl Events {
+    /// Reports as this reporter.
+    pub fn new(client: Client, reporter: Reporter) -> Self {
+        Self { client, reporter, recorders: Arc::default() }
+    }
+
+    /// Writes an Event about an action of ours; what cannot be written is logged.
+    pub async fn publish(
+        &self,
+        target: &ObjectReference,
+        name: &str,
+        type_: EventType,
+        (action, reason): (&str, &str),
+        note: &str,
+    ) {
+        if reason.is_empty() {
+            return;
+        }
+        // The API server takes notes of up to 1,024 bytes.
+        let note: String =
+            note.char_indices().take_while(|(at, c)| at + c.len_utf8() <= 1_000).map(|(_, c)| c).collect();
+        let recorder = self.recorder((&target.uid, name, reason, &note));
+        let event =
+            Event { type_, reason: reason.to_owned(), note: Some(note), action: action.to_owned(), secondary: None };
+        if let Err(error) = recorder.publish(&event, target).await {
+            warn!(cluster = name, error = &error as &dyn std::error::Error, "event not written");
+        }
+    }
+
+    fn recorder(&self, text: impl Hash) -> Recorder {
+        let new = || Recorder::new(self.client.clone(), self.reporter.clone());
+        let mut recorders = self.recorders.lock().unwrap_or_else(PoisonError::into_inner);
+        if recorders.len() >= REMEMBERED {
+            recorders.clear();
+        }
+        recorders.entry(BuildHasherDefault::<DefaultHasher>::default().hash_one(text)).or_insert_with(new).clone()
+    }
+}

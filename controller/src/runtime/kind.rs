@@ -1,0 +1,185 @@
+//! Watches one kind of object for one or more systems, in one term of leadership.
+//!
+//! The first system of a kind owns the watch. Another one attaches to it: both share one list, one watch and one store, but each
+//! has its own queue, so that neither holds up the other.
+
+use std::sync::Arc;
+
+use futures::channel::mpsc::{UnboundedReceiver, unbounded};
+use futures::future::{BoxFuture, join_all};
+use futures::{FutureExt, Stream, StreamExt};
+use kube::Api;
+use kube::runtime::WatchStreamExt;
+use kube::runtime::reflector::{self, ObjectRef, Store, store::Writer};
+use kube::runtime::watcher::{self, Event, watcher};
+use tracing::debug;
+
+use super::backoff::{RESTART_BACKOFF, Streak};
+use super::hub::{key_of, slim};
+use super::panics::Panics;
+use super::readiness::Readiness;
+use super::reconcile::Reconciler;
+use super::watch_backoff::WatchBackoff;
+use super::{Guarded, Handle, Hub, Key, Object, Settings, System};
+
+/// One term of leadership.
+#[derive(Clone)]
+pub struct Term {
+    /// The hub in this term.
+    pub hub: Hub,
+    /// Where it is told how watches are.
+    pub readiness: Arc<Readiness>,
+}
+
+impl Term {
+    /// Watches the kind of this system for it.
+    pub fn watch<S: System>(&self, system: impl FnOnce(Handle<S::Object>) -> S) -> Kind<S::Object> {
+        let (reader, writer) = reflector::store();
+        let mut kind = Kind { term: self.clone(), reader, writer, owner: S::NAME, settings: None, workers: Vec::new() };
+        kind.attach(system);
+        kind
+    }
+}
+
+/// A kind of object, and the systems that work on it.
+pub struct Kind<K: Object> {
+    term: Term,
+    reader: Store<Guarded<K>>,
+    writer: Writer<Guarded<K>>,
+    owner: &'static str,
+    /// Of the owner.
+    settings: Option<Settings>,
+    workers: Vec<(Arc<dyn Worker<K>>, UnboundedReceiver<Key>)>,
+}
+
+/// A system as its watch sees it.
+pub(super) trait Worker<K: Object>: Send + Sync {
+    /// An object was added or has changed.
+    fn changed(&self, key: Key);
+    /// An object is gone.
+    fn gone(&self, key: &Key);
+    /// All objects are listed: what is not among them is gone.
+    fn listed(&self, watched: &Store<Guarded<K>>);
+    /// Reconciles until it is dropped.
+    fn run(self: Arc<Self>, triggers: UnboundedReceiver<Key>) -> BoxFuture<'static, ()>;
+}
+
+impl<K: Object> Kind<K> {
+    /// Lets another system work on the same objects, with a queue of its own.
+    #[must_use]
+    pub fn with<S: System<Object = K>>(mut self, system: Option<impl FnOnce(Handle<K>) -> S>) -> Self {
+        if let Some(system) = system {
+            self.attach(system);
+        }
+        self
+    }
+
+    fn attach<S: System<Object = K>>(&mut self, system: impl FnOnce(Handle<K>) -> S) {
+        let (sender, triggers) = unbounded();
+        let handle = Handle::new(self.term.hub.clone(), S::NAME, self.reader.clone(), sender);
+        let system = system(handle.clone());
+        self.settings.get_or_insert(system.settings());
+        self.term.readiness.begins(S::NAME, &plural::<K>());
+        self.workers.push((Arc::new(Reconciler::new(system, handle)), triggers));
+    }
+
+    /// Works until it is dropped.
+    pub async fn run(self) {
+        let objects: Api<Guarded<K>> = Api::all(self.term.hub.watches.clone());
+        let (page_size, optional) = self.settings.as_ref().map_or((50, false), |own| (own.page_size, own.optional));
+        let backoff = if optional { WatchBackoff::of_optional_kind() } else { WatchBackoff::of_hub() };
+        let events = watcher(objects, watcher::Config::default().page_size(page_size)).backoff(backoff);
+        self.run_on(events).await;
+    }
+
+    /// Works on these events until they end.
+    pub async fn run_on(self, events: impl Stream<Item = watcher::Result<Event<Guarded<K>>>> + Send) {
+        let (mut workers, mut runs) = (Vec::new(), Vec::new());
+        for (worker, triggers) in self.workers {
+            runs.push(worker.clone().run(triggers));
+            workers.push(worker);
+        }
+        let readiness = self.term.readiness;
+        let follow = async {
+            let events = events.map(|event| event.map(|event| event.modify(slim))).reflect(self.writer);
+            let mut events = std::pin::pin!(events);
+            let mut listed: Option<Vec<Key>> = None;
+            while let Some(event) = events.next().await {
+                match event {
+                    Ok(Event::Init) => {
+                        listed = Some(Vec::new());
+                        continue; // no answer yet
+                    }
+                    // The store has them when the list is complete.
+                    Ok(Event::InitApply(object)) => listed.get_or_insert_default().push(key_of(&object)),
+                    Ok(Event::InitDone) => {
+                        let listed = listed.take().unwrap_or_default();
+                        for worker in &workers {
+                            worker.listed(&self.reader);
+                            for key in &listed {
+                                worker.changed(key.clone());
+                            }
+                        }
+                    }
+                    Ok(Event::Apply(object)) => {
+                        let key = key_of(&object);
+                        for worker in &workers {
+                            worker.changed(key.clone());
+                        }
+                    }
+                    Ok(Event::Delete(object)) => {
+                        let key = key_of(&object);
+                        for worker in &workers {
+                            worker.gone(&key);
+                        }
+                    }
+                    Err(error) => {
+                        debug!(system = self.owner, error = &error as &dyn std::error::Error, "watch interrupted");
+                        readiness.fails(self.owner, &error);
+                        continue;
+                    }
+                }
+                readiness.works(self.owner);
+            }
+        };
+        tokio::select! {
+            () = follow => {}
+            _ = join_all(runs) => {}
+        }
+    }
+}
+
+/// `clusterdeployments.hive.openshift.io`.
+fn plural<K: Object>() -> String {
+    format!("{}.{}", K::plural(&()), K::group(&())).trim_end_matches('.').to_owned()
+}
+
+/// Whether an object is watched.
+pub(super) fn is_watched<K: Object>(watched: &Store<Guarded<K>>, key: &Key) -> bool {
+    let (namespace, name) = key;
+    watched.get(&ObjectRef::new(name).within(namespace)).is_some()
+}
+
+/// Makes the systems of one kind anew for each term, and after a panic that no single target accounts for.
+pub type Group = Box<dyn Fn(&Term) -> BoxFuture<'static, ()> + Send + Sync>;
+
+/// Registers the systems of one kind.
+pub fn group<K: Object>(kind: impl Fn(&Term) -> Kind<K> + Send + Sync + 'static) -> Group {
+    Box::new(move |term| kind(term).run().boxed())
+}
+
+/// Runs all systems for one term of leadership, until it is dropped.
+pub async fn run(groups: &[Group], term: Term) {
+    let panics = Panics::of("runtime", term.hub.metrics.clone());
+    let groups = groups.iter().map(|group| {
+        let (term, panics) = (&term, &panics);
+        async move {
+            let mut streak = Streak::default();
+            loop {
+                let _ = panics.contain("a watch", "", group(term)).await;
+                tokio::time::sleep(streak.next(RESTART_BACKOFF)).await;
+            }
+        }
+    });
+    join_all(groups).await;
+}

@@ -1,0 +1,364 @@
+//! Leader election by a Lease: of several controllers one acts.
+//!
+//! A Lease cannot fence a cloud: a controller that was frozen in the middle of a decision wakes up believing that it leads.
+//! So the right to act, [`Claim`], ends by itself `renew_deadline` after the last renewal was *sent*, which is before
+//! anybody else may take the Lease, and it is asked for before every action and every request to a cloud. Each time of leading
+//! has a claim of its own: what was decided in an earlier one, perhaps while somebody else led, is never done in a later one.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+use kube::api::{Api, ObjectMeta, PostParams};
+use tracing::{info, warn};
+
+use super::clock;
+
+/// How often a controller that does not lead looks whether the Lease is free.
+const STANDBY_PERIOD: Duration = Duration::from_secs(1);
+
+/// The right to act in one time of leading, until a moment that every renewal moves on.
+#[derive(Clone, Debug, Default)]
+pub struct Claim {
+    /// Milliseconds since boot; 0 is never.
+    until: Arc<AtomicU64>,
+}
+
+impl Claim {
+    /// Whether this process may act now.
+    #[must_use]
+    pub fn holds(&self) -> bool {
+        clock::since_boot().is_some_and(|now| millis(now) < self.until.load(Ordering::Acquire))
+    }
+
+    /// One that holds for ever.
+    #[cfg(test)]
+    #[must_use]
+    pub fn held() -> Self {
+        let claim = Self::default();
+        claim.until.store(u64::MAX, Ordering::Release);
+        claim
+    }
+
+    fn extend(&self, until: Duration) {
+        self.until.store(millis(until), Ordering::Release);
+    }
+
+    fn end(&self) {
+        self.until.store(0, Ordering::Release);
+    }
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// Why the Lease could not be read or written.
+#[derive(Debug, thiserror::Error)]
+pub enum LeaseError {
+    /// The API server refused or did not answer.
+    #[error("{verb} Lease {name}")]
+    Api {
+        /// What was tried.
+        verb: &'static str,
+        /// Which Lease.
+        name: String,
+        /// The API server's answer.
+        source: Box<kube::Error>,
+    },
+    /// The API server did not answer in time.
+    #[error("{verb} Lease {name}: no answer within {limit:?}")]
+    TimedOut {
+        /// What was tried.
+        verb: &'static str,
+        /// Which Lease.
+        name: String,
+        /// The limit.
+        limit: Duration,
+    },
+    /// There is no clock that counts suspension.
+    #[error("the system has no monotonic clock")]
+    NoClock,
+}
+
+/// One controller's part in the election.
+pub struct Election {
+    api: Api<Lease>,
+    name: String,
+    identity: String,
+    times: Times,
+    claim: Claim,
+    /// The Lease as last seen, and when its holder was last seen to renew it.
+    seen: Option<(Lease, Duration)>,
+}
+
+/// The three times of an election: `lease` > `deadline` > `retry`.
+#[derive(Clone, Copy, Debug)]
+pub struct Times {
+    /// After this long without a renewal another controller may lead.
+    pub lease: Duration,
+    /// After this long without a renewal this controller no longer acts.
+    pub deadline: Duration,
+    /// How often the Lease is renewed.
+    pub retry: Duration,
+}
+
+impl Times {
+    /// Whether the times are in the order that makes the election safe.
+    #[must_use]
+    pub fn are_ordered(self) -> bool {
+        self.lease > self.deadline && self.deadline > self.retry && !self.retry.is_zero()
+    }
+}
+
+impl Election {
+    /// Takes part under this identity. No request is made yet.
+    #[must_use]
+    pub fn new(api: Api<Lease>, name: String, identity: String, times: Times) -> Self {
+        Self { api, name, identity, times, claim: Claim::default(), seen: None }
+    }
+
+    /// The claim of this time of leading, which is renewed while it lasts and holds no more afterwards.
+    #[must_use]
+    pub fn claim(&self) -> Claim {
+        self.claim.clone()
+    }
+
+    /// Returns once this controller leads.
+    pub async fn win(&mut self) {
+        self.begin();
+        loop {
+            match self.try_once(false).await {
+                Ok(true) => {
+                    info!(lease = self.name, identity = self.identity, "leading");
+                    return;
+                }
+                Ok(false) => {}
+                Err(error) => warn!(error = &error as &dyn std::error::Error, "cannot take part in the election"),
+            }
+            tokio::time::sleep(STANDBY_PERIOD.min(self.times.retry)).await;
+        }
+    }
+
+    /// From here on another time of leading may come. The claim of the one before does not hold in it.
+    fn begin(&mut self) {
+        self.claim.end();
+        self.claim = Claim::default();
+    }
+
+    /// Renews; returns once this controller leads no more.
+    pub async fn keep(&mut self) {
+        loop {
+            tokio::time::sleep(self.times.retry).await;
+            match self.try_once(true).await {
+                Ok(true) => continue,
+                Ok(false) => warn!(lease = self.name, "another controller leads, or has led"),
+                Err(error) if self.claim.holds() => {
+                    warn!(error = &error as &dyn std::error::Error, "cannot renew, will try again");
+                    continue;
+                }
+                Err(error) => warn!(error = &error as &dyn std::error::Error, "could not renew in time"),
+            }
+            self.claim.end();
+            return;
+        }
+    }
+
+    /// Gives the Lease back, so that the next controller need not wait for it to run out.
+    pub async fn release(&mut self) {
+        self.claim.end();
+        let Some((lease, _)) = self.seen.take().filter(|(lease, _)| holder(lease) == Some(self.identity.as_str()))
+        else {
+            return;
+        };
+        let released = self.written(Some(&lease), String::new(), Duration::from_secs(1));
+        if let Err(error) = self.write("release", &released).await {
+            warn!(error = &error as &dyn std::error::Error, "the lease runs out by itself");
+        }
+    }
+
+    /// One look, and one write if the Lease may be written. True if it is ours now.
+    async fn try_once(&mut self, leads: bool) -> Result<bool, LeaseError> {
+        let begun = clock::since_boot().ok_or(LeaseError::NoClock)?;
+        let found = self.call("read", self.api.get_opt(&self.name)).await?;
+        // What was read may have been written just before the answer: its holder's time runs from here, ours from the beginning.
+        let now = clock::since_boot().ok_or(LeaseError::NoClock)?;
+        if let Some(lease) = &found {
+            let moved = self
+                .seen
+                .as_ref()
+                .is_none_or(|(seen, _)| seen.metadata.resource_version != lease.metadata.resource_version);
+            if moved {
+                self.seen = Some((lease.clone(), now));
+            }
+        }
+        if !self.may_write(found.as_ref(), now, leads) {
+            return Ok(false);
+        }
+        let lease = self.written(found.as_ref(), self.identity.clone(), self.times.lease);
+        match self.write("renew", &lease).await {
+            Ok(written) => {
+                self.seen = Some((written, now));
+                self.claim.extend(begun + self.times.deadline);
+                Ok(true)
+            }
+            // Somebody else wrote first. If that was a write of ours whose answer got lost, the next look says so.
+            Err(LeaseError::Api { source, .. }) if is_conflict(&source) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Who leads may only renew what is still its own: in a Lease that is gone or free, somebody else may have led meanwhile.
+    fn may_write(&self, found: Option<&Lease>, now: Duration, leads: bool) -> bool {
+        let Some(lease) = found else { return !leads };
+        if leads { holder(lease) == Some(self.identity.as_str()) } else { self.is_free(lease, now) }
+    }
+
+    /// Ours, nobody's, or not renewed for as long as its holder promised to be back.
+    fn is_free(&self, lease: &Lease, now: Duration) -> bool {
+        let Some(holder) = holder(lease).filter(|holder| !holder.is_empty()) else { return true };
+        let promised = lease.spec.as_ref().and_then(|spec| spec.lease_duration_seconds);
+        let promised =
+            promised.and_then(|seconds| u64::try_from(seconds).ok()).map_or(self.times.lease, Duration::from_secs);
+        let since = self.seen.as_ref().map_or(now, |(_, since)| *since);
+        holder == self.identity || now.saturating_sub(since) >= promised
+    }
+
+    fn written(&self, old: Option<&Lease>, holder_identity: String, promised: Duration) -> Lease {
+        let now = MicroTime(Timestamp::now());
+        let old_spec = old.and_then(|lease| lease.spec.clone()).unwrap_or_default();
+        let same = old_spec.holder_identity.as_deref() == Some(&holder_identity);
+        let transitions = old_spec.lease_transitions.unwrap_or_default() + i32::from(!same && old.is_some());
+        let metadata = old.map_or_else(
+            || ObjectMeta { name: Some(self.name.clone()), ..ObjectMeta::default() },
+            |lease| lease.metadata.clone(),
+        );
+        let spec = LeaseSpec {
+            acquire_time: if same { old_spec.acquire_time } else { Some(now.clone()) },
+            renew_time: Some(now),
+            lease_duration_seconds: i32::try_from(whole_seconds(promised)).ok(),
+            lease_transitions: Some(transitions),
+            holder_identity: Some(holder_identity),
+            ..old_spec
+        };
+        Lease { metadata, spec: Some(spec) }
+    }
+
+    async fn write(&self, verb: &'static str, lease: &Lease) -> Result<Lease, LeaseError> {
+        let params = PostParams {
+            field_manager: Some(shared::annotation::keys::CONTROLLER.to_owned()),
+            ..PostParams::default()
+        };
+        if lease.metadata.resource_version.is_none() {
+            self.call("create", self.api.create(&params, lease)).await
+        } else {
+            self.call(verb, self.api.replace(&self.name, &params, lease)).await
+        }
+    }
+
+    async fn call<T>(&self, verb: &'static str, call: impl Future<Output = kube::Result<T>>) -> Result<T, LeaseError> {
+        let limit = self.times.deadline / 2;
+        match tokio::time::timeout(limit, call).await {
+            Ok(result) => {
+                result.map_err(|source| LeaseError::Api { verb, name: self.name.clone(), source: Box::new(source) })
+            }
+            Err(_) => Err(LeaseError::TimedOut { verb, name: self.name.clone(), limit }),
+        }
+    }
+}
+
+/// Rounded up: nobody else may lead before the time is over.
+fn whole_seconds(time: Duration) -> u64 {
+    (time.as_secs() + u64::from(time.subsec_nanos() > 0)).max(1)
+}
+
+fn holder(lease: &Lease) -> Option<&str> {
+    lease.spec.as_ref()?.holder_identity.as_deref()
+}
+
+fn is_conflict(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if status.is_conflict() || status.is_already_exists())
+}
+
+#[cfg(test)]
+mod tests {
+    use http::{Request, Response};
+    use kube::Client;
+    use kube::client::Body;
+    use tower::BoxError;
+
+    use super::*;
+
+    const RETRY: Duration = Duration::from_secs(2);
+
+    /// One that takes part as `a`, without a hub.
+    fn election() -> Election {
+        let nobody = |_: Request<Body>| std::future::ready(Err::<Response<Body>, BoxError>("nobody answers".into()));
+        let api = Api::namespaced(Client::new(tower::service_fn(nobody), "default"), "default");
+        let times = Times { lease: 6 * RETRY, deadline: 4 * RETRY, retry: RETRY };
+        Election::new(api, "lease".to_owned(), "a".to_owned(), times)
+    }
+
+    #[tokio::test]
+    async fn what_was_begun_in_one_time_of_leading_does_not_go_on_in_the_next() {
+        let mut election = election();
+        let later = clock::since_boot().unwrap() + Duration::from_mins(1);
+        election.begin();
+        let first = election.claim();
+        assert!(!first.holds());
+        election.claim.extend(later);
+        assert!(first.holds());
+        election.begin();
+        election.claim.extend(later);
+        assert!(election.claim().holds() && !first.holds());
+    }
+
+    #[tokio::test]
+    async fn a_holder_has_its_time_from_when_its_lease_was_read() {
+        let slow = |_: Request<Body>| async {
+            tokio::time::sleep(RETRY / 10).await;
+            let spec = LeaseSpec { holder_identity: Some("b".to_owned()), ..LeaseSpec::default() };
+            let metadata = ObjectMeta { resource_version: Some("1".to_owned()), ..ObjectMeta::default() };
+            let lease = serde_json::to_vec(&Lease { metadata, spec: Some(spec) })?;
+            Ok::<_, BoxError>(Response::new(Body::from(lease)))
+        };
+        let mut election = election();
+        election.api = Api::namespaced(Client::new(tower::service_fn(slow), "default"), "default");
+        let begun = clock::since_boot().unwrap();
+        assert!(!election.try_once(false).await.unwrap());
+        assert!(election.seen.unwrap().1 >= begun + RETRY / 10);
+    }
+
+    #[tokio::test]
+    async fn what_is_promised_to_others_is_never_less_than_what_is_kept() {
+        for (promised, seconds) in [(10_000, 10), (10_900, 11), (10_001, 11), (1, 1), (0, 1)] {
+            let lease = election().written(None, "a".to_owned(), Duration::from_millis(promised));
+            assert_eq!(lease.spec.unwrap().lease_duration_seconds, Some(seconds), "{promised} ms");
+        }
+    }
+
+    #[tokio::test]
+    async fn who_leads_only_renews_what_is_still_its_own() {
+        let mut election = election();
+        let held_by = |holder: &str| {
+            let spec = LeaseSpec { holder_identity: Some(holder.to_owned()), ..LeaseSpec::default() };
+            Lease { spec: Some(spec), ..Lease::default() }
+        };
+        let (now, long_ago) = (Duration::from_hours(1), Duration::ZERO);
+        for (case, found, since, wins, renews) in [
+            ("ours", Some("a"), now, true, true),
+            ("another's", Some("b"), now, false, false),
+            ("another's, run out", Some("b"), long_ago, true, false),
+            ("given back", Some(""), now, true, false),
+            ("deleted", None, now, true, false),
+        ] {
+            let found = found.map(held_by);
+            election.seen = found.clone().map(|lease| (lease, since));
+            assert_eq!(election.may_write(found.as_ref(), now, false), wins, "{case}");
+            assert_eq!(election.may_write(found.as_ref(), now, true), renews, "{case}");
+        }
+    }
+}

@@ -1,0 +1,225 @@
+//! The reconcile harness: everything that the work on one kind of object has in common with the work on any other.
+//!
+//! A [`System`] says how one target is observed, decided about, acted on and reported. The harness does the rest: it watches
+//! the kind, keeps one typed state per target, runs one reconcile per target at a time with a timeout, contains panics,
+//! classifies errors, requeues, and counts. A system that only ever sees one target cannot delay or break another one.
+
+pub mod admin_server;
+pub mod backoff;
+pub mod clock;
+pub mod hub;
+pub mod kind;
+pub mod lease;
+pub mod panics;
+pub mod readiness;
+mod reconcile;
+pub mod steps;
+mod target;
+#[cfg(test)]
+pub mod testing;
+#[cfg(test)]
+mod tests;
+pub mod watch_backoff;
+mod write;
+
+use std::fmt::Debug;
+use std::future::Future;
+use std::ops::Range;
+use std::time::Duration;
+
+use k8s_openapi::NamespaceResourceScope;
+use kube::Resource;
+use kube::core::DeserializeGuard;
+use serde::de::DeserializeOwned;
+
+pub use self::hub::{Handle, Hub};
+pub use self::kind::{Term, group, run};
+pub use self::target::{Key, Target};
+pub use self::write::WriteError;
+
+/// An object of a watched kind, or what of it could be read.
+pub type Guarded<K> = DeserializeGuard<K>;
+
+/// What the harness needs of a kind: a namespaced resource whose group and version are known when the program is compiled.
+pub trait Object:
+    Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + DeserializeOwned + Debug + Send + Sync + 'static
+{
+}
+
+impl<K> Object for K where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
+        + Clone
+        + DeserializeOwned
+        + Debug
+        + Send
+        + Sync
+        + 'static
+{
+}
+
+/// The work on the targets of one kind.
+///
+/// One reconcile is `observe`, `decide`, `remember`, `act`, `decide_again` if acting has changed the facts, and `report`.
+/// An error ends it early; [`Failure::class`] says how soon the next one follows.
+pub trait System: Send + Sync + Sized + 'static {
+    /// The kind of object that is a target.
+    type Object: Object;
+    /// What is remembered of one target between two reconciles. Losing it costs time, never a wrong action: it is dropped when
+    /// a reconcile panics, when the object is replaced by another of its name, and with leadership.
+    type State: Default + Send;
+    /// Everything that a decision may look at.
+    type Facts<'a>: Send + Sync;
+    /// Everything that a decision wants done.
+    type Plan: Send + Sync;
+    /// Why a reconcile ended early.
+    type Error: Failure;
+
+    /// Label of metrics, and name in `/readyz?verbose`.
+    const NAME: &'static str;
+    /// What Events of this system are about.
+    const ACTION: &'static str;
+
+    /// Limits and times.
+    fn settings(&self) -> Settings;
+
+    /// The hub, through which everything is written.
+    fn hub(&self) -> &Hub;
+
+    /// Fills in the facts about `object`, the newer of what the watch brought and what our last write returned.
+    fn observe<'a>(
+        &self,
+        object: &'a Self::Object,
+        target: &mut Target<Self>,
+    ) -> impl Future<Output = Result<Observed<Self::Facts<'a>>, Self::Error>> + Send;
+
+    /// Decides. Pure: same facts, same plan.
+    fn decide(&self, facts: &Self::Facts<'_>) -> Self::Plan;
+
+    /// Remembers what must count as done from here on, even if nobody learns whether it was.
+    fn remember(&self, plan: &Self::Plan, state: &mut Self::State) {
+        let _ = (plan, state);
+    }
+
+    /// Carries out the plan's actions. What came of them becomes a fact.
+    fn act(
+        &self,
+        facts: &mut Self::Facts<'_>,
+        plan: &mut Self::Plan,
+        target: &mut Target<Self>,
+    ) -> impl Future<Output = Result<Acted, Self::Error>> + Send;
+
+    /// Decides once more, with the facts that acting has changed.
+    fn decide_again(&self, facts: &Self::Facts<'_>, first: Self::Plan) -> Self::Plan {
+        let _ = first;
+        self.decide(facts)
+    }
+
+    /// Writes and tells what the plan says, and answers when to reconcile again.
+    fn report(
+        &self,
+        facts: Self::Facts<'_>,
+        plan: Self::Plan,
+        target: &mut Target<Self>,
+    ) -> impl Future<Output = Result<Done, Self::Error>> + Send;
+
+    /// A reconcile has failed: what the state says may be out of date.
+    fn failed(&self, state: &mut Self::State, class: Class) {
+        let _ = (state, class);
+    }
+
+    /// A target is gone, or its state was dropped: what is kept of it outside its state goes as well.
+    fn forget(&self, key: &Key) {
+        let _ = key;
+    }
+
+    /// Counts a reconcile that has ended.
+    fn measured(&self, outcome: &'static str, took: Duration) {
+        self.hub().metrics.reconciled(Self::NAME, outcome, took);
+    }
+
+    /// Watches whatever else calls for reconciles, and asks for them with [`Handle::trigger`]. Runs for one term of leadership.
+    fn follow(&self) -> impl Future<Output = ()> + Send {
+        std::future::pending()
+    }
+}
+
+/// Limits and times of one system.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Objects of one page of the first list. While a page is read it takes several times the memory of what is kept of it.
+    pub page_size: u32,
+    /// Targets that are reconciled at once.
+    pub concurrency: u16,
+    /// How long one reconcile may take before it is given up: longer than the timeouts of all of its calls together.
+    pub timeout: Duration,
+    /// Whether a hub may do well without the kind. Then its watch is tried again less often.
+    pub optional: bool,
+    /// Milliseconds until the next try after a lost race. It doubles, up to sixteen times that.
+    pub conflict: Range<u64>,
+    /// Milliseconds until the next try after any other failure.
+    pub retry: Range<u64>,
+}
+
+/// What observing has found.
+#[derive(Debug)]
+pub enum Observed<F> {
+    /// Facts to decide about.
+    Facts(F),
+    /// Nothing is due. Reconciled again after this time, or only when something changes.
+    Rest(Option<Duration>),
+}
+
+/// What acting has done to the facts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Acted {
+    /// They are as they were.
+    Nothing,
+    /// They have changed.
+    Changed,
+}
+
+/// How a reconcile has ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Done {
+    /// When to reconcile again, unless something changes before.
+    pub requeue: Option<Duration>,
+    /// Whether anything was written or called.
+    pub changed: bool,
+}
+
+/// An error that can be classified.
+pub trait Failure: std::error::Error + Send + Sync + 'static {
+    /// Which class it belongs to.
+    fn class(&self) -> Class;
+
+    /// Its name as a metric label.
+    fn label(&self) -> &'static str;
+
+    /// The API server's words, if it has refused a write.
+    fn refusal(&self) -> Option<String> {
+        None
+    }
+}
+
+/// The classes of failure, which decide how soon a target is reconciled again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Class {
+    /// The target does not exist any more: everything about it is forgotten.
+    Gone,
+    /// Somebody else wrote first: again at once, with some backoff.
+    Conflict,
+    /// The API server refuses what is written, and would refuse it again: reported, and tried again ever more slowly.
+    Refused,
+    /// The target has changed in the middle of the reconcile: again at once.
+    Outdated,
+    /// The claim to lead does not hold. If another controller leads, this term ends; if this one was late to renew, it goes on.
+    NotLeader,
+    /// The object cannot be read: not before it changes.
+    Malformed,
+    /// The reconcile took too long.
+    TimedOut,
+    /// The reconcile has panicked: reported, and tried again very slowly.
+    Panicked,
+    /// Anything else: again in some seconds.
+    Failed,
+}

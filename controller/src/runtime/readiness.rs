@@ -1,0 +1,153 @@
+//! What `/readyz?verbose` tells of each system: whether its kind is served and can be watched.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use kube::runtime::watcher;
+use tracing::{info, warn};
+
+use super::panics::clean;
+use crate::metrics::Metrics;
+
+/// How the watch of one kind is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+enum Watched {
+    /// It has not been answered yet.
+    #[default]
+    Starting,
+    /// It works.
+    Yes,
+    /// The hub does not have the kind.
+    NotServed,
+    /// It fails, for this reason.
+    Failing(String),
+}
+
+/// The state of every system, for as long as the process lives.
+#[derive(Default)]
+pub struct Readiness {
+    systems: Mutex<BTreeMap<&'static str, (String, Watched)>>,
+    metrics: Arc<Metrics>,
+}
+
+impl Readiness {
+    /// Also counts which kinds are served.
+    #[must_use]
+    pub fn new(metrics: Arc<Metrics>) -> Self {
+        Self { systems: Mutex::default(), metrics }
+    }
+
+    /// A system begins to watch `kind`, such as `clusterdeployments.hive.openshift.io`.
+    pub fn begins(&self, system: &'static str, kind: &str) {
+        self.lock().entry(system).or_insert_with(|| (kind.to_owned(), Watched::Starting));
+    }
+
+    /// The watch brings objects.
+    pub fn works(&self, system: &'static str) {
+        self.set(system, Watched::Yes);
+    }
+
+    /// The watch fails.
+    pub fn fails(&self, system: &'static str, error: &watcher::Error) {
+        let answer = match error {
+            watcher::Error::InitialListFailed(error)
+            | watcher::Error::WatchStartFailed(error)
+            | watcher::Error::WatchFailed(error) => Some(error),
+            _ => None,
+        };
+        let now = match answer {
+            // By the code of the answer: of a group that it does not serve, an API server says so in plain text.
+            Some(kube::Error::Api(status)) if status.code == 404 => Watched::NotServed,
+            Some(kube::Error::Api(status)) => Watched::Failing(clean(&format!("{}: {}", status.code, status.message))),
+            _ => Watched::Failing("the hub does not answer".to_owned()),
+        };
+        self.set(system, now);
+    }
+
+    /// Nobody leads here any more, so that nothing is watched.
+    pub fn rest(&self) {
+        for (_, watched) in self.lock().values_mut() {
+            *watched = Watched::Starting;
+        }
+    }
+
+    fn set(&self, system: &'static str, now: Watched) {
+        let mut systems = self.lock();
+        let Some((kind, before)) = systems.get_mut(system).filter(|(_, before)| *before != now) else { return };
+        match &now {
+            Watched::Yes if *before == Watched::NotServed => info!(system, kind, "the kind is served now"),
+            Watched::NotServed => warn!(system, kind, "the kind is not served: this system waits until it is"),
+            Watched::Failing(why) if matches!(before, Watched::Starting | Watched::Yes) => {
+                warn!(system, kind, why, "the watch fails");
+            }
+            Watched::Yes if matches!(before, Watched::Failing(_)) => info!(system, kind, "the watch works again"),
+            _ => {}
+        }
+        if matches!(now, Watched::Yes | Watched::NotServed) {
+            self.metrics.kind_served(system, kind, now == Watched::Yes);
+        }
+        *before = now;
+    }
+
+    /// One line per system, as kube-apiserver writes them.
+    #[must_use]
+    pub fn text(&self, leads: bool) -> String {
+        let mut text = format!("[+]leader {}\n", if leads { "ok" } else { "standby: another controller leads" });
+        for (system, (kind, watched)) in &*self.lock() {
+            let (mark, says) = match watched {
+                _ if !leads => ('+', "standby".to_owned()),
+                Watched::Starting => ('+', "starting".to_owned()),
+                Watched::Yes => ('+', "ok".to_owned()),
+                Watched::NotServed => ('-', format!("kind {kind} is not served")),
+                Watched::Failing(why) => ('-', format!("kind {kind} cannot be watched: {why}")),
+            };
+            // Writing to a String cannot fail.
+            let _ = writeln!(text, "[{mark}]{system} {says}");
+        }
+        text.push_str("readyz check passed\n");
+        text
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<&'static str, (String, Watched)>> {
+        self.systems.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::core::Status;
+
+    use super::*;
+
+    fn answers(code: u16) -> watcher::Error {
+        watcher::Error::InitialListFailed(kube::Error::Api(Status::failure("no", "Any").with_code(code).boxed()))
+    }
+
+    #[test]
+    fn each_system_says_how_its_kind_is_watched() {
+        let metrics = Arc::new(Metrics::default());
+        let readiness = Readiness::new(metrics.clone());
+        readiness.begins("hive", "clusterdeployments.hive.openshift.io");
+        readiness.begins("fdb", "foundationdbclusters.apps.foundationdb.org");
+        readiness.works("hive");
+        readiness.fails("fdb", &answers(404));
+        let missing = "[-]fdb kind foundationdbclusters.apps.foundationdb.org is not served\n";
+        let text = readiness.text(true);
+        assert_eq!(text, format!("[+]leader ok\n{missing}[+]hive ok\nreadyz check passed\n"));
+        let served = |value: u8| {
+            let labels = "system=\"fdb\",kind=\"foundationdbclusters.apps.foundationdb.org\"";
+            metrics.text().contains(&format!("hibernate_kind_served{{{labels}}} {value}\n"))
+        };
+        assert!(served(0), "{}", metrics.text());
+        readiness.works("fdb");
+        assert!(served(1) && readiness.text(true).contains("[+]fdb ok\n"));
+        readiness.fails("hive", &answers(403));
+        assert!(
+            readiness
+                .text(true)
+                .contains("[-]hive kind clusterdeployments.hive.openshift.io cannot be watched: 403: no\n")
+        );
+        assert!(readiness.text(false).starts_with("[+]leader standby: another controller leads\n[+]fdb standby\n"));
+    }
+}

@@ -1,0 +1,329 @@
+//! One reconcile after another: state, timeout, panics, errors, requeues, counts.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::channel::mpsc::UnboundedReceiver;
+use futures::future::BoxFuture;
+use futures::{FutureExt, StreamExt};
+use kube::Resource;
+use kube::runtime::controller::{self, Action, Config, Controller};
+use kube::runtime::events::EventType;
+use kube::runtime::reflector::Store;
+use tokio::time::Instant;
+use tracing::{debug, info, warn};
+
+use super::backoff::{PANIC_BACKOFF, REFUSED_BACKOFF};
+use super::hub::{full_name, key_of, key_of_ref, object_ref};
+use super::kind::{Worker, is_watched};
+use super::panics::{Panic, clean};
+use super::target::{Held, Slot, Target, Targets, fingerprint};
+use super::{Acted, Class, Done, Failure, Guarded, Handle, Key, Observed, Settings, System};
+
+/// When to reconcile again while the claim to lead does not hold. If another controller leads, this term ends; if this one was
+/// late to renew, it goes on.
+const NOT_LEADER: std::ops::Range<u64> = 500..1_500;
+
+/// When to reconcile again that has been overtaken by a new wish.
+const OUTDATED: Duration = Duration::from_millis(100);
+
+/// Event reasons.
+const INTERNAL_ERROR: &str = "InternalError";
+const WRITE_REFUSED: &str = "WriteRefused";
+
+/// Reconciles the targets of one system.
+pub(super) struct Reconciler<S: System> {
+    system: S,
+    handle: Handle<S::Object>,
+    settings: Settings,
+    targets: Targets<S>,
+}
+
+/// Why a reconcile has ended early.
+enum Ended<E> {
+    Failed(E),
+    TimedOut(Duration),
+    NotLeader,
+    Panicked(Panic),
+}
+
+impl<E: Failure> Ended<E> {
+    fn class(&self) -> Class {
+        match self {
+            Self::Failed(error) => error.class(),
+            Self::TimedOut(_) => Class::TimedOut,
+            Self::NotLeader => Class::NotLeader,
+            Self::Panicked(_) => Class::Panicked,
+        }
+    }
+
+    fn label(&self) -> &'static str {
+        match self {
+            Self::Failed(error) => error.label(),
+            Self::TimedOut(_) => "TimedOut",
+            Self::NotLeader => "NotLeader",
+            Self::Panicked(_) => "Panicked",
+        }
+    }
+
+    /// The error and its sources, in one line.
+    fn text(&self) -> String {
+        match self {
+            Self::Failed(error) => {
+                let mut text = error.to_string();
+                let mut source = error.source();
+                while let Some(error) = source {
+                    text = format!("{text}: {error}");
+                    source = error.source();
+                }
+                clean(&text)
+            }
+            Self::TimedOut(timeout) => format!("the reconcile took longer than {timeout:?}"),
+            Self::NotLeader => "this controller is not the leader any more".to_owned(),
+            Self::Panicked(panic) => panic.message.clone(),
+        }
+    }
+}
+
+impl<S: System> Reconciler<S> {
+    pub(super) fn new(system: S, handle: Handle<S::Object>) -> Self {
+        let settings = system.settings();
+        handle.hub.metrics.queue.begin(S::NAME);
+        Self { system, handle, settings, targets: Targets::default() }
+    }
+
+    async fn reconcile(self: Arc<Self>, watched: Arc<Guarded<S::Object>>) -> Action {
+        let key = key_of(&*watched);
+        self.handle.hub.metrics.queue.take(S::NAME, &key);
+        let requeue = match &watched.0 {
+            Ok(object) => self.reconcile_one(&key, object).await,
+            Err(error) => {
+                warn!(
+                    system = S::NAME,
+                    cluster = full_name(&*watched),
+                    error = clean(&error.error),
+                    "left alone until it changes"
+                );
+                None
+            }
+        };
+        let Some(pause) = requeue else { return Action::await_change() };
+        self.handle.hub.metrics.queue.add(S::NAME, &key, Instant::now() + pause);
+        Action::requeue(pause)
+    }
+
+    /// Reconciles one target. Answers when to do so again, if nothing changes before.
+    async fn reconcile_one(&self, key: &Key, object: &S::Object) -> Option<Duration> {
+        let (mut slot, replaced) = self.targets.take(key, object.meta().uid.as_ref());
+        if replaced {
+            self.system.forget(key);
+        }
+        if let Some(left) = slot.held.left(object) {
+            self.targets.put(key, slot);
+            return Some(left);
+        }
+        let started = Instant::now();
+        let ended = self.contained(object, &mut slot).await;
+        let outcome = match &ended {
+            Ok(Done { changed: true, .. }) => "changed",
+            Ok(_) => "unchanged",
+            Err(error) => error.label(),
+        };
+        let requeue = match &ended {
+            Ok(done) => {
+                slot.conflicts = 0;
+                slot.held = Held::default();
+                done.requeue
+            }
+            Err(error) => self.after(key, object, &mut slot, error).await,
+        };
+        let gone = matches!(&ended, Err(error) if error.class() == Class::Gone);
+        if gone || !self.targets.put(key, slot) {
+            self.gone(key); // during the reconcile, which may have counted it once more
+        }
+        self.system.measured(outcome, started.elapsed());
+        requeue
+    }
+
+    /// Runs one reconcile with its timeout, and keeps its panics to itself.
+    async fn contained(&self, object: &S::Object, slot: &mut Slot<S>) -> Result<Done, Ended<S::Error>> {
+        if !self.handle.hub.claim.holds() {
+            return Err(Ended::NotLeader);
+        }
+        let name = full_name(object);
+        let timeout = self.settings.timeout;
+        // Boxed: thousands of reconciles may wait at once, and what is rarely needed of one is large.
+        let pass = tokio::time::timeout(timeout, Box::pin(self.pass(object, &mut slot.target)));
+        match self.handle.panics().contain("the reconcile of a target", &name, pass).await {
+            Ok(Ok(result)) => result.map_err(Ended::Failed),
+            Ok(Err(_)) => Err(Ended::TimedOut(timeout)),
+            Err(panic) => Err(Ended::Panicked(panic)),
+        }
+    }
+
+    /// Observe, decide, act, report.
+    async fn pass(&self, watched: &S::Object, target: &mut Target<S>) -> Result<Done, S::Error> {
+        let newer = target.newer_than(watched);
+        let object = newer.as_deref().unwrap_or(watched);
+        let mut facts = match self.system.observe(object, target).await? {
+            Observed::Facts(facts) => facts,
+            Observed::Rest(requeue) => return Ok(Done { requeue, changed: false }),
+        };
+        let mut plan = self.system.decide(&facts);
+        self.system.remember(&plan, &mut target.state);
+        if self.system.act(&mut facts, &mut plan, target).await? == Acted::Changed {
+            plan = self.system.decide_again(&facts, plan);
+        }
+        self.system.report(facts, plan, target).await
+    }
+
+    /// After a failure: what is remembered, told and waited for.
+    async fn after(
+        &self,
+        key: &Key,
+        object: &S::Object,
+        slot: &mut Slot<S>,
+        ended: &Ended<S::Error>,
+    ) -> Option<Duration> {
+        let class = ended.class();
+        let cluster = full_name(object);
+        slot.conflicts = if class == Class::Conflict { slot.conflicts.saturating_add(1) } else { 0 };
+        if class == Class::Panicked {
+            slot.target.reset();
+            self.system.forget(key);
+        } else {
+            self.system.failed(&mut slot.target.state, class);
+        }
+        let some = |range: &std::ops::Range<u64>| Duration::from_millis(rand::random_range(range.clone()));
+        match class {
+            Class::Gone | Class::Malformed => {
+                debug!(system = S::NAME, cluster, error = ended.text(), "not reconciled until it changes");
+                None
+            }
+            Class::Conflict => {
+                debug!(system = S::NAME, cluster, "another client wrote first");
+                // The watch may be late with what it wrote.
+                Some(some(&self.settings.conflict) * 2_u32.pow(slot.conflicts.saturating_sub(1).min(4)))
+            }
+            Class::Outdated => {
+                info!(system = S::NAME, cluster, error = ended.text(), "will reconcile again");
+                Some(OUTDATED)
+            }
+            Class::NotLeader => {
+                info!(system = S::NAME, cluster, "not the leader, or late to renew the lease");
+                Some(some(&NOT_LEADER))
+            }
+            Class::TimedOut | Class::Failed => {
+                warn!(system = S::NAME, cluster, error = ended.text(), "will reconcile again");
+                Some(some(&self.settings.retry))
+            }
+            Class::Refused | Class::Panicked => Some(self.hold(object, slot, ended).await),
+        }
+    }
+
+    /// Holds back a target whose failure would repeat itself, and says so.
+    async fn hold(&self, object: &S::Object, slot: &mut Slot<S>, ended: &Ended<S::Error>) -> Duration {
+        let cluster = full_name(object);
+        let panicked = ended.class() == Class::Panicked;
+        let (backoff, reason) =
+            if panicked { (PANIC_BACKOFF, INTERNAL_ERROR) } else { (REFUSED_BACKOFF, WRITE_REFUSED) };
+        let pause = slot.held.next(object, backoff);
+        let note = match ended {
+            Ended::Failed(error) => {
+                self.handle.hub.metrics.refused(S::NAME);
+                let said = clean(&error.refusal().unwrap_or_else(|| ended.text()));
+                warn!(system = S::NAME, cluster, said, ?pause, "the API server refuses a write");
+                format!("{error}: the API server refuses what the controller writes: {said}")
+            }
+            _ => format!(
+                "the controller panicked while it reconciled this object, and tries again after {} min or when the object \
+                 changes: {}",
+                pause.as_secs() / 60,
+                ended.text()
+            ),
+        };
+        // A refusal that repeats itself says nothing new; each panic is told.
+        if panicked || slot.held.reported.as_ref() != Some(&note) {
+            let events = &self.handle.hub.events;
+            events.publish(&object.object_ref(&()), &cluster, EventType::Warning, (S::ACTION, reason), &note).await;
+            slot.held.reported = Some(note);
+        }
+        pause
+    }
+
+    fn gone(&self, key: &Key) {
+        self.targets.remove(key);
+        self.handle.hub.metrics.queue.take(S::NAME, key);
+        self.system.forget(key);
+    }
+}
+
+impl Held {
+    /// How long the target is still left alone.
+    ///
+    /// What people write ends it. A new status, which our own writes make, only ends what is left of the first pause: the
+    /// work on it may write and fail each time.
+    fn left(&self, object: &impl kube::Resource) -> Option<Duration> {
+        let (until, since, (seen, version)) = (self.until?, self.since?, self.seen.as_ref()?);
+        if *seen != fingerprint(object.meta()) {
+            return None;
+        }
+        let moved = *version != object.meta().resource_version;
+        let until = if moved { until.min(since + PANIC_BACKOFF.first) } else { until };
+        Some(until.saturating_duration_since(Instant::now())).filter(|left| !left.is_zero())
+    }
+
+    /// One more failure. Answers how long the target is left alone.
+    fn next(&mut self, object: &impl kube::Resource, backoff: super::backoff::Backoff) -> Duration {
+        let pause = self.streak.next(backoff);
+        let now = Instant::now();
+        self.seen = Some((fingerprint(object.meta()), object.meta().resource_version.clone()));
+        (self.since, self.until) = (Some(now), Some(now + pause));
+        pause
+    }
+}
+
+impl<S: System> Worker<S::Object> for Reconciler<S> {
+    fn changed(&self, key: Key) {
+        self.handle.trigger(key);
+    }
+
+    fn gone(&self, key: &Key) {
+        Self::gone(self, key);
+    }
+
+    fn listed(&self, watched: &Store<Guarded<S::Object>>) {
+        for key in self.targets.keys() {
+            if !is_watched(watched, &key) {
+                Self::gone(self, &key);
+            }
+        }
+    }
+
+    fn run(self: Arc<Self>, triggers: UnboundedReceiver<Key>) -> BoxFuture<'static, ()> {
+        async move {
+            let reconcile =
+                |watched, this: Arc<Self>| async move { Ok::<_, Infallible>(this.reconcile(watched).await) };
+            let never = |_: Arc<_>, error: &Infallible, _| match *error {};
+            let reconciles = Controller::for_stream(futures::stream::pending(), self.handle.watched())
+                .with_config(Config::default().concurrency(self.settings.concurrency))
+                .reconcile_on(triggers.map(object_ref))
+                .run(reconcile, never, self.clone())
+                .for_each(|result| {
+                    // Gone while it waited for its turn, or while the watch was down.
+                    if let Err(controller::Error::ObjectNotFound(gone)) = &result {
+                        Self::gone(&self, &key_of_ref(gone));
+                    }
+                    std::future::ready(())
+                });
+            let panics = self.handle.panics();
+            let follows = panics.keep_alive("a watch of related objects", || self.system.follow());
+            tokio::select! {
+                () = reconciles => {}
+                () = async { follows.await; std::future::pending().await } => {}
+            }
+        }
+        .boxed()
+    }
+}

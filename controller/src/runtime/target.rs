@@ -1,0 +1,144 @@
+//! One typed state per target, by namespace and name, guarded by UID.
+
+use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use jiff::Timestamp;
+use kube::ResourceExt;
+use kube::api::ObjectMeta;
+use tokio::time::Instant;
+
+use super::backoff::Streak;
+use super::{System, clock};
+
+/// Namespace and name of a target.
+pub type Key = (String, String);
+
+/// What is kept of one target between two reconciles.
+pub struct Target<S: System> {
+    /// The system's own state.
+    pub state: S::State,
+    /// The object as it came back from our last write, until the watch has caught up with it.
+    written: Option<Arc<S::Object>>,
+    /// When a panic last took the state with it: what happened before is forgotten, as it is to a new leader.
+    pub forgot_at: Option<Timestamp>,
+}
+
+impl<S: System> Default for Target<S> {
+    fn default() -> Self {
+        Self { state: S::State::default(), written: None, forgot_at: None }
+    }
+}
+
+impl<S: System> Target<S> {
+    /// Keeps what a write has returned: the next reconcile must not see an older object.
+    pub fn wrote(&mut self, object: &S::Object) {
+        self.written = Some(Arc::new(object.clone()));
+    }
+
+    /// Drops the state, which may be inconsistent.
+    pub(super) fn reset(&mut self) {
+        *self = Self { state: S::State::default(), written: None, forgot_at: Some(clock::now()) };
+    }
+
+    /// What our last write returned, if the watch has not caught up with it.
+    pub(super) fn newer_than(&mut self, watched: &S::Object) -> Option<Arc<S::Object>> {
+        self.written.take_if(|written| written.uid() != watched.uid() || version(&**written) <= version(watched));
+        self.written.clone()
+    }
+}
+
+fn version(object: &impl ResourceExt) -> Option<u64> {
+    object.resource_version()?.parse().ok()
+}
+
+/// A target and what the harness itself keeps of it.
+pub(super) struct Slot<S: System> {
+    pub(super) uid: Option<String>,
+    pub(super) target: Target<S>,
+    /// Reconciles in a row whose write met somebody else's.
+    pub(super) conflicts: u32,
+    /// Failures that would repeat themselves.
+    pub(super) held: Held,
+}
+
+/// A target that is held back because its last reconciles were refused or have panicked.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Held {
+    /// Failures of this kind in a row.
+    pub(super) streak: Streak,
+    /// What the object said then that people write, and its version.
+    pub(super) seen: Option<(u64, Option<String>)>,
+    /// When the last one was.
+    pub(super) since: Option<Instant>,
+    /// Until when it is left alone, if nobody changes it.
+    pub(super) until: Option<Instant>,
+    /// What was reported last, so that it is reported once.
+    pub(super) reported: Option<String>,
+}
+
+/// What people write on an object. Status writes, such as our own, do not change it.
+pub(super) fn fingerprint(meta: &ObjectMeta) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    meta.uid.hash(&mut hasher);
+    meta.generation.hash(&mut hasher);
+    meta.deletion_timestamp.is_some().hash(&mut hasher);
+    meta.annotations.hash(&mut hasher);
+    meta.labels.hash(&mut hasher);
+    hasher.finish()
+}
+
+/// The states of all targets.
+pub(super) struct Targets<S: System> {
+    /// `None` while a reconcile is at work, which has the state meanwhile.
+    all: Mutex<HashMap<Key, Option<Box<Slot<S>>>>>,
+}
+
+impl<S: System> Default for Targets<S> {
+    fn default() -> Self {
+        Self { all: Mutex::default() }
+    }
+}
+
+impl<S: System> Targets<S> {
+    /// Takes the state of this very object, and not of an earlier one of the same name. Says whether there was one of that.
+    ///
+    /// The same target is never reconciled twice at once, so that its state can be taken out and put back.
+    pub(super) fn take(&self, key: &Key, uid: Option<&String>) -> (Box<Slot<S>>, bool) {
+        let kept = self.lock().entry(key.clone()).or_default().take();
+        let replaced = kept.as_ref().is_some_and(|slot| slot.uid.as_ref() != uid);
+        let kept = kept.filter(|_| !replaced);
+        let new = || {
+            let (target, held) = (Target::default(), Held::default());
+            Box::new(Slot { uid: uid.cloned(), target, conflicts: 0, held })
+        };
+        (kept.unwrap_or_else(new), replaced)
+    }
+
+    /// Puts a state back. False if the target was forgotten meanwhile: then the state is dropped.
+    pub(super) fn put(&self, key: &Key, slot: Box<Slot<S>>) -> bool {
+        match self.lock().get_mut(key) {
+            Some(place) => {
+                *place = Some(slot);
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// A target is gone.
+    pub(super) fn remove(&self, key: &Key) {
+        let removed = self.lock().remove(key);
+        drop(removed); // not under the lock: the system's own code runs
+    }
+
+    /// All targets of which there is a state.
+    pub(super) fn keys(&self) -> Vec<Key> {
+        self.lock().keys().cloned().collect()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<Key, Option<Box<Slot<S>>>>> {
+        self.all.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,233 @@
+//! A hub in memory, for tests on a paused clock: it keeps objects, applies patches, and answers what a test injects.
+//!
+//! It is no API server: no schemas, no watches of its own. Tests of the product against a real one are in `tests/`.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use futures::channel::mpsc::{UnboundedReceiver, UnboundedSender, unbounded};
+use http::{Method, Request, Response};
+use kube::Client;
+use kube::client::Body;
+use kube::core::Status;
+use kube::runtime::events::Reporter;
+use kube::runtime::watcher::{self, Event};
+use serde_json::{Value, json};
+use tokio::sync::Semaphore;
+use tokio::time::Instant;
+use tower::BoxError;
+
+use super::hub::Events;
+use super::lease::Claim;
+use super::readiness::Readiness;
+use super::{Guarded, Hub, Object, Term, clock};
+use crate::metrics::Metrics;
+
+/// What a test may answer to a request: method, path and body. `None` lets it through.
+pub type Fault = Box<dyn FnMut(&Method, &str, &Value) -> Option<u16> + Send>;
+
+/// A hub in memory.
+#[derive(Clone, Default)]
+pub struct MemoryHub {
+    state: Arc<Mutex<State>>,
+    pub metrics: Arc<Metrics>,
+}
+
+#[derive(Default)]
+struct State {
+    objects: BTreeMap<String, Value>,
+    version: u64,
+    requests: Vec<(Method, String, Value)>,
+    events: Vec<Value>,
+    fault: Option<Fault>,
+    watchers: Vec<UnboundedSender<Value>>,
+}
+
+impl MemoryHub {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Answers requests as this says from here on.
+    pub fn inject(&self, fault: impl FnMut(&Method, &str, &Value) -> Option<u16> + Send + 'static) {
+        self.lock().fault = Some(Box::new(fault));
+    }
+
+    /// Answers everything again.
+    pub fn heal(&self) {
+        self.lock().fault = None;
+    }
+
+    /// Creates or replaces an object, as somebody else does.
+    pub fn put(&self, path: &str, mut object: Value) {
+        let mut state = self.lock();
+        state.version += 1;
+        object["metadata"]["resourceVersion"] = json!(state.version.to_string());
+        state.objects.insert(path.to_owned(), object.clone());
+        state.tell(&object);
+    }
+
+    /// Edits an object, as somebody else does.
+    pub fn edit(&self, path: &str, edit: impl FnOnce(&mut Value)) {
+        let mut object = self.get(path);
+        edit(&mut object);
+        self.put(path, object);
+    }
+
+    /// An object as it stands.
+    pub fn get(&self, path: &str) -> Value {
+        self.lock().objects.get(path).cloned().unwrap_or_default()
+    }
+
+    /// Removes an object.
+    pub fn remove(&self, path: &str) -> Value {
+        self.lock().objects.remove(path).unwrap_or_default()
+    }
+
+    /// Patches so far, with their paths.
+    pub fn patches(&self) -> usize {
+        self.lock().requests.iter().filter(|(method, ..)| method == Method::PATCH).count()
+    }
+
+    /// Reason and note of each Event.
+    pub fn events(&self) -> Vec<(String, String)> {
+        let text = |event: &Value, key: &str| event[key].as_str().unwrap_or_default().to_owned();
+        self.lock().events.iter().map(|event| (text(event, "reason"), text(event, "note"))).collect()
+    }
+
+    /// A client of this hub.
+    pub fn client(&self) -> Client {
+        let hub = self.clone();
+        let service = tower::service_fn(move |request: Request<Body>| {
+            let hub = hub.clone();
+            async move {
+                let (parts, body) = request.into_parts();
+                let bytes = body.collect_bytes().await?;
+                let body = serde_json::from_slice(&bytes).unwrap_or_default();
+                let (code, answer) = hub.answer(&parts.method, parts.uri.path(), body);
+                let answer = Response::builder().status(code).body(Body::from(serde_json::to_vec(&answer)?));
+                answer.map_err(BoxError::from)
+            }
+        });
+        Client::new(service, "default")
+    }
+
+    /// A new term of leadership.
+    pub fn term(&self) -> Term {
+        let client = self.client();
+        let reporter = Reporter { controller: "test".to_owned(), instance: None };
+        let hub = Hub {
+            client: client.clone(),
+            watches: client.clone(),
+            claim: Claim::held(),
+            metrics: self.metrics.clone(),
+            events: Events::new(client, reporter),
+            writes: Arc::new(Semaphore::new(32)),
+            began: Instant::now(),
+            began_at: clock::now(),
+        };
+        Term { hub, readiness: Arc::new(Readiness::new(self.metrics.clone())) }
+    }
+
+    /// Watches the objects below a path: lists them, and tells of each write from here on.
+    pub fn watch<K: Object>(&self, below: &str) -> UnboundedReceiver<watcher::Result<Event<Guarded<K>>>> {
+        let (sender, receiver) = unbounded();
+        let (raw, changes) = unbounded::<Value>();
+        let mut state = self.lock();
+        let _ = sender.unbounded_send(Ok(Event::Init));
+        for object in state.objects.iter().filter(|(path, _)| path.starts_with(below)).map(|(_, object)| object) {
+            let _ = sender.unbounded_send(Ok(Event::InitApply(read(object))));
+        }
+        let _ = sender.unbounded_send(Ok(Event::InitDone));
+        state.watchers.push(raw);
+        let kind = K::kind(&()).into_owned();
+        tokio::spawn(async move {
+            use futures::StreamExt;
+            let mut changes = changes;
+            while let Some(object) = changes.next().await {
+                if object["kind"] == kind {
+                    let _ = sender.unbounded_send(Ok(Event::Apply(read(&object))));
+                }
+            }
+        });
+        receiver
+    }
+
+    fn answer(&self, method: &Method, path: &str, body: Value) -> (u16, Value) {
+        let mut state = self.lock();
+        state.requests.push((method.clone(), path.to_owned(), body.clone()));
+        let fault = state.fault.as_mut().and_then(|fault| fault(method, path, &body));
+        if let Some(code) = fault {
+            return failure(code, "an injected fault");
+        }
+        if path.contains("/events") {
+            if *method == Method::POST {
+                state.events.push(body.clone());
+            }
+            return (201, body);
+        }
+        let (path, part) = path.strip_suffix("/status").map_or((path, ""), |path| (path, "/status"));
+        match *method {
+            Method::GET => state.objects.get(path).map_or_else(
+                || match state.list(path) {
+                    Some(list) => (200, list),
+                    None => failure(404, "not found"),
+                },
+                |object| (200, object.clone()),
+            ),
+            Method::PATCH => state.patch(path, part, body),
+            _ => failure(405, "not served"),
+        }
+    }
+}
+
+impl State {
+    /// A collection: its last word is plural, and objects are below it.
+    fn list(&self, path: &str) -> Option<Value> {
+        let below = format!("{path}/");
+        let items: Vec<&Value> =
+            self.objects.iter().filter(|(path, _)| path.starts_with(&below)).map(|(_, object)| object).collect();
+        path.ends_with('s').then(|| json!({"kind": "List", "apiVersion": "v1", "metadata": {}, "items": items}))
+    }
+
+    fn patch(&mut self, path: &str, part: &str, body: Value) -> (u16, Value) {
+        let Some(before) = self.objects.get(path).cloned() else { return failure(404, "not found") };
+        let mut after = before.clone();
+        if body.is_array() {
+            let Ok(patch) = serde_json::from_value::<json_patch::Patch>(body) else { return failure(400, "no patch") };
+            if json_patch::patch(&mut after, &patch).is_err() {
+                return failure(422, "the server rejected our request due to an error in our request");
+            }
+        } else {
+            let version = body["metadata"]["resourceVersion"].clone();
+            if !version.is_null() && version != before["metadata"]["resourceVersion"] {
+                return failure(409, "the object has been modified");
+            }
+            json_patch::merge(&mut after, &body);
+        }
+        if after == before {
+            return (200, before);
+        }
+        self.version += 1;
+        if part.is_empty() && after["spec"] != before["spec"] {
+            after["metadata"]["generation"] = json!(after["metadata"]["generation"].as_u64().unwrap_or_default() + 1);
+        }
+        after["metadata"]["resourceVersion"] = json!(self.version.to_string());
+        self.objects.insert(path.to_owned(), after.clone());
+        self.tell(&after);
+        (200, after)
+    }
+
+    fn tell(&mut self, object: &Value) {
+        self.watchers.retain(|watcher| watcher.unbounded_send(object.clone()).is_ok());
+    }
+}
+
+fn read<K: Object>(object: &Value) -> Guarded<K> {
+    serde_json::from_value(object.clone()).unwrap()
+}
+
+fn failure(code: u16, message: &str) -> (u16, Value) {
+    let status = Status::failure(message, if code == 404 { "NotFound" } else { "Any" }).with_code(code);
+    (code, serde_json::to_value(status).unwrap_or_default())
+}

@@ -1,0 +1,240 @@
+//! FoundationDB: observes what is being removed of a cluster, decides, stamps and releases. `shared` judges what is held, and how
+//! long.
+//!
+//! Only the clusters themselves are watched. Pods, PVCs and Services are listed of a cluster of which something is being
+//! removed, and only while that lasts.
+
+mod act;
+mod observe;
+mod report;
+#[cfg(test)]
+mod tests;
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use kube::ResourceExt;
+use shared::annotation::keys;
+use shared::fdb::api::FoundationDBCluster;
+use shared::fdb::decide::{self, Plan, Turn, concerns};
+use shared::fdb::suspension::Minimum;
+use tokio::time::Instant;
+
+use self::observe::Seen;
+use crate::metrics::fdb::Suspended;
+use crate::runtime::hub::key_of;
+use crate::runtime::{
+    Acted, Class, Done, Failure, Handle, Hub, Key, Observed, Settings, System, Target, WriteError, clock,
+};
+
+/// Clusters of one page of the first list.
+const PAGE_SIZE: u32 = 20;
+/// Clusters that are reconciled at once.
+const CONCURRENCY: u16 = 16;
+/// How long a reconcile may take before it is given up.
+const RECONCILE_TIMEOUT: Duration = Duration::from_mins(2);
+/// Between two reconciles of one cluster of which something is held: no watch tells of a stamp that somebody took off.
+const HELD_PERIOD: Duration = Duration::from_mins(1);
+/// Between two lists of one cluster's objects: an operator at work writes its status many times a second.
+const LIST_PERIOD: Duration = Duration::from_millis(500);
+
+/// What Events about FoundationDB clusters are about.
+const ACTION: &str = "Suspension";
+
+/// The system.
+pub struct Fdb {
+    handle: Handle<FoundationDBCluster>,
+    /// How long removed groups are kept of clusters that do not say.
+    minimum: Duration,
+}
+
+impl Fdb {
+    /// Keeps removed groups for `minimum`, unless their cluster says otherwise.
+    pub fn new(handle: Handle<FoundationDBCluster>, minimum: Duration) -> Self {
+        Self { handle, minimum }
+    }
+}
+
+/// What is remembered of a cluster between two reconciles. Losing it costs a list and a wait.
+#[derive(Default)]
+pub struct TargetState {
+    /// The last release.
+    turn: Option<Turn>,
+    /// When its objects were last listed.
+    listed: Option<Instant>,
+    /// Whether something of it was held then.
+    holds: bool,
+}
+
+/// Why a reconcile ended early. It is repeated soon; nothing is released meanwhile. The names are metric labels.
+#[derive(Debug, thiserror::Error, strum::IntoStaticStr)]
+pub enum FdbError {
+    /// What belongs to the cluster could not be listed.
+    #[error("list {what} of the cluster")]
+    List {
+        /// Which kind.
+        what: &'static str,
+        /// The API server's answer.
+        source: Box<kube::Error>,
+    },
+    /// A stamp could not be written.
+    #[error("write the stamp of {what}")]
+    Write {
+        /// Which object.
+        what: String,
+        /// Why.
+        source: WriteError,
+    },
+    /// Another controller leads.
+    #[error("this controller is not the leader any more")]
+    NotLeader,
+}
+
+impl Failure for FdbError {
+    fn class(&self) -> Class {
+        match self {
+            Self::List { .. } => Class::Failed,
+            // An object that is gone is not the target: the next list does not have it.
+            Self::Write { source: WriteError::Gone(_), .. } => Class::Conflict,
+            Self::Write { source, .. } => source.class(),
+            Self::NotLeader => Class::NotLeader,
+        }
+    }
+
+    fn label(&self) -> &'static str {
+        self.into()
+    }
+
+    fn refusal(&self) -> Option<String> {
+        match self {
+            Self::Write { source, .. } => source.refusal(),
+            Self::List { .. } | Self::NotLeader => None,
+        }
+    }
+}
+
+/// What was seen of a cluster, and what came of acting on it.
+pub struct Observation<'a> {
+    cluster: &'a FoundationDBCluster,
+    seen: Seen,
+    turn: Option<Turn>,
+    began: Timestamp,
+    now: Timestamp,
+    minimum: Minimum,
+    done: act::Done,
+}
+
+impl Observation<'_> {
+    fn facts(&self) -> decide::Facts<'_> {
+        decide::Facts {
+            cluster: self.cluster,
+            minimum: self.minimum.clone(),
+            pods: &self.seen.pods,
+            objects: &self.seen.objects,
+            turn: self.turn.clone(),
+            began: self.began,
+            now: self.now,
+        }
+    }
+}
+
+impl System for Fdb {
+    type Object = FoundationDBCluster;
+    type State = TargetState;
+    type Facts<'a> = Observation<'a>;
+    type Plan = Plan;
+    type Error = FdbError;
+
+    const NAME: &'static str = "fdb";
+    const ACTION: &'static str = ACTION;
+
+    fn settings(&self) -> Settings {
+        Settings {
+            page_size: PAGE_SIZE,
+            concurrency: CONCURRENCY,
+            timeout: RECONCILE_TIMEOUT,
+            optional: true,
+            conflict: 500..1_000,
+            retry: 2_000..5_000,
+        }
+    }
+
+    fn hub(&self) -> &Hub {
+        &self.handle.hub
+    }
+
+    async fn observe<'a>(
+        &self,
+        cluster: &'a FoundationDBCluster,
+        target: &mut Target<Self>,
+    ) -> Result<Observed<Observation<'a>>, FdbError> {
+        let state = &mut target.state;
+        // The first reconcile of each cluster finds what was left behind while nobody led.
+        let first = state.listed.is_none();
+        let gone = cluster.metadata.deletion_timestamp.is_some();
+        if gone || !(first || state.holds || concerns(cluster.groups())) {
+            return Ok(Observed::Rest(None));
+        }
+        let ago = state.listed.map_or(LIST_PERIOD, |listed| listed.elapsed());
+        if ago < LIST_PERIOD {
+            return Ok(Observed::Rest(Some(LIST_PERIOD.saturating_sub(ago))));
+        }
+        let seen = observe::list(self, cluster).await?;
+        state.listed = Some(Instant::now());
+        let annotation = cluster.annotations().get(keys::MINIMUM_SUSPENSION).map(String::as_str);
+        Ok(Observed::Facts(Observation {
+            cluster,
+            seen,
+            turn: state.turn.clone(),
+            // A state that was dropped has forgotten the last release, as a new leader has.
+            began: target.forgot_at.map_or(self.hub().began_at, |at| at.max(self.hub().began_at)),
+            now: clock::now(),
+            minimum: Minimum::of(annotation, self.minimum),
+            done: act::Done::default(),
+        }))
+    }
+
+    fn decide(&self, observation: &Observation<'_>) -> Plan {
+        decide::decide(&observation.facts())
+    }
+
+    /// A release of which nobody knows whether it was done counts as done.
+    fn remember(&self, plan: &Plan, state: &mut TargetState) {
+        state.turn.clone_from(&plan.turn);
+        state.holds = true;
+    }
+
+    async fn act(
+        &self,
+        observation: &mut Self::Facts<'_>,
+        plan: &mut Plan,
+        _: &mut Target<Self>,
+    ) -> Result<Acted, FdbError> {
+        let Observation { cluster, seen, now, .. } = observation;
+        observation.done = act::run(self, cluster, seen, *now, plan).await;
+        Ok(Acted::Nothing)
+    }
+
+    async fn report(
+        &self,
+        observation: Self::Facts<'_>,
+        plan: Plan,
+        target: &mut Target<Self>,
+    ) -> Result<Done, FdbError> {
+        let Observation { cluster, seen, done, .. } = observation;
+        report::done(self, cluster, &seen, &plan, &done.written).await;
+        if let Some(error) = done.failure {
+            return Err(error);
+        }
+        let changed = !plan.actions.is_empty();
+        let holds = plan.held + plan.waiting + plan.released > 0 || plan.next.is_some() || changed;
+        target.state.holds = holds;
+        self.hub().metrics.fdb.holds(&Suspended::of(&key_of(cluster)), &plan);
+        let next = plan.next.map_or(HELD_PERIOD, |next| next.min(HELD_PERIOD));
+        Ok(Done { requeue: holds.then_some(next), changed })
+    }
+
+    fn forget(&self, key: &Key) {
+        self.hub().metrics.fdb.forget(&Suspended::of(key));
+    }
+}

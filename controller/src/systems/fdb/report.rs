@@ -1,0 +1,101 @@
+//! Events and log lines about what was done: one for each kind of action, however many groups it concerns.
+
+use std::collections::BTreeSet;
+
+use kube::Resource;
+use kube::runtime::events::EventType;
+use shared::annotation::format;
+use shared::fdb::api::FoundationDBCluster;
+use shared::fdb::decide::{Action, Plan};
+use shared::fdb::suspension::{Minimum, Stamp, moment};
+use tracing::info;
+
+use super::observe::Seen;
+use super::{ACTION, Fdb};
+use crate::metrics::Told;
+use crate::runtime::System;
+use crate::runtime::hub::full_name;
+
+/// Groups that an Event names.
+const NAMED: usize = 40;
+
+/// Tells what was carried out of a plan.
+pub async fn done(fdb: &Fdb, cluster: &FoundationDBCluster, seen: &Seen, plan: &Plan, written: &[Action]) {
+    let name = full_name(cluster);
+    let target = cluster.object_ref(&());
+    for (reason, type_, is, text) in KINDS {
+        let actions = || written.iter().filter(|action| is(action));
+        let groups: BTreeSet<&str> =
+            actions().filter_map(|action| seen.objects[action.object()].group.as_deref()).collect();
+        if groups.is_empty() {
+            continue;
+        }
+        let until =
+            actions().filter_map(until).max().map(|until| format!(" until {until} at least")).unwrap_or_default();
+        let note = format!("{}{until}: {text}", named(&groups));
+        info!(cluster = name, reason, held = plan.held, waiting = plan.waiting, "{note}");
+        fdb.hub().metrics.notices.get_or_create(&Told { system: "fdb", reason }).inc();
+        if *reason == "Released" {
+            fdb.hub().metrics.fdb.released(groups.len());
+        }
+        fdb.hub().events.publish(&target, &name, *type_, (ACTION, *reason), &note).await;
+    }
+}
+
+/// Reason and type of the Event, which actions it is about, and what it says of them.
+type Kind = (&'static str, EventType, fn(&Action) -> bool, &'static str);
+
+const KINDS: &[Kind] = &[
+    (
+        "Suspended",
+        EventType::Normal,
+        |action| matches!(action, Action::Stamp { .. }),
+        "removed, but volume and Service are kept; kubectl fdb recover process-groups brings a group back",
+    ),
+    (
+        "Released",
+        EventType::Normal,
+        |action| matches!(action, Action::Release { .. }),
+        "kept for long enough, the operator may delete volume and Service",
+    ),
+    (
+        "OperatorWoken",
+        EventType::Warning,
+        |action| matches!(action, Action::Wake { .. }),
+        "released, but not deleted by the operator so far; it was woken again",
+    ),
+    (
+        "SuspensionEnded",
+        EventType::Normal,
+        |action| matches!(action, Action::Clear { .. }),
+        "not being removed any more, the marks of its suspension are gone",
+    ),
+];
+
+fn until(action: &Action) -> Option<String> {
+    let Action::Stamp { since, record, .. } = action else { return None };
+    let since = format::time(&moment(*since)); // as it is written
+    let stamp = Stamp { since, record: Some(record.clone()), ..Stamp::default() };
+    stamp.until(&Minimum::Off).map(format::seconds)
+}
+
+/// The first few by name, and how many more.
+fn named(groups: &BTreeSet<&str>) -> String {
+    let first: Vec<&str> = groups.iter().copied().take(NAMED).collect();
+    let more = groups.len().saturating_sub(NAMED);
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    format!("{}{more}", first.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_lists_are_cut() {
+        let ids: Vec<String> = (10..70).map(|number| format!("storage-{number}")).collect();
+        let groups = ids.iter().map(String::as_str).collect();
+        let said = named(&groups);
+        assert!(said.starts_with("storage-10, storage-11,") && said.ends_with("storage-49 and 20 more"), "{said}");
+    }
+}

@@ -1,0 +1,1 @@
+//! Reconciles on a paused clock.

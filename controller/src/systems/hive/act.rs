@@ -1,0 +1,181 @@
+//! Runs the actions of a plan, in order. An action never decides; what came of it becomes a fact.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde_json::json;
+use shared::annotation::keys;
+use shared::cloud::{CloudError, CloudErrorKind, Outcome, Refusal, Verb};
+use shared::hive::api::{ClusterDeployment, Desired};
+use shared::hive::decide::{Action, Facts, Tried};
+use tracing::{info, warn};
+
+use super::drivers::platform;
+use super::{Hive, HiveError, Target};
+use crate::metrics::CloudCall;
+use crate::runtime::hub::full_name;
+use crate::runtime::{System, clock};
+
+/// How often a call that is under way is checked for whether it is still wanted.
+const WANTED_PERIOD: Duration = Duration::from_millis(200);
+
+/// Runs actions, in order, and writes their outcome into the facts. Returns the object if an action wrote it.
+///
+/// An action that moves no machine ends the row: what comes after it must follow it.
+pub async fn run(
+    hive: &Hive,
+    facts: &mut Facts<'_>,
+    target: &mut Target,
+    actions: &[Action],
+) -> Result<Option<ClusterDeployment>, HiveError> {
+    let mut written = None;
+    let mut moves = Moves { before: target.state.tried.clone(), ..Moves::default() };
+    for action in actions {
+        if !hive.hub().claim.holds() {
+            return Err(HiveError::NotLeader);
+        }
+        if hive.is_outdated(written.as_ref().unwrap_or(facts.cluster)) {
+            return Err(HiveError::Outdated);
+        }
+        let (verb, ids) = match action {
+            Action::SetPowerState { to, because } => {
+                written = Some(set_power_state(hive, facts.cluster, target, *to, because).await?);
+                continue;
+            }
+            Action::Stop(ids) => (Verb::Stop, ids),
+            Action::Start(ids) => (Verb::Start, ids),
+            Action::Terminate(ids) => (Verb::Terminate, ids),
+            Action::Settle => {
+                settle(hive, facts.cluster).await;
+                continue;
+            }
+        };
+        let wanted = written.as_ref().unwrap_or(facts.cluster);
+        if !move_machines(hive, wanted, facts, target, &mut moves, verb, ids).await? {
+            break;
+        }
+    }
+    Ok(written)
+}
+
+/// Writes the intent, if the object still is the one that was decided about.
+async fn set_power_state(
+    hive: &Hive,
+    cluster: &ClusterDeployment,
+    target: &mut Target,
+    to: Desired,
+    because: &str,
+) -> Result<ClusterDeployment, HiveError> {
+    let patch = json!({
+        "metadata": {"annotations": {keys::REASON: because, keys::WAKE_AT: null}},
+        "spec": {"powerState": to.to_string()},
+    });
+    let written = hive.hub().patch(cluster, patch).await.map_err(HiveError::Intent)?;
+    info!(cluster = full_name(cluster), %to, because, "power state set");
+    target.wrote(&written);
+    Ok(written)
+}
+
+/// What came of the calls of one plan, which all do the same.
+#[derive(Default)]
+struct Moves {
+    /// What was tried before this plan.
+    before: Option<Tried>,
+    refused: Vec<Refusal>,
+    error: Option<CloudError>,
+}
+
+impl Moves {
+    fn tried(&self, verb: Verb, at: Timestamp) -> Tried {
+        let failure = self.error.clone().or_else(|| CloudError::of_refusals(&self.refused));
+        let before = self.before.as_ref().filter(|tried| tried.verb == verb).map_or(0, |tried| tried.failures);
+        let failures = if failure.is_some() { before.saturating_add(1) } else { 0 };
+        Tried { verb, at, failure, failures }
+    }
+}
+
+/// Moves machines as `wanted` wants it. Returns whether the next action may follow.
+async fn move_machines(
+    hive: &Hive,
+    wanted: &ClusterDeployment,
+    facts: &mut Facts<'_>,
+    target: &mut Target,
+    moves: &mut Moves,
+    verb: Verb,
+    ids: &[String],
+) -> Result<bool, HiveError> {
+    let cluster = facts.cluster;
+    info!(cluster = full_name(cluster), %verb, count = ids.len(), instances = ids.join(","), "moving machines");
+    let outcome = call_while_wanted(hive, wanted, verb, ids).await?;
+    let result = outcome.as_ref().map_or_else(|error| error.kind.into(), |_| "ok");
+    let label = CloudCall { cloud: platform(cluster), call: verb.into(), result };
+    hive.hub().metrics.called(&label);
+
+    let goes_on = match outcome {
+        Ok(outcome) => {
+            if let Some(Ok(machines)) = &mut facts.machines {
+                machines.moved(&outcome.moved);
+            }
+            let stuck = outcome.moved.is_empty() && !outcome.refused.is_empty();
+            moves.refused.extend(outcome.refused);
+            !stuck
+        }
+        Err(error) if error.kind == CloudErrorKind::NotLeader => return Err(HiveError::NotLeader),
+        Err(error) => {
+            target.state.doubt(&error, || hive.clouds.doubt(cluster));
+            moves.error = Some(error);
+            false
+        }
+    };
+    facts.now = clock::now();
+    target.state.tried = Some(moves.tried(verb, facts.now));
+    facts.tried.clone_from(&target.state.tried);
+    Ok(goes_on)
+}
+
+/// The call, given up once another power state is wanted. It may have to wait for its turn for as long as the cloud is throttled,
+/// and what is given up before that is never sent. What has been sent is not taken back: the next looks see what it did.
+async fn call_while_wanted(
+    hive: &Hive,
+    wanted: &ClusterDeployment,
+    verb: Verb,
+    ids: &[String],
+) -> Result<Result<Outcome, CloudError>, HiveError> {
+    let mut call = std::pin::pin!(call(hive, wanted, verb, ids));
+    loop {
+        tokio::select! {
+            outcome = &mut call => return Ok(outcome),
+            () = tokio::time::sleep(WANTED_PERIOD) => {}
+        }
+        if hive.is_outdated(wanted) {
+            return Err(HiveError::Outdated);
+        }
+    }
+}
+
+async fn call(hive: &Hive, cluster: &ClusterDeployment, verb: Verb, ids: &[String]) -> Result<Outcome, CloudError> {
+    let target = hive.clouds.target(cluster)?;
+    hive.clouds.of(cluster).await?.advance(&target, verb, ids).await
+}
+
+/// Lets the driver remove what a transition left behind. The next list shows what it could not.
+async fn settle(hive: &Hive, cluster: &ClusterDeployment) {
+    let result = async {
+        let target = hive.clouds.target(cluster)?;
+        hive.clouds.of(cluster).await?.settle(&target).await
+    };
+    let result = result.await;
+    let label = CloudCall {
+        cloud: platform(cluster),
+        call: "settle",
+        result: result.as_ref().map_or_else(|error: &CloudError| error.kind.into(), |()| "ok"),
+    };
+    hive.hub().metrics.called(&label);
+    if let Err(error) = result {
+        warn!(
+            cluster = full_name(cluster),
+            error = &error as &dyn std::error::Error,
+            "cleanup after the transition failed"
+        );
+    }
+}

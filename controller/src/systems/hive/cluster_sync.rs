@@ -1,0 +1,224 @@
+//! How far the `SyncSet`s of each cluster have been applied: one small entry for each `ClusterSync` of the hub.
+
+use std::collections::HashMap;
+use std::sync::{PoisonError, RwLock, RwLockWriteGuard};
+use std::time::Duration;
+
+use futures::StreamExt;
+use jiff::Timestamp;
+use kube::core::DeserializeGuard;
+use kube::runtime::WatchStreamExt;
+use kube::runtime::watcher::{self, Event};
+use kube::{Api, Client};
+use shared::hive::api::ClusterSync;
+use shared::hive::decide::Sync;
+use tracing::warn;
+
+use super::PAGE_SIZE;
+use crate::csr::pages::is_not_there;
+use crate::runtime::hub::key_of;
+use crate::runtime::watch_backoff::WatchBackoff;
+use crate::runtime::{Key, clock};
+
+/// How long the first list is waited for. Afterwards every cluster's `ClusterSync` counts as missing, and a transition waits
+/// for another minute, in which it says so (hive.md 1.1, row 9): two minutes in all.
+const FIRST_LIST_TIMEOUT: Duration = Duration::from_mins(1);
+
+/// What is known of the hub's `ClusterSync`s.
+#[derive(Debug, Default)]
+pub struct ClusterSyncs {
+    known: RwLock<Known>,
+}
+
+#[derive(Debug, Default)]
+enum Known {
+    /// They have not been listed yet.
+    #[default]
+    Nothing,
+    /// They could not be listed in time, so that all of them are missing since then.
+    Overdue(Timestamp),
+    /// The hub does not have the kind.
+    NoSuchKind,
+    /// Whether all `SyncSet`s have been applied once, by cluster.
+    Listed(HashMap<Key, bool>),
+}
+
+impl ClusterSyncs {
+    /// What is known of one cluster, which has been missed since then if it is missing.
+    pub fn of(&self, key: &Key, missed_since: &mut Option<Timestamp>) -> Sync {
+        let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
+        let found = match &*known {
+            Known::Nothing => return Sync::NotListed,
+            Known::Overdue(since) => return Sync::Missing { since: *since },
+            Known::NoSuchKind => return Sync::NoSuchKind,
+            Known::Listed(all) => all.get(key),
+        };
+        match found {
+            None => Sync::Missing { since: *missed_since.get_or_insert_with(clock::now) },
+            Some(applied) => {
+                *missed_since = None;
+                if *applied { Sync::Applied } else { Sync::NotApplied }
+            }
+        }
+    }
+
+    /// Watches them until it is dropped. `changed` is called for each cluster about which there is something new.
+    pub async fn follow(&self, client: Client, changed: impl Fn(Key)) {
+        let api: Api<DeserializeGuard<ClusterSync>> = Api::all(client);
+        let mut events = watcher::watcher(api, watcher::Config::default().page_size(PAGE_SIZE))
+            .backoff(WatchBackoff::of_hub())
+            .boxed();
+        let mut listed: HashMap<Key, bool> = HashMap::new();
+        let mut overdue = std::pin::pin!(tokio::time::sleep(FIRST_LIST_TIMEOUT));
+        let mut waits = true;
+        loop {
+            let event = tokio::select! {
+                event = events.next() => event,
+                () = &mut overdue, if waits => {
+                    waits = false;
+                    self.overdue();
+                    continue;
+                }
+            };
+            let Some(event) = event else { return };
+            match event {
+                Ok(Event::Init) => listed.clear(),
+                Ok(Event::InitApply(sync)) => {
+                    listed.insert(key_of(&sync), is_applied(&sync));
+                }
+                Ok(Event::InitDone) => self.replace(std::mem::take(&mut listed)).into_iter().for_each(&changed),
+                Ok(Event::Apply(sync)) => {
+                    if self.insert(key_of(&sync), is_applied(&sync)) {
+                        changed(key_of(&sync));
+                    }
+                }
+                Ok(Event::Delete(sync)) => {
+                    if let Known::Listed(all) = &mut *self.write() {
+                        all.remove(&key_of(&sync));
+                    }
+                }
+                Err(error) => self.failed(&error),
+            }
+        }
+    }
+
+    /// Everything is listed anew. Returns about which clusters this is something new; at first nobody has asked about any.
+    fn replace(&self, now: HashMap<Key, bool>) -> Vec<Key> {
+        let mut known = self.write();
+        let news = match &*known {
+            Known::Nothing => Vec::new(),
+            Known::Listed(old) => now.iter().filter(|(key, applied)| old.get(*key) != Some(*applied)).collect(),
+            Known::Overdue(_) | Known::NoSuchKind => now.iter().collect(),
+        };
+        let news = news.into_iter().map(|(key, _): (&Key, &bool)| key.clone()).collect();
+        *known = Known::Listed(now);
+        news
+    }
+
+    /// Whether this is something new.
+    fn insert(&self, key: Key, applied: bool) -> bool {
+        let mut known = self.write();
+        let Known::Listed(all) = &mut *known else { return false };
+        all.insert(key, applied) != Some(applied)
+    }
+
+    /// Whoever waits for the first list does not wait for ever.
+    fn overdue(&self) {
+        let mut known = self.write();
+        if matches!(*known, Known::Nothing) {
+            warn!(
+                "ClusterSyncs could not be listed within {FIRST_LIST_TIMEOUT:?}: each counts as missing until they can"
+            );
+            *known = Known::Overdue(clock::now());
+        }
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, Known> {
+        self.known.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A hub without the kind has nothing to wait for; what was listed before stays.
+    fn failed(&self, error: &watcher::Error) {
+        let missing = matches!(error, watcher::Error::InitialListFailed(error) if is_not_there(error));
+        let error = error as &dyn std::error::Error;
+        let mut known = self.write();
+        let awaited = matches!(*known, Known::Nothing);
+        if missing && (awaited || matches!(*known, Known::Overdue(_))) {
+            warn!(error, "ClusterSyncs do not exist here: nothing waits for SyncSets");
+            *known = Known::NoSuchKind;
+        } else if awaited {
+            warn!(error, "ClusterSyncs cannot be listed: sleeps and wakes do not begin meanwhile");
+        }
+    }
+}
+
+fn is_applied(sync: &DeserializeGuard<ClusterSync>) -> bool {
+    let status = sync.0.as_ref().ok().and_then(|sync| sync.status.as_ref());
+    status.is_some_and(|status| status.first_success_time.is_some())
+}
+
+#[cfg(test)]
+mod tests {
+    use http::{Request, Response};
+    use kube::client::Body;
+    use kube::core::Status;
+    use tower::BoxError;
+
+    use super::*;
+
+    fn refused(code: u16) -> watcher::Error {
+        let status = Status::failure("no", "Failed to parse error data").with_code(code);
+        watcher::Error::InitialListFailed(kube::Error::Api(status.boxed()))
+    }
+
+    fn found(syncs: &ClusterSyncs) -> Sync {
+        syncs.of(&("ns".to_owned(), "demo".to_owned()), &mut None)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_list_that_never_comes_is_waited_for_for_a_minute() {
+        let mute = |_: Request<Body>| std::future::pending::<Result<Response<Body>, BoxError>>();
+        let client = Client::new(tower::service_fn(mute), "default");
+        let syncs = ClusterSyncs::default();
+        let mut followed = std::pin::pin!(syncs.follow(client, |_| {}));
+        let second = Duration::from_secs(1);
+        assert!(tokio::time::timeout(FIRST_LIST_TIMEOUT.saturating_sub(second), &mut followed).await.is_err());
+        assert_eq!(found(&syncs), Sync::NotListed);
+        assert!(tokio::time::timeout(2 * second, &mut followed).await.is_err());
+        assert!(matches!(found(&syncs), Sync::Missing { .. }));
+    }
+
+    #[test]
+    fn what_is_listed_anew_is_news_where_it_differs() {
+        let all = |applied: &[(&str, bool)]| -> HashMap<Key, bool> {
+            applied.iter().map(|(name, applied)| (("ns".to_owned(), (*name).to_owned()), *applied)).collect()
+        };
+        let syncs = ClusterSyncs::default();
+        assert!(syncs.replace(all(&[("a", false), ("b", true)])).is_empty(), "nobody has asked before");
+        let mut news = syncs.replace(all(&[("a", true), ("b", true), ("c", false)]));
+        news.sort();
+        assert_eq!(news.iter().map(|(_, name)| name.as_str()).collect::<Vec<_>>(), ["a", "c"]);
+    }
+
+    #[test]
+    fn only_a_kind_that_is_not_there_is_not_waited_for() {
+        let syncs = ClusterSyncs::default();
+        for code in [403, 500, 503] {
+            syncs.failed(&refused(code));
+            assert_eq!(found(&syncs), Sync::NotListed, "{code}");
+        }
+        syncs.overdue();
+        let Sync::Missing { since } = found(&syncs) else { panic!("{:?}", found(&syncs)) };
+        syncs.failed(&refused(403));
+        assert_eq!(found(&syncs), Sync::Missing { since }, "since the same moment");
+        syncs.failed(&refused(404));
+        assert_eq!(found(&syncs), Sync::NoSuchKind);
+        syncs.overdue();
+        assert_eq!(found(&syncs), Sync::NoSuchKind);
+        let _ = syncs.replace(HashMap::from([(("ns".to_owned(), "demo".to_owned()), true)]));
+        assert_eq!(found(&syncs), Sync::Applied, "as soon as they can be listed");
+        syncs.failed(&refused(404));
+        syncs.overdue();
+        assert_eq!(found(&syncs), Sync::Applied, "what was listed stays");
+    }
+}

@@ -1,0 +1,285 @@
+//! Hive: observes a `ClusterDeployment`, its machines and its spoke, and carries out what `shared` decides about its power state.
+
+mod act;
+mod cloud_access;
+mod cluster_sync;
+mod conflict_detector;
+mod csr_approval;
+pub mod drivers;
+mod errors;
+mod in_step;
+mod observe;
+mod preflight;
+mod report;
+pub mod spokes;
+mod state;
+#[cfg(test)]
+mod tests;
+
+use std::time::Duration;
+
+use shared::hive::api::ClusterDeployment;
+use shared::hive::conditions::HIBERNATING;
+use shared::hive::decide::{self, Facts, Notice, Plan, Recheck, Sync};
+use tokio::time::Instant;
+use tracing::info;
+
+use self::cloud_access::CloudAccess;
+use self::cluster_sync::ClusterSyncs;
+pub use self::drivers::Drivers;
+pub use self::errors::HiveError;
+use self::in_step::{STEP, in_step};
+use self::state::TargetState;
+use crate::metrics::Told;
+use crate::runtime::hub::{full_name, key_of};
+use crate::runtime::{Acted, Class, Done, Handle, Hub, Key, Observed, Settings, System, clock};
+
+/// What the harness keeps of one cluster.
+type Target = crate::runtime::Target<Hive>;
+
+/// Clusters of one page of the first list. While a page is read it takes several times the memory of what is kept of it.
+const PAGE_SIZE: u32 = 50;
+
+/// A reconcile takes its time: 1.7 s after it is 2 s after its beginning.
+const RECONCILE_TAKES: Duration = Duration::from_millis(300);
+
+/// How long a reconcile may take before it is given up: longer than the timeouts of all of its calls together.
+const RECONCILE_TIMEOUT: Duration = Duration::from_mins(3);
+
+/// What was not written because something else had just been written is written after this time.
+const WRITE_LATER: Duration = Duration::from_secs(2);
+
+/// Between two reconciles of a cluster whose machines an abandoned call may still reach.
+const UNSURE_PERIOD: Duration = Duration::from_secs(5);
+
+/// The system.
+pub struct Hive {
+    handle: Handle<ClusterDeployment>,
+    clouds: Box<dyn CloudAccess>,
+    settings: decide::Settings,
+    concurrency: u16,
+    cluster_syncs: ClusterSyncs,
+}
+
+/// Facts, and what came of acting on them.
+pub struct Observation<'a> {
+    facts: Facts<'a>,
+    /// The object, if an action has written it.
+    written: Option<ClusterDeployment>,
+    /// Whether the plan had actions.
+    acted: bool,
+}
+
+impl Hive {
+    /// Reconciles at most `concurrency` clusters at once.
+    pub fn new(
+        handle: Handle<ClusterDeployment>,
+        clouds: impl CloudAccess + 'static,
+        settings: decide::Settings,
+        concurrency: u16,
+    ) -> Self {
+        Self { handle, clouds: Box::new(clouds), settings, concurrency, cluster_syncs: ClusterSyncs::default() }
+    }
+
+    /// Whether the watch has brought another wish since `decided` was read.
+    fn is_outdated(&self, decided: &ClusterDeployment) -> bool {
+        let newest = self.handle.newest(key_of(decided));
+        let Some(newest) = newest.as_ref().and_then(|newest| newest.0.as_ref().ok()) else { return false };
+        newest.metadata.uid != decided.metadata.uid
+            || (newest.metadata.generation > decided.metadata.generation && newest.desired() != decided.desired())
+    }
+
+    fn sync(&self, cluster: &ClusterDeployment, state: &mut TargetState) -> Sync {
+        self.cluster_syncs.of(&key_of(cluster), &mut state.sync_missed_since)
+    }
+}
+
+impl System for Hive {
+    type Object = ClusterDeployment;
+    type State = TargetState;
+    type Facts<'a> = Observation<'a>;
+    type Plan = Plan;
+    type Error = HiveError;
+
+    const NAME: &'static str = "hive";
+    const ACTION: &'static str = report::ACTION;
+
+    fn settings(&self) -> Settings {
+        Settings {
+            page_size: PAGE_SIZE,
+            concurrency: self.concurrency,
+            timeout: RECONCILE_TIMEOUT,
+            optional: false,
+            conflict: 100..500,
+            retry: 2_000..5_000,
+        }
+    }
+
+    fn hub(&self) -> &Hub {
+        &self.handle.hub
+    }
+
+    async fn observe<'a>(
+        &self,
+        cluster: &'a ClusterDeployment,
+        target: &mut Target,
+    ) -> Result<Observed<Observation<'a>>, HiveError> {
+        // Thousands of reconciles may wait for company at once: what is rarely needed is in boxes.
+        let state = &mut target.state;
+        let sync = self.sync(cluster, state);
+        if let Some(left) = state.rests(cluster, sync) {
+            if !Box::pin(has_new_credentials(self, cluster, state)).await {
+                return Ok(Observed::Rest(Some(state.until_next(left))));
+            }
+            info!(cluster = full_name(cluster), "credentials have changed");
+            self.clouds.doubt(cluster);
+            state.trust_again();
+        }
+        if let Some(left) = state.conflicts.left_alone(cluster, Instant::now()) {
+            Box::pin(notice(self, cluster, state, Some(&Notice::another_controller()))).await;
+            return Ok(Observed::Rest(Some(left)));
+        }
+        let facts = observe::facts(self, cluster, sync, state).await;
+        Ok(Observed::Facts(Observation { facts, written: None, acted: false }))
+    }
+
+    fn decide(&self, observation: &Observation<'_>) -> Plan {
+        decide::decide(&observation.facts)
+    }
+
+    async fn act(
+        &self,
+        observation: &mut Self::Facts<'_>,
+        plan: &mut Plan,
+        target: &mut Target,
+    ) -> Result<Acted, HiveError> {
+        let actions = std::mem::take(&mut plan.actions);
+        observation.written = Box::pin(act::run(self, &mut observation.facts, target, &actions)).await?;
+        observation.acted = !actions.is_empty();
+        Ok(if observation.acted { Acted::Changed } else { Acted::Nothing })
+    }
+
+    /// What the actions were for is told as the first decision put it.
+    fn decide_again(&self, observation: &Observation<'_>, first: Plan) -> Plan {
+        let Plan { status, recheck, due, watch, .. } = self.decide(observation);
+        Plan { status, recheck, due, watch, ..first }
+    }
+
+    async fn report(&self, observation: Self::Facts<'_>, plan: Plan, target: &mut Target) -> Result<Done, HiveError> {
+        let Observation { facts, written, acted } = observation;
+        let before = facts.cluster;
+        notice(self, before, &mut target.state, plan.notice.as_ref()).await;
+        let reported = record(self, &facts, written.as_ref().unwrap_or(before), target, &plan).await?;
+        let mut written = reported.or(written);
+        target.state.conflicts.wrote(written.as_ref().unwrap_or(before));
+        let cluster = written.as_ref().unwrap_or(before);
+        let answered = preflight::answer(self, cluster, facts.machines.as_ref(), &mut target.state).await?;
+        if let Some(answered) = &answered {
+            target.wrote(answered);
+        }
+        written = answered.or(written);
+        let (cluster, state) = (written.as_ref().unwrap_or(before), &mut target.state);
+        spokes::keep(self, cluster, state, plan.watch).await;
+        if let (true, Some(Ok(machines))) = (plan.replace_spot, &facts.machines) {
+            spokes::replace_spot(self, cluster, state, machines).await;
+        }
+        let requeue = settle(self, state, cluster, facts.sync, &plan);
+        if before.metadata.deletion_timestamp.is_some() {
+            target.state = TargetState::default();
+            self.forget(&key_of(before));
+        } else {
+            count(self, cluster);
+        }
+        Ok(Done { requeue, changed: written.is_some() || acted })
+    }
+
+    fn failed(&self, state: &mut TargetState, class: Class) {
+        state.failed(matches!(class, Class::Failed | Class::TimedOut));
+        // A call to the cloud may still be on its way that nobody waits for.
+        if matches!(class, Class::TimedOut | Class::Outdated) {
+            state.gave_up_calls();
+        }
+    }
+
+    fn forget(&self, key: &Key) {
+        self.hub().metrics.forget(key);
+    }
+
+    fn measured(&self, outcome: &'static str, took: Duration) {
+        self.hub().metrics.reconciled(Self::NAME, outcome, took);
+        self.hub().metrics.reconciled_as_hive(outcome, took);
+    }
+
+    async fn follow(&self) {
+        self.cluster_syncs.follow(self.hub().watches.clone(), |key| self.handle.trigger(key)).await;
+    }
+}
+
+/// Counts the cluster under its power state, and how long it was in the one before.
+fn count(hive: &Hive, cluster: &ClusterDeployment) {
+    let asleep = cluster.condition(HIBERNATING).filter(|condition| condition.status == "True");
+    let since = asleep.and_then(|condition| condition.last_transition_time.as_ref());
+    let asleep = since.map(|since| clock::now().duration_since(since.0));
+    hive.hub().metrics.count(&key_of(cluster), cluster.power_state(), asleep);
+}
+
+/// Whether the Secret that the cloud refused has another version by now. Nothing else is asked, and only after a refusal.
+async fn has_new_credentials(hive: &Hive, cluster: &ClusterDeployment, state: &TargetState) -> bool {
+    match state.refused() {
+        Some(version) => hive.clouds.are_new(cluster, version).await,
+        None => false,
+    }
+}
+
+/// Writes the status, if it differs. Returns the object if it was written.
+async fn record(
+    hive: &Hive,
+    facts: &Facts<'_>,
+    cluster: &ClusterDeployment,
+    target: &mut Target,
+    plan: &Plan,
+) -> Result<Option<ClusterDeployment>, HiveError> {
+    let Some(patch) = plan.status.as_ref().and_then(|status| status.patch(cluster, facts.now)) else {
+        return Ok(None);
+    };
+    let written = hive.hub().patch_status(cluster, patch).await.map_err(HiveError::Status)?;
+    report::transition(hive, cluster, &written).await;
+    target.wrote(&written);
+    Ok(Some(written))
+}
+
+/// Says once what the status cannot say.
+async fn notice(hive: &Hive, cluster: &ClusterDeployment, state: &mut TargetState, notice: Option<&Notice>) {
+    let reason = notice.map(|notice| notice.reason);
+    if let Some(notice) = notice.filter(|_| state.noticed != reason) {
+        hive.hub().metrics.notices.get_or_create(&Told { system: "hive", reason: notice.reason }).inc();
+        report::notice(hive, cluster, notice).await;
+    }
+    state.noticed = reason;
+}
+
+/// Remembers how long the object needs no reconcile as it stands.
+///
+/// Reconciles of clusters in transition are spread; those of steady ones keep in step, because they share calls to the cloud.
+fn settle(
+    hive: &Hive,
+    state: &mut TargetState,
+    cluster: &ClusterDeployment,
+    sync: Sync,
+    plan: &Plan,
+) -> Option<Duration> {
+    let (elapsed, steady) = (hive.hub().began.elapsed(), hive.settings.steady);
+    let pause = match plan.recheck {
+        Recheck::OnChange => None,
+        Recheck::After(pause) if pause == steady => Some(in_step(elapsed, Duration::ZERO, steady)),
+        Recheck::After(pause) if pause < STEP => Some(pause),
+        Recheck::After(pause) => Some(in_step(elapsed, pause.saturating_sub(RECONCILE_TAKES), STEP)),
+        Recheck::Retry(pause) => Some(in_step(elapsed, pause, STEP)),
+    };
+    let due = plan.due.map(|due| due + Duration::from_millis(50));
+    let later = plan.status.as_ref().is_some_and(|status| status.is_told_later(cluster)).then_some(WRITE_LATER);
+    let unsure = state.is_unsure().then_some(UNSURE_PERIOD);
+    let pause = [pause, due, later, unsure].into_iter().flatten().min()?;
+    state.rest(cluster, sync, pause);
+    Some(state.until_next(pause))
+}

@@ -1,0 +1,89 @@
+//! Fills in the facts that a decision asks for.
+
+use std::time::Duration;
+
+use shared::cloud::{CloudError, Inventory, Priority};
+use shared::hive::api::{ClusterDeployment, Desired};
+use shared::hive::conditions::{HIBERNATING, READY};
+use shared::hive::decide::{Facts, Need, Served, Sync, needs};
+
+use super::drivers::platform;
+use super::state::TargetState;
+use super::{Hive, spokes};
+use crate::cloud_registry::PLATFORMS;
+use crate::metrics::CloudCall;
+use crate::runtime::{System, clock};
+
+/// Fills in everything that the decision about `cluster` needs.
+pub async fn facts<'a>(hive: &Hive, cluster: &'a ClusterDeployment, sync: Sync, state: &mut TargetState) -> Facts<'a> {
+    let mut facts = Facts {
+        cluster,
+        served: Served::platform(cluster.spec.platform.name(), PLATFORMS),
+        sync,
+        machines: None,
+        tried: state.tried.clone(),
+        failed_looks: state.failed_looks,
+        spoke: None,
+        asked_for: None,
+        upgrade: None,
+        settings: hive.settings,
+        now: clock::now(),
+    };
+    while let Some(need) = needs(&facts) {
+        match need {
+            Need::Machines { max_age } => facts.machines = Some(machines(hive, cluster, state, max_age).await),
+            Need::Spoke => facts.spoke = Some(Box::pin(spokes::observe(hive, cluster, state)).await),
+            Need::Upgrade => facts.upgrade = Some(Box::pin(spokes::upgrade(hive, cluster)).await),
+        }
+        facts.now = clock::now();
+    }
+    facts.asked_for = state.spoke.as_ref().map(|connection| connection.opened.elapsed());
+    facts
+}
+
+async fn machines(
+    hive: &Hive,
+    cluster: &ClusterDeployment,
+    state: &mut TargetState,
+    max_age: Duration,
+) -> Result<Inventory, CloudError> {
+    if let Some(machines) = state.machines(max_age) {
+        return Ok(machines);
+    }
+    let result = list(hive, cluster).await;
+    let label = CloudCall {
+        cloud: platform(cluster),
+        call: "list",
+        result: result.as_ref().map_or_else(|error| error.kind.into(), |_| "ok"),
+    };
+    hive.hub().metrics.called(&label);
+    match &result {
+        Ok(machines) => {
+            state.listed();
+            state.saw_machines(machines);
+        }
+        Err(error) => {
+            state.failed_looks = state.failed_looks.saturating_add(1);
+            // Where nobody waits, the next look is soon enough to read the Secret again.
+            let waited_for = priority(cluster) != Priority::Idle;
+            state.doubt(error, || hive.clouds.doubt(cluster).filter(|_| waited_for));
+        }
+    }
+    result
+}
+
+async fn list(hive: &Hive, cluster: &ClusterDeployment) -> Result<Inventory, CloudError> {
+    let target = hive.clouds.target(cluster)?;
+    let driver = Box::pin(hive.clouds.of(cluster)).await?;
+    Ok(Inventory::new(driver.profile(&target.cluster), driver.list(&target, priority(cluster)).await?))
+}
+
+/// Who is waited for goes first: a cluster that is where it should be is looked at when nobody else has to be.
+fn priority(cluster: &ClusterDeployment) -> Priority {
+    let (there, on_the_way) = match cluster.desired() {
+        Desired::Hibernating => (HIBERNATING, Priority::Sleeping),
+        Desired::Running => (READY, Priority::Waking),
+    };
+    let is_there = cluster.condition(there).is_some_and(|condition| condition.status == "True");
+    if is_there { Priority::Idle } else { on_the_way }
+}

@@ -1,0 +1,257 @@
+//! The preflight before a sleep or a wake: asks the spoke what could stand in the way, and answers in a condition.
+//!
+//! What is made of it is decided in `shared::hive::preflight`. A spoke that is silent and a kind that is not there are findings,
+//! never errors: only the write of the answer can fail, and then the cluster is reconciled again.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use futures::future::join_all;
+use k8s_openapi::api::admissionregistration::v1::{
+    MutatingWebhookConfiguration, ValidatingWebhook, ValidatingWebhookConfiguration, WebhookClientConfig,
+};
+use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
+use k8s_openapi::api::core::v1::{Namespace, Secret};
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use kube::api::{ApiResource, DynamicObject, ListParams};
+use kube::core::GroupVersionKind;
+use kube::{Api, Client, ResourceExt};
+use serde_json::Value;
+use shared::annotation::format;
+use shared::cloud::{CloudError, Instance, Inventory, Spot};
+use shared::hive::api::ClusterDeployment;
+use shared::hive::decide::Served;
+use shared::hive::preflight::{
+    self, Certificate, CloudLook, PREFLIGHT, Part, SpokeLook, SpokePreflight, VersionLook, WebhookLook,
+};
+use shared::spoke::csr::Csr;
+use tokio::time::Instant as Clock;
+use tracing::info;
+
+use super::state::TargetState;
+use super::{Hive, HiveError, spokes};
+use crate::cloud_registry::PLATFORMS;
+use crate::csr::pages::{is_not_there, list, list_metadata};
+use crate::runtime::hub::full_name;
+use crate::runtime::{System, clock};
+
+/// How long the spoke gets for all of it together.
+const DEADLINE: Duration = Duration::from_secs(8);
+
+/// Annotation by which OpenShift says until when the certificate in a Secret is valid: no certificate has to be read.
+const NOT_AFTER: &str = "auth.openshift.io/certificate-not-after";
+/// Where the certificates are whose end ends more: the API server's signers, and the signer of the kubelets' certificates.
+const SIGNERS: &[&str] = &["openshift-kube-apiserver-operator", "openshift-kube-controller-manager-operator"];
+
+/// Asks and answers, if it is time to or somebody asks for it. Returns the object if it was written.
+///
+/// # Errors
+/// When the answer could not be written. The request still stands, so the next reconcile answers it.
+pub async fn answer(
+    hive: &Hive,
+    cluster: &ClusterDeployment,
+    machines: Option<&Result<Inventory, CloudError>>,
+    state: &mut TargetState,
+) -> Result<Option<ClusterDeployment>, HiveError> {
+    let served = Served::platform(cluster.spec.platform.name(), PLATFORMS) == Served::ByUs;
+    let last = state.preflight.map(|at| at.elapsed());
+    if !served || !preflight::is_due(cluster, last, clock::now()) {
+        return Ok(None);
+    }
+    let spoke = if preflight::is_awake(cluster) { ask(hive, cluster).await } else { SpokePreflight::NotAwake };
+    let cloud = machines.map(|machines| machines.as_ref().map(cloud_look).map_err(Clone::clone));
+    let now = clock::now();
+    let answer = preflight::answer(cloud.as_ref(), &spoke, cluster.condition(PREFLIGHT), now);
+    let asked_at = Some(Clock::now());
+    let Some(patch) = preflight::patch(cluster, &answer, now) else {
+        state.preflight = asked_at;
+        return Ok(None);
+    };
+    let written = hive.hub().patch_status(cluster, patch).await.map_err(HiveError::Status)?;
+    state.preflight = asked_at;
+    info!(cluster = full_name(cluster), status = answer.status, reason = answer.reason, "preflight");
+    Ok(Some(written))
+}
+
+fn cloud_look(machines: &Inventory) -> CloudLook {
+    let one_time = |instance: &&Instance| instance.spot == Some(Spot::OneTime);
+    CloudLook {
+        selector: machines.profile.selector.clone(),
+        instances: machines.instances.len(),
+        spot: machines.instances.iter().filter(one_time).map(|instance| instance.id.clone()).collect(),
+    }
+}
+
+/// Finds the way to the spoke by its administrator's kubeconfig, and looks.
+async fn ask(hive: &Hive, cluster: &ClusterDeployment) -> SpokePreflight {
+    match spokes::client(hive, cluster).await {
+        Ok((client, _)) => look(&client).await,
+        Err(error) => SpokePreflight::NotAsked(error.to_string()),
+    }
+}
+
+/// Asks the spoke, all at once. Each part that cannot be read says so by itself.
+pub async fn look(client: &Client) -> SpokePreflight {
+    let parts = async {
+        let (version, certificates, pending_requests, webhooks, kube_system, budgets) = tokio::join!(
+            version(client),
+            certificates(client),
+            pending_requests(client),
+            webhooks(client),
+            kube_system(client),
+            budgets(client)
+        );
+        SpokeLook { version, certificates, pending_requests, webhooks, kube_system, budgets }
+    };
+    match tokio::time::timeout(DEADLINE, parts).await {
+        Ok(look) => SpokePreflight::Looked(Box::new(look)),
+        Err(_) => SpokePreflight::NotAsked(format!("the cluster's API server gives no answer within {DEADLINE:?}")),
+    }
+}
+
+/// What is not there is no error; everything else is told in one line.
+fn part<T>(result: kube::Result<T>) -> Part<T> {
+    match result {
+        Ok(found) => Ok(Some(found)),
+        Err(error) if is_not_there(&error) => Ok(None),
+        Err(kube::Error::Api(status)) => Err(format!("{}: {}", status.code, status.message)),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+async fn version(client: &Client) -> Part<VersionLook> {
+    let kind = ApiResource::from_gvk(&GroupVersionKind::gvk("config.openshift.io", "v1", "ClusterVersion"));
+    let versions: Api<DynamicObject> = Api::all_with(client.clone(), &kind);
+    let found = part(versions.get("version").await)?;
+    Ok(found.map(|version| version_look(&version.data)))
+}
+
+fn version_look(version: &Value) -> VersionLook {
+    let list = |path: &str| version.pointer(path).and_then(Value::as_array).into_iter().flatten();
+    let text = |value: &Value, key: &str| value.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
+    let is = |condition: &Value| text(condition, "type") == "Progressing" && text(condition, "status") == "True";
+    // The newest comes first.
+    let from = list("/status/history").find(|update| text(update, "state") == "Completed");
+    let to = version.pointer("/status/desired/version").and_then(Value::as_str);
+    VersionLook {
+        progressing: list("/status/conditions").any(is),
+        from: from.map(|update| text(update, "version")),
+        to: to.map(str::to_owned),
+    }
+}
+
+/// Only the metadata of Secrets is read, never what is in them.
+async fn certificates(client: &Client) -> Part<Vec<Certificate>> {
+    let mut found = Vec::new();
+    for namespace in SIGNERS {
+        let secrets: Api<Secret> = Api::namespaced(client.clone(), namespace);
+        let list = part(list_metadata(&secrets, &ListParams::default(), "Secrets").await)?;
+        found.extend(list.iter().flatten().filter_map(|secret| {
+            let not_after = format::time(secret.annotations().get(NOT_AFTER)?)?;
+            Some(Certificate { name: format!("{namespace}/{}", secret.name_any()), not_after })
+        }));
+    }
+    Ok(Some(found).filter(|found| !found.is_empty()))
+}
+
+async fn pending_requests(client: &Client) -> Part<usize> {
+    let requests: Api<CertificateSigningRequest> = Api::all(client.clone());
+    let requests = part(list(&requests, &ListParams::default(), "CertificateSigningRequests").await)?;
+    Ok(requests.map(|requests| requests.iter().filter(|request| is_pending(request)).count()))
+}
+
+fn is_pending(request: &CertificateSigningRequest) -> bool {
+    Csr::from(request).settled().is_none()
+}
+
+async fn budgets(client: &Client) -> Part<Vec<String>> {
+    let budgets: Api<PodDisruptionBudget> = Api::all(client.clone());
+    let budgets = part(list(&budgets, &ListParams::default(), "PodDisruptionBudgets").await)?;
+    let tight = |budget: &&PodDisruptionBudget| {
+        let status = budget.status.as_ref();
+        // One that covers no pod allows none either, and means nothing.
+        status.is_some_and(|status| status.disruptions_allowed == Some(0) && status.expected_pods > Some(0))
+    };
+    Ok(budgets.map(|budgets| budgets.iter().filter(tight).map(full_name).collect()))
+}
+
+async fn kube_system(client: &Client) -> BTreeMap<String, String> {
+    let namespaces: Api<Namespace> = Api::all(client.clone());
+    let found = namespaces.get_opt("kube-system").await.ok().flatten();
+    let mut labels: BTreeMap<_, _> = found.map(|namespace| namespace.labels().clone()).unwrap_or_default();
+    labels.insert("kubernetes.io/metadata.name".to_owned(), "kube-system".to_owned());
+    labels
+}
+
+/// The two kinds of webhook are alike in everything that is looked at.
+async fn webhooks(client: &Client) -> Part<Vec<WebhookLook>> {
+    let kinds = [
+        ApiResource::erase::<ValidatingWebhookConfiguration>(&()),
+        ApiResource::erase::<MutatingWebhookConfiguration>(&()),
+    ];
+    let all = ListParams::default();
+    let lists = kinds.map(|kind| {
+        let configurations: Api<DynamicObject> = Api::all_with(client.clone(), &kind);
+        let all = all.clone();
+        async move { list(&configurations, &all, "webhook configurations").await }
+    });
+    let mut found = Vec::new();
+    for list in join_all(lists).await {
+        for configuration in part(list)?.into_iter().flatten() {
+            let name = configuration.name_any();
+            let webhooks = configuration.data.get("webhooks").cloned().unwrap_or_default();
+            let webhooks: Option<Vec<ValidatingWebhook>> =
+                serde_json::from_value(webhooks).map_err(|error| format!("{name}: {error}"))?;
+            found.extend(webhooks.into_iter().flatten().map(|webhook| WebhookLook {
+                name: format!("{name}/{}", webhook.name),
+                failure_policy: webhook.failure_policy,
+                timeout: webhook.timeout_seconds,
+                service: service(&webhook.client_config),
+                rules: webhook.rules.unwrap_or_default(),
+                namespaces: webhook.namespace_selector.unwrap_or_default(),
+                objects: webhook.object_selector.unwrap_or_default(),
+            }));
+        }
+    }
+    Ok(Some(found))
+}
+
+fn service(config: &WebhookClientConfig) -> Option<String> {
+    config.service.as_ref().map(|service| format!("{}/{}", service.namespace, service.name))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_version_tells_where_it_comes_from_and_goes() {
+        let version = json!({ "status": {
+            "desired": { "version": "4.20.9" },
+            "history": [
+                { "version": "4.20.9", "state": "Partial" },
+                { "version": "4.20.8", "state": "Completed" },
+                { "version": "4.20.7", "state": "Completed" },
+            ],
+            "conditions": [{ "type": "Progressing", "status": "True" }],
+        } });
+        let expected = VersionLook { progressing: true, from: Some("4.20.8".into()), to: Some("4.20.9".into()) };
+        assert_eq!(version_look(&version), expected);
+        assert_eq!(version_look(&json!({})), VersionLook::default());
+    }
+
+    #[test]
+    fn a_request_is_pending_until_it_is_decided_about() {
+        let request = |conditions: Value| {
+            let spec = json!({ "request": "", "signerName": "x" });
+            let object = json!({ "metadata": {}, "spec": spec, "status": { "conditions": conditions } });
+            is_pending(&serde_json::from_value(object).unwrap())
+        };
+        assert!(request(json!(null)) && request(json!([])));
+        for type_ in ["Approved", "Denied", "Failed"] {
+            assert!(!request(json!([{ "type": type_, "status": "True" }])), "{type_}");
+        }
+    }
+}

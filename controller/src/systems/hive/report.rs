@@ -1,0 +1,55 @@
+//! Events and log lines about what changed.
+
+use kube::Resource;
+use kube::runtime::events::EventType;
+use shared::hive::api::{ClusterDeployment, Condition};
+use shared::hive::conditions::{HIBERNATING, PROGRESS, READY};
+use shared::hive::decide::Notice;
+use tracing::{info, warn};
+
+use super::Hive;
+use crate::metrics::{self, Transition};
+use crate::runtime::System;
+use crate::runtime::hub::full_name;
+
+/// What all Events about clusters of Hive are about.
+pub const ACTION: &str = "PowerState";
+
+/// Power states that need somebody's attention.
+const FAILED: &[&str] = &["FailedToStop", "FailedToStartMachines"];
+
+/// Tells what a status write changed: one log line, and one Event if the power state is a new one.
+pub async fn transition(hive: &Hive, before: &ClusterDeployment, after: &ClusterDeployment) {
+    let progress = after.condition(PROGRESS).and_then(|c| c.message.as_deref()).unwrap_or_default();
+    let word = speaks(after);
+    let message = word.and_then(|c| c.message.as_deref()).unwrap_or_default();
+    let (from, to) = (before.power_state(), after.power_state());
+    info!(cluster = full_name(after), from, to, says = message, progress, "status written");
+    let failed = FAILED.contains(&to);
+    if from != to {
+        let label = Transition { system: "hive", to: metrics::state(to) };
+        hive.hub().metrics.transitions.get_or_create(&label).inc();
+        hive.hub().metrics.as_hive_counts(before, after);
+    }
+    if from != to || (failed && word != speaks(before)) {
+        let type_ = if failed { EventType::Warning } else { EventType::Normal };
+        hive.hub().events.publish(&after.object_ref(&()), &full_name(after), type_, (ACTION, to), message).await;
+    }
+}
+
+/// Tells what the status cannot.
+pub async fn notice(hive: &Hive, cluster: &ClusterDeployment, notice: &Notice) {
+    let Notice { warning, reason, message } = notice;
+    warn!(cluster = full_name(cluster), reason, says = message, "notice");
+    let type_ = if *warning { EventType::Warning } else { EventType::Normal };
+    hive.hub().events.publish(&cluster.object_ref(&()), &full_name(cluster), type_, (ACTION, reason), message).await;
+}
+
+/// Of the two conditions, the one that does not point to the other.
+fn speaks(cluster: &ClusterDeployment) -> Option<&Condition> {
+    let ready = cluster.condition(READY);
+    match ready.and_then(|ready| ready.reason.as_deref()) {
+        Some("StoppingOrHibernating") | None => cluster.condition(HIBERNATING),
+        Some(_) => ready,
+    }
+}

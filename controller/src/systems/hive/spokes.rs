@@ -1,0 +1,170 @@
+//! The connection to the spoke of a target: opened when a wake needs it, closed when it is no longer needed.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Secret;
+use kube::{Api, Client, ResourceExt};
+use shared::cloud::Inventory;
+use shared::hive::api::{ClusterDeployment, RESUME_SKIPS_CLUSTER_OPERATORS};
+use shared::hive::conditions::READY;
+use shared::hive::decide::{Notice, Watch, resume_started};
+use shared::hive::unreachable::{active_url, ip_override};
+use shared::spoke::{Spoke, SpokeError, Upgrade};
+use tokio::time::Instant;
+use tracing::{debug, warn};
+
+use super::csr_approval::CsrApproval;
+use super::state::{Connection, SpokeAddress, TargetState};
+use super::{Hive, report};
+use crate::machines;
+use crate::runtime::hub::{full_name, key_of};
+use crate::runtime::{System, clock};
+use crate::spoke::{self, Route, Scope, SpokeWatch};
+
+/// How often spot Machines are looked for while Nodes are awaited.
+const SPOT_PERIOD: Duration = Duration::from_secs(30);
+
+/// While a spoke cannot be asked, its kubeconfig's Secret is read again after this time: it may have been replaced. So may the
+/// overrides of its address.
+const COMPARE_PERIOD: Duration = Duration::from_secs(15);
+
+/// What the spoke says, over the connection of this wake.
+pub async fn observe(hive: &Hive, cluster: &ClusterDeployment, state: &mut TargetState) -> Result<Spoke, SpokeError> {
+    let operators = !cluster.label_is_true(RESUME_SKIPS_CLUSTER_OPERATORS);
+    let connection = connect(hive, cluster, state, Scope::Everything { operators }).await?;
+    let found = connection.watch.observe().await;
+    if found.is_err() && connection.compared.elapsed() > COMPARE_PERIOD {
+        let (_, version) = secret(&hive.hub().client, cluster).await?;
+        connection.compared = Instant::now();
+        if connection.address != address(cluster, version) {
+            state.spoke = None; // the next reconcile connects anew
+        }
+    }
+    found
+}
+
+/// Keeps of the connection what the plan wants kept.
+pub async fn keep(hive: &Hive, cluster: &ClusterDeployment, state: &mut TargetState, watch: Watch) {
+    let scope = match watch {
+        Watch::Nothing => {
+            state.spoke = None;
+            state.csr_approval = None;
+            return;
+        }
+        Watch::Certificates => Scope::Certificates,
+        Watch::Everything => Scope::Everything { operators: !cluster.label_is_true(RESUME_SKIPS_CLUSTER_OPERATORS) },
+    };
+    if let Err(error) = connect(hive, cluster, state, scope).await {
+        debug!(cluster = full_name(cluster), error = &error as &dyn std::error::Error, "spoke not watched");
+    }
+    let ready = cluster.condition(READY).filter(|ready| ready.status == "True");
+    let ready = ready.and_then(|ready| ready.last_transition_time.as_ref());
+    if let (Some(approval), Some(since)) = (&state.csr_approval, ready) {
+        approval.awake(since.0).await;
+    }
+}
+
+/// Asks a spoke that is awake whether it is being upgraded.
+pub async fn upgrade(hive: &Hive, cluster: &ClusterDeployment) -> Upgrade {
+    match client(hive, cluster).await {
+        Ok((client, _)) => spoke::upgrade(&client).await,
+        Err(_) => Upgrade::Unknown,
+    }
+}
+
+async fn connect<'a>(
+    hive: &Hive,
+    cluster: &ClusterDeployment,
+    state: &'a mut TargetState,
+    scope: Scope,
+) -> Result<&'a mut Connection, SpokeError> {
+    if state.spoke.as_ref().is_some_and(|connection| connection.watch.scope() != scope) {
+        state.spoke = None;
+    }
+    let kept = state.spoke.take();
+    let connection = if let Some(kept) = kept { kept } else { open(hive, cluster, state, scope).await? };
+    Ok(state.spoke.insert(connection))
+}
+
+async fn open(
+    hive: &Hive,
+    cluster: &ClusterDeployment,
+    state: &mut TargetState,
+    scope: Scope,
+) -> Result<Connection, SpokeError> {
+    let (client, version) = client(hive, cluster).await?;
+    let since = resume_started(cluster).unwrap_or_else(clock::now);
+    let (news, handle) = (state.news.clone(), hive.handle.clone());
+    let key = key_of(cluster);
+    let changed = move || {
+        news.store(true, Ordering::Relaxed);
+        handle.trigger(key.clone());
+    };
+    let approval = state.csr_approval.get_or_insert_with(|| CsrApproval::new(hive, cluster, since)).clone();
+    let watch = SpokeWatch::begin(client.clone(), scope, since, hive.handle.panics(), changed, move |client| {
+        approval.clone().pass(client)
+    });
+    let now = Instant::now();
+    Ok(Connection { watch, address: address(cluster, version), opened: now, compared: now, client, spot: None })
+}
+
+/// Makes spot Machines anew that have lost their instances with the sleep.
+pub async fn replace_spot(hive: &Hive, cluster: &ClusterDeployment, state: &mut TargetState, existing: &Inventory) {
+    let Some(connection) = state.spoke.as_mut().filter(|c| c.spot.is_none_or(|at| at.elapsed() > SPOT_PERIOD)) else {
+        return;
+    };
+    let Some(since) = resume_started(cluster).filter(|_| hive.hub().claim.holds()) else { return };
+    connection.spot = Some(Instant::now());
+    match machines::replace(&connection.client, existing, since, || hive.hub().claim.holds()).await {
+        Ok(replaced) if replaced.is_empty() => {}
+        Ok(replaced) => report::notice(hive, cluster, &Notice::spot_replaced(&replaced)).await,
+        Err(error) => {
+            warn!(cluster = full_name(cluster), error = &error as &dyn std::error::Error, "spot Machines not replaced");
+        }
+    }
+}
+
+/// A client of the spoke, and the version of the Secret with its kubeconfig.
+pub async fn client(hive: &Hive, cluster: &ClusterDeployment) -> Result<(Client, Option<String>), SpokeError> {
+    let (kubeconfig, version) = secret(&hive.hub().client, cluster).await?;
+    let route = Route { url: active_url(cluster), ip: ip_override(cluster) };
+    let client = spoke::client(&kubeconfig, &route).await.map_err(|error| match error {
+        SpokeError::Kubeconfig(why) if why.starts_with("kubeconfig ") => {
+            SpokeError::Kubeconfig(in_secret(cluster, &why))
+        }
+        other => other,
+    })?;
+    Ok((client, version))
+}
+
+fn address(cluster: &ClusterDeployment, version: Option<String>) -> SpokeAddress {
+    SpokeAddress { version, url: active_url(cluster).map(str::to_owned), ip: ip_override(cluster).map(str::to_owned) }
+}
+
+/// The administrator's kubeconfig and the version of its Secret.
+pub async fn secret(client: &Client, cluster: &ClusterDeployment) -> Result<(Vec<u8>, Option<String>), SpokeError> {
+    let name = secret_name(cluster).ok_or_else(|| {
+        SpokeError::Kubeconfig("spec.clusterMetadata.adminKubeconfigSecretRef.name is missing".to_owned())
+    })?;
+    let secrets: Api<Secret> = Api::namespaced(client.clone(), &cluster.namespace().unwrap_or_default());
+    let secret = secrets.get(name).await.map_err(|error| match error {
+        kube::Error::Api(status) if status.is_not_found() => {
+            SpokeError::Kubeconfig(in_secret(cluster, "does not exist"))
+        }
+        other => SpokeError::Failed(in_secret(cluster, &format!("cannot be read: {other}"))),
+    })?;
+    let version = secret.resource_version();
+    let kubeconfig = secret.data.and_then(|mut data| data.remove("kubeconfig"));
+    let kubeconfig = kubeconfig.ok_or_else(|| SpokeError::Kubeconfig(in_secret(cluster, "has no key kubeconfig")))?;
+    Ok((kubeconfig.0, version))
+}
+
+fn secret_name(cluster: &ClusterDeployment) -> Option<&str> {
+    let metadata = cluster.spec.cluster_metadata.as_ref()?;
+    Some(metadata.admin_kubeconfig_secret_ref.name.as_str()).filter(|name| !name.is_empty())
+}
+
+fn in_secret(cluster: &ClusterDeployment, why: &str) -> String {
+    format!("Secret {}/{}: {why}", cluster.namespace().unwrap_or_default(), secret_name(cluster).unwrap_or_default())
+}

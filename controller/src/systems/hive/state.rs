@@ -1,0 +1,201 @@
+//! What is remembered of one cluster between two reconciles. Losing it costs a reconcile, never a wrong action.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use kube::{Client, ResourceExt};
+use shared::cloud::{CloudError, CloudErrorKind, Inventory};
+use shared::hive::api::ClusterDeployment;
+use shared::hive::conditions::{HIBERNATING, READY};
+use shared::hive::decide::{Sync, Tried};
+use tokio::time::Instant;
+
+use super::conflict_detector::ConflictDetector;
+use super::csr_approval::CsrApproval;
+use crate::spoke::SpokeWatch;
+
+/// How often the Secret of a target is read while the cloud refuses its credentials.
+const SECRET_PERIOD: Duration = Duration::from_secs(10);
+
+/// For how long a call that was given up may still reach the cloud: longer than all tries of one call together.
+const IN_FLIGHT_TIMEOUT: Duration = Duration::from_mins(1);
+
+/// What decides where a connection to a spoke leads.
+#[derive(Debug, PartialEq, Eq)]
+pub struct SpokeAddress {
+    /// Version of the kubeconfig's Secret.
+    pub version: Option<String>,
+    /// The override of its URL, while it is active.
+    pub url: Option<String>,
+    /// The override of its address.
+    pub ip: Option<String>,
+}
+
+/// A connection to a spoke.
+pub struct Connection {
+    /// The watch.
+    pub watch: SpokeWatch,
+    /// Where it leads.
+    pub address: SpokeAddress,
+    /// When it was opened.
+    pub opened: Instant,
+    /// When that was last compared.
+    pub compared: Instant,
+    /// For what is not watched.
+    pub client: Client,
+    /// When spot Machines were last looked for.
+    pub spot: Option<Instant>,
+}
+
+/// State of one target.
+#[derive(Default)]
+pub struct TargetState {
+    /// What the last reconcile saw of the object, and until when another one is not needed.
+    settled: Option<(u64, Instant)>,
+    /// The last start or stop.
+    pub tried: Option<Tried>,
+    /// Lists of machines in a row that have failed.
+    pub failed_looks: u32,
+    /// The last list of machines.
+    machines: Option<(Instant, Inventory)>,
+    /// Until when an abandoned call may still move its machines.
+    unsure_until: Option<Instant>,
+    /// The connection to its spoke while it wakes.
+    pub spoke: Option<Connection>,
+    /// Who approves its kubelets' certificate requests during this wake.
+    pub csr_approval: Option<CsrApproval>,
+    /// Whether the spoke has news that call for a reconcile.
+    pub news: Arc<AtomicBool>,
+    /// Since when its `ClusterSync` is missing.
+    pub sync_missed_since: Option<Timestamp>,
+    /// Notices another controller that writes the same status.
+    pub conflicts: ConflictDetector,
+    /// The version of the Secret whose credentials the cloud refused, until it accepts some.
+    refused: Option<String>,
+    /// When the spoke was last asked what could stand in the way of a sleep.
+    pub preflight: Option<Instant>,
+    /// The reason of the last notice, so that it is given once.
+    pub noticed: Option<&'static str>,
+}
+
+impl TargetState {
+    /// How long this object, as it is, needs no reconcile.
+    #[must_use]
+    pub fn rests(&self, cluster: &ClusterDeployment, sync: Sync) -> Option<Duration> {
+        let (seen, until) = self.settled?;
+        let left = until.saturating_duration_since(Instant::now());
+        let news = self.news.swap(false, Ordering::Relaxed);
+        (!news && seen == fingerprint(cluster, sync) && !left.is_zero()).then_some(left)
+    }
+
+    /// This object, as it is, needs no reconcile for this long.
+    pub fn rest(&mut self, cluster: &ClusterDeployment, sync: Sync, pause: Duration) {
+        self.settled = Some((fingerprint(cluster, sync), Instant::now() + pause));
+    }
+
+    /// The reconcile has failed: the next one is due, whatever the last one said. In doubt it may have written something.
+    pub fn failed(&mut self, doubt: bool) {
+        self.settled = None;
+        if doubt {
+            self.conflicts.lost_sight();
+        }
+    }
+
+    /// A call to the cloud was given up while it may have been on its way: the last list of machines counts no more, and the
+    /// next one may not last.
+    pub fn gave_up_calls(&mut self) {
+        self.machines = None;
+        self.unsure_until = Some(Instant::now() + IN_FLIGHT_TIMEOUT);
+    }
+
+    /// Whether an abandoned call may still move the machines.
+    #[must_use]
+    pub fn is_unsure(&self) -> bool {
+        self.unsure_until.is_some_and(|until| Instant::now() < until)
+    }
+
+    /// The last list of machines, if it is not older than `max_age`.
+    #[must_use]
+    pub fn machines(&self, max_age: Duration) -> Option<Inventory> {
+        let (at, machines) = self.machines.as_ref()?;
+        (!max_age.is_zero() && at.elapsed() < max_age).then(|| machines.clone())
+    }
+
+    /// Keeps a list of machines.
+    pub fn saw_machines(&mut self, machines: &Inventory) {
+        self.machines = Some((Instant::now(), machines.clone()));
+    }
+
+    /// A call to the cloud failed. If that was for want of rights, `version` is asked which version of the Secret gave them.
+    pub fn doubt(&mut self, error: &CloudError, version: impl FnOnce() -> Option<String>) {
+        if lacks_rights(error.kind) {
+            self.refused = version();
+        }
+    }
+
+    /// A list was answered, so that the credentials are good for something. Those of a refused action stay in doubt.
+    pub fn listed(&mut self) {
+        self.failed_looks = 0;
+        let failure = self.tried.as_ref().and_then(|tried| tried.failure.as_ref());
+        if !failure.is_some_and(|failure| lacks_rights(failure.kind)) {
+            self.refused = None;
+        }
+    }
+
+    /// The version of the Secret that was refused last.
+    #[must_use]
+    pub fn refused(&self) -> Option<&str> {
+        self.refused.as_deref()
+    }
+
+    /// The credentials are new: what the old ones could not do holds nothing back.
+    pub fn trust_again(&mut self) {
+        self.refused = None;
+        self.settled = None;
+        self.failed_looks = 0;
+        self.tried = self.tried.take().filter(|tried| !tried.failure.as_ref().is_some_and(|f| lacks_rights(f.kind)));
+    }
+
+    /// When to come again if nothing changes for this long: sooner while a Secret has to be watched.
+    #[must_use]
+    pub fn until_next(&self, pause: Duration) -> Duration {
+        if self.refused.is_some() { pause.min(SECRET_PERIOD) } else { pause }
+    }
+}
+
+fn lacks_rights(kind: CloudErrorKind) -> bool {
+    matches!(kind, CloudErrorKind::Denied | CloudErrorKind::Credentials)
+}
+
+/// What of an object calls for a reconcile: everything but the status that others keep there.
+fn fingerprint(cluster: &ClusterDeployment, sync: Sync) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    std::mem::discriminant(&sync).hash(&mut hasher);
+    cluster.uid().hash(&mut hasher);
+    cluster.metadata.generation.hash(&mut hasher);
+    cluster.metadata.deletion_timestamp.is_some().hash(&mut hasher);
+    cluster.annotations().hash(&mut hasher);
+    cluster.labels().hash(&mut hasher);
+    cluster.power_state().hash(&mut hasher);
+    for condition in [HIBERNATING, READY].into_iter().filter_map(|type_| cluster.condition(type_)) {
+        (&condition.type_, &condition.status, &condition.reason, &condition.message).hash(&mut hasher);
+    }
+    hasher.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failed_reconcile_is_repeated_though_nothing_on_the_object_has_changed() {
+        let (mut state, cluster) = (TargetState::default(), ClusterDeployment::default());
+        state.rest(&cluster, Sync::Applied, Duration::from_mins(10));
+        assert!(state.rests(&cluster, Sync::Applied).is_some());
+        state.failed(false);
+        assert_eq!(state.rests(&cluster, Sync::Applied), None);
+    }
+}

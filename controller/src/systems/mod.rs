@@ -1,0 +1,5 @@
+//! The systems that are put to sleep: each a [`crate::runtime::System`], registered by one line in `main.rs`.
+
+pub mod fdb;
+pub mod hive;
+pub mod reachability;

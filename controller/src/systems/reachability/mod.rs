@@ -1,0 +1,189 @@
+//! Whether the API servers of clusters can be reached: probed now and then, told in two conditions. `shared` judges the answers.
+//!
+//! It works on Hive's watch with a queue of its own, so that an API server that does not answer never holds up a power state.
+
+use std::time::Duration;
+
+use kube::Client;
+use shared::hive::api::ClusterDeployment;
+use shared::hive::unreachable::{
+    Answer, Facts, Plan, Tried, UNREACHABLE, Url, decide, ip_override, needs, url_override,
+};
+use shared::spoke::SpokeError;
+use tokio::sync::Semaphore;
+use tracing::info;
+
+use super::hive::spokes;
+use crate::metrics::Probe;
+use crate::runtime::hub::full_name;
+use crate::runtime::{Acted, Class, Done, Failure, Handle, Hub, Observed, Settings, System, Target, WriteError, clock};
+use crate::spoke::{self, Route};
+
+/// How long an answer may take.
+const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
+/// Clusters that are reconciled at once.
+const CONCURRENCY: u16 = 256;
+/// Of these, those that are probed without anybody waiting for the answer.
+const BACKGROUND_PROBES: usize = 64;
+/// How long a reconcile may take: two probes, two reads of the kubeconfig and a write.
+const RECONCILE_TIMEOUT: Duration = Duration::from_mins(2);
+
+/// The system.
+pub struct Reachability {
+    handle: Handle<ClusterDeployment>,
+    /// Turns for probes in the background.
+    turns: Semaphore,
+}
+
+impl Reachability {
+    /// Works on the objects of this watch.
+    pub fn new(handle: Handle<ClusterDeployment>) -> Self {
+        Self { handle, turns: Semaphore::new(BACKGROUND_PROBES) }
+    }
+}
+
+/// What is remembered of one cluster. Losing it costs one probe.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct TargetState {
+    tried: Option<Tried>,
+}
+
+/// Why a reconcile ended without a result.
+#[derive(Debug, thiserror::Error, strum::IntoStaticStr)]
+pub enum ReachabilityError {
+    /// The hub did not give the kubeconfig: that says nothing about the cluster.
+    #[error("read the kubeconfig")]
+    Hub(#[source] SpokeError),
+    /// The conditions could not be written.
+    #[error("write the status")]
+    Status(#[source] WriteError),
+}
+
+impl Failure for ReachabilityError {
+    fn class(&self) -> Class {
+        match self {
+            Self::Hub(_) => Class::Failed,
+            Self::Status(error) => error.class(),
+        }
+    }
+
+    fn label(&self) -> &'static str {
+        self.into()
+    }
+
+    fn refusal(&self) -> Option<String> {
+        match self {
+            Self::Hub(_) => None,
+            Self::Status(error) => error.refusal(),
+        }
+    }
+}
+
+impl System for Reachability {
+    type Object = ClusterDeployment;
+    type State = TargetState;
+    type Facts<'a> = Facts<'a>;
+    type Plan = Plan;
+    type Error = ReachabilityError;
+
+    const NAME: &'static str = "reachability";
+    const ACTION: &'static str = "Reachability";
+
+    fn settings(&self) -> Settings {
+        Settings {
+            page_size: 50, // of the owner of the watch
+            concurrency: CONCURRENCY,
+            timeout: RECONCILE_TIMEOUT,
+            optional: false,
+            conflict: 100..500,
+            retry: 5_000..10_000,
+        }
+    }
+
+    fn hub(&self) -> &Hub {
+        &self.handle.hub
+    }
+
+    async fn observe<'a>(
+        &self,
+        cluster: &'a ClusterDeployment,
+        target: &mut Target<Self>,
+    ) -> Result<Observed<Facts<'a>>, ReachabilityError> {
+        let state = &mut target.state;
+        let mut facts = Facts { cluster, primary: None, initial: None, tried: state.tried, now: clock::now() };
+        while let Some(ask) = needs(&facts) {
+            let turn = if ask.urgent { None } else { self.turns.try_acquire().ok() };
+            if turn.is_none() && !ask.urgent {
+                return Ok(Observed::Rest(Some(Duration::from_millis(rand::random_range(2_000..10_000)))));
+            }
+            let answer = probe(&self.hub().client, cluster, ask.url).await?;
+            let result = if answer.is_ok() { "ok" } else { "failed" };
+            self.hub().metrics.probes.get_or_create(&Probe { result }).inc();
+            facts.answered(ask.url, answer, clock::now());
+            state.tried = facts.tried;
+        }
+        Ok(Observed::Facts(facts))
+    }
+
+    fn decide(&self, facts: &Facts<'_>) -> Plan {
+        decide(facts)
+    }
+
+    async fn act(
+        &self,
+        _: &mut Self::Facts<'_>,
+        _: &mut Plan,
+        _: &mut Target<Self>,
+    ) -> Result<Acted, ReachabilityError> {
+        Ok(Acted::Nothing)
+    }
+
+    async fn report(
+        &self,
+        facts: Self::Facts<'_>,
+        plan: Plan,
+        target: &mut Target<Self>,
+    ) -> Result<Done, ReachabilityError> {
+        let cluster = facts.cluster;
+        // Later, never sooner: before its time a reconcile finds nothing to do.
+        let jittered = |again: Duration| again.mul_f64(rand::random_range(1.0..1.1)) + Duration::from_millis(20);
+        let requeue = plan.again.map(jittered);
+        let Some(patch) = plan.patch(cluster, facts.now) else { return Ok(Done { requeue, changed: false }) };
+        let written = self.hub().patch_status(cluster, patch).await.map_err(ReachabilityError::Status)?;
+        target.wrote(&written);
+        told(cluster, &written);
+        Ok(Done { requeue, changed: true })
+    }
+
+    /// Its reconciles are not counted among those of power states.
+    fn measured(&self, _: &'static str, _: Duration) {}
+}
+
+/// Logs what a write has changed.
+fn told(before: &ClusterDeployment, after: &ClusterDeployment) {
+    let condition = after.condition(UNREACHABLE);
+    let said = before.condition(UNREACHABLE).map(|condition| (&condition.status, &condition.message));
+    if condition.map(|condition| (&condition.status, &condition.message)) != said {
+        let status = condition.map_or("", |condition| &condition.status);
+        let message = condition.and_then(|condition| condition.message.as_deref()).unwrap_or_default();
+        info!(cluster = full_name(after), unreachable = status, says = message, "reachability written");
+    }
+}
+
+/// Asks an API server for its version: one small request, which every API server answers to its administrator.
+async fn probe(client: &Client, cluster: &ClusterDeployment, url: Url) -> Result<Answer, ReachabilityError> {
+    let route = Route { url: url_override(cluster).filter(|_| url == Url::Primary), ip: ip_override(cluster) };
+    let kubeconfig = match spokes::secret(client, cluster).await {
+        Ok((kubeconfig, _)) => kubeconfig,
+        Err(SpokeError::Kubeconfig(why)) => return Ok(Err(why)),
+        Err(error) => return Err(ReachabilityError::Hub(error)),
+    };
+    let asked = async {
+        let client = spoke::client(&kubeconfig, &route).await?;
+        client.apiserver_version().await.map(drop).map_err(|error| spoke::failure(&error))
+    };
+    let answer = tokio::time::timeout(PROBE_TIMEOUT, asked).await.unwrap_or_else(|_| {
+        Err(SpokeError::Unreachable(format!("the cluster's API server does not answer within {PROBE_TIMEOUT:?}")))
+    });
+    Ok(answer.map_err(|error| error.to_string()))
+}

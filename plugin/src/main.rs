@@ -2,28 +2,20 @@
 //!
 //! It writes intent and reads status. It never touches a cloud or the inside of a cluster that sleeps.
 
-mod act;
+mod api;
 mod cli;
-mod complete;
-mod duration;
+mod cmd;
 mod error;
-mod fdb;
-mod hub;
-mod plan;
-mod pool;
-mod print;
-mod status;
-mod target;
-mod version;
+mod output;
+mod read;
+mod select;
 mod wait;
-mod when;
 
 use std::process::ExitCode;
 
-use act::Wish;
 use cli::{
     Cli, Command, DryRun,
-    fdb::{FdbCli, FdbCommand, Recover, RecoverArgs},
+    recover::{FdbCli, FdbCommand, Recover, RecoverArgs},
 };
 use error::{Exit, Problem};
 use rustls::{NamedGroup, crypto::CryptoProvider};
@@ -32,10 +24,10 @@ fn main() -> ExitCode {
     // Only fails if a provider is installed already, and this is the first line of the program.
     let _ = provider().install_default();
     let words = std::env::args_os().collect::<Vec<_>>();
-    let asked = if fdb::alias::is_asked(words.first()) {
+    let asked = if cmd::install_alias::is_asked(words.first()) {
         FdbCli::read(words).map(|cli| Asked::Fdb(Box::new(cli)))
     } else {
-        Cli::read(complete::as_question(words)).map(|cli| Asked::Own(Box::new(cli)))
+        Cli::read(cmd::completion::as_question(words)).map(|cli| Asked::Own(Box::new(cli)))
     };
     let asked = match asked {
         Ok(asked) => asked,
@@ -44,7 +36,7 @@ fn main() -> ExitCode {
             if error.use_stderr() {
                 return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(Exit::Usage as u8));
             }
-            print::look(printed);
+            output::look(printed);
             return ExitCode::from(printed_out(Exit::Done, false) as u8);
         }
     };
@@ -52,17 +44,17 @@ fn main() -> ExitCode {
     let exit = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime.block_on(async {
             match &asked {
-                Asked::Own(cli) => run(cli).await,
+                Asked::Own(cli) => cmd::run(cli).await,
                 Asked::Fdb(cli) => {
                     let FdbCommand::ProcessGroups(args) = &cli.command;
-                    fdb::recover::run_as_fdb(args, &cli.hub).await
+                    cmd::recover::run_as_fdb(args, &cli.hub).await
                 }
             }
         }),
         Err(source) => Err(Problem::Io { action: "start".to_owned(), source }),
     };
     let exit = exit.unwrap_or_else(|problem| {
-        print::error(&problem.to_string());
+        output::error(&problem.to_string());
         problem.exit()
     });
     ExitCode::from(printed_out(exit, asked.changes()) as u8)
@@ -70,9 +62,9 @@ fn main() -> ExitCode {
 
 /// The exit code, given that what was printed may not have arrived. What was changed has been changed all the same.
 fn printed_out(exit: Exit, changes: bool) -> Exit {
-    let Some(error) = print::failure() else { return exit };
+    let Some(error) = output::failure() else { return exit };
     let done = if changes && exit == Exit::Done { "; what was asked for is done all the same" } else { "" };
-    print::error(&format!("cannot write to standard output: {error}{done}"));
+    output::error(&format!("cannot write to standard output: {error}{done}"));
     if exit == Exit::Done { Exit::Error } else { exit }
 }
 
@@ -108,29 +100,4 @@ fn provider() -> CryptoProvider {
     let mut provider = rustls::crypto::aws_lc_rs::default_provider();
     provider.kx_groups.sort_by_key(|group| group.name() != NamedGroup::X25519MLKEM768);
     provider
-}
-
-async fn run(cli: &Cli) -> Result<Exit, Problem> {
-    match &cli.command {
-        None => act::run(Wish::Sleep, &cli.act, &cli.hub).await,
-        Some(Command::Resume(args)) => {
-            args.check()?;
-            act::run(Wish::Wake, &args.act, &cli.hub).await
-        }
-        Some(Command::Plan(args)) => plan::run(args, &cli.hub).await,
-        Some(Command::Status(args)) => status::run(args, &cli.hub).await,
-        Some(Command::Recover(RecoverArgs { what: Recover::ProcessGroups(args) })) => {
-            fdb::recover::run(args, &cli.hub).await
-        }
-        Some(Command::InstallAlias(args)) => fdb::alias::install(args).map(|()| Exit::Done),
-        Some(Command::Version(args)) => {
-            version::run(args);
-            Ok(Exit::Done)
-        }
-        Some(Command::Completion(args)) => complete::install(args).map(|()| Exit::Done),
-        Some(Command::Complete { words }) => {
-            complete::answer(words).await;
-            Ok(Exit::Done)
-        }
-    }
 }

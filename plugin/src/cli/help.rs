@@ -1,14 +1,14 @@
 //! The longer texts of `--help`.
 
 /// Begins the help of the program.
-pub(super) const ABOUT: &str = "\
+pub(crate) const ABOUT: &str = "\
 Put clusters and workloads to sleep, and wake them.
 
 A ClusterDeployment gets spec.powerState, which Hive or hibernate-controller acts on. A workload gets
 0 replicas, with the former count recorded in the annotation hibernate.sh/replicas in the same write.";
 
 /// Ends the help of every command.
-pub(super) const EXIT_CODES: &str = "\
+pub(crate) const EXIT_CODES: &str = "\
 Exit codes:
   0  done, or nothing to do
   1  error
@@ -18,7 +18,7 @@ Exit codes:
   When several targets fail for different reasons, the exit code is 1.";
 
 /// How targets are named.
-pub(super) const TARGETS: &str = "\
+pub(crate) const TARGETS: &str = "\
 Targets:
   NAME              looked up among the kinds that exist on the hub; must be the name of one target only
   TYPE/NAME         for example cd/demo, deploy/web, sts/db, machinedeployment/workers
@@ -28,7 +28,7 @@ Targets:
   its group, as in machinedeployment.cluster.x-k8s.io";
 
 /// Of the bare form.
-pub(super) const HIBERNATE_EXAMPLES: &str = "\
+pub(crate) const HIBERNATE_EXAMPLES: &str = "\
 Examples:
   # Put a cluster to sleep and say why
   kubectl hibernate demo --reason \"weekend\"
@@ -60,7 +60,7 @@ does not pass on what stands before a plugin's name (`kubectl -n shop hibernate 
 hibernate web -n shop` works).";
 
 /// Of `resume`.
-pub(super) const RESUME_EXAMPLES: &str = "\
+pub(crate) const RESUME_EXAMPLES: &str = "\
 Examples:
   # Wake a cluster and wait until it is ready
   kubectl hibernate resume demo --wait
@@ -75,7 +75,7 @@ Examples:
   kubectl hibernate wake --all -n clusters --yes";
 
 /// Of `plan`, with the form of its JSON.
-pub(super) const PLAN_EXAMPLES: &str = "\
+pub(crate) const PLAN_EXAMPLES: &str = "\
 Examples:
   # What would block or slow the sleep of a cluster, and what stays billed
   kubectl hibernate plan demo
@@ -105,7 +105,7 @@ JSON and YAML are a list in a form of its own that later versions only add to:
   }]}";
 
 /// Of `status`, with the form of its JSON.
-pub(super) const STATUS_EXAMPLES: &str = "\
+pub(crate) const STATUS_EXAMPLES: &str = "\
 Examples:
   # All ClusterDeployments of the namespace
   kubectl hibernate status
@@ -148,7 +148,7 @@ unknown), \"unprotectedBecause\", \"unlocked\" (volumes in use with the key on t
 With --watch, JSON and YAML print one such item per change. Fields without a value are left out.";
 
 /// Of `recover process-groups`, under both names.
-pub(super) const RECOVER_EXAMPLES: &str = "\
+pub(crate) const RECOVER_EXAMPLES: &str = "\
 Examples:
   # What is suspended, and until when
   kubectl hibernate status fdb/sample
@@ -179,7 +179,7 @@ What it does, under spec.skip so that the operator does not interfere:
 Running the same again finishes what was interrupted.";
 
 /// Of `install-alias`.
-pub(super) const ALIAS_EXAMPLES: &str = "\
+pub(crate) const ALIAS_EXAMPLES: &str = "\
 Examples:
   # A link kubectl-fdb-recover beside this program: `kubectl fdb recover process-groups ...` then runs it, and every
   # other `kubectl fdb ...` still runs FoundationDB's own plugin
@@ -189,7 +189,7 @@ Examples:
   kubectl hibernate install-alias ~/bin";
 
 /// Of `completion`.
-pub(super) const COMPLETION_EXAMPLES: &str = "\
+pub(crate) const COMPLETION_EXAMPLES: &str = "\
 Examples:
   # Let kubectl complete `kubectl hibernate ...` (kubectl 1.26 and later): writes kubectl_complete-hibernate next to
   # this program

@@ -1,23 +1,22 @@
 //! The command line: what can be asked, and by which flags. Names and meanings are kubectl's wherever kubectl has them.
 
-pub(crate) mod fdb;
+mod argv;
+pub(crate) mod duration;
 mod help;
+pub(crate) mod recover;
+pub(crate) mod time;
 mod values;
-mod words;
 
 use std::path::PathBuf;
 
 use clap::{ArgAction, Args, CommandFactory, FromArgMatches, Parser, Subcommand, parser::ValueSource};
 
-use self::help::{
+use crate::cli::help::{
     ABOUT, ALIAS_EXAMPLES, COMPLETION_EXAMPLES, EXIT_CODES, HIBERNATE_EXAMPLES, PLAN_EXAMPLES, RESUME_EXAMPLES,
     STATUS_EXAMPLES, TARGETS,
 };
-pub(crate) use self::values::{ActOutput, Completer, DryRun, Include, PlanOutput, StatusOutput, VersionOutput};
-use crate::{
-    duration,
-    when::{When, WhenError},
-};
+use crate::cli::time::{When, WhenError};
+pub(crate) use crate::cli::values::{ActOutput, Completer, DryRun, Include, PlanOutput, StatusOutput, VersionOutput};
 
 /// Put clusters and workloads to sleep, and wake them.
 #[derive(Debug, Parser)]
@@ -57,10 +56,10 @@ pub(crate) enum Command {
     #[command(after_help = format!("{STATUS_EXAMPLES}\n\n{EXIT_CODES}"))]
     Status(StatusArgs),
     /// Bring something back that its own system was about to delete
-    Recover(fdb::RecoverArgs),
+    Recover(recover::RecoverArgs),
     /// Link this program so that it also answers to `kubectl fdb recover`
     #[command(after_help = ALIAS_EXAMPLES)]
-    InstallAlias(fdb::AliasArgs),
+    InstallAlias(recover::AliasArgs),
     /// Print the version of this program
     #[command(after_help = "Examples:\n  kubectl hibernate version\n  kubectl hibernate version -o json")]
     Version(VersionArgs),
@@ -264,7 +263,7 @@ impl Cli {
     /// On wrong usage, and when help was asked for.
     pub(crate) fn read(words: impl IntoIterator<Item = std::ffi::OsString>) -> Result<Self, clap::Error> {
         let mut command = Self::command();
-        let words = words::plain(&command, words);
+        let words = argv::plain(&command, words);
         let matches = command.try_get_matches_from_mut(words)?;
         if let Some((name, _)) = matches.subcommand() {
             refuse_flags_before(&command, &matches, name)?;

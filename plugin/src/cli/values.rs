@@ -2,10 +2,10 @@
 
 use clap::ValueEnum;
 
-use crate::target::parse::is_namespace;
+use crate::select::parse::is_namespace;
 
 /// `-n`. Scripts give it empty for none, and kubectl lets them.
-pub(super) fn namespace(text: &str) -> Result<String, String> {
+pub(crate) fn namespace(text: &str) -> Result<String, String> {
     if text.is_empty() || is_namespace(text) {
         return Ok(text.to_owned());
     }

@@ -3,7 +3,7 @@
 //! Driven by watches, one for each kind and namespace; a list at the start of each, and again after a minute without news,
 //! makes up for whatever a watch may have missed.
 
-mod board;
+mod display;
 pub(crate) mod progress;
 
 use std::{
@@ -17,17 +17,17 @@ use kube::api::WatchEvent;
 use serde_json::Value;
 use shared::hive::api::ClusterDeployment;
 
-use self::{
-    board::Board,
-    progress::{Progress, of_cluster, of_workload},
-};
 use crate::{
-    act::Wish,
-    duration::elapsed,
+    api::{Hub, Resource, answer::HubError},
+    cli::duration::elapsed,
+    cmd::power::Wish,
     error::{Exit, Failure, Problem},
-    hub::{Hub, Resource, answer::HubError},
-    print,
-    target::Target,
+    output,
+    select::Target,
+    wait::{
+        display::Board,
+        progress::{Progress, of_cluster, of_workload},
+    },
 };
 
 /// After this long without news the targets are looked at anew.
@@ -70,7 +70,7 @@ impl Waiting {
     }
 
     fn look(&self, object: &Value) -> Result<Progress, Problem> {
-        if self.resource.kind != &crate::target::CLUSTER_DEPLOYMENT {
+        if self.resource.kind != &crate::select::CLUSTER_DEPLOYMENT {
             return Ok(of_workload(object, self.wish));
         }
         let cluster: ClusterDeployment = serde_json::from_value(object.clone()).map_err(Problem::Unreadable)?;
@@ -79,7 +79,7 @@ impl Waiting {
 
     /// `hibernating after 38s`.
     fn arrived(&self, first_look: bool) -> String {
-        let cluster = self.resource.kind == &crate::target::CLUSTER_DEPLOYMENT;
+        let cluster = self.resource.kind == &crate::select::CLUSTER_DEPLOYMENT;
         let state = match (self.wish, cluster) {
             (Wish::Sleep, true) => "hibernating",
             (Wish::Sleep, false) => "asleep",
@@ -119,22 +119,22 @@ pub(crate) async fn all(
     let mut exits = Vec::new();
     for (target, outcome) in targets.iter().zip(outcomes) {
         let problem = match outcome {
-            board::Outcome::Arrived(text) if objects_on_stdout => {
-                print::note(&format!("{} {text}", target.full_name));
+            display::Outcome::Arrived(text) if objects_on_stdout => {
+                output::note(&format!("{} {text}", target.full_name));
                 continue;
             }
-            board::Outcome::Arrived(text) => {
-                print::line(&format!("{} {text}", target.full_name));
+            display::Outcome::Arrived(text) => {
+                output::line(&format!("{} {text}", target.full_name));
                 continue;
             }
-            board::Outcome::Failed(problem) => problem,
-            board::Outcome::Open(state) => {
+            display::Outcome::Failed(problem) => problem,
+            display::Outcome::Open(state) => {
                 let after = elapsed(limit.unwrap_or_default());
                 WaitError::TimedOut { after, state }.into()
             }
         };
         exits.push(problem.exit());
-        print::error(&Failure::new(target.full_name.clone(), problem).to_string());
+        output::error(&Failure::new(target.full_name.clone(), problem).to_string());
     }
     exits
 }
@@ -157,7 +157,7 @@ async fn follow(hub: &Hub, group: Vec<(usize, &Waiting)>, board: &Board) {
             Ok(()) => {}
             Err(error) if is_passing(&error) => {
                 if hub.verbose {
-                    print::note(&format!("waiting goes on although: {error}"));
+                    output::note(&format!("waiting goes on although: {error}"));
                 }
                 tokio::time::sleep(PAUSE).await;
             }

@@ -10,7 +10,7 @@ use shared::{
     workload::replicas,
 };
 
-use crate::act::Wish;
+use crate::cmd::power::Wish;
 
 /// One look.
 #[derive(Clone, Debug, PartialEq, Eq)]

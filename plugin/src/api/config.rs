@@ -1,0 +1,398 @@
+//! From kubectl's flags and a kubeconfig to the settings of a client.
+
+use std::{
+    env,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use kube::{
+    Config,
+    config::{AuthInfo, Cluster, Context, InClusterError, KubeConfigOptions, Kubeconfig, KubeconfigError},
+    config::{NamedAuthInfo, NamedCluster, NamedContext},
+};
+
+use crate::{
+    api::{login, pod, proxy, server},
+    cli::HubArgs,
+};
+
+/// Connecting takes milliseconds or fails; nobody wants to watch a plugin for kube's 30 seconds.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Why no client can be set up. Nothing has been sent yet.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ConfigError {
+    #[error("cannot read kubeconfig {}: {source}", path.display())]
+    Read { path: PathBuf, source: KubeconfigError },
+    #[error("cannot merge kubeconfigs {paths}: {source}")]
+    Merge { paths: String, source: KubeconfigError },
+    #[error("no kubeconfig: looked at {looked_at}; give --kubeconfig, set KUBECONFIG, or give --server and --token")]
+    Missing { looked_at: String },
+    #[error("kubeconfig {file} has no current context: `kubectl config use-context`, or give --context ({known})")]
+    NoContext { file: String, known: String },
+    #[error("{what} {name:?} does not exist in kubeconfig {file} ({known})")]
+    Unknown { what: &'static str, name: String, file: String, known: String },
+    #[error("cannot use kubeconfig {file}: {source}")]
+    Use { file: String, source: KubeconfigError },
+    #[error("cannot use the Pod's service account: {0}")]
+    InCluster(#[source] InClusterError),
+    #[error("cannot read --certificate-authority {}: {source}", path.display())]
+    Authority { path: PathBuf, source: std::io::Error },
+    #[error("cannot use server {found:?} of {origin}: write https://HOST:PORT")]
+    Server { found: String, origin: String },
+    #[error(
+        "cannot use the token of {origin}: it has control characters, such as a line end; a token is one line without them"
+    )]
+    Token { origin: String },
+    #[error("--as-group and --as-uid need --as")]
+    ImpersonationWithoutUser,
+    #[error("cannot use proxy {url:?} of {variable}: {source}")]
+    Proxy { variable: &'static str, url: String, source: http::uri::InvalidUri },
+}
+
+/// Reads the kubeconfig and applies the flags, as kubectl does.
+///
+/// # Errors
+/// When there is no usable kubeconfig, or flags name something that it does not have.
+pub(crate) async fn load(args: &HubArgs) -> Result<Config, ConfigError> {
+    if args.impersonate.is_none() && (args.impersonate_uid.is_some() || !args.impersonate_groups.is_empty()) {
+        return Err(ConfigError::ImpersonationWithoutUser);
+    }
+    let (kubeconfig, files) = kubeconfig(args)?;
+    let mut config = match kubeconfig {
+        Some(kubeconfig) => from_kubeconfig(kubeconfig, &files, args).await?,
+        None if args.server.is_some() => from_kubeconfig(Kubeconfig::default(), "(none)", args).await?,
+        None if pod::is_meant(args) => pod::config(args)?,
+        None => return Err(ConfigError::Missing { looked_at: files }),
+    };
+    config.default_namespace = namespace(args.namespace.as_deref(), &config.default_namespace);
+    let origin = if args.token.is_some() { "--token" } else { "the kubeconfig's user" };
+    login::tidy(&mut config.auth_info, origin).map_err(|origin| ConfigError::Token { origin })?;
+    impersonate(&mut config.auth_info, args);
+    config.connect_timeout = Some(args.request_timeout.0.map_or(CONNECT_TIMEOUT, |limit| limit.min(CONNECT_TIMEOUT)));
+    config.default_retry = false; // kube's default goes on for minutes, and repeats writes
+    Ok(config)
+}
+
+/// The namespace by flag, context or default. Scripts give an empty one for none.
+fn namespace(flag: Option<&str>, context: &str) -> String {
+    let named = flag.filter(|name| !name.is_empty()).unwrap_or(context);
+    if named.is_empty() { "default".to_owned() } else { named.to_owned() }
+}
+
+/// The kubeconfig and the names of its files; without any, the names of those looked for.
+fn kubeconfig(args: &HubArgs) -> Result<(Option<Kubeconfig>, String), ConfigError> {
+    if let Some(path) = &args.kubeconfig {
+        return Ok((Some(read(path)?), path.display().to_string()));
+    }
+    let list = env::var_os("KUBECONFIG").unwrap_or_default();
+    let mut paths: Vec<PathBuf> = env::split_paths(&list).filter(|path| !path.as_os_str().is_empty()).collect();
+    if paths.is_empty() {
+        paths.extend(default_path());
+    }
+    merged(&paths)
+}
+
+/// As in kubectl, files of the list that do not exist are skipped, and the first that says something wins.
+fn merged(paths: &[PathBuf]) -> Result<(Option<Kubeconfig>, String), ConfigError> {
+    let existing: Vec<&PathBuf> = paths.iter().filter(|path| path.exists()).collect();
+    if existing.is_empty() {
+        let looked_at = if paths.is_empty() { "$HOME".to_owned() } else { names(paths.iter()) };
+        return Ok((None, looked_at));
+    }
+    let files = names(existing.iter().copied());
+    let mut merged = Kubeconfig::default();
+    for path in existing {
+        merged = merged.merge(read(path)?).map_err(|source| ConfigError::Merge { paths: files.clone(), source })?;
+    }
+    Ok((Some(merged), files))
+}
+
+fn names<'a>(paths: impl Iterator<Item = &'a PathBuf>) -> String {
+    paths.map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ")
+}
+
+/// A file. An empty current context says nothing, so it must not win over that of the next file.
+fn read(path: &Path) -> Result<Kubeconfig, ConfigError> {
+    let read = Kubeconfig::read_from(path).map_err(|source| ConfigError::Read { path: path.to_owned(), source });
+    read.map(|mut kubeconfig| {
+        kubeconfig.current_context = kubeconfig.current_context.filter(|name| !name.is_empty());
+        kubeconfig
+    })
+}
+
+fn default_path() -> Option<PathBuf> {
+    env::home_dir().map(|home| home.join(".kube").join("config"))
+}
+
+/// What the selected context says, with the flags' changes.
+async fn from_kubeconfig(kubeconfig: Kubeconfig, file: &str, args: &HubArgs) -> Result<Config, ConfigError> {
+    let (context, mut cluster, mut user) = select(&kubeconfig, file, args)?;
+    apply_cluster_flags(&mut cluster, args);
+    apply_user_flags(&mut user, args);
+    if let Some(found) = cluster.server.take() {
+        cluster.server = Some(match server::url(&found, server::has_certificates(&cluster, &user)) {
+            Some(url) => url,
+            None if args.server.is_some() => return Err(ConfigError::Server { found, origin: "--server".to_owned() }),
+            None => return Err(ConfigError::Server { found, origin: format!("kubeconfig {file}") }),
+        });
+    }
+    let proxy_url = match cluster.proxy_url.take().filter(|url| !url.is_empty()) {
+        Some(url) => Some(("the kubeconfig's proxy-url", url)),
+        None => cluster.server.as_deref().and_then(proxy::from_env),
+    };
+    let selected = single(context, cluster, user);
+    let mut config = Config::from_custom_kubeconfig(selected, &KubeConfigOptions::default())
+        .await
+        .map_err(|source| ConfigError::Use { file: file.to_owned(), source })?;
+    // kube matches NO_PROXY against the proxy instead of the hub, so the environment is read here.
+    config.proxy_url = match proxy_url {
+        None => None,
+        Some((variable, url)) => Some(url.parse().map_err(|source| ConfigError::Proxy { variable, url, source })?),
+    };
+    Ok(config)
+}
+
+/// Context, cluster and user by the flags, or by the current context.
+fn select(kubeconfig: &Kubeconfig, file: &str, args: &HubArgs) -> Result<(Context, Cluster, AuthInfo), ConfigError> {
+    let unknown = |what, name: &str, known: Vec<&str>| ConfigError::Unknown {
+        what,
+        name: name.to_owned(),
+        file: file.to_owned(),
+        known: list(what, &known),
+    };
+    let contexts = || kubeconfig.contexts.iter().map(|context| context.name.as_str()).collect::<Vec<_>>();
+    let current = kubeconfig.current_context.as_ref().filter(|name| !name.is_empty());
+    let context = match args.context.as_ref().or(current) {
+        Some(name) => kubeconfig
+            .contexts
+            .iter()
+            .find(|context| context.name == *name)
+            .and_then(|context| context.context.clone())
+            .ok_or_else(|| unknown("context", name, contexts()))?,
+        None if args.server.is_some() || args.cluster.is_some() => Context::default(),
+        None => {
+            return Err(ConfigError::NoContext { file: file.to_owned(), known: list("context", &contexts()) });
+        }
+    };
+    let cluster_name = args.cluster.as_ref().unwrap_or(&context.cluster);
+    let cluster = kubeconfig
+        .clusters
+        .iter()
+        .find(|cluster| cluster.name == *cluster_name)
+        .and_then(|cluster| cluster.cluster.clone());
+    let cluster = match cluster {
+        Some(cluster) => cluster,
+        None if args.server.is_some() && args.cluster.is_none() => Cluster::default(),
+        None => {
+            let known = kubeconfig.clusters.iter().map(|cluster| cluster.name.as_str()).collect();
+            return Err(unknown("cluster", cluster_name, known));
+        }
+    };
+    let user = match args.user.as_ref().or(context.user.as_ref()).filter(|name| !name.is_empty()) {
+        None => AuthInfo::default(),
+        Some(name) => {
+            let found = kubeconfig.auth_infos.iter().find(|user| user.name == *name);
+            let known = || kubeconfig.auth_infos.iter().map(|user| user.name.as_str()).collect();
+            let found = found.ok_or_else(|| unknown("user", name, known()))?;
+            found.auth_info.clone().unwrap_or_default()
+        }
+    };
+    Ok((context, cluster, user))
+}
+
+fn list(what: &str, names: &[&str]) -> String {
+    match names {
+        [] => format!("it has no {what}s"),
+        names => format!("{what}s: {}", names.join(", ")),
+    }
+}
+
+fn apply_cluster_flags(cluster: &mut Cluster, args: &HubArgs) {
+    if let Some(server) = &args.server {
+        cluster.server = Some(server.clone());
+    }
+    if let Some(path) = &args.certificate_authority {
+        cluster.certificate_authority = Some(path.display().to_string());
+        cluster.certificate_authority_data = None;
+        cluster.insecure_skip_tls_verify = None;
+    }
+    if args.insecure_skip_tls_verify {
+        cluster.certificate_authority = None;
+        cluster.certificate_authority_data = None;
+        cluster.insecure_skip_tls_verify = Some(true);
+    }
+    if let Some(name) = &args.tls_server_name {
+        cluster.tls_server_name = Some(name.clone());
+    }
+}
+
+/// A token given on the command line is the only credential: with a client certificate beside it, the certificate's user
+/// would win on the server.
+pub(crate) fn apply_user_flags(user: &mut AuthInfo, args: &HubArgs) {
+    // As in kubectl, an empty one is none.
+    if let Some(token) = args.token.as_ref().filter(|token| !token.trim().is_empty()) {
+        *user = AuthInfo {
+            token: Some(token.clone().into()),
+            impersonate: user.impersonate.take(),
+            impersonate_uid: user.impersonate_uid.take(),
+            impersonate_groups: user.impersonate_groups.take(),
+            impersonate_user_extra: user.impersonate_user_extra.take(),
+            ..AuthInfo::default()
+        };
+    }
+}
+
+fn impersonate(user: &mut AuthInfo, args: &HubArgs) {
+    if let Some(name) = &args.impersonate {
+        user.impersonate = Some(name.clone());
+        user.impersonate_uid.clone_from(&args.impersonate_uid);
+        user.impersonate_groups = Some(args.impersonate_groups.clone()).filter(|groups| !groups.is_empty());
+    }
+}
+
+/// A kubeconfig of one context.
+fn single(context: Context, cluster: Cluster, user: AuthInfo) -> Kubeconfig {
+    const NAME: &str = "selected";
+    Kubeconfig {
+        clusters: vec![NamedCluster { name: NAME.to_owned(), cluster: Some(cluster), ..NamedCluster::default() }],
+        auth_infos: vec![NamedAuthInfo { name: NAME.to_owned(), auth_info: Some(user), ..NamedAuthInfo::default() }],
+        contexts: vec![NamedContext {
+            name: NAME.to_owned(),
+            context: Some(Context { cluster: NAME.to_owned(), user: Some(NAME.to_owned()), ..context }),
+            ..NamedContext::default()
+        }],
+        current_context: Some(NAME.to_owned()),
+        ..Kubeconfig::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KUBECONFIG: &str = r"
+apiVersion: v1
+kind: Config
+current-context: one
+contexts:
+- {name: one, context: {cluster: c1, user: u1, namespace: shop}}
+- {name: two, context: {cluster: c2, user: u2}}
+clusters:
+- {name: c1, cluster: {server: 'https://one.test:6443', insecure-skip-tls-verify: true}}
+- {name: c2, cluster: {server: 'https://two.test:6443'}}
+users:
+- {name: u1, user: {username: a, password: b}}
+- {name: u2, user: {token: two}}
+";
+
+    fn select_with(args: &HubArgs) -> Result<(Context, Cluster, AuthInfo), String> {
+        let kubeconfig = Kubeconfig::from_yaml(KUBECONFIG).unwrap();
+        select(&kubeconfig, "kc", args).map_err(|error| error.to_string())
+    }
+
+    fn server(args: &HubArgs) -> String {
+        let (_, mut cluster, _) = select_with(args).unwrap();
+        apply_cluster_flags(&mut cluster, args);
+        cluster.server.unwrap()
+    }
+
+    #[test]
+    fn flags_go_before_the_context() {
+        let args = |context: Option<&str>, cluster: Option<&str>, server: Option<&str>| HubArgs {
+            context: context.map(Into::into),
+            cluster: cluster.map(Into::into),
+            server: server.map(Into::into),
+            ..HubArgs::default()
+        };
+        for (context, cluster, flag, expected) in [
+            (None, None, None, "https://one.test:6443"),
+            (Some("two"), None, None, "https://two.test:6443"),
+            (Some("one"), Some("c2"), None, "https://two.test:6443"),
+            (None, None, Some("https://three.test"), "https://three.test"),
+        ] {
+            assert_eq!(server(&args(context, cluster, flag)), expected);
+        }
+    }
+
+    #[test]
+    fn an_empty_namespace_is_none() {
+        for (flag, context, expected) in [
+            (Some("x"), "shop", "x"),
+            (Some(""), "shop", "shop"),
+            (None, "shop", "shop"),
+            (Some(""), "", "default"),
+            (None, "", "default"),
+        ] {
+            assert_eq!(namespace(flag, context), expected, "{flag:?} {context:?}");
+        }
+    }
+
+    #[test]
+    fn the_first_file_with_a_current_context_has_it() {
+        let folder = tempfile::TempDir::new().unwrap();
+        let file = |name: &str, text: &str| {
+            let path = folder.path().join(name);
+            std::fs::write(&path, text).unwrap();
+            path
+        };
+        let (empty, none) = (file("empty", "current-context: ''\n"), file("none", "kind: Config\n"));
+        let (one, two) = (file("one", "current-context: one\n"), file("two", "current-context: two\n"));
+        let missing = folder.path().join("missing");
+        for (paths, expected) in [
+            (vec![&empty, &one, &two], Some("one")),
+            (vec![&missing, &none, &two, &one], Some("two")),
+            (vec![&empty, &none], None),
+        ] {
+            let paths: Vec<PathBuf> = paths.into_iter().cloned().collect();
+            let (kubeconfig, _) = merged(&paths).unwrap();
+            assert_eq!(kubeconfig.unwrap().current_context.as_deref(), expected, "{paths:?}");
+        }
+        let (kubeconfig, looked_at) = merged(std::slice::from_ref(&missing)).unwrap();
+        assert_eq!((kubeconfig.is_none(), looked_at), (true, missing.display().to_string()));
+    }
+
+    #[test]
+    fn what_does_not_exist_is_named_with_what_does() {
+        let named = |what: &str| {
+            let mut args = HubArgs::default();
+            let field = match what {
+                "context" => &mut args.context,
+                "cluster" => &mut args.cluster,
+                _ => &mut args.user,
+            };
+            *field = Some("nope".to_owned());
+            select_with(&args).unwrap_err()
+        };
+        assert_eq!(named("context"), r#"context "nope" does not exist in kubeconfig kc (contexts: one, two)"#);
+        assert_eq!(named("cluster"), r#"cluster "nope" does not exist in kubeconfig kc (clusters: c1, c2)"#);
+        assert_eq!(named("user"), r#"user "nope" does not exist in kubeconfig kc (users: u1, u2)"#);
+    }
+
+    #[test]
+    fn a_token_flag_replaces_every_other_credential_but_not_the_impersonation() {
+        let mut user = AuthInfo {
+            username: Some("a".into()),
+            client_certificate_data: Some("cert".into()),
+            impersonate: Some("boss".into()),
+            ..AuthInfo::default()
+        };
+        let args = HubArgs { token: Some("t".into()), ..HubArgs::default() };
+        apply_user_flags(&mut user, &args);
+        assert_eq!((user.username, user.client_certificate_data), (None, None));
+        assert!(user.token.is_some());
+        assert_eq!(user.impersonate.as_deref(), Some("boss"));
+    }
+
+    #[test]
+    fn insecure_drops_the_authority_and_an_authority_makes_secure() {
+        let (_, mut cluster, _) = select_with(&HubArgs::default()).unwrap();
+        let args = HubArgs { certificate_authority: Some("ca.crt".into()), ..HubArgs::default() };
+        apply_cluster_flags(&mut cluster, &args);
+        assert_eq!(cluster.insecure_skip_tls_verify, None);
+        let args = HubArgs { insecure_skip_tls_verify: true, ..HubArgs::default() };
+        apply_cluster_flags(&mut cluster, &args);
+        assert_eq!((cluster.certificate_authority, cluster.insecure_skip_tls_verify), (None, Some(true)));
+    }
+}

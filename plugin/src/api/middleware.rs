@@ -1,0 +1,210 @@
+//! What passes over the wire besides objects: warnings of the API server, and with -v the requests themselves.
+//!
+//! kube's client drops `Warning` headers, so a layer around it collects them and prints them as kubectl does, or leaves them to
+//! who asked.
+
+use std::{
+    cell::RefCell,
+    collections::HashSet,
+    sync::{Arc, Mutex, PoisonError},
+    task::{Context, Poll},
+    time::{Duration, Instant},
+};
+
+use futures::future::BoxFuture;
+use http::{HeaderMap, Request, Response};
+use kube::client::Body;
+use tower::{BoxError, Layer, Service};
+
+use crate::{api::Hub, output};
+
+tokio::task_local! {
+    /// Warnings that are left to who asked. Local to the task, because kube polls an answer in the task that asked for it.
+    static HEARD: RefCell<Vec<String>>;
+}
+
+impl Hub {
+    /// Does some work. Warnings that the hub's answers to it bring are not printed but returned, each once: only the caller
+    /// knows whom they concern.
+    pub(crate) async fn heard<T>(work: impl Future<Output = T>) -> (T, Vec<String>) {
+        let work = Box::pin(work);
+        let listening = async {
+            let result = work.await;
+            (result, HEARD.with(RefCell::take))
+        };
+        HEARD.scope(RefCell::default(), listening).await
+    }
+}
+
+/// The layer, and what it shares between connections.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Wire {
+    /// URL of the hub, if requests are to be printed.
+    verbose: Option<Arc<str>>,
+    timeout: Option<Duration>,
+    seen: Arc<Mutex<HashSet<String>>>,
+}
+
+impl Wire {
+    /// `verbose` is the hub's URL if every request is to be printed; `timeout` limits the time until the head of a response.
+    pub(crate) fn new(verbose: Option<Arc<str>>, timeout: Option<Duration>) -> Self {
+        Self { verbose, timeout, ..Self::default() }
+    }
+
+    fn warn(&self, headers: &HeaderMap) {
+        for value in headers.get_all(http::header::WARNING) {
+            for text in warnings(&String::from_utf8_lossy(value.as_bytes())) {
+                self.say(text);
+            }
+        }
+    }
+
+    /// Prints a warning once, or leaves it to who listens: what was printed already concerns no single target.
+    fn say(&self, text: String) {
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        if seen.contains(&text) {
+            return;
+        }
+        let heard = HEARD.try_with(|heard| {
+            let mut heard = heard.borrow_mut();
+            if !heard.contains(&text) {
+                heard.push(text.clone());
+            }
+        });
+        if heard.is_err() {
+            output::warning(&text);
+            seen.insert(text);
+        }
+    }
+}
+
+impl<S> Layer<S> for Wire {
+    type Service = Wired<S>;
+
+    fn layer(&self, inner: S) -> Wired<S> {
+        Wired { inner, wire: self.clone() }
+    }
+}
+
+/// The service inside the layer.
+#[derive(Clone, Debug)]
+pub(crate) struct Wired<S> {
+    inner: S,
+    wire: Wire,
+}
+
+impl<S, B> Service<Request<Body>> for Wired<S>
+where
+    S: Service<Request<Body>, Response = Response<B>, Error = BoxError>,
+    S::Future: Send + 'static,
+    B: 'static,
+{
+    type Response = Response<B>;
+    type Error = BoxError;
+    type Future = BoxFuture<'static, Result<Response<B>, BoxError>>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        self.inner.poll_ready(context)
+    }
+
+    fn call(&mut self, request: Request<Body>) -> Self::Future {
+        let wire = self.wire.clone();
+        let line = wire.verbose.as_ref().map(|hub| format!("{} {hub}{}", request.method(), request.uri()));
+        let begin = Instant::now();
+        let answer = self.inner.call(request);
+        Box::pin(async move {
+            let result = match wire.timeout {
+                None => answer.await,
+                Some(limit) => match tokio::time::timeout(limit, answer).await {
+                    Ok(result) => result,
+                    Err(_) => Err(std::io::Error::from(std::io::ErrorKind::TimedOut).into()),
+                },
+            };
+            if let Some(line) = line {
+                let answer = match &result {
+                    Ok(response) => response.status().as_u16().to_string(),
+                    Err(_) => "no answer".to_owned(),
+                };
+                output::note(&format!("{line} {answer} in {} ms", begin.elapsed().as_millis()));
+            }
+            if let Ok(response) = &result {
+                wire.warn(response.headers());
+            }
+            result
+        })
+    }
+}
+
+/// The texts of a `Warning` header: `299 - "text" "date", 299 agent "another \"one\""`. Codes other than 299 are not the
+/// API server's and are left out, as kubectl does.
+fn warnings(header: &str) -> Vec<String> {
+    let mut texts = Vec::new();
+    let mut rest = header.trim_start();
+    while let Some((code, after)) = rest.split_once(' ') {
+        let Some((text, after)) = after.split_once(' ').and_then(|(_agent, after)| quoted(after)) else {
+            break;
+        };
+        if code == "299" && !text.is_empty() {
+            texts.push(text);
+        }
+        let after = quoted(after.trim_start()).map_or(after, |(_date, after)| after);
+        let Some(next) = after.trim_start().strip_prefix(',') else {
+            break;
+        };
+        rest = next.trim_start();
+    }
+    texts
+}
+
+/// A quoted string at the start of the text, without its escapes, and what follows it.
+fn quoted(text: &str) -> Option<(String, &str)> {
+    let mut plain = String::new();
+    let mut chars = text.strip_prefix('"')?.char_indices();
+    while let Some((at, char)) = chars.next() {
+        match char {
+            '"' => return Some((plain, &text[at + 2..])),
+            '\\' => plain.push(chars.next()?.1),
+            char => plain.push(char),
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn warning_headers_are_read_as_rfc_7234_writes_them() {
+        for (header, texts) in [
+            (r#"299 - "unknown field \"spec.x\"""#, vec![r#"unknown field "spec.x""#]),
+            (r#"299 - "one", 299 - "two""#, vec!["one", "two"]),
+            (r#"299 - "one" "Sat, 21 Nov 2026 16:00:00 GMT", 299 api "two""#, vec!["one", "two"]),
+            (r#"199 - "not ours", 299 - "ours, with a comma""#, vec!["ours, with a comma"]),
+            (r#"299 - "back\\slash""#, vec![r"back\slash"]),
+            (r#"299 - "übrig""#, vec!["übrig"]),
+            (r#"299 - "cut off"#, vec![]),
+            (r#"299 - """#, vec![]),
+            ("nonsense", vec![]),
+            ("", vec![]),
+        ] {
+            assert_eq!(warnings(header), texts, "{header}");
+        }
+    }
+
+    #[test]
+    fn who_listens_hears_each_warning_once_and_none_that_was_printed_before() {
+        let wire = Wire::default();
+        wire.say("the version is old".to_owned());
+        for _target in 0..2 {
+            let work = async {
+                for text in ["the version is old", "paused", "paused", "new"] {
+                    wire.say(text.to_owned());
+                }
+                7
+            };
+            let (result, heard) = futures::executor::block_on(Hub::heard(work));
+            assert_eq!((result, heard), (7, vec!["paused".to_owned(), "new".to_owned()]));
+        }
+    }
+}

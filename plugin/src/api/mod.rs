@@ -1,0 +1,310 @@
+//! The hub's API server: a few requests, by path, without discovery.
+
+pub(crate) mod answer;
+pub(crate) mod config;
+pub(crate) mod exec;
+mod login;
+pub(crate) mod middleware;
+mod pod;
+mod proxy;
+mod server;
+
+use std::{sync::Arc, time::Duration};
+
+use futures::{Stream, StreamExt};
+use http::header::CONTENT_TYPE;
+use kube::{
+    Client,
+    api::{GetParams, ListParams, Patch, PatchParams, WatchEvent, WatchParams},
+    client::ClientBuilder,
+    core::Request,
+};
+use serde_json::Value;
+use shared::workload::kinds::Kind;
+use tower::{BoxError, util::MapErrLayer};
+
+use crate::{
+    api::{
+        answer::{Asked, HubError},
+        login::Plugin,
+        middleware::Wire,
+    },
+    cli::HubArgs,
+};
+
+/// Objects are asked for in pages of this size, as kubectl does.
+const PAGE: u32 = 500;
+
+/// A client for the hub.
+#[derive(Clone)]
+pub(crate) struct Hub {
+    client: Client,
+    timeout: Option<Duration>,
+    /// URL of the API server.
+    pub(crate) url: Arc<str>,
+    /// Namespace by flag, context or default.
+    pub(crate) namespace: String,
+    /// Whether -v was given.
+    pub(crate) verbose: bool,
+}
+
+/// One kind in one of its versions: what a path is made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Resource {
+    /// The kind.
+    pub(crate) kind: &'static Kind,
+    /// A version that the hub serves.
+    pub(crate) version: &'static str,
+}
+
+/// A list of objects and where a watch may go on from.
+pub(crate) struct Listed {
+    /// The objects, each with apiVersion and kind.
+    pub(crate) items: Vec<Value>,
+    /// resourceVersion of the list.
+    pub(crate) version: String,
+}
+
+/// How a patch is sent.
+#[derive(Clone, Debug)]
+pub(crate) struct Write {
+    /// Whether the API server only judges it.
+    pub(crate) dry_run: bool,
+    /// Field manager.
+    pub(crate) manager: String,
+}
+
+/// Which part of an object is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Part {
+    /// All but the status.
+    Object,
+    /// The status.
+    Status,
+}
+
+impl Part {
+    fn path(self) -> &'static str {
+        match self {
+            Self::Object => "",
+            Self::Status => "/status",
+        }
+    }
+
+    fn verb(self) -> &'static str {
+        match self {
+            Self::Object => "patch",
+            Self::Status => "patch the status of",
+        }
+    }
+}
+
+impl Resource {
+    fn path(self, namespace: Option<&str>) -> String {
+        let Kind { group, plural, .. } = self.kind;
+        let root = if group.is_empty() { "/api".to_owned() } else { format!("/apis/{group}") };
+        match namespace {
+            Some(namespace) => format!("{root}/{}/namespaces/{namespace}/{plural}", self.version),
+            None => format!("{root}/{}/{plural}", self.version),
+        }
+    }
+
+    fn asked(self, verb: &'static str, name: &str) -> Asked {
+        Asked { verb, kind: self.kind, name: name.to_owned() }
+    }
+}
+
+impl Hub {
+    /// Sets up a client. Nothing is sent yet.
+    ///
+    /// # Errors
+    /// When the kubeconfig or the flags cannot be used.
+    pub(crate) async fn connect(args: &HubArgs) -> Result<Self, HubError> {
+        let config = config::load(args).await?;
+        let url: Arc<str> = config.cluster_url.to_string().trim_end_matches('/').into();
+        let (namespace, timeout, verbose) =
+            (config.default_namespace.clone(), args.request_timeout.0, args.verbosity > 0);
+        let wire = Wire::new(verbose.then(|| Arc::clone(&url)), timeout);
+        let plugin = Plugin::of(&config.auth_info).unwrap_or_default();
+        let client = ClientBuilder::try_from(config)
+            .map_err(|source| no_client(Arc::clone(&url), source, &plugin))?
+            .with_layer(&MapErrLayer::new(move |error: BoxError| login::discreet(error, &plugin)))
+            .with_layer(&wire)
+            .build();
+        Ok(Self { client, timeout, url, namespace, verbose })
+    }
+
+    /// One object.
+    pub(crate) async fn get(&self, resource: Resource, namespace: &str, name: &str) -> Result<Value, HubError> {
+        let request = Request::new(resource.path(Some(namespace))).get(name, &GetParams::default());
+        self.send(resource.asked("get", name), request).await
+    }
+
+    /// One object that is in no namespace.
+    pub(crate) async fn get_cluster_wide(&self, resource: Resource, name: &str) -> Result<Value, HubError> {
+        let request = Request::new(resource.path(None)).get(name, &GetParams::default());
+        self.send(resource.asked("get", name), request).await
+    }
+
+    /// Objects of a namespace or of all, in pages, with `fields` or `labels` as selectors where not empty.
+    pub(crate) async fn list(
+        &self,
+        resource: Resource,
+        namespace: Option<&str>,
+        fields: &str,
+        labels: &str,
+    ) -> Result<Listed, HubError> {
+        let mut params = ListParams::default().limit(PAGE);
+        params.field_selector = Some(fields.to_owned()).filter(|fields| !fields.is_empty());
+        params.label_selector = Some(labels.to_owned()).filter(|labels| !labels.is_empty());
+        let mut items = Vec::new();
+        loop {
+            let request = Request::new(resource.path(namespace)).list(&params);
+            let mut page: Value = self.send(resource.asked("list", ""), request).await?;
+            if let Some(Value::Array(objects)) = page.get_mut("items").map(Value::take) {
+                items.extend(objects.into_iter().map(|object| typed(object, resource)));
+            }
+            let metadata = |key: &str| page.get("metadata")?.get(key)?.as_str().filter(|text| !text.is_empty());
+            let Some(token) = metadata("continue") else {
+                let version = metadata("resourceVersion").unwrap_or("0").to_owned();
+                return Ok(Listed { items, version });
+            };
+            params.continue_token = Some(token.to_owned());
+        }
+    }
+
+    /// Sends a JSON merge patch.
+    pub(crate) async fn patch(
+        &self,
+        resource: Resource,
+        namespace: &str,
+        name: &str,
+        patch: &Value,
+        write: &Write,
+    ) -> Result<Value, HubError> {
+        let params = PatchParams {
+            dry_run: write.dry_run,
+            field_manager: Some(write.manager.clone()),
+            ..PatchParams::default()
+        };
+        let request = Request::new(resource.path(Some(namespace))).patch(name, &params, &Patch::Merge(patch));
+        self.send(resource.asked("patch", name), request).await
+    }
+
+    /// Sends a JSON patch for an object, or for its status. One whose `test` fails is a [`HubError::Conflict`].
+    pub(crate) async fn json_patch(
+        &self,
+        resource: Resource,
+        namespace: &str,
+        name: &str,
+        part: Part,
+        patch: &Value,
+        write: &Write,
+    ) -> Result<Value, HubError> {
+        let path = format!("{}/{name}{}", resource.path(Some(namespace)), part.path());
+        let request = http::Request::patch(written(&path, write)).header(CONTENT_TYPE, "application/json-patch+json");
+        let asked = Asked { verb: part.verb(), ..resource.asked("patch", name) };
+        self.send(asked, body(request, patch)).await
+    }
+
+    /// Creates an object, in a namespace or in none. Objects such as access reviews answer instead of being kept.
+    pub(crate) async fn create(
+        &self,
+        resource: Resource,
+        namespace: Option<&str>,
+        object: &Value,
+        write: &Write,
+    ) -> Result<Value, HubError> {
+        let name = object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
+        let request =
+            http::Request::post(written(&resource.path(namespace), write)).header(CONTENT_TYPE, "application/json");
+        self.send(resource.asked("create", name), body(request, object)).await
+    }
+
+    /// Changes from a version on. The stream ends when the API server ends it.
+    pub(crate) async fn watch(
+        &self,
+        resource: Resource,
+        namespace: Option<&str>,
+        selectors: (&str, &str),
+        version: &str,
+    ) -> Result<impl Stream<Item = Result<WatchEvent<Value>, HubError>> + use<>, HubError> {
+        let (fields, labels) = selectors;
+        let asked = resource.asked("watch", "");
+        let params = WatchParams {
+            field_selector: Some(fields.to_owned()).filter(|fields| !fields.is_empty()),
+            label_selector: Some(labels.to_owned()).filter(|labels| !labels.is_empty()),
+            bookmarks: true,
+            ..WatchParams::default()
+        };
+        let request = Request::new(resource.path(namespace)).watch(&params, version);
+        let request = request.map_err(|source| answer::unsendable(&asked, source))?;
+        let url = Arc::clone(&self.url);
+        let stream = self.client.request_events::<Value>(request).await;
+        let stream = stream.map_err(|source| answer::judge(&url, &asked, source))?;
+        Ok(stream.map(move |event| event.map_err(|source| answer::judge(&url, &asked, source))))
+    }
+
+    async fn send(
+        &self,
+        asked: Asked,
+        request: Result<http::Request<Vec<u8>>, kube::core::request::Error>,
+    ) -> Result<Value, HubError> {
+        let request = request.map_err(|source| answer::unsendable(&asked, source))?;
+        let answer = self.client.request::<Value>(request);
+        // The layer limits the time to the response's head; this one limits the whole of it.
+        let result = match self.timeout {
+            None => answer.await,
+            Some(limit) => match tokio::time::timeout(limit, answer).await {
+                Ok(result) => result,
+                Err(_) => Err(kube::Error::Service(std::io::Error::from(std::io::ErrorKind::TimedOut).into())),
+            },
+        };
+        result.map_err(|source| answer::judge(&self.url, &asked, source))
+    }
+}
+
+/// Why there is no client. To set one up is where kube runs a credential plugin first.
+fn no_client(url: Arc<str>, source: kube::Error, plugin: &Plugin) -> HubError {
+    match source {
+        kube::Error::Auth(error) => {
+            let cause = login::cause(&error, plugin).unwrap_or_else(|| error.to_string());
+            HubError::Login { url, cause }
+        }
+        source => HubError::Client { url, source },
+    }
+}
+
+/// A path with the parameters of a write. Field managers are checked by the API server, not encoded here beyond what a URL needs.
+fn written(path: &str, write: &Write) -> String {
+    let manager: String = write
+        .manager
+        .bytes()
+        .map(|byte| if is_plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") })
+        .collect();
+    let dry_run = if write.dry_run { "&dryRun=All" } else { "" };
+    format!("{path}?fieldManager={manager}{dry_run}")
+}
+
+fn is_plain(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"-._~".contains(&byte)
+}
+
+fn body(
+    request: http::request::Builder,
+    content: &Value,
+) -> Result<http::Request<Vec<u8>>, kube::core::request::Error> {
+    let bytes = serde_json::to_vec(content).map_err(kube::core::request::Error::SerializeBody)?;
+    request.body(bytes).map_err(kube::core::request::Error::BuildRequest)
+}
+
+/// Items of a list come without their apiVersion and kind.
+fn typed(mut object: Value, resource: Resource) -> Value {
+    if object.is_object() {
+        let Kind { group, .. } = resource.kind;
+        let version = resource.version;
+        object["apiVersion"] = if group.is_empty() { version.into() } else { format!("{group}/{version}").into() };
+        object["kind"] = resource.kind.kind.into();
+    }
+    object
+}

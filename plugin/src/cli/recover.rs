@@ -1,0 +1,210 @@
+//! The command line of `recover process-groups`, under our name and under that of `kubectl fdb recover`.
+
+use std::path::PathBuf;
+
+use clap::{ArgAction, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
+
+use crate::cli::{
+    ActOutput, DryRun, HubArgs, Include, argv, duration,
+    help::{EXIT_CODES, RECOVER_EXAMPLES},
+};
+
+/// `recover`.
+#[derive(Debug, Args)]
+pub(crate) struct RecoverArgs {
+    /// What.
+    #[command(subcommand)]
+    pub(crate) what: Recover,
+}
+
+/// What can be recovered.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Recover {
+    /// Process groups of `FoundationDB`.
+    #[command(about = "Bring suspended process groups of a FoundationDBCluster back, on their old volumes", visible_alias = "process-group", after_help = format!("{RECOVER_EXAMPLES}\n\n{EXIT_CODES}"))]
+    ProcessGroups(ProcessGroupsArgs),
+}
+
+/// `recover process-groups` under our own name.
+#[derive(Debug, Args)]
+pub(crate) struct ProcessGroupsArgs {
+    /// Which, and how.
+    #[command(flatten)]
+    pub(crate) groups: GroupArgs,
+    /// Do not ask for confirmation. Without a terminal nothing is ever asked
+    #[arg(long, short = 'y')]
+    pub(crate) yes: bool,
+    /// Wait until the Pods run on their old volumes; with --wait=false the operator is left to it, and running this again
+    /// takes what is left of our annotations off
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_value_t = true,
+          default_missing_value = "true", action = ArgAction::Set)]
+    pub(crate) wait: bool,
+}
+
+/// What both names have.
+#[derive(Debug, Args)]
+pub(crate) struct GroupArgs {
+    /// IDs of process groups, or the names that their Pods had
+    #[arg(value_name = "ID | POD")]
+    pub(crate) groups: Vec<String>,
+    /// The cluster.
+    #[arg(
+        long,
+        short = 'c',
+        value_name = "NAME",
+        help = "FoundationDBCluster; not needed where the names of Pods tell"
+    )]
+    pub(crate) fdb_cluster: Option<String>,
+    /// All suspended groups of this class
+    #[arg(long, value_name = "CLASS")]
+    pub(crate) process_class: Option<String>,
+    /// Labels.
+    #[arg(
+        long,
+        value_name = "KEY=VALUE",
+        value_delimiter = ',',
+        help = "All suspended groups whose PersistentVolumeClaim has these labels"
+    )]
+    pub(crate) match_labels: Vec<String>,
+    /// All suspended groups of the cluster
+    #[arg(long)]
+    pub(crate) all_suspended: bool,
+    /// Whether the database is told to include the groups again, by fdbcli in a Pod of the cluster
+    #[arg(long, value_enum, default_value_t = Include::Auto, value_name = "WHEN")]
+    pub(crate) include: Include,
+    /// Group that is to go in exchange, or none; the newest one created since the removal if absent. Repeatable
+    #[arg(long, value_name = "ID | none", action = ArgAction::Append)]
+    pub(crate) replacement: Vec<String>,
+    /// How long the status must have been left alone by the operator before it is edited, and before that is looked at again
+    #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = duration::parse)]
+    pub(crate) settle: duration::Limit,
+    /// How long the whole may take at most, such as 20m; 0 waits for ever
+    #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = duration::parse)]
+    pub(crate) timeout: duration::Limit,
+    /// `client` prints what would be done, `server` has the API server judge it without keeping it
+    #[arg(long, value_enum, default_value_t = DryRun::None, value_name = "STRATEGY", default_missing_value = "client",
+          num_args = 0..=1, require_equals = true)]
+    pub(crate) dry_run: DryRun,
+    /// Name under which the API server tracks the fields written
+    #[arg(long, value_name = "NAME", default_value = shared::annotation::keys::PLUGIN)]
+    pub(crate) field_manager: String,
+    /// Print the cluster instead of messages
+    #[arg(long, short = 'o', value_enum, value_name = "FORMAT")]
+    pub(crate) output: Option<ActOutput>,
+}
+
+/// `install-alias`.
+#[derive(Debug, Args)]
+pub(crate) struct AliasArgs {
+    /// Folder; the one in which this program is if absent
+    #[arg(value_name = "FOLDER")]
+    pub(crate) folder: Option<PathBuf>,
+}
+
+/// The program under the name `kubectl-fdb-recover`.
+#[derive(Debug, Parser)]
+#[command(
+    name = "kubectl-fdb-recover",
+    bin_name = "kubectl fdb recover",
+    disable_version_flag = true,
+    disable_help_subcommand = true,
+    about = "Bring suspended process groups of a FoundationDBCluster back. Part of kubectl-hibernate.",
+    max_term_width = 120
+)]
+pub(crate) struct FdbCli {
+    /// What.
+    #[command(subcommand)]
+    pub(crate) command: FdbCommand,
+    /// How to reach the hub.
+    #[command(flatten)]
+    pub(crate) hub: HubArgs,
+}
+
+/// Commands of `kubectl fdb recover`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum FdbCommand {
+    /// Bring suspended process groups back, on their old volumes
+    #[command(visible_alias = "process-group", after_help = format!("{RECOVER_EXAMPLES}\n\n{EXIT_CODES}"))]
+    ProcessGroups(FdbArgs),
+}
+
+/// `process-groups` with the flags that kubectl-fdb's commands have.
+#[derive(Debug, Args)]
+pub(crate) struct FdbArgs {
+    /// Which, and how.
+    #[command(flatten)]
+    pub(crate) groups: GroupArgs,
+    /// Ask before anything is changed, as kubectl-fdb does
+    #[arg(long, short = 'w', value_name = "BOOL", num_args = 0..=1, require_equals = true, default_value_t = true,
+          default_missing_value = "true", action = ArgAction::Set)]
+    pub(crate) wait: bool,
+    /// Do not ask, as --wait=false
+    #[arg(long, short = 'y')]
+    pub(crate) yes: bool,
+    /// Seconds for which the cluster must have been left alone, as --settle
+    #[arg(long, short = 'z', value_name = "SECONDS")]
+    pub(crate) sleep: Option<u16>,
+    /// Accepted, because scripts for kubectl-fdb give it: this program looks for no newer version of itself
+    #[arg(long, hide = true, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_value_t = true,
+          default_missing_value = "true", action = ArgAction::Set)]
+    pub(crate) version_check: bool,
+}
+
+impl FdbCli {
+    /// Reads the program's arguments.
+    ///
+    /// # Errors
+    /// On wrong usage, and when help was asked for.
+    pub(crate) fn read(words: impl IntoIterator<Item = std::ffi::OsString>) -> Result<Self, clap::Error> {
+        let mut command = Self::command();
+        let words = argv::plain(&command, words);
+        let matches = command.try_get_matches_from_mut(words)?;
+        Self::from_arg_matches(&matches).map_err(|error| error.format(&mut command))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::{Cli, Command};
+
+    fn own(line: &str) -> Result<ProcessGroupsArgs, clap::Error> {
+        let cli = Cli::read(line.split_whitespace().map(Into::into))?;
+        match cli.command {
+            Some(Command::Recover(RecoverArgs { what: Recover::ProcessGroups(args) })) => Ok(args),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn alias(line: &str) -> Result<FdbArgs, clap::Error> {
+        let FdbCommand::ProcessGroups(args) = FdbCli::read(line.split_whitespace().map(Into::into))?.command;
+        Ok(args)
+    }
+
+    #[test]
+    fn definition_is_sound() {
+        FdbCli::command().debug_assert();
+    }
+
+    #[test]
+    fn wait_means_waiting_under_our_name_and_asking_under_theirs() {
+        let args = own("kubectl-hibernate recover process-groups -c sample storage-1 --wait").unwrap();
+        assert!(args.wait && !args.yes);
+        assert_eq!(args.groups.fdb_cluster.as_deref(), Some("sample"));
+        assert!(!own("kubectl-hibernate recover process-groups -c s x --wait=false").unwrap().wait);
+        let args = alias("kubectl-fdb-recover process-groups -c sample -w=false -z 3 storage-1 --version-check=false")
+            .unwrap();
+        assert!(!args.wait);
+        assert_eq!(args.sleep, Some(3));
+        assert_eq!(args.groups.groups, ["storage-1"]);
+        assert!(alias("kubectl-fdb-recover process-groups x").unwrap().wait);
+    }
+
+    #[test]
+    fn what_is_not_known_is_wrong_usage() {
+        assert!(own("kubectl-hibernate recover process-groups --include=sometimes x").is_err());
+        assert!(own("kubectl-hibernate recover").is_err());
+        assert!(alias("kubectl-fdb-recover").is_err());
+        assert!(alias("kubectl-fdb-recover process-groups -z soon x").is_err());
+    }
+}

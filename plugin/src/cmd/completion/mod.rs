@@ -1,0 +1,334 @@
+//! Completion: the answers to kubectl's questions.
+//!
+//! kubectl runs `kubectl_complete-hibernate WORDS...` and reads one candidate per line, and `:N` as the last line, where N are
+//! cobra's bits: 2 for no space after the candidate, 4 for no file names.
+
+mod groups;
+mod install;
+
+use std::{ffi::OsString, path::Path};
+
+use clap::{CommandFactory, FromArgMatches, ValueEnum};
+use kube::config::Kubeconfig;
+use shared::workload::kinds::Kind;
+
+pub(crate) use crate::cmd::completion::install::install;
+use crate::{
+    api::{Hub, Resource},
+    cli::{ActOutput, Cli, Command, DryRun, HubArgs, Include, PlanOutput, StatusOutput, VersionOutput},
+    output,
+    read::fdb::{FDB_CLUSTER, is_fdb_word},
+    select::{CLUSTER_DEPLOYMENT, kinds, kinds_named},
+};
+
+const NO_SPACE: u8 = 2;
+const NO_FILES: u8 = 4;
+
+/// The name under which kubectl looks for the script.
+const SCRIPT_NAME: &str = "kubectl_complete-hibernate";
+
+static NAMESPACE: Kind = Kind { group: "", versions: &["v1"], kind: "Namespace", plural: "namespaces", short: &["ns"] };
+
+/// A link of that name to this program does what the script does: it asks for completion. The words that follow are those of
+/// another command line, and none of them is a flag of ours.
+pub(crate) fn as_question(mut words: Vec<OsString>) -> Vec<OsString> {
+    let name = words.first().and_then(|word| Path::new(word).file_stem());
+    if name.is_some_and(|name| name == SCRIPT_NAME) {
+        words.insert(1, "__complete".into());
+    }
+    if words.get(1).is_some_and(|word| word == "__complete") {
+        words.insert(2, "--".into());
+    }
+    words
+}
+
+/// Answers kubectl. Whatever goes wrong, there are just no candidates: an error would land in somebody's command line.
+pub(crate) async fn answer(words: &[String]) {
+    let (last, before) = match words.split_last() {
+        Some((last, before)) => (last.as_str(), before),
+        None => ("", [].as_slice()),
+    };
+    let typed = typed(before);
+    let (candidates, directive) = match question(before, last) {
+        Question::Value(Flag::Namespace) => (objects(&typed.hub, &NAMESPACE, "").await, NO_FILES),
+        Question::Value(Flag::FdbCluster) => (objects(&typed.hub, &FDB_CLUSTER, "").await, NO_FILES),
+        Question::Groups(cluster) => (groups::groups(&typed.hub, cluster).await, NO_FILES),
+        Question::Words(words) => (words.iter().map(|&word| word.to_owned()).collect(), NO_FILES),
+        Question::Value(Flag::Context) => (contexts(&typed.hub), NO_FILES),
+        Question::Value(Flag::Words(values)) => (values, NO_FILES),
+        Question::Value(Flag::File) => (Vec::new(), 0),
+        Question::Value(Flag::Free) => (Vec::new(), NO_FILES),
+        Question::Flags => (flags(typed.command.as_ref()), NO_FILES),
+        Question::Names(kind, prefix) => (objects(&typed.hub, kind, &prefix).await, NO_FILES),
+        Question::Target => targets(&typed, last).await,
+    };
+    for candidate in candidates.iter().filter(|candidate| candidate.starts_with(last)) {
+        output::line(candidate);
+    }
+    output::line(&format!(":{directive}"));
+}
+
+/// What is being completed.
+enum Question<'a> {
+    /// Process groups, of this cluster if it is known.
+    Groups(Option<&'a str>),
+    /// Fixed words.
+    Words(&'static [&'static str]),
+    Value(Flag),
+    Flags,
+    Names(&'static Kind, String),
+    Target,
+}
+
+/// Flags whose values can be completed.
+enum Flag {
+    Namespace,
+    Context,
+    FdbCluster,
+    Words(Vec<String>),
+    File,
+    Free,
+}
+
+fn question<'a>(before: &'a [String], last: &str) -> Question<'a> {
+    let (words, open) = scan(before);
+    if let Some(flag) = open.and_then(|flag_word| flag(flag_word, words.first().copied())) {
+        return Question::Value(flag);
+    }
+    if last.starts_with('-') {
+        return Question::Flags;
+    }
+    if words.first() == Some(&"recover") {
+        return match words.get(1) {
+            None => Question::Words(&["process-groups"]),
+            Some(_) => Question::Groups(value_of(before, &["-c", "--fdb-cluster"])),
+        };
+    }
+    if let Some((word, _)) = last.split_once('/') {
+        if is_fdb_word(word) {
+            return Question::Names(&FDB_CLUSTER, format!("{word}/"));
+        }
+        return match kinds_named(word).first() {
+            Some(kind) => Question::Names(kind, format!("{word}/")),
+            None => Question::Value(Flag::Free),
+        };
+    }
+    // `deploy web`: the words after a type are names of it.
+    match words.last().and_then(|word| kinds_named(word).first().copied()) {
+        Some(kind) => Question::Names(kind, String::new()),
+        None => Question::Target,
+    }
+}
+
+/// The words that are neither flags nor values of flags, and the flag that the next word is the value of.
+fn scan(before: &[String]) -> (Vec<&str>, Option<&str>) {
+    let mut words = Vec::new();
+    let mut open: Option<&str> = None;
+    for word in before {
+        match open.take() {
+            // It has its value only behind `=`; what it can be is offered all the same.
+            Some("--dry-run") | None if flag(word, None).is_some() => open = Some(word.as_str()),
+            Some("--dry-run") | None if !word.starts_with('-') => words.push(word.as_str()),
+            _ => {}
+        }
+    }
+    (words, open)
+}
+
+/// The word behind one of these flags.
+fn value_of<'a>(words: &'a [String], flags: &[&str]) -> Option<&'a str> {
+    let joined =
+        |word: &'a String| word.split_once('=').filter(|(flag, _)| flags.contains(flag)).map(|(_, value)| value);
+    let behind = words.windows(2).find(|pair| flags.contains(&pair[0].as_str())).map(|pair| pair[1].as_str());
+    behind.or_else(|| words.iter().find_map(joined))
+}
+
+/// What goes behind a flag of this command.
+fn flag(word: &str, command: Option<&str>) -> Option<Flag> {
+    Some(match word {
+        "-c" | "--fdb-cluster" => Flag::FdbCluster,
+        "--include" => Flag::Words(values::<Include>().collect()),
+        "-n" | "--namespace" => Flag::Namespace,
+        "--context" => Flag::Context,
+        "-o" | "--output" => Flag::Words(match command {
+            Some("status") => values::<StatusOutput>().collect(),
+            Some("plan") => values::<PlanOutput>().collect(),
+            Some("version") => values::<VersionOutput>().collect(),
+            _ => values::<ActOutput>().collect(),
+        }),
+        "--dry-run" => Flag::Words(values::<DryRun>().collect()),
+        "--kubeconfig" | "--certificate-authority" => Flag::File,
+        "-l" | "--selector" | "-s" | "--server" | "--reason" | "--timeout" | "--token" | "--as" | "--as-group"
+        | "--as-uid" | "--for" | "--until" | "--cluster" | "--user" | "--request-timeout" | "--tls-server-name"
+        | "--field-manager" | "--process-class" | "--match-labels" | "--replacement" | "--settle" => Flag::Free,
+        _ => return None,
+    })
+}
+
+fn values<T: ValueEnum + 'static>() -> impl Iterator<Item = String> {
+    T::value_variants().iter().filter_map(|value| Some(value.to_possible_value()?.get_name().to_owned()))
+}
+
+/// What has been typed so far, as far as it makes sense.
+struct Typed {
+    hub: HubArgs,
+    command: Option<String>,
+    words: usize,
+}
+
+fn typed(words: &[String]) -> Typed {
+    let line = std::iter::once("kubectl-hibernate").chain(words.iter().map(String::as_str));
+    let matches = Cli::command().ignore_errors(true).try_get_matches_from(line).ok();
+    let cli = matches.as_ref().and_then(|matches| Cli::from_arg_matches(matches).ok());
+    let command = matches.as_ref().and_then(|matches| Some(matches.subcommand_name()?.to_owned()));
+    let words = cli.as_ref().map_or(0, |cli| match &cli.command {
+        Some(Command::Resume(resume)) => resume.act.targets.len(),
+        Some(Command::Plan(plan)) => plan.targets.len(),
+        Some(Command::Status(status)) => status.targets.len(),
+        _ => cli.act.targets.len(),
+    });
+    Typed { hub: cli.map(|cli| cli.hub).unwrap_or_default(), command, words }
+}
+
+fn flags(command: Option<&String>) -> Vec<String> {
+    let root = Cli::command();
+    let chosen = command.and_then(|name| root.find_subcommand(name)).unwrap_or(&root);
+    let chosen = chosen.find_subcommand("process-groups").unwrap_or(chosen);
+    let global = root.get_arguments().filter(|arg| arg.is_global_set());
+    let long = chosen.get_arguments().chain(global).filter_map(|arg| Some(format!("--{}", arg.get_long()?)));
+    let mut all: Vec<String> = long.collect();
+    all.sort();
+    all.dedup();
+    all
+}
+
+/// Commands (as the first word), names of clusters, and types with a slash.
+async fn targets(typed: &Typed, last: &str) -> (Vec<String>, u8) {
+    if matches!(typed.command.as_deref(), Some("version" | "completion" | "install-alias")) {
+        return (Vec::new(), NO_FILES);
+    }
+    let mut candidates = Vec::new();
+    if typed.command.is_none() && typed.words == 0 {
+        candidates.extend(crate::cli::COMMANDS.iter().map(|&command| command.to_owned()));
+    }
+    candidates.extend(objects(&typed.hub, &CLUSTER_DEPLOYMENT, "").await);
+    let kind_words = kinds().filter_map(|kind| Some(format!("{}/", kind.short.first()?)));
+    let only_types = !last.is_empty() && !candidates.iter().any(|candidate| candidate.starts_with(last));
+    candidates.extend(kind_words);
+    candidates.dedup();
+    (candidates, if only_types { NO_SPACE | NO_FILES } else { NO_FILES })
+}
+
+async fn objects(args: &HubArgs, kind: &'static Kind, prefix: &str) -> Vec<String> {
+    let Ok(hub) = Hub::connect(args).await else {
+        return Vec::new();
+    };
+    let namespace = (kind != &NAMESPACE).then_some(hub.namespace.as_str());
+    for version in kind.versions {
+        if let Ok(list) = hub.list(Resource { kind, version }, namespace, "", "").await {
+            let names = list.items.iter().filter_map(|object| object.pointer("/metadata/name")?.as_str());
+            return names.map(|name| format!("{prefix}{name}")).collect();
+        }
+    }
+    Vec::new()
+}
+
+fn contexts(args: &HubArgs) -> Vec<String> {
+    let kubeconfig = match &args.kubeconfig {
+        Some(path) => Kubeconfig::read_from(path),
+        None => Kubeconfig::read(),
+    };
+    let contexts = kubeconfig.map(|kubeconfig| kubeconfig.contexts).unwrap_or_default();
+    contexts.into_iter().map(|context| context.name).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn asked(line: &str) -> &'static str {
+        let mut words: Vec<String> = line.split(' ').map(Into::into).collect();
+        let last = words.pop().unwrap();
+        match question(&words, &last) {
+            Question::Value(Flag::Namespace) => "namespace",
+            Question::Value(Flag::FdbCluster) => "cluster",
+            Question::Groups(Some(_)) => "groups of it",
+            Question::Groups(None) => "groups",
+            Question::Words(_) => "fixed",
+            Question::Value(Flag::Context) => "context",
+            Question::Value(Flag::Words(words)) if words.contains(&"wide".to_owned()) => "words of status",
+            Question::Value(Flag::Words(_)) => "words",
+            Question::Value(Flag::File) => "file",
+            Question::Value(Flag::Free) => "free",
+            Question::Flags => "flags",
+            Question::Names(kind, _) => kind.kind,
+            Question::Target => "target",
+        }
+    }
+
+    #[test]
+    fn it_is_clear_what_is_being_completed() {
+        for (line, expected) in [
+            ("", "target"),
+            ("de", "target"),
+            ("resume ", "target"),
+            ("deploy/w", "Deployment"),
+            ("deploy web ", "target"),
+            ("deploy ", "Deployment"),
+            ("demo -n ", "namespace"),
+            ("demo --context x", "context"),
+            ("status -o ", "words of status"),
+            ("status -n shop -o ", "words of status"),
+            ("demo -o ", "words"),
+            ("resume status -o ", "words"),
+            ("demo --dry-run ", "words"),
+            ("demo --dry-run deploy ", "Deployment"),
+            ("-n ", "namespace"),
+            ("--context ", "context"),
+            ("-n shop ", "target"),
+            ("-n shop deploy/", "Deployment"),
+            ("deploy -n shop ", "Deployment"),
+            ("deploy -A ", "Deployment"),
+            ("deploy -n=shop ", "Deployment"),
+            ("resume deploy --reason sts ", "Deployment"),
+            ("-n deploy ", "target"),
+            ("demo --reason -n ", "target"),
+            ("-n shop recover ", "fixed"),
+            ("recover -n shop process-groups ", "groups"),
+            ("demo --reason ", "free"),
+            ("demo --kubeconfig ", "file"),
+            ("demo --wa", "flags"),
+            ("pod/x", "free"),
+            ("recover ", "fixed"),
+            ("recover process-groups ", "groups"),
+            ("recover process-groups -c ", "cluster"),
+            ("recover process-groups -c sample ", "groups of it"),
+            ("recover process-groups --fdb-cluster=sample storage-1 ", "groups of it"),
+            ("recover process-groups --include ", "words"),
+            ("recover process-groups --al", "flags"),
+            ("status fdb/s", "FoundationDBCluster"),
+        ] {
+            assert_eq!(asked(line), expected, "{line:?}");
+        }
+    }
+
+    #[test]
+    fn a_link_named_like_the_script_completes() {
+        let words = |words: &[&str]| as_question(words.iter().map(Into::into).collect());
+        assert_eq!(words(&["/bin/kubectl_complete-hibernate", "x"])[1..], ["__complete", "--", "x"]);
+        assert_eq!(words(&["/bin/kubectl-hibernate", "__complete", "-n", ""])[1..], ["__complete", "--", "-n", ""]);
+        assert_eq!(words(&["/bin/kubectl-hibernate", "x"])[1..], ["x"]);
+        assert!(words(&[]).is_empty());
+    }
+
+    #[test]
+    fn what_was_typed_before_is_used_even_if_it_is_not_complete() {
+        let line = |line: &str| typed(&line.split_whitespace().map(Into::into).collect::<Vec<_>>());
+        let status = line("status -n shop --nonsense");
+        assert_eq!(status.hub.namespace.as_deref(), Some("shop"));
+        assert_eq!(status.command.as_deref(), Some("status"));
+        assert_eq!(line("demo other").words, 2);
+        assert!(flags(Some(&"resume".to_owned())).contains(&"--wait".to_owned()));
+        assert!(!flags(Some(&"status".to_owned())).contains(&"--wait".to_owned()));
+    }
+}

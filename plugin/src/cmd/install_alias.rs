@@ -1,0 +1,125 @@
+//! `install-alias`: the second name, under which kubectl finds this program for `kubectl fdb recover ...`.
+//!
+//! Of several plugins kubectl runs the one with the longest matching name, so `kubectl-fdb-recover` stands beside FoundationDB's
+//! own `kubectl-fdb` and takes only this command from it.
+
+use std::{
+    env, fs, io,
+    path::{Path, PathBuf},
+};
+
+use crate::{
+    cli::recover::AliasArgs,
+    error::{Problem, recover::FdbError},
+    output,
+};
+
+/// The other name.
+const ALIAS: &str = "kubectl-fdb-recover";
+
+/// Whether the program was started by that name.
+pub(crate) fn is_asked(program: Option<&std::ffi::OsString>) -> bool {
+    program.and_then(|program| Path::new(program).file_stem()).is_some_and(|name| name == ALIAS)
+}
+
+/// Makes the link.
+///
+/// # Errors
+/// When something foreign is in its place, or it cannot be written.
+pub(crate) fn install(args: &AliasArgs) -> Result<(), Problem> {
+    let program = env::current_exe().map_err(fail("find this program's own path"))?;
+    let beside = || program.parent().unwrap_or(Path::new(".")).to_owned();
+    let folder = args.folder.clone().unwrap_or_else(beside);
+    let path = folder.join(ALIAS).with_extension(program.extension().unwrap_or_default());
+    let text = path.display().to_string();
+    match fs::symlink_metadata(&path) {
+        Ok(_) if is_ours(&path, &program) => {
+            output::line(&format!("{text} unchanged"));
+            return Ok(());
+        }
+        Ok(_) => return Err(FdbError::Foreign { path: text }.into()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(error) => return Err(fail(&format!("look at {text}"))(error)),
+    }
+    link(&program, &path)?;
+    output::line(&format!("{text} written"));
+    let on_path = env::var_os("PATH").is_some_and(|paths| env::split_paths(&paths).any(|one| same(&one, &folder)));
+    if !on_path {
+        output::warning(&format!("{} is not on PATH: kubectl finds plugins only there", folder.display()));
+    }
+    Ok(())
+}
+
+/// Whether what is there leads to this program already.
+fn is_ours(path: &Path, program: &Path) -> bool {
+    fs::symlink_metadata(path).is_ok_and(|found| found.is_symlink()) && same(path, program)
+}
+
+fn same(one: &Path, other: &Path) -> bool {
+    matches!((fs::canonicalize(one), fs::canonicalize(other)), (Ok(one), Ok(other)) if one == other)
+}
+
+fn fail(action: &str) -> impl Fn(io::Error) -> Problem {
+    let action = action.to_owned();
+    move |source| Problem::Io { action: action.clone(), source }
+}
+
+#[cfg(unix)]
+fn link(program: &Path, path: &Path) -> Result<(), Problem> {
+    std::os::unix::fs::symlink(target(program, path), path).map_err(fail(&format!("write {}", path.display())))
+}
+
+/// In the same folder the bare name, so that the folder can be moved.
+#[cfg(unix)]
+fn target(program: &Path, path: &Path) -> PathBuf {
+    match (program.parent(), path.parent(), program.file_name()) {
+        (Some(one), Some(other), Some(name)) if same(one, other) => name.into(),
+        _ => program.to_owned(),
+    }
+}
+
+#[cfg(not(unix))]
+fn link(_: &Path, path: &Path) -> Result<(), Problem> {
+    Err(FdbError::NoLinks { path: path.display().to_string() }.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_file_name_counts() {
+        for (program, expected) in [
+            ("kubectl-fdb-recover", true),
+            ("/usr/local/bin/kubectl-fdb-recover", true),
+            ("kubectl-fdb-recover.exe", true),
+            ("kubectl-hibernate", false),
+            ("/kubectl-fdb-recover/kubectl-hibernate", false),
+        ] {
+            assert_eq!(is_asked(Some(&program.into())), expected, "{program}");
+        }
+        assert!(!is_asked(None));
+    }
+
+    #[test]
+    fn nothing_foreign_is_overwritten() {
+        let folder = tempfile::tempdir().unwrap();
+        let args = AliasArgs { folder: Some(folder.path().to_owned()) };
+        install(&args).unwrap();
+        install(&args).unwrap();
+        let link = folder.path().join(ALIAS);
+        assert!(same(&link, &env::current_exe().unwrap()));
+        for make in [
+            (|path: &Path| fs::write(path, "mine")) as fn(&Path) -> io::Result<()>,
+            |path| std::os::unix::fs::symlink("/bin/sh", path),
+            |path| std::os::unix::fs::symlink("/nowhere", path),
+        ] {
+            fs::remove_file(&link).unwrap();
+            make(&link).unwrap();
+            let answer = install(&args).unwrap_err();
+            assert!(answer.to_string().contains("is not a link to this program"), "{answer}");
+        }
+        let nowhere = AliasArgs { folder: Some(folder.path().join("none")) };
+        assert!(install(&nowhere).unwrap_err().to_string().contains("cannot write"));
+    }
+}

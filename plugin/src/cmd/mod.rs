@@ -1,0 +1,47 @@
+//! The commands, one file or folder each.
+
+pub(crate) mod completion;
+pub(crate) mod install_alias;
+mod plan;
+pub(crate) mod power;
+pub(crate) mod recover;
+mod status;
+mod version;
+
+use crate::{
+    cli::{
+        Cli, Command,
+        recover::{Recover, RecoverArgs},
+    },
+    cmd::power::Wish,
+    error::{Exit, Problem},
+};
+
+/// Runs the command.
+///
+/// # Errors
+/// When nothing could be tried at all. Failures of single targets are printed and counted.
+pub(crate) async fn run(cli: &Cli) -> Result<Exit, Problem> {
+    match &cli.command {
+        None => power::run(Wish::Sleep, &cli.act, &cli.hub).await,
+        Some(Command::Resume(args)) => {
+            args.check()?;
+            power::run(Wish::Wake, &args.act, &cli.hub).await
+        }
+        Some(Command::Plan(args)) => plan::run(args, &cli.hub).await,
+        Some(Command::Status(args)) => status::run(args, &cli.hub).await,
+        Some(Command::Recover(RecoverArgs { what: Recover::ProcessGroups(args) })) => {
+            recover::run(args, &cli.hub).await
+        }
+        Some(Command::InstallAlias(args)) => install_alias::install(args).map(|()| Exit::Done),
+        Some(Command::Version(args)) => {
+            version::run(args);
+            Ok(Exit::Done)
+        }
+        Some(Command::Completion(args)) => completion::install(args).map(|()| Exit::Done),
+        Some(Command::Complete { words }) => {
+            completion::answer(words).await;
+            Ok(Exit::Done)
+        }
+    }
+}

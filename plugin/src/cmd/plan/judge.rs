@@ -1,0 +1,247 @@
+//! What the objects on the hub tell about a sleep and a wake. Pure: objects in, findings out.
+
+use jiff::{SignedDuration, Timestamp};
+use serde_json::{Value, json};
+use shared::{
+    admission::{Change, User},
+    annotation::{format, keys},
+    hive::{
+        admission::{Cluster, Settings, judge},
+        api::{ClusterDeployment, Desired, POWERSTATE_PAUSE, RECONCILE_PAUSE},
+        conditions::{HIBERNATING, reason},
+        pool::deciding,
+        preflight::{Finding, PREFLIGHT, Severity, found_at, read, within},
+    },
+};
+
+use crate::{
+    api::answer::HubError,
+    cmd::plan::verdict::{Verdict, weigh},
+};
+
+/// Whose question the webhook's rules answer. Nothing depends on the name.
+const ASKER: &str = "plan";
+/// For how long after its installation a cluster waits for its sync sets before it goes to sleep (hive.md 1.1, row 12a).
+const SYNC_SETS_GRACE: SignedDuration = SignedDuration::from_mins(10);
+
+/// What the objects on the hub tell now. `synced` is whether the sync sets have been applied, where that is known; `verdict`
+/// what the hub said to a sleep that was not meant, if it was asked.
+pub(crate) fn of_hub(
+    object: &Value,
+    cluster: &ClusterDeployment,
+    synced: Option<bool>,
+    verdict: Option<&Result<Verdict, HubError>>,
+    now: Timestamp,
+) -> Vec<Finding> {
+    let mut findings = match (cluster.desired(), verdict) {
+        (Desired::Running, None) => of_rules(object, now),
+        (Desired::Running, Some(verdict)) => weigh(of_rules(object, now), verdict),
+        (Desired::Hibernating, _) => of_wake(cluster),
+    };
+    findings.extend(unsupported(cluster));
+    findings.extend(sync_sets(cluster, synced, now));
+    findings.extend(schedule(cluster, now));
+    findings.extend(billed(cluster.spec.platform.name()));
+    findings.sort();
+    findings
+}
+
+/// What the controller last found in the cloud and in the cluster, for a sleep until `end`; and when it was found.
+pub(crate) fn of_controller(cluster: &ClusterDeployment, end: Option<Timestamp>) -> (Vec<Finding>, Option<Timestamp>) {
+    let Some(said) = cluster.condition(PREFLIGHT) else {
+        let sentence = "hibernate-controller has not looked at the cloud and the cluster yet: --fresh asks it to";
+        return (vec![Finding::new(Severity::Info, "NotLookedAt", sentence)], None);
+    };
+    let found = read(said.message.as_deref().unwrap_or_default());
+    let judged = found.into_iter().map(|finding| match end {
+        Some(end) => within(finding, end),
+        None => finding,
+    });
+    let mut findings: Vec<Finding> = judged.collect();
+    findings.sort();
+    (findings, found_at(cluster))
+}
+
+/// What the webhook would say if the sleep was asked for now: its own rules, by its own code, with the settings that it comes
+/// with.
+fn of_rules(object: &Value, now: Timestamp) -> Vec<Finding> {
+    let mut asleep = object.clone();
+    if !asleep.pointer("/metadata/annotations").is_some_and(Value::is_object) {
+        asleep["metadata"]["annotations"] = json!({});
+    }
+    asleep["metadata"]["annotations"][keys::REQUESTED_BY] = json!(ASKER);
+    asleep["spec"]["powerState"] = json!("Hibernating");
+    let read = |object: &Value| serde_json::from_value::<Cluster>(object.clone());
+    let (Ok(old), Ok(new)) = (read(object), read(&asleep)) else {
+        return vec![Finding::new(Severity::Block, "Unreadable", "the object does not have the form of its kind")];
+    };
+    let (settings, user) = (Settings::default(), User { username: ASKER.to_owned(), groups: Vec::new() });
+    let judgement = judge(&Change { old: Some(old), new, user: &user, field_manager: "", now, settings: &settings });
+    let denials =
+        judgement.denials.iter().map(|denial| Finding::new(Severity::Block, denial.row, denial.said.to_string()));
+    let warnings = judgement.warnings.iter().map(|warning| Finding::new(Severity::Warn, warning.row, &warning.said));
+    denials.chain(warnings).collect()
+}
+
+/// A sleeping cluster is judged for its wake, which the webhook never refuses.
+fn of_wake(cluster: &ClusterDeployment) -> Vec<Finding> {
+    let mut findings =
+        vec![Finding::new(Severity::Info, "AsksForSleep", "it is to sleep already: what follows is about its wake")];
+    if cluster.metadata.deletion_timestamp.is_some() {
+        findings.push(Finding::new(Severity::Block, "Deleted", "the cluster is being deleted"));
+    }
+    for key in [RECONCILE_PAUSE, POWERSTATE_PAUSE] {
+        if cluster.annotation_is_true(key) {
+            let sentence = format!("{key} is set: the cluster wakes only once it is removed");
+            findings.push(Finding::new(Severity::Block, "Paused", sentence));
+        }
+    }
+    if let Some(pool) = deciding(cluster) {
+        let sentence =
+            format!("unclaimed cluster of ClusterPool {}: the pool may put it to sleep again", pool.pool_name);
+        findings.push(Finding::new(Severity::Warn, "Pool", sentence));
+    }
+    findings
+}
+
+fn unsupported(cluster: &ClusterDeployment) -> Option<Finding> {
+    let said = cluster.condition(HIBERNATING).filter(|said| said.reason.as_deref() == Some(reason::UNSUPPORTED))?;
+    Some(Finding::new(
+        Severity::Block,
+        "Unsupported",
+        said.message.as_deref().unwrap_or("no controller can hibernate it"),
+    ))
+}
+
+/// sync sets that were never applied hold back a sleep shortly after the installation, and slow a wake.
+fn sync_sets(cluster: &ClusterDeployment, synced: Option<bool>, now: Timestamp) -> Option<Finding> {
+    if synced? {
+        return None;
+    }
+    let installed = cluster.status.as_ref().and_then(|status| status.installed_timestamp.as_ref()).map(|time| time.0);
+    let young = installed.is_some_and(|installed| now.duration_since(installed) < SYNC_SETS_GRACE);
+    let sentence = if young {
+        "the SyncSets have not been applied: the sleep waits for them, until 10 minutes after the installation at most"
+    } else {
+        "the SyncSets have never been applied: Hive's own controller waits some minutes longer for the nodes of each wake"
+    };
+    Some(Finding::new(Severity::Warn, "SyncSetsNotApplied", sentence))
+}
+
+fn schedule(cluster: &ClusterDeployment, now: Timestamp) -> Vec<Finding> {
+    let note = |key: &str| cluster.metadata.annotations.as_ref()?.get(key);
+    let mut findings = Vec::new();
+    if let Some(at) = note(keys::WAKE_AT).and_then(|text| format::time(text)) {
+        let when = if at <= now { "is due to be woken since" } else { "is woken at" };
+        findings.push(Finding::new(Severity::Info, "WakesAt", format!("it {when} {}", format::seconds(at))));
+    }
+    if let Some(after) = &cluster.spec.hibernate_after {
+        let sentence = format!("spec.hibernateAfter puts it to sleep again {after} after each wake");
+        findings.push(Finding::new(Severity::Info, "HibernateAfter", sentence));
+    }
+    findings
+}
+
+/// What a sleep does not save.
+fn billed(platform: &str) -> Option<Finding> {
+    let what = match platform {
+        "aws" => {
+            "EBS volumes and snapshots, Elastic IP addresses, load balancers, NAT gateways, S3 buckets and hosted zones"
+        }
+        "azure" => "managed disks and snapshots, public IP addresses, load balancers, storage accounts and DNS zones",
+        "gcp" => {
+            "persistent disks and snapshots, reserved addresses, forwarding rules, Cloud NAT, buckets and DNS zones"
+        }
+        "ibmcloud" => "block storage and snapshots, floating IP addresses, load balancers, buckets and DNS zones",
+        _ => return None,
+    };
+    Some(Finding::new(Severity::Info, "StillBilled", format!("while it sleeps, these stay and are billed: {what}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: &str = "2026-11-21T18:00:00Z";
+
+    fn object(change: &Value) -> Value {
+        let mut object = json!({
+            "apiVersion": "hive.openshift.io/v1", "kind": "ClusterDeployment",
+            "metadata": { "name": "demo", "namespace": "x", "annotations": {} },
+            "spec": {
+                "baseDomain": "d", "clusterName": "demo", "installed": true, "platform": { "aws": { "region": "r" } },
+                "clusterMetadata": { "clusterID": "c", "infraID": "i", "adminKubeconfigSecretRef": { "name": "s" } },
+            },
+            "status": { "installedTimestamp": "2026-01-01T00:00:00Z" },
+        });
+        for (pointer, value) in change.as_object().into_iter().flatten() {
+            let (parent, key) = pointer.split_once(' ').unwrap();
+            object.pointer_mut(parent).unwrap()[key] = value.clone();
+        }
+        object
+    }
+
+    fn hub(change: &Value, synced: Option<bool>) -> Vec<String> {
+        let object = object(change);
+        let cluster = serde_json::from_value(object.clone()).unwrap();
+        let findings = of_hub(&object, &cluster, synced, None, NOW.parse().unwrap());
+        findings.into_iter().map(|finding| format!("{} {}", finding.severity, finding.code)).collect()
+    }
+
+    #[test]
+    fn the_hub_tells_what_the_webhook_would_say_and_more() {
+        let note = |key: &str, value: &str| json!({ "/metadata/annotations ".to_owned() + key: value });
+        let asleep = |more: Value| {
+            let mut change = json!({ "/spec powerState": "Hibernating" });
+            change.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            change
+        };
+        for (case, change, synced, expected) in [
+            ("sound", json!({}), Some(true), vec![]),
+            ("protected", note(keys::PROTECTED, "true"), None, vec!["block V6"]),
+            ("held", note(keys::HOLD_AWAKE_UNTIL, "2026-11-22T00:00:00Z"), None, vec!["block V6"]),
+            ("held before", note(keys::HOLD_AWAKE_UNTIL, "2026-11-20T00:00:00Z"), None, vec![]),
+            ("paused", note(POWERSTATE_PAUSE, "true"), None, vec!["warn V7"]),
+            ("not installed", json!({ "/spec installed": false }), None, vec!["warn V2"]),
+            ("pooled", json!({ "/spec clusterPoolRef": { "namespace": "p", "poolName": "p" } }), None, vec!["warn V7"]),
+            ("deleted", json!({ "/metadata deletionTimestamp": NOW }), None, vec!["block V3"]),
+            ("no annotations", json!({ "/metadata annotations": null }), None, vec![]),
+            ("unsynced", json!({}), Some(false), vec!["warn SyncSetsNotApplied"]),
+            ("timed", json!({ "/spec hibernateAfter": "8h" }), None, vec!["info HibernateAfter"]),
+            ("asleep", asleep(note(keys::PROTECTED, "true")), None, vec!["info AsksForSleep"]),
+            ("asleep, paused", asleep(note(RECONCILE_PAUSE, "true")), None, vec!["block Paused", "info AsksForSleep"]),
+            (
+                "asleep, to wake",
+                asleep(note(keys::WAKE_AT, "2026-11-22T00:00:00Z")),
+                None,
+                vec!["info AsksForSleep", "info WakesAt"],
+            ),
+        ] {
+            let mut found = hub(&change, synced);
+            found.retain(|finding| finding != "info StillBilled");
+            assert_eq!(found, expected, "{case}");
+        }
+        assert_eq!(
+            hub(&json!({ "/spec platform": { "vsphere": {} } }), None),
+            ["block V4"],
+            "nothing is known of its bill"
+        );
+    }
+
+    #[test]
+    fn what_the_controller_found_is_judged_by_the_length_of_the_sleep() {
+        let said = json!([{
+            "type": PREFLIGHT, "status": "True", "reason": "Clear", "lastProbeTime": NOW,
+            "message": "info CertificateExpires: the first is a/b, at 2026-11-25T00:00:00Z",
+        }]);
+        let cluster: ClusterDeployment =
+            serde_json::from_value(object(&json!({ "/status conditions": said }))).unwrap();
+        let severity = |end: Option<&str>| of_controller(&cluster, end.map(|end| end.parse().unwrap())).0[0].severity;
+        assert_eq!(severity(None), Severity::Info);
+        assert_eq!(severity(Some("2026-11-24T00:00:00Z")), Severity::Info);
+        assert_eq!(severity(Some("2026-11-26T00:00:00Z")), Severity::Warn);
+        assert_eq!(of_controller(&cluster, None).1, Some(NOW.parse().unwrap()));
+        let unseen: ClusterDeployment = serde_json::from_value(object(&json!({}))).unwrap();
+        assert_eq!(of_controller(&unseen, None).0[0].code, "NotLookedAt");
+    }
+}

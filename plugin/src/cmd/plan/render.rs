@@ -1,0 +1,179 @@
+//! How a plan is printed.
+
+use jiff::Timestamp;
+use serde::Serialize;
+use serde_json::json;
+use shared::hive::preflight::{Finding, Severity};
+
+use crate::{
+    cli::PlanOutput,
+    cmd::plan::Outlook,
+    output::{self, age::age},
+};
+
+/// One target in the form that `-o json` documents. Later versions only add fields.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Record<'a> {
+    #[serde(rename = "type")]
+    kind: String,
+    namespace: &'a str,
+    name: &'a str,
+    desired: &'a str,
+    observed: &'a str,
+    /// `Blocked`, `Slowed` or `Clear`.
+    verdict: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    until: Option<Timestamp>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    found_at: Option<Timestamp>,
+    findings: Vec<FindingRecord<'a>>,
+}
+
+#[derive(Debug, Serialize)]
+struct FindingRecord<'a> {
+    severity: String,
+    code: &'a str,
+    /// `hub` or `controller`.
+    source: &'static str,
+    message: &'a str,
+}
+
+/// Prints all, in the order in which they were named, `everywhere` being all namespaces.
+pub(crate) fn all(outlooks: &[Outlook], output: PlanOutput, everywhere: bool, now: Timestamp) {
+    let records = || outlooks.iter().map(record).collect::<Vec<_>>();
+    let list = || json!({ "apiVersion": "hibernate.sh/v1alpha1", "kind": "PlanList", "items": records() });
+    match output {
+        PlanOutput::Table => {
+            for (at, outlook) in outlooks.iter().enumerate() {
+                if at > 0 {
+                    output::line("");
+                }
+                for line in lines(outlook, everywhere, now) {
+                    output::line(&line);
+                }
+            }
+        }
+        PlanOutput::Json => output::text(&output::json(&list())),
+        PlanOutput::Yaml => output::text(&output::yaml(&list())),
+    }
+}
+
+fn with_sources(outlook: &Outlook) -> Vec<(&Finding, &'static str)> {
+    let hub = outlook.hub.iter().map(|finding| (finding, "hub"));
+    let mut all: Vec<_> = hub.chain(outlook.controller.iter().map(|finding| (finding, "controller"))).collect();
+    all.sort_by_key(|(finding, _)| finding.severity);
+    all
+}
+
+fn record(outlook: &Outlook) -> Record<'_> {
+    let kind = outlook.target.resource.kind;
+    let findings = with_sources(outlook).into_iter().map(|(finding, source)| FindingRecord {
+        severity: finding.severity.to_string(),
+        code: &finding.code,
+        source,
+        message: &finding.sentence,
+    });
+    Record {
+        kind: format!("{}.{}", kind.kind.to_ascii_lowercase(), kind.group),
+        namespace: &outlook.target.namespace,
+        name: &outlook.target.name,
+        desired: &outlook.desired,
+        observed: &outlook.observed,
+        verdict: match outlook.gravest() {
+            Severity::Block => "Blocked",
+            Severity::Warn => "Slowed",
+            Severity::Info => "Clear",
+        },
+        until: outlook.end,
+        found_at: outlook.found_at,
+        findings: findings.collect(),
+    }
+}
+
+/// The target as headings and errors name it.
+pub(crate) fn called(outlook: &Outlook, everywhere: bool) -> String {
+    let name = outlook.target.full_name();
+    if everywhere { format!("{name} (namespace {})", outlook.target.namespace) } else { name }
+}
+
+fn lines(outlook: &Outlook, everywhere: bool, now: Timestamp) -> Vec<String> {
+    let change = if outlook.desired == "Hibernating" { "the wake" } else { "the sleep or the wake" };
+    let verdict = match outlook.gravest() {
+        Severity::Block => format!("something blocks {change}"),
+        Severity::Warn => format!("nothing blocks {change}, something slows or costs"),
+        Severity::Info => format!("nothing stands in the way of {change}"),
+    };
+    let found = |source: &str| match (source, outlook.found_at) {
+        ("hub", _) => "now".to_owned(),
+        (_, Some(at)) => format!("{} ago", age(at, now)),
+        (_, None) => "-".to_owned(),
+    };
+    let mut rows = vec![["SEVERITY", "CODE", "FOUND", "FINDING"].map(str::to_owned).to_vec()];
+    rows.extend(with_sources(outlook).into_iter().map(|(finding, source)| {
+        vec![finding.severity.to_string(), finding.code.clone(), found(source), finding.sentence.clone()]
+    }));
+    let mut lines = vec![format!("{}: {verdict}", called(outlook, everywhere))];
+    lines.extend(output::aligned(&rows).into_iter().map(|line| format!("  {line}")));
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        api::Resource,
+        select::{CLUSTER_DEPLOYMENT, Target},
+    };
+
+    fn outlook() -> Outlook {
+        let resource = Resource { kind: &CLUSTER_DEPLOYMENT, version: "v1" };
+        Outlook {
+            target: Target::new(resource, json!({ "metadata": { "name": "demo", "namespace": "x" } })),
+            desired: "Running".to_owned(),
+            observed: "Running".to_owned(),
+            hub: vec![Finding::new(Severity::Info, "StillBilled", "disks")],
+            controller: vec![
+                Finding::new(Severity::Warn, "SpotInstances", "one"),
+                Finding::new(Severity::Info, "Credentials", "they work"),
+            ],
+            found_at: Some("2026-11-21T17:30:00Z".parse().unwrap()),
+            end: None,
+            unanswered: None,
+        }
+    }
+
+    #[test]
+    fn the_gravest_stands_first_with_its_age() {
+        assert_eq!(
+            lines(&outlook(), false, "2026-11-21T18:00:00Z".parse().unwrap()),
+            [
+                "clusterdeployment.hive.openshift.io/demo: nothing blocks the sleep or the wake, something slows or costs",
+                "  SEVERITY   CODE            FOUND     FINDING",
+                "  warn       SpotInstances   30m ago   one",
+                "  info       StillBilled     now       disks",
+                "  info       Credentials     30m ago   they work",
+            ]
+        );
+    }
+
+    #[test]
+    fn of_all_namespaces_each_heading_says_which() {
+        let lines = lines(&outlook(), true, "2026-11-21T18:00:00Z".parse().unwrap());
+        assert!(
+            lines[0].starts_with("clusterdeployment.hive.openshift.io/demo (namespace x): nothing blocks"),
+            "{lines:?}"
+        );
+    }
+
+    #[test]
+    fn json_names_the_source_of_each_finding() {
+        let record = serde_json::to_value(record(&outlook())).unwrap();
+        assert_eq!((&record["verdict"], &record["foundAt"]), (&json!("Slowed"), &json!("2026-11-21T17:30:00Z")));
+        assert_eq!(
+            record["findings"][0],
+            json!({ "severity": "warn", "code": "SpotInstances", "source": "controller", "message": "one" })
+        );
+        assert_eq!(record.get("until"), None);
+    }
+}

@@ -1,0 +1,180 @@
+//! What the hub itself says of the sleep: the plugin's own patch, sent as a dry run, which keeps nothing. Webhooks and policies
+//! judge it with the settings that they run with, which nobody else knows.
+
+use jiff::Timestamp;
+use shared::hive::{
+    admission::KIND,
+    preflight::{Finding, Severity},
+};
+
+use crate::{
+    api::{Hub, Write, answer::HubError},
+    cmd::power::sleep_patch,
+    select::Target,
+};
+
+/// How the rule about platforms begins (V4): the only one that depends on settings.
+const PLATFORM: &str = "spec.platform: ";
+
+/// What was said to the dry run.
+#[derive(Debug)]
+pub(crate) struct Verdict {
+    /// Who refuses, and in which words; none if the sleep would be accepted.
+    refusal: Option<(String, String)>,
+    warnings: Vec<String>,
+}
+
+/// Asks for a sleep without meaning it. None if the cluster is to sleep already.
+pub(crate) async fn ask(
+    hub: &Hub,
+    manager: &str,
+    target: &Target,
+    end: Option<Timestamp>,
+) -> Option<Result<Verdict, HubError>> {
+    let patch = sleep_patch(&target.object, end, Timestamp::now()).filter(|patch| patch.get("spec").is_some())?;
+    let write = Write { dry_run: true, manager: manager.to_owned() };
+    let answer = hub.patch(target.resource, &target.namespace, &target.name, &patch, &write);
+    let (answer, warnings) = Hub::heard(answer).await;
+    Some(match answer {
+        Ok(_) => Ok(Verdict { refusal: None, warnings }),
+        Err(HubError::Refused { by, message, .. }) => Ok(Verdict { refusal: Some((by, message)), warnings }),
+        Err(error) => Err(error),
+    })
+}
+
+/// Puts the hub's verdict on top of what the built-in rules say. Those give their rows to what it says in the same words, and
+/// still speak where it does not: it stops at the first who refuses, and webhooks may be missing.
+pub(crate) fn weigh(rules: Vec<Finding>, answer: &Result<Verdict, HubError>) -> Vec<Finding> {
+    let verdict = match answer {
+        Ok(verdict) => verdict,
+        Err(error) => return rules.into_iter().chain([unasked(error)]).collect(),
+    };
+    let (blocks, mut findings): (Vec<_>, Vec<_>) =
+        rules.into_iter().partition(|finding| finding.severity == Severity::Block);
+    match &verdict.refusal {
+        Some((by, message)) => findings.extend(refused(blocks, by, message)),
+        None => findings.extend(blocks.into_iter().filter(|block| !block.sentence.starts_with(PLATFORM)).map(passed)),
+    }
+    for text in &verdict.warnings {
+        let warning = Finding::new(Severity::Warn, "HubWarns", text);
+        // The API server cuts long ones.
+        let begin = warning.sentence.trim_end_matches('…');
+        if !findings.iter().any(|known| known.sentence.starts_with(begin)) {
+            findings.push(warning);
+        }
+    }
+    findings
+}
+
+/// Nobody but the built-in rules has spoken.
+fn unasked(error: &HubError) -> Finding {
+    let (severity, code) = match error {
+        HubError::WebhookDown { .. } => (Severity::Block, "WebhookDown"),
+        _ => (Severity::Info, "HubNotAsked"),
+    };
+    let sentence = format!(
+        "the hub did not judge the sleep, only the webhook's rules with the settings that it comes with did: {error}"
+    );
+    Finding::new(severity, code, sentence)
+}
+
+/// A rule that nobody on this hub enforces, at least not towards this user.
+fn passed(mut block: Finding) -> Finding {
+    block.severity = Severity::Warn;
+    block.sentence.push_str("; the hub would let it pass all the same");
+    block
+}
+
+/// The refusal: rules in whose words it is keep their rows, and what is left of it is a finding of its own.
+fn refused(blocks: Vec<Finding>, by: &str, message: &str) -> Vec<Finding> {
+    let named = message.strip_prefix(KIND).and_then(|rest| rest.split_once(": "));
+    let mut rest = named.map_or(message, |(_name, said)| said).to_owned();
+    let (row, mut findings) = (row(message).map(str::to_owned), Vec::new());
+    for block in blocks {
+        let said = rest.find(&block.sentence);
+        if let Some(at) = said {
+            rest.replace_range(at..at + block.sentence.len(), "");
+        }
+        // Otherwise the hub has other settings, or other words for it.
+        let replaced = block.sentence.starts_with(PLATFORM) || row.as_ref() == Some(&block.code);
+        if said.is_some() || !replaced {
+            findings.push(block);
+        }
+    }
+    let rest = rest.trim_matches([';', ' ']);
+    if !rest.is_empty() {
+        let code = if rest.starts_with(PLATFORM) { "V4" } else { row.as_deref().unwrap_or("Refused") };
+        findings.push(Finding::new(Severity::Block, code, format!("{rest} (says {by})")));
+    }
+    findings
+}
+
+/// The row that a policy's message ends with: `... (V6)`.
+fn row(message: &str) -> Option<&str> {
+    let row = message.strip_suffix(')')?.rsplit_once(" (")?.1;
+    let number = row.strip_prefix('V')?;
+    (!number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit())).then_some(row)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SERVED: &str =
+        "spec.platform: found vsphere, but only clusters on aws, azure, gcp, ibmcloud can be put to sleep";
+    const PROTECTED: &str = "metadata.annotations[hibernate.sh/protected]: the cluster is protected from sleep";
+
+    const NONE: &[&str] = &[];
+
+    fn rules() -> Vec<Finding> {
+        vec![
+            Finding::new(Severity::Block, "V4", SERVED),
+            Finding::new(Severity::Block, "V6", PROTECTED),
+            Finding::new(Severity::Warn, "V7", "an upgrade is in progress"),
+        ]
+    }
+
+    fn weighed(rules: Vec<Finding>, refusal: Option<&str>, warnings: &[&str]) -> Vec<String> {
+        let refusal = refusal.map(|message| ("admission webhook \"w\"".to_owned(), message.to_owned()));
+        let warnings = warnings.iter().map(|&text| text.to_owned()).collect();
+        let mut findings = weigh(rules, &Ok(Verdict { refusal, warnings }));
+        findings.sort();
+        findings.iter().map(|finding| format!("{} {}", finding.severity, finding.code)).collect()
+    }
+
+    #[test]
+    fn the_hub_has_the_last_word() {
+        let both = format!("ClusterDeployment shop/demo: {SERVED}; {PROTECTED}");
+        let one = format!("ClusterDeployment shop/demo: {PROTECTED}");
+        let aws =
+            "ClusterDeployment shop/demo: spec.platform: found azure, but only clusters on aws can be put to sleep";
+        let policy = "metadata.annotations[hibernate.sh/protected]: the cluster is protected; remove it (V6)";
+        for (case, refusal, warnings, expected) in [
+            ("as the rules say", Some(both.as_str()), NONE, &["block V4", "block V6", "warn V7"][..]),
+            ("the platform is served here", Some(one.as_str()), NONE, &["block V6", "warn V7"]),
+            ("it is not served here", Some(aws), NONE, &["block V4", "block V6", "warn V7"]),
+            ("a policy says it in other words", Some(policy), NONE, &["block V6", "warn V7"]),
+            ("by somebody else's", Some("not on sundays"), NONE, &["block Refused", "block V6", "warn V7"]),
+            ("nobody enforces it", None, NONE, &["warn V6", "warn V7"]),
+            ("the user is exempt", None, &[PROTECTED], &["warn V6", "warn V7"]),
+            ("cut and new warnings", None, &["an upgrade is…", "sunday"], &["warn HubWarns", "warn V6", "warn V7"]),
+        ] {
+            assert_eq!(weighed(rules(), refusal, warnings), expected, "{case}");
+        }
+        assert_eq!(weighed(Vec::new(), Some(aws), NONE), ["block V4"], "the built-in list has azure");
+    }
+
+    #[test]
+    fn without_an_answer_the_rules_stand() {
+        let object = || "x/demo".to_owned();
+        let forbidden = HubError::Forbidden { object: object(), message: "no".to_owned() };
+        let down = HubError::WebhookDown { object: object(), message: "failed calling webhook".to_owned() };
+        for (error, severity, code) in
+            [(forbidden, Severity::Info, "HubNotAsked"), (down, Severity::Block, "WebhookDown")]
+        {
+            let findings = weigh(rules(), &Err(error));
+            assert_eq!(findings[..3], rules()[..], "{code}");
+            assert_eq!((findings[3].severity, findings[3].code.as_str()), (severity, code));
+        }
+    }
+}

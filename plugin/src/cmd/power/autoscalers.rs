@@ -1,0 +1,98 @@
+//! Autoscalers of workloads that are put to sleep: worth a warning, never a reason to fail.
+
+use std::collections::BTreeSet;
+
+use futures::future::join_all;
+use serde_json::Value;
+use shared::workload::kinds::Kind;
+
+use crate::{
+    api::{Hub, Resource},
+    cmd::power::Plan,
+    error::Problem,
+    output,
+    select::Target,
+};
+
+static AUTOSCALER: Kind = Kind {
+    group: "autoscaling",
+    versions: &["v2"],
+    kind: "HorizontalPodAutoscaler",
+    plural: "horizontalpodautoscalers",
+    short: &["hpa"],
+};
+
+/// Warns of every autoscaler whose target is about to be put to sleep. One request for each namespace with workloads.
+pub(crate) async fn warn(hub: &Hub, planned: &[(Target, Result<Plan, Problem>)]) {
+    let workloads: Vec<&Target> = planned
+        .iter()
+        .filter(|(target, plan)| !target.is_cluster() && matches!(plan, Ok(Plan::Patch { .. })))
+        .map(|(target, _)| target)
+        .collect();
+    let namespaces: BTreeSet<&str> = workloads.iter().map(|target| target.namespace.as_str()).collect();
+    let resource = Resource { kind: &AUTOSCALER, version: AUTOSCALER.versions[0] };
+    let lists = join_all(namespaces.into_iter().map(|namespace| hub.list(resource, Some(namespace), "", ""))).await;
+    for list in lists {
+        match list {
+            Ok(list) => warnings(&list.items, &workloads).iter().for_each(|text| output::warning(text)),
+            Err(error) if hub.verbose => output::note(&format!("autoscalers are not known: {error}")),
+            Err(_) => {}
+        }
+    }
+}
+
+fn warnings(autoscalers: &[Value], workloads: &[&Target]) -> Vec<String> {
+    let pairs = autoscalers.iter().flat_map(|scaler| workloads.iter().map(move |target| (scaler, target)));
+    pairs
+        .filter(|(scaler, target)| scales(scaler, target))
+        .filter_map(|(scaler, target)| {
+            let name = scaler.pointer("/metadata/name")?.as_str()?;
+            Some(format!(
+                "horizontalpodautoscaler/{name} scales {}: it rests while there are 0 replicas, and goes on after the wake",
+                target.full_name()
+            ))
+        })
+        .collect()
+}
+
+fn scales(scaler: &Value, target: &Target) -> bool {
+    let of =
+        |key: &str| scaler.pointer(&format!("/spec/scaleTargetRef/{key}")).and_then(Value::as_str).unwrap_or_default();
+    let group = of("apiVersion").split_once('/').map_or("", |(group, _)| group);
+    let namespace = scaler.pointer("/metadata/namespace").and_then(Value::as_str);
+    namespace == Some(&target.namespace)
+        && group == target.resource.kind.group
+        && of("kind") == target.resource.kind.kind
+        && of("name") == target.name
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+    use shared::workload::kinds;
+
+    use super::*;
+
+    fn scaler(api_version: &str, kind: &str, name: &str) -> Value {
+        json!({
+            "metadata": { "name": "auto", "namespace": "shop" },
+            "spec": { "scaleTargetRef": { "apiVersion": api_version, "kind": kind, "name": name } },
+        })
+    }
+
+    #[test]
+    fn only_the_autoscaler_of_this_very_workload_is_named() {
+        let resource = Resource { kind: &kinds::KINDS[0], version: "v1" };
+        let web = Target::new(resource, json!({ "metadata": { "name": "web", "namespace": "shop" } }));
+        for (scaler, named) in [
+            (scaler("apps/v1", "Deployment", "web"), true),
+            (scaler("apps/v1beta2", "Deployment", "web"), true),
+            (scaler("apps/v1", "Deployment", "db"), false),
+            (scaler("apps/v1", "StatefulSet", "web"), false),
+            (scaler("other.io/v1", "Deployment", "web"), false),
+            (scaler("v1", "Deployment", "web"), false),
+        ] {
+            assert_eq!(!warnings(std::slice::from_ref(&scaler), &[&web]).is_empty(), named, "{scaler}");
+        }
+    }
+}

@@ -1,0 +1,192 @@
+//! Warnings before a change that a pool or `hibernateAfter` will undo, or that nobody completes. Worth a line, never a reason
+//! to fail.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use serde_json::Value;
+use shared::{
+    annotation::format,
+    hive::{
+        api::{ClusterDeployment, Desired},
+        conditions::PROGRESS,
+        pool::{deciding, wanted},
+        preflight::PREFLIGHT,
+    },
+};
+
+use crate::{
+    api::Hub,
+    cmd::power::Wish,
+    output,
+    read::pool::{CLUSTER_POOL, Look, clusters, resource},
+    select::Target,
+};
+
+/// Warns of every cluster whose change will not last, once. Without unclaimed clusters nothing is asked of the hub. `end` is
+/// that of the sleep or of the hold.
+pub(crate) async fn before(hub: &Hub, wish: Wish, end: Option<Timestamp>, changing: &[(&Target, &Value)]) {
+    let mut undone: Vec<(String, ClusterDeployment)> = Vec::new();
+    for (target, patch) in changing {
+        let Ok(cluster) = serde_json::from_value::<ClusterDeployment>(target.object.clone()) else {
+            continue;
+        };
+        let unattended = unattended(&cluster, wish, end);
+        if let Some(text) = &unattended {
+            output::warning(&format!("{}: {text}", target.full_name()));
+        }
+        let unheld = wish == Wish::Wake && unattended.is_some();
+        if unheld || patch.pointer("/spec/powerState").is_some() {
+            undone.push((target.full_name(), cluster));
+        }
+    }
+    by_others(hub, wish, end, &undone).await;
+}
+
+/// Warns of what a pool or `hibernateAfter` undoes.
+async fn by_others(hub: &Hub, wish: Wish, hold: Option<Timestamp>, changing: &[(String, ClusterDeployment)]) {
+    let mut looks: BTreeMap<(String, String), Option<Look>> = BTreeMap::new();
+    let pools = changing.iter().filter_map(|(_, cluster)| deciding(cluster));
+    let mut keys: Vec<_> = pools.map(|pool| (pool.namespace.clone(), pool.pool_name.clone())).collect();
+    keys.sort();
+    keys.dedup();
+    if !keys.is_empty() {
+        let all = clusters(hub).await;
+        for key in keys {
+            let object = hub.get(resource(&CLUSTER_POOL), &key.0, &key.1).await;
+            let look = match (&object, &all) {
+                (Ok(object), Ok(all)) => Some(Look::new(hub, &key.0, &key.1, object, all).await),
+                _ => None,
+            };
+            looks.insert(key, look);
+        }
+    }
+    for (name, cluster) in changing {
+        let text = match deciding(cluster) {
+            Some(pool) => {
+                let look = looks.get(&(pool.namespace.clone(), pool.pool_name.clone())).and_then(Option::as_ref);
+                by_pool(cluster, wish, &format!("{}/{}", pool.namespace, pool.pool_name), look)
+            }
+            None => by_clock(cluster, wish, hold),
+        };
+        if let Some(text) = text {
+            output::warning(&format!("{name}: {text}"));
+        }
+    }
+}
+
+/// What a pool does about the change, and what to change instead.
+fn by_pool(cluster: &ClusterDeployment, wish: Wish, pool: &str, look: Option<&Look>) -> Option<String> {
+    let Some(look) = look else {
+        return Some(format!(
+            "ClusterPool {pool} sets the power state of its unclaimed clusters itself and may undo this: change \
+             spec.runningCount of the pool, or claim the cluster"
+        ));
+    };
+    let same = |other: &ClusterDeployment| {
+        other.metadata.namespace == cluster.metadata.namespace && other.metadata.name == cluster.metadata.name
+    };
+    let wants = wanted(&look.pool, look.waiting, &look.members).into_iter().find(|(member, _)| same(member));
+    let count = look.pool.spec.running_count;
+    match (wish, wants?.1) {
+        (Wish::Sleep, Desired::Running) => Some(format!(
+            "ClusterPool {pool} will wake it again, because it keeps its oldest unclaimed clusters running: lower \
+             spec.runningCount of the pool (now {count}), or claim the cluster"
+        )),
+        (Wish::Wake, Desired::Hibernating) => Some(format!(
+            "ClusterPool {pool} will put it to sleep again, because it keeps only its oldest unclaimed clusters running: \
+             raise spec.runningCount of the pool (now {count}), or claim the cluster"
+        )),
+        _ => None,
+    }
+}
+
+/// What is missing where an end is asked for and only Hive's own controller runs, which knows of none.
+fn unattended(cluster: &ClusterDeployment, wish: Wish, end: Option<Timestamp>) -> Option<String> {
+    let end = format::seconds(end.filter(|_| !is_attended(cluster))?);
+    let missing = match wish {
+        Wish::Sleep => format!("nobody wakes it at {end}"),
+        Wish::Wake => format!("only the admission webhook, where there is one, heeds the hold until {end}"),
+    };
+    Some(format!(
+        "nothing on it shows that the controller of kubectl-hibernate works on it: without that controller {missing}"
+    ))
+}
+
+/// Whether our controller has ever written to it: these conditions are its own.
+fn is_attended(cluster: &ClusterDeployment) -> bool {
+    [PROGRESS, PREFLIGHT].iter().any(|ours| cluster.condition(ours).is_some())
+}
+
+/// What `hibernateAfter` does about a wake. Hive's own controller knows no hold.
+fn by_clock(cluster: &ClusterDeployment, wish: Wish, hold: Option<Timestamp>) -> Option<String> {
+    let held = hold.is_some() && is_attended(cluster);
+    let after = cluster.spec.hibernate_after.as_deref().filter(|_| wish == Wish::Wake && !held)?;
+    Some(format!(
+        "spec.hibernateAfter puts it to sleep again {after} after it is running; raise or remove it if that is too soon"
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+    use shared::hive::pool::{ClusterPool, ClusterPoolSpec};
+
+    use super::*;
+
+    fn cluster(name: &str, spec: &Value) -> ClusterDeployment {
+        let mut object = json!({
+            "apiVersion": "hive.openshift.io/v1", "kind": "ClusterDeployment",
+            "metadata": { "name": name, "namespace": name, "creationTimestamp": "2026-01-01T00:00:00Z" },
+            "spec": { "baseDomain": "d", "clusterName": name, "platform": {} },
+        });
+        object["spec"].as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
+        serde_json::from_value(object).unwrap()
+    }
+
+    #[test]
+    fn only_what_will_be_undone_is_warned_of() {
+        let own = json!({ "clusterPoolRef": { "namespace": "pools", "poolName": "small" } });
+        let members = vec![cluster("a", &own), cluster("b", &own)];
+        let pool =
+            ClusterPool { spec: ClusterPoolSpec { running_count: 1, ..Default::default() }, ..Default::default() };
+        let look = Look { pool, waiting: 0, members };
+        let said = |name: &str, wish| by_pool(&cluster(name, &own), wish, "pools/small", Some(&look));
+        assert!(said("a", Wish::Sleep).unwrap().contains("will wake it again"));
+        assert!(said("b", Wish::Wake).unwrap().contains("raise spec.runningCount of the pool (now 1)"));
+        assert_eq!((said("a", Wish::Wake), said("b", Wish::Sleep)), (None, None));
+        let unseen = by_pool(&cluster("a", &own), Wish::Sleep, "pools/small", None).unwrap();
+        assert!(unseen.contains("may undo this"), "{unseen}");
+    }
+
+    #[test]
+    fn a_wake_that_ends_by_itself_is_warned_of() {
+        let timed = cluster("a", &json!({ "hibernateAfter": "8h" }));
+        assert!(by_clock(&timed, Wish::Wake, None).unwrap().contains("again 8h after"));
+        assert_eq!(by_clock(&timed, Wish::Sleep, None), None);
+        let hold = Some(Timestamp::UNIX_EPOCH);
+        assert!(by_clock(&timed, Wish::Wake, hold).is_some(), "nobody heeds the hold");
+        assert_eq!(by_clock(&attended(timed, PREFLIGHT), Wish::Wake, hold), None, "a hold was given");
+        assert_eq!(by_clock(&cluster("a", &json!({})), Wish::Wake, None), None);
+    }
+
+    fn attended(mut cluster: ClusterDeployment, type_: &str) -> ClusterDeployment {
+        let condition = serde_json::from_value(json!({ "type": type_, "status": "True" })).unwrap();
+        cluster.status.get_or_insert_default().conditions.push(condition);
+        cluster
+    }
+
+    #[test]
+    fn an_end_that_nobody_may_act_on_is_warned_of() {
+        let end = Some("2026-11-22T08:00:00Z".parse().unwrap());
+        let plain = cluster("a", &json!({}));
+        assert!(unattended(&plain, Wish::Sleep, end).unwrap().ends_with("nobody wakes it at 2026-11-22T08:00:00Z"));
+        assert!(unattended(&plain, Wish::Wake, end).unwrap().ends_with("heeds the hold until 2026-11-22T08:00:00Z"));
+        assert_eq!(unattended(&plain, Wish::Sleep, None), None);
+        let hives = attended(plain.clone(), "Hibernating");
+        assert!(unattended(&hives, Wish::Sleep, end).is_some(), "Hive writes that one too");
+        for ours in [PROGRESS, PREFLIGHT] {
+            assert_eq!(unattended(&attended(plain.clone(), ours), Wish::Sleep, end), None);
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! What is said of each target once it is done or has failed, in the order in which they were given.
+
+use crate::{
+    api::answer::HubError,
+    cli::{ActArgs, ActOutput},
+    cmd::power::{Done, shown},
+    error::{Failure, Problem},
+    output,
+};
+
+/// What became of one target.
+pub(crate) struct Outcome {
+    /// Its name and its namespace, if it was found.
+    pub(crate) of: Option<(String, String)>,
+    /// What the hub warned of while it was written.
+    pub(crate) warnings: Vec<String>,
+    /// What was done, or why it was not.
+    pub(crate) result: Result<Done, Failure>,
+}
+
+/// Says what became of the targets.
+pub(crate) struct Reporter<'a> {
+    args: &'a ActArgs,
+    /// Whether the targets are in several namespaces.
+    everywhere: bool,
+    /// Whether there is more than one target.
+    many: bool,
+    /// Whether an object was printed already.
+    begun: bool,
+    /// Failures that concern all targets and were printed already.
+    said: Vec<String>,
+}
+
+impl<'a> Reporter<'a> {
+    /// For so many targets, `everywhere` being all namespaces.
+    pub(crate) fn new(args: &'a ActArgs, everywhere: bool, targets: usize) -> Self {
+        Self { args, everywhere, many: targets > 1, begun: false, said: Vec::new() }
+    }
+
+    /// Prints it: warnings and failures to stderr, what was done to stdout.
+    pub(crate) fn report(&mut self, outcome: &Outcome) {
+        let place = match &outcome.of {
+            Some((_, namespace)) if self.everywhere => format!(" (namespace {namespace})"),
+            _ => String::new(),
+        };
+        for text in &outcome.warnings {
+            match &outcome.of {
+                Some((name, _)) if self.many => output::warning(&format!("{name}{place}: {text}")),
+                _ => output::warning(text),
+            }
+        }
+        match &outcome.result {
+            Ok(done) => self.done(done, &place),
+            Err(failure) => {
+                if let Some(text) = self.failure(failure, &place) {
+                    output::error(&text);
+                }
+            }
+        }
+    }
+
+    fn done(&mut self, done: &Done, place: &str) {
+        let Done { target, message, warnings, .. } = done;
+        for text in warnings {
+            output::warning(&format!("{}{place}: {text}", target.full_name()));
+        }
+        match self.args.output {
+            None => output::line(&format!("{} {message}{place}{}", target.full_name(), self.args.dry_run.suffix())),
+            Some(ActOutput::Name) => output::line(&target.full_name()),
+            Some(ActOutput::Json) => output::text(&output::json(&shown(&target.object))),
+            Some(ActOutput::Yaml) => {
+                let separator = if self.begun { "---\n" } else { "" };
+                output::text(&format!("{separator}{}", output::yaml(&shown(&target.object))));
+            }
+        }
+        self.begun = true;
+    }
+
+    /// The line for a failure. A hub that is down is down for every target: said once.
+    fn failure(&mut self, failure: &Failure, place: &str) -> Option<String> {
+        if !concerns_all(&failure.problem) {
+            return Some(format!("{failure}{place}"));
+        }
+        let text = failure.to_string();
+        if self.said.contains(&text) {
+            return None;
+        }
+        self.said.push(text.clone());
+        Some(text)
+    }
+}
+
+/// Whether it is the connection that failed, and not something about one target.
+fn concerns_all(problem: &Problem) -> bool {
+    matches!(
+        problem,
+        Problem::Hub(
+            HubError::Config(_)
+                | HubError::Client { .. }
+                | HubError::Unreachable { .. }
+                | HubError::Untrusted { .. }
+                | HubError::Login { .. }
+                | HubError::Unauthorized { .. }
+                | HubError::Selector { .. }
+        )
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::Cli;
+
+    #[test]
+    fn only_what_concerns_all_targets_is_said_once() {
+        let cli = Cli::read(["kubectl-hibernate", "--all", "-A"].map(Into::into)).unwrap();
+        let mut reporter = Reporter::new(&cli.act, true, 2);
+        let refused = |by: &str| {
+            let error = HubError::Refused { object: "x/demo".to_owned(), by: by.to_owned(), message: "no".to_owned() };
+            Failure::new("x/demo".to_owned(), error.into())
+        };
+        let stranger =
+            || Failure::new("x/demo".to_owned(), HubError::Unauthorized { url: "https://hub".into() }.into());
+        for place in [" (namespace a)", " (namespace b)", " (namespace b)"] {
+            let expected = format!("x/demo: refused by policy: no{place}");
+            assert_eq!(reporter.failure(&refused("policy"), place), Some(expected));
+        }
+        assert!(reporter.failure(&stranger(), " (namespace a)").is_some_and(|text| text.ends_with("log in again")));
+        assert_eq!(reporter.failure(&stranger(), " (namespace b)"), None);
+    }
+}

@@ -1,0 +1,102 @@
+//! The questions of `recover`: which group goes, and whether to begin.
+
+use std::collections::BTreeSet;
+use std::io::{IsTerminal, Write as _, stderr, stdin};
+
+use shared::fdb::recover::replace::Choice;
+
+use crate::{
+    cmd::power::confirm,
+    error::{Problem, recover::FdbError},
+    output,
+};
+
+/// Who is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Asking {
+    /// Nobody.
+    Nobody,
+    /// A person at a terminal, if there is one.
+    Terminal,
+    /// Whoever is at the other end of stdin, as kubectl-fdb does.
+    Always,
+}
+
+impl Asking {
+    fn is_on(self) -> bool {
+        match self {
+            Self::Nobody => false,
+            Self::Terminal => stdin().is_terminal(),
+            Self::Always => true,
+        }
+    }
+}
+
+/// Whether to begin.
+///
+/// # Errors
+/// When the answer is not yes.
+pub(crate) fn begin(asking: Asking) -> Result<(), Problem> {
+    match asking {
+        _ if !asking.is_on() => Ok(()),
+        Asking::Always => as_kubectl_fdb(),
+        _ => confirm::yes("Continue? [y/N] "),
+    }
+}
+
+/// Asks until the answer is yes or no.
+fn as_kubectl_fdb() -> Result<(), Problem> {
+    loop {
+        let answer = read("Recover these process groups? [y/n]: ")?;
+        match answer.trim().to_ascii_lowercase().as_str() {
+            "y" | "yes" => return Ok(()),
+            "n" | "no" => return Err(FdbError::Aborted.into()),
+            _ if answer.is_empty() => return Err(FdbError::Aborted.into()),
+            _ => {}
+        }
+    }
+}
+
+/// Which groups go: the newest unless somebody says otherwise.
+///
+/// # Errors
+/// When the answer cannot be read, or there is none.
+pub(crate) fn replacements(choice: &Choice, asking: Asking) -> Result<Vec<String>, Problem> {
+    let newest: Vec<String> = choice.newest().map(ToOwned::to_owned).collect();
+    if !choice.is_open() || !asking.is_on() {
+        return Ok(newest);
+    }
+    let known = |id: &str| choice.candidates.iter().any(|candidate| candidate.group == id);
+    loop {
+        let question = format!(
+            "Which {} of the class {} {} in exchange? [{}]: ",
+            choice.need,
+            choice.class,
+            if choice.need == 1 { "goes" } else { "go" },
+            newest.join(" ")
+        );
+        let answer = read(&question)?;
+        let words: Vec<String> =
+            answer.split([' ', ',']).map(str::trim).filter(|word| !word.is_empty()).map(Into::into).collect();
+        if answer.is_empty() {
+            return Err(FdbError::Aborted.into());
+        }
+        if words.is_empty() {
+            return Ok(newest);
+        }
+        let different: BTreeSet<&String> = words.iter().collect();
+        if words.len() == choice.need && different.len() == words.len() && words.iter().all(|word| known(word)) {
+            return Ok(words);
+        }
+        output::note(&format!("name {} of those listed, or press Enter", choice.need));
+    }
+}
+
+/// At a terminal the question is shown there; whoever else answers, finds it on stderr.
+fn read(question: &str) -> Result<String, Problem> {
+    if stdin().is_terminal() {
+        return confirm::answer(question);
+    }
+    let _ = write!(stderr(), "{question}");
+    confirm::read()
+}

@@ -1,0 +1,69 @@
+//! When the volume of a group was released that cannot be brought back any more. The operator forgets a group as soon as all of
+//! it is gone, but the controller's Events are kept for a while.
+
+use serde_json::Value;
+use shared::{fdb::recover::check::Refusal, workload::kinds::Kind};
+
+use crate::{api::Hub, cmd::recover::select::called, output, read::fdb::resource};
+
+static EVENT: Kind = Kind { group: "", versions: &["v1"], kind: "Event", plural: "events", short: &["ev"] };
+
+/// Says of each group that is gone when it was released, as far as Events tell.
+pub(crate) async fn tell(hub: &Hub, namespace: &str, cluster: &str, refusals: &[Refusal]) {
+    let gone: Vec<&str> = refusals.iter().filter_map(gone).collect();
+    if gone.is_empty() {
+        return;
+    }
+    let fields = format!("involvedObject.kind=FoundationDBCluster,involvedObject.name={cluster},reason=Released");
+    // They are a help, not what was asked for: who may not read them does without.
+    let Ok(events) = hub.list(resource(&EVENT), Some(namespace), &fields, "").await else { return };
+    for id in gone {
+        if let Some(at) = events.items.iter().filter(|event| names(event, id)).filter_map(time).max() {
+            output::note(&format!(
+                "{}: {id}: too late: its time had passed, and its volume was released for deletion at {at}",
+                called(cluster)
+            ));
+        }
+    }
+}
+
+fn gone(refusal: &Refusal) -> Option<&str> {
+    match refusal {
+        Refusal::Unknown { id, .. } | Refusal::Gone { id, .. } | Refusal::Going { id, .. } => Some(id),
+        _ => None,
+    }
+}
+
+/// Whether an Event is about this group: its note begins with their IDs.
+fn names(event: &Value, id: &str) -> bool {
+    let note = event["message"].as_str().unwrap_or_default();
+    let ids = note.split_once(':').map_or("", |(ids, _)| ids);
+    ids.split([',', ' ']).any(|word| word == id)
+}
+
+/// When it was written last.
+fn time(event: &Value) -> Option<&str> {
+    let series = &event["series"]["lastObservedTime"];
+    [series, &event["eventTime"], &event["lastTimestamp"], &event["metadata"]["creationTimestamp"]]
+        .into_iter()
+        .find_map(Value::as_str)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn an_event_names_whole_ids() {
+        let event = json!({
+            "message": "storage-1, storage-22 and 3 more: kept for long enough, the operator may delete volume and Service",
+            "eventTime": "2026-11-21T18:00:00.000000Z", "lastTimestamp": null,
+        });
+        assert!(names(&event, "storage-1") && names(&event, "storage-22"));
+        assert!(!names(&event, "storage-2") && !names(&event, "kept"));
+        assert_eq!(time(&event), Some("2026-11-21T18:00:00.000000Z"));
+        assert_eq!(time(&json!({})), None);
+    }
+}

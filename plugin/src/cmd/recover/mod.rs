@@ -1,0 +1,306 @@
+//! `recover process-groups`: find the groups, show the plan, ask, carry it out.
+
+mod ask;
+mod late;
+mod render;
+mod rights;
+mod select;
+mod signals;
+mod steps;
+
+use std::{
+    cell::{Cell, RefCell},
+    time::Duration,
+};
+
+use shared::fdb::recover::{
+    Done, Step,
+    check::{Goal, check},
+    include::orders,
+    record::Record,
+    remaining,
+    replace::Wanted,
+};
+use tokio::time::Instant;
+
+use crate::{
+    api::{Hub, Write},
+    cli::{
+        ActOutput, DryRun, HubArgs, Include,
+        duration::{Limit, elapsed},
+        recover::{FdbArgs, GroupArgs, ProcessGroupsArgs},
+    },
+    cmd::{
+        power::{nothing_found, shown},
+        recover::{
+            ask::Asking,
+            select::called,
+            steps::{End, Run},
+        },
+    },
+    error::{Exit, Problem, recover::FdbError},
+    output,
+    read::{fdb::Look, protection},
+    wait::WaitError,
+};
+
+/// How it is to be gone about, whatever name the program has.
+struct Manner {
+    asking: Asking,
+    wait: bool,
+    settle: Duration,
+}
+
+/// `kubectl hibernate recover process-groups`.
+///
+/// # Errors
+/// When it cannot be begun or finished.
+pub(crate) async fn run(args: &ProcessGroupsArgs, hub_args: &HubArgs) -> Result<Exit, Problem> {
+    let asking = if args.yes { Asking::Nobody } else { Asking::Terminal };
+    recover(&args.groups, hub_args, Manner { asking, wait: args.wait, settle: settle(args.groups.settle) }).await
+}
+
+/// `kubectl fdb recover process-groups`.
+///
+/// # Errors
+/// When it cannot be begun or finished.
+pub(crate) async fn run_as_fdb(args: &FdbArgs, hub_args: &HubArgs) -> Result<Exit, Problem> {
+    let asking = if args.wait && !args.yes { Asking::Always } else { Asking::Nobody };
+    let seconds = args.sleep.map(|seconds| Duration::from_secs(seconds.into()));
+    let settle = seconds.unwrap_or_else(|| settle(args.groups.settle));
+    recover(&args.groups, hub_args, Manner { asking, wait: true, settle }).await
+}
+
+/// 0 is no time at all here, not an unlimited one.
+fn settle(limit: Limit) -> Duration {
+    limit.0.unwrap_or_default()
+}
+
+async fn recover(args: &GroupArgs, hub_args: &HubArgs, manner: Manner) -> Result<Exit, Problem> {
+    let wish = select::wish(args, hub_args)?;
+    let wanted = wanted(&args.replacement)?;
+    let hub = Hub::connect(hub_args).await?;
+    let (namespace, name) = select::cluster(&hub, &wish, args, hub_args.all_namespaces).await?;
+    let look = Look::new(&hub, &namespace, &name).await?;
+    let ids = select::ids(&look, &wish);
+    let cluster = called(&name);
+    let refused = |refusals| FdbError::Refused { cluster: cluster.clone(), refusals };
+    let goal = match check(&look.facts(), &ids, &wanted) {
+        Ok(goal) => goal,
+        Err(refusals) => {
+            late::tell(&hub, &namespace, &name, &refusals).await;
+            if is_left_skipped(&look) {
+                output::warning(&format!(
+                    "{cluster}: spec.skip is still true, from a recovery that did not end: to end it, run \
+                     kubectl hibernate recover process-groups -n {namespace} -c {name}"
+                ));
+            }
+            return Err(refused(refusals).into());
+        }
+    };
+    for (id, at) in &goal.recovered {
+        output::note(&format!("{cluster}: {id} was brought back at {at}: unchanged"));
+    }
+    // A recovery whose groups have gone is ended all the same: the operator must not be left asked to skip.
+    if goal.record.groups.is_empty() && !is_left_skipped(&look) {
+        if let Some(error) = select::unmatched(&look, &wish) {
+            return Err(error.into());
+        }
+        if goal.recovered.is_empty() {
+            output::note(&format!("{cluster}: nothing is suspended. {}", nothing_found(Some(&namespace))));
+        } else {
+            report(args, &look, &goal.recovered.iter().map(|(id, _)| id.as_str()).collect::<Vec<_>>(), "unchanged");
+        }
+        return Ok(Exit::Done);
+    }
+    for line in render::candidates(&goal) {
+        output::note(&line);
+    }
+    let dry_run = args.dry_run != DryRun::None;
+    let asking = if dry_run { Asking::Nobody } else { manner.asking };
+    let record = record(&goal, asking)?;
+    let include = args.include == Include::Auto;
+    let steps = remaining(&look.facts(), &record, include, Done::default())
+        .map_err(|lost| FdbError::Lost { cluster: cluster.clone(), lost: Box::new(lost) })?;
+    let write = Write { dry_run: args.dry_run == DryRun::Server, manager: args.field_manager.clone() };
+    let state = RefCell::new("nothing is done yet".to_owned());
+    let run = Run {
+        hub: &hub,
+        namespace: &namespace,
+        name: &name,
+        record,
+        include,
+        wait: manner.wait,
+        settle: manner.settle,
+        write: &write,
+        state: &state,
+        skipping: Cell::new(false),
+        owed: RefCell::new(None),
+    };
+    for line in render::plan(&cluster, &look, &goal, &run.record, &steps) {
+        if dry_run && args.output.is_none() { output::line(&output::plain(&line)) } else { output::note(&line) }
+    }
+    warn(&hub, &namespace, &look, &run, args.include).await;
+    let missing = rights::missing(&hub, &namespace, &steps, &write).await;
+    if !missing.is_empty() {
+        return Err(FdbError::Rights { cluster, missing }.into());
+    }
+    if dry_run {
+        return rehearse(args, &run, &steps, &look).await;
+    }
+    ask::begin(manner.asking)?;
+    carry_out(args, &run, &look).await
+}
+
+/// `--replacement`.
+fn wanted(words: &[String]) -> Result<Wanted, FdbError> {
+    match words {
+        [] => Ok(Wanted::Find),
+        [word] if word == "none" => Ok(Wanted::None),
+        words if words.iter().any(|word| word == "none") => Err(FdbError::NoneAndSome),
+        ids => Ok(Wanted::These(ids.to_vec())),
+    }
+}
+
+/// The goal with those who go.
+fn record(goal: &Goal, asking: Asking) -> Result<Record, Problem> {
+    let mut record = goal.record.clone();
+    for choice in &goal.choices {
+        record.replacements.extend(ask::replacements(choice, asking)?);
+    }
+    Ok(record)
+}
+
+/// Whether the operator is still asked to skip the cluster, by a recovery.
+fn is_left_skipped(look: &Look) -> bool {
+    look.cluster.spec.skip == Some(true) && look.facts().record().is_some_and(|record| record.skipped)
+}
+
+/// What the user should know before.
+async fn warn(hub: &Hub, namespace: &str, look: &Look, run: &Run<'_>, include: Include) {
+    if let protection::Protection::No(why) = protection::of(hub, namespace, &look.cluster).await {
+        output::warning(&format!("NOT PROTECTED: {why}; the operator can delete the volumes in the middle of it"));
+    }
+    if include == Include::Never {
+        let orders = orders(&look.cluster, &run.record);
+        if !orders.is_empty() {
+            output::note(&format!(
+                "The database is left alone (--include=never); afterwards run: {}",
+                run.by_hand(&orders)
+            ));
+        }
+    }
+}
+
+async fn rehearse(args: &GroupArgs, run: &Run<'_>, steps: &[Step], look: &Look) -> Result<Exit, Problem> {
+    if args.dry_run == DryRun::Server {
+        run.rehearse(steps).await?;
+    }
+    let ids: Vec<&str> = run.record.groups.iter().map(|held| held.group.as_str()).collect();
+    let text = format!("{} {} would be recovered{}", called(run.name), ids.join(", "), args.dry_run.suffix());
+    match args.output {
+        None => output::line(&text),
+        // Nothing is written, so it is the cluster as it is.
+        Some(output) => {
+            output::note(&text);
+            object(output, look);
+        }
+    }
+    Ok(Exit::Done)
+}
+
+async fn carry_out(args: &GroupArgs, run: &Run<'_>, look: &Look) -> Result<Exit, Problem> {
+    let ended = see_through(args, run, look).await;
+    if ended.is_err() && run.skipping.get() {
+        output::warning(&format!(
+            "{}: spec.skip is still true, so its operator does nothing with it: run this again",
+            called(run.name)
+        ));
+    }
+    // It is the last that is seen: nobody else does it.
+    if let Some(command) = run.owed.take() {
+        output::warning(&format!(
+            "{}: the database still has the groups excluded (--include=never), and the operator replaces what stays excluded \
+             after failureDetectionTimeSeconds (7200 by default): run {command}",
+            called(run.name)
+        ));
+    }
+    ended
+}
+
+async fn see_through(args: &GroupArgs, run: &Run<'_>, look: &Look) -> Result<Exit, Problem> {
+    let begin = Instant::now();
+    let limited = async {
+        match args.timeout.0 {
+            None => Some(run.finish().await),
+            Some(limit) => tokio::time::timeout(limit, run.finish()).await.ok(),
+        }
+    };
+    let ended = tokio::select! {
+        ended = limited => ended,
+        () = signals::asked() => return Err(FdbError::Interrupted.into()),
+    };
+    let Some(ended) = ended else {
+        return Err(Problem::Wait(WaitError::TimedOut { after: elapsed(begin.elapsed()), state: stuck(run) }));
+    };
+    let ids: Vec<&str> = run.record.groups.iter().map(|held| held.group.as_str()).collect();
+    let text = match ended? {
+        End::Recovered => format!("recovered after {}", elapsed(begin.elapsed())),
+        End::Left => "left to the operator; run this again to see it through".to_owned(),
+    };
+    let last = Look::new(run.hub, run.namespace, run.name).await;
+    report(args, last.as_ref().unwrap_or(look), &ids, &text);
+    Ok(Exit::Done)
+}
+
+/// What to look at when nothing happens.
+fn stuck(run: &Run<'_>) -> String {
+    format!(
+        "{}: {}. Does the operator run, and what does it say? kubectl -n {} logs \
+         deployment/fdb-kubernetes-operator-controller-manager; kubectl -n {} describe fdb {}. The volumes are held; running this \
+         again finishes the recovery",
+        called(run.name),
+        run.state.borrow(),
+        run.namespace,
+        run.namespace,
+        run.name
+    )
+}
+
+fn report(args: &GroupArgs, look: &Look, ids: &[&str], text: &str) {
+    match args.output {
+        None => {
+            for id in ids {
+                output::line(&format!("{} {id} {text}", called(name(look))));
+            }
+        }
+        Some(output) => object(output, look),
+    }
+}
+
+/// Prints the cluster itself.
+fn object(output: ActOutput, look: &Look) {
+    match output {
+        ActOutput::Name => output::line(&called(name(look))),
+        ActOutput::Json => output::text(&output::json(&shown(&look.object))),
+        ActOutput::Yaml => output::text(&output::yaml(&shown(&look.object))),
+    }
+}
+
+fn name(look: &Look) -> &str {
+    look.cluster.metadata.name.as_deref().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn none_is_no_id() {
+        let wanted = |words: &[&str]| wanted(&words.iter().map(|&word| word.to_owned()).collect::<Vec<_>>());
+        assert_eq!(wanted(&[]).unwrap(), Wanted::Find);
+        assert_eq!(wanted(&["none"]).unwrap(), Wanted::None);
+        assert_eq!(wanted(&["storage-1"]).unwrap(), Wanted::These(vec!["storage-1".to_owned()]));
+        assert!(matches!(wanted(&["none", "storage-1"]), Err(FdbError::NoneAndSome)));
+    }
+}

@@ -1,0 +1,289 @@
+//! Which process groups of which cluster are meant. Suspended groups have no Pod, so the names of Pods are matched by the
+//! rules by which the operator makes them.
+
+use std::collections::BTreeMap;
+
+use kube::ResourceExt;
+use serde_json::Value;
+use shared::fdb::{
+    api::FoundationDBCluster,
+    recover::{check::suspended, object::labels_match},
+};
+
+use crate::{
+    api::Hub,
+    cli::{HubArgs, recover::GroupArgs},
+    error::{Problem, recover::FdbError},
+    read::fdb::{FDB_CLUSTER, Look, clusters, read},
+    select::full_name,
+};
+
+/// How groups were named.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Wish<'a> {
+    /// By ID or Pod.
+    Named(&'a [String]),
+    /// Every suspended one.
+    All,
+    /// Every suspended one of a class.
+    Class(&'a str),
+    /// Every suspended one whose claim has labels.
+    Labels(BTreeMap<String, String>),
+}
+
+/// What the flags mean.
+///
+/// # Errors
+/// When they contradict each other.
+pub(crate) fn wish<'a>(args: &'a GroupArgs, hub: &HubArgs) -> Result<Wish<'a>, FdbError> {
+    if hub.selector.is_some() {
+        return Err(FdbError::Selector);
+    }
+    if hub.all_namespaces && args.fdb_cluster.is_some() {
+        return Err(FdbError::ClusterInAllNamespaces);
+    }
+    let filters = [
+        ("--all-suspended", args.all_suspended),
+        ("--process-class", args.process_class.is_some()),
+        ("--match-labels", !args.match_labels.is_empty()),
+    ];
+    let given: Vec<&'static str> = filters.into_iter().filter(|(_, given)| *given).map(|(flag, _)| flag).collect();
+    match given.as_slice() {
+        [] if args.groups.is_empty() => return Err(FdbError::Nothing),
+        [] => return Ok(Wish::Named(&args.groups)),
+        [flag] if !args.groups.is_empty() => return Err(FdbError::NamesAndFilter(flag)),
+        [flag] if args.fdb_cluster.is_none() => return Err(FdbError::NeedsCluster(flag)),
+        [_] => {}
+        _ => return Err(FdbError::Filters),
+    }
+    if let Some(class) = &args.process_class {
+        return Ok(Wish::Class(class));
+    }
+    if args.all_suspended {
+        return Ok(Wish::All);
+    }
+    let pair = |text: &String| {
+        let (key, value) = text.split_once('=').filter(|(key, _)| !key.is_empty())?;
+        Some((key.to_owned(), value.to_owned()))
+    };
+    let labels = args.match_labels.iter().map(|text| pair(text).ok_or_else(|| FdbError::NotALabel(text.clone())));
+    Ok(Wish::Labels(labels.collect::<Result<_, _>>()?))
+}
+
+/// The cluster that is meant: namespace and name.
+///
+/// # Errors
+/// When none is, or several are, or the hub does not answer.
+pub(crate) async fn cluster(
+    hub: &Hub,
+    wish: &Wish<'_>,
+    args: &GroupArgs,
+    everywhere: bool,
+) -> Result<(String, String), Problem> {
+    if let Some(name) = &args.fdb_cluster {
+        return Ok((hub.namespace.clone(), name.clone()));
+    }
+    let Wish::Named(names) = wish else { return Err(FdbError::NeedsCluster("that").into()) };
+    let namespace = (!everywhere).then_some(hub.namespace.as_str());
+    let all = clusters(hub, namespace, "").await?;
+    let place =
+        namespace.map_or_else(|| "of any namespace".to_owned(), |namespace| format!("in namespace {namespace}"));
+    owner(&all, names, &place)
+}
+
+/// The one cluster of all these Pods.
+fn owner(all: &[Value], names: &[String], place: &str) -> Result<(String, String), Problem> {
+    let mut found: Vec<(String, String)> = Vec::new();
+    let all: Vec<FoundationDBCluster> = all.iter().map(read).collect::<Result<_, _>>()?;
+    for name in names {
+        let owners: Vec<&FoundationDBCluster> = all.iter().filter(|cluster| by_pod(cluster, name).is_some()).collect();
+        let key = |cluster: &FoundationDBCluster| (cluster.namespace().unwrap_or_default(), cluster.name_any());
+        match owners.as_slice() {
+            [] if all.iter().any(|cluster| cluster.group(name).is_some()) => {
+                return Err(FdbError::IdWithoutCluster(name.clone()).into());
+            }
+            [] => return Err(FdbError::NoClusterOfPod { pod: name.clone(), place: place.to_owned() }.into()),
+            [one] if found.contains(&key(one)) => {}
+            [one] => found.push(key(one)),
+            several => {
+                let clusters = list(several.iter().map(|cluster| key(cluster)));
+                return Err(FdbError::SeveralClusters { pod: name.clone(), clusters }.into());
+            }
+        }
+    }
+    match found.as_slice() {
+        [one] => Ok(one.clone()),
+        _ => Err(FdbError::NotOneCluster(list(found.into_iter())).into()),
+    }
+}
+
+fn list(clusters: impl Iterator<Item = (String, String)>) -> String {
+    clusters.map(|(namespace, name)| format!("{namespace}/{name}")).collect::<Vec<_>>().join(" and ")
+}
+
+/// The ID behind the name of a Pod.
+fn by_pod<'a>(cluster: &'a FoundationDBCluster, pod: &str) -> Option<&'a str> {
+    let group = cluster.groups().iter().find(|group| cluster.pod_name(group).as_deref() == Some(pod))?;
+    Some(&group.process_group_id)
+}
+
+/// The IDs that are meant. A word that is no Pod's name is an ID, known or not.
+pub(crate) fn ids(look: &Look, wish: &Wish<'_>) -> Vec<String> {
+    let facts = look.facts();
+    let groups = || suspended(&facts).into_iter();
+    let mut ids: Vec<String> = match wish {
+        Wish::Named(names) => {
+            let id = |name: &String| match look.cluster.group(name) {
+                Some(_) => name.clone(),
+                None => by_pod(&look.cluster, name).map_or_else(|| name.clone(), ToOwned::to_owned),
+            };
+            names.iter().map(id).collect()
+        }
+        Wish::All => groups().map(|group| group.process_group_id.clone()).collect(),
+        Wish::Class(class) => {
+            groups().filter(|group| group.process_class == *class).map(|group| group.process_group_id.clone()).collect()
+        }
+        Wish::Labels(labels) => {
+            let labelled = |id: &str| facts.claims_of(id).iter().any(|claim| labels_match(claim, labels));
+            groups().map(|group| group.process_group_id.clone()).filter(|id| labelled(id)).collect()
+        }
+    };
+    let mut once = Vec::new();
+    ids.retain(|id| {
+        !once.contains(id) && {
+            once.push(id.clone());
+            true
+        }
+    });
+    ids
+}
+
+/// What to say when a filter finds nobody although some are suspended.
+pub(crate) fn unmatched(look: &Look, wish: &Wish<'_>) -> Option<FdbError> {
+    let filter = match wish {
+        Wish::Named(_) | Wish::All => return None,
+        Wish::Class(class) => format!("of class {class}"),
+        Wish::Labels(labels) => {
+            let labels: Vec<String> = labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
+            format!("whose PersistentVolumeClaim is labelled {}", labels.join(","))
+        }
+    };
+    if !ids(look, wish).is_empty() {
+        return None;
+    }
+    let groups = suspended(&look.facts()).into_iter();
+    let others: Vec<String> =
+        groups.map(|group| format!("{} ({})", group.process_group_id, group.process_class)).collect();
+    let cluster = called(&look.cluster.name_any());
+    (!others.is_empty()).then(|| FdbError::NoMatch { cluster, filter, suspended: others.join(", ") })
+}
+
+/// The cluster as messages name it.
+pub(crate) fn called(name: &str) -> String {
+    full_name(&FDB_CLUSTER, name)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::cli::recover::{FdbCli, FdbCommand};
+
+    fn cluster(namespace: &str, name: &str, groups: &[(&str, &str)]) -> Value {
+        let groups: Vec<Value> =
+            groups.iter().map(|(id, class)| json!({ "processGroupID": id, "processClass": class })).collect();
+        json!({
+            "apiVersion": "apps.foundationdb.org/v1beta2", "kind": "FoundationDBCluster",
+            "metadata": { "name": name, "namespace": namespace },
+            "spec": { "version": "7.3.69" }, "status": { "processGroups": groups },
+        })
+    }
+
+    fn understood(line: &str) -> String {
+        let words = ["kubectl-fdb-recover", "process-groups"].into_iter().chain(line.split_whitespace());
+        let cli = FdbCli::read(words.map(Into::into)).unwrap();
+        let FdbCommand::ProcessGroups(args) = cli.command;
+        match wish(&args.groups, &cli.hub) {
+            Ok(wish) => format!("{wish:?}"),
+            Err(error) => error.to_string(),
+        }
+    }
+
+    #[test]
+    fn flags_say_which_groups_are_meant() {
+        for (line, part) in [
+            ("-c a storage-1", r#"Named(["storage-1"])"#),
+            ("a-storage-1", r#"Named(["a-storage-1"])"#),
+            ("-c a --all-suspended", "All"),
+            ("-c a --process-class log", r#"Class("log")"#),
+            ("-c a --match-labels x=y,z=", r#"Labels({"x": "y", "z": ""})"#),
+            ("", "name process groups by ID"),
+            ("-c a", "name process groups by ID"),
+            ("--all-suspended", "--all-suspended needs to know the cluster"),
+            ("--process-class log", "--process-class needs to know the cluster"),
+            ("-c a storage-1 --process-class log", "names and --process-class exclude each other"),
+            ("-c a --process-class log --all-suspended", "exclude each other"),
+            ("-c a --match-labels x", "write KEY=VALUE"),
+            ("-c a -l x=y", "-l does not select process groups"),
+            ("-A -c a storage-1", "with -c give -n"),
+        ] {
+            let answer = understood(line);
+            assert!(answer.contains(part), "{line}: {answer}");
+        }
+    }
+
+    #[test]
+    fn a_pod_tells_its_cluster_if_it_is_of_one_only() {
+        let all = [
+            cluster("x", "a", &[("dc1-storage-1", "storage"), ("dc1-cluster_controller-2", "cluster_controller")]),
+            cluster("y", "a", &[("storage-1", "storage")]),
+            cluster("x", "b", &[("storage-5", "storage")]),
+        ];
+        let answer = |names: &[&str]| {
+            let names: Vec<String> = names.iter().map(|&name| name.to_owned()).collect();
+            match owner(&all, &names, "in namespace x") {
+                Ok((namespace, name)) => format!("{namespace}/{name}"),
+                Err(problem) => problem.to_string(),
+            }
+        };
+        assert_eq!(answer(&["b-storage-5"]), "x/b");
+        assert_eq!(answer(&["a-cluster-controller-2"]), "x/a");
+        assert!(
+            answer(&["a-storage-1"])
+                .contains("several clusters have a process group whose Pod has this name: x/a and y/a")
+        );
+        assert!(answer(&["b-storage-5", "a-cluster-controller-2"]).contains("of several clusters: x/b and x/a"));
+        assert!(answer(&["storage-5"]).contains(r#""storage-5" is an ID: say of which cluster"#));
+        assert!(answer(&["c-storage-1"]).contains("no FoundationDBCluster in namespace x has a process group"));
+        let first = read(&all[0]).unwrap();
+        assert_eq!(by_pod(&first, "a-storage-1"), Some("dc1-storage-1"), "prefixes are not in the names of Pods");
+    }
+
+    #[test]
+    fn a_filter_that_finds_nobody_is_told_from_nothing_suspended() {
+        let look = |marked: usize| {
+            let ids = [("storage-1", "storage"), ("log-2", "log"), ("log-3", "log")];
+            let mut object = cluster("x", "sample", &ids);
+            for at in 0..marked {
+                object["status"]["processGroups"][at]["removalTimestamp"] = json!("2026-11-21T17:59:58Z");
+            }
+            let claim = |(id, _): (&str, &str)| {
+                let labels = json!({ "foundationdb.org/fdb-cluster-name": "sample", "foundationdb.org/fdb-process-group-id": id });
+                json!({ "metadata": { "name": format!("sample-{id}-data"), "labels": labels } })
+            };
+            let (claims, cluster) = (ids.into_iter().map(claim).collect(), read(&object).unwrap());
+            Look { object, cluster, claims, services: vec![], pods: vec![], pods_version: String::new() }
+        };
+        let answer = |marked: usize, wish: Wish<'_>| unmatched(&look(marked), &wish).map(|error| error.to_string());
+        let known =
+            "in foundationdbcluster.apps.foundationdb.org/sample: suspended are storage-1 (storage), log-2 (log)";
+        assert_eq!(answer(2, Wish::Class("logg")).unwrap(), format!("no suspended group of class logg {known}"));
+        let labels = Wish::Labels([("x".to_owned(), "y".to_owned())].into());
+        let expected = format!("no suspended group whose PersistentVolumeClaim is labelled x=y {known}");
+        assert_eq!(answer(2, labels).unwrap(), expected);
+        assert_eq!(answer(0, Wish::Class("logg")), None);
+        assert_eq!(answer(2, Wish::Class("log")), None);
+        assert_eq!(answer(2, Wish::All), None);
+    }
+}

@@ -1,0 +1,387 @@
+//! Carrying a recovery out: look, do the first step that is left, look again.
+
+use std::{
+    cell::{Cell, RefCell},
+    pin::pin,
+    time::Duration,
+};
+
+use futures::StreamExt;
+use kube::api::WatchEvent;
+use serde_json::Value;
+use shared::fdb::recover::{
+    Done, Edit, Kept, Missing, Step,
+    include::{TIMEOUT, command, orders},
+    object::{is_ready, name},
+    patch::{remember, resume},
+    record::Record,
+    remaining,
+};
+use tokio::time::{Instant, sleep, timeout};
+
+use crate::{
+    api::{Hub, Part, Write, answer::HubError, exec::POD},
+    cmd::recover::{render, select::called},
+    error::{Problem, recover::FdbError},
+    output,
+    read::fdb::{CLAIM, FDB_CLUSTER, Look, SERVICE, read, resource},
+    wait::is_passing,
+};
+
+/// How often a step is tried again because somebody wrote in between.
+const CONFLICTS: u32 = 20;
+/// How often the status is edited: an operator that takes it back as often does so for a reason.
+const EDITS: u32 = 4;
+/// Without news the Pods are looked at again after this.
+const SILENCE: Duration = Duration::from_secs(10);
+/// Pause after a failed request; the hub may be restarting.
+const PAUSE: Duration = Duration::from_secs(2);
+/// How often the cluster is looked at while the operator settles.
+const TICK: Duration = Duration::from_millis(250);
+/// A status that is still written to after this is edited all the same: the edit is tested, and looked at again.
+const RESTLESS: Duration = Duration::from_mins(1);
+/// In how many Pods `fdbcli` is tried.
+const PODS: usize = 3;
+/// The container of the operator's Pods in which `fdbcli` is.
+const CONTAINER: &str = "foundationdb";
+
+/// One recovery on its way.
+pub(crate) struct Run<'a> {
+    pub(crate) hub: &'a Hub,
+    pub(crate) namespace: &'a str,
+    pub(crate) name: &'a str,
+    pub(crate) record: Record,
+    /// Whether the database is to be told.
+    pub(crate) include: bool,
+    /// Whether to wait for the Pods.
+    pub(crate) wait: bool,
+    pub(crate) settle: Duration,
+    pub(crate) write: &'a Write,
+    /// What is going on, for the message when time is up.
+    pub(crate) state: &'a RefCell<String>,
+    /// Whether the operator is asked to skip the cluster, as far as is known.
+    pub(crate) skipping: Cell<bool>,
+    /// What somebody still has to run, once the groups are back without the database having been told.
+    pub(crate) owed: RefCell<Option<String>>,
+}
+
+/// How it ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    /// All is done.
+    Recovered,
+    /// The operator is left to create the Pods.
+    Left,
+}
+
+impl Run<'_> {
+    /// Carries it out.
+    ///
+    /// # Errors
+    /// When it cannot be finished; what was done stays, and another run goes on from there.
+    pub(crate) async fn finish(&self) -> Result<End, Problem> {
+        let (mut done, mut conflicts, mut edits) = (Done::default(), 0, 0);
+        let mut include_failure = String::new();
+        let (mut troubled, mut record, mut lost) = (false, self.record.clone(), None);
+        loop {
+            let look = match Look::new(self.hub, self.namespace, self.name).await {
+                Ok(look) => look,
+                Err(Problem::Hub(error)) if is_passing(&error) => {
+                    self.trouble(&error, &mut troubled);
+                    sleep(PAUSE).await;
+                    continue;
+                }
+                Err(problem) => return Err(problem),
+            };
+            self.skipping.set(look.cluster.spec.skip == Some(true));
+            let steps = match remaining(&look.facts(), &record, self.include, done) {
+                Ok(steps) => steps,
+                Err(why) => {
+                    let group = why.group().filter(|group| record.has(group)).map(ToOwned::to_owned);
+                    let error = FdbError::Lost { cluster: called(self.name), lost: Box::new(why) };
+                    let Some(group) = group else { return Err(error.into()) };
+                    // The others come back, and the operator is not left asked to skip.
+                    record = record.without(&group, &look.cluster);
+                    output::warning(&error.to_string());
+                    lost.get_or_insert(error);
+                    continue;
+                }
+            };
+            let Some(step) = steps.first() else { return Err(self.not_included(&look, &record, include_failure)) };
+            match step {
+                Step::Settle => {
+                    self.settled().await?;
+                    done.settled = true;
+                }
+                Step::Verify => {
+                    sleep(self.settle).await;
+                    done.verified = true;
+                    continue; // said once nothing is left to edit
+                }
+                Step::Await(_) if !self.wait && done.include_failures > 0 => {
+                    return Err(self.not_included(&look, &record, include_failure));
+                }
+                Step::Await(missing) if !self.wait => {
+                    output::note(&format!("{}: left to the operator: {}", called(self.name), render::missing(missing)));
+                    self.owe(&look, &record);
+                    return Ok(End::Left);
+                }
+                Step::Await(missing) => {
+                    self.await_news(&look, missing).await;
+                    continue;
+                }
+                Step::Include(orders, record) => match self.include(&look, orders).await {
+                    Ok(()) => self.remember(record).await?,
+                    Err(why) => {
+                        done.include_failures += 1;
+                        if done.include_failures == 1 {
+                            output::warning(&self.later(&why, orders));
+                        }
+                        include_failure = why;
+                        continue;
+                    }
+                },
+                step => match self.act(step).await {
+                    Ok(()) => {}
+                    Err(HubError::Conflict { .. }) if conflicts < CONFLICTS => {
+                        conflicts += 1;
+                        continue;
+                    }
+                    Err(HubError::Conflict { .. }) => return Err(Problem::Contended(CONFLICTS)),
+                    Err(error) if is_passing(&error) => {
+                        self.trouble(&error, &mut troubled);
+                        sleep(PAUSE).await;
+                        continue;
+                    }
+                    Err(error) => return Err(error.into()),
+                },
+            }
+            conflicts = 0;
+            match step {
+                Step::Resume(_) if done.verified => self.say(&render::done(&Step::Verify)),
+                Step::Skip(_) => done.settled = false,
+                Step::Status(_) => {
+                    done.verified = false;
+                    edits += 1;
+                    if edits > EDITS {
+                        self.give_up(&record).await;
+                        return Err(FdbError::TakenBack { cluster: called(self.name), times: EDITS }.into());
+                    }
+                }
+                _ => {}
+            }
+            self.say(&render::done(step));
+            if matches!(step, Step::Clear(..)) {
+                self.owe(&look, &record);
+                return lost.map_or(Ok(End::Recovered), |lost| Err(lost.into()));
+            }
+        }
+    }
+
+    fn say(&self, text: &str) {
+        text.clone_into(&mut self.state.borrow_mut());
+        output::note(&format!("{}: {text}", called(self.name)));
+    }
+
+    fn trouble(&self, error: &HubError, troubled: &mut bool) {
+        if !std::mem::replace(troubled, true) || self.hub.verbose {
+            output::note(&format!("{}: going on although: {error}", called(self.name)));
+        }
+    }
+
+    /// Steps that only write.
+    async fn act(&self, step: &Step) -> Result<(), HubError> {
+        match step {
+            Step::Hold(edits) => self.edit(edits).await,
+            Step::Skip(patch) => {
+                // Whoever interrupts this, or hears nothing, cannot know whether it arrived.
+                let before = self.skipping.replace(true);
+                let answer = self.patch(Part::Object, patch).await;
+                if answer.as_ref().is_err_and(|error| !is_passing(error)) {
+                    self.skipping.set(before);
+                }
+                answer
+            }
+            Step::Lists(patch) => self.patch(Part::Object, patch).await,
+            Step::Resume(patch) => {
+                self.patch(Part::Object, patch).await?;
+                self.skipping.set(false);
+                Ok(())
+            }
+            Step::Status(patch) => self.patch(Part::Status, patch).await,
+            Step::Services(services) => {
+                for service in services {
+                    match self.hub.create(resource(&SERVICE), Some(self.namespace), service, self.write).await {
+                        // Somebody has created it in between.
+                        Ok(_) | Err(HubError::Conflict { .. }) => {}
+                        Err(error) => return Err(error),
+                    }
+                }
+                Ok(())
+            }
+            Step::Clear(edits, patch) => {
+                self.edit(edits).await?;
+                self.patch(Part::Object, patch).await
+            }
+            Step::Settle | Step::Verify | Step::Await(_) | Step::Include(..) => Ok(()),
+        }
+    }
+
+    async fn patch(&self, part: Part, patch: &Value) -> Result<(), HubError> {
+        let cluster = resource(&FDB_CLUSTER);
+        self.hub.json_patch(cluster, self.namespace, self.name, part, patch, self.write).await.map(drop)
+    }
+
+    async fn edit(&self, edits: &[Edit]) -> Result<(), HubError> {
+        for edit in edits {
+            let kind = if edit.kind == Kept::Claim { &CLAIM } else { &SERVICE };
+            self.hub.patch(resource(kind), self.namespace, &edit.name, &edit.patch, self.write).await?;
+        }
+        Ok(())
+    }
+
+    /// Has the API server judge every write of a plan without keeping any.
+    ///
+    /// # Errors
+    /// Its refusal.
+    pub(crate) async fn rehearse(&self, steps: &[Step]) -> Result<(), Problem> {
+        for step in steps {
+            self.act(step).await?;
+        }
+        Ok(())
+    }
+
+    /// Lets the operator go on. What cannot be done is told by [`Run::skipping`].
+    async fn give_up(&self, record: &Record) {
+        let Ok(look) = Look::new(self.hub, self.namespace, self.name).await else { return };
+        let record = record.adopting(look.facts().record().as_ref());
+        if self.patch(Part::Object, &resume(&look.cluster, &record)).await.is_ok() {
+            self.skipping.set(false);
+        }
+    }
+
+    /// Waits until nobody has written to the status for a while: a pass of the operator that was going on has ended.
+    async fn settled(&self) -> Result<(), Problem> {
+        let begin = Instant::now();
+        let (mut status, mut since) = (None, Instant::now());
+        while since.elapsed() < self.settle && begin.elapsed() < RESTLESS.max(self.settle * 3) {
+            sleep(TICK.min(self.settle)).await;
+            let object = match self.hub.get(resource(&FDB_CLUSTER), self.namespace, self.name).await {
+                Ok(object) => object,
+                Err(error) if is_passing(&error) => continue,
+                Err(error) => return Err(error.into()),
+            };
+            let found = object.get("status").cloned();
+            if found != status {
+                (status, since) = (found, Instant::now());
+            }
+        }
+        Ok(())
+    }
+
+    /// Says what is missing if that is news, and waits for something to happen to the Pods.
+    async fn await_news(&self, look: &Look, missing: &[Missing]) {
+        let text = render::missing(missing);
+        if *self.state.borrow() != text {
+            self.say(&text);
+        }
+        let labels =
+            look.cluster.match_labels().iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>();
+        let labels = labels.join(",");
+        let selectors = ("", labels.as_str());
+        let news = async {
+            let watch = self.hub.watch(resource(&POD), Some(self.namespace), selectors, &look.pods_version).await;
+            let Ok(watch) = watch else { return sleep(PAUSE).await };
+            let mut watch = pin!(watch);
+            while let Some(event) = watch.next().await {
+                match event {
+                    Ok(WatchEvent::Bookmark(_)) => {}
+                    Ok(_) => return,
+                    Err(_) => return sleep(PAUSE).await,
+                }
+            }
+            sleep(PAUSE).await;
+        };
+        let _ = timeout(SILENCE, news).await;
+    }
+
+    /// Runs `fdbcli` in a Pod that is ready, in another one if that does not answer.
+    async fn include(&self, look: &Look, orders: &[String]) -> Result<(), String> {
+        *self.state.borrow_mut() = format!("the database is being told: {}", orders.join("; "));
+        let command = command(orders);
+        let limit = Duration::from_secs(u64::from(TIMEOUT) + 10);
+        let pods: Vec<&str> = look.pods.iter().filter(|pod| is_ready(pod)).map(name).take(PODS).collect();
+        let mut why = format!("no Pod of the cluster is ready to run {} in", command[0]);
+        for pod in pods {
+            match self.hub.exec(self.namespace, pod, CONTAINER, &command, limit).await {
+                Ok(output) => match output.failure {
+                    None => return Ok(()),
+                    // The database is the same from every Pod.
+                    Some(failure) => return Err(format!("{}: {failure}", last_line(&output.text))),
+                },
+                Err(error) => why = format!("Pod {pod}: {error}"),
+            }
+        }
+        Err(why)
+    }
+
+    /// Writes into the record that the database was told. A run that is killed before tells it again.
+    async fn remember(&self, record: &Record) -> Result<(), Problem> {
+        for _ in 0..CONFLICTS {
+            let object = self.hub.get(resource(&FDB_CLUSTER), self.namespace, self.name).await?;
+            let patch = remember(&read(&object)?, record);
+            match self.patch(Part::Object, &patch).await {
+                Ok(()) => return Ok(()),
+                Err(HubError::Conflict { .. }) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Err(Problem::Contended(CONFLICTS))
+    }
+
+    /// What to say when the database could not be told.
+    fn later(&self, why: &str, orders: &[String]) -> String {
+        format!(
+            "{}: the database could not be told to include the groups: {why}. It is tried once more when the Pods run; by hand: {}",
+            called(self.name),
+            self.by_hand(orders)
+        )
+    }
+
+    /// The command for a person.
+    pub(crate) fn by_hand(&self, orders: &[String]) -> String {
+        format!("kubectl -n {} exec POD -c {CONTAINER} -- fdbcli --exec '{}'", self.namespace, orders.join("; "))
+    }
+
+    /// Remembers what is left for a person when the database is left alone.
+    fn owe(&self, look: &Look, record: &Record) {
+        let record = record.adopting(look.facts().record().as_ref()).with_exclusions(&look.cluster);
+        let orders = if self.include { Vec::new() } else { orders(&look.cluster, &record) };
+        *self.owed.borrow_mut() = (!orders.is_empty()).then(|| self.by_hand(&orders));
+    }
+
+    fn not_included(&self, look: &Look, record: &Record, why: String) -> Problem {
+        let record = record.adopting(look.facts().record().as_ref());
+        let command = self.by_hand(&orders(&look.cluster, &record));
+        FdbError::NotIncluded { cluster: called(self.name), why, command }.into()
+    }
+}
+
+/// What a program said last, which is where the reason stands.
+fn last_line(text: &str) -> &str {
+    text.lines().rev().map(str::trim).find(|line| !line.is_empty()).unwrap_or("it printed nothing")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_reason_is_the_last_line() {
+        assert_eq!(
+            last_line("WARNING: Long delay\n\nThe database is unavailable.\n\n"),
+            "The database is unavailable."
+        );
+        assert_eq!(last_line(" \n"), "it printed nothing");
+    }
+}

@@ -1,0 +1,326 @@
+//! `status fdb/NAME`: a cluster's health, and its process groups that are suspended.
+
+mod table;
+
+use std::time::Duration;
+
+use futures::future::join_all;
+use jiff::Timestamp;
+use kube::ResourceExt;
+use serde::Serialize;
+use serde_json::Value;
+use shared::{
+    annotation::{annotation, keys},
+    fdb::{
+        api::ProcessGroup,
+        recover::{
+            Facts,
+            check::suspended,
+            object::{deleted_at, name, size},
+        },
+        suspension::{Minimum, Stamp},
+    },
+};
+
+use crate::{
+    api::Hub,
+    cli::{HubArgs, StatusArgs, StatusOutput},
+    cmd::power::nothing_found,
+    error::{Exit, Failure, Problem},
+    output,
+    read::{
+        fdb::{FDB_CLUSTER, Look, clusters, is_fdb_word, resource},
+        protection,
+    },
+    select::{full_name, parse::UsageError},
+};
+
+/// One cluster in the form that `-o json` documents. Later versions only add fields.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct ClusterRecord {
+    namespace: String,
+    name: String,
+    /// `yes`, `no` or `unknown`.
+    protected: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    unprotected_because: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    minimum_suspension: Option<String>,
+    /// Whether the operator leaves it alone.
+    skipped: bool,
+    /// IDs of groups that a recovery has begun with.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    recovering: Vec<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    health: Option<HealthRecord>,
+    /// Volumes that are in use and carry a human's key: nothing guards them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    unlocked: Vec<String>,
+    suspended: Vec<GroupRecord>,
+}
+
+/// As the operator has seen the database last.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct HealthRecord {
+    available: bool,
+    healthy: bool,
+    full_replication: bool,
+}
+
+/// One suspended process group.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct GroupRecord {
+    group: String,
+    class: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    zone: Option<String>,
+    /// When the controller has stamped it; not yet if absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    since: Option<Timestamp>,
+    /// When it is released, at the earliest.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    expires: Option<Timestamp>,
+    /// Whether it has been released: the operator deletes it at any moment.
+    released: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    why: Option<String>,
+    claim: String,
+    size: String,
+}
+
+/// Names of clusters, if FoundationDB clusters were asked for; no name at all means every one of the namespace.
+///
+/// # Errors
+/// When they and other targets are mixed.
+pub(crate) fn asked(words: &[String]) -> Result<Option<Vec<String>>, UsageError> {
+    let named =
+        |word: &String| word.split_once('/').filter(|(type_, _)| is_fdb_word(type_)).map(|(_, name)| name.to_owned());
+    if let Some((first, rest)) = words.split_first().filter(|(first, _)| is_fdb_word(first)) {
+        if let Some(other) = rest.iter().find(|word| word.contains('/')) {
+            return Err(UsageError::Mixed(first.clone(), other.clone()));
+        }
+        return Ok(Some(rest.to_vec()));
+    }
+    let found: Vec<String> = words.iter().filter_map(named).collect();
+    match words.iter().find(|word| named(word).is_none()) {
+        _ if found.is_empty() => Ok(None),
+        Some(other) => Err(UsageError::FdbAndOthers(other.clone())),
+        None => Ok(Some(found)),
+    }
+}
+
+/// Runs the command for FoundationDB clusters.
+///
+/// # Errors
+/// When nothing can be asked at all. Failures of single clusters are printed and counted.
+pub(crate) async fn run(names: &[String], args: &StatusArgs, hub_args: &HubArgs) -> Result<Exit, Problem> {
+    if args.watch {
+        return Err(UsageError::FdbIsNotWatched.into());
+    }
+    if hub_args.all_namespaces && !names.is_empty() {
+        return Err(UsageError::NameInAllNamespaces.into());
+    }
+    let hub = Hub::connect(hub_args).await?;
+    let namespace = (!hub_args.all_namespaces).then_some(hub.namespace.as_str());
+    let (mut objects, mut exits) = (Vec::new(), Vec::new());
+    if names.is_empty() {
+        objects = clusters(&hub, namespace, hub_args.selector.as_deref().unwrap_or_default()).await?;
+    } else {
+        let looks = names.iter().map(|name| hub.get(resource(&FDB_CLUSTER), &hub.namespace, name));
+        for (name, found) in names.iter().zip(join_all(looks).await) {
+            match found {
+                Ok(object) => objects.push(object),
+                Err(error) => {
+                    let failure = Failure::new(full_name(&FDB_CLUSTER, name), error.into());
+                    exits.push(failure.problem.exit());
+                    output::error(&failure.to_string());
+                }
+            }
+        }
+    }
+    let mut records = Vec::new();
+    for found in join_all(objects.into_iter().map(|object| record(&hub, object))).await {
+        match found {
+            Ok(record) => records.push(record),
+            // One that may not be looked at hides no other.
+            Err(failure) => {
+                exits.push(failure.problem.exit());
+                output::error(&format!("{}: {}", failure.what, failure.problem));
+            }
+        }
+    }
+    table::show(&records, args);
+    if records.is_empty() && exits.is_empty() && matches!(args.output, StatusOutput::Table | StatusOutput::Wide) {
+        output::note(&nothing_found(namespace));
+    }
+    Ok(Exit::of(exits))
+}
+
+async fn record(hub: &Hub, object: Value) -> Result<ClusterRecord, Failure> {
+    let namespace = object.pointer("/metadata/namespace").and_then(Value::as_str).unwrap_or_default().to_owned();
+    let place = format!("{namespace}/{}", name(&object));
+    let look = Look::around(hub, &namespace, object).await.map_err(|problem| Failure::new(place, problem))?;
+    let protection = protection::of(hub, &namespace, &look.cluster).await;
+    Ok(of_cluster(&look, namespace, protection))
+}
+
+fn of_cluster(look: &Look, namespace: String, protection: protection::Protection) -> ClusterRecord {
+    let cluster = &look.cluster;
+    let facts = look.facts();
+    let (protected, unprotected_because) = match protection {
+        protection::Protection::Yes => ("yes", None),
+        protection::Protection::No(why) => ("no", Some(why)),
+        protection::Protection::Unknown(why) => ("unknown", Some(why)),
+    };
+    let health = cluster.status.as_ref().and_then(|status| status.health.as_ref());
+    let record = facts.record();
+    let suspended: Vec<GroupRecord> =
+        suspended(&facts).into_iter().filter_map(|group| of_group(&facts, group)).collect();
+    let has_key = |claim: &Value| annotation(claim, keys::RELEASE) == Some("true") && deleted_at(claim).is_none();
+    let unlocked = look.claims.iter().filter(|claim| has_key(claim)).map(name);
+    ClusterRecord {
+        namespace,
+        name: cluster.name_any(),
+        protected,
+        unprotected_because,
+        minimum_suspension: cluster.annotations().get(keys::MINIMUM_SUSPENSION).cloned(),
+        skipped: cluster.spec.skip == Some(true),
+        recovering: record.iter().flat_map(|record| &record.groups).map(|held| held.group.clone()).collect(),
+        health: health.map(|health| HealthRecord {
+            available: health.available,
+            healthy: health.healthy,
+            full_replication: health.full_replication,
+        }),
+        unlocked: unlocked
+            .filter(|claim| suspended.iter().all(|group| group.claim != *claim))
+            .map(ToOwned::to_owned)
+            .collect(),
+        suspended,
+    }
+}
+
+fn of_group(facts: &Facts<'_>, group: &ProcessGroup) -> Option<GroupRecord> {
+    let pod = facts.cluster.pod_name(group)?;
+    let claim = facts.claim_of(&group.process_group_id, &pod)?;
+    let stamp = Stamp::read(|key| annotation(claim, key));
+    let in_force = facts.cluster.annotations().get(keys::MINIMUM_SUSPENSION).map(String::as_str);
+    Some(GroupRecord {
+        group: group.process_group_id.clone(),
+        class: group.process_class.clone(),
+        zone: group.fault_domain.clone(),
+        since: stamp.since,
+        expires: stamp.until(&Minimum::of(in_force, Duration::ZERO)),
+        released: stamp.key || stamp.is_released_for(group.removal_timestamp.as_deref()),
+        why: stamp.record.map(|record| record.why).filter(|why| !why.is_empty()),
+        claim: name(claim).to_owned(),
+        size: size(claim).to_owned(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::{table::table, *};
+
+    fn now() -> Timestamp {
+        "2026-11-21T18:30:00Z".parse().unwrap()
+    }
+
+    fn held() -> Value {
+        json!({
+            keys::SUSPENDED_AT: "2026-11-21T18:00:05Z",
+            keys::SUSPENSION: json!({ "group": "storage-1", "removal": "2026-11-21T17:59:58Z", "minimum": "2h", "why": "operator" }).to_string(),
+        })
+    }
+
+    fn look(annotations: &Value) -> Look {
+        let object = json!({
+            "apiVersion": "apps.foundationdb.org/v1beta2", "kind": "FoundationDBCluster",
+            "metadata": { "name": "sample", "namespace": "db", "annotations": { keys::MINIMUM_SUSPENSION: "2h" } },
+            "spec": { "version": "7.3.69", "skip": true },
+            "status": {
+                "health": { "available": true, "healthy": true, "fullReplication": false },
+                "processGroups": [
+                    { "processGroupID": "storage-1", "processClass": "storage", "faultDomain": "zone-a",
+                      "removalTimestamp": "2026-11-21T17:59:58Z", "exclusionTimestamp": "2026-11-21T18:00:00Z" },
+                    { "processGroupID": "storage-2", "processClass": "storage" },
+                ],
+            },
+        });
+        let labels = json!({ "foundationdb.org/fdb-cluster-name": "sample", "foundationdb.org/fdb-process-group-id": "storage-1" });
+        let claim = json!({
+            "metadata": { "name": "sample-storage-1-data", "labels": labels, "annotations": annotations },
+            "spec": { "resources": { "requests": { "storage": "16Gi" } } },
+        });
+        let cluster = crate::read::fdb::read(&object).unwrap();
+        Look { object, cluster, claims: vec![claim], services: vec![], pods: vec![], pods_version: String::new() }
+    }
+
+    fn shown(annotations: &Value, protection: protection::Protection) -> String {
+        let record = of_cluster(&look(annotations), "db".to_owned(), protection);
+        table(&record, true, true, now()).join("\n")
+    }
+
+    #[test]
+    fn a_suspended_group_shows_until_when() {
+        let held = held();
+        insta::assert_snapshot!(shown(&held, protection::Protection::Yes));
+        insta::assert_snapshot!(shown(&json!({}), protection::Protection::No("x".to_owned())));
+        let mut released = held;
+        released[keys::RELEASED_AT] = json!("2026-11-21T20:00:05Z");
+        assert!(shown(&released, protection::Protection::Yes).contains("released"));
+    }
+
+    #[test]
+    fn a_minimum_that_cannot_be_read_is_said_to_keep_everything() {
+        let mut look = look(&held());
+        look.cluster.annotations_mut().insert(keys::MINIMUM_SUSPENSION.to_owned(), "bad".to_owned());
+        let record = of_cluster(&look, "db".to_owned(), protection::Protection::Yes);
+        let text = table(&record, true, false, now()).join("\n");
+        let part = "  Suspension:  \"bad\" cannot be read, so everything is kept without end until it is mended";
+        assert!(text.contains(part), "{text}");
+        assert_eq!(record.minimum_suspension.as_deref(), Some("bad"));
+        assert!(record.suspended.iter().all(|group| group.expires.is_none()), "{record:?}");
+    }
+
+    #[test]
+    fn a_key_on_a_volume_in_use_is_shown() {
+        let mut look = look(&json!({ keys::RELEASE: "true" }));
+        let of = |name: &str, key: &str| json!({ "metadata": { "name": name, "annotations": { keys::RELEASE: key } } });
+        look.claims.extend([of("sample-storage-2-data", "true"), of("sample-storage-3-data", "no")]);
+        let record = of_cluster(&look, "db".to_owned(), protection::Protection::Yes);
+        assert!(record.suspended[0].released, "it is shown where it is suspended");
+        let text = table(&record, true, false, now()).join("\n");
+        let part = "  NOT PROTECTED: sample-storage-2-data, because of hibernate.sh/release\n";
+        assert!(text.contains(part), "{text}");
+    }
+
+    #[test]
+    fn clusters_are_told_from_other_targets() {
+        let answer = |line: &str| {
+            let words: Vec<String> = line.split_whitespace().map(Into::into).collect();
+            match asked(&words) {
+                Ok(None) => "others".to_owned(),
+                Ok(Some(names)) => format!("[{}]", names.join(" ")),
+                Err(error) => error.to_string(),
+            }
+        };
+        for (line, expected) in [
+            ("", "others"),
+            ("demo", "others"),
+            ("cd/fdb", "others"),
+            ("fdb/sample", "[sample]"),
+            ("fdb sample other", "[sample other]"),
+            ("fdb", "[]"),
+            ("foundationdbclusters.apps.foundationdb.org/sample", "[sample]"),
+        ] {
+            assert_eq!(answer(line), expected, "{line}");
+        }
+        assert!(answer("fdb/sample demo").contains("not together with \"demo\""));
+        assert!(answer("fdb sample cd/demo").contains("not both"));
+    }
+}

@@ -1,0 +1,126 @@
+//! Clusters as a person reads them.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde_json::json;
+use shared::{
+    annotation::{format, keys},
+    fdb::suspension::Minimum,
+};
+
+use crate::{
+    cli::{StatusArgs, StatusOutput},
+    cmd::status::fdb::{ClusterRecord, GroupRecord, HealthRecord},
+    output::{self, age::age},
+    read::fdb::FDB_CLUSTER,
+    select::full_name,
+};
+
+/// Prints the clusters in the format that was asked for.
+pub(crate) fn show(records: &[ClusterRecord], args: &StatusArgs) {
+    let list = || json!({ "apiVersion": "hibernate.sh/v1alpha1", "kind": "FoundationDBStatusList", "items": records });
+    match args.output {
+        StatusOutput::Json => output::text(&output::json(&list())),
+        StatusOutput::Yaml => output::text(&output::yaml(&list())),
+        StatusOutput::Name => records.iter().for_each(|record| output::line(&full_name(&FDB_CLUSTER, &record.name))),
+        StatusOutput::Table | StatusOutput::Wide => {
+            for (at, record) in records.iter().enumerate() {
+                if at > 0 {
+                    output::line("");
+                }
+                let lines = table(record, !args.no_headers, args.output == StatusOutput::Wide, Timestamp::now());
+                for line in &lines {
+                    output::line(line);
+                }
+                if record.protected == "no" && record.minimum_suspension.is_some() {
+                    let why = record.unprotected_because.as_deref().unwrap_or_default();
+                    output::warning(&format!("{}/{} is NOT PROTECTED: {why}", record.namespace, record.name));
+                }
+            }
+        }
+    }
+}
+
+/// One cluster, line by line.
+pub(crate) fn table(record: &ClusterRecord, headers: bool, wide: bool, now: Timestamp) -> Vec<String> {
+    let protection = match (record.protected, &record.unprotected_because) {
+        ("no", _) => "NOT PROTECTED".to_owned(),
+        ("unknown", Some(why)) => format!("unknown ({why})"),
+        (word, _) => word.to_owned(),
+    };
+    let mut lines = vec![
+        format!("{}/{}", record.namespace, record.name),
+        format!("  Health:      {}", health(record.health.as_ref())),
+        format!("  Suspension:  {}", suspension(record.minimum_suspension.as_deref())),
+        format!("  Protected:   {protection}"),
+    ];
+    if !record.unlocked.is_empty() {
+        lines.push(format!("  NOT PROTECTED: {}, because of {}", record.unlocked.join(", "), keys::RELEASE));
+    }
+    if record.skipped {
+        lines.push("  Operator:    told to leave the cluster alone (spec.skip)".to_owned());
+    }
+    if !record.recovering.is_empty() {
+        lines.push(format!(
+            "  Recovering:  {} (run `recover process-groups` again if nothing goes on)",
+            record.recovering.join(", ")
+        ));
+    }
+    if record.suspended.is_empty() {
+        lines.push("  Suspended:   nothing".to_owned());
+        return lines;
+    }
+    let mut header = vec!["GROUP", "CLASS", "ZONE", "SINCE", "EXPIRES", "SIZE"];
+    if wide {
+        header.extend(["WHY", "CLAIM"]);
+    }
+    let header: Vec<String> = header.into_iter().map(ToOwned::to_owned).collect();
+    let rows = record.suspended.iter().map(|group| {
+        let mut cells = vec![
+            group.group.clone(),
+            group.class.clone(),
+            group.zone.clone().unwrap_or_else(|| "-".to_owned()),
+            group.since.map_or_else(|| "not stamped yet".to_owned(), |since| age(since, now)),
+            expires(group, now),
+            group.size.clone(),
+        ];
+        if wide {
+            cells.extend([group.why.clone().unwrap_or_else(|| "-".to_owned()), group.claim.clone()]);
+        }
+        cells
+    });
+    lines.extend(output::aligned(&headers.then_some(header).into_iter().chain(rows).collect::<Vec<_>>()));
+    lines
+}
+
+/// How long removed groups are kept, by the cluster's annotation.
+fn suspension(minimum: Option<&str>) -> String {
+    let Some(text) = minimum else { return format!("no annotation {}", keys::MINIMUM_SUSPENSION) };
+    match Minimum::of(minimum, Duration::ZERO) {
+        Minimum::Unreadable(_) => {
+            format!("{text:?} cannot be read, so everything is kept without end until it is mended")
+        }
+        Minimum::Off | Minimum::For(_) => text.to_owned(),
+    }
+}
+
+fn health(health: Option<&HealthRecord>) -> String {
+    let Some(health) = health else { return "nothing is known".to_owned() };
+    let words = [
+        if health.available { "available" } else { "NOT AVAILABLE" },
+        if health.healthy { "healthy" } else { "not healthy" },
+        if health.full_replication { "fully replicated" } else { "not fully replicated" },
+    ];
+    words.join(", ")
+}
+
+/// `in 119m (2026-11-21T20:00:00Z)`.
+fn expires(group: &GroupRecord, now: Timestamp) -> String {
+    match group.expires {
+        _ if group.released => "released".to_owned(),
+        None => "-".to_owned(),
+        Some(at) if at <= now => format!("due ({})", format::seconds(at)),
+        Some(at) => format!("in {} ({})", age(now, at), format::seconds(at)),
+    }
+}

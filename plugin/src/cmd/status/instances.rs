@@ -1,0 +1,69 @@
+//! How many instances a cluster has and how many are waited for, as far as a condition tells.
+
+use serde::Serialize;
+use shared::hive::{
+    api::ClusterDeployment,
+    conditions::{HIBERNATING, PROGRESS, READY},
+};
+
+/// Instances of a cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct Instances {
+    /// All of them; only hibernate-controller tells.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) total: Option<usize>,
+    /// Those that are not yet in the state that is wanted.
+    pub(crate) awaited: usize,
+}
+
+/// What the conditions say: hibernate-controller's with the total, or Hive's, which only name the machines that lag behind.
+pub(crate) fn of(cluster: &ClusterDeployment) -> Option<Instances> {
+    let message = |type_| cluster.condition(type_).and_then(|said| said.message.as_deref());
+    let ours = message(PROGRESS).and_then(counted);
+    ours.or_else(|| [HIBERNATING, READY].into_iter().filter_map(message).find_map(named))
+}
+
+/// `2 of 6 instances are not stopped: ...`, `6 instances running`.
+fn counted(message: &str) -> Option<Instances> {
+    let (numbers, _) = message.split_once(" instances ")?;
+    let (awaited, total) = numbers.split_once(" of ").unwrap_or(("0", numbers));
+    Some(Instances { total: Some(total.parse().ok()?), awaited: awaited.parse().ok()? })
+}
+
+/// `... Some machines have not yet stopped: i-1,i-2`.
+fn named(message: &str) -> Option<Instances> {
+    let (_, names) = message.split_once(". Some machines ")?.1.split_once(": ")?;
+    let names = names.split_once(' ').map_or(names, |(names, _)| names);
+    let awaited = names.split(',').filter(|name| !name.is_empty()).count();
+    Some(Instances { total: None, awaited })
+}
+
+#[cfg(test)]
+mod tests {
+    use shared::hive::conditions::PowerStatus;
+
+    use super::*;
+
+    #[test]
+    fn numbers_are_taken_from_what_the_controllers_write() {
+        let hive = |status: PowerStatus| {
+            let patch = status.patch(&ClusterDeployment::default(), jiff::Timestamp::UNIX_EPOCH).unwrap();
+            let conditions = patch[1]["value"]["conditions"].as_array().unwrap().clone();
+            let messages = conditions.into_iter().filter_map(|said| Some(said.get("message")?.as_str()?.to_owned()));
+            messages.collect::<Vec<_>>().iter().find_map(|message| named(message))
+        };
+        let only = |awaited| Some(Instances { total: None, awaited });
+        assert_eq!(hive(PowerStatus::waiting_for_machines_to_stop(&["i-1", "i-2"])), only(2));
+        assert_eq!(hive(PowerStatus::waiting_for_machines(&["i-1"])), only(1));
+        assert_eq!(hive(PowerStatus::running()), None);
+        let all = |total, awaited| Some(Instances { total: Some(total), awaited });
+        for (message, expected) in [
+            ("2 of 6 instances are not stopped: i-1, i-2", all(6, 2)),
+            ("6 instances running", all(6, 0)),
+            ("2 of 6 nodes are not ready: a, b", None),
+            ("some instances are lost", None),
+        ] {
+            assert_eq!(counted(message), expected, "{message}");
+        }
+    }
+}

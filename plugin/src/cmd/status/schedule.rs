@@ -1,0 +1,67 @@
+//! When a sleep or a hold ends, with the time left.
+
+use jiff::Timestamp;
+use shared::annotation::format;
+
+use crate::{cmd::status::record::Record, output::age::age};
+
+/// `wakes in 13h`, `held awake for 4h by alice`: what still lies ahead. A hold that has passed means nothing any more; a
+/// wake that is due and has not happened does.
+pub(crate) fn shown(record: &Record, now: Timestamp) -> String {
+    [wake(record, now), hold(record, now)].into_iter().flatten().collect::<Vec<_>>().join(", ")
+}
+
+fn wake(record: &Record, now: Timestamp) -> Option<String> {
+    let text = record.wake_at.as_deref()?;
+    Some(match format::time(text) {
+        None => format!("wake-at {text:?} is not a time"),
+        Some(_) if record.desired != "Hibernating" => return None,
+        Some(at) if at <= now => "wake is due".to_owned(),
+        Some(at) => format!("wakes in {}", age(now, at)),
+    })
+}
+
+fn hold(record: &Record, now: Timestamp) -> Option<String> {
+    let text = record.hold_awake_until.as_deref()?;
+    let by = record.hold_awake_by.as_deref().map(|by| format!(" by {by}")).unwrap_or_default();
+    match format::time(text) {
+        None => Some(format!("held awake{by} until {text:?}, which is not a time")),
+        Some(until) if until <= now => None,
+        Some(until) => Some(format!("held awake for {}{by}", age(now, until))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_lies_ahead_is_shown_with_the_time_left() {
+        let now = "2026-11-21T18:00:00Z".parse().unwrap();
+        for (desired, wake_at, hold, expected) in [
+            ("Hibernating", None, None, ""),
+            ("Hibernating", Some("2026-11-22T08:00:00Z"), None, "wakes in 14h"),
+            ("Hibernating", Some("2026-11-21T18:00:00Z"), None, "wake is due"),
+            ("Hibernating", Some("soon"), None, r#"wake-at "soon" is not a time"#),
+            ("Running", Some("2026-11-22T08:00:00Z"), None, ""),
+            ("Running", None, Some("2026-11-21T22:00:00Z"), "held awake for 4h by bob"),
+            ("Running", None, Some("2026-11-21T18:00:00Z"), ""),
+            ("Running", None, Some("soon"), r#"held awake by bob until "soon", which is not a time"#),
+            (
+                "Hibernating",
+                Some("2026-11-21T19:30:00Z"),
+                Some("2026-11-21T22:00:00Z"),
+                "wakes in 90m, held awake for 4h by bob",
+            ),
+        ] {
+            let record = Record {
+                desired: desired.to_owned(),
+                wake_at: wake_at.map(str::to_owned),
+                hold_awake_until: hold.map(str::to_owned),
+                hold_awake_by: hold.map(|_| "bob".to_owned()),
+                ..Record::default()
+            };
+            assert_eq!(shown(&record, now), expected, "{wake_at:?} {hold:?}");
+        }
+    }
+}

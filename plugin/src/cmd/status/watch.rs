@@ -1,0 +1,168 @@
+//! `status --watch`: a line for every change, until interrupted or no longer read.
+
+use std::{cell::RefCell, pin::pin, time::Duration};
+
+use futures::{StreamExt, future::try_join_all};
+use kube::api::WatchEvent;
+use serde_json::Value;
+
+use crate::{
+    api::{Hub, Resource, answer::HubError},
+    cmd::status::{
+        Printer, is_shown,
+        record::{Record, Records},
+    },
+    error::Problem,
+    output,
+    select::{Target, parse::Selection, resolve::Resolver},
+    wait::is_passing,
+};
+
+/// Pause before watching again after a failure.
+const PAUSE: Duration = Duration::from_secs(2);
+
+/// Which objects of a kind are followed.
+struct Scope<'a> {
+    hub: &'a Hub,
+    resource: Resource,
+    namespace: Option<&'a str>,
+    fields: String,
+    labels: &'a str,
+    /// Names, if targets were named.
+    names: Option<Vec<&'a str>>,
+    selection: &'a Selection,
+    printer: &'a Printer,
+    seen: &'a RefCell<Records>,
+}
+
+/// Why following ends.
+enum End {
+    /// Nobody reads stdout any more, as behind `| head`.
+    Unread,
+    /// Something failed, perhaps only for now.
+    Failed(Problem),
+}
+
+impl From<Problem> for End {
+    fn from(problem: Problem) -> Self {
+        Self::Failed(problem)
+    }
+}
+
+impl From<HubError> for End {
+    fn from(error: HubError) -> Self {
+        Self::Failed(error.into())
+    }
+}
+
+/// Prints changes of what was selected. Returns when nobody reads them any more, and on failures that will not pass.
+///
+/// # Errors
+/// When the hub refuses to be watched.
+pub(crate) async fn follow(
+    hub: &Hub,
+    namespace: Option<&str>,
+    resolver: &Resolver<'_>,
+    selection: &Selection,
+    targets: &[Target],
+    records: &[Record],
+    printer: &Printer,
+) -> Result<(), Problem> {
+    let seen: Records = records.iter().map(|record| (record.key(), record.clone())).collect();
+    let seen = RefCell::new(seen);
+    let mut resources: Vec<Resource> = Vec::new();
+    for target in targets {
+        if !resources.contains(&target.resource) {
+            resources.push(target.resource);
+        }
+    }
+    let labels = match selection {
+        Selection::Query { selector, kinds } => {
+            // Kinds that have no object yet are followed too.
+            resources = kinds.iter().filter_map(|kind| resolver.resource(kind)).collect();
+            selector.as_str()
+        }
+        Selection::Named(_) => "",
+    };
+    let scopes = resources.into_iter().map(|resource| {
+        let names: Vec<&str> =
+            targets.iter().filter(|target| target.resource == resource).map(|target| target.name.as_str()).collect();
+        let names = matches!(selection, Selection::Named(_)).then_some(names);
+        let fields = match names.as_deref() {
+            Some([name]) => format!("metadata.name={name}"),
+            _ => String::new(),
+        };
+        Scope { hub, resource, namespace, fields, labels, names, selection, printer, seen: &seen }
+    });
+    if output::is_unread() {
+        return Ok(());
+    }
+    match try_join_all(scopes.map(|scope| async move { scope.follow().await })).await {
+        Err(End::Failed(problem)) => Err(problem),
+        Ok(_) | Err(End::Unread) => Ok(()),
+    }
+}
+
+impl Scope<'_> {
+    async fn follow(&self) -> Result<(), End> {
+        loop {
+            match self.round().await {
+                Ok(()) => {}
+                Err(End::Failed(Problem::Hub(error))) if is_passing(&error) => {
+                    output::note(&format!("{error}; trying again"));
+                    tokio::time::sleep(PAUSE).await;
+                }
+                Err(end) => return Err(end),
+            }
+        }
+    }
+
+    async fn round(&self) -> Result<(), End> {
+        let list = self.hub.list(self.resource, self.namespace, &self.fields, self.labels).await?;
+        for object in list.items {
+            self.show(object, false)?;
+        }
+        let selectors = (self.fields.as_str(), self.labels);
+        let changes = self.hub.watch(self.resource, self.namespace, selectors, &list.version).await?;
+        let mut changes = pin!(changes);
+        while let Some(event) = changes.next().await {
+            match event? {
+                WatchEvent::Added(object) | WatchEvent::Modified(object) => self.show(object, false)?,
+                WatchEvent::Deleted(object) => self.show(object, true)?,
+                WatchEvent::Bookmark(_) => {}
+                WatchEvent::Error(_) => break,
+            }
+        }
+        Ok(())
+    }
+
+    fn show(&self, object: Value, gone: bool) -> Result<(), End> {
+        let target = Target::new(self.resource, object);
+        if self.names.as_ref().is_some_and(|names| !names.contains(&target.name.as_str())) {
+            return Ok(());
+        }
+        let mut record = Record::of(&target)?;
+        let key = record.key();
+        let mut seen = self.seen.borrow_mut();
+        let before = seen.remove(&key);
+        if gone {
+            "Deleted".clone_into(&mut record.observed);
+            record.step = None;
+            return self.print(&record);
+        }
+        // One that was shown is followed on, even when it is awake by now.
+        let shown = before.is_some() || is_shown(self.selection, &target, &record);
+        if shown {
+            if before.as_ref() != Some(&record) {
+                self.print(&record)?;
+            }
+            seen.insert(key, record);
+        }
+        Ok(())
+    }
+
+    fn print(&self, record: &Record) -> Result<(), End> {
+        self.printer.one(record);
+        if output::is_unread() { Err(End::Unread) } else { Ok(()) }
+    }
+}

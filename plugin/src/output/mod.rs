@@ -1,0 +1,150 @@
+//! What goes to the terminal: results to stdout, everything else to stderr; colour only where a person looks.
+
+pub(crate) mod age;
+
+use std::{
+    env,
+    io::{self, IsTerminal, Write, stderr, stdout},
+    sync::{
+        OnceLock,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use serde::Serialize;
+
+/// Whether stdout was found to take nothing any more.
+static UNREAD: AtomicBool = AtomicBool::new(false);
+
+/// The first failure of a write to stdout, other than that its reader has gone away.
+static FAILURE: OnceLock<io::Error> = OnceLock::new();
+
+/// Prints a line to stdout. A reader that has gone away (`| head`) is no error of ours; any other failure is kept for
+/// [`failure`].
+pub(crate) fn line(text: &str) {
+    look(writeln!(stdout(), "{text}"));
+}
+
+/// Prints text that ends its own lines to stdout.
+pub(crate) fn text(text: &str) {
+    let mut out = stdout();
+    look(out.write_all(text.as_bytes()).and_then(|()| out.flush()));
+}
+
+/// Keeps what became of a write to stdout.
+pub(crate) fn look(written: io::Result<()>) {
+    let Err(error) = written else { return };
+    UNREAD.store(true, Ordering::Relaxed);
+    if !is_broken_pipe(&error) {
+        let _ = FAILURE.set(error); // the first one tells
+    }
+}
+
+fn is_broken_pipe(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::BrokenPipe
+}
+
+/// Why something that was to be printed to stdout is not there.
+pub(crate) fn failure() -> Option<&'static io::Error> {
+    FAILURE.get()
+}
+
+/// Whether stdout takes nothing any more. What only prints may end then; what changes something goes on.
+pub(crate) fn is_unread() -> bool {
+    UNREAD.load(Ordering::Relaxed)
+}
+
+/// Prints a line to stderr.
+pub(crate) fn note(text: &str) {
+    let _ = writeln!(stderr(), "{}", plain(text));
+}
+
+/// The text without control characters: what others wrote on an object must not move somebody's cursor.
+pub(crate) fn plain(text: &str) -> String {
+    text.chars().map(|char| if char.is_control() && char != '\n' { ' ' } else { char }).collect()
+}
+
+/// Prints a warning as kubectl does.
+pub(crate) fn warning(text: &str) {
+    let head = Colour::Yellow.paint("Warning:", colours(&stderr()));
+    let _ = writeln!(stderr(), "{head} {}", plain(text));
+}
+
+/// Prints an error.
+pub(crate) fn error(text: &str) {
+    let head = Colour::Red.paint("error:", colours(&stderr()));
+    let _ = writeln!(stderr(), "{head} {}", plain(text));
+}
+
+/// Colours of the few words that have one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Colour {
+    Red,
+    Green,
+    Yellow,
+    Blue,
+}
+
+impl Colour {
+    /// The text in this colour, or as it is.
+    pub(crate) fn paint(self, text: &str, on: bool) -> String {
+        let code = match self {
+            Self::Red => 31,
+            Self::Green => 32,
+            Self::Yellow => 33,
+            Self::Blue => 34,
+        };
+        if on { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
+    }
+}
+
+/// Whether to use colours on a stream: only on a terminal, and not if `NO_COLOR` is set or the terminal is dumb.
+pub(crate) fn colours(stream: &impl IsTerminal) -> bool {
+    stream.is_terminal()
+        && env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
+        && env::var_os("TERM").is_none_or(|term| term != "dumb")
+}
+
+/// JSON indented by four, with a line end, as kubectl prints it.
+pub(crate) fn json(value: &impl Serialize) -> String {
+    let mut bytes = Vec::new();
+    let indented = serde_json::ser::PrettyFormatter::with_indent(b"    ");
+    let mut serializer = serde_json::Serializer::with_formatter(&mut bytes, indented);
+    // Only a map whose keys are no strings can fail, and none of ours is one.
+    match value.serialize(&mut serializer) {
+        Ok(()) => String::from_utf8_lossy(&bytes).into_owned() + "\n",
+        Err(error) => format!("{error}\n"),
+    }
+}
+
+/// YAML with a line end.
+pub(crate) fn yaml(value: &impl Serialize) -> String {
+    serde_saphyr::to_string(value).unwrap_or_else(|error| format!("{error}\n"))
+}
+
+/// Cells in columns, three spaces apart.
+pub(crate) fn aligned(rows: &[Vec<String>]) -> Vec<String> {
+    let columns = rows.iter().map(Vec::len).max().unwrap_or_default();
+    let width = |at: usize| rows.iter().filter_map(|row| row.get(at)).map(|cell| cell.chars().count()).max();
+    let widths: Vec<usize> = (0..columns).map(|at| width(at).unwrap_or_default() + 3).collect();
+    let line = |row: &Vec<String>| {
+        let cells = row.iter().zip(&widths).map(|(cell, width)| {
+            let plain = plain(&cell.replace('\n', " "));
+            format!("{plain:<width$}")
+        });
+        cells.collect::<String>().trim_end().to_owned()
+    };
+    rows.iter().map(line).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_broken_pipe_is_a_reader_that_has_gone_away() {
+        for (kind, gone) in [(io::ErrorKind::BrokenPipe, true), (io::ErrorKind::StorageFull, false)] {
+            assert_eq!(is_broken_pipe(&kind.into()), gone, "{kind:?}");
+        }
+    }
+}

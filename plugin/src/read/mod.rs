@@ -1,0 +1,5 @@
+//! What belongs to an object on the hub and has to be read with it.
+
+pub(crate) mod fdb;
+pub(crate) mod pool;
+pub(crate) mod protection;

@@ -1,0 +1,182 @@
+//! Whether the webhook guards the volumes of a cluster, as far as the user may see that.
+
+use kube::ResourceExt;
+use serde_json::Value;
+use shared::{
+    annotation::keys,
+    fdb::{api::FoundationDBCluster, suspension::Minimum},
+    workload::kinds::Kind,
+};
+
+use crate::{api::Hub, read::fdb::resource};
+
+static WEBHOOKS: Kind = Kind {
+    group: "admissionregistration.k8s.io",
+    versions: &["v1"],
+    kind: "ValidatingWebhookConfiguration",
+    plural: "validatingwebhookconfigurations",
+    short: &[],
+};
+static NAMESPACE: Kind = Kind { group: "", versions: &["v1"], kind: "Namespace", plural: "namespaces", short: &["ns"] };
+
+/// What is known.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Protection {
+    /// Deletes of its volumes go through the webhook.
+    Yes,
+    /// They do not, and why.
+    No(String),
+    /// The user may not see it, or it does not show; why.
+    Unknown(String),
+}
+
+/// Looks.
+pub(crate) async fn of(hub: &Hub, namespace: &str, cluster: &FoundationDBCluster) -> Protection {
+    let webhooks = match hub.list(resource(&WEBHOOKS), None, "", "").await {
+        Ok(list) => list.items,
+        Err(error) => return Protection::Unknown(format!("the webhook configurations cannot be read: {error}")),
+    };
+    let labels = hub.get_cluster_wide(resource(&NAMESPACE), namespace).await.ok();
+    let labels = labels.map(|object| object.pointer("/metadata/labels").cloned().unwrap_or(Value::Null));
+    judge(cluster, namespace, &webhooks, labels.as_ref())
+}
+
+/// `labels` are those of the namespace, if they could be read.
+fn judge(
+    cluster: &FoundationDBCluster,
+    namespace: &str,
+    configurations: &[Value],
+    labels: Option<&Value>,
+) -> Protection {
+    let annotation = cluster.annotations().get(keys::MINIMUM_SUSPENSION).map(String::as_str);
+    if annotation.is_some() && Minimum::of(annotation, std::time::Duration::ZERO).is_off() {
+        return Protection::No(format!("annotation {} switches suspension off", keys::MINIMUM_SUSPENSION));
+    }
+    let guards: Vec<&Value> =
+        configurations.iter().flat_map(|one| list(one, "webhooks")).filter(|one| guards(one)).collect();
+    if guards.is_empty() {
+        return Protection::No(
+            "no webhook of kubectl-hibernate guards the deletion of PersistentVolumeClaims".to_owned(),
+        );
+    }
+    let selectors: Vec<&Value> =
+        guards.iter().map(|guard| guard.get("namespaceSelector").unwrap_or(&Value::Null)).collect();
+    match labels {
+        _ if selectors.iter().any(|selector| selects(selector, &Value::Null) && is_empty(selector)) => {}
+        None => {
+            return Protection::Unknown(format!(
+                "the webhook guards some namespaces, and the labels of {namespace} cannot be read"
+            ));
+        }
+        Some(labels) if selectors.iter().any(|selector| selects(selector, labels)) => {}
+        Some(_) => {
+            return Protection::No(format!(
+                "the namespaceSelector of the webhook does not select namespace {namespace}"
+            ));
+        }
+    }
+    match annotation {
+        Some(_) => Protection::Yes,
+        None => Protection::Unknown(format!(
+            "the cluster has no annotation {}, and whether the webhook has a default does not show",
+            keys::MINIMUM_SUSPENSION
+        )),
+    }
+}
+
+fn list<'a>(object: &'a Value, key: &str) -> &'a [Value] {
+    object.get(key).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()
+}
+
+fn has(object: &Value, key: &str, word: &str) -> bool {
+    list(object, key).iter().any(|one| one == word || one == "*")
+}
+
+/// Whether a webhook is ours and asked about deleted claims.
+fn guards(webhook: &Value) -> bool {
+    let ours = webhook.get("name").and_then(Value::as_str).is_some_and(|name| name.ends_with(".hibernate.sh"));
+    let deletes = |rule: &Value| has(rule, "operations", "DELETE") && has(rule, "resources", "persistentvolumeclaims");
+    ours && list(webhook, "rules").iter().any(deletes)
+}
+
+fn is_empty(selector: &Value) -> bool {
+    let labels = selector.get("matchLabels").and_then(Value::as_object).is_none_or(serde_json::Map::is_empty);
+    labels && list(selector, "matchExpressions").is_empty()
+}
+
+/// Whether a label selector selects an object with these labels; an empty one selects all.
+fn selects(selector: &Value, labels: &Value) -> bool {
+    let found = |key: &str| labels.get(key).and_then(Value::as_str);
+    let pairs = selector.get("matchLabels").and_then(Value::as_object);
+    let all_labels = pairs.is_none_or(|pairs| pairs.iter().all(|(key, value)| found(key) == value.as_str()));
+    let holds = |expression: &Value| {
+        let text = |key: &str| expression.get(key).and_then(Value::as_str).unwrap_or_default();
+        let value = found(text("key"));
+        let listed = value.is_some_and(|value| list(expression, "values").iter().any(|one| one == value));
+        match text("operator") {
+            "In" => listed,
+            "NotIn" => !listed,
+            "Exists" => value.is_some(),
+            "DoesNotExist" => value.is_none(),
+            _ => false,
+        }
+    };
+    all_labels && list(selector, "matchExpressions").iter().all(holds)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn cluster(minimum: Option<&str>) -> FoundationDBCluster {
+        let annotations = minimum.map(|text| json!({ keys::MINIMUM_SUSPENSION: text }));
+        serde_json::from_value(json!({
+            "apiVersion": "apps.foundationdb.org/v1beta2", "kind": "FoundationDBCluster",
+            "metadata": { "name": "sample", "annotations": annotations }, "spec": { "version": "7.3.69" },
+        }))
+        .unwrap()
+    }
+
+    fn webhook(name: &str, selector: &Value) -> Value {
+        json!({ "webhooks": [{ "name": name, "namespaceSelector": selector, "rules": [
+            { "operations": ["DELETE"], "resources": ["persistentvolumeclaims", "services"] }] }] })
+    }
+
+    #[test]
+    fn protection_is_judged_by_what_the_api_server_would_ask() {
+        let ours = |selector: Value| vec![webhook("fdb.hibernate.sh", &selector)];
+        let guarded = json!({ "matchLabels": { "fdb": "yes" } });
+        let not_system =
+            json!({ "matchExpressions": [{ "key": "name", "operator": "NotIn", "values": ["kube-system"] }] });
+        let two_hours = Some("2h");
+        for (minimum, webhooks, labels, expected) in [
+            (two_hours, ours(json!({})), None, "yes"),
+            (two_hours, ours(Value::Null), Some(json!({})), "yes"),
+            (two_hours, ours(guarded.clone()), Some(json!({ "fdb": "yes" })), "yes"),
+            (
+                two_hours,
+                ours(guarded.clone()),
+                Some(json!({ "fdb": "no" })),
+                "no: the namespaceSelector of the webhook does not select namespace db",
+            ),
+            (two_hours, ours(guarded.clone()), Some(Value::Null), "no: the namespaceSelector"),
+            (two_hours, ours(guarded), None, "unknown: the webhook guards some namespaces"),
+            (two_hours, ours(not_system.clone()), Some(Value::Null), "yes"),
+            (two_hours, ours(not_system), Some(json!({ "name": "kube-system" })), "no: the namespaceSelector"),
+            (two_hours, vec![], Some(Value::Null), "no: no webhook of kubectl-hibernate"),
+            (two_hours, vec![webhook("other.example.com", &json!({}))], Some(Value::Null), "no: no webhook"),
+            (Some("0"), ours(json!({})), None, "no: annotation hibernate.sh/minimum-suspension switches"),
+            (Some("soon"), ours(json!({})), None, "yes"),
+            (None, ours(json!({})), None, "unknown: the cluster has no annotation"),
+        ] {
+            let found = match judge(&cluster(minimum), "db", &webhooks, labels.as_ref()) {
+                Protection::Yes => "yes".to_owned(),
+                Protection::No(why) => format!("no: {why}"),
+                Protection::Unknown(why) => format!("unknown: {why}"),
+            };
+            assert!(found.starts_with(expected), "{minimum:?} {webhooks:?} {labels:?}: {found}");
+        }
+    }
+}

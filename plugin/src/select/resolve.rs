@@ -1,0 +1,304 @@
+//! Finding the targets that were asked for, with as few requests as that takes and without discovery.
+
+use std::{
+    collections::HashMap,
+    mem,
+    sync::{Mutex, PoisonError},
+};
+
+use futures::{StreamExt, future::join_all, stream};
+use shared::workload::kinds::Kind;
+
+use crate::{
+    api::{Hub, Resource, answer::HubError},
+    error::{Failure, Problem},
+    output,
+    select::{
+        Target, full_name,
+        nearest::nearest,
+        parse::{Reference, Selection},
+    },
+};
+
+/// How many targets are worked on at the same time.
+pub(crate) const CONCURRENCY: usize = 16;
+
+/// Finds targets, and remembers which kinds the hub has.
+pub(crate) struct Resolver<'a> {
+    hub: &'a Hub,
+    namespace: Option<&'a str>,
+    versions: Mutex<HashMap<(&'static str, &'static str), Option<&'static str>>>,
+}
+
+/// Why a reference did not lead to a target.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ResolveError {
+    #[error("{what} not found in namespace {namespace:?}{hint}")]
+    NotFound { what: String, namespace: String, hint: String },
+    #[error("{name:?} is the name of several targets: {}; say which", candidates.join(", "))]
+    Ambiguous { name: String, candidates: Vec<String> },
+    #[error("the hub does not have the type {0}")]
+    NoKind(String),
+}
+
+/// What became of a look for one name in each kind that it can be of.
+struct Answers {
+    found: Vec<Target>,
+    /// Kinds without an object of this name. A kind that the hub does not have is not among them.
+    absent: Vec<&'static Kind>,
+    errors: Vec<HubError>,
+}
+
+impl Answers {
+    fn new(kinds: &[&'static Kind], looks: Vec<Result<Option<Target>, HubError>>) -> Self {
+        let (mut found, mut absent, mut errors) = (Vec::new(), Vec::new(), Vec::new());
+        for (kind, look) in kinds.iter().zip(looks) {
+            match look {
+                Ok(Some(target)) => found.push(target),
+                Ok(None) => absent.push(*kind),
+                Err(HubError::NoKind(_)) => {}
+                Err(error) => errors.push(error),
+            }
+        }
+        Self { found, absent, errors }
+    }
+
+    /// Takes out the refusals of kinds that the user may not see, if another kind answered: what was only one of several
+    /// meanings is, for this user, not there.
+    fn take_unseen(&mut self) -> Vec<HubError> {
+        if self.found.is_empty() && self.absent.is_empty() {
+            return Vec::new();
+        }
+        let (unseen, errors) = mem::take(&mut self.errors).into_iter().partition(is_forbidden);
+        self.errors = errors;
+        unseen
+    }
+}
+
+fn is_forbidden(error: &HubError) -> bool {
+    matches!(error, HubError::Forbidden { .. })
+}
+
+impl<'a> Resolver<'a> {
+    /// `namespace` is none for all namespaces.
+    pub(crate) fn new(hub: &'a Hub, namespace: Option<&'a str>) -> Self {
+        Self { hub, namespace, versions: Mutex::default() }
+    }
+
+    /// Everything that was selected, in the order given; what cannot be found is a failure in its place.
+    pub(crate) async fn resolve(&self, selection: &Selection) -> Vec<Result<Target, Failure>> {
+        match selection {
+            Selection::Named(references) => {
+                let mut found: Vec<Result<Target, Failure>> = Vec::new();
+                let mut work = stream::iter(references).map(|reference| self.find(reference)).buffered(CONCURRENCY);
+                while let Some(result) = work.next().await {
+                    if !result.as_ref().is_ok_and(|target| repeats(&found, target)) {
+                        found.push(result);
+                    }
+                }
+                found
+            }
+            Selection::Query { kinds, selector } => self.query(kinds, selector).await,
+        }
+    }
+
+    /// One target by name.
+    async fn find(&self, reference: &Reference) -> Result<Target, Failure> {
+        let fail = |problem: Problem| Failure::new(Self::describe(reference), problem);
+        let looks = join_all(reference.kinds.iter().map(|kind| self.look(kind, &reference.name))).await;
+        let mut answers = Answers::new(&reference.kinds, looks);
+        for error in answers.take_unseen() {
+            self.leave_out(&error);
+        }
+        let Answers { mut found, absent, errors } = answers;
+        match found.len() {
+            1 => {
+                return found.pop().ok_or_else(|| fail(ResolveError::NoKind(reference.name.clone()).into()));
+            }
+            0 => {}
+            _ => {
+                let candidates = found.iter().map(Target::full_name).collect();
+                let name = reference.name.clone();
+                return Err(fail(ResolveError::Ambiguous { name, candidates }.into()));
+            }
+        }
+        if let Some(error) = errors.into_iter().next() {
+            return Err(fail(error.into()));
+        }
+        if absent.is_empty() {
+            let word = reference.word.as_deref().unwrap_or("of any target");
+            return Err(fail(ResolveError::NoKind(word.to_owned()).into()));
+        }
+        let hint = self.suggest(&reference.name, &absent).await;
+        Err(fail(Problem::Resolve(ResolveError::NotFound {
+            what: Self::describe(reference),
+            namespace: self.hub.namespace.clone(),
+            hint,
+        })))
+    }
+
+    fn leave_out(&self, error: &HubError) {
+        if self.hub.verbose {
+            output::note(&format!("left out, because another type answered: {error}"));
+        }
+    }
+
+    fn describe(reference: &Reference) -> String {
+        match reference.kinds.as_slice() {
+            [kind] => full_name(kind, &reference.name),
+            _ => match &reference.word {
+                Some(word) => format!("{word}/{}", reference.name),
+                None => format!("target {:?}", reference.name),
+            },
+        }
+    }
+
+    /// The object of this kind and name; none if there is no such object.
+    async fn look(&self, kind: &'static Kind, name: &str) -> Result<Option<Target>, HubError> {
+        let namespace = &self.hub.namespace;
+        self.served(kind, async |resource| match self.hub.get(resource, namespace, name).await {
+            Ok(object) => Ok(Some(Target::new(resource, object))),
+            Err(HubError::NoObject { .. }) => Ok(None),
+            Err(error) => Err(error),
+        })
+        .await
+    }
+
+    /// Runs a request in the version that the hub serves, which the request itself finds out.
+    async fn served<T>(
+        &self,
+        kind: &'static Kind,
+        request: impl AsyncFn(Resource) -> Result<T, HubError>,
+    ) -> Result<T, HubError> {
+        let key = (kind.group, kind.plural);
+        let absent = || HubError::NoKind(format!("{}.{}", kind.plural, kind.group));
+        let known = self.versions.lock().unwrap_or_else(PoisonError::into_inner).get(&key).copied();
+        let candidates = match &known {
+            Some(None) => return Err(absent()),
+            Some(Some(version)) => std::slice::from_ref(version),
+            None => kind.versions,
+        };
+        for version in candidates {
+            match request(Resource { kind, version }).await {
+                Err(HubError::NoKind(_)) => {}
+                result => {
+                    self.remember(key, Some(version));
+                    return result;
+                }
+            }
+        }
+        self.remember(key, None);
+        Err(absent())
+    }
+
+    /// A kind in the version that the hub was found to serve; none if it serves none or was not asked.
+    pub(crate) fn resource(&self, kind: &'static Kind) -> Option<Resource> {
+        let versions = self.versions.lock().unwrap_or_else(PoisonError::into_inner);
+        let version = (*versions.get(&(kind.group, kind.plural))?)?;
+        Some(Resource { kind, version })
+    }
+
+    fn remember(&self, key: (&'static str, &'static str), version: Option<&'static str>) {
+        self.versions.lock().unwrap_or_else(PoisonError::into_inner).insert(key, version);
+    }
+
+    /// ` (did you mean demo?)`: one more request, only on the way to an error.
+    async fn suggest(&self, wanted: &str, kinds: &[&'static Kind]) -> String {
+        let namespace = Some(self.hub.namespace.as_str());
+        let lists = join_all(
+            kinds
+                .iter()
+                .map(|kind| self.served(kind, async |resource| self.hub.list(resource, namespace, "", "").await)),
+        );
+        let lists: Vec<_> = lists.await.into_iter().flatten().collect();
+        let names = lists.iter().flat_map(|list| &list.items);
+        let names = names.filter_map(|object| object.pointer("/metadata/name")?.as_str());
+        match nearest(wanted, names).as_slice() {
+            [] => String::new(),
+            near => format!("; did you mean {}?", near.join(" or ")),
+        }
+    }
+
+    /// All targets of some kinds.
+    async fn query(&self, kinds: &[&'static Kind], selector: &str) -> Vec<Result<Target, Failure>> {
+        let lists = kinds.iter().map(|kind| {
+            self.served(kind, async |resource| {
+                let list = self.hub.list(resource, self.namespace, "", selector).await?;
+                let targets = list.items.into_iter().map(|object| Target::new(resource, object));
+                Ok(targets.collect::<Vec<_>>())
+            })
+        });
+        let lists = join_all(lists).await;
+        let some_kind_exists = lists.iter().any(|list| !matches!(list, Err(HubError::NoKind(_))));
+        let seen: Vec<&str> =
+            kinds.iter().zip(&lists).filter(|(_, list)| list.is_ok()).map(|(kind, _)| kind.kind).collect();
+        let mut found = Vec::new();
+        for (kind, list) in kinds.iter().zip(lists) {
+            let what = format!("{}.{}", kind.plural, kind.group);
+            match list {
+                Ok(targets) => found.extend(targets.into_iter().map(Ok)),
+                Err(HubError::NoKind(_)) if some_kind_exists => {
+                    if self.hub.verbose {
+                        output::note(&format!("the hub does not have the type {what}"));
+                    }
+                }
+                // `md` means two kinds of one name.
+                Err(error) if is_forbidden(&error) && seen.contains(&kind.kind) => self.leave_out(&error),
+                Err(error) => found.push(Err(Failure::new(what, error.into()))),
+            }
+        }
+        found
+    }
+}
+
+fn repeats(found: &[Result<Target, Failure>], target: &Target) -> bool {
+    let same = |other: &Target| other.resource == target.resource && other.name == target.name;
+    found.iter().flatten().any(same)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::select::kinds;
+
+    fn forbidden() -> Result<Option<Target>, HubError> {
+        Err(HubError::Forbidden {
+            object: "clusterdeployment.hive.openshift.io/wbe".to_owned(),
+            message: "no".to_owned(),
+        })
+    }
+
+    fn down() -> Result<Option<Target>, HubError> {
+        Err(HubError::Unauthorized { url: "https://hub".into() })
+    }
+
+    fn unserved() -> Result<Option<Target>, HubError> {
+        Err(HubError::NoKind("x".to_owned()))
+    }
+
+    fn web(kind: &'static Kind) -> Target {
+        let resource = Resource { kind, version: "v1" };
+        Target::new(resource, json!({ "metadata": { "name": "web", "namespace": "shop" } }))
+    }
+
+    /// How many kinds are left out, and how many errors stay.
+    #[test]
+    fn a_kind_that_may_not_be_seen_is_not_there_if_another_one_answered() {
+        let kinds: Vec<&'static Kind> = kinds().take(3).collect();
+        for (case, looks, left_out, errors) in [
+            ("another has none of that name", vec![forbidden(), Ok(None), unserved()], 1, 0),
+            ("another has it", vec![forbidden(), Ok(Some(web(kinds[1]))), forbidden()], 2, 0),
+            ("another failed otherwise", vec![forbidden(), Ok(None), down()], 1, 1),
+            ("no other is served", vec![forbidden(), unserved(), unserved()], 0, 1),
+            ("nothing may be seen", vec![forbidden(), forbidden(), forbidden()], 0, 3),
+            ("nothing else answered", vec![forbidden(), down(), unserved()], 0, 2),
+        ] {
+            let mut answers = Answers::new(&kinds, looks);
+            let unseen = answers.take_unseen();
+            assert_eq!((unseen.len(), answers.errors.len()), (left_out, errors), "{case}");
+            assert!(unseen.iter().all(is_forbidden), "{case}");
+        }
+    }
+}

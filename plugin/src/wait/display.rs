@@ -1,0 +1,161 @@
+//! Where every target that is waited for stands, and how that is shown: moving lines on a terminal, one line for each change
+//! elsewhere.
+
+use std::{
+    io::{IsTerminal, stderr},
+    sync::{Mutex, PoisonError},
+    time::{Duration, Instant},
+};
+
+use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
+
+use crate::{cli::duration::elapsed, error::Problem, output};
+
+/// More targets than this get one moving line together.
+const LINES: usize = 10;
+/// How often a moving line moves.
+const TICK: Duration = Duration::from_millis(120);
+
+/// What became of a target.
+pub(crate) enum Outcome {
+    /// Still on its way, with its last known state.
+    Open(String),
+    /// It is there, with the words for it.
+    Arrived(String),
+    /// It will not get there.
+    Failed(Problem),
+}
+
+/// The state of all.
+pub(crate) struct Board {
+    names: Vec<String>,
+    begin: Instant,
+    outcomes: Mutex<Vec<Outcome>>,
+    show: Show,
+}
+
+enum Show {
+    Each(Vec<ProgressBar>),
+    Together(ProgressBar),
+    Changes,
+}
+
+impl Board {
+    /// A board on which nothing is known yet.
+    pub(crate) fn new<'a>(names: impl Iterator<Item = &'a str>) -> Self {
+        let names: Vec<String> = names.map(Into::into).collect();
+        let outcomes = names.iter().map(|_| Outcome::Open("nothing is known yet".to_owned())).collect();
+        Self { begin: Instant::now(), outcomes: Mutex::new(outcomes), show: Show::new(&names), names }
+    }
+
+    /// A target's state while it is on its way.
+    pub(crate) fn state(&self, at: usize, text: &str) {
+        let changed = self.with(|outcomes| match outcomes.get_mut(at) {
+            Some(Outcome::Open(before)) if before != text => {
+                text.clone_into(before);
+                true
+            }
+            _ => false,
+        });
+        if changed {
+            self.show(at, text);
+        }
+    }
+
+    /// A target is there.
+    pub(crate) fn arrive(&self, at: usize, text: String) {
+        self.finish(at, Outcome::Arrived(text));
+    }
+
+    /// A target will not get there.
+    pub(crate) fn fail(&self, at: usize, problem: Problem) {
+        self.finish(at, Outcome::Failed(problem));
+    }
+
+    /// Whether nothing more is to be expected of a target.
+    pub(crate) fn is_settled(&self, at: usize) -> bool {
+        self.with(|outcomes| !matches!(outcomes.get(at), Some(Outcome::Open(_))))
+    }
+
+    /// Takes the moving lines away and returns what became of every target.
+    pub(crate) fn close(self) -> Vec<Outcome> {
+        match &self.show {
+            Show::Each(bars) => bars.iter().for_each(ProgressBar::finish_and_clear),
+            Show::Together(bar) => bar.finish_and_clear(),
+            Show::Changes => {}
+        }
+        self.outcomes.into_inner().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn finish(&self, at: usize, outcome: Outcome) {
+        self.with(|outcomes| {
+            if let Some(open @ Outcome::Open(_)) = outcomes.get_mut(at) {
+                *open = outcome;
+            }
+        });
+        match &self.show {
+            Show::Each(bars) => bars.get(at).iter().for_each(|bar| bar.finish_and_clear()),
+            Show::Together(bar) => bar.inc(1),
+            Show::Changes => {}
+        }
+    }
+
+    fn show(&self, at: usize, text: &str) {
+        let Some(name) = self.names.get(at) else { return };
+        match &self.show {
+            Show::Each(bars) => bars.get(at).iter().for_each(|bar| bar.set_message(text.to_owned())),
+            Show::Together(bar) => bar.set_message(format!("{name}: {text}")),
+            Show::Changes => output::note(&format!("{name}: {text} ({})", elapsed(self.begin.elapsed()))),
+        }
+    }
+
+    fn with<T>(&self, work: impl FnOnce(&mut Vec<Outcome>) -> T) -> T {
+        work(&mut self.outcomes.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl Show {
+    fn new(names: &[String]) -> Self {
+        if !stderr().is_terminal() {
+            return Self::Changes;
+        }
+        // Templates are constants; were one wrong, the default would show.
+        let style = |template: &str| {
+            ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_spinner())
+        };
+        if names.len() > LINES {
+            let bar = ProgressBar::new(names.len() as u64);
+            bar.set_style(style("{spinner} {pos} of {len} done, {elapsed}  {wide_msg}"));
+            bar.enable_steady_tick(TICK);
+            return Self::Together(bar);
+        }
+        let all = MultiProgress::new();
+        let bars = names.iter().map(|name| {
+            let bar = all.add(ProgressBar::new_spinner());
+            bar.set_style(style("{spinner} {prefix}  {elapsed}  {msg}"));
+            bar.set_prefix(name.clone());
+            bar.enable_steady_tick(TICK);
+            bar
+        });
+        Self::Each(bars.collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_settled_stays_settled() {
+        let board = Board::new(["a", "b", "c"].into_iter());
+        board.state(0, "on its way");
+        board.arrive(1, "running".to_owned());
+        board.state(1, "late news");
+        board.fail(1, Problem::Declined);
+        assert!(!board.is_settled(0) && board.is_settled(1) && !board.is_settled(2));
+        let outcomes = board.close();
+        assert!(matches!(&outcomes[0], Outcome::Open(text) if text == "on its way"));
+        assert!(matches!(&outcomes[1], Outcome::Arrived(text) if text == "running"));
+        assert!(matches!(&outcomes[2], Outcome::Open(_)));
+    }
+}

@@ -134,6 +134,9 @@ pub(crate) fn parse(words: &[String], flags: Flags<'_>) -> Result<Selection, Usa
     if words.len() > 1 && is_pool_word(first) {
         return Err(UsageError::Pool(format!("pool/{}", words[1])));
     }
+    if words.len() > 1 && is_fdb_word(first) {
+        return Err(UsageError::Fdb(format!("fdb/{}", words[1])));
+    }
     let references = match types {
         // `deploy web db`: a word that is a type, and more words.
         Ok(types) if words.len() > 1 && !first.contains('/') => {
@@ -172,6 +175,7 @@ fn types_of(words: &str) -> Result<Vec<&'static Kind>, UsageError> {
     for word in words.split(',') {
         match kinds_named(word) {
             kinds if kinds.is_empty() && is_pool_word(word) => return Err(UsageError::Pool("pool".to_owned())),
+            kinds if kinds.is_empty() && is_fdb_word(word) => return Err(UsageError::Fdb("fdb".to_owned())),
             kinds if kinds.is_empty() => return Err(UsageError::UnknownType { word: word.to_owned() }),
             kinds => found.extend(kinds),
         }
@@ -314,6 +318,8 @@ mod tests {
             ("resume", NAMES, r#""resume" is a command"#),
             ("pool/small", NAMES, "see `kubectl hibernate status pool/small`"),
             ("fdb/sample", NAMES, "`kubectl hibernate status fdb/sample` shows it"),
+            ("fdb sample", NAMES, "`kubectl hibernate status fdb/sample` shows it"),
+            ("fdb", ALL, "a FoundationDBCluster is not put to sleep by this program"),
             ("cp", ALL, "a ClusterPool is never put to sleep itself"),
             ("Demo", NAMES, "is not a name"),
             ("cd/", NAMES, "is not a name"),

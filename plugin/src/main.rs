@@ -19,6 +19,7 @@ use cli::{
 };
 use error::{Exit, Problem};
 use rustls::{NamedGroup, crypto::CryptoProvider};
+use shared::target::KINDS;
 
 fn main() -> ExitCode {
     // Only fails if a provider is installed already, and this is the first line of the program.
@@ -44,7 +45,7 @@ fn main() -> ExitCode {
     let exit = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime.block_on(async {
             match &asked {
-                Asked::Own(cli) => cmd::run(cli).await,
+                Asked::Own(cli) => cmd::run(KINDS, cli).await,
                 Asked::Fdb(cli) => {
                     let FdbCommand::ProcessGroups(args) = &cli.command;
                     cmd::recover::run_as_fdb(args, &cli.hub).await

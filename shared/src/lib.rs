@@ -11,4 +11,5 @@ pub mod fdb;
 pub mod hive;
 pub mod spoke;
 pub mod steps;
+pub mod target;
 pub mod workload;

@@ -4,9 +4,9 @@
 use std::{error::Error as StdError, io, sync::Arc};
 
 use kube::core::Status;
-use shared::workload::kinds::Kind;
+use shared::target::Kind;
 
-use crate::{api::config::ConfigError, select::full_name};
+use crate::api::error::HubError;
 
 /// What was asked of the API server.
 #[derive(Clone, Debug)]
@@ -21,63 +21,8 @@ pub(crate) struct Asked {
 
 impl Asked {
     fn object(&self) -> String {
-        if self.name.is_empty() && self.kind.group.is_empty() {
-            self.kind.plural.to_owned()
-        } else if self.name.is_empty() {
-            format!("{}.{}", self.kind.plural, self.kind.group)
-        } else {
-            full_name(self.kind, &self.name)
-        }
+        if self.name.is_empty() { self.kind.resource_name() } else { self.kind.full_name(&self.name) }
     }
-}
-
-/// Why the hub did not do what it was asked.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum HubError {
-    #[error(transparent)]
-    Config(#[from] ConfigError),
-    #[error("cannot set up a client for the hub {url}: {source}")]
-    Client { url: Arc<str>, source: kube::Error },
-    #[error("cannot ask to {verb} {object}: {source}")]
-    Unsendable { verb: &'static str, object: String, source: kube::core::request::Error },
-    /// The object does not exist, the kind does.
-    #[error("{object} not found")]
-    NoObject { object: String },
-    /// The hub does not serve the kind in this version.
-    #[error("the hub does not have the type {0}")]
-    NoKind(String),
-    /// Admission or schema said no.
-    #[error("{object}: refused by {by}: {message}")]
-    Refused { object: String, by: String, message: String },
-    /// RBAC said no; its message names the user, the verb and the resource.
-    #[error("{object}: forbidden: {message}")]
-    Forbidden { object: String, message: String },
-    #[error("the hub {url} does not accept the credentials (401 Unauthorized): they may have expired, log in again")]
-    Unauthorized { url: Arc<str> },
-    /// Somebody wrote in between.
-    #[error("{object}: {message}")]
-    Conflict { object: String, message: String },
-    /// The resourceVersion of a watch or of a page is too old.
-    #[error("{object}: {message}")]
-    Expired { object: String, message: String },
-    /// The webhook could not be asked, which is not a refusal by anybody.
-    #[error("{object}: {message}; an admission webhook does not answer, so the API server refuses to go on without it")]
-    WebhookDown { object: String, message: String },
-    /// `-l` is no label selector.
-    #[error("-l is not a label selector: {message}")]
-    Selector { message: String },
-    #[error("{object}: the hub answered {code}: {message}")]
-    Status { object: String, code: u16, message: String },
-    #[error("cannot reach the hub {url}: {cause}; is it up, and is the URL right? (--server, --context, HTTPS_PROXY)")]
-    Unreachable { url: Arc<str>, cause: String },
-    #[error("cannot trust the hub {url}: {cause}; is the right certificate authority given? (--certificate-authority)")]
-    Untrusted { url: Arc<str>, cause: String },
-    #[error("the hub {url} did not answer in time: cannot {verb} {object} (--request-timeout)")]
-    Silent { url: Arc<str>, verb: &'static str, object: String },
-    #[error("cannot log in to the hub {url}: {cause}")]
-    Login { url: Arc<str>, cause: String },
-    #[error("cannot {verb} {object} on the hub {url}: {source}")]
-    Other { verb: &'static str, object: String, url: Arc<str>, source: kube::Error },
 }
 
 /// A request that cannot even be written down.
@@ -126,7 +71,7 @@ fn judge_status(url: &Arc<str>, asked: &Asked, status: &Status) -> HubError {
     match status.code {
         401 => HubError::Unauthorized { url: Arc::clone(url) }, // A1
         404 if details.is_some_and(|details| !details.name.is_empty()) => HubError::NoObject { object }, // A2
-        404 => HubError::NoKind(format!("{}.{}", asked.kind.plural, asked.kind.group)), // A3
+        404 => HubError::NoKind(asked.kind.resource_name()),    // A3
         500 if message.contains("failed calling webhook") => HubError::WebhookDown { object, message }, // A6
         403 if message.contains("\" cannot ") => {
             HubError::Forbidden { object, message: essence(&message).to_owned() } // A7
@@ -251,7 +196,7 @@ mod tests {
     use kube::core::response::StatusDetails;
 
     use super::*;
-    use crate::select::CLUSTER_DEPLOYMENT;
+    use shared::target::CLUSTER_DEPLOYMENT;
 
     fn status(code: u16, reason: &str, message: &str, name: &str) -> HubError {
         let status = Status {
@@ -265,7 +210,7 @@ mod tests {
             }),
             ..Status::failure(message, reason).with_code(code)
         };
-        let asked = Asked { verb: "patch", kind: &CLUSTER_DEPLOYMENT, name: "demo".to_owned() };
+        let asked = Asked { verb: "patch", kind: &CLUSTER_DEPLOYMENT.kind, name: "demo".to_owned() };
         judge_status(&"https://hub".into(), &asked, &status)
     }
 
@@ -314,7 +259,7 @@ mod tests {
             ("list", "found no such thing", false),
         ] {
             let status = Status::failure(message, "BadRequest").with_code(400);
-            let asked = Asked { verb, kind: &CLUSTER_DEPLOYMENT, name: String::new() };
+            let asked = Asked { verb, kind: &CLUSTER_DEPLOYMENT.kind, name: String::new() };
             let error = judge_status(&"https://hub".into(), &asked, &status);
             assert_eq!(matches!(error, HubError::Selector { .. }), selector, "{verb} {message}");
         }

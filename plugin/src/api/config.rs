@@ -8,48 +8,21 @@ use std::{
 
 use kube::{
     Config,
-    config::{AuthInfo, Cluster, Context, InClusterError, KubeConfigOptions, Kubeconfig, KubeconfigError},
+    config::{AuthInfo, Cluster, Context, KubeConfigOptions, Kubeconfig},
     config::{NamedAuthInfo, NamedCluster, NamedContext},
 };
 
 use crate::{
-    api::{login, pod, proxy, server},
+    api::{
+        error::ConfigError,
+        login::{self, apply_user_flags},
+        pod, proxy, server,
+    },
     cli::HubArgs,
 };
 
 /// Connecting takes milliseconds or fails; nobody wants to watch a plugin for kube's 30 seconds.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-
-/// Why no client can be set up. Nothing has been sent yet.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum ConfigError {
-    #[error("cannot read kubeconfig {}: {source}", path.display())]
-    Read { path: PathBuf, source: KubeconfigError },
-    #[error("cannot merge kubeconfigs {paths}: {source}")]
-    Merge { paths: String, source: KubeconfigError },
-    #[error("no kubeconfig: looked at {looked_at}; give --kubeconfig, set KUBECONFIG, or give --server and --token")]
-    Missing { looked_at: String },
-    #[error("kubeconfig {file} has no current context: `kubectl config use-context`, or give --context ({known})")]
-    NoContext { file: String, known: String },
-    #[error("{what} {name:?} does not exist in kubeconfig {file} ({known})")]
-    Unknown { what: &'static str, name: String, file: String, known: String },
-    #[error("cannot use kubeconfig {file}: {source}")]
-    Use { file: String, source: KubeconfigError },
-    #[error("cannot use the Pod's service account: {0}")]
-    InCluster(#[source] InClusterError),
-    #[error("cannot read --certificate-authority {}: {source}", path.display())]
-    Authority { path: PathBuf, source: std::io::Error },
-    #[error("cannot use server {found:?} of {origin}: write https://HOST:PORT")]
-    Server { found: String, origin: String },
-    #[error(
-        "cannot use the token of {origin}: it has control characters, such as a line end; a token is one line without them"
-    )]
-    Token { origin: String },
-    #[error("--as-group and --as-uid need --as")]
-    ImpersonationWithoutUser,
-    #[error("cannot use proxy {url:?} of {variable}: {source}")]
-    Proxy { variable: &'static str, url: String, source: http::uri::InvalidUri },
-}
 
 /// Reads the kubeconfig and applies the flags, as kubectl does.
 ///
@@ -225,22 +198,6 @@ fn apply_cluster_flags(cluster: &mut Cluster, args: &HubArgs) {
     }
     if let Some(name) = &args.tls_server_name {
         cluster.tls_server_name = Some(name.clone());
-    }
-}
-
-/// A token given on the command line is the only credential: with a client certificate beside it, the certificate's user
-/// would win on the server.
-pub(crate) fn apply_user_flags(user: &mut AuthInfo, args: &HubArgs) {
-    // As in kubectl, an empty one is none.
-    if let Some(token) = args.token.as_ref().filter(|token| !token.trim().is_empty()) {
-        *user = AuthInfo {
-            token: Some(token.clone().into()),
-            impersonate: user.impersonate.take(),
-            impersonate_uid: user.impersonate_uid.take(),
-            impersonate_groups: user.impersonate_groups.take(),
-            impersonate_user_extra: user.impersonate_user_extra.take(),
-            ..AuthInfo::default()
-        };
     }
 }
 

@@ -10,16 +10,17 @@ use kube::{
     Api,
     api::{AttachParams, AttachedProcess},
 };
-use shared::workload::kinds::Kind;
+use shared::target::Kind;
 use tokio::io::{AsyncRead, AsyncReadExt};
 
 use crate::api::{
     Hub,
-    answer::{self, Asked, HubError},
+    answer::{self, Asked},
+    error::HubError,
 };
 
 /// The kind in which commands run.
-pub(crate) static POD: Kind = Kind { group: "", versions: &["v1"], kind: "Pod", plural: "pods", short: &[] };
+pub(crate) static POD: Kind = Kind::namespaced("", &["v1"], "Pod", "pods");
 
 /// More output than this is of no use to anybody.
 const MOST: u64 = 64 * 1024;

@@ -5,6 +5,24 @@ use std::{fs, io};
 use kube::{client::AuthError, config::AuthInfo};
 use tower::BoxError;
 
+use crate::cli::HubArgs;
+
+/// A token given on the command line is the only credential: with a client certificate beside it, the certificate's user
+/// would win on the server.
+pub(crate) fn apply_user_flags(user: &mut AuthInfo, args: &HubArgs) {
+    // As in kubectl, an empty one is none.
+    if let Some(token) = args.token.as_ref().filter(|token| !token.trim().is_empty()) {
+        *user = AuthInfo {
+            token: Some(token.clone().into()),
+            impersonate: user.impersonate.take(),
+            impersonate_uid: user.impersonate_uid.take(),
+            impersonate_groups: user.impersonate_groups.take(),
+            impersonate_user_extra: user.impersonate_user_extra.take(),
+            ..AuthInfo::default()
+        };
+    }
+}
+
 /// Makes the token fit into a header: files and pipes like to end it with a line end, over which kube panics.
 ///
 /// # Errors

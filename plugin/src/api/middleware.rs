@@ -16,24 +16,22 @@ use http::{HeaderMap, Request, Response};
 use kube::client::Body;
 use tower::{BoxError, Layer, Service};
 
-use crate::{api::Hub, output};
+use crate::output;
 
 tokio::task_local! {
     /// Warnings that are left to who asked. Local to the task, because kube polls an answer in the task that asked for it.
     static HEARD: RefCell<Vec<String>>;
 }
 
-impl Hub {
-    /// Does some work. Warnings that the hub's answers to it bring are not printed but returned, each once: only the caller
-    /// knows whom they concern.
-    pub(crate) async fn heard<T>(work: impl Future<Output = T>) -> (T, Vec<String>) {
-        let work = Box::pin(work);
-        let listening = async {
-            let result = work.await;
-            (result, HEARD.with(RefCell::take))
-        };
-        HEARD.scope(RefCell::default(), listening).await
-    }
+/// Does some work. Warnings in the hub's answers to it are not printed but returned, each once: only the caller knows which
+/// target they concern.
+pub(crate) async fn with_warnings<T>(work: impl Future<Output = T>) -> (T, Vec<String>) {
+    let work = Box::pin(work);
+    let listening = async {
+        let result = work.await;
+        (result, HEARD.with(RefCell::take))
+    };
+    HEARD.scope(RefCell::default(), listening).await
 }
 
 /// The layer, and what it shares between connections.
@@ -203,7 +201,7 @@ mod tests {
                 }
                 7
             };
-            let (result, heard) = futures::executor::block_on(Hub::heard(work));
+            let (result, heard) = futures::executor::block_on(with_warnings(work));
             assert_eq!((result, heard), (7, vec!["paused".to_owned(), "new".to_owned()]));
         }
     }

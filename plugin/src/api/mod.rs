@@ -1,7 +1,8 @@
 //! The hub's API server: a few requests, by path, without discovery.
 
 pub(crate) mod answer;
-pub(crate) mod config;
+mod config;
+pub(crate) mod error;
 pub(crate) mod exec;
 mod login;
 pub(crate) mod middleware;
@@ -20,15 +21,11 @@ use kube::{
     core::Request,
 };
 use serde_json::Value;
-use shared::workload::kinds::Kind;
+use shared::target::Kind;
 use tower::{BoxError, util::MapErrLayer};
 
 use crate::{
-    api::{
-        answer::{Asked, HubError},
-        login::Plugin,
-        middleware::Wire,
-    },
+    api::{answer::Asked, error::HubError, login::Plugin, middleware::Wire},
     cli::HubArgs,
 };
 
@@ -100,10 +97,16 @@ impl Part {
 }
 
 impl Resource {
+    /// A kind in its preferred version.
+    pub(crate) fn preferred(kind: &'static Kind) -> Self {
+        Self { kind, version: kind.versions[0] }
+    }
+
+    /// The path of the resource. As kubectl does, it ignores a namespace given for a kind that has none.
     fn path(self, namespace: Option<&str>) -> String {
         let Kind { group, plural, .. } = self.kind;
         let root = if group.is_empty() { "/api".to_owned() } else { format!("/apis/{group}") };
-        match namespace {
+        match namespace.filter(|_| self.kind.is_namespaced()) {
             Some(namespace) => format!("{root}/{}/namespaces/{namespace}/{plural}", self.version),
             None => format!("{root}/{}/{plural}", self.version),
         }
@@ -134,15 +137,9 @@ impl Hub {
         Ok(Self { client, timeout, url, namespace, verbose })
     }
 
-    /// One object.
+    /// One object. The namespace of a cluster-scoped one is ignored.
     pub(crate) async fn get(&self, resource: Resource, namespace: &str, name: &str) -> Result<Value, HubError> {
         let request = Request::new(resource.path(Some(namespace))).get(name, &GetParams::default());
-        self.send(resource.asked("get", name), request).await
-    }
-
-    /// One object that is in no namespace.
-    pub(crate) async fn get_cluster_wide(&self, resource: Resource, name: &str) -> Result<Value, HubError> {
-        let request = Request::new(resource.path(None)).get(name, &GetParams::default());
         self.send(resource.asked("get", name), request).await
     }
 
@@ -307,4 +304,25 @@ fn typed(mut object: Value, resource: Resource) -> Value {
         object["kind"] = resource.kind.kind.into();
     }
     object
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_has_a_namespace_where_the_kind_has_one() {
+        static POD: Kind = Kind::namespaced("", &["v1"], "Pod", "pods");
+        static NODE: Kind = Kind::cluster_scoped("", &["v1"], "Node", "nodes");
+        static VAULT: Kind = Kind::cluster_scoped("example.com", &["v2"], "Vault", "vaults");
+        for (kind, namespace, path) in [
+            (&POD, Some("x"), "/api/v1/namespaces/x/pods"),
+            (&POD, None, "/api/v1/pods"),
+            (&NODE, Some("x"), "/api/v1/nodes"),
+            (&NODE, None, "/api/v1/nodes"),
+            (&VAULT, Some("x"), "/apis/example.com/v2/vaults"),
+        ] {
+            assert_eq!(Resource::preferred(kind).path(namespace), path);
+        }
+    }
 }

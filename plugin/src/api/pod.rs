@@ -5,7 +5,7 @@ use std::{env, fs};
 use kube::Config;
 
 use crate::{
-    api::config::{ConfigError, apply_user_flags},
+    api::{error::ConfigError, login::apply_user_flags},
     cli::HubArgs,
 };
 

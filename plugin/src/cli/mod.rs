@@ -3,20 +3,21 @@
 mod argv;
 pub(crate) mod duration;
 mod help;
+mod hub;
+pub(crate) mod name;
 pub(crate) mod recover;
 pub(crate) mod time;
 mod values;
 
-use std::path::PathBuf;
+use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, parser::ValueSource};
 
-use clap::{ArgAction, Args, CommandFactory, FromArgMatches, Parser, Subcommand, parser::ValueSource};
-
-use crate::cli::help::{
+use self::help::{
     ABOUT, ALIAS_EXAMPLES, COMPLETION_EXAMPLES, EXIT_CODES, HIBERNATE_EXAMPLES, PLAN_EXAMPLES, RESUME_EXAMPLES,
     STATUS_EXAMPLES, TARGETS,
 };
-use crate::cli::time::{When, WhenError};
-pub(crate) use crate::cli::values::{ActOutput, Completer, DryRun, Include, PlanOutput, StatusOutput, VersionOutput};
+pub(crate) use self::hub::HubArgs;
+use self::time::{When, WhenError};
+pub(crate) use self::values::{ActOutput, Completer, DryRun, Include, PlanOutput, StatusOutput, VersionOutput};
 
 /// Put clusters and workloads to sleep, and wake them.
 #[derive(Debug, Parser)]
@@ -196,64 +197,6 @@ pub(crate) struct CompletionArgs {
     /// Write the script for kubectl next to this program instead of printing it
     #[arg(long)]
     pub(crate) install: bool,
-}
-
-/// Flags that kubectl's own commands share: which hub, as whom, in which namespace.
-#[derive(Debug, Default, Args)]
-#[command(next_help_heading = "Options for the hub")]
-pub(crate) struct HubArgs {
-    /// Namespace; that of the context if absent
-    #[arg(long, short = 'n', global = true, value_name = "NAME", value_parser = values::namespace)]
-    pub(crate) namespace: Option<String>,
-    /// All namespaces; with -l, --all or status
-    #[arg(long, short = 'A', global = true, conflicts_with = "namespace")]
-    pub(crate) all_namespaces: bool,
-    /// Targets with these labels
-    #[arg(long, short = 'l', global = true, value_name = "SELECTOR")]
-    pub(crate) selector: Option<String>,
-    /// Kubeconfig file; otherwise $KUBECONFIG, then ~/.kube/config, then the Pod's service account
-    #[arg(long, global = true, value_name = "FILE")]
-    pub(crate) kubeconfig: Option<PathBuf>,
-    /// Context of the kubeconfig
-    #[arg(long, global = true, value_name = "NAME")]
-    pub(crate) context: Option<String>,
-    /// Cluster of the kubeconfig
-    #[arg(long, global = true, value_name = "NAME")]
-    pub(crate) cluster: Option<String>,
-    /// User of the kubeconfig
-    #[arg(long, global = true, value_name = "NAME")]
-    pub(crate) user: Option<String>,
-    /// URL of the hub's API server
-    #[arg(long, short = 's', global = true, value_name = "URL")]
-    pub(crate) server: Option<String>,
-    /// Bearer token; nothing else of the kubeconfig's user is then used
-    #[arg(long, global = true, value_name = "TOKEN")]
-    pub(crate) token: Option<String>,
-    /// File with the certificate authority of the API server
-    #[arg(long, global = true, value_name = "FILE", conflicts_with = "insecure_skip_tls_verify")]
-    pub(crate) certificate_authority: Option<PathBuf>,
-    /// Name to expect in the API server's certificate
-    #[arg(long, global = true, value_name = "NAME")]
-    pub(crate) tls_server_name: Option<String>,
-    /// Do not verify the API server's certificate
-    #[arg(long, global = true)]
-    pub(crate) insecure_skip_tls_verify: bool,
-    /// User to impersonate
-    #[arg(long = "as", global = true, value_name = "USER")]
-    pub(crate) impersonate: Option<String>,
-    /// Group to impersonate; repeatable
-    #[arg(long = "as-group", global = true, value_name = "GROUP", action = ArgAction::Append)]
-    pub(crate) impersonate_groups: Vec<String>,
-    /// UID to impersonate
-    #[arg(long = "as-uid", global = true, value_name = "UID")]
-    pub(crate) impersonate_uid: Option<String>,
-    /// How long one request may take, such as 10s; 0 means no limit
-    #[arg(long, global = true, value_name = "DURATION", default_value = "30s", value_parser = duration::parse)]
-    pub(crate) request_timeout: duration::Limit,
-    /// Print requests to stderr; a level, as for kubectl, is accepted (-v=6)
-    #[arg(short = 'v', long = "v", global = true, value_name = "LEVEL", num_args = 0..=1, require_equals = true,
-          default_value_t = 0, default_missing_value = "6", hide_default_value = true)]
-    pub(crate) verbosity: u8,
 }
 
 impl Cli {

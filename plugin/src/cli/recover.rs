@@ -4,9 +4,11 @@ use std::path::PathBuf;
 
 use clap::{ArgAction, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
-use crate::cli::{
-    ActOutput, DryRun, HubArgs, Include, argv, duration,
+use super::{
+    argv, duration,
     help::{EXIT_CODES, RECOVER_EXAMPLES},
+    hub::HubArgs,
+    values::{ActOutput, DryRun, Include},
 };
 
 /// `recover`.

@@ -2,7 +2,7 @@
 
 use clap::ValueEnum;
 
-use crate::select::parse::is_namespace;
+use super::name::is_namespace;
 
 /// `-n`. Scripts give it empty for none, and kubectl lets them.
 pub(crate) fn namespace(text: &str) -> Result<String, String> {

@@ -10,7 +10,7 @@ use std::{
 
 use crate::{
     cli::recover::AliasArgs,
-    error::{Problem, recover::FdbError},
+    error::{FdbError, Problem},
     output,
 };
 

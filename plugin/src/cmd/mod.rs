@@ -3,17 +3,18 @@
 pub(crate) mod completion;
 pub(crate) mod install_alias;
 mod plan;
-pub(crate) mod power;
+mod power;
 pub(crate) mod recover;
 mod status;
 mod version;
+
+use shared::target::{Kinds, PowerAction};
 
 use crate::{
     cli::{
         Cli, Command,
         recover::{Recover, RecoverArgs},
     },
-    cmd::power::Wish,
     error::{Exit, Problem},
 };
 
@@ -21,15 +22,15 @@ use crate::{
 ///
 /// # Errors
 /// When nothing could be tried at all. Failures of single targets are printed and counted.
-pub(crate) async fn run(cli: &Cli) -> Result<Exit, Problem> {
+pub(crate) async fn run(kinds: Kinds, cli: &Cli) -> Result<Exit, Problem> {
     match &cli.command {
-        None => power::run(Wish::Sleep, &cli.act, &cli.hub).await,
+        None => power::run(kinds, PowerAction::Hibernate, &cli.act, &cli.hub).await,
         Some(Command::Resume(args)) => {
             args.check()?;
-            power::run(Wish::Wake, &args.act, &cli.hub).await
+            power::run(kinds, PowerAction::Resume, &args.act, &cli.hub).await
         }
-        Some(Command::Plan(args)) => plan::run(args, &cli.hub).await,
-        Some(Command::Status(args)) => status::run(args, &cli.hub).await,
+        Some(Command::Plan(args)) => plan::run(kinds, args, &cli.hub).await,
+        Some(Command::Status(args)) => status::run(kinds, args, &cli.hub).await,
         Some(Command::Recover(RecoverArgs { what: Recover::ProcessGroups(args) })) => {
             recover::run(args, &cli.hub).await
         }
@@ -40,7 +41,7 @@ pub(crate) async fn run(cli: &Cli) -> Result<Exit, Problem> {
         }
         Some(Command::Completion(args)) => completion::install(args).map(|()| Exit::Done),
         Some(Command::Complete { words }) => {
-            completion::answer(words).await;
+            completion::answer(kinds, words).await;
             Ok(Exit::Done)
         }
     }

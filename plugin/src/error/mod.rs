@@ -1,40 +1,24 @@
 //! What can go wrong with one target, and which exit code that is.
 
-pub(crate) mod recover;
+mod exit;
+mod recover;
+mod select;
+mod wait;
 
 use std::fmt;
 
-use shared::workload::replicas::ReplicasError;
+use shared::target::TargetError;
 
-use crate::{
-    api::answer::HubError,
-    cli::time::WhenError,
-    error::recover::FdbError,
-    select::{parse::UsageError, resolve::ResolveError},
+pub(crate) use self::{
+    exit::Exit,
+    recover::FdbError,
+    select::{ResolveError, UsageError},
     wait::WaitError,
 };
-
-/// How the program ends. The numbers are part of its interface.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Exit {
-    /// All done, or nothing to do.
-    Done = 0,
-    /// Something failed.
-    Error = 1,
-    /// The command line makes no sense.
-    Usage = 2,
-    /// Policy, webhook or schema said no.
-    Refused = 3,
-    /// Waiting took too long.
-    TimedOut = 4,
-}
-
-impl Exit {
-    /// The exit code of several failures: their own if they are of one kind, otherwise an error.
-    pub(crate) fn of(failures: impl IntoIterator<Item = Self>) -> Self {
-        failures.into_iter().reduce(|all, next| if all == next { all } else { Self::Error }).unwrap_or(Self::Done)
-    }
-}
+use crate::{
+    api::error::{ConfigError, HubError},
+    cli::time::WhenError,
+};
 
 /// A target that could not be served.
 #[derive(Debug)]
@@ -53,7 +37,7 @@ pub(crate) enum Problem {
     #[error(transparent)]
     Resolve(#[from] ResolveError),
     #[error(transparent)]
-    Replicas(#[from] ReplicasError),
+    Target(#[from] TargetError),
     #[error(transparent)]
     Wait(#[from] WaitError),
     #[error(transparent)]
@@ -70,10 +54,15 @@ pub(crate) enum Problem {
         "cannot ask for confirmation, nothing was changed: neither stderr nor /dev/tty is a terminal to ask on; give --yes"
     )]
     Unasked,
-    #[error("cannot read the object that the hub sent: {0}")]
-    Unreadable(#[source] serde_json::Error),
     #[error("cannot {action}: {source}")]
     Io { action: String, source: std::io::Error },
+}
+
+impl Problem {
+    /// An object that does not have the form of its kind.
+    pub(crate) fn unreadable(error: serde_json::Error) -> Self {
+        Self::Target(error.into())
+    }
 }
 
 impl Failure {
@@ -108,36 +97,15 @@ impl Problem {
         match self {
             Self::Usage(_) | Self::When(_) | Self::Hub(HubError::Selector { .. }) => Exit::Usage,
             Self::Fdb(error) => error.exit(),
-            Self::Hub(HubError::Refused { .. }) | Self::Replicas(ReplicasError::Protected) => Exit::Refused,
+            Self::Hub(HubError::Refused { .. }) | Self::Target(TargetError::Refused(_)) => Exit::Refused,
             Self::Wait(WaitError::TimedOut { .. }) => Exit::TimedOut,
             _ => Exit::Error,
         }
     }
 }
 
-impl From<crate::api::config::ConfigError> for Problem {
-    fn from(error: crate::api::config::ConfigError) -> Self {
+impl From<ConfigError> for Problem {
+    fn from(error: ConfigError) -> Self {
         Self::Hub(error.into())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn several_failures_have_one_exit_code() {
-        use Exit::{Done, Error, Refused, TimedOut};
-        for (failures, expected) in [
-            (vec![], Done),
-            (vec![Refused], Refused),
-            (vec![Refused, Refused], Refused),
-            (vec![Refused, Error], Error),
-            (vec![TimedOut, TimedOut], TimedOut),
-            (vec![Refused, TimedOut], Error),
-            (vec![Refused, TimedOut, Refused], Error),
-        ] {
-            assert_eq!(Exit::of(failures.clone()), expected, "{failures:?}");
-        }
     }
 }

@@ -2,7 +2,7 @@
 
 use shared::fdb::recover::{Lost, check::Refusal};
 
-use crate::error::Exit;
+use super::exit::Exit;
 
 /// Why process groups are not, or not wholly, brought back.
 #[derive(Debug, thiserror::Error)]

@@ -1,6 +1,7 @@
 //! What goes to the terminal: results to stdout, everything else to stderr; colour only where a person looks.
 
 pub(crate) mod age;
+pub(crate) mod prompt;
 
 use std::{
     env,
@@ -12,6 +13,7 @@ use std::{
 };
 
 use serde::Serialize;
+use serde_json::Value;
 
 /// Whether stdout was found to take nothing any more.
 static UNREAD: AtomicBool = AtomicBool::new(false);
@@ -135,6 +137,23 @@ pub(crate) fn aligned(rows: &[Vec<String>]) -> Vec<String> {
         cells.collect::<String>().trim_end().to_owned()
     };
     rows.iter().map(line).collect()
+}
+
+/// What kubectl says of an empty result; `namespace` is none for all namespaces and for kinds that have none.
+pub(crate) fn nothing_found(namespace: Option<&str>) -> String {
+    match namespace {
+        Some(namespace) => format!("No resources found in {namespace} namespace."),
+        None => "No resources found".to_owned(),
+    }
+}
+
+/// The object without `managedFields`, which kubectl hides too.
+pub(crate) fn without_managed_fields(object: &Value) -> Value {
+    let mut object = object.clone();
+    if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
+        metadata.remove("managedFields");
+    }
+    object
 }
 
 #[cfg(test)]

@@ -1,46 +1,20 @@
 //! FoundationDB: bringing suspended process groups back, and showing them.
 
 use jiff::Timestamp;
+use serde::Deserialize;
 use serde_json::Value;
 use shared::{
     fdb::{api::FoundationDBCluster, recover::Facts},
-    workload::kinds::Kind,
+    target::{FOUNDATIONDB_CLUSTER, Kind},
 };
 
 use crate::{
-    api::{Hub, Resource, answer::HubError, exec::POD},
+    api::{Hub, Resource, error::HubError, exec::POD},
     error::Problem,
 };
 
-/// The operator's kind.
-pub(crate) static FDB_CLUSTER: Kind = Kind {
-    group: "apps.foundationdb.org",
-    versions: &["v1beta2"],
-    kind: "FoundationDBCluster",
-    plural: "foundationdbclusters",
-    short: &["fdb"],
-};
-pub(crate) static CLAIM: Kind = Kind {
-    group: "",
-    versions: &["v1"],
-    kind: "PersistentVolumeClaim",
-    plural: "persistentvolumeclaims",
-    short: &["pvc"],
-};
-pub(crate) static SERVICE: Kind =
-    Kind { group: "", versions: &["v1"], kind: "Service", plural: "services", short: &["svc"] };
-
-pub(crate) fn resource(kind: &'static Kind) -> Resource {
-    Resource { kind, version: kind.versions[0] }
-}
-
-/// Whether a word names the kind.
-pub(crate) fn is_fdb_word(word: &str) -> bool {
-    let word = word.to_ascii_lowercase();
-    let (name, group) = word.split_once('.').unwrap_or((&word, FDB_CLUSTER.group));
-    let known = ["fdb", "foundationdbcluster", FDB_CLUSTER.plural].contains(&name);
-    known && (group == FDB_CLUSTER.group || group.strip_prefix("v1beta2.") == Some(FDB_CLUSTER.group))
-}
+pub(crate) static CLAIM: Kind = Kind::namespaced("", &["v1"], "PersistentVolumeClaim", "persistentvolumeclaims");
+pub(crate) static SERVICE: Kind = Kind::namespaced("", &["v1"], "Service", "services");
 
 /// One look at a cluster and what belongs to it.
 pub(crate) struct Look {
@@ -57,7 +31,7 @@ pub(crate) struct Look {
 impl Look {
     /// Looks. The cluster is read first: what is written later is tested against that version.
     pub(crate) async fn new(hub: &Hub, namespace: &str, name: &str) -> Result<Self, Problem> {
-        let object = hub.get(resource(&FDB_CLUSTER), namespace, name).await?;
+        let object = hub.get(Resource::preferred(&FOUNDATIONDB_CLUSTER.kind), namespace, name).await?;
         Self::around(hub, namespace, object).await
     }
 
@@ -66,7 +40,7 @@ impl Look {
         let cluster = read(&object)?;
         let labels: Vec<String> = cluster.match_labels().iter().map(|(key, value)| format!("{key}={value}")).collect();
         let labels = labels.join(",");
-        let list = |kind| hub.list(resource(kind), Some(namespace), "", &labels);
+        let list = |kind| hub.list(Resource::preferred(kind), Some(namespace), "", &labels);
         let (claims, services, pods) = tokio::try_join!(list(&CLAIM), list(&SERVICE), list(&POD))?;
         Ok(Self {
             object,
@@ -90,31 +64,15 @@ impl Look {
 }
 
 pub(crate) fn read(object: &Value) -> Result<FoundationDBCluster, Problem> {
-    serde_json::from_value(object.clone()).map_err(Problem::Unreadable)
+    FoundationDBCluster::deserialize(object).map_err(Problem::unreadable)
 }
 
 /// The clusters of a namespace or of all. None where the operator is not installed.
 pub(crate) async fn clusters(hub: &Hub, namespace: Option<&str>, labels: &str) -> Result<Vec<Value>, HubError> {
-    Ok(hub.list(resource(&FDB_CLUSTER), namespace, "", labels).await?.items)
+    Ok(hub.list(Resource::preferred(&FOUNDATIONDB_CLUSTER.kind), namespace, "", labels).await?.items)
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_kind_has_its_names() {
-        for word in [
-            "fdb",
-            "FDB",
-            "foundationdbcluster",
-            "foundationdbclusters.apps.foundationdb.org",
-            "fdb.v1beta2.apps.foundationdb.org",
-        ] {
-            assert!(is_fdb_word(word), "{word}");
-        }
-        for word in ["fdbs", "cd", "fdb.example.com", ""] {
-            assert!(!is_fdb_word(word), "{word}");
-        }
-    }
+/// The cluster as messages name it.
+pub(crate) fn called(name: &str) -> String {
+    FOUNDATIONDB_CLUSTER.kind.full_name(name)
 }

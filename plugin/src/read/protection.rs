@@ -5,19 +5,18 @@ use serde_json::Value;
 use shared::{
     annotation::keys,
     fdb::{api::FoundationDBCluster, suspension::Minimum},
-    workload::kinds::Kind,
+    target::Kind,
 };
 
-use crate::{api::Hub, read::fdb::resource};
+use crate::api::{Hub, Resource};
 
-static WEBHOOKS: Kind = Kind {
-    group: "admissionregistration.k8s.io",
-    versions: &["v1"],
-    kind: "ValidatingWebhookConfiguration",
-    plural: "validatingwebhookconfigurations",
-    short: &[],
-};
-static NAMESPACE: Kind = Kind { group: "", versions: &["v1"], kind: "Namespace", plural: "namespaces", short: &["ns"] };
+static WEBHOOKS: Kind = Kind::cluster_scoped(
+    "admissionregistration.k8s.io",
+    &["v1"],
+    "ValidatingWebhookConfiguration",
+    "validatingwebhookconfigurations",
+);
+static NAMESPACE: Kind = Kind::cluster_scoped("", &["v1"], "Namespace", "namespaces");
 
 /// What is known.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,11 +31,11 @@ pub(crate) enum Protection {
 
 /// Looks.
 pub(crate) async fn of(hub: &Hub, namespace: &str, cluster: &FoundationDBCluster) -> Protection {
-    let webhooks = match hub.list(resource(&WEBHOOKS), None, "", "").await {
+    let webhooks = match hub.list(Resource::preferred(&WEBHOOKS), None, "", "").await {
         Ok(list) => list.items,
         Err(error) => return Protection::Unknown(format!("the webhook configurations cannot be read: {error}")),
     };
-    let labels = hub.get_cluster_wide(resource(&NAMESPACE), namespace).await.ok();
+    let labels = hub.get(Resource::preferred(&NAMESPACE), "", namespace).await.ok();
     let labels = labels.map(|object| object.pointer("/metadata/labels").cloned().unwrap_or(Value::Null));
     judge(cluster, namespace, &webhooks, labels.as_ref())
 }

@@ -1,11 +1,10 @@
 //! How targets are written on the command line.
 
-use shared::workload::kinds::Kind;
+use shared::target::{Kinds, Record, ShownKind, TargetKind};
 
 use crate::{
-    cli::COMMANDS,
-    read::{fdb::is_fdb_word, pool::is_pool_word},
-    select::{CLUSTER_DEPLOYMENT, kinds, kinds_named},
+    cli::{COMMANDS, name::is_name},
+    error::UsageError,
 };
 
 /// What was asked for.
@@ -16,17 +15,39 @@ pub(crate) enum Selection {
     /// All targets of these kinds, with labels if any are asked for. A word such as `md` can name several kinds.
     Query {
         /// Kinds, each group being alternatives of one word.
-        kinds: Vec<&'static Kind>,
+        kinds: Vec<&'static TargetKind>,
         /// Label selector, empty for all.
         selector: String,
     },
+}
+
+impl Selection {
+    /// The namespace that was searched, none if no kind that was asked for lives in one.
+    pub(crate) fn namespace<'a>(&self, namespace: Option<&'a str>) -> Option<&'a str> {
+        match self {
+            Self::Query { kinds, .. } => namespace.filter(|_| has_namespaces(kinds)),
+            Self::Named(_) => namespace,
+        }
+    }
+}
+
+impl Selection {
+    /// Whether `status` shows a target: every target that was named, and of others those that are of interest.
+    pub(crate) fn shows(&self, row: &TargetKind, record: &Record) -> bool {
+        matches!(self, Self::Named(_)) || row.lifecycle.is_listed(record)
+    }
+}
+
+/// Whether objects of any of these kinds live in namespaces.
+pub(crate) fn has_namespaces(kinds: &[&'static TargetKind]) -> bool {
+    kinds.iter().any(|row| row.kind.is_namespaced())
 }
 
 /// One target by name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Reference {
     /// Kinds that it can be of: all if no type was given.
-    pub(crate) kinds: Vec<&'static Kind>,
+    pub(crate) kinds: Vec<&'static TargetKind>,
     /// The type as it was typed, if any.
     pub(crate) word: Option<String>,
     /// Its name.
@@ -46,193 +67,160 @@ pub(crate) struct Flags<'a> {
     pub(crate) lists: bool,
 }
 
-/// Why targets cannot be understood.
-#[derive(Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum UsageError {
-    #[error("name at least one target, or give -l SELECTOR or --all (see --help)")]
-    Nothing,
-    #[error("{0:?} is a command: write `kubectl hibernate {0} ...` first, or TYPE/{0} for a target of that name")]
-    Command(String),
-    #[error("unknown type {word:?}; types are {known}", known = known_types())]
-    UnknownType { word: String },
-    #[error(
-        "unknown type {word:?}: -l and --all go with a TYPE or with nothing, no names can be given with them; types are {known}",
-        known = known_types()
-    )]
-    NotAType { word: String },
-    #[error("{0:?} is a type: name targets of it, or give -l SELECTOR or --all")]
-    TypeWithoutNames(String),
-    #[error("{0:?} names a target: with -l and --all only types can be given")]
-    NameWithSelector(String),
-    #[error("give TYPE/NAME or TYPE NAME, not both ({0:?} and {1:?})")]
-    Mixed(String, String),
-    #[error("{name:?} of {word:?} is not a name: it has a slash")]
-    Slash { word: String, name: String },
-    #[error("{0:?} is not a name: lower case letters, digits, '-' and '.' are")]
-    NotAName(String),
-    #[error("-A cannot find a target by name: give -n NAMESPACE, or -l SELECTOR or --all")]
-    NameInAllNamespaces,
-    #[error(
-        "a ClusterPool is never put to sleep itself: change its spec.runningCount, or name its clusters (see \
-         `kubectl hibernate status {0}`)"
-    )]
-    Pool(String),
-    #[error("pools are shown by themselves, not together with {0:?}")]
-    PoolsAndOthers(String),
-    #[error("FoundationDBClusters are shown by themselves, not together with {0:?}")]
-    FdbAndOthers(String),
-    #[error(
-        "--watch does not follow FoundationDBClusters: `kubectl get pvc --watch` shows what happens to their volumes"
-    )]
-    FdbIsNotWatched,
-    #[error(
-        "a FoundationDBCluster is not put to sleep by this program: `kubectl hibernate status {0}` shows it, `kubectl hibernate \
-         recover process-groups` brings its process groups back"
-    )]
-    Fdb(String),
-    #[error("--watch does not follow pools: name their clusters")]
-    PoolsAreNotWatched,
-    #[error("{0} has nothing to plan: only ClusterDeployments sleep with their machines")]
-    NothingToPlan(String),
-    #[error("-l and --all exclude each other")]
-    SelectorAndAll,
-    #[error("-l is empty: it would select everything; give --all if that is meant")]
-    EmptySelector,
-}
-
-fn known_types() -> String {
-    let names = kinds().map(|kind| format!("{}.{} ({})", kind.plural, kind.group, kind.short.join(", ")));
-    names.collect::<Vec<_>>().join(", ")
-}
-
 /// Understands the words of the command line.
 ///
 /// # Errors
 /// When they are not targets, or contradict the flags.
-pub(crate) fn parse(words: &[String], flags: Flags<'_>) -> Result<Selection, UsageError> {
-    if flags.selector.is_some() && flags.all && !flags.lists {
-        return Err(UsageError::SelectorAndAll);
-    }
-    // `-l "$LABELS"` with nothing in it is harmless only where nothing is changed.
-    let selector = flags.selector.filter(|selector| !selector.trim().is_empty());
-    if selector.is_none() && flags.selector.is_some() && !flags.lists {
-        return Err(UsageError::EmptySelector);
-    }
-    if selector.is_some() || flags.all {
-        return query(words, selector.unwrap_or_default());
-    }
-    let Some(first) = words.first() else {
-        return if flags.lists { query(&[], "") } else { Err(UsageError::Nothing) };
-    };
-    let types = types_of(first);
-    if !first.contains('/') && words.len() == 1 && types.is_ok() {
-        return if flags.lists { query(words, "") } else { Err(UsageError::TypeWithoutNames(first.clone())) };
-    }
-    if flags.all_namespaces {
-        return Err(UsageError::NameInAllNamespaces);
-    }
-    if words.len() > 1 && is_pool_word(first) {
-        return Err(UsageError::Pool(format!("pool/{}", words[1])));
-    }
-    if words.len() > 1 && is_fdb_word(first) {
-        return Err(UsageError::Fdb(format!("fdb/{}", words[1])));
-    }
-    let references = match types {
-        // `deploy web db`: a word that is a type, and more words.
-        Ok(types) if words.len() > 1 && !first.contains('/') => {
-            words[1..].iter().map(|name| typed_by(first, &types, name)).collect::<Result<_, _>>()?
-        }
-        _ => words.iter().map(|word| reference(word)).collect::<Result<Vec<_>, _>>()?,
-    };
-    Ok(Selection::Named(without_repetitions(references)))
+pub(crate) fn parse(kinds: Kinds, words: &[String], flags: Flags<'_>) -> Result<Selection, UsageError> {
+    Parser { kinds }.parse(words, flags)
 }
 
-fn query(words: &[String], selector: &str) -> Result<Selection, UsageError> {
-    let mut found = Vec::new();
-    for word in words {
-        if word.contains('/') {
-            return Err(UsageError::NameWithSelector(word.clone()));
+/// The names of objects of a kind that is only shown, if the words ask for one; no name at all means every object.
+///
+/// # Errors
+/// When such objects and other targets are mixed.
+pub(crate) fn only_shown(
+    kinds: Kinds,
+    words: &[String],
+) -> Result<Option<(&'static ShownKind, Vec<String>)>, UsageError> {
+    for row in kinds.shown {
+        if let Some(names) = names_of(row, words)? {
+            return Ok(Some((row, names)));
         }
-        let types = types_of(word).map_err(|error| match error {
-            UsageError::UnknownType { word } => UsageError::NotAType { word },
-            error => error,
-        });
-        for kind in types? {
-            if !found.contains(&kind) {
-                found.push(kind);
+    }
+    Ok(None)
+}
+
+fn names_of(row: &'static ShownKind, words: &[String]) -> Result<Option<Vec<String>>, UsageError> {
+    let named = |word: &String| {
+        word.split_once('/').filter(|(type_, _)| row.kind.is_named(type_)).map(|(_, name)| name.to_owned())
+    };
+    if let Some((first, rest)) = words.split_first().filter(|(first, _)| row.kind.is_named(first)) {
+        if let Some(other) = rest.iter().find(|word| word.contains('/')) {
+            return Err(UsageError::Mixed(first.clone(), other.clone()));
+        }
+        return Ok(Some(rest.to_vec()));
+    }
+    let names: Vec<String> = words.iter().filter_map(named).collect();
+    match words.iter().find(|word| named(word).is_none()) {
+        _ if names.is_empty() => Ok(None),
+        Some(other) => Err(UsageError::OnlyShown(row.not_together_with(other))),
+        None => Ok(Some(names)),
+    }
+}
+
+struct Parser {
+    kinds: Kinds,
+}
+
+impl Parser {
+    fn parse(&self, words: &[String], flags: Flags<'_>) -> Result<Selection, UsageError> {
+        if flags.selector.is_some() && flags.all && !flags.lists {
+            return Err(UsageError::SelectorAndAll);
+        }
+        // `-l "$LABELS"` with nothing in it is harmless only where nothing is changed.
+        let selector = flags.selector.filter(|selector| !selector.trim().is_empty());
+        if selector.is_none() && flags.selector.is_some() && !flags.lists {
+            return Err(UsageError::EmptySelector);
+        }
+        if selector.is_some() || flags.all {
+            return self.query(words, selector.unwrap_or_default());
+        }
+        let Some(first) = words.first() else {
+            return if flags.lists { self.query(&[], "") } else { Err(UsageError::Nothing) };
+        };
+        let types = self.types_of(first);
+        if !first.contains('/') && words.len() == 1 && types.is_ok() {
+            return if flags.lists { self.query(words, "") } else { Err(UsageError::TypeWithoutNames(first.clone())) };
+        }
+        if flags.all_namespaces {
+            return Err(UsageError::NameInAllNamespaces);
+        }
+        if let Some(row) = self.kinds.shown_named(first).filter(|_| words.len() > 1) {
+            return Err(UsageError::OnlyShown(row.refusal_of(&format!("{}/{}", row.word, words[1]))));
+        }
+        let references = match types {
+            // `deploy web db`: a word that is a type, and more words.
+            Ok(types) if words.len() > 1 && !first.contains('/') => {
+                words[1..].iter().map(|name| typed_by(first, &types, name)).collect::<Result<_, _>>()?
+            }
+            _ => words.iter().map(|word| self.reference(word)).collect::<Result<Vec<_>, _>>()?,
+        };
+        Ok(Selection::Named(without_repetitions(references)))
+    }
+
+    fn query(&self, words: &[String], selector: &str) -> Result<Selection, UsageError> {
+        let mut found = Vec::new();
+        for word in words {
+            if word.contains('/') {
+                return Err(UsageError::NameWithSelector(word.clone()));
+            }
+            let types = self.types_of(word).map_err(|error| match error {
+                UsageError::UnknownType { word, known } => UsageError::NotAType { word, known },
+                error => error,
+            });
+            for kind in types? {
+                if !found.contains(&kind) {
+                    found.push(kind);
+                }
             }
         }
-    }
-    if found.is_empty() {
-        found.push(&CLUSTER_DEPLOYMENT);
-    }
-    Ok(Selection::Query { kinds: found, selector: selector.to_owned() })
-}
-
-/// The kinds of `deploy` or `deploy,sts`.
-fn types_of(words: &str) -> Result<Vec<&'static Kind>, UsageError> {
-    let mut found = Vec::new();
-    for word in words.split(',') {
-        match kinds_named(word) {
-            kinds if kinds.is_empty() && is_pool_word(word) => return Err(UsageError::Pool("pool".to_owned())),
-            kinds if kinds.is_empty() && is_fdb_word(word) => return Err(UsageError::Fdb("fdb".to_owned())),
-            kinds if kinds.is_empty() => return Err(UsageError::UnknownType { word: word.to_owned() }),
-            kinds => found.extend(kinds),
+        if found.is_empty() {
+            found = self.kinds.defaults();
         }
+        Ok(Selection::Query { kinds: found, selector: selector.to_owned() })
     }
-    Ok(found)
+
+    /// The kinds of `deploy` or `deploy,sts`.
+    fn types_of(&self, words: &str) -> Result<Vec<&'static TargetKind>, UsageError> {
+        let mut found = Vec::new();
+        for word in words.split(',') {
+            match (self.kinds.named(word), self.kinds.shown_named(word)) {
+                (kinds, _) if !kinds.is_empty() => found.extend(kinds),
+                (_, Some(row)) => return Err(UsageError::OnlyShown(row.refusal_of(row.word))),
+                (_, None) => return Err(self.unknown(word)),
+            }
+        }
+        Ok(found)
+    }
+
+    /// `NAME` or `TYPE/NAME`.
+    fn reference(&self, word: &str) -> Result<Reference, UsageError> {
+        if let Some((type_word, name)) = word.split_once('/') {
+            let types = self.kinds.named(type_word);
+            if types.is_empty() {
+                let shown = self.kinds.shown_named(type_word);
+                return Err(match shown {
+                    Some(row) => UsageError::OnlyShown(row.refusal_of(word)),
+                    None => self.unknown(type_word),
+                });
+            }
+            if name.contains('/') {
+                return Err(UsageError::Slash { word: word.to_owned(), name: name.to_owned() });
+            }
+            return typed_by(type_word, &types, name);
+        }
+        if COMMANDS.contains(&word) {
+            return Err(UsageError::Command(word.to_owned()));
+        }
+        Ok(Reference { kinds: self.kinds.targets.to_vec(), word: None, name: checked(word)? })
+    }
+
+    fn unknown(&self, word: &str) -> UsageError {
+        UsageError::UnknownType { word: word.to_owned(), known: self.kinds.known_types() }
+    }
 }
 
-fn typed_by(word: &str, types: &[&'static Kind], name: &str) -> Result<Reference, UsageError> {
+fn typed_by(word: &str, types: &[&'static TargetKind], name: &str) -> Result<Reference, UsageError> {
     if name.contains('/') {
         return Err(UsageError::Mixed(word.to_owned(), name.to_owned()));
     }
     Ok(Reference { kinds: types.to_vec(), word: Some(word.to_owned()), name: checked(name)? })
 }
 
-/// `NAME` or `TYPE/NAME`.
-fn reference(word: &str) -> Result<Reference, UsageError> {
-    if let Some((type_word, name)) = word.split_once('/') {
-        let types = kinds_named(type_word);
-        if types.is_empty() && is_pool_word(type_word) {
-            return Err(UsageError::Pool(word.to_owned()));
-        }
-        if types.is_empty() && is_fdb_word(type_word) {
-            return Err(UsageError::Fdb(word.to_owned()));
-        }
-        if types.is_empty() {
-            return Err(UsageError::UnknownType { word: type_word.to_owned() });
-        }
-        if name.contains('/') {
-            return Err(UsageError::Slash { word: word.to_owned(), name: name.to_owned() });
-        }
-        return typed_by(type_word, &types, name);
-    }
-    if COMMANDS.contains(&word) {
-        return Err(UsageError::Command(word.to_owned()));
-    }
-    Ok(Reference { kinds: kinds().collect(), word: None, name: checked(word)? })
-}
-
 /// Only what can be a name goes into a URL.
 fn checked(name: &str) -> Result<String, UsageError> {
     if is_name(name) { Ok(name.to_owned()) } else { Err(UsageError::NotAName(name.to_owned())) }
-}
-
-/// Whether this is a DNS subdomain, as names of objects and namespaces are.
-pub(crate) fn is_name(name: &str) -> bool {
-    let inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-' || byte == b'.';
-    let outer = |byte: Option<&u8>| byte.is_some_and(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit());
-    name.len() <= 253
-        && name.bytes().all(inner)
-        && outer(name.as_bytes().first())
-        && outer(name.as_bytes().last())
-        && !name.contains("..")
-}
-
-/// Whether this is a DNS label, as names of namespaces are.
-pub(crate) fn is_namespace(name: &str) -> bool {
-    is_name(name) && name.len() <= 63 && !name.contains('.')
 }
 
 fn without_repetitions(references: Vec<Reference>) -> Vec<Reference> {
@@ -247,6 +235,8 @@ fn without_repetitions(references: Vec<Reference>) -> Vec<Reference> {
 
 #[cfg(test)]
 mod tests {
+    use shared::target::KINDS;
+
     use super::*;
 
     const ALL: Flags<'_> = Flags { selector: None, all: true, all_namespaces: false, lists: false };
@@ -259,11 +249,11 @@ mod tests {
     /// `deploy/web`, `*/demo`, `[deploy] a=b`: what was understood, in short.
     fn understood(line: &str, flags: Flags<'_>) -> String {
         let words: Vec<String> = line.split_whitespace().map(Into::into).collect();
-        let short = |kinds: &[&'static Kind]| match kinds.len() {
+        let short = |kinds: &[&'static TargetKind]| match kinds.len() {
             5 => "*".to_owned(),
-            _ => kinds.iter().map(|kind| kind.short[0]).collect::<Vec<_>>().join("+"),
+            _ => kinds.iter().map(|row| row.kind.short[0]).collect::<Vec<_>>().join("+"),
         };
-        match parse(&words, flags) {
+        match parse(KINDS, &words, flags) {
             Ok(Selection::Named(references)) => {
                 let names =
                     references.iter().map(|reference| format!("{}/{}", short(&reference.kinds), reference.name));
@@ -335,6 +325,49 @@ mod tests {
         ] {
             let answer = understood(line, flags);
             assert!(answer.contains(part), "{line}: {answer}");
+        }
+    }
+
+    /// `pool [small big]`: which objects are shown alone.
+    fn shown(line: &str) -> String {
+        let words: Vec<String> = line.split_whitespace().map(Into::into).collect();
+        match only_shown(KINDS, &words) {
+            Ok(None) => "targets".to_owned(),
+            Ok(Some((row, names))) => format!("{} [{}]", row.word, names.join(" ")),
+            Err(error) => error.to_string(),
+        }
+    }
+
+    #[test]
+    fn kinds_that_are_only_shown_are_told_from_targets() {
+        for (line, expected) in [
+            ("", "targets"),
+            ("demo", "targets"),
+            ("cd/pool", "targets"),
+            ("cd/fdb", "targets"),
+            ("pool/small", "pool [small]"),
+            ("cp/small ClusterPool/big", "pool [small big]"),
+            ("clusterpools.hive.openshift.io/small", "pool [small]"),
+            ("clusterpool.v1.hive.openshift.io/small", "pool [small]"),
+            ("clusterpool.example.com/small", "targets"),
+            ("pool small big", "pool [small big]"),
+            ("pools", "pool []"),
+            ("cp", "pool []"),
+            ("fdb/sample", "fdb [sample]"),
+            ("fdb sample other", "fdb [sample other]"),
+            ("fdb", "fdb []"),
+            ("foundationdbclusters.apps.foundationdb.org/sample", "fdb [sample]"),
+        ] {
+            assert_eq!(shown(line), expected, "{line}");
+        }
+        for (line, part) in [
+            ("pool/small demo", "pools are shown by themselves, not together with \"demo\""),
+            ("pool small cd/demo", "not both"),
+            ("fdb/sample demo", "FoundationDBClusters are shown by themselves, not together with \"demo\""),
+            ("fdb sample cd/demo", "not both"),
+            ("fdb/sample pool/small", "pools are shown by themselves, not together with \"fdb/sample\""),
+        ] {
+            assert!(shown(line).contains(part), "{line}: {}", shown(line));
         }
     }
 }

@@ -7,17 +7,17 @@ use std::{
 };
 
 use futures::{StreamExt, future::join_all, stream};
-use shared::workload::kinds::Kind;
+use shared::target::TargetKind;
 
+use super::{
+    nearest::nearest,
+    parse::{Reference, Selection, has_namespaces},
+    target::Target,
+};
 use crate::{
-    api::{Hub, Resource, answer::HubError},
-    error::{Failure, Problem},
+    api::{Hub, Resource, error::HubError},
+    error::{Failure, Problem, ResolveError},
     output,
-    select::{
-        Target, full_name,
-        nearest::nearest,
-        parse::{Reference, Selection},
-    },
 };
 
 /// How many targets are worked on at the same time.
@@ -30,27 +30,16 @@ pub(crate) struct Resolver<'a> {
     versions: Mutex<HashMap<(&'static str, &'static str), Option<&'static str>>>,
 }
 
-/// Why a reference did not lead to a target.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum ResolveError {
-    #[error("{what} not found in namespace {namespace:?}{hint}")]
-    NotFound { what: String, namespace: String, hint: String },
-    #[error("{name:?} is the name of several targets: {}; say which", candidates.join(", "))]
-    Ambiguous { name: String, candidates: Vec<String> },
-    #[error("the hub does not have the type {0}")]
-    NoKind(String),
-}
-
 /// What became of a look for one name in each kind that it can be of.
 struct Answers {
     found: Vec<Target>,
     /// Kinds without an object of this name. A kind that the hub does not have is not among them.
-    absent: Vec<&'static Kind>,
+    absent: Vec<&'static TargetKind>,
     errors: Vec<HubError>,
 }
 
 impl Answers {
-    fn new(kinds: &[&'static Kind], looks: Vec<Result<Option<Target>, HubError>>) -> Self {
+    fn new(kinds: &[&'static TargetKind], looks: Vec<Result<Option<Target>, HubError>>) -> Self {
         let (mut found, mut absent, mut errors) = (Vec::new(), Vec::new(), Vec::new());
         for (kind, look) in kinds.iter().zip(looks) {
             match look {
@@ -132,7 +121,7 @@ impl<'a> Resolver<'a> {
         let hint = self.suggest(&reference.name, &absent).await;
         Err(fail(Problem::Resolve(ResolveError::NotFound {
             what: Self::describe(reference),
-            namespace: self.hub.namespace.clone(),
+            namespace: has_namespaces(&absent).then(|| self.hub.namespace.clone()),
             hint,
         })))
     }
@@ -145,7 +134,7 @@ impl<'a> Resolver<'a> {
 
     fn describe(reference: &Reference) -> String {
         match reference.kinds.as_slice() {
-            [kind] => full_name(kind, &reference.name),
+            [kind] => kind.kind.full_name(&reference.name),
             _ => match &reference.word {
                 Some(word) => format!("{word}/{}", reference.name),
                 None => format!("target {:?}", reference.name),
@@ -154,10 +143,10 @@ impl<'a> Resolver<'a> {
     }
 
     /// The object of this kind and name; none if there is no such object.
-    async fn look(&self, kind: &'static Kind, name: &str) -> Result<Option<Target>, HubError> {
+    async fn look(&self, kind: &'static TargetKind, name: &str) -> Result<Option<Target>, HubError> {
         let namespace = &self.hub.namespace;
         self.served(kind, async |resource| match self.hub.get(resource, namespace, name).await {
-            Ok(object) => Ok(Some(Target::new(resource, object))),
+            Ok(object) => Ok(Some(Target::new(kind, resource.version, object))),
             Err(HubError::NoObject { .. }) => Ok(None),
             Err(error) => Err(error),
         })
@@ -167,11 +156,12 @@ impl<'a> Resolver<'a> {
     /// Runs a request in the version that the hub serves, which the request itself finds out.
     async fn served<T>(
         &self,
-        kind: &'static Kind,
+        kind: &'static TargetKind,
         request: impl AsyncFn(Resource) -> Result<T, HubError>,
     ) -> Result<T, HubError> {
+        let kind = &kind.kind;
         let key = (kind.group, kind.plural);
-        let absent = || HubError::NoKind(format!("{}.{}", kind.plural, kind.group));
+        let absent = || HubError::NoKind(kind.resource_name());
         let known = self.versions.lock().unwrap_or_else(PoisonError::into_inner).get(&key).copied();
         let candidates = match &known {
             Some(None) => return Err(absent()),
@@ -192,7 +182,8 @@ impl<'a> Resolver<'a> {
     }
 
     /// A kind in the version that the hub was found to serve; none if it serves none or was not asked.
-    pub(crate) fn resource(&self, kind: &'static Kind) -> Option<Resource> {
+    pub(crate) fn resource(&self, kind: &'static TargetKind) -> Option<Resource> {
+        let kind = &kind.kind;
         let versions = self.versions.lock().unwrap_or_else(PoisonError::into_inner);
         let version = (*versions.get(&(kind.group, kind.plural))?)?;
         Some(Resource { kind, version })
@@ -203,7 +194,7 @@ impl<'a> Resolver<'a> {
     }
 
     /// ` (did you mean demo?)`: one more request, only on the way to an error.
-    async fn suggest(&self, wanted: &str, kinds: &[&'static Kind]) -> String {
+    async fn suggest(&self, wanted: &str, kinds: &[&'static TargetKind]) -> String {
         let namespace = Some(self.hub.namespace.as_str());
         let lists = join_all(
             kinds
@@ -220,21 +211,21 @@ impl<'a> Resolver<'a> {
     }
 
     /// All targets of some kinds.
-    async fn query(&self, kinds: &[&'static Kind], selector: &str) -> Vec<Result<Target, Failure>> {
+    async fn query(&self, kinds: &[&'static TargetKind], selector: &str) -> Vec<Result<Target, Failure>> {
         let lists = kinds.iter().map(|kind| {
             self.served(kind, async |resource| {
                 let list = self.hub.list(resource, self.namespace, "", selector).await?;
-                let targets = list.items.into_iter().map(|object| Target::new(resource, object));
+                let targets = list.items.into_iter().map(|object| Target::new(kind, resource.version, object));
                 Ok(targets.collect::<Vec<_>>())
             })
         });
         let lists = join_all(lists).await;
         let some_kind_exists = lists.iter().any(|list| !matches!(list, Err(HubError::NoKind(_))));
         let seen: Vec<&str> =
-            kinds.iter().zip(&lists).filter(|(_, list)| list.is_ok()).map(|(kind, _)| kind.kind).collect();
+            kinds.iter().zip(&lists).filter(|(_, list)| list.is_ok()).map(|(kind, _)| kind.kind.kind).collect();
         let mut found = Vec::new();
         for (kind, list) in kinds.iter().zip(lists) {
-            let what = format!("{}.{}", kind.plural, kind.group);
+            let what = kind.kind.resource_name();
             match list {
                 Ok(targets) => found.extend(targets.into_iter().map(Ok)),
                 Err(HubError::NoKind(_)) if some_kind_exists => {
@@ -243,7 +234,7 @@ impl<'a> Resolver<'a> {
                     }
                 }
                 // `md` means two kinds of one name.
-                Err(error) if is_forbidden(&error) && seen.contains(&kind.kind) => self.leave_out(&error),
+                Err(error) if is_forbidden(&error) && seen.contains(&kind.kind.kind) => self.leave_out(&error),
                 Err(error) => found.push(Err(Failure::new(what, error.into()))),
             }
         }
@@ -259,9 +250,9 @@ fn repeats(found: &[Result<Target, Failure>], target: &Target) -> bool {
 #[cfg(test)]
 mod tests {
     use serde_json::json;
+    use shared::target::KINDS;
 
     use super::*;
-    use crate::select::kinds;
 
     fn forbidden() -> Result<Option<Target>, HubError> {
         Err(HubError::Forbidden {
@@ -278,15 +269,14 @@ mod tests {
         Err(HubError::NoKind("x".to_owned()))
     }
 
-    fn web(kind: &'static Kind) -> Target {
-        let resource = Resource { kind, version: "v1" };
-        Target::new(resource, json!({ "metadata": { "name": "web", "namespace": "shop" } }))
+    fn web(kind: &'static TargetKind) -> Target {
+        Target::new(kind, "v1", json!({ "metadata": { "name": "web", "namespace": "shop" } }))
     }
 
     /// How many kinds are left out, and how many errors stay.
     #[test]
     fn a_kind_that_may_not_be_seen_is_not_there_if_another_one_answered() {
-        let kinds: Vec<&'static Kind> = kinds().take(3).collect();
+        let kinds = &KINDS.targets[..3];
         for (case, looks, left_out, errors) in [
             ("another has none of that name", vec![forbidden(), Ok(None), unserved()], 1, 0),
             ("another has it", vec![forbidden(), Ok(Some(web(kinds[1]))), forbidden()], 2, 0),
@@ -295,7 +285,7 @@ mod tests {
             ("nothing may be seen", vec![forbidden(), forbidden(), forbidden()], 0, 3),
             ("nothing else answered", vec![forbidden(), down(), unserved()], 0, 2),
         ] {
-            let mut answers = Answers::new(&kinds, looks);
+            let mut answers = Answers::new(kinds, looks);
             let unseen = answers.take_unseen();
             assert_eq!((unseen.len(), answers.errors.len()), (left_out, errors), "{case}");
             assert!(unseen.iter().all(is_forbidden), "{case}");

@@ -4,7 +4,6 @@
 //! makes up for whatever a watch may have missed.
 
 mod display;
-pub(crate) mod progress;
 
 use std::{
     collections::BTreeMap,
@@ -15,19 +14,15 @@ use std::{
 use futures::{StreamExt, future::join_all};
 use kube::api::WatchEvent;
 use serde_json::Value;
-use shared::hive::api::ClusterDeployment;
+use shared::target::{PowerAction, Progress, TargetKind, UNNOTICED};
 
+use self::display::Board;
 use crate::{
-    api::{Hub, Resource, answer::HubError},
+    api::{Hub, Resource, error::HubError},
     cli::duration::elapsed,
-    cmd::power::Wish,
-    error::{Exit, Failure, Problem},
+    error::{Exit, Failure, WaitError},
     output,
-    select::Target,
-    wait::{
-        display::Board,
-        progress::{Progress, of_cluster, of_workload},
-    },
+    select::target::Target,
 };
 
 /// After this long without news the targets are looked at anew.
@@ -35,57 +30,36 @@ const SILENCE: Duration = Duration::from_mins(1);
 /// Pause after a failed request; the hub may be restarting.
 const PAUSE: Duration = Duration::from_secs(2);
 
-/// Why waiting ended without the target being there.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum WaitError {
-    #[error("timed out after {after}: {state}")]
-    TimedOut { after: String, state: String },
-    #[error("stopped waiting after {after}: {why}")]
-    Lost { after: String, why: String },
-}
-
 /// A target that is waited for.
 pub(crate) struct Waiting {
+    row: &'static TargetKind,
     resource: Resource,
     namespace: String,
     name: String,
     full_name: String,
-    wish: Wish,
+    action: PowerAction,
     begin: Instant,
     changed: bool,
 }
 
 impl Waiting {
-    /// `changed` tells whether anything was written: if not, it may have been there all the time.
-    pub(crate) fn new(target: &Target, wish: Wish, begin: Instant, changed: bool) -> Self {
+    /// `changed` tells whether anything was written: if not, the target may have been in that state all the time.
+    pub(crate) fn new(target: &Target, action: PowerAction, begin: Instant, changed: bool) -> Self {
         Self {
+            row: target.row,
             resource: target.resource,
             namespace: target.namespace.clone(),
             name: target.name.clone(),
             full_name: target.full_name(),
-            wish,
+            action,
             begin,
             changed,
         }
     }
 
-    fn look(&self, object: &Value) -> Result<Progress, Problem> {
-        if self.resource.kind != &crate::select::CLUSTER_DEPLOYMENT {
-            return Ok(of_workload(object, self.wish));
-        }
-        let cluster: ClusterDeployment = serde_json::from_value(object.clone()).map_err(Problem::Unreadable)?;
-        Ok(of_cluster(&cluster, self.wish))
-    }
-
     /// `hibernating after 38s`.
     fn arrived(&self, first_look: bool) -> String {
-        let cluster = self.resource.kind == &crate::select::CLUSTER_DEPLOYMENT;
-        let state = match (self.wish, cluster) {
-            (Wish::Sleep, true) => "hibernating",
-            (Wish::Sleep, false) => "asleep",
-            (Wish::Wake, true) => "running",
-            (Wish::Wake, false) => "ready",
-        };
+        let state = self.row.state_after(self.action);
         if first_look && !self.changed {
             return format!("already {state}");
         }
@@ -155,7 +129,7 @@ async fn follow(hub: &Hub, group: Vec<(usize, &Waiting)>, board: &Board) {
         }
         match result {
             Ok(()) => {}
-            Err(error) if is_passing(&error) => {
+            Err(error) if error.is_transient() => {
                 if hub.verbose {
                     output::note(&format!("waiting goes on although: {error}"));
                 }
@@ -225,23 +199,14 @@ fn lose(board: &Board, at: usize, target: &Waiting) {
 }
 
 fn settle(board: &Board, at: usize, target: &Waiting, object: &Value, first_look: bool) {
-    match target.look(object) {
+    match target.row.progress(object, target.action) {
         Ok(Progress::Reached) => board.arrive(at, target.arrived(first_look)),
         Ok(Progress::Going(text)) => board.state(at, &text),
-        Ok(Progress::Unnoticed) => board.state(at, "waiting for a controller to take notice"),
+        Ok(Progress::Unnoticed) => board.state(at, UNNOTICED),
         Ok(Progress::Lost(why)) => {
             let after = elapsed(target.begin.elapsed());
             board.fail(at, WaitError::Lost { after, why }.into());
         }
-        Err(problem) => board.fail(at, problem),
-    }
-}
-
-/// Whether the hub may answer differently in a moment.
-pub(crate) fn is_passing(error: &HubError) -> bool {
-    match error {
-        HubError::Unreachable { .. } | HubError::Silent { .. } | HubError::Expired { .. } => true,
-        HubError::Status { code, .. } => *code == 429 || *code >= 500,
-        _ => false,
+        Err(error) => board.fail(at, error.into()),
     }
 }

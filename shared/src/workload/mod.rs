@@ -1,5 +1,4 @@
 //! Workloads: objects whose size is `spec.replicas` and whose sleep is 0 replicas with the former count in an annotation.
 
 pub mod admission;
-pub mod kinds;
 pub mod replicas;

@@ -12,10 +12,12 @@ use clap_complete::Shell;
 
 use crate::{
     cli::{Cli, Completer, CompletionArgs},
-    cmd::completion::SCRIPT_NAME,
     error::Problem,
     output,
 };
+
+/// The name under which kubectl looks for the script.
+pub(crate) const SCRIPT_NAME: &str = "kubectl_complete-hibernate";
 
 const SCRIPT: &str = "#!/bin/sh\nexec kubectl-hibernate __complete \"$@\"\n";
 
@@ -38,7 +40,7 @@ pub(crate) fn install(args: &CompletionArgs) -> Result<(), Problem> {
     // Completion of the program itself, whose name has no space.
     let mut command = Cli::command().bin_name(shared::annotation::keys::PLUGIN);
     let mut script = Vec::new();
-    clap_complete::generate(shell, &mut command, shared::keys::PLUGIN, &mut script);
+    clap_complete::generate(shell, &mut command, shared::annotation::keys::PLUGIN, &mut script);
     output::text(&String::from_utf8_lossy(&script));
     Ok(())
 }

@@ -10,24 +10,20 @@ use std::{ffi::OsString, path::Path};
 
 use clap::{CommandFactory, FromArgMatches, ValueEnum};
 use kube::config::Kubeconfig;
-use shared::workload::kinds::Kind;
+use shared::target::{FOUNDATIONDB_CLUSTER, Kind, Kinds};
 
-pub(crate) use crate::cmd::completion::install::install;
+use self::install::SCRIPT_NAME;
+pub(crate) use self::install::install;
 use crate::{
     api::{Hub, Resource},
-    cli::{ActOutput, Cli, Command, DryRun, HubArgs, Include, PlanOutput, StatusOutput, VersionOutput},
+    cli::{ActOutput, COMMANDS, Cli, Command, DryRun, HubArgs, Include, PlanOutput, StatusOutput, VersionOutput},
     output,
-    read::fdb::{FDB_CLUSTER, is_fdb_word},
-    select::{CLUSTER_DEPLOYMENT, kinds, kinds_named},
 };
 
 const NO_SPACE: u8 = 2;
 const NO_FILES: u8 = 4;
 
-/// The name under which kubectl looks for the script.
-const SCRIPT_NAME: &str = "kubectl_complete-hibernate";
-
-static NAMESPACE: Kind = Kind { group: "", versions: &["v1"], kind: "Namespace", plural: "namespaces", short: &["ns"] };
+static NAMESPACE: Kind = Kind::cluster_scoped("", &["v1"], "Namespace", "namespaces");
 
 /// A link of that name to this program does what the script does: it asks for completion. The words that follow are those of
 /// another command line, and none of them is a flag of ours.
@@ -43,15 +39,15 @@ pub(crate) fn as_question(mut words: Vec<OsString>) -> Vec<OsString> {
 }
 
 /// Answers kubectl. Whatever goes wrong, there are just no candidates: an error would land in somebody's command line.
-pub(crate) async fn answer(words: &[String]) {
+pub(crate) async fn answer(kinds: Kinds, words: &[String]) {
     let (last, before) = match words.split_last() {
         Some((last, before)) => (last.as_str(), before),
         None => ("", [].as_slice()),
     };
     let typed = typed(before);
-    let (candidates, directive) = match question(before, last) {
+    let (candidates, directive) = match question(kinds, before, last) {
         Question::Value(Flag::Namespace) => (objects(&typed.hub, &NAMESPACE, "").await, NO_FILES),
-        Question::Value(Flag::FdbCluster) => (objects(&typed.hub, &FDB_CLUSTER, "").await, NO_FILES),
+        Question::Value(Flag::FdbCluster) => (objects(&typed.hub, &FOUNDATIONDB_CLUSTER.kind, "").await, NO_FILES),
         Question::Groups(cluster) => (groups::groups(&typed.hub, cluster).await, NO_FILES),
         Question::Words(words) => (words.iter().map(|&word| word.to_owned()).collect(), NO_FILES),
         Question::Value(Flag::Context) => (contexts(&typed.hub), NO_FILES),
@@ -60,7 +56,7 @@ pub(crate) async fn answer(words: &[String]) {
         Question::Value(Flag::Free) => (Vec::new(), NO_FILES),
         Question::Flags => (flags(typed.command.as_ref()), NO_FILES),
         Question::Names(kind, prefix) => (objects(&typed.hub, kind, &prefix).await, NO_FILES),
-        Question::Target => targets(&typed, last).await,
+        Question::Target => targets(kinds, &typed, last).await,
     };
     for candidate in candidates.iter().filter(|candidate| candidate.starts_with(last)) {
         output::line(candidate);
@@ -90,7 +86,7 @@ enum Flag {
     Free,
 }
 
-fn question<'a>(before: &'a [String], last: &str) -> Question<'a> {
+fn question<'a>(kinds: Kinds, before: &'a [String], last: &str) -> Question<'a> {
     let (words, open) = scan(before);
     if let Some(flag) = open.and_then(|flag_word| flag(flag_word, words.first().copied())) {
         return Question::Value(flag);
@@ -105,19 +101,22 @@ fn question<'a>(before: &'a [String], last: &str) -> Question<'a> {
         };
     }
     if let Some((word, _)) = last.split_once('/') {
-        if is_fdb_word(word) {
-            return Question::Names(&FDB_CLUSTER, format!("{word}/"));
-        }
-        return match kinds_named(word).first() {
+        return match kind_named(kinds, word) {
             Some(kind) => Question::Names(kind, format!("{word}/")),
             None => Question::Value(Flag::Free),
         };
     }
     // `deploy web`: the words after a type are names of it.
-    match words.last().and_then(|word| kinds_named(word).first().copied()) {
+    match words.last().and_then(|word| kind_named(kinds, word)) {
         Some(kind) => Question::Names(kind, String::new()),
         None => Question::Target,
     }
+}
+
+/// The kind that a word names. Names are completed for kinds that are only shown too.
+fn kind_named(kinds: Kinds, word: &str) -> Option<&'static Kind> {
+    let target = kinds.named(word).first().map(|row| &row.kind);
+    target.or_else(|| kinds.shown_named(word).map(|row| &row.kind))
 }
 
 /// The words that are neither flags nor values of flags, and the flag that the next word is the value of.
@@ -203,16 +202,18 @@ fn flags(command: Option<&String>) -> Vec<String> {
 }
 
 /// Commands (as the first word), names of clusters, and types with a slash.
-async fn targets(typed: &Typed, last: &str) -> (Vec<String>, u8) {
+async fn targets(kinds: Kinds, typed: &Typed, last: &str) -> (Vec<String>, u8) {
     if matches!(typed.command.as_deref(), Some("version" | "completion" | "install-alias")) {
         return (Vec::new(), NO_FILES);
     }
     let mut candidates = Vec::new();
     if typed.command.is_none() && typed.words == 0 {
-        candidates.extend(crate::cli::COMMANDS.iter().map(|&command| command.to_owned()));
+        candidates.extend(COMMANDS.iter().map(|&command| command.to_owned()));
     }
-    candidates.extend(objects(&typed.hub, &CLUSTER_DEPLOYMENT, "").await);
-    let kind_words = kinds().filter_map(|kind| Some(format!("{}/", kind.short.first()?)));
+    for row in kinds.defaults() {
+        candidates.extend(objects(&typed.hub, &row.kind, "").await);
+    }
+    let kind_words = kinds.targets.iter().filter_map(|row| Some(format!("{}/", row.kind.short.first()?)));
     let only_types = !last.is_empty() && !candidates.iter().any(|candidate| candidate.starts_with(last));
     candidates.extend(kind_words);
     candidates.dedup();
@@ -223,9 +224,8 @@ async fn objects(args: &HubArgs, kind: &'static Kind, prefix: &str) -> Vec<Strin
     let Ok(hub) = Hub::connect(args).await else {
         return Vec::new();
     };
-    let namespace = (kind != &NAMESPACE).then_some(hub.namespace.as_str());
     for version in kind.versions {
-        if let Ok(list) = hub.list(Resource { kind, version }, namespace, "", "").await {
+        if let Ok(list) = hub.list(Resource { kind, version }, Some(&hub.namespace), "", "").await {
             let names = list.items.iter().filter_map(|object| object.pointer("/metadata/name")?.as_str());
             return names.map(|name| format!("{prefix}{name}")).collect();
         }
@@ -244,12 +244,14 @@ fn contexts(args: &HubArgs) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
+    use shared::target::KINDS;
+
     use super::*;
 
     fn asked(line: &str) -> &'static str {
         let mut words: Vec<String> = line.split(' ').map(Into::into).collect();
         let last = words.pop().unwrap();
-        match question(&words, &last) {
+        match question(KINDS, &words, &last) {
             Question::Value(Flag::Namespace) => "namespace",
             Question::Value(Flag::FdbCluster) => "cluster",
             Question::Groups(Some(_)) => "groups of it",

@@ -5,6 +5,7 @@ use std::{pin::pin, time::Duration};
 use futures::StreamExt;
 use jiff::Timestamp;
 use kube::api::WatchEvent;
+use serde::Deserialize;
 use serde_json::{Value, json};
 use shared::{
     annotation::{format, keys},
@@ -18,9 +19,8 @@ use tokio::time::Instant;
 use crate::{
     api::{Hub, Write},
     cli::{PlanArgs, duration::elapsed},
-    error::Problem,
-    select::Target,
-    wait::{WaitError, is_passing},
+    error::{Problem, WaitError},
+    select::target::Target,
 };
 
 /// Pause after a failed request; the hub may be restarting.
@@ -56,7 +56,7 @@ pub(crate) async fn ask(hub: &Hub, args: &PlanArgs, target: &Target) -> Result<V
 }
 
 fn read(object: &Value) -> Result<ClusterDeployment, Problem> {
-    serde_json::from_value(object.clone()).map_err(Problem::Unreadable)
+    ClusterDeployment::deserialize(object).map_err(Problem::unreadable)
 }
 
 /// Follows the object until the condition is as new as the request.
@@ -68,7 +68,7 @@ async fn answer(hub: &Hub, target: &Target, mut object: Value, requested: Timest
         match next(hub, target, &object, requested).await {
             Ok(Some(newer)) => return Ok(newer),
             Ok(None) => {}
-            Err(Problem::Hub(error)) if is_passing(&error) => tokio::time::sleep(PAUSE).await,
+            Err(Problem::Hub(error)) if error.is_transient() => tokio::time::sleep(PAUSE).await,
             Err(problem) => return Err(problem),
         }
         object = hub.get(target.resource, &target.namespace, &target.name).await?;

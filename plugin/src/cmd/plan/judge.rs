@@ -15,7 +15,7 @@ use shared::{
 };
 
 use crate::{
-    api::answer::HubError,
+    api::error::HubError,
     cmd::plan::verdict::{Verdict, weigh},
 };
 

@@ -5,6 +5,7 @@
 
 mod fresh;
 mod judge;
+mod outlook;
 mod render;
 mod verdict;
 
@@ -12,82 +13,47 @@ use futures::{StreamExt, future::join, stream};
 use jiff::Timestamp;
 use serde_json::Value;
 use shared::{
-    hive::{
-        api::ClusterDeployment,
-        preflight::{Finding, Severity},
-    },
-    workload::kinds::Kind,
+    hive::{api::ClusterDeployment, preflight::Severity},
+    target::{Kind, Kinds},
 };
 
+use self::outlook::Outlook;
 use crate::{
-    api::{Hub, Resource, answer::HubError},
+    api::{Hub, Resource, error::HubError},
     cli::{HubArgs, PlanArgs, time},
-    cmd::power::nothing_found,
-    error::{Exit, Failure, Problem},
-    output,
+    error::{Exit, Failure, Problem, UsageError},
+    output::{self, nothing_found},
     select::{
-        Target,
-        parse::{Flags, UsageError, parse},
+        parse::{Flags, parse},
         resolve::{CONCURRENCY, Resolver},
+        target::Target,
     },
 };
 
 /// Where Hive keeps whether sync sets have been applied: an object with the name of the cluster.
-static CLUSTER_SYNC: Kind = Kind {
-    group: "hiveinternal.openshift.io",
-    versions: &["v1alpha1"],
-    kind: "ClusterSync",
-    plural: "clustersyncs",
-    short: &[],
-};
-
-/// What is known about one target.
-#[derive(Debug)]
-pub(crate) struct Outlook {
-    target: Target,
-    desired: String,
-    observed: String,
-    /// From the objects on the hub.
-    hub: Vec<Finding>,
-    /// From the controller's last look.
-    controller: Vec<Finding>,
-    /// When that was.
-    found_at: Option<Timestamp>,
-    /// How long the sleep is to last.
-    end: Option<Timestamp>,
-    /// Why there is no newer answer although one was asked for.
-    unanswered: Option<Problem>,
-}
-
-impl Outlook {
-    /// How grave the gravest is.
-    fn gravest(&self) -> Severity {
-        let all = self.hub.iter().chain(&self.controller);
-        all.map(|finding| finding.severity).min().unwrap_or(Severity::Info)
-    }
-}
+static CLUSTER_SYNC: Kind = Kind::namespaced("hiveinternal.openshift.io", &["v1alpha1"], "ClusterSync", "clustersyncs");
 
 /// Runs the command.
 ///
 /// # Errors
 /// When nothing could be asked at all. Failures of single targets are printed and counted.
-pub(crate) async fn run(args: &PlanArgs, hub_args: &HubArgs) -> Result<Exit, Problem> {
+pub(crate) async fn run(kinds: Kinds, args: &PlanArgs, hub_args: &HubArgs) -> Result<Exit, Problem> {
     let flags = Flags {
         selector: hub_args.selector.as_deref(),
         all: args.all,
         all_namespaces: hub_args.all_namespaces,
         lists: false,
     };
-    let selection = parse(&args.targets, flags)?;
+    let selection = parse(kinds, &args.targets, flags)?;
     let end = args.when.resolve(&time::now())?;
     let hub = Hub::connect(hub_args).await?;
     let namespace = (!hub_args.all_namespaces).then_some(hub.namespace.as_str());
     let found = Resolver::new(&hub, namespace).resolve(&selection).await;
     if found.is_empty() {
-        output::note(&nothing_found(namespace));
+        output::note(&nothing_found(selection.namespace(namespace)));
         return Ok(Exit::Done);
     }
-    if let Some(target) = found.iter().flatten().find(|target| !target.is_cluster()) {
+    if let Some(target) = found.iter().flatten().find(|target| !target.row.has_plan) {
         return Err(UsageError::NothingToPlan(target.full_name()).into());
     }
     let outlooks: Vec<Result<Outlook, Failure>> = stream::iter(found)
@@ -131,7 +97,7 @@ async fn look(hub: &Hub, args: &PlanArgs, mut target: Target, end: Option<Timest
             Err(problem) => return Err(problem),
         }
     }
-    let cluster: ClusterDeployment = serde_json::from_value(target.object.clone()).map_err(Problem::Unreadable)?;
+    let cluster: ClusterDeployment = serde::Deserialize::deserialize(&target.object).map_err(Problem::unreadable)?;
     let verdict = verdict::ask(hub, &args.field_manager, &target, end);
     let (synced, verdict) = join(sync_sets(hub, &target), verdict).await;
     let (controller, found_at) = judge::of_controller(&cluster, end);
@@ -149,7 +115,7 @@ async fn look(hub: &Hub, args: &PlanArgs, mut target: Target, end: Option<Timest
 
 /// Whether sync sets have been applied; none where nobody can tell, or the user may not see it.
 async fn sync_sets(hub: &Hub, target: &Target) -> Option<bool> {
-    let resource = Resource { kind: &CLUSTER_SYNC, version: CLUSTER_SYNC.versions[0] };
+    let resource = Resource::preferred(&CLUSTER_SYNC);
     match hub.get(resource, &target.namespace, &target.name).await {
         Ok(object) => Some(object.pointer("/status/firstSuccessTime").is_some_and(Value::is_string)),
         Err(HubError::NoObject { .. }) => Some(false),

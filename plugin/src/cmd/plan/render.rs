@@ -7,7 +7,7 @@ use shared::hive::preflight::{Finding, Severity};
 
 use crate::{
     cli::PlanOutput,
-    cmd::plan::Outlook,
+    cmd::plan::outlook::Outlook,
     output::{self, age::age},
 };
 
@@ -67,7 +67,6 @@ fn with_sources(outlook: &Outlook) -> Vec<(&Finding, &'static str)> {
 }
 
 fn record(outlook: &Outlook) -> Record<'_> {
-    let kind = outlook.target.resource.kind;
     let findings = with_sources(outlook).into_iter().map(|(finding, source)| FindingRecord {
         severity: finding.severity.to_string(),
         code: &finding.code,
@@ -75,7 +74,7 @@ fn record(outlook: &Outlook) -> Record<'_> {
         message: &finding.sentence,
     });
     Record {
-        kind: format!("{}.{}", kind.kind.to_ascii_lowercase(), kind.group),
+        kind: outlook.target.row.kind.type_name(),
         namespace: &outlook.target.namespace,
         name: &outlook.target.name,
         desired: &outlook.desired,
@@ -94,7 +93,7 @@ fn record(outlook: &Outlook) -> Record<'_> {
 /// The target as headings and errors name it.
 pub(crate) fn called(outlook: &Outlook, everywhere: bool) -> String {
     let name = outlook.target.full_name();
-    if everywhere { format!("{name} (namespace {})", outlook.target.namespace) } else { name }
+    if everywhere { name + &outlook.target.place() } else { name }
 }
 
 fn lines(outlook: &Outlook, everywhere: bool, now: Timestamp) -> Vec<String> {
@@ -120,16 +119,14 @@ fn lines(outlook: &Outlook, everywhere: bool, now: Timestamp) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
+    use shared::target::CLUSTER_DEPLOYMENT;
+
     use super::*;
-    use crate::{
-        api::Resource,
-        select::{CLUSTER_DEPLOYMENT, Target},
-    };
+    use crate::select::target::Target;
 
     fn outlook() -> Outlook {
-        let resource = Resource { kind: &CLUSTER_DEPLOYMENT, version: "v1" };
         Outlook {
-            target: Target::new(resource, json!({ "metadata": { "name": "demo", "namespace": "x" } })),
+            target: Target::new(&CLUSTER_DEPLOYMENT, "v1", json!({ "metadata": { "name": "demo", "namespace": "x" } })),
             desired: "Running".to_owned(),
             observed: "Running".to_owned(),
             hub: vec![Finding::new(Severity::Info, "StillBilled", "disks")],

@@ -8,9 +8,8 @@ use shared::hive::{
 };
 
 use crate::{
-    api::{Hub, Write, answer::HubError},
-    cmd::power::sleep_patch,
-    select::Target,
+    api::{Hub, Write, error::HubError, middleware::with_warnings},
+    select::target::Target,
 };
 
 /// How the rule about platforms begins (V4): the only one that depends on settings.
@@ -31,10 +30,11 @@ pub(crate) async fn ask(
     target: &Target,
     end: Option<Timestamp>,
 ) -> Option<Result<Verdict, HubError>> {
-    let patch = sleep_patch(&target.object, end, Timestamp::now()).filter(|patch| patch.get("spec").is_some())?;
+    let patch =
+        target.row.trial_patch(&target.object, end, Timestamp::now()).filter(|patch| patch.get("spec").is_some())?;
     let write = Write { dry_run: true, manager: manager.to_owned() };
     let answer = hub.patch(target.resource, &target.namespace, &target.name, &patch, &write);
-    let (answer, warnings) = Hub::heard(answer).await;
+    let (answer, warnings) = with_warnings(answer).await;
     Some(match answer {
         Ok(_) => Ok(Verdict { refusal: None, warnings }),
         Err(HubError::Refused { by, message, .. }) => Ok(Verdict { refusal: Some((by, message)), warnings }),

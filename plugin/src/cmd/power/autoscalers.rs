@@ -4,33 +4,29 @@ use std::collections::BTreeSet;
 
 use futures::future::join_all;
 use serde_json::Value;
-use shared::workload::kinds::Kind;
+use shared::target::{Advice, Change, Kind};
 
 use crate::{
     api::{Hub, Resource},
-    cmd::power::Plan,
-    error::Problem,
+    cmd::power::confirm::Planned,
     output,
-    select::Target,
+    select::target::Target,
 };
 
-static AUTOSCALER: Kind = Kind {
-    group: "autoscaling",
-    versions: &["v2"],
-    kind: "HorizontalPodAutoscaler",
-    plural: "horizontalpodautoscalers",
-    short: &["hpa"],
-};
+static AUTOSCALER: Kind =
+    Kind::namespaced("autoscaling", &["v2"], "HorizontalPodAutoscaler", "horizontalpodautoscalers");
 
 /// Warns of every autoscaler whose target is about to be put to sleep. One request for each namespace with workloads.
-pub(crate) async fn warn(hub: &Hub, planned: &[(Target, Result<Plan, Problem>)]) {
+pub(crate) async fn warn(hub: &Hub, planned: &[Planned]) {
     let workloads: Vec<&Target> = planned
         .iter()
-        .filter(|(target, plan)| !target.is_cluster() && matches!(plan, Ok(Plan::Patch { .. })))
+        .filter(|(target, plan)| {
+            target.row.advice == Some(Advice::Autoscalers) && matches!(plan, Ok(Change::Patch { .. }))
+        })
         .map(|(target, _)| target)
         .collect();
     let namespaces: BTreeSet<&str> = workloads.iter().map(|target| target.namespace.as_str()).collect();
-    let resource = Resource { kind: &AUTOSCALER, version: AUTOSCALER.versions[0] };
+    let resource = Resource::preferred(&AUTOSCALER);
     let lists = join_all(namespaces.into_iter().map(|namespace| hub.list(resource, Some(namespace), "", ""))).await;
     for list in lists {
         match list {
@@ -61,15 +57,15 @@ fn scales(scaler: &Value, target: &Target) -> bool {
     let group = of("apiVersion").split_once('/').map_or("", |(group, _)| group);
     let namespace = scaler.pointer("/metadata/namespace").and_then(Value::as_str);
     namespace == Some(&target.namespace)
-        && group == target.resource.kind.group
-        && of("kind") == target.resource.kind.kind
+        && group == target.row.kind.group
+        && of("kind") == target.row.kind.kind
         && of("name") == target.name
 }
 
 #[cfg(test)]
 mod tests {
     use serde_json::json;
-    use shared::workload::kinds;
+    use shared::target::workload::DEPLOYMENT;
 
     use super::*;
 
@@ -82,8 +78,7 @@ mod tests {
 
     #[test]
     fn only_the_autoscaler_of_this_very_workload_is_named() {
-        let resource = Resource { kind: &kinds::KINDS[0], version: "v1" };
-        let web = Target::new(resource, json!({ "metadata": { "name": "web", "namespace": "shop" } }));
+        let web = Target::new(&DEPLOYMENT, "v1", json!({ "metadata": { "name": "web", "namespace": "shop" } }));
         for (scaler, named) in [
             (scaler("apps/v1", "Deployment", "web"), true),
             (scaler("apps/v1beta2", "Deployment", "web"), true),

@@ -13,38 +13,38 @@ use shared::{
         pool::{deciding, wanted},
         preflight::PREFLIGHT,
     },
+    target::{CLUSTER_POOL, PowerAction},
 };
 
 use crate::{
-    api::Hub,
-    cmd::power::Wish,
+    api::{Hub, Resource},
     output,
-    read::pool::{CLUSTER_POOL, Look, clusters, resource},
-    select::Target,
+    read::pool::{Look, clusters},
+    select::target::Target,
 };
 
 /// Warns of every cluster whose change will not last, once. Without unclaimed clusters nothing is asked of the hub. `end` is
 /// that of the sleep or of the hold.
-pub(crate) async fn before(hub: &Hub, wish: Wish, end: Option<Timestamp>, changing: &[(&Target, &Value)]) {
+pub(crate) async fn before(hub: &Hub, action: PowerAction, end: Option<Timestamp>, changing: &[(&Target, &Value)]) {
     let mut undone: Vec<(String, ClusterDeployment)> = Vec::new();
     for (target, patch) in changing {
         let Ok(cluster) = serde_json::from_value::<ClusterDeployment>(target.object.clone()) else {
             continue;
         };
-        let unattended = unattended(&cluster, wish, end);
+        let unattended = unattended(&cluster, action, end);
         if let Some(text) = &unattended {
             output::warning(&format!("{}: {text}", target.full_name()));
         }
-        let unheld = wish == Wish::Wake && unattended.is_some();
+        let unheld = action == PowerAction::Resume && unattended.is_some();
         if unheld || patch.pointer("/spec/powerState").is_some() {
             undone.push((target.full_name(), cluster));
         }
     }
-    by_others(hub, wish, end, &undone).await;
+    by_others(hub, action, end, &undone).await;
 }
 
 /// Warns of what a pool or `hibernateAfter` undoes.
-async fn by_others(hub: &Hub, wish: Wish, hold: Option<Timestamp>, changing: &[(String, ClusterDeployment)]) {
+async fn by_others(hub: &Hub, action: PowerAction, hold: Option<Timestamp>, changing: &[(String, ClusterDeployment)]) {
     let mut looks: BTreeMap<(String, String), Option<Look>> = BTreeMap::new();
     let pools = changing.iter().filter_map(|(_, cluster)| deciding(cluster));
     let mut keys: Vec<_> = pools.map(|pool| (pool.namespace.clone(), pool.pool_name.clone())).collect();
@@ -53,7 +53,7 @@ async fn by_others(hub: &Hub, wish: Wish, hold: Option<Timestamp>, changing: &[(
     if !keys.is_empty() {
         let all = clusters(hub).await;
         for key in keys {
-            let object = hub.get(resource(&CLUSTER_POOL), &key.0, &key.1).await;
+            let object = hub.get(Resource::preferred(&CLUSTER_POOL.kind), &key.0, &key.1).await;
             let look = match (&object, &all) {
                 (Ok(object), Ok(all)) => Some(Look::new(hub, &key.0, &key.1, object, all).await),
                 _ => None,
@@ -65,9 +65,9 @@ async fn by_others(hub: &Hub, wish: Wish, hold: Option<Timestamp>, changing: &[(
         let text = match deciding(cluster) {
             Some(pool) => {
                 let look = looks.get(&(pool.namespace.clone(), pool.pool_name.clone())).and_then(Option::as_ref);
-                by_pool(cluster, wish, &format!("{}/{}", pool.namespace, pool.pool_name), look)
+                by_pool(cluster, action, &format!("{}/{}", pool.namespace, pool.pool_name), look)
             }
-            None => by_clock(cluster, wish, hold),
+            None => by_clock(cluster, action, hold),
         };
         if let Some(text) = text {
             output::warning(&format!("{name}: {text}"));
@@ -76,7 +76,7 @@ async fn by_others(hub: &Hub, wish: Wish, hold: Option<Timestamp>, changing: &[(
 }
 
 /// What a pool does about the change, and what to change instead.
-fn by_pool(cluster: &ClusterDeployment, wish: Wish, pool: &str, look: Option<&Look>) -> Option<String> {
+fn by_pool(cluster: &ClusterDeployment, action: PowerAction, pool: &str, look: Option<&Look>) -> Option<String> {
     let Some(look) = look else {
         return Some(format!(
             "ClusterPool {pool} sets the power state of its unclaimed clusters itself and may undo this: change \
@@ -88,12 +88,12 @@ fn by_pool(cluster: &ClusterDeployment, wish: Wish, pool: &str, look: Option<&Lo
     };
     let wants = wanted(&look.pool, look.waiting, &look.members).into_iter().find(|(member, _)| same(member));
     let count = look.pool.spec.running_count;
-    match (wish, wants?.1) {
-        (Wish::Sleep, Desired::Running) => Some(format!(
+    match (action, wants?.1) {
+        (PowerAction::Hibernate, Desired::Running) => Some(format!(
             "ClusterPool {pool} will wake it again, because it keeps its oldest unclaimed clusters running: lower \
              spec.runningCount of the pool (now {count}), or claim the cluster"
         )),
-        (Wish::Wake, Desired::Hibernating) => Some(format!(
+        (PowerAction::Resume, Desired::Hibernating) => Some(format!(
             "ClusterPool {pool} will put it to sleep again, because it keeps only its oldest unclaimed clusters running: \
              raise spec.runningCount of the pool (now {count}), or claim the cluster"
         )),
@@ -102,11 +102,11 @@ fn by_pool(cluster: &ClusterDeployment, wish: Wish, pool: &str, look: Option<&Lo
 }
 
 /// What is missing where an end is asked for and only Hive's own controller runs, which knows of none.
-fn unattended(cluster: &ClusterDeployment, wish: Wish, end: Option<Timestamp>) -> Option<String> {
+fn unattended(cluster: &ClusterDeployment, action: PowerAction, end: Option<Timestamp>) -> Option<String> {
     let end = format::seconds(end.filter(|_| !is_attended(cluster))?);
-    let missing = match wish {
-        Wish::Sleep => format!("nobody wakes it at {end}"),
-        Wish::Wake => format!("only the admission webhook, where there is one, heeds the hold until {end}"),
+    let missing = match action {
+        PowerAction::Hibernate => format!("nobody wakes it at {end}"),
+        PowerAction::Resume => format!("only the admission webhook, where there is one, heeds the hold until {end}"),
     };
     Some(format!(
         "nothing on it shows that the controller of kubectl-hibernate works on it: without that controller {missing}"
@@ -119,9 +119,9 @@ fn is_attended(cluster: &ClusterDeployment) -> bool {
 }
 
 /// What `hibernateAfter` does about a wake. Hive's own controller knows no hold.
-fn by_clock(cluster: &ClusterDeployment, wish: Wish, hold: Option<Timestamp>) -> Option<String> {
+fn by_clock(cluster: &ClusterDeployment, action: PowerAction, hold: Option<Timestamp>) -> Option<String> {
     let held = hold.is_some() && is_attended(cluster);
-    let after = cluster.spec.hibernate_after.as_deref().filter(|_| wish == Wish::Wake && !held)?;
+    let after = cluster.spec.hibernate_after.as_deref().filter(|_| action == PowerAction::Resume && !held)?;
     Some(format!(
         "spec.hibernateAfter puts it to sleep again {after} after it is running; raise or remove it if that is too soon"
     ))
@@ -151,23 +151,23 @@ mod tests {
         let pool =
             ClusterPool { spec: ClusterPoolSpec { running_count: 1, ..Default::default() }, ..Default::default() };
         let look = Look { pool, waiting: 0, members };
-        let said = |name: &str, wish| by_pool(&cluster(name, &own), wish, "pools/small", Some(&look));
-        assert!(said("a", Wish::Sleep).unwrap().contains("will wake it again"));
-        assert!(said("b", Wish::Wake).unwrap().contains("raise spec.runningCount of the pool (now 1)"));
-        assert_eq!((said("a", Wish::Wake), said("b", Wish::Sleep)), (None, None));
-        let unseen = by_pool(&cluster("a", &own), Wish::Sleep, "pools/small", None).unwrap();
+        let said = |name: &str, action| by_pool(&cluster(name, &own), action, "pools/small", Some(&look));
+        assert!(said("a", PowerAction::Hibernate).unwrap().contains("will wake it again"));
+        assert!(said("b", PowerAction::Resume).unwrap().contains("raise spec.runningCount of the pool (now 1)"));
+        assert_eq!((said("a", PowerAction::Resume), said("b", PowerAction::Hibernate)), (None, None));
+        let unseen = by_pool(&cluster("a", &own), PowerAction::Hibernate, "pools/small", None).unwrap();
         assert!(unseen.contains("may undo this"), "{unseen}");
     }
 
     #[test]
     fn a_wake_that_ends_by_itself_is_warned_of() {
         let timed = cluster("a", &json!({ "hibernateAfter": "8h" }));
-        assert!(by_clock(&timed, Wish::Wake, None).unwrap().contains("again 8h after"));
-        assert_eq!(by_clock(&timed, Wish::Sleep, None), None);
+        assert!(by_clock(&timed, PowerAction::Resume, None).unwrap().contains("again 8h after"));
+        assert_eq!(by_clock(&timed, PowerAction::Hibernate, None), None);
         let hold = Some(Timestamp::UNIX_EPOCH);
-        assert!(by_clock(&timed, Wish::Wake, hold).is_some(), "nobody heeds the hold");
-        assert_eq!(by_clock(&attended(timed, PREFLIGHT), Wish::Wake, hold), None, "a hold was given");
-        assert_eq!(by_clock(&cluster("a", &json!({})), Wish::Wake, None), None);
+        assert!(by_clock(&timed, PowerAction::Resume, hold).is_some(), "nobody heeds the hold");
+        assert_eq!(by_clock(&attended(timed, PREFLIGHT), PowerAction::Resume, hold), None, "a hold was given");
+        assert_eq!(by_clock(&cluster("a", &json!({})), PowerAction::Resume, None), None);
     }
 
     fn attended(mut cluster: ClusterDeployment, type_: &str) -> ClusterDeployment {
@@ -180,13 +180,21 @@ mod tests {
     fn an_end_that_nobody_may_act_on_is_warned_of() {
         let end = Some("2026-11-22T08:00:00Z".parse().unwrap());
         let plain = cluster("a", &json!({}));
-        assert!(unattended(&plain, Wish::Sleep, end).unwrap().ends_with("nobody wakes it at 2026-11-22T08:00:00Z"));
-        assert!(unattended(&plain, Wish::Wake, end).unwrap().ends_with("heeds the hold until 2026-11-22T08:00:00Z"));
-        assert_eq!(unattended(&plain, Wish::Sleep, None), None);
+        assert!(
+            unattended(&plain, PowerAction::Hibernate, end)
+                .unwrap()
+                .ends_with("nobody wakes it at 2026-11-22T08:00:00Z")
+        );
+        assert!(
+            unattended(&plain, PowerAction::Resume, end)
+                .unwrap()
+                .ends_with("heeds the hold until 2026-11-22T08:00:00Z")
+        );
+        assert_eq!(unattended(&plain, PowerAction::Hibernate, None), None);
         let hives = attended(plain.clone(), "Hibernating");
-        assert!(unattended(&hives, Wish::Sleep, end).is_some(), "Hive writes that one too");
+        assert!(unattended(&hives, PowerAction::Hibernate, end).is_some(), "Hive writes that one too");
         for ours in [PROGRESS, PREFLIGHT] {
-            assert_eq!(unattended(&attended(plain.clone(), ours), Wish::Sleep, end), None);
+            assert_eq!(unattended(&attended(plain.clone(), ours), PowerAction::Hibernate, end), None);
         }
     }
 }

@@ -1,12 +1,23 @@
 //! What is said of each target once it is done or has failed, in the order in which they were given.
 
 use crate::{
-    api::answer::HubError,
+    api::error::HubError,
     cli::{ActArgs, ActOutput},
-    cmd::power::{Done, shown},
     error::{Failure, Problem},
-    output,
+    output::{self, without_managed_fields},
+    select::target::{Target, place},
 };
+
+/// What was done about a target.
+pub(crate) struct Done {
+    pub(crate) target: Target,
+    pub(crate) message: String,
+    pub(crate) changed: bool,
+    /// Whether the target is, or will be, in the state asked for.
+    pub(crate) follows: bool,
+    /// What the change goes against.
+    pub(crate) warnings: Vec<String>,
+}
 
 /// What became of one target.
 pub(crate) struct Outcome {
@@ -40,7 +51,7 @@ impl<'a> Reporter<'a> {
     /// Prints it: warnings and failures to stderr, what was done to stdout.
     pub(crate) fn report(&mut self, outcome: &Outcome) {
         let place = match &outcome.of {
-            Some((_, namespace)) if self.everywhere => format!(" (namespace {namespace})"),
+            Some((_, namespace)) if self.everywhere => place(namespace),
             _ => String::new(),
         };
         for text in &outcome.warnings {
@@ -67,10 +78,10 @@ impl<'a> Reporter<'a> {
         match self.args.output {
             None => output::line(&format!("{} {message}{place}{}", target.full_name(), self.args.dry_run.suffix())),
             Some(ActOutput::Name) => output::line(&target.full_name()),
-            Some(ActOutput::Json) => output::text(&output::json(&shown(&target.object))),
+            Some(ActOutput::Json) => output::text(&output::json(&without_managed_fields(&target.object))),
             Some(ActOutput::Yaml) => {
                 let separator = if self.begun { "---\n" } else { "" };
-                output::text(&format!("{separator}{}", output::yaml(&shown(&target.object))));
+                output::text(&format!("{separator}{}", output::yaml(&without_managed_fields(&target.object))));
             }
         }
         self.begun = true;

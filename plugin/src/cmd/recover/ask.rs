@@ -6,9 +6,8 @@ use std::io::{IsTerminal, Write as _, stderr, stdin};
 use shared::fdb::recover::replace::Choice;
 
 use crate::{
-    cmd::power::confirm,
-    error::{Problem, recover::FdbError},
-    output,
+    error::{FdbError, Problem},
+    output::{self, prompt},
 };
 
 /// Who is asked.
@@ -40,7 +39,7 @@ pub(crate) fn begin(asking: Asking) -> Result<(), Problem> {
     match asking {
         _ if !asking.is_on() => Ok(()),
         Asking::Always => as_kubectl_fdb(),
-        _ => confirm::yes("Continue? [y/N] "),
+        _ => prompt::yes("Continue? [y/N] "),
     }
 }
 
@@ -95,8 +94,8 @@ pub(crate) fn replacements(choice: &Choice, asking: Asking) -> Result<Vec<String
 /// At a terminal the question is shown there; whoever else answers, finds it on stderr.
 fn read(question: &str) -> Result<String, Problem> {
     if stdin().is_terminal() {
-        return confirm::answer(question);
+        return prompt::answer(question);
     }
     let _ = write!(stderr(), "{question}");
-    confirm::read()
+    prompt::read()
 }

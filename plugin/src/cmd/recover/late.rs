@@ -2,11 +2,15 @@
 //! it is gone, but the controller's Events are kept for a while.
 
 use serde_json::Value;
-use shared::{fdb::recover::check::Refusal, workload::kinds::Kind};
+use shared::{fdb::recover::check::Refusal, target::Kind};
 
-use crate::{api::Hub, cmd::recover::select::called, output, read::fdb::resource};
+use crate::{
+    api::{Hub, Resource},
+    output,
+    read::fdb::called,
+};
 
-static EVENT: Kind = Kind { group: "", versions: &["v1"], kind: "Event", plural: "events", short: &["ev"] };
+static EVENT: Kind = Kind::namespaced("", &["v1"], "Event", "events");
 
 /// Says of each group that is gone when it was released, as far as Events tell.
 pub(crate) async fn tell(hub: &Hub, namespace: &str, cluster: &str, refusals: &[Refusal]) {
@@ -16,7 +20,7 @@ pub(crate) async fn tell(hub: &Hub, namespace: &str, cluster: &str, refusals: &[
     }
     let fields = format!("involvedObject.kind=FoundationDBCluster,involvedObject.name={cluster},reason=Released");
     // They are a help, not what was asked for: who may not read them does without.
-    let Ok(events) = hub.list(resource(&EVENT), Some(namespace), &fields, "").await else { return };
+    let Ok(events) = hub.list(Resource::preferred(&EVENT), Some(namespace), &fields, "").await else { return };
     for id in gone {
         if let Some(at) = events.items.iter().filter(|event| names(event, id)).filter_map(time).max() {
             output::note(&format!(

@@ -23,6 +23,10 @@ use shared::fdb::recover::{
 };
 use tokio::time::Instant;
 
+use self::{
+    ask::Asking,
+    steps::{End, Run},
+};
 use crate::{
     api::{Hub, Write},
     cli::{
@@ -30,18 +34,12 @@ use crate::{
         duration::{Limit, elapsed},
         recover::{FdbArgs, GroupArgs, ProcessGroupsArgs},
     },
-    cmd::{
-        power::{nothing_found, shown},
-        recover::{
-            ask::Asking,
-            select::called,
-            steps::{End, Run},
-        },
+    error::{Exit, FdbError, Problem, WaitError},
+    output::{self, nothing_found, without_managed_fields},
+    read::{
+        fdb::{Look, called},
+        protection,
     },
-    error::{Exit, Problem, recover::FdbError},
-    output,
-    read::{fdb::Look, protection},
-    wait::WaitError,
 };
 
 /// How it is to be gone about, whatever name the program has.
@@ -282,8 +280,8 @@ fn report(args: &GroupArgs, look: &Look, ids: &[&str], text: &str) {
 fn object(output: ActOutput, look: &Look) {
     match output {
         ActOutput::Name => output::line(&called(name(look))),
-        ActOutput::Json => output::text(&output::json(&shown(&look.object))),
-        ActOutput::Yaml => output::text(&output::yaml(&shown(&look.object))),
+        ActOutput::Json => output::text(&output::json(&without_managed_fields(&look.object))),
+        ActOutput::Yaml => output::text(&output::yaml(&without_managed_fields(&look.object))),
     }
 }
 

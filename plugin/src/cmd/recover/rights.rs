@@ -4,21 +4,13 @@ use futures::future::join_all;
 use serde_json::{Value, json};
 use shared::{
     fdb::recover::{Kept, Step},
-    workload::kinds::Kind,
+    target::Kind,
 };
 
-use crate::{
-    api::{Hub, Write},
-    read::fdb::resource,
-};
+use crate::api::{Hub, Resource, Write};
 
-static REVIEW: Kind = Kind {
-    group: "authorization.k8s.io",
-    versions: &["v1"],
-    kind: "SelfSubjectAccessReview",
-    plural: "selfsubjectaccessreviews",
-    short: &[],
-};
+static REVIEW: Kind =
+    Kind::cluster_scoped("authorization.k8s.io", &["v1"], "SelfSubjectAccessReview", "selfsubjectaccessreviews");
 
 /// One thing to be allowed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,7 +69,7 @@ pub(crate) async fn missing(hub: &Hub, namespace: &str, steps: &[Step], write: &
         let review = json!({ "apiVersion": "authorization.k8s.io/v1", "kind": REVIEW.kind,
             "spec": { "resourceAttributes": attributes } });
         let write = Write { dry_run: false, ..write.clone() };
-        let answer = hub.create(resource(&REVIEW), None, &review, &write).await;
+        let answer = hub.create(Resource::preferred(&REVIEW), None, &review, &write).await;
         let denied = |answer: &Value| answer.pointer("/status/allowed").and_then(Value::as_bool) == Some(false);
         answer.is_ok_and(|answer| denied(&answer)).then(|| words(*right, namespace))
     });

@@ -13,9 +13,8 @@ use shared::fdb::{
 use crate::{
     api::Hub,
     cli::{HubArgs, recover::GroupArgs},
-    error::{Problem, recover::FdbError},
-    read::fdb::{FDB_CLUSTER, Look, clusters, read},
-    select::full_name,
+    error::{FdbError, Problem},
+    read::fdb::{Look, called, clusters, read},
 };
 
 /// How groups were named.
@@ -176,11 +175,6 @@ pub(crate) fn unmatched(look: &Look, wish: &Wish<'_>) -> Option<FdbError> {
         groups.map(|group| format!("{} ({})", group.process_group_id, group.process_class)).collect();
     let cluster = called(&look.cluster.name_any());
     (!others.is_empty()).then(|| FdbError::NoMatch { cluster, filter, suspended: others.join(", ") })
-}
-
-/// The cluster as messages name it.
-pub(crate) fn called(name: &str) -> String {
-    full_name(&FDB_CLUSTER, name)
 }
 
 #[cfg(test)]

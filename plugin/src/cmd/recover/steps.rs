@@ -9,23 +9,25 @@ use std::{
 use futures::StreamExt;
 use kube::api::WatchEvent;
 use serde_json::Value;
-use shared::fdb::recover::{
-    Done, Edit, Kept, Missing, Step,
-    include::{TIMEOUT, command, orders},
-    object::{is_ready, name},
-    patch::{remember, resume},
-    record::Record,
-    remaining,
+use shared::{
+    fdb::recover::{
+        Done, Edit, Kept, Missing, Step,
+        include::{TIMEOUT, command, orders},
+        object::{is_ready, name},
+        patch::{remember, resume},
+        record::Record,
+        remaining,
+    },
+    target::FOUNDATIONDB_CLUSTER,
 };
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::{
-    api::{Hub, Part, Write, answer::HubError, exec::POD},
-    cmd::recover::{render, select::called},
-    error::{Problem, recover::FdbError},
+    api::{Hub, Part, Resource, Write, error::HubError, exec::POD},
+    cmd::recover::render,
+    error::{FdbError, Problem},
     output,
-    read::fdb::{CLAIM, FDB_CLUSTER, Look, SERVICE, read, resource},
-    wait::is_passing,
+    read::fdb::{CLAIM, Look, SERVICE, called, read},
 };
 
 /// How often a step is tried again because somebody wrote in between.
@@ -86,7 +88,7 @@ impl Run<'_> {
         loop {
             let look = match Look::new(self.hub, self.namespace, self.name).await {
                 Ok(look) => look,
-                Err(Problem::Hub(error)) if is_passing(&error) => {
+                Err(Problem::Hub(error)) if error.is_transient() => {
                     self.trouble(&error, &mut troubled);
                     sleep(PAUSE).await;
                     continue;
@@ -148,7 +150,7 @@ impl Run<'_> {
                         continue;
                     }
                     Err(HubError::Conflict { .. }) => return Err(Problem::Contended(CONFLICTS)),
-                    Err(error) if is_passing(&error) => {
+                    Err(error) if error.is_transient() => {
                         self.trouble(&error, &mut troubled);
                         sleep(PAUSE).await;
                         continue;
@@ -197,7 +199,7 @@ impl Run<'_> {
                 // Whoever interrupts this, or hears nothing, cannot know whether it arrived.
                 let before = self.skipping.replace(true);
                 let answer = self.patch(Part::Object, patch).await;
-                if answer.as_ref().is_err_and(|error| !is_passing(error)) {
+                if answer.as_ref().is_err_and(|error| !error.is_transient()) {
                     self.skipping.set(before);
                 }
                 answer
@@ -211,7 +213,11 @@ impl Run<'_> {
             Step::Status(patch) => self.patch(Part::Status, patch).await,
             Step::Services(services) => {
                 for service in services {
-                    match self.hub.create(resource(&SERVICE), Some(self.namespace), service, self.write).await {
+                    match self
+                        .hub
+                        .create(Resource::preferred(&SERVICE), Some(self.namespace), service, self.write)
+                        .await
+                    {
                         // Somebody has created it in between.
                         Ok(_) | Err(HubError::Conflict { .. }) => {}
                         Err(error) => return Err(error),
@@ -228,14 +234,14 @@ impl Run<'_> {
     }
 
     async fn patch(&self, part: Part, patch: &Value) -> Result<(), HubError> {
-        let cluster = resource(&FDB_CLUSTER);
+        let cluster = Resource::preferred(&FOUNDATIONDB_CLUSTER.kind);
         self.hub.json_patch(cluster, self.namespace, self.name, part, patch, self.write).await.map(drop)
     }
 
     async fn edit(&self, edits: &[Edit]) -> Result<(), HubError> {
         for edit in edits {
             let kind = if edit.kind == Kept::Claim { &CLAIM } else { &SERVICE };
-            self.hub.patch(resource(kind), self.namespace, &edit.name, &edit.patch, self.write).await?;
+            self.hub.patch(Resource::preferred(kind), self.namespace, &edit.name, &edit.patch, self.write).await?;
         }
         Ok(())
     }
@@ -266,11 +272,12 @@ impl Run<'_> {
         let (mut status, mut since) = (None, Instant::now());
         while since.elapsed() < self.settle && begin.elapsed() < RESTLESS.max(self.settle * 3) {
             sleep(TICK.min(self.settle)).await;
-            let object = match self.hub.get(resource(&FDB_CLUSTER), self.namespace, self.name).await {
-                Ok(object) => object,
-                Err(error) if is_passing(&error) => continue,
-                Err(error) => return Err(error.into()),
-            };
+            let object =
+                match self.hub.get(Resource::preferred(&FOUNDATIONDB_CLUSTER.kind), self.namespace, self.name).await {
+                    Ok(object) => object,
+                    Err(error) if error.is_transient() => continue,
+                    Err(error) => return Err(error.into()),
+                };
             let found = object.get("status").cloned();
             if found != status {
                 (status, since) = (found, Instant::now());
@@ -290,7 +297,8 @@ impl Run<'_> {
         let labels = labels.join(",");
         let selectors = ("", labels.as_str());
         let news = async {
-            let watch = self.hub.watch(resource(&POD), Some(self.namespace), selectors, &look.pods_version).await;
+            let watch =
+                self.hub.watch(Resource::preferred(&POD), Some(self.namespace), selectors, &look.pods_version).await;
             let Ok(watch) = watch else { return sleep(PAUSE).await };
             let mut watch = pin!(watch);
             while let Some(event) = watch.next().await {
@@ -328,7 +336,8 @@ impl Run<'_> {
     /// Writes into the record that the database was told. A run that is killed before tells it again.
     async fn remember(&self, record: &Record) -> Result<(), Problem> {
         for _ in 0..CONFLICTS {
-            let object = self.hub.get(resource(&FDB_CLUSTER), self.namespace, self.name).await?;
+            let object =
+                self.hub.get(Resource::preferred(&FOUNDATIONDB_CLUSTER.kind), self.namespace, self.name).await?;
             let patch = remember(&read(&object)?, record);
             match self.patch(Part::Object, &patch).await {
                 Ok(()) => return Ok(()),

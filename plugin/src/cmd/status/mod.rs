@@ -1,35 +1,24 @@
 //! `status`: what sleeps, what is awake, what is going on.
 
-pub(crate) mod fdb;
-mod fires;
-mod instances;
+mod fdb;
 mod pools;
-pub(crate) mod record;
+mod printer;
 mod schedule;
 mod table;
 mod watch;
 
-use std::io::stdout;
+use shared::target::{Kinds, Record, TargetKind, View};
 
-use jiff::Timestamp;
-
+use self::printer::Printer;
 use crate::{
     api::Hub,
     cli::{HubArgs, StatusArgs, StatusOutput},
-    cmd::{
-        power::nothing_found,
-        status::{
-            record::{List, Record},
-            table::{Layout, Table, Width},
-        },
-    },
-    error::{Exit, Failure, Problem},
-    output,
-    read::pool,
+    error::{Exit, Failure, Problem, UsageError},
+    output::{self, nothing_found},
     select::{
-        Target,
-        parse::{Flags, Selection, parse},
+        parse::{Flags, Selection, only_shown, parse},
         resolve::Resolver,
+        target::Target,
     },
 };
 
@@ -37,12 +26,15 @@ use crate::{
 ///
 /// # Errors
 /// When nothing can be asked at all. Failures of single targets are printed and counted.
-pub(crate) async fn run(args: &StatusArgs, hub_args: &HubArgs) -> Result<Exit, Problem> {
-    if let Some(names) = pool::asked(&args.targets)? {
-        return pools::run(&names, args, hub_args).await;
-    }
-    if let Some(names) = fdb::asked(&args.targets)? {
-        return fdb::run(&names, args, hub_args).await;
+pub(crate) async fn run(kinds: Kinds, args: &StatusArgs, hub_args: &HubArgs) -> Result<Exit, Problem> {
+    if let Some((row, names)) = only_shown(kinds, &args.targets)? {
+        if args.watch {
+            return Err(UsageError::OnlyShown(row.not_watched.to_owned()).into());
+        }
+        return match row.view {
+            View::ClusterPool => pools::run(&names, args, hub_args).await,
+            View::FoundationDb => fdb::run(&names, args, hub_args).await,
+        };
     }
     let flags = Flags {
         selector: hub_args.selector.as_deref(),
@@ -50,7 +42,7 @@ pub(crate) async fn run(args: &StatusArgs, hub_args: &HubArgs) -> Result<Exit, P
         all_namespaces: hub_args.all_namespaces,
         lists: true,
     };
-    let selection = parse(&args.targets, flags)?;
+    let selection = parse(kinds, &args.targets, flags)?;
     let hub = Hub::connect(hub_args).await?;
     let namespace = (!hub_args.all_namespaces).then_some(hub.namespace.as_str());
     let (mut targets, mut exits) = (Vec::new(), Vec::new());
@@ -65,18 +57,18 @@ pub(crate) async fn run(args: &StatusArgs, hub_args: &HubArgs) -> Result<Exit, P
             Err(failure) => fail(&failure),
         }
     }
-    let mut records = Vec::new();
+    let mut records: Vec<Record> = Vec::new();
     for target in &targets {
-        match Record::of(target) {
-            Ok(record) if is_shown(&selection, target, &record) => records.push(record),
+        match target.row.record(&target.object) {
+            Ok(record) if selection.shows(target.row, &record) => records.push(record),
             Ok(_) => {}
-            Err(problem) => fail(&Failure::new(target.full_name(), problem)),
+            Err(error) => fail(&Failure::new(target.full_name(), error.into())),
         }
     }
-    let printer = Printer::new(args, hub_args, &records);
+    let printer = Printer::new(args, hub_args, kinds.wide_columns(&selected(&selection, &targets)), &records);
     printer.all(&records);
     if records.is_empty() && exits.is_empty() && matches!(args.output, StatusOutput::Table | StatusOutput::Wide) {
-        output::note(&nothing_found(namespace));
+        output::note(&nothing_found(selection.namespace(namespace)));
     }
     if args.watch {
         watch::follow(&hub, namespace, &resolver, &selection, &targets, &records, &printer).await?;
@@ -84,70 +76,10 @@ pub(crate) async fn run(args: &StatusArgs, hub_args: &HubArgs) -> Result<Exit, P
     Ok(Exit::of(exits))
 }
 
-/// Of workloads that nobody named, only those that sleep or have slept are of interest.
-fn is_shown(selection: &Selection, target: &Target, record: &Record) -> bool {
-    let named = matches!(selection, Selection::Named(_));
-    named || target.is_cluster() || record.replicas == Some(0) || record.recorded_replicas.is_some()
-}
-
-/// Prints records in the format that was asked for.
-struct Printer {
-    output: StatusOutput,
-    watching: bool,
-    headers: bool,
-    table: Table,
-}
-
-impl Printer {
-    fn new(args: &StatusArgs, hub_args: &HubArgs, records: &[Record]) -> Self {
-        let scheduled = records.iter().any(|record| !schedule::shown(record, Timestamp::now()).is_empty());
-        let width = match args.output {
-            StatusOutput::Wide => Width::Wide,
-            _ if scheduled => Width::Scheduled,
-            _ => Width::Narrow,
-        };
-        let layout = Layout {
-            namespaces: hub_args.all_namespaces,
-            width,
-            types: records.iter().any(|record| record.kind != records[0].kind),
-            colours: output::colours(&stdout()),
-        };
-        Self {
-            output: args.output,
-            watching: args.watch,
-            headers: !args.no_headers,
-            table: Table::new(layout, records, Timestamp::now()),
-        }
-    }
-
-    /// What is known at the start.
-    fn all(&self, records: &[Record]) {
-        match self.output {
-            StatusOutput::Json if !self.watching => output::text(&output::json(&List::new(records))),
-            StatusOutput::Yaml if !self.watching => output::text(&output::yaml(&List::new(records))),
-            StatusOutput::Table | StatusOutput::Wide => {
-                if self.headers && (!records.is_empty() || self.watching) {
-                    output::line(&self.table.head());
-                }
-                self.each(records);
-            }
-            _ => self.each(records),
-        }
-    }
-
-    fn each(&self, records: &[Record]) {
-        for record in records {
-            self.one(record);
-        }
-    }
-
-    /// One more record.
-    fn one(&self, record: &Record) {
-        match self.output {
-            StatusOutput::Table | StatusOutput::Wide => output::line(&self.table.line(record, Timestamp::now())),
-            StatusOutput::Name => output::line(&format!("{}/{}", record.kind, record.name)),
-            StatusOutput::Json => output::text(&output::json(record)),
-            StatusOutput::Yaml => output::text(&format!("---\n{}", output::yaml(record))),
-        }
+/// The kinds that can be shown.
+fn selected(selection: &Selection, targets: &[Target]) -> Vec<&'static TargetKind> {
+    match selection {
+        Selection::Query { kinds, .. } => kinds.clone(),
+        Selection::Named(_) => targets.iter().map(|target| target.row).collect(),
     }
 }

@@ -4,19 +4,20 @@ use futures::future::join_all;
 use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::{Value, json};
-use shared::hive::{
-    api::ClusterDeployment,
-    pool::{ClusterPool, wanted},
+use shared::{
+    hive::{
+        api::ClusterDeployment,
+        pool::{ClusterPool, wanted},
+    },
+    target::{CLUSTER_DEPLOYMENT, CLUSTER_POOL, Record},
 };
 
 use crate::{
-    api::{Hub, answer::HubError},
+    api::{Hub, Resource, error::HubError},
     cli::{HubArgs, StatusArgs, StatusOutput},
-    cmd::{power::nothing_found, status::record::Record},
-    error::{Exit, Failure, Problem},
-    output::{self, age::age},
-    read::pool::{CLUSTER_POOL, Look, clusters, resource},
-    select::{Target, full_name, parse::UsageError, resolve::ResolveError},
+    error::{Exit, Failure, Problem, ResolveError, UsageError},
+    output::{self, age::age, nothing_found},
+    read::pool::{Look, clusters},
 };
 
 /// One pool in the form that `-o json` documents. Later versions only add fields.
@@ -58,9 +59,6 @@ struct MemberRecord {
 /// # Errors
 /// When nothing can be asked at all. Failures of single pools are printed and counted.
 pub(crate) async fn run(names: &[String], args: &StatusArgs, hub_args: &HubArgs) -> Result<Exit, Problem> {
-    if args.watch {
-        return Err(UsageError::PoolsAreNotWatched.into());
-    }
     if hub_args.all_namespaces && !names.is_empty() {
         return Err(UsageError::NameInAllNamespaces.into());
     }
@@ -69,14 +67,14 @@ pub(crate) async fn run(names: &[String], args: &StatusArgs, hub_args: &HubArgs)
     let (mut pools, mut exits) = (Vec::new(), Vec::new());
     if names.is_empty() {
         let labels = hub_args.selector.as_deref().unwrap_or_default();
-        pools = hub.list(resource(&CLUSTER_POOL), namespace, "", labels).await?.items;
+        pools = hub.list(Resource::preferred(&CLUSTER_POOL.kind), namespace, "", labels).await?.items;
     } else {
-        let looks = names.iter().map(|name| hub.get(resource(&CLUSTER_POOL), &hub.namespace, name));
+        let looks = names.iter().map(|name| hub.get(Resource::preferred(&CLUSTER_POOL.kind), &hub.namespace, name));
         for (name, found) in names.iter().zip(join_all(looks).await) {
             match found {
                 Ok(pool) => pools.push(pool),
                 Err(error) => {
-                    let what = full_name(&CLUSTER_POOL, name);
+                    let what = CLUSTER_POOL.kind.full_name(name);
                     let failure = Failure::new(what.clone(), missing(error, what, &hub.namespace));
                     exits.push(failure.problem.exit());
                     output::error(&failure.to_string());
@@ -103,7 +101,7 @@ pub(crate) async fn run(names: &[String], args: &StatusArgs, hub_args: &HubArgs)
 fn missing(error: HubError, what: String, namespace: &str) -> Problem {
     match error {
         HubError::NoObject { .. } => {
-            ResolveError::NotFound { what, namespace: namespace.to_owned(), hint: String::new() }.into()
+            ResolveError::NotFound { what, namespace: Some(namespace.to_owned()), hint: String::new() }.into()
         }
         error => error.into(),
     }
@@ -113,12 +111,11 @@ fn record(namespace: String, name: String, look: &Look) -> Result<PoolRecord, Pr
     let Look { pool: ClusterPool { spec, status }, waiting, members } = look;
     let wanted = wanted(&look.pool, *waiting, members);
     let member = |cluster: &ClusterDeployment| {
-        let object = serde_json::to_value(cluster).map_err(Problem::Unreadable)?;
-        let target = Target::new(resource(&crate::select::CLUSTER_DEPLOYMENT), object);
+        let object = serde_json::to_value(cluster).map_err(Problem::unreadable)?;
         let wants = wanted.iter().find(|(other, _)| std::ptr::eq(*other, cluster));
         let claim = cluster.spec.cluster_pool_ref.as_ref().and_then(|pool| pool.claim_name.clone());
         Ok(MemberRecord {
-            record: Record::of(&target)?,
+            record: CLUSTER_DEPLOYMENT.record(&object)?,
             claim: claim.filter(|claim| !claim.is_empty()),
             pool_wants: wants.map(|(_, desired)| desired.to_string()),
         })
@@ -146,7 +143,7 @@ fn show(records: &[PoolRecord], args: &StatusArgs, namespaces: bool) {
         StatusOutput::Yaml => output::text(&output::yaml(&list)),
         StatusOutput::Name => {
             for record in records {
-                output::line(&full_name(&CLUSTER_POOL, &record.name));
+                output::line(&CLUSTER_POOL.kind.full_name(&record.name));
             }
         }
         StatusOutput::Table | StatusOutput::Wide => {

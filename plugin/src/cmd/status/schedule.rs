@@ -1,9 +1,9 @@
 //! When a sleep or a hold ends, with the time left.
 
 use jiff::Timestamp;
-use shared::annotation::format;
+use shared::{annotation::format, target::Record};
 
-use crate::{cmd::status::record::Record, output::age::age};
+use crate::output::age::age;
 
 /// `wakes in 13h`, `held awake for 4h by alice`: what still lies ahead. A hold that has passed means nothing any more; a
 /// wake that is due and has not happened does.

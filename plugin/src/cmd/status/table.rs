@@ -1,11 +1,10 @@
 //! The table of `status`: columns as kubectl prints them, three spaces apart, no boxes.
 
 use jiff::Timestamp;
+use shared::target::{Column, Record};
 
-use crate::{
-    cmd::status::{instances::Instances, record::Record, schedule},
-    output::{self, Colour, age::age},
-};
+use super::schedule;
+use crate::output::{self, Colour, age::age};
 
 /// Spaces between columns, as in kubectl.
 const GAP: usize = 3;
@@ -37,61 +36,79 @@ pub(crate) enum Width {
     Wide,
 }
 
-struct Column {
+/// A column that every kind has.
+struct Common {
     header: &'static str,
     show: fn(Layout) -> bool,
     cell: fn(&Record, Layout, Timestamp) -> String,
 }
 
-const COLUMNS: &[Column] = &[
-    Column { header: "NAMESPACE", show: |layout| layout.namespaces, cell: |record, _, _| record.namespace.clone() },
-    Column { header: "NAME", show: |_| true, cell: |record, layout, _| name(record, layout) },
-    Column { header: "DESIRED", show: |_| true, cell: |record, _, _| record.desired.clone() },
-    Column { header: "STATE", show: |_| true, cell: |record, _, _| record.observed.clone() },
-    Column {
+const FIRST: &[Common] = &[
+    Common { header: "NAMESPACE", show: |layout| layout.namespaces, cell: |record, _, _| record.namespace.clone() },
+    Common { header: "NAME", show: |_| true, cell: |record, layout, _| name(record, layout) },
+    Common { header: "DESIRED", show: |_| true, cell: |record, _, _| record.desired.clone() },
+    Common { header: STATE, show: |_| true, cell: |record, _, _| record.observed.clone() },
+    Common {
         header: "SINCE",
         show: |_| true,
         cell: |record, _, now| record.since.map(|since| age(since, now)).unwrap_or_default(),
     },
-    Column {
+    Common {
         header: "REQUESTED-BY",
         show: |_| true,
         cell: |record, _, _| record.requested_by.clone().unwrap_or_default(),
     },
-    Column {
+    Common {
         header: "REASON",
         show: |_| true,
         cell: |record, _, _| short(record.reason.as_deref().unwrap_or_default()),
     },
-    Column {
-        header: "PLATFORM",
-        show: |layout| layout.width == Width::Wide,
-        cell: |record, _, _| record.platform.clone().unwrap_or_default(),
-    },
-    Column {
-        header: "REGION",
-        show: |layout| layout.width == Width::Wide,
-        cell: |record, _, _| record.region.clone().unwrap_or_default(),
-    },
-    Column { header: "INSTANCES", show: |layout| layout.width == Width::Wide, cell: |record, _, _| instances(record) },
-    Column {
-        header: "HIBERNATE-AFTER",
-        show: |layout| layout.width == Width::Wide,
-        cell: |record, _, _| record.hibernate_after.clone().unwrap_or_default(),
-    },
-    Column {
-        header: "FIRES-AT",
-        show: |layout| layout.width == Width::Wide,
-        cell: |record, _, now| fires_at(record, now),
-    },
-    Column {
+];
+
+/// With `-o wide` the columns of the kinds come between the first and the last.
+const LAST: &[Common] = &[
+    Common {
         header: "SCHEDULE",
         show: |layout| layout.width != Width::Narrow,
         cell: |record, _, now| schedule::shown(record, now),
     },
     // Last, because it can be long.
-    Column { header: "STEP", show: |_| true, cell: |record, _, _| step(record) },
+    Common { header: "STEP", show: |_| true, cell: |record, _, _| step(record) },
 ];
+
+/// The column whose cells have a color.
+const STATE: &str = "STATE";
+
+/// One column of this table.
+enum Shown {
+    Common(&'static Common),
+    Kind(&'static Column),
+}
+
+impl Shown {
+    fn header(&self) -> &'static str {
+        match self {
+            Self::Common(column) => column.header,
+            Self::Kind(column) => column.header,
+        }
+    }
+
+    fn cell(&self, record: &Record, layout: Layout, now: Timestamp) -> String {
+        let cell = match self {
+            Self::Common(column) => (column.cell)(record, layout, now),
+            Self::Kind(column) => (column.cell)(record, now),
+        };
+        // An empty cell would shift the columns for whoever cuts the line at spaces.
+        if cell.is_empty() { "-".to_owned() } else { output::plain(&cell.replace('\n', " ")) }
+    }
+}
+
+fn columns(layout: Layout, of_kinds: Vec<&'static Column>) -> Vec<Shown> {
+    let common =
+        |columns: &'static [Common]| columns.iter().filter(move |column| (column.show)(layout)).map(Shown::Common);
+    let of_kinds = if layout.width == Width::Wide { of_kinds } else { Vec::new() };
+    common(FIRST).chain(of_kinds.into_iter().map(Shown::Kind)).chain(common(LAST)).collect()
+}
 
 fn name(record: &Record, layout: Layout) -> String {
     if layout.types { format!("{}/{}", record.kind, record.name) } else { record.name.clone() }
@@ -106,29 +123,6 @@ fn short(text: &str) -> String {
     begin.trim_end().to_owned() + "…"
 }
 
-/// `4/6 stopped` where the total is known, `2 to stop` where only those are named that lag behind.
-fn instances(record: &Record) -> String {
-    let (done, to_do) = if record.desired == "Hibernating" { ("stopped", "to stop") } else { ("running", "to start") };
-    match (record.instances, record.replicas, &record.recorded_replicas) {
-        (Some(Instances { total: Some(total), awaited: 0 }), ..) => total.to_string(),
-        (Some(Instances { total: Some(total), awaited }), ..) => {
-            format!("{}/{total} {done}", total.saturating_sub(awaited))
-        }
-        (Some(Instances { total: None, awaited }), ..) => format!("{awaited} {to_do}"),
-        (None, Some(0), Some(recorded)) => format!("0 ({recorded} recorded)"),
-        (None, Some(replicas), _) => replicas.to_string(),
-        (None, None, _) => String::new(),
-    }
-}
-
-fn fires_at(record: &Record, now: Timestamp) -> String {
-    match record.fires_at {
-        Some(at) if at <= now => "due".to_owned(),
-        Some(at) => at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
-        None => String::new(),
-    }
-}
-
 fn step(record: &Record) -> String {
     match &record.step {
         None => String::new(),
@@ -141,58 +135,53 @@ fn step(record: &Record) -> String {
 /// A table whose columns keep their width, so that lines can be added to it.
 pub(crate) struct Table {
     layout: Layout,
+    columns: Vec<Shown>,
     widths: Vec<usize>,
 }
 
 impl Table {
-    /// Columns as wide as these records need.
-    pub(crate) fn new(layout: Layout, records: &[Record], now: Timestamp) -> Self {
-        let mut widths: Vec<usize> = columns(layout).map(|column| column.header.len()).collect();
+    /// Columns as wide as these records need; `of_kinds` are the columns that kinds add.
+    pub(crate) fn new(layout: Layout, of_kinds: Vec<&'static Column>, records: &[Record], now: Timestamp) -> Self {
+        let columns = columns(layout, of_kinds);
+        let widths = columns.iter().map(|column| column.header().len()).collect();
+        let mut table = Self { layout, columns, widths };
         for record in records {
-            for (width, cell) in widths.iter_mut().zip(cells(record, layout, now)) {
+            let cells = table.cells(record, now);
+            for (width, cell) in table.widths.iter_mut().zip(cells) {
                 *width = (*width).max(cell.chars().count());
             }
         }
-        Self { layout, widths }
+        table
     }
 
     /// The line of headers.
     pub(crate) fn head(&self) -> String {
-        let headers = columns(self.layout).map(|column| column.header.to_owned()).collect::<Vec<_>>();
+        let headers: Vec<String> = self.columns.iter().map(|column| column.header().to_owned()).collect();
         self.pad(&headers, None)
     }
 
     /// The line of a record.
     pub(crate) fn line(&self, record: &Record, now: Timestamp) -> String {
-        self.pad(&cells(record, self.layout, now), self.layout.colours.then(|| colour(record)).flatten())
+        self.pad(&self.cells(record, now), self.layout.colours.then(|| colour(record)).flatten())
+    }
+
+    fn cells(&self, record: &Record, now: Timestamp) -> Vec<String> {
+        self.columns.iter().map(|column| column.cell(record, self.layout, now)).collect()
     }
 
     /// Cells side by side; the STATE cell in its colour, which must not count as width.
     fn pad(&self, cells: &[String], colour: Option<Colour>) -> String {
         let mut line = String::new();
-        for ((cell, width), column) in cells.iter().zip(&self.widths).zip(columns(self.layout)) {
+        for ((cell, width), column) in cells.iter().zip(&self.widths).zip(&self.columns) {
             let spaces = " ".repeat((width + GAP).saturating_sub(cell.chars().count()).max(GAP));
             match colour {
-                Some(colour) if column.header == "STATE" => line += &colour.paint(cell, true),
+                Some(colour) if column.header() == STATE => line += &colour.paint(cell, true),
                 _ => line += cell,
             }
             line += &spaces;
         }
         line.trim_end().to_owned()
     }
-}
-
-fn columns(layout: Layout) -> impl Iterator<Item = &'static Column> {
-    COLUMNS.iter().filter(move |column| (column.show)(layout))
-}
-
-fn cells(record: &Record, layout: Layout, now: Timestamp) -> Vec<String> {
-    let cells = columns(layout).map(|column| match (column.cell)(record, layout, now) {
-        // An empty cell would shift the columns for whoever cuts the line at spaces.
-        cell if cell.is_empty() => "-".to_owned(),
-        cell => output::plain(&cell.replace('\n', " ")),
-    });
-    cells.collect()
 }
 
 fn colour(record: &Record) -> Option<Colour> {
@@ -208,7 +197,8 @@ fn colour(record: &Record) -> Option<Colour> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::record::StepRecord;
+    use shared::target::{Instances, KINDS, StepRecord};
+
     use super::*;
 
     const LAYOUT: Layout = Layout { namespaces: false, width: Width::Narrow, types: false, colours: false };
@@ -264,9 +254,13 @@ mod tests {
         ]
     }
 
+    fn table_of(layout: Layout, records: &[Record]) -> Table {
+        Table::new(layout, KINDS.wide_columns(&[]), records, now())
+    }
+
     fn drawn(layout: Layout) -> String {
         let records = records();
-        let table = Table::new(layout, &records, now());
+        let table = table_of(layout, &records);
         let lines = records.iter().map(|record| table.line(record, now()));
         std::iter::once(table.head()).chain(lines).collect::<Vec<_>>().join("\n")
     }
@@ -285,7 +279,7 @@ mod tests {
     fn ends_of_sleeps_are_a_column_where_there_are_any() {
         let mut record = records().swap_remove(0);
         record.wake_at = Some("2026-11-22T06:00:00Z".into());
-        let table = Table::new(Layout { width: Width::Scheduled, ..LAYOUT }, std::slice::from_ref(&record), now());
+        let table = table_of(Layout { width: Width::Scheduled, ..LAYOUT }, std::slice::from_ref(&record));
         assert!(table.head().ends_with("SCHEDULE       STEP"), "{}", table.head());
         assert!(table.line(&record, now()).ends_with("wakes in 14h   -"), "{}", table.line(&record, now()));
     }
@@ -302,7 +296,7 @@ mod tests {
         }
         let mut record = records().swap_remove(0);
         record.reason = Some("x".repeat(100_000));
-        let table = Table::new(LAYOUT, std::slice::from_ref(&record), now());
+        let table = table_of(LAYOUT, std::slice::from_ref(&record));
         assert!(table.line(&record, now()).len() < 200 && table.head().len() < 200);
     }
 
@@ -321,7 +315,7 @@ mod tests {
     #[test]
     fn a_line_added_later_keeps_at_least_the_gap() {
         let records = records();
-        let table = Table::new(LAYOUT, &records[2..3], now());
+        let table = table_of(LAYOUT, &records[2..3]);
         assert!(table.line(&records[1], now()).starts_with("other-cluster   Hibernating   "));
     }
 }

@@ -1,22 +1,22 @@
 //! `status --watch`: a line for every change, until interrupted or no longer read.
 
-use std::{cell::RefCell, pin::pin, time::Duration};
+use std::{cell::RefCell, collections::BTreeMap, pin::pin, time::Duration};
 
 use futures::{StreamExt, future::try_join_all};
 use kube::api::WatchEvent;
 use serde_json::Value;
+use shared::target::{Key, Record, TargetKind};
 
+use super::printer::Printer;
 use crate::{
-    api::{Hub, Resource, answer::HubError},
-    cmd::status::{
-        Printer, is_shown,
-        record::{Record, Records},
-    },
+    api::{Hub, Resource, error::HubError},
     error::Problem,
     output,
-    select::{Target, parse::Selection, resolve::Resolver},
-    wait::is_passing,
+    select::{parse::Selection, resolve::Resolver, target::Target},
 };
+
+/// Records by what makes them the same target.
+type Records = BTreeMap<Key, Record>;
 
 /// Pause before watching again after a failure.
 const PAUSE: Duration = Duration::from_secs(2);
@@ -24,6 +24,7 @@ const PAUSE: Duration = Duration::from_secs(2);
 /// Which objects of a kind are followed.
 struct Scope<'a> {
     hub: &'a Hub,
+    row: &'static TargetKind,
     resource: Resource,
     namespace: Option<&'a str>,
     fields: String,
@@ -70,21 +71,21 @@ pub(crate) async fn follow(
 ) -> Result<(), Problem> {
     let seen: Records = records.iter().map(|record| (record.key(), record.clone())).collect();
     let seen = RefCell::new(seen);
-    let mut resources: Vec<Resource> = Vec::new();
+    let mut resources: Vec<(&'static TargetKind, Resource)> = Vec::new();
     for target in targets {
-        if !resources.contains(&target.resource) {
-            resources.push(target.resource);
+        if !resources.contains(&(target.row, target.resource)) {
+            resources.push((target.row, target.resource));
         }
     }
     let labels = match selection {
         Selection::Query { selector, kinds } => {
             // Kinds that have no object yet are followed too.
-            resources = kinds.iter().filter_map(|kind| resolver.resource(kind)).collect();
+            resources = kinds.iter().filter_map(|row| Some((*row, resolver.resource(row)?))).collect();
             selector.as_str()
         }
         Selection::Named(_) => "",
     };
-    let scopes = resources.into_iter().map(|resource| {
+    let scopes = resources.into_iter().map(|(row, resource)| {
         let names: Vec<&str> =
             targets.iter().filter(|target| target.resource == resource).map(|target| target.name.as_str()).collect();
         let names = matches!(selection, Selection::Named(_)).then_some(names);
@@ -92,7 +93,7 @@ pub(crate) async fn follow(
             Some([name]) => format!("metadata.name={name}"),
             _ => String::new(),
         };
-        Scope { hub, resource, namespace, fields, labels, names, selection, printer, seen: &seen }
+        Scope { hub, row, resource, namespace, fields, labels, names, selection, printer, seen: &seen }
     });
     if output::is_unread() {
         return Ok(());
@@ -108,7 +109,7 @@ impl Scope<'_> {
         loop {
             match self.round().await {
                 Ok(()) => {}
-                Err(End::Failed(Problem::Hub(error))) if is_passing(&error) => {
+                Err(End::Failed(Problem::Hub(error))) if error.is_transient() => {
                     output::note(&format!("{error}; trying again"));
                     tokio::time::sleep(PAUSE).await;
                 }
@@ -137,11 +138,11 @@ impl Scope<'_> {
     }
 
     fn show(&self, object: Value, gone: bool) -> Result<(), End> {
-        let target = Target::new(self.resource, object);
+        let target = Target::new(self.row, self.resource.version, object);
         if self.names.as_ref().is_some_and(|names| !names.contains(&target.name.as_str())) {
             return Ok(());
         }
-        let mut record = Record::of(&target)?;
+        let mut record = self.row.record(&target.object).map_err(Problem::from)?;
         let key = record.key();
         let mut seen = self.seen.borrow_mut();
         let before = seen.remove(&key);
@@ -151,7 +152,7 @@ impl Scope<'_> {
             return self.print(&record);
         }
         // One that was shown is followed on, even when it is awake by now.
-        let shown = before.is_some() || is_shown(self.selection, &target, &record);
+        let shown = before.is_some() || self.selection.shows(self.row, &record);
         if shown {
             if before.as_ref() != Some(&record) {
                 self.print(&record)?;

@@ -1,13 +1,12 @@
 //! `status fdb/NAME`: a cluster's health, and its process groups that are suspended.
 
+mod record;
 mod table;
 
 use std::time::Duration;
 
 use futures::future::join_all;
-use jiff::Timestamp;
 use kube::ResourceExt;
-use serde::Serialize;
 use serde_json::Value;
 use shared::{
     annotation::{annotation, keys},
@@ -20,106 +19,26 @@ use shared::{
         },
         suspension::{Minimum, Stamp},
     },
+    target::FOUNDATIONDB_CLUSTER,
 };
 
+use self::record::{ClusterRecord, GroupRecord, HealthRecord};
 use crate::{
-    api::Hub,
+    api::{Hub, Resource},
     cli::{HubArgs, StatusArgs, StatusOutput},
-    cmd::power::nothing_found,
-    error::{Exit, Failure, Problem},
-    output,
+    error::{Exit, Failure, Problem, UsageError},
+    output::{self, nothing_found},
     read::{
-        fdb::{FDB_CLUSTER, Look, clusters, is_fdb_word, resource},
+        fdb::{Look, clusters},
         protection,
     },
-    select::{full_name, parse::UsageError},
 };
-
-/// One cluster in the form that `-o json` documents. Later versions only add fields.
-#[derive(Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-struct ClusterRecord {
-    namespace: String,
-    name: String,
-    /// `yes`, `no` or `unknown`.
-    protected: &'static str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    unprotected_because: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    minimum_suspension: Option<String>,
-    /// Whether the operator leaves it alone.
-    skipped: bool,
-    /// IDs of groups that a recovery has begun with.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    recovering: Vec<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    health: Option<HealthRecord>,
-    /// Volumes that are in use and carry a human's key: nothing guards them.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    unlocked: Vec<String>,
-    suspended: Vec<GroupRecord>,
-}
-
-/// As the operator has seen the database last.
-#[derive(Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-struct HealthRecord {
-    available: bool,
-    healthy: bool,
-    full_replication: bool,
-}
-
-/// One suspended process group.
-#[derive(Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-struct GroupRecord {
-    group: String,
-    class: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    zone: Option<String>,
-    /// When the controller has stamped it; not yet if absent.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    since: Option<Timestamp>,
-    /// When it is released, at the earliest.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    expires: Option<Timestamp>,
-    /// Whether it has been released: the operator deletes it at any moment.
-    released: bool,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    why: Option<String>,
-    claim: String,
-    size: String,
-}
-
-/// Names of clusters, if FoundationDB clusters were asked for; no name at all means every one of the namespace.
-///
-/// # Errors
-/// When they and other targets are mixed.
-pub(crate) fn asked(words: &[String]) -> Result<Option<Vec<String>>, UsageError> {
-    let named =
-        |word: &String| word.split_once('/').filter(|(type_, _)| is_fdb_word(type_)).map(|(_, name)| name.to_owned());
-    if let Some((first, rest)) = words.split_first().filter(|(first, _)| is_fdb_word(first)) {
-        if let Some(other) = rest.iter().find(|word| word.contains('/')) {
-            return Err(UsageError::Mixed(first.clone(), other.clone()));
-        }
-        return Ok(Some(rest.to_vec()));
-    }
-    let found: Vec<String> = words.iter().filter_map(named).collect();
-    match words.iter().find(|word| named(word).is_none()) {
-        _ if found.is_empty() => Ok(None),
-        Some(other) => Err(UsageError::FdbAndOthers(other.clone())),
-        None => Ok(Some(found)),
-    }
-}
 
 /// Runs the command for FoundationDB clusters.
 ///
 /// # Errors
 /// When nothing can be asked at all. Failures of single clusters are printed and counted.
 pub(crate) async fn run(names: &[String], args: &StatusArgs, hub_args: &HubArgs) -> Result<Exit, Problem> {
-    if args.watch {
-        return Err(UsageError::FdbIsNotWatched.into());
-    }
     if hub_args.all_namespaces && !names.is_empty() {
         return Err(UsageError::NameInAllNamespaces.into());
     }
@@ -129,12 +48,13 @@ pub(crate) async fn run(names: &[String], args: &StatusArgs, hub_args: &HubArgs)
     if names.is_empty() {
         objects = clusters(&hub, namespace, hub_args.selector.as_deref().unwrap_or_default()).await?;
     } else {
-        let looks = names.iter().map(|name| hub.get(resource(&FDB_CLUSTER), &hub.namespace, name));
+        let looks =
+            names.iter().map(|name| hub.get(Resource::preferred(&FOUNDATIONDB_CLUSTER.kind), &hub.namespace, name));
         for (name, found) in names.iter().zip(join_all(looks).await) {
             match found {
                 Ok(object) => objects.push(object),
                 Err(error) => {
-                    let failure = Failure::new(full_name(&FDB_CLUSTER, name), error.into());
+                    let failure = Failure::new(FOUNDATIONDB_CLUSTER.kind.full_name(name), error.into());
                     exits.push(failure.problem.exit());
                     output::error(&failure.to_string());
                 }
@@ -224,6 +144,8 @@ fn of_group(facts: &Facts<'_>, group: &ProcessGroup) -> Option<GroupRecord> {
 mod tests {
     use serde_json::json;
 
+    use jiff::Timestamp;
+
     use super::{table::table, *};
 
     fn now() -> Timestamp {
@@ -297,30 +219,5 @@ mod tests {
         let text = table(&record, true, false, now()).join("\n");
         let part = "  NOT PROTECTED: sample-storage-2-data, because of hibernate.sh/release\n";
         assert!(text.contains(part), "{text}");
-    }
-
-    #[test]
-    fn clusters_are_told_from_other_targets() {
-        let answer = |line: &str| {
-            let words: Vec<String> = line.split_whitespace().map(Into::into).collect();
-            match asked(&words) {
-                Ok(None) => "others".to_owned(),
-                Ok(Some(names)) => format!("[{}]", names.join(" ")),
-                Err(error) => error.to_string(),
-            }
-        };
-        for (line, expected) in [
-            ("", "others"),
-            ("demo", "others"),
-            ("cd/fdb", "others"),
-            ("fdb/sample", "[sample]"),
-            ("fdb sample other", "[sample other]"),
-            ("fdb", "[]"),
-            ("foundationdbclusters.apps.foundationdb.org/sample", "[sample]"),
-        ] {
-            assert_eq!(answer(line), expected, "{line}");
-        }
-        assert!(answer("fdb/sample demo").contains("not together with \"demo\""));
-        assert!(answer("fdb sample cd/demo").contains("not both"));
     }
 }

@@ -7,14 +7,13 @@ use serde_json::json;
 use shared::{
     annotation::{format, keys},
     fdb::suspension::Minimum,
+    target::FOUNDATIONDB_CLUSTER,
 };
 
+use super::record::{ClusterRecord, GroupRecord, HealthRecord};
 use crate::{
     cli::{StatusArgs, StatusOutput},
-    cmd::status::fdb::{ClusterRecord, GroupRecord, HealthRecord},
     output::{self, age::age},
-    read::fdb::FDB_CLUSTER,
-    select::full_name,
 };
 
 /// Prints the clusters in the format that was asked for.
@@ -23,7 +22,11 @@ pub(crate) fn show(records: &[ClusterRecord], args: &StatusArgs) {
     match args.output {
         StatusOutput::Json => output::text(&output::json(&list())),
         StatusOutput::Yaml => output::text(&output::yaml(&list())),
-        StatusOutput::Name => records.iter().for_each(|record| output::line(&full_name(&FDB_CLUSTER, &record.name))),
+        StatusOutput::Name => {
+            for record in records {
+                output::line(&FOUNDATIONDB_CLUSTER.kind.full_name(&record.name));
+            }
+        }
         StatusOutput::Table | StatusOutput::Wide => {
             for (at, record) in records.iter().enumerate() {
                 if at > 0 {

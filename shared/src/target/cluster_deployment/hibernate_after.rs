@@ -1,17 +1,17 @@
 //! When `spec.hibernateAfter` puts a cluster to sleep.
 
-use jiff::Timestamp;
-use shared::{
+use crate::{
     duration,
     hive::{
         api::{ClusterDeployment, Desired},
         conditions::{HIBERNATING, READY},
     },
 };
+use jiff::Timestamp;
 
 /// By Hive's rules (hive.md 1.2): that long after the latest of installation, claim, and the moment R became True; not for
 /// unclaimed clusters of a pool, and not while the cluster sleeps or is on its way.
-pub(crate) fn fires_at(cluster: &ClusterDeployment) -> Option<Timestamp> {
+pub(super) fn fires_at(cluster: &ClusterDeployment) -> Option<Timestamp> {
     let after = duration::parse_positive(cluster.spec.hibernate_after.as_deref()?).ok()?;
     let status_of = |type_| cluster.condition(type_).map(|condition| condition.status.as_str());
     let ready = cluster.condition(READY).filter(|ready| ready.status == "True");

@@ -1,23 +1,15 @@
 //! How many instances a cluster has and how many are waited for, as far as a condition tells.
 
-use serde::Serialize;
-use shared::hive::{
-    api::ClusterDeployment,
-    conditions::{HIBERNATING, PROGRESS, READY},
+use crate::{
+    hive::{
+        api::ClusterDeployment,
+        conditions::{HIBERNATING, PROGRESS, READY},
+    },
+    target::record::Instances,
 };
 
-/// Instances of a cluster.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub(crate) struct Instances {
-    /// All of them; only hibernate-controller tells.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) total: Option<usize>,
-    /// Those that are not yet in the state that is wanted.
-    pub(crate) awaited: usize,
-}
-
 /// What the conditions say: hibernate-controller's with the total, or Hive's, which only name the machines that lag behind.
-pub(crate) fn of(cluster: &ClusterDeployment) -> Option<Instances> {
+pub(super) fn of(cluster: &ClusterDeployment) -> Option<Instances> {
     let message = |type_| cluster.condition(type_).and_then(|said| said.message.as_deref());
     let ours = message(PROGRESS).and_then(counted);
     ours.or_else(|| [HIBERNATING, READY].into_iter().filter_map(message).find_map(named))
@@ -40,7 +32,7 @@ fn named(message: &str) -> Option<Instances> {
 
 #[cfg(test)]
 mod tests {
-    use shared::hive::conditions::PowerStatus;
+    use crate::hive::conditions::PowerStatus;
 
     use super::*;
 

@@ -4,13 +4,15 @@
 use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
-use shared::annotation::{
-    Annotations, annotation, format,
-    hold::{Hold, NAMELESS, hold, protected},
-    keys,
-};
 
-use crate::cmd::power::{Asked, Plan, Wish};
+use crate::{
+    annotation::{
+        Annotations, annotation, format,
+        hold::{Hold, NAMELESS, hold, protected},
+        keys,
+    },
+    target::lifecycle::{Change, Intent, PowerAction},
+};
 
 /// | # | wanted | spec.powerState | reason | patch |
 /// |---|---|---|---|---|
@@ -33,14 +35,14 @@ use crate::cmd::power::{Asked, Plan, Wish};
 ///
 /// What is removed or replaced of a schedule was judged as it was read, and somebody may have set another one since: such a
 /// patch carries the resourceVersion that it was made from, so that the API server refuses it (409). All others do without.
-pub(crate) fn plan(cluster: &Value, asked: &Asked<'_>) -> Plan {
+pub(super) fn change(cluster: &Value, intent: &Intent<'_>) -> Change {
     let asleep = is_asleep(cluster);
     let old_reason = annotation(cluster, keys::REASON);
-    let changes = asleep != (asked.wish == Wish::Sleep);
-    let mut annotations = schedule(cluster, asked, changes);
+    let changes = asleep != (intent.action == PowerAction::Hibernate);
+    let mut annotations = schedule(cluster, intent, changes);
     let scheduled = !annotations.is_empty();
     let replaces = annotations.keys().any(|key| annotation(cluster, key).is_some());
-    match asked.reason {
+    match intent.reason {
         Some(reason) if old_reason != Some(reason) => {
             annotations.insert(keys::REASON.to_owned(), json!(reason)); // H2, H3
         }
@@ -50,9 +52,9 @@ pub(crate) fn plan(cluster: &Value, asked: &Asked<'_>) -> Plan {
         _ => {} // H1, H5
     }
     if !changes && annotations.is_empty() {
-        return Plan::Unchanged; // H1
+        return Change::None { message: unchanged(cluster, intent), follows: true }; // H1
     }
-    let message = message(asked, changes, scheduled);
+    let message = message(intent, changes, scheduled);
     let mut patch = Map::new();
     if !annotations.is_empty() {
         let mut metadata = json!({ "annotations": annotations });
@@ -62,10 +64,10 @@ pub(crate) fn plan(cluster: &Value, asked: &Asked<'_>) -> Plan {
         patch.insert("metadata".to_owned(), metadata);
     }
     if changes {
-        let state = if asked.wish == Wish::Sleep { "Hibernating" } else { "Running" };
+        let state = if intent.action == PowerAction::Hibernate { "Hibernating" } else { "Running" };
         patch.insert("spec".to_owned(), json!({ "powerState": state }));
     }
-    Plan::Patch { patch: Value::Object(patch), message }
+    Change::Patch { patch: Value::Object(patch), message, warnings: warnings(cluster, intent) }
 }
 
 fn is_asleep(cluster: &Value) -> bool {
@@ -73,19 +75,20 @@ fn is_asleep(cluster: &Value) -> bool {
 }
 
 /// What is said where nothing has to be written: that it wakes by itself all the same is easily overlooked.
-pub(crate) fn unchanged(cluster: &Value, asked: &Asked<'_>) -> String {
-    let wake = annotation(cluster, keys::WAKE_AT).and_then(format::time).filter(|_| asked.wish == Wish::Sleep);
+fn unchanged(cluster: &Value, intent: &Intent<'_>) -> String {
+    let wake =
+        annotation(cluster, keys::WAKE_AT).and_then(format::time).filter(|_| intent.action == PowerAction::Hibernate);
     wake.map_or_else(|| "unchanged".to_owned(), |wake| format!("unchanged, wakes at {}", format::seconds(wake)))
 }
 
 /// What a change goes against, worth a warning: what the webhook refuses where there is one (its row V6), and the end of
 /// somebody's hold before its time.
-pub(crate) fn warnings(cluster: &Value, asked: &Asked<'_>) -> Vec<String> {
+fn warnings(cluster: &Value, intent: &Intent<'_>) -> Vec<String> {
     const REFUSED: &str = "a webhook refuses this; without one it goes to sleep";
     let annotations = Annotations::deserialize(&cluster["metadata"]["annotations"]).unwrap_or_default();
-    let hold = hold(&annotations, asked.now);
+    let hold = hold(&annotations, intent.now);
     let mut warnings = Vec::new();
-    if asked.wish == Wish::Sleep && !is_asleep(cluster) {
+    if intent.action == PowerAction::Hibernate && !is_asleep(cluster) {
         if protected(&annotations) {
             warnings.push(format!("it is protected from sleep ({}): {REFUSED}", keys::PROTECTED));
         }
@@ -99,7 +102,7 @@ pub(crate) fn warnings(cluster: &Value, asked: &Asked<'_>) -> Vec<String> {
             format!("it is held awake until {until} by {by} ({key}): {REFUSED}")
         }));
     }
-    if let (Wish::Wake, Some(end), Hold::Until { until, by }) = (asked.wish, asked.end, hold)
+    if let (PowerAction::Resume, Some(end), Hold::Until { until, by }) = (intent.action, intent.end, hold)
         && until > end
     {
         let (by, until) = (by.unwrap_or(NAMELESS), format::seconds(until));
@@ -109,22 +112,24 @@ pub(crate) fn warnings(cluster: &Value, asked: &Asked<'_>) -> Vec<String> {
 }
 
 /// H6 to H11.
-fn schedule(cluster: &Value, asked: &Asked<'_>, changes: bool) -> Map<String, Value> {
+fn schedule(cluster: &Value, intent: &Intent<'_>, changes: bool) -> Map<String, Value> {
     let found = |key: &str| annotation(cluster, key);
-    let passed = |text: &str| format::time(text).is_some_and(|time| time <= asked.now);
+    let passed = |text: &str| format::time(text).is_some_and(|time| time <= intent.now);
     let mut edits = Map::new();
     let mut want = |key: &str, value: Option<String>| {
         if found(key) != value.as_deref() {
             edits.insert(key.to_owned(), value.map_or(Value::Null, Value::String));
         }
     };
-    let end = asked.end.map(format::seconds);
-    match (asked.wish, end) {
-        (Wish::Sleep, Some(end)) => want(keys::WAKE_AT, Some(end)), // H6
-        (Wish::Sleep, None) if changes || found(keys::WAKE_AT).is_some_and(passed) => want(keys::WAKE_AT, None), // H7
-        (Wish::Sleep, None) => {}
-        (Wish::Wake, None) => want(keys::WAKE_AT, None), // H9
-        (Wish::Wake, Some(end)) => {
+    let end = intent.end.map(format::seconds);
+    match (intent.action, end) {
+        (PowerAction::Hibernate, Some(end)) => want(keys::WAKE_AT, Some(end)), // H6
+        (PowerAction::Hibernate, None) if changes || found(keys::WAKE_AT).is_some_and(passed) => {
+            want(keys::WAKE_AT, None); // H7
+        }
+        (PowerAction::Hibernate, None) => {}
+        (PowerAction::Resume, None) => want(keys::WAKE_AT, None), // H9
+        (PowerAction::Resume, Some(end)) => {
             want(keys::WAKE_AT, None); // H9
             if found(keys::HOLD_AWAKE_UNTIL) != Some(&end) {
                 want(keys::HOLD_AWAKE_UNTIL, Some(end)); // H10
@@ -141,16 +146,16 @@ fn schedule(cluster: &Value, asked: &Asked<'_>, changes: bool) -> Map<String, Va
 }
 
 /// What is said once it is written.
-fn message(asked: &Asked<'_>, changes: bool, scheduled: bool) -> String {
+fn message(intent: &Intent<'_>, changes: bool, scheduled: bool) -> String {
     let time = |end: Timestamp| format::seconds(end);
-    match (asked.wish, changes, asked.end) {
-        (Wish::Sleep, true, Some(end)) => format!("hibernation requested, wakes at {}", time(end)),
-        (Wish::Sleep, true, None) => "hibernation requested".to_owned(),
-        (Wish::Wake, true, Some(end)) => format!("resume requested, held awake until {}", time(end)),
-        (Wish::Wake, true, None) => "resume requested".to_owned(),
+    match (intent.action, changes, intent.end) {
+        (PowerAction::Hibernate, true, Some(end)) => format!("hibernation requested, wakes at {}", time(end)),
+        (PowerAction::Hibernate, true, None) => "hibernation requested".to_owned(),
+        (PowerAction::Resume, true, Some(end)) => format!("resume requested, held awake until {}", time(end)),
+        (PowerAction::Resume, true, None) => "resume requested".to_owned(),
         (_, false, _) if !scheduled => "reason updated".to_owned(),
-        (Wish::Sleep, false, Some(end)) => format!("wakes at {}", time(end)),
-        (Wish::Wake, false, Some(end)) => format!("held awake until {}", time(end)),
+        (PowerAction::Hibernate, false, Some(end)) => format!("wakes at {}", time(end)),
+        (PowerAction::Resume, false, Some(end)) => format!("held awake until {}", time(end)),
         (_, false, None) => "stale schedule removed".to_owned(),
     }
 }
@@ -164,131 +169,131 @@ mod tests {
     const SOON: &str = "2026-11-22T08:00:00Z";
     const LATER: &str = "2026-11-23T08:00:00Z";
 
-    fn asked<'a>(wish: Wish, reason: Option<&'a str>, end: Option<&str>) -> Asked<'a> {
+    fn intent<'a>(action: PowerAction, reason: Option<&'a str>, end: Option<&str>) -> Intent<'a> {
         let time = |text: &str| text.parse().unwrap();
-        Asked { wish, reason, end: end.map(time), now: time(NOW), queried: false }
+        Intent { action, reason, end: end.map(time), now: time(NOW), queried: false }
     }
 
     fn planned(
         state: Option<&str>,
         old_reason: Option<&str>,
-        wish: Wish,
+        action: PowerAction,
         reason: Option<&str>,
     ) -> Option<(Value, String)> {
         let mut cluster = json!({ "metadata": { "name": "demo" }, "spec": { "powerState": state } });
         if let Some(reason) = old_reason {
             cluster["metadata"]["annotations"] = json!({ keys::REASON: reason });
         }
-        match plan(&cluster, &asked(wish, reason, None)) {
-            Plan::Patch { patch, message } => Some((patch, message)),
-            _ => None,
+        match change(&cluster, &intent(action, reason, None)) {
+            Change::Patch { patch, message, .. } => Some((patch, message)),
+            Change::None { .. } => None,
         }
     }
 
     #[test]
     fn patches_are_as_small_as_the_table_says() {
-        use Wish::{Sleep, Wake};
+        use PowerAction::{Hibernate, Resume};
         let sleep = json!({ "powerState": "Hibernating" });
         let wake = json!({ "powerState": "Running" });
         let because = |reason: Value| json!({ "annotations": { keys::REASON: reason } });
-        for (state, old, wish, reason, expected) in [
-            (Some("Hibernating"), None, Sleep, None, None),           // H1
-            (Some("Hibernating"), Some("a"), Sleep, None, None),      // H1
-            (Some("Hibernating"), Some("a"), Sleep, Some("a"), None), // H1
-            (Some("Running"), None, Wake, None, None),                // H1
-            (Some(""), None, Wake, None, None),                       // H1
-            (None, None, Wake, None, None),                           // H1
-            (Some("Hibernating"), Some("a"), Sleep, Some("b"), Some(json!({ "metadata": because(json!("b")) }))), // H2
-            (None, None, Sleep, Some("b"), Some(json!({ "spec": sleep, "metadata": because(json!("b")) }))), // H3
+        for (state, old, action, reason, expected) in [
+            (Some("Hibernating"), None, Hibernate, None, None),           // H1
+            (Some("Hibernating"), Some("a"), Hibernate, None, None),      // H1
+            (Some("Hibernating"), Some("a"), Hibernate, Some("a"), None), // H1
+            (Some("Running"), None, Resume, None, None),                  // H1
+            (Some(""), None, Resume, None, None),                         // H1
+            (None, None, Resume, None, None),                             // H1
+            (Some("Hibernating"), Some("a"), Hibernate, Some("b"), Some(json!({ "metadata": because(json!("b")) }))), // H2
+            (None, None, Hibernate, Some("b"), Some(json!({ "spec": sleep, "metadata": because(json!("b")) }))), // H3
             (
                 Some("Hibernating"),
                 Some("a"),
-                Wake,
+                Resume,
                 Some("b"),
                 Some(json!({ "spec": wake, "metadata": because(json!("b")) })),
             ), // H3
             (
                 Some("Hibernating"),
                 Some("a"),
-                Wake,
+                Resume,
                 None,
                 Some(json!({ "spec": wake, "metadata": because(Value::Null) })),
             ), // H4
-            (Some("Running"), None, Sleep, None, Some(json!({ "spec": sleep }))), // H5
-            (Some(""), None, Sleep, None, Some(json!({ "spec": sleep }))), // H5
-            (None, None, Sleep, None, Some(json!({ "spec": sleep }))), // H5
+            (Some("Running"), None, Hibernate, None, Some(json!({ "spec": sleep }))),                            // H5
+            (Some(""), None, Hibernate, None, Some(json!({ "spec": sleep }))),                                   // H5
+            (None, None, Hibernate, None, Some(json!({ "spec": sleep }))),                                       // H5
         ] {
-            let patch = planned(state, old, wish, reason).map(|(patch, _)| patch);
-            assert_eq!(patch, expected, "{state:?} {old:?} {wish:?} {reason:?}");
+            let patch = planned(state, old, action, reason).map(|(patch, _)| patch);
+            assert_eq!(patch, expected, "{state:?} {old:?} {action:?} {reason:?}");
         }
     }
 
     #[test]
     fn messages_say_what_was_asked_of_the_hub() {
-        for (state, wish, reason, expected) in [
-            (None, Wish::Sleep, None, "hibernation requested"),
-            (Some("Hibernating"), Wish::Wake, None, "resume requested"),
-            (Some("Hibernating"), Wish::Sleep, Some("new"), "reason updated"),
+        for (state, action, reason, expected) in [
+            (None, PowerAction::Hibernate, None, "hibernation requested"),
+            (Some("Hibernating"), PowerAction::Resume, None, "resume requested"),
+            (Some("Hibernating"), PowerAction::Hibernate, Some("new"), "reason updated"),
         ] {
-            assert_eq!(planned(state, None, wish, reason).unwrap().1, expected);
+            assert_eq!(planned(state, None, action, reason).unwrap().1, expected);
         }
     }
 
     /// State, wake-at, hold-awake-until (by bob), what is wanted until when; what is patched and said.
     #[test]
     fn the_schedule_goes_with_the_state() {
-        use Wish::{Sleep, Wake};
+        use PowerAction::{Hibernate, Resume};
         const ASLEEP: Option<&str> = Some("Hibernating");
         type Found<'a> = (Option<&'a str>, Option<&'a str>, Option<&'a str>);
-        type Case<'a> = (Found<'a>, Wish, Option<&'a str>, Option<Value>, &'a str);
+        type Case<'a> = (Found<'a>, PowerAction, Option<&'a str>, Option<Value>, &'a str);
         let edit = |key: &str, value: Option<&str>| json!({ key: value });
         let unheld = json!({ keys::HOLD_AWAKE_UNTIL: null, keys::HOLD_AWAKE_BY: null });
         let held = |until: &str| json!({ keys::HOLD_AWAKE_UNTIL: until, keys::HOLD_AWAKE_BY: null });
         let cases: Vec<Case<'_>> = vec![
             (
                 (None, None, None),
-                Sleep,
+                Hibernate,
                 Some(SOON),
                 Some(edit(keys::WAKE_AT, Some(SOON))),
                 "hibernation requested, wakes at 2026-11-22T08:00:00Z",
             ), // H6
             (
                 (ASLEEP, None, None),
-                Sleep,
+                Hibernate,
                 Some(SOON),
                 Some(edit(keys::WAKE_AT, Some(SOON))),
                 "wakes at 2026-11-22T08:00:00Z",
             ), // H6
             (
                 (ASLEEP, Some(SOON), None),
-                Sleep,
+                Hibernate,
                 Some(LATER),
                 Some(edit(keys::WAKE_AT, Some(LATER))),
                 "wakes at 2026-11-23T08:00:00Z",
             ), // H6
-            ((ASLEEP, Some(SOON), None), Sleep, Some(SOON), None, "unchanged"), // H6
-            ((ASLEEP, Some(SOON), None), Sleep, None, None, "unchanged"),
-            ((None, Some(SOON), None), Sleep, None, Some(edit(keys::WAKE_AT, None)), "hibernation requested"), // H7
-            ((ASLEEP, Some(PAST), None), Sleep, None, Some(edit(keys::WAKE_AT, None)), "stale schedule removed"), // H7
-            ((None, None, Some(PAST)), Sleep, None, Some(unheld.clone()), "hibernation requested"),            // H8
-            ((None, None, Some(NOW)), Sleep, None, Some(unheld.clone()), "hibernation requested"),             // H8
-            ((None, None, Some(SOON)), Sleep, None, None, "hibernation requested"),                            // H8
-            ((None, None, Some("till monday")), Sleep, None, None, "hibernation requested"),                   // H8
-            ((ASLEEP, Some(SOON), None), Wake, None, Some(edit(keys::WAKE_AT, None)), "resume requested"),     // H9
-            ((None, Some(PAST), None), Wake, None, Some(edit(keys::WAKE_AT, None)), "stale schedule removed"), // H9
+            ((ASLEEP, Some(SOON), None), Hibernate, Some(SOON), None, "unchanged, wakes at 2026-11-22T08:00:00Z"), // H6
+            ((ASLEEP, Some(SOON), None), Hibernate, None, None, "unchanged, wakes at 2026-11-22T08:00:00Z"),
+            ((None, Some(SOON), None), Hibernate, None, Some(edit(keys::WAKE_AT, None)), "hibernation requested"), // H7
+            ((ASLEEP, Some(PAST), None), Hibernate, None, Some(edit(keys::WAKE_AT, None)), "stale schedule removed"), // H7
+            ((None, None, Some(PAST)), Hibernate, None, Some(unheld.clone()), "hibernation requested"), // H8
+            ((None, None, Some(NOW)), Hibernate, None, Some(unheld.clone()), "hibernation requested"),  // H8
+            ((None, None, Some(SOON)), Hibernate, None, None, "hibernation requested"),                 // H8
+            ((None, None, Some("till monday")), Hibernate, None, None, "hibernation requested"),        // H8
+            ((ASLEEP, Some(SOON), None), Resume, None, Some(edit(keys::WAKE_AT, None)), "resume requested"), // H9
+            ((None, Some(PAST), None), Resume, None, Some(edit(keys::WAKE_AT, None)), "stale schedule removed"), // H9
             (
                 (ASLEEP, None, Some(PAST)),
-                Wake,
+                Resume,
                 Some(SOON),
                 Some(held(SOON)),
                 "resume requested, held awake until 2026-11-22T08:00:00Z",
             ), // H10
-            ((None, None, Some(SOON)), Wake, Some(LATER), Some(held(LATER)), "held awake until 2026-11-23T08:00:00Z"), // H10
-            ((None, None, Some(SOON)), Wake, Some(SOON), None, "unchanged"), // H10
-            ((ASLEEP, None, Some(PAST)), Wake, None, Some(unheld), "resume requested"), // H11
-            ((ASLEEP, None, Some(SOON)), Wake, None, None, "resume requested"), // H11
+            ((None, None, Some(SOON)), Resume, Some(LATER), Some(held(LATER)), "held awake until 2026-11-23T08:00:00Z"), // H10
+            ((None, None, Some(SOON)), Resume, Some(SOON), None, "unchanged"), // H10
+            ((ASLEEP, None, Some(PAST)), Resume, None, Some(unheld), "resume requested"), // H11
+            ((ASLEEP, None, Some(SOON)), Resume, None, None, "resume requested"), // H11
         ];
-        for ((state, wake_at, hold), wish, end, expected, said) in cases {
+        for ((state, wake_at, hold), action, end, expected, said) in cases {
             let mut cluster = json!({ "metadata": { "annotations": {} }, "spec": { "powerState": state } });
             for (key, value) in
                 [(keys::WAKE_AT, wake_at), (keys::HOLD_AWAKE_UNTIL, hold), (keys::HOLD_AWAKE_BY, hold.map(|_| "bob"))]
@@ -297,96 +302,96 @@ mod tests {
                     cluster["metadata"]["annotations"][key] = json!(value);
                 }
             }
-            let (patch, message) = match plan(&cluster, &asked(wish, None, end)) {
-                Plan::Patch { patch, message } => (patch, message),
-                _ => (Value::Null, "unchanged".to_owned()),
+            let (patch, message) = match change(&cluster, &intent(action, None, end)) {
+                Change::Patch { patch, message, .. } => (patch, message),
+                Change::None { message, .. } => (Value::Null, message),
             };
             let annotations = patch.pointer("/metadata/annotations").cloned();
-            assert_eq!((annotations, message.as_str()), (expected, said), "{cluster} {wish:?} {end:?}");
-            let changes = (state == ASLEEP) != (wish == Sleep);
-            assert_eq!(patch.get("spec").is_some(), changes, "{cluster} {wish:?} {end:?}");
+            assert_eq!((annotations, message.as_str()), (expected, said), "{cluster} {action:?} {end:?}");
+            let changes = (state == ASLEEP) != (action == Hibernate);
+            assert_eq!(patch.get("spec").is_some(), changes, "{cluster} {action:?} {end:?}");
         }
     }
 
     /// State, annotations, what is wanted until when; what is warned of.
     #[test]
     fn what_goes_against_others_is_warned_of() {
-        use Wish::{Sleep, Wake};
+        use PowerAction::{Hibernate, Resume};
         let refused = |what: &str| format!("it is {what}: a webhook refuses this; without one it goes to sleep");
         let protected = refused("protected from sleep (hibernate.sh/protected)");
         let held = |until: &str| refused(&format!("held awake until {until} (hibernate.sh/hold-awake-until)"));
         let shortened = |by: &str| format!("this shortens the hold of {by}, which lasted until {LATER}");
         let bobs = |until: &str| json!({ keys::HOLD_AWAKE_UNTIL: until, keys::HOLD_AWAKE_BY: "bob" });
-        for (state, found, wish, end, expected) in [
-            ("Running", json!({}), Sleep, None, vec![]),
-            ("Running", json!({ keys::PROTECTED: "true" }), Sleep, None, vec![protected.clone()]),
-            ("Running", json!({ keys::PROTECTED: "false" }), Sleep, None, vec![]),
-            ("Hibernating", json!({ keys::PROTECTED: "true" }), Sleep, Some(SOON), vec![]),
-            ("Hibernating", json!({ keys::PROTECTED: "true" }), Wake, None, vec![]),
-            ("Running", bobs(SOON), Sleep, None, vec![held(&format!("{SOON} by bob"))]),
-            ("Running", bobs("monday"), Sleep, None, vec![held("\"monday\", which is not a time, by bob")]),
-            ("Running", bobs(PAST), Sleep, None, vec![]),
+        for (state, found, action, end, expected) in [
+            ("Running", json!({}), Hibernate, None, vec![]),
+            ("Running", json!({ keys::PROTECTED: "true" }), Hibernate, None, vec![protected.clone()]),
+            ("Running", json!({ keys::PROTECTED: "false" }), Hibernate, None, vec![]),
+            ("Hibernating", json!({ keys::PROTECTED: "true" }), Hibernate, Some(SOON), vec![]),
+            ("Hibernating", json!({ keys::PROTECTED: "true" }), Resume, None, vec![]),
+            ("Running", bobs(SOON), Hibernate, None, vec![held(&format!("{SOON} by bob"))]),
+            ("Running", bobs("monday"), Hibernate, None, vec![held("\"monday\", which is not a time, by bob")]),
+            ("Running", bobs(PAST), Hibernate, None, vec![]),
             (
                 "Running",
                 json!({ keys::HOLD_AWAKE_UNTIL: SOON, keys::PROTECTED: "true" }),
-                Sleep,
+                Hibernate,
                 None,
                 vec![protected, held(&format!("{SOON} by somebody who left no name"))],
             ),
-            ("Running", bobs(LATER), Wake, Some(SOON), vec![shortened("bob")]),
-            ("Running", bobs(LATER), Wake, None, vec![]),
-            ("Running", bobs(SOON), Wake, Some(LATER), vec![]),
-            ("Running", bobs(SOON), Wake, Some(SOON), vec![]),
+            ("Running", bobs(LATER), Resume, Some(SOON), vec![shortened("bob")]),
+            ("Running", bobs(LATER), Resume, None, vec![]),
+            ("Running", bobs(SOON), Resume, Some(LATER), vec![]),
+            ("Running", bobs(SOON), Resume, Some(SOON), vec![]),
             (
                 "Running",
                 json!({ keys::HOLD_AWAKE_UNTIL: LATER }),
-                Wake,
+                Resume,
                 Some(SOON),
                 vec![shortened("somebody who left no name")],
             ),
         ] {
             let cluster = json!({ "metadata": { "annotations": found }, "spec": { "powerState": state } });
-            assert_eq!(warnings(&cluster, &asked(wish, None, end)), expected, "{cluster} {wish:?} {end:?}");
+            assert_eq!(warnings(&cluster, &intent(action, None, end)), expected, "{cluster} {action:?} {end:?}");
         }
     }
 
     #[test]
     fn a_sleep_that_ends_by_itself_says_so_although_nothing_changes() {
-        for (found, wish, expected) in [
-            (json!({}), Wish::Sleep, "unchanged"),
-            (json!({ keys::WAKE_AT: SOON }), Wish::Sleep, "unchanged, wakes at 2026-11-22T08:00:00Z"),
-            (json!({ keys::WAKE_AT: "monday" }), Wish::Sleep, "unchanged"),
-            (json!({ keys::WAKE_AT: SOON }), Wish::Wake, "unchanged"),
+        for (found, action, expected) in [
+            (json!({}), PowerAction::Hibernate, "unchanged"),
+            (json!({ keys::WAKE_AT: SOON }), PowerAction::Hibernate, "unchanged, wakes at 2026-11-22T08:00:00Z"),
+            (json!({ keys::WAKE_AT: "monday" }), PowerAction::Hibernate, "unchanged"),
+            (json!({ keys::WAKE_AT: SOON }), PowerAction::Resume, "unchanged"),
         ] {
             let cluster = json!({ "metadata": { "annotations": found } });
-            assert_eq!(unchanged(&cluster, &asked(wish, None, None)), expected, "{cluster} {wish:?}");
+            assert_eq!(unchanged(&cluster, &intent(action, None, None)), expected, "{cluster} {action:?}");
         }
     }
 
     /// State, annotations, what is wanted until when; whether the patch depends on what was read.
     #[test]
     fn a_schedule_is_removed_or_replaced_only_as_it_was_read() {
-        use Wish::{Sleep, Wake};
+        use PowerAction::{Hibernate, Resume};
         const ASLEEP: &str = "Hibernating";
-        for (state, found, wish, end, guarded) in [
-            ("Running", json!({}), Sleep, None, false),
-            ("Running", json!({}), Sleep, Some(SOON), false), // nothing to lose
-            ("Running", json!({ keys::REASON: "old" }), Sleep, None, false), // a reason goes with its state
-            ("Running", json!({ keys::HOLD_AWAKE_UNTIL: SOON }), Sleep, None, false), // stays
-            ("Running", json!({ keys::HOLD_AWAKE_UNTIL: PAST, keys::HOLD_AWAKE_BY: "bob" }), Sleep, None, true), // H8
-            ("Running", json!({ keys::WAKE_AT: SOON }), Sleep, None, true), // H7
-            (ASLEEP, json!({ keys::WAKE_AT: SOON }), Sleep, Some(LATER), true), // H6
-            (ASLEEP, json!({ keys::WAKE_AT: SOON }), Wake, None, true), // H9
-            (ASLEEP, json!({}), Wake, Some(SOON), false),     // H10
-            (ASLEEP, json!({ keys::HOLD_AWAKE_UNTIL: SOON }), Wake, Some(LATER), true), // H10
-            (ASLEEP, json!({ keys::HOLD_AWAKE_UNTIL: PAST }), Wake, None, true), // H11
+        for (state, found, action, end, guarded) in [
+            ("Running", json!({}), Hibernate, None, false),
+            ("Running", json!({}), Hibernate, Some(SOON), false), // nothing to lose
+            ("Running", json!({ keys::REASON: "old" }), Hibernate, None, false), // a reason goes with its state
+            ("Running", json!({ keys::HOLD_AWAKE_UNTIL: SOON }), Hibernate, None, false), // stays
+            ("Running", json!({ keys::HOLD_AWAKE_UNTIL: PAST, keys::HOLD_AWAKE_BY: "bob" }), Hibernate, None, true), // H8
+            ("Running", json!({ keys::WAKE_AT: SOON }), Hibernate, None, true), // H7
+            (ASLEEP, json!({ keys::WAKE_AT: SOON }), Hibernate, Some(LATER), true), // H6
+            (ASLEEP, json!({ keys::WAKE_AT: SOON }), Resume, None, true),       // H9
+            (ASLEEP, json!({}), Resume, Some(SOON), false),                     // H10
+            (ASLEEP, json!({ keys::HOLD_AWAKE_UNTIL: SOON }), Resume, Some(LATER), true), // H10
+            (ASLEEP, json!({ keys::HOLD_AWAKE_UNTIL: PAST }), Resume, None, true), // H11
         ] {
             let cluster = json!({
                 "metadata": { "resourceVersion": "7", "annotations": found }, "spec": { "powerState": state },
             });
-            let Plan::Patch { patch, .. } = plan(&cluster, &asked(wish, None, end)) else { panic!("{cluster}") };
+            let Change::Patch { patch, .. } = change(&cluster, &intent(action, None, end)) else { panic!("{cluster}") };
             let version = patch.pointer("/metadata/resourceVersion").cloned();
-            assert_eq!(version, guarded.then(|| json!("7")), "{cluster} {wish:?} {end:?}");
+            assert_eq!(version, guarded.then(|| json!("7")), "{cluster} {action:?} {end:?}");
         }
     }
 }

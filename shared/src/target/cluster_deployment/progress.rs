@@ -1,40 +1,16 @@
-//! How far a target is on its way, from one look at it. Pure: no client, no clock.
+//! How far a cluster has come, and which step is under way.
 
-use serde_json::Value;
-use shared::{
+use crate::{
     annotation::keys,
     hive::{
         api::{ClusterDeployment, Desired, POWERSTATE_PAUSE, RECONCILE_PAUSE},
         conditions::{HIBERNATING, PROGRESS, READY, reason},
     },
-    workload::replicas,
+    target::{
+        lifecycle::{PowerAction, Progress},
+        record::StepRecord,
+    },
 };
-
-use crate::cmd::power::Wish;
-
-/// One look.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Progress {
-    /// It is as it was asked to be.
-    Reached,
-    /// On its way; the text says with what.
-    Going(String),
-    /// Nobody has begun yet.
-    Unnoticed,
-    /// It will not get there; the text says why.
-    Lost(String),
-}
-
-/// What is going on with a cluster right now, while something is.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Step {
-    /// One word.
-    pub(crate) reason: String,
-    /// Hive's sentence, and what our controller waits for.
-    pub(crate) message: String,
-    /// Whether the last try failed. The controller tries again.
-    pub(crate) failed: bool,
-}
 
 /// | # | seen | sleep | wake |
 /// |---|---|---|---|
@@ -45,8 +21,8 @@ pub(crate) struct Step {
 /// | P5 | paused, or not installed | going | going |
 /// | P6 | a step in this direction | going | going |
 /// | P7 | anything else | unnoticed | unnoticed |
-pub(crate) fn of_cluster(cluster: &ClusterDeployment, wish: Wish) -> Progress {
-    let wanted = if wish == Wish::Sleep { Desired::Hibernating } else { Desired::Running };
+pub(super) fn of(cluster: &ClusterDeployment, action: PowerAction) -> Progress {
+    let wanted = if action == PowerAction::Hibernate { Desired::Hibernating } else { Desired::Running };
     if cluster.metadata.deletion_timestamp.is_some() {
         return Progress::Lost("it is being deleted".to_owned()); // P1
     }
@@ -58,16 +34,16 @@ pub(crate) fn of_cluster(cluster: &ClusterDeployment, wish: Wish) -> Progress {
     if is_reached(cluster, wanted) {
         return Progress::Reached; // P3
     }
-    if wish == Wish::Sleep && reason_of(cluster, HIBERNATING) == reason::UNSUPPORTED {
+    if action == PowerAction::Hibernate && reason_of(cluster, HIBERNATING) == reason::UNSUPPORTED {
         return Progress::Lost(format!("it cannot be hibernated: {}", message(cluster, HIBERNATING))); // P4
     }
     if let Some(pause) = pause(cluster) {
         return Progress::Going(pause.to_owned()); // P5
     }
     match step(cluster) {
-        Some(Step { failed: true, message, .. }) => Progress::Going(format!("{message}; it is tried again")), // P6
-        Some(Step { message, .. }) => Progress::Going(message),                                               // P6
-        None => Progress::Unnoticed,                                                                          // P7
+        Some(StepRecord { failed: true, message, .. }) => Progress::Going(format!("{message}; it is tried again")), // P6
+        Some(StepRecord { message, .. }) => Progress::Going(message), // P6
+        None => Progress::Unnoticed,                                  // P7
     }
 }
 
@@ -78,7 +54,7 @@ fn is_reached(cluster: &ClusterDeployment, wanted: Desired) -> bool {
 }
 
 /// What keeps every controller from acting.
-pub(crate) fn pause(cluster: &ClusterDeployment) -> Option<&'static str> {
+pub(super) fn pause(cluster: &ClusterDeployment) -> Option<&'static str> {
     if cluster.annotation_is_true(RECONCILE_PAUSE) {
         return Some("paused: annotation hive.openshift.io/reconcile-pause is set");
     }
@@ -90,7 +66,7 @@ pub(crate) fn pause(cluster: &ClusterDeployment) -> Option<&'static str> {
 
 /// The step that leads to what is wanted, if one is under way: Hive tells of a sleep in H and of a wake in R. Where nothing is
 /// said there, our controller may still say what it waits for, such as the cloud.
-pub(crate) fn step(cluster: &ClusterDeployment) -> Option<Step> {
+pub(super) fn step(cluster: &ClusterDeployment) -> Option<StepRecord> {
     let (condition, elsewhere) = match cluster.desired() {
         Desired::Hibernating => (HIBERNATING, [reason::RESUMING_OR_RUNNING, reason::UNSUPPORTED]),
         Desired::Running => (READY, [reason::STOPPING_OR_HIBERNATING, reason::RUNNING]),
@@ -101,12 +77,12 @@ pub(crate) fn step(cluster: &ClusterDeployment) -> Option<Step> {
     let said = said.filter(|said| !elsewhere.contains(&said.reason.as_deref().unwrap_or_default()));
     let Some(said) = said else {
         let reason = ours?.reason.clone().unwrap_or_default();
-        return Some(Step { reason, message: detail.to_owned(), failed: false });
+        return Some(StepRecord { reason, message: detail.to_owned(), failed: false });
     };
     let reason = said.reason.clone().unwrap_or_default();
     let failed = reason.starts_with("Failed");
     let message = sentence(said.message.as_deref().unwrap_or_default(), detail);
-    Some(Step { reason, message, failed })
+    Some(StepRecord { reason, message, failed })
 }
 
 /// Hive's sentence and our detail in one. Both may name the machines: then ours do, which are counted.
@@ -126,35 +102,9 @@ fn message<'a>(cluster: &'a ClusterDeployment, condition: &str) -> &'a str {
     cluster.condition(condition).and_then(|condition| condition.message.as_deref()).unwrap_or_default()
 }
 
-/// Workloads: asleep is `status.replicas` 0, awake is all replicas ready; both only once the workload's controller has seen
-/// this generation.
-pub(crate) fn of_workload(object: &Value, wish: Wish) -> Progress {
-    let number = |path: &str| object.pointer(path).and_then(Value::as_u64).unwrap_or_default();
-    let wanted = u64::from(replicas::replicas(object));
-    if object.pointer("/metadata/deletionTimestamp").is_some() {
-        return Progress::Lost("it is being deleted".to_owned());
-    }
-    if (wanted == 0) != (wish == Wish::Sleep) {
-        return Progress::Lost(format!("somebody scaled it to {wanted} meanwhile"));
-    }
-    if number("/status/observedGeneration") < number("/metadata/generation") {
-        return Progress::Unnoticed;
-    }
-    match wish {
-        Wish::Sleep => match number("/status/replicas") {
-            0 => Progress::Reached,
-            left => Progress::Going(format!("{left} replicas left")),
-        },
-        Wish::Wake => match number("/status/readyReplicas") {
-            ready if ready >= wanted => Progress::Reached,
-            ready => Progress::Going(format!("{ready} of {wanted} replicas ready")),
-        },
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
 
@@ -239,7 +189,11 @@ mod tests {
             // Stale H of the last sleep (hive.md 9.4): P says that it has not begun.
             ("Running", SLEEPS.to_vec(), Progress::Unnoticed),
         ] {
-            assert_eq!(of_cluster(&cluster("Hibernating", observed, &conditions), Wish::Sleep), expected, "{observed}");
+            assert_eq!(
+                of(&cluster("Hibernating", observed, &conditions), PowerAction::Hibernate),
+                expected,
+                "{observed}"
+            );
         }
     }
 
@@ -270,7 +224,7 @@ mod tests {
             ),
             ("Running", RUNS.to_vec(), Progress::Reached),
         ] {
-            assert_eq!(of_cluster(&cluster("Running", observed, &conditions), Wish::Wake), expected, "{observed}");
+            assert_eq!(of(&cluster("Running", observed, &conditions), PowerAction::Resume), expected, "{observed}");
         }
     }
 
@@ -286,7 +240,7 @@ mod tests {
             (changed, "changed to Running by bob"),
             (cluster("Hibernating", "Running", &unsupported), "no actuator"),
         ] {
-            let Progress::Lost(why) = of_cluster(&cluster, Wish::Sleep) else { panic!("{part}") };
+            let Progress::Lost(why) = of(&cluster, PowerAction::Hibernate) else { panic!("{part}") };
             assert!(why.contains(part), "{why}");
         }
     }
@@ -296,31 +250,11 @@ mod tests {
         for (annotation, part) in [(RECONCILE_PAUSE, "reconcile-pause"), (POWERSTATE_PAUSE, "powerstate-pause")] {
             let mut cluster = cluster("Hibernating", "Running", &RUNS);
             cluster.metadata.annotations = Some([(annotation.to_owned(), "true".to_owned())].into());
-            let Progress::Going(text) = of_cluster(&cluster, Wish::Sleep) else { panic!("{part}") };
+            let Progress::Going(text) = of(&cluster, PowerAction::Hibernate) else { panic!("{part}") };
             assert!(text.contains(part), "{text}");
         }
         let mut new = cluster("Hibernating", "", &[]);
         new.spec.installed = false;
-        assert_eq!(of_cluster(&new, Wish::Sleep), going("not installed yet"));
-    }
-
-    #[test]
-    fn workloads_are_done_when_their_controller_says_so() {
-        let workload = |replicas: u32, generation: u32, status: Value| {
-            let mut object = json!({ "metadata": { "generation": generation }, "spec": { "replicas": replicas } });
-            object["status"] = status;
-            object
-        };
-        let seen = |replicas: u32, ready: u32| json!({ "observedGeneration": 2, "replicas": replicas, "readyReplicas": ready });
-        for (object, wish, expected) in [
-            (workload(0, 3, seen(0, 0)), Wish::Sleep, Progress::Unnoticed),
-            (workload(0, 2, seen(3, 1)), Wish::Sleep, going("3 replicas left")),
-            (workload(0, 2, json!({ "observedGeneration": 2 })), Wish::Sleep, Progress::Reached),
-            (workload(3, 2, seen(3, 1)), Wish::Wake, going("1 of 3 replicas ready")),
-            (workload(3, 2, seen(3, 3)), Wish::Wake, Progress::Reached),
-            (workload(3, 2, seen(3, 3)), Wish::Sleep, Progress::Lost("somebody scaled it to 3 meanwhile".to_owned())),
-        ] {
-            assert_eq!(of_workload(&object, wish), expected, "{object}");
-        }
+        assert_eq!(of(&new, PowerAction::Hibernate), going("not installed yet"));
     }
 }

@@ -1,0 +1,65 @@
+//! Flags that kubectl's own commands share.
+
+use std::path::PathBuf;
+
+use clap::{ArgAction, Args};
+
+use super::{duration, values};
+
+/// Which hub, as whom, in which namespace.
+#[derive(Debug, Default, Args)]
+#[command(next_help_heading = "Options for the hub")]
+pub(crate) struct HubArgs {
+    /// Namespace; that of the context if absent
+    #[arg(long, short = 'n', global = true, value_name = "NAME", value_parser = values::namespace)]
+    pub(crate) namespace: Option<String>,
+    /// All namespaces; with -l, --all or status
+    #[arg(long, short = 'A', global = true, conflicts_with = "namespace")]
+    pub(crate) all_namespaces: bool,
+    /// Targets with these labels
+    #[arg(long, short = 'l', global = true, value_name = "SELECTOR")]
+    pub(crate) selector: Option<String>,
+    /// Kubeconfig file; otherwise $KUBECONFIG, then ~/.kube/config, then the Pod's service account
+    #[arg(long, global = true, value_name = "FILE")]
+    pub(crate) kubeconfig: Option<PathBuf>,
+    /// Context of the kubeconfig
+    #[arg(long, global = true, value_name = "NAME")]
+    pub(crate) context: Option<String>,
+    /// Cluster of the kubeconfig
+    #[arg(long, global = true, value_name = "NAME")]
+    pub(crate) cluster: Option<String>,
+    /// User of the kubeconfig
+    #[arg(long, global = true, value_name = "NAME")]
+    pub(crate) user: Option<String>,
+    /// URL of the hub's API server
+    #[arg(long, short = 's', global = true, value_name = "URL")]
+    pub(crate) server: Option<String>,
+    /// Bearer token; nothing else of the kubeconfig's user is then used
+    #[arg(long, global = true, value_name = "TOKEN")]
+    pub(crate) token: Option<String>,
+    /// File with the certificate authority of the API server
+    #[arg(long, global = true, value_name = "FILE", conflicts_with = "insecure_skip_tls_verify")]
+    pub(crate) certificate_authority: Option<PathBuf>,
+    /// Name to expect in the API server's certificate
+    #[arg(long, global = true, value_name = "NAME")]
+    pub(crate) tls_server_name: Option<String>,
+    /// Do not verify the API server's certificate
+    #[arg(long, global = true)]
+    pub(crate) insecure_skip_tls_verify: bool,
+    /// User to impersonate
+    #[arg(long = "as", global = true, value_name = "USER")]
+    pub(crate) impersonate: Option<String>,
+    /// Group to impersonate; repeatable
+    #[arg(long = "as-group", global = true, value_name = "GROUP", action = ArgAction::Append)]
+    pub(crate) impersonate_groups: Vec<String>,
+    /// UID to impersonate
+    #[arg(long = "as-uid", global = true, value_name = "UID")]
+    pub(crate) impersonate_uid: Option<String>,
+    /// How long one request may take, such as 10s; 0 means no limit
+    #[arg(long, global = true, value_name = "DURATION", default_value = "30s", value_parser = duration::parse)]
+    pub(crate) request_timeout: duration::Limit,
+    /// Print requests to stderr; a level, as for kubectl, is accepted (-v=6)
+    #[arg(short = 'v', long = "v", global = true, value_name = "LEVEL", num_args = 0..=1, require_equals = true,
+          default_value_t = 0, default_missing_value = "6", hide_default_value = true)]
+    pub(crate) verbosity: u8,
+}

@@ -1,0 +1,52 @@
+//! Why targets cannot be understood or found.
+
+/// Why the words of the command line name no targets.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum UsageError {
+    #[error("name at least one target, or give -l SELECTOR or --all (see --help)")]
+    Nothing,
+    #[error("{0:?} is a command: write `kubectl hibernate {0} ...` first, or TYPE/{0} for a target of that name")]
+    Command(String),
+    #[error("unknown type {word:?}; types are {known}")]
+    UnknownType { word: String, known: String },
+    #[error(
+        "unknown type {word:?}: -l and --all go with a TYPE or with nothing, no names can be given with them; types are {known}"
+    )]
+    NotAType { word: String, known: String },
+    #[error("{0:?} is a type: name targets of it, or give -l SELECTOR or --all")]
+    TypeWithoutNames(String),
+    #[error("{0:?} names a target: with -l and --all only types can be given")]
+    NameWithSelector(String),
+    #[error("give TYPE/NAME or TYPE NAME, not both ({0:?} and {1:?})")]
+    Mixed(String, String),
+    #[error("{name:?} of {word:?} is not a name: it has a slash")]
+    Slash { word: String, name: String },
+    #[error("{0:?} is not a name: lower case letters, digits, '-' and '.' are")]
+    NotAName(String),
+    #[error("-A cannot find a target by name: give -n NAMESPACE, or -l SELECTOR or --all")]
+    NameInAllNamespaces,
+    /// A kind that is only shown, in the words of its row.
+    #[error("{0}")]
+    OnlyShown(String),
+    #[error("{0} has nothing to plan: only ClusterDeployments sleep with their machines")]
+    NothingToPlan(String),
+    #[error("-l and --all exclude each other")]
+    SelectorAndAll,
+    #[error("-l is empty: it would select everything; give --all if that is meant")]
+    EmptySelector,
+}
+
+/// Why a reference did not lead to a target.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ResolveError {
+    #[error("{what} not found{}{hint}", in_namespace(namespace.as_deref()))]
+    NotFound { what: String, namespace: Option<String>, hint: String },
+    #[error("{name:?} is the name of several targets: {}; say which", candidates.join(", "))]
+    Ambiguous { name: String, candidates: Vec<String> },
+    #[error("the hub does not have the type {0}")]
+    NoKind(String),
+}
+
+fn in_namespace(namespace: Option<&str>) -> String {
+    namespace.map(|namespace| format!(" in namespace {namespace:?}")).unwrap_or_default()
+}

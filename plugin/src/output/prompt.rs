@@ -1,0 +1,92 @@
+//! Questions to a person at a terminal.
+
+#[cfg(unix)]
+use std::fs::OpenOptions;
+use std::io::{IsTerminal, Write, stderr, stdin};
+
+use crate::{error::Problem, output};
+
+/// Something that a question is written to.
+type Screen = Box<dyn Write>;
+
+/// Asks a person.
+///
+/// # Errors
+/// When the answer is not yes, or the question cannot be shown.
+pub(crate) fn yes(question: &str) -> Result<(), Problem> {
+    let answer = answer(question)?;
+    if is_yes(&answer) {
+        return Ok(());
+    }
+    if answer.is_empty() {
+        output::note("");
+    }
+    Err(Problem::Declined)
+}
+
+/// Asks a person, and returns the line that they type.
+///
+/// # Errors
+/// When the question cannot be shown, or the answer not be read.
+pub(crate) fn answer(question: &str) -> Result<String, Problem> {
+    let mut out = screen(stderr().is_terminal(), terminal).ok_or(Problem::Unasked)?;
+    let _ = write!(out, "{question}");
+    let _ = out.flush();
+    read()
+}
+
+/// The next line of stdin.
+///
+/// # Errors
+/// When there is no reading it.
+pub(crate) fn read() -> Result<String, Problem> {
+    let mut answer = String::new();
+    stdin().read_line(&mut answer).map_err(|source| Problem::Io { action: "read the answer".to_owned(), source })?;
+    Ok(answer)
+}
+
+/// Where a person sees the question: on stderr, or on the terminal itself when stderr goes into a file.
+fn screen(stderr_is_terminal: bool, terminal: impl FnOnce() -> Option<Screen>) -> Option<Screen> {
+    if stderr_is_terminal { Some(Box::new(stderr())) } else { terminal() }
+}
+
+#[cfg(unix)]
+fn terminal() -> Option<Screen> {
+    let terminal = OpenOptions::new().write(true).open("/dev/tty").ok()?;
+    Some(Box::new(terminal))
+}
+
+#[cfg(not(unix))]
+fn terminal() -> Option<Screen> {
+    None
+}
+
+fn is_yes(answer: &str) -> bool {
+    matches!(answer.trim().to_ascii_lowercase().as_str(), "y" | "yes")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::Exit;
+
+    #[test]
+    fn a_question_is_shown_where_a_person_sees_it() {
+        let other = || -> Option<Screen> { Some(Box::new(std::io::sink())) };
+        for (stderr, terminal, shown) in
+            [(true, true, true), (true, false, true), (false, true, true), (false, false, false)]
+        {
+            let found = screen(stderr, || terminal.then(other).flatten());
+            assert_eq!(found.is_some(), shown, "{stderr} {terminal}");
+        }
+        assert_eq!(Problem::Unasked.exit(), Exit::Error);
+    }
+
+    #[test]
+    fn only_yes_is_yes() {
+        for (answer, yes) in [("y\n", true), ("YES\n", true), ("\n", false), ("", false), ("no", false), ("yep", false)]
+        {
+            assert_eq!(is_yes(answer), yes, "{answer:?}");
+        }
+    }
+}

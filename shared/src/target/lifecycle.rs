@@ -1,0 +1,109 @@
+//! What every kind of target can tell: the patch that expresses an intent, how far the target has come, what to show of it.
+
+use std::fmt;
+
+use jiff::Timestamp;
+use serde_json::Value;
+
+use super::record::Record;
+
+/// Shown while no controller has started to act on a change.
+pub const UNNOTICED: &str = "waiting for a controller to take notice";
+
+/// What to do with a target.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PowerAction {
+    /// Put it to sleep.
+    Hibernate,
+    /// Wake it.
+    Resume,
+}
+
+/// An action with everything that goes with it.
+#[derive(Clone, Copy, Debug)]
+pub struct Intent<'a> {
+    /// Sleep or wake.
+    pub action: PowerAction,
+    /// The user's reason.
+    pub reason: Option<&'a str>,
+    /// When the sleep ends, or until when the target is held awake.
+    pub end: Option<Timestamp>,
+    /// The current time.
+    pub now: Timestamp,
+    /// Whether a query selected the target. A target that the user named must be able to follow; one of many may be left as it is.
+    pub queried: bool,
+}
+
+/// What an intent needs written.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Change {
+    /// Nothing.
+    None {
+        /// What to tell the user.
+        message: String,
+        /// Whether the target is, or will be, in the state asked for: if not, there is nothing to wait for.
+        follows: bool,
+    },
+    /// A JSON merge patch.
+    Patch {
+        /// The patch. It carries a `metadata.resourceVersion` where it must only apply to the object that it was made from.
+        patch: Value,
+        /// What to tell the user once the patch is written.
+        message: String,
+        /// What the change goes against, to be told once the patch is written.
+        warnings: Vec<String>,
+    },
+}
+
+/// How far a target has come.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// It is in the state asked for.
+    Reached,
+    /// On its way; the text says what is being waited for.
+    Going(String),
+    /// No controller has started yet.
+    Unnoticed,
+    /// It will not get there; the text says why.
+    Lost(String),
+}
+
+/// Why an object cannot be read or changed.
+#[derive(Debug, thiserror::Error)]
+pub enum TargetError {
+    /// The target's own settings forbid the change, as a policy would.
+    #[error("{0}")]
+    Refused(String),
+    /// The change cannot be worked out from the object.
+    #[error("{0}")]
+    Impossible(String),
+    /// The object does not have the form of its kind.
+    #[error("cannot read the object that the hub sent: {0}")]
+    Unreadable(#[from] serde_json::Error),
+}
+
+/// How one kind expresses intent and reports state. Pure: an object in, data out.
+pub trait Lifecycle: fmt::Debug + Sync {
+    /// What has to be written to the object.
+    ///
+    /// # Errors
+    /// When the target refuses the change, or the object does not say what to write.
+    fn change(&self, object: &Value, intent: &Intent<'_>) -> Result<Change, TargetError>;
+
+    /// How far the target has come.
+    ///
+    /// # Errors
+    /// When the object does not have the form of its kind.
+    fn progress(&self, object: &Value, action: PowerAction) -> Result<Progress, TargetError>;
+
+    /// Adds what is known of this kind to a record that holds what all kinds have: at least `desired` and `observed`.
+    ///
+    /// # Errors
+    /// When the object does not have the form of its kind.
+    fn describe(&self, object: &Value, record: Record) -> Result<Record, TargetError>;
+
+    /// Whether `status` lists a target that was not named.
+    fn is_listed(&self, _record: &Record) -> bool {
+        true
+    }
+}

@@ -1,0 +1,95 @@
+//! The table of kinds: what can be put to sleep, and what is only shown.
+//!
+//! One row per kind says how it is named and scoped, how intent is written, how state, step and progress are read, what needs
+//! a warning, which columns it adds, and which commands take it. Every command reads the table instead of asking which kind it
+//! has before it, so a new kind is one module and one line in [`KINDS`]. Nothing here performs I/O.
+
+pub mod cluster_deployment;
+pub mod cluster_pool;
+pub mod columns;
+pub mod foundationdb_cluster;
+pub mod kind;
+pub mod lifecycle;
+pub mod record;
+pub mod row;
+pub mod workload;
+
+pub use self::{
+    cluster_deployment::CLUSTER_DEPLOYMENT,
+    cluster_pool::CLUSTER_POOL,
+    foundationdb_cluster::FOUNDATIONDB_CLUSTER,
+    kind::{Kind, Scope},
+    lifecycle::{Change, Intent, PowerAction, Progress, TargetError, UNNOTICED},
+    record::{Instances, Key, Record, RecordList, StepRecord},
+    row::{Advice, Column, ShownKind, TargetKind, View, is_protected},
+};
+
+/// A table of kinds. Commands take it as an argument, so that tests can add a row.
+#[derive(Clone, Copy, Debug)]
+pub struct Kinds {
+    /// Kinds that can be put to sleep. Messages list them in this order.
+    pub targets: &'static [&'static TargetKind],
+    /// Kinds that are only shown.
+    pub shown: &'static [&'static ShownKind],
+}
+
+/// Every kind of the product.
+pub const KINDS: Kinds = Kinds {
+    targets: &[
+        &CLUSTER_DEPLOYMENT,
+        &workload::DEPLOYMENT,
+        &workload::STATEFUL_SET,
+        &workload::CAPI_MACHINE_DEPLOYMENT,
+        &workload::KKP_MACHINE_DEPLOYMENT,
+    ],
+    shown: &[&CLUSTER_POOL, &FOUNDATIONDB_CLUSTER],
+};
+
+impl Kinds {
+    /// Kinds that a word names. A word such as `machinedeployment` names several.
+    #[must_use]
+    pub fn named(self, word: &str) -> Vec<&'static TargetKind> {
+        self.targets.iter().copied().filter(|row| row.kind.is_named(word)).collect()
+    }
+
+    /// The kind that is only shown and has this name.
+    #[must_use]
+    pub fn shown_named(self, word: &str) -> Option<&'static ShownKind> {
+        self.shown.iter().copied().find(|row| row.kind.is_named(word))
+    }
+
+    /// Kinds that `--all`, `-l` and `status` select without a TYPE.
+    #[must_use]
+    pub fn defaults(self) -> Vec<&'static TargetKind> {
+        self.targets.iter().copied().filter(|row| row.by_default).collect()
+    }
+
+    /// The row of a type as records name it, such as `deployment.apps`.
+    #[must_use]
+    pub fn of_type(self, type_name: &str) -> Option<&'static TargetKind> {
+        self.targets.iter().copied().find(|row| row.kind.type_name() == type_name)
+    }
+
+    /// Columns that kinds add to `status -o wide`, each once: those of the default kinds always, those of others where they are
+    /// shown.
+    #[must_use]
+    pub fn wide_columns(self, shown: &[&'static TargetKind]) -> Vec<&'static Column> {
+        let mut columns: Vec<&'static Column> = Vec::new();
+        for column in self.defaults().iter().chain(shown).flat_map(|row| row.columns) {
+            if columns.iter().all(|known| known.header != column.header) {
+                columns.push(column);
+            }
+        }
+        columns
+    }
+
+    /// All types that can be put to sleep, with their short names, for messages.
+    #[must_use]
+    pub fn known_types(self) -> String {
+        let name = |row: &&TargetKind| format!("{} ({})", row.kind.resource_name(), row.kind.short.join(", "));
+        self.targets.iter().map(name).collect::<Vec<_>>().join(", ")
+    }
+}
+
+#[cfg(test)]
+mod tests;

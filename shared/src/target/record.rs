@@ -1,0 +1,133 @@
+//! What `status` shows of a target, in the form that `-o json` documents.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use serde::Serialize;
+use serde_json::Value;
+
+/// The state of a target. Later versions only add fields; fields without a value are left out.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Record {
+    /// `clusterdeployment.hive.openshift.io`.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// Namespace; kinds that are cluster-scoped have none.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub namespace: String,
+    /// Name.
+    pub name: String,
+    /// `Running` or `Hibernating`.
+    pub desired: String,
+    /// In the words of the target's own system; empty if it has said nothing yet.
+    pub observed: String,
+    /// When the observed state began.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub since: Option<Timestamp>,
+    /// Who asked for the desired state.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub requested_by: Option<String>,
+    /// When it was asked for, as it is written.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub requested_at: Option<String>,
+    /// Why it was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// The step under way, or what is being waited for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub step: Option<StepRecord>,
+    /// Instances of a cluster.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub instances: Option<Instances>,
+    /// Cloud platform.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub platform: Option<String>,
+    /// Region of the platform.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub region: Option<String>,
+    /// `spec.hibernateAfter`, as it is written.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hibernate_after: Option<String>,
+    /// When `hibernateAfter` puts the cluster to sleep, if nothing changes until then.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fires_at: Option<Timestamp>,
+    /// When the cluster is to wake again, as it is written.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub wake_at: Option<String>,
+    /// Until when the cluster must stay awake, as it is written.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hold_awake_until: Option<String>,
+    /// Who holds the cluster awake.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hold_awake_by: Option<String>,
+    /// Replicas of a workload.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub replicas: Option<u32>,
+    /// Replicas that the workload had before its sleep, as they are written.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub recorded_replicas: Option<String>,
+    /// Whether the target is protected from sleep.
+    pub protected: bool,
+    /// What only one kind has: further fields of the same object.
+    #[serde(flatten)]
+    pub more: BTreeMap<&'static str, Value>,
+}
+
+/// The list that `-o json` prints.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RecordList<'a> {
+    api_version: &'static str,
+    kind: &'static str,
+    items: &'a [Record],
+}
+
+impl<'a> RecordList<'a> {
+    /// A list of records.
+    #[must_use]
+    pub fn new(items: &'a [Record]) -> Self {
+        Self { api_version: "hibernate.sh/v1alpha1", kind: "TargetStatusList", items }
+    }
+}
+
+/// A step under way.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct StepRecord {
+    /// One word, empty if there is none.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub reason: String,
+    /// One sentence.
+    pub message: String,
+    /// Whether the last attempt failed. The controller tries again.
+    pub failed: bool,
+}
+
+impl StepRecord {
+    /// A step that only says what is being waited for.
+    #[must_use]
+    pub fn waiting(message: String) -> Self {
+        Self { message, ..Self::default() }
+    }
+}
+
+/// Instances of a cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Instances {
+    /// All of them; only hibernate-controller reports it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub total: Option<usize>,
+    /// Those that are not yet in the desired state.
+    pub awaited: usize,
+}
+
+/// What makes two records the same target: type, namespace and name.
+pub type Key = (String, String, String);
+
+impl Record {
+    /// What tells the target apart from others.
+    #[must_use]
+    pub fn key(&self) -> Key {
+        (self.kind.clone(), self.namespace.clone(), self.name.clone())
+    }
+}

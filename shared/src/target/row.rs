@@ -1,0 +1,177 @@
+//! The rows of the table: one for each kind that sleeps, one for each kind that is only shown.
+
+use jiff::Timestamp;
+use serde_json::Value;
+
+use super::{
+    kind::Kind,
+    lifecycle::{Change, Intent, Lifecycle, PowerAction, Progress, TargetError},
+    record::Record,
+};
+use crate::annotation::{annotation, keys};
+
+/// A kind that can be put to sleep.
+#[derive(Debug)]
+pub struct TargetKind {
+    /// Group, versions, names and scope.
+    pub kind: Kind,
+    /// Whether `--all`, `-l` and `status` select it without a TYPE.
+    pub by_default: bool,
+    /// Whether a controller ends its sleep or its hold: `--for` and `--until`.
+    pub has_schedule: bool,
+    /// Whether `plan` can look ahead.
+    pub has_plan: bool,
+    /// Other objects on the hub that may undo a change or need the user's attention.
+    pub advice: Option<Advice>,
+    /// What `--wait` says once the target sleeps.
+    pub asleep: &'static str,
+    /// What `--wait` says once the target is awake.
+    pub awake: &'static str,
+    /// Columns of `status -o wide`.
+    pub columns: &'static [Column],
+    /// How intent is written and state is read.
+    pub lifecycle: &'static dyn Lifecycle,
+}
+
+/// Other objects to read before a change. Whoever has a client reads them and warns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Advice {
+    /// A `HorizontalPodAutoscaler` that scales the target.
+    Autoscalers,
+    /// The `ClusterPool` that the target belongs to, and its `hibernateAfter`.
+    ClusterPools,
+}
+
+/// A column of `status -o wide`.
+#[derive(Debug)]
+pub struct Column {
+    /// Its header.
+    pub header: &'static str,
+    /// The cell for a record, empty if the record has no value.
+    pub cell: fn(&Record, Timestamp) -> String,
+}
+
+impl PartialEq for TargetKind {
+    /// Rows are told apart by their kind.
+    fn eq(&self, other: &Self) -> bool {
+        self.kind == other.kind
+    }
+}
+
+impl Eq for TargetKind {}
+
+impl TargetKind {
+    /// What an intent needs written to the object.
+    ///
+    /// # Errors
+    /// As [`Lifecycle::change`].
+    pub fn change(&self, object: &Value, intent: &Intent<'_>) -> Result<Change, TargetError> {
+        self.lifecycle.change(object, intent)
+    }
+
+    /// The patch that puts the object to sleep, for a dry run. `None` if the object asks for sleep already, or refuses.
+    #[must_use]
+    pub fn trial_patch(&self, object: &Value, end: Option<Timestamp>, now: Timestamp) -> Option<Value> {
+        let intent = Intent { action: PowerAction::Hibernate, reason: None, end, now, queried: false };
+        let Ok(Change::Patch { mut patch, .. }) = self.change(object, &intent) else {
+            return None;
+        };
+        // A dry run keeps nothing, so it may run against a newer version of the object.
+        if let Some(metadata) = patch.get_mut("metadata").and_then(Value::as_object_mut) {
+            metadata.remove("resourceVersion");
+        }
+        Some(patch)
+    }
+
+    /// How far the target has come.
+    ///
+    /// # Errors
+    /// As [`Lifecycle::progress`].
+    pub fn progress(&self, object: &Value, action: PowerAction) -> Result<Progress, TargetError> {
+        self.lifecycle.progress(object, action)
+    }
+
+    /// What `--wait` says once the target has followed the action.
+    #[must_use]
+    pub fn state_after(&self, action: PowerAction) -> &'static str {
+        match action {
+            PowerAction::Hibernate => self.asleep,
+            PowerAction::Resume => self.awake,
+        }
+    }
+
+    /// What `status` shows of the object.
+    ///
+    /// # Errors
+    /// As [`Lifecycle::describe`].
+    pub fn record(&self, object: &Value) -> Result<Record, TargetError> {
+        let text = |path: &str| object.pointer(path).and_then(Value::as_str).unwrap_or_default().to_owned();
+        let note = |key: &str| annotation(object, key).map(str::to_owned);
+        let common = Record {
+            kind: self.kind.type_name(),
+            namespace: text("/metadata/namespace"),
+            name: text("/metadata/name"),
+            requested_by: note(keys::REQUESTED_BY),
+            requested_at: note(keys::REQUESTED_AT),
+            reason: note(keys::REASON),
+            protected: is_protected(object),
+            ..Record::default()
+        };
+        self.lifecycle.describe(object, common)
+    }
+}
+
+/// Whether an object is protected from sleep: putting it to sleep needs a confirmation.
+#[must_use]
+pub fn is_protected(object: &Value) -> bool {
+    annotation(object, keys::PROTECTED) == Some("true")
+}
+
+/// A kind that has no power state of its own: `status` shows it in a view of its own, every other command refuses it.
+#[derive(Debug)]
+pub struct ShownKind {
+    /// Group, versions, names and scope.
+    pub kind: Kind,
+    /// The word that messages name it by, as in `pool/NAME`.
+    pub word: &'static str,
+    /// What `status` shows of it.
+    pub view: View,
+    /// What several objects of it are called.
+    pub many: &'static str,
+    /// Why it cannot be put to sleep and what to do instead; `{target}` stands for the object.
+    pub refusal: &'static str,
+    /// Why `status --watch` does not follow it and what to do instead.
+    pub not_watched: &'static str,
+}
+
+/// What `status` shows of a kind without a power state. Whoever has a client reads what belongs to the object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum View {
+    /// The numbers of a pool, and its clusters.
+    ClusterPool,
+    /// The health of a database, and its suspended process groups.
+    FoundationDb,
+}
+
+impl PartialEq for ShownKind {
+    /// Rows are told apart by their kind.
+    fn eq(&self, other: &Self) -> bool {
+        self.kind == other.kind
+    }
+}
+
+impl Eq for ShownKind {}
+
+impl ShownKind {
+    /// Why this object cannot be put to sleep.
+    #[must_use]
+    pub fn refusal_of(&self, target: &str) -> String {
+        self.refusal.replace("{target}", target)
+    }
+
+    /// Why its view does not show other targets too.
+    #[must_use]
+    pub fn not_together_with(&self, other: &str) -> String {
+        format!("{} are shown by themselves, not together with {other:?}", self.many)
+    }
+}

@@ -1,0 +1,68 @@
+//! A small cluster-scoped kind that only tests know. The tests of the plugin include this file too, which is why it names its
+//! types through `super::table`.
+
+use serde_json::{Value, json};
+
+use super::table::{
+    Change, Column, Intent, Kind, PowerAction, Progress, Record, TargetError, TargetKind, lifecycle::Lifecycle,
+};
+
+/// Intent, as for every kind without a field of its own.
+pub(super) const POWER: &str = "hibernate.sh/power-state";
+
+/// The row.
+pub(super) static SANDBOX: TargetKind = TargetKind {
+    kind: Kind::cluster_scoped("test.hibernate.sh", &["v1"], "Sandbox", "sandboxes").with_short(&["sbx"]),
+    by_default: false,
+    has_schedule: false,
+    has_plan: false,
+    advice: None,
+    asleep: "paused",
+    awake: "running",
+    columns: &[Column {
+        header: "SEATS",
+        cell: |record, _| record.more.get("seats").map(Value::to_string).unwrap_or_default(),
+    }],
+    lifecycle: &Sandbox,
+};
+
+#[derive(Debug)]
+struct Sandbox;
+
+fn wanted(object: &Value) -> &str {
+    object["metadata"]["annotations"][POWER].as_str().unwrap_or("Running")
+}
+
+fn phase(object: &Value) -> &str {
+    object["status"]["phase"].as_str().unwrap_or_default()
+}
+
+impl Lifecycle for Sandbox {
+    fn change(&self, object: &Value, intent: &Intent<'_>) -> Result<Change, TargetError> {
+        let (state, message) = match intent.action {
+            PowerAction::Hibernate => ("Hibernating", "hibernation requested"),
+            PowerAction::Resume => ("Running", "resume requested"),
+        };
+        if wanted(object) == state {
+            return Ok(Change::None { message: "unchanged".to_owned(), follows: true });
+        }
+        let patch = json!({ "metadata": { "annotations": { POWER: state } } });
+        Ok(Change::Patch { patch, message: message.to_owned(), warnings: Vec::new() })
+    }
+
+    fn progress(&self, object: &Value, action: PowerAction) -> Result<Progress, TargetError> {
+        Ok(match (action, wanted(object), phase(object)) {
+            (PowerAction::Hibernate, "Running", _) => Progress::Lost("it is to run again".to_owned()),
+            (PowerAction::Resume, "Hibernating", _) => Progress::Lost("it is to sleep again".to_owned()),
+            (PowerAction::Hibernate, _, "Paused") | (PowerAction::Resume, _, "Running") => Progress::Reached,
+            (_, _, phase) => Progress::Going(format!("phase {phase}")),
+        })
+    }
+
+    fn describe(&self, object: &Value, mut record: Record) -> Result<Record, TargetError> {
+        wanted(object).clone_into(&mut record.desired);
+        phase(object).clone_into(&mut record.observed);
+        record.more.insert("seats", object["spec"]["seats"].as_u64().unwrap_or_default().into());
+        Ok(record)
+    }
+}

@@ -1,0 +1,260 @@
+//! Workloads: objects whose size is `spec.replicas`. Asleep is 0 replicas, with the former count in an annotation.
+
+use jiff::Timestamp;
+use serde_json::Value;
+
+use super::{
+    columns::INSTANCES,
+    kind::Kind,
+    lifecycle::{Change, Intent, Lifecycle, PowerAction, Progress, TargetError},
+    record::{Record, StepRecord},
+    row::{Advice, TargetKind},
+};
+use crate::{
+    annotation::{annotation, keys},
+    workload::replicas::{self, ReplicasError, Step},
+};
+
+/// `Deployment`.
+pub static DEPLOYMENT: TargetKind =
+    row(Kind::namespaced("apps", &["v1"], "Deployment", "deployments").with_short(&["deploy"]));
+/// `StatefulSet`.
+pub static STATEFUL_SET: TargetKind =
+    row(Kind::namespaced("apps", &["v1"], "StatefulSet", "statefulsets").with_short(&["sts"]));
+/// `MachineDeployment` of Cluster API.
+pub static CAPI_MACHINE_DEPLOYMENT: TargetKind =
+    row(Kind::namespaced("cluster.x-k8s.io", &["v1beta2", "v1beta1"], "MachineDeployment", "machinedeployments")
+        .with_short(&["md"]));
+/// `MachineDeployment` of KKP's machine-controller.
+pub static KKP_MACHINE_DEPLOYMENT: TargetKind =
+    row(Kind::namespaced("cluster.k8s.io", &["v1alpha1"], "MachineDeployment", "machinedeployments")
+        .with_short(&["md"]));
+
+/// Every kind of workload.
+pub const ROWS: &[&TargetKind] = &[&DEPLOYMENT, &STATEFUL_SET, &CAPI_MACHINE_DEPLOYMENT, &KKP_MACHINE_DEPLOYMENT];
+
+const fn row(kind: Kind) -> TargetKind {
+    TargetKind {
+        kind,
+        by_default: false,
+        has_schedule: false,
+        has_plan: false,
+        advice: Some(Advice::Autoscalers),
+        asleep: "asleep",
+        awake: "ready",
+        columns: &[INSTANCES],
+        lifecycle: &Workload,
+    }
+}
+
+#[derive(Debug)]
+struct Workload;
+
+impl Lifecycle for Workload {
+    fn change(&self, object: &Value, intent: &Intent<'_>) -> Result<Change, TargetError> {
+        let step = match intent.action {
+            PowerAction::Hibernate => replicas::sleep(object, intent.reason),
+            PowerAction::Resume => replicas::wake(object, intent.reason),
+        };
+        let (patch, message) = match step {
+            // A user who names a workload expects it to run; of all workloads, some always have 0 replicas.
+            Err(ReplicasError::NothingRecorded) if intent.queried => {
+                let message = "unchanged (0 replicas, none recorded)".to_owned();
+                return Ok(Change::None { message, follows: false });
+            }
+            Err(error @ ReplicasError::Protected) => return Err(TargetError::Refused(error.to_string())),
+            Err(error) => return Err(TargetError::Impossible(error.to_string())),
+            Ok(Step::Unchanged) => return Ok(Change::None { message: "unchanged".to_owned(), follows: true }),
+            Ok(Step::Sleep { replicas, patch }) => (patch, format!("hibernated ({} recorded)", count(replicas))),
+            Ok(Step::Wake { replicas, patch }) => (patch, format!("resumed ({})", count(replicas))),
+            Ok(Step::Forget { replicas, patch }) => {
+                (patch, format!("already awake ({}), stale record removed", count(replicas)))
+            }
+        };
+        Ok(Change::Patch { patch, message, warnings: Vec::new() })
+    }
+
+    /// Asleep is `status.replicas` 0, awake is all replicas ready; both only once the workload's controller has seen this
+    /// generation.
+    fn progress(&self, object: &Value, action: PowerAction) -> Result<Progress, TargetError> {
+        let wanted = u64::from(replicas::replicas(object));
+        if object.pointer("/metadata/deletionTimestamp").is_some() {
+            return Ok(Progress::Lost("it is being deleted".to_owned()));
+        }
+        if (wanted == 0) != (action == PowerAction::Hibernate) {
+            return Ok(Progress::Lost(format!("somebody scaled it to {wanted} meanwhile")));
+        }
+        if number(object, "/status/observedGeneration") < number(object, "/metadata/generation") {
+            return Ok(Progress::Unnoticed);
+        }
+        Ok(match action {
+            PowerAction::Hibernate => match number(object, "/status/replicas") {
+                0 => Progress::Reached,
+                left => Progress::Going(format!("{left} replicas left")),
+            },
+            PowerAction::Resume => match number(object, "/status/readyReplicas") {
+                ready if ready >= wanted => Progress::Reached,
+                ready => Progress::Going(format!("{ready} of {wanted} replicas ready")),
+            },
+        })
+    }
+
+    fn describe(&self, object: &Value, record: Record) -> Result<Record, TargetError> {
+        let replicas = replicas::replicas(object);
+        let (left, ready) = (number(object, "/status/replicas"), number(object, "/status/readyReplicas"));
+        let (desired, observed, message) = match replicas {
+            0 if left > 0 => ("Hibernating", "Stopping", Some(format!("{left} replicas left"))),
+            0 => ("Hibernating", "Hibernating", None),
+            _ if ready >= u64::from(replicas) => ("Running", "Running", None),
+            _ => ("Running", "Starting", Some(format!("{ready} of {replicas} replicas ready"))),
+        };
+        Ok(Record {
+            desired: desired.to_owned(),
+            observed: observed.to_owned(),
+            since: written_at(object).filter(|_| replicas == 0),
+            step: message.map(StepRecord::waiting),
+            replicas: Some(replicas),
+            recorded_replicas: annotation(object, keys::REPLICAS).map(str::to_owned),
+            ..record
+        })
+    }
+
+    /// Only workloads that sleep or have slept are of interest.
+    fn is_listed(&self, record: &Record) -> bool {
+        record.replicas == Some(0) || record.recorded_replicas.is_some()
+    }
+}
+
+fn number(object: &Value, path: &str) -> u64 {
+    object.pointer(path).and_then(Value::as_u64).unwrap_or_default()
+}
+
+/// `1 replica`, `3 replicas`.
+fn count(replicas: u32) -> String {
+    match replicas {
+        1 => "1 replica".to_owned(),
+        _ => format!("{replicas} replicas"),
+    }
+}
+
+/// When the plugin last wrote the object, as the API server recorded it.
+fn written_at(object: &Value) -> Option<Timestamp> {
+    let entries = object.pointer("/metadata/managedFields")?.as_array()?;
+    let ours = entries.iter().filter(|entry| entry.get("manager").and_then(Value::as_str) == Some(keys::PLUGIN));
+    ours.filter_map(|entry| entry.get("time")?.as_str()?.parse().ok()).max()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::target::row::is_protected;
+
+    fn deployment(replicas: u32, recorded: Option<&str>) -> Value {
+        let annotations = recorded.map(|recorded| json!({ keys::REPLICAS: recorded }));
+        let metadata =
+            json!({ "name": "web", "namespace": "shop", "resourceVersion": "7", "annotations": annotations });
+        json!({ "metadata": metadata, "spec": { "replicas": replicas } })
+    }
+
+    fn change(object: &Value, action: PowerAction, queried: bool) -> Result<Change, TargetError> {
+        let intent = Intent { action, reason: None, end: None, now: Timestamp::UNIX_EPOCH, queried };
+        DEPLOYMENT.change(object, &intent)
+    }
+
+    fn said(object: &Value, action: PowerAction) -> String {
+        match change(object, action, false) {
+            Ok(Change::Patch { message, .. } | Change::None { message, .. }) => message,
+            Err(error) => error.to_string(),
+        }
+    }
+
+    #[test]
+    fn messages_say_what_happened() {
+        use PowerAction::{Hibernate, Resume};
+        for (object, action, expected) in [
+            (deployment(3, None), Hibernate, "hibernated (3 replicas recorded)"),
+            (deployment(1, None), Hibernate, "hibernated (1 replica recorded)"),
+            (deployment(0, Some("3")), Hibernate, "unchanged"),
+            (deployment(0, Some("3")), Resume, "resumed (3 replicas)"),
+            (deployment(2, None), Resume, "unchanged"),
+            (deployment(2, Some("3")), Resume, "already awake (2 replicas), stale record removed"),
+        ] {
+            assert_eq!(said(&object, action), expected);
+        }
+        assert!(said(&deployment(0, None), Resume).contains("scale it by hand"));
+        assert!(said(&deployment(0, Some("x")), Resume).contains(keys::REPLICAS));
+    }
+
+    #[test]
+    fn of_all_workloads_some_have_no_replicas_but_what_is_recorded_must_be_right() {
+        let wake = |object: &Value| change(object, PowerAction::Resume, true);
+        let message = "unchanged (0 replicas, none recorded)".to_owned();
+        assert_eq!(wake(&deployment(0, None)).unwrap(), Change::None { message, follows: false });
+        assert!(matches!(wake(&deployment(0, Some("3"))), Ok(Change::Patch { .. })));
+        assert!(matches!(wake(&deployment(0, Some("x"))), Err(TargetError::Impossible(_))));
+        assert!(matches!(wake(&deployment(2, None)), Ok(Change::None { follows: true, .. })));
+    }
+
+    #[test]
+    fn a_protected_workload_refuses_to_sleep() {
+        let mut object = deployment(2, None);
+        object["metadata"]["annotations"] = json!({ keys::PROTECTED: "true" });
+        assert!(matches!(change(&object, PowerAction::Hibernate, false), Err(TargetError::Refused(_))));
+        assert!(is_protected(&object));
+    }
+
+    #[test]
+    fn workloads_are_done_when_their_controller_says_so() {
+        let workload = |replicas: u32, generation: u32, status: Value| {
+            let mut object = json!({ "metadata": { "generation": generation }, "spec": { "replicas": replicas } });
+            object["status"] = status;
+            object
+        };
+        let seen = |replicas: u32, ready: u32| json!({ "observedGeneration": 2, "replicas": replicas, "readyReplicas": ready });
+        for (object, action, expected) in [
+            (workload(0, 3, seen(0, 0)), PowerAction::Hibernate, Progress::Unnoticed),
+            (workload(0, 2, seen(3, 1)), PowerAction::Hibernate, Progress::Going("3 replicas left".to_owned())),
+            (workload(0, 2, json!({ "observedGeneration": 2 })), PowerAction::Hibernate, Progress::Reached),
+            (workload(3, 2, seen(3, 1)), PowerAction::Resume, Progress::Going("1 of 3 replicas ready".to_owned())),
+            (workload(3, 2, seen(3, 3)), PowerAction::Resume, Progress::Reached),
+            (
+                workload(3, 2, seen(3, 3)),
+                PowerAction::Hibernate,
+                Progress::Lost("somebody scaled it to 3 meanwhile".to_owned()),
+            ),
+        ] {
+            assert_eq!(DEPLOYMENT.progress(&object, action).unwrap(), expected, "{object}");
+        }
+    }
+
+    #[test]
+    fn workloads_have_replicas() {
+        let workload = |replicas: u32, status: Value| {
+            let object = json!({
+                "metadata": {
+                    "name": "web", "namespace": "shop",
+                    "annotations": { keys::REPLICAS: "3", keys::PROTECTED: "true" },
+                    "managedFields": [
+                        { "manager": keys::PLUGIN, "time": "2026-11-21T09:00:00Z" },
+                        { "manager": "kubectl", "time": "2026-11-21T10:00:00Z" },
+                    ],
+                },
+                "spec": { "replicas": replicas },
+                "status": status,
+            });
+            DEPLOYMENT.record(&object).unwrap()
+        };
+        let asleep = workload(0, json!({}));
+        assert_eq!((asleep.desired.as_str(), asleep.observed.as_str()), ("Hibernating", "Hibernating"));
+        assert_eq!(asleep.since, Some("2026-11-21T09:00:00Z".parse().unwrap()));
+        assert_eq!((asleep.replicas, asleep.recorded_replicas.as_deref()), (Some(0), Some("3")));
+        assert!(asleep.protected);
+        let waking = workload(3, json!({ "replicas": 3, "readyReplicas": 1 }));
+        assert_eq!((waking.observed.as_str(), waking.since), ("Starting", None));
+        assert_eq!(waking.step.unwrap().message, "1 of 3 replicas ready");
+        assert_eq!(workload(3, json!({ "readyReplicas": 3 })).observed, "Running");
+        assert_eq!(workload(0, json!({ "replicas": 2 })).observed, "Stopping");
+    }
+}

@@ -1,5 +1,9 @@
 //! Proxies from the environment, by the rules of Go's `net/http` that kubectl follows: `HTTPS_PROXY` for https, `HTTP_PROXY` for
 //! http, lower case too, never for this machine itself, and never for what `NO_PROXY` names.
+//!
+//! hyper-util's `client::proxy::matcher` follows curl instead, and would send other requests through the proxy than kubectl
+//! does: it has no exception for this machine, takes `.example.com` for `example.com` too, and knows neither `*.example.com` nor
+//! exceptions with a port (`10.1.2.3:6443`). It also reads `ALL_PROXY`, which Go ignores. The tests mark the rows that differ.
 
 use std::{env, net::IpAddr};
 
@@ -96,6 +100,7 @@ mod tests {
         assert_eq!(choose("https://hub.test", |_| None), None);
     }
 
+    /// hyper-util differs in every row.
     #[test]
     fn this_machine_needs_no_proxy() {
         for server in ["https://127.0.0.1:6443", "https://localhost", "https://[::1]:6443", "https://127.8.8.8"] {
@@ -109,21 +114,21 @@ mod tests {
             ("https://hub.example.com", "*", false),
             ("https://hub.example.com", "other.com, example.com", false),
             ("https://hub.example.com", ".example.com", false),
-            ("https://hub.example.com", "*.example.com", false),
+            ("https://hub.example.com", "*.example.com", false), // hyper-util differs
             ("https://example.com", "example.com", false),
-            ("https://example.com", ".example.com", true),
+            ("https://example.com", ".example.com", true), // hyper-util differs
             ("https://badexample.com", "example.com", true),
             ("https://HUB.example.com", "EXAMPLE.com", false),
             ("https://10.1.2.3:6443", "10.0.0.0/8", false),
             ("https://11.1.2.3:6443", "10.0.0.0/8", true),
             ("https://11.1.2.3:6443", "0.0.0.0/0", false),
             ("https://10.1.2.3:6443", "10.1.2.3", false),
-            ("https://10.1.2.3:6443", "10.1.2.3:6443", false),
+            ("https://10.1.2.3:6443", "10.1.2.3:6443", false), // hyper-util differs
             ("https://10.1.2.3:6443", "10.1.2.3:443", true),
-            ("https://hub.example.com", "hub.example.com:443", false),
+            ("https://hub.example.com", "hub.example.com:443", false), // hyper-util differs
             ("https://[fd00::1]:6443", "fd00::/8", false),
             ("https://[fd00::1]:6443", "fd00::1", false),
-            ("https://[fd00::1]:6443", "[fd00::1]:6443", false),
+            ("https://[fd00::1]:6443", "[fd00::1]:6443", false), // hyper-util differs
             ("https://hub.example.com", ",", true),
         ] {
             assert_eq!(proxied(server, exceptions), expected, "{server} with {exceptions}");

@@ -1,5 +1,7 @@
 //! Names that are nearly the one that was typed.
 
+use strsim::osa_distance;
+
 /// How many names an error suggests.
 const SUGGESTIONS: usize = 3;
 
@@ -8,31 +10,12 @@ pub(crate) fn nearest<'a>(wanted: &str, names: impl IntoIterator<Item = &'a str>
     let limit = (wanted.chars().count() / 3).clamp(1, 4);
     let mut near: Vec<(usize, &str)> = names
         .into_iter()
-        .map(|name| if name.starts_with(wanted) { (1, name) } else { (distance(wanted, name), name) })
+        .map(|name| if name.starts_with(wanted) { (1, name) } else { (osa_distance(wanted, name), name) })
         .filter(|(distance, _)| *distance <= limit)
         .collect();
     near.sort_unstable();
     near.dedup();
     near.into_iter().take(SUGGESTIONS).map(|(_, name)| name).collect()
-}
-
-/// Edits between two words, where swapping two neighbours is one edit (optimal string alignment).
-fn distance(left: &str, right: &str) -> usize {
-    let (left, right): (Vec<char>, Vec<char>) = (left.chars().collect(), right.chars().collect());
-    let mut before: Vec<usize> = Vec::new();
-    let mut last: Vec<usize> = (0..=right.len()).collect();
-    for (row, a) in left.iter().enumerate() {
-        let mut line = vec![row + 1];
-        for (column, b) in right.iter().enumerate() {
-            let mut cost = (last[column] + usize::from(a != b)).min(last[column + 1] + 1).min(line[column] + 1);
-            if row > 0 && column > 0 && *a == right[column - 1] && left[row - 1] == *b {
-                cost = cost.min(before[column - 1] + 1);
-            }
-            line.push(cost);
-        }
-        before = std::mem::replace(&mut last, line);
-    }
-    last.last().copied().unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -44,8 +27,8 @@ mod tests {
         for (left, right, edits) in
             [("", "abc", 3), ("demo", "demo", 0), ("demo", "dmeo", 1), ("demo", "demos", 1), ("kitten", "sitting", 3)]
         {
-            assert_eq!(distance(left, right), edits, "{left} {right}");
-            assert_eq!(distance(right, left), edits, "{right} {left}");
+            assert_eq!(osa_distance(left, right), edits, "{left} {right}");
+            assert_eq!(osa_distance(right, left), edits, "{right} {left}");
         }
     }
 

@@ -2,7 +2,6 @@
 
 mod autoscalers;
 mod confirm;
-mod merge;
 mod pools;
 mod report;
 
@@ -162,7 +161,7 @@ async fn write(hub: &Hub, intent: &Intent<'_>, args: &ActArgs, mut target: Targe
         };
         let (namespace, name) = (&target.namespace, &target.name);
         let written = match args.dry_run {
-            DryRun::Client => Ok(merge::merged(&target.object, &patch)),
+            DryRun::Client => Ok(patched(&target.object, &patch)),
             DryRun::None | DryRun::Server => hub.patch(target.resource, namespace, name, &patch, &settings).await,
         };
         match written {
@@ -175,4 +174,11 @@ async fn write(hub: &Hub, intent: &Intent<'_>, args: &ActArgs, mut target: Targe
         }
     }
     Err(Problem::Contended(ATTEMPTS))
+}
+
+/// The object with a JSON merge patch applied, for `--dry-run=client`.
+fn patched(object: &Value, patch: &Value) -> Value {
+    let mut object = object.clone();
+    json_patch::merge(&mut object, patch);
+    object
 }

@@ -1,7 +1,7 @@
-//! What passes over the wire besides objects: warnings of the API server, and with -v the requests themselves.
+//! A layer around every request: it handles the API server's warnings, prints requests with -v, and limits the time to an answer.
 //!
-//! kube's client drops `Warning` headers, so a layer around it collects them and prints them as kubectl does, or leaves them to
-//! who asked.
+//! kube's client drops `Warning` headers. This layer prints them as kubectl does, or collects them for a caller that knows which
+//! target they concern.
 
 use std::{
     cell::RefCell,
@@ -19,8 +19,8 @@ use tower::{BoxError, Layer, Service};
 use crate::output;
 
 tokio::task_local! {
-    /// Warnings that are left to who asked. Local to the task, because kube polls an answer in the task that asked for it.
-    static HEARD: RefCell<Vec<String>>;
+    /// Warnings collected for the caller. Local to the task, because kube polls an answer in the task that sent the request.
+    static COLLECTED: RefCell<Vec<String>>;
 }
 
 /// Does some work. Warnings in the hub's answers to it are not printed but returned, each once: only the caller knows which
@@ -29,21 +29,21 @@ pub(crate) async fn with_warnings<T>(work: impl Future<Output = T>) -> (T, Vec<S
     let work = Box::pin(work);
     let listening = async {
         let result = work.await;
-        (result, HEARD.with(RefCell::take))
+        (result, COLLECTED.with(RefCell::take))
     };
-    HEARD.scope(RefCell::default(), listening).await
+    COLLECTED.scope(RefCell::default(), listening).await
 }
 
 /// The layer, and what it shares between connections.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Wire {
+pub(crate) struct HubLayer {
     /// URL of the hub, if requests are to be printed.
     verbose: Option<Arc<str>>,
     timeout: Option<Duration>,
     seen: Arc<Mutex<HashSet<String>>>,
 }
 
-impl Wire {
+impl HubLayer {
     /// `verbose` is the hub's URL if every request is to be printed; `timeout` limits the time until the head of a response.
     pub(crate) fn new(verbose: Option<Arc<str>>, timeout: Option<Duration>) -> Self {
         Self { verbose, timeout, ..Self::default() }
@@ -63,35 +63,35 @@ impl Wire {
         if seen.contains(&text) {
             return;
         }
-        let heard = HEARD.try_with(|heard| {
-            let mut heard = heard.borrow_mut();
-            if !heard.contains(&text) {
-                heard.push(text.clone());
+        let collected = COLLECTED.try_with(|collected| {
+            let mut collected = collected.borrow_mut();
+            if !collected.contains(&text) {
+                collected.push(text.clone());
             }
         });
-        if heard.is_err() {
+        if collected.is_err() {
             output::warning(&text);
             seen.insert(text);
         }
     }
 }
 
-impl<S> Layer<S> for Wire {
-    type Service = Wired<S>;
+impl<S> Layer<S> for HubLayer {
+    type Service = HubService<S>;
 
-    fn layer(&self, inner: S) -> Wired<S> {
-        Wired { inner, wire: self.clone() }
+    fn layer(&self, inner: S) -> HubService<S> {
+        HubService { inner, layer: self.clone() }
     }
 }
 
 /// The service inside the layer.
 #[derive(Clone, Debug)]
-pub(crate) struct Wired<S> {
+pub(crate) struct HubService<S> {
     inner: S,
-    wire: Wire,
+    layer: HubLayer,
 }
 
-impl<S, B> Service<Request<Body>> for Wired<S>
+impl<S, B> Service<Request<Body>> for HubService<S>
 where
     S: Service<Request<Body>, Response = Response<B>, Error = BoxError>,
     S::Future: Send + 'static,
@@ -106,12 +106,12 @@ where
     }
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
-        let wire = self.wire.clone();
-        let line = wire.verbose.as_ref().map(|hub| format!("{} {hub}{}", request.method(), request.uri()));
+        let layer = self.layer.clone();
+        let line = layer.verbose.as_ref().map(|hub| format!("{} {hub}{}", request.method(), request.uri()));
         let begin = Instant::now();
         let answer = self.inner.call(request);
         Box::pin(async move {
-            let result = match wire.timeout {
+            let result = match layer.timeout {
                 None => answer.await,
                 Some(limit) => match tokio::time::timeout(limit, answer).await {
                     Ok(result) => result,
@@ -126,7 +126,7 @@ where
                 output::note(&format!("{line} {answer} in {} ms", begin.elapsed().as_millis()));
             }
             if let Ok(response) = &result {
-                wire.warn(response.headers());
+                layer.warn(response.headers());
             }
             result
         })
@@ -192,17 +192,17 @@ mod tests {
 
     #[test]
     fn who_listens_hears_each_warning_once_and_none_that_was_printed_before() {
-        let wire = Wire::default();
-        wire.say("the version is old".to_owned());
+        let layer = HubLayer::default();
+        layer.say("the version is old".to_owned());
         for _target in 0..2 {
             let work = async {
                 for text in ["the version is old", "paused", "paused", "new"] {
-                    wire.say(text.to_owned());
+                    layer.say(text.to_owned());
                 }
                 7
             };
-            let (result, heard) = futures::executor::block_on(with_warnings(work));
-            assert_eq!((result, heard), (7, vec!["paused".to_owned(), "new".to_owned()]));
+            let (result, collected) = futures::executor::block_on(with_warnings(work));
+            assert_eq!((result, collected), (7, vec!["paused".to_owned(), "new".to_owned()]));
         }
     }
 }

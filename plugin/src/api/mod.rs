@@ -25,7 +25,7 @@ use shared::target::Kind;
 use tower::{BoxError, util::MapErrLayer};
 
 use crate::{
-    api::{answer::Asked, error::HubError, login::Plugin, middleware::Wire},
+    api::{answer::Asked, error::HubError, login::Plugin, middleware::HubLayer},
     cli::HubArgs,
 };
 
@@ -127,12 +127,12 @@ impl Hub {
         let url: Arc<str> = config.cluster_url.to_string().trim_end_matches('/').into();
         let (namespace, timeout, verbose) =
             (config.default_namespace.clone(), args.request_timeout.0, args.verbosity > 0);
-        let wire = Wire::new(verbose.then(|| Arc::clone(&url)), timeout);
+        let layer = HubLayer::new(verbose.then(|| Arc::clone(&url)), timeout);
         let plugin = Plugin::of(&config.auth_info).unwrap_or_default();
         let client = ClientBuilder::try_from(config)
             .map_err(|source| no_client(Arc::clone(&url), source, &plugin))?
             .with_layer(&MapErrLayer::new(move |error: BoxError| login::discreet(error, &plugin)))
-            .with_layer(&wire)
+            .with_layer(&layer)
             .build();
         Ok(Self { client, timeout, url, namespace, verbose })
     }

@@ -1,14 +1,15 @@
-//! kubectl's spellings that the parser does not know: `--all=true`, `-y=false`, `-v 6`, `-v6`.
+//! kubectl's spellings that clap does not accept: `--all=true`, `-y=false`, `-v 6`, `-v6`.
 //!
-//! They are rewritten before it reads them. Optional values would do it too, but every switch would show one in its help, and
-//! `--hold-awake=false` would still count as given where flags need or exclude each other.
+//! They are rewritten before clap reads them. Clap itself can accept `--all=true` (`num_args(0..=1)` with a default value), but
+//! then every switch shows `[=<BOOL>]` in its help, `--hold-awake=false` still counts as given where flags require or exclude each
+//! other, and `-v 6` and `-v6` stay wrong. No maintained crate does this for clap.
 
 use std::ffi::OsString;
 
 use clap::{Arg, ArgAction, Command};
 
-/// The arguments in the parser's own spelling.
-pub(crate) fn plain(root: &Command, words: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
+/// The arguments in clap's spelling.
+pub(crate) fn normalized(root: &Command, words: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
     let mut words = words.into_iter();
     let mut reader = Reader { root, command: root, named: false, read: words.next().into_iter().collect() };
     let mut next = Next::Any;
@@ -184,7 +185,7 @@ mod tests {
 
     fn rewritten(root: &Command, line: &str) -> String {
         let words = std::iter::once("x").chain(line.split_whitespace()).map(Into::into);
-        let words = plain(root, words).into_iter().skip(1).map(|word| word.into_string().unwrap());
+        let words = normalized(root, words).into_iter().skip(1).map(|word| word.into_string().unwrap());
         words.collect::<Vec<_>>().join(" ")
     }
 

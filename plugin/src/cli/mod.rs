@@ -16,7 +16,7 @@ use self::help::{
     STATUS_EXAMPLES, TARGETS,
 };
 pub(crate) use self::hub::HubArgs;
-use self::time::{When, WhenError};
+use self::time::{TimeError, TimeFlags};
 pub(crate) use self::values::{ActOutput, Completer, DryRun, Include, PlanOutput, StatusOutput, VersionOutput};
 
 /// Put clusters and workloads to sleep, and wake them.
@@ -113,7 +113,7 @@ pub(crate) struct ActArgs {
     pub(crate) output: Option<ActOutput>,
     /// When a cluster is to wake again, or until when it is held awake.
     #[command(flatten)]
-    pub(crate) when: When,
+    pub(crate) time: TimeFlags,
 }
 
 /// Flags of `resume`.
@@ -132,8 +132,8 @@ impl ResumeArgs {
     ///
     /// # Errors
     /// When an end is given and nothing that could end.
-    pub(crate) fn check(&self) -> Result<(), WhenError> {
-        if self.act.when.is_empty() || self.hold_awake { Ok(()) } else { Err(WhenError::NothingHeld) }
+    pub(crate) fn check(&self) -> Result<(), TimeError> {
+        if self.act.time.is_empty() || self.hold_awake { Ok(()) } else { Err(TimeError::NothingHeld) }
     }
 }
 
@@ -154,7 +154,7 @@ pub(crate) struct PlanArgs {
     pub(crate) timeout: duration::Limit,
     /// How long the sleep is to last.
     #[command(flatten)]
-    pub(crate) when: When,
+    pub(crate) time: TimeFlags,
     /// Format
     #[arg(long, short = 'o', value_enum, default_value_t = PlanOutput::Table, value_name = "FORMAT")]
     pub(crate) output: PlanOutput,
@@ -206,7 +206,7 @@ impl Cli {
     /// On wrong usage, and when help was asked for.
     pub(crate) fn read(words: impl IntoIterator<Item = std::ffi::OsString>) -> Result<Self, clap::Error> {
         let mut command = Self::command();
-        let words = argv::plain(&command, words);
+        let words = argv::normalized(&command, words);
         let matches = command.try_get_matches_from_mut(words)?;
         if let Some((name, _)) = matches.subcommand() {
             refuse_flags_before(&command, &matches, name)?;
@@ -290,7 +290,7 @@ mod tests {
             assert_eq!(read(line).unwrap_err().exit_code(), 2, "{line}");
         }
         let Some(Command::Resume(loose)) = read("resume demo --for 4h").unwrap().command else { panic!() };
-        assert_eq!(loose.check(), Err(WhenError::NothingHeld));
+        assert_eq!(loose.check(), Err(TimeError::NothingHeld));
     }
 
     #[test]

@@ -159,7 +159,7 @@ impl FdbCli {
     /// On wrong usage, and when help was asked for.
     pub(crate) fn read(words: impl IntoIterator<Item = std::ffi::OsString>) -> Result<Self, clap::Error> {
         let mut command = Self::command();
-        let words = argv::plain(&command, words);
+        let words = argv::normalized(&command, words);
         let matches = command.try_get_matches_from_mut(words)?;
         Self::from_arg_matches(&matches).map_err(|error| error.format(&mut command))
     }

@@ -1,4 +1,4 @@
-//! `--for` and `--until`: a moment to come, in the ways in which people name one.
+//! `--for` and `--until`: a time in the future, in the forms that people write.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ const SHORTEST: Duration = Duration::from_mins(1);
 /// The flags.
 #[derive(Clone, Debug, Default, Args)]
 #[group(id = "when", multiple = false)]
-pub(crate) struct When {
+pub(crate) struct TimeFlags {
     /// How long, such as 14h or 1h30m; at least a minute
     #[arg(long = "for", value_name = "DURATION", value_parser = length)]
     length: Option<Duration>,
@@ -29,7 +29,7 @@ pub(crate) struct When {
 
 /// Why a moment cannot be meant.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum WhenError {
+pub(crate) enum TimeError {
     #[error(
         "--until {0:?} is not a time: write 2026-12-24T18:00:00Z, or local time as 2026-12-24T18:00, 18:00 or \"tomorrow 08:00\""
     )]
@@ -52,7 +52,7 @@ fn length(text: &str) -> Result<Duration, String> {
     Ok(length)
 }
 
-impl When {
+impl TimeFlags {
     /// Whether nothing was given.
     pub(crate) fn is_empty(&self) -> bool {
         self.length.is_none() && self.until.is_none()
@@ -62,11 +62,11 @@ impl When {
     ///
     /// # Errors
     /// When the text is no time, or one that has passed.
-    pub(crate) fn resolve(&self, now: &Zoned) -> Result<Option<Timestamp>, WhenError> {
+    pub(crate) fn resolve(&self, now: &Zoned) -> Result<Option<Timestamp>, TimeError> {
         match (self.length, &self.until) {
             (Some(length), _) => {
                 let end = now.timestamp().checked_add(length);
-                end.map(Some).map_err(|_| WhenError::TooFar(duration::go_string(length)))
+                end.map(Some).map_err(|_| TimeError::TooFar(duration::go_string(length)))
             }
             (None, Some(text)) => until(text, now).map(Some),
             (None, None) => Ok(None),
@@ -76,8 +76,8 @@ impl When {
 
 /// Reads a moment to come. A clock that is turned back shows some times twice: the first one is meant; of the times that a
 /// clock skips, the one as long after the change.
-fn until(text: &str, now: &Zoned) -> Result<Timestamp, WhenError> {
-    let unreadable = || WhenError::NotATime(text.to_owned());
+fn until(text: &str, now: &Zoned) -> Result<Timestamp, TimeError> {
+    let unreadable = || TimeError::NotATime(text.to_owned());
     let local = |at: DateTime| at.to_zoned(now.time_zone().clone()).map(|at| at.timestamp()).map_err(|_| unreadable());
     let days_ahead = |days: i64, time: Time| {
         let day = now.date().checked_add(days.days()).map_err(|_| unreadable())?;
@@ -100,7 +100,7 @@ fn until(text: &str, now: &Zoned) -> Result<Timestamp, WhenError> {
     };
     if moment <= now.timestamp() {
         let meant = format::seconds(moment);
-        return Err(WhenError::Past { text: text.to_owned(), meant, now: format::seconds(now.timestamp()) });
+        return Err(TimeError::Past { text: text.to_owned(), meant, now: format::seconds(now.timestamp()) });
     }
     Ok(moment)
 }
@@ -167,14 +167,14 @@ mod tests {
 
     #[test]
     fn a_length_is_counted_from_now_and_at_least_a_minute() {
-        let resolved = |text: &str| When { length: Some(length(text).unwrap()), until: None }.resolve(&evening());
+        let resolved = |text: &str| TimeFlags { length: Some(length(text).unwrap()), until: None }.resolve(&evening());
         assert_eq!(resolved("14h").unwrap().map(format::seconds).unwrap(), "2026-11-22T08:30:00Z");
         assert_eq!(resolved("1m").unwrap().map(format::seconds).unwrap(), "2026-11-21T18:31:00Z");
-        assert!(matches!(resolved("2562047h"), Ok(Some(_)) | Err(WhenError::TooFar(_))));
+        assert!(matches!(resolved("2562047h"), Ok(Some(_)) | Err(TimeError::TooFar(_))));
         for text in ["59s", "0", "-1h", "14", "soon"] {
             assert!(length(text).is_err(), "{text}");
         }
-        assert_eq!(When::default().resolve(&evening()), Ok(None));
+        assert_eq!(TimeFlags::default().resolve(&evening()), Ok(None));
     }
 
     /// Where clocks change, the next 02:30 exists all the same.

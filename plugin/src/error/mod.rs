@@ -17,7 +17,7 @@ pub(crate) use self::{
 };
 use crate::{
     api::error::{ConfigError, HubError},
-    cli::time::WhenError,
+    cli::time::TimeError,
 };
 
 /// A target that could not be served.
@@ -43,7 +43,7 @@ pub(crate) enum Problem {
     #[error(transparent)]
     Usage(#[from] UsageError),
     #[error(transparent)]
-    When(#[from] WhenError),
+    Time(#[from] TimeError),
     #[error(transparent)]
     Fdb(#[from] FdbError),
     #[error("somebody else changed it {0} times while it was being written: try again")]
@@ -79,7 +79,7 @@ impl fmt::Display for Failure {
             Problem::Hub(_)
             | Problem::Resolve(_)
             | Problem::Usage(_)
-            | Problem::When(_)
+            | Problem::Time(_)
             | Problem::Fdb(_)
             | Problem::Declined
             | Problem::Unasked
@@ -95,7 +95,7 @@ impl Problem {
     /// The exit code of this problem alone.
     pub(crate) fn exit(&self) -> Exit {
         match self {
-            Self::Usage(_) | Self::When(_) | Self::Hub(HubError::Selector { .. }) => Exit::Usage,
+            Self::Usage(_) | Self::Time(_) | Self::Hub(HubError::Selector { .. }) => Exit::Usage,
             Self::Fdb(error) => error.exit(),
             Self::Hub(HubError::Refused { .. }) | Self::Target(TargetError::Refused(_)) => Exit::Refused,
             Self::Wait(WaitError::TimedOut { .. }) => Exit::TimedOut,

@@ -1,4 +1,4 @@
-//! What goes to the terminal: results to stdout, everything else to stderr; colour only where a person looks.
+//! What goes to the terminal: results to stdout, everything else to stderr, color only on a terminal.
 
 pub(crate) mod age;
 pub(crate) mod prompt;
@@ -15,7 +15,7 @@ use std::{
 use serde::Serialize;
 use serde_json::Value;
 
-/// Whether stdout was found to take nothing any more.
+/// Whether a write to stdout has failed.
 static UNREAD: AtomicBool = AtomicBool::new(false);
 
 /// The first failure of a write to stdout, other than that its reader has gone away.
@@ -33,7 +33,7 @@ pub(crate) fn text(text: &str) {
     look(out.write_all(text.as_bytes()).and_then(|()| out.flush()));
 }
 
-/// Keeps what became of a write to stdout.
+/// Records the outcome of a write to stdout.
 pub(crate) fn look(written: io::Result<()>) {
     let Err(error) = written else { return };
     UNREAD.store(true, Ordering::Relaxed);
@@ -46,12 +46,12 @@ fn is_broken_pipe(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::BrokenPipe
 }
 
-/// Why something that was to be printed to stdout is not there.
+/// The error of the first failed write to stdout.
 pub(crate) fn failure() -> Option<&'static io::Error> {
     FAILURE.get()
 }
 
-/// Whether stdout takes nothing any more. What only prints may end then; what changes something goes on.
+/// Whether a write to stdout has failed. A command that only prints may end then; one that changes something goes on.
 pub(crate) fn is_unread() -> bool {
     UNREAD.load(Ordering::Relaxed)
 }

@@ -27,7 +27,7 @@ pub(crate) fn yes(question: &str) -> Result<(), Problem> {
 /// Asks a person, and returns the line that they type.
 ///
 /// # Errors
-/// When the question cannot be shown, or the answer not be read.
+/// When the question cannot be shown, or the answer cannot be read.
 pub(crate) fn answer(question: &str) -> Result<String, Problem> {
     let mut out = screen(stderr().is_terminal(), terminal).ok_or(Problem::Unasked)?;
     let _ = write!(out, "{question}");
@@ -38,7 +38,7 @@ pub(crate) fn answer(question: &str) -> Result<String, Problem> {
 /// The next line of stdin.
 ///
 /// # Errors
-/// When there is no reading it.
+/// When it cannot be read.
 pub(crate) fn read() -> Result<String, Problem> {
     let mut answer = String::new();
     stdin().read_line(&mut answer).map_err(|source| Problem::Io { action: "read the answer".to_owned(), source })?;

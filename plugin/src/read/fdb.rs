@@ -1,4 +1,4 @@
-//! FoundationDB: bringing suspended process groups back, and showing them.
+//! A `FoundationDBCluster` with its claims, Services and Pods, as read from the hub.
 
 use jiff::Timestamp;
 use serde::Deserialize;
@@ -16,8 +16,8 @@ use crate::{
 pub(crate) static CLAIM: Kind = Kind::namespaced("", &["v1"], "PersistentVolumeClaim", "persistentvolumeclaims");
 pub(crate) static SERVICE: Kind = Kind::namespaced("", &["v1"], "Service", "services");
 
-/// One look at a cluster and what belongs to it.
-pub(crate) struct Look {
+/// A cluster and what belongs to it, read at one time.
+pub(crate) struct DatabaseSnapshot {
     /// As the hub sent it.
     pub(crate) object: Value,
     pub(crate) cluster: FoundationDBCluster,
@@ -28,14 +28,14 @@ pub(crate) struct Look {
     pub(crate) pods_version: String,
 }
 
-impl Look {
-    /// Looks. The cluster is read first: what is written later is tested against that version.
+impl DatabaseSnapshot {
+    /// Reads a cluster and what belongs to it. The cluster is read first: later writes are tested against that version.
     pub(crate) async fn new(hub: &Hub, namespace: &str, name: &str) -> Result<Self, Problem> {
         let object = hub.get(Resource::preferred(&FOUNDATIONDB_CLUSTER.kind), namespace, name).await?;
         Self::around(hub, namespace, object).await
     }
 
-    /// Looks at what belongs to a cluster that was read.
+    /// Reads what belongs to a cluster.
     pub(crate) async fn around(hub: &Hub, namespace: &str, object: Value) -> Result<Self, Problem> {
         let cluster = read(&object)?;
         let labels: Vec<String> = cluster.match_labels().iter().map(|(key, value)| format!("{key}={value}")).collect();

@@ -1,4 +1,4 @@
-//! Hive's ClusterPools: what is in them, and what they undo. A pool itself is never put to sleep.
+//! A `ClusterPool` with its clusters and claims, as read from the hub.
 
 use serde_json::Value;
 use shared::{
@@ -11,19 +11,19 @@ use shared::{
 
 use crate::api::{Hub, Resource, error::HubError};
 
-/// A wish for a cluster out of a pool.
+/// A request for a cluster of a pool.
 pub(crate) static CLUSTER_CLAIM: Kind = Kind::namespaced("hive.openshift.io", &["v1"], "ClusterClaim", "clusterclaims");
 
 /// A pool with its clusters.
 #[derive(Debug)]
-pub(crate) struct Look {
+pub(crate) struct PoolSnapshot {
     pub(crate) pool: ClusterPool,
-    /// Claims that no cluster was given to yet.
+    /// Claims without a cluster.
     pub(crate) waiting: usize,
     pub(crate) members: Vec<ClusterDeployment>,
 }
 
-impl Look {
+impl PoolSnapshot {
     /// Reads what belongs to a pool, out of all clusters of the hub.
     pub(crate) async fn new(
         hub: &Hub,

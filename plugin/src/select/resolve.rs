@@ -1,4 +1,4 @@
-//! Finding the targets that were asked for, with as few requests as that takes and without discovery.
+//! Finds targets on the hub with as few requests as possible and without discovery.
 
 use std::{
     collections::HashMap,
@@ -30,7 +30,7 @@ pub(crate) struct Resolver<'a> {
     versions: Mutex<HashMap<(&'static str, &'static str), Option<&'static str>>>,
 }
 
-/// What became of a look for one name in each kind that it can be of.
+/// The answers to a lookup of one name in every kind that it can be of.
 struct Answers {
     found: Vec<Target>,
     /// Kinds without an object of this name. A kind that the hub does not have is not among them.

@@ -1,5 +1,5 @@
-//! Where every target that is waited for stands, and how that is shown: moving lines on a terminal, one line for each change
-//! elsewhere.
+//! The progress display of `--wait`: the last known state of every target, shown as moving lines on a terminal and as one line
+//! per change elsewhere.
 
 use std::{
     io::{IsTerminal, stderr},
@@ -11,23 +11,23 @@ use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 
 use crate::{cli::duration::elapsed, error::Problem, output};
 
-/// More targets than this get one moving line together.
+/// More targets than this share one moving line.
 const LINES: usize = 10;
-/// How often a moving line moves.
+/// How often a moving line is redrawn.
 const TICK: Duration = Duration::from_millis(120);
 
-/// What became of a target.
+/// The outcome of a target.
 pub(crate) enum Outcome {
-    /// Still on its way, with its last known state.
+    /// On its way, with its last known state.
     Open(String),
-    /// It is there, with the words for it.
+    /// In the state asked for, with the message to print.
     Arrived(String),
-    /// It will not get there.
+    /// It will not reach that state.
     Failed(Problem),
 }
 
 /// The state of all.
-pub(crate) struct Board {
+pub(crate) struct ProgressDisplay {
     names: Vec<String>,
     begin: Instant,
     outcomes: Mutex<Vec<Outcome>>,
@@ -40,8 +40,8 @@ enum Show {
     Changes,
 }
 
-impl Board {
-    /// A board on which nothing is known yet.
+impl ProgressDisplay {
+    /// A display of targets whose state is not known yet.
     pub(crate) fn new<'a>(names: impl Iterator<Item = &'a str>) -> Self {
         let names: Vec<String> = names.map(Into::into).collect();
         let outcomes = names.iter().map(|_| Outcome::Open("nothing is known yet".to_owned())).collect();
@@ -62,22 +62,22 @@ impl Board {
         }
     }
 
-    /// A target is there.
+    /// A target has reached the state asked for.
     pub(crate) fn arrive(&self, at: usize, text: String) {
         self.finish(at, Outcome::Arrived(text));
     }
 
-    /// A target will not get there.
+    /// A target will not reach the state asked for.
     pub(crate) fn fail(&self, at: usize, problem: Problem) {
         self.finish(at, Outcome::Failed(problem));
     }
 
-    /// Whether nothing more is to be expected of a target.
+    /// Whether the outcome of a target is known.
     pub(crate) fn is_settled(&self, at: usize) -> bool {
         self.with(|outcomes| !matches!(outcomes.get(at), Some(Outcome::Open(_))))
     }
 
-    /// Takes the moving lines away and returns what became of every target.
+    /// Removes the moving lines and returns the outcome of every target.
     pub(crate) fn close(self) -> Vec<Outcome> {
         match &self.show {
             Show::Each(bars) => bars.iter().for_each(ProgressBar::finish_and_clear),
@@ -147,13 +147,13 @@ mod tests {
 
     #[test]
     fn what_is_settled_stays_settled() {
-        let board = Board::new(["a", "b", "c"].into_iter());
-        board.state(0, "on its way");
-        board.arrive(1, "running".to_owned());
-        board.state(1, "late news");
-        board.fail(1, Problem::Declined);
-        assert!(!board.is_settled(0) && board.is_settled(1) && !board.is_settled(2));
-        let outcomes = board.close();
+        let display = ProgressDisplay::new(["a", "b", "c"].into_iter());
+        display.state(0, "on its way");
+        display.arrive(1, "running".to_owned());
+        display.state(1, "late news");
+        display.fail(1, Problem::Declined);
+        assert!(!display.is_settled(0) && display.is_settled(1) && !display.is_settled(2));
+        let outcomes = display.close();
         assert!(matches!(&outcomes[0], Outcome::Open(text) if text == "on its way"));
         assert!(matches!(&outcomes[1], Outcome::Arrived(text) if text == "running"));
         assert!(matches!(&outcomes[2], Outcome::Open(_)));

@@ -1,7 +1,7 @@
-//! `--wait`: follows targets until they are as they were asked to be.
+//! `--wait`: follows targets until they have reached the state asked for.
 //!
-//! Driven by watches, one for each kind and namespace; a list at the start of each, and again after a minute without news,
-//! makes up for whatever a watch may have missed.
+//! Watches drive it, one for each kind and namespace. A list at the start of each watch, and again after a minute without events,
+//! finds what a watch has missed.
 
 mod display;
 
@@ -16,7 +16,7 @@ use kube::api::WatchEvent;
 use serde_json::Value;
 use shared::target::{PowerAction, Progress, TargetKind, UNNOTICED};
 
-use self::display::Board;
+use self::display::ProgressDisplay;
 use crate::{
     api::{Hub, Resource, error::HubError},
     cli::duration::elapsed,
@@ -25,7 +25,7 @@ use crate::{
     select::target::Target,
 };
 
-/// After this long without news the targets are looked at anew.
+/// After this long without an event the targets are listed again.
 const SILENCE: Duration = Duration::from_mins(1);
 /// Pause after a failed request; the hub may be restarting.
 const PAUSE: Duration = Duration::from_secs(2);
@@ -67,7 +67,7 @@ impl Waiting {
     }
 }
 
-/// Waits for all, prints what became of each, and returns the exit codes of those that did not arrive.
+/// Waits for all targets, prints the outcome of each, and returns the exit codes of those that failed.
 pub(crate) async fn all(
     hub: &Hub,
     targets: Vec<Waiting>,
@@ -79,17 +79,17 @@ pub(crate) async fn all(
         let key = (target.resource.kind.group, target.resource.kind.plural, target.namespace.as_str());
         groups.entry(key).or_default().push(at);
     }
-    let board = Board::new(targets.iter().map(|target| target.full_name.as_str()));
+    let display = ProgressDisplay::new(targets.iter().map(|target| target.full_name.as_str()));
     let follow_all = join_all(groups.into_values().map(|group| {
         let group = group.into_iter().filter_map(|at| Some((at, targets.get(at)?))).collect();
-        follow(hub, group, &board)
+        follow(hub, group, &display)
     }));
     match limit {
         None => drop(follow_all.await),
         // Those that are still open when time is up are the ones that timed out.
         Some(limit) => drop(tokio::time::timeout(limit, follow_all).await),
     }
-    let outcomes = board.close();
+    let outcomes = display.close();
     let mut exits = Vec::new();
     for (target, outcome) in targets.iter().zip(outcomes) {
         let problem = match outcome {
@@ -114,7 +114,7 @@ pub(crate) async fn all(
 }
 
 /// Follows the targets of one kind and namespace until each has arrived or failed.
-async fn follow(hub: &Hub, group: Vec<(usize, &Waiting)>, board: &Board) {
+async fn follow(hub: &Hub, group: Vec<(usize, &Waiting)>, display: &ProgressDisplay) {
     let Some((_, any)) = group.first() else { return };
     let (resource, namespace) = (any.resource, any.namespace.as_str());
     let fields = match group.as_slice() {
@@ -123,8 +123,8 @@ async fn follow(hub: &Hub, group: Vec<(usize, &Waiting)>, board: &Board) {
     };
     let mut first_look = true;
     loop {
-        let result = round(hub, resource, namespace, &fields, &group, board, &mut first_look).await;
-        if group.iter().all(|(at, _)| board.is_settled(*at)) {
+        let result = round(hub, resource, namespace, &fields, &group, display, &mut first_look).await;
+        if group.iter().all(|(at, _)| display.is_settled(*at)) {
             return;
         }
         match result {
@@ -139,7 +139,7 @@ async fn follow(hub: &Hub, group: Vec<(usize, &Waiting)>, board: &Board) {
                 let text = error.to_string();
                 for (at, target) in &group {
                     let (after, why) = (elapsed(target.begin.elapsed()), text.clone());
-                    board.fail(*at, WaitError::Lost { after, why }.into());
+                    display.fail(*at, WaitError::Lost { after, why }.into());
                 }
                 return;
             }
@@ -154,19 +154,19 @@ async fn round(
     namespace: &str,
     fields: &str,
     group: &[(usize, &Waiting)],
-    board: &Board,
+    display: &ProgressDisplay,
     first_look: &mut bool,
 ) -> Result<(), HubError> {
     let list = hub.list(resource, Some(namespace), fields, "").await?;
     for (at, target) in group {
         match list.items.iter().find(|object| name_of(object) == target.name) {
-            Some(object) => settle(board, *at, target, object, *first_look),
-            None => lose(board, *at, target),
+            Some(object) => settle(display, *at, target, object, *first_look),
+            None => lose(display, *at, target),
         }
     }
     *first_look = false;
     let mut changes = pin!(hub.watch(resource, Some(namespace), (fields, ""), &list.version).await?);
-    while !group.iter().all(|(at, _)| board.is_settled(*at)) {
+    while !group.iter().all(|(at, _)| display.is_settled(*at)) {
         let Ok(Some(event)) = tokio::time::timeout(SILENCE, changes.next()).await else {
             return Ok(());
         };
@@ -180,9 +180,9 @@ async fn round(
             continue;
         };
         if gone {
-            lose(board, *at, target);
+            lose(display, *at, target);
         } else {
-            settle(board, *at, target, &object, false);
+            settle(display, *at, target, &object, false);
         }
     }
     Ok(())
@@ -192,21 +192,21 @@ fn name_of(object: &Value) -> &str {
     object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default()
 }
 
-fn lose(board: &Board, at: usize, target: &Waiting) {
+fn lose(display: &ProgressDisplay, at: usize, target: &Waiting) {
     let after = elapsed(target.begin.elapsed());
     let why = "it does not exist any more".to_owned();
-    board.fail(at, WaitError::Lost { after, why }.into());
+    display.fail(at, WaitError::Lost { after, why }.into());
 }
 
-fn settle(board: &Board, at: usize, target: &Waiting, object: &Value, first_look: bool) {
+fn settle(display: &ProgressDisplay, at: usize, target: &Waiting, object: &Value, first_look: bool) {
     match target.row.progress(object, target.action) {
-        Ok(Progress::Reached) => board.arrive(at, target.arrived(first_look)),
-        Ok(Progress::Going(text)) => board.state(at, &text),
-        Ok(Progress::Unnoticed) => board.state(at, UNNOTICED),
+        Ok(Progress::Reached) => display.arrive(at, target.arrived(first_look)),
+        Ok(Progress::Going(text)) => display.state(at, &text),
+        Ok(Progress::Unnoticed) => display.state(at, UNNOTICED),
         Ok(Progress::Lost(why)) => {
             let after = elapsed(target.begin.elapsed());
-            board.fail(at, WaitError::Lost { after, why }.into());
+            display.fail(at, WaitError::Lost { after, why }.into());
         }
-        Err(error) => board.fail(at, error.into()),
+        Err(error) => display.fail(at, error.into()),
     }
 }

@@ -45,7 +45,7 @@ pub(crate) async fn run(kinds: Kinds, args: &PlanArgs, hub_args: &HubArgs) -> Re
         lists: false,
     };
     let selection = parse(kinds, &args.targets, flags)?;
-    let end = args.when.resolve(&time::now())?;
+    let end = args.time.resolve(&time::now())?;
     let hub = Hub::connect(hub_args).await?;
     let namespace = (!hub_args.all_namespaces).then_some(hub.namespace.as_str());
     let found = Resolver::new(&hub, namespace).resolve(&selection).await;

@@ -19,7 +19,7 @@ use crate::{
     api::{Hub, Write, error::HubError, middleware::with_warnings},
     cli::{
         ActArgs, DryRun, HubArgs,
-        time::{self, WhenError},
+        time::{self, TimeError},
     },
     error::{Exit, Failure, Problem},
     output::{self, nothing_found},
@@ -46,7 +46,7 @@ pub(crate) async fn run(
 ) -> Result<Exit, Problem> {
     let selection = parse(kinds, &args.targets, flags(args, hub_args))?;
     let now = time::now();
-    let end = args.when.resolve(&now)?;
+    let end = args.time.resolve(&now)?;
     let queried = matches!(selection, Selection::Query { .. });
     let intent = Intent { action, reason: args.reason.as_deref(), end, now: now.timestamp(), queried };
     let hub = Hub::connect(hub_args).await?;
@@ -57,7 +57,7 @@ pub(crate) async fn run(
         return Ok(Exit::Done);
     }
     if let (Some(_), Some(target)) = (end, found.iter().flatten().find(|target| !target.row.has_schedule)) {
-        return Err(WhenError::NoController(target.full_name()).into());
+        return Err(TimeError::NoController(target.full_name()).into());
     }
     let mut planned = plan_all(&found, &intent);
     if args.dry_run == DryRun::None && !args.yes {

@@ -19,7 +19,7 @@ use shared::{
 use crate::{
     api::{Hub, Resource},
     output,
-    read::pool::{Look, clusters},
+    read::pool::{PoolSnapshot, clusters},
     select::target::Target,
 };
 
@@ -45,7 +45,7 @@ pub(crate) async fn before(hub: &Hub, action: PowerAction, end: Option<Timestamp
 
 /// Warns of what a pool or `hibernateAfter` undoes.
 async fn by_others(hub: &Hub, action: PowerAction, hold: Option<Timestamp>, changing: &[(String, ClusterDeployment)]) {
-    let mut looks: BTreeMap<(String, String), Option<Look>> = BTreeMap::new();
+    let mut looks: BTreeMap<(String, String), Option<PoolSnapshot>> = BTreeMap::new();
     let pools = changing.iter().filter_map(|(_, cluster)| deciding(cluster));
     let mut keys: Vec<_> = pools.map(|pool| (pool.namespace.clone(), pool.pool_name.clone())).collect();
     keys.sort();
@@ -55,7 +55,7 @@ async fn by_others(hub: &Hub, action: PowerAction, hold: Option<Timestamp>, chan
         for key in keys {
             let object = hub.get(Resource::preferred(&CLUSTER_POOL.kind), &key.0, &key.1).await;
             let look = match (&object, &all) {
-                (Ok(object), Ok(all)) => Some(Look::new(hub, &key.0, &key.1, object, all).await),
+                (Ok(object), Ok(all)) => Some(PoolSnapshot::new(hub, &key.0, &key.1, object, all).await),
                 _ => None,
             };
             looks.insert(key, look);
@@ -76,7 +76,12 @@ async fn by_others(hub: &Hub, action: PowerAction, hold: Option<Timestamp>, chan
 }
 
 /// What a pool does about the change, and what to change instead.
-fn by_pool(cluster: &ClusterDeployment, action: PowerAction, pool: &str, look: Option<&Look>) -> Option<String> {
+fn by_pool(
+    cluster: &ClusterDeployment,
+    action: PowerAction,
+    pool: &str,
+    look: Option<&PoolSnapshot>,
+) -> Option<String> {
     let Some(look) = look else {
         return Some(format!(
             "ClusterPool {pool} sets the power state of its unclaimed clusters itself and may undo this: change \
@@ -150,7 +155,7 @@ mod tests {
         let members = vec![cluster("a", &own), cluster("b", &own)];
         let pool =
             ClusterPool { spec: ClusterPoolSpec { running_count: 1, ..Default::default() }, ..Default::default() };
-        let look = Look { pool, waiting: 0, members };
+        let look = PoolSnapshot { pool, waiting: 0, members };
         let said = |name: &str, action| by_pool(&cluster(name, &own), action, "pools/small", Some(&look));
         assert!(said("a", PowerAction::Hibernate).unwrap().contains("will wake it again"));
         assert!(said("b", PowerAction::Resume).unwrap().contains("raise spec.runningCount of the pool (now 1)"));

@@ -1,4 +1,4 @@
-//! What is said of each target once it is done or has failed, in the order in which they were given.
+//! Reports what was done to each target, or why it failed, in the order in which they were given.
 
 use crate::{
     api::error::HubError,
@@ -19,7 +19,7 @@ pub(crate) struct Done {
     pub(crate) warnings: Vec<String>,
 }
 
-/// What became of one target.
+/// The outcome of one target.
 pub(crate) struct Outcome {
     /// Its name and its namespace, if it was found.
     pub(crate) of: Option<(String, String)>,
@@ -29,7 +29,7 @@ pub(crate) struct Outcome {
     pub(crate) result: Result<Done, Failure>,
 }
 
-/// Says what became of the targets.
+/// Prints the outcomes of the targets.
 pub(crate) struct Reporter<'a> {
     args: &'a ActArgs,
     /// Whether the targets are in several namespaces.

@@ -37,13 +37,13 @@ use crate::{
     error::{Exit, FdbError, Problem, WaitError},
     output::{self, nothing_found, without_managed_fields},
     read::{
-        fdb::{Look, called},
+        fdb::{DatabaseSnapshot, called},
         protection,
     },
 };
 
-/// How it is to be gone about, whatever name the program has.
-struct Manner {
+/// How the recovery proceeds, under either name of the program.
+struct Options {
     asking: Asking,
     wait: bool,
     settle: Duration,
@@ -55,7 +55,7 @@ struct Manner {
 /// When it cannot be begun or finished.
 pub(crate) async fn run(args: &ProcessGroupsArgs, hub_args: &HubArgs) -> Result<Exit, Problem> {
     let asking = if args.yes { Asking::Nobody } else { Asking::Terminal };
-    recover(&args.groups, hub_args, Manner { asking, wait: args.wait, settle: settle(args.groups.settle) }).await
+    recover(&args.groups, hub_args, Options { asking, wait: args.wait, settle: settle(args.groups.settle) }).await
 }
 
 /// `kubectl fdb recover process-groups`.
@@ -66,7 +66,7 @@ pub(crate) async fn run_as_fdb(args: &FdbArgs, hub_args: &HubArgs) -> Result<Exi
     let asking = if args.wait && !args.yes { Asking::Always } else { Asking::Nobody };
     let seconds = args.sleep.map(|seconds| Duration::from_secs(seconds.into()));
     let settle = seconds.unwrap_or_else(|| settle(args.groups.settle));
-    recover(&args.groups, hub_args, Manner { asking, wait: true, settle }).await
+    recover(&args.groups, hub_args, Options { asking, wait: true, settle }).await
 }
 
 /// 0 is no time at all here, not an unlimited one.
@@ -74,13 +74,13 @@ fn settle(limit: Limit) -> Duration {
     limit.0.unwrap_or_default()
 }
 
-async fn recover(args: &GroupArgs, hub_args: &HubArgs, manner: Manner) -> Result<Exit, Problem> {
-    let wish = select::wish(args, hub_args)?;
+async fn recover(args: &GroupArgs, hub_args: &HubArgs, options: Options) -> Result<Exit, Problem> {
+    let selection = select::selection(args, hub_args)?;
     let wanted = wanted(&args.replacement)?;
     let hub = Hub::connect(hub_args).await?;
-    let (namespace, name) = select::cluster(&hub, &wish, args, hub_args.all_namespaces).await?;
-    let look = Look::new(&hub, &namespace, &name).await?;
-    let ids = select::ids(&look, &wish);
+    let (namespace, name) = select::cluster(&hub, &selection, args, hub_args.all_namespaces).await?;
+    let look = DatabaseSnapshot::new(&hub, &namespace, &name).await?;
+    let ids = select::ids(&look, &selection);
     let cluster = called(&name);
     let refused = |refusals| FdbError::Refused { cluster: cluster.clone(), refusals };
     let goal = match check(&look.facts(), &ids, &wanted) {
@@ -101,7 +101,7 @@ async fn recover(args: &GroupArgs, hub_args: &HubArgs, manner: Manner) -> Result
     }
     // A recovery whose groups have gone is ended all the same: the operator must not be left asked to skip.
     if goal.record.groups.is_empty() && !is_left_skipped(&look) {
-        if let Some(error) = select::unmatched(&look, &wish) {
+        if let Some(error) = select::unmatched(&look, &selection) {
             return Err(error.into());
         }
         if goal.recovered.is_empty() {
@@ -115,7 +115,7 @@ async fn recover(args: &GroupArgs, hub_args: &HubArgs, manner: Manner) -> Result
         output::note(&line);
     }
     let dry_run = args.dry_run != DryRun::None;
-    let asking = if dry_run { Asking::Nobody } else { manner.asking };
+    let asking = if dry_run { Asking::Nobody } else { options.asking };
     let record = record(&goal, asking)?;
     let include = args.include == Include::Auto;
     let steps = remaining(&look.facts(), &record, include, Done::default())
@@ -128,8 +128,8 @@ async fn recover(args: &GroupArgs, hub_args: &HubArgs, manner: Manner) -> Result
         name: &name,
         record,
         include,
-        wait: manner.wait,
-        settle: manner.settle,
+        wait: options.wait,
+        settle: options.settle,
         write: &write,
         state: &state,
         skipping: Cell::new(false),
@@ -146,7 +146,7 @@ async fn recover(args: &GroupArgs, hub_args: &HubArgs, manner: Manner) -> Result
     if dry_run {
         return rehearse(args, &run, &steps, &look).await;
     }
-    ask::begin(manner.asking)?;
+    ask::begin(options.asking)?;
     carry_out(args, &run, &look).await
 }
 
@@ -170,12 +170,12 @@ fn record(goal: &Goal, asking: Asking) -> Result<Record, Problem> {
 }
 
 /// Whether the operator is still asked to skip the cluster, by a recovery.
-fn is_left_skipped(look: &Look) -> bool {
+fn is_left_skipped(look: &DatabaseSnapshot) -> bool {
     look.cluster.spec.skip == Some(true) && look.facts().record().is_some_and(|record| record.skipped)
 }
 
 /// What the user should know before.
-async fn warn(hub: &Hub, namespace: &str, look: &Look, run: &Run<'_>, include: Include) {
+async fn warn(hub: &Hub, namespace: &str, look: &DatabaseSnapshot, run: &Run<'_>, include: Include) {
     if let protection::Protection::No(why) = protection::of(hub, namespace, &look.cluster).await {
         output::warning(&format!("NOT PROTECTED: {why}; the operator can delete the volumes in the middle of it"));
     }
@@ -190,7 +190,7 @@ async fn warn(hub: &Hub, namespace: &str, look: &Look, run: &Run<'_>, include: I
     }
 }
 
-async fn rehearse(args: &GroupArgs, run: &Run<'_>, steps: &[Step], look: &Look) -> Result<Exit, Problem> {
+async fn rehearse(args: &GroupArgs, run: &Run<'_>, steps: &[Step], look: &DatabaseSnapshot) -> Result<Exit, Problem> {
     if args.dry_run == DryRun::Server {
         run.rehearse(steps).await?;
     }
@@ -207,7 +207,7 @@ async fn rehearse(args: &GroupArgs, run: &Run<'_>, steps: &[Step], look: &Look) 
     Ok(Exit::Done)
 }
 
-async fn carry_out(args: &GroupArgs, run: &Run<'_>, look: &Look) -> Result<Exit, Problem> {
+async fn carry_out(args: &GroupArgs, run: &Run<'_>, look: &DatabaseSnapshot) -> Result<Exit, Problem> {
     let ended = see_through(args, run, look).await;
     if ended.is_err() && run.skipping.get() {
         output::warning(&format!(
@@ -226,7 +226,7 @@ async fn carry_out(args: &GroupArgs, run: &Run<'_>, look: &Look) -> Result<Exit,
     ended
 }
 
-async fn see_through(args: &GroupArgs, run: &Run<'_>, look: &Look) -> Result<Exit, Problem> {
+async fn see_through(args: &GroupArgs, run: &Run<'_>, look: &DatabaseSnapshot) -> Result<Exit, Problem> {
     let begin = Instant::now();
     let limited = async {
         match args.timeout.0 {
@@ -246,7 +246,7 @@ async fn see_through(args: &GroupArgs, run: &Run<'_>, look: &Look) -> Result<Exi
         End::Recovered => format!("recovered after {}", elapsed(begin.elapsed())),
         End::Left => "left to the operator; run this again to see it through".to_owned(),
     };
-    let last = Look::new(run.hub, run.namespace, run.name).await;
+    let last = DatabaseSnapshot::new(run.hub, run.namespace, run.name).await;
     report(args, last.as_ref().unwrap_or(look), &ids, &text);
     Ok(Exit::Done)
 }
@@ -265,7 +265,7 @@ fn stuck(run: &Run<'_>) -> String {
     )
 }
 
-fn report(args: &GroupArgs, look: &Look, ids: &[&str], text: &str) {
+fn report(args: &GroupArgs, look: &DatabaseSnapshot, ids: &[&str], text: &str) {
     match args.output {
         None => {
             for id in ids {
@@ -277,7 +277,7 @@ fn report(args: &GroupArgs, look: &Look, ids: &[&str], text: &str) {
 }
 
 /// Prints the cluster itself.
-fn object(output: ActOutput, look: &Look) {
+fn object(output: ActOutput, look: &DatabaseSnapshot) {
     match output {
         ActOutput::Name => output::line(&called(name(look))),
         ActOutput::Json => output::text(&output::json(&without_managed_fields(&look.object))),
@@ -285,7 +285,7 @@ fn object(output: ActOutput, look: &Look) {
     }
 }
 
-fn name(look: &Look) -> &str {
+fn name(look: &DatabaseSnapshot) -> &str {
     look.cluster.metadata.name.as_deref().unwrap_or_default()
 }
 

@@ -13,11 +13,17 @@ use shared::{
 
 use crate::{
     output::{age::age, aligned},
-    read::fdb::Look,
+    read::fdb::DatabaseSnapshot,
 };
 
 /// The plan: who comes back, who goes, and the steps that are left.
-pub(crate) fn plan(cluster: &str, look: &Look, goal: &Goal, record: &Record, steps: &[Step]) -> Vec<String> {
+pub(crate) fn plan(
+    cluster: &str,
+    look: &DatabaseSnapshot,
+    goal: &Goal,
+    record: &Record,
+    steps: &[Step],
+) -> Vec<String> {
     let now = Timestamp::now();
     let facts = look.facts();
     let mut lines = vec![format!("{cluster}: to be brought back:")];

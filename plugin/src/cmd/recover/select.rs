@@ -1,5 +1,5 @@
-//! Which process groups of which cluster are meant. Suspended groups have no Pod, so the names of Pods are matched by the
-//! rules by which the operator makes them.
+//! Which process groups of which cluster the user selects. Suspended groups have no Pod, so Pod names are matched by the rules by
+//! which the operator forms them.
 
 use std::collections::BTreeMap;
 
@@ -14,12 +14,12 @@ use crate::{
     api::Hub,
     cli::{HubArgs, recover::GroupArgs},
     error::{FdbError, Problem},
-    read::fdb::{Look, called, clusters, read},
+    read::fdb::{DatabaseSnapshot, called, clusters, read},
 };
 
 /// How groups were named.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Wish<'a> {
+pub(crate) enum GroupSelection<'a> {
     /// By ID or Pod.
     Named(&'a [String]),
     /// Every suspended one.
@@ -34,7 +34,7 @@ pub(crate) enum Wish<'a> {
 ///
 /// # Errors
 /// When they contradict each other.
-pub(crate) fn wish<'a>(args: &'a GroupArgs, hub: &HubArgs) -> Result<Wish<'a>, FdbError> {
+pub(crate) fn selection<'a>(args: &'a GroupArgs, hub: &HubArgs) -> Result<GroupSelection<'a>, FdbError> {
     if hub.selector.is_some() {
         return Err(FdbError::Selector);
     }
@@ -49,24 +49,24 @@ pub(crate) fn wish<'a>(args: &'a GroupArgs, hub: &HubArgs) -> Result<Wish<'a>, F
     let given: Vec<&'static str> = filters.into_iter().filter(|(_, given)| *given).map(|(flag, _)| flag).collect();
     match given.as_slice() {
         [] if args.groups.is_empty() => return Err(FdbError::Nothing),
-        [] => return Ok(Wish::Named(&args.groups)),
+        [] => return Ok(GroupSelection::Named(&args.groups)),
         [flag] if !args.groups.is_empty() => return Err(FdbError::NamesAndFilter(flag)),
         [flag] if args.fdb_cluster.is_none() => return Err(FdbError::NeedsCluster(flag)),
         [_] => {}
         _ => return Err(FdbError::Filters),
     }
     if let Some(class) = &args.process_class {
-        return Ok(Wish::Class(class));
+        return Ok(GroupSelection::Class(class));
     }
     if args.all_suspended {
-        return Ok(Wish::All);
+        return Ok(GroupSelection::All);
     }
     let pair = |text: &String| {
         let (key, value) = text.split_once('=').filter(|(key, _)| !key.is_empty())?;
         Some((key.to_owned(), value.to_owned()))
     };
     let labels = args.match_labels.iter().map(|text| pair(text).ok_or_else(|| FdbError::NotALabel(text.clone())));
-    Ok(Wish::Labels(labels.collect::<Result<_, _>>()?))
+    Ok(GroupSelection::Labels(labels.collect::<Result<_, _>>()?))
 }
 
 /// The cluster that is meant: namespace and name.
@@ -75,14 +75,14 @@ pub(crate) fn wish<'a>(args: &'a GroupArgs, hub: &HubArgs) -> Result<Wish<'a>, F
 /// When none is, or several are, or the hub does not answer.
 pub(crate) async fn cluster(
     hub: &Hub,
-    wish: &Wish<'_>,
+    selection: &GroupSelection<'_>,
     args: &GroupArgs,
     everywhere: bool,
 ) -> Result<(String, String), Problem> {
     if let Some(name) = &args.fdb_cluster {
         return Ok((hub.namespace.clone(), name.clone()));
     }
-    let Wish::Named(names) = wish else { return Err(FdbError::NeedsCluster("that").into()) };
+    let GroupSelection::Named(names) = selection else { return Err(FdbError::NeedsCluster("that").into()) };
     let namespace = (!everywhere).then_some(hub.namespace.as_str());
     let all = clusters(hub, namespace, "").await?;
     let place =
@@ -127,22 +127,22 @@ fn by_pod<'a>(cluster: &'a FoundationDBCluster, pod: &str) -> Option<&'a str> {
 }
 
 /// The IDs that are meant. A word that is no Pod's name is an ID, known or not.
-pub(crate) fn ids(look: &Look, wish: &Wish<'_>) -> Vec<String> {
+pub(crate) fn ids(look: &DatabaseSnapshot, selection: &GroupSelection<'_>) -> Vec<String> {
     let facts = look.facts();
     let groups = || suspended(&facts).into_iter();
-    let mut ids: Vec<String> = match wish {
-        Wish::Named(names) => {
+    let mut ids: Vec<String> = match selection {
+        GroupSelection::Named(names) => {
             let id = |name: &String| match look.cluster.group(name) {
                 Some(_) => name.clone(),
                 None => by_pod(&look.cluster, name).map_or_else(|| name.clone(), ToOwned::to_owned),
             };
             names.iter().map(id).collect()
         }
-        Wish::All => groups().map(|group| group.process_group_id.clone()).collect(),
-        Wish::Class(class) => {
+        GroupSelection::All => groups().map(|group| group.process_group_id.clone()).collect(),
+        GroupSelection::Class(class) => {
             groups().filter(|group| group.process_class == *class).map(|group| group.process_group_id.clone()).collect()
         }
-        Wish::Labels(labels) => {
+        GroupSelection::Labels(labels) => {
             let labelled = |id: &str| facts.claims_of(id).iter().any(|claim| labels_match(claim, labels));
             groups().map(|group| group.process_group_id.clone()).filter(|id| labelled(id)).collect()
         }
@@ -158,16 +158,16 @@ pub(crate) fn ids(look: &Look, wish: &Wish<'_>) -> Vec<String> {
 }
 
 /// What to say when a filter finds nobody although some are suspended.
-pub(crate) fn unmatched(look: &Look, wish: &Wish<'_>) -> Option<FdbError> {
-    let filter = match wish {
-        Wish::Named(_) | Wish::All => return None,
-        Wish::Class(class) => format!("of class {class}"),
-        Wish::Labels(labels) => {
+pub(crate) fn unmatched(look: &DatabaseSnapshot, selection: &GroupSelection<'_>) -> Option<FdbError> {
+    let filter = match selection {
+        GroupSelection::Named(_) | GroupSelection::All => return None,
+        GroupSelection::Class(class) => format!("of class {class}"),
+        GroupSelection::Labels(labels) => {
             let labels: Vec<String> = labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
             format!("whose PersistentVolumeClaim is labelled {}", labels.join(","))
         }
     };
-    if !ids(look, wish).is_empty() {
+    if !ids(look, selection).is_empty() {
         return None;
     }
     let groups = suspended(&look.facts()).into_iter();
@@ -198,8 +198,8 @@ mod tests {
         let words = ["kubectl-fdb-recover", "process-groups"].into_iter().chain(line.split_whitespace());
         let cli = FdbCli::read(words.map(Into::into)).unwrap();
         let FdbCommand::ProcessGroups(args) = cli.command;
-        match wish(&args.groups, &cli.hub) {
-            Ok(wish) => format!("{wish:?}"),
+        match selection(&args.groups, &cli.hub) {
+            Ok(selection) => format!("{selection:?}"),
             Err(error) => error.to_string(),
         }
     }
@@ -267,17 +267,22 @@ mod tests {
                 json!({ "metadata": { "name": format!("sample-{id}-data"), "labels": labels } })
             };
             let (claims, cluster) = (ids.into_iter().map(claim).collect(), read(&object).unwrap());
-            Look { object, cluster, claims, services: vec![], pods: vec![], pods_version: String::new() }
+            DatabaseSnapshot { object, cluster, claims, services: vec![], pods: vec![], pods_version: String::new() }
         };
-        let answer = |marked: usize, wish: Wish<'_>| unmatched(&look(marked), &wish).map(|error| error.to_string());
+        let answer = |marked: usize, selection: GroupSelection<'_>| {
+            unmatched(&look(marked), &selection).map(|error| error.to_string())
+        };
         let known =
             "in foundationdbcluster.apps.foundationdb.org/sample: suspended are storage-1 (storage), log-2 (log)";
-        assert_eq!(answer(2, Wish::Class("logg")).unwrap(), format!("no suspended group of class logg {known}"));
-        let labels = Wish::Labels([("x".to_owned(), "y".to_owned())].into());
+        assert_eq!(
+            answer(2, GroupSelection::Class("logg")).unwrap(),
+            format!("no suspended group of class logg {known}")
+        );
+        let labels = GroupSelection::Labels([("x".to_owned(), "y".to_owned())].into());
         let expected = format!("no suspended group whose PersistentVolumeClaim is labelled x=y {known}");
         assert_eq!(answer(2, labels).unwrap(), expected);
-        assert_eq!(answer(0, Wish::Class("logg")), None);
-        assert_eq!(answer(2, Wish::Class("log")), None);
-        assert_eq!(answer(2, Wish::All), None);
+        assert_eq!(answer(0, GroupSelection::Class("logg")), None);
+        assert_eq!(answer(2, GroupSelection::Class("log")), None);
+        assert_eq!(answer(2, GroupSelection::All), None);
     }
 }

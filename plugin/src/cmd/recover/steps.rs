@@ -27,7 +27,7 @@ use crate::{
     cmd::recover::render,
     error::{FdbError, Problem},
     output,
-    read::fdb::{CLAIM, Look, SERVICE, called, read},
+    read::fdb::{CLAIM, DatabaseSnapshot, SERVICE, called, read},
 };
 
 /// How often a step is tried again because somebody wrote in between.
@@ -86,7 +86,7 @@ impl Run<'_> {
         let mut include_failure = String::new();
         let (mut troubled, mut record, mut lost) = (false, self.record.clone(), None);
         loop {
-            let look = match Look::new(self.hub, self.namespace, self.name).await {
+            let look = match DatabaseSnapshot::new(self.hub, self.namespace, self.name).await {
                 Ok(look) => look,
                 Err(Problem::Hub(error)) if error.is_transient() => {
                     self.trouble(&error, &mut troubled);
@@ -259,7 +259,7 @@ impl Run<'_> {
 
     /// Lets the operator go on. What cannot be done is told by [`Run::skipping`].
     async fn give_up(&self, record: &Record) {
-        let Ok(look) = Look::new(self.hub, self.namespace, self.name).await else { return };
+        let Ok(look) = DatabaseSnapshot::new(self.hub, self.namespace, self.name).await else { return };
         let record = record.adopting(look.facts().record().as_ref());
         if self.patch(Part::Object, &resume(&look.cluster, &record)).await.is_ok() {
             self.skipping.set(false);
@@ -287,7 +287,7 @@ impl Run<'_> {
     }
 
     /// Says what is missing if that is news, and waits for something to happen to the Pods.
-    async fn await_news(&self, look: &Look, missing: &[Missing]) {
+    async fn await_news(&self, look: &DatabaseSnapshot, missing: &[Missing]) {
         let text = render::missing(missing);
         if *self.state.borrow() != text {
             self.say(&text);
@@ -314,7 +314,7 @@ impl Run<'_> {
     }
 
     /// Runs `fdbcli` in a Pod that is ready, in another one if that does not answer.
-    async fn include(&self, look: &Look, orders: &[String]) -> Result<(), String> {
+    async fn include(&self, look: &DatabaseSnapshot, orders: &[String]) -> Result<(), String> {
         *self.state.borrow_mut() = format!("the database is being told: {}", orders.join("; "));
         let command = command(orders);
         let limit = Duration::from_secs(u64::from(TIMEOUT) + 10);
@@ -363,13 +363,13 @@ impl Run<'_> {
     }
 
     /// Remembers what is left for a person when the database is left alone.
-    fn owe(&self, look: &Look, record: &Record) {
+    fn owe(&self, look: &DatabaseSnapshot, record: &Record) {
         let record = record.adopting(look.facts().record().as_ref()).with_exclusions(&look.cluster);
         let orders = if self.include { Vec::new() } else { orders(&look.cluster, &record) };
         *self.owed.borrow_mut() = (!orders.is_empty()).then(|| self.by_hand(&orders));
     }
 
-    fn not_included(&self, look: &Look, record: &Record, why: String) -> Problem {
+    fn not_included(&self, look: &DatabaseSnapshot, record: &Record, why: String) -> Problem {
         let record = record.adopting(look.facts().record().as_ref());
         let command = self.by_hand(&orders(&look.cluster, &record));
         FdbError::NotIncluded { cluster: called(self.name), why, command }.into()

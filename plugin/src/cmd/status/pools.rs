@@ -17,7 +17,7 @@ use crate::{
     cli::{HubArgs, StatusArgs, StatusOutput},
     error::{Exit, Failure, Problem, ResolveError, UsageError},
     output::{self, age::age, nothing_found},
-    read::pool::{Look, clusters},
+    read::pool::{PoolSnapshot, clusters},
 };
 
 /// One pool in the form that `-o json` documents. Later versions only add fields.
@@ -87,7 +87,7 @@ pub(crate) async fn run(names: &[String], args: &StatusArgs, hub_args: &HubArgs)
     for object in &pools {
         let text = |path: &str| object.pointer(path).and_then(Value::as_str).unwrap_or_default().to_owned();
         let (namespace, name) = (text("/metadata/namespace"), text("/metadata/name"));
-        let look = Look::new(&hub, &namespace, &name, object, &all).await;
+        let look = PoolSnapshot::new(&hub, &namespace, &name, object, &all).await;
         records.push(record(namespace, name, &look)?);
     }
     show(&records, args, hub_args.all_namespaces);
@@ -107,8 +107,8 @@ fn missing(error: HubError, what: String, namespace: &str) -> Problem {
     }
 }
 
-fn record(namespace: String, name: String, look: &Look) -> Result<PoolRecord, Problem> {
-    let Look { pool: ClusterPool { spec, status }, waiting, members } = look;
+fn record(namespace: String, name: String, look: &PoolSnapshot) -> Result<PoolRecord, Problem> {
+    let PoolSnapshot { pool: ClusterPool { spec, status }, waiting, members } = look;
     let wanted = wanted(&look.pool, *waiting, members);
     let member = |cluster: &ClusterDeployment| {
         let object = serde_json::to_value(cluster).map_err(Problem::unreadable)?;
@@ -227,7 +227,7 @@ mod tests {
             "status": { "size": 2, "ready": 2, "standby": 0 },
         });
         let claimed = json!({ "claimName": "mine", "claimedTimestamp": "2026-01-01T00:00:00Z" });
-        let look = Look {
+        let look = PoolSnapshot {
             pool: serde_json::from_value(pool).unwrap(),
             waiting: 0,
             members: vec![cluster("small-c", claimed), cluster("small-b", json!({})), cluster("small-a", json!({}))],

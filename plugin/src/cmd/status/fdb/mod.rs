@@ -29,7 +29,7 @@ use crate::{
     error::{Exit, Failure, Problem, UsageError},
     output::{self, nothing_found},
     read::{
-        fdb::{Look, clusters},
+        fdb::{DatabaseSnapshot, clusters},
         protection,
     },
 };
@@ -82,12 +82,13 @@ pub(crate) async fn run(names: &[String], args: &StatusArgs, hub_args: &HubArgs)
 async fn record(hub: &Hub, object: Value) -> Result<ClusterRecord, Failure> {
     let namespace = object.pointer("/metadata/namespace").and_then(Value::as_str).unwrap_or_default().to_owned();
     let place = format!("{namespace}/{}", name(&object));
-    let look = Look::around(hub, &namespace, object).await.map_err(|problem| Failure::new(place, problem))?;
+    let look =
+        DatabaseSnapshot::around(hub, &namespace, object).await.map_err(|problem| Failure::new(place, problem))?;
     let protection = protection::of(hub, &namespace, &look.cluster).await;
     Ok(of_cluster(&look, namespace, protection))
 }
 
-fn of_cluster(look: &Look, namespace: String, protection: protection::Protection) -> ClusterRecord {
+fn of_cluster(look: &DatabaseSnapshot, namespace: String, protection: protection::Protection) -> ClusterRecord {
     let cluster = &look.cluster;
     let facts = look.facts();
     let (protected, unprotected_because) = match protection {
@@ -159,7 +160,7 @@ mod tests {
         })
     }
 
-    fn look(annotations: &Value) -> Look {
+    fn look(annotations: &Value) -> DatabaseSnapshot {
         let object = json!({
             "apiVersion": "apps.foundationdb.org/v1beta2", "kind": "FoundationDBCluster",
             "metadata": { "name": "sample", "namespace": "db", "annotations": { keys::MINIMUM_SUSPENSION: "2h" } },
@@ -179,7 +180,14 @@ mod tests {
             "spec": { "resources": { "requests": { "storage": "16Gi" } } },
         });
         let cluster = crate::read::fdb::read(&object).unwrap();
-        Look { object, cluster, claims: vec![claim], services: vec![], pods: vec![], pods_version: String::new() }
+        DatabaseSnapshot {
+            object,
+            cluster,
+            claims: vec![claim],
+            services: vec![],
+            pods: vec![],
+            pods_version: String::new(),
+        }
     }
 
     fn shown(annotations: &Value, protection: protection::Protection) -> String {

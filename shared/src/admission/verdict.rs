@@ -41,6 +41,16 @@ pub struct Denial {
     pub message: String,
 }
 
+impl Denial {
+    /// Reads one cause of a refusal: `reason`, `field` and `message` of a `metav1.StatusCause`. `None` if no rule of ours
+    /// writes such causes.
+    #[must_use]
+    pub fn from_cause(reason: &str, field: &str, message: &str) -> Option<Self> {
+        let fault = reason.parse().ok().filter(|_| !field.is_empty())?;
+        Some(Self { fault, field: field.to_owned(), message: message.to_owned() })
+    }
+}
+
 impl fmt::Display for Denial {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.field, self.message)
@@ -48,7 +58,9 @@ impl fmt::Display for Denial {
 }
 
 /// The kinds of fault, as `metav1.StatusCause` tells them apart.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, strum::IntoStaticStr)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, strum::EnumIter, strum::EnumString, strum::IntoStaticStr,
+)]
 pub enum Fault {
     /// The value is malformed or out of range.
     #[strum(serialize = "FieldValueInvalid")]
@@ -154,6 +166,8 @@ pub fn shortened(mut text: String) -> String {
 
 #[cfg(test)]
 mod tests {
+    use strum::IntoEnumIterator;
+
     use super::*;
 
     fn denied(fault: Fault) -> Judgement {
@@ -164,6 +178,16 @@ mod tests {
             }],
             ..Judgement::default()
         }
+    }
+
+    #[test]
+    fn a_denial_is_read_back_from_its_cause() {
+        for fault in Fault::iter() {
+            let said = Denial { fault, field: "spec.x".to_owned(), message: "found 1: no".to_owned() };
+            assert_eq!(Denial::from_cause(fault.cause(), &said.field, &said.message), Some(said));
+        }
+        assert_eq!(Denial::from_cause("FieldManagerConflict", "spec.x", "no"), None);
+        assert_eq!(Denial::from_cause("FieldValueInvalid", "", "no"), None);
     }
 
     #[test]

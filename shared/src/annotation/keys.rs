@@ -41,6 +41,9 @@ pub const RECOVERY: &str = "hibernate.sh/recovery";
 /// On a PVC: when its process group was last brought back, RFC 3339. Written by the plugin.
 pub const RECOVERED_AT: &str = "hibernate.sh/recovered-at";
 
+/// On an Event about process groups: which ones, see [`crate::annotation::groups::ProcessGroups`]. Written by the controller.
+pub const PROCESS_GROUPS: &str = "hibernate.sh/process-groups";
+
 /// Label of a namespace in which the webhook records replica counts, whoever scales to 0.
 pub const RECORD_REPLICAS: &str = "hibernate.sh/record-replicas";
 

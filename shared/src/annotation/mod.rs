@@ -3,6 +3,7 @@
 //! Annotations are strangers' text. What is read here is bounded, and what cannot be read is told from what is not there.
 
 pub mod format;
+pub mod groups;
 pub mod hold;
 pub mod keys;
 mod map;

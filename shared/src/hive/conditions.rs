@@ -57,6 +57,12 @@ pub mod reason {
     pub const WAITING_FOR_CLUSTER_OPERATORS: &str = "WaitingForClusterOperators";
     /// R, P: awake.
     pub const RUNNING: &str = "Running";
+
+    /// Whether the last try failed. It is repeated.
+    #[must_use]
+    pub fn is_failure(reason: &str) -> bool {
+        matches!(reason, FAILED_TO_STOP | FAILED_TO_START_MACHINES)
+    }
 }
 
 /// Every value of P that is ours to write, for labels of metrics.

@@ -3,9 +3,12 @@
 pub mod admission;
 pub mod api;
 pub mod conditions;
+pub mod data;
 pub mod decide;
 mod edit;
 pub mod exempt;
+#[cfg(test)]
+mod frozen;
 mod order;
 pub mod pool;
 pub mod preflight;

@@ -29,7 +29,7 @@ mod rules;
 mod stamp;
 
 pub use cluster::{Cluster, Settings};
-pub use rules::RULES;
+pub use rules::{PLATFORM_FIELD, RULES};
 pub use stamp::stamp;
 
 use super::api::Desired;

@@ -16,6 +16,9 @@ const SETTLED_AFTER: SignedDuration = SignedDuration::from_hours(24);
 /// A cluster that sleeps sooner than this after each wake is hardly of use.
 const SHORTEST_SENSIBLE: Duration = Duration::from_mins(10);
 
+/// Field of the one denial that depends on how the webhook is set up (V4).
+pub const PLATFORM_FIELD: &str = "spec.platform";
+
 /// The table. Rows in the order in which the user reads what they say.
 pub const RULES: &[Rule<Cluster>] = &[
     Rule { row: "V1", judge: state_exists },
@@ -92,7 +95,7 @@ fn platform_is_served(change: &Change<'_, Cluster>) -> Verdict {
     let found = if platform.is_empty() { "no platform" } else { platform };
     Verdict::deny(
         Fault::Forbidden,
-        "spec.platform",
+        PLATFORM_FIELD,
         format!("found {found}, but only clusters on {} can be put to sleep", served.join(", ")),
     )
 }

@@ -69,6 +69,8 @@ pub struct Finding {
     pub code: String,
     /// One sentence, on one line.
     pub sentence: String,
+    /// When what it is about ends: the certificate of [`code::CERTIFICATE_EXPIRES`].
+    pub ends: Option<Timestamp>,
 }
 
 impl Finding {
@@ -83,13 +85,8 @@ impl Finding {
             severity,
             code: if code.is_empty() { "Unnamed".to_owned() } else { code },
             sentence: sentence.trim_end().to_owned(),
+            ends: None,
         }
-    }
-
-    /// The time that the sentence ends with, if it does.
-    #[must_use]
-    pub fn ends_with_time(&self) -> Option<Timestamp> {
-        format::time(self.sentence.rsplit(' ').next()?)
     }
 }
 
@@ -110,7 +107,11 @@ impl FromStr for Finding {
             Some((severity.parse().ok()?, known.then_some(code)?, sentence))
         });
         Ok(match parts {
-            Some((severity, code, sentence)) => Self::new(severity, code, sentence),
+            Some((severity, code, sentence)) => {
+                let finding = Self::new(severity, code, sentence);
+                let last = finding.sentence.rsplit(' ').next().filter(|_| code == self::code::CERTIFICATE_EXPIRES);
+                Self { ends: last.and_then(format::time), ..finding }
+            }
             None => Self::new(Severity::Info, "Unnamed", line),
         })
     }

@@ -60,7 +60,7 @@ pub fn answer(
 /// The same finding for a sleep until `end`: a certificate that ends before is more than good to know.
 #[must_use]
 pub fn within(finding: Finding, end: Timestamp) -> Finding {
-    let ends = (finding.code == code::CERTIFICATE_EXPIRES).then(|| finding.ends_with_time()).flatten();
+    let ends = finding.ends.filter(|_| finding.code == code::CERTIFICATE_EXPIRES);
     if finding.severity == Severity::Info && ends.is_some_and(|ends| ends <= end) {
         return Finding { severity: Severity::Warn, ..finding };
     }
@@ -148,7 +148,7 @@ fn of_spoke(look: &SpokeLook, now: Timestamp) -> Vec<Finding> {
     findings.extend(part("certificates", &look.certificates, |certificates| {
         let first = certificates.iter().min_by_key(|certificate| certificate.not_after)?;
         let (name, end) = (&first.name, format::seconds(first.not_after));
-        Some(match first.not_after.duration_since(now) {
+        let finding = match first.not_after.duration_since(now) {
             left if left <= SignedDuration::ZERO => {
                 warn(code::CERTIFICATE_EXPIRES, format!("the certificate in {name} has expired at {end}"))
             }
@@ -158,7 +158,8 @@ fn of_spoke(look: &SpokeLook, now: Timestamp) -> Vec<Finding> {
             _ => {
                 info(code::CERTIFICATE_EXPIRES, format!("the first certificate to expire is that in {name}, at {end}"))
             }
-        })
+        };
+        Some(Finding { ends: format::time(&end), ..finding })
     })); // S4
     findings.extend(part("certificate requests", &look.pending_requests, |pending| {
         (*pending > 0).then(|| {

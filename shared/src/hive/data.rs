@@ -1,0 +1,235 @@
+//! Condition [`DATA`]: what the conditions of ours say in sentences, as data with a version.
+//!
+//! A status patch cannot write annotations, and Hive's schema drops fields that it does not know. A condition is the only
+//! place that the same API call can write. Its status is `False`, because Hive sorts an unknown condition that is `True`
+//! before all others, as a failure.
+//!
+//! Each part describes one other condition and names that condition's `lastProbeTime`. If the times differ, somebody else
+//! wrote the condition since, and the reader falls back to the sentence.
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde_json::Value;
+
+use super::api::{ClusterDeployment, Condition};
+use super::preflight::{Finding, Severity};
+use crate::annotation::format;
+
+/// Condition type of ours.
+pub const DATA: &str = "HibernationData";
+
+/// The version that this code writes, and the only one that it reads.
+const VERSION: u32 = 1;
+/// Reason of the condition: its version, for people.
+const REASON: &str = "V1";
+/// Longest message in bytes.
+const MAX_BYTES: usize = 16 * 1024;
+
+/// Everything that the condition holds.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Data {
+    /// What the condition `HibernationProgress` counts.
+    #[serde(default, deserialize_with = "if_readable", skip_serializing_if = "Option::is_none")]
+    progress: Option<Progress>,
+    /// What the condition `HibernationPreflight` lists.
+    #[serde(default, deserialize_with = "if_readable", skip_serializing_if = "Option::is_none")]
+    preflight: Option<Preflight>,
+}
+
+/// How far a transition is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+pub struct Progress {
+    /// `lastProbeTime` of the condition that this describes.
+    #[serde(with = "seconds")]
+    pub at: Timestamp,
+    /// What is counted.
+    pub unit: Unit,
+    /// How many are not yet as they should be.
+    pub awaited: usize,
+    /// How many there are.
+    pub total: usize,
+}
+
+/// What a [`Progress`] counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Unit {
+    /// Instances in the cloud.
+    Instances,
+    /// Nodes of the spoke.
+    Nodes,
+    /// `ClusterOperator`s of the spoke.
+    Operators,
+}
+
+/// What a preflight found.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Preflight {
+    /// `lastProbeTime` of the condition that this describes.
+    #[serde(with = "seconds")]
+    pub at: Timestamp,
+    /// What was found, the gravest first.
+    #[serde(with = "findings")]
+    pub findings: Vec<Finding>,
+    /// How many findings are left out because the message would be too long. The least grave go first.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub left_out: usize,
+}
+
+#[derive(Deserialize)]
+struct Version {
+    v: u32,
+}
+
+#[derive(Serialize)]
+struct Versioned<'a> {
+    v: u32,
+    #[serde(flatten)]
+    data: &'a Data,
+}
+
+impl Data {
+    /// Reads the message of the condition. `None` if it is too long, of another version or no such value.
+    ///
+    /// A part that cannot be read is left out, so that the other one counts.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let version = || serde_json::from_str::<Version>(text).ok().map(|version| version.v);
+        (text.len() <= MAX_BYTES && version()? == VERSION).then(|| serde_json::from_str(text).ok()).flatten()
+    }
+
+    /// What the cluster's condition holds; nothing if it has none that can be read.
+    #[must_use]
+    pub fn of(cluster: &ClusterDeployment) -> Self {
+        let message = cluster.condition(DATA).and_then(|condition| condition.message.as_deref());
+        message.and_then(Self::parse).unwrap_or_default()
+    }
+
+    /// What the condition `HibernationProgress` counts. `None` if there is nothing about the condition as it stands: its
+    /// message is all that there is.
+    #[must_use]
+    pub fn progress_of(&self, condition: &Condition) -> Option<Progress> {
+        self.progress.filter(|progress| describes(condition, progress.at))
+    }
+
+    /// What the condition `HibernationPreflight` lists. `None` if there is nothing, or not all of it, about the condition as
+    /// it stands: its message has all of it.
+    #[must_use]
+    pub fn preflight_of(&self, condition: &Condition) -> Option<&Preflight> {
+        self.preflight.as_ref().filter(|preflight| preflight.left_out == 0 && describes(condition, preflight.at))
+    }
+
+    /// With this progress instead of the old one.
+    #[must_use]
+    pub fn with_progress(self, progress: Option<Progress>) -> Self {
+        Self { progress, ..self }
+    }
+
+    /// With these findings instead of the old ones.
+    #[must_use]
+    pub fn with_preflight(self, at: Timestamp, mut findings: Vec<Finding>) -> Self {
+        findings.sort();
+        Self { preflight: Some(Preflight { at, findings, left_out: 0 }), ..self }
+    }
+
+    /// Writes the message: compact JSON of at most 16 KiB.
+    #[must_use]
+    pub fn text(&self) -> String {
+        let mut data = self.clone();
+        loop {
+            // Texts, numbers and times can always be written.
+            let text = serde_json::to_string(&Versioned { v: VERSION, data: &data }).unwrap_or_default();
+            let findings = data.preflight.as_mut().filter(|_| text.len() > MAX_BYTES);
+            let Some(preflight) = findings else { return text };
+            if preflight.findings.pop().is_none() {
+                return text;
+            }
+            preflight.left_out += 1;
+        }
+    }
+
+    /// The condition that holds this, in place of the cluster's.
+    #[must_use]
+    pub fn condition(&self, cluster: &ClusterDeployment, now: Timestamp) -> Condition {
+        let since = cluster.condition(DATA).and_then(|old| old.last_transition_time.clone());
+        Condition {
+            type_: DATA.to_owned(),
+            status: "False".to_owned(),
+            last_probe_time: Some(Time(now)),
+            last_transition_time: Some(since.unwrap_or(Time(now))),
+            reason: Some(REASON.to_owned()),
+            message: Some(self.text()),
+        }
+    }
+}
+
+/// Whether a part describes this condition as it stands. Conditions hold whole seconds.
+fn describes(condition: &Condition, at: Timestamp) -> bool {
+    condition.last_probe_time.as_ref().is_some_and(|probed| probed.0.as_second() == at.as_second())
+}
+
+/// A part that is there and can be read.
+fn if_readable<'de, T: DeserializeOwned, D: Deserializer<'de>>(deserializer: D) -> Result<Option<T>, D::Error> {
+    let value = Value::deserialize(deserializer)?;
+    Ok(serde_json::from_value(value).ok())
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]
+fn is_zero(count: &usize) -> bool {
+    *count == 0
+}
+
+/// Times as annotations hold them.
+mod seconds {
+    use serde::de::Error as _;
+
+    use super::{Deserialize, Deserializer, Serializer, Timestamp, format};
+
+    pub(super) fn serialize<S: Serializer>(time: &Timestamp, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&format::seconds(*time))
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Timestamp, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        format::time(&text).ok_or_else(|| D::Error::custom("no RFC 3339 time"))
+    }
+}
+
+/// Findings, cleaned like those that are read from text: whoever may write the status may write anything.
+mod findings {
+    use super::{Deserialize, Deserializer, Finding, Serialize, Serializer, Severity, format};
+
+    #[derive(Deserialize, Serialize)]
+    struct Wire {
+        severity: String,
+        code: String,
+        sentence: String,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        ends: Option<String>,
+    }
+
+    pub(super) fn serialize<S: Serializer>(findings: &[Finding], serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(findings.iter().map(|finding| Wire {
+            severity: finding.severity.to_string(),
+            code: finding.code.clone(),
+            sentence: finding.sentence.clone(),
+            ends: finding.ends.map(format::seconds),
+        }))
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Finding>, D::Error> {
+        let read = |wire: Wire| {
+            let severity = wire.severity.parse().unwrap_or(Severity::Info);
+            let ends = wire.ends.as_deref().and_then(format::time);
+            Finding { ends, ..Finding::new(severity, &wire.code, wire.sentence) }
+        };
+        Ok(Vec::<Wire>::deserialize(deserializer)?.into_iter().map(read).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,6 +1,7 @@
-//! Everything that is installed on a hub, as objects made from typed structs.
+//! Everything that is installed on a hub, as objects.
 //!
-//! The program `hibernate-manifests` writes them into `manifests/`; the test world installs them from here.
+//! What tests and programs share (RBAC, webhook configurations, policy, monitoring) is generated: the program
+//! `hibernate-manifests` writes it into `manifests/`. The rest is plain YAML there. The test world installs all of it from here.
 //!
 //! ```
 //! let objects = manifests::webhook_configurations(&manifests::ClientConfig::Service);
@@ -13,11 +14,10 @@ mod foreign;
 mod foreign_fdb;
 mod monitoring;
 pub mod names;
-mod network;
+mod plain;
 mod policy;
 mod rbac;
 pub mod tree;
-mod workloads;
 mod yaml;
 
 use serde_json::Value;
@@ -32,13 +32,13 @@ pub use policy::policy;
 #[must_use]
 pub fn base() -> Vec<Value> {
     [
-        workloads::namespace(),
+        plain::namespace(),
         rbac::controller(),
         rbac::controller_secrets(),
         rbac::webhook(),
-        workloads::controller(),
-        workloads::webhook(),
-        network::objects(),
+        plain::controller(),
+        plain::webhook(),
+        plain::network_policies(),
     ]
     .concat()
 }

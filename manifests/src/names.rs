@@ -1,4 +1,4 @@
-//! Names, ports and images that several objects must agree on.
+//! Names that several objects must agree on.
 
 use std::collections::BTreeMap;
 
@@ -16,20 +16,6 @@ pub const CERTIFICATE_SECRET: &str = "hibernate-webhook-tls";
 pub const CERTIFICATE_SECRET_TYPE: &str = "hibernate.sh/webhook-certificate";
 /// Lease of the replica that creates and rotates the certificate.
 pub const CERTIFICATE_LEASE: &str = "hibernate-webhook-certificates";
-
-/// Port of the webhook's HTTPS server in its pods.
-pub const WEBHOOK_PORT: i32 = 9443;
-/// Port of `/healthz`, `/readyz` and `/metrics` in all pods.
-pub const PLAIN_PORT: i32 = 8080;
-
-/// Tag of both images: the version of this workspace.
-const TAG: &str = concat!("v", env!("CARGO_PKG_VERSION"));
-
-/// Image of a program. It carries no registry, because none has been chosen: kustomize's `images` puts yours in front.
-#[must_use]
-pub fn image(program: &str) -> String {
-    format!("{program}:{TAG}")
-}
 
 /// Labels of every object that belongs to one program.
 #[must_use]

@@ -1,13 +1,14 @@
-//! The folder `manifests/` as a list of files, written, and compared with what is committed.
+//! The generated files of `manifests/`: what tests and programs share. Written, and compared with what is committed.
+//!
+//! Everything else in that folder is plain YAML, edited by hand.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
-use serde_json::{Value, json};
+use serde_json::json;
 
-use crate::names::{CONTROLLER, WEBHOOK};
-use crate::{ClientConfig, admission, monitoring, network, policy, rbac, webhook_configurations, workloads, yaml};
+use crate::{ClientConfig, admission, monitoring, policy, rbac, webhook_configurations, yaml};
 
 /// Namespace in the overlay's example binding. It stands for each namespace that holds clusters.
 const EXAMPLE_NAMESPACE: &str = "clusters";
@@ -43,87 +44,21 @@ pub enum TreeError {
 /// # Errors
 /// When an object has no form in YAML.
 pub fn files() -> Result<BTreeMap<String, String>, TreeError> {
-    let base = [
-        ("namespace.yaml", workloads::namespace()),
-        ("controller-rbac.yaml", rbac::controller()),
-        ("controller-secrets.yaml", rbac::controller_secrets()),
-        ("controller.yaml", workloads::controller()),
-        ("network-policies.yaml", network::objects()),
-        ("webhook-rbac.yaml", rbac::webhook()),
-        ("webhook.yaml", workloads::webhook()),
-        ("webhook-configurations.yaml", webhook_configurations(&ClientConfig::Service)),
-    ];
-    let kustomization = |fields: Value| {
-        let mut object = json!({"apiVersion": "kustomize.config.k8s.io/v1beta1", "kind": "Kustomization"});
-        merge(&mut object, fields);
-        vec![object]
-    };
-    let component = |resource: &str| {
-        let (version, kind) = ("kustomize.config.k8s.io/v1alpha1", "Component");
-        vec![json!({"apiVersion": version, "kind": kind, "resources": [resource]})]
-    };
-    let names: Vec<_> = base.iter().map(|(name, _)| *name).collect();
-    let mut tree: Vec<(String, Vec<Value>)> = vec![
-        ("kustomization.yaml".to_owned(), kustomization(json!({"resources": ["base"]}))),
-        ("base/kustomization.yaml".to_owned(), kustomization(json!({"resources": names}))),
-        ("components/monitoring/kustomization.yaml".to_owned(), component("monitoring.yaml")),
-        ("components/monitoring/monitoring.yaml".to_owned(), monitoring()),
+    let tree = [
+        ("base/controller-rbac.yaml", rbac::controller()),
+        ("base/controller-secrets.yaml", rbac::controller_secrets()),
+        ("base/webhook-rbac.yaml", rbac::webhook()),
+        ("base/webhook-configurations.yaml", webhook_configurations(&ClientConfig::Service)),
+        ("components/monitoring/monitoring.yaml", monitoring()),
+        ("components/labelled-databases/namespace-selector.yaml", vec![admission::labelled_databases()]),
+        ("components/policy/policy.yaml", policy()),
         (
-            "overlays/monitoring/kustomization.yaml".to_owned(),
-            kustomization(json!({"resources": ["../../base"], "components": ["../../components/monitoring"]})),
-        ),
-        (
-            "components/labelled-databases/kustomization.yaml".to_owned(),
-            vec![json!({
-                "apiVersion": "kustomize.config.k8s.io/v1alpha1",
-                "kind": "Component",
-                "patches": [{"path": "namespace-selector.yaml"}],
-            })],
-        ),
-        ("components/labelled-databases/namespace-selector.yaml".to_owned(), vec![admission::labelled_databases()]),
-        (
-            "overlays/labelled-databases/kustomization.yaml".to_owned(),
-            kustomization(json!({"resources": ["../../base"], "components": ["../../components/labelled-databases"]})),
-        ),
-        (
-            "overlays/webhook-only/kustomization.yaml".to_owned(),
-            kustomization(json!({"resources": ["../../base"], "replicas": [{"name": CONTROLLER, "count": 0}]})),
-        ),
-        (
-            "overlays/cut-over/kustomization.yaml".to_owned(),
-            kustomization(json!({"resources": ["../../base"], "patches": [served_platforms()]})),
-        ),
-        ("components/policy/kustomization.yaml".to_owned(), component("policy.yaml")),
-        ("components/policy/policy.yaml".to_owned(), policy()),
-        (
-            "components/aws-service-provider/kustomization.yaml".to_owned(),
-            vec![json!({
-                "apiVersion": "kustomize.config.k8s.io/v1alpha1",
-                "kind": "Component",
-                "resources": ["secret-rbac.yaml"],
-            })],
-        ),
-        (
-            "components/aws-service-provider/secret-rbac.yaml".to_owned(),
+            "components/aws-service-provider/secret-rbac.yaml",
             rbac::service_provider_secret(SERVICE_PROVIDER_SECRET.0, SERVICE_PROVIDER_SECRET.1),
         ),
+        ("overlays/secrets-per-namespace/role-binding.yaml", vec![rbac::controller_secrets_in(EXAMPLE_NAMESPACE)]),
         (
-            "overlays/policy-only/kustomization.yaml".to_owned(),
-            kustomization(json!({"components": ["../../components/policy"]})),
-        ),
-        (
-            "overlays/secrets-per-namespace/kustomization.yaml".to_owned(),
-            kustomization(json!({
-                "resources": ["../../base", "role-binding.yaml"],
-                "patches": [{"path": "no-cluster-role-binding.yaml"}],
-            })),
-        ),
-        (
-            "overlays/secrets-per-namespace/role-binding.yaml".to_owned(),
-            vec![rbac::controller_secrets_in(EXAMPLE_NAMESPACE)],
-        ),
-        (
-            "overlays/secrets-per-namespace/no-cluster-role-binding.yaml".to_owned(),
+            "overlays/secrets-per-namespace/no-cluster-role-binding.yaml",
             vec![json!({
                 "$patch": "delete",
                 "apiVersion": "rbac.authorization.k8s.io/v1",
@@ -132,20 +67,12 @@ pub fn files() -> Result<BTreeMap<String, String>, TreeError> {
             })],
         ),
     ];
-    tree.extend(base.into_iter().map(|(name, objects)| (format!("base/{name}"), objects)));
     tree.into_iter()
         .map(|(path, objects)| {
-            let text = yaml::file(&objects).map_err(|source| TreeError::Render { path: path.clone(), source })?;
-            Ok((path, text))
+            let text = yaml::file(&objects).map_err(|source| TreeError::Render { path: path.to_owned(), source })?;
+            Ok((path.to_owned(), text))
         })
         .collect()
-}
-
-/// The webhook refuses sleep on platforms that nobody serves once Hive's own controller is switched off.
-fn served_platforms() -> Value {
-    let edit =
-        json!([{"op": "add", "path": "/spec/template/spec/containers/0/args/-", "value": "--served-platforms=aws"}]);
-    json!({"target": {"kind": "Deployment", "name": WEBHOOK}, "patch": edit.to_string()})
 }
 
 /// Writes every generated file below `folder`.
@@ -182,12 +109,6 @@ pub fn stale(folder: &Path) -> Result<Vec<String>, TreeError> {
     Ok(stale)
 }
 
-fn merge(object: &mut Value, fields: Value) {
-    if let (Some(object), Value::Object(fields)) = (object.as_object_mut(), fields) {
-        object.extend(fields);
-    }
-}
-
 fn io_error(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> TreeError {
     let path = path.to_owned();
     move |source| TreeError::Io { action, path, source }
@@ -207,26 +128,8 @@ mod tests {
     fn a_changed_file_and_a_missing_file_are_stale() {
         let folder = tempfile::tempdir().unwrap();
         write(folder.path()).unwrap();
-        fs::write(folder.path().join("kustomization.yaml"), "resources: []\n").unwrap();
-        fs::remove_file(folder.path().join("base/webhook.yaml")).unwrap();
-        assert_eq!(stale(folder.path()).unwrap(), ["base/webhook.yaml", "kustomization.yaml"]);
-    }
-
-    #[test]
-    fn every_kustomization_names_files_that_exist() {
-        let files = files().unwrap();
-        for (path, text) in &files {
-            let Some(folder) = path.strip_suffix("kustomization.yaml") else {
-                continue;
-            };
-            let kustomization: Value = serde_saphyr::from_str(text).unwrap();
-            for resource in kustomization["resources"].as_array().into_iter().flatten() {
-                let resource = resource.as_str().unwrap().trim_start_matches("../");
-                assert!(
-                    files.keys().any(|name| name.ends_with(resource) || name.contains(&format!("{resource}/"))),
-                    "{folder}kustomization.yaml names {resource}"
-                );
-            }
-        }
+        fs::write(folder.path().join("components/policy/policy.yaml"), "kind: X\n").unwrap();
+        fs::remove_file(folder.path().join("base/webhook-rbac.yaml")).unwrap();
+        assert_eq!(stale(folder.path()).unwrap(), ["base/webhook-rbac.yaml", "components/policy/policy.yaml"]);
     }
 }

@@ -14,8 +14,8 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, Sleep, sleep, timeout};
 use tower::Service;
 
-/// How long one connection too many waits for another to end: less than the API server waits for any of our entries.
-const PATIENCE: Duration = Duration::from_secs(1);
+/// How long a connection above the limit waits for another to close. The API server's timeout for every entry is longer.
+const ACCEPT_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// How many connections a port has, and for how long.
 #[derive(Clone, Copy, Debug)]
@@ -57,7 +57,7 @@ where
     fn accept(&self, stream: I, service: S) -> Self::Future {
         let Self { inner, slots, idle } = self.clone();
         Box::pin(async move {
-            let slot = timeout(PATIENCE, slots.acquire_owned()).await?.map_err(io::Error::other)?;
+            let slot = timeout(ACCEPT_TIMEOUT, slots.acquire_owned()).await?.map_err(io::Error::other)?;
             let (stream, service) = inner.accept(stream, service).await?;
             let open = Arc::new(Open { asked: AtomicBool::new(false), _slot: slot });
             let stream = Watched { inner: stream, open: Arc::clone(&open), alarm: Box::pin(sleep(idle)), idle };

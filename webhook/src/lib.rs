@@ -3,16 +3,16 @@
 //! Nothing in here calls an API server while it serves a request. An answer depends on nothing but the request, the flags
 //! and the clock; only for deletions of what a `FoundationDBCluster` owns it also depends on what a watch has told.
 
+pub mod admin_server;
 pub mod answer;
 pub mod args;
 pub mod certs;
 pub mod connections;
 pub mod fdb;
+pub mod limiter;
 pub mod metrics;
 pub mod patch;
-pub mod plain;
 pub mod review;
-pub mod room;
 pub mod run;
 pub mod server;
 pub mod settings;

@@ -45,7 +45,7 @@ pub struct Metrics {
     pub requests: Family<Answered, Counter>,
     /// Denials, one for each rule that denied.
     pub denials: Family<Denied, Counter>,
-    /// Bodies that were too large, too slow, of another type, or no review, or for which there was no room.
+    /// Requests rejected because the body is too large, too slow, of another type or no review, or because a limit is reached.
     pub rejected: Family<Rejected, Counter>,
     /// Seconds from the last byte of a request to its answer.
     pub duration: Histogram,

@@ -10,12 +10,12 @@ use kube::config::{InferConfigError, KubeConfigOptions, Kubeconfig, KubeconfigEr
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
+use crate::admin_server::{self, Health};
 use crate::args::{Args, CertificateArgs};
 use crate::certs::{Certificates, StartError};
 use crate::fdb;
+use crate::limiter::RequestLimiter;
 use crate::metrics::Metrics;
-use crate::plain::{self, Health};
-use crate::room::Room;
 use crate::server::{self, Webhook};
 
 /// Why the webhook cannot run.
@@ -65,25 +65,25 @@ pub async fn run(args: Args) -> Result<(), RunError> {
     let metrics = Arc::new(Metrics::default());
     let settings = args.settings();
     let fdb = Arc::new(fdb::Clusters::new(settings.fdb.minimum_suspension));
-    let webhook =
-        Arc::new(Webhook { settings, metrics: Arc::clone(&metrics), fdb: Arc::clone(&fdb), room: Room::default() });
-    let (https, plain) = (listener(args.listen)?, listener(args.listen_plain)?);
-    let (https_at, plain_at) = (https.address, plain.address);
+    let limiter = RequestLimiter::default();
+    let webhook = Arc::new(Webhook { settings, metrics: Arc::clone(&metrics), fdb: Arc::clone(&fdb), limiter });
+    let (https, admin) = (listener(args.listen)?, listener(args.listen_plain)?);
+    let (https_at, admin_at) = (https.address, admin.address);
     tokio::spawn(stop_on_signal(stop.clone())?);
     let (certificates, renewal) = certificates(&args.certificate).await?;
     tokio::spawn(renewal);
     tokio::spawn(clusters(args.certificate.kubeconfig, Arc::clone(&fdb)));
 
     let health = Health { certificates: certificates.clone(), fdb, metrics, stop: stop.clone() };
-    let plain = tokio::spawn(plain::serve(plain.socket, health));
+    let admin = tokio::spawn(admin_server::serve(admin.socket, health));
     let handle = Handle::new();
     tokio::spawn(server::drain(stop.clone(), handle.clone()));
-    tracing::info!(https = %https_at, plain = %plain_at, "serving");
+    tracing::info!(https = %https_at, plain = %admin_at, "serving");
     let served = server::listen(https.socket, certificates.tls(), webhook, handle, server::LIMITS).await;
     stop.cancel();
     served.map_err(|source| RunError::Serve { address: https_at, source })?;
-    match plain.await {
-        Ok(Err(source)) => Err(RunError::Serve { address: plain_at, source }),
+    match admin.await {
+        Ok(Err(source)) => Err(RunError::Serve { address: admin_at, source }),
         _ => Ok(()),
     }
 }

@@ -23,44 +23,43 @@ use tokio_util::sync::CancellationToken;
 use crate::answer::{Answer, Context};
 use crate::connections::{Limited, Limits};
 use crate::fdb::Clusters;
+use crate::limiter::{MAX_BODY_BYTES, Permit, RequestLimiter};
 use crate::metrics::{Answered, Denied, Metrics, Rejected};
 use crate::review::{self, Request, Response, Review, ReviewError};
-use crate::room::{BODY_LIMIT, Room, Taken};
 use crate::settings::Settings;
 use crate::table::{self, Endpoint};
 
-/// How long a request may wait for room and its body take to arrive, together: less than the API server waits for any of our
-/// entries.
-const DEADLINE: Duration = Duration::from_millis(2500);
-/// How long a connection may take to shake hands, or to answer a ping.
-const HANDSHAKE: Duration = Duration::from_secs(5);
-/// What connections may take. An API server has one for each review under way (HTTP/1.1) and keeps up to 25 idle ones for each
-/// of our paths: 250 for five of them. 100 s without a request is longer than the 90 s for which Go keeps an idle connection,
-/// so that it is never us who closes one just when the API server uses it again.
+/// How long a request may wait for the limiter and for its body, together. The API server's timeout for every entry is longer.
+const REQUEST_TIMEOUT: Duration = Duration::from_millis(2500);
+/// How long a TLS handshake or the answer to an HTTP/2 ping may take.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
+/// Limits of the HTTPS port. An API server opens one connection for each concurrent review (HTTP/1.1) and keeps up to 25 idle
+/// connections for each of our paths: 250 connections for five API servers. Go keeps an idle connection for 90 s. The limit of
+/// 100 s is longer, so the API server always closes first and never sends a request on a connection that just closed.
 pub const LIMITS: Limits = Limits { connections: 256, idle: Duration::from_secs(100) };
-/// Requests at once on one HTTP/2 connection: what Go takes for granted before it is told.
-const STREAMS: u32 = 100;
-/// Bytes that an HTTP/2 connection may send before they are read: 64 MiB for all connections, where hyper would give each of
-/// them 1 MiB. More than 16 usual reviews, so that none of them waits for leave to be sent.
-const WINDOW: u32 = 256 * 1024;
-/// Bytes that an HTTP/1.1 connection may buffer, the head of a request among them; hyper would take 400 kB.
-const BUFFER: usize = 64 * 1024;
-/// How long requests may take to be finished once the server is asked to stop.
-const DRAIN: Duration = Duration::from_secs(5);
+/// Concurrent requests on one HTTP/2 connection. Go assumes this number until the server announces another.
+const MAX_STREAMS: u32 = 100;
+/// Receive window of an HTTP/2 connection: 64 MiB for all connections. hyper's default is 1 MiB for each. The window holds more
+/// than 16 typical reviews, so clients do not wait for window updates.
+const HTTP2_WINDOW_BYTES: u32 = 256 * 1024;
+/// Read buffer of an HTTP/1.1 connection, request head included. hyper's default is 400 kB.
+const HTTP1_BUFFER_BYTES: usize = 64 * 1024;
+/// How long running requests may take after the server is asked to stop.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 
 const JSON: &str = "application/json";
 
-/// The webhook without its network: bytes in, bytes out.
+/// The webhook without the network: bytes in, bytes out.
 #[derive(Debug, Default)]
 pub struct Webhook {
-    /// What the operator decided.
+    /// Settings from the flags.
     pub settings: Settings,
-    /// What is counted.
+    /// Metrics.
     pub metrics: Arc<Metrics>,
-    /// What is known of the hub's `FoundationDBClusters`.
+    /// Cache of the hub's `FoundationDBCluster`s.
     pub fdb: Arc<Clusters>,
-    /// How many requests are let in at once.
-    pub room: Room,
+    /// Limits the requests that run at the same time.
+    pub limiter: RequestLimiter,
 }
 
 impl Webhook {
@@ -77,7 +76,7 @@ impl Webhook {
         (StatusCode::OK, written(answer.respond(&request)))
     }
 
-    /// Counts an answer, and writes down who was denied what.
+    /// Counts the answer and logs denials.
     fn account(&self, resource: &'static str, request: &Request<'_>, answer: &Answer) {
         let (operation, verdict) = (request.operation.into(), answer.verdict());
         self.metrics.requests.get_or_create(&Answered { resource, operation, verdict }).inc();
@@ -108,7 +107,7 @@ impl Webhook {
     }
 }
 
-/// The answer to what is no review: HTTP 400, and inside it a refusal with the uid, if there was one.
+/// Answers a body that is not an AdmissionReview: HTTP 400 with a refusal, and with the uid if the body has one.
 fn bad_request(error: &ReviewError, body: &[u8]) -> (StatusCode, Vec<u8>) {
     tracing::warn!(%error, "a body that is no review");
     let uid = review::uid(body).unwrap_or_default();
@@ -154,7 +153,8 @@ async fn serve(webhook: Arc<Webhook>, endpoint: Endpoint, request: HttpRequest) 
     if !is_json(request.headers()) {
         return webhook.rejected(StatusCode::UNSUPPORTED_MEDIA_TYPE, "Content-Type must be application/json");
     }
-    let (body, _taken) = match tokio::time::timeout(DEADLINE, read(&webhook.room, request.into_body())).await {
+    let read = read(&webhook.limiter, request.into_body());
+    let (body, _permit) = match tokio::time::timeout(REQUEST_TIMEOUT, read).await {
         Ok(Ok(read)) => read,
         Ok(Err((code, message))) => return webhook.rejected(code, &message),
         Err(_) => return webhook.rejected(StatusCode::REQUEST_TIMEOUT, "the body did not arrive in time"),
@@ -168,28 +168,28 @@ async fn serve(webhook: Arc<Webhook>, endpoint: Endpoint, request: HttpRequest) 
     (code, [(CONTENT_TYPE, JSON)], answer).into_response()
 }
 
-/// Reads a body as soon as there is room for it. The room is taken until the second of the pair is dropped.
+/// Reads a body once the limiter admits it. The request counts against the limits until the permit is dropped.
 ///
-/// A body without a length, which no API server sends, may become the largest. It is copied together while it arrives:
-/// pieces that are kept cost many times their bytes if their sender cuts them small.
-async fn read(room: &Room, body: Body) -> Result<(Vec<u8>, Taken<'_>), (StatusCode, String)> {
-    let too_large = || (StatusCode::PAYLOAD_TOO_LARGE, format!("the body is larger than {BODY_LIMIT} bytes"));
+/// API servers always send a Content-Length. A body without one counts as the largest. The function copies each chunk as it
+/// arrives: keeping the chunks of a client that sends tiny ones would use many times their size.
+async fn read(limiter: &RequestLimiter, body: Body) -> Result<(Vec<u8>, Permit<'_>), (StatusCode, String)> {
+    let too_large = || (StatusCode::PAYLOAD_TOO_LARGE, format!("the body is larger than {MAX_BODY_BYTES} bytes"));
     let length = body.size_hint().exact().map(|length| usize::try_from(length).unwrap_or(usize::MAX));
-    if length.is_some_and(|length| length > BODY_LIMIT) {
+    if length.is_some_and(|length| length > MAX_BODY_BYTES) {
         return Err(too_large());
     }
-    let taken = room.take(length.unwrap_or(BODY_LIMIT)).await;
-    let taken = taken.map_err(|crowded| (StatusCode::SERVICE_UNAVAILABLE, crowded.to_string()))?;
+    let permit = limiter.acquire(length.unwrap_or(MAX_BODY_BYTES)).await;
+    let permit = permit.map_err(|overloaded| (StatusCode::SERVICE_UNAVAILABLE, overloaded.to_string()))?;
     let broken = |error: axum::Error| (StatusCode::BAD_REQUEST, format!("the body cannot be read: {error}"));
     let mut whole = Vec::with_capacity(length.unwrap_or_default());
     let mut pieces = body.into_data_stream();
     while let Some(piece) = pieces.try_next().await.map_err(broken)? {
-        if whole.len() + piece.len() > BODY_LIMIT {
+        if whole.len() + piece.len() > MAX_BODY_BYTES {
             return Err(too_large());
         }
         whole.extend_from_slice(&piece);
     }
-    Ok((whole, taken))
+    Ok((whole, permit))
 }
 
 fn is_json(headers: &HeaderMap) -> bool {
@@ -197,7 +197,7 @@ fn is_json(headers: &HeaderMap) -> bool {
     given.split(';').next().is_some_and(|kind| kind.trim().eq_ignore_ascii_case(JSON))
 }
 
-/// Counts a request while it lives, also if its client goes away.
+/// Counts a request as in flight until it ends, even if the client disconnects.
 struct InFlight<'a>(&'a Metrics);
 
 impl<'a> InFlight<'a> {
@@ -226,22 +226,22 @@ pub async fn listen(
     handle: Handle<SocketAddr>,
     limits: Limits,
 ) -> std::io::Result<()> {
-    let tls = RustlsAcceptor::new(tls).handshake_timeout(HANDSHAKE).acceptor(NoDelayAcceptor::new());
+    let tls = RustlsAcceptor::new(tls).handshake_timeout(HANDSHAKE_TIMEOUT).acceptor(NoDelayAcceptor::new());
     let mut server = axum_server::from_tcp(listener)?.handle(handle).acceptor(Limited::new(tls, limits));
     let http = server.http_builder();
-    http.http1().timer(TokioTimer::new()).header_read_timeout(limits.idle).max_buf_size(BUFFER);
+    http.http1().timer(TokioTimer::new()).header_read_timeout(limits.idle).max_buf_size(HTTP1_BUFFER_BYTES);
     http.http2()
         .timer(TokioTimer::new())
-        .max_concurrent_streams(STREAMS)
-        .initial_stream_window_size(WINDOW)
-        .initial_connection_window_size(WINDOW)
+        .max_concurrent_streams(MAX_STREAMS)
+        .initial_stream_window_size(HTTP2_WINDOW_BYTES)
+        .initial_connection_window_size(HTTP2_WINDOW_BYTES)
         .keep_alive_interval(Duration::from_secs(30))
-        .keep_alive_timeout(HANDSHAKE);
+        .keep_alive_timeout(HANDSHAKE_TIMEOUT);
     server.serve(router(webhook).into_make_service()).await
 }
 
-/// Ends a server once it is asked to stop: no new connection, and a few seconds for what has begun.
+/// Stops a server gracefully: accepts no new connections and gives running requests a few seconds.
 pub async fn drain(stop: CancellationToken, handle: Handle<SocketAddr>) {
     stop.cancelled().await;
-    handle.graceful_shutdown(Some(DRAIN));
+    handle.graceful_shutdown(Some(DRAIN_TIMEOUT));
 }

@@ -7,7 +7,7 @@ use axum::body::Body;
 use axum::http::{Request, StatusCode};
 use common::*;
 use serde_json::{Value, json};
-use webhook::room::BODY_LIMIT;
+use webhook::limiter::MAX_BODY_BYTES;
 
 #[tokio::test]
 async fn sleep_is_allowed_with_its_stamp_and_nothing_is_said() {
@@ -216,12 +216,12 @@ async fn what_is_no_review_gets_a_clear_400_with_its_uid() {
 
 #[tokio::test]
 async fn bodies_are_bounded_and_typed() {
-    let (code, body) = post("/validate", vec![b' '; BODY_LIMIT + 1]).await;
+    let (code, body) = post("/validate", vec![b' '; MAX_BODY_BYTES + 1]).await;
     assert_eq!(
         (code, String::from_utf8_lossy(&body).as_ref()),
         (StatusCode::PAYLOAD_TOO_LARGE, "the body is larger than 7340032 bytes\n")
     );
-    let (code, _) = post("/validate", vec![b' '; BODY_LIMIT]).await;
+    let (code, _) = post("/validate", vec![b' '; MAX_BODY_BYTES]).await;
     assert_eq!(code, StatusCode::BAD_REQUEST, "of the right size, but no review");
 
     let large = with(cluster("Hibernating"), "/metadata/annotations/example.com~1large", json!("x".repeat(3_000_000)));

@@ -1,4 +1,4 @@
-//! What a crowd gets to see: no room for more requests or bodies, and no connection that is of no use.
+//! The limits under load: too many requests, too many large bodies, and idle or slow connections.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by them")]
 
 mod common;
@@ -29,11 +29,11 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 use tower::ServiceExt;
 use webhook::connections::Limits;
-use webhook::room::{BODY_LIMIT, Room};
+use webhook::limiter::{MAX_BODY_BYTES, RequestLimiter};
 use webhook::server::{LIMITS, Webhook, listen, router};
 
 /// KiB of the largest body.
-const LARGEST: usize = BODY_LIMIT / 1024;
+const LARGEST: usize = MAX_BODY_BYTES / 1024;
 
 fn usual() -> String {
     review(&request(CLUSTERS, "UPDATE", Some(&cluster("")), Some(&cluster("Hibernating")))).to_string()
@@ -44,8 +44,8 @@ fn never() -> Body {
     Body::from_stream(stream::pending::<Result<Vec<u8>, std::io::Error>>())
 }
 
-fn with_room(room: Room) -> (Arc<Webhook>, Router) {
-    let webhook = Arc::new(Webhook { room, ..Webhook::default() });
+fn with_limiter(limiter: RequestLimiter) -> (Arc<Webhook>, Router) {
+    let webhook = Arc::new(Webhook { limiter, ..Webhook::default() });
     let app = router(Arc::clone(&webhook));
     (webhook, app)
 }
@@ -58,7 +58,7 @@ async fn validate(app: &Router, body: impl Into<Body>) -> (StatusCode, String) {
     (code, String::from_utf8(body.to_vec()).unwrap())
 }
 
-/// Has a request that has taken its room by the time this returns.
+/// Sends a request that holds its permit when this returns.
 async fn held(app: &Router, body: Body) -> JoinHandle<(StatusCode, String)> {
     let app = app.clone();
     let request = tokio::spawn(async move { validate(&app, body).await });
@@ -68,19 +68,19 @@ async fn held(app: &Router, body: Body) -> JoinHandle<(StatusCode, String)> {
 
 #[tokio::test(start_paused = true)]
 async fn a_large_body_without_room_is_refused_while_small_ones_pass() {
-    let (webhook, app) = with_room(Room::new(16, 2 * LARGEST));
+    let (webhook, app) = with_limiter(RequestLimiter::new(16, 2 * LARGEST));
     let others = [held(&app, never()).await, held(&app, never()).await];
     let start = Instant::now();
     let small = async {
         let (code, _) = validate(&app, usual()).await;
         (code, start.elapsed())
     };
-    let ((code, said), small) = tokio::join!(validate(&app, vec![b' '; BODY_LIMIT]), small);
+    let ((code, said), small) = tokio::join!(validate(&app, vec![b' '; MAX_BODY_BYTES]), small);
     assert_eq!(
         (code, said.as_str()),
         (StatusCode::SERVICE_UNAVAILABLE, "too many large bodies at once: try again later\n")
     );
-    assert_eq!(start.elapsed().as_secs(), 1, "it was waited for room");
+    assert_eq!(start.elapsed().as_secs(), 1, "the body waited for budget");
     assert_eq!(small.0, StatusCode::OK);
     assert!(small.1 < Duration::from_millis(100), "{:?}", small.1);
     assert!(webhook.metrics.text().contains(r#"hibernate_webhook_rejected_total{code="503"} 1"#));
@@ -88,27 +88,27 @@ async fn a_large_body_without_room_is_refused_while_small_ones_pass() {
     for other in others {
         assert_eq!(other.await.unwrap().0, StatusCode::REQUEST_TIMEOUT);
     }
-    assert_eq!(validate(&app, vec![b' '; BODY_LIMIT]).await.0, StatusCode::BAD_REQUEST, "read, but no review");
+    assert_eq!(validate(&app, vec![b' '; MAX_BODY_BYTES]).await.0, StatusCode::BAD_REQUEST, "read, but no review");
     assert_eq!(validate(&app, usual()).await.0, StatusCode::OK);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_large_body_waits_for_another_to_be_answered() {
-    let (_, app) = with_room(Room::new(16, LARGEST));
+    let (_, app) = with_limiter(RequestLimiter::new(16, LARGEST));
     let slow = Body::from_stream(stream::once(async {
         sleep(Duration::from_millis(500)).await;
         Ok::<_, std::io::Error>(usual())
     }));
     let other = held(&app, slow).await;
     let start = Instant::now();
-    assert_eq!(validate(&app, vec![b' '; BODY_LIMIT]).await.0, StatusCode::BAD_REQUEST, "read, but no review");
+    assert_eq!(validate(&app, vec![b' '; MAX_BODY_BYTES]).await.0, StatusCode::BAD_REQUEST, "read, but no review");
     assert!(start.elapsed() > Duration::from_millis(400), "{:?}", start.elapsed());
     assert_eq!(other.await.unwrap().0, StatusCode::OK);
 }
 
 #[tokio::test(start_paused = true)]
 async fn one_request_too_many_is_refused_at_once() {
-    let (_, app) = with_room(Room::new(1, LARGEST));
+    let (_, app) = with_limiter(RequestLimiter::new(1, LARGEST));
     let other = held(&app, never()).await;
     let start = Instant::now();
     let (code, said) = validate(&app, usual()).await;
@@ -123,7 +123,7 @@ async fn one_request_too_many_is_refused_at_once() {
 
 #[tokio::test]
 async fn a_body_in_pieces_is_put_together_up_to_the_limit() {
-    let (_, app) = with_room(Room::default());
+    let (_, app) = with_limiter(RequestLimiter::default());
     let bytes: Vec<_> = usual().into_bytes().into_iter().map(|byte| Ok::<_, std::io::Error>(vec![byte])).collect();
     assert_eq!(validate(&app, Body::from_stream(stream::iter(bytes))).await.0, StatusCode::OK);
 

@@ -1,4 +1,4 @@
-//! `/healthz`, `/readyz` and `/metrics` on a plain port.
+//! The admin server: `/healthz`, `/readyz` and `/metrics` over plain HTTP.
 
 use std::net::TcpListener;
 use std::sync::Arc;
@@ -19,21 +19,21 @@ use crate::fdb::Clusters;
 use crate::metrics::Metrics;
 use crate::server;
 
-/// What connections may take.
+/// Connection limits.
 const LIMITS: Limits = Limits { connections: 2048, idle: Duration::from_secs(10) };
-/// Bytes of the head of a request.
-const HEAD: usize = 8 * 1024;
+/// Largest request head.
+const MAX_HEAD_BYTES: usize = 8 * 1024;
 
-/// What the plain port tells about.
+/// State that the admin server reports.
 #[derive(Clone, Debug)]
 pub struct Health {
-    /// Without a certificate that its clients trust, the webhook is not ready.
+    /// The webhook is not ready before it has a certificate that its clients trust.
     pub certificates: Certificates,
-    /// Without a first picture of these, it is not ready either.
+    /// The webhook is not ready before this cache has synced once.
     pub fdb: Arc<Clusters>,
-    /// What has been counted.
+    /// Metrics.
     pub metrics: Arc<Metrics>,
-    /// Once the webhook has been asked to stop, it is not ready either.
+    /// The webhook is not ready after it is asked to stop.
     pub stop: CancellationToken,
 }
 
@@ -61,7 +61,7 @@ impl Health {
     }
 }
 
-/// The routes of the plain port.
+/// Routes of the admin server.
 pub fn router(health: Health) -> Router {
     let text = [(CONTENT_TYPE, "application/openmetrics-text; version=1.0.0; charset=utf-8")];
     let counted = health.clone();
@@ -71,8 +71,8 @@ pub fn router(health: Health) -> Router {
         .route("/metrics", get(move || async move { (text, counted.metrics()) }))
 }
 
-/// Serves the plain port until the webhook is asked to stop. Its bounds are its own: who probes and scrapes needs little and
-/// comes back, and must find a place beside whoever else can reach it.
+/// Serves until the webhook is asked to stop. The limits are separate from those of the HTTPS port, so that probes and scrapes
+/// still get through when other clients hold many connections.
 ///
 /// The listener must be non-blocking.
 ///
@@ -82,7 +82,12 @@ pub async fn serve(listener: TcpListener, health: Health) -> std::io::Result<()>
     let (stop, handle) = (health.stop.clone(), Handle::new());
     let acceptor = Limited::new(NoDelayAcceptor::new(), LIMITS);
     let mut server = axum_server::from_tcp(listener)?.handle(handle.clone()).acceptor(acceptor).http1_only();
-    server.http_builder().http1().timer(TokioTimer::new()).header_read_timeout(LIMITS.idle).max_buf_size(HEAD);
+    server
+        .http_builder()
+        .http1()
+        .timer(TokioTimer::new())
+        .header_read_timeout(LIMITS.idle)
+        .max_buf_size(MAX_HEAD_BYTES);
     tokio::spawn(server::drain(stop, handle));
     server.serve(router(health).into_make_service()).await
 }

@@ -105,7 +105,7 @@ pub fn validate<K: Judged>(
 pub fn judge_deletion(request: &Request<'_>, context: &Context<'_>, kind: fdb::Kind) -> Answer {
     let read = |raw: &RawValue| from_map::<fdb::Deleted, _>(&mut serde_json::Deserializer::from_str(raw.get()));
     let judgement = match request.old_object.map(read) {
-        Some(Ok(object)) => context.fdb.ask(context.now, |sight| fdb::judge_deletion(kind, &object, sight)),
+        Some(Ok(object)) => context.fdb.ask(context.now, |cache| fdb::judge_deletion(kind, &object, cache)),
         Some(Err(error)) => fdb::unreadable(&format!("oldObject cannot be read: {error}")),
         None => fdb::unreadable("oldObject is missing from the request"),
     };

@@ -109,7 +109,7 @@ async fn clusters(kubeconfig: Option<PathBuf>, clusters: Arc<fdb::Clusters>) {
         Err(error) => {
             let error = &error as &dyn std::error::Error;
             tracing::info!(error, "FoundationDBClusters are not watched: no API server is configured");
-            clusters.absent(fdb::NO_HUB);
+            clusters.unavailable(fdb::NO_HUB);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The task that keeps the picture: one watch, and a list of versions to compare it with.
+//! The task that fills the cache: one watch, and a list of versions to compare it with.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -17,33 +17,33 @@ use tokio::time::MissedTickBehavior;
 
 use super::Clusters;
 
-/// How often versions are listed.
-const POLL: Duration = Duration::from_secs(2);
+/// How often the names and versions are listed.
+const LIST_INTERVAL: Duration = Duration::from_secs(2);
 /// How long such a list may take.
-const POLL_TIMEOUT: Duration = Duration::from_secs(3);
-/// How soon it is tried again after a failure.
-const AGAIN: Duration = Duration::from_secs(1);
-/// Lists with which the watch may be behind before it is opened again.
-const PATIENCE: u32 = 2;
-/// How often it is tried where the kind does not exist, or may not be listed.
-const ABSENT: Duration = Duration::from_secs(10);
-/// How long a watch may be silent. The API server ends each after less.
+const LIST_TIMEOUT: Duration = Duration::from_secs(3);
+/// Pause after a failure.
+const RETRY_INTERVAL: Duration = Duration::from_secs(1);
+/// Number of lists by which the watch may be behind before it is restarted.
+const LAG_THRESHOLD: u32 = 2;
+/// How often to retry where the kind does not exist or the webhook may not list it.
+const UNAVAILABLE_RETRY_INTERVAL: Duration = Duration::from_secs(10);
+/// How long a watch may be silent. The API server ends every watch earlier.
 const WATCH_TIMEOUT: Duration = Duration::from_secs(320);
-/// Clusters of one page of the first list.
-const PAGE: u32 = 50;
+/// Page size of the initial list.
+const PAGE_SIZE: u32 = 50;
 
 type Guarded = DeserializeGuard<FoundationDBCluster>;
 type Watch = BoxStream<'static, watcher::Result<watcher::Event<Guarded>>>;
 
-/// Names and versions of all clusters, and when they were asked for.
+/// Names and versions of all clusters, and when the list was requested.
 struct Listed {
     at: (Instant, Timestamp),
     versions: HashMap<String, String>,
-    /// Whether the watch has caught up with it, and that has been told.
-    told: bool,
+    /// Whether the watch has caught up with it and the sync is recorded.
+    recorded: bool,
 }
 
-/// Follows the clusters for ever. Trouble is kept for the denials and logged when it is new.
+/// Fills the cache forever. Denials quote the last error; the log has each new error once.
 pub async fn follow(mut config: kube::Config, clusters: Arc<Clusters>) {
     config.default_retry = false;
     config.read_timeout = Some(WATCH_TIMEOUT);
@@ -51,10 +51,10 @@ pub async fn follow(mut config: kube::Config, clusters: Arc<Clusters>) {
         Ok(client) => client,
         Err(error) => {
             tracing::warn!(error = &error as &dyn std::error::Error, "FoundationDBClusters are not watched");
-            return clusters.absent(super::NO_HUB);
+            return clusters.unavailable(super::NO_HUB);
         }
     };
-    let mut follower = Follower { api: Api::all(client.clone()), guarded: Api::all(client), clusters, said: None };
+    let mut follower = Follower { api: Api::all(client.clone()), guarded: Api::all(client), clusters, logged: None };
     loop {
         follower.wait_for_kind().await;
         follower.keep_up().await;
@@ -65,34 +65,34 @@ struct Follower {
     api: Api<FoundationDBCluster>,
     guarded: Api<Guarded>,
     clusters: Arc<Clusters>,
-    /// The trouble that was logged last.
-    said: Option<String>,
+    /// The last error in the log.
+    logged: Option<String>,
 }
 
 impl Follower {
-    /// Returns once the kind can be listed: where it cannot, no watch is worth a try.
+    /// Waits until the kind can be listed. Before that, every watch fails.
     async fn wait_for_kind(&mut self) {
         while let Err(pause) = self.list().await {
             tokio::time::sleep(pause).await;
         }
     }
 
-    /// Keeps one watch until it has fallen behind.
+    /// Runs one watch until it falls behind.
     async fn keep_up(&mut self) {
-        let config = watcher::Config::default().page_size(PAGE);
+        let config = watcher::Config::default().page_size(PAGE_SIZE);
         let mut watch: Watch = watcher(self.guarded.clone(), config).boxed();
         let mut first = HashMap::new();
         let mut listed: Option<Listed> = None;
         let mut behind = 0;
-        let mut poll = tokio::time::interval(POLL);
+        let mut poll = tokio::time::interval(LIST_INTERVAL);
         poll.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tokio::select! {
                 event = watch.next() => match event {
-                    Some(Ok(event)) => self.take(event, &mut first),
+                    Some(Ok(event)) => self.apply(event, &mut first),
                     Some(Err(error)) => {
                         tracing::debug!(error = &error as &dyn std::error::Error, "watch of FoundationDBClusters");
-                        tokio::time::sleep(AGAIN).await;
+                        tokio::time::sleep(RETRY_INTERVAL).await;
                     }
                     None => return,
                 },
@@ -102,29 +102,29 @@ impl Follower {
                     };
                     behind = if listed.as_ref().is_some_and(lags) { behind + 1 } else { 0 };
                     if behind == 1 {
-                        self.clusters.doubt("its watch does not keep up");
+                        self.clusters.invalidate("its watch does not keep up");
                     }
-                    if behind > PATIENCE {
+                    if behind > LAG_THRESHOLD {
                         tracing::warn!("the watch of FoundationDBClusters has fallen behind: it is opened again");
                         return;
                     }
                     match self.list().await {
                         Ok(new) => listed = Some(new),
-                        Err(pause) if pause == ABSENT => return,
+                        Err(pause) if pause == UNAVAILABLE_RETRY_INTERVAL => return,
                         Err(_) => {}
                     }
                 }
             }
-            let covered = |listed: &&mut Listed| !listed.told && self.clusters.covers(&listed.versions);
+            let covered = |listed: &&mut Listed| !listed.recorded && self.clusters.covers(&listed.versions);
             if let Some(listed) = listed.as_mut().filter(covered) {
-                self.clusters.heard(listed.at);
-                listed.told = true;
+                self.clusters.sync(listed.at);
+                listed.recorded = true;
             }
         }
     }
 
-    /// Takes in what the watch tells.
-    fn take(&self, event: watcher::Event<Guarded>, first: &mut HashMap<String, Cluster>) {
+    /// Applies a watch event.
+    fn apply(&self, event: watcher::Event<Guarded>, first: &mut HashMap<String, Cluster>) {
         match event {
             watcher::Event::Init => first.clear(),
             watcher::Event::InitApply(cluster) => first.extend(self.clusters.slim(&readable(cluster))),
@@ -138,44 +138,48 @@ impl Follower {
         }
     }
 
-    /// Lists names and versions; if that fails, says when to try again.
+    /// Lists names and versions.
+    ///
+    /// # Errors
+    /// The pause before the next try.
     async fn list(&mut self) -> Result<Listed, Duration> {
         let at = (Instant::now(), Timestamp::now());
         let all = ListParams::default();
         let list = self.api.list_metadata(&all);
-        let (trouble, pause) = match tokio::time::timeout(POLL_TIMEOUT, list).await {
+        let (trouble, pause) = match tokio::time::timeout(LIST_TIMEOUT, list).await {
             Ok(Ok(list)) => {
-                self.said = None;
+                self.logged = None;
                 let version = |item: &kube::core::PartialObjectMeta<_>| Some((item.uid()?, item.resource_version()?));
-                return Ok(Listed { at, versions: list.items.iter().filter_map(version).collect(), told: false });
+                return Ok(Listed { at, versions: list.items.iter().filter_map(version).collect(), recorded: false });
             }
-            // By its code: of a group that it does not serve, an API server says so in plain text, without a reason.
+            // By code: for an unknown API group, the API server answers in plain text without a reason.
             Ok(Err(kube::Error::Api(status))) if status.code == 404 => {
-                ("FoundationDBClusters are not defined on this cluster".to_owned(), ABSENT)
+                ("FoundationDBClusters are not defined on this cluster".to_owned(), UNAVAILABLE_RETRY_INTERVAL)
             }
-            Ok(Err(kube::Error::Api(status))) if status.is_forbidden() => {
-                ("the webhook may not list FoundationDBClusters: see its ClusterRole".to_owned(), ABSENT)
-            }
+            Ok(Err(kube::Error::Api(status))) if status.is_forbidden() => (
+                "the webhook may not list FoundationDBClusters: see its ClusterRole".to_owned(),
+                UNAVAILABLE_RETRY_INTERVAL,
+            ),
             Ok(Err(kube::Error::Api(status))) => {
-                (format!("FoundationDBClusters cannot be listed: {}", status.message), AGAIN)
+                (format!("FoundationDBClusters cannot be listed: {}", status.message), RETRY_INTERVAL)
             }
-            Ok(Err(error)) => (format!("FoundationDBClusters cannot be listed: {error}"), AGAIN),
-            Err(_) => (format!("FoundationDBClusters could not be listed within {POLL_TIMEOUT:?}"), AGAIN),
+            Ok(Err(error)) => (format!("FoundationDBClusters cannot be listed: {error}"), RETRY_INTERVAL),
+            Err(_) => (format!("FoundationDBClusters could not be listed within {LIST_TIMEOUT:?}"), RETRY_INTERVAL),
         };
-        if pause == ABSENT {
-            self.clusters.absent(&trouble);
+        if pause == UNAVAILABLE_RETRY_INTERVAL {
+            self.clusters.unavailable(&trouble);
         } else {
-            self.clusters.lost(&trouble);
+            self.clusters.fail(&trouble);
         }
-        if self.said.as_ref() != Some(&trouble) {
+        if self.logged.as_ref() != Some(&trouble) {
             tracing::info!("{trouble}");
-            self.said = Some(trouble);
+            self.logged = Some(trouble);
         }
         Err(pause)
     }
 }
 
-/// A cluster that has not the form of its kind still guards its volumes: by default labels, and with Services.
+/// A cluster that does not match its schema still protects its volumes, with the default labels and with Services.
 fn readable(cluster: Guarded) -> FoundationDBCluster {
     cluster.0.unwrap_or_else(|invalid| FoundationDBCluster {
         metadata: invalid.metadata,
@@ -211,10 +215,10 @@ mod tests {
             let client = Client::new(tower::service_fn(answer), "default");
             let clusters = Arc::new(Clusters::new(Duration::ZERO));
             let (api, guarded) = (Api::all(client.clone()), Api::all(client));
-            let mut follower = Follower { api, guarded, clusters: Arc::clone(&clusters), said: None };
+            let mut follower = Follower { api, guarded, clusters: Arc::clone(&clusters), logged: None };
             assert!(clusters.ready().is_err());
             let pause = follower.list().await.err();
-            assert_eq!((clusters.ready().is_ok(), pause == Some(ABSENT)), (ready, ready), "{code}");
+            assert_eq!((clusters.ready().is_ok(), pause == Some(UNAVAILABLE_RETRY_INTERVAL)), (ready, ready), "{code}");
         }
     }
 }

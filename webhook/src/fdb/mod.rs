@@ -1,9 +1,8 @@
-//! What the webhook knows of the hub's `FoundationDBClusters`, and whether it may rely on it.
+//! A cache of the hub's `FoundationDBCluster`s, and whether its content is fresh enough to rely on.
 //!
-//! A watch keeps the picture up to date, but one that hangs looks like one where nothing happens. So every other second the
-//! names and versions of all clusters are listed as well, and only once the watch has caught up with that list does the
-//! picture count as heard of then. A picture that was not heard of for [`FRESH`] proves nothing, and a watch that falls
-//! behind is opened again.
+//! A watch keeps the cache up to date. A watch that hangs looks like one without changes, so the webhook also lists the names
+//! and versions of all clusters every two seconds. The cache counts as synced once the watch has caught up with such a list. A
+//! cache that has not synced for [`MAX_STALENESS`] proves nothing. A watch that falls behind is restarted.
 
 mod follow;
 
@@ -12,23 +11,23 @@ use std::sync::RwLock;
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
-use shared::fdb::admission::{Cluster, Sight};
+use shared::fdb::admission::{CacheState, Cluster};
 use shared::fdb::api::FoundationDBCluster;
 
 pub use follow::follow;
 
-/// How long the picture may be relied on after it was last heard to be complete.
-pub const FRESH: Duration = Duration::from_secs(6);
+/// How long the cache is fresh after the last sync.
+pub const MAX_STALENESS: Duration = Duration::from_secs(6);
 
-/// How long a webhook that has just started waits for its first picture before it serves without one.
-pub const PATIENCE: Duration = Duration::from_secs(10);
+/// How long a starting webhook waits for the first sync before it serves without one.
+pub const STARTUP_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Why nothing is known where no API server is configured.
+/// Why the cache is stale where no API server is configured.
 pub const NO_HUB: &str = "the webhook has no API server to ask";
 
 const NOT_YET: &str = "the webhook has just started and has not listed the FoundationDBClusters yet";
 
-/// Every `FoundationDBCluster` of the hub, slimmed.
+/// The cache.
 #[derive(Debug)]
 pub struct Clusters {
     default: Duration,
@@ -39,13 +38,12 @@ pub struct Clusters {
 #[derive(Debug)]
 struct Known {
     clusters: HashMap<String, Cluster>,
-    /// When the picture was last known to be complete, by both clocks: one can be set, the other stands still while the
-    /// host is suspended.
-    heard: Option<(Instant, Timestamp)>,
-    /// Why it is not.
-    trouble: String,
-    /// Whether that has to be expected: there is no such kind here, or it may not be listed.
-    absent: bool,
+    /// The last sync, by both clocks: the wall clock can be set, and the monotonic clock stops while the host is suspended.
+    synced: Option<(Instant, Timestamp)>,
+    /// Why there was no sync since.
+    error: String,
+    /// Whether no sync is expected: the kind does not exist, or the webhook may not list it.
+    unavailable: bool,
 }
 
 impl Default for Clusters {
@@ -55,96 +53,98 @@ impl Default for Clusters {
 }
 
 impl Clusters {
-    /// Nothing is known yet; `default` is the minimum suspension of clusters that do not say.
+    /// An empty cache. `default` is the minimum suspension of clusters without one of their own.
     #[must_use]
     pub fn new(default: Duration) -> Self {
-        let known = Known { clusters: HashMap::new(), heard: None, trouble: NOT_YET.to_owned(), absent: false };
+        let known = Known { clusters: HashMap::new(), synced: None, error: NOT_YET.to_owned(), unavailable: false };
         Self { default, since: Instant::now(), known: RwLock::new(known) }
     }
 
-    /// Asks something about what is known now.
-    pub fn ask<T>(&self, now: Timestamp, question: impl FnOnce(&Sight<'_>) -> T) -> T {
+    /// Calls `question` with the state of the cache.
+    pub fn ask<T>(&self, now: Timestamp, question: impl FnOnce(&CacheState<'_>) -> T) -> T {
         let Ok(known) = self.known.read() else {
-            return question(&Sight::Lost("the webhook's memory of the FoundationDBClusters is broken: restart it"));
+            return question(&CacheState::Stale(
+                "the webhook's memory of the FoundationDBClusters is broken: restart it",
+            ));
         };
-        match known.heard {
-            None => question(&Sight::Lost(&known.trouble)),
+        match known.synced {
+            None => question(&CacheState::Stale(&known.error)),
             Some((at, wall)) => {
                 let age = at.elapsed().max(now.duration_since(wall).try_into().unwrap_or(Duration::ZERO));
-                if age <= FRESH {
-                    return question(&Sight::Clear(&known.clusters));
+                if age <= MAX_STALENESS {
+                    return question(&CacheState::Fresh(&known.clusters));
                 }
-                let trouble = if known.trouble.is_empty() { "its watch does not keep up" } else { &known.trouble };
-                question(&Sight::Lost(&format!(
-                    "the webhook has not heard of the FoundationDBClusters for {}s ({trouble})",
+                let error = if known.error.is_empty() { "its watch does not keep up" } else { &known.error };
+                question(&CacheState::Stale(&format!(
+                    "the webhook has not heard of the FoundationDBClusters for {}s ({error})",
                     age.as_secs()
                 )))
             }
         }
     }
 
-    /// The picture cannot be kept up to date, and why.
-    pub fn lost(&self, why: &str) {
-        self.change(|known| why.clone_into(&mut known.trouble));
+    /// Records why the cache cannot sync.
+    pub fn fail(&self, why: &str) {
+        self.change(|known| why.clone_into(&mut known.error));
     }
 
-    /// The picture is known to be behind: it counts for nothing until it has caught up.
-    fn doubt(&self, why: &str) {
-        self.lost(why);
-        self.change(|known| known.heard = None);
+    /// Makes the cache stale until the next sync.
+    fn invalidate(&self, why: &str) {
+        self.fail(why);
+        self.change(|known| known.synced = None);
     }
 
-    /// There will be no picture before somebody changes that, and why.
-    pub fn absent(&self, why: &str) {
-        self.lost(why);
-        self.change(|known| known.absent = true);
+    /// Records why the cache cannot sync before an administrator changes something.
+    pub fn unavailable(&self, why: &str) {
+        self.fail(why);
+        self.change(|known| known.unavailable = true);
     }
 
-    /// Whether to serve: with a first picture, where none is to be had, or after [`PATIENCE`].
+    /// Whether to serve: after the first sync, if no sync is expected, or after [`STARTUP_TIMEOUT`].
     ///
     /// # Errors
-    /// Says what is waited for.
+    /// Names what the webhook waits for.
     pub fn ready(&self) -> Result<(), String> {
-        if self.since.elapsed() > PATIENCE {
+        if self.since.elapsed() > STARTUP_TIMEOUT {
             return Ok(());
         }
         match self.known.read() {
-            Ok(known) if known.heard.is_none() && !known.absent => Err(known.trouble.clone()),
+            Ok(known) if known.synced.is_none() && !known.unavailable => Err(known.error.clone()),
             _ => Ok(()),
         }
     }
 
-    /// All clusters are known as of `at`.
-    fn heard(&self, at: (Instant, Timestamp)) {
+    /// Records a sync: the cache held all clusters at this time.
+    fn sync(&self, at: (Instant, Timestamp)) {
         self.change(|known| {
-            known.heard = Some(at);
-            known.trouble.clear();
+            known.synced = Some(at);
+            known.error.clear();
         });
     }
 
-    /// A cluster is new or has changed.
+    /// Adds or replaces a cluster.
     fn apply(&self, cluster: &FoundationDBCluster) {
         if let Some((uid, cluster)) = self.slim(cluster) {
             self.change(|known| drop(known.clusters.insert(uid, cluster)));
         }
     }
 
-    /// A cluster is gone.
+    /// Removes a cluster.
     fn remove(&self, uid: &str) {
         self.change(|known| drop(known.clusters.remove(uid)));
     }
 
-    /// These are all clusters.
+    /// Replaces all clusters.
     fn replace(&self, clusters: HashMap<String, Cluster>) {
         self.change(|known| known.clusters = clusters);
     }
 
-    /// What is kept of a cluster, by uid.
+    /// The entry for a cluster, by uid.
     fn slim(&self, cluster: &FoundationDBCluster) -> Option<(String, Cluster)> {
         Some((cluster.metadata.uid.clone()?, Cluster::of(cluster, self.default)))
     }
 
-    /// Whether everything listed is known, as new as it was listed.
+    /// Whether the cache holds every listed cluster in this version or a newer one.
     fn covers(&self, listed: &HashMap<String, String>) -> bool {
         self.known.read().is_ok_and(|known| {
             let covered = |(uid, version): (&String, &String)| {
@@ -154,7 +154,7 @@ impl Clusters {
         })
     }
 
-    /// Whether a cluster is known that was not listed: a deletion of which the watch has not told.
+    /// Whether the cache holds a cluster that was not listed: the watch has missed a deletion.
     fn knows_more_than(&self, listed: &HashMap<String, String>) -> bool {
         self.known.read().is_ok_and(|known| known.clusters.keys().any(|uid| !listed.contains_key(uid)))
     }
@@ -166,7 +166,7 @@ impl Clusters {
     }
 }
 
-/// Versions of one object grow; of ones that are no numbers only equality is known.
+/// Versions of one object grow. Versions that are not numbers can only be compared for equality.
 fn is_as_new(known: &str, listed: &str) -> bool {
     match (known.parse::<u128>(), listed.parse::<u128>()) {
         (Ok(known), Ok(listed)) => known >= listed,
@@ -190,23 +190,23 @@ mod tests {
     }
 
     fn sees(clusters: &Clusters, now: Timestamp) -> Result<usize, String> {
-        clusters.ask(now, |sight| match sight {
-            Sight::Clear(clusters) => Ok(clusters.len()),
-            Sight::Lost(why) => Err((*why).to_owned()),
+        clusters.ask(now, |cache| match cache {
+            CacheState::Fresh(clusters) => Ok(clusters.len()),
+            CacheState::Stale(why) => Err((*why).to_owned()),
         })
     }
 
     #[test]
-    fn a_picture_counts_only_for_so_long_after_it_was_heard_to_be_complete() {
+    fn the_cache_is_fresh_for_a_while_after_a_sync() {
         let (clusters, now) = (Clusters::default(), Timestamp::now());
         assert!(sees(&clusters, now).unwrap_err().contains("just started"));
-        clusters.lost("FoundationDBClusters may not be listed");
+        clusters.fail("FoundationDBClusters may not be listed");
         assert!(sees(&clusters, now).unwrap_err().contains("may not be listed"));
         assert!(clusters.ready().unwrap_err().contains("may not be listed"));
         clusters.apply(&cluster("u1", "7"));
-        clusters.heard((Instant::now(), now));
+        clusters.sync((Instant::now(), now));
         assert_eq!((sees(&clusters, now), clusters.ready()), (Ok(1), Ok(())));
-        clusters.lost("timed out");
+        clusters.fail("timed out");
         assert_eq!(sees(&clusters, now), Ok(1), "not at once");
         let later = now.checked_add(jiff::SignedDuration::from_secs(7)).unwrap();
         let said = sees(&clusters, later).unwrap_err();
@@ -214,16 +214,16 @@ mod tests {
     }
 
     #[test]
-    fn where_there_is_no_picture_to_be_had_none_is_waited_for() {
+    fn an_unavailable_cache_does_not_block_readiness() {
         let clusters = Clusters::default();
         assert!(clusters.ready().unwrap_err().contains("just started"));
-        clusters.absent("not defined on this cluster");
+        clusters.unavailable("not defined on this cluster");
         assert_eq!(clusters.ready(), Ok(()));
         assert!(sees(&clusters, Timestamp::now()).unwrap_err().contains("not defined"), "served, and still kept");
     }
 
     #[test]
-    fn a_watch_has_caught_up_when_it_knows_all_that_was_listed() {
+    fn a_watch_has_caught_up_when_the_cache_holds_every_listed_version() {
         let clusters = Clusters::default();
         clusters.apply(&cluster("u1", "9"));
         assert!(clusters.covers(&listed(&[])) && clusters.covers(&listed(&[("u1", "9")])));

@@ -1,4 +1,4 @@
-//! What the webhook remembers of every `FoundationDBCluster`: little enough for thousands of process groups.
+//! What the webhook caches of each `FoundationDBCluster`. An entry is small, even with thousands of process groups.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -10,16 +10,16 @@ use crate::annotation::keys;
 use crate::fdb::api::{FoundationDBCluster, is_stateful};
 use crate::fdb::suspension::Minimum;
 
-/// What is known of the clusters at the moment of a question.
+/// State of the webhook's cache when a rule asks.
 #[derive(Clone, Copy, Debug)]
-pub enum Sight<'a> {
-    /// Every cluster, by uid, as of a moment ago: one that is not among them does not exist.
-    Clear(&'a HashMap<String, Cluster>),
-    /// Nothing that could be relied on, and why.
-    Lost(&'a str),
+pub enum CacheState<'a> {
+    /// Every cluster, by uid, as of a moment ago. A cluster that is not in the map does not exist.
+    Fresh(&'a HashMap<String, Cluster>),
+    /// The cache proves nothing, for this reason.
+    Stale(&'a str),
 }
 
-/// What is known of a cluster.
+/// A cached cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cluster {
     /// Namespace.
@@ -41,7 +41,7 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// Keeps what is needed; `default` is the minimum of clusters that do not say.
+    /// Caches a cluster. `default` applies if the cluster has no minimum suspension of its own.
     #[must_use]
     pub fn of(cluster: &FoundationDBCluster, default: Duration) -> Self {
         let annotation = cluster.annotations().get(keys::MINIMUM_SUSPENSION).map(String::as_str);

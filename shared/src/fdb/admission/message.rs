@@ -5,8 +5,8 @@ use super::object::{Deleted, Kind};
 use crate::annotation::{format, keys};
 use crate::fdb::suspension::{Minimum, Stamp, Suspension};
 
-/// The clusters cannot be seen (S4).
-pub(super) fn lost(kind: Kind, object: &Deleted, stamp: &Stamp, why: &str) -> String {
+/// The cache is stale (S4).
+pub(super) fn stale(kind: Kind, object: &Deleted, stamp: &Stamp, why: &str) -> String {
     let owner = object.owners().next().map(|owner| owner.name.as_str()).unwrap_or_default();
     let held = stamp.record.as_ref().map(|record| {
         let until = until(stamp, &Minimum::Off).unwrap_or_default();

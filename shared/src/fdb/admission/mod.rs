@@ -40,7 +40,7 @@ use crate::admission::{Denial, Fault, Finding, Judgement};
 use crate::annotation::keys;
 
 pub use cluster::{Annotated, Settings, judge_cluster};
-pub use known::{Cluster, Sight};
+pub use known::{CacheState, Cluster};
 pub use object::{Deleted, Kind};
 
 use super::suspension::Stamp;
@@ -56,8 +56,8 @@ pub enum Verdict {
 
 /// Judges the deletion of a volume or a Service.
 #[must_use]
-pub fn judge_deletion(kind: Kind, object: &Deleted, sight: &Sight<'_>) -> Judgement {
-    match judge(kind, object, sight) {
+pub fn judge_deletion(kind: Kind, object: &Deleted, cache: &CacheState<'_>) -> Judgement {
+    match judge(kind, object, cache) {
         Verdict::Allow(_) => Judgement::default(),
         Verdict::Deny(row, message) => Judgement { denials: vec![denial(row, message)], ..Judgement::default() },
     }
@@ -77,7 +77,7 @@ fn denial(row: &'static str, message: String) -> Finding<Denial> {
 
 /// The table, from top to bottom.
 #[must_use]
-pub fn judge(kind: Kind, object: &Deleted, sight: &Sight<'_>) -> Verdict {
+pub fn judge(kind: Kind, object: &Deleted, cache: &CacheState<'_>) -> Verdict {
     if object.owners().next().is_none() {
         return Verdict::Allow("S1");
     }
@@ -88,9 +88,9 @@ pub fn judge(kind: Kind, object: &Deleted, sight: &Sight<'_>) -> Verdict {
     if stamp.key {
         return Verdict::Allow("S3");
     }
-    let clusters = match sight {
-        Sight::Lost(why) => return Verdict::Deny("S4", message::lost(kind, object, &stamp, why)),
-        Sight::Clear(clusters) => clusters,
+    let clusters = match cache {
+        CacheState::Stale(why) => return Verdict::Deny("S4", message::stale(kind, object, &stamp, why)),
+        CacheState::Fresh(clusters) => clusters,
     };
     let mut owners = object.owners().filter_map(|owner| clusters.get(&owner.uid));
     let Some(cluster) = owners.next() else {

@@ -61,7 +61,7 @@ fn clusters(cluster: &Value) -> HashMap<String, Cluster> {
 
 fn row(kind: Kind, object: &Value, cluster: &Value) -> (bool, &'static str) {
     let object: Deleted = serde_json::from_value(object.clone()).unwrap();
-    match judge(kind, &object, &Sight::Clear(&clusters(cluster))) {
+    match judge(kind, &object, &CacheState::Fresh(&clusters(cluster))) {
         Verdict::Allow(row) => (true, row),
         Verdict::Deny(row, _) => (false, row),
     }
@@ -221,15 +221,15 @@ fn the_table() {
     }
 }
 
-fn message(object: &Value, sight: &Sight<'_>) -> String {
-    let judgement = judge_deletion(Kind::Pvc, &serde_json::from_value(object.clone()).unwrap(), sight);
+fn message(object: &Value, cache: &CacheState<'_>) -> String {
+    let judgement = judge_deletion(Kind::Pvc, &serde_json::from_value(object.clone()).unwrap(), cache);
     judgement.denials[0].said.message.clone()
 }
 
 #[test]
 fn a_denial_names_the_group_since_until_and_the_ways_out() {
     let known = clusters(&cluster());
-    let said = message(&stamped(&[], &record(Some(REMOVAL), "operator")), &Sight::Clear(&known));
+    let said = message(&stamped(&[], &record(Some(REMOVAL), "operator")), &CacheState::Fresh(&known));
     assert_eq!(
         said,
         "process group storage-1 of FoundationDBCluster db/prod is suspended since 2026-11-21T18:00:00Z, until \
@@ -237,16 +237,16 @@ fn a_denial_names_the_group_since_until_and_the_ways_out() {
          (or kubectl hibernate recover process-groups); to delete it nevertheless: kubectl annotate pvc prod-storage-1-data \
          -n db hibernate.sh/release=true"
     );
-    let said = message(&object(&json!({})), &Sight::Clear(&known));
+    let said = message(&object(&json!({})), &CacheState::Fresh(&known));
     assert!(said.contains("the controller releases it 2h0m0s after the group's Pod is gone"), "{said}");
-    let said = message(&stamped(&[], "?"), &Sight::Clear(&known));
+    let said = message(&stamped(&[], "?"), &CacheState::Fresh(&known));
     assert!(said.contains("since 2026-11-21T18:00:00Z, until 2026-11-21T20:00:00Z"), "{said}");
 }
 
 #[test]
 fn what_is_in_use_is_removed_by_the_operator_and_not_with_the_key() {
     let known = clusters(&with(cluster(), "/status/processGroups/0/removalTimestamp", Value::Null));
-    let said = message(&object(&json!({})), &Sight::Clear(&known));
+    let said = message(&object(&json!({})), &CacheState::Fresh(&known));
     assert_eq!(
         said,
         "process group storage-1 of FoundationDBCluster db/prod is not marked for removal as far as is known: this volume is \
@@ -255,24 +255,24 @@ fn what_is_in_use_is_removed_by_the_operator_and_not_with_the_key() {
          prod-storage-1-data -n db hibernate.sh/release=true"
     );
     let at = [("hibernate.sh/released-at", "2026-11-21T20:00:00Z")];
-    let said = message(&stamped(&at, &record(Some(REMOVAL), "operator")), &Sight::Clear(&known));
+    let said = message(&stamped(&at, &record(Some(REMOVAL), "operator")), &CacheState::Fresh(&known));
     assert!(said.contains("but the group is not marked for removal") && said.contains("to remove the group"), "{said}");
     assert!(!said.contains("recover"), "{said}");
     let service = with(object(&json!({})), "/metadata/name", json!("prod-storage-1"));
     let service: Deleted = serde_json::from_value(service).unwrap();
-    let said = judge_deletion(Kind::Service, &service, &Sight::Clear(&known)).denials[0].said.message.clone();
+    let said = judge_deletion(Kind::Service, &service, &CacheState::Fresh(&known)).denials[0].said.message.clone();
     assert!(said.contains("this Service is in use") && said.contains("-c prod prod-storage-1 (or"), "{said}");
     let unknown = clusters(&with(cluster(), "/status/processGroups", json!([])));
-    let said = message(&object(&json!({})), &Sight::Clear(&unknown));
+    let said = message(&object(&json!({})), &CacheState::Fresh(&unknown));
     assert!(said.contains("is not released: what a removed group leaves is kept"), "{said}");
 }
 
 #[test]
 fn s4_while_nothing_is_known_everything_in_scope_stays() {
-    let said = message(&object(&json!({})), &Sight::Lost("FoundationDBClusters are not defined here"));
+    let said = message(&object(&json!({})), &CacheState::Stale("FoundationDBClusters are not defined here"));
     assert!(said.contains("FoundationDBCluster prod") && said.contains("FoundationDBClusters are not defined here"));
-    let lost = Sight::Lost("x");
-    let judged = |object: &Value| judge(Kind::Pvc, &serde_json::from_value(object.clone()).unwrap(), &lost);
+    let stale = CacheState::Stale("x");
+    let judged = |object: &Value| judge(Kind::Pvc, &serde_json::from_value(object.clone()).unwrap(), &stale);
     assert_eq!(judged(&object(&json!({"hibernate.sh/release": "true"}))), Verdict::Allow("S3"));
     assert!(matches!(judged(&object(&json!({}))), Verdict::Deny("S4", _)));
 }

@@ -67,10 +67,10 @@ pub fn from_map<'de, T: Deserialize<'de>, D: Deserializer<'de>>(deserializer: D)
     deserializer.deserialize_map(Map(PhantomData))
 }
 
-/// More entries no list of ours has. An entry takes many times the memory that its text does.
-const MOST: usize = 10_000;
+/// Most entries of a list. An entry takes many times the memory of its text.
+const MAX_LIST_ENTRIES: usize = 10_000;
 
-/// Reads a list that may be absent or null, and refuses one of more than 10,000 entries: whoever sends that wants our memory.
+/// Reads a list that may be absent or null. Rejects more than 10,000 entries, to limit memory.
 ///
 /// # Errors
 /// When it is no list, an entry does not fit, or there are too many.
@@ -91,8 +91,8 @@ pub fn few<'de, T: Deserialize<'de>, D: Deserializer<'de>>(deserializer: D) -> R
         fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
             let mut entries = Vec::new();
             while let Some(entry) = list.next_element()? {
-                if entries.len() == MOST {
-                    return Err(A::Error::custom(format_args!("a list has more than {MOST} entries")));
+                if entries.len() == MAX_LIST_ENTRIES {
+                    return Err(A::Error::custom(format_args!("a list has more than {MAX_LIST_ENTRIES} entries")));
                 }
                 entries.push(entry);
             }
@@ -119,8 +119,8 @@ mod tests {
         let read = |json: &str| few::<Meta, _>(&mut serde_json::Deserializer::from_str(json));
         let of = |entries: usize| format!("[{}]", vec!["{}"; entries].join(","));
         assert_eq!(read("null").unwrap().map(|list| list.len()), None);
-        assert_eq!(read(&of(MOST)).unwrap().map(|list| list.len()), Some(MOST));
-        assert!(read(&of(MOST + 1)).unwrap_err().to_string().contains("more than 10000 entries"));
+        assert_eq!(read(&of(MAX_LIST_ENTRIES)).unwrap().map(|list| list.len()), Some(MAX_LIST_ENTRIES));
+        assert!(read(&of(MAX_LIST_ENTRIES + 1)).unwrap_err().to_string().contains("more than 10000 entries"));
         assert!(read("{}").unwrap_err().to_string().contains("expected a list"));
     }
 }

@@ -85,10 +85,10 @@ pub const POWER_STATES: &[&str] = &[
 const SEE_READY: &str = "Cluster is resuming or running, see Ready condition for details";
 const SEE_HIBERNATING: &str = "Cluster is shutting down or hibernating, see Hibernating condition for details";
 
-/// How often a condition that differs only in the names it lists is written at the most.
-const NAMES_EVERY: Duration = Duration::from_secs(8);
-/// How often what is awaited is written at the most while H, R and P stay as they are.
-const PROGRESS_EVERY: Duration = Duration::from_secs(2);
+/// Shortest time between writes of a condition that differs only in the names it lists.
+const NAMES_WRITE_INTERVAL: Duration = Duration::from_secs(8);
+/// Shortest time between writes of the progress while H, R and P do not change.
+const PROGRESS_WRITE_INTERVAL: Duration = Duration::from_secs(2);
 
 /// One condition as it should be: status, reason, message.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -331,7 +331,8 @@ impl PowerStatus {
 impl Word {
     /// Whether what is awaited was written so recently that a write for this alone can wait.
     fn can_wait(&self, old: &Condition, now: Timestamp) -> bool {
-        let every = if old.reason.as_deref() == Some(self.reason) { NAMES_EVERY } else { PROGRESS_EVERY };
+        let every =
+            if old.reason.as_deref() == Some(self.reason) { NAMES_WRITE_INTERVAL } else { PROGRESS_WRITE_INTERVAL };
         let young = old.last_probe_time.as_ref().is_some_and(|probed| age(probed.0, now) < every);
         young && self.status == old.status
     }

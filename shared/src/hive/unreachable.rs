@@ -35,21 +35,21 @@ const REACHABLE: &str = "cluster is reachable";
 
 /// How often a cluster that answers is asked.
 pub const RECHECK: Duration = Duration::from_hours(2);
-/// How often one that answers is asked while it is half asleep: some machines could not be stopped.
-const HALF_ASLEEP: Duration = Duration::from_mins(5);
-/// Shortest and longest pause after failures. Hive's queue goes from 5 ms to 1,000 s.
-const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_mins(2));
-/// For so long a marked cluster that wakes is left to the wake, which knocks all the time; then it is asked in spite of that.
-const KNOCKING: Duration = Duration::from_mins(5);
-/// Times on an object are cut to whole seconds.
-const RESOLUTION: Duration = Duration::from_secs(1);
+/// How often it is asked while some instances could not be stopped.
+const DEGRADED_INTERVAL: Duration = Duration::from_mins(5);
+/// Shortest and longest backoff after failures. Hive's queue goes from 5 ms to 1,000 s.
+const BACKOFF: (Duration, Duration) = (Duration::from_secs(1), Duration::from_mins(2));
+/// How long a waking cluster is left to the wake, which polls its API server anyway. After that it is asked from here, too.
+const WAKE_TIMEOUT: Duration = Duration::from_mins(5);
+/// Objects hold times in whole seconds.
+const TIMESTAMP_RESOLUTION: Duration = Duration::from_secs(1);
 
 /// Reasons of R while there cannot be an API server.
 const NO_MACHINES: &[&str] = &[power::STARTING_MACHINES, power::WAITING_FOR_MACHINES, power::FAILED_TO_START_MACHINES];
 /// Reasons of R that a cluster has only after its API server was asked for something.
 const ASKED: &[&str] =
     &[power::WAITING_FOR_NODES, power::PAUSING, power::WAITING_FOR_CLUSTER_OPERATORS, power::RUNNING];
-/// Reasons of `HibernationProgress` while the wake knocks in vain.
+/// Reasons of `HibernationProgress` while the API server does not answer the wake.
 const NO_ANSWER: &[&str] = &["ApiServer", "ApiServerFailing"];
 
 /// What an API server said: nothing wrong, or why it cannot be used.
@@ -160,9 +160,9 @@ impl Facts<'_> {
         // Where a stop was refused, machines run: whether they make an API server is found out by asking.
         let asleep = self.reason(READY) == power::STOPPING_OR_HIBERNATING;
         let refused = self.reason(HIBERNATING) == power::FAILED_TO_STOP;
-        let waking = self.marked() && self.knocks_in_vain();
+        let waking = self.marked() && self.wake_has_no_answer();
         let begun = resume_started(cluster).map_or(Duration::MAX, |then| age(then, self.now));
-        match KNOCKING.saturating_sub(begun) {
+        match WAKE_TIMEOUT.saturating_sub(begun) {
             _ if !ours => State::NotOurs,
             _ if [UNREACHABLE, ACTIVE_OVERRIDE].iter().any(|type_| cluster.condition(type_).is_none()) => State::New,
             _ if asleep && !refused => State::Asleep,
@@ -194,25 +194,26 @@ impl Facts<'_> {
         !self.has_override() || active()
     }
 
-    fn knocks_in_vain(&self) -> bool {
+    fn wake_has_no_answer(&self) -> bool {
         let ready = self.reason(READY);
         let no_answer = ready == power::WAITING_FOR_NODES && NO_ANSWER.contains(&self.reason(PROGRESS));
         NO_MACHINES.contains(&ready) || no_answer
     }
 
     /// Whether a wake had an answer after the last try: what failed then can be expected to work now.
-    fn wake_had_an_answer(&self) -> bool {
-        let Some(tried) = self.tried.filter(|_| ASKED.contains(&self.reason(READY)) && !self.knocks_in_vain()) else {
+    fn wake_had_answer(&self) -> bool {
+        let Some(tried) = self.tried.filter(|_| ASKED.contains(&self.reason(READY)) && !self.wake_has_no_answer())
+        else {
             return false;
         };
         let told = [READY, PROGRESS].into_iter().filter_map(|type_| self.cluster.condition(type_));
         let told = told.filter_map(|condition| condition.last_probe_time.as_ref()).map(|time| time.0).max();
-        told.and_then(|told| told.checked_add(RESOLUTION).ok()).is_some_and(|told| told > tried.at)
+        told.and_then(|told| told.checked_add(TIMESTAMP_RESOLUTION).ok()).is_some_and(|told| told > tried.at)
     }
 
     /// How often it is asked while it answers.
     fn period(&self) -> Duration {
-        if self.reason(HIBERNATING) == power::FAILED_TO_STOP { HALF_ASLEEP } else { RECHECK }
+        if self.reason(HIBERNATING) == power::FAILED_TO_STOP { DEGRADED_INTERVAL } else { RECHECK }
     }
 
     /// Time left until it is due to be seen reachable again. Only a cluster that has been seen so has any.
@@ -229,7 +230,7 @@ impl Facts<'_> {
             "False" if self.on_primary() => self.fresh().unwrap_or_default(),
             "True" | "False" if !self.marked() => {
                 let Some(tried) = self.tried else { return Duration::ZERO };
-                let pause = if self.wake_had_an_answer() { PAUSES.0 } else { backoff(tried.failures) };
+                let pause = if self.wake_had_answer() { BACKOFF.0 } else { backoff(tried.failures) };
                 pause.saturating_sub(age(tried.at, self.now))
             }
             _ => Duration::ZERO,
@@ -263,7 +264,7 @@ pub fn active_url(cluster: &ClusterDeployment) -> Option<&str> {
 pub fn backoff(failures: u32) -> Duration {
     match failures {
         0 => Duration::ZERO,
-        failures => PAUSES.0.saturating_mul(1 << (failures - 1).min(16)).min(PAUSES.1),
+        failures => BACKOFF.0.saturating_mul(1 << (failures - 1).min(16)).min(BACKOFF.1),
     }
 }
 
@@ -273,7 +274,7 @@ pub fn needs(facts: &Facts<'_>) -> Option<Ask> {
     if facts.state() != State::Awake || facts.cluster.annotation_is_true(FAKE_CLUSTER) {
         return None;
     }
-    let urgent = facts.marked() || facts.wake_had_an_answer();
+    let urgent = facts.marked() || facts.wake_had_answer();
     match (&facts.primary, &facts.initial) {
         (None, _) => facts.wait().is_zero().then_some(Ask { url: Url::Primary, urgent }),
         // While the initial URL counts as reachable, it is asked no more often than a cluster without an override.

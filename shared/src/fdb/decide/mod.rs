@@ -36,8 +36,8 @@ use super::api::ProcessGroup;
 use plan::Group;
 use stamp::{Look, look};
 
-/// How soon a group is looked at again whose Pod has not been deleted yet.
-const POD_GOES: Duration = Duration::from_secs(5);
+/// How often to check a group whose Pod is not deleted yet.
+const POD_POLL_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Decides.
 #[must_use]
@@ -59,7 +59,7 @@ pub fn decide(facts: &Facts<'_>) -> Plan {
         }
         match seen {
             Look::Nothing => {}
-            Look::PodIsThere => plan.again_in(POD_GOES),
+            Look::PodIsThere => plan.again_in(POD_POLL_INTERVAL),
             Look::Runs { until } => {
                 early.insert(id);
                 if let Some(until) = until {

@@ -162,7 +162,7 @@ fn a_group_whose_pod_is_there_is_left_alone_until_it_goes() {
     let (cluster, objects) = (cluster(1, 1, &json!({})), [held(0)]);
     let mut pods = [Pod { group: "storage-0".to_owned(), deleting: false }];
     let plan = decide(&Facts { pods: &pods, ..facts(&cluster, &objects, at(0)) });
-    assert_eq!((plan.actions.len(), plan.next), (0, Some(POD_GOES)));
+    assert_eq!((plan.actions.len(), plan.next), (0, Some(POD_POLL_INTERVAL)));
     pods[0].deleting = true;
     let plan = decide(&Facts { pods: &pods, ..facts(&cluster, &objects, at(0)) });
     assert_eq!((plan.actions.len(), plan.held, plan.held_bytes), (1, 1, 1 << 30));

@@ -20,10 +20,10 @@ use crate::fdb::api::RemovalMode;
 
 /// After this long the next turn begins though something of the last one is still there, unless the database is unwell: then
 /// the operator holds deletions back, and would do all of them at once when it is well again.
-const STUCK: Duration = Duration::from_mins(10);
+const TURN_TIMEOUT: Duration = Duration::from_mins(10);
 
-/// How soon it is looked at again whether what was released is gone.
-const GOES: Duration = Duration::from_secs(2);
+/// How often to check whether released objects are gone.
+const RELEASE_POLL_INTERVAL: Duration = Duration::from_secs(2);
 
 /// Releases those whose turn it is.
 pub(super) fn take(facts: &Facts<'_>, due: &BTreeMap<&str, Group>, released: &BTreeMap<&str, Group>, plan: &mut Plan) {
@@ -51,7 +51,7 @@ pub(super) fn take(facts: &Facts<'_>, due: &BTreeMap<&str, Group>, released: &BT
     }
     if !released.is_empty() && !is_well(facts) {
         plan.waiting = due.len();
-        return plan.again_in(GOES);
+        return plan.again_in(RELEASE_POLL_INTERVAL);
     }
     let wait = facts.cluster.wait_between_removals();
     let after = |moment: Timestamp, pause: Duration| moment.checked_add(pause).unwrap_or(Timestamp::MAX);
@@ -63,16 +63,16 @@ pub(super) fn take(facts: &Facts<'_>, due: &BTreeMap<&str, Group>, released: &BT
     let earliest = match (open, &last) {
         (Some(_), _) => now,
         (None, Some(turn)) if released.is_empty() => after(turn.last, wait),
-        (None, Some(turn)) => after(turn.last, wait.max(STUCK)),
+        (None, Some(turn)) => after(turn.last, wait.max(TURN_TIMEOUT)),
         (None, None) => after(facts.began, wait),
     };
     if earliest > now {
         // A clock that was set back must not stop the turns for longer than they take.
-        let longest = if released.is_empty() { wait } else { wait.max(STUCK) };
+        let longest = if released.is_empty() { wait } else { wait.max(TURN_TIMEOUT) };
         let pause = Duration::try_from(earliest.duration_since(now)).unwrap_or(Duration::ZERO);
         if pause <= longest {
             plan.waiting = due.len();
-            return plan.again_in(if released.is_empty() { pause } else { pause.min(GOES) });
+            return plan.again_in(if released.is_empty() { pause } else { pause.min(RELEASE_POLL_INTERVAL) });
         }
     }
     let (of, began) = match open {

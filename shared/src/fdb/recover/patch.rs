@@ -38,14 +38,14 @@ pub struct Edit {
     pub patch: Value,
 }
 
-/// A hold for a recovery lasts this long at least, whatever the cluster says.
-const LEAST: std::time::Duration = std::time::Duration::from_hours(1);
+/// Shortest hold for a recovery, whatever the cluster says.
+const MIN_HOLD: std::time::Duration = std::time::Duration::from_hours(1);
 
 /// R1: suspended now, for a recovery, with no release of anybody.
 pub(super) fn hold(kind: Kept, object: &Value, facts: &Facts<'_>, held: &Held) -> Edit {
     let stamp = Stamp::read(|key| annotation(object, key));
     let in_force = facts.cluster.annotations().get(keys::MINIMUM_SUSPENSION).map(String::as_str);
-    let minimum = stamp.window(&Minimum::of(in_force, LEAST)).map_or(LEAST, |window| window.max(LEAST));
+    let minimum = stamp.window(&Minimum::of(in_force, MIN_HOLD)).map_or(MIN_HOLD, |window| window.max(MIN_HOLD));
     let record = Suspension {
         group: held.group.clone(),
         removal: held.removal.clone(),

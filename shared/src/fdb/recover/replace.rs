@@ -16,7 +16,7 @@ use super::{
 use crate::annotation::format;
 
 /// The removal is dated by the operator's clock, a claim by the API server's: so much earlier counts where nobody else is found.
-const SKEW: SignedDuration = SignedDuration::from_secs(5);
+const MAX_CLOCK_SKEW: SignedDuration = SignedDuration::from_secs(5);
 
 /// What the user says about replacements.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -264,7 +264,7 @@ fn find(
         removed.saturating_sub(taken.iter().filter(of_class).count())
     };
     let exact = since(SignedDuration::ZERO);
-    let candidates = if exact.len() < wanted { since(SKEW) } else { exact };
+    let candidates = if exact.len() < wanted { since(MAX_CLOCK_SKEW) } else { exact };
     let need = match asked.map(|count| count.max(0)) {
         Some(count) if wanted > candidates.len() => {
             let groups = groups.iter().map(|held| held.group.as_str()).collect::<Vec<_>>().join(", ");

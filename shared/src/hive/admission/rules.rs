@@ -12,9 +12,9 @@ use crate::duration;
 use crate::hive::api::{POWERSTATE_PAUSE, RECONCILE_PAUSE, go_bool};
 
 /// A cluster younger than this may not get through a sleep: its first certificates are valid for a day.
-const SETTLED_AFTER: SignedDuration = SignedDuration::from_hours(24);
-/// A cluster that sleeps sooner than this after each wake is hardly of use.
-const SHORTEST_SENSIBLE: Duration = Duration::from_mins(10);
+const SETTLING_PERIOD: SignedDuration = SignedDuration::from_hours(24);
+/// A `hibernateAfter` shorter than this causes a warning.
+const HIBERNATE_AFTER_WARNING_THRESHOLD: Duration = Duration::from_mins(10);
 
 /// Field of the one denial that depends on how the webhook is set up (V4).
 pub const PLATFORM_FIELD: &str = "spec.platform";
@@ -185,7 +185,7 @@ fn not_paused(change: &Change<'_, Cluster>) -> Verdict {
 fn settled(change: &Change<'_, Cluster>) -> Verdict {
     let age = change.new.installed_at().map(|installed| change.now.duration_since(installed));
     match age {
-        Some(age) if change.goes_to_sleep() && age < SETTLED_AFTER => {
+        Some(age) if change.goes_to_sleep() && age < SETTLING_PERIOD => {
             Verdict::warn("installed less than 24 h ago: its first certificates may expire while it sleeps")
         }
         _ => Verdict::Allow,
@@ -221,7 +221,7 @@ fn hibernate_after_is_positive(change: &Change<'_, Cluster>) -> Verdict {
 /// V8
 fn hibernate_after_is_sensible(change: &Change<'_, Cluster>) -> Verdict {
     match change.new_hibernate_after().map(duration::parse_positive) {
-        Some(Ok(after)) if after < SHORTEST_SENSIBLE => Verdict::warn(format!(
+        Some(Ok(after)) if after < HIBERNATE_AFTER_WARNING_THRESHOLD => Verdict::warn(format!(
             "spec.hibernateAfter {} is shorter than 10 minutes: the cluster falls asleep soon after each wake",
             duration::go_string(after)
         )),

@@ -9,8 +9,8 @@ use crate::hive::api::ClusterDeployment;
 use crate::hive::conditions::age;
 use crate::spoke::{Spoke, SpokeError, Upgrade};
 
-/// A try that lies further ahead than this was dated by another clock.
-const CLOCK: Duration = Duration::from_secs(5);
+/// An attempt that is further in the future than this has a wrong timestamp.
+const MAX_CLOCK_SKEW: Duration = Duration::from_secs(5);
 
 /// Everything one look found. Plain data: no client, no clock.
 #[derive(Clone, Debug)]
@@ -75,7 +75,7 @@ impl Facts<'_> {
             Some(failure) => (failure.kind, tried.failures),
             None => (CloudError::of_refusals(&machines.failed)?.kind, 1),
         };
-        if age(self.now, tried.at) > CLOCK {
+        if age(self.now, tried.at) > MAX_CLOCK_SKEW {
             return None; // the clock was set back since
         }
         let left = backoff(kind, failures).checked_sub(self.age(tried.at))?;

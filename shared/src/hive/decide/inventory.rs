@@ -1,4 +1,4 @@
-//! The cluster's instances, or what is said while they cannot be listed.
+//! The cluster's instances, or the plan to report that they cannot be listed.
 
 use super::facts::{Facts, backoff};
 use super::plan::Plan;
@@ -7,11 +7,11 @@ use crate::cloud::Inventory;
 use crate::hive::api::Desired;
 use crate::hive::conditions::{HIBERNATING, PowerStatus, READY};
 
-/// So many looks in a row have to fail before a cluster that waits for nothing tells of it.
-const HICCUPS: u32 = 3;
+/// Number of consecutive failed lists after which a steady cluster reports them.
+const TRANSIENT_FAILURE_THRESHOLD: u32 = 3;
 
 impl Facts<'_> {
-    /// The machines, or a plan that says why nothing can be said about them.
+    /// The instances, or a plan that reports why they are unknown. `failed` makes the status for an error that does not pass.
     pub(super) fn machines(&self, failed: impl FnOnce(&str) -> PowerStatus) -> Result<&Inventory, Box<Plan>> {
         let there = self.is(match self.cluster.desired() {
             Desired::Hibernating => HIBERNATING,
@@ -28,11 +28,11 @@ impl Facts<'_> {
             Some(Err(error)) => {
                 let wait = backoff(error.kind, self.failed_looks + 1);
                 let passing = matches!(error.kind, Throttled | Unavailable | Capacity | NotLeader);
-                // A cluster that was where it should be when the cloud was last heard is not called ill because the cloud is silent.
+                // A steady cluster keeps its status while the cloud is unavailable.
                 let status = if passing || there { PowerStatus::default() } else { failed(&error.message) };
-                // One hiccup of a shared call is no reason to write to hundreds of clusters that wait for nothing.
-                let hiccup = there && passing && self.failed_looks < HICCUPS;
-                let status = if hiccup { status } else { status.awaiting("CloudUnavailable", &error.message) };
+                // A single failure of a shared call must not cause writes to hundreds of steady clusters.
+                let ignored = there && passing && self.failed_looks < TRANSIENT_FAILURE_THRESHOLD;
+                let status = if ignored { status } else { status.awaiting("CloudUnavailable", &error.message) };
                 (status, wait)
             }
         };

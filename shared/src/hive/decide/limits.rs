@@ -1,4 +1,4 @@
-//! Transitions that take too long: somebody is called, and what is tried again is tried slowly.
+//! Overdue transitions: an Event reports them, and retries slow down.
 
 use std::time::Duration;
 
@@ -9,8 +9,8 @@ use crate::cloud::Limits;
 use crate::duration::go_string;
 use crate::hive::conditions::{HIBERNATING, READY, reason};
 
-/// How often a transition is looked at that has taken too long.
-const SLOWLY: Duration = Duration::from_mins(1);
+/// How often an overdue transition is reconciled.
+const OVERDUE_INTERVAL: Duration = Duration::from_mins(1);
 
 /// A sleep begins when R is told to point to H, and anew when H ceases to be True because somebody has started a machine. A
 /// cluster that sleeps is late for nothing.
@@ -52,8 +52,8 @@ fn overdue(mut plan: Plan, since: Option<Duration>, limit: Duration, what: &'sta
     plan.notice = Some(Notice::warning(what, format!("still awaited {}", awaited.message)));
     plan.recheck = match plan.recheck {
         Recheck::OnChange => Recheck::OnChange,
-        Recheck::After(pause) => Recheck::After(pause.max(SLOWLY)),
-        Recheck::Retry(pause) => Recheck::Retry(pause.max(SLOWLY)),
+        Recheck::After(pause) => Recheck::After(pause.max(OVERDUE_INTERVAL)),
+        Recheck::Retry(pause) => Recheck::Retry(pause.max(OVERDUE_INTERVAL)),
     };
     plan
 }

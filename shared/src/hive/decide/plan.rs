@@ -1,4 +1,4 @@
-//! What a decision says is to be done, and how such a plan is put together.
+//! The plan that a decision returns, and the builders that the rows use.
 
 use std::time::Duration;
 
@@ -6,26 +6,26 @@ use crate::cloud::Inventory;
 use crate::hive::api::Desired;
 use crate::hive::conditions::PowerStatus;
 
-/// What is to be done about a cluster.
+/// What to do about a cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Plan {
-    /// To be run in this order, before the status is written. One that moves no machine ends the row: the others were to follow.
+    /// Actions in order, before the status write. An action that moves no instance ends the sequence.
     pub actions: Vec<Action>,
     /// What to report; `None` leaves the status alone.
     pub status: Option<PowerStatus>,
-    /// Something that is to be told once, by an Event.
+    /// An Event to publish once.
     pub notice: Option<Notice>,
-    /// When to look again.
+    /// When to reconcile again.
     pub recheck: Recheck,
-    /// Something is due after this time, whatever `recheck` says.
+    /// Reconcile after this time at the latest, whatever `recheck` says.
     pub due: Option<Duration>,
-    /// What of the spoke is to be watched until the next look.
+    /// What to watch of the spoke until the next reconcile.
     pub watch: Watch,
-    /// Whether spot Machines whose instances are gone are to be made anew: only while Nodes of a waking cluster are awaited.
+    /// Whether to replace spot Machines whose instances are gone. Only while a waking cluster waits for Nodes.
     pub replace_spot: bool,
 }
 
-/// What of a spoke is watched, so that a change calls for a look.
+/// What is watched of a spoke. A change triggers a reconcile.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Watch {
     /// Nothing; no connection is kept.
@@ -57,7 +57,7 @@ pub enum Action {
     Settle,
 }
 
-/// When to look again without being asked.
+/// When to reconcile again without a change.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Recheck {
     /// When the object changes.
@@ -65,14 +65,14 @@ pub enum Recheck {
     OnChange,
     /// After about this time, or when the object changes.
     After(Duration),
-    /// For another try: not before this time, unless the object changes.
+    /// Retry: not before this time, unless the object changes.
     Retry(Duration),
 }
 
-/// A message for an Event.
+/// An Event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Notice {
-    /// Whether somebody should do something about it.
+    /// Whether it is a warning.
     pub warning: bool,
     /// One word.
     pub reason: &'static str,
@@ -81,7 +81,7 @@ pub struct Notice {
 }
 
 impl Notice {
-    /// H, R or P were changed again and again by somebody else.
+    /// Another controller keeps changing H, R or P.
     #[must_use]
     pub fn another_controller() -> Self {
         let message = "another controller writes this cluster's power state, so it is left alone for 10 minutes: add hibernation to \
@@ -89,7 +89,7 @@ impl Notice {
         Self::warning("AnotherController", message.to_owned())
     }
 
-    /// Spot Machines were deleted for their `MachineSet`s to make new ones.
+    /// Spot Machines were deleted, so that their `MachineSet`s create new ones.
     #[must_use]
     pub fn spot_replaced(machines: &[String]) -> Self {
         let names = name_some(machines.iter().map(String::as_str), 10);
@@ -105,10 +105,10 @@ impl Notice {
     }
 }
 
-/// What has to be looked at before deciding, in this order.
+/// What to observe before the decision, in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Need {
-    /// The instances; a list that is this old at the most will do.
+    /// The instances, from a list of at most this age.
     Machines {
         /// Greatest age of the list.
         max_age: Duration,
@@ -131,7 +131,7 @@ impl Plan {
         Self { recheck: Recheck::After(after), ..self }
     }
 
-    /// The next look, which is another try if the last one has to be waited for.
+    /// Reconciles after this time, or retries if the last attempt is backing off.
     pub(super) fn again_or_retry(self, after: Duration, held_back: Option<Duration>) -> Self {
         match held_back {
             Some(left) => Self { recheck: Recheck::Retry(left), ..self },
@@ -139,7 +139,7 @@ impl Plan {
         }
     }
 
-    /// Whatever else calls for a look, there is one after this time.
+    /// Reconciles after this time at the latest.
     pub(super) fn by(self, time: Duration) -> Self {
         Self { due: Some(self.due.map_or(time, |due| due.min(time))), ..self }
     }
@@ -165,15 +165,15 @@ impl Plan {
     }
 }
 
-/// What goes in one call after a try in which machines of the first kind were refused: they must not hold the other kind up for
-/// ever. Of that one machine goes at first; once `moved` shows that the cloud does not refuse everything, all do.
+/// The instances for one call after the cloud refused some of `first`, which must not block `others` forever. The call includes
+/// one of `others`; once `moved` shows that the cloud accepts some, it includes all.
 pub(super) fn with_others(first: Vec<String>, others: Vec<String>, moved: bool) -> Vec<String> {
     let count = if moved || first.is_empty() { others.len() } else { 1 };
     first.into_iter().chain(others.into_iter().take(count)).collect()
 }
 
-/// How soon to look at machines again that have been moving for `since`: soon while most are done (so that a change is told within
-/// 3 s), later more slowly.
+/// When to poll instances again that started to move `since` ago: every 2 s at first, so that the status is at most 3 s old, and
+/// up to every 10 s later.
 pub(super) fn poll(since: Duration) -> Duration {
     (since / 20).clamp(Duration::from_secs(2), Duration::from_secs(10))
 }

@@ -16,20 +16,20 @@ use crate::hive::conditions::{HIBERNATING, PowerStatus, READY, reason};
 use crate::hive::pool;
 use crate::spoke::Upgrade;
 
-/// How soon a sleep that was put off is tried again.
-const DEFERRED: Duration = Duration::from_mins(5);
+/// How often a deferred sleep is retried.
+const DEFERRED_SLEEP_INTERVAL: Duration = Duration::from_mins(5);
 
 /// Time left until `moment`, zero if it has passed.
 fn left(facts: &Facts<'_>, moment: Timestamp) -> Duration {
     Duration::try_from(moment.duration_since(facts.now)).unwrap_or_default()
 }
 
-/// When a cluster that is told to sleep is to wake by itself.
+/// Time until a sleeping cluster wakes by schedule.
 pub(super) fn wake_at(facts: &Facts<'_>) -> Option<Duration> {
     facts.cluster.moment(keys::WAKE_AT).map(|at| left(facts, at))
 }
 
-/// The time has come that `--until` or `--for` named.
+/// The wake that `--until` or `--for` scheduled is due.
 pub(super) fn wake_up(facts: &Facts<'_>) -> Plan {
     let at = facts.cluster.annotations().get(keys::WAKE_AT).map(String::as_str).unwrap_or_default();
     let because = format!("wake-at {at} has come");
@@ -85,7 +85,7 @@ fn due(cluster: &ClusterDeployment, after: Duration) -> Option<Timestamp> {
     baseline.checked_add(SignedDuration::try_from(after).ok()?).ok().or(Some(Timestamp::MAX))
 }
 
-/// What has to be looked at before a cluster whose time has come is put to sleep.
+/// What to observe before a cluster whose `hibernateAfter` has expired is put to sleep.
 pub(super) fn needs(facts: &Facts<'_>) -> Option<Need> {
     if gate(facts).is_some() || sync_sets(facts).is_some() {
         return None;
@@ -99,7 +99,7 @@ pub(super) fn needs(facts: &Facts<'_>) -> Option<Need> {
     facts.upgrade.is_none().then_some(Need::Upgrade)
 }
 
-/// Row 12c: the intent is written where the user would write it, and the sleep begins with the next look.
+/// Row 12c: writes the intent to `spec.powerState`, as a user would. The next reconcile begins the sleep.
 pub(super) fn sleep_now(facts: &Facts<'_>) -> Plan {
     if let Some(wait) = gate(facts).or_else(|| sync_sets(facts)) {
         return wait;
@@ -107,7 +107,7 @@ pub(super) fn sleep_now(facts: &Facts<'_>) -> Plan {
     if let Some((reason, message)) = put_off(facts) {
         let notice = Some(Notice::warning(reason, message));
         let plan = if is_fake(facts) { Plan::report(PowerStatus::running()) } else { wake::decide(facts) };
-        return Plan { notice, ..plan }.by(DEFERRED);
+        return Plan { notice, ..plan }.by(DEFERRED_SLEEP_INTERVAL);
     }
     let after = facts.cluster.spec.hibernate_after.as_deref().and_then(|text| parse_positive(text).ok());
     let because = format!("hibernateAfter {} has passed", go_string(after.unwrap_or_default()));
@@ -120,7 +120,7 @@ fn is_fake(facts: &Facts<'_>) -> bool {
     facts.cluster.annotation_is_true(FAKE_CLUSTER)
 }
 
-/// Why a cluster is not put to sleep although its time has come.
+/// Why a due sleep is deferred: reason and message of the Event.
 fn put_off(facts: &Facts<'_>) -> Option<(&'static str, String)> {
     if facts.cluster.annotation_is_true(keys::PROTECTED) {
         let message = format!("hibernateAfter has passed, but annotation {} is true", keys::PROTECTED);

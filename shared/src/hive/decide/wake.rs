@@ -13,20 +13,20 @@ use crate::hive::api::{ClusterDeployment, Condition, RESUME_SKIPS_CLUSTER_OPERAT
 use crate::hive::conditions::{HIBERNATING, PowerStatus, READY, age, reason};
 use crate::spoke::{NodeLook, OperatorLook, Spoke, SpokeError};
 
-/// A sign of life further in the future than this comes from a clock that cannot be trusted.
-const CLOCK_SKEW: Duration = Duration::from_secs(10);
+/// A sign of life that is further in the future than this comes from a wrong clock.
+const MAX_CLOCK_SKEW: Duration = Duration::from_secs(10);
 
-/// After this time a Node whose machine is gone, or never was one of the cluster's, is waited for no longer.
-const STRANGERS: Duration = Duration::from_mins(5);
+/// How long the wake waits for a Node without an instance of the cluster.
+const UNKNOWN_NODE_TIMEOUT: Duration = Duration::from_mins(5);
 
-/// For this long after the spoke was first asked, nobody is told that Nodes are awaited. With the two seconds between two looks
-/// in the first 40 s of a wake it is told within 3 s.
-const AT_ONCE: Duration = Duration::from_millis(900);
+/// How long after the first request to the spoke the status does not report that Nodes are awaited. Reconciles are two seconds
+/// apart in the first 40 s of a wake, so the report comes within 3 s.
+const NODES_REPORT_DELAY: Duration = Duration::from_millis(900);
 
-/// For this long after a wake certificate requests are still approved: kubelets ask for serving certificates last.
-const CERTIFICATES: Duration = Duration::from_mins(10);
+/// How long after a wake certificate requests are approved. Kubelets request serving certificates last.
+const CSR_APPROVAL_PERIOD: Duration = Duration::from_mins(10);
 
-/// Once all machines were seen running in this wake, how old that look may be while nodes and operators are awaited.
+/// Greatest age of the inventory while Nodes and operators are awaited, once all instances ran in this wake.
 const MACHINES_MAX_AGE: Duration = Duration::from_secs(20);
 
 /// The steps of a wake, as H and R tell them.
@@ -106,9 +106,9 @@ pub(super) fn decide(facts: &Facts<'_>) -> Plan {
             Some(Ok(spoke)) => nodes(facts, machines, spoke, step),
         },
     };
-    // Often all is there a moment after the machines run: no word is lost on what is over before anybody can read it.
+    // The Nodes are often ready a moment after the instances run. A status that is obsolete at once is not worth a write.
     let waits = plan.status.as_ref().is_some_and(|status| status.power_state == Some(reason::WAITING_FOR_NODES));
-    let left = facts.asked_for.map_or(Duration::ZERO, |time| AT_ONCE.saturating_sub(time));
+    let left = facts.asked_for.map_or(Duration::ZERO, |time| NODES_REPORT_DELAY.saturating_sub(time));
     if waits && step == Step::Machines && !left.is_zero() {
         return Plan { watch: watch(facts, machines, step), ..Plan::default().by(left) };
     }
@@ -117,7 +117,7 @@ pub(super) fn decide(facts: &Facts<'_>) -> Plan {
 
 /// Whether all machines run. A machine whose state the cloud cannot tell holds a wake up for a while, but not forever.
 fn run(facts: &Facts<'_>, machines: &Inventory) -> bool {
-    machines.all(Running) || (machines.all_known_run() && since_start(facts) > STRANGERS)
+    machines.all(Running) || (machines.all_known_run() && since_start(facts) > UNKNOWN_NODE_TIMEOUT)
 }
 
 /// The API server is knocked at as soon as its machines run.
@@ -125,7 +125,7 @@ fn watch(facts: &Facts<'_>, machines: &Inventory, step: Step) -> Watch {
     let ready = facts.cluster.condition(READY).filter(|ready| ready.status == "True");
     let ready = ready.and_then(|ready| ready.last_transition_time.as_ref()).map(|time| facts.age(time.0));
     match step {
-        Step::Awake if ready.is_some_and(|since| since < CERTIFICATES) => Watch::Certificates,
+        Step::Awake if ready.is_some_and(|since| since < CSR_APPROVAL_PERIOD) => Watch::Certificates,
         Step::Machines | Step::Nodes | Step::Pause | Step::Operators if may_answer(machines) => Watch::Everything,
         _ => Watch::Nothing,
     }
@@ -187,10 +187,11 @@ fn unreachable_spoke(facts: &Facts<'_>, error: &SpokeError) -> Plan {
 /// 1.3 checkClusterRunning 4 and 5.
 fn nodes(facts: &Facts<'_>, machines: &Inventory, spoke: &Spoke, step: Step) -> Plan {
     let asleep: Vec<&NodeLook> = spoke.nodes.iter().filter(|node| !is_awake(facts, machines, node)).collect();
-    let (strangers, asleep): (Vec<_>, Vec<_>) =
-        asleep.into_iter().partition(|node| usable(machines, node).is_none() && since_start(facts) > STRANGERS);
-    let all_strange = strangers.len() == spoke.nodes.len();
-    if !asleep.is_empty() || all_strange {
+    let (unknown, asleep): (Vec<_>, Vec<_>) = asleep
+        .into_iter()
+        .partition(|node| usable(machines, node).is_none() && since_start(facts) > UNKNOWN_NODE_TIMEOUT);
+    let all_unknown = unknown.len() == spoke.nodes.len();
+    if !asleep.is_empty() || all_unknown {
         let names = match asleep.len() {
             0 => "the cluster has no Nodes with machines of its own".to_owned(),
             n => format!("{n} of {} nodes are not ready: {}", spoke.nodes.len(), name_nodes(&asleep)),
@@ -198,9 +199,8 @@ fn nodes(facts: &Facts<'_>, machines: &Inventory, spoke: &Spoke, step: Step) -> 
         let waiting = Plan::report(PowerStatus::waiting_for_nodes().awaiting("Nodes", names));
         return Plan { replace_spot: true, ..waiting.again(poll(since_start(facts))) };
     }
-    let without =
-        format!("not waited for any longer, no instance of the cluster is theirs: {}", name_nodes(&strangers));
-    let notice = (!strangers.is_empty()).then(|| Notice::warning("NodesWithoutMachines", without));
+    let without = format!("not waited for any longer, no instance of the cluster is theirs: {}", name_nodes(&unknown));
+    let notice = (!unknown.is_empty()).then(|| Notice::warning("NodesWithoutMachines", without));
     let notice = unusable(machines).or(notice);
     let plan = if facts.cluster.label_is_true(RESUME_SKIPS_CLUSTER_OPERATORS) {
         awake(facts, machines)
@@ -268,7 +268,7 @@ fn is_alive(facts: &Facts<'_>, operator: &OperatorLook) -> bool {
 
 /// A clock that is far ahead proves nothing.
 fn is_trusted(facts: &Facts<'_>, sign: Timestamp) -> bool {
-    age(facts.now, sign) <= CLOCK_SKEW
+    age(facts.now, sign) <= MAX_CLOCK_SKEW
 }
 
 fn awake(facts: &Facts<'_>, machines: &Inventory) -> Plan {

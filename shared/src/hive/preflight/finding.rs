@@ -58,7 +58,7 @@ pub mod code {
 }
 
 /// Longest sentence in characters.
-const LONGEST: usize = 600;
+const MAX_SENTENCE_CHARS: usize = 600;
 
 /// One thing that would block or slow a sleep or a wake, or is good to know before it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -80,7 +80,7 @@ impl Finding {
         let code: String = code.chars().filter(char::is_ascii_alphanumeric).collect();
         let sentence = sentence.as_ref().split(|c: char| c.is_whitespace() || c.is_control());
         let sentence = sentence.filter(|word| !word.is_empty()).collect::<Vec<_>>().join(" ");
-        let sentence: String = sentence.chars().take(LONGEST).collect();
+        let sentence: String = sentence.chars().take(MAX_SENTENCE_CHARS).collect();
         Self {
             severity,
             code: if code.is_empty() { "Unnamed".to_owned() } else { code },

@@ -31,10 +31,10 @@ pub const PREFLIGHT: &str = "HibernationPreflight";
 
 /// How often an awake cluster is looked at unasked.
 pub const EVERY: Duration = Duration::from_hours(1);
-/// After this long an answer that is still the same is written again, so that its age tells something.
-const WRITTEN_AGAIN: SignedDuration = SignedDuration::from_hours(24);
-/// A request from further in the future is no request but a broken clock.
-const CLOCK_SKEW: SignedDuration = SignedDuration::from_hours(1);
+/// How often an unchanged answer is written again, so that its age is meaningful.
+const REWRITE_INTERVAL: SignedDuration = SignedDuration::from_hours(24);
+/// A request that is further in the future than this comes from a wrong clock and is ignored.
+const MAX_CLOCK_SKEW: SignedDuration = SignedDuration::from_hours(1);
 
 /// What is said of a look.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,7 +51,7 @@ pub struct Answer {
 #[must_use]
 pub fn asked(cluster: &ClusterDeployment, now: Timestamp) -> Option<Timestamp> {
     let text = cluster.metadata.annotations.as_ref()?.get(keys::PREFLIGHT_REQUESTED_AT)?;
-    let requested = format::time(text).filter(|requested| requested.duration_since(now) <= CLOCK_SKEW)?;
+    let requested = format::time(text).filter(|requested| requested.duration_since(now) <= MAX_CLOCK_SKEW)?;
     (!answers(cluster, requested)).then_some(requested)
 }
 
@@ -118,7 +118,7 @@ pub fn patch(cluster: &ClusterDeployment, answer: &Answer, now: Timestamp) -> Op
             && old.reason.as_deref() == Some(answer.reason)
             && old.message.as_deref().unwrap_or_default() == answer.message
     });
-    let young = found_at(cluster).is_some_and(|found| now.duration_since(found) < WRITTEN_AGAIN);
+    let young = found_at(cluster).is_some_and(|found| now.duration_since(found) < REWRITE_INTERVAL);
     if requested.is_none() && same && young {
         return None;
     }

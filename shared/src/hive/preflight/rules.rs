@@ -26,10 +26,10 @@ use super::{Answer, Condition};
 use crate::annotation::format;
 use crate::cloud::{CloudError, CloudErrorKind};
 
-/// A certificate that ends sooner than this is worth a warning, however short the sleep.
-const SOON: SignedDuration = SignedDuration::from_hours(24);
-/// How many names a finding lists.
-const LISTED: usize = 5;
+/// A certificate that expires sooner than this causes a warning, however short the sleep.
+const EXPIRY_WARNING_THRESHOLD: SignedDuration = SignedDuration::from_hours(24);
+/// Most names that a finding lists.
+const MAX_NAMES: usize = 5;
 
 /// What is to be said of a look. `cloud` is none if the cloud was not asked; `previous` is the condition as it stands.
 #[must_use]
@@ -152,7 +152,7 @@ fn of_spoke(look: &SpokeLook, now: Timestamp) -> Vec<Finding> {
             left if left <= SignedDuration::ZERO => {
                 warn(code::CERTIFICATE_EXPIRES, format!("the certificate in {name} has expired at {end}"))
             }
-            left if left < SOON => {
+            left if left < EXPIRY_WARNING_THRESHOLD => {
                 warn(code::CERTIFICATE_EXPIRES, format!("the certificate in {name} expires within a day, at {end}"))
             }
             _ => {
@@ -232,7 +232,7 @@ fn count(number: usize, what: &str) -> String {
 }
 
 fn some(names: &[String]) -> String {
-    let more = names.len().saturating_sub(LISTED);
-    let shown = names.iter().take(LISTED).map(String::as_str).collect::<Vec<_>>().join(", ");
+    let more = names.len().saturating_sub(MAX_NAMES);
+    let shown = names.iter().take(MAX_NAMES).map(String::as_str).collect::<Vec<_>>().join(", ");
     if more == 0 { shown } else { format!("{shown} and {more} more") }
 }

@@ -335,7 +335,7 @@ fn sleep_and_wake() {
             NO,
             soon(100),
         ),
-        ("a stop is refused, was marked", refused(marked), None, Ok(()), PRIMARY, YES, Some(HALF_ASLEEP)),
+        ("a stop is refused, was marked", refused(marked), None, Ok(()), PRIMARY, YES, Some(DEGRADED_INTERVAL)),
         (
             "a stop is refused, was reachable",
             refused(("False", reason::REACHABLE, 6 * MINUTE)),

@@ -18,7 +18,7 @@ const BEGIN: &str = "-----BEGIN CERTIFICATE REQUEST-----";
 const END: &str = "-----END CERTIFICATE REQUEST-----";
 
 /// Many times what a kubelet writes, with the longest of keys.
-const LONGEST: usize = 32 * 1024;
+const MAX_REQUEST_BYTES: usize = 32 * 1024;
 
 /// A request with a valid signature of its own key.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -87,7 +87,7 @@ impl Request {
 
 /// The content of the text, which is to be one PEM block and nothing else.
 fn der(pem: &[u8]) -> Option<Vec<u8>> {
-    let text = str::from_utf8(pem).ok().filter(|text| text.len() <= LONGEST)?.trim();
+    let text = str::from_utf8(pem).ok().filter(|text| text.len() <= MAX_REQUEST_BYTES)?.trim();
     let inside = text.strip_prefix(BEGIN)?.strip_suffix(END)?;
     let plain = inside.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+/=\r\n".contains(&byte));
     let (_, block) = parse_x509_pem(text.as_bytes()).ok().filter(|_| plain)?;

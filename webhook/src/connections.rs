@@ -1,4 +1,4 @@
-//! Bounds on open connections, so that a flood of them costs its senders more than us.
+//! Limits on open connections, so that a flood of connections costs its senders more than the webhook.
 
 use std::future::Future;
 use std::io::{self, IoSlice};
@@ -17,16 +17,16 @@ use tower::Service;
 /// How long a connection above the limit waits for another to close. The API server's timeout for every entry is longer.
 const ACCEPT_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// How many connections a port has, and for how long.
+/// Connection limits of a port.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Connections at once; one more is closed before it may shake hands, unless one of them ends within a second.
+    /// Concurrent connections. One more is closed before its TLS handshake, unless another one closes within a second.
     pub connections: usize,
-    /// How long a connection may be without a new request; after twice this at most it is closed.
+    /// How long a connection may go without a new request. It is closed after twice this time at the latest.
     pub idle: Duration,
 }
 
-/// Lets a number of connections in at once, and each of them only as long as requests come in.
+/// Accepts a limited number of connections and closes those without requests.
 #[derive(Clone, Debug)]
 pub struct Limited<A> {
     inner: A,
@@ -35,7 +35,7 @@ pub struct Limited<A> {
 }
 
 impl<A> Limited<A> {
-    /// Bounds what `inner` accepts.
+    /// Limits what `inner` accepts.
     pub fn new(inner: A, limits: Limits) -> Self {
         Self { inner, slots: Arc::new(Semaphore::new(limits.connections)), idle: limits.idle }
     }
@@ -59,8 +59,8 @@ where
         Box::pin(async move {
             let slot = timeout(ACCEPT_TIMEOUT, slots.acquire_owned()).await?.map_err(io::Error::other)?;
             let (stream, service) = inner.accept(stream, service).await?;
-            let open = Arc::new(Open { asked: AtomicBool::new(false), _slot: slot });
-            let stream = Watched { inner: stream, open: Arc::clone(&open), alarm: Box::pin(sleep(idle)), idle };
+            let open = Arc::new(Open { active: AtomicBool::new(false), _slot: slot });
+            let stream = Watched { inner: stream, open: Arc::clone(&open), timer: Box::pin(sleep(idle)), idle };
             Ok((stream, Slotted { inner: service, open }))
         })
     }
@@ -69,33 +69,33 @@ where
 /// An open connection.
 #[derive(Debug)]
 struct Open {
-    /// Whether a request has begun since the alarm rang last.
-    asked: AtomicBool,
+    /// Whether a request began since the timer last fired.
+    active: AtomicBool,
     _slot: OwnedSemaphorePermit,
 }
 
-/// The stream of one connection. It fails once no request has begun between two rings of its alarm: whatever else its
-/// client sends, such as half a head or answers to pings, does not keep it.
+/// The stream of one connection. It fails if no request begins between two firings of its timer. Other input, such as half a
+/// request head or answers to pings, does not keep the connection open.
 #[derive(Debug)]
 pub struct Watched<S> {
     inner: S,
     open: Arc<Open>,
-    alarm: Pin<Box<Sleep>>,
+    timer: Pin<Box<Sleep>>,
     idle: Duration,
 }
 
 impl<S> Watched<S> {
-    /// Passes on what came of the stream; while that is nothing, listens to the alarm.
-    fn unless_idle<T>(&mut self, cx: &mut Context<'_>, came: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
-        if came.is_ready() {
-            return came;
+    /// Returns the result of the stream. While it is pending, checks the timer.
+    fn unless_idle<T>(&mut self, cx: &mut Context<'_>, result: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
+        if result.is_ready() {
+            return result;
         }
-        while self.alarm.as_mut().poll(cx).is_ready() {
-            if !self.open.asked.swap(false, Ordering::Relaxed) {
+        while self.timer.as_mut().poll(cx).is_ready() {
+            if !self.open.active.swap(false, Ordering::Relaxed) {
                 return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
             }
             let next = Instant::now() + self.idle;
-            self.alarm.as_mut().reset(next);
+            self.timer.as_mut().reset(next);
         }
         Poll::Pending
     }
@@ -104,28 +104,28 @@ impl<S> Watched<S> {
 impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
-        let came = Pin::new(&mut this.inner).poll_read(cx, buf);
-        this.unless_idle(cx, came)
+        let result = Pin::new(&mut this.inner).poll_read(cx, buf);
+        this.unless_idle(cx, result)
     }
 }
 
 impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
-        let came = Pin::new(&mut this.inner).poll_write(cx, buf);
-        this.unless_idle(cx, came)
+        let result = Pin::new(&mut this.inner).poll_write(cx, buf);
+        this.unless_idle(cx, result)
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
-        let came = Pin::new(&mut this.inner).poll_flush(cx);
-        this.unless_idle(cx, came)
+        let result = Pin::new(&mut this.inner).poll_flush(cx);
+        this.unless_idle(cx, result)
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
-        let came = Pin::new(&mut this.inner).poll_shutdown(cx);
-        this.unless_idle(cx, came)
+        let result = Pin::new(&mut this.inner).poll_shutdown(cx);
+        this.unless_idle(cx, result)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -138,13 +138,13 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
         bufs: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
-        let came = Pin::new(&mut this.inner).poll_write_vectored(cx, bufs);
-        this.unless_idle(cx, came)
+        let result = Pin::new(&mut this.inner).poll_write_vectored(cx, bufs);
+        this.unless_idle(cx, result)
     }
 }
 
-/// The service of one connection, which notes that there are requests. The connection's slot is free when both this and the
-/// stream are gone.
+/// The service of one connection. It marks the connection as active on each request. The slot is released when both this and
+/// the stream are dropped.
 #[derive(Clone, Debug)]
 pub struct Slotted<S> {
     inner: S,
@@ -161,7 +161,7 @@ impl<S: Service<R>, R> Service<R> for Slotted<S> {
     }
 
     fn call(&mut self, request: R) -> Self::Future {
-        self.open.asked.store(true, Ordering::Relaxed);
+        self.open.active.store(true, Ordering::Relaxed);
         self.inner.call(request)
     }
 }

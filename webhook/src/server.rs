@@ -107,7 +107,7 @@ impl Webhook {
     }
 }
 
-/// Answers a body that is not an AdmissionReview: HTTP 400 with a refusal, and with the uid if the body has one.
+/// Answers a body that is not an `AdmissionReview`: HTTP 400 with a refusal, and with the uid if the body has one.
 fn bad_request(error: &ReviewError, body: &[u8]) -> (StatusCode, Vec<u8>) {
     tracing::warn!(%error, "a body that is no review");
     let uid = review::uid(body).unwrap_or_default();

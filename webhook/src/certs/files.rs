@@ -12,7 +12,7 @@ use super::parse;
 use super::serving::Serving;
 
 /// How soon to look again at files that are no pair: a kubelet may be swapping them just now.
-const RETRY: Duration = Duration::from_secs(1);
+const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Hash of both files' content. The kubelet swaps links, so neither times nor inodes of the files tell.
 type Fingerprint = [u8; 32];
@@ -49,7 +49,7 @@ impl Task {
                 // The old pair stays. Its content is looked at again soon and in full, whatever it is by then.
                 Err(error) => {
                     self.serving.failed(&error);
-                    RETRY.min(check)
+                    RETRY_INTERVAL.min(check)
                 }
             };
         }

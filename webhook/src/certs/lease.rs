@@ -1,5 +1,5 @@
-//! The Lease of the replica that may write. It keeps replicas from doing the same work at once; that two of them do no
-//! harm if they do is up to the resourceVersion of each write.
+//! The Lease of the replica that may write. It keeps replicas from doing the same work at the same time. If two of them do,
+//! the resourceVersion of each write prevents harm.
 
 use std::time::Duration;
 
@@ -8,10 +8,10 @@ use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
 use kube::api::{Api, PostParams};
 
-/// How long a Lease holds without being renewed. The work takes a second; a holder that is gone is not missed longer.
-const DURATION: Duration = Duration::from_secs(15);
+/// How long a Lease is valid without renewal. The work takes a second, so a crashed holder delays it by this time at most.
+const LEASE_DURATION: Duration = Duration::from_secs(15);
 
-/// Takes or renews the Lease. False if somebody else holds it, or was quicker.
+/// Acquires or renews the Lease. False if another replica holds it or was faster.
 pub(super) async fn acquire(api: &Api<Lease>, name: &str, identity: &str, now: Timestamp) -> kube::Result<bool> {
     let answer = match api.get_opt(name).await? {
         None => {
@@ -45,7 +45,7 @@ fn taken(old: Option<&LeaseSpec>, identity: &str, now: Timestamp) -> LeaseSpec {
     let mine = old.holder_identity.as_deref() == Some(identity);
     LeaseSpec {
         holder_identity: Some(identity.to_owned()),
-        lease_duration_seconds: i32::try_from(DURATION.as_secs()).ok(),
+        lease_duration_seconds: i32::try_from(LEASE_DURATION.as_secs()).ok(),
         acquire_time: if mine { old.acquire_time } else { Some(MicroTime(now)) },
         renew_time: Some(MicroTime(now)),
         lease_transitions: Some(old.lease_transitions.unwrap_or_default() + i32::from(!mine)),

@@ -1,4 +1,5 @@
-//! The task of a webhook that is its own authority: watch, judge by the table of [`super::material`], write, publish.
+//! The certificate task of a webhook that is its own authority: it watches, decides by the table of [`super::material`],
+//! writes and publishes.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -22,11 +23,11 @@ use super::parse::{self, PairError};
 use super::secret::{self, SecretError};
 use super::serving::Serving;
 
-/// How soon to look again while something is to be done: another replica holds the Lease, or the last try failed.
-const RETRY: Duration = Duration::from_secs(2);
-/// How long one pass may take, with all its calls.
-const DEADLINE: Duration = Duration::from_secs(15);
-/// How long a watch may be silent. The API server ends each after less.
+/// Pause before the next reconcile while work is left: another replica holds the Lease, or the last attempt failed.
+const RETRY_INTERVAL: Duration = Duration::from_secs(2);
+/// How long one reconcile may take, with all its API calls.
+const RECONCILE_TIMEOUT: Duration = Duration::from_secs(15);
+/// How long a watch may be silent. The API server ends every watch earlier.
 const WATCH_TIMEOUT: Duration = Duration::from_secs(320);
 
 /// Why certificates could not be set up.
@@ -69,9 +70,9 @@ pub enum StartError {
     },
 }
 
-/// Why a pass ended early.
+/// Why a reconcile failed.
 #[derive(Debug, thiserror::Error)]
-enum PassError {
+enum ReconcileError {
     #[error(transparent)]
     Secret(#[from] SecretError),
     #[error(transparent)]
@@ -82,11 +83,11 @@ enum PassError {
     Publish { kind: &'static str, name: String, source: kube::Error },
     #[error("watch {what} {name}")]
     Watch { what: &'static str, name: String, source: watcher::Error },
-    #[error("finish within {DEADLINE:?}")]
+    #[error("finish within {RECONCILE_TIMEOUT:?}")]
     Deadline(#[from] tokio::time::error::Elapsed),
 }
 
-/// How a pass ended.
+/// Result of a reconcile.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Pass {
     /// All is as it should be.
@@ -155,7 +156,9 @@ impl Task {
                 () = tokio::time::sleep(wait) => Ok(()),
             };
             let passed = match seen {
-                Ok(()) => tokio::time::timeout(DEADLINE, self.pass()).await.unwrap_or_else(|late| Err(late.into())),
+                Ok(()) => {
+                    tokio::time::timeout(RECONCILE_TIMEOUT, self.pass()).await.unwrap_or_else(|late| Err(late.into()))
+                }
                 Err(error) => Err(error),
             };
             wait = match passed {
@@ -163,31 +166,31 @@ impl Task {
                     self.serving.recovered();
                     timing.check
                 }
-                Ok(Pass::Pending) => RETRY.min(timing.check),
+                Ok(Pass::Pending) => RETRY_INTERVAL.min(timing.check),
                 Err(error) => {
                     self.serving.failed(&error);
-                    RETRY.min(timing.check)
+                    RETRY_INTERVAL.min(timing.check)
                 }
             };
         }
     }
 
-    fn see_secret(&mut self, event: watcher::Result<Option<Secret>>) -> Result<(), PassError> {
+    fn see_secret(&mut self, event: watcher::Result<Option<Secret>>) -> Result<(), ReconcileError> {
         let name = self.managed.secret.clone();
-        self.secret = event.map_err(|source| PassError::Watch { what: "Secret", name, source })?;
+        self.secret = event.map_err(|source| ReconcileError::Watch { what: "Secret", name, source })?;
         self.looked = true;
         Ok(())
     }
 
-    fn see_configuration<K: Configuration>(&self, event: watcher::Result<Option<K>>) -> Result<(), PassError> {
+    fn see_configuration<K: Configuration>(&self, event: watcher::Result<Option<K>>) -> Result<(), ReconcileError> {
         let name = self.managed.configuration.clone();
-        let configuration = event.map_err(|source| PassError::Watch { what: K::KIND, name, source })?;
+        let configuration = event.map_err(|source| ReconcileError::Watch { what: K::KIND, name, source })?;
         self.serving.published(K::KIND, configuration.as_ref().map(Configuration::entries).as_ref());
         Ok(())
     }
 
     /// One look at everything, and at most one write of the Secret, which comes back through the watch.
-    async fn pass(&self) -> Result<Pass, PassError> {
+    async fn pass(&self) -> Result<Pass, ReconcileError> {
         if !self.looked {
             return Ok(Pass::Pending);
         }
@@ -214,7 +217,7 @@ impl Task {
         step: &Step,
         material: Option<&Material>,
         now: Timestamp,
-    ) -> Result<Pass, PassError> {
+    ) -> Result<Pass, ReconcileError> {
         if !self.leads(now).await? {
             return Ok(Pass::Pending);
         }
@@ -229,13 +232,13 @@ impl Task {
         Ok(Pass::Pending)
     }
 
-    async fn publish(&self, bundle: &str) -> Result<Pass, PassError> {
+    async fn publish(&self, bundle: &str) -> Result<Pass, ReconcileError> {
         let validating = self.publish_in(&self.validating, bundle).await?;
         let mutating = self.publish_in(&self.mutating, bundle).await?;
         Ok(if validating == Pass::Settled { mutating } else { validating })
     }
 
-    async fn publish_in<K: Configuration>(&self, api: &Api<K>, bundle: &str) -> Result<Pass, PassError> {
+    async fn publish_in<K: Configuration>(&self, api: &Api<K>, bundle: &str) -> Result<Pass, ReconcileError> {
         // Without a configuration there is nothing to own; its creation wakes us. Until then, readiness says so.
         let Some(entries) = self.serving.seen(K::KIND) else {
             return Ok(Pass::Settled);
@@ -247,16 +250,16 @@ impl Task {
             return Ok(Pass::Pending);
         }
         let name = &self.managed.configuration;
-        let error = |source| PassError::Publish { kind: K::KIND, name: name.clone(), source };
+        let error = |source| ReconcileError::Publish { kind: K::KIND, name: name.clone(), source };
         let published = bundle::publish(api, name, &entries, bundle).await.map_err(error)?;
         tracing::info!(kind = K::KIND, %name, "caBundle written");
         self.serving.published(K::KIND, Some(&published));
         Ok(Pass::Settled)
     }
 
-    async fn leads(&self, now: Timestamp) -> Result<bool, PassError> {
+    async fn leads(&self, now: Timestamp) -> Result<bool, ReconcileError> {
         let Managed { namespace, lease, .. } = &self.managed;
-        lease::acquire(&self.leases, lease, &self.identity, now).await.map_err(|source| PassError::Lease {
+        lease::acquire(&self.leases, lease, &self.identity, now).await.map_err(|source| ReconcileError::Lease {
             namespace: namespace.clone(),
             name: lease.clone(),
             source,

@@ -89,6 +89,11 @@ impl MemoryHub {
         self.lock().requests.iter().filter(|(method, ..)| method == Method::PATCH).count()
     }
 
+    /// Requests so far that are of this form.
+    pub fn requests(&self, is: impl Fn(&Method, &str) -> bool) -> usize {
+        self.lock().requests.iter().filter(|(method, path, _)| is(method, path)).count()
+    }
+
     /// Reason and note of each Event.
     pub fn events(&self) -> Vec<(String, String)> {
         let text = |event: &Value, key: &str| event[key].as_str().unwrap_or_default().to_owned();
@@ -182,12 +187,13 @@ impl MemoryHub {
 }
 
 impl State {
-    /// A collection: its last word is plural, and objects are below it.
+    /// A collection: its last word is plural, and objects are below it. `ClusterSyncs` do not exist here.
     fn list(&self, path: &str) -> Option<Value> {
         let below = format!("{path}/");
         let items: Vec<&Value> =
             self.objects.iter().filter(|(path, _)| path.starts_with(&below)).map(|(_, object)| object).collect();
-        path.ends_with('s').then(|| json!({"kind": "List", "apiVersion": "v1", "metadata": {}, "items": items}))
+        (path.ends_with('s') && !path.ends_with("/clustersyncs"))
+            .then(|| json!({"kind": "List", "apiVersion": "v1", "metadata": {}, "items": items}))
     }
 
     fn patch(&mut self, path: &str, part: &str, body: Value) -> (u16, Value) {

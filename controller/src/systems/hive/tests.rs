@@ -1,1 +1,193 @@
-//! Reconciles on a paused clock.
+//! Product timers on a paused clock, with a hub and a cloud in memory.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use kube::ResourceExt;
+use serde_json::{Value, json};
+use shared::cloud::{
+    CloudError, CloudErrorKind, ClusterRef, Driver, Instance, InstanceState, Listing, NoLedger, Outcome, Priority,
+    Profile, Target as CloudTarget, Verb,
+};
+use tokio::task::JoinHandle;
+use tokio::time::sleep;
+
+use super::*;
+use crate::runtime::testing::MemoryHub;
+
+const CLUSTERS: &str = "/apis/hive.openshift.io/v1/namespaces/ns/clusterdeployments/";
+const CLUSTER: &str = "/apis/hive.openshift.io/v1/namespaces/ns/clusterdeployments/demo";
+
+/// A cloud with one machine, which may refuse what it is asked for.
+#[derive(Default)]
+struct Cloud {
+    /// Whether the credentials are refused.
+    denies: AtomicBool,
+    /// Whether the Secret has another version by now.
+    renewed: AtomicBool,
+    /// Times that the Secret was read for that.
+    reads: AtomicUsize,
+    /// Calls that move machines, and when.
+    moves: Mutex<Vec<Instant>>,
+    stopped: AtomicBool,
+}
+
+struct Shared(Arc<Cloud>);
+
+impl Cloud {
+    fn moves(&self) -> Vec<Instant> {
+        self.moves.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn turn(&self, ids: &[String], stop: bool) -> Result<Outcome, CloudError> {
+        self.moves.lock().unwrap_or_else(PoisonError::into_inner).push(Instant::now());
+        if self.denies.load(Ordering::Relaxed) {
+            return Err(CloudError { kind: CloudErrorKind::Denied, message: "not authorized".to_owned() });
+        }
+        self.stopped.store(stop, Ordering::Relaxed);
+        let state = if stop { InstanceState::Stopped } else { InstanceState::Running };
+        Ok(Outcome { moved: ids.iter().map(|id| (id.clone(), state)).collect(), refused: vec![] })
+    }
+}
+
+impl Driver for Shared {
+    fn profile(&self, cluster: &ClusterRef) -> Profile {
+        Profile { selector: format!("tag {}", cluster.infra_id), ..Profile::default() }
+    }
+
+    fn list<'a>(&'a self, _: &'a CloudTarget, _: Priority) -> BoxFuture<'a, Result<Listing, CloudError>> {
+        let stopped = self.0.stopped.load(Ordering::Relaxed);
+        let state = if stopped { InstanceState::Stopped } else { InstanceState::Running };
+        let instance = Instance { control_plane: true, ..Instance::new("i-1", state) };
+        async move { Ok(Listing { instances: vec![instance], ..Listing::default() }) }.boxed()
+    }
+
+    fn advance<'a>(
+        &'a self,
+        _: &'a CloudTarget,
+        verb: Verb,
+        ids: &'a [String],
+    ) -> BoxFuture<'a, Result<Outcome, CloudError>> {
+        async move { self.0.turn(ids, verb != Verb::Start) }.boxed()
+    }
+}
+
+impl CloudAccess for Shared {
+    fn target(&self, cluster: &ClusterDeployment) -> Result<CloudTarget, CloudError> {
+        let cluster = ClusterRef { name: cluster.name_any(), infra_id: "demo-1".to_owned(), ..ClusterRef::default() };
+        Ok(CloudTarget { cluster, ledger: Arc::new(NoLedger) })
+    }
+
+    fn of<'a>(&'a self, _: &'a ClusterDeployment) -> BoxFuture<'a, Result<Arc<dyn Driver>, CloudError>> {
+        let driver: Arc<dyn Driver> = Arc::new(Self(self.0.clone()));
+        async move { Ok(driver) }.boxed()
+    }
+
+    fn doubt(&self, _: &ClusterDeployment) -> Option<String> {
+        Some("1".to_owned())
+    }
+
+    fn are_new<'a>(&'a self, _: &'a ClusterDeployment, _: &'a str) -> BoxFuture<'a, bool> {
+        self.0.reads.fetch_add(1, Ordering::Relaxed);
+        let renewed = self.0.renewed.load(Ordering::Relaxed);
+        async move { renewed }.boxed()
+    }
+}
+
+/// A cluster that is to sleep, and the controller at work on it.
+fn asleep(cloud: &Arc<Cloud>) -> (MemoryHub, JoinHandle<()>) {
+    let hub = MemoryHub::default();
+    hub.put(
+        CLUSTER,
+        json!({
+            "apiVersion": "hive.openshift.io/v1", "kind": "ClusterDeployment",
+            "metadata": {"name": "demo", "namespace": "ns", "uid": "u1", "generation": 1},
+            "spec": {
+                "baseDomain": "test", "clusterName": "demo", "installed": true, "powerState": "Hibernating",
+                "clusterMetadata": {"infraID": "demo-1", "clusterID": "c", "adminKubeconfigSecretRef": {"name": "k"}},
+                "platform": {"aws": {"region": "r", "credentialsSecretRef": {"name": "aws"}}},
+            },
+        }),
+    );
+    let clouds = Shared(cloud.clone());
+    let kind = hub.term().watch(|handle| Hive::new(handle, clouds, decide::Settings::default(), 4));
+    (hub.clone(), tokio::spawn(kind.run_on(hub.watch::<ClusterDeployment>(CLUSTERS))))
+}
+
+fn power_state(hub: &MemoryHub) -> String {
+    hub.get(CLUSTER)["status"]["powerState"].as_str().unwrap_or_default().to_owned()
+}
+
+#[tokio::test(start_paused = true)]
+async fn while_credentials_are_refused_the_secret_is_read_every_ten_seconds_and_the_cloud_is_left_in_peace() {
+    let cloud = Arc::new(Cloud::default());
+    cloud.denies.store(true, Ordering::Relaxed);
+    let (hub, work) = asleep(&cloud);
+    sleep(Duration::from_mins(10)).await;
+    let (reads, moves) = (cloud.reads.load(Ordering::Relaxed), cloud.moves().len());
+    assert!((45..=61).contains(&reads), "{reads} reads of the Secret in 10 minutes");
+    assert!((3..=20).contains(&moves), "{moves} calls in 10 minutes");
+    cloud.denies.store(false, Ordering::Relaxed);
+    cloud.renewed.store(true, Ordering::Relaxed);
+    sleep(Duration::from_secs(12)).await;
+    assert_eq!(cloud.moves().len(), moves + 1, "new credentials are tried at once");
+    assert_eq!(power_state(&hub), "Hibernating");
+    let reads = cloud.reads.load(Ordering::Relaxed);
+    sleep(Duration::from_mins(10)).await;
+    assert_eq!(cloud.reads.load(Ordering::Relaxed), reads, "nothing is in doubt any more");
+    work.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn refusals_are_answered_by_ever_longer_pauses() {
+    let cloud = Arc::new(Cloud::default());
+    cloud.denies.store(true, Ordering::Relaxed);
+    let (_hub, work) = asleep(&cloud);
+    sleep(Duration::from_mins(30)).await;
+    let moves = cloud.moves();
+    let pauses: Vec<Duration> = moves.windows(2).map(|pair| pair[1] - pair[0]).collect();
+    assert!(pauses.len() >= 3 && pauses.is_sorted_by(|a, b| a <= &(*b + Duration::from_secs(11))), "{pauses:?}");
+    work.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn another_controller_is_noticed_left_alone_for_ten_minutes_and_tried_again() {
+    let (hub, work) = asleep(&Arc::new(Cloud::default()));
+    let mut foreign = 0;
+    for _ in 0..540 {
+        sleep(Duration::from_secs(1)).await;
+        if power_state(&hub) == "Hibernating" {
+            hub.edit(CLUSTER, |cluster| cluster["status"]["powerState"] = Value::from("Unknown"));
+            foreign += 1;
+        }
+    }
+    assert_eq!(foreign, 3, "after three writes the target is left alone");
+    assert_eq!(
+        hub.events().iter().filter(|(reason, _)| reason == "AnotherController").count(),
+        1,
+        "{:?}",
+        hub.events()
+    );
+    sleep(Duration::from_mins(3)).await;
+    assert_eq!(power_state(&hub), "Hibernating", "it may have been switched off");
+    work.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_status_that_the_schema_refuses_is_told_and_backed_off() {
+    let cloud = Arc::new(Cloud::default());
+    let hub = {
+        let (hub, work) = asleep(&cloud);
+        hub.inject(|method, path, _| (*method == http::Method::PATCH && path.ends_with("/status")).then_some(422));
+        sleep(Duration::from_mins(10)).await;
+        work.abort();
+        hub
+    };
+    let tries = hub.patches();
+    assert!((5..=12).contains(&tries), "{tries} status writes in 10 minutes");
+    let refused: Vec<_> = hub.events().into_iter().filter(|(reason, _)| reason == "WriteRefused").collect();
+    assert_eq!(refused.len(), 1, "{refused:?}");
+    assert_eq!(cloud.moves().len(), 1, "the machines were stopped all the same, once");
+}

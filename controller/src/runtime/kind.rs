@@ -35,7 +35,8 @@ impl Term {
     /// Watches the kind of this system for it.
     pub fn watch<S: System>(&self, system: impl FnOnce(Handle<S::Object>) -> S) -> Kind<S::Object> {
         let (reader, writer) = reflector::store();
-        let mut kind = Kind { term: self.clone(), reader, writer, owner: S::NAME, settings: None, workers: Vec::new() };
+        let mut kind =
+            Kind { term: self.clone(), reader, writer, systems: Vec::new(), settings: None, workers: Vec::new() };
         kind.attach(system);
         kind
     }
@@ -46,7 +47,8 @@ pub struct Kind<K: Object> {
     term: Term,
     reader: Store<Guarded<K>>,
     writer: Writer<Guarded<K>>,
-    owner: &'static str,
+    /// Names of the systems, the owner first.
+    systems: Vec<&'static str>,
     /// Of the owner.
     settings: Option<Settings>,
     workers: Vec<(Arc<dyn Worker<K>>, UnboundedReceiver<Key>)>,
@@ -80,6 +82,7 @@ impl<K: Object> Kind<K> {
         let system = system(handle.clone());
         self.settings.get_or_insert(system.settings());
         self.term.readiness.begins(S::NAME, &plural::<K>());
+        self.systems.push(S::NAME);
         self.workers.push((Arc::new(Reconciler::new(system, handle)), triggers));
     }
 
@@ -134,12 +137,16 @@ impl<K: Object> Kind<K> {
                         }
                     }
                     Err(error) => {
-                        debug!(system = self.owner, error = &error as &dyn std::error::Error, "watch interrupted");
-                        readiness.fails(self.owner, &error);
+                        debug!(systems = ?self.systems, error = &error as &dyn std::error::Error, "watch interrupted");
+                        for system in &self.systems {
+                            readiness.fails(system, &error);
+                        }
                         continue;
                     }
                 }
-                readiness.works(self.owner);
+                for system in &self.systems {
+                    readiness.works(system);
+                }
             }
         };
         tokio::select! {

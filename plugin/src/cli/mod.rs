@@ -2,6 +2,8 @@
 
 mod argv;
 pub(crate) mod duration;
+#[cfg(test)]
+pub(crate) mod filled;
 mod help;
 mod hub;
 pub(crate) mod name;
@@ -241,6 +243,29 @@ mod tests {
     #[test]
     fn definition_is_sound() {
         Cli::command().debug_assert();
+    }
+
+    /// Every `--help` of a program, rendered for a terminal of this width.
+    fn helps(command: &clap::Command, width: usize, texts: &mut Vec<String>) {
+        let mut sized = command.clone().term_width(width);
+        texts.push(sized.render_long_help().to_string());
+        for command in command.get_subcommands().filter(|command| !command.is_hide_set()) {
+            helps(command, width, texts);
+        }
+    }
+
+    #[test]
+    fn help_fills_the_terminal() {
+        for width in [80, 100] {
+            let mut texts = Vec::new();
+            for mut command in [Cli::command(), recover::FdbCli::command()] {
+                command.build();
+                helps(&command, width, &mut texts);
+            }
+            assert!(texts.len() > 10);
+            let faults: Vec<String> = texts.iter().flat_map(|text| filled::faults(text, width)).collect();
+            assert!(faults.is_empty(), "at {width} columns:\n{}", faults.join("\n"));
+        }
     }
 
     #[test]

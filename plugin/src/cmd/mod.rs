@@ -46,3 +46,6 @@ pub(crate) async fn run(kinds: Kinds, cli: &Cli) -> Result<Exit, Problem> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

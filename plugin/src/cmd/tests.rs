@@ -1,0 +1,203 @@
+//! The commands with a row more in the table of kinds: a cluster-scoped kind that only tests know.
+
+#[path = "../../../shared/src/target/tests/sandbox.rs"]
+mod sandbox;
+
+use std::{
+    io::{BufRead as _, BufReader, Read as _, Write as _},
+    net::{TcpListener, TcpStream},
+    sync::{Arc, Mutex},
+    thread,
+};
+
+use serde_json::{Value, json};
+use shared::target::{self as table, KINDS, Kinds};
+
+use self::sandbox::{POWER, SANDBOX};
+use super::{completion, run};
+use crate::{
+    api::Hub,
+    cli::Cli,
+    error::Exit,
+    select::{
+        parse::{Flags, parse},
+        resolve::Resolver,
+    },
+};
+
+const WITH_SANDBOX: Kinds = Kinds { targets: &[&table::CLUSTER_DEPLOYMENT, &SANDBOX], ..KINDS };
+
+const PATH: &str = "/apis/test.hibernate.sh/v1/sandboxes";
+
+/// A hub with one sandbox, whose controller is done at once.
+struct Server {
+    url: String,
+    /// Method and path of every request, without the query.
+    asked: Arc<Mutex<Vec<String>>>,
+    kubeconfig: tempfile::NamedTempFile,
+}
+
+impl Server {
+    fn start() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let object = json!({
+            "apiVersion": "test.hibernate.sh/v1", "kind": "Sandbox",
+            "metadata": { "name": "blue", "resourceVersion": "1" }, "status": { "phase": "Running" },
+        });
+        let (object, asked) = (Arc::new(Mutex::new(object)), Arc::new(Mutex::new(Vec::new())));
+        let seen = Arc::clone(&asked);
+        thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                let (object, seen) = (Arc::clone(&object), Arc::clone(&seen));
+                thread::spawn(move || serve(stream, &object, &seen));
+            }
+        });
+        let mut kubeconfig = tempfile::NamedTempFile::new().unwrap();
+        kubeconfig.write_all(b"kind: Config\n").unwrap();
+        Self { url, asked, kubeconfig }
+    }
+
+    fn cli(&self, line: &str) -> Cli {
+        let _ = crate::provider().install_default();
+        let kubeconfig = self.kubeconfig.path().to_str().unwrap();
+        let hub = ["--server", &self.url, "--kubeconfig", kubeconfig];
+        let words = std::iter::once("kubectl-hibernate").chain(line.split_whitespace()).chain(hub);
+        Cli::read(words.map(Into::into)).unwrap()
+    }
+
+    /// The exit code, and what was asked of the hub.
+    fn run(&self, line: &str) -> (Exit, Vec<String>) {
+        let exit = wait_for(run(WITH_SANDBOX, &self.cli(line))).unwrap();
+        (exit, std::mem::take(&mut self.asked.lock().unwrap()))
+    }
+}
+
+fn wait_for<T>(work: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(work)
+}
+
+fn serve(stream: TcpStream, object: &Mutex<Value>, asked: &Mutex<Vec<String>>) {
+    let mut reader = BufReader::new(stream);
+    loop {
+        let (mut head, mut length) = (String::new(), 0);
+        loop {
+            let mut line = String::new();
+            if reader.read_line(&mut line).unwrap_or_default() == 0 {
+                return;
+            }
+            if let Some(value) = line.to_ascii_lowercase().strip_prefix("content-length:") {
+                length = value.trim().parse().unwrap();
+            }
+            if line.trim().is_empty() {
+                break;
+            }
+            head += &line;
+        }
+        let mut body = vec![0; length];
+        reader.read_exact(&mut body).unwrap();
+        let words: Vec<&str> = head.split_whitespace().take(2).collect();
+        let path = words[1].split('?').next().unwrap();
+        asked.lock().unwrap().push(format!("{} {path}", words[0]));
+        let (code, answer) = answer(words[0], path, &body, object);
+        let answer = answer.to_string();
+        let head =
+            format!("HTTP/1.1 {code} x\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n", answer.len());
+        if reader.get_mut().write_all((head + &answer).as_bytes()).is_err() {
+            return;
+        }
+    }
+}
+
+fn answer(method: &str, path: &str, body: &[u8], object: &Mutex<Value>) -> (u16, Value) {
+    let mut object = object.lock().unwrap();
+    match (method, path.strip_prefix(PATH)) {
+        ("GET", Some("")) => {
+            (200, json!({ "kind": "List", "metadata": { "resourceVersion": "1" }, "items": [object.clone()] }))
+        }
+        ("GET", Some("/blue")) => (200, object.clone()),
+        ("PATCH", Some("/blue")) => {
+            let patch: Value = serde_json::from_slice(body).unwrap();
+            let state = patch["metadata"]["annotations"][POWER].clone();
+            let phase = if state == "Hibernating" { "Paused" } else { "Running" };
+            object["metadata"]["annotations"][POWER] = state;
+            object["status"]["phase"] = json!(phase);
+            (200, object.clone())
+        }
+        (_, rest) => {
+            let details = rest.map(|name| json!({ "name": name.trim_start_matches('/') }));
+            let message = "not found";
+            (
+                404,
+                json!({ "kind": "Status", "status": "Failure", "code": 404, "reason": "NotFound", "message": message, "details": details }),
+            )
+        }
+    }
+}
+
+/// As kubectl does, commands ignore a namespace given for a kind that has none.
+#[test]
+fn a_cluster_scoped_kind_is_slept_woken_and_waited_for() {
+    let server = Server::start();
+    let (one, all) = (format!("GET {PATH}/blue"), format!("GET {PATH}"));
+    let patch = format!("PATCH {PATH}/blue");
+    for (line, expected) in [
+        ("sbx/blue -n shop --wait", vec![&one, &patch, &all, &all]), // a list and a watch
+        ("sandbox blue", vec![&one]),                                // asleep already
+        ("resume sandboxes.test.hibernate.sh/blue --wait --timeout 5s", vec![&one, &patch, &all, &all]),
+        ("sbx --all --yes --dry-run", vec![&all]),
+        ("sbx --all -A --yes --dry-run=server", vec![&all, &patch]),
+        ("sbx -l team=blue --yes -o name", vec![&all]), // the dry run was kept by this simple server
+    ] {
+        let (exit, asked) = server.run(line);
+        assert_eq!((exit, asked.iter().collect::<Vec<_>>()), (Exit::Done, expected), "{line}");
+    }
+}
+
+#[test]
+fn a_cluster_scoped_kind_is_shown() {
+    let server = Server::start();
+    for line in
+        ["status sbx", "status sbx -A -o wide", "status sbx/blue -n shop -o json", "status sandbox blue -o name"]
+    {
+        let (exit, asked) = server.run(line);
+        let path = if line.contains("blue") { format!("GET {PATH}/blue") } else { format!("GET {PATH}") };
+        assert_eq!((exit, asked), (Exit::Done, vec![path]), "{line}");
+    }
+}
+
+#[test]
+fn a_name_without_a_type_may_be_a_cluster_scoped_one() {
+    let server = Server::start();
+    let (exit, mut asked) = server.run("status blue -n shop");
+    asked.sort();
+    let other = "GET /apis/hive.openshift.io/v1/namespaces/shop/clusterdeployments/blue".to_owned();
+    assert_eq!((exit, asked), (Exit::Done, vec![other, format!("GET {PATH}/blue")]));
+}
+
+#[test]
+fn what_is_not_found_is_not_said_to_be_in_a_namespace() {
+    let server = Server::start();
+    let cli = server.cli("status sbx/blu -n shop");
+    let selection = parse(WITH_SANDBOX, &["sbx/blu".to_owned()], Flags::default()).unwrap();
+    let failure = wait_for(async {
+        let hub = Hub::connect(&cli.hub).await.unwrap();
+        Resolver::new(&hub, Some("shop")).resolve(&selection).await.remove(0).unwrap_err()
+    });
+    assert_eq!(failure.to_string(), "sandbox.test.hibernate.sh/blu not found; did you mean blue?");
+    let query = parse(WITH_SANDBOX, &["sbx".to_owned()], Flags { all: true, ..Flags::default() }).unwrap();
+    assert_eq!(query.namespace(Some("shop")), None, "an empty list is not said to be of a namespace");
+}
+
+#[test]
+fn names_of_a_cluster_scoped_kind_are_completed() {
+    let server = Server::start();
+    let kubeconfig = server.kubeconfig.path().display().to_string();
+    for words in [["sbx/"].as_slice(), &["sbx", ""]] {
+        let hub = ["--server", &server.url, "--kubeconfig", &kubeconfig];
+        let words: Vec<String> = hub.iter().chain(words).map(|&word| word.to_owned()).collect();
+        wait_for(completion::answer(WITH_SANDBOX, &words));
+        assert_eq!(*server.asked.lock().unwrap(), [format!("GET {PATH}")], "{words:?}");
+        server.asked.lock().unwrap().clear();
+    }
+}

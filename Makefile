@@ -16,18 +16,22 @@ help: ## List the targets
 
 build: need-cargo ## Build every program into ./bin
 	@echo "==> building (the first time takes about 10 minutes and 8 GB: the AWS SDK is large)"
-	cargo build $(CARGO_FLAGS) --bins
+	@$(CARGO) build $(CARGO_FLAGS) --bins
 	@mkdir -p bin
 	@for program in $(PROGRAMS); do cp -f "$(CARGO_TARGET_DIR)/release/$$program" bin/ || exit 1; done
 	@ln -sf kubectl-hibernate bin/kubectl_complete-hibernate
 
-demo: need-all build ## Put a cluster to sleep and wake it, on real parts
+# Go and Rust build side by side: cargo alone cannot keep two cores busy. If one fails, make waits for the other and fails.
+prepare: need-all
+	@$(MAKE) --no-print-directory -j2 build assets
+
+demo: prepare ## Put a cluster to sleep and wake it, on real parts
 	@bash tests/demo.sh
 
-demo-fdb: need-all build ## Remove a FoundationDB process group by mistake, and bring it back
+demo-fdb: prepare ## Remove a FoundationDB process group by mistake, and bring it back
 	@bash tests/demo-fdb.sh
 
-test: need-all build ## Run every test; each file brings up the world that it needs
+test: prepare ## Run every test; each file brings up the world that it needs
 	cargo test $(CARGO_FLAGS) --no-fail-fast
 
 retest: need-all
@@ -53,16 +57,22 @@ manifests: build ## Write manifests/ anew from their program
 krew: need-cargo ## Build, validate and install this platform's krew archive
 	bash manifests/krew.sh
 
-bench: need-all build ## Measure: start-up of the plugin, latency of the webhook
+bench: prepare ## Measure: start-up of the plugin, latency of the webhook
 	cargo bench $(CARGO_FLAGS:--release=) --bench plugin_startup --bench admission_load
 
-bench-hive: need-all build ## Measure the controller against Hive's own (about 15 minutes; SCENARIOS="a c" for some of them)
+bench-hive: prepare ## Measure the controller against Hive's own (about 15 minutes; SCENARIOS="a c" for some of them)
 	cargo bench $(CARGO_FLAGS:--release=) --bench hive -- $(SCENARIOS)
 
 clean: ## Remove what was built in this checkout (the cache stays)
 	rm -rf bin dist
 
-.PHONY: need-all need-cargo need-go need-python3 need-kubectl
+.PHONY: assets prepare need-all need-cargo need-go need-python3 need-kubectl
+# What the test world runs and cargo does not build. Nice, because the Rust build is the longer one.
+assets: ; @nice bash tests/assets.sh python $(if $(KUBEBUILDER_ASSETS),,controlplane) kubelet >/dev/null
+
+# Without make's job server, which would leave cargo one core.
+CARGO := env -u MAKEFLAGS -u MFLAGS cargo
+
 need-all: need-cargo need-go need-python3 need-kubectl
 need-cargo: ; @command -v cargo >/dev/null || { echo "make: cargo is missing: install Rust 1.95"; exit 1; }
 	@# Checkouts share what is built, and cargo tells their crates apart by time stamps alone: make this one's the newest.

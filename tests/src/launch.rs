@@ -13,7 +13,6 @@ use anyhow::{Context as _, Result, bail};
 
 use crate::{
     controlplane::assets,
-    ec2,
     options::{Options, Program},
     paths,
     process::{self, Rank, Record, Signal},
@@ -37,7 +36,7 @@ pub fn up(options: &Options, say: &mut dyn FnMut(&str)) -> Result<(PathBuf, Worl
     prepare(&dir)?;
     // Here and not in the background, because both may take minutes and say so on our stderr.
     assets::find()?;
-    ec2::server::python()?;
+    assets::python()?;
     let plan = Plan { options: Options { state: Some(dir.clone()), ..options.clone() }, programs: programs(options)? };
     fs::write(dir.join(files::PLAN), serde_json::to_vec_pretty(&plan)?)
         .with_context(|| format!("write into {}", dir.display()))?;

@@ -1,11 +1,11 @@
-//! Where things are: the cache, the default world, our own programs.
+//! Where things are: the default world, our own programs.
 
 use std::{
     env,
     path::{Path, PathBuf},
 };
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Result, bail};
 use sha2::{Digest as _, Sha256};
 
 /// Folder of a world for which no other was named.
@@ -14,20 +14,7 @@ pub fn default_world() -> PathBuf {
     env::temp_dir().join("kubectl-hibernate-testbed")
 }
 
-/// Folder for what is built once: `$XDG_CACHE_HOME` or `~/.cache`, below it `kubectl-hibernate`.
-///
-/// # Errors
-/// When neither `XDG_CACHE_HOME` nor `HOME` is set.
-pub fn cache() -> Result<PathBuf> {
-    let base = match env::var_os("XDG_CACHE_HOME").filter(|value| !value.is_empty()) {
-        Some(folder) => PathBuf::from(folder),
-        None => PathBuf::from(env::var_os("HOME").context("find the cache folder: set HOME or XDG_CACHE_HOME")?)
-            .join(".cache"),
-    };
-    Ok(base.join("kubectl-hibernate"))
-}
-
-/// The first 16 hexadecimal digits of a hash over all parts: the name of a folder in the cache.
+/// The first 16 hexadecimal digits of a hash over all parts.
 #[must_use]
 pub fn fingerprint(parts: &[&str]) -> String {
     let mut hash = Sha256::new();

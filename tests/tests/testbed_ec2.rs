@@ -6,7 +6,7 @@ use std::{path::Path, process::Command};
 #[test]
 fn the_simulator_refuses_what_ec2_refuses() {
     let clouds = Path::new(env!("CARGO_MANIFEST_DIR")).join("clouds");
-    let python = testbed::ec2::server::python().unwrap();
+    let python = testbed::controlplane::assets::python().unwrap();
     let output = Command::new(python)
         .args(["-B", "-m", "unittest", "test_ec2sim"])
         .current_dir(clouds)

@@ -1,28 +1,25 @@
-//! Finds or builds the control plane's programs.
+//! Finds or builds what the world runs and cargo does not build: the control plane, the kubelet, the EC2 simulator's Python.
+//!
+//! `tests/assets.sh` knows versions, flags and folders. This program holds a copy of it and of its sources, so that `testbed` works without the
+//! checkout.
 
 use std::{
     env, fs,
-    fs::File,
-    os::unix::fs::symlink,
     path::{Path, PathBuf},
-    process::Command,
-    time::Instant,
+    process::{Command, Stdio},
 };
 
 use anyhow::{Context as _, Result, bail};
-use nix::fcntl::{Flock, FlockArg};
 
-use crate::paths;
-
-const MAIN: &str = include_str!("../../controlplane/main.go");
-const MODULE: &str = include_str!("../../controlplane/go.mod");
-const SUMS: &str = include_str!("../../controlplane/go.sum");
-const KUBELET: &str = include_str!("../../controlplane/kubelet/main.go");
-
-/// The version that the programs say they are, and the linker flags that make them say it.
-const FLAGS: &str = "-s -w -X k8s.io/component-base/version.gitVersion=v1.36.4 \
-    -X k8s.io/component-base/version.gitMajor=1 -X k8s.io/component-base/version.gitMinor=36";
-const BINARY: &str = "controlplane";
+const SCRIPT: &str = "assets.sh";
+const SOURCES: [(&str, &str); 6] = [
+    (SCRIPT, include_str!("../../assets.sh")),
+    ("controlplane/main.go", include_str!("../../controlplane/main.go")),
+    ("controlplane/go.mod", include_str!("../../controlplane/go.mod")),
+    ("controlplane/go.sum", include_str!("../../controlplane/go.sum")),
+    ("controlplane/kubelet/main.go", include_str!("../../controlplane/kubelet/main.go")),
+    ("clouds/requirements.txt", include_str!("../../clouds/requirements.txt")),
+];
 const NAMES: [&str; 3] = ["etcd", "kube-apiserver", "kube-controller-manager"];
 
 /// The three programs.
@@ -49,99 +46,48 @@ pub fn find() -> Result<Assets> {
         }
         let folder = match &built {
             Some(folder) => folder,
-            None => built.insert(cached()?),
+            None => built.insert(asset("controlplane")?),
         };
         Ok(folder.join(name))
     };
     Ok(Assets { etcd: one(NAMES[0])?, api_server: one(NAMES[1])?, controller_manager: one(NAMES[2])? })
 }
 
-/// Builds the programs unless they are in the cache already, and answers the folder.
-///
-/// # Errors
-/// When Go is missing or the build fails.
-pub fn cached() -> Result<PathBuf> {
-    let folder = paths::cache()?.join("controlplane").join(paths::fingerprint(&[MAIN, MODULE, SUMS, FLAGS]));
-    if NAMES.iter().all(|name| folder.join(name).is_file()) {
-        return Ok(folder);
-    }
-    fs::create_dir_all(&folder).with_context(|| format!("create {}", folder.display()))?;
-    let _lock = lock(&folder)?;
-    if !folder.join(BINARY).is_file() {
-        build(&folder)?;
-    }
-    for name in NAMES {
-        let link = folder.join(name);
-        if !link.is_file() {
-            symlink(BINARY, &link).with_context(|| format!("link {}", link.display()))?;
-        }
-    }
-    Ok(folder)
-}
-
-/// Waits until nobody else builds in this folder. The lock ends with the answer, or with this process.
-///
-/// # Errors
-/// When the lock file cannot be made.
-pub fn lock(folder: &Path) -> Result<Flock<File>> {
-    let path = folder.join("lock");
-    let file = File::create(&path).with_context(|| format!("create {}", path.display()))?;
-    match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
-        Ok(lock) => Ok(lock),
-        Err((file, _)) => {
-            eprintln!("testbed: waiting for another process that builds in {}", folder.display());
-            Flock::lock(file, FlockArg::LockExclusive)
-                .map_err(|(_, errno)| errno)
-                .with_context(|| format!("lock {}", path.display()))
-        }
-    }
-}
-
-fn build(folder: &Path) -> Result<()> {
-    eprintln!(
-        "testbed: building etcd, kube-apiserver and kube-controller-manager 1.36 once, about 6 minutes and 2.3 GB of memory"
-    );
-    go_build(folder, MAIN, BINARY, FLAGS)
-}
-
-/// The kubelet that answers `kubectl exec`: built in some seconds from the same module, and kept beside the control plane.
+/// The kubelet that answers `kubectl exec`: built in some seconds from the control plane's module.
 ///
 /// # Errors
 /// When Go is missing or the build fails.
 pub fn kubelet() -> Result<PathBuf> {
-    let folder = paths::cache()?.join("kubelet").join(paths::fingerprint(&[KUBELET, MODULE, SUMS]));
-    let program = folder.join("kubelet");
-    if !program.is_file() {
-        fs::create_dir_all(&folder).with_context(|| format!("create {}", folder.display()))?;
-        let _lock = lock(&folder)?;
-        if !program.is_file() {
-            go_build(&folder, KUBELET, "kubelet", "-s -w")?;
-        }
-    }
-    Ok(program)
+    Ok(asset("kubelet")?.join("kubelet"))
 }
 
-/// Builds one program of the module into the folder.
-fn go_build(folder: &Path, main: &str, name: &str, flags: &str) -> Result<()> {
-    let source = folder.join("source");
-    fs::create_dir_all(&source).with_context(|| format!("create {}", source.display()))?;
-    for (name, text) in [("main.go", main), ("go.mod", MODULE), ("go.sum", SUMS)] {
-        fs::write(source.join(name), text).with_context(|| format!("write {name} into {}", source.display()))?;
+/// The Python interpreter that has what the EC2 simulator needs.
+///
+/// # Errors
+/// When Python 3 or its `venv` is missing, or the packages cannot be installed.
+pub fn python() -> Result<PathBuf> {
+    Ok(asset("python")?.join("venv/bin/python"))
+}
+
+/// The folder of one asset, which is built first unless it is in the cache. Messages go to our stderr.
+fn asset(name: &str) -> Result<PathBuf> {
+    let sources = tempfile::tempdir().context("make a folder for the sources of the assets")?;
+    for (path, text) in SOURCES {
+        let path = sources.path().join(path);
+        let folder = path.parent().unwrap_or(Path::new("/"));
+        fs::create_dir_all(folder).with_context(|| format!("create {}", folder.display()))?;
+        fs::write(&path, text).with_context(|| format!("write {}", path.display()))?;
     }
-    let start = Instant::now();
-    let partial = folder.join(format!("{name}.partial"));
-    let status = Command::new("go")
-        .args(["build", "-trimpath", "-ldflags", flags, "-o"])
-        .arg(&partial)
-        .arg(".")
-        .current_dir(&source)
-        .envs([("GOTOOLCHAIN", "local"), ("CGO_ENABLED", "0")])
-        .status()
-        .context("run `go`: the control plane is built with Go 1.26; install it, or set KUBEBUILDER_ASSETS")?;
-    if !status.success() {
-        bail!("go build in {} failed ({status}); its messages are above", source.display());
+    let output = Command::new("bash")
+        .arg(sources.path().join(SCRIPT))
+        .arg(name)
+        .stdin(Stdio::null())
+        .stderr(Stdio::inherit())
+        .output()
+        .with_context(|| format!("run bash on {SCRIPT}"))?;
+    if !output.status.success() {
+        bail!("{SCRIPT} {name} failed ({}); its messages are above", output.status);
     }
-    fs::rename(&partial, folder.join(name)).context("move the built program to its place")?;
-    eprintln!("testbed: built {name} in {} s", start.elapsed().as_secs());
-    Ok(())
+    let folder = String::from_utf8(output.stdout).context("read the folder of an asset")?;
+    Ok(PathBuf::from(folder.trim_end()))
 }

@@ -66,8 +66,7 @@ impl Progress<'_> {
 pub(super) async fn start(dir: &Path, plan: Plan, children: &Children) -> Result<Arc<World>> {
     let progress = Progress { dir, start: Instant::now() };
     let options = plan.options;
-    let (assets, python) =
-        tokio::task::spawn_blocking(|| anyhow::Ok((assets::find()?, ec2::server::python()?))).await??;
+    let (assets, python) = tokio::task::spawn_blocking(|| anyhow::Ok((assets::find()?, assets::python()?))).await??;
     let authority = Authority::new("kubectl-hibernate test world")?;
     write_private(&dir.join("ca.crt"), &authority.certificate())?;
     let users = hub::users();

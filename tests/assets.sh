@@ -1,0 +1,68 @@
+#!/usr/bin/env bash
+# Builds what the test world needs and cargo does not build, and prints the folder of each: `controlplane` (etcd, kube-apiserver and
+# kube-controller-manager), `kubelet` (answers `kubectl exec`), `python` (the EC2 simulator's packages). Each is built once and kept
+# in the cache under a hash of its sources. `make` runs it next to the Rust build; the testbed holds a copy and runs it on `testbed up`.
+set -euo pipefail
+
+cd "$(dirname "${BASH_SOURCE[0]}")"
+cache=${XDG_CACHE_HOME:-${HOME:?set HOME or XDG_CACHE_HOME, for the cache folder}/.cache}/kubectl-hibernate
+
+# The version that the programs report, which a server built from the module does not know by itself.
+version='-X k8s.io/component-base/version.gitVersion=v1.36.4 -X k8s.io/component-base/version.gitMajor=1 -X k8s.io/component-base/version.gitMinor=36'
+
+say() { echo "assets: $*" >&2; }
+
+# The first 16 digits of a hash over some files and texts.
+fingerprint() { { for part in "$@"; do if [ -f "$part" ]; then cat "$part"; else printf '%s' "$part"; fi; printf '\0'; done; } | sha256sum | cut -c 1-16; }
+
+# Builds into a folder unless that was done before. One process at a time: the lock ends with this shell and its children.
+once() {
+    local folder=$1 what=$2
+    shift 2
+    if [ ! -f "$folder/complete" ]; then
+        mkdir -p "$folder"
+        (
+            flock --nonblock 9 || { say "waiting for another process that builds in $folder"; flock 9; }
+            if [ ! -f "$folder/complete" ]; then
+                say "building $what"
+                start=$SECONDS
+                "$@" "$folder" >&2 || exit 1
+                touch "$folder/complete"
+                say "built ${folder#"$cache/"} in $((SECONDS - start)) s"
+            fi
+        ) 9>"$folder/lock" || { say "not built: $what; the messages are above"; exit 1; }
+    fi
+    echo "$folder"
+}
+
+# go_build PACKAGE LDFLAGS NAME FOLDER
+go_build() {
+    command -v go >/dev/null || { say "go is missing: install Go 1.26, or set KUBEBUILDER_ASSETS to a folder with etcd and kube-apiserver"; return 1; }
+    (cd controlplane && GOTOOLCHAIN=local CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags "$2" -o "$4/$3.partial" "$1") || return 1
+    mv "$4/$3.partial" "$4/$3"
+}
+
+# One program that is all three, by the name it is called by.
+build_controlplane() {
+    go_build . "-s -w $version" controlplane "$1" || return 1
+    for name in etcd kube-apiserver kube-controller-manager; do ln -sf controlplane "$1/$name"; done
+}
+
+build_kubelet() { go_build ./kubelet "-s -w" kubelet "$1"; }
+
+build_python() {
+    python3 -m venv --clear "$1/venv" || { say "Python 3.10 or newer with its venv module is needed (on Debian: python3-venv)"; return 1; }
+    "$1/venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps -r clouds/requirements.txt
+}
+
+go=(controlplane/go.mod controlplane/go.sum)
+for asset in "$@"; do
+    case $asset in
+        controlplane) once "$cache/controlplane/$(fingerprint controlplane/main.go "${go[@]}" "$version")" \
+            "etcd, kube-apiserver and kube-controller-manager 1.36, about 6 minutes and 2.3 GB of memory" build_controlplane ;;
+        kubelet) once "$cache/kubelet/$(fingerprint controlplane/kubelet/main.go "${go[@]}")" "the test kubelet" build_kubelet ;;
+        python) once "$cache/python/$(fingerprint clouds/requirements.txt)" \
+            "the EC2 simulator's Python environment, about half a minute and 140 MB" build_python ;;
+        *) say "no asset $asset: controlplane, kubelet, python"; exit 2 ;;
+    esac
+done

@@ -1,4 +1,4 @@
-# The two commands: `make demo` shows the main job on real parts, `make test` runs every test.
+# The two commands: `make demo` shows the main job on real parts, `make test` runs every test of the product.
 # Built things are kept outside the checkout, so that the next clone on this machine is quick.
 
 CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/kubectl-hibernate
@@ -7,15 +7,17 @@ export HIBERNATE_BIN := $(CURDIR)/bin
 
 PROGRAMS := kubectl-hibernate hibernate-webhook hibernate-controller hibernate-manifests testbed
 # Always the whole workspace: with fewer packages cargo picks fewer features and compiles the AWS SDK (minutes) once more.
-CARGO_FLAGS := --release --workspace --locked
+export CARGO_FLAGS := --release --workspace --locked
+# End-to-end tests that run side by side. They mostly wait, so more than there are cores.
+export THREADS ?= 8
 
-.PHONY: help build demo demo-fdb test retest unit lint fmt deny manifests krew bench bench-hive clean
+.PHONY: help build prepare demo demo-fdb test test-testbed e2e unit test-times lint fmt deny manifests krew bench bench-hive clean
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 build: need-cargo ## Build every program into ./bin
-	@echo "==> building (the first time takes about 10 minutes and 8 GB: the AWS SDK is large)"
+	@echo "==> building (the first time takes about 10 minutes and 8 GB of memory: the AWS SDK is large)"
 	@$(CARGO) build $(CARGO_FLAGS) --bins
 	@mkdir -p bin
 	@for program in $(PROGRAMS); do cp -f "$(CARGO_TARGET_DIR)/release/$$program" bin/ || exit 1; done
@@ -31,14 +33,23 @@ demo: prepare ## Put a cluster to sleep and wake it, on real parts
 demo-fdb: prepare ## Remove a FoundationDB process group by mistake, and bring it back
 	@bash tests/demo-fdb.sh
 
-test: prepare ## Run every test; each file brings up the world that it needs
-	cargo test $(CARGO_FLAGS) --no-fail-fast
+test: prepare ## Run the unit tests and the end-to-end tests (THREADS=8 of them side by side)
+	@bash tests/run.sh unit doc e2e
 
-retest: need-all
-	cargo test $(CARGO_FLAGS) $(TARGETS) -- --exact $(NAMES)
+test-testbed: prepare ## Run the tests of the test world itself
+	@bash tests/run.sh testbed
+
+e2e: prepare ## Run the end-to-end tests whose names contain a word: make e2e TEST=hive_aws
+	@bash tests/run.sh e2e -- $(TEST)
 
 unit: need-cargo ## Run the tests that need no world
-	cargo test $(CARGO_FLAGS) --lib --bins
+	@bash tests/run.sh unit
+
+test-times: ## Show where the time of the last test run went
+	@bash tests/times.sh
+
+retest: need-all
+	@bash tests/run.sh again $(SUITE) $(NAMES)
 
 lint: need-cargo ## Check format and lints
 	cargo fmt --all --check
@@ -47,7 +58,7 @@ lint: need-cargo ## Check format and lints
 fmt: need-cargo ## Format
 	cargo fmt --all
 
-deny: need-cargo ## Check licences, sources and bans of the dependencies
+deny: need-cargo ## Check licenses, sources and bans of the dependencies
 	@command -v cargo-deny >/dev/null || { echo "cargo-deny is missing: cargo install cargo-deny --locked"; exit 1; }
 	cargo deny check bans licenses sources
 
@@ -66,7 +77,7 @@ bench-hive: prepare ## Measure the controller against Hive's own (about 15 minut
 clean: ## Remove what was built in this checkout (the cache stays)
 	rm -rf bin dist
 
-.PHONY: assets prepare need-all need-cargo need-go need-python3 need-kubectl
+.PHONY: assets retest need-all need-cargo need-go need-python3 need-kubectl
 # What the test world runs and cargo does not build. Nice, because the Rust build is the longer one.
 assets: ; @nice bash tests/assets.sh python $(if $(KUBEBUILDER_ASSETS),,controlplane) kubelet >/dev/null
 

@@ -43,6 +43,7 @@ pub use world::{
     handle::Cluster,
     helpers::{eventually, with_temp_ns},
     run::Ran,
+    shared::heavy,
 };
 
 /// Chooses the process's TLS provider. Every program and every test that makes a client calls it first; more than once is fine.

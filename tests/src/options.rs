@@ -66,6 +66,25 @@ impl Options {
         Self { without: vec![Program::Controller, Program::Webhook], ..Self::default() }
     }
 
+    /// A bare hub: no spokes, and none of our programs until a test starts them.
+    #[must_use]
+    pub fn bare_hub() -> Self {
+        Self { without: vec![Program::Controller, Program::Webhook], ..Self::hub_only() }
+    }
+
+    /// A hub with our programs and nothing beside it: for tests that need no machines.
+    #[must_use]
+    pub fn hub_only() -> Self {
+        Self { clusters: 0, spokes: 0, timings: Timings::fast(), ..Self::default() }
+    }
+
+    /// The world that most tests share: our programs, fast timings, no clusters yet. The controller talks to the hub through the fault proxy, so
+    /// that a test can meet it there.
+    #[must_use]
+    pub fn shared() -> Self {
+        Self { clusters: 0, hub_proxy: true, timings: Timings::fast(), ..Self::default() }
+    }
+
     /// Whether a program of ours is to be started.
     #[must_use]
     pub fn has(&self, program: Program) -> bool {

@@ -3,6 +3,7 @@
 pub mod handle;
 pub mod helpers;
 pub mod run;
+pub mod shared;
 
 use std::{
     env,
@@ -13,7 +14,7 @@ use std::{
 use anyhow::{Context as _, Result};
 use kube::Client;
 use serde_json::Value;
-use tokio::sync::OnceCell;
+use tokio::sync::OwnedSemaphorePermit;
 
 use self::handle::Cluster;
 use crate::{
@@ -41,6 +42,8 @@ struct Inner {
     file: WorldFile,
     control: JsonHttp,
     owned: bool,
+    /// Given back after `drop` has ended the world.
+    _permit: Option<OwnedSemaphorePermit>,
 }
 
 impl Drop for Inner {
@@ -57,16 +60,19 @@ impl Drop for Inner {
     }
 }
 
-static SHARED: OnceCell<World> = OnceCell::const_new();
-
 impl World {
-    /// Starts a world of one's own, in a new folder unless the options name one. `$HIBERNATE_UPSTREAM_CRDS` names a folder whose
-    /// definitions are installed instead of ours, so that every test can be run against the real ones. It ends with the last copy of the answer, and in
-    /// any case with this process.
+    /// Starts a world for one test, in a new folder unless the options name one. Waits while too many of them are up. It ends with the last
+    /// copy of the answer, and in any case with this process. `$HIBERNATE_UPSTREAM_CRDS` names a folder of definitions to install instead of
+    /// ours, so that every test can run against the real ones.
     ///
     /// # Errors
     /// When a part does not start.
     pub async fn up(options: Options) -> Result<Self> {
+        let permit = shared::owned().await?;
+        Self::boot(options, Some(permit)).await
+    }
+
+    async fn boot(options: Options, permit: Option<OwnedSemaphorePermit>) -> Result<Self> {
         crate::install_tls();
         let pid = std::process::id().cast_signed();
         let options = Options {
@@ -79,7 +85,7 @@ impl World {
         };
         let up = tokio::task::spawn_blocking(move || launch::up(&options, &mut |line| eprintln!("testbed: {line}")));
         let (dir, file) = up.await.context("start a world")??;
-        Ok(Self::new(dir, file, true))
+        Ok(Self::new(dir, file, true, permit))
     }
 
     /// Uses a world that is up already.
@@ -88,32 +94,12 @@ impl World {
     /// When none is up in this folder.
     pub fn open(dir: &Path) -> Result<Self> {
         crate::install_tls();
-        Ok(Self::new(dir.to_owned(), launch::find(dir)?, false))
+        Ok(Self::new(dir.to_owned(), launch::find(dir)?, false, None))
     }
 
-    /// The world for tests that can share one: `$HIBERNATE_WORLD` if one is up there, otherwise one for this whole process, with
-    /// our programs and fast timings.
-    ///
-    /// # Errors
-    /// When a part does not start.
-    pub async fn shared() -> Result<Self> {
-        Self::shared_with(Options { clusters: 0, timings: Timings::fast(), ..Options::default() }).await
-    }
-
-    /// The same with other options, which only count for the first caller in a process.
-    ///
-    /// # Errors
-    /// When a part does not start.
-    pub async fn shared_with(options: Options) -> Result<Self> {
-        if let Some(dir) = env::var_os("HIBERNATE_WORLD").filter(|dir| !dir.is_empty()) {
-            return Self::open(Path::new(&dir));
-        }
-        SHARED.get_or_try_init(|| Self::up(options)).await.cloned()
-    }
-
-    fn new(dir: PathBuf, file: WorldFile, owned: bool) -> Self {
+    fn new(dir: PathBuf, file: WorldFile, owned: bool, permit: Option<OwnedSemaphorePermit>) -> Self {
         let control = JsonHttp::with_token(&file.control.url, &file.control.token);
-        Self { inner: Arc::new(Inner { dir, file, control, owned }) }
+        Self { inner: Arc::new(Inner { dir, file, control, owned, _permit: permit }) }
     }
 
     /// The supervisor's interface.

@@ -3,11 +3,9 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)] // a helper of a test is part of the test
 
-mod fdb_common;
-
 use std::time::Duration;
 
-use fdb_common::{IDLE, SOON, dropped, held, held_storage, services, uid, untimed, world};
+use crate::fdb_common::{IDLE, SOON, dropped, held, held_storage, services, uid, untimed, world};
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, PersistentVolumeClaim, Pod, Service};
 use kube::{
     Api,

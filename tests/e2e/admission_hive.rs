@@ -11,11 +11,11 @@ use shared::annotation::keys;
 use shared::hive::api::ClusterDeployment;
 use testbed::supervisor::programs::Start;
 use testbed::world::run::Ran;
-use testbed::{Options, Program, Timings, World, eventually, with_temp_ns};
+use testbed::{Options, Program, World, eventually, with_temp_ns};
 
 /// A hub with our webhook and no controller, so that nobody else writes.
 fn options() -> Options {
-    Options { clusters: 0, without: vec![Program::Controller], timings: Timings::fast(), ..Options::default() }
+    Options { without: vec![Program::Controller], ..Options::hub_only() }
 }
 
 /// Objects in one namespace, and alice who changes them.

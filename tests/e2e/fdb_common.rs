@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use kube::ResourceExt;
 use testbed::{
-    FdbCluster, FdbOptions, Options, Timings, World,
+    FdbCluster, FdbOptions, Options, World,
     fdb::{
         database::{Delete, key},
         denier::Denier,
@@ -24,8 +24,7 @@ pub const IDLE: Duration = Duration::from_millis(1_800);
 
 /// The world that the tests of one file share.
 pub async fn world() -> World {
-    let options = Options { clusters: 0, spokes: 0, timings: Timings::fast(), ..Options::without_programs() };
-    World::shared_with(options).await.unwrap()
+    World::shared_with(Options::bare_hub()).await.unwrap()
 }
 
 /// The default database, without the timed retry, which would only cost time.

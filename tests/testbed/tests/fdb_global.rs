@@ -3,11 +3,9 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)] // a helper of a test is part of the test
 
-mod fdb_common;
-
 use std::collections::BTreeSet;
 
-use fdb_common::{Held, SOON, blocked, dropped, fdbcli, global, held_storage, off_the_lists, untimed, world};
+use crate::fdb_common::{Held, SOON, blocked, dropped, fdbcli, global, held_storage, off_the_lists, untimed, world};
 use serde_json::json;
 use testbed::{
     FdbCluster,

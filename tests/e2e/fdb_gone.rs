@@ -1,14 +1,12 @@
-//! A database goes away while it is looked at. In a world of its own, because the controller's metrics are looked at.
-
-mod fdb_guard;
+//! A database goes away while the controller reconciles it.
 
 use std::time::Duration;
 
+use crate::fdb_guard::{SOON, kept, kubectl, stamped};
 use anyhow::{Context as _, Result, ensure};
-use fdb_guard::{SOON, kept, kubectl, stamped};
 use testbed::json_http::JsonHttp;
 use testbed::proxy::faults::{Effect, Rule};
-use testbed::{Options, Timings, World, eventually};
+use testbed::{World, eventually};
 
 /// What of a database is told by the metrics.
 async fn told(page: &str, database: &str) -> Result<Vec<String>> {
@@ -18,8 +16,7 @@ async fn told(page: &str, database: &str) -> Result<Vec<String>> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_is_told_of_it_any_more() -> Result<()> {
-    let options = Options { clusters: 0, hub_proxy: true, timings: Timings::fast(), ..Options::default() };
-    let world = World::up(options).await?;
+    let world = World::shared().await?;
     let page = world.now().await?.controller.context("a controller")?.metrics;
     let db = world.fdb("gone", kept("1h")).await?;
     let id = db.ids("storage").await?.remove(0);

@@ -3,11 +3,9 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)] // a helper of a test is part of the test
 
-mod fdb_common;
-
 use std::{collections::BTreeSet, time::Duration};
 
-use fdb_common::{IDLE, SOON, applied, clear, fdbcli, held_storage, removed_again, uid, untimed, world};
+use crate::fdb_common::{IDLE, SOON, applied, clear, fdbcli, held_storage, removed_again, uid, untimed, world};
 use serde_json::json;
 use testbed::{
     FdbOptions,

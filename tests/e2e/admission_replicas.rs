@@ -7,10 +7,10 @@ use kube::{Api, Client};
 use serde_json::{Value, json};
 use shared::annotation::keys;
 use testbed::world::run::Ran;
-use testbed::{Options, Program, Timings, World, with_temp_ns};
+use testbed::{Options, Program, World, with_temp_ns};
 
 fn options() -> Options {
-    Options { clusters: 0, without: vec![Program::Controller], timings: Timings::fast(), ..Options::default() }
+    Options { without: vec![Program::Controller], ..Options::hub_only() }
 }
 
 /// Workloads in one namespace.

@@ -1,5 +1,5 @@
 //! `Unreachable` and `ActiveAPIURLOverride` in our hands: a sleeping cluster is marked once and left alone, and Hive's syncing
-//! may go on seconds after it woke. In worlds of their own: by default the controller does not write these conditions.
+//! may go on seconds after it woke. In a world whose controller writes these conditions, which it does not by default.
 
 use std::time::{Duration, Instant};
 
@@ -10,7 +10,8 @@ use shared::hive::unreachable::{ACTIVE_OVERRIDE, UNREACHABLE};
 use testbed::proxy::faults::{Effect, Rule};
 use testbed::supervisor::programs::Start;
 use testbed::world::handle::Cluster;
-use testbed::{ClusterOptions, Options, Program, Timings, World};
+use testbed::{ClusterOptions, Options, Program, World};
+use tokio::sync::OnceCell;
 
 const SOON: Duration = Duration::from_mins(1);
 const REACHABLE: &str = "False/ClusterReachable/cluster is reachable";
@@ -20,10 +21,11 @@ const REFUSED: &str =
 
 /// A world whose controller owns the conditions and talks to the hub through the proxy, which counts.
 async fn world() -> Result<World> {
-    let without = vec![Program::Controller, Program::Webhook];
-    let options = Options { clusters: 0, hub_proxy: true, without, timings: Timings::fast(), ..Options::default() };
-    let world = World::up(options).await?;
-    world.start(&Start { args: vec!["--own-unreachable".into()], ..Start::new(Program::Controller) }).await?;
+    static STARTED: OnceCell<()> = OnceCell::const_new();
+    let options = Options { without: vec![Program::Controller, Program::Webhook], ..Options::shared() };
+    let world = World::shared_as("hive_unreachable", options).await?;
+    let start = Start { args: vec!["--own-unreachable".into()], ..Start::new(Program::Controller) };
+    STARTED.get_or_try_init(async || world.start(&start).await.map(drop)).await?;
     Ok(world)
 }
 

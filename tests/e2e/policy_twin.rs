@@ -17,7 +17,7 @@ use shared::admission::{Change, Edit, User};
 use shared::annotation::keys;
 use shared::hive::admission::{Cluster, Settings, judge, stamp};
 use shared::hive::api::ClusterDeployment;
-use testbed::options::{Options, Program, Timings};
+use testbed::options::{Options, Program};
 use testbed::supervisor::programs::Start;
 use testbed::{World, apply, eventually};
 
@@ -335,7 +335,8 @@ async fn in_force(corpus: &Corpus, what: &str, in_force: bool) -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn policy_webhook_and_rules_agree_on_thousands_of_writes() -> Result<()> {
-    let world = World::up(Options { clusters: 0, timings: Timings::fast(), ..Options::without_programs() }).await?;
+    let _heavy = testbed::heavy().await?;
+    let world = World::up(Options::bare_hub()).await?;
     let corpus = Corpus::new(&world).await?;
     ensure!(corpus.cases.len() >= 2_000);
     let (expected, stamped) = (corpus.judged(false)?, corpus.judged(true)?);

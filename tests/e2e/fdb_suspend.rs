@@ -1,11 +1,9 @@
 //! Removed process groups are kept for their window: what is denied, what is allowed, when it ends, and what never waits.
 
-mod fdb_guard;
-
 use std::time::Duration;
 
+use crate::fdb_guard::{SOON, claim, deleted, denied, kept, kubectl, marks, stamped};
 use anyhow::{Context as _, Result, ensure};
-use fdb_guard::{SOON, claim, deleted, denied, kept, kubectl, marks, stamped};
 use jiff::SignedDuration;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;

@@ -1,15 +1,14 @@
 //! Suspended process groups are brought back, by the real plugin with a real exec, from the double of the operator in both of its
 //! write modes. A webhook of the tests stands in for ours: it denies every DELETE of the volumes throughout.
 
-mod fdb_common;
-
 use std::{
     process::Stdio,
     time::{Duration, Instant},
 };
 
+use crate::fdb_common::{Held, SOON, fdbcli, global, held, held_storage, is_back, ours, uid, untimed};
 use anyhow::{Context, Result, ensure};
-use fdb_common::{Held, SOON, fdbcli, global, held, held_storage, is_back, ours, uid, untimed};
+use futures::{StreamExt, TryStreamExt, stream};
 use kube::ResourceExt;
 use serde_json::{Value, json};
 use testbed::{
@@ -147,7 +146,7 @@ async fn a_group_removed_without_exclusion_comes_back() -> Result<()> {
     let before = held.db.ids("storage").await?;
     held.db.remove_without_exclusion(&[&held.id]).await?;
     held.db.wait_suspended(&held.id, SOON).await?;
-    held.db.wait_asleep(fdb_common::IDLE, SOON).await?;
+    held.db.wait_asleep(crate::fdb_common::IDLE, SOON).await?;
     ensure!(held.db.group(&held.id).await?.context("its entry")?.exclusion_skipped);
     let ran = recover(&held, &["--yes"]).await?;
     ensure!(ran.code == 0, "{}", ran.stderr);
@@ -230,22 +229,21 @@ async fn killed_after_any_step_the_next_run_ends_well() -> Result<()> {
         "has not created its Pod yet",
         ": clear: ",
     ];
-    for update_mode in MODES {
-        for (at, word) in words.iter().enumerate() {
-            let held = held_storage(&format!("killed-{at}"), mode(update_mode)).await;
-            let said = killed_at(&held, word).await?;
-            // The Pod may be there before anybody could say that it is not.
-            ensure!(said || word.contains("Pod"), "{update_mode:?}: it never said {word:?}");
-            // Time for the operator to make the most of it.
-            held.db.wake().await?;
-            tokio::time::sleep(Duration::from_millis(300)).await;
-            let ran = recover(&held, &["--yes"]).await?;
-            ensure!(ran.code == 0, "{update_mode:?}, killed after {word:?}: {}", ran.stderr);
-            is_back(&held).await.with_context(|| format!("{update_mode:?}, killed after {word:?}"))?;
-            held.db.remove_all().await?;
-        }
-    }
-    Ok(())
+    let cases = MODES.into_iter().flat_map(|mode| words.iter().enumerate().map(move |(at, word)| (mode, at, word)));
+    let case = async |(update_mode, at, word): (UpdateMode, usize, &&str)| {
+        let held = held_storage(&format!("killed-{at}"), mode(update_mode)).await;
+        let said = killed_at(&held, word).await?;
+        // The Pod may be there before anybody could say that it is not.
+        ensure!(said || word.contains("Pod"), "{update_mode:?}: it never said {word:?}");
+        // Time for the operator to make the most of it.
+        held.db.wake().await?;
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        let ran = recover(&held, &["--yes"]).await?;
+        ensure!(ran.code == 0, "{update_mode:?}, killed after {word:?}: {}", ran.stderr);
+        is_back(&held).await.with_context(|| format!("{update_mode:?}, killed after {word:?}"))?;
+        held.db.remove_all().await
+    };
+    stream::iter(cases).map(case).buffer_unordered(4).try_collect().await
 }
 
 #[tokio::test]

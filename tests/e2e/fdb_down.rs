@@ -1,25 +1,19 @@
 //! While the webhook is down, or does not hear of the clusters, what it guards stays, and nothing else is touched.
 
-mod fdb_guard;
-
 use std::time::{Duration, Instant};
 
+use crate::fdb_guard::{SOON, claim, deleted, denied, kept, kubectl, marks, stamped};
 use anyhow::{Context as _, Result, ensure};
-use fdb_guard::{SOON, claim, deleted, denied, kept, kubectl, marks, stamped};
 use k8s_openapi::api::core::v1::Namespace;
 use kube::Api;
 use shared::annotation::keys;
 use testbed::proxy::faults::{Effect, Rule};
 use testbed::supervisor::programs::Start;
-use testbed::{Options, Program, Timings, World, apply, eventually};
-
-fn options() -> Options {
-    Options { clusters: 0, timings: Timings::fast(), ..Options::default() }
-}
+use testbed::{Options, Program, World, apply, eventually};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn while_the_webhook_is_down_volumes_in_scope_stay_and_others_go() -> Result<()> {
-    let world = World::up(options()).await?;
+    let world = World::up(Options::hub_only()).await?;
     let db = world.fdb("down", kept("1h")).await?;
     let id = db.ids("storage").await?.remove(0);
     db.remove(&[&id]).await?;
@@ -61,7 +55,7 @@ async fn while_the_webhook_is_down_volumes_in_scope_stay_and_others_go() -> Resu
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_watch_that_hangs_lets_nothing_through() -> Result<()> {
-    let world = World::up(Options { without: vec![Program::Webhook], ..options() }).await?;
+    let world = World::up(Options { without: vec![Program::Webhook], ..Options::hub_only() }).await?;
     world.start(&Start { hub_proxy: Some(true), ..Start::new(Program::Webhook) }).await?;
     // Suspension is off at first, so that a picture which stands still would allow everything.
     let db = world.fdb("hangs", fdb_off()).await?;
@@ -115,7 +109,7 @@ async fn a_watch_that_hangs_lets_nothing_through() -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_controller_that_is_killed_in_the_window_goes_on_where_it_was() -> Result<()> {
-    let world = World::up(options()).await?;
+    let world = World::up(Options::hub_only()).await?;
     let db = world.fdb("restart", kept("8s")).await?;
     let id = db.ids("storage").await?.remove(0);
     db.remove(&[&id]).await?;

@@ -1,19 +1,17 @@
 //! Five hundred process groups, a hundred removed at once. Takes minutes: `cargo test --release --test fdb_scale -- --ignored
 //! --nocapture` prints what was measured.
 
-mod fdb_guard;
-
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
+use crate::fdb_guard::{kept, marks};
 use anyhow::{Context as _, Result, ensure};
-use fdb_guard::{kept, marks};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use kube::Api;
 use kube::api::ListParams;
 use shared::annotation::keys;
-use testbed::{FdbCluster, FdbOptions, Options, Timings, World};
+use testbed::{FdbCluster, FdbOptions, Options, World};
 
 const GROUPS: usize = 500;
 const REMOVED: usize = 100;
@@ -36,7 +34,7 @@ async fn held(
 }
 
 async fn scale(mode: &str, wait: i64) -> Result<()> {
-    let world = World::up(Options { clusters: 0, timings: Timings::fast(), ..Options::default() }).await?;
+    let world = World::up(Options::hub_only()).await?;
     let options = FdbOptions {
         storage: GROUPS,
         zones: 5,
@@ -48,7 +46,8 @@ async fn scale(mode: &str, wait: i64) -> Result<()> {
     let db = world.fdb("scale", options).await?;
     eprintln!("{mode}: {GROUPS} groups after {:?}", begun.elapsed());
     let ids: Vec<String> = db.ids("storage").await?.into_iter().take(REMOVED).collect();
-    let claims: BTreeMap<String, String> = ids.iter().map(|id| (fdb_guard::claim(&db, id), id.clone())).collect();
+    let claims: BTreeMap<String, String> =
+        ids.iter().map(|id| (crate::fdb_guard::claim(&db, id), id.clone())).collect();
     db.remove(&ids.iter().map(String::as_str).collect::<Vec<_>>()).await?;
     let mut since = BTreeMap::new();
     let begun = Instant::now();

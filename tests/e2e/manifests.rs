@@ -9,7 +9,7 @@ use k8s_openapi::api::authorization::v1::{ResourceAttributes, SubjectAccessRevie
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::{Api, PostParams};
 use serde_json::{Value, json};
-use testbed::options::{Options, Timings};
+use testbed::options::Options;
 use testbed::{World, apply as objects, eventually};
 
 const SOON: Duration = Duration::from_mins(1);
@@ -21,7 +21,7 @@ fn folder(below: &str) -> String {
 }
 
 async fn world() -> Result<World> {
-    World::up(Options { clusters: 0, timings: Timings::fast(), ..Options::without_programs() }).await
+    World::up(Options::bare_hub()).await
 }
 
 /// Applies a folder and answers what kubectl says of each object.

@@ -3,11 +3,9 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)] // a helper of a test is part of the test
 
-mod fdb_common;
-
 use std::collections::BTreeSet;
 
-use fdb_common::{Held, IDLE, SOON, applied, fdbcli, held, held_storage, removed_again, services, untimed};
+use crate::fdb_common::{Held, IDLE, SOON, applied, fdbcli, held, held_storage, removed_again, services, untimed};
 use k8s_openapi::api::core::v1::{Pod, Service};
 use kube::{
     Api,

@@ -2,14 +2,12 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)] // a helper of a test is part of the test
 
-mod fdb_common;
-
 use std::{
     collections::BTreeMap,
     time::{Duration, Instant},
 };
 
-use fdb_common::world;
+use crate::fdb_common::world;
 use testbed::FdbOptions;
 
 const WITHIN: Duration = Duration::from_mins(2);
@@ -24,6 +22,7 @@ async fn five_hundred_groups_come_up_and_a_hundred_go() {
         wait_between: Some(0),
         ..FdbOptions::default()
     };
+    let _heavy = testbed::heavy().await.unwrap();
     let world = world().await;
     let begun = Instant::now();
     let db = world.fdb("large", options).await.unwrap();

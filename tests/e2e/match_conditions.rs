@@ -2,15 +2,13 @@
 //! Fail at an address where nobody answers: what it takes is refused, what it leaves alone passes, and an expression that
 //! fails refuses with other words.
 
-mod match_writes;
-
 use std::time::Duration;
 
+use crate::match_writes::{ENTRIES, HIVE, INTO_SLEEP, Verb, Write, fdb, stored, writes};
 use anyhow::{Context as _, Result, bail, ensure};
 use kube::api::{Api, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
-use match_writes::{ENTRIES, HIVE, INTO_SLEEP, Verb, Write, fdb, stored, writes};
 use serde_json::Value;
-use testbed::options::{Options, Timings};
+use testbed::options::Options;
 use testbed::{World, apply, eventually};
 
 const NOBODY: &str = "https://127.0.0.1:1";
@@ -83,7 +81,8 @@ async fn only(world: &World, entry: &str) -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_entry_takes_its_writes_and_no_other() -> Result<()> {
-    let world = World::up(Options { clusters: 0, timings: Timings::fast(), ..Options::without_programs() }).await?;
+    let _heavy = testbed::heavy().await?;
+    let world = World::up(Options::bare_hub()).await?;
     let labelled = world.kubectl(&["label", "namespace", "kube-system", "hibernate.sh/record-replicas=true"]).await?;
     labelled.ok()?;
     apply::all(&world.hub().await?, &stored()).await?;

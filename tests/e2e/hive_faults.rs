@@ -15,24 +15,12 @@ use testbed::ec2::check::{moved_once, without_repeats};
 use testbed::ec2::{Call, Fault};
 use testbed::proxy::faults::{Effect, Rule};
 use testbed::world::handle::Cluster;
-use testbed::{ClusterOptions, Options, Program, Timings, World};
-use tokio::sync::{Mutex, MutexGuard, OnceCell};
+use testbed::{ClusterOptions, World};
 
 const SOON: Duration = Duration::from_mins(1);
 const SIZE: usize = 4;
-const WATCH: &str = "/apis/hive.openshift.io/v1/clusterdeployments";
 /// User agent of the controller.
 const CONTROLLER: &str = "hibernate-controller/";
-
-fn options() -> Options {
-    Options {
-        clusters: 0,
-        hub_proxy: true,
-        without: vec![Program::Webhook],
-        timings: Timings::fast(),
-        ..Options::default()
-    }
-}
 
 /// What may be asked and written during one sleep or wake: so much, and one more for each `every` that it takes.
 struct Most {
@@ -74,7 +62,7 @@ impl Subject {
     }
 
     async fn shared(name: &str) -> Result<Self> {
-        Self::new(World::shared_with(options()).await?, name).await
+        Self::new(World::shared().await?, name).await
     }
 
     /// Every call to EC2 on behalf of this cluster.
@@ -148,93 +136,6 @@ impl Subject {
     }
 }
 
-/// A second world, for those who break it for everybody, one at a time.
-async fn alone() -> Result<MutexGuard<'static, World>> {
-    static WORLD: OnceCell<Mutex<World>> = OnceCell::const_new();
-    let world = WORLD.get_or_try_init(async || World::up(options()).await.map(Mutex::new)).await?;
-    Ok(world.lock().await)
-}
-
-#[tokio::test]
-async fn the_hubs_api_server_is_restarted() -> Result<()> {
-    let world = alone().await?;
-    let subject = Subject::new(world.clone(), "hubless").await?;
-    for asleep in [true, false] {
-        let turn = subject.turn(asleep).await?;
-        subject.told(&turn).await?;
-        world.signal("hub-apiserver", "kill").await?;
-        tokio::time::sleep(Duration::from_secs(3)).await;
-        world.signal("hub-apiserver", "restart").await?;
-        let hub = world.hub().await?;
-        testbed::eventually(SOON, "a hub that answers", async || {
-            hub.apiserver_version().await?;
-            subject.cluster.get().await.map(drop)
-        })
-        .await?;
-        subject.arrive(&turn, SOON, &USUAL).await?;
-    }
-    // Whoever watches has not gone to sleep over the failures.
-    let after = world.cluster("after", ClusterOptions::of_size(1)).await?;
-    after.wait_for_power_state("Running", SOON / 2).await?;
-    after.remove().await?;
-    subject.remove().await
-}
-
-/// For longer than `--renew-deadline`, after which a controller may not act before it has renewed its Lease. Nobody else leads.
-#[tokio::test]
-async fn the_controller_is_suspended() -> Result<()> {
-    let world = alone().await?;
-    let subject = Subject::new(world.clone(), "dozing").await?;
-    for asleep in [true, false] {
-        let turn = subject.turn(asleep).await?;
-        subject.told(&turn).await?;
-        world.signal("controller", "freeze").await?;
-        tokio::time::sleep(Duration::from_secs(11)).await;
-        world.signal("controller", "thaw").await?;
-        subject.arrive(&turn, SOON, &USUAL).await?;
-    }
-    subject.remove().await
-}
-
-/// A fault does not meet a watch that is open already, so the controller opens it anew.
-async fn break_watch(subject: &Subject, effect: Effect) -> Result<String> {
-    let rule = subject.break_hub(Rule::new(effect).path(WATCH).query("watch=true")).await?;
-    subject.world.signal("controller", "restart").await?;
-    testbed::eventually(SOON, "a watch that meets the fault", async || {
-        ensure!(subject.world.hits("hub", &rule).await? > 0);
-        Ok(())
-    })
-    .await?;
-    Ok(rule)
-}
-
-async fn watch_breaks(name: &str, effect: Effect) -> Result<()> {
-    let world = alone().await?;
-    let subject = Subject::new(world.clone(), name).await?;
-    let begun = Instant::now();
-    let rule = break_watch(&subject, effect).await?;
-    for asleep in [true, false] {
-        let turn = subject.turn(asleep).await?;
-        subject.arrive(&turn, SOON, &USUAL).await?;
-    }
-    // Opened a second apart; two more, because the controller was started in between.
-    let (watches, most) = (subject.world.hits("hub", &rule).await?, begun.elapsed().as_secs() + 2);
-    eprintln!("{name}: {watches} watches in {:?}", begun.elapsed());
-    ensure!(watches > 2 && u64::from(watches) <= most, "{watches} watches in {:?}", begun.elapsed());
-    subject.world.heal("hub", Some(&rule)).await?;
-    subject.remove().await
-}
-
-#[tokio::test]
-async fn the_watch_is_dropped_again_and_again() -> Result<()> {
-    watch_breaks("dropped", Effect::DropWatch { after_millis: 50 }).await
-}
-
-#[tokio::test]
-async fn the_watch_expires_again_and_again() -> Result<()> {
-    watch_breaks("expired", Effect::WatchExpired { after_millis: 300 }).await
-}
-
 #[tokio::test]
 async fn every_third_write_meets_a_conflict() -> Result<()> {
     let subject = Subject::shared("contended").await?;
@@ -273,30 +174,6 @@ async fn answers_to_writes_get_lost() -> Result<()> {
     }
     ensure!(subject.world.hits("hub", &lost).await? == 4, "all four were lost");
     subject.world.heal("hub", Some(&lost)).await?;
-    subject.remove().await
-}
-
-/// Reads, watches, writes and the Lease, for longer than `--renew-deadline`: in the meantime the controller may not act.
-#[tokio::test]
-async fn the_hub_throttles_everything_for_a_while() -> Result<()> {
-    let world = alone().await?;
-    let subject = Subject::new(world.clone(), "stormy").await?;
-    for asleep in [true, false] {
-        // So that the watch has to be opened in the storm, too.
-        let drop = break_watch(&subject, Effect::DropWatch { after_millis: 3_000 }).await?;
-        let turn = subject.turn(asleep).await?;
-        subject.told(&turn).await?;
-        let storm = Effect::Status { code: 429, retry_after: Some(1), message: None };
-        subject.world.heal("hub", Some(&drop)).await?;
-        let storm = subject.break_hub(Rule::new(storm)).await?;
-        tokio::time::sleep(Duration::from_secs(12)).await;
-        // The Lease is read every second or two, looks and watches are repeated more slowly.
-        let met = subject.world.hits("hub", &storm).await?;
-        eprintln!("{met} requests in 12 s of storm");
-        ensure!((5..=40).contains(&met), "{met} requests in 12 s");
-        subject.world.heal("hub", Some(&storm)).await?;
-        subject.arrive(&turn, SOON, &USUAL).await?;
-    }
     subject.remove().await
 }
 
@@ -384,4 +261,139 @@ async fn credentials_are_rotated_midway() -> Result<()> {
         subject.arrive(&turn, Duration::from_secs(25), &USUAL).await?;
     }
     subject.remove().await
+}
+
+/// Faults that meet every cluster of the world.
+mod alone {
+    use std::time::{Duration, Instant};
+
+    use anyhow::{Result, ensure};
+    use testbed::proxy::faults::{Effect, Rule};
+    use testbed::supervisor::programs::Start;
+    use testbed::{ClusterOptions, Options, Program, World};
+    use tokio::sync::{Mutex, MutexGuard, OnceCell};
+
+    use super::{SOON, Subject, USUAL};
+
+    /// After this long without a renewal of its Lease the controller may not act.
+    const RENEW_DEADLINE: Duration = Duration::from_secs(4);
+    const WATCH: &str = "/apis/hive.openshift.io/v1/clusterdeployments";
+
+    /// A world for those who break it for everybody, one at a time.
+    async fn world() -> Result<(World, MutexGuard<'static, ()>)> {
+        static TURN: Mutex<()> = Mutex::const_new(());
+        static STARTED: OnceCell<()> = OnceCell::const_new();
+        let turn = TURN.lock().await;
+        let options = Options { without: vec![Program::Controller, Program::Webhook], ..Options::shared() };
+        let world = World::shared_as("hive_faults::alone", options).await?;
+        let args = ["--lease-duration", "6s", "--renew-deadline", "4s", "--retry-period", "1s"];
+        let start = Start { args: args.map(str::to_owned).to_vec(), ..Start::new(Program::Controller) };
+        STARTED.get_or_try_init(async || world.start(&start).await.map(drop)).await?;
+        world.heal("hub", None).await?; // what a test that failed has left
+        Ok((world, turn))
+    }
+
+    #[tokio::test]
+    async fn the_hubs_api_server_is_restarted() -> Result<()> {
+        let (world, _turn) = world().await?;
+        let subject = Subject::new(world.clone(), "hubless").await?;
+        for asleep in [true, false] {
+            let turn = subject.turn(asleep).await?;
+            subject.told(&turn).await?;
+            world.signal("hub-apiserver", "kill").await?;
+            tokio::time::sleep(Duration::from_secs(3)).await;
+            world.signal("hub-apiserver", "restart").await?;
+            let hub = world.hub().await?;
+            testbed::eventually(SOON, "a hub that answers", async || {
+                hub.apiserver_version().await?;
+                subject.cluster.get().await.map(drop)
+            })
+            .await?;
+            subject.arrive(&turn, SOON, &USUAL).await?;
+        }
+        // Whoever watches has not gone to sleep over the failures.
+        let after = world.cluster("after", ClusterOptions::of_size(1)).await?;
+        after.wait_for_power_state("Running", SOON / 2).await?;
+        after.remove().await?;
+        subject.remove().await
+    }
+
+    /// For longer than `--renew-deadline`, after which a controller may not act before it has renewed its Lease. Nobody else leads.
+    #[tokio::test]
+    async fn the_controller_is_suspended() -> Result<()> {
+        let (world, _turn) = world().await?;
+        let subject = Subject::new(world.clone(), "dozing").await?;
+        for asleep in [true, false] {
+            let turn = subject.turn(asleep).await?;
+            subject.told(&turn).await?;
+            world.signal("controller", "freeze").await?;
+            tokio::time::sleep(RENEW_DEADLINE + Duration::from_secs(1)).await;
+            world.signal("controller", "thaw").await?;
+            subject.arrive(&turn, SOON, &USUAL).await?;
+        }
+        subject.remove().await
+    }
+
+    /// A fault does not meet a watch that is open already, so the controller opens it anew.
+    async fn break_watch(subject: &Subject, effect: Effect) -> Result<String> {
+        let rule = subject.break_hub(Rule::new(effect).path(WATCH).query("watch=true")).await?;
+        subject.world.signal("controller", "restart").await?;
+        testbed::eventually(SOON, "a watch that meets the fault", async || {
+            ensure!(subject.world.hits("hub", &rule).await? > 0);
+            Ok(())
+        })
+        .await?;
+        Ok(rule)
+    }
+
+    async fn watch_breaks(name: &str, effect: Effect) -> Result<()> {
+        let (world, _turn) = world().await?;
+        let subject = Subject::new(world.clone(), name).await?;
+        let begun = Instant::now();
+        let rule = break_watch(&subject, effect).await?;
+        for asleep in [true, false] {
+            let turn = subject.turn(asleep).await?;
+            subject.arrive(&turn, SOON, &USUAL).await?;
+        }
+        // Opened a second apart; two more, because the controller was started in between.
+        let (watches, most) = (subject.world.hits("hub", &rule).await?, begun.elapsed().as_secs() + 2);
+        eprintln!("{name}: {watches} watches in {:?}", begun.elapsed());
+        ensure!(watches > 2 && u64::from(watches) <= most, "{watches} watches in {:?}", begun.elapsed());
+        subject.world.heal("hub", Some(&rule)).await?;
+        subject.remove().await
+    }
+
+    #[tokio::test]
+    async fn the_watch_is_dropped_again_and_again() -> Result<()> {
+        watch_breaks("dropped", Effect::DropWatch { after_millis: 50 }).await
+    }
+
+    #[tokio::test]
+    async fn the_watch_expires_again_and_again() -> Result<()> {
+        watch_breaks("expired", Effect::WatchExpired { after_millis: 300 }).await
+    }
+
+    /// Reads, watches, writes and the Lease, for longer than `--renew-deadline`: in the meantime the controller may not act.
+    #[tokio::test]
+    async fn the_hub_throttles_everything_for_a_while() -> Result<()> {
+        let (world, _turn) = world().await?;
+        let subject = Subject::new(world.clone(), "stormy").await?;
+        for asleep in [true, false] {
+            // So that the watch has to be opened in the storm, too.
+            let drop = break_watch(&subject, Effect::DropWatch { after_millis: 3_000 }).await?;
+            let turn = subject.turn(asleep).await?;
+            subject.told(&turn).await?;
+            let storm = Effect::Status { code: 429, retry_after: Some(1), message: None };
+            subject.world.heal("hub", Some(&drop)).await?;
+            let storm = subject.break_hub(Rule::new(storm)).await?;
+            tokio::time::sleep(RENEW_DEADLINE + Duration::from_secs(2)).await;
+            // The Lease is read every second or two, reconciliations and watches are repeated more slowly.
+            let met = subject.world.hits("hub", &storm).await?;
+            eprintln!("{met} requests in 6 s of storm");
+            ensure!((3..=25).contains(&met), "{met} requests in 6 s");
+            subject.world.heal("hub", Some(&storm)).await?;
+            subject.arrive(&turn, SOON, &USUAL).await?;
+        }
+        subject.remove().await
+    }
 }

@@ -15,7 +15,7 @@ use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
 use serde_json::json;
 use shared::annotation::keys;
-use testbed::options::{Options, Program, Timings};
+use testbed::options::{Options, Program};
 use testbed::pki::Authority;
 use testbed::supervisor::programs::Start;
 use testbed::{World, apply, eventually};
@@ -28,7 +28,7 @@ const SOON: Duration = Duration::from_secs(30);
 type Chain = Vec<CertificateDer<'static>>;
 
 async fn world() -> Result<World> {
-    World::up(Options { clusters: 0, timings: Timings::fast(), ..Options::without_programs() }).await
+    World::up(Options::bare_hub()).await
 }
 
 fn webhook(identity: Option<&str>, args: &[&str]) -> Start {

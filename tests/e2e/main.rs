@@ -1,0 +1,47 @@
+//! End-to-end tests: the real plugin, webhook and controller on a world of real parts, a module per subject.
+//!
+//! One program, so that it is linked once and worlds are shared: tests with the same options use the same world, in namespaces and with
+//! cluster names of their own. What must not happen while others look (kill, freeze, inject faults for everybody) needs a world of one's own,
+//! `World::up`. Tests whose verdict depends on the pace of the machine are in modules named `alone`: `make test` runs them afterwards, one by
+//! one.
+//!
+//! `make e2e TEST=hive_aws` runs the tests whose names contain a word.
+
+mod fdb_common;
+mod fdb_guard;
+mod match_writes;
+
+mod admission_hive;
+mod admission_replicas;
+mod certificates;
+mod controller_crash;
+mod fdb_down;
+mod fdb_gone;
+mod fdb_recover;
+mod fdb_suspend;
+mod hive_aws;
+mod hive_bad_input;
+mod hive_csr;
+mod hive_faults;
+mod hive_gone;
+mod hive_sleep_wake;
+mod hive_unreachable;
+mod hive_wake;
+mod krew;
+mod manifests;
+mod match_conditions;
+mod plugin_hive;
+mod plugin_plan;
+mod plugin_pool;
+mod plugin_schedule;
+mod plugin_workloads;
+mod policy_twin;
+
+/// Tests that run one by one, after all others.
+mod alone {
+    mod controller_kill_points;
+    mod controller_leader;
+    mod fdb_scale;
+    mod hive_fleet_faults;
+    mod hive_words;
+}

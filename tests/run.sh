@@ -1,0 +1,75 @@
+#!/usr/bin/env bash
+# Runs suites of tests, all of them even if one fails: `run.sh SUITE... [-- WORD...]` runs the tests whose names contain a word.
+#   unit     needs no world
+#   doc      examples in the documentation
+#   e2e      our programs on the test world: side by side first, then the modules named `alone` one by one
+#   testbed  the test world itself
+# `run.sh again SUITE NAME...` runs tests by their full names, one by one.
+# `make` calls it: it sets CARGO_FLAGS, and THREADS, how many end-to-end tests run side by side. What the tests say is kept, with the
+# time of each, in $CARGO_TARGET_DIR/tests.log.
+set -uo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+log=${CARGO_TARGET_DIR:?}/tests.log
+failed=0
+
+# run WHAT CARGO-ARGUMENTS... -- TEST-ARGUMENTS...
+# libtest takes the time of each test by an option that is unstable: the variable lets it. It is not set when something is compiled.
+run() {
+    title "$1"
+    shift
+    # shellcheck disable=SC2086 # flags are words
+    cargo test $CARGO_FLAGS --no-fail-fast --config 'target."cfg(all())".runner = ["env", "RUSTC_BOOTSTRAP=1"]' \
+        "$@" -Z unstable-options --report-time 2>&1 | tee -a "$log" || failed=1
+}
+
+title() { printf '==> %s\n' "$1" | tee -a "$log"; }
+
+# Test programs of all crates that need no world.
+programs() {
+    cargo metadata --no-deps --format-version 1 | grep -oE '"kind":\["test"\],"crate_types":\["bin"\],"name":"[^"]+"' | cut -d '"' -f 12 | grep -vx -e e2e -e testbed
+}
+
+# Names of a suite's tests in modules named `alone` that contain one of the words.
+alone() {
+    local suite=$1 word words=()
+    shift
+    for word in "$@"; do words+=(-e "$word"); done
+    # shellcheck disable=SC2086
+    cargo test $CARGO_FLAGS --quiet --test "$suite" -- --list --format terse | sed -n 's/: test$//p' | grep alone:: | grep -F "${words[@]}"
+}
+
+if [ "${1:-}" = again ]; then
+    suite=$2
+    shift 2
+    run "$suite, again" --test "$suite" -- --exact --test-threads 1 "$@"
+    exit $failed
+fi
+
+suites=()
+while [ $# -gt 0 ] && [ "$1" != -- ]; do suites+=("$1"); shift; done
+[ $# -eq 0 ] || shift
+: > "$log"
+for suite in "${suites[@]}"; do
+    case $suite in
+        unit)
+            mapfile -t programs < <(programs)
+            run "unit tests" --lib --bins "${programs[@]/#/--test=}" -- "$@"
+            ;;
+        doc)
+            title "examples in the documentation"
+            # shellcheck disable=SC2086
+            cargo test $CARGO_FLAGS --doc -- "$@" 2>&1 | tee -a "$log" || failed=1
+            ;;
+        e2e | testbed)
+            run "$suite, side by side" --test "$suite" -- --test-threads "$THREADS" --skip alone:: "$@"
+            if [ $# -eq 0 ]; then
+                run "$suite, one by one" --test "$suite" -- --test-threads 1 alone::
+            else
+                mapfile -t names < <(alone "$suite" "$@")
+                [ ${#names[@]} -eq 0 ] || run "$suite, one by one" --test "$suite" -- --test-threads 1 --exact "${names[@]}"
+            fi
+            ;;
+        *) echo "run.sh: no suite $suite" >&2; exit 2 ;;
+    esac
+done
+exit $failed

@@ -1,0 +1,17 @@
+//! Tests of the test world itself: worlds come and go, machines follow their instances, faults hit what they name, and the FoundationDB double
+//! does what the real operator was seen to do. `make test-testbed` runs them; `make test` does not.
+#![allow(clippy::unwrap_used, clippy::panic)] // a helper of a test is part of the test
+
+#[path = "../../e2e/fdb_common.rs"]
+mod fdb_common;
+
+mod ec2;
+mod fdb;
+mod fdb_global;
+mod fdb_operator;
+mod fdb_recovery;
+mod fdb_scale;
+mod fdb_special;
+mod lifecycle;
+mod machines;
+mod proxy;

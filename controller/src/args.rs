@@ -16,26 +16,26 @@ Examples:
 
 Exit codes: 0 asked to stop, 1 error, 2 usage.";
 
-/// Puts clusters to sleep and wakes them, as their objects on the hub ask for.
+/// Hibernates and resumes clusters according to their objects on the hub
 #[derive(Clone, Debug, Parser)]
 #[command(version, after_help = AFTER_HELP)]
 pub struct Args {
     /// Kubeconfig of the hub; without it $KUBECONFIG, then the Pod's service account
     #[arg(long, value_name = "PATH")]
     pub kubeconfig: Option<std::path::PathBuf>,
-    /// Namespace of the Lease by which one of several controllers leads
+    /// Namespace of the leader election Lease
     #[arg(long, default_value = shared::annotation::keys::NAMESPACE)]
     pub namespace: String,
-    /// Name of that Lease
+    /// Name of the leader election Lease
     #[arg(long, default_value = shared::annotation::keys::CONTROLLER)]
     pub lease: String,
-    /// Who this controller is, in the Lease and in the cloud's call log; default: host name and a random part
+    /// Identity in the Lease and in the cloud's call log [default: host name and a random suffix]
     #[arg(long)]
     pub identity: Option<String>,
-    /// After this long without a renewal another controller may lead
+    /// Duration of the lease: without a renewal, another controller may lead after this time
     #[arg(long, default_value = "15s", value_parser = duration)]
     pub lease_duration: Duration,
-    /// After this long without a renewal this controller no longer acts; shorter than the lease
+    /// Without a renewal, this controller stops acting after this time; must be shorter than --lease-duration
     #[arg(long, default_value = "10s", value_parser = duration)]
     pub renew_deadline: Duration,
     /// How often the Lease is renewed
@@ -44,16 +44,16 @@ pub struct Args {
     /// Address of /healthz, /readyz and /metrics (plain HTTP)
     #[arg(long, default_value = "0.0.0.0:8080")]
     pub listen: SocketAddr,
-    /// Clusters that are worked on at once; up to 200 of one AWS account share a call
+    /// Clusters to reconcile concurrently; up to 200 clusters of one AWS account share a call
     #[arg(long, default_value_t = 256)]
     pub concurrency: u16,
-    /// How long cluster operators that give no sign of life get to notice that they are awake
+    /// How long to wait for cluster operators that have shown no sign of life since the wake
     #[arg(long, default_value = "2m", value_parser = duration)]
     pub cluster_operator_pause: Duration,
-    /// How long all cluster operators must have been well before a cluster counts as awake
+    /// How long all cluster operators must stay healthy before a cluster counts as awake
     #[arg(long, default_value = "3s", value_parser = duration)]
     pub cluster_operator_settle: Duration,
-    /// How often a cluster that neither sleeps in nor wakes up is looked at
+    /// How often to reconcile a cluster that is not in transition
     #[arg(long, default_value = "10m", value_parser = duration)]
     pub steady_period: Duration,
     /// How long a wake may take before an Event warns
@@ -62,24 +62,24 @@ pub struct Args {
     /// How long falling asleep may take before an Event warns
     #[arg(long, default_value = "15m", value_parser = duration)]
     pub sleep_limit: Duration,
-    /// What to do about instances of a sleeping cluster that somebody has started
+    /// What to do about instances of a sleeping cluster that were started by another party
     #[arg(long, value_enum, default_value_t = DriftPolicy::Stop)]
     pub drift: DriftPolicy,
-    /// How long removed process groups of a FoundationDBCluster are kept that does not say so itself; 0 is off
+    /// Default minimum suspension for removed process groups of a FoundationDBCluster without the annotation hibernate.sh/minimum-suspension; 0 turns suspension off
     #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = parse_unsigned)]
     pub fdb_minimum_suspension: Duration,
-    /// Also write the condition Unreachable, knowing of sleep; Hive's own unreachable controller must be switched off
+    /// Manage the condition Unreachable with hibernation taken into account; turn off Hive's own unreachable controller first
     #[arg(long)]
     pub own_unreachable: bool,
     /// Flags of the clouds
     #[command(flatten)]
     pub clouds: CloudFlags,
-    /// How log lines look
+    /// Format of the log lines
     #[arg(long, value_enum, default_value_t = LogFormat::Text)]
     pub log_format: LogFormat,
 }
 
-/// What to do about instances of a sleeping cluster that somebody has started.
+/// What to do about instances of a sleeping cluster that were started by another party.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum DriftPolicy {
     /// Report and stop them, as Hive does.
@@ -106,7 +106,7 @@ impl Args {
     }
 }
 
-/// How log lines look.
+/// Format of the log lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum LogFormat {
     /// For people.

@@ -64,7 +64,7 @@ async fn main() -> ExitCode {
     match run(args).await {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            error!(error = &failure as &dyn std::error::Error, "cannot go on");
+            error!(error = &failure as &dyn std::error::Error, "fatal error");
             ExitCode::FAILURE
         }
     }

@@ -71,14 +71,14 @@ fn leading() -> [Alert; 3] {
             lasts: "2m",
             severity: "critical",
             summary: "No hibernate-controller leads",
-            description: "Nothing goes to sleep or wakes up. Look at the Pods, and at who holds the Lease hibernate-controller.",
+            description: "No target sleeps or wakes. Check the Pods and the holder of the Lease hibernate-controller.",
         },
         Alert {
             name: "HibernateTwoLeaders",
             expr: "sum(hibernate_leader) > 1".to_owned(),
             lasts: "2m",
             severity: "warning",
-            summary: "More than one hibernate-controller believes that it leads",
+            summary: "More than one hibernate-controller is the leader",
             description: "Two installations with Leases of their own work on the same hub.",
         },
         Alert {
@@ -86,7 +86,7 @@ fn leading() -> [Alert; 3] {
             expr: "sum(changes(hibernate_leader[30m])) > 4".to_owned(),
             lasts: "0m",
             severity: "warning",
-            summary: "The hibernate-controller that leads changes again and again",
+            summary: "The leader of hibernate-controller changes repeatedly",
             description: "Its Lease is not renewed in time: the hub's API server is slow, or the Pods are restarted.",
         },
     ]
@@ -108,8 +108,8 @@ fn targets() -> [Alert; 5] {
             expr: happened("system, reason", &notices("WakeTakesTooLong|SleepTakesTooLong"), "1h"),
             lasts: "0m",
             severity: "warning",
-            summary: "Targets neither sleep nor are awake for too long: {{ $labels.reason }}",
-            description: "The condition HibernationProgress of each such target says what is awaited; an Event names it.",
+            summary: "Transitions take too long: {{ $labels.reason }}",
+            description: "The condition HibernationProgress of each such target says what it waits for; an Event names the target.",
         },
         Alert {
             name: "HibernateAnotherController",
@@ -124,7 +124,7 @@ fn targets() -> [Alert; 5] {
             expr: happened("system, reason", &notices("StartedWhileAsleep"), "1h"),
             lasts: "0m",
             severity: "info",
-            summary: "Somebody has started machines of a sleeping target",
+            summary: "Machines of a sleeping target were started by another party",
             description: "They are billed while they run. An Event names target and machines.",
         },
         Alert {
@@ -133,7 +133,7 @@ fn targets() -> [Alert; 5] {
             lasts: "1h",
             severity: "info",
             summary: "{{ $value }} targets have slept for three weeks or longer",
-            description: "Certificates of their kubelets end after 30 days, so that a wake has to approve new ones and takes longer. \
+            description: "Kubelet certificates expire after 30 days; then the wake must approve new ones and takes longer. \
                           Wake them for an hour, or see `kubectl hibernate plan`.",
         },
     ]
@@ -155,7 +155,7 @@ sum by (cloud, call) (rate(hibernate_cloud_calls_total[10m]))
             lasts: "10m",
             severity: "warning",
             summary: "{{ $value | humanizePercentage }} of the {{ $labels.call }} calls to {{ $labels.cloud }} end with {{ $labels.result }}",
-            description: "Calls are repeated with pauses. Targets that are not where they should be say so in their conditions.",
+            description: "The controller retries with backoff. The conditions of the affected targets give the cause.",
         },
         Alert {
             name: "HibernateCloudDenies",
@@ -178,7 +178,7 @@ fn looks() -> [Alert; 2] {
                 .to_owned(),
             lasts: "5m",
             severity: "warning",
-            summary: "Looks at targets end early: {{ $labels.outcome }}",
+            summary: "Reconciles fail: {{ $labels.outcome }}",
             description: "The hub refuses writes, or calls take too long. The controller's log names the targets.",
         },
         Alert {
@@ -186,7 +186,7 @@ fn looks() -> [Alert; 2] {
             expr: quantile("0.99", "hibernate_look_seconds_bucket", "") + " > 20",
             lasts: "10m",
             severity: "warning",
-            summary: "One in a hundred looks at a target takes {{ $value }} s",
+            summary: "p99 of reconciles is {{ $value }} s",
             description: "The hub, a cloud or spokes answer slowly.",
         },
     ]
@@ -199,7 +199,7 @@ fn suspension() -> Alert {
         lasts: "30m",
         severity: "warning",
         summary: "{{ $value }} process groups of FoundationDBCluster {{ $labels.namespace }}/{{ $labels.cluster }} are released, but still there",
-        description: "Its operator does not delete them although it was woken: it is down, or told to leave the cluster alone (spec.skip).",
+        description: "The operator does not delete them although the controller woke it: it is down, or spec.skip is true.",
     }
 }
 
@@ -234,7 +234,7 @@ fn panels() -> Vec<Panel> {
             vec![(targets(&format!("state!~\"{asleep}|{awake}\"")), "{{state}}")],
         ),
         (
-            "Targets that have slept for so many days, or more",
+            "Targets asleep for at least this many days",
             "short",
             vec![("sum by (days) (hibernate_asleep)".to_owned(), "{{days}}")],
         ),
@@ -258,11 +258,11 @@ fn panels() -> Vec<Panel> {
         ),
         ("Looks", "ops", vec![(rate("outcome", "hibernate_looks_total"), "{{outcome}}")]),
         (
-            "Targets whose look is due and has not begun",
+            "Targets whose reconcile is due and has not started",
             "short",
             vec![("sum by (system) (hibernate_queue_depth)".to_owned(), "{{system}}")],
         ),
-        ("Duration of a look", "s", spread("hibernate_look_seconds_bucket")),
+        ("Duration of a reconcile", "s", spread("hibernate_look_seconds_bucket")),
         (
             "Certificate requests of kubelets",
             "ops",

@@ -64,7 +64,7 @@ fn main() -> ExitCode {
 /// The exit code, given that what was printed may not have arrived. What was changed has been changed all the same.
 fn printed_out(exit: Exit, changes: bool) -> Exit {
     let Some(error) = output::failure() else { return exit };
-    let done = if changes && exit == Exit::Done { "; what was asked for is done all the same" } else { "" };
+    let done = if changes && exit == Exit::Done { "; the request itself succeeded" } else { "" };
     output::error(&format!("cannot write to standard output: {error}{done}"));
     if exit == Exit::Done { Exit::Error } else { exit }
 }

@@ -94,7 +94,7 @@ fn wrong_usage_is_exit_code_2_and_says_what_is_right() {
         ("demo --timeout soon", "is not a duration"),
         ("demo --request-timeout=-1s", "is not positive"),
         ("demo --dry-run=perhaps", "possible values"),
-        ("--reason x resume demo", "stands before `resume`"),
+        ("--reason x resume demo", "must follow `resume`"),
         ("status demo -o csv", "possible values"),
         ("demo -n Shop", "invalid value 'Shop' for '--namespace <NAME>'"),
         ("demo --wait=perhaps", "unexpected value 'perhaps' for '--wait'"),
@@ -144,7 +144,7 @@ fn a_missing_or_broken_kubeconfig_is_named() {
 #[test]
 fn empty_and_broken_values_are_told_apart() {
     let html = server("200 OK", "<html>hello</html>");
-    let unsafe_selector = "-l is empty: it would select everything; give --all if that is meant";
+    let unsafe_selector = "-l is empty and would select everything; use --all instead";
     for (words, code, part) in [
         (vec!["-l", ""], 2, unsafe_selector),
         (vec!["resume", "-l", " "], 2, unsafe_selector),
@@ -309,7 +309,7 @@ fn what_cannot_be_printed_is_an_error() {
         (vec!["--help"], 1, ""),
         (vec!["completion"], 1, ""),
         (vec!["status", "cd/demo", "--server", &hub], 1, ""),
-        (vec!["cd/demo", "--server", &hub], 1, "; what was asked for is done all the same"),
+        (vec!["cd/demo", "--server", &hub], 1, "; the request itself succeeded"),
     ] {
         let home = TempDir::new().expect("a folder");
         let full = fs::OpenOptions::new().write(true).open("/dev/full").expect("a device");

@@ -61,7 +61,7 @@ async fn a_storage_group_comes_back_and_its_replacement_goes() -> Result<()> {
         let ran = recover(&held, &["--yes"]).await?;
         ensure!(ran.code == 0, "{update_mode:?}: {}", ran.stderr);
         ensure!(ran.stdout.contains(&format!("{} recovered after ", held.id)), "{}", ran.stdout);
-        ensure!(ran.stderr.contains("In exchange goes") && ran.stderr.contains(&held.replacement), "{}", ran.stderr);
+        ensure!(ran.stderr.contains("Removed in exchange") && ran.stderr.contains(&held.replacement), "{}", ran.stderr);
         is_back(&held).await?;
         stays(&held, "storage", 3).await?;
         let again = recover(&held, &["--yes"]).await?;
@@ -264,7 +264,7 @@ async fn what_cannot_be_recovered_is_said_and_nothing_is_changed() -> Result<()>
         (&["-c", &name, &healthy], 1, "is not suspended: it is not marked for removal, and its Pod runs"),
         (&[&healthy_pod], 1, "is not suspended"),
         (&["nobody-storage-1"], 1, "has a process group whose Pod is named nobody-storage-1"),
-        (&[&held.id], 2, "is an ID: say of which cluster"),
+        (&[&held.id], 2, "is an ID: name its cluster"),
         (&["-c", &name], 2, "name process groups by ID"),
         (&["-c", &name, &held.id, "--all-suspended"], 2, "exclude each other"),
         (&["-c", &name, &held.id, "--replacement", "storage-0"], 1, "no process group of this ID"),
@@ -325,7 +325,7 @@ async fn missing_rights_are_named_before_anything_is_changed() -> Result<()> {
     let ran = recover(&held, &["--yes", "--as", "carol"]).await?;
     ensure!(ran.code == 1, "{}", ran.stderr);
     for part in [
-        "nothing has been changed: you may not",
+        "nothing was changed: you do not have permission to",
         "foundationdbclusters.apps.foundationdb.org/status",
         "create pods/exec",
         "--include=never",
@@ -344,7 +344,7 @@ async fn without_an_operator_it_times_out_and_is_finished_later() -> Result<()> 
     held.db.kill_operator().await?;
     let ran = recover(&held, &["--yes", "--timeout", "6s"]).await?;
     ensure!(ran.code == 4, "{} {}", ran.code, ran.stderr);
-    for part in ["the operator has not created its Pod yet", "Does the operator run", "The volumes are held"] {
+    for part in ["the operator has not created its Pod yet", "Check that the operator runs", "The volumes are held"] {
         ensure!(ran.stderr.contains(part), "{part}: {}", ran.stderr);
     }
     let status =

@@ -250,7 +250,7 @@ async fn what_others_ask_for_is_left_alone() -> Result<()> {
         let error = ask(&boot, CLIENT, CLIENT_USAGES, bytes).await.unwrap_err();
         assert!(matches!(error.downcast_ref(), Some(kube::Error::Api(status)) if status.code == 422), "{error:#}");
     }
-    // In order, but somebody has denied it.
+    // In order, but already denied.
     let denied = ask(&boot, CLIENT, CLIENT_USAGES, &good).await?;
     let api: Api<CertificateSigningRequest> = Api::all(admin.clone());
     let condition = json!({"type": "Denied", "status": "True", "reason": "No", "message": "not this one"});

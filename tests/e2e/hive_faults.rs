@@ -188,7 +188,7 @@ async fn a_spoke_accepts_and_never_answers_until_it_does() -> Result<()> {
     let turn = subject.turn(false).await?;
     let silent = |found: &shared::hive::api::ClusterDeployment| {
         let progress = found.condition(PROGRESS).and_then(|c| c.message.as_deref()).unwrap_or_default();
-        progress.contains("gives no answer within")
+        progress.contains("did not answer within")
     };
     subject.cluster.wait_for("word of the silence", SOON, silent).await?;
     tokio::time::sleep(Duration::from_secs(10)).await; // another try has been cut off by then

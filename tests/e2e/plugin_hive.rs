@@ -265,7 +265,7 @@ async fn waiting_follows_hive_step_by_step() -> Result<()> {
         let stopping = "Stopping cluster machines. Some machines have not yet stopped";
         assert_eq!(
             steps,
-            ["waiting for a controller to take notice", &format!("{stopping}: i-1,i-2"), &format!("{stopping}: i-2")],
+            ["waiting for a controller to reconcile", &format!("{stopping}: i-1,i-2"), &format!("{stopping}: i-2")],
             "{}",
             ran.stderr
         );

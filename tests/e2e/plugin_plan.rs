@@ -59,7 +59,7 @@ async fn the_hub_alone_tells_what_the_webhook_would_refuse() -> Result<()> {
         assert_eq!(ran.code, 3, "{}", ran.stderr);
         assert!(ran.stdout.starts_with("clusterdeployment.hive.openshift.io/demo: something blocks"), "{}", ran.stdout);
         for part in
-            ["block", "V6", "the cluster is protected from sleep", "StillBilled", "persistent disks", "--fresh asks"]
+            ["block", "V6", "the cluster is protected from sleep", "StillBilled", "persistent disks", "use --fresh"]
         {
             assert!(ran.stdout.contains(part), "{part}: {}", ran.stdout);
         }
@@ -78,7 +78,7 @@ async fn the_hub_alone_tells_what_the_webhook_would_refuse() -> Result<()> {
         clusters.patch("demo", &PatchParams::default(), &Patch::Merge(patch)).await?;
         let paused = world.plugin(&["plan", "cd/demo", "-n", &ns, "--fresh"]).await?;
         assert_eq!(paused.code, 1, "{}", paused.stderr);
-        assert!(paused.stderr.contains("hibernate-controller leaves it alone"), "{}", paused.stderr);
+        assert!(paused.stderr.contains("hibernate-controller does not reconcile it"), "{}", paused.stderr);
 
         world.kubectl(&["create", "deployment", "web", "--image=x", "-n", &ns]).await?.ok()?;
         let workload = world.plugin(&["plan", "deploy/web", "-n", &ns]).await?;

@@ -50,7 +50,7 @@ async fn a_sleep_ends_when_it_was_told_to() -> Result<()> {
         let ran = world.plugin(&["cd/demo", "-n", &ns, "--for", "14h", "-v"]).await?;
         assert_eq!(ran.code, 0, "{}", ran.stderr);
         assert_eq!(ran.stderr.lines().filter(|line| line.starts_with("PATCH")).count(), 1, "one patch: {}", ran.stderr);
-        assert!(ran.stderr.contains("without that controller nobody wakes it at "), "{}", ran.stderr);
+        assert!(ran.stderr.contains("without the controller, it does not wake at "), "{}", ran.stderr);
         let asleep = clusters.get("demo").await?;
         assert_eq!(asleep.spec.power_state.as_deref(), Some("Hibernating"));
         let at = note(&asleep, keys::WAKE_AT).context("wake-at")?;
@@ -131,8 +131,8 @@ async fn ends_that_cannot_be_are_wrong_usage_and_nothing_is_written() -> Result<
             (&["cd/demo", "--until", "2026-01-01T00:00:00Z"][..], "--until \"2026-01-01T00:00:00Z\" has passed"),
             (&["cd/demo", "--until", "later"], "--until \"later\" is not a time"),
             (&["cd/demo", "--for", "59s"], "shorter than a minute"),
-            (&["cd/demo", "deploy/web", "--for", "14h"], "deployment.apps/web has no controller that could wake it"),
-            (&["resume", "cd/demo", "--for", "4h"], "add --hold-awake"),
+            (&["cd/demo", "deploy/web", "--for", "14h"], "need a controller, which deployment.apps/web does not have"),
+            (&["resume", "cd/demo", "--for", "4h"], "need --hold-awake"),
             (&["resume", "cd/demo", "--hold-awake"], "--for <DURATION>|--until <TIME>"),
         ] {
             let ran = world.plugin(&[args, &["-n", &ns]].concat()).await?;

@@ -246,7 +246,7 @@ async fn the_record_is_right_under_concurrent_scaling() -> Result<()> {
                 world.plugin(&[&["resume"], &target[..]].concat()).await?.ok()?;
                 assert_eq!(kkp.replicas("workers").await?, (count.parse()?, None));
             } else {
-                assert!(slept.stderr.contains("somebody else changed it"), "{}", slept.stderr);
+                assert!(slept.stderr.contains("conflict: the object changed"), "{}", slept.stderr);
                 assert!(replicas > 0, "a refused sleep changes nothing");
             }
         }

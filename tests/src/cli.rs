@@ -32,7 +32,7 @@ enum Command {
     },
     /// Print export lines for a shell: eval "$(testbed env)"
     Env(State),
-    /// Tell what is alive
+    /// Show running processes and instances
     Status {
         #[command(flatten)]
         state: State,
@@ -40,7 +40,7 @@ enum Command {
         #[arg(long)]
         json: bool,
     },
-    /// End everything that the world has started, and nothing else
+    /// Stop all processes of the world
     Down(State),
     /// Add or remove clusters
     #[command(subcommand)]
@@ -55,7 +55,7 @@ enum Command {
         /// Which program
         #[arg(value_enum)]
         program: testbed::Program,
-        /// Tells several apart; the process is then called PROGRAM-IDENTITY
+        /// Identity, to run several; the process is named PROGRAM-IDENTITY
         #[arg(long)]
         identity: Option<String>,
         /// Connect it to the hub through the fault proxy
@@ -78,7 +78,7 @@ enum Command {
     Freeze(Process),
     /// Thaw a frozen process with SIGCONT
     Thaw(Process),
-    /// Show or change how fast things go: testbed timings ec2Stop=20s
+    /// Show or change timings: testbed timings ec2Stop=20s
     Timings {
         #[command(flatten)]
         state: State,
@@ -102,7 +102,7 @@ enum Command {
         /// `hub`, or a cluster's infraID for its gate
         proxy: String,
     },
-    /// Be the supervisor of a world
+    /// Run the supervisor of a world (internal)
     #[command(hide = true)]
     Run(State),
 }
@@ -145,7 +145,7 @@ enum ClusterCommand {
         /// Begin asleep
         #[arg(long)]
         asleep: bool,
-        /// Let its kubelets lose their certificates in their sleep
+        /// Make its kubelets lose their certificates while it sleeps
         #[arg(long)]
         certificates: bool,
     },

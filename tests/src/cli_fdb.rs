@@ -31,7 +31,7 @@ pub(crate) enum FdbCommand {
         #[command(flatten)]
         place: Place,
     },
-    /// Show its database, volumes and exclusions as JSON; with --log also what was asked of it and what its operator did
+    /// Show database, volumes and exclusions as JSON; with --log the requests to the database and the operator's actions instead
     Show {
         #[command(flatten)]
         place: Place,
@@ -39,7 +39,7 @@ pub(crate) enum FdbCommand {
         #[arg(long)]
         log: bool,
     },
-    /// Turn knobs of a database and its operator: testbed fdb set demo demo available=false wrong=true
+    /// Change settings of a database and its operator: testbed fdb set demo demo available=false wrong=true
     Set {
         #[command(flatten)]
         place: Place,
@@ -47,7 +47,7 @@ pub(crate) enum FdbCommand {
         #[arg(value_name = "KEY=VALUE", required = true)]
         changes: Vec<String>,
     },
-    /// Be the operator of one FoundationDBCluster
+    /// Run the operator of one FoundationDBCluster (internal)
     #[command(hide = true)]
     Operator {
         #[command(flatten)]
@@ -79,7 +79,7 @@ pub(crate) struct New {
     /// Nodes, each a zone of its own
     #[arg(long, default_value_t = 3)]
     zones: usize,
-    /// Where processes have their addresses from: pod or service
+    /// Source of the process addresses: pod or service
     #[arg(long, default_value = "pod")]
     public_ip_source: String,
     /// All, Zone, `ProcessGroup` or None

@@ -19,10 +19,10 @@ pub struct Options {
     /// Sample clusters: demo, demo-2, ... spread over the spokes
     #[arg(long, default_value_t = 1, value_name = "N")]
     pub clusters: usize,
-    /// EC2 instances per cluster: three of the control plane (one if there are fewer than four), the rest workers
+    /// EC2 instances per cluster: three control plane machines (one if fewer than four in total), the rest workers
     #[arg(long, default_value_t = 6, value_name = "N")]
     pub instances: usize,
-    /// Leave programs of ours out
+    /// Do not start these of our programs
     #[arg(long, value_delimiter = ',', value_name = "PROGRAM,...")]
     pub without: Vec<Program>,
     /// Connect the controller to the hub through the fault proxy
@@ -34,7 +34,7 @@ pub struct Options {
     /// Install these CRD files instead of the definitions made from our own types
     #[arg(long, value_name = "DIR")]
     pub upstream_crds: Option<PathBuf>,
-    /// End the world when this process ends
+    /// Stop the world when the process with this ID ends
     #[arg(long, value_name = "PID")]
     pub while_pid: Option<i32>,
     /// How fast things go.
@@ -136,7 +136,7 @@ pub struct Timings {
     /// EC2: shutting-down to terminated
     #[arg(long, default_value = "5s", value_name = "DURATION")]
     pub ec2_terminate: Delay,
-    /// From a running instance to a working operating system: the API server answers, kubelets start
+    /// Time from a running instance to a booted system: the API server answers, kubelets start
     #[arg(long, default_value = "3s", value_name = "DURATION")]
     pub boot_delay: Delay,
     /// From a started kubelet to its first heartbeat
@@ -157,7 +157,7 @@ pub struct Timings {
     /// Between two renewals of an operator's Lease (in reality 26s)
     #[arg(long, default_value = "5s", value_name = "DURATION")]
     pub operator_lease_period: Delay,
-    /// Silence after which the spoke's controller-manager calls a Node Unknown
+    /// Node monitor grace period of the spoke's controller-manager
     #[arg(long, default_value = "50s", value_name = "DURATION")]
     pub node_monitor_grace_period: Delay,
     /// The controller's --cluster-operator-pause (its own default is 2m)

@@ -158,7 +158,7 @@ fn unread<K: Object>(request: &Request<'_>, why: &Unreadable) -> Judgement {
         field: match why {
             Unreadable::Missing(field) | Unreadable::Malformed(field, _) => (*field).to_owned(),
         },
-        message: format!("{why}; it must be readable to be judged"),
+        message: format!("{why}; the webhook cannot evaluate the request"),
     };
     Judgement { denials: vec![Finding { row, said }], ..Judgement::default() }
 }

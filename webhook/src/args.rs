@@ -17,11 +17,11 @@ use crate::settings::Settings;
 const AFTER_HELP: &str = "\
 Examples:
   hibernate-webhook                                             # in a Pod: manages its own certificates
-  hibernate-webhook --tls-cert tls.crt --tls-key tls.key        # with files of somebody else, such as cert-manager
+  hibernate-webhook --tls-cert tls.crt --tls-key tls.key        # with files from another source, such as cert-manager
 
 Exit codes: 0 asked to stop, 1 error, 2 usage.";
 
-/// Refuses hibernations that cannot work, and records who asked and what was there.
+/// Admission webhook: refuses hibernation requests that cannot work, and records who asked and the previous state
 #[derive(Clone, Debug, Parser)]
 #[command(version, after_help = AFTER_HELP)]
 pub struct Args {
@@ -40,13 +40,13 @@ pub struct Args {
     /// User who is never denied; repeatable
     #[arg(long = "exempt-user", value_name = "USER", default_values_t = exempt::USERS.iter().copied().map(str::to_owned))]
     pub exempt_users: Vec<String>,
-    /// How long removed process groups of a FoundationDBCluster are kept that does not say so itself; 0 is off
+    /// Default minimum suspension for removed process groups of a FoundationDBCluster without the annotation hibernate.sh/minimum-suspension; 0 turns suspension off
     #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = parse_unsigned)]
     pub fdb_minimum_suspension: Duration,
     /// Where the serving certificate comes from
     #[command(flatten)]
     pub certificate: CertificateArgs,
-    /// How log lines look
+    /// Format of the log lines
     #[arg(long, value_enum, default_value_t = LogFormat::Text)]
     pub log_format: LogFormat,
 }
@@ -54,10 +54,10 @@ pub struct Args {
 /// Where the serving certificate comes from: files, or else a Secret that the webhook manages itself.
 #[derive(Clone, Debug, ClapArgs)]
 pub struct CertificateArgs {
-    /// Serve with the certificate chain in this PEM file, read again when it changes
+    /// Certificate chain (PEM file); reloaded when it changes
     #[arg(long, value_name = "FILE", requires = "tls_key")]
     pub tls_cert: Option<PathBuf>,
-    /// The key that belongs to it
+    /// Private key of --tls-cert (PEM file)
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     pub tls_key: Option<PathBuf>,
     /// Kubeconfig of the hub; without it $KUBECONFIG, then the Pod's service account
@@ -69,13 +69,13 @@ pub struct CertificateArgs {
     /// Secret with the webhook's own CA and serving certificate
     #[arg(long, value_name = "NAME", default_value = "hibernate-webhook-tls")]
     pub certificate_secret: String,
-    /// Lease by which one of several replicas rotates them
+    /// Lease for the replica that rotates the certificates
     #[arg(long, value_name = "NAME", default_value = "hibernate-webhook-certificates")]
     pub lease: String,
-    /// Service whose DNS names the certificate is for
+    /// Service whose DNS names go into the certificate
     #[arg(long, value_name = "NAME", default_value = keys::WEBHOOK)]
     pub service: String,
-    /// Another IP address or DNS name that the certificate is for; repeatable
+    /// Additional IP address or DNS name for the certificate; repeatable
     #[arg(long = "san", value_name = "IP-OR-DNS")]
     pub sans: Vec<String>,
     /// Name of the webhook configurations, validating and mutating, whose caBundle is kept up to date
@@ -102,7 +102,7 @@ impl CertificateArgs {
     }
 }
 
-/// How log lines look.
+/// Format of the log lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum LogFormat {
     /// For people.

@@ -72,23 +72,23 @@ impl Default for Metrics {
         let registry = &mut metrics.registry;
         registry.register("requests", "Answered requests, by resource and verdict", metrics.requests.clone());
         registry.register("denials", "Denials, one for each rule that denied", metrics.denials.clone());
-        registry.register("rejected", "Bodies that could not be answered, by HTTP code", metrics.rejected.clone());
+        registry.register("rejected", "Rejected requests, by HTTP status code", metrics.rejected.clone());
         registry.register("in_flight", "Requests that are being read or answered", metrics.in_flight.clone());
         registry.register_with_unit(
             "request_duration",
-            "From the last byte of a request to its answer",
+            "Time from the last byte of a request to its response",
             Unit::Seconds,
             metrics.duration.clone(),
         );
         registry.register_with_unit(
             "certificate_expiry_timestamp",
-            "When the serving certificate expires, since 1970; 0 while there is none",
+            "Expiry of the serving certificate in seconds since the epoch; 0 without a certificate",
             Unit::Seconds,
             metrics.certificate_expiry.clone(),
         );
         registry.register(
             "certificate_failures",
-            "Times that a certificate could not be made, read or published",
+            "Failures to issue, read or publish a certificate",
             metrics.certificate_failures.clone(),
         );
         metrics

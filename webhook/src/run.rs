@@ -108,7 +108,7 @@ async fn clusters(kubeconfig: Option<PathBuf>, clusters: Arc<fdb::Clusters>) {
         Ok(config) => fdb::follow(config, clusters).await,
         Err(error) => {
             let error = &error as &dyn std::error::Error;
-            tracing::info!(error, "FoundationDBClusters are not watched: no API server is configured");
+            tracing::info!(error, "cannot watch FoundationDBClusters: no API server is configured");
             clusters.unavailable(fdb::NO_HUB);
         }
     }

@@ -109,7 +109,7 @@ impl Webhook {
 
 /// Answers a body that is not an `AdmissionReview`: HTTP 400 with a refusal, and with the uid if the body has one.
 fn bad_request(error: &ReviewError, body: &[u8]) -> (StatusCode, Vec<u8>) {
-    tracing::warn!(%error, "a body that is no review");
+    tracing::warn!(%error, "request body is not an AdmissionReview");
     let uid = review::uid(body).unwrap_or_default();
     let status = Status {
         status: Some("Failure".to_owned()),
@@ -144,7 +144,7 @@ pub fn router(webhook: Arc<Webhook>) -> Router {
         .method_not_allowed_fallback(|method: Method| async move {
             (StatusCode::METHOD_NOT_ALLOWED, [(ALLOW, "POST")], format!("{method} is not POST\n"))
         })
-        .fallback(|| async { (StatusCode::NOT_FOUND, "there is /validate and /mutate\n") })
+        .fallback(|| async { (StatusCode::NOT_FOUND, "not found: use /validate or /mutate\n") })
         .with_state(webhook)
 }
 

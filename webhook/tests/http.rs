@@ -184,7 +184,7 @@ async fn an_object_that_cannot_be_read_does_not_fall_asleep_and_may_wake() {
     let missing = ask("/validate", &request(CLUSTERS, "UPDATE", Some(&cluster("")), None)).await;
     assert_eq!(
         missing["status"]["message"],
-        "ClusterDeployment shop/demo: object: object is missing from the request; it must be readable to be judged"
+        "ClusterDeployment shop/demo: object: object is missing from the request; the webhook cannot evaluate the request"
     );
 }
 

@@ -150,7 +150,7 @@ impl Sender for Account {
         if (self.permit)() {
             failure.of(call, &self.region)
         } else {
-            CloudError { kind: CloudErrorKind::NotLeader, message: format!("{call} not made: not the leader any more") }
+            CloudError { kind: CloudErrorKind::NotLeader, message: format!("{call} skipped: no longer the leader") }
         }
     }
 

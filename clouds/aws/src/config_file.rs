@@ -50,7 +50,7 @@ pub enum ConfigFileError {
     )]
     Empty(String),
     /// Profiles name each other in a circle, or more of them than is sensible.
-    #[error("aws_config: source_profile of {0} does not end")]
+    #[error("aws_config: source_profile of {0} is a cycle")]
     Circle(String),
 }
 

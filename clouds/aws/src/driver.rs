@@ -49,7 +49,7 @@ impl Intercept for Fence {
         _components: &RuntimeComponents,
         _config: &mut ConfigBag,
     ) -> Result<(), BoxError> {
-        if (self.0)() { Ok(()) } else { Err("this controller is not the leader any more".into()) }
+        if (self.0)() { Ok(()) } else { Err("this controller is no longer the leader".into()) }
     }
 }
 

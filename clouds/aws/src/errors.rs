@@ -127,7 +127,7 @@ impl ClassifyRetry for NoRoomIsAnAnswer {
 
 /// A call that ended with its task, which happens when the process ends.
 pub(crate) fn given_up(call: &str) -> CloudError {
-    CloudError { kind: CloudErrorKind::Unavailable, message: format!("{call} was given up") }
+    CloudError { kind: CloudErrorKind::Unavailable, message: format!("{call} was canceled") }
 }
 
 /// What an error and its causes say, without their inner parts: those name addresses and differ from try to try.

@@ -18,14 +18,14 @@ pub struct AwsFlags {
     /// Namespace whose clusters without a credentials Secret may use this process's own AWS credentials; repeatable
     #[arg(long = "own-aws-credentials-in", value_name = "NAMESPACE")]
     pub own_aws_credentials_in: Vec<String>,
-    /// Secret with the credentials that assume the roles of clusters with credentialsAssumeRole: what HiveConfig names in
+    /// Secret with the service provider's AWS credentials, used to assume the roles in credentialsAssumeRole: the name in HiveConfig's
     /// spec.serviceProviderCredentialsConfig.aws.credentialsSecretRef
     #[arg(long, value_name = "NAME")]
     pub aws_service_provider_secret: Option<String>,
-    /// Namespace of that Secret: Hive's
+    /// Namespace of that Secret: the one Hive runs in
     #[arg(long, value_name = "NAMESPACE", default_value = "hive")]
     pub aws_service_provider_secret_namespace: String,
-    /// Another EC2 and STS endpoint than AWS's own
+    /// EC2 and STS endpoint to use instead of the AWS endpoints
     #[arg(long, value_name = "URL")]
     pub aws_endpoint_url: Option<String>,
 }

@@ -35,9 +35,13 @@ impl FdbMetrics {
     /// Registers them in a registry with our prefix.
     pub fn new(registry: &mut Registry) -> Self {
         let metrics = Self::default();
-        registry.register("fdb_suspended_groups", "Removed process groups that are kept", metrics.groups.clone());
-        registry.register("fdb_suspended_bytes", "Size of their volumes", metrics.bytes.clone());
-        let help = "Kept process groups whose time has passed and whose turn it is not yet";
+        registry.register("fdb_suspended_groups", "Suspended process groups", metrics.groups.clone());
+        registry.register(
+            "fdb_suspended_bytes",
+            "Size of the volumes of suspended process groups",
+            metrics.bytes.clone(),
+        );
+        let help = "Process groups whose suspension has expired and that wait for their turn to be released";
         registry.register("fdb_waiting_groups", help, metrics.waiting.clone());
         let help = "Released process groups that the operator has not deleted yet";
         registry.register("fdb_undeleted_groups", help, metrics.undeleted.clone());

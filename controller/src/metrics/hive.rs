@@ -68,7 +68,7 @@ impl HiveMetrics {
             "Time from the beginning of a wake to its end",
             metrics.resumed.clone(),
         );
-        registry.register("hive_controller_reconcile_seconds", "Duration of a look", metrics.reconciled.clone());
+        registry.register("hive_controller_reconcile_seconds", "Duration of a reconcile", metrics.reconciled.clone());
         registry.register("hive_aws_api_calls", "Calls of the AWS API", metrics.aws_calls.clone());
         metrics
     }

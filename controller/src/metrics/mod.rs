@@ -30,7 +30,7 @@ pub struct Metrics {
     registry: Registry,
     /// 1 while this controller leads.
     pub leader: Gauge,
-    /// Looks at a target, by what came of them.
+    /// Reconciles, by system and outcome.
     pub looks: Family<Look, Counter>,
     /// How long a look takes, from its first request to its last.
     pub look_seconds: Histogram,
@@ -40,7 +40,7 @@ pub struct Metrics {
     pub cloud_calls: Family<CloudCall, Counter>,
     /// What had to be told apart from the status, by reason.
     pub notices: Family<Told, Counter>,
-    /// Certificate requests of kubelets, by what was decided.
+    /// Verdicts on kubelet certificate requests, by kind, verdict and reason.
     pub requests: Family<Request, Counter>,
     /// Times that an API server was asked whether it can be reached.
     pub probes: Family<Probe, Counter>,
@@ -195,18 +195,26 @@ impl Default for Metrics {
         };
         let registry = metrics.registry.sub_registry_with_prefix("hibernate");
         registry.register("leader", "1 while this controller leads", metrics.leader.clone());
-        registry.register("looks", "Looks at a target, by what came of them", metrics.looks.clone());
-        registry.register_with_unit("look", "Duration of a look", Unit::Seconds, metrics.look_seconds.clone());
+        registry.register("looks", "Reconciles, by system and outcome", metrics.looks.clone());
+        registry.register_with_unit("look", "Duration of a reconcile", Unit::Seconds, metrics.look_seconds.clone());
         registry.register("transitions", "Power states reached", metrics.transitions.clone());
         registry.register("cloud_calls", "Calls to clouds", metrics.cloud_calls.clone());
-        registry.register("notices", "Events that tell what a status cannot", metrics.notices.clone());
-        registry.register("csrs", "Certificate requests of kubelets, by what was decided", metrics.requests.clone());
-        registry.register("probes", "Times that an API server was asked whether it answers", metrics.probes.clone());
-        let help = "Targets whose look is due and has not begun";
+        registry.register(
+            "notices",
+            "Events that carry information not in a status, by system and reason",
+            metrics.notices.clone(),
+        );
+        registry.register(
+            "csrs",
+            "Verdicts on kubelet certificate requests, by kind, verdict and reason",
+            metrics.requests.clone(),
+        );
+        registry.register("probes", "Probes of API servers, by result", metrics.probes.clone());
+        let help = "Targets whose reconcile is due and has not started";
         registry.register("queue_depth", help, metrics.queue_depth.clone());
         registry.register("targets", "Targets in each power state", metrics.targets.clone());
-        registry.register("asleep", "Targets that have slept for so many days, or more", metrics.asleep.clone());
-        let help = "Time that targets were in a power state before they left it";
+        registry.register("asleep", "Targets asleep for at least this many days", metrics.asleep.clone());
+        let help = "Time that targets spent in a power state before they left it";
         registry.register_with_unit("step", help, Unit::Seconds, metrics.step_seconds.clone());
         registry.register("panics", "Panics that were contained", metrics.panics.clone());
         registry.register("refused_writes", "Writes that the API server refuses", metrics.refused.clone());

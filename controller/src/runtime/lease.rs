@@ -98,7 +98,7 @@ pub struct Election {
 /// The three times of an election: `lease` > `deadline` > `retry`.
 #[derive(Clone, Copy, Debug)]
 pub struct Times {
-    /// After this long without a renewal another controller may lead.
+    /// Duration of the lease: without a renewal, another controller may lead after this time.
     pub lease: Duration,
     /// After this long without a renewal this controller no longer acts.
     pub deadline: Duration,
@@ -137,7 +137,7 @@ impl Election {
                     return;
                 }
                 Ok(false) => {}
-                Err(error) => warn!(error = &error as &dyn std::error::Error, "cannot take part in the election"),
+                Err(error) => warn!(error = &error as &dyn std::error::Error, "leader election failed, will retry"),
             }
             tokio::time::sleep(STANDBY_PERIOD.min(self.times.retry)).await;
         }
@@ -155,7 +155,7 @@ impl Election {
             tokio::time::sleep(self.times.retry).await;
             match self.try_once(true).await {
                 Ok(true) => continue,
-                Ok(false) => warn!(lease = self.name, "another controller leads, or has led"),
+                Ok(false) => warn!(lease = self.name, "lost the lease: another controller leads or has led"),
                 Err(error) if self.claim.holds() => {
                     warn!(error = &error as &dyn std::error::Error, "cannot renew, will try again");
                     continue;
@@ -176,7 +176,7 @@ impl Election {
         };
         let released = self.written(Some(&lease), String::new(), Duration::from_secs(1));
         if let Err(error) = self.write("release", &released).await {
-            warn!(error = &error as &dyn std::error::Error, "the lease runs out by itself");
+            warn!(error = &error as &dyn std::error::Error, "cannot release the lease: it expires by itself");
         }
     }
 

@@ -80,7 +80,7 @@ impl<E: Failure> Ended<E> {
                 clean(&text)
             }
             Self::TimedOut(timeout) => format!("the reconcile took longer than {timeout:?}"),
-            Self::NotLeader => "this controller is not the leader any more".to_owned(),
+            Self::NotLeader => "this controller is no longer the leader".to_owned(),
             Self::Panicked(panic) => panic.message.clone(),
         }
     }
@@ -103,7 +103,7 @@ impl<S: System> Reconciler<S> {
                     system = S::NAME,
                     cluster = full_name(&*watched),
                     error = clean(&error.error),
-                    "left alone until it changes"
+                    "object malformed: ignored until it changes"
                 );
                 None
             }

@@ -9,7 +9,7 @@ use super::Object;
 #[derive(Debug, thiserror::Error)]
 pub enum WriteError {
     /// The claim to lead does not hold, so that nothing was sent.
-    #[error("this controller is not the leader any more")]
+    #[error("this controller is no longer the leader")]
     NotLeader,
     /// The object is not there any more.
     #[error("the object does not exist any more")]

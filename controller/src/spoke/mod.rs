@@ -51,7 +51,7 @@ pub async fn client(kubeconfig: &[u8], route: &Route<'_>) -> Result<Client, Spok
 
 /// Every user and cluster of the file is held to the same rules, whichever the current context names.
 fn vet(kubeconfig: &Kubeconfig) -> Result<(), String> {
-    const WHY: &str = "which would run code, read files or trust strangers in the controller's process";
+    const WHY: &str = "which would run code, read files or weaken TLS in the controller's process";
     let users = kubeconfig.auth_infos.iter().filter_map(|user| user.auth_info.as_ref()).find_map(forbidden_user);
     let clusters =
         kubeconfig.clusters.iter().filter_map(|cluster| cluster.cluster.as_ref()).find_map(forbidden_cluster);
@@ -102,7 +102,7 @@ pub async fn upgrade(client: &Client) -> Upgrade {
 pub fn failure(error: &kube::Error) -> SpokeError {
     match error {
         kube::Error::Api(status) => {
-            SpokeError::Failed(format!("the cluster's API server answers {}: {}", status.code, status.message))
+            SpokeError::Failed(format!("the cluster's API server answered {}: {}", status.code, status.message))
         }
         other => SpokeError::Unreachable(format!("the cluster's API server cannot be reached: {}", innermost(other))),
     }

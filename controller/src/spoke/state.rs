@@ -225,10 +225,12 @@ impl State {
             return Err(error.clone());
         }
         if let Some((most, what)) = self.too_many {
-            return Err(SpokeError::Failed(format!("the cluster has more than {most} {what}: they are not looked at")));
+            return Err(SpokeError::Failed(format!(
+                "the cluster has more than {most} {what}: the controller does not read them"
+            )));
         }
         if !self.is_complete() {
-            return Err(SpokeError::Unreachable("the cluster's API server has been asked and not answered yet".into()));
+            return Err(SpokeError::Unreachable("the cluster's API server has not answered yet".into()));
         }
         let moved = |key: &str, sign: Option<Timestamp>| self.first.get(key).is_some_and(|first| *first != sign);
         let nodes = self.nodes.current.iter().zip(self.node_signs()).map(|((name, node), (key, sign))| NodeLook {

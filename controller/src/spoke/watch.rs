@@ -168,7 +168,7 @@ where
                 () = until(deadline) => {
                     // What it did answer in this time says more.
                     if !said_why {
-                        let message = format!("the cluster's API server gives no answer within {LOOK:?}");
+                        let message = format!("the cluster's API server did not answer within {LOOK:?}");
                         self.failed(SpokeError::Unreachable(message), digest);
                     }
                     return Ended::Silent;

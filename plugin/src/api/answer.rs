@@ -144,7 +144,7 @@ fn trouble(error: &(dyn StdError + 'static)) -> Option<Trouble> {
         if let Some(error) = cause.downcast_ref::<rustls::Error>() {
             return Some(match error {
                 rustls::Error::InvalidCertificate(problem) => Trouble::Certificate(certificate(problem)),
-                rustls::Error::AlertReceived(alert) => Trouble::Login(format!("its TLS answered {alert:?}")),
+                rustls::Error::AlertReceived(alert) => Trouble::Login(format!("TLS alert {alert:?}")),
                 other => Trouble::Connection(other.to_string()),
             });
         }
@@ -169,7 +169,7 @@ fn certificate(problem: &rustls::CertificateError) -> String {
         NotValidYet | NotValidYetContext { .. } => "its certificate is not valid yet",
         NotValidForName | NotValidForNameContext { .. } => "its certificate is for another name",
         other if other.to_string().contains("CaUsedAsEndEntity") => {
-            "it shows the certificate of an authority (basicConstraints CA) as its own"
+            "its serving certificate is a CA certificate (basicConstraints CA)"
         }
         other => return format!("its certificate is not valid: {other}"),
     };

@@ -42,7 +42,7 @@ pub(crate) enum HubError {
     Config(#[from] ConfigError),
     #[error("cannot set up a client for the hub {url}: {source}")]
     Client { url: Arc<str>, source: kube::Error },
-    #[error("cannot ask to {verb} {object}: {source}")]
+    #[error("cannot build the request to {verb} {object}: {source}")]
     Unsendable { verb: &'static str, object: String, source: kube::core::request::Error },
     /// The object does not exist, the kind does.
     #[error("{object} not found")]
@@ -65,7 +65,7 @@ pub(crate) enum HubError {
     #[error("{object}: {message}")]
     Expired { object: String, message: String },
     /// The webhook could not be asked, which is not a refusal by anybody.
-    #[error("{object}: {message}; an admission webhook does not answer, so the API server refuses to go on without it")]
+    #[error("{object}: {message}; the API server refuses the request because an admission webhook does not answer")]
     WebhookDown { object: String, message: String },
     /// `-l` is no label selector.
     #[error("-l is not a label selector: {message}")]

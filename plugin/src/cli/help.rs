@@ -5,10 +5,10 @@
 
 /// Begins the help of the program.
 pub(crate) const ABOUT: &str = "\
-Put clusters and workloads to sleep, and wake them.
+Hibernate and resume clusters and workloads.
 
-A ClusterDeployment gets spec.powerState, which Hive or hibernate-controller acts on. A workload gets 0 replicas, with the \
-former count recorded in the annotation hibernate.sh/replicas in the same write.";
+For a ClusterDeployment the plugin sets spec.powerState, and Hive or hibernate-controller does the rest. For a workload it \
+sets replicas to 0 and records the previous count in the annotation hibernate.sh/replicas in the same write.";
 
 /// Ends the help of every command.
 pub(crate) const EXIT_CODES: &str = "\
@@ -44,7 +44,7 @@ Examples:
   kubectl hibernate demo --for 14h
   kubectl hibernate demo --until \"tomorrow 08:00\"
 
-  # Let it sleep on: take that wake off again
+  # Cancel the scheduled resume
   kubectl annotate clusterdeployment demo hibernate.sh/wake-at-
 
   # Put workloads to sleep; their replica counts are recorded
@@ -56,11 +56,11 @@ Examples:
   # Wake the cluster
   kubectl hibernate resume demo --wait
 
-  # See what sleeps, since when, who asked for it and why
+  # Show what sleeps, since when, requested by whom and why
   kubectl hibernate status
 
-A target that has the name of a command is given as TYPE/NAME. Flags must come after `hibernate`: kubectl does not pass on what \
-stands before a plugin's name (`kubectl -n shop hibernate web` fails, `kubectl hibernate web -n shop` works).";
+If a target has the name of a command, write TYPE/NAME. Put flags after `hibernate`: kubectl drops flags that precede a plugin's \
+name (`kubectl hibernate web -n shop` works, `kubectl -n shop hibernate web` fails).";
 
 /// Of `resume`.
 pub(crate) const RESUME_EXAMPLES: &str = "\
@@ -68,10 +68,10 @@ Examples:
   # Wake a cluster and wait until it is ready
   kubectl hibernate resume demo --wait
 
-  # Wake it, and let nobody put it to sleep before the demonstration is over
+  # Resume it, and refuse hibernation until the demonstration is over
   kubectl hibernate resume demo --hold-awake --until 18:00 --reason \"demo day\"
 
-  # Wake workloads with as many replicas as were recorded
+  # Resume workloads with their recorded replica counts
   kubectl hibernate resume deploy/web sts/db -n shop
 
   # Wake all ClusterDeployments of a namespace
@@ -83,29 +83,30 @@ Examples:
   # What would block or slow the sleep of a cluster, and what stays billed
   kubectl hibernate plan demo
 
-  # The same after a new look at the cloud and at the cluster
+  # The same, after a fresh check of the cloud and the cluster
   kubectl hibernate plan demo --fresh
 
-  # Whether certificates last through a sleep of two weeks
+  # Check whether certificates outlast two weeks of sleep
   kubectl hibernate plan demo --for 336h
 
   # The clusters of a team that cannot be put to sleep
   kubectl hibernate plan -l team=blue -A -o json |
     jq '.items[] | select(.verdict == \"Blocked\") | .name'
 
-Only the hub is asked, and nothing is changed: what the webhook would say comes from a dry run. What the cloud and the cluster \
-say was found by hibernate-controller, at the time shown; it looks at awake clusters every hour, and at any cluster when --fresh \
-asks (by the annotation hibernate.sh/preflight-requested-at). The exit code is 3 if anything blocks, 4 if --fresh got no answer.
+`plan` queries only the hub and changes nothing: a server-side dry run gives the webhook's answer. Findings about the cloud and \
+the cluster come from hibernate-controller, at the time shown. The controller checks awake clusters every hour, and any cluster \
+when --fresh requests it (by the annotation hibernate.sh/preflight-requested-at). The exit code is 3 if anything blocks, 4 if \
+--fresh timed out.
 
-Codes such as V6 are the rules of the admission webhook; Refused and HubWarns are other words of the hub, HubNotAsked says that \
-you may not make the dry run, and WebhookDown that nobody answers for the webhook.
+Codes such as V6 are rules of the admission webhook. Refused and HubWarns are other refusals and warnings of the hub, HubNotAsked \
+means that you have no permission for the dry run, and WebhookDown that the webhook does not answer.
 
-JSON and YAML are a list in a form of its own that later versions only add to:
+JSON and YAML print a list of this form; later versions only add fields:
   {\"apiVersion\": \"hibernate.sh/v1alpha1\", \"kind\": \"PlanList\", \"items\": [{
      \"type\", \"namespace\", \"name\", \"desired\", \"observed\"
      \"verdict\"      Blocked, Slowed or Clear
      \"until\"        the end of the planned sleep, if --for or --until gave one
-     \"foundAt\"      when hibernate-controller last looked
+     \"foundAt\"      when hibernate-controller last checked
      \"findings\": [{\"severity\": block, warn or info, \"code\",
                    \"source\": hub or controller, \"message\"}]
   }]}";
@@ -128,19 +129,19 @@ Examples:
   # A FoundationDBCluster: its health, and the process groups that are suspended
   kubectl hibernate status fdb/sample
 
-  # A ClusterPool: its numbers, its clusters, and which of them it keeps awake
+  # A ClusterPool: its sizes, its clusters, and which of them it keeps running
   kubectl hibernate status pool/small -n pools
 
-JSON and YAML are a list in a form of its own that later versions only add to:
+JSON and YAML print a list of this form; later versions only add fields:
   {\"apiVersion\": \"hibernate.sh/v1alpha1\", \"kind\": \"TargetStatusList\",
    \"items\": [{
      \"type\", \"namespace\", \"name\"  the target
      \"desired\"                    Running or Hibernating
-     \"observed\"                   its power state, in its own system's words;
-                                  empty when nothing is known
+     \"observed\"                   its power state, as its own system names it;
+                                  empty if unknown
      \"since\"                      when that began, RFC 3339
      \"requestedBy\", \"requestedAt\", \"reason\"
-     \"step\": {\"reason\", \"message\", \"failed\"}  while something is going on
+     \"step\": {\"reason\", \"message\", \"failed\"}  during a transition
      \"instances\": {\"total\", \"awaited\"}        as far as the conditions tell
      \"platform\", \"region\", \"hibernateAfter\", \"firesAt\"  ClusterDeployments
      \"wakeAt\", \"holdAwakeUntil\", \"holdAwakeBy\"        ClusterDeployments
@@ -178,18 +179,18 @@ Examples:
   kubectl hibernate recover process-groups -c sample --all-suspended --yes
   kubectl hibernate recover process-groups -c sample --process-class log --yes
 
-  # Raised processCounts first, or know which group is to go in exchange
+  # After raising processCounts, or with a chosen replacement group
   kubectl hibernate recover process-groups -c sample storage-1 \\
     --replacement none
   kubectl hibernate recover process-groups -c sample storage-1 \\
     --replacement storage-98765
 
-What it does, under spec.skip so that the operator does not interfere: holds the PersistentVolumeClaim and the Service anew; takes \
-the ID out of processGroupsToRemove and processGroupsToRemoveWithoutExclusion and puts the group that had replaced it in; takes \
-the marks of the removal out of the status; runs `fdbcli --exec 'include ...'` in a Pod of the cluster; creates a missing \
-Service; looks whether everything was kept; ends spec.skip; waits for the Pod on its old volume; takes its own annotations off.
+What it does, with spec.skip set so that the operator does not interfere: renews the hold on the PersistentVolumeClaim and the \
+Service; removes the ID from processGroupsToRemove and processGroupsToRemoveWithoutExclusion, and adds the replacement group \
+there; removes the removal marks from the status; runs `fdbcli --exec 'include ...'` in a Pod of the cluster; creates a missing \
+Service; verifies that every edit was kept; ends spec.skip; waits for the Pod on its old volume; removes its own annotations.
 
-Running the same again finishes what was interrupted.";
+Run the same command again to finish an interrupted recovery.";
 
 /// Of `install-alias`.
 pub(crate) const ALIAS_EXAMPLES: &str = "\

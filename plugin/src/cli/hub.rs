@@ -34,7 +34,7 @@ pub(crate) struct HubArgs {
     /// URL of the hub's API server
     #[arg(long, short = 's', global = true, value_name = "URL")]
     pub(crate) server: Option<String>,
-    /// Bearer token; nothing else of the kubeconfig's user is then used
+    /// Bearer token; replaces all credentials of the kubeconfig's user
     #[arg(long, global = true, value_name = "TOKEN")]
     pub(crate) token: Option<String>,
     /// File with the certificate authority of the API server
@@ -58,7 +58,7 @@ pub(crate) struct HubArgs {
     /// How long one request may take, such as 10s; 0 means no limit
     #[arg(long, global = true, value_name = "DURATION", default_value = "30s", value_parser = duration::parse)]
     pub(crate) request_timeout: duration::Limit,
-    /// Print requests to stderr; a level, as for kubectl, is accepted (-v=6)
+    /// Print requests to stderr; accepts a level like kubectl (-v=6)
     #[arg(short = 'v', long = "v", global = true, value_name = "LEVEL", num_args = 0..=1, require_equals = true,
           default_value_t = 0, default_missing_value = "6", hide_default_value = true)]
     pub(crate) verbosity: u8,

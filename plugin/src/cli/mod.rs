@@ -21,7 +21,7 @@ pub(crate) use self::hub::HubArgs;
 use self::time::{TimeError, TimeFlags};
 pub(crate) use self::values::{ActOutput, Completer, DryRun, Include, PlanOutput, StatusOutput, VersionOutput};
 
-/// Put clusters and workloads to sleep, and wake them.
+/// Hibernate and resume clusters and workloads.
 #[derive(Debug, Parser)]
 #[command(
     name = "kubectl-hibernate",
@@ -52,15 +52,15 @@ pub(crate) enum Command {
     /// Wake targets
     #[command(visible_alias = "wake", after_help = format!("{TARGETS}\n\n{RESUME_EXAMPLES}\n\n{EXIT_CODES}"))]
     Resume(ResumeArgs),
-    /// Show everything that would block or slow a sleep or a wake, before doing it
+    /// Show what would block or slow a hibernation or resume, before you do it
     #[command(after_help = format!("{PLAN_EXAMPLES}\n\n{EXIT_CODES}"))]
     Plan(PlanArgs),
-    /// Show what sleeps, what is awake and what is going on
+    /// Show the power state of targets and the transitions in progress
     #[command(after_help = format!("{STATUS_EXAMPLES}\n\n{EXIT_CODES}"))]
     Status(StatusArgs),
-    /// Bring something back that its own system was about to delete
+    /// Recover resources that their own system is about to delete
     Recover(recover::RecoverArgs),
-    /// Link this program so that it also answers to `kubectl fdb recover`
+    /// Create a link so that `kubectl fdb recover` also runs this program
     #[command(after_help = ALIAS_EXAMPLES)]
     InstallAlias(recover::AliasArgs),
     /// Print the version of this program
@@ -91,19 +91,19 @@ pub(crate) struct ActArgs {
     /// All targets of the namespace
     #[arg(long)]
     pub(crate) all: bool,
-    /// Why, for others to read; kept as annotation hibernate.sh/reason
+    /// Reason, stored in the annotation hibernate.sh/reason
     #[arg(long, value_name = "TEXT")]
     pub(crate) reason: Option<String>,
-    /// Wait until the targets are as they were asked to be
+    /// Wait until the targets reach the requested state
     #[arg(long)]
     pub(crate) wait: bool,
-    /// How long --wait waits at most, such as 20m; 0 waits for ever
+    /// Timeout of --wait, such as 20m; 0 means no timeout
     #[arg(long, value_name = "DURATION", default_value = "0", value_parser = duration::parse, hide_default_value = true)]
     pub(crate) timeout: duration::Limit,
-    /// Do not ask for confirmation. Without a terminal nothing is ever asked
+    /// Skip the confirmation; without a terminal there is none
     #[arg(long, short = 'y')]
     pub(crate) yes: bool,
-    /// `client` prints what would be done, `server` has the API server judge it without keeping it
+    /// `client` only prints the changes; `server` validates them on the API server without storing them
     #[arg(long, value_enum, default_value_t = DryRun::None, value_name = "STRATEGY", default_missing_value = "client",
           num_args = 0..=1, require_equals = true)]
     pub(crate) dry_run: DryRun,
@@ -124,7 +124,7 @@ pub(crate) struct ResumeArgs {
     /// Those of every change.
     #[command(flatten)]
     pub(crate) act: ActArgs,
-    /// Let nobody put the clusters to sleep for as long as --for or --until say
+    /// Refuse hibernation of the clusters until the end given by --for or --until
     #[arg(long, requires = "when")]
     pub(crate) hold_awake: bool,
 }
@@ -148,7 +148,7 @@ pub(crate) struct PlanArgs {
     /// All clusters of the namespace
     #[arg(long)]
     pub(crate) all: bool,
-    /// Have hibernate-controller look at the cloud and the cluster now, and wait for what it finds
+    /// Ask hibernate-controller to check the cloud and the cluster now, and wait for the result
     #[arg(long)]
     pub(crate) fresh: bool,
     /// How long --fresh waits at most; 0 waits for ever
@@ -174,10 +174,10 @@ pub(crate) struct StatusArgs {
     /// Format
     #[arg(long, short = 'o', value_enum, default_value_t = StatusOutput::Table, value_name = "FORMAT")]
     pub(crate) output: StatusOutput,
-    /// Go on and print changes as they happen
+    /// Watch for changes after the first output
     #[arg(long, short = 'w')]
     pub(crate) watch: bool,
-    /// Leave out the line of headers
+    /// Do not print headers
     #[arg(long)]
     pub(crate) no_headers: bool,
 }
@@ -193,7 +193,7 @@ pub(crate) struct VersionArgs {
 /// Flags of `completion`.
 #[derive(Debug, Args)]
 pub(crate) struct CompletionArgs {
-    /// For whom
+    /// Which program completes: kubectl, or a shell for kubectl-hibernate itself
     #[arg(value_enum, default_value_t = Completer::Kubectl, value_name = "FOR")]
     pub(crate) completer: Completer,
     /// Write the script for kubectl next to this program instead of printing it
@@ -225,9 +225,9 @@ fn refuse_flags_before(command: &clap::Command, matches: &clap::ArgMatches, name
         .find(|arg| matches.value_source(arg.get_id().as_str()) == Some(ValueSource::CommandLine));
     match stray {
         None => Ok(()),
-        Some(arg) => Err(command
-            .clone()
-            .error(clap::error::ErrorKind::ArgumentConflict, format!("{arg} stands before `{name}`: write it behind"))),
+        Some(arg) => {
+            Err(command.clone().error(clap::error::ErrorKind::ArgumentConflict, format!("{arg} must follow `{name}`")))
+        }
     }
 }
 
@@ -301,7 +301,7 @@ mod tests {
         for line in ["--reason x resume demo", "--wait resume demo", "-y wake demo", "--all status"] {
             let error = read(line).unwrap_err();
             assert_eq!(error.exit_code(), 2, "{line}");
-            assert!(error.to_string().contains("stands before"), "{line}: {error}");
+            assert!(error.to_string().contains("must follow"), "{line}: {error}");
         }
     }
 

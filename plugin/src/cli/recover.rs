@@ -33,11 +33,11 @@ pub(crate) struct ProcessGroupsArgs {
     /// Which, and how.
     #[command(flatten)]
     pub(crate) groups: GroupArgs,
-    /// Do not ask for confirmation. Without a terminal nothing is ever asked
+    /// Skip the confirmation; without a terminal there is none
     #[arg(long, short = 'y')]
     pub(crate) yes: bool,
-    /// Wait until the Pods run on their old volumes; with --wait=false the operator is left to it, and running this again
-    /// takes what is left of our annotations off
+    /// Wait until the Pods run on their old volumes. With --wait=false the command returns before that; run it again later to
+    /// remove the remaining annotations
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_value_t = true,
           default_missing_value = "true", action = ArgAction::Set)]
     pub(crate) wait: bool,
@@ -54,7 +54,7 @@ pub(crate) struct GroupArgs {
         long,
         short = 'c',
         value_name = "NAME",
-        help = "FoundationDBCluster; not needed where the names of Pods tell"
+        help = "FoundationDBCluster; optional with Pod names, which imply it"
     )]
     pub(crate) fdb_cluster: Option<String>,
     /// All suspended groups of this class
@@ -71,19 +71,19 @@ pub(crate) struct GroupArgs {
     /// All suspended groups of the cluster
     #[arg(long)]
     pub(crate) all_suspended: bool,
-    /// Whether the database is told to include the groups again, by fdbcli in a Pod of the cluster
+    /// Whether to include the groups in the database again, with fdbcli in a Pod of the cluster
     #[arg(long, value_enum, default_value_t = Include::Auto, value_name = "WHEN")]
     pub(crate) include: Include,
-    /// Group that is to go in exchange, or none; the newest one created since the removal if absent. Repeatable
+    /// Group to remove in exchange, or none [default: the newest one created since the removal]. Repeatable
     #[arg(long, value_name = "ID | none", action = ArgAction::Append)]
     pub(crate) replacement: Vec<String>,
-    /// How long the status must have been left alone by the operator before it is edited, and before that is looked at again
+    /// How long the cluster must go without a write before the status is edited, and before the edit is verified
     #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = duration::parse)]
     pub(crate) settle: duration::Limit,
     /// How long the whole may take at most, such as 20m; 0 waits for ever
     #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = duration::parse)]
     pub(crate) timeout: duration::Limit,
-    /// `client` prints what would be done, `server` has the API server judge it without keeping it
+    /// `client` only prints the changes; `server` validates them on the API server without storing them
     #[arg(long, value_enum, default_value_t = DryRun::None, value_name = "STRATEGY", default_missing_value = "client",
           num_args = 0..=1, require_equals = true)]
     pub(crate) dry_run: DryRun,

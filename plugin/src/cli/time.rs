@@ -36,11 +36,11 @@ pub(crate) enum TimeError {
     NotATime(String),
     #[error("--until {text:?} has passed: it means {meant}, and now it is {now}")]
     Past { text: String, meant: String, now: String },
-    #[error("--for {0:?} leads beyond the year 9999")]
+    #[error("--for {0:?} ends after the year 9999")]
     TooFar(String),
-    #[error("{0} has no controller that could wake it: --for and --until are for ClusterDeployments")]
+    #[error("--for and --until need a controller, which {0} does not have: they apply to ClusterDeployments only")]
     NoController(String),
-    #[error("--for and --until say how long it is held awake: add --hold-awake")]
+    #[error("--for and --until need --hold-awake here")]
     NothingHeld,
 }
 

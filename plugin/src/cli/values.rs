@@ -9,7 +9,7 @@ pub(crate) fn namespace(text: &str) -> Result<String, String> {
     if text.is_empty() || is_namespace(text) {
         return Ok(text.to_owned());
     }
-    Err("no namespace has such a name: up to 63 lower case letters, digits and '-' make one".to_owned())
+    Err("not a valid namespace: use up to 63 lowercase letters, digits and '-'".to_owned())
 }
 
 /// Values of `--dry-run`.

@@ -45,7 +45,7 @@ pub(crate) fn install(args: &AliasArgs) -> Result<(), Problem> {
     output::line(&format!("{text} written"));
     let on_path = env::var_os("PATH").is_some_and(|paths| env::split_paths(&paths).any(|one| same(&one, &folder)));
     if !on_path {
-        output::warning(&format!("{} is not on PATH: kubectl finds plugins only there", folder.display()));
+        output::warning(&format!("{} is not on PATH, where kubectl looks for plugins", folder.display()));
     }
     Ok(())
 }

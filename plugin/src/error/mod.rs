@@ -46,9 +46,9 @@ pub(crate) enum Problem {
     Time(#[from] TimeError),
     #[error(transparent)]
     Fdb(#[from] FdbError),
-    #[error("somebody else changed it {0} times while it was being written: try again")]
+    #[error("conflict: the object changed {0} times during the write; try again")]
     Contended(u32),
-    #[error("not confirmed, nothing was changed (--yes does not ask)")]
+    #[error("not confirmed, nothing was changed (use --yes to skip the question)")]
     Declined,
     #[error(
         "cannot ask for confirmation, nothing was changed: neither stderr nor /dev/tty is a terminal to ask on; give --yes"

@@ -13,7 +13,7 @@ pub(crate) enum FdbError {
     Nothing,
     #[error("{0} needs to know the cluster: -c NAME")]
     NeedsCluster(&'static str),
-    #[error("{0:?} is an ID: say of which cluster (-c NAME), or give the name of its Pod")]
+    #[error("{0:?} is an ID: name its cluster with -c NAME, or use the Pod name")]
     IdWithoutCluster(String),
     #[error("names and {0} exclude each other")]
     NamesAndFilter(&'static str),
@@ -25,7 +25,7 @@ pub(crate) enum FdbError {
         "-l does not select process groups: --match-labels does, among the PersistentVolumeClaims of one cluster (-c)"
     )]
     Selector,
-    #[error("-A finds the cluster of a Pod's name: with -c give -n")]
+    #[error("-A works only with Pod names: with -c, use -n")]
     ClusterInAllNamespaces,
     #[error("--replacement none and --replacement ID exclude each other")]
     NoneAndSome,
@@ -41,14 +41,14 @@ pub(crate) enum FdbError {
     NoMatch { cluster: String, filter: String, suspended: String },
     #[error("{cluster}: {}", lines(refusals))]
     Refused { cluster: String, refusals: Vec<Refusal> },
-    #[error("{cluster}: nothing has been changed: you may not {}", missing.join(", nor "))]
+    #[error("{cluster}: nothing was changed: you do not have permission to {}", missing.join(", nor "))]
     Rights { cluster: String, missing: Vec<String> },
     #[error("{cluster}: {lost}")]
     Lost { cluster: String, lost: Box<Lost> },
     #[error(
-        "{cluster}: the operator has taken the recovery back {times} times: see why it marks the group again (its log, \
-         spec.processCounts, NodeTaintReplacing and failed conditions in the cluster's status), then run this again. The volume \
-         is still held"
+        "{cluster}: the operator has reverted the recovery {times} times. Find out why it marks the group again (its log, \
+         spec.processCounts, NodeTaintReplacing and failed conditions in the cluster's status), then run this command again. The \
+         volume is still held"
     )]
     TakenBack { cluster: String, times: u32 },
     #[error(
@@ -64,7 +64,7 @@ pub(crate) enum FdbError {
     #[error("{path} exists and is not a link to this program: remove it, or name another folder")]
     Foreign { path: String },
     #[cfg(not(unix))]
-    #[error("links to programs are not made on this system: copy this program to {path}")]
+    #[error("cannot create links on this system: copy this program to {path}")]
     NoLinks { path: String },
 }
 

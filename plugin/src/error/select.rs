@@ -5,13 +5,13 @@
 pub(crate) enum UsageError {
     #[error("name at least one target, or give -l SELECTOR or --all (see --help)")]
     Nothing,
-    #[error("{0:?} is a command: write `kubectl hibernate {0} ...` first, or TYPE/{0} for a target of that name")]
+    #[error(
+        "{0:?} is a command: write it first (`kubectl hibernate {0} ...`), or use TYPE/{0} for a target of that name"
+    )]
     Command(String),
     #[error("unknown type {word:?}; types are {known}")]
     UnknownType { word: String, known: String },
-    #[error(
-        "unknown type {word:?}: -l and --all go with a TYPE or with nothing, no names can be given with them; types are {known}"
-    )]
+    #[error("unknown type {word:?}: -l and --all accept a TYPE but no names; types are {known}")]
     NotAType { word: String, known: String },
     #[error("{0:?} is a type: name targets of it, or give -l SELECTOR or --all")]
     TypeWithoutNames(String),
@@ -21,18 +21,18 @@ pub(crate) enum UsageError {
     Mixed(String, String),
     #[error("{name:?} of {word:?} is not a name: it has a slash")]
     Slash { word: String, name: String },
-    #[error("{0:?} is not a name: lower case letters, digits, '-' and '.' are")]
+    #[error("{0:?} is not a name: use lowercase letters, digits, '-' and '.'")]
     NotAName(String),
     #[error("-A cannot find a target by name: give -n NAMESPACE, or -l SELECTOR or --all")]
     NameInAllNamespaces,
     /// A kind that is only shown, in the words of its row.
     #[error("{0}")]
     OnlyShown(String),
-    #[error("{0} has nothing to plan: only ClusterDeployments sleep with their machines")]
+    #[error("`plan` does not apply to {0}: only ClusterDeployments stop machines")]
     NothingToPlan(String),
     #[error("-l and --all exclude each other")]
     SelectorAndAll,
-    #[error("-l is empty: it would select everything; give --all if that is meant")]
+    #[error("-l is empty and would select everything; use --all instead")]
     EmptySelector,
 }
 

@@ -77,7 +77,7 @@ fn judge(
     match annotation {
         Some(_) => Protection::Yes,
         None => Protection::Unknown(format!(
-            "the cluster has no annotation {}, and whether the webhook has a default does not show",
+            "the cluster has no annotation {}, and the webhook's default is not visible to the plugin",
             keys::MINIMUM_SUSPENSION
         )),
     }

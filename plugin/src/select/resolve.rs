@@ -128,7 +128,7 @@ impl<'a> Resolver<'a> {
 
     fn leave_out(&self, error: &HubError) {
         if self.hub.verbose {
-            output::note(&format!("left out, because another type answered: {error}"));
+            output::note(&format!("skipped, because another type matched: {error}"));
         }
     }
 

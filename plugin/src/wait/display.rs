@@ -44,7 +44,7 @@ impl ProgressDisplay {
     /// A display of targets whose state is not known yet.
     pub(crate) fn new<'a>(names: impl Iterator<Item = &'a str>) -> Self {
         let names: Vec<String> = names.map(Into::into).collect();
-        let outcomes = names.iter().map(|_| Outcome::Open("nothing is known yet".to_owned())).collect();
+        let outcomes = names.iter().map(|_| Outcome::Open("no status yet".to_owned())).collect();
         Self { begin: Instant::now(), outcomes: Mutex::new(outcomes), show: Show::new(&names), names }
     }
 

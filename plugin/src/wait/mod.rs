@@ -131,7 +131,7 @@ async fn follow(hub: &Hub, group: Vec<(usize, &Waiting)>, display: &ProgressDisp
             Ok(()) => {}
             Err(error) if error.is_transient() => {
                 if hub.verbose {
-                    output::note(&format!("waiting goes on although: {error}"));
+                    output::note(&format!("still waiting, despite an error: {error}"));
                 }
                 tokio::time::sleep(PAUSE).await;
             }

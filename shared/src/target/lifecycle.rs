@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::record::Record;
 
 /// Shown while no controller has started to act on a change.
-pub const UNNOTICED: &str = "waiting for a controller to take notice";
+pub const UNNOTICED: &str = "waiting for a controller to reconcile";
 
 /// What to do with a target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,13 +93,13 @@ pub trait Lifecycle: fmt::Debug + Sync {
     /// How far the target has come.
     ///
     /// # Errors
-    /// When the object does not have the form of its kind.
+    /// When the object does not match its schema.
     fn progress(&self, object: &Value, action: PowerAction) -> Result<Progress, TargetError>;
 
     /// Adds what is known of this kind to a record that holds what all kinds have: at least `desired` and `observed`.
     ///
     /// # Errors
-    /// When the object does not have the form of its kind.
+    /// When the object does not match its schema.
     fn describe(&self, object: &Value, record: Record) -> Result<Record, TargetError>;
 
     /// Whether `status` lists a target that was not named.

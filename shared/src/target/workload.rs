@@ -82,7 +82,7 @@ impl Lifecycle for Workload {
             return Ok(Progress::Lost("it is being deleted".to_owned()));
         }
         if (wanted == 0) != (action == PowerAction::Hibernate) {
-            return Ok(Progress::Lost(format!("somebody scaled it to {wanted} meanwhile")));
+            return Ok(Progress::Lost(format!("it was scaled to {wanted} meanwhile")));
         }
         if number(object, "/status/observedGeneration") < number(object, "/metadata/generation") {
             return Ok(Progress::Unnoticed);
@@ -222,7 +222,7 @@ mod tests {
             (
                 workload(3, 2, seen(3, 3)),
                 PowerAction::Hibernate,
-                Progress::Lost("somebody scaled it to 3 meanwhile".to_owned()),
+                Progress::Lost("it was scaled to 3 meanwhile".to_owned()),
             ),
         ] {
             assert_eq!(DEPLOYMENT.progress(&object, action).unwrap(), expected, "{object}");

@@ -38,8 +38,8 @@ pub enum StartError {
     Client(#[source] kube::Error),
     /// A CA must outlive the leaves of the one before.
     #[error(
-        "use the lifetimes: a serving certificate ({leaf:?}) may live for a third of its authority's lifetime \
-         ({authority:?}) at most"
+        "validate the lifetimes: a serving certificate ({leaf:?}) may last at most a third of its CA's lifetime \
+         ({authority:?})"
     )]
     Lifetimes {
         /// Lifetime of a CA.

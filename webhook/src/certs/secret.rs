@@ -24,8 +24,8 @@ const KEY: &str = "tls.key";
 pub(super) enum SecretError {
     /// Somebody else's Secret, which is never written.
     #[error(
-        "Secret {secret} is of type {found:?}, not {SECRET_TYPE:?}: it is not the webhook's to replace; delete it, name \
-         another by --certificate-secret, or serve it by --tls-cert and --tls-key"
+        "Secret {secret} is of type {found:?}, not {SECRET_TYPE:?}: the webhook does not overwrite it: delete it, \
+         name another with --certificate-secret, or use --tls-cert and --tls-key"
     )]
     Foreign { secret: String, found: String },
     /// The Secret is gone, and the manifests give no right to create any.

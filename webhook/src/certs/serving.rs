@@ -35,7 +35,7 @@ pub enum NotReady {
     #[error("there is no {0}: apply the manifests")]
     NoConfiguration(&'static str),
     /// An entry of a configuration has no caBundle, or one that the certificate is not signed under.
-    #[error("entry {entry} of the {kind} has a caBundle under which the serving certificate is not trusted")]
+    #[error("the caBundle of entry {entry} in the {kind} does not trust the serving certificate")]
     NotTrusted {
         /// Kind of the configuration.
         kind: &'static str,

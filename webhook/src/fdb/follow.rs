@@ -50,7 +50,7 @@ pub async fn follow(mut config: kube::Config, clusters: Arc<Clusters>) {
     let client = match Client::try_from(config) {
         Ok(client) => client,
         Err(error) => {
-            tracing::warn!(error = &error as &dyn std::error::Error, "FoundationDBClusters are not watched");
+            tracing::warn!(error = &error as &dyn std::error::Error, "cannot watch FoundationDBClusters");
             return clusters.unavailable(super::NO_HUB);
         }
     };
@@ -102,10 +102,10 @@ impl Follower {
                     };
                     behind = if listed.as_ref().is_some_and(lags) { behind + 1 } else { 0 };
                     if behind == 1 {
-                        self.clusters.invalidate("its watch does not keep up");
+                        self.clusters.invalidate("the watch lags behind");
                     }
                     if behind > LAG_THRESHOLD {
-                        tracing::warn!("the watch of FoundationDBClusters has fallen behind: it is opened again");
+                        tracing::warn!("the watch of FoundationDBClusters lags behind: reopening it");
                         return;
                     }
                     match self.list().await {

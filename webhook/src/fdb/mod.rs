@@ -23,7 +23,7 @@ pub const MAX_STALENESS: Duration = Duration::from_secs(6);
 pub const STARTUP_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Why the cache is stale where no API server is configured.
-pub const NO_HUB: &str = "the webhook has no API server to ask";
+pub const NO_HUB: &str = "no API server is configured for the webhook";
 
 const NOT_YET: &str = "the webhook has just started and has not listed the FoundationDBClusters yet";
 
@@ -64,7 +64,7 @@ impl Clusters {
     pub fn ask<T>(&self, now: Timestamp, question: impl FnOnce(&CacheState<'_>) -> T) -> T {
         let Ok(known) = self.known.read() else {
             return question(&CacheState::Stale(
-                "the webhook's memory of the FoundationDBClusters is broken: restart it",
+                "the webhook's cache of FoundationDBClusters is corrupt: restart the webhook",
             ));
         };
         match known.synced {
@@ -74,9 +74,9 @@ impl Clusters {
                 if age <= MAX_STALENESS {
                     return question(&CacheState::Fresh(&known.clusters));
                 }
-                let error = if known.error.is_empty() { "its watch does not keep up" } else { &known.error };
+                let error = if known.error.is_empty() { "the watch lags behind" } else { &known.error };
                 question(&CacheState::Stale(&format!(
-                    "the webhook has not heard of the FoundationDBClusters for {}s ({error})",
+                    "the webhook's cache of FoundationDBClusters is {}s old ({error})",
                     age.as_secs()
                 )))
             }
@@ -210,7 +210,7 @@ mod tests {
         assert_eq!(sees(&clusters, now), Ok(1), "not at once");
         let later = now.checked_add(jiff::SignedDuration::from_secs(7)).unwrap();
         let said = sees(&clusters, later).unwrap_err();
-        assert!(said.contains("for 7s (timed out)"), "{said}");
+        assert!(said.contains("is 7s old (timed out)"), "{said}");
     }
 
     #[test]

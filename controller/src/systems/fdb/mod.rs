@@ -86,7 +86,7 @@ pub enum FdbError {
         source: WriteError,
     },
     /// Another controller leads.
-    #[error("this controller is not the leader any more")]
+    #[error("this controller is no longer the leader")]
     NotLeader,
 }
 

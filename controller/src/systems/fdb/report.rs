@@ -50,25 +50,25 @@ const KINDS: &[Kind] = &[
         "Suspended",
         EventType::Normal,
         |action| matches!(action, Action::Stamp { .. }),
-        "removed, but volume and Service are kept; kubectl fdb recover process-groups brings a group back",
+        "removed; volume and Service are kept. To recover a group: kubectl fdb recover process-groups",
     ),
     (
         "Released",
         EventType::Normal,
         |action| matches!(action, Action::Release { .. }),
-        "kept for long enough, the operator may delete volume and Service",
+        "the suspension has expired; the operator may delete volume and Service",
     ),
     (
         "OperatorWoken",
         EventType::Warning,
         |action| matches!(action, Action::Wake { .. }),
-        "released, but not deleted by the operator so far; it was woken again",
+        "released, but the operator has not deleted them yet; the controller woke it again",
     ),
     (
         "SuspensionEnded",
         EventType::Normal,
         |action| matches!(action, Action::Clear { .. }),
-        "not being removed any more, the marks of its suspension are gone",
+        "no longer marked for removal; the suspension annotations were removed",
     ),
 ];
 

@@ -127,7 +127,7 @@ impl ClusterSyncs {
         let mut known = self.write();
         if matches!(*known, Known::Nothing) {
             warn!(
-                "ClusterSyncs could not be listed within {FIRST_LIST_TIMEOUT:?}: each counts as missing until they can"
+                "cannot list ClusterSyncs within {FIRST_LIST_TIMEOUT:?}: treating each as missing until the list succeeds"
             );
             *known = Known::Overdue(clock::now());
         }
@@ -144,10 +144,10 @@ impl ClusterSyncs {
         let mut known = self.write();
         let awaited = matches!(*known, Known::Nothing);
         if missing && (awaited || matches!(*known, Known::Overdue(_))) {
-            warn!(error, "ClusterSyncs do not exist here: nothing waits for SyncSets");
+            warn!(error, "the ClusterSync kind does not exist: transitions do not wait for SyncSets");
             *known = Known::NoSuchKind;
         } else if awaited {
-            warn!(error, "ClusterSyncs cannot be listed: sleeps and wakes do not begin meanwhile");
+            warn!(error, "cannot list ClusterSyncs: no sleep or wake starts meanwhile");
         }
     }
 }

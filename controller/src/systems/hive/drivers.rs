@@ -90,7 +90,7 @@ impl Drivers {
 /// What an installed cluster must say of itself. The schema asks for the fields, but allows them to be empty.
 fn infra_id(cluster: &ClusterDeployment) -> Result<&str, CloudError> {
     let missing = |field: &str| {
-        invalid(format!("spec.clusterMetadata{field} is missing, so the cluster's machines cannot be told from others"))
+        invalid(format!("spec.clusterMetadata{field} is missing: cannot identify the cluster's machines"))
     };
     let metadata = cluster.spec.cluster_metadata.as_ref().ok_or_else(|| missing(""))?;
     if metadata.infra_id.is_empty() { Err(missing(".infraID")) } else { Ok(&metadata.infra_id) }
@@ -213,9 +213,10 @@ async fn read(client: &Client, namespace: &str, name: &str) -> Result<Secret, Cl
         kube::Error::Api(status) if status.is_not_found() => {
             credentials(format!("Secret {namespace}/{name} does not exist"))
         }
-        kube::Error::Api(status) if status.is_forbidden() => {
-            credentials(format!("Secret {namespace}/{name} may not be read by the controller: {}", status.message))
-        }
+        kube::Error::Api(status) if status.is_forbidden() => credentials(format!(
+            "the controller has no permission to read Secret {namespace}/{name}: {}",
+            status.message
+        )),
         other => CloudError {
             kind: CloudErrorKind::Unavailable,
             message: format!("Secret {namespace}/{name} cannot be read: {other}"),

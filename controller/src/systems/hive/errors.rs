@@ -12,10 +12,10 @@ pub enum HiveError {
     #[error("write the status")]
     Status(#[source] WriteError),
     /// Somebody wants something else by now than what was decided about.
-    #[error("spec.powerState has changed meanwhile")]
+    #[error("spec.powerState changed during the reconcile")]
     Outdated,
     /// Another controller leads.
-    #[error("this controller is not the leader any more")]
+    #[error("this controller is no longer the leader")]
     NotLeader,
 }
 

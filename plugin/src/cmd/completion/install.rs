@@ -50,7 +50,7 @@ fn write_script() -> Result<(), Problem> {
     let program = env::current_exe().map_err(fail("find this program's own path".to_owned()))?;
     let path = program.parent().unwrap_or(Path::new(".")).join(SCRIPT_NAME);
     let written = put(&path, &program).map_err(fail(format!("write {}", path.display())))?;
-    let said = if written { "written" } else { "leads to this program: completion is installed already" };
+    let said = if written { "written" } else { "is a link to this program: completion is already installed" };
     output::line(&format!("{} {said}", path.display()));
     Ok(())
 }

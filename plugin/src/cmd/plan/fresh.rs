@@ -34,7 +34,8 @@ pub(crate) async fn ask(hub: &Hub, args: &PlanArgs, target: &Target) -> Result<V
     let limit = args.timeout.0.unwrap_or(Duration::MAX);
     let cluster = read(&target.object)?;
     if is_left_alone(&cluster) {
-        let why = "hibernate-controller leaves it alone: it is paused, not installed yet, or being deleted".to_owned();
+        let why =
+            "hibernate-controller does not reconcile it: it is paused, not installed yet, or being deleted".to_owned();
         return Err(WaitError::Lost { after: elapsed(Duration::ZERO), why }.into());
     }
     let requested = format::seconds(request_time(&cluster, Timestamp::now()));
@@ -49,8 +50,8 @@ pub(crate) async fn ask(hub: &Hub, args: &PlanArgs, target: &Target) -> Result<V
     }
     let platform = cluster.spec.platform.name();
     let state = format!(
-        "hibernate-controller has not answered; is it running, and does it serve the platform {platform}? What is shown was \
-         known before"
+        "hibernate-controller has not answered; is it running, and does it serve the platform {platform}? The findings \
+         shown are from an earlier check"
     );
     Err(WaitError::TimedOut { after: elapsed(begin.elapsed()), state }.into())
 }

@@ -49,7 +49,7 @@ pub(crate) fn of_hub(
 /// What the controller last found in the cloud and in the cluster, for a sleep until `end`; and when it was found.
 pub(crate) fn of_controller(cluster: &ClusterDeployment, end: Option<Timestamp>) -> (Vec<Finding>, Option<Timestamp>) {
     let Some(said) = cluster.condition(PREFLIGHT) else {
-        let sentence = "hibernate-controller has not looked at the cloud and the cluster yet: --fresh asks it to";
+        let sentence = "hibernate-controller has not checked the cloud and the cluster yet: use --fresh";
         return (vec![Finding::new(Severity::Info, "NotLookedAt", sentence)], None);
     };
     let found = read(said.message.as_deref().unwrap_or_default());
@@ -73,7 +73,7 @@ fn of_rules(object: &Value, now: Timestamp) -> Vec<Finding> {
     asleep["spec"]["powerState"] = json!("Hibernating");
     let read = |object: &Value| serde_json::from_value::<Cluster>(object.clone());
     let (Ok(old), Ok(new)) = (read(object), read(&asleep)) else {
-        return vec![Finding::new(Severity::Block, "Unreadable", "the object does not have the form of its kind")];
+        return vec![Finding::new(Severity::Block, "Unreadable", "the object does not match its schema")];
     };
     let (settings, user) = (Settings::default(), User { username: ASKER.to_owned(), groups: Vec::new() });
     let judgement = judge(&Change { old: Some(old), new, user: &user, field_manager: "", now, settings: &settings });
@@ -85,8 +85,11 @@ fn of_rules(object: &Value, now: Timestamp) -> Vec<Finding> {
 
 /// A sleeping cluster is judged for its wake, which the webhook never refuses.
 fn of_wake(cluster: &ClusterDeployment) -> Vec<Finding> {
-    let mut findings =
-        vec![Finding::new(Severity::Info, "AsksForSleep", "it is to sleep already: what follows is about its wake")];
+    let mut findings = vec![Finding::new(
+        Severity::Info,
+        "AsksForSleep",
+        "the desired state is already Hibernating: the findings below are about the wake",
+    )];
     if cluster.metadata.deletion_timestamp.is_some() {
         findings.push(Finding::new(Severity::Block, "Deleted", "the cluster is being deleted"));
     }
@@ -123,7 +126,7 @@ fn sync_sets(cluster: &ClusterDeployment, synced: Option<bool>, now: Timestamp) 
     let sentence = if young {
         "the SyncSets have not been applied: the sleep waits for them, until 10 minutes after the installation at most"
     } else {
-        "the SyncSets have never been applied: Hive's own controller waits some minutes longer for the nodes of each wake"
+        "the SyncSets have never been applied: with Hive's own controller, each wake waits some minutes longer for the nodes"
     };
     Some(Finding::new(Severity::Warn, "SyncSetsNotApplied", sentence))
 }
@@ -132,7 +135,7 @@ fn schedule(cluster: &ClusterDeployment, now: Timestamp) -> Vec<Finding> {
     let note = |key: &str| cluster.metadata.annotations.as_ref()?.get(key);
     let mut findings = Vec::new();
     if let Some(at) = note(keys::WAKE_AT).and_then(|text| format::time(text)) {
-        let when = if at <= now { "is due to be woken since" } else { "is woken at" };
+        let when = if at <= now { "was due to wake at" } else { "is woken at" };
         findings.push(Finding::new(Severity::Info, "WakesAt", format!("it {when} {}", format::seconds(at))));
     }
     if let Some(after) = &cluster.spec.hibernate_after {

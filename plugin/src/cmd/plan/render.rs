@@ -100,8 +100,8 @@ fn lines(outlook: &Outlook, everywhere: bool, now: Timestamp) -> Vec<String> {
     let change = if outlook.desired == "Hibernating" { "the wake" } else { "the sleep or the wake" };
     let verdict = match outlook.gravest() {
         Severity::Block => format!("something blocks {change}"),
-        Severity::Warn => format!("nothing blocks {change}, something slows or costs"),
-        Severity::Info => format!("nothing stands in the way of {change}"),
+        Severity::Warn => format!("nothing blocks {change}; some findings slow it down or cost money"),
+        Severity::Info => format!("nothing blocks {change}"),
     };
     let found = |source: &str| match (source, outlook.found_at) {
         ("hub", _) => "now".to_owned(),
@@ -145,7 +145,7 @@ mod tests {
         assert_eq!(
             lines(&outlook(), false, "2026-11-21T18:00:00Z".parse().unwrap()),
             [
-                "clusterdeployment.hive.openshift.io/demo: nothing blocks the sleep or the wake, something slows or costs",
+                "clusterdeployment.hive.openshift.io/demo: nothing blocks the sleep or the wake; some findings slow it down or cost money",
                 "  SEVERITY   CODE            FOUND     FINDING",
                 "  warn       SpotInstances   30m ago   one",
                 "  info       StillBilled     now       disks",

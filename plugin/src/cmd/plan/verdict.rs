@@ -73,7 +73,7 @@ fn unasked(error: &HubError) -> Finding {
         _ => (Severity::Info, "HubNotAsked"),
     };
     let sentence = format!(
-        "the hub did not judge the sleep, only the webhook's rules with the settings that it comes with did: {error}"
+        "the hub did not evaluate the request; only the built-in webhook rules with default settings did: {error}"
     );
     Finding::new(severity, code, sentence)
 }
@@ -81,7 +81,7 @@ fn unasked(error: &HubError) -> Finding {
 /// A rule that nobody on this hub enforces, at least not towards this user.
 fn passed(mut block: Finding) -> Finding {
     block.severity = Severity::Warn;
-    block.sentence.push_str("; the hub would let it pass all the same");
+    block.sentence.push_str("; the hub would still accept it");
     block
 }
 

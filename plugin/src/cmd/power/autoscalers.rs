@@ -31,7 +31,7 @@ pub(crate) async fn warn(hub: &Hub, planned: &[Planned]) {
     for list in lists {
         match list {
             Ok(list) => warnings(&list.items, &workloads).iter().for_each(|text| output::warning(text)),
-            Err(error) if hub.verbose => output::note(&format!("autoscalers are not known: {error}")),
+            Err(error) if hub.verbose => output::note(&format!("cannot list autoscalers: {error}")),
             Err(_) => {}
         }
     }
@@ -44,7 +44,7 @@ fn warnings(autoscalers: &[Value], workloads: &[&Target]) -> Vec<String> {
         .filter_map(|(scaler, target)| {
             let name = scaler.pointer("/metadata/name")?.as_str()?;
             Some(format!(
-                "horizontalpodautoscaler/{name} scales {}: it rests while there are 0 replicas, and goes on after the wake",
+                "horizontalpodautoscaler/{name} scales {}: it pauses at 0 replicas and resumes after the wake",
                 target.full_name()
             ))
         })

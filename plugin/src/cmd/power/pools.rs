@@ -110,12 +110,10 @@ fn by_pool(
 fn unattended(cluster: &ClusterDeployment, action: PowerAction, end: Option<Timestamp>) -> Option<String> {
     let end = format::seconds(end.filter(|_| !is_attended(cluster))?);
     let missing = match action {
-        PowerAction::Hibernate => format!("nobody wakes it at {end}"),
-        PowerAction::Resume => format!("only the admission webhook, where there is one, heeds the hold until {end}"),
+        PowerAction::Hibernate => format!("it does not wake at {end}"),
+        PowerAction::Resume => format!("only the admission webhook, if installed, enforces the hold until {end}"),
     };
-    Some(format!(
-        "nothing on it shows that the controller of kubectl-hibernate works on it: without that controller {missing}"
-    ))
+    Some(format!("no sign that hibernate-controller manages it: without the controller, {missing}"))
 }
 
 /// Whether our controller has ever written to it: these conditions are its own.
@@ -188,12 +186,12 @@ mod tests {
         assert!(
             unattended(&plain, PowerAction::Hibernate, end)
                 .unwrap()
-                .ends_with("nobody wakes it at 2026-11-22T08:00:00Z")
+                .ends_with("it does not wake at 2026-11-22T08:00:00Z")
         );
         assert!(
             unattended(&plain, PowerAction::Resume, end)
                 .unwrap()
-                .ends_with("heeds the hold until 2026-11-22T08:00:00Z")
+                .ends_with("enforces the hold until 2026-11-22T08:00:00Z")
         );
         assert_eq!(unattended(&plain, PowerAction::Hibernate, None), None);
         let hives = attended(plain.clone(), "Hibernating");

@@ -68,10 +68,9 @@ pub(crate) fn replacements(choice: &Choice, asking: Asking) -> Result<Vec<String
     let known = |id: &str| choice.candidates.iter().any(|candidate| candidate.group == id);
     loop {
         let question = format!(
-            "Which {} of the class {} {} in exchange? [{}]: ",
+            "Which {} of class {} should be removed in exchange? [{}]: ",
             choice.need,
             choice.class,
-            if choice.need == 1 { "goes" } else { "go" },
             newest.join(" ")
         );
         let answer = read(&question)?;
@@ -87,7 +86,7 @@ pub(crate) fn replacements(choice: &Choice, asking: Asking) -> Result<Vec<String
         if words.len() == choice.need && different.len() == words.len() && words.iter().all(|word| known(word)) {
             return Ok(words);
         }
-        output::note(&format!("name {} of those listed, or press Enter", choice.need));
+        output::note(&format!("enter {} of the listed IDs, or press Enter for the default", choice.need));
     }
 }
 

@@ -24,7 +24,7 @@ pub(crate) async fn tell(hub: &Hub, namespace: &str, cluster: &str, refusals: &[
     for id in gone {
         if let Some(at) = events.items.iter().filter(|event| names(event, id)).filter_map(time).max() {
             output::note(&format!(
-                "{}: {id}: too late: its time had passed, and its volume was released for deletion at {at}",
+                "{}: {id}: too late: the suspension expired, and the volume was released for deletion at {at}",
                 called(cluster)
             ));
         }
@@ -62,7 +62,7 @@ mod tests {
     #[test]
     fn an_event_names_whole_ids() {
         let event = json!({
-            "message": "storage-1, storage-22 and 3 more: kept for long enough, the operator may delete volume and Service",
+            "message": "storage-1, storage-22 and 3 more: the suspension has expired; the operator may delete volume and Service",
             "eventTime": "2026-11-21T18:00:00.000000Z", "lastTimestamp": null,
         });
         assert!(names(&event, "storage-1") && names(&event, "storage-22"));

@@ -89,7 +89,7 @@ async fn recover(args: &GroupArgs, hub_args: &HubArgs, options: Options) -> Resu
             late::tell(&hub, &namespace, &name, &refusals).await;
             if is_left_skipped(&look) {
                 output::warning(&format!(
-                    "{cluster}: spec.skip is still true, from a recovery that did not end: to end it, run \
+                    "{cluster}: spec.skip is still true from an unfinished recovery; to finish it, run \
                      kubectl hibernate recover process-groups -n {namespace} -c {name}"
                 ));
             }
@@ -97,7 +97,7 @@ async fn recover(args: &GroupArgs, hub_args: &HubArgs, options: Options) -> Resu
         }
     };
     for (id, at) in &goal.recovered {
-        output::note(&format!("{cluster}: {id} was brought back at {at}: unchanged"));
+        output::note(&format!("{cluster}: {id} was already recovered at {at}: unchanged"));
     }
     // A recovery whose groups have gone is ended all the same: the operator must not be left asked to skip.
     if goal.record.groups.is_empty() && !is_left_skipped(&look) {
@@ -177,13 +177,13 @@ fn is_left_skipped(look: &DatabaseSnapshot) -> bool {
 /// What the user should know before.
 async fn warn(hub: &Hub, namespace: &str, look: &DatabaseSnapshot, run: &Run<'_>, include: Include) {
     if let protection::Protection::No(why) = protection::of(hub, namespace, &look.cluster).await {
-        output::warning(&format!("NOT PROTECTED: {why}; the operator can delete the volumes in the middle of it"));
+        output::warning(&format!("NOT PROTECTED: {why}; the operator can delete the volumes during the recovery"));
     }
     if include == Include::Never {
         let orders = orders(&look.cluster, &run.record);
         if !orders.is_empty() {
             output::note(&format!(
-                "The database is left alone (--include=never); afterwards run: {}",
+                "--include=never leaves the groups excluded in the database; afterwards run: {}",
                 run.by_hand(&orders)
             ));
         }
@@ -211,7 +211,7 @@ async fn carry_out(args: &GroupArgs, run: &Run<'_>, look: &DatabaseSnapshot) -> 
     let ended = see_through(args, run, look).await;
     if ended.is_err() && run.skipping.get() {
         output::warning(&format!(
-            "{}: spec.skip is still true, so its operator does nothing with it: run this again",
+            "{}: spec.skip is still true, so the operator ignores the cluster: run this command again",
             called(run.name)
         ));
     }
@@ -244,7 +244,7 @@ async fn see_through(args: &GroupArgs, run: &Run<'_>, look: &DatabaseSnapshot) -
     let ids: Vec<&str> = run.record.groups.iter().map(|held| held.group.as_str()).collect();
     let text = match ended? {
         End::Recovered => format!("recovered after {}", elapsed(begin.elapsed())),
-        End::Left => "left to the operator; run this again to see it through".to_owned(),
+        End::Left => "the operator has not finished; run this command again to complete the recovery".to_owned(),
     };
     let last = DatabaseSnapshot::new(run.hub, run.namespace, run.name).await;
     report(args, last.as_ref().unwrap_or(look), &ids, &text);
@@ -254,9 +254,9 @@ async fn see_through(args: &GroupArgs, run: &Run<'_>, look: &DatabaseSnapshot) -
 /// What to look at when nothing happens.
 fn stuck(run: &Run<'_>) -> String {
     format!(
-        "{}: {}. Does the operator run, and what does it say? kubectl -n {} logs \
-         deployment/fdb-kubernetes-operator-controller-manager; kubectl -n {} describe fdb {}. The volumes are held; running this \
-         again finishes the recovery",
+        "{}: {}. Check that the operator runs, and its log and Events: kubectl -n {} logs \
+         deployment/fdb-kubernetes-operator-controller-manager; kubectl -n {} describe fdb {}. The volumes are held; run this \
+         command again to finish the recovery",
         called(run.name),
         run.state.borrow(),
         run.namespace,

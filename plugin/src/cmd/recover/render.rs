@@ -26,7 +26,7 @@ pub(crate) fn plan(
 ) -> Vec<String> {
     let now = Timestamp::now();
     let facts = look.facts();
-    let mut lines = vec![format!("{cluster}: to be brought back:")];
+    let mut lines = vec![format!("{cluster}: groups to recover:")];
     let rows = record.groups.iter().map(|held| {
         let claim = facts.claim_of(&held.group, &held.pod);
         let since = held.removal.as_deref().and_then(format::time);
@@ -42,7 +42,7 @@ pub(crate) fn plan(
     });
     lines.extend(aligned(&rows.collect::<Vec<_>>()));
     if !record.replacements.is_empty() {
-        lines.push("In exchange goes, and is suspended in its turn where suspension is on:".to_owned());
+        lines.push("Removed in exchange (suspended in turn, if suspension is on):".to_owned());
         lines.extend(record.replacements.iter().map(|id| format!("  {id}")));
     }
     lines.push("Steps:".to_owned());
@@ -55,7 +55,7 @@ pub(crate) fn candidates(goal: &Goal) -> Vec<String> {
     let mut lines = Vec::new();
     for choice in goal.choices.iter().filter(|choice| choice.is_open()) {
         lines.push(format!(
-            "{} of the class {} can have been created in the place of the removed, of which {} is too many:",
+            "{} groups of class {} may be replacements of the removed groups; {} of them must be removed:",
             choice.candidates.len(),
             choice.class,
             choice.need
@@ -74,15 +74,15 @@ fn to_do(step: &Step, record: &Record) -> String {
         Step::Skip(_) => "set spec.skip, so that the operator leaves the cluster alone".to_owned(),
         Step::Settle => "wait until the operator's last pass is over".to_owned(),
         Step::Lists(_) => match record.replacements.as_slice() {
-            [] => "take the groups out of the lists of those to remove".to_owned(),
+            [] => "remove the groups from the removal lists".to_owned(),
             ids => format!("put {} into processGroupsToRemove, instead of the groups", ids.join(", ")),
         },
-        Step::Status(_) => "take the marks of the removal off the groups' status".to_owned(),
-        Step::Include(orders, _) => format!("tell the database: {}", orders.join("; ")),
+        Step::Status(_) => "remove the removal marks from the groups' status".to_owned(),
+        Step::Include(orders, _) => format!("run in the database: {}", orders.join("; ")),
         Step::Services(services) => {
             format!("create the missing Service {}", services.iter().map(name).collect::<Vec<_>>().join(", "))
         }
-        Step::Verify => "look whether every edit was kept".to_owned(),
+        Step::Verify => "verify that every edit was kept".to_owned(),
         Step::Resume(_) => "set spec.skip back to false".to_owned(),
         Step::Await(missing) => {
             format!(
@@ -90,7 +90,7 @@ fn to_do(step: &Step, record: &Record) -> String {
                 missing.iter().map(|one| one.pod.as_str()).collect::<Vec<_>>().join(", ")
             )
         }
-        Step::Clear(..) => "take our annotations off".to_owned(),
+        Step::Clear(..) => "remove our annotations".to_owned(),
     }
 }
 
@@ -98,18 +98,18 @@ fn to_do(step: &Step, record: &Record) -> String {
 pub(crate) fn done(step: &Step) -> String {
     match step {
         Step::Hold(edits) => format!("hold: {} held for the recovery", objects(edits)),
-        Step::Skip(_) => "skip: the operator is to leave the cluster alone (spec.skip: true)".to_owned(),
+        Step::Skip(_) => "skip: the operator ignores the cluster (spec.skip: true)".to_owned(),
         Step::Settle => "settle: the operator's last pass is over".to_owned(),
         Step::Lists(_) => "lists: processGroupsToRemove is edited".to_owned(),
-        Step::Status(_) => "status: the marks of the removal are off".to_owned(),
-        Step::Include(orders, _) => format!("include: the database was told: {}", orders.join("; ")),
+        Step::Status(_) => "status: the removal marks are removed".to_owned(),
+        Step::Include(orders, _) => format!("include: done in the database: {}", orders.join("; ")),
         Step::Services(services) => {
             format!("service: {} created", services.iter().map(name).collect::<Vec<_>>().join(", "))
         }
         Step::Verify => "verify: every edit was kept".to_owned(),
-        Step::Resume(_) => "resume: the operator may go on (spec.skip: false)".to_owned(),
+        Step::Resume(_) => "resume: the operator reconciles again (spec.skip: false)".to_owned(),
         Step::Await(_) => "pod: runs".to_owned(),
-        Step::Clear(..) => "clear: our annotations are off".to_owned(),
+        Step::Clear(..) => "clear: our annotations are removed".to_owned(),
     }
 }
 

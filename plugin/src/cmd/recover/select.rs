@@ -220,7 +220,7 @@ mod tests {
             ("-c a --process-class log --all-suspended", "exclude each other"),
             ("-c a --match-labels x", "write KEY=VALUE"),
             ("-c a -l x=y", "-l does not select process groups"),
-            ("-A -c a storage-1", "with -c give -n"),
+            ("-A -c a storage-1", "with -c, use -n"),
         ] {
             let answer = understood(line);
             assert!(answer.contains(part), "{line}: {answer}");
@@ -248,7 +248,7 @@ mod tests {
                 .contains("several clusters have a process group whose Pod has this name: x/a and y/a")
         );
         assert!(answer(&["b-storage-5", "a-cluster-controller-2"]).contains("of several clusters: x/b and x/a"));
-        assert!(answer(&["storage-5"]).contains(r#""storage-5" is an ID: say of which cluster"#));
+        assert!(answer(&["storage-5"]).contains(r#""storage-5" is an ID: name its cluster"#));
         assert!(answer(&["c-storage-1"]).contains("no FoundationDBCluster in namespace x has a process group"));
         let first = read(&all[0]).unwrap();
         assert_eq!(by_pod(&first, "a-storage-1"), Some("dc1-storage-1"), "prefixes are not in the names of Pods");

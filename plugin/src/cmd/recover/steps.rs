@@ -124,7 +124,11 @@ impl Run<'_> {
                     return Err(self.not_included(&look, &record, include_failure));
                 }
                 Step::Await(missing) if !self.wait => {
-                    output::note(&format!("{}: left to the operator: {}", called(self.name), render::missing(missing)));
+                    output::note(&format!(
+                        "{}: waiting on the operator: {}",
+                        called(self.name),
+                        render::missing(missing)
+                    ));
                     self.owe(&look, &record);
                     return Ok(End::Left);
                 }
@@ -187,7 +191,7 @@ impl Run<'_> {
 
     fn trouble(&self, error: &HubError, troubled: &mut bool) {
         if !std::mem::replace(troubled, true) || self.hub.verbose {
-            output::note(&format!("{}: going on although: {error}", called(self.name)));
+            output::note(&format!("{}: continuing despite an error: {error}", called(self.name)));
         }
     }
 
@@ -315,11 +319,11 @@ impl Run<'_> {
 
     /// Runs `fdbcli` in a Pod that is ready, in another one if that does not answer.
     async fn include(&self, look: &DatabaseSnapshot, orders: &[String]) -> Result<(), String> {
-        *self.state.borrow_mut() = format!("the database is being told: {}", orders.join("; "));
+        *self.state.borrow_mut() = format!("running in the database: {}", orders.join("; "));
         let command = command(orders);
         let limit = Duration::from_secs(u64::from(TIMEOUT) + 10);
         let pods: Vec<&str> = look.pods.iter().filter(|pod| is_ready(pod)).map(name).take(PODS).collect();
-        let mut why = format!("no Pod of the cluster is ready to run {} in", command[0]);
+        let mut why = format!("the cluster has no ready Pod to run {}", command[0]);
         for pod in pods {
             match self.hub.exec(self.namespace, pod, CONTAINER, &command, limit).await {
                 Ok(output) => match output.failure {
@@ -351,7 +355,7 @@ impl Run<'_> {
     /// What to say when the database could not be told.
     fn later(&self, why: &str, orders: &[String]) -> String {
         format!(
-            "{}: the database could not be told to include the groups: {why}. It is tried once more when the Pods run; by hand: {}",
+            "{}: cannot include the groups in the database: {why}. The command retries when the Pods run; to do it by hand: {}",
             called(self.name),
             self.by_hand(orders)
         )

@@ -14,7 +14,7 @@ pub(crate) fn shown(record: &Record, now: Timestamp) -> String {
 fn wake(record: &Record, now: Timestamp) -> Option<String> {
     let text = record.wake_at.as_deref()?;
     Some(match format::time(text) {
-        None => format!("wake-at {text:?} is not a time"),
+        None => format!("wake-at {text:?} is not a valid time"),
         Some(_) if record.desired != "Hibernating" => return None,
         Some(at) if at <= now => "wake is due".to_owned(),
         Some(at) => format!("wakes in {}", age(now, at)),
@@ -25,7 +25,7 @@ fn hold(record: &Record, now: Timestamp) -> Option<String> {
     let text = record.hold_awake_until.as_deref()?;
     let by = record.hold_awake_by.as_deref().map(|by| format!(" by {by}")).unwrap_or_default();
     match format::time(text) {
-        None => Some(format!("held awake{by} until {text:?}, which is not a time")),
+        None => Some(format!("held awake{by} until {text:?}, which is not a valid time")),
         Some(until) if until <= now => None,
         Some(until) => Some(format!("held awake for {}{by}", age(now, until))),
     }
@@ -42,11 +42,11 @@ mod tests {
             ("Hibernating", None, None, ""),
             ("Hibernating", Some("2026-11-22T08:00:00Z"), None, "wakes in 14h"),
             ("Hibernating", Some("2026-11-21T18:00:00Z"), None, "wake is due"),
-            ("Hibernating", Some("soon"), None, r#"wake-at "soon" is not a time"#),
+            ("Hibernating", Some("soon"), None, r#"wake-at "soon" is not a valid time"#),
             ("Running", Some("2026-11-22T08:00:00Z"), None, ""),
             ("Running", None, Some("2026-11-21T22:00:00Z"), "held awake for 4h by bob"),
             ("Running", None, Some("2026-11-21T18:00:00Z"), ""),
-            ("Running", None, Some("soon"), r#"held awake by bob until "soon", which is not a time"#),
+            ("Running", None, Some("soon"), r#"held awake by bob until "soon", which is not a valid time"#),
             (
                 "Hibernating",
                 Some("2026-11-21T19:30:00Z"),

@@ -61,7 +61,7 @@ fn shortened(change: &Change<'_, Annotated>) -> Verdict {
     let text = new.text();
     match (old, new) {
         (Minimum::For(old), new) if matches!(new, Minimum::Off) || matches!(new, Minimum::For(new) if new < old) => {
-            Verdict::warn(format!("{key} is {text} now: what is suspended already stays as long as it was promised"))
+            Verdict::warn(format!("{key} is now {text}: groups that are already suspended keep their original minimum"))
         }
         _ => Verdict::Allow,
     }

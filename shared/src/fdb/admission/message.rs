@@ -13,8 +13,8 @@ pub(super) fn stale(kind: Kind, object: &Deleted, stamp: &Stamp, why: &str) -> S
         format!(" (process group {} is suspended{}{until})", record.group, since(stamp))
     });
     format!(
-        "kept, because it is not known whether FoundationDBCluster {owner} suspends removed process groups{}: {why}. \
-         It is judged again at the next attempt; {}",
+        "denied, because the webhook does not know whether FoundationDBCluster {owner} suspends removed process groups{}: {why}. \
+         The next attempt is evaluated again; {}",
         held.unwrap_or_default(),
         key(kind, object)
     )
@@ -32,7 +32,7 @@ fn until(stamp: &Stamp, in_force: &Minimum) -> Option<String> {
 
 /// The human's way out.
 fn key(kind: Kind, object: &Deleted) -> String {
-    format!("to delete it nevertheless: {}", unlock(kind, object))
+    format!("to delete it anyway: {}", unlock(kind, object))
 }
 
 /// The command that sets the key.
@@ -55,7 +55,7 @@ impl Held<'_> {
         let until = until(stamp, &self.cluster.minimum).unwrap_or_default();
         let Cluster { namespace, name, .. } = self.cluster;
         let again = self.group.map(|group| {
-            format!("if nothing goes on: kubectl fdb recover process-groups -n {namespace} -c {name} {group}; ")
+            format!("if there is no progress: kubectl fdb recover process-groups -n {namespace} -c {name} {group}; ")
         });
         format!(
             "{} is being recovered{}, and kept{until}; {}{}",
@@ -98,7 +98,7 @@ impl Held<'_> {
     pub(super) fn unstamped(&self) -> String {
         if self.in_use().is_some() {
             return format!(
-                "{} is not marked for removal as far as is known: this {} is in use, and is not released; {}",
+                "{} is not marked for removal: this {} is in use and not released; {}",
                 self.subject(),
                 self.word(),
                 self.ways_out()
@@ -109,8 +109,8 @@ impl Held<'_> {
             minimum => minimum.text(),
         };
         format!(
-            "{} is not released: what a removed group leaves is kept, and the controller releases it {minimum} after the \
-             group's Pod is gone; {}",
+            "{} is not released: volume and Service of a removed group are kept; the controller releases them {minimum} after \
+             the group's Pod is gone; {}",
             self.subject(),
             self.ways_out()
         )

@@ -66,7 +66,7 @@ pub fn judge_deletion(kind: Kind, object: &Deleted, cache: &CacheState<'_>) -> J
 /// The denial of an object that cannot even be read.
 #[must_use]
 pub fn unreadable(why: &str) -> Judgement {
-    let message = format!("the object is not readable, so nothing says that it may be deleted: {why}");
+    let message = format!("the object cannot be decoded, so its deletion is denied: {why}");
     Judgement { denials: vec![denial("unreadable", message)], ..Judgement::default() }
 }
 

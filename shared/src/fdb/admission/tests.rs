@@ -234,11 +234,11 @@ fn a_denial_names_the_group_since_until_and_the_ways_out() {
         said,
         "process group storage-1 of FoundationDBCluster db/prod is suspended since 2026-11-21T18:00:00Z, until \
          2026-11-21T20:00:00Z at least; to bring the group back: kubectl fdb recover process-groups -n db -c prod storage-1 \
-         (or kubectl hibernate recover process-groups); to delete it nevertheless: kubectl annotate pvc prod-storage-1-data \
+         (or kubectl hibernate recover process-groups); to delete it anyway: kubectl annotate pvc prod-storage-1-data \
          -n db hibernate.sh/release=true"
     );
     let said = message(&object(&json!({})), &CacheState::Fresh(&known));
-    assert!(said.contains("the controller releases it 2h0m0s after the group's Pod is gone"), "{said}");
+    assert!(said.contains("the controller releases them 2h0m0s after the group's Pod is gone"), "{said}");
     let said = message(&stamped(&[], "?"), &CacheState::Fresh(&known));
     assert!(said.contains("since 2026-11-21T18:00:00Z, until 2026-11-21T20:00:00Z"), "{said}");
 }
@@ -249,8 +249,8 @@ fn what_is_in_use_is_removed_by_the_operator_and_not_with_the_key() {
     let said = message(&object(&json!({})), &CacheState::Fresh(&known));
     assert_eq!(
         said,
-        "process group storage-1 of FoundationDBCluster db/prod is not marked for removal as far as is known: this volume is \
-         in use, and is not released; to remove the group: kubectl fdb remove process-groups -n db -c prod prod-storage-1 (or \
+        "process group storage-1 of FoundationDBCluster db/prod is not marked for removal: this volume is in use \
+         and not released; to remove the group: kubectl fdb remove process-groups -n db -c prod prod-storage-1 (or \
          add storage-1 to spec.processGroupsToRemove); only to delete a volume that is in use: kubectl annotate pvc \
          prod-storage-1-data -n db hibernate.sh/release=true"
     );
@@ -264,7 +264,7 @@ fn what_is_in_use_is_removed_by_the_operator_and_not_with_the_key() {
     assert!(said.contains("this Service is in use") && said.contains("-c prod prod-storage-1 (or"), "{said}");
     let unknown = clusters(&with(cluster(), "/status/processGroups", json!([])));
     let said = message(&object(&json!({})), &CacheState::Fresh(&unknown));
-    assert!(said.contains("is not released: what a removed group leaves is kept"), "{said}");
+    assert!(said.contains("is not released: volume and Service of a removed group are kept"), "{said}");
 }
 
 #[test]

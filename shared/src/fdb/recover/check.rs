@@ -103,17 +103,13 @@ pub enum Refusal {
         volume: String,
     },
     /// An ID that no Pod name can be made of.
-    #[error(
-        "{0} is not an ID that the operator gives (PREFIX-CLASS-NUMBER): which Pod and volume are its own cannot be told"
-    )]
+    #[error("{0} is not an ID that the operator gives (PREFIX-CLASS-NUMBER): cannot derive its Pod and volume from it")]
     OddId(String),
     /// Somebody else has the operator skip it.
     #[error("{}", skipped(.0))]
     Skipped(Place),
     /// Our own annotation was edited.
-    #[error(
-        "{cluster}: annotation {key} cannot be read: somebody has edited it. Remove it, and set spec.skip to false"
-    )]
+    #[error("{cluster}: annotation {key} is malformed, probably edited by hand. Remove it, and set spec.skip to false")]
     Unreadable {
         /// The cluster.
         cluster: String,

@@ -56,7 +56,7 @@ pub enum Lost {
     },
     /// Nothing to copy a Service from.
     #[error(
-        "{group}: its Service is gone, no Service of another Pod exists to make it like, and without it the operator cannot create any Pod of the cluster: create Service {service} by hand"
+        "{group}: its Service is gone, and there is no Service of another Pod to copy. Without it the operator cannot create any Pod of the cluster: create Service {service} by hand"
     )]
     NoSibling {
         /// ID of the process group.
@@ -66,7 +66,7 @@ pub enum Lost {
     },
     /// The operator is asked to skip by somebody else.
     #[error(
-        "spec.skip was set to true by somebody else in the middle of the recovery: set it to false when that is over, and run this again"
+        "another client set spec.skip to true during the recovery: set it to false when that work is done, and run this command again"
     )]
     ForeignSkip,
 }

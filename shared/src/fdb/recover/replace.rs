@@ -84,10 +84,10 @@ pub enum ReplaceError {
     #[error("--replacement {0}: it is being removed already")]
     Marked(String),
     /// `--replacement` names a group that goes for one of an earlier run.
-    #[error("--replacement {0}: it goes already for a group that an earlier run has begun to bring back")]
+    #[error("--replacement {0}: an earlier run already removes it in exchange for another group")]
     Taken(String),
     /// `--replacement` names a group, and none comes back for it.
-    #[error("--replacement {0}: it stays, for there is no group left to bring back that it could go for")]
+    #[error("--replacement {0}: no group is left to recover in exchange for it")]
     Idle(String),
     /// `--replacement` says otherwise than what was decided when the recovery was begun.
     #[error(

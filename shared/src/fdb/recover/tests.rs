@@ -313,7 +313,7 @@ fn what_cannot_be_done_is_refused_before_anything_is_changed() {
         (
             "storage-1",
             |world| world.cluster["metadata"]["annotations"] = json!({ keys::RECOVERY: "mine" }),
-            "annotation hibernate.sh/recovery cannot be read",
+            "annotation hibernate.sh/recovery is malformed",
         ),
         (
             "storage-1",

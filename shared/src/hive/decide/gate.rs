@@ -24,8 +24,7 @@ pub(super) fn gate(facts: &Facts<'_>) -> Option<Plan> {
     };
     let missed = CLUSTER_SYNC_TIMEOUT.checked_sub(facts.age(since)).unwrap_or_default();
     let left = missed.max(grace(facts));
-    let message =
-        "its ClusterSync is missing or cannot be listed, so it is not known whether its SyncSets have been applied";
+    let message = "the ClusterSync is missing or cannot be listed: cannot tell whether the SyncSets were applied";
     let waiting = PowerStatus::default().awaiting("ClusterSync", message);
     (!left.is_zero()).then(|| Plan::report(waiting).again(left.min(Duration::from_secs(10))))
 }
@@ -33,7 +32,7 @@ pub(super) fn gate(facts: &Facts<'_>) -> Option<Plan> {
 /// Row 9, after the timeout: the Event that explains the delay. The transition continues.
 pub(super) fn missing_cluster_sync(facts: &Facts<'_>) -> Option<Notice> {
     let name = facts.cluster.name_any();
-    let message = format!("ClusterSync {name} does not exist or cannot be listed; going on without it");
+    let message = format!("ClusterSync {name} does not exist or cannot be listed; continuing without it");
     matches!(facts.sync, Sync::Missing { .. }).then(|| Notice::warning("ClusterSyncMissing", message))
 }
 

@@ -49,7 +49,7 @@ fn overdue(mut plan: Plan, since: Option<Duration>, limit: Duration, what: &'sta
     let Some(status) = plan.status.as_mut().filter(|_| since.is_some_and(|since| since > limit)) else { return plan };
     let Some(awaited) = status.progress.as_mut().filter(|progress| progress.status == "True") else { return plan };
     awaited.message = format!("for more than {}: {}", go_string(limit), awaited.message);
-    plan.notice = Some(Notice::warning(what, format!("still awaited {}", awaited.message)));
+    plan.notice = Some(Notice::warning(what, format!("waiting {}", awaited.message)));
     plan.recheck = match plan.recheck {
         Recheck::OnChange => Recheck::OnChange,
         Recheck::After(pause) => Recheck::After(pause.max(OVERDUE_INTERVAL)),

@@ -93,7 +93,7 @@ impl Notice {
     #[must_use]
     pub fn spot_replaced(machines: &[String]) -> Self {
         let names = name_some(machines.iter().map(String::as_str), 10);
-        Self::normal("SpotMachinesReplaced", format!("made anew, because their instances are gone: {names}"))
+        Self::normal("SpotMachinesReplaced", format!("replaced, because their instances are gone: {names}"))
     }
 
     pub(super) fn normal(reason: &'static str, message: String) -> Self {

@@ -32,7 +32,7 @@ pub(super) fn wake_at(facts: &Facts<'_>) -> Option<Duration> {
 /// The wake that `--until` or `--for` scheduled is due.
 pub(super) fn wake_up(facts: &Facts<'_>) -> Plan {
     let at = facts.cluster.annotations().get(keys::WAKE_AT).map(String::as_str).unwrap_or_default();
-    let because = format!("wake-at {at} has come");
+    let because = format!("wake-at {at} is reached");
     Plan { notice: Some(Notice::normal("WakeAtReached", because.clone())), ..Plan::default() }
         .acting(Action::SetPowerState { to: Desired::Running, because })
         .again(Duration::ZERO)

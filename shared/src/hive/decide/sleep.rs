@@ -50,7 +50,8 @@ pub(super) fn decide(facts: &Facts<'_>) -> Plan {
 fn drift(facts: &Facts<'_>, machines: &Inventory) -> Option<Notice> {
     let started = machines.in_state(&[Running, Pending]);
     let names = name_some(started.iter().copied(), 5);
-    let message = format!("the cluster sleeps, but somebody has started {names}; each is billed while it runs");
+    let message =
+        format!("the cluster is hibernating, but {names} were started by another party; each is billed while it runs");
     (facts.is(HIBERNATING) && !started.is_empty()).then(|| Notice::warning(DRIFT, message))
 }
 

@@ -199,7 +199,8 @@ fn nodes(facts: &Facts<'_>, machines: &Inventory, spoke: &Spoke, step: Step) -> 
         let waiting = Plan::report(PowerStatus::waiting_for_nodes().awaiting("Nodes", names));
         return Plan { replace_spot: true, ..waiting.again(poll(since_start(facts))) };
     }
-    let without = format!("not waited for any longer, no instance of the cluster is theirs: {}", name_nodes(&unknown));
+    let without =
+        format!("ignored by the wake, because no instance of the cluster backs them: {}", name_nodes(&unknown));
     let notice = (!unknown.is_empty()).then(|| Notice::warning("NodesWithoutMachines", without));
     let notice = unusable(machines).or(notice);
     let plan = if facts.cluster.label_is_true(RESUME_SKIPS_CLUSTER_OPERATORS) {
@@ -251,7 +252,7 @@ fn well(facts: &Facts<'_>, machines: &Inventory, spoke: &Spoke) -> Plan {
     let status = PowerStatus::waiting_for_operators();
     if unwell.is_empty() {
         return Plan::report(
-            status.awaiting("ClusterOperators", "all cluster operators are ready; they have to stay so"),
+            status.awaiting("ClusterOperators", "all cluster operators are ready; waiting for them to stay ready"),
         )
         .by(left);
     }

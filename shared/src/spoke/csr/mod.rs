@@ -194,8 +194,8 @@ impl Verdict {
     #[must_use]
     pub const fn sentence(self) -> &'static str {
         match self {
-            Self::Approve(Kind::Client) => "the bootstrapper asks for a Node of this cluster that a Machine stands for",
-            Self::Approve(Kind::Serving) => "the Node asks for names that its Machine has",
+            Self::Approve(Kind::Client) => "requested by the node bootstrapper for a Node with a Machine",
+            Self::Approve(Kind::Serving) => "requested by the Node for names of its Machine",
             Self::Leave(reason) => reason.sentence(),
         }
     }

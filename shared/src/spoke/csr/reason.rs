@@ -78,7 +78,7 @@ impl Reason {
     pub const fn sentence(self) -> &'static str {
         match self {
             Self::Approved => "it is approved already",
-            Self::Denied => "somebody has denied it",
+            Self::Denied => "already denied",
             Self::Failed => "the signer has refused it",
             Self::Issued => "its certificate has been issued",
             Self::WrongSigner => "its signer does not issue kubelets' certificates",
@@ -87,8 +87,8 @@ impl Reason {
             Self::Malformed => "it is not one PKCS #10 request in PEM",
             Self::BadSignature => "it is not signed with its own key",
             Self::WrongUser => "its requester may not ask for such a certificate",
-            Self::WrongGroups => "its requester's groups are not those of such a requester",
-            Self::WrongUsages => "its usages are not those of such a certificate",
+            Self::WrongGroups => "the requester's groups are not allowed for this certificate",
+            Self::WrongUsages => "the key usages are not allowed for this certificate",
             Self::WrongCommonName => "its common name is not that of a Node, or not that of its requester",
             Self::NoNodeName => "the name of its Node is empty",
             Self::WrongOrganization => "its organization is not exactly system:nodes",
@@ -99,14 +99,12 @@ impl Reason {
             Self::NoNames => "a serving certificate needs a DNS name or an IP address",
             Self::DnsMismatch => "it asks for a DNS name that its Machine does not have",
             Self::IpMismatch => "it asks for an IP address that its Machine does not have",
-            Self::NoMachines => {
-                "the cluster has no Machines that it could be matched with; somebody has to approve it by hand"
-            }
+            Self::NoMachines => "the cluster has no Machines to match it with; approve it by hand",
             Self::UnknownNode => "the cluster has no such Node",
-            Self::UnknownMachine => "no Machine stands for this Node",
-            Self::OtherNode => "the Machine of this name stands for another Node",
-            Self::NodeLimit => "enough have been approved for this Node in this wake",
-            Self::PassLimit => "enough have been approved in this pass; the next one goes on",
+            Self::UnknownMachine => "no Machine belongs to this Node",
+            Self::OtherNode => "the Machine of this name belongs to another Node",
+            Self::NodeLimit => "the limit for this Node in this wake is reached",
+            Self::PassLimit => "the limit per pass is reached; the next pass continues",
             Self::Flood => "there are more requests than the cluster has nodes, so that none is approved",
         }
     }

@@ -84,7 +84,7 @@ fn unchanged(cluster: &Value, intent: &Intent<'_>) -> String {
 /// What a change goes against, worth a warning: what the webhook refuses where there is one (its row V6), and the end of
 /// somebody's hold before its time.
 fn warnings(cluster: &Value, intent: &Intent<'_>) -> Vec<String> {
-    const REFUSED: &str = "a webhook refuses this; without one it goes to sleep";
+    const REFUSED: &str = "the webhook refuses this; without the webhook the cluster hibernates";
     let annotations = Annotations::deserialize(&cluster["metadata"]["annotations"]).unwrap_or_default();
     let hold = hold(&annotations, intent.now);
     let mut warnings = Vec::new();
@@ -317,7 +317,8 @@ mod tests {
     #[test]
     fn what_goes_against_others_is_warned_of() {
         use PowerAction::{Hibernate, Resume};
-        let refused = |what: &str| format!("it is {what}: a webhook refuses this; without one it goes to sleep");
+        let refused =
+            |what: &str| format!("it is {what}: the webhook refuses this; without the webhook the cluster hibernates");
         let protected = refused("protected from sleep (hibernate.sh/protected)");
         let held = |until: &str| refused(&format!("held awake until {until} (hibernate.sh/hold-awake-until)"));
         let shortened = |by: &str| format!("this shortens the hold of {by}, which lasted until {LATER}");

@@ -35,13 +35,13 @@ pub(super) fn of(cluster: &ClusterDeployment, action: PowerAction) -> Progress {
         return Progress::Reached; // P3
     }
     if action == PowerAction::Hibernate && reason_of(cluster, HIBERNATING) == reason::UNSUPPORTED {
-        return Progress::Lost(format!("it cannot be hibernated: {}", message(cluster, HIBERNATING))); // P4
+        return Progress::Lost(format!("the platform cannot hibernate it: {}", message(cluster, HIBERNATING))); // P4
     }
     if let Some(pause) = pause(cluster) {
         return Progress::Going(pause.to_owned()); // P5
     }
     match step(cluster) {
-        Some(StepRecord { failed: true, message, .. }) => Progress::Going(format!("{message}; it is tried again")), // P6
+        Some(StepRecord { failed: true, message, .. }) => Progress::Going(format!("{message}; the controller retries")), // P6
         Some(StepRecord { message, .. }) => Progress::Going(message), // P6
         None => Progress::Unnoticed,                                  // P7
     }
@@ -183,7 +183,7 @@ mod tests {
             (
                 "FailedToStop",
                 vec![("H", "False", "FailedToStop", failed), shutting],
-                going(&format!("{failed}; it is tried again")),
+                going(&format!("{failed}; the controller retries")),
             ),
             ("Hibernating", SLEEPS.to_vec(), Progress::Reached),
             // Stale H of the last sleep (hive.md 9.4): P says that it has not begun.

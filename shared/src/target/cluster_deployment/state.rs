@@ -187,7 +187,7 @@ mod tests {
         let said = |change: fn(&mut Value)| cluster(change).step.map(|step| step.message);
         assert_eq!(
             said(|object| object["spec"]["powerState"] = json!("Hibernating")).as_deref(),
-            Some("waiting for a controller to take notice")
+            Some("waiting for a controller to reconcile")
         );
         assert_eq!(
             said(|object| {

@@ -211,7 +211,7 @@ mod tests {
         look.cluster.annotations_mut().insert(keys::MINIMUM_SUSPENSION.to_owned(), "bad".to_owned());
         let record = of_cluster(&look, "db".to_owned(), protection::Protection::Yes);
         let text = table(&record, true, false, now()).join("\n");
-        let part = "  Suspension:  \"bad\" cannot be read, so everything is kept without end until it is mended";
+        let part = "  Suspension:  \"bad\" is invalid: all suspended groups are kept until it is corrected";
         assert!(text.contains(part), "{text}");
         assert_eq!(record.minimum_suspension.as_deref(), Some("bad"));
         assert!(record.suspended.iter().all(|group| group.expires.is_none()), "{record:?}");

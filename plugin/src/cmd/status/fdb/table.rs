@@ -62,11 +62,11 @@ pub(crate) fn table(record: &ClusterRecord, headers: bool, wide: bool, now: Time
         lines.push(format!("  NOT PROTECTED: {}, because of {}", record.unlocked.join(", "), keys::RELEASE));
     }
     if record.skipped {
-        lines.push("  Operator:    told to leave the cluster alone (spec.skip)".to_owned());
+        lines.push("  Operator:    paused (spec.skip is true)".to_owned());
     }
     if !record.recovering.is_empty() {
         lines.push(format!(
-            "  Recovering:  {} (run `recover process-groups` again if nothing goes on)",
+            "  Recovering:  {} (if there is no progress, run `recover process-groups` again)",
             record.recovering.join(", ")
         ));
     }
@@ -102,7 +102,7 @@ fn suspension(minimum: Option<&str>) -> String {
     let Some(text) = minimum else { return format!("no annotation {}", keys::MINIMUM_SUSPENSION) };
     match Minimum::of(minimum, Duration::ZERO) {
         Minimum::Unreadable(_) => {
-            format!("{text:?} cannot be read, so everything is kept without end until it is mended")
+            format!("{text:?} is invalid: all suspended groups are kept until it is corrected")
         }
         Minimum::Off | Minimum::For(_) => text.to_owned(),
     }

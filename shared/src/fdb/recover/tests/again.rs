@@ -187,7 +187,7 @@ fn for_others_that_an_interrupted_run_did_not_begin_with_it_is_decided_anew() {
     run_until(&mut world, &Record { replacements: record.replacements[1..].to_vec(), ..of_first }, "skip");
     assert_eq!(answer(&world, &["storage-2"], &these(&["storage-3"])), "storage-3");
     assert_eq!(answer(&world, &["storage-2"], &Wanted::None), "");
-    assert!(answer(&world, &["storage-2"], &these(&["storage-4"])).contains("it goes already for a group"));
+    assert!(answer(&world, &["storage-2"], &these(&["storage-4"])).contains("already removes it in exchange"));
     let both = ["storage-1", "storage-2"];
     assert_eq!(answer(&world, &both, &these(&["storage-3", "storage-4"])), "storage-3");
     assert!(answer(&world, &both, &these(&["storage-3"])).contains("with storage-4 to go in exchange"));
@@ -204,7 +204,9 @@ fn back() -> World {
 #[test]
 fn for_one_that_is_back_nobody_can_go() {
     let world = back();
-    assert!(answer(&world, &["storage-1"], &these(&["storage-2"])).starts_with("--replacement storage-2: it stays"));
+    assert!(
+        answer(&world, &["storage-1"], &these(&["storage-2"])).starts_with("--replacement storage-2: no group is left")
+    );
     // The same command once more, also when the one that went for it has gone.
     for fine in [Wanted::Find, Wanted::None, these(&["storage-4"]), these(&["storage-7"])] {
         let goal = world.goal_with(&["storage-1"], &fine).unwrap();

@@ -65,14 +65,14 @@ pub struct Facts<'a> {
     /// What the initial URL answered in this look. `None` while nobody has asked.
     pub initial: Option<Answer>,
     /// The last time that this process asked the primary URL.
-    pub tried: Option<Tried>,
+    pub tried: Option<LastAttempt>,
     /// The time of the look.
     pub now: Timestamp,
 }
 
 /// The last time that a primary URL was asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Tried {
+pub struct LastAttempt {
     /// When.
     pub at: Timestamp,
     /// How often in a row it has failed.
@@ -147,7 +147,7 @@ impl Facts<'_> {
         // What failed before a sleep says nothing about the time after it.
         let before = self.tried.filter(|_| !self.marked()).map_or(0, |tried| tried.failures);
         let failures = if answer.is_ok() { 0 } else { before.saturating_add(1) };
-        self.tried = Some(Tried { at: now, failures });
+        self.tried = Some(LastAttempt { at: now, failures });
         self.primary = Some(answer);
     }
 

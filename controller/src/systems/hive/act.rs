@@ -7,7 +7,7 @@ use serde_json::json;
 use shared::annotation::keys;
 use shared::cloud::{CloudError, CloudErrorKind, Outcome, Refusal, Verb};
 use shared::hive::api::{ClusterDeployment, Desired};
-use shared::hive::decide::{Action, Facts, Tried};
+use shared::hive::decide::{Action, Facts, LastAttempt};
 use tracing::{info, warn};
 
 use super::drivers::platform;
@@ -80,17 +80,17 @@ async fn set_power_state(
 #[derive(Default)]
 struct Moves {
     /// What was tried before this plan.
-    before: Option<Tried>,
+    before: Option<LastAttempt>,
     refused: Vec<Refusal>,
     error: Option<CloudError>,
 }
 
 impl Moves {
-    fn tried(&self, verb: Verb, at: Timestamp) -> Tried {
+    fn tried(&self, verb: Verb, at: Timestamp) -> LastAttempt {
         let failure = self.error.clone().or_else(|| CloudError::of_refusals(&self.refused));
         let before = self.before.as_ref().filter(|tried| tried.verb == verb).map_or(0, |tried| tried.failures);
         let failures = if failure.is_some() { before.saturating_add(1) } else { 0 };
-        Tried { verb, at, failure, failures }
+        LastAttempt { verb, at, failure, failures }
     }
 }
 

@@ -10,7 +10,7 @@ use kube::{Client, ResourceExt};
 use shared::cloud::{CloudError, CloudErrorKind, Inventory};
 use shared::hive::api::ClusterDeployment;
 use shared::hive::conditions::{HIBERNATING, READY};
-use shared::hive::decide::{Sync, Tried};
+use shared::hive::decide::{LastAttempt, Sync};
 use tokio::time::Instant;
 
 use super::conflict_detector::ConflictDetector;
@@ -56,7 +56,7 @@ pub struct TargetState {
     /// What the last reconcile saw of the object, and until when another one is not needed.
     settled: Option<(u64, Instant)>,
     /// The last start or stop.
-    pub tried: Option<Tried>,
+    pub tried: Option<LastAttempt>,
     /// Lists of machines in a row that have failed.
     pub failed_looks: u32,
     /// The last list of machines.

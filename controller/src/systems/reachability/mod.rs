@@ -7,7 +7,7 @@ use std::time::Duration;
 use kube::Client;
 use shared::hive::api::ClusterDeployment;
 use shared::hive::unreachable::{
-    Answer, Facts, Plan, Tried, UNREACHABLE, Url, decide, ip_override, needs, url_override,
+    Answer, Facts, LastAttempt, Plan, UNREACHABLE, Url, decide, ip_override, needs, url_override,
 };
 use shared::spoke::SpokeError;
 use tokio::sync::Semaphore;
@@ -45,7 +45,7 @@ impl Reachability {
 /// What is remembered of one cluster. Losing it costs one probe.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct TargetState {
-    tried: Option<Tried>,
+    tried: Option<LastAttempt>,
 }
 
 /// Why a reconcile ended without a result.

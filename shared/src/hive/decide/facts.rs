@@ -24,7 +24,7 @@ pub struct Facts<'a> {
     /// Its instances, as the driver listed them. `None` while nobody has looked.
     pub machines: Option<Result<Inventory, CloudError>>,
     /// The last start or stop that this process tried on this cluster.
-    pub tried: Option<Tried>,
+    pub tried: Option<LastAttempt>,
     /// How many looks in a row failed before this one.
     pub failed_looks: u32,
     /// What the spoke's API server said. `None` while nobody has asked.
@@ -168,7 +168,7 @@ impl Served {
 
 /// A start or stop that was tried, and what came of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Tried {
+pub struct LastAttempt {
     /// What was tried.
     pub verb: Verb,
     /// When.
@@ -179,7 +179,7 @@ pub struct Tried {
     pub failures: u32,
 }
 
-impl Tried {
+impl LastAttempt {
     /// The failure, if this was a failed try of `verb`.
     pub(super) fn failed(&self, verb: Verb) -> Option<&CloudError> {
         self.failure.as_ref().filter(|_| self.verb == verb)

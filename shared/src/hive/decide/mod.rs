@@ -16,7 +16,7 @@ mod wake;
 
 use std::time::Duration;
 
-pub use facts::{Drift, Facts, Served, Settings, Sync, Tried, backoff};
+pub use facts::{Drift, Facts, LastAttempt, Served, Settings, Sync, backoff};
 pub use plan::{Action, Need, Notice, Plan, Recheck, Watch};
 pub use wake::resume_started;
 

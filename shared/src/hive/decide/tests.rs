@@ -115,7 +115,7 @@ impl Facts<'_> {
     fn failed(mut self, verb: Verb, seconds_ago: i64) -> Self {
         let failure =
             CloudError { kind: CloudErrorKind::Refused, message: "i-0: OperationNotPermitted: protected".into() };
-        self.tried = Some(Tried { verb, at: at(-seconds_ago), failure: Some(failure), failures: 1 });
+        self.tried = Some(LastAttempt { verb, at: at(-seconds_ago), failure: Some(failure), failures: 1 });
         self
     }
 

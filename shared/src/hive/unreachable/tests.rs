@@ -69,8 +69,8 @@ type Row<'a> = (&'a str, ClusterDeployment, LastTry, Answer, &'a [Url], &'a str,
 /// Name; cluster; what both URLs answer; who is asked, what both conditions say then.
 type RowWithOverride<'a> = (&'a str, ClusterDeployment, (Answer, Answer), &'a [Url], (&'a str, &'a str));
 
-fn tried(last: LastTry) -> Option<Tried> {
-    last.map(|(ago, failures)| Tried { at: at(-ago), failures })
+fn tried(last: LastTry) -> Option<LastAttempt> {
+    last.map(|(ago, failures)| LastAttempt { at: at(-ago), failures })
 }
 
 /// A whole look at a world in which the URLs answer so: what was asked, and the plan.

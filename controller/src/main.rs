@@ -183,14 +183,8 @@ async fn config(args: &Args) -> Result<Config, Failure> {
     config.connect_timeout = Some(Duration::from_secs(5));
     config.write_timeout = Some(Duration::from_secs(15));
     config.default_retry = false;
-    config.headers.push(user_agent());
+    config.headers.push(runtime::hub::user_agent());
     Ok(config)
-}
-
-/// Who we are, for the audit logs of hub and spokes.
-fn user_agent() -> (http::HeaderName, http::HeaderValue) {
-    let agent = concat!("hibernate-controller/", env!("CARGO_PKG_VERSION"));
-    (http::header::USER_AGENT, http::HeaderValue::from_static(agent))
 }
 
 /// Host name and a random part: unique even when a container restarts under its old name.

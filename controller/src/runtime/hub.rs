@@ -222,3 +222,10 @@ impl Events {
         recorders.entry(BuildHasherDefault::<DefaultHasher>::default().hash_one(text)).or_insert_with(new).clone()
     }
 }
+
+/// Names the controller in the audit logs of hub and spokes.
+#[must_use]
+pub fn user_agent() -> (http::HeaderName, http::HeaderValue) {
+    let agent = concat!("hibernate-controller/", env!("CARGO_PKG_VERSION"));
+    (http::header::USER_AGENT, http::HeaderValue::from_static(agent))
+}

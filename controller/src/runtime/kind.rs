@@ -10,7 +10,7 @@ use futures::future::{BoxFuture, join_all};
 use futures::{FutureExt, Stream, StreamExt};
 use kube::Api;
 use kube::runtime::WatchStreamExt;
-use kube::runtime::reflector::{self, ObjectRef, Store, store::Writer};
+use kube::runtime::reflector::{self, Store, store::Writer};
 use kube::runtime::watcher::{self, Event, watcher};
 use tracing::debug;
 
@@ -20,6 +20,7 @@ use super::panics::Panics;
 use super::readiness::Readiness;
 use super::reconcile::Reconciler;
 use super::watch_backoff::WatchBackoff;
+use super::worker::Worker;
 use super::{Guarded, Handle, Hub, Key, Object, Settings, System};
 
 /// One term of leadership.
@@ -52,18 +53,6 @@ pub struct Kind<K: Object> {
     /// Of the owner.
     settings: Option<Settings>,
     workers: Vec<(Arc<dyn Worker<K>>, UnboundedReceiver<Key>)>,
-}
-
-/// A system as its watch sees it.
-pub(super) trait Worker<K: Object>: Send + Sync {
-    /// An object was added or has changed.
-    fn changed(&self, key: Key);
-    /// An object is gone.
-    fn gone(&self, key: &Key);
-    /// All objects are listed: what is not among them is gone.
-    fn listed(&self, watched: &Store<Guarded<K>>);
-    /// Reconciles until it is dropped.
-    fn run(self: Arc<Self>, triggers: UnboundedReceiver<Key>) -> BoxFuture<'static, ()>;
 }
 
 impl<K: Object> Kind<K> {
@@ -159,12 +148,6 @@ impl<K: Object> Kind<K> {
 /// `clusterdeployments.hive.openshift.io`.
 fn plural<K: Object>() -> String {
     format!("{}.{}", K::plural(&()), K::group(&())).trim_end_matches('.').to_owned()
-}
-
-/// Whether an object is watched.
-pub(super) fn is_watched<K: Object>(watched: &Store<Guarded<K>>, key: &Key) -> bool {
-    let (namespace, name) = key;
-    watched.get(&ObjectRef::new(name).within(namespace)).is_some()
 }
 
 /// Makes the systems of one kind anew for each term, and after a panic that no single target accounts for.

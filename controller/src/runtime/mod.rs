@@ -20,6 +20,7 @@ pub mod testing;
 #[cfg(test)]
 mod tests;
 pub mod watch_backoff;
+mod worker;
 mod write;
 
 use std::fmt::Debug;

@@ -16,9 +16,9 @@ use tracing::{debug, info, warn};
 
 use super::backoff::{PANIC_BACKOFF, REFUSED_BACKOFF};
 use super::hub::{full_name, key_of, key_of_ref, object_ref};
-use super::kind::{Worker, is_watched};
 use super::panics::{Panic, clean};
 use super::target::{Held, Slot, Target, Targets, fingerprint};
+use super::worker::{Worker, is_watched};
 use super::{Acted, Class, Done, Failure, Guarded, Handle, Key, Observed, Settings, System};
 
 /// When to reconcile again while the claim to lead does not hold. If another controller leads, this term ends; if this one was

@@ -44,7 +44,7 @@ pub async fn client(kubeconfig: &[u8], route: &Route<'_>) -> Result<Client, Spok
     config.write_timeout = Some(WRITE);
     config.default_retry = false;
     config.proxy_url = None;
-    config.headers.push(crate::user_agent());
+    config.headers.push(crate::runtime::hub::user_agent());
     let client = Client::try_from(config);
     client.map(bounded).map_err(|error| refuse(format!("cannot be used: {}", first_line(&error))))
 }

@@ -1,11 +1,12 @@
 //! Hive: observes a `ClusterDeployment`, its machines and its spoke, and carries out what `shared` decides about its power state.
 
 mod act;
+pub mod cloud;
 mod cloud_access;
 mod cluster_sync;
 mod conflict_detector;
 mod csr_approval;
-pub mod drivers;
+mod drivers;
 mod errors;
 mod in_step;
 mod observe;

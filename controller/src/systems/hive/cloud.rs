@@ -1,0 +1,150 @@
+//! One platform: its drivers, kept for a while, and the Secrets that they connect with.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use cloud_common::{Access, Platform};
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use k8s_openapi::api::core::v1::Secret;
+use kube::{Api, Client, ResourceExt};
+use shared::cloud::{CloudError, CloudErrorKind, ClusterRef, Driver};
+use shared::hive::api::ClusterDeployment;
+use tokio::time::Instant;
+
+/// How long a driver is used before its Secret is read again. After a failure it is read again at once.
+const KEEP: Duration = Duration::from_secs(15);
+
+/// One platform with its drivers, whatever its types are.
+pub trait Cloud: Send + Sync {
+    /// The platform's name.
+    fn name(&self) -> &'static str;
+    /// The cluster as this platform knows it.
+    fn locate(&self, cluster: &ClusterDeployment, found: ClusterRef) -> ClusterRef;
+    /// The driver for a cluster.
+    fn driver<'a>(
+        &'a self,
+        client: &'a Client,
+        cluster: &'a ClusterDeployment,
+    ) -> BoxFuture<'a, Result<Arc<dyn Driver>, CloudError>>;
+    /// Has the cluster's Secret read again, and answers the version that is in doubt.
+    fn doubt(&self, cluster: &ClusterDeployment) -> Option<String>;
+    /// Namespace and name of the Secret with the cluster's credentials, if it has one.
+    fn secret_of(&self, cluster: &ClusterDeployment) -> Option<(String, String)>;
+}
+
+/// A platform whose drivers are kept for a while.
+pub struct Cached<P: Platform> {
+    platform: P,
+    kept: Mutex<HashMap<Access<P::Account>, Kept>>,
+}
+
+struct Kept {
+    at: Instant,
+    version: Option<String>,
+    driver: Arc<dyn Driver>,
+}
+
+impl<P: Platform> Cached<P> {
+    /// No driver yet.
+    pub fn new(platform: P) -> Self {
+        Self { platform, kept: Mutex::default() }
+    }
+
+    async fn connect(&self, client: &Client, cluster: &ClusterDeployment) -> Result<Arc<dyn Driver>, CloudError> {
+        let access = self.platform.access(cluster)?;
+        if let Some(driver) = self.fresh(&access) {
+            return Ok(driver);
+        }
+        let Some((namespace, name)) = &access.secret else {
+            let driver = self.platform.connect(&access.account, None).await.map_err(credentials)?;
+            self.keep(access, None, driver.clone());
+            return Ok(driver);
+        };
+        let secret = read(client, namespace, name).await?;
+        let version = secret.resource_version();
+        if let Some(driver) = self.same_version(&access, version.as_deref()) {
+            return Ok(driver);
+        }
+        let data = secret.data.unwrap_or_default().into_iter().map(|(key, value)| (key, value.0));
+        let data: BTreeMap<_, _> = data.collect();
+        let driver = self.platform.connect(&access.account, Some(&data)).await;
+        let driver = driver.map_err(|why| credentials(format!("Secret {namespace}/{name}: {why}")))?;
+        self.keep(access, version, driver.clone());
+        Ok(driver)
+    }
+
+    fn fresh(&self, access: &Access<P::Account>) -> Option<Arc<dyn Driver>> {
+        self.lock().get(access).filter(|kept| kept.at.elapsed() < KEEP).map(|kept| kept.driver.clone())
+    }
+
+    fn same_version(&self, access: &Access<P::Account>, version: Option<&str>) -> Option<Arc<dyn Driver>> {
+        let mut kept = self.lock();
+        let kept = kept.get_mut(access).filter(|kept| kept.version.as_deref() == version)?;
+        kept.at = Instant::now();
+        Some(kept.driver.clone())
+    }
+
+    fn keep(&self, access: Access<P::Account>, version: Option<String>, driver: Arc<dyn Driver>) {
+        let mut kept = self.lock();
+        kept.retain(|_, kept| kept.at.elapsed() < 10 * KEEP);
+        kept.insert(access, Kept { at: Instant::now(), version, driver });
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<Access<P::Account>, Kept>> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<P: Platform> Cloud for Cached<P> {
+    fn name(&self) -> &'static str {
+        P::NAME
+    }
+
+    fn locate(&self, cluster: &ClusterDeployment, found: ClusterRef) -> ClusterRef {
+        self.platform.locate(cluster, found)
+    }
+
+    fn driver<'a>(
+        &'a self,
+        client: &'a Client,
+        cluster: &'a ClusterDeployment,
+    ) -> BoxFuture<'a, Result<Arc<dyn Driver>, CloudError>> {
+        self.connect(client, cluster).boxed()
+    }
+
+    fn doubt(&self, cluster: &ClusterDeployment) -> Option<String> {
+        let access = self.platform.access(cluster).ok()?;
+        let mut kept = self.lock();
+        let kept = kept.get_mut(&access)?;
+        kept.at = Instant::now().checked_sub(KEEP).unwrap_or(kept.at);
+        kept.version.clone()
+    }
+
+    fn secret_of(&self, cluster: &ClusterDeployment) -> Option<(String, String)> {
+        self.platform.access(cluster).ok()?.secret
+    }
+}
+
+/// Reads a Secret. The error says what to do about it.
+pub async fn read(client: &Client, namespace: &str, name: &str) -> Result<Secret, CloudError> {
+    let secrets: Api<Secret> = Api::namespaced(client.clone(), namespace);
+    secrets.get(name).await.map_err(|error| match error {
+        kube::Error::Api(status) if status.is_not_found() => {
+            credentials(format!("Secret {namespace}/{name} does not exist"))
+        }
+        kube::Error::Api(status) if status.is_forbidden() => credentials(format!(
+            "the controller has no permission to read Secret {namespace}/{name}: {}",
+            status.message
+        )),
+        other => CloudError {
+            kind: CloudErrorKind::Unavailable,
+            message: format!("Secret {namespace}/{name} cannot be read: {other}"),
+        },
+    })
+}
+
+fn credentials(message: String) -> CloudError {
+    CloudError { kind: CloudErrorKind::Credentials, message }
+}

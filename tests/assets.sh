@@ -7,6 +7,10 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 cache=${XDG_CACHE_HOME:-${HOME:?set HOME or XDG_CACHE_HOME, for the cache folder}/.cache}/kubectl-hibernate
 
+for tool in sha256sum flock; do
+    command -v "$tool" >/dev/null || { echo "assets: $tool is missing: install coreutils and util-linux" >&2; exit 1; }
+done
+
 # The version that the programs report, which a server built from the module does not know by itself.
 version='-X k8s.io/component-base/version.gitVersion=v1.36.4 -X k8s.io/component-base/version.gitMajor=1 -X k8s.io/component-base/version.gitMinor=36'
 

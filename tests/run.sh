@@ -53,6 +53,7 @@ for suite in "${suites[@]}"; do
     case $suite in
         unit)
             mapfile -t programs < <(programs)
+            [ ${#programs[@]} -gt 0 ] || { echo "run.sh: cargo metadata lists no test programs" >&2; exit 1; }
             run "unit tests" --lib --bins "${programs[@]/#/--test=}" -- "$@"
             ;;
         doc)

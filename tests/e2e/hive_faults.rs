@@ -271,7 +271,6 @@ mod alone {
     use testbed::proxy::faults::{Effect, Rule};
     use testbed::supervisor::programs::Start;
     use testbed::{ClusterOptions, Options, Program, World};
-    use tokio::sync::{Mutex, MutexGuard, OnceCell};
 
     use super::{SOON, Subject, USUAL};
 
@@ -279,23 +278,19 @@ mod alone {
     const RENEW_DEADLINE: Duration = Duration::from_secs(4);
     const WATCH: &str = "/apis/hive.openshift.io/v1/clusterdeployments";
 
-    /// A world for those who break it for everybody, one at a time.
-    async fn world() -> Result<(World, MutexGuard<'static, ()>)> {
-        static TURN: Mutex<()> = Mutex::const_new(());
-        static STARTED: OnceCell<()> = OnceCell::const_new();
-        let turn = TURN.lock().await;
+    /// A world for faults that hit every cluster. Tests in `alone` run one at a time.
+    async fn world() -> Result<World> {
         let options = Options { without: vec![Program::Controller, Program::Webhook], ..Options::shared() };
-        let world = World::shared_as("hive_faults::alone", options).await?;
         let args = ["--lease-duration", "6s", "--renew-deadline", "4s", "--retry-period", "1s"];
         let start = Start { args: args.map(str::to_owned).to_vec(), ..Start::new(Program::Controller) };
-        STARTED.get_or_try_init(async || world.start(&start).await.map(drop)).await?;
-        world.heal("hub", None).await?; // what a test that failed has left
-        Ok((world, turn))
+        let world = World::shared_with_program(options, &start).await?;
+        world.heal("hub", None).await?; // rules that a failed test left
+        Ok(world)
     }
 
     #[tokio::test]
     async fn the_hubs_api_server_is_restarted() -> Result<()> {
-        let (world, _turn) = world().await?;
+        let world = world().await?;
         let subject = Subject::new(world.clone(), "hubless").await?;
         for asleep in [true, false] {
             let turn = subject.turn(asleep).await?;
@@ -321,7 +316,7 @@ mod alone {
     /// For longer than `--renew-deadline`, after which a controller may not act before it has renewed its Lease. Nobody else leads.
     #[tokio::test]
     async fn the_controller_is_suspended() -> Result<()> {
-        let (world, _turn) = world().await?;
+        let world = world().await?;
         let subject = Subject::new(world.clone(), "dozing").await?;
         for asleep in [true, false] {
             let turn = subject.turn(asleep).await?;
@@ -347,7 +342,7 @@ mod alone {
     }
 
     async fn watch_breaks(name: &str, effect: Effect) -> Result<()> {
-        let (world, _turn) = world().await?;
+        let world = world().await?;
         let subject = Subject::new(world.clone(), name).await?;
         let begun = Instant::now();
         let rule = break_watch(&subject, effect).await?;
@@ -376,7 +371,7 @@ mod alone {
     /// Reads, watches, writes and the Lease, for longer than `--renew-deadline`: in the meantime the controller may not act.
     #[tokio::test]
     async fn the_hub_throttles_everything_for_a_while() -> Result<()> {
-        let (world, _turn) = world().await?;
+        let world = world().await?;
         let subject = Subject::new(world.clone(), "stormy").await?;
         for asleep in [true, false] {
             // So that the watch has to be opened in the storm, too.

@@ -11,7 +11,6 @@ use testbed::proxy::faults::{Effect, Rule};
 use testbed::supervisor::programs::Start;
 use testbed::world::handle::Cluster;
 use testbed::{ClusterOptions, Options, Program, World};
-use tokio::sync::OnceCell;
 
 const SOON: Duration = Duration::from_mins(1);
 const REACHABLE: &str = "False/ClusterReachable/cluster is reachable";
@@ -21,12 +20,9 @@ const REFUSED: &str =
 
 /// A world whose controller owns the conditions and talks to the hub through the proxy, which counts.
 async fn world() -> Result<World> {
-    static STARTED: OnceCell<()> = OnceCell::const_new();
     let options = Options { without: vec![Program::Controller, Program::Webhook], ..Options::shared() };
-    let world = World::shared_as("hive_unreachable", options).await?;
     let start = Start { args: vec!["--own-unreachable".into()], ..Start::new(Program::Controller) };
-    STARTED.get_or_try_init(async || world.start(&start).await.map(drop)).await?;
-    Ok(world)
+    World::shared_with_program(options, &start).await
 }
 
 fn says(cluster: &ClusterDeployment, type_: &str) -> String {

@@ -14,7 +14,7 @@ use std::{
 use anyhow::{Context as _, Result};
 use kube::Client;
 use serde_json::Value;
-use tokio::sync::OwnedSemaphorePermit;
+use tokio::sync::SemaphorePermit;
 
 use self::handle::Cluster;
 use crate::{
@@ -42,8 +42,8 @@ struct Inner {
     file: WorldFile,
     control: JsonHttp,
     owned: bool,
-    /// Given back after `drop` has ended the world.
-    _permit: Option<OwnedSemaphorePermit>,
+    /// Released after `drop` has ended the world.
+    _permit: Option<SemaphorePermit<'static>>,
 }
 
 impl Drop for Inner {
@@ -68,11 +68,11 @@ impl World {
     /// # Errors
     /// When a part does not start.
     pub async fn up(options: Options) -> Result<Self> {
-        let permit = shared::owned().await?;
+        let permit = shared::private().await?;
         Self::boot(options, Some(permit)).await
     }
 
-    async fn boot(options: Options, permit: Option<OwnedSemaphorePermit>) -> Result<Self> {
+    async fn boot(options: Options, permit: Option<SemaphorePermit<'static>>) -> Result<Self> {
         crate::install_tls();
         let pid = std::process::id().cast_signed();
         let options = Options {
@@ -97,7 +97,7 @@ impl World {
         Ok(Self::new(dir.to_owned(), launch::find(dir)?, false, None))
     }
 
-    fn new(dir: PathBuf, file: WorldFile, owned: bool, permit: Option<OwnedSemaphorePermit>) -> Self {
+    fn new(dir: PathBuf, file: WorldFile, owned: bool, permit: Option<SemaphorePermit<'static>>) -> Self {
         let control = JsonHttp::with_token(&file.control.url, &file.control.token);
         Self { inner: Arc::new(Inner { dir, file, control, owned, _permit: permit }) }
     }

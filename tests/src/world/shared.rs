@@ -4,34 +4,36 @@ use std::{
     collections::BTreeMap,
     env,
     path::Path,
-    sync::{Arc, LazyLock, Mutex, PoisonError},
+    sync::{Arc, Mutex, PoisonError},
 };
 
 use anyhow::{Context as _, Result};
-use tokio::sync::{OnceCell, OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{OnceCell, Semaphore, SemaphorePermit};
 
 use super::World;
-use crate::options::Options;
+use crate::{options::Options, supervisor::programs::Start};
 
-/// Worlds of a test's own that are up at the same time: each takes about 600 MB, and its start keeps a core busy for seconds.
-const OWN: usize = 2;
+/// Private worlds that run at the same time: each takes about 600 MB, and its start keeps a core busy for seconds.
+const MAX_PRIVATE: usize = 2;
 
 type Registry = BTreeMap<String, Arc<OnceCell<World>>>;
 
-/// Never dropped: each world ends when it notices that its process has ended.
-static WORLDS: LazyLock<Mutex<Registry>> = LazyLock::new(Mutex::default);
-static OWNED: LazyLock<Arc<Semaphore>> = LazyLock::new(|| Arc::new(Semaphore::new(OWN)));
-static HEAVY: LazyLock<Arc<Semaphore>> = LazyLock::new(|| Arc::new(Semaphore::new(1)));
+/// Never dropped: each world ends when its supervisor sees the test process exit.
+static WORLDS: Mutex<Registry> = Mutex::new(BTreeMap::new());
+static PRIVATE: Semaphore = Semaphore::const_new(MAX_PRIVATE);
+static HEAVY: Semaphore = Semaphore::const_new(1);
 
-impl Options {
-    /// The same for equal worlds, whatever the order of their parts. A shared world chooses its own folder.
-    fn key(&self) -> Result<String> {
-        let mut without = self.without.clone();
-        without.sort_unstable();
-        without.dedup();
-        let normal = Self { state: None, while_pid: None, without, ..self.clone() };
-        serde_json::to_string(&normal).context("name a shared world")
-    }
+/// Normalizes options, so that equal worlds have equal keys. A shared world chooses its own folder.
+fn normalized(options: Options) -> Options {
+    let mut without = options.without;
+    without.sort_unstable();
+    without.dedup();
+    Options { state: None, while_pid: None, without, ..options }
+}
+
+/// Key of a shared world in the registry.
+fn key(options: &Options, program: Option<&Start>) -> Result<String> {
+    serde_json::to_string(&(options, program)).context("serialize the options of a shared world")
 }
 
 impl World {
@@ -46,37 +48,48 @@ impl World {
         }
     }
 
-    /// The world with these options that all tests of this process share. The first to ask starts it; it ends with the process.
+    /// The world with these options that all tests of this process share. The first caller starts it; it ends with the process.
     ///
     /// # Errors
     /// When a part does not start.
     pub async fn shared_with(options: Options) -> Result<Self> {
-        Self::shared_as("", options).await
+        Self::shared_by(options, None).await
     }
 
-    /// As [`World::shared_with`], for the tests that agree on a name: they may do to it what others must not see.
+    /// The world with these options and one program of ours with arguments of its own. Tests that pass the same arguments share it.
     ///
     /// # Errors
     /// When a part does not start.
-    pub async fn shared_as(name: &str, options: Options) -> Result<Self> {
-        let key = format!("{name} {}", options.key()?);
+    pub async fn shared_with_program(options: Options, program: &Start) -> Result<Self> {
+        Self::shared_by(options, Some(program)).await
+    }
+
+    async fn shared_by(options: Options, program: Option<&Start>) -> Result<Self> {
+        let options = normalized(options);
+        let key = key(&options, program)?;
         let cell = WORLDS.lock().unwrap_or_else(PoisonError::into_inner).entry(key).or_default().clone();
-        cell.get_or_try_init(|| Self::boot(options, None)).await.cloned()
+        let start = async || {
+            let world = Self::boot(options, None).await?;
+            if let Some(program) = program {
+                world.start(program).await?;
+            }
+            anyhow::Ok(world)
+        };
+        cell.get_or_try_init(start).await.cloned()
     }
 }
 
-/// Waits until a world of a test's own may start.
-pub(super) async fn owned() -> Result<OwnedSemaphorePermit> {
-    OWNED.clone().acquire_owned().await.context("wait for other tests' worlds")
+/// Waits until a private world may start.
+pub(super) async fn private() -> Result<SemaphorePermit<'static>> {
+    PRIVATE.acquire().await.context("wait for other tests' worlds")
 }
 
-/// Waits until no other heavy test runs: one that keeps the processor busy by itself, or that makes dozens of clusters. Keep the answer until its
-/// end.
+/// Waits until no other heavy test runs: one that saturates a core or creates dozens of clusters. Hold the permit until the test ends.
 ///
 /// # Errors
 /// Never: the semaphore is not closed.
-pub async fn heavy() -> Result<OwnedSemaphorePermit> {
-    HEAVY.clone().acquire_owned().await.context("wait for another heavy test")
+pub async fn heavy() -> Result<SemaphorePermit<'static>> {
+    HEAVY.acquire().await.context("wait for another heavy test")
 }
 
 #[cfg(test)]
@@ -85,13 +98,15 @@ mod tests {
     use crate::options::{Program, Timings};
 
     #[test]
-    fn worlds_are_told_apart_by_what_they_are_made_of() {
-        let key = |options: Options| options.key().unwrap();
+    fn the_key_ignores_folder_process_and_order() {
+        let key = |options: Options| super::key(&normalized(options), None).unwrap();
         let both = Options::without_programs();
         let swapped = Options { without: vec![Program::Webhook, Program::Controller], ..Options::default() };
         assert_eq!(key(both.clone()), key(swapped));
         assert_eq!(key(both.clone()), key(Options { while_pid: Some(1), state: Some("x".into()), ..both.clone() }));
         assert_ne!(key(both.clone()), key(Options { hub_proxy: true, ..both.clone() }));
-        assert_ne!(key(both.clone()), key(Options { timings: Timings::fast(), ..both }));
+        assert_ne!(key(both.clone()), key(Options { timings: Timings::fast(), ..both.clone() }));
+        let program = Start { args: vec!["--own-unreachable".to_owned()], ..Start::new(Program::Controller) };
+        assert_ne!(key(both.clone()), super::key(&normalized(both), Some(&program)).unwrap());
     }
 }

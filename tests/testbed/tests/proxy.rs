@@ -24,7 +24,7 @@ struct Hub {
 
 impl Hub {
     async fn new() -> Self {
-        let world = World::shared_with(Options { clusters: 0, ..Options::without_programs() }).await.unwrap();
+        let world = World::shared_with(Options::bare_hub()).await.unwrap();
         let agent = format!("proxy-test-{:08x}", rand::random::<u32>());
         let text = std::fs::read_to_string(&world.file().hub.proxy.kubeconfig).unwrap();
         let mut config = testbed::kubeconfig::config(&text).await.unwrap();

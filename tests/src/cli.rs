@@ -1,16 +1,18 @@
 //! The command line of `testbed`.
 
-use std::{path::PathBuf, process::ExitCode};
+use std::process::ExitCode;
 
 use anyhow::{Context as _, Result};
 use clap::{Args, Parser, Subcommand};
 use serde_json::{Map, Value};
 use testbed::{
-    ClusterOptions, Options, World, launch, paths, process,
+    ClusterOptions, Options, World, launch, process,
     proxy::faults::Rule,
     supervisor::{self, control::Status, files, programs::Start},
     world_file::WorldFile,
 };
+
+use crate::cli_state::State;
 
 /// A whole test world on this machine: hub and spoke API servers, EC2, nodes, our webhook and controller.
 #[derive(Parser)]
@@ -108,13 +110,6 @@ enum Command {
 }
 
 #[derive(Args)]
-pub(crate) struct State {
-    /// Folder of the world [default: kubectl-hibernate-testbed in the folder for temporary files]
-    #[arg(long, value_name = "DIR", env = "HIBERNATE_WORLD")]
-    state: Option<PathBuf>,
-}
-
-#[derive(Args)]
 struct Process {
     #[command(flatten)]
     state: State,
@@ -159,16 +154,6 @@ enum ClusterCommand {
         #[arg(long)]
         namespace: Option<String>,
     },
-}
-
-impl State {
-    fn dir(&self) -> PathBuf {
-        self.state.clone().unwrap_or_else(paths::default_world)
-    }
-
-    pub(crate) fn open(&self) -> Result<World> {
-        World::open(&self.dir())
-    }
 }
 
 /// Runs the program.

@@ -13,7 +13,7 @@ use testbed::{
     },
 };
 
-use crate::cli::State;
+use crate::cli_state::State;
 
 #[derive(Subcommand)]
 pub(crate) enum FdbCommand {

@@ -20,11 +20,10 @@ use super::{
     machines::{Entry, Machines},
     options::{FdbOptions, Settings},
 };
-use crate::supervisor::{World, clock::Clock, control::Refused};
+use crate::supervisor::{World, answer::Answer, clock::Clock};
 
 type Shared = State<Arc<World>>;
 type Which = Path<(String, String)>;
-type Answer<T> = Result<Json<T>, Refused>;
 
 pub(crate) fn routes() -> Router<Arc<World>> {
     Router::new()

@@ -14,7 +14,7 @@ use axum::{
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::{World, programs::Start};
+use super::{World, answer::Answer, programs::Start};
 use crate::{
     cluster::{ClusterInfo, ClusterOptions},
     controlplane::server::secret,
@@ -27,23 +27,6 @@ use crate::{
 };
 
 type Shared = State<Arc<World>>;
-
-/// A refused call.
-pub(crate) struct Refused(anyhow::Error);
-
-impl IntoResponse for Refused {
-    fn into_response(self) -> Response {
-        (StatusCode::BAD_REQUEST, format!("{:#}", self.0)).into_response()
-    }
-}
-
-impl<E: Into<anyhow::Error>> From<E> for Refused {
-    fn from(error: E) -> Self {
-        Self(error.into())
-    }
-}
-
-type Answer<T> = Result<Json<T>, Refused>;
 
 /// Chooses where to listen, and the token that every call needs.
 pub(super) fn address() -> Result<Control> {

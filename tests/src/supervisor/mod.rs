@@ -1,5 +1,6 @@
 //! The supervisor: one process that owns all others of a world and plays its machines.
 
+pub(crate) mod answer;
 pub mod children;
 pub mod clock;
 mod clusters;

@@ -29,7 +29,7 @@ use tracing::{error, info};
 
 use crate::args::{Args, LogFormat};
 use crate::metrics::Metrics;
-use crate::runtime::hub::Events;
+use crate::runtime::events::Events;
 use crate::runtime::kind::Group;
 use crate::runtime::lease::{Claim, Election, Times};
 use crate::runtime::readiness::Readiness;

@@ -10,6 +10,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Api;
 use kube::api::{DeleteParams, ListParams, PostParams};
 use serde_json::json;
+use shared::annotation::groups::ProcessGroups;
 use shared::annotation::keys;
 use shared::fdb::suspension::Suspension;
 use testbed::fdb::options::{Settings, UpdateMode};
@@ -51,6 +52,9 @@ async fn kept_for_its_window(mode: UpdateMode) -> Result<()> {
     db.wait_reconciled(SOON).await?;
     let events = kubectl(&world, &db, &["get", "events", "-o", "jsonpath={.items[*].reason}"]).await?.ok()?;
     ensure!(events.contains("Suspended") && events.contains("Released"), "{events}");
+    let groups = "jsonpath={.items[?(@.reason==\"Released\")].metadata.annotations['hibernate\\.sh/process-groups']}";
+    let groups = kubectl(&world, &db, &["get", "events", "-o", groups]).await?.ok()?;
+    ensure!(groups == ProcessGroups::new([id.as_str()]).text(), "{groups}");
     db.remove_all().await
 }
 

@@ -5,7 +5,8 @@ use std::time::Duration;
 use anyhow::Result;
 use serde_json::json;
 use shared::hive::api::{ClusterDeployment, Condition};
-use shared::hive::conditions::HIBERNATING;
+use shared::hive::conditions::{HIBERNATING, PROGRESS};
+use shared::hive::data::{Data, Unit};
 use testbed::{ClusterOptions, World};
 
 const SOON: Duration = Duration::from_mins(1);
@@ -28,6 +29,10 @@ async fn asks_the_cloud_no_more_than_it_must() -> Result<()> {
     tokio::time::sleep(Duration::from_secs(3)).await;
     let calls = world.ec2().calls().await?.split_off(begin);
     let count = |action: &str| calls.iter().filter(|call| call.access_key == *key && call.action == action).count();
+    let asleep = cluster.get().await?;
+    let progress = asleep.condition(PROGRESS).and_then(|progress| Data::of(&asleep).progress_of(progress));
+    let counted = progress.map(|progress| (progress.unit, progress.awaited, progress.total));
+    assert_eq!(counted, Some((Unit::Instances, 0, 6)), "what the message says, as data");
     assert_eq!(count("StopInstances"), 2, "workers, then the control plane");
     assert!((2..=5).contains(&count("DescribeInstances")), "{} looks", count("DescribeInstances"));
     cluster.remove().await

@@ -6,7 +6,7 @@ use anyhow::{Context as _, Result};
 use clap::{Args, Parser, Subcommand};
 use serde_json::{Map, Value};
 use testbed::{
-    ClusterOptions, Options, World, launch, process,
+    ClusterOptions, Options, launch, process,
     proxy::faults::Rule,
     supervisor::{self, control::Status, files, programs::Start},
     world_file::WorldFile,

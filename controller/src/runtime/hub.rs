@@ -1,22 +1,18 @@
-//! The hub as every system uses it: names for logs, lean objects, writes under our name, Events.
+//! The hub as every system uses it: names for logs, lean objects, writes under our name.
 
-use std::collections::HashMap;
-use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher, Hash};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use futures::channel::mpsc::UnboundedSender;
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::ObjectReference;
 use kube::api::{DynamicObject, Patch, PatchParams};
-use kube::runtime::events::{Event, EventType, Recorder, Reporter};
 use kube::runtime::reflector::{ObjectRef, Store};
 use kube::{Api, Client, Resource, ResourceExt};
 use serde_json::Value;
 use shared::annotation::keys;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
-use tracing::warn;
 
+use super::events::Events;
 use super::lease::Claim;
 use super::panics::Panics;
 use super::write::{Moved, WriteError, classify, depends_on_version, moved};
@@ -168,59 +164,6 @@ pub fn slim(object: &mut impl Resource) {
 /// Parameters of a write under our field manager, here and on spokes.
 pub fn as_controller() -> PatchParams {
     PatchParams { field_manager: Some(keys::CONTROLLER.to_owned()), ..PatchParams::default() }
-}
-
-/// Different Events that are remembered.
-const REMEMBERED: usize = 1_000;
-
-/// Writes Events.
-///
-/// Kube's recorder counts Events with one reason about one object as repetitions of the first, whatever they say, and what
-/// the later ones say is lost. So each text has a recorder of its own.
-#[derive(Clone)]
-pub struct Events {
-    client: Client,
-    reporter: Reporter,
-    recorders: Arc<Mutex<HashMap<u64, Recorder>>>,
-}
-
-impl Events {
-    /// Reports as this reporter.
-    pub fn new(client: Client, reporter: Reporter) -> Self {
-        Self { client, reporter, recorders: Arc::default() }
-    }
-
-    /// Writes an Event about an action of ours; what cannot be written is logged.
-    pub async fn publish(
-        &self,
-        target: &ObjectReference,
-        name: &str,
-        type_: EventType,
-        (action, reason): (&str, &str),
-        note: &str,
-    ) {
-        if reason.is_empty() {
-            return;
-        }
-        // The API server takes notes of up to 1,024 bytes.
-        let note: String =
-            note.char_indices().take_while(|(at, c)| at + c.len_utf8() <= 1_000).map(|(_, c)| c).collect();
-        let recorder = self.recorder((&target.uid, name, reason, &note));
-        let event =
-            Event { type_, reason: reason.to_owned(), note: Some(note), action: action.to_owned(), secondary: None };
-        if let Err(error) = recorder.publish(&event, target).await {
-            warn!(cluster = name, error = &error as &dyn std::error::Error, "event not written");
-        }
-    }
-
-    fn recorder(&self, text: impl Hash) -> Recorder {
-        let new = || Recorder::new(self.client.clone(), self.reporter.clone());
-        let mut recorders = self.recorders.lock().unwrap_or_else(PoisonError::into_inner);
-        if recorders.len() >= REMEMBERED {
-            recorders.clear();
-        }
-        recorders.entry(BuildHasherDefault::<DefaultHasher>::default().hash_one(text)).or_insert_with(new).clone()
-    }
 }
 
 /// Names the controller in the audit logs of hub and spokes.

@@ -7,6 +7,7 @@
 pub mod admin_server;
 pub mod backoff;
 pub mod clock;
+pub mod events;
 pub mod hub;
 pub mod kind;
 pub mod lease;

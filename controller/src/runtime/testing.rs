@@ -17,7 +17,7 @@ use tokio::sync::Semaphore;
 use tokio::time::Instant;
 use tower::BoxError;
 
-use super::hub::Events;
+use super::events::Events;
 use super::lease::Claim;
 use super::readiness::Readiness;
 use super::{Guarded, Hub, Object, Term, clock};

@@ -4,7 +4,7 @@
 use std::{error::Error as StdError, io, sync::Arc};
 
 use kube::core::Status;
-use shared::target::Kind;
+use shared::{admission::Denial, target::Kind};
 
 use crate::api::error::HubError;
 
@@ -66,7 +66,7 @@ fn judge_status(url: &Arc<str>, asked: &Asked, status: &Status) -> HubError {
     let message = status.message.clone();
     let details = status.details.as_ref();
     if let Some((by, message)) = denial(&message) {
-        return HubError::Refused { object, by, message }; // A4, A5
+        return HubError::Refused { object, by, message, denials: denials(status) }; // A4, A5
     }
     match status.code {
         401 => HubError::Unauthorized { url: Arc::clone(url) }, // A1
@@ -103,7 +103,14 @@ fn failed_test(status: &Status) -> bool {
 }
 
 fn refused(object: String, by: &str, message: &str) -> HubError {
-    HubError::Refused { object, by: by.to_owned(), message: essence(message).to_owned() }
+    HubError::Refused { object, by: by.to_owned(), message: essence(message).to_owned(), denials: Vec::new() }
+}
+
+/// The rules that denied the request, as the webhook of this release names them in the causes. None of a policy or of another
+/// webhook.
+fn denials(status: &Status) -> Vec<Denial> {
+    let causes = status.details.iter().flat_map(|details| &details.causes);
+    causes.filter_map(|cause| Denial::from_cause(&cause.reason, &cause.field, &cause.message)).collect()
 }
 
 /// `Kind "name" is invalid: ...` and `kind "name" is forbidden: ...` repeat what our messages begin with.

@@ -3,6 +3,7 @@
 use std::{path::PathBuf, sync::Arc};
 
 use kube::config::{InClusterError, KubeconfigError};
+use shared::admission::Denial;
 
 /// Why no client can be set up. Nothing has been sent yet.
 #[derive(Debug, thiserror::Error)]
@@ -52,7 +53,7 @@ pub(crate) enum HubError {
     NoKind(String),
     /// Admission or schema said no.
     #[error("{object}: refused by {by}: {message}")]
-    Refused { object: String, by: String, message: String },
+    Refused { object: String, by: String, message: String, denials: Vec<Denial> },
     /// RBAC said no; its message names the user, the verb and the resource.
     #[error("{object}: forbidden: {message}")]
     Forbidden { object: String, message: String },

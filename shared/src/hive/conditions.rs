@@ -10,6 +10,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::Value;
 
 use super::api::{ClusterDeployment, Condition};
+use super::data::{Count, Data, Unit};
 use crate::duration::go_string;
 
 /// Condition type H.
@@ -118,6 +119,8 @@ pub struct PowerStatus {
     pub power_state: Option<&'static str>,
     /// Condition `HibernationProgress`.
     pub progress: Option<Word>,
+    /// What the progress counts, for condition `HibernationData`.
+    pub count: Option<Count>,
 }
 
 impl PowerStatus {
@@ -127,7 +130,7 @@ impl PowerStatus {
             hibernating: Some(Word::new(status, reason, message)),
             ready: Some(Word::new("False", reason::STOPPING_OR_HIBERNATING, SEE_HIBERNATING)),
             power_state: Some(reason),
-            progress: None,
+            ..Self::default()
         }
     }
 
@@ -137,13 +140,13 @@ impl PowerStatus {
             hibernating: Some(Word::new("False", reason::RESUMING_OR_RUNNING, SEE_READY)),
             ready: Some(Word::new(status, reason, message)),
             power_state: Some(reason),
-            progress: None,
+            ..Self::default()
         }
     }
 
     fn unknown(reason: &'static str, message: &str) -> Self {
         let word = Word::new("Unknown", reason, message);
-        Self { hibernating: Some(word.clone()), ready: Some(word), power_state: Some("Unknown"), progress: None }
+        Self { hibernating: Some(word.clone()), ready: Some(word), power_state: Some("Unknown"), ..Self::default() }
     }
 
     /// Row 3.
@@ -175,7 +178,7 @@ impl PowerStatus {
             hibernating: Some(Word::new("False", reason::UNSUPPORTED, message)),
             ready: Some(Word::new("True", reason::RUNNING, "No power state actuator -- assuming running")),
             power_state: Some(reason::RUNNING),
-            progress: None,
+            ..Self::default()
         }
     }
 
@@ -293,6 +296,12 @@ impl PowerStatus {
         Self { progress: Some(Word::new("False", what, result)), ..self }
     }
 
+    /// The same status, with a count of what the progress lists: how many are awaited, and how many there are.
+    #[must_use]
+    pub fn counting(self, unit: Unit, awaited: usize, total: usize) -> Self {
+        Self { count: Some(Count { unit, awaited, total }), ..self }
+    }
+
     /// Whether what is awaited has changed and was not written, because it had been written so recently.
     #[must_use]
     pub fn is_told_later(&self, cluster: &ClusterDeployment) -> bool {
@@ -304,7 +313,8 @@ impl PowerStatus {
     /// The JSON patch for the status subresource that makes `cluster` say this, or `None` if it already does.
     ///
     /// It leaves the conditions in Hive's order and fails if somebody else wrote in between. A condition that does not change is
-    /// not written, and one that only names other machines waits a little. `lastProbeTime` moves with every change,
+    /// not written, and one that only names other machines waits a little. The count is written with the progress, never by
+    /// itself. `lastProbeTime` moves with every change,
     /// `lastTransitionTime` with the status, as Hive does it.
     #[must_use]
     pub fn patch(&self, cluster: &ClusterDeployment, now: Timestamp) -> Option<Value> {
@@ -323,6 +333,9 @@ impl PowerStatus {
                 continue;
             }
             new.extend(word.replaces(type_, old, now));
+        }
+        if new.iter().any(|new| new.type_ == PROGRESS) {
+            new.extend(Data::of(cluster).with_progress(now, self.count).replaces(cluster, now));
         }
         super::edit::status(cluster, new, power_state)
     }

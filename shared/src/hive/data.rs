@@ -53,6 +53,17 @@ pub struct Progress {
     pub total: usize,
 }
 
+/// What a decision counts; [`Progress`] once it is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Count {
+    /// What is counted.
+    pub unit: Unit,
+    /// How many are not yet as they should be.
+    pub awaited: usize,
+    /// How many there are.
+    pub total: usize,
+}
+
 /// What a [`Progress`] counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -123,9 +134,10 @@ impl Data {
         self.preflight.as_ref().filter(|preflight| preflight.left_out == 0 && describes(condition, preflight.at))
     }
 
-    /// With this progress instead of the old one.
+    /// With this count instead of the old progress, for the condition `HibernationProgress` written at `at`.
     #[must_use]
-    pub fn with_progress(self, progress: Option<Progress>) -> Self {
+    pub fn with_progress(self, at: Timestamp, count: Option<Count>) -> Self {
+        let progress = count.map(|Count { unit, awaited, total }| Progress { at, unit, awaited, total });
         Self { progress, ..self }
     }
 
@@ -152,9 +164,19 @@ impl Data {
         }
     }
 
-    /// The condition that holds this, in place of the cluster's.
+    /// The condition that holds this, in place of the cluster's. `None` if there is nothing to hold and the cluster has none,
+    /// or if the cluster's holds the same.
     #[must_use]
-    pub fn condition(&self, cluster: &ClusterDeployment, now: Timestamp) -> Condition {
+    pub fn replaces(&self, cluster: &ClusterDeployment, now: Timestamp) -> Option<Condition> {
+        let condition = self.condition(cluster, now);
+        let needed = match cluster.condition(DATA) {
+            Some(old) => old.message != condition.message,
+            None => *self != Self::default(),
+        };
+        needed.then_some(condition)
+    }
+
+    fn condition(&self, cluster: &ClusterDeployment, now: Timestamp) -> Condition {
         let since = cluster.condition(DATA).and_then(|old| old.last_transition_time.clone());
         Condition {
             type_: DATA.to_owned(),

@@ -94,7 +94,7 @@ fn findings_of_the_preflight() {
     let cloud = CloudLook { selector: "tag x".to_owned(), instances: 6, spot: vec!["i-1".to_owned()] };
     let answer = preflight::answer(Some(&Ok(cloud)), &SpokePreflight::Looked(Box::new(look)), None, now());
     assert_eq!(
-        answer.message.lines().collect::<Vec<_>>(),
+        answer.message().lines().collect::<Vec<_>>(),
         [
             "warn NotRead: disruption budgets could not be read: forbidden",
             "warn PendingRequests: 1 undecided certificate request: nodes that wait for them are not ready",

@@ -1,10 +1,11 @@
 //! Events and log lines about what was done: one for each kind of action, however many groups it concerns.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use kube::Resource;
 use kube::runtime::events::EventType;
-use shared::annotation::format;
+use shared::annotation::groups::ProcessGroups;
+use shared::annotation::{format, keys};
 use shared::fdb::api::FoundationDBCluster;
 use shared::fdb::decide::{Action, Plan};
 use shared::fdb::suspension::{Minimum, Stamp, moment};
@@ -16,6 +17,8 @@ use crate::metrics::Told;
 use crate::runtime::System;
 use crate::runtime::hub::full_name;
 
+/// Reason of the Event about released groups.
+const RELEASED: &str = "Released";
 /// Groups that an Event names.
 const NAMED: usize = 40;
 
@@ -32,13 +35,19 @@ pub async fn done(fdb: &Fdb, cluster: &FoundationDBCluster, seen: &Seen, plan: &
         }
         let until =
             actions().filter_map(until).max().map(|until| format!(" until {until} at least")).unwrap_or_default();
-        let note = format!("{}{until}: {text}", named(&groups));
+        let note = note(&groups, &until, text);
         info!(cluster = name, reason, held = plan.held, waiting = plan.waiting, "{note}");
         fdb.hub().metrics.notices.get_or_create(&Told { system: "fdb", reason }).inc();
-        if *reason == "Released" {
-            fdb.hub().metrics.fdb.released(groups.len());
+        let (events, what) = (&fdb.hub().events, (ACTION, *reason));
+        if *reason != RELEASED {
+            events.publish(&target, &name, *type_, what, &note).await;
+            continue;
         }
-        fdb.hub().events.publish(&target, &name, *type_, (ACTION, *reason), &note).await;
+        fdb.hub().metrics.fdb.released(groups.len());
+        // `recover` looks for the groups that it comes too late for.
+        let groups = ProcessGroups::new(groups).text();
+        let annotations = BTreeMap::from([(keys::PROCESS_GROUPS.to_owned(), groups)]);
+        events.publish_annotated(&target, &name, *type_, what, &note, annotations).await;
     }
 }
 
@@ -53,7 +62,7 @@ const KINDS: &[Kind] = &[
         "removed; volume and Service are kept. To recover a group: kubectl fdb recover process-groups",
     ),
     (
-        "Released",
+        RELEASED,
         EventType::Normal,
         |action| matches!(action, Action::Release { .. }),
         "the suspension has expired; the operator may delete volume and Service",
@@ -79,6 +88,11 @@ fn until(action: &Action) -> Option<String> {
     stamp.until(&Minimum::Off).map(format::seconds)
 }
 
+/// `recover` of the previous release reads the groups from the beginning of the note about a release.
+fn note(groups: &BTreeSet<&str>, until: &str, text: &str) -> String {
+    format!("{}{until}: {text}", named(groups))
+}
+
 /// The first few by name, and how many more.
 fn named(groups: &BTreeSet<&str>) -> String {
     let first: Vec<&str> = groups.iter().copied().take(NAMED).collect();
@@ -90,6 +104,17 @@ fn named(groups: &BTreeSet<&str>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Frozen for one release: the plugin of the previous one looks for these words.
+    #[test]
+    fn the_note_about_a_release_begins_with_the_groups() {
+        let (reason, _, _, text) = KINDS[1];
+        assert_eq!(reason, "Released");
+        assert_eq!(
+            note(&["storage-1", "storage-2"].into(), "", text),
+            "storage-1, storage-2: the suspension has expired; the operator may delete volume and Service"
+        );
+    }
 
     #[test]
     fn long_lists_are_cut() {

@@ -13,7 +13,8 @@ use tracing::warn;
 use super::{Hive, report};
 use crate::csr::Approver;
 use crate::metrics::{Metrics, Request};
-use crate::runtime::hub::{Events, full_name};
+use crate::runtime::events::Events;
+use crate::runtime::hub::full_name;
 use crate::runtime::lease::Claim;
 use crate::runtime::{System, clock};
 

@@ -22,7 +22,7 @@ use shared::cloud::{CloudError, Instance, Inventory, Spot};
 use shared::hive::api::ClusterDeployment;
 use shared::hive::decide::Served;
 use shared::hive::preflight::{
-    self, Certificate, CloudLook, PREFLIGHT, Part, SpokeLook, SpokePreflight, VersionLook, WebhookLook,
+    self, Certificate, CloudLook, Part, SpokeLook, SpokePreflight, VersionLook, WebhookLook,
 };
 use shared::spoke::csr::Csr;
 use tokio::time::Instant as Clock;
@@ -61,7 +61,8 @@ pub async fn answer(
     let spoke = if preflight::is_awake(cluster) { ask(hive, cluster).await } else { SpokePreflight::NotAwake };
     let cloud = machines.map(|machines| machines.as_ref().map(cloud_look).map_err(Clone::clone));
     let now = clock::now();
-    let answer = preflight::answer(cloud.as_ref(), &spoke, cluster.condition(PREFLIGHT), now);
+    let previous = preflight::found_at(cluster).map(|found| (preflight::findings(cluster), found));
+    let answer = preflight::answer(cloud.as_ref(), &spoke, previous, now);
     let asked_at = Some(Clock::now());
     let Some(patch) = preflight::patch(cluster, &answer, now) else {
         state.preflight = asked_at;

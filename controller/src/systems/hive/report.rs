@@ -3,7 +3,7 @@
 use kube::Resource;
 use kube::runtime::events::EventType;
 use shared::hive::api::{ClusterDeployment, Condition};
-use shared::hive::conditions::{HIBERNATING, PROGRESS, READY};
+use shared::hive::conditions::{HIBERNATING, PROGRESS, READY, reason};
 use shared::hive::decide::Notice;
 use tracing::{info, warn};
 
@@ -15,9 +15,6 @@ use crate::runtime::hub::full_name;
 /// What all Events about clusters of Hive are about.
 pub const ACTION: &str = "PowerState";
 
-/// Power states that need somebody's attention.
-const FAILED: &[&str] = &["FailedToStop", "FailedToStartMachines"];
-
 /// Tells what a status write changed: one log line, and one Event if the power state is a new one.
 pub async fn transition(hive: &Hive, before: &ClusterDeployment, after: &ClusterDeployment) {
     let progress = after.condition(PROGRESS).and_then(|c| c.message.as_deref()).unwrap_or_default();
@@ -25,7 +22,7 @@ pub async fn transition(hive: &Hive, before: &ClusterDeployment, after: &Cluster
     let message = word.and_then(|c| c.message.as_deref()).unwrap_or_default();
     let (from, to) = (before.power_state(), after.power_state());
     info!(cluster = full_name(after), from, to, says = message, progress, "status written");
-    let failed = FAILED.contains(&to);
+    let failed = reason::is_failure(to);
     if from != to {
         let label = Transition { system: "hive", to: metrics::state(to) };
         hive.hub().metrics.transitions.get_or_create(&label).inc();
@@ -49,7 +46,7 @@ pub async fn notice(hive: &Hive, cluster: &ClusterDeployment, notice: &Notice) {
 fn speaks(cluster: &ClusterDeployment) -> Option<&Condition> {
     let ready = cluster.condition(READY);
     match ready.and_then(|ready| ready.reason.as_deref()) {
-        Some("StoppingOrHibernating") | None => cluster.condition(HIBERNATING),
+        Some(reason::STOPPING_OR_HIBERNATING) | None => cluster.condition(HIBERNATING),
         Some(_) => ready,
     }
 }

@@ -10,7 +10,7 @@ use shared::{
         api::{ClusterDeployment, Desired, POWERSTATE_PAUSE, RECONCILE_PAUSE},
         conditions::{HIBERNATING, reason},
         pool::deciding,
-        preflight::{Finding, PREFLIGHT, Severity, found_at, read, within},
+        preflight::{self, Finding, PREFLIGHT, Severity, found_at, within},
     },
 };
 
@@ -48,12 +48,11 @@ pub(crate) fn of_hub(
 
 /// What the controller last found in the cloud and in the cluster, for a sleep until `end`; and when it was found.
 pub(crate) fn of_controller(cluster: &ClusterDeployment, end: Option<Timestamp>) -> (Vec<Finding>, Option<Timestamp>) {
-    let Some(said) = cluster.condition(PREFLIGHT) else {
+    if cluster.condition(PREFLIGHT).is_none() {
         let sentence = "hibernate-controller has not checked the cloud and the cluster yet: use --fresh";
         return (vec![Finding::new(Severity::Info, "NotLookedAt", sentence)], None);
-    };
-    let found = read(said.message.as_deref().unwrap_or_default());
-    let judged = found.into_iter().map(|finding| match end {
+    }
+    let judged = preflight::findings(cluster).into_iter().map(|finding| match end {
         Some(end) => within(finding, end),
         None => finding,
     });

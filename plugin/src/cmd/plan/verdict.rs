@@ -2,9 +2,12 @@
 //! judge it with the settings that they run with, which nobody else knows.
 
 use jiff::Timestamp;
-use shared::hive::{
-    admission::KIND,
-    preflight::{Finding, Severity},
+use shared::{
+    admission::Denial,
+    hive::{
+        admission::KIND,
+        preflight::{Finding, Severity},
+    },
 };
 
 use crate::{
@@ -12,15 +15,27 @@ use crate::{
     select::target::Target,
 };
 
-/// How the rule about platforms begins (V4): the only one that depends on settings.
+/// Row of the rule about platforms: the only one that depends on settings.
+const PLATFORM_ROW: &str = "V4";
+/// How that rule begins: its field.
 const PLATFORM: &str = "spec.platform: ";
 
 /// What was said to the dry run.
 #[derive(Debug)]
 pub(crate) struct Verdict {
-    /// Who refuses, and in which words; none if the sleep would be accepted.
-    refusal: Option<(String, String)>,
+    /// None if the hub would accept the sleep.
+    refusal: Option<Refusal>,
     warnings: Vec<String>,
+}
+
+/// A refusal by the hub.
+#[derive(Debug)]
+struct Refusal {
+    /// Who refuses.
+    by: String,
+    message: String,
+    /// The rules of our webhook that deny it; empty if the message is all there is.
+    denials: Vec<Denial>,
 }
 
 /// Asks for a sleep without meaning it. None if the cluster is to sleep already.
@@ -37,7 +52,9 @@ pub(crate) async fn ask(
     let (answer, warnings) = with_warnings(answer).await;
     Some(match answer {
         Ok(_) => Ok(Verdict { refusal: None, warnings }),
-        Err(HubError::Refused { by, message, .. }) => Ok(Verdict { refusal: Some((by, message)), warnings }),
+        Err(HubError::Refused { by, message, denials, .. }) => {
+            Ok(Verdict { refusal: Some(Refusal { by, message, denials }), warnings })
+        }
         Err(error) => Err(error),
     })
 }
@@ -52,8 +69,9 @@ pub(crate) fn weigh(rules: Vec<Finding>, answer: &Result<Verdict, HubError>) -> 
     let (blocks, mut findings): (Vec<_>, Vec<_>) =
         rules.into_iter().partition(|finding| finding.severity == Severity::Block);
     match &verdict.refusal {
-        Some((by, message)) => findings.extend(refused(blocks, by, message)),
-        None => findings.extend(blocks.into_iter().filter(|block| !block.sentence.starts_with(PLATFORM)).map(passed)),
+        Some(Refusal { by, message, denials }) if denials.is_empty() => findings.extend(refused(blocks, by, message)),
+        Some(Refusal { by, denials, .. }) => findings.extend(denied(blocks, by, denials)),
+        None => findings.extend(blocks.into_iter().filter(|block| block.code != PLATFORM_ROW).map(passed)),
     }
     for text in &verdict.warnings {
         let warning = Finding::new(Severity::Warn, "HubWarns", text);
@@ -85,7 +103,28 @@ fn passed(mut block: Finding) -> Finding {
     block
 }
 
-/// The refusal: rules in whose words it is keep their rows, and what is left of it is a finding of its own.
+/// Denials by our webhook: one that a built-in rule gives too has that rule's row, any other is a finding of its own.
+fn denied(mut blocks: Vec<Finding>, by: &str, denials: &[Denial]) -> Vec<Finding> {
+    // The webhook gives every denial, so a platform that it does not name is served on this hub.
+    let said = |block: &Finding| denials.iter().any(|denial| same(block, denial));
+    blocks.retain(|block| block.code != PLATFORM_ROW || said(block));
+    let others = denials.iter().filter(|denial| !blocks.iter().any(|block| same(block, denial)));
+    let others = others.map(|denial| {
+        let platform = format!("{}: ", denial.field) == PLATFORM;
+        let code = if platform { PLATFORM_ROW } else { "Refused" };
+        Finding::new(Severity::Block, code, format!("{denial} (says {by})"))
+    });
+    let others: Vec<_> = others.collect();
+    blocks.into_iter().chain(others).collect()
+}
+
+/// Whether a built-in rule and the webhook say the same. A finding is on one line.
+fn same(block: &Finding, denial: &Denial) -> bool {
+    block.sentence == Finding::new(Severity::Block, "", denial.to_string()).sentence
+}
+
+/// A refusal in words only, by a policy, another webhook or our webhook of the previous release: rules in whose words it is
+/// keep their rows, and the rest is a finding of its own.
 fn refused(blocks: Vec<Finding>, by: &str, message: &str) -> Vec<Finding> {
     let named = message.strip_prefix(KIND).and_then(|rest| rest.split_once(": "));
     let mut rest = named.map_or(message, |(_name, said)| said).to_owned();
@@ -96,14 +135,14 @@ fn refused(blocks: Vec<Finding>, by: &str, message: &str) -> Vec<Finding> {
             rest.replace_range(at..at + block.sentence.len(), "");
         }
         // Otherwise the hub has other settings, or other words for it.
-        let replaced = block.sentence.starts_with(PLATFORM) || row.as_ref() == Some(&block.code);
+        let replaced = block.code == PLATFORM_ROW || row.as_ref() == Some(&block.code);
         if said.is_some() || !replaced {
             findings.push(block);
         }
     }
     let rest = rest.trim_matches([';', ' ']);
     if !rest.is_empty() {
-        let code = if rest.starts_with(PLATFORM) { "V4" } else { row.as_deref().unwrap_or("Refused") };
+        let code = if rest.starts_with(PLATFORM) { PLATFORM_ROW } else { row.as_deref().unwrap_or("Refused") };
         findings.push(Finding::new(Severity::Block, code, format!("{rest} (says {by})")));
     }
     findings
@@ -135,11 +174,35 @@ mod tests {
     }
 
     fn weighed(rules: Vec<Finding>, refusal: Option<&str>, warnings: &[&str]) -> Vec<String> {
-        let refusal = refusal.map(|message| ("admission webhook \"w\"".to_owned(), message.to_owned()));
+        weighed_with(rules, refusal, &[], warnings)
+    }
+
+    fn weighed_with(rules: Vec<Finding>, message: Option<&str>, denials: &[&str], warnings: &[&str]) -> Vec<String> {
+        let denial = |said: &&str| {
+            let (field, message) = said.split_once(": ").unwrap();
+            Denial::from_cause("FieldValueForbidden", field, message).unwrap()
+        };
+        let denials = denials.iter().map(denial).collect();
+        let by = "admission webhook \"w\"".to_owned();
+        let refusal = message.map(|message| Refusal { by, message: message.to_owned(), denials });
         let warnings = warnings.iter().map(|&text| text.to_owned()).collect();
         let mut findings = weigh(rules, &Ok(Verdict { refusal, warnings }));
         findings.sort();
         findings.iter().map(|finding| format!("{} {}", finding.severity, finding.code)).collect()
+    }
+
+    #[test]
+    fn causes_are_read_instead_of_the_message() {
+        let aws = "spec.platform: found azure, but only clusters on aws can be put to sleep";
+        let newer = "metadata.annotations[hibernate.sh/curfew]: not at night";
+        for (case, denials, expected) in [
+            ("as the rules say", &[SERVED, PROTECTED][..], &["block V4", "block V6", "warn V7"][..]),
+            ("the platform is served here", &[PROTECTED], &["block V6", "warn V7"]),
+            ("it is not served here", &[aws], &["block V4", "block V6", "warn V7"]),
+            ("by a newer rule", &[newer, PROTECTED], &["block Refused", "block V6", "warn V7"]),
+        ] {
+            assert_eq!(weighed_with(rules(), Some("in other words"), denials, NONE), expected, "{case}");
+        }
     }
 
     #[test]

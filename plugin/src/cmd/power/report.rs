@@ -127,7 +127,12 @@ mod tests {
         let cli = Cli::read(["kubectl-hibernate", "--all", "-A"].map(Into::into)).unwrap();
         let mut reporter = Reporter::new(&cli.act, true, 2);
         let refused = |by: &str| {
-            let error = HubError::Refused { object: "x/demo".to_owned(), by: by.to_owned(), message: "no".to_owned() };
+            let error = HubError::Refused {
+                object: "x/demo".to_owned(),
+                by: by.to_owned(),
+                message: "no".to_owned(),
+                denials: vec![],
+            };
             Failure::new("x/demo".to_owned(), error.into())
         };
         let stranger =

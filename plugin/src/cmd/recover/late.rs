@@ -2,7 +2,11 @@
 //! it is gone, but the controller's Events are kept for a while.
 
 use serde_json::Value;
-use shared::{fdb::recover::check::Refusal, target::Kind};
+use shared::{
+    annotation::{groups::ProcessGroups, keys},
+    fdb::recover::check::Refusal,
+    target::Kind,
+};
 
 use crate::{
     api::{Hub, Resource},
@@ -38,8 +42,13 @@ fn gone(refusal: &Refusal) -> Option<&str> {
     }
 }
 
-/// Whether an Event is about this group: its note begins with their IDs.
+/// Whether an Event is about this group: its annotation names the groups. Without one, of a controller of the previous
+/// release, the note begins with their IDs.
 fn names(event: &Value, id: &str) -> bool {
+    let annotation = event["metadata"]["annotations"][keys::PROCESS_GROUPS].as_str();
+    if let Some(named) = annotation.and_then(ProcessGroups::parse).and_then(|groups| groups.has(id)) {
+        return named;
+    }
     let note = event["message"].as_str().unwrap_or_default();
     let ids = note.split_once(':').map_or("", |(ids, _)| ids);
     ids.split([',', ' ']).any(|word| word == id)
@@ -69,5 +78,14 @@ mod tests {
         assert!(!names(&event, "storage-2") && !names(&event, "kept"));
         assert_eq!(time(&event), Some("2026-11-21T18:00:00.000000Z"));
         assert_eq!(time(&json!({})), None);
+    }
+
+    #[test]
+    fn the_annotation_wins_over_the_note() {
+        let groups = ProcessGroups::new(["storage-1", "storage-50"]).text();
+        let event = |groups: &str| json!({ "message": "storage-1, storage-9: x", "metadata": { "annotations": { keys::PROCESS_GROUPS: groups } } });
+        assert!(names(&event(&groups), "storage-50") && !names(&event(&groups), "storage-9"));
+        let newer = event(&groups.replace("\"v\":1", "\"v\":2"));
+        assert!(names(&newer, "storage-9") && !names(&newer, "storage-50"), "of an unknown version: the note");
     }
 }

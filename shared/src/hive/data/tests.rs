@@ -11,6 +11,10 @@ fn at(seconds: i64) -> Timestamp {
     Timestamp::from_second(1_800_000_000 + seconds).unwrap()
 }
 
+fn count(awaited: usize) -> Count {
+    Count { unit: Unit::Instances, awaited, total: 6 }
+}
+
 fn counted(awaited: usize) -> Progress {
     Progress { at: at(0), unit: Unit::Instances, awaited, total: 6 }
 }
@@ -44,7 +48,7 @@ fn preflight(cluster: &ClusterDeployment) -> Option<Preflight> {
 
 #[test]
 fn the_message_is_compact_and_reads_back() {
-    let data = Data::default().with_progress(Some(counted(2))).with_preflight(at(5), vec![expiry()]);
+    let data = Data::default().with_progress(at(0), Some(count(2))).with_preflight(at(5), vec![expiry()]);
     assert_eq!(
         data.text(),
         r#"{"v":1,"progress":{"at":"2027-01-15T08:00:00Z","unit":"instances","awaited":2,"total":6},"preflight":{"at":"2027-01-15T08:00:05Z","findings":[{"severity":"info","code":"CertificateExpires","sentence":"the first certificate to expire is that in ns/c, at 2027-02-01T00:00:00Z","ends":"2027-02-01T00:00:00Z"}]}}"#
@@ -54,7 +58,7 @@ fn the_message_is_compact_and_reads_back() {
 
 #[test]
 fn a_part_counts_only_for_the_condition_that_it_describes() {
-    let data = Data::default().with_progress(Some(counted(2))).with_preflight(at(0), vec![expiry()]);
+    let data = Data::default().with_progress(at(0), Some(count(2))).with_preflight(at(0), vec![expiry()]);
     let current = cluster(&data, 0);
     assert_eq!(progress(&current), Some(counted(2)));
     assert_eq!(preflight(&current).unwrap().findings, [expiry()]);
@@ -65,10 +69,10 @@ fn a_part_counts_only_for_the_condition_that_it_describes() {
 
 #[test]
 fn one_part_is_replaced_and_the_other_stays() {
-    let both = Data::default().with_progress(Some(counted(2))).with_preflight(at(0), vec![expiry()]);
-    let read = Data::of(&cluster(&both, 0)).with_progress(Some(counted(1)));
+    let both = Data::default().with_progress(at(0), Some(count(2))).with_preflight(at(0), vec![expiry()]);
+    let read = Data::of(&cluster(&both, 0)).with_progress(at(0), Some(count(1)));
     assert_eq!((read.progress, &read.preflight), (Some(counted(1)), &both.preflight));
-    assert_eq!(read.with_progress(None).preflight, both.preflight);
+    assert_eq!(read.with_progress(at(0), None).preflight, both.preflight);
 }
 
 #[test]
@@ -121,7 +125,7 @@ proptest! {
             Finding { ends: ends.map(at), ..Finding::new(severity(n), &code, sentence) }
         };
         let data = Data::default()
-            .with_progress(Some(counted(awaited as usize)))
+            .with_progress(at(0), Some(count(awaited as usize)))
             .with_preflight(at(0), found.into_iter().map(finding).collect());
         let text = data.text();
         prop_assert!(text.len() <= MAX_BYTES);

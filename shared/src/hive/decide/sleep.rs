@@ -8,6 +8,7 @@ use super::plan::{Action, Need, Notice, Plan, name_some, poll, with_others};
 use crate::cloud::InstanceState::{Pending, Running, ShuttingDown, Stopped, Stopping};
 use crate::cloud::{Instance, Inventory, Verb};
 use crate::hive::conditions::{HIBERNATING, PROGRESS, PowerStatus, age, reason};
+use crate::hive::data::Unit;
 
 /// Reason of what is told about instances that somebody has started.
 const DRIFT: &str = "StartedWhileAsleep";
@@ -56,6 +57,7 @@ fn drift(facts: &Facts<'_>, machines: &Inventory) -> Option<Notice> {
 }
 
 fn asleep(facts: &Facts<'_>, machines: &Inventory) -> Plan {
+    let total = machines.instances.len();
     let result = match (machines.instances.len(), machines.lost_spot) {
         (count, 0) if machines.instances.iter().all(|i| i.recorded) => {
             format!("{count} instances deleted and recorded")
@@ -66,7 +68,11 @@ fn asleep(facts: &Facts<'_>, machines: &Inventory) -> Plan {
     // The cloud forgets what was terminated. What was said when the cluster fell asleep stays.
     let told = facts.cluster.condition(PROGRESS).is_some_and(|told| told.status == "False");
     let status = PowerStatus::stopped();
-    let status = if told && facts.is(HIBERNATING) { status } else { status.done(reason::HIBERNATING, result) };
+    let status = if told && facts.is(HIBERNATING) {
+        status
+    } else {
+        status.done(reason::HIBERNATING, result).counting(Unit::Instances, 0, total)
+    };
     Plan::report(status).again(facts.settings.steady).settling(facts.is(HIBERNATING), machines)
 }
 
@@ -96,6 +102,7 @@ fn stop(facts: &Facts<'_>, machines: &Inventory) -> Plan {
     let told = facts.cluster.condition(HIBERNATING).filter(|_| !begins).and_then(|h| h.last_probe_time.as_ref());
     let since = told.map_or(Duration::ZERO, |then| age(then.0, facts.now));
     let status = status.awaiting("MachinesToStop", waiting(machines));
+    let status = status.counting(Unit::Instances, left.len(), machines.instances.len());
     let plan = Plan::report(status).again_or_retry(poll(since), held_back);
     match (held_back, verb) {
         (Some(_), _) => plan,

@@ -9,6 +9,7 @@ use crate::cloud::InstanceState::{Pending, Running, ShuttingDown, Stopped, Stopp
 use crate::cloud::{CloudError, CloudErrorKind, Instance, InstanceState, Inventory, Lifecycle, Listing, Profile, Verb};
 use crate::hive::api::{ClusterDeploymentSpec, ClusterDeploymentStatus, Condition, RESUME_SKIPS_CLUSTER_OPERATORS};
 use crate::hive::conditions::{PROGRESS, READY};
+use crate::hive::data::{DATA, Data, Unit};
 use crate::spoke::{NodeLook, OperatorLook, Spoke, SpokeError, Upgrade};
 
 mod kinds;
@@ -512,6 +513,39 @@ fn names_that_change_are_written_at_most_every_eight_seconds() {
     assert!(apply(&first, "i-0", at(7)).is_none(), "too soon");
     assert!(apply(&first, "i-0", at(8)).is_some());
     assert!(first.condition(PROGRESS).is_some_and(|progress| progress.status == "True"));
+}
+
+#[test]
+fn the_count_is_written_with_the_progress_and_never_by_itself() {
+    let cluster = asleep(("False", reason::WAITING_FOR_MACHINES_TO_STOP));
+    let status =
+        |left: usize| PowerStatus::default().awaiting("MachinesToStop", "i-0, i-1").counting(Unit::Instances, left, 6);
+    let first = patched(&cluster, &status(2).patch(&cluster, at(0)).unwrap());
+    let count = |cluster: &ClusterDeployment| {
+        let progress = Data::of(cluster).progress_of(cluster.condition(PROGRESS).unwrap())?;
+        Some((progress.unit, progress.awaited, progress.total))
+    };
+    assert_eq!(count(&first), Some((Unit::Instances, 2, 6)));
+    assert!(status(1).patch(&first, at(60)).is_none(), "the same sentence is not written again for a count");
+    let waits = PowerStatus::default().awaiting("ClusterSync", "missing").patch(&first, at(60)).unwrap();
+    let later = patched(&first, &waits);
+    assert_eq!(count(&later), None, "nothing is counted any more");
+    let uncounted = PowerStatus::default().awaiting("ClusterSync", "missing").patch(&cluster, at(0)).unwrap();
+    assert!(patched(&cluster, &uncounted).condition(DATA).is_none(), "nothing to hold");
+}
+
+/// hive.md 9: the text of an overdue transition begins with its limit, which hid the count from `status`.
+#[test]
+fn an_overdue_transition_keeps_its_count() {
+    let late = asleep(("False", reason::WAITING_FOR_MACHINES_TO_STOP));
+    let plan = decide(&Facts { now: at(3600), ..facts(&late).machines_are(&[Running, Stopped, Stopping]) });
+    let written = patched(&late, &plan.status.unwrap().patch(&late, at(3600)).unwrap());
+    let message = written.condition(PROGRESS).and_then(|progress| progress.message.clone()).unwrap();
+    assert!(message.starts_with("for more than 15m0s: 2 of 3 instances are not stopped: "), "{message}");
+    let object = serde_json::to_value(&written).unwrap();
+    let record = crate::target::CLUSTER_DEPLOYMENT.record(&object).unwrap();
+    let instances = record.instances.unwrap();
+    assert_eq!((instances.total, instances.awaited), (Some(3), 2));
 }
 
 fn patched(cluster: &ClusterDeployment, patch: &serde_json::Value) -> ClusterDeployment {

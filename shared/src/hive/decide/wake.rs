@@ -11,6 +11,7 @@ use crate::cloud::InstanceState::{Halted, Pending, Running, Stopped, Stopping};
 use crate::cloud::{CloudErrorKind, Instance, InstanceState, Inventory, Verb};
 use crate::hive::api::{ClusterDeployment, Condition, RESUME_SKIPS_CLUSTER_OPERATORS};
 use crate::hive::conditions::{HIBERNATING, PowerStatus, READY, age, reason};
+use crate::hive::data::Unit;
 use crate::spoke::{NodeLook, OperatorLook, Spoke, SpokeError};
 
 /// A sign of life that is further in the future than this comes from a wrong clock.
@@ -154,7 +155,11 @@ fn start(facts: &Facts<'_>, machines: &Inventory, status: PowerStatus) -> Plan {
     let waiting = waiting + &name_some(left.iter().map(String::as_str), 10);
     let no_room = failure.as_ref().is_some_and(|error| error.kind == CloudErrorKind::Capacity);
     let what = if no_room { "Capacity" } else { "Machines" };
-    let status = if left.is_empty() { status } else { status.awaiting(what, waiting) };
+    let status = if left.is_empty() {
+        status
+    } else {
+        status.awaiting(what, waiting).counting(Unit::Instances, left.len(), machines.instances.len())
+    };
 
     let begins = matches!(Step::of(facts), Step::Begin | Step::Awake);
     let pause = match (left.is_empty(), begins) {
@@ -196,7 +201,8 @@ fn nodes(facts: &Facts<'_>, machines: &Inventory, spoke: &Spoke, step: Step) -> 
             0 => "the cluster has no Nodes with machines of its own".to_owned(),
             n => format!("{n} of {} nodes are not ready: {}", spoke.nodes.len(), name_nodes(&asleep)),
         };
-        let waiting = Plan::report(PowerStatus::waiting_for_nodes().awaiting("Nodes", names));
+        let status = PowerStatus::waiting_for_nodes().awaiting("Nodes", names);
+        let waiting = Plan::report(status.counting(Unit::Nodes, asleep.len(), spoke.nodes.len()));
         return Plan { replace_spot: true, ..waiting.again(poll(since_start(facts))) };
     }
     let without =
@@ -238,7 +244,8 @@ fn operators(facts: &Facts<'_>, machines: &Inventory, spoke: &Spoke, step: Step)
     let names = names + &name_some(silent.iter().map(|operator| operator.name.as_str()), 10);
     let provable = silent.iter().all(|operator| operator.leased) && step != Step::Pause;
     let status = if provable { PowerStatus::waiting_for_operators() } else { PowerStatus::pausing(pause) };
-    Plan::report(status.awaiting("SignsOfLife", names)).again(left.min(poll(since_start(facts))))
+    let status = status.awaiting("SignsOfLife", names).counting(Unit::Operators, silent.len(), spoke.operators.len());
+    Plan::report(status).again(left.min(poll(since_start(facts))))
 }
 
 fn well(facts: &Facts<'_>, machines: &Inventory, spoke: &Spoke) -> Plan {
@@ -258,7 +265,9 @@ fn well(facts: &Facts<'_>, machines: &Inventory, spoke: &Spoke) -> Plan {
     }
     let names = format!("{} of {} cluster operators are not ready: ", unwell.len(), spoke.operators.len());
     let names = names + &name_some(unwell.iter().map(String::as_str), 5);
-    Plan::report(status.awaiting("ClusterOperators", names)).again(poll(since_start(facts)))
+    let status = status.awaiting("ClusterOperators", names);
+    let status = status.counting(Unit::Operators, unwell.len(), spoke.operators.len());
+    Plan::report(status).again(poll(since_start(facts)))
 }
 
 /// A sign of life is believed if it is from this wake: what etcd holds may be from before the sleep.
@@ -275,6 +284,7 @@ fn is_trusted(facts: &Facts<'_>, sign: Timestamp) -> bool {
 fn awake(facts: &Facts<'_>, machines: &Inventory) -> Plan {
     let count = machines.instances.len();
     let status = PowerStatus::running().done(reason::RUNNING, format!("{count} instances running"));
+    let status = status.counting(Unit::Instances, 0, count);
     Plan::report(status).again(facts.settings.steady).settling(facts.is(READY), machines)
 }
 

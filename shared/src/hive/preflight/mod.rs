@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 pub use self::facts::{Certificate, CloudLook, Part, SpokeLook, SpokePreflight, VersionLook};
 pub use self::finding::{Finding, Severity, code, read, write};
@@ -24,6 +24,7 @@ pub use self::rules::{answer, within};
 pub use self::webhooks::WebhookLook;
 use super::api::{ClusterDeployment, Condition, Desired, RECONCILE_PAUSE};
 use super::conditions::READY;
+use super::data::Data;
 use crate::annotation::{format, keys};
 
 /// Condition type of ours.
@@ -43,8 +44,16 @@ pub struct Answer {
     pub status: &'static str,
     /// `Clear`, `Slowed`, `Blocked` or `NotLookedAt`.
     pub reason: &'static str,
+    /// Sorted, the gravest first; each once.
+    pub findings: Vec<Finding>,
+}
+
+impl Answer {
     /// One finding a line.
-    pub message: String,
+    #[must_use]
+    pub fn message(&self) -> String {
+        write(&self.findings)
+    }
 }
 
 /// The request that was not answered yet.
@@ -66,6 +75,18 @@ pub fn answers(cluster: &ClusterDeployment, requested: Timestamp) -> bool {
 #[must_use]
 pub fn found_at(cluster: &ClusterDeployment) -> Option<Timestamp> {
     Some(cluster.condition(PREFLIGHT)?.last_probe_time.as_ref()?.0)
+}
+
+/// The findings that the condition holds: from `HibernationData`, or else, of a controller of the previous release, from the
+/// lines of the message.
+#[must_use]
+pub fn findings(cluster: &ClusterDeployment) -> Vec<Finding> {
+    let Some(said) = cluster.condition(PREFLIGHT) else { return Vec::new() };
+    let data = Data::of(cluster);
+    match data.preflight_of(said) {
+        Some(preflight) => preflight.findings.clone(),
+        None => read(said.message.as_deref().unwrap_or_default()),
+    }
 }
 
 /// The time to write into a request: later than the last answer, whatever the clocks say, so that the next answer is a new one.
@@ -107,40 +128,33 @@ pub fn is_due(cluster: &ClusterDeployment, last_look: Option<Duration>, now: Tim
 
 /// The JSON patch for the status subresource that makes the cluster say this, or `None` if it does already.
 ///
-/// It edits this condition only, and begins with a test of the resourceVersion: the API server answers 422 if somebody else
-/// wrote in between. A request is answered by a write even if nothing has changed.
+/// It edits this condition and `HibernationData`, which holds the same findings as data, and begins with a test of the
+/// resourceVersion: the API server answers 422 if somebody else wrote in between. A request is answered by a write even if
+/// nothing has changed.
 #[must_use]
 pub fn patch(cluster: &ClusterDeployment, answer: &Answer, now: Timestamp) -> Option<Value> {
     let old = cluster.condition(PREFLIGHT);
+    let message = answer.message();
     let requested = asked(cluster, now);
     let same = old.is_some_and(|old| {
         old.status == answer.status
             && old.reason.as_deref() == Some(answer.reason)
-            && old.message.as_deref().unwrap_or_default() == answer.message
+            && old.message.as_deref().unwrap_or_default() == message
     });
     let young = found_at(cluster).is_some_and(|found| now.duration_since(found) < REWRITE_INTERVAL);
     if requested.is_none() && same && young {
         return None;
     }
     let kept = old.filter(|old| old.status == answer.status).and_then(|old| old.last_transition_time.clone());
+    let found = requested.map_or(now, |requested| requested.max(now));
     let condition = Condition {
         type_: PREFLIGHT.to_owned(),
         status: answer.status.to_owned(),
-        last_probe_time: Some(Time(requested.map_or(now, |requested| requested.max(now)))),
+        last_probe_time: Some(Time(found)),
         last_transition_time: Some(kept.unwrap_or(Time(now))),
         reason: Some(answer.reason.to_owned()),
-        message: Some(answer.message.clone()),
+        message: Some(message),
     };
-    let conditions = cluster.status.as_ref().map(|status| status.conditions.as_slice());
-    let at = conditions.and_then(|conditions| conditions.iter().position(|other| other.type_ == PREFLIGHT));
-    let edit = match (conditions, at) {
-        (None, _) => json!({"op": "add", "path": "/status", "value": {"conditions": [condition]}}),
-        (Some([]), _) => json!({"op": "add", "path": "/status/conditions", "value": [condition]}),
-        (Some(_), Some(at)) => {
-            json!({"op": "replace", "path": format!("/status/conditions/{at}"), "value": condition})
-        }
-        (Some(_), None) => json!({"op": "add", "path": "/status/conditions/-", "value": condition}),
-    };
-    let version = &cluster.metadata.resource_version;
-    Some(json!([{"op": "test", "path": "/metadata/resourceVersion", "value": version}, edit]))
+    let data = Data::of(cluster).with_preflight(found, answer.findings.clone()).replaces(cluster, now);
+    super::edit::status(cluster, [condition].into_iter().chain(data).collect(), None)
 }

@@ -20,9 +20,9 @@
 
 use jiff::{SignedDuration, Timestamp};
 
+use super::Answer;
 use super::facts::{CloudLook, Part, SpokeLook, SpokePreflight, VersionLook};
-use super::finding::{Finding, Severity, code, read, write};
-use super::{Answer, Condition};
+use super::finding::{Finding, Severity, code};
 use crate::annotation::format;
 use crate::cloud::{CloudError, CloudErrorKind};
 
@@ -31,12 +31,13 @@ const EXPIRY_WARNING_THRESHOLD: SignedDuration = SignedDuration::from_hours(24);
 /// Most names that a finding lists.
 const MAX_NAMES: usize = 5;
 
-/// What is to be said of a look. `cloud` is none if the cloud was not asked; `previous` is the condition as it stands.
+/// What is to be said of a look. `cloud` is none if the cloud was not asked; `previous` is what the condition holds, and since
+/// when.
 #[must_use]
 pub fn answer(
     cloud: Option<&Result<CloudLook, CloudError>>,
     spoke: &SpokePreflight,
-    previous: Option<&Condition>,
+    previous: Option<(Vec<Finding>, Timestamp)>,
     now: Timestamp,
 ) -> Answer {
     let mut findings = of_cloud(cloud);
@@ -54,7 +55,9 @@ pub fn answer(
         None if findings.iter().any(|finding| unseen(&finding)) => ("Unknown", "NotLookedAt"),
         None => ("True", "Clear"),
     };
-    Answer { status, reason, message: write(&findings) }
+    findings.sort();
+    findings.dedup();
+    Answer { status, reason, findings }
 }
 
 /// The same finding for a sleep until `end`: a certificate that ends before is more than good to know.
@@ -119,19 +122,18 @@ fn of_cloud(cloud: Option<&Result<CloudLook, CloudError>>) -> Vec<Finding> {
 }
 
 /// S1. What was carried over before is not dated anew.
-fn of_last_time(previous: Option<&Condition>) -> Vec<Finding> {
-    let before = previous.and_then(|previous| previous.message.as_deref()).map(read).unwrap_or_default();
+fn of_last_time(previous: Option<(Vec<Finding>, Timestamp)>) -> Vec<Finding> {
+    let (before, found) = previous.map_or_else(Default::default, |(before, found)| (before, Some(found)));
     let mut carried: Vec<Finding> =
         before.iter().filter(|finding| code::OF_SPOKE.contains(&finding.code.as_str())).cloned().collect();
     let dated = before.into_iter().find(|finding| finding.code == code::SPOKE_NOT_AWAKE);
-    let found = previous.and_then(|previous| previous.last_probe_time.as_ref());
     carried.push(match (dated, found) {
         (Some(dated), _) => dated,
         (None, Some(found)) => info(
             code::SPOKE_NOT_AWAKE,
             format!(
                 "the cluster is not awake, so its API server cannot be asked; it was last asked at {}",
-                format::seconds(found.0)
+                format::seconds(found)
             ),
         ),
         (None, None) => info(

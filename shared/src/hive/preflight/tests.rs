@@ -45,8 +45,8 @@ fn well() -> SpokeLook {
 /// `block Credentials`, one for each finding, and the verdict.
 fn said(cloud: Option<&Cloud>, spoke: &SpokePreflight) -> (Vec<String>, String) {
     let answer = answer(cloud, spoke, None, now());
-    let findings = read(&answer.message);
-    assert!(findings.is_sorted(), "{}", answer.message);
+    let findings = answer.findings;
+    assert!(findings.is_sorted(), "{findings:?}");
     let words = findings.iter().map(|finding| format!("{} {}", finding.severity, finding.code)).collect();
     (words, format!("{} {}", answer.status, answer.reason))
 }
@@ -135,7 +135,7 @@ fn findings_name_what_is_meant() {
     look.pending_requests = Ok(Some(1));
     look.budgets = Ok(Some((0..7).map(|number| format!("shop/db-{number}")).collect()));
     let answer = answer(Some(&Ok(found(6, &["i-1", "i-2"]))), &SpokePreflight::Looked(Box::new(look)), None, now());
-    insta::assert_snapshot!(answer.message);
+    insta::assert_snapshot!(answer.message());
 }
 
 fn cluster(change: &Value) -> ClusterDeployment {
@@ -175,20 +175,25 @@ fn with_request(mut cluster: ClusterDeployment, at: &str) -> ClusterDeployment {
 fn a_sleeping_cluster_keeps_what_was_said_of_it_with_its_date() {
     let awake = answer(Some(&Ok(found(6, &[]))), &SpokePreflight::Looked(Box::new(well())), None, now());
     let stored =
-        cluster(&json!({ "/status/conditions/-": condition(NOW, awake.status, awake.reason, &awake.message) }));
+        cluster(&json!({ "/status/conditions/-": condition(NOW, awake.status, awake.reason, &awake.message()) }));
     let later = now() + SignedDuration::from_hours(5);
     let asleep = |stored: &ClusterDeployment| {
-        answer(Some(&Ok(found(6, &[]))), &SpokePreflight::NotAwake, stored.condition(PREFLIGHT), later)
+        answer(
+            Some(&Ok(found(6, &[]))),
+            &SpokePreflight::NotAwake,
+            found_at(stored).map(|found| (findings(stored), found)),
+            later,
+        )
     };
     let first = asleep(&stored);
-    assert!(first.message.contains("it was last asked at 2026-11-21T18:00:00Z"), "{}", first.message);
-    assert!(first.message.contains("the first certificate to expire is that in ns/first"), "{}", first.message);
+    assert!(first.message().contains("it was last asked at 2026-11-21T18:00:00Z"), "{}", first.message());
+    assert!(first.message().contains("the first certificate to expire is that in ns/first"), "{}", first.message());
     let stored = cluster(&json!({
-        "/status/conditions/-": condition("2026-11-21T23:00:00Z", first.status, first.reason, &first.message),
+        "/status/conditions/-": condition("2026-11-21T23:00:00Z", first.status, first.reason, &first.message()),
     }));
     assert_eq!(asleep(&stored), first, "the date does not move with each look");
     let never = answer(Some(&Ok(found(6, &[]))), &SpokePreflight::NotAwake, None, later);
-    assert!(never.message.contains("it never was before"), "{}", never.message);
+    assert!(never.message().contains("it never was before"), "{}", never.message());
 }
 
 #[test]
@@ -249,7 +254,7 @@ fn a_request_is_always_newer_than_the_answer_before() {
 
 #[test]
 fn only_what_differs_is_written_and_a_request_is_answered_in_any_case() {
-    let answer = Answer { status: "True", reason: "Clear", message: "info A: b".to_owned() };
+    let answer = Answer { status: "True", reason: "Clear", findings: read("info A: b") };
     let at = |time: &str| cluster(&json!({ "/status/conditions/-": condition(time, "True", "Clear", "info A: b") }));
     assert_eq!(patch(&at("2026-11-21T17:00:00Z"), &answer, now()), None);
     let again = patch(&at("2026-11-20T17:00:00Z"), &answer, now()).unwrap();
@@ -266,6 +271,29 @@ fn only_what_differs_is_written_and_a_request_is_answered_in_any_case() {
     let changed = Answer { status: "False", reason: "Slowed", ..answer };
     let moved = patch(&at("2026-11-21T17:00:00Z"), &changed, now()).unwrap();
     assert_eq!(moved[1]["value"]["lastTransitionTime"], NOW);
+}
+
+#[test]
+fn the_findings_are_written_as_data_too_and_the_message_serves_older_readers() {
+    let certificate: Finding = "info CertificateExpires: the first is ns/c, at 2027-01-01T00:00:00Z".parse().unwrap();
+    let answer = Answer { status: "True", reason: "Clear", findings: vec![certificate] };
+    let empty = cluster(&json!({}));
+    let mut object = serde_json::to_value(&empty).unwrap();
+    let edits: json_patch::Patch = serde_json::from_value(patch(&empty, &answer, now()).unwrap()).unwrap();
+    json_patch::patch(&mut object, &edits).unwrap();
+    let stored: ClusterDeployment = serde_json::from_value(object.clone()).unwrap();
+    assert_eq!(findings(&stored), answer.findings);
+    let said = stored.condition(PREFLIGHT).and_then(|said| said.message.clone()).unwrap();
+    assert_eq!(read(&said), answer.findings, "for the plugin of the previous release");
+    // A controller of the previous release answers: its message counts, not the data that it left behind.
+    for condition in object["status"]["conditions"].as_array_mut().unwrap() {
+        if condition["type"] == PREFLIGHT {
+            condition["lastProbeTime"] = json!("2026-11-21T19:00:00Z");
+            condition["message"] = json!("block NoInstances: none");
+        }
+    }
+    let rolled_back: ClusterDeployment = serde_json::from_value(object).unwrap();
+    assert_eq!(findings(&rolled_back), read("block NoInstances: none"));
 }
 
 #[test]

@@ -1,15 +1,21 @@
-//! How many instances a cluster has and how many are waited for, as far as a condition tells.
+//! How many instances a cluster has and how many are awaited: from `HibernationData`, or else from the messages of conditions.
 
 use crate::{
     hive::{
         api::ClusterDeployment,
         conditions::{HIBERNATING, PROGRESS, READY},
+        data::{Data, Unit},
     },
     target::record::Instances,
 };
 
-/// What the conditions say: hibernate-controller's with the total, or Hive's, which only name the machines that lag behind.
+/// The count of hibernate-controller. Without one: the messages of hibernate-controller of the previous release, with the
+/// total, or of Hive, which only name the awaited machines.
 pub(super) fn of(cluster: &ClusterDeployment) -> Option<Instances> {
+    let progress = cluster.condition(PROGRESS).and_then(|progress| Data::of(cluster).progress_of(progress));
+    if let Some(count) = progress.filter(|progress| progress.unit == Unit::Instances) {
+        return Some(Instances { total: Some(count.total), awaited: count.awaited });
+    }
     let message = |type_| cluster.condition(type_).and_then(|said| said.message.as_deref());
     let ours = message(PROGRESS).and_then(counted);
     ours.or_else(|| [HIBERNATING, READY].into_iter().filter_map(message).find_map(named))

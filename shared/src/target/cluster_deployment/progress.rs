@@ -80,7 +80,7 @@ pub(super) fn step(cluster: &ClusterDeployment) -> Option<StepRecord> {
         return Some(StepRecord { reason, message: detail.to_owned(), failed: false });
     };
     let reason = said.reason.clone().unwrap_or_default();
-    let failed = reason.starts_with("Failed");
+    let failed = reason::is_failure(&reason);
     let message = sentence(said.message.as_deref().unwrap_or_default(), detail);
     Some(StepRecord { reason, message, failed })
 }

@@ -1,0 +1,109 @@
+//! Events about targets.
+
+use std::collections::{BTreeMap, HashMap};
+use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher, Hash};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::ObjectReference;
+use k8s_openapi::api::events::v1::Event as EventObject;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+use kube::Client;
+use kube::api::{Api, ObjectMeta, PostParams};
+use kube::runtime::events::{Event, EventType, Recorder, Reporter};
+use tracing::warn;
+
+/// Recorders kept at a time, one for each text.
+const MAX_RECORDERS: usize = 1_000;
+/// Longest note in bytes; the API server accepts 1,024.
+const MAX_NOTE_BYTES: usize = 1_000;
+
+/// Writes Events.
+///
+/// Kube's recorder counts Events with one reason about one object as repetitions of the first, whatever their notes say, and the
+/// later notes are lost. So each text has a recorder of its own.
+#[derive(Clone)]
+pub struct Events {
+    client: Client,
+    reporter: Reporter,
+    recorders: Arc<Mutex<HashMap<u64, Recorder>>>,
+}
+
+impl Events {
+    /// Reports as this reporter.
+    pub fn new(client: Client, reporter: Reporter) -> Self {
+        Self { client, reporter, recorders: Arc::default() }
+    }
+
+    /// Writes an Event about an action of ours. An Event that cannot be written is logged.
+    pub async fn publish(
+        &self,
+        target: &ObjectReference,
+        name: &str,
+        type_: EventType,
+        (action, reason): (&str, &str),
+        note: &str,
+    ) {
+        if reason.is_empty() {
+            return;
+        }
+        let note = cut(note);
+        let recorder = self.recorder((&target.uid, name, reason, &note));
+        let event =
+            Event { type_, reason: reason.to_owned(), note: Some(note), action: action.to_owned(), secondary: None };
+        if let Err(error) = recorder.publish(&event, target).await {
+            warn!(cluster = name, error = &error as &dyn std::error::Error, "event not written");
+        }
+    }
+
+    /// The same with annotations, which hold for programs what the note says for people. Kube's recorder writes none, and these
+    /// Events are not repeated: each is an object of its own.
+    pub async fn publish_annotated(
+        &self,
+        target: &ObjectReference,
+        name: &str,
+        type_: EventType,
+        (action, reason): (&str, &str),
+        note: &str,
+        annotations: BTreeMap<String, String>,
+    ) {
+        let now = Timestamp::now();
+        let namespace = target.namespace.clone().unwrap_or_else(|| "default".to_owned());
+        let object = target.name.as_deref().unwrap_or_default();
+        let event = EventObject {
+            metadata: ObjectMeta {
+                name: Some(format!("{object}.{:x}", now.as_nanosecond())),
+                namespace: Some(namespace.clone()),
+                annotations: Some(annotations),
+                ..ObjectMeta::default()
+            },
+            action: Some(action.to_owned()),
+            reason: Some(reason.to_owned()),
+            note: Some(cut(note)),
+            event_time: Some(MicroTime(now)),
+            regarding: Some(target.clone()),
+            reporting_controller: Some(self.reporter.controller.clone()),
+            reporting_instance: self.reporter.instance.clone().or_else(|| Some(self.reporter.controller.clone())),
+            type_: Some(if matches!(type_, EventType::Warning) { "Warning" } else { "Normal" }.to_owned()),
+            ..EventObject::default()
+        };
+        let events: Api<EventObject> = Api::namespaced(self.client.clone(), &namespace);
+        if let Err(error) = events.create(&PostParams::default(), &event).await {
+            warn!(cluster = name, error = &error as &dyn std::error::Error, "event not written");
+        }
+    }
+
+    fn recorder(&self, text: impl Hash) -> Recorder {
+        let new = || Recorder::new(self.client.clone(), self.reporter.clone());
+        let mut recorders = self.recorders.lock().unwrap_or_else(PoisonError::into_inner);
+        if recorders.len() >= MAX_RECORDERS {
+            recorders.clear();
+        }
+        recorders.entry(BuildHasherDefault::<DefaultHasher>::default().hash_one(text)).or_insert_with(new).clone()
+    }
+}
+
+/// The note, cut at a character.
+fn cut(note: &str) -> String {
+    note.char_indices().take_while(|(at, c)| at + c.len_utf8() <= MAX_NOTE_BYTES).map(|(_, c)| c).collect()
+}

@@ -79,7 +79,10 @@ impl Hub {
 
     async fn judge<K: Object>(&self, api: &Api<K>, read: &K, written: kube::Result<K>) -> Result<K, WriteError> {
         match written {
-            Ok(written) => Ok(written),
+            Ok(mut written) => {
+                slim(&mut written); // as the watch brings it: the two are compared
+                Ok(written)
+            }
             Err(error) if depends_on_version(&error) => Err(classify(error, moved(api, read).await)),
             Err(error) => Err(classify(error, Moved::Unknown)),
         }

@@ -32,6 +32,8 @@ struct Cloud {
     /// Calls that move machines, and when.
     moves: Mutex<Vec<Instant>>,
     stopped: AtomicBool,
+    /// Times that its machines were listed.
+    lists: AtomicUsize,
 }
 
 struct Shared(Arc<Cloud>);
@@ -58,6 +60,7 @@ impl Driver for Shared {
     }
 
     fn list<'a>(&'a self, _: &'a CloudTarget, _: Priority) -> BoxFuture<'a, Result<Listing, CloudError>> {
+        self.0.lists.fetch_add(1, Ordering::Relaxed);
         let stopped = self.0.stopped.load(Ordering::Relaxed);
         let state = if stopped { InstanceState::Stopped } else { InstanceState::Running };
         let instance = Instance { control_plane: true, ..Instance::new("i-1", state) };
@@ -98,12 +101,17 @@ impl CloudAccess for Shared {
 
 /// A cluster that is to sleep, and the controller at work on it.
 fn asleep(cloud: &Arc<Cloud>) -> (MemoryHub, JoinHandle<()>) {
+    asleep_with(cloud, &json!({}))
+}
+
+/// The same, with these annotations.
+fn asleep_with(cloud: &Arc<Cloud>, annotations: &Value) -> (MemoryHub, JoinHandle<()>) {
     let hub = MemoryHub::default();
     hub.put(
         CLUSTER,
         json!({
             "apiVersion": "hive.openshift.io/v1", "kind": "ClusterDeployment",
-            "metadata": {"name": "demo", "namespace": "ns", "uid": "u1", "generation": 1},
+            "metadata": {"name": "demo", "namespace": "ns", "uid": "u1", "generation": 1, "annotations": annotations},
             "spec": {
                 "baseDomain": "test", "clusterName": "demo", "installed": true, "powerState": "Hibernating",
                 "clusterMetadata": {"infraID": "demo-1", "clusterID": "c", "adminKubeconfigSecretRef": {"name": "k"}},
@@ -150,6 +158,20 @@ async fn refusals_are_answered_by_ever_longer_pauses() {
     let pauses: Vec<Duration> = moves.windows(2).map(|pair| pair[1] - pair[0]).collect();
     assert!(pauses.len() >= 3 && pauses.is_sorted_by(|a, b| a <= &(*b + Duration::from_secs(11))), "{pauses:?}");
     work.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cluster_that_was_applied_costs_no_more_calls_than_another() {
+    let mut lists = Vec::new();
+    for annotations in [json!({}), json!({"kubectl.kubernetes.io/last-applied-configuration": "{}"})] {
+        let cloud = Arc::new(Cloud::default());
+        let (hub, work) = asleep_with(&cloud, &annotations);
+        sleep(Duration::from_mins(3)).await;
+        work.abort();
+        assert_eq!(power_state(&hub), "Hibernating");
+        lists.push(cloud.lists.load(Ordering::Relaxed));
+    }
+    assert_eq!(lists[0], lists[1]);
 }
 
 #[tokio::test(start_paused = true)]

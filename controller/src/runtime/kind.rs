@@ -14,7 +14,6 @@ use kube::runtime::reflector::{self, Store, store::Writer};
 use kube::runtime::watcher::{self, Event, watcher};
 use tracing::debug;
 
-use super::backoff::{RESTART_BACKOFF, Streak};
 use super::hub::{key_of, slim};
 use super::panics::Panics;
 use super::readiness::Readiness;
@@ -161,15 +160,5 @@ pub fn group<K: Object>(kind: impl Fn(&Term) -> Kind<K> + Send + Sync + 'static)
 /// Runs all systems for one term of leadership, until it is dropped.
 pub async fn run(groups: &[Group], term: Term) {
     let panics = Panics::of("runtime", term.hub.metrics.clone());
-    let groups = groups.iter().map(|group| {
-        let (term, panics) = (&term, &panics);
-        async move {
-            let mut streak = Streak::default();
-            loop {
-                let _ = panics.contain("a watch", "", group(term)).await;
-                tokio::time::sleep(streak.next(RESTART_BACKOFF)).await;
-            }
-        }
-    });
-    join_all(groups).await;
+    join_all(groups.iter().map(|group| panics.keep_alive("a watch", || group(&term)))).await;
 }

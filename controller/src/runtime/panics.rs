@@ -10,6 +10,7 @@ use std::panic::{AssertUnwindSafe, PanicHookInfo};
 use std::sync::Arc;
 
 use futures::FutureExt;
+use tokio::time::Instant;
 use tracing::error;
 
 use super::backoff::{RESTART_BACKOFF, Streak};
@@ -56,12 +57,16 @@ impl Panics {
         AssertUnwindSafe(work).catch_unwind().await.map_err(|payload| self.caught(what, name, &*payload))
     }
 
-    /// Runs work that never ends, and begins it anew after a panic.
+    /// Runs work that never ends, and begins it anew after a panic, or if it has ended all the same.
+    ///
+    /// Work that has lasted for longer than the longest backoff begins with the first one again.
     pub async fn keep_alive<F: Future<Output = ()>>(&self, what: &str, work: impl Fn() -> F) {
         let mut streak = Streak::default();
         loop {
-            if self.contain(what, "", work()).await.is_ok() {
-                return;
+            let began = Instant::now();
+            let _ = self.contain(what, "", work()).await;
+            if began.elapsed() > RESTART_BACKOFF.most {
+                streak = Streak::default();
             }
             tokio::time::sleep(streak.next(RESTART_BACKOFF)).await;
         }
@@ -108,6 +113,8 @@ fn is_unsafe(c: char) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     #[test]
@@ -130,14 +137,17 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn work_that_panics_begins_anew() {
+    async fn work_that_panics_begins_anew_and_what_has_lasted_begins_anew_soon() {
         let panics = Panics::of("test", Arc::default());
-        let begun = std::cell::Cell::new(0);
+        let begun = std::cell::RefCell::new(Vec::new());
         let work = || async {
-            begun.set(begun.get() + 1);
-            assert!(begun.get() >= 3, "not yet");
+            begun.borrow_mut().push(Instant::now());
+            let count = begun.borrow().len();
+            tokio::time::sleep(if count == 4 { Duration::from_hours(1) } else { Duration::ZERO }).await;
+            assert!(count == 2, "not yet");
         };
-        panics.keep_alive("test", work).await;
-        assert_eq!(begun.get(), 3);
+        let _ = tokio::time::timeout(Duration::from_mins(61), panics.keep_alive("test", work)).await;
+        let pauses: Vec<_> = begun.borrow().windows(2).map(|pair| (pair[1] - pair[0]).as_secs()).collect();
+        assert_eq!(pauses[..5], [1, 2, 4, 3_601, 2]);
     }
 }

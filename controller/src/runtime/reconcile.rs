@@ -321,7 +321,7 @@ impl<S: System> Worker<S::Object> for Reconciler<S> {
             let follows = panics.keep_alive("a watch of related objects", || self.system.follow());
             tokio::select! {
                 () = reconciles => {}
-                () = async { follows.await; std::future::pending().await } => {}
+                () = follows => {}
             }
         }
         .boxed()

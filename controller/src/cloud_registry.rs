@@ -9,6 +9,14 @@ macro_rules! clouds {
         /// The platforms that drivers of ours serve, as the spec of a cluster spells them.
         pub const PLATFORMS: &[&str] = &[$(<$platform as Platform>::NAME),*];
 
+        /// The API's own name of a call to a platform, if Hive counts calls to it.
+        pub fn api_call(platform: &str, call: &'static str) -> Option<&'static str> {
+            match platform {
+                $(<$platform as Platform>::NAME => <$platform as Platform>::api_call(call),)*
+                _ => None,
+            }
+        }
+
         /// The flags of every cloud.
         #[derive(Clone, Debug, clap::Args)]
         pub struct CloudFlags {
@@ -53,6 +61,8 @@ mod tests {
     #[test]
     fn another_cloud_is_one_line() {
         assert_eq!(two::PLATFORMS, ["aws", "memory"]);
+        assert_eq!(two::api_call("aws", "list"), Some("DescribeInstances"));
+        assert_eq!(two::api_call("memory", "list"), None, "Hive counts calls to AWS only");
         let args = Args::try_parse_from(["c", "--memory-cloud", "a", "--aws-endpoint-url", "http://b"]).unwrap();
         let process = Process { identity: "test".into(), permit: Arc::new(|| true) };
         let names: Vec<_> = two::clouds(&args.clouds, &process).iter().map(|cloud| cloud.name()).collect();

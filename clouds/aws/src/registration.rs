@@ -8,6 +8,7 @@ use futures::future::BoxFuture;
 use shared::cloud::{CloudError, CloudErrorKind, Driver};
 use shared::hive::api::{AssumeRole, ClusterDeployment};
 
+use crate::call::Call;
 use crate::client::Options;
 use crate::credentials::Source;
 use crate::pool::Pool;
@@ -48,6 +49,16 @@ impl Platform for Aws {
     const NAME: &'static str = "aws";
     type Flags = AwsFlags;
     type Account = Account;
+
+    fn api_call(call: &'static str) -> Option<&'static str> {
+        Some(match call {
+            "list" => "DescribeInstances",
+            "start" => Call::Start.name(),
+            "stop" => Call::Stop.name(),
+            "terminate" => Call::Terminate.name(),
+            other => other,
+        })
+    }
 
     fn new(flags: &AwsFlags, process: &Process) -> Self {
         let options = Options { endpoint_url: flags.aws_endpoint_url.clone(), process: process.clone() };

@@ -95,7 +95,7 @@ pub struct Transition {
 pub struct CloudCall {
     /// Platform.
     pub cloud: &'static str,
-    /// `list`, `start`, `stop` or `terminate`.
+    /// `list`, `start`, `stop`, `terminate` or `settle`.
     pub call: &'static str,
     /// `ok` or the kind of the failure.
     pub result: &'static str,
@@ -251,16 +251,9 @@ impl Metrics {
         self.kinds.get_or_create(&Served { system, kind: kind.to_owned() }).set(served.into());
     }
 
-    /// A call to a cloud has ended; the function is named as AWS names it.
-    pub fn called(&self, call: &CloudCall) {
-        if call.cloud == "aws" {
-            let function = match call.call {
-                "list" => "DescribeInstances",
-                "start" => "StartInstances",
-                "stop" => "StopInstances",
-                "terminate" => "TerminateInstances",
-                other => other,
-            };
+    /// A call to a cloud has ended; `function` is the API's own name of it, if Hive counts calls to this cloud.
+    pub fn called(&self, call: &CloudCall, function: Option<&'static str>) {
+        if let Some(function) = function {
             self.hive.aws_calls.get_or_create(&AwsCall { function }).inc();
         }
         self.cloud_calls.get_or_create(call).inc();

@@ -20,7 +20,7 @@ fn served() -> BTreeMap<String, BTreeSet<String>> {
     metrics.reconciled("hive", "changed", Duration::from_secs(1));
     metrics.reconciled_as_hive("changed", Duration::from_secs(1));
     metrics.queue.begin("hive");
-    metrics.called(&CloudCall { cloud: "aws", call: "list", result: "ok" });
+    metrics.called(&CloudCall { cloud: "aws", call: "list", result: "ok" }, Some("DescribeInstances"));
     let target = ("ns".to_owned(), "demo".to_owned());
     metrics.count(&target, "Stopping", None);
     metrics.count(&target, "Hibernating", Some(SignedDuration::from_hours(24)));

@@ -10,9 +10,8 @@ use shared::hive::api::{ClusterDeployment, Desired};
 use shared::hive::decide::{Action, Facts, LastAttempt};
 use tracing::{info, warn};
 
-use super::drivers::platform;
+use super::drivers::called;
 use super::{Hive, HiveError, Target};
-use crate::metrics::CloudCall;
 use crate::runtime::hub::full_name;
 use crate::runtime::{System, clock};
 
@@ -107,9 +106,7 @@ async fn move_machines(
     let cluster = facts.cluster;
     info!(cluster = full_name(cluster), %verb, count = ids.len(), instances = ids.join(","), "moving machines");
     let outcome = call_while_wanted(hive, wanted, verb, ids).await?;
-    let result = outcome.as_ref().map_or_else(|error| error.kind.into(), |_| "ok");
-    let label = CloudCall { cloud: platform(cluster), call: verb.into(), result };
-    hive.hub().metrics.called(&label);
+    called(&hive.hub().metrics, cluster, verb.into(), &outcome);
 
     let goes_on = match outcome {
         Ok(outcome) => {
@@ -165,12 +162,7 @@ async fn settle(hive: &Hive, cluster: &ClusterDeployment) {
         hive.clouds.of(cluster).await?.settle(&target).await
     };
     let result = result.await;
-    let label = CloudCall {
-        cloud: platform(cluster),
-        call: "settle",
-        result: result.as_ref().map_or_else(|error: &CloudError| error.kind.into(), |()| "ok"),
-    };
-    hive.hub().metrics.called(&label);
+    called(&hive.hub().metrics, cluster, "settle", &result);
     if let Err(error) = result {
         warn!(
             cluster = full_name(cluster),

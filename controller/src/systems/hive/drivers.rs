@@ -10,13 +10,21 @@ use shared::cloud::{CloudError, CloudErrorKind, ClusterRef, Driver, Target};
 use shared::hive::api::ClusterDeployment;
 
 use super::cloud::{Cloud, read};
-use crate::cloud_registry::{CloudFlags, PLATFORMS, clouds};
+use crate::cloud_registry::{CloudFlags, PLATFORMS, api_call, clouds};
 use crate::ledger::SecretLedger;
+use crate::metrics::{CloudCall, Metrics};
 
 /// The platform of a cluster that we serve, for labels of metrics.
-pub fn platform(cluster: &ClusterDeployment) -> &'static str {
+fn platform(cluster: &ClusterDeployment) -> &'static str {
     let name = cluster.spec.platform.name();
     PLATFORMS.iter().find(|platform| **platform == name).copied().unwrap_or("none")
+}
+
+/// Counts a call to the cloud of a cluster.
+pub fn called<T>(metrics: &Metrics, cluster: &ClusterDeployment, call: &'static str, result: &Result<T, CloudError>) {
+    let cloud = platform(cluster);
+    let result = result.as_ref().map_or_else(|error| error.kind.into(), |_| "ok");
+    metrics.called(&CloudCall { cloud, call, result }, api_call(cloud, call));
 }
 
 /// The drivers at work, on every platform.

@@ -7,11 +7,10 @@ use shared::hive::api::{ClusterDeployment, Desired};
 use shared::hive::conditions::{HIBERNATING, READY};
 use shared::hive::decide::{Facts, Need, Served, Sync, needs};
 
-use super::drivers::platform;
+use super::drivers::called;
 use super::state::TargetState;
 use super::{Hive, spokes};
 use crate::cloud_registry::PLATFORMS;
-use crate::metrics::CloudCall;
 use crate::runtime::{System, clock};
 
 /// Fills in everything that the decision about `cluster` needs.
@@ -51,12 +50,7 @@ async fn machines(
         return Ok(machines);
     }
     let result = list(hive, cluster).await;
-    let label = CloudCall {
-        cloud: platform(cluster),
-        call: "list",
-        result: result.as_ref().map_or_else(|error| error.kind.into(), |_| "ok"),
-    };
-    hive.hub().metrics.called(&label);
+    called(&hive.hub().metrics, cluster, "list", &result);
     match &result {
         Ok(machines) => {
             state.listed();

@@ -76,7 +76,7 @@ fn asleep(facts: &Facts<'_>, machines: &Inventory) -> Plan {
     Plan::report(status).again(facts.settings.steady).settling(facts.is(HIBERNATING), machines)
 }
 
-/// Stops what runs, the control plane last. What is on its way up or down is left out: EC2 refuses it, and its time comes.
+/// Stops what runs, the control plane last. What is on its way up or down is left out: the cloud refuses it, and its time comes.
 ///
 /// One-time spot instances cannot be stopped. They are terminated once everything else is on its way down.
 fn stop(facts: &Facts<'_>, machines: &Inventory) -> Plan {

@@ -139,7 +139,7 @@ fn may_answer(machines: &Inventory) -> bool {
     machines.all(Running) || 2 * up > all
 }
 
-/// Starts what is stopped, the control plane first. What is still stopping is left out: EC2 refuses it, and its time comes.
+/// Starts what is stopped, the control plane first. What is still stopping is left out: the cloud refuses it, and its time comes.
 fn start(facts: &Facts<'_>, machines: &Inventory, status: PowerStatus) -> Plan {
     let control_plane = machines.to_start(|i| i.control_plane);
     let workers = machines.to_start(|i| !i.control_plane);

@@ -196,9 +196,41 @@ fn an_image_or_a_server_that_fails_is_made_again() {
     }
 }
 
-/// A request to make a server arrives after the machine has run, and has been imaged and deleted again.
+/// A request to pause arrives after the machine has been imaged and has run again: that image is out of date.
 #[test]
-fn a_server_that_is_made_late_of_an_older_image_is_deleted() {
+fn a_machine_that_is_paused_late_is_imaged_anew() {
+    let mut world = World::new();
+    let active = |world: &World| {
+        world.account.cloud().images("demo").filter(|(_, image)| image.status == ImageStatus::Active).count()
+    };
+    for _ in 0..10 {
+        if active(&world) == MACHINES {
+            break;
+        }
+        world.happens(Happens::Pass);
+    }
+    assert_eq!(active(&world), MACHINES);
+    let all_run = |world: &World| world.account.cloud().servers("demo").all(|(_, s)| s.status == Status::Active);
+    assert!(!all_run(&world), "they wait for the record to be sealed");
+    world.wish = Wish::Awake;
+    for _ in 0..5 {
+        if !all_run(&world) {
+            world.pass();
+        }
+    }
+    assert!(all_run(&world));
+    world.happens(Happens::Time);
+    let server = world.account.cloud().servers("demo").next().map(|(id, _)| id.clone()).unwrap();
+    world.account.cloud().execute(Request::Pause { server }).unwrap();
+    for wish in [Wish::Asleep, Wish::Awake] {
+        world.wish = wish;
+        assert_eq!(world.ends(), Ok(()), "{wish:?}");
+    }
+}
+
+/// A sleeping cluster with a server that a late request has made of an older image: it arrives after the machine has run, and
+/// has been imaged and deleted again.
+fn with_a_stray() -> World {
     let mut world = World::new();
     assert_eq!(world.ends(), Ok(()));
     world.wish = Wish::Awake;
@@ -226,9 +258,18 @@ fn a_server_that_is_made_late_of_an_older_image_is_deleted() {
     let found = cloud_conformance::inventory(&driver, &world.target).now_or_never().unwrap().unwrap();
     let stray: Vec<_> = found.instances.iter().filter(|i| i.due).map(|i| i.state).collect();
     assert_eq!(stray, [InstanceState::Stopping], "it runs, but it is not the machine");
-    assert_eq!(world.ends(), Ok(()));
-    world.wish = Wish::Awake;
-    assert_eq!(world.ends(), Ok(()));
+    world
+}
+
+#[test]
+fn a_server_that_is_made_late_of_an_older_image_is_deleted_asleep_and_awake() {
+    for wishes in [&[Wish::Asleep, Wish::Awake][..], &[Wish::Awake, Wish::Asleep, Wish::Awake]] {
+        let mut world = with_a_stray();
+        for wish in wishes {
+            world.wish = *wish;
+            assert_eq!(world.ends(), Ok(()), "{wish:?} of {wishes:?}");
+        }
+    }
 }
 
 #[test]

@@ -54,6 +54,9 @@ fn values(annotations: &Annotations) -> Value {
 }
 
 /// An operation whose record is kept in an annotation of its target.
+///
+/// No system uses it yet: dehydration and rollouts will. Only tests prove it. The release of FoundationDB's process groups has a
+/// record of its own form, written by [`record`].
 #[derive(Clone, Copy, Debug)]
 pub struct Durable {
     /// The operation.

@@ -15,7 +15,7 @@ type Seconds<L> = Family<L, Histogram, fn() -> Histogram>;
 pub struct HiveMetrics {
     hibernated: Seconds<Labels>,
     resumed: Seconds<Labels>,
-    /// Looks, as Hive's `hive_controller_reconcile_seconds`.
+    /// Reconciles, as Hive's `hive_controller_reconcile_seconds`.
     pub reconciled: Seconds<Reconcile>,
     /// Calls of the AWS API, by function.
     pub aws_calls: Family<AwsCall, Counter>,

@@ -31,9 +31,9 @@ pub struct Metrics {
     /// 1 while this controller leads.
     pub leader: Gauge,
     /// Reconciles, by system and outcome.
-    pub looks: Family<Look, Counter>,
-    /// How long a look takes, from its first request to its last.
-    pub look_seconds: Histogram,
+    pub reconciles: Family<Reconciled, Counter>,
+    /// How long a reconcile takes, from its first request to its last.
+    pub reconcile_seconds: Histogram,
     /// Power states reached, by name.
     pub transitions: Family<Transition, Counter>,
     /// Calls to clouds.
@@ -72,9 +72,9 @@ struct Served {
     kind: String,
 }
 
-/// Labels of [`Metrics::looks`].
+/// Labels of [`Metrics::reconciles`].
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub struct Look {
+pub struct Reconciled {
     /// `hive` or `fdb`.
     pub system: &'static str,
     /// `unchanged`, `changed` or the reason of an error.
@@ -175,8 +175,8 @@ impl Default for Metrics {
             registry: root,
             fdb,
             leader: Gauge::default(),
-            looks: Family::default(),
-            look_seconds: Histogram::new([0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0]),
+            reconciles: Family::default(),
+            reconcile_seconds: Histogram::new([0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0]),
             transitions: Family::default(),
             cloud_calls: Family::default(),
             notices: Family::default(),
@@ -195,8 +195,14 @@ impl Default for Metrics {
         };
         let registry = metrics.registry.sub_registry_with_prefix("hibernate");
         registry.register("leader", "1 while this controller leads", metrics.leader.clone());
-        registry.register("looks", "Reconciles, by system and outcome", metrics.looks.clone());
-        registry.register_with_unit("look", "Duration of a reconcile", Unit::Seconds, metrics.look_seconds.clone());
+        // Published names: dashboards and alerts ask for them.
+        registry.register("looks", "Reconciles, by system and outcome", metrics.reconciles.clone());
+        registry.register_with_unit(
+            "look",
+            "Duration of a reconcile",
+            Unit::Seconds,
+            metrics.reconcile_seconds.clone(),
+        );
         registry.register("transitions", "Power states reached", metrics.transitions.clone());
         registry.register("cloud_calls", "Calls to clouds", metrics.cloud_calls.clone());
         registry.register(
@@ -226,8 +232,8 @@ impl Default for Metrics {
 impl Metrics {
     /// A reconcile has ended.
     pub fn reconciled(&self, system: &'static str, outcome: &'static str, took: Duration) {
-        self.looks.get_or_create(&Look { system, outcome }).inc();
-        self.look_seconds.observe(took.as_secs_f64());
+        self.reconciles.get_or_create(&Reconciled { system, outcome }).inc();
+        self.reconcile_seconds.observe(took.as_secs_f64());
     }
 
     /// The same, as Hive counts it.

@@ -219,7 +219,7 @@ impl State {
     }
 
     /// What decisions look at, or why there is nothing to look at.
-    pub fn look(&self, now: Timestamp) -> Result<Spoke, SpokeError> {
+    pub fn observed(&self, now: Timestamp) -> Result<Spoke, SpokeError> {
         let lasts = |since: Timestamp| Duration::try_from(now.duration_since(since)).unwrap_or_default() > BREAK;
         if let Some((error, _)) = self.error.as_ref().filter(|(_, since)| !self.is_complete() || lasts(*since)) {
             return Err(error.clone());
@@ -254,7 +254,7 @@ impl State {
     /// Changes when something has changed that a decision depends on; a Lease renewed once more is no news.
     pub fn digest(&self, now: Timestamp) -> u64 {
         let mut hasher = DefaultHasher::new();
-        match self.look(now) {
+        match self.observed(now) {
             Err(error) => error.to_string().hash(&mut hasher),
             Ok(spoke) => {
                 for node in &spoke.nodes {
@@ -332,14 +332,14 @@ mod tests {
         state.apply(Change::Lease(Event::Init), now);
         state.apply(Change::Lease(Event::InitDone), now);
         for _ in 0..2 {
-            let error = state.look(now).unwrap_err().to_string();
+            let error = state.observed(now).unwrap_err().to_string();
             assert!(error.contains("more than 5000 Nodes") && state.speaks(), "{error}");
             state.begin();
             assert_eq!(state.cut(), None, "asked for once more");
         }
         list(&mut state, 1);
-        assert!(state.look(now).is_err());
+        assert!(state.observed(now).is_err());
         state.apply(Change::Node(Event::InitDone), now);
-        assert_eq!(state.look(now).unwrap().nodes.len(), 1, "once there are fewer");
+        assert_eq!(state.observed(now).unwrap().nodes.len(), 1, "once there are fewer");
     }
 }

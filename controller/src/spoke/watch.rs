@@ -106,7 +106,7 @@ impl SpokeWatch {
     /// What it has seen. In the first moments, waits a little for the first answer.
     pub async fn observe(&mut self) -> Result<Spoke, SpokeError> {
         let _ = tokio::time::timeout(Duration::from_millis(500), self.complete.wait_for(|complete| *complete)).await;
-        lock(&self.state).look(clock::now())
+        lock(&self.state).observed(clock::now())
     }
 }
 

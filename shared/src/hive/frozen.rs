@@ -46,7 +46,7 @@ fn progress(cluster: &ClusterDeployment, states: &[InstanceState]) -> String {
         sync: Sync::Applied,
         machines: Some(Ok(machines)),
         tried: None,
-        failed_looks: 0,
+        failed_lists: 0,
         spoke: None,
         asked_for: None,
         upgrade: None,

@@ -21,7 +21,7 @@ pub async fn facts<'a>(hive: &Hive, cluster: &'a ClusterDeployment, sync: Sync, 
         sync,
         machines: None,
         tried: state.tried.clone(),
-        failed_looks: state.failed_looks,
+        failed_lists: state.failed_lists,
         spoke: None,
         asked_for: None,
         upgrade: None,
@@ -57,7 +57,7 @@ async fn machines(
             state.saw_machines(machines);
         }
         Err(error) => {
-            state.failed_looks = state.failed_looks.saturating_add(1);
+            state.failed_lists = state.failed_lists.saturating_add(1);
             // Where nobody waits, the next look is soon enough to read the Secret again.
             let waited_for = priority(cluster) != Priority::Idle;
             state.doubt(error, || hive.clouds.doubt(cluster).filter(|_| waited_for));

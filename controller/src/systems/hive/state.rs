@@ -58,7 +58,7 @@ pub struct TargetState {
     /// The last start or stop.
     pub tried: Option<LastAttempt>,
     /// Lists of machines in a row that have failed.
-    pub failed_looks: u32,
+    pub failed_lists: u32,
     /// The last list of machines.
     machines: Option<(Instant, Inventory)>,
     /// Until when an abandoned call may still move its machines.
@@ -138,7 +138,7 @@ impl TargetState {
 
     /// A list was answered, so that the credentials are good for something. Those of a refused action stay in doubt.
     pub fn listed(&mut self) {
-        self.failed_looks = 0;
+        self.failed_lists = 0;
         let failure = self.tried.as_ref().and_then(|tried| tried.failure.as_ref());
         if !failure.is_some_and(|failure| lacks_rights(failure.kind)) {
             self.refused = None;
@@ -155,7 +155,7 @@ impl TargetState {
     pub fn trust_again(&mut self) {
         self.refused = None;
         self.settled = None;
-        self.failed_looks = 0;
+        self.failed_lists = 0;
         self.tried = self.tried.take().filter(|tried| !tried.failure.as_ref().is_some_and(|f| lacks_rights(f.kind)));
     }
 

@@ -26,7 +26,7 @@ pub struct Facts<'a> {
     /// The last start or stop that this process tried on this cluster.
     pub tried: Option<LastAttempt>,
     /// How many looks in a row failed before this one.
-    pub failed_looks: u32,
+    pub failed_lists: u32,
     /// What the spoke's API server said. `None` while nobody has asked.
     pub spoke: Option<Result<Spoke, SpokeError>>,
     /// For how long the spoke has been asked in this wake. `None` while nobody can ask it.

@@ -26,12 +26,12 @@ impl Facts<'_> {
                 (failed(&message).awaiting("NoInstances", message), backoff(CloudErrorKind::Invalid, 3))
             }
             Some(Err(error)) => {
-                let wait = backoff(error.kind, self.failed_looks + 1);
+                let wait = backoff(error.kind, self.failed_lists + 1);
                 let passing = matches!(error.kind, Throttled | Unavailable | Capacity | NotLeader);
                 // A steady cluster keeps its status while the cloud is unavailable.
                 let status = if passing || there { PowerStatus::default() } else { failed(&error.message) };
                 // A single failure of a shared call must not cause writes to hundreds of steady clusters.
-                let ignored = there && passing && self.failed_looks < TRANSIENT_FAILURE_THRESHOLD;
+                let ignored = there && passing && self.failed_lists < TRANSIENT_FAILURE_THRESHOLD;
                 let status = if ignored { status } else { status.awaiting("CloudUnavailable", &error.message) };
                 (status, wait)
             }

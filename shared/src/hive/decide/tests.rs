@@ -84,7 +84,7 @@ fn facts(cluster: &ClusterDeployment) -> Facts<'_> {
         sync: Sync::Applied,
         machines: None,
         tried: None,
-        failed_looks: 0,
+        failed_lists: 0,
         spoke: None,
         asked_for: None,
         upgrade: None,

@@ -52,7 +52,7 @@ retest: need-all
 	@bash tests/run.sh again $(SUITE) $(NAMES)
 
 # clippy as the compiler of our crates, on top of the dependencies that the build has compiled already: `cargo clippy` compiles them all once
-# more for itself, the AWS SDK among them. Nobody runs what comes of it, so it is not optimized. The arguments are how `cargo clippy` hands its
+# more for itself, the AWS SDK among them. The result never runs, so it is not optimized. The arguments are how `cargo clippy` hands its
 # own to the driver; rust-toolchain.toml pins the version that understands them.
 LINT := RUSTC_WORKSPACE_WRAPPER=clippy-driver CLIPPY_ARGS=-D__CLIPPY_HACKERY__warnings__CLIPPY_HACKERY__
 OURS = $(shell cargo metadata --no-deps --format-version 1 | grep -oE '"name":"[^"]+","version"' | cut -d '"' -f 4)

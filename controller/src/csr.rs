@@ -67,7 +67,7 @@ pub struct Approver {
 pub struct Pass {
     /// One entry per request and new verdict.
     pub news: Vec<News>,
-    /// Requests of kubelets that nobody has decided on, after this pass.
+    /// Kubelet requests that are still pending after this pass.
     pub pending: usize,
     /// Whether another pass may do what this one could not.
     pub again: bool,

@@ -36,7 +36,7 @@ fn pod_monitor() -> Value {
 struct Alert {
     name: &'static str,
     expr: String,
-    /// How long the expression holds before somebody is called.
+    /// How long the expression holds before the alert fires.
     lasts: &'static str,
     severity: &'static str,
     summary: &'static str,

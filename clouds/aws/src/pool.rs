@@ -11,7 +11,7 @@ use crate::credentials::Source;
 use crate::driver::{Ec2, Fence};
 use crate::errors::NoRoomIsAnAnswer;
 
-/// The drivers at work. One is kept for as long as somebody holds it.
+/// The drivers in use. A driver is kept while a caller holds it.
 ///
 /// Only who brings the same credentials, character by character, gets the same driver: a tenant never profits from what
 /// another one may do.

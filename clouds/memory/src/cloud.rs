@@ -159,7 +159,7 @@ impl Cloud {
         self.images.iter().filter(move |(_, image)| image.infra_id == infra_id)
     }
 
-    /// Puts a machine's server into a state that nobody knows.
+    /// Puts a machine's server into an unknown state.
     pub fn confuse(&mut self, infra_id: &str, machine: &str) {
         let of_machine = |server: &&mut Server| server.infra_id == infra_id && server.machine == machine;
         if let Some(server) = self.servers.values_mut().find(of_machine) {

@@ -70,7 +70,7 @@ impl FdbMetrics {
         }
     }
 
-    /// Nobody leads here any more.
+    /// Leadership was lost.
     pub fn forget_all(&self) {
         for family in [&self.groups, &self.bytes, &self.waiting, &self.undeleted] {
             family.clear();

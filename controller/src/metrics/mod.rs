@@ -308,7 +308,7 @@ impl Metrics {
         self.counted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Nobody leads here any more, so nothing is known of any target.
+    /// Leadership was lost: clears what is known about every target.
     pub fn forget_all(&self) {
         self.counted().clear();
         self.targets.clear();

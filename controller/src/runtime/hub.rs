@@ -49,7 +49,7 @@ impl Hub {
     /// Applies a JSON patch to the status of an object as it was read, in turn with others.
     ///
     /// # Errors
-    /// When nothing was written, or nobody knows whether it was.
+    /// When nothing was written, or the outcome is unknown.
     pub async fn patch_status<K: Object>(&self, read: &K, patch: Value) -> Result<K, WriteError> {
         let patch: json_patch::Patch = serde_json::from_value(patch)
             .map_err(|error| WriteError::Failed(Box::new(kube::Error::SerdeError(error))))?;
@@ -63,10 +63,10 @@ impl Hub {
         self.judge(&api, read, written).await
     }
 
-    /// Applies a merge patch to an object as it was read: it is refused if somebody else wrote in between.
+    /// Applies a merge patch to an object as it was read: it is refused if another client wrote in between.
     ///
     /// # Errors
-    /// When nothing was written, or nobody knows whether it was.
+    /// When nothing was written, or the outcome is unknown.
     pub async fn patch<K: Object>(&self, read: &K, mut patch: Value) -> Result<K, WriteError> {
         patch["metadata"]["resourceVersion"] = read.resource_version().into();
         if !self.claim.holds() {

@@ -270,7 +270,7 @@ impl Election {
     }
 }
 
-/// Rounded up: nobody else may lead before the time is over.
+/// Rounded up: no other replica may lead before the time is over.
 fn whole_seconds(time: Duration) -> u64 {
     (time.as_secs() + u64::from(time.subsec_nanos() > 0)).max(1)
 }

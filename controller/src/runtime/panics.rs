@@ -23,7 +23,7 @@ compile_error!("the controller contains the panics of single targets, and must b
 const LONGEST: usize = 512;
 
 thread_local! {
-    /// What the last panic of this thread said and where, for whoever catches it.
+    /// Message and location of the last panic of this thread, for the code that catches it.
     static LAST: RefCell<Option<String>> = const { RefCell::new(None) };
 }
 

@@ -65,7 +65,7 @@ impl Readiness {
         self.set(system, now);
     }
 
-    /// Nobody leads here any more, so that nothing is watched.
+    /// Leadership was lost: nothing is watched.
     pub fn rest(&self) {
         for (_, watched) in self.lock().values_mut() {
             *watched = Watched::Starting;

@@ -57,7 +57,7 @@ fn version(object: &impl ResourceExt) -> Option<u64> {
 pub(super) struct Slot<S: System> {
     pub(super) uid: Option<String>,
     pub(super) target: Target<S>,
-    /// Reconciles in a row whose write met somebody else's.
+    /// Consecutive reconciles whose write conflicted.
     pub(super) conflicts: u32,
     /// Failures that would repeat themselves.
     pub(super) held: Held,

@@ -58,7 +58,7 @@ impl MemoryHub {
         self.lock().fault = None;
     }
 
-    /// Creates or replaces an object, as somebody else does.
+    /// Creates or replaces an object, as another client does.
     pub fn put(&self, path: &str, mut object: Value) {
         let mut state = self.lock();
         state.version += 1;
@@ -67,7 +67,7 @@ impl MemoryHub {
         state.tell(&object);
     }
 
-    /// Edits an object, as somebody else does.
+    /// Edits an object, as another client does.
     pub fn edit(&self, path: &str, edit: impl FnOnce(&mut Value)) {
         let mut object = self.get(path);
         edit(&mut object);

@@ -33,7 +33,7 @@ pub struct WatchBackoff {
 }
 
 impl WatchBackoff {
-    /// 0.2 s to 2 s: somebody waits for this spoke.
+    /// 0.2 s to 2 s: a target waits for this spoke.
     pub fn of_spoke() -> Self {
         Self { first: Duration::from_millis(200), most: Duration::from_secs(2), tries: 0, calm: None, failed: None }
     }

@@ -98,7 +98,7 @@ pub enum Change {
     Operator(Event<ClusterOperator>),
     /// The cluster has no such kind: it is no OpenShift.
     NoOperators,
-    /// A certificate request of a kubelet that nobody has decided on.
+    /// A pending certificate request of a kubelet.
     Request,
     /// Nothing that anybody waits for.
     Nothing,
@@ -271,7 +271,7 @@ impl State {
     }
 }
 
-/// A Lease that nobody has ever renewed is as old as can be.
+/// A Lease that was never renewed has the maximum age.
 fn renewed(lease: &Lease) -> Timestamp {
     let renewed = lease.spec.as_ref().and_then(|spec| spec.renew_time.as_ref());
     renewed.map_or(Timestamp::MIN, |time| time.0)

@@ -21,7 +21,7 @@ use crate::{
     cli::HubArgs,
 };
 
-/// Connecting takes milliseconds or fails; nobody wants to watch a plugin for kube's 30 seconds.
+/// Connecting takes milliseconds or fails; kube's default of 30 seconds is too long for a plugin.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Reads the kubeconfig and applies the flags, as kubectl does.

@@ -74,7 +74,7 @@ impl Hub {
 async fn collect(mut process: AttachedProcess) -> Result<Output, ExecError> {
     let status = process.take_status();
     let (stdout, stderr) = (process.stdout(), process.stderr());
-    // Both at once: the command stands still when nobody reads one of them.
+    // Read both concurrently: the command blocks if either stream is not read.
     let (out, err) = tokio::join!(read(stdout), read(stderr));
     let status = match status {
         Some(status) => status.await,

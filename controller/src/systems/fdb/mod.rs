@@ -169,7 +169,7 @@ impl System for Fdb {
         target: &mut Target<Self>,
     ) -> Result<Observed<Observation<'a>>, FdbError> {
         let state = &mut target.state;
-        // The first reconcile of each cluster finds what was left behind while nobody led.
+        // The first reconcile of each cluster finds what was left behind while there was no leader.
         let first = state.listed.is_none();
         let gone = cluster.metadata.deletion_timestamp.is_some();
         if gone || !(first || state.holds || concerns(cluster.groups())) {
@@ -198,7 +198,7 @@ impl System for Fdb {
         decide::decide(&observation.facts())
     }
 
-    /// A release of which nobody knows whether it was done counts as done.
+    /// A release whose outcome is unknown counts as done.
     fn remember(&self, plan: &Plan, state: &mut TargetState) {
         state.turn.clone_from(&plan.turn);
         state.holds = true;

@@ -196,7 +196,7 @@ impl System for Hive {
 
     fn failed(&self, state: &mut TargetState, class: Class) {
         state.failed(matches!(class, Class::Failed | Class::TimedOut));
-        // A call to the cloud may still be on its way that nobody waits for.
+        // A cloud call may still be in flight after its caller gave up.
         if matches!(class, Class::TimedOut | Class::Outdated) {
             state.gave_up_calls();
         }

@@ -110,7 +110,7 @@ pub async fn look(client: &Client) -> SpokePreflight {
     }
 }
 
-/// What is not there is no error; everything else is told in one line.
+/// A missing object is not an error; any other failure is reported in one line.
 fn part<T>(result: kube::Result<T>) -> Part<T> {
     match result {
         Ok(found) => Ok(Some(found)),

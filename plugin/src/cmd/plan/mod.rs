@@ -113,7 +113,7 @@ async fn look(hub: &Hub, args: &PlanArgs, mut target: Target, end: Option<Timest
     })
 }
 
-/// Whether sync sets have been applied; none where nobody can tell, or the user may not see it.
+/// Whether sync sets have been applied; none if this is unknown or the user may not read it.
 async fn sync_sets(hub: &Hub, target: &Target) -> Option<bool> {
     let resource = Resource::preferred(&CLUSTER_SYNC);
     match hub.get(resource, &target.namespace, &target.name).await {

@@ -84,7 +84,7 @@ pub(crate) fn weigh(rules: Vec<Finding>, answer: &Result<Verdict, HubError>) -> 
     findings
 }
 
-/// Nobody but the built-in rules has spoken.
+/// Only the built-in rules have answered.
 fn unasked(error: &HubError) -> Finding {
     let (severity, code) = match error {
         HubError::WebhookDown { .. } => (Severity::Block, "WebhookDown"),
@@ -96,7 +96,7 @@ fn unasked(error: &HubError) -> Finding {
     Finding::new(severity, code, sentence)
 }
 
-/// A rule that nobody on this hub enforces, at least not towards this user.
+/// A rule that this hub does not enforce, at least not for this user.
 fn passed(mut block: Finding) -> Finding {
     block.severity = Severity::Warn;
     block.sentence.push_str("; the hub would still accept it");

@@ -31,7 +31,7 @@ use crate::{
     wait::{self, Waiting},
 };
 
-/// How often a workload is read again because somebody wrote it in between.
+/// How often a workload is read again because another client wrote it in between.
 const ATTEMPTS: u32 = 5;
 
 /// Runs the command.
@@ -149,7 +149,7 @@ async fn write_all(
     (done, exits)
 }
 
-/// Plans and writes one target, again from the start if somebody wrote it in between.
+/// Plans and writes one target, again from the start if another client wrote it in between.
 async fn write(hub: &Hub, intent: &Intent<'_>, args: &ActArgs, mut target: Target) -> Result<Done, Problem> {
     let settings = Write { dry_run: args.dry_run == DryRun::Server, manager: args.field_manager.clone() };
     for _ in 0..ATTEMPTS {

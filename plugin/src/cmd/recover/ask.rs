@@ -56,7 +56,7 @@ fn as_kubectl_fdb() -> Result<(), Problem> {
     }
 }
 
-/// Which groups go: the newest unless somebody says otherwise.
+/// Which groups to release: the newest unless the user selects others.
 ///
 /// # Errors
 /// When the answer cannot be read, or there is none.

@@ -157,7 +157,7 @@ pub(crate) fn ids(look: &DatabaseSnapshot, selection: &GroupSelection<'_>) -> Ve
     ids
 }
 
-/// What to say when a filter finds nobody although some are suspended.
+/// The message when a filter matches no group although some are suspended.
 pub(crate) fn unmatched(look: &DatabaseSnapshot, selection: &GroupSelection<'_>) -> Option<FdbError> {
     let filter = match selection {
         GroupSelection::Named(_) | GroupSelection::All => return None,

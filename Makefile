@@ -17,7 +17,7 @@ help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 build: need-cargo ## Build every program into ./bin
-	@echo "==> building (the first time takes about 10 minutes and 8 GB of memory: the AWS SDK is large)"
+	@echo "==> building (the first time takes 15 to 25 minutes and 8 GB of memory: the AWS SDK is large)"
 	@$(CARGO) build $(CARGO_FLAGS) --bins
 	@mkdir -p bin
 	@for program in $(PROGRAMS); do cp -f "$(CARGO_TARGET_DIR)/release/$$program" bin/ || exit 1; done

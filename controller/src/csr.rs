@@ -1,6 +1,6 @@
 //! Approves the certificate signing requests of a waking cluster's kubelets: hive.md 3.
 //!
-//! [`shared::spoke::csr`] decides; here is who asks, who approves, and what is told about it.
+//! [`shared::spoke::csr`] decides. This module lists the requests, approves them and reports the result.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -58,7 +58,7 @@ pub struct Approver {
     limits: Limits,
     /// Our own approvals, by Node: a list that is older than an approval must not make us forget it.
     approved: Counts,
-    /// What has been told of each request, by UID.
+    /// What was reported about each request, by UID.
     told: HashMap<String, (&'static str, &'static str)>,
 }
 
@@ -73,7 +73,7 @@ pub struct Pass {
     pub again: bool,
 }
 
-/// A verdict that has not been told before.
+/// A verdict that was not reported before.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct News {
     /// The request's name.
@@ -126,8 +126,8 @@ impl Pass {
         (number > 0).then(|| format!("approved {number} certificate requests: {}{more}", names.join(", ")))
     }
 
-    /// What an Event warns of: requests to the signers of kubelets' certificates that are not approved, and why. What the next
-    /// pass will look at anyway is not among them.
+    /// What an Event warns of: requests to the signers of kubelets' certificates that are not approved, and why. Requests that the
+    /// next pass checks anyway are left out.
     #[must_use]
     pub fn left(&self) -> Option<String> {
         let left: Vec<_> = self.news.iter().filter(|news| news.needs_somebody()).collect();
@@ -161,8 +161,8 @@ impl Approver {
         now > self.window.closes
     }
 
-    /// Looks at all requests, approves those that are in order, and tells what is new. After the window it does nothing.
-    /// Nodes and Machines are only asked for if a request of a kubelet is undecided. `may` is asked before each approval.
+    /// Checks all requests, approves the valid ones, and returns what is new. After the window it does nothing.
+    /// It lists Nodes and Machines only if a kubelet's request is undecided. `may` is asked before each approval.
     ///
     /// # Errors
     /// When a list cannot be read. An approval that fails is part of the answer, and is tried again by the next pass.
@@ -248,7 +248,7 @@ fn failed(what: &'static str) -> impl Fn(kube::Error) -> PassError {
     move |source| PassError { what, source: Box::new(source) }
 }
 
-/// Approves one request as it was read. If it has changed since, or is gone, the next pass looks at it afresh.
+/// Approves one request as it was read. If it changed or was deleted since, the next pass checks it again.
 async fn approve(
     requests: &Api<CertificateSigningRequest>,
     object: &CertificateSigningRequest,

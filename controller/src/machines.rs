@@ -11,7 +11,7 @@ use tracing::info;
 use crate::csr::pages::{is_not_there, list};
 use crate::runtime::hub::as_controller;
 
-/// Why spot Machines could not be replaced. The next look tries again.
+/// Why spot Machines could not be replaced. The next reconcile retries.
 #[derive(Debug, thiserror::Error)]
 pub enum ReplaceError {
     /// They could not be listed.
@@ -57,7 +57,7 @@ pub async fn replace(
                 info!(machine = name, "spot Machine replaced: its instance is gone");
                 replaced.push(name);
             }
-            Err(source) if is(&source, 404) || is(&source, 409) => {} // somebody was quicker
+            Err(source) if is(&source, 404) || is(&source, 409) => {} // already deleted or changed
             Err(source) => failed = Some(ReplaceError::Replace { machine: name, source: Box::new(source) }),
         }
     }
@@ -66,7 +66,7 @@ pub async fn replace(
 
 async fn replace_one(api: &Api<Machine>, machine: &Machine) -> kube::Result<()> {
     let name = machine.name_any();
-    // The resourceVersion makes it a condition: a Machine that changed since is looked at again first.
+    // The resourceVersion is a precondition: a Machine that changed since is read again first.
     let mark = json!({"metadata": {
         "resourceVersion": machine.resource_version(),
         "annotations": {EXCLUDE_NODE_DRAINING: "true"},

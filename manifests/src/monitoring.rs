@@ -19,7 +19,7 @@ pub fn monitoring() -> Vec<Value> {
     vec![pod_monitor(), rules(), dashboard()]
 }
 
-/// Every replica is asked: whether it leads is what the standby has to tell.
+/// Prometheus scrapes every replica: a standby reports that it does not lead.
 fn pod_monitor() -> Value {
     json!({
         "apiVersion": "monitoring.coreos.com/v1",

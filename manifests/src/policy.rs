@@ -137,7 +137,7 @@ fn validations() -> Vec<Validation> {
         deny(
             "V8",
             "Invalid",
-            // duration() fails on more than 2^63 ns, and what fails denies in words that help nobody. So the sum is looked
+            // duration() fails on more than 2^63 ns, and a failure denies with an unhelpful message. So the sum is looked
             // at first, with some milliseconds of room for its rounding: only in these, duration() has to fail.
             "variables.wakes || !variables.hibernateAfterChanges
 || (variables.hibernateAfterNanoseconds < 9.22337203686e18 && duration(variables.hibernateAfter) > duration('0s'))",

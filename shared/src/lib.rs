@@ -1,4 +1,4 @@
-//! What kubectl-hibernate knows and decides, without doing anything: API types, admission rules, decisions.
+//! The pure core of kubectl-hibernate: API types, admission rules, decisions.
 //!
 //! Nothing in here performs I/O, holds a client or reads a clock. The plugin, the webhook and the controller are shells
 //! around this crate.

@@ -13,7 +13,7 @@ use testbed::supervisor::programs::Start;
 use testbed::world::run::Ran;
 use testbed::{Options, Program, World, eventually, with_temp_ns};
 
-/// A hub with our webhook and no controller, so that nobody else writes.
+/// A hub with our webhook and no controller, so that only the test writes.
 fn options() -> Options {
     Options { without: vec![Program::Controller], ..Options::hub_only() }
 }

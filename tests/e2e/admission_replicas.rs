@@ -1,4 +1,4 @@
-//! The record of replicas: whoever takes a workload to 0, by kubectl against a real API server.
+//! The record of replicas: whichever client scales a workload to 0, by kubectl against a real API server.
 
 use anyhow::{Context as _, Result, ensure};
 use k8s_openapi::api::core::v1::Namespace;

@@ -132,7 +132,7 @@ async fn replicas_share_one_certificate_which_survives_them_and_is_repaired() ->
     world.start(&webhook(None, &args)).await?;
     assert_eq!(chain, connect(&url, &first).await?);
 
-    // Whatever somebody does to a caBundle is undone.
+    // Every foreign change of a caBundle is reverted.
     let removal = r#"[{"op": "remove", "path": "/webhooks/0/clientConfig/caBundle"}]"#;
     let configuration = "validatingwebhookconfiguration/hibernate-webhook";
     world.kubectl(&["patch", configuration, "--type", "json", "--patch", removal]).await?.ok()?;

@@ -49,7 +49,7 @@ pub async fn blocked(db: &FdbCluster, by: &str) {
     db.wait("inclusion that waits", SOON, waits).await.unwrap();
 }
 
-/// What fdbcli has to be told to take a group off the operators' lists by hand.
+/// The fdbcli command that clears a group from the operators' lists by hand.
 pub fn off_the_lists(id: &str) -> String {
     let lists = ["pendingForRemoval", "pendingForInclusion", "readyForInclusion"];
     let clear = lists.map(|list| format!("; clear {}", key(list, "", id)));

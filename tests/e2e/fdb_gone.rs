@@ -8,7 +8,7 @@ use testbed::json_http::JsonHttp;
 use testbed::proxy::faults::{Effect, Rule};
 use testbed::{World, eventually};
 
-/// What of a database is told by the metrics.
+/// The metrics of a database.
 async fn told(page: &str, database: &str) -> Result<Vec<String>> {
     let label = format!("cluster=\"{database}\"");
     Ok(JsonHttp::page(page).await?.lines().filter(|line| line.contains(&label)).map(str::to_owned).collect())

@@ -212,7 +212,7 @@ async fn prefixes_and_own_label_names_are_understood() -> Result<()> {
     db.remove_all().await
 }
 
-/// The operator refuses to choose between two volumes of one group, so both stay until somebody takes one away.
+/// The operator refuses to choose between two volumes of one group, so both stay until a user deletes one.
 #[tokio::test(flavor = "multi_thread")]
 async fn two_volumes_of_one_group_are_kept_and_released_together() -> Result<()> {
     let world = World::shared().await?;

@@ -265,7 +265,7 @@ async fn a_cloud_without_room_is_named_and_asked_again() -> Result<()> {
     cluster.remove().await
 }
 
-/// In a world of its own, whose controller is told where the service provider's credentials are.
+/// In a private world, whose controller has a flag for the service provider's credentials.
 #[tokio::test]
 async fn a_role_is_assumed_with_the_service_providers_credentials() -> Result<()> {
     let options =
@@ -334,7 +334,7 @@ mod alone {
             let looks = calls(&world, "DescribeInstances", here).await?.split_off(looks.len());
             let moves = calls(&world, action, here).await?.split_off(moves.len());
             eprintln!("{COUNT} clusters {wanted} in {took:?}: {} looks, {} {action}", looks.len(), moves.len());
-            // Alone each of them would need two looks, and one call each for its control plane and its workers.
+            // Alone each of them would need two lists, and one call each for its control plane and its workers.
             assert!(looks.len() <= COUNT, "{} looks", looks.len());
             assert!(moves.len() <= COUNT, "{} calls", moves.len());
             let mut moved: Vec<&String> = moves.iter().flat_map(|call| &call.moved).collect();

@@ -1,4 +1,4 @@
-//! What goes wrong is said where people look, is tried again when that makes sense, and never holds up others.
+//! The status reports every failure, the controller retries it with backoff, and other clusters are not delayed.
 
 use std::time::Duration;
 

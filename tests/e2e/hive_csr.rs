@@ -66,7 +66,7 @@ async fn leases(client: &Client) -> Result<Vec<Lease>> {
     Ok(Api::namespaced(client.clone(), "kube-node-lease").list(&ListParams::default()).await?.items)
 }
 
-/// The spoke's API server as somebody else sees it.
+/// The spoke's API server as another user sees it.
 async fn client_as(world: &World, user: &str, groups: &[&str]) -> Client {
     let yaml = std::fs::read_to_string(&world.file().spokes[0].kubeconfig).unwrap();
     let mut config = kubeconfig::config(&yaml).await.unwrap();
@@ -155,7 +155,7 @@ async fn kubelets_come_up_only_through_approvals() -> Result<()> {
         assert!(approved.last_update_time.is_some());
     }
 
-    // What has been told is not told again, and after the window nothing is even looked at.
+    // What was reported is not reported again, and after the window nothing is read.
     assert_eq!(approver.pass(&client, Timestamp::now(), || true).await?, Pass::default());
     let later = Timestamp::now() + SignedDuration::from_mins(11);
     assert!(approver.is_over(later) && !approver.is_over(Timestamp::now()));
@@ -344,7 +344,7 @@ async fn without_machines_nothing_can_be_matched() -> Result<()> {
     let pass = approver.pass(&client, Timestamp::now(), || true).await?;
     assert_eq!((reasons(&pass), pass.pending), (BTreeMap::from([(csr.as_str(), "no_machines")]), 1));
 
-    // With nobody asking, neither Nodes nor Machines are asked for.
+    // Without requests, neither Nodes nor Machines are listed.
     let api: Api<CertificateSigningRequest> = Api::all(world.spoke(0).await?);
     api.delete(&csr, &DeleteParams::default()).await?;
     let status = Effect::Status { code: 503, retry_after: None, message: None };

@@ -22,15 +22,15 @@ const SIZE: usize = 4;
 /// User agent of the controller.
 const CONTROLLER: &str = "hibernate-controller/";
 
-/// What may be asked and written during one sleep or wake: so much, and one more for each `every` that it takes.
+/// Limits on calls and writes during one sleep or wake: so many, and one more for each `every` that it takes.
 struct Most {
     calls: usize,
     writes: u32,
     every: Duration,
 }
 
-/// Undisturbed, a sleep takes 6 EC2 calls and 3 writes, a wake 8 and 6. A look that fails is repeated after two seconds at the
-/// soonest, and every look makes one call and tries one write at the most.
+/// Without faults, a sleep takes 6 EC2 calls and 3 writes, a wake 8 and 6. A failed reconcile is retried after at least two seconds,
+/// and each reconcile makes at most one call and one write.
 const USUAL: Most = Most { calls: 12, writes: 10, every: Duration::from_secs(2) };
 
 struct Subject {
@@ -88,7 +88,7 @@ impl Subject {
         Ok(turn)
     }
 
-    /// Waits until the machines have been told.
+    /// Waits until the controller has sent the stop or start.
     async fn told(&self, turn: &Turn) -> Result<()> {
         let action = if turn.asleep { "StopInstances" } else { "StartInstances" };
         testbed::eventually(SOON, action, async || {
@@ -99,11 +99,11 @@ impl Subject {
         .await
     }
 
-    /// It arrives; nothing has been moved in vain, and no more was asked and written than `most` allows.
+    /// It reaches the desired state; no needless stop or start was sent, and calls and writes stay within `most`.
     async fn arrive(&self, turn: &Turn, within: Duration, most: &Most) -> Result<()> {
         let (end, state) = if turn.asleep { ("Hibernating", "stopped") } else { ("Running", "running") };
         self.cluster.wait_for_power_state(end, within).await?;
-        tokio::time::sleep(Duration::from_secs(2)).await; // a loop at rest would show
+        tokio::time::sleep(Duration::from_secs(2)).await; // a hot loop in the steady state would show
         let states = self.cluster.states().await?;
         ensure!(states == BTreeMap::from([(state.to_owned(), SIZE)]), "{states:?}");
         let calls = self.calls().await?.split_off(turn.calls);
@@ -161,7 +161,7 @@ async fn every_third_write_meets_a_conflict() -> Result<()> {
     subject.remove().await
 }
 
-/// The write is there, but nobody says so: no reason to take it for somebody else's.
+/// The write succeeds but its answer is lost: the controller must not take it for a conflict.
 #[tokio::test]
 async fn answers_to_writes_get_lost() -> Result<()> {
     let subject = Subject::shared("unanswered").await?;
@@ -221,13 +221,13 @@ async fn a_spokes_watches_are_cut_every_second() -> Result<()> {
 async fn ec2_is_unavailable_for_a_while() -> Result<()> {
     let subject = Subject::shared("cloudy").await?;
     for asleep in [true, false] {
-        // The first look passes, so that the start and the stop themselves are met.
+        // The first list passes, so that the fault hits the start and the stop.
         let outage = Fault { code: Some("Unavailable".into()), status: Some(503), skip: 1, ..Fault::default() };
         let outage = subject.break_cloud(outage).await?;
         let turn = subject.turn(asleep).await?;
         tokio::time::sleep(Duration::from_secs(20)).await;
         let met = subject.calls().await?.split_off(turn.calls).len();
-        // After 0, 5 and 15 s, each try three times over; the first look went through.
+        // After 0, 5 and 15 s, each try with three attempts; the first list passed.
         ensure!((4..=13).contains(&met), "{met} calls during the outage");
         subject.world.ec2().heal(Some(&outage)).await?;
         let most = Most { calls: 12 + met, ..USUAL };
@@ -313,7 +313,7 @@ mod alone {
         subject.remove().await
     }
 
-    /// For longer than `--renew-deadline`, after which a controller may not act before it has renewed its Lease. Nobody else leads.
+    /// For longer than `--renew-deadline`, after which a controller must renew its Lease before it acts. There is no other replica.
     #[tokio::test]
     async fn the_controller_is_suspended() -> Result<()> {
         let world = world().await?;

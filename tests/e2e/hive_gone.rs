@@ -1,5 +1,5 @@
-//! A cluster goes away, or is wanted otherwise, while it is looked at. In worlds of their own, because the controller's metrics
-//! are looked at and EC2 is slow for everybody.
+//! A cluster is deleted, or its desired state changes, during a reconcile. In private worlds, because the tests read the
+//! controller's metrics and slow down EC2 for all clusters.
 
 use std::time::Duration;
 
@@ -29,7 +29,7 @@ async fn it_is_neither_counted_nor_queued_any_more() -> Result<()> {
     let slow = Fault { action: Some("StopInstances".to_owned()), delay: 4.0, ..Fault::default() };
     world.ec2().inject(&slow).await?;
     cluster.sleep().await?;
-    tokio::time::sleep(Duration::from_secs(1)).await; // by now the look waits for EC2
+    tokio::time::sleep(Duration::from_secs(1)).await; // by now the reconcile waits for EC2
     cluster.remove().await?;
     testbed::eventually(SOON, "no target", async || {
         let targets = sum(&page, "hibernate_targets{").await?;
@@ -63,7 +63,7 @@ async fn a_cluster_that_is_woken_before_it_was_stopped_is_not_stopped() -> Resul
     })
     .await?;
     cluster.wake().await?;
-    tokio::time::sleep(Duration::from_secs(10)).await; // both looks have had their answer
+    tokio::time::sleep(Duration::from_secs(10)).await; // both reconciles have their answer
     world.ec2().heal(None).await?;
     cluster.wait_for_power_state("Running", SOON).await?;
     let moved = world.ec2().calls().await?.into_iter().filter(|call| call.action != "DescribeInstances");

@@ -109,7 +109,7 @@ async fn somebody_starts_a_machine_of_a_sleeping_cluster() -> Result<()> {
     cluster.wait_for_power_state("Hibernating", SOON).await?;
     let id = cluster.instances().await?[0].id.clone();
     world.ec2().set_state(&id, "running").await?;
-    // Any write of its object makes the controller look; otherwise it looks every some minutes.
+    // Any write of its object triggers a reconcile; otherwise there is one every few minutes.
     cluster.patch(&json!({"metadata": {"annotations": {"example.org/look": "now"}}})).await?;
     cluster.wait_for_power_state("Stopping", SOON).await?;
     cluster.wait_for_power_state("Hibernating", SOON).await?;

@@ -111,7 +111,7 @@ async fn a_lost_api_server_is_told_in_stable_words_and_found_again() -> Result<(
     wait(&cluster, UNREACHABLE, REACHABLE, SOON).await?;
     cluster.wait_for_power_state("Running", SOON).await?;
 
-    // An address where nobody listens. The kubeconfig's own is asked only every 2 hours while it answers.
+    // An address without a listener. The kubeconfig's own address is probed only every 2 hours while it answers.
     let nobody = json!({"spec": {"controlPlaneConfig": {"apiServerIPOverride": "127.0.0.2"}}});
     let probed = |found: &ClusterDeployment| found.condition(UNREACHABLE).and_then(|c| c.last_probe_time.clone());
     let before = probed(&cluster.get().await?);

@@ -1,7 +1,7 @@
 //! End-to-end tests: the real plugin, webhook and controller on a world of real parts, a module per subject.
 //!
 //! One program, so that it is linked once and worlds are shared: tests with the same options use the same world, in namespaces and with
-//! cluster names of their own. What must not happen while others look (kill, freeze, inject faults for everybody) needs a world of one's own,
+//! cluster names of their own. A test that kills, freezes or injects faults for all clusters needs a private world,
 //! `World::up`. Tests whose verdict depends on the pace of the machine are in modules named `alone`: `make test` runs them afterwards, one by
 //! one.
 //!

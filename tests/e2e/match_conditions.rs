@@ -1,5 +1,5 @@
 //! Which writes reach which entry of the webhook configurations. One entry at a time is registered under failurePolicy
-//! Fail at an address where nobody answers: what it takes is refused, what it leaves alone passes, and an expression that
+//! Fail at an address without a server: what it takes is refused, what it leaves alone passes, and an expression that
 //! fails refuses with other words.
 
 use std::time::Duration;
@@ -70,7 +70,7 @@ async fn only(world: &World, entry: &str) -> Result<()> {
         .await?;
     ran.ok()?;
     apply::all(&world.hub().await?, &alone(entry)).await?;
-    // A write that this entry must take tells when the API server has noticed.
+    // A write that this entry must match shows when the API server has loaded it.
     let writes = writes();
     let probe = writes.iter().find(|write| write.reaches.contains(&entry)).context("a write for each entry")?;
     eventually(Duration::from_secs(20), entry, async || {

@@ -1,4 +1,4 @@
-//! `plan`: what the hub says by itself, and what the controller answers when it is asked to look at the cloud and the cluster.
+//! `plan`: the hub's verdict, and the controller's answer to a preflight request.
 
 use std::time::Duration;
 
@@ -69,7 +69,7 @@ async fn the_hub_alone_tells_what_the_webhook_would_refuse() -> Result<()> {
         let refused = world.plugin(&["cd/demo", "-n", &ns]).await?;
         assert_eq!(refused.code, 3, "as it was planned: {}", refused.stderr);
 
-        // Nobody serves this platform here, so nobody answers.
+        // No driver serves this platform here, so there is no answer.
         let silent = world.plugin(&["plan", "cd/demo", "-n", &ns, "--fresh", "--timeout", "2s"]).await?;
         assert_eq!(silent.code, 4, "{}", silent.stderr);
         assert!(silent.stderr.contains("does it serve the platform gcp?"), "{}", silent.stderr);

@@ -103,7 +103,7 @@ async fn every_kind_sleeps_and_wakes_with_its_count() -> Result<()> {
             Some("night")
         );
 
-        // No controller of this world writes to a MachineDeployment: its version tells whether anything was written.
+        // No controller of this world writes to a MachineDeployment: its resourceVersion shows whether anything was written.
         let workers = capi.0.get("workers").await?;
         let again = world.plugin(&targets).await?.ok()?;
         assert!(again.lines().all(|line| line.ends_with(" unchanged")), "{again}");
@@ -202,7 +202,7 @@ async fn what_cannot_be_done_right_is_not_done() -> Result<()> {
     .await
 }
 
-/// While somebody else scales without pause, the recorded count is the one that was there, never 0 and never a lost one.
+/// While another client scales continuously, the recorded count is the previous one, never 0 and never a lost one.
 #[tokio::test]
 async fn the_record_is_right_under_concurrent_scaling() -> Result<()> {
     let world = World::shared().await?;

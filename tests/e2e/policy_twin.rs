@@ -226,7 +226,7 @@ impl Corpus {
         Ok(Self { clusters, as_hive, cases })
     }
 
-    /// Sends every write without storing it, and tells which rows refused it.
+    /// Sends every write as a dry run, and returns which rows refused it.
     async fn ask(&self, read: fn(&Status) -> Result<Rows>) -> Result<Vec<Rows>> {
         let dry_run = PostParams { dry_run: true, ..PostParams::default() };
         let send = |case: &'_ Case| {
@@ -290,7 +290,7 @@ fn row(name: &str) -> Option<&'static str> {
 fn said_by_policy(status: &Status) -> Result<Rows> {
     ensure!(status.message.contains("ValidatingAdmissionPolicy 'clusterdeployments.hibernate.sh'"), "{status:?}");
     let named = ROWS.into_iter().find(|row| status.message.ends_with(&format!("({row})")));
-    // Between what a double can tell and what Go's integers can hold, duration() itself fails, and that denies as well.
+    // Between the precision of a double and the range of Go's integers, duration() itself fails, which denies as well.
     let named = named.or_else(|| status.message.contains("duration").then_some("V8"));
     // The 29th of February fits the pattern in every year, and timestamp() fails.
     let named = named.or_else(|| status.message.contains("Timestamp").then_some("V9"));

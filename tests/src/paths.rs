@@ -41,7 +41,7 @@ pub fn program(name: &str) -> Result<PathBuf> {
     }
 }
 
-/// The folders in which [`program`] looks, best first.
+/// The folders that [`program`] searches, in order.
 #[must_use]
 pub fn program_folders() -> Vec<PathBuf> {
     let mut places: Vec<PathBuf> = env::var_os("HIBERNATE_BIN").into_iter().map(PathBuf::from).collect();

@@ -8,7 +8,7 @@ use anyhow::{Result, bail};
 /// between our choosing it and its server binding it.
 const RANGE: std::ops::Range<u16> = 20_000..32_000;
 
-/// A port that nobody listens on just now, chosen at random, so that worlds side by side hardly ever choose the same.
+/// A free port, chosen at random, so that concurrent worlds hardly ever choose the same.
 ///
 /// # Errors
 /// When a thousand tries found none.

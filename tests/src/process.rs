@@ -1,7 +1,7 @@
-//! Processes that a world has started, told apart from any other by their start time.
+//! Processes that a world has started, identified by process ID and start time.
 //!
 //! Each has a record in the world's folder, so that `testbed down` can end it after a crash of the supervisor, and will not
-//! end a stranger that got the same process ID later.
+//! end another process that got the same process ID later.
 
 use std::{
     fs,

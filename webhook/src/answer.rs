@@ -13,7 +13,7 @@ use crate::patch;
 use crate::review::{Operation, Patch, Request, Response};
 use crate::settings::{Judged, Settings};
 
-/// Key of the audit annotation that tells what an exempt identity was let do. The API server puts the name of the webhook
+/// Key of the audit annotation that records which denials an exempt identity bypassed. The API server puts the name of the webhook
 /// and a slash in front.
 pub const OVERLOOKED: &str = "would-have-been-denied";
 

@@ -1,7 +1,7 @@
 //! The admission webhook: an HTTPS server that asks the rules of `shared` what may be written, and records who asked.
 //!
 //! Nothing in here calls an API server while it serves a request. An answer depends on nothing but the request, the flags
-//! and the clock; only for deletions of what a `FoundationDBCluster` owns it also depends on what a watch has told.
+//! and the clock; only for deletions of what a `FoundationDBCluster` owns it also depends on the cache of a watch.
 
 pub mod admin_server;
 pub mod answer;

@@ -135,7 +135,7 @@ struct Listener {
     address: SocketAddr,
 }
 
-/// Takes a port. With port 0 the system chooses one, which the log tells.
+/// Binds a port. With port 0 the system chooses one, and the log names it.
 fn listener(address: SocketAddr) -> Result<Listener, RunError> {
     let failed = |source| RunError::Listen { address, source };
     let socket = TcpListener::bind(address).map_err(failed)?;

@@ -64,7 +64,7 @@ const TABLE: &[Row] = {
 /// Label of the metrics for everything that is not in the table.
 pub const FOREIGN: &str = "foreign";
 
-/// Answers a request. The text is the resource, for metrics: one of the table's, so that nobody can invent labels.
+/// Answers a request. The text is the resource, for metrics: one of the table's, so that clients cannot create labels.
 ///
 /// Of a resource that is in the table, a subresource or an operation that is not has nothing to be judged: the status of an
 /// object never is. A resource that is not in the table at all is allowed, with a warning: somebody registered too much.

@@ -63,7 +63,7 @@ impl Account {
 
     /// Finds out of what kind these spot instances are, for [`Account::spot`]. They are given with their requests.
     ///
-    /// An account that may not read spot requests leaves them unknown: they can still be stopped, and a refusal tells.
+    /// If the account may not read spot requests, they stay unknown: a stop is tried, and EC2 refuses one-time requests.
     pub(crate) async fn learn_spots(&self, mut instances: Vec<(String, String)>, priority: Priority) {
         instances.retain(|(id, _)| self.spot(id) == Spot::Unknown);
         for some in instances.chunks(VALUES) {

@@ -18,7 +18,7 @@ const ALLOWED: &[&str] = &[
     "role_session_name",
     "source_profile",
 ];
-/// Keys that change nothing here and may stand: the region comes from the cluster, the output is nobody's.
+/// Keys that are accepted and ignored: the region comes from the cluster, and nothing reads the output format.
 const IGNORED: &[&str] = &["output", "region", "sts_regional_endpoints"];
 
 /// How many profiles may build on one another.

@@ -1,6 +1,6 @@
 //! The machines of many clusters by one `DescribeInstances`.
 //!
-//! EC2's filter `tag-key` takes 200 keys, but it does not look at the tag's value: whose machine it is, is decided here.
+//! EC2's filter `tag-key` takes 200 keys, but it ignores the tag's value: this module assigns each machine to its cluster.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -32,7 +32,7 @@ impl Lists {
 
     /// The machines of one cluster, listed together with those of others who ask at the same time.
     pub(crate) async fn list(&self, infra_id: &str, priority: Priority) -> Result<Vec<Instance>, CloudError> {
-        // A name that no installer makes goes alone: what EC2 may say about it is nobody else's concern.
+        // A name that no installer generates gets its own call: if EC2 rejects it, no other cluster is affected.
         let machines = self.0.list(infra_id, !is_common(infra_id), priority).await;
         machines.unwrap_or_else(|_| Err(given_up("DescribeInstances")))
     }

@@ -7,7 +7,7 @@ use aws_smithy_runtime_api::client::orchestrator::{HttpResponse, OrchestratorErr
 use aws_smithy_runtime_api::client::retries::classifiers::{ClassifyRetry, RetryAction};
 use shared::cloud::{CloudError, CloudErrorKind};
 
-/// An error as EC2 tells it.
+/// An error as EC2 reports it.
 #[derive(Clone, Debug)]
 pub(crate) struct Failure {
     /// Such as `IncorrectInstanceState`; empty when EC2 was not reached.
@@ -105,8 +105,8 @@ fn of_code(code: &str) -> Option<CloudErrorKind> {
     KINDS.iter().find(|(_, codes)| codes.contains(&code)).map(|(kind, _)| *kind)
 }
 
-/// Keeps the SDK from asking twice more where there is no room: EC2 says so with status 500, but it is an answer. Others wait
-/// for their turn meanwhile.
+/// Stops the SDK from retrying when EC2 lacks capacity: EC2 answers with status 500, but a retry gets the same answer, and other
+/// calls wait for this one.
 #[derive(Debug)]
 pub(crate) struct NoRoomIsAnAnswer;
 

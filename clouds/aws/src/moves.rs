@@ -27,8 +27,7 @@ const ONE_BY_ONE_EVERY: Duration = Duration::from_mins(5);
 /// After so many callers in a row were denied by themselves, the account may not do it for anybody.
 const DENIED: usize = 3;
 
-/// Callers of whom it is remembered when they were denied by themselves, and of whom when their instances were tried one by one,
-/// so that they come after others.
+/// Callers and instances kept with the time of their last single try, so that they come after others.
 const REMEMBERED: usize = 1000;
 
 /// After so many instances in a row for which there was no room, the others of this caller are not tried one by one, and nor are
@@ -94,13 +93,13 @@ impl<S: Sender> Mover<S> {
         is_long_ago
     }
 
-    /// When these were last tried one by one; whoever was not comes first in the order of these.
+    /// When these were last tried one by one. `None`, never tried, sorts first.
     fn was_tried(&self, ids: &[String]) -> Option<Instant> {
         let tried = self.one_by_one.lock().unwrap_or_else(PoisonError::into_inner);
         tried.get(ids.iter().min()?).copied()
     }
 
-    /// When this caller was last denied by itself; whoever was not comes first in the order of these.
+    /// When a call for this caller alone was last denied. `None`, never denied, sorts first.
     fn was_denied(&self, ids: &[String]) -> Option<Instant> {
         let denied = self.denied.lock().unwrap_or_else(PoisonError::into_inner);
         denied.get(ids.first()?).copied()
@@ -134,7 +133,7 @@ impl<S: Sender> Mover<S> {
     }
 }
 
-/// What several callers want at the same time, on its way. Each is told as soon as its own part is done.
+/// One round: the requests of several callers at the same time. Each caller gets its answer as soon as its own part is done.
 struct Round<'a, S> {
     mover: &'a Mover<S>,
     /// A failure that has nothing to do with the instances: it ends the round for all who are left.
@@ -146,11 +145,11 @@ struct Round<'a, S> {
 }
 
 impl<S: Sender> Round<'_, S> {
-    /// Everybody's instances in one call.
+    /// The instances of all callers in one call.
     ///
-    /// When EC2 has no room for all of them, or blames instances without a name, groups of the callers go, so that a few who are to
-    /// blame cost the others few calls; those of a group that is refused go by themselves in the end. After any other refusal
-    /// each caller goes by itself. Whoever was denied so, or tried one by one, of late comes last, and nobody is left for ever.
+    /// If EC2 has no capacity for all of them, or refuses without naming instances, the callers are split into groups, so that a few
+    /// refused callers cost the others few calls. The callers of a refused group get a call each at the end. After any other refusal
+    /// each caller gets its own call. Recently denied callers, and instances recently tried one by one, go last; each gets its try.
     async fn run(mut self, parts: Vec<Part>) {
         let (mut apart, failure) = if parts.len() > 1 { self.together(parts).await } else { (parts, None) };
         let mut alone = Vec::new();
@@ -257,7 +256,7 @@ impl<S: Sender> Round<'_, S> {
         Ok(())
     }
 
-    /// One call, once its turn has come, for those whom somebody still wants moved then.
+    /// One call, when the rate limiter admits it, for the parts that are still wanted by then.
     async fn send(&self, of: &[Part], ids: &[String], outcome: &mut Outcome) -> Result<(), Failure> {
         let Mover { call, sender, refused, .. } = self.mover;
         let is_wanted = |id: &String| of.iter().any(|part| part.is_wanted() && part.ids.contains(id));
@@ -292,7 +291,7 @@ impl<S: Sender> Round<'_, S> {
                         break;
                     }
                 }
-                // What was done is told, and what was not is asked for again.
+                // The caller learns what was done and requests the rest again.
                 Err(_) if !outcome.moved.is_empty() => break,
                 Err(failure) => return Err(self.mover.failed(failure)),
             }
@@ -301,12 +300,12 @@ impl<S: Sender> Round<'_, S> {
     }
 }
 
-/// Whom EC2 names as the reason, and the others. A failure that has nothing to do with instances is nobody's.
+/// The instances that EC2 names as the cause, and the others. A failure that is not about instances names none.
 fn blamed(ids: Vec<String>, failure: &Failure) -> (Vec<String>, Vec<String>) {
     ids.into_iter().partition(|id| failure.blames_instances() && names(&failure.message, id))
 }
 
-/// Whether a failure may be one caller's alone: no room for so many, or a policy that looks at what is asked for.
+/// Whether a failure may be due to one caller only: no capacity for its count, or a policy on the requested instances.
 fn is_of_one(kind: CloudErrorKind) -> bool {
     matches!(kind, CloudErrorKind::Capacity | CloudErrorKind::Denied | CloudErrorKind::Invalid)
 }

@@ -44,7 +44,7 @@ impl Pool {
         same.1.upgrade()
     }
 
-    /// Keeps a new driver, unless somebody else was quicker: then it is theirs. Drivers that nobody holds are forgotten.
+    /// Stores a new driver, or returns the one that another task stored first. Drops drivers without references.
     fn keep(&self, region: &str, source: Source, driver: Arc<Ec2>) -> Arc<Ec2> {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         kept.retain(|_, drivers| {

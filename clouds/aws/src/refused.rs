@@ -1,9 +1,9 @@
-//! What EC2 has refused of late: such instances are asked for again by one call a try, apart from all others.
+//! Instances that EC2 refused recently. Each try spends one call on them, separate from all other instances.
 //!
-//! EC2 names one instance and refuses the whole batch. To find everybody who is to blame takes a call for each of them, which is
-//! right once; but while nothing changes, every later try would cost the same calls again. So whoever was refused is asked for
-//! together with the others like it, and whoever is named then sits out until all the others were named, too. When the cause is
-//! gone for one of them only, its turn comes after as many tries as there are others at the most.
+//! EC2 names one instance and refuses the whole batch, so finding all refused instances costs a call for each. The first try pays
+//! that; while nothing changes, later tries must not pay it again. Refused instances therefore share one call, and the one that EC2
+//! names is skipped until EC2 has named all the others. When the cause goes away for one of them, its call succeeds after at most
+//! as many tries as there are others.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -25,12 +25,12 @@ pub(crate) struct Refused {
 struct Known {
     refusal: Refusal,
     at: Instant,
-    /// It was named since everybody was asked for last, and sits this one out.
+    /// EC2 named it since the last call for all of them: this try skips it.
     sits_out: bool,
 }
 
 impl Refused {
-    /// Who was refused of late, and who was not; each in the order given.
+    /// The recently refused instances, and the others; each in the order given.
     pub(crate) fn split(&self, ids: Vec<String>) -> (Vec<String>, Vec<String>) {
         self.with(|all| {
             all.retain(|_, known| known.at.elapsed() < REMEMBERED);
@@ -38,7 +38,7 @@ impl Refused {
         })
     }
 
-    /// Whose turn it is, and who sits this one out. When all of them have sat out, it begins anew.
+    /// The instances to try, and those to skip. When all were skipped once, the cycle restarts.
     pub(crate) fn turn(&self, ids: Vec<String>) -> (Vec<String>, Vec<String>) {
         self.with(|all| {
             let (out, turn): (Vec<_>, Vec<_>) =

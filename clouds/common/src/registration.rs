@@ -33,7 +33,7 @@ pub struct Access<A> {
     pub account: A,
 }
 
-/// One platform. It reads its own part of a cluster's spec, its own flags and its own Secrets; nobody else does.
+/// One platform. Only it reads its part of a cluster's spec, its flags and its Secrets.
 pub trait Platform: Send + Sync + Sized + 'static {
     /// As the spec of a cluster spells it. Also the label of metrics.
     const NAME: &'static str;

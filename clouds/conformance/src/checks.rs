@@ -23,7 +23,7 @@ async fn ids(driver: &Arc<dyn Driver>, target: &Target) -> Vec<String> {
     found.instances.into_iter().map(|instance| instance.id).collect()
 }
 
-/// Machines of clusters whose names begin alike are told apart, and every machine that runs is found running.
+/// Machines of clusters with a common name prefix are assigned to the right cluster, and every running machine is listed as running.
 pub async fn finds_the_machines_of_its_cluster_and_no_others(bench: &impl Bench) {
     let driver = driver(bench);
     let clusters = [("demo-a", 3), ("demo-a-b", 2), ("demo", 1)].map(|(id, count)| (bench.cluster(id, count), count));
@@ -135,7 +135,7 @@ pub async fn repeated_calls_do_no_harm(bench: &impl Bench) {
     }
 }
 
-/// The wish changes after any number of passes, and again.
+/// The desired state changes after any number of passes, and again.
 pub async fn changes_its_mind_at_any_point(bench: &impl Bench) {
     for after in 0..8 {
         let target = bench.cluster(&format!("demo{after}"), 2);
@@ -178,7 +178,7 @@ pub async fn a_refused_machine_spoils_no_other(bench: &impl Bench) {
     assert_eq!(bench.running(&target), 0, "the cause is gone");
 }
 
-/// Throttling, server errors and missing rights are told apart, for lists and for moves.
+/// The driver distinguishes throttling, server errors and missing permissions, for lists and for moves.
 pub async fn failures_are_told_by_kind(bench: &impl Bench) {
     let target = bench.cluster("demo", 1);
     let all = ids(&driver(bench), &target).await;
@@ -288,7 +288,7 @@ pub async fn a_dropped_call_does_no_harm(bench: &impl Bench) {
         let _ = tokio::time::timeout(wait, driver.advance(&target, Verb::Stop, &all)).await;
     }
     let _ = driver.advance(&target, Verb::Start, &all).now_or_never();
-    // What was given up may still be under way; nobody waits for it.
+    // A dropped call may still be in flight; no caller waits for it.
     tokio::time::sleep(Duration::from_mins(2)).await;
     drive(bench, &driver, &target, Wish::Asleep).await;
     drive(bench, &driver, &target, Wish::Awake).await;

@@ -1,4 +1,4 @@
-//! The driver: every pass looks at everything, makes at most one kind of step of each machine, and keeps nothing.
+//! The driver: each pass lists everything, takes at most one kind of step per machine, and keeps no state.
 //!
 //! The rule that makes a crash harmless: what a step gives up, or makes worthless, is written into the record before the step is
 //! taken. A record that another writer has changed since is a conflict, and the pass ends.
@@ -73,7 +73,7 @@ impl Recreate {
         })
     }
 
-    /// Sends a step. What is between two states, or already gone, is not worth a word: the next list tells.
+    /// Sends a step. A machine in transit, or already gone, is no error: the next list shows its state.
     async fn step(&self, machine: &str, request: Request, outcome: &mut Outcome) -> Result<bool, CloudError> {
         match self.account.send(request).await? {
             Ok(_) => Ok(true),

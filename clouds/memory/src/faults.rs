@@ -107,7 +107,7 @@ impl Account {
         }
     }
 
-    /// `None` if there will be no answer, `Some(None)` if there is nobody left to hear it.
+    /// `None` if there will be no answer, `Some(None)` if the caller is gone.
     #[expect(clippy::option_option, reason = "an answer, silence, or death")]
     fn arrive(&self, request: Request) -> Result<Option<Option<Result<Answer, Refused>>>, CloudError> {
         let is_ledger = matches!(request, Request::Read { .. } | Request::Write { .. } | Request::Clear { .. });

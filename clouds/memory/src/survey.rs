@@ -7,7 +7,7 @@ use shared::cloud::{CloudErrorKind, Instance, InstanceState, Listing, Refusal};
 use crate::cloud::{Image, ImageStatus, Server, Status};
 use crate::record::{Machine, Record};
 
-/// Everything one look found.
+/// The result of one list.
 #[derive(Debug)]
 pub(crate) struct Survey {
     /// The record, with its version.

@@ -134,7 +134,7 @@ struct AsleepFor {
     days: u16,
 }
 
-/// Days of sleep that are told apart: the certificates of a kubelet end after 30, and those of its signer after 60.
+/// Bucket bounds in days of sleep: the certificates of a kubelet expire after 30, those of its signer after 60.
 pub const DAYS: [u16; 6] = [1, 7, 14, 21, 30, 60];
 
 /// How a target is counted.

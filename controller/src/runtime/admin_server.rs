@@ -11,7 +11,7 @@ use axum::routing::get;
 use super::readiness::Readiness;
 use crate::metrics::Metrics;
 
-/// Serves until the process ends. `/readyz` needs no leadership: a controller that waits for its turn is ready to take over.
+/// Serves until the process ends. `/readyz` needs no leadership: a standby controller is ready to take over.
 /// With `?verbose` it says how each system is, and is still `ok` where a kind is missing.
 ///
 /// # Errors

@@ -14,7 +14,7 @@ pub struct Backoff {
 /// After a panic. Whatever caused it is still there: only a change of the object, or a new version of ours, helps.
 pub const PANIC_BACKOFF: Backoff = Backoff { first: Duration::from_mins(1), most: Duration::from_mins(30) };
 
-/// After a write that the API server has refused: a schema, a policy or a webhook of somebody's, which may be changed.
+/// After a write that the API server refused: a schema, a policy or another webhook, which may change.
 pub const REFUSED_BACKOFF: Backoff = Backoff { first: Duration::from_secs(2), most: Duration::from_mins(5) };
 
 /// After work that is not about one target, such as a whole watch, has panicked.

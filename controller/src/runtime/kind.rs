@@ -27,7 +27,7 @@ use super::{Guarded, Handle, Hub, Key, Object, Settings, System};
 pub struct Term {
     /// The hub in this term.
     pub hub: Hub,
-    /// Where it is told how watches are.
+    /// Receives the state of the watches.
     pub readiness: Arc<Readiness>,
 }
 

@@ -1,9 +1,9 @@
 //! Leader election by a Lease: of several controllers one acts.
 //!
-//! A Lease cannot fence a cloud: a controller that was frozen in the middle of a decision wakes up believing that it leads.
-//! So the right to act, [`Claim`], ends by itself `renew_deadline` after the last renewal was *sent*, which is before
-//! anybody else may take the Lease, and it is asked for before every action and every request to a cloud. Each time of leading
-//! has a claim of its own: what was decided in an earlier one, perhaps while somebody else led, is never done in a later one.
+//! A Lease cannot fence a cloud: a controller that is suspended in the middle of a decision resumes as if it were still the leader.
+//! So the right to act, [`Claim`], expires `renew_deadline` after the last renewal was *sent*, which is before another replica may
+//! take the Lease. The controller checks the claim before every action and every request to a cloud. Each term has its own claim:
+//! a decision of an earlier term, during which another replica may have led, is never executed in a later one.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,7 +17,7 @@ use tracing::{info, warn};
 
 use super::clock;
 
-/// How often a controller that does not lead looks whether the Lease is free.
+/// How often a standby controller checks whether the Lease is free.
 const STANDBY_PERIOD: Duration = Duration::from_secs(1);
 
 /// The right to act in one time of leading, until a moment that every renewal moves on.
@@ -180,7 +180,7 @@ impl Election {
         }
     }
 
-    /// One look, and one write if the Lease may be written. True if it is ours now.
+    /// One read, and one write if the Lease may be written. True if this replica holds it now.
     async fn try_once(&mut self, leads: bool) -> Result<bool, LeaseError> {
         let begun = clock::since_boot().ok_or(LeaseError::NoClock)?;
         let found = self.call("read", self.api.get_opt(&self.name)).await?;
@@ -205,19 +205,19 @@ impl Election {
                 self.claim.extend(begun + self.times.deadline);
                 Ok(true)
             }
-            // Somebody else wrote first. If that was a write of ours whose answer got lost, the next look says so.
+            // Another write came first. If it was ours and its answer was lost, the next read shows that.
             Err(LeaseError::Api { source, .. }) if is_conflict(&source) => Ok(false),
             Err(error) => Err(error),
         }
     }
 
-    /// Who leads may only renew what is still its own: in a Lease that is gone or free, somebody else may have led meanwhile.
+    /// The leader may only renew a Lease that it still holds: if the Lease is gone or free, another replica may have led in between.
     fn may_write(&self, found: Option<&Lease>, now: Duration, leads: bool) -> bool {
         let Some(lease) = found else { return !leads };
         if leads { holder(lease) == Some(self.identity.as_str()) } else { self.is_free(lease, now) }
     }
 
-    /// Ours, nobody's, or not renewed for as long as its holder promised to be back.
+    /// Held by this replica, by none, or not renewed within the holder's lease duration.
     fn is_free(&self, lease: &Lease, now: Duration) -> bool {
         let Some(holder) = holder(lease).filter(|holder| !holder.is_empty()) else { return true };
         let promised = lease.spec.as_ref().and_then(|spec| spec.lease_duration_seconds);

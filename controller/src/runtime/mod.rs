@@ -69,7 +69,7 @@ pub trait System: Send + Sync + Sized + 'static {
     /// What is remembered of one target between two reconciles. Losing it costs time, never a wrong action: it is dropped when
     /// a reconcile panics, when the object is replaced by another of its name, and with leadership.
     type State: Default + Send;
-    /// Everything that a decision may look at.
+    /// Everything that a decision may read.
     type Facts<'a>: Send + Sync;
     /// Everything that a decision wants done.
     type Plan: Send + Sync;
@@ -97,7 +97,7 @@ pub trait System: Send + Sync + Sized + 'static {
     /// Decides. Pure: same facts, same plan.
     fn decide(&self, facts: &Self::Facts<'_>) -> Self::Plan;
 
-    /// Remembers what must count as done from here on, even if nobody learns whether it was.
+    /// Records what counts as done from here on, even if the answer to the call is lost.
     fn remember(&self, plan: &Self::Plan, state: &mut Self::State) {
         let _ = (plan, state);
     }
@@ -116,7 +116,7 @@ pub trait System: Send + Sync + Sized + 'static {
         self.decide(facts)
     }
 
-    /// Writes and tells what the plan says, and answers when to reconcile again.
+    /// Writes the status and Events of the plan, and returns when to reconcile again.
     fn report(
         &self,
         facts: Self::Facts<'_>,

@@ -97,7 +97,7 @@ fn hook(info: &PanicHookInfo<'_>) {
     LAST.set(Some(message));
 }
 
-/// A stranger's text on one line: no control characters, nothing that turns text around, and not too long.
+/// Sanitizes untrusted text: one line, no control or bidi characters, bounded length.
 #[must_use]
 pub fn clean(text: &str) -> String {
     let mut clean: String = text.chars().map(|c| if is_unsafe(c) { ' ' } else { c }).take(LONGEST).collect();

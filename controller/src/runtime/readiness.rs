@@ -1,4 +1,4 @@
-//! What `/readyz?verbose` tells of each system: whether its kind is served and can be watched.
+//! What `/readyz?verbose` reports for each system: whether the hub serves its kind and the watch works.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;

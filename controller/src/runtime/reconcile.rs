@@ -25,7 +25,7 @@ use super::{Acted, Class, Done, Failure, Guarded, Handle, Key, Observed, Setting
 /// late to renew, it goes on.
 const NOT_LEADER: std::ops::Range<u64> = 500..1_500;
 
-/// When to reconcile again that has been overtaken by a new wish.
+/// Requeue delay of a reconcile whose desired state changed while it ran.
 const OUTDATED: Duration = Duration::from_millis(100);
 
 /// Event reasons.
@@ -178,7 +178,7 @@ impl<S: System> Reconciler<S> {
         self.system.report(facts, plan, target).await
     }
 
-    /// After a failure: what is remembered, told and waited for.
+    /// After a failure: what is kept, reported and waited for.
     async fn after(
         &self,
         key: &Key,
@@ -243,7 +243,7 @@ impl<S: System> Reconciler<S> {
                 ended.text()
             ),
         };
-        // A refusal that repeats itself says nothing new; each panic is told.
+        // A repeated refusal is reported once; each panic is reported.
         if panicked || slot.held.reported.as_ref() != Some(&note) {
             let events = &self.handle.hub.events;
             events.publish(&object.object_ref(&()), &cluster, EventType::Warning, (S::ACTION, reason), &note).await;
@@ -311,7 +311,7 @@ impl<S: System> Worker<S::Object> for Reconciler<S> {
                 .reconcile_on(triggers.map(object_ref))
                 .run(reconcile, never, self.clone())
                 .for_each(|result| {
-                    // Gone while it waited for its turn, or while the watch was down.
+                    // Deleted while it was queued, or while the watch was down.
                     if let Err(controller::Error::ObjectNotFound(gone)) = &result {
                         Self::gone(&self, &key_of_ref(gone));
                     }

@@ -34,7 +34,7 @@ pub struct Place<'a> {
 /// Writes a record of annotations, if the object still is the one that was read.
 ///
 /// # Errors
-/// When nothing was written, or nobody knows whether it was. A lost race answers 409, so that a 422 is a refusal, and needs no
+/// When nothing was written, or the outcome is unknown. A lost race answers 409, so that a 422 is a refusal, and needs no
 /// right to read the object again.
 pub async fn record<K>(hub: &Hub, place: &Place<'_>, step: &Annotations) -> Result<(), WriteError>
 where

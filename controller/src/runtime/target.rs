@@ -72,7 +72,7 @@ pub(super) struct Held {
     pub(super) seen: Option<(u64, Option<String>)>,
     /// When the last one was.
     pub(super) since: Option<Instant>,
-    /// Until when it is left alone, if nobody changes it.
+    /// When the next reconcile is due, unless the object changes before.
     pub(super) until: Option<Instant>,
     /// What was reported last, so that it is reported once.
     pub(super) reported: Option<String>,

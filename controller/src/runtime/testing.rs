@@ -134,7 +134,7 @@ impl MemoryHub {
         Term { hub, readiness: Arc::new(Readiness::new(self.metrics.clone())) }
     }
 
-    /// Watches the objects below a path: lists them, and tells of each write from here on.
+    /// Watches the objects below a path: lists them, then sends each later write.
     pub fn watch<K: Object>(&self, below: &str) -> UnboundedReceiver<watcher::Result<Event<Guarded<K>>>> {
         let (sender, receiver) = unbounded();
         let (raw, changes) = unbounded::<Value>();

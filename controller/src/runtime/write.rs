@@ -17,7 +17,7 @@ pub enum WriteError {
     /// Somebody else wrote first.
     #[error("another client wrote first")]
     Conflict(#[source] Box<kube::Error>),
-    /// The API server refuses what was written, whoever wrote when.
+    /// The API server refuses the content; the order of writes does not matter.
     #[error("the API server refuses the write")]
     Refused(#[source] Box<kube::Error>),
     /// Anything else. The write may have arrived.
@@ -60,7 +60,7 @@ pub enum Moved {
     No,
     /// It is not there any more.
     Gone,
-    /// It cannot be told.
+    /// Unknown.
     Unknown,
 }
 

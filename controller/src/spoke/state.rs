@@ -1,4 +1,4 @@
-//! What a watch has gathered of a spoke, and the part of it that decisions look at.
+//! What a watch has collected of a spoke, and the part of it that decisions read.
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -218,7 +218,7 @@ impl State {
         operator.namespaces.iter().filter_map(of).max()
     }
 
-    /// What decisions look at, or why there is nothing to look at.
+    /// What decisions read, or why there is nothing to read.
     pub fn observed(&self, now: Timestamp) -> Result<Spoke, SpokeError> {
         let lasts = |since: Timestamp| Duration::try_from(now.duration_since(since)).unwrap_or_default() > BREAK;
         if let Some((error, _)) = self.error.as_ref().filter(|(_, since)| !self.is_complete() || lasts(*since)) {

@@ -30,13 +30,13 @@ use crate::runtime::watch_backoff::WatchBackoff;
 /// Events that come within this time make one reconcile.
 const BATCH_WINDOW: Duration = Duration::from_millis(100);
 
-/// Events of one batch at most, so that an endless stream is looked at, too.
+/// Maximum events per batch, so that an endless stream is processed, too.
 const BATCH_SIZE: usize = 500;
 
 /// How soon a spoke is watched again that has more objects than we keep.
 const TOO_MANY_PERIOD: Duration = Duration::from_secs(30);
 
-/// How soon certificate requests are looked at again that could not be dealt with.
+/// Requeue delay of certificate requests after a failure.
 const RETRY_PERIOD: Duration = Duration::from_secs(3);
 
 /// What is watched.
@@ -70,7 +70,7 @@ impl SpokeWatch {
     /// Begins to watch. `changed` is called whenever there is something new to decide about, `requested` when there is
     /// something new about certificate requests; it answers whether to call it again soon, news or not.
     ///
-    /// What a spoke says is a stranger's: a panic in the watch begins it anew, with nothing of what it knew.
+    /// The spoke's answers are untrusted: a panic in the watch restarts it with empty state.
     pub fn begin<F>(
         client: Client,
         scope: Scope,

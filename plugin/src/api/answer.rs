@@ -1,4 +1,4 @@
-//! What an answer of the API server means for the user. The one place that tells a refusal by policy from missing rights,
+//! What an answer of the API server means for the user. The one place that distinguishes a refusal by policy from missing permissions,
 //! a missing object from a missing kind, and a dead hub from a wrong certificate.
 
 use std::{error::Error as StdError, io, sync::Arc};
@@ -58,7 +58,7 @@ pub(crate) fn judge(url: &Arc<str>, asked: &Asked, error: kube::Error) -> HubErr
 /// | A7 | 403 `User "..." cannot ...` | missing rights |
 /// | A8 | any other 403 in the API server's own form | refused by admission, such as a quota |
 /// | A9 | 422, or 400 with the reason Invalid | refused by the schema |
-/// | A10 | 409, or 422 for a JSON patch whose `test` failed / 410 | somebody wrote in between / too old |
+/// | A10 | 409, or 422 for a JSON patch whose `test` failed / 410 | another client wrote in between / too old |
 /// | A11 | 400 for a list, in the words of the API server's parser of selectors | `-l` is no selector |
 /// | A12 | the rest | as it is |
 fn judge_status(url: &Arc<str>, asked: &Asked, status: &Status) -> HubError {

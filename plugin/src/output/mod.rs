@@ -38,7 +38,7 @@ pub(crate) fn look(written: io::Result<()>) {
     let Err(error) = written else { return };
     UNREAD.store(true, Ordering::Relaxed);
     if !is_broken_pipe(&error) {
-        let _ = FAILURE.set(error); // the first one tells
+        let _ = FAILURE.set(error); // the first error counts
     }
 }
 
@@ -61,7 +61,7 @@ pub(crate) fn note(text: &str) {
     let _ = writeln!(stderr(), "{}", plain(text));
 }
 
-/// The text without control characters: what others wrote on an object must not move somebody's cursor.
+/// The text without control characters: untrusted text must not control the terminal.
 pub(crate) fn plain(text: &str) -> String {
     text.chars().map(|char| if char.is_control() && char != '\n' { ' ' } else { char }).collect()
 }

@@ -43,7 +43,7 @@ pub(crate) struct Waiting {
 }
 
 impl Waiting {
-    /// `changed` tells whether anything was written: if not, the target may have been in that state all the time.
+    /// `changed` is whether anything was written: if not, the target may have been in that state all the time.
     pub(crate) fn new(target: &Target, action: PowerAction, begin: Instant, changed: bool) -> Self {
         Self {
             row: target.row,

@@ -1,4 +1,4 @@
-//! The part of an object that admission looks at, whatever its kind.
+//! The part of an object that admission reads, whatever its kind.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -9,7 +9,7 @@ use serde::de::{DeserializeOwned, Deserializer, Error as _, IgnoredAny, MapAcces
 
 use crate::annotation::Annotations;
 
-/// An object as rules see it: only the fields that they look at, each of them optional, so that an object which its
+/// An object as rules see it: only the fields that they read, each of them optional, so that an object which its
 /// schema would refuse is judged, too. Reading one skips everything else (`managedFields` above all) without copying it.
 pub trait Object: DeserializeOwned {
     /// What the operator of the webhook decides about objects of this kind.
@@ -36,7 +36,7 @@ pub struct Meta {
     /// Namespace, empty for cluster-scoped objects.
     #[serde(default)]
     pub namespace: String,
-    /// Annotations that rules may look at.
+    /// Annotations that rules may read.
     #[serde(default)]
     pub annotations: Annotations,
     /// Set while the object is being deleted.

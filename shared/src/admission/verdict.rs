@@ -57,7 +57,7 @@ impl fmt::Display for Denial {
     }
 }
 
-/// The kinds of fault, as `metav1.StatusCause` tells them apart.
+/// The kinds of fault that `metav1.StatusCause` distinguishes.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, strum::EnumIter, strum::EnumString, strum::IntoStaticStr,
 )]

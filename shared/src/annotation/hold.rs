@@ -8,7 +8,7 @@ use super::{format, keys};
 /// Who holds a target awake, if they did not say.
 pub const NAMELESS: &str = "somebody who left no name";
 
-/// A wish that a target stay awake.
+/// A request that a target stay awake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hold<'a> {
     /// None, or one that has expired: from the second it names on, it no longer counts.
@@ -20,7 +20,7 @@ pub enum Hold<'a> {
         /// Who holds, if they said so.
         by: Option<&'a str>,
     },
-    /// Somebody wants it awake, but until when cannot be read. Counts as a hold: better awake in vain than asleep in error.
+    /// A hold whose end cannot be parsed. Counts as a hold: staying awake is the safe side.
     Malformed {
         /// What stands there instead of a time.
         text: &'a str,
@@ -29,7 +29,7 @@ pub enum Hold<'a> {
     },
 }
 
-/// Whether somebody holds a target awake.
+/// Whether a hold keeps a target awake.
 #[must_use]
 pub fn hold(annotations: &Annotations, now: Timestamp) -> Hold<'_> {
     let Some(text) = annotations.get(keys::HOLD_AWAKE_UNTIL) else {

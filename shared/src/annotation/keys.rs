@@ -1,4 +1,4 @@
-//! Every name of ours that ends up on somebody's object: annotations, labels, field managers.
+//! Every name of ours on objects of others: annotations, labels, field managers.
 
 /// The API group of everything that is ours.
 pub const GROUP: &str = "hibernate.sh";
@@ -44,7 +44,7 @@ pub const RECOVERED_AT: &str = "hibernate.sh/recovered-at";
 /// On an Event about process groups: which ones, see [`crate::annotation::groups::ProcessGroups`]. Written by the controller.
 pub const PROCESS_GROUPS: &str = "hibernate.sh/process-groups";
 
-/// Label of a namespace in which the webhook records replica counts, whoever scales to 0.
+/// Label of a namespace in which the webhook records replica counts, whichever client scales to 0.
 pub const RECORD_REPLICAS: &str = "hibernate.sh/record-replicas";
 
 /// Label of a namespace whose `FoundationDBClusters` are guarded, where the overlay `labelled-databases` is installed.
@@ -59,7 +59,7 @@ pub const WEBHOOK: &str = "hibernate-webhook";
 /// The namespace in which the manifests install webhook and controller.
 pub const NAMESPACE: &str = "hibernate-system";
 
-/// Every annotation of ours that a user may set on a target, for rules that look at "an annotation of ours changed".
+/// Every annotation of ours that a user may set on a target, for rules about "an annotation of ours changed".
 pub const TARGET_ANNOTATIONS: &[&str] = &[
     REQUESTED_BY,
     REQUESTED_AT,

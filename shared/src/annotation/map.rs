@@ -1,4 +1,4 @@
-//! Annotations of an object, read without keeping those that nobody of us reads.
+//! Annotations of an object; parsing keeps only those that we read.
 
 use std::fmt;
 

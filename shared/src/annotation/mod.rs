@@ -1,6 +1,6 @@
 //! Every annotation of ours: its key, and how its value is written and read.
 //!
-//! Annotations are strangers' text. What is read here is bounded, and what cannot be read is told from what is not there.
+//! Annotations are untrusted text. Parsing is bounded, and distinguishes a malformed value from a missing one.
 
 pub mod format;
 pub mod groups;

@@ -12,7 +12,7 @@ pub enum Priority {
     Waking,
     /// A cluster is on its way to sleep.
     Sleeping,
-    /// A cluster is where it should be; somebody only makes sure.
+    /// A check of a cluster in its desired state.
     Idle,
 }
 
@@ -29,7 +29,7 @@ pub struct Listing {
 
 /// The code that talks to one cloud, for one account and region.
 ///
-/// A driver never decides: it lists, and it moves exactly the machines that it is told to move. It keeps nothing in the process
+/// A driver never decides: it lists, and it moves exactly the machines in the request. It keeps nothing in the process
 /// that a restart may not lose. Every request asks first whether this process may still act.
 pub trait Driver: Send + Sync {
     /// What is known of the platform and this cluster without a call.

@@ -2,7 +2,7 @@
 
 use super::{Instance, InstanceState, Lifecycle, Listing, Profile, Refusal};
 
-/// The machines of a cluster, in the order of their IDs, with the [`Profile`] of whoever listed them.
+/// The machines of a cluster, in the order of their IDs, with the [`Profile`] of the driver that listed them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Inventory {
     /// What the driver says of the platform and of this cluster.
@@ -84,14 +84,14 @@ impl Inventory {
         }
     }
 
-    /// Whether some machine runs, and all of those do whose state the cloud can tell.
+    /// Whether some machine runs, and all machines of known state do.
     #[must_use]
     pub fn all_known_run(&self) -> bool {
         let mut known = self.instances.iter().filter(|i| i.state != InstanceState::Unknown).peekable();
         known.peek().is_some() && known.all(|i| i.state == InstanceState::Running)
     }
 
-    /// The machines whose state the cloud cannot tell, with its own words.
+    /// The machines of unknown state, with the cloud's own words.
     #[must_use]
     pub fn unknown(&self) -> Vec<String> {
         let unknown = self.instances.iter().filter(|i| i.state == InstanceState::Unknown);

@@ -12,7 +12,7 @@ use super::{CloudError, CloudErrorKind};
 pub struct Entry {
     /// What the driver wrote.
     pub bytes: Vec<u8>,
-    /// Version of this content: whoever replaces or removes it names the version that it read.
+    /// Version of this content: a replacement or removal names the version that it is based on.
     pub version: String,
 }
 

@@ -25,7 +25,7 @@ pub enum Verb {
     Terminate,
 }
 
-/// How long transitions of a platform may take before somebody is called. The controller's own limits apply if they are longer.
+/// How long transitions of a platform may take before an Event reports them. The controller's own limits apply if they are longer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Limits {
     /// Falling asleep, such as for snapshots.

@@ -1,8 +1,8 @@
-//! Bringing suspended process groups back: what is still to be done, from one look at the cluster.
+//! Bringing suspended process groups back: what is still to be done, from one read of the cluster.
 //!
 //! The recipe is the one that was seen to work with the real operator in both of its write modes. Every step can be done
 //! twice, and what has been done shows on the objects themselves, so a run that was interrupted is finished by the next:
-//! it looks, and does what is left. Between the steps the cluster carries a [`record::Record`] of who is being brought back.
+//! it reads the cluster, and does what is left. Between the steps the cluster carries a [`record::Record`] of who is being brought back.
 //!
 //! | # | step | left out when |
 //! |---|---|---|
@@ -13,7 +13,7 @@
 //! | R5 | one edit of the status: the marks off | no group is marked |
 //! | R6 | `include` in the database | done, or not wanted |
 //! | R7 | missing Services | there is one for every group, or the Pods need none |
-//! | R8 | look again: an operator that applies its status loses edits silently | this run has looked |
+//! | R8 | verify: an operator that applies its status loses edits silently | this run has verified |
 //! | R9 | `spec.skip` as it was | it is |
 //! | R10 | wait for the Pods | they run |
 //! | R11 | the stamps and the record off | there are none |
@@ -53,13 +53,13 @@ pub const HOLD_FRESH: Duration = Duration::from_mins(5);
 pub struct Done {
     /// The operator has been given the time of a pass since it was asked to skip.
     pub settled: bool,
-    /// The edits were looked at again after a while.
+    /// The edits were verified after a while.
     pub verified: bool,
-    /// How often `include` was tried in vain: once while the operator skips, and again when the Pods run.
+    /// How often `include` has failed: tried once while the operator skips, and again when the Pods run.
     pub include_failures: u8,
 }
 
-/// One step. A shell does the first one of a plan, looks again and asks for the rest.
+/// One step. The caller executes the first one of a plan, reads the cluster again and requests the rest.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Step {
     /// R1: merge patches, each guarded by resourceVersion.
@@ -72,11 +72,11 @@ pub enum Step {
     Lists(Value),
     /// R5: a JSON patch of the cluster's status.
     Status(Value),
-    /// R6: what to tell the database, and the record to leave once that is done.
+    /// R6: the commands for the database, and the record to write after them.
     Include(Vec<String>, Record),
     /// R7: Services to create.
     Services(Vec<Value>),
-    /// R8: look again after a while.
+    /// R8: verify after a while.
     Verify,
     /// R9: a JSON patch of the cluster.
     Resume(Value),
@@ -101,7 +101,7 @@ pub fn remaining(facts: &Facts<'_>, record: &Record, include: bool, done: Done) 
         return Err(Lost::ForeignSkip);
     }
     let record = &record.unless_done(recorded.as_ref(), facts.cluster);
-    // What another run has done counts; whoever is marked again is excluded again.
+    // What another run has done counts; a group that is marked again is excluded again.
     let own: Vec<String> = record.groups.iter().map(|held| held.group.clone()).collect();
     let others = recorded.clone().map(|recorded| facts.unfinished(recorded, &own));
     let both = record.adopting(others.as_ref()).fitting(record, others.as_ref(), facts.cluster);
@@ -111,7 +111,7 @@ pub fn remaining(facts: &Facts<'_>, record: &Record, include: bool, done: Done) 
     let running = record.groups.iter().all(|held| lacks(facts, held).is_none());
     let mut steps = Vec::new();
     steps.extend(hold(facts, record, running)); // R1
-    // A record of nobody would not be read as one.
+    // A record without groups would not parse.
     let noted = recorded.as_ref() == Some(record) || record.groups.is_empty();
     if quiet && !(skipping && noted) {
         steps.push(Step::Skip(patch::skip(facts.cluster, record))); // R2

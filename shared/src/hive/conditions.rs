@@ -32,11 +32,11 @@ pub mod reason {
     pub const SYNC_SETS_NOT_APPLIED: &str = "SyncSetsNotApplied";
     /// H: now they have.
     pub const SYNC_SETS_APPLIED: &str = "SyncSetsApplied";
-    /// H, R: nobody may move the machines.
+    /// H, R: no controller may start or stop the machines.
     pub const PAUSED: &str = "PowerStatePaused";
     /// R: see H.
     pub const STOPPING_OR_HIBERNATING: &str = "StoppingOrHibernating";
-    /// H, P: machines were told to stop.
+    /// H, P: the stop was requested.
     pub const STOPPING: &str = "Stopping";
     /// H, P: machines are not all stopped.
     pub const WAITING_FOR_MACHINES_TO_STOP: &str = "WaitingForMachinesToStop";
@@ -44,7 +44,7 @@ pub mod reason {
     pub const FAILED_TO_STOP: &str = "FailedToStop";
     /// H, P: asleep.
     pub const HIBERNATING: &str = "Hibernating";
-    /// R, P: machines were told to start.
+    /// R, P: the start was requested.
     pub const STARTING_MACHINES: &str = "StartingMachines";
     /// R, P: machines are not all running.
     pub const WAITING_FOR_MACHINES: &str = "WaitingForMachines";
@@ -312,7 +312,7 @@ impl PowerStatus {
 
     /// The JSON patch for the status subresource that makes `cluster` say this, or `None` if it already does.
     ///
-    /// It leaves the conditions in Hive's order and fails if somebody else wrote in between. A condition that does not change is
+    /// It keeps Hive's order of conditions and fails if another client wrote in between. A condition that does not change is
     /// not written, and one that only names other machines waits a little. The count is written with the progress, never by
     /// itself. `lastProbeTime` moves with every change,
     /// `lastTransitionTime` with the status, as Hive does it.

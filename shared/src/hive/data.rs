@@ -1,11 +1,10 @@
-//! Condition [`DATA`]: what the conditions of ours say in sentences, as data with a version.
+//! Condition [`DATA`]: the content of our other conditions as versioned data.
 //!
-//! A status patch cannot write annotations, and Hive's schema drops fields that it does not know. A condition is the only
-//! place that the same API call can write. Its status is `False`, because Hive sorts an unknown condition that is `True`
-//! before all others, as a failure.
+//! A status patch cannot write annotations, and Hive's schema prunes unknown fields. A condition is the only place that the same
+//! API call can write. Its status is `False`, because Hive sorts an unknown condition that is `True` before all others, as a failure.
 //!
-//! Each part describes one other condition and names that condition's `lastProbeTime`. If the times differ, somebody else
-//! wrote the condition since, and the reader falls back to the sentence.
+//! Each part describes one other condition and names that condition's `lastProbeTime`. If the times differ, another controller
+//! wrote the condition since, and the reader falls back to the message.
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -221,7 +220,7 @@ mod seconds {
     }
 }
 
-/// Findings, cleaned like those that are read from text: whoever may write the status may write anything.
+/// Findings, sanitized like those parsed from text: any client that may write the status can write them.
 mod findings {
     use super::{Deserialize, Deserializer, Finding, Serialize, Serializer, Severity, format};
 

@@ -1,6 +1,6 @@
 //! The order in which Hive keeps a cluster's conditions: failing first, healthy next, Unknown last, each by name.
 //!
-//! Hive's own controllers look at the first condition to learn whether all is well, so a write of ours keeps the order.
+//! Hive's own controllers read the first condition as the overall health, so a write of ours keeps the order.
 
 use serde_json::{Value, json};
 

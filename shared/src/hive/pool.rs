@@ -44,7 +44,7 @@ pub struct ClusterPoolStatus {
     pub ready: u32,
 }
 
-/// The pool that decides about this cluster, because nobody has claimed it yet.
+/// The pool that decides about this cluster, because it is unclaimed.
 #[must_use]
 pub fn deciding(cluster: &ClusterDeployment) -> Option<&ClusterPoolReference> {
     let pool = cluster.spec.cluster_pool_ref.as_ref()?;

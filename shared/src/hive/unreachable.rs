@@ -55,18 +55,18 @@ const NO_ANSWER: &[&str] = &["ApiServer", "ApiServerFailing"];
 /// What an API server said: nothing wrong, or why it cannot be used.
 pub type Answer = Result<(), String>;
 
-/// Everything one look found. Plain data: no client, no clock.
+/// The observed state of one reconcile. Plain data: no client, no clock.
 #[derive(Clone, Debug)]
 pub struct Facts<'a> {
     /// The cluster on the hub.
     pub cluster: &'a ClusterDeployment,
-    /// What the primary URL answered in this look. `None` while nobody has asked.
+    /// What the primary URL answered. `None` before the probe.
     pub primary: Option<Answer>,
-    /// What the initial URL answered in this look. `None` while nobody has asked.
+    /// What the initial URL answered. `None` before the probe.
     pub initial: Option<Answer>,
     /// The last time that this process asked the primary URL.
     pub tried: Option<LastAttempt>,
-    /// The time of the look.
+    /// The time of the observation.
     pub now: Timestamp,
 }
 
@@ -93,16 +93,16 @@ pub enum Url {
 pub struct Ask {
     /// Which URL.
     pub url: Url,
-    /// Whether somebody waits for the answer: the cluster has just woken.
+    /// Whether the answer is urgent: the cluster has just woken.
     pub urgent: bool,
 }
 
-/// What is to be written, and when to look again if nothing changes before.
+/// What is to be written, and when to reconcile again if nothing changes before.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Plan {
     /// Conditions, by type.
     pub words: Vec<(&'static str, Word)>,
-    /// When to look again.
+    /// When to reconcile again.
     pub again: Option<Duration>,
     /// Whether `lastProbeTime` of `Unreachable` moves even if it says what it said.
     refresh: bool,
@@ -128,7 +128,7 @@ enum State {
     NotOurs,
     /// It lacks a condition.
     New,
-    /// It sleeps, or has been told to.
+    /// It sleeps, or its desired state is Hibernating.
     Asleep,
     /// It is marked as asleep, and a wake that has begun has had no answer yet; for so long it is left to the wake.
     Waking(Duration),
@@ -338,7 +338,7 @@ fn failed(status: &'static str, error: &str) -> Word {
     Word::new(status, reason::ERROR, stable(error))
 }
 
-/// The message without what differs from one try to the next: a certificate's error tells the time.
+/// The message without what differs between tries: a certificate error contains the time.
 fn stable(error: &str) -> &str {
     const CLOCKS: &[&str] = &[": verification time ", ": current time "];
     let end = CLOCKS.iter().filter_map(|clock| error.find(clock)).min().unwrap_or(error.len());

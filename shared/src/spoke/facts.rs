@@ -1,4 +1,4 @@
-//! What a decision may know of a spoke.
+//! What a decision may read of a spoke.
 
 use jiff::Timestamp;
 
@@ -24,7 +24,7 @@ pub struct NodeLook {
     pub ready: bool,
     /// The newest of its Lease's renewTime and its Ready condition's heartbeat, on the kubelet's clock.
     pub sign_of_life: Option<Timestamp>,
-    /// Whether Lease or heartbeat have changed since this process first looked during this wake.
+    /// Whether Lease or heartbeat changed since this process's first list in this wake.
     pub moved: bool,
 }
 
@@ -39,7 +39,7 @@ pub struct OperatorLook {
     pub leased: bool,
     /// The newest of its Leases' renewals and of the writes of its status.
     pub sign_of_life: Option<Timestamp>,
-    /// Whether a Lease of it has changed since this process first looked during this wake.
+    /// Whether a Lease of it changed since this process's first list in this wake.
     pub moved: bool,
 }
 

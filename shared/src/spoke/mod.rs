@@ -1,6 +1,6 @@
 //! What is seen of a spoke while its API server answers: Nodes, operators, Machines and certificate requests.
 //!
-//! Nothing in here knows who manages the spoke or which cloud it runs on.
+//! This module depends on neither the system that manages the spoke nor the cloud it runs on.
 
 pub mod csr;
 mod facts;

@@ -1,4 +1,4 @@
-//! Kinds of the sleeping OpenShift cluster that a wake looks at: the fields we read.
+//! Kinds of the OpenShift cluster that a wake reads: only the fields we use.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::CustomResource;
@@ -75,7 +75,7 @@ pub struct ClusterOperatorCondition {
 #[schemars(extend("x-kubernetes-preserve-unknown-fields" = true))]
 pub struct ClusterVersionSpec {}
 
-/// How far an upgrade has come.
+/// The progress of an upgrade.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema, PartialEq, Eq)]
 #[schemars(extend("x-kubernetes-preserve-unknown-fields" = true))]
 pub struct ClusterVersionStatus {

@@ -1,4 +1,4 @@
-//! What every kind of target can tell: the patch that expresses an intent, how far the target has come, what to show of it.
+//! What every kind of target provides: the patch that expresses an intent, its progress, what to show of it.
 
 use std::fmt;
 
@@ -55,7 +55,7 @@ pub enum Change {
     },
 }
 
-/// How far a target has come.
+/// A target's progress.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Progress {
     /// It is in the state asked for.
@@ -90,7 +90,7 @@ pub trait Lifecycle: fmt::Debug + Sync {
     /// When the target refuses the change, or the object does not say what to write.
     fn change(&self, object: &Value, intent: &Intent<'_>) -> Result<Change, TargetError>;
 
-    /// How far the target has come.
+    /// The target's progress.
     ///
     /// # Errors
     /// When the object does not match its schema.

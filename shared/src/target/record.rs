@@ -125,7 +125,7 @@ pub struct Instances {
 pub type Key = (String, String, String);
 
 impl Record {
-    /// What tells the target apart from others.
+    /// What identifies the target.
     #[must_use]
     pub fn key(&self) -> Key {
         (self.kind.clone(), self.namespace.clone(), self.name.clone())

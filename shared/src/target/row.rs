@@ -19,7 +19,7 @@ pub struct TargetKind {
     pub by_default: bool,
     /// Whether a controller ends its sleep or its hold: `--for` and `--until`.
     pub has_schedule: bool,
-    /// Whether `plan` can look ahead.
+    /// Whether `plan` supports the kind.
     pub has_plan: bool,
     /// Other objects on the hub that may undo a change or need the user's attention.
     pub advice: Option<Advice>,
@@ -52,7 +52,7 @@ pub struct Column {
 }
 
 impl PartialEq for TargetKind {
-    /// Rows are told apart by their kind.
+    /// Rows are identified by their kind.
     fn eq(&self, other: &Self) -> bool {
         self.kind == other.kind
     }
@@ -83,7 +83,7 @@ impl TargetKind {
         Some(patch)
     }
 
-    /// How far the target has come.
+    /// The target's progress.
     ///
     /// # Errors
     /// As [`Lifecycle::progress`].
@@ -154,7 +154,7 @@ pub enum View {
 }
 
 impl PartialEq for ShownKind {
-    /// Rows are told apart by their kind.
+    /// Rows are identified by their kind.
     fn eq(&self, other: &Self) -> bool {
         self.kind == other.kind
     }

@@ -1,4 +1,4 @@
-//! Recording replica counts: whoever scales a workload to 0, the count that was there survives.
+//! Recording replica counts: whichever client scales a workload to 0, its previous count survives.
 //!
 //! | # | spec.replicas | answer |
 //! |---|---|---|
@@ -9,14 +9,14 @@
 //! | C5 | created, or stays above 0 | nothing |
 //! | C6 | N > 0 to 0 through the scale subresource | warning: a `Scale` has no annotations of the workload |
 //!
-//! C4 is the way out after C6, and after an outage of the webhook: somebody who still knows the count may write it down.
+//! C4 is the way out after C6, and after an outage of the webhook: a user who knows the count may write it.
 
 use serde::Deserialize;
 
 use crate::admission::{Change, Edits, Meta, Object, from_map};
 use crate::annotation::{format, keys};
 
-/// What the rule looks at of a workload.
+/// What the rule reads of a workload.
 #[derive(Clone, Debug, Default, Deserialize)]
 pub struct Workload {
     /// Metadata.
@@ -35,7 +35,7 @@ pub struct Spec {
     pub replicas: Option<i64>,
 }
 
-/// What the rule looks at of a `Scale`, the object of the scale subresource.
+/// What the rule reads of a `Scale`, the object of the scale subresource.
 #[derive(Clone, Debug, Default, Deserialize)]
 pub struct Scale {
     /// Metadata.

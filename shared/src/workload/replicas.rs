@@ -6,13 +6,13 @@
 //! | W2 | sleep | 0 | any | nothing: it sleeps, and what is recorded stays |
 //! | W3 | sleep | N > 0, protected | any | refused |
 //! | W4 | wake | 0 | N > 0 | replicas N, record removed |
-//! | W5 | wake | 0 | none | error: nobody knows how many there were |
+//! | W5 | wake | 0 | none | error: the previous count is unknown |
 //! | W6 | wake | 0 | malformed or 0 | error that names the annotation |
 //! | W7 | wake | N > 0 | none | nothing: it is awake |
 //! | W8 | wake | N > 0 | any | the stale record is removed |
 //!
 //! Every patch carries the resourceVersion that it was computed from, so that the API server refuses it (409) when
-//! somebody scaled in between, and the count that is recorded is the count that was there.
+//! another client scaled in between, and the count that is recorded is the count that was there.
 
 use serde_json::{Map, Value, json};
 

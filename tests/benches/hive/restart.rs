@@ -63,7 +63,7 @@ pub async fn restart(table: &mut Table, scenario: &str, clusters: usize) -> Resu
     table.add(scenario, "RSS peak MB", hive(290.0), Some(if large { 150.0 } else { 60.0 }), peak);
     table.add(scenario, "RSS after MB", hive(261.0), None, now);
     table.add(scenario, "private MB", hive(47.0), (!large).then_some(30.0), own);
-    // The next look at everything is 60 s after the start, by the flag.
+    // The next full round is 60 s after the start, by the flag.
     let meter = Meter::begin(&world).await?;
     tokio::time::sleep(Duration::from_secs(62).saturating_sub(began.elapsed())).await;
     tokio::time::sleep(Duration::from_secs(20)).await;

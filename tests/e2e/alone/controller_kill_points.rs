@@ -25,7 +25,7 @@ const SOON: Duration = Duration::from_mins(1);
 const SIZE: usize = 2;
 const APART: Duration = Duration::from_millis(250);
 
-/// Undisturbed, a sleep takes 6 EC2 calls and 3 writes, a wake 8 and 5. A new controller looks once more, and writes once more if
+/// Without faults, a sleep takes 6 EC2 calls and 3 writes, a wake 8 and 5. A new controller lists once more, and writes once more if
 /// the dead one had not.
 const CALLS: usize = 12;
 const WRITES: usize = 8;
@@ -34,7 +34,7 @@ fn start() -> Start {
     Start::new(Program::Controller)
 }
 
-/// What a watch of the object has seen: versions, each with the power state that it tells.
+/// What a watch of the object has seen: versions, each with its power state.
 #[derive(Clone, Default)]
 struct Seen(Arc<Mutex<Vec<(u64, String)>>>);
 
@@ -82,7 +82,7 @@ async fn pass(world: &World, cluster: &Cluster, seen: &Seen, asleep: bool, point
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     if killed.is_some() {
-        tokio::time::sleep(Duration::from_secs(1)).await; // the new one has had its first look
+        tokio::time::sleep(Duration::from_secs(1)).await; // the new one has listed once
     }
     let (calls, written) = (world.ec2().calls().await?, seen.after(base));
     let what = || format!("{end}, killed after effect {point}: {written:?}");
@@ -127,7 +127,7 @@ async fn killed_after_any_single_action_it_converges() -> Result<()> {
         ensure!(late <= 5, "the kills come too late");
     }
     watch.abort();
-    // Of a sleep these are two looks, an order and two writes, of a wake one write more.
+    // For a sleep: two lists, one stop and two writes; for a wake one write more.
     ensure!(point > 5, "only {} points", point - 1);
     Ok(())
 }

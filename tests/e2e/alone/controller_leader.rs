@@ -27,7 +27,7 @@ async fn leader(world: &World) -> Result<String> {
     lease.spec.and_then(|spec| spec.holder_identity).context("a holder")
 }
 
-/// Waits until somebody else than `old` leads, and says how long it took.
+/// Waits until another replica than `old` leads, and returns how long it took.
 async fn takeover(world: &World, old: &str) -> Result<(String, Duration)> {
     let begun = Instant::now();
     let new = testbed::eventually(SOON, "another leader", async || {

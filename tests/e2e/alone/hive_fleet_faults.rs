@@ -18,7 +18,7 @@ const LONG: Duration = Duration::from_secs(90);
 /// After a cure the next try comes within 20 s, and then the machines move.
 const CURED: Duration = Duration::from_secs(40);
 
-/// An instance, and what EC2 says when somebody wants to move it.
+/// An instance, and what EC2 answers to its stop or start.
 struct Patient {
     cluster: Cluster,
     instance: String,

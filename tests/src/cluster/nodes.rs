@@ -39,7 +39,7 @@ use crate::{
 /// Plays the kubelets of one cluster. Runs until it is aborted.
 ///
 /// `client` writes as the spoke's administrator. With an `issuance`, that is only for kubelets which have been up from the
-/// beginning: whoever starts later needs a certificate of its own.
+/// beginning: a kubelet that starts later needs its own certificate.
 pub async fn play(
     client: Client,
     infra_id: String,

@@ -120,7 +120,7 @@ pub fn cluster_deployment(cluster: &ClusterInfo, options: &ClusterOptions) -> Va
     object
 }
 
-/// The status of a cluster that was installed three days ago and that no hibernation controller has looked at yet.
+/// The status of a cluster that was installed three days ago and that no hibernation controller has reconciled yet.
 #[must_use]
 pub fn status(cluster: &ClusterInfo, options: &ClusterOptions) -> Value {
     let installed = days_ago(3);

@@ -1,6 +1,6 @@
 //! The `ClusterOperators` of a cluster: settled, except for a while after its API server has come back.
 //!
-//! Each names the namespace of its own pods, where its leader renews a Lease: while the cluster sleeps, nobody does.
+//! Each names the namespace of its own pods, where its leader renews a Lease, except while the cluster sleeps.
 
 use std::time::Duration;
 

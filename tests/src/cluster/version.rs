@@ -1,4 +1,4 @@
-//! The `ClusterVersion` of a spoke: at rest, until a test says that an upgrade is going on. All clusters of a spoke share one.
+//! The `ClusterVersion` of a spoke: steady, until a test starts an upgrade. All clusters of a spoke share one.
 
 use anyhow::{Context as _, Result};
 use kube::{

@@ -47,7 +47,7 @@ impl User {
     }
 }
 
-/// A random text that nobody guesses: 256 bits, hexadecimal.
+/// A random secret: 256 bits, hexadecimal.
 #[must_use]
 pub fn secret() -> String {
     format!("{:032x}{:032x}", rand::random::<u128>(), rand::random::<u128>())

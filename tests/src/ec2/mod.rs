@@ -1,4 +1,4 @@
-//! The EC2 simulator: its process, and what the world and its tests tell it beside the AWS interface.
+//! The EC2 simulator: its process, and its control interface beside the AWS API.
 
 pub mod check;
 pub mod client;

@@ -198,7 +198,7 @@ impl Database {
     }
 }
 
-/// What a database was asked, by whom, and what its operator did.
+/// The commands a database received, from which client, and what its operator did.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Log {
     /// Exclusions, inclusions and fdbcli's commands, in order.

@@ -1,4 +1,4 @@
-//! A webhook that denies DELETEs in one namespace as long as it is told to: what stands in for ours in the double's own tests.
+//! A webhook that denies DELETEs in one namespace while enabled: it replaces ours in the double's own tests.
 
 use std::{
     net::Ipv4Addr,

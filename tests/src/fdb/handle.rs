@@ -232,7 +232,7 @@ impl FdbCluster {
         self.patch(&json!({"spec": {list: all}})).await.map(drop)
     }
 
-    /// Edits the groups in the status. Refused with 409 if somebody else has written meanwhile.
+    /// Edits the groups in the status. Refused with 409 if another client has written in between.
     ///
     /// # Errors
     /// When the hub refuses; the error is a [`kube::Error`].

@@ -42,7 +42,7 @@ pub(crate) struct Entry {
 pub(crate) struct Machines {
     client: Client,
     entries: Mutex<BTreeMap<(String, String), Entry>>,
-    /// UIDs of the Pods that somebody is seeing to.
+    /// UIDs of the Pods that a task handles.
     started: Mutex<HashSet<String>>,
     ending: Mutex<HashSet<String>>,
     /// Pods per cluster and class on each Node, and the Node of each volume.
@@ -182,7 +182,7 @@ impl Machines {
         }
     }
 
-    /// From a Pod that nobody has seen to a process that reports.
+    /// From a new Pod to a process that reports.
     async fn run(&self, owner: &(String, String), pod: &Pod) -> Result<()> {
         let (name, uid) = (pod.name_any(), pod.uid().unwrap_or_default());
         let Some(volume) = self.volume(owner, pod, &uid).await? else { return Ok(()) };

@@ -11,10 +11,10 @@ use crate::delay::Delay;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum UpdateMode {
-    /// A full update of what it has in memory, refused with 409 if somebody else has written meanwhile. The default.
+    /// A full update of what it has in memory, refused with 409 if another client has written in between. The default.
     #[default]
     Update,
-    /// Server-side apply by force (`--server-side-apply`): what somebody else has written meanwhile is lost, and nobody hears of it.
+    /// Server-side apply by force (`--server-side-apply`): writes of other clients in between are lost silently.
     Apply,
 }
 

@@ -1,4 +1,4 @@
-//! The double's part of the supervisor's interface: what the operator asks its database, what fdbcli asks, what tests look at.
+//! The double's part of the supervisor's interface: requests of the operator, of fdbcli and of tests.
 
 use std::{sync::Arc, time::Duration};
 
@@ -66,7 +66,7 @@ pub(crate) enum Question {
     },
 }
 
-/// What the operator tells of itself.
+/// What the operator reports about itself.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum News {

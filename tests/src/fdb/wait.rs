@@ -85,7 +85,7 @@ impl FdbCluster {
         self.wait(&format!("operator held at {}", point.name()), within, held).await
     }
 
-    /// Waits until the operator has come to rest: its last pass ended without a timer, and from now on there is none for so long.
+    /// Waits until the operator is idle: its last pass ended without a timer, and no pass has started for this long.
     ///
     /// # Errors
     /// As [`FdbCluster::wait_for`].

@@ -146,7 +146,7 @@ impl Rule {
     }
 }
 
-/// What a rule may look at.
+/// What a rule may match.
 #[derive(Clone, Copy, Debug)]
 pub struct Seen<'a> {
     /// HTTP method.

@@ -37,7 +37,7 @@ impl Clock {
         *self.timings.write().unwrap_or_else(PoisonError::into_inner) = timings;
     }
 
-    /// How long the simulators wait between two looks.
+    /// How long the simulators wait between two passes.
     pub async fn tick(&self) {
         tokio::time::sleep(Duration::from_millis(200)).await;
     }

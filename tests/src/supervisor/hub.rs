@@ -25,7 +25,7 @@ pub(super) fn users() -> Vec<User> {
         User::new("admin", "system:masters"),
         User::new("alice", "editors"),
         User::new("bob", "guests"),
-        // Hive's own controllers, whom the webhook never denies.
+        // Hive's own controllers, which the webhook never denies.
         User::new("system:serviceaccount:hive:hive-controllers", "system:serviceaccounts:hive"),
         // The FoundationDB operator, which is a double.
         User::new("system:serviceaccount:fdb:fdb-kubernetes-operator-controller-manager", "system:serviceaccounts:fdb"),

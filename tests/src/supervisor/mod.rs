@@ -92,7 +92,7 @@ pub(crate) struct Spoke {
     issuance: Issuance,
 }
 
-/// Runs a world until it is told to end, or the process that it belongs to has ended.
+/// Runs a world until it receives SIGTERM, or the process that it belongs to has ended.
 ///
 /// # Errors
 /// When the world does not start; the reason is in `DIR/failed` then, too.
@@ -181,7 +181,7 @@ impl World {
         }
     }
 
-    /// Writes the world as it is now into its file. One at a time, because clusters come and go side by side.
+    /// Writes the current world to its file. One writer at a time, because clusters change concurrently.
     fn publish(&self) -> Result<WorldFile> {
         static TURN: Mutex<()> = Mutex::new(());
         let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);

@@ -140,7 +140,7 @@ impl World {
         for (variable, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("AWS_")) {
             command.env_remove(variable);
         }
-        // As the Deployment has it: an allocator with many arenas keeps what a burst of looks has used.
+        // As in the Deployment: an allocator with many arenas keeps what a burst of reconciles has used.
         command.env("MALLOC_ARENA_MAX", "2");
         command.env("AWS_EC2_METADATA_DISABLED", "true").args(&start.args);
         self.children.spawn(&name, Rank::Program, command)?;

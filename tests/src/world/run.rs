@@ -100,7 +100,7 @@ impl World {
     /// Runs kubectl as the hub's administrator; `--as alice` makes it another user.
     ///
     /// # Errors
-    /// When it does not start. A failing kubectl is no error: look at [`Ran::code`].
+    /// When it does not start. A failing kubectl is no error: check [`Ran::code`].
     pub async fn kubectl(&self, args: &[&str]) -> Result<Ran> {
         let mut command = self.command("kubectl");
         command.args(args);

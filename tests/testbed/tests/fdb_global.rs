@@ -15,7 +15,7 @@ use testbed::{
     },
 };
 
-/// Removes a group that has no volume, so that nobody holds anything of it.
+/// Removes a group without a volume, so that nothing of it is held.
 async fn remove_another(db: &FdbCluster) -> String {
     let id = db.ids("cluster_controller").await.unwrap()[0].clone();
     db.remove(&[&id]).await.unwrap();
@@ -68,7 +68,7 @@ async fn in_global_mode_what_is_gone_waits_for_what_is_held() {
     assert_eq!(database.exclusions, localities(&[&id, &other]));
     assert_eq!((db.pod(&other).await.unwrap(), included(&db).await), (None, vec![]));
     assert!(db.group(&other).await.unwrap().unwrap().is_leaving(), "nothing of it is left but its entry");
-    // There is no timeout, only one look after another, each with a DELETE of what is held.
+    // There is no timeout, only one pass after another, each with a DELETE of what is held.
     let (passes, deletes) = (db.log().await.unwrap().passes.len(), db.pvc_deletes(&id).await.unwrap().len());
     let again = async || Ok((db.log().await?.passes.len() >= passes + 2).then_some(()));
     db.wait("two more passes", SOON, again).await.unwrap();

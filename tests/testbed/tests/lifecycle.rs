@@ -10,7 +10,7 @@ use std::{
 use testbed::{Options, World, launch, process};
 use tokio::sync::Mutex;
 
-/// These tests start worlds that nobody shares. More than one at a time would only wait for the processor.
+/// These tests start private worlds. More than one at a time would only wait for the CPU.
 static TURN: Mutex<()> = Mutex::const_new(());
 
 struct Folder(tempfile::TempDir);

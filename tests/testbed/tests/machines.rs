@@ -193,7 +193,7 @@ async fn operators_are_busy_after_a_wake() {
     cluster.remove().await.unwrap();
 }
 
-/// Renewal time of each operator's Lease, found as a stranger would: by the namespaces that ClusterOperators name.
+/// Renewal time of each operator's Lease, found by the namespaces that ClusterOperators name.
 async fn operator_leases(client: &Client) -> Result<BTreeMap<String, String>> {
     let api: Api<DynamicObject> = Api::all_with(client.clone(), &testbed::cluster::operators::resource());
     let mut found = BTreeMap::new();

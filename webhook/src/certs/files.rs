@@ -1,4 +1,4 @@
-//! The task of a webhook whose certificate somebody else puts into two files, such as a mounted Secret of cert-manager.
+//! The task of a webhook whose certificate another program writes to two files, such as a mounted Secret of cert-manager.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -11,10 +11,10 @@ use super::options::Timing;
 use super::parse;
 use super::serving::Serving;
 
-/// How soon to look again at files that are no pair: a kubelet may be swapping them just now.
+/// How soon to read files again that do not form a pair: a kubelet may be swapping them.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Hash of both files' content. The kubelet swaps links, so neither times nor inodes of the files tell.
+/// Hash of both files' content. The kubelet swaps links, so times and inodes of the files are not reliable.
 type Fingerprint = [u8; 32];
 
 struct Task {
@@ -24,7 +24,7 @@ struct Task {
     served: Option<Fingerprint>,
 }
 
-/// Serves the pair in the files, and makes the task that looks for another.
+/// Serves the pair in the files, and returns the task that reloads it.
 pub(super) async fn run(
     certificate: PathBuf,
     key: PathBuf,
@@ -46,7 +46,7 @@ impl Task {
                     self.serving.recovered();
                     check
                 }
-                // The old pair stays. Its content is looked at again soon and in full, whatever it is by then.
+                // The old pair stays in use. The files are read again soon, in full.
                 Err(error) => {
                     self.serving.failed(&error);
                     RETRY_INTERVAL.min(check)

@@ -105,7 +105,7 @@ struct Task {
     wanted: Wanted,
     identity: String,
     serving: Arc<Serving>,
-    /// Whether the Secret has been looked for at all.
+    /// Whether the Secret was read at all.
     looked: bool,
     /// The Secret as it was seen last, if it was there.
     secret: Option<Secret>,
@@ -189,7 +189,7 @@ impl Task {
         Ok(())
     }
 
-    /// One look at everything, and at most one write of the Secret, which comes back through the watch.
+    /// Checks everything once, and writes the Secret at most once. The write comes back through the watch.
     async fn pass(&self) -> Result<Pass, ReconcileError> {
         if !self.looked {
             return Ok(Pass::Pending);

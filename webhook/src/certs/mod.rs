@@ -2,7 +2,7 @@
 //!
 //! Either the webhook is its own authority ([`Certificates::managed`]): CA and leaf live in one Secret, whichever replica
 //! holds a Lease creates and renews them, all replicas watch the Secret, and the CA bundle is kept in the two webhook
-//! configurations. Or somebody else is ([`Certificates::files`]), and two files are read again when they change.
+//! configurations. Or another authority issues it ([`Certificates::files`]), and the webhook reloads two files when they change.
 //!
 //! ```no_run
 //! # use webhook::certs::{Certificates, Managed, Timing};
@@ -64,7 +64,7 @@ impl Certificates {
         Ok((certificates, task))
     }
 
-    /// The pair in two PEM files, and a task that looks for new content of them and never ends.
+    /// The pair in two PEM files, and a task that reloads them and never ends.
     ///
     /// # Errors
     /// When the files cannot be read or are no pair. Later trouble with them keeps the old pair; see [`Self::trouble`].

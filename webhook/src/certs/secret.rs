@@ -58,7 +58,7 @@ pub(super) fn content(secret: &Secret) -> Result<Option<Content>, SecretError> {
     Ok(whole())
 }
 
-/// Writes content, if nobody else has written the Secret since `seen`. False if somebody has.
+/// Writes content if the Secret did not change since `seen`. False if it did.
 pub(super) async fn write(
     api: &Api<Secret>,
     namespace: &str,

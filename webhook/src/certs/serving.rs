@@ -31,7 +31,7 @@ pub enum NotReady {
         /// Its last moment.
         not_after: Timestamp,
     },
-    /// A configuration has not been looked at yet, or there is none.
+    /// A configuration has not been read yet, or does not exist.
     #[error("there is no {0}: apply the manifests")]
     NoConfiguration(&'static str),
     /// An entry of a configuration has no caBundle, or one that the certificate is not signed under.
@@ -95,7 +95,7 @@ impl Serving {
         }
     }
 
-    /// What a configuration held at the last look.
+    /// What a configuration held at the last read.
     pub(super) fn seen(&self, kind: &'static str) -> Option<Published> {
         let (_, cell) = self.published.iter().find(|(known, _)| *known == kind)?;
         cell.borrow().clone()

@@ -33,7 +33,7 @@ const PAGE_SIZE: u32 = 20;
 const CONCURRENCY: u16 = 16;
 /// How long a reconcile may take before it is given up.
 const RECONCILE_TIMEOUT: Duration = Duration::from_mins(2);
-/// Between two reconciles of one cluster of which something is held: no watch tells of a stamp that somebody took off.
+/// Between two reconciles of one cluster of which something is held: no watch reports a stamp that a user removed.
 const HELD_PERIOD: Duration = Duration::from_mins(1);
 /// Between two lists of one cluster's objects: an operator at work writes its status many times a second.
 const LIST_PERIOD: Duration = Duration::from_millis(500);

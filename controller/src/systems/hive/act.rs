@@ -130,8 +130,8 @@ async fn move_machines(
     Ok(goes_on)
 }
 
-/// The call, given up once another power state is wanted. It may have to wait for its turn for as long as the cloud is throttled,
-/// and what is given up before that is never sent. What has been sent is not taken back: the next looks see what it did.
+/// The call, dropped when the desired state changes. While the cloud throttles, the call is queued, and a call dropped from the
+/// queue is never sent. A call in flight cannot be canceled: the next lists show its effect.
 async fn call_while_wanted(
     hive: &Hive,
     wanted: &ClusterDeployment,

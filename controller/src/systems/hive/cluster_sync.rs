@@ -102,7 +102,7 @@ impl ClusterSyncs {
         }
     }
 
-    /// Everything is listed anew. Returns about which clusters this is something new; at first nobody has asked about any.
+    /// Replaces everything by a new list. Returns the clusters whose state changed, of those that a reconcile has asked about.
     fn replace(&self, now: HashMap<Key, bool>) -> Vec<Key> {
         let mut known = self.write();
         let news = match &*known {

@@ -31,7 +31,7 @@ impl ConflictDetector {
         self.ours = Some(words(cluster));
     }
 
-    /// A write of ours may or may not have arrived: what is found next is nobody's.
+    /// A write of ours may or may not have succeeded: the next observed state does not count as a conflict.
     pub fn lost_sight(&mut self) {
         self.ours = None;
     }

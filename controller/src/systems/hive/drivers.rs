@@ -44,7 +44,7 @@ impl Drivers {
     /// The cluster as its platform knows it, with its durable record. No request is made.
     ///
     /// # Errors
-    /// When the cluster does not say how its machines are told from others, or nobody serves its platform.
+    /// When the cluster lacks what identifies its machines, or no driver serves its platform.
     pub fn target(&self, cluster: &ClusterDeployment) -> Result<Target, CloudError> {
         let found = ClusterRef {
             namespace: cluster.namespace().unwrap_or_default(),
@@ -66,7 +66,7 @@ impl Drivers {
         self.cloud(cluster)?.driver(&self.client, cluster).await
     }
 
-    /// The cloud refused what came with these credentials: the Secret is read again at the next look. Answers its version
+    /// The cloud refused these credentials: the next reconcile reads the Secret again. Answers its version
     /// that was refused.
     pub fn doubt(&self, cluster: &ClusterDeployment) -> Option<String> {
         self.cloud(cluster).ok()?.doubt(cluster)

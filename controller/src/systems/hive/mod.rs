@@ -82,7 +82,7 @@ impl Hive {
         Self { handle, clouds: Box::new(clouds), settings, concurrency, cluster_syncs: ClusterSyncs::default() }
     }
 
-    /// Whether the watch has brought another wish since `decided` was read.
+    /// Whether the watch has brought another desired state since `decided` was read.
     fn is_outdated(&self, decided: &ClusterDeployment) -> bool {
         let newest = self.handle.newest(key_of(decided));
         let Some(newest) = newest.as_ref().and_then(|newest| newest.0.as_ref().ok()) else { return false };
@@ -160,7 +160,7 @@ impl System for Hive {
         Ok(if observation.acted { Acted::Changed } else { Acted::Nothing })
     }
 
-    /// What the actions were for is told as the first decision put it.
+    /// The report keeps the words of the first decision about the actions.
     fn decide_again(&self, observation: &Observation<'_>, first: Plan) -> Plan {
         let Plan { status, recheck, due, watch, .. } = self.decide(observation);
         Plan { status, recheck, due, watch, ..first }

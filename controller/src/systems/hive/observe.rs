@@ -58,7 +58,7 @@ async fn machines(
         }
         Err(error) => {
             state.failed_lists = state.failed_lists.saturating_add(1);
-            // Where nobody waits, the next look is soon enough to read the Secret again.
+            // For a steady cluster, the next reconcile is soon enough to read the Secret again.
             let waited_for = priority(cluster) != Priority::Idle;
             state.doubt(error, || hive.clouds.doubt(cluster).filter(|_| waited_for));
         }
@@ -72,7 +72,7 @@ async fn list(hive: &Hive, cluster: &ClusterDeployment) -> Result<Inventory, Clo
     Ok(Inventory::new(driver.profile(&target.cluster), driver.list(&target, priority(cluster)).await?))
 }
 
-/// Who is waited for goes first: a cluster that is where it should be is looked at when nobody else has to be.
+/// Clusters in transition go first; steady clusters use what is left of the rate limit.
 fn priority(cluster: &ClusterDeployment) -> Priority {
     let (there, on_the_way) = match cluster.desired() {
         Desired::Hibernating => (HIBERNATING, Priority::Sleeping),

@@ -43,7 +43,7 @@ const NOT_AFTER: &str = "auth.openshift.io/certificate-not-after";
 /// Where the certificates are whose end ends more: the API server's signers, and the signer of the kubelets' certificates.
 const SIGNERS: &[&str] = &["openshift-kube-apiserver-operator", "openshift-kube-controller-manager-operator"];
 
-/// Asks and answers, if it is time to or somebody asks for it. Returns the object if it was written.
+/// Runs the preflight if it is due or requested, and writes the answer. Returns the object if it was written.
 ///
 /// # Errors
 /// When the answer could not be written. The request still stands, so the next reconcile answers it.
@@ -83,7 +83,7 @@ fn cloud_look(machines: &Inventory) -> CloudLook {
     }
 }
 
-/// Finds the way to the spoke by its administrator's kubeconfig, and looks.
+/// Connects to the spoke with its administrator kubeconfig, and reads what the preflight needs.
 async fn ask(hive: &Hive, cluster: &ClusterDeployment) -> SpokePreflight {
     match spokes::client(hive, cluster).await {
         Ok((client, _)) => look(&client).await,
@@ -184,7 +184,7 @@ async fn kube_system(client: &Client) -> BTreeMap<String, String> {
     labels
 }
 
-/// The two kinds of webhook are alike in everything that is looked at.
+/// The two kinds of webhook have all fields in common that the preflight reads.
 async fn webhooks(client: &Client) -> Part<Vec<WebhookLook>> {
     let kinds = [
         ApiResource::erase::<ValidatingWebhookConfiguration>(&()),

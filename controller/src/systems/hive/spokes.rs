@@ -22,7 +22,7 @@ use crate::runtime::hub::{full_name, key_of};
 use crate::runtime::{System, clock};
 use crate::spoke::{self, Route, Scope, SpokeWatch};
 
-/// How often spot Machines are looked for while Nodes are awaited.
+/// How often spot Machines are listed while Nodes are awaited.
 const SPOT_PERIOD: Duration = Duration::from_secs(30);
 
 /// While a spoke cannot be asked, its kubeconfig's Secret is read again after this time: it may have been replaced. So may the

@@ -46,7 +46,7 @@ pub struct Connection {
     pub compared: Instant,
     /// For what is not watched.
     pub client: Client,
-    /// When spot Machines were last looked for.
+    /// When spot Machines were last listed.
     pub spot: Option<Instant>,
 }
 

@@ -16,7 +16,7 @@ use crate::{
     output,
 };
 
-/// The name under which kubectl looks for the script.
+/// The name of the script that kubectl runs.
 pub(crate) const SCRIPT_NAME: &str = "kubectl_complete-hibernate";
 
 const SCRIPT: &str = "#!/bin/sh\nexec kubectl-hibernate __complete \"$@\"\n";

@@ -38,7 +38,7 @@ pub(crate) fn as_question(mut words: Vec<OsString>) -> Vec<OsString> {
     words
 }
 
-/// Answers kubectl. Whatever goes wrong, there are just no candidates: an error would land in somebody's command line.
+/// Answers kubectl. After any failure there are no candidates: an error would end up in the user's command line.
 pub(crate) async fn answer(kinds: Kinds, words: &[String]) {
     let (last, before) = match words.split_last() {
         Some((last, before)) => (last.as_str(), before),

@@ -1,4 +1,4 @@
-//! `--fresh`: asks hibernate-controller to look again, by an annotation, and waits for its answer in a condition.
+//! `--fresh`: requests a new preflight by an annotation, and waits for the answer in a condition.
 
 use std::{pin::pin, time::Duration};
 

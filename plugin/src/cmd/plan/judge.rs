@@ -1,4 +1,4 @@
-//! What the objects on the hub tell about a sleep and a wake. Pure: objects in, findings out.
+//! What the objects on the hub show about a sleep and a wake. Pure: objects in, findings out.
 
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
@@ -19,13 +19,13 @@ use crate::{
     cmd::plan::verdict::{Verdict, weigh},
 };
 
-/// Whose question the webhook's rules answer. Nothing depends on the name.
+/// User of the request that the rules judge. No verdict depends on the name.
 const ASKER: &str = "plan";
 /// For how long after its installation a cluster waits for its sync sets before it goes to sleep (hive.md 1.1, row 12a).
 const SYNC_SETS_GRACE: SignedDuration = SignedDuration::from_mins(10);
 
-/// What the objects on the hub tell now. `synced` is whether the sync sets have been applied, where that is known; `verdict`
-/// what the hub said to a sleep that was not meant, if it was asked.
+/// Findings from the objects on the hub. `synced` is whether the sync sets have been applied, if known; `verdict` the hub's answer
+/// to a dry run of the sleep, if it was sent.
 pub(crate) fn of_hub(
     object: &Value,
     cluster: &ClusterDeployment,
@@ -61,8 +61,7 @@ pub(crate) fn of_controller(cluster: &ClusterDeployment, end: Option<Timestamp>)
     (findings, found_at(cluster))
 }
 
-/// What the webhook would say if the sleep was asked for now: its own rules, by its own code, with the settings that it comes
-/// with.
+/// The webhook's verdict on a sleep now: its own rules, by its own code, with its default settings.
 fn of_rules(object: &Value, now: Timestamp) -> Vec<Finding> {
     let mut asleep = object.clone();
     if !asleep.pointer("/metadata/annotations").is_some_and(Value::is_object) {

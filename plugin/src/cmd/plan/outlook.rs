@@ -1,4 +1,4 @@
-//! What `plan` knows about one target.
+//! What `plan` shows about one target.
 
 use jiff::Timestamp;
 use shared::hive::preflight::{Finding, Severity};
@@ -13,7 +13,7 @@ pub(crate) struct Outlook {
     pub(crate) observed: String,
     /// From the objects on the hub.
     pub(crate) hub: Vec<Finding>,
-    /// From the controller's last look.
+    /// From the controller's last preflight.
     pub(crate) controller: Vec<Finding>,
     /// When that was.
     pub(crate) found_at: Option<Timestamp>,

@@ -1,5 +1,5 @@
-//! What the hub itself says of the sleep: the plugin's own patch, sent as a dry run, which keeps nothing. Webhooks and policies
-//! judge it with the settings that they run with, which nobody else knows.
+//! The hub's own verdict on the sleep: the plugin sends its patch as a dry run. Webhooks and policies judge it with their real
+//! settings, which the plugin cannot read.
 
 use jiff::Timestamp;
 use shared::{
@@ -20,7 +20,7 @@ const PLATFORM_ROW: &str = "V4";
 /// How that rule begins: its field.
 const PLATFORM: &str = "spec.platform: ";
 
-/// What was said to the dry run.
+/// The answer to the dry run.
 #[derive(Debug)]
 pub(crate) struct Verdict {
     /// None if the hub would accept the sleep.
@@ -38,7 +38,7 @@ struct Refusal {
     denials: Vec<Denial>,
 }
 
-/// Asks for a sleep without meaning it. None if the cluster is to sleep already.
+/// Sends the sleep as a dry run. None if the desired state is Hibernating already.
 pub(crate) async fn ask(
     hub: &Hub,
     manager: &str,
@@ -59,8 +59,8 @@ pub(crate) async fn ask(
     })
 }
 
-/// Puts the hub's verdict on top of what the built-in rules say. Those give their rows to what it says in the same words, and
-/// still speak where it does not: it stops at the first who refuses, and webhooks may be missing.
+/// Adds the hub's verdict to the findings of the built-in rules. A denial in the words of a rule gets that rule's row. The other
+/// rules stay: the hub stops at the first refusal, and webhooks may be missing.
 pub(crate) fn weigh(rules: Vec<Finding>, answer: &Result<Verdict, HubError>) -> Vec<Finding> {
     let verdict = match answer {
         Ok(verdict) => verdict,

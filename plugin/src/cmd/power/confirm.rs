@@ -15,7 +15,7 @@ pub(crate) type Planned = (Target, Result<Change, TargetError>);
 /// How many targets the question lists; the rest is counted.
 const LISTED: usize = 20;
 
-/// Asks, if there is something to ask and somebody to answer. Whether a person was asked, who may have taken their time.
+/// Asks for confirmation if needed and possible. Returns whether a prompt was shown, which may have taken a while.
 ///
 /// # Errors
 /// When the answer is not yes.

@@ -87,7 +87,7 @@ fn plan_all(found: &[Result<Target, Failure>], intent: &Intent<'_>) -> Vec<Plann
     found.iter().flatten().map(|target| (target.clone(), target.row.change(&target.object, intent))).collect()
 }
 
-/// The targets as they are now: somebody may have written them while the user thought about a question.
+/// The targets as they are now: another client may have written them during the confirmation prompt.
 async fn read_again(hub: &Hub, found: Vec<Result<Target, Failure>>) -> Vec<Result<Target, Failure>> {
     stream::iter(found)
         .map(|target| async {

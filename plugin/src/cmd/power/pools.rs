@@ -106,7 +106,7 @@ fn by_pool(
     }
 }
 
-/// What is missing where an end is asked for and only Hive's own controller runs, which knows of none.
+/// Warns about an end time if only Hive's own controller runs, which supports none.
 fn unattended(cluster: &ClusterDeployment, action: PowerAction, end: Option<Timestamp>) -> Option<String> {
     let end = format::seconds(end.filter(|_| !is_attended(cluster))?);
     let missing = match action {
@@ -121,7 +121,7 @@ fn is_attended(cluster: &ClusterDeployment) -> bool {
     [PROGRESS, PREFLIGHT].iter().any(|ours| cluster.condition(ours).is_some())
 }
 
-/// What `hibernateAfter` does about a wake. Hive's own controller knows no hold.
+/// What `hibernateAfter` does about a wake. Hive's own controller ignores holds.
 fn by_clock(cluster: &ClusterDeployment, action: PowerAction, hold: Option<Timestamp>) -> Option<String> {
     let held = hold.is_some() && is_attended(cluster);
     let after = cluster.spec.hibernate_after.as_deref().filter(|_| action == PowerAction::Resume && !held)?;

@@ -90,7 +90,7 @@ pub(crate) fn replacements(choice: &Choice, asking: Asking) -> Result<Vec<String
     }
 }
 
-/// At a terminal the question is shown there; whoever else answers, finds it on stderr.
+/// On a terminal the prompt appears there; otherwise on stderr.
 fn read(question: &str) -> Result<String, Problem> {
     if stdin().is_terminal() {
         return prompt::answer(question);

@@ -215,7 +215,7 @@ async fn carry_out(args: &GroupArgs, run: &Run<'_>, look: &DatabaseSnapshot) -> 
             called(run.name)
         ));
     }
-    // It is the last that is seen: nobody else does it.
+    // The last line that the user sees: this step is left to the user.
     if let Some(command) = run.owed.take() {
         output::warning(&format!(
             "{}: the database still has the groups excluded (--include=never), and the operator replaces what stays excluded \
@@ -251,7 +251,7 @@ async fn see_through(args: &GroupArgs, run: &Run<'_>, look: &DatabaseSnapshot) -
     Ok(Exit::Done)
 }
 
-/// What to look at when nothing happens.
+/// What to check when nothing happens.
 fn stuck(run: &Run<'_>) -> String {
     format!(
         "{}: {}. Check that the operator runs, and its log and Events: kubectl -n {} logs \

@@ -33,7 +33,7 @@ async fn arrived(kind: SignalKind) {
     }
 }
 
-/// Whether whoever started the program has it ignore a signal, as `nohup` does with that of a terminal which is gone. `status`
+/// Whether the parent process has it ignore a signal, as `nohup` does with that of a terminal which is gone. `status`
 /// is what Linux says of a process; elsewhere it is empty, and every signal is heard.
 #[cfg(unix)]
 fn is_ignored(status: &str, number: i32) -> bool {

@@ -1,4 +1,4 @@
-//! Carrying a recovery out: look, do the first step that is left, look again.
+//! Executes a recovery: read the cluster, execute the first step that is left, read again.
 
 use std::{
     cell::{Cell, RefCell},
@@ -30,17 +30,17 @@ use crate::{
     read::fdb::{CLAIM, DatabaseSnapshot, SERVICE, called, read},
 };
 
-/// How often a step is tried again because somebody wrote in between.
+/// How often a step is retried after a conflict.
 const CONFLICTS: u32 = 20;
 /// How often the status is edited: an operator that takes it back as often does so for a reason.
 const EDITS: u32 = 4;
-/// Without news the Pods are looked at again after this.
+/// Without events the Pods are listed again after this.
 const SILENCE: Duration = Duration::from_secs(10);
 /// Pause after a failed request; the hub may be restarting.
 const PAUSE: Duration = Duration::from_secs(2);
-/// How often the cluster is looked at while the operator settles.
+/// How often the cluster is read while the operator settles.
 const TICK: Duration = Duration::from_millis(250);
-/// A status that is still written to after this is edited all the same: the edit is tested, and looked at again.
+/// After this, the status is edited even if it still changes: the edit has a precondition, and is verified later.
 const RESTLESS: Duration = Duration::from_mins(1);
 /// In how many Pods `fdbcli` is tried.
 const PODS: usize = 3;
@@ -53,7 +53,7 @@ pub(crate) struct Run<'a> {
     pub(crate) namespace: &'a str,
     pub(crate) name: &'a str,
     pub(crate) record: Record,
-    /// Whether the database is to be told.
+    /// Whether to run `include` in the database.
     pub(crate) include: bool,
     /// Whether to wait for the Pods.
     pub(crate) wait: bool,
@@ -63,7 +63,7 @@ pub(crate) struct Run<'a> {
     pub(crate) state: &'a RefCell<String>,
     /// Whether the operator is asked to skip the cluster, as far as is known.
     pub(crate) skipping: Cell<bool>,
-    /// What somebody still has to run, once the groups are back without the database having been told.
+    /// What the user must run if the groups are back but `include` did not run.
     pub(crate) owed: RefCell<Option<String>>,
 }
 
@@ -200,7 +200,7 @@ impl Run<'_> {
         match step {
             Step::Hold(edits) => self.edit(edits).await,
             Step::Skip(patch) => {
-                // Whoever interrupts this, or hears nothing, cannot know whether it arrived.
+                // After an interruption or a lost answer the outcome is unknown.
                 let before = self.skipping.replace(true);
                 let answer = self.patch(Part::Object, patch).await;
                 if answer.as_ref().is_err_and(|error| !error.is_transient()) {
@@ -261,7 +261,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Lets the operator go on. What cannot be done is told by [`Run::skipping`].
+    /// Lets the operator reconcile again. [`Run::skipping`] reports a failure.
     async fn give_up(&self, record: &Record) {
         let Ok(look) = DatabaseSnapshot::new(self.hub, self.namespace, self.name).await else { return };
         let record = record.adopting(look.facts().record().as_ref());
@@ -270,7 +270,7 @@ impl Run<'_> {
         }
     }
 
-    /// Waits until nobody has written to the status for a while: a pass of the operator that was going on has ended.
+    /// Waits until the status has not changed for a while: the operator's pass in progress has ended.
     async fn settled(&self) -> Result<(), Problem> {
         let begin = Instant::now();
         let (mut status, mut since) = (None, Instant::now());
@@ -337,7 +337,7 @@ impl Run<'_> {
         Err(why)
     }
 
-    /// Writes into the record that the database was told. A run that is killed before tells it again.
+    /// Records that `include` ran. A run that is killed before repeats it.
     async fn remember(&self, record: &Record) -> Result<(), Problem> {
         for _ in 0..CONFLICTS {
             let object =
@@ -352,7 +352,7 @@ impl Run<'_> {
         Err(Problem::Contended(CONFLICTS))
     }
 
-    /// What to say when the database could not be told.
+    /// The message if `include` failed.
     fn later(&self, why: &str, orders: &[String]) -> String {
         format!(
             "{}: cannot include the groups in the database: {why}. The command retries when the Pods run; to do it by hand: {}",

@@ -49,7 +49,7 @@ struct MemberRecord {
     record: Record,
     #[serde(skip_serializing_if = "Option::is_none")]
     claim: Option<String>,
-    /// What the pool's controller wants of it, while nobody has claimed it.
+    /// The state that the pool's controller wants while it is unclaimed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pool_wants: Option<String>,
 }

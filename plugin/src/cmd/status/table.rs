@@ -28,7 +28,7 @@ pub(crate) struct Layout {
 /// How many columns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Width {
-    /// What everybody wants to know.
+    /// The default columns.
     Narrow,
     /// The same, and the ends of sleeps and holds, because some target has one.
     Scheduled,
@@ -98,7 +98,7 @@ impl Shown {
             Self::Common(column) => (column.cell)(record, layout, now),
             Self::Kind(column) => (column.cell)(record, now),
         };
-        // An empty cell would shift the columns for whoever cuts the line at spaces.
+        // An empty cell would shift the columns for scripts that split at spaces.
         if cell.is_empty() { "-".to_owned() } else { output::plain(&cell.replace('\n', " ")) }
     }
 }

@@ -56,7 +56,7 @@ impl From<HubError> for End {
     }
 }
 
-/// Prints changes of what was selected. Returns when nobody reads them any more, and on failures that will not pass.
+/// Prints changes of what was selected. Returns when the output is closed, and on permanent failures.
 ///
 /// # Errors
 /// When the hub refuses to be watched.

@@ -9,7 +9,7 @@ use crate::annotation::keys;
 use crate::duration::parse_unsigned;
 use crate::fdb::suspension::Minimum;
 
-/// What the rules look at of a `FoundationDBCluster`.
+/// What the rules read of a `FoundationDBCluster`.
 #[derive(Clone, Debug, Default, Deserialize)]
 pub struct Annotated {
     /// Metadata.

@@ -41,7 +41,7 @@ fn unlock(kind: Kind, object: &Deleted) -> String {
     format!("kubectl annotate {} {} -n {} {}=true", kind.resource(), meta.name, meta.namespace, keys::RELEASE)
 }
 
-/// What is held, and of whom.
+/// What is held, and of which cluster.
 pub(super) struct Held<'a> {
     pub(super) kind: Kind,
     pub(super) object: &'a Deleted,
@@ -124,7 +124,7 @@ impl Held<'_> {
         }
     }
 
-    /// The group, if the status knows it and does not mark it: nobody removes it.
+    /// The group, if the status lists it without a removal mark: it is not being removed.
     fn in_use(&self) -> Option<&str> {
         self.group.filter(|group| self.cluster.removal_of(group) == Some(None))
     }

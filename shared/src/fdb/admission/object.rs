@@ -1,4 +1,4 @@
-//! What is looked at of an object that is being deleted.
+//! What the rules read of an object that is being deleted.
 
 use std::collections::BTreeMap;
 
@@ -32,7 +32,7 @@ impl Kind {
 /// A PVC or Service that is being deleted, as `oldObject` holds it.
 #[derive(Clone, Debug, Default, Deserialize)]
 pub struct Deleted {
-    /// Metadata; nothing else is looked at.
+    /// Metadata; the rules read nothing else.
     #[serde(deserialize_with = "from_map")]
     pub metadata: Metadata,
 }
@@ -74,7 +74,7 @@ pub struct Owner {
     /// Name.
     #[serde(default)]
     pub name: String,
-    /// What tells it from a later object of the same name.
+    /// What distinguishes it from a later object of the same name.
     #[serde(default)]
     pub uid: String,
 }

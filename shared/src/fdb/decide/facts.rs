@@ -1,4 +1,4 @@
-//! Everything that a decision may look at.
+//! Everything that a decision may read.
 
 use jiff::Timestamp;
 
@@ -6,10 +6,10 @@ use crate::fdb::admission::Kind;
 use crate::fdb::api::{FoundationDBCluster, ProcessGroup};
 use crate::fdb::suspension::{Minimum, Stamp};
 
-/// Zone of groups whose zone nobody knows.
+/// Zone of groups of unknown zone.
 const UNKNOWN_ZONE: &str = "foundationdb.org/unknown";
 
-/// Everything that a decision may look at.
+/// Everything that a decision may read.
 #[derive(Clone, Debug)]
 pub struct Facts<'a> {
     /// The cluster.

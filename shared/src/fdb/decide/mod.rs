@@ -15,7 +15,7 @@
 //! | D8 | its recovery was given up: its hold is as old as the window | an ordinary stamp again, with the same age |
 //! | D9 | its stamp is of this removal, and its window runs | none; if more is in force than was recorded, that is recorded |
 //! | D10 | its window has passed, and it is its turn (see [`turn`]) | released, together with all objects of its group |
-//! | D11 | it was released some time ago and nobody has deleted it | the operator is woken, more and more rarely |
+//! | D11 | it was released some time ago and still exists | wake the operator, with backoff |
 
 mod facts;
 mod plan;
@@ -70,7 +70,7 @@ pub fn decide(facts: &Facts<'_>) -> Plan {
             Look::ClearsAt(at) => plan.again_at(at, facts.now),
             Look::Stamp { since, record } => {
                 early.insert(id);
-                plan.again_in(Duration::ZERO); // the window of the new stamp is looked at next
+                plan.again_in(Duration::ZERO); // the next pass checks the window of the new stamp
                 plan.actions.push(Action::Stamp { object: index, since, record });
             }
             Look::Due { since } => join(&mut due, id, index, facts.zone(object, group), since),
@@ -90,7 +90,7 @@ fn join<'a>(groups: &mut BTreeMap<&'a str, Group>, id: &'a str, object: usize, z
     group.since = group.since.max(since);
 }
 
-/// Whether a cluster has to be looked at at all: something of it is being removed.
+/// Whether a cluster needs a reconcile: something of it is being removed.
 #[must_use]
 pub fn concerns(groups: &[ProcessGroup]) -> bool {
     groups.iter().any(|group| group.is_marked() && group.is_excluded())

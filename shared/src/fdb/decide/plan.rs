@@ -24,7 +24,7 @@ pub enum Action {
         /// Which object.
         object: usize,
     },
-    /// Touch it, so that the operator looks again (D11).
+    /// Touch it, so that the operator reconciles again (D11).
     Wake {
         /// Which object.
         object: usize,
@@ -48,14 +48,14 @@ impl Action {
     }
 }
 
-/// All that is to be done, and what is to be told.
+/// All that is to be done, and what is to be reported.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Plan {
     /// What is to be done; each object once.
     pub actions: Vec<Action>,
     /// Whose turn it is after these actions.
     pub turn: Option<Turn>,
-    /// When to look again if nothing changes; `None` if nothing is left to wait for.
+    /// When to reconcile again if nothing changes; `None` if nothing is left to wait for.
     pub next: Option<Duration>,
     /// Process groups that are held, those that are stamped by this plan included.
     pub held: usize,
@@ -69,7 +69,7 @@ pub struct Plan {
 
 impl Plan {
     pub(super) fn again_in(&mut self, pause: Duration) {
-        // Nothing is looked at more often than that: rounded times would make it a loop.
+        // The shortest requeue: rounded times would cause a hot loop.
         let pause = pause.max(Duration::from_millis(100));
         self.next = Some(self.next.map_or(pause, |next| next.min(pause)));
     }

@@ -7,7 +7,7 @@
 //! * `ProcessGroup`: the same with single groups.
 //! * `None`: nothing goes until the mode is another one. It is the brake that an administrator may pull.
 //!
-//! After a restart nobody remembers the last release, so that the first one waits for its turn, too.
+//! The time of the last release is kept in memory only, so after a restart the first release waits, too.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

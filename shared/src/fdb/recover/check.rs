@@ -25,7 +25,7 @@ pub struct Goal {
     pub record: Record,
     /// Who is to go for it.
     pub choices: Vec<Choice>,
-    /// Groups that somebody else's, or an interrupted, recovery has begun with: they are finished too.
+    /// Groups that another or an interrupted recovery has begun with: this run finishes them, too.
     pub unfinished: Vec<String>,
     /// Groups that were brought back before, with the time.
     pub recovered: Vec<(String, String)>,
@@ -124,7 +124,7 @@ pub enum Refusal {
         /// Its deletionTimestamp.
         since: String,
     },
-    /// Who goes for it cannot be told.
+    /// Its replacement cannot be determined.
     #[error(transparent)]
     Replace(#[from] ReplaceError),
 }
@@ -202,7 +202,7 @@ fn held(facts: &Facts<'_>, id: &str) -> Result<Found, Refusal> {
     let held = Held::new(group, pod, claim.map(uid).unwrap_or_default());
     let missing = lacks(facts, &held);
     match claim.and_then(|claim| annotation(claim, keys::RECOVERED_AT)) {
-        // Whoever was to tell the database has not done it: that is what is left of the recovery.
+        // The `include` did not run: that is what is left of the recovery.
         Some(_) if missing.is_none() && is_still_excluded(facts, group, &held) => Ok(Found::Coming(held)),
         Some(at) if missing.is_none() => Ok(Found::Recovered(at.to_owned())),
         _ => {

@@ -1,4 +1,4 @@
-//! What a recovery looks at.
+//! What a recovery reads.
 
 use jiff::Timestamp;
 use kube::ResourceExt;
@@ -11,7 +11,7 @@ use super::{
 };
 use crate::annotation::keys;
 
-/// Everything a recovery looks at. Plain data: no client.
+/// Everything a recovery reads. Plain data: no client.
 #[derive(Clone, Copy, Debug)]
 pub struct Facts<'a> {
     /// The cluster.

@@ -1,4 +1,4 @@
-//! What the database has to be told: to include the groups again, and to forget that operators wait for them.
+//! Commands for the database: include the groups again, and clear the lists on which operators wait for them.
 
 use super::{
     super::api::FoundationDBCluster,
@@ -56,7 +56,7 @@ fn is_of_another(cluster: &FoundationDBCluster, held: &Held, address: &str) -> b
     others.into_iter().any(|group| group.addresses.iter().any(|other| other == address))
 }
 
-/// What `fdbcli` is to be told for the groups that are not included yet, in this order; nothing if there is none.
+/// The `fdbcli` commands for the groups that are not included yet, in this order; none if there is no such group.
 ///
 /// In global mode operators keep lists in the database and include nothing while somebody is on them who is not gone. They never
 /// take a group off that is marked no longer, so `recover` does.

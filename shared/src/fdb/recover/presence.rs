@@ -64,7 +64,7 @@ pub enum Lost {
         /// Name that the Service must have.
         service: String,
     },
-    /// The operator is asked to skip by somebody else.
+    /// Another client has set `spec.skip`.
     #[error(
         "another client set spec.skip to true during the recovery: set it to false when that work is done, and run this command again"
     )]

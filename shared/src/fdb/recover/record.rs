@@ -17,7 +17,7 @@ pub struct Record {
     /// IDs of the groups that go for it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub replacements: Vec<String>,
-    /// IDs that the operator was to be told to remove for groups which were lost in the middle: it is not, if that can be helped.
+    /// IDs chosen for removal in exchange for groups that were lost midway: withdrawn if still possible.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub spared: Vec<String>,
     /// When it began, RFC 3339.
@@ -49,7 +49,7 @@ pub struct Held {
     /// IP addresses that the database may have excluded: the status forgets them when the new Pod has its own.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub addresses: Vec<String>,
-    /// Whether the database has been told to include it.
+    /// Whether `include` ran for it.
     #[serde(default)]
     pub included: bool,
 }
@@ -211,7 +211,7 @@ impl Record {
         record
     }
 
-    /// The record after the database was told.
+    /// The record after `include` ran.
     #[must_use]
     pub fn included(&self) -> Self {
         let mut record = self.clone();
@@ -255,7 +255,7 @@ pub(super) fn is_listed(cluster: &FoundationDBCluster, id: &str) -> bool {
     both.any(|listed| listed == id)
 }
 
-/// Whether a cluster carries something under our key that is no record of ours: somebody has edited it.
+/// Whether a cluster has a value under our key that is no valid record: another client edited it.
 #[must_use]
 pub fn is_unreadable(cluster: &FoundationDBCluster) -> bool {
     cluster.annotations().get(keys::RECOVERY).is_some_and(|text| Record::parse(text).is_none())

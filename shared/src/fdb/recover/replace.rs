@@ -1,6 +1,6 @@
 //! Which group goes when one comes back.
 //!
-//! The operator had made another group in the place of the removed one, and nobody records which. Left alone it would find one
+//! The operator had created another group in place of the removed one, and records no relation. Left alone it would find one
 //! group too many after the recovery, and remove the one that has not reported yet: the recovered one.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -37,7 +37,7 @@ pub struct Choice {
     pub class: String,
     /// How many have to go.
     pub need: usize,
-    /// Who can have been made for the removed groups, the newest first. The first `need` of them go unless somebody chooses.
+    /// Groups that may replace the removed ones, the newest first. The first `need` of them go unless the user chooses.
     pub candidates: Vec<Candidate>,
 }
 
@@ -53,7 +53,7 @@ pub struct Candidate {
 /// Why it cannot be said who goes.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ReplaceError {
-    /// There would be too many, and nobody was made for the removed ones.
+    /// There would be too many, and no group replaced the removed ones.
     #[error(
         "spec.processCounts.{class} is {count}, and with {groups} back there would be {total} {class} groups: the operator would \
          remove one again, probably the recovered one, and none was created since the removal that could go instead. Raise \
@@ -115,7 +115,7 @@ impl Choice {
         self.candidates.len() > self.need
     }
 
-    /// Those who go if nobody chooses.
+    /// Those that go unless the user chooses.
     pub fn newest(&self) -> impl Iterator<Item = &str> {
         self.candidates.iter().take(self.need).map(|candidate| candidate.group.as_str())
     }
@@ -169,7 +169,7 @@ pub(super) fn decide(
         Wanted::Find | Wanted::None => wanted.clone(),
     };
     if let Wanted::These(ids) = &wanted {
-        // Nobody goes for those of whom only the database has to be told.
+        // Groups that only lack the `include` need no exchange.
         let removed = |class: &str| coming.iter().any(|held| held.class == class && held.removal.is_some());
         let group = ids.iter().filter_map(|id| facts.cluster.group(id)).find(|group| !removed(&group.process_class));
         if let Some(group) = group {

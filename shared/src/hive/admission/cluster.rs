@@ -11,7 +11,7 @@ use crate::admission::{Meta, Object, few, from_map};
 use crate::annotation::format;
 use crate::hive::api::Desired;
 
-/// What the rules look at of a `ClusterDeployment`. Every field is optional: rows V1 and V5 are about objects that
+/// What the rules read of a `ClusterDeployment`. Every field is optional: rows V1 and V5 are about objects that
 /// [`super::super::api::ClusterDeployment`] cannot express.
 #[derive(Clone, Debug, Default, Deserialize)]
 pub struct Cluster {
@@ -99,7 +99,7 @@ pub struct PoolReference {
 pub struct Status {
     /// When the installation was done.
     pub installed_timestamp: Option<String>,
-    /// Copy of the cluster's own `ClusterVersion` status, where the hub has been told to keep one.
+    /// Copy of the cluster's own `ClusterVersion` status, if the hub is configured to keep one.
     pub cluster_version_status: Option<ClusterVersionStatus>,
 }
 
@@ -152,7 +152,7 @@ impl Object for Cluster {
     }
 }
 
-/// Whether an object that may be anything at all has this power state; `None` if that cannot be told. Nothing else of it is kept.
+/// Whether an arbitrary object has this power state; `None` if unknown. Nothing else of it is kept.
 fn is_asleep(object: &str) -> Option<bool> {
     #[derive(Deserialize)]
     struct Outline<'a> {
@@ -215,7 +215,7 @@ impl Cluster {
         self.spec.as_ref()?.cluster_metadata.as_ref()
     }
 
-    /// Name of the pool that still decides about this cluster: nobody has claimed it yet.
+    /// Name of the pool that still decides about this cluster: it is unclaimed.
     #[must_use]
     pub fn unclaimed_pool(&self) -> Option<&str> {
         let pool = self.spec.as_ref()?.cluster_pool_ref.as_ref()?;

@@ -22,7 +22,7 @@
 //!   field by field.
 //! - *Out of Hibernating* (V11) is an update from Hibernating to `""`, absent or `Running`. A powerState that does not exist
 //!   is no way out of it: V1 holds.
-//! - Exempt identities are never denied; [`Judgement::overlooked`] tells what was let pass.
+//! - Exempt identities are never denied; [`Judgement::overlooked`] lists what they bypassed.
 
 mod cluster;
 mod rules;
@@ -46,7 +46,7 @@ impl Change<'_, Cluster> {
         self.old.as_ref().map_or(Desired::Running, Cluster::desired)
     }
 
-    /// Whether this request asks for sleep, and nobody had before.
+    /// Whether this request changes the desired state to sleep.
     #[must_use]
     pub fn goes_to_sleep(&self) -> bool {
         self.before() == Desired::Running && self.new.desired() == Desired::Hibernating

@@ -192,7 +192,7 @@ fn settled(change: &Change<'_, Cluster>) -> Verdict {
     }
 }
 
-/// V7. The plugin has looked at the pool and said more already.
+/// V7. The plugin has read the pool and warned in more detail already.
 fn no_pool_decides(change: &Change<'_, Cluster>) -> Verdict {
     match change.new.unclaimed_pool() {
         Some(pool) if change.goes_to_sleep() && change.field_manager != keys::PLUGIN => Verdict::warn(format!(
@@ -286,7 +286,7 @@ fn is_not_forged(change: &Change<'_, Cluster>, key: &str) -> Verdict {
     )
 }
 
-/// V10. Who sets a hold is its holder; nobody else's name is put in afterwards.
+/// V10. The user who sets a hold is its holder; the name cannot change afterwards.
 fn holder_is_not_forged(change: &Change<'_, Cluster>) -> Verdict {
     if !change.alters_annotation(keys::HOLD_AWAKE_BY) || change.alters_annotation(keys::HOLD_AWAKE_UNTIL) {
         return Verdict::Allow;

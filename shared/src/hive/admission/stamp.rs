@@ -15,7 +15,7 @@ use crate::annotation::{format, keys};
 /// reason or its removal with every change, so the same text again is a reason given again. The objects alone cannot tell
 /// the two apart for other clients; they lose a reason that they repeat word by word.
 ///
-/// A hold belongs to whoever set it: the holder's name changes with the hold's end, and with nothing else.
+/// A hold belongs to the user who set it: the holder's name changes with the hold's end, and with nothing else.
 #[must_use]
 pub fn stamp(change: &Change<'_, Cluster>) -> Edits {
     let edits = stamp_holder(change, Edits::default());

@@ -1,4 +1,4 @@
-//! What a decision about a `ClusterDeployment` may look at.
+//! What a decision about a `ClusterDeployment` may read.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::spoke::{Spoke, SpokeError, Upgrade};
 /// An attempt that is further in the future than this has a wrong timestamp.
 const MAX_CLOCK_SKEW: Duration = Duration::from_secs(5);
 
-/// Everything one look found. Plain data: no client, no clock.
+/// The observed state of one reconcile. Plain data: no client, no clock.
 #[derive(Clone, Debug)]
 pub struct Facts<'a> {
     /// The cluster on the hub.
@@ -21,21 +21,21 @@ pub struct Facts<'a> {
     pub served: Served,
     /// How far its `SyncSet`s have been applied.
     pub sync: Sync,
-    /// Its instances, as the driver listed them. `None` while nobody has looked.
+    /// Its instances, as the driver listed them. `None` before the list.
     pub machines: Option<Result<Inventory, CloudError>>,
     /// The last start or stop that this process tried on this cluster.
     pub tried: Option<LastAttempt>,
-    /// How many looks in a row failed before this one.
+    /// How many lists in a row failed before this one.
     pub failed_lists: u32,
-    /// What the spoke's API server said. `None` while nobody has asked.
+    /// What the spoke's API server said. `None` before the request.
     pub spoke: Option<Result<Spoke, SpokeError>>,
-    /// For how long the spoke has been asked in this wake. `None` while nobody can ask it.
+    /// For how long the spoke has been asked in this wake. `None` while it cannot be asked.
     pub asked_for: Option<Duration>,
     /// Whether the spoke is being upgraded. `None` while nobody has asked.
     pub upgrade: Option<Upgrade>,
     /// How this controller is set up.
     pub settings: Settings,
-    /// The time of the look.
+    /// The time of the observation.
     pub now: Timestamp,
 }
 
@@ -90,13 +90,13 @@ pub struct Settings {
     pub operator_pause: Duration,
     /// How long all cluster operators must have been well before the cluster counts as awake.
     pub operator_settle: Duration,
-    /// How often a cluster in a steady state is looked at.
+    /// How often a cluster in a steady state is reconciled.
     pub steady: Duration,
-    /// How long a wake may take before somebody is called.
+    /// How long a wake may take before an Event reports it.
     pub wake_limit: Duration,
-    /// How long it may take to fall asleep before somebody is called.
+    /// How long a sleep may take before an Event reports it.
     pub sleep_limit: Duration,
-    /// What is done about instances of a sleeping cluster that somebody has started.
+    /// What happens to instances of a sleeping cluster that another party has started.
     pub drift: Drift,
 }
 
@@ -113,7 +113,7 @@ impl Default for Settings {
     }
 }
 
-/// What is done about instances of a sleeping cluster that somebody has started.
+/// What happens to instances of a sleeping cluster that another party has started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Drift {
     /// They are reported and stopped, as Hive does.

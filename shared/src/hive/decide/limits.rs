@@ -12,8 +12,8 @@ use crate::hive::conditions::{HIBERNATING, READY, reason};
 /// How often an overdue transition is reconciled.
 const OVERDUE_INTERVAL: Duration = Duration::from_mins(1);
 
-/// A sleep begins when R is told to point to H, and anew when H ceases to be True because somebody has started a machine. A
-/// cluster that sleeps is late for nothing.
+/// A sleep begins when R first points to H, and again when H turns False because another party started a machine. A cluster that
+/// sleeps is never overdue.
 pub(super) fn sleeping(facts: &Facts<'_>, plan: Plan) -> Plan {
     if facts.is(HIBERNATING) {
         return plan;
@@ -26,7 +26,7 @@ pub(super) fn sleeping(facts: &Facts<'_>, plan: Plan) -> Plan {
     overdue(plan, since, limit, "SleepTakesTooLong")
 }
 
-/// The same for a wake. A cluster that is awake is late for nothing.
+/// The same for a wake. A cluster that is awake is never overdue.
 pub(super) fn waking(facts: &Facts<'_>, plan: Plan) -> Plan {
     if facts.is(READY) {
         return plan;
@@ -36,7 +36,7 @@ pub(super) fn waking(facts: &Facts<'_>, plan: Plan) -> Plan {
     overdue(plan, since, limit, "WakeTakesTooLong")
 }
 
-/// What the platform itself needs: images take longer than a stop.
+/// The platform's own limits: images take longer than a stop.
 fn platform(facts: &Facts<'_>) -> Limits {
     facts
         .machines

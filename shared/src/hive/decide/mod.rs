@@ -1,7 +1,7 @@
 //! From what was found to what is to be done: the table of reference/hive.md 1.1, row by row.
 //!
-//! [`decide`] is total, deterministic and idempotent. The controller asks [`needs`] what to look at, fills in the
-//! [`Facts`], runs the [`Plan`]'s actions in order, writes its status if that differs, and looks again after `recheck`.
+//! [`decide`] is total, deterministic and idempotent. The controller asks [`needs`] what to observe, fills in the
+//! [`Facts`], runs the [`Plan`]'s actions in order, writes its status if that differs, and requeues after `recheck`.
 
 mod facts;
 mod gate;
@@ -34,7 +34,7 @@ enum Stage {
     Unsupported,           // row 7, second case
     NowSupported,          // row 8
     SyncSetsApplied,       // row 10
-    Unseen(Duration),      // row 11, not due and never looked at
+    Unseen(Duration),      // row 11, not due and never observed
     ToWakeBySchedule,      // ours: wake-at has come
     SyncSetsNotApplied,    // row 12a
     FakeToSleep,           // row 12b
@@ -77,7 +77,7 @@ impl Stage {
     }
 }
 
-/// What still has to be looked at, or `None` when the facts suffice for [`decide`].
+/// What still has to be observed, or `None` when the facts suffice for [`decide`].
 #[must_use]
 pub fn needs(facts: &Facts<'_>) -> Option<Need> {
     match Stage::of(facts) {

@@ -43,7 +43,7 @@ pub(super) fn wake_up(facts: &Facts<'_>) -> Plan {
 pub(super) enum Expiry {
     /// It does not apply now.
     None,
-    /// It expires in this time. Nobody has looked at the cluster's power yet, and nobody does until then.
+    /// It expires in this time. The cluster's machines were never listed, and are not until then.
     Unseen(Duration),
     /// It expires in this time.
     In(Duration),

@@ -10,10 +10,10 @@ use crate::cloud::{Instance, Inventory, Verb};
 use crate::hive::conditions::{HIBERNATING, PROGRESS, PowerStatus, age, reason};
 use crate::hive::data::Unit;
 
-/// Reason of what is told about instances that somebody has started.
+/// Reason of the report about instances that another party has started.
 const DRIFT: &str = "StartedWhileAsleep";
 
-/// Whether the sleep has yet to begin: H does not tell of one.
+/// Whether the sleep has yet to begin: H reports none.
 pub(super) fn begins(facts: &Facts<'_>) -> bool {
     const BEGUN: &[&str] = &[reason::STOPPING, reason::WAITING_FOR_MACHINES_TO_STOP, reason::FAILED_TO_STOP];
     !facts.is(HIBERNATING) && !BEGUN.contains(&facts.reason(HIBERNATING))
@@ -47,7 +47,7 @@ pub(super) fn decide(facts: &Facts<'_>) -> Plan {
     Plan { notice, ..plan }
 }
 
-/// What somebody has started of a cluster that sleeps.
+/// Instances of a sleeping cluster that another party has started.
 fn drift(facts: &Facts<'_>, machines: &Inventory) -> Option<Notice> {
     let started = machines.in_state(&[Running, Pending]);
     let names = name_some(started.iter().copied(), 5);
@@ -78,7 +78,7 @@ fn asleep(facts: &Facts<'_>, machines: &Inventory) -> Plan {
 
 /// Stops what runs, the control plane last. What is on its way up or down is left out: the cloud refuses it, and its time comes.
 ///
-/// One-time spot instances cannot be stopped. They are terminated once everything else is on its way down.
+/// One-time spot instances cannot be stopped. They are terminated once everything else is stopping.
 fn stop(facts: &Facts<'_>, machines: &Inventory) -> Plan {
     let workers = machines.to_stop(|i| !i.control_plane && !is_lost(i));
     let control_plane = machines.to_stop(|i| i.control_plane);
@@ -127,13 +127,13 @@ fn waiting(machines: &Inventory) -> String {
     format!("{waiting}; one-time spot instances cannot be stopped and are terminated at the end: {lost}")
 }
 
-/// What cannot be stopped and can be made anew. A machine of the control plane is never given up.
+/// Instances that cannot be stopped but can be recreated. A machine of the control plane is never one of them.
 fn is_lost(instance: &Instance) -> bool {
     instance.is_one_time_spot() && !instance.control_plane
 }
 
-/// Whether everything that can be stopped is on its way, and there is something of that kind: what is terminated has to have
-/// a cluster to come back to.
+/// Whether there are instances that can be stopped, and all of them are stopping: terminated instances need a cluster that can
+/// recreate them.
 fn may_terminate(machines: &Inventory) -> bool {
     let mut rest = machines.instances.iter().filter(|i| !is_lost(i)).peekable();
     rest.peek().is_some() && rest.all(|i| matches!(i.state, Stopping | Stopped | ShuttingDown))

@@ -30,18 +30,18 @@ const CSR_APPROVAL_PERIOD: Duration = Duration::from_mins(10);
 /// Greatest age of the inventory while Nodes and operators are awaited, once all instances ran in this wake.
 const MACHINES_MAX_AGE: Duration = Duration::from_secs(20);
 
-/// The steps of a wake, as H and R tell them.
+/// The steps of a wake, as H and R report them.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Step {
-    /// H says that the cluster sleeps, is going to, or was never looked at: a new wake.
+    /// H reports that the cluster sleeps, is stopping, or was never observed: a new wake.
     Begin,
-    /// Machines have been told to start.
+    /// The start was requested.
     Machines,
-    /// All machines were running at some look of this wake.
+    /// A list of this wake showed all machines running.
     Nodes,
-    /// Operators get time to notice.
+    /// Operators get time to report.
     Pause,
-    /// Operators have to become well.
+    /// Operators must become ready.
     Operators,
     /// Awake.
     Awake,
@@ -73,7 +73,7 @@ pub(super) fn needs(facts: &Facts<'_>) -> Option<Need> {
             let past_machines = matches!(step, Step::Nodes | Step::Pause | Step::Operators);
             Some(Need::Machines { max_age: if past_machines { MACHINES_MAX_AGE } else { Duration::ZERO } })
         }
-        // A steady cluster's nodes and operators are its own business; the first look of a wake reports, the next asks.
+        // The nodes and operators of a steady cluster are not read; the first pass of a wake reports, the next one asks the spoke.
         Some(Ok(machines)) if run(facts, machines) && !matches!(step, Step::Awake | Step::Begin) => {
             facts.spoke.is_none().then_some(Need::Spoke)
         }
@@ -91,7 +91,7 @@ pub(super) fn decide(facts: &Facts<'_>) -> Plan {
         Err(plan) => return *plan,
     };
     let plan = match step {
-        // A machine that an autoscaler has just made, or takes away, makes no cluster less awake.
+        // A machine that an autoscaler creates or removes does not change the state of the cluster.
         Step::Awake if machines.in_state(&[Stopped, Stopping, Halted]).is_empty() => awake(facts, machines),
         Step::Begin => {
             let notice = missing_cluster_sync(facts);
@@ -107,7 +107,7 @@ pub(super) fn decide(facts: &Facts<'_>) -> Plan {
             Some(Ok(spoke)) => nodes(facts, machines, spoke, step),
         },
     };
-    // The Nodes are often ready a moment after the instances run. A status that is obsolete at once is not worth a write.
+    // The Nodes are often ready a moment after the instances run: the delay saves a write that is obsolete immediately.
     let waits = plan.status.as_ref().is_some_and(|status| status.power_state == Some(reason::WAITING_FOR_NODES));
     let left = facts.asked_for.map_or(Duration::ZERO, |time| NODES_REPORT_DELAY.saturating_sub(time));
     if waits && step == Step::Machines && !left.is_zero() {
@@ -116,12 +116,12 @@ pub(super) fn decide(facts: &Facts<'_>) -> Plan {
     Plan { watch: watch(facts, machines, step), ..plan }
 }
 
-/// Whether all machines run. A machine whose state the cloud cannot tell holds a wake up for a while, but not forever.
+/// Whether all machines run. A machine of unknown state delays a wake for a bounded time.
 fn run(facts: &Facts<'_>, machines: &Inventory) -> bool {
     machines.all(Running) || (machines.all_known_run() && since_start(facts) > UNKNOWN_NODE_TIMEOUT)
 }
 
-/// The API server is knocked at as soon as its machines run.
+/// The watch of the spoke starts as soon as its machines run.
 fn watch(facts: &Facts<'_>, machines: &Inventory, step: Step) -> Watch {
     let ready = facts.cluster.condition(READY).filter(|ready| ready.status == "True");
     let ready = ready.and_then(|ready| ready.last_transition_time.as_ref()).map(|time| facts.age(time.0));
@@ -300,12 +300,12 @@ fn instance_of<'a>(machines: &'a Inventory, node: &NodeLook) -> Option<&'a Insta
     machines.instances.iter().find(|instance| instance.is_node(&node.name, node.instance.as_deref()))
 }
 
-/// The same, unless the cloud cannot tell the machine's state.
+/// The same, unless the machine's state is unknown.
 fn usable<'a>(machines: &'a Inventory, node: &NodeLook) -> Option<&'a Instance> {
     instance_of(machines, node).filter(|instance| instance.state != InstanceState::Unknown)
 }
 
-/// What is told of machines that the wake goes on without.
+/// The Event about machines that the wake ignores.
 fn unusable(machines: &Inventory) -> Option<Notice> {
     let unknown = machines.unknown();
     let names = name_some(unknown.iter().map(String::as_str), 10);
@@ -313,7 +313,7 @@ fn unusable(machines: &Inventory) -> Option<Notice> {
     (!unknown.is_empty()).then(|| Notice::warning("MachineUnusable", message))
 }
 
-/// When the wake began that a cluster is in, as its conditions tell: when H was told to point to R, which it does until the
+/// When the wake in progress began, from the conditions: when H first pointed to R, which it does until the
 /// next sleep, or when R ceased to be True, because a machine of a running cluster had to be started.
 #[must_use]
 pub fn resume_started(cluster: &ClusterDeployment) -> Option<Timestamp> {

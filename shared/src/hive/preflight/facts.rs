@@ -1,4 +1,4 @@
-//! What a look found, before anything is made of it.
+//! The observed state of a preflight, before it is judged.
 
 use std::collections::BTreeMap;
 
@@ -28,7 +28,7 @@ pub enum SpokePreflight {
     Looked(Box<SpokeLook>),
 }
 
-/// One part of a look: `None` if the cluster has no such kind, an error if it could not be read.
+/// One part of it: `None` if the cluster has no such kind, an error if it could not be read.
 pub type Part<T> = Result<Option<T>, String>;
 
 /// What there was to see.
@@ -38,7 +38,7 @@ pub struct SpokeLook {
     pub version: Part<VersionLook>,
     /// Certificates of the control plane.
     pub certificates: Part<Vec<Certificate>>,
-    /// Certificate requests that nobody has decided about.
+    /// Undecided certificate requests.
     pub pending_requests: Part<usize>,
     /// Validating and mutating webhooks.
     pub webhooks: Part<Vec<WebhookLook>>,

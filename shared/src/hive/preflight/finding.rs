@@ -21,7 +21,7 @@ pub enum Severity {
     Info,
 }
 
-/// The codes that findings have. Scripts may look for them: they are never renamed.
+/// The codes of findings. Scripts may match them: they are never renamed.
 pub mod code {
     /// Credentials for the cloud are missing or refused; or they work.
     pub const CREDENTIALS: &str = "Credentials";
@@ -31,7 +31,7 @@ pub mod code {
     pub const CLOUD_NOT_ASKED: &str = "CloudNotAsked";
     /// Instances that a stop destroys.
     pub const SPOT_INSTANCES: &str = "SpotInstances";
-    /// What the cloud does not tell beforehand.
+    /// What the cloud does not report in advance.
     pub const STOP_PROTECTION: &str = "StopProtection";
     /// The cluster's API server was not asked, because it is not awake.
     pub const SPOKE_NOT_AWAKE: &str = "SpokeNotAwake";
@@ -41,7 +41,7 @@ pub mod code {
     pub const UPGRADE_IN_PROGRESS: &str = "UpgradeInProgress";
     /// When the first certificate expires.
     pub const CERTIFICATE_EXPIRES: &str = "CertificateExpires";
-    /// Certificate requests that nobody has decided about.
+    /// Undecided certificate requests.
     pub const PENDING_REQUESTS: &str = "PendingRequests";
     /// Webhooks in the cluster that its own start would have to call.
     pub const WEBHOOKS_ON_WAKE: &str = "WebhooksOnWake";
@@ -53,7 +53,7 @@ pub mod code {
     /// Those that only the cluster's own API server can answer for.
     pub const OF_SPOKE: &[&str] =
         &[UPGRADE_IN_PROGRESS, CERTIFICATE_EXPIRES, PENDING_REQUESTS, WEBHOOKS_ON_WAKE, DISRUPTION_BUDGETS, NOT_READ];
-    /// Those that say that something could not be looked at.
+    /// Those that report that something could not be checked.
     pub const UNSEEN: &[&str] = &[CLOUD_NOT_ASKED, SPOKE_NOT_ASKED, NOT_READ];
 }
 

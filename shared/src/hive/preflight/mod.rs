@@ -30,14 +30,14 @@ use crate::annotation::{format, keys};
 /// Condition type of ours.
 pub const PREFLIGHT: &str = "HibernationPreflight";
 
-/// How often an awake cluster is looked at unasked.
+/// How often an awake cluster is checked without a request.
 pub const EVERY: Duration = Duration::from_hours(1);
 /// How often an unchanged answer is written again, so that its age is meaningful.
 const REWRITE_INTERVAL: SignedDuration = SignedDuration::from_hours(24);
 /// A request that is further in the future than this comes from a wrong clock and is ignored.
 const MAX_CLOCK_SKEW: SignedDuration = SignedDuration::from_hours(1);
 
-/// What is said of a look.
+/// The result of a preflight.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
     /// `True`, `False` or `Unknown`.
@@ -96,7 +96,7 @@ pub fn request_time(cluster: &ClusterDeployment, now: Timestamp) -> Timestamp {
     after.map_or(now, |after| after.max(now))
 }
 
-/// Whether nobody may write to this cluster, asked or not.
+/// Whether the controller must not write to this cluster, requested or not.
 #[must_use]
 pub fn is_left_alone(cluster: &ClusterDeployment) -> bool {
     cluster.annotation_is_true(RECONCILE_PAUSE)
@@ -129,7 +129,7 @@ pub fn is_due(cluster: &ClusterDeployment, last_look: Option<Duration>, now: Tim
 /// The JSON patch for the status subresource that makes the cluster say this, or `None` if it does already.
 ///
 /// It edits this condition and `HibernationData`, which holds the same findings as data, and begins with a test of the
-/// resourceVersion: the API server answers 422 if somebody else wrote in between. A request is answered by a write even if
+/// resourceVersion: the API server answers 422 if another client wrote in between. A request is answered by a write even if
 /// nothing has changed.
 #[must_use]
 pub fn patch(cluster: &ClusterDeployment, answer: &Answer, now: Timestamp) -> Option<Value> {

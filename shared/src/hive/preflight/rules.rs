@@ -31,7 +31,7 @@ const EXPIRY_WARNING_THRESHOLD: SignedDuration = SignedDuration::from_hours(24);
 /// Most names that a finding lists.
 const MAX_NAMES: usize = 5;
 
-/// What is to be said of a look. `cloud` is none if the cloud was not asked; `previous` is what the condition holds, and since
+/// The answer to a preflight. `cloud` is none if the cloud was not asked; `previous` is what the condition holds, and since
 /// when.
 #[must_use]
 pub fn answer(

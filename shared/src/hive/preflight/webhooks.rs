@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::admissionregistration::v1::RuleWithOperations;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 
-/// What is looked at of a webhook, validating or mutating.
+/// What the preflight reads of a webhook, validating or mutating.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct WebhookLook {
     /// Name of the configuration and of the webhook in it.

@@ -80,7 +80,7 @@ impl From<&CertificateSigningRequest> for Csr {
 }
 
 impl Csr {
-    /// Why nobody needs to look at it any more, if that is so.
+    /// Why it needs no decision any more, if that is so.
     #[must_use]
     pub fn settled(&self) -> Option<Reason> {
         const SETTLED: &[(&str, Reason)] =
@@ -158,7 +158,7 @@ pub struct Machine {
 pub struct Cluster {
     /// Names of its Nodes.
     pub nodes: BTreeSet<String>,
-    /// Its Machines; none where nobody manages them.
+    /// Its Machines; none if no controller manages them.
     pub machines: Vec<Machine>,
 }
 

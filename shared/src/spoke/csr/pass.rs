@@ -1,4 +1,4 @@
-//! All requests of one look, with limits on how many are approved.
+//! All requests of one list, with limits on how many are approved.
 
 use std::collections::BTreeMap;
 
@@ -26,7 +26,7 @@ impl Default for Limits {
     }
 }
 
-/// Decides on every request, the oldest first. Total: what cannot be read is left alone, and the next one is looked at.
+/// Decides on every request, the oldest first. Total: an unreadable request is skipped.
 ///
 /// `already` are the approvals of this wake that the caller knows of. Those that can still be seen among `csrs` count
 /// without it, so that a restart of this process forgets nothing.
@@ -45,7 +45,7 @@ pub fn pass(csrs: &[Csr], cluster: &Cluster, window: &Window, limits: &Limits, a
     let mut decisions = Vec::with_capacity(csrs.len());
     for csr in oldest_first {
         if flooded && is_undecided(csr, window) {
-            // Nor read: whoever can write thousands of requests is not to keep us busy with them.
+            // Nor read: a flood of requests must not cost more than this.
             decisions.push(Decision::about(csr, None, Verdict::Leave(Reason::Flood)));
             continue;
         }
@@ -68,7 +68,7 @@ pub fn pass(csrs: &[Csr], cluster: &Cluster, window: &Window, limits: &Limits, a
     decisions
 }
 
-/// Approvals of this wake, by Node, whoever approved them.
+/// Approvals of this wake, by Node and by any approver.
 fn approved_before(csrs: &[Csr], window: &Window) -> Counts {
     let mut counts = Counts::new();
     let ours = csrs.iter().filter(|csr| csr.conditions.iter().any(|condition| condition == "Approved"));
@@ -81,7 +81,7 @@ fn approved_before(csrs: &[Csr], window: &Window) -> Counts {
     counts
 }
 
-/// Whether it is a request of this wake to a signer of kubelets' certificates that nobody has decided on.
+/// Whether it is an undecided request of this wake to a signer of kubelets' certificates.
 #[must_use]
 pub fn is_undecided(csr: &Csr, window: &Window) -> bool {
     Kind::of_signer(&csr.signer).is_some() && csr.settled().is_none() && window.excludes(csr.created).is_none()

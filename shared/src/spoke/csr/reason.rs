@@ -67,7 +67,7 @@ pub enum Reason {
 }
 
 impl Reason {
-    /// Whether there is nothing left to decide: somebody else has.
+    /// Whether there is nothing left to decide: another approver has decided.
     #[must_use]
     pub const fn is_settled(self) -> bool {
         matches!(self, Self::Approved | Self::Denied | Self::Failed | Self::Issued)

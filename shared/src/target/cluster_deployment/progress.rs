@@ -1,4 +1,4 @@
-//! How far a cluster has come, and which step is under way.
+//! A cluster's progress, and the step in progress.
 
 use crate::{
     annotation::keys,
@@ -64,7 +64,7 @@ pub(super) fn pause(cluster: &ClusterDeployment) -> Option<&'static str> {
     (!cluster.spec.installed).then_some("not installed yet")
 }
 
-/// The step that leads to what is wanted, if one is under way: Hive tells of a sleep in H and of a wake in R. Where nothing is
+/// The step toward the desired state, if one is in progress: Hive reports a sleep in H and a wake in R. Where nothing is
 /// said there, our controller may still say what it waits for, such as the cloud.
 pub(super) fn step(cluster: &ClusterDeployment) -> Option<StepRecord> {
     let (condition, elsewhere) = match cluster.desired() {

@@ -15,7 +15,7 @@ use crate::{
     },
 };
 
-/// Adds to a record what the cluster tells.
+/// Adds to a record what the cluster reports.
 pub(super) fn describe(cluster: &ClusterDeployment, record: Record) -> Record {
     let text = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
     let note = |key: &str| cluster.metadata.annotations.as_ref()?.get(key).cloned();

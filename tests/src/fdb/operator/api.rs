@@ -229,7 +229,7 @@ impl Cluster {
             .unwrap_or_else(|| [("foundationdb.org/fdb-cluster-name".to_owned(), self.name())].into())
     }
 
-    /// Labels that hold the ID of a group; the first is the one to look at.
+    /// Labels that hold the ID of a group; the first one counts.
     #[must_use]
     pub fn id_labels(&self) -> Vec<String> {
         self.label_names("/labels/processGroupIDLabels", "foundationdb.org/fdb-process-group-id")

@@ -4,7 +4,7 @@
 //!
 //! A group is pending for inclusion from the moment when it is marked, and ready when nothing of it is left. So one whose volume is
 //! held blocks every inclusion, without a timeout. Nor is a group ever taken off the lists that is in the status and marked no
-//! longer: it blocks until it is removed once more, or somebody clears its keys.
+//! longer: it blocks until it is removed once more, or its keys are cleared.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -39,7 +39,7 @@ pub(super) const INCLUSION: Together =
 
 const LISTS: [&str; 5] = [PENDING_FOR_REMOVAL, EXCLUSION.pending, EXCLUSION.ready, INCLUSION.pending, INCLUSION.ready];
 
-/// For so many of the operator's seconds nobody may have been put on a list: `--global-synchronization-wait-duration`.
+/// For so many of the operator's seconds no list may have grown: `--global-synchronization-wait-duration`.
 const WAIT: f64 = 30.0;
 
 impl Pass<'_> {

@@ -77,7 +77,7 @@ pub async fn run(client: Client, supervisor: JsonHttp, info: FdbInfo) -> Result<
     }
 }
 
-/// Waits for the timer or for something that wakes, and takes everything that has come meanwhile.
+/// Waits for the timer or a wake-up, and takes all wake-ups that are queued.
 async fn next(wakes: &mut mpsc::UnboundedReceiver<String>, timer: &mut Option<Instant>) -> Vec<String> {
     let mut why = Vec::new();
     let sleep = async {

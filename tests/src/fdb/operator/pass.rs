@@ -149,7 +149,7 @@ pub(super) struct Pass<'a> {
     pub(super) reconciled: bool,
 }
 
-/// How often an unreconciled cluster is looked at, the operator's seconds.
+/// How often an unreconciled cluster is reconciled, in the operator's seconds.
 const UNRECONCILED: f64 = 10.0;
 /// How long a lost write waits.
 const CONFLICT: f64 = 60.0;
@@ -188,7 +188,7 @@ pub async fn run(cx: &Cx) -> Outcome {
     }
 }
 
-/// Whether somebody else has written first. An object that exists already answers 409, too.
+/// Whether another client has written first. An object that exists already answers 409, too.
 fn is_conflict(error: &anyhow::Error) -> bool {
     error
         .chain()
@@ -267,7 +267,7 @@ impl Pass<'_> {
         Ok(())
     }
 
-    /// Sends a DELETE, and tells of it. What is gone already is fine.
+    /// Sends a DELETE, and logs it. An object that is gone already is fine.
     pub(super) async fn delete(&self, kind: Kind, name: &str) -> Result<()> {
         let at = Clock::now();
         let answer = self.cx.store.api(kind).delete(name, &DeleteParams::default()).await;

@@ -20,7 +20,7 @@ use crate::fdb::{
 
 /// Zone of the groups that are on their way out already.
 const TERMINATING: &str = "foundationdb.org/terminating";
-/// Zone of the groups whose zone nobody knows.
+/// Zone of groups of unknown zone.
 const UNKNOWN: &str = "foundationdb.org/unknown";
 
 /// How far the objects of a group are gone.

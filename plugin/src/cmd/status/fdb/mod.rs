@@ -65,7 +65,7 @@ pub(crate) async fn run(names: &[String], args: &StatusArgs, hub_args: &HubArgs)
     for found in join_all(objects.into_iter().map(|object| record(&hub, object))).await {
         match found {
             Ok(record) => records.push(record),
-            // One that may not be looked at hides no other.
+            // One that the user may not read hides no other.
             Err(failure) => {
                 exits.push(failure.problem.exit());
                 output::error(&format!("{}: {}", failure.what, failure.problem));

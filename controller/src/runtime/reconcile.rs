@@ -28,6 +28,9 @@ const NOT_LEADER: std::ops::Range<u64> = 500..1_500;
 /// Requeue delay of a reconcile whose desired state changed while it ran.
 const OUTDATED: Duration = Duration::from_millis(100);
 
+/// Longest pause of a target that is held back once its status has changed.
+const PAUSE_AFTER_STATUS: Duration = PANIC_BACKOFF.first;
+
 /// Event reasons.
 const INTERNAL_ERROR: &str = "InternalError";
 const WRITE_REFUSED: &str = "WriteRefused";
@@ -60,9 +63,9 @@ impl<E: Failure> Ended<E> {
 
     fn label(&self) -> &'static str {
         match self {
-            Self::Failed(error) => error.label(),
+            Self::Failed(error) if error.class() != Class::NotLeader => error.label(),
+            Self::Failed(_) | Self::NotLeader => "NotLeader",
             Self::TimedOut(_) => "TimedOut",
-            Self::NotLeader => "NotLeader",
             Self::Panicked(_) => "Panicked",
         }
     }
@@ -97,7 +100,13 @@ impl<S: System> Reconciler<S> {
         let key = key_of(&*watched);
         self.handle.hub.metrics.queue.take(S::NAME, &key);
         let requeue = match &watched.0 {
-            Ok(object) => self.reconcile_one(&key, object).await,
+            Ok(object) => {
+                // A pass contains its own panics. This contains those of the system's bookkeeping around it, which lose the state.
+                let one = Box::pin(self.reconcile_one(&key, object));
+                let contained =
+                    self.handle.panics().contain("the bookkeeping of a target", &full_name(object), one).await;
+                contained.unwrap_or(Some(PANIC_BACKOFF.first))
+            }
             Err(error) => {
                 warn!(
                     system = S::NAME,
@@ -270,7 +279,7 @@ impl Held {
             return None;
         }
         let moved = *version != object.meta().resource_version;
-        let until = if moved { until.min(since + PANIC_BACKOFF.first) } else { until };
+        let until = if moved { until.min(since + PAUSE_AFTER_STATUS) } else { until };
         Some(until.saturating_duration_since(Instant::now())).filter(|left| !left.is_zero())
     }
 

@@ -34,6 +34,7 @@ struct Puppet {
 struct Remembered {
     passes: usize,
     failed: Vec<Class>,
+    brittle: bool,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -99,6 +100,10 @@ impl System for Puppet {
         match plan.as_str() {
             "panic" => panic!("\u{202e}broken\n{}", "x".repeat(2_000)),
             "hang" => std::future::pending().await,
+            "hang and panic" => {
+                target.state.brittle = true;
+                std::future::pending().await
+            }
             "write" => {
                 let version = object.resource_version();
                 let patch = json!([
@@ -123,6 +128,7 @@ impl System for Puppet {
     }
 
     fn failed(&self, state: &mut Remembered, class: Class) {
+        assert!(!state.brittle, "the bookkeeping is broken");
         state.failed.push(class);
     }
 
@@ -212,6 +218,15 @@ async fn a_panic_stays_with_its_target_and_is_retried_slowly_until_the_object_ch
     stage.plan("bad", "panic");
     sleep(Duration::from_secs(61)).await;
     assert_eq!(stage.pauses("bad").last(), Some(&60), "the backoff begins anew");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_panic_of_the_bookkeeping_stays_with_its_target_too() {
+    let stage = Stage::open(&[("bad", "hang and panic"), ("good", "every 10")]);
+    sleep(Duration::from_mins(10)).await;
+    assert_eq!(stage.pauses("bad"), [90; 6], "the timeout and a minute");
+    let pauses = stage.pauses("good");
+    assert!(pauses.len() >= 58 && pauses.iter().all(|pause| *pause == 10), "{pauses:?}");
 }
 
 #[tokio::test(start_paused = true)]

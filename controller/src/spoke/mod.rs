@@ -4,6 +4,7 @@
 //! through a proxy is refused, and so is one that would have us trust anybody's certificate.
 
 mod bounded;
+pub mod kubeconfig;
 mod route;
 mod state;
 mod watch;

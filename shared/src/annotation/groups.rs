@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 #[cfg(doc)]
 use super::keys;
+use super::versioned;
 
 /// The version that this code writes, and the only one that it reads.
 const VERSION: u32 = 1;
@@ -21,18 +22,6 @@ pub struct ProcessGroups {
     /// How many more there are than fit.
     #[serde(default, skip_serializing_if = "is_zero")]
     more: usize,
-}
-
-#[derive(Deserialize)]
-struct Version {
-    v: u32,
-}
-
-#[derive(Serialize)]
-struct Versioned<'a> {
-    v: u32,
-    #[serde(flatten)]
-    value: &'a ProcessGroups,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]
@@ -63,15 +52,13 @@ impl ProcessGroups {
     /// Reads the annotation. `None` if it is too long, of another version or no such value.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
-        let version = || serde_json::from_str::<Version>(text).ok().map(|version| version.v);
-        (text.len() <= MAX_BYTES && version()? == VERSION).then(|| serde_json::from_str(text).ok()).flatten()
+        versioned::parse(text, VERSION, MAX_BYTES)
     }
 
     /// Writes the annotation.
     #[must_use]
     pub fn text(&self) -> String {
-        // Texts and numbers can always be written.
-        serde_json::to_string(&Versioned { v: VERSION, value: self }).unwrap_or_default()
+        versioned::text(self, VERSION)
     }
 
     /// Whether this group is named. `None` if it is not, but groups were left out.

@@ -7,5 +7,6 @@ pub mod groups;
 pub mod hold;
 pub mod keys;
 mod map;
+pub mod versioned;
 
 pub use map::{Annotations, annotation};

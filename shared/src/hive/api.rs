@@ -70,6 +70,9 @@ pub struct ClusterDeploymentSpec {
     pub power_state: Option<String>,
 }
 
+/// Members of `spec.platform` whose clusters Hive's own hibernation controller can stop and start.
+pub const HIVE_PLATFORMS: &[&str] = &["aws", "azure", "gcp", "ibmcloud"];
+
 /// The cloud that a cluster runs on. Exactly one member is set; those that we do not read are in `other`.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema, PartialEq)]
 #[serde(rename_all = "camelCase")]

@@ -14,7 +14,7 @@ use serde_json::Value;
 
 use super::api::{ClusterDeployment, Condition};
 use super::preflight::{Finding, Severity};
-use crate::annotation::format;
+use crate::annotation::{format, versioned};
 
 /// Condition type of ours.
 pub const DATA: &str = "HibernationData";
@@ -90,26 +90,13 @@ pub struct Preflight {
     pub left_out: usize,
 }
 
-#[derive(Deserialize)]
-struct Version {
-    v: u32,
-}
-
-#[derive(Serialize)]
-struct Versioned<'a> {
-    v: u32,
-    #[serde(flatten)]
-    data: &'a Data,
-}
-
 impl Data {
     /// Reads the message of the condition. `None` if it is too long, of another version or no such value.
     ///
     /// A part that cannot be read is left out, so that the other one counts.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
-        let version = || serde_json::from_str::<Version>(text).ok().map(|version| version.v);
-        (text.len() <= MAX_BYTES && version()? == VERSION).then(|| serde_json::from_str(text).ok()).flatten()
+        versioned::parse(text, VERSION, MAX_BYTES)
     }
 
     /// What the cluster's condition holds; nothing if it has none that can be read.
@@ -152,8 +139,7 @@ impl Data {
     pub fn text(&self) -> String {
         let mut data = self.clone();
         loop {
-            // Texts, numbers and times can always be written.
-            let text = serde_json::to_string(&Versioned { v: VERSION, data: &data }).unwrap_or_default();
+            let text = versioned::text(&data, VERSION);
             let findings = data.preflight.as_mut().filter(|_| text.len() > MAX_BYTES);
             let Some(preflight) = findings else { return text };
             if preflight.findings.pop().is_none() {

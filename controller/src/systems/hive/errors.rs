@@ -29,7 +29,7 @@ impl Failure for HiveError {
     }
 
     fn label(&self) -> &'static str {
-        if self.class() == Class::NotLeader { Self::NotLeader.into() } else { self.into() }
+        self.into()
     }
 
     fn refusal(&self) -> Option<String> {

@@ -3,8 +3,7 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::Secret;
-use kube::{Api, Client, ResourceExt};
+use kube::Client;
 use shared::cloud::Inventory;
 use shared::hive::api::{ClusterDeployment, RESUME_SKIPS_CLUSTER_OPERATORS};
 use shared::hive::conditions::READY;
@@ -20,7 +19,7 @@ use super::{Hive, report};
 use crate::machines;
 use crate::runtime::hub::{full_name, key_of};
 use crate::runtime::{System, clock};
-use crate::spoke::{self, Route, Scope, SpokeWatch};
+use crate::spoke::{self, Route, Scope, SpokeWatch, kubeconfig};
 
 /// How often spot Machines are listed while Nodes are awaited.
 const SPOT_PERIOD: Duration = Duration::from_secs(30);
@@ -35,7 +34,7 @@ pub async fn observe(hive: &Hive, cluster: &ClusterDeployment, state: &mut Targe
     let connection = connect(hive, cluster, state, Scope::Everything { operators }).await?;
     let found = connection.watch.observe().await;
     if found.is_err() && connection.compared.elapsed() > COMPARE_PERIOD {
-        let (_, version) = secret(&hive.hub().client, cluster).await?;
+        let (_, version) = kubeconfig::read(&hive.hub().client, cluster).await?;
         connection.compared = Instant::now();
         if connection.address != address(cluster, version) {
             state.spoke = None; // the next reconcile connects anew
@@ -127,11 +126,11 @@ pub async fn replace_spot(hive: &Hive, cluster: &ClusterDeployment, state: &mut 
 
 /// A client of the spoke, and the version of the Secret with its kubeconfig.
 pub async fn client(hive: &Hive, cluster: &ClusterDeployment) -> Result<(Client, Option<String>), SpokeError> {
-    let (kubeconfig, version) = secret(&hive.hub().client, cluster).await?;
+    let (kubeconfig, version) = kubeconfig::read(&hive.hub().client, cluster).await?;
     let route = Route { url: active_url(cluster), ip: ip_override(cluster) };
     let client = spoke::client(&kubeconfig, &route).await.map_err(|error| match error {
         SpokeError::Kubeconfig(why) if why.starts_with("kubeconfig ") => {
-            SpokeError::Kubeconfig(in_secret(cluster, &why))
+            SpokeError::Kubeconfig(kubeconfig::in_secret(cluster, &why))
         }
         other => other,
     })?;
@@ -140,31 +139,4 @@ pub async fn client(hive: &Hive, cluster: &ClusterDeployment) -> Result<(Client,
 
 fn address(cluster: &ClusterDeployment, version: Option<String>) -> SpokeAddress {
     SpokeAddress { version, url: active_url(cluster).map(str::to_owned), ip: ip_override(cluster).map(str::to_owned) }
-}
-
-/// The administrator's kubeconfig and the version of its Secret.
-pub async fn secret(client: &Client, cluster: &ClusterDeployment) -> Result<(Vec<u8>, Option<String>), SpokeError> {
-    let name = secret_name(cluster).ok_or_else(|| {
-        SpokeError::Kubeconfig("spec.clusterMetadata.adminKubeconfigSecretRef.name is missing".to_owned())
-    })?;
-    let secrets: Api<Secret> = Api::namespaced(client.clone(), &cluster.namespace().unwrap_or_default());
-    let secret = secrets.get(name).await.map_err(|error| match error {
-        kube::Error::Api(status) if status.is_not_found() => {
-            SpokeError::Kubeconfig(in_secret(cluster, "does not exist"))
-        }
-        other => SpokeError::Failed(in_secret(cluster, &format!("cannot be read: {other}"))),
-    })?;
-    let version = secret.resource_version();
-    let kubeconfig = secret.data.and_then(|mut data| data.remove("kubeconfig"));
-    let kubeconfig = kubeconfig.ok_or_else(|| SpokeError::Kubeconfig(in_secret(cluster, "has no key kubeconfig")))?;
-    Ok((kubeconfig.0, version))
-}
-
-fn secret_name(cluster: &ClusterDeployment) -> Option<&str> {
-    let metadata = cluster.spec.cluster_metadata.as_ref()?;
-    Some(metadata.admin_kubeconfig_secret_ref.name.as_str()).filter(|name| !name.is_empty())
-}
-
-fn in_secret(cluster: &ClusterDeployment, why: &str) -> String {
-    format!("Secret {}/{}: {why}", cluster.namespace().unwrap_or_default(), secret_name(cluster).unwrap_or_default())
 }

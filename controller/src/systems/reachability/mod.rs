@@ -13,11 +13,10 @@ use shared::spoke::SpokeError;
 use tokio::sync::Semaphore;
 use tracing::info;
 
-use super::hive::spokes;
 use crate::metrics::Probe;
 use crate::runtime::hub::full_name;
 use crate::runtime::{Acted, Class, Done, Failure, Handle, Hub, Observed, Settings, System, Target, WriteError, clock};
-use crate::spoke::{self, Route};
+use crate::spoke::{self, Route, kubeconfig};
 
 /// How long an answer may take.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -173,7 +172,7 @@ fn told(before: &ClusterDeployment, after: &ClusterDeployment) {
 /// Asks an API server for its version: one small request, which every API server answers to its administrator.
 async fn probe(client: &Client, cluster: &ClusterDeployment, url: Url) -> Result<Answer, ReachabilityError> {
     let route = Route { url: url_override(cluster).filter(|_| url == Url::Primary), ip: ip_override(cluster) };
-    let kubeconfig = match spokes::secret(client, cluster).await {
+    let kubeconfig = match kubeconfig::read(client, cluster).await {
         Ok((kubeconfig, _)) => kubeconfig,
         Err(SpokeError::Kubeconfig(why)) => return Ok(Err(why)),
         Err(error) => return Err(ReachabilityError::Hub(error)),

@@ -9,7 +9,7 @@ use serde_json::value::RawValue;
 
 use crate::admission::{Meta, Object, few, from_map};
 use crate::annotation::format;
-use crate::hive::api::Desired;
+use crate::hive::api::{Desired, HIVE_PLATFORMS};
 
 /// What the rules read of a `ClusterDeployment`. Every field is optional: rows V1 and V5 are about objects that
 /// [`super::super::api::ClusterDeployment`] cannot express.
@@ -133,7 +133,7 @@ pub struct Settings {
 impl Default for Settings {
     /// The platforms that Hive's own hibernation controller serves.
     fn default() -> Self {
-        Self { served_platforms: ["aws", "azure", "gcp", "ibmcloud"].map(str::to_owned).into() }
+        Self { served_platforms: HIVE_PLATFORMS.iter().copied().map(str::to_owned).collect() }
     }
 }
 

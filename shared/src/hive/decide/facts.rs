@@ -5,7 +5,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use crate::cloud::{CloudError, CloudErrorKind, Inventory, Verb};
-use crate::hive::api::ClusterDeployment;
+use crate::hive::api::{ClusterDeployment, HIVE_PLATFORMS};
 use crate::hive::conditions::age;
 use crate::spoke::{Spoke, SpokeError, Upgrade};
 
@@ -152,15 +152,12 @@ pub enum Served {
 }
 
 impl Served {
-    /// Platforms for which Hive itself has an actuator.
-    pub const BY_HIVE: &'static [&'static str] = &["aws", "azure", "gcp", "ibmcloud"];
-
     /// Who serves `platform` when drivers exist for `ours`.
     #[must_use]
     pub fn platform(platform: &str, ours: &[&str]) -> Self {
         match platform {
             _ if ours.contains(&platform) => Self::ByUs,
-            _ if Self::BY_HIVE.contains(&platform) => Self::ByHiveOnly,
+            _ if HIVE_PLATFORMS.contains(&platform) => Self::ByHiveOnly,
             _ => Self::ByNobody,
         }
     }

@@ -1,0 +1,32 @@
+//! JSON values with a version: `{"v":1,...}`.
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+#[derive(Deserialize)]
+struct Version {
+    v: u32,
+}
+
+#[derive(Serialize)]
+struct Versioned<'a, T> {
+    v: u32,
+    #[serde(flatten)]
+    value: &'a T,
+}
+
+/// Reads a value. `None` if it is longer than `max_bytes`, of another version or malformed.
+#[must_use]
+pub fn parse<T: DeserializeOwned>(text: &str, version: u32, max_bytes: usize) -> Option<T> {
+    if text.len() > max_bytes || serde_json::from_str::<Version>(text).ok()?.v != version {
+        return None;
+    }
+    serde_json::from_str(text).ok()
+}
+
+/// Writes a value as compact JSON.
+#[must_use]
+pub fn text(value: &impl Serialize, version: u32) -> String {
+    // Maps with string keys, strings and numbers always serialize.
+    serde_json::to_string(&Versioned { v: version, value }).unwrap_or_default()
+}

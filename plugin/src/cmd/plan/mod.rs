@@ -4,7 +4,6 @@
 //! hibernate-controller last found in the cloud and in the cluster. The kubeconfig of the cluster is none of our business.
 
 mod fresh;
-mod judge;
 mod outlook;
 mod render;
 mod verdict;
@@ -13,7 +12,10 @@ use futures::{StreamExt, future::join, stream};
 use jiff::Timestamp;
 use serde_json::Value;
 use shared::{
-    hive::{api::ClusterDeployment, preflight::Severity},
+    hive::{
+        api::ClusterDeployment,
+        preflight::{Severity, objects},
+    },
     target::{Kind, Kinds},
 };
 
@@ -100,11 +102,14 @@ async fn look(hub: &Hub, args: &PlanArgs, mut target: Target, end: Option<Timest
     let cluster: ClusterDeployment = serde::Deserialize::deserialize(&target.object).map_err(Problem::unreadable)?;
     let verdict = verdict::ask(hub, &args.field_manager, &target, end);
     let (synced, verdict) = join(sync_sets(hub, &target), verdict).await;
-    let (controller, found_at) = judge::of_controller(&cluster, end);
+    let (controller, found_at) = objects::of_controller(&cluster, end);
     Ok(Outlook {
         desired: cluster.desired().to_string(),
         observed: cluster.power_state().to_owned(),
-        hub: judge::of_hub(&target.object, &cluster, synced, verdict.as_ref(), Timestamp::now()),
+        hub: objects::of_hub(&target.object, &cluster, synced, Timestamp::now(), |rules| match &verdict {
+            Some(verdict) => verdict::weigh(rules, verdict),
+            None => rules,
+        }),
         controller,
         found_at,
         end,

@@ -7,6 +7,7 @@
 
 mod facts;
 mod finding;
+pub mod objects;
 mod rules;
 #[cfg(test)]
 mod tests;

@@ -1,42 +1,33 @@
-//! What the objects on the hub show about a sleep and a wake. Pure: objects in, findings out.
+//! What the objects on the hub show about a sleep and a wake, before it is requested. Pure: objects in, findings out.
 
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
-use shared::{
-    admission::{Change, User},
-    annotation::{format, keys},
-    hive::{
-        admission::{Cluster, Settings, judge},
-        api::{ClusterDeployment, Desired, POWERSTATE_PAUSE, RECONCILE_PAUSE},
-        conditions::{HIBERNATING, reason},
-        pool::deciding,
-        preflight::{self, Finding, PREFLIGHT, Severity, found_at, within},
-    },
-};
 
-use crate::{
-    api::error::HubError,
-    cmd::plan::verdict::{Verdict, weigh},
-};
+use super::{Finding, PREFLIGHT, Severity, findings, found_at, within};
+use crate::admission::{Change, User};
+use crate::annotation::{format, keys};
+use crate::hive::admission::{Cluster, Settings, judge};
+use crate::hive::api::{ClusterDeployment, Desired, POWERSTATE_PAUSE, RECONCILE_PAUSE};
+use crate::hive::conditions::{HIBERNATING, reason};
+use crate::hive::pool::deciding;
 
 /// User of the request that the rules judge. No verdict depends on the name.
 const ASKER: &str = "plan";
 /// For how long after its installation a cluster waits for its sync sets before it goes to sleep (hive.md 1.1, row 12a).
 const SYNC_SETS_GRACE: SignedDuration = SignedDuration::from_mins(10);
 
-/// Findings from the objects on the hub. `synced` is whether the sync sets have been applied, if known; `verdict` the hub's answer
-/// to a dry run of the sleep, if it was sent.
-pub(crate) fn of_hub(
+/// Findings from the objects on the hub. `synced` is whether the sync sets have been applied, if known. `weigh` may change what the
+/// webhook's rules say of a sleep, by an answer of the hub; it is not called for a cluster whose desired state is Hibernating.
+pub fn of_hub(
     object: &Value,
     cluster: &ClusterDeployment,
     synced: Option<bool>,
-    verdict: Option<&Result<Verdict, HubError>>,
     now: Timestamp,
+    weigh: impl FnOnce(Vec<Finding>) -> Vec<Finding>,
 ) -> Vec<Finding> {
-    let mut findings = match (cluster.desired(), verdict) {
-        (Desired::Running, None) => of_rules(object, now),
-        (Desired::Running, Some(verdict)) => weigh(of_rules(object, now), verdict),
-        (Desired::Hibernating, _) => of_wake(cluster),
+    let mut findings = match cluster.desired() {
+        Desired::Running => weigh(of_rules(object, now)),
+        Desired::Hibernating => of_wake(cluster),
     };
     findings.extend(unsupported(cluster));
     findings.extend(sync_sets(cluster, synced, now));
@@ -47,18 +38,19 @@ pub(crate) fn of_hub(
 }
 
 /// What the controller last found in the cloud and in the cluster, for a sleep until `end`; and when it was found.
-pub(crate) fn of_controller(cluster: &ClusterDeployment, end: Option<Timestamp>) -> (Vec<Finding>, Option<Timestamp>) {
+#[must_use]
+pub fn of_controller(cluster: &ClusterDeployment, end: Option<Timestamp>) -> (Vec<Finding>, Option<Timestamp>) {
     if cluster.condition(PREFLIGHT).is_none() {
         let sentence = "hibernate-controller has not checked the cloud and the cluster yet: use --fresh";
         return (vec![Finding::new(Severity::Info, "NotLookedAt", sentence)], None);
     }
-    let judged = preflight::findings(cluster).into_iter().map(|finding| match end {
+    let judged = findings(cluster).into_iter().map(|finding| match end {
         Some(end) => within(finding, end),
         None => finding,
     });
-    let mut findings: Vec<Finding> = judged.collect();
-    findings.sort();
-    (findings, found_at(cluster))
+    let mut found: Vec<Finding> = judged.collect();
+    found.sort();
+    (found, found_at(cluster))
 }
 
 /// The webhook's verdict on a sleep now: its own rules, by its own code, with its default settings.
@@ -185,7 +177,7 @@ mod tests {
     fn hub(change: &Value, synced: Option<bool>) -> Vec<String> {
         let object = object(change);
         let cluster = serde_json::from_value(object.clone()).unwrap();
-        let findings = of_hub(&object, &cluster, synced, None, NOW.parse().unwrap());
+        let findings = of_hub(&object, &cluster, synced, NOW.parse().unwrap(), |rules| rules);
         findings.into_iter().map(|finding| format!("{} {}", finding.severity, finding.code)).collect()
     }
 

@@ -14,7 +14,7 @@ Examples:
   hibernate-controller                                   # in a Pod, with its service account
   hibernate-controller --kubeconfig hub.kubeconfig --identity laptop
 
-Exit codes: 0 asked to stop, 1 error, 2 usage.";
+Exit codes: 0 terminated by a signal, 1 error, 2 usage.";
 
 /// Hibernates and resumes clusters according to their objects on the hub
 #[derive(Clone, Debug, Parser)]
@@ -56,10 +56,10 @@ pub struct Args {
     /// How often to reconcile a cluster that is not in transition
     #[arg(long, default_value = "10m", value_parser = duration)]
     pub steady_period: Duration,
-    /// How long a wake may take before an Event warns
+    /// How long a wake may take before the controller emits a warning Event
     #[arg(long, default_value = "30m", value_parser = duration)]
     pub wake_limit: Duration,
-    /// How long falling asleep may take before an Event warns
+    /// How long a sleep may take before the controller emits a warning Event
     #[arg(long, default_value = "15m", value_parser = duration)]
     pub sleep_limit: Duration,
     /// What to do about instances of a sleeping cluster that were started by another party

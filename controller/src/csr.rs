@@ -43,7 +43,7 @@ const NOT_LEADER: &str = "not_leader";
 
 /// Why there was no pass.
 #[derive(Debug, thiserror::Error)]
-#[error("list the cluster's {what}")]
+#[error("cannot list the cluster's {what}")]
 pub struct PassError {
     what: &'static str,
     #[source]

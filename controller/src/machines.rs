@@ -15,10 +15,10 @@ use crate::runtime::hub::as_controller;
 #[derive(Debug, thiserror::Error)]
 pub enum ReplaceError {
     /// They could not be listed.
-    #[error("list the cluster's spot Machines")]
+    #[error("cannot list the cluster's spot Machines")]
     List(#[source] Box<kube::Error>),
     /// One of them could not be marked or deleted; the others were.
-    #[error("replace Machine {machine}")]
+    #[error("cannot replace Machine {machine}")]
     Replace {
         /// Its name.
         machine: String,

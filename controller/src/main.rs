@@ -48,9 +48,9 @@ enum Failure {
     Times,
     #[error("find the hub")]
     Hub(#[source] Box<dyn std::error::Error + Send + Sync>),
-    #[error("serve on {0}")]
+    #[error("cannot serve on {0}")]
     Serve(std::net::SocketAddr, #[source] std::io::Error),
-    #[error("listen for signals")]
+    #[error("cannot listen for signals")]
     Signals(#[source] std::io::Error),
 }
 

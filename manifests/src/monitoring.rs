@@ -179,7 +179,7 @@ fn looks() -> [Alert; 2] {
             lasts: "5m",
             severity: "warning",
             summary: "Reconciles fail: {{ $labels.outcome }}",
-            description: "The hub refuses writes, or calls take too long. The controller's log names the targets.",
+            description: "The hub refuses writes, or calls time out. The controller's log names the targets.",
         },
         Alert {
             name: "HibernateLooksSlow",
@@ -198,7 +198,7 @@ fn suspension() -> Alert {
         expr: "sum by (namespace, cluster) (hibernate_fdb_undeleted_groups) > 0".to_owned(),
         lasts: "30m",
         severity: "warning",
-        summary: "{{ $value }} process groups of FoundationDBCluster {{ $labels.namespace }}/{{ $labels.cluster }} are released, but still there",
+        summary: "{{ $value }} process groups of FoundationDBCluster {{ $labels.namespace }}/{{ $labels.cluster }} are released but not deleted",
         description: "The operator does not delete them although the controller woke it: it is down, or spec.skip is true.",
     }
 }
@@ -224,12 +224,12 @@ fn panels() -> Vec<Panel> {
     let rate = |by: &str, counter: &str| format!("sum by ({by}) (rate({counter}[5m]))");
     let (asleep, awake) = (reason::HIBERNATING, reason::RUNNING);
     let targets = |more: &str| format!("sum by (state) (hibernate_targets{{{more}}})");
-    let spread = |buckets: &str| vec![(quantile("0.5", buckets, ""), "half"), (quantile("0.95", buckets, ""), "95%")];
+    let spread = |buckets: &str| vec![(quantile("0.5", buckets, ""), "p50"), (quantile("0.95", buckets, ""), "p95")];
     vec![
         ("Controllers that lead", "short", vec![("sum(hibernate_leader)".to_owned(), "leaders")]),
         ("Targets asleep and awake", "short", vec![(targets(&format!("state=~\"{asleep}|{awake}\"")), "{{state}}")]),
         (
-            "Targets on their way, or stuck",
+            "Targets in transition or failed",
             "short",
             vec![(targets(&format!("state!~\"{asleep}|{awake}\"")), "{{state}}")],
         ),
@@ -239,10 +239,10 @@ fn panels() -> Vec<Panel> {
             vec![("sum by (days) (hibernate_asleep)".to_owned(), "{{days}}")],
         ),
         ("Power states reached per second", "ops", vec![(rate("to", "hibernate_transitions_total"), "{{to}}")]),
-        ("Time to fall asleep", "s", spread("hive_cluster_deployments_hibernation_transition_seconds_bucket")),
-        ("Time to wake up", "s", spread("hive_cluster_deployments_running_transition_seconds_bucket")),
+        ("Duration of a sleep", "s", spread("hive_cluster_deployments_hibernation_transition_seconds_bucket")),
+        ("Duration of a wake", "s", spread("hive_cluster_deployments_running_transition_seconds_bucket")),
         (
-            "Time in each step, 95%",
+            "Time in each step, p95",
             "s",
             vec![(quantile("0.95", "hibernate_step_seconds_bucket", "state"), "{{state}}")],
         ),
@@ -252,11 +252,11 @@ fn panels() -> Vec<Panel> {
             vec![(rate("cloud, call, result", "hibernate_cloud_calls_total"), "{{cloud}} {{call}} {{result}}")],
         ),
         (
-            "What Events warned of, in the last hour",
+            "Warning Events by reason (1h)",
             "short",
             vec![("sum by (reason) (increase(hibernate_notices_total[1h]))".to_owned(), "{{reason}}")],
         ),
-        ("Looks", "ops", vec![(rate("outcome", "hibernate_looks_total"), "{{outcome}}")]),
+        ("Reconciles by outcome", "ops", vec![(rate("outcome", "hibernate_looks_total"), "{{outcome}}")]),
         (
             "Targets whose reconcile is due and has not started",
             "short",
@@ -269,7 +269,7 @@ fn panels() -> Vec<Panel> {
             vec![(rate("kind, verdict, reason", "hibernate_csrs_total"), "{{kind}}: {{verdict}}, {{reason}}")],
         ),
         (
-            "FoundationDB: process groups kept, waiting for their turn, and released but still there",
+            "FoundationDB: process groups suspended, waiting for release, released but not deleted",
             "short",
             vec![
                 ("sum(hibernate_fdb_suspended_groups)".to_owned(), "kept"),
@@ -278,11 +278,7 @@ fn panels() -> Vec<Panel> {
             ],
         ),
         ("FoundationDB: volumes kept", "bytes", vec![("sum(hibernate_fdb_suspended_bytes)".to_owned(), "size")]),
-        (
-            "API servers asked whether they answer",
-            "reqps",
-            vec![(rate("result", "hibernate_probes_total"), "{{result}}")],
-        ),
+        ("API server probes", "reqps", vec![(rate("result", "hibernate_probes_total"), "{{result}}")]),
     ]
 }
 

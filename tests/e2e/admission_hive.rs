@@ -198,7 +198,7 @@ async fn what_cannot_sleep_is_denied_and_what_should_be_known_is_said() -> Resul
             ),
             ("v7-young", Value::Null, json!({ "installedTimestamp": recently }), Ok("installed less than 24 h ago")),
             ("v7-pool", json!({ "spec": { "clusterPoolRef": pool } }), Value::Null, Ok("unclaimed cluster of ClusterPool small")),
-            ("v7-upgrade", Value::Null, upgrading, Ok("an upgrade of the cluster is in progress")),
+            ("v7-upgrade", Value::Null, upgrading, Ok("an upgrade is in progress")),
             ("sound", Value::Null, json!({ "installedTimestamp": "2026-01-01T00:00:00Z" }), Ok("")),
         ] {
             bench.cluster(name, &patch, &status).await?;
@@ -301,7 +301,7 @@ async fn a_hold_carries_the_name_of_who_set_it() -> Result<()> {
         allowed(&bench.patch("demo", &hold).await?, "")?;
         assert_eq!(bench.annotation("demo", keys::HOLD_AWAKE_BY).await?.as_deref(), Some("alice"));
         let forged = bench.patch("demo", &annotated(keys::HOLD_AWAKE_BY, "mallory")).await?;
-        denied(&forged, "metadata.annotations[hibernate.sh/hold-awake-by]: is stamped when")?;
+        denied(&forged, "metadata.annotations[hibernate.sh/hold-awake-by]: cannot be edited")?;
         denied(&bench.sleep("demo").await?, "held awake until 2126-01-01T00:00:00Z by alice")?;
         let release = json!({ "metadata": { "annotations": { keys::HOLD_AWAKE_UNTIL: null } } });
         allowed(&bench.patch("demo", &release).await?, "")?;
@@ -324,7 +324,7 @@ async fn v10_stamps_are_not_edited_by_hand() -> Result<()> {
             "hibernate.sh/requested-at=2020-01-01T00:00:00Z",
         ] {
             let ran = bench.kubectl(&["--as", "alice"], &["annotate", "cd", "demo", "--overwrite", edit]).await?;
-            denied(&ran, "is stamped when powerState changes, from the user of that request, and cannot be edited")?;
+            denied(&ran, "cannot be edited: the webhook sets it from the request that changes powerState")?;
         }
         let ran = bench
             .kubectl(&["--as", "alice"], &["annotate", "cd", "demo", "hibernate.sh/reason=holidays", "team=a"])

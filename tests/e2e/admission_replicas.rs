@@ -146,7 +146,7 @@ async fn a_record_is_put_back_unless_the_plugin_changes_it() -> Result<()> {
         quiet(&bench.scale_by_patch("deployment/web", 0).await?)?;
         for edit in ["hibernate.sh/replicas=9", "hibernate.sh/replicas=0", "hibernate.sh/replicas-"] {
             let ran = bench.kubectl(&["annotate", "deployment/web", "--overwrite", edit]).await?;
-            warned(&ran, "hibernate.sh/replicas is the count to wake to: 3 was put back")?;
+            warned(&ran, "hibernate.sh/replicas records the replica count for the resume: 3 was restored")?;
             assert_eq!(bench.look("deployment/web").await?, (0, record("3")), "{edit}");
         }
         let plugin = format!("--field-manager={}", keys::PLUGIN);
@@ -172,7 +172,7 @@ async fn a_scale_request_cannot_carry_the_record_and_says_so() -> Result<()> {
             quiet(&bench.apply(&workload(version, kind, 3)).await?)?;
             quiet(&bench.kubectl(&["scale", target, "--replicas=2"]).await?)?;
             let ran = bench.kubectl(&["scale", target, "--replicas=0"]).await?;
-            warned(&ran, "a scale request cannot record how many replicas there were: 2 is not written down")?;
+            warned(&ran, "the scale subresource cannot carry annotations: the replica count 2 is not recorded")?;
             warned(&ran, "to be able to resume it, annotate it with hibernate.sh/replicas=2")?;
             assert_eq!(bench.look(target).await?, (0, None), "{target}");
 

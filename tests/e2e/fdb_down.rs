@@ -88,7 +88,7 @@ async fn a_watch_that_hangs_lets_nothing_through() -> Result<()> {
     ensure!(marks(&db, &id).await?.is_some(), "nothing was let through");
 
     world.heal("hub", None).await?;
-    let seen = &["process group", "is suspended since"];
+    let seen = &["process group", "has been suspended since"];
     eventually(SOON, "webhook that sees again", async || denied(&delete(&id).await?, seen)).await?;
 
     // Only the watch hangs: the list of versions shows that it is behind, and a new one is no better until the fault is gone.
@@ -120,7 +120,7 @@ async fn a_controller_that_is_killed_in_the_window_goes_on_where_it_was() -> Res
     ensure!(!marked.contains_key(keys::RELEASED_AT), "{marked:?}");
     denied(
         &kubectl(&world, &db, &["delete", "pvc", &claim(&db, &id), "--wait=false"]).await?,
-        &["is suspended since"],
+        &["has been suspended since"],
     )?;
     world.start(&Start::new(Program::Controller)).await?;
     ensure!(stamped(&db, &id).await? == since, "it is held since then, and not since the restart");

@@ -291,7 +291,7 @@ async fn what_cannot_be_recovered_is_said_and_nothing_is_changed() -> Result<()>
     held.db.patch(&json!({ "spec": { "skip": true } })).await?;
     let ran = recover(&held, &["--yes"]).await?;
     ensure!(
-        ran.code == 3 && ran.stderr.contains("has spec.skip: true, which is not from a recovery"),
+        ran.code == 3 && ran.stderr.contains("spec.skip is true, and no recovery set it"),
         "{} {}",
         ran.code,
         ran.stderr

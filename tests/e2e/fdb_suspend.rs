@@ -138,7 +138,7 @@ async fn the_annotation_is_checked_and_shortening_it_releases_nothing() -> Resul
     }
     denied(
         &kubectl(&world, &db, &["delete", "pvc", &claim(&db, &id), "--wait=false"]).await?,
-        &["is suspended since"],
+        &["has been suspended since"],
     )?;
     db.remove_all().await
 }
@@ -169,7 +169,7 @@ async fn a_human_has_a_key_and_everybody_else_is_denied() -> Result<()> {
     let named = kubectl(&world, &db, &["delete", "pvc", &claim(&db, &id), "--wait=false"]).await?;
     denied(
         &named,
-        &[&format!("process group {id} of FoundationDBCluster {}/key is suspended since", db.namespace()), &way],
+        &[&format!("process group {id} of FoundationDBCluster {}/key has been suspended since", db.namespace()), &way],
     )?;
     let ran = kubectl(&world, &db, &["annotate", "pvc", &claim(&db, &id), "hibernate.sh/release=true"]).await?;
     ran.ok()?;
@@ -241,7 +241,7 @@ async fn two_volumes_of_one_group_are_kept_and_released_together() -> Result<()>
     db.remove(&[&id]).await?;
     marked(keys::SUSPENDED_AT).await?;
     let delete = ["delete", "pvc", &twin, "--wait=false"];
-    denied(&kubectl(&world, &db, &delete).await?, &[&format!("process group {id}"), "is suspended since"])?;
+    denied(&kubectl(&world, &db, &delete).await?, &[&format!("process group {id}"), "has been suspended since"])?;
     marked(keys::RELEASED_AT).await?;
     ensure!(db.pvc_deletes(&id).await?.is_empty(), "the operator has chosen one");
     kubectl(&world, &db, &delete).await?.ok()?;

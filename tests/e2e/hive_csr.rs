@@ -318,7 +318,7 @@ async fn an_approval_that_fails_is_tried_again() -> Result<()> {
     let lists = Rule::new(status(503)).method("GET").path("/apis/machine.openshift.io").count(1);
     cluster.inject(&lists).await?;
     let error = approver.pass(&client, Timestamp::now(), || true).await.unwrap_err();
-    assert_eq!(error.to_string(), "list the cluster's Machines");
+    assert_eq!(error.to_string(), "cannot list the cluster's Machines");
     let pass = approver.pass(&client, Timestamp::now(), || true).await?;
     assert_eq!((pass.counts().keys().next(), pass.pending), (Some(&("client", "approve", "matched")), 0));
     cluster.remove().await

@@ -14,7 +14,7 @@ use testbed::{ClusterOptions, Options, Program, World};
 
 const SOON: Duration = Duration::from_mins(1);
 const REACHABLE: &str = "False/ClusterReachable/cluster is reachable";
-const ASLEEP: &str = "True/Hibernating/cluster is hibernating and is not asked until it wakes";
+const ASLEEP: &str = "True/Hibernating/cluster is hibernating and is not probed until it wakes";
 const REFUSED: &str =
     "True/ErrorConnectingToCluster/the cluster's API server cannot be reached: Connection refused (os error 111)";
 

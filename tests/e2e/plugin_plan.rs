@@ -174,7 +174,7 @@ async fn the_controller_looks_when_it_is_asked_and_says_what_it_found() -> Resul
     let asleep = world.plugin(&["plan", "cd/planned", "-n", &ns, "--fresh", "-o", "json"]).await?;
     let asleep = item(&asleep.ok()?)?;
     assert!(words(&asleep).contains(&"info AsksForSleep".to_owned()), "{asleep}");
-    assert!(message(&asleep, "SpokeNotAwake").contains("it was last asked at 2"), "{asleep}");
+    assert!(message(&asleep, "SpokeNotAwake").contains("its API server was last checked at 2"), "{asleep}");
     assert!(message(&asleep, "CertificateExpires").contains("aggregator-client-signer"), "{asleep}");
     cluster.remove().await
 }

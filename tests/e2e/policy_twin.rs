@@ -311,7 +311,7 @@ fn said_by_webhook(status: &Status) -> Result<Rows> {
                 "spec.hibernateAfter" => Some("V8"),
                 field if field.starts_with("spec.clusterMetadata") => Some("V5"),
                 field if field.contains(keys::PROTECTED) && forbidden => Some("V6"),
-                _ if cause.message.starts_with("is stamped when") => Some("V10"),
+                _ if cause.message.starts_with("cannot be edited: the webhook sets it") => Some("V10"),
                 field if field.starts_with("metadata.annotations") && !forbidden => Some("V9"),
                 _ => None,
             }

@@ -19,7 +19,7 @@ Examples:
   hibernate-webhook                                             # in a Pod: manages its own certificates
   hibernate-webhook --tls-cert tls.crt --tls-key tls.key        # with files from another source, such as cert-manager
 
-Exit codes: 0 asked to stop, 1 error, 2 usage.";
+Exit codes: 0 terminated by a signal, 1 error, 2 usage.";
 
 /// Admission webhook: refuses hibernation requests that cannot work, and records who asked and the previous state
 #[derive(Clone, Debug, Parser)]

@@ -19,7 +19,7 @@ fn main() -> ExitCode {
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => {
-            eprintln!("error: start the runtime: {error}");
+            eprintln!("error: cannot start the runtime: {error}");
             return ExitCode::FAILURE;
         }
     };

@@ -22,7 +22,7 @@ use crate::server::{self, Webhook};
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
     /// An address is taken, or not ours.
-    #[error("listen on {address}")]
+    #[error("cannot listen on {address}")]
     Listen {
         /// The address.
         address: SocketAddr,
@@ -30,7 +30,7 @@ pub enum RunError {
         source: std::io::Error,
     },
     /// The kubeconfig is unusable.
-    #[error("use kubeconfig {}", path.display())]
+    #[error("cannot use kubeconfig {}", path.display())]
     Kubeconfig {
         /// Its file.
         path: PathBuf,
@@ -38,16 +38,16 @@ pub enum RunError {
         source: KubeconfigError,
     },
     /// There is no kubeconfig, and this is no Pod.
-    #[error("find out how to reach the API server")]
+    #[error("cannot find the API server")]
     NoKubeconfig(#[source] InferConfigError),
     /// The certificate cannot be had.
-    #[error("set up the serving certificate")]
+    #[error("cannot set up the serving certificate")]
     Certificate(#[source] StartError),
     /// Signals cannot be waited for.
-    #[error("wait for signals")]
+    #[error("cannot listen for signals")]
     Signals(#[source] std::io::Error),
     /// A port stopped working.
-    #[error("serve on {address}")]
+    #[error("cannot serve on {address}")]
     Serve {
         /// The address.
         address: SocketAddr,

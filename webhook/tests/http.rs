@@ -127,7 +127,10 @@ async fn a_workload_at_zero_has_its_record_in_the_same_write() {
     let response = ask("/mutate", &request(DEPLOYMENTS, "UPDATE", Some(&down), Some(&wiped))).await;
     json_patch::patch(&mut wiped, &patch_of(&response)).unwrap();
     assert_eq!(wiped, down);
-    assert_eq!(response["warnings"], json!(["hibernate.sh/replicas is the count to wake to: 3 was put back"]));
+    assert_eq!(
+        response["warnings"],
+        json!(["hibernate.sh/replicas records the replica count for the resume: 3 was restored"])
+    );
 }
 
 #[tokio::test]

@@ -32,8 +32,7 @@ pub enum ConfigFileError {
     Syntax(usize),
     /// A key that is not on the list.
     #[error(
-        "aws_config line {line}: {key} is refused, because it would run code, read files or ask other services in the \
-         controller's process; use static keys, role_arn, external_id and source_profile"
+        "aws_config line {line}: {key} is not supported: the controller accepts only static keys, role_arn, external_id and source_profile"
     )]
     Refused {
         /// Number of the line, from 1.
@@ -133,7 +132,7 @@ fn parse(text: &str) -> Result<BTreeMap<String, Profile>, ConfigFileError> {
 /// A key that is one. The rest of a value that was broken into two lines is not repeated: it may be part of a secret.
 fn printable(key: &str) -> String {
     let known = key.len() <= 40 && key.contains('_') && key.chars().all(|c| c.is_ascii_lowercase() || c == '_');
-    if known { key.to_owned() } else { "what stands there".to_owned() }
+    if known { key.to_owned() } else { "this key".to_owned() }
 }
 
 #[cfg(test)]

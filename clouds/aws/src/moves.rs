@@ -24,14 +24,14 @@ const WINDOW: Duration = Duration::from_millis(25);
 /// How seldom a caller's instances are tried one by one when EC2 refuses them without naming one.
 const ONE_BY_ONE_EVERY: Duration = Duration::from_mins(5);
 
-/// After so many callers in a row were denied by themselves, the account may not do it for anybody.
+/// After so many callers in a row were retried alone and denied, the account has no permission at all.
 const DENIED: usize = 3;
 
 /// Callers and instances kept with the time of their last single try, so that they come after others.
 const REMEMBERED: usize = 1000;
 
-/// After so many instances in a row for which there was no room, the others of this caller are not tried one by one, and nor are
-/// those of the next callers without room.
+/// After so many instances in a row with insufficient capacity, the others of this caller are not tried one by one, and neither are
+/// those of the next callers without capacity.
 const WITHOUT_ROOM: usize = 5;
 
 /// Calls of one kind in one account.
@@ -273,8 +273,8 @@ impl<S: Sender> Round<'_, S> {
         Ok(())
     }
 
-    /// Each by itself. Whoever is refused for want of room sits out, so that the next time begins with others; after some of them
-    /// in a row the rest are not asked for.
+    /// One call each. An instance with insufficient capacity is skipped in the next round, which begins with others; after some of them
+    /// in a row the rest are not tried.
     async fn one_by_one(&mut self, of: &[Part], ids: &[String], outcome: &mut Outcome) -> Result<(), CloudError> {
         let mut of_this_caller = 0;
         for (at, id) in ids.iter().enumerate() {
@@ -310,7 +310,7 @@ fn is_of_one(kind: CloudErrorKind) -> bool {
     matches!(kind, CloudErrorKind::Capacity | CloudErrorKind::Denied | CloudErrorKind::Invalid)
 }
 
-/// A batch that ended before everybody was moved or refused by name.
+/// A batch that ended before all instances were moved or refused by name.
 struct Unfinished {
     failure: Failure,
     /// Who is left.

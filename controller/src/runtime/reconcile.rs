@@ -243,7 +243,7 @@ impl<S: System> Reconciler<S> {
                 self.handle.hub.metrics.refused(S::NAME);
                 let said = clean(&error.refusal().unwrap_or_else(|| ended.text()));
                 warn!(system = S::NAME, cluster, said, ?pause, "the API server refuses a write");
-                format!("{error}: the API server refuses what the controller writes: {said}")
+                format!("cannot {error}: the API server refused the write: {said}")
             }
             _ => format!(
                 "the controller panicked while it reconciled this object, and tries again after {} min or when the object \

@@ -153,7 +153,7 @@ Of pools it is a PoolStatusList, whose items have \"namespace\", \"name\", \"siz
 \"hibernateAfter\", \"standby\", \"ready\", \"waitingClaims\" and \"clusters\": items as above with \"claim\" and \"poolWants\".
 
 Of FoundationDBClusters it is a FoundationDBStatusList, whose items have \"namespace\", \"name\", \"protected\" (yes, no or \
-unknown), \"unprotectedBecause\", \"unlocked\" (volumes in use with the key on them), \"minimumSuspension\", \"skipped\", \
+unknown), \"unprotectedBecause\", \"unlocked\" (volumes in use with the annotation hibernate.sh/release), \"minimumSuspension\", \"skipped\", \
 \"recovering\", \"health\": {\"available\", \"healthy\", \"fullReplication\"} and \"suspended\": [{\"group\", \"class\", \"zone\", \
 \"since\", \"expires\", \"released\", \"why\", \"claim\", \"size\"}].
 

@@ -10,7 +10,7 @@ use super::{duration, values};
 #[derive(Debug, Default, Args)]
 #[command(next_help_heading = "Options for the hub")]
 pub(crate) struct HubArgs {
-    /// Namespace; that of the context if absent
+    /// Namespace [default: the context's namespace]
     #[arg(long, short = 'n', global = true, value_name = "NAME", value_parser = values::namespace)]
     pub(crate) namespace: Option<String>,
     /// All namespaces; with -l, --all or status

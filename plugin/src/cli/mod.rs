@@ -100,7 +100,7 @@ pub(crate) struct ActArgs {
     /// Timeout of --wait, such as 20m; 0 means no timeout
     #[arg(long, value_name = "DURATION", default_value = "0", value_parser = duration::parse, hide_default_value = true)]
     pub(crate) timeout: duration::Limit,
-    /// Skip the confirmation; without a terminal there is none
+    /// Skip the confirmation; implied if stdin is not a terminal
     #[arg(long, short = 'y')]
     pub(crate) yes: bool,
     /// `client` only prints the changes; `server` validates them on the API server without storing them
@@ -151,7 +151,7 @@ pub(crate) struct PlanArgs {
     /// Ask hibernate-controller to check the cloud and the cluster now, and wait for the result
     #[arg(long)]
     pub(crate) fresh: bool,
-    /// How long --fresh waits at most; 0 waits for ever
+    /// Timeout of --fresh; 0 means no timeout
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = duration::parse)]
     pub(crate) timeout: duration::Limit,
     /// How long the sleep is to last.
@@ -168,7 +168,7 @@ pub(crate) struct PlanArgs {
 /// Flags of `status`.
 #[derive(Debug, Args)]
 pub(crate) struct StatusArgs {
-    /// Targets; all clusters of the namespace if absent
+    /// Targets [default: all clusters in the namespace]
     #[arg(value_name = "NAME | TYPE/NAME | TYPE")]
     pub(crate) targets: Vec<String>,
     /// Format

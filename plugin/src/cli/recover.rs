@@ -33,7 +33,7 @@ pub(crate) struct ProcessGroupsArgs {
     /// Which, and how.
     #[command(flatten)]
     pub(crate) groups: GroupArgs,
-    /// Skip the confirmation; without a terminal there is none
+    /// Skip the confirmation; implied if stdin is not a terminal
     #[arg(long, short = 'y')]
     pub(crate) yes: bool,
     /// Wait until the Pods run on their old volumes. With --wait=false the command returns before that; run it again later to
@@ -80,7 +80,7 @@ pub(crate) struct GroupArgs {
     /// How long the cluster must go without a write before the status is edited, and before the edit is verified
     #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = duration::parse)]
     pub(crate) settle: duration::Limit,
-    /// How long the whole may take at most, such as 20m; 0 waits for ever
+    /// Timeout of the whole recovery, such as 20m; 0 means no timeout
     #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = duration::parse)]
     pub(crate) timeout: duration::Limit,
     /// `client` only prints the changes; `server` validates them on the API server without storing them
@@ -98,7 +98,7 @@ pub(crate) struct GroupArgs {
 /// `install-alias`.
 #[derive(Debug, Args)]
 pub(crate) struct AliasArgs {
-    /// Folder; the one in which this program is if absent
+    /// Folder for the link [default: this program's folder]
     #[arg(value_name = "FOLDER")]
     pub(crate) folder: Option<PathBuf>,
 }
@@ -143,7 +143,7 @@ pub(crate) struct FdbArgs {
     /// Do not ask, as --wait=false
     #[arg(long, short = 'y')]
     pub(crate) yes: bool,
-    /// Seconds for which the cluster must have been left alone, as --settle
+    /// Seconds that the cluster must go without a write; same as --settle
     #[arg(long, short = 'z', value_name = "SECONDS")]
     pub(crate) sleep: Option<u16>,
     /// Accepted, because scripts for kubectl-fdb give it: this program looks for no newer version of itself

@@ -19,7 +19,7 @@ const SHORTEST: Duration = Duration::from_mins(1);
 #[derive(Clone, Debug, Default, Args)]
 #[group(id = "when", multiple = false)]
 pub(crate) struct TimeFlags {
-    /// How long, such as 14h or 1h30m; at least a minute
+    /// Length of the sleep, or of --hold-awake: such as 14h or 1h30m, at least 1m
     #[arg(long = "for", value_name = "DURATION", value_parser = length)]
     length: Option<Duration>,
     /// Until when: 2026-12-24T18:00:00Z, or local time as 2026-12-24T18:00, 18:00 (the next one) or "tomorrow 08:00"

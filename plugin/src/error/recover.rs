@@ -11,7 +11,7 @@ pub(crate) enum FdbError {
         "name process groups by ID or by the name of their Pods, or give --all-suspended, --process-class or --match-labels"
     )]
     Nothing,
-    #[error("{0} needs to know the cluster: -c NAME")]
+    #[error("{0} requires a cluster: pass -c NAME")]
     NeedsCluster(&'static str),
     #[error("{0:?} is an ID: name its cluster with -c NAME, or use the Pod name")]
     IdWithoutCluster(String),
@@ -57,7 +57,7 @@ pub(crate) enum FdbError {
          available, or run: {command}"
     )]
     NotIncluded { cluster: String, why: String, command: String },
-    #[error("interrupted: run the same again to finish it")]
+    #[error("interrupted: run the same command again to finish the recovery")]
     Interrupted,
     #[error("user aborted the recovery, nothing was changed")]
     Aborted,

@@ -6,7 +6,7 @@ use super::map::Annotations;
 use super::{format, keys};
 
 /// Who holds a target awake, if they did not say.
-pub const NAMELESS: &str = "somebody who left no name";
+pub const NAMELESS: &str = "an unknown user";
 
 /// A request that a target stay awake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

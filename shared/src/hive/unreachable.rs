@@ -1,9 +1,8 @@
 //! Whether a cluster's API server can be reached: the conditions `Unreachable` and `ActiveAPIURLOverride` (hive.md 6).
 //!
-//! Hive's own controller knows nothing of sleep: it notices a sleeping cluster by chance, asks it for ever, and may need many
-//! minutes to notice that it is awake. Here a cluster that goes to sleep is marked once, `Unreachable` is `True` with a reason
-//! of its own, because nobody has tried to connect and failed, and Hive's syncing skips it; readers look at the status only.
-//! It is asked again when its wake has had an answer. [`needs`] says what to ask next, [`decide`] what to write and when to
+//! Hive's own controller ignores hibernation: it keeps probing a sleeping cluster, and may need many minutes to detect a wake. Here a
+//! cluster that goes to sleep is marked once: `Unreachable` is `True` with a reason of its own, because no connection was attempted, and
+//! Hive's syncing skips it; readers check the status only. Probes resume when the wake has had an answer. [`needs`] says what to ask next, [`decide`] what to write and when to
 //! look again.
 
 use std::time::Duration;
@@ -30,7 +29,7 @@ pub mod reason {
     pub const ASLEEP: &str = "Hibernating";
 }
 
-const ASLEEP: &str = "cluster is hibernating and is not asked until it wakes";
+const ASLEEP: &str = "cluster is hibernating and is not probed until it wakes";
 const REACHABLE: &str = "cluster is reachable";
 
 /// How often a cluster that answers is asked.

@@ -91,7 +91,7 @@ pub fn record(change: &Change<'_, Workload>) -> Edits {
         (0, 1..) => edits.want(keys::REPLICAS, sent, None),                              // C2
         (0, 0) if stored != sent && change.field_manager != keys::PLUGIN => match (stored, sent) {
             (Some(stored), _) if is_record(stored) => edits.want(keys::REPLICAS, sent, Some(stored.to_owned())).warn(
-                format!("{} is the count to wake to: {stored} was put back", keys::REPLICAS), // C3
+                format!("{} records the replica count for the resume: {stored} was restored", keys::REPLICAS), // C3
             ),
             (_, Some(sent)) if !is_record(sent) => edits.want(keys::REPLICAS, Some(sent), None).warn(
                 format!("{} must be an integer from 1 to 2147483647: it was removed", keys::REPLICAS), // C4
@@ -107,7 +107,7 @@ pub fn record(change: &Change<'_, Workload>) -> Edits {
 pub fn scale(change: &Change<'_, Scale>) -> Edits {
     match change.old.as_ref().map(Scale::replicas) {
         Some(before @ 1..) if change.new.replicas() == 0 => Edits::default()
-            .warn(format!("a scale request cannot record how many replicas there were: {before} is not written down"))
+            .warn(format!("the scale subresource cannot carry annotations: the replica count {before} is not recorded"))
             .warn(format!(
                 "to be able to resume it, annotate it with {}={before}, or use kubectl hibernate instead of scale",
                 keys::REPLICAS
@@ -199,7 +199,7 @@ mod tests {
     fn who_loses_something_is_told() {
         let said = |edits: Edits| edits.warnings.join("\n");
         let put_back = edits("kubectl", Some(workload(Some(0), Some("3"))), workload(Some(0), None));
-        assert_eq!(said(put_back), "hibernate.sh/replicas is the count to wake to: 3 was put back");
+        assert_eq!(said(put_back), "hibernate.sh/replicas records the replica count for the resume: 3 was restored");
         let removed = edits("kubectl", Some(workload(Some(0), None)), workload(Some(0), Some("0")));
         assert!(said(removed).contains("from 1 to 2147483647"));
     }

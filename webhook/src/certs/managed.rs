@@ -34,11 +34,11 @@ const WATCH_TIMEOUT: Duration = Duration::from_secs(320);
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// The configuration does not make a client.
-    #[error("make a client for the certificate's Secret")]
+    #[error("cannot create a client for the certificate's Secret")]
     Client(#[source] kube::Error),
     /// A CA must outlive the leaves of the one before.
     #[error(
-        "validate the lifetimes: a serving certificate ({leaf:?}) may last at most a third of its CA's lifetime \
+        "invalid lifetimes: a serving certificate ({leaf:?}) may last at most a third of its CA's lifetime \
          ({authority:?})"
     )]
     Lifetimes {
@@ -48,10 +48,10 @@ pub enum StartError {
         leaf: Duration,
     },
     /// TLS cannot be set up.
-    #[error("set up TLS")]
+    #[error("cannot set up TLS")]
     Tls(#[source] rustls::Error),
     /// A file could not be read.
-    #[error("read {}", path.display())]
+    #[error("cannot read {}", path.display())]
     Read {
         /// Which file.
         path: PathBuf,
@@ -59,7 +59,7 @@ pub enum StartError {
         source: std::io::Error,
     },
     /// The files are no pair.
-    #[error("use {} with {}", certificate.display(), key.display())]
+    #[error("cannot use {} with {}", certificate.display(), key.display())]
     Pair {
         /// File with the chain.
         certificate: PathBuf,
@@ -77,13 +77,13 @@ enum ReconcileError {
     Secret(#[from] SecretError),
     #[error(transparent)]
     Issue(#[from] IssueError),
-    #[error("take Lease {namespace}/{name}")]
+    #[error("cannot take Lease {namespace}/{name}")]
     Lease { namespace: String, name: String, source: kube::Error },
-    #[error("write the caBundle of {kind} {name}")]
+    #[error("cannot write the caBundle of {kind} {name}")]
     Publish { kind: &'static str, name: String, source: kube::Error },
-    #[error("watch {what} {name}")]
+    #[error("cannot watch {what} {name}")]
     Watch { what: &'static str, name: String, source: watcher::Error },
-    #[error("finish within {RECONCILE_TIMEOUT:?}")]
+    #[error("the certificate reconcile took longer than {RECONCILE_TIMEOUT:?}")]
     Deadline(#[from] tokio::time::error::Elapsed),
 }
 

@@ -29,10 +29,10 @@ pub(super) enum SecretError {
     )]
     Foreign { secret: String, found: String },
     /// The Secret is gone, and the manifests give no right to create any.
-    #[error("create Secret {secret}, which is missing: apply the manifests again, they hold it empty")]
+    #[error("Secret {secret} is missing: apply the manifests again; they create an empty one for the webhook to fill")]
     Create { secret: String, source: kube::Error },
     /// The API server refused or could not be reached.
-    #[error("write Secret {secret}")]
+    #[error("cannot write Secret {secret}")]
     Write { secret: String, source: kube::Error },
 }
 

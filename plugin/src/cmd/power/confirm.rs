@@ -34,7 +34,7 @@ fn question(action: PowerAction, planned: &[Planned]) -> Option<String> {
     if changes.len() < 2 && !changes.iter().any(|target| protected(target)) {
         return None;
     }
-    let verb = if action == PowerAction::Hibernate { "put to sleep" } else { "wake" };
+    let verb = if action == PowerAction::Hibernate { "hibernate" } else { "resume" };
     let targets = if changes.len() == 1 { "target" } else { "targets" };
     let mut text = format!("About to {verb} {} {targets}:\n", changes.len());
     for target in changes.iter().take(LISTED) {
@@ -81,7 +81,7 @@ mod tests {
         let two = [planned("a", true, false), planned("b", true, true), planned("c", false, false)];
         assert_eq!(
             question(PowerAction::Hibernate, &two).unwrap(),
-            "About to put to sleep 2 targets:\n  clusterdeployment.hive.openshift.io/a in x\n  \
+            "About to hibernate 2 targets:\n  clusterdeployment.hive.openshift.io/a in x\n  \
              clusterdeployment.hive.openshift.io/b in x (protected)\nContinue? [y/N] "
         );
         assert!(question(PowerAction::Hibernate, &[planned("a", true, true)]).unwrap().contains("1 target:"));

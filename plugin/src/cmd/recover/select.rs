@@ -164,7 +164,7 @@ pub(crate) fn unmatched(look: &DatabaseSnapshot, selection: &GroupSelection<'_>)
         GroupSelection::Class(class) => format!("of class {class}"),
         GroupSelection::Labels(labels) => {
             let labels: Vec<String> = labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
-            format!("whose PersistentVolumeClaim is labelled {}", labels.join(","))
+            format!("whose PersistentVolumeClaim is labeled {}", labels.join(","))
         }
     };
     if !ids(look, selection).is_empty() {
@@ -214,8 +214,8 @@ mod tests {
             ("-c a --match-labels x=y,z=", r#"Labels({"x": "y", "z": ""})"#),
             ("", "name process groups by ID"),
             ("-c a", "name process groups by ID"),
-            ("--all-suspended", "--all-suspended needs to know the cluster"),
-            ("--process-class log", "--process-class needs to know the cluster"),
+            ("--all-suspended", "--all-suspended requires a cluster"),
+            ("--process-class log", "--process-class requires a cluster"),
             ("-c a storage-1 --process-class log", "names and --process-class exclude each other"),
             ("-c a --process-class log --all-suspended", "exclude each other"),
             ("-c a --match-labels x", "write KEY=VALUE"),
@@ -279,7 +279,7 @@ mod tests {
             format!("no suspended group of class logg {known}")
         );
         let labels = GroupSelection::Labels([("x".to_owned(), "y".to_owned())].into());
-        let expected = format!("no suspended group whose PersistentVolumeClaim is labelled x=y {known}");
+        let expected = format!("no suspended group whose PersistentVolumeClaim is labeled x=y {known}");
         assert_eq!(answer(2, labels).unwrap(), expected);
         assert_eq!(answer(0, GroupSelection::Class("logg")), None);
         assert_eq!(answer(2, GroupSelection::Class("log")), None);

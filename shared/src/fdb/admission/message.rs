@@ -91,7 +91,7 @@ impl Held<'_> {
             }
             _ => " without end, because its stamp cannot be read".to_owned(),
         });
-        format!("{} is suspended since {since},{until}; {}", self.subject(), self.ways_out())
+        format!("{} has been suspended since {since},{until}; {}", self.subject(), self.ways_out())
     }
 
     /// The controller has not stamped it (S14).
@@ -104,13 +104,17 @@ impl Held<'_> {
                 self.ways_out()
             );
         }
-        let minimum = match &self.cluster.minimum {
-            Minimum::Unreadable(text) => format!("a time that cannot be read ({text:?})"),
-            minimum => minimum.text(),
+        let released = match &self.cluster.minimum {
+            Minimum::Unreadable(text) => {
+                format!(
+                    "the controller keeps them until {} ({text:?} is not a duration) is corrected",
+                    keys::MINIMUM_SUSPENSION
+                )
+            }
+            minimum => format!("the controller releases them {} after the group's Pod is gone", minimum.text()),
         };
         format!(
-            "{} is not released: volume and Service of a removed group are kept; the controller releases them {minimum} after \
-             the group's Pod is gone; {}",
+            "{} is not released: volume and Service of a removed group are kept; {released}; {}",
             self.subject(),
             self.ways_out()
         )

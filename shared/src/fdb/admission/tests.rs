@@ -232,7 +232,7 @@ fn a_denial_names_the_group_since_until_and_the_ways_out() {
     let said = message(&stamped(&[], &record(Some(REMOVAL), "operator")), &CacheState::Fresh(&known));
     assert_eq!(
         said,
-        "process group storage-1 of FoundationDBCluster db/prod is suspended since 2026-11-21T18:00:00Z, until \
+        "process group storage-1 of FoundationDBCluster db/prod has been suspended since 2026-11-21T18:00:00Z, until \
          2026-11-21T20:00:00Z at least; to bring the group back: kubectl fdb recover process-groups -n db -c prod storage-1 \
          (or kubectl hibernate recover process-groups); to delete it anyway: kubectl annotate pvc prod-storage-1-data \
          -n db hibernate.sh/release=true"

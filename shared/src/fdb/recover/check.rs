@@ -117,7 +117,7 @@ pub enum Refusal {
         key: &'static str,
     },
     /// The cluster goes.
-    #[error("{cluster} is being deleted since {since}: nothing of it can be brought back")]
+    #[error("{cluster} has been terminating since {since}: its groups cannot be recovered")]
     Deleted {
         /// The cluster.
         cluster: String,
@@ -131,8 +131,8 @@ pub enum Refusal {
 
 fn skipped(Place { namespace, name }: &Place) -> String {
     format!(
-        "{name} has spec.skip: true, which is not from a recovery: the operator does nothing with it. Set it to false when that is \
-         over (kubectl -n {namespace} patch fdb {name} --type merge -p '{{\"spec\":{{\"skip\":false}}}}'), and run this again"
+        "{name}: spec.skip is true, and no recovery set it, so the operator ignores the cluster. When the other work is done, set it \
+         to false (kubectl -n {namespace} patch fdb {name} --type merge -p '{{\"spec\":{{\"skip\":false}}}}'), and run this command again"
     )
 }
 

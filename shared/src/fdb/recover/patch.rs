@@ -158,8 +158,8 @@ pub(super) fn status(cluster: &FoundationDBCluster, record: &Record) -> Option<V
     (patch.len() > 1).then_some(Value::Array(patch))
 }
 
-/// R9: only clusters that were not skipped are taken on, so that is what they go back to. When nobody comes back any more the
-/// record goes, too: one of nobody would not be read as one.
+/// R9: only clusters that were not skipped are taken on, so that is what they go back to. When no group is left to recover, the
+/// record goes, too: a record without groups would not be read as one.
 #[must_use]
 pub fn resume(cluster: &FoundationDBCluster, record: &Record) -> Value {
     let mut patch = begin(cluster);

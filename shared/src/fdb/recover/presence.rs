@@ -21,15 +21,13 @@ pub struct Missing {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Lost {
     /// The volume has gone in the middle of it.
-    #[error("{group}: its PersistentVolumeClaim is gone in the middle of the recovery, and its data with it")]
+    #[error("{group}: its PersistentVolumeClaim was deleted during the recovery, and the data is lost")]
     NoClaim {
         /// ID of the process group.
         group: String,
     },
     /// The volume is going.
-    #[error(
-        "{group}: PersistentVolumeClaim {claim} has been deleted at {since} in the middle of the recovery; {volume}"
-    )]
+    #[error("{group}: PersistentVolumeClaim {claim} was deleted at {since} during the recovery; {volume}")]
     ClaimGoing {
         /// ID of the process group.
         group: String,

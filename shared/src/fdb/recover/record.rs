@@ -100,8 +100,8 @@ impl Record {
         record
     }
 
-    /// This record without those that nobody has written down by the time that the groups are back: another run has brought them
-    /// back, and others have gone for them.
+    /// This record without the groups that have no record by the time that they are back: another run has recovered them, and other
+    /// groups were removed in exchange.
     #[must_use]
     pub(super) fn unless_done(&self, recorded: Option<&Self>, cluster: &FoundationDBCluster) -> Self {
         let mut record = self.clone();
@@ -149,7 +149,7 @@ impl Record {
         record
     }
 
-    /// The record without a group that is nobody's business any more, and without the one that went for it: the operator was told.
+    /// The record without a group that no recovery tracks any more, and without its replacement, which is in `processGroupsToRemove`.
     #[must_use]
     pub(super) fn after(&self, group: &str, cluster: &FoundationDBCluster) -> Self {
         let mut record = self.clone();

@@ -55,9 +55,9 @@ pub struct Candidate {
 pub enum ReplaceError {
     /// There would be too many, and no group replaced the removed ones.
     #[error(
-        "spec.processCounts.{class} is {count}, and with {groups} back there would be {total} {class} groups: the operator would \
-         remove one again, probably the recovered one, and none was created since the removal that could go instead. Raise \
-         spec.processCounts.{class} to {total}, or name the group that is to go: --replacement ID"
+        "spec.processCounts.{class} is {count}; with {groups} recovered there are {total} {class} groups. The operator would remove \
+         one, probably the recovered one, because no group was created since the removal. Raise spec.processCounts.{class} to \
+         {total}, or pass --replacement ID"
     )]
     TooMany {
         /// The class.

@@ -274,10 +274,7 @@ fn who_goes_is_the_newest_made_since_the_removal() {
     world.cluster["spec"]["processCounts"]["storage"] = json!(3);
     world.claims[3] = claim("storage-4", "storage", "2026-11-21T17:59:52Z");
     let refusal = who(&world, &Wanted::Find);
-    assert!(
-        refusal.starts_with("spec.processCounts.storage is 3, and with storage-1 back there would be 4"),
-        "{refusal}"
-    );
+    assert!(refusal.starts_with("spec.processCounts.storage is 3; with storage-1 recovered there are 4"), "{refusal}");
     assert_eq!(who(&world, &Wanted::None), "");
     // A second's difference between two clocks is none.
     world.claims[3] = claim("storage-4", "storage", "2026-11-21T17:59:54Z");
@@ -308,7 +305,7 @@ fn what_cannot_be_done_is_refused_before_anything_is_changed() {
         (
             "storage-1",
             |world| world.cluster["spec"]["skip"] = json!(true),
-            "sample has spec.skip: true, which is not from a recovery",
+            "sample: spec.skip is true, and no recovery set it",
         ),
         (
             "storage-1",
@@ -318,7 +315,7 @@ fn what_cannot_be_done_is_refused_before_anything_is_changed() {
         (
             "storage-1",
             |world| world.cluster["metadata"]["deletionTimestamp"] = json!(NOW),
-            "sample is being deleted since 2026-11-21T18:30:00Z",
+            "sample has been terminating since 2026-11-21T18:30:00Z",
         ),
         (
             "stateless-1",

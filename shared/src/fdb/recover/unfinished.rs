@@ -9,7 +9,7 @@ use super::{
 
 impl Facts<'_> {
     /// What of a record is still to be finished, and whatever of it is asked for: groups that are back are, and those that were
-    /// lost, or removed once more since, are nobody's business any more. Nor are those that were to go for them.
+    /// lost, or removed once more since, are not tracked any more. Nor are their replacements.
     #[must_use]
     pub fn unfinished(&self, mut record: Record, asked_for: &[String]) -> Record {
         for held in record.groups.clone() {

@@ -132,7 +132,10 @@ fn has_an_identity(change: &Change<'_, Cluster>) -> Verdict {
             ("spec.clusterMetadata.infraID", "the cluster's machines cannot be found")
         }
         Some(identity) if !identity.admin_kubeconfig_secret_ref.as_ref().is_some_and(|secret| filled(&secret.name)) => {
-            ("spec.clusterMetadata.adminKubeconfigSecretRef.name", "nobody could see whether the cluster comes back")
+            (
+                "spec.clusterMetadata.adminKubeconfigSecretRef.name",
+                "the controller cannot verify that the cluster is running",
+            )
         }
         Some(_) => return Verdict::Allow,
     };
@@ -207,7 +210,7 @@ fn not_upgrading(change: &Change<'_, Cluster>) -> Verdict {
     if !change.goes_to_sleep() || !change.new.upgrading() {
         return Verdict::Allow;
     }
-    Verdict::warn("an upgrade of the cluster is in progress: it will be interrupted and go on after the wake")
+    Verdict::warn("an upgrade is in progress: hibernation interrupts the upgrade, which continues after the wake")
 }
 
 /// V8
@@ -277,12 +280,12 @@ fn is_not_forged(change: &Change<'_, Cluster>, key: &str) -> Verdict {
         return Verdict::Allow;
     }
     if change.creates() {
-        return Verdict::warn(format!("{key} came with a new object: nobody has verified it"));
+        return Verdict::warn(format!("{key} was set at creation and is not verified"));
     }
     Verdict::deny(
         Fault::Forbidden,
         annotation(key),
-        "is stamped when powerState changes, from the user of that request, and cannot be edited",
+        "cannot be edited: the webhook sets it from the request that changes powerState",
     )
 }
 
@@ -292,15 +295,12 @@ fn holder_is_not_forged(change: &Change<'_, Cluster>) -> Verdict {
         return Verdict::Allow;
     }
     if change.creates() {
-        return Verdict::warn(format!("{} came with a new object that is not held", keys::HOLD_AWAKE_BY));
+        return Verdict::warn(format!("{} was set at creation without a hold", keys::HOLD_AWAKE_BY));
     }
     Verdict::deny(
         Fault::Forbidden,
         annotation(keys::HOLD_AWAKE_BY),
-        format!(
-            "is stamped when {} is set, from the user of that request, and cannot be edited",
-            keys::HOLD_AWAKE_UNTIL
-        ),
+        format!("cannot be edited: the webhook sets it from the request that sets {}", keys::HOLD_AWAKE_UNTIL),
     )
 }
 

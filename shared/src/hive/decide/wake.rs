@@ -198,7 +198,7 @@ fn nodes(facts: &Facts<'_>, machines: &Inventory, spoke: &Spoke, step: Step) -> 
     let all_unknown = unknown.len() == spoke.nodes.len();
     if !asleep.is_empty() || all_unknown {
         let names = match asleep.len() {
-            0 => "the cluster has no Nodes with machines of its own".to_owned(),
+            0 => "no Node of the cluster is backed by an instance".to_owned(),
             n => format!("{n} of {} nodes are not ready: {}", spoke.nodes.len(), name_nodes(&asleep)),
         };
         let status = PowerStatus::waiting_for_nodes().awaiting("Nodes", names);
@@ -309,7 +309,7 @@ fn usable<'a>(machines: &'a Inventory, node: &NodeLook) -> Option<&'a Instance> 
 fn unusable(machines: &Inventory) -> Option<Notice> {
     let unknown = machines.unknown();
     let names = name_some(unknown.iter().map(String::as_str), 10);
-    let message = format!("the cloud cannot tell whether these run; the wake goes on without them: {names}");
+    let message = format!("instances in an unknown state; the wake continues without them: {names}");
     (!unknown.is_empty()).then(|| Notice::warning("MachineUnusable", message))
 }
 

@@ -87,7 +87,7 @@ fn of_cloud(cloud: Option<&Result<CloudLook, CloudError>>) -> Vec<Finding> {
         Capacity, Credentials, Denied, InTransit, Invalid, NotLeader, Refused, Throttled, Unavailable,
     };
     match cloud {
-        None => vec![warn(code::CLOUD_NOT_ASKED, "the cloud was not asked, because nothing is to be done there now")],
+        None => vec![warn(code::CLOUD_NOT_ASKED, "the cloud was not checked: no cloud call is needed now")],
         Some(Err(error)) => match error.kind {
             Credentials | Denied | Invalid => vec![block(code::CREDENTIALS, &error.message)], // C1
             Throttled | Capacity | Unavailable | Refused | InTransit | NotLeader => {
@@ -131,15 +131,11 @@ fn of_last_time(previous: Option<(Vec<Finding>, Timestamp)>) -> Vec<Finding> {
         (Some(dated), _) => dated,
         (None, Some(found)) => info(
             code::SPOKE_NOT_AWAKE,
-            format!(
-                "the cluster is not awake, so its API server cannot be asked; it was last asked at {}",
-                format::seconds(found)
-            ),
+            format!("the cluster is not awake; its API server was last checked at {}", format::seconds(found)),
         ),
-        (None, None) => info(
-            code::SPOKE_NOT_AWAKE,
-            "the cluster is not awake, so its API server cannot be asked; it never was before",
-        ),
+        (None, None) => {
+            info(code::SPOKE_NOT_AWAKE, "the cluster is not awake, and its API server has never been checked")
+        }
     });
     carried
 }
@@ -180,8 +176,8 @@ fn of_spoke(look: &SpokeLook, now: Timestamp) -> Vec<Finding> {
             warn(
                 code::WEBHOOKS_ON_WAKE,
                 format!(
-                    "{} inside the cluster would refuse or delay what its start needs while nobody serves them: {}; let them \
-                     leave out kube-system, or fail open",
+                    "{} in the cluster can block the wake while their backends are down: {}; exclude kube-system, or set \
+                     failurePolicy: Ignore",
                     count(held.len(), "webhook"),
                     some(&held)
                 ),
@@ -193,7 +189,7 @@ fn of_spoke(look: &SpokeLook, now: Timestamp) -> Vec<Finding> {
             info(
                 code::DISRUPTION_BUDGETS,
                 format!(
-                    "{} no disruption now; stopping machines does not ask them: {}",
+                    "{} no disruption now; a stop ignores PodDisruptionBudgets: {}",
                     if budgets.len() == 1 {
                         "1 budget allows".to_owned()
                     } else {

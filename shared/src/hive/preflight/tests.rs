@@ -186,14 +186,14 @@ fn a_sleeping_cluster_keeps_what_was_said_of_it_with_its_date() {
         )
     };
     let first = asleep(&stored);
-    assert!(first.message().contains("it was last asked at 2026-11-21T18:00:00Z"), "{}", first.message());
+    assert!(first.message().contains("its API server was last checked at 2026-11-21T18:00:00Z"), "{}", first.message());
     assert!(first.message().contains("the first certificate to expire is that in ns/first"), "{}", first.message());
     let stored = cluster(&json!({
         "/status/conditions/-": condition("2026-11-21T23:00:00Z", first.status, first.reason, &first.message()),
     }));
     assert_eq!(asleep(&stored), first, "the date does not move with each look");
     let never = answer(Some(&Ok(found(6, &[]))), &SpokePreflight::NotAwake, None, later);
-    assert!(never.message().contains("it never was before"), "{}", never.message());
+    assert!(never.message().contains("its API server has never been checked"), "{}", never.message());
 }
 
 #[test]

@@ -1,12 +1,11 @@
 //! Which certificate signing requests of a waking cluster's kubelets may be approved.
 //!
-//! A cluster that slept longer than its certificates live comes back with kubelets that nobody trusts any more, and with nobody
-//! awake to approve their requests: the cluster-machine-approver refuses a client certificate for a Node that exists already.
-//! During a wake, and only then, we approve what can be matched with a Node and a Machine. We never deny: what is not ours to
-//! approve is left to whoever it belongs to.
+//! In a sleep that is longer than their lifetime, the kubelets' certificates expire, and no other approver accepts their requests: the
+//! cluster-machine-approver refuses a client certificate for a Node that exists already. During a wake, and only then, requests are
+//! approved that match a Node and a Machine. None is denied: other requests stay pending.
 //!
-//! Anybody who can reach the cluster's bootstrap credentials can write such a request, so everything in it is hostile until
-//! proven otherwise, and a request that cannot be read never stops the others.
+//! Every holder of the cluster's bootstrap credentials can create such a request, so its content is untrusted, and one that cannot be
+//! read never stops the others.
 
 pub mod judge;
 pub mod machine;

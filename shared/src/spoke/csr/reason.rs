@@ -83,7 +83,7 @@ impl Reason {
             Self::Issued => "its certificate has been issued",
             Self::WrongSigner => "its signer does not issue kubelets' certificates",
             Self::TooEarly => "it is older than this wake",
-            Self::TooLate => "it is newer than this wake",
+            Self::TooLate => "it was created after the approval window closed",
             Self::Malformed => "it is not one PKCS #10 request in PEM",
             Self::BadSignature => "it is not signed with its own key",
             Self::WrongUser => "its requester may not ask for such a certificate",
@@ -105,7 +105,7 @@ impl Reason {
             Self::OtherNode => "the Machine of this name belongs to another Node",
             Self::NodeLimit => "the limit for this Node in this wake is reached",
             Self::PassLimit => "the limit per pass is reached; the next pass continues",
-            Self::Flood => "there are more requests than the cluster has nodes, so that none is approved",
+            Self::Flood => "undecided requests exceed the number of nodes by more than 100: none is approved",
         }
     }
 }

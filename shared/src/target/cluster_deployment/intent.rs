@@ -337,7 +337,7 @@ mod tests {
                 json!({ keys::HOLD_AWAKE_UNTIL: SOON, keys::PROTECTED: "true" }),
                 Hibernate,
                 None,
-                vec![protected, held(&format!("{SOON} by somebody who left no name"))],
+                vec![protected, held(&format!("{SOON} by an unknown user"))],
             ),
             ("Running", bobs(LATER), Resume, Some(SOON), vec![shortened("bob")]),
             ("Running", bobs(LATER), Resume, None, vec![]),
@@ -348,7 +348,7 @@ mod tests {
                 json!({ keys::HOLD_AWAKE_UNTIL: LATER }),
                 Resume,
                 Some(SOON),
-                vec![shortened("somebody who left no name")],
+                vec![shortened("an unknown user")],
             ),
         ] {
             let cluster = json!({ "metadata": { "annotations": found }, "spec": { "powerState": state } });

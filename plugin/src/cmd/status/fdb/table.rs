@@ -109,7 +109,7 @@ fn suspension(minimum: Option<&str>) -> String {
 }
 
 fn health(health: Option<&HealthRecord>) -> String {
-    let Some(health) = health else { return "nothing is known".to_owned() };
+    let Some(health) = health else { return "unknown".to_owned() };
     let words = [
         if health.available { "available" } else { "NOT AVAILABLE" },
         if health.healthy { "healthy" } else { "not healthy" },

@@ -265,8 +265,5 @@ fn the_command_that_ends_a_skip_names_the_namespace() {
     world.cluster["spec"]["skip"] = json!(true);
     let text = world.goal(&["storage-1"]).unwrap_err()[0].to_string();
     let command = r#"(kubectl -n db patch fdb sample --type merge -p '{"spec":{"skip":false}}')"#;
-    assert!(
-        text.starts_with("sample has spec.skip: true, which is not from a recovery") && text.contains(command),
-        "{text}"
-    );
+    assert!(text.starts_with("sample: spec.skip is true, and no recovery set it") && text.contains(command), "{text}");
 }

@@ -9,7 +9,7 @@ WORKDIR /src
 COPY . .
 RUN --mount=type=cache,target=/usr/local/cargo/registry \
     --mount=type=cache,target=/src/target \
-    cargo build --release --locked -p hibernate-webhook -p hibernate-controller && \
+    cargo build --release --workspace --locked --bins && \
     mkdir /out && cp target/release/hibernate-webhook target/release/hibernate-controller /out/
 
 # The same Debian's glibc and libgcc, public CA certificates, no shell, user 65532.

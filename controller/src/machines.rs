@@ -6,6 +6,7 @@ use kube::{Api, Client, ResourceExt};
 use serde_json::json;
 use shared::cloud::Inventory;
 use shared::spoke::machines::{EXCLUDE_NODE_DRAINING, INTERRUPTIBLE, Machine, NAMESPACE, resource, to_replace};
+use shared::text::sanitize;
 use tracing::info;
 
 use crate::csr::pages::{is_not_there, list};
@@ -54,6 +55,7 @@ pub async fn replace(
         let name = machine.name_any();
         match replace_one(&api, machine).await {
             Ok(()) => {
+                let name = sanitize(&name);
                 info!(machine = name, "spot Machine replaced: its instance is gone");
                 replaced.push(name);
             }

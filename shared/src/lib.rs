@@ -12,4 +12,5 @@ pub mod hive;
 pub mod spoke;
 pub mod steps;
 pub mod target;
+pub mod text;
 pub mod workload;

@@ -89,7 +89,7 @@ async fn credentials_that_are_missing_malformed_or_refused() -> Result<()> {
     edit(&secrets, &name, &[("aws_config", Some("[default]\ncredential_process = /bin/sh -c id\n"))]).await?;
     tokio::time::sleep(Duration::from_secs(16)).await; // as long as a Secret that worked is trusted
     cluster.sleep().await?;
-    says(&cluster, "aws_config line 2: credential_process is refused").await?;
+    says(&cluster, "aws_config line 2: credential_process is not supported").await?;
 
     edit(&secrets, &name, &[("aws_config", None), ("aws_access_key_id", None)]).await?;
     says(&cluster, "aws_access_key_id is missing or empty").await?;

@@ -2,27 +2,17 @@
 
 use std::net::TcpListener;
 use std::sync::Arc;
-use std::time::Duration;
 
 use axum::Router;
 use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;
 use axum::routing::get;
-use axum_server::Handle;
-use axum_server::accept::NoDelayAcceptor;
-use hyper_util::rt::TokioTimer;
+use server::ConnectionMetrics;
 use tokio_util::sync::CancellationToken;
 
 use crate::certs::Certificates;
-use crate::connections::{Limited, Limits};
 use crate::fdb::Clusters;
 use crate::metrics::Metrics;
-use crate::server;
-
-/// Connection limits.
-const LIMITS: Limits = Limits { connections: 2048, idle: Duration::from_secs(10) };
-/// Largest request head.
-const MAX_HEAD_BYTES: usize = 8 * 1024;
 
 /// State that the admin server reports.
 #[derive(Clone, Debug)]
@@ -79,15 +69,6 @@ pub fn router(health: Health) -> Router {
 /// # Errors
 /// When the listener cannot be used.
 pub async fn serve(listener: TcpListener, health: Health) -> std::io::Result<()> {
-    let (stop, handle) = (health.stop.clone(), Handle::new());
-    let acceptor = Limited::new(NoDelayAcceptor::new(), LIMITS);
-    let mut server = axum_server::from_tcp(listener)?.handle(handle.clone()).acceptor(acceptor).http1_only();
-    server
-        .http_builder()
-        .http1()
-        .timer(TokioTimer::new())
-        .header_read_timeout(LIMITS.idle)
-        .max_buf_size(MAX_HEAD_BYTES);
-    tokio::spawn(server::drain(stop, handle));
-    server.serve(router(health).into_make_service()).await
+    let stop = health.stop.clone();
+    server::plain(listener, router(health), ConnectionMetrics::default(), stop).await
 }

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use ::server::Limits;
 use clap::{Args as ClapArgs, Parser, ValueEnum};
 use shared::admission::Exempt;
 use shared::annotation::keys;
@@ -12,6 +13,7 @@ use shared::fdb::admission as fdb;
 use shared::hive::{admission as hive, exempt};
 
 use crate::certs::{Managed, Timing};
+use crate::server::LIMITS;
 use crate::settings::Settings;
 
 const AFTER_HELP: &str = "\
@@ -43,6 +45,9 @@ pub struct Args {
     /// Default minimum suspension for removed process groups of a FoundationDBCluster without the annotation hibernate.sh/minimum-suspension; 0 turns suspension off
     #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = parse_unsigned)]
     pub fdb_minimum_suspension: Duration,
+    /// Largest number of HTTPS connections from one client address; without it there is no limit, because API servers may share an address
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    pub max_connections_per_client: Option<u16>,
     /// Where the serving certificate comes from
     #[command(flatten)]
     pub certificate: CertificateArgs,
@@ -112,6 +117,12 @@ pub enum LogFormat {
 }
 
 impl Args {
+    /// Connection limits of the HTTPS port.
+    #[must_use]
+    pub fn limits(&self) -> Limits {
+        Limits { per_client: self.max_connections_per_client.map(usize::from), ..LIMITS }
+    }
+
     /// What the rules have to know of the flags.
     #[must_use]
     pub fn settings(&self) -> Settings {

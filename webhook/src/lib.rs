@@ -7,7 +7,6 @@ pub mod admin_server;
 pub mod answer;
 pub mod args;
 pub mod certs;
-pub mod connections;
 pub mod fdb;
 pub mod limiter;
 pub mod metrics;

@@ -1,10 +1,9 @@
 //! `hibernate-webhook`: see [`webhook`].
 
-use std::io::IsTerminal;
 use std::process::ExitCode;
 
 use clap::Parser;
-use tracing_subscriber::EnvFilter;
+use server::log;
 use webhook::args::{Args, LogFormat};
 use webhook::run::run;
 
@@ -15,7 +14,11 @@ fn main() -> ExitCode {
         return ExitCode::FAILURE;
     }
     let args = Args::parse();
-    log(args.log_format);
+    let format = match args.log_format {
+        LogFormat::Text => log::Format::Text,
+        LogFormat::Json => log::Format::Json { flat: true },
+    };
+    log::init(format, "info");
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => {
@@ -36,17 +39,4 @@ fn main() -> ExitCode {
 fn chain(error: &dyn std::error::Error) -> String {
     let causes = std::iter::successors(error.source(), |cause| cause.source());
     causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
-}
-
-/// Log lines go to standard error; `RUST_LOG` chooses which, `info` and worse by default.
-fn log(format: LogFormat) {
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
-    let mut lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
-    if !std::io::stderr().is_terminal() {
-        lines = lines.with_ansi(false);
-    }
-    match format {
-        LogFormat::Text => lines.init(),
-        LogFormat::Json => lines.json().flatten_event(true).init(),
-    }
 }

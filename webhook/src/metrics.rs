@@ -7,6 +7,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
+use server::ConnectionMetrics;
 
 /// Upper bounds in seconds: an answer takes some tens of microseconds, and anything beyond a second has failed.
 const BUCKETS: [f64; 14] =
@@ -51,6 +52,8 @@ pub struct Metrics {
     pub duration: Histogram,
     /// Requests that are being read or answered.
     pub in_flight: Gauge,
+    /// Connections of the HTTPS port.
+    pub connections: ConnectionMetrics,
     /// When the serving certificate expires, in seconds since 1970; 0 while there is none. Set when it is asked for.
     pub certificate_expiry: Gauge,
     /// How often a certificate could not be made, read or published. Set when it is asked for.
@@ -66,6 +69,7 @@ impl Default for Metrics {
             rejected: Family::default(),
             duration: Histogram::new(BUCKETS),
             in_flight: Gauge::default(),
+            connections: ConnectionMetrics::default(),
             certificate_expiry: Gauge::default(),
             certificate_failures: Gauge::default(),
         };
@@ -74,6 +78,7 @@ impl Default for Metrics {
         registry.register("denials", "Denials, one for each rule that denied", metrics.denials.clone());
         registry.register("rejected", "Rejected requests, by HTTP status code", metrics.rejected.clone());
         registry.register("in_flight", "Requests that are being read or answered", metrics.in_flight.clone());
+        metrics.connections.register(registry);
         registry.register_with_unit(
             "request_duration",
             "Time from the last byte of a request to its response",

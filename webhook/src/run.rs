@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::Arc;
 
-use axum_server::Handle;
 use kube::config::{InferConfigError, KubeConfigOptions, Kubeconfig, KubeconfigError};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
@@ -63,7 +62,7 @@ pub enum RunError {
 pub async fn run(args: Args) -> Result<(), RunError> {
     let stop = CancellationToken::new();
     let metrics = Arc::new(Metrics::default());
-    let settings = args.settings();
+    let (settings, limits) = (args.settings(), args.limits());
     let fdb = Arc::new(fdb::Clusters::new(settings.fdb.minimum_suspension));
     let limiter = RequestLimiter::default();
     let webhook = Arc::new(Webhook { settings, metrics: Arc::clone(&metrics), fdb: Arc::clone(&fdb), limiter });
@@ -76,10 +75,8 @@ pub async fn run(args: Args) -> Result<(), RunError> {
 
     let health = Health { certificates: certificates.clone(), fdb, metrics, stop: stop.clone() };
     let admin = tokio::spawn(admin_server::serve(admin.socket, health));
-    let handle = Handle::new();
-    tokio::spawn(server::drain(stop.clone(), handle.clone()));
     tracing::info!(https = %https_at, plain = %admin_at, "serving");
-    let served = server::listen(https.socket, certificates.tls(), webhook, handle, server::LIMITS).await;
+    let served = server::listen(https.socket, certificates.tls(), webhook, limits, stop.clone()).await;
     stop.cancel();
     served.map_err(|source| RunError::Serve { address: https_at, source })?;
     match admin.await {

@@ -1,6 +1,6 @@
 //! The HTTPS server: `POST /validate` and `POST /mutate`.
 
-use std::net::{SocketAddr, TcpListener};
+use std::net::TcpListener;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -11,17 +11,15 @@ use axum::http::header::{ALLOW, CONTENT_TYPE};
 use axum::http::{HeaderMap, Method, StatusCode};
 use axum::response::{IntoResponse, Response as HttpResponse};
 use axum::routing::post;
-use axum_server::Handle;
-use axum_server::accept::NoDelayAcceptor;
-use axum_server::tls_rustls::{RustlsAcceptor, RustlsConfig};
 use futures::TryStreamExt;
-use hyper_util::rt::TokioTimer;
+use hyper_util::rt::{TokioExecutor, TokioTimer};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Status;
+use rustls::ServerConfig;
+use server::{Http, Limits, Port};
 use tokio_util::sync::CancellationToken;
 
 use crate::answer::{Answer, Context};
-use crate::connections::{Limited, Limits};
 use crate::fdb::Clusters;
 use crate::limiter::{MAX_BODY_BYTES, Permit, RequestLimiter};
 use crate::metrics::{Answered, Denied, Metrics, Rejected};
@@ -31,12 +29,12 @@ use crate::table::{self, Endpoint};
 
 /// How long a request may wait for the limiter and for its body, together. The API server's timeout for every entry is longer.
 const REQUEST_TIMEOUT: Duration = Duration::from_millis(2500);
-/// How long a TLS handshake or the answer to an HTTP/2 ping may take.
-const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long the answer to an HTTP/2 ping may take.
+const PING_TIMEOUT: Duration = Duration::from_secs(5);
 /// Limits of the HTTPS port. An API server opens one connection for each concurrent review (HTTP/1.1) and keeps up to 25 idle
 /// connections for each of our paths: 250 connections for five API servers. Go keeps an idle connection for 90 s. The limit of
 /// 100 s is longer, so the API server always closes first and never sends a request on a connection that just closed.
-pub const LIMITS: Limits = Limits { connections: 256, idle: Duration::from_secs(100) };
+pub const LIMITS: Limits = Limits { connections: 256, per_client: None, idle: Duration::from_secs(100) };
 /// Concurrent requests on one HTTP/2 connection. Go assumes this number until the server announces another.
 const MAX_STREAMS: u32 = 100;
 /// Receive window of an HTTP/2 connection: 64 MiB for all connections. hyper's default is 1 MiB for each. The window holds more
@@ -44,8 +42,6 @@ const MAX_STREAMS: u32 = 100;
 const HTTP2_WINDOW_BYTES: u32 = 256 * 1024;
 /// Read buffer of an HTTP/1.1 connection, request head included. hyper's default is 400 kB.
 const HTTP1_BUFFER_BYTES: usize = 64 * 1024;
-/// How long running requests may take after the server is asked to stop.
-const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 
 const JSON: &str = "application/json";
 
@@ -88,7 +84,7 @@ impl Webhook {
             tracing::info!(
                 verdict,
                 rule = finding.row,
-                user = request.user_info.username,
+                user = request.user().username,
                 operation,
                 resource,
                 namespace = %request.namespace,
@@ -213,7 +209,7 @@ impl Drop for InFlight<'_> {
     }
 }
 
-/// Serves the HTTPS port until [`stop`] is called on the handle.
+/// Serves the HTTPS port until it is asked to stop.
 ///
 /// The listener must be non-blocking.
 ///
@@ -221,14 +217,12 @@ impl Drop for InFlight<'_> {
 /// When it cannot be used.
 pub async fn listen(
     listener: TcpListener,
-    tls: RustlsConfig,
+    tls: Arc<ServerConfig>,
     webhook: Arc<Webhook>,
-    handle: Handle<SocketAddr>,
     limits: Limits,
+    stop: CancellationToken,
 ) -> std::io::Result<()> {
-    let tls = RustlsAcceptor::new(tls).handshake_timeout(HANDSHAKE_TIMEOUT).acceptor(NoDelayAcceptor::new());
-    let mut server = axum_server::from_tcp(listener)?.handle(handle).acceptor(Limited::new(tls, limits));
-    let http = server.http_builder();
+    let mut http = Http::new(TokioExecutor::new());
     http.http1().timer(TokioTimer::new()).header_read_timeout(limits.idle).max_buf_size(HTTP1_BUFFER_BYTES);
     http.http2()
         .timer(TokioTimer::new())
@@ -236,12 +230,7 @@ pub async fn listen(
         .initial_stream_window_size(HTTP2_WINDOW_BYTES)
         .initial_connection_window_size(HTTP2_WINDOW_BYTES)
         .keep_alive_interval(Duration::from_secs(30))
-        .keep_alive_timeout(HANDSHAKE_TIMEOUT);
-    server.serve(router(webhook).into_make_service()).await
-}
-
-/// Stops a server gracefully: accepts no new connections and gives running requests a few seconds.
-pub async fn drain(stop: CancellationToken, handle: Handle<SocketAddr>) {
-    stop.cancelled().await;
-    handle.graceful_shutdown(Some(DRAIN_TIMEOUT));
+        .keep_alive_timeout(PING_TIMEOUT);
+    let metrics = webhook.metrics.connections.clone();
+    Port { limits, http, tls: Some(tls), metrics }.serve(listener, router(webhook), stop).await
 }

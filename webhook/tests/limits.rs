@@ -11,24 +11,23 @@ use anyhow::Result;
 use axum::Router;
 use axum::body::Body;
 use axum::http::{Request, StatusCode};
-use axum_server::Handle;
-use axum_server::tls_rustls::RustlsConfig;
 use common::*;
 use futures::stream;
 use http_body_util::{BodyExt, Full};
 use hyper::body::Bytes;
 use hyper::client::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use rustls::pki_types::CertificateDer;
-use rustls::{ClientConfig, RootCertStore};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::{ClientConfig, RootCertStore, ServerConfig};
+use server::Limits;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
+use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
-use webhook::connections::Limits;
 use webhook::limiter::{MAX_BODY_BYTES, RequestLimiter};
 use webhook::server::{LIMITS, Webhook, listen, router};
 
@@ -142,15 +141,16 @@ struct Server {
     ca: CertificateDer<'static>,
 }
 
-async fn start(limits: Limits) -> Result<Server> {
+fn start(limits: Limits) -> Result<Server> {
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let made = rcgen::generate_simple_self_signed(["localhost".to_owned()])?;
-    let (cert, key) = (made.cert.pem(), made.signing_key.serialize_pem());
-    let tls = RustlsConfig::from_pem(cert.into_bytes(), key.into_bytes()).await?;
+    let key = PrivateKeyDer::Pkcs8(made.signing_key.serialize_der().into());
+    let mut tls = ServerConfig::builder().with_no_client_auth().with_single_cert(vec![made.cert.der().clone()], key)?;
+    tls.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
     listener.set_nonblocking(true)?;
     let address = listener.local_addr()?;
-    tokio::spawn(listen(listener, tls, Arc::new(Webhook::default()), Handle::new(), limits));
+    tokio::spawn(listen(listener, Arc::new(tls), Arc::new(Webhook::default()), limits, CancellationToken::new()));
     Ok(Server { address, ca: made.cert.der().clone() })
 }
 
@@ -176,7 +176,7 @@ async fn closed(mut connection: TlsStream<TcpStream>) {
 
 #[tokio::test]
 async fn a_connection_without_requests_is_closed() -> Result<()> {
-    let server = start(Limits { idle: Duration::from_secs(1), ..LIMITS }).await?;
+    let server = start(Limits { idle: Duration::from_secs(1), ..LIMITS })?;
     let silent = server.connect().await?;
     let mut halfway = server.connect().await?;
     halfway.write_all(b"POST /validate HTTP/1.1\r\nhost: x\r\n").await?;
@@ -195,7 +195,7 @@ async fn a_connection_without_requests_is_closed() -> Result<()> {
 
 #[tokio::test]
 async fn a_connection_with_requests_is_kept() -> Result<()> {
-    let server = start(Limits { idle: Duration::from_secs(1), ..LIMITS }).await?;
+    let server = start(Limits { idle: Duration::from_secs(1), ..LIMITS })?;
     let (mut sender, connection) =
         http2::handshake(TokioExecutor::new(), TokioIo::new(server.connect().await?)).await?;
     tokio::spawn(connection);
@@ -209,16 +209,51 @@ async fn a_connection_with_requests_is_kept() -> Result<()> {
 }
 
 #[tokio::test]
-async fn one_connection_too_many_is_closed() -> Result<()> {
-    let server = start(Limits { connections: 2, ..LIMITS }).await?;
-    let (first, _second) = (server.connect().await?, server.connect().await?);
-    assert!(server.connect().await.is_err());
-    drop(first);
-    let again = async {
-        while server.connect().await.is_err() {
-            sleep(Duration::from_millis(20)).await;
-        }
-    };
-    timeout(Duration::from_secs(10), again).await?;
+async fn one_connection_too_many_closes_the_one_that_was_idle_for_the_longest_time() -> Result<()> {
+    let server = start(Limits { connections: 2, ..LIMITS })?;
+    let first = server.connect().await?;
+    let (mut sender, connection) =
+        http2::handshake(TokioExecutor::new(), TokioIo::new(server.connect().await?)).await?;
+    let connection = tokio::spawn(connection);
+    assert_eq!(sender.send_request(usual_request()?).await?.status(), StatusCode::OK);
+    let third = server.connect().await?;
+    timeout(Duration::from_secs(5), closed(first)).await?;
+    assert_eq!(sender.send_request(usual_request()?).await?.status(), StatusCode::OK, "the one with requests is kept");
+    let _fourth = server.connect().await?;
+    timeout(Duration::from_secs(5), closed(third)).await?;
+    drop(connection);
+    Ok(())
+}
+
+#[tokio::test]
+async fn an_idle_connection_that_makes_way_is_closed_in_order() -> Result<()> {
+    let server = start(Limits { connections: 1, ..LIMITS })?;
+    let (mut sender, connection) =
+        http2::handshake(TokioExecutor::new(), TokioIo::new(server.connect().await?)).await?;
+    let connection = tokio::spawn(connection);
+    assert_eq!(sender.send_request(usual_request()?).await?.status(), StatusCode::OK);
+    let _second = server.connect().await?;
+    assert!(timeout(Duration::from_secs(5), connection).await??.is_ok(), "by GOAWAY");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_request_under_way_survives_a_flood_of_connections() -> Result<()> {
+    let server = start(Limits { connections: 4, ..LIMITS })?;
+    let (mut sender, connection) =
+        http2::handshake(TokioExecutor::new(), TokioIo::new(server.connect().await?)).await?;
+    tokio::spawn(connection);
+    let arrived = usual().into_bytes();
+    let slow = stream::once(async move {
+        sleep(Duration::from_secs(1)).await;
+        Ok::<_, std::convert::Infallible>(hyper::body::Frame::data(Bytes::from(arrived)))
+    });
+    let body = http_body_util::BodyExt::boxed(http_body_util::StreamBody::new(Box::pin(slow)));
+    let request = Request::post("https://localhost/validate").header("content-type", "application/json").body(body)?;
+    let answer = tokio::spawn(sender.send_request(request));
+    for _ in 0..50 {
+        let _ = server.connect().await;
+    }
+    assert_eq!(answer.await??.status(), StatusCode::OK);
     Ok(())
 }

@@ -6,6 +6,7 @@ use aws_smithy_runtime_api::client::interceptors::context::InterceptorContext;
 use aws_smithy_runtime_api::client::orchestrator::{HttpResponse, OrchestratorError};
 use aws_smithy_runtime_api::client::retries::classifiers::{ClassifyRetry, RetryAction};
 use shared::cloud::{CloudError, CloudErrorKind};
+use shared::text::sanitize_to;
 
 /// An error as EC2 reports it.
 #[derive(Clone, Debug)]
@@ -56,7 +57,7 @@ impl Failure {
         let status = error.raw_response().map_or(0, |response| response.status().as_u16());
         // When a role is not to be had, EC2 is not even asked, and what STS said is deep inside.
         let sts = matches!(error, SdkError::DispatchFailure(_)).then(|| innermost(error)).flatten();
-        let code = error.code().or_else(|| sts?.code()).unwrap_or_default().to_owned();
+        let code = sanitize_to(error.code().or_else(|| sts?.code()).unwrap_or_default(), 128);
         let message = error.message().or_else(|| sts?.message());
         let message = message.map_or_else(|| chain(error), str::to_owned);
         let kind = of_code(&code).unwrap_or_else(|| match (error, status) {
@@ -146,5 +147,5 @@ fn innermost<'a>(error: &'a (dyn std::error::Error + 'static)) -> Option<&'a Err
 fn stable(message: &str) -> String {
     let cut = ["Encoded authorization failure message:", "(request id:", "RequestId:", "request ID:"];
     let end = cut.iter().filter_map(|mark| message.find(mark)).min().unwrap_or(message.len());
-    message[..end].trim_end().chars().take(400).collect()
+    sanitize_to(message[..end].trim_end(), 400)
 }

@@ -7,6 +7,8 @@ use axum::Router;
 use axum::extract::RawQuery;
 use axum::http::header::CONTENT_TYPE;
 use axum::routing::get;
+use server::ConnectionMetrics;
+use tokio_util::sync::CancellationToken;
 
 use super::readiness::Readiness;
 use crate::metrics::Metrics;
@@ -27,5 +29,7 @@ pub async fn serve(listen: SocketAddr, metrics: Arc<Metrics>, readiness: Arc<Rea
         .route("/healthz", get(|| async { "ok" }))
         .route("/readyz", get(ready))
         .route("/metrics", get(move || async move { (text, metrics.text()) }));
-    axum::serve(tokio::net::TcpListener::bind(listen).await?, app).await
+    let listener = std::net::TcpListener::bind(listen)?;
+    listener.set_nonblocking(true)?;
+    server::plain(listener, app, ConnectionMetrics::default(), CancellationToken::new()).await
 }

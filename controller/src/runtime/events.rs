@@ -11,6 +11,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use kube::Client;
 use kube::api::{Api, ObjectMeta, PostParams};
 use kube::runtime::events::{Event, EventType, Recorder, Reporter};
+use shared::text::sanitize_to;
 use tracing::warn;
 
 /// Recorders kept at a time, one for each text.
@@ -103,7 +104,11 @@ impl Events {
     }
 }
 
-/// The note, cut at a character.
+/// The note, sanitized and cut at a character.
 fn cut(note: &str) -> String {
-    note.char_indices().take_while(|(at, c)| at + c.len_utf8() <= MAX_NOTE_BYTES).map(|(_, c)| c).collect()
+    sanitize_to(note, MAX_NOTE_BYTES)
+        .char_indices()
+        .take_while(|(at, c)| at + c.len_utf8() <= MAX_NOTE_BYTES)
+        .map(|(_, c)| c)
+        .collect()
 }

@@ -1,7 +1,7 @@
 //! Panics end the work that has panicked and nothing else: they are caught, logged and counted.
 //!
-//! What a panic says may come from a spoke, a cloud or an annotation. So the message is bounded and cleaned before anybody
-//! sees it, and the default hook, which prints it as it is, is replaced.
+//! The message of a panic may hold text from a spoke, a cloud or an annotation. It is sanitized, and the default hook, which prints it
+//! as it is, is replaced.
 
 use std::any::Any;
 use std::cell::RefCell;
@@ -10,6 +10,7 @@ use std::panic::{AssertUnwindSafe, PanicHookInfo};
 use std::sync::Arc;
 
 use futures::FutureExt;
+use shared::text::sanitize;
 use tokio::time::Instant;
 use tracing::error;
 
@@ -19,18 +20,15 @@ use crate::metrics::Metrics;
 #[cfg(not(panic = "unwind"))]
 compile_error!("the controller contains the panics of single targets, and must be built with panic = \"unwind\"");
 
-/// Characters that are kept of a message.
-const LONGEST: usize = 512;
-
 thread_local! {
     /// Message and location of the last panic of this thread, for the code that catches it.
     static LAST: RefCell<Option<String>> = const { RefCell::new(None) };
 }
 
-/// A panic that was caught, cleaned and counted.
+/// A panic that was caught, sanitized and counted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Panic {
-    /// What it said and where, clean and bounded.
+    /// What it said and where, sanitized.
     pub message: String,
 }
 
@@ -74,8 +72,8 @@ impl Panics {
 
     fn caught(&self, what: &str, name: &str, payload: &(dyn Any + Send)) -> Panic {
         let said = || {
-            let text = payload.downcast_ref::<&str>().map(ToString::to_string);
-            clean(&text.or_else(|| payload.downcast_ref::<String>().cloned()).unwrap_or_default())
+            let text = payload.downcast_ref::<&str>().copied();
+            sanitize(text.or_else(|| payload.downcast_ref::<String>().map(String::as_str)).unwrap_or_default())
         };
         let message = LAST.with_borrow_mut(Option::take).unwrap_or_else(said);
         self.metrics.panicked(self.system);
@@ -91,38 +89,19 @@ pub fn install_hook() {
 
 fn hook(info: &PanicHookInfo<'_>) {
     let place = info.location().map(|place| format!(" at {}:{}", place.file(), place.line())).unwrap_or_default();
-    let message = format!("{}{place}", clean(info.payload_as_str().unwrap_or("a panic without a message")));
+    let message = format!("{}{place}", sanitize(info.payload_as_str().unwrap_or("a panic without a message")));
     // Logged here as well: who catches it may be a library.
     error!(message, "panic");
     LAST.set(Some(message));
-}
-
-/// Sanitizes untrusted text: one line, no control or bidi characters, bounded length.
-#[must_use]
-pub fn clean(text: &str) -> String {
-    let mut clean: String = text.chars().map(|c| if is_unsafe(c) { ' ' } else { c }).take(LONGEST).collect();
-    clean.truncate(clean.trim_end().len());
-    clean
-}
-
-/// Control characters, line and paragraph separators, and marks that change the direction or hide.
-fn is_unsafe(c: char) -> bool {
-    c.is_control()
-        || matches!(c, '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
 }
 
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
 
-    use super::*;
+    use shared::text::MAX_CHARS;
 
-    #[test]
-    fn what_a_panic_says_is_cleaned_and_bounded() {
-        assert_eq!(clean("a\x1b[31mred\n\u{202e}evil\u{2066}"), "a [31mred  evil");
-        assert_eq!(clean(&"ü".repeat(2_000)).chars().count(), LONGEST);
-        assert_eq!(clean(""), "");
-    }
+    use super::*;
 
     #[tokio::test]
     async fn a_panic_is_caught_counted_and_named() {
@@ -131,7 +110,7 @@ mod tests {
         let text = "\u{202e}x\n".repeat(400);
         let caught = panics.contain("test", "ns/demo", async { panic!("{text}") }).await.map(|(): ()| ());
         let message = caught.unwrap_err().message;
-        assert!(message.starts_with(" x  x") && message.chars().count() <= LONGEST + 80, "{message}");
+        assert!(message.starts_with(" x  x") && message.chars().count() <= MAX_CHARS + 80, "{message}");
         assert_eq!(panics.contain("test", "ns/demo", async { 7 }).await, Ok(7));
         assert!(metrics.text().contains("hibernate_panics_total{system=\"test\"} 1\n"), "{}", metrics.text());
     }

@@ -5,9 +5,9 @@ use std::fmt::Write;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use kube::runtime::watcher;
+use shared::text::sanitize;
 use tracing::{info, warn};
 
-use super::panics::clean;
 use crate::metrics::Metrics;
 
 /// How the watch of one kind is.
@@ -59,7 +59,9 @@ impl Readiness {
         let now = match answer {
             // By the code of the answer: of a group that it does not serve, an API server says so in plain text.
             Some(kube::Error::Api(status)) if status.code == 404 => Watched::NotServed,
-            Some(kube::Error::Api(status)) => Watched::Failing(clean(&format!("{}: {}", status.code, status.message))),
+            Some(kube::Error::Api(status)) => {
+                Watched::Failing(sanitize(&format_args!("{}: {}", status.code, status.message)))
+            }
             _ => Watched::Failing("the hub does not answer".to_owned()),
         };
         self.set(system, now);

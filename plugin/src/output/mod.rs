@@ -14,6 +14,7 @@ use std::{
 
 use serde::Serialize;
 use serde_json::Value;
+use shared::text::is_unsafe;
 
 /// Whether a write to stdout has failed.
 static UNREAD: AtomicBool = AtomicBool::new(false);
@@ -21,13 +22,18 @@ static UNREAD: AtomicBool = AtomicBool::new(false);
 /// The first failure of a write to stdout, other than that its reader has gone away.
 static FAILURE: OnceLock<io::Error> = OnceLock::new();
 
-/// Prints a line to stdout. A reader that has gone away (`| head`) is no error of ours; any other failure is kept for
+/// Prints a line to stdout, sanitized. A reader that has gone away (`| head`) is no error of ours; any other failure is kept for
 /// [`failure`].
 pub(crate) fn line(text: &str) {
-    look(writeln!(stdout(), "{text}"));
+    coloured(&plain(text));
 }
 
-/// Prints text that ends its own lines to stdout.
+/// Prints a line to stdout whose untrusted parts are sanitized already, and whose colours stay.
+pub(crate) fn coloured(line: &str) {
+    look(writeln!(stdout(), "{line}"));
+}
+
+/// Prints text that ends its own lines to stdout, as it is: JSON and YAML are exact and complete.
 pub(crate) fn text(text: &str) {
     let mut out = stdout();
     look(out.write_all(text.as_bytes()).and_then(|()| out.flush()));
@@ -61,9 +67,14 @@ pub(crate) fn note(text: &str) {
     let _ = writeln!(stderr(), "{}", plain(text));
 }
 
-/// The text without control characters: untrusted text must not control the terminal.
+/// The text without control and bidi characters, but with its line ends: untrusted text must not control the terminal.
 pub(crate) fn plain(text: &str) -> String {
-    text.chars().map(|char| if char.is_control() && char != '\n' { ' ' } else { char }).collect()
+    text.chars().map(|char| if is_unsafe(char) && char != '\n' { ' ' } else { char }).collect()
+}
+
+/// The same on one line.
+pub(crate) fn one_line(text: &str) -> String {
+    text.chars().map(|char| if is_unsafe(char) { ' ' } else { char }).collect()
 }
 
 /// Prints a warning as kubectl does.
@@ -130,10 +141,7 @@ pub(crate) fn aligned(rows: &[Vec<String>]) -> Vec<String> {
     let width = |at: usize| rows.iter().filter_map(|row| row.get(at)).map(|cell| cell.chars().count()).max();
     let widths: Vec<usize> = (0..columns).map(|at| width(at).unwrap_or_default() + 3).collect();
     let line = |row: &Vec<String>| {
-        let cells = row.iter().zip(&widths).map(|(cell, width)| {
-            let plain = plain(&cell.replace('\n', " "));
-            format!("{plain:<width$}")
-        });
+        let cells = row.iter().zip(&widths).map(|(cell, width)| format!("{:<width$}", one_line(cell)));
         cells.collect::<String>().trim_end().to_owned()
     };
     rows.iter().map(line).collect()
@@ -159,6 +167,14 @@ pub(crate) fn without_managed_fields(object: &Value) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn untrusted_text_cannot_control_the_terminal() {
+        let hostile = "a\x1b[2J\u{9b}1m\u{202e}b\r\nc\t";
+        assert_eq!(plain(hostile), "a [2J 1m b \nc ");
+        assert_eq!(one_line(hostile), "a [2J 1m b  c ");
+        assert_eq!(aligned(&[vec![hostile.to_owned(), "x".to_owned()]]), ["a [2J 1m b  c    x"]);
+    }
 
     #[test]
     fn only_a_broken_pipe_is_a_reader_that_has_gone_away() {

@@ -30,7 +30,7 @@ pub(crate) fn yes(question: &str) -> Result<(), Problem> {
 /// When the question cannot be shown, or the answer cannot be read.
 pub(crate) fn answer(question: &str) -> Result<String, Problem> {
     let mut out = screen(stderr().is_terminal(), terminal).ok_or(Problem::Unasked)?;
-    let _ = write!(out, "{question}");
+    let _ = write!(out, "{}", output::plain(question));
     let _ = out.flush();
     read()
 }

@@ -43,16 +43,17 @@ enum Show {
 impl ProgressDisplay {
     /// A display of targets whose state is not known yet.
     pub(crate) fn new<'a>(names: impl Iterator<Item = &'a str>) -> Self {
-        let names: Vec<String> = names.map(Into::into).collect();
+        let names: Vec<String> = names.map(output::one_line).collect();
         let outcomes = names.iter().map(|_| Outcome::Open("no status yet".to_owned())).collect();
         Self { begin: Instant::now(), outcomes: Mutex::new(outcomes), show: Show::new(&names), names }
     }
 
     /// A target's state while it is on its way.
     pub(crate) fn state(&self, at: usize, text: &str) {
+        let text = &output::one_line(text);
         let changed = self.with(|outcomes| match outcomes.get_mut(at) {
             Some(Outcome::Open(before)) if before != text => {
-                text.clone_into(before);
+                before.clone_from(text);
                 true
             }
             _ => false,
@@ -148,13 +149,13 @@ mod tests {
     #[test]
     fn what_is_settled_stays_settled() {
         let display = ProgressDisplay::new(["a", "b", "c"].into_iter());
-        display.state(0, "on its way");
+        display.state(0, "on its way\x1b[2J\n");
         display.arrive(1, "running".to_owned());
         display.state(1, "late news");
         display.fail(1, Problem::Declined);
         assert!(!display.is_settled(0) && display.is_settled(1) && !display.is_settled(2));
         let outcomes = display.close();
-        assert!(matches!(&outcomes[0], Outcome::Open(text) if text == "on its way"));
+        assert!(matches!(&outcomes[0], Outcome::Open(text) if text == "on its way [2J "));
         assert!(matches!(&outcomes[1], Outcome::Arrived(text) if text == "running"));
         assert!(matches!(&outcomes[2], Outcome::Open(_)));
     }

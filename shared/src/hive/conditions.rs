@@ -12,6 +12,7 @@ use serde_json::Value;
 use super::api::{ClusterDeployment, Condition};
 use super::data::{Count, Data, Unit};
 use crate::duration::go_string;
+use crate::text::sanitize_to;
 
 /// Condition type H.
 pub const HIBERNATING: &str = "Hibernating";
@@ -86,6 +87,8 @@ pub const POWER_STATES: &[&str] = &[
 const SEE_READY: &str = "Cluster is resuming or running, see Ready condition for details";
 const SEE_HIBERNATING: &str = "Cluster is shutting down or hibernating, see Hibernating condition for details";
 
+/// Longest message of a condition in characters: the instances of a large cluster, which Hive lists all of.
+const MAX_MESSAGE_CHARS: usize = 32_768;
 /// Shortest time between writes of a condition that differs only in the names it lists.
 const NAMES_WRITE_INTERVAL: Duration = Duration::from_secs(8);
 /// Shortest time between writes of the progress while H, R and P do not change.
@@ -395,7 +398,8 @@ pub(crate) fn age(then: Timestamp, now: Timestamp) -> Duration {
     Duration::try_from(now.duration_since(then)).unwrap_or_default()
 }
 
-/// One line, however the cloud broke it.
+/// One sanitized line, however the cloud broke it.
 fn scrub(message: &str) -> String {
-    message.split(['\n', '\r', '\t']).map(str::trim).filter(|part| !part.is_empty()).collect::<Vec<_>>().join(", ")
+    let lines = message.split(['\n', '\r', '\t']).map(str::trim).filter(|part| !part.is_empty());
+    sanitize_to(&lines.collect::<Vec<_>>().join(", "), MAX_MESSAGE_CHARS)
 }

@@ -8,9 +8,9 @@
 //! # use webhook::certs::{Certificates, Managed, Timing};
 //! # async fn start(config: kube::Config, managed: Managed, stop: impl Future<Output = ()> + Send) -> Result<(), Box<dyn std::error::Error>> {
 //! let (certificates, task) = Certificates::managed(config, managed)?;
-//! let server = axum_server::bind_rustls(([0, 0, 0, 0], 9443).into(), certificates.tls());
+//! let tls: std::sync::Arc<rustls::ServerConfig> = certificates.tls();
 //! tokio::select! { () = task => {}, () = stop => {} }
-//! # drop::<axum_server::Server<std::net::SocketAddr, _>>(server);
+//! # drop(tls);
 //! # Ok(())
 //! # }
 //! ```
@@ -29,8 +29,8 @@ mod serving;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use axum_server::tls_rustls::RustlsConfig;
 use jiff::Timestamp;
+use rustls::ServerConfig;
 
 pub use managed::StartError;
 pub use options::{Managed, Timing};
@@ -45,7 +45,7 @@ use serving::Serving;
 #[derive(Clone, Debug)]
 pub struct Certificates {
     serving: Arc<Serving>,
-    tls: RustlsConfig,
+    tls: Arc<ServerConfig>,
 }
 
 impl Certificates {
@@ -80,14 +80,14 @@ impl Certificates {
 
     fn new(serving: Serving) -> Result<Self, StartError> {
         let serving = Arc::new(serving);
-        let tls = RustlsConfig::from_config(serving::server_config(&serving).map_err(StartError::Tls)?);
+        let tls = serving::server_config(&serving).map_err(StartError::Tls)?;
         Ok(Self { serving, tls })
     }
 
     /// Configuration for the HTTPS server. Each new handshake gets the newest certificate.
     #[must_use]
-    pub fn tls(&self) -> RustlsConfig {
-        self.tls.clone()
+    pub fn tls(&self) -> Arc<ServerConfig> {
+        Arc::clone(&self.tls)
     }
 
     /// Whether clients will accept what is served, by the clock of this moment.

@@ -8,6 +8,7 @@ use shared::annotation::keys;
 use shared::cloud::{CloudError, CloudErrorKind, Outcome, Refusal, Verb};
 use shared::hive::api::{ClusterDeployment, Desired};
 use shared::hive::decide::{Action, Facts, LastAttempt};
+use shared::text::sanitize;
 use tracing::{info, warn};
 
 use super::drivers::called;
@@ -164,10 +165,9 @@ async fn settle(hive: &Hive, cluster: &ClusterDeployment) {
     let result = result.await;
     called(&hive.hub().metrics, cluster, "settle", &result);
     if let Err(error) = result {
-        warn!(
-            cluster = full_name(cluster),
-            error = &error as &dyn std::error::Error,
-            "cleanup after the transition failed"
-        );
+        let name = full_name(cluster);
+        if let Some(left_out) = hive.hub().warnings.due("cleanup", &name) {
+            warn!(cluster = name, error = sanitize(&error), left_out, "cleanup after the transition failed");
+        }
     }
 }

@@ -7,6 +7,7 @@ use k8s_openapi::api::core::v1::ObjectReference;
 use kube::runtime::events::EventType;
 use kube::{Client, Resource};
 use shared::hive::api::ClusterDeployment;
+use shared::text::sanitize_chain;
 use tokio::sync::Mutex;
 use tracing::warn;
 
@@ -16,6 +17,7 @@ use crate::metrics::{Metrics, Request};
 use crate::runtime::events::Events;
 use crate::runtime::hub::full_name;
 use crate::runtime::lease::Claim;
+use crate::runtime::warnings::Warnings;
 use crate::runtime::{System, clock};
 
 /// Approves the requests of one target during one wake.
@@ -25,6 +27,7 @@ pub struct CsrApproval {
     claim: Claim,
     metrics: Arc<Metrics>,
     events: Events,
+    warnings: Warnings,
     target: ObjectReference,
     name: String,
 }
@@ -37,6 +40,7 @@ impl CsrApproval {
             approver: Arc::new(Mutex::new(Approver::new(name.clone(), since))),
             claim: hive.hub().claim.clone(),
             metrics: hive.hub().metrics.clone(),
+            warnings: hive.hub().warnings.clone(),
             events: hive.hub().events.clone(),
             target: cluster.object_ref(&()),
             name,
@@ -57,8 +61,14 @@ impl CsrApproval {
         let pass = match self.approver.lock().await.pass(&client, clock::now(), may).await {
             Ok(pass) => pass,
             Err(error) => {
-                let error = &error as &dyn std::error::Error;
-                warn!(cluster = self.name, error, "certificate requests were not read");
+                if let Some(left_out) = self.warnings.due("certificate requests", &self.name) {
+                    warn!(
+                        cluster = self.name,
+                        error = sanitize_chain(&error),
+                        left_out,
+                        "certificate requests not read"
+                    );
+                }
                 return true;
             }
         };

@@ -25,6 +25,7 @@ use shared::hive::preflight::{
     self, Certificate, CloudLook, Part, SpokeLook, SpokePreflight, VersionLook, WebhookLook,
 };
 use shared::spoke::csr::Csr;
+use shared::text::sanitize;
 use tokio::time::Instant as Clock;
 use tracing::info;
 
@@ -115,8 +116,8 @@ fn part<T>(result: kube::Result<T>) -> Part<T> {
     match result {
         Ok(found) => Ok(Some(found)),
         Err(error) if is_not_there(&error) => Ok(None),
-        Err(kube::Error::Api(status)) => Err(format!("{}: {}", status.code, status.message)),
-        Err(error) => Err(error.to_string()),
+        Err(kube::Error::Api(status)) => Err(sanitize(&format_args!("{}: {}", status.code, status.message))),
+        Err(error) => Err(sanitize(&error)),
     }
 }
 
@@ -202,7 +203,7 @@ async fn webhooks(client: &Client) -> Part<Vec<WebhookLook>> {
             let name = configuration.name_any();
             let webhooks = configuration.data.get("webhooks").cloned().unwrap_or_default();
             let webhooks: Option<Vec<ValidatingWebhook>> =
-                serde_json::from_value(webhooks).map_err(|error| format!("{name}: {error}"))?;
+                serde_json::from_value(webhooks).map_err(|error| sanitize(&format_args!("{name}: {error}")))?;
             found.extend(webhooks.into_iter().flatten().map(|webhook| WebhookLook {
                 name: format!("{name}/{}", webhook.name),
                 failure_policy: webhook.failure_policy,

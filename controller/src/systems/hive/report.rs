@@ -5,6 +5,7 @@ use kube::runtime::events::EventType;
 use shared::hive::api::{ClusterDeployment, Condition};
 use shared::hive::conditions::{HIBERNATING, PROGRESS, READY, reason};
 use shared::hive::decide::Notice;
+use shared::text::sanitize;
 use tracing::{info, warn};
 
 use super::Hive;
@@ -37,7 +38,7 @@ pub async fn transition(hive: &Hive, before: &ClusterDeployment, after: &Cluster
 /// Tells what the status cannot.
 pub async fn notice(hive: &Hive, cluster: &ClusterDeployment, notice: &Notice) {
     let Notice { warning, reason, message } = notice;
-    warn!(cluster = full_name(cluster), reason, says = message, "notice");
+    warn!(cluster = full_name(cluster), reason, says = sanitize(message), "notice");
     let type_ = if *warning { EventType::Warning } else { EventType::Normal };
     hive.hub().events.publish(&cluster.object_ref(&()), &full_name(cluster), type_, (ACTION, reason), message).await;
 }

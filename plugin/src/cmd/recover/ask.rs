@@ -95,6 +95,6 @@ fn read(question: &str) -> Result<String, Problem> {
     if stdin().is_terminal() {
         return prompt::answer(question);
     }
-    let _ = write!(stderr(), "{question}");
+    let _ = write!(stderr(), "{}", output::plain(question));
     prompt::read()
 }

@@ -13,13 +13,16 @@ use std::{
     time::Duration,
 };
 
-use shared::fdb::recover::{
-    Done, Step,
-    check::{Goal, check},
-    include::orders,
-    record::Record,
-    remaining,
-    replace::Wanted,
+use shared::{
+    fdb::recover::{
+        Done, Step,
+        check::{Goal, check},
+        include::{left_out, orders},
+        record::Record,
+        remaining,
+        replace::Wanted,
+    },
+    text::quoted,
 };
 use tokio::time::Instant;
 
@@ -90,7 +93,9 @@ async fn recover(args: &GroupArgs, hub_args: &HubArgs, options: Options) -> Resu
             if is_left_skipped(&look) {
                 output::warning(&format!(
                     "{cluster}: spec.skip is still true from an unfinished recovery; to finish it, run \
-                     kubectl hibernate recover process-groups -n {namespace} -c {name}"
+                     kubectl hibernate recover process-groups -n {} -c {}",
+                    quoted(&namespace),
+                    quoted(&name)
                 ));
             }
             return Err(refused(refusals).into());
@@ -136,7 +141,7 @@ async fn recover(args: &GroupArgs, hub_args: &HubArgs, options: Options) -> Resu
         owed: RefCell::new(None),
     };
     for line in render::plan(&cluster, &look, &goal, &run.record, &steps) {
-        if dry_run && args.output.is_none() { output::line(&output::plain(&line)) } else { output::note(&line) }
+        if dry_run && args.output.is_none() { output::line(&line) } else { output::note(&line) }
     }
     warn(&hub, &namespace, &look, &run, args.include).await;
     let missing = rights::missing(&hub, &namespace, &steps, &write).await;
@@ -178,6 +183,12 @@ fn is_left_skipped(look: &DatabaseSnapshot) -> bool {
 async fn warn(hub: &Hub, namespace: &str, look: &DatabaseSnapshot, run: &Run<'_>, include: Include) {
     if let protection::Protection::No(why) = protection::of(hub, namespace, &look.cluster).await {
         output::warning(&format!("NOT PROTECTED: {why}; the operator can delete the volumes during the recovery"));
+    }
+    for target in left_out(&look.cluster, &run.record) {
+        output::warning(&format!(
+            "{}: {target:?} is neither an IP address nor the locality of a process group: it is not included in the database",
+            called(run.name)
+        ));
     }
     if include == Include::Never {
         let orders = orders(&look.cluster, &run.record);
@@ -259,9 +270,9 @@ fn stuck(run: &Run<'_>) -> String {
          command again to finish the recovery",
         called(run.name),
         run.state.borrow(),
-        run.namespace,
-        run.namespace,
-        run.name
+        quoted(run.namespace),
+        quoted(run.namespace),
+        quoted(run.name)
     )
 }
 

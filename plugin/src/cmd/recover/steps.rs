@@ -19,6 +19,7 @@ use shared::{
         remaining,
     },
     target::FOUNDATIONDB_CLUSTER,
+    text::quoted,
 };
 use tokio::time::{Instant, sleep, timeout};
 
@@ -363,7 +364,8 @@ impl Run<'_> {
 
     /// The command for a person.
     pub(crate) fn by_hand(&self, orders: &[String]) -> String {
-        format!("kubectl -n {} exec POD -c {CONTAINER} -- fdbcli --exec '{}'", self.namespace, orders.join("; "))
+        let (namespace, orders) = (quoted(self.namespace), quoted(&orders.join("; ")));
+        format!("kubectl -n {namespace} exec POD -c {CONTAINER} -- fdbcli --exec {orders}")
     }
 
     /// Remembers what is left for a person when the database is left alone.

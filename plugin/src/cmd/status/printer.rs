@@ -57,7 +57,7 @@ impl Printer {
             StatusOutput::Yaml if !self.watching => output::text(&output::yaml(&RecordList::new(records))),
             StatusOutput::Table | StatusOutput::Wide => {
                 if self.headers && (!records.is_empty() || self.watching) {
-                    output::line(&self.table.head());
+                    output::coloured(&self.table.head());
                 }
                 self.each(records);
             }
@@ -74,7 +74,7 @@ impl Printer {
     /// One more record.
     pub(crate) fn one(&self, record: &Record) {
         match self.output {
-            StatusOutput::Table | StatusOutput::Wide => output::line(&self.table.line(record, Timestamp::now())),
+            StatusOutput::Table | StatusOutput::Wide => output::coloured(&self.table.line(record, Timestamp::now())),
             StatusOutput::Name => output::line(&format!("{}/{}", record.kind, record.name)),
             StatusOutput::Json => output::text(&output::json(record)),
             StatusOutput::Yaml => output::text(&format!("---\n{}", output::yaml(record))),

@@ -99,7 +99,7 @@ impl Shown {
             Self::Kind(column) => (column.cell)(record, now),
         };
         // An empty cell would shift the columns for scripts that split at spaces.
-        if cell.is_empty() { "-".to_owned() } else { output::plain(&cell.replace('\n', " ")) }
+        if cell.is_empty() { "-".to_owned() } else { output::one_line(&cell) }
     }
 }
 

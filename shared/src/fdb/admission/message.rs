@@ -4,6 +4,7 @@ use super::known::Cluster;
 use super::object::{Deleted, Kind};
 use crate::annotation::{format, keys};
 use crate::fdb::suspension::{Minimum, Stamp, Suspension};
+use crate::text::quoted;
 
 /// The cache is stale (S4).
 pub(super) fn stale(kind: Kind, object: &Deleted, stamp: &Stamp, why: &str) -> String {
@@ -38,7 +39,8 @@ fn key(kind: Kind, object: &Deleted) -> String {
 /// The command that sets the key.
 fn unlock(kind: Kind, object: &Deleted) -> String {
     let meta = &object.metadata;
-    format!("kubectl annotate {} {} -n {} {}=true", kind.resource(), meta.name, meta.namespace, keys::RELEASE)
+    let (name, namespace) = (quoted(&meta.name), quoted(&meta.namespace));
+    format!("kubectl annotate {} {name} -n {namespace} {}=true", kind.resource(), keys::RELEASE)
 }
 
 /// What is held, and of which cluster.
@@ -55,6 +57,7 @@ impl Held<'_> {
         let until = until(stamp, &self.cluster.minimum).unwrap_or_default();
         let Cluster { namespace, name, .. } = self.cluster;
         let again = self.group.map(|group| {
+            let group = quoted(group);
             format!("if there is no progress: kubectl fdb recover process-groups -n {namespace} -c {name} {group}; ")
         });
         format!(
@@ -155,12 +158,13 @@ impl Held<'_> {
             return format!(
                 "to remove the group: kubectl fdb remove process-groups -n {namespace} -c {name} {} (or add {group} to \
                  spec.processGroupsToRemove); only to delete a {} that is in use: {}",
-                self.pod(),
+                quoted(self.pod()),
                 self.word(),
                 unlock(self.kind, self.object)
             );
         }
         let back = self.group.map(|group| {
+            let group = quoted(group);
             format!(
                 "to bring the group back: kubectl fdb recover process-groups -n {namespace} -c {name} {group} \
                  (or kubectl hibernate recover process-groups); "

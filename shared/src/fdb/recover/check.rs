@@ -13,6 +13,7 @@ use super::{
 use crate::{
     annotation::{annotation, format, keys},
     fdb::api::{ProcessGroup, RESOURCES_TERMINATING},
+    text::quoted,
 };
 
 /// Condition of a group that is to stay and that the database has excluded. The operator replaces it after a while.
@@ -132,7 +133,9 @@ pub enum Refusal {
 fn skipped(Place { namespace, name }: &Place) -> String {
     format!(
         "{name}: spec.skip is true, and no recovery set it, so the operator ignores the cluster. When the other work is done, set it \
-         to false (kubectl -n {namespace} patch fdb {name} --type merge -p '{{\"spec\":{{\"skip\":false}}}}'), and run this command again"
+         to false (kubectl -n {} patch fdb {} --type merge -p '{{\"spec\":{{\"skip\":false}}}}'), and run this command again",
+        quoted(namespace),
+        quoted(name)
     )
 }
 

@@ -1,4 +1,9 @@
 //! Commands for the database: include the groups again, and clear the lists on which operators wait for them.
+//!
+//! IDs and addresses come from a status and an annotation, which others write. `fdbcli` reads `;` as the end of a command, so only what
+//! is an ID or an address reaches it.
+
+use std::net::{IpAddr, SocketAddr};
 
 use super::{
     super::api::FoundationDBCluster,
@@ -16,13 +21,39 @@ const LOCK_KEY_PREFIX: &[u8] = b"\xff\x02/org.foundationdb.kubernetes-operator";
 const LISTS: [&str; 5] =
     ["pendingForRemoval", "pendingForExclusion", "readyForExclusion", "pendingForInclusion", "readyForInclusion"];
 
+/// What an exclusion by locality begins with.
+const LOCALITY: &str = "locality_instance_id:";
+/// Longest ID of a process group that is accepted.
+const MAX_ID_BYTES: usize = 253;
+
+/// Whether `fdbcli` reads this as one target: an IP address with or without port and `:tls`, or the locality of a valid ID.
+fn is_target(text: &str) -> bool {
+    if let Some(id) = text.strip_prefix(LOCALITY) {
+        return is_id(id);
+    }
+    let address = text.strip_suffix(":tls").unwrap_or(text);
+    let bare = address.strip_prefix('[').and_then(|address| address.strip_suffix(']')).unwrap_or(address);
+    bare.parse::<IpAddr>().is_ok() || address.parse::<SocketAddr>().is_ok_and(|_| !address.contains('%'))
+}
+
+fn is_id(id: &str) -> bool {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+    !id.is_empty() && id.len() <= MAX_ID_BYTES && id.bytes().all(plain)
+}
+
+/// What is left out of the commands because it is neither an address nor the locality of a valid ID, with its group.
+#[must_use]
+pub fn left_out(cluster: &FoundationDBCluster, record: &Record) -> Vec<String> {
+    targets(cluster, record).into_iter().filter(|target| !is_target(target)).collect()
+}
+
 /// What to include for the groups that are not included yet: always the locality (later passes of the operator add it in
 /// every mode), and for log classes and exclusion by IP the addresses that are known.
 #[must_use]
 fn targets(cluster: &FoundationDBCluster, record: &Record) -> Vec<String> {
     let mut targets = Vec::new();
     for held in record.groups.iter().filter(|held| !held.included) {
-        targets.push(format!("locality_instance_id:{}", held.group));
+        targets.push(format!("{LOCALITY}{}", held.group));
         if !uses_localities(cluster) || LOG_CLASSES.contains(&held.class.as_str()) {
             targets.extend(held.addresses.iter().filter(|address| !is_of_another(cluster, held, address)).cloned());
         }
@@ -62,7 +93,8 @@ fn is_of_another(cluster: &FoundationDBCluster, held: &Held, address: &str) -> b
 /// take a group off that is marked no longer, so `recover` does.
 #[must_use]
 pub fn orders(cluster: &FoundationDBCluster, record: &Record) -> Vec<String> {
-    let targets = targets(cluster, record);
+    let mut targets = targets(cluster, record);
+    targets.retain(|target| is_target(target));
     if targets.is_empty() {
         return Vec::new();
     }
@@ -103,4 +135,89 @@ fn escaped(bytes: &[u8]) -> String {
 #[must_use]
 pub fn command(orders: &[String]) -> Vec<String> {
     vec!["fdbcli".to_owned(), "--exec".to_owned(), orders.join("; "), "--timeout".to_owned(), TIMEOUT.to_string()]
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    use super::*;
+    use crate::text::quoted;
+
+    fn cluster(prefix: &str, key_prefix: &str) -> FoundationDBCluster {
+        let object = json!({
+            "apiVersion": "apps.foundationdb.org/v1beta2", "kind": "FoundationDBCluster", "metadata": { "name": "sample" },
+            "spec": {
+                "version": "7.1.26", "processGroupIDPrefix": prefix, "lockOptions": { "lockKeyPrefix": key_prefix },
+                "automationOptions": { "synchronizationMode": "global", "useLocalitiesForExclusion": false },
+            },
+        });
+        serde_json::from_value(object).unwrap()
+    }
+
+    fn record(group: &str, addresses: &[String]) -> Record {
+        let held =
+            Held { group: group.to_owned(), class: "log".to_owned(), addresses: addresses.to_vec(), ..Held::default() };
+        Record { groups: vec![held], ..Record::default() }
+    }
+
+    #[test]
+    fn a_target_is_an_address_or_a_locality() {
+        for (target, accepted) in [
+            ("10.0.0.1", true),
+            ("10.0.0.1:4501", true),
+            ("10.0.0.1:4501:tls", true),
+            ("10.0.0.1:tls", true),
+            ("fd00::1", true),
+            ("[fd00::1]", true),
+            ("[fd00::1]:4501", true),
+            ("[fd00::1]:4501:tls", true),
+            ("locality_instance_id:dc1-storage-17", true),
+            ("locality_instance_id:storage-1_a.b", true),
+            ("", false),
+            ("all", false),
+            ("failed", false),
+            ("10.0.0", false),
+            ("10.0.0.1/8", false),
+            ("10.0.0.1:99999", false),
+            ("10.0.0.1 10.0.0.2", false),
+            ("10.0.0.1; writemode on; clearrange \"\" \\xff", false),
+            ("locality_dcid:dc1", false),
+            ("locality_instance_id:", false),
+            ("locality_instance_id:a b", false),
+            ("locality_instance_id:a;status", false),
+            ("localhost:4501", false),
+        ] {
+            assert_eq!(is_target(target), accepted, "{target}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_target_is_left_out_and_named() {
+        let hostile = "10.0.0.1; writemode on; clearrange \"\" \\xff".to_owned();
+        let record = record("log-1", &[hostile.clone(), "10.0.0.2:4501".to_owned()]);
+        let cluster = cluster("", "");
+        assert_eq!(orders(&cluster, &record)[0], "include locality_instance_id:log-1 10.0.0.2:4501");
+        assert_eq!(left_out(&cluster, &record), [hostile]);
+    }
+
+    proptest! {
+        /// Every field of the cluster and the record that reaches `fdbcli` or a printed command.
+        #[test]
+        fn nothing_from_outside_adds_a_command(
+            group in any::<String>(), addresses in proptest::collection::vec(any::<String>(), 0..4),
+            prefix in any::<String>(), key_prefix in any::<String>(), real in any::<IpAddr>(), port in any::<u16>(),
+        ) {
+            let known = SocketAddr::new(real, port).to_string();
+            let addresses = [addresses, vec![known.clone()]].concat();
+            let orders = orders(&cluster(&prefix, &key_prefix), &record(&group, &addresses));
+            prop_assert!(orders[0].starts_with("include ") && orders[0].ends_with(&known));
+            let plain = |c: char| c.is_ascii_alphanumeric() || " /.-_:[]\\".contains(c);
+            prop_assert!(orders.iter().all(|order| order.chars().all(plain)), "{:?}", orders);
+            prop_assert_eq!(orders.len(), 3 + LISTS.len());
+            let printed = format!("fdbcli --exec {}", quoted(&orders[0]));
+            prop_assert_eq!(shlex::split(&printed).map(|words| words.len()), Some(3));
+        }
+    }
 }

@@ -6,6 +6,7 @@ use std::str::FromStr;
 use jiff::Timestamp;
 
 use crate::annotation::format;
+use crate::text::is_unsafe;
 
 /// How grave a finding is; the gravest first.
 #[derive(
@@ -78,7 +79,7 @@ impl Finding {
     #[must_use]
     pub fn new(severity: Severity, code: &str, sentence: impl AsRef<str>) -> Self {
         let code: String = code.chars().filter(char::is_ascii_alphanumeric).collect();
-        let sentence = sentence.as_ref().split(|c: char| c.is_whitespace() || c.is_control());
+        let sentence = sentence.as_ref().split(|c: char| c.is_whitespace() || is_unsafe(c));
         let sentence = sentence.filter(|word| !word.is_empty()).collect::<Vec<_>>().join(" ");
         let sentence: String = sentence.chars().take(MAX_SENTENCE_CHARS).collect();
         Self {

@@ -1,0 +1,140 @@
+//! Text from outside: spokes, clouds, annotations, users. It is sanitized before it reaches a condition, an Event, a log line, a
+//! metric or a terminal.
+
+use std::error::Error;
+use std::fmt::{self, Write};
+
+/// Characters that are kept of one text from outside.
+pub const MAX_CHARS: usize = 512;
+
+/// Characters that are kept of a word for a shell.
+const MAX_WORD_CHARS: usize = 64 * 1024;
+
+/// Sanitizes text from outside: one line without control or bidi characters, at most [`MAX_CHARS`] characters.
+#[must_use]
+pub fn sanitize(text: &(impl fmt::Display + ?Sized)) -> String {
+    sanitize_to(text, MAX_CHARS)
+}
+
+/// The same, with another limit in characters. What is beyond the limit is never held in memory.
+#[must_use]
+pub fn sanitize_to(text: &(impl fmt::Display + ?Sized), max_chars: usize) -> String {
+    let mut bounded = Bounded { text: String::new(), left: max_chars };
+    let _ = write!(bounded, "{text}"); // fails once the limit is reached
+    let mut text = bounded.text;
+    text.truncate(text.trim_end().len());
+    text
+}
+
+/// An error and its causes, sanitized.
+#[must_use]
+pub fn sanitize_chain(error: &(dyn Error + '_)) -> String {
+    sanitize(&Chain(error))
+}
+
+/// A word of a command that a person pastes into a shell: sanitized, and quoted where a shell would read more than a word.
+#[must_use]
+pub fn quoted(word: &str) -> String {
+    let word = sanitize_to(word, MAX_WORD_CHARS);
+    shlex::try_quote(&word).map_or_else(|_| "''".to_owned(), std::borrow::Cow::into_owned) // fails at NUL, which is gone
+}
+
+/// Whether a terminal or a reader could take this character for something else than text: control characters, line and paragraph
+/// separators, marks that change the direction, and marks that show nothing.
+#[must_use]
+pub fn is_unsafe(c: char) -> bool {
+    c.is_control()
+        || matches!(c, '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
+            | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
+}
+
+struct Bounded {
+    text: String,
+    left: usize,
+}
+
+impl Write for Bounded {
+    fn write_str(&mut self, part: &str) -> fmt::Result {
+        for c in part.chars() {
+            self.left = self.left.checked_sub(1).ok_or(fmt::Error)?;
+            self.text.push(if is_unsafe(c) { ' ' } else { c });
+        }
+        Ok(())
+    }
+}
+
+struct Chain<'a>(&'a (dyn Error + 'a));
+
+impl fmt::Display for Chain<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0)?;
+        let mut cause = self.0.source();
+        while let Some(error) = cause {
+            write!(f, ": {error}")?;
+            cause = error.source();
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn text_from_outside_is_one_bounded_line() {
+        for (text, sanitized) in [
+            ("", ""),
+            ("a\x1b[31mred\n\u{202e}evil\u{2066}", "a [31mred  evil"),
+            ("\u{9b}31m\u{200b}\u{feff}\u{e0041}x\r\n", " 31m   x"),
+            ("größer, 大きい, \u{1f40b}", "größer, 大きい, \u{1f40b}"),
+        ] {
+            assert_eq!(sanitize(text), sanitized, "{text:?}");
+        }
+        assert_eq!(sanitize(&"ü".repeat(2_000)).chars().count(), MAX_CHARS);
+    }
+
+    #[test]
+    fn an_endless_text_is_read_up_to_the_limit() {
+        struct Endless;
+        impl fmt::Display for Endless {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                loop {
+                    f.write_str("x\n")?;
+                }
+            }
+        }
+        let format = || sanitize_to(&Endless, 5);
+        assert_eq!(format(), "x x x");
+    }
+
+    #[test]
+    fn a_chain_names_every_cause() {
+        let cause = std::io::Error::other("the\x07cause");
+        let error = kube_like::Outer(cause);
+        assert_eq!(sanitize_chain(&error), "outer: the cause");
+    }
+
+    mod kube_like {
+        #[derive(Debug, thiserror::Error)]
+        #[error("outer")]
+        pub struct Outer(#[source] pub std::io::Error);
+    }
+
+    proptest! {
+        #[test]
+        fn a_shell_reads_a_quoted_word_as_one(word in any::<String>()) {
+            prop_assert_eq!(shlex::split(&format!("echo {}", quoted(&word))), Some(vec!["echo".to_owned(), sanitize_to(&word, MAX_WORD_CHARS)]));
+        }
+
+        #[test]
+        fn nothing_unsafe_passes(text in any::<String>(), max in 0_usize..600) {
+            let sanitized = sanitize_to(&text, max);
+            prop_assert!(!sanitized.chars().any(is_unsafe));
+            prop_assert!(sanitized.chars().count() <= max);
+            prop_assert_eq!(&sanitize_to(&sanitized, max), &sanitized);
+        }
+    }
+}

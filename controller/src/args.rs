@@ -4,10 +4,12 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use clap::{Parser, ValueEnum};
+use ipnet::IpNet;
 use shared::duration::{parse_positive, parse_unsigned};
 use shared::hive::decide::{Drift, Settings};
 
 use crate::cloud_registry::CloudFlags;
+use crate::spoke::{Dialer, Network};
 
 const AFTER_HELP: &str = "\
 Examples:
@@ -71,6 +73,12 @@ pub struct Args {
     /// Manage the condition Unreachable with hibernation taken into account; turn off Hive's own unreachable controller first
     #[arg(long)]
     pub own_unreachable: bool,
+    /// Network of which no address is dialed for a spoke, besides those that are always denied; repeatable
+    #[arg(long = "deny-spoke-cidr", value_name = "CIDR")]
+    pub denied_spoke_networks: Vec<IpNet>,
+    /// Dial spokes at loopback addresses, for tests
+    #[arg(long, hide = true)]
+    pub allow_loopback_spokes: bool,
     /// Flags of the clouds
     #[command(flatten)]
     pub clouds: CloudFlags,
@@ -89,6 +97,13 @@ pub enum DriftPolicy {
 }
 
 impl Args {
+    /// How spokes are reached.
+    #[must_use]
+    pub fn network(&self) -> Network {
+        let dialer = Dialer::new(self.denied_spoke_networks.clone(), self.allow_loopback_spokes);
+        Network { dialer, ..Network::default() }
+    }
+
     /// What decisions depend on.
     #[must_use]
     pub fn settings(&self) -> Settings {

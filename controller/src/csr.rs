@@ -2,18 +2,20 @@
 //!
 //! [`shared::spoke::csr`] decides. This module lists the requests, approves them and reports the result.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use futures::{StreamExt as _, stream};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
+use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Node;
 use kube::api::{Api, ListParams, Patch, PatchParams};
 use kube::{Client, ResourceExt};
 use serde_json::json;
 use shared::annotation::keys;
 use shared::spoke::csr::machine::{self, Machine};
-use shared::spoke::csr::{self, Cluster, Counts, Csr, Decision, Limits, Verdict, Window, is_undecided};
+use shared::spoke::csr::{self, Cluster, Counts, Csr, Decision, Kind, Limits, Verdict, Window, is_undecided};
+use shared::text::{sanitize, sanitize_chain};
 use tracing::{debug, info};
 
 use self::pages::{is_not_there, list, list_metadata};
@@ -24,6 +26,9 @@ pub mod pages;
 
 /// For how long after a wake requests are approved: kubelets ask for their serving certificates when all Nodes are Ready already.
 const AFTER_WAKE: SignedDuration = SignedDuration::from_mins(10);
+
+/// Where kubelets keep their Leases.
+const NODE_LEASES: &str = "kube-node-lease";
 
 /// Approvals at the same time.
 const AT_ONCE: usize = 8;
@@ -58,6 +63,7 @@ pub struct Approver {
     limits: Limits,
     /// Our own approvals, by Node: a list that is older than an approval must not make us forget it.
     approved: Counts,
+    joined: Joined,
     /// What was reported about each request, by UID.
     told: HashMap<String, (&'static str, &'static str)>,
 }
@@ -145,7 +151,7 @@ impl Approver {
     pub fn new(target: impl Into<String>, opened: Timestamp) -> Self {
         let window = Window { opened, closes: Timestamp::MAX };
         let (limits, approved, told) = (Limits::default(), Counts::new(), HashMap::new());
-        Self { target: target.into(), window, limits, approved, told }
+        Self { target: target.into(), window, limits, approved, joined: Joined::default(), told }
     }
 
     /// The cluster is awake since this moment. Only the first call counts.
@@ -180,7 +186,13 @@ impl Approver {
         let listed = list(&requests, &ListParams::default(), what).await.map_err(failed(what))?;
         let csrs: Vec<Csr> = listed.iter().map(Csr::from).collect();
         let pending = csrs.iter().filter(|csr| is_undecided(csr, &self.window)).count();
-        let cluster = if pending > 0 { cluster(client).await? } else { Cluster::default() };
+        let mut cluster = if pending > 0 { cluster(client).await? } else { Cluster::default() };
+        let is_client = |csr: &&Csr| Kind::of_signer(&csr.signer) == Some(Kind::Client);
+        if csrs.iter().filter(is_client).any(|csr| is_undecided(csr, &self.window)) {
+            let leases: Api<Lease> = Api::namespaced(client.clone(), NODE_LEASES);
+            let leases = list(&leases, &ListParams::default(), "Leases").await.map_err(failed("Leases"))?;
+            cluster.joined = self.joined.of(&cluster.nodes, &leases, &self.window);
+        }
         let mut decisions = csr::pass(&csrs, &cluster, &self.window, &self.limits, &self.approved);
         decisions.retain(|decision| !matches!(decision.verdict, Verdict::Leave(reason) if reason.is_settled()));
         let objects: HashMap<_, _> = listed.iter().map(|object| (object.uid().unwrap_or_default(), object)).collect();
@@ -218,10 +230,42 @@ impl Approver {
         if self.told.insert(uid, (word, outcome)) == Some((word, outcome)) {
             return None;
         }
+        let (name, node) = (sanitize(&name), node.map(|node| sanitize(&node)));
         let for_node = node.as_deref().unwrap_or_default();
         info!(cluster = self.target, csr = name, node = for_node, kind, verdict = word, reason = outcome, "{sentence}");
         Some(News { csr: name, node, kind, verdict: word, reason: outcome })
     }
+}
+
+/// Which Nodes have a kubelet with a certificate.
+#[derive(Debug, Default)]
+struct Joined {
+    /// When each Lease was renewed as this process first saw it: the clock of a kubelet may be wrong.
+    first: HashMap<String, Option<Timestamp>>,
+    /// The Nodes that were missing when the cluster was awake.
+    missing: Option<BTreeSet<String>>,
+}
+
+impl Joined {
+    fn of(&mut self, nodes: &BTreeSet<String>, leases: &[Lease], window: &Window) -> BTreeSet<String> {
+        let renewed: HashMap<String, Option<Timestamp>> =
+            leases.iter().map(|lease| (lease.name_any(), renewed(lease))).collect();
+        let is_alive = |node: &&String| {
+            let renewed = renewed.get(*node).copied().flatten();
+            let first = *self.first.entry((*node).clone()).or_insert(renewed);
+            renewed != first || renewed.is_some_and(|renewed| renewed > window.opened)
+        };
+        let alive: BTreeSet<String> = nodes.iter().filter(is_alive).cloned().collect();
+        if window.closes == Timestamp::MAX {
+            return alive;
+        }
+        let missing = self.missing.get_or_insert_with(|| nodes.difference(&alive).cloned().collect());
+        alive.union(&nodes.difference(missing).cloned().collect()).cloned().collect()
+    }
+}
+
+fn renewed(lease: &Lease) -> Option<Timestamp> {
+    lease.spec.as_ref()?.renew_time.as_ref().map(|time| time.0)
 }
 
 /// Nodes and Machines. Where the Machine API is missing there are no Machines.
@@ -240,6 +284,7 @@ async fn cluster(client: &Client) -> Result<Cluster, PassError> {
     let (nodes, machines) = futures::try_join!(nodes, machines)?;
     Ok(Cluster {
         nodes: nodes.iter().map(ResourceExt::name_any).collect(),
+        joined: BTreeSet::new(),
         machines: machines.iter().map(Into::into).collect(),
     })
 }
@@ -275,6 +320,53 @@ async fn approve(
         kube::Error::Api(_) => "refused",
         _ => "unreachable",
     };
-    debug!(csr = name, error = &error as &dyn std::error::Error, "not approved");
+    debug!(csr = sanitize(&name), error = sanitize_chain(&error), "not approved");
     outcome
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OPENED: Timestamp = Timestamp::constant(1_800_000_000, 0);
+
+    fn at(seconds: i64) -> Timestamp {
+        OPENED + SignedDuration::from_secs(seconds)
+    }
+
+    fn lease(node: &str, renewed: Option<i64>) -> Lease {
+        let time = renewed.map(|seconds| at(seconds).to_string());
+        let object = json!({ "metadata": { "name": node, "namespace": NODE_LEASES }, "spec": { "renewTime": time } });
+        serde_json::from_value(object).unwrap()
+    }
+
+    fn names(names: &[&str]) -> BTreeSet<String> {
+        names.iter().map(|name| (*name).to_owned()).collect()
+    }
+
+    #[test]
+    fn a_node_has_joined_once_its_kubelet_renews_its_lease_in_this_wake() {
+        let mut joined = Joined::default();
+        let mut window = Window { opened: OPENED, closes: Timestamp::MAX };
+        let nodes = names(&["alive", "asleep", "never", "slow-clock"]);
+        let mut leases = vec![
+            lease("alive", Some(5)),
+            lease("asleep", Some(-90_000)),
+            lease("never", None),
+            lease("slow-clock", Some(-3_600)),
+        ];
+        assert_eq!(joined.of(&nodes, &leases, &window), names(&["alive"]));
+        leases[3] = lease("slow-clock", Some(-3_590));
+        assert_eq!(joined.of(&nodes, &leases, &window), names(&["alive", "slow-clock"]), "its clock is an hour behind");
+        window.closes = at(600);
+        assert_eq!(joined.of(&nodes, &leases, &window), names(&["alive", "slow-clock"]));
+        let nodes = names(&["alive", "asleep", "never", "slow-clock", "new"]);
+        leases[1] = lease("asleep", Some(30));
+        let found = joined.of(&nodes, &leases, &window);
+        assert_eq!(
+            found,
+            names(&["alive", "asleep", "new", "slow-clock"]),
+            "only Nodes that were missing then get one"
+        );
+    }
 }

@@ -10,7 +10,6 @@ mod runtime;
 mod spoke;
 mod systems;
 
-use std::io::IsTerminal;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,6 +20,7 @@ use k8s_openapi::api::coordination::v1::Lease;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::runtime::events::Reporter;
 use kube::{Api, Client, Config};
+use server::log;
 use shared::annotation::keys;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::Semaphore;
@@ -33,7 +33,9 @@ use crate::runtime::events::Events;
 use crate::runtime::kind::Group;
 use crate::runtime::lease::{Claim, Election, Times};
 use crate::runtime::readiness::Readiness;
+use crate::runtime::warnings::Warnings;
 use crate::runtime::{Hub, Term, admin_server, clock, group, panics, watch_backoff};
+use crate::spoke::Network;
 use crate::systems::fdb::Fdb;
 use crate::systems::hive::{Drivers, Hive};
 use crate::systems::reachability::Reachability;
@@ -59,7 +61,11 @@ async fn main() -> ExitCode {
     // Before any TLS: two crypto providers in one process panic.
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let args = Args::parse();
-    log(args.log_format);
+    let format = match args.log_format {
+        LogFormat::Text => log::Format::Text,
+        LogFormat::Json => log::Format::Json { flat: false },
+    };
+    log::init(format, LOGGED);
     panics::install_hook();
     match run(args).await {
         Ok(()) => ExitCode::SUCCESS,
@@ -70,20 +76,8 @@ async fn main() -> ExitCode {
     }
 }
 
-fn log(format: LogFormat) {
-    let filter = tracing_subscriber::EnvFilter::try_from_default_env();
-    // kube's client logs the whole text of an answer that it cannot read, and spokes are strangers.
-    let quiet = "info,kube=warn,kube_client::client=error";
-    let filter = filter.unwrap_or_else(|_| tracing_subscriber::EnvFilter::new(quiet));
-    let mut builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
-    if !std::io::stderr().is_terminal() {
-        builder = builder.with_ansi(false);
-    }
-    match format {
-        LogFormat::Text => builder.init(),
-        LogFormat::Json => builder.json().init(),
-    }
-}
+/// kube's client logs the whole text of an answer that it cannot read, and spokes are untrusted.
+const LOGGED: &str = "info,kube=warn,kube_client::client=error";
 
 async fn run(args: Args) -> Result<(), Failure> {
     let times = Times { lease: args.lease_duration, deadline: args.renew_deadline, retry: args.retry_period };
@@ -107,14 +101,14 @@ async fn run(args: Args) -> Result<(), Failure> {
     let mut interrupt = signal(SignalKind::interrupt()).map_err(Failure::Signals)?;
     info!(identity, version = env!("CARGO_PKG_VERSION"), "starting");
 
-    let listen = args.listen;
+    let (listen, network) = (args.listen, args.network());
     let served = admin_server::serve(listen, metrics.clone(), readiness.clone());
     let systems = systems(&Arc::new(args), &identity);
     let work = async {
         loop {
             election.win().await;
             metrics.leader.set(1);
-            let hub = hub(&client, &watches, &identity, election.claim(), metrics.clone());
+            let hub = hub(&client, &watches, &identity, election.claim(), metrics.clone(), network.clone());
             tokio::select! {
                 () = runtime::run(&systems, Term { hub, readiness: readiness.clone() }) => {}
                 () = election.keep() => {}
@@ -149,7 +143,14 @@ fn systems(args: &Arc<Args>, identity: &str) -> Vec<Group> {
 }
 
 /// The hub in a new term of leadership.
-fn hub(client: &Client, watches: &Client, identity: &str, claim: Claim, metrics: Arc<Metrics>) -> Hub {
+fn hub(
+    client: &Client,
+    watches: &Client,
+    identity: &str,
+    claim: Claim,
+    metrics: Arc<Metrics>,
+    network: Network,
+) -> Hub {
     let reporter = Reporter { controller: keys::CONTROLLER.to_owned(), instance: Some(identity.to_owned()) };
     Hub {
         client: client.clone(),
@@ -157,6 +158,8 @@ fn hub(client: &Client, watches: &Client, identity: &str, claim: Claim, metrics:
         claim,
         metrics,
         events: Events::new(client.clone(), reporter),
+        network,
+        warnings: Warnings::default(),
         writes: Arc::new(Semaphore::new(CONCURRENT_WRITES)),
         began: Instant::now(),
         began_at: clock::now(),

@@ -7,7 +7,7 @@ use kube::api::{ListParams, ObjectList, PartialObjectMeta};
 use serde::de::DeserializeOwned;
 
 /// Objects of one page.
-const PAGE: u32 = 500;
+pub const PAGE: u32 = 100;
 
 /// Objects of one kind that are taken of one spoke: as many as the Nodes that Kubernetes is made for.
 pub const MOST: usize = 5_000;

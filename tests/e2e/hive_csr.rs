@@ -47,6 +47,25 @@ async fn turn(world: &World, cluster: &Cluster, state: &str) -> Result<()> {
     Ok(())
 }
 
+/// Stops an instance, waits until its kubelet renews its Lease no more, and returns the name of its Node.
+async fn without_kubelet(world: &World, cluster: &Cluster, at: usize) -> Result<String> {
+    let instances = cluster.instances().await?;
+    world.ec2().set_state(&instances[at].id, "stopped").await?;
+    let (client, name) = (cluster.spoke().await?, &instances[at].private_dns);
+    let renewed = async || {
+        let found = leases(&client).await?.into_iter().find(|lease| lease.name_any() == *name);
+        anyhow::Ok(found.and_then(|lease| lease.spec?.renew_time).map(|time| time.0))
+    };
+    eventually(SOON, "a Lease that is renewed no more", async || {
+        let before = renewed().await?;
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        ensure!(before == renewed().await?, "it is renewed");
+        Ok(())
+    })
+    .await?;
+    Ok(name.clone())
+}
+
 async fn requests(client: &Client) -> Result<Vec<CertificateSigningRequest>> {
     Ok(Api::all(client.clone()).list(&ListParams::default()).await?.items)
 }
@@ -197,6 +216,7 @@ async fn a_second_sleep_needs_new_certificates() -> Result<()> {
 async fn what_others_ask_for_is_left_alone() -> Result<()> {
     let world = world().await;
     let cluster = world.cluster("hostile", options(4)).await?;
+    without_kubelet(&world, &cluster, 0).await?;
     let opened = Timestamp::now();
     let (client, admin) = (cluster.spoke().await?, world.spoke(0).await?);
     let infra_id = &cluster.info().infra_id;
@@ -262,6 +282,9 @@ async fn what_others_ask_for_is_left_alone() -> Result<()> {
         ask(&kubelet, SERVING, SERVING_USAGES, &serving(vec![])).await?,
     );
     expected.extend([(mine.clone(), "matched"), (served.clone(), "matched")]);
+    // Of a Node whose kubelet is alive, a bootstrap credential gets no client certificate.
+    let of_other = pkcs10(&format!("system:node:{other}"), nodes, Vec::new());
+    expected.insert(ask(&boot, CLIENT, CLIENT_USAGES, &of_other).await?, "node_alive");
 
     // A wake that begins later has nothing to do with any of them.
     let mut later = Approver::new("hostile, later", Timestamp::now() + SignedDuration::from_mins(1));
@@ -270,12 +293,19 @@ async fn what_others_ask_for_is_left_alone() -> Result<()> {
     assert!(said.values().all(|reason| ["too_early", "wrong_signer"].contains(reason)), "{said:?}");
     assert_eq!((pass.pending, said.get(denied.as_str())), (0, None));
 
+    eventually(SOON, "a Lease that is renewed in this wake", || async {
+        let renewed = leases(&client).await?.into_iter().find(|lease| lease.name_any() == *other);
+        let renewed = renewed.and_then(|lease| lease.spec?.renew_time).context("no Lease")?;
+        ensure!(renewed.0 > opened, "renewed at {}", renewed.0);
+        Ok(())
+    })
+    .await?;
     let mut approver = Approver::new("hostile", opened);
     let pass = approver.pass(&client, Timestamp::now(), || true).await?;
     let said = reasons(&pass);
     assert_eq!(said, expected.iter().map(|(name, reason)| (name.as_str(), *reason)).collect::<BTreeMap<_, _>>());
     assert_eq!(pass.counts()[&("other", "leave", "wrong_signer")], 1);
-    assert!(pass.left().unwrap().contains("and 9 more"), "{:?}", pass.left());
+    assert!(pass.left().unwrap().contains("and 10 more"), "{:?}", pass.left());
     assert_eq!(approver.pass(&client, Timestamp::now(), || true).await?.news, [], "told once");
     for name in [&mine, &served] {
         eventually(SOON, "certificate", || async { certificate(&api.get(name).await?).context("none yet") }).await?;
@@ -294,10 +324,11 @@ async fn what_others_ask_for_is_left_alone() -> Result<()> {
 async fn an_approval_that_fails_is_tried_again() -> Result<()> {
     let world = world().await;
     let cluster = world.cluster("flaky", options(4)).await?;
-    let opened = Timestamp::now();
     let client = cluster.spoke().await?;
+    let node = without_kubelet(&world, &cluster, 0).await?;
+    let opened = Timestamp::now();
     let boot = client_as(&world, &bootstrapper(), BOOTSTRAPPER_GROUPS).await;
-    let name = format!("system:node:{}", cluster.instances().await?[0].private_dns);
+    let name = format!("system:node:{node}");
     let good = pkcs10(&name, &["system:nodes"], Vec::new());
     certificates::create(&boot, &cluster.info().infra_id, CLIENT, CLIENT_USAGES, &good).await?;
     let mut approver = Approver::new("flaky", opened);

@@ -15,9 +15,11 @@ use tokio::time::Instant;
 use super::events::Events;
 use super::lease::Claim;
 use super::panics::Panics;
+use super::warnings::Warnings;
 use super::write::{Moved, WriteError, classify, depends_on_version, moved};
 use super::{Guarded, Key, Object};
 use crate::metrics::Metrics;
+use crate::spoke::Network;
 
 /// The hub in one term of leadership. Each term has its own: what was decided in an earlier one is never done in a later one.
 #[derive(Clone)]
@@ -32,6 +34,10 @@ pub struct Hub {
     pub metrics: Arc<Metrics>,
     /// Events.
     pub events: Events,
+    /// How spokes are reached.
+    pub network: Network,
+    /// Rate limit of warnings.
+    pub warnings: Warnings,
     /// Turns for status writes.
     pub writes: Arc<Semaphore>,
     /// When this term began. Reconciles of steady targets keep in step from here, so that they share calls.

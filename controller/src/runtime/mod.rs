@@ -20,6 +20,7 @@ mod target;
 pub mod testing;
 #[cfg(test)]
 mod tests;
+pub mod warnings;
 pub mod watch_backoff;
 mod worker;
 mod write;

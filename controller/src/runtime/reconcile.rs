@@ -11,12 +11,13 @@ use kube::Resource;
 use kube::runtime::controller::{self, Action, Config, Controller};
 use kube::runtime::events::EventType;
 use kube::runtime::reflector::Store;
+use shared::text::{sanitize, sanitize_chain};
 use tokio::time::Instant;
 use tracing::{debug, info, warn};
 
 use super::backoff::{PANIC_BACKOFF, REFUSED_BACKOFF};
 use super::hub::{full_name, key_of, key_of_ref, object_ref};
-use super::panics::{Panic, clean};
+use super::panics::Panic;
 use super::target::{Held, Slot, Target, Targets, fingerprint};
 use super::worker::{Worker, is_watched};
 use super::{Acted, Class, Done, Failure, Guarded, Handle, Key, Observed, Settings, System};
@@ -73,15 +74,7 @@ impl<E: Failure> Ended<E> {
     /// The error and its sources, in one line.
     fn text(&self) -> String {
         match self {
-            Self::Failed(error) => {
-                let mut text = error.to_string();
-                let mut source = error.source();
-                while let Some(error) = source {
-                    text = format!("{text}: {error}");
-                    source = error.source();
-                }
-                clean(&text)
-            }
+            Self::Failed(error) => sanitize_chain(error),
             Self::TimedOut(timeout) => format!("the reconcile took longer than {timeout:?}"),
             Self::NotLeader => "this controller is no longer the leader".to_owned(),
             Self::Panicked(panic) => panic.message.clone(),
@@ -111,7 +104,7 @@ impl<S: System> Reconciler<S> {
                 warn!(
                     system = S::NAME,
                     cluster = full_name(&*watched),
-                    error = clean(&error.error),
+                    error = sanitize(&error.error),
                     "object malformed: ignored until it changes"
                 );
                 None
@@ -224,7 +217,9 @@ impl<S: System> Reconciler<S> {
                 Some(some(&NOT_LEADER))
             }
             Class::TimedOut | Class::Failed => {
-                warn!(system = S::NAME, cluster, error = ended.text(), "will reconcile again");
+                if let Some(left_out) = self.handle.hub.warnings.due(S::NAME, &cluster) {
+                    warn!(system = S::NAME, cluster, error = ended.text(), left_out, "will reconcile again");
+                }
                 Some(some(&self.settings.retry))
             }
             Class::Refused | Class::Panicked => Some(self.hold(object, slot, ended).await),
@@ -241,7 +236,7 @@ impl<S: System> Reconciler<S> {
         let note = match ended {
             Ended::Failed(error) => {
                 self.handle.hub.metrics.refused(S::NAME);
-                let said = clean(&error.refusal().unwrap_or_else(|| ended.text()));
+                let said = sanitize(&error.refusal().unwrap_or_else(|| ended.text()));
                 warn!(system = S::NAME, cluster, said, ?pause, "the API server refuses a write");
                 format!("cannot {error}: the API server refused the write: {said}")
             }

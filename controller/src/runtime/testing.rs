@@ -20,8 +20,10 @@ use tower::BoxError;
 use super::events::Events;
 use super::lease::Claim;
 use super::readiness::Readiness;
+use super::warnings::Warnings;
 use super::{Guarded, Hub, Object, Term, clock};
 use crate::metrics::Metrics;
+use crate::spoke::Network;
 
 /// What a test may answer to a request: method, path and body. `None` lets it through.
 pub type Fault = Box<dyn FnMut(&Method, &str, &Value) -> Option<u16> + Send>;
@@ -127,6 +129,8 @@ impl MemoryHub {
             claim: Claim::held(),
             metrics: self.metrics.clone(),
             events: Events::new(client, reporter),
+            network: Network::default(),
+            warnings: Warnings::default(),
             writes: Arc::new(Semaphore::new(32)),
             began: Instant::now(),
             began_at: clock::now(),

@@ -4,19 +4,32 @@
 //! through a proxy is refused, and so is one that would have us trust anybody's certificate.
 
 mod bounded;
+mod cost;
+mod dial;
 pub mod kubeconfig;
 mod route;
 mod state;
 mod watch;
 
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::Duration;
 
+use http::{HeaderValue, Request};
+use hyper_timeout::TimeoutConnector;
+use hyper_util::client::legacy;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioExecutor;
+use kube::client::{Body, ConfigExt};
 use kube::config::{AuthInfo, Cluster, KubeConfigOptions, Kubeconfig};
 use kube::{Api, Client, Config};
+use secrecy::{ExposeSecret, SecretString};
 use shared::spoke::openshift::ClusterVersion;
 use shared::spoke::{SpokeError, Upgrade};
+use shared::text::sanitize;
+use tower::{BoxError, ServiceBuilder};
 
-use self::bounded::bounded;
+use self::bounded::{Memory, bounded};
+pub use self::dial::Dialer;
 pub use self::route::Route;
 pub use self::watch::{Scope, SpokeWatch};
 
@@ -27,27 +40,112 @@ const READ: Duration = Duration::from_secs(75);
 /// How long an answer may take.
 pub const LOOK: Duration = Duration::from_secs(8);
 
+/// What is said of an endpoint that cannot be reached before it has proven to be the one of its kubeconfig: a tenant could otherwise
+/// learn which ports are open behind the controller.
+const UNPROVEN: &str = "no connection with this kubeconfig has succeeded yet";
+
+/// How spokes are reached, and the memory for their answers.
+#[derive(Clone, Debug, Default)]
+pub struct Network {
+    /// Which addresses are dialed.
+    pub dialer: Dialer,
+    /// The memory for answers.
+    pub memory: Memory,
+}
+
 /// A client for the kubeconfig, if it is of a form that is accepted, by the way that is given. No request is made yet.
 ///
 /// # Errors
 /// [`SpokeError::Kubeconfig`], naming what is wrong with the kubeconfig (the text begins so) or the way.
-pub async fn client(kubeconfig: &[u8], route: &Route<'_>) -> Result<Client, SpokeError> {
+pub async fn client(network: &Network, kubeconfig: &[u8], route: &Route<'_>) -> Result<Client, SpokeError> {
     let refuse = |why: String| SpokeError::Kubeconfig(format!("kubeconfig {why}"));
-    let text = str::from_utf8(kubeconfig).map_err(|_| refuse("is not text".into()))?;
-    let kubeconfig =
-        Kubeconfig::from_yaml(text).map_err(|error| refuse(format!("is malformed: {}", first_line(&error))))?;
-    vet(&kubeconfig).map_err(refuse)?;
+    let kubeconfig = parse(kubeconfig).map_err(refuse)?;
     let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await;
     let mut config = config.map_err(|error| refuse(format!("cannot be used: {}", first_line(&error))))?;
-    route.apply(&mut config).map_err(|why| SpokeError::Kubeconfig(format!("spec.controlPlaneConfig.{why}")))?;
+    let denied = network.dialer.check_host(config.cluster_url.host().unwrap_or_default());
+    if route.url.is_none() && route.ip.is_none() {
+        denied.map_err(|denied| refuse(format!("is refused: its server {denied}")))?;
+    }
+    let refuse_route = |why: &str| SpokeError::Kubeconfig(format!("spec.controlPlaneConfig.{why}"));
+    route.apply(&mut config).map_err(|why| refuse_route(&sanitize(&why)))?;
+    if let Err(denied) = network.dialer.check_host(config.cluster_url.host().unwrap_or_default()) {
+        let field = if route.ip.is_some() { "apiServerIPOverride" } else { "apiURLOverride" };
+        return Err(refuse_route(&format!("{field} is refused: {denied}")));
+    }
     config.connect_timeout = Some(CONNECT);
     config.read_timeout = Some(READ);
     config.write_timeout = Some(WRITE);
-    config.default_retry = false;
-    config.proxy_url = None;
     config.headers.push(crate::runtime::hub::user_agent());
-    let client = Client::try_from(config);
-    client.map(bounded).map_err(|error| refuse(format!("cannot be used: {}", first_line(&error))))
+    let client = connect(&config, &network.dialer);
+    let client = client.map_err(|error| refuse(format!("cannot be used: {}", first_line(&error))))?;
+    Ok(bounded(client, &network.memory))
+}
+
+/// Reads a kubeconfig and holds it to the rules.
+fn parse(kubeconfig: &[u8]) -> Result<Kubeconfig, String> {
+    let text = str::from_utf8(kubeconfig).map_err(|_| "is not text".to_owned())?;
+    let kubeconfig = Kubeconfig::from_yaml(text);
+    let mut kubeconfig = kubeconfig.map_err(|error| format!("is malformed: {}", first_line(&error)))?;
+    vet(&kubeconfig)?;
+    for user in kubeconfig.auth_infos.iter_mut().filter_map(|user| user.auth_info.as_mut()) {
+        trim_token(user)?;
+    }
+    Ok(kubeconfig)
+}
+
+/// Removes white space around a token, which many a tool leaves there. kube's client panics at a token that is no header value.
+fn trim_token(user: &mut AuthInfo) -> Result<(), String> {
+    let Some(token) = &user.token else { return Ok(()) };
+    let trimmed = token.expose_secret().trim();
+    if HeaderValue::try_from(format!("Bearer {trimmed}")).is_err() {
+        return Err("cannot be used: it has a token with characters that no HTTP header can hold".to_owned());
+    }
+    user.token = Some(SecretString::from(trimmed));
+    Ok(())
+}
+
+/// kube's own client, with checked addresses and without details about endpoints that have not proven who they are.
+fn connect(config: &Config, dialer: &Dialer) -> kube::Result<Client> {
+    let mut tcp = HttpConnector::new_with_resolver(dialer.resolver());
+    tcp.enforce_http(false);
+    let mut connector = TimeoutConnector::new(config.rustls_https_connector_with_connector(tcp)?);
+    connector.set_connect_timeout(config.connect_timeout);
+    connector.set_read_timeout(config.read_timeout);
+    connector.set_write_timeout(config.write_timeout);
+    let http = legacy::Client::builder(TokioExecutor::new()).build::<_, Body>(connector);
+    let service = ServiceBuilder::new()
+        .layer(config.base_uri_layer())
+        .option_layer(config.auth_layer()?)
+        .layer(config.extra_headers_layer()?)
+        .map_err(BoxError::from)
+        .service(http);
+    let client = Client::new(service, config.default_namespace.clone());
+    Ok(discreet(client, endpoint(config), dialer.clone()))
+}
+
+/// The same client, which says nothing of why an endpoint cannot be reached that has not proven who it is.
+fn discreet(client: Client, endpoint: u64, dialer: Dialer) -> Client {
+    let namespace = client.default_namespace().to_owned();
+    let service = tower::service_fn(move |request: Request<Body>| {
+        let (client, dialer) = (client.clone(), dialer.clone());
+        async move {
+            let answer = client.send(request).await;
+            match &answer {
+                Ok(_) => dialer.prove(endpoint),
+                Err(_) if !dialer.is_proven(endpoint) => return Err(kube::Error::Service(UNPROVEN.into())),
+                Err(_) => {}
+            }
+            answer
+        }
+    });
+    Client::new(service, namespace)
+}
+
+/// Identifies where a client connects to, and by which CA the other side proves who it is.
+fn endpoint(config: &Config) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    (&config.cluster_url, &config.tls_server_name, &config.root_cert).hash(&mut hasher);
+    hasher.finish()
 }
 
 /// Every user and cluster of the file is held to the same rules, whichever the current context names.
@@ -92,7 +190,7 @@ pub async fn upgrade(client: &Client) -> Upgrade {
         Ok(Ok(version)) => {
             let conditions = version.status.into_iter().flat_map(|status| status.conditions);
             let progressing = conditions.into_iter().find(|c| c.type_ == "Progressing" && c.status == "True");
-            progressing.map_or(Upgrade::Idle, |c| Upgrade::Progressing(c.message.unwrap_or_default()))
+            progressing.map_or(Upgrade::Idle, |c| Upgrade::Progressing(sanitize(&c.message.unwrap_or_default())))
         }
         Ok(Err(kube::Error::Api(status))) if status.is_not_found() => Upgrade::Idle,
         Ok(Err(_)) | Err(_) => Upgrade::Unknown,
@@ -103,7 +201,8 @@ pub async fn upgrade(client: &Client) -> Upgrade {
 pub fn failure(error: &kube::Error) -> SpokeError {
     match error {
         kube::Error::Api(status) => {
-            SpokeError::Failed(format!("the cluster's API server answered {}: {}", status.code, status.message))
+            let said = sanitize(&status.message);
+            SpokeError::Failed(format!("the cluster's API server answered {}: {said}", status.code))
         }
         other => SpokeError::Unreachable(format!("the cluster's API server cannot be reached: {}", innermost(other))),
     }
@@ -118,8 +217,9 @@ fn innermost(error: &dyn std::error::Error) -> String {
     first_line(innermost)
 }
 
+/// The first line of an error, which may quote what the tenant has written.
 fn first_line(error: &(impl std::fmt::Display + ?Sized)) -> String {
-    error.to_string().lines().next().unwrap_or_default().to_owned()
+    sanitize(error.to_string().lines().next().unwrap_or_default())
 }
 
 #[cfg(test)]
@@ -137,7 +237,7 @@ mod tests {
     async fn accepts_a_token_or_certificate_data_and_nothing_that_reaches_outside() {
         let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
         let good = "server: 'https://api.demo:6443'";
-        assert!(client(kubeconfig(good, "token: t").as_bytes(), &Route::default()).await.is_ok());
+        assert!(client(&Network::default(), kubeconfig(good, "token: t").as_bytes(), &Route::default()).await.is_ok());
         for (cluster, user, field) in [
             (good, "exec: {apiVersion: client.authentication.k8s.io/v1, command: sh}", "exec"),
             (good, "auth-provider: {name: gcp, config: {cmd-path: sh}}", "auth-provider"),
@@ -149,7 +249,7 @@ mod tests {
             ("server: 'https://a', insecure-skip-tls-verify: true", "token: t", "insecure-skip-tls-verify"),
             ("server: 'http://a'", "token: t", "not https"),
         ] {
-            let error = client(kubeconfig(cluster, user).as_bytes(), &Route::default())
+            let error = client(&Network::default(), kubeconfig(cluster, user).as_bytes(), &Route::default())
                 .await
                 .map(|_| ())
                 .unwrap_err()
@@ -162,9 +262,100 @@ mod tests {
     async fn says_what_is_malformed() {
         for bad in [&b"\xff\xfe"[..], b"", b"{", b"clusters: 7"] {
             assert!(
-                matches!(client(bad, &Route::default()).await.map(|_| ()), Err(SpokeError::Kubeconfig(_))),
+                matches!(
+                    client(&Network::default(), bad, &Route::default()).await.map(|_| ()),
+                    Err(SpokeError::Kubeconfig(_))
+                ),
                 "{bad:?}"
             );
         }
+    }
+
+    async fn refusal(kubeconfig: &str, route: Route<'_>) -> Option<String> {
+        let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+        let made = client(&Network::default(), kubeconfig.as_bytes(), &route).await;
+        made.err().map(|error| error.to_string())
+    }
+
+    #[tokio::test]
+    async fn a_token_is_trimmed_and_one_that_no_header_can_hold_is_refused() {
+        let good = "server: 'https://api.demo:6443'";
+        for (token, refused) in [
+            ("\"abc\\n\"", false),
+            ("\"  abc\\r\\n\"", false),
+            ("\"a\\nb\"", true),
+            ("\"a\\0b\"", true),
+            ("\"\\x7f\"", true),
+            ("\"\"", false),
+        ] {
+            let found = refusal(&kubeconfig(good, &format!("token: {token}")), Route::default()).await;
+            assert_eq!(found.is_some(), refused, "{token}: {found:?}");
+            assert!(found.is_none_or(|text| text.contains("a token with characters")));
+        }
+    }
+
+    #[tokio::test]
+    async fn literal_addresses_are_checked_wherever_they_stand() {
+        let of = |server: &str| kubeconfig(&format!("server: '{server}'"), "token: t");
+        for (server, url, ip, text) in [
+            ("https://127.0.0.1:6443", None, None, "kubeconfig is refused: its server 127.0.0.1 is a loopback address"),
+            ("https://[::1]:6443", None, None, "kubeconfig is refused: its server ::1 is a loopback address"),
+            (
+                "https://[::ffff:169.254.169.254]",
+                None,
+                None,
+                "kubeconfig is refused: its server ::ffff:169.254.169.254 is",
+            ),
+            (
+                "https://api.demo",
+                Some("https://169.254.169.254"),
+                None,
+                "spec.controlPlaneConfig.apiURLOverride is refused: 169",
+            ),
+            (
+                "https://api.demo",
+                None,
+                Some("127.0.0.1"),
+                "spec.controlPlaneConfig.apiServerIPOverride is refused: 127.0.0.1",
+            ),
+            (
+                "https://10.0.0.1",
+                Some("https://b.demo"),
+                Some("0.0.0.0"),
+                "spec.controlPlaneConfig.apiServerIPOverride is refused",
+            ),
+        ] {
+            let found = refusal(&of(server), Route { url, ip }).await.unwrap();
+            assert!(found.starts_with(text), "{server}: {found}");
+        }
+        assert_eq!(
+            refusal(&of("https://127.0.0.1"), Route { url: None, ip: Some("10.0.0.1") }).await,
+            None,
+            "not dialed"
+        );
+        assert_eq!(refusal(&of("https://10.0.0.1"), Route::default()).await, None);
+    }
+
+    #[tokio::test]
+    async fn an_endpoint_that_has_not_proven_itself_reveals_no_cause() {
+        let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+        let network = Network { dialer: Dialer::new(Vec::new(), true), memory: Memory::default() };
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let open = listener.local_addr().unwrap();
+        let closed = { tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap() };
+        // Accepts and says nothing of TLS.
+        tokio::spawn(async move {
+            loop {
+                let _ = listener.accept().await;
+            }
+        });
+        let mut said = Vec::new();
+        for server in [format!("https://{open}"), format!("https://{closed}"), "https://name.invalid".to_owned()] {
+            let kubeconfig = kubeconfig(&format!("server: '{server}'"), "token: t");
+            let client = client(&network, kubeconfig.as_bytes(), &Route::default()).await.unwrap();
+            said.push(failure(&client.apiserver_version().await.unwrap_err()).to_string());
+        }
+        said.dedup();
+        assert_eq!(said, [format!("the cluster's API server cannot be reached: {UNPROVEN}")]);
     }
 }

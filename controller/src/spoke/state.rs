@@ -12,12 +12,19 @@ use kube::ResourceExt;
 use kube::runtime::watcher::Event;
 use shared::spoke::openshift::ClusterOperator;
 use shared::spoke::{NodeLook, OperatorLook, Spoke, SpokeError};
+use shared::text::sanitize_to;
 
 use crate::csr::pages::MOST;
 use crate::runtime::hub::full_name;
 
 /// Leases that are kept, of whatever namespace: workloads may leave theirs behind, and of each only a moment is kept.
 const LEASES: usize = 50_000;
+
+/// Longest namespace and name that Kubernetes allows, with a slash.
+const MAX_KEY_CHARS: usize = 63 + 1 + 253;
+
+/// Namespaces that are kept of one operator.
+const MAX_NAMESPACES: usize = 20;
 
 /// Where kubelets keep their Leases.
 const NODE_LEASES: &str = "kube-node-lease";
@@ -50,19 +57,24 @@ impl<V> Objects<V> {
         match event {
             Event::Init => self.next = Some(BTreeMap::new()),
             Event::InitApply(object) => {
-                self.cut |= keep(self.next.get_or_insert_default(), self.most, full_name(&object), value(&object));
+                self.cut |= keep(self.next.get_or_insert_default(), self.most, key(&object), value(&object));
             }
             Event::InitDone => {
                 self.current = self.next.take().unwrap_or_default();
                 self.complete = true;
                 self.cut = self.current.len() > self.most;
             }
-            Event::Apply(object) => self.cut |= keep(&mut self.current, self.most, full_name(&object), value(&object)),
+            Event::Apply(object) => self.cut |= keep(&mut self.current, self.most, key(&object), value(&object)),
             Event::Delete(object) => {
-                self.current.remove(&full_name(&object));
+                self.current.remove(&key(&object));
             }
         }
     }
+}
+
+/// Namespace and name, which a spoke may choose as it likes.
+fn key(object: &impl ResourceExt) -> String {
+    sanitize_to(&full_name(object), MAX_KEY_CHARS)
 }
 
 /// Keeps one more than `most`. Returns whether there are too many.
@@ -284,7 +296,7 @@ fn node_state(node: &Node) -> NodeState {
     NodeState {
         ready: ready.is_some_and(|ready| ready.status == "True"),
         heartbeat: ready.and_then(|ready| ready.last_heartbeat_time.as_ref()).map(|Time(time)| *time),
-        instance: provider.and_then(|id| id.rsplit('/').next()).map(str::to_owned),
+        instance: provider.and_then(|id| id.rsplit('/').next()).map(|id| sanitize_to(id, MAX_KEY_CHARS)),
     }
 }
 
@@ -299,8 +311,8 @@ fn operator_state(operator: &ClusterOperator) -> OperatorState {
     let namespaces = related.filter(|object| object.group.is_empty() && object.resource == "namespaces");
     let writes = operator.managed_fields().iter().filter(|entry| entry.subresource.as_deref() == Some("status"));
     OperatorState {
-        unwell: unwell.map(|c| format!("{}={}", c.type_, c.status)).collect(),
-        namespaces: namespaces.map(|object| object.name.clone()).collect(),
+        unwell: unwell.take(UNWELL.len()).map(|c| format!("{}={}", c.type_, c.status)).collect(),
+        namespaces: namespaces.take(MAX_NAMESPACES).map(|object| sanitize_to(&object.name, MAX_KEY_CHARS)).collect(),
         written: writes.filter_map(|entry| entry.time.as_ref()).map(|Time(time)| *time).max(),
     }
 }

@@ -23,6 +23,7 @@ use tokio::time::Instant;
 
 use super::state::{Change, State};
 use super::{LOOK, failure};
+use crate::csr::pages::PAGE;
 use crate::runtime::clock;
 use crate::runtime::panics::Panics;
 use crate::runtime::watch_backoff::WatchBackoff;
@@ -237,7 +238,7 @@ where
     {
         let config = match listing {
             Listing::Streamed => watcher::Config::default().streaming_lists(),
-            Listing::Plain => watcher::Config::default(),
+            Listing::Plain => watcher::Config::default().page_size(PAGE),
         };
         let api: Api<K> = Api::all(self.client.clone());
         let events = watcher(api, config).backoff(WatchBackoff::of_spoke());

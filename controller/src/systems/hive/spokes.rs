@@ -10,6 +10,7 @@ use shared::hive::conditions::READY;
 use shared::hive::decide::{Notice, Watch, resume_started};
 use shared::hive::unreachable::{active_url, ip_override};
 use shared::spoke::{Spoke, SpokeError, Upgrade};
+use shared::text::sanitize_chain;
 use tokio::time::Instant;
 use tracing::{debug, warn};
 
@@ -119,7 +120,10 @@ pub async fn replace_spot(hive: &Hive, cluster: &ClusterDeployment, state: &mut 
         Ok(replaced) if replaced.is_empty() => {}
         Ok(replaced) => report::notice(hive, cluster, &Notice::spot_replaced(&replaced)).await,
         Err(error) => {
-            warn!(cluster = full_name(cluster), error = &error as &dyn std::error::Error, "spot Machines not replaced");
+            let name = full_name(cluster);
+            if let Some(left_out) = hive.hub().warnings.due("spot Machines", &name) {
+                warn!(cluster = name, error = sanitize_chain(&error), left_out, "spot Machines not replaced");
+            }
         }
     }
 }
@@ -128,7 +132,7 @@ pub async fn replace_spot(hive: &Hive, cluster: &ClusterDeployment, state: &mut 
 pub async fn client(hive: &Hive, cluster: &ClusterDeployment) -> Result<(Client, Option<String>), SpokeError> {
     let (kubeconfig, version) = kubeconfig::read(&hive.hub().client, cluster).await?;
     let route = Route { url: active_url(cluster), ip: ip_override(cluster) };
-    let client = spoke::client(&kubeconfig, &route).await.map_err(|error| match error {
+    let client = spoke::client(&hive.hub().network, &kubeconfig, &route).await.map_err(|error| match error {
         SpokeError::Kubeconfig(why) if why.starts_with("kubeconfig ") => {
             SpokeError::Kubeconfig(kubeconfig::in_secret(cluster, &why))
         }

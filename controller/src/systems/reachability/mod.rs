@@ -4,7 +4,6 @@
 
 use std::time::Duration;
 
-use kube::Client;
 use shared::hive::api::ClusterDeployment;
 use shared::hive::unreachable::{
     Answer, Facts, LastAttempt, Plan, UNREACHABLE, Url, decide, ip_override, needs, url_override,
@@ -115,7 +114,7 @@ impl System for Reachability {
             if turn.is_none() && !ask.urgent {
                 return Ok(Observed::Rest(Some(Duration::from_millis(rand::random_range(2_000..10_000)))));
             }
-            let answer = probe(&self.hub().client, cluster, ask.url).await?;
+            let answer = probe(self.hub(), cluster, ask.url).await?;
             let result = if answer.is_ok() { "ok" } else { "failed" };
             self.hub().metrics.probes.get_or_create(&Probe { result }).inc();
             facts.answered(ask.url, answer, clock::now());
@@ -170,15 +169,15 @@ fn told(before: &ClusterDeployment, after: &ClusterDeployment) {
 }
 
 /// Asks an API server for its version: one small request, which every API server answers to its administrator.
-async fn probe(client: &Client, cluster: &ClusterDeployment, url: Url) -> Result<Answer, ReachabilityError> {
+async fn probe(hub: &Hub, cluster: &ClusterDeployment, url: Url) -> Result<Answer, ReachabilityError> {
     let route = Route { url: url_override(cluster).filter(|_| url == Url::Primary), ip: ip_override(cluster) };
-    let kubeconfig = match kubeconfig::read(client, cluster).await {
+    let kubeconfig = match kubeconfig::read(&hub.client, cluster).await {
         Ok((kubeconfig, _)) => kubeconfig,
         Err(SpokeError::Kubeconfig(why)) => return Ok(Err(why)),
         Err(error) => return Err(ReachabilityError::Hub(error)),
     };
     let asked = async {
-        let client = spoke::client(&kubeconfig, &route).await?;
+        let client = spoke::client(&hub.network, &kubeconfig, &route).await?;
         client.apiserver_version().await.map(drop).map_err(|error| spoke::failure(&error))
     };
     let answer = tokio::time::timeout(PROBE_TIMEOUT, asked).await.unwrap_or_else(|_| {

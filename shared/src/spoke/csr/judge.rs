@@ -75,6 +75,7 @@ fn client(node: &str, request: &Request, cluster: &Cluster) -> Result<(), Reason
     require(request.dns.is_empty() && request.ips.is_empty(), Reason::ExtraNames)?;
     require(!cluster.machines.is_empty(), Reason::NoMachines)?;
     require(cluster.nodes.contains(node), Reason::UnknownNode)?;
+    require(!cluster.joined.contains(node), Reason::NodeAlive)?;
     let named = |machine: &&Machine| machine.internal_dns.iter().any(|name| same_host(name, node));
     let mut machines = cluster.machines.iter().filter(named).peekable();
     require(machines.peek().is_some(), Reason::UnknownMachine)?;

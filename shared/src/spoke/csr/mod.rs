@@ -157,6 +157,9 @@ pub struct Machine {
 pub struct Cluster {
     /// Names of its Nodes.
     pub nodes: BTreeSet<String>,
+    /// Those of its Nodes that get no client certificate: their kubelets renewed a Lease in this wake, or they were not missing when the
+    /// cluster was awake. A bootstrap credential must not become the certificate of a Node that has one.
+    pub joined: BTreeSet<String>,
     /// Its Machines; none if no controller manages them.
     pub machines: Vec<Machine>,
 }

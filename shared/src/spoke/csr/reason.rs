@@ -54,6 +54,8 @@ pub enum Reason {
     NoMachines,
     /// No such Node.
     UnknownNode,
+    /// The Node has a kubelet with a certificate: it renewed its Lease in this wake, or was not missing when the cluster was awake.
+    NodeAlive,
     /// No Machine of this Node.
     UnknownMachine,
     /// The Machine is another Node's.
@@ -101,6 +103,7 @@ impl Reason {
             Self::IpMismatch => "it asks for an IP address that its Machine does not have",
             Self::NoMachines => "the cluster has no Machines to match it with; approve it by hand",
             Self::UnknownNode => "the cluster has no such Node",
+            Self::NodeAlive => "the kubelet of this Node is alive, and needs no client certificate",
             Self::UnknownMachine => "no Machine belongs to this Node",
             Self::OtherNode => "the Machine of this name belongs to another Node",
             Self::NodeLimit => "the limit for this Node in this wake is reached",

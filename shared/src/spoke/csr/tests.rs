@@ -131,7 +131,7 @@ fn machine() -> Machine {
 
 fn cluster() -> Cluster {
     let other = Machine { node: Some("other".into()), internal_dns: vec!["other".into()], ..Machine::default() };
-    Cluster { nodes: texts(&[NODE, "other"]), machines: vec![other, machine()] }
+    Cluster { nodes: texts(&[NODE, "other"]), joined: texts(&[]), machines: vec![other, machine()] }
 }
 
 type Change = fn(&mut Csr, &mut Cluster);
@@ -295,6 +295,13 @@ fn client_certificates() {
         ("extra user group", |csr, _| csr.groups.extend(["system:masters".to_owned()]), Err(R::WrongGroups)),
         ("empty name", |csr, _| subject(csr, |s| s.cn = vec!["system:node:"]), Err(R::NoNodeName)),
         // The reverse of the cluster-machine-approver's "node exists".
+        (
+            "node is alive",
+            |_, cluster| {
+                cluster.joined.insert(NODE.into());
+            },
+            Err(R::NodeAlive),
+        ),
         ("node does not exist", |_, cluster| cluster.nodes.retain(|node| node != NODE), Err(R::UnknownNode)),
         ("missing machine", |_, cluster| drop(cluster.machines.pop()), Err(R::UnknownMachine)),
         ("no machines at all", |_, cluster| cluster.machines.clear(), Err(R::NoMachines)),

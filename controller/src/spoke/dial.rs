@@ -1,0 +1,217 @@
+//! Where the controller connects to. Kubeconfigs and overrides belong to tenants, and the controller may reach what they cannot: its own
+//! machine, the cloud's metadata service. So every address is checked when it is dialed.
+
+use std::collections::HashSet;
+use std::fmt;
+use std::io;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::str::FromStr;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
+
+use futures::future::BoxFuture;
+use hyper_util::client::legacy::connect::dns::{GaiResolver, Name};
+use ipnet::IpNet;
+use tower::Service;
+
+/// Endpoints above which those that have answered are forgotten.
+const MAX_ENDPOINTS: usize = 50_000;
+
+/// Metadata services of clouds that are not in a denied range.
+const METADATA: [IpAddr; 3] = [
+    IpAddr::V6(Ipv6Addr::new(0xfd00, 0x0ec2, 0, 0, 0, 0, 0, 0x254)),
+    IpAddr::V4(std::net::Ipv4Addr::new(168, 63, 129, 16)),
+    IpAddr::V4(std::net::Ipv4Addr::new(100, 100, 100, 200)),
+];
+
+/// Which addresses may be dialed, and which endpoints have proven who they are.
+#[derive(Clone, Debug, Default)]
+pub struct Dialer(Arc<Inner>);
+
+#[derive(Debug, Default)]
+struct Inner {
+    denied: Vec<IpNet>,
+    allow_loopback: bool,
+    /// Endpoints that have answered over TLS with the CA of their kubeconfig.
+    proven: Mutex<HashSet<u64>>,
+}
+
+/// An address that is not dialed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{address} is {what}, which the controller does not connect to")]
+pub struct Denied {
+    address: IpAddr,
+    what: String,
+}
+
+impl Dialer {
+    /// Denies these networks besides what is always denied. `allow_loopback` is for tests.
+    #[must_use]
+    pub fn new(denied: Vec<IpNet>, allow_loopback: bool) -> Self {
+        Self(Arc::new(Inner { denied, allow_loopback, proven: Mutex::default() }))
+    }
+
+    /// Whether an address may be dialed.
+    ///
+    /// # Errors
+    /// If it is denied.
+    pub fn check(&self, address: IpAddr) -> Result<(), Denied> {
+        let refuse = |what: &str| Err(Denied { address, what: what.to_owned() });
+        let inner = embedded(address);
+        match inner {
+            _ if METADATA.contains(&inner) => return refuse("a cloud's metadata service"),
+            _ if inner.is_loopback() && !self.0.allow_loopback => return refuse("a loopback address"),
+            _ if inner.is_multicast() => return refuse("a multicast address"),
+            IpAddr::V4(v4) if v4.octets()[0] == 0 => return refuse("an unspecified address"),
+            IpAddr::V4(v4) if v4.is_link_local() => return refuse("a link-local address"),
+            IpAddr::V4(v4) if v4.is_broadcast() => return refuse("a broadcast address"),
+            IpAddr::V6(v6) if v6.is_unspecified() => return refuse("an unspecified address"),
+            IpAddr::V6(v6) if v6.is_unicast_link_local() => return refuse("a link-local address"),
+            _ => {}
+        }
+        match self.0.denied.iter().find(|net| net.contains(&inner) || net.contains(&address)) {
+            Some(net) => refuse(&format!("in {net}")),
+            None => Ok(()),
+        }
+    }
+
+    /// The host of a URL if it is an address, which no resolver sees.
+    ///
+    /// # Errors
+    /// If it is denied.
+    pub fn check_host(&self, host: &str) -> Result<(), Denied> {
+        let literal = IpAddr::from_str(host.trim_matches(['[', ']']));
+        literal.map_or(Ok(()), |address| self.check(address))
+    }
+
+    /// Whether this endpoint has answered over TLS with the CA of its kubeconfig.
+    pub fn is_proven(&self, endpoint: u64) -> bool {
+        self.0.proven.lock().unwrap_or_else(PoisonError::into_inner).contains(&endpoint)
+    }
+
+    /// It has.
+    pub fn prove(&self, endpoint: u64) {
+        let mut proven = self.0.proven.lock().unwrap_or_else(PoisonError::into_inner);
+        if proven.len() >= MAX_ENDPOINTS {
+            proven.clear();
+        }
+        proven.insert(endpoint);
+    }
+
+    /// Resolves names to addresses that may be dialed.
+    #[must_use]
+    pub fn resolver(&self) -> Resolver {
+        Resolver { names: GaiResolver::new(), dialer: self.clone() }
+    }
+}
+
+/// The IPv4 address that an IPv6 address leads to: mapped, compatible, or by NAT64.
+fn embedded(address: IpAddr) -> IpAddr {
+    let IpAddr::V6(v6) = address else { return address };
+    let segments = v6.segments();
+    let nat64 = segments[..6] == [0x64, 0xff9b, 0, 0, 0, 0];
+    let compatible = segments[..6] == [0; 6] && segments[6] != 0;
+    if nat64 || compatible || v6.to_ipv4_mapped().is_some() {
+        let [.., a, b, c, d] = v6.octets();
+        return IpAddr::from([a, b, c, d]);
+    }
+    address
+}
+
+/// The system's resolver, whose every answer is checked.
+#[derive(Clone)]
+pub struct Resolver {
+    names: GaiResolver,
+    dialer: Dialer,
+}
+
+impl fmt::Debug for Resolver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Resolver").field("dialer", &self.dialer).finish_non_exhaustive()
+    }
+}
+
+impl Service<Name> for Resolver {
+    type Response = std::vec::IntoIter<SocketAddr>;
+    type Error = io::Error;
+    type Future = BoxFuture<'static, io::Result<Self::Response>>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.names.poll_ready(context)
+    }
+
+    fn call(&mut self, name: Name) -> Self::Future {
+        let (resolved, dialer) = (self.names.call(name), self.dialer.clone());
+        Box::pin(async move {
+            let addresses: Vec<SocketAddr> = resolved.await?.collect();
+            for address in &addresses {
+                dialer.check(address.ip()).map_err(|denied| io::Error::new(io::ErrorKind::PermissionDenied, denied))?;
+            }
+            Ok(addresses.into_iter())
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn denied(dialer: &Dialer, address: &str) -> Option<String> {
+        dialer.check(address.parse().unwrap()).err().map(|denied| denied.what)
+    }
+
+    #[test]
+    fn addresses_of_this_machine_and_of_metadata_services_are_denied() {
+        let dialer = Dialer::new(vec!["10.96.0.0/12".parse().unwrap(), "fd12::/16".parse().unwrap()], false);
+        for (address, what) in [
+            ("127.0.0.1", Some("a loopback address")),
+            ("127.8.9.1", Some("a loopback address")),
+            ("::1", Some("a loopback address")),
+            ("::ffff:127.0.0.1", Some("a loopback address")),
+            ("::127.0.0.1", Some("a loopback address")),
+            ("64:ff9b::7f00:1", Some("a loopback address")),
+            ("0.0.0.0", Some("an unspecified address")),
+            ("0.1.2.3", Some("an unspecified address")),
+            ("::", Some("an unspecified address")),
+            ("::ffff:0.0.0.0", Some("an unspecified address")),
+            ("169.254.1.1", Some("a link-local address")),
+            ("169.254.169.254", Some("a link-local address")),
+            ("::ffff:169.254.169.254", Some("a link-local address")),
+            ("64:ff9b::a9fe:a9fe", Some("a link-local address")),
+            ("fe80::1", Some("a link-local address")),
+            ("224.0.0.1", Some("a multicast address")),
+            ("ff02::1", Some("a multicast address")),
+            ("::ffff:224.0.0.1", Some("a multicast address")),
+            ("255.255.255.255", Some("a broadcast address")),
+            ("fd00:ec2::254", Some("a cloud's metadata service")),
+            ("168.63.129.16", Some("a cloud's metadata service")),
+            ("::ffff:168.63.129.16", Some("a cloud's metadata service")),
+            ("100.100.100.200", Some("a cloud's metadata service")),
+            ("10.96.0.1", Some("in 10.96.0.0/12")),
+            ("::ffff:10.96.0.1", Some("in 10.96.0.0/12")),
+            ("fd12::1", Some("in fd12::/16")),
+            // Private clusters and hosted control planes.
+            ("10.0.0.1", None),
+            ("172.16.0.1", None),
+            ("192.168.0.1", None),
+            ("100.64.0.1", None),
+            ("fd00::1", None),
+            ("203.0.113.1", None),
+            ("2001:db8::1", None),
+        ] {
+            assert_eq!(denied(&dialer, address).as_deref(), what, "{address}");
+        }
+        assert_eq!(denied(&Dialer::new(Vec::new(), true), "127.0.0.1"), None);
+        assert!(denied(&Dialer::new(Vec::new(), true), "169.254.169.254").is_some());
+    }
+
+    #[tokio::test]
+    async fn resolved_addresses_are_checked_however_they_are_written() {
+        for host in ["localhost", "127.1", "2130706433", "0x7f.1"] {
+            let resolved = Dialer::default().resolver().call(host.parse().unwrap()).await;
+            let error = resolved.err().unwrap();
+            assert_eq!(error.kind(), io::ErrorKind::PermissionDenied, "{host}: {error}");
+        }
+        assert!(Dialer::default().check_host("[::1]").is_err() && Dialer::default().check_host("api.demo").is_ok());
+    }
+}

@@ -214,7 +214,8 @@ fn judged_fields_change() -> String {
 
 /// A field changes whose author is stamped.
 fn stamped_fields_change() -> String {
-    format!("{POWER_STATE_CHANGES}\n|| {}", annotation_changes(keys::HOLD_AWAKE_UNTIL))
+    let annotations = [keys::HOLD_AWAKE_UNTIL, keys::WAKE_AT].map(annotation_changes).join("\n|| ");
+    format!("{POWER_STATE_CHANGES}\n|| {annotations}")
 }
 
 /// Replicas go to 0 or leave 0, or the record is edited while they stay 0. Ordinary rollouts and scaling stay away.

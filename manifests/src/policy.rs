@@ -126,11 +126,13 @@ fn validations() -> Vec<Validation> {
             "V6",
             "Forbidden",
             &format!(
-                "!variables.intoSleep || object.metadata.?annotations[?'{}'].orValue('') != 'true'",
+                "!variables.intoSleep
+|| (object.metadata.?annotations[?'{0}'].orValue('false') == 'false'
+  && (oldObject == null || oldObject.metadata.?annotations[?'{0}'].orValue('false') == 'false'))",
                 keys::PROTECTED
             ),
             &format!(
-                "metadata.annotations[{}]: the cluster is protected; remove the annotation to put it to sleep",
+                "metadata.annotations[{}]: the cluster is protected; remove the annotation in a separate write, then put it to sleep",
                 keys::PROTECTED
             ),
         ),

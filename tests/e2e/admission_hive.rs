@@ -274,17 +274,40 @@ async fn v9_times_that_have_passed_are_refused_for_everybody_who_changes_an_obje
         // A restored object brings along what was to come when it was saved.
         bench.cluster("demo", &annotated(keys::WAKE_AT, past), &Value::Null).await?;
         let bob = ["--as", "bob", "--as-group", "system:masters"];
-        for key in [keys::WAKE_AT, keys::HOLD_AWAKE_UNTIL] {
-            for user in [&["--as", "alice"][..], &bob] {
+        for user in [&["--as", "alice"][..], &bob] {
+            let annotate = async |key: &str| {
                 let edit = format!("{key}=2026-01-02T00:00:00Z");
-                let ran = bench.kubectl(user, &["annotate", "cd", "demo", "--overwrite", &edit]).await?;
-                let says = format!(
-                    "metadata.annotations[{key}]: found \"2026-01-02T00:00:00Z\", which has passed, must be a time after"
-                );
-                denied(&ran, &says)?;
-            }
+                bench.kubectl(user, &["annotate", "cd", "demo", "--overwrite", &edit]).await
+            };
+            let says =
+                "metadata.annotations[hibernate.sh/hold-awake-until]: found \"2026-01-02T00:00:00Z\", which has passed";
+            denied(&annotate(keys::HOLD_AWAKE_UNTIL).await?, says)?;
+            // GitOps writes a scheduled wake again and again.
+            let says = "hibernate.sh/wake-at 2026-01-02T00:00:00Z has passed: it is dropped";
+            allowed(&annotate(keys::WAKE_AT).await?, says)?;
+            assert_eq!(bench.annotation("demo", keys::WAKE_AT).await?, None);
         }
         allowed(&bench.kubectl(&["--as", "alice"], &["annotate", "cd", "demo", "team=a"]).await?, "")
+    })
+    .await
+}
+
+#[tokio::test]
+async fn v6_a_file_that_is_older_than_the_protection_does_not_put_to_sleep() -> Result<()> {
+    let world = World::shared_with(options()).await?;
+    with_temp_ns(&world, async |client, namespace| {
+        let bench = Bench::new(&world, client, namespace);
+        bench.cluster("demo", &annotated(keys::PROTECTED, "true"), &Value::Null).await?;
+        let at_once = json!({
+            "metadata": { "annotations": { keys::PROTECTED: null } },
+            "spec": { "powerState": "Hibernating" },
+        });
+        let ran = bench.patch("demo", &at_once).await?;
+        denied(&ran, "the cluster is protected from sleep: remove the annotation in a separate write first")?;
+        allowed(&bench.patch("demo", &annotated(keys::PROTECTED, "false")).await?, "")?;
+        allowed(&bench.patch("demo", &at_once).await?, "")?;
+        assert_eq!(bench.state("demo").await?, "Hibernating");
+        Ok(())
     })
     .await
 }
@@ -347,7 +370,7 @@ async fn v11_waking_is_never_denied() -> Result<()> {
         });
         let ran = bench.patch("demo", &wake).await?;
         allowed(&ran, "spec.hibernateAfter: found \"0s\" is not positive")?;
-        allowed(&ran, "metadata.annotations[hibernate.sh/wake-at]: found \"soon\"")?;
+        assert_eq!(bench.annotation("demo", keys::WAKE_AT).await?, None, "every wake drops it");
         assert_eq!(bench.state("demo").await?, "Running");
         assert_eq!(bench.annotation("demo", keys::REQUESTED_BY).await?.as_deref(), Some("alice"));
         Ok(())

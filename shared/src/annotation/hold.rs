@@ -2,7 +2,6 @@
 
 use jiff::Timestamp;
 
-use super::map::Annotations;
 use super::{format, keys};
 
 /// Who holds a target awake, if they did not say.
@@ -29,13 +28,13 @@ pub enum Hold<'a> {
     },
 }
 
-/// Whether a hold keeps a target awake.
+/// Whether a hold keeps a target awake. `annotation` reads an annotation of it.
 #[must_use]
-pub fn hold(annotations: &Annotations, now: Timestamp) -> Hold<'_> {
-    let Some(text) = annotations.get(keys::HOLD_AWAKE_UNTIL) else {
+pub fn hold<'a>(annotation: impl Fn(&str) -> Option<&'a str>, now: Timestamp) -> Hold<'a> {
+    let Some(text) = annotation(keys::HOLD_AWAKE_UNTIL) else {
         return Hold::None;
     };
-    let by = annotations.get(keys::HOLD_AWAKE_BY).filter(|by| !by.is_empty());
+    let by = annotation(keys::HOLD_AWAKE_BY).filter(|by| !by.is_empty());
     match format::time(text) {
         None => Hold::Malformed { text, by },
         Some(until) if until <= now => Hold::None,
@@ -43,8 +42,9 @@ pub fn hold(annotations: &Annotations, now: Timestamp) -> Hold<'_> {
     }
 }
 
-/// Whether a target is protected. One spelling, so that policy, plugin and webhook cannot differ; V9 keeps others out.
+/// Whether the annotation [`keys::PROTECTED`] with this value protects a target. What cannot be read protects: staying awake is the safe
+/// side.
 #[must_use]
-pub fn protected(annotations: &Annotations) -> bool {
-    annotations.get(keys::PROTECTED).and_then(format::boolean) == Some(true)
+pub fn protected(value: Option<&str>) -> bool {
+    value.is_some_and(|text| format::boolean(text) != Some(false))
 }

@@ -3,10 +3,13 @@
 use std::fmt;
 
 use serde::Deserialize;
-use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
+use serde::de::{Deserializer, Error as _, IgnoredAny, MapAccess, Visitor};
 use serde_json::Value;
 
 use super::keys;
+
+/// Bytes of all annotations of an object, by the rule of the API server.
+const MAX_BYTES: usize = 256 * 1024;
 
 /// Value of an annotation of an object that was read as JSON.
 #[must_use]
@@ -62,10 +65,15 @@ impl<'de> Deserialize<'de> for Annotations {
             }
 
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Annotations, A::Error> {
-                let mut annotations = Annotations { present: true, known: Vec::new() };
+                let (mut annotations, mut bytes) = (Annotations { present: true, known: Vec::new() }, 0);
                 while let Some(key) = map.next_key::<String>()? {
                     if Annotations::knows(&key) {
-                        annotations.known.push((key, map.next_value()?));
+                        let value: String = map.next_value()?;
+                        bytes += key.len() + value.len();
+                        if bytes > MAX_BYTES {
+                            return Err(A::Error::custom(format_args!("annotations have more than {MAX_BYTES} bytes")));
+                        }
+                        annotations.known.push((key, value));
                     } else {
                         map.next_value::<IgnoredAny>()?;
                     }

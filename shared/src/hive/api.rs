@@ -11,6 +11,8 @@ use kube::ResourceExt;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::annotation::format;
+
 /// Annotation: Hive's controllers do nothing at all with this object.
 pub const RECONCILE_PAUSE: &str = "hive.openshift.io/reconcile-pause";
 /// Annotation: Hive's hibernation controller leaves the machines alone.
@@ -273,7 +275,7 @@ impl ClusterDeployment {
     /// A moment that an annotation holds, if it is there and well-formed.
     #[must_use]
     pub fn moment(&self, key: &str) -> Option<Timestamp> {
-        self.annotations().get(key)?.parse().ok()
+        format::time(self.annotations().get(key)?)
     }
 
     /// When the cluster was installed.

@@ -8,6 +8,7 @@ use super::{
     lifecycle::{Change, Intent, Lifecycle, PowerAction, Progress, TargetError},
     record::Record,
 };
+use crate::annotation::hold::protected;
 use crate::annotation::{annotation, keys};
 
 /// A kind that can be put to sleep.
@@ -124,7 +125,7 @@ impl TargetKind {
 /// Whether an object is protected from sleep: putting it to sleep needs a confirmation.
 #[must_use]
 pub fn is_protected(object: &Value) -> bool {
-    annotation(object, keys::PROTECTED) == Some("true")
+    protected(annotation(object, keys::PROTECTED))
 }
 
 /// A kind that has no power state of its own: `status` shows it in a view of its own, every other command refuses it.

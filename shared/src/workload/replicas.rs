@@ -16,6 +16,7 @@
 
 use serde_json::{Map, Value, json};
 
+use crate::annotation::hold::protected;
 use crate::annotation::{annotation, format, keys};
 
 /// What is to be written.
@@ -74,7 +75,7 @@ pub fn sleep(object: &Value, reason: Option<&str>) -> Result<Step, ReplicasError
     if replicas == 0 {
         return Ok(Step::Unchanged); // W2
     }
-    if annotation(object, keys::PROTECTED) == Some("true") {
+    if protected(annotation(object, keys::PROTECTED)) {
         return Err(ReplicasError::Protected); // W3
     }
     let mut annotations = reason_change(object, reason);

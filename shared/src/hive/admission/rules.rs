@@ -142,32 +142,40 @@ fn has_an_identity(change: &Change<'_, Cluster>) -> Verdict {
     Verdict::deny(Fault::Required, field, format!("missing or empty on an installed cluster: without it {why}"))
 }
 
-/// V6
+/// V6. The object as it was counts, too: a file that is older than the protection must not remove it and put the cluster to sleep.
 fn not_protected(change: &Change<'_, Cluster>) -> Verdict {
-    if !change.goes_to_sleep() || !protected(&change.new.metadata.annotations) {
-        return Verdict::Allow;
-    }
-    Verdict::deny(
-        Fault::Forbidden,
-        annotation(keys::PROTECTED),
-        "the cluster is protected from sleep: remove the annotation first",
-    )
+    let (old, new) = (change.old_annotation(keys::PROTECTED), change.new_annotation(keys::PROTECTED));
+    let message = match (protected(old), protected(new)) {
+        _ if !change.goes_to_sleep() => return Verdict::Allow,
+        (_, true) => "the cluster is protected from sleep: remove the annotation first",
+        (true, false) => "the cluster is protected from sleep: remove the annotation in a separate write first",
+        (false, false) => return Verdict::Allow,
+    };
+    Verdict::deny(Fault::Forbidden, annotation(keys::PROTECTED), message)
 }
 
-/// V6. A malformed hold that this very request brings is V9's.
+/// V6. A malformed hold that this very request brings is V9's. The hold as it was counts, too.
 fn not_held_awake(change: &Change<'_, Cluster>) -> Verdict {
     if !change.goes_to_sleep() {
         return Verdict::Allow;
     }
-    let message = match hold(&change.new.metadata.annotations, change.now) {
-        Hold::None => return Verdict::Allow,
-        Hold::Malformed { .. } if change.alters_annotation(keys::HOLD_AWAKE_UNTIL) => return Verdict::Allow,
-        Hold::Malformed { text, .. } => {
-            format!("found {text:?}, which is not a time: nobody can tell when the hold ends; correct or remove it")
+    let altered = change.alters_annotation(keys::HOLD_AWAKE_UNTIL);
+    let (old, new) =
+        (hold(|key| change.old_annotation(key), change.now), hold(|key| change.new_annotation(key), change.now));
+    let (held, way_out) = match (old, new) {
+        (_, Hold::Until { .. }) => (new, "wait, or remove the annotation"),
+        (_, Hold::Malformed { .. }) if !altered => (new, "correct or remove it"),
+        (Hold::Until { .. } | Hold::Malformed { .. }, _) if altered => {
+            (old, "remove the annotation in a separate write first")
         }
+        _ => return Verdict::Allow,
+    };
+    let message = match held {
+        Hold::None => return Verdict::Allow,
+        Hold::Malformed { text, .. } => format!("found {text:?}, which is not a time: the hold has no end; {way_out}"),
         Hold::Until { until, by } => {
             let (until, by) = (format::seconds(until), by.unwrap_or(NAMELESS));
-            format!("held awake until {until} by {by}: wait, or remove the annotation")
+            format!("held awake until {until} by {by}: {way_out}")
         }
     };
     Verdict::deny(Fault::Forbidden, annotation(keys::HOLD_AWAKE_UNTIL), message)
@@ -237,13 +245,13 @@ fn is_a_time(change: &Change<'_, Cluster>, key: &str) -> Verdict {
     is_well_formed(change, key, |text| format::time(text).is_some(), "an RFC 3339 time such as 2026-11-21T18:00:00Z")
 }
 
-/// V9. A new object may be a restored one, whose times were to come when they were set: they just do nothing any more.
+/// V9. A new object may be a restored one, and `GitOps` writes a scheduled wake again after it has passed: such times do nothing.
 fn is_to_come(change: &Change<'_, Cluster>, key: &str) -> Verdict {
     let Some(text) = change.new_annotation(key).filter(|_| change.alters_annotation(key)) else {
         return Verdict::Allow;
     };
     match format::time(text) {
-        Some(time) if time <= change.now && change.creates() => {
+        Some(time) if time <= change.now && (change.creates() || key == keys::WAKE_AT) => {
             Verdict::warn(format!("{key} {} has passed already", format::seconds(time)))
         }
         Some(time) if time <= change.now => Verdict::deny(

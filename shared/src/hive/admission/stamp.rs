@@ -18,7 +18,7 @@ use crate::annotation::{format, keys};
 /// A hold belongs to the user who set it: the holder's name changes with the hold's end, and with nothing else.
 #[must_use]
 pub fn stamp(change: &Change<'_, Cluster>) -> Edits {
-    let edits = stamp_holder(change, Edits::default());
+    let edits = drop_passed_wake(change, stamp_holder(change, Edits::default()));
     if !change.changes_state() {
         return edits;
     }
@@ -29,6 +29,19 @@ pub fn stamp(change: &Change<'_, Cluster>) -> Edits {
         .want(keys::REQUESTED_BY, now(keys::REQUESTED_BY), Some(change.user.username.clone()))
         .want(keys::REQUESTED_AT, now(keys::REQUESTED_AT), Some(format::seconds(change.now)))
         .want(keys::REASON, reason, reason.filter(|_| given).map(str::to_owned))
+}
+
+/// Removes a scheduled wake that would undo a later sleep: every wake removes it, and so does a write that brings or keeps one that has
+/// passed when the cluster goes to sleep.
+fn drop_passed_wake(change: &Change<'_, Cluster>, edits: Edits) -> Edits {
+    let Some(found) = change.new_annotation(keys::WAKE_AT) else { return edits };
+    let passed = format::time(found).is_some_and(|at| at <= change.now);
+    let brought = change.alters_annotation(keys::WAKE_AT);
+    if !change.wakes() && !(passed && (change.goes_to_sleep() || brought)) {
+        return edits;
+    }
+    let edits = edits.want(keys::WAKE_AT, Some(found), None);
+    if passed && brought { edits.warn(format!("{} {found} has passed: it is dropped", keys::WAKE_AT)) } else { edits }
 }
 
 /// Names the user who sets a hold; a hold that goes takes the name along. In a change of state a name that was edited by

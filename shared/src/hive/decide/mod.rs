@@ -107,7 +107,11 @@ pub fn decide(facts: &Facts<'_>) -> Plan {
         Stage::FakeToSleep => gate::gate(facts).unwrap_or_else(|| Plan::report(PowerStatus::fake_stopped())),
         Stage::ToSleepBySchedule => schedule::sleep_now(facts),
         Stage::FakeToWake => gate::gate(facts).unwrap_or_else(|| Plan::report(PowerStatus::running())),
-        Stage::ToSleep => limits::sleeping(facts, sleep::decide(facts)),
+        Stage::ToSleep => {
+            let plan = limits::sleeping(facts, sleep::decide(facts));
+            let notice = plan.notice.or_else(|| schedule::wake_ignored(facts));
+            Plan { notice, ..plan }
+        }
         Stage::ToWake => limits::waking(facts, wake::decide(facts)),
     };
     with_due(plan, facts)

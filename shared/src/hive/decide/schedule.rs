@@ -9,12 +9,14 @@ use super::facts::Facts;
 use super::gate::{gate, sync_sets};
 use super::plan::{Action, Need, Notice, Plan};
 use super::wake;
-use crate::annotation::keys;
+use crate::annotation::hold::{Hold, hold, protected};
+use crate::annotation::{format, keys};
 use crate::duration::{go_string, parse_positive};
 use crate::hive::api::{ClusterDeployment, Desired, FAKE_CLUSTER};
 use crate::hive::conditions::{HIBERNATING, PowerStatus, READY, reason};
 use crate::hive::pool;
 use crate::spoke::Upgrade;
+use crate::text::sanitize;
 
 /// How often a deferred sleep is retried.
 const DEFERRED_SLEEP_INTERVAL: Duration = Duration::from_mins(5);
@@ -24,9 +26,33 @@ fn left(facts: &Facts<'_>, moment: Timestamp) -> Duration {
     Duration::try_from(moment.duration_since(facts.now)).unwrap_or_default()
 }
 
-/// Time until a sleeping cluster wakes by schedule.
+/// Time until a sleeping cluster wakes by schedule. One from before this sleep is left from an earlier one, and does not count.
 pub(super) fn wake_at(facts: &Facts<'_>) -> Option<Duration> {
-    facts.cluster.moment(keys::WAKE_AT).map(|at| left(facts, at))
+    facts.cluster.moment(keys::WAKE_AT).filter(|at| !is_left_over(facts, *at)).map(|at| left(facts, at))
+}
+
+/// Whether a scheduled wake is from before this sleep, which begins now if it has not begun.
+fn is_left_over(facts: &Facts<'_>, at: Timestamp) -> bool {
+    let ready = facts.cluster.condition(READY);
+    let asleep = ready.filter(|ready| ready.reason.as_deref() == Some(reason::STOPPING_OR_HIBERNATING));
+    match asleep.map(|asleep| asleep.last_transition_time.as_ref()) {
+        Some(began) => began.is_some_and(|began| at < began.0),
+        None => at <= facts.now && !is_requested_with(facts, at),
+    }
+}
+
+/// Whether the stamp of this sleep, which is newer than the last wake, is from before this scheduled wake.
+fn is_requested_with(facts: &Facts<'_>, at: Timestamp) -> bool {
+    let awake = facts.cluster.condition(READY).and_then(|ready| Some(ready.last_transition_time.as_ref()?.0));
+    let requested = facts.cluster.moment(keys::REQUESTED_AT);
+    requested.is_some_and(|requested| awake.is_none_or(|awake| requested >= awake) && requested <= at)
+}
+
+/// Reports a scheduled wake that does not count.
+pub(super) fn wake_ignored(facts: &Facts<'_>) -> Option<Notice> {
+    let at = facts.cluster.moment(keys::WAKE_AT).filter(|at| is_left_over(facts, *at))?;
+    let (at, key) = (format::seconds(at), keys::WAKE_AT);
+    Some(Notice::normal("WakeAtIgnored", format!("{key} {at} is earlier than this sleep: it is ignored")))
 }
 
 /// The wake that `--until` or `--for` scheduled is due.
@@ -68,7 +94,10 @@ pub(super) fn expiry(facts: &Facts<'_>) -> Expiry {
         return Expiry::None;
     }
     let due = due(cluster, after);
-    let held = cluster.moment(keys::HOLD_AWAKE_UNTIL).map_or(Duration::ZERO, |until| left(facts, until));
+    let held = match held(facts) {
+        Hold::Until { until, .. } => left(facts, until),
+        Hold::None | Hold::Malformed { .. } => Duration::ZERO, // the latter puts off the sleep
+    };
     match due.map_or(Duration::ZERO, |due| left(facts, due)).max(held) {
         Duration::ZERO => Expiry::Due,
         left if unseen => Expiry::Unseen(left),
@@ -120,11 +149,24 @@ fn is_fake(facts: &Facts<'_>) -> bool {
     facts.cluster.annotation_is_true(FAKE_CLUSTER)
 }
 
+fn held<'a>(facts: &Facts<'a>) -> Hold<'a> {
+    let annotations = facts.cluster.annotations();
+    hold(|key| annotations.get(key).map(String::as_str), facts.now)
+}
+
 /// Why a due sleep is deferred: reason and message of the Event.
 fn put_off(facts: &Facts<'_>) -> Option<(&'static str, String)> {
-    if facts.cluster.annotation_is_true(keys::PROTECTED) {
-        let message = format!("hibernateAfter has passed, but annotation {} is true", keys::PROTECTED);
-        return Some(("HibernationPutOff", message));
+    let put_off = |key: &str, text: &str, which: &str| {
+        let message = format!("hibernateAfter has passed, but annotation {key} is {}{which}", sanitize(text));
+        Some(("HibernationPutOff", message))
+    };
+    let value = facts.cluster.annotations().get(keys::PROTECTED).map(String::as_str);
+    if let Some(text) = value.filter(|_| protected(value)) {
+        let which = if text == "true" { "" } else { ", neither true nor false, and counts as true" };
+        return put_off(keys::PROTECTED, text, which);
+    }
+    if let Hold::Malformed { text, .. } = held(facts) {
+        return put_off(keys::HOLD_AWAKE_UNTIL, text, ", which is no time: correct or remove it");
     }
     match &facts.upgrade {
         Some(Upgrade::Progressing(what)) => {

@@ -86,10 +86,10 @@ fn unchanged(cluster: &Value, intent: &Intent<'_>) -> String {
 fn warnings(cluster: &Value, intent: &Intent<'_>) -> Vec<String> {
     const REFUSED: &str = "the webhook refuses this; without the webhook the cluster hibernates";
     let annotations = Annotations::deserialize(&cluster["metadata"]["annotations"]).unwrap_or_default();
-    let hold = hold(&annotations, intent.now);
+    let hold = hold(|key| annotations.get(key), intent.now);
     let mut warnings = Vec::new();
     if intent.action == PowerAction::Hibernate && !is_asleep(cluster) {
-        if protected(&annotations) {
+        if protected(annotations.get(keys::PROTECTED)) {
             warnings.push(format!("it is protected from sleep ({}): {REFUSED}", keys::PROTECTED));
         }
         let held = match hold {

@@ -223,7 +223,7 @@ fn an_upgrade_is_not_interrupted_by_a_schedule() {
 
 #[test]
 fn wakes_when_the_user_said() {
-    let asleep = asleep(("True", reason::HIBERNATING));
+    let asleep = asleep_since(2 * HOUR);
     let at_time = |moment: Timestamp| annotated(asleep.clone(), keys::WAKE_AT, &moment.to_string());
     for (case, cluster, wakes, left) in [
         ("in an hour", at_time(at(HOUR)), false, Some(Duration::from_hours(1))),
@@ -238,6 +238,63 @@ fn wakes_when_the_user_said() {
     }
     let running = annotated(awake_since(HOUR), keys::WAKE_AT, &at(-HOUR).to_string());
     assert!(decided(&running, Sync::Applied, None).actions.is_empty(), "a cluster that is awake is not woken");
+}
+
+/// Asleep, and Ready turned False so many seconds ago.
+fn asleep_since(seconds_ago: i64) -> ClusterDeployment {
+    let mut asleep = asleep(("True", reason::HIBERNATING));
+    for condition in &mut asleep.status.as_mut().unwrap().conditions {
+        condition.last_transition_time = Some(Time(at(-seconds_ago)));
+    }
+    asleep
+}
+
+#[test]
+fn a_scheduled_wake_from_an_earlier_sleep_is_ignored_and_reported() {
+    let wake_at =
+        |cluster: ClusterDeployment, seconds: i64| annotated(cluster, keys::WAKE_AT, &at(seconds).to_string());
+    let requested_at = |cluster, seconds: i64| annotated(cluster, keys::REQUESTED_AT, &at(seconds).to_string());
+    let mut begins = awake_since(HOUR);
+    begins.spec.power_state = Some("Hibernating".to_owned());
+    for (case, cluster, wakes, ignored) in [
+        ("from before this sleep", wake_at(asleep_since(HOUR), -2 * HOUR), false, true),
+        ("from within this sleep", wake_at(asleep_since(2 * HOUR), -HOUR), true, false),
+        ("yet to come", wake_at(asleep_since(HOUR), HOUR), false, false),
+        ("the sleep has not begun", wake_at(begins.clone(), -1), false, true),
+        ("requested with this sleep, which was held up", requested_at(wake_at(begins.clone(), -1), -60), true, false),
+        ("the request is of an earlier sleep", requested_at(wake_at(begins, -1), -2 * HOUR), false, true),
+    ] {
+        let plan = decide(&facts(&cluster).machines_are(&[Stopped]));
+        let wake = matches!(plan.actions.as_slice(), [Action::SetPowerState { to: Desired::Running, .. }]);
+        let reported = plan.notice.is_some_and(|notice| notice.reason == "WakeAtIgnored");
+        assert_eq!((wake, reported), (wakes, ignored), "{case}");
+    }
+}
+
+#[test]
+fn what_cannot_be_read_holds() {
+    let due = |key: &str, value: &str| {
+        let mut cluster = annotated(awake_since(9 * HOUR), key, value);
+        cluster.spec.hibernate_after = Some("8h".to_owned());
+        let plan = decide(&facts(&cluster).machines_are(&[Running]));
+        (plan.actions.is_empty(), plan.notice.map(|notice| notice.message).unwrap_or_default())
+    };
+    for (key, value, held, said) in [
+        (keys::PROTECTED, "true", true, "hibernateAfter has passed, but annotation hibernate.sh/protected is true"),
+        (keys::PROTECTED, "yes\u{202e}", true, "protected is yes, neither true nor false, and counts as true"),
+        (keys::PROTECTED, "false", false, ""),
+        (
+            keys::HOLD_AWAKE_UNTIL,
+            "tomorrow",
+            true,
+            "hold-awake-until is tomorrow, which is no time: correct or remove it",
+        ),
+        (keys::HOLD_AWAKE_UNTIL, "2020-01-01T00:00:00Z", false, ""),
+    ] {
+        let (is_held, message) = due(key, value);
+        assert_eq!(is_held, held, "{key} {value}");
+        assert!(message.contains(said), "{key} {value}: {message}");
+    }
 }
 
 #[test]

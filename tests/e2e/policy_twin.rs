@@ -248,7 +248,7 @@ impl Corpus {
 
     /// What the rules say: of the writes as they are, as the policy alone sees them, or as the mutating webhook stamps them.
     fn judged(&self, stamped: bool) -> Result<Vec<Rows>> {
-        let (settings, user) = (Settings::default(), User { username: "admin".to_owned(), groups: vec![] });
+        let (settings, user) = (Settings::default(), User { username: "admin".to_owned() });
         let read = |object: &DynamicObject| serde_json::from_value::<Cluster>(serde_json::to_value(object)?);
         self.cases
             .iter()

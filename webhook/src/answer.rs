@@ -1,12 +1,14 @@
 //! From a request to its answer: read the objects, ask the rules, say what they said.
 
 use std::collections::BTreeMap;
+use std::fmt::Display;
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Status, StatusCause, StatusDetails};
 use serde_json::value::RawValue;
-use shared::admission::{Change, Denial, Edits, Fault, Finding, Judgement, Object, from_map, shortened};
+use shared::admission::{Change, Denial, Edits, Fault, Finding, Judgement, Object, User, from_map, shortened};
 use shared::fdb::admission as fdb;
+use shared::text::{sanitize, sanitize_to};
 
 use crate::fdb::Clusters;
 use crate::patch;
@@ -16,6 +18,9 @@ use crate::settings::{Judged, Settings};
 /// Key of the audit annotation that records which denials an exempt identity bypassed. The API server puts the name of the webhook
 /// and a slash in front.
 pub const OVERLOOKED: &str = "would-have-been-denied";
+
+/// Characters that are kept of what one rule says.
+const MAX_SENTENCE_CHARS: usize = 2_048;
 
 /// Everything besides the request that an answer may depend on.
 #[derive(Clone, Copy, Debug)]
@@ -71,7 +76,8 @@ impl Answer {
     #[must_use]
     pub fn respond<'a>(self, request: &'a Request<'_>) -> Response<'a> {
         let status = status(&self.judgement, request);
-        let overlooked = self.judgement.overlooked.iter().map(|Finding { row, said }| format!("{row} {said}"));
+        let overlooked =
+            self.judgement.overlooked.iter().map(|Finding { row, said }| format!("{row} {}", bounded(said)));
         let overlooked = overlooked.collect::<Vec<_>>().join("; ");
         Response {
             uid: &request.uid,
@@ -79,7 +85,7 @@ impl Answer {
             status,
             patch: self.patch.map(Patch::json),
             audit_annotations: BTreeMap::from_iter((!overlooked.is_empty()).then_some((OVERLOOKED, overlooked))),
-            warnings: self.judgement.warnings.into_iter().map(|warning| shortened(warning.said)).collect(),
+            warnings: self.judgement.warnings.into_iter().map(|warning| shortened(bounded(&warning.said))).collect(),
         }
     }
 }
@@ -90,12 +96,12 @@ pub fn validate<K: Judged>(
     context: &Context<'_>,
     judge: fn(&Change<'_, K>) -> Judgement,
 ) -> Answer {
-    let manager = request.field_manager();
-    let judgement = match change(request, context, &manager) {
+    let (user, manager) = (request.user(), request.field_manager());
+    let judgement = match change(request, context, &user, &manager) {
         Ok(change) => judge(&change),
         Err(unreadable) => unread::<K>(request, &unreadable),
     };
-    let exempt = context.settings.exempt.covers(&request.user_info);
+    let exempt = context.settings.exempt.covers(&user, request.user_info.groups);
     let judgement = if exempt { judgement.overlooked() } else { judgement };
     Answer { judgement, patch: None }
 }
@@ -114,8 +120,8 @@ pub fn judge_deletion(request: &Request<'_>, context: &Context<'_>, kind: fdb::K
 
 /// Mutates: asks which annotations the rule wants changed. Never denies.
 pub fn mutate<K: Judged>(request: &Request<'_>, context: &Context<'_>, rule: fn(&Change<'_, K>) -> Edits) -> Answer {
-    let manager = request.field_manager();
-    let change = match change(request, context, &manager) {
+    let (user, manager) = (request.user(), request.field_manager());
+    let change = match change(request, context, &user, &manager) {
         Ok(change) => change,
         Err(unreadable) => return Answer::warn("unreadable", format!("nothing was changed: {unreadable}")),
     };
@@ -131,6 +137,7 @@ pub fn mutate<K: Judged>(request: &Request<'_>, context: &Context<'_>, rule: fn(
 fn change<'a, K: Judged>(
     request: &'a Request<'_>,
     context: &Context<'a>,
+    user: &'a User,
     field_manager: &'a str,
 ) -> Result<Change<'a, K>, Unreadable> {
     let read = |field, raw: &RawValue| {
@@ -139,7 +146,7 @@ fn change<'a, K: Judged>(
     Ok(Change {
         old: request.old_object.map(|raw| read("oldObject", raw)).transpose()?,
         new: read("object", request.object.ok_or(Unreadable::Missing("object"))?)?,
-        user: &request.user_info,
+        user,
         field_manager,
         now: context.now,
         settings: K::settings(context.settings),
@@ -163,6 +170,11 @@ fn unread<K: Object>(request: &Request<'_>, why: &Unreadable) -> Judgement {
     Judgement { denials: vec![Finding { row, said }], ..Judgement::default() }
 }
 
+/// What a rule says, sanitized: it may quote names, annotations and labels.
+fn bounded(said: &impl Display) -> String {
+    sanitize_to(said, MAX_SENTENCE_CHARS)
+}
+
 /// The refusal, if it is one: code and reason of the gravest fault, and every fault with its field.
 ///
 /// kubectl prints either the message (403) or the causes (422), so each of them says everything.
@@ -174,17 +186,17 @@ fn status(judgement: &Judgement, request: &Request<'_>) -> Option<Status> {
         (namespace, "") => format!("to be named in {namespace}"),
         (namespace, name) => format!("{namespace}/{name}"),
     };
-    let said = judgement.denials.iter().map(|denial| denial.said.to_string()).collect::<Vec<_>>().join("; ");
+    let said = judgement.denials.iter().map(|denial| bounded(&denial.said)).collect::<Vec<_>>().join("; ");
     let cause = |Finding { said, .. }: &Finding<Denial>| StatusCause {
         field: Some(said.field.clone()),
-        message: Some(said.message.clone()),
+        message: Some(bounded(&said.message)),
         reason: Some(said.fault.cause().to_owned()),
     };
     Some(Status {
         status: Some("Failure".to_owned()),
         code: Some(gravest.code().into()),
         reason: Some(gravest.reason().to_owned()),
-        message: Some(format!("{} {name}: {said}", request.kind.kind)),
+        message: Some(format!("{} {}: {said}", request.kind.kind, sanitize(&name))),
         details: Some(StatusDetails {
             name: Some(request.name.as_ref().to_owned()),
             group: Some(request.kind.group.as_ref().to_owned()),

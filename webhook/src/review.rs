@@ -10,6 +10,7 @@ use k8s_openapi::ByteString;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Status;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
+use shared::admission::bounded::{short, short_if_any};
 use shared::admission::{User, from_map};
 
 /// The only version of the API that is spoken.
@@ -73,7 +74,8 @@ pub struct Request<'a> {
     /// What is done to it.
     pub operation: Operation,
     /// Who does it.
-    pub user_info: User,
+    #[serde(borrow)]
+    pub user_info: UserInfo<'a>,
     /// The object as it would be stored.
     #[serde(borrow, default)]
     pub object: Option<&'a RawValue>,
@@ -86,6 +88,17 @@ pub struct Request<'a> {
     /// `CreateOptions`, `UpdateOptions` or `PatchOptions`.
     #[serde(borrow, default)]
     options: Option<&'a RawValue>,
+}
+
+/// The user of a request.
+#[derive(Debug, Deserialize)]
+pub struct UserInfo<'a> {
+    /// Name.
+    #[serde(default, deserialize_with = "short")]
+    username: String,
+    /// Groups: any number of them, so they are searched and never kept.
+    #[serde(borrow, default)]
+    pub groups: Option<&'a RawValue>,
 }
 
 /// Group and kind of an object.
@@ -131,6 +144,7 @@ pub enum Operation {
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct Options {
+    #[serde(deserialize_with = "short_if_any")]
     field_manager: Option<String>,
 }
 
@@ -157,6 +171,12 @@ impl<'a> Request<'a> {
         Ok(request)
     }
 
+    /// Who does it.
+    #[must_use]
+    pub fn user(&self) -> User {
+        User { username: self.user_info.username.clone() }
+    }
+
     /// The field manager that the client gave; empty if it gave none, in which case the API server made one up.
     #[must_use]
     pub fn field_manager(&self) -> String {
@@ -177,6 +197,7 @@ pub fn uid(body: &[u8]) -> Option<String> {
     }
     #[derive(Deserialize)]
     struct Request {
+        #[serde(deserialize_with = "short")]
         uid: String,
     }
     let envelope: Envelope = from_map(&mut serde_json::Deserializer::from_slice(body)).ok()?;
@@ -257,7 +278,7 @@ mod tests {
         assert_eq!((request.uid.as_ref(), request.name.as_ref(), request.namespace.as_ref()), ("u-1", "web", "shop"));
         assert_eq!(request.resource.resource, "deployments");
         assert_eq!((request.operation, request.dry_run), (Operation::Update, Some(true)));
-        assert_eq!(request.user_info.username, "alice", "escapes are undone");
+        assert_eq!(request.user().username, "alice", "escapes are undone");
         assert_eq!(request.field_manager(), "kubectl-hibernate");
         assert!(request.object.is_some() && request.old_object.is_none());
         assert!(matches!(request.uid, Cow::Borrowed(_)), "nothing is copied without need");

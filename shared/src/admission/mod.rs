@@ -4,12 +4,13 @@
 //! say. A mutating rule answers [`Edits`] of annotations instead. The webhook's table is the only place that knows which
 //! resource is judged by which rules.
 
+pub mod bounded;
 mod edits;
 mod object;
 mod verdict;
 
 use jiff::Timestamp;
-use serde::Deserialize;
+use serde_json::value::RawValue;
 
 pub use edits::{Edit, Edits};
 pub use object::{Meta, Object, few, from_map};
@@ -59,14 +60,10 @@ impl<K: Object> Change<'_, K> {
 }
 
 /// The authenticated user of a request, as the API server names them (`request.userInfo`).
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct User {
     /// Name, such as `alice` or `system:serviceaccount:hive:hive-controllers`.
-    #[serde(default)]
     pub username: String,
-    /// Groups, such as `system:serviceaccounts:hive`.
-    #[serde(default)]
-    pub groups: Vec<String>,
 }
 
 /// Identities that are never denied: what would have been a denial becomes a warning and an audit annotation.
@@ -81,10 +78,10 @@ pub struct Exempt {
 }
 
 impl Exempt {
-    /// Whether this user is one of them.
+    /// Whether this user, or one of the groups in this list, is one of them.
     #[must_use]
-    pub fn covers(&self, user: &User) -> bool {
-        self.users.contains(&user.username) || user.groups.iter().any(|group| self.groups.contains(group))
+    pub fn covers(&self, user: &User, groups: Option<&RawValue>) -> bool {
+        self.users.contains(&user.username) || groups.is_some_and(|groups| bounded::has_any(groups, &self.groups))
     }
 }
 

@@ -7,6 +7,7 @@ use serde::Deserialize;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{DeserializeOwned, Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
+use super::bounded::short;
 use crate::annotation::Annotations;
 
 /// An object as rules see it: only the fields that they read, each of them optional, so that an object which its
@@ -31,10 +32,10 @@ pub trait Object: DeserializeOwned {
 #[serde(rename_all = "camelCase")]
 pub struct Meta {
     /// Name; empty while the API server has yet to generate it.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "short")]
     pub name: String,
     /// Namespace, empty for cluster-scoped objects.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "short")]
     pub namespace: String,
     /// Annotations that rules may read.
     #[serde(default)]

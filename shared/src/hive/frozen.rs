@@ -123,7 +123,7 @@ fn denials() {
         }))
         .unwrap()
     };
-    let user = User { username: "alice".to_owned(), groups: vec![] };
+    let user = User { username: "alice".to_owned() };
     let settings = admission::Settings::default();
     let (old, new) = (Some(object("Running")), object("Hibernating"));
     let change = Change { old, new, user: &user, field_manager: "", now: now(), settings: &settings };

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
+use crate::admission::bounded::{labels, short};
 use crate::admission::{few, from_map};
 use crate::annotation::Annotations;
 use crate::fdb::api;
@@ -42,16 +43,16 @@ pub struct Deleted {
 #[serde(rename_all = "camelCase")]
 pub struct Metadata {
     /// Name.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "short")]
     pub name: String,
     /// Namespace.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "short")]
     pub namespace: String,
     /// Annotations of ours.
     #[serde(default)]
     pub annotations: Annotations,
     /// Labels: which of them tell the process group and its class is the cluster's to say.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "labels")]
     pub labels: Option<BTreeMap<String, String>>,
     /// Owners.
     #[serde(default, deserialize_with = "few")]
@@ -66,16 +67,16 @@ pub struct Metadata {
 #[serde(rename_all = "camelCase")]
 pub struct Owner {
     /// API group and version.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "short")]
     pub api_version: String,
     /// Kind.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "short")]
     pub kind: String,
     /// Name.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "short")]
     pub name: String,
     /// What distinguishes it from a later object of the same name.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "short")]
     pub uid: String,
 }
 

@@ -7,6 +7,7 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 
+use crate::admission::bounded::{members, short, short_if_any};
 use crate::admission::{Meta, Object, few, from_map};
 use crate::annotation::format;
 use crate::hive::api::{Desired, HIVE_PLATFORMS};
@@ -31,12 +32,15 @@ pub struct Cluster {
 #[serde(rename_all = "camelCase", default)]
 pub struct Spec {
     /// What the user wants, as it is written.
+    #[serde(deserialize_with = "short_if_any")]
     pub power_state: Option<String>,
     /// Go duration, as it is written.
+    #[serde(deserialize_with = "short_if_any")]
     pub hibernate_after: Option<String>,
     /// Whether the cluster has been installed.
     pub installed: Option<bool>,
     /// Member names of the platform; the one that is not null is the cluster's.
+    #[serde(deserialize_with = "members")]
     pub platform: Option<BTreeMap<String, Option<IgnoredAny>>>,
     /// Identity of the installed cluster.
     pub cluster_metadata: Option<ClusterMetadata>,
@@ -49,7 +53,7 @@ pub struct Spec {
 #[serde(rename_all = "camelCase", default)]
 pub struct ClusterMetadata {
     /// Tag and prefix of everything that the cluster has in its cloud.
-    #[serde(rename = "infraID")]
+    #[serde(rename = "infraID", deserialize_with = "short_if_any")]
     pub infra_id: Option<String>,
     /// Secret with the admin kubeconfig.
     pub admin_kubeconfig_secret_ref: Option<Reference>,
@@ -62,6 +66,7 @@ pub struct ClusterMetadata {
 #[serde(default)]
 pub struct Reference {
     /// Its name.
+    #[serde(deserialize_with = "short_if_any")]
     pub name: Option<String>,
 }
 
@@ -78,6 +83,7 @@ pub struct PlatformMetadata {
 #[serde(rename_all = "camelCase", default)]
 pub struct AzureMetadata {
     /// Resource group that the machines are in.
+    #[serde(deserialize_with = "short_if_any")]
     pub resource_group_name: Option<String>,
 }
 
@@ -86,8 +92,10 @@ pub struct AzureMetadata {
 #[serde(rename_all = "camelCase", default)]
 pub struct PoolReference {
     /// Name of the pool.
+    #[serde(deserialize_with = "short_if_any")]
     pub pool_name: Option<String>,
     /// Who claimed the cluster.
+    #[serde(deserialize_with = "short_if_any")]
     pub claim_name: Option<String>,
     /// When it was claimed.
     pub claimed_timestamp: Option<IgnoredAny>,
@@ -98,6 +106,7 @@ pub struct PoolReference {
 #[serde(rename_all = "camelCase", default)]
 pub struct Status {
     /// When the installation was done.
+    #[serde(deserialize_with = "short_if_any")]
     pub installed_timestamp: Option<String>,
     /// Copy of the cluster's own `ClusterVersion` status, if the hub is configured to keep one.
     pub cluster_version_status: Option<ClusterVersionStatus>,
@@ -117,9 +126,10 @@ pub struct ClusterVersionStatus {
 #[serde(default)]
 pub struct Condition {
     /// Its type.
-    #[serde(rename = "type")]
+    #[serde(rename = "type", deserialize_with = "short")]
     pub type_: String,
     /// `True`, `False` or `Unknown`.
+    #[serde(deserialize_with = "short")]
     pub status: String,
 }
 

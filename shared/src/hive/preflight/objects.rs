@@ -65,7 +65,7 @@ fn of_rules(object: &Value, now: Timestamp) -> Vec<Finding> {
     let (Ok(old), Ok(new)) = (read(object), read(&asleep)) else {
         return vec![Finding::new(Severity::Block, "Unreadable", "the object does not match its schema")];
     };
-    let (settings, user) = (Settings::default(), User { username: ASKER.to_owned(), groups: Vec::new() });
+    let (settings, user) = (Settings::default(), User { username: ASKER.to_owned() });
     let judgement = judge(&Change { old: Some(old), new, user: &user, field_manager: "", now, settings: &settings });
     let denials =
         judgement.denials.iter().map(|denial| Finding::new(Severity::Block, denial.row, denial.said.to_string()));

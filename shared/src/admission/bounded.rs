@@ -1,0 +1,218 @@
+//! Bounds of what is kept of a request. Whoever reaches the webhook may send one, and all requests share its memory.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::marker::PhantomData;
+
+use serde::Deserialize;
+use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
+use serde_json::value::RawValue;
+
+/// Longest name, reference or value in bytes that is kept. Names have up to 253, user names of identity providers more.
+const MAX_TEXT_BYTES: usize = 4 * 1024;
+/// Most members of a map that are kept.
+const MAX_MEMBERS: usize = 1_000;
+
+/// Reads a text of at most 4 KiB.
+///
+/// # Errors
+/// When it is no text, or longer.
+pub fn short<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+    deserializer.deserialize_str(Short)
+}
+
+/// The same of a text that may be absent or null.
+///
+/// # Errors
+/// As [`short`].
+pub fn short_if_any<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
+    struct IfAny;
+
+    impl<'de> Visitor<'de> for IfAny {
+        type Value = Option<String>;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("a string")
+        }
+
+        fn visit_none<E>(self) -> Result<Self::Value, E> {
+            Ok(None)
+        }
+
+        fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
+            short(deserializer).map(Some)
+        }
+    }
+
+    deserializer.deserialize_option(IfAny)
+}
+
+struct Short;
+
+impl Visitor<'_> for Short {
+    type Value = String;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a string")
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<String, E> {
+        if text.len() > MAX_TEXT_BYTES {
+            return Err(E::custom(format_args!("a text has more than {MAX_TEXT_BYTES} bytes")));
+        }
+        Ok(text.to_owned())
+    }
+}
+
+/// A text of at most 4 KiB.
+#[derive(Debug)]
+struct ShortText(String);
+
+impl<'de> Deserialize<'de> for ShortText {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        short(deserializer).map(Self)
+    }
+}
+
+/// Reads labels: a map of at most 1,000 short texts. None if it is absent or null.
+///
+/// # Errors
+/// When it is no such map.
+pub fn labels<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<BTreeMap<String, String>>, D::Error> {
+    let labels = members::<ShortText, D>(deserializer)?;
+    Ok(labels.map(|labels| labels.into_iter().map(|(key, ShortText(value))| (key, value)).collect()))
+}
+
+/// Reads a map of at most 1,000 members with short keys. None if it is absent or null.
+///
+/// # Errors
+/// When it is no such map.
+pub fn members<'de, V: Deserialize<'de>, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<BTreeMap<String, V>>, D::Error> {
+    struct Members<V>(PhantomData<V>);
+
+    impl<'de, V: Deserialize<'de>> Visitor<'de> for Members<V> {
+        type Value = Option<BTreeMap<String, V>>;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("a map")
+        }
+
+        fn visit_unit<E>(self) -> Result<Self::Value, E> {
+            Ok(None)
+        }
+
+        fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+            let mut members = BTreeMap::new();
+            while let Some(ShortText(key)) = map.next_key()? {
+                if members.len() == MAX_MEMBERS {
+                    return Err(A::Error::custom(format_args!("a map has more than {MAX_MEMBERS} members")));
+                }
+                members.insert(key, map.next_value()?);
+            }
+            Ok(Some(members))
+        }
+    }
+
+    deserializer.deserialize_any(Members(PhantomData))
+}
+
+/// Whether a list of texts has one of these in it. The list is read to its end, and nothing of it is kept.
+#[must_use]
+pub fn has_any(list: &RawValue, wanted: &[String]) -> bool {
+    struct HasAny<'a>(&'a [String]);
+
+    impl<'de> Visitor<'de> for HasAny<'_> {
+        type Value = bool;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("a list")
+        }
+
+        fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<bool, A::Error> {
+            let mut found = false;
+            while let Some(is_wanted) = list.next_element_seed(IsOneOf(self.0))? {
+                found |= is_wanted;
+            }
+            Ok(found)
+        }
+    }
+
+    serde_json::Deserializer::from_str(list.get()).deserialize_seq(HasAny(wanted)).unwrap_or_default()
+}
+
+struct IsOneOf<'a>(&'a [String]);
+
+impl<'de> DeserializeSeed<'de> for IsOneOf<'_> {
+    type Value = bool;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<bool, D::Error> {
+        deserializer.deserialize_str(self)
+    }
+}
+
+impl Visitor<'_> for IsOneOf<'_> {
+    type Value = bool;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a string")
+    }
+
+    fn visit_str<E>(self, text: &str) -> Result<bool, E> {
+        Ok(self.0.iter().any(|wanted| wanted == text))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug, Default, Deserialize)]
+    #[serde(default)]
+    struct Read {
+        #[serde(deserialize_with = "short")]
+        name: String,
+        #[serde(deserialize_with = "short_if_any")]
+        state: Option<String>,
+        #[serde(deserialize_with = "labels")]
+        labels: Option<BTreeMap<String, String>>,
+    }
+
+    fn read(json: &str) -> Result<Read, String> {
+        serde_json::from_str(json).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn what_is_kept_has_an_end() {
+        let found = read(r#"{"name":"d\u0065mo","state":null,"labels":{"a":"b"}}"#).unwrap();
+        assert_eq!(
+            (found.name.as_str(), found.state, found.labels.map(|labels| labels.len())),
+            ("demo", None, Some(1))
+        );
+        let long = "x".repeat(MAX_TEXT_BYTES + 1);
+        let many: Vec<String> = (0..=MAX_MEMBERS).map(|number| format!("\"{number}\":\"\"")).collect();
+        for (json, why) in [
+            (format!(r#"{{"name":"{long}"}}"#), "a text has more than 4096 bytes"),
+            (format!(r#"{{"state":"{long}"}}"#), "a text has more than 4096 bytes"),
+            (format!(r#"{{"labels":{{"{long}":"x"}}}}"#), "a text has more than 4096 bytes"),
+            (format!(r#"{{"labels":{{"x":"{long}"}}}}"#), "a text has more than 4096 bytes"),
+            (format!(r#"{{"labels":{{{}}}}}"#, many.join(",")), "a map has more than 1000 members"),
+            (r#"{"name":7}"#.to_owned(), "expected a string"),
+            (r#"{"state":[]}"#.to_owned(), "expected a string"),
+        ] {
+            let error = read(&json).unwrap_err();
+            assert!(error.contains(why), "{why}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_member_of_a_long_list_is_found_wherever_it_stands() {
+        let wanted = ["hive".to_owned()];
+        let of = |list: &str| has_any(serde_json::from_str(list).unwrap(), &wanted);
+        let others = vec!["\"other\""; 500_000].join(",");
+        assert!(of(&format!("[{others},\"h\\u0069ve\"]")) && of(&format!("[\"hive\",{others}]")));
+        assert!(!of(&format!("[{others}]")) && !of("[]") && !of("null") && !of("{\"hive\":1}") && !of("\"hive\""));
+        assert!(!of("[\"hive\",7]"), "no list of texts");
+    }
+}

@@ -28,6 +28,7 @@ mod hive_refused_writes;
 mod hive_sleep_wake;
 mod hive_unreachable;
 mod hive_wake;
+mod hostile_clients;
 mod krew;
 mod manifests;
 mod match_conditions;

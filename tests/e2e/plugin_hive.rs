@@ -409,3 +409,52 @@ async fn kubectl_runs_and_completes_it() -> Result<()> {
     })
     .await
 }
+
+/// Runs the plugin on a terminal, and returns what it writes there.
+async fn on_terminal(world: &World, args: &[&str]) -> Result<String> {
+    let terminal = nix::pty::openpty(None, None)?;
+    let mut command = world.command(testbed::paths::program(keys::PLUGIN)?);
+    command.args(args).stdout(terminal.slave.try_clone()?).stderr(terminal.slave).env("TERM", "xterm");
+    let mut child = command.spawn()?;
+    drop(command); // the last other holder of the terminal
+    let written = tokio::task::spawn_blocking(move || {
+        let mut written = Vec::new();
+        let _ = std::io::Read::read_to_end(&mut std::fs::File::from(terminal.master), &mut written); // ends with EIO
+        String::from_utf8_lossy(&written).into_owned()
+    });
+    child.wait().await?;
+    Ok(written.await?)
+}
+
+#[tokio::test]
+async fn hostile_texts_do_not_control_the_terminal() -> Result<()> {
+    const HOSTILE: &str = "\u{1b}]0;title\u{7}\u{1b}[31mevil\u{202e}\u{9b}2J";
+    let world = World::shared().await?;
+    with_temp_ns(&world, async |client, ns| {
+        let clusters = clusters(&client, &ns);
+        let change = json!({
+            "metadata": { "annotations": { keys::REASON: HOSTILE } },
+            "spec": { "powerState": "Hibernating" },
+        });
+        cluster(&clusters, "hostile", change).await?;
+        let stuck = json!([condition("Ready", "False", "WaitingForNodes", HOSTILE)]);
+        let status = json!({ "status": { "powerState": "WaitingForNodes", "conditions": stuck } });
+        clusters.patch_status("hostile", &PatchParams::default(), &Patch::Merge(status)).await?;
+        for (args, shown) in [
+            (&["status", "hostile", "-o", "wide"][..], true),
+            (&["plan", "hostile"], false),
+            (&["resume", "hostile", "--wait", "--timeout", "3s"], true),
+        ] {
+            let written = on_terminal(&world, &[args, &["-n", &ns]].concat()).await?;
+            anyhow::ensure!(!shown || written.contains("evil"), "{args:?}: {written:?}");
+            for part in ["\u{1b}]0;", "\u{1b}[31mevil", "\u{7}", "\u{202e}", "\u{9b}"] {
+                anyhow::ensure!(!written.contains(part), "{args:?} writes {part:?}: {written:?}");
+            }
+        }
+        let exact = world.plugin(&["status", "hostile", "-n", &ns, "-o", "json"]).await?.ok()?;
+        let exact: Value = serde_json::from_str(&exact)?;
+        anyhow::ensure!(exact["items"][0]["step"]["message"] == HOSTILE, "{exact}");
+        Ok(())
+    })
+    .await
+}

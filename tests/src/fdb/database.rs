@@ -142,15 +142,22 @@ impl Database {
         answer
     }
 
-    /// Takes back exclusions; those of processes that report get their data again. Answers what was not excluded.
-    pub fn include(&mut self, targets: &[String]) -> Vec<String> {
-        let unknown = targets.iter().filter(|target| !self.exclusions.remove(*target)).cloned().collect();
+    /// Takes back exclusions, which makes the transaction system recover; those of processes that report get their data again. Answers
+    /// what was not excluded.
+    pub fn include(&mut self, targets: &[String], now: f64) -> Vec<String> {
+        let unknown: Vec<String> = targets.iter().filter(|target| !self.exclusions.remove(*target)).cloned().collect();
+        if unknown.len() < targets.len() {
+            self.recovered_at = now;
+        }
         self.rebalance();
         unknown
     }
 
     /// Takes back every exclusion.
-    pub fn include_all(&mut self) {
+    pub fn include_all(&mut self, now: f64) {
+        if !self.exclusions.is_empty() {
+            self.recovered_at = now;
+        }
         self.exclusions.clear();
         self.rebalance();
     }

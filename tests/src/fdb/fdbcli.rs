@@ -84,7 +84,7 @@ pub fn run(database: &mut Database, call: &Call, now: f64) -> Output {
         let result = match name {
             "exclude" if arguments.is_empty() => Ok(list(database)),
             "exclude" => addresses(arguments).map(|targets| exclude(database, &targets, now)),
-            "include" => include(database, arguments),
+            "include" => include(database, arguments, now),
             "status" => status(database, arguments, now),
             "writemode" => session.write_mode(arguments),
             "option" => session.option(arguments),
@@ -184,15 +184,15 @@ fn list(database: &Database) -> String {
         To return one of these servers to the cluster, type `include <addresses>'.\n"
 }
 
-fn include(database: &mut Database, arguments: &[String]) -> Result<String, String> {
+fn include(database: &mut Database, arguments: &[String], now: f64) -> Result<String, String> {
     if arguments.is_empty() {
         return Err("usage: include all | [<ADDRESS...>] [locality_dcid:<excludedcid>]\n".to_owned());
     }
     if arguments == ["all"] {
-        database.include_all();
+        database.include_all(now);
         return Ok(String::new());
     }
-    database.include(&addresses(arguments)?);
+    database.include(&addresses(arguments)?, now);
     Ok(String::new())
 }
 
@@ -346,6 +346,7 @@ mod tests {
         assert!(database.volumes["u"].drained && database.is_excluded("storage-1"));
         run(&mut database, &Call { commands: line(&["include locality_instance_id:storage-1"]), timeout: 0.0 }, 6.0);
         assert!(!database.volumes["u"].drained && !database.is_excluded("storage-1"));
+        assert_eq!(database.recovered_at.to_bits(), 6.0_f64.to_bits());
     }
 
     #[test]

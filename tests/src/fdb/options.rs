@@ -108,6 +108,8 @@ pub struct Settings {
     /// The operator's own waits are divided by this, the seconds of `spec.automationOptions` among them: 60 s between removals,
     /// 60 s after a conflict, 30 s without fault tolerance, 15 s while something is not excluded, 10 s while not reconciled.
     pub speed: f64,
+    /// How long a pass takes between reading the cluster and its first sub-step: the database's status takes seconds to a minute.
+    pub pass_delay: Delay,
     /// From a bound Pod to one that is Ready.
     pub start_delay: Delay,
     /// From a Pod that is Ready to its process in the database's status.
@@ -134,6 +136,7 @@ impl Default for Settings {
         Self {
             update_mode: UpdateMode::Update,
             speed: 1.0,
+            pass_delay: Delay::default(),
             start_delay: Delay::secs(1),
             report_delay: Delay::secs(3),
             terminate_delay: Delay::secs(3),

@@ -143,7 +143,7 @@ async fn ask(State(world): Shared, Path(which): Which, Json(question): Json<Ques
             }
             Question::Include(targets) => {
                 note(format!("include {}", targets.join(" ")));
-                json!({"unknown": database.include(&targets)})
+                json!({"unknown": database.include(&targets, now)})
             }
             Question::Coordinators(groups) => {
                 note(format!("coordinators {}", groups.join(" ")));

@@ -101,7 +101,7 @@ impl Wait {
 
 pub(super) type Step = Result<Option<Wait>>;
 
-/// The sub-steps that do something here. The real operator has some more.
+/// The sub-steps that do something here. The real operator has some more; its `removeServices` leaves the groups' Services alone.
 #[derive(Clone, Copy, Debug)]
 enum Sub {
     AddPods,
@@ -117,11 +117,10 @@ enum Sub {
     ExcludeProcesses,
     ChangeCoordinators,
     RemoveProcessGroups,
-    RemoveServices,
 }
 
 /// Their order. With `useDNSInClusterFile`, which is the default, Pods of known groups come before everything else.
-const ORDER: [Sub; 16] = [
+const ORDER: [Sub; 15] = [
     Sub::AddPods,
     Sub::UpdateStatus,
     Sub::UpdateConfigMap,
@@ -136,7 +135,6 @@ const ORDER: [Sub; 16] = [
     Sub::ExcludeProcesses,
     Sub::ChangeCoordinators,
     Sub::RemoveProcessGroups,
-    Sub::RemoveServices,
     Sub::UpdateStatus,
 ];
 
@@ -175,11 +173,7 @@ pub async fn run(cx: &Cx) -> Outcome {
     match pass.go().await {
         Err(error) if is_conflict(&error) => Outcome::Again { text: format!("{error:#}"), after: conflict },
         Err(error) => Outcome::Failed(error),
-        Ok(Some(wait)) => {
-            let after = Duration::from_secs_f64(wait.seconds / speed);
-            let after = if pass.reconciled || !wait.delayed { after } else { after.min(unreconciled) };
-            Outcome::Again { text: wait.text, after }
-        }
+        Ok(Some(wait)) => Outcome::Again { text: wait.text, after: Duration::from_secs_f64(wait.seconds / speed) },
         Ok(None) if pass.cluster.spec("/skip") == true => Outcome::Done("skipped".to_owned()),
         Ok(None) if !pass.reconciled => {
             Outcome::Again { text: "cluster was not fully reconciled".to_owned(), after: unreconciled }
@@ -203,12 +197,14 @@ impl Pass<'_> {
         if self.cluster.spec("/skip") == true {
             return Ok(None);
         }
+        tokio::time::sleep(self.settings.pass_delay.0).await;
         let mut waits: Option<Wait> = None;
         for sub in ORDER {
             let result = self.step(sub).await.with_context(|| format!("{sub:?}"))?;
             match result {
                 Some(wait) if !wait.delayed => return Ok(Some(wait)),
-                Some(wait) if waits.as_ref().is_none_or(|other| other.seconds > wait.seconds) => waits = Some(wait),
+                // The longest counts.
+                Some(wait) if waits.as_ref().is_none_or(|other| other.seconds < wait.seconds) => waits = Some(wait),
                 _ => {}
             }
         }
@@ -230,7 +226,6 @@ impl Pass<'_> {
             Sub::ExcludeProcesses => self.exclude_processes().await,
             Sub::ChangeCoordinators => self.change_coordinators().await,
             Sub::RemoveProcessGroups => self.remove_groups().await,
-            Sub::RemoveServices => self.remove_services().await,
         }
     }
 

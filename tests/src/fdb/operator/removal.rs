@@ -1,4 +1,4 @@
-//! `removeProcessGroups`, step by step, and `removeServices`.
+//! `removeProcessGroups`, step by step.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -92,12 +92,13 @@ impl Pass<'_> {
             }
         }
         // 9, 10
-        let picked: BTreeSet<String> = pick(&mode, &zones)?.into_iter().collect();
-        let terminating = zones.get(TERMINATING).into_iter().flatten().cloned();
+        let picked = pick(&mode, &zones)?;
+        let terminating = zones.get(TERMINATING).into_iter().flatten();
         let all: Vec<Group> = {
-            let ids: BTreeSet<String> = picked.into_iter().chain(terminating).collect();
-            let groups = self.cluster.status.process_groups.iter();
-            groups.filter(|group| ids.contains(&group.id)).cloned().collect()
+            // One that is picked from those that terminate already gets its DELETEs twice.
+            let groups = &self.cluster.status.process_groups;
+            let ids = picked.iter().chain(terminating);
+            ids.filter_map(|id| groups.iter().find(|group| group.id == *id)).cloned().collect()
         };
         self.cx.at(Point::Remove).await?;
         for group in &all {
@@ -231,17 +232,6 @@ impl Pass<'_> {
         self.cluster.status.process_groups.retain(|group| !ids.contains(&group.id));
         done(self.write_status().await)
     }
-
-    /// The groups' own Services go when Pods are known by their own addresses.
-    pub(super) async fn remove_services(&mut self) -> Step {
-        if self.cluster.uses_services() {
-            return Ok(None);
-        }
-        for name in self.group_services() {
-            self.delete(Kind::Service, &name).await?;
-        }
-        Ok(None)
-    }
 }
 
 /// What of a group the database excludes: its locality and its addresses, as far as it does.
@@ -260,7 +250,11 @@ fn removal_blocked(last: i64, now: f64, wait: f64) -> f64 {
 fn pick(mode: &str, zones: &BTreeMap<String, Vec<String>>) -> Result<Vec<String>> {
     match mode {
         "All" => Ok(zones.values().flatten().cloned().collect()),
-        "ProcessGroup" => Ok(zones.values().flatten().next().cloned().into_iter().collect()),
+        "ProcessGroup" => {
+            // In Go's random order of a map, the zone of the terminating ones among them.
+            let zone = zones.values().nth(rand::random_range(0..zones.len().max(1)));
+            Ok(zone.into_iter().flatten().next().cloned().into_iter().collect())
+        }
         "Zone" => {
             let largest = zones.iter().filter(|(zone, _)| *zone != TERMINATING).max_by_key(|(_, groups)| groups.len());
             Ok(largest.map(|(_, groups)| groups.clone()).unwrap_or_default())

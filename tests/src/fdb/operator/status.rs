@@ -31,6 +31,7 @@ impl Pass<'_> {
             self.mark(group);
             self.look_at(group, &database);
         }
+        groups.sort_by(|one, other| one.id.cmp(&other.id));
         self.cluster.status.process_groups = groups;
         let settings = &database.settings;
         self.cluster.status.health = Health {
@@ -87,7 +88,13 @@ impl Pass<'_> {
         let service = self.cx.store.get(Kind::Service, &name);
         let process = database.processes.get(&group.id);
         if let Some(address) = self.address(&name, pod.as_deref()) {
-            group.addresses = vec![address];
+            // Those of a marked group accumulate.
+            if !group.is_marked() && database.settings.available {
+                group.addresses.clear();
+            }
+            if !group.addresses.contains(&address) {
+                group.addresses.push(address);
+            }
         }
         if let Some(process) = process {
             group.fault_domain.clone_from(&process.zone);
@@ -117,7 +124,7 @@ impl Pass<'_> {
                 ("MissingPVC", group.is_stateful() && claim.is_none()),
                 ("MissingService", self.cluster.uses_services() && service.is_none()),
                 ("PodPending", phase.as_deref() == Some("Pending")),
-                ("MissingProcesses", phase.as_deref() == Some("Running") && process.is_none()),
+                ("MissingProcesses", alive.is_some() && process.is_none()),
                 (INCORRECT_POD_METADATA, node.is_some() && !noted),
                 (MARKED_AS_EXCLUDED, !group.is_marked() && process.is_some() && database.is_excluded(&group.id)),
             ];
@@ -166,9 +173,6 @@ impl Pass<'_> {
         if !self.cluster.status.configured {
             against.insert("missingDatabaseStatus");
         }
-        if !self.cluster.uses_services() && !self.group_services().is_empty() {
-            against.insert("needsServiceUpdate");
-        }
         let status = &mut self.cluster.status;
         self.reconciled = against.is_empty();
         let before = status.generations.get("reconciled").copied();
@@ -182,17 +186,6 @@ impl Pass<'_> {
         status.reconciled_process_groups = fine;
         let version = self.cluster.spec("/version").as_str().unwrap_or_default().to_owned();
         self.cluster.status.running_version = version;
-    }
-
-    /// Names of the groups' own Services.
-    pub(super) fn group_services(&self) -> Vec<String> {
-        let label = self.cluster.id_labels().remove(0);
-        let services = self.cx.store.all(Kind::Service).into_iter();
-        let ours = services.filter(|service| service.labels().contains_key(&label) && !is_terminating(service));
-        let wanted = self.cluster.match_labels();
-        let is_ours =
-            |labels: &BTreeMap<String, String>| wanted.iter().all(|(name, value)| labels.get(name) == Some(value));
-        ours.filter(|service| is_ours(service.labels())).map(|service| service.name_any()).collect()
     }
 
     /// `replaceFailed`: a group with something wrong for too long is marked, one at a time.

@@ -248,6 +248,91 @@ async fn killed_after_any_step_the_next_run_ends_well() -> Result<()> {
     stream::iter(cases).map(case).buffer_unordered(4).try_collect().await
 }
 
+/// A pass that has read the cluster before `spec.skip` excludes the group after our `include`, and writes no status.
+#[tokio::test]
+async fn a_slow_pass_does_not_leave_it_excluded() -> Result<()> {
+    for update_mode in MODES {
+        let held = held_storage("slow", mode(update_mode)).await;
+        held.db.turn(&json!({ "passDelay": "4s" })).await?;
+        held.db.wake().await?;
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        let ran = recover(&held, &["--yes"]).await?;
+        ensure!(ran.code == 0, "{update_mode:?}: {}", ran.stderr);
+        is_back(&held).await?;
+        let commands = held.db.log().await?.commands;
+        let ours = |text: &str| text.contains(&held.id);
+        let last = commands.iter().rfind(|command| ours(&command.text)).context("a command for the group")?;
+        ensure!(last.text.starts_with("include"), "{commands:?}");
+        let after = commands.iter().skip_while(|command| !(ours(&command.text) && command.text.starts_with("include")));
+        ensure!(after.filter(|command| command.by == "operator").any(|command| ours(&command.text)), "{commands:?}");
+    }
+    Ok(())
+}
+
+/// Each of two recoveries that begin at once chooses by itself: two groups go, and no third one.
+#[tokio::test]
+async fn two_that_begin_at_once_exchange_two() -> Result<()> {
+    for update_mode in MODES {
+        let held = held_storage("both", mode(update_mode)).await;
+        let before = held.db.ids("storage").await?;
+        let other = before.iter().find(|id| **id != held.id && **id != held.replacement).context("another")?.clone();
+        held.db.remove(&[&held.id, &other]).await?;
+        held.db.wait_suspended(&other, SOON).await?;
+        held.db.wait_asleep(crate::fdb_common::IDLE, SOON).await?;
+        let now = held.db.ids("storage").await?;
+        let second = now.into_iter().find(|id| !before.contains(id)).context("its replacement")?;
+        let run = async |id: &str| held.world.plugin(&line(&held, &[id, "--yes"])).await;
+        let (one, two) = tokio::try_join!(run(&held.id), run(&other))?;
+        ensure!(one.code == 0 && two.code == 0, "{update_mode:?}: {}\n{}", one.stderr, two.stderr);
+        is_back(&held).await?;
+        for id in [&held.replacement, &second] {
+            held.db.wait_suspended(id, SOON).await.with_context(|| format!("{}\n{}", one.stderr, two.stderr))?;
+        }
+        let left: Vec<_> = held.db.groups().await?.into_iter().filter(|group| !group.is_marked()).collect();
+        let storage = left.iter().filter(|group| group.process_class == "storage").count();
+        ensure!(storage == 3 && left.iter().any(|group| group.id == other), "{left:?}");
+    }
+    Ok(())
+}
+
+/// The advice of the refusal, followed by a script: `recover` runs before the operator has filled up.
+#[tokio::test]
+async fn after_a_raised_count_the_group_that_is_filled_up_goes() -> Result<()> {
+    for update_mode in MODES {
+        let options = FdbOptions {
+            storage: 4,
+            patch: json!({ "spec": { "processCounts": { "storage": 4 } } }),
+            ..mode(update_mode)
+        };
+        let world = crate::fdb_common::world().await;
+        let db = world.fdb("raised", options).await?;
+        let denier = testbed::fdb::denier::Denier::start(&world, db.namespace(), &["persistentvolumeclaims"]).await?;
+        let id = db.ids("storage").await?.swap_remove(0);
+        tokio::time::sleep(Duration::from_secs(6)).await; // claims of the first seconds could be replacements
+        let lowered = json!({ "spec": { "processCounts": { "storage": 3 }, "processGroupsToRemove": [id] } });
+        db.patch(&lowered).await?;
+        db.wait_suspended(&id, SOON).await?;
+        db.wait_asleep(crate::fdb_common::IDLE, SOON).await?;
+        let (uid, marker) = (uid(&db, &id).await, db.marker(&id).await?);
+        let held = Held { world, db, denier, id, replacement: String::new(), uid, marker };
+        let refused = recover(&held, &["--yes"]).await?;
+        ensure!(
+            refused.code == 1 && refused.stderr.contains("Raise spec.processCounts.storage to 4"),
+            "{}",
+            refused.stderr
+        );
+        // The pass that fills up has begun before `recover` reads the cluster, and ends under `spec.skip`.
+        held.db.turn(&json!({ "passDelay": "300ms" })).await?;
+        held.db.patch(&json!({ "spec": { "processCounts": { "storage": 4 } } })).await?;
+        let ran = recover(&held, &["--yes"]).await?;
+        ensure!(ran.code == 0 && ran.stderr.contains("also removed in exchange"), "{update_mode:?}: {}", ran.stderr);
+        is_back(&held).await?;
+        let ids = held.db.ids("storage").await?;
+        ensure!(ids.contains(&held.id), "{ids:?}");
+    }
+    Ok(())
+}
+
 #[tokio::test]
 async fn what_cannot_be_recovered_is_said_and_nothing_is_changed() -> Result<()> {
     let held = held_storage("refused", untimed()).await;

@@ -153,7 +153,8 @@ Of pools it is a PoolStatusList, whose items have \"namespace\", \"name\", \"siz
 \"hibernateAfter\", \"standby\", \"ready\", \"waitingClaims\" and \"clusters\": items as above with \"claim\" and \"poolWants\".
 
 Of FoundationDBClusters it is a FoundationDBStatusList, whose items have \"namespace\", \"name\", \"protected\" (yes, no or \
-unknown), \"unprotectedBecause\", \"unlocked\" (volumes in use with the annotation hibernate.sh/release), \"minimumSuspension\", \"skipped\", \
+unknown), \"unprotectedBecause\", \"unlocked\" (volumes in use with the annotation hibernate.sh/release), \"excluded\" (groups excluded in the database and not \
+removed), \"minimumSuspension\", \"skipped\", \
 \"recovering\", \"health\": {\"available\", \"healthy\", \"fullReplication\"} and \"suspended\": [{\"group\", \"class\", \"zone\", \
 \"since\", \"expires\", \"released\", \"why\", \"claim\", \"size\"}].
 
@@ -188,7 +189,8 @@ Examples:
 What it does, with spec.skip set so that the operator does not interfere: renews the hold on the PersistentVolumeClaim and the \
 Service; removes the ID from processGroupsToRemove and processGroupsToRemoveWithoutExclusion, and adds the replacement group \
 there; removes the removal marks from the status; runs `fdbcli --exec 'include ...'` in a Pod of the cluster; creates a missing \
-Service; verifies that every edit was kept; ends spec.skip; waits for the Pod on its old volume; removes its own annotations.
+Service; verifies that every edit was kept; ends spec.skip; waits for the Pod on its old volume and until the operator sees its process report, and runs `include` again if \
+the operator sees it excluded; removes its own annotations.
 
 Run the same command again to finish an interrupted recovery.";
 

@@ -26,6 +26,19 @@ pub const STATEFUL: &[&str] = &["storage", "log", "transaction", "coordinator"];
 /// Condition of a marked group whose resources are being deleted. The operator sets it and never clears it.
 pub const RESOURCES_TERMINATING: &str = "ResourcesTerminating";
 
+/// Condition of a group without a Pod.
+pub const MISSING_POD: &str = "MissingPod";
+/// Condition of a group whose process is not in the database's status. The operator gives it and [`MISSING_POD`] to every new group,
+/// and clears it in the pass that sees the process report.
+pub const MISSING_PROCESSES: &str = "MissingProcesses";
+/// Condition of a group whose Pod is not scheduled or started yet.
+pub const POD_PENDING: &str = "PodPending";
+/// Condition of a group whose Pod fails.
+pub const POD_FAILING: &str = "PodFailing";
+/// Condition of a group that is to stay and that the database has excluded. The operator replaces it after
+/// `failureDetectionTimeSeconds`.
+pub const MARKED_AS_EXCLUDED: &str = "ProcessIsMarkedAsExcluded";
+
 /// What `waitBetweenRemovalsSeconds` is where it is absent or negative.
 const WAIT_BETWEEN_REMOVALS: i64 = 60;
 

@@ -16,7 +16,11 @@
 //! | R8 | verify: an operator that applies its status loses edits silently | this run has verified |
 //! | R9 | `spec.skip` as it was | it is |
 //! | R10 | wait for the Pods | they run |
-//! | R11 | the stamps and the record off | there are none |
+//! | R11 | wait for the operator's status to show the processes, `include` again if it shows them as excluded | it does |
+//! | R12 | the stamps and the record off | there are none |
+//!
+//! R3 cannot prove that the operator's last pass is over: a pass over a suspended group writes nothing. R11 does: the operator has one
+//! worker per cluster, so the pass that clears the conditions of R5 began after that one had ended, and its `exclude` with it.
 
 pub mod check;
 mod facts;
@@ -39,9 +43,13 @@ use serde_json::Value;
 pub use self::{
     facts::Facts,
     patch::{Edit, Kept},
-    presence::{Lost, Missing, lacks},
+    presence::{Lost, Missing, is_left_excluded, lacks},
 };
-use self::{object::deleted_at, presence::claim_is_there, record::Record};
+use self::{
+    object::deleted_at,
+    presence::{claim_is_there, unreported},
+    record::{Held, Record},
+};
 use super::{api::ProcessGroup, suspension::Stamp};
 use crate::annotation::{annotation, keys};
 
@@ -57,6 +65,8 @@ pub struct Done {
     pub verified: bool,
     /// How often `include` has failed: tried once while the operator skips, and again when the Pods run.
     pub include_failures: u8,
+    /// `include` ran so recently that no pass of the operator can have seen it.
+    pub included: bool,
 }
 
 /// One step. The caller executes the first one of a plan, reads the cluster again and requests the rest.
@@ -80,9 +90,9 @@ pub enum Step {
     Verify,
     /// R9: a JSON patch of the cluster.
     Resume(Value),
-    /// R10: what every group that is not there yet lacks.
+    /// R10 and R11: what every group that is not there yet lacks.
     Await(Vec<Missing>),
-    /// R11: merge patches of the held objects, and a JSON patch of the cluster.
+    /// R12: merge patches of the held objects, and a JSON patch of the cluster.
     Clear(Vec<Edit>, Value),
 }
 
@@ -105,10 +115,16 @@ pub fn remaining(facts: &Facts<'_>, record: &Record, include: bool, done: Done) 
     let own: Vec<String> = record.groups.iter().map(|held| held.group.clone()).collect();
     let others = recorded.clone().map(|recorded| facts.unfinished(recorded, &own));
     let both = record.adopting(others.as_ref()).fitting(record, others.as_ref(), facts.cluster);
-    let record = &both.with_exclusions(facts.cluster);
-    let (lists, status) = (patch::lists(facts.cluster, record), patch::status(facts.cluster, record));
+    let mut record = both.with_exclusions(facts.cluster).completed(facts);
+    let (lists, status) = (patch::lists(facts.cluster, &record), patch::status(facts.cluster, &record, facts.now));
     let quiet = lists.is_some() || status.is_some();
     let running = record.groups.iter().all(|held| lacks(facts, held).is_none());
+    if running && !done.included {
+        let excluded =
+            |held: &Held| facts.cluster.group(&held.group).is_some_and(|group| is_left_excluded(facts, group));
+        record.groups.iter_mut().filter(|held| excluded(held)).for_each(|held| held.included = false);
+    }
+    let record = &record;
     let mut steps = Vec::new();
     steps.extend(hold(facts, record, running)); // R1
     // A record without groups would not parse.
@@ -137,15 +153,15 @@ pub fn remaining(facts: &Facts<'_>, record: &Record, include: bool, done: Done) 
         }
         steps.push(Step::Resume(patch::resume(facts.cluster, record))); // R9
     }
-    let missing: Vec<Missing> = record.groups.iter().filter_map(|held| lacks(facts, held)).collect();
-    let missing_nothing = missing.is_empty();
-    if !missing_nothing {
-        steps.push(Step::Await(missing)); // R10
-    }
     // Without `include` the operator would replace the group again: the record stays for another run.
-    let given_up = owed && !untried && missing_nothing;
+    let given_up = owed && !untried && running;
+    let unready = |held| lacks(facts, held).or_else(|| unreported(facts, held, include));
+    let missing: Vec<Missing> = record.groups.iter().filter_map(unready).collect();
+    if !missing.is_empty() && !given_up {
+        steps.push(Step::Await(missing)); // R10, R11
+    }
     if !given_up {
-        steps.push(Step::Clear(clear(facts, record), patch::forget(facts.cluster))); // R11
+        steps.push(Step::Clear(clear(facts, record), patch::forget(facts.cluster))); // R12
     }
     Ok(steps)
 }
@@ -182,7 +198,7 @@ fn is_fresh(object: &Value, now: Timestamp) -> bool {
         && stamp.age(now) < HOLD_FRESH
 }
 
-/// R11.
+/// R12.
 fn clear(facts: &Facts<'_>, record: &Record) -> Vec<Edit> {
     let mut edits = Vec::new();
     for held in &record.groups {

@@ -56,14 +56,17 @@ fn as_kubectl_fdb() -> Result<(), Problem> {
     }
 }
 
-/// Which groups to release: the newest unless the user selects others.
+/// Which groups the user chose to remove, by a flag or at the prompt.
 ///
 /// # Errors
 /// When the answer cannot be read, or there is none.
 pub(crate) fn replacements(choice: &Choice, asking: Asking) -> Result<Vec<String>, Problem> {
     let newest: Vec<String> = choice.newest().map(ToOwned::to_owned).collect();
-    if !choice.is_open() || !asking.is_on() {
+    if choice.named {
         return Ok(newest);
+    }
+    if !choice.is_open() || !asking.is_on() {
+        return Ok(Vec::new());
     }
     let known = |id: &str| choice.candidates.iter().any(|candidate| candidate.group == id);
     loop {
@@ -80,7 +83,7 @@ pub(crate) fn replacements(choice: &Choice, asking: Asking) -> Result<Vec<String
             return Err(FdbError::Aborted.into());
         }
         if words.is_empty() {
-            return Ok(newest);
+            return Ok(Vec::new());
         }
         let different: BTreeSet<&String> = words.iter().collect();
         if words.len() == choice.need && different.len() == words.len() && words.iter().all(|word| known(word)) {

@@ -127,6 +127,7 @@ async fn recover(args: &GroupArgs, hub_args: &HubArgs, options: Options) -> Resu
         .map_err(|lost| FdbError::Lost { cluster: cluster.clone(), lost: Box::new(lost) })?;
     let write = Write { dry_run: args.dry_run == DryRun::Server, manager: args.field_manager.clone() };
     let state = RefCell::new("nothing is done yet".to_owned());
+    let planned = record.completed(&look.facts());
     let run = Run {
         hub: &hub,
         namespace: &namespace,
@@ -139,8 +140,9 @@ async fn recover(args: &GroupArgs, hub_args: &HubArgs, options: Options) -> Resu
         state: &state,
         skipping: Cell::new(false),
         owed: RefCell::new(None),
+        announced: RefCell::new(planned.replacements.clone()),
     };
-    for line in render::plan(&cluster, &look, &goal, &run.record, &steps) {
+    for line in render::plan(&cluster, &look, &goal, &planned, &steps) {
         if dry_run && args.output.is_none() { output::line(&line) } else { output::note(&line) }
     }
     warn(&hub, &namespace, &look, &run, args.include).await;
@@ -165,12 +167,13 @@ fn wanted(words: &[String]) -> Result<Wanted, FdbError> {
     }
 }
 
-/// The goal with those who go.
+/// The goal with the groups that the user chose to remove. The others are chosen anew for every step.
 fn record(goal: &Goal, asking: Asking) -> Result<Record, Problem> {
     let mut record = goal.record.clone();
     for choice in &goal.choices {
         record.replacements.extend(ask::replacements(choice, asking)?);
     }
+    record.replacements.sort();
     Ok(record)
 }
 

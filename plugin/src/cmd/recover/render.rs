@@ -86,7 +86,7 @@ fn to_do(step: &Step, record: &Record) -> String {
         Step::Resume(_) => "set spec.skip back to false".to_owned(),
         Step::Await(missing) => {
             format!(
-                "wait for {} on the old volumes",
+                "wait for {} on the old volumes, and until the operator sees the processes report",
                 missing.iter().map(|one| one.pod.as_str()).collect::<Vec<_>>().join(", ")
             )
         }

@@ -37,6 +37,8 @@ const CONFLICTS: u32 = 20;
 const EDITS: u32 = 4;
 /// Without events the Pods are listed again after this.
 const SILENCE: Duration = Duration::from_secs(10);
+/// `include` is sent again after this if the operator's status still shows a group as excluded.
+const INCLUDE_AGAIN: Duration = Duration::from_secs(15);
 /// Pause after a failed request; the hub may be restarting.
 const PAUSE: Duration = Duration::from_secs(2);
 /// How often the cluster is read while the operator settles.
@@ -66,6 +68,8 @@ pub(crate) struct Run<'a> {
     pub(crate) skipping: Cell<bool>,
     /// What the user must run if the groups are back but `include` did not run.
     pub(crate) owed: RefCell<Option<String>>,
+    /// The groups that go in exchange, as far as the user was told.
+    pub(crate) announced: RefCell<Vec<String>>,
 }
 
 /// How it ended.
@@ -86,6 +90,7 @@ impl Run<'_> {
         let (mut done, mut conflicts, mut edits) = (Done::default(), 0, 0);
         let mut include_failure = String::new();
         let (mut troubled, mut record, mut lost) = (false, self.record.clone(), None);
+        let mut included_at: Option<Instant> = None;
         loop {
             let look = match DatabaseSnapshot::new(self.hub, self.namespace, self.name).await {
                 Ok(look) => look,
@@ -97,6 +102,8 @@ impl Run<'_> {
                 Err(problem) => return Err(problem),
             };
             self.skipping.set(look.cluster.spec.skip == Some(true));
+            self.announce(&look);
+            done.included = included_at.is_some_and(|at| at.elapsed() < INCLUDE_AGAIN);
             let steps = match remaining(&look.facts(), &record, self.include, done) {
                 Ok(steps) => steps,
                 Err(why) => {
@@ -138,7 +145,10 @@ impl Run<'_> {
                     continue;
                 }
                 Step::Include(orders, record) => match self.include(&look, orders).await {
-                    Ok(()) => self.remember(record).await?,
+                    Ok(()) => {
+                        included_at = Some(Instant::now());
+                        self.remember(record).await?;
+                    }
                     Err(why) => {
                         done.include_failures += 1;
                         if done.include_failures == 1 {
@@ -262,10 +272,21 @@ impl Run<'_> {
         Ok(())
     }
 
+    /// Names groups that go in exchange besides those of the plan, once the record has them.
+    fn announce(&self, look: &DatabaseSnapshot) {
+        let recorded = look.facts().record().map(|record| record.replacements).unwrap_or_default();
+        let mut announced = self.announced.borrow_mut();
+        let more: Vec<String> = recorded.into_iter().filter(|id| !announced.contains(id)).collect();
+        if !more.is_empty() {
+            output::note(&format!("{}: also removed in exchange: {}", called(self.name), more.join(", ")));
+            announced.extend(more);
+        }
+    }
+
     /// Lets the operator reconcile again. [`Run::skipping`] reports a failure.
     async fn give_up(&self, record: &Record) {
         let Ok(look) = DatabaseSnapshot::new(self.hub, self.namespace, self.name).await else { return };
-        let record = record.adopting(look.facts().record().as_ref());
+        let record = record.adopting(look.facts().record().as_ref()).with_exclusions(&look.cluster);
         if self.patch(Part::Object, &resume(&look.cluster, &record)).await.is_ok() {
             self.skipping.set(false);
         }

@@ -6,7 +6,7 @@ use kube::ResourceExt;
 use super::{
     facts::Facts,
     object::{self, deleted_at, name, uid},
-    presence::{claim_is_there, lacks},
+    presence::{claim_is_there, is_left_excluded, lacks},
     record::{Held, Record, is_listed, is_unreadable},
     replace::{self, Choice, ReplaceError, Wanted},
 };
@@ -15,9 +15,6 @@ use crate::{
     fdb::api::{ProcessGroup, RESOURCES_TERMINATING},
     text::quoted,
 };
-
-/// Condition of a group that is to stay and that the database has excluded. The operator replaces it after a while.
-const MARKED_AS_EXCLUDED: &str = "ProcessIsMarkedAsExcluded";
 
 /// What a recovery will do, before anybody was asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -64,8 +61,8 @@ pub enum Refusal {
     },
     /// Its Pod is still there.
     #[error(
-        "{id} is not suspended yet: it is marked for removal{excluded}, and its Pod {pod} still runs. Only a group whose Pod is \
-         gone is brought back; to keep this one take it out of spec.processGroupsToRemove"
+        "{id} is not suspended yet: it is marked for removal{excluded}, and its Pod {pod} still runs. The operator removes a marked \
+         group even without its ID in spec.processGroupsToRemove: wait until status shows it as suspended, then run this again"
     )]
     PodRuns {
         /// The group.
@@ -158,7 +155,8 @@ pub fn check(facts: &Facts<'_>, ids: &[String], wanted: &Wanted) -> Result<Goal,
     if is_unreadable(facts.cluster) {
         return Err(vec![Refusal::Unreadable { cluster: name, key: keys::RECOVERY }]);
     }
-    let earlier = facts.record().map(|record| facts.unfinished(record, ids));
+    let recorded = facts.record();
+    let earlier = recorded.clone().map(|record| facts.unfinished(record, ids));
     if facts.cluster.spec.skip == Some(true) && !earlier.as_ref().is_some_and(|earlier| earlier.skipped) {
         let namespace = facts.cluster.namespace().unwrap_or_default();
         return Err(vec![Refusal::Skipped(Place { namespace, name })]);
@@ -178,9 +176,24 @@ pub fn check(facts: &Facts<'_>, ids: &[String], wanted: &Wanted) -> Result<Goal,
     if !refusals.is_empty() {
         return Err(refusals);
     }
+    date(facts, recorded.as_ref(), &mut coming);
     let choices = replace::decide(facts, &record, ids, &coming, wanted).map_err(|error| vec![error.into()])?;
+    if *wanted != Wanted::Find {
+        replace::leave_alone(facts, &record, &mut coming, &choices);
+    }
     record.groups.extend(coming);
     Ok(Goal { record, choices, unfinished, recovered })
+}
+
+/// Dates the removals by the record of a recovery that the operator has taken back: its new mark is younger than the replacements. A
+/// group that the spec lists was removed once more, by a user.
+fn date(facts: &Facts<'_>, recorded: Option<&Record>, coming: &mut [Held]) {
+    for held in coming.iter_mut().filter(|held| !is_listed(facts.cluster, &held.group)) {
+        let before = recorded.iter().flat_map(|record| &record.groups).find(|one| one.group == held.group);
+        if let Some(before) = before.filter(|before| before.claim == held.claim && held.removal.is_some()) {
+            held.first_removal = before.removed_at().map(ToOwned::to_owned);
+        }
+    }
 }
 
 enum Found {
@@ -217,8 +230,7 @@ fn held(facts: &Facts<'_>, id: &str) -> Result<Found, Refusal> {
 
 /// Whether a group that is back stays excluded. One that the spec removes again is excluded for that.
 fn is_still_excluded(facts: &Facts<'_>, group: &ProcessGroup, held: &Held) -> bool {
-    let excluded = group.condition(MARKED_AS_EXCLUDED).is_some() && !is_listed(facts.cluster, &held.group);
-    excluded && claim_is_there(facts, held).is_ok()
+    is_left_excluded(facts, group) && claim_is_there(facts, held).is_ok()
 }
 
 /// A marked group, if it can be brought back.

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::{
     super::{
-        api::{FoundationDBCluster, ProcessGroup, RESOURCES_TERMINATING},
+        api::{FoundationDBCluster, MISSING_POD, MISSING_PROCESSES, ProcessGroup, RESOURCES_TERMINATING},
         suspension::{Minimum, RECOVERY, Stamp, Suspension, moment},
     },
     facts::Facts,
@@ -65,7 +65,7 @@ pub(super) fn hold(kind: Kept, object: &Value, facts: &Facts<'_>, held: &Held) -
     edit(kind, object, &annotations)
 }
 
-/// R11: our stamps off; on the claim it stays written when it was brought back. None if there is nothing to change.
+/// R12: our stamps off; on the claim it stays written when it was brought back. None if there is nothing to change.
 pub(super) fn clear(kind: Kept, object: &Value, now: Timestamp) -> Option<Edit> {
     let present = [keys::SUSPENDED_AT, keys::SUSPENSION, keys::RELEASED_AT, keys::WOKEN_AT];
     if present.iter().all(|key| annotation(object, key).is_none()) {
@@ -130,8 +130,9 @@ pub(super) fn lists(cluster: &FoundationDBCluster, record: &Record) -> Option<Va
     (patch.len() > 1).then_some(Value::Array(patch))
 }
 
-/// R5: every mark of the removal off. None if there are none.
-pub(super) fn status(cluster: &FoundationDBCluster, record: &Record) -> Option<Value> {
+/// R5: every mark of the removal off, and the conditions on that the operator gives to a new group: it clears them in a pass that sees
+/// the process report, so they tell whether such a pass has ended. None if no group is marked.
+pub(super) fn status(cluster: &FoundationDBCluster, record: &Record, now: Timestamp) -> Option<Value> {
     let mut patch = begin(cluster);
     for (at, group) in cluster.groups().iter().enumerate() {
         if !record.has(&group.process_group_id) || !group.needs_edit() {
@@ -148,12 +149,12 @@ pub(super) fn status(cluster: &FoundationDBCluster, record: &Record) -> Option<V
                 patch.push(json!({ "op": "remove", "path": path(field) }));
             }
         }
-        if group.condition(RESOURCES_TERMINATING).is_some() {
-            let others =
-                group.process_group_conditions.iter().filter(|condition| condition.type_ != RESOURCES_TERMINATING);
-            let others: Vec<_> = others.collect();
-            patch.push(json!({ "op": "add", "path": path("processGroupConditions"), "value": others }));
-        }
+        let replaced = [RESOURCES_TERMINATING, MISSING_POD, MISSING_PROCESSES];
+        let others =
+            group.process_group_conditions.iter().filter(|condition| !replaced.contains(&condition.type_.as_str()));
+        let new = [MISSING_POD, MISSING_PROCESSES].map(|type_| json!({ "type": type_, "timestamp": now.as_second() }));
+        let conditions: Vec<Value> = others.map(|condition| json!(condition)).chain(new).collect();
+        patch.push(json!({ "op": "add", "path": path("processGroupConditions"), "value": conditions }));
     }
     (patch.len() > 1).then_some(Value::Array(patch))
 }
@@ -172,7 +173,7 @@ pub fn resume(cluster: &FoundationDBCluster, record: &Record) -> Value {
     Value::Array(patch)
 }
 
-/// R11.
+/// R12.
 pub(super) fn forget(cluster: &FoundationDBCluster) -> Value {
     let mut patch = begin(cluster);
     patch.extend(unannotate(cluster));

@@ -1,9 +1,10 @@
 //! Whether a group can still come back, and what it lacks until it is back.
 
 use super::{
+    super::api::{MARKED_AS_EXCLUDED, MISSING_POD, MISSING_PROCESSES, POD_FAILING, POD_PENDING, ProcessGroup},
     facts::Facts,
     object::{self, deleted_at, name, uid},
-    record::Held,
+    record::{Held, is_listed},
 };
 
 /// What a group lacks.
@@ -122,4 +123,31 @@ pub fn lacks(facts: &Facts<'_>, held: &Held) -> Option<Missing> {
         }
     };
     Some(Missing { group: held.group.clone(), pod: held.pod.clone(), what })
+}
+
+/// R11: what the operator's status still reports against a group whose Pod runs; none if its process takes part in the database.
+/// `include` is whether the recovery includes it.
+#[must_use]
+pub(super) fn unreported(facts: &Facts<'_>, held: &Held, include: bool) -> Option<Missing> {
+    let group = facts.cluster.group(&held.group);
+    let has = |type_: &str| group.is_some_and(|group| group.condition(type_).is_some());
+    let what = if group.is_none() {
+        "the operator's status does not list it".to_owned()
+    } else if let Some(type_) =
+        [MISSING_PROCESSES, MISSING_POD, POD_PENDING, POD_FAILING].into_iter().find(|type_| has(type_))
+    {
+        format!("its Pod runs, and the operator's status does not show its process yet ({type_})")
+    } else if include && has(MARKED_AS_EXCLUDED) {
+        format!("the operator's status shows it as excluded in the database ({MARKED_AS_EXCLUDED})")
+    } else {
+        return None;
+    };
+    Some(Missing { group: held.group.clone(), pod: held.pod.clone(), what })
+}
+
+/// Whether a group that stays is excluded in the database, by the operator's status: a removal excludes for itself.
+#[must_use]
+pub fn is_left_excluded(facts: &Facts<'_>, group: &ProcessGroup) -> bool {
+    let excluded = group.condition(MARKED_AS_EXCLUDED).is_some();
+    excluded && !group.is_marked() && !is_listed(facts.cluster, &group.process_group_id)
 }

@@ -5,7 +5,10 @@ use std::collections::BTreeSet;
 use kube::ResourceExt;
 use serde::{Deserialize, Serialize};
 
-use super::super::api::{FoundationDBCluster, ProcessGroup};
+use super::super::{
+    api::{FoundationDBCluster, ProcessGroup},
+    suspension::same_moment,
+};
 use crate::annotation::keys;
 
 /// The annotation [`keys::RECOVERY`], compact JSON.
@@ -43,6 +46,13 @@ pub struct Held {
     /// `removalTimestamp` of the removal that is undone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub removal: Option<String>,
+    /// `removalTimestamp` with which the recovery began, once the operator has marked the group again: replacements are younger than
+    /// this one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub first_removal: Option<String>,
+    /// Whether no group goes in exchange, because `--replacement` says so.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub alone: bool,
     /// Zone, as far as it is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fault_domain: Option<String>,
@@ -100,12 +110,18 @@ impl Record {
         record
     }
 
-    /// This record without the groups that have no record by the time that they are back: another run has recovered them, and other
-    /// groups were removed in exchange.
+    /// This record without replacements for groups that have no record by the time that they are back: another run has recovered
+    /// them, and other groups were removed in exchange.
     #[must_use]
     pub(super) fn unless_done(&self, recorded: Option<&Self>, cluster: &FoundationDBCluster) -> Self {
         let mut record = self.clone();
-        if !self.groups.iter().any(|held| cluster.group(&held.group).is_some_and(ProcessGroup::needs_edit)) {
+        let needs_edit = |held: &Held| cluster.group(&held.group).is_some_and(ProcessGroup::needs_edit);
+        for held in &mut record.groups {
+            if !needs_edit(held) && !recorded.is_some_and(|recorded| recorded.has(&held.group)) {
+                held.removal = None;
+            }
+        }
+        if !self.groups.iter().any(needs_edit) {
             record.replacements.retain(|id| recorded.is_some_and(|recorded| recorded.replacements.contains(id)));
         }
         record
@@ -199,8 +215,9 @@ impl Record {
         for held in &mut record.groups {
             let Some(group) = cluster.group(&held.group).filter(|group| group.needs_edit()) else { continue };
             held.included = false;
-            if group.is_marked() {
-                held.removal.clone_from(&group.removal_timestamp);
+            if group.is_marked() && !same_moment(held.removal.as_deref(), group.removal_timestamp.as_deref()) {
+                let before = std::mem::replace(&mut held.removal, group.removal_timestamp.clone());
+                held.first_removal = held.first_removal.take().or(before);
             }
             for address in &group.addresses {
                 if !held.addresses.contains(address) {
@@ -230,10 +247,18 @@ impl Held {
             pod,
             claim: claim.to_owned(),
             removal: group.removal_timestamp.clone(),
+            first_removal: None,
+            alone: false,
             fault_domain: group.fault_domain.clone(),
             addresses: group.addresses.clone(),
             included: false,
         }
+    }
+
+    /// `removalTimestamp` that its replacement is younger than.
+    #[must_use]
+    pub fn removed_at(&self) -> Option<&str> {
+        self.first_removal.as_deref().or(self.removal.as_deref())
     }
 }
 

@@ -39,6 +39,8 @@ pub struct Choice {
     pub need: usize,
     /// Groups that may replace the removed ones, the newest first. The first `need` of them go unless the user chooses.
     pub candidates: Vec<Candidate>,
+    /// Whether `--replacement` named them.
+    pub named: bool,
 }
 
 /// A group that can have been made in the place of a removed one.
@@ -204,10 +206,7 @@ pub fn choose(
     taken: &[String],
     wanted: &Wanted,
 ) -> Result<Vec<Choice>, ReplaceError> {
-    let mut classes: BTreeMap<&str, Vec<&Held>> = BTreeMap::new();
-    for held in coming {
-        classes.entry(&held.class).or_default().push(held);
-    }
+    let classes = by_class(coming);
     match wanted {
         Wanted::None => Ok(Vec::new()),
         Wanted::These(ids) => named(facts, &classes, ids),
@@ -228,8 +227,8 @@ fn staying<'a>(facts: &Facts<'a>, class: &str, coming: &[Held], taken: &[String]
     groups.filter(|group| is_staying(&group.process_group_id)).collect()
 }
 
-/// Those of the groups whose claim was created at this time or later, the newest first. Claims tell the second alone; within
-/// one the operator's order counts, for it puts new groups at the end.
+/// Those of the groups whose claim was created at this time or later, the newest first. Claims tell the second alone; within one the
+/// highest ID is first, so that every run finds the same order.
 fn created_since(facts: &Facts<'_>, groups: &[&ProcessGroup], since: Option<Timestamp>) -> Vec<Candidate> {
     let candidate = |group: &&ProcessGroup| {
         let pod = facts.cluster.pod_name(group)?;
@@ -237,9 +236,49 @@ fn created_since(facts: &Facts<'_>, groups: &[&ProcessGroup], since: Option<Time
         let created = created_at(claim)?;
         (created >= since?).then(|| Candidate { group: group.process_group_id.clone(), created })
     };
-    let mut candidates: Vec<Candidate> = groups.iter().rev().filter_map(candidate).collect();
-    candidates.sort_by_key(|candidate| std::cmp::Reverse(candidate.created));
+    let mut candidates: Vec<Candidate> = groups.iter().filter_map(candidate).collect();
+    candidates.sort_by(|one, other| (other.created, &other.group).cmp(&(one.created, &one.group)));
     candidates
+}
+
+/// How many groups of a class are too many once its groups are back, and which can go.
+struct Surplus {
+    count: usize,
+    candidates: Vec<Candidate>,
+    /// `spec.processCounts` of the class, and how many groups there would be.
+    asked: Option<(i64, i64)>,
+}
+
+fn surplus(facts: &Facts<'_>, class: &str, groups: &[&Held], coming: &[Held], taken: &[String]) -> Surplus {
+    let removal = groups.iter().filter_map(|held| format::time(held.removed_at()?)).min();
+    let staying = staying(facts, class, coming, taken);
+    let since = |skew| created_since(facts, &staying, removal.and_then(|removal| removal.checked_sub(skew).ok()));
+    let total = i64::try_from(staying.len() + groups.len()).unwrap_or(i64::MAX);
+    let alone = groups.iter().filter(|held| held.alone).count();
+    // The operator reads a negative count as none at all.
+    let count = facts.cluster.spec.process_counts.get(class).copied().filter(|count| *count != 0);
+    let asked = count.map(|count| (count.max(0), total));
+    let count = if let Some((asked, total)) = asked {
+        usize::try_from(total - asked).unwrap_or_default().saturating_sub(alone)
+    } else {
+        // The operator works the count out from the database's configuration; it has replaced what it removed.
+        let replaced = groups.iter().filter(|held| held.removal.is_some() && !held.alone).count();
+        replaced.saturating_sub(taken.iter().filter(|id| is_of_class(facts, id, class)).count())
+    };
+    let exact = since(SignedDuration::ZERO);
+    let candidates = if exact.len() < count { since(MAX_CLOCK_SKEW) } else { exact };
+    Surplus { count, candidates, asked }
+}
+
+/// Whether a group is of a class. One that is gone tells it by its ID alone: `PREFIX-CLASS-NUMBER`.
+fn is_of_class(facts: &Facts<'_>, id: &str, class: &str) -> bool {
+    facts.cluster.group(id).map_or_else(
+        || {
+            let before = id.rsplit_once('-').map_or("", |(before, _)| before);
+            before == class || before.strip_suffix(class).is_some_and(|prefix| prefix.ends_with('-'))
+        },
+        |group| group.process_class == class,
+    )
 }
 
 fn find(
@@ -249,30 +288,50 @@ fn find(
     coming: &[Held],
     taken: &[String],
 ) -> Result<Choice, ReplaceError> {
-    let removal = groups.iter().filter_map(|held| format::time(held.removal.as_deref()?)).min();
-    let removed = groups.iter().filter(|held| held.removal.is_some()).count();
-    let staying = staying(facts, class, coming, taken);
-    let since = |skew| created_since(facts, &staying, removal.and_then(|removal| removal.checked_sub(skew).ok()));
-    let total = i64::try_from(staying.len() + groups.len()).unwrap_or(i64::MAX);
-    let asked = facts.cluster.spec.process_counts.get(class).copied().filter(|count| *count != 0);
-    let wanted = if let Some(count) = asked {
-        // The operator reads a negative count as none at all.
-        usize::try_from(total - count.max(0)).unwrap_or_default()
-    } else {
-        // The operator works the count out from the database's configuration; it has replaced what it removed.
-        let of_class = |id: &&String| facts.cluster.group(id).is_some_and(|group| group.process_class == class);
-        removed.saturating_sub(taken.iter().filter(of_class).count())
-    };
-    let exact = since(SignedDuration::ZERO);
-    let candidates = if exact.len() < wanted { since(MAX_CLOCK_SKEW) } else { exact };
-    let need = match asked.map(|count| count.max(0)) {
-        Some(count) if wanted > candidates.len() => {
-            let groups = groups.iter().map(|held| held.group.as_str()).collect::<Vec<_>>().join(", ");
-            return Err(ReplaceError::TooMany { class: class.to_owned(), count, total, groups });
+    let Surplus { count, candidates, asked } = surplus(facts, class, groups, coming, taken);
+    if let Some((count, total)) = asked.filter(|_| count > candidates.len()) {
+        let groups = groups.iter().map(|held| held.group.as_str()).collect::<Vec<_>>().join(", ");
+        return Err(ReplaceError::TooMany { class: class.to_owned(), count, total, groups });
+    }
+    Ok(Choice { class: class.to_owned(), need: count.min(candidates.len()), candidates, named: false })
+}
+
+/// Groups by class.
+fn by_class(groups: &[Held]) -> BTreeMap<&str, Vec<&Held>> {
+    let mut classes: BTreeMap<&str, Vec<&Held>> = BTreeMap::new();
+    for held in groups {
+        classes.entry(&held.class).or_default().push(held);
+    }
+    classes
+}
+
+/// Marks as many of the groups that come back as would be too many with the groups that `--replacement` names: nothing goes for them.
+pub(super) fn leave_alone(facts: &Facts<'_>, record: &Record, coming: &mut [Held], choices: &[Choice]) {
+    let all = [record.groups.as_slice(), coming].concat();
+    let named = choices.iter().flat_map(Choice::newest).map(ToOwned::to_owned);
+    let taken: Vec<String> = record.replacements.iter().cloned().chain(named).collect();
+    for (class, groups) in by_class(&all) {
+        let excess = surplus(facts, class, &groups, &all, &taken).count;
+        let removed = coming.iter_mut().filter(|held| held.class == class && held.removal.is_some());
+        removed.take(excess).for_each(|held| held.alone = true);
+    }
+}
+
+impl Record {
+    /// This record with the groups that still have to go. It is computed for every step: another recovery may have taken the group that
+    /// this one would choose, and the operator may have created groups since.
+    #[must_use]
+    pub fn completed(&self, facts: &Facts<'_>) -> Self {
+        let mut record = self.clone();
+        for (class, groups) in by_class(&self.groups) {
+            if groups.iter().any(|held| held.removal.is_some()) {
+                let found = surplus(facts, class, &groups, &self.groups, &self.replacements);
+                record.replacements.extend(found.candidates.into_iter().take(found.count).map(|one| one.group));
+            }
         }
-        _ => wanted.min(candidates.len()),
-    };
-    Ok(Choice { class: class.to_owned(), need, candidates })
+        record.replacements.sort();
+        record
+    }
 }
 
 fn named(facts: &Facts<'_>, classes: &BTreeMap<&str, Vec<&Held>>, ids: &[String]) -> Result<Vec<Choice>, ReplaceError> {
@@ -286,8 +345,12 @@ fn named(facts: &Facts<'_>, classes: &BTreeMap<&str, Vec<&Held>>, ids: &[String]
         if group.is_marked() || classes.values().flatten().any(|held| held.group == *id) {
             return Err(ReplaceError::Marked(id.clone()));
         }
-        let choice =
-            choices.entry(class).or_insert_with(|| Choice { class: class.to_owned(), need: 0, candidates: Vec::new() });
+        let choice = choices.entry(class).or_insert_with(|| Choice {
+            class: class.to_owned(),
+            need: 0,
+            candidates: Vec::new(),
+            named: true,
+        });
         choice.need += 1;
         choice.candidates.push(Candidate { group: id.clone(), created: facts.now });
     }

@@ -15,6 +15,7 @@ use shared::{
         recover::{
             Facts,
             check::suspended,
+            is_left_excluded,
             object::{deleted_at, name, size},
         },
         suspension::{Minimum, Stamp},
@@ -101,6 +102,7 @@ fn of_cluster(look: &DatabaseSnapshot, namespace: String, protection: protection
     let suspended: Vec<GroupRecord> =
         suspended(&facts).into_iter().filter_map(|group| of_group(&facts, group)).collect();
     let has_key = |claim: &Value| annotation(claim, keys::RELEASE) == Some("true") && deleted_at(claim).is_none();
+    let groups = cluster.groups().iter();
     let unlocked = look.claims.iter().filter(|claim| has_key(claim)).map(name);
     ClusterRecord {
         namespace,
@@ -118,6 +120,10 @@ fn of_cluster(look: &DatabaseSnapshot, namespace: String, protection: protection
         unlocked: unlocked
             .filter(|claim| suspended.iter().all(|group| group.claim != *claim))
             .map(ToOwned::to_owned)
+            .collect(),
+        excluded: groups
+            .filter(|group| is_left_excluded(&facts, group))
+            .map(|group| group.process_group_id.clone())
             .collect(),
         suspended,
     }
@@ -215,6 +221,24 @@ mod tests {
         assert!(text.contains(part), "{text}");
         assert_eq!(record.minimum_suspension.as_deref(), Some("bad"));
         assert!(record.suspended.iter().all(|group| group.expires.is_none()), "{record:?}");
+    }
+
+    #[test]
+    fn a_group_that_stays_excluded_is_shown() {
+        let mut look = look(&held());
+        look.object["status"]["processGroups"][1]["processGroupConditions"] =
+            json!([{ "type": "ProcessIsMarkedAsExcluded", "timestamp": 1 }]);
+        look.cluster = crate::read::fdb::read(&look.object).unwrap();
+        let record = of_cluster(&look, "db".to_owned(), protection::Protection::Yes);
+        let text = table(&record, true, false, now()).join("\n");
+        let part = "  EXCLUDED:    storage-2: not removed, but excluded in the database";
+        assert!(text.contains(part), "{text}");
+        look.object["spec"]["processGroupsToRemove"] = json!(["storage-2"]);
+        look.cluster = crate::read::fdb::read(&look.object).unwrap();
+        assert!(
+            of_cluster(&look, "db".to_owned(), protection::Protection::Yes).excluded.is_empty(),
+            "it is being removed"
+        );
     }
 
     #[test]

@@ -25,6 +25,9 @@ pub(crate) struct ClusterRecord {
     /// Volumes that are in use and carry a human's key: nothing guards them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) unlocked: Vec<String>,
+    /// IDs of groups that are not removed and that the database has excluded: the operator replaces them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) excluded: Vec<String>,
     pub(crate) suspended: Vec<GroupRecord>,
 }
 

@@ -61,6 +61,13 @@ pub(crate) fn table(record: &ClusterRecord, headers: bool, wide: bool, now: Time
     if !record.unlocked.is_empty() {
         lines.push(format!("  NOT PROTECTED: {}, because of {}", record.unlocked.join(", "), keys::RELEASE));
     }
+    if !record.excluded.is_empty() {
+        lines.push(format!(
+            "  EXCLUDED:    {}: not removed, but excluded in the database; the operator replaces a group that stays excluded (run \
+             `recover process-groups` again, or include it)",
+            record.excluded.join(", ")
+        ));
+    }
     if record.skipped {
         lines.push("  Operator:    paused (spec.skip is true)".to_owned());
     }

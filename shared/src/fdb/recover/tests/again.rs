@@ -72,7 +72,7 @@ fn as_many_go_as_come_back_when_a_volume_is_lost_between_two_runs() {
         run_until(&mut world, &record, last);
         lose(&mut world, "storage-2");
         let record = world.record(&["storage-1"]);
-        assert_eq!(record.replacements, ["storage-3"], "{last}");
+        assert_eq!(world.replacements(&record), ["storage-3"], "{last}");
         assert_eq!(world.run(&record).last(), Some(&"clear"));
         let ids: Vec<&str> = listed(&world).as_array().unwrap().iter().filter_map(Value::as_str).collect();
         assert!(ids.contains(&"storage-3") && !ids.contains(&"storage-4"), "{last}: {ids:?}");
@@ -233,7 +233,7 @@ fn one_that_stayed_excluded_is_included_by_the_next_run() {
     let left_alone = world.with(|facts| remaining(facts, &goal.record, false, Done::default())).unwrap();
     assert_eq!(left_alone.iter().map(word).collect::<Vec<_>>(), ["clear"]);
     let before = listed(&world).clone();
-    assert_eq!(world.run(&goal.record), ["include", "clear"]);
+    assert_eq!(world.run(&goal.record), ["include", "await", "clear"]);
     assert_eq!((listed(&world), &world.cluster["metadata"]["annotations"]), (&before, &json!({})));
     // One that the spec removes once more is excluded for that.
     world.cluster["spec"]["processGroupsToRemove"] = json!(["storage-1"]);
@@ -266,4 +266,127 @@ fn the_command_that_ends_a_skip_names_the_namespace() {
     let text = world.goal(&["storage-1"]).unwrap_err()[0].to_string();
     let command = r#"(kubectl -n db patch fdb sample --type merge -p '{"spec":{"skip":false}}')"#;
     assert!(text.starts_with("sample: spec.skip is true, and no recovery set it") && text.contains(command), "{text}");
+}
+
+/// How many of the class' groups are left when all that are listed are gone.
+fn left(world: &World) -> usize {
+    let groups = world.cluster["status"]["processGroups"].as_array().unwrap();
+    groups.iter().filter(|group| !listed(world).as_array().unwrap().contains(&group["processGroupID"])).count()
+}
+
+/// F2: both runs choose before they see each other's record, so both choose the newest.
+#[test]
+fn two_runs_that_begin_at_once_let_one_go_each() {
+    for counts in [json!({ "storage": 3 }), json!({})] {
+        let (mut world, _) = two();
+        world.cluster["spec"]["processCounts"] = counts;
+        for (id, created) in [("storage-5", "2026-11-21T18:10:00Z"), ("storage-6", "2026-11-21T18:20:00Z")] {
+            world.claims.push(claim(id, "storage", created));
+            world.cluster["status"]["processGroups"].as_array_mut().unwrap().push(group(id, "storage"));
+        }
+        world.cluster["status"]["processGroups"].as_array_mut().unwrap().remove(2);
+        // 1 and 2 are suspended; 4, 5 and 6 run.
+        let records = [world.record(&["storage-1"]), world.record(&["storage-2"])];
+        let mut ended = [false, false];
+        let mut done = [Done::default(), Done::default()];
+        for turn in 0..80 {
+            let run = turn % 2;
+            if !ended[run] {
+                let step = world.steps(&records[run], done[run]).unwrap().remove(0);
+                world.carry_out(&step, &mut done[run]);
+                ended[run] = matches!(step, Step::Clear(..));
+            }
+        }
+        assert_eq!(ended, [true, true]);
+        assert_eq!(listed(&world), &json!(["log-9", "storage-5", "storage-6"]));
+        assert_eq!(left(&world), 3);
+
+        // One after the other, each with the plan that it made at the same moment.
+        let (mut world, _) = two();
+        world.cluster["spec"]["processCounts"] = json!({ "storage": 2 });
+        let records = [world.record(&["storage-1"]), world.record(&["storage-2"])];
+        world.claims.push(claim("storage-5", "storage", "2026-11-21T18:10:00Z"));
+        world.cluster["status"]["processGroups"].as_array_mut().unwrap().push(group("storage-5", "storage"));
+        world.run(&records[0]);
+        world.run(&records[1]);
+        assert_eq!(listed(&world), &json!(["log-9", "storage-4", "storage-5"]));
+    }
+}
+
+/// F3: the count was raised, and the operator fills up only once the recovery has begun.
+#[test]
+fn a_group_that_the_operator_creates_meanwhile_goes() {
+    for last in ["skip", "settle", "status", "resume"] {
+        let mut world = World::suspended();
+        world.cluster["spec"]["processCounts"] = json!({ "storage": 4 });
+        let record = world.record(&["storage-1"]);
+        assert!(world.replacements(&record).is_empty());
+        run_until(&mut world, &record, last);
+        world.claims.push(claim("storage-5", "storage", "2026-11-21T18:29:00Z"));
+        world.cluster["status"]["processGroups"].as_array_mut().unwrap().push(group("storage-5", "storage"));
+        bump(&mut world.cluster);
+        world.run(&record);
+        assert_eq!(listed(&world), &json!(["log-9", "storage-5"]), "{last}");
+        assert_eq!(left(&world), 4, "{last}");
+    }
+}
+
+/// F3: the operator has marked the group again, after its replacement was created.
+#[test]
+fn a_removal_is_dated_by_the_record() {
+    let mut world = World::suspended();
+    let record = world.record(&["storage-1"]);
+    run_until(&mut world, &record, "resume");
+    // The operator marks it again, and the replacement was taken off the list.
+    world.cluster["status"]["processGroups"][1] = removed("storage-1", "storage");
+    world.cluster["status"]["processGroups"][1]["removalTimestamp"] = json!("2026-11-21T18:29:00Z");
+    world.cluster["spec"]["processGroupsToRemove"] = json!(["log-9"]);
+    let record = world.record(&["storage-1"]);
+    assert_eq!(record.groups[0].removed_at(), Some(REMOVAL));
+    assert_eq!(world.replacements(&record), ["storage-4"]);
+    // A user who removes it once more means the new removal.
+    world.cluster["spec"]["processGroupsToRemove"] = json!(["log-9", "storage-1"]);
+    let refusals = world.goal(&["storage-1"]).unwrap_err();
+    assert!(refusals[0].to_string().contains("no group was created since the removal"), "{refusals:?}");
+}
+
+/// With `--replacement none` one too many stays, whatever another recovery of the cluster needs.
+#[test]
+fn nothing_goes_for_a_group_that_is_to_come_back_alone() {
+    let mut world = World::suspended();
+    let record = world.goal_with(&["storage-1"], &Wanted::None).unwrap().record;
+    assert!(record.groups[0].alone && world.replacements(&record).is_empty());
+    world.run(&record);
+    assert_eq!(listed(&world), &json!(["log-9"]));
+
+    let (mut world, _) = two();
+    world.cluster["spec"]["processCounts"] = json!({ "storage": 2 });
+    let alone = world.goal_with(&["storage-1"], &Wanted::None).unwrap().record;
+    run_until(&mut world, &alone, "skip");
+    let other = world.record(&["storage-2"]);
+    assert_eq!(world.replacements(&other), ["storage-4"]);
+}
+
+/// F1: a pass of the operator that began before `spec.skip` excludes the group after `include`. The pass that sees the process report
+/// shows it.
+#[test]
+fn a_group_that_is_excluded_again_is_included_again() {
+    let mut world = World::suspended();
+    let record = world.record(&["storage-1"]);
+    run_until(&mut world, &record, "resume");
+    let said = words(&world, &record, Done { settled: true, verified: true, ..Done::default() });
+    assert_eq!(said, ["await", "clear"]);
+    // The Pod runs, and the operator has not seen the process.
+    world.pods.push(pod("storage-1", "Running"));
+    let missing = world.steps(&record, Done::default()).unwrap().remove(0);
+    let Step::Await(missing) = missing else { panic!("{missing:?}") };
+    assert!(missing[0].what.contains("does not show its process yet (MissingProcesses)"), "{missing:?}");
+    // It has seen it, and that it is excluded.
+    let condition = json!([{ "type": "ProcessIsMarkedAsExcluded", "timestamp": 1 }]);
+    world.cluster["status"]["processGroups"][1]["processGroupConditions"] = condition;
+    assert_eq!(words(&world, &record, Done::default()), ["include", "await", "clear"]);
+    let included = Done { included: true, ..Done::default() };
+    assert_eq!(words(&world, &record, included), ["await", "clear"], "the operator needs a pass to see it");
+    world.cluster["status"]["processGroups"][1]["processGroupConditions"] = json!([]);
+    assert_eq!(words(&world, &record, included), ["clear"]);
 }

@@ -119,12 +119,14 @@ impl World {
         self.with(|facts| check(facts, &ids, wanted))
     }
 
-    /// Who is asked for, and the newest that can go for them.
+    /// What a run begins with whose user chooses no replacement.
     pub(super) fn record(&self, ids: &[&str]) -> Record {
-        let goal = self.goal(ids).unwrap();
-        let mut record = goal.record;
-        record.replacements.extend(goal.choices.iter().flat_map(|choice| choice.newest().map(ToOwned::to_owned)));
-        record
+        self.goal(ids).unwrap().record
+    }
+
+    /// Which groups go for those of a record.
+    pub(super) fn replacements(&self, record: &Record) -> Vec<String> {
+        self.with(|facts| record.completed(facts)).replacements
     }
 
     pub(super) fn steps(&self, record: &Record, done: Done) -> Result<Vec<Step>, Lost> {
@@ -157,6 +159,7 @@ impl World {
             Step::Settle => done.settled = true,
             Step::Verify => done.verified = true,
             Step::Include(_, record) => {
+                done.included = true;
                 let patch = self.with(|facts| patch::remember(facts.cluster, record));
                 self.patch_cluster(&patch);
             }
@@ -170,6 +173,10 @@ impl World {
                 for missing in missing {
                     self.pods.retain(|pod| name(pod) != missing.pod);
                     self.pods.push(pod(&missing.group, "Running"));
+                    let groups = self.cluster["status"]["processGroups"].as_array_mut().unwrap();
+                    let group =
+                        groups.iter_mut().find(|group| group["processGroupID"] == missing.group.as_str()).unwrap();
+                    group["processGroupConditions"] = json!([]);
                 }
             }
             Step::Clear(edits, patch) => {

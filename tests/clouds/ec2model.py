@@ -34,8 +34,8 @@ from moto.ec2.responses.spot_instances import SpotInstances
 STATE_CODES = {"pending": 0, "running": 16, "shutting-down": 32, "terminated": 48, "stopping": 64, "stopped": 80}
 INSTANCE_ID = re.compile(r"i-(?:[0-9a-f]{8}|[0-9a-f]{17})")
 
-# Seconds that each transition takes, and the most instances that one page holds. All settable while running.
-SETTINGS = {"start": 2.0, "stop": 2.0, "terminate": 2.0, "page_limit": 1000}
+# Seconds that each transition takes, the most instances that one page holds, and whether calls are limited. All settable while running.
+SETTINGS = {"start": 2.0, "stop": 2.0, "terminate": 2.0, "page_limit": 1000, "limits": 1}
 
 # moto is not made for threads: whoever reads or changes its state holds this.
 LOCK = threading.RLock()

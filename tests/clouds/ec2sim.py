@@ -9,7 +9,7 @@ It listens on 127.0.0.1 only. AWS calls (EC2, and STS AssumeRole) come in at `/`
     POST   /_world/instances/ID         {"state": ...} moves it at once (no rules); {"protected": bool} stop protection;
                                         {"termination_protected": bool}
     DELETE /_world/instances?tag=KEY    forgets instances with this tag
-    GET    /_world/settings, PATCH      seconds of start, stop, terminate; page_limit
+    GET    /_world/settings, PATCH      seconds of start, stop, terminate; page_limit; limits: 0 turns EC2's token buckets off
     POST   /_world/keys                 {"access_key_id", "secret_access_key", "account", "denied": [actions]}
     POST   /_world/roles                {"arn", "external_id"}
     GET    /_world/faults, POST, DELETE faults, see `Fault`
@@ -43,6 +43,7 @@ from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_ba
 from werkzeug.serving import WSGIRequestHandler, make_server  # noqa: E402
 
 import ec2access as access  # noqa: E402
+import ec2limits  # noqa: E402
 import ec2model as model  # noqa: E402
 
 MOTO = DomainDispatcherApplication(create_backend_app)
@@ -134,6 +135,7 @@ class Log:
             self.calls.clear()
 
 
+LIMITS = ec2limits.Limits()
 FAULTS: list[Fault] = []
 FAULTS_LOCK = threading.Lock()
 MOVED = re.compile(r"<item>(.*?)</item>", re.S)
@@ -192,6 +194,8 @@ class Simulator:
             if caller.region not in get_backend("ec2")[caller.key.account]:
                 raise access.Refused(401, "AuthFailure", "Credential should be scoped to a valid region.")
             access.authorize(caller, call.action)
+            if model.SETTINGS["limits"] and not LIMITS.admits(call.account, call.region, call.action, len(call.instances)):
+                raise access.Refused(503, "RequestLimitExceeded", "Request limit exceeded.")
             role = assumed(call, body)
         except access.Refused as refused:
             return refuse(call, refused.status, refused.code, refused.message)
@@ -210,6 +214,8 @@ class Simulator:
         if role and call.status == 200:
             admit(role, text)
         call.moved = moved(text)
+        if call.status == 200:
+            LIMITS.moved(call.account, call.region, call.action, len(call.instances))
         return call.status, seen["headers"], text
 
 

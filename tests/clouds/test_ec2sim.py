@@ -18,6 +18,8 @@ import boto3
 from botocore.config import Config
 from botocore.exceptions import ClientError, ConnectionClosedError, EndpointConnectionError
 
+import ec2limits
+
 HERE = Path(__file__).parent
 KEY, SECRET, ACCOUNT = "AKIATESTTESTTESTTEST", "secret", "100000000009"
 SECONDS = 0.5
@@ -95,6 +97,28 @@ class Ec2(unittest.TestCase):
             call(*args, **kwargs)
         self.assertEqual(caught.exception.response["Error"]["Code"], code)
         return caught.exception.response
+
+    def test_requests_and_instances_are_limited(self):
+        ids = self.make(2)
+        began, refused = time.time(), 0
+        for _ in range(10):
+            try:
+                self.ec2.start_instances(InstanceIds=ids)
+            except ClientError as error:
+                self.assertEqual(error.response["Error"]["Code"], "RequestLimitExceeded")
+                refused += 1
+        self.assertGreaterEqual(refused, 5 - 2 * (time.time() - began))
+        time.sleep(1)
+        self.ec2.start_instances(InstanceIds=ids)
+        limits = ec2limits.Limits()
+        self.assertTrue(limits.admits("1", "r", "StopInstances", 600))
+        limits.moved("1", "r", "StopInstances", 600)
+        self.assertFalse(limits.admits("1", "r", "StopInstances", 600))
+        self.assertTrue(limits.admits("1", "s", "StopInstances", 600))
+        self.sim.world("PATCH", "settings", {"limits": 0})
+        for _ in range(10):
+            self.ec2.start_instances(InstanceIds=ids)
+        self.sim.world("PATCH", "settings", {"limits": 1})
 
     def test_transitions_take_time(self):
         ids = self.make()

@@ -4,19 +4,15 @@ use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
 use aws_sdk_ec2::types::{Filter, Instance, InstanceStateChange, SpotInstanceType};
-use cloud_common::{Permit, RateLimiter};
+use cloud_common::Permit;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use shared::cloud::{CloudError, CloudErrorKind, InstanceState, Priority, Spot};
 
 use crate::call::{Call, Moved, Sender};
 use crate::errors::Failure;
+use crate::quota::{Bucket, Limits};
 use crate::state::state;
-
-/// EC2's own limits of an account and region are 100 and 20 a second for filtered, paged reading, 50 and 5 for changes.
-/// <https://docs.aws.amazon.com/ec2/latest/devguide/ec2-api-throttling.html>
-const READS: (u32, u32) = (100, 20);
-const CHANGES: (u32, u32) = (50, 5);
 
 /// Values of a filter, by EC2's rule.
 pub(crate) const VALUES: usize = 200;
@@ -24,21 +20,23 @@ pub(crate) const VALUES: usize = 200;
 /// Spot instances whose kind is remembered. What is beyond is asked again.
 const SPOTS: usize = 10_000;
 
+/// While EC2 admits few instances, a caller moves at least so many of its own at once, so that large clusters get their turn next to
+/// small ones.
+const PIECE: u32 = 6;
+
 /// One account in one region.
 pub(crate) struct Account {
     client: aws_sdk_ec2::Client,
     region: String,
     permit: Permit,
-    reads: RateLimiter,
-    changes: RateLimiter,
+    limits: Limits,
     /// Kinds of spot instances by instance ID. An instance never changes its kind.
     spots: Mutex<HashMap<String, Spot>>,
 }
 
 impl Account {
-    pub(crate) fn new(client: aws_sdk_ec2::Client, region: String, permit: Permit) -> Self {
-        let [reads, changes] = [READS, CHANGES].map(|(burst, rate)| RateLimiter::new(burst, rate));
-        Self { client, region, permit, reads, changes, spots: Mutex::default() }
+    pub(crate) fn new(client: aws_sdk_ec2::Client, region: String, permit: Permit, limits: Limits) -> Self {
+        Self { client, region, permit, limits, spots: Mutex::default() }
     }
 
     pub(crate) fn region(&self) -> &str {
@@ -50,7 +48,7 @@ impl Account {
         let request = self.client.describe_instances().filters(filter).max_results(1000);
         let (mut found, mut token) = (Vec::new(), None);
         loop {
-            self.reads.acquire(priority).await;
+            self.limits.of(Bucket::Reads).acquire(priority).await;
             let page = request.clone().set_next_token(token).send().await;
             let page = page.map_err(|error| self.read_failed("DescribeInstances", Failure::new(&error)))?;
             found.extend(page.reservations.into_iter().flatten().flat_map(|r| r.instances.unwrap_or_default()));
@@ -69,7 +67,7 @@ impl Account {
         for some in instances.chunks(VALUES) {
             let requests = some.iter().map(|(_, request)| request.clone()).collect();
             let filter = Filter::builder().name("spot-instance-request-id").set_values(Some(requests)).build();
-            self.reads.acquire(priority).await;
+            self.limits.of(Bucket::Reads).acquire(priority).await;
             match self.client.describe_spot_instance_requests().filters(filter).send().await {
                 Ok(answer) => {
                     for request in answer.spot_instance_requests() {
@@ -109,7 +107,7 @@ impl Account {
 
     fn read_failed(&self, call: &str, failure: Failure) -> CloudError {
         if failure.kind == CloudErrorKind::Throttled {
-            self.reads.slow_down();
+            self.limits.of(Bucket::Reads).slow_down();
         }
         self.failed(call, failure)
     }
@@ -131,15 +129,21 @@ impl Account {
             }
         };
         if changes.as_ref().is_err_and(|failure| failure.kind == CloudErrorKind::Throttled) {
-            self.changes.slow_down();
+            self.limits.of(Bucket::Requests(call)).slow_down();
         }
         Ok(changes?.unwrap_or_default().iter().filter_map(moved).collect())
     }
 }
 
 impl Sender for Account {
+    fn admit(&self, call: Call, instances: usize) -> BoxFuture<'_, usize> {
+        let most = u32::try_from(instances).unwrap_or(u32::MAX);
+        let limit = self.limits.of(Bucket::Instances(call));
+        async move { limit.acquire_some(call.priority(), most.min(PIECE), most).await as usize }.boxed()
+    }
+
     fn turn(&self, call: Call) -> BoxFuture<'_, ()> {
-        self.changes.acquire(call.priority()).boxed()
+        self.limits.of(Bucket::Requests(call)).acquire(call.priority()).boxed()
     }
 
     fn send<'a>(&'a self, call: Call, ids: &'a [String]) -> BoxFuture<'a, Result<Moved, Failure>> {

@@ -175,7 +175,8 @@ impl HttpConnector for Ec2Bench {
 
 impl Bench for Ec2Bench {
     fn driver(&self, permit: Permit) -> Arc<dyn Driver> {
-        let options = Options { endpoint_url: None, process: Process { identity: "bench".into(), permit } };
+        let options =
+            Options { endpoint_url: None, process: Process { identity: "bench".into(), permit }, quotas: Vec::new() };
         let keys = [("aws_access_key_id", "AKIA"), ("aws_secret_access_key", "hush")];
         let source = Source::read(&keys.map(|(key, value)| (key.to_owned(), value.into())).into()).unwrap();
         let base = base("us-east-1", &options).into_builder().http_client(self.clone()).build();

@@ -35,6 +35,8 @@ pub(crate) type Moved = Vec<(String, InstanceState)>;
 
 /// Who makes the calls.
 pub(crate) trait Sender: Send + Sync + 'static {
+    /// How many of these instances a call may move by EC2's limits, once it may move some.
+    fn admit(&self, call: Call, instances: usize) -> BoxFuture<'_, usize>;
     /// Returns once EC2's limits leave room for one call.
     fn turn(&self, call: Call) -> BoxFuture<'_, ()>;
     /// One call, whose turn it is.

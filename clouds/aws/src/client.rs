@@ -10,6 +10,8 @@ use aws_smithy_async::rt::sleep::{SharedAsyncSleep, TokioSleep};
 use aws_smithy_async::time::{SharedTimeSource, SystemTimeSource};
 use cloud_common::Process;
 
+use crate::quota::Quota;
+
 /// What the clients of this process have in common.
 #[derive(Clone)]
 pub(crate) struct Options {
@@ -17,6 +19,8 @@ pub(crate) struct Options {
     pub endpoint_url: Option<String>,
     /// Who makes the calls, and whether it may.
     pub process: Process,
+    /// Quotas that AWS has raised.
+    pub quotas: Vec<Quota>,
 }
 
 /// Limits of one call. An attempt that hangs is cut off, so that one account cannot hold others up.

@@ -12,8 +12,10 @@ mod driver;
 mod errors;
 mod moves;
 mod pool;
+mod quota;
 mod refused;
 mod registration;
 mod state;
 
+pub use quota::{NoQuota, Quota};
 pub use registration::{Account, Aws, AwsFlags};

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use cloud_common::Batcher;
 use shared::cloud::{CloudError, CloudErrorKind, Outcome, Refusal};
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 use self::part::Part;
 use crate::call::{Call, Sender};
@@ -20,6 +20,9 @@ const BATCH: usize = 100;
 
 /// How long a call waits for others.
 const WINDOW: Duration = Duration::from_millis(25);
+
+/// How long a caller waits until EC2's limits admit its first instances.
+const ADMISSION: Duration = Duration::from_secs(10);
 
 /// How seldom a caller's instances are tried one by one when EC2 refuses them without naming one.
 const ONE_BY_ONE_EVERY: Duration = Duration::from_mins(5);
@@ -37,30 +40,48 @@ const WITHOUT_ROOM: usize = 5;
 /// Calls of one kind in one account.
 pub(crate) struct Moves {
     call: Call,
+    sender: Arc<dyn Sender>,
     parts: Arc<Batcher<Part>>,
 }
 
 impl Moves {
     pub(crate) fn new<S: Sender>(call: Call, sender: Arc<S>) -> Self {
         let (refused, one_by_one, denied) = (Refused::default(), Mutex::default(), Mutex::default());
-        let mover = Arc::new(Mover { call, sender, refused, one_by_one, denied });
+        let mover = Arc::new(Mover { call, sender: sender.clone(), refused, one_by_one, denied });
         let parts = Batcher::new(BATCH, move |parts: Vec<Part>| {
             let mover = mover.clone();
             Box::pin(async move { mover.answer(parts).await })
         });
-        Self { call, parts }
+        Self { call, sender, parts }
     }
 
     /// Moves instances, together with what others want moved at the same time.
+    ///
+    /// Each caller waits for the tokens of its own instances, so that a cluster starts as soon as EC2 admits it, and gives its place in
+    /// the controller to others before long: the instances that are left are asked for again. Callers that are admitted while a call
+    /// waits for its own token share the next call.
     pub(crate) async fn all(&self, ids: &[String]) -> Result<Outcome, CloudError> {
         let mut outcome = Outcome::default();
         for ids in ids.chunks(BATCH) {
-            let part = self.parts.ask(ids.len(), WINDOW, |reply| Part::new(ids, reply)).await;
+            let Ok(admitted) = timeout(ADMISSION, self.sender.admit(self.call, ids.len())).await else {
+                return if outcome == Outcome::default() { Err(self.limited()) } else { Ok(outcome) };
+            };
+            let (now, later) = ids.split_at(admitted.min(ids.len()));
+            let part = self.parts.ask(now.len(), WINDOW, |reply| Part::new(now, reply)).await;
             let part = part.unwrap_or_else(|_| Err(given_up(self.call.name())))?;
             outcome.moved.extend(part.moved);
             outcome.refused.extend(part.refused);
+            if !later.is_empty() {
+                break;
+            }
         }
         Ok(outcome)
+    }
+
+    fn limited(&self) -> CloudError {
+        let message =
+            format!("{} waits for its turn: EC2 limits the instances of an account and region", self.call.name());
+        CloudError { kind: CloudErrorKind::Throttled, message }
     }
 }
 

@@ -10,6 +10,7 @@ use crate::client::{Options, base};
 use crate::credentials::Source;
 use crate::driver::{Ec2, Fence};
 use crate::errors::NoRoomIsAnAnswer;
+use crate::quota::Limits;
 
 /// The drivers in use. A driver is kept while a caller holds it.
 ///
@@ -70,7 +71,7 @@ pub(crate) async fn driver(options: &Options, region: &str, source: Source, base
         .retry_classifier(NoRoomIsAnAnswer)
         .build();
     let client = aws_sdk_ec2::Client::from_conf(config);
-    Ec2::new(Account::new(client, region.to_owned(), permit.clone()))
+    Ec2::new(Account::new(client, region.to_owned(), permit.clone(), Limits::new(&options.quotas)))
 }
 
 fn key(region: &str, source: &Source) -> (String, String) {
@@ -96,6 +97,7 @@ mod tests {
         let options = Options {
             endpoint_url: Some("http://127.0.0.1:9".into()),
             process: Process { identity: "test".into(), permit: Arc::new(|| true) },
+            quotas: Vec::new(),
         };
         let pool = Pool::new(options);
         let mine = pool.connect("us-east-1", source("A", "s")).await;

@@ -12,6 +12,7 @@ use crate::call::Call;
 use crate::client::Options;
 use crate::credentials::Source;
 use crate::pool::Pool;
+use crate::quota::Quota;
 
 /// The controller's flags for AWS.
 #[derive(Clone, Debug, Default, clap::Args)]
@@ -29,6 +30,10 @@ pub struct AwsFlags {
     /// EC2 and STS endpoint to use instead of the AWS endpoints
     #[arg(long, value_name = "URL")]
     pub aws_endpoint_url: Option<String>,
+    /// EC2 quota that AWS has raised for the accounts; repeatable. BURST tokens at once, RATE tokens a second; NAME is one of
+    /// describe-requests, start-requests, start-instances, stop-requests, stop-instances, terminate-requests, terminate-instances
+    #[arg(long = "aws-quota", value_name = "NAME=BURST/RATE")]
+    pub aws_quota: Vec<Quota>,
 }
 
 /// The platform `aws`.
@@ -61,7 +66,11 @@ impl Platform for Aws {
     }
 
     fn new(flags: &AwsFlags, process: &Process) -> Self {
-        let options = Options { endpoint_url: flags.aws_endpoint_url.clone(), process: process.clone() };
+        let options = Options {
+            endpoint_url: flags.aws_endpoint_url.clone(),
+            process: process.clone(),
+            quotas: flags.aws_quota.clone(),
+        };
         Self { pool: Pool::new(options), flags: flags.clone() }
     }
 

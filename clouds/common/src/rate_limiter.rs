@@ -1,4 +1,4 @@
-//! How many calls an account takes: a token bucket whose tokens go to the most urgent caller first.
+//! How many calls an account takes, or how many machines it moves: a token bucket whose tokens go to the most urgent caller first.
 //!
 //! Clouds limit the calls of an account, and everyone who works in the account draws from the same limit. Our bucket is no
 //! larger than the cloud's. When the cloud throttles a call, the bucket refills more slowly for a while.
@@ -45,7 +45,7 @@ struct State {
 type Ticket = (Priority, u64);
 
 enum Turn {
-    Now,
+    Now(u32),
     In(Duration),
     Behind,
 }
@@ -62,13 +62,21 @@ impl RateLimiter {
 
     /// Waits for a token. A caller that is dropped leaves the queue.
     pub async fn acquire(&self, priority: Priority) {
+        self.acquire_some(priority, 1, 1).await;
+    }
+
+    /// Waits until there are `least` tokens, or a full bucket if it holds fewer, and takes as many as there are, at most `most`. A caller
+    /// that is dropped leaves the queue.
+    pub async fn acquire_some(&self, priority: Priority, least: u32, most: u32) -> u32 {
+        let most = f64::from(most).min(self.burst.floor());
+        let least = f64::from(least).min(most);
         let place = self.line_up(priority);
         loop {
             let changed = self.changed.notified();
             tokio::pin!(changed);
             changed.as_mut().enable();
-            match self.turn(place.ticket) {
-                Turn::Now => return,
+            match self.turn(place.ticket, least, most) {
+                Turn::Now(tokens) => return tokens,
                 Turn::Behind => changed.await,
                 Turn::In(pause) => tokio::select! {
                     () = tokio::time::sleep(pause) => {}
@@ -97,17 +105,19 @@ impl RateLimiter {
         Place { limiter: self, ticket }
     }
 
-    fn turn(&self, ticket: Ticket) -> Turn {
+    fn turn(&self, ticket: Ticket, least: f64, most: f64) -> Turn {
         let mut state = self.lock();
         if state.queue.first() != Some(&ticket) {
             return Turn::Behind;
         }
         self.refill(&mut state);
-        if state.tokens >= 1.0 {
-            state.tokens -= 1.0;
-            return Turn::Now;
+        if state.tokens >= least {
+            let taken = state.tokens.floor().clamp(least, most);
+            state.tokens -= taken;
+            #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "at most a u32's worth")]
+            return Turn::Now(taken as u32);
         }
-        let seconds = (1.0 - state.tokens) / (self.rate * fraction(&state, state.at));
+        let seconds = (least - state.tokens) / (self.rate * fraction(&state, state.at));
         Turn::In(Duration::from_secs_f64(seconds.max(0.001)))
     }
 
@@ -209,6 +219,25 @@ mod tests {
         }
         let slowest = taken(&limiter, Duration::from_secs(4)).await;
         assert!((4..=8).contains(&slowest), "{slowest}: the rate never falls to zero");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn some_tokens_come_together_and_smaller_callers_do_not_overtake() {
+        let limiter = Arc::new(RateLimiter::new(10, 2));
+        assert_eq!(limiter.acquire_some(Waking, 10, 10).await, 10);
+        let (begin, many, one) = (Instant::now(), limiter.clone(), limiter.clone());
+        let many = tokio::spawn(async move {
+            assert_eq!(many.acquire_some(Waking, 6, 8).await, 6);
+            begin.elapsed().as_secs()
+        });
+        tokio::task::yield_now().await;
+        let one = tokio::spawn(async move {
+            one.acquire(Waking).await;
+            begin.elapsed().as_secs()
+        });
+        assert_eq!((many.await.unwrap(), one.await.unwrap()), (3, 3));
+        tokio::time::sleep(Duration::from_mins(1)).await;
+        assert_eq!(limiter.acquire_some(Waking, 3, 500).await, 10, "all that it holds");
     }
 
     #[tokio::test(start_paused = true)]

@@ -200,6 +200,9 @@ pub struct Settings {
     /// Most instances on one page of `DescribeInstances`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub page_limit: Option<f64>,
+    /// Whether EC2's token buckets apply: 1, or 0.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub limits: Option<f64>,
 }
 
 impl Ec2 {

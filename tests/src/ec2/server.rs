@@ -8,10 +8,11 @@ use tokio::time;
 use super::Ec2;
 use crate::{options::Timings, process::Rank, supervisor::children::Children};
 
-const SOURCES: [(&str, &str); 3] = [
+const SOURCES: [(&str, &str); 4] = [
     ("ec2sim.py", include_str!("../../clouds/ec2sim.py")),
     ("ec2model.py", include_str!("../../clouds/ec2model.py")),
     ("ec2access.py", include_str!("../../clouds/ec2access.py")),
+    ("ec2limits.py", include_str!("../../clouds/ec2limits.py")),
 ];
 /// Starts the simulator and waits until it answers.
 ///

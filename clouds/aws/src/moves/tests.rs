@@ -21,9 +21,19 @@ struct Ec2 {
     /// How long a call waits for its turn.
     busy: Duration,
     one_time: Mutex<Vec<String>>,
+    /// How many instances EC2's limits admit, turn by turn; all if absent.
+    admits: Mutex<Option<std::vec::IntoIter<usize>>>,
 }
 
 impl Sender for Ec2 {
+    fn admit(&self, _: Call, instances: usize) -> BoxFuture<'_, usize> {
+        let admits = self.admits.lock().unwrap().as_mut().map_or(Some(instances), Iterator::next);
+        match admits {
+            Some(admitted) => std::future::ready(admitted.min(instances)).boxed(),
+            None => std::future::pending().boxed(),
+        }
+    }
+
     fn turn(&self, _: Call) -> BoxFuture<'_, ()> {
         tokio::time::sleep(self.busy).boxed()
     }
@@ -354,5 +364,24 @@ proptest::proptest! {
             }
             proptest::prop_assert_eq!((moved, refused), (good, wrong));
         }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_ec2_does_not_admit_is_left_for_the_next_time() {
+    let ids: Vec<String> = (0..150).map(|number| format!("i-{number}")).collect();
+    for (admits, expected) in
+        [(vec![100, 50], Ok(150)), (vec![100, 7], Ok(107)), (vec![6], Ok(6)), (vec![100], Ok(100)), (vec![], Err(()))]
+    {
+        let ec2 = Ec2 { admits: Mutex::new(Some(admits.clone().into_iter())), ..Ec2::default() };
+        let outcome = Moves::new(Call::Start, Arc::new(ec2)).all(&ids).await;
+        let moved = outcome.map(|outcome| outcome.moved.len()).map_err(|error| {
+            assert_eq!(error.kind, CloudErrorKind::Throttled);
+            assert_eq!(
+                error.message,
+                "StartInstances waits for its turn: EC2 limits the instances of an account and region"
+            );
+        });
+        assert_eq!(moved, expected, "{admits:?}");
     }
 }

@@ -91,6 +91,67 @@ async fn applying_again_changes_nothing_and_leaves_the_certificate_alone() -> Re
     Ok(())
 }
 
+/// Patches a webhook configuration with the webhook's own token.
+async fn patch(world: &World, kind: &str, patch: &Value) -> Result<testbed::Ran> {
+    let kubeconfig = world.dir().join("applied-webhook.kubeconfig").display().to_string();
+    let patch = patch.to_string();
+    let line = ["patch", kind, "hibernate-webhook", "--kubeconfig", &kubeconfig, "--type", "json", "-p", &patch];
+    world.kubectl(&line).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_webhook_changes_its_ca_bundle_and_nothing_else() -> Result<()> {
+    let world = world().await?;
+    world.kubectl(&["delete", "-k", &folder("."), "--ignore-not-found", "--wait"]).await?.ok()?;
+    apply(&world, ".", &[]).await?;
+    let _webhook = webhook(&world).await?;
+    eventually(SOON, "caBundle in every entry", || written(&world)).await?;
+    let op = |op: &str, path: &str, value: Value| json!([{ "op": op, "path": path, "value": value }]);
+    let entry = json!({
+        "name": "more.hibernate.sh", "sideEffects": "None", "admissionReviewVersions": ["v1"],
+        "clientConfig": { "url": "https://127.0.0.1:1/x" }, "failurePolicy": "Ignore",
+    });
+    let changes = [
+        op("replace", "/webhooks/0/clientConfig/service/namespace", json!("elsewhere")),
+        op("add", "/webhooks/0/clientConfig/service/port", json!(444)),
+        op(
+            "add",
+            "/webhooks/0/rules/-",
+            json!({ "apiGroups": ["*"], "apiVersions": ["*"], "operations": ["*"], "resources": ["*"] }),
+        ),
+        op("replace", "/webhooks/0/timeoutSeconds", json!(30)),
+        op("add", "/webhooks/0/namespaceSelector/matchLabels", json!({ "a": "b" })),
+        op("add", "/webhooks/0/matchConditions/-", json!({ "name": "never", "expression": "false" })),
+        op("add", "/webhooks/-", entry),
+        op("add", "/metadata/labels/a", json!("b")),
+        op("add", "/metadata/finalizers", json!(["example.com/keep"])),
+        json!([{ "op": "remove", "path": "/webhooks/0" }]),
+    ];
+    for kind in ["validatingwebhookconfiguration", "mutatingwebhookconfiguration"] {
+        // The policy takes effect shortly after it was created.
+        eventually(SOON, "a policy in force", async || {
+            let ran = patch(&world, kind, &changes[0]).await?;
+            ensure!(ran.code != 0, "allowed");
+            Ok(())
+        })
+        .await?;
+        for change in &changes {
+            let ran = patch(&world, kind, change).await?;
+            ensure!(ran.code != 0 && ran.stderr.contains("may change only the caBundle"), "{kind} {change}: {ran:?}");
+        }
+    }
+    // The webhook itself goes on: it puts its bundle back after somebody else has taken it out.
+    let broken = json!([{ "op": "remove", "path": "/webhooks/0/clientConfig/caBundle" }]).to_string();
+    let line = ["patch", "validatingwebhookconfiguration", "hibernate-webhook", "--type", "json", "-p", &broken];
+    world.kubectl(&line).await?.ok()?;
+    eventually(SOON, "caBundle once more", || written(&world)).await?;
+    // Administrators change what they like.
+    let more = json!([{ "op": "replace", "path": "/webhooks/0/timeoutSeconds", "value": 7 }]).to_string();
+    let line = ["patch", "validatingwebhookconfiguration", "hibernate-webhook", "--type", "json", "-p", &more];
+    world.kubectl(&line).await?.ok()?;
+    Ok(())
+}
+
 struct Right {
     account: &'static str,
     verb: &'static str,

@@ -11,7 +11,7 @@ export CARGO_FLAGS := --release --workspace --locked
 # End-to-end tests that run side by side. They mostly wait, so more than there are cores.
 export THREADS ?= 8
 
-.PHONY: help build prepare demo demo-fdb test test-testbed e2e unit test-times lint fmt deny manifests krew bench bench-hive clean
+.PHONY: help build prepare demo demo-fdb test test-testbed e2e unit test-times fuzz lint fmt deny manifests krew bench bench-hive bench-hostile clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -44,6 +44,9 @@ e2e: prepare ## Run the end-to-end tests whose names contain a word: make e2e TE
 
 unit: need-cargo ## Run the tests that need no world
 	@bash tests/run.sh unit
+
+fuzz: need-cargo ## Feed mutated inputs to what reads untrusted input: make fuzz SECONDS=60 (for each target)
+	@FUZZ_SECONDS=$(or $(SECONDS),60) bash tests/run.sh fuzz
 
 test-times: ## Show where the time of the last test run went
 	@bash tests/times.sh
@@ -79,6 +82,9 @@ bench: prepare ## Measure: start-up of the plugin, latency of the webhook
 
 bench-hive: prepare ## Measure the controller against Hive's own (about 15 minutes; SCENARIOS="a c" for some of them)
 	cargo bench $(CARGO_FLAGS:--release=) --bench hive -- $(SCENARIOS)
+
+bench-hostile: prepare ## Measure our ports and the controller under attack (about 6 minutes; SCENARIOS="ports spokes" for some)
+	cargo bench $(CARGO_FLAGS:--release=) --bench hostile -- $(SCENARIOS)
 
 clean: ## Remove what was built in this checkout (the cache stays)
 	rm -rf bin dist

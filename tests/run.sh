@@ -2,6 +2,7 @@
 # Runs suites of tests, all of them even if one fails: `run.sh SUITE... [-- WORD...]` runs the tests whose names contain a word.
 #   unit     needs no world
 #   doc      examples in the documentation
+#   fuzz     what reads untrusted input, each target for FUZZ_SECONDS
 #   e2e      our programs on the test world: side by side first, then the modules named `alone` one by one
 #   testbed  the test world itself
 # `run.sh again SUITE NAME...` runs tests by their full names, one by one.
@@ -60,6 +61,13 @@ for suite in "${suites[@]}"; do
             title "examples in the documentation"
             # shellcheck disable=SC2086
             cargo test $CARGO_FLAGS --doc -- "$@" 2>&1 | tee -a "$log" || failed=1
+            ;;
+        fuzz)
+            title "every target for ${FUZZ_SECONDS:?} s, two at a time"
+            # shellcheck disable=SC2086
+            cargo test $CARGO_FLAGS --no-fail-fast --lib --bins --test fuzz fuzz_ -- --nocapture --test-threads 2 2>&1 |
+                tee -a "$log" | grep --line-buffered -E '^fuzz |panicked|FAILED|^error' || failed=1
+            grep -qE 'FAILED|^error' "$log" && failed=1
             ;;
         e2e | testbed)
             run "$suite, side by side" --test "$suite" -- --test-threads "$THREADS" --skip alone:: "$@"

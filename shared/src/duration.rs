@@ -131,6 +131,18 @@ fn decimal(value: u128, unit: u128) -> String {
 
 #[cfg(test)]
 mod tests {
+    #[test]
+    fn fuzz_durations() {
+        ::fuzz::run("durations", &[b"1h30m", b"1.5h", b"90s", b"2us", b"0.000000001s", b"2540400h10m10s"], |bytes| {
+            let Ok(text) = std::str::from_utf8(bytes) else { return false };
+            let (positive, unsigned) = (parse_positive(text), parse_unsigned(text));
+            if let Ok(duration) = unsigned {
+                assert_eq!(parse_unsigned(&go_string(duration)), Ok(duration), "{text:?}");
+            }
+            positive.is_ok()
+        });
+    }
+
     use super::*;
 
     #[test]

@@ -19,6 +19,21 @@ fn answer(endpoint: Endpoint, body: &[u8]) -> (StatusCode, Value) {
     (code, answer)
 }
 
+#[test]
+fn fuzz_admission_reviews() {
+    let request = |kind, old: &Value, new: &Value| review(&request(kind, "UPDATE", Some(old), Some(new))).to_string();
+    let seeds = [
+        request(CLUSTERS, &cluster("Running"), &cluster("Hibernating")),
+        request(CLUSTERS, &cluster("Hibernating"), &cluster("")),
+        request(DEPLOYMENTS, &deployment(3), &deployment(0)),
+    ];
+    let seeds: Vec<&[u8]> = seeds.iter().map(String::as_bytes).collect();
+    ::fuzz::run("AdmissionReviews", &seeds, |body| {
+        let codes = [Endpoint::Validate, Endpoint::Mutate].map(|endpoint| answer(endpoint, body).0);
+        codes.contains(&StatusCode::OK)
+    });
+}
+
 /// Some JSON of any shape.
 fn any_json() -> impl Strategy<Value = Value> {
     let leaf = prop_oneof![

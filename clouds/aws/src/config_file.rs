@@ -142,6 +142,18 @@ mod tests {
     const KEYS: &str = "aws_access_key_id = AKIA\naws_secret_access_key = hush\n";
 
     #[test]
+    fn fuzz_aws_config() {
+        let chain = format!(
+            "[default]\nrole_arn = arn:c\nexternal_id = x\nsource_profile = mid\n\
+             [profile mid]\nrole_arn = arn:b\nsource_profile = root\n[profile root]\n{KEYS}"
+        );
+        let plain = format!("# mine\n[default]\nregion = us-east-1\n{KEYS}");
+        ::fuzz::run("aws_config", &[chain.as_bytes(), plain.as_bytes()], |bytes| {
+            std::str::from_utf8(bytes).is_ok_and(|text| read(text).is_ok())
+        });
+    }
+
+    #[test]
     fn takes_static_keys_of_the_default_profile() {
         let chain = read(&format!("# mine\n[default]\nregion = us-east-1\n{KEYS}")).unwrap();
         assert_eq!((chain.keys.access_key_id(), chain.roles.len()), ("AKIA", 0));

@@ -258,6 +258,32 @@ mod tests {
         }
     }
 
+    /// Every 100th input is also made a client of.
+    #[test]
+    fn fuzz_kubeconfigs() {
+        let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let seeds = [
+            kubeconfig("server: 'https://api.demo:6443'", "token: t"),
+            kubeconfig("server: 'https://api.demo:6443', certificate-authority-data: aGVsbG8=", "token: ' t\n'"),
+            kubeconfig(
+                "server: 'https://[::1]:6443', tls-server-name: a",
+                "client-certificate-data: YQ==, client-key-data: YQ==",
+            ),
+            kubeconfig("server: 'https://a'", "username: u, password: p, as: x, as-groups: [y]"),
+        ];
+        let seeds: Vec<&[u8]> = seeds.iter().map(String::as_bytes).collect();
+        let mut inputs = 0_u64;
+        ::fuzz::run("kubeconfigs", &seeds, |bytes| {
+            inputs += 1;
+            let accepted = parse(bytes).is_ok();
+            if accepted && inputs.is_multiple_of(10) || inputs.is_multiple_of(100) {
+                let _ = runtime.block_on(client(&Network::default(), bytes, &Route::default()));
+            }
+            accepted
+        });
+    }
+
     #[tokio::test]
     async fn says_what_is_malformed() {
         for bad in [&b"\xff\xfe"[..], b"", b"{", b"clusters: 7"] {

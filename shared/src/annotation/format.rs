@@ -50,6 +50,23 @@ pub fn boolean(text: &str) -> Option<bool> {
 
 #[cfg(test)]
 mod tests {
+    #[test]
+    fn fuzz_times() {
+        let seeds: [&[u8]; 4] =
+            [b"2026-11-21T18:00:00Z", b"2026-11-21T18:00:00.5-08:30", b"9999-12-31T23:59:59Z", b"0000-01-01T00:00:00Z"];
+        ::fuzz::run("times", &seeds, |bytes| {
+            let Ok(text) = std::str::from_utf8(bytes) else { return false };
+            let (count, boolean) = (count(text), boolean(text));
+            assert!(count.is_none_or(|count| count >= 0) && boolean.is_none_or(|_| !text.is_empty()));
+            let time = time(text);
+            if let Some(time) = time {
+                let whole = super::time(&seconds(time)).unwrap();
+                assert!(time.duration_since(whole).abs() < jiff::SignedDuration::from_secs(1), "{text:?}");
+            }
+            time.is_some()
+        });
+    }
+
     use proptest::prelude::*;
 
     use super::*;

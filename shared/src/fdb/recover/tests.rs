@@ -8,11 +8,56 @@ use serde_json::json;
 
 use self::world::*;
 use super::{
+    super::suspension::Minimum,
     check::{Place, Refusal},
     object::name,
     replace::Wanted,
     *,
 };
+
+/// Whatever a status or a record holds, a recovery and the controller's decision come to an answer.
+#[test]
+fn fuzz_fdb_status() {
+    let mut recorded = World::suspended();
+    let record = recorded.record(&["storage-1"]);
+    let patch = recorded.with(|facts| patch::skip(facts.cluster, &record.completed(facts)));
+    recorded.patch_cluster(&patch);
+    let seeds = [World::suspended().cluster, recorded.cluster].map(|cluster| cluster.to_string());
+    let seeds: Vec<&[u8]> = seeds.iter().map(String::as_bytes).collect();
+    ::fuzz::run("FDB status", &seeds, |bytes| {
+        let Ok(cluster) = serde_json::from_slice::<crate::fdb::api::FoundationDBCluster>(bytes) else { return false };
+        let world = World::suspended();
+        let (claims, services, pods) = (&world.claims, &world.services, &world.pods);
+        let facts = Facts { cluster: &cluster, claims, services, pods, now: at(NOW) };
+        let ids = cluster.groups().iter().map(|group| group.process_group_id.clone()).take(3).collect::<Vec<_>>();
+        if let Ok(goal) = check::check(&facts, &ids, &Wanted::Find) {
+            let _ = remaining(&facts, &goal.record, true, Done::default());
+        }
+        let held = crate::fdb::decide::Held {
+            kind: crate::fdb::admission::Kind::Pvc,
+            group: ids.first().cloned(),
+            deleting: false,
+            bytes: 1,
+            stamp: Stamp::default(),
+            woken: None,
+        };
+        let minimum = Minimum::of(
+            cluster.metadata.annotations.as_ref().and_then(|all| all.values().next()).map(String::as_str),
+            HOLD_FRESH,
+        );
+        let facts = crate::fdb::decide::Facts {
+            cluster: &cluster,
+            minimum,
+            pods: &[],
+            objects: &[held],
+            turn: None,
+            began: at(NOW),
+            now: at(NOW),
+        };
+        let _ = crate::fdb::decide::decide(&facts);
+        !ids.is_empty()
+    });
+}
 
 #[test]
 fn the_plan_is_the_recipe() {

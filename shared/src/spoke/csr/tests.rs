@@ -571,3 +571,25 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn fuzz_certificate_requests() {
+    let ders = [client_subject(), serving_subject()].map(|subject| {
+        let request = subject.params().serialize_request(&*KEY).unwrap();
+        request.der().to_vec()
+    });
+    let bases = [client(), serving()];
+    let seeds: Vec<&[u8]> =
+        ders.iter().map(Vec::as_slice).chain(bases.iter().map(|base| base.request.as_slice())).collect();
+    ::fuzz::run("CSRs", &seeds, |bytes| {
+        let is_pem = bytes.starts_with(b"-----");
+        let request = if is_pem { bytes.to_vec() } else { pem(bytes) };
+        for base in &bases {
+            let changed = Csr { request: request.clone(), ..base.clone() };
+            if let Verdict::Approve(_) = judge(&changed, &cluster(), &window()).verdict {
+                assert_eq!(Request::parse(&request), Request::parse(&base.request));
+            }
+        }
+        Request::parse(&request).is_ok()
+    });
+}

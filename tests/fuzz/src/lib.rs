@@ -1,0 +1,162 @@
+//! Feeds mutated inputs to what reads untrusted input, on stable Rust. `make fuzz SECONDS=60` runs every target for so long; as a part
+//! of the unit tests each target gets a few thousand inputs.
+//!
+//! There is no coverage feedback: mutations of sound inputs, of accepted ones above all, reach past the parsers.
+
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::time::{Duration, Instant};
+
+use rand::rngs::StdRng;
+use rand::{RngExt as _, SeedableRng as _};
+
+/// Inputs of a target in the unit tests.
+const INPUTS: u64 = 3_000;
+/// Longest input.
+const MAX_BYTES: usize = 64 * 1024;
+/// Accepted inputs that are mutated further.
+const CORPUS: usize = 256;
+
+/// What parsers stumble over.
+const TOKENS: &[&[u8]] = &[
+    b"\0",
+    b"\n",
+    b"\r\n",
+    b"\t",
+    b" ",
+    b"\"",
+    b"'",
+    b"\\",
+    b"{",
+    b"}",
+    b"[",
+    b"]",
+    b":",
+    b",",
+    b"-",
+    b"null",
+    b"true",
+    b"0",
+    b"-1",
+    b"1e999",
+    b"9223372036854775807",
+    b"-9223372036854775808",
+    b"18446744073709551616",
+    b"0001",
+    b"NaN",
+    b"Inf",
+    b"\\u0000",
+    b"\\ud800",
+    b"\xff\xfe",
+    b"\xf0\x9f\xa6\x80",
+    b"\xe2\x80\xae",
+    b"\x1b[2J",
+    b"h",
+    b"ms",
+    b"\xc2\xb5s",
+    b"Z",
+    b"+24:00",
+    b"-0",
+    b"T24:00:60",
+    b"9999-12-31",
+    b"-009999-01-01",
+    b"!!binary",
+    b"&a *a",
+    b"<<:",
+    b"|\n",
+    b"%s",
+    b"../",
+    b"=",
+    b"[default]",
+    b"#",
+];
+
+/// Feeds inputs to a target, which says whether it accepted one.
+///
+/// # Panics
+/// When the target does; the input is printed first.
+pub fn run(target: &str, seeds: &[&[u8]], mut feed: impl FnMut(&[u8]) -> bool) {
+    let seconds = std::env::var("FUZZ_SECONDS").ok().and_then(|text| text.parse().ok()).map(Duration::from_secs);
+    let seed = std::env::var("FUZZ_SEED").ok().and_then(|text| text.parse().ok());
+    let seed = seed.unwrap_or_else(|| if seconds.is_some() { rand::random() } else { 20_261_123 });
+    let mut rng = StdRng::seed_from_u64(seed);
+    let mut corpus: Vec<Vec<u8>> = seeds.iter().map(|seed| seed.to_vec()).collect();
+    let mut fresh = corpus.clone().into_iter();
+    let (begin, mut inputs, mut accepted) = (Instant::now(), 0_u64, 0_u64);
+    while seconds.map_or(inputs < INPUTS, |seconds| begin.elapsed() < seconds) {
+        let input = fresh.next().unwrap_or_else(|| mutated(&corpus, &mut rng));
+        inputs += 1;
+        match catch_unwind(AssertUnwindSafe(|| feed(&input))) {
+            Ok(false) => {}
+            Ok(true) => {
+                accepted += 1;
+                if corpus.len() < CORPUS {
+                    corpus.push(input);
+                } else {
+                    let at = rng.random_range(seeds.len()..CORPUS);
+                    corpus[at] = input;
+                }
+            }
+            Err(panic) => {
+                println!("fuzz {target}: panicked at input {inputs} of seed {seed}: b\"{}\"", input.escape_ascii());
+                resume_unwind(panic);
+            }
+        }
+    }
+    assert!(accepted > 0, "{target} accepted none of {inputs} inputs, not even the seeds");
+    println!("fuzz {target:<20} {inputs:>12} inputs, {accepted:>12} accepted, none crashed (seed {seed})");
+}
+
+/// A mutation of an input.
+fn mutated(corpus: &[Vec<u8>], rng: &mut StdRng) -> Vec<u8> {
+    let mut input = corpus[rng.random_range(0..corpus.len())].clone();
+    for _ in 0..=rng.random_range(0..6_u8) {
+        let at = rng.random_range(0..=input.len());
+        let end = (at + rng.random_range(0..32_usize)).min(input.len());
+        match rng.random_range(0..8_u8) {
+            0 if at < input.len() => input[at] ^= 1 << rng.random_range(0..8_u8),
+            1 if at < input.len() => input[at] = rng.random(),
+            2 => input.insert(at, rng.random()),
+            3 => drop(input.drain(at..end)),
+            4 => {
+                let copy = input[at..end].to_vec();
+                let times = 1 + rng.random_range(0..4_usize);
+                drop(input.splice(at..at, copy.repeat(times)));
+            }
+            5 => {
+                let other = &corpus[rng.random_range(0..corpus.len())];
+                let from = rng.random_range(0..=other.len());
+                let to = (from + rng.random_range(0..64_usize)).min(other.len());
+                drop(input.splice(at..end, other[from..to].iter().copied()));
+            }
+            6 if rng.random_range(0..8_u8) == 0 => input.truncate(at),
+            _ => drop(input.splice(at..at, TOKENS[rng.random_range(0..TOKENS.len())].iter().copied())),
+        }
+    }
+    input.truncate(MAX_BYTES);
+    input
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn inputs_differ_and_a_panic_is_passed_on() {
+        let mut seen = BTreeSet::new();
+        run("nothing", &[b"a", b"{}"], |input| {
+            seen.insert(input.to_vec());
+            true
+        });
+        assert!(seen.len() > 1_000, "{}", seen.len());
+        let panics = || {
+            run("nul", &[b"abc"], |input| {
+                assert!(!input.contains(&0));
+                true
+            });
+        };
+        assert!(catch_unwind(panics).is_err());
+        assert!(catch_unwind(|| run("no", &[b"abc"], |_| false)).is_err());
+    }
+}

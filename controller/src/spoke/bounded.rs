@@ -13,10 +13,13 @@ use tokio::time::timeout;
 use tower::BoxError;
 
 use super::cost;
+use super::refused::Refused;
 use crate::runtime::watch_backoff::is_watch;
 
 /// Bytes of one answer. A page of Nodes has 2 MB.
 const ANSWER: usize = 8 << 20;
+/// Bytes of an error.
+const ERROR: usize = 64 << 10;
 /// Bytes of one watch, first list included. One that was good until then is opened again where it ended.
 const WATCH: usize = 256 << 20;
 /// Bytes of one event of a watch.
@@ -78,28 +81,55 @@ impl AsRef<[u8]> for Charged {
 pub fn bounded(client: Client, memory: &Memory) -> Client {
     let namespace = client.default_namespace().to_owned();
     let share = Share { own: Arc::new(Semaphore::new(ANSWERS_OF_ONE)), all: Arc::clone(&memory.0) };
+    let refused = Refused::default();
     let service = tower::service_fn(move |request: Request<KubeBody>| {
-        let (client, share, watch) = (client.clone(), share.clone(), is_watch(request.uri()));
+        let (client, share, refused) = (client.clone(), share.clone(), refused.clone());
+        let (watch, path) = (is_watch(request.uri()), request.uri().path().to_owned());
         async move {
+            if let Some(why) = refused.why(&path) {
+                return Err(kube::Error::Service(why));
+            }
             let answer = client.send(request).await?;
+            let failed = !answer.status().is_success();
             Ok::<_, kube::Error>(answer.map(|body| {
                 let body = Body::new(body);
-                if watch { cut(body, WATCH, EVENT) } else { Body::from_stream(stream::once(whole(body, share))) }
+                if watch && !failed {
+                    cut(body, WATCH, EVENT, move |why| refused.add(&path, why))
+                } else {
+                    Body::from_stream(stream::once(async move {
+                        let most = if failed { ERROR } else { ANSWER };
+                        let read = whole(body, share, most).await;
+                        match &read {
+                            Ok(_) => refused.remove(&path),
+                            Err(Unread::TooLarge(why)) => refused.add(&path, &why.to_string()),
+                            Err(Unread::Other(_)) => {}
+                        }
+                        read.map_err(|(Unread::TooLarge(why) | Unread::Other(why))| why)
+                    }))
+                }
             }))
         }
     });
     Client::new(service, namespace)
 }
 
+/// Why an answer was not read.
+enum Unread {
+    /// It is larger than what we ask for.
+    TooLarge(BoxError),
+    /// The connection broke, or the answers of others left no room.
+    Other(BoxError),
+}
+
 /// Reads an answer, and checks what would be made of it.
-async fn whole(body: Body, share: Share) -> Result<Bytes, BoxError> {
+async fn whole(body: Body, share: Share, most: usize) -> Result<Bytes, Unread> {
     let (mut answer, mut charge): (_, Option<Charge>) = (Vec::new(), None);
     let mut chunks = body.into_data_stream();
-    while let Some(chunk) = chunks.try_next().await? {
-        if answer.len() + chunk.len() > ANSWER {
-            return Err(format!("the answer has more than {} MiB", ANSWER >> 20).into());
+    while let Some(chunk) = chunks.try_next().await.map_err(|error| Unread::Other(error.into()))? {
+        if answer.len() + chunk.len() > most {
+            return Err(Unread::TooLarge(too_large(most)));
         }
-        let more = share.charge(chunk.len()).await?;
+        let more = share.charge(chunk.len()).await.map_err(Unread::Other)?;
         match &mut charge {
             None => charge = Some(more),
             Some(charge) => {
@@ -109,12 +139,17 @@ async fn whole(body: Body, share: Share) -> Result<Bytes, BoxError> {
         }
         answer.extend_from_slice(&chunk);
     }
-    cost::check(&answer)?;
+    cost::check(&answer).map_err(|why| Unread::TooLarge(why.into()))?;
     Ok(Bytes::from_owner(Charged { answer, _charge: charge }))
 }
 
-/// Ends a watch after so many bytes, or at an event that has more.
-fn cut(body: Body, most: usize, most_of_event: usize) -> Body {
+fn too_large(most: usize) -> BoxError {
+    let (size, unit) = if most < 1 << 20 { (most >> 10, "KiB") } else { (most >> 20, "MiB") };
+    format!("the answer has more than {size} {unit}").into()
+}
+
+/// Ends a watch after so many bytes, or at an event that has more, which is reported.
+fn cut(body: Body, most: usize, most_of_event: usize, report: impl Fn(&str) + Send + 'static) -> Body {
     let (mut left, mut of_event) = (Some(most), 0_usize);
     Body::from_stream(body.into_data_stream().map(move |chunk| {
         let chunk: Bytes = chunk.map_err(BoxError::from)?;
@@ -126,10 +161,12 @@ fn cut(body: Body, most: usize, most_of_event: usize) -> Body {
         }
         match left {
             _ if longest > most_of_event => {
-                Err(BoxError::from(format!("an event has more than {most_of_event} bytes")))
+                let why = format!("an event has more than {most_of_event} bytes");
+                report(&why);
+                Err(BoxError::from(why))
             }
             Some(_) => Ok(chunk),
-            None => Err(BoxError::from(format!("the answer has more than {} MiB", most >> 20))),
+            None => Err(too_large(most)),
         }
     }))
 }
@@ -151,7 +188,7 @@ mod tests {
     async fn a_watch_that_is_too_long_or_has_a_large_event_is_an_error() {
         for (chunks, most, read) in [
             (vec!["four"; 3], 12, Ok(12)),
-            (vec!["four"; 4], 12, Err("the answer has more than 0 MiB".to_owned())),
+            (vec!["four"; 4], 12, Err("the answer has more than 0 KiB".to_owned())),
             (vec![], 0, Ok(0)),
             (vec!["12345678\n", "12345678\n12", "345678\n"], 100, Ok(27)),
             (vec!["12345678\n", "1234", "56789"], 100, Err("an event has more than 8 bytes".to_owned())),
@@ -159,8 +196,15 @@ mod tests {
         ] {
             let chunks: Vec<_> = chunks.into_iter().map(|chunk| Ok::<_, BoxError>(Bytes::from(chunk))).collect();
             let most_of_event = if most == 100 { 8 } else { 100 };
-            let body = cut(Body::from_stream(stream::iter(chunks)), most, most_of_event);
+            let reported = Refused::default();
+            let report = {
+                let reported = reported.clone();
+                move |why: &str| reported.add("", why)
+            };
+            let body = cut(Body::from_stream(stream::iter(chunks)), most, most_of_event, report);
+            let of_an_event = read.as_ref().is_err_and(|why| why.contains("event"));
             assert_eq!(length(body).await, read, "{most}");
+            assert_eq!(reported.why("").is_some(), of_an_event);
         }
     }
 
@@ -184,6 +228,23 @@ mod tests {
         let bomb = || Body::from(format!("{{\"items\":[{}]}}", vec!["{}"; 700_000].join(",")));
         let error = fails(server(bomb)).await;
         assert!(error.ends_with("the answer has more objects than were asked for"), "{error}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_request_whose_answer_was_too_large_is_not_sent_again_at_once() {
+        static SENT: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
+        let client = server(|| {
+            SENT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            Body::from(vec![b' '; ANSWER + 1])
+        });
+        let first = fails(client.clone()).await;
+        for _ in 0..10 {
+            assert!(fails(client.clone()).await.ends_with("the answer has more than 8 MiB"), "{first}");
+        }
+        assert_eq!(SENT.load(std::sync::atomic::Ordering::Relaxed), 1);
+        tokio::time::sleep(Duration::from_secs(6)).await;
+        fails(client).await;
+        assert_eq!(SENT.load(std::sync::atomic::Ordering::Relaxed), 2);
     }
 
     #[tokio::test(start_paused = true)]

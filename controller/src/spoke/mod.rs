@@ -7,6 +7,7 @@ mod bounded;
 mod cost;
 mod dial;
 pub mod kubeconfig;
+mod refused;
 mod route;
 mod state;
 mod watch;

@@ -28,13 +28,13 @@ impl Table {
 
     /// Prints everything so far.
     pub fn print(&self) {
-        println!("\n{:<10} {:<44} {:>9} {:>9}   ours (each run)", "scenario", "figure", "Hive", "at most");
+        println!("\n{:<13} {:<44} {:>9} {:>9}   ours (each run)", "scenario", "figure", "Hive", "at most");
         let number = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), |value| format!("{value:.1}"));
         for Row { scenario, what, hive, limit, ours } in &self.rows {
             let runs = ours.iter().map(|value| format!("{value:.1}")).collect::<Vec<_>>().join(", ");
             let worst = ours.iter().copied().fold(f64::MIN, f64::max);
             let missed = if limit.is_some_and(|limit| worst > limit) { "   MISSED" } else { "" };
-            println!("{scenario:<10} {what:<44} {:>9} {:>9}   {runs}{missed}", number(*hive), number(*limit));
+            println!("{scenario:<13} {what:<44} {:>9} {:>9}   {runs}{missed}", number(*hive), number(*limit));
         }
     }
 

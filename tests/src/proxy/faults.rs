@@ -48,6 +48,17 @@ pub enum Effect {
         #[serde(default)]
         message: Option<String>,
     },
+    /// It is answered with 200 and a JSON body that is made up on the way.
+    Body {
+        /// How the body begins.
+        begin: String,
+        /// What follows, again and again.
+        unit: String,
+        /// How often.
+        times: u32,
+        /// How it ends.
+        end: String,
+    },
     /// The connection is closed instead of an answer.
     Cut {
         /// Whether the request reaches the server first and only its answer is lost.

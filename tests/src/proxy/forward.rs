@@ -86,6 +86,7 @@ pub(super) async fn answer(shared: &Arc<Shared>, request: Request<Incoming>) -> 
     }
     match sentence.effect {
         Some(Effect::Status { code, retry_after, message }) => Answer::Response(status(code, retry_after, message)),
+        Some(Effect::Body { begin, unit, times, end }) => Answer::Response(made_up(begin, &unit, times, end)),
         Some(Effect::Cut { after_upstream: false }) => Answer::Cut,
         Some(Effect::Cut { after_upstream: true }) => {
             // The whole answer is read, so that the server has certainly done what was asked.
@@ -163,6 +164,21 @@ fn expired(body: Body, after_millis: u64) -> Body {
     let until = whole.take_until(tokio::time::sleep(Duration::from_millis(after_millis)));
     let last = stream::once(async move { Ok(Frame::data(Bytes::from(format!("{event}\n")))) });
     StreamBody::new(until.chain(last)).boxed_unsync()
+}
+
+/// How many units one chunk of a made-up body holds at most, in bytes.
+const CHUNK: usize = 64 * 1024;
+
+fn made_up(begin: String, unit: &str, times: u32, end: String) -> Response<Body> {
+    let most = u32::try_from(CHUNK / unit.len().max(1)).unwrap_or(u32::MAX).max(1);
+    let whole = Bytes::from(unit.repeat(most as usize));
+    let last = Bytes::from(unit.repeat((times % most) as usize));
+    let units = stream::iter((0..times / most).map(move |_| whole.clone())).chain(stream::iter([last]));
+    let chunks = stream::iter([Bytes::from(begin)]).chain(units).chain(stream::iter([Bytes::from(end)]));
+    let body = StreamBody::new(chunks.map(|chunk| Ok::<_, Failure>(Frame::data(chunk)))).boxed_unsync();
+    let mut response = Response::new(body);
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response
 }
 
 fn status(code: u16, retry_after: Option<u32>, message: Option<String>) -> Response<Body> {

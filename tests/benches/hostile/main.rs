@@ -1,0 +1,57 @@
+//! Our ports and the controller under attack: what others notice of it, and what it costs.
+//!
+//! Run with `make bench-hostile`; names of scenarios as arguments run only those. Prints one table with the limits beside the figures.
+//! Asserts nothing.
+
+mod bodies;
+mod connections;
+mod ports;
+mod reviews;
+mod spokes;
+#[path = "../hive/table.rs"]
+mod table;
+
+use std::fs;
+
+use anyhow::{Context as _, Result, bail};
+use testbed::World;
+
+use crate::table::Table;
+
+const SCENARIOS: &[&str] = &["ports", "connections", "bodies", "spokes"];
+
+#[tokio::main]
+async fn main() -> Result<()> {
+    let asked: Vec<String> = std::env::args().skip(1).filter(|arg| !arg.starts_with('-')).collect();
+    if let Some(unknown) = asked.iter().find(|name| !SCENARIOS.contains(&name.as_str())) {
+        bail!("no scenario {unknown}: there are {}", SCENARIOS.join(", "));
+    }
+    let mut table = Table::default();
+    for name in SCENARIOS.iter().filter(|name| asked.is_empty() || asked.iter().any(|asked| asked == *name)) {
+        eprintln!("bench: scenario {name}");
+        match *name {
+            "ports" => ports::idle_connections(&mut table).await?,
+            "connections" => connections::idle_clients(&mut table).await?,
+            "bodies" => bodies::large_bodies(&mut table).await?,
+            _ => spokes::hostile_spokes(&mut table).await?,
+        }
+        table.print();
+    }
+    table.save()
+}
+
+/// Peak of a program's memory in MB.
+async fn peak(world: &World, program: &str) -> Result<f64> {
+    let now = world.now().await?;
+    let pid = now.pids.get(program).with_context(|| format!("no {program} runs"))?;
+    let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
+    let line = status.lines().find(|line| line.starts_with("VmHWM:")).context("no VmHWM")?;
+    let kilobytes: f64 = line.split_whitespace().nth(1).context("no number")?.parse()?;
+    Ok(kilobytes / 1024.0)
+}
+
+/// The value that 99 of 100 are not above.
+fn p99(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() * 99 / 100).copied().unwrap_or_default()
+}

@@ -10,7 +10,7 @@ mod restart;
 mod single;
 mod table;
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 
 use crate::table::Table;
 
@@ -18,14 +18,10 @@ const SCENARIOS: &[&str] = &["a", "a2", "b", "b403", "c", "c3", "d", "d10k"];
 
 #[tokio::main]
 async fn main() -> Result<()> {
-    let asked: Vec<String> = std::env::args().skip(1).filter(|arg| !arg.starts_with('-')).collect();
-    if let Some(unknown) = asked.iter().find(|name| !SCENARIOS.contains(&name.as_str())) {
-        bail!("no scenario {unknown}: there are {}", SCENARIOS.join(", "));
-    }
     let mut table = Table::default();
-    for name in SCENARIOS.iter().filter(|name| asked.is_empty() || asked.iter().any(|asked| asked == *name)) {
+    for name in table::asked(SCENARIOS)? {
         eprintln!("bench: scenario {name}");
-        match *name {
+        match name {
             "a" => single::quick(&mut table).await?,
             "a2" => single::real_boot(&mut table).await?,
             "b" => single::refused_stop(&mut table).await?,

@@ -1,7 +1,19 @@
 //! The table of results.
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, bail};
 use serde_json::json;
+
+/// The scenarios that the command line names, all of them if it names none.
+///
+/// # Errors
+/// When it names one that there is not.
+pub fn asked<'a>(scenarios: &[&'a str]) -> Result<Vec<&'a str>> {
+    let asked: Vec<String> = std::env::args().skip(1).filter(|arg| !arg.starts_with('-')).collect();
+    if let Some(unknown) = asked.iter().find(|name| !scenarios.contains(&name.as_str())) {
+        bail!("no scenario {unknown}: there are {}", scenarios.join(", "));
+    }
+    Ok(scenarios.iter().copied().filter(|name| asked.is_empty() || asked.iter().any(|asked| asked == name)).collect())
+}
 
 /// Rows in the order in which they were measured.
 #[derive(Default)]

@@ -13,7 +13,7 @@ mod table;
 
 use std::fs;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result};
 use testbed::World;
 
 use crate::table::Table;
@@ -22,14 +22,10 @@ const SCENARIOS: &[&str] = &["ports", "connections", "bodies", "spokes"];
 
 #[tokio::main]
 async fn main() -> Result<()> {
-    let asked: Vec<String> = std::env::args().skip(1).filter(|arg| !arg.starts_with('-')).collect();
-    if let Some(unknown) = asked.iter().find(|name| !SCENARIOS.contains(&name.as_str())) {
-        bail!("no scenario {unknown}: there are {}", SCENARIOS.join(", "));
-    }
     let mut table = Table::default();
-    for name in SCENARIOS.iter().filter(|name| asked.is_empty() || asked.iter().any(|asked| asked == *name)) {
+    for name in table::asked(SCENARIOS)? {
         eprintln!("bench: scenario {name}");
-        match *name {
+        match name {
             "ports" => ports::idle_connections(&mut table).await?,
             "connections" => connections::idle_clients(&mut table).await?,
             "bodies" => bodies::large_bodies(&mut table).await?,

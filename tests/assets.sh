@@ -56,7 +56,7 @@ build_kubelet() { go_build ./kubelet "-s -w" kubelet "$1"; }
 
 build_python() {
     python3 -m venv --clear "$1/venv" || { say "Python 3.10 or newer with its venv module is needed (on Debian: python3-venv)"; return 1; }
-    "$1/venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps -r clouds/requirements.txt
+    "$1/venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r clouds/requirements.txt
 }
 
 go=(controlplane/go.mod controlplane/go.sum)

@@ -24,7 +24,7 @@ use serde_json::Value;
 
 pub use admission::{ClientConfig, webhook_configurations};
 pub use foreign::foreign_crds;
-pub use monitoring::monitoring;
+pub use monitoring::{monitoring, webhook_monitoring};
 pub use policy::policy;
 
 /// What runs in our namespace and what it may do: namespace, RBAC, Deployments, Services, disruption budgets, network

@@ -1,32 +1,35 @@
-//! What watches the controller: a `PodMonitor`, alerts, and a Grafana dashboard.
+//! What watches the controller and the webhook: `PodMonitor`s, alerts, and a Grafana dashboard.
 //!
-//! They need the Prometheus Operator's kinds, so they are a component that a hub adds if it has them. A test of the controller
-//! parses every expression and looks up each metric, label and value in what the controller serves.
+//! They need the Prometheus Operator's kinds, so they are a component that a hub adds if it has them. Tests of both programs parse
+//! their expressions and look up the metrics in what is served.
 
 use serde_json::{Value, json};
 use shared::cloud::CloudErrorKind;
 use shared::hive::conditions::reason;
 
-use crate::names::{CONTROLLER, namespaced, selector};
+use crate::names::{CONTROLLER, WEBHOOK, namespaced, selector};
 use crate::yaml::sorted;
 
-/// Name of the component's objects.
-const NAME: &str = CONTROLLER;
-
-/// The objects of the component.
+/// The objects of the component that watch the controller.
 #[must_use]
 pub fn monitoring() -> Vec<Value> {
-    vec![pod_monitor(), rules(), dashboard()]
+    vec![pod_monitor(CONTROLLER), rules(), dashboard()]
+}
+
+/// The objects of the component that watch the webhook.
+#[must_use]
+pub fn webhook_monitoring() -> Vec<Value> {
+    vec![pod_monitor(WEBHOOK), group(WEBHOOK, "hibernate-webhook", [connections()])]
 }
 
 /// Prometheus scrapes every replica: a standby reports that it does not lead.
-fn pod_monitor() -> Value {
+fn pod_monitor(app: &str) -> Value {
     json!({
         "apiVersion": "monitoring.coreos.com/v1",
         "kind": "PodMonitor",
-        "metadata": namespaced(NAME, CONTROLLER),
+        "metadata": namespaced(app, app),
         "spec": {
-            "selector": selector(CONTROLLER),
+            "selector": selector(app),
             "podMetricsEndpoints": [{"port": "plain", "path": "/metrics", "interval": "30s"}],
         },
     })
@@ -44,6 +47,11 @@ struct Alert {
 }
 
 fn rules() -> Value {
+    let alerts = leading().into_iter().chain(targets()).chain(clouds()).chain(looks()).chain([suspension()]);
+    group(CONTROLLER, "hibernate", alerts)
+}
+
+fn group(app: &str, name: &str, alerts: impl IntoIterator<Item = Alert>) -> Value {
     let rule = |alert: Alert| {
         json!({
             "alert": alert.name,
@@ -53,14 +61,25 @@ fn rules() -> Value {
             "annotations": {"summary": alert.summary, "description": alert.description},
         })
     };
-    let rules: Vec<Value> =
-        leading().into_iter().chain(targets()).chain(clouds()).chain(looks()).chain([suspension()]).map(rule).collect();
+    let rules: Vec<Value> = alerts.into_iter().map(rule).collect();
     json!({
         "apiVersion": "monitoring.coreos.com/v1",
         "kind": "PrometheusRule",
-        "metadata": namespaced(NAME, CONTROLLER),
-        "spec": {"groups": [{"name": "hibernate", "rules": rules}]},
+        "metadata": namespaced(app, app),
+        "spec": {"groups": [{"name": name, "rules": rules}]},
     })
+}
+
+fn connections() -> Alert {
+    Alert {
+        name: "HibernateWebhookRefusesConnections",
+        expr: "sum(increase(hibernate_webhook_connections_refused_total[10m])) > 0".to_owned(),
+        lasts: "0m",
+        severity: "warning",
+        summary: "hibernate-webhook refuses connections",
+        description: "All connections of a replica are in use. Find the client in the API server's audit log or on the network, and \
+                      limit it with a NetworkPolicy or --max-connections-per-client.",
+    }
 }
 
 fn leading() -> [Alert; 3] {

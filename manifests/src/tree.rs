@@ -8,7 +8,7 @@ use std::{fs, io};
 
 use serde_json::json;
 
-use crate::{ClientConfig, admission, monitoring, policy, rbac, webhook_configurations, yaml};
+use crate::{ClientConfig, admission, monitoring, policy, rbac, webhook_configurations, webhook_monitoring, yaml};
 
 /// Namespace in the overlay's example binding. It stands for each namespace that holds clusters.
 const EXAMPLE_NAMESPACE: &str = "clusters";
@@ -49,7 +49,7 @@ pub fn files() -> Result<BTreeMap<String, String>, TreeError> {
         ("base/controller-secrets.yaml", rbac::controller_secrets()),
         ("base/webhook-rbac.yaml", rbac::webhook()),
         ("base/webhook-configurations.yaml", webhook_configurations(&ClientConfig::Service)),
-        ("components/monitoring/monitoring.yaml", monitoring()),
+        ("components/monitoring/monitoring.yaml", [monitoring(), webhook_monitoring()].concat()),
         ("components/labelled-databases/namespace-selector.yaml", vec![admission::labelled_databases()]),
         ("components/policy/policy.yaml", policy()),
         (

@@ -111,3 +111,29 @@ impl Metrics {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn alerts_ask_for_what_is_served() {
+        let served = Metrics::default().text();
+        let mut alerts = 0;
+        for object in manifests::webhook_monitoring() {
+            let groups = object["spec"]["groups"].as_array().into_iter().flatten();
+            for rule in groups.flat_map(|group| group["rules"].as_array().into_iter().flatten()) {
+                let expr = rule["expr"].as_str().unwrap();
+                assert!(promql_parser::parser::parse(expr).is_ok(), "{expr}");
+                let names = expr.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+                let metrics: Vec<&str> = names.filter(|name| name.starts_with("hibernate_")).collect();
+                assert!(
+                    !metrics.is_empty() && metrics.iter().all(|name| served.contains(&format!("{name} "))),
+                    "{served}"
+                );
+                alerts += 1;
+            }
+        }
+        assert!(alerts > 0);
+    }
+}

@@ -215,7 +215,8 @@ async fn a_left_condition_keeps_it_unreconciled() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn one_that_stays_excluded_is_replaced() {
-    let held = held_storage("excluded", FdbOptions { failure_detection: Some(60), ..untimed() }).await;
+    // Ten seconds here: long enough for the Pod to come back before it is replaced for lack of one.
+    let held = held_storage("excluded", FdbOptions { failure_detection: Some(200), ..untimed() }).await;
     held.skip().await;
     held.db.patch(&json!({"spec": {"processCounts": {"storage": 4}, "processGroupsToRemove": []}})).await.unwrap();
     held.clear().await;

@@ -82,6 +82,8 @@ pub async fn held(name: &str, class: &str, resources: &[&str], options: FdbOptio
     let id = before[0].clone();
     let (uid, marker) = (uid(&db, &id).await, db.marker(&id).await.unwrap());
     assert!(uid.is_some() && marker.is_some());
+    // The API server dates claims in whole seconds: one of the second of the removal could be the replacement.
+    tokio::time::sleep(Duration::from_millis(1_100)).await;
     db.remove(&[&id]).await.unwrap();
     db.wait_suspended(&id, SOON).await.unwrap();
     db.wait_asleep(IDLE, SOON).await.unwrap();

@@ -13,10 +13,13 @@ use kube::ResourceExt;
 use serde_json::{Value, json};
 use testbed::{
     FdbOptions,
-    fdb::options::{Settings, UpdateMode},
+    fdb::{
+        operator::pass::Point,
+        options::{Settings, UpdateMode},
+    },
     world::run::Ran,
 };
-use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 
 const MODES: [UpdateMode; 2] = [UpdateMode::Update, UpdateMode::Apply];
 
@@ -47,11 +50,19 @@ async fn stays(held: &Held, class: &str, count: usize) -> Result<()> {
     held.db
         .wait("replacement gone", SOON, async || Ok(uid(&held.db, &held.replacement).await.is_none().then_some(())))
         .await?;
-    held.db.wait_reconciled(SOON).await?;
-    let ids = held.db.ids(class).await?;
-    ensure!(ids.len() == count && ids.contains(&held.id), "{ids:?}");
+    wait_count(held, class, count).await?;
     held.wait_back().await;
     Ok(())
+}
+
+/// Waits until the operator is done with so many groups of the class, the recovered one among them.
+async fn wait_count(held: &Held, class: &str, count: usize) -> Result<()> {
+    held.db.wait_reconciled(SOON).await?;
+    let there = async || {
+        let ids = held.db.ids(class).await?;
+        Ok((ids.len() == count && ids.contains(&held.id)).then_some(()))
+    };
+    held.db.wait(&format!("{count} groups of class {class}"), SOON, there).await
 }
 
 #[tokio::test]
@@ -170,12 +181,13 @@ async fn in_global_mode_it_comes_back_and_blocks_nobody() -> Result<()> {
     held.db.wait_suspended(&held.replacement, SOON).await?;
     held.denier.deny(false);
     held.db.wake().await?;
-    held.db.wait_reconciled(SOON).await?;
+    wait_count(&held, "storage", 3).await?;
     is_back(&held).await?;
-    let (ids, database) = (held.db.ids("storage").await?, held.db.database().await?);
-    ensure!(ids.len() == 3 && ids.contains(&held.id), "{ids:?}");
-    ensure!(database.exclusions.is_empty() && database.keys.is_empty(), "{database:?}");
-    Ok(())
+    let included = async || {
+        let database = held.db.database().await?;
+        Ok((database.exclusions.is_empty() && database.keys.is_empty()).then_some(()))
+    };
+    held.db.wait("an empty exclusion list", SOON, included).await
 }
 
 #[tokio::test]
@@ -295,6 +307,27 @@ async fn two_that_begin_at_once_exchange_two() -> Result<()> {
     Ok(())
 }
 
+/// Runs it under its other name, and answers its question with yes once this has happened.
+async fn recover_after(held: &Held, ready: impl Future<Output = Result<()>>) -> Result<Ran> {
+    let mut command = held.world.command(testbed::paths::program("kubectl-hibernate")?);
+    let (ns, name) = (held.db.namespace(), held.db.name());
+    let words = ["process-groups", "-n", ns, "-c", name, "--settle", "400ms", "--timeout", "40s", &held.id];
+    command.arg0("kubectl-fdb-recover").args(words).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().context("start the plugin")?;
+    let mut screen = child.stderr.take().context("its stderr")?;
+    let mut written = Vec::new();
+    while !written.ends_with(b"[y/n]: ") {
+        ensure!(screen.read_buf(&mut written).await? > 0, "no question: {}", String::from_utf8_lossy(&written));
+    }
+    ready.await?;
+    child.stdin.take().context("its stdin")?.write_all(b"y\n").await?;
+    screen.read_to_end(&mut written).await?;
+    let output = child.wait_with_output().await?;
+    let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+    let (stdout, stderr) = (text(output.stdout), text(written));
+    Ok(Ran { stdout, stderr, code: output.status.code().unwrap_or(-1), duration: Duration::ZERO })
+}
+
 /// The advice of the refusal, followed by a script: `recover` runs before the operator has filled up.
 #[tokio::test]
 async fn after_a_raised_count_the_group_that_is_filled_up_goes() -> Result<()> {
@@ -321,10 +354,18 @@ async fn after_a_raised_count_the_group_that_is_filled_up_goes() -> Result<()> {
             "{}",
             refused.stderr
         );
-        // The pass that fills up has begun before `recover` reads the cluster, and ends under `spec.skip`.
-        held.db.turn(&json!({ "passDelay": "300ms" })).await?;
+        let before = held.db.ids("storage").await?;
+        held.db.hold(Point::Read).await?;
         held.db.patch(&json!({ "spec": { "processCounts": { "storage": 4 } } })).await?;
-        let ran = recover(&held, &["--yes"]).await?;
+        held.db.wait_held(Point::Read, SOON).await?;
+        let filled_up = async || {
+            held.db.release().await?;
+            let ids = held.db.ids("storage").await?;
+            let new = ids.into_iter().find(|id| !before.contains(id));
+            let Some(new) = new else { return Ok(None) };
+            Ok(held.db.pvc(&new).await?.map(drop))
+        };
+        let ran = recover_after(&held, held.db.wait("a group that fills up", SOON, filled_up)).await?;
         ensure!(ran.code == 0 && ran.stderr.contains("also removed in exchange"), "{update_mode:?}: {}", ran.stderr);
         is_back(&held).await?;
         let ids = held.db.ids("storage").await?;

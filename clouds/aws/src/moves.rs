@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use cloud_common::Batcher;
+use futures::FutureExt;
 use shared::cloud::{CloudError, CloudErrorKind, Outcome, Refusal};
 use tokio::time::{Instant, timeout};
 
@@ -48,9 +49,13 @@ impl Moves {
     pub(crate) fn new<S: Sender>(call: Call, sender: Arc<S>) -> Self {
         let (refused, one_by_one, denied) = (Refused::default(), Mutex::default(), Mutex::default());
         let mover = Arc::new(Mover { call, sender: sender.clone(), refused, one_by_one, denied });
-        let parts = Batcher::new(BATCH, move |parts: Vec<Part>| {
+        let gate = {
             let mover = mover.clone();
-            Box::pin(async move { mover.answer(parts).await })
+            move || mover.clone().turn().boxed()
+        };
+        let parts = Batcher::gated(BATCH, gate, move |parts: Vec<Part>| {
+            let mover = mover.clone();
+            async move { mover.answer(parts).await }.boxed()
         });
         Self { call, sender, parts }
     }
@@ -59,7 +64,7 @@ impl Moves {
     ///
     /// Each caller waits for the tokens of its own instances, so that a cluster starts as soon as EC2 admits it, and gives its place in
     /// the controller to others before long: the instances that are left are asked for again. Callers that are admitted while a call
-    /// waits for its own token share the next call.
+    /// waits for its own token share that call.
     pub(crate) async fn all(&self, ids: &[String]) -> Result<Outcome, CloudError> {
         let mut outcome = Outcome::default();
         for ids in ids.chunks(BATCH) {
@@ -96,9 +101,13 @@ struct Mover<S> {
 }
 
 impl<S: Sender> Mover<S> {
+    async fn turn(self: Arc<Self>) {
+        self.sender.turn(self.call).await;
+    }
+
     async fn answer(&self, mut parts: Vec<Part>) {
         parts.retain(Part::is_wanted);
-        Round { mover: self, failed: None, denied: 0, without_room: 0 }.run(parts).await;
+        Round { mover: self, has_turn: true, failed: None, denied: 0, without_room: 0 }.run(parts).await;
     }
 
     fn may_go_one_by_one(&self, ids: &[String]) -> bool {
@@ -157,6 +166,8 @@ impl<S: Sender> Mover<S> {
 /// One round: the requests of several callers at the same time. Each caller gets its answer as soon as its own part is done.
 struct Round<'a, S> {
     mover: &'a Mover<S>,
+    /// Whether the next call has its turn already: the batch waited for that of the first one.
+    has_turn: bool,
     /// A failure that has nothing to do with the instances: it ends the round for all who are left.
     failed: Option<CloudError>,
     /// Callers in a row who were denied by themselves.
@@ -170,7 +181,7 @@ impl<S: Sender> Round<'_, S> {
     ///
     /// If EC2 has no capacity for all of them, or refuses without naming instances, the callers are split into groups, so that a few
     /// refused callers cost the others few calls. The callers of a refused group get a call each at the end. After any other refusal
-    /// each caller gets its own call. Recently denied callers, and instances recently tried one by one, go last; each gets its try.
+    /// each caller gets its own call. Only then the instances of those who are refused by themselves are tried one by one. Recently denied callers, and instances recently tried one by one, go last; each gets its try.
     async fn run(mut self, parts: Vec<Part>) {
         let (mut apart, failure) = if parts.len() > 1 { self.together(parts).await } else { (parts, None) };
         let mut alone = Vec::new();
@@ -180,8 +191,12 @@ impl<S: Sender> Round<'_, S> {
             alone.extend(if group.len() > 1 { self.together(group).await.0 } else { group });
         }
         alone.sort_by_cached_key(|part| (self.mover.was_denied(&part.ids), self.mover.was_tried(&part.left())));
+        let mut refused = Vec::new();
         for part in alone {
-            self.alone(part).await;
+            refused.extend(self.alone(part).await);
+        }
+        for (part, unfinished) in refused {
+            self.singly(part, unfinished).await;
         }
     }
 
@@ -213,39 +228,52 @@ impl<S: Sender> Round<'_, S> {
         }
     }
 
-    /// One caller's instances.
-    async fn alone(&mut self, mut part: Part) {
+    /// One caller's instances. Returned if EC2 refuses them without naming one.
+    async fn alone(&mut self, mut part: Part) -> Option<(Part, Unfinished)> {
         let left = part.left();
         if left.is_empty() || self.failed.is_some() {
-            let failed = self.failed.clone().filter(|_| !left.is_empty());
-            return part.tell(failed);
+            part.tell(self.failed.clone().filter(|_| !left.is_empty()));
+            return None;
         }
         let mut outcome = Outcome::default();
-        let error = self.all_of(std::slice::from_ref(&part), left, &mut outcome).await.err();
+        let result = self.batch(std::slice::from_ref(&part), left, &mut outcome).await;
+        part.take(&outcome);
+        match result {
+            Err(unfinished) if unfinished.failure.may_be_of_some() => return Some((part, unfinished)),
+            result => self.end(part, result.err().map(|unfinished| self.mover.failed(unfinished.failure))),
+        }
+        None
+    }
+
+    /// The instances of a caller whose own call was refused: each by itself, if that promises something.
+    async fn singly(&mut self, mut part: Part, Unfinished { failure, left }: Unfinished) {
+        if self.failed.is_some() {
+            return part.tell(self.failed.clone());
+        }
+        let mut outcome = Outcome::default();
+        let has_chances = failure.kind != CloudErrorKind::Capacity || self.without_room < WITHOUT_ROOM;
+        let result = if left.len() > 1 && has_chances && self.mover.may_go_one_by_one(&left) {
+            self.one_by_one(std::slice::from_ref(&part), &left, &mut outcome).await
+        } else {
+            outcome.refused.extend(left.into_iter().map(|id| self.mover.refusal(id, &failure, false)));
+            Ok(())
+        };
+        part.take(&outcome);
+        self.end(part, result.err());
+    }
+
+    /// Tells a caller how its part has ended, and draws conclusions for those who are left.
+    fn end(&mut self, part: Part, error: Option<CloudError>) {
         let is_denied = error.as_ref().is_some_and(|error| error.kind == CloudErrorKind::Denied);
         self.mover.remember_denied(&part.ids, is_denied);
         self.denied = if is_denied { self.denied + 1 } else { 0 };
         self.failed = error.clone().filter(|error| !is_of_one(error.kind) || self.denied >= DENIED);
-        part.take(&outcome);
         part.tell(error);
     }
 
-    async fn all_of(&mut self, part: &[Part], ids: Vec<String>, outcome: &mut Outcome) -> Result<(), CloudError> {
-        let Err(Unfinished { failure, left }) = self.batch(part, ids, outcome).await else { return Ok(()) };
-        if !failure.may_be_of_some() {
-            return Err(self.mover.failed(failure));
-        }
-        let has_chances = failure.kind != CloudErrorKind::Capacity || self.without_room < WITHOUT_ROOM;
-        if left.len() > 1 && has_chances && self.mover.may_go_one_by_one(&left) {
-            return self.one_by_one(part, &left, outcome).await;
-        }
-        outcome.refused.extend(left.into_iter().map(|id| self.mover.refusal(id, &failure, false)));
-        Ok(())
-    }
-
     /// One call for all, one more without each that EC2 names as the reason for a refusal, and one for those it refused before.
-    async fn batch(&self, of: &[Part], ids: Vec<String>, outcome: &mut Outcome) -> Result<(), Unfinished> {
-        let refused = &self.mover.refused;
+    async fn batch(&mut self, of: &[Part], ids: Vec<String>, outcome: &mut Outcome) -> Result<(), Unfinished> {
+        let Mover { refused, .. } = self.mover;
         let (known, mut left) = refused.split(ids);
         while !left.is_empty() {
             let failure = match self.send(of, &left, outcome).await {
@@ -278,10 +306,10 @@ impl<S: Sender> Round<'_, S> {
     }
 
     /// One call, when the rate limiter admits it, for the parts that are still wanted by then.
-    async fn send(&self, of: &[Part], ids: &[String], outcome: &mut Outcome) -> Result<(), Failure> {
+    async fn send(&mut self, of: &[Part], ids: &[String], outcome: &mut Outcome) -> Result<(), Failure> {
         let Mover { call, sender, refused, .. } = self.mover;
         let is_wanted = |id: &String| of.iter().any(|part| part.is_wanted() && part.ids.contains(id));
-        if ids.iter().any(is_wanted) {
+        if ids.iter().any(is_wanted) && !std::mem::take(&mut self.has_turn) {
             sender.turn(*call).await;
         }
         let ids: Vec<String> = ids.iter().filter(|id| is_wanted(id)).cloned().collect();

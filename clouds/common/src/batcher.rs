@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use futures::FutureExt;
 use futures::future::BoxFuture;
 use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
@@ -17,10 +18,14 @@ const PATIENCE: Duration = Duration::from_millis(500);
 pub struct Batcher<T> {
     /// The greatest weight of a batch. A full batch leaves at once.
     most: usize,
+    gate: Gate,
     call: Call<T>,
     state: Mutex<State<T>>,
     changed: Notify,
 }
+
+/// Returns once a batch may leave.
+type Gate = Box<dyn Fn() -> BoxFuture<'static, ()> + Send + Sync>;
 
 type Call<T> = Box<dyn Fn(Vec<T>) -> BoxFuture<'static, ()> + Send + Sync>;
 
@@ -44,8 +49,8 @@ struct Waiting<T> {
     leaves: Instant,
 }
 
-enum Next<T> {
-    Send(Vec<T>),
+enum Next {
+    Due,
     Wait(Instant),
     Done,
 }
@@ -66,8 +71,18 @@ impl<R> Reply<R> {
 impl<T: Send + 'static> Batcher<T> {
     /// Batches of at most `most` in weight, each of which is handed to `call`.
     pub fn new(most: usize, call: impl Fn(Vec<T>) -> BoxFuture<'static, ()> + Send + Sync + 'static) -> Arc<Self> {
+        Self::gated(most, || std::future::ready(()).boxed(), call)
+    }
+
+    /// The same for calls that a rate limiter admits: a batch that is due waits for `gate`, and takes along whoever comes until then.
+    pub fn gated(
+        most: usize,
+        gate: impl Fn() -> BoxFuture<'static, ()> + Send + Sync + 'static,
+        call: impl Fn(Vec<T>) -> BoxFuture<'static, ()> + Send + Sync + 'static,
+    ) -> Arc<Self> {
         let state = State { waiting: Vec::new(), dispatching: false, in_flight: 0 };
-        Arc::new(Self { most, call: Box::new(call), state: Mutex::new(state), changed: Notify::new() })
+        let (gate, call) = (Box::new(gate), Box::new(call));
+        Arc::new(Self { most, gate, call, state: Mutex::new(state), changed: Notify::new() })
     }
 
     /// Adds the item that `item` makes of the way back, and waits for the answer.
@@ -102,7 +117,10 @@ impl<T: Send + 'static> Batcher<T> {
         loop {
             match self.next() {
                 Next::Done => break,
-                Next::Send(batch) => drop(tokio::spawn(self.clone().send(batch))),
+                Next::Due => {
+                    (self.gate)().await;
+                    tokio::spawn(self.clone().send(self.take()));
+                }
                 Next::Wait(until) => tokio::select! {
                     () = tokio::time::sleep_until(until) => {}
                     () = self.changed.notified() => {}
@@ -112,19 +130,22 @@ impl<T: Send + 'static> Batcher<T> {
         ended.regularly = true;
     }
 
-    fn next(&self) -> Next<T> {
+    fn next(&self) -> Next {
         let mut state = self.lock();
-        // Whoever can wait longest goes last; otherwise first come, first served.
-        state.waiting.sort_by_key(|waiting| waiting.leaves);
-        let Some(first) = state.waiting.first() else {
+        let Some(first) = state.waiting.iter().map(|waiting| waiting.leaves).min() else {
             state.dispatching = false;
             return Next::Done;
         };
-        let due = if state.in_flight > 0 { first.leaves + PATIENCE } else { first.leaves };
+        let due = if state.in_flight > 0 { first + PATIENCE } else { first };
         let full = state.waiting.iter().map(|waiting| waiting.weight).sum::<usize>() >= self.most;
-        if !full && Instant::now() < due {
-            return Next::Wait(due);
-        }
+        if full || Instant::now() >= due { Next::Due } else { Next::Wait(due) }
+    }
+
+    /// The next batch, which is in flight from now on.
+    fn take(&self) -> Vec<T> {
+        let mut state = self.lock();
+        // Whoever can wait longest goes last; otherwise first come, first served.
+        state.waiting.sort_by_key(|waiting| waiting.leaves);
         let mut weight = 0;
         let fits = state.waiting.iter().take_while(|waiting| {
             weight += waiting.weight;
@@ -132,7 +153,7 @@ impl<T: Send + 'static> Batcher<T> {
         });
         let count = fits.count().max(1);
         state.in_flight += 1;
-        Next::Send(state.waiting.drain(..count).map(|waiting| waiting.item).collect())
+        state.waiting.drain(..count).map(|waiting| waiting.item).collect()
     }
 
     async fn send(self: Arc<Self>, batch: Vec<T>) {
@@ -179,7 +200,6 @@ impl<T> Drop for Ended<'_, T> {
 
 #[cfg(test)]
 mod tests {
-    use futures::FutureExt;
     use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
     use super::*;
@@ -256,6 +276,22 @@ mod tests {
         assert_eq!(batcher.lock().in_flight, 1);
         tokio::time::sleep(PATIENCE).await;
         assert_eq!(batcher.lock().in_flight, 2);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn whoever_comes_while_a_batch_waits_for_its_gate_goes_along() {
+        let (log, batches) = unbounded_channel();
+        let begun = Instant::now();
+        let gate = || tokio::time::sleep(Duration::from_secs(1)).boxed();
+        let batcher = Batcher::gated(10, gate, move |batch| {
+            let _ = log.send((batch, begun.elapsed()));
+            std::future::ready(()).boxed()
+        });
+        for item in 0..12 {
+            batcher.add(item, 1, WINDOW);
+            tokio::time::sleep(Duration::from_millis(90)).await;
+        }
+        assert_eq!(all(batches).await, [((0..10).collect(), 1025), (vec![10, 11], 2025)]);
     }
 
     /// The item 13 makes its batch panic: before the call is made, or while it is in flight.

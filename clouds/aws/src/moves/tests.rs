@@ -325,6 +325,19 @@ async fn what_is_given_up_while_its_call_waits_for_its_turn_is_not_sent() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn callers_that_come_while_a_call_waits_for_its_turn_share_it() {
+    let ec2 = Arc::new(Ec2 { busy: Duration::from_secs(1), ..Ec2::default() });
+    let moves = Moves::new(Call::Start, ec2.clone());
+    let callers: Vec<_> = (0..8).map(|caller| list(&[&format!("i-{caller}")])).collect();
+    let told = join_all(callers.iter().zip(0..).map(async |(ids, caller)| {
+        tokio::time::sleep(Duration::from_millis(125) * caller).await;
+        moves.all(ids).await
+    }));
+    assert!(told.await.into_iter().all(|told| told.unwrap().moved.len() == 1));
+    assert_eq!(*ec2.calls.lock().unwrap(), [callers.concat()]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn no_call_has_more_than_a_hundred() {
     let names: Vec<Vec<String>> = (0..30).map(|c| (0..7).map(|i| format!("i-{c}-{i}")).collect()).collect();
     let many: Vec<String> = (0..250).map(|i| format!("i-{i}")).collect();

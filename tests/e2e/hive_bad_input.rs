@@ -228,21 +228,33 @@ async fn a_kubeconfig_that_would_run_code_is_refused_and_named() -> Result<()> {
     cluster.remove().await
 }
 
-#[tokio::test]
-async fn a_spoke_that_never_answers_holds_nobody_up() -> Result<()> {
+/// Two clusters wake; one spoke has a fault until the other cluster is awake, and the status says which.
+async fn holds_nobody_up(faulty: &str, fault: Effect, says: &str) -> Result<()> {
     let world = World::shared().await?;
-    let (silent, other) = tokio::try_join!(running(&world, "silent", 1), running(&world, "neighbour", 1))?;
-    tokio::try_join!(silent.sleep(), other.sleep())?;
+    let neighbor = format!("{faulty}-neighbor");
+    let (faulty, other) = tokio::try_join!(running(&world, faulty, 1), running(&world, &neighbor, 1))?;
+    tokio::try_join!(faulty.sleep(), other.sleep())?;
     tokio::try_join!(
-        silent.wait_for_power_state("Hibernating", SOON),
+        faulty.wait_for_power_state("Hibernating", SOON),
         other.wait_for_power_state("Hibernating", SOON)
     )?;
-    silent.inject(&Rule::new(Effect::Hang)).await?;
-    tokio::try_join!(silent.wake(), other.wake())?;
+    faulty.inject(&Rule::new(fault)).await?;
+    tokio::try_join!(faulty.wake(), other.wake())?;
     other.wait_for_power_state("Running", Duration::from_secs(30)).await?;
-    awaits(&silent, "the cluster's API server").await?;
-    world.heal(&silent.info().infra_id, None).await?;
-    silent.wait_for_power_state("Running", SOON).await?;
-    silent.remove().await?;
+    awaits(&faulty, says).await?;
+    world.heal(&faulty.info().infra_id, None).await?;
+    faulty.wait_for_power_state("Running", SOON).await?;
+    faulty.remove().await?;
     other.remove().await
+}
+
+#[tokio::test]
+async fn a_spoke_that_never_answers_holds_nobody_up() -> Result<()> {
+    holds_nobody_up("silent", Effect::Hang, "the cluster's API server").await
+}
+
+#[tokio::test]
+async fn a_spoke_that_answers_with_two_million_objects_is_named_and_holds_nobody_up() -> Result<()> {
+    let (begin, unit, end) = (r#"{"items":["#.into(), "{},".into(), "{}]}".into());
+    holds_nobody_up("bomb", Effect::Body { begin, unit, times: 2_000_000, end }, "more than").await
 }

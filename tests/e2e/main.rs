@@ -38,6 +38,7 @@ mod plugin_pool;
 mod plugin_schedule;
 mod plugin_workloads;
 mod policy_twin;
+mod restricted;
 
 /// Tests that run one by one, after all others.
 mod alone {

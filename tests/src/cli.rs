@@ -66,6 +66,9 @@ enum Command {
         /// Do not wait until it is ready
         #[arg(long)]
         no_wait: bool,
+        /// Run it as in a container of OpenShift's restricted-v2: any UID, no home, read-only file systems
+        #[arg(long)]
+        restricted: bool,
         /// More arguments for it
         #[arg(last = true)]
         args: Vec<String>,
@@ -245,8 +248,9 @@ async fn steer(command: Command) -> Result<()> {
         Command::Cluster(ClusterCommand::Rm { state, name, namespace }) => {
             state.open()?.remove_cluster(namespace.as_deref().unwrap_or(&name), &name).await
         }
-        Command::Start { state, program, identity, hub_proxy, no_wait, args } => {
-            let start = Start { program, identity, args, hub_proxy: hub_proxy.then_some(true), no_wait };
+        Command::Start { state, program, identity, hub_proxy, no_wait, restricted, args } => {
+            let hub_proxy = hub_proxy.then_some(true);
+            let start = Start { program, identity, args, hub_proxy, no_wait, restricted };
             let address = state.open()?.start(&start).await?;
             println!("{}", serde_json::to_string(&address)?);
             Ok(())

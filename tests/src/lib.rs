@@ -31,6 +31,7 @@ pub mod pki;
 pub mod ports;
 pub mod process;
 pub mod proxy;
+pub mod restricted;
 pub mod supervisor;
 pub mod world;
 pub mod world_file;

@@ -2,7 +2,7 @@
 
 use std::{
     collections::BTreeMap,
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::{Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use tokio::process::Command;
 
 use super::{World, hub};
-use crate::{json_http::JsonHttp, options::Program, ports, process::Rank, world_file::ProgramAddress};
+use crate::{json_http::JsonHttp, options::Program, ports, process::Rank, restricted, world_file::ProgramAddress};
 
 /// A program that is to be started.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -35,13 +35,16 @@ pub struct Start {
     /// Whether to return at once instead of waiting until it is ready.
     #[serde(default)]
     pub no_wait: bool,
+    /// Whether it runs as in a container of OpenShift's restricted-v2.
+    #[serde(default)]
+    pub restricted: bool,
 }
 
 impl Start {
     /// The first one of a program, with nothing special.
     #[must_use]
     pub fn new(program: Program) -> Self {
-        Self { program, identity: None, args: Vec::new(), hub_proxy: None, no_wait: false }
+        Self { program, identity: None, args: Vec::new(), hub_proxy: None, no_wait: false, restricted: false }
     }
 
     /// Name of the process.
@@ -123,7 +126,10 @@ impl World {
         };
         let account = format!("{}{through}", start.program.executable());
         let kubeconfig = self.hub.users.get(&account).with_context(|| format!("no kubeconfig of {account}"))?;
-        let mut command = Command::new(executable);
+        let mut command = Command::new(if start.restricted { Path::new("unshare") } else { executable });
+        if start.restricted {
+            command.args(restricted::UNSHARE).arg(executable);
+        }
         command.arg("--kubeconfig").arg(kubeconfig).args([
             "--namespace",
             shared::annotation::keys::NAMESPACE,

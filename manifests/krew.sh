@@ -2,6 +2,8 @@
 # Builds the plugin's krew archive for this platform, fills krew.yaml in, and puts both through krew itself: the validator
 # of the krew index, then an installation from the archive into a folder of its own.
 #
+# On Linux it links against glibc 2.28, which RHEL 8 has, with zig as the linker.
+#
 # Needs krew (kubectl-krew or krew) and validate-krew-manifest, both from the krew project, on PATH or named by $KREW and
 # $VALIDATE_KREW_MANIFEST.
 set -euo pipefail
@@ -28,12 +30,22 @@ version=v$(sed -n '/^\[workspace\.package\]/,/^\[/ s/^version = "\(.*\)"$/\1/p' 
 [ "$version" != v ] || fail "Cargo.toml names no version under [workspace.package]"
 archive=kubectl-hibernate-$version-$os-$arch.tar.gz
 target=${CARGO_TARGET_DIR:-target}
+glibc=2.28
 sha256() { if command -v sha256sum >/dev/null; then sha256sum "$1"; else shasum -a 256 "$1"; fi | cut -d' ' -f1; }
 
 echo "==> building $archive"
-cargo build --profile dist --locked -p kubectl-hibernate
+if [ $os = linux ]; then
+  tools=$(bash tests/assets.sh zigbuild)/venv/bin
+  triple=$(uname -m)-unknown-linux-gnu
+  PATH=$tools:$PATH cargo zigbuild --profile dist --locked -p kubectl-hibernate --target "$triple.$glibc"
+  built=$target/$triple/dist
+  bash manifests/glibc.sh "$built/kubectl-hibernate" "$glibc"
+else
+  cargo build --profile dist --locked -p kubectl-hibernate
+  built=$target/dist
+fi
 mkdir -p dist
-tar -C "$target/dist" -czf "dist/$archive" kubectl-hibernate -C "$PWD" LICENSE
+tar -C "$built" -czf "dist/$archive" kubectl-hibernate -C "$PWD" LICENSE
 hash=$(sha256 "dist/$archive")
 
 # The comments of the template are about the template.

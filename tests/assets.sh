@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Builds what the test world needs and cargo does not build, and prints the folder of each: `controlplane` (etcd, kube-apiserver and
-# kube-controller-manager), `kubelet` (answers `kubectl exec`), `python` (the EC2 simulator's packages). Each is built once and kept
+# kube-controller-manager), `kubelet` (answers `kubectl exec`), `python` (the EC2 simulator's packages), `zigbuild` (links the plugin against an old glibc, for `make krew`). Each is built once and kept
 # in the cache under a hash of its sources. `make` runs it next to the Rust build; the testbed holds a copy and runs it on `testbed up`.
 set -euo pipefail
 
@@ -54,9 +54,10 @@ build_controlplane() {
 
 build_kubelet() { go_build ./kubelet "-s -w" kubelet "$1"; }
 
+# build_python REQUIREMENTS FOLDER
 build_python() {
-    python3 -m venv --clear "$1/venv" || { say "Python 3.10 or newer with its venv module is needed (on Debian: python3-venv)"; return 1; }
-    "$1/venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r clouds/requirements.txt
+    python3 -m venv --clear "$2/venv" || { say "Python 3.10 or newer with its venv module is needed (on Debian: python3-venv)"; return 1; }
+    "$2/venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r "$1"
 }
 
 go=(controlplane/go.mod controlplane/go.sum)
@@ -66,7 +67,9 @@ for asset in "$@"; do
             "etcd, kube-apiserver and kube-controller-manager 1.36, about 6 minutes and 2.3 GB of memory" build_controlplane ;;
         kubelet) once "$cache/kubelet/$(fingerprint controlplane/kubelet/main.go "${go[@]}")" "the test kubelet" build_kubelet ;;
         python) once "$cache/python/$(fingerprint clouds/requirements.txt)" \
-            "the EC2 simulator's Python environment, about half a minute and 140 MB" build_python ;;
-        *) say "no asset $asset: controlplane, kubelet, python"; exit 2 ;;
+            "the EC2 simulator's Python environment, about half a minute and 140 MB" build_python clouds/requirements.txt ;;
+        zigbuild) once "$cache/zigbuild/$(fingerprint ../manifests/krew-requirements.txt)" \
+            "zig and cargo-zigbuild, 600 MB" build_python ../manifests/krew-requirements.txt ;;
+        *) say "no asset $asset: controlplane, kubelet, python, zigbuild"; exit 2 ;;
     esac
 done

@@ -48,9 +48,33 @@ fn nothing_is_left_to_fill_in_and_no_address_is_invented() -> Result<()> {
 
 #[test]
 fn the_script_is_sound_and_says_what_it_needs() -> Result<()> {
-    let checked = Command::new("bash").arg("-n").arg(root().join("manifests/krew.sh")).status()?;
-    ensure!(checked.success());
+    for script in ["krew.sh", "glibc.sh"] {
+        let checked = Command::new("bash").arg("-n").arg(root().join("manifests").join(script)).status()?;
+        ensure!(checked.success(), "{script}");
+    }
     let licence = std::fs::read_to_string(root().join("LICENSE"))?;
     ensure!(licence.contains("Apache License") && licence.contains("END OF TERMS AND CONDITIONS"));
+    Ok(())
+}
+
+#[test]
+fn a_plugin_for_newer_systems_than_rhel_8_is_refused() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let program = folder.path().join("plugin");
+    for (symbols, newest) in [
+        ("GLIBC_2.2.5\0GLIBC_2.17\0GLIBC_2.28\0GLIBC_2.4", Ok("GLIBC_2.28")),
+        ("GLIBC_2.17\0GLIBC_2.29\0", Err("needs GLIBC_2.29")),
+        ("GLIBC_2.3\0GLIBC_2.100\0", Err("needs GLIBC_2.100")),
+        ("static", Err("no glibc symbol found")),
+    ] {
+        std::fs::write(&program, symbols)?;
+        let checked = Command::new("bash").arg(root().join("manifests/glibc.sh")).arg(&program).arg("2.28").output()?;
+        let (said, expected) = match newest {
+            Ok(expected) => (checked.stdout, expected),
+            Err(expected) => (checked.stderr, expected),
+        };
+        let said = String::from_utf8(said)?;
+        ensure!(checked.status.success() == newest.is_ok() && said.contains(expected), "{said}");
+    }
     Ok(())
 }

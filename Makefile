@@ -5,6 +5,9 @@ CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/kubectl-hibernate
 export CARGO_TARGET_DIR ?= $(CACHE)/target
 export HIBERNATE_BIN := $(CURDIR)/bin
 
+DENY_VERSION := 0.20.2
+DENY := $(CACHE)/cargo-deny/$(DENY_VERSION)
+
 PROGRAMS := kubectl-hibernate hibernate-webhook hibernate-controller hibernate-manifests testbed
 # Always the whole workspace: with fewer packages cargo picks fewer features and compiles the AWS SDK (minutes) once more.
 export CARGO_FLAGS := --release --workspace --locked
@@ -67,9 +70,10 @@ lint: need-cargo ## Check format and lints
 fmt: need-cargo ## Format
 	cargo fmt --all
 
-deny: need-cargo ## Check licenses, sources and bans of the dependencies
-	@command -v cargo-deny >/dev/null || { echo "cargo-deny is missing: cargo install cargo-deny --locked"; exit 1; }
-	cargo deny check bans licenses sources
+deny: need-cargo ## Check licenses, sources and bans of the dependencies (installs cargo-deny into the cache)
+	@[ -x $(DENY)/bin/cargo-deny ] || { echo "==> installing cargo-deny $(DENY_VERSION) (about 3 minutes, once)"; \
+		env -u CARGO_TARGET_DIR -u MAKEFLAGS -u MFLAGS cargo install --quiet --locked --root $(DENY) cargo-deny@$(DENY_VERSION); }
+	$(DENY)/bin/cargo-deny check bans licenses sources
 
 manifests: build ## Write manifests/ anew from their program
 	bin/hibernate-manifests

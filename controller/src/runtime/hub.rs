@@ -17,7 +17,7 @@ use super::lease::Claim;
 use super::panics::Panics;
 use super::warnings::Warnings;
 use super::write::{Moved, WriteError, classify, depends_on_version, moved};
-use super::{Guarded, Key, Object};
+use super::{Guarded, Key, Object, Scoped};
 use crate::metrics::Metrics;
 use crate::spoke::Network;
 
@@ -47,9 +47,9 @@ pub struct Hub {
 }
 
 impl Hub {
-    /// The API for an object's namespace.
+    /// The API for an object's namespace, or for all objects of a kind without namespaces.
     pub fn api<K: Object>(&self, of: &K) -> Api<K> {
-        Api::namespaced(self.client.clone(), &of.namespace().unwrap_or_default())
+        K::Scope::api(self.client.clone(), &of.namespace().unwrap_or_default())
     }
 
     /// Applies a JSON patch to the status of an object as it was read, in turn with others.
@@ -144,12 +144,16 @@ impl<K: Object> Handle<K> {
 
 /// A reference to a watched object.
 pub fn object_ref<K: Object>((namespace, name): Key) -> ObjectRef<Guarded<K>> {
-    ObjectRef::new(&name).within(&namespace)
+    let reference = ObjectRef::new(&name);
+    if namespace.is_empty() { reference } else { reference.within(&namespace) }
 }
 
-/// `namespace/name`, for logs.
+/// `namespace/name`, or the name of an object without a namespace, for logs.
 pub fn full_name(object: &impl ResourceExt) -> String {
-    format!("{}/{}", object.namespace().unwrap_or_default(), object.name_any())
+    match object.namespace() {
+        Some(namespace) => format!("{namespace}/{}", object.name_any()),
+        None => object.name_any(),
+    }
 }
 
 /// Namespace and name of an object.

@@ -14,6 +14,7 @@ pub mod lease;
 pub mod panics;
 pub mod readiness;
 mod reconcile;
+mod scope;
 pub mod steps;
 mod target;
 #[cfg(test)]
@@ -30,33 +31,27 @@ use std::future::Future;
 use std::ops::Range;
 use std::time::Duration;
 
-use k8s_openapi::NamespaceResourceScope;
 use kube::Resource;
 use kube::core::DeserializeGuard;
 use serde::de::DeserializeOwned;
 
 pub use self::hub::{Handle, Hub};
 pub use self::kind::{Term, group, run};
+pub use self::scope::Scoped;
 pub use self::target::{Key, Target};
 pub use self::write::WriteError;
 
 /// An object of a watched kind, or what of it could be read.
 pub type Guarded<K> = DeserializeGuard<K>;
 
-/// What the harness needs of a kind: a namespaced resource whose group and version are known when the program is compiled.
+/// What the harness needs of a kind: a resource whose group, version and scope are known when the program is compiled.
 pub trait Object:
-    Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + DeserializeOwned + Debug + Send + Sync + 'static
+    Resource<DynamicType = (), Scope: Scoped<Self>> + Clone + DeserializeOwned + Debug + Send + Sync + 'static
 {
 }
 
 impl<K> Object for K where
-    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
-        + Clone
-        + DeserializeOwned
-        + Debug
-        + Send
-        + Sync
-        + 'static
+    K: Resource<DynamicType = (), Scope: Scoped<K>> + Clone + DeserializeOwned + Debug + Send + Sync + 'static
 {
 }
 

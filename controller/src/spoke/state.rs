@@ -211,13 +211,13 @@ impl State {
 
     fn node_signs(&self) -> impl Iterator<Item = (String, Option<Timestamp>)> {
         self.nodes.current.iter().map(|(key, node)| {
-            let renewed = self.leases.current.get(&format!("{NODE_LEASES}{key}")).copied();
-            (format!("node{key}"), renewed.max(node.heartbeat))
+            let renewed = self.leases.current.get(&format!("{NODE_LEASES}/{key}")).copied();
+            (format!("node/{key}"), renewed.max(node.heartbeat))
         })
     }
 
     fn operator_signs(&self) -> impl Iterator<Item = (String, Option<Timestamp>)> {
-        self.operators.current.iter().map(|(key, operator)| (format!("operator{key}"), self.lease_of(operator)))
+        self.operators.current.iter().map(|(key, operator)| (format!("operator/{key}"), self.lease_of(operator)))
     }
 
     /// The newest renewal among an operator's Leases, if it keeps any.
@@ -246,7 +246,7 @@ impl State {
         }
         let moved = |key: &str, sign: Option<Timestamp>| self.first.get(key).is_some_and(|first| *first != sign);
         let nodes = self.nodes.current.iter().zip(self.node_signs()).map(|((name, node), (key, sign))| NodeLook {
-            name: name.trim_start_matches('/').to_owned(),
+            name: name.clone(),
             instance: node.instance.clone(),
             ready: node.ready,
             sign_of_life: sign,
@@ -254,7 +254,7 @@ impl State {
         });
         let operators = self.operators.current.iter().zip(self.operator_signs());
         let operators = operators.map(|((name, operator), (key, renewed))| OperatorLook {
-            name: name.trim_start_matches('/').to_owned(),
+            name: name.clone(),
             unwell: operator.unwell.clone(),
             leased: self.lease_of(operator).is_some(),
             sign_of_life: renewed.max(operator.written),

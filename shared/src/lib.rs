@@ -9,6 +9,7 @@ pub mod cloud;
 pub mod duration;
 pub mod fdb;
 pub mod hive;
+pub mod kkp;
 pub mod spoke;
 pub mod steps;
 pub mod target;

@@ -11,13 +11,16 @@ use super::keys;
 /// Bytes of all annotations of an object, by the rule of the API server.
 const MAX_BYTES: usize = 256 * 1024;
 
+/// Groups whose annotations rules read.
+const GROUPS: [&str; 3] = [keys::GROUP, "hive.openshift.io", "kubermatic.k8c.io"];
+
 /// Value of an annotation of an object that was read as JSON.
 #[must_use]
 pub fn annotation<'a>(object: &'a Value, key: &str) -> Option<&'a str> {
     object.get("metadata")?.get("annotations")?.get(key)?.as_str()
 }
 
-/// Annotations of an object: ours and Hive's; all others are skipped (one alone can be 256 KiB).
+/// Annotations of an object: ours, Hive's and KKP's; all others are skipped (one alone can be 256 KiB).
 #[derive(Clone, Debug, Default)]
 pub struct Annotations {
     present: bool,
@@ -25,7 +28,7 @@ pub struct Annotations {
 }
 
 impl Annotations {
-    /// Value of an annotation of group `hibernate.sh` or `hive.openshift.io`.
+    /// Value of an annotation of one of the groups that rules read.
     #[must_use]
     pub fn get(&self, key: &str) -> Option<&str> {
         // From the end: of a key that is given twice, Go takes the last.
@@ -39,7 +42,7 @@ impl Annotations {
     }
 
     fn knows(key: &str) -> bool {
-        key.split_once('/').is_some_and(|(group, _)| group == keys::GROUP || group == "hive.openshift.io")
+        key.split_once('/').is_some_and(|(group, _)| GROUPS.contains(&group))
     }
 }
 

@@ -1,0 +1,212 @@
+//! `kubermatic.k8c.io/v1` `Cluster`: the fields we read or write.
+//!
+//! KKP drops fields that it does not know without a word (rows 24 and 25), so intent is an annotation, and `status.conditions` takes our
+//! condition: a map whose keys are free.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use kube::{CustomResource, ResourceExt};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::keys;
+
+/// What a user cluster is to be.
+#[derive(CustomResource, Clone, Debug, Default, Deserialize, Serialize, JsonSchema, PartialEq)]
+#[kube(
+    group = "kubermatic.k8c.io",
+    version = "v1",
+    kind = "Cluster",
+    plural = "clusters",
+    status = "ClusterStatus",
+    derive = "Default",
+    derive = "PartialEq"
+)]
+#[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-preserve-unknown-fields" = true))]
+pub struct ClusterSpec {
+    /// The name that users see.
+    pub human_readable_name: String,
+    /// Kubernetes version.
+    pub version: String,
+    /// The cloud.
+    pub cloud: Cloud,
+    /// Whether KKP's controllers leave the cluster alone.
+    #[serde(default)]
+    pub pause: bool,
+    /// Why, for the dashboard. KKP keeps it when it clears `pause` (row 13).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pause_reason: Option<String>,
+}
+
+/// The cloud of a user cluster.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-preserve-unknown-fields" = true))]
+pub struct Cloud {
+    /// The datacenter, a key of the Seed.
+    pub dc: String,
+    /// Provider, such as `aws` or `kubevirt`.
+    #[serde(default)]
+    pub provider_name: String,
+}
+
+/// What KKP says of a user cluster. Frozen while it is paused (row 6).
+#[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema, PartialEq)]
+#[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-preserve-unknown-fields" = true))]
+pub struct ClusterStatus {
+    /// The namespace of its control plane, `cluster-ID`.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub namespace_name: String,
+    /// `Creating`, `Updating`, `Running` or `Terminating`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub phase: Option<String>,
+    /// Conditions by type.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub conditions: BTreeMap<String, Condition>,
+    /// What the cluster takes of its project's quota, in the Enterprise edition.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resource_usage: Option<ResourceUsage>,
+}
+
+/// A condition of KKP's form.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct Condition {
+    /// `True`, `False` or `Unknown`.
+    pub status: String,
+    /// The KKP that wrote it.
+    pub kubermatic_version: String,
+    /// When status, reason or message changed; no sign of life (row 7).
+    pub last_heartbeat_time: String,
+    /// When the status changed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_transition_time: Option<String>,
+    /// One word.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// A sentence.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+}
+
+/// Quantities, as KKP writes them.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-preserve-unknown-fields" = true))]
+pub struct ResourceUsage {
+    /// CPUs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpu: Option<String>,
+    /// Memory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory: Option<String>,
+    /// Storage of the machines.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub storage: Option<String>,
+}
+
+/// What a user wants of a cluster.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Desired {
+    /// To run; also when nothing is said.
+    #[default]
+    Running,
+    /// To sleep.
+    Hibernating,
+}
+
+/// A request for a state: on the Cluster, or on its record.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Request {
+    /// What is wanted.
+    pub desired: Desired,
+    /// When it was requested. One without a time is older than any other.
+    pub at: Option<Timestamp>,
+}
+
+impl Request {
+    /// The request in these annotations; `None` if there is none, or one that is no state.
+    #[must_use]
+    pub fn of(annotations: &BTreeMap<String, String>) -> Option<Self> {
+        let desired = match annotations.get(keys::POWER_STATE)?.as_str() {
+            "Hibernating" => Desired::Hibernating,
+            "Running" => Desired::Running,
+            _ => return None,
+        };
+        let at = annotations.get(keys::POWER_STATE_AT).and_then(|text| crate::annotation::format::time(text));
+        Some(Self { desired, at })
+    }
+
+    /// The newest of the requests on the Cluster and on its record; that of the Cluster if both are of the same time.
+    #[must_use]
+    pub fn newest(on_cluster: Option<Self>, on_record: Option<Self>) -> Self {
+        match (on_cluster, on_record) {
+            (Some(cluster), Some(record)) if record.at > cluster.at => record,
+            (Some(request), _) | (None, Some(request)) => request,
+            (None, None) => Self::default(),
+        }
+    }
+}
+
+impl Cluster {
+    /// The namespace of the control plane.
+    #[must_use]
+    pub fn namespace(&self) -> String {
+        let said = self.status.as_ref().map(|status| status.namespace_name.as_str()).filter(|name| !name.is_empty());
+        said.map_or_else(|| format!("cluster-{}", self.name_any()), str::to_owned)
+    }
+
+    /// A condition of KKP.
+    #[must_use]
+    pub fn condition(&self, name: &str) -> Option<&Condition> {
+        self.status.as_ref()?.conditions.get(name)
+    }
+
+    /// Whether a condition is True.
+    #[must_use]
+    pub fn is_true(&self, name: &str) -> bool {
+        self.condition(name).is_some_and(|condition| condition.status == "True")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn annotations(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
+        pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
+    }
+
+    #[test]
+    fn the_newest_request_wins_and_without_a_time_that_of_the_cluster() {
+        let request = |state: &str, at: &str| {
+            Request::of(&annotations(&[(keys::POWER_STATE, state), (keys::POWER_STATE_AT, at)]))
+        };
+        let (early, late) = ("2026-11-22T10:00:00Z", "2026-11-22T11:00:00Z");
+        let (asleep, awake) = (Desired::Hibernating, Desired::Running);
+        for (on_cluster, on_record, desired) in [
+            (None, None, awake),
+            (request("Hibernating", early), None, asleep),
+            (None, request("Hibernating", early), asleep),
+            (request("Hibernating", early), request("Running", late), awake),
+            (request("Hibernating", late), request("Running", early), asleep),
+            (request("Hibernating", early), request("Running", early), asleep),
+            (request("Hibernating", ""), request("Running", early), awake),
+            (request("Hibernating", "yesterday"), request("Running", ""), asleep),
+            (request("asleep", late), request("Hibernating", early), asleep),
+        ] {
+            assert_eq!(Request::newest(on_cluster, on_record).desired, desired, "{on_cluster:?} {on_record:?}");
+        }
+    }
+
+    #[test]
+    fn the_namespace_is_the_one_that_kkp_says() {
+        let mut cluster = Cluster::new("abc", ClusterSpec::default());
+        assert_eq!(cluster.namespace(), "cluster-abc");
+        cluster.status = Some(ClusterStatus { namespace_name: "elsewhere".into(), ..ClusterStatus::default() });
+        assert_eq!(cluster.namespace(), "elsewhere");
+    }
+}

@@ -1,0 +1,156 @@
+//! What a decision reads.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+use crate::kkp::api::{Cluster, Request};
+use crate::kkp::phase::Limits;
+use crate::kkp::preflight::Finding;
+use crate::kkp::record::{Numbers, Record, Workload};
+
+/// Everything that is known of a cluster.
+#[derive(Clone, Debug)]
+pub struct Facts<'a> {
+    /// The Cluster.
+    pub cluster: &'a Cluster,
+    /// What is wanted.
+    pub request: Request,
+    /// Whether the user accepts what only a force overrides.
+    pub forced: bool,
+    /// The record of the sleep, if there is one.
+    pub record: Option<&'a Record>,
+    /// What the preflight found, if it was asked.
+    pub preflight: Option<&'a [Finding]>,
+    /// Deployments and `StatefulSets` of the control plane.
+    pub control_plane: &'a [Replicas],
+    /// What the preflight counted.
+    pub numbers: Numbers,
+    /// `CronJobs` of the control plane.
+    pub cron_jobs: &'a [CronJob],
+    /// How long every workload but etcd has been at 0.
+    pub quiet: Duration,
+    /// The user cluster.
+    pub user: User<'a>,
+    /// KKP's answer to the last try to end the pause, if it refused.
+    pub unpause_refused: Option<&'a str>,
+    /// Now.
+    pub now: Timestamp,
+    /// How long the phases may take.
+    pub limits: Limits,
+}
+
+impl Facts<'_> {
+    /// How long the recorded phase has lasted.
+    #[must_use]
+    pub fn in_phase(&self) -> Duration {
+        let entered = self.record.and_then(|record| crate::annotation::format::time(&record.entered));
+        entered.and_then(|entered| Duration::try_from(self.now - entered).ok()).unwrap_or_default()
+    }
+}
+
+/// A workload of the control plane.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Replicas {
+    /// Which one.
+    pub workload: Workload,
+    /// `spec.replicas`.
+    pub wanted: u32,
+    /// Whether `wanted` are ready, and the status is about this spec.
+    pub ready: bool,
+    /// Whether Pods of it are left.
+    pub running: bool,
+}
+
+/// A `CronJob` of the control plane.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CronJob {
+    /// Its name.
+    pub name: String,
+    /// `spec.suspend`.
+    pub suspended: bool,
+}
+
+/// The user cluster, as far as it was asked.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum User<'a> {
+    /// It was not asked: the phase needs nothing of it, or it sleeps.
+    NotAsked,
+    /// It did not answer, and why.
+    Silent(&'a str),
+    /// What it holds.
+    Seen(&'a Machinery),
+}
+
+/// What a user cluster runs on.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Machinery {
+    /// `MachineDeployments`.
+    pub deployments: Vec<MachineDeployment>,
+    /// Names of all Machines.
+    pub machines: Vec<String>,
+    /// Nodes.
+    pub nodes: Vec<Node>,
+    /// Pods that a drain deletes: those of `DaemonSets` and static ones are left out.
+    pub pods: Vec<Pod>,
+    /// `VolumeAttachments`.
+    pub attachments: Vec<String>,
+    /// What a `MachineDeployment`'s count needs and does not run yet, for people: a webhook, OSM, its bootstrap Secrets.
+    pub unready: Option<String>,
+    /// Why Machines are not created, if a quota refuses them.
+    pub quota: Option<String>,
+}
+
+/// A `MachineDeployment`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct MachineDeployment {
+    /// `namespace/name`.
+    pub name: String,
+    /// `spec.replicas`.
+    pub replicas: u32,
+    /// The annotations that put it under an autoscaler's control.
+    pub autoscaler: BTreeMap<String, String>,
+}
+
+/// A Node.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "facts of an object, each by itself")]
+pub struct Node {
+    /// Its name.
+    pub name: String,
+    /// `spec.unschedulable`.
+    pub cordoned: bool,
+    /// Whether it carries KKP's annotation that skips eviction.
+    pub skips_eviction: bool,
+    /// Whether it carries our annotation: a sleep has changed it.
+    pub ours: bool,
+    /// Whether a Machine belongs to it.
+    pub has_machine: bool,
+    /// Whether it is Ready.
+    pub ready: bool,
+    /// Whether its Lease has not been renewed for minutes.
+    pub stale: bool,
+}
+
+/// A Pod that a drain deletes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pod {
+    /// `namespace/name`.
+    pub name: String,
+    /// When it goes.
+    pub stage: Stage,
+    /// Whether it was deleted and its grace period runs.
+    pub terminating: bool,
+}
+
+/// The order in which Pods are deleted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Stage {
+    /// Workloads with volumes.
+    WithVolumes,
+    /// Other workloads.
+    Others,
+    /// kube-system, where the CSI controllers detach volumes (row 60).
+    System,
+}

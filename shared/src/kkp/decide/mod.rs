@@ -1,0 +1,76 @@
+//! From what was found of a cluster to what is to be done: dehydration and hydration, phase by phase.
+//!
+//! [`decide`] is total, deterministic and idempotent. The record says which phase has begun; whoever comes later, after a restart or as
+//! the next leader, goes on from it. A phase works until its facts say that it is complete, and only then the record enters the next.
+
+mod facts;
+mod plan;
+mod sleep;
+#[cfg(test)]
+mod tests;
+mod wake;
+
+use std::time::Duration;
+
+use super::api::Desired;
+use super::phase::Phase;
+use super::record::Record;
+
+pub use facts::{CronJob, Facts, MachineDeployment, Machinery, Node, Pod, Replicas, Stage, User};
+pub use plan::{Action, Plan, Report};
+
+/// How often something that does not move is looked at again.
+const SLOW: Duration = Duration::from_secs(30);
+
+/// What is to be done.
+#[must_use]
+pub fn decide(facts: &Facts<'_>) -> Plan {
+    let Some(record) = facts.record else {
+        return match facts.request.desired {
+            Desired::Running => Plan::default(),
+            Desired::Hibernating => sleep::begin(facts),
+        };
+    };
+    let wakes = facts.request.desired == Desired::Running || is_unpaused_by_others(facts, record);
+    match record.phase {
+        Phase::DrainTimedOut => sleep::timed_out(facts, record),
+        phase if phase.is_of_sleep() && !wakes => sleep::go_on(facts, record),
+        phase if phase.is_of_sleep() => match phase.resumes_at() {
+            Some(phase) => {
+                Plan { clears_intent: is_unpaused_by_others(facts, record), ..Plan::enter(record, phase, facts.now) }
+            }
+            None => Plan { ends: true, ..Plan::default() },
+        },
+        // A sleep that is wanted again begins when the wake is complete.
+        _ => wake::go_on(facts, record),
+    }
+}
+
+/// Whether another client ended our pause while the cluster slept, or was about to: KKP brings up everything but etcd (row 8).
+fn is_unpaused_by_others(facts: &Facts<'_>, record: &Record) -> bool {
+    record.paused
+        && !facts.cluster.spec.pause
+        && matches!(record.phase, Phase::ScalingDownControlPlane | Phase::Dehydrated)
+}
+
+/// The end of a message about a phase that takes longer than it may.
+fn overdue(facts: &Facts<'_>, phase: Phase) -> Option<Duration> {
+    facts.limits.of(phase).filter(|limit| facts.in_phase() > *limit)
+}
+
+/// A phase that waits: soon again at first, slowly once it is overdue.
+fn waits(facts: &Facts<'_>, phase: Phase, message: &str, actions: Vec<Action>) -> Plan {
+    let plan = Plan::work(phase, message, actions);
+    match overdue(facts, phase) {
+        Some(limit) => {
+            let message = format!("for more than {} s: {message}", limit.as_secs());
+            Plan { requeue: Some(SLOW), ..Plan::work(phase, message, plan.actions) }
+        }
+        None => plan,
+    }
+}
+
+/// `a, b and 3 more`.
+fn names<'a>(of: impl IntoIterator<Item = &'a str>) -> String {
+    super::preflight::list(&of.into_iter().map(str::to_owned).collect::<Vec<_>>())
+}

@@ -1,0 +1,94 @@
+//! What a decision wants done.
+
+use std::time::Duration;
+
+use crate::kkp::phase::Phase;
+use crate::kkp::record::{Machines, Record, Workload};
+
+/// What to do about a cluster, in this order: write the record, carry out the actions, report.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Plan {
+    /// The record to write first, by compare-and-swap. Nothing follows if that fails.
+    pub record: Option<Record>,
+    /// Calls, each idempotent. The first that fails ends them.
+    pub actions: Vec<Action>,
+    /// What the condition says; `None` removes it, and the record with it.
+    pub report: Option<Report>,
+    /// Whether the operation is complete: the record goes after the actions.
+    pub ends: bool,
+    /// Whether to remove the request for sleep, with an Event: another client has woken the cluster.
+    pub clears_intent: bool,
+    /// When to look again.
+    pub requeue: Option<Duration>,
+}
+
+/// The condition.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Report {
+    /// Whether the cluster sleeps.
+    pub dehydrated: bool,
+    /// The phase, or why there is none.
+    pub reason: String,
+    /// A sentence.
+    pub message: String,
+}
+
+/// One call, or several of one kind.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Take `MachineDeployments` from the autoscaler's control.
+    StopAutoscaler(Vec<String>),
+    /// Cordon Nodes and have KKP skip eviction.
+    Cordon(Vec<String>),
+    /// Undo that on Nodes that carry our annotation; one that was cordoned before stays cordoned.
+    Uncordon(Vec<String>),
+    /// Delete Pods with their grace period.
+    DeletePods(Vec<String>),
+    /// Set a `MachineDeployment`'s count to 0 and note the count before, in one write.
+    ScaleDownMachines(String, Machines),
+    /// Set a `MachineDeployment`'s count and autoscaler annotations and remove ours, in one write (row 53).
+    RestoreMachines(String, Machines),
+    /// Delete a Node without a Machine.
+    DeleteNode(String),
+    /// `spec.pause`, its reason and our annotation, in one write with resourceVersion.
+    Pause,
+    /// Set a workload's count to 0, and note the count before.
+    ScaleDown(Workload),
+    /// Set a workload's count as it was.
+    Restore(Workload, u32),
+    /// End the pause.
+    Unpause,
+    /// Suspend `CronJobs`.
+    Suspend(Vec<String>),
+    /// Resume `CronJobs`.
+    Unsuspend(Vec<String>),
+    /// Touch `EtcdBackupConfigs`, so that backups go on (row 17).
+    TouchBackups,
+}
+
+impl Plan {
+    /// Enters a phase: the record says so before anything of it is done.
+    pub(super) fn enter(record: &Record, phase: Phase, now: jiff::Timestamp) -> Self {
+        let report = Report::of(phase, "");
+        Self {
+            record: Some(record.clone().enter(phase, now)),
+            report: Some(report),
+            requeue: Some(Duration::ZERO),
+            ..Self::default()
+        }
+    }
+
+    /// Works on a phase and looks again soon.
+    pub(super) fn work(phase: Phase, message: impl Into<String>, actions: Vec<Action>) -> Self {
+        Self { actions, report: Some(Report::of(phase, message)), requeue: Some(POLL), ..Self::default() }
+    }
+}
+
+/// How often a phase is looked at while it lasts.
+const POLL: Duration = Duration::from_secs(2);
+
+impl Report {
+    pub(super) fn of(phase: Phase, message: impl Into<String>) -> Self {
+        Self { dehydrated: phase == Phase::Dehydrated, reason: phase.to_string(), message: message.into() }
+    }
+}

@@ -1,0 +1,291 @@
+//! Into sleep.
+
+use std::time::Duration;
+
+use super::wake::undo_of_drain;
+use super::{Action, Facts, Machinery, Plan, Replicas, Report, SLOW, Stage, User, names, overdue, waits};
+use crate::annotation::format;
+use crate::kkp::api::Desired;
+use crate::kkp::phase::Phase;
+use crate::kkp::preflight::{Finding, Severity, admits};
+use crate::kkp::record::{Machines, Numbers, Record, Workload};
+
+/// How long everything but etcd stays at 0 before etcd follows: a reconcile in flight raises counts again (row 5).
+const QUIET: Duration = Duration::from_secs(15);
+
+/// How often counts that others raised are corrected in one sleep.
+const CORRECTIONS: u32 = 3;
+
+/// Nothing is recorded yet: the preflight decides.
+pub(super) fn begin(facts: &Facts<'_>) -> Plan {
+    let (Some(findings), User::Seen(user)) = (facts.preflight, facts.user) else {
+        let why = match (facts.preflight, facts.user) {
+            (Some(findings), _) => refusal(findings, facts.forced),
+            (None, User::Silent(why)) => why.to_owned(),
+            _ => "not asked yet".to_owned(),
+        };
+        return refused(&why);
+    };
+    if !admits(findings, facts.forced) {
+        return refused(&refusal(findings, facts.forced));
+    }
+    let mut record = note_control_plane(facts, Record::begin(facts.now));
+    for deployment in &user.deployments {
+        let seen = Machines { replicas: deployment.replicas, autoscaler: deployment.autoscaler.clone() };
+        record.note_machines(&deployment.name, seen);
+    }
+    record.cordoned = user.nodes.iter().filter(|node| node.cordoned).map(|node| node.name.clone()).collect();
+    let count = |length: usize| u32::try_from(length).unwrap_or(u32::MAX);
+    record.numbers = Numbers { machines: count(user.machines.len()), ..facts.numbers };
+    Plan::enter(&record, Phase::Draining, facts.now)
+}
+
+fn refusal(findings: &[Finding], forced: bool) -> String {
+    let stands = |finding: &&Finding| !admits(std::slice::from_ref(*finding), forced);
+    let grave: Vec<_> = findings.iter().filter(stands).collect();
+    let hint = grave.iter().all(|finding| finding.severity == Severity::Forceable);
+    let sentences = grave.iter().map(|finding| finding.sentence.as_str()).collect::<Vec<_>>().join("; ");
+    if hint { format!("{sentences}; --force accepts this") } else { sentences }
+}
+
+fn refused(why: &str) -> Plan {
+    Plan { requeue: Some(SLOW), ..Plan::work(Phase::Preflight, format!("refused: {why}"), Vec::new()) }
+}
+
+pub(super) fn go_on(facts: &Facts<'_>, record: &Record) -> Plan {
+    match record.phase {
+        Phase::Draining => drain(facts, record),
+        Phase::ScalingDownMachines => scale_down_machines(facts, record),
+        Phase::MachinesScaledDown => wait_for_quota(facts, record),
+        Phase::Pausing => pause(facts, record),
+        Phase::ScalingDownControlPlane => scale_down_control_plane(facts, record),
+        Phase::Dehydrated => asleep(facts, record),
+        _ => begin(facts),
+    }
+}
+
+fn drain(facts: &Facts<'_>, record: &Record) -> Plan {
+    if overdue(facts, Phase::Draining).is_some() {
+        return Plan::enter(record, Phase::DrainTimedOut, facts.now);
+    }
+    let user = match facts.user {
+        User::Seen(user) => user,
+        User::Silent(why) => return waits(facts, Phase::Draining, why, Vec::new()),
+        User::NotAsked => return waits(facts, Phase::Draining, "the user cluster was not asked", Vec::new()),
+    };
+    let mut actions = Vec::new();
+    let scaled: Vec<String> =
+        user.deployments.iter().filter(|one| !one.autoscaler.is_empty()).map(|one| one.name.clone()).collect();
+    if let Some(recorded) = note_machines(record, user) {
+        return Plan {
+            requeue: Some(Duration::ZERO),
+            record: Some(recorded),
+            ..waits(facts, Phase::Draining, "", Vec::new())
+        };
+    }
+    actions.extend((!scaled.is_empty()).then_some(Action::StopAutoscaler(scaled)));
+    actions.extend(cordon(user));
+    let stage = user.pods.iter().map(|pod| pod.stage).min();
+    let attached = !user.attachments.is_empty();
+    match stage {
+        // CSI controllers run in kube-system: they go once nothing is attached, or the wait for it is over.
+        Some(Stage::System) if attached && facts.in_phase() <= facts.limits.attachments => {
+            let message =
+                format!("waiting for volumes to be detached: {}", names(user.attachments.iter().map(String::as_str)));
+            waits(facts, Phase::Draining, &message, actions)
+        }
+        Some(stage) => {
+            let of_stage = || user.pods.iter().filter(move |pod| pod.stage == stage);
+            let fresh: Vec<String> = of_stage().filter(|pod| !pod.terminating).map(|pod| pod.name.clone()).collect();
+            actions.extend((!fresh.is_empty()).then_some(Action::DeletePods(fresh)));
+            let message = format!("waiting for Pods to end: {}", names(of_stage().map(|pod| pod.name.as_str())));
+            waits(facts, Phase::Draining, &message, actions)
+        }
+        None if !actions.is_empty() => waits(facts, Phase::Draining, "cordoning Nodes", actions),
+        None => Plan::enter(record, Phase::ScalingDownMachines, facts.now),
+    }
+}
+
+/// Nodes that are not cordoned, or whose Pods KKP would evict: either alone is not enough (rows 54 to 56).
+fn cordon(user: &Machinery) -> Option<Action> {
+    let open = user.nodes.iter().filter(|node| !node.cordoned || !node.skips_eviction);
+    let open: Vec<String> = open.map(|node| node.name.clone()).collect();
+    (!open.is_empty()).then_some(Action::Cordon(open))
+}
+
+/// The drain took too long and is undone. It begins again when it is requested again.
+pub(super) fn timed_out(facts: &Facts<'_>, record: &Record) -> Plan {
+    let User::Seen(user) = facts.user else {
+        return Plan {
+            requeue: Some(SLOW),
+            ..Plan::work(Phase::DrainTimedOut, "undoing the drain: the user cluster is silent", Vec::new())
+        };
+    };
+    let actions: Vec<Action> = undo_of_drain(record, user);
+    let entered = format::time(&record.entered);
+    let again = facts.request.desired == Desired::Hibernating && facts.request.at > entered;
+    if actions.is_empty() && (again || facts.request.desired == Desired::Running) {
+        return Plan { ends: true, requeue: again.then_some(Duration::ZERO), ..Plan::default() };
+    }
+    let left = names(user.pods.iter().map(|pod| pod.name.as_str()));
+    let message = format!(
+        "Pods did not end in time; the Nodes are open again, and the cluster runs. Hibernate it again to retry. Pods: {left}"
+    );
+    Plan { requeue: Some(SLOW), ..Plan::work(Phase::DrainTimedOut, message, actions) }
+}
+
+/// The record with `MachineDeployments` that it does not know yet; `None` if it knows all.
+fn note_machines(record: &Record, user: &Machinery) -> Option<Record> {
+    let mut noted = record.clone();
+    for deployment in user.deployments.iter().filter(|one| !record.machine_deployments.contains_key(&one.name)) {
+        let seen = Machines { replicas: deployment.replicas, autoscaler: deployment.autoscaler.clone() };
+        noted.note_machines(&deployment.name, seen);
+    }
+    (noted != *record).then_some(noted)
+}
+
+fn scale_down_machines(facts: &Facts<'_>, record: &Record) -> Plan {
+    let phase = Phase::ScalingDownMachines;
+    let user = match facts.user {
+        User::Seen(user) => user,
+        User::Silent(why) => return waits(facts, phase, why, Vec::new()),
+        User::NotAsked => return waits(facts, phase, "the user cluster was not asked", Vec::new()),
+    };
+    if let Some(noted) = note_machines(record, user) {
+        return Plan { requeue: Some(Duration::ZERO), record: Some(noted), ..waits(facts, phase, "", Vec::new()) };
+    }
+    let up = user.deployments.iter().filter(|one| one.replicas > 0 || !one.autoscaler.is_empty());
+    let mut actions: Vec<Action> = up
+        .map(|one| {
+            Action::ScaleDownMachines(
+                one.name.clone(),
+                record.machine_deployments.get(&one.name).cloned().unwrap_or_default(),
+            )
+        })
+        .collect();
+    actions.extend(cordon(user));
+    if user.machines.is_empty() && actions.is_empty() {
+        let orphans = user.nodes.iter().filter(|node| !node.has_machine && !node.ready && node.stale); // row 57
+        actions.extend(orphans.map(|node| Action::DeleteNode(node.name.clone())));
+    }
+    if actions.is_empty() && user.machines.is_empty() && user.nodes.is_empty() {
+        return Plan::enter(record, Phase::MachinesScaledDown, facts.now);
+    }
+    let (machines, nodes) =
+        (user.machines.iter().map(String::as_str), user.nodes.iter().map(|node| node.name.as_str()));
+    let message = if user.machines.is_empty() {
+        format!("waiting for Nodes to go: {}", names(nodes))
+    } else {
+        format!("waiting for Machines to go: {}", names(machines))
+    };
+    waits(facts, phase, &message, actions)
+}
+
+/// In the Enterprise edition a paused cluster keeps the quota that it used last.
+fn wait_for_quota(facts: &Facts<'_>, record: &Record) -> Plan {
+    let usage = facts.cluster.status.as_ref().and_then(|status| status.resource_usage.as_ref());
+    let is_zero = |quantity: &Option<String>| {
+        quantity.as_deref().is_none_or(|text| text.trim_start_matches(['0', '.']).is_empty())
+    };
+    if usage.is_none_or(|usage| is_zero(&usage.cpu) && is_zero(&usage.memory)) {
+        let record = Record { paused: true, ..record.clone() };
+        return Plan::enter(&record, Phase::Pausing, facts.now);
+    }
+    waits(facts, Phase::MachinesScaledDown, "waiting for KKP to release the quota of the machines", Vec::new())
+}
+
+fn pause(facts: &Facts<'_>, record: &Record) -> Plan {
+    match facts.user {
+        _ if facts.cluster.spec.pause => Plan::enter(record, Phase::ScalingDownControlPlane, facts.now),
+        User::Seen(user) if user.machines.is_empty() && user.nodes.is_empty() => {
+            waits(facts, Phase::Pausing, "", vec![Action::Pause])
+        }
+        // Somebody raised a count meanwhile. A paused cluster with a Machine would leave an instance behind.
+        User::Seen(_) => {
+            Plan::enter(&Record { paused: false, ..record.clone() }, Phase::ScalingDownMachines, facts.now)
+        }
+        User::Silent(why) => waits(facts, Phase::Pausing, why, Vec::new()),
+        User::NotAsked => waits(facts, Phase::Pausing, "the user cluster was not asked", Vec::new()),
+    }
+}
+
+fn is_named(workload: &Workload, name: &str) -> bool {
+    workload.name == name
+}
+
+fn note_control_plane(facts: &Facts<'_>, mut record: Record) -> Record {
+    for one in facts.control_plane {
+        if !record.control_plane.contains_key(&one.workload) || one.wanted > 0 {
+            record.note(one.workload.clone(), one.wanted);
+        }
+    }
+    record
+}
+
+fn scale_down_control_plane(facts: &Facts<'_>, record: &Record) -> Plan {
+    let phase = Phase::ScalingDownControlPlane;
+    let mut noted = note_control_plane(facts, record.clone());
+    noted.cron_jobs.extend(facts.cron_jobs.iter().filter(|job| !job.suspended).map(|job| job.name.clone()));
+    if noted != *record {
+        return Plan { requeue: Some(Duration::ZERO), record: Some(noted), ..waits(facts, phase, "", Vec::new()) };
+    }
+    let up = |pick: &dyn Fn(&Workload) -> bool| -> Vec<&Replicas> {
+        facts.control_plane.iter().filter(|one| one.wanted > 0 && pick(&one.workload)).collect()
+    };
+    let stages: [&dyn Fn(&Workload) -> bool; 3] = [
+        &|workload| !is_named(workload, "apiserver") && !is_named(workload, "etcd"),
+        &|workload| is_named(workload, "apiserver"),
+        &|workload| is_named(workload, "etcd"),
+    ];
+    for (number, pick) in stages.into_iter().enumerate() {
+        let left = up(pick);
+        if left.is_empty() {
+            continue;
+        }
+        if number == 2 && facts.quiet < QUIET {
+            return waits(facts, phase, "waiting until no reconcile of KKP raises replicas again", Vec::new());
+        }
+        let message = format!("scaling down {}", names(left.iter().map(|one| one.workload.name.as_str())));
+        return waits(
+            facts,
+            phase,
+            &message,
+            left.into_iter().map(|one| Action::ScaleDown(one.workload.clone())).collect(),
+        );
+    }
+    let awake: Vec<String> = facts.cron_jobs.iter().filter(|job| !job.suspended).map(|job| job.name.clone()).collect();
+    if !awake.is_empty() {
+        return waits(facts, phase, "suspending CronJobs", vec![Action::Suspend(awake)]);
+    }
+    let running = names(facts.control_plane.iter().filter(|one| one.running).map(|one| one.workload.name.as_str()));
+    if running.is_empty() {
+        Plan::enter(record, Phase::Dehydrated, facts.now)
+    } else {
+        waits(facts, phase, &format!("waiting for Pods to end: {running}"), Vec::new())
+    }
+}
+
+fn asleep(facts: &Facts<'_>, record: &Record) -> Plan {
+    let raised = names(facts.control_plane.iter().filter(|one| one.wanted > 0).map(|one| one.workload.name.as_str()));
+    if raised.is_empty() {
+        let Numbers { volumes, load_balancers, machines } = record.numbers;
+        let message = format!(
+            "asleep since {}. {machines} machines come back with a wake; {volumes} volumes and {load_balancers} load balancers stay and are billed",
+            record.entered
+        );
+        let report = Some(Report::of(Phase::Dehydrated, message));
+        return Plan { report, requeue: Some(Duration::from_mins(1)), ..Plan::default() };
+    }
+    if record.corrections < CORRECTIONS {
+        let record = Record { corrections: record.corrections + 1, ..record.clone() };
+        return Plan::enter(&record, Phase::ScalingDownControlPlane, facts.now);
+    }
+    let message = format!(
+        "another client keeps raising replicas of {raised}; they were set to 0 {CORRECTIONS} times and are left alone now"
+    );
+    Plan {
+        report: Some(Report::of(Phase::Dehydrated, message)),
+        requeue: Some(Duration::from_mins(1)),
+        ..Plan::default()
+    }
+}

@@ -1,0 +1,288 @@
+//! Single situations: what is decided in each, with the row of reference/kkp-observed.md that it comes from.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+use super::super::*;
+use super::world::workload;
+use crate::kkp::api::{Cluster, ClusterSpec, Request};
+use crate::kkp::keys::ACTIVE_RESTORE;
+use crate::kkp::phase::Limits;
+use crate::kkp::preflight::{Finding, Severity};
+use crate::kkp::record::{Machines, Numbers, Record};
+
+const NOW: &str = "2026-11-22T18:00:00Z";
+
+fn now() -> Timestamp {
+    NOW.parse().unwrap()
+}
+
+/// A situation, to be changed by a case.
+struct Case {
+    cluster: Cluster,
+    desired: Desired,
+    record: Option<Record>,
+    control_plane: Vec<Replicas>,
+    quiet: Duration,
+    machinery: Option<Machinery>,
+    unpause_refused: Option<&'static str>,
+    later: Duration,
+    findings: Vec<Finding>,
+}
+
+fn replicas(name: &str, wanted: u32) -> Replicas {
+    Replicas { workload: workload(name), wanted, ready: true, running: wanted > 0 }
+}
+
+impl Case {
+    fn new(desired: Desired, phase: Option<Phase>) -> Self {
+        let record = phase.map(|phase| {
+            let mut record = Record::begin(now()).enter(phase, now());
+            for (name, count) in [("apiserver", 2), ("scheduler", 1), ("etcd", 3)] {
+                record.note(workload(name), count);
+            }
+            record.note_machines("kube-system/a", Machines { replicas: 2, ..Machines::default() });
+            record.paused =
+                matches!(phase, Phase::ScalingDownControlPlane | Phase::Dehydrated | Phase::StartingControlPlane);
+            record
+        });
+        let mut cluster = Cluster::new("abc", ClusterSpec::default());
+        cluster.spec.pause = record.as_ref().is_some_and(|record| record.paused);
+        Self {
+            cluster,
+            desired,
+            record,
+            control_plane: vec![replicas("apiserver", 0), replicas("scheduler", 0), replicas("etcd", 0)],
+            quiet: Duration::ZERO,
+            machinery: None,
+            unpause_refused: None,
+            later: Duration::ZERO,
+            findings: Vec::new(),
+        }
+    }
+
+    fn plan(&self) -> Plan {
+        decide(&Facts {
+            cluster: &self.cluster,
+            request: Request { desired: self.desired, at: Some(now()) },
+            forced: false,
+            record: self.record.as_ref(),
+            preflight: Some(&self.findings),
+            control_plane: &self.control_plane,
+            numbers: Numbers::default(),
+            cron_jobs: &[],
+            quiet: self.quiet,
+            user: self.machinery.as_ref().map_or(User::Silent("connection refused"), User::Seen),
+            unpause_refused: self.unpause_refused,
+            now: now() + self.later,
+            limits: Limits::default(),
+        })
+    }
+
+    fn enters(&self) -> Option<Phase> {
+        self.plan().record.map(|record| record.phase)
+    }
+
+    fn says(&self) -> String {
+        self.plan().report.map(|report| report.message).unwrap_or_default()
+    }
+}
+
+fn node(name: &str) -> Node {
+    Node {
+        name: name.into(),
+        cordoned: true,
+        skips_eviction: true,
+        ours: true,
+        has_machine: true,
+        ready: true,
+        stale: false,
+    }
+}
+
+fn deployment(replicas: u32) -> MachineDeployment {
+    MachineDeployment { name: "kube-system/a".into(), replicas, ..MachineDeployment::default() }
+}
+
+#[test]
+fn a_refused_preflight_changes_nothing_and_says_why() {
+    let finding = |severity, code, sentence: &str| Finding { severity, code, sentence: sentence.to_owned() };
+    let mut case = Case::new(Desired::Hibernating, None);
+    case.machinery = Some(Machinery::default());
+    case.findings = vec![finding(Severity::Forceable, "BarePods", "Pods without a controller: a/b")];
+    assert_eq!(case.says(), "refused: Pods without a controller: a/b; --force accepts this");
+    case.findings.insert(0, finding(Severity::Refused, "Paused", "paused by another client"));
+    assert!(case.says().starts_with("refused: paused by another client") && !case.says().contains("--force"));
+    let plan = case.plan();
+    assert!(plan.record.is_none() && plan.actions.is_empty());
+    case.findings = vec![finding(Severity::Warned, "Volumes", "3 volumes stay")];
+    assert_eq!(case.enters(), Some(Phase::Draining));
+}
+
+/// Row 5: etcd waits until no reconcile in flight raises anything again.
+#[test]
+fn etcd_goes_last_and_only_after_a_quiet_time() {
+    let mut case = Case::new(Desired::Hibernating, Some(Phase::ScalingDownControlPlane));
+    case.control_plane = vec![replicas("apiserver", 2), replicas("scheduler", 1), replicas("etcd", 3)];
+    assert_eq!(case.plan().actions, [Action::ScaleDown(workload("scheduler"))]);
+    case.control_plane[1] = replicas("scheduler", 0);
+    assert_eq!(case.plan().actions, [Action::ScaleDown(workload("apiserver"))]);
+    case.control_plane[0] = replicas("apiserver", 0);
+    case.quiet = Duration::from_secs(14);
+    assert_eq!(case.plan().actions, []);
+    case.quiet = Duration::from_secs(15);
+    assert_eq!(case.plan().actions, [Action::ScaleDown(workload("etcd"))]);
+    case.control_plane[2] = replicas("etcd", 0);
+    assert_eq!(case.enters(), Some(Phase::Dehydrated));
+}
+
+/// Row 8: KKP raises everything but etcd when another client ends the pause.
+#[test]
+fn an_unpause_by_another_client_is_a_wake() {
+    for phase in [Phase::ScalingDownControlPlane, Phase::Dehydrated] {
+        let mut case = Case::new(Desired::Hibernating, Some(phase));
+        case.cluster.spec.pause = false;
+        assert!(case.plan().clears_intent);
+        assert_eq!(case.enters(), Some(Phase::StartingControlPlane));
+    }
+}
+
+/// Rows 8 and 9: never the end of the pause alone, and etcd first.
+#[test]
+fn etcd_rises_and_the_pause_ends_back_to_back() {
+    let mut case = Case::new(Desired::Running, Some(Phase::StartingControlPlane));
+    assert_eq!(case.plan().actions, [Action::Restore(workload("etcd"), 3), Action::Unpause]);
+    case.control_plane[2] = Replicas { ready: false, ..replicas("etcd", 3) };
+    case.cluster.spec.pause = false;
+    assert_eq!((case.plan().actions, case.enters()), (vec![], None));
+    case.control_plane[2].ready = true;
+    assert_eq!(case.enters(), Some(Phase::WaitingForApi));
+}
+
+/// Rows 20, 21 and 27: KKP restores nothing, so the record does.
+#[test]
+fn a_cluster_that_kkp_leaves_alone_is_restored_from_the_record() {
+    let mut case = Case::new(Desired::Running, Some(Phase::StartingControlPlane));
+    case.unpause_refused = Some("invalid datacenter name");
+    let all =
+        [("etcd", 3), ("apiserver", 2), ("scheduler", 1)].map(|(name, count)| Action::Restore(workload(name), count));
+    assert_eq!(case.plan().actions, all);
+    let mut case = Case::new(Desired::Running, Some(Phase::WaitingForNodes));
+    (case.unpause_refused, case.cluster.spec.pause) = (Some("invalid datacenter name"), true);
+    case.record.as_mut().unwrap().paused = true;
+    case.machinery = Some(Machinery::default());
+    assert_eq!(case.enters(), Some(Phase::AwakePaused));
+    case.record = case.record.map(|record| record.enter(Phase::AwakePaused, now()));
+    assert_eq!(case.plan().actions, [Action::Unpause]);
+    assert!(case.says().ends_with("was refused: invalid datacenter name") && !case.plan().ends);
+    case.cluster.spec.pause = false;
+    assert!(case.plan().ends);
+}
+
+/// Row 58: a Machine whose terminate call was not made keeps its instance.
+#[test]
+fn a_cluster_with_a_machine_is_never_paused() {
+    let mut case = Case::new(Desired::Hibernating, Some(Phase::Pausing));
+    assert_eq!(case.plan().actions, [], "the user cluster is silent");
+    case.machinery = Some(Machinery { machines: vec!["m".into()], ..Machinery::default() });
+    assert_eq!((case.plan().actions, case.enters()), (vec![], Some(Phase::ScalingDownMachines)));
+    case.machinery = Some(Machinery::default());
+    assert_eq!(case.plan().actions, [Action::Pause]);
+}
+
+/// Rows 54 to 57.
+#[test]
+fn nodes_that_join_late_are_cordoned_and_orphans_deleted_once_they_are_stale() {
+    let mut case = Case::new(Desired::Hibernating, Some(Phase::ScalingDownMachines));
+    let late = Node { cordoned: true, skips_eviction: false, ..node("late") };
+    case.machinery = Some(Machinery {
+        machines: vec!["m".into()],
+        nodes: vec![node("a"), late],
+        deployments: vec![deployment(0)],
+        ..Machinery::default()
+    });
+    assert_eq!(case.plan().actions, [Action::Cordon(vec!["late".into()])]);
+    let orphan = Node { has_machine: false, ready: false, ..node("orphan") };
+    case.machinery =
+        Some(Machinery { nodes: vec![orphan.clone()], deployments: vec![deployment(0)], ..Machinery::default() });
+    assert_eq!((case.plan().actions, case.says()), (vec![], "waiting for Nodes to go: orphan".to_owned()));
+    case.machinery.as_mut().unwrap().nodes = vec![Node { stale: true, ..orphan }];
+    assert_eq!(case.plan().actions, [Action::DeleteNode("orphan".into())]);
+}
+
+/// Row 60: the CSI controllers of kube-system detach what the workloads used.
+#[test]
+fn kube_system_is_drained_once_nothing_is_attached() {
+    let mut case = Case::new(Desired::Hibernating, Some(Phase::Draining));
+    let pod = |name: &str, stage| Pod { name: name.into(), stage, terminating: false };
+    let (db, web, csi) =
+        (pod("a/db", Stage::WithVolumes), pod("a/web", Stage::Others), pod("kube-system/csi", Stage::System));
+    let machinery =
+        Machinery { attachments: vec!["csi-1".into()], deployments: vec![deployment(2)], ..Machinery::default() };
+    for (pods, later, actions) in [
+        (vec![csi.clone(), web.clone(), db], 0, vec![Action::DeletePods(vec!["a/db".into()])]),
+        (vec![csi.clone(), Pod { terminating: true, ..web.clone() }], 0, vec![]),
+        (vec![csi.clone(), web], 0, vec![Action::DeletePods(vec!["a/web".into()])]),
+        (vec![csi.clone()], 0, vec![]),
+        (vec![csi], 301, vec![Action::DeletePods(vec!["kube-system/csi".into()])]),
+    ] {
+        (case.machinery, case.later) = (Some(Machinery { pods, ..machinery.clone() }), Duration::from_secs(later));
+        assert_eq!(case.plan().actions, actions, "{:?}", case.machinery);
+    }
+    case.later = Duration::from_secs(601);
+    assert_eq!(case.enters(), Some(Phase::DrainTimedOut));
+}
+
+#[test]
+fn a_drain_that_timed_out_is_undone_and_begins_again_when_it_is_requested_again() {
+    let mut case = Case::new(Desired::Hibernating, Some(Phase::DrainTimedOut));
+    case.machinery =
+        Some(Machinery { nodes: vec![node("a")], deployments: vec![deployment(2)], ..Machinery::default() });
+    assert_eq!(case.plan().actions, [Action::Uncordon(vec!["a".into()])]);
+    case.machinery.as_mut().unwrap().nodes.clear();
+    assert!(!case.plan().ends && case.says().starts_with("Pods did not end in time"));
+    case.record.as_mut().unwrap().entered = "2026-11-22T17:00:00Z".into();
+    assert!(case.plan().ends, "the request is newer");
+    case.desired = Desired::Running;
+    assert!(case.plan().ends);
+}
+
+/// Row 18: the counts are those of the backup.
+#[test]
+fn after_an_etcd_restore_the_recorded_counts_are_dropped() {
+    let mut case = Case::new(Desired::Running, Some(Phase::ScalingUpMachines));
+    case.machinery = Some(Machinery { deployments: vec![deployment(0)], ..Machinery::default() });
+    assert_eq!(
+        case.plan().actions,
+        [Action::RestoreMachines("kube-system/a".into(), Machines { replicas: 2, ..Machines::default() })]
+    );
+    case.cluster.metadata.annotations = Some([(ACTIVE_RESTORE.to_owned(), "r".to_owned())].into());
+    let plan = case.plan();
+    assert!(plan.actions.is_empty() && plan.record.is_some_and(|record| record.machine_deployments.is_empty()));
+}
+
+#[test]
+fn what_takes_too_long_names_its_blocker_and_waits_longer() {
+    let mut case = Case::new(Desired::Hibernating, Some(Phase::ScalingDownMachines));
+    case.machinery =
+        Some(Machinery { machines: vec!["m-1".into()], deployments: vec![deployment(0)], ..Machinery::default() });
+    assert_eq!(case.says(), "waiting for Machines to go: m-1");
+    case.later = Duration::from_secs(1801);
+    assert_eq!(case.says(), "for more than 1800 s: waiting for Machines to go: m-1");
+    assert_eq!(case.plan().requeue, Some(Duration::from_secs(30)));
+}
+
+#[test]
+fn raised_replicas_are_corrected_three_times_and_then_left_alone() {
+    let mut case = Case::new(Desired::Hibernating, Some(Phase::Dehydrated));
+    assert!(case.says().starts_with("asleep since 2026-11-22T18:00:00Z"), "{}", case.says());
+    case.control_plane[1] = replicas("scheduler", 1);
+    for corrections in 0..3 {
+        case.record.as_mut().unwrap().corrections = corrections;
+        assert_eq!(case.enters(), Some(Phase::ScalingDownControlPlane));
+        assert_eq!(case.plan().record.unwrap().corrections, corrections + 1);
+    }
+    case.record.as_mut().unwrap().corrections = 3;
+    assert!(case.plan().record.is_none() && case.says().contains("keeps raising replicas of scheduler"));
+}

@@ -1,0 +1,261 @@
+//! The seed and the user cluster, as far as decisions see them. A pass carries out a plan, or dies in the middle of it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+use super::super::*;
+use crate::kkp::api::{Cluster, ClusterSpec, Request};
+use crate::kkp::phase::Limits;
+use crate::kkp::record::{Machines, Numbers, Record, Workload, WorkloadKind};
+
+const TICK: Duration = Duration::from_secs(3);
+
+#[derive(Debug)]
+pub(super) struct World {
+    pub(super) cluster: Cluster,
+    pub(super) request: Request,
+    pub(super) record: Option<Record>,
+    pub(super) control_plane: BTreeMap<Workload, u32>,
+    pub(super) cron_jobs: Vec<CronJob>,
+    pub(super) machinery: Machinery,
+    pub(super) now: Timestamp,
+    /// Calls after which the controller dies, pass by pass; it lives through the rest.
+    pub(super) kills: Vec<usize>,
+    /// Passes at which a reconcile of KKP in flight raises the scheduler, if the cluster is paused.
+    pub(super) raised: Vec<usize>,
+    passes: usize,
+    quiet_since: Timestamp,
+    last: Option<Plan>,
+}
+
+pub(super) fn workload(name: &str) -> Workload {
+    let kind = if name == "etcd" { WorkloadKind::StatefulSet } else { WorkloadKind::Deployment };
+    Workload { kind, name: name.to_owned() }
+}
+
+/// Counts that KKP writes.
+const KKP: [(&str, u32); 5] =
+    [("apiserver", 2), ("controller-manager", 1), ("machine-controller", 1), ("scheduler", 1), ("etcd", 3)];
+
+impl World {
+    pub(super) fn new() -> Self {
+        let now = "2026-11-22T18:00:00Z".parse().unwrap();
+        let deployment = |name: &str, replicas, autoscaled: bool| MachineDeployment {
+            name: format!("kube-system/{name}"),
+            replicas,
+            autoscaler: if autoscaled { [("min".to_owned(), "1".to_owned())].into() } else { BTreeMap::new() },
+        };
+        let mut world = Self {
+            cluster: Cluster::new("abc", ClusterSpec::default()),
+            request: Request::default(),
+            record: None,
+            control_plane: KKP.iter().map(|(name, count)| (workload(name), *count)).collect(),
+            cron_jobs: vec![CronJob { name: "etcd-defragger".into(), suspended: false }],
+            machinery: Machinery {
+                deployments: vec![deployment("a", 3, true), deployment("b", 2, false), deployment("off", 0, false)],
+                ..Machinery::default()
+            },
+            now,
+            kills: Vec::new(),
+            raised: Vec::new(),
+            passes: 0,
+            quiet_since: now,
+            last: None,
+        };
+        world.machines_follow();
+        world.machinery.pods = vec![
+            pod("shop/db-0", Stage::WithVolumes),
+            pod("shop/web", Stage::Others),
+            pod("kube-system/csi", Stage::System),
+        ];
+        world.machinery.attachments = vec!["csi-1".to_owned()];
+        world
+    }
+
+    pub(super) fn want(&mut self, desired: Desired) {
+        self.request = Request { desired, at: Some(self.now) };
+    }
+
+    pub(super) fn phase(&self) -> Option<Phase> {
+        self.record.as_ref().map(|record| record.phase)
+    }
+
+    /// What a sleep must give back.
+    pub(super) fn counts(&self) -> (BTreeMap<Workload, u32>, Vec<MachineDeployment>) {
+        (self.control_plane.clone(), self.machinery.deployments.clone())
+    }
+
+    fn api_answers(&self) -> bool {
+        self.control_plane[&workload("etcd")] == 3 && self.control_plane[&workload("apiserver")] > 0
+    }
+
+    pub(super) fn run(&mut self, passes: usize) {
+        for _ in 0..passes {
+            self.pass();
+            self.passes += 1;
+            self.now += TICK;
+            self.others_act();
+        }
+    }
+
+    fn pass(&mut self) {
+        let control_plane: Vec<Replicas> = self
+            .control_plane
+            .iter()
+            .map(|(workload, wanted)| Replicas {
+                workload: workload.clone(),
+                wanted: *wanted,
+                ready: true,
+                running: *wanted > 0,
+            })
+            .collect();
+        if control_plane.iter().any(|one| one.wanted > 0 && one.workload.name != "etcd") {
+            self.quiet_since = self.now;
+        }
+        let plan = decide(&Facts {
+            cluster: &self.cluster,
+            request: self.request,
+            forced: false,
+            record: self.record.as_ref(),
+            preflight: Some(&[]),
+            control_plane: &control_plane,
+            numbers: Numbers::default(),
+            cron_jobs: &self.cron_jobs,
+            quiet: Duration::try_from(self.now - self.quiet_since).unwrap(),
+            user: if self.api_answers() { User::Seen(&self.machinery) } else { User::Silent("connection refused") },
+            unpause_refused: None,
+            now: self.now,
+            limits: Limits::default(),
+        });
+        let mut calls = if self.kills.is_empty() { usize::MAX } else { self.kills.remove(0) };
+        let mut lives = || {
+            calls = calls.saturating_sub(1);
+            calls > 0
+        };
+        self.last = Some(plan.clone());
+        if let Some(record) = &plan.record {
+            if !lives() {
+                return;
+            }
+            // What is stored can be read by the next controller.
+            self.record = Some(Record::read(&record.text().unwrap()).unwrap());
+        }
+        for action in &plan.actions {
+            if !lives() {
+                return;
+            }
+            self.carry_out(action);
+        }
+        if plan.ends && lives() {
+            self.record = None;
+        }
+        if plan.clears_intent {
+            self.want(Desired::Running);
+        }
+    }
+
+    fn carry_out(&mut self, action: &Action) {
+        let user_api = self.api_answers();
+        let deployment = |world: &mut Self, name: &str, machines: &Machines, replicas: u32| {
+            assert!(user_api, "{action:?} while the API server is down");
+            let found = world.machinery.deployments.iter_mut().find(|one| one.name == name).unwrap();
+            found.replicas = replicas;
+            found.autoscaler = if replicas == 0 { BTreeMap::new() } else { machines.autoscaler.clone() };
+        };
+        match action {
+            Action::StopAutoscaler(names) => {
+                for one in self.machinery.deployments.iter_mut().filter(|one| names.contains(&one.name)) {
+                    one.autoscaler.clear();
+                }
+            }
+            Action::Cordon(names) => self.nodes(names, |node| {
+                (node.ours, node.cordoned, node.skips_eviction) = (true, true, true);
+            }),
+            Action::Uncordon(names) => self.nodes(names, |node| {
+                (node.ours, node.cordoned, node.skips_eviction) = (false, false, false);
+            }),
+            Action::DeletePods(names) => {
+                for pod in self.machinery.pods.iter_mut().filter(|pod| names.contains(&pod.name)) {
+                    pod.terminating = true;
+                }
+            }
+            Action::ScaleDownMachines(name, machines) => deployment(self, name, machines, 0),
+            Action::RestoreMachines(name, machines) => deployment(self, name, machines, machines.replicas),
+            Action::DeleteNode(name) => self.machinery.nodes.retain(|node| node.name != *name),
+            Action::Pause => {
+                assert!(self.machinery.machines.is_empty(), "paused while a Machine exists");
+                assert!(self.record.as_ref().is_some_and(|record| record.paused), "paused without a record of it");
+                self.cluster.spec.pause = true;
+            }
+            Action::Unpause => self.cluster.spec.pause = false,
+            Action::ScaleDown(workload) => {
+                assert!(self.cluster.spec.pause, "{workload:?} scaled down without a pause");
+                let recorded = self.record.as_ref().and_then(|record| record.control_plane.get(workload)).copied();
+                assert!(recorded.is_some_and(|count| count > 0), "{workload:?} scaled down without a record");
+                self.control_plane.insert(workload.clone(), 0);
+            }
+            Action::Restore(workload, count) => {
+                self.control_plane.insert(workload.clone(), *count);
+            }
+            Action::Suspend(names) | Action::Unsuspend(names) => {
+                for job in self.cron_jobs.iter_mut().filter(|job| names.contains(&job.name)) {
+                    job.suspended = matches!(action, Action::Suspend(_));
+                }
+            }
+            Action::TouchBackups => {}
+        }
+        let etcd = self.control_plane[&workload("etcd")];
+        assert!(etcd == 0 || etcd == 3, "etcd only ever has all of its members or none");
+    }
+
+    fn nodes(&mut self, names: &[String], change: impl Fn(&mut Node)) {
+        self.machinery.nodes.iter_mut().filter(|node| names.contains(&node.name)).for_each(change);
+    }
+
+    /// KKP, machine-controller and the workloads.
+    fn others_act(&mut self) {
+        if self.cluster.spec.pause && self.raised.contains(&self.passes) {
+            self.control_plane.insert(workload("scheduler"), 1);
+        }
+        if !self.cluster.spec.pause {
+            for (name, count) in KKP.iter().filter(|(name, _)| *name != "etcd") {
+                self.control_plane.insert(workload(name), *count);
+            }
+        }
+        if self.api_answers() {
+            self.machinery.pods.retain(|pod| !pod.terminating);
+            if !self.machinery.pods.iter().any(|pod| pod.stage < Stage::System) {
+                self.machinery.attachments.clear();
+            }
+            self.machines_follow();
+        }
+    }
+
+    /// machine-controller: as many Machines and Nodes as the counts say.
+    fn machines_follow(&mut self) {
+        let names = self
+            .machinery
+            .deployments
+            .iter()
+            .flat_map(|one| (0..one.replicas).map(|number| format!("{}-{number}", one.name)));
+        let names: BTreeSet<String> = names.collect();
+        self.machinery.nodes.retain(|node| names.contains(&node.name));
+        for name in &names {
+            if !self.machinery.machines.contains(name) {
+                self.machinery.nodes.push(Node {
+                    name: name.clone(),
+                    has_machine: true,
+                    ready: true,
+                    ..Node::default()
+                });
+            }
+        }
+        self.machinery.machines = names.into_iter().collect();
+    }
+}
+
+fn pod(name: &str, stage: Stage) -> Pod {
+    Pod { name: name.to_owned(), stage, terminating: false }
+}

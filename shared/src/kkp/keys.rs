@@ -1,0 +1,30 @@
+//! Names of ours and of KKP on KKP's objects.
+
+/// On a Cluster, or on the record of one that KKP cannot write (row 27): the desired state, `Hibernating` or `Running`.
+pub const POWER_STATE: &str = "hibernate.sh/power-state";
+/// Beside [`POWER_STATE`]: when it was requested, RFC 3339. Of two requests the newest wins.
+pub const POWER_STATE_AT: &str = "hibernate.sh/power-state-at";
+/// On a Cluster: `"true"` accepts what the preflight would refuse and a force can override.
+pub const FORCE: &str = "hibernate.sh/force";
+/// On a Deployment, `StatefulSet` or `MachineDeployment` of a sleeping cluster: its replica count before, a copy of the record. Not
+/// [`crate::annotation::keys::REPLICAS`], which belongs to workloads that a user puts to sleep one by one.
+pub const DEHYDRATED_REPLICAS: &str = "hibernate.sh/dehydrated-replicas";
+/// On a Node: we cordoned it for a sleep.
+pub const CORDONED: &str = "hibernate.sh/cordoned";
+
+/// The `ConfigMap` in the cluster's namespace that holds the record, and its key.
+pub const RECORD: (&str, &str) = ("hibernate-record", "record.json");
+/// The condition on the Cluster.
+pub const DEHYDRATED: &str = "ClusterDehydrated";
+
+/// On a Node: machine-controller deletes its Machine without evicting Pods (rows 54, 56).
+pub const SKIP_EVICTION: &str = "kubermatic.io/skip-eviction";
+/// On a Cluster: an `EtcdRestore` is under way.
+pub const ACTIVE_RESTORE: &str = "kubermatic.k8c.io/active-restore";
+/// Label of a Cluster that another instance of KKP's controllers serves.
+pub const WORKER_NAME: &str = "worker-name";
+/// On a `MachineDeployment`: the bounds that put it under cluster-autoscaler's control.
+pub const AUTOSCALER: [&str; 2] = [
+    "cluster.k8s.io/cluster-api-autoscaler-node-group-min-size",
+    "cluster.k8s.io/cluster-api-autoscaler-node-group-max-size",
+];

@@ -1,0 +1,11 @@
+//! KKP (Kubermatic): dehydration of user clusters.
+//!
+//! Row numbers in comments are those of reference/kkp-observed.md, which says what KKP's own controllers did when they were run.
+
+pub mod admission;
+pub mod api;
+pub mod decide;
+pub mod keys;
+pub mod phase;
+pub mod preflight;
+pub mod record;

@@ -1,0 +1,161 @@
+//! The phases of a sleep and of a wake, in order.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+/// How far a dehydration or a hydration has come. Users see the names in the condition's reason: they are never renamed.
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    Serialize,
+    Deserialize,
+    strum::Display,
+    strum::EnumString,
+    strum::EnumIter,
+)]
+pub enum Phase {
+    /// The sleep was requested; nothing has changed yet.
+    Preflight,
+    /// Autoscaler off, Nodes cordoned, Pods deleted, volumes detached.
+    Draining,
+    /// `MachineDeployments` at 0, Machines and Nodes go.
+    ScalingDownMachines,
+    /// No Machine and no Node is left.
+    MachinesScaledDown,
+    /// KKP pauses the cluster, in one write with our annotations.
+    Pausing,
+    /// Every Deployment and `StatefulSet` at 0, apiserver and etcd last.
+    ScalingDownControlPlane,
+    /// Asleep.
+    Dehydrated,
+    /// etcd at its count and the pause ended, back to back.
+    StartingControlPlane,
+    /// The user cluster's own API server does not answer yet.
+    WaitingForApi,
+    /// machine-controller and its webhooks are not ready yet.
+    WaitingForMachineController,
+    /// `MachineDeployments` at their counts.
+    ScalingUpMachines,
+    /// Nodes join.
+    WaitingForNodes,
+    /// Awake, but KKP refused to end the pause: we restored every count.
+    AwakePaused,
+    /// Awake: Pods did not end in time, and the drain was undone.
+    DrainTimedOut,
+}
+
+impl Phase {
+    /// Whether the cluster is on its way to sleep, or asleep.
+    #[must_use]
+    pub fn is_of_sleep(self) -> bool {
+        self <= Self::Dehydrated
+    }
+
+    /// Where a wake begins that is requested in this phase: the completed steps are undone in reverse. `None` if nothing was done yet.
+    #[must_use]
+    pub fn resumes_at(self) -> Option<Self> {
+        match self {
+            Self::Preflight => None,
+            // The control plane runs: only machines and Nodes changed.
+            Self::Draining | Self::ScalingDownMachines | Self::MachinesScaledDown => {
+                Some(Self::WaitingForMachineController)
+            }
+            Self::Pausing | Self::ScalingDownControlPlane | Self::Dehydrated => Some(Self::StartingControlPlane),
+            waking => Some(waking),
+        }
+    }
+}
+
+/// How long a phase may take before the condition names what blocks it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Deleting Pods. Then the drain is undone.
+    pub drain: Duration,
+    /// `VolumeAttachments`, within the drain.
+    pub attachments: Duration,
+    /// Machines and Nodes go.
+    pub machines: Duration,
+    /// The pause.
+    pub pause: Duration,
+    /// The control plane scales down.
+    pub control_plane: Duration,
+    /// etcd comes up.
+    pub etcd: Duration,
+    /// The API server answers.
+    pub api: Duration,
+    /// Nodes join.
+    pub nodes: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        let minutes = Duration::from_mins;
+        Self {
+            drain: minutes(10),
+            attachments: minutes(5),
+            machines: minutes(30),
+            pause: minutes(2),
+            control_plane: minutes(5),
+            etcd: minutes(5),
+            api: minutes(10),
+            nodes: minutes(20),
+        }
+    }
+}
+
+impl Limits {
+    /// The limit of a phase; `None` for one that ends by itself or lasts.
+    #[must_use]
+    pub fn of(&self, phase: Phase) -> Option<Duration> {
+        Some(match phase {
+            Phase::Draining => self.drain,
+            Phase::ScalingDownMachines => self.machines,
+            Phase::Pausing => self.pause,
+            Phase::ScalingDownControlPlane => self.control_plane,
+            Phase::StartingControlPlane => self.etcd,
+            Phase::WaitingForApi | Phase::WaitingForMachineController => self.api,
+            Phase::ScalingUpMachines | Phase::WaitingForNodes => self.nodes,
+            Phase::Preflight
+            | Phase::MachinesScaledDown
+            | Phase::Dehydrated
+            | Phase::AwakePaused
+            | Phase::DrainTimedOut => {
+                return None;
+            }
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use strum::IntoEnumIterator as _;
+
+    use super::*;
+
+    #[test]
+    fn the_names_that_users_and_records_hold_are_the_same() {
+        for phase in Phase::iter() {
+            assert_eq!(serde_json::to_value(phase).unwrap(), phase.to_string());
+            assert_eq!(phase.to_string().parse(), Ok(phase));
+        }
+    }
+
+    #[test]
+    fn a_wake_begins_in_a_phase_of_the_wake_from_wherever_it_is_requested() {
+        for phase in Phase::iter() {
+            match phase.resumes_at() {
+                None => assert_eq!(phase, Phase::Preflight),
+                Some(resumed) => {
+                    assert!(!resumed.is_of_sleep() && (phase.is_of_sleep() || resumed == phase), "{phase}");
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,339 @@
+//! What refuses a dehydration, what only `--force` accepts, and what the user is warned of.
+
+use super::api::Cluster;
+use super::keys::{ACTIVE_RESTORE, WORKER_NAME};
+use super::phase::Phase;
+use crate::text::sanitize;
+
+/// Names that a sentence lists before it counts the rest.
+const NAMED: usize = 5;
+
+/// What the seed and the user cluster say before a sleep.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Facts<'a> {
+    /// The Cluster.
+    pub cluster: &'a Cluster,
+    /// The `worker-name` of the KKP that we run beside; empty as in production.
+    pub worker_name: &'a str,
+    /// The phase of our own record, if there is one: its pause is ours.
+    pub recorded: Option<Phase>,
+    /// What KKP's webhooks answered to a dry run of the pause.
+    pub pause: Result<(), &'a str>,
+    /// What the user cluster holds, or why it could not be read.
+    pub user: Result<&'a UserCluster, &'a str>,
+}
+
+/// What a user cluster holds.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct UserCluster {
+    /// Nodes.
+    pub nodes: Vec<Node>,
+    /// Machines.
+    pub machines: Vec<Machine>,
+    /// Pods that nothing recreates, as `namespace/name`.
+    pub bare_pods: Vec<String>,
+    /// Jobs that have not finished, as `namespace/name`.
+    pub unfinished_jobs: Vec<String>,
+    /// Webhooks that fail while no Pod runs and that the wake would have to call.
+    pub webhooks_on_wake: Vec<String>,
+    /// Services of type `LoadBalancer`, as `namespace/name`.
+    pub load_balancers: Vec<String>,
+    /// `PersistentVolumes`.
+    pub volumes: usize,
+}
+
+/// A Node.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Node {
+    /// Its name.
+    pub name: String,
+    /// Whether a Machine belongs to it.
+    pub has_machine: bool,
+}
+
+/// A Machine.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Machine {
+    /// Its name.
+    pub name: String,
+    /// Whether a `MachineDeployment` owns it, by way of a `MachineSet`.
+    pub has_deployment: bool,
+    /// The cloud provider of its spec.
+    pub provider: String,
+}
+
+/// How grave a finding is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Severity {
+    /// The sleep is refused.
+    Refused,
+    /// The sleep is refused unless the user forces it.
+    Forceable,
+    /// The user is warned.
+    Warned,
+}
+
+/// A finding.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    /// How grave.
+    pub severity: Severity,
+    /// One word, for scripts: never renamed.
+    pub code: &'static str,
+    /// A sentence.
+    pub sentence: String,
+}
+
+impl Finding {
+    fn new(severity: Severity, code: &'static str, sentence: impl AsRef<str>) -> Self {
+        Self { severity, code, sentence: sanitize(sentence.as_ref()) }
+    }
+}
+
+/// Every finding, the gravest first.
+#[must_use]
+pub fn findings(facts: &Facts<'_>) -> Vec<Finding> {
+    let mut found: Vec<Finding> = of_cluster(facts).into_iter().chain(of_user_cluster(facts)).collect();
+    found.sort_by_key(|finding| finding.severity);
+    found
+}
+
+/// Whether a sleep may begin.
+#[must_use]
+pub fn admits(findings: &[Finding], forced: bool) -> bool {
+    findings.iter().all(|finding| match finding.severity {
+        Severity::Refused => false,
+        Severity::Forceable => forced,
+        Severity::Warned => true,
+    })
+}
+
+fn of_cluster(facts: &Facts<'_>) -> Vec<Finding> {
+    let cluster = facts.cluster;
+    let refused = |code, sentence: &str| Some(Finding::new(Severity::Refused, code, sentence));
+    let provider = cluster.spec.cloud.provider_name.as_str();
+    let phase = cluster.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or_default();
+    let annotations = cluster.metadata.annotations.as_ref();
+    let worker = cluster.metadata.labels.as_ref().and_then(|labels| labels.get(WORKER_NAME)).map_or("", String::as_str);
+    let foreign_pause = cluster.spec.pause && facts.recorded.is_none_or(|phase| phase < Phase::Pausing);
+    let found = [
+        match provider {
+            "bringyourown" | "edge" => refused(
+                "NoMachines",
+                &format!("provider {provider} has no machines that KKP could remove and create again"),
+            ),
+            "baremetal" => Some(Finding::new(
+                Severity::Warned,
+                "BareMetal",
+                "provider baremetal: the machines stop serving, but no cloud cost is saved",
+            )),
+            _ => None,
+        },
+        if cluster.metadata.deletion_timestamp.is_some() {
+            refused("Deleted", "the cluster is being deleted")
+        } else {
+            None
+        },
+        if foreign_pause {
+            let reason =
+                cluster.spec.pause_reason.as_deref().filter(|reason| !reason.is_empty()).unwrap_or("no reason given");
+            refused("Paused", &format!("spec.pause was set by another client ({reason}): set it to false first"))
+        } else {
+            None
+        },
+        if annotations.is_some_and(|annotations| annotations.contains_key(ACTIVE_RESTORE)) {
+            refused("Restoring", "an EtcdRestore is under way")
+        } else {
+            None
+        },
+        if worker == facts.worker_name {
+            None
+        } else {
+            refused(
+                "ForeignWorker",
+                &format!("label {WORKER_NAME}={worker}: another instance of KKP serves the cluster"),
+            )
+        },
+        if phase == "Running" {
+            None
+        } else {
+            refused("NotRunning", &format!("status.phase is {phase:?}, not \"Running\""))
+        },
+        if cluster.is_true("SeedResourcesUpToDate") {
+            None
+        } else {
+            refused(
+                "NotUpToDate",
+                "condition SeedResourcesUpToDate is not True: a pause now would count as an update under way and hold up KKP's updates of \
+                 other clusters",
+            )
+        },
+        facts.pause.err().and_then(|answer| refused("PauseRefused", &format!("KKP refuses spec.pause: {answer}"))),
+    ];
+    found.into_iter().flatten().collect()
+}
+
+fn of_user_cluster(facts: &Facts<'_>) -> Vec<Finding> {
+    let user = match facts.user {
+        Ok(user) => user,
+        Err(why) => {
+            let sentence = format!("the user cluster's API server cannot be asked: {why}");
+            return vec![Finding::new(Severity::Refused, "UserClusterSilent", sentence)];
+        }
+    };
+    let (refused, forceable, warned) = (Severity::Refused, Severity::Forceable, Severity::Warned);
+    let names = |of: Vec<&String>| of.into_iter().cloned().collect::<Vec<_>>();
+    let nodes = names(user.nodes.iter().filter(|node| !node.has_machine).map(|node| &node.name).collect());
+    let single =
+        names(user.machines.iter().filter(|machine| !machine.has_deployment).map(|machine| &machine.name).collect());
+    let external = user.machines.iter().filter(|machine| machine.provider == "external").map(|machine| &machine.name);
+    let external = names(external.collect());
+    let volumes = format!("{} volumes stay, and are billed, while the cluster sleeps", user.volumes);
+    [
+        (refused, "ExternalMachines", external, "Machines of provider external: KKP cannot remove them"),
+        (refused, "NodesWithoutMachine", nodes, "Nodes without a Machine: KKP cannot remove them"),
+        (
+            refused,
+            "MachinesWithoutDeployment",
+            single,
+            "Machines without a MachineDeployment: nothing would create them again",
+        ),
+        (forceable, "BarePods", user.bare_pods.clone(), "Pods without a controller: nothing creates them again"),
+        (forceable, "UnfinishedJobs", user.unfinished_jobs.clone(), "Jobs that have not finished lose their progress"),
+        (
+            forceable,
+            "WebhooksOnWake",
+            user.webhooks_on_wake.clone(),
+            "webhooks that fail while their Pods do not run, and that a wake has to call",
+        ),
+        (
+            warned,
+            "LoadBalancers",
+            user.load_balancers.clone(),
+            "load balancers stay, and are billed, while the cluster sleeps",
+        ),
+    ]
+    .into_iter()
+    .filter(|(_, _, names, _)| !names.is_empty())
+    .map(|(severity, code, names, what)| Finding::new(severity, code, format!("{what}: {}", list(&names))))
+    .chain((user.volumes > 0).then(|| Finding::new(warned, "Volumes", &volumes)))
+    .collect()
+}
+
+/// `a, b and 3 more`.
+pub(super) fn list(names: &[String]) -> String {
+    let named = names.iter().take(NAMED).cloned().collect::<Vec<_>>().join(", ");
+    match names.len().saturating_sub(NAMED) {
+        0 => named,
+        more => format!("{named} and {more} more"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn cluster(change: &Value) -> Cluster {
+        let mut cluster = json!({
+            "apiVersion": "kubermatic.k8c.io/v1", "kind": "Cluster", "metadata": { "name": "abc" },
+            "spec": { "humanReadableName": "a", "version": "1.34.1", "cloud": { "dc": "d", "providerName": "aws" } },
+            "status": {
+                "phase": "Running",
+                "conditions": { "SeedResourcesUpToDate": { "status": "True", "kubermaticVersion": "v", "lastHeartbeatTime": "t" } },
+            },
+        });
+        json_patch::merge(&mut cluster, change);
+        serde_json::from_value(cluster).unwrap()
+    }
+
+    fn codes(facts: &Facts<'_>) -> Vec<(Severity, &'static str)> {
+        findings(facts).iter().map(|finding| (finding.severity, finding.code)).collect()
+    }
+
+    /// The refusals of 8.2, step 1, which the Cluster alone shows.
+    #[test]
+    fn what_the_cluster_shows_is_refused() {
+        let (refused, user) = (Severity::Refused, UserCluster::default());
+        for (change, recorded, expected) in [
+            (json!({}), None, vec![]),
+            (json!({ "spec": { "cloud": { "providerName": "edge" } } }), None, vec![(refused, "NoMachines")]),
+            (json!({ "spec": { "cloud": { "providerName": "bringyourown" } } }), None, vec![(refused, "NoMachines")]),
+            (
+                json!({ "spec": { "cloud": { "providerName": "baremetal" } } }),
+                None,
+                vec![(Severity::Warned, "BareMetal")],
+            ),
+            (json!({ "spec": { "pause": true } }), None, vec![(refused, "Paused")]),
+            (json!({ "spec": { "pause": true } }), Some(Phase::Draining), vec![(refused, "Paused")]),
+            (json!({ "spec": { "pause": true } }), Some(Phase::Pausing), vec![]),
+            (json!({ "spec": { "pauseReason": "left by a restore" } }), None, vec![]), // row 13
+            (json!({ "metadata": { "annotations": { ACTIVE_RESTORE: "r" } } }), None, vec![(refused, "Restoring")]),
+            (json!({ "metadata": { "labels": { WORKER_NAME: "dev" } } }), None, vec![(refused, "ForeignWorker")]),
+            (json!({ "status": { "phase": "Updating" } }), None, vec![(refused, "NotRunning")]),
+            (json!({ "status": null }), None, vec![(refused, "NotRunning"), (refused, "NotUpToDate")]),
+            (
+                json!({ "status": { "conditions": { "SeedResourcesUpToDate": { "status": "False" } } } }),
+                None,
+                vec![(refused, "NotUpToDate")],
+            ),
+        ] {
+            let cluster = cluster(&change);
+            let facts = Facts { cluster: &cluster, worker_name: "", recorded, pause: Ok(()), user: Ok(&user) };
+            assert_eq!(codes(&facts), expected, "{change}");
+        }
+        let mut deleted = cluster(&json!({}));
+        deleted.metadata.deletion_timestamp = Some(Time("2026-11-22T18:00:00Z".parse().unwrap()));
+        let facts = Facts { cluster: &deleted, worker_name: "", recorded: None, pause: Ok(()), user: Ok(&user) };
+        assert_eq!(codes(&facts), [(refused, "Deleted")]);
+    }
+
+    #[test]
+    fn what_kkp_and_the_user_cluster_say_is_refused_forced_or_warned() {
+        let cluster = cluster(&json!({}));
+        let base = Facts { cluster: &cluster, worker_name: "", recorded: None, pause: Ok(()), user: Err("timed out") };
+        assert_eq!(codes(&base), [(Severity::Refused, "UserClusterSilent")]);
+        let machine = |name: &str, has_deployment, provider: &str| Machine {
+            name: name.into(),
+            has_deployment,
+            provider: provider.into(),
+        };
+        let user = UserCluster {
+            nodes: vec![
+                Node { name: "orphan".into(), has_machine: false },
+                Node { name: "a".into(), has_machine: true },
+            ],
+            machines: vec![machine("m", true, "aws"), machine("e", true, "external"), machine("s", false, "aws")],
+            bare_pods: (0..7).map(|number| format!("shop/bare-{number}")).collect(),
+            unfinished_jobs: vec!["shop/job".into()],
+            webhooks_on_wake: vec!["policy".into()],
+            load_balancers: vec!["shop/web".into()],
+            volumes: 3,
+        };
+        let facts = Facts { pause: Err("invalid datacenter\u{1b}[31m"), user: Ok(&user), ..base };
+        let found = findings(&facts);
+        assert_eq!(
+            found.iter().map(|finding| finding.code).collect::<Vec<_>>(),
+            [
+                "PauseRefused",
+                "ExternalMachines",
+                "NodesWithoutMachine",
+                "MachinesWithoutDeployment",
+                "BarePods",
+                "UnfinishedJobs",
+                "WebhooksOnWake",
+                "LoadBalancers",
+                "Volumes",
+            ]
+        );
+        assert!(
+            found[0].sentence.starts_with("KKP refuses spec.pause: invalid datacenter")
+                && !found[0].sentence.contains('\u{1b}')
+        );
+        assert!(found[4].sentence.ends_with("shop/bare-4 and 2 more"), "{}", found[4].sentence);
+        assert!(!admits(&found, true));
+        assert!(admits(&found[4..], true) && !admits(&found[4..], false) && admits(&found[7..], false));
+    }
+}

@@ -1,0 +1,255 @@
+//! What a sleep changed, in a `ConfigMap` of the cluster's namespace: written before the first destructive act.
+//!
+//! It wins over the copies on the objects. A recorded count is never replaced by 0: whoever records twice sees what the first time
+//! left behind.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use super::phase::Phase;
+use crate::annotation::{format, versioned};
+
+/// The version of the record. Another version is never guessed at.
+pub const VERSION: u32 = 1;
+/// Bytes of a record. A `ConfigMap` may have 1 MiB.
+pub const MAX_BYTES: usize = 512 << 10;
+
+/// What a sleep changed, and how far it has come.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Record {
+    /// When this sleep began, RFC 3339.
+    pub since: String,
+    /// The phase that has begun. Its calls may or may not have been made.
+    pub phase: Phase,
+    /// When the phase began, RFC 3339.
+    pub entered: String,
+    /// Replicas of the control plane's Deployments and `StatefulSets`, by kind and name.
+    #[serde(default)]
+    pub control_plane: BTreeMap<Workload, u32>,
+    /// `CronJobs` that we suspended.
+    #[serde(default)]
+    pub cron_jobs: BTreeSet<String>,
+    /// Whether we paused the cluster.
+    #[serde(default)]
+    pub paused: bool,
+    /// Nodes that were cordoned before.
+    #[serde(default)]
+    pub cordoned: BTreeSet<String>,
+    /// `MachineDeployments` by `namespace/name`.
+    #[serde(default)]
+    pub machine_deployments: BTreeMap<String, Machines>,
+    /// What there was, for people.
+    #[serde(default)]
+    pub numbers: Numbers,
+    /// How often replicas that somebody raised were set to 0 again in this sleep.
+    #[serde(default)]
+    pub corrections: u32,
+}
+
+/// A Deployment or `StatefulSet`, as `Deployment/NAME`.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
+pub struct Workload {
+    /// Its kind.
+    pub kind: WorkloadKind,
+    /// Its name.
+    pub name: String,
+}
+
+/// What has replicas in a control plane.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, strum::Display, strum::EnumString)]
+pub enum WorkloadKind {
+    /// `apps/v1` `Deployment`.
+    Deployment,
+    /// `apps/v1` `StatefulSet`.
+    StatefulSet,
+}
+
+impl From<Workload> for String {
+    fn from(workload: Workload) -> Self {
+        format!("{}/{}", workload.kind, workload.name)
+    }
+}
+
+impl TryFrom<String> for Workload {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        let parts = text.split_once('/').and_then(|(kind, name)| Some((kind.parse().ok()?, name.to_owned())));
+        let (kind, name) = parts.ok_or_else(|| format!("{text:?} names no Deployment and no StatefulSet"))?;
+        Ok(Self { kind, name })
+    }
+}
+
+/// A `MachineDeployment` before the sleep.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Machines {
+    /// `spec.replicas`.
+    pub replicas: u32,
+    /// The annotations that put it under an autoscaler's control.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub autoscaler: BTreeMap<String, String>,
+}
+
+/// Numbers of a cluster before its sleep.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Numbers {
+    /// `PersistentVolumes`.
+    pub volumes: u32,
+    /// Services of type `LoadBalancer`.
+    pub load_balancers: u32,
+    /// Machines.
+    pub machines: u32,
+}
+
+/// Why a record cannot be used. The cluster stays as it is until a person, or the right version of the controller, helps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RecordError {
+    /// Longer than any that is written.
+    #[error("it has more than {} KiB", MAX_BYTES >> 10)]
+    TooLong,
+    /// Malformed, or of another version.
+    #[error("it is malformed, or was written by another version of the controller (this one writes version {VERSION})")]
+    Unreadable,
+}
+
+impl Record {
+    /// The record of a sleep that begins.
+    #[must_use]
+    pub fn begin(now: Timestamp) -> Self {
+        let now = format::seconds(now);
+        Self {
+            since: now.clone(),
+            phase: Phase::Preflight,
+            entered: now,
+            control_plane: BTreeMap::new(),
+            cron_jobs: BTreeSet::new(),
+            paused: false,
+            cordoned: BTreeSet::new(),
+            machine_deployments: BTreeMap::new(),
+            numbers: Numbers::default(),
+            corrections: 0,
+        }
+    }
+
+    /// Reads a record.
+    ///
+    /// # Errors
+    /// When it cannot be gone on from.
+    pub fn read(text: &str) -> Result<Self, RecordError> {
+        if text.len() > MAX_BYTES {
+            return Err(RecordError::TooLong);
+        }
+        versioned::parse(text, VERSION, MAX_BYTES).ok_or(RecordError::Unreadable)
+    }
+
+    /// The record as text.
+    ///
+    /// # Errors
+    /// When it would be longer than a record may be.
+    pub fn text(&self) -> Result<String, RecordError> {
+        let text = versioned::text(self, VERSION);
+        if text.len() > MAX_BYTES { Err(RecordError::TooLong) } else { Ok(text) }
+    }
+
+    /// The same record in another phase.
+    #[must_use]
+    pub fn enter(self, phase: Phase, now: Timestamp) -> Self {
+        if self.phase == phase { self } else { Self { phase, entered: format::seconds(now), ..self } }
+    }
+
+    /// Records the replicas of a control plane's workload. A count that is recorded stays, unless it is 0.
+    pub fn note(&mut self, workload: Workload, replicas: u32) {
+        let count = self.control_plane.entry(workload).or_default();
+        if *count == 0 {
+            *count = replicas;
+        }
+    }
+
+    /// Records a `MachineDeployment`: its count if none other than 0 is recorded, and the annotations that are not recorded yet.
+    pub fn note_machines(&mut self, name: &str, seen: Machines) {
+        let recorded = self.machine_deployments.entry(name.to_owned()).or_default();
+        if recorded.replicas == 0 {
+            recorded.replicas = seen.replicas;
+        }
+        for (key, value) in seen.autoscaler {
+            recorded.autoscaler.entry(key).or_insert(value);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn now() -> Timestamp {
+        "2026-11-22T18:00:00Z".parse().unwrap()
+    }
+
+    fn workload(name: &str) -> Workload {
+        Workload { kind: WorkloadKind::StatefulSet, name: name.to_owned() }
+    }
+
+    #[test]
+    fn a_record_comes_back_as_it_was() {
+        let mut record = Record::begin(now());
+        record.note(workload("etcd"), 3);
+        record
+            .note_machines("kube-system/a", Machines { replicas: 2, autoscaler: [("min".into(), "1".into())].into() });
+        record.cron_jobs.insert("etcd-defragger".into());
+        let text = record.text().unwrap();
+        assert!(text.starts_with("{\"v\":1,") && text.contains("\"StatefulSet/etcd\":3"), "{text}");
+        assert_eq!(Record::read(&text), Ok(record));
+    }
+
+    #[test]
+    fn what_is_no_record_of_ours_is_an_error() {
+        let text = Record::begin(now()).text().unwrap();
+        for (text, error) in [
+            (String::new(), RecordError::Unreadable),
+            ("{}".to_owned(), RecordError::Unreadable),
+            (text.replace("\"v\":1", "\"v\":2"), RecordError::Unreadable),
+            (text.replace("Preflight", "Sleepy"), RecordError::Unreadable),
+            (text.replace("\"controlPlane\":{}", "\"controlPlane\":{\"Pod/x\":1}"), RecordError::Unreadable),
+            (text.replace("\"controlPlane\":{}", "\"controlPlane\":{\"Deployment/x\":-1}"), RecordError::Unreadable),
+            (" ".repeat(MAX_BYTES + 1), RecordError::TooLong),
+        ] {
+            assert_eq!(Record::read(&text), Err(error), "{}", &text[..text.len().min(80)]);
+        }
+    }
+
+    #[test]
+    fn a_record_that_is_too_long_is_not_written() {
+        let mut record = Record::begin(now());
+        for number in 0..10_000 {
+            record.note(workload(&format!("{number:0>60}")), 1);
+        }
+        assert_eq!(record.text(), Err(RecordError::TooLong));
+    }
+
+    proptest! {
+        #[test]
+        fn a_recorded_count_is_never_replaced_by_0(counts in proptest::collection::vec(0u32..5, 1..10)) {
+            let mut record = Record::begin(now());
+            for count in &counts {
+                record.note(workload("etcd"), *count);
+                record.note_machines("kube-system/a", Machines { replicas: *count, ..Machines::default() });
+            }
+            let first = counts.iter().copied().find(|count| *count > 0).unwrap_or_default();
+            prop_assert_eq!(record.control_plane[&workload("etcd")], first);
+            prop_assert_eq!(record.machine_deployments["kube-system/a"].replicas, first);
+        }
+
+        #[test]
+        fn reading_never_panics(text in ".{0,200}") {
+            let _ = Record::read(&text);
+        }
+    }
+}

@@ -9,6 +9,7 @@ pub mod cluster_pool;
 pub mod columns;
 pub mod foundationdb_cluster;
 pub mod kind;
+pub mod kkp_cluster;
 pub mod lifecycle;
 pub mod record;
 pub mod row;

@@ -274,15 +274,22 @@ mod tests {
         let mut zones: BTreeMap<String, Vec<String>> =
             [("z1".to_owned(), groups(1, 1)), ("z2".to_owned(), groups(2, 2)), (UNKNOWN.to_owned(), groups(4, 1))]
                 .into();
-        zones.insert(TERMINATING.to_owned(), groups(5, terminating));
+        if terminating > 0 {
+            zones.insert(TERMINATING.to_owned(), groups(5, terminating)); // no zone is empty
+        }
         zones
     }
 
     #[test]
     fn each_mode_takes_its_own() {
-        for (mode, terminating, count) in
-            [("All", 1, 5), ("Zone", 1, 2), ("Zone", 5, 2), ("ProcessGroup", 0, 1), ("None", 1, 0)]
-        {
+        for (mode, terminating, count) in [
+            ("All", 1, 5),
+            ("Zone", 1, 2),
+            ("Zone", 5, 2),
+            ("ProcessGroup", 0, 1),
+            ("ProcessGroup", 1, 1),
+            ("None", 1, 0),
+        ] {
             assert_eq!(pick(mode, &zones(terminating)).unwrap().len(), count, "{mode}");
         }
         let only_terminating = [(TERMINATING.to_owned(), vec!["storage-1".to_owned()])].into();

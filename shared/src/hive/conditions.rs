@@ -342,6 +342,22 @@ impl PowerStatus {
         }
         super::edit::status(cluster, new, power_state)
     }
+
+    /// Whether all that has changed is which machines are awaited.
+    #[must_use]
+    pub fn only_names_machines(&self, cluster: &ClusterDeployment) -> bool {
+        let words = [(HIBERNATING, &self.hibernating), (READY, &self.ready), (PROGRESS, &self.progress)];
+        let same_step =
+            words.into_iter().filter_map(|(type_, word)| Some((type_, word.as_ref()?))).all(|(type_, word)| {
+                let old = cluster.condition(type_);
+                old.is_some_and(|old| old.status == word.status && old.reason.as_deref() == Some(word.reason))
+            });
+        let moves = [&self.hibernating, &self.ready]
+            .into_iter()
+            .flatten()
+            .any(|word| matches!(word.reason, reason::WAITING_FOR_MACHINES | reason::WAITING_FOR_MACHINES_TO_STOP));
+        same_step && moves && self.power_state.is_none_or(|state| state == cluster.power_state())
+    }
 }
 
 impl Word {

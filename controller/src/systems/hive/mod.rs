@@ -233,6 +233,9 @@ async fn has_new_credentials(hive: &Hive, cluster: &ClusterDeployment, state: &T
 }
 
 /// Writes the status, if it differs. Returns the object if it was written.
+///
+/// The machines of a cluster move within moments of each other: a status that only names fewer of them is held back once, and the next
+/// reconcile mostly has more to say.
 async fn record(
     hive: &Hive,
     facts: &Facts<'_>,
@@ -241,8 +244,15 @@ async fn record(
     plan: &Plan,
 ) -> Result<Option<ClusterDeployment>, HiveError> {
     let Some(patch) = plan.status.as_ref().and_then(|status| status.patch(cluster, facts.now)) else {
+        target.state.names_held_back = false;
         return Ok(None);
     };
+    let soon = matches!(plan.recheck, Recheck::After(pause) if pause <= WRITE_LATER);
+    let names = soon && plan.status.as_ref().is_some_and(|status| status.only_names_machines(cluster));
+    target.state.names_held_back = names && !target.state.names_held_back;
+    if target.state.names_held_back {
+        return Ok(None);
+    }
     let written = hive.hub().patch_status(cluster, patch).await.map_err(HiveError::Status)?;
     report::transition(hive, cluster, &written).await;
     target.wrote(&written);

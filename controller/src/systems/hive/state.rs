@@ -77,6 +77,8 @@ pub struct TargetState {
     refused: Option<String>,
     /// When the spoke was last asked what could stand in the way of a sleep.
     pub preflight: Option<Instant>,
+    /// Whether the last status was held back because it only named other machines.
+    pub names_held_back: bool,
     /// The reason of the last notice, so that it is given once.
     pub noticed: Option<&'static str>,
 }

@@ -32,6 +32,8 @@ struct Cloud {
     /// Calls that move machines, and when.
     moves: Mutex<Vec<Instant>>,
     stopped: AtomicBool,
+    /// Whether there are two machines, which take 19 and 21 s to stop.
+    slow: AtomicBool,
     /// Times that its machines were listed.
     lists: AtomicUsize,
 }
@@ -49,7 +51,11 @@ impl Cloud {
             return Err(CloudError { kind: CloudErrorKind::Denied, message: "not authorized".to_owned() });
         }
         self.stopped.store(stop, Ordering::Relaxed);
-        let state = if stop { InstanceState::Stopped } else { InstanceState::Running };
+        let state = match stop {
+            true if self.slow.load(Ordering::Relaxed) => InstanceState::Stopping,
+            true => InstanceState::Stopped,
+            false => InstanceState::Running,
+        };
         Ok(Outcome { moved: ids.iter().map(|id| (id.clone(), state)).collect(), refused: vec![] })
     }
 }
@@ -63,8 +69,19 @@ impl Driver for Shared {
         self.0.lists.fetch_add(1, Ordering::Relaxed);
         let stopped = self.0.stopped.load(Ordering::Relaxed);
         let state = if stopped { InstanceState::Stopped } else { InstanceState::Running };
-        let instance = Instance { control_plane: true, ..Instance::new("i-1", state) };
-        async move { Ok(Listing { instances: vec![instance], ..Listing::default() }) }.boxed()
+        let instance = |id: &str, state| Instance { control_plane: true, ..Instance::new(id, state) };
+        let instances = if self.0.slow.load(Ordering::Relaxed) {
+            let since = self.0.moves().first().map(|moved| moved.elapsed().as_secs());
+            let state = |takes| match since {
+                None => InstanceState::Running,
+                Some(since) if since < takes => InstanceState::Stopping,
+                Some(_) => InstanceState::Stopped,
+            };
+            vec![instance("i-1", state(19)), instance("i-2", state(21))]
+        } else {
+            vec![instance("i-1", state)]
+        };
+        async move { Ok(Listing { instances, ..Listing::default() }) }.boxed()
     }
 
     fn advance<'a>(
@@ -172,6 +189,17 @@ async fn a_cluster_that_was_applied_costs_no_more_calls_than_another() {
         lists.push(cloud.lists.load(Ordering::Relaxed));
     }
     assert_eq!(lists[0], lists[1]);
+}
+
+/// The two machines stop in two reconciles: the first says nothing that the second does not say better.
+#[tokio::test(start_paused = true)]
+async fn machines_that_stop_moments_apart_cost_no_write_of_their_own() {
+    let cloud = Arc::new(Cloud { slow: AtomicBool::new(true), ..Cloud::default() });
+    let (hub, work) = asleep(&cloud);
+    sleep(Duration::from_mins(1)).await;
+    work.abort();
+    assert_eq!(power_state(&hub), "Hibernating");
+    assert_eq!(hub.patches(), 3, "stopping, waiting for machines, asleep");
 }
 
 #[tokio::test(start_paused = true)]

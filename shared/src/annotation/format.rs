@@ -20,8 +20,12 @@ pub fn time(text: &str) -> Option<Timestamp> {
     if rest != "Z" && !zone.clone().eq(*b"+00:00") && !zone.eq(*b"-00:00") {
         return None;
     }
-    text.parse().ok()
+    let time: Timestamp = text.parse().ok()?;
+    (time.as_second() >= YEAR_0).then_some(time)
 }
+
+/// Seconds of `0000-01-01T00:00:00Z`: an offset can lead to the year before, which no annotation can hold.
+const YEAR_0: i64 = -62_167_219_200;
 
 /// Writes a time as our annotations hold it: RFC 3339, UTC, whole seconds.
 #[must_use]
@@ -78,6 +82,7 @@ mod tests {
             "2026-11-21T18:00:00.123456789Z",
             "2026-11-21T18:00:00+01:00",
             "2026-11-21T18:00:00.5-08:30",
+            "0000-01-01T00:00:00Z",
         ] {
             assert!(time(text).is_some(), "{text}");
         }
@@ -94,6 +99,7 @@ mod tests {
             "2026-11-21T18:00:00+01:00[Europe/Berlin]",
             "2026-13-21T18:00:00Z",
             "2026-11-21T18:00:00Zü",
+            "0000-01-01T20:54:26.06+24:00",
             "+002026-11-21T18:00:00Z",
             "٢٠٢٦-11-21T18:00:00Z",
         ] {

@@ -181,7 +181,8 @@ impl<S: Sender> Round<'_, S> {
     ///
     /// If EC2 has no capacity for all of them, or refuses without naming instances, the callers are split into groups, so that a few
     /// refused callers cost the others few calls. The callers of a refused group get a call each at the end. After any other refusal
-    /// each caller gets its own call. Only then the instances of those who are refused by themselves are tried one by one. Recently denied callers, and instances recently tried one by one, go last; each gets its try.
+    /// each caller gets its own call. Only then the instances of callers that were refused alone are tried one by one. Recently denied
+    /// callers, and instances recently tried one by one, go last; each gets its try.
     async fn run(mut self, parts: Vec<Part>) {
         let (mut apart, failure) = if parts.len() > 1 { self.together(parts).await } else { (parts, None) };
         let mut alone = Vec::new();

@@ -74,7 +74,7 @@ impl<T: Send + 'static> Batcher<T> {
         Self::gated(most, || std::future::ready(()).boxed(), call)
     }
 
-    /// The same for calls that a rate limiter admits: a batch that is due waits for `gate`, and takes along whoever comes until then.
+    /// The same for calls that a rate limiter admits: a batch that is due waits for `gate`, and includes the items that arrive until then.
     pub fn gated(
         most: usize,
         gate: impl Fn() -> BoxFuture<'static, ()> + Send + Sync + 'static,

@@ -7,6 +7,7 @@
 pub mod bounded;
 mod edits;
 mod object;
+pub mod protection;
 mod verdict;
 
 use jiff::Timestamp;

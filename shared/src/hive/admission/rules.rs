@@ -5,8 +5,8 @@ use std::time::Duration;
 use jiff::SignedDuration;
 
 use super::cluster::Cluster;
-use crate::admission::{Change, Fault, Rule, Verdict};
-use crate::annotation::hold::{Hold, NAMELESS, hold, protected};
+use crate::admission::{Change, Fault, Rule, Verdict, protection};
+use crate::annotation::hold::{Hold, NAMELESS, hold};
 use crate::annotation::{format, keys};
 use crate::duration;
 use crate::hive::api::{POWERSTATE_PAUSE, RECONCILE_PAUSE, go_bool};
@@ -142,16 +142,9 @@ fn has_an_identity(change: &Change<'_, Cluster>) -> Verdict {
     Verdict::deny(Fault::Required, field, format!("missing or empty on an installed cluster: without it {why}"))
 }
 
-/// V6. The object as it was counts, too: a file that is older than the protection must not remove it and put the cluster to sleep.
+/// V6
 fn not_protected(change: &Change<'_, Cluster>) -> Verdict {
-    let (old, new) = (change.old_annotation(keys::PROTECTED), change.new_annotation(keys::PROTECTED));
-    let message = match (protected(old), protected(new)) {
-        _ if !change.goes_to_sleep() => return Verdict::Allow,
-        (_, true) => "the cluster is protected from sleep: remove the annotation first",
-        (true, false) => "the cluster is protected from sleep: remove the annotation in a separate write first",
-        (false, false) => return Verdict::Allow,
-    };
-    Verdict::deny(Fault::Forbidden, annotation(keys::PROTECTED), message)
+    if change.goes_to_sleep() { protection::judge(change) } else { Verdict::Allow }
 }
 
 /// V6. A malformed hold that this very request brings is V9's. The hold as it was counts, too.

@@ -39,7 +39,7 @@ impl Change<'_, Cluster> {
             && self.new_annotation(keys::POWER_STATE) == Some(HIBERNATING)
     }
 
-    /// Whether this request ends the wish for sleep.
+    /// Whether this request withdraws the intent to sleep.
     #[must_use]
     pub fn wakes(&self) -> bool {
         let wanted = self.new_annotation(keys::POWER_STATE);

@@ -2,8 +2,8 @@
 
 use super::cluster::Cluster;
 use super::{ANNOTATIONS, HIBERNATING, Holds};
-use crate::admission::{Change, Fault, Rule, Verdict};
-use crate::annotation::hold::{Hold, NAMELESS, hold, protected};
+use crate::admission::{Change, Fault, Rule, Verdict, protection};
+use crate::annotation::hold::{Hold, NAMELESS, hold};
 use crate::annotation::{format, keys as common};
 use crate::kkp::keys;
 
@@ -109,16 +109,9 @@ fn runs(change: &Change<'_, Cluster>) -> Verdict {
     )
 }
 
-/// K5. The object as it was counts, too.
+/// K5
 fn not_protected(change: &Change<'_, Cluster>) -> Verdict {
-    let (old, new) = (change.old_annotation(common::PROTECTED), change.new_annotation(common::PROTECTED));
-    let message = match (protected(old), protected(new)) {
-        _ if !change.goes_to_sleep() => return Verdict::Allow,
-        (_, true) => "the cluster is protected from sleep: remove the annotation first",
-        (true, false) => "the cluster is protected from sleep: remove the annotation in a separate write first",
-        (false, false) => return Verdict::Allow,
-    };
-    Verdict::deny(Fault::Forbidden, annotation(common::PROTECTED), message)
+    if change.goes_to_sleep() { protection::judge(change) } else { Verdict::Allow }
 }
 
 /// K5. The hold as it was counts, too.

@@ -1,7 +1,7 @@
 //! From what was found of a cluster to what is to be done: dehydration and hydration, phase by phase.
 //!
-//! [`decide`] is total, deterministic and idempotent. The record says which phase has begun; whoever comes later, after a restart or as
-//! the next leader, goes on from it. A phase works until its facts say that it is complete, and only then the record enters the next.
+//! [`decide`] is total, deterministic and idempotent. The record says which phase has begun; after a restart, or as
+//! the next leader, the controller goes on from it. A phase works until its facts say that it is complete, and only then the record enters the next.
 
 mod facts;
 mod plan;
@@ -19,7 +19,7 @@ use super::record::Record;
 pub use facts::{CronJob, Facts, MachineDeployment, Machinery, Node, Pod, Replicas, Stage, User};
 pub use plan::{Action, Plan, Report};
 
-/// How often something that does not move is looked at again.
+/// Requeue delay of a phase that makes no progress.
 const SLOW: Duration = Duration::from_secs(30);
 
 /// What is to be done.
@@ -53,20 +53,24 @@ fn is_unpaused_by_others(facts: &Facts<'_>, record: &Record) -> bool {
         && matches!(record.phase, Phase::ScalingDownControlPlane | Phase::Dehydrated)
 }
 
-/// The end of a message about a phase that takes longer than it may.
+/// The limit of a phase that has exceeded it.
 fn overdue(facts: &Facts<'_>, phase: Phase) -> Option<Duration> {
     facts.limits.of(phase).filter(|limit| facts.in_phase() > *limit)
 }
 
 /// A phase that waits: soon again at first, slowly once it is overdue.
 fn waits(facts: &Facts<'_>, phase: Phase, message: &str, actions: Vec<Action>) -> Plan {
-    let plan = Plan::work(phase, message, actions);
-    match overdue(facts, phase) {
-        Some(limit) => {
-            let message = format!("for more than {} s: {message}", limit.as_secs());
-            Plan { requeue: Some(SLOW), ..Plan::work(phase, message, plan.actions) }
-        }
-        None => plan,
+    let Some(limit) = overdue(facts, phase) else { return Plan::work(phase, message, actions) };
+    let message = format!("for more than {} s: {message}", limit.as_secs());
+    Plan { requeue: Some(SLOW), ..Plan::work(phase, message, actions) }
+}
+
+/// The user cluster, or the plan of a phase that waits for it to answer.
+fn seen<'a>(facts: &Facts<'a>, phase: Phase) -> Result<&'a Machinery, Box<Plan>> {
+    match facts.user {
+        User::Seen(user) => Ok(user),
+        User::Silent(why) => Err(Box::new(waits(facts, phase, why, Vec::new()))),
+        User::NotAsked => Err(Box::new(waits(facts, phase, "the user cluster was not asked", Vec::new()))),
     }
 }
 

@@ -12,13 +12,13 @@ pub struct Plan {
     pub record: Option<Record>,
     /// Calls, each idempotent. The first that fails ends them.
     pub actions: Vec<Action>,
-    /// What the condition says; `None` removes it, and the record with it.
+    /// What the condition says; `None` removes it.
     pub report: Option<Report>,
     /// Whether the operation is complete: the record goes after the actions.
     pub ends: bool,
     /// Whether to remove the request for sleep, with an Event: another client has woken the cluster.
     pub clears_intent: bool,
-    /// When to look again.
+    /// When to reconcile again.
     pub requeue: Option<Duration>,
 }
 
@@ -78,13 +78,13 @@ impl Plan {
         }
     }
 
-    /// Works on a phase and looks again soon.
+    /// Works on a phase and requeues soon.
     pub(super) fn work(phase: Phase, message: impl Into<String>, actions: Vec<Action>) -> Self {
         Self { actions, report: Some(Report::of(phase, message)), requeue: Some(POLL), ..Self::default() }
     }
 }
 
-/// How often a phase is looked at while it lasts.
+/// Requeue delay of a phase under way.
 const POLL: Duration = Duration::from_secs(2);
 
 impl Report {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::wake::undo_of_drain;
-use super::{Action, Facts, Machinery, Plan, Replicas, Report, SLOW, Stage, User, names, overdue, waits};
+use super::{Action, Facts, Machinery, Plan, Replicas, Report, SLOW, Stage, User, names, overdue, seen, waits};
 use crate::annotation::format;
 use crate::kkp::api::Desired;
 use crate::kkp::phase::Phase;
@@ -30,10 +30,7 @@ pub(super) fn begin(facts: &Facts<'_>) -> Plan {
         return refused(&refusal(findings, facts.forced));
     }
     let mut record = note_control_plane(facts, Record::begin(facts.now));
-    for deployment in &user.deployments {
-        let seen = Machines { replicas: deployment.replicas, autoscaler: deployment.autoscaler.clone() };
-        record.note_machines(&deployment.name, seen);
-    }
+    record = note_machines(&record, user).unwrap_or(record);
     record.cordoned = user.nodes.iter().filter(|node| node.cordoned).map(|node| node.name.clone()).collect();
     let count = |length: usize| u32::try_from(length).unwrap_or(u32::MAX);
     record.numbers = Numbers { machines: count(user.machines.len()), ..facts.numbers };
@@ -68,10 +65,9 @@ fn drain(facts: &Facts<'_>, record: &Record) -> Plan {
     if overdue(facts, Phase::Draining).is_some() {
         return Plan::enter(record, Phase::DrainTimedOut, facts.now);
     }
-    let user = match facts.user {
-        User::Seen(user) => user,
-        User::Silent(why) => return waits(facts, Phase::Draining, why, Vec::new()),
-        User::NotAsked => return waits(facts, Phase::Draining, "the user cluster was not asked", Vec::new()),
+    let user = match seen(facts, Phase::Draining) {
+        Ok(user) => user,
+        Err(plan) => return *plan,
     };
     let mut actions = Vec::new();
     let scaled: Vec<String> =
@@ -146,10 +142,9 @@ fn note_machines(record: &Record, user: &Machinery) -> Option<Record> {
 
 fn scale_down_machines(facts: &Facts<'_>, record: &Record) -> Plan {
     let phase = Phase::ScalingDownMachines;
-    let user = match facts.user {
-        User::Seen(user) => user,
-        User::Silent(why) => return waits(facts, phase, why, Vec::new()),
-        User::NotAsked => return waits(facts, phase, "the user cluster was not asked", Vec::new()),
+    let user = match seen(facts, phase) {
+        Ok(user) => user,
+        Err(plan) => return *plan,
     };
     if let Some(noted) = note_machines(record, user) {
         return Plan { requeue: Some(Duration::ZERO), record: Some(noted), ..waits(facts, phase, "", Vec::new()) };
@@ -200,7 +195,7 @@ fn pause(facts: &Facts<'_>, record: &Record) -> Plan {
         User::Seen(user) if user.machines.is_empty() && user.nodes.is_empty() => {
             waits(facts, Phase::Pausing, "", vec![Action::Pause])
         }
-        // Somebody raised a count meanwhile. A paused cluster with a Machine would leave an instance behind.
+        // Another client has raised a count. A paused cluster with a Machine would leave an instance behind.
         User::Seen(_) => {
             Plan::enter(&Record { paused: false, ..record.clone() }, Phase::ScalingDownMachines, facts.now)
         }

@@ -1,6 +1,6 @@
 //! Out of sleep.
 
-use super::{Action, Facts, Machinery, Plan, Replicas, SLOW, User, names, waits};
+use super::{Action, Facts, Machinery, Plan, Replicas, SLOW, User, names, seen, waits};
 use crate::kkp::keys::ACTIVE_RESTORE;
 use crate::kkp::phase::Phase;
 use crate::kkp::record::{Machines, Record};
@@ -9,11 +9,10 @@ pub(super) fn go_on(facts: &Facts<'_>, record: &Record) -> Plan {
     match record.phase {
         Phase::StartingControlPlane => start(facts, record),
         Phase::WaitingForApi => wait_for_api(facts, record),
-        Phase::WaitingForMachineController => match facts.user {
-            User::Seen(Machinery { unready: None, .. }) => Plan::enter(record, Phase::ScalingUpMachines, facts.now),
-            User::Seen(Machinery { unready: Some(what), .. }) => waits(facts, record.phase, what, Vec::new()),
-            User::Silent(why) => waits(facts, record.phase, why, Vec::new()),
-            User::NotAsked => waits(facts, record.phase, "the user cluster was not asked", Vec::new()),
+        Phase::WaitingForMachineController => match seen(facts, record.phase) {
+            Ok(Machinery { unready: None, .. }) => Plan::enter(record, Phase::ScalingUpMachines, facts.now),
+            Ok(Machinery { unready: Some(what), .. }) => waits(facts, record.phase, what, Vec::new()),
+            Err(plan) => *plan,
         },
         Phase::ScalingUpMachines => scale_up(facts, record),
         Phase::WaitingForNodes => wait_for_nodes(facts, record),
@@ -53,15 +52,16 @@ fn wait_for_api(facts: &Facts<'_>, record: &Record) -> Plan {
         recorded > 0 && (one.wanted == 0 || !one.ready)
     };
     let low = names(facts.control_plane.iter().filter(is_low).map(|one| one.workload.name.as_str()));
-    match facts.user {
-        _ if !low.is_empty() => waits(facts, record.phase, &format!("waiting for {low}"), Vec::new()),
-        User::Seen(_) => Plan::enter(record, Phase::WaitingForMachineController, facts.now),
-        User::Silent(why) => waits(facts, record.phase, why, Vec::new()),
-        User::NotAsked => waits(facts, record.phase, "the user cluster was not asked", Vec::new()),
+    if !low.is_empty() {
+        return waits(facts, record.phase, &format!("waiting for {low}"), Vec::new());
+    }
+    match seen(facts, record.phase) {
+        Ok(_) => Plan::enter(record, Phase::WaitingForMachineController, facts.now),
+        Err(plan) => *plan,
     }
 }
 
-/// Counts as they were. One that somebody raised meanwhile stays; 0 stays 0.
+/// Counts as they were. A count that another client has raised stays; 0 stays 0.
 fn to_restore(record: &Record, user: &Machinery) -> Vec<Action> {
     let low = user.deployments.iter().filter_map(|one| {
         let recorded = record.machine_deployments.get(&one.name)?;

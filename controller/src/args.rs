@@ -70,6 +70,9 @@ pub struct Args {
     /// Default minimum suspension for removed process groups of a FoundationDBCluster without the annotation hibernate.sh/minimum-suspension; 0 turns suspension off
     #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = parse_unsigned)]
     pub fdb_minimum_suspension: Duration,
+    /// Dehydrate and hydrate KKP's user clusters (in development: not for production)
+    #[arg(long, hide = true)]
+    pub kkp: bool,
     /// Manage the condition Unreachable with hibernation taken into account; turn off Hive's own unreachable controller first
     #[arg(long)]
     pub own_unreachable: bool,

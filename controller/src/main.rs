@@ -38,6 +38,7 @@ use crate::runtime::{Hub, Term, admin_server, clock, group, panics, watch_backof
 use crate::spoke::Network;
 use crate::systems::fdb::Fdb;
 use crate::systems::hive::{Drivers, Hive};
+use crate::systems::kkp::Kkp;
 use crate::systems::reachability::Reachability;
 
 /// How many status writes are under way at once. The hub has other users.
@@ -136,10 +137,12 @@ fn systems(args: &Arc<Args>, identity: &str) -> Vec<Group> {
         Hive::new(handle, drivers, own.settings(), own.concurrency)
     };
     let (own_unreachable, minimum) = (args.own_unreachable, args.fdb_minimum_suspension);
-    vec![
+    let mut groups = vec![
         group(move |term| term.watch(&hive).with(own_unreachable.then_some(Reachability::new))),
         group(move |term| term.watch(|handle| Fdb::new(handle, minimum))),
-    ]
+    ];
+    groups.extend(args.kkp.then(|| group(|term| term.watch(Kkp::new))));
+    groups
 }
 
 /// The hub in a new term of leadership.

@@ -11,6 +11,7 @@ mod refused;
 mod route;
 mod state;
 mod watch;
+pub mod webhooks;
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::Duration;
@@ -73,6 +74,9 @@ pub async fn client(network: &Network, kubeconfig: &[u8], route: &Route<'_>) -> 
         let field = if route.ip.is_some() { "apiServerIPOverride" } else { "apiURLOverride" };
         return Err(refuse_route(&format!("{field} is refused: {denied}")));
     }
+    // KKP's kubeconfigs name hosts with the dot of the DNS root, and certificates never do.
+    let host = config.cluster_url.host().and_then(|host| host.strip_suffix('.')).map(str::to_owned);
+    config.tls_server_name = config.tls_server_name.or(host);
     config.connect_timeout = Some(CONNECT);
     config.read_timeout = Some(READ);
     config.write_timeout = Some(WRITE);

@@ -2,4 +2,5 @@
 
 pub mod fdb;
 pub mod hive;
+pub mod kkp;
 pub mod reachability;

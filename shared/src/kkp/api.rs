@@ -154,7 +154,7 @@ impl Request {
 impl Cluster {
     /// The namespace of the control plane.
     #[must_use]
-    pub fn namespace(&self) -> String {
+    pub fn control_plane_namespace(&self) -> String {
         let said = self.status.as_ref().map(|status| status.namespace_name.as_str()).filter(|name| !name.is_empty());
         said.map_or_else(|| format!("cluster-{}", self.name_any()), str::to_owned)
     }
@@ -205,8 +205,8 @@ mod tests {
     #[test]
     fn the_namespace_is_the_one_that_kkp_says() {
         let mut cluster = Cluster::new("abc", ClusterSpec::default());
-        assert_eq!(cluster.namespace(), "cluster-abc");
+        assert_eq!(cluster.control_plane_namespace(), "cluster-abc");
         cluster.status = Some(ClusterStatus { namespace_name: "elsewhere".into(), ..ClusterStatus::default() });
-        assert_eq!(cluster.namespace(), "elsewhere");
+        assert_eq!(cluster.control_plane_namespace(), "elsewhere");
     }
 }

@@ -12,6 +12,9 @@ pub const DEHYDRATED_REPLICAS: &str = "hibernate.sh/dehydrated-replicas";
 /// On a Node: we cordoned it for a sleep.
 pub const CORDONED: &str = "hibernate.sh/cordoned";
 
+/// On an `EtcdBackupConfig`: when a wake touched it, so that KKP makes backups again (row 17).
+pub const TOUCHED_AT: &str = "hibernate.sh/touched-at";
+
 /// The `ConfigMap` in the cluster's namespace that holds the record, and its key.
 pub const RECORD: (&str, &str) = ("hibernate-record", "record.json");
 /// The condition on the Cluster.

@@ -17,6 +17,7 @@ use serde::{Deserialize, Serialize};
     Serialize,
     Deserialize,
     strum::Display,
+    strum::IntoStaticStr,
     strum::EnumString,
     strum::EnumIter,
 )]

@@ -3,15 +3,10 @@
 //! What is made of it is decided in `shared::hive::preflight`. A spoke that is silent and a kind that is not there are findings,
 //! never errors: only the write of the answer can fail, and then the cluster is reconciled again.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
-use futures::future::join_all;
-use k8s_openapi::api::admissionregistration::v1::{
-    MutatingWebhookConfiguration, ValidatingWebhook, ValidatingWebhookConfiguration, WebhookClientConfig,
-};
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
-use k8s_openapi::api::core::v1::{Namespace, Secret};
+use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::api::{ApiResource, DynamicObject, ListParams};
 use kube::core::GroupVersionKind;
@@ -21,20 +16,18 @@ use shared::annotation::format;
 use shared::cloud::{CloudError, Instance, Inventory, Spot};
 use shared::hive::api::ClusterDeployment;
 use shared::hive::decide::Served;
-use shared::hive::preflight::{
-    self, Certificate, CloudLook, Part, SpokeLook, SpokePreflight, VersionLook, WebhookLook,
-};
+use shared::hive::preflight::{self, Certificate, CloudLook, Part, SpokeLook, SpokePreflight, VersionLook};
 use shared::spoke::csr::Csr;
-use shared::text::sanitize;
 use tokio::time::Instant as Clock;
 use tracing::info;
 
 use super::state::TargetState;
 use super::{Hive, HiveError, spokes};
 use crate::cloud_registry::PLATFORMS;
-use crate::csr::pages::{is_not_there, list, list_metadata};
+use crate::csr::pages::{list, list_metadata};
 use crate::runtime::hub::full_name;
 use crate::runtime::{System, clock};
+use crate::spoke::webhooks::{kube_system, part, webhooks};
 
 /// How long the spoke gets for all of it together.
 const DEADLINE: Duration = Duration::from_secs(8);
@@ -111,16 +104,6 @@ pub async fn look(client: &Client) -> SpokePreflight {
     }
 }
 
-/// A missing object is not an error; any other failure is reported in one line.
-fn part<T>(result: kube::Result<T>) -> Part<T> {
-    match result {
-        Ok(found) => Ok(Some(found)),
-        Err(error) if is_not_there(&error) => Ok(None),
-        Err(kube::Error::Api(status)) => Err(sanitize(&format_args!("{}: {}", status.code, status.message))),
-        Err(error) => Err(sanitize(&error)),
-    }
-}
-
 async fn version(client: &Client) -> Part<VersionLook> {
     let kind = ApiResource::from_gvk(&GroupVersionKind::gvk("config.openshift.io", "v1", "ClusterVersion"));
     let versions: Api<DynamicObject> = Api::all_with(client.clone(), &kind);
@@ -175,51 +158,6 @@ async fn budgets(client: &Client) -> Part<Vec<String>> {
         status.is_some_and(|status| status.disruptions_allowed == Some(0) && status.expected_pods > Some(0))
     };
     Ok(budgets.map(|budgets| budgets.iter().filter(tight).map(full_name).collect()))
-}
-
-async fn kube_system(client: &Client) -> BTreeMap<String, String> {
-    let namespaces: Api<Namespace> = Api::all(client.clone());
-    let found = namespaces.get_opt("kube-system").await.ok().flatten();
-    let mut labels: BTreeMap<_, _> = found.map(|namespace| namespace.labels().clone()).unwrap_or_default();
-    labels.insert("kubernetes.io/metadata.name".to_owned(), "kube-system".to_owned());
-    labels
-}
-
-/// The two kinds of webhook have all fields in common that the preflight reads.
-async fn webhooks(client: &Client) -> Part<Vec<WebhookLook>> {
-    let kinds = [
-        ApiResource::erase::<ValidatingWebhookConfiguration>(&()),
-        ApiResource::erase::<MutatingWebhookConfiguration>(&()),
-    ];
-    let all = ListParams::default();
-    let lists = kinds.map(|kind| {
-        let configurations: Api<DynamicObject> = Api::all_with(client.clone(), &kind);
-        let all = all.clone();
-        async move { list(&configurations, &all, "webhook configurations").await }
-    });
-    let mut found = Vec::new();
-    for list in join_all(lists).await {
-        for configuration in part(list)?.into_iter().flatten() {
-            let name = configuration.name_any();
-            let webhooks = configuration.data.get("webhooks").cloned().unwrap_or_default();
-            let webhooks: Option<Vec<ValidatingWebhook>> =
-                serde_json::from_value(webhooks).map_err(|error| sanitize(&format_args!("{name}: {error}")))?;
-            found.extend(webhooks.into_iter().flatten().map(|webhook| WebhookLook {
-                name: format!("{name}/{}", webhook.name),
-                failure_policy: webhook.failure_policy,
-                timeout: webhook.timeout_seconds,
-                service: service(&webhook.client_config),
-                rules: webhook.rules.unwrap_or_default(),
-                namespaces: webhook.namespace_selector.unwrap_or_default(),
-                objects: webhook.object_selector.unwrap_or_default(),
-            }));
-        }
-    }
-    Ok(Some(found))
-}
-
-fn service(config: &WebhookClientConfig) -> Option<String> {
-    config.service.as_ref().map(|service| format!("{}/{}", service.namespace, service.name))
 }
 
 #[cfg(test)]

@@ -33,6 +33,8 @@ pub struct Facts<'a> {
     pub quiet: Duration,
     /// The user cluster.
     pub user: User<'a>,
+    /// Whether there is a slot for what would begin now: a seed wakes a few clusters at once (row 10).
+    pub may_begin: bool,
     /// KKP's answer to the last try to end the pause, if it refused.
     pub unpause_refused: Option<&'a str>,
     /// Now.

@@ -22,17 +22,32 @@ pub use plan::{Action, Plan, Report};
 /// Requeue delay of a phase that makes no progress.
 const SLOW: Duration = Duration::from_secs(30);
 
+/// What a cluster waits for that begins when as many are under way as the seed takes.
+const QUEUED: &str = "waiting for other clusters of the seed: as many as it takes are under way";
+/// Requeue delay of one that waits for them.
+const QUEUE_POLL: Duration = Duration::from_secs(5);
+
 /// What is to be done.
 #[must_use]
 pub fn decide(facts: &Facts<'_>) -> Plan {
     let Some(record) = facts.record else {
         return match facts.request.desired {
             Desired::Running => Plan::default(),
+            Desired::Hibernating if !facts.may_begin => {
+                Plan { requeue: Some(QUEUE_POLL), ..Plan::work(Phase::Preflight, QUEUED, Vec::new()) }
+            }
             Desired::Hibernating => sleep::begin(facts),
         };
     };
     let wakes = facts.request.desired == Desired::Running || is_unpaused_by_others(facts, record);
+    let enters_wake = matches!(record.phase, Phase::Pausing | Phase::ScalingDownControlPlane | Phase::Dehydrated);
     match record.phase {
+        // Until then the cluster is as it was: one whose pause another client has ended does not wait.
+        phase if enters_wake && wakes && !facts.may_begin && !is_unpaused_by_others(facts, record) => Plan {
+            report: Some(Report { dehydrated: phase == Phase::Dehydrated, ..Report::of(phase, QUEUED) }),
+            requeue: Some(QUEUE_POLL),
+            ..Plan::default()
+        },
         Phase::DrainTimedOut => sleep::timed_out(facts, record),
         phase if phase.is_of_sleep() && !wakes => sleep::go_on(facts, record),
         phase if phase.is_of_sleep() => match phase.resumes_at() {

@@ -26,6 +26,7 @@ struct Case {
     control_plane: Vec<Replicas>,
     quiet: Duration,
     machinery: Option<Machinery>,
+    may_begin: bool,
     unpause_refused: Option<&'static str>,
     later: Duration,
     findings: Vec<Finding>,
@@ -56,6 +57,7 @@ impl Case {
             control_plane: vec![replicas("apiserver", 0), replicas("scheduler", 0), replicas("etcd", 0)],
             quiet: Duration::ZERO,
             machinery: None,
+            may_begin: true,
             unpause_refused: None,
             later: Duration::ZERO,
             findings: Vec::new(),
@@ -74,6 +76,7 @@ impl Case {
             cron_jobs: &[],
             quiet: self.quiet,
             user: self.machinery.as_ref().map_or(User::Silent("connection refused"), User::Seen),
+            may_begin: self.may_begin,
             unpause_refused: self.unpause_refused,
             now: now() + self.later,
             limits: Limits::default(),
@@ -285,4 +288,21 @@ fn raised_replicas_are_corrected_three_times_and_then_left_alone() {
     }
     case.record.as_mut().unwrap().corrections = 3;
     assert!(case.plan().record.is_none() && case.says().contains("keeps raising replicas of scheduler"));
+}
+
+/// Row 10: each waking cluster counts as an update under way.
+#[test]
+fn what_finds_no_slot_stays_as_it_is_and_what_has_begun_goes_on() {
+    let mut case = Case { may_begin: false, ..Case::new(Desired::Hibernating, None) };
+    case.machinery = Some(Machinery::default());
+    assert!(case.enters().is_none() && case.says().starts_with("waiting for other clusters"), "{}", case.says());
+    let case = Case { may_begin: false, ..Case::new(Desired::Running, Some(Phase::Dehydrated)) };
+    let plan = case.plan();
+    assert!(plan.record.is_none() && plan.actions.is_empty() && plan.report.is_some_and(|report| report.dehydrated));
+    // A drain is undone at once: nothing of the seed is needed for that.
+    let case = Case { may_begin: false, ..Case::new(Desired::Running, Some(Phase::Draining)) };
+    assert_eq!(case.enters(), Some(Phase::WaitingForMachineController));
+    let mut case = Case { may_begin: false, ..Case::new(Desired::Hibernating, Some(Phase::Dehydrated)) };
+    case.cluster.spec.pause = false;
+    assert_eq!(case.enters(), Some(Phase::StartingControlPlane), "KKP brings up everything but etcd (row 8)");
 }

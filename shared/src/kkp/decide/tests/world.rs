@@ -125,6 +125,7 @@ impl World {
             cron_jobs: &self.cron_jobs,
             quiet: Duration::try_from(self.now - self.quiet_since).unwrap(),
             user: if self.api_answers() { User::Seen(&self.machinery) } else { User::Silent("connection refused") },
+            may_begin: true,
             unpause_refused: None,
             now: self.now,
             limits: Limits::default(),

@@ -1,0 +1,257 @@
+//! Carries out a plan: the record first, then each action. The first that fails ends the reconcile; the next one goes on.
+
+use std::future::Future;
+
+use futures::{StreamExt, TryStreamExt, stream};
+use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
+use k8s_openapi::api::batch::v1::CronJob;
+use k8s_openapi::api::core::v1::{Node, Pod};
+use kube::api::{ApiResource, DeleteParams, DynamicObject, ListParams, Patch};
+use kube::core::GroupVersionKind;
+use kube::{Api, Client, ResourceExt};
+use serde_json::{Value, json};
+use shared::kkp::api::Cluster;
+use shared::kkp::decide::{Action, Plan};
+use shared::kkp::keys;
+use shared::kkp::record::{Record, Workload, WorkloadKind};
+use shared::text::sanitize;
+
+use super::machinery::Seen;
+use super::store::{self, Stored, lead};
+use super::user::machine_kind;
+use super::{Kkp, KkpError, Observation, patches};
+use crate::csr::pages::is_not_there;
+use crate::runtime::hub::as_controller;
+use crate::runtime::{System, Target, WriteError};
+use crate::spoke::failure;
+
+/// Writes that are under way at once for one cluster.
+const CONCURRENT_WRITES: usize = 8;
+
+/// Carries it out.
+pub async fn run(
+    kkp: &Kkp,
+    observation: &mut Observation<'_>,
+    plan: &Plan,
+    target: &mut Target<Kkp>,
+) -> Result<(), KkpError> {
+    if let Some(record) = &plan.record {
+        let read = observation.record.as_ref().ok().and_then(Option::as_ref);
+        let written = store::write(kkp, observation.cluster, read, record).await?;
+        observation.record = Ok(Some(written));
+    }
+    let cluster = observation.cluster;
+    let stored: Option<Stored> = observation.record.as_ref().ok().and_then(Clone::clone);
+    let record = stored.as_ref().map(|stored| &stored.record);
+    for action in &plan.actions {
+        match action {
+            Action::Pause => observation.written = Some(write_cluster(kkp, cluster, patches::pause(cluster)).await?),
+            Action::Unpause => observation.written = unpause(kkp, cluster, target).await?,
+            other => one(kkp, observation, record, other).await?,
+        }
+    }
+    if plan.clears_intent {
+        let patch =
+            json!({ "metadata": { "annotations": { keys::POWER_STATE: "Running", keys::POWER_STATE_AT: null } } });
+        observation.written = Some(write_cluster(kkp, cluster, patch).await?);
+    }
+    if let Some(stored) = stored.filter(|_| plan.ends) {
+        store::remove(kkp, cluster, &stored).await?;
+        target.state.unpause_refused = None;
+    }
+    Ok(())
+}
+
+async fn one(
+    kkp: &Kkp,
+    observation: &Observation<'_>,
+    record: Option<&Record>,
+    action: &Action,
+) -> Result<(), KkpError> {
+    let cluster = observation.cluster;
+    let seed = Seed { kkp, namespace: cluster.control_plane_namespace() };
+    let user = || User::of(kkp, &observation.user);
+    match action {
+        Action::Pause | Action::Unpause => Ok(()), // to the Cluster itself
+        Action::ScaleDown(workload) => {
+            let recorded = record.and_then(|record| record.control_plane.get(workload)).copied().unwrap_or_default();
+            seed.workload(workload, patches::scale_down(recorded)).await
+        }
+        Action::Restore(workload, replicas) => seed.workload(workload, patches::restore(*replicas)).await,
+        Action::Suspend(names) => seed.cron_jobs(names, true).await,
+        Action::Unsuspend(names) => seed.cron_jobs(names, false).await,
+        Action::TouchBackups => seed.touch_backups(observation).await,
+        Action::StopAutoscaler(names) => {
+            let user = &user()?;
+            each(names, |name| async move { user.machines(&name, patches::stop_autoscaler()).await }).await
+        }
+        Action::ScaleDownMachines(name, recorded) => {
+            user()?.machines(name, patches::scale_down_machines(recorded)).await
+        }
+        Action::RestoreMachines(name, recorded) => user()?.machines(name, patches::restore_machines(recorded)).await,
+        Action::Cordon(names) => {
+            let user = &user()?;
+            each(names, |name| async move { user.node(&name, patches::cordon()).await }).await
+        }
+        Action::Uncordon(names) => {
+            let user = &user()?;
+            let restored = |name: &str| patches::uncordon(record.is_some_and(|record| record.cordoned.contains(name)));
+            each(names, |name| {
+                let patch = restored(&name);
+                async move { user.node(&name, patch).await }
+            })
+            .await
+        }
+        Action::DeleteNode(name) => user()?.delete_node(name).await,
+        Action::DeletePods(names) => {
+            let user = &user()?;
+            each(names, |name| async move { user.delete_pod(&name).await }).await
+        }
+    }
+}
+
+/// The same for each of these, some at once. The first failure ends it.
+async fn each<F>(names: &[String], call: impl Fn(String) -> F) -> Result<(), KkpError>
+where
+    F: Future<Output = Result<(), KkpError>>,
+{
+    stream::iter(names.iter().cloned().map(call)).buffer_unordered(CONCURRENT_WRITES).try_collect().await
+}
+
+async fn write_cluster(kkp: &Kkp, cluster: &Cluster, patch: Value) -> Result<Box<Cluster>, KkpError> {
+    kkp.hub().patch(cluster, patch).await.map(Box::new).map_err(KkpError::Cluster)
+}
+
+/// The end of the pause. KKP's refusal is a fact for the next decision: then every count is restored by us (rows 20, 27).
+async fn unpause(kkp: &Kkp, cluster: &Cluster, target: &mut Target<Kkp>) -> Result<Option<Box<Cluster>>, KkpError> {
+    match kkp.hub().patch(cluster, patches::unpause()).await {
+        Ok(written) => {
+            target.state.unpause_refused = None;
+            Ok(Some(Box::new(written)))
+        }
+        Err(WriteError::Refused(error) | WriteError::Failed(error)) if matches!(&*error, kube::Error::Api(_)) => {
+            let kube::Error::Api(status) = *error else { return Ok(None) };
+            target.state.unpause_refused = Some(sanitize(&status.message));
+            Ok(None)
+        }
+        Err(error) => Err(KkpError::Cluster(error)),
+    }
+}
+
+/// Writes to the control plane.
+struct Seed<'a> {
+    kkp: &'a Kkp,
+    namespace: String,
+}
+
+impl Seed<'_> {
+    fn client(&self) -> Client {
+        self.kkp.hub().client.clone()
+    }
+
+    fn failed(what: String) -> impl FnOnce(kube::Error) -> KkpError {
+        move |source| KkpError::Write { what, source: Box::new(source) }
+    }
+
+    async fn workload(&self, workload: &Workload, patch: Value) -> Result<(), KkpError> {
+        lead(self.kkp)?;
+        let (name, patch) = (workload.name.as_str(), Patch::Merge(patch));
+        let written = match workload.kind {
+            WorkloadKind::Deployment => {
+                let api: Api<Deployment> = Api::namespaced(self.client(), &self.namespace);
+                api.patch(name, &as_controller(), &patch).await.map(|_| ())
+            }
+            WorkloadKind::StatefulSet => {
+                let api: Api<StatefulSet> = Api::namespaced(self.client(), &self.namespace);
+                api.patch(name, &as_controller(), &patch).await.map(|_| ())
+            }
+        };
+        written.map_err(Self::failed(format!("{} {}/{name}", workload.kind, self.namespace)))
+    }
+
+    async fn cron_jobs(&self, names: &[String], suspended: bool) -> Result<(), KkpError> {
+        let api: Api<CronJob> = Api::namespaced(self.client(), &self.namespace);
+        for name in names {
+            lead(self.kkp)?;
+            let written = api.patch(name, &as_controller(), &Patch::Merge(patches::suspend(suspended))).await;
+            written.map_err(Self::failed(format!("CronJob {}/{name}", self.namespace)))?;
+        }
+        Ok(())
+    }
+
+    /// Backups go on when KKP sees a change of their configuration (row 17).
+    async fn touch_backups(&self, observation: &Observation<'_>) -> Result<(), KkpError> {
+        let kind = ApiResource::from_gvk(&GroupVersionKind::gvk("kubermatic.k8c.io", "v1", "EtcdBackupConfig"));
+        let api: Api<DynamicObject> = Api::namespaced_with(self.client(), &self.namespace, &kind);
+        let found = match api.list(&ListParams::default()).await {
+            Ok(found) => found,
+            Err(error) if is_not_there(&error) => return Ok(()),
+            Err(error) => return Err(Self::failed("EtcdBackupConfigs".to_owned())(error)),
+        };
+        let touched = json!({ "metadata": { "annotations": { keys::TOUCHED_AT: observation.now.to_string() } } });
+        for config in found {
+            lead(self.kkp)?;
+            let name = config.name_any();
+            let written = api.patch(&name, &as_controller(), &Patch::Merge(&touched)).await;
+            written.map_err(Self::failed(format!("EtcdBackupConfig {}/{name}", self.namespace)))?;
+        }
+        Ok(())
+    }
+}
+
+/// Writes to the user cluster.
+struct User<'a> {
+    kkp: &'a Kkp,
+    client: &'a Client,
+}
+
+impl<'a> User<'a> {
+    fn of(kkp: &'a Kkp, seen: &'a Seen) -> Result<Self, KkpError> {
+        match seen {
+            Seen::Asked(asked) => Ok(Self { kkp, client: &asked.client }),
+            Seen::Silent(_) | Seen::NotAsked => {
+                let source = shared::spoke::SpokeError::Failed("the user cluster was not asked".to_owned());
+                Err(KkpError::User { what: "an object".to_owned(), source })
+            }
+        }
+    }
+
+    /// The outcome of a write: what is gone needs none.
+    fn done<T>(what: String, result: kube::Result<T>) -> Result<(), KkpError> {
+        match result {
+            Ok(_) => Ok(()),
+            Err(error) if is_not_there(&error) => Ok(()),
+            Err(error) => Err(KkpError::User { what, source: failure(&error) }),
+        }
+    }
+
+    /// Writes a `MachineDeployment`.
+    async fn machines(&self, name: &str, patch: Value) -> Result<(), KkpError> {
+        lead(self.kkp)?;
+        let (namespace, name) = name.split_once('/').unwrap_or(("kube-system", name));
+        let api: Api<DynamicObject> =
+            Api::namespaced_with(self.client.clone(), namespace, &machine_kind("MachineDeployment"));
+        let written = api.patch(name, &as_controller(), &Patch::Merge(patch)).await;
+        Self::done(format!("MachineDeployment {namespace}/{name}"), written)
+    }
+
+    async fn node(&self, name: &str, patch: Value) -> Result<(), KkpError> {
+        lead(self.kkp)?;
+        let api: Api<Node> = Api::all(self.client.clone());
+        Self::done(format!("Node {name}"), api.patch(name, &as_controller(), &Patch::Merge(patch)).await)
+    }
+
+    async fn delete_node(&self, name: &str) -> Result<(), KkpError> {
+        lead(self.kkp)?;
+        let api: Api<Node> = Api::all(self.client.clone());
+        Self::done(format!("Node {name}"), api.delete(name, &DeleteParams::default()).await)
+    }
+
+    /// Deletes a Pod with its own grace period.
+    async fn delete_pod(&self, name: &str) -> Result<(), KkpError> {
+        lead(self.kkp)?;
+        let (namespace, pod) = name.split_once('/').unwrap_or(("default", name));
+        let api: Api<Pod> = Api::namespaced(self.client.clone(), namespace);
+        Self::done(format!("Pod {name}"), api.delete(pod, &DeleteParams::default()).await)
+    }
+}

@@ -1,0 +1,268 @@
+//! KKP: dehydrates and hydrates user clusters from their seed. `shared::kkp` decides; this reads, writes and reports.
+//!
+//! Only Clusters are watched. The namespace of a cluster's control plane and the user cluster itself are read while an operation is
+//! under way, by polling: KKP's own controllers write there, and a wake must not trust what a paused KKP reports (rows 6 and 7 of
+//! reference/kkp-observed.md).
+
+mod act;
+mod machinery;
+mod observe;
+mod patches;
+mod report;
+mod seed;
+mod slots;
+mod store;
+mod user;
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use kube::ResourceExt;
+use shared::kkp::api::{Cluster, Desired, Request};
+use shared::kkp::decide::{self, Plan, Report, User};
+use shared::kkp::phase::Limits;
+use shared::kkp::preflight::Finding;
+use shared::kkp::record::RecordError;
+use shared::spoke::SpokeError;
+use tokio::time::Instant;
+
+use self::machinery::Seen;
+use self::seed::Seed;
+use self::slots::Slots;
+use self::store::Stored;
+use self::user::Cached;
+use crate::runtime::{Acted, Class, Done, Failure, Handle, Hub, Key, Observed, Settings, System, Target, WriteError};
+
+/// Clusters of one page of the first list.
+const PAGE_SIZE: u32 = 50;
+/// Clusters that are reconciled at once.
+const CONCURRENCY: u16 = 32;
+/// How long a reconcile may take before it is given up.
+const RECONCILE_TIMEOUT: Duration = Duration::from_mins(2);
+/// Requeue delay of a cluster whose record cannot be read.
+const UNREADABLE: Duration = Duration::from_mins(1);
+
+/// What Events about KKP's clusters are about.
+const ACTION: &str = "Dehydration";
+
+/// The system.
+pub struct Kkp {
+    handle: Handle<Cluster>,
+    slots: Slots,
+    limits: Limits,
+}
+
+impl Kkp {
+    /// Serves the Clusters of this seed.
+    pub fn new(handle: Handle<Cluster>) -> Self {
+        Self { handle, slots: Slots::default(), limits: Limits::default() }
+    }
+}
+
+/// What is remembered of a cluster between two reconciles.
+#[derive(Default)]
+pub struct TargetState {
+    /// Whether its record was read in this term of leadership.
+    read: bool,
+    /// Since when every workload but etcd was at 0 in each reconcile.
+    quiet_since: Option<Instant>,
+    /// KKP's answer to the last try to end the pause.
+    unpause_refused: Option<String>,
+    /// The client of the user cluster, and the version of the Secret that it was made of.
+    user: Option<Cached>,
+}
+
+/// Why a reconcile ended early. It is repeated soon. The names are metric labels.
+#[derive(Debug, thiserror::Error, strum::IntoStaticStr)]
+pub enum KkpError {
+    /// The seed did not answer.
+    #[error("read {what}")]
+    Read {
+        /// What was to be read.
+        what: &'static str,
+        /// The API server's answer.
+        source: Box<kube::Error>,
+    },
+    /// The record of the sleep was not written.
+    #[error("write the record")]
+    Record(#[source] WriteError),
+    /// The record has become too long.
+    #[error("write the record")]
+    TooLong(#[source] RecordError),
+    /// The Cluster was not written.
+    #[error("write the Cluster")]
+    Cluster(#[source] WriteError),
+    /// An object of the control plane was not written.
+    #[error("write {what}")]
+    Write {
+        /// Which object.
+        what: String,
+        /// The API server's answer.
+        source: Box<kube::Error>,
+    },
+    /// The user cluster did not do what it was asked to.
+    #[error("write {what} of the user cluster")]
+    User {
+        /// Which object.
+        what: String,
+        /// Why.
+        source: SpokeError,
+    },
+    /// Another controller leads.
+    #[error("this controller is no longer the leader")]
+    NotLeader,
+}
+
+impl Failure for KkpError {
+    fn class(&self) -> Class {
+        match self {
+            Self::Read { .. } | Self::User { .. } | Self::TooLong(_) => Class::Failed,
+            Self::Write { source, .. } => match &**source {
+                kube::Error::Api(status) if matches!(status.code, 404 | 409) => Class::Conflict,
+                _ => Class::Failed,
+            },
+            // A record that is gone is not the target: it is read again.
+            Self::Record(WriteError::Gone(_)) => Class::Conflict,
+            Self::Record(source) | Self::Cluster(source) => source.class(),
+            Self::NotLeader => Class::NotLeader,
+        }
+    }
+
+    fn label(&self) -> &'static str {
+        self.into()
+    }
+
+    fn refusal(&self) -> Option<String> {
+        match self {
+            Self::Record(source) | Self::Cluster(source) => source.refusal(),
+            _ => None,
+        }
+    }
+}
+
+/// What was seen of a cluster.
+pub struct Observation<'a> {
+    cluster: &'a Cluster,
+    request: Request,
+    record: Result<Option<Stored>, RecordError>,
+    findings: Option<Vec<Finding>>,
+    seed: Seed,
+    quiet: Duration,
+    user: Seen,
+    unpause_refused: Option<String>,
+    /// The Cluster as our last write returned it.
+    written: Option<Box<Cluster>>,
+    may_begin: bool,
+    now: Timestamp,
+    limits: Limits,
+}
+
+impl Observation<'_> {
+    fn plan(&self) -> Plan {
+        let record = match &self.record {
+            Ok(record) => record.as_ref().map(|stored| &stored.record),
+            Err(error) => return unreadable(self.cluster, *error),
+        };
+        let user = match &self.user {
+            Seen::NotAsked => User::NotAsked,
+            Seen::Silent(why) => User::Silent(why),
+            Seen::Asked(asked) => User::Seen(&asked.machinery),
+        };
+        decide::decide(&decide::Facts {
+            cluster: self.cluster,
+            request: self.request,
+            forced: self.cluster.annotations().get(shared::kkp::keys::FORCE).is_some_and(|value| value == "true"),
+            record,
+            preflight: self.findings.as_deref(),
+            control_plane: &self.seed.workloads,
+            numbers: self.user.numbers(),
+            cron_jobs: &self.seed.cron_jobs,
+            quiet: self.quiet,
+            user,
+            may_begin: self.may_begin,
+            unpause_refused: self.unpause_refused.as_deref(),
+            now: self.now,
+            limits: self.limits,
+        })
+    }
+}
+
+/// Nothing is done about a cluster whose record cannot be read: not everything that a sleep has changed is known.
+fn unreadable(cluster: &Cluster, error: RecordError) -> Plan {
+    let (name, key) = shared::kkp::keys::RECORD;
+    let message = format!(
+        "ConfigMap {}/{name}, key {key}: {error}. Restore it, or undo the sleep by hand and delete it",
+        cluster.control_plane_namespace()
+    );
+    let dehydrated = cluster.is_true(shared::kkp::keys::DEHYDRATED);
+    let report = Report { dehydrated, reason: "RecordUnreadable".to_owned(), message };
+    Plan { report: Some(report), requeue: Some(UNREADABLE), ..Plan::default() }
+}
+
+impl System for Kkp {
+    type Object = Cluster;
+    type State = TargetState;
+    type Facts<'a> = Observation<'a>;
+    type Plan = Plan;
+    type Error = KkpError;
+
+    const NAME: &'static str = "kkp";
+    const ACTION: &'static str = ACTION;
+
+    fn settings(&self) -> Settings {
+        Settings {
+            page_size: PAGE_SIZE,
+            concurrency: CONCURRENCY,
+            timeout: RECONCILE_TIMEOUT,
+            optional: true,
+            conflict: 500..1_000,
+            retry: 2_000..5_000,
+        }
+    }
+
+    fn hub(&self) -> &Hub {
+        &self.handle.hub
+    }
+
+    async fn observe<'a>(
+        &self,
+        cluster: &'a Cluster,
+        target: &mut Target<Self>,
+    ) -> Result<Observed<Observation<'a>>, KkpError> {
+        let on_cluster = Request::of(cluster.annotations());
+        let is_wanted = on_cluster.is_some_and(|request| request.desired == Desired::Hibernating);
+        // A record may be left of which the Cluster shows nothing: the controller ended before it wrote the condition.
+        let is_concerned = is_wanted || cluster.condition(shared::kkp::keys::DEHYDRATED).is_some();
+        if target.state.read && !is_concerned {
+            return Ok(Observed::Rest(None));
+        }
+        observe::observe(self, cluster, on_cluster, &mut target.state).await
+    }
+
+    fn decide(&self, observation: &Observation<'_>) -> Plan {
+        observation.plan()
+    }
+
+    async fn act(
+        &self,
+        observation: &mut Self::Facts<'_>,
+        plan: &mut Plan,
+        target: &mut Target<Self>,
+    ) -> Result<Acted, KkpError> {
+        act::run(self, observation, plan, target).await?;
+        Ok(Acted::Nothing)
+    }
+
+    async fn report(
+        &self,
+        observation: Self::Facts<'_>,
+        plan: Plan,
+        target: &mut Target<Self>,
+    ) -> Result<Done, KkpError> {
+        report::report(self, &observation, &plan, target).await
+    }
+
+    fn forget(&self, key: &Key) {
+        self.slots.free(&key.1);
+    }
+}

@@ -1,0 +1,133 @@
+//! The merge patches of a sleep and a wake: one write per object, with only our fields.
+
+use serde_json::{Map, Value, json};
+use shared::kkp::api::Cluster;
+use shared::kkp::keys;
+use shared::kkp::record::Machines;
+
+/// The pause, its reason and our annotation, in one write.
+pub fn pause(cluster: &Cluster) -> Value {
+    let annotations = cluster.metadata.annotations.as_ref();
+    let reason = annotations.and_then(|all| all.get(shared::annotation::keys::REASON));
+    let reason = reason.map(|reason| format!(": {reason}")).unwrap_or_default();
+    json!({
+        "metadata": { "annotations": { keys::POWER_STATE: "Hibernating" } },
+        "spec": { "pause": true, "pauseReason": format!("dehydrated by kubectl-hibernate{reason}") },
+    })
+}
+
+/// The end of the pause.
+pub fn unpause() -> Value {
+    json!({ "spec": { "pause": false, "pauseReason": null } })
+}
+
+/// A workload's count at 0, and what it was.
+pub fn scale_down(recorded: u32) -> Value {
+    json!({
+        "metadata": { "annotations": { keys::DEHYDRATED_REPLICAS: recorded.to_string() } },
+        "spec": { "replicas": 0 },
+    })
+}
+
+/// A workload's count as it was.
+pub fn restore(replicas: u32) -> Value {
+    json!({ "metadata": { "annotations": { keys::DEHYDRATED_REPLICAS: null } }, "spec": { "replicas": replicas } })
+}
+
+/// Takes a `MachineDeployment` from the autoscaler's control.
+pub fn stop_autoscaler() -> Value {
+    json!({ "metadata": { "annotations": autoscaler(None) } })
+}
+
+/// A `MachineDeployment`'s count at 0, out of the autoscaler's control, and what it was.
+pub fn scale_down_machines(recorded: &Machines) -> Value {
+    let mut annotations = autoscaler(None);
+    annotations.insert(keys::DEHYDRATED_REPLICAS.to_owned(), json!(recorded.replicas.to_string()));
+    json!({ "metadata": { "annotations": annotations }, "spec": { "replicas": 0 } })
+}
+
+/// A `MachineDeployment` as it was, in one write: any change of its annotations has OSM make its bootstrap Secrets anew (row 53).
+pub fn restore_machines(recorded: &Machines) -> Value {
+    let mut annotations = autoscaler(Some(recorded));
+    annotations.insert(keys::DEHYDRATED_REPLICAS.to_owned(), Value::Null);
+    json!({ "metadata": { "annotations": annotations }, "spec": { "replicas": recorded.replicas } })
+}
+
+fn autoscaler(recorded: Option<&Machines>) -> Map<String, Value> {
+    let Some(recorded) = recorded else {
+        return keys::AUTOSCALER.iter().map(|key| ((*key).to_owned(), Value::Null)).collect();
+    };
+    recorded.autoscaler.iter().map(|(key, value)| (key.clone(), json!(value))).collect()
+}
+
+/// Cordons a Node and has machine-controller skip eviction: either alone is not enough (rows 54 to 56).
+pub fn cordon() -> Value {
+    json!({
+        "metadata": { "annotations": { keys::SKIP_EVICTION: "true", keys::CORDONED: "true" } },
+        "spec": { "unschedulable": true },
+    })
+}
+
+/// Undoes that. A Node that was cordoned before stays cordoned.
+pub fn uncordon(was_cordoned: bool) -> Value {
+    let mut patch = json!({ "metadata": { "annotations": { keys::SKIP_EVICTION: null, keys::CORDONED: null } } });
+    if !was_cordoned {
+        patch["spec"] = json!({ "unschedulable": null });
+    }
+    patch
+}
+
+/// A `CronJob` that is suspended, or not.
+pub fn suspend(suspended: bool) -> Value {
+    json!({ "spec": { "suspend": suspended } })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn machines_come_back_in_one_write_with_their_autoscaler_and_without_our_copy() {
+        let autoscaler =
+            [(keys::AUTOSCALER[0].to_owned(), "1".to_owned()), (keys::AUTOSCALER[1].to_owned(), "5".to_owned())];
+        let recorded = Machines { replicas: 3, autoscaler: autoscaler.into() };
+        let before = json!({
+            "metadata": { "annotations": { keys::AUTOSCALER[0]: "1", keys::AUTOSCALER[1]: "5", "theirs": "x" } },
+            "spec": { "replicas": 3, "paused": true },
+        });
+        let mut object = before.clone();
+        json_patch::merge(&mut object, &scale_down_machines(&recorded));
+        assert_eq!(
+            object,
+            json!({
+                "metadata": { "annotations": { keys::DEHYDRATED_REPLICAS: "3", "theirs": "x" } },
+                "spec": { "replicas": 0, "paused": true },
+            })
+        );
+        json_patch::merge(&mut object, &restore_machines(&recorded));
+        assert_eq!(object, before);
+    }
+
+    #[test]
+    fn a_node_that_was_cordoned_before_stays_cordoned() {
+        for (unschedulable, was_cordoned) in [(json!({}), false), (json!({ "unschedulable": true }), true)] {
+            let before = json!({ "metadata": { "annotations": {} }, "spec": unschedulable });
+            let mut node = before.clone();
+            json_patch::merge(&mut node, &cordon());
+            assert!(
+                node["spec"]["unschedulable"] == true && node["metadata"]["annotations"][keys::SKIP_EVICTION] == "true"
+            );
+            json_patch::merge(&mut node, &uncordon(was_cordoned));
+            assert_eq!(node, before);
+        }
+    }
+
+    #[test]
+    fn a_pause_says_who_and_why() {
+        let mut cluster = Cluster::new("abc", shared::kkp::api::ClusterSpec::default());
+        assert_eq!(pause(&cluster)["spec"]["pauseReason"], "dehydrated by kubectl-hibernate");
+        let reason = (shared::annotation::keys::REASON.to_owned(), "weekend".to_owned());
+        cluster.metadata.annotations = Some([reason].into());
+        assert_eq!(pause(&cluster)["spec"]["pauseReason"], "dehydrated by kubectl-hibernate: weekend");
+    }
+}

@@ -1,0 +1,145 @@
+//! The condition on the Cluster, and Events when a phase begins.
+
+use kube::runtime::events::EventType;
+use kube::{Resource, ResourceExt};
+use serde_json::{Value, json};
+use shared::annotation::format;
+use shared::kkp::api::{Cluster, Condition};
+use shared::kkp::decide::{Plan, Report};
+use shared::kkp::keys;
+use shared::kkp::phase::Phase;
+use shared::text::sanitize_to;
+use tracing::info;
+
+use super::{ACTION, Kkp, KkpError, Observation};
+use crate::metrics::Told;
+use crate::runtime::{Done, System, Target};
+
+/// Bytes of a condition's message.
+const MAX_MESSAGE: usize = 2_000;
+
+/// Writes what has changed.
+pub async fn report(
+    kkp: &Kkp,
+    observation: &Observation<'_>,
+    plan: &Plan,
+    target: &mut Target<Kkp>,
+) -> Result<Done, KkpError> {
+    // What an action got back is newer than what was observed.
+    let cluster = observation.written.as_deref().unwrap_or(observation.cluster);
+    let mut changed = plan.record.is_some() || !plan.actions.is_empty() || plan.ends;
+    if let Some(patch) = patch(cluster, plan.report.as_ref(), &format::seconds(observation.now)) {
+        let written = kkp.hub().patch_status(cluster, patch).await.map_err(KkpError::Cluster)?;
+        target.wrote(&written);
+        changed = true;
+    } else if let Some(written) = &observation.written {
+        target.wrote(written);
+    }
+    if let Some(record) = &plan.record {
+        tell(kkp, cluster, record.phase, plan).await;
+    }
+    let is_over = plan.ends || plan.record.as_ref().is_some_and(|record| record.phase == Phase::Dehydrated);
+    let is_refused = plan.record.is_none() && matches!(observation.record, Ok(None));
+    if is_over || is_refused {
+        kkp.slots.free(&cluster.name_any());
+    }
+    Ok(Done { requeue: plan.requeue, changed })
+}
+
+/// An Event about a phase that has begun, and one about a cluster that another client has woken.
+async fn tell(kkp: &Kkp, cluster: &Cluster, phase: Phase, plan: &Plan) {
+    let name = cluster.name_any();
+    let kind =
+        if matches!(phase, Phase::DrainTimedOut | Phase::AwakePaused) { EventType::Warning } else { EventType::Normal };
+    let (reason, note) = if plan.clears_intent {
+        ("PauseEndedByOthers", "another client set spec.pause to false: the cluster wakes".to_owned())
+    } else {
+        (phase.into(), format!("{phase} has begun"))
+    };
+    info!(cluster = name, reason, "{note}");
+    kkp.hub().metrics.notices.get_or_create(&Told { system: "kkp", reason }).inc();
+    kkp.hub().events.publish(&cluster.object_ref(&()), &name, kind, (ACTION, reason), &note).await;
+}
+
+/// What makes the condition say this; `None` if it does.
+fn patch(cluster: &Cluster, report: Option<&Report>, now: &str) -> Option<Value> {
+    let old = cluster.condition(keys::DEHYDRATED);
+    let path = format!("/status/conditions/{}", keys::DEHYDRATED);
+    let version =
+        json!({ "op": "test", "path": "/metadata/resourceVersion", "value": cluster.metadata.resource_version });
+    let Some(report) = report else {
+        old?;
+        return Some(json!([version, { "op": "remove", "path": path }]));
+    };
+    let status = if report.dehydrated { "True" } else { "False" };
+    let message = sanitize_to(&report.message, MAX_MESSAGE);
+    let is_said = |old: &Condition| {
+        old.status == status
+            && old.reason.as_deref() == Some(&report.reason)
+            && old.message.as_deref().unwrap_or_default() == message
+    };
+    if old.is_some_and(is_said) {
+        return None;
+    }
+    let since = old.filter(|old| old.status == status).and_then(|old| old.last_transition_time.as_deref());
+    let condition = Condition {
+        status: status.to_owned(),
+        // Required by the schema: the KKP that runs is the one that wrote this.
+        kubermatic_version: cluster
+            .condition("SeedResourcesUpToDate")
+            .map_or_else(|| "unknown".to_owned(), |one| one.kubermatic_version.clone()),
+        last_heartbeat_time: now.to_owned(),
+        last_transition_time: Some(since.unwrap_or(now).to_owned()),
+        reason: Some(report.reason.clone()),
+        message: Some(message).filter(|text| !text.is_empty()),
+    };
+    let mut operations = vec![version];
+    if cluster.status.is_none() {
+        operations.push(json!({ "op": "add", "path": "/status", "value": {} }));
+    }
+    if cluster.status.as_ref().is_none_or(|status| status.conditions.is_empty()) {
+        operations.push(json!({ "op": "add", "path": "/status/conditions", "value": {} }));
+    }
+    operations.push(json!({ "op": "add", "path": path, "value": condition }));
+    Some(json!(operations))
+}
+
+#[cfg(test)]
+mod tests {
+    use shared::kkp::api::ClusterSpec;
+
+    use super::*;
+
+    const EARLY: &str = "2026-11-22T18:00:00Z";
+    const LATE: &str = "2026-11-22T18:05:00Z";
+
+    fn applied(cluster: &Cluster, report: Option<&Report>, now: &str) -> Option<Cluster> {
+        let patch: json_patch::Patch = serde_json::from_value(patch(cluster, report, now)?).unwrap();
+        let mut object = serde_json::to_value(cluster).unwrap();
+        json_patch::patch(&mut object, &patch).unwrap();
+        Some(serde_json::from_value(object).unwrap())
+    }
+
+    #[test]
+    fn the_condition_is_written_when_it_changes_and_removed_at_the_end() {
+        let mut cluster = Cluster::new("abc", ClusterSpec::default());
+        cluster.metadata.resource_version = Some("7".into());
+        let report = |dehydrated, reason: &str, message: &str| Report {
+            dehydrated,
+            reason: reason.into(),
+            message: message.into(),
+        };
+        assert_eq!(patch(&cluster, None, EARLY), None);
+        let draining = report(false, "Draining", "waiting");
+        let first = applied(&cluster, Some(&draining), EARLY).unwrap();
+        assert_eq!(patch(&first, Some(&draining), LATE), None);
+        let second = applied(&first, Some(&report(false, "Pausing", "\u{1b}[31mred")), LATE).unwrap();
+        let said = second.condition(keys::DEHYDRATED).unwrap();
+        assert_eq!((said.last_transition_time.as_deref(), said.last_heartbeat_time.as_str()), (Some(EARLY), LATE));
+        assert!(!said.message.as_deref().unwrap().contains('\u{1b}'));
+        let asleep = applied(&second, Some(&report(true, "Dehydrated", "")), LATE).unwrap();
+        let said = asleep.condition(keys::DEHYDRATED).unwrap();
+        assert_eq!((said.status.as_str(), said.last_transition_time.as_deref()), ("True", Some(LATE)));
+        assert_eq!(applied(&asleep, None, LATE).unwrap().condition(keys::DEHYDRATED), None);
+    }
+}

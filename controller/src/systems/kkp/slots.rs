@@ -1,0 +1,72 @@
+//! How many clusters of a seed fall asleep, and how many wake, at once.
+//!
+//! A waking cluster counts as an update under way, and KKP stops work on all healthy clusters of the seed when too many are (row 10).
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+
+use shared::kkp::api::Desired;
+use shared::kkp::phase::Phase;
+
+/// Clusters that fall asleep at once.
+const SLEEPS: usize = 10;
+/// Clusters that wake at once.
+const WAKES: usize = 5;
+
+/// Which clusters hold a slot.
+#[derive(Debug, Default)]
+pub struct Slots(Mutex<BTreeMap<String, Desired>>);
+
+impl Slots {
+    /// Whether the cluster may go on. What has begun holds its slot, after a restart as well; what begins takes one if there is one.
+    pub fn take(&self, name: &str, phase: Option<Phase>, desired: Desired) -> bool {
+        let mut held = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(begun) = begun(phase) else {
+            let most = if desired == Desired::Hibernating { SLEEPS } else { WAKES };
+            let others = held.iter().filter(|(other, kind)| **kind == desired && *other != name).count();
+            if others < most {
+                held.insert(name.to_owned(), desired);
+            }
+            return others < most;
+        };
+        held.insert(name.to_owned(), begun);
+        true
+    }
+
+    /// The cluster needs no slot any more.
+    pub fn free(&self, name: &str) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(name);
+    }
+}
+
+/// What is under way in a phase.
+fn begun(phase: Option<Phase>) -> Option<Desired> {
+    match phase? {
+        Phase::Preflight | Phase::Dehydrated => None,
+        phase if phase.is_of_sleep() || phase == Phase::DrainTimedOut => Some(Desired::Hibernating),
+        _ => Some(Desired::Running),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn five_wake_and_ten_fall_asleep_at_once_and_what_has_begun_goes_on() {
+        let slots = Slots::default();
+        let (asleep, awake) = (Desired::Hibernating, Desired::Running);
+        let granted = |phase, desired| {
+            (0..20).filter(|number| slots.take(&format!("{desired:?}-{number}"), phase, desired)).count()
+        };
+        assert_eq!(granted(Some(Phase::Dehydrated), awake), WAKES);
+        assert_eq!(granted(None, asleep), SLEEPS);
+        assert!(slots.take("Running-0", Some(Phase::Dehydrated), awake), "it holds one");
+        assert!(!slots.take("late", Some(Phase::Dehydrated), awake));
+        assert!(slots.take("resumed", Some(Phase::WaitingForApi), awake), "it had begun before a restart");
+        slots.free("Running-0");
+        slots.free("resumed");
+        assert!(slots.take("late", Some(Phase::Dehydrated), awake));
+        assert!(!slots.take("another", None, asleep));
+    }
+}

@@ -1,0 +1,171 @@
+//! The user cluster's own API server, reached by the kubeconfig that KKP keeps for itself in the cluster's namespace.
+
+use std::time::Duration;
+
+use k8s_openapi::ByteString;
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::{Event, Node, PersistentVolume, Pod, Secret, Service};
+use k8s_openapi::api::storage::v1::VolumeAttachment;
+use kube::api::{ApiResource, DynamicObject, ListParams};
+use kube::core::GroupVersionKind;
+use kube::{Api, Client, ResourceExt};
+use shared::hive::preflight::WebhookLook;
+use shared::kkp::api::Cluster;
+use shared::kkp::decide::Machinery;
+use shared::kkp::preflight::{self, UserCluster};
+use shared::spoke::SpokeError;
+use shared::text::sanitize;
+
+use super::machinery::{Asked, Machines, Seen, bare, nodes, pods};
+use super::{Kkp, TargetState};
+use crate::csr::pages::{list, list_metadata};
+use crate::runtime::{System, clock};
+use crate::spoke::webhooks::{kube_system, webhooks};
+use crate::spoke::{self, Route, failure};
+
+/// The Secret with the kubeconfig, and its key.
+const KUBECONFIG: (&str, &str) = ("internal-admin-kubeconfig", "kubeconfig");
+/// How long a user cluster gets to answer all that is asked of it.
+const DEADLINE: Duration = Duration::from_secs(30);
+/// Namespace of the kubelets' Leases.
+const LEASES: &str = "kube-node-lease";
+
+/// The client of a user cluster, and the version of the Secret that it was made of.
+pub struct Cached {
+    version: Option<String>,
+    client: Client,
+}
+
+/// Asks the user cluster. It is a tenant's: whatever it answers, the reconcile goes on.
+pub async fn ask(kkp: &Kkp, cluster: &Cluster, state: &mut TargetState, for_preflight: bool) -> Seen {
+    let client = match client(kkp, cluster, state).await {
+        Ok(client) => client,
+        Err(error) => return error.into(),
+    };
+    match tokio::time::timeout(DEADLINE, read(&client, for_preflight)).await {
+        Ok(Ok((machinery, preflight))) => Seen::Asked(Box::new(Asked { machinery, preflight, client })),
+        Ok(Err(error)) => failure(&error).into(),
+        Err(_) => Seen::Silent(format!("the cluster's API server gives no answer within {DEADLINE:?}")),
+    }
+}
+
+/// The client. The Secret is read each time: KKP renews the certificate in it when a pause ends (row 15).
+async fn client(kkp: &Kkp, cluster: &Cluster, state: &mut TargetState) -> Result<Client, SpokeError> {
+    let (name, key) = KUBECONFIG;
+    let namespace = cluster.control_plane_namespace();
+    let about = |why: String| format!("Secret {namespace}/{name}: {why}");
+    let secrets: Api<Secret> = Api::namespaced(kkp.hub().client.clone(), &namespace);
+    let secret =
+        secrets.get_opt(name).await.map_err(|error| SpokeError::Failed(about(format!("cannot be read: {error}"))))?;
+    let secret = secret.ok_or_else(|| SpokeError::Kubeconfig(about("does not exist".to_owned())))?;
+    let version = secret.resource_version();
+    if let Some(cached) = state.user.as_ref().filter(|cached| cached.version == version && version.is_some()) {
+        return Ok(cached.client.clone());
+    }
+    let data = secret.data.and_then(|mut data| data.remove(key));
+    let ByteString(kubeconfig) = data.ok_or_else(|| SpokeError::Kubeconfig(about(format!("has no key {key}"))))?;
+    let client = spoke::client(&kkp.hub().network, &kubeconfig, &Route::default()).await;
+    let client = client.map_err(|error| SpokeError::Kubeconfig(about(error.to_string())))?;
+    state.user = Some(Cached { version, client: client.clone() });
+    Ok(client)
+}
+
+/// A kind of machine-controller.
+pub fn machine_kind(kind: &str) -> ApiResource {
+    ApiResource::from_gvk(&GroupVersionKind::gvk("cluster.k8s.io", "v1alpha1", kind))
+}
+
+async fn read(client: &Client, for_preflight: bool) -> kube::Result<(Machinery, Option<UserCluster>)> {
+    let all = ListParams::default();
+    let kind = |name: &str| Api::<DynamicObject>::all_with(client.clone(), &machine_kind(name));
+    let (deployments, sets, machines) = (kind("MachineDeployment"), kind("MachineSet"), kind("Machine"));
+    let (node_api, pod_api) = (Api::<Node>::all(client.clone()), Api::<Pod>::all(client.clone()));
+    let attachments = Api::<VolumeAttachment>::all(client.clone());
+    let leases = Api::<Lease>::namespaced(client.clone(), LEASES);
+    let machines = async {
+        let (deployments, machines) =
+            (list(&deployments, &all, "MachineDeployments"), list(&machines, &all, "Machines"));
+        let (deployments, machines) = tokio::try_join!(deployments, machines)?;
+        // Only the preflight asks whose Machines they are.
+        let sets = if for_preflight { list(&sets, &all, "MachineSets").await? } else { Vec::new() };
+        kube::Result::Ok(Machines { deployments, sets, all: machines })
+    };
+    let (machines, found_nodes, found_pods, attachments, leases) = tokio::try_join!(
+        machines,
+        list(&node_api, &all, "Nodes"),
+        list(&pod_api, &all, "Pods"),
+        list_metadata(&attachments, &all, "VolumeAttachments"),
+        list(&leases, &all, "Leases"),
+    )?;
+    let found_nodes = nodes(&found_nodes, &machines, &leases, clock::now());
+    let preflight = if for_preflight {
+        let nodes =
+            found_nodes.iter().map(|one| preflight::Node { name: one.name.clone(), has_machine: one.has_machine });
+        let user = UserCluster {
+            nodes: nodes.collect(),
+            machines: machines.for_preflight(),
+            bare_pods: bare(&found_pods),
+            ..of_kinds(client).await?
+        };
+        Some(user)
+    } else {
+        None
+    };
+    let missing = found_nodes.len() < machines.all.len() || machines.all.is_empty();
+    let machinery = Machinery {
+        deployments: machines.deployments(),
+        machines: machines.names(),
+        nodes: found_nodes,
+        pods: pods(&found_pods),
+        attachments: attachments.iter().map(ResourceExt::name_any).collect(),
+        unready: None,
+        quota: if missing { quota(client).await } else { None },
+    };
+    Ok((machinery, preflight))
+}
+
+/// What only the preflight reads.
+async fn of_kinds(client: &Client) -> kube::Result<UserCluster> {
+    let all = ListParams::default();
+    let (services, volumes) = (Api::<Service>::all(client.clone()), Api::<PersistentVolume>::all(client.clone()));
+    let jobs = Api::<Job>::all(client.clone());
+    let (services, volumes, jobs, webhooks) = tokio::join!(
+        list(&services, &all, "Services"),
+        list_metadata(&volumes, &all, "PersistentVolumes"),
+        list(&jobs, &all, "Jobs"),
+        webhooks_on_wake(client),
+    );
+    let (services, volumes, jobs) = (services?, volumes?, jobs?);
+    let name = |namespace: Option<String>, name: String| format!("{}/{name}", namespace.unwrap_or_default());
+    let is_balancer =
+        |service: &&Service| service.spec.as_ref().and_then(|spec| spec.type_.as_deref()) == Some("LoadBalancer");
+    let is_under_way = |job: &&Job| {
+        let conditions = job.status.iter().flat_map(|status| status.conditions.iter().flatten());
+        !conditions.into_iter().any(|one| matches!(one.type_.as_str(), "Complete" | "Failed") && one.status == "True")
+    };
+    Ok(UserCluster {
+        unfinished_jobs: jobs.iter().filter(is_under_way).map(|one| name(one.namespace(), one.name_any())).collect(),
+        load_balancers: services.iter().filter(is_balancer).map(|one| name(one.namespace(), one.name_any())).collect(),
+        volumes: volumes.len(),
+        webhooks_on_wake: webhooks?,
+        ..UserCluster::default()
+    })
+}
+
+/// Webhooks that a wake has to call before their Pods run, and for what.
+async fn webhooks_on_wake(client: &Client) -> kube::Result<Vec<String>> {
+    let (webhooks, labels) = tokio::join!(webhooks(client), kube_system(client));
+    let webhooks = webhooks.map_err(|why| kube::Error::Service(why.into()))?;
+    let on_wake = |one: WebhookLook| one.holds_up(&labels).map(|resource| format!("{} ({resource})", one.name));
+    Ok(webhooks.into_iter().flatten().filter_map(on_wake).collect())
+}
+
+/// Why Machines are not created: the `MachineDeployment` does not say, only Events of its `MachineSet` do (row 62).
+async fn quota(client: &Client) -> Option<String> {
+    let events: Api<Event> = Api::all(client.clone());
+    let params = ListParams::default().fields("involvedObject.kind=MachineSet,reason=ReconcileError").limit(100);
+    let found = events.list(&params).await.ok()?;
+    let mut newest_first = found.items.into_iter().rev().filter_map(|event| event.message);
+    newest_first.find(|text| text.contains("quota")).map(|text| sanitize(&text))
+}

@@ -4,10 +4,12 @@ use std::time::Duration;
 
 use kube::api::{Patch, PatchParams};
 use kube::{Api, ResourceExt};
+use shared::annotation::format;
 use shared::kkp::api::{Cluster, Desired, Request};
 use shared::kkp::keys;
-use shared::kkp::phase::Phase;
+use shared::kkp::phase::{Limits, Phase};
 use shared::kkp::preflight::{self, Facts, findings};
+use shared::kkp::record::Record;
 use shared::text::sanitize;
 use tokio::time::Instant;
 
@@ -38,7 +40,11 @@ pub async fn observe<'a>(
     }
     let changes = begins || phase.is_some_and(|phase| phase.is_of_sleep() == (request.desired == Desired::Running));
     let rests = phase == Some(Phase::Dehydrated) && !changes;
-    let may_begin = rests || phase.is_none() && !begins || kkp.slots.take(&name, phase, request.desired);
+    let needs_slot = !(rests || phase.is_none() && !begins);
+    let may_begin = !needs_slot || {
+        let is_overdue = stored.is_some_and(|stored| is_overdue(&kkp.limits, &stored.record));
+        kkp.slots.take(&name, phase, is_overdue, request.desired)
+    };
     let seed = if phase.is_some() || begins { seed::list(kkp, cluster).await? } else { Seed::default() };
     let quiet = quiet(state, &seed);
     let mut user = if begins && may_begin || phase.is_some_and(needs_user) {
@@ -64,6 +70,13 @@ pub async fn observe<'a>(
         now: clock::now(),
         limits: kkp.limits,
     }))
+}
+
+/// Whether the recorded phase has exceeded its limit.
+fn is_overdue(limits: &Limits, record: &Record) -> bool {
+    let entered = format::time(&record.entered);
+    let in_phase = entered.and_then(|entered| Duration::try_from(clock::now() - entered).ok());
+    limits.of(record.phase).is_some_and(|limit| in_phase.is_some_and(|in_phase| in_phase > limit))
 }
 
 /// Whether a phase reads or changes the user cluster.

@@ -19,7 +19,9 @@ pub struct Slots(Mutex<BTreeMap<String, Desired>>);
 
 impl Slots {
     /// Whether the cluster may go on. What has begun holds its slot, after a restart as well; what begins takes one if there is one.
-    pub fn take(&self, name: &str, phase: Option<Phase>, desired: Desired) -> bool {
+    ///
+    /// A wake needs none once the control plane is up, or is overdue.
+    pub fn take(&self, name: &str, phase: Option<Phase>, is_overdue: bool, desired: Desired) -> bool {
         let mut held = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(begun) = begun(phase) else {
             let most = if desired == Desired::Hibernating { SLEEPS } else { WAKES };
@@ -29,7 +31,12 @@ impl Slots {
             }
             return others < most;
         };
-        held.insert(name.to_owned(), begun);
+        let starts = matches!(phase, Some(Phase::StartingControlPlane | Phase::WaitingForApi)) && !is_overdue;
+        if begun == Desired::Hibernating || starts {
+            held.insert(name.to_owned(), begun);
+        } else {
+            held.remove(name);
+        }
         true
     }
 
@@ -57,16 +64,19 @@ mod tests {
         let slots = Slots::default();
         let (asleep, awake) = (Desired::Hibernating, Desired::Running);
         let granted = |phase, desired| {
-            (0..20).filter(|number| slots.take(&format!("{desired:?}-{number}"), phase, desired)).count()
+            (0..20).filter(|number| slots.take(&format!("{desired:?}-{number}"), phase, false, desired)).count()
         };
         assert_eq!(granted(Some(Phase::Dehydrated), awake), WAKES);
         assert_eq!(granted(None, asleep), SLEEPS);
-        assert!(slots.take("Running-0", Some(Phase::Dehydrated), awake), "it holds one");
-        assert!(!slots.take("late", Some(Phase::Dehydrated), awake));
-        assert!(slots.take("resumed", Some(Phase::WaitingForApi), awake), "it had begun before a restart");
-        slots.free("Running-0");
-        slots.free("resumed");
-        assert!(slots.take("late", Some(Phase::Dehydrated), awake));
-        assert!(!slots.take("another", None, asleep));
+        assert!(slots.take("Running-0", Some(Phase::Dehydrated), false, awake), "it holds one");
+        assert!(!slots.take("late", Some(Phase::Dehydrated), false, awake));
+        assert!(slots.take("resumed", Some(Phase::WaitingForApi), false, awake), "it had begun before a restart");
+        assert!(slots.take("Running-0", Some(Phase::WaitingForNodes), false, awake), "its control plane is up");
+        assert!(slots.take("resumed", Some(Phase::WaitingForApi), true, awake), "it is overdue");
+        assert!(slots.take("late", Some(Phase::Dehydrated), false, awake));
+        assert!(!slots.take("later", Some(Phase::Dehydrated), false, awake));
+        slots.free("late");
+        assert!(slots.take("later", Some(Phase::Dehydrated), false, awake));
+        assert!(!slots.take("another", None, false, asleep));
     }
 }

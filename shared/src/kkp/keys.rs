@@ -6,6 +6,10 @@ pub const POWER_STATE: &str = "hibernate.sh/power-state";
 pub const POWER_STATE_AT: &str = "hibernate.sh/power-state-at";
 /// On a Cluster: `"true"` accepts what the preflight would refuse and a force can override.
 pub const FORCE: &str = "hibernate.sh/force";
+/// On a Cluster: `"true"` lets any client end the pause of the sleeping cluster. The controller takes it as a wake.
+pub const ALLOW_UNPAUSE: &str = "hibernate.sh/allow-unpause";
+/// On a sleeping Cluster: when the first certificate of its control plane expires, RFC 3339. Written by the controller.
+pub const CERTIFICATES_EXPIRE_AT: &str = "hibernate.sh/certificates-expire-at";
 /// On a Deployment, `StatefulSet` or `MachineDeployment` of a sleeping cluster: its replica count before, a copy of the record. Not
 /// [`crate::annotation::keys::REPLICAS`], which belongs to workloads that a user puts to sleep one by one.
 pub const DEHYDRATED_REPLICAS: &str = "hibernate.sh/dehydrated-replicas";

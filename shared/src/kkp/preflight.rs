@@ -1,5 +1,7 @@
 //! What refuses a dehydration, what only `--force` accepts, and what the user is warned of.
 
+use serde::{Deserialize, Serialize};
+
 use super::api::Cluster;
 use super::keys::{ACTIVE_RESTORE, WORKER_NAME};
 use super::phase::Phase;
@@ -63,7 +65,7 @@ pub struct Machine {
 }
 
 /// How grave a finding is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Severity {
     /// The sleep is refused.
     Refused,

@@ -1,0 +1,155 @@
+//! Condition [`PREFLIGHT`]: the answer to a requested preflight, as versioned data.
+//!
+//! A status patch cannot write annotations, and KKP prunes unknown fields. The map of conditions takes any key.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use super::api::{Cluster, Condition};
+use super::preflight::{Finding, Severity, admits};
+use super::record::Numbers;
+use crate::annotation::versioned;
+
+/// Condition type of ours. `True` if a dehydration is admitted without a force.
+pub const PREFLIGHT: &str = "DehydrationPreflight";
+
+/// The version that this code writes, and the only one that it reads.
+const VERSION: u32 = 1;
+/// Longest message in bytes.
+const MAX_BYTES: usize = 16 * 1024;
+
+/// What a preflight found.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Preflight {
+    /// The value of [`crate::annotation::keys::PREFLIGHT_REQUESTED_AT`] that this answers, as it was written.
+    pub requested: String,
+    /// When the cluster was read.
+    pub at: Timestamp,
+    /// What was found, the gravest first.
+    pub findings: Vec<Found>,
+    /// Findings left out to keep the message short, the least grave first.
+    #[serde(default)]
+    pub left_out: usize,
+    /// Pods that the drain deletes.
+    pub pods: u32,
+    /// What stays, and what comes back with a wake.
+    pub numbers: Numbers,
+    /// `MachineDeployments` by `namespace/name`, and their replicas.
+    #[serde(default)]
+    pub machine_deployments: BTreeMap<String, u32>,
+    /// What the cluster uses of its project's quota, by resource. Empty outside the Enterprise edition.
+    #[serde(default)]
+    pub quota: BTreeMap<String, String>,
+}
+
+/// A finding, as it is read back.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Found {
+    /// How grave.
+    pub severity: Severity,
+    /// One word, for scripts.
+    pub code: String,
+    /// A sentence.
+    pub sentence: String,
+}
+
+impl From<&Finding> for Found {
+    fn from(finding: &Finding) -> Self {
+        let Finding { severity, code, sentence } = finding;
+        Self { severity: *severity, code: (*code).to_owned(), sentence: sentence.clone() }
+    }
+}
+
+impl Preflight {
+    /// The answer on a Cluster to the request that has this value. `None` if there is none, or one of another version.
+    #[must_use]
+    pub fn answer(cluster: &Cluster, requested: &str) -> Option<Self> {
+        let message = cluster.condition(PREFLIGHT)?.message.as_deref()?;
+        versioned::parse(message, VERSION, MAX_BYTES).filter(|answer: &Self| answer.requested == requested)
+    }
+
+    /// Status, reason and message of the condition. Findings that make the message too long are counted instead.
+    #[must_use]
+    pub fn condition(mut self, findings: &[Finding]) -> Condition {
+        let (status, reason) = match (admits(findings, false), admits(findings, true)) {
+            (true, _) => ("True", "Admitted"),
+            (false, true) => ("False", "NeedsForce"),
+            (false, false) => ("False", "Refused"),
+        };
+        let mut message = versioned::text(&self, VERSION);
+        while message.len() > MAX_BYTES {
+            if self.findings.pop().is_some() {
+                self.left_out += 1;
+            } else if self.machine_deployments.is_empty() {
+                break;
+            } else {
+                self.machine_deployments.clear();
+            }
+            message = versioned::text(&self, VERSION);
+        }
+        Condition {
+            status: status.to_owned(),
+            reason: Some(reason.to_owned()),
+            message: Some(message),
+            ..Condition::default()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kkp::api::{ClusterSpec, ClusterStatus};
+
+    fn answered(findings: &[Finding], deployments: usize) -> (Cluster, Option<Preflight>) {
+        let preflight = Preflight {
+            requested: "2026-11-22T18:00:00Z".into(),
+            at: "2026-11-22T18:00:01Z".parse().unwrap(),
+            findings: findings.iter().map(Found::from).collect(),
+            left_out: 0,
+            pods: 7,
+            numbers: Numbers { volumes: 3, load_balancers: 2, machines: 5 },
+            machine_deployments: (0..deployments).map(|at| (format!("kube-system/{at:0>60}"), 1)).collect(),
+            quota: [("cpu".to_owned(), "8".to_owned())].into(),
+        };
+        let condition = preflight.condition(findings);
+        let mut cluster = Cluster::new("abc", ClusterSpec::default());
+        let conditions = [(PREFLIGHT.to_owned(), condition)].into();
+        cluster.status = Some(ClusterStatus { conditions, ..ClusterStatus::default() });
+        let answer = Preflight::answer(&cluster, "2026-11-22T18:00:00Z");
+        (cluster, answer)
+    }
+
+    fn finding(severity: Severity, length: usize) -> Finding {
+        Finding { severity, code: "BarePods", sentence: "x".repeat(length) }
+    }
+
+    #[test]
+    fn the_answer_is_read_back_and_belongs_to_its_request() {
+        for (findings, status, reason) in [
+            (vec![], "True", "Admitted"),
+            (vec![finding(Severity::Warned, 9)], "True", "Admitted"),
+            (vec![finding(Severity::Forceable, 9)], "False", "NeedsForce"),
+            (vec![finding(Severity::Refused, 9), finding(Severity::Forceable, 9)], "False", "Refused"),
+        ] {
+            let (cluster, answer) = answered(&findings, 2);
+            let condition = cluster.condition(PREFLIGHT).unwrap();
+            assert_eq!((condition.status.as_str(), condition.reason.as_deref()), (status, Some(reason)));
+            let answer = answer.unwrap();
+            assert_eq!((answer.findings.len(), answer.left_out, answer.pods), (findings.len(), 0, 7));
+            assert_eq!(Preflight::answer(&cluster, "2026-11-22T18:00:02Z"), None);
+        }
+    }
+
+    #[test]
+    fn an_answer_stays_within_its_bound() {
+        let (_, answer) = answered(&[finding(Severity::Refused, 10_000), finding(Severity::Warned, 10_000)], 2);
+        let answer = answer.unwrap();
+        assert_eq!((answer.findings.len(), answer.left_out, answer.machine_deployments.len()), (1, 1, 2));
+        let (_, answer) = answered(&[], 1_000);
+        assert!(answer.unwrap().machine_deployments.is_empty());
+    }
+}

@@ -108,6 +108,9 @@ pub struct ResourceUsage {
     pub storage: Option<String>,
 }
 
+/// What the names of all control plane namespaces begin with.
+pub const NAMESPACE_PREFIX: &str = "cluster-";
+
 /// What a user wants of a cluster.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Desired {
@@ -152,11 +155,13 @@ impl Request {
 }
 
 impl Cluster {
-    /// The namespace of the control plane.
+    /// The namespace of the control plane. A status that names one without KKP's prefix is ignored: everything in that namespace would
+    /// be scaled to 0.
     #[must_use]
     pub fn control_plane_namespace(&self) -> String {
-        let said = self.status.as_ref().map(|status| status.namespace_name.as_str()).filter(|name| !name.is_empty());
-        said.map_or_else(|| format!("cluster-{}", self.name_any()), str::to_owned)
+        let said = self.status.as_ref().map(|status| status.namespace_name.as_str());
+        let said = said.filter(|name| name.starts_with(NAMESPACE_PREFIX));
+        said.map_or_else(|| format!("{NAMESPACE_PREFIX}{}", self.name_any()), str::to_owned)
     }
 
     /// A condition of KKP.
@@ -203,10 +208,12 @@ mod tests {
     }
 
     #[test]
-    fn the_namespace_is_the_one_that_kkp_says() {
+    fn the_namespace_is_the_one_that_kkp_reports_if_it_is_one_of_a_control_plane() {
         let mut cluster = Cluster::new("abc", ClusterSpec::default());
         assert_eq!(cluster.control_plane_namespace(), "cluster-abc");
-        cluster.status = Some(ClusterStatus { namespace_name: "elsewhere".into(), ..ClusterStatus::default() });
-        assert_eq!(cluster.control_plane_namespace(), "elsewhere");
+        for (reported, used) in [("cluster-old", "cluster-old"), ("kube-system", "cluster-abc"), ("", "cluster-abc")] {
+            cluster.status = Some(ClusterStatus { namespace_name: reported.into(), ..ClusterStatus::default() });
+            assert_eq!(cluster.control_plane_namespace(), used);
+        }
     }
 }

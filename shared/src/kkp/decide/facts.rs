@@ -44,6 +44,12 @@ pub struct Facts<'a> {
 }
 
 impl Facts<'_> {
+    /// Whether the cluster is being deleted.
+    #[must_use]
+    pub fn is_deleted(&self) -> bool {
+        self.cluster.metadata.deletion_timestamp.is_some()
+    }
+
     /// How long the recorded phase has lasted.
     #[must_use]
     pub fn in_phase(&self) -> Duration {
@@ -100,8 +106,19 @@ pub struct Machinery {
     pub attachments: Vec<String>,
     /// What a `MachineDeployment`'s count needs and does not run yet, for people: a webhook, OSM, its bootstrap Secrets.
     pub unready: Option<String>,
-    /// Why Machines are not created, if a quota refuses them.
-    pub quota: Option<String>,
+    /// Pods that are still bound to Nodes that are gone.
+    pub lost_pods: usize,
+    /// `MachineSets` whose Machines a quota refuses, if there are any.
+    pub quota: Option<Quota>,
+}
+
+/// A quota that refuses Machines. Only Events of the `MachineSets` tell (row 62).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Quota {
+    /// The refusal.
+    pub why: String,
+    /// `MachineSets`, as `namespace/name`.
+    pub sets: Vec<String>,
 }
 
 /// A `MachineDeployment`.
@@ -136,7 +153,7 @@ pub struct Node {
 }
 
 /// A Pod that a drain deletes.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Pod {
     /// `namespace/name`.
     pub name: String,
@@ -144,14 +161,19 @@ pub struct Pod {
     pub stage: Stage,
     /// Whether it was deleted and its grace period runs.
     pub terminating: bool,
+    /// Whether the kubelet of its Node is gone: a deletion of it never completes.
+    pub is_lost: bool,
+    /// When it was created, if it tolerates cordoned Nodes: its controller places it there again.
+    pub returned: Option<Timestamp>,
 }
 
 /// The order in which Pods are deleted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Stage {
     /// Workloads with volumes.
     WithVolumes,
     /// Other workloads.
+    #[default]
     Others,
     /// kube-system, where the CSI controllers detach volumes (row 60).
     System,

@@ -10,15 +10,22 @@ mod sleep;
 mod tests;
 mod wake;
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::api::Desired;
+use super::api::{Cluster, Desired, Request};
+use super::keys;
 use super::phase::Phase;
 use super::record::Record;
 
-pub use facts::{CronJob, Facts, MachineDeployment, Machinery, Node, Pod, Replicas, Stage, User};
-pub use plan::{Action, Plan, Report};
+pub use facts::{CronJob, Facts, MachineDeployment, Machinery, Node, Pod, Quota, Replicas, Stage, User};
+use plan::POLL;
+pub use plan::{Action, Plan, Report, Warning};
 
+/// How long a phase is new.
+const FIRST: Duration = Duration::from_secs(30);
+/// Requeue delay after that.
+const LATER: Duration = Duration::from_secs(5);
 /// Requeue delay of a phase that makes no progress.
 const SLOW: Duration = Duration::from_secs(30);
 
@@ -31,7 +38,7 @@ const QUEUE_POLL: Duration = Duration::from_secs(5);
 #[must_use]
 pub fn decide(facts: &Facts<'_>) -> Plan {
     let Some(record) = facts.record else {
-        return match facts.request.desired {
+        return match effective(facts.cluster, None, facts.request) {
             Desired::Running => Plan::default(),
             Desired::Hibernating if !facts.may_begin => {
                 Plan { requeue: Some(QUEUE_POLL), ..Plan::work(Phase::Preflight, QUEUED, Vec::new()) }
@@ -39,11 +46,14 @@ pub fn decide(facts: &Facts<'_>) -> Plan {
             Desired::Hibernating => sleep::begin(facts),
         };
     };
-    let wakes = facts.request.desired == Desired::Running || is_unpaused_by_others(facts, record);
+    if let Some(plan) = forget_counts(facts, record) {
+        return plan;
+    }
+    let wakes = effective(facts.cluster, Some(record), facts.request) == Desired::Running;
     let enters_wake = matches!(record.phase, Phase::Pausing | Phase::ScalingDownControlPlane | Phase::Dehydrated);
     match record.phase {
         // Until then the cluster is as it was: one whose pause another client has ended does not wait.
-        phase if enters_wake && wakes && !facts.may_begin && !is_unpaused_by_others(facts, record) => Plan {
+        phase if enters_wake && wakes && !facts.may_begin && !is_unpaused_by_others(facts.cluster, record) => Plan {
             report: Some(Report { dehydrated: phase == Phase::Dehydrated, ..Report::of(phase, QUEUED) }),
             requeue: Some(QUEUE_POLL),
             ..Plan::default()
@@ -52,20 +62,51 @@ pub fn decide(facts: &Facts<'_>) -> Plan {
         phase if phase.is_of_sleep() && !wakes => sleep::go_on(facts, record),
         phase if phase.is_of_sleep() => match phase.resumes_at() {
             Some(phase) => {
-                Plan { clears_intent: is_unpaused_by_others(facts, record), ..Plan::enter(record, phase, facts.now) }
+                let clears_intent = is_unpaused_by_others(facts.cluster, record);
+                Plan { clears_intent, ..Plan::enter(record, phase, facts.now) }
             }
-            None => Plan { ends: true, ..Plan::default() },
+            None => ends(facts, Vec::new()),
         },
         // A sleep that is wanted again begins when the wake is complete.
         _ => wake::go_on(facts, record),
     }
 }
 
+/// The state that is reconciled: as requested, unless another client has ended our pause, or the cluster is being deleted. KKP deletes
+/// nothing of a cluster whose API server is down (row 20).
+#[must_use]
+pub fn effective(cluster: &Cluster, record: Option<&Record>, request: Request) -> Desired {
+    let is_deleted = cluster.metadata.deletion_timestamp.is_some();
+    if is_deleted || record.is_some_and(|record| is_unpaused_by_others(cluster, record)) {
+        Desired::Running
+    } else {
+        request.desired
+    }
+}
+
 /// Whether another client ended our pause while the cluster slept, or was about to: KKP brings up everything but etcd (row 8).
-fn is_unpaused_by_others(facts: &Facts<'_>, record: &Record) -> bool {
-    record.paused
-        && !facts.cluster.spec.pause
-        && matches!(record.phase, Phase::ScalingDownControlPlane | Phase::Dehydrated)
+fn is_unpaused_by_others(cluster: &Cluster, record: &Record) -> bool {
+    let is_paused_by_us = matches!(record.phase, Phase::ScalingDownControlPlane | Phase::Dehydrated);
+    record.paused && !cluster.spec.pause && is_paused_by_us
+}
+
+/// An `EtcdRestore` brings back the `MachineDeployments` of the backup, with the counts of that day (row 18): those of the record go.
+fn forget_counts(facts: &Facts<'_>, record: &Record) -> Option<Plan> {
+    let restores = facts.cluster.metadata.annotations.as_ref().is_some_and(|all| all.contains_key(keys::ACTIVE_RESTORE));
+    if !restores || record.phase < Phase::Pausing || record.machine_deployments.is_empty() {
+        return None;
+    }
+    let record = Record { machine_deployments: BTreeMap::new(), ..record.clone() };
+    let report = Report::of(record.phase, "an EtcdRestore is under way: the recorded counts of MachineDeployments are dropped");
+    Some(Plan { record: Some(record), report: Some(report), requeue: Some(Duration::ZERO), ..Plan::default() })
+}
+
+/// The last calls, and the record goes. A request for sleep on the Cluster goes first if a newer one on the record has overruled it.
+fn ends(facts: &Facts<'_>, actions: Vec<Action>) -> Plan {
+    let on_cluster = facts.cluster.metadata.annotations.as_ref().and_then(Request::of);
+    let is_overruled = on_cluster.is_some_and(|request| request.desired == Desired::Hibernating)
+        && facts.request.desired == Desired::Running;
+    Plan { actions, ends: true, clears_intent: is_overruled, ..Plan::default() }
 }
 
 /// The limit of a phase that has exceeded it.
@@ -75,7 +116,10 @@ fn overdue(facts: &Facts<'_>, phase: Phase) -> Option<Duration> {
 
 /// A phase that waits: soon again at first, slowly once it is overdue.
 fn waits(facts: &Facts<'_>, phase: Phase, message: &str, actions: Vec<Action>) -> Plan {
-    let Some(limit) = overdue(facts, phase) else { return Plan::work(phase, message, actions) };
+    let Some(limit) = overdue(facts, phase) else {
+        let poll = if facts.in_phase() < FIRST { POLL } else { LATER };
+        return Plan { requeue: Some(poll), ..Plan::work(phase, message, actions) };
+    };
     let message = format!("for more than {} s: {message}", limit.as_secs());
     Plan { requeue: Some(SLOW), ..Plan::work(phase, message, actions) }
 }

@@ -16,10 +16,21 @@ pub struct Plan {
     pub report: Option<Report>,
     /// Whether the operation is complete: the record goes after the actions.
     pub ends: bool,
-    /// Whether to remove the request for sleep, with an Event: another client has woken the cluster.
+    /// Whether to replace the request for sleep on the Cluster: another client has woken it, or a newer request on the record has.
     pub clears_intent: bool,
+    /// A warning Event, published when the condition changes.
+    pub warning: Option<Warning>,
     /// When to reconcile again.
     pub requeue: Option<Duration>,
+}
+
+/// A warning Event.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Warning {
+    /// One word.
+    pub reason: &'static str,
+    /// A sentence.
+    pub note: String,
 }
 
 /// The condition.
@@ -64,6 +75,8 @@ pub enum Action {
     Unsuspend(Vec<String>),
     /// Touch `EtcdBackupConfigs`, so that backups go on (row 17).
     TouchBackups,
+    /// Touch `MachineSets`: machine-controller's backoff after a refusal by a quota grows to 16 minutes (row 62).
+    TouchMachineSets(Vec<String>),
 }
 
 impl Plan {
@@ -84,8 +97,8 @@ impl Plan {
     }
 }
 
-/// Requeue delay of a phase under way.
-const POLL: Duration = Duration::from_secs(2);
+/// Requeue delay of a phase that has just begun.
+pub(super) const POLL: Duration = Duration::from_secs(2);
 
 impl Report {
     pub(super) fn of(phase: Phase, message: impl Into<String>) -> Self {

@@ -3,15 +3,25 @@
 use std::time::Duration;
 
 use super::wake::undo_of_drain;
-use super::{Action, Facts, Machinery, Plan, Replicas, Report, SLOW, Stage, User, names, overdue, seen, waits};
+use super::{
+    Action, Facts, Machinery, Plan, Pod, Replicas, Report, SLOW, Stage, User, Warning, effective, ends, names, overdue,
+    seen, waits,
+};
 use crate::annotation::format;
 use crate::kkp::api::Desired;
+use crate::kkp::keys;
 use crate::kkp::phase::Phase;
 use crate::kkp::preflight::{Finding, Severity, admits};
 use crate::kkp::record::{Machines, Numbers, Record, Workload};
 
 /// How long everything but etcd stays at 0 before etcd follows: a reconcile in flight raises counts again (row 5).
 const QUIET: Duration = Duration::from_secs(15);
+
+/// How long Pods of Nodes that are gone are waited for: the controller manager deletes them within a minute.
+const LOST_PODS: Duration = Duration::from_mins(1);
+
+/// How long before the first certificate expires the condition warns.
+const EXPIRY: jiff::SignedDuration = jiff::SignedDuration::from_hours(14 * 24);
 
 /// How often counts that others raised are corrected in one sleep.
 const CORRECTIONS: u32 = 3;
@@ -81,7 +91,8 @@ fn drain(facts: &Facts<'_>, record: &Record) -> Plan {
     }
     actions.extend((!scaled.is_empty()).then_some(Action::StopAutoscaler(scaled)));
     actions.extend(cordon(user));
-    let stage = user.pods.iter().map(|pod| pod.stage).min();
+    let pods: Vec<&Pod> = user.pods.iter().filter(|pod| is_awaited(pod, record)).collect();
+    let stage = pods.iter().map(|pod| pod.stage).min();
     let attached = !user.attachments.is_empty();
     match stage {
         // CSI controllers run in kube-system: they go once nothing is attached, or the wait for it is over.
@@ -91,7 +102,7 @@ fn drain(facts: &Facts<'_>, record: &Record) -> Plan {
             waits(facts, Phase::Draining, &message, actions)
         }
         Some(stage) => {
-            let of_stage = || user.pods.iter().filter(move |pod| pod.stage == stage);
+            let of_stage = || pods.iter().filter(move |pod| pod.stage == stage);
             let fresh: Vec<String> = of_stage().filter(|pod| !pod.terminating).map(|pod| pod.name.clone()).collect();
             actions.extend((!fresh.is_empty()).then_some(Action::DeletePods(fresh)));
             let message = format!("waiting for Pods to end: {}", names(of_stage().map(|pod| pod.name.as_str())));
@@ -100,6 +111,13 @@ fn drain(facts: &Facts<'_>, record: &Record) -> Plan {
         None if !actions.is_empty() => waits(facts, Phase::Draining, "cordoning Nodes", actions),
         None => Plan::enter(record, Phase::ScalingDownMachines, facts.now),
     }
+}
+
+/// Whether the drain deletes a Pod and waits for its end. It does neither for one that a controller has placed on a cordoned Node
+/// again, which would never end, nor wait for one without a kubelet.
+fn is_awaited(pod: &Pod, record: &Record) -> bool {
+    let has_returned = format::time(&record.entered).is_some_and(|begun| pod.returned.is_some_and(|at| at > begun));
+    !has_returned && !(pod.is_lost && pod.terminating)
 }
 
 /// Nodes that are not cordoned, or whose Pods KKP would evict: either alone is not enough (rows 54 to 56).
@@ -119,9 +137,10 @@ pub(super) fn timed_out(facts: &Facts<'_>, record: &Record) -> Plan {
     };
     let actions: Vec<Action> = undo_of_drain(record, user);
     let entered = format::time(&record.entered);
-    let again = facts.request.desired == Desired::Hibernating && facts.request.at > entered;
-    if actions.is_empty() && (again || facts.request.desired == Desired::Running) {
-        return Plan { ends: true, requeue: again.then_some(Duration::ZERO), ..Plan::default() };
+    let desired = effective(facts.cluster, Some(record), facts.request);
+    let again = desired == Desired::Hibernating && facts.request.at > entered;
+    if actions.is_empty() && (again || desired == Desired::Running) {
+        return Plan { requeue: again.then_some(Duration::ZERO), ..ends(facts, Vec::new()) };
     }
     let left = names(user.pods.iter().map(|pod| pod.name.as_str()));
     let message = format!(
@@ -168,25 +187,40 @@ fn scale_down_machines(facts: &Facts<'_>, record: &Record) -> Plan {
     }
     let (machines, nodes) =
         (user.machines.iter().map(String::as_str), user.nodes.iter().map(|node| node.name.as_str()));
+    let detaches = facts.cluster.spec.cloud.provider_name == "vsphere" && !user.attachments.is_empty();
     let message = if user.machines.is_empty() {
         format!("waiting for Nodes to go: {}", names(nodes))
+    } else if detaches {
+        // There machine-controller waits for them, whatever annotation a Node has (row 60).
+        let volumes = names(user.attachments.iter().map(String::as_str));
+        format!("waiting for Machines to go, and these for volumes to be detached: {volumes}")
     } else {
         format!("waiting for Machines to go: {}", names(machines))
     };
     waits(facts, phase, &message, actions)
 }
 
-/// In the Enterprise edition a paused cluster keeps the quota that it used last.
+/// In the Enterprise edition a paused cluster keeps the quota that it used last. Pods that are left on Nodes that are gone are deleted by
+/// the controller manager, which must run until then: the wake would find their endpoints.
 fn wait_for_quota(facts: &Facts<'_>, record: &Record) -> Plan {
+    let phase = Phase::MachinesScaledDown;
     let usage = facts.cluster.status.as_ref().and_then(|status| status.resource_usage.as_ref());
-    let is_zero = |quantity: &Option<String>| {
-        quantity.as_deref().is_none_or(|text| text.trim_start_matches(['0', '.']).is_empty())
-    };
-    if usage.is_none_or(|usage| is_zero(&usage.cpu) && is_zero(&usage.memory)) {
-        let record = Record { paused: true, ..record.clone() };
-        return Plan::enter(&record, Phase::Pausing, facts.now);
+    if usage.is_some_and(|usage| !is_zero(usage.cpu.as_deref()) || !is_zero(usage.memory.as_deref())) {
+        return waits(facts, phase, "waiting for KKP to release the quota of the machines", Vec::new());
     }
-    waits(facts, Phase::MachinesScaledDown, "waiting for KKP to release the quota of the machines", Vec::new())
+    match facts.user {
+        User::Seen(user) if user.lost_pods > 0 && facts.in_phase() < LOST_PODS => {
+            let message = format!("waiting for the deletion of {} Pods of Nodes that are gone", user.lost_pods);
+            waits(facts, phase, &message, Vec::new())
+        }
+        _ => Plan::enter(&Record { paused: true, ..record.clone() }, Phase::Pausing, facts.now),
+    }
+}
+
+/// Whether a quantity such as `0`, `0m` or `0.0Gi` is zero.
+fn is_zero(quantity: Option<&str>) -> bool {
+    let number = quantity.unwrap_or_default().trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
+    number.chars().all(|digit| matches!(digit, '0' | '.' | '-' | '+'))
 }
 
 fn pause(facts: &Facts<'_>, record: &Record) -> Plan {
@@ -268,8 +302,9 @@ fn asleep(facts: &Facts<'_>, record: &Record) -> Plan {
             "asleep since {}. {machines} machines come back with a wake; {volumes} volumes and {load_balancers} load balancers stay and are billed",
             record.entered
         );
-        let report = Some(Report::of(Phase::Dehydrated, message));
-        return Plan { report, requeue: Some(Duration::from_mins(1)), ..Plan::default() };
+        let Some(expiry) = expires_soon(facts) else { return rests(message, None) };
+        let note = format!("the control plane's certificates expire at {expiry}: wake the cluster before, and KKP renews them");
+        return rests(format!("{note}; {message}"), Some(Warning { reason: "CertificatesExpire", note }));
     }
     if record.corrections < CORRECTIONS {
         let record = Record { corrections: record.corrections + 1, ..record.clone() };
@@ -278,9 +313,17 @@ fn asleep(facts: &Facts<'_>, record: &Record) -> Plan {
     let message = format!(
         "another client keeps raising replicas of {raised}; they were set to 0 {CORRECTIONS} times and are left alone now"
     );
-    Plan {
-        report: Some(Report::of(Phase::Dehydrated, message)),
-        requeue: Some(Duration::from_mins(1)),
-        ..Plan::default()
-    }
+    rests(message.clone(), Some(Warning { reason: "ReplicasRaised", note: message }))
+}
+
+fn rests(message: String, warning: Option<Warning>) -> Plan {
+    let report = Some(Report::of(Phase::Dehydrated, message));
+    Plan { report, warning, requeue: Some(Duration::from_mins(1)), ..Plan::default() }
+}
+
+/// When the first certificate of the control plane expires, if that is soon. KKP renews none while the cluster is paused.
+fn expires_soon<'a>(facts: &Facts<'a>) -> Option<&'a str> {
+    let expiry = facts.cluster.metadata.annotations.as_ref()?.get(keys::CERTIFICATES_EXPIRE_AT)?;
+    let at = format::time(expiry)?;
+    (at.duration_since(facts.now) < EXPIRY).then_some(expiry)
 }

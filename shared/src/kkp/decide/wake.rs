@@ -1,9 +1,13 @@
 //! Out of sleep.
 
-use super::{Action, Facts, Machinery, Plan, Replicas, SLOW, User, names, seen, waits};
-use crate::kkp::keys::ACTIVE_RESTORE;
+use std::time::Duration;
+
+use super::{Action, Facts, Machinery, Plan, Replicas, SLOW, ends, names, overdue, seen, waits};
 use crate::kkp::phase::Phase;
 use crate::kkp::record::{Machines, Record};
+
+/// How long machine-controller retries by itself after a refusal by a quota.
+const TOUCH: Duration = Duration::from_mins(1);
 
 pub(super) fn go_on(facts: &Facts<'_>, record: &Record) -> Plan {
     match record.phase {
@@ -11,6 +15,8 @@ pub(super) fn go_on(facts: &Facts<'_>, record: &Record) -> Plan {
         Phase::WaitingForApi => wait_for_api(facts, record),
         Phase::WaitingForMachineController => match seen(facts, record.phase) {
             Ok(Machinery { unready: None, .. }) => Plan::enter(record, Phase::ScalingUpMachines, facts.now),
+            // KKP removes what it can without the machines.
+            Ok(_) if goes_on_regardless(facts, record.phase) => Plan::enter(record, Phase::ScalingUpMachines, facts.now),
             Ok(Machinery { unready: Some(what), .. }) => waits(facts, record.phase, what, Vec::new()),
             Err(plan) => *plan,
         },
@@ -22,7 +28,18 @@ pub(super) fn go_on(facts: &Facts<'_>, record: &Record) -> Plan {
 
 /// KKP does not bring the cluster back by itself: it refuses the end of the pause (row 27), or the cluster is being deleted (row 20).
 fn is_alone(facts: &Facts<'_>) -> bool {
-    facts.unpause_refused.is_some() || facts.cluster.metadata.deletion_timestamp.is_some()
+    facts.unpause_refused.is_some() || facts.is_deleted()
+}
+
+/// Whether a step of a deletion has exceeded its limit: KKP then cleans up as far as it can.
+fn goes_on_regardless(facts: &Facts<'_>, phase: Phase) -> bool {
+    facts.is_deleted() && overdue(facts, phase).is_some()
+}
+
+/// The end of our pause, also after a refusal: without KKP expired certificates are not renewed. A cluster that is deleted stays paused
+/// until it is up, because KKP then restores nothing (row 20).
+fn unpause(facts: &Facts<'_>, record: &Record) -> Option<Action> {
+    (facts.cluster.spec.pause && record.paused && !facts.is_deleted()).then_some(Action::Unpause)
 }
 
 /// etcd and the end of the pause, back to back: KKP raises everything but etcd, and at its concurrency limit nothing (rows 8, 9).
@@ -36,9 +53,8 @@ fn start(facts: &Facts<'_>, record: &Record) -> Plan {
     let mut actions: Vec<Action> = low(true).collect();
     if is_alone(facts) {
         actions.extend(low(false));
-    } else if facts.cluster.spec.pause && record.paused {
-        actions.push(Action::Unpause);
     }
+    actions.extend(unpause(facts, record));
     let etcd = facts.control_plane.iter().find(|one| one.workload.name == "etcd");
     if actions.is_empty() && etcd.is_none_or(|etcd| etcd.ready) {
         return Plan::enter(record, Phase::WaitingForApi, facts.now);
@@ -52,12 +68,14 @@ fn wait_for_api(facts: &Facts<'_>, record: &Record) -> Plan {
         recorded > 0 && (one.wanted == 0 || !one.ready)
     };
     let low = names(facts.control_plane.iter().filter(is_low).map(|one| one.workload.name.as_str()));
-    if !low.is_empty() {
-        return waits(facts, record.phase, &format!("waiting for {low}"), Vec::new());
-    }
-    match seen(facts, record.phase) {
-        Ok(_) => Plan::enter(record, Phase::WaitingForMachineController, facts.now),
-        Err(plan) => *plan,
+    let plan = if low.is_empty() {
+        seen(facts, record.phase).map(|_| Plan::enter(record, Phase::WaitingForMachineController, facts.now))
+    } else {
+        Err(Box::new(waits(facts, record.phase, &format!("waiting for {low}"), Vec::new())))
+    };
+    match plan {
+        Ok(plan) => plan,
+        Err(waiting) => Plan { actions: unpause(facts, record).into_iter().collect(), ..*waiting },
     }
 }
 
@@ -74,33 +92,40 @@ fn to_restore(record: &Record, user: &Machinery) -> Vec<Action> {
 }
 
 fn scale_up(facts: &Facts<'_>, record: &Record) -> Plan {
-    let User::Seen(user) = facts.user else {
-        return waits(facts, record.phase, "the user cluster is silent", Vec::new());
+    let user = match seen(facts, record.phase) {
+        Ok(user) => user,
+        Err(plan) => return *plan,
     };
-    // The MachineDeployments are those of the backup: their counts are of that day (row 18).
-    let restored = facts.cluster.metadata.annotations.as_ref().is_some_and(|all| all.contains_key(ACTIVE_RESTORE));
-    if restored && !record.machine_deployments.is_empty() {
-        let record = Record { machine_deployments: std::collections::BTreeMap::new(), ..record.clone() };
-        return Plan::enter(&record, Phase::WaitingForNodes, facts.now);
-    }
-    let actions = to_restore(record, user);
+    let actions = if facts.is_deleted() { to_detach(record, user) } else { to_restore(record, user) };
     if actions.is_empty() {
         return Plan::enter(record, Phase::WaitingForNodes, facts.now);
     }
     waits(facts, record.phase, "restoring the counts of MachineDeployments", actions)
 }
 
+/// A deletion needs one Node where there are volumes: their driver's controller runs there (row 22).
+fn to_detach(record: &Record, user: &Machinery) -> Vec<Action> {
+    let runs = user.deployments.iter().any(|one| one.replicas > 0);
+    let had_machines = |name: &str| record.machine_deployments.get(name).is_some_and(|recorded| recorded.replicas > 0);
+    let first = user.deployments.iter().map(|one| &one.name).find(|name| had_machines(name));
+    let one = Machines { replicas: 1, ..Machines::default() };
+    first
+        .filter(|_| record.numbers.volumes > 0 && !runs)
+        .map(|name| Action::RestoreMachines(name.clone(), one))
+        .into_iter()
+        .collect()
+}
+
 fn wait_for_nodes(facts: &Facts<'_>, record: &Record) -> Plan {
-    let User::Seen(user) = facts.user else {
-        return waits(facts, record.phase, "the user cluster is silent", Vec::new());
+    let user = match seen(facts, record.phase) {
+        Ok(user) => user,
+        Err(plan) => return *plan,
     };
     let wanted: u32 = user.deployments.iter().map(|one| one.replicas).sum();
     let ready = user.nodes.iter().filter(|node| node.ready && node.has_machine).count();
-    let missing = (wanted as usize).saturating_sub(ready);
-    if missing > 0 {
-        let quota = user.quota.as_ref().map(|why| format!("; Machines are refused: {why}")).unwrap_or_default();
-        let message = format!("{ready} of {wanted} Nodes are ready{quota}");
-        return waits(facts, record.phase, &message, Vec::new());
+    let wanted = if facts.is_deleted() { wanted.min(1) } else { wanted };
+    if (wanted as usize) > ready && !goes_on_regardless(facts, record.phase) {
+        return waits_for_nodes(facts, record, user, &format!("{ready} of {wanted} Nodes are ready"));
     }
     if facts.cluster.spec.pause && record.paused {
         return Plan::enter(record, Phase::AwakePaused, facts.now);
@@ -108,14 +133,29 @@ fn wait_for_nodes(facts: &Facts<'_>, record: &Record) -> Plan {
     end(facts, record, user)
 }
 
-/// The last calls, and the record goes.
-fn end(facts: &Facts<'_>, record: &Record, user: &Machinery) -> Plan {
+/// The control plane's own jobs resume meanwhile. A quota that refuses Machines may do so for long: then the cluster is hydrated in part.
+fn waits_for_nodes(facts: &Facts<'_>, record: &Record, user: &Machinery, message: &str) -> Plan {
+    let mut actions: Vec<Action> = unsuspend(facts, record).into_iter().collect();
+    let Some(quota) = &user.quota else { return waits(facts, record.phase, message, actions) };
+    let message = format!("hydrated in part: {message}; a quota refuses Machines: {}", quota.why);
+    if facts.in_phase() < TOUCH {
+        return waits(facts, record.phase, &message, actions);
+    }
+    actions.push(Action::TouchMachineSets(quota.sets.clone()));
+    Plan { requeue: Some(SLOW), ..waits(facts, record.phase, &message, actions) }
+}
+
+fn unsuspend(facts: &Facts<'_>, record: &Record) -> Option<Action> {
     let ours = facts.cron_jobs.iter().filter(|job| job.suspended && record.cron_jobs.contains(&job.name));
     let ours: Vec<String> = ours.map(|job| job.name.clone()).collect();
+    (!ours.is_empty()).then_some(Action::Unsuspend(ours))
+}
+
+fn end(facts: &Facts<'_>, record: &Record, user: &Machinery) -> Plan {
     let mut actions: Vec<Action> = uncordon(user).into_iter().collect();
-    actions.extend((!ours.is_empty()).then_some(Action::Unsuspend(ours)));
+    actions.extend(unsuspend(facts, record));
     actions.push(Action::TouchBackups);
-    Plan { actions, ends: true, ..Plan::default() }
+    ends(facts, actions)
 }
 
 /// Nodes that the sleep changed and that are still there: those of a wake before the machines went.
@@ -131,13 +171,17 @@ pub(super) fn undo_of_drain(record: &Record, user: &Machinery) -> Vec<Action> {
 
 /// Every count is restored, but KKP still leaves the cluster alone: the end of the pause is tried again.
 fn awake_paused(facts: &Facts<'_>, record: &Record) -> Plan {
-    let User::Seen(user) = facts.user else {
-        return waits(facts, record.phase, "the user cluster is silent", Vec::new());
-    };
-    if !facts.cluster.spec.pause {
-        return end(facts, record, user);
+    if !facts.cluster.spec.pause && facts.is_deleted() {
+        return ends(facts, Vec::new()); // KKP removes everything else
     }
-    let why = facts.unpause_refused.unwrap_or("the cluster is being deleted");
-    let message = format!("the cluster is awake, and KKP does not manage it: the end of spec.pause was refused: {why}");
+    if !facts.cluster.spec.pause {
+        return seen(facts, record.phase).map_or_else(|plan| *plan, |user| end(facts, record, user));
+    }
+    let message = match facts.unpause_refused {
+        Some(why) => {
+            format!("the cluster is awake, and KKP does not manage it: the end of spec.pause was refused: {why}")
+        }
+        None => "ending the pause".to_owned(),
+    };
     Plan { requeue: Some(SLOW), ..Plan::work(Phase::AwakePaused, message, vec![Action::Unpause]) }
 }

@@ -6,8 +6,10 @@ use jiff::Timestamp;
 
 use super::super::*;
 use super::world::workload;
-use crate::kkp::api::{Cluster, ClusterSpec, Request};
-use crate::kkp::keys::ACTIVE_RESTORE;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
+use crate::kkp::api::{Cluster, ClusterSpec, ClusterStatus, Request, ResourceUsage};
+use crate::kkp::keys::{self, ACTIVE_RESTORE};
 use crate::kkp::phase::Limits;
 use crate::kkp::preflight::{Finding, Severity};
 use crate::kkp::record::{Machines, Numbers, Record};
@@ -170,7 +172,8 @@ fn a_cluster_that_kkp_leaves_alone_is_restored_from_the_record() {
     case.unpause_refused = Some("invalid datacenter name");
     let all =
         [("etcd", 3), ("apiserver", 2), ("scheduler", 1)].map(|(name, count)| Action::Restore(workload(name), count));
-    assert_eq!(case.plan().actions, all);
+    let and_unpause: Vec<Action> = all.into_iter().chain([Action::Unpause]).collect();
+    assert_eq!(case.plan().actions, and_unpause, "the end of the pause is tried again: KKP alone renews certificates");
     let mut case = Case::new(Desired::Running, Some(Phase::WaitingForNodes));
     (case.unpause_refused, case.cluster.spec.pause) = (Some("invalid datacenter name"), true);
     case.record.as_mut().unwrap().paused = true;
@@ -218,7 +221,7 @@ fn nodes_that_join_late_are_cordoned_and_orphans_deleted_once_they_are_stale() {
 #[test]
 fn kube_system_is_drained_once_nothing_is_attached() {
     let mut case = Case::new(Desired::Hibernating, Some(Phase::Draining));
-    let pod = |name: &str, stage| Pod { name: name.into(), stage, terminating: false };
+    let pod = |name: &str, stage| Pod { name: name.into(), stage, ..Pod::default() };
     let (db, web, csi) =
         (pod("a/db", Stage::WithVolumes), pod("a/web", Stage::Others), pod("kube-system/csi", Stage::System));
     let machinery =
@@ -253,16 +256,143 @@ fn a_drain_that_timed_out_is_undone_and_begins_again_when_it_is_requested_again(
 
 /// Row 18: the counts are those of the backup.
 #[test]
-fn after_an_etcd_restore_the_recorded_counts_are_dropped() {
+fn during_an_etcd_restore_the_recorded_counts_are_dropped() {
     let mut case = Case::new(Desired::Running, Some(Phase::ScalingUpMachines));
     case.machinery = Some(Machinery { deployments: vec![deployment(0)], ..Machinery::default() });
-    assert_eq!(
-        case.plan().actions,
-        [Action::RestoreMachines("kube-system/a".into(), Machines { replicas: 2, ..Machines::default() })]
-    );
-    case.cluster.metadata.annotations = Some([(ACTIVE_RESTORE.to_owned(), "r".to_owned())].into());
-    let plan = case.plan();
-    assert!(plan.actions.is_empty() && plan.record.is_some_and(|record| record.machine_deployments.is_empty()));
+    assert_eq!(case.plan().actions, [raised("kube-system/a", 2)]);
+    for (phase, drops) in [
+        (Phase::Draining, false),
+        (Phase::Dehydrated, true),
+        (Phase::StartingControlPlane, true),
+        (Phase::ScalingUpMachines, true),
+    ] {
+        let mut case = Case::new(Desired::Running, Some(phase));
+        case.cluster.metadata.annotations = Some([(ACTIVE_RESTORE.to_owned(), "r".to_owned())].into());
+        let plan = case.plan();
+        let emptied = plan.record.is_some_and(|record| record.machine_deployments.is_empty() && record.phase == phase);
+        assert_eq!(emptied, drops, "{phase}");
+    }
+}
+
+fn raised(name: &str, replicas: u32) -> Action {
+    Action::RestoreMachines(name.into(), Machines { replicas, ..Machines::default() })
+}
+
+/// Rows 19 to 22: KKP deletes nothing of a cluster whose API server is down, and volumes need a Node to go.
+#[test]
+fn a_cluster_that_is_deleted_is_brought_up_while_it_is_paused() {
+    let deleted = |phase| {
+        let mut case = Case::new(Desired::Hibernating, Some(phase));
+        case.cluster.metadata.deletion_timestamp = Some(Time(now()));
+        case.machinery = Some(Machinery { deployments: vec![deployment(0)], ..Machinery::default() });
+        case
+    };
+    assert_eq!(deleted(Phase::Dehydrated).enters(), Some(Phase::StartingControlPlane));
+    let mut case = deleted(Phase::StartingControlPlane);
+    let all =
+        [("etcd", 3), ("apiserver", 2), ("scheduler", 1)].map(|(name, count)| Action::Restore(workload(name), count));
+    assert_eq!(case.plan().actions, all);
+    case.control_plane = vec![replicas("apiserver", 2), replicas("scheduler", 1), replicas("etcd", 3)];
+    assert_eq!(case.enters(), Some(Phase::WaitingForApi));
+
+    let mut case = deleted(Phase::ScalingUpMachines);
+    assert_eq!(case.enters(), Some(Phase::WaitingForNodes), "without volumes no Node is needed");
+    case.record.as_mut().unwrap().numbers.volumes = 3;
+    assert_eq!(case.plan().actions, [raised("kube-system/a", 1)]);
+
+    let mut case = deleted(Phase::WaitingForNodes);
+    (case.record.as_mut().unwrap().paused, case.cluster.spec.pause) = (true, true);
+    case.machinery.as_mut().unwrap().deployments = vec![deployment(1)];
+    assert_eq!(case.enters(), None);
+    case.later = Duration::from_secs(1201);
+    assert_eq!(case.enters(), Some(Phase::AwakePaused), "KKP then cleans up as far as it can");
+    case.later = Duration::ZERO;
+    case.machinery.as_mut().unwrap().nodes = vec![node("a")];
+    assert_eq!(case.enters(), Some(Phase::AwakePaused));
+    case.record = case.record.map(|record| record.enter(Phase::AwakePaused, now()));
+    assert_eq!(case.plan().actions, [Action::Unpause]);
+    (case.cluster.spec.pause, case.machinery) = (false, None);
+    assert!(case.plan().ends);
+    case.record = None;
+    assert_eq!(case.plan(), Plan::default());
+}
+
+/// Row 27: a request on the record overrules the Cluster's, which must not put the cluster to sleep again.
+#[test]
+fn the_end_of_a_wake_replaces_a_request_that_a_newer_one_has_overruled() {
+    let annotated = |state: &str| Some([(keys::POWER_STATE.to_owned(), state.to_owned())].into());
+    for (state, clears) in [("Hibernating", true), ("Running", false)] {
+        let mut case = Case::new(Desired::Running, Some(Phase::AwakePaused));
+        (case.cluster.metadata.annotations, case.machinery) = (annotated(state), Some(Machinery::default()));
+        let plan = case.plan();
+        assert_eq!((plan.ends, plan.clears_intent), (true, clears), "{state}");
+    }
+}
+
+/// Operators of the network tolerate every taint: their controllers place them on cordoned Nodes again.
+#[test]
+fn a_drain_ends_although_pods_return_to_cordoned_nodes_or_have_no_kubelet() {
+    let mut case = Case::new(Desired::Hibernating, Some(Phase::Draining));
+    let pod = |returned: Option<&str>, is_lost, terminating| Pod {
+        name: "kube-system/operator".into(),
+        returned: returned.map(|at| at.parse().unwrap()),
+        is_lost,
+        terminating,
+        ..Pod::default()
+    };
+    for (pod, awaited) in [
+        (pod(None, false, false), true),
+        (pod(Some("2026-11-22T17:59:59Z"), false, false), true),
+        (pod(Some("2026-11-22T18:00:01Z"), false, false), false),
+        (pod(None, true, false), true),
+        (pod(None, true, true), false),
+    ] {
+        let deployments = vec![deployment(2)];
+        case.machinery = Some(Machinery { pods: vec![pod.clone()], deployments, ..Machinery::default() });
+        assert_eq!(case.enters().is_none(), awaited, "{pod:?}");
+    }
+}
+
+/// A paused cluster keeps the quota that it used last, and Pods of Nodes that are gone would be found by the wake.
+#[test]
+fn the_pause_waits_for_the_quota_and_for_lost_pods() {
+    let mut case = Case::new(Desired::Hibernating, Some(Phase::MachinesScaledDown));
+    let usage = |cpu: &str| ClusterStatus {
+        resource_usage: Some(ResourceUsage { cpu: Some(cpu.to_owned()), ..ResourceUsage::default() }),
+        ..ClusterStatus::default()
+    };
+    for (cpu, enters) in [("8", None), ("500m", None), ("0", Some(Phase::Pausing)), ("0m", Some(Phase::Pausing))] {
+        case.cluster.status = Some(usage(cpu));
+        assert_eq!(case.enters(), enters, "{cpu}");
+    }
+    case.machinery = Some(Machinery { lost_pods: 2, ..Machinery::default() });
+    assert_eq!(case.enters(), None);
+    case.later = Duration::from_secs(61);
+    assert_eq!(case.enters(), Some(Phase::Pausing));
+}
+
+/// Row 62.
+#[test]
+fn a_quota_that_refuses_machines_is_reported_and_their_sets_are_touched() {
+    let mut case = Case::new(Desired::Running, Some(Phase::WaitingForNodes));
+    let quota = Quota { why: "requested CPU would exceed the quota".into(), sets: vec!["kube-system/a-1".into()] };
+    case.machinery =
+        Some(Machinery { deployments: vec![deployment(2)], quota: Some(quota), ..Machinery::default() });
+    assert!(case.says().starts_with("hydrated in part: 0 of 2 Nodes are ready; a quota refuses"), "{}", case.says());
+    assert_eq!(case.plan().actions, []);
+    case.later = Duration::from_secs(61);
+    assert_eq!(case.plan().actions, [Action::TouchMachineSets(vec!["kube-system/a-1".into()])]);
+}
+
+/// Row 15: KKP renews certificates only while the cluster is not paused.
+#[test]
+fn certificates_that_expire_within_two_weeks_are_a_warning() {
+    let mut case = Case::new(Desired::Hibernating, Some(Phase::Dehydrated));
+    for (expiry, warns) in [("2026-12-06T17:00:00Z", true), ("2026-12-06T19:00:00Z", false), ("soon", false)] {
+        case.cluster.metadata.annotations = Some([(keys::CERTIFICATES_EXPIRE_AT.to_owned(), expiry.to_owned())].into());
+        assert_eq!(case.says().starts_with("the control plane's certificates expire at"), warns, "{expiry}");
+        assert_eq!(case.plan().warning.is_some(), warns);
+    }
 }
 
 #[test]

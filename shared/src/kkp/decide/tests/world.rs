@@ -205,7 +205,7 @@ impl World {
                     job.suspended = matches!(action, Action::Suspend(_));
                 }
             }
-            Action::TouchBackups => {}
+            Action::TouchBackups | Action::TouchMachineSets(_) => {}
         }
         let etcd = self.control_plane[&workload("etcd")];
         assert!(etcd == 0 || etcd == 3, "etcd only ever has all of its members or none");
@@ -258,5 +258,5 @@ impl World {
 }
 
 fn pod(name: &str, stage: Stage) -> Pod {
-    Pod { name: name.to_owned(), stage, terminating: false }
+    Pod { name: name.to_owned(), stage, ..Pod::default() }
 }

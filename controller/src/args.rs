@@ -7,9 +7,12 @@ use clap::{Parser, ValueEnum};
 use ipnet::IpNet;
 use shared::duration::{parse_positive, parse_unsigned};
 use shared::hive::decide::{Drift, Settings};
+use shared::kkp::phase::{Limited, Limits};
+use strum::VariantNames as _;
 
 use crate::cloud_registry::CloudFlags;
 use crate::spoke::{Dialer, Network};
+use crate::systems::kkp::KkpSettings;
 
 const AFTER_HELP: &str = "\
 Examples:
@@ -70,9 +73,21 @@ pub struct Args {
     /// Default minimum suspension for removed process groups of a FoundationDBCluster without the annotation hibernate.sh/minimum-suspension; 0 turns suspension off
     #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = parse_unsigned)]
     pub fdb_minimum_suspension: Duration,
-    /// Dehydrate and hydrate KKP's user clusters (in development: not for production)
-    #[arg(long, hide = true)]
+    /// Dehydrate and hydrate the user clusters of the KKP seed that this is
+    #[arg(long)]
     pub kkp: bool,
+    /// User clusters that KKP's seed dehydrates concurrently
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u16).range(1..))]
+    pub kkp_sleeps: u16,
+    /// User clusters that KKP's seed hydrates concurrently; each counts towards KKP's own --max-parallel-reconcile until it is up
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..))]
+    pub kkp_wakes: u16,
+    /// How long a phase may take before its condition names the blocker, as PHASE=DURATION; repeatable. Defaults: drain=10m attachments=5m machines=30m pause=2m control-plane=5m; etcd=5m api=10m nodes=20m
+    #[arg(long = "kkp-limit", value_name = "PHASE=DURATION", value_parser = limit)]
+    pub kkp_limits: Vec<(Limited, Duration)>,
+    /// The worker-name of the KKP installation whose user clusters are served
+    #[arg(long, value_name = "NAME", default_value = "")]
+    pub kkp_worker_name: String,
     /// Manage the condition Unreachable with hibernation taken into account; turn off Hive's own unreachable controller first
     #[arg(long)]
     pub own_unreachable: bool,
@@ -107,6 +122,15 @@ impl Args {
         Network { dialer, ..Network::default() }
     }
 
+    /// What the operator of a KKP seed decides.
+    #[must_use]
+    pub fn kkp_settings(&self) -> KkpSettings {
+        let mut limits = Limits::default();
+        self.kkp_limits.iter().for_each(|(phase, limit)| limits.set(*phase, *limit));
+        let worker_name = self.kkp_worker_name.clone();
+        KkpSettings { limits, sleeps: self.kkp_sleeps.into(), wakes: self.kkp_wakes.into(), worker_name }
+    }
+
     /// What decisions depend on.
     #[must_use]
     pub fn settings(&self) -> Settings {
@@ -137,6 +161,14 @@ fn duration(text: &str) -> Result<Duration, shared::duration::DurationError> {
     parse_positive(text)
 }
 
+/// `PHASE=DURATION`.
+fn limit(text: &str) -> Result<(Limited, Duration), String> {
+    let (phase, limit) =
+        text.split_once('=').ok_or_else(|| format!("{text:?} is not PHASE=DURATION, such as drain=15m"))?;
+    let phase = phase.parse().map_err(|_| format!("{phase:?} is no phase: {}", Limited::VARIANTS.join(", ")))?;
+    Ok((phase, duration(limit).map_err(|error| error.to_string())?))
+}
+
 #[cfg(test)]
 mod tests {
     use clap::CommandFactory;
@@ -147,6 +179,13 @@ mod tests {
     fn the_flags_are_sound() {
         Args::command().debug_assert();
         assert!(Args::try_parse_from(["c", "--lease-duration", "0s"]).is_err());
+        let args = Args::try_parse_from(["c", "--kkp", "--kkp-limit", "control-plane=7m", "--kkp-wakes", "3"]).unwrap();
+        let settings = args.kkp_settings();
+        assert_eq!((settings.limits.control_plane, settings.wakes), (Duration::from_mins(7), 3));
+        assert_eq!(settings.limits.drain, Limits::default().drain);
+        for wrong in ["drain", "drain=", "drain=0s", "lunch=5m"] {
+            assert!(Args::try_parse_from(["c", "--kkp-limit", wrong]).is_err(), "{wrong}");
+        }
         assert_eq!(
             Args::try_parse_from(["c", "--cluster-operator-pause", "1m30s"]).unwrap().cluster_operator_pause.as_secs(),
             90

@@ -141,7 +141,8 @@ fn systems(args: &Arc<Args>, identity: &str) -> Vec<Group> {
         group(move |term| term.watch(&hive).with(own_unreachable.then_some(Reachability::new))),
         group(move |term| term.watch(|handle| Fdb::new(handle, minimum))),
     ];
-    groups.extend(args.kkp.then(|| group(|term| term.watch(Kkp::new))));
+    let kkp = args.kkp_settings();
+    groups.extend(args.kkp.then(|| group(move |term| term.watch(|handle| Kkp::new(handle, kkp.clone())))));
     groups
 }
 

@@ -16,8 +16,12 @@ pub const DEHYDRATED_REPLICAS: &str = "hibernate.sh/dehydrated-replicas";
 /// On a Node: we cordoned it for a sleep.
 pub const CORDONED: &str = "hibernate.sh/cordoned";
 
-/// On an `EtcdBackupConfig`: when a wake touched it, so that KKP makes backups again (row 17).
+/// On an `EtcdBackupConfig`: when a wake touched it, so that KKP makes backups again (row 17). On a `MachineSet`: when it was touched, so
+/// that machine-controller retries what a quota refused (row 62).
 pub const TOUCHED_AT: &str = "hibernate.sh/touched-at";
+
+/// Secrets in the cluster's namespace with the certificates that KKP renews (row 15).
+pub const CERTIFICATES: [&str; 3] = ["etcd-tls-certificate", "apiserver-tls", "apiserver-etcd-client-certificate"];
 
 /// The `ConfigMap` in the cluster's namespace that holds the record, and its key.
 pub const RECORD: (&str, &str) = ("hibernate-record", "record.json");

@@ -4,6 +4,7 @@
 
 pub mod admission;
 pub mod api;
+pub mod certificates;
 pub mod data;
 pub mod decide;
 pub mod keys;

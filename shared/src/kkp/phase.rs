@@ -111,7 +111,36 @@ impl Default for Limits {
     }
 }
 
+/// The name of a limit, as flags have it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::EnumString, strum::Display, strum::VariantNames)]
+#[strum(serialize_all = "kebab-case")]
+#[expect(missing_docs, reason = "named as the fields of Limits")]
+pub enum Limited {
+    Drain,
+    Attachments,
+    Machines,
+    Pause,
+    ControlPlane,
+    Etcd,
+    Api,
+    Nodes,
+}
+
 impl Limits {
+    /// Changes one limit.
+    pub fn set(&mut self, which: Limited, limit: Duration) {
+        *match which {
+            Limited::Drain => &mut self.drain,
+            Limited::Attachments => &mut self.attachments,
+            Limited::Machines => &mut self.machines,
+            Limited::Pause => &mut self.pause,
+            Limited::ControlPlane => &mut self.control_plane,
+            Limited::Etcd => &mut self.etcd,
+            Limited::Api => &mut self.api,
+            Limited::Nodes => &mut self.nodes,
+        } = limit;
+    }
+
     /// The limit of a phase; `None` for one that ends by itself or lasts.
     #[must_use]
     pub fn of(&self, phase: Phase) -> Option<Duration> {

@@ -5,7 +5,14 @@ use serde::{Deserialize, Serialize};
 use super::api::Cluster;
 use super::keys::{ACTIVE_RESTORE, WORKER_NAME};
 use super::phase::Phase;
+use crate::hive::preflight::Resources;
 use crate::text::sanitize;
+
+/// What machine-controller and operating-system-manager write in a user cluster during a wake.
+pub const WRITTEN_BY_A_WAKE: Resources = &[
+    ("cluster.k8s.io", &["machinedeployments", "machinesets", "machines", "machines/status"]),
+    ("operatingsystemmanager.k8c.io", &["operatingsystemprofiles", "operatingsystemconfigs"]),
+];
 
 /// Names that a sentence lists before it counts the rest.
 const NAMED: usize = 5;

@@ -9,10 +9,9 @@ use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::api::{ApiResource, DeleteParams, DynamicObject, ListParams, Patch};
 use kube::core::GroupVersionKind;
 use kube::{Api, Client, ResourceExt};
-use serde_json::{Value, json};
+use serde_json::Value;
 use shared::kkp::api::Cluster;
 use shared::kkp::decide::{Action, Plan};
-use shared::kkp::keys;
 use shared::kkp::record::{Record, Workload, WorkloadKind};
 use shared::text::sanitize;
 
@@ -25,6 +24,8 @@ use crate::runtime::hub::as_controller;
 use crate::runtime::{System, Target, WriteError};
 use crate::spoke::failure;
 
+/// Kind whose counts a sleep changes.
+const DEPLOYMENT: &str = "MachineDeployment";
 /// Writes that are under way at once for one cluster.
 const CONCURRENT_WRITES: usize = 8;
 
@@ -45,15 +46,17 @@ pub async fn run(
     let record = stored.as_ref().map(|stored| &stored.record);
     for action in &plan.actions {
         match action {
-            Action::Pause => observation.written = Some(write_cluster(kkp, cluster, patches::pause(cluster)).await?),
+            Action::Pause => {
+                let patch = patches::pause(cluster, observation.certificates_expire);
+                observation.written = Some(write_cluster(kkp, cluster, patch).await?);
+            }
             Action::Unpause => observation.written = unpause(kkp, cluster, target).await?,
             other => one(kkp, observation, record, other).await?,
         }
     }
     if plan.clears_intent {
-        let patch =
-            json!({ "metadata": { "annotations": { keys::POWER_STATE: "Running", keys::POWER_STATE_AT: null } } });
-        observation.written = Some(write_cluster(kkp, cluster, patch).await?);
+        let written = observation.written.as_deref().unwrap_or(cluster);
+        observation.written = Some(write_cluster(kkp, written, patches::run(observation.now)).await?);
     }
     if let Some(stored) = stored.filter(|_| plan.ends) {
         store::remove(kkp, cluster, &stored).await?;
@@ -81,14 +84,20 @@ async fn one(
         Action::Suspend(names) => seed.cron_jobs(names, true).await,
         Action::Unsuspend(names) => seed.cron_jobs(names, false).await,
         Action::TouchBackups => seed.touch_backups(observation).await,
+        Action::TouchMachineSets(names) => {
+            let (user, patch) = (&user()?, &patches::touch(observation.now));
+            each(names, |name| async move { user.machines("MachineSet", &name, patch.clone()).await }).await
+        }
         Action::StopAutoscaler(names) => {
             let user = &user()?;
-            each(names, |name| async move { user.machines(&name, patches::stop_autoscaler()).await }).await
+            each(names, |name| async move { user.machines(DEPLOYMENT, &name, patches::stop_autoscaler()).await }).await
         }
         Action::ScaleDownMachines(name, recorded) => {
-            user()?.machines(name, patches::scale_down_machines(recorded)).await
+            user()?.machines(DEPLOYMENT, name, patches::scale_down_machines(recorded)).await
         }
-        Action::RestoreMachines(name, recorded) => user()?.machines(name, patches::restore_machines(recorded)).await,
+        Action::RestoreMachines(name, recorded) => {
+            user()?.machines(DEPLOYMENT, name, patches::restore_machines(recorded)).await
+        }
         Action::Cordon(names) => {
             let user = &user()?;
             each(names, |name| async move { user.node(&name, patches::cordon()).await }).await
@@ -188,7 +197,7 @@ impl Seed<'_> {
             Err(error) if is_not_there(&error) => return Ok(()),
             Err(error) => return Err(Self::failed("EtcdBackupConfigs".to_owned())(error)),
         };
-        let touched = json!({ "metadata": { "annotations": { keys::TOUCHED_AT: observation.now.to_string() } } });
+        let touched = patches::touch(observation.now);
         for config in found {
             lead(self.kkp)?;
             let name = config.name_any();
@@ -225,14 +234,13 @@ impl<'a> User<'a> {
         }
     }
 
-    /// Writes a `MachineDeployment`.
-    async fn machines(&self, name: &str, patch: Value) -> Result<(), KkpError> {
+    /// Writes a `MachineDeployment` or `MachineSet`.
+    async fn machines(&self, kind: &str, name: &str, patch: Value) -> Result<(), KkpError> {
         lead(self.kkp)?;
         let (namespace, name) = name.split_once('/').unwrap_or(("kube-system", name));
-        let api: Api<DynamicObject> =
-            Api::namespaced_with(self.client.clone(), namespace, &machine_kind("MachineDeployment"));
+        let api: Api<DynamicObject> = Api::namespaced_with(self.client.clone(), namespace, &machine_kind(kind));
         let written = api.patch(name, &as_controller(), &Patch::Merge(patch)).await;
-        Self::done(format!("MachineDeployment {namespace}/{name}"), written)
+        Self::done(format!("{kind} {namespace}/{name}"), written)
     }
 
     async fn node(&self, name: &str, patch: Value) -> Result<(), KkpError> {

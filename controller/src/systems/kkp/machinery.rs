@@ -157,6 +157,29 @@ pub fn nodes(nodes: &[KubeNode], machines: &Machines, leases: &[Lease], now: Tim
     nodes.iter().map(node).collect()
 }
 
+/// The taint of a cordoned Node.
+const UNSCHEDULABLE: &str = "node.kubernetes.io/unschedulable";
+
+/// When a Pod was created whose controller places it on a cordoned Node again: it tolerates the taint.
+fn returned(pod: &KubePod) -> Option<Timestamp> {
+    let mut tolerations = pod.spec.iter().flat_map(|spec| spec.tolerations.iter().flatten());
+    let tolerates = tolerations.any(|one| {
+        let covers = match one.key.as_deref() {
+            None | Some("") => one.operator.as_deref() == Some("Exists"),
+            Some(key) => key == UNSCHEDULABLE,
+        };
+        covers && one.effect.as_deref().is_none_or(|effect| matches!(effect, "" | "NoSchedule"))
+    });
+    pod.metadata.creation_timestamp.as_ref().map(|created| created.0).filter(|_| tolerates)
+}
+
+/// Pods that are bound to Nodes that are gone.
+pub fn lost_pods(pods: &[KubePod], nodes: &[Node]) -> usize {
+    let names: BTreeSet<&str> = nodes.iter().map(|node| node.name.as_str()).collect();
+    let bound = pods.iter().filter(|pod| !is_done(pod)).filter_map(|pod| pod.spec.as_ref()?.node_name.as_deref());
+    bound.filter(|node| !names.contains(node)).count()
+}
+
 /// Whether a Pod is skipped, as `kubectl drain` skips it: of a `DaemonSet`, static, done, or on no Node.
 fn is_left(pod: &KubePod) -> bool {
     let on_node = pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_some());
@@ -173,12 +196,17 @@ fn full_name(pod: &KubePod) -> String {
     format!("{}/{}", pod.namespace().unwrap_or_default(), pod.name_any())
 }
 
-/// Pods that a drain deletes.
-pub fn pods(pods: &[KubePod]) -> Vec<Pod> {
+/// Pods that a drain deletes. One whose Node is gone, or has neither a heartbeat nor a Lease, has no kubelet that ends it.
+pub fn pods(pods: &[KubePod], nodes: &[Node]) -> Vec<Pod> {
+    let alive: BTreeSet<&str> =
+        nodes.iter().filter(|node| node.ready || !node.stale).map(|node| node.name.as_str()).collect();
+    let node = |pod: &KubePod| pod.spec.as_ref().and_then(|spec| spec.node_name.clone()).unwrap_or_default();
     let one = |pod: &KubePod| Pod {
         name: full_name(pod),
         stage: stage(pod),
         terminating: pod.metadata.deletion_timestamp.is_some(),
+        is_lost: !alive.contains(node(pod).as_str()),
+        returned: returned(pod),
     };
     pods.iter().filter(|pod| !is_left(pod)).map(one).collect()
 }
@@ -308,7 +336,8 @@ mod tests {
             pod("pending", json!({ "spec": { "nodeName": null } })),
             pod("bare", json!({ "metadata": { "ownerReferences": null } })),
         ];
-        let found = pods(&all);
+        let alive = Node { name: "n-1".into(), ready: true, ..Node::default() };
+        let found = pods(&all, std::slice::from_ref(&alive));
         let names: Vec<_> = found.iter().map(|pod| (pod.name.as_str(), pod.stage, pod.terminating)).collect();
         assert_eq!(
             names,
@@ -321,5 +350,27 @@ mod tests {
             ]
         );
         assert_eq!(bare(&all), ["shop/bare"]);
+        assert!(found.iter().all(|pod| !pod.is_lost && pod.returned.is_none()));
+        assert_eq!((lost_pods(&all, &[alive]), lost_pods(&all, &[])), (0, 7), "those that run on a Node");
+        let dead = Node { name: "n-1".into(), stale: true, ..Node::default() };
+        assert!(pods(&all, &[dead]).iter().chain(&pods(&all, &[])).all(|pod| pod.is_lost));
+    }
+
+    #[test]
+    fn a_pod_returns_to_a_cordoned_node_if_it_tolerates_the_taint() {
+        let created = "2026-11-22T18:00:00Z";
+        for (toleration, returns) in [
+            (json!({ "operator": "Exists" }), true),
+            (json!({ "operator": "Exists", "effect": "NoSchedule" }), true),
+            (json!({ "operator": "Exists", "effect": "NoExecute" }), false),
+            (json!({ "key": UNSCHEDULABLE, "operator": "Exists" }), true),
+            (json!({ "key": "node.kubernetes.io/not-ready", "operator": "Exists" }), false),
+        ] {
+            let pod = object::<KubePod>(json!({
+                "metadata": { "name": "operator", "creationTimestamp": created },
+                "spec": { "containers": [], "tolerations": [toleration] },
+            }));
+            assert_eq!(returned(&pod).map(|at| at.to_string()), returns.then(|| created.to_owned()), "{toleration}");
+        }
     }
 }

@@ -8,22 +8,26 @@ mod act;
 mod machinery;
 mod observe;
 mod patches;
+mod preflight;
 mod report;
 mod seed;
 mod slots;
 mod store;
+#[cfg(test)]
+mod tests;
 mod user;
 
 use std::time::Duration;
 
 use jiff::Timestamp;
 use kube::ResourceExt;
-use shared::kkp::api::{Cluster, Desired, Request};
+use shared::kkp::api::{Cluster, Condition, Desired, Request};
 use shared::kkp::decide::{self, Plan, Report, User};
 use shared::kkp::phase::Limits;
 use shared::kkp::preflight::Finding;
 use shared::kkp::record::RecordError;
 use shared::spoke::SpokeError;
+use shared::text::sanitize_chain;
 use tokio::time::Instant;
 
 use self::machinery::Seen;
@@ -49,14 +53,27 @@ const ACTION: &str = "Dehydration";
 pub struct Kkp {
     handle: Handle<Cluster>,
     slots: Slots,
-    limits: Limits,
+    settings: KkpSettings,
 }
 
 impl Kkp {
     /// Serves the Clusters of this seed.
-    pub fn new(handle: Handle<Cluster>) -> Self {
-        Self { handle, slots: Slots::default(), limits: Limits::default() }
+    pub fn new(handle: Handle<Cluster>, settings: KkpSettings) -> Self {
+        Self { handle, slots: Slots::new(settings.sleeps, settings.wakes), settings }
     }
+}
+
+/// What the operator of a seed decides.
+#[derive(Clone, Debug)]
+pub struct KkpSettings {
+    /// How long the phases may take.
+    pub limits: Limits,
+    /// Clusters that fall asleep at once.
+    pub sleeps: usize,
+    /// Clusters that wake at once.
+    pub wakes: usize,
+    /// The `worker-name` of the KKP that serves the clusters; empty as in production.
+    pub worker_name: String,
 }
 
 /// What is remembered of a cluster between two reconciles.
@@ -146,6 +163,10 @@ pub struct Observation<'a> {
     request: Request,
     record: Result<Option<Stored>, RecordError>,
     findings: Option<Vec<Finding>>,
+    /// The answer to a requested preflight.
+    answer: Option<Condition>,
+    /// When the first certificate of the control plane expires, in the phase that records it.
+    certificates_expire: Option<Timestamp>,
     seed: Seed,
     quiet: Duration,
     user: Seen,
@@ -232,7 +253,8 @@ impl System for Kkp {
         let on_cluster = Request::of(cluster.annotations());
         let is_wanted = on_cluster.is_some_and(|request| request.desired == Desired::Hibernating);
         // A record may be left of which the Cluster shows nothing: the controller ended before it wrote the condition.
-        let is_concerned = is_wanted || cluster.condition(shared::kkp::keys::DEHYDRATED).is_some();
+        let has_condition = cluster.condition(shared::kkp::keys::DEHYDRATED).is_some();
+        let is_concerned = is_wanted || has_condition || preflight::requested(cluster).is_some();
         if target.state.read && !is_concerned {
             return Ok(Observed::Rest(None));
         }
@@ -249,8 +271,13 @@ impl System for Kkp {
         plan: &mut Plan,
         target: &mut Target<Self>,
     ) -> Result<Acted, KkpError> {
-        act::run(self, observation, plan, target).await?;
-        Ok(Acted::Nothing)
+        let Err(error) = act::run(self, observation, plan, target).await else { return Ok(Acted::Nothing) };
+        if let (Class::Failed, Some(said)) = (error.class(), &mut plan.report) {
+            said.message = format!("{}; retried after an error: {}", said.message, sanitize_chain(&error));
+            (plan.ends, plan.record) = (false, None);
+            report::report(self, observation, plan, target).await?;
+        }
+        Err(error)
     }
 
     async fn report(

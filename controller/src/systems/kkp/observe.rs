@@ -2,22 +2,19 @@
 
 use std::time::Duration;
 
-use kube::api::{Patch, PatchParams};
-use kube::{Api, ResourceExt};
+use kube::ResourceExt;
 use shared::annotation::format;
 use shared::kkp::api::{Cluster, Desired, Request};
+use shared::kkp::decide::effective;
 use shared::kkp::keys;
 use shared::kkp::phase::{Limits, Phase};
-use shared::kkp::preflight::{self, Facts, findings};
 use shared::kkp::record::Record;
-use shared::text::sanitize;
 use tokio::time::Instant;
 
 use super::machinery::Seen;
 use super::seed::{self, Seed};
-use super::{Kkp, KkpError, Observation, TargetState, patches, store, user};
-use crate::runtime::hub::as_controller;
-use crate::runtime::{Observed, System, clock};
+use super::{Kkp, KkpError, Observation, TargetState, preflight, store, user};
+use crate::runtime::{Observed, clock};
 
 /// Reads it.
 pub async fn observe<'a>(
@@ -32,35 +29,46 @@ pub async fn observe<'a>(
     let phase = stored.map(|stored| stored.record.phase);
     let request = Request::newest(on_cluster, stored.and_then(|stored| stored.request));
     let name = cluster.name_any();
-    let begins = phase.is_none() && record.is_ok() && request.desired == Desired::Hibernating;
+    let begins = phase.is_none() && record.is_ok() && effective(cluster, None, request) == Desired::Hibernating;
+    let requested = preflight::requested(cluster);
     let has_condition = cluster.condition(keys::DEHYDRATED).is_some();
-    if phase.is_none() && record.is_ok() && !begins && !has_condition {
+    if phase.is_none() && record.is_ok() && !begins && !has_condition && requested.is_none() {
         kkp.slots.free(&name);
         return Ok(Observed::Rest(None));
     }
-    let changes = begins || phase.is_some_and(|phase| phase.is_of_sleep() == (request.desired == Desired::Running));
+    let desired = effective(cluster, stored.map(|stored| &stored.record), request);
+    let is_overdue = stored.is_some_and(|stored| is_overdue(&kkp.settings.limits, &stored.record));
+    let changes = begins || phase.is_some_and(|phase| phase.is_of_sleep() == (desired == Desired::Running));
     let rests = phase == Some(Phase::Dehydrated) && !changes;
     let needs_slot = !(rests || phase.is_none() && !begins);
-    let may_begin = !needs_slot || {
-        let is_overdue = stored.is_some_and(|stored| is_overdue(&kkp.limits, &stored.record));
-        kkp.slots.take(&name, phase, is_overdue, request.desired)
-    };
+    let may_begin = !needs_slot || kkp.slots.take(&name, phase, is_overdue, desired);
     let seed = if phase.is_some() || begins { seed::list(kkp, cluster).await? } else { Seed::default() };
     let quiet = quiet(state, &seed);
-    let mut user = if begins && may_begin || phase.is_some_and(needs_user) {
-        user::ask(kkp, cluster, state, begins).await
+    let is_checked = begins && may_begin || requested.is_some();
+    let mut user = if is_checked || phase.is_some_and(needs_user) {
+        user::ask(kkp, cluster, state, is_checked).await
     } else {
         Seen::NotAsked
     };
     if let Seen::Asked(asked) = &mut user {
         asked.machinery.unready = seed.unready();
+        let recorded = stored.filter(|_| phase == Some(Phase::WaitingForMachineController) && !is_overdue);
+        if let (Some(stored), None) = (recorded, &asked.machinery.unready) {
+            asked.machinery.unready = user::missing_tokens(asked, &stored.record).await;
+        }
     }
-    let findings = if begins && may_begin { Some(preflight_of(kkp, cluster, &user).await) } else { None };
+    let findings = if is_checked { Some(preflight::findings(kkp, cluster, phase, &user).await) } else { None };
+    let answer = requested
+        .map(|requested| preflight::answer(cluster, requested, findings.as_deref().unwrap_or_default(), &user));
+    let certificates_expire =
+        if phase == Some(Phase::Pausing) { seed::certificates_expire(kkp, cluster).await } else { None };
     Ok(Observed::Facts(Observation {
         cluster,
         request,
         record,
         findings,
+        answer,
+        certificates_expire,
         seed,
         quiet,
         user,
@@ -68,7 +76,7 @@ pub async fn observe<'a>(
         written: None,
         may_begin,
         now: clock::now(),
-        limits: kkp.limits,
+        limits: kkp.settings.limits,
     }))
 }
 
@@ -81,10 +89,7 @@ fn is_overdue(limits: &Limits, record: &Record) -> bool {
 
 /// Whether a phase reads or changes the user cluster.
 fn needs_user(phase: Phase) -> bool {
-    !matches!(
-        phase,
-        Phase::MachinesScaledDown | Phase::ScalingDownControlPlane | Phase::Dehydrated | Phase::StartingControlPlane
-    )
+    !matches!(phase, Phase::ScalingDownControlPlane | Phase::Dehydrated | Phase::StartingControlPlane)
 }
 
 /// How long every workload but etcd was at 0: in each reconcile since, or it begins anew (row 5).
@@ -94,17 +99,4 @@ fn quiet(state: &mut TargetState, seed: &Seed) -> Duration {
         return Duration::ZERO;
     }
     state.quiet_since.get_or_insert_with(Instant::now).elapsed()
-}
-
-/// What stands in the way of a sleep, with KKP's answer to a dry run of the pause (row 28).
-async fn preflight_of(kkp: &Kkp, cluster: &Cluster, user: &Seen) -> Vec<preflight::Finding> {
-    let api: Api<Cluster> = Api::all(kkp.hub().client.clone());
-    let dry_run = PatchParams { dry_run: true, ..as_controller() };
-    let answer = api.patch(&cluster.name_any(), &dry_run, &Patch::Merge(patches::pause(cluster))).await;
-    let refusal = answer.err().map(|error| match error {
-        kube::Error::Api(status) => sanitize(&status.message),
-        other => sanitize(&other),
-    });
-    let pause = refusal.as_deref().map_or(Ok(()), Err);
-    findings(&Facts { cluster, worker_name: "", recorded: None, pause, user: user.for_preflight() })
 }

@@ -1,24 +1,44 @@
 //! The merge patches of a sleep and a wake: one write per object, with only our fields.
 
+use jiff::Timestamp;
 use serde_json::{Map, Value, json};
+use shared::annotation::format;
 use shared::kkp::api::Cluster;
 use shared::kkp::keys;
 use shared::kkp::record::Machines;
 
-/// The pause, its reason and our annotation, in one write.
-pub fn pause(cluster: &Cluster) -> Value {
+/// The pause, its reason and our annotations, in one write.
+pub fn pause(cluster: &Cluster, expiry: Option<Timestamp>) -> Value {
     let annotations = cluster.metadata.annotations.as_ref();
     let reason = annotations.and_then(|all| all.get(shared::annotation::keys::REASON));
     let reason = reason.map(|reason| format!(": {reason}")).unwrap_or_default();
     json!({
-        "metadata": { "annotations": { keys::POWER_STATE: "Hibernating" } },
+        "metadata": { "annotations": {
+            keys::POWER_STATE: "Hibernating", keys::CERTIFICATES_EXPIRE_AT: expiry.map(format::seconds), keys::ALLOW_UNPAUSE: null,
+        } },
         "spec": { "pause": true, "pauseReason": format!("dehydrated by kubectl-hibernate{reason}") },
     })
 }
 
 /// The end of the pause.
 pub fn unpause() -> Value {
-    json!({ "spec": { "pause": false, "pauseReason": null } })
+    json!({
+        "metadata": { "annotations": { keys::CERTIFICATES_EXPIRE_AT: null, keys::ALLOW_UNPAUSE: null } },
+        "spec": { "pause": false, "pauseReason": null },
+    })
+}
+
+/// The intent to run, in place of a request for sleep that is overruled.
+pub fn run(now: Timestamp) -> Value {
+    json!({ "metadata": { "annotations": {
+        keys::POWER_STATE: "Running", keys::POWER_STATE_AT: format::seconds(now), keys::CERTIFICATES_EXPIRE_AT: null,
+        keys::ALLOW_UNPAUSE: null,
+    } } })
+}
+
+/// A change that has the controllers of an object reconcile it.
+pub fn touch(now: Timestamp) -> Value {
+    json!({ "metadata": { "annotations": { keys::TOUCHED_AT: format::seconds(now) } } })
 }
 
 /// A workload's count at 0, and what it was.
@@ -125,9 +145,13 @@ mod tests {
     #[test]
     fn a_pause_says_who_and_why() {
         let mut cluster = Cluster::new("abc", shared::kkp::api::ClusterSpec::default());
-        assert_eq!(pause(&cluster)["spec"]["pauseReason"], "dehydrated by kubectl-hibernate");
+        assert_eq!(pause(&cluster, None)["spec"]["pauseReason"], "dehydrated by kubectl-hibernate");
         let reason = (shared::annotation::keys::REASON.to_owned(), "weekend".to_owned());
         cluster.metadata.annotations = Some([reason].into());
-        assert_eq!(pause(&cluster)["spec"]["pauseReason"], "dehydrated by kubectl-hibernate: weekend");
+        let expiry = Some("2027-01-02T00:00:00Z".parse().unwrap());
+        let paused = pause(&cluster, expiry);
+        assert_eq!(paused["spec"]["pauseReason"], "dehydrated by kubectl-hibernate: weekend");
+        assert_eq!(paused["metadata"]["annotations"][keys::CERTIFICATES_EXPIRE_AT], "2027-01-02T00:00:00Z");
+        assert!(unpause()["metadata"]["annotations"][keys::CERTIFICATES_EXPIRE_AT].is_null());
     }
 }

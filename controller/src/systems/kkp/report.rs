@@ -5,6 +5,7 @@ use kube::{Resource, ResourceExt};
 use serde_json::{Value, json};
 use shared::annotation::format;
 use shared::kkp::api::{Cluster, Condition};
+use shared::kkp::data::PREFLIGHT;
 use shared::kkp::decide::{Plan, Report};
 use shared::kkp::keys;
 use shared::kkp::phase::Phase;
@@ -28,10 +29,18 @@ pub async fn report(
     // What an action got back is newer than what was observed.
     let cluster = observation.written.as_deref().unwrap_or(observation.cluster);
     let mut changed = plan.record.is_some() || !plan.actions.is_empty() || plan.ends;
-    if let Some(patch) = patch(cluster, plan.report.as_ref(), &format::seconds(observation.now)) {
+    let now = format::seconds(observation.now);
+    let conditions = [
+        (keys::DEHYDRATED, plan.report.as_ref().map(condition)),
+        (PREFLIGHT, observation.answer.clone().or_else(|| cluster.condition(PREFLIGHT).cloned())),
+    ];
+    if let Some(patch) = patch(cluster, conditions, &now) {
         let written = kkp.hub().patch_status(cluster, patch).await.map_err(KkpError::Cluster)?;
         target.wrote(&written);
         changed = true;
+        if let Some(warning) = &plan.warning {
+            publish(kkp, cluster, EventType::Warning, warning.reason, &warning.note).await;
+        }
     } else if let Some(written) = &observation.written {
         target.wrote(written);
     }
@@ -48,7 +57,6 @@ pub async fn report(
 
 /// An Event about a phase that has begun, and one about a cluster that another client has woken.
 async fn tell(kkp: &Kkp, cluster: &Cluster, phase: Phase, plan: &Plan) {
-    let name = cluster.name_any();
     let kind =
         if matches!(phase, Phase::DrainTimedOut | Phase::AwakePaused) { EventType::Warning } else { EventType::Normal };
     let (reason, note) = if plan.clears_intent {
@@ -56,52 +64,72 @@ async fn tell(kkp: &Kkp, cluster: &Cluster, phase: Phase, plan: &Plan) {
     } else {
         (phase.into(), format!("{phase} has begun"))
     };
-    info!(cluster = name, reason, "{note}");
-    kkp.hub().metrics.notices.get_or_create(&Told { system: "kkp", reason }).inc();
-    kkp.hub().events.publish(&cluster.object_ref(&()), &name, kind, (ACTION, reason), &note).await;
+    publish(kkp, cluster, kind, reason, &note).await;
 }
 
-/// What makes the condition say this; `None` if it does.
-fn patch(cluster: &Cluster, report: Option<&Report>, now: &str) -> Option<Value> {
-    let old = cluster.condition(keys::DEHYDRATED);
-    let path = format!("/status/conditions/{}", keys::DEHYDRATED);
-    let version =
-        json!({ "op": "test", "path": "/metadata/resourceVersion", "value": cluster.metadata.resource_version });
-    let Some(report) = report else {
-        old?;
-        return Some(json!([version, { "op": "remove", "path": path }]));
-    };
-    let status = if report.dehydrated { "True" } else { "False" };
-    let message = sanitize_to(&report.message, MAX_MESSAGE);
-    let is_said = |old: &Condition| {
-        old.status == status
-            && old.reason.as_deref() == Some(&report.reason)
-            && old.message.as_deref().unwrap_or_default() == message
-    };
-    if old.is_some_and(is_said) {
+async fn publish(kkp: &Kkp, cluster: &Cluster, kind: EventType, reason: &'static str, note: &str) {
+    let name = cluster.name_any();
+    info!(cluster = name, reason, "{note}");
+    kkp.hub().metrics.notices.get_or_create(&Told { system: "kkp", reason }).inc();
+    kkp.hub().events.publish(&cluster.object_ref(&()), &name, kind, (ACTION, reason), note).await;
+}
+
+/// Status, reason and message of the condition about a sleep.
+fn condition(report: &Report) -> Condition {
+    Condition {
+        status: if report.dehydrated { "True" } else { "False" }.to_owned(),
+        reason: Some(report.reason.clone()),
+        message: Some(sanitize_to(&report.message, MAX_MESSAGE)).filter(|text| !text.is_empty()),
+        ..Condition::default()
+    }
+}
+
+/// What makes the conditions say this; `None` if they do.
+fn patch<const N: usize>(
+    cluster: &Cluster,
+    conditions: [(&'static str, Option<Condition>); N],
+    now: &str,
+) -> Option<Value> {
+    let changes: Vec<Value> =
+        conditions.into_iter().filter_map(|(name, wanted)| change(cluster, name, wanted, now)).collect();
+    if changes.is_empty() {
         return None;
     }
-    let since = old.filter(|old| old.status == status).and_then(|old| old.last_transition_time.as_deref());
-    let condition = Condition {
-        status: status.to_owned(),
-        // Required by the schema: the KKP that runs is the one that wrote this.
-        kubermatic_version: cluster
-            .condition("SeedResourcesUpToDate")
-            .map_or_else(|| "unknown".to_owned(), |one| one.kubermatic_version.clone()),
-        last_heartbeat_time: now.to_owned(),
-        last_transition_time: Some(since.unwrap_or(now).to_owned()),
-        reason: Some(report.reason.clone()),
-        message: Some(message).filter(|text| !text.is_empty()),
-    };
-    let mut operations = vec![version];
+    let version = cluster.metadata.resource_version.as_deref();
+    let mut operations = vec![json!({ "op": "test", "path": "/metadata/resourceVersion", "value": version })];
     if cluster.status.is_none() {
         operations.push(json!({ "op": "add", "path": "/status", "value": {} }));
     }
     if cluster.status.as_ref().is_none_or(|status| status.conditions.is_empty()) {
         operations.push(json!({ "op": "add", "path": "/status/conditions", "value": {} }));
     }
-    operations.push(json!({ "op": "add", "path": path, "value": condition }));
+    operations.extend(changes);
     Some(json!(operations))
+}
+
+/// The operation on one condition, if it differs.
+fn change(cluster: &Cluster, name: &str, wanted: Option<Condition>, now: &str) -> Option<Value> {
+    let old = cluster.condition(name);
+    let path = format!("/status/conditions/{name}");
+    let Some(wanted) = wanted else {
+        old?;
+        return Some(json!({ "op": "remove", "path": path }));
+    };
+    let told = |one: &Condition| (one.status.clone(), one.reason.clone(), one.message.clone());
+    if old.is_some_and(|old| told(old) == told(&wanted)) {
+        return None;
+    }
+    let since = old.filter(|old| old.status == wanted.status).and_then(|old| old.last_transition_time.as_deref());
+    let condition = Condition {
+        // Required by the schema: the KKP that runs is the one that wrote this.
+        kubermatic_version: cluster
+            .condition("SeedResourcesUpToDate")
+            .map_or_else(|| "unknown".to_owned(), |one| one.kubermatic_version.clone()),
+        last_heartbeat_time: now.to_owned(),
+        last_transition_time: Some(since.unwrap_or(now).to_owned()),
+        ..wanted
+    };
+    Some(json!({ "op": "add", "path": path, "value": condition }))
 }
 
 #[cfg(test)]
@@ -113,8 +141,12 @@ mod tests {
     const EARLY: &str = "2026-11-22T18:00:00Z";
     const LATE: &str = "2026-11-22T18:05:00Z";
 
+    fn about(cluster: &Cluster, report: Option<&Report>, now: &str) -> Option<Value> {
+        patch(cluster, [(keys::DEHYDRATED, report.map(condition))], now)
+    }
+
     fn applied(cluster: &Cluster, report: Option<&Report>, now: &str) -> Option<Cluster> {
-        let patch: json_patch::Patch = serde_json::from_value(patch(cluster, report, now)?).unwrap();
+        let patch: json_patch::Patch = serde_json::from_value(about(cluster, report, now)?).unwrap();
         let mut object = serde_json::to_value(cluster).unwrap();
         json_patch::patch(&mut object, &patch).unwrap();
         Some(serde_json::from_value(object).unwrap())
@@ -129,10 +161,10 @@ mod tests {
             reason: reason.into(),
             message: message.into(),
         };
-        assert_eq!(patch(&cluster, None, EARLY), None);
+        assert_eq!(about(&cluster, None, EARLY), None);
         let draining = report(false, "Draining", "waiting");
         let first = applied(&cluster, Some(&draining), EARLY).unwrap();
-        assert_eq!(patch(&first, Some(&draining), LATE), None);
+        assert_eq!(about(&first, Some(&draining), LATE), None);
         let second = applied(&first, Some(&report(false, "Pausing", "\u{1b}[31mred")), LATE).unwrap();
         let said = second.condition(keys::DEHYDRATED).unwrap();
         assert_eq!((said.last_transition_time.as_deref(), said.last_heartbeat_time.as_str()), (Some(EARLY), LATE));

@@ -1,12 +1,18 @@
 //! The control plane of a user cluster: Deployments, `StatefulSets` and `CronJobs` of its namespace on the seed.
 
+use jiff::Timestamp;
+use k8s_openapi::ByteString;
 use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
 use k8s_openapi::api::batch::v1::CronJob;
+use k8s_openapi::api::core::v1::Secret;
 use kube::api::ListParams;
 use kube::{Api, ResourceExt};
 use shared::kkp::api::Cluster;
+use shared::kkp::certificates::earliest_expiry;
 use shared::kkp::decide::{self, Replicas};
+use shared::kkp::keys;
 use shared::kkp::record::{Workload, WorkloadKind};
+use tracing::warn;
 
 use super::{Kkp, KkpError};
 use crate::runtime::System;
@@ -53,6 +59,19 @@ pub async fn list(kkp: &Kkp, cluster: &Cluster) -> Result<Seed, KkpError> {
         .map(|job| decide::CronJob { name: job.name_any(), suspended: job.spec.suspend.unwrap_or_default() });
     let workloads = deployments.items.iter().map(of_deployment).chain(sets.items.iter().map(of_stateful_set));
     Ok(Seed { workloads: workloads.collect(), cron_jobs: cron_jobs.collect() })
+}
+
+/// When the first certificate of the control plane expires. Only a warning depends on it: what cannot be read is logged and left out.
+pub async fn certificates_expire(kkp: &Kkp, cluster: &Cluster) -> Option<Timestamp> {
+    let secrets: Api<Secret> = Api::namespaced(kkp.hub().client.clone(), &cluster.control_plane_namespace());
+    let mut values = Vec::new();
+    for name in keys::CERTIFICATES {
+        match secrets.get_opt(name).await {
+            Ok(secret) => values.extend(secret.and_then(|secret| secret.data).unwrap_or_default().into_values()),
+            Err(error) => warn!(cluster = cluster.name_any(), name, %error, "certificate not read"),
+        }
+    }
+    earliest_expiry(values.iter().map(|ByteString(value)| value.as_slice()))
 }
 
 /// Counts of a workload as its kind reports them.

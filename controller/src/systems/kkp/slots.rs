@@ -8,23 +8,27 @@ use std::sync::{Mutex, PoisonError};
 use shared::kkp::api::Desired;
 use shared::kkp::phase::Phase;
 
-/// Clusters that fall asleep at once.
-const SLEEPS: usize = 10;
-/// Clusters that wake at once.
-const WAKES: usize = 5;
-
 /// Which clusters hold a slot.
-#[derive(Debug, Default)]
-pub struct Slots(Mutex<BTreeMap<String, Desired>>);
+#[derive(Debug)]
+pub struct Slots {
+    sleeps: usize,
+    wakes: usize,
+    held: Mutex<BTreeMap<String, Desired>>,
+}
 
 impl Slots {
+    /// As many slots for clusters that fall asleep, and for those that wake.
+    pub fn new(sleeps: usize, wakes: usize) -> Self {
+        Self { sleeps, wakes, held: Mutex::default() }
+    }
+
     /// Whether the cluster may go on. What has begun holds its slot, after a restart as well; what begins takes one if there is one.
     ///
     /// A wake needs none once the control plane is up, or is overdue.
     pub fn take(&self, name: &str, phase: Option<Phase>, is_overdue: bool, desired: Desired) -> bool {
-        let mut held = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(begun) = begun(phase) else {
-            let most = if desired == Desired::Hibernating { SLEEPS } else { WAKES };
+            let most = if desired == Desired::Hibernating { self.sleeps } else { self.wakes };
             let others = held.iter().filter(|(other, kind)| **kind == desired && *other != name).count();
             if others < most {
                 held.insert(name.to_owned(), desired);
@@ -42,7 +46,7 @@ impl Slots {
 
     /// The cluster needs no slot any more.
     pub fn free(&self, name: &str) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(name);
+        self.held.lock().unwrap_or_else(PoisonError::into_inner).remove(name);
     }
 }
 
@@ -60,14 +64,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn five_wake_and_ten_fall_asleep_at_once_and_what_has_begun_goes_on() {
-        let slots = Slots::default();
+    fn some_wake_and_some_fall_asleep_at_once_and_what_has_begun_goes_on() {
+        let slots = Slots::new(10, 5);
         let (asleep, awake) = (Desired::Hibernating, Desired::Running);
         let granted = |phase, desired| {
             (0..20).filter(|number| slots.take(&format!("{desired:?}-{number}"), phase, false, desired)).count()
         };
-        assert_eq!(granted(Some(Phase::Dehydrated), awake), WAKES);
-        assert_eq!(granted(None, asleep), SLEEPS);
+        assert_eq!(granted(Some(Phase::Dehydrated), awake), 5);
+        assert_eq!(granted(None, asleep), 10);
         assert!(slots.take("Running-0", Some(Phase::Dehydrated), false, awake), "it holds one");
         assert!(!slots.take("late", Some(Phase::Dehydrated), false, awake));
         assert!(slots.take("resumed", Some(Phase::WaitingForApi), false, awake), "it had begun before a restart");

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::coordination::v1::Lease;
@@ -10,14 +11,16 @@ use k8s_openapi::api::storage::v1::VolumeAttachment;
 use kube::api::{ApiResource, DynamicObject, ListParams};
 use kube::core::GroupVersionKind;
 use kube::{Api, Client, ResourceExt};
+use shared::annotation::format;
 use shared::hive::preflight::WebhookLook;
 use shared::kkp::api::Cluster;
-use shared::kkp::decide::Machinery;
-use shared::kkp::preflight::{self, UserCluster};
+use shared::kkp::decide::{MachineDeployment, Machinery, Quota};
+use shared::kkp::preflight::{self, UserCluster, WRITTEN_BY_A_WAKE};
+use shared::kkp::record::Record;
 use shared::spoke::SpokeError;
 use shared::text::sanitize;
 
-use super::machinery::{Asked, Machines, Seen, bare, nodes, pods};
+use super::machinery::{Asked, Machines, Seen, bare, lost_pods, nodes, pods};
 use super::{Kkp, TargetState};
 use crate::csr::pages::{list, list_metadata};
 use crate::runtime::{System, clock};
@@ -28,6 +31,13 @@ use crate::spoke::{self, Route, failure};
 const KUBECONFIG: (&str, &str) = ("internal-admin-kubeconfig", "kubeconfig");
 /// How long a user cluster gets to answer all that is asked of it.
 const DEADLINE: Duration = Duration::from_secs(30);
+/// Namespace of bootstrap tokens.
+const KUBE_SYSTEM: &str = "kube-system";
+/// Label of a bootstrap token with the namespace and the name of its `MachineDeployment`.
+const TOKEN_OF: &str = "machinedeployment.k8s.io/name";
+/// For how long a bootstrap token must be valid. OSM makes one for 15 minutes, and renews it for an hour when the `MachineDeployment`
+/// changes, as it does with its count.
+const TOKEN_VALID: SignedDuration = SignedDuration::from_mins(5);
 /// Namespace of the kubelets' Leases.
 const LEASES: &str = "kube-node-lease";
 
@@ -116,8 +126,9 @@ async fn read(client: &Client, for_preflight: bool) -> kube::Result<(Machinery, 
     let machinery = Machinery {
         deployments: machines.deployments(),
         machines: machines.names(),
+        pods: pods(&found_pods, &found_nodes),
+        lost_pods: lost_pods(&found_pods, &found_nodes),
         nodes: found_nodes,
-        pods: pods(&found_pods),
         attachments: attachments.iter().map(ResourceExt::name_any).collect(),
         unready: None,
         quota: if missing { quota(client).await } else { None },
@@ -157,15 +168,74 @@ async fn of_kinds(client: &Client) -> kube::Result<UserCluster> {
 async fn webhooks_on_wake(client: &Client) -> kube::Result<Vec<String>> {
     let (webhooks, labels) = tokio::join!(webhooks(client), kube_system(client));
     let webhooks = webhooks.map_err(|why| kube::Error::Service(why.into()))?;
-    let on_wake = |one: WebhookLook| one.holds_up(&labels).map(|resource| format!("{} ({resource})", one.name));
+    let on_wake = |one: WebhookLook| {
+        one.holds_up(&labels, WRITTEN_BY_A_WAKE).map(|resource| format!("{} ({resource})", one.name))
+    };
     Ok(webhooks.into_iter().flatten().filter_map(on_wake).collect())
 }
 
 /// Why Machines are not created: the `MachineDeployment` does not say, only Events of its `MachineSet` do (row 62).
-async fn quota(client: &Client) -> Option<String> {
+async fn quota(client: &Client) -> Option<Quota> {
     let events: Api<Event> = Api::all(client.clone());
     let params = ListParams::default().fields("involvedObject.kind=MachineSet,reason=ReconcileError").limit(100);
-    let found = events.list(&params).await.ok()?;
-    let mut newest_first = found.items.into_iter().rev().filter_map(|event| event.message);
-    newest_first.find(|text| text.contains("quota")).map(|text| sanitize(&text))
+    quota_of(events.list(&params).await.ok()?.items)
+}
+
+/// The newest refusal, and every set that was refused.
+fn quota_of(mut events: Vec<Event>) -> Option<Quota> {
+    events.retain(|event| event.message.as_deref().is_some_and(|text| text.contains("quota")));
+    events.sort_by_key(|event| event.last_timestamp.as_ref().map(|at| at.0));
+    let why = sanitize(events.last()?.message.as_deref()?);
+    let set = |event: &Event| {
+        let object = &event.involved_object;
+        Some(format!("{}/{}", object.namespace.as_deref()?, object.name.as_deref()?))
+    };
+    let mut sets: Vec<String> = events.iter().filter_map(set).collect();
+    sets.sort();
+    sets.dedup();
+    Some(Quota { why, sets })
+}
+
+/// What the bootstrap of the `MachineDeployments` lacks whose counts are to be restored.
+pub async fn missing_tokens(asked: &Asked, record: &Record) -> Option<String> {
+    let is_raised = |one: &&MachineDeployment| {
+        one.replicas == 0 && record.machine_deployments.get(&one.name).is_some_and(|recorded| recorded.replicas > 0)
+    };
+    let raised: Vec<MachineDeployment> = asked.machinery.deployments.iter().filter(is_raised).cloned().collect();
+    if raised.is_empty() {
+        return None;
+    }
+    match tokio::time::timeout(DEADLINE, tokens(&asked.client, &raised)).await {
+        Ok(Ok(missing)) => missing,
+        Ok(Err(error)) => Some(failure(&error).to_string()),
+        Err(_) => Some("the cluster's API server does not list bootstrap tokens".to_owned()),
+    }
+}
+
+/// What the bootstrap of new Nodes lacks: OSM makes a token for each `MachineDeployment`, and renews it when it reconciles (row 53).
+async fn tokens(client: &Client, deployments: &[MachineDeployment]) -> kube::Result<Option<String>> {
+    let secrets: Api<Secret> = Api::namespaced(client.clone(), KUBE_SYSTEM);
+    let params = ListParams::default().fields("type=bootstrap.kubernetes.io/token").labels(TOKEN_OF);
+    Ok(missing_token(&list(&secrets, &params, "bootstrap tokens").await?, deployments, clock::now()))
+}
+
+fn missing_token(secrets: &[Secret], deployments: &[MachineDeployment], now: Timestamp) -> Option<String> {
+    let is_valid = |secret: &Secret| {
+        let expiration = secret.data.as_ref().and_then(|data| data.get("expiration"));
+        let expiration = expiration.and_then(|value| format::time(str::from_utf8(&value.0).ok()?));
+        expiration.is_some_and(|at| at.duration_since(now) > TOKEN_VALID)
+    };
+    let valid: Vec<&str> = secrets
+        .iter()
+        .filter(|secret| is_valid(secret))
+        .filter_map(|secret| secret.labels().get(TOKEN_OF))
+        .map(String::as_str)
+        .collect();
+    let has_token = |deployment: &&MachineDeployment| {
+        let (namespace, name) = deployment.name.split_once('/').unwrap_or(("", &deployment.name));
+        // The name alone if both are too long for a label.
+        valid.contains(&format!("{namespace}-{name}").as_str()) || valid.contains(&name)
+    };
+    let missing = deployments.iter().find(|deployment| !has_token(deployment))?;
+    Some(format!("waiting for operating-system-manager to renew the bootstrap token of {}", sanitize(&missing.name)))
 }

@@ -22,7 +22,7 @@ use serde_json::Value;
 pub use self::facts::{Certificate, CloudLook, Part, SpokeLook, SpokePreflight, VersionLook};
 pub use self::finding::{Finding, Severity, code, read, write};
 pub use self::rules::{answer, within};
-pub use self::webhooks::WebhookLook;
+pub use self::webhooks::{Resources, WebhookLook};
 use super::api::{ClusterDeployment, Condition, Desired, RECONCILE_PAUSE};
 use super::conditions::READY;
 use super::data::Data;

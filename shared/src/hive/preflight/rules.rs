@@ -170,7 +170,7 @@ fn of_spoke(look: &SpokeLook, now: Timestamp) -> Vec<Finding> {
     findings.extend(part("webhooks", &look.webhooks, |webhooks| {
         let held: Vec<String> = webhooks
             .iter()
-            .filter_map(|webhook| Some(format!("{} ({})", webhook.name, webhook.holds_up(&look.kube_system)?)))
+            .filter_map(|webhook| Some(format!("{} ({})", webhook.name, webhook.holds_up(&look.kube_system, &[])?)))
             .collect();
         (!held.is_empty()).then(|| {
             warn(

@@ -31,8 +31,11 @@ pub struct WebhookLook {
 /// One that is ignored when it fails still delays each call by its timeout.
 const LONGEST_DELAY: i32 = 15;
 
-/// What a cluster has to write to come up, by API group.
-const WAKE_CRITICAL: &[(&str, &[&str])] = &[
+/// Resources by API group.
+pub type Resources = &'static [(&'static str, &'static [&'static str])];
+
+/// What a cluster has to write to come up.
+const WAKE_CRITICAL: Resources = &[
     (
         "",
         &[
@@ -60,9 +63,10 @@ const WAKE_CRITICAL: &[(&str, &[&str])] = &[
 ];
 
 impl WebhookLook {
-    /// The first resource whose writes this webhook would hold up during a wake. `kube_system` are the labels of that namespace.
+    /// The first resource whose writes this webhook would hold up during a wake. `kube_system` are the labels of that namespace, `more` is
+    /// what this kind of cluster writes besides.
     #[must_use]
-    pub fn holds_up(&self, kube_system: &BTreeMap<String, String>) -> Option<&'static str> {
+    pub fn holds_up(&self, kube_system: &BTreeMap<String, String>, more: Resources) -> Option<&'static str> {
         let fails = self.failure_policy.as_deref() != Some("Ignore");
         let slow = self.timeout.unwrap_or(10) > LONGEST_DELAY;
         // An object selector that an object without labels does not meet is for objects that ask for it.
@@ -70,18 +74,18 @@ impl WebhookLook {
         if self.service.is_none() || !(fails || slow) || !matches {
             return None;
         }
-        self.rules.iter().find_map(critical)
+        self.rules.iter().find_map(|rule| critical(rule, more))
     }
 }
 
-fn critical(rule: &RuleWithOperations) -> Option<&'static str> {
+fn critical(rule: &RuleWithOperations, more: Resources) -> Option<&'static str> {
     let has = |list: &Option<Vec<String>>, wanted: &[&str]| {
         list.iter().flatten().any(|entry| entry == "*" || wanted.contains(&entry.as_str()))
     };
     if !has(&rule.operations, &["CREATE", "UPDATE"]) {
         return None;
     }
-    let groups = WAKE_CRITICAL.iter().filter(|(group, _)| has(&rule.api_groups, &[group]));
+    let groups = WAKE_CRITICAL.iter().chain(more).filter(|(group, _)| has(&rule.api_groups, &[group]));
     groups.flat_map(|(_, resources)| resources.iter().copied()).find(|resource| {
         let patterns = rule.resources.iter().flatten();
         patterns.into_iter().any(|pattern| covers(pattern, resource))
@@ -179,7 +183,7 @@ mod tests {
             ),
         ] {
             let kube_system = [("kubernetes.io/metadata.name".to_owned(), "kube-system".to_owned())].into();
-            assert_eq!(webhook(&change).holds_up(&kube_system), expected, "{case}");
+            assert_eq!(webhook(&change).holds_up(&kube_system, &[]), expected, "{case}");
         }
     }
 }

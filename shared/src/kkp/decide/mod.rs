@@ -92,12 +92,14 @@ fn is_unpaused_by_others(cluster: &Cluster, record: &Record) -> bool {
 
 /// An `EtcdRestore` brings back the `MachineDeployments` of the backup, with the counts of that day (row 18): those of the record go.
 fn forget_counts(facts: &Facts<'_>, record: &Record) -> Option<Plan> {
-    let restores = facts.cluster.metadata.annotations.as_ref().is_some_and(|all| all.contains_key(keys::ACTIVE_RESTORE));
+    let restores =
+        facts.cluster.metadata.annotations.as_ref().is_some_and(|all| all.contains_key(keys::ACTIVE_RESTORE));
     if !restores || record.phase < Phase::Pausing || record.machine_deployments.is_empty() {
         return None;
     }
     let record = Record { machine_deployments: BTreeMap::new(), ..record.clone() };
-    let report = Report::of(record.phase, "an EtcdRestore is under way: the recorded counts of MachineDeployments are dropped");
+    let report =
+        Report::of(record.phase, "an EtcdRestore is under way: the recorded counts of MachineDeployments are dropped");
     Some(Plan { record: Some(record), report: Some(report), requeue: Some(Duration::ZERO), ..Plan::default() })
 }
 

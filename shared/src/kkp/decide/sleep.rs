@@ -303,7 +303,9 @@ fn asleep(facts: &Facts<'_>, record: &Record) -> Plan {
             record.entered
         );
         let Some(expiry) = expires_soon(facts) else { return rests(message, None) };
-        let note = format!("the control plane's certificates expire at {expiry}: wake the cluster before, and KKP renews them");
+        let note = format!(
+            "the control plane's certificates expire at {expiry}: wake the cluster before, and KKP renews them"
+        );
         return rests(format!("{note}; {message}"), Some(Warning { reason: "CertificatesExpire", note }));
     }
     if record.corrections < CORRECTIONS {

@@ -24,6 +24,23 @@ fn a_cluster_sleeps_and_wakes_as_it_was() {
 }
 
 proptest! {
+    /// Rows 19 to 23: whenever the cluster is deleted, and whenever the controller dies, KKP finds an API server that answers, a Node
+    /// where volumes have to go, and no pause.
+    #[test]
+    fn deleted_anywhere_kkp_can_clean_up(
+        kills in proptest::collection::vec(0usize..12, 0..40), passes in 0usize..160, volumes in 0u32..2,
+    ) {
+        let mut world = World::new();
+        (world.kills, world.volumes) = (kills, volumes);
+        world.want(Desired::Hibernating);
+        world.run(passes);
+        world.delete();
+        world.run(600);
+        prop_assert_eq!(world.phase(), None, "{:#?}", world);
+        prop_assert!(!world.cluster.spec.pause && world.api_answers());
+        prop_assert!(volumes == 0 || !world.machinery.nodes.is_empty());
+    }
+
     /// Whenever the controller dies, and whenever the user changes their mind: it ends as the last request says, nothing is lost, and no
     /// instance is left behind by a pause.
     #[test]

@@ -16,7 +16,9 @@ pub(super) fn go_on(facts: &Facts<'_>, record: &Record) -> Plan {
         Phase::WaitingForMachineController => match seen(facts, record.phase) {
             Ok(Machinery { unready: None, .. }) => Plan::enter(record, Phase::ScalingUpMachines, facts.now),
             // KKP removes what it can without the machines.
-            Ok(_) if goes_on_regardless(facts, record.phase) => Plan::enter(record, Phase::ScalingUpMachines, facts.now),
+            Ok(_) if goes_on_regardless(facts, record.phase) => {
+                Plan::enter(record, Phase::ScalingUpMachines, facts.now)
+            }
             Ok(Machinery { unready: Some(what), .. }) => waits(facts, record.phase, what, Vec::new()),
             Err(plan) => *plan,
         },

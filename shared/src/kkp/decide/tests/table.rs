@@ -376,8 +376,7 @@ fn the_pause_waits_for_the_quota_and_for_lost_pods() {
 fn a_quota_that_refuses_machines_is_reported_and_their_sets_are_touched() {
     let mut case = Case::new(Desired::Running, Some(Phase::WaitingForNodes));
     let quota = Quota { why: "requested CPU would exceed the quota".into(), sets: vec!["kube-system/a-1".into()] };
-    case.machinery =
-        Some(Machinery { deployments: vec![deployment(2)], quota: Some(quota), ..Machinery::default() });
+    case.machinery = Some(Machinery { deployments: vec![deployment(2)], quota: Some(quota), ..Machinery::default() });
     assert!(case.says().starts_with("hydrated in part: 0 of 2 Nodes are ready; a quota refuses"), "{}", case.says());
     assert_eq!(case.plan().actions, []);
     case.later = Duration::from_secs(61);

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::super::*;
 use crate::kkp::api::{Cluster, ClusterSpec, Request};
@@ -25,6 +26,7 @@ pub(super) struct World {
     pub(super) kills: Vec<usize>,
     /// Passes at which a reconcile of KKP in flight raises the scheduler, if the cluster is paused.
     pub(super) raised: Vec<usize>,
+    pub(super) volumes: u32,
     passes: usize,
     quiet_since: Timestamp,
     last: Option<Plan>,
@@ -60,6 +62,7 @@ impl World {
             now,
             kills: Vec::new(),
             raised: Vec::new(),
+            volumes: 0,
             passes: 0,
             quiet_since: now,
             last: None,
@@ -78,6 +81,10 @@ impl World {
         self.request = Request { desired, at: Some(self.now) };
     }
 
+    pub(super) fn delete(&mut self) {
+        self.cluster.metadata.deletion_timestamp = Some(Time(self.now));
+    }
+
     pub(super) fn phase(&self) -> Option<Phase> {
         self.record.as_ref().map(|record| record.phase)
     }
@@ -87,7 +94,7 @@ impl World {
         (self.control_plane.clone(), self.machinery.deployments.clone())
     }
 
-    fn api_answers(&self) -> bool {
+    pub(super) fn api_answers(&self) -> bool {
         self.control_plane[&workload("etcd")] == 3 && self.control_plane[&workload("apiserver")] > 0
     }
 
@@ -121,7 +128,7 @@ impl World {
             record: self.record.as_ref(),
             preflight: Some(&[]),
             control_plane: &control_plane,
-            numbers: Numbers::default(),
+            numbers: Numbers { volumes: self.volumes, ..Numbers::default() },
             cron_jobs: &self.cron_jobs,
             quiet: Duration::try_from(self.now - self.quiet_since).unwrap(),
             user: if self.api_answers() { User::Seen(&self.machinery) } else { User::Silent("connection refused") },
@@ -220,7 +227,8 @@ impl World {
         if self.cluster.spec.pause && self.raised.contains(&self.passes) {
             self.control_plane.insert(workload("scheduler"), 1);
         }
-        if !self.cluster.spec.pause {
+        // Of a cluster that is deleted KKP restores nothing (row 20).
+        if !self.cluster.spec.pause && self.cluster.metadata.deletion_timestamp.is_none() {
             for (name, count) in KKP.iter().filter(|(name, _)| *name != "etcd") {
                 self.control_plane.insert(workload(name), *count);
             }

@@ -1,0 +1,90 @@
+//! The preflight: before each sleep, and when a user asks for it by annotation. `shared::kkp::preflight` judges.
+
+use std::collections::BTreeMap;
+
+use kube::api::{Patch, PatchParams};
+use kube::{Api, ResourceExt};
+use shared::annotation::{format, keys as common};
+use shared::kkp::api::{Cluster, Condition};
+use shared::kkp::data::{Found, Preflight};
+use shared::kkp::phase::Phase;
+use shared::kkp::preflight::{self, Facts, Finding};
+use shared::text::sanitize;
+
+use super::machinery::Seen;
+use super::{Kkp, patches};
+use crate::runtime::hub::as_controller;
+use crate::runtime::{System, clock};
+
+/// The request for a preflight that has no answer yet.
+pub fn requested(cluster: &Cluster) -> Option<&str> {
+    let requested = cluster.annotations().get(common::PREFLIGHT_REQUESTED_AT)?;
+    format::time(requested)?; // nothing else is repeated in an answer
+    Preflight::answer(cluster, requested).is_none().then_some(requested)
+}
+
+/// The condition that answers a request.
+pub fn answer(cluster: &Cluster, requested: &str, findings: &[Finding], user: &Seen) -> Condition {
+    let machinery = match user {
+        Seen::Asked(asked) => Some(&asked.machinery),
+        Seen::Silent(_) | Seen::NotAsked => None,
+    };
+    let deployments = machinery.iter().flat_map(|machinery| &machinery.deployments);
+    Preflight {
+        requested: requested.to_owned(),
+        at: clock::now(),
+        findings: findings.iter().map(Found::from).collect(),
+        left_out: 0,
+        pods: machinery.map_or(0, |machinery| u32::try_from(machinery.pods.len()).unwrap_or(u32::MAX)),
+        numbers: user.numbers(),
+        machine_deployments: deployments.map(|one| (sanitize(&one.name), one.replicas)).collect(),
+        quota: quota(cluster),
+    }
+    .condition(findings)
+}
+
+fn quota(cluster: &Cluster) -> BTreeMap<String, String> {
+    let usage = cluster.status.as_ref().and_then(|status| status.resource_usage.clone()).unwrap_or_default();
+    let used = [("cpu", usage.cpu), ("memory", usage.memory), ("storage", usage.storage)];
+    used.into_iter().filter_map(|(resource, used)| Some((resource.to_owned(), sanitize(&used?)))).collect()
+}
+
+/// What stands in the way of a sleep, with KKP's answer to a dry run of the pause (row 28).
+pub async fn findings(kkp: &Kkp, cluster: &Cluster, recorded: Option<Phase>, user: &Seen) -> Vec<Finding> {
+    let api: Api<Cluster> = Api::all(kkp.hub().client.clone());
+    let dry_run = PatchParams { dry_run: true, ..as_controller() };
+    let answer = api.patch(&cluster.name_any(), &dry_run, &Patch::Merge(patches::pause(cluster, None))).await;
+    let refusal = answer.err().map(|error| match error {
+        kube::Error::Api(status) => sanitize(&status.message),
+        other => sanitize(&other),
+    });
+    let pause = refusal.as_deref().map_or(Ok(()), Err);
+    let worker_name = kkp.settings.worker_name.as_str();
+    preflight::findings(&Facts { cluster, worker_name, recorded, pause, user: user.for_preflight() })
+}
+
+#[cfg(test)]
+mod tests {
+    use shared::kkp::api::{ClusterSpec, ClusterStatus};
+    use shared::kkp::data::PREFLIGHT;
+
+    use super::*;
+
+    #[test]
+    fn a_request_stands_until_it_is_answered() {
+        let mut cluster = Cluster::new("abc", ClusterSpec::default());
+        assert_eq!(requested(&cluster), None);
+        let annotated = |at: &str| Some([(common::PREFLIGHT_REQUESTED_AT.to_owned(), at.to_owned())].into());
+        cluster.metadata.annotations = annotated("now, please");
+        assert_eq!(requested(&cluster), None);
+        let at = "2026-11-22T18:00:00Z";
+        cluster.metadata.annotations = annotated(at);
+        assert_eq!(requested(&cluster), Some(at));
+        let condition = answer(&cluster, at, &[], &Seen::Silent("refused".into()));
+        let conditions = [(PREFLIGHT.to_owned(), condition)].into();
+        cluster.status = Some(ClusterStatus { conditions, ..ClusterStatus::default() });
+        assert_eq!(requested(&cluster), None);
+        cluster.metadata.annotations = annotated("2026-11-22T18:00:01Z");
+        assert!(requested(&cluster).is_some());
+    }
+}

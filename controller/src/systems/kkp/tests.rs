@@ -1,0 +1,143 @@
+//! A hundred clusters of one seed on a paused clock, with a hub in memory: how many are at work at once, and what each costs the seed.
+
+use serde_json::{Value, json};
+use shared::kkp::keys;
+use tokio::task::JoinHandle;
+use tokio::time::sleep;
+
+use shared::kkp::phase::Phase;
+
+use super::*;
+use crate::runtime::clock;
+use crate::runtime::testing::MemoryHub;
+
+const CLUSTERS: &str = "/apis/kubermatic.k8c.io/v1/clusters/";
+const ALL: usize = 100;
+const WAKES: usize = 5;
+/// How long a wake waits for the API server of a user cluster; here it never answers.
+const API: Duration = Duration::from_mins(3);
+/// Workloads of a control plane: resource, name, replicas.
+const WORKLOADS: [(&str, &str, u64); 3] =
+    [("deployments", "apiserver", 2), ("deployments", "scheduler", 1), ("statefulsets", "etcd", 3)];
+
+fn cluster(number: usize) -> String {
+    format!("{CLUSTERS}{number}")
+}
+
+fn record(number: usize) -> String {
+    format!("/api/v1/namespaces/cluster-{number}/configmaps/{}", keys::RECORD.0)
+}
+
+fn workload(number: usize, resource: &str, name: &str) -> String {
+    format!("/apis/apps/v1/namespaces/cluster-{number}/{resource}/{name}")
+}
+
+/// A seed whose clusters sleep.
+fn seed() -> MemoryHub {
+    let hub = MemoryHub::default();
+    for number in 0..ALL {
+        let condition = json!({
+            "status": "True", "reason": "Dehydrated", "kubermaticVersion": "v", "lastHeartbeatTime": "2026-11-22T18:00:00Z",
+        });
+        hub.put(
+            &cluster(number),
+            json!({
+                "apiVersion": "kubermatic.k8c.io/v1", "kind": "Cluster",
+                "metadata": { "name": number.to_string(), "uid": number.to_string(), "annotations": { keys::POWER_STATE: "Hibernating" } },
+                "spec": { "humanReadableName": "a", "version": "1", "cloud": { "dc": "d", "providerName": "aws" }, "pause": true },
+                "status": { "phase": "Running", "conditions": { keys::DEHYDRATED: condition } },
+            }),
+        );
+        let counts = json!({ "Deployment/apiserver": 2, "Deployment/scheduler": 1, "StatefulSet/etcd": 3 });
+        let now = clock::now().to_string();
+        let text = json!({ "v": 1, "since": now, "phase": "Dehydrated", "entered": now, "paused": true, "controlPlane": counts });
+        let data = json!({ keys::RECORD.1: text.to_string() });
+        hub.put(&record(number), json!({ "metadata": { "name": keys::RECORD.0 }, "data": data }));
+        for (resource, name, _) in WORKLOADS {
+            let template = json!({ "replicas": 0, "selector": {}, "template": {}, "serviceName": name });
+            let object = json!({ "metadata": { "name": name }, "spec": template, "status": { "replicas": 0 } });
+            hub.put(&workload(number, resource, name), object);
+        }
+    }
+    hub
+}
+
+fn start(hub: &MemoryHub) -> JoinHandle<()> {
+    let limits = Limits { api: API, ..Limits::default() };
+    let settings = KkpSettings { limits, sleeps: 10, wakes: WAKES, worker_name: String::new() };
+    let kind = hub.term().watch(|handle| Kkp::new(handle, settings));
+    tokio::spawn(kind.run_on(hub.watch::<Cluster>(CLUSTERS)))
+}
+
+/// KKP and the kubelets of the seed: what is not paused gets its counts, but not etcd (row 8), and everything becomes ready.
+fn kkp(hub: &MemoryHub, number: usize) {
+    let paused = hub.get(&cluster(number))["spec"]["pause"] == true;
+    for (resource, name, count) in WORKLOADS {
+        let path = workload(number, resource, name);
+        let object = hub.get(&path);
+        let raised = !paused && name != "etcd";
+        let wanted = if raised { count } else { object["spec"]["replicas"].as_u64().unwrap_or_default() };
+        if object["status"]["readyReplicas"] != wanted {
+            hub.edit(&path, |object| {
+                object["spec"]["replicas"] = json!(wanted);
+                object["status"] = json!({ "replicas": wanted, "readyReplicas": wanted, "observedGeneration": 9 });
+            });
+        }
+    }
+}
+
+fn phase(hub: &MemoryHub, number: usize) -> (Phase, Timestamp) {
+    let text = hub.get(&record(number))["data"][keys::RECORD.1].as_str().unwrap_or_default().to_owned();
+    let record: Value = serde_json::from_str(&text).unwrap();
+    let at = |key: &str| record[key].as_str().unwrap_or_default().to_owned();
+    (at("phase").parse().unwrap(), at("entered").parse().unwrap())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cluster_that_sleeps_costs_the_seed_four_reads_a_minute() {
+    let hub = seed();
+    (0..ALL).for_each(|number| kkp(&hub, number));
+    let work = start(&hub);
+    sleep(Duration::from_secs(90)).await;
+    let (before, writes) = (hub.requests(|_, _| true), hub.patches());
+    sleep(Duration::from_mins(10)).await;
+    let calls = hub.requests(|_, _| true) - before;
+    assert!((3_600..=4_400).contains(&calls), "{calls} calls for {ALL} clusters in 10 minutes");
+    assert_eq!(hub.patches(), writes, "and no write");
+    work.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn five_of_a_hundred_wake_at_once_and_every_one_in_its_turn() {
+    let hub = seed();
+    (0..ALL).for_each(|number| kkp(&hub, number));
+    let work = start(&hub);
+    sleep(Duration::from_secs(5)).await;
+    for number in 0..ALL {
+        hub.edit(&cluster(number), |object| object["metadata"]["annotations"][keys::POWER_STATE] = json!("Running"));
+    }
+    let mut most = 0;
+    for _ in 0..2_000 {
+        sleep(Duration::from_secs(3)).await;
+        (0..ALL).for_each(|number| kkp(&hub, number));
+        let now = clock::now();
+        let phases: Vec<_> = (0..ALL).map(|number| phase(&hub, number)).collect();
+        let is_under_way = |(phase, entered): &&(Phase, Timestamp)| match phase {
+            Phase::StartingControlPlane => true,
+            Phase::WaitingForApi => Duration::try_from(now - *entered).is_ok_and(|lasted| lasted <= API),
+            _ => false,
+        };
+        let under_way = phases.iter().filter(is_under_way).count();
+        assert!(under_way <= WAKES, "{under_way} at once");
+        most = most.max(under_way);
+        if phases.iter().all(|(phase, _)| *phase == Phase::WaitingForApi) {
+            break;
+        }
+    }
+    assert_eq!(most, WAKES);
+    for number in 0..ALL {
+        let paused = hub.get(&cluster(number))["spec"]["pause"] == true;
+        assert!(!paused && phase(&hub, number).0 == Phase::WaitingForApi, "{number}");
+    }
+    work.abort();
+}

@@ -50,6 +50,9 @@ enum Command {
     /// Databases of the FoundationDB double
     #[command(subcommand)]
     Fdb(crate::cli_fdb::FdbCommand),
+    /// User clusters of the KKP double
+    #[command(subcommand)]
+    Kkp(crate::cli_kkp::KkpCommand),
     /// Start a program of ours: `webhook` or `controller`
     Start {
         #[command(flatten)]
@@ -194,6 +197,7 @@ fn run(command: Command) -> Result<()> {
             runtime()?.block_on(supervisor::run(&state.dir()))
         }
         Command::Fdb(command) => runtime()?.block_on(command.run()),
+        Command::Kkp(command) => runtime()?.block_on(command.run()),
         other => runtime()?.block_on(steer(other)),
     }
 }
@@ -280,7 +284,12 @@ async fn steer(command: Command) -> Result<()> {
         }
         Command::Heal { state, proxy } => state.open()?.heal(&proxy, None).await,
         // Handled by `run`.
-        Command::Up { .. } | Command::Down(_) | Command::Env(_) | Command::Run(_) | Command::Fdb(_) => Ok(()),
+        Command::Up { .. }
+        | Command::Down(_)
+        | Command::Env(_)
+        | Command::Run(_)
+        | Command::Fdb(_)
+        | Command::Kkp(_) => Ok(()),
     }
 }
 

@@ -165,7 +165,8 @@ impl Place {
     }
 }
 
-fn pair(change: &str) -> Result<(String, Value)> {
+/// A `KEY=VALUE`; the value is JSON or plain text.
+pub(crate) fn pair(change: &str) -> Result<(String, Value)> {
     let (key, value) = change.split_once('=').context("write KEY=VALUE")?;
     Ok((key.to_owned(), serde_json::from_str(value).unwrap_or_else(|_| value.into())))
 }

@@ -23,6 +23,7 @@ pub mod delay;
 pub mod ec2;
 pub mod fdb;
 pub mod json_http;
+pub mod kkp;
 pub mod kubeconfig;
 pub mod launch;
 pub mod options;
@@ -38,6 +39,7 @@ pub mod world_file;
 
 pub use cluster::{ClusterInfo, ClusterOptions};
 pub use fdb::{handle::FdbCluster, options::FdbOptions};
+pub use kkp::{handle::KkpCluster, options::KkpOptions};
 pub use options::{Options, Program, Timings};
 pub use world::{
     World,

@@ -2,6 +2,7 @@
 
 mod cli;
 mod cli_fdb;
+mod cli_kkp;
 mod cli_state;
 
 use std::process::ExitCode;

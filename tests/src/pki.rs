@@ -52,7 +52,23 @@ impl Authority {
     /// # Errors
     /// When the key cannot be made.
     pub fn server(&self, name: &str) -> Result<Identity> {
-        let mut params = CertificateParams::new(["127.0.0.1", "localhost"].map(str::to_owned))?;
+        self.sign(name, CertificateParams::new(["127.0.0.1", "localhost"].map(str::to_owned))?)
+    }
+
+    /// A certificate that ends when this day begins.
+    ///
+    /// # Errors
+    /// When the key cannot be made.
+    pub fn expiring(&self, name: &str, day: jiff::civil::Date) -> Result<Identity> {
+        let date = |day: jiff::civil::Date| {
+            rcgen::date_time_ymd(i32::from(day.year()), day.month().unsigned_abs(), day.day().unsigned_abs())
+        };
+        let mut params = CertificateParams::new(vec![name.to_owned()])?;
+        (params.not_before, params.not_after) = (date(day.saturating_sub(jiff::Span::new().days(400))), date(day));
+        self.sign(name, params)
+    }
+
+    fn sign(&self, name: &str, mut params: CertificateParams) -> Result<Identity> {
         params.distinguished_name.push(DnType::CommonName, name);
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];

@@ -48,6 +48,7 @@ pub(super) async fn serve(world: Arc<World>) -> Result<()> {
         .route("/programs", post(start_program))
         .route("/programs/{name}/{signal}", post(signal_program))
         .merge(crate::fdb::server::routes())
+        .merge(crate::kkp::server::routes())
         .layer(middleware::from_fn_with_state(world.clone(), authenticate))
         .with_state(world);
     tokio::spawn(async move {

@@ -37,7 +37,14 @@ pub(super) fn users() -> Vec<User> {
 /// # Errors
 /// When a file cannot be read.
 pub(super) fn definitions(upstream: Option<&Path>) -> Result<Vec<Value>> {
-    let ours: Vec<Value> = manifests::foreign_crds().into_iter().map(approved).collect();
+    preferred(manifests::foreign_crds().into_iter().map(approved).collect(), upstream)
+}
+
+/// These definitions, or the files of a folder where it has them.
+///
+/// # Errors
+/// When a file cannot be read.
+pub(super) fn preferred(ours: Vec<Value>, upstream: Option<&Path>) -> Result<Vec<Value>> {
     let Some(folder) = upstream else { return Ok(ours) };
     let wanted: BTreeSet<String> =
         ours.iter().filter_map(|crd| crd["metadata"]["name"].as_str().map(str::to_owned)).collect();

@@ -7,6 +7,7 @@ mod clusters;
 pub mod control;
 mod fdb;
 mod hub;
+mod kkp;
 pub mod programs;
 mod startup;
 
@@ -32,6 +33,7 @@ use crate::{
     controlplane::server::Cluster,
     ec2::{Ec2, client::Snapshot},
     fdb::machines::Machines,
+    kkp::registry::Kkp,
     options::Options,
     pki::Identity,
     process::{Rank, Record},
@@ -81,6 +83,8 @@ pub(crate) struct World {
     programs: Programs,
     /// Pods and databases of the FoundationDB double.
     pub(crate) machines: Arc<Machines>,
+    /// User clusters of the KKP double.
+    pub(crate) kkp: Arc<Kkp>,
     kubelet_tls: Identity,
     control: Control,
     stop: Notify,

@@ -119,6 +119,7 @@ pub(super) async fn start(dir: &Path, plan: Plan, children: &Children) -> Result
         gate_tls: tls::server(&authority.server("spoke-api")?)?,
         hub: hub_file,
         machines: Machines::new(hub_client.clone()),
+        kkp: Arc::default(),
         kubelet_tls: authority.server("kubelet")?,
         hub_client,
         hub_proxy,

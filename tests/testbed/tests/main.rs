@@ -12,6 +12,8 @@ mod fdb_operator;
 mod fdb_recovery;
 mod fdb_scale;
 mod fdb_special;
+mod kkp;
+mod kkp_machines;
 mod lifecycle;
 mod machines;
 mod proxy;

@@ -1,0 +1,228 @@
+//! KKP's admission webhooks for Clusters, mutating and validating, served for the seed's API server; and the two that guard
+//! `MachineDeployments` in a user cluster (row 52), which only have to be there.
+
+use std::sync::Arc;
+
+use anyhow::Result;
+use axum::{Json, Router, extract::State, routing::post};
+use serde_json::{Map, Value, json};
+
+use crate::{kkp::registry::Kkp, kubeconfig::base64};
+
+/// Name of both configurations on the seed.
+pub(crate) const NAME: &str = "kubermatic-clusters";
+
+/// The fields of KKP's own type: the mutating webhook writes the object anew from it, and drops all others (row 25).
+const FIELDS: &[&str] = &[
+    "admissionPlugins",
+    "apiServerAllowedIPRanges",
+    "applicationSettings",
+    "auditLogging",
+    "authenticationConfiguration",
+    "authorizationConfig",
+    "backupConfig",
+    "cloud",
+    "clusterNetwork",
+    "cniPlugin",
+    "componentsOverride",
+    "containerRuntime",
+    "containerRuntimeOpts",
+    "debugLog",
+    "disableCsiDriver",
+    "enableOperatingSystemManager",
+    "enableUserSSHKeyAgent",
+    "encryptionConfiguration",
+    "eventRateLimitConfig",
+    "exposeStrategy",
+    "features",
+    "humanReadableName",
+    "imagePullSecret",
+    "kubelb",
+    "kubernetesDashboard",
+    "kyverno",
+    "machineNetworks",
+    "mla",
+    "oidc",
+    "opaIntegration",
+    "pause",
+    "pauseReason",
+    "podNodeSelectorAdmissionPluginConfig",
+    "serviceAccount",
+    "updateWindow",
+    "useEventRateLimitAdmissionPlugin",
+    "usePodNodeSelectorAdmissionPlugin",
+    "usePodSecurityPolicyAdmissionPlugin",
+    "version",
+];
+
+/// Listens for the API servers of a world, on plain HTTP: TLS ends at a proxy in front.
+pub(crate) async fn serve(kkp: Arc<Kkp>) -> Result<String> {
+    let router = Router::new()
+        .route("/mutate", post(mutate))
+        .route("/validate", post(validate))
+        .route("/allow", post(allow))
+        .with_state(kkp);
+    let address = format!("127.0.0.1:{}", crate::ports::free()?);
+    let listener = tokio::net::TcpListener::bind(&address).await?;
+    tokio::spawn(async move { axum::serve(listener, router).await });
+    Ok(format!("http://{address}"))
+}
+
+/// The configurations of the seed: failurePolicy Fail, CREATE and UPDATE of Clusters only; neither status nor DELETE.
+pub(crate) fn of_seed(url: &str, authority: &str) -> Vec<Value> {
+    let rules = json!([{
+        "apiGroups": ["kubermatic.k8c.io"], "apiVersions": ["*"], "resources": ["clusters"], "operations": ["CREATE", "UPDATE"],
+    }]);
+    [("MutatingWebhookConfiguration", "/mutate"), ("ValidatingWebhookConfiguration", "/validate")]
+        .map(|(kind, path)| configuration(kind, NAME, &format!("{url}{path}"), authority, &rules))
+        .into()
+}
+
+/// The configuration of one of the webhooks of a user cluster.
+pub(crate) fn of_user_cluster(name: &str, url: &str, authority: &str) -> Value {
+    let rules = json!([{
+        "apiGroups": ["cluster.k8s.io"], "apiVersions": ["v1alpha1"], "resources": ["machinedeployments"], "operations": ["CREATE", "UPDATE"],
+    }]);
+    configuration("MutatingWebhookConfiguration", name, &format!("{url}/allow"), authority, &rules)
+}
+
+fn configuration(kind: &str, name: &str, url: &str, authority: &str, rules: &Value) -> Value {
+    json!({
+        "apiVersion": "admissionregistration.k8s.io/v1", "kind": kind, "metadata": { "name": name },
+        "webhooks": [{
+            "name": format!("{name}.k8c.io"), "clientConfig": { "url": url, "caBundle": base64(authority) }, "rules": rules,
+            "failurePolicy": "Fail", "sideEffects": "None", "admissionReviewVersions": ["v1"], "timeoutSeconds": 10,
+        }],
+    })
+}
+
+fn review(request: &Value, mut response: Value) -> Json<Value> {
+    response["uid"] = request["uid"].clone();
+    Json(json!({ "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response }))
+}
+
+async fn allow(Json(body): Json<Value>) -> Json<Value> {
+    review(&body["request"], json!({ "allowed": true }))
+}
+
+async fn mutate(Json(body): Json<Value>) -> Json<Value> {
+    let request = &body["request"];
+    let spec = &request["object"]["spec"];
+    let new = defaulted(spec);
+    if new == *spec {
+        return review(request, json!({ "allowed": true }));
+    }
+    let patch = json!([{ "op": "replace", "path": "/spec", "value": new }]).to_string();
+    review(request, json!({ "allowed": true, "patchType": "JSONPatch", "patch": base64(&patch) }))
+}
+
+async fn validate(State(kkp): State<Arc<Kkp>>, Json(body): Json<Value>) -> Json<Value> {
+    let request = &body["request"];
+    let settings = kkp.settings();
+    match refusal(&request["oldObject"], &request["object"], &settings) {
+        None => review(request, json!({ "allowed": true })),
+        Some((code, message)) => {
+            review(request, json!({ "allowed": false, "status": { "code": code, "message": message } }))
+        }
+    }
+}
+
+/// Unknown fields go (row 25), what is empty gets its default (rows 31, 33): 0 counts as empty.
+fn defaulted(spec: &Value) -> Value {
+    let known = spec.as_object().into_iter().flatten().filter(|(key, _)| FIELDS.contains(&key.as_str()));
+    let mut new: Map<String, Value> = known.map(|(key, value)| (key.clone(), value.clone())).collect();
+    new.entry("exposeStrategy").or_insert_with(|| json!("LoadBalancer"));
+    new.entry("containerRuntime").or_insert_with(|| json!("containerd"));
+    let features = new.entry("features").or_insert_with(|| json!({}));
+    if features.get("etcdLauncher").is_none() {
+        features["etcdLauncher"] = json!(true);
+    }
+    let components = new.entry("componentsOverride").or_insert_with(|| json!({}));
+    for (component, field, default) in [
+        ("apiserver", "replicas", 2),
+        ("controllerManager", "replicas", 1),
+        ("scheduler", "replicas", 1),
+        ("etcd", "clusterSize", 3),
+    ] {
+        if components[component][field].as_i64().unwrap_or_default() == 0 {
+            components[component][field] = json!(default);
+        }
+    }
+    Value::Object(new)
+}
+
+/// Why KKP does not take a Cluster: rows 27 and 29.
+fn refusal(old: &Value, new: &Value, settings: &crate::kkp::options::SeedSettings) -> Option<(u16, String)> {
+    let text =
+        |object: &Value, pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
+    let changed = |pointer: &str| !old.is_null() && old.pointer(pointer) != new.pointer(pointer);
+    let dc = text(new, "/spec/cloud/dc");
+    if !settings.datacenters.contains(&dc) {
+        return Some((400, format!("spec.cloud.dc: Invalid value: \"{dc}\": invalid datacenter name")));
+    }
+    let version = text(new, "/spec/version");
+    if (old.is_null() || changed("/spec/version")) && !settings.versions.contains(&version) {
+        return Some((403, format!("spec.version: Unsupported value: \"{version}\": version is not supported")));
+    }
+    if changed("/spec/features/etcdLauncher") && new.pointer("/spec/features/etcdLauncher") == Some(&json!(false)) {
+        return Some((
+            403,
+            "spec.features.etcdLauncher: Forbidden: etcdLauncher feature cannot be disabled".to_owned(),
+        ));
+    }
+    for (pointer, name) in [
+        ("/metadata/labels/project-id", "metadata.labels.project-id"),
+        ("/spec/cloud/dc", "spec.cloud.dc"),
+        ("/spec/cloud/providerName", "spec.cloud.providerName"),
+        ("/spec/exposeStrategy", "spec.exposeStrategy"),
+    ] {
+        // Defaulting has filled in what the old one did not have yet.
+        if changed(pointer) && old.pointer(pointer).is_some() {
+            return Some((403, format!("{name}: Forbidden: field is immutable")));
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kkp::options::SeedSettings;
+
+    #[test]
+    fn rows_25_31_and_33_unknown_fields_go_and_0_is_empty() {
+        let new = defaulted(&json!({
+            "version": "1.34.1", "dehydrated": true,
+            "componentsOverride": { "apiserver": { "replicas": 0 }, "scheduler": { "replicas": 3 }, "machineController": { "replicas": 0 } },
+        }));
+        assert!(new.get("dehydrated").is_none());
+        let components = &new["componentsOverride"];
+        assert_eq!(
+            (&components["apiserver"]["replicas"], &components["scheduler"]["replicas"]),
+            (&json!(2), &json!(3))
+        );
+        assert_eq!(
+            (&components["machineController"]["replicas"], &components["etcd"]["clusterSize"]),
+            (&json!(0), &json!(3))
+        );
+        assert_eq!(defaulted(&new), new, "a second write changes nothing");
+    }
+
+    #[test]
+    fn rows_27_and_29_a_datacenter_that_is_gone_refuses_every_write() {
+        let cluster = |dc: &str, version: &str, launcher: bool| json!({ "spec": { "cloud": { "dc": dc }, "version": version, "features": { "etcdLauncher": launcher } } });
+        let settings = SeedSettings::default();
+        let awake = cluster("eu", "1.34.1", true);
+        for (old, new, code) in [
+            (&Value::Null, awake.clone(), None),
+            (&awake, awake.clone(), None),
+            (&awake, cluster("eu", "1.34.2", true), None),
+            (&awake, cluster("eu", "1.99.0", true), Some(403)),
+            (&cluster("eu", "1.20.0", true), cluster("eu", "1.20.0", true), None), // no longer on offer, and not changed
+            (&awake, cluster("eu", "1.34.1", false), Some(403)),
+            (&cluster("us", "1.34.1", true), cluster("us", "1.34.1", true), Some(400)),
+        ] {
+            assert_eq!(refusal(old, &new, &settings).map(|(code, _)| code), code, "{new}");
+        }
+    }
+}

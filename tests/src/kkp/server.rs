@@ -1,0 +1,149 @@
+//! The double's part of the supervisor's interface.
+
+use std::sync::Arc;
+
+use anyhow::Result;
+use axum::{
+    Json, Router,
+    extract::{Path, State},
+    routing::{get, post},
+};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::{
+    certificates::SECRETS,
+    cloud::Cloud,
+    etcd::Etcd,
+    log::Log,
+    options::{KkpOptions, SeedSettings, Settings},
+    registry::{KkpInfo, UserCluster, replicas_of},
+    seed::{put_certificate, renew_kubeconfig, void_kubeconfigs},
+};
+use crate::{
+    fdb::cluster::merge,
+    supervisor::{World, answer::Answer},
+};
+
+type Shared = State<Arc<World>>;
+
+pub(crate) fn routes() -> Router<Arc<World>> {
+    Router::new()
+        .route("/kkp", get(list).post(add))
+        .route("/kkp/{id}", get(read))
+        .route("/kkp/{id}/log", get(read_log).delete(forget_log))
+        .route("/kkp/{id}/settings", get(read_settings).patch(change))
+        .route("/kkp/{id}/act", post(act))
+        .route("/kkp-seed", get(read_seed).patch(change_seed))
+}
+
+/// A user cluster that is to be made.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct NewKkp {
+    /// Name of its Cluster.
+    pub(crate) id: String,
+    /// What it is like.
+    #[serde(default)]
+    pub(crate) options: KkpOptions,
+}
+
+/// A user cluster as it is now, besides its objects.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Inspection {
+    /// Where it is.
+    pub info: KkpInfo,
+    /// Whether its API server answers.
+    pub open: bool,
+    /// Its etcd.
+    pub etcd: Etcd,
+    /// What its cloud has.
+    pub cloud: Cloud,
+}
+
+/// Something that happens to a user cluster.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Act {
+    /// Its certificates and kubeconfigs are valid for so many days from now; fewer than 0: they have expired.
+    ExpireCertificates(i64),
+    /// A backup is made: the counts of its `MachineDeployments` are those that an `EtcdRestore` brings back.
+    Backup,
+}
+
+async fn list(State(world): Shared) -> Json<Vec<KkpInfo>> {
+    Json(world.kkp.clusters().values().map(|cluster| cluster.info.clone()).collect())
+}
+
+async fn add(State(world): Shared, Json(new): Json<NewKkp>) -> Answer<KkpInfo> {
+    Ok(Json(world.add_kkp(&new.id, new.options).await?))
+}
+
+async fn read(State(world): Shared, Path(id): Path<String>) -> Answer<Inspection> {
+    let cluster = world.kkp.cluster(&id)?;
+    let state = cluster.state();
+    Ok(Json(Inspection {
+        info: cluster.info.clone(),
+        open: cluster.answers(),
+        etcd: state.etcd.clone(),
+        cloud: state.cloud.clone(),
+    }))
+}
+
+async fn read_log(State(world): Shared, Path(id): Path<String>) -> Answer<Log> {
+    Ok(Json(world.kkp.cluster(&id)?.state().log.clone()))
+}
+
+async fn forget_log(State(world): Shared, Path(id): Path<String>) -> Answer<Value> {
+    world.kkp.cluster(&id)?.state().log = Log::default();
+    Ok(Json(json!({})))
+}
+
+async fn read_settings(State(world): Shared, Path(id): Path<String>) -> Answer<Settings> {
+    Ok(Json(world.kkp.cluster(&id)?.settings()))
+}
+
+async fn change(State(world): Shared, Path(id): Path<String>, Json(change): Json<Value>) -> Answer<Settings> {
+    let cluster = world.kkp.cluster(&id)?;
+    let mut settings = serde_json::to_value(cluster.settings())?;
+    merge(&mut settings, &change);
+    let settings: Settings = serde_json::from_value(settings)?;
+    cluster.state().settings = settings.clone();
+    Ok(Json(settings))
+}
+
+async fn act(State(world): Shared, Path(id): Path<String>, Json(act): Json<Act>) -> Answer<Value> {
+    let cluster = world.kkp.cluster(&id)?;
+    match act {
+        Act::ExpireCertificates(days) => expire(&cluster, days).await?,
+        Act::Backup => {
+            let now = cluster.of_user.deployments.all();
+            cluster.state().backup =
+                now.iter().filter_map(|one| Some((one.metadata.name.clone()?, replicas_of(one)))).collect();
+        }
+    }
+    Ok(Json(json!({})))
+}
+
+async fn expire(cluster: &UserCluster, days: i64) -> Result<()> {
+    for of in SECRETS {
+        put_certificate(cluster, of, days).await?;
+    }
+    renew_kubeconfig(cluster, days).await?;
+    if days < 0 {
+        void_kubeconfigs(cluster).await?;
+    }
+    Ok(())
+}
+
+async fn read_seed(State(world): Shared) -> Json<SeedSettings> {
+    Json(world.kkp.settings())
+}
+
+async fn change_seed(State(world): Shared, Json(change): Json<Value>) -> Answer<SeedSettings> {
+    let mut settings = serde_json::to_value(world.kkp.settings())?;
+    merge(&mut settings, &change);
+    let settings: SeedSettings = serde_json::from_value(settings)?;
+    world.kkp.set(settings.clone());
+    Ok(Json(settings))
+}

@@ -1,0 +1,92 @@
+//! operating-system-manager: the bootstrap Secrets of each `MachineDeployment`.
+//!
+//! Row 53: it hashes all annotations of the `MachineDeployment`; any change makes the Secrets anew. The token in them lives one hour, and is
+//! renewed only by a reconcile of its own.
+
+use std::collections::BTreeMap;
+
+use anyhow::Result;
+use k8s_openapi::api::core::v1::Secret;
+use kube::{
+    Api, ResourceExt as _,
+    api::{DeleteParams, DynamicObject, PostParams},
+};
+use serde_json::json;
+
+use super::{Lead, annotations::is_of_controller};
+use crate::{
+    kkp::{registry::UserCluster, seed::unless_gone},
+    kubeconfig::base64,
+    supervisor::clock::Clock,
+};
+
+/// Namespace of the Secrets.
+pub(super) const NAMESPACE: &str = "cloud-init-settings";
+/// What the Secrets were made of.
+pub(super) const HASH: &str = "k8c.io/machine-deployment-revision";
+/// When the token in a Secret expires, RFC 3339.
+pub(super) const EXPIRES: &str = "testbed.hibernate.sh/token-expires";
+/// Which token it is.
+pub(super) const TOKEN: &str = "testbed.hibernate.sh/token";
+
+#[derive(Default)]
+pub(super) struct Memory {
+    lead: Lead,
+}
+
+/// Name of a Secret of a `MachineDeployment`.
+pub(super) fn name(deployment: &str, which: &str) -> String {
+    format!("{deployment}-kube-system-{which}-config")
+}
+
+/// One round.
+pub(super) async fn tick(cluster: &UserCluster, memory: &mut Memory) -> Result<()> {
+    if !memory.lead.holds(cluster, "operating-system-manager") {
+        return Ok(());
+    }
+    let secrets: Api<Secret> = Api::namespaced(cluster.user.clone(), NAMESPACE);
+    for deployment in cluster.of_user.deployments.all() {
+        let (hash, bootstrap) = (hash(&deployment), name(&deployment.name_any(), "bootstrap"));
+        let found = cluster.of_user.secrets.named(&bootstrap);
+        let same = found.as_ref().is_some_and(|secret| secret.annotations().get(HASH) == Some(&hash));
+        let valid = found.as_ref().is_some_and(|secret| expires(secret) > Clock::now());
+        if same && valid {
+            continue;
+        }
+        let (token, until) =
+            (format!("{:08x}", rand::random::<u32>()), Clock::now() + cluster.settings().token_life.as_secs_f64());
+        for which in ["bootstrap", "provisioning"] {
+            let secret = secret(&deployment, which, &hash, &token, until)?;
+            unless_gone(secrets.delete(&secret.name_any(), &DeleteParams::default()).await)?;
+            secrets.create(&PostParams::default(), &secret).await?;
+        }
+        cluster.call("osm", format!("made the bootstrap Secrets of {}", deployment.name_any()));
+    }
+    Ok(())
+}
+
+/// All annotations of the `MachineDeployment`, in order.
+pub(super) fn hash(deployment: &DynamicObject) -> String {
+    let all: BTreeMap<&String, &String> =
+        deployment.annotations().iter().filter(|(key, _)| !is_of_controller(key)).collect();
+    let text = format!("{all:?}{}", deployment.data.pointer("/spec/template").unwrap_or_default());
+    super::sets::digest(&text)
+}
+
+/// When the token of a Secret expires, in seconds since 1970.
+pub(super) fn expires(secret: &Secret) -> f64 {
+    let time = secret.annotations().get(EXPIRES).and_then(|text| text.parse::<jiff::Timestamp>().ok());
+    time.map_or(0.0, |time| time.as_duration().as_secs_f64())
+}
+
+fn secret(deployment: &DynamicObject, which: &str, hash: &str, token: &str, until: f64) -> Result<Secret> {
+    let expires = jiff::Timestamp::from_duration(jiff::SignedDuration::try_from_secs_f64(until)?)?;
+    let config = format!("#cloud-config\n# token {token}, expires {expires}\n");
+    Ok(serde_json::from_value(json!({
+        "metadata": {
+            "name": name(&deployment.name_any(), which), "namespace": NAMESPACE,
+            "annotations": { HASH: hash, EXPIRES: expires.to_string(), TOKEN: token },
+        },
+        "data": { "cloud-config": base64(&config) },
+    }))?)
+}

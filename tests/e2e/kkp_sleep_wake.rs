@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use k8s_openapi::api::batch::v1::CronJob;
 use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod, Service};
-use kube::api::ListParams;
+use kube::api::{DynamicObject, ListParams};
 use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
 use shared::kkp::keys;
@@ -22,27 +22,9 @@ const PHASES: [&str; 6] =
     ["Draining", "ScalingDownMachines", "MachinesScaledDown", "Pausing", "ScalingDownControlPlane", "Dehydrated"];
 
 /// What the controller may do on a seed: of 8.4, until the manifests grant it.
-fn rights() -> Vec<Value> {
-    let rule = |group: &str, resources: &[&str], verbs: &[&str]| json!({ "apiGroups": [group], "resources": resources, "verbs": verbs });
-    let rules = json!([
-        rule("kubermatic.k8c.io", &["clusters"], &["get", "list", "watch", "patch"]),
-        rule("kubermatic.k8c.io", &["clusters/status"], &["patch"]),
-        rule("kubermatic.k8c.io", &["etcdbackupconfigs"], &["list", "patch"]),
-        rule("apps", &["deployments", "statefulsets"], &["list", "watch", "patch"]),
-        rule("batch", &["cronjobs"], &["list", "watch", "patch"]),
-        rule("", &["configmaps"], &["get", "create", "patch", "delete"]),
-        rule("", &["secrets"], &["get"]),
-    ]);
-    let role =
-        json!({ "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "hibernate-controller-kkp" });
-    let account = json!({ "kind": "ServiceAccount", "name": "hibernate-controller", "namespace": shared::annotation::keys::NAMESPACE });
-    let meta = json!({ "name": "hibernate-controller-kkp" });
-    vec![
-        json!({ "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": meta, "rules": rules }),
-        json!({
-            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": meta, "roleRef": role, "subjects": [account],
-        }),
-    ]
+fn rights() -> Result<Vec<Value>> {
+    let documents = include_str!("../kkp-rights.yaml").split("\n---");
+    documents.map(|document| Ok(serde_saphyr::from_str(document)?)).collect()
 }
 
 /// A short lease: the next controller waits for the dead one's to run out.
@@ -53,10 +35,14 @@ fn start() -> Start {
 
 /// A seed with one user cluster and our controller.
 async fn up(id: &str, options: KkpOptions) -> Result<KkpCluster> {
+    up_with(id, options, &start()).await
+}
+
+async fn up_with(id: &str, options: KkpOptions, start: &Start) -> Result<KkpCluster> {
     let world = World::up(Options { clusters: 0, timings: Timings::fast(), ..Options::without_programs() }).await?;
-    apply::all(&world.hub().await?, &rights()).await?;
+    apply::all(&world.hub().await?, &rights()?).await?;
     let cluster = world.kkp(id, options).await?;
-    world.start(&start()).await?;
+    world.start(start).await?;
     Ok(cluster)
 }
 
@@ -119,7 +105,12 @@ async fn is_as_before(cluster: &KkpCluster, before: &State) -> Result<()> {
         let cordoned = node.spec.as_ref().and_then(|spec| spec.unschedulable).unwrap_or_default();
         let left: Vec<_> =
             node.annotations().keys().filter(|key| key.contains("hibernate") || *key == keys::SKIP_EVICTION).collect();
-        ensure!(!cordoned && left.is_empty(), "{}: cordoned {cordoned}, {left:?}", node.name_any());
+        ensure!(
+            !cordoned && left.is_empty(),
+            "{}: cordoned {cordoned}, {left:?}\n{}",
+            node.name_any(),
+            cluster.describe().await
+        );
     }
     let record = cluster.get().await?;
     let left: Vec<_> = record.annotations().keys().filter(|key| key.as_str() == keys::CERTIFICATES_EXPIRE_AT).collect();
@@ -154,10 +145,14 @@ async fn five_machines_three_volumes_and_two_load_balancers_sleep_and_come_back(
     let before = state(&cluster).await?;
     ensure!(before.machines == 5 && before.volumes.len() == 3 && before.load_balancers.len() == 2, "{before:?}");
     cluster.sleep().await?;
-    let asleep = cluster.wait_for_phase(Some("Dehydrated"), SOON).await?;
+    cluster.wait_for_phase(Some("Dehydrated"), SOON).await?;
+    let message = |object: &DynamicObject| {
+        object.data["status"]["conditions"][keys::DEHYDRATED]["message"].as_str().unwrap_or_default().to_owned()
+    };
+    let asleep = cluster.wait_for("a message", SOON, |object| !message(object).is_empty()).await?;
     let condition = &asleep.data["status"]["conditions"][keys::DEHYDRATED];
     ensure!(condition["status"] == "True" && asleep.data["spec"]["pause"] == true, "{condition}");
-    let message = condition["message"].as_str().unwrap_or_default();
+    let message = message(&asleep);
     ensure!(
         message.contains("5 machines") && message.contains("3 volumes") && message.contains("2 load balancers"),
         "{message}"
@@ -304,5 +299,18 @@ async fn counts_that_a_reconcile_in_flight_raises_are_zeroed_again_before_etcd_g
     cluster.wake().await?;
     cluster.wait_for_phase(None, SOON).await?;
     is_as_before(&cluster, &before).await?;
+    nothing_forbidden(&cluster.log().await?)
+}
+
+/// KKP's kubeconfigs name hosts with the dot of the DNS root, and certificates never do (8.1).
+#[tokio::test(flavor = "multi_thread")]
+async fn a_kubeconfig_whose_host_ends_in_a_dot_is_understood() -> Result<()> {
+    let mut options = KkpOptions::small();
+    options.settings.host = "localhost.".to_owned();
+    let start = Start { hosts: Some("127.0.0.1 localhost.".to_owned()), ..start() };
+    let cluster = up_with("dotted", options, &start).await?;
+    cluster.sleep().await?;
+    cluster.wait_for_phase(Some("Dehydrated"), SOON).await?;
+    ensure!(cluster.inspect().await?.cloud.instances.is_empty());
     nothing_forbidden(&cluster.log().await?)
 }

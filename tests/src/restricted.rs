@@ -4,6 +4,10 @@
 /// Arguments of `unshare` in front of the program and its own. The program keeps the process ID.
 pub const UNSHARE: [&str; 7] = ["--user", "--map-root-user", "--mount", "bash", "-euc", SCRIPT, UID];
 
+/// Arguments of `unshare` in front of a file, a program and its own: the program sees the file as `/etc/hosts`. The program keeps the process ID.
+pub const HOSTS: [&str; 6] =
+    ["--user", "--map-root-user", "--mount", "bash", "-euc", r#"mount --bind "$0" /etc/hosts; exec "$@""#];
+
 /// One of the range that OpenShift gives to a namespace.
 pub const UID: &str = "1000680000";
 

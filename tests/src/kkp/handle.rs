@@ -284,7 +284,11 @@ impl KkpCluster {
             format!("phase {}, paused {paused}", text(&object, "/status/phase"))
         });
         let names = |found: Result<Vec<DynamicObject>>| {
-            found.map(|all| all.iter().map(ResourceExt::name_any).collect::<Vec<_>>())
+            let one = |one: &DynamicObject| {
+                let going = if one.metadata.deletion_timestamp.is_some() { " (deleted)" } else { "" };
+                format!("{}{going}", one.name_any())
+            };
+            found.map(|all| all.iter().map(one).collect::<Vec<_>>())
         };
         format!(
             "cluster: {cluster:?}\nreplicas: {:?}\nrecord: {:?}\nMachines: {:?}\ninspection: {:?}\nviolations: {:?}",

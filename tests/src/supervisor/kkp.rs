@@ -121,7 +121,8 @@ impl World {
         self.volumes(cluster, options).await?;
         let machines = options.machine_deployments.iter();
         let machines: Vec<Value> = machines.map(|one| workloads::machine_deployment(one, &options.provider)).collect();
-        apply::all(&cluster.user, &machines).await?;
+        // Their proxies may listen a moment later than they were told to.
+        eventually(UP, "webhooks of MachineDeployments", async || apply::all(&cluster.user, &machines).await).await?;
         let wanted: u32 = options.machine_deployments.iter().map(|one| one.replicas).sum();
         eventually(UP, "machines", async || {
             let ready = cluster.of_user.nodes.all().iter().filter(|node| kubelets::is_ready(node)).count();

@@ -15,7 +15,10 @@ use serde::{Deserialize, Serialize};
 use tokio::process::Command;
 
 use super::{World, hub};
-use crate::{json_http::JsonHttp, options::Program, ports, process::Rank, restricted, world_file::ProgramAddress};
+use crate::{
+    json_http::JsonHttp, kubeconfig::write_private, options::Program, ports, process::Rank, restricted,
+    world_file::ProgramAddress,
+};
 
 /// A program that is to be started.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -38,13 +41,24 @@ pub struct Start {
     /// Whether it runs as in a container of OpenShift's restricted-v2.
     #[serde(default)]
     pub restricted: bool,
+    /// A line that its `/etc/hosts` has in addition; not together with `restricted`.
+    #[serde(default)]
+    pub hosts: Option<String>,
 }
 
 impl Start {
     /// The first one of a program, with nothing special.
     #[must_use]
     pub fn new(program: Program) -> Self {
-        Self { program, identity: None, args: Vec::new(), hub_proxy: None, no_wait: false, restricted: false }
+        Self {
+            program,
+            identity: None,
+            args: Vec::new(),
+            hub_proxy: None,
+            no_wait: false,
+            restricted: false,
+            hosts: None,
+        }
     }
 
     /// Name of the process.
@@ -126,9 +140,12 @@ impl World {
         };
         let account = format!("{}{through}", start.program.executable());
         let kubeconfig = self.hub.users.get(&account).with_context(|| format!("no kubeconfig of {account}"))?;
-        let mut command = Command::new(if start.restricted { Path::new("unshare") } else { executable });
+        let unshared = start.restricted || start.hosts.is_some();
+        let mut command = Command::new(if unshared { Path::new("unshare") } else { executable });
         if start.restricted {
             command.args(restricted::UNSHARE).arg(executable);
+        } else if let Some(line) = &start.hosts {
+            command.args(restricted::HOSTS).arg(self.hosts_file(line)?).arg(executable);
         }
         command.arg("--kubeconfig").arg(kubeconfig).args([
             "--namespace",
@@ -158,6 +175,13 @@ impl World {
             url: (start.program == Program::Webhook).then_some(url),
             metrics: format!("http://127.0.0.1:{}/metrics", ports.plain),
         })
+    }
+
+    /// The machine's `/etc/hosts` and one line more.
+    fn hosts_file(&self, line: &str) -> Result<PathBuf> {
+        let (path, own) = (self.dir.join("hosts"), std::fs::read_to_string("/etc/hosts").unwrap_or_default());
+        write_private(&path, &format!("{own}\n{line}\n"))?;
+        Ok(path)
     }
 
     fn controller_arguments(&self, command: &mut Command, ports: Ports, identity: &str) {

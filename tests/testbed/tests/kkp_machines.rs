@@ -26,8 +26,7 @@ const SOON: Duration = Duration::from_mins(1);
 const OURS: &str = "hibernate.sh/dehydrated-replicas";
 
 async fn world() -> Result<World> {
-    let options = Options { clusters: 0, spokes: 6, timings: Timings::fast(), ..Options::without_programs() };
-    World::shared_with(options).await
+    World::up(Options { clusters: 0, timings: Timings::fast(), ..Options::without_programs() }).await
 }
 
 /// Two machines, and Pods with a budget that allows no disruption.
@@ -129,7 +128,7 @@ async fn rows_52_62_and_63_webhooks_quota_and_external_machines() -> Result<()> 
     .await?;
     let kind = machinery("MachineDeployment");
     let api: Api<kube::api::DynamicObject> = Api::namespaced_with(cluster.user().await?, "kube-system", &kind);
-    let scaled = Patch::Merge(json!({ "metadata": { "annotations": { "x": "y" } }, "spec": { "replicas": 0 } }));
+    let scaled = Patch::Merge(json!({ "metadata": { "annotations": { "dropped": "" } }, "spec": { "replicas": 0 } }));
     api.patch_subresource("scale", "a", &PatchParams::default(), &scaled).await?;
     let found = api.get("a").await?;
     ensure!(

@@ -14,7 +14,11 @@ use serde_json::json;
 
 use super::osm;
 use crate::{
-    kkp::{cloud::Instance, registry::UserCluster, seed::unless_gone},
+    kkp::{
+        cloud::Instance,
+        registry::{UserCluster, replicas_of},
+        seed::unless_gone,
+    },
     supervisor::clock::Clock,
 };
 
@@ -58,12 +62,14 @@ pub(super) async fn tick(cluster: &UserCluster) -> Result<()> {
     Ok(())
 }
 
-/// Row 53: it joins with the token that it was given, if that has not expired, and its Secret is still the one.
+/// Row 53: it joins with the token that it was given, if that has not expired, and, on the way up, its Secret is still the one. On the way down
+/// it still joins: its Node is an orphan then (row 57).
 async fn join(cluster: &UserCluster, instance: &Instance, now: f64) -> Result<bool> {
     let secrets: Api<Secret> = Api::namespaced(cluster.user.clone(), osm::NAMESPACE);
     let secret = secrets.get_opt(&osm::name(&instance.deployment, "provisioning")).await?;
     let same = secret.as_ref().is_some_and(|secret| secret.annotations().get(osm::TOKEN) == Some(&instance.token));
-    if !same || now > instance.token_expires {
+    let wanted = cluster.of_user.deployments.named(&instance.deployment).is_some_and(|one| replicas_of(&one) > 0);
+    if now > instance.token_expires || !same && wanted {
         cluster.call("cloud", format!("{} cannot join: its bootstrap token is void", instance.name));
         return Ok(false);
     }

@@ -6,8 +6,11 @@
 
 pub mod bounded;
 mod edits;
+pub mod form;
 mod object;
 pub mod protection;
+pub mod stamp;
+mod target;
 mod verdict;
 
 use jiff::Timestamp;
@@ -15,6 +18,7 @@ use serde_json::value::RawValue;
 
 pub use edits::{Edit, Edits};
 pub use object::{Meta, Object, few, from_map};
+pub use target::Target;
 pub use verdict::{Denial, Fault, Finding, Judgement, LONGEST_WARNING, Verdict, shortened};
 
 /// One write that is asked for: an object is created, or replaced by a new version of itself.
@@ -107,4 +111,10 @@ pub fn judge<K: Object>(change: &Change<'_, K>, rules: &[Rule<K>]) -> Judgement 
         }
     }
     judgement
+}
+
+/// The field of an annotation, as denials name it.
+#[must_use]
+pub fn annotation_field(key: &str) -> String {
+    format!("metadata.annotations[{key}]")
 }

@@ -8,6 +8,8 @@ pub const POWER_STATE_AT: &str = "hibernate.sh/power-state-at";
 pub const FORCE: &str = "hibernate.sh/force";
 /// On a Cluster: `"true"` lets any client end the pause of the sleeping cluster. The controller takes it as a wake.
 pub const ALLOW_UNPAUSE: &str = "hibernate.sh/allow-unpause";
+/// How our `spec.pauseReason` begins. A reason of the user may follow.
+pub const PAUSED_BY_US: &str = "dehydrated by kubectl-hibernate";
 /// On a sleeping Cluster: when the first certificate of its control plane expires, RFC 3339. Written by the controller.
 pub const CERTIFICATES_EXPIRE_AT: &str = "hibernate.sh/certificates-expire-at";
 /// On a Deployment, `StatefulSet` or `MachineDeployment` of a sleeping cluster: its replica count before, a copy of the record. Not
@@ -32,6 +34,11 @@ pub const DEHYDRATED: &str = "ClusterDehydrated";
 pub const SKIP_EVICTION: &str = "kubermatic.io/skip-eviction";
 /// On a Cluster: an `EtcdRestore` is under way.
 pub const ACTIVE_RESTORE: &str = "kubermatic.k8c.io/active-restore";
+/// Finalizers of a Cluster with which KKP removes its load balancers and the disks of its volumes. The dashboard's API adds them, a plain
+/// DELETE does not (row 23).
+pub const CLEANUP_LOAD_BALANCERS: &str = "kubermatic.k8c.io/cleanup-in-cluster-lb";
+/// See [`CLEANUP_LOAD_BALANCERS`].
+pub const CLEANUP_VOLUMES: &str = "kubermatic.k8c.io/cleanup-in-cluster-pv";
 /// Label of a Cluster that another instance of KKP's controllers serves.
 pub const WORKER_NAME: &str = "worker-name";
 /// On a `MachineDeployment`: the bounds that put it under cluster-autoscaler's control.

@@ -16,7 +16,7 @@ pub fn pause(cluster: &Cluster, expiry: Option<Timestamp>) -> Value {
         "metadata": { "annotations": {
             keys::POWER_STATE: "Hibernating", keys::CERTIFICATES_EXPIRE_AT: expiry.map(format::seconds), keys::ALLOW_UNPAUSE: null,
         } },
-        "spec": { "pause": true, "pauseReason": format!("dehydrated by kubectl-hibernate{reason}") },
+        "spec": { "pause": true, "pauseReason": format!("{}{reason}", keys::PAUSED_BY_US) },
     })
 }
 

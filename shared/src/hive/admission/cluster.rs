@@ -8,7 +8,7 @@ use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 
 use crate::admission::bounded::{members, short, short_if_any};
-use crate::admission::{Meta, Object, few, from_map};
+use crate::admission::{Meta, Object, Target, few, from_map};
 use crate::annotation::format;
 use crate::hive::api::{Desired, HIVE_PLATFORMS};
 
@@ -159,6 +159,14 @@ impl Object for Cluster {
     fn must_be_readable(old: Option<&str>, new: Option<&str>) -> bool {
         let (before, after) = (old.and_then(is_asleep), new.and_then(is_asleep));
         after != Some(false) && before != Some(true)
+    }
+}
+
+impl Target for Cluster {
+    const INTENT: &'static str = "powerState";
+
+    fn wants_sleep(&self) -> bool {
+        self.desired() == Desired::Hibernating
     }
 }
 

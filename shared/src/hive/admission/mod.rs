@@ -32,7 +32,6 @@ pub use cluster::{Cluster, Settings};
 pub use rules::{PLATFORM_FIELD, RULES};
 pub use stamp::stamp;
 
-use super::api::Desired;
 use crate::admission::{self, Change, Judgement};
 use crate::annotation::keys;
 
@@ -40,28 +39,10 @@ use crate::annotation::keys;
 pub const KIND: &str = "ClusterDeployment";
 
 impl Change<'_, Cluster> {
-    /// The state before; a cluster that is being created was awake, or rather: was not asleep.
-    #[must_use]
-    pub fn before(&self) -> Desired {
-        self.old.as_ref().map_or(Desired::Running, Cluster::desired)
-    }
-
-    /// Whether this request changes the desired state to sleep.
-    #[must_use]
-    pub fn goes_to_sleep(&self) -> bool {
-        self.before() == Desired::Running && self.new.desired() == Desired::Hibernating
-    }
-
     /// Whether this request wakes the cluster.
     #[must_use]
     pub fn wakes(&self) -> bool {
-        self.before() == Desired::Hibernating && matches!(self.new.power_state(), "" | "Running")
-    }
-
-    /// Whether another state is desired than before.
-    #[must_use]
-    pub fn changes_state(&self) -> bool {
-        self.before() != self.new.desired()
+        self.wanted_sleep() && matches!(self.new.power_state(), "" | "Running")
     }
 
     /// Whether this request sets or alters `spec.powerState`.

@@ -1,13 +1,13 @@
-//! Rows V1 to V10 and V12, one function each. V11 is about all of them and stands in [`super::judge`].
+//! Rows V1 to V10 and V12, one function each; those that other kinds have, too, are in [`crate::admission`]. V11 is about all of them and
+//! stands in [`super::judge`].
 
 use std::time::Duration;
 
 use jiff::SignedDuration;
 
 use super::cluster::Cluster;
-use crate::admission::{Change, Fault, Rule, Verdict, protection};
-use crate::annotation::hold::{Hold, NAMELESS, hold};
-use crate::annotation::{format, keys};
+use crate::admission::{Change, Fault, Rule, Verdict, form, protection, stamp};
+use crate::annotation::keys;
 use crate::duration;
 use crate::hive::api::{POWERSTATE_PAUSE, RECONCILE_PAUSE, go_bool};
 
@@ -27,31 +27,27 @@ pub const RULES: &[Rule<Cluster>] = &[
     Rule { row: "V4", judge: platform_is_served },
     Rule { row: "V4", judge: azure_has_a_resource_group },
     Rule { row: "V5", judge: has_an_identity },
-    Rule { row: "V6", judge: not_protected },
-    Rule { row: "V6", judge: not_held_awake },
+    Rule { row: "V6", judge: protection::not_protected },
+    Rule { row: "V6", judge: protection::not_held_awake },
     Rule { row: "V7", judge: not_paused },
     Rule { row: "V7", judge: settled },
     Rule { row: "V7", judge: no_pool_decides },
     Rule { row: "V7", judge: not_upgrading },
     Rule { row: "V8", judge: hibernate_after_is_positive },
     Rule { row: "V8", judge: hibernate_after_is_sensible },
-    Rule { row: "V9", judge: |change| is_a_time(change, keys::REQUESTED_AT) },
-    Rule { row: "V9", judge: |change| is_a_time(change, keys::HOLD_AWAKE_UNTIL) },
-    Rule { row: "V9", judge: |change| is_a_time(change, keys::WAKE_AT) },
-    Rule { row: "V9", judge: |change| is_a_time(change, keys::PREFLIGHT_REQUESTED_AT) },
-    Rule { row: "V9", judge: |change| is_to_come(change, keys::HOLD_AWAKE_UNTIL) },
-    Rule { row: "V9", judge: |change| is_to_come(change, keys::WAKE_AT) },
-    Rule { row: "V9", judge: |change| is_a_boolean(change, keys::PROTECTED) },
-    Rule { row: "V9", judge: |change| is_a_count(change, keys::REPLICAS) },
-    Rule { row: "V10", judge: |change| is_not_forged(change, keys::REQUESTED_BY) },
-    Rule { row: "V10", judge: |change| is_not_forged(change, keys::REQUESTED_AT) },
-    Rule { row: "V10", judge: holder_is_not_forged },
-    Rule { row: "V12", judge: is_stamped },
+    Rule { row: "V9", judge: |change| form::time(change, keys::REQUESTED_AT) },
+    Rule { row: "V9", judge: |change| form::time(change, keys::HOLD_AWAKE_UNTIL) },
+    Rule { row: "V9", judge: |change| form::time(change, keys::WAKE_AT) },
+    Rule { row: "V9", judge: |change| form::time(change, keys::PREFLIGHT_REQUESTED_AT) },
+    Rule { row: "V9", judge: |change| form::to_come(change, keys::HOLD_AWAKE_UNTIL) },
+    Rule { row: "V9", judge: |change| form::to_come(change, keys::WAKE_AT) },
+    Rule { row: "V9", judge: |change| form::boolean(change, keys::PROTECTED) },
+    Rule { row: "V9", judge: |change| form::count(change, keys::REPLICAS) },
+    Rule { row: "V10", judge: |change| stamp::not_forged(change, keys::REQUESTED_BY) },
+    Rule { row: "V10", judge: |change| stamp::not_forged(change, keys::REQUESTED_AT) },
+    Rule { row: "V10", judge: stamp::holder_not_forged },
+    Rule { row: "V12", judge: stamp::stamped },
 ];
-
-fn annotation(key: &str) -> String {
-    format!("metadata.annotations[{key}]")
-}
 
 /// V1
 fn state_exists(change: &Change<'_, Cluster>) -> Verdict {
@@ -142,38 +138,6 @@ fn has_an_identity(change: &Change<'_, Cluster>) -> Verdict {
     Verdict::deny(Fault::Required, field, format!("missing or empty on an installed cluster: without it {why}"))
 }
 
-/// V6
-fn not_protected(change: &Change<'_, Cluster>) -> Verdict {
-    if change.goes_to_sleep() { protection::judge(change) } else { Verdict::Allow }
-}
-
-/// V6. A malformed hold that this very request brings is V9's. The hold as it was counts, too.
-fn not_held_awake(change: &Change<'_, Cluster>) -> Verdict {
-    if !change.goes_to_sleep() {
-        return Verdict::Allow;
-    }
-    let altered = change.alters_annotation(keys::HOLD_AWAKE_UNTIL);
-    let (old, new) =
-        (hold(|key| change.old_annotation(key), change.now), hold(|key| change.new_annotation(key), change.now));
-    let (held, way_out) = match (old, new) {
-        (_, Hold::Until { .. }) => (new, "wait, or remove the annotation"),
-        (_, Hold::Malformed { .. }) if !altered => (new, "correct or remove it"),
-        (Hold::Until { .. } | Hold::Malformed { .. }, _) if altered => {
-            (old, "remove the annotation in a separate write first")
-        }
-        _ => return Verdict::Allow,
-    };
-    let message = match held {
-        Hold::None => return Verdict::Allow,
-        Hold::Malformed { text, .. } => format!("found {text:?}, which is not a time: the hold has no end; {way_out}"),
-        Hold::Until { until, by } => {
-            let (until, by) = (format::seconds(until), by.unwrap_or(NAMELESS));
-            format!("held awake until {until} by {by}: {way_out}")
-        }
-    };
-    Verdict::deny(Fault::Forbidden, annotation(keys::HOLD_AWAKE_UNTIL), message)
-}
-
 /// V7
 fn not_paused(change: &Change<'_, Cluster>) -> Verdict {
     let set = |key: &&&str| change.new_annotation(key).is_some_and(go_bool);
@@ -231,92 +195,4 @@ fn hibernate_after_is_sensible(change: &Change<'_, Cluster>) -> Verdict {
         )),
         _ => Verdict::Allow,
     }
-}
-
-/// V9
-fn is_a_time(change: &Change<'_, Cluster>, key: &str) -> Verdict {
-    is_well_formed(change, key, |text| format::time(text).is_some(), "an RFC 3339 time such as 2026-11-21T18:00:00Z")
-}
-
-/// V9. A new object may be a restored one, and `GitOps` writes a scheduled wake again after it has passed: such times do nothing.
-fn is_to_come(change: &Change<'_, Cluster>, key: &str) -> Verdict {
-    let Some(text) = change.new_annotation(key).filter(|_| change.alters_annotation(key)) else {
-        return Verdict::Allow;
-    };
-    match format::time(text) {
-        Some(time) if time <= change.now && (change.creates() || key == keys::WAKE_AT) => {
-            Verdict::warn(format!("{key} {} has passed already", format::seconds(time)))
-        }
-        Some(time) if time <= change.now => Verdict::deny(
-            Fault::Invalid,
-            annotation(key),
-            format!("found {text:?}, which has passed, must be a time after {}", format::seconds(change.now)),
-        ),
-        _ => Verdict::Allow,
-    }
-}
-
-/// V9
-fn is_a_boolean(change: &Change<'_, Cluster>, key: &str) -> Verdict {
-    is_well_formed(change, key, |text| format::boolean(text).is_some(), "\"true\" or \"false\"")
-}
-
-/// V9
-fn is_a_count(change: &Change<'_, Cluster>, key: &str) -> Verdict {
-    is_well_formed(change, key, |text| format::count(text).is_some(), "an integer from 0 to 2147483647")
-}
-
-fn is_well_formed(change: &Change<'_, Cluster>, key: &str, fits: fn(&str) -> bool, right: &str) -> Verdict {
-    match change.new_annotation(key) {
-        Some(text) if change.alters_annotation(key) && !fits(text) => {
-            Verdict::deny(Fault::Invalid, annotation(key), format!("found {text:?}, must be {right}"))
-        }
-        _ => Verdict::Allow,
-    }
-}
-
-/// V10. A new object may be a restored one, whose stamps are true; one that is put to sleep at once is stamped anew.
-fn is_not_forged(change: &Change<'_, Cluster>, key: &str) -> Verdict {
-    if change.changes_state() || !change.alters_annotation(key) {
-        return Verdict::Allow;
-    }
-    if change.creates() {
-        return Verdict::warn(format!("{key} was set at creation and is not verified"));
-    }
-    Verdict::deny(
-        Fault::Forbidden,
-        annotation(key),
-        "cannot be edited: the webhook sets it from the request that changes powerState",
-    )
-}
-
-/// V10. The user who sets a hold is its holder; the name cannot change afterwards.
-fn holder_is_not_forged(change: &Change<'_, Cluster>) -> Verdict {
-    if !change.alters_annotation(keys::HOLD_AWAKE_BY) || change.alters_annotation(keys::HOLD_AWAKE_UNTIL) {
-        return Verdict::Allow;
-    }
-    if change.creates() {
-        return Verdict::warn(format!("{} was set at creation without a hold", keys::HOLD_AWAKE_BY));
-    }
-    Verdict::deny(
-        Fault::Forbidden,
-        annotation(keys::HOLD_AWAKE_BY),
-        format!("cannot be edited: the webhook sets it from the request that sets {}", keys::HOLD_AWAKE_UNTIL),
-    )
-}
-
-/// V12
-fn is_stamped(change: &Change<'_, Cluster>) -> Verdict {
-    let (found, user) = (change.new_annotation(keys::REQUESTED_BY), change.user.username.as_str());
-    if !change.goes_to_sleep() || found == Some(user) {
-        return Verdict::Allow;
-    }
-    Verdict::deny(
-        Fault::Forbidden,
-        annotation(keys::REQUESTED_BY),
-        format!(
-            "found {}, must be {user:?}, who asks: the audit stamp is missing because the mutating webhook did not run; try again",
-            found.map_or_else(|| "none".to_owned(), |found| format!("{found:?}"))
-        ),
-    )
 }

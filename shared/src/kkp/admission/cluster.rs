@@ -2,8 +2,11 @@
 
 use serde::Deserialize;
 
+use super::HIBERNATING;
 use crate::admission::bounded::{short, short_if_any};
-use crate::admission::{Meta, Object, from_map};
+use crate::admission::{Meta, Object, Target, from_map};
+use crate::annotation::Annotations;
+use crate::kkp::keys;
 use crate::kkp::phase::Phase;
 
 /// What the rules read of a Cluster.
@@ -26,6 +29,9 @@ pub struct Cluster {
 pub struct Spec {
     /// Whether KKP leaves the cluster alone.
     pub pause: Option<bool>,
+    /// Why, in words.
+    #[serde(deserialize_with = "short_if_any")]
+    pub pause_reason: Option<String>,
     /// Kubernetes version.
     #[serde(deserialize_with = "short_if_any")]
     pub version: Option<String>,
@@ -83,8 +89,8 @@ pub struct Condition {
 /// What the operator of the webhook decides about Clusters.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Settings {
-    /// Our controller, which alone ends the pause of a sleeping cluster.
-    pub controller: String,
+    /// Users who end the pause of a sleeping cluster without a reason: our controller.
+    pub exempt_users: Vec<String>,
 }
 
 impl Object for Cluster {
@@ -92,6 +98,49 @@ impl Object for Cluster {
 
     fn meta(&self) -> &Meta {
         &self.metadata
+    }
+
+    /// Only what is no way into sleep and adds no `active-restore` may pass unread: those two entries are under `failurePolicy: Fail`.
+    fn must_be_readable(old: Option<&str>, new: Option<&str>) -> bool {
+        let (before, after) = (old.and_then(Outline::read), new.and_then(Outline::read));
+        let appears = |is: fn(&Outline) -> bool| after.as_ref().is_none_or(is) && !before.as_ref().is_some_and(is);
+        appears(Outline::wants_sleep) || appears(Outline::restores)
+    }
+}
+
+impl Target for Cluster {
+    const INTENT: &'static str = keys::POWER_STATE;
+
+    fn wants_sleep(&self) -> bool {
+        self.metadata.annotations.get(keys::POWER_STATE) == Some(HIBERNATING)
+    }
+}
+
+/// The annotations of an arbitrary object.
+struct Outline(Annotations);
+
+impl Outline {
+    fn read(object: &str) -> Option<Self> {
+        #[derive(Deserialize)]
+        struct Whole {
+            #[serde(deserialize_with = "from_map")]
+            metadata: Annotated,
+        }
+        #[derive(Deserialize)]
+        struct Annotated {
+            #[serde(default)]
+            annotations: Annotations,
+        }
+        let whole: Whole = from_map(&mut serde_json::Deserializer::from_str(object)).ok()?;
+        Some(Self(whole.metadata.annotations))
+    }
+
+    fn wants_sleep(&self) -> bool {
+        self.0.get(keys::POWER_STATE) == Some(HIBERNATING)
+    }
+
+    fn restores(&self) -> bool {
+        self.0.get(keys::ACTIVE_RESTORE).is_some()
     }
 }
 
@@ -109,12 +158,17 @@ impl Cluster {
         cloud.and_then(|cloud| cloud.provider_name.as_deref()).unwrap_or_default()
     }
 
-    /// Version and datacenter.
+    /// What KKP applies only to a cluster that is not paused: version, provider and datacenter.
     #[must_use]
-    pub fn version_and_datacenter(&self) -> (Option<&str>, Option<&str>) {
+    pub fn applied_at_the_wake(&self) -> (Option<&str>, Option<&str>, Option<&str>) {
         let spec = self.spec.as_ref();
-        let dc = spec.and_then(|spec| spec.cloud.as_ref()?.dc.as_deref());
-        (spec.and_then(|spec| spec.version.as_deref()), dc)
+        let cloud = spec.and_then(|spec| spec.cloud.as_ref());
+        let (provider, dc) = (cloud.map(|cloud| &cloud.provider_name), cloud.map(|cloud| &cloud.dc));
+        (
+            spec.and_then(|spec| spec.version.as_deref()),
+            provider.and_then(Option::as_deref),
+            dc.and_then(Option::as_deref),
+        )
     }
 
     /// `status.phase`.
@@ -130,11 +184,30 @@ impl Cluster {
         conditions.and_then(|all| all.up_to_date.as_ref()).is_some_and(|condition| condition.status == "True")
     }
 
-    /// Whether our condition says that the control plane is paused by us, or about to be.
+    /// Whether the control plane is paused by us, or about to be.
+    ///
+    /// Our condition says so from the pause on. Whoever writes a Cluster's status can forge it: that has no effect without the intent to
+    /// sleep. The pause with our reason says so, too, for a Cluster whose status was lost, such as a restored one.
     #[must_use]
     pub fn is_asleep(&self) -> bool {
         let conditions = self.status.as_ref().and_then(|status| status.conditions.as_ref());
-        let phase = conditions.and_then(|all| all.dehydrated.as_ref()?.reason.as_deref()?.parse().ok());
-        phase.is_some_and(|phase| matches!(phase, Phase::Pausing | Phase::ScalingDownControlPlane | Phase::Dehydrated))
+        let condition = conditions.and_then(|all| all.dehydrated.as_ref());
+        condition.is_some_and(Condition::says_asleep) || self.paused_by_us()
+    }
+
+    fn paused_by_us(&self) -> bool {
+        let reason = self.spec.as_ref().and_then(|spec| spec.pause_reason.as_deref());
+        self.paused() && reason.is_some_and(|reason| reason.starts_with(keys::PAUSED_BY_US))
+    }
+}
+
+/// Phases in which the control plane is paused, or about to be.
+pub const ASLEEP: [Phase; 3] = [Phase::Pausing, Phase::ScalingDownControlPlane, Phase::Dehydrated];
+
+impl Condition {
+    /// Whether [`keys::DEHYDRATED`] says so: by its phase, or by its status, which stays `True` while the record cannot be read.
+    fn says_asleep(&self) -> bool {
+        let phase: Option<Phase> = self.reason.as_deref().and_then(|reason| reason.parse().ok());
+        self.status == "True" || phase.is_some_and(|phase| ASLEEP.contains(&phase))
     }
 }

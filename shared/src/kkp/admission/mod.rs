@@ -5,45 +5,66 @@
 //! | K1 | power-state other than `Running`, `Hibernating` | deny |
 //! | K2 | into Hibernating while being deleted | deny |
 //! | K3 | into Hibernating on a provider without machines of KKP; on bare metal | deny; warn |
-//! | K4 | into Hibernating while paused by another client, while an `EtcdRestore` is under way, while not Running or not up to date | deny |
+//! | K4 | into Hibernating while paused by another client, while an `EtcdRestore` is in progress, while not Running or not up to date | deny |
 //! | K5 | into Hibernating while protected or held awake | deny |
-//! | K6 | an annotation of ours malformed | deny |
-//! | K7 | asleep: `spec.pause` set to false by another client than our controller, without a wake, `active-restore` or deletion | deny |
-//! | K8 | asleep: `spec.version` or the datacenter changed | warn |
+//! | K6 | an annotation of ours malformed; a hold that has passed, set; brought along by a new object | deny; deny; warn |
+//! | K7 | asleep: `spec.pause` set to false without a reason of K7's list; into Hibernating with `allow-unpause` | deny; warn |
+//! | K8 | asleep: `spec.version`, provider or datacenter changed | warn |
 //! | K9 | asleep: `active-restore` added: an `EtcdRestore` deletes the cluster's etcd volumes (row 18) | deny |
 //! | K10 | out of Hibernating | never denied: denials become warnings |
+//! | K11 | requested-by or requested-at edited without a change of state, hold-awake-by without hold-awake-until; brought along by a new object | deny; warn |
+//! | K12 | into Hibernating with a requested-by that is not the request's user | deny |
+//! | K13 | asleep: DELETE with certificates that expire within a day, the first time; any other DELETE | deny; warn |
 //!
-//! *Asleep* is what our condition on the Cluster says, from the pause to the end of a wake. Status, finalizers, labels and presets are never
-//! judged: KKP's own controllers write them on a sleeping cluster, too (row 16).
+//! How the rows meet:
+//! - *Asleep* is a Cluster that is paused by us or about to be ([`Cluster::is_asleep`]), and that is to stay so: K7, K8, K9 and K13 judge
+//!   nothing once the intent to sleep is withdrawn.
+//! - K7's reasons to end the pause: an exempt user (our controller), `allow-unpause: "true"`, `active-restore`, deletion.
+//! - Status, finalizers, labels and presets are never judged: KKP's own controllers write them on a sleeping cluster, too (rows 12, 16).
+//! - K5, K6, K11 and K12 are the rules of Hive's V6, V9, V10 and V12. As there, annotations that only the controller writes are not
+//!   protected: `certificates-expire-at` at most decides about the first DELETE, and a second one passes anyway.
 
 mod cluster;
+mod deletion;
+mod refusals;
 mod rules;
 #[cfg(test)]
 mod tests;
 
-pub use cluster::{Cluster, Settings};
+pub use cluster::{ASLEEP, Cluster, Settings};
+pub use deletion::{Deletion, judge_deletion, unreadable};
+pub use refusals::Refusals;
 pub use rules::RULES;
 
-use crate::admission::{self, Change, Judgement};
+use crate::admission::{self, Change, Edits, Judgement};
 use crate::annotation::keys as common;
 use crate::kkp::keys;
 
 /// Kind of the objects judged here.
 pub const KIND: &str = "Cluster";
 
-impl Change<'_, Cluster> {
-    /// Whether this request asks for sleep, and the cluster was to run before.
-    #[must_use]
-    pub fn goes_to_sleep(&self) -> bool {
-        self.old_annotation(keys::POWER_STATE) != Some(HIBERNATING)
-            && self.new_annotation(keys::POWER_STATE) == Some(HIBERNATING)
-    }
+/// The value of [`keys::POWER_STATE`] that asks for sleep.
+pub const HIBERNATING: &str = "Hibernating";
 
+/// Annotations of ours that a client sets and rows K1, K6, K7 and K11 judge. Writes that alter none of them concern only a sleeping cluster.
+pub const ANNOTATIONS: &[&str] = &[
+    keys::POWER_STATE,
+    keys::POWER_STATE_AT,
+    keys::FORCE,
+    keys::ALLOW_UNPAUSE,
+    common::REQUESTED_BY,
+    common::REQUESTED_AT,
+    common::HOLD_AWAKE_UNTIL,
+    common::HOLD_AWAKE_BY,
+    common::PREFLIGHT_REQUESTED_AT,
+    common::PROTECTED,
+];
+
+impl Change<'_, Cluster> {
     /// Whether this request withdraws the intent to sleep.
     #[must_use]
     pub fn wakes(&self) -> bool {
-        let wanted = self.new_annotation(keys::POWER_STATE);
-        self.old_annotation(keys::POWER_STATE) == Some(HIBERNATING) && matches!(wanted, None | Some("Running"))
+        self.wanted_sleep() && matches!(self.new_annotation(keys::POWER_STATE), None | Some("Running"))
     }
 
     /// Whether the cluster sleeps, and is to go on sleeping.
@@ -53,27 +74,18 @@ impl Change<'_, Cluster> {
     }
 }
 
-/// The value of [`keys::POWER_STATE`] that asks for sleep.
-const HIBERNATING: &str = "Hibernating";
-
-/// Annotations of a Cluster that rows K1 and K6 read, with what each holds.
-const ANNOTATIONS: [(&str, Holds); 5] = [
-    (keys::POWER_STATE_AT, Holds::Time),
-    (common::HOLD_AWAKE_UNTIL, Holds::Time),
-    (common::PREFLIGHT_REQUESTED_AT, Holds::Time),
-    (common::PROTECTED, Holds::Boolean),
-    (keys::FORCE, Holds::Boolean),
-];
-
-#[derive(Clone, Copy)]
-enum Holds {
-    Time,
-    Boolean,
-}
-
-/// Judges a change of a Cluster by rows K1 to K10.
+/// Judges a change of a Cluster by rows K1 to K12.
 #[must_use]
 pub fn judge(change: &Change<'_, Cluster>) -> Judgement {
     let judgement = admission::judge(change, RULES);
     if change.wakes() { judgement.softened() } else { judgement } // K10
+}
+
+/// Stamps a change of [`keys::POWER_STATE`] or of a hold, and nothing else: a write of KKP's must arrive as it was sent, or KKP waits in vain
+/// for its cache to contain it (row 34).
+///
+/// When the controller withdraws the intent, because another client has ended the pause, the stamp names the controller.
+#[must_use]
+pub fn stamp(change: &Change<'_, Cluster>) -> Edits {
+    admission::stamp::stamp(change)
 }

@@ -1,9 +1,9 @@
-//! Rows K1 to K9, one function each. K10 is about all of them and stands in [`super::judge`].
+//! Rows K1 to K9, K11 and K12, one function each; those that other kinds have, too, are in [`crate::admission`]. K10 is about all of them and
+//! stands in [`super::judge`], K13 in [`super::judge_deletion`].
 
+use super::HIBERNATING;
 use super::cluster::Cluster;
-use super::{ANNOTATIONS, HIBERNATING, Holds};
-use crate::admission::{Change, Fault, Rule, Verdict, protection};
-use crate::annotation::hold::{Hold, NAMELESS, hold};
+use crate::admission::{Change, Fault, Rule, Verdict, annotation_field, form, protection, stamp};
 use crate::annotation::{format, keys as common};
 use crate::kkp::keys;
 
@@ -15,17 +15,25 @@ pub const RULES: &[Rule<Cluster>] = &[
     Rule { row: "K4", judge: not_paused },
     Rule { row: "K4", judge: no_restore },
     Rule { row: "K4", judge: runs },
-    Rule { row: "K5", judge: not_protected },
-    Rule { row: "K5", judge: not_held_awake },
-    Rule { row: "K6", judge: is_well_formed },
+    Rule { row: "K5", judge: protection::not_protected },
+    Rule { row: "K5", judge: protection::not_held_awake },
+    Rule { row: "K6", judge: |change| form::time(change, keys::POWER_STATE_AT) },
+    Rule { row: "K6", judge: |change| form::time(change, common::REQUESTED_AT) },
+    Rule { row: "K6", judge: |change| form::time(change, common::HOLD_AWAKE_UNTIL) },
+    Rule { row: "K6", judge: |change| form::time(change, common::PREFLIGHT_REQUESTED_AT) },
+    Rule { row: "K6", judge: |change| form::to_come(change, common::HOLD_AWAKE_UNTIL) },
+    Rule { row: "K6", judge: |change| form::boolean(change, common::PROTECTED) },
+    Rule { row: "K6", judge: |change| form::boolean(change, keys::FORCE) },
+    Rule { row: "K6", judge: |change| form::boolean(change, keys::ALLOW_UNPAUSE) },
     Rule { row: "K7", judge: stays_paused },
+    Rule { row: "K7", judge: guards_the_pause },
     Rule { row: "K8", judge: changes_at_the_wake },
     Rule { row: "K9", judge: no_restore_while_asleep },
+    Rule { row: "K11", judge: |change| stamp::not_forged(change, common::REQUESTED_BY) },
+    Rule { row: "K11", judge: |change| stamp::not_forged(change, common::REQUESTED_AT) },
+    Rule { row: "K11", judge: stamp::holder_not_forged },
+    Rule { row: "K12", judge: stamp::stamped },
 ];
-
-fn annotation(key: &str) -> String {
-    format!("metadata.annotations[{key}]")
-}
 
 /// K1
 fn state_exists(change: &Change<'_, Cluster>) -> Verdict {
@@ -34,7 +42,7 @@ fn state_exists(change: &Change<'_, Cluster>) -> Verdict {
         Some(_) if !change.alters_annotation(keys::POWER_STATE) => Verdict::Allow,
         Some(other) => Verdict::deny(
             Fault::NotSupported,
-            annotation(keys::POWER_STATE),
+            annotation_field(keys::POWER_STATE),
             format!("found {other:?}, must be \"Running\" or \"Hibernating\""),
         ),
     }
@@ -59,7 +67,7 @@ fn has_machines(change: &Change<'_, Cluster>) -> Verdict {
         provider @ ("bringyourown" | "edge") => Verdict::deny(
             Fault::Forbidden,
             "spec.cloud.providerName",
-            format!("found {provider}: KKP can neither remove nor create its machines"),
+            format!("found {provider}: KKP neither creates nor deletes its machines"),
         ),
         "baremetal" => Verdict::warn("provider baremetal: the machines stop serving, but no cloud cost is saved"),
         _ => Verdict::Allow,
@@ -85,8 +93,8 @@ fn no_restore(change: &Change<'_, Cluster>) -> Verdict {
     }
     Verdict::deny(
         Fault::Forbidden,
-        annotation(keys::ACTIVE_RESTORE),
-        "an EtcdRestore is under way: wait until it has ended",
+        annotation_field(keys::ACTIVE_RESTORE),
+        "an EtcdRestore is in progress: wait for its end",
     )
 }
 
@@ -105,70 +113,52 @@ fn runs(change: &Change<'_, Cluster>) -> Verdict {
     Verdict::deny(
         Fault::Forbidden,
         "status.conditions.SeedResourcesUpToDate",
-        "not True: KKP is still at work, and a pause now would hold up its updates of other clusters",
+        "not True: KKP still applies changes, and a pause now would block its updates of other clusters",
     )
-}
-
-/// K5
-fn not_protected(change: &Change<'_, Cluster>) -> Verdict {
-    if change.goes_to_sleep() { protection::judge(change) } else { Verdict::Allow }
-}
-
-/// K5. The hold as it was counts, too.
-fn not_held_awake(change: &Change<'_, Cluster>) -> Verdict {
-    let old = hold(|key| change.old_annotation(key), change.now);
-    let held = match hold(|key| change.new_annotation(key), change.now) {
-        _ if !change.goes_to_sleep() => return Verdict::Allow,
-        Hold::None => old,
-        new => new,
-    };
-    let message = match held {
-        Hold::None => return Verdict::Allow,
-        Hold::Malformed { text, .. } => {
-            format!("found {text:?}, which is not a time: the hold has no end; correct or remove it first")
-        }
-        Hold::Until { until, by } => {
-            let (until, by) = (format::seconds(until), by.unwrap_or(NAMELESS));
-            format!("held awake until {until} by {by}: wait, or remove the annotation in a separate write first")
-        }
-    };
-    Verdict::deny(Fault::Forbidden, annotation(common::HOLD_AWAKE_UNTIL), message)
-}
-
-/// K6
-fn is_well_formed(change: &Change<'_, Cluster>) -> Verdict {
-    let wrong = ANNOTATIONS.iter().find_map(|(key, holds)| {
-        let text = change.new_annotation(key).filter(|_| change.alters_annotation(key))?;
-        let (fits, right) = match holds {
-            Holds::Time => (format::time(text).is_some(), "an RFC 3339 time such as 2026-11-21T18:00:00Z"),
-            Holds::Boolean => (format::boolean(text).is_some(), "\"true\" or \"false\""),
-        };
-        (!fits).then(|| Verdict::deny(Fault::Invalid, annotation(key), format!("found {text:?}, must be {right}")))
-    });
-    wrong.unwrap_or(Verdict::Allow)
 }
 
 /// K7. KKP would raise everything but etcd, and the cluster would stay broken (row 8).
 fn stays_paused(change: &Change<'_, Cluster>) -> Verdict {
     let unpauses = change.old.as_ref().is_some_and(Cluster::paused) && !change.new.paused();
-    let has_reason = change.user.username == change.settings.controller
+    let has_reason = change.settings.exempt_users.contains(&change.user.username)
+        || allows_unpause(change)
         || change.new_annotation(keys::ACTIVE_RESTORE).is_some()
         || change.new.metadata.deletion_timestamp.is_some();
     if !unpauses || !change.stays_asleep() || has_reason {
         return Verdict::Allow;
     }
-    let message = "the cluster sleeps: KKP alone would not bring etcd back. Wake it with kubectl hibernate resume cluster/NAME, or by \
-                   annotation hibernate.sh/power-state=Running";
+    let message = format!(
+        "the cluster is dehydrated, and KKP alone does not start its etcd: wake it with kubectl hibernate resume cluster/{} or with \
+         annotation {}=Running; to end the pause nevertheless, set annotation {}=true in the same write",
+        change.new.metadata.name,
+        keys::POWER_STATE,
+        keys::ALLOW_UNPAUSE
+    );
     Verdict::deny(Fault::Forbidden, "spec.pause", message)
+}
+
+fn allows_unpause(change: &Change<'_, Cluster>) -> bool {
+    change.new_annotation(keys::ALLOW_UNPAUSE).and_then(format::boolean) == Some(true)
+}
+
+/// K7
+fn guards_the_pause(change: &Change<'_, Cluster>) -> Verdict {
+    if !change.goes_to_sleep() || !allows_unpause(change) {
+        return Verdict::Allow;
+    }
+    Verdict::warn(format!(
+        "{} is \"true\": any client can end the pause of the dehydrated cluster",
+        keys::ALLOW_UNPAUSE
+    ))
 }
 
 /// K8
 fn changes_at_the_wake(change: &Change<'_, Cluster>) -> Verdict {
-    let before = change.old.as_ref().map(Cluster::version_and_datacenter);
-    if !change.stays_asleep() || before == Some(change.new.version_and_datacenter()) {
+    let before = change.old.as_ref().map(Cluster::applied_at_the_wake);
+    if !change.stays_asleep() || before == Some(change.new.applied_at_the_wake()) {
         return Verdict::Allow;
     }
-    Verdict::warn("the cluster sleeps: KKP applies a new version or datacenter only when it wakes")
+    Verdict::warn("the cluster is dehydrated: KKP applies a new version, provider or datacenter only after its wake")
 }
 
 /// K9
@@ -180,7 +170,7 @@ fn no_restore_while_asleep(change: &Change<'_, Cluster>) -> Verdict {
     }
     Verdict::deny(
         Fault::Forbidden,
-        annotation(keys::ACTIVE_RESTORE),
-        "the cluster sleeps, and an EtcdRestore deletes its etcd volumes: wake it first",
+        annotation_field(keys::ACTIVE_RESTORE),
+        "the cluster is dehydrated, and an EtcdRestore deletes its etcd volumes: wake it first, then create the EtcdRestore",
     )
 }

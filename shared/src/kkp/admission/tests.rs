@@ -1,11 +1,20 @@
-//! The table, row by row.
+//! The table, row by row, and what must hold whatever is asked.
 
+#![expect(
+    clippy::redundant_closure_for_method_calls,
+    reason = "the method alone is not general enough in its lifetimes"
+)]
+
+use jiff::Timestamp;
+use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::admission::User;
+use crate::admission::{Object as _, User};
+use crate::annotation::format;
 
 const CONTROLLER: &str = "system:serviceaccount:hibernate-system:hibernate-controller";
+const NOW: &str = "2026-11-22T18:00:00Z";
 
 /// A cluster that runs.
 fn awake() -> Value {
@@ -37,38 +46,68 @@ fn annotate(key: &str, value: &str) -> Value {
     json!({ "metadata": { "annotations": { key: value } } })
 }
 
-/// Rows that deny, and rows that warn.
-fn verdict(old: &Value, change: Value, user: &str) -> (Vec<&'static str>, Vec<&'static str>) {
-    let new = merged(old.clone(), change);
-    let settings = Settings { controller: CONTROLLER.to_owned() };
-    let user = User { username: user.to_owned() };
-    let judgement = judge(&Change {
-        old: Some(serde_json::from_value(old.clone()).unwrap()),
-        new: serde_json::from_value(new).unwrap(),
-        user: &user,
+fn in_change<T>(old: Option<&Value>, new: &Value, user: &str, ask: impl FnOnce(&Change<'_, Cluster>) -> T) -> T {
+    let read = |object: &Value| serde_json::from_value(object.clone()).unwrap();
+    ask(&Change {
+        old: old.map(read),
+        new: read(new),
+        user: &User { username: user.to_owned() },
         field_manager: "",
-        now: "2026-11-22T18:00:00Z".parse().unwrap(),
-        settings: &settings,
-    });
+        now: now(),
+        settings: &Settings { exempt_users: vec![CONTROLLER.to_owned()] },
+    })
+}
+
+fn now() -> Timestamp {
+    NOW.parse().unwrap()
+}
+
+/// Rows that deny, and rows that warn, of a change as it arrives after the stamp.
+fn verdict(old: &Value, change: Value, user: &str) -> (Vec<&'static str>, Vec<&'static str>) {
+    let mut new = merged(old.clone(), change);
+    for (key, value) in stamps(Some(old), &new, user) {
+        new["metadata"]["annotations"][key] = value.map_or(Value::Null, Value::from);
+    }
+    rows(&judged(Some(old), &merged(json!({}), new), user))
+}
+
+fn judged(old: Option<&Value>, new: &Value, user: &str) -> Judgement {
+    in_change(old, new, user, judge)
+}
+
+fn rows(judgement: &Judgement) -> (Vec<&'static str>, Vec<&'static str>) {
     (
         judgement.denials.iter().map(|found| found.row).collect(),
         judgement.warnings.iter().map(|found| found.row).collect(),
     )
 }
 
+/// What the stamp changes.
+fn stamps(old: Option<&Value>, new: &Value, user: &str) -> Vec<(&'static str, Option<String>)> {
+    let edits = in_change(old, new, user, stamp);
+    assert!(edits.warnings.is_empty());
+    edits.annotations.into_iter().map(|edit| (edit.key, edit.value)).collect()
+}
+
 #[test]
 fn into_sleep() {
     let sleep = || annotate(keys::POWER_STATE, "Hibernating");
+    let paused = |reason: &str| json!({ "spec": { "pause": true, "pauseReason": reason } });
     for (row, before, with, denied, warned) in [
         ("plain", json!({}), json!({}), vec![], vec![]),
         ("K1", json!({}), annotate(keys::POWER_STATE, "asleep"), vec!["K1"], vec![]),
         ("K2", json!({ "metadata": { "deletionTimestamp": "2026-11-22T17:00:00Z" } }), json!({}), vec!["K2"], vec![]),
         ("K3", json!({ "spec": { "cloud": { "providerName": "edge" } } }), json!({}), vec!["K3"], vec![]),
+        ("K3", json!({ "spec": { "cloud": { "providerName": "bringyourown" } } }), json!({}), vec!["K3"], vec![]),
         ("K3", json!({ "spec": { "cloud": { "providerName": "baremetal" } } }), json!({}), vec![], vec!["K3"]),
         ("K4", json!({ "spec": { "pause": true } }), json!({}), vec!["K4"], vec![]),
+        ("K4", paused("maintenance"), json!({}), vec!["K4"], vec![]),
+        ("K4, ours", paused("dehydrated by kubectl-hibernate: weekend"), json!({}), vec![], vec![]),
         ("K4", annotate(keys::ACTIVE_RESTORE, "r"), json!({}), vec!["K4"], vec![]),
+        ("K4, at once", json!({}), annotate(keys::ACTIVE_RESTORE, "r"), vec!["K4"], vec![]),
         ("K4", json!({ "status": { "phase": "Updating" } }), json!({}), vec!["K4"], vec![]),
         ("K4", json!({ "status": { "conditions": null } }), json!({}), vec!["K4"], vec![]),
+        ("K4", json!({ "status": null }), json!({}), vec!["K4"], vec![]),
         ("K5", annotate(common::PROTECTED, "true"), json!({}), vec!["K5"], vec![]),
         (
             "K5, removed",
@@ -78,9 +117,12 @@ fn into_sleep() {
             vec![],
         ),
         ("K5", annotate(common::HOLD_AWAKE_UNTIL, "2026-11-22T19:00:00Z"), json!({}), vec!["K5"], vec![]),
+        ("K5", annotate(common::HOLD_AWAKE_UNTIL, "tomorrow"), json!({}), vec!["K5"], vec![]),
         ("K5, passed", annotate(common::HOLD_AWAKE_UNTIL, "2026-11-22T17:00:00Z"), json!({}), vec![], vec![]),
         ("K6", json!({}), annotate(keys::FORCE, "yes please"), vec!["K6"], vec![]),
         ("K6", json!({}), annotate(keys::POWER_STATE_AT, "now"), vec!["K6"], vec![]),
+        ("K7", json!({}), annotate(keys::ALLOW_UNPAUSE, "true"), vec![], vec!["K7"]),
+        ("K7, off", json!({}), annotate(keys::ALLOW_UNPAUSE, "false"), vec![], vec![]),
     ] {
         let change = merged(sleep(), with);
         assert_eq!(verdict(&merged(awake(), before), change, "alice"), (denied, warned), "{row}");
@@ -88,47 +130,328 @@ fn into_sleep() {
 }
 
 #[test]
+fn k6_annotations_have_their_form_whatever_the_state() {
+    for (key, wrong, right) in [
+        (keys::POWER_STATE_AT, "now", "2026-11-22T18:00:00Z"),
+        (common::PREFLIGHT_REQUESTED_AT, "2026-11-22", "2026-11-22T18:00:00Z"),
+        (common::HOLD_AWAKE_UNTIL, "2026-11-22T17:00:00Z", "2026-11-23T18:00:00Z"),
+        (common::HOLD_AWAKE_UNTIL, "tomorrow", "2026-11-23T18:00:00+01:00"),
+        (common::PROTECTED, "yes", "true"),
+        (keys::FORCE, "1", "true"),
+        (keys::ALLOW_UNPAUSE, "True", "false"),
+    ] {
+        for before in [awake(), asleep()] {
+            assert_eq!(verdict(&before, annotate(key, wrong), "alice"), (vec!["K6"], vec![]), "{key} {wrong}");
+            assert_eq!(verdict(&before, annotate(key, right), "alice"), (vec![], vec![]), "{key} {right}");
+            let stored = merged(before, annotate(key, wrong));
+            let label = json!({ "metadata": { "labels": { "a": "b" } } });
+            assert_eq!(verdict(&stored, label, "alice"), (vec![], vec![]), "what is stored blocks nothing");
+        }
+    }
+}
+
+#[test]
 fn while_asleep() {
     let unpause = || json!({ "spec": { "pause": false } });
     let deleted = json!({ "metadata": { "deletionTimestamp": "2026-11-22T17:00:00Z" } });
+    let no_status = json!({ "status": null, "spec": { "pauseReason": "dehydrated by kubectl-hibernate" } });
+    let condition = |status: &str, reason: &str| json!({ "status": { "conditions": { "ClusterDehydrated": { "status": status, "reason": reason } } } });
+    let restore = || annotate(keys::ACTIVE_RESTORE, "r");
     for (what, before, change, user, denied, warned) in [
         ("an un-pause", json!({}), unpause(), "alice", vec!["K7"], vec![]),
+        ("an absent pause", json!({}), json!({ "spec": { "pause": null } }), "alice", vec!["K7"], vec![]),
+        ("no spec at all", json!({}), json!({ "spec": null }), "alice", vec!["K7"], vec!["K8"]),
+        ("a status that is lost", no_status.clone(), unpause(), "alice", vec!["K7"], vec![]),
+        ("a record that cannot be read", condition("True", "RecordUnreadable"), unpause(), "alice", vec!["K7"], vec![]),
+        ("on the way", condition("False", "ScalingDownControlPlane"), unpause(), "alice", vec!["K7"], vec![]),
+        ("on the way back", condition("False", "StartingControlPlane"), unpause(), "alice", vec![], vec![]),
         ("our own", json!({}), unpause(), CONTROLLER, vec![], vec![]),
         ("with a wake", json!({}), merged(unpause(), annotate(keys::POWER_STATE, "Running")), "alice", vec![], vec![]),
-        ("of a restore", annotate(keys::ACTIVE_RESTORE, "r"), unpause(), "kkp", vec![], vec![]),
+        ("after a wake", annotate(keys::POWER_STATE, "Running"), unpause(), "alice", vec![], vec![]),
+        ("allowed", json!({}), merged(unpause(), annotate(keys::ALLOW_UNPAUSE, "true")), "alice", vec![], vec![]),
+        ("allowed before", annotate(keys::ALLOW_UNPAUSE, "true"), unpause(), "alice", vec![], vec![]),
+        ("not allowed", annotate(keys::ALLOW_UNPAUSE, "no"), unpause(), "alice", vec!["K7"], vec![]),
+        ("of a restore", restore(), unpause(), "kkp", vec![], vec![]),
         ("of a deletion", deleted, unpause(), "kkp", vec![], vec![]),
         ("a version", json!({}), json!({ "spec": { "version": "1.35.0" } }), "kkp", vec![], vec!["K8"]),
-        ("a restore", json!({}), annotate(keys::ACTIVE_RESTORE, "r"), "kkp", vec!["K9"], vec![]),
+        ("a datacenter", json!({}), json!({ "spec": { "cloud": { "dc": "us" } } }), "kkp", vec![], vec!["K8"]),
+        ("a restore", json!({}), restore(), "kkp", vec!["K9"], vec![]),
+        ("a restore, no status", no_status, restore(), "kkp", vec!["K9"], vec![]),
         (
-            "KKP's finalizer",
+            "a restore and a wake",
             json!({}),
-            json!({ "metadata": { "finalizers": ["kubermatic.k8c.io/delete-nodes"] } }),
+            merged(restore(), annotate(keys::POWER_STATE, "Running")),
             "kkp",
             vec![],
             vec![],
         ),
-        ("a label", json!({}), json!({ "metadata": { "labels": { "a": "b" } } }), "kkp", vec![], vec![]),
-        ("a status", json!({}), json!({ "status": { "phase": "Updating" } }), "kkp", vec![], vec![]),
+        ("a restore after a wake", annotate(keys::POWER_STATE, "Running"), restore(), "kkp", vec![], vec![]),
+        ("another restore", restore(), annotate(keys::ACTIVE_RESTORE, "s"), "kkp", vec![], vec![]),
+        (
+            "the end of a restore",
+            restore(),
+            json!({ "metadata": { "annotations": { keys::ACTIVE_RESTORE: null } } }),
+            "kkp",
+            vec![],
+            vec![],
+        ),
     ] {
         assert_eq!(verdict(&merged(asleep(), before), change, user), (denied, warned), "{what}");
     }
 }
 
+/// Rows 12, 13, 16 and 18, and what the dashboard writes: nothing is said of it, and nothing is changed about it.
 #[test]
-fn a_wake_is_never_denied() {
+fn kkps_own_writes_pass_unchanged() {
+    let metadata = |metadata: Value| json!({ "metadata": metadata });
+    let restored = merged(asleep(), annotate(keys::ACTIVE_RESTORE, "r"));
+    for (what, before, change) in [
+        ("finalizers", asleep(), metadata(json!({ "finalizers": ["kubermatic.k8c.io/cleanup-in-cluster-lb"] }))),
+        ("row 16: project labels", asleep(), metadata(json!({ "labels": { "project": "b" } }))),
+        ("row 16: preset", asleep(), metadata(json!({ "annotations": { "presetInvalidated": "true" } }))),
+        ("row 16: preset, label", asleep(), metadata(json!({ "labels": { "is-credential-preset": "true" } }))),
+        ("row 16: phase", asleep(), json!({ "status": { "phase": "Updating" } })),
+        (
+            "row 12: conditions",
+            asleep(),
+            json!({ "status": { "conditions": { "SeedResourcesUpToDate": { "status": "False" } } } }),
+        ),
+        ("row 18: pause", restored.clone(), json!({ "spec": { "pause": true } })),
+        ("row 18: un-pause", restored.clone(), json!({ "spec": { "pause": false } })),
+        ("row 18: end", restored, metadata(json!({ "annotations": { keys::ACTIVE_RESTORE: null } }))),
+        ("row 31: defaults", asleep(), json!({ "spec": { "componentsOverride": { "apiserver": { "replicas": 2 } } } })),
+        ("credentials", asleep(), json!({ "spec": { "cloud": { "aws": { "accessKeyID": "b" } } } })),
+        ("ssh keys", asleep(), json!({ "spec": { "enableUserSSHKeyAgent": true } })),
+        ("a pause while awake", awake(), json!({ "spec": { "pause": true } })),
+        (
+            "row 18: begin, awake",
+            awake(),
+            merged(annotate(keys::ACTIVE_RESTORE, "r"), json!({ "spec": { "pause": true } })),
+        ),
+        ("a version, awake", awake(), json!({ "spec": { "version": "1.35.0" } })),
+        ("no annotations, awake", awake(), metadata(json!({ "annotations": null }))),
+    ] {
+        assert_eq!(verdict(&before, change.clone(), "kkp"), (vec![], vec![]), "{what}");
+        assert_eq!(stamps(Some(&before), &merged(before.clone(), change), "kkp"), [], "{what}");
+    }
+}
+
+#[test]
+fn k10_a_wake_is_never_denied() {
     let change = merged(annotate(keys::POWER_STATE, "Running"), annotate(keys::FORCE, "yes please"));
     assert_eq!(verdict(&asleep(), change, "alice"), (vec![], vec!["K6"]));
     let change = json!({ "metadata": { "annotations": { keys::POWER_STATE: null } } });
     assert_eq!(verdict(&asleep(), change, "alice"), (vec![], vec![]));
 }
 
+/// Without the intent to sleep, a condition has no effect: whoever writes a status cannot block an un-pause or a restore by it.
 #[test]
-fn awake_clusters_of_others_are_left_alone() {
-    for change in [
-        json!({ "spec": { "pause": true } }),
-        annotate(keys::ACTIVE_RESTORE, "r"),
-        json!({ "spec": { "version": "1.35.0" } }),
+fn a_forged_condition_blocks_nothing() {
+    let forged = merged(asleep(), json!({ "metadata": { "annotations": { keys::POWER_STATE: null } } }));
+    for change in [json!({ "spec": { "pause": false } }), annotate(keys::ACTIVE_RESTORE, "r")] {
+        assert_eq!(verdict(&forged, change.clone(), "kkp"), (vec![], vec![]), "{change}");
+    }
+}
+
+#[test]
+fn a_change_of_state_is_stamped() {
+    let by =
+        |user: &str| vec![(common::REQUESTED_BY, Some(user.to_owned())), (common::REQUESTED_AT, Some(NOW.to_owned()))];
+    let reason = annotate(common::REASON, "weekend");
+    let dropped = |user: &str| [by(user), vec![(common::REASON, None)]].concat();
+    let forged = annotate(common::REQUESTED_BY, "mallory");
+    for (what, old, change, user, expected) in [
+        ("sleep", awake(), annotate(keys::POWER_STATE, "Hibernating"), "alice", by("alice")),
+        ("forged", awake(), merged(annotate(keys::POWER_STATE, "Hibernating"), forged), "alice", by("alice")),
+        ("wake", merged(asleep(), reason.clone()), annotate(keys::POWER_STATE, "Running"), "bob", dropped("bob")),
+        (
+            "another client has ended the pause: the controller withdraws the intent",
+            merged(asleep(), reason),
+            json!({ "metadata": { "annotations": { keys::POWER_STATE: "Running", keys::POWER_STATE_AT: null } } }),
+            CONTROLLER,
+            dropped(CONTROLLER),
+        ),
+        ("no change", awake(), annotate(keys::POWER_STATE, "Running"), "alice", vec![]),
+        ("a time", asleep(), annotate(keys::POWER_STATE_AT, NOW), "alice", vec![]),
+        (
+            "a hold",
+            awake(),
+            annotate(common::HOLD_AWAKE_UNTIL, "2026-11-23T18:00:00Z"),
+            "alice",
+            vec![(common::HOLD_AWAKE_BY, Some("alice".to_owned()))],
+        ),
     ] {
-        assert_eq!(verdict(&awake(), change.clone(), "alice"), (vec![], vec![]), "{change}");
+        assert_eq!(stamps(Some(&old), &merged(old.clone(), change), user), expected, "{what}");
+    }
+}
+
+#[test]
+fn k11_k12_stamps_are_the_webhooks() {
+    for (key, value) in
+        [(common::REQUESTED_BY, "mallory"), (common::REQUESTED_AT, NOW), (common::HOLD_AWAKE_BY, "mallory")]
+    {
+        let new = merged(asleep(), annotate(key, value));
+        assert_eq!(rows(&judged(Some(&asleep()), &new, "alice")), (vec!["K11"], vec![]), "{key}");
+        assert_eq!(
+            rows(&judged(None, &merged(awake(), annotate(key, value)), "alice")),
+            (vec![], vec!["K11"]),
+            "{key}"
+        );
+    }
+    let unstamped = merged(awake(), annotate(keys::POWER_STATE, "Hibernating"));
+    assert_eq!(rows(&judged(Some(&awake()), &unstamped, "alice")), (vec!["K12"], vec![]));
+}
+
+#[test]
+fn what_cannot_be_read_neither_falls_asleep_nor_is_restored() {
+    let text = |change: Value| merged(awake(), change).to_string();
+    let (plain, sleep) = (text(json!({})), text(annotate(keys::POWER_STATE, "Hibernating")));
+    let (restored, wrong) = (text(annotate(keys::ACTIVE_RESTORE, "r")), "{\"metadata\":[]}".to_owned());
+    for (old, new, must) in [
+        (Some(&plain), Some(&sleep), true),
+        (None, Some(&sleep), true),
+        (Some(&wrong), Some(&sleep), true),
+        (Some(&plain), Some(&wrong), true),
+        (Some(&plain), Some(&restored), true),
+        (Some(&sleep), Some(&wrong), true), // it may be a restore
+        (Some(&wrong), Some(&plain), false),
+        (Some(&sleep), Some(&plain), false),
+        (Some(&sleep), Some(&sleep), false),
+        (Some(&restored), Some(&restored), false),
+        (Some(&plain), Some(&plain), false),
+    ] {
+        let found = Cluster::must_be_readable(old.map(String::as_str), new.map(String::as_str));
+        assert_eq!(found, must, "{old:?} -> {new:?}");
+    }
+}
+
+fn deletion(change: Value) -> Judgement {
+    let whole =
+        json!({ "metadata": { "uid": "u", "finalizers": [keys::CLEANUP_LOAD_BALANCERS, keys::CLEANUP_VOLUMES] } });
+    let object = merged(merged(asleep(), whole), change).to_string();
+    judge_deletion(&Deletion::read(&object).unwrap(), now())
+}
+
+#[test]
+fn k13_deletion() {
+    const VOLUMES: &str = "disks of PersistentVolumes remain";
+    const LBS: &str = "load balancers remain";
+    const STARTS: &str = "starts its control plane";
+    let expires = |at: &str| annotate(keys::CERTIFICATES_EXPIRE_AT, at);
+    let (later, soon, past) = ("2026-12-22T18:00:00Z", "2026-11-23T18:00:00Z", "2026-11-21T18:00:00Z");
+    let finalizers = |list: Value| merged(expires(later), json!({ "metadata": { "finalizers": list } }));
+    let near = |change: Value| merged(expires(past), change);
+    let cases: Vec<(&str, Value, Option<&str>, &[&str])> = vec![
+        ("row 21: there is time", expires(later), None, &[STARTS]),
+        ("a day and a second", expires("2026-11-23T18:00:01Z"), None, &[STARTS]),
+        ("a day", expires(soon), Some("expires within a day"), &[STARTS]),
+        ("passed", expires(past), Some("expired at 2026-11-21T18:00:00Z"), &[STARTS]),
+        ("unknown", json!({}), None, &[STARTS, "certificates-expire-at is absent"]),
+        ("malformed", expires("soon"), None, &[STARTS, "found \"soon\""]),
+        ("row 23: plain", finalizers(json!([])), None, &[STARTS, LBS, VOLUMES]),
+        ("row 23: no LB", finalizers(json!([keys::CLEANUP_VOLUMES])), None, &[STARTS, LBS]),
+        ("row 23: no PV", finalizers(json!([keys::CLEANUP_LOAD_BALANCERS])), None, &[STARTS, VOLUMES]),
+        ("after a wake", near(annotate(keys::POWER_STATE, "Running")), None, &[]),
+        ("under way", near(json!({ "metadata": { "deletionTimestamp": NOW } })), None, &[]),
+        ("awake", near(json!({ "status": { "conditions": { "ClusterDehydrated": null } } })), None, &[]),
+    ];
+    for (what, change, denied, warned) in cases {
+        let found = deletion(change);
+        let denials: Vec<String> = found.denials.iter().map(|found| found.said.to_string()).collect();
+        assert_eq!(denials.len(), usize::from(denied.is_some()), "{what}: {denials:?}");
+        assert!(
+            denied.is_none_or(|says| denials[0].contains(says) && denials[0].contains("resume cluster/abc")),
+            "{what}: {denials:?}"
+        );
+        assert_eq!(found.warnings.len(), warned.len(), "{what}: {:?}", found.warnings);
+        for (warning, says) in found.warnings.iter().zip(warned) {
+            assert!(
+                warning.said.contains(says) && warning.said.len() <= admission::LONGEST_WARNING,
+                "{what}: {warning:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_cluster_of_any_finalizers_is_read() {
+    let many = vec!["example.com/x"; 50_000];
+    let object = merged(asleep(), json!({ "metadata": { "uid": "u-1", "finalizers": many } }));
+    let read = Deletion::read(&object.to_string()).unwrap();
+    assert!(read.uid == "u-1" && !read.removes_volumes && !read.removes_load_balancers);
+    assert!(Deletion::read("{}").is_err() && Deletion::read("[]").is_err());
+}
+
+fn any_cluster() -> impl Strategy<Value = Value> {
+    let one_of = |values: &'static [Option<&'static str>]| prop::sample::select(values);
+    let state = one_of(&[None, Some("Running"), Some("Hibernating"), Some("hibernating")]);
+    let flag = one_of(&[None, None, Some("true"), Some("yes")]);
+    let time = one_of(&[None, None, Some("2026-11-22T17:00:00Z"), Some("2026-11-23T17:00:00Z"), Some("now")]);
+    let reason = one_of(&[None, Some("Dehydrated"), Some("Pausing"), Some("Draining"), Some("x")]);
+    let pause = one_of(&[None, Some("dehydrated by kubectl-hibernate"), Some("theirs")]);
+    (state, [flag.clone(), flag.clone(), flag.clone(), flag], [time.clone(), time], reason, pause, any::<bool>()).prop_map(
+        |(state, flags, times, reason, pause, deleted)| {
+            json!({
+                "metadata": {
+                    "name": "abc",
+                    "deletionTimestamp": deleted.then_some("2026-11-22T17:00:00Z"),
+                    "annotations": merged(json!({}), json!({
+                        keys::POWER_STATE: state, keys::ALLOW_UNPAUSE: flags[0], common::PROTECTED: flags[1],
+                        keys::ACTIVE_RESTORE: flags[2], common::REQUESTED_BY: flags[3],
+                        common::HOLD_AWAKE_UNTIL: times[0], keys::POWER_STATE_AT: times[1],
+                    })),
+                },
+                "spec": { "pause": pause.is_some(), "pauseReason": pause, "cloud": { "dc": "eu", "providerName": "aws" } },
+                "status": { "phase": "Running", "conditions": {
+                    "SeedResourcesUpToDate": { "status": "True" }, "ClusterDehydrated": reason.map(|reason| json!({ "reason": reason })),
+                } },
+            })
+        },
+    )
+}
+
+proptest! {
+    #[test]
+    fn waking_is_never_denied(old in any_cluster(), new in any_cluster(), state in prop::sample::select(&[None, Some("Running")][..])) {
+        let old = merged(old, annotate(keys::POWER_STATE, "Hibernating"));
+        let new = merged(new, json!({ "metadata": { "annotations": { keys::POWER_STATE: state } } }));
+        prop_assert!(judged(Some(&old), &new, "alice").allows());
+    }
+
+    #[test]
+    fn a_write_that_changes_nothing_is_never_judged(cluster in any_cluster()) {
+        prop_assert_eq!(rows(&judged(Some(&cluster), &cluster, "alice")), (vec![], vec![]));
+    }
+
+    /// A write that alters no annotation of ours is judged only while the cluster sleeps and is to go on sleeping.
+    #[test]
+    fn writes_of_others_pass_unless_the_cluster_stays_asleep(old in any_cluster(), new in any_cluster()) {
+        let mut new = new;
+        for key in ANNOTATIONS {
+            let stored = old["metadata"]["annotations"].get(*key).cloned();
+            let annotations = new["metadata"]["annotations"].as_object_mut().unwrap();
+            annotations.remove(*key);
+            annotations.extend(stored.map(|value| ((*key).to_owned(), value)));
+        }
+        prop_assert!(stamps(Some(&old), &new, "kkp").is_empty());
+        if !in_change(Some(&old), &new, "kkp", |change| change.stays_asleep()) {
+            prop_assert_eq!(rows(&judged(Some(&old), &new, "kkp")), (vec![], vec![]));
+        }
+    }
+
+    #[test]
+    fn nobody_sleeps_in_somebody_elses_name(old in any_cluster(), new in any_cluster()) {
+        let sleeps = in_change(Some(&old), &new, "alice", |change| change.goes_to_sleep());
+        let by = new["metadata"]["annotations"].get(common::REQUESTED_BY).and_then(Value::as_str);
+        prop_assert!(!sleeps || by == Some("alice") || !judged(Some(&old), &new, "alice").allows());
+    }
+
+    /// Whatever the times: a DELETE is refused only with a certificate that expires within a day.
+    #[test]
+    fn a_deletion_is_refused_by_the_expiry_alone(cluster in any_cluster(), hours in -100_i64..100) {
+        let expiry = now() + jiff::SignedDuration::from_hours(hours);
+        let cluster = merged(cluster, annotate(keys::CERTIFICATES_EXPIRE_AT, &format::seconds(expiry)));
+        let judgement = judge_deletion(&Deletion::read(&cluster.to_string()).unwrap(), now());
+        prop_assert!(judgement.allows() || hours <= 24);
     }
 }

@@ -1,0 +1,88 @@
+//! The audit stamp: who asked for the present state, and when; who holds a cluster awake. Written from the request, never
+//! from what the client says.
+
+use super::{Change, Edits, Fault, Target, Verdict, annotation_field};
+use crate::annotation::{format, keys};
+
+/// Stamps a change of state, and a hold that is set or altered; every other change is left as it is ([`not_forged`] judges it).
+///
+/// A wake, a sleep and the creation of a sleeping object are stamped; forged stamps are overwritten.
+///
+/// The reason belongs to the state that it was given for. One that this request adds or alters is kept. One that is the
+/// same as before was left behind by the last change and is dropped, unless the field manager is the plugin: it sends a
+/// reason or its removal with every change, so the same text again is a reason given again. The objects alone cannot tell
+/// the two apart for other clients; they lose a reason that they repeat word by word.
+#[must_use]
+pub fn stamp<K: Target>(change: &Change<'_, K>) -> Edits {
+    let edits = stamp_holder(change);
+    if !change.changes_state() {
+        return edits;
+    }
+    let now = |key| change.new_annotation(key);
+    let reason = now(keys::REASON);
+    let given = change.alters_annotation(keys::REASON) || change.field_manager == keys::PLUGIN;
+    edits
+        .want(keys::REQUESTED_BY, now(keys::REQUESTED_BY), Some(change.user.username.clone()))
+        .want(keys::REQUESTED_AT, now(keys::REQUESTED_AT), Some(format::seconds(change.now)))
+        .want(keys::REASON, reason, reason.filter(|_| given).map(str::to_owned))
+}
+
+/// Names the user who sets a hold; a hold that goes takes the name along. In a change of state a name that was edited by
+/// itself is put back, because a wake could not be denied for it.
+fn stamp_holder<K: Target>(change: &Change<'_, K>) -> Edits {
+    let (edits, found) = (Edits::default(), change.new_annotation(keys::HOLD_AWAKE_BY));
+    if change.alters_annotation(keys::HOLD_AWAKE_UNTIL) {
+        let held = change.new_annotation(keys::HOLD_AWAKE_UNTIL).is_some();
+        return edits.want(keys::HOLD_AWAKE_BY, found, held.then(|| change.user.username.clone()));
+    }
+    if change.changes_state() {
+        let before = change.old_annotation(keys::HOLD_AWAKE_BY).map(str::to_owned);
+        return edits.want(keys::HOLD_AWAKE_BY, found, before);
+    }
+    edits
+}
+
+/// Denies an edit of a stamp by hand. A new object may be a restored one, whose stamps are true; one that is put to sleep at once is
+/// stamped anew.
+#[must_use]
+pub fn not_forged<K: Target>(change: &Change<'_, K>, key: &str) -> Verdict {
+    if change.changes_state() || !change.alters_annotation(key) {
+        return Verdict::Allow;
+    }
+    if change.creates() {
+        return Verdict::warn(format!("{key} was set at creation and is not verified"));
+    }
+    let message = format!("cannot be edited: the webhook sets it from the request that changes {}", K::INTENT);
+    Verdict::deny(Fault::Forbidden, annotation_field(key), message)
+}
+
+/// Denies an edit of a holder's name. The user who sets a hold is its holder; the name cannot change afterwards.
+#[must_use]
+pub fn holder_not_forged<K: Target>(change: &Change<'_, K>) -> Verdict {
+    if !change.alters_annotation(keys::HOLD_AWAKE_BY) || change.alters_annotation(keys::HOLD_AWAKE_UNTIL) {
+        return Verdict::Allow;
+    }
+    if change.creates() {
+        return Verdict::warn(format!("{} was set at creation without a hold", keys::HOLD_AWAKE_BY));
+    }
+    let setter = keys::HOLD_AWAKE_UNTIL;
+    let message = format!("cannot be edited: the webhook sets it from the request that sets {setter}");
+    Verdict::deny(Fault::Forbidden, annotation_field(keys::HOLD_AWAKE_BY), message)
+}
+
+/// Denies a sleep without a stamp.
+#[must_use]
+pub fn stamped<K: Target>(change: &Change<'_, K>) -> Verdict {
+    let (found, user) = (change.new_annotation(keys::REQUESTED_BY), change.user.username.as_str());
+    if !change.goes_to_sleep() || found == Some(user) {
+        return Verdict::Allow;
+    }
+    Verdict::deny(
+        Fault::Forbidden,
+        annotation_field(keys::REQUESTED_BY),
+        format!(
+            "found {}, must be {user:?}, who asks: the audit stamp is missing because the mutating webhook did not run; try again",
+            found.map_or_else(|| "none".to_owned(), |found| format!("{found:?}"))
+        ),
+    )
+}

@@ -1,0 +1,125 @@
+//! Row K13: the DELETE of a sleeping Cluster.
+//!
+//! KKP alone never finishes it: its cleanup needs the user cluster's API server, and it neither starts the control plane nor renews
+//! certificates of a Cluster that is being deleted (rows 19 to 23). Our controller starts the control plane, which needs valid certificates.
+
+use jiff::{SignedDuration, Timestamp};
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use super::cluster::Cluster;
+use crate::admission::bounded::{has_any, short};
+use crate::admission::{Denial, Fault, Finding, Judgement, Target as _, annotation_field, from_map};
+use crate::annotation::format;
+use crate::kkp::keys;
+
+const ROW: &str = "K13";
+/// Certificates that expire within this time may not last until KKP has cleaned up.
+const MARGIN: SignedDuration = SignedDuration::from_hours(24);
+
+/// A Cluster that is to be deleted.
+#[derive(Clone, Debug)]
+pub struct Deletion {
+    /// The Cluster.
+    pub cluster: Cluster,
+    /// Its UID.
+    pub uid: String,
+    /// Whether KKP will remove its load balancers.
+    pub removes_load_balancers: bool,
+    /// Whether KKP will remove the disks of its volumes.
+    pub removes_volumes: bool,
+}
+
+#[derive(Deserialize)]
+struct Identity<'a> {
+    #[serde(borrow, deserialize_with = "from_map")]
+    metadata: IdentityMeta<'a>,
+}
+
+#[derive(Deserialize)]
+struct IdentityMeta<'a> {
+    #[serde(default, deserialize_with = "short")]
+    uid: String,
+    #[serde(borrow, default)]
+    finalizers: Option<&'a RawValue>,
+}
+
+impl Deletion {
+    /// Reads a Cluster from JSON.
+    ///
+    /// # Errors
+    /// When it is none.
+    pub fn read(object: &str) -> serde_json::Result<Self> {
+        let cluster = from_map(&mut serde_json::Deserializer::from_str(object))?;
+        let Identity { metadata } = from_map(&mut serde_json::Deserializer::from_str(object))?;
+        let has = |finalizer: &str| metadata.finalizers.is_some_and(|list| has_any(list, &[finalizer.to_owned()]));
+        Ok(Self {
+            cluster,
+            removes_load_balancers: has(keys::CLEANUP_LOAD_BALANCERS),
+            removes_volumes: has(keys::CLEANUP_VOLUMES),
+            uid: metadata.uid,
+        })
+    }
+
+    /// Whether this is the first DELETE of a cluster that sleeps and is to go on sleeping.
+    fn is_of_a_sleeping_cluster(&self) -> bool {
+        self.cluster.is_asleep() && self.cluster.wants_sleep() && self.cluster.metadata.deletion_timestamp.is_none()
+    }
+}
+
+/// Judges a DELETE by row K13.
+#[must_use]
+pub fn judge_deletion(deletion: &Deletion, now: Timestamp) -> Judgement {
+    let mut judgement = Judgement::default();
+    if !deletion.is_of_a_sleeping_cluster() {
+        return judgement;
+    }
+    let mut warn = |said: String| judgement.warnings.push(Finding { row: ROW, said });
+    warn(
+        "the cluster is dehydrated: hibernate-controller starts its control plane first, and KKP then deletes it"
+            .to_owned(),
+    );
+    for (removes, finalizer, what) in [
+        (deletion.removes_load_balancers, keys::CLEANUP_LOAD_BALANCERS, "load balancers"),
+        (deletion.removes_volumes, keys::CLEANUP_VOLUMES, "disks of PersistentVolumes"),
+    ] {
+        if !removes {
+            warn(format!("finalizer {finalizer} is absent: the cluster's {what} remain in the cloud and stay billed"));
+        }
+    }
+    let found = deletion.cluster.metadata.annotations.get(keys::CERTIFICATES_EXPIRE_AT);
+    let key = keys::CERTIFICATES_EXPIRE_AT;
+    match (found, found.and_then(format::time)) {
+        (None, _) => warn(format!(
+            "{key} is absent: if a control-plane certificate has expired, KKP cannot finish the deletion; wake the cluster first to be sure"
+        )),
+        (Some(text), None) => warn(format!(
+            "{key} is no time: if a control-plane certificate has expired, KKP cannot finish the deletion; found {text:?}"
+        )),
+        (Some(_), Some(expiry)) if expiry.duration_since(now) > MARGIN => {}
+        (Some(_), Some(expiry)) => {
+            judgement.denials.push(Finding { row: ROW, said: too_late(&deletion.cluster, expiry, now) });
+        }
+    }
+    judgement
+}
+
+fn too_late(cluster: &Cluster, expiry: Timestamp, now: Timestamp) -> Denial {
+    let state = if expiry <= now { "expired at" } else { "expires within a day, at" };
+    Denial {
+        fault: Fault::Forbidden,
+        field: annotation_field(keys::CERTIFICATES_EXPIRE_AT),
+        message: format!(
+            "a control-plane certificate {state} {}, and KKP renews none while it deletes a cluster: hydrate first with kubectl hibernate \
+             resume cluster/{} --wait, then delete. A repeated DELETE passes, but may never finish",
+            format::seconds(expiry),
+            cluster.metadata.name
+        ),
+    }
+}
+
+/// What is said of a DELETE whose Cluster cannot be read. It passes: a refusal would stop KKP's deletion of a whole project.
+#[must_use]
+pub fn unreadable(why: &str) -> Judgement {
+    Judgement { warnings: vec![Finding { row: ROW, said: format!("not judged: {why}") }], ..Judgement::default() }
+}

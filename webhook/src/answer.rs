@@ -8,9 +8,11 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Status, StatusCause, Status
 use serde_json::value::RawValue;
 use shared::admission::{Change, Denial, Edits, Fault, Finding, Judgement, Object, User, from_map, shortened};
 use shared::fdb::admission as fdb;
+use shared::kkp::admission as kkp;
 use shared::text::{sanitize, sanitize_to};
 
 use crate::fdb::Clusters;
+use crate::kkp::Deletions;
 use crate::patch;
 use crate::review::{Operation, Patch, Request, Response};
 use crate::settings::{Judged, Settings};
@@ -31,6 +33,8 @@ pub struct Context<'a> {
     pub now: Timestamp,
     /// What is known of the hub's `FoundationDBClusters`.
     pub fdb: &'a Clusters,
+    /// Which deletions of KKP's Clusters were refused.
+    pub kkp: &'a Deletions,
 }
 
 /// What is said to a request.
@@ -101,9 +105,7 @@ pub fn validate<K: Judged>(
         Ok(change) => judge(&change),
         Err(unreadable) => unread::<K>(request, &unreadable),
     };
-    let exempt = context.settings.exempt.covers(&user, request.user_info.groups);
-    let judgement = if exempt { judgement.overlooked() } else { judgement };
-    Answer { judgement, patch: None }
+    Answer { judgement: overlooked(request, context, judgement), patch: None }
 }
 
 /// Validates the deletion of a volume or a Service of a `FoundationDBCluster`. Nobody is exempt.
@@ -116,6 +118,23 @@ pub fn judge_deletion(request: &Request<'_>, context: &Context<'_>, kind: fdb::K
         None => fdb::unreadable("oldObject is missing from the request"),
     };
     Answer { judgement, patch: None }
+}
+
+/// Validates the deletion of a KKP Cluster.
+#[must_use]
+pub fn judge_cluster_deletion(request: &Request<'_>, context: &Context<'_>) -> Answer {
+    let judgement = match request.old_object.map(|raw| kkp::Deletion::read(raw.get())) {
+        Some(Ok(deletion)) => context.kkp.judge(&deletion, context.now, request.dry_run.unwrap_or_default()),
+        Some(Err(error)) => kkp::unreadable(&format!("oldObject cannot be read: {error}")),
+        None => kkp::unreadable("oldObject is missing from the request"),
+    };
+    Answer { judgement: overlooked(request, context, judgement), patch: None }
+}
+
+/// The same judgement, or what becomes of it for an exempt identity.
+fn overlooked(request: &Request<'_>, context: &Context<'_>, judgement: Judgement) -> Judgement {
+    let exempt = context.settings.exempt.covers(&request.user(), request.user_info.groups);
+    if exempt { judgement.overlooked() } else { judgement }
 }
 
 /// Mutates: asks which annotations the rule wants changed. Never denies.
@@ -181,6 +200,7 @@ fn bounded(said: &impl Display) -> String {
 fn status(judgement: &Judgement, request: &Request<'_>) -> Option<Status> {
     let gravest = judgement.gravest()?;
     let name = match (request.namespace.as_ref(), request.name.as_ref()) {
+        ("", "") if request.operation == Operation::Delete => "of a collection".to_owned(),
         ("", name) => name.to_owned(),
         (namespace, "") if request.operation == Operation::Delete => format!("of a collection in {namespace}"),
         (namespace, "") => format!("to be named in {namespace}"),

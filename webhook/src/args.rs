@@ -39,7 +39,7 @@ pub struct Args {
     /// Group whose members are never denied; repeatable
     #[arg(long = "exempt-group", value_name = "GROUP", default_values_t = exempt::GROUPS.iter().copied().map(str::to_owned))]
     pub exempt_groups: Vec<String>,
-    /// User who is never denied; repeatable
+    /// User who is never denied, and who may end the pause of a dehydrated KKP cluster; repeatable
     #[arg(long = "exempt-user", value_name = "USER", default_values_t = exempt::USERS.iter().copied().map(str::to_owned))]
     pub exempt_users: Vec<String>,
     /// Default minimum suspension for removed process groups of a FoundationDBCluster without the annotation hibernate.sh/minimum-suspension; 0 turns suspension off
@@ -126,11 +126,11 @@ impl Args {
     /// What the rules have to know of the flags.
     #[must_use]
     pub fn settings(&self) -> Settings {
-        Settings {
-            exempt: Exempt { users: self.exempt_users.clone(), groups: self.exempt_groups.clone() },
-            hive: hive::Settings { served_platforms: self.served_platforms.clone() },
-            fdb: fdb::Settings { minimum_suspension: self.fdb_minimum_suspension },
-        }
+        Settings::new(
+            Exempt { users: self.exempt_users.clone(), groups: self.exempt_groups.clone() },
+            hive::Settings { served_platforms: self.served_platforms.clone() },
+            fdb::Settings { minimum_suspension: self.fdb_minimum_suspension },
+        )
     }
 }
 

@@ -4,6 +4,7 @@ use shared::admission::{Exempt, Object};
 use shared::fdb::admission as fdb;
 use shared::hive::admission as hive;
 use shared::hive::exempt;
+use shared::kkp::admission as kkp;
 use shared::workload::admission as workload;
 
 /// What the flags say.
@@ -15,11 +16,22 @@ pub struct Settings {
     pub hive: hive::Settings,
     /// About `FoundationDBCluster`s.
     pub fdb: fdb::Settings,
+    /// About KKP's Clusters.
+    pub kkp: kkp::Settings,
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { exempt: exempt::identities(), hive: hive::Settings::default(), fdb: fdb::Settings::default() }
+        Self::new(exempt::identities(), hive::Settings::default(), fdb::Settings::default())
+    }
+}
+
+impl Settings {
+    /// Settings from the flags. Whoever is exempt by name may also end the pause of a sleeping KKP Cluster.
+    #[must_use]
+    pub fn new(exempt: Exempt, hive: hive::Settings, fdb: fdb::Settings) -> Self {
+        let kkp = kkp::Settings { exempt_users: exempt.users.clone() };
+        Self { exempt, hive, fdb, kkp }
     }
 }
 
@@ -38,6 +50,12 @@ impl Judged for hive::Cluster {
 impl Judged for fdb::Annotated {
     fn settings(all: &Settings) -> &fdb::Settings {
         &all.fdb
+    }
+}
+
+impl Judged for kkp::Cluster {
+    fn settings(all: &Settings) -> &kkp::Settings {
+        &all.kkp
     }
 }
 

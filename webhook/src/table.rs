@@ -2,9 +2,10 @@
 
 use shared::fdb::admission as fdb;
 use shared::hive::admission as hive;
+use shared::kkp::admission as kkp;
 use shared::workload::admission as workload;
 
-use crate::answer::{Answer, Context, judge_deletion, mutate, validate};
+use crate::answer::{Answer, Context, judge_cluster_deletion, judge_deletion, mutate, validate};
 use crate::review::{Operation, Request};
 
 /// What the API server asks for.
@@ -50,6 +51,9 @@ const TABLE: &[Row] = {
         row(Validate, ("apps.foundationdb.org", "foundationdbclusters", ""), WRITES, |r, c| {
             validate(r, c, fdb::judge_cluster)
         }),
+        row(Validate, ("kubermatic.k8c.io", "clusters", ""), WRITES, |r, c| validate(r, c, kkp::judge)),
+        row(Validate, ("kubermatic.k8c.io", "clusters", ""), DELETES, judge_cluster_deletion),
+        row(Mutate, ("kubermatic.k8c.io", "clusters", ""), WRITES, |r, c| mutate(r, c, kkp::stamp)),
         row(Mutate, ("apps", "deployments", ""), UPDATES, |r, c| mutate(r, c, workload::record)),
         row(Mutate, ("apps", "deployments", "scale"), UPDATES, |r, c| mutate(r, c, workload::scale)),
         row(Mutate, ("apps", "statefulsets", ""), UPDATES, |r, c| mutate(r, c, workload::record)),

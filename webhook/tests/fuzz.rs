@@ -26,6 +26,7 @@ fn fuzz_admission_reviews() {
         request(CLUSTERS, &cluster("Running"), &cluster("Hibernating")),
         request(CLUSTERS, &cluster("Hibernating"), &cluster("")),
         request(DEPLOYMENTS, &deployment(3), &deployment(0)),
+        request(KKP_CLUSTERS, &kkp_cluster("Running"), &kkp_cluster("Hibernating")),
     ];
     let seeds: Vec<&[u8]> = seeds.iter().map(String::as_bytes).collect();
     ::fuzz::run("AdmissionReviews", &seeds, |body| {
@@ -77,7 +78,13 @@ fn sound_review() -> impl Strategy<Value = Value> {
         .prop_map(|(old, new)| review(&request(CLUSTERS, "UPDATE", Some(&cluster(old)), Some(&cluster(new)))));
     let workloads = (0_u32..4, 0_u32..4)
         .prop_map(|(old, new)| review(&request(DEPLOYMENTS, "UPDATE", Some(&deployment(old)), Some(&deployment(new)))));
-    prop_oneof![clusters, workloads]
+    let kkp = prop_oneof![
+        (state(), state()).prop_map(|(old, new)| {
+            review(&request(KKP_CLUSTERS, "UPDATE", Some(&kkp_cluster(old)), Some(&kkp_cluster(new))))
+        }),
+        state().prop_map(|old| review(&request(KKP_CLUSTERS, "DELETE", Some(&kkp_cluster(old)), None))),
+    ];
+    prop_oneof![clusters, workloads, kkp]
 }
 
 /// A review in which some places hold anything at all.

@@ -252,3 +252,45 @@ async fn a_body_that_does_not_arrive_is_not_waited_for() {
     let (code, body) = post("/validate", never).await;
     assert_eq!((code, body.as_slice()), (StatusCode::REQUEST_TIMEOUT, b"the body did not arrive in time\n".as_slice()));
 }
+
+/// K13: one refusal for each replica and sleep, and none by a dry run.
+#[test]
+fn a_repeated_delete_of_a_sleeping_cluster_passes() {
+    let webhook = webhook::server::Webhook::default();
+    let answer = |uid: &str, dry_run: bool, now: &str| {
+        let cluster = with(kkp_cluster("Hibernating"), "/metadata/uid", json!(uid));
+        let mut request = request(KKP_CLUSTERS, "DELETE", Some(&cluster), None);
+        request["dryRun"] = dry_run.into();
+        let body = review(&request).to_string();
+        let (code, body) = webhook.answer(webhook::table::Endpoint::Validate, body.as_bytes(), now.parse().unwrap());
+        assert_eq!(code, StatusCode::OK);
+        serde_json::from_slice::<Value>(&body).unwrap()["response"].take()
+    };
+    let noon = "2026-11-22T12:00:00Z";
+    for (what, uid, dry_run, now, allowed) in [
+        ("a dry run", "a", true, noon, false),
+        ("the first", "a", false, noon, false),
+        ("another cluster", "b", false, noon, false),
+        ("a dry run of the second", "a", true, noon, true),
+        ("the second", "a", false, "2026-11-22T12:30:00Z", true),
+        ("the third", "a", false, "2026-11-22T13:00:00Z", true),
+        ("an hour later", "a", false, "2026-11-22T13:00:01Z", false),
+        ("again", "a", false, "2026-11-22T13:00:02Z", true),
+    ] {
+        let response = answer(uid, dry_run, now);
+        assert_eq!(response["allowed"], allowed, "{what}: {response}");
+        let said = if allowed { response["warnings"].to_string() } else { response["status"]["message"].to_string() };
+        assert!(said.contains("expired at 2026-01-01T00:00:00Z"), "{what}: {response}");
+        assert_eq!(allowed, response["status"].is_null(), "{what}");
+    }
+    assert_eq!(answer("c", false, noon)["status"]["code"], 403);
+}
+
+#[tokio::test]
+async fn a_deletion_that_cannot_be_judged_passes() {
+    let wrong = json!({ "metadata": { "annotations": [] } });
+    for (cluster, says) in [(Some(&wrong), "oldObject cannot be read"), (None, "oldObject is missing")] {
+        let response = ask("/validate", &request(KKP_CLUSTERS, "DELETE", cluster, None)).await;
+        assert!(response["allowed"] == true && response["warnings"].to_string().contains(says), "{response}");
+    }
+}

@@ -11,6 +11,7 @@ use tower::ServiceExt;
 use webhook::server::{Webhook, router};
 
 pub(crate) const CLUSTERS: (&str, &str, &str) = ("hive.openshift.io", "clusterdeployments", "ClusterDeployment");
+pub(crate) const KKP_CLUSTERS: (&str, &str, &str) = ("kubermatic.k8c.io", "clusters", "Cluster");
 pub(crate) const DEPLOYMENTS: (&str, &str, &str) = ("apps", "deployments", "Deployment");
 
 /// A request of alice's, as JSON.
@@ -60,6 +61,26 @@ pub(crate) fn cluster(state: &str) -> Value {
             },
         },
         "status": { "installedTimestamp": "2026-01-01T00:00:00Z" },
+    })
+}
+
+/// A KKP Cluster with this power state; it is dehydrated, and its certificates have expired.
+pub(crate) fn kkp_cluster(state: &str) -> Value {
+    json!({
+        "metadata": {
+            "name": "demo", "uid": "4c0a", "finalizers": ["kubermatic.k8c.io/cleanup-in-cluster-lb"],
+            "annotations": {
+                "hibernate.sh/power-state": state, "hibernate.sh/certificates-expire-at": "2026-01-01T00:00:00Z",
+                "hibernate.sh/requested-by": "alice", "hibernate.sh/requested-at": "2026-11-20T18:00:00Z",
+            },
+        },
+        "spec": {
+            "pause": true, "pauseReason": "dehydrated by kubectl-hibernate", "version": "1.34.1",
+            "cloud": { "dc": "eu", "providerName": "aws" },
+        },
+        "status": { "phase": "Running", "conditions": {
+            "SeedResourcesUpToDate": { "status": "True" }, "ClusterDehydrated": { "status": "True", "reason": "Dehydrated" },
+        } },
     })
 }
 

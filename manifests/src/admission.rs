@@ -4,7 +4,7 @@ use k8s_openapi::api::admissionregistration::v1::{
     MatchCondition, MutatingWebhook, MutatingWebhookConfiguration, RuleWithOperations, ServiceReference,
     ValidatingWebhook, ValidatingWebhookConfiguration, WebhookClientConfig,
 };
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement, ObjectMeta};
 use serde_json::{Value, json};
 use shared::annotation::keys;
 
@@ -23,10 +23,17 @@ pub enum ClientConfig {
 /// Name of the entry that guards volumes of `FoundationDBClusters`.
 const SUSPEND: &str = "suspend.hibernate.sh";
 
-/// Seconds that a write into sleep may wait for the webhook. It is refused afterwards.
-const FAIL_TIMEOUT: i32 = 5;
-/// Seconds that any other write may wait for the webhook. It passes afterwards.
-const IGNORE_TIMEOUT: i32 = 3;
+/// What happens to a write while the webhook is down, and how many seconds the write may wait for it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Failure {
+    policy: &'static str,
+    timeout: i32,
+}
+
+/// It is refused.
+pub(crate) const FAIL: Failure = Failure { policy: "Fail", timeout: 5 };
+/// It passes.
+pub(crate) const IGNORE: Failure = Failure { policy: "Ignore", timeout: 3 };
 
 /// The Validating- and the `MutatingWebhookConfiguration`.
 ///
@@ -37,36 +44,74 @@ pub fn webhook_configurations(client: &ClientConfig) -> Vec<Value> {
     vec![json!(validating(client)), json!(mutating(client))]
 }
 
-fn validating(client: &ClientConfig) -> ValidatingWebhookConfiguration {
-    let entry = |name: &str, failure_policy: &str, timeout: i32, rules: Vec<_>, conditions: Vec<MatchCondition>| {
-        ValidatingWebhook {
-            name: name.to_owned(),
-            admission_review_versions: strings(&["v1"]),
-            client_config: client.at("/validate"),
-            failure_policy: Some(failure_policy.to_owned()),
-            match_conditions: Some(conditions),
-            match_policy: Some("Equivalent".to_owned()),
-            rules: Some(rules),
-            side_effects: "None".to_owned(),
-            timeout_seconds: Some(timeout),
-            ..ValidatingWebhook::default()
-        }
-    };
+/// Metadata of both configurations in a patch.
+pub(crate) fn by_name() -> ObjectMeta {
+    ObjectMeta { name: Some(WEBHOOK.to_owned()), ..ObjectMeta::default() }
+}
+
+/// An entry that judges.
+pub(crate) fn validating_entry(
+    client: &ClientConfig,
+    name: &str,
+    failure: Failure,
+    rule: RuleWithOperations,
+    conditions: Vec<MatchCondition>,
+) -> ValidatingWebhook {
+    ValidatingWebhook {
+        name: name.to_owned(),
+        admission_review_versions: strings(&["v1"]),
+        client_config: client.at("/validate"),
+        failure_policy: Some(failure.policy.to_owned()),
+        match_conditions: Some(conditions),
+        match_policy: Some("Equivalent".to_owned()),
+        rules: Some(vec![rule]),
+        side_effects: "None".to_owned(),
+        timeout_seconds: Some(failure.timeout),
+        ..ValidatingWebhook::default()
+    }
+}
+
+/// An entry that stamps or records. It never refuses.
+pub(crate) fn mutating_entry(
+    client: &ClientConfig,
+    name: &str,
+    rules: Vec<RuleWithOperations>,
+    conditions: Vec<MatchCondition>,
+    namespaces: Option<LabelSelector>,
+) -> MutatingWebhook {
+    MutatingWebhook {
+        name: name.to_owned(),
+        admission_review_versions: strings(&["v1"]),
+        client_config: client.at("/mutate"),
+        failure_policy: Some(IGNORE.policy.to_owned()),
+        match_conditions: Some(conditions),
+        match_policy: Some("Equivalent".to_owned()),
+        namespace_selector: namespaces,
+        // Another webhook may change the power state or the replicas after ours has looked.
+        reinvocation_policy: Some("IfNeeded".to_owned()),
+        rules: Some(rules),
+        side_effects: "None".to_owned(),
+        timeout_seconds: Some(IGNORE.timeout),
+        ..MutatingWebhook::default()
+    }
+}
+
+pub(crate) fn validating(client: &ClientConfig) -> ValidatingWebhookConfiguration {
     ValidatingWebhookConfiguration {
         metadata: cluster_wide(WEBHOOK, WEBHOOK),
         webhooks: Some(vec![
-            entry(
+            validating_entry(
+                client,
                 "into-sleep.hibernate.sh",
-                "Fail",
-                FAIL_TIMEOUT,
-                vec![cluster_deployments()],
+                FAIL,
+                cluster_deployments(),
                 vec![condition("into-sleep", INTO_SLEEP), condition("not-exempt", not(&cel::is_exempt()))],
             ),
-            entry(
+            validating_entry(
+                client,
                 "hive.hibernate.sh",
-                "Ignore",
-                IGNORE_TIMEOUT,
-                vec![cluster_deployments()],
+                IGNORE,
+                cluster_deployments(),
                 vec![
                     condition("judged-fields-change", judged_fields_change()),
                     // What the entry above takes is not asked twice.
@@ -74,18 +119,18 @@ fn validating(client: &ClientConfig) -> ValidatingWebhookConfiguration {
                 ],
             ),
             // No namespaceSelector: a cluster that is annotated and not protected would be worse than a slow deletion.
-            entry(
+            validating_entry(
+                client,
                 SUSPEND,
-                "Fail",
-                FAIL_TIMEOUT,
-                vec![rule("", &["v1"], &["DELETE"], &["persistentvolumeclaims", "services"])],
+                FAIL,
+                rule("", &["v1"], &["DELETE"], &["persistentvolumeclaims", "services"]),
                 vec![condition("of-a-foundationdb-cluster", OWNED_BY_FDB)],
             ),
-            entry(
+            validating_entry(
+                client,
                 "fdb.hibernate.sh",
-                "Ignore",
-                IGNORE_TIMEOUT,
-                vec![rule("apps.foundationdb.org", &["*"], &["CREATE", "UPDATE"], &["foundationdbclusters"])],
+                IGNORE,
+                rule("apps.foundationdb.org", &["*"], &["CREATE", "UPDATE"], &["foundationdbclusters"]),
                 vec![condition("minimum-suspension-changes", annotation_changes(keys::MINIMUM_SUSPENSION))],
             ),
         ]),
@@ -102,32 +147,19 @@ pub fn labelled_databases() -> Value {
     })
 }
 
-fn mutating(client: &ClientConfig) -> MutatingWebhookConfiguration {
-    let entry = |name: &str, rules, conditions, namespaces| MutatingWebhook {
-        name: name.to_owned(),
-        admission_review_versions: strings(&["v1"]),
-        client_config: client.at("/mutate"),
-        failure_policy: Some("Ignore".to_owned()),
-        match_conditions: Some(conditions),
-        match_policy: Some("Equivalent".to_owned()),
-        namespace_selector: namespaces,
-        // Another webhook may change the power state or the replicas after ours has looked.
-        reinvocation_policy: Some("IfNeeded".to_owned()),
-        rules: Some(rules),
-        side_effects: "None".to_owned(),
-        timeout_seconds: Some(IGNORE_TIMEOUT),
-        ..MutatingWebhook::default()
-    };
+pub(crate) fn mutating(client: &ClientConfig) -> MutatingWebhookConfiguration {
     MutatingWebhookConfiguration {
         metadata: cluster_wide(WEBHOOK, WEBHOOK),
         webhooks: Some(vec![
-            entry(
+            mutating_entry(
+                client,
                 "stamp.hibernate.sh",
                 vec![cluster_deployments()],
                 vec![condition("power-state-or-hold-changes", stamped_fields_change())],
                 None,
             ),
-            entry(
+            mutating_entry(
+                client,
                 "replicas.hibernate.sh",
                 WORKLOADS.iter().map(Workload::rule).collect(),
                 vec![condition("asleep-before-or-after", replicas_change())],
@@ -162,7 +194,7 @@ fn cluster_deployments() -> RuleWithOperations {
     rule("hive.openshift.io", &["v1"], &["CREATE", "UPDATE"], &["clusterdeployments"])
 }
 
-fn rule(group: &str, versions: &[&str], operations: &[&str], resources: &[&str]) -> RuleWithOperations {
+pub(crate) fn rule(group: &str, versions: &[&str], operations: &[&str], resources: &[&str]) -> RuleWithOperations {
     RuleWithOperations {
         api_groups: Some(strings(&[group])),
         api_versions: Some(strings(versions)),

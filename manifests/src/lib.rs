@@ -12,6 +12,7 @@ mod admission;
 mod cel;
 mod foreign;
 mod foreign_fdb;
+pub mod kkp;
 mod monitoring;
 pub mod names;
 mod plain;

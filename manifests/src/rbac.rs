@@ -119,7 +119,7 @@ pub(crate) fn webhook() -> Vec<Value> {
     ]
 }
 
-fn rule(group: &str, resources: &[&str], verbs: &[&str]) -> PolicyRule {
+pub(crate) fn rule(group: &str, resources: &[&str], verbs: &[&str]) -> PolicyRule {
     PolicyRule {
         api_groups: Some(strings(&[group])),
         resources: Some(strings(resources)),
@@ -128,7 +128,7 @@ fn rule(group: &str, resources: &[&str], verbs: &[&str]) -> PolicyRule {
     }
 }
 
-fn named(rule: PolicyRule, names: &[&str]) -> PolicyRule {
+pub(crate) fn named(rule: PolicyRule, names: &[&str]) -> PolicyRule {
     PolicyRule { resource_names: Some(strings(names)), ..rule }
 }
 
@@ -140,7 +140,7 @@ fn lease(name: &str, program: &str) -> Lease {
     Lease { metadata: namespaced(name, program), spec: None }
 }
 
-fn cluster_role(name: &str, program: &str, rules: Vec<PolicyRule>) -> ClusterRole {
+pub(crate) fn cluster_role(name: &str, program: &str, rules: Vec<PolicyRule>) -> ClusterRole {
     ClusterRole { metadata: cluster_wide(name, program), rules: Some(rules), ..ClusterRole::default() }
 }
 
@@ -148,7 +148,7 @@ fn role(name: &str, program: &str, rules: Vec<PolicyRule>) -> Role {
     Role { metadata: namespaced(name, program), rules: Some(rules) }
 }
 
-fn cluster_role_binding(name: &str, role: &str, program: &str) -> ClusterRoleBinding {
+pub(crate) fn cluster_role_binding(name: &str, role: &str, program: &str) -> ClusterRoleBinding {
     ClusterRoleBinding {
         metadata: cluster_wide(name, program),
         role_ref: role_ref("ClusterRole", role),

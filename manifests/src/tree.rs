@@ -6,9 +6,9 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
-use serde_json::json;
+use serde_json::{Value, json};
 
-use crate::{ClientConfig, admission, monitoring, policy, rbac, webhook_configurations, webhook_monitoring, yaml};
+use crate::{ClientConfig, admission, kkp, monitoring, policy, rbac, webhook_configurations, webhook_monitoring, yaml};
 
 /// Namespace in the overlay's example binding. It stands for each namespace that holds clusters.
 const EXAMPLE_NAMESPACE: &str = "clusters";
@@ -52,20 +52,17 @@ pub fn files() -> Result<BTreeMap<String, String>, TreeError> {
         ("components/monitoring/monitoring.yaml", [monitoring(), webhook_monitoring()].concat()),
         ("components/labelled-databases/namespace-selector.yaml", vec![admission::labelled_databases()]),
         ("components/policy/policy.yaml", policy()),
+        ("components/kkp/controller-rbac.yaml", kkp::rbac()),
+        ("components/kkp/controller-policy.yaml", kkp::policy()),
+        ("components/kkp/validating-webhooks.yaml", vec![kkp::validating_patch()]),
+        ("components/kkp/mutating-webhooks.yaml", vec![kkp::mutating_patch()]),
         (
             "components/aws-service-provider/secret-rbac.yaml",
             rbac::service_provider_secret(SERVICE_PROVIDER_SECRET.0, SERVICE_PROVIDER_SECRET.1),
         ),
         ("overlays/secrets-per-namespace/role-binding.yaml", vec![rbac::controller_secrets_in(EXAMPLE_NAMESPACE)]),
-        (
-            "overlays/secrets-per-namespace/no-cluster-role-binding.yaml",
-            vec![json!({
-                "$patch": "delete",
-                "apiVersion": "rbac.authorization.k8s.io/v1",
-                "kind": "ClusterRoleBinding",
-                "metadata": {"name": rbac::SECRETS},
-            })],
-        ),
+        ("overlays/secrets-per-namespace/no-cluster-role-binding.yaml", vec![no_secrets_everywhere()]),
+        ("overlays/kkp/no-cluster-role-binding.yaml", vec![no_secrets_everywhere()]),
     ];
     tree.into_iter()
         .map(|(path, objects)| {
@@ -73,6 +70,16 @@ pub fn files() -> Result<BTreeMap<String, String>, TreeError> {
             Ok((path.to_owned(), text))
         })
         .collect()
+}
+
+/// The patch that takes away the right to read Secrets in every namespace.
+fn no_secrets_everywhere() -> Value {
+    json!({
+        "$patch": "delete",
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "ClusterRoleBinding",
+        "metadata": {"name": rbac::SECRETS},
+    })
 }
 
 /// Writes every generated file below `folder`.

@@ -244,6 +244,15 @@ const MAY_NOT: &[Row] = &[
     (CONTROLLER, &["get", "watch", "update", "delete", "deletecollection"], VOLUMES, Some("demo"), None),
     (CONTROLLER, &["get", "watch", "update", "delete", "deletecollection"], ("", "services"), Some("demo"), None),
     (CONTROLLER, &["patch", "update", "delete"], FDB, Some("demo"), Some("demo")),
+    (CONTROLLER, &["get", "list", "watch", "patch"], ("kubermatic.k8c.io", "clusters"), None, Some("abc")),
+    (CONTROLLER, &["list", "watch", "patch"], ("apps", "deployments"), Some("cluster-abc"), None),
+    (
+        CONTROLLER,
+        &["get", "create", "patch", "delete"],
+        ("", "configmaps"),
+        Some("cluster-abc"),
+        Some("hibernate-record"),
+    ),
     (WEBHOOK, &["get", "list", "patch"], VOLUMES, Some("demo"), None),
     (WEBHOOK, &["patch", "update", "delete"], FDB, Some("demo"), Some("demo")),
     (CONTROLLER, &["patch"], VALIDATING, None, Some("hibernate-webhook")),
@@ -337,6 +346,53 @@ async fn the_overlays_give_secrets_per_namespace_and_the_policy_alone() -> Resul
     })
     .await?;
     assert!(!reads("hive").granted(&world).await?, "no other Secret of Hive's namespace");
+    Ok(())
+}
+
+/// A seed: the base with the entries, the flag and the rights for KKP, and without the right to read every Secret.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_overlay_for_kkp_adds_its_part_and_the_base_has_none_of_it() -> Result<()> {
+    let world = world().await?;
+    world.kubectl(&["delete", "-k", &folder("."), "--ignore-not-found", "--wait"]).await?.ok()?;
+    let entries = async || {
+        let line = ["get", "validatingwebhookconfiguration,mutatingwebhookconfiguration", "-o", "json"];
+        let list: Value = serde_json::from_str(&world.kubectl(&line).await?.ok()?)?;
+        let entries = list["items"].as_array().into_iter().flatten().filter_map(|item| item["webhooks"].as_array());
+        let names = entries.flatten().map(|entry| entry["name"].as_str().unwrap_or_default().to_owned());
+        anyhow::Ok(names.collect::<std::collections::BTreeSet<_>>())
+    };
+    let base = apply(&world, ".", &[]).await?;
+    assert!(!base.iter().any(|line| line.contains("kkp")), "{base:#?}");
+    let before = entries().await?;
+    assert!(!before.iter().any(|name| name.starts_with("kkp")), "{before:?}");
+    world.kubectl(&["delete", "-k", &folder("."), "--ignore-not-found", "--wait"]).await?.ok()?;
+
+    apply(&world, "overlays/kkp", &[]).await?;
+    assert_unchanged(&apply(&world, "overlays/kkp", &[]).await?);
+    let expected: std::collections::BTreeSet<String> = ["into-sleep", "active-restore", "delete", "stamp"]
+        .iter()
+        .map(|name| format!("kkp-{name}.hibernate.sh"))
+        .chain(["kkp.hibernate.sh".to_owned()])
+        .chain(before)
+        .collect();
+    assert_eq!(entries().await?, expected);
+    let output = "jsonpath={.spec.template.spec.containers[0].args}";
+    let args = world.kubectl(&["get", "deployment", CONTROLLER, "-n", NAMESPACE, "-o", output]).await?.ok()?;
+    assert!(args.contains("--kkp") && args.contains("--namespace=hibernate-system"), "{args}");
+    // The certificate task fills in the caBundle of every entry: the names are its own to patch.
+    let _webhook = webhook(&world).await?;
+    eventually(SOON, "caBundle in every entry", || written(&world)).await?;
+    let reads = |name| Right {
+        account: CONTROLLER,
+        verb: "get",
+        group: "",
+        resource: "secrets",
+        subresource: None,
+        namespace: Some("cluster-abc"),
+        name: Some(name),
+    };
+    assert!(reads("internal-admin-kubeconfig").granted(&world).await?);
+    assert!(!reads("cloud-credentials").granted(&world).await?);
     Ok(())
 }
 

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use crate::match_writes::{ENTRIES, HIVE, INTO_SLEEP, Verb, Write, fdb, stored, writes};
+use crate::match_writes::{ENTRIES, HIVE, INTO_SLEEP, Verb, Write, fdb, kkp, stored, writes};
 use anyhow::{Context as _, Result, bail, ensure};
 use kube::api::{Api, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use serde_json::Value;
@@ -22,7 +22,10 @@ enum Fate {
 
 async fn send(world: &World, write: &Write) -> Result<Fate> {
     let client = world.hub_as(write.user).await?;
-    let api: Api<DynamicObject> = Api::namespaced_with(client, write.namespace, &write.kind.resource());
+    let api: Api<DynamicObject> = match write.namespace {
+        "" => Api::all_with(client, &write.kind.resource()),
+        namespace => Api::namespaced_with(client, namespace, &write.kind.resource()),
+    };
     let (patching, posting) = (
         PatchParams { dry_run: true, ..PatchParams::default() },
         PostParams { dry_run: true, ..PostParams::default() },
@@ -47,7 +50,7 @@ async fn send(world: &World, write: &Write) -> Result<Fate> {
 
 /// Registers one entry alone, under Fail.
 fn alone(entry: &str) -> Vec<Value> {
-    let mut configurations = manifests::webhook_configurations(&manifests::ClientConfig::Url(NOBODY.to_owned()));
+    let mut configurations = manifests::kkp::webhook_configurations(&manifests::ClientConfig::Url(NOBODY.to_owned()));
     for configuration in &mut configurations {
         let Some(entries) = configuration["webhooks"].as_array_mut() else { continue };
         entries.retain(|found| found["name"] == entry);
@@ -86,6 +89,7 @@ async fn every_entry_takes_its_writes_and_no_other() -> Result<()> {
     let labelled = world.kubectl(&["label", "namespace", "kube-system", "hibernate.sh/record-replicas=true"]).await?;
     labelled.ok()?;
     apply::all(&world.hub().await?, &stored()).await?;
+    kkp::set_status(&world.hub().await?).await?;
     let databases: Api<DynamicObject> =
         Api::namespaced_with(world.hub().await?, fdb::NAMESPACE, &fdb::CLUSTER.resource());
     let uid = databases.get("kept").await?.metadata.uid.context("a uid")?;
@@ -108,6 +112,10 @@ async fn every_entry_takes_its_writes_and_no_other() -> Result<()> {
             "{} is judged twice",
             write.what
         );
+    }
+    for write in writes().iter().filter(|write| write.kind.0 == kkp::CLUSTER.0) {
+        let judges = [kkp::INTO_SLEEP, kkp::RESTORE, kkp::CHANGES].iter().filter(|entry| write.reaches.contains(entry));
+        ensure!(judges.count() <= 1, "{} is judged twice", write.what);
     }
     Ok(())
 }

@@ -1,6 +1,7 @@
 //! Writes, each with the entries of the webhook configurations that it must reach, and what is there before.
 
 pub mod fdb;
+pub mod kkp;
 
 use kube::api::ApiResource;
 use kube::core::GroupVersionKind;
@@ -13,14 +14,27 @@ const REPLICAS: &str = "replicas.hibernate.sh";
 const SUSPEND: &str = "suspend.hibernate.sh";
 const FDB: &str = "fdb.hibernate.sh";
 
-/// Every entry of both configurations.
-pub const ENTRIES: [&str; 6] = [INTO_SLEEP, HIVE, STAMP, REPLICAS, SUSPEND, FDB];
+/// Every entry of both configurations, those for KKP among them.
+pub const ENTRIES: [&str; 11] = [
+    INTO_SLEEP,
+    HIVE,
+    STAMP,
+    REPLICAS,
+    SUSPEND,
+    FDB,
+    kkp::INTO_SLEEP,
+    kkp::RESTORE,
+    kkp::CHANGES,
+    kkp::DELETE,
+    kkp::STAMP,
+];
 
 /// A write, and the entries that it must reach.
 pub struct Write {
     pub what: &'static str,
     pub user: &'static str,
     pub kind: &'static Kind,
+    /// Empty for a kind without namespaces.
     pub namespace: &'static str,
     pub verb: Verb,
     pub reaches: &'static [&'static str],
@@ -61,7 +75,7 @@ impl Kind {
     }
 }
 
-fn merge(into: &mut Value, from: &Value) {
+pub fn merge(into: &mut Value, from: &Value) {
     match (into, from) {
         (Value::Object(into), Value::Object(from)) => {
             from.iter().for_each(|(key, value)| merge(into.entry(key.clone()).or_insert(Value::Null), value));
@@ -119,6 +133,7 @@ pub fn stored() -> Vec<Value> {
         }
     }
     objects.extend(fdb::stored());
+    objects.extend(kkp::stored());
     objects
 }
 
@@ -225,6 +240,7 @@ pub fn writes() -> Vec<Write> {
         writes.extend(workload_writes(kind));
     }
     writes.extend(fdb::writes());
+    writes.extend(kkp::writes());
     writes
 }
 

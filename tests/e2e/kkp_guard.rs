@@ -1,0 +1,405 @@
+//! The guard of KKP's Clusters, by kubectl against a real API server: every rule, KKP's own writes, and both again while the webhook is
+//! down. Row numbers without a K are those of reference/kkp-observed.md.
+
+mod confined;
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use kube::api::{Patch, PatchParams};
+use kube::{Api, CustomResourceExt as _};
+use serde_json::{Value, json};
+use shared::annotation::keys as common;
+use shared::kkp::api::Cluster;
+use shared::kkp::keys;
+use testbed::options::{Options, Program};
+use testbed::supervisor::programs::Start;
+use testbed::world::run::Ran;
+use testbed::{World, apply, eventually};
+
+use crate::match_writes::merge;
+
+const SOON: Duration = Duration::from_mins(1);
+const KIND: &str = "clusters.kubermatic.k8c.io";
+const KKP: &str = "system:serviceaccount:kubermatic:kubermatic-seed";
+
+/// The real definition of a kind of KKP, where it is at hand.
+fn upstream(plural: &str) -> Result<Option<Value>> {
+    let folder = std::env::var_os("HIBERNATE_UPSTREAM_CRDS")
+        .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/upstream-crds"), PathBuf::from);
+    let file = folder.join(format!("kkp/kubermatic.k8c.io_{plural}.yaml"));
+    if !file.is_file() {
+        eprintln!("not run: the real definitions are not at hand");
+        return Ok(None);
+    }
+    let text = std::fs::read_to_string(&file).with_context(|| format!("read {}", file.display()))?;
+    Ok(Some(serde_saphyr::from_str(&text)?))
+}
+
+/// A Cluster that KKP's real definition takes.
+fn cluster(name: &str, fields: &Value) -> Value {
+    let blocks = |cidr: &str| json!({ "cidrBlocks": [cidr] });
+    let mut object = json!({
+        "apiVersion": "kubermatic.k8c.io/v1", "kind": "Cluster",
+        "metadata": { "name": name, "labels": { "project-id": "p" } },
+        "spec": {
+            "humanReadableName": name, "version": "1.34.1", "exposeStrategy": "LoadBalancer", "pause": false,
+            "cloud": { "dc": "eu", "providerName": "aws" },
+            "clusterNetwork": {
+                "services": blocks("10.240.16.0/20"), "pods": blocks("172.25.0.0/16"), "dnsDomain": "cluster.local",
+                "proxyMode": "ipvs",
+            },
+        },
+    });
+    merge(&mut object, fields);
+    object
+}
+
+fn annotated(key: &str, value: impl Into<Value>) -> Value {
+    json!({ "metadata": { "annotations": { key: value.into() } } })
+}
+
+fn both(mut one: Value, other: &Value) -> Value {
+    merge(&mut one, other);
+    one
+}
+
+/// `status` with these conditions: type, status, reason.
+fn status(phase: &str, conditions: &[(&str, &str, &str)]) -> Value {
+    let condition = |(name, status, reason): &(&str, &str, &str)| {
+        let condition = json!({
+            "status": status, "reason": reason, "kubermaticVersion": "v2.30.0", "lastHeartbeatTime": "2026-11-22T18:00:00Z",
+        });
+        ((*name).to_owned(), condition)
+    };
+    json!({ "phase": phase, "conditions": conditions.iter().map(condition).collect::<serde_json::Map<_, _>>() })
+}
+
+fn in_days(days: i64) -> String {
+    let at = jiff::Timestamp::now() + jiff::SignedDuration::from_hours(24 * days);
+    at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+}
+
+/// Clusters in each state: name, fields, status.
+fn clusters() -> Vec<(&'static str, Value, Value)> {
+    let up_to_date = ("SeedResourcesUpToDate", "True", "Reconciled");
+    let running = || status("Running", &[up_to_date]);
+    let phase = |phase: &str| {
+        let is_asleep = if phase == "Dehydrated" { "True" } else { "False" };
+        status("Running", &[up_to_date, ("ClusterDehydrated", is_asleep, phase)])
+    };
+    let paused = |reason: &str| json!({ "spec": { "pause": true, "pauseReason": reason } });
+    let asleep = || both(annotated(keys::POWER_STATE, "Hibernating"), &paused("dehydrated by kubectl-hibernate"));
+    let expires = |days| both(asleep(), &annotated(keys::CERTIFICATES_EXPIRE_AT, in_days(days)));
+    let provider = |name: &str| json!({ "spec": { "cloud": { "providerName": name } } });
+    let finalizers = |names: &[&str]| json!({ "metadata": { "finalizers": names } });
+    let cleanup = finalizers(&[keys::CLEANUP_LOAD_BALANCERS, keys::CLEANUP_VOLUMES]);
+    vec![
+        ("awake", json!({}), running()),
+        ("edge", provider("edge"), running()),
+        ("byo", provider("bringyourown"), running()),
+        ("metal", provider("baremetal"), running()),
+        ("protected", annotated(common::PROTECTED, "true"), running()),
+        ("held", annotated(common::HOLD_AWAKE_UNTIL, "2126-01-01T00:00:00Z"), running()),
+        ("paused", paused("maintenance"), running()),
+        ("restored", annotated(keys::ACTIVE_RESTORE, "r"), running()),
+        ("updating", json!({}), status("Updating", &[up_to_date])),
+        ("behind", json!({}), status("Running", &[("SeedResourcesUpToDate", "False", "Reconciling")])),
+        ("new", json!({}), Value::Null),
+        ("leaving", finalizers(&["kubermatic.k8c.io/delete-nodes"]), running()),
+        ("asleep", asleep(), phase("Dehydrated")),
+        ("pausing", asleep(), phase("Pausing")),
+        ("lost", asleep(), Value::Null),
+        ("waking", both(asleep(), &annotated(keys::POWER_STATE, "Running")), phase("Dehydrated")),
+        ("restoring", both(asleep(), &annotated(keys::ACTIVE_RESTORE, "r")), phase("Dehydrated")),
+        ("going", both(asleep(), &finalizers(&["kubermatic.k8c.io/delete-nodes"])), phase("Dehydrated")),
+        ("valid", both(expires(90), &cleanup), phase("Dehydrated")),
+        ("plain", expires(90), phase("Dehydrated")),
+        ("unknown", both(asleep(), &cleanup), phase("Dehydrated")),
+        ("expiring", both(expires(0), &cleanup), phase("Dehydrated")),
+        ("expired", both(expires(-9), &cleanup), phase("Dehydrated")),
+    ]
+}
+
+/// What kubectl says of a write.
+enum Says {
+    /// It passes without a word.
+    Nothing,
+    /// It passes with this warning.
+    Warns(&'static str),
+    /// It is refused with these words.
+    Denies(&'static str),
+}
+
+use Says::{Denies, Nothing, Warns};
+
+impl Says {
+    fn check(&self, ran: &Ran) -> Result<()> {
+        let said = ran.stderr.split_whitespace().collect::<Vec<_>>().join(" ");
+        let (code, fits) = match self {
+            Nothing => (0, said.is_empty()),
+            Warns(text) => (0, said.contains("Warning:") && said.contains(text)),
+            Denies(text) => (1, said.contains(text)),
+        };
+        let wanted = match self {
+            Nothing => "nothing",
+            Warns(text) | Denies(text) => text,
+        };
+        ensure!(ran.code == code && fits, "wanted {wanted:?}, got exit code {} and {said:?}", ran.code);
+        Ok(())
+    }
+}
+
+struct Bench(World);
+
+impl Bench {
+    /// A seed with this definition of Clusters, our webhook and its entries for KKP.
+    async fn up(definition: Value) -> Result<Self> {
+        let world = World::up(Options::bare_hub()).await?;
+        let hub = world.hub().await?;
+        let (mut objects, mut statuses) = (vec![definition], Vec::new());
+        for (name, fields, status) in clusters() {
+            objects.push(cluster(name, &fields));
+            statuses.extend((!status.is_null()).then(|| (name, Patch::Merge(json!({ "status": status })))));
+        }
+        apply::all(&hub, &objects).await?;
+        for (name, patch) in statuses {
+            Api::<Cluster>::all(hub.clone()).patch_status(name, &PatchParams::default(), &patch).await?;
+        }
+        for name in ["leaving", "going"] {
+            world.kubectl(&["delete", KIND, name, "--wait=false"]).await?.ok()?;
+        }
+        let url = world.start(&Start::new(Program::Webhook)).await?.url.context("a URL")?;
+        let configurations = manifests::kkp::webhook_configurations(&manifests::ClientConfig::Url(url));
+        apply::all(&hub, &configurations).await?;
+        let bench = Self(world);
+        eventually(SOON, "guard", async || {
+            Denies("protected from sleep")
+                .check(&bench.annotate("alice", "protected", "power-state=Hibernating").await?)?;
+            Warns("dehydrated").check(&bench.delete("plain", &["--dry-run=server"]).await?)
+        })
+        .await?;
+        Ok(bench)
+    }
+
+    async fn patch(&self, user: &str, name: &str, patch: &Value) -> Result<Ran> {
+        let patch = patch.to_string();
+        let line = ["patch", KIND, name, "--type", "merge", "-p", &patch, "--dry-run=server", "--as", user];
+        self.0.kubectl(&[&line[..], &["--as-group", "system:masters"]].concat()).await
+    }
+
+    /// Sets an annotation of ours.
+    async fn annotate(&self, user: &str, name: &str, pair: &str) -> Result<Ran> {
+        let pair = format!("{}/{pair}", common::GROUP);
+        let line = ["annotate", KIND, name, &pair, "--overwrite", "--dry-run=server", "--as", user];
+        self.0.kubectl(&[&line[..], &["--as-group", "system:masters"]].concat()).await
+    }
+
+    async fn delete(&self, name: &str, more: &[&str]) -> Result<Ran> {
+        self.0.kubectl(&[&["delete", KIND, name, "--wait=false"], more].concat()).await
+    }
+}
+
+/// Rows K1 to K6 and K12: `kubectl annotate` puts each of these to sleep.
+const SLEEPS: &[(&str, &str, Says)] = &[
+    ("", "awake", Nothing),
+    ("K2", "leaving", Denies("metadata.deletionTimestamp: the cluster is being deleted")),
+    ("K3", "edge", Denies("spec.cloud.providerName: found edge")),
+    ("K3", "byo", Denies("spec.cloud.providerName: found bringyourown")),
+    ("K3", "metal", Warns("no cloud cost is saved")),
+    ("K4", "paused", Denies("spec.pause: another client has paused the cluster")),
+    ("K4", "restored", Denies("an EtcdRestore is in progress")),
+    ("K4", "updating", Denies("status.phase: found \"Updating\"")),
+    ("K4", "new", Denies("status.phase: found \"\"")),
+    ("K4", "behind", Denies("status.conditions.SeedResourcesUpToDate: not True")),
+    ("K5", "protected", Denies("the cluster is protected from sleep")),
+    ("K5", "held", Denies("held awake until 2126-01-01T00:00:00Z")),
+    ("again", "waking", Nothing),
+];
+
+/// Rows K1, K6, K7 to K11: name, merge patch by alice.
+fn changes() -> Vec<(&'static str, &'static str, Value, Says)> {
+    let unpause = || json!({ "spec": { "pause": false } });
+    let (wake, allow) = (annotated(keys::POWER_STATE, "Running"), annotated(keys::ALLOW_UNPAUSE, "true"));
+    let (restore, version) = (|| annotated(keys::ACTIVE_RESTORE, "r"), || json!({ "spec": { "version": "1.35.0" } }));
+    let sleeps = "spec.pause: the cluster is dehydrated";
+    let by_restore = "metadata.annotations[kubermatic.k8c.io/active-restore]: the cluster is dehydrated";
+    vec![
+        ("K1", "awake", annotated(keys::POWER_STATE, "asleep"), Denies("found \"asleep\"")),
+        ("K6", "awake", annotated(keys::FORCE, "yes"), Denies("found \"yes\", must be \"true\" or \"false\"")),
+        ("K6", "awake", annotated(keys::POWER_STATE_AT, "now"), Denies("must be an RFC 3339 time")),
+        ("K7", "asleep", unpause(), Denies(sleeps)),
+        ("K7", "pausing", unpause(), Denies(sleeps)),
+        ("K7 without a status", "lost", unpause(), Denies(sleeps)),
+        ("K7 with the escape", "asleep", both(unpause(), &allow), Nothing),
+        ("K7 with a wake", "asleep", both(unpause(), &wake), Nothing),
+        ("K7 after a wake", "waking", unpause(), Nothing),
+        ("K7 in a restore", "restoring", unpause(), Nothing),
+        ("K7 in a deletion", "going", unpause(), Nothing),
+        (
+            "K7 into sleep",
+            "awake",
+            both(annotated(keys::POWER_STATE, "Hibernating"), &allow),
+            Warns("any client can end the pause"),
+        ),
+        ("K8", "asleep", version(), Warns("only after its wake")),
+        ("K8", "asleep", json!({ "spec": { "cloud": { "dc": "us" } } }), Warns("only after its wake")),
+        ("K8 awake", "awake", version(), Nothing),
+        ("K9", "asleep", restore(), Denies(by_restore)),
+        ("K9 without a status", "lost", restore(), Denies(by_restore)),
+        ("K9 with a wake", "asleep", both(restore(), &wake), Nothing),
+        ("K9 after a wake", "waking", restore(), Nothing),
+        ("K9 awake", "awake", restore(), Nothing),
+        ("K10", "asleep", both(wake.clone(), &annotated(keys::FORCE, "yes")), Warns("found \"yes\"")),
+        ("K10", "asleep", annotated(keys::POWER_STATE, Value::Null), Nothing),
+        ("K11", "asleep", annotated(common::REQUESTED_BY, "mallory"), Denies("cannot be edited")),
+        ("K11", "asleep", annotated(common::HOLD_AWAKE_BY, "mallory"), Denies("cannot be edited")),
+    ]
+}
+
+/// What KKP, its dashboard and an `EtcdRestore` write (rows 12, 13, 16, 18, 31). Nothing is said of any of it, webhook up or down.
+fn writes_of_kkp() -> Vec<(&'static str, &'static str, Value)> {
+    let metadata = |metadata: Value| json!({ "metadata": metadata });
+    vec![
+        (
+            "finalizers of a deletion",
+            "asleep",
+            metadata(json!({ "finalizers": ["kubermatic.k8c.io/cleanup-in-cluster-lb"] })),
+        ),
+        ("finalizers go", "going", metadata(json!({ "finalizers": null }))),
+        ("16: labels of the project", "asleep", metadata(json!({ "labels": { "team": "b" } }))),
+        ("16: preset", "asleep", metadata(json!({ "annotations": { "presetInvalidated": "true" } }))),
+        ("16: preset, label", "asleep", metadata(json!({ "labels": { "is-credential-preset": "true" } }))),
+        ("13: reason", "asleep", json!({ "spec": { "pauseReason": "theirs" } })),
+        (
+            "18: begin, awake",
+            "awake",
+            both(annotated(keys::ACTIVE_RESTORE, "r"), &json!({ "spec": { "pause": true } })),
+        ),
+        ("18: pause", "restoring", json!({ "spec": { "pause": true } })),
+        ("18: un-pause", "restoring", json!({ "spec": { "pause": false } })),
+        ("18: end", "restoring", annotated(keys::ACTIVE_RESTORE, Value::Null)),
+        ("31: defaults", "asleep", json!({ "spec": { "componentsOverride": { "apiserver": { "replicas": 2 } } } })),
+        ("credentials", "asleep", json!({ "spec": { "cloud": { "hetzner": { "token": "b" } } } })),
+        ("an update, awake", "awake", json!({ "spec": { "version": "1.35.0" } })),
+        ("a pause, awake", "awake", json!({ "spec": { "pause": true } })),
+    ]
+}
+
+async fn writes_of_kkp_pass(bench: &Bench) -> Result<()> {
+    for (what, name, patch) in writes_of_kkp() {
+        let ran = bench.patch(KKP, name, &patch).await?;
+        Nothing.check(&ran).with_context(|| format!("KKP: {what}"))?;
+    }
+    // 12, 16: phase and conditions, by the subresource.
+    let status = status("Updating", &[("SeedResourcesUpToDate", "False", "x")]);
+    let patch = json!({ "status": status }).to_string();
+    let line =
+        ["patch", KIND, "asleep", "--subresource", "status", "--type", "merge", "-p", &patch, "--dry-run=server"];
+    Nothing.check(&bench.0.kubectl(&line).await?).context("KKP: 12")
+}
+
+async fn stamps(bench: &Bench) -> Result<()> {
+    let forged =
+        both(annotated(keys::POWER_STATE, "Hibernating"), &annotated(common::REQUESTED_BY, "mallory")).to_string();
+    let show = "jsonpath={.metadata.annotations.hibernate\\.sh/requested-by}";
+    for (patch, who) in [
+        (forged.as_str(), "alice"),
+        // KKP's own write is stored as it was sent (34).
+        (r#"{"metadata":{"labels":{"a":"b"}}}"#, "alice"),
+        (r#"{"metadata":{"annotations":{"hibernate.sh/power-state":"Running"}}}"#, "bob"),
+    ] {
+        let user = if patch.contains("labels") { KKP } else { who };
+        let line = ["patch", KIND, "awake", "--type", "merge", "-p", patch, "-o", show, "--as", user];
+        let found = bench.0.kubectl(&[&line[..], &["--as-group", "system:masters"]].concat()).await?.ok()?;
+        ensure!(found == who, "{patch}: {found:?}");
+    }
+    let line = [
+        "annotate",
+        KIND,
+        "awake",
+        "hibernate.sh/power-state-",
+        "hibernate.sh/requested-by-",
+        "hibernate.sh/requested-at-",
+    ];
+    // What is left of it: stamps of no state are not edited.
+    Denies("cannot be edited").check(&bench.0.kubectl(&line).await?)
+}
+
+async fn deletions(bench: &Bench) -> Result<()> {
+    let starts = "hibernate-controller starts its control plane first";
+    for (name, says) in [
+        ("valid", Warns(starts)),
+        ("unknown", Warns("certificates-expire-at is absent")),
+        ("plain", Warns("cleanup-in-cluster-lb is absent: the cluster's load balancers remain in the cloud")),
+        (
+            "plain",
+            Warns("cleanup-in-cluster-pv is absent: the cluster's disks of PersistentVolumes remain in the cloud"),
+        ),
+        ("expiring", Denies("expire")),
+        ("expired", Denies("hydrate first with kubectl hibernate resume cluster/expired --wait")),
+        ("expired", Denies("hydrate first")),
+        ("waking", Nothing),
+        ("awake", Nothing),
+    ] {
+        says.check(&bench.delete(name, &["--dry-run=server"]).await?)
+            .with_context(|| format!("dry run of DELETE {name}"))?;
+    }
+    let complete = bench.delete("valid", &["--dry-run=server"]).await?;
+    ensure!(!complete.stderr.contains("remain in the cloud"), "{complete:?}");
+    // A refused DELETE passes when it is repeated: KKP repeats its own (16).
+    for (what, says) in
+        [("first", Denies("hydrate first")), ("second", Warns("a control-plane certificate expired at"))]
+    {
+        says.check(&bench.delete("expired", &["--as", KKP, "--as-group", "system:masters"]).await?).context(what)?;
+    }
+    Ok(())
+}
+
+async fn guarded(definition: Value) -> Result<()> {
+    let bench = Bench::up(definition).await?;
+    for (row, name, says) in SLEEPS {
+        let ran = bench.annotate("alice", name, "power-state=Hibernating").await?;
+        says.check(&ran).with_context(|| format!("{row}: sleep of {name}"))?;
+    }
+    for (row, name, patch, says) in changes() {
+        says.check(&bench.patch("alice", name, &patch).await?).with_context(|| format!("{row}: {name}, {patch}"))?;
+    }
+    let controller = format!("system:serviceaccount:{}:{}", common::NAMESPACE, common::CONTROLLER);
+    let unpause = json!({ "spec": { "pause": false, "pauseReason": null } });
+    Nothing.check(&bench.patch(&controller, "asleep", &unpause).await?).context("K7: our controller")?;
+    writes_of_kkp_pass(&bench).await?;
+    deletions(&bench).await?;
+    stamps(&bench).await?;
+
+    bench.0.signal("webhook", "kill").await?;
+    let fails = |entry: &str| format!("failed calling webhook \"{entry}\"");
+    let ran = bench.annotate("alice", "metal", "power-state=Hibernating").await?;
+    ensure!(ran.code == 1 && ran.stderr.contains(&fails("kkp-into-sleep.hibernate.sh")), "{ran:?}");
+    let ran = bench.patch(KKP, "asleep", &annotated(keys::ACTIVE_RESTORE, "r")).await?;
+    ensure!(ran.code == 1 && ran.stderr.contains(&fails("kkp-active-restore.hibernate.sh")), "{ran:?}");
+    // Under Ignore: what warns, what is refused while the webhook is up, and every way to wake.
+    for (row, name, patch, says) in changes() {
+        if !matches!(&says, Denies(text) if text.contains("active-restore")) && row != "K7 into sleep" {
+            Nothing
+                .check(&bench.patch("alice", name, &patch).await?)
+                .with_context(|| format!("{row}: down, {name}"))?;
+        }
+    }
+    Nothing.check(&bench.delete("expiring", &["--dry-run=server"]).await?).context("DELETE, down")?;
+    writes_of_kkp_pass(&bench).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_rule_holds_against_kubectl_and_kkps_own_writes_pass() -> Result<()> {
+    guarded(json!(Cluster::crd())).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_same_with_kkps_own_definition() -> Result<()> {
+    match upstream("clusters")? {
+        Some(definition) => guarded(definition).await,
+        None => Ok(()),
+    }
+}

@@ -82,6 +82,18 @@ pub enum Severity {
     Warned,
 }
 
+impl Severity {
+    /// Whether a finding of this severity refuses the sleep.
+    #[must_use]
+    pub fn refuses(self, forced: bool) -> bool {
+        match self {
+            Self::Refused => true,
+            Self::Forceable => !forced,
+            Self::Warned => false,
+        }
+    }
+}
+
 /// A finding.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
@@ -110,11 +122,7 @@ pub fn findings(facts: &Facts<'_>) -> Vec<Finding> {
 /// Whether a sleep may begin.
 #[must_use]
 pub fn admits(findings: &[Finding], forced: bool) -> bool {
-    findings.iter().all(|finding| match finding.severity {
-        Severity::Refused => false,
-        Severity::Forceable => forced,
-        Severity::Warned => true,
-    })
+    !findings.iter().any(|finding| finding.severity.refuses(forced))
 }
 
 fn of_cluster(facts: &Facts<'_>) -> Vec<Finding> {
@@ -230,7 +238,7 @@ fn of_user_cluster(facts: &Facts<'_>) -> Vec<Finding> {
 }
 
 /// `a, b and 3 more`.
-pub(super) fn list(names: &[String]) -> String {
+pub(crate) fn list(names: &[String]) -> String {
     let named = names.iter().take(NAMED).cloned().collect::<Vec<_>>().join(", ");
     match names.len().saturating_sub(NAMED) {
         0 => named,

@@ -113,8 +113,11 @@ pub enum RecordError {
     /// Longer than any that is written.
     #[error("it has more than {} KiB", MAX_BYTES >> 10)]
     TooLong,
-    /// Malformed, or of another version.
-    #[error("it is malformed, or was written by another version of the controller (this one writes version {VERSION})")]
+    /// Of another version.
+    #[error("it has version {0}, and this release reads version {VERSION}: another release of the controller wrote it")]
+    Version(u32),
+    /// Malformed.
+    #[error("it is malformed")]
     Unreadable,
 }
 
@@ -145,7 +148,10 @@ impl Record {
         if text.len() > MAX_BYTES {
             return Err(RecordError::TooLong);
         }
-        versioned::parse(text, VERSION, MAX_BYTES).ok_or(RecordError::Unreadable)
+        match versioned::version(text, MAX_BYTES) {
+            Some(other) if other != VERSION => Err(RecordError::Version(other)),
+            _ => versioned::parse(text, VERSION, MAX_BYTES).ok_or(RecordError::Unreadable),
+        }
     }
 
     /// The record as text.
@@ -215,7 +221,7 @@ mod tests {
         for (text, error) in [
             (String::new(), RecordError::Unreadable),
             ("{}".to_owned(), RecordError::Unreadable),
-            (text.replace("\"v\":1", "\"v\":2"), RecordError::Unreadable),
+            (text.replace("\"v\":1", "\"v\":2"), RecordError::Version(2)),
             (text.replace("Preflight", "Sleepy"), RecordError::Unreadable),
             (text.replace("\"controlPlane\":{}", "\"controlPlane\":{\"Pod/x\":1}"), RecordError::Unreadable),
             (text.replace("\"controlPlane\":{}", "\"controlPlane\":{\"Deployment/x\":-1}"), RecordError::Unreadable),

@@ -9,7 +9,7 @@ use super::{
 };
 use crate::annotation::format;
 use crate::kkp::api::Desired;
-use crate::kkp::keys;
+use crate::kkp::keys::{self, ASLEEP, REFUSED};
 use crate::kkp::phase::Phase;
 use crate::kkp::preflight::{Finding, Severity, admits};
 use crate::kkp::record::{Machines, Numbers, Record, Workload};
@@ -56,7 +56,7 @@ fn refusal(findings: &[Finding], forced: bool) -> String {
 }
 
 fn refused(why: &str) -> Plan {
-    Plan { requeue: Some(SLOW), ..Plan::work(Phase::Preflight, format!("refused: {why}"), Vec::new()) }
+    Plan { requeue: Some(SLOW), ..Plan::work(Phase::Preflight, format!("{REFUSED}{why}"), Vec::new()) }
 }
 
 pub(super) fn go_on(facts: &Facts<'_>, record: &Record) -> Plan {
@@ -299,14 +299,14 @@ fn asleep(facts: &Facts<'_>, record: &Record) -> Plan {
     if raised.is_empty() {
         let Numbers { volumes, load_balancers, machines } = record.numbers;
         let message = format!(
-            "asleep since {}. {machines} machines come back with a wake; {volumes} volumes and {load_balancers} load balancers stay and are billed",
+            "{ASLEEP}{}. {machines} machines come back with a wake; {volumes} volumes and {load_balancers} load balancers stay and are billed",
             record.entered
         );
         let Some(expiry) = expires_soon(facts) else { return rests(message, None) };
         let note = format!(
             "the control plane's certificates expire at {expiry}: wake the cluster before, and KKP renews them"
         );
-        return rests(format!("{note}; {message}"), Some(Warning { reason: "CertificatesExpire", note }));
+        return rests(format!("{message}; {note}"), Some(Warning { reason: "CertificatesExpire", note }));
     }
     if record.corrections < CORRECTIONS {
         let record = Record { corrections: record.corrections + 1, ..record.clone() };

@@ -3,6 +3,7 @@
 //! Watches drive it, one for each kind and namespace. A list at the start of each watch, and again after a minute without events,
 //! finds what a watch has missed.
 
+pub(crate) mod answer;
 mod display;
 
 use std::{

@@ -80,7 +80,8 @@ impl Asked {
     fn changes(&self) -> bool {
         match self {
             Self::Own(cli) => match &cli.command {
-                None => cli.act.dry_run == DryRun::None,
+                None => cli.sleep.act.dry_run == DryRun::None,
+                Some(Command::Dehydrate(args)) => args.act.dry_run == DryRun::None,
                 Some(Command::Resume(args)) => args.act.dry_run == DryRun::None,
                 Some(Command::Recover(RecoverArgs { what: Recover::ProcessGroups(args) })) => {
                     args.groups.dry_run == DryRun::None

@@ -84,7 +84,10 @@ fn wrong_usage_is_exit_code_2_and_says_what_is_right() {
         ("", "name at least one target"),
         ("resume", "name at least one target"),
         ("demo status", r#""status" is a command"#),
-        ("pod/x", "types are clusterdeployments.hive.openshift.io (cd), deployments.apps (deploy)"),
+        (
+            "pod/x",
+            "types are clusterdeployments.hive.openshift.io (cd), clusters.kubermatic.k8c.io (cluster), deployments.apps",
+        ),
         ("deploy", r#""deploy" is a type"#),
         ("demo -A", "-A cannot find a target by name"),
         ("-l a=b --all", "exclude each other"),
@@ -265,6 +268,10 @@ fn completion_answers_kubectl_even_without_a_hub() {
     for (words, expected) in [
         (vec!["__complete", "res"], "resume\n:4\n"),
         (vec!["__complete", "md"], "md/\n:6\n"),
+        (vec!["__complete", "hyd"], "hydrate\n:4\n"),
+        (vec!["__complete", "clus"], "cluster/\n:6\n"),
+        (vec!["__complete", "dehydrate", "--forc"], "--force\n:4\n"),
+        (vec!["__complete", "hydrate", "--forc"], ":4\n"),
         (vec!["__complete", "demo", "--dry-run", "se"], "server\n:4\n"),
         (vec!["__complete", "resume", "--wa"], "--wait\n:4\n"),
         (vec!["__complete", "demo", "--kubeconfig", ""], ":0\n"),
@@ -276,7 +283,10 @@ fn completion_answers_kubectl_even_without_a_hub() {
         (vec!["__complete", "--help"], ":4\n"),
         (vec!["__complete", "status", "-o", ""], "table\nwide\njson\nyaml\nname\n:4\n"),
         (vec!["__complete", "demo", "-o", ""], "name\njson\nyaml\n:4\n"),
-        (vec!["__complete"], "completion\ninstall-alias\nplan\nrecover\nresume\nstatus\nversion\nwake\n"),
+        (
+            vec!["__complete"],
+            "completion\ndehydrate\nhydrate\ninstall-alias\nplan\nrecover\nresume\nstatus\nversion\nwake\n",
+        ),
     ] {
         let home = TempDir::new().expect("a folder");
         let output = program(home.path()).args(&words).output().expect("the program starts");
@@ -385,7 +395,17 @@ fn nobody_is_watched_for() {
 /// `--help` of every command, as it is documented. Update with `INSTA_UPDATE=always` and read the difference.
 #[test]
 fn help_is_as_documented() {
-    let commands = ["", "resume", "plan", "status", "recover process-groups", "install-alias", "version", "completion"];
+    let commands = [
+        "",
+        "dehydrate",
+        "resume",
+        "plan",
+        "status",
+        "recover process-groups",
+        "install-alias",
+        "version",
+        "completion",
+    ];
     for command in commands {
         let ran = run(&format!("{command} --help"));
         assert_eq!((ran.code, ran.stderr.as_str()), (0, ""), "{command}");

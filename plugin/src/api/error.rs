@@ -86,6 +86,16 @@ pub(crate) enum HubError {
 }
 
 impl HubError {
+    /// The admission webhook that refused the request or did not answer.
+    pub(crate) fn webhook(&self) -> Option<&str> {
+        let named = match self {
+            Self::Refused { by, .. } => by.strip_prefix("admission webhook ")?,
+            Self::WebhookDown { message, .. } => message.split_once("failed calling webhook ")?.1,
+            _ => return None,
+        };
+        named.strip_prefix('"')?.split_once('"').map(|(name, _)| name)
+    }
+
     /// Whether the same request may succeed in a moment.
     pub(crate) fn is_transient(&self) -> bool {
         match self {

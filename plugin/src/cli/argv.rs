@@ -235,8 +235,8 @@ mod tests {
     fn they_are_read_as_they_are_meant() {
         let read = |line: &str| Cli::read(std::iter::once("x").chain(line.split_whitespace()).map(Into::into));
         let cli = read("--all=true --wait=false -y=true --all-namespaces=true -v 7").unwrap();
-        assert!(cli.act.all && cli.act.yes && cli.hub.all_namespaces && !cli.act.wait);
-        assert_eq!((cli.hub.verbosity, cli.act.targets.len()), (7, 0));
+        assert!(cli.sleep.act.all && cli.sleep.act.yes && cli.hub.all_namespaces && !cli.sleep.act.wait);
+        assert_eq!((cli.hub.verbosity, cli.sleep.act.targets.len()), (7, 0));
         let Some(Chosen::Status(status)) = read("status --watch=true -n x -A=false").unwrap().command else { panic!() };
         assert!(status.watch);
         assert_eq!(read("demo --wait=perhaps").unwrap_err().exit_code(), 2);

@@ -7,8 +7,9 @@
 pub(crate) const ABOUT: &str = "\
 Hibernate and resume clusters and workloads.
 
-For a ClusterDeployment the plugin sets spec.powerState, and Hive or hibernate-controller does the rest. For a workload it \
-sets replicas to 0 and records the previous count in the annotation hibernate.sh/replicas in the same write.";
+For a ClusterDeployment the plugin sets spec.powerState, and Hive or hibernate-controller does the rest. For a KKP Cluster it \
+sets the annotation hibernate.sh/power-state, and hibernate-controller does the rest. For a workload it sets replicas to 0 and \
+records the previous count in the annotation hibernate.sh/replicas in the same write.";
 
 /// Ends the help of every command.
 pub(crate) const EXIT_CODES: &str = "\
@@ -16,7 +17,7 @@ Exit codes:
   0  done, or nothing to do
   1  error
   2  wrong usage
-  3  refused: by a webhook, a policy, the schema, or a workload's protection
+  3  refused: by a webhook, a policy, the schema, a preflight, or a protection
   4  timed out while waiting
   When several targets fail for different reasons, the exit code is 1.";
 
@@ -24,12 +25,28 @@ Exit codes:
 pub(crate) const TARGETS: &str = "\
 Targets:
   NAME          of any type on the hub, if only one target has this name
-  TYPE/NAME     such as cd/demo, deploy/web, sts/db, machinedeployment/workers
+  TYPE/NAME     such as cd/demo, cluster/abc, deploy/web, sts/db
   TYPE NAME...  the same for several names
   TYPE          with --all or -l SELECTOR; ClusterDeployments if there is no TYPE
 
-  Types: clusterdeployment (cd), deployment (deploy), statefulset (sts), machinedeployment (md), each also with its group, as in \
-machinedeployment.cluster.x-k8s.io";
+  Types: clusterdeployment (cd), cluster (KKP's, on its seed), deployment (deploy), statefulset (sts), machinedeployment (md), \
+each also with its group, as in machinedeployment.cluster.x-k8s.io";
+
+/// Of kinds whose sleep must be confirmed.
+pub(crate) const CONFIRMATION: &str = "\
+KKP Clusters:
+  A dehydration deletes all Pods, without regard to PodDisruptionBudgets, and all Machines, and stops the control plane. Volumes \
+and load balancers stay and are billed. The plugin asks hibernate-controller for a preflight (by the annotation \
+hibernate.sh/preflight-requested-at), waits up to 30s for the result, prints it, and asks for confirmation.
+
+  --yes skips the question, not the preflight: a refusal ends with exit code 3, and a warning replaces a missing answer. Without a \
+terminal, --yes is required.
+
+  --force accepts Pods without a controller, unfinished Jobs, and webhooks that a wake has to call while their Pods do not run. It \
+never overrides any other refusal of the preflight, the admission webhook, or the annotation hibernate.sh/protected. A later \
+request without --force withdraws it.
+
+  --all and -l select Clusters only with their TYPE, as in `kubectl hibernate cluster --all`.";
 
 /// Of the bare form.
 pub(crate) const HIBERNATE_EXAMPLES: &str = "\
@@ -47,6 +64,9 @@ Examples:
   # Cancel the scheduled resume
   kubectl annotate clusterdeployment demo hibernate.sh/wake-at-
 
+  # Dehydrate a user cluster of a KKP seed (see below)
+  kubectl hibernate cluster/abc --reason \"weekend\" --wait
+
   # Put workloads to sleep; their replica counts are recorded
   kubectl hibernate deploy/web sts/db machinedeployment/workers -n shop
 
@@ -62,6 +82,18 @@ Examples:
 If a target has the name of a command, write TYPE/NAME. Put flags after `hibernate`: kubectl drops flags that precede a plugin's \
 name (`kubectl hibernate web -n shop` works, `kubectl -n shop hibernate web` fails).";
 
+/// Of `dehydrate`.
+pub(crate) const DEHYDRATE_EXAMPLES: &str = "\
+Examples:
+  # Dehydrate a user cluster of a KKP seed
+  kubectl hibernate dehydrate cluster/abc --reason \"weekend\" --wait
+
+  # From a script, although Pods without a controller are lost
+  kubectl hibernate dehydrate cluster/abc --yes --force
+
+  # Hydrate it
+  kubectl hibernate hydrate cluster/abc --wait";
+
 /// Of `resume`.
 pub(crate) const RESUME_EXAMPLES: &str = "\
 Examples:
@@ -70,6 +102,9 @@ Examples:
 
   # Resume it, and refuse hibernation until the demonstration is over
   kubectl hibernate resume demo --hold-awake --until 18:00 --reason \"demo day\"
+
+  # Hydrate a user cluster of a KKP seed
+  kubectl hibernate hydrate cluster/abc --wait
 
   # Resume workloads with their recorded replica counts
   kubectl hibernate resume deploy/web sts/db -n shop
@@ -89,13 +124,16 @@ Examples:
   # Check whether certificates outlast two weeks of sleep
   kubectl hibernate plan demo --for 336h
 
+  # What the dehydration of a user cluster of KKP does, and what refuses it
+  kubectl hibernate plan cluster/abc --fresh
+
   # The clusters of a team that cannot be put to sleep
   kubectl hibernate plan -l team=blue -A -o json |
     jq '.items[] | select(.verdict == \"Blocked\") | .name'
 
-`plan` queries only the hub and changes nothing: a server-side dry run gives the webhook's answer. Findings about the cloud and \
-the cluster come from hibernate-controller, at the time shown. The controller checks awake clusters every hour, and any cluster \
-when --fresh requests it (by the annotation hibernate.sh/preflight-requested-at). The exit code is 3 if anything blocks, 4 if \
+`plan` queries only the hub and changes nothing: a server-side dry run gives the webhook's answer for a ClusterDeployment. Findings about the cloud and \
+the cluster come from hibernate-controller, at the time shown. The controller checks awake ClusterDeployments every hour, and \
+any cluster when --fresh requests it (by the annotation hibernate.sh/preflight-requested-at). The exit code is 3 if anything blocks, 4 if \
 --fresh timed out.
 
 Codes such as V6 are rules of the admission webhook. Refused and HubWarns are other refusals and warnings of the hub, HubNotAsked \
@@ -114,8 +152,11 @@ JSON and YAML print a list of this form; later versions only add fields:
 /// Of `status`, with the form of its JSON.
 pub(crate) const STATUS_EXAMPLES: &str = "\
 Examples:
-  # All ClusterDeployments of the namespace
+  # All ClusterDeployments of the namespace, and all KKP Clusters of the seed
   kubectl hibernate status
+
+  # KKP Clusters, with what stays billed and when certificates expire
+  kubectl hibernate status clusters -o wide
 
   # Of all namespaces, with platform, region and hibernateAfter
   kubectl hibernate status -A -o wide
@@ -146,6 +187,12 @@ JSON and YAML print a list of this form; later versions only add fields:
      \"platform\", \"region\", \"hibernateAfter\", \"firesAt\"  ClusterDeployments
      \"wakeAt\", \"holdAwakeUntil\", \"holdAwakeBy\"        ClusterDeployments
      \"replicas\", \"recordedReplicas\"                    workloads
+     \"displayName\", \"version\"                          KKP Clusters
+     \"pausedBy\", \"pauseReason\"       who set spec.pause, and why
+     \"certificatesExpireAt\"          the first one of the control plane
+     \"scaledDownMachines\"            Machines that a wake creates
+     \"remaining\": {\"volumes\", \"loadBalancers\"}    what stays billed
+     \"recordError\"                   why the record cannot be used
      \"protected\"
   }]}
 

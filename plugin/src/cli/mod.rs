@@ -14,8 +14,8 @@ mod values;
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, parser::ValueSource};
 
 use self::help::{
-    ABOUT, ALIAS_EXAMPLES, COMPLETION_EXAMPLES, EXIT_CODES, HIBERNATE_EXAMPLES, PLAN_EXAMPLES, RESUME_EXAMPLES,
-    STATUS_EXAMPLES, TARGETS,
+    ABOUT, ALIAS_EXAMPLES, COMPLETION_EXAMPLES, CONFIRMATION, DEHYDRATE_EXAMPLES, EXIT_CODES, HIBERNATE_EXAMPLES,
+    PLAN_EXAMPLES, RESUME_EXAMPLES, STATUS_EXAMPLES, TARGETS,
 };
 pub(crate) use self::hub::HubArgs;
 use self::time::{TimeError, TimeFlags};
@@ -29,7 +29,7 @@ pub(crate) use self::values::{ActOutput, Completer, DryRun, Include, PlanOutput,
     disable_version_flag = true,
     disable_help_subcommand = true,
     override_usage = "kubectl hibernate [OPTIONS] <NAME | TYPE/NAME>...\n       kubectl hibernate <COMMAND> ...",
-    after_help = format!("{TARGETS}\n\n{HIBERNATE_EXAMPLES}\n\n{EXIT_CODES}"),
+    after_help = format!("{TARGETS}\n\n{HIBERNATE_EXAMPLES}\n\n{CONFIRMATION}\n\n{EXIT_CODES}"),
     about = ABOUT,
     subcommand_help_heading = "Commands",
     max_term_width = 120
@@ -40,7 +40,7 @@ pub(crate) struct Cli {
     pub(crate) command: Option<Command>,
     /// What to put to sleep.
     #[command(flatten)]
-    pub(crate) act: ActArgs,
+    pub(crate) sleep: SleepArgs,
     /// How to reach the hub.
     #[command(flatten)]
     pub(crate) hub: HubArgs,
@@ -49,8 +49,11 @@ pub(crate) struct Cli {
 /// Commands besides putting to sleep.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
+    /// Put targets to sleep, as the form without a command does
+    #[command(after_help = format!("{TARGETS}\n\n{DEHYDRATE_EXAMPLES}\n\n{CONFIRMATION}\n\n{EXIT_CODES}"))]
+    Dehydrate(SleepArgs),
     /// Wake targets
-    #[command(visible_alias = "wake", after_help = format!("{TARGETS}\n\n{RESUME_EXAMPLES}\n\n{EXIT_CODES}"))]
+    #[command(visible_aliases = ["wake", "hydrate"], after_help = format!("{TARGETS}\n\n{RESUME_EXAMPLES}\n\n{EXIT_CODES}"))]
     Resume(ResumeArgs),
     /// Show what would block or slow a hibernation or resume, before you do it
     #[command(after_help = format!("{PLAN_EXAMPLES}\n\n{EXIT_CODES}"))]
@@ -80,7 +83,7 @@ pub(crate) enum Command {
 
 /// Words that are commands and therefore never bare names of targets.
 pub(crate) const COMMANDS: &[&str] =
-    &["resume", "wake", "plan", "status", "recover", "install-alias", "version", "completion"];
+    &["dehydrate", "resume", "wake", "hydrate", "plan", "status", "recover", "install-alias", "version", "completion"];
 
 /// Flags of the commands that change something.
 #[derive(Debug, Args)]
@@ -100,7 +103,7 @@ pub(crate) struct ActArgs {
     /// Timeout of --wait, such as 20m; 0 means no timeout
     #[arg(long, value_name = "DURATION", default_value = "0", value_parser = duration::parse, hide_default_value = true)]
     pub(crate) timeout: duration::Limit,
-    /// Skip the confirmation; implied if stdin is not a terminal
+    /// Skip the confirmation; implied if stdin is not a terminal, except for KKP Clusters
     #[arg(long, short = 'y')]
     pub(crate) yes: bool,
     /// `client` only prints the changes; `server` validates them on the API server without storing them
@@ -116,6 +119,17 @@ pub(crate) struct ActArgs {
     /// When a cluster is to wake again, or until when it is held awake.
     #[command(flatten)]
     pub(crate) time: TimeFlags,
+}
+
+/// Flags of what puts targets to sleep.
+#[derive(Debug, Args)]
+pub(crate) struct SleepArgs {
+    /// Those of every change.
+    #[command(flatten)]
+    pub(crate) act: ActArgs,
+    /// Accept bare Pods, unfinished Jobs and webhooks that a wake has to call; KKP Clusters only
+    #[arg(long)]
+    pub(crate) force: bool,
 }
 
 /// Flags of `resume`.
@@ -281,9 +295,24 @@ mod tests {
     fn the_bare_form_hibernates() {
         let cli = read("demo other --wait --timeout 20m -n x").unwrap();
         assert!(cli.command.is_none());
-        assert_eq!(cli.act.targets, ["demo", "other"]);
-        assert_eq!(cli.act.timeout, duration::parse("20m").unwrap());
+        assert_eq!(cli.sleep.act.targets, ["demo", "other"]);
+        assert_eq!(cli.sleep.act.timeout, duration::parse("20m").unwrap());
         assert_eq!(cli.hub.namespace.as_deref(), Some("x"));
+    }
+
+    #[test]
+    fn dehydrate_is_the_bare_form_and_hydrate_is_resume() {
+        let Some(Command::Dehydrate(args)) = read("dehydrate cluster/abc --force --yes").unwrap().command else {
+            panic!()
+        };
+        assert!(args.force && args.act.yes);
+        assert_eq!(args.act.targets, ["cluster/abc"]);
+        let Some(Command::Resume(args)) = read("hydrate cluster/abc").unwrap().command else { panic!() };
+        assert_eq!(args.act.targets, ["cluster/abc"]);
+        assert!(read("cluster/abc --force").unwrap().sleep.force);
+        for line in ["hydrate cluster/abc --force", "--force hydrate cluster/abc"] {
+            assert_eq!(read(line).unwrap_err().exit_code(), 2, "{line}");
+        }
     }
 
     #[test]
@@ -327,9 +356,9 @@ mod tests {
 
     #[test]
     fn dry_run_without_a_value_is_the_clients() {
-        assert_eq!(read("demo --dry-run").unwrap().act.dry_run, DryRun::Client);
-        assert_eq!(read("--dry-run demo").unwrap().act.dry_run, DryRun::Client);
-        assert_eq!(read("demo --dry-run=server").unwrap().act.dry_run, DryRun::Server);
+        assert_eq!(read("demo --dry-run").unwrap().sleep.act.dry_run, DryRun::Client);
+        assert_eq!(read("--dry-run demo").unwrap().sleep.act.dry_run, DryRun::Client);
+        assert_eq!(read("demo --dry-run=server").unwrap().sleep.act.dry_run, DryRun::Server);
     }
 
     #[test]

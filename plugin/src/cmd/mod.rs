@@ -8,7 +8,7 @@ pub(crate) mod recover;
 mod status;
 mod version;
 
-use shared::target::{Kinds, PowerAction};
+use shared::target::Kinds;
 
 use crate::{
     cli::{
@@ -24,10 +24,11 @@ use crate::{
 /// When nothing could be tried at all. Failures of single targets are printed and counted.
 pub(crate) async fn run(kinds: Kinds, cli: &Cli) -> Result<Exit, Problem> {
     match &cli.command {
-        None => power::run(kinds, PowerAction::Hibernate, &cli.act, &cli.hub).await,
+        None => power::sleep(kinds, &cli.sleep, &cli.hub).await,
+        Some(Command::Dehydrate(args)) => power::sleep(kinds, args, &cli.hub).await,
         Some(Command::Resume(args)) => {
             args.check()?;
-            power::run(kinds, PowerAction::Resume, &args.act, &cli.hub).await
+            power::wake(kinds, &args.act, &cli.hub).await
         }
         Some(Command::Plan(args)) => plan::run(kinds, args, &cli.hub).await,
         Some(Command::Status(args)) => status::run(kinds, args, &cli.hub).await,

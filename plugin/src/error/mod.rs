@@ -1,6 +1,7 @@
 //! What can go wrong with one target, and which exit code that is.
 
 mod exit;
+mod preflight;
 mod recover;
 mod select;
 mod wait;
@@ -11,6 +12,7 @@ use shared::target::TargetError;
 
 pub(crate) use self::{
     exit::Exit,
+    preflight::{PreflightError, StandInError},
     recover::FdbError,
     select::{ResolveError, UsageError},
     wait::WaitError,
@@ -46,6 +48,10 @@ pub(crate) enum Problem {
     Time(#[from] TimeError),
     #[error(transparent)]
     Fdb(#[from] FdbError),
+    #[error(transparent)]
+    Preflight(#[from] PreflightError),
+    #[error(transparent)]
+    StandIn(#[from] Box<StandInError>),
     #[error("conflict: the object changed {0} times during the write; try again")]
     Contended(u32),
     #[error("not confirmed, nothing was changed (use --yes to skip the question)")]
@@ -77,6 +83,7 @@ impl fmt::Display for Failure {
         match &self.problem {
             // These name their object themselves, where they have one.
             Problem::Hub(_)
+            | Problem::StandIn(_)
             | Problem::Resolve(_)
             | Problem::Usage(_)
             | Problem::Time(_)
@@ -97,10 +104,18 @@ impl Problem {
         match self {
             Self::Usage(_) | Self::Time(_) | Self::Hub(HubError::Selector { .. }) => Exit::Usage,
             Self::Fdb(error) => error.exit(),
+            Self::Preflight(error) => error.exit(),
+            Self::StandIn(error) if matches!(error.refusal, HubError::Refused { .. }) => Exit::Refused,
             Self::Hub(HubError::Refused { .. }) | Self::Target(TargetError::Refused(_)) => Exit::Refused,
             Self::Wait(WaitError::TimedOut { .. }) => Exit::TimedOut,
             _ => Exit::Error,
         }
+    }
+}
+
+impl From<StandInError> for Problem {
+    fn from(error: StandInError) -> Self {
+        Self::StandIn(Box::new(error))
     }
 }
 

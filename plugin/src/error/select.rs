@@ -28,8 +28,14 @@ pub(crate) enum UsageError {
     /// A kind that is only shown, in the words of its row.
     #[error("{0}")]
     OnlyShown(String),
-    #[error("`plan` does not apply to {0}: only ClusterDeployments stop machines")]
+    #[error("`plan` does not apply to {0}: only ClusterDeployments and KKP Clusters stop machines")]
     NothingToPlan(String),
+    #[error("--force does not apply to {0}: only the sleep of a KKP Cluster has a preflight that it overrides")]
+    NothingToForce(String),
+    #[error(
+        "{0}: this sleep destroys what runs there and must be confirmed: pass --yes, because stdin is not a terminal"
+    )]
+    NeedsYes(String),
     #[error("-l and --all exclude each other")]
     SelectorAndAll,
     #[error("-l is empty and would select everything; use --all instead")]

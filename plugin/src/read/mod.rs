@@ -1,5 +1,7 @@
 //! What belongs to an object on the hub and has to be read with it.
 
+pub(crate) mod companion;
 pub(crate) mod fdb;
 pub(crate) mod pool;
+pub(crate) mod preflight;
 pub(crate) mod protection;

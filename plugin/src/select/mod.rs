@@ -1,5 +1,6 @@
 //! Targets: how they are named on the command line, and how they are found on the hub.
 
+mod elsewhere;
 pub(crate) mod nearest;
 pub(crate) mod parse;
 pub(crate) mod resolve;

@@ -18,6 +18,8 @@ pub(crate) enum Selection {
         kinds: Vec<&'static TargetKind>,
         /// Label selector, empty for all.
         selector: String,
+        /// Whether the command line names the kinds.
+        typed: bool,
     },
 }
 
@@ -124,14 +126,18 @@ impl Parser {
             return Err(UsageError::EmptySelector);
         }
         if selector.is_some() || flags.all {
-            return self.query(words, selector.unwrap_or_default());
+            return self.query(words, selector.unwrap_or_default(), flags);
         }
         let Some(first) = words.first() else {
-            return if flags.lists { self.query(&[], "") } else { Err(UsageError::Nothing) };
+            return if flags.lists { self.query(&[], "", flags) } else { Err(UsageError::Nothing) };
         };
         let types = self.types_of(first);
         if !first.contains('/') && words.len() == 1 && types.is_ok() {
-            return if flags.lists { self.query(words, "") } else { Err(UsageError::TypeWithoutNames(first.clone())) };
+            return if flags.lists {
+                self.query(words, "", flags)
+            } else {
+                Err(UsageError::TypeWithoutNames(first.clone()))
+            };
         }
         if flags.all_namespaces {
             return Err(UsageError::NameInAllNamespaces);
@@ -149,7 +155,7 @@ impl Parser {
         Ok(Selection::Named(without_repetitions(references)))
     }
 
-    fn query(&self, words: &[String], selector: &str) -> Result<Selection, UsageError> {
+    fn query(&self, words: &[String], selector: &str, flags: Flags<'_>) -> Result<Selection, UsageError> {
         let mut found = Vec::new();
         for word in words {
             if word.contains('/') {
@@ -165,10 +171,11 @@ impl Parser {
                 }
             }
         }
-        if found.is_empty() {
-            found = self.kinds.defaults();
+        let typed = !found.is_empty();
+        if !typed {
+            found = if flags.lists { self.kinds.shown_by_default() } else { self.kinds.defaults() };
         }
-        Ok(Selection::Query { kinds: found, selector: selector.to_owned() })
+        Ok(Selection::Query { kinds: found, selector: selector.to_owned(), typed })
     }
 
     /// The kinds of `deploy` or `deploy,sts`.
@@ -250,7 +257,7 @@ mod tests {
     fn understood(line: &str, flags: Flags<'_>) -> String {
         let words: Vec<String> = line.split_whitespace().map(Into::into).collect();
         let short = |kinds: &[&'static TargetKind]| match kinds.len() {
-            5 => "*".to_owned(),
+            6 => "*".to_owned(),
             _ => kinds.iter().map(|row| row.kind.short[0]).collect::<Vec<_>>().join("+"),
         };
         match parse(KINDS, &words, flags) {
@@ -259,7 +266,7 @@ mod tests {
                     references.iter().map(|reference| format!("{}/{}", short(&reference.kinds), reference.name));
                 names.collect::<Vec<_>>().join(" ")
             }
-            Ok(Selection::Query { kinds, selector }) => format!("[{}] {selector}", short(&kinds)).trim().to_owned(),
+            Ok(Selection::Query { kinds, selector, .. }) => format!("[{}] {selector}", short(&kinds)).trim().to_owned(),
             Err(error) => error.to_string(),
         }
     }
@@ -281,11 +288,13 @@ mod tests {
             ("deploy sts deploy", ALL, "[deploy+sts]"),
             ("", LABELS, "[cd] a=b"),
             ("sts", LABELS, "[sts] a=b"),
-            ("", STATUS, "[cd]"),
+            ("cluster/abc", NAMES, "cluster/abc"),
+            ("clusters", ALL, "[cluster]"),
+            ("", STATUS, "[cd+cluster]"),
             ("deploy", STATUS, "[deploy]"),
             ("demo", STATUS, "*/demo"),
             ("cd/demo", STATUS, "cd/demo"),
-            ("", Flags { lists: true, ..NO_LABELS }, "[cd]"),
+            ("", Flags { lists: true, ..NO_LABELS }, "[cd+cluster]"),
             ("cd/demo", Flags { lists: true, ..NO_LABELS }, "cd/demo"),
         ] {
             assert_eq!(understood(line, flags), expected, "{line}");
@@ -299,6 +308,7 @@ mod tests {
             ("", EVERYWHERE, "name at least one target"),
             ("deploy", NAMES, r#""deploy" is a type"#),
             ("pod/x", NAMES, r#"unknown type "pod"; types are clusterdeployments.hive.openshift.io (cd), "#),
+            ("cluster.cluster.x-k8s.io/x", NAMES, r#"unknown type "cluster.cluster.x-k8s.io""#),
             ("pods", ALL, r#"unknown type "pods""#),
             ("demo", ALL, r#"unknown type "demo": -l and --all accept a TYPE but no names"#),
             ("deploy demo", LABELS, r#"unknown type "demo": -l and --all accept"#),

@@ -10,6 +10,7 @@ use futures::{StreamExt, future::join_all, stream};
 use shared::target::TargetKind;
 
 use super::{
+    elsewhere,
     nearest::nearest,
     parse::{Reference, Selection, has_namespaces},
     target::Target,
@@ -76,6 +77,15 @@ impl<'a> Resolver<'a> {
 
     /// Everything that was selected, in the order given; what cannot be found is a failure in its place.
     pub(crate) async fn resolve(&self, selection: &Selection) -> Vec<Result<Target, Failure>> {
+        let found = self.select(selection).await;
+        stream::iter(found)
+            .map(async |target| Ok(target?.complete(self.hub).await))
+            .buffered(CONCURRENCY)
+            .collect()
+            .await
+    }
+
+    async fn select(&self, selection: &Selection) -> Vec<Result<Target, Failure>> {
         match selection {
             Selection::Named(references) => {
                 let mut found: Vec<Result<Target, Failure>> = Vec::new();
@@ -87,7 +97,7 @@ impl<'a> Resolver<'a> {
                 }
                 found
             }
-            Selection::Query { kinds, selector } => self.query(kinds, selector).await,
+            Selection::Query { kinds, selector, typed } => self.query(kinds, selector, *typed).await,
         }
     }
 
@@ -115,10 +125,11 @@ impl<'a> Resolver<'a> {
             return Err(fail(error.into()));
         }
         if absent.is_empty() {
-            let word = reference.word.as_deref().unwrap_or("of any target");
-            return Err(fail(ResolveError::NoKind(word.to_owned()).into()));
+            let word = reference.word.as_deref().unwrap_or("of any target").to_owned();
+            let what = elsewhere::of_word(&reference.kinds).unwrap_or(word);
+            return Err(fail(ResolveError::NoKind(what).into()));
         }
-        let hint = self.suggest(&reference.name, &absent).await;
+        let hint = self.hint(&reference.name, &absent).await;
         Err(fail(Problem::Resolve(ResolveError::NotFound {
             what: Self::describe(reference),
             namespace: has_namespaces(&absent).then(|| self.hub.namespace.clone()),
@@ -193,25 +204,31 @@ impl<'a> Resolver<'a> {
         self.versions.lock().unwrap_or_else(PoisonError::into_inner).insert(key, version);
     }
 
-    /// ` (did you mean demo?)`: one more request, only on the way to an error.
-    async fn suggest(&self, wanted: &str, kinds: &[&'static TargetKind]) -> String {
+    /// `; did you mean demo?`, or where else to look: one more request, only on the way to an error.
+    async fn hint(&self, wanted: &str, kinds: &[&'static TargetKind]) -> String {
         let namespace = Some(self.hub.namespace.as_str());
-        let lists = join_all(
-            kinds
-                .iter()
-                .map(|kind| self.served(kind, async |resource| self.hub.list(resource, namespace, "", "").await)),
-        );
-        let lists: Vec<_> = lists.await.into_iter().flatten().collect();
-        let names = lists.iter().flat_map(|list| &list.items);
+        let lists = join_all(kinds.iter().map(async |kind| {
+            let list = self.served(kind, async |resource| self.hub.list(resource, namespace, "", "").await).await;
+            (*kind, list.map(|list| list.items))
+        }));
+        let lists = lists.await;
+        let names = lists.iter().filter_map(|(_, list)| list.as_ref().ok()).flatten();
         let names = names.filter_map(|object| object.pointer("/metadata/name")?.as_str());
-        match nearest(wanted, names).as_slice() {
-            [] => String::new(),
-            near => format!("; did you mean {}?", near.join(" or ")),
+        let near = nearest(wanted, names);
+        if !near.is_empty() {
+            return format!("; did you mean {}?", near.join(" or "));
+        }
+        if let Some(hint) = elsewhere::display_name(wanted, &lists) {
+            return hint;
+        }
+        match lists.as_slice() {
+            [(row, list)] => elsewhere::hint(self.hub, row, list.as_deref().ok()).await.unwrap_or_default(),
+            _ => String::new(),
         }
     }
 
     /// All targets of some kinds.
-    async fn query(&self, kinds: &[&'static TargetKind], selector: &str) -> Vec<Result<Target, Failure>> {
+    async fn query(&self, kinds: &[&'static TargetKind], selector: &str, typed: bool) -> Vec<Result<Target, Failure>> {
         let lists = kinds.iter().map(|kind| {
             self.served(kind, async |resource| {
                 let list = self.hub.list(resource, self.namespace, "", selector).await?;
@@ -223,7 +240,8 @@ impl<'a> Resolver<'a> {
         let some_kind_exists = lists.iter().any(|list| !matches!(list, Err(HubError::NoKind(_))));
         let seen: Vec<&str> =
             kinds.iter().zip(&lists).filter(|(_, list)| list.is_ok()).map(|(kind, _)| kind.kind.kind).collect();
-        let mut found = Vec::new();
+        let is_left_out = |kind: &TargetKind| seen.contains(&kind.kind.kind) || !typed && !seen.is_empty();
+        let mut found: Vec<Result<Target, Failure>> = Vec::new();
         for (kind, list) in kinds.iter().zip(lists) {
             let what = kind.kind.resource_name();
             match list {
@@ -233,12 +251,26 @@ impl<'a> Resolver<'a> {
                         output::note(&format!("the hub does not have the type {what}"));
                     }
                 }
-                // `md` means two kinds of one name.
-                Err(error) if is_forbidden(&error) && seen.contains(&kind.kind.kind) => self.leave_out(&error),
-                Err(error) => found.push(Err(Failure::new(what, error.into()))),
+                // `md` means two kinds of one name, and no word at all means what the user may see.
+                Err(error) if is_forbidden(&error) && is_left_out(kind) => self.leave_out(&error),
+                // No word at all: Hive's kind alone is missed.
+                Err(HubError::NoKind(_)) if !typed && !found.is_empty() => {}
+                Err(HubError::NoKind(what)) => {
+                    let what = elsewhere::of_word(&[kind]).unwrap_or(what);
+                    found.push(Err(Failure::new(kind.kind.resource_name(), ResolveError::NoKind(what).into())));
+                }
+                Err(error) => push_once(&mut found, Failure::new(what, error.into())),
             }
         }
         found
+    }
+}
+
+/// A hub that is down is down for every kind: said once.
+fn push_once(found: &mut Vec<Result<Target, Failure>>, failure: Failure) {
+    let text = failure.to_string();
+    if !found.iter().any(|one| one.as_ref().is_err_and(|one| one.to_string() == text)) {
+        found.push(Err(failure));
     }
 }
 

@@ -1,9 +1,12 @@
 //! A target that was found.
 
 use serde_json::Value;
-use shared::target::TargetKind;
+use shared::target::{Record, TargetError, TargetKind};
 
-use crate::api::Resource;
+use crate::{
+    api::{Hub, Resource, error::HubError},
+    read::companion::{self, Beside},
+};
 
 /// An object on the hub that can be put to sleep.
 #[derive(Clone, Debug)]
@@ -16,8 +19,10 @@ pub(crate) struct Target {
     pub(crate) namespace: String,
     /// Its name.
     pub(crate) name: String,
-    /// The whole object.
+    /// The whole object, with the request of its companion if that is newer.
     pub(crate) object: Value,
+    /// What lies beside it.
+    pub(crate) beside: Beside,
 }
 
 impl Target {
@@ -25,12 +30,42 @@ impl Target {
     pub(crate) fn new(row: &'static TargetKind, version: &'static str, object: Value) -> Self {
         let text = |path: &str| object.pointer(path).and_then(Value::as_str).unwrap_or_default().to_owned();
         let resource = Resource { kind: &row.kind, version };
-        Self { row, resource, namespace: text("/metadata/namespace"), name: text("/metadata/name"), object }
+        Self {
+            row,
+            resource,
+            namespace: text("/metadata/namespace"),
+            name: text("/metadata/name"),
+            object,
+            beside: Beside::Nothing,
+        }
+    }
+
+    /// The same target with what lies beside it.
+    pub(crate) async fn complete(mut self, hub: &Hub) -> Self {
+        self.beside = companion::attach(hub, self.row, &mut self.object).await;
+        self
     }
 
     /// The same target as it is now.
-    pub(crate) fn with(&self, object: Value) -> Self {
-        Self::new(self.row, self.resource.version, object)
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub(crate) async fn read_again(&self, hub: &Hub) -> Result<Self, HubError> {
+        let object = hub.get(self.resource, &self.namespace, &self.name).await?;
+        Ok(Self::new(self.row, self.resource.version, object).complete(hub).await)
+    }
+
+    /// What `status` shows of it.
+    ///
+    /// # Errors
+    /// When the object does not match its schema.
+    pub(crate) fn record(&self) -> Result<Record, TargetError> {
+        let record = self.row.record(&self.object)?;
+        Ok(match (self.row.companion, &self.beside) {
+            (Some(companion), Beside::Found(found)) => companion.describe(&self.object, Some(found), record),
+            (Some(companion), Beside::Missing) => companion.describe(&self.object, None, record),
+            _ => record,
+        })
     }
 
     /// The name for messages.

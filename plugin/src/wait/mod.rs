@@ -23,6 +23,7 @@ use crate::{
     cli::duration::elapsed,
     error::{Exit, Failure, WaitError},
     output,
+    read::companion,
     select::target::Target,
 };
 
@@ -161,7 +162,7 @@ async fn round(
     let list = hub.list(resource, Some(namespace), fields, "").await?;
     for (at, target) in group {
         match list.items.iter().find(|object| name_of(object) == target.name) {
-            Some(object) => settle(display, *at, target, object, *first_look),
+            Some(object) => settle(hub, display, *at, target, object, *first_look).await,
             None => lose(display, *at, target),
         }
     }
@@ -183,7 +184,7 @@ async fn round(
         if gone {
             lose(display, *at, target);
         } else {
-            settle(display, *at, target, &object, false);
+            settle(hub, display, *at, target, &object, false).await;
         }
     }
     Ok(())
@@ -199,8 +200,10 @@ fn lose(display: &ProgressDisplay, at: usize, target: &Waiting) {
     display.fail(at, WaitError::Lost { after, why }.into());
 }
 
-fn settle(display: &ProgressDisplay, at: usize, target: &Waiting, object: &Value, first_look: bool) {
-    match target.row.progress(object, target.action) {
+async fn settle(hub: &Hub, display: &ProgressDisplay, at: usize, target: &Waiting, object: &Value, first_look: bool) {
+    let mut object = object.clone();
+    companion::attach(hub, target.row, &mut object).await;
+    match target.row.progress(&object, target.action) {
         Ok(Progress::Reached) => display.arrive(at, target.arrived(first_look)),
         Ok(Progress::Going(text)) => display.state(at, &text),
         Ok(Progress::Unnoticed) => display.state(at, UNNOTICED),

@@ -5,6 +5,13 @@ use super::{
     row::Column,
 };
 
+/// The cloud.
+pub const PLATFORM: Column =
+    Column { header: "PLATFORM", cell: |record, _| record.platform.clone().unwrap_or_default() };
+
+/// The part of the cloud.
+pub const REGION: Column = Column { header: "REGION", cell: |record, _| record.region.clone().unwrap_or_default() };
+
 /// How large a target is and how far it has come: instances of a cluster, replicas of a workload.
 pub const INSTANCES: Column = Column { header: "INSTANCES", cell: |record, _| instances(record) };
 

@@ -32,6 +32,8 @@ pub struct Intent<'a> {
     pub now: Timestamp,
     /// Whether a query selected the target. A target that the user named must be able to follow; one of many may be left as it is.
     pub queried: bool,
+    /// Whether the user accepts what a preflight refuses only without a force.
+    pub force: bool,
 }
 
 /// What an intent needs written.

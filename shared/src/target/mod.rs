@@ -7,6 +7,8 @@
 pub mod cluster_deployment;
 pub mod cluster_pool;
 pub mod columns;
+pub mod companion;
+pub mod confirmation;
 pub mod foundationdb_cluster;
 pub mod kind;
 pub mod kkp_cluster;
@@ -18,11 +20,14 @@ pub mod workload;
 pub use self::{
     cluster_deployment::CLUSTER_DEPLOYMENT,
     cluster_pool::CLUSTER_POOL,
+    companion::Companion,
+    confirmation::{Briefing, Confirmation},
     foundationdb_cluster::FOUNDATIONDB_CLUSTER,
     kind::{Kind, Scope},
+    kkp_cluster::KKP_CLUSTER,
     lifecycle::{Change, Intent, PowerAction, Progress, TargetError, UNNOTICED},
     record::{Instances, Key, Record, RecordList, StepRecord},
-    row::{Advice, Column, ShownKind, TargetKind, View, is_protected},
+    row::{Advice, ByDefault, Column, Elsewhere, ShownKind, TargetKind, View, is_protected},
 };
 
 /// A table of kinds. Commands take it as an argument, so that tests can add a row.
@@ -38,6 +43,7 @@ pub struct Kinds {
 pub const KINDS: Kinds = Kinds {
     targets: &[
         &CLUSTER_DEPLOYMENT,
+        &KKP_CLUSTER,
         &workload::DEPLOYMENT,
         &workload::STATEFUL_SET,
         &workload::CAPI_MACHINE_DEPLOYMENT,
@@ -59,10 +65,16 @@ impl Kinds {
         self.shown.iter().copied().find(|row| row.kind.is_named(word))
     }
 
-    /// Kinds that `--all`, `-l` and `status` select without a TYPE.
+    /// Kinds that `--all` and `-l` select without a TYPE.
     #[must_use]
     pub fn defaults(self) -> Vec<&'static TargetKind> {
-        self.targets.iter().copied().filter(|row| row.by_default).collect()
+        self.targets.iter().copied().filter(|row| row.by_default == ByDefault::Always).collect()
+    }
+
+    /// Kinds that `status` shows without a TYPE.
+    #[must_use]
+    pub fn shown_by_default(self) -> Vec<&'static TargetKind> {
+        self.targets.iter().copied().filter(|row| row.by_default != ByDefault::Never).collect()
     }
 
     /// The row of a type as records name it, such as `deployment.apps`.

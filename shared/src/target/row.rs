@@ -4,6 +4,8 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use super::{
+    companion::Companion,
+    confirmation::Confirmation,
     kind::Kind,
     lifecycle::{Change, Intent, Lifecycle, PowerAction, Progress, TargetError},
     record::Record,
@@ -16,10 +18,12 @@ use crate::annotation::{annotation, keys};
 pub struct TargetKind {
     /// Group, versions, names and scope.
     pub kind: Kind,
-    /// Whether `--all`, `-l` and `status` select it without a TYPE.
-    pub by_default: bool,
+    /// Which commands select it without a TYPE.
+    pub by_default: ByDefault,
     /// Whether a controller ends its sleep or its hold: `--for` and `--until`.
     pub has_schedule: bool,
+    /// Whether a preflight has refusals that `--force` accepts.
+    pub has_force: bool,
     /// Whether `plan` supports the kind.
     pub has_plan: bool,
     /// Other objects on the hub that may undo a change or need the user's attention.
@@ -30,8 +34,42 @@ pub struct TargetKind {
     pub awake: &'static str,
     /// Columns of `status -o wide`.
     pub columns: &'static [Column],
+    /// What `status` warns of.
+    pub warnings: fn(&Record, Timestamp) -> Vec<String>,
+    /// How its sleep is confirmed, if it destroys something.
+    pub confirmation: Option<&'static dyn Confirmation>,
+    /// The object beside it that holds the record of a long operation.
+    pub companion: Option<&'static dyn Companion>,
+    /// Where to look for an object that the hub does not have.
+    pub elsewhere: Option<Elsewhere>,
     /// How intent is written and state is read.
     pub lifecycle: &'static dyn Lifecycle,
+}
+
+/// Which commands select a kind without a TYPE.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ByDefault {
+    /// `--all`, `-l` and `status`.
+    Always,
+    /// Only `status`: to change every object of a hub, a user has to name the TYPE.
+    InStatus,
+    /// None.
+    Never,
+}
+
+/// Where to look for an object that the hub does not have.
+#[derive(Debug)]
+pub struct Elsewhere {
+    /// Where objects of the kind are, and how to get there.
+    pub hint: &'static str,
+    /// What else its word may mean on other hubs.
+    pub namesakes: &'static str,
+    /// A kind whose objects name the hubs that have objects of this one.
+    pub index: Kind,
+    /// What a hub seems to be that has objects of the index, and none of this kind.
+    pub role: &'static str,
+    /// The name that people gave an object, where it is not its own.
+    pub display_name: fn(&Value) -> Option<&str>,
 }
 
 /// Other objects to read before a change. Whoever has a client reads them and warns.
@@ -73,7 +111,7 @@ impl TargetKind {
     /// The patch that puts the object to sleep, for a dry run. `None` if the object asks for sleep already, or refuses.
     #[must_use]
     pub fn trial_patch(&self, object: &Value, end: Option<Timestamp>, now: Timestamp) -> Option<Value> {
-        let intent = Intent { action: PowerAction::Hibernate, reason: None, end, now, queried: false };
+        let intent = Intent { action: PowerAction::Hibernate, reason: None, end, now, queried: false, force: false };
         let Ok(Change::Patch { mut patch, .. }) = self.change(object, &intent) else {
             return None;
         };

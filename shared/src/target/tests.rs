@@ -16,6 +16,7 @@ use crate::annotation::keys;
 const WITH_SANDBOX: Kinds = Kinds {
     targets: &[
         &CLUSTER_DEPLOYMENT,
+        &KKP_CLUSTER,
         &workload::DEPLOYMENT,
         &workload::STATEFUL_SET,
         &workload::CAPI_MACHINE_DEPLOYMENT,
@@ -32,12 +33,16 @@ fn a_type_has_many_names() {
     let hive = vec![("hive.openshift.io", "ClusterDeployment")];
     let capi = ("cluster.x-k8s.io", "MachineDeployment");
     let kkp = ("cluster.k8s.io", "MachineDeployment");
+    let user_cluster = vec![("kubermatic.k8c.io", "Cluster")];
     for (word, expected) in [
         ("cd", hive.clone()),
         ("clusterdeployment", hive.clone()),
         ("ClusterDeployments", hive.clone()),
         ("clusterdeployment.hive.openshift.io", hive.clone()),
         ("clusterdeployments.v1.hive.openshift.io", hive),
+        ("cluster", user_cluster.clone()),
+        ("clusters.kubermatic.k8c.io", user_cluster),
+        ("cluster.cluster.x-k8s.io", vec![]),
         ("deploy", vec![("apps", "Deployment")]),
         ("deployments.apps", vec![("apps", "Deployment")]),
         ("deployments.v1.apps", vec![("apps", "Deployment")]),
@@ -100,8 +105,8 @@ fn no_two_rows_are_the_same_resource() {
 fn messages_list_every_type() {
     assert_eq!(
         KINDS.known_types(),
-        "clusterdeployments.hive.openshift.io (cd), deployments.apps (deploy), statefulsets.apps (sts), \
-         machinedeployments.cluster.x-k8s.io (md), machinedeployments.cluster.k8s.io (md)"
+        "clusterdeployments.hive.openshift.io (cd), clusters.kubermatic.k8c.io (cluster), deployments.apps (deploy), \
+         statefulsets.apps (sts), machinedeployments.cluster.x-k8s.io (md), machinedeployments.cluster.k8s.io (md)"
     );
     assert!(WITH_SANDBOX.known_types().ends_with(", sandboxes.test.hibernate.sh (sbx)"));
     assert_eq!(
@@ -121,6 +126,8 @@ fn messages_list_every_type() {
 fn only_clusters_are_selected_without_a_type() {
     assert_eq!(KINDS.defaults(), [&CLUSTER_DEPLOYMENT]);
     assert_eq!(WITH_SANDBOX.defaults(), [&CLUSTER_DEPLOYMENT]);
+    // A user cluster belongs to no namespace: `--all -n shop` must not reach it.
+    assert_eq!(WITH_SANDBOX.shown_by_default(), [&CLUSTER_DEPLOYMENT, &KKP_CLUSTER]);
 }
 
 #[test]
@@ -142,7 +149,8 @@ fn a_cluster_scoped_kind_is_one_row_and_one_module() {
     assert_eq!(WITH_SANDBOX.named("sbx"), [&SANDBOX]);
     assert!(!SANDBOX.kind.is_namespaced());
     let object = |annotations: serde_json::Value, phase: &str| json!({ "metadata": { "name": "blue", "annotations": annotations }, "status": { "phase": phase } });
-    let intent = |action| Intent { action, reason: None, end: None, now: Timestamp::UNIX_EPOCH, queried: false };
+    let intent =
+        |action| Intent { action, reason: None, end: None, now: Timestamp::UNIX_EPOCH, queried: false, force: false };
     let (awake, asleep) = (object(json!({}), "Running"), object(json!({ sandbox::POWER: "Hibernating" }), "Paused"));
     let Change::Patch { patch, message, .. } = SANDBOX.change(&awake, &intent(PowerAction::Hibernate)).unwrap() else {
         panic!()

@@ -8,7 +8,7 @@ use super::{
     kind::Kind,
     lifecycle::{Change, Intent, Lifecycle, PowerAction, Progress, TargetError},
     record::{Record, StepRecord},
-    row::{Advice, TargetKind},
+    row::{Advice, ByDefault, TargetKind},
 };
 use crate::{
     annotation::{annotation, keys},
@@ -36,13 +36,18 @@ pub const ROWS: &[&TargetKind] = &[&DEPLOYMENT, &STATEFUL_SET, &CAPI_MACHINE_DEP
 const fn row(kind: Kind) -> TargetKind {
     TargetKind {
         kind,
-        by_default: false,
+        by_default: ByDefault::Never,
         has_schedule: false,
+        has_force: false,
         has_plan: false,
         advice: Some(Advice::Autoscalers),
         asleep: "asleep",
         awake: "ready",
         columns: &[INSTANCES],
+        warnings: |_, _| Vec::new(),
+        confirmation: None,
+        companion: None,
+        elsewhere: None,
         lifecycle: &Workload,
     }
 }
@@ -159,7 +164,7 @@ mod tests {
     }
 
     fn change(object: &Value, action: PowerAction, queried: bool) -> Result<Change, TargetError> {
-        let intent = Intent { action, reason: None, end: None, now: Timestamp::UNIX_EPOCH, queried };
+        let intent = Intent { action, reason: None, end: None, now: Timestamp::UNIX_EPOCH, queried, force: false };
         DEPLOYMENT.change(object, &intent)
     }
 

@@ -181,10 +181,11 @@ fn typed(words: &[String]) -> Typed {
     let cli = matches.as_ref().and_then(|matches| Cli::from_arg_matches(matches).ok());
     let command = matches.as_ref().and_then(|matches| Some(matches.subcommand_name()?.to_owned()));
     let words = cli.as_ref().map_or(0, |cli| match &cli.command {
+        Some(Command::Dehydrate(sleep)) => sleep.act.targets.len(),
         Some(Command::Resume(resume)) => resume.act.targets.len(),
         Some(Command::Plan(plan)) => plan.targets.len(),
         Some(Command::Status(status)) => status.targets.len(),
-        _ => cli.act.targets.len(),
+        _ => cli.sleep.act.targets.len(),
     });
     Typed { hub: cli.map(|cli| cli.hub).unwrap_or_default(), command, words }
 }
@@ -210,7 +211,7 @@ async fn targets(kinds: Kinds, typed: &Typed, last: &str) -> (Vec<String>, u8) {
     if typed.command.is_none() && typed.words == 0 {
         candidates.extend(COMMANDS.iter().map(|&command| command.to_owned()));
     }
-    for row in kinds.defaults() {
+    for row in kinds.shown_by_default() {
         candidates.extend(objects(&typed.hub, &row.kind, "").await);
     }
     let kind_words = kinds.targets.iter().filter_map(|row| Some(format!("{}/", row.kind.short.first()?)));

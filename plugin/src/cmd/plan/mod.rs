@@ -3,6 +3,7 @@
 //! Only the hub is asked: for the objects there, for its verdict on a sleep that is not meant (a dry run), and for what
 //! hibernate-controller last found in the cloud and in the cluster. The kubeconfig of the cluster is none of our business.
 
+mod confirmed;
 mod fresh;
 mod outlook;
 mod render;
@@ -22,7 +23,10 @@ use shared::{
 use self::outlook::Outlook;
 use crate::{
     api::{Hub, Resource, error::HubError},
-    cli::{HubArgs, PlanArgs, time},
+    cli::{
+        HubArgs, PlanArgs,
+        time::{self, TimeError},
+    },
     error::{Exit, Failure, Problem, UsageError},
     output::{self, nothing_found},
     select::{
@@ -58,6 +62,9 @@ pub(crate) async fn run(kinds: Kinds, args: &PlanArgs, hub_args: &HubArgs) -> Re
     if let Some(target) = found.iter().flatten().find(|target| !target.row.has_plan) {
         return Err(UsageError::NothingToPlan(target.full_name()).into());
     }
+    if let (Some(_), Some(target)) = (end, found.iter().flatten().find(|target| !target.row.has_schedule)) {
+        return Err(TimeError::NoController(target.full_name()).into());
+    }
     let outlooks: Vec<Result<Outlook, Failure>> = stream::iter(found)
         .map(|target| async {
             let target = target?;
@@ -91,6 +98,9 @@ pub(crate) async fn run(kinds: Kinds, args: &PlanArgs, hub_args: &HubArgs) -> Re
 }
 
 async fn look(hub: &Hub, args: &PlanArgs, mut target: Target, end: Option<Timestamp>) -> Result<Outlook, Problem> {
+    if let Some(confirmation) = target.row.confirmation {
+        return confirmed::look(hub, args, target, confirmation).await;
+    }
     let mut unanswered = None;
     if args.fresh {
         match fresh::ask(hub, args, &target).await {

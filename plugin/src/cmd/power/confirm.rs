@@ -1,4 +1,5 @@
-//! The question before several targets, or a protected one, are changed. Only a person at a terminal is asked.
+//! The question before several targets, a protected one, or one whose sleep destroys something are changed. Only a person at a terminal is
+//! asked.
 
 use std::{
     fmt::Write as _,
@@ -7,6 +8,7 @@ use std::{
 
 use shared::target::{Change, PowerAction, TargetError, is_protected};
 
+use super::briefing::{self, Known};
 use crate::{error::Problem, output::prompt, select::target::Target};
 
 /// A target and what is to be written to it.
@@ -19,19 +21,20 @@ const LISTED: usize = 20;
 ///
 /// # Errors
 /// When the answer is not yes.
-pub(crate) fn ask(action: PowerAction, planned: &[Planned]) -> Result<bool, Problem> {
-    let Some(question) = question(action, planned).filter(|_| stdin().is_terminal()) else {
+pub(crate) fn ask(action: PowerAction, planned: &[Planned], known: &[Known]) -> Result<bool, Problem> {
+    let Some(question) = question(action, planned, known).filter(|_| stdin().is_terminal()) else {
         return Ok(false);
     };
     prompt::yes(&question).map(|()| true)
 }
 
-/// The question, if there is one: more than one target changes, or a protected one goes to sleep.
-fn question(action: PowerAction, planned: &[Planned]) -> Option<String> {
+/// The question, if there is one: more than one target changes, a protected one goes to sleep, or a sleep destroys something.
+fn question(action: PowerAction, planned: &[Planned], known: &[Known]) -> Option<String> {
     let changes: Vec<&Target> =
         planned.iter().filter(|(_, plan)| matches!(plan, Ok(Change::Patch { .. }))).map(|(target, _)| target).collect();
     let protected = |target: &Target| action == PowerAction::Hibernate && is_protected(&target.object);
-    if changes.len() < 2 && !changes.iter().any(|target| protected(target)) {
+    let of = |target: &Target| known.iter().find(|known| known.what == target.full_name());
+    if changes.len() < 2 && !changes.iter().any(|target| protected(target) || of(target).is_some()) {
         return None;
     }
     let verb = if action == PowerAction::Hibernate { "hibernate" } else { "resume" };
@@ -41,6 +44,9 @@ fn question(action: PowerAction, planned: &[Planned]) -> Option<String> {
         let note = if protected(target) { " (protected)" } else { "" };
         let place = if target.namespace.is_empty() { String::new() } else { format!(" in {}", target.namespace) };
         let _ = writeln!(text, "  {}{place}{note}", target.full_name());
+        for line in of(target).map(briefing::lines).unwrap_or_default() {
+            let _ = writeln!(text, "    {line}");
+        }
     }
     if changes.len() > LISTED {
         let _ = writeln!(text, "  and {} more", changes.len() - LISTED);
@@ -51,7 +57,10 @@ fn question(action: PowerAction, planned: &[Planned]) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use serde_json::json;
-    use shared::{annotation::keys, target::CLUSTER_DEPLOYMENT};
+    use shared::{
+        annotation::keys,
+        target::{Briefing, CLUSTER_DEPLOYMENT},
+    };
 
     use super::*;
 
@@ -71,21 +80,35 @@ mod tests {
             vec![planned("a", true, false), planned("b", false, true)],
             vec![planned("a", false, false), planned("b", false, false)],
         ] {
-            assert_eq!(question(PowerAction::Hibernate, &targets), None);
+            assert_eq!(question(PowerAction::Hibernate, &targets, &[]), None);
         }
-        assert_eq!(question(PowerAction::Resume, &[planned("a", true, true)]), None);
+        assert_eq!(question(PowerAction::Resume, &[planned("a", true, true)], &[]), None);
+    }
+
+    #[test]
+    fn a_sleep_that_destroys_something_is_worth_a_question() {
+        let what = "clusterdeployment.hive.openshift.io/a".to_owned();
+        let briefing = Briefing { consequences: vec!["7 Pods are deleted.".to_owned()], ..Briefing::default() };
+        let known = [Known { what, preflight: Ok(briefing) }];
+        assert_eq!(
+            question(PowerAction::Hibernate, &[planned("a", true, false)], &known).unwrap(),
+            "About to hibernate 1 target:\n  clusterdeployment.hive.openshift.io/a in x\n    7 Pods are deleted.\n\
+             Continue? [y/N] "
+        );
+        assert_eq!(question(PowerAction::Hibernate, &[planned("a", false, false)], &known), None);
+        assert_eq!(question(PowerAction::Hibernate, &[planned("b", true, false)], &known), None);
     }
 
     #[test]
     fn the_question_lists_what_changes() {
         let two = [planned("a", true, false), planned("b", true, true), planned("c", false, false)];
         assert_eq!(
-            question(PowerAction::Hibernate, &two).unwrap(),
+            question(PowerAction::Hibernate, &two, &[]).unwrap(),
             "About to hibernate 2 targets:\n  clusterdeployment.hive.openshift.io/a in x\n  \
              clusterdeployment.hive.openshift.io/b in x (protected)\nContinue? [y/N] "
         );
-        assert!(question(PowerAction::Hibernate, &[planned("a", true, true)]).unwrap().contains("1 target:"));
+        assert!(question(PowerAction::Hibernate, &[planned("a", true, true)], &[]).unwrap().contains("1 target:"));
         let many: Vec<_> = (0..25).map(|at| planned(&at.to_string(), true, false)).collect();
-        assert!(question(PowerAction::Resume, &many).unwrap().contains("and 5 more"));
+        assert!(question(PowerAction::Resume, &many, &[]).unwrap().contains("and 5 more"));
     }
 }

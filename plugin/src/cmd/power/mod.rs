@@ -1,9 +1,11 @@
 //! Putting targets to sleep and waking them: plan, ask, write, report, wait.
 
 mod autoscalers;
+mod briefing;
 mod confirm;
 mod pools;
 mod report;
+mod stand_in;
 
 use std::time::Instant;
 
@@ -18,10 +20,10 @@ use self::{
 use crate::{
     api::{Hub, Write, error::HubError, middleware::with_warnings},
     cli::{
-        ActArgs, DryRun, HubArgs,
+        ActArgs, DryRun, HubArgs, SleepArgs,
         time::{self, TimeError},
     },
-    error::{Exit, Failure, Problem},
+    error::{Exit, Failure, Problem, UsageError},
     output::{self, nothing_found},
     select::{
         parse::{Flags, Selection, parse},
@@ -34,24 +36,37 @@ use crate::{
 /// How often a workload is read again because another client wrote it in between.
 const ATTEMPTS: u32 = 5;
 
-/// Runs the command.
+/// Puts targets to sleep.
 ///
 /// # Errors
 /// When nothing could be tried at all. Failures of single targets are printed and counted.
-pub(crate) async fn run(
+pub(crate) async fn sleep(kinds: Kinds, args: &SleepArgs, hub_args: &HubArgs) -> Result<Exit, Problem> {
+    run(kinds, PowerAction::Hibernate, &args.act, args.force, hub_args).await
+}
+
+/// Wakes targets.
+///
+/// # Errors
+/// As [`sleep`].
+pub(crate) async fn wake(kinds: Kinds, args: &ActArgs, hub_args: &HubArgs) -> Result<Exit, Problem> {
+    run(kinds, PowerAction::Resume, args, false, hub_args).await
+}
+
+async fn run(
     kinds: Kinds,
     action: PowerAction,
     args: &ActArgs,
+    force: bool,
     hub_args: &HubArgs,
 ) -> Result<Exit, Problem> {
     let selection = parse(kinds, &args.targets, flags(args, hub_args))?;
     let now = time::now();
     let end = args.time.resolve(&now)?;
     let queried = matches!(selection, Selection::Query { .. });
-    let intent = Intent { action, reason: args.reason.as_deref(), end, now: now.timestamp(), queried };
+    let intent = Intent { action, reason: args.reason.as_deref(), end, now: now.timestamp(), queried, force };
     let hub = Hub::connect(hub_args).await?;
     let namespace = (!hub_args.all_namespaces).then_some(hub.namespace.as_str());
-    let mut found = Resolver::new(&hub, namespace).resolve(&selection).await;
+    let found = Resolver::new(&hub, namespace).resolve(&selection).await;
     if found.is_empty() {
         output::note(&nothing_found(selection.namespace(namespace)));
         return Ok(Exit::Done);
@@ -59,9 +74,15 @@ pub(crate) async fn run(
     if let (Some(_), Some(target)) = (end, found.iter().flatten().find(|target| !target.row.has_schedule)) {
         return Err(TimeError::NoController(target.full_name()).into());
     }
+    if let (true, Some(target)) = (force, found.iter().flatten().find(|target| !target.row.has_force)) {
+        return Err(UsageError::NothingToForce(target.full_name()).into());
+    }
+    let (mut found, known) = briefing::all(&hub, args, &intent, found).await?;
     let mut planned = plan_all(&found, &intent);
-    if args.dry_run == DryRun::None && !args.yes {
-        let took_time = confirm::ask(action, &planned)?;
+    if args.yes {
+        briefing::note(&known);
+    } else if args.dry_run == DryRun::None {
+        let took_time = confirm::ask(action, &planned, &known)?;
         if took_time {
             found = read_again(&hub, found).await;
             planned = plan_all(&found, &intent);
@@ -92,10 +113,7 @@ async fn read_again(hub: &Hub, found: Vec<Result<Target, Failure>>) -> Vec<Resul
     stream::iter(found)
         .map(|target| async {
             let target = target?;
-            match hub.get(target.resource, &target.namespace, &target.name).await {
-                Ok(object) => Ok(target.with(object)),
-                Err(error) => Err(Failure::new(target.full_name(), error.into())),
-            }
+            target.read_again(hub).await.map_err(|error| Failure::new(target.full_name(), error.into()))
         })
         .buffered(CONCURRENCY)
         .collect()
@@ -169,7 +187,12 @@ async fn write(hub: &Hub, intent: &Intent<'_>, args: &ActArgs, mut target: Targe
                 target.object = object;
                 return Ok(Done { target, message, changed: true, follows: true, warnings });
             }
-            Err(HubError::Conflict { .. }) => target = target.with(hub.get(target.resource, namespace, name).await?),
+            Err(HubError::Conflict { .. }) => target = target.read_again(hub).await?,
+            Err(refusal) if stand_in::is_by_system(&target, &refusal) => {
+                let warning = stand_in::write(hub, &target, intent, &settings, refusal).await?;
+                let warnings = warnings.into_iter().chain([warning]).collect();
+                return Ok(Done { target, message, changed: true, follows: true, warnings });
+            }
             Err(error) => return Err(error.into()),
         }
     }

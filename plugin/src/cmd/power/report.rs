@@ -125,7 +125,7 @@ mod tests {
     #[test]
     fn only_what_concerns_all_targets_is_said_once() {
         let cli = Cli::read(["kubectl-hibernate", "--all", "-A"].map(Into::into)).unwrap();
-        let mut reporter = Reporter::new(&cli.act, true, 2);
+        let mut reporter = Reporter::new(&cli.sleep.act, true, 2);
         let refused = |by: &str| {
             let error = HubError::Refused {
                 object: "x/demo".to_owned(),

@@ -7,6 +7,7 @@ mod schedule;
 mod table;
 mod watch;
 
+use jiff::Timestamp;
 use shared::target::{Kinds, Record, TargetKind, View};
 
 use self::printer::Printer;
@@ -15,6 +16,7 @@ use crate::{
     cli::{HubArgs, StatusArgs, StatusOutput},
     error::{Exit, Failure, Problem, UsageError},
     output::{self, nothing_found},
+    read::companion::Beside,
     select::{
         parse::{Flags, Selection, only_shown, parse},
         resolve::Resolver,
@@ -57,16 +59,27 @@ pub(crate) async fn run(kinds: Kinds, args: &StatusArgs, hub_args: &HubArgs) -> 
             Err(failure) => fail(&failure),
         }
     }
-    let mut records: Vec<Record> = Vec::new();
+    let (mut records, mut notices): (Vec<Record>, Vec<String>) = (Vec::new(), Vec::new());
     for target in &targets {
-        match target.row.record(&target.object) {
-            Ok(record) if selection.shows(target.row, &record) => records.push(record),
+        match target.record() {
+            Ok(record) if selection.shows(target.row, &record) => {
+                notices.extend(warnings(target, &record));
+                records.push(record);
+            }
             Ok(_) => {}
             Err(error) => fail(&Failure::new(target.full_name(), error.into())),
         }
     }
+    if let Some(text) = unread(&targets) {
+        output::warning(&text);
+    }
     let printer = Printer::new(args, hub_args, kinds.wide_columns(&selected(&selection, &targets)), &records);
     printer.all(&records);
+    if matches!(args.output, StatusOutput::Table | StatusOutput::Wide) {
+        for notice in &notices {
+            output::warning(notice);
+        }
+    }
     if records.is_empty() && exits.is_empty() && matches!(args.output, StatusOutput::Table | StatusOutput::Wide) {
         output::note(&nothing_found(selection.namespace(namespace)));
     }
@@ -76,10 +89,32 @@ pub(crate) async fn run(kinds: Kinds, args: &StatusArgs, hub_args: &HubArgs) -> 
     Ok(Exit::of(exits))
 }
 
-/// The kinds that can be shown.
+/// What deserves attention of a target.
+fn warnings(target: &Target, record: &Record) -> Vec<String> {
+    let texts = (target.row.warnings)(record, Timestamp::now());
+    texts.into_iter().map(|text| format!("{}: {text}", target.full_name())).collect()
+}
+
+/// Why some targets are shown without what lies beside them: said once.
+fn unread(targets: &[Target]) -> Option<String> {
+    let mut unread = targets.iter().filter_map(|target| match &target.beside {
+        Beside::Unread(why) => Some((target, why)),
+        _ => None,
+    });
+    let (first, why) = unread.next()?;
+    let others = match unread.count() {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    Some(format!("the record of {}{others} is not shown: {why}", first.full_name()))
+}
+
+/// The kinds whose columns are shown: those that were named, and of others those that were found.
 fn selected(selection: &Selection, targets: &[Target]) -> Vec<&'static TargetKind> {
+    let found = |row: &TargetKind| targets.iter().any(|target| target.row == row);
     match selection {
-        Selection::Query { kinds, .. } => kinds.clone(),
+        Selection::Query { kinds, typed: true, .. } => kinds.clone(),
+        Selection::Query { kinds, .. } => kinds.iter().copied().filter(|row| found(row)).collect(),
         Selection::Named(_) => targets.iter().map(|target| target.row).collect(),
     }
 }

@@ -189,7 +189,7 @@ fn colour(record: &Record) -> Option<Colour> {
     match record.observed.as_str() {
         _ if failed => Some(Colour::Red),
         "Running" => Some(Colour::Green),
-        "Hibernating" => Some(Colour::Blue),
+        "Hibernating" | "Dehydrated" => Some(Colour::Blue),
         "" | "Unknown" => None,
         _ => Some(Colour::Yellow),
     }

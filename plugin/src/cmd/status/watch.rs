@@ -78,7 +78,7 @@ pub(crate) async fn follow(
         }
     }
     let labels = match selection {
-        Selection::Query { selector, kinds } => {
+        Selection::Query { selector, kinds, .. } => {
             // Kinds that have no object yet are followed too.
             resources = kinds.iter().filter_map(|row| Some((*row, resolver.resource(row)?))).collect();
             selector.as_str()
@@ -121,15 +121,15 @@ impl Scope<'_> {
     async fn round(&self) -> Result<(), End> {
         let list = self.hub.list(self.resource, self.namespace, &self.fields, self.labels).await?;
         for object in list.items {
-            self.show(object, false)?;
+            self.show(object, false).await?;
         }
         let selectors = (self.fields.as_str(), self.labels);
         let changes = self.hub.watch(self.resource, self.namespace, selectors, &list.version).await?;
         let mut changes = pin!(changes);
         while let Some(event) = changes.next().await {
             match event? {
-                WatchEvent::Added(object) | WatchEvent::Modified(object) => self.show(object, false)?,
-                WatchEvent::Deleted(object) => self.show(object, true)?,
+                WatchEvent::Added(object) | WatchEvent::Modified(object) => self.show(object, false).await?,
+                WatchEvent::Deleted(object) => self.show(object, true).await?,
                 WatchEvent::Bookmark(_) => {}
                 WatchEvent::Error(_) => break,
             }
@@ -137,12 +137,12 @@ impl Scope<'_> {
         Ok(())
     }
 
-    fn show(&self, object: Value, gone: bool) -> Result<(), End> {
+    async fn show(&self, object: Value, gone: bool) -> Result<(), End> {
         let target = Target::new(self.row, self.resource.version, object);
         if self.names.as_ref().is_some_and(|names| !names.contains(&target.name.as_str())) {
             return Ok(());
         }
-        let mut record = self.row.record(&target.object).map_err(Problem::from)?;
+        let mut record = target.complete(self.hub).await.record().map_err(Problem::from)?;
         let key = record.key();
         let mut seen = self.seen.borrow_mut();
         let before = seen.remove(&key);

@@ -171,7 +171,7 @@ mod tests {
 
     fn intent<'a>(action: PowerAction, reason: Option<&'a str>, end: Option<&str>) -> Intent<'a> {
         let time = |text: &str| text.parse().unwrap();
-        Intent { action, reason, end: end.map(time), now: time(NOW), queried: false }
+        Intent { action, reason, end: end.map(time), now: time(NOW), queried: false, force: false }
     }
 
     fn planned(

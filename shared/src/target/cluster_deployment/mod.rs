@@ -11,30 +11,35 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::{
-    columns::INSTANCES,
+    columns::{INSTANCES, PLATFORM, REGION},
     kind::Kind,
     lifecycle::{Change, Intent, Lifecycle, PowerAction, Progress, TargetError},
     record::Record,
-    row::{Advice, Column, TargetKind},
+    row::{Advice, ByDefault, Column, TargetKind},
 };
 use crate::hive::api::ClusterDeployment;
 
 /// The row.
 pub static CLUSTER_DEPLOYMENT: TargetKind = TargetKind {
     kind: Kind::namespaced("hive.openshift.io", &["v1"], "ClusterDeployment", "clusterdeployments").with_short(&["cd"]),
-    by_default: true,
+    by_default: ByDefault::Always,
     has_schedule: true,
+    has_force: false,
     has_plan: true,
     advice: Some(Advice::ClusterPools),
     asleep: "hibernating",
     awake: "running",
     columns: &[
-        Column { header: "PLATFORM", cell: |record, _| record.platform.clone().unwrap_or_default() },
-        Column { header: "REGION", cell: |record, _| record.region.clone().unwrap_or_default() },
+        PLATFORM,
+        REGION,
         INSTANCES,
         Column { header: "HIBERNATE-AFTER", cell: |record, _| record.hibernate_after.clone().unwrap_or_default() },
         Column { header: "FIRES-AT", cell: fires_at },
     ],
+    warnings: |_, _| Vec::new(),
+    confirmation: None,
+    companion: None,
+    elsewhere: None,
     lifecycle: &Cluster,
 };
 

@@ -4,7 +4,8 @@
 use serde_json::{Value, json};
 
 use super::table::{
-    Change, Column, Intent, Kind, PowerAction, Progress, Record, TargetError, TargetKind, lifecycle::Lifecycle,
+    ByDefault, Change, Column, Intent, Kind, PowerAction, Progress, Record, TargetError, TargetKind,
+    lifecycle::Lifecycle,
 };
 
 /// Intent, as for every kind without a field of its own.
@@ -13,8 +14,9 @@ pub(super) const POWER: &str = "hibernate.sh/power-state";
 /// The row.
 pub(super) static SANDBOX: TargetKind = TargetKind {
     kind: Kind::cluster_scoped("test.hibernate.sh", &["v1"], "Sandbox", "sandboxes").with_short(&["sbx"]),
-    by_default: false,
+    by_default: ByDefault::Never,
     has_schedule: false,
+    has_force: false,
     has_plan: false,
     advice: None,
     asleep: "paused",
@@ -23,6 +25,10 @@ pub(super) static SANDBOX: TargetKind = TargetKind {
         header: "SEATS",
         cell: |record, _| record.more.get("seats").map(Value::to_string).unwrap_or_default(),
     }],
+    warnings: |_, _| Vec::new(),
+    confirmation: None,
+    companion: None,
+    elsewhere: None,
     lifecycle: &Sandbox,
 };
 

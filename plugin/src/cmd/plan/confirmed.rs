@@ -1,0 +1,109 @@
+//! The outlook of a kind whose sleep is confirmed: the controller's preflight is all that is known.
+
+use jiff::Timestamp;
+use shared::{
+    hive::preflight::{Finding, Severity},
+    target::confirmation::{self, Briefing, Confirmation},
+};
+
+use super::outlook::Outlook;
+use crate::{
+    api::{Hub, Write},
+    cli::{PlanArgs, duration::elapsed},
+    error::{Problem, WaitError},
+    read::preflight::{self, Asked},
+    select::target::Target,
+};
+
+/// Looks at one target, after a fresh preflight if one is wanted.
+///
+/// # Errors
+/// When the hub refuses to be asked.
+pub(crate) async fn look(
+    hub: &Hub,
+    args: &PlanArgs,
+    target: Target,
+    confirmation: &'static dyn Confirmation,
+) -> Result<Outlook, Problem> {
+    let mut unanswered = None;
+    let mut known = confirmation.last(&target.object)?;
+    if args.fresh {
+        let write = Write { dry_run: false, manager: args.field_manager.clone() };
+        let limit = args.timeout.0;
+        match preflight::ask(hub, &target, confirmation, Timestamp::now(), &write, limit).await? {
+            Asked::Answered(briefing) => known = Some(briefing),
+            Asked::Silent => {
+                let (after, state) = (elapsed(limit.unwrap_or_default()), confirmation.silence().to_owned());
+                unanswered = Some(WaitError::TimedOut { after, state }.into());
+            }
+            Asked::Impossible(why) => {
+                unanswered = Some(WaitError::Lost { after: elapsed(std::time::Duration::ZERO), why }.into());
+            }
+            Asked::Refused(error) => return Err(error.into()),
+        }
+    }
+    let record = target.record()?;
+    Ok(Outlook {
+        desired: record.desired,
+        observed: record.observed,
+        hub: Vec::new(),
+        found_at: known.as_ref().and_then(|known| known.at),
+        controller: known.map_or_else(not_checked, findings),
+        end: None,
+        unanswered,
+        target,
+    })
+}
+
+fn not_checked() -> Vec<Finding> {
+    vec![Finding::new(Severity::Info, "NotChecked", "hibernate-controller has made no preflight yet: use --fresh")]
+}
+
+/// A refusal that a force accepts blocks as well: the user has to decide.
+fn findings(known: Briefing) -> Vec<Finding> {
+    let found = known.findings.into_iter().map(|found| {
+        let (severity, hint) = match found.severity {
+            confirmation::Severity::Refused => (Severity::Block, ""),
+            confirmation::Severity::Forceable => (Severity::Block, " (--force accepts this)"),
+            confirmation::Severity::Warned => (Severity::Warn, ""),
+        };
+        Finding::new(severity, &found.code, format!("{}{hint}", found.sentence))
+    });
+    let consequences =
+        known.consequences.iter().map(|sentence| Finding::new(Severity::Info, "Consequence", sentence.as_str()));
+    found.chain(consequences).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use shared::target::confirmation::Found;
+
+    use super::*;
+
+    #[test]
+    fn refusals_block_and_consequences_inform() {
+        let found = |severity, code: &str| Found { severity, code: code.to_owned(), sentence: "so".to_owned() };
+        let known = Briefing {
+            consequences: vec!["7 Pods are deleted.".to_owned()],
+            findings: vec![
+                found(confirmation::Severity::Refused, "NotRunning"),
+                found(confirmation::Severity::Forceable, "BarePods"),
+                found(confirmation::Severity::Warned, "LoadBalancers"),
+            ],
+            ..Briefing::default()
+        };
+        let said: Vec<String> = findings(known)
+            .iter()
+            .map(|found| format!("{} {}: {}", found.severity, found.code, found.sentence))
+            .collect();
+        assert_eq!(
+            said,
+            [
+                "block NotRunning: so",
+                "block BarePods: so (--force accepts this)",
+                "warn LoadBalancers: so",
+                "info Consequence: 7 Pods are deleted.",
+            ]
+        );
+    }
+}

@@ -1,0 +1,66 @@
+//! A fresh preflight of the controller: requested by an annotation, answered in a condition.
+
+use std::{pin::pin, time::Duration};
+
+use jiff::Timestamp;
+use shared::target::confirmation::{Briefing, Confirmation, Request};
+use tokio::time::{Instant, timeout, timeout_at};
+
+use crate::{
+    api::{Hub, Write, error::HubError},
+    cli::duration::elapsed,
+    error::Problem,
+    output,
+    select::target::Target,
+    wait::answer::follow,
+};
+
+/// After this long the user reads what is waited for.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// What a request for a preflight came to.
+#[derive(Debug)]
+pub(crate) enum Asked {
+    /// The controller's answer.
+    Answered(Briefing),
+    /// None in time.
+    Silent,
+    /// None can be made now, and why.
+    Impossible(String),
+    /// The hub refused the request.
+    Refused(HubError),
+}
+
+/// Requests a preflight, and waits for the answer for no longer than `limit`.
+///
+/// # Errors
+/// When the hub stops answering, or the target is deleted.
+pub(crate) async fn ask(
+    hub: &Hub,
+    target: &Target,
+    confirmation: &'static dyn Confirmation,
+    now: Timestamp,
+    write: &Write,
+    limit: Option<Duration>,
+) -> Result<Asked, Problem> {
+    let (id, patch) = match confirmation.request(&target.object, now)? {
+        Request::Write { id, patch } => (id, patch),
+        Request::Impossible(why) => return Ok(Asked::Impossible(why)),
+    };
+    let object = match hub.patch(target.resource, &target.namespace, &target.name, &patch, write).await {
+        Ok(object) => object,
+        Err(error) => return Ok(Asked::Refused(error)),
+    };
+    let end = limit.and_then(|limit| Instant::now().checked_add(limit));
+    let mut followed = pin!(follow(hub, target, object, |object| Ok(confirmation.answer(object, &id)?)));
+    let first = limit.map_or(PATIENCE, |limit| limit.min(PATIENCE));
+    if let Ok(answer) = timeout(first, &mut followed).await {
+        return answer.map(Asked::Answered);
+    }
+    let up_to = limit.map(|limit| format!(" up to {}", elapsed(limit))).unwrap_or_default();
+    output::note(&format!("{}: waiting{up_to} for a preflight", target.full_name()));
+    match end {
+        None => followed.await.map(Asked::Answered),
+        Some(end) => timeout_at(end, followed).await.map_or(Ok(Asked::Silent), |answer| answer.map(Asked::Answered)),
+    }
+}

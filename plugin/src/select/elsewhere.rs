@@ -1,0 +1,119 @@
+//! Where to look for an object that the hub does not have: a hub of another role may have it.
+
+use serde_json::Value;
+use shared::target::{Elsewhere, TargetKind};
+
+use crate::api::{Hub, Resource, error::HubError};
+
+/// How many names a hint lists.
+const NAMED: usize = 5;
+
+/// The kind that a word means, and where it is; none if the word means several, or if it is on every hub.
+pub(super) fn of_word(kinds: &[&'static TargetKind]) -> Option<String> {
+    let [row] = kinds else { return None };
+    let elsewhere = row.elsewhere.as_ref()?;
+    Some(format!("{}: {}; {}", row.kind.resource_name(), elsewhere.hint, elsewhere.namesakes))
+}
+
+/// `; "shop" is the display name of cluster.kubermatic.k8c.io/abc`, if the wanted name is that of an object.
+pub(super) fn display_name(
+    wanted: &str,
+    lists: &[(&'static TargetKind, Result<Vec<Value>, HubError>)],
+) -> Option<String> {
+    let found: Vec<String> = lists
+        .iter()
+        .filter_map(|(row, list)| Some((row, row.elsewhere.as_ref()?.display_name, list.as_ref().ok()?)))
+        .flat_map(|(row, display_name, list)| {
+            let called = list.iter().filter(move |object| display_name(object) == Some(wanted));
+            called.filter_map(|object| Some(row.kind.full_name(object.pointer("/metadata/name")?.as_str()?)))
+        })
+        .take(NAMED)
+        .collect();
+    (!found.is_empty()).then(|| format!("; {wanted:?} is the display name of {}: use its ID", found.join(" and of ")))
+}
+
+/// Where else to look for an object of a kind, given those that this hub has.
+pub(super) async fn hint(hub: &Hub, row: &'static TargetKind, list: Option<&[Value]>) -> Option<String> {
+    let elsewhere = row.elsewhere.as_ref()?;
+    let index = Resource::preferred(&elsewhere.index);
+    let others = hub.list(index, None, "", "").await.map(|list| list.items).unwrap_or_default();
+    let others: Vec<&str> = others.iter().filter_map(|object| object.pointer("/metadata/name")?.as_str()).collect();
+    let is_empty = list.is_some_and(<[Value]>::is_empty);
+    Some(text(elsewhere, row, is_empty, &others))
+}
+
+fn text(elsewhere: &Elsewhere, row: &TargetKind, is_empty: bool, others: &[&str]) -> String {
+    let Elsewhere { hint, index, role, .. } = elsewhere;
+    let named = others.iter().take(NAMED).copied().collect::<Vec<_>>().join(", ");
+    let known = match others.len().saturating_sub(NAMED) {
+        0 => named,
+        more => format!("{named} and {more} more"),
+    };
+    match (is_empty, known.is_empty()) {
+        (true, false) => {
+            let (kind, index) = (row.kind.resource_name(), &index.plural);
+            format!("; the hub has no {kind} at all, but {index} ({known}): it may be {role}. {hint}")
+        }
+        (false, false) => format!("; {hint} ({} known here: {known})", index.plural),
+        (_, true) => format!("; {hint}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+    use shared::target::{CLUSTER_DEPLOYMENT, KKP_CLUSTER};
+
+    use super::*;
+
+    #[test]
+    fn a_master_is_told_from_the_wrong_seed_as_far_as_it_can_be() {
+        let hint = "KKP's user clusters live on their seed: use the seed's kubeconfig";
+        let many: Vec<String> = (0..7).map(|at| format!("s{at}")).collect();
+        let many: Vec<&str> = many.iter().map(String::as_str).collect();
+        for (is_empty, seeds, expected) in [
+            (
+                true,
+                vec!["eu", "us"],
+                "; the hub has no clusters.kubermatic.k8c.io at all, but seeds (eu, us): it may be a KKP master. ",
+            ),
+            (true, many, "(s0, s1, s2, s3, s4 and 2 more)"),
+            (
+                false,
+                vec!["eu"],
+                "; KKP's user clusters live on their seed: use the seed's kubeconfig (seeds known here: eu)",
+            ),
+            (true, vec![], "; "),
+            (false, vec![], "; "),
+        ] {
+            let text = text(KKP_CLUSTER.elsewhere.as_ref().unwrap(), &KKP_CLUSTER, is_empty, &seeds);
+            assert!(text.contains(expected) && text.contains(hint), "{text}");
+        }
+    }
+
+    #[test]
+    fn the_name_that_people_use_leads_to_the_id() {
+        let object =
+            |name: &str, called: &str| json!({ "metadata": { "name": name }, "spec": { "humanReadableName": called } });
+        let clusters = vec![object("abc", "shop"), object("def", "bank"), object("ghi", "shop")];
+        let lists = [(&CLUSTER_DEPLOYMENT, Ok(vec![object("x", "shop")])), (&KKP_CLUSTER, Ok(clusters))];
+        assert_eq!(
+            display_name("shop", &lists).unwrap(),
+            "; \"shop\" is the display name of cluster.kubermatic.k8c.io/abc and of cluster.kubermatic.k8c.io/ghi: use its ID"
+        );
+        assert_eq!(display_name("pub", &lists), None);
+    }
+
+    #[test]
+    fn a_word_says_which_systems_kind_it_means() {
+        let text = of_word(&[&KKP_CLUSTER]).unwrap();
+        assert!(text.starts_with("clusters.kubermatic.k8c.io: KKP's user clusters live on their seed"), "{text}");
+        assert!(
+            text.ends_with(
+                "clusters of Cluster API and of Open Cluster Management are not put to sleep by this program"
+            )
+        );
+        assert_eq!(of_word(&[&CLUSTER_DEPLOYMENT]), None);
+        assert_eq!(of_word(&[&KKP_CLUSTER, &CLUSTER_DEPLOYMENT]), None);
+    }
+}

@@ -1,0 +1,78 @@
+//! Kinds whose sleep destroys something: before intent is written, the controller makes a preflight and the user confirms.
+
+use std::fmt;
+
+use jiff::Timestamp;
+use serde_json::Value;
+
+use super::lifecycle::TargetError;
+pub use crate::kkp::data::Found;
+pub use crate::kkp::preflight::Severity;
+
+/// How one kind requests a preflight and reads its answer. Pure: an object in, data out.
+pub trait Confirmation: fmt::Debug + Sync {
+    /// Whether a patch requests a sleep, and not only changes what goes with it.
+    fn is_needed(&self, patch: &Value) -> bool;
+
+    /// The request for a fresh preflight of an object that is to sleep.
+    ///
+    /// # Errors
+    /// When the object does not match its schema.
+    fn request(&self, object: &Value, now: Timestamp) -> Result<Request, TargetError>;
+
+    /// The controller's answer to a request; `None` while there is none.
+    ///
+    /// # Errors
+    /// When the object does not match its schema.
+    fn answer(&self, object: &Value, requested: &str) -> Result<Option<Briefing>, TargetError>;
+
+    /// The answer to the last request, whoever made it.
+    ///
+    /// # Errors
+    /// When the object does not match its schema.
+    fn last(&self, object: &Value) -> Result<Option<Briefing>, TargetError>;
+
+    /// Why a controller may not answer.
+    fn silence(&self) -> &'static str;
+}
+
+/// A preflight that is to be requested.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Request {
+    /// A JSON merge patch. The answer names the request by `id`.
+    Write {
+        /// What tells this request from any other.
+        id: String,
+        /// The patch.
+        patch: Value,
+    },
+    /// No preflight can be made of the object as it is; the text says why, and what the sleep does instead.
+    Impossible(String),
+}
+
+/// What a user reads before the sleep is confirmed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Briefing {
+    /// When the controller checked; `None` if it did not.
+    pub at: Option<Timestamp>,
+    /// What the sleep does and what it costs, a sentence each.
+    pub consequences: Vec<String>,
+    /// What was found, the gravest first.
+    pub findings: Vec<Found>,
+    /// How many findings the controller left out.
+    pub left_out: usize,
+}
+
+impl Briefing {
+    /// The findings that refuse the sleep.
+    #[must_use]
+    pub fn refusals(&self, forced: bool) -> Vec<&Found> {
+        self.findings.iter().filter(|found| found.severity.refuses(forced)).collect()
+    }
+
+    /// Whether a force would accept every refusal.
+    #[must_use]
+    pub fn can_be_forced(&self) -> bool {
+        self.refusals(true).is_empty()
+    }
+}

@@ -1,0 +1,295 @@
+//! The record of a sleep, as `status` shows it, and as the place of a request that KKP does not store (row 27).
+
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::intent::request;
+use super::state::{OTHERS, US};
+use crate::annotation::{annotation, format, keys as common};
+use crate::kkp::api::{Cluster, Request};
+use crate::kkp::keys;
+use crate::kkp::phase::Phase;
+use crate::kkp::record::{self, RecordError};
+use crate::target::companion::Companion;
+use crate::target::kind::Kind;
+use crate::target::lifecycle::{Intent, TargetError};
+use crate::target::record::Record;
+
+static CONFIG_MAP: Kind = Kind::namespaced("", &["v1"], "ConfigMap", "configmaps");
+
+/// The domain of KKP's own webhooks, such as `clusters.kubermatic.io`.
+const WEBHOOKS: &str = ".kubermatic.io";
+
+/// What goes with a request.
+const REQUEST: [&str; 5] =
+    [keys::POWER_STATE, keys::POWER_STATE_AT, common::REASON, common::REQUESTED_BY, common::REQUESTED_AT];
+
+#[derive(Debug)]
+pub(super) struct RecordConfigMap;
+
+/// The request in an object's annotations.
+fn request_of(object: &Value) -> Option<Request> {
+    let annotations = [keys::POWER_STATE, keys::POWER_STATE_AT].into_iter();
+    Request::of(&annotations.filter_map(|key| Some((key.to_owned(), annotation(object, key)?.to_owned()))).collect())
+}
+
+fn read(companion: &Value) -> Result<record::Record, RecordError> {
+    let text = companion.get("data").and_then(|data| data.get(keys::RECORD.1)?.as_str());
+    text.ok_or(RecordError::Unreadable).and_then(record::Record::read)
+}
+
+/// `ConfigMap cluster-abc/hibernate-record, key record.json`.
+fn named(namespace: &str) -> String {
+    let (name, key) = keys::RECORD;
+    format!("ConfigMap {namespace}/{name}, key {key}")
+}
+
+/// Whether a record exists in this phase.
+fn has_record(phase: Phase) -> bool {
+    phase != Phase::Preflight
+}
+
+impl Companion for RecordConfigMap {
+    fn kind(&self) -> &'static Kind {
+        &CONFIG_MAP
+    }
+
+    fn place(&self, target: &Value) -> (String, String) {
+        let namespace = Cluster::deserialize(target).map(|cluster| cluster.control_plane_namespace());
+        (namespace.unwrap_or_default(), keys::RECORD.0.to_owned())
+    }
+
+    /// An awake cluster that nobody wants asleep has none.
+    fn is_expected(&self, target: &Value) -> bool {
+        let is_said = target.pointer("/status/conditions").and_then(|all| all.get(keys::DEHYDRATED)).is_some();
+        is_said || annotation(target, keys::POWER_STATE) == Some("Hibernating")
+    }
+
+    fn overlay(&self, target: &mut Value, companion: &Value) {
+        let (on_cluster, on_record) = (request_of(target), request_of(companion));
+        let newest = Some(Request::newest(on_cluster, on_record));
+        if on_record.is_none() || on_record == on_cluster || newest != on_record {
+            return;
+        }
+        if target["metadata"]["annotations"].is_null() {
+            target["metadata"]["annotations"] = json!({});
+        }
+        let Some(annotations) = target["metadata"]["annotations"].as_object_mut() else { return };
+        for key in REQUEST {
+            match annotation(companion, key) {
+                Some(value) => annotations.insert(key.to_owned(), json!(value)),
+                None => annotations.remove(key),
+            };
+        }
+    }
+
+    fn describe(&self, target: &Value, companion: Option<&Value>, mut shown: Record) -> Record {
+        let phase: Option<Phase> = shown.observed.parse().ok();
+        let Some(companion) = companion else {
+            if let Some(phase) = phase.filter(|phase| has_record(*phase)) {
+                let message = format!(
+                    "its record does not exist, although it is in phase {phase}: restore {}, or undo the sleep by hand",
+                    named(&self.place(target).0)
+                );
+                shown.more.insert("recordError", json!(message));
+            }
+            return shown;
+        };
+        let record = match read(companion) {
+            Ok(record) => record,
+            Err(error) => {
+                shown.more.insert("recordError", json!(format!("{}: {error}", named(&self.place(target).0))));
+                return shown;
+            }
+        };
+        if phase == Some(record.phase) {
+            shown.since = format::time(&record.entered).or(shown.since);
+        }
+        let numbers = record.numbers;
+        let remaining = json!({ "volumes": numbers.volumes, "loadBalancers": numbers.load_balancers });
+        let back: u32 = record.machine_deployments.values().fold(0, |sum, one| sum.saturating_add(one.replicas));
+        shown.more.insert("remaining", remaining);
+        shown.more.insert("scaledDownMachines", json!(back));
+        if let Some(paused_by) = shown.more.get_mut("pausedBy") {
+            *paused_by = json!(if record.paused { US } else { OTHERS });
+        }
+        shown
+    }
+
+    fn is_webhook_of_system(&self, name: &str) -> bool {
+        name.ends_with(WEBHOOKS)
+    }
+
+    fn request(&self, target: &Value, companion: &Value, intent: &Intent<'_>) -> Result<Value, TargetError> {
+        let unusable = |error| TargetError::Impossible(format!("{}: {error}", named(&self.place(target).0)));
+        read(companion).map_err(unusable)?;
+        let mut annotations = request(target, intent);
+        for key in [common::REQUESTED_BY, common::REQUESTED_AT] {
+            if annotation(companion, key).is_some() {
+                annotations.insert(key.to_owned(), Value::Null);
+            }
+        }
+        if annotation(companion, common::REASON) != intent.reason {
+            annotations.insert(common::REASON.to_owned(), json!(intent.reason));
+        }
+        let version = companion.pointer("/metadata/resourceVersion").cloned().unwrap_or_default();
+        Ok(json!({ "metadata": { "resourceVersion": version, "annotations": annotations } }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::Timestamp;
+
+    use super::*;
+    use crate::kkp::record::{Machines, Numbers};
+    use crate::target::kkp_cluster::{KKP_CLUSTER, tests::cluster};
+    use crate::target::lifecycle::PowerAction;
+
+    const EARLY: &str = "2026-11-22T17:00:00Z";
+    const LATE: &str = "2026-11-22T18:00:00Z";
+
+    fn now() -> Timestamp {
+        LATE.parse().unwrap()
+    }
+
+    fn record_of(phase: Phase) -> record::Record {
+        let mut record = record::Record::begin(EARLY.parse().unwrap()).enter(phase, now());
+        record.paused = true;
+        record.numbers = Numbers { volumes: 3, load_balancers: 2, machines: 5 };
+        record.note_machines("kube-system/a", Machines { replicas: 3, ..Machines::default() });
+        record.note_machines("kube-system/b", Machines { replicas: 2, ..Machines::default() });
+        record
+    }
+
+    fn config_map(annotations: &Value, text: &str) -> Value {
+        json!({
+            "apiVersion": "v1", "kind": "ConfigMap", "data": { keys::RECORD.1: text },
+            "metadata": { "name": keys::RECORD.0, "namespace": "cluster-abc", "resourceVersion": "9", "annotations": annotations },
+        })
+    }
+
+    fn asks(state: &str, at: &str) -> Value {
+        json!({ keys::POWER_STATE: state, keys::POWER_STATE_AT: at })
+    }
+
+    /// Row 27.
+    #[test]
+    fn the_newest_request_counts() {
+        let both = |state: &str, at: &str| {
+            let mut all = asks(state, at);
+            json_patch::merge(&mut all, &json!({ common::REASON: "weekend", common::REQUESTED_BY: "alice" }));
+            all
+        };
+        for (on_cluster, on_record, desired, reason) in [
+            (both("Hibernating", EARLY), json!({}), "Hibernating", Some("weekend")),
+            (both("Hibernating", EARLY), asks("Running", LATE), "Running", None),
+            (both("Hibernating", LATE), asks("Running", EARLY), "Hibernating", Some("weekend")),
+            (both("Hibernating", LATE), asks("Running", LATE), "Hibernating", Some("weekend")),
+            (both("Hibernating", LATE), asks("Hibernating", LATE), "Hibernating", Some("weekend")),
+            (both("Hibernating", LATE), asks("awake", LATE), "Hibernating", Some("weekend")),
+            (json!({}), asks("Hibernating", EARLY), "Hibernating", None),
+        ] {
+            let mut object = cluster(&on_cluster, Some(("Dehydrated", "")));
+            RecordConfigMap.overlay(&mut object, &config_map(&on_record, ""));
+            let shown = KKP_CLUSTER.record(&object).unwrap();
+            assert_eq!(
+                (shown.desired.as_str(), shown.reason.as_deref()),
+                (desired, reason),
+                "{on_cluster} {on_record}"
+            );
+            assert_eq!(shown.requested_by.is_some(), reason.is_some(), "who asked on the record is not stamped");
+        }
+    }
+
+    #[test]
+    fn the_record_has_the_numbers() {
+        let text = record_of(Phase::Dehydrated).text().unwrap();
+        let mut object = cluster(&asks("Hibernating", EARLY), Some(("Dehydrated", "")));
+        object["spec"]["pause"] = json!(true);
+        let shown = KKP_CLUSTER.record(&object).unwrap();
+        let shown = RecordConfigMap.describe(&object, Some(&config_map(&json!({}), &text)), shown);
+        let json = serde_json::to_value(&shown).unwrap();
+        assert_eq!(json["remaining"], json!({ "volumes": 3, "loadBalancers": 2 }));
+        assert_eq!((&json["scaledDownMachines"], &json["pausedBy"]), (&json!(5), &json!(US)));
+        assert_eq!(json["since"], json!(LATE), "when the phase began, not when the condition's status changed");
+        assert_eq!((KKP_CLUSTER.columns[4].cell)(&shown, now()), "5");
+        assert_eq!((KKP_CLUSTER.columns[5].cell)(&shown, now()), "3");
+        assert!((KKP_CLUSTER.warnings)(&shown, now()).is_empty());
+    }
+
+    #[test]
+    fn a_record_that_cannot_be_used_is_named() {
+        let text = record_of(Phase::Dehydrated).text().unwrap();
+        let place = "ConfigMap cluster-abc/hibernate-record, key record.json";
+        for (said, companion, part) in [
+            (Some(("Dehydrated", "")), None, "its record does not exist, although it is in phase Dehydrated: restore "),
+            (Some(("Preflight", "waiting")), None, ""),
+            (None, None, ""),
+            (Some(("Draining", "")), Some("{}".to_owned()), "it is malformed"),
+            (
+                Some(("Draining", "")),
+                Some(text.replace("\"v\":1", "\"v\":7")),
+                "it has version 7, and this release reads version 1",
+            ),
+            (Some(("Dehydrated", "")), Some(text), ""),
+        ] {
+            let object = cluster(&asks("Hibernating", EARLY), said);
+            let companion = companion.map(|text| config_map(&json!({}), &text));
+            let shown = RecordConfigMap.describe(&object, companion.as_ref(), KKP_CLUSTER.record(&object).unwrap());
+            let warnings = (KKP_CLUSTER.warnings)(&shown, now()).concat();
+            assert_eq!(warnings.is_empty(), part.is_empty(), "{said:?}: {warnings}");
+            assert!(part.is_empty() || warnings.contains(part) && warnings.contains(place), "{warnings}");
+        }
+    }
+
+    #[test]
+    fn a_record_is_expected_of_clusters_that_do_not_just_run() {
+        for (annotations, said, expected) in [
+            (json!({}), None, false),
+            (asks("Running", EARLY), None, false),
+            (asks("Hibernating", EARLY), None, true),
+            (json!({}), Some(("WaitingForNodes", "")), true),
+        ] {
+            let object = cluster(&annotations, said);
+            assert_eq!(RecordConfigMap.is_expected(&object), expected, "{annotations} {said:?}");
+            assert_eq!(RecordConfigMap.place(&object), ("cluster-abc".to_owned(), keys::RECORD.0.to_owned()));
+        }
+    }
+
+    #[test]
+    fn a_request_on_the_record_is_newer_than_any_before() {
+        let (text, stale) = (record_of(Phase::Dehydrated).text().unwrap(), json!({ common::REASON: "old" }));
+        let wake = |companion: &Value, reason: Option<&str>| {
+            let action = PowerAction::Resume;
+            let intent =
+                Intent { action, reason, end: None, now: EARLY.parse().unwrap(), queried: false, force: false };
+            RecordConfigMap.request(&cluster(&asks("Hibernating", LATE), None), companion, &intent)
+        };
+        let after = "2026-11-22T18:00:01Z";
+        for (annotations, reason, expected) in [
+            (json!({}), None, json!({})),
+            (stale.clone(), None, json!({ common::REASON: null })),
+            (stale, Some("new"), json!({ common::REASON: "new" })),
+        ] {
+            let patch = wake(&config_map(&annotations, &text), reason).unwrap();
+            let mut all = asks("Running", after);
+            all.as_object_mut().unwrap().extend(expected.as_object().unwrap().clone());
+            assert_eq!(patch, json!({ "metadata": { "resourceVersion": "9", "annotations": all } }));
+        }
+        let error = wake(&config_map(&json!({}), "{}"), None).unwrap_err();
+        assert_eq!(error.to_string(), "ConfigMap cluster-abc/hibernate-record, key record.json: it is malformed");
+    }
+
+    #[test]
+    fn only_kkps_own_webhooks_judge_the_whole_cluster() {
+        for (name, is_kkps) in [
+            ("clusters.kubermatic.io", true),
+            ("into-sleep.kkp.hibernate.sh", false),
+            ("validate.kyverno.svc-fail", false),
+            ("kubermatic.io.example.com", false),
+        ] {
+            assert_eq!(RecordConfigMap.is_webhook_of_system(name), is_kkps, "{name}");
+        }
+    }
+}

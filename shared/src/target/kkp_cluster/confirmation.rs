@@ -1,0 +1,240 @@
+//! The confirmation of a dehydration: what the preflight found, and what the sleep does (seed document: it requires a confirmation).
+
+use jiff::Timestamp;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::{intent::later, progress::said};
+use crate::annotation::{annotation, keys as common};
+use crate::kkp::api::Cluster;
+use crate::kkp::data::Preflight;
+use crate::kkp::keys;
+use crate::kkp::phase::Phase;
+use crate::kkp::preflight::list;
+use crate::target::confirmation::{Briefing, Confirmation, Request};
+use crate::target::lifecycle::TargetError;
+use crate::text::sanitize;
+
+/// A finding that a consequence tells already.
+const VOLUMES: &str = "Volumes";
+
+#[derive(Debug)]
+pub(super) struct Dehydration;
+
+impl Confirmation for Dehydration {
+    fn is_needed(&self, patch: &Value) -> bool {
+        annotation(patch, keys::POWER_STATE).is_some()
+    }
+
+    fn request(&self, object: &Value, now: Timestamp) -> Result<Request, TargetError> {
+        let cluster = Cluster::deserialize(object)?;
+        if let Some(under_way) = said(&cluster).filter(|said| said.phase.is_none_or(is_under_way)) {
+            return Ok(Request::Impossible(format!(
+                "no preflight while an operation is under way ({}): the controller makes one when the cluster is awake",
+                sanitize(under_way.reason)
+            )));
+        }
+        let id = later(annotation(object, common::PREFLIGHT_REQUESTED_AT), now);
+        let patch = json!({ "metadata": { "annotations": { common::PREFLIGHT_REQUESTED_AT: id } } });
+        Ok(Request::Write { id, patch })
+    }
+
+    fn answer(&self, object: &Value, requested: &str) -> Result<Option<Briefing>, TargetError> {
+        let cluster = Cluster::deserialize(object)?;
+        let answer = Preflight::answer(&cluster, requested);
+        Ok(answer.map(|preflight| Briefing {
+            at: Some(preflight.at),
+            consequences: consequences(&cluster, &preflight),
+            left_out: preflight.left_out,
+            findings: preflight.findings.into_iter().filter(|found| found.code != VOLUMES).collect(),
+        }))
+    }
+
+    fn last(&self, object: &Value) -> Result<Option<Briefing>, TargetError> {
+        let requested = annotation(object, common::PREFLIGHT_REQUESTED_AT);
+        requested.map_or(Ok(None), |requested| self.answer(object, requested))
+    }
+
+    fn silence(&self) -> &'static str {
+        "hibernate-controller may not run with --kkp here, or this is a KKP master and not the seed of the cluster"
+    }
+}
+
+/// Whether the cluster is on its way, or asleep. A sleep that was refused or undone has changed nothing.
+fn is_under_way(phase: Phase) -> bool {
+    !matches!(phase, Phase::Preflight | Phase::DrainTimedOut)
+}
+
+fn consequences(cluster: &Cluster, preflight: &Preflight) -> Vec<String> {
+    let numbers = preflight.numbers;
+    let counted: Vec<String> = preflight
+        .machine_deployments
+        .iter()
+        .map(|(name, replicas)| format!("{} ({replicas})", sanitize(name)))
+        .collect();
+    let back: u32 = preflight.machine_deployments.values().fold(0, |sum, replicas| sum.saturating_add(*replicas));
+    let machines = if counted.is_empty() {
+        format!("{} deleted. A wake creates as many again.", count(numbers.machines, "Machine is", "Machines are"))
+    } else {
+        format!(
+            "{} deleted. A wake creates {back}, by MachineDeployment: {}.",
+            count(numbers.machines, "Machine is", "Machines are"),
+            list(&counted)
+        )
+    };
+    let quota: Vec<String> = preflight
+        .quota
+        .iter()
+        .map(|(resource, amount)| format!("{} {}", sanitize(resource), sanitize(amount)))
+        .collect();
+    let quota = (!quota.is_empty()).then(|| {
+        format!("Quota in use: {}. It is released while the cluster sleeps, and a wake needs it again.", list(&quota))
+    });
+    [
+        Some(format!(
+            "{} deleted, with the grace period. PodDisruptionBudgets are not honored.",
+            count(preflight.pods, "Pod is", "Pods are")
+        )),
+        Some(machines),
+        Some(format!(
+            "{} and {} stay and are billed.",
+            count(numbers.volumes, "volume", "volumes"),
+            count(numbers.load_balancers, "load balancer", "load balancers")
+        )),
+        quota,
+        Some("The control plane stops: no Kubernetes API, no etcd backups and no upgrades until the wake.".to_owned()),
+        // Row 32.
+        Some(format!(
+            "KKP cannot be upgraded to a release that no longer offers version {} while the cluster sleeps.",
+            sanitize(&cluster.spec.version)
+        )),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
+}
+
+/// `1 volume`, `3 volumes`.
+fn count(number: u32, one: &str, many: &str) -> String {
+    if number == 1 { format!("1 {one}") } else { format!("{number} {many}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kkp::data::{Found, PREFLIGHT};
+    use crate::kkp::preflight::{Finding, Severity};
+    use crate::kkp::record::Numbers;
+    use crate::target::kkp_cluster::{KKP_CLUSTER, tests::cluster};
+
+    const NOW: &str = "2026-11-22T18:00:00Z";
+
+    fn confirmation() -> &'static dyn Confirmation {
+        KKP_CLUSTER.confirmation.unwrap()
+    }
+
+    #[test]
+    fn a_preflight_is_requested_of_a_cluster_that_is_awake() {
+        for (said, possible) in [
+            (None, true),
+            (Some(("Preflight", "refused: no")), true),
+            (Some(("DrainTimedOut", "")), true),
+            (Some(("Draining", "")), false),
+            (Some(("WaitingForNodes", "")), false),
+            (Some(("RecordUnreadable", "")), false),
+        ] {
+            let request = confirmation().request(&cluster(&json!({}), said), NOW.parse().unwrap()).unwrap();
+            match request {
+                Request::Write { id, patch } => {
+                    assert!(possible, "{said:?}");
+                    assert_eq!(id, NOW);
+                    let expected = json!({ "metadata": { "annotations": { common::PREFLIGHT_REQUESTED_AT: NOW } } });
+                    assert_eq!(patch, expected);
+                }
+                Request::Impossible(why) => {
+                    assert!(!possible && why.contains(said.unwrap().0), "{why}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_reason_alone_needs_no_confirmation() {
+        let patch = |key: &str| json!({ "metadata": { "annotations": { key: "x" } } });
+        assert!(confirmation().is_needed(&patch(keys::POWER_STATE)));
+        assert!(!confirmation().is_needed(&patch(common::REASON)));
+    }
+
+    #[test]
+    fn each_request_is_another_one() {
+        let before = json!({ common::PREFLIGHT_REQUESTED_AT: NOW });
+        let request = confirmation().request(&cluster(&before, None), NOW.parse().unwrap()).unwrap();
+        assert!(matches!(request, Request::Write { id, .. } if id == "2026-11-22T18:00:01Z"));
+    }
+
+    fn answered(pods: u32, numbers: Numbers, deployments: &[(&str, u32)], quota: &[(&str, &str)]) -> Value {
+        let findings = [
+            Finding { severity: Severity::Forceable, code: "BarePods", sentence: "Pods: a/b".into() },
+            Finding { severity: Severity::Warned, code: "Volumes", sentence: "3 volumes stay".into() },
+        ];
+        let preflight = Preflight {
+            requested: NOW.into(),
+            at: NOW.parse().unwrap(),
+            findings: findings.iter().map(Found::from).collect(),
+            left_out: 0,
+            pods,
+            numbers,
+            machine_deployments: deployments.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect(),
+            quota: quota.iter().map(|(name, amount)| ((*name).to_owned(), (*amount).to_owned())).collect(),
+        };
+        let mut condition = serde_json::to_value(preflight.condition(&findings)).unwrap();
+        condition["kubermaticVersion"] = json!("v");
+        condition["lastHeartbeatTime"] = json!(NOW);
+        let mut object = cluster(&json!({}), None);
+        object["status"]["conditions"][PREFLIGHT] = condition;
+        object
+    }
+
+    #[test]
+    fn the_answer_says_what_the_sleep_does_and_what_stays() {
+        let numbers = Numbers { volumes: 3, load_balancers: 1, machines: 5 };
+        let deployments = [("kube-system/a", 3), ("kube-system/b", 2)];
+        let object = answered(7, numbers, &deployments, &[("cpu", "8"), ("memory", "32\u{1b}Gi")]);
+        let briefing = confirmation().answer(&object, NOW).unwrap().unwrap();
+        assert_eq!(
+            briefing.consequences,
+            [
+                "7 Pods are deleted, with the grace period. PodDisruptionBudgets are not honored.",
+                "5 Machines are deleted. A wake creates 5, by MachineDeployment: kube-system/a (3), kube-system/b (2).",
+                "3 volumes and 1 load balancer stay and are billed.",
+                "Quota in use: cpu 8, memory 32 Gi. It is released while the cluster sleeps, and a wake needs it again.",
+                "The control plane stops: no Kubernetes API, no etcd backups and no upgrades until the wake.",
+                "KKP cannot be upgraded to a release that no longer offers version 1.34.1 while the cluster sleeps.",
+            ]
+        );
+        let codes: Vec<&str> = briefing.findings.iter().map(|found| found.code.as_str()).collect();
+        assert_eq!(codes, ["BarePods"]);
+        assert_eq!((briefing.refusals(false).len(), briefing.refusals(true).len()), (1, 0));
+        assert!(briefing.can_be_forced());
+        assert_eq!(confirmation().answer(&object, "2026-11-22T18:00:01Z").unwrap(), None, "of another request");
+        let mut asked = object;
+        assert_eq!(confirmation().last(&asked).unwrap(), None, "the annotation is gone");
+        asked["metadata"]["annotations"] = json!({ common::PREFLIGHT_REQUESTED_AT: NOW });
+        assert_eq!(confirmation().last(&asked).unwrap(), Some(briefing));
+    }
+
+    #[test]
+    fn an_empty_cluster_has_little_to_say() {
+        let object = answered(1, Numbers { machines: 1, ..Numbers::default() }, &[], &[]);
+        let briefing = confirmation().answer(&object, NOW).unwrap().unwrap();
+        assert_eq!(
+            briefing.consequences[..3],
+            [
+                "1 Pod is deleted, with the grace period. PodDisruptionBudgets are not honored.",
+                "1 Machine is deleted. A wake creates as many again.",
+                "0 volumes and 0 load balancers stay and are billed.",
+            ]
+        );
+        assert_eq!(briefing.consequences.len(), 5);
+    }
+}

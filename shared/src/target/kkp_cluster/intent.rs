@@ -1,0 +1,191 @@
+//! Intent on a Cluster: annotations, in one merge patch.
+
+use jiff::{SignedDuration, Timestamp};
+use serde_json::{Map, Value, json};
+
+use super::{desired, progress::said, state};
+use crate::annotation::{annotation, format, keys as common};
+use crate::kkp::api::Cluster;
+use crate::kkp::keys;
+use crate::kkp::phase::Phase;
+use crate::target::lifecycle::{Change, Intent, PowerAction};
+
+/// | # | wanted | seen | patch |
+/// |---|---|---|---|
+/// | I1 | as it is | as wanted | nothing, or the reason if another is given |
+/// | I2 | a change | the other state, or none | state, its time, the reason or the removal of the old one, the force or the removal of the old one |
+/// | I3 | asleep, with a force | asleep, without a force | as I2: a new request |
+/// | I4 | asleep | asleep, but the drain timed out | as I2: the controller tries again only for a new request |
+///
+/// A request carries the resourceVersion: of two at the same time one meets a conflict. Who and when is stamped by the webhook.
+pub(super) fn change(object: &Value, cluster: &Cluster, intent: &Intent<'_>) -> Change {
+    let old_reason = annotation(object, common::REASON);
+    let old_force = annotation(object, keys::FORCE);
+    let sleeps = intent.action == PowerAction::Hibernate;
+    let changes = desired(object) != intent.action;
+    let forces = sleeps && intent.force && old_force != Some("true");
+    let timed_out = said(cluster).is_some_and(|said| said.phase == Some(Phase::DrainTimedOut));
+    let requests = changes || forces || sleeps && timed_out;
+    let mut annotations = Map::new();
+    match intent.reason {
+        Some(reason) if old_reason != Some(reason) => {
+            annotations.insert(common::REASON.to_owned(), json!(reason));
+        }
+        None if changes && old_reason.is_some() => {
+            annotations.insert(common::REASON.to_owned(), Value::Null);
+        }
+        _ => {}
+    }
+    if !requests {
+        if annotations.is_empty() {
+            return Change::None { message: "unchanged".to_owned(), follows: true }; // I1
+        }
+        let patch = json!({ "metadata": { "annotations": annotations } });
+        return Change::Patch { patch, message: "reason updated".to_owned(), warnings: Vec::new() }; // I1
+    }
+    annotations.extend(request(object, intent)); // I2, I3, I4
+    if forces {
+        annotations.insert(keys::FORCE.to_owned(), json!("true"));
+    } else if old_force.is_some() && !intent.force {
+        annotations.insert(keys::FORCE.to_owned(), Value::Null);
+    }
+    let message = match intent.action {
+        PowerAction::Hibernate if intent.force => "dehydration requested, with force",
+        PowerAction::Hibernate => "dehydration requested",
+        PowerAction::Resume => "hydration requested",
+    };
+    let mut metadata = json!({ "annotations": annotations });
+    if let Some(version) = object.pointer("/metadata/resourceVersion") {
+        metadata["resourceVersion"] = version.clone();
+    }
+    Change::Patch { patch: json!({ "metadata": metadata }), message: message.to_owned(), warnings: Vec::new() }
+}
+
+/// The annotations of a request.
+pub(super) fn request(object: &Value, intent: &Intent<'_>) -> Map<String, Value> {
+    let at = later(annotation(object, keys::POWER_STATE_AT), intent.now);
+    let mut annotations = Map::new();
+    annotations.insert(keys::POWER_STATE.to_owned(), json!(state(intent.action)));
+    annotations.insert(keys::POWER_STATE_AT.to_owned(), json!(at));
+    annotations
+}
+
+/// Now, or a second after a time that was written before: of two requests the newest wins, whatever the clocks say.
+pub(super) fn later(before: Option<&str>, now: Timestamp) -> String {
+    let after =
+        before.and_then(format::time).map(|time| time.checked_add(SignedDuration::from_secs(1)).unwrap_or(time));
+    format::seconds(after.map_or(now, |after| after.max(now)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::target::kkp_cluster::{KKP_CLUSTER, tests::cluster};
+
+    const NOW: &str = "2026-11-22T18:00:00Z";
+
+    fn change(object: &Value, action: PowerAction, reason: Option<&str>, force: bool) -> Option<(Value, String)> {
+        let intent = Intent { action, reason, end: None, now: NOW.parse().unwrap(), queried: false, force };
+        match KKP_CLUSTER.change(object, &intent).unwrap() {
+            Change::Patch { patch, message, .. } => Some((patch, message)),
+            Change::None { .. } => None,
+        }
+    }
+
+    #[test]
+    fn a_request_is_one_patch_of_annotations() {
+        use PowerAction::{Hibernate, Resume};
+        let asleep = |more: Value| {
+            let mut all = json!({ keys::POWER_STATE: "Hibernating", keys::POWER_STATE_AT: "2026-11-22T17:00:00Z" });
+            json_patch::merge(&mut all, &more);
+            all
+        };
+        let timed_out = Some(("DrainTimedOut", "a/b"));
+        let sleep = |more: Value| {
+            let mut all = json!({ keys::POWER_STATE: "Hibernating", keys::POWER_STATE_AT: NOW });
+            // As a merge patch, a null would remove the key from what is expected.
+            all.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            Some(json!({ "metadata": { "resourceVersion": "7", "annotations": all } }))
+        };
+        let wake = |more: Value| {
+            sleep(more).map(|mut patch| {
+                patch["metadata"]["annotations"][keys::POWER_STATE] = json!("Running");
+                patch
+            })
+        };
+        let forced = json!({ keys::FORCE: "true" });
+        let unforced = json!({ keys::FORCE: null });
+        for (row, annotations, said, action, reason, force, expected) in [
+            ("I1", json!({}), None, Resume, None, false, None),
+            ("I1", asleep(json!({})), None, Hibernate, None, false, None),
+            ("I1", asleep(json!({ common::REASON: "a" })), None, Hibernate, Some("a"), false, None),
+            (
+                "I1",
+                asleep(json!({ common::REASON: "a" })),
+                None,
+                Hibernate,
+                Some("b"),
+                false,
+                Some(json!({ "metadata": { "annotations": { common::REASON: "b" } } })),
+            ),
+            ("I1", asleep(forced.clone()), None, Hibernate, None, true, None),
+            ("I1", asleep(forced.clone()), None, Hibernate, None, false, None),
+            ("I2", json!({}), None, Hibernate, None, false, sleep(json!({}))),
+            ("I2", json!({ keys::POWER_STATE: "asleep" }), None, Hibernate, None, false, sleep(json!({}))),
+            (
+                "I2",
+                json!({}),
+                None,
+                Hibernate,
+                Some("a"),
+                true,
+                sleep(json!({ common::REASON: "a", keys::FORCE: "true" })),
+            ),
+            ("I2", forced.clone(), None, Hibernate, None, false, sleep(unforced.clone())),
+            ("I2", forced.clone(), None, Hibernate, None, true, sleep(json!({}))),
+            (
+                "I2",
+                asleep(json!({ common::REASON: "a" })),
+                None,
+                Resume,
+                None,
+                false,
+                wake(json!({ common::REASON: null })),
+            ),
+            ("I2", asleep(forced.clone()), None, Resume, None, false, wake(unforced.clone())),
+            ("I3", asleep(json!({})), None, Hibernate, None, true, sleep(forced.clone())),
+            ("I4", asleep(json!({})), timed_out, Hibernate, None, false, sleep(json!({}))),
+            ("I4", asleep(forced.clone()), timed_out, Hibernate, None, false, sleep(unforced)),
+            ("I2", asleep(json!({})), timed_out, Resume, None, false, wake(json!({}))),
+        ] {
+            let patch = change(&cluster(&annotations, said), action, reason, force).map(|(patch, _)| patch);
+            assert_eq!(patch, expected, "{row} {annotations} {action:?} {reason:?} {force}");
+        }
+    }
+
+    #[test]
+    fn a_request_is_newer_than_the_one_before_whatever_the_clocks_say() {
+        for (before, at) in [
+            (None, NOW),
+            (Some("2026-11-22T17:59:58Z"), NOW),
+            (Some(NOW), "2026-11-22T18:00:01Z"),
+            (Some("2026-11-22T19:00:00Z"), "2026-11-22T19:00:01Z"),
+            (Some("soon"), NOW),
+            (Some("9999-12-30T22:00:00Z"), "9999-12-30T22:00:00Z"), // the last that there is
+        ] {
+            assert_eq!(later(before, NOW.parse().unwrap()), at, "{before:?}");
+        }
+    }
+
+    #[test]
+    fn messages_say_what_was_requested() {
+        for (annotations, action, reason, force, expected) in [
+            (json!({}), PowerAction::Hibernate, None, false, "dehydration requested"),
+            (json!({}), PowerAction::Hibernate, None, true, "dehydration requested, with force"),
+            (json!({ keys::POWER_STATE: "Hibernating" }), PowerAction::Resume, None, false, "hydration requested"),
+            (json!({ keys::POWER_STATE: "Hibernating" }), PowerAction::Hibernate, Some("b"), false, "reason updated"),
+        ] {
+            assert_eq!(change(&cluster(&annotations, None), action, reason, force).unwrap().1, expected);
+        }
+    }
+}

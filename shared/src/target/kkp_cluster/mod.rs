@@ -1,0 +1,137 @@
+//! KKP's `Cluster`: intent is an annotation, because KKP drops fields that it does not know (rows 24 and 25 of
+//! reference/kkp-observed.md). State is in our condition and in the record: KKP itself shows a sleeping cluster as Running and healthy, and its
+//! heartbeats stand still (rows 6 and 7).
+
+mod companion;
+mod confirmation;
+mod intent;
+mod progress;
+mod state;
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use self::{
+    companion::RecordConfigMap,
+    confirmation::Dehydration,
+    state::{certificates, more, warnings},
+};
+use super::{
+    columns::{PLATFORM, REGION},
+    kind::Kind,
+    lifecycle::{Change, Intent, Lifecycle, PowerAction, Progress, TargetError},
+    record::Record,
+    row::{ByDefault, Column, Elsewhere, TargetKind},
+};
+use crate::annotation::annotation;
+use crate::kkp::api::Cluster;
+use crate::kkp::keys;
+
+/// The row.
+pub static KKP_CLUSTER: TargetKind = TargetKind {
+    kind: Kind::cluster_scoped("kubermatic.k8c.io", &["v1"], "Cluster", "clusters").with_short(&["cluster"]),
+    by_default: ByDefault::InStatus,
+    has_schedule: false,
+    has_force: true,
+    has_plan: true,
+    advice: None,
+    asleep: "dehydrated",
+    awake: "running",
+    columns: &[
+        PLATFORM,
+        REGION,
+        Column { header: "DISPLAY-NAME", cell: |record, _| more(record, "displayName") },
+        Column { header: "VERSION", cell: |record, _| more(record, "version") },
+        Column { header: "MACHINES", cell: |record, _| more(record, "scaledDownMachines") },
+        Column { header: "VOLUMES", cell: |record, _| state::remaining(record, "volumes") },
+        Column { header: "LOAD-BALANCERS", cell: |record, _| state::remaining(record, "loadBalancers") },
+        Column { header: "CERTIFICATES", cell: certificates },
+        Column { header: "PAUSED-BY", cell: |record, _| more(record, "pausedBy") },
+    ],
+    warnings,
+    confirmation: Some(&Dehydration),
+    companion: Some(&RecordConfigMap),
+    elsewhere: Some(Elsewhere {
+        hint: "KKP's user clusters live on their seed: use the seed's kubeconfig",
+        namesakes: "clusters of Cluster API and of Open Cluster Management are not put to sleep by this program",
+        index: Kind::namespaced("kubermatic.k8c.io", &["v1"], "Seed", "seeds"),
+        role: "a KKP master",
+        display_name: |cluster| cluster.pointer("/spec/humanReadableName")?.as_str(),
+    }),
+    lifecycle: &KkpCluster,
+};
+
+#[derive(Debug)]
+struct KkpCluster;
+
+/// The value of the annotation that an action asks for.
+fn state(action: PowerAction) -> &'static str {
+    match action {
+        PowerAction::Hibernate => "Hibernating",
+        PowerAction::Resume => "Running",
+    }
+}
+
+/// What the request on the object asks for.
+fn desired(cluster: &Value) -> PowerAction {
+    if annotation(cluster, keys::POWER_STATE) == Some(state(PowerAction::Hibernate)) {
+        PowerAction::Hibernate
+    } else {
+        PowerAction::Resume
+    }
+}
+
+impl Lifecycle for KkpCluster {
+    fn change(&self, object: &Value, intent: &Intent<'_>) -> Result<Change, TargetError> {
+        Ok(intent::change(object, &Cluster::deserialize(object)?, intent))
+    }
+
+    fn progress(&self, object: &Value, action: PowerAction) -> Result<Progress, TargetError> {
+        Ok(progress::of(&Cluster::deserialize(object)?, desired(object), action))
+    }
+
+    fn describe(&self, object: &Value, record: Record) -> Result<Record, TargetError> {
+        Ok(state::describe(&Cluster::deserialize(object)?, desired(object), record))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// A Cluster with these annotations, and our condition with this reason and message.
+    pub(super) fn cluster(annotations: &Value, said: Option<(&str, &str)>) -> Value {
+        let condition = said.map(|(reason, message)| {
+            json!({
+                "status": if reason == "Dehydrated" { "True" } else { "False" }, "reason": reason, "message": message,
+                "kubermaticVersion": "v", "lastHeartbeatTime": "2026-11-22T18:00:00Z", "lastTransitionTime": "2026-11-22T17:00:00Z",
+            })
+        });
+        let conditions = condition.map_or_else(|| json!({}), |condition| json!({ keys::DEHYDRATED: condition }));
+        json!({
+            "apiVersion": "kubermatic.k8c.io/v1", "kind": "Cluster",
+            "metadata": { "name": "abc", "resourceVersion": "7", "annotations": annotations },
+            "spec": { "humanReadableName": "shop", "version": "1.34.1", "cloud": { "dc": "eu", "providerName": "aws" } },
+            "status": { "phase": "Running", "namespaceName": "cluster-abc", "conditions": conditions },
+        })
+    }
+
+    /// `cluster` alone means KKP's; the clusters of other systems have groups of their own, and are no targets.
+    #[test]
+    fn a_word_means_kkps_cluster_or_nothing() {
+        for (word, named) in [
+            ("cluster", true),
+            ("Clusters", true),
+            ("cluster.kubermatic.k8c.io", true),
+            ("clusters.v1.kubermatic.k8c.io", true),
+            ("cluster.cluster.x-k8s.io", false),
+            ("clusters.v1beta1.cluster.x-k8s.io", false),
+            ("managedcluster", false),
+            ("cd", false),
+        ] {
+            assert_eq!(KKP_CLUSTER.kind.is_named(word), named, "{word}");
+        }
+    }
+}

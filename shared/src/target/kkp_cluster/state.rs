@@ -1,0 +1,217 @@
+//! What `status` shows of a Cluster.
+
+use jiff::{SignedDuration, Timestamp};
+use serde_json::{Value, json};
+
+use super::progress::{Said, said};
+use crate::annotation::format;
+use crate::kkp::api::Cluster;
+use crate::kkp::keys;
+use crate::kkp::phase::Phase;
+use crate::target::lifecycle::{PowerAction, UNNOTICED};
+use crate::target::record::{Record, StepRecord};
+
+/// How long before the first certificate expires `status` warns.
+const EXPIRES_SOON: SignedDuration = SignedDuration::from_hours(14 * 24);
+
+/// Who set `spec.pause`, if this program's controller did.
+pub(super) const US: &str = "hibernate-controller";
+/// Who set it otherwise.
+pub(super) const OTHERS: &str = "another client";
+
+/// Adds to a record what the Cluster shows. The numbers are in its companion.
+pub(super) fn describe(cluster: &Cluster, desired: PowerAction, mut record: Record) -> Record {
+    let text = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
+    let said = said(cluster);
+    super::state(desired).clone_into(&mut record.desired);
+    record.platform = text(&cluster.spec.cloud.provider_name);
+    record.region = text(&cluster.spec.cloud.dc);
+    record.since = said.as_ref().and_then(|said| format::time(said.condition.last_transition_time.as_deref()?));
+    record.observed = match &said {
+        Some(said) => said.reason.to_owned(),
+        None => cluster.status.as_ref().and_then(|status| status.phase.clone()).unwrap_or_default(),
+    };
+    let paused_by = cluster.spec.pause.then(|| if said.as_ref().is_some_and(is_paused_by_us) { US } else { OTHERS });
+    record.step = match &said {
+        Some(said) => step(said),
+        None => waits(cluster, desired, paused_by),
+    };
+    let pause_reason = cluster.spec.pause_reason.as_deref().filter(|_| cluster.spec.pause).unwrap_or_default(); // row 13
+    let expires = cluster.metadata.annotations.as_ref().and_then(|all| all.get(keys::CERTIFICATES_EXPIRE_AT));
+    for (key, value) in [
+        ("displayName", cluster.spec.human_readable_name.as_str()),
+        ("version", cluster.spec.version.as_str()),
+        ("pausedBy", paused_by.unwrap_or_default()),
+        ("pauseReason", pause_reason),
+        ("certificatesExpireAt", expires.map(String::as_str).unwrap_or_default()),
+    ] {
+        if !value.is_empty() {
+            record.more.insert(key, json!(value));
+        }
+    }
+    record
+}
+
+/// Whether the pause of a cluster in this phase is ours, as far as the condition tells.
+fn is_paused_by_us(said: &Said<'_>) -> bool {
+    said.phase.is_some_and(|phase| {
+        matches!(phase, Phase::Pausing | Phase::ScalingDownControlPlane | Phase::Dehydrated)
+            || !phase.is_of_sleep() && phase != Phase::DrainTimedOut
+    })
+}
+
+fn step(said: &Said<'_>) -> Option<StepRecord> {
+    let failed = said.phase.is_none_or(|phase| matches!(phase, Phase::DrainTimedOut | Phase::AwakePaused));
+    let (reason, message) = (said.reason.to_owned(), said.message.to_owned());
+    (!said.is_asleep()).then_some(StepRecord { reason, message, failed: failed || said.is_refusal() })
+}
+
+/// Why no step is under way.
+fn waits(cluster: &Cluster, desired: PowerAction, paused_by: Option<&str>) -> Option<StepRecord> {
+    let message = if paused_by.is_some() {
+        let why = cluster.spec.pause_reason.as_deref().filter(|why| !why.is_empty()).unwrap_or("no reason given");
+        format!("another client has set spec.pause ({why}): KKP does not reconcile it")
+    } else if desired == PowerAction::Hibernate {
+        UNNOTICED.to_owned()
+    } else {
+        return None;
+    };
+    Some(StepRecord::waiting(message))
+}
+
+/// A field that only this kind has.
+pub(super) fn more(record: &Record, key: &str) -> String {
+    plain(record.more.get(key))
+}
+
+/// A number of what stays while the cluster sleeps.
+pub(super) fn remaining(record: &Record, key: &str) -> String {
+    plain(record.more.get("remaining").and_then(|remaining| remaining.get(key)))
+}
+
+fn plain(value: Option<&Value>) -> String {
+    match value {
+        None => String::new(),
+        Some(Value::String(text)) => text.clone(),
+        Some(value) => value.to_string(),
+    }
+}
+
+fn expiry(record: &Record) -> Option<Timestamp> {
+    format::time(record.more.get("certificatesExpireAt")?.as_str()?)
+}
+
+/// `40d`, or `expired`.
+pub(super) fn certificates(record: &Record, now: Timestamp) -> String {
+    expiry(record).map(|expires| left(expires, now)).unwrap_or_default()
+}
+
+fn left(expires: Timestamp, now: Timestamp) -> String {
+    let hours = expires.duration_since(now).as_hours();
+    match hours {
+        _ if expires <= now => "expired".to_owned(),
+        0..48 => format!("{hours}h"),
+        _ => format!("{}d", hours / 24),
+    }
+}
+
+/// What deserves attention: certificates that expire soon, and a record that cannot be used.
+pub(super) fn warnings(record: &Record, now: Timestamp) -> Vec<String> {
+    let expires = expiry(record).filter(|expires| expires.duration_since(now) < EXPIRES_SOON).map(|expires| {
+        let at = format::seconds(expires);
+        let when = match left(expires, now) {
+            left if left == "expired" => format!("has expired at {at}"),
+            left => format!("expires in {left}, at {at}"),
+        };
+        format!(
+            "the first certificate of its control plane {when}: wake it in time, because KKP renews certificates only of clusters that it reconciles, \
+             and neither a wake past KKP nor a deletion works with an expired one"
+        )
+    });
+    let unusable = record.more.get("recordError").and_then(Value::as_str).map(str::to_owned);
+    expires.into_iter().chain(unusable).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::target::kkp_cluster::{KKP_CLUSTER, tests::cluster};
+
+    fn record(annotations: &Value, said: Option<(&str, &str)>, change: Value) -> Record {
+        let mut object = cluster(annotations, said);
+        json_patch::merge(&mut object, &change);
+        KKP_CLUSTER.record(&object).unwrap()
+    }
+
+    /// Row 6: KKP's own phase says Running throughout.
+    #[test]
+    fn state_comes_from_our_condition() {
+        let wanted = json!({ keys::POWER_STATE: "Hibernating" });
+        for (said, observed, step) in [
+            (None, "Running", Some((UNNOTICED, false))),
+            (Some(("Draining", "waiting for Pods")), "Draining", Some(("waiting for Pods", false))),
+            (Some(("Dehydrated", "asleep since 2026. 5 machines")), "Dehydrated", None),
+            (
+                Some(("Dehydrated", "another client keeps raising")),
+                "Dehydrated",
+                Some(("another client keeps raising", false)),
+            ),
+            (Some(("DrainTimedOut", "a/b")), "DrainTimedOut", Some(("a/b", true))),
+            (Some(("Preflight", "refused: no")), "Preflight", Some(("refused: no", true))),
+            (Some(("RecordUnreadable", "it is malformed")), "RecordUnreadable", Some(("it is malformed", true))),
+        ] {
+            let record = record(&wanted, said, json!({}));
+            assert_eq!((record.desired.as_str(), record.observed.as_str()), ("Hibernating", observed));
+            let found = record.step.as_ref().map(|step| (step.message.as_str(), step.failed));
+            assert_eq!(found, step, "{said:?}");
+        }
+        let awake = record(&json!({}), None, json!({}));
+        assert_eq!((awake.desired.as_str(), awake.observed.as_str(), awake.step), ("Running", "Running", None));
+        assert_eq!((awake.platform.as_deref(), awake.region.as_deref()), (Some("aws"), Some("eu")));
+    }
+
+    #[test]
+    fn a_conditions_age_is_since_when_it_is_so() {
+        let record = record(&json!({}), Some(("Draining", "")), json!({}));
+        assert_eq!(record.since.map(|since| since.to_string()), Some("2026-11-22T17:00:00Z".to_owned()));
+    }
+
+    /// Row 13: a reason that is left over says nothing.
+    #[test]
+    fn a_pause_is_ours_or_of_others() {
+        for (pause, said, by, step) in [
+            (false, None, "", None),
+            (true, None, OTHERS, Some("another client has set spec.pause (maintenance): KKP does not reconcile it")),
+            (true, Some(("Draining", "x")), OTHERS, Some("x")),
+            (true, Some(("Dehydrated", "")), US, None),
+            (true, Some(("WaitingForApi", "x")), US, Some("x")),
+            (true, Some(("AwakePaused", "x")), US, Some("x")),
+            (true, Some(("DrainTimedOut", "x")), OTHERS, Some("x")),
+        ] {
+            let record = record(&json!({}), said, json!({ "spec": { "pause": pause, "pauseReason": "maintenance" } }));
+            assert_eq!(more(&record, "pausedBy"), by, "{said:?}");
+            assert_eq!(more(&record, "pauseReason").is_empty(), !pause);
+            assert_eq!(record.step.map(|step| step.message).as_deref(), step);
+        }
+    }
+
+    #[test]
+    fn certificates_that_expire_soon_are_warned_of() {
+        let now: Timestamp = "2026-11-22T18:00:00Z".parse().unwrap();
+        for (expires, cell, warning) in [
+            ("", "", ""),
+            ("soon", "", ""),
+            ("2027-11-22T18:00:00Z", "365d", ""),
+            ("2026-12-06T18:00:00Z", "14d", ""),
+            ("2026-12-06T17:00:00Z", "13d", "expires in 13d, at 2026-12-06T17:00:00Z: wake it in time"),
+            ("2026-11-24T17:00:00Z", "47h", "expires in 47h, at "),
+            ("2026-11-22T18:00:00Z", "expired", "has expired at 2026-11-22T18:00:00Z"),
+        ] {
+            let record = record(&json!({ keys::CERTIFICATES_EXPIRE_AT: expires }), Some(("Dehydrated", "")), json!({}));
+            assert_eq!(certificates(&record, now), cell, "{expires}");
+            let warnings = warnings(&record, now);
+            assert_eq!(warnings.is_empty(), warning.is_empty(), "{expires}");
+            assert!(warnings.iter().all(|text| text.contains(warning)), "{warnings:?}");
+        }
+    }
+}

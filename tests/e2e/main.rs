@@ -35,6 +35,7 @@ mod krew;
 mod manifests;
 mod match_conditions;
 mod plugin_hive;
+mod plugin_kkp;
 mod plugin_plan;
 mod plugin_pool;
 mod plugin_schedule;

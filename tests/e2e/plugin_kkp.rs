@@ -1,0 +1,331 @@
+//! The plugin and user clusters of KKP on a real API server, the seed. The test plays the controller: it answers preflights and writes the
+//! condition. KKP's webhooks are played by webhooks of the same name.
+
+mod terminal;
+mod user;
+mod webhook;
+
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use jiff::Timestamp;
+use serde_json::json;
+use shared::annotation::{format, keys as common};
+use shared::kkp::keys;
+use shared::kkp::phase::Phase;
+use shared::kkp::preflight::{Finding, Severity};
+use testbed::eventually;
+
+use self::terminal::at_a_terminal;
+use self::user::{User, asleep};
+use self::webhook::Webhook;
+
+const SOON: Duration = Duration::from_secs(30);
+
+fn finding(severity: Severity, code: &'static str) -> Finding {
+    Finding { severity, code, sentence: format!("{code} is so") }
+}
+
+#[tokio::test]
+async fn a_person_reads_what_a_dehydration_does_and_confirms_it() -> Result<()> {
+    let user = User::new("asked").await?;
+    let target = user.target();
+    let warned = [finding(Severity::Warned, "LoadBalancers")];
+    let args = [target.as_str(), "--reason", "weekend"];
+
+    let declined = user.answering(&warned, at_a_terminal(&user.world, &args, "n\n")).await?;
+    assert_eq!((declined.code, declined.stdout.as_str()), (1, ""), "{}", declined.stderr);
+    assert_eq!(user.annotation(keys::POWER_STATE).await?, None);
+
+    let confirmed = user.answering(&warned, at_a_terminal(&user.world, &args, "y\n")).await?;
+    for part in [
+        "About to hibernate 1 target:",
+        "7 Pods are deleted, with the grace period. PodDisruptionBudgets are not honored.",
+        "5 Machines are deleted. A wake creates 5, by MachineDeployment: kube-system/a (3), kube-system/b (2).",
+        "3 volumes and 2 load balancers stay and are billed.",
+        "Quota in use: cpu 8.",
+        "KKP cannot be upgraded to a release that no longer offers version 1.34.1",
+        "warning: LoadBalancers: LoadBalancers is so",
+        "Continue? [y/N]",
+    ] {
+        assert!(confirmed.stderr.contains(part), "{part}: {}", confirmed.stderr);
+    }
+    let name = format!("cluster.kubermatic.k8c.io/{}", user.id);
+    assert_eq!((confirmed.code, confirmed.stdout), (0, format!("{name} dehydration requested\n")));
+    assert_eq!(user.annotation(keys::POWER_STATE).await?.as_deref(), Some("Hibernating"));
+    assert_eq!(user.annotation(common::REASON).await?.as_deref(), Some("weekend"));
+
+    let again = user.plugin(&[&target]).await?;
+    assert_eq!((again.code, again.stdout), (0, format!("{name} unchanged\n")), "what is not changed is not confirmed");
+    Ok(())
+}
+
+#[tokio::test]
+async fn phases_are_followed_and_shown_down_and_up() -> Result<()> {
+    let user = User::new("followed").await?;
+    let target = user.target();
+    let down = async {
+        eventually(SOON, "intent", async || {
+            ensure!(user.annotation(keys::POWER_STATE).await?.as_deref() == Some("Hibernating"));
+            Ok(())
+        })
+        .await?;
+        for (phase, message) in [
+            (Phase::Draining, "waiting for Pods to end: shop/web"),
+            (Phase::ScalingDownMachines, "waiting for Machines to go: a-1"),
+            (Phase::Dehydrated, "asleep since now. 5 machines come back with a wake"),
+        ] {
+            tokio::time::sleep(Duration::from_millis(500)).await;
+            user.record(&asleep().text()?).await?;
+            user.phase(Some((phase, message))).await?;
+        }
+        anyhow::Ok(())
+    };
+    let args = ["dehydrate", &target, "--yes", "--wait", "--timeout", "60s"];
+    let both = Box::pin(async { Ok(tokio::join!(user.plugin(&args), down)) });
+    let (ran, played) = user.answering(&[], both).await?;
+    let (ran, ()) = (ran?, played?);
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    assert!(
+        ran.stdout.contains("dehydration requested\n") && ran.stdout.contains("dehydrated after "),
+        "{}",
+        ran.stdout
+    );
+    for part in ["7 Pods are deleted", "Draining: waiting for Pods to end: shop/web", "ScalingDownMachines: waiting"] {
+        assert!(ran.stderr.contains(part), "{part}: {}", ran.stderr);
+    }
+
+    // Row 6: KKP says Running and healthy all the time.
+    user.annotate(json!({ keys::CERTIFICATES_EXPIRE_AT: format::seconds(Timestamp::now()) })).await?;
+    let shown = user.json().await?;
+    assert_eq!((&shown["desired"], &shown["observed"]), (&json!("Hibernating"), &json!("Dehydrated")));
+    assert_eq!(shown["remaining"], json!({ "volumes": 3, "loadBalancers": 2 }));
+    assert_eq!(shown["scaledDownMachines"], 5);
+    for args in [
+        &["status"][..],
+        &["status", "clusters", "-o", "wide"],
+        &["status", "cluster", "-l", &format!("test={}", user.id)],
+    ] {
+        let table = user.plugin(args).await?;
+        assert_eq!(table.code, 0, "{}", table.stderr);
+        assert!(table.stdout.contains(&user.id) && table.stdout.contains("Dehydrated"), "{}", table.stdout);
+        assert!(table.stderr.contains("the first certificate of its control plane has expired"), "{}", table.stderr);
+    }
+    let wide = user.plugin(&["status", &target, "-o", "wide"]).await?.ok()?;
+    for part in ["DISPLAY-NAME", "MACHINES   VOLUMES   LOAD-BALANCERS", "expired"] {
+        assert!(wide.contains(part), "{part}: {wide}");
+    }
+
+    let up = async {
+        eventually(SOON, "intent", async || {
+            ensure!(user.annotation(keys::POWER_STATE).await?.as_deref() == Some("Running"));
+            Ok(())
+        })
+        .await?;
+        user.phase(Some((Phase::WaitingForNodes, "1 of 5 Nodes are ready"))).await?;
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        user.phase(None).await
+    };
+    let hydrate = ["hydrate", &target, "--wait", "--timeout", "60s"];
+    let (ran, played) = tokio::join!(user.plugin(&hydrate), up);
+    let (ran, ()) = (ran?, played?);
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    assert!(ran.stdout.contains("hydration requested\n") && ran.stdout.contains("running after "), "{}", ran.stdout);
+    assert!(ran.stderr.contains("WaitingForNodes: 1 of 5 Nodes are ready"), "{}", ran.stderr);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_refusal_ends_before_any_intent_is_written() -> Result<()> {
+    let user = User::new("refused").await?;
+    let target = user.target();
+    let bare = [finding(Severity::Forceable, "BarePods")];
+    let grave = [finding(Severity::Refused, "NotRunning"), finding(Severity::Forceable, "BarePods")];
+    for (findings, args, part) in [
+        (&bare[..], vec!["--yes"], "(--force accepts this):\n  BarePods: BarePods is so"),
+        (&grave, vec!["--yes"], "nothing was changed:\n  NotRunning: NotRunning is so\n  BarePods"),
+        (&grave, vec!["--yes", "--force"], "nothing was changed:\n  NotRunning: NotRunning is so\n"),
+    ] {
+        let args: Vec<&str> = std::iter::once(target.as_str()).chain(args).collect();
+        let ran = user.answering(findings, user.plugin(&args)).await?;
+        assert_eq!((ran.code, ran.stdout.as_str()), (3, ""), "{}", ran.stderr);
+        assert!(ran.stderr.contains(part), "{part}: {}", ran.stderr);
+    }
+    let at_terminal = user.answering(&bare, at_a_terminal(&user.world, &[&target], "y\n")).await?;
+    assert_eq!(at_terminal.code, 3, "without a question: {}", at_terminal.stderr);
+    assert!(!at_terminal.stderr.contains("[y/N]"), "{}", at_terminal.stderr);
+    assert_eq!(user.annotation(keys::POWER_STATE).await?, None);
+
+    let plan = user.answering(&grave, user.plugin(&["plan", &target, "--fresh"])).await?;
+    assert_eq!(plan.code, 3, "{}", plan.stderr);
+    for part in ["something blocks", "NotRunning", "(--force accepts this)", "3 volumes and 2 load balancers stay"] {
+        assert!(plan.stdout.contains(part), "{part}: {}", plan.stdout);
+    }
+
+    let silent = user.plugin(&[&target]).await?;
+    assert_eq!((silent.code, silent.stdout.as_str()), (2, ""), "{}", silent.stderr);
+    assert!(silent.stderr.contains("pass --yes, because stdin is not a terminal"), "{}", silent.stderr);
+
+    let forced = user.answering(&bare, user.plugin(&[&target, "--yes", "--force"])).await?.ok()?;
+    assert!(forced.ends_with("dehydration requested, with force\n"), "{forced}");
+    assert_eq!(user.annotation(keys::FORCE).await?.as_deref(), Some("true"));
+    user.plugin(&["resume", &target]).await?.ok()?;
+    user.answering(&[], user.plugin(&[&target, "--yes"])).await?.ok()?;
+    assert_eq!(user.annotation(keys::FORCE).await?, None, "a request without a force withdraws it");
+    Ok(())
+}
+
+#[tokio::test]
+async fn without_a_controller_only_yes_goes_on() -> Result<()> {
+    let (asked, scripted) = (User::new("silent").await?, User::new("scripted").await?);
+    let (one, other) = (asked.target(), scripted.target());
+    let (asking, scripting) = ([one.as_str()], [other.as_str(), "--yes"]);
+    let (asked_ran, scripted_ran) =
+        tokio::try_join!(at_a_terminal(&asked.world, &asking, "y\n"), scripted.plugin(&scripting))?;
+    let silence = "hibernate-controller may not run with --kkp here, or this is a KKP master";
+    assert_eq!(asked_ran.code, 4, "{}", asked_ran.stderr);
+    assert!(
+        asked_ran.stderr.contains(silence) && asked_ran.stderr.contains("no sleep was requested"),
+        "{}",
+        asked_ran.stderr
+    );
+    assert_eq!(asked.annotation(keys::POWER_STATE).await?, None);
+    assert_eq!(scripted_ran.code, 0, "{}", scripted_ran.stderr);
+    assert!(
+        scripted_ran.stderr.contains("Warning") && scripted_ran.stderr.contains(silence),
+        "{}",
+        scripted_ran.stderr
+    );
+    assert_eq!(scripted.annotation(keys::POWER_STATE).await?.as_deref(), Some("Hibernating"));
+    Ok(())
+}
+
+/// Row 27.
+#[tokio::test]
+async fn where_kkp_refuses_every_write_the_record_takes_the_request() -> Result<()> {
+    let user = User::new("unwritable").await?;
+    let target = user.target();
+    user.annotate(json!({ keys::POWER_STATE: "Hibernating", keys::POWER_STATE_AT: format::seconds(Timestamp::now()) }))
+        .await?;
+    user.phase(Some((Phase::Dehydrated, "asleep since now"))).await?;
+    let down = Webhook::down(&user.world, "clusters.kubermatic.io", &user.id).await?;
+
+    let without = user.plugin(&["resume", &target]).await?;
+    assert_eq!(without.code, 1, "{}", without.stderr);
+    assert!(without.stderr.contains("failed calling webhook"), "{}", without.stderr);
+    assert!(without.stderr.contains("hibernate-record in namespace cluster-"), "{}", without.stderr);
+    assert!(without.stderr.contains("does not exist, so nothing can take the request instead"), "{}", without.stderr);
+    let status = user.plugin(&["status", &target]).await?;
+    assert!(
+        status.stderr.contains("its record does not exist, although it is in phase Dehydrated"),
+        "{}",
+        status.stderr
+    );
+
+    for (text, part) in [("{}", "it is malformed"), ("{\"v\":2}", "it has version 2, and this release reads version 1")]
+    {
+        user.record(text).await?;
+        let unusable = user.plugin(&["resume", &target]).await?;
+        assert_eq!(unusable.code, 1, "{}", unusable.stderr);
+        assert!(unusable.stderr.contains(part), "{part}: {}", unusable.stderr);
+        assert!(user.plugin(&["status", &target]).await?.stderr.contains(part));
+        assert_eq!(user.record_annotation(keys::POWER_STATE).await?, None, "nothing is half-changed");
+    }
+
+    user.record(&asleep().text()?).await?;
+    let trial = user.plugin(&["resume", &target, "--dry-run=server"]).await?;
+    assert_eq!(trial.code, 0, "{}", trial.stderr);
+    assert_eq!(user.record_annotation(keys::POWER_STATE).await?, None, "a dry run");
+    let woken = user.plugin(&["resume", &target, "--reason", "needed"]).await?;
+    assert_eq!(woken.code, 0, "{}", woken.stderr);
+    assert!(woken.stdout.ends_with("hydration requested\n"), "{}", woken.stdout);
+    assert!(woken.stderr.contains("takes the request instead"), "{}", woken.stderr);
+    assert_eq!(user.record_annotation(keys::POWER_STATE).await?.as_deref(), Some("Running"));
+    assert_eq!(user.annotation(keys::POWER_STATE).await?.as_deref(), Some("Hibernating"));
+    let shown = user.json().await?;
+    assert_eq!(
+        (&shown["desired"], &shown["reason"]),
+        (&json!("Running"), &json!("needed")),
+        "the newest request counts"
+    );
+    let again = user.plugin(&["resume", &target]).await?;
+    assert!(again.stdout.ends_with("unchanged\n"), "{} {}", again.stdout, again.stderr);
+    down.remove().await?;
+
+    let back = user.plugin(&[&target, "--yes"]).await?;
+    assert_eq!(back.code, 0, "{}", back.stderr);
+    assert!(back.stderr.contains("no preflight while an operation is under way (Dehydrated)"), "{}", back.stderr);
+    assert_eq!(user.json().await?["desired"], "Hibernating", "the Cluster's request is newer again");
+    Ok(())
+}
+
+/// Row 27: a datacenter that left the Seed is a denial, of anything; ours is of this request.
+#[tokio::test]
+async fn a_denial_by_our_webhook_is_final_and_one_by_kkps_is_not() -> Result<()> {
+    let user = User::new("denied").await?;
+    let target = user.target();
+    user.annotate(json!({ keys::POWER_STATE: "Hibernating" })).await?;
+    user.phase(Some((Phase::Dehydrated, "asleep since now"))).await?;
+    user.record(&asleep().text()?).await?;
+    for (name, code, on_record) in
+        [("into-sleep.hibernate.sh", 3, None), ("clusters.kubermatic.io", 0, Some("Running"))]
+    {
+        let webhook = Webhook::denying(&user.world, name, &user.id, "spec.cloud.dc: invalid datacenter name").await?;
+        let ran = user.plugin(&["resume", &target]).await?;
+        assert_eq!(ran.code, code, "{name}: {}", ran.stderr);
+        assert!(ran.stderr.contains("invalid datacenter name"), "{}", ran.stderr);
+        assert_eq!(user.record_annotation(keys::POWER_STATE).await?.as_deref(), on_record, "{name}");
+        webhook.remove().await?;
+    }
+
+    // An awake cluster has no record: KKP's answer is the last word.
+    let awake = User::new("stuck").await?;
+    let webhook = Webhook::denying(&awake.world, "clusters.kubermatic.io", &awake.id, "invalid datacenter").await?;
+    let ran = awake.plugin(&[&awake.target(), "--yes"]).await?;
+    assert_eq!((ran.code, ran.stdout.as_str()), (3, ""), "{}", ran.stderr);
+    assert!(
+        ran.stderr.contains("refused by admission webhook \"clusters.kubermatic.io\": invalid datacenter"),
+        "{}",
+        ran.stderr
+    );
+    assert!(ran.stderr.contains("does not exist, so nothing can take the request instead"), "{}", ran.stderr);
+    webhook.remove().await
+}
+
+#[tokio::test]
+async fn what_cannot_be_found_or_seen_is_explained() -> Result<()> {
+    let user = User::new("known").await?;
+    let unknown = user.plugin(&["cluster/nowhere", "--yes"]).await?;
+    assert_eq!(unknown.code, 1, "{}", unknown.stderr);
+    for part in [
+        "cluster.kubermatic.k8c.io/nowhere not found; KKP's user clusters live on their seed: use the seed's kubeconfig",
+        "seeds known here: eu",
+    ] {
+        assert!(unknown.stderr.contains(part), "{part}: {}", unknown.stderr);
+    }
+    let named = user.plugin(&["status", &format!("cluster/shop-of-{}", user.id)]).await?;
+    assert_eq!(named.code, 1);
+    let hint = format!("is the display name of cluster.kubermatic.k8c.io/{}: use its ID", user.id);
+    assert!(named.stderr.contains(&hint), "{}", named.stderr);
+
+    let kubeconfig = user.world.kubeconfig_of("bob")?.display().to_string();
+    let foreign = user.plugin(&[&user.target(), "--yes", "--kubeconfig", &kubeconfig]).await?;
+    assert_eq!(foreign.code, 1, "{}", foreign.stderr);
+    assert!(foreign.stderr.contains("forbidden") && foreign.stderr.contains("clusters"), "{}", foreign.stderr);
+
+    for (args, part) in [
+        (vec!["cluster.cluster.x-k8s.io/x"], "unknown type"),
+        (vec!["cd/x", "--force"], "not found"),
+        (vec!["cluster", "--all", "--for", "14h"], "--for and --until need a controller"),
+    ] {
+        let ran = user.plugin(&args).await?;
+        assert!(ran.code != 0 && ran.stderr.contains(part), "{args:?}: {}", ran.stderr);
+    }
+    let dry = user.plugin(&["cluster", "-l", &format!("test={}", user.id), "--dry-run", "-o", "yaml"]).await?.ok()?;
+    assert!(dry.contains("hibernate.sh/power-state: Hibernating"), "no question for a dry run: {dry}");
+    let completed = user.plugin(&["__complete", "status", "cluster/"]).await?.ok()?;
+    assert!(completed.contains(&user.target()), "{completed}");
+    let completed = user.plugin(&["__complete", &user.id[..3]]).await?.ok()?;
+    assert!(completed.contains(&user.id), "a name without a type: {completed}");
+    Ok(())
+}

@@ -1,0 +1,183 @@
+//! A user cluster on a real seed, and what plays its controller.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::api::{Patch, PatchParams};
+use kube::{Api, Client, CustomResourceExt as _, ResourceExt as _};
+use serde_json::{Value, json};
+use shared::annotation::{format, keys as common};
+use shared::kkp::api::{Cluster, Condition};
+use shared::kkp::data::{Found, PREFLIGHT, Preflight};
+use shared::kkp::keys;
+use shared::kkp::phase::Phase;
+use shared::kkp::preflight::Finding;
+use shared::kkp::record::{Machines, Numbers, Record};
+use testbed::{Options, Ran, World, apply};
+
+/// A hub with the kinds of KKP.
+async fn seed() -> Result<World> {
+    let world = World::shared_with(Options::bare_hub()).await?;
+    let seeds = json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {
+            "name": "seeds.kubermatic.k8c.io",
+            "annotations": { "api-approved.kubernetes.io": "unapproved, a definition of a test" },
+        },
+        "spec": {
+            "group": "kubermatic.k8c.io", "scope": "Namespaced",
+            "names": { "kind": "Seed", "plural": "seeds", "singular": "seed", "listKind": "SeedList" },
+            "versions": [{
+                "name": "v1", "served": true, "storage": true,
+                "schema": { "openAPIV3Schema": { "type": "object", "x-kubernetes-preserve-unknown-fields": true } },
+            }],
+        },
+    });
+    let eu = json!({ "apiVersion": "kubermatic.k8c.io/v1", "kind": "Seed", "metadata": { "name": "eu", "namespace": "default" } });
+    apply::all(&world.hub().await?, &[json!(Cluster::crd()), seeds, eu]).await?;
+    Ok(world)
+}
+
+/// A user cluster that runs, and what plays its controller.
+pub struct User {
+    pub world: World,
+    hub: Client,
+    pub id: String,
+}
+
+impl User {
+    pub async fn new(name: &str) -> Result<Self> {
+        let world = seed().await?;
+        let hub = world.hub().await?;
+        let id = format!("{name}-{:06x}", rand::random::<u32>() >> 8);
+        let namespace =
+            json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": format!("cluster-{id}") } });
+        let cluster = json!({
+            "apiVersion": "kubermatic.k8c.io/v1", "kind": "Cluster",
+            "metadata": { "name": id, "labels": { "project-id": "p", "test": id } },
+            "spec": {
+                "humanReadableName": format!("shop-of-{id}"), "version": "1.34.1", "cloud": { "dc": "eu", "providerName": "aws" },
+            },
+        });
+        apply::all(&hub, &[namespace, cluster]).await?;
+        let user = Self { world, hub, id };
+        user.status(json!({ "phase": "Running", "namespaceName": format!("cluster-{}", user.id) })).await?;
+        Ok(user)
+    }
+
+    fn clusters(&self) -> Api<Cluster> {
+        Api::all(self.hub.clone())
+    }
+
+    async fn get(&self) -> Result<Cluster> {
+        Ok(self.clusters().get(&self.id).await?)
+    }
+
+    pub async fn annotation(&self, key: &str) -> Result<Option<String>> {
+        Ok(self.get().await?.annotations().get(key).cloned())
+    }
+
+    pub async fn annotate(&self, annotations: Value) -> Result<()> {
+        let patch = json!({ "metadata": { "annotations": annotations } });
+        self.clusters().patch(&self.id, &PatchParams::default(), &Patch::Merge(patch)).await?;
+        Ok(())
+    }
+
+    async fn status(&self, status: Value) -> Result<()> {
+        let patch = json!({ "status": status });
+        self.clusters().patch_status(&self.id, &PatchParams::default(), &Patch::Merge(patch)).await?;
+        Ok(())
+    }
+
+    async fn says(&self, name: &str, condition: Condition) -> Result<()> {
+        let now = format::seconds(Timestamp::now());
+        let condition = Condition {
+            kubermatic_version: "v2.30.0".to_owned(),
+            last_heartbeat_time: now.clone(),
+            last_transition_time: Some(now),
+            ..condition
+        };
+        self.status(json!({ "conditions": { name: condition } })).await
+    }
+
+    /// The condition of a phase; none for a cluster that is awake.
+    pub async fn phase(&self, phase: Option<(Phase, &str)>) -> Result<()> {
+        let Some((phase, message)) = phase else {
+            return self.status(json!({ "conditions": { keys::DEHYDRATED: null } })).await;
+        };
+        let status = if phase == Phase::Dehydrated { "True" } else { "False" };
+        let (reason, message) = (Some(phase.to_string()), Some(message.to_owned()));
+        self.says(keys::DEHYDRATED, Condition { status: status.to_owned(), reason, message, ..Condition::default() })
+            .await
+    }
+
+    /// Answers the preflight that is requested while something else is done.
+    pub async fn answering<T>(&self, findings: &[Finding], work: impl Future<Output = Result<T>>) -> Result<T> {
+        let answer = async {
+            let mut answered = None;
+            loop {
+                let requested = self.annotation(common::PREFLIGHT_REQUESTED_AT).await?;
+                if let Some(requested) = requested.filter(|requested| answered.as_ref() != Some(requested)) {
+                    self.says(PREFLIGHT, answer(&requested, findings).condition(findings)).await?;
+                    answered = Some(requested);
+                }
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+        };
+        tokio::select! {
+            done = work => done,
+            failed = answer => failed,
+        }
+    }
+
+    pub async fn plugin(&self, args: &[&str]) -> Result<Ran> {
+        self.world.plugin(args).await
+    }
+
+    pub fn target(&self) -> String {
+        format!("cluster/{}", self.id)
+    }
+
+    /// Writes the record of a sleep as the controller does.
+    pub async fn record(&self, text: &str) -> Result<()> {
+        let (name, key) = keys::RECORD;
+        let record = json!({
+            "apiVersion": "v1", "kind": "ConfigMap", "data": { key: text },
+            "metadata": { "name": name, "namespace": format!("cluster-{}", self.id) },
+        });
+        apply::all(&self.hub, &[record]).await
+    }
+
+    pub async fn record_annotation(&self, key: &str) -> Result<Option<String>> {
+        let records: Api<ConfigMap> = Api::namespaced(self.hub.clone(), &format!("cluster-{}", self.id));
+        Ok(records.get(keys::RECORD.0).await?.annotations().get(key).cloned())
+    }
+
+    pub async fn json(&self) -> Result<Value> {
+        let stdout = self.plugin(&["status", &self.target(), "-o", "json"]).await?.ok()?;
+        Ok(serde_json::from_str::<Value>(&stdout)?["items"][0].clone())
+    }
+}
+
+fn answer(requested: &str, findings: &[Finding]) -> Preflight {
+    Preflight {
+        requested: requested.to_owned(),
+        at: Timestamp::now(),
+        findings: findings.iter().map(Found::from).collect(),
+        left_out: 0,
+        pods: 7,
+        numbers: Numbers { volumes: 3, load_balancers: 2, machines: 5 },
+        machine_deployments: [("kube-system/a".to_owned(), 3), ("kube-system/b".to_owned(), 2)].into(),
+        quota: [("cpu".to_owned(), "8".to_owned())].into(),
+    }
+}
+
+pub fn asleep() -> Record {
+    let mut record = Record::begin(Timestamp::now()).enter(Phase::Dehydrated, Timestamp::now());
+    record.numbers = Numbers { volumes: 3, load_balancers: 2, machines: 5 };
+    record.note_machines("kube-system/a", Machines { replicas: 5, ..Machines::default() });
+    record.paused = true;
+    record
+}

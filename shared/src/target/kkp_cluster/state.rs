@@ -137,9 +137,9 @@ mod tests {
     use super::*;
     use crate::target::kkp_cluster::{KKP_CLUSTER, tests::cluster};
 
-    fn record(annotations: &Value, said: Option<(&str, &str)>, change: Value) -> Record {
+    fn record(annotations: &Value, said: Option<(&str, &str)>, change: &Value) -> Record {
         let mut object = cluster(annotations, said);
-        json_patch::merge(&mut object, &change);
+        json_patch::merge(&mut object, change);
         KKP_CLUSTER.record(&object).unwrap()
     }
 
@@ -160,19 +160,19 @@ mod tests {
             (Some(("Preflight", "refused: no")), "Preflight", Some(("refused: no", true))),
             (Some(("RecordUnreadable", "it is malformed")), "RecordUnreadable", Some(("it is malformed", true))),
         ] {
-            let record = record(&wanted, said, json!({}));
+            let record = record(&wanted, said, &json!({}));
             assert_eq!((record.desired.as_str(), record.observed.as_str()), ("Hibernating", observed));
             let found = record.step.as_ref().map(|step| (step.message.as_str(), step.failed));
             assert_eq!(found, step, "{said:?}");
         }
-        let awake = record(&json!({}), None, json!({}));
+        let awake = record(&json!({}), None, &json!({}));
         assert_eq!((awake.desired.as_str(), awake.observed.as_str(), awake.step), ("Running", "Running", None));
         assert_eq!((awake.platform.as_deref(), awake.region.as_deref()), (Some("aws"), Some("eu")));
     }
 
     #[test]
     fn a_conditions_age_is_since_when_it_is_so() {
-        let record = record(&json!({}), Some(("Draining", "")), json!({}));
+        let record = record(&json!({}), Some(("Draining", "")), &json!({}));
         assert_eq!(record.since.map(|since| since.to_string()), Some("2026-11-22T17:00:00Z".to_owned()));
     }
 
@@ -188,7 +188,7 @@ mod tests {
             (true, Some(("AwakePaused", "x")), US, Some("x")),
             (true, Some(("DrainTimedOut", "x")), OTHERS, Some("x")),
         ] {
-            let record = record(&json!({}), said, json!({ "spec": { "pause": pause, "pauseReason": "maintenance" } }));
+            let record = record(&json!({}), said, &json!({ "spec": { "pause": pause, "pauseReason": "maintenance" } }));
             assert_eq!(more(&record, "pausedBy"), by, "{said:?}");
             assert_eq!(more(&record, "pauseReason").is_empty(), !pause);
             assert_eq!(record.step.map(|step| step.message).as_deref(), step);
@@ -207,7 +207,8 @@ mod tests {
             ("2026-11-24T17:00:00Z", "47h", "expires in 47h, at "),
             ("2026-11-22T18:00:00Z", "expired", "has expired at 2026-11-22T18:00:00Z"),
         ] {
-            let record = record(&json!({ keys::CERTIFICATES_EXPIRE_AT: expires }), Some(("Dehydrated", "")), json!({}));
+            let record =
+                record(&json!({ keys::CERTIFICATES_EXPIRE_AT: expires }), Some(("Dehydrated", "")), &json!({}));
             assert_eq!(certificates(&record, now), cell, "{expires}");
             let warnings = warnings(&record, now);
             assert_eq!(warnings.is_empty(), warning.is_empty(), "{expires}");

@@ -38,7 +38,8 @@ status() {
 }
 
 # The user cluster as its own users see it, past the gate in front of its API server.
-user() { kubectl --kubeconfig "$HIBERNATE_WORLD/spoke-0/kubeconfig" "$@"; }
+user=$world/user.kubeconfig
+user() { kubectl --kubeconfig "$user" "$@"; }
 
 # What must come back as it was: counts and annotations of MachineDeployments, volumes and what is on them, load balancers, the control plane.
 picture() {
@@ -57,7 +58,9 @@ while text[at:].strip():
         meta, spec = one["metadata"], one["spec"]
         if one["kind"] == "Service" and spec.get("type") != "LoadBalancer":
             continue
-        keys = sorted((key, value) for key, value in meta.get("annotations", {}).items() if "autoscaler" in key or "hibernate" in key)
+        keys = []
+        if one["kind"] == "MachineDeployment":
+            keys = sorted((key, value) for key, value in meta.get("annotations", {}).items() if "autoscaler" in key or "hibernate" in key)
         kept = {"PersistentVolume": spec.get("csi"), "PersistentVolumeClaim": spec.get("volumeName"), "Service": one.get("status", {}).get("loadBalancer")}
         out.append(" ".join(map(str, [one["kind"], meta["name"], meta["uid"], spec.get("replicas", ""), kept.get(one["kind"], ""), keys])))
     for handle, data in value.get("cloud", {}).get("volumes", {}).items():
@@ -84,12 +87,13 @@ sys.exit(0 if len(early) == len(drained) and not log["violations"] else 1)
 step "A world starts: a seed with KKP, a user cluster, our controller"
 testbed up --clusters 0 --without webhook,controller 2>&1
 eval "$(testbed env)"
+ln -s world/spoke-0/kubeconfig "$user"
 kubectl apply -f "$(dirname "$0")/kkp-rights.yaml" >/dev/null
 testbed kkp add "$id" >/dev/null
 testbed start controller -- --kkp >/dev/null
 show kubectl get cluster "$id" -o 'custom-columns=NAME:.metadata.name,PHASE:.status.phase,PAUSED:.spec.pause,DEHYDRATED:.status.conditions.ClusterDehydrated.reason'
-show user get machinedeployments.cluster.k8s.io,nodes -A
-show user get pods,pdb,pvc -A
+show kubectl --kubeconfig "$user" get machinedeployments.cluster.k8s.io,nodes -A
+show kubectl --kubeconfig "$user" get pods,pdb,pvc -A
 picture > "$world/before"
 
 step "It falls asleep"
@@ -102,7 +106,7 @@ judge
 
 step "It comes back"
 resume
-show user get machinedeployments.cluster.k8s.io,nodes -A
+show kubectl --kubeconfig "$user" get machinedeployments.cluster.k8s.io,nodes -A
 picture > "$world/after"
 if diff "$world/before" "$world/after"; then note "counts, annotations, volumes, data and load balancers are as before"; else exit 1; fi
 wc -l < "$world/after" | xargs printf '# %s objects and volumes compared\n'

@@ -5,9 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
+use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
 use k8s_openapi::api::batch::v1::CronJob;
 use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod, Service};
-use kube::api::{DynamicObject, ListParams};
+use kube::api::{DynamicObject, ListParams, ObjectMeta};
 use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
 use shared::kkp::keys;
@@ -313,4 +314,48 @@ async fn a_kubeconfig_whose_host_ends_in_a_dot_is_understood() -> Result<()> {
     cluster.wait_for_phase(Some("Dehydrated"), SOON).await?;
     ensure!(cluster.inspect().await?.cloud.instances.is_empty());
     nothing_forbidden(&cluster.log().await?)
+}
+
+/// A wake that comes while Machines terminate: Nodes of Machines that are being deleted are no Nodes of the wake.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_wake_while_machines_terminate_waits_for_the_new_ones() -> Result<()> {
+    let cluster = up("early", KkpOptions::default()).await?;
+    let before = state(&cluster).await?;
+    cluster.turn(&json!({ "terminate": "200s" })).await?;
+    cluster.sleep().await?;
+    eventually(SOON, "terminations", async || {
+        let instances = cluster.inspect().await?.cloud.instances;
+        ensure!(instances.values().all(|one| one.terminating.is_some()), "{instances:?}");
+        Ok(())
+    })
+    .await?;
+    cluster.wake().await?;
+    cluster.wait_for_phase(None, SOON).await?;
+    let machines = cluster.machinery("Machine").await?;
+    let live = machines.iter().filter(|one| one.metadata.deletion_timestamp.is_none()).map(ResourceExt::name_any);
+    let live: BTreeSet<String> = live.collect();
+    let nodes = Api::<Node>::all(cluster.user().await?).list(&ListParams::default()).await?.items;
+    let ready = nodes.iter().filter(|node| live.contains(&node.name_any())).count();
+    ensure!(ready == 5, "the wake has ended with {ready} of 5 Nodes:\n{}", cluster.describe().await);
+    eventually(SOON, "as before", async || is_as_before(&cluster, &before).await).await?;
+    nothing_forbidden(&cluster.log().await?)
+}
+
+/// Of a sleep, nothing is left on the control plane: KKP keeps annotations that it does not know (row 11).
+#[tokio::test(flavor = "multi_thread")]
+async fn a_wake_leaves_no_annotation_of_ours_on_the_control_plane() -> Result<()> {
+    let cluster = up("clean", KkpOptions::small()).await?;
+    cluster.sleep().await?;
+    cluster.wait_for_phase(Some("Dehydrated"), SOON).await?;
+    cluster.wake().await?;
+    cluster.wait_for_phase(None, SOON).await?;
+    let (seed, all) = (cluster.world().hub().await?, ListParams::default());
+    let deployments: Api<Deployment> = Api::namespaced(seed.clone(), &cluster.info().namespace);
+    let sets: Api<StatefulSet> = Api::namespaced(seed, &cluster.info().namespace);
+    let ours = |meta: &ObjectMeta| meta.annotations.iter().flatten().any(|(key, _)| key == keys::DEHYDRATED_REPLICAS);
+    let deployments = deployments.list(&all).await?.items.into_iter().map(|one| one.metadata);
+    let sets = sets.list(&all).await?.items.into_iter().map(|one| one.metadata);
+    let left: Vec<_> = deployments.chain(sets).filter(ours).filter_map(|meta| meta.name).collect();
+    ensure!(left.is_empty(), "{} is left on {left:?}", keys::DEHYDRATED_REPLICAS);
+    Ok(())
 }

@@ -12,7 +12,7 @@ use crate::{cli_fdb::pair, cli_state::State};
 
 #[derive(Subcommand)]
 pub(crate) enum KkpCommand {
-    /// Make a user cluster on a free spoke: five machines in two MachineDeployments, three volumes, two load balancers
+    /// Make a user cluster on a free spoke: five machines, three volumes, two load balancers
     Add {
         #[command(flatten)]
         state: State,

@@ -3,6 +3,17 @@
 use kube::CustomResourceExt as _;
 use serde_json::{Value, json};
 
+fn columns(kind: &str) -> Value {
+    let column = |name: &str, path: &str| json!({ "name": name, "type": "string", "jsonPath": path });
+    match kind {
+        "MachineDeployment" | "MachineSet" => {
+            json!([column("Replicas", ".spec.replicas"), column("Ready", ".status.readyReplicas")])
+        }
+        "Machine" => json!([column("Node", ".status.nodeRef.name")]),
+        _ => json!([]),
+    }
+}
+
 /// A kind that keeps whatever it is given.
 fn definition(group: &str, version: &str, kind: &str, short: &[&str], subresources: &Value) -> Value {
     let (singular, plural) = (kind.to_lowercase(), format!("{}s", kind.to_lowercase()));
@@ -16,7 +27,7 @@ fn definition(group: &str, version: &str, kind: &str, short: &[&str], subresourc
             "group": group, "scope": "Namespaced",
             "names": { "kind": kind, "plural": plural, "singular": singular, "listKind": format!("{kind}List"), "shortNames": short },
             "versions": [{
-                "name": version, "served": true, "storage": true, "subresources": subresources,
+                "name": version, "served": true, "storage": true, "subresources": subresources, "additionalPrinterColumns": columns(kind),
                 "schema": { "openAPIV3Schema": { "type": "object", "x-kubernetes-preserve-unknown-fields": true } },
             }],
         },

@@ -87,7 +87,6 @@ impl KkpOptions {
 /// Knobs of one user cluster. All can be turned while it runs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
-#[allow(clippy::struct_excessive_bools)] // switches, each by itself
 pub struct Settings {
     /// The waits of everything that is played are divided by this, unless they say otherwise.
     pub speed: f64,

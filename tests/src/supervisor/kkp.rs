@@ -8,7 +8,7 @@ use kube::{
     Api, Client,
     api::{DynamicObject, Patch, PatchParams, PostParams},
 };
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::{World, hub};
 use crate::{
@@ -121,7 +121,7 @@ impl World {
         self.volumes(cluster, options).await?;
         let machines = options.machine_deployments.iter();
         let machines: Vec<Value> = machines.map(|one| workloads::machine_deployment(one, &options.provider)).collect();
-        // Their proxies may listen a moment later than they were told to.
+        // A proxy that was opened listens a moment later.
         eventually(UP, "webhooks of MachineDeployments", async || apply::all(&cluster.user, &machines).await).await?;
         let wanted: u32 = options.machine_deployments.iter().map(|one| one.replicas).sum();
         eventually(UP, "machines", async || {
@@ -169,7 +169,14 @@ impl World {
 fn cluster_object(id: &str, options: &KkpOptions) -> Value {
     let block = if options.provider == "external" { "bringyourown" } else { &options.provider };
     let mut cloud = json!({ "dc": options.datacenter, "providerName": options.provider });
-    cloud[block] = json!({});
+    cloud[block] = match block {
+        // What upstream's own definition requires.
+        "aws" => {
+            let fields = ["instanceProfileName", "roleARN", "routeTableID", "securityGroupID", "vpcID"];
+            fields.map(|field| (field.to_owned(), json!("made-by-kkp"))).into_iter().collect::<Map<_, _>>().into()
+        }
+        _ => json!({}),
+    };
     json!({
         "apiVersion": "kubermatic.k8c.io/v1", "kind": "Cluster",
         "metadata": {

@@ -132,7 +132,7 @@ async fn rows_52_62_and_63_webhooks_quota_and_external_machines() -> Result<()> 
     api.patch_subresource("scale", "a", &PatchParams::default(), &scaled).await?;
     let found = api.get("a").await?;
     ensure!(
-        found.data["spec"]["replicas"] == 0 && !found.annotations().contains_key("x"),
+        found.data["spec"]["replicas"] == 0 && !found.annotations().contains_key("dropped"),
         "row 52: {:?}",
         found.annotations()
     );
@@ -350,7 +350,7 @@ async fn row_60_volumes_are_detached_only_while_the_driver_runs() -> Result<()> 
         patch_node(&cluster, &node.name_any(), cordon()).await?;
         patch_node(&cluster, &node.name_any(), skip()).await?;
     }
-    // The driver first: its new Pod is Pending, and nobody detaches.
+    // The driver first: its new Pod stays Pending, and no volume is detached.
     for (namespace, label) in [("kube-system", "app=csi-controller"), ("shop", "app=db")] {
         let api: Api<Pod> = Api::namespaced(user.clone(), namespace);
         api.delete_collection(&DeleteParams::default(), &ListParams::default().labels(label)).await?;
@@ -368,7 +368,7 @@ async fn row_60_volumes_are_detached_only_while_the_driver_runs() -> Result<()> 
     scale(&cluster, "a", 0).await?;
     scale(&cluster, "b", 0).await?;
     tokio::time::sleep(Duration::from_secs(3)).await;
-    ensure!(attached().await? == 1, "row 60: nobody detaches");
+    ensure!(attached().await? == 1, "row 60: no volume is detached");
     ensure!(cluster.machinery("Machine").await?.len() == 1, "row 60: on vSphere the Machine waits for its volume");
     let open = json!({ "spec": { "unschedulable": false } });
     for node in nodes(&cluster).await? {

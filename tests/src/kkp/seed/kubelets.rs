@@ -23,7 +23,7 @@ use crate::{
     supervisor::clock::Clock,
 };
 
-/// One look at all Pods.
+/// One round over all Pods.
 pub(super) async fn tick(cluster: &UserCluster) -> Result<()> {
     let pods: Vec<_> =
         cluster.of_seed.pods.all().into_iter().filter(|pod| pod.metadata.deletion_timestamp.is_none()).collect();

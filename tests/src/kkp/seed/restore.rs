@@ -26,7 +26,7 @@ pub(super) struct Memory {
     step: Option<f64>,
 }
 
-/// One look at all `EtcdRestores`.
+/// One round over all `EtcdRestores`.
 pub(super) async fn tick(cluster: &UserCluster, kkp: &Kkp, memory: &mut Memory) -> Result<()> {
     if kkp.settings().controllers_down {
         return Ok(());

@@ -31,7 +31,7 @@ pub(crate) fn is_ready(node: &Node) -> bool {
     conditions.into_iter().any(|condition| condition.type_ == "Ready" && condition.status == "True")
 }
 
-/// One look at all instances.
+/// One round over all instances.
 pub(super) async fn tick(cluster: &UserCluster) -> Result<()> {
     let settings = cluster.settings();
     let now = Clock::now();

@@ -33,7 +33,7 @@ pub(super) async fn tick(cluster: &UserCluster, memory: &mut Memory) -> Result<(
     let machines = cluster.of_user.machines.all();
     memory.next.retain(|uid, _| machines.iter().any(|machine| machine.metadata.uid.as_ref() == Some(uid)));
     for machine in machines {
-        // Row 63: nobody but a person ends a Machine of provider `external`.
+        // Row 63: machine-controller never ends a Machine of provider `external`.
         if text(&machine, "/spec/providerSpec/value/cloudProvider") == "external" {
             continue;
         }

@@ -1,6 +1,6 @@
 //! Pods of the user cluster: bound by the scheduler, run and ended by the kubelets of their Nodes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::Result;
 use k8s_openapi::api::core::v1::Pod;
@@ -31,14 +31,14 @@ use crate::{
 pub(super) struct Memory {
     running: BTreeMap<String, PodEnd>,
     /// Those that have ended, and whose object is still there.
-    ended: BTreeMap<String, ()>,
+    ended: BTreeSet<String>,
     scheduler: Lead,
 }
 
-/// One look at all Pods.
+/// One round over all Pods.
 pub(super) async fn tick(cluster: &UserCluster, memory: &mut Memory) -> Result<()> {
     let pods = cluster.of_user.pods.all();
-    memory.ended.retain(|uid, ()| pods.iter().any(|pod| pod.metadata.uid.as_ref() == Some(uid)));
+    memory.ended.retain(|uid| pods.iter().any(|pod| pod.metadata.uid.as_ref() == Some(uid)));
     run(cluster, &pods, memory);
     if !cluster.answers() {
         return Ok(());
@@ -46,7 +46,7 @@ pub(super) async fn tick(cluster: &UserCluster, memory: &mut Memory) -> Result<(
     for pod in &pods {
         let uid = pod.metadata.uid.clone().unwrap_or_default();
         let api: Api<Pod> = Api::namespaced(cluster.user.clone(), &pod.namespace().unwrap_or_default());
-        if memory.ended.contains_key(&uid) && is_on_instance(cluster, pod) {
+        if memory.ended.contains(&uid) && is_on_instance(cluster, pod) {
             let preconditions = Some(Preconditions { uid: Some(uid), resource_version: None });
             let now = DeleteParams { preconditions, ..DeleteParams::default().grace_period(0) };
             unless_conflict(api.delete(&pod.name_any(), &now).await)?;
@@ -86,7 +86,7 @@ fn run(cluster: &UserCluster, pods: &[std::sync::Arc<Pod>], memory: &mut Memory)
     let now = Clock::now();
     for pod in pods.iter().filter(|pod| is_on_instance(cluster, pod)) {
         let uid = pod.metadata.uid.clone().unwrap_or_default();
-        if memory.ended.contains_key(&uid) || matches!(phase(pod), "Succeeded" | "Failed") {
+        if memory.ended.contains(&uid) || matches!(phase(pod), "Succeeded" | "Failed") {
             continue;
         }
         let grace = pod.metadata.deletion_grace_period_seconds;
@@ -104,13 +104,12 @@ fn run(cluster: &UserCluster, pods: &[std::sync::Arc<Pod>], memory: &mut Memory)
         }
         known.grace = grace.unwrap_or(known.grace);
         let since = *known.deleted_at.get_or_insert(now);
-        #[allow(clippy::cast_precision_loss)] // seconds of a grace period
-        let (takes, grace) = (end(cluster, pod), known.grace as f64);
+        let (takes, grace) = (end(cluster, pod), u32::try_from(known.grace).map_or(0.0, f64::from));
         if now - since >= takes.min(grace) {
             known.how = if takes <= grace { How::Graceful } else { How::GraceOver };
             let end = PodEnd { at: now, ..known.clone() };
             memory.running.remove(&uid);
-            memory.ended.insert(uid, ());
+            memory.ended.insert(uid);
             cluster.state().log.pods.push(end);
         }
     }

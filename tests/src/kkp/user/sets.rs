@@ -58,7 +58,9 @@ pub(super) fn is_owned(object: &DynamicObject, by: &DynamicObject) -> bool {
 
 /// A short digest of a text.
 pub(super) fn digest(text: &str) -> String {
-    Sha256::digest(text.as_bytes()).iter().take(5).map(|byte| format!("{byte:02x}")).collect()
+    let bytes = Sha256::digest(text.as_bytes());
+    let number = bytes.iter().take(5).fold(0_u64, |number, byte| number << 8 | u64::from(*byte));
+    format!("{number:010x}")
 }
 
 fn owner(kind: &str, object: &DynamicObject) -> Value {

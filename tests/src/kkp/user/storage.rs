@@ -19,7 +19,7 @@ use crate::{
     supervisor::clock::Clock,
 };
 
-/// One look at volumes and Services.
+/// One round over volumes and Services.
 pub(super) async fn tick(cluster: &UserCluster) -> Result<()> {
     if !cluster.answers() {
         return Ok(());

@@ -81,6 +81,12 @@ async fn one(
             seed.workload(workload, patches::scale_down(recorded)).await
         }
         Action::Restore(workload, replicas) => seed.workload(workload, patches::restore(*replicas)).await,
+        Action::Unmark(workloads) => {
+            for workload in workloads {
+                seed.workload(workload, patches::unmark()).await?;
+            }
+            Ok(())
+        }
         Action::Suspend(names) => seed.cron_jobs(names, true).await,
         Action::Unsuspend(names) => seed.cron_jobs(names, false).await,
         Action::TouchBackups => seed.touch_backups(observation).await,

@@ -108,11 +108,13 @@ impl Machines {
         machines.collect()
     }
 
-    /// Names of the Nodes that Machines refer to, and UIDs of the Machines that Nodes refer to.
-    fn of_nodes(&self) -> BTreeSet<String> {
-        let names = self.all.iter().filter_map(|machine| machine.data.pointer("/status/nodeRef/name")?.as_str());
-        let uids = self.all.iter().filter_map(|machine| machine.metadata.uid.as_deref());
-        names.chain(uids).map(str::to_owned).collect()
+    /// Names of the Nodes that these Machines refer to, and UIDs of the Machines that Nodes refer to.
+    fn of_nodes(&self, which: impl Fn(&DynamicObject) -> bool) -> BTreeSet<String> {
+        let names = |machine: &DynamicObject| {
+            let node = machine.data.pointer("/status/nodeRef/name").and_then(|name| name.as_str());
+            [node, machine.metadata.uid.as_deref()].into_iter().flatten().map(str::to_owned).collect::<Vec<_>>()
+        };
+        self.all.iter().filter(|machine| which(machine)).flat_map(names).collect()
     }
 }
 
@@ -127,6 +129,7 @@ fn deployment(object: &DynamicObject) -> MachineDeployment {
         name: format!("{}/{}", object.namespace().unwrap_or_default(), object.name_any()),
         replicas: u32::try_from(replicas).unwrap_or(u32::MAX),
         autoscaler: keys::AUTOSCALER.iter().filter_map(of_autoscaler).collect(),
+        marked: object.annotations().contains_key(keys::DEHYDRATED_REPLICAS),
     }
 }
 
@@ -135,7 +138,8 @@ const OWNER: &str = "machine-controller/owned-by";
 
 /// Nodes as decisions see them.
 pub fn nodes(nodes: &[KubeNode], machines: &Machines, leases: &[Lease], now: Timestamp) -> Vec<Node> {
-    let of_machines = machines.of_nodes();
+    let of_machines = machines.of_nodes(|_| true);
+    let of_leaving = machines.of_nodes(|machine| machine.metadata.deletion_timestamp.is_some());
     let renewed: BTreeMap<String, Timestamp> = leases
         .iter()
         .filter_map(|lease| Some((lease.name_any(), lease.spec.as_ref()?.renew_time.as_ref()?.0)))
@@ -144,11 +148,14 @@ pub fn nodes(nodes: &[KubeNode], machines: &Machines, leases: &[Lease], now: Tim
         let name = node.name_any();
         let conditions = node.status.iter().flat_map(|status| status.conditions.iter().flatten());
         let owner = node.labels().get(OWNER);
+        let is_of =
+            |machines: &BTreeSet<String>| machines.contains(&name) || owner.is_some_and(|uid| machines.contains(uid));
         Node {
             cordoned: node.spec.as_ref().and_then(|spec| spec.unschedulable).unwrap_or_default(),
             skips_eviction: node.annotations().contains_key(keys::SKIP_EVICTION),
             ours: node.annotations().contains_key(keys::CORDONED),
-            has_machine: of_machines.contains(&name) || owner.is_some_and(|uid| of_machines.contains(uid)),
+            has_machine: is_of(&of_machines),
+            leaves: is_of(&of_leaving),
             ready: conditions.into_iter().any(|condition| condition.type_ == "Ready" && condition.status == "True"),
             stale: renewed.get(&name).is_none_or(|renewed| now.duration_since(*renewed) > STALE),
             name,
@@ -232,6 +239,7 @@ pub fn bare(pods: &[KubePod]) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
     use serde_json::{Value, json};
 
     use super::*;
@@ -281,7 +289,7 @@ mod tests {
         let expected = [("joined", true), ("single", false), ("other", false)];
         assert_eq!(found, expected.map(|(name, has)| (name.to_owned(), has, "aws".to_owned())));
         let autoscaler = [(keys::AUTOSCALER[0].to_owned(), "1".to_owned())].into();
-        let expected = MachineDeployment { name: "kube-system/a".into(), replicas: 3, autoscaler };
+        let expected = MachineDeployment { name: "kube-system/a".into(), replicas: 3, autoscaler, marked: false };
         assert_eq!(machines.deployments(), [expected]);
     }
 
@@ -309,6 +317,10 @@ mod tests {
         let facts: Vec<_> = found.iter().map(|one| (one.has_machine, one.ready, one.stale, one.cordoned)).collect();
         assert_eq!(facts, [(true, true, false, false), (true, false, true, false), (false, false, true, true)]);
         assert!(found[0].skips_eviction && !found[0].ours && found[1].ours && !found[1].skips_eviction);
+        let mut leaving = machines();
+        leaving.all[1].metadata.deletion_timestamp = Some(Time(now));
+        let found = nodes(&all, &leaving, &leases, now);
+        assert_eq!(found.iter().map(|one| one.leaves).collect::<Vec<_>>(), [false, true, false]);
     }
 
     #[test]

@@ -54,6 +54,11 @@ pub fn restore(replicas: u32) -> Value {
     json!({ "metadata": { "annotations": { keys::DEHYDRATED_REPLICAS: null } }, "spec": { "replicas": replicas } })
 }
 
+/// Removes our copy of a workload's count.
+pub fn unmark() -> Value {
+    json!({ "metadata": { "annotations": { keys::DEHYDRATED_REPLICAS: null } } })
+}
+
 /// Takes a `MachineDeployment` from the autoscaler's control.
 pub fn stop_autoscaler() -> Value {
     json!({ "metadata": { "annotations": autoscaler(None) } })

@@ -5,7 +5,7 @@ use k8s_openapi::ByteString;
 use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
 use k8s_openapi::api::batch::v1::CronJob;
 use k8s_openapi::api::core::v1::Secret;
-use kube::api::ListParams;
+use kube::api::{ListParams, ObjectMeta};
 use kube::{Api, ResourceExt};
 use shared::kkp::api::Cluster;
 use shared::kkp::certificates::earliest_expiry;
@@ -82,15 +82,16 @@ struct Counts {
     observed: Option<i64>,
 }
 
-fn replicas(kind: WorkloadKind, name: String, generation: Option<i64>, counts: &Counts) -> Replicas {
+fn replicas(kind: WorkloadKind, meta: &ObjectMeta, counts: &Counts) -> Replicas {
     let count = |number: i32| u32::try_from(number).unwrap_or_default();
     let wanted = count(counts.wanted.unwrap_or(1)); // as Kubernetes defaults it
-    let is_current = counts.observed.unwrap_or_default() >= generation.unwrap_or_default();
+    let is_current = counts.observed.unwrap_or_default() >= meta.generation.unwrap_or_default();
     Replicas {
-        workload: Workload { kind, name },
+        workload: Workload { kind, name: meta.name.clone().unwrap_or_default() },
         wanted,
         ready: is_current && count(counts.ready.unwrap_or_default()) >= wanted,
         running: counts.existing > 0 || !is_current,
+        marked: meta.annotations.as_ref().is_some_and(|all| all.contains_key(keys::DEHYDRATED_REPLICAS)),
     }
 }
 
@@ -102,7 +103,7 @@ fn of_deployment(one: &Deployment) -> Replicas {
         ready: status.and_then(|status| status.ready_replicas),
         observed: status.and_then(|status| status.observed_generation),
     };
-    replicas(WorkloadKind::Deployment, one.name_any(), one.metadata.generation, &counts)
+    replicas(WorkloadKind::Deployment, &one.metadata, &counts)
 }
 
 fn of_stateful_set(one: &StatefulSet) -> Replicas {
@@ -113,7 +114,7 @@ fn of_stateful_set(one: &StatefulSet) -> Replicas {
         ready: status.and_then(|status| status.ready_replicas),
         observed: status.and_then(|status| status.observed_generation),
     };
-    replicas(WorkloadKind::StatefulSet, one.name_any(), one.metadata.generation, &counts)
+    replicas(WorkloadKind::StatefulSet, &one.metadata, &counts)
 }
 
 #[cfg(test)]

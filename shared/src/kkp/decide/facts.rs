@@ -69,6 +69,8 @@ pub struct Replicas {
     pub ready: bool,
     /// Whether Pods of it are left.
     pub running: bool,
+    /// Whether it carries our copy of its count.
+    pub marked: bool,
 }
 
 /// A `CronJob` of the control plane.
@@ -130,6 +132,8 @@ pub struct MachineDeployment {
     pub replicas: u32,
     /// The annotations that put it under an autoscaler's control.
     pub autoscaler: BTreeMap<String, String>,
+    /// Whether it carries our copy of its count.
+    pub marked: bool,
 }
 
 /// A Node.
@@ -146,6 +150,8 @@ pub struct Node {
     pub ours: bool,
     /// Whether a Machine belongs to it.
     pub has_machine: bool,
+    /// Whether that Machine is being deleted.
+    pub leaves: bool,
     /// Whether it is Ready.
     pub ready: bool,
     /// Whether its Lease has not been renewed for minutes.

@@ -67,6 +67,8 @@ pub enum Action {
     ScaleDown(Workload),
     /// Set a workload's count as it was.
     Restore(Workload, u32),
+    /// Remove our copies of the counts from workloads: KKP, which restores most of them, keeps annotations (row 11).
+    Unmark(Vec<Workload>),
     /// End the pause.
     Unpause,
     /// Suspend `CronJobs`.

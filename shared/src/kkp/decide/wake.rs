@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{Action, Facts, Machinery, Plan, Replicas, SLOW, ends, names, overdue, seen, waits};
 use crate::kkp::phase::Phase;
-use crate::kkp::record::{Machines, Record};
+use crate::kkp::record::{Machines, Record, Workload};
 
 /// How long machine-controller retries by itself after a refusal by a quota.
 const TOUCH: Duration = Duration::from_mins(1);
@@ -88,7 +88,8 @@ fn to_restore(record: &Record, user: &Machinery) -> Vec<Action> {
         let replicas = if one.replicas == 0 { recorded.replicas } else { one.replicas };
         let unmanaged = recorded.autoscaler.keys().any(|key| !one.autoscaler.contains_key(key));
         let machines = Machines { replicas, autoscaler: recorded.autoscaler.clone() };
-        (replicas != one.replicas || unmanaged).then(|| Action::RestoreMachines(one.name.clone(), machines))
+        (replicas != one.replicas || unmanaged || one.marked)
+            .then(|| Action::RestoreMachines(one.name.clone(), machines))
     });
     low.collect()
 }
@@ -124,7 +125,7 @@ fn wait_for_nodes(facts: &Facts<'_>, record: &Record) -> Plan {
         Err(plan) => return *plan,
     };
     let wanted: u32 = user.deployments.iter().map(|one| one.replicas).sum();
-    let ready = user.nodes.iter().filter(|node| node.ready && node.has_machine).count();
+    let ready = user.nodes.iter().filter(|node| node.ready && node.has_machine && !node.leaves).count();
     let wanted = if facts.is_deleted() { wanted.min(1) } else { wanted };
     if (wanted as usize) > ready && !goes_on_regardless(facts, record.phase) {
         return waits_for_nodes(facts, record, user, &format!("{ready} of {wanted} Nodes are ready"));
@@ -156,13 +157,17 @@ fn unsuspend(facts: &Facts<'_>, record: &Record) -> Option<Action> {
 fn end(facts: &Facts<'_>, record: &Record, user: &Machinery) -> Plan {
     let mut actions: Vec<Action> = uncordon(user).into_iter().collect();
     actions.extend(unsuspend(facts, record));
+    let marked = facts.control_plane.iter().filter(|one| one.marked).map(|one| one.workload.clone());
+    let marked: Vec<Workload> = marked.collect();
+    actions.extend((!marked.is_empty()).then_some(Action::Unmark(marked)));
     actions.push(Action::TouchBackups);
     ends(facts, actions)
 }
 
 /// Nodes that the sleep changed and that are still there: those of a wake before the machines went.
 fn uncordon(user: &Machinery) -> Option<Action> {
-    let ours: Vec<String> = user.nodes.iter().filter(|node| node.ours).map(|node| node.name.clone()).collect();
+    let stays = user.nodes.iter().filter(|node| node.ours && !node.leaves);
+    let ours: Vec<String> = stays.map(|node| node.name.clone()).collect();
     (!ours.is_empty()).then_some(Action::Uncordon(ours))
 }
 

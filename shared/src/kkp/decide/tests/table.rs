@@ -35,7 +35,7 @@ struct Case {
 }
 
 fn replicas(name: &str, wanted: u32) -> Replicas {
-    Replicas { workload: workload(name), wanted, ready: true, running: wanted > 0 }
+    Replicas { workload: workload(name), wanted, ready: true, running: wanted > 0, marked: false }
 }
 
 impl Case {
@@ -101,6 +101,7 @@ fn node(name: &str) -> Node {
         skips_eviction: true,
         ours: true,
         has_machine: true,
+        leaves: false,
         ready: true,
         stale: false,
     }
@@ -369,6 +370,32 @@ fn the_pause_waits_for_the_quota_and_for_lost_pods() {
     assert_eq!(case.enters(), None);
     case.later = Duration::from_secs(61);
     assert_eq!(case.enters(), Some(Phase::Pausing));
+}
+
+/// A wake during `ScalingDownMachines`: the Nodes of Machines that terminate are none of the new ones.
+#[test]
+fn nodes_that_leave_are_neither_counted_nor_opened_again() {
+    let mut case = Case::new(Desired::Running, Some(Phase::WaitingForNodes));
+    let leaving = Node { leaves: true, ..node("old") };
+    let nodes = vec![leaving.clone(), node("new-1")];
+    case.machinery = Some(Machinery { deployments: vec![deployment(2)], nodes, ..Machinery::default() });
+    assert_eq!(case.says(), "1 of 2 Nodes are ready");
+    let new = |name| Node { ours: false, ..node(name) };
+    case.machinery.as_mut().unwrap().nodes = vec![leaving, new("new-1"), new("new-2")];
+    assert_eq!(case.plan().actions, [Action::TouchBackups]);
+}
+
+/// Row 11: KKP keeps annotations that it does not know.
+#[test]
+fn our_copies_of_counts_go_with_the_wake() {
+    let mut case = Case::new(Desired::Running, Some(Phase::WaitingForNodes));
+    case.control_plane[0].marked = true;
+    case.machinery = Some(Machinery::default());
+    assert_eq!(case.plan().actions, [Action::Unmark(vec![workload("apiserver")]), Action::TouchBackups]);
+    let mut case = Case::new(Desired::Running, Some(Phase::ScalingUpMachines));
+    let deployments = vec![MachineDeployment { marked: true, ..deployment(2) }];
+    case.machinery = Some(Machinery { deployments, ..Machinery::default() });
+    assert_eq!(case.plan().actions, [raised("kube-system/a", 2)], "another client has restored the count");
 }
 
 /// Row 62.

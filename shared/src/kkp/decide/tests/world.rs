@@ -48,6 +48,7 @@ impl World {
             name: format!("kube-system/{name}"),
             replicas,
             autoscaler: if autoscaled { [("min".to_owned(), "1".to_owned())].into() } else { BTreeMap::new() },
+            marked: false,
         };
         let mut world = Self {
             cluster: Cluster::new("abc", ClusterSpec::default()),
@@ -116,6 +117,7 @@ impl World {
                 wanted: *wanted,
                 ready: true,
                 running: *wanted > 0,
+                marked: false,
             })
             .collect();
         if control_plane.iter().any(|one| one.wanted > 0 && one.workload.name != "etcd") {
@@ -212,7 +214,7 @@ impl World {
                     job.suspended = matches!(action, Action::Suspend(_));
                 }
             }
-            Action::TouchBackups | Action::TouchMachineSets(_) => {}
+            Action::TouchBackups | Action::TouchMachineSets(_) | Action::Unmark(_) => {}
         }
         let etcd = self.control_plane[&workload("etcd")];
         assert!(etcd == 0 || etcd == 3, "etcd only ever has all of its members or none");

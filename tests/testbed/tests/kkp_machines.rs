@@ -157,8 +157,12 @@ async fn rows_52_62_and_63_webhooks_quota_and_external_machines() -> Result<()> 
         Ok(())
     })
     .await?;
-    let status = &cluster.machinery("MachineDeployment").await?[0].data["status"];
-    ensure!(status["unavailableReplicas"] == 1, "row 62: {status}");
+    eventually(SOON, "one that is unavailable", async || {
+        let status = cluster.machinery("MachineDeployment").await?[0].data["status"].clone();
+        ensure!(status["unavailableReplicas"] == 1, "row 62: {status}");
+        Ok(())
+    })
+    .await?;
     cluster.turn(&json!({ "quota": null })).await?;
     let set = cluster.machinery("MachineSet").await?[0].name_any();
     let sets: Api<kube::api::DynamicObject> =

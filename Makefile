@@ -12,9 +12,9 @@ PROGRAMS := kubectl-hibernate hibernate-webhook hibernate-controller hibernate-m
 # Always the whole workspace: with fewer packages cargo picks fewer features and compiles the AWS SDK (minutes) once more.
 export CARGO_FLAGS := --release --workspace --locked
 # End-to-end tests that run side by side. They mostly wait, so more than there are cores.
-export THREADS ?= 8
+export THREADS ?= 12
 
-.PHONY: help build prepare demo demo-fdb demo-kkp test test-testbed e2e unit test-times fuzz lint fmt deny manifests krew bench bench-hive bench-hostile clean
+.PHONY: help build prepare demo demo-fdb demo-kkp test test-testbed e2e unit test-times fuzz lint fmt deny manifests krew bench bench-hive bench-kkp bench-hostile clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -39,7 +39,7 @@ demo-fdb: prepare ## Remove a FoundationDB process group by mistake, and bring i
 demo-kkp: prepare ## Put a user cluster of KKP to sleep with its machines and control plane, and bring it back
 	@bash tests/demo-kkp.sh
 
-test: prepare ## Run the unit tests and the end-to-end tests (THREADS=8 of them side by side)
+test: prepare ## Run the unit tests and the end-to-end tests (THREADS=12 of them side by side)
 	@bash tests/run.sh unit doc e2e
 
 test-testbed: prepare ## Run the tests of the test world itself
@@ -89,6 +89,9 @@ bench: prepare ## Measure: start-up of the plugin, latency of the webhook
 
 bench-hive: prepare ## Measure the controller against Hive's own (about 15 minutes; SCENARIOS="a c" for some of them)
 	cargo bench $(CARGO_FLAGS:--release=) --bench hive -- $(SCENARIOS)
+
+bench-kkp: prepare ## Measure what dehydration costs a KKP seed (about 10 minutes; SCENARIOS="fleet races" for some)
+	cargo bench $(CARGO_FLAGS:--release=) --bench kkp -- $(SCENARIOS)
 
 bench-hostile: prepare ## Measure our ports and the controller under attack (about 6 minutes; SCENARIOS="ports spokes" for some)
 	cargo bench $(CARGO_FLAGS:--release=) --bench hostile -- $(SCENARIOS)

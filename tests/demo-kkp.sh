@@ -88,7 +88,7 @@ step "A world starts: a seed with KKP, a user cluster, our controller"
 testbed up --clusters 0 --without webhook,controller 2>&1
 eval "$(testbed env)"
 ln -s world/spoke-0/kubeconfig "$user"
-kubectl apply -f "$(dirname "$0")/kkp-rights.yaml" >/dev/null
+kubectl apply -f "$(dirname "$0")/../manifests/components/kkp/controller-rbac.yaml" >/dev/null
 testbed kkp add "$id" >/dev/null
 testbed start controller -- --kkp >/dev/null
 show kubectl get cluster "$id" -o 'custom-columns=NAME:.metadata.name,PHASE:.status.phase,PAUSED:.spec.pause,DEHYDRATED:.status.conditions.ClusterDehydrated.reason'

@@ -1,134 +1,25 @@
 //! KKP on real API servers: the hub is the seed, a spoke is the user cluster. KKP, machine-controller, the cloud and the kubelets are the
 //! double of docs/development.md; "row n" is a row of what the real ones were seen to do.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
-use k8s_openapi::api::batch::v1::CronJob;
-use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod, Service};
+use k8s_openapi::api::core::v1::Pod;
 use kube::api::{DynamicObject, ListParams, ObjectMeta};
 use kube::{Api, ResourceExt};
-use serde_json::{Value, json};
+use serde_json::json;
 use shared::kkp::keys;
 use testbed::kkp::log::{How, Log};
 use testbed::supervisor::programs::Start;
-use testbed::{KkpCluster, KkpOptions, Options, Program, Timings, World, apply, eventually};
+use testbed::{KkpCluster, KkpOptions, eventually};
 
-const SOON: Duration = Duration::from_mins(3);
+use crate::kkp_common::{SOON, is_as_before, nodes, nothing_forbidden, start, state, up, up_with};
 
 /// Phases of a sleep in which something may be under way, in order.
 const PHASES: [&str; 6] =
     ["Draining", "ScalingDownMachines", "MachinesScaledDown", "Pausing", "ScalingDownControlPlane", "Dehydrated"];
-
-/// What the controller may do on a seed: of 8.4, until the manifests grant it.
-fn rights() -> Result<Vec<Value>> {
-    let documents = include_str!("../kkp-rights.yaml").split("\n---");
-    documents.map(|document| Ok(serde_saphyr::from_str(document)?)).collect()
-}
-
-/// A short lease: the next controller waits for the dead one's to run out.
-fn start() -> Start {
-    let args = ["--kkp", "--lease-duration", "3s", "--renew-deadline", "2s", "--retry-period", "500ms"];
-    Start { args: args.map(str::to_owned).to_vec(), ..Start::new(Program::Controller) }
-}
-
-/// A seed with one user cluster and our controller.
-async fn up(id: &str, options: KkpOptions) -> Result<KkpCluster> {
-    up_with(id, options, &start()).await
-}
-
-async fn up_with(id: &str, options: KkpOptions, start: &Start) -> Result<KkpCluster> {
-    let world = World::up(Options { clusters: 0, timings: Timings::fast(), ..Options::without_programs() }).await?;
-    apply::all(&world.hub().await?, &rights()?).await?;
-    let cluster = world.kkp(id, options).await?;
-    world.start(start).await?;
-    Ok(cluster)
-}
-
-/// What a sleep must bring back as it was.
-#[derive(Debug, PartialEq)]
-struct State {
-    control_plane: BTreeMap<String, i32>,
-    suspended: Vec<bool>,
-    machine_deployments: BTreeMap<String, (Value, BTreeMap<String, String>)>,
-    /// UID, handle and claim of each volume.
-    volumes: BTreeMap<String, String>,
-    /// What is on each volume.
-    data: BTreeMap<String, String>,
-    /// UID and address of each load balancer.
-    load_balancers: BTreeMap<String, String>,
-    machines: usize,
-    paused: bool,
-}
-
-async fn state(cluster: &KkpCluster) -> Result<State> {
-    let (user, all) = (cluster.user().await?, ListParams::default());
-    let cloud = cluster.inspect().await?.cloud;
-    let jobs: Api<CronJob> = Api::namespaced(cluster.world().hub().await?, &cluster.info().namespace);
-    let suspended = jobs.list(&all).await?.items.into_iter().map(|job| job.spec.suspend == Some(true));
-    let deployments = cluster.machinery("MachineDeployment").await?.into_iter();
-    let machine_deployments = deployments.map(|one| {
-        let annotations = one.annotations().clone();
-        (one.name_any(), (one.data["spec"].clone(), annotations))
-    });
-    let claims: Api<PersistentVolumeClaim> = Api::all(user.clone());
-    let claims =
-        claims.list(&all).await?.items.into_iter().map(|one| (one.uid(), one.spec.and_then(|spec| spec.volume_name)));
-    let claims: BTreeSet<_> = claims.collect();
-    let volumes = Api::<PersistentVolume>::all(user.clone()).list(&all).await?.items.into_iter().map(|one| {
-        let claim = claims.iter().find(|(_, volume)| volume.as_deref() == Some(&one.name_any()));
-        (one.name_any(), format!("{:?} {:?} {:?}", one.uid(), one.spec, claim))
-    });
-    let services = Api::<Service>::all(user).list(&all).await?.items.into_iter();
-    let balancers =
-        services.filter(|one| one.spec.as_ref().is_some_and(|spec| spec.type_.as_deref() == Some("LoadBalancer")));
-    Ok(State {
-        control_plane: cluster.replicas().await?,
-        suspended: suspended.collect(),
-        machine_deployments: machine_deployments.collect(),
-        volumes: volumes.collect(),
-        data: cloud.volumes,
-        load_balancers: balancers.map(|one| (one.name_any(), format!("{:?} {:?}", one.uid(), one.status))).collect(),
-        machines: cloud.instances.len(),
-        paused: cluster.get().await?.data["spec"]["pause"] == true,
-    })
-}
-
-/// The cluster is as it was, and nothing of the sleep is left on any object.
-async fn is_as_before(cluster: &KkpCluster, before: &State) -> Result<()> {
-    let after = state(cluster).await?;
-    ensure!(after == *before, "before {before:#?}\nafter {after:#?}");
-    ensure!(cluster.record().await?.is_none() && cluster.phase().await?.is_none());
-    let nodes = Api::<Node>::all(cluster.user().await?).list(&ListParams::default()).await?.items;
-    for node in &nodes {
-        let cordoned = node.spec.as_ref().and_then(|spec| spec.unschedulable).unwrap_or_default();
-        let left: Vec<_> =
-            node.annotations().keys().filter(|key| key.contains("hibernate") || *key == keys::SKIP_EVICTION).collect();
-        ensure!(
-            !cordoned && left.is_empty(),
-            "{}: cordoned {cordoned}, {left:?}\n{}",
-            node.name_any(),
-            cluster.describe().await
-        );
-    }
-    let record = cluster.get().await?;
-    let left: Vec<_> = record.annotations().keys().filter(|key| key.as_str() == keys::CERTIFICATES_EXPIRE_AT).collect();
-    ensure!(left.is_empty(), "{left:?}");
-    Ok(())
-}
-
-/// etcd had all of its members or none, no Machine was left behind, and every Pod had its grace period.
-fn nothing_forbidden(log: &Log) -> Result<()> {
-    ensure!(log.violations.is_empty(), "{:#?}", log.violations);
-    let counts: Vec<i64> = log.etcd.iter().map(|count| count.replicas).collect();
-    ensure!(counts.iter().all(|count| *count == 0 || *count == 3), "{counts:?}");
-    // A Pod of a DaemonSet stays on its Node, as with kubectl drain.
-    let bad = |how| log.pods.iter().find(|pod| pod.how == how && !pod.of_daemon_set);
-    ensure!(bad(How::InstanceStopped).is_none() && bad(How::GraceOver).is_none(), "{:#?}", log.pods);
-    Ok(())
-}
 
 /// Every Pod that a drain deletes had ended before its instance was gone.
 fn ended_before_their_instances(log: &Log, pods: usize) -> Result<()> {
@@ -334,7 +225,7 @@ async fn a_wake_while_machines_terminate_waits_for_the_new_ones() -> Result<()> 
     let machines = cluster.machinery("Machine").await?;
     let live = machines.iter().filter(|one| one.metadata.deletion_timestamp.is_none()).map(ResourceExt::name_any);
     let live: BTreeSet<String> = live.collect();
-    let nodes = Api::<Node>::all(cluster.user().await?).list(&ListParams::default()).await?.items;
+    let nodes = nodes(&cluster).await?;
     let ready = nodes.iter().filter(|node| live.contains(&node.name_any())).count();
     ensure!(ready == 5, "the wake has ended with {ready} of 5 Nodes:\n{}", cluster.describe().await);
     eventually(SOON, "as before", async || is_as_before(&cluster, &before).await).await?;

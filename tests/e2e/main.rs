@@ -29,6 +29,8 @@ mod hive_sleep_wake;
 mod hive_unreachable;
 mod hive_wake;
 mod hostile_clients;
+mod kkp_common;
+mod kkp_faults;
 mod kkp_guard;
 mod kkp_sleep_wake;
 mod krew;

@@ -60,6 +60,10 @@ pub(super) async fn tick(cluster: &UserCluster, memory: &mut Memory) -> Result<(
             unless_gone(secrets.delete(&secret.name_any(), &DeleteParams::default()).await)?;
             secrets.create(&PostParams::default(), &secret).await?;
         }
+        let tokens: Api<Secret> = Api::namespaced(cluster.user.clone(), "kube-system");
+        let bearer = bearer(&deployment.name_any(), &token, until)?;
+        unless_gone(tokens.delete(&bearer.name_any(), &DeleteParams::default()).await)?;
+        tokens.create(&PostParams::default(), &bearer).await?;
         cluster.call("osm", format!("made the bootstrap Secrets of {}", deployment.name_any()));
     }
     Ok(())
@@ -77,6 +81,23 @@ pub(super) fn hash(deployment: &DynamicObject) -> String {
 pub(super) fn expires(secret: &Secret) -> f64 {
     let time = secret.annotations().get(EXPIRES).and_then(|text| text.parse::<jiff::Timestamp>().ok());
     time.map_or(0.0, |time| time.as_duration().as_secs_f64())
+}
+
+/// The token as the API server knows it, by which a kubelet joins. Its label names the `MachineDeployment`.
+fn bearer(deployment: &str, token: &str, until: f64) -> Result<Secret> {
+    let expires = jiff::Timestamp::from_duration(jiff::SignedDuration::try_from_secs_f64(until)?)?;
+    let id = super::sets::digest(deployment).chars().take(6).collect::<String>();
+    Ok(serde_json::from_value(json!({
+        "metadata": {
+            "name": format!("bootstrap-token-{id}"), "namespace": "kube-system",
+            "labels": { "machinedeployment.k8s.io/name": format!("kube-system-{deployment}") },
+        },
+        "type": "bootstrap.kubernetes.io/token",
+        "data": {
+            "token-id": base64(&id), "token-secret": base64(&format!("{token}{token}")), "expiration": base64(&expires.to_string()),
+            "usage-bootstrap-authentication": base64("true"), "usage-bootstrap-signing": base64("true"),
+        },
+    }))?)
 }
 
 fn secret(deployment: &DynamicObject, which: &str, hash: &str, token: &str, until: f64) -> Result<Secret> {

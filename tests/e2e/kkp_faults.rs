@@ -1,0 +1,248 @@
+//! What can happen to a user cluster around a sleep: each ends awake, asleep or deleted, or in a condition that says what to do. One world a
+//! subject, one user cluster a case, all at the same time. "Row n" is a row of what the real KKP was seen to do (docs/development.md).
+
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use futures::future::try_join_all;
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
+use kube::{Api, ResourceExt};
+use serde_json::{Value, json};
+use shared::kkp::keys;
+use testbed::kkp::server::Act;
+use testbed::{KkpCluster, KkpOptions, World, eventually};
+
+use crate::kkp_common::{self, SOON, State, is_as_before, nothing_forbidden, state, up_all};
+
+/// User clusters of one world, asleep, with what each was before.
+async fn asleep(clusters: &[(&str, KkpOptions)]) -> Result<Vec<(KkpCluster, State)>> {
+    let clusters = up_all(clusters).await?;
+    try_join_all(clusters.into_iter().map(async |cluster| {
+        let before = state(&cluster).await?;
+        cluster.sleep().await?;
+        cluster.wait_for_phase(Some("Dehydrated"), SOON).await?;
+        Ok((cluster, before))
+    }))
+    .await
+}
+
+/// The wake ends, everything is as before, and nothing forbidden happened on the way.
+async fn comes_back((cluster, before): &(KkpCluster, State)) -> Result<()> {
+    cluster.wait_for_phase(None, SOON).await?;
+    is_as_before(cluster, before).await?;
+    nothing_forbidden(&cluster.log().await?)
+}
+
+/// A request on the record: the Cluster itself cannot be written (row 27).
+async fn request_on_record(cluster: &KkpCluster, state: &str) -> Result<()> {
+    let at = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+    let patch = json!({ "metadata": { "annotations": { keys::POWER_STATE: state, keys::POWER_STATE_AT: at } } });
+    let records: Api<ConfigMap> = Api::namespaced(cluster.world().hub().await?, &cluster.info().namespace);
+    records.patch(keys::RECORD.0, &PatchParams::default(), &Patch::Merge(patch)).await?;
+    Ok(())
+}
+
+fn annotation<'a>(object: &'a DynamicObject, key: &str) -> Option<&'a str> {
+    object.annotations().get(key).map(String::as_str)
+}
+
+fn small() -> KkpOptions {
+    KkpOptions::small()
+}
+
+/// Rows 8, 14, 15 and 18.
+#[tokio::test(flavor = "multi_thread")]
+async fn whatever_happens_to_a_sleeping_cluster_it_comes_back() -> Result<()> {
+    let _turn = testbed::heavy().await?;
+    let clusters =
+        asleep(&[("unpaused", small()), ("expired", small()), ("upgraded", small()), ("restored", small())]).await?;
+    let [unpaused, expired, upgraded, restored] = &clusters[..] else { anyhow::bail!("four clusters") };
+    let by_another_client = async {
+        unpaused.0.patch(&json!({ "spec": { "pause": false } })).await?;
+        comes_back(unpaused).await?;
+        let intent = unpaused.0.get().await?;
+        ensure!(annotation(&intent, keys::POWER_STATE) == Some("Running"), "{:?}", intent.annotations());
+        Ok(())
+    };
+    let with_expired_certificates = async {
+        expired.0.act(&Act::ExpireCertificates(-1)).await?;
+        expired.0.wake().await?;
+        comes_back(expired).await
+    };
+    let with_another_version = async {
+        upgraded.0.patch(&json!({ "spec": { "version": "1.34.2" } })).await?;
+        upgraded.0.wake().await?;
+        comes_back(upgraded).await
+    };
+    let from_a_backup = async {
+        let (cluster, _) = restored;
+        kkp_common::restore(cluster).await?;
+        cluster.wait_for("the restore", SOON, |object| annotation(object, keys::ACTIVE_RESTORE).is_some()).await?;
+        cluster.wait_for_phase(None, SOON).await?;
+        ensure!(cluster.record().await?.is_none() && !cluster.inspect().await?.cloud.instances.is_empty());
+        Ok(())
+    };
+    tokio::try_join!(by_another_client, with_expired_certificates, with_another_version, from_a_backup).map(drop)
+}
+
+/// Rows 9, 10 and 27: at KKP's concurrency limit, with its webhooks down, and with a datacenter that left the Seed.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cluster_wakes_although_kkp_is_busy_or_refuses_every_write() -> Result<()> {
+    let _turn = testbed::heavy().await?;
+    let clusters = asleep(&[("busy", small()), ("down", small()), ("moved", small())]).await?;
+    let [busy, down, moved] = &clusters[..] else { anyhow::bail!("three clusters") };
+    let world = busy.0.world();
+    world.turn_kkp(&json!({ "othersUpdating": 10 })).await?;
+    busy.0.wake().await?;
+    comes_back(busy).await.context("at the limit")?;
+    world.turn_kkp(&json!({ "othersUpdating": 0 })).await?;
+
+    for (refused, knob, value, repaired) in
+        [(down, "webhooksDown", json!(true), json!(false)), (moved, "datacenters", json!(["us"]), json!(["eu"]))]
+    {
+        let (cluster, before) = refused;
+        world.turn_kkp(&json!({ knob: value })).await?;
+        ensure!(cluster.wake().await.is_err(), "{knob}: KKP refuses every write");
+        request_on_record(cluster, "Running").await?;
+        cluster.wait_for_phase(Some("AwakePaused"), SOON).await.context(knob)?;
+        ensure!(cluster.replicas().await? == before.control_plane, "{knob}");
+        let (_, message) = cluster.phase().await?.context("a condition")?;
+        ensure!(message.contains("the end of spec.pause was refused"), "{message}");
+        world.turn_kkp(&json!({ knob: repaired })).await?;
+        comes_back(refused).await.context(knob)?;
+        let intent = cluster.get().await?;
+        ensure!(annotation(&intent, keys::POWER_STATE) == Some("Running"), "{:?}", intent.annotations());
+    }
+    Ok(())
+}
+
+/// Rows 56 to 58 and 62: no instance and no Node is left, and a quota is reported.
+#[tokio::test(flavor = "multi_thread")]
+async fn machines_that_do_not_join_or_come_late_and_an_api_that_is_lost_leave_nothing_behind() -> Result<()> {
+    let _turn = testbed::heavy().await?;
+    let clusters =
+        up_all(&[("stray", small()), ("late", small()), ("lost", small()), ("quota", KkpOptions::default())]).await?;
+    let [stray, late, lost, quota] = &clusters[..] else { anyhow::bail!("four clusters") };
+    let never_joins = async {
+        stray.turn(&json!({ "neverJoin": ["a"] })).await?;
+        stray.patch_machines("a", &json!({ "spec": { "replicas": 2 } })).await?;
+        machines(stray, 2).await?;
+        nothing_is_left(stray).await
+    };
+    let joins_late = async {
+        late.turn(&json!({ "joinLate": "8s" })).await?;
+        late.patch_machines("a", &json!({ "spec": { "replicas": 2 } })).await?;
+        machines(late, 2).await?;
+        nothing_is_left(late).await
+    };
+    let loses_its_api = async {
+        lost.sleep().await?;
+        lost.wait_for_phase(Some("ScalingDownMachines"), SOON).await?;
+        lost.turn(&json!({ "apiSilent": true })).await?;
+        tokio::time::sleep(Duration::from_secs(10)).await;
+        ensure!(lost.get().await?.data["spec"]["pause"] != true, "paused without a look at the Machines");
+        lost.turn(&json!({ "apiSilent": false })).await?;
+        nothing_is_left(lost).await
+    };
+    let has_no_quota = async {
+        let before = state(quota).await?;
+        quota.sleep().await?;
+        quota.wait_for_phase(Some("Dehydrated"), SOON).await?;
+        quota.turn(&json!({ "quota": 2 })).await?;
+        quota.wake().await?;
+        eventually(SOON, "the refusal", async || {
+            let (_, message) = quota.phase().await?.context("a condition")?;
+            ensure!(message.starts_with("hydrated in part") && message.contains("quota"), "{message}");
+            Ok(())
+        })
+        .await?;
+        quota.turn(&json!({ "quota": null })).await?;
+        quota.wait_for_phase(None, SOON).await?;
+        is_as_before(quota, &before).await
+    };
+    tokio::try_join!(never_joins, joins_late, loses_its_api, has_no_quota).map(drop)
+}
+
+async fn machines(cluster: &KkpCluster, wanted: usize) -> Result<()> {
+    eventually(SOON, "Machines", async || {
+        let found = cluster.machinery("Machine").await?.len();
+        ensure!(found == wanted, "{found}");
+        Ok(())
+    })
+    .await
+}
+
+/// The cluster sleeps, and has neither an instance nor a Node.
+async fn nothing_is_left(cluster: &KkpCluster) -> Result<()> {
+    cluster.sleep().await?;
+    cluster.wait_for_phase(Some("Dehydrated"), SOON).await?;
+    let instances = cluster.inspect().await?.cloud.instances;
+    let nodes = kkp_common::nodes(cluster).await?;
+    ensure!(instances.is_empty() && nodes.is_empty(), "{instances:?} {} Nodes", nodes.len());
+    nothing_forbidden(&cluster.log().await?)
+}
+
+/// Rows 19 to 23.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_sleeping_cluster_that_is_deleted_goes_with_its_volumes_and_load_balancers() -> Result<()> {
+    let _turn = testbed::heavy().await?;
+    let options = KkpOptions { cleanup_finalizers: true, ..KkpOptions::default() };
+    let clusters = asleep(&[("deleted", options)]).await?;
+    let [(cluster, _)] = &clusters[..] else { anyhow::bail!("one cluster") };
+    delete(cluster.world(), &cluster.info().id).await?;
+    let cloud = eventually(SOON, "the end of the cluster", async || {
+        ensure!(cluster.get().await.is_err(), "{}", cluster.describe().await);
+        Ok(cluster.inspect().await?.cloud)
+    })
+    .await?;
+    ensure!(cloud.instances.is_empty() && cloud.volumes.is_empty() && cloud.load_balancers.is_empty(), "{cloud:?}");
+    Ok(())
+}
+
+async fn delete(world: &World, id: &str) -> Result<()> {
+    let clusters: Api<DynamicObject> = Api::all_with(world.hub().await?, &testbed::kkp::kubermatic("Cluster"));
+    clusters.delete(id, &DeleteParams::default()).await?;
+    Ok(())
+}
+
+/// Bad input: named in the condition, and nothing changed.
+#[tokio::test(flavor = "multi_thread")]
+async fn bad_input_is_named_and_changes_nothing() -> Result<()> {
+    let clusters = up_all(&[("keyless", small())]).await?;
+    let cluster = &clusters[0];
+    let (seed, namespace) = (cluster.world().hub().await?, &cluster.info().namespace);
+    let before = state(cluster).await?;
+    // KKP would make it again at once.
+    cluster.world().turn_kkp(&json!({ "controllersDown": true })).await?;
+    let secrets: Api<Secret> = Api::namespaced(seed.clone(), namespace);
+    secrets.delete(testbed::kkp::KUBECONFIG.0, &DeleteParams::default()).await?;
+    cluster.sleep().await?;
+    said(cluster, "Preflight", "internal-admin-kubeconfig: does not exist").await?;
+    let running = json!({ "metadata": { "annotations": { keys::POWER_STATE: "Running" } } });
+    cluster.patch(&running).await?;
+    cluster.wait_for_phase(None, SOON).await?;
+    cluster.world().turn_kkp(&json!({ "controllersDown": false })).await?;
+
+    // A record that is no record, and one of another version.
+    let records: Api<ConfigMap> = Api::namespaced(seed, namespace);
+    for text in ["not JSON", r#"{"v":2,"phase":"Dehydrated"}"#] {
+        let record = json!({ "metadata": { "name": keys::RECORD.0 }, "data": { keys::RECORD.1: text } });
+        records.create(&PostParams::default(), &serde_json::from_value(record)?).await?;
+        cluster.sleep().await?;
+        said(cluster, "RecordUnreadable", "hibernate-record, key record.json").await?;
+        ensure!(state(cluster).await? == before);
+        records.delete(keys::RECORD.0, &DeleteParams::default()).await?;
+        cluster.patch(&running).await?;
+        cluster.wait_for_phase(None, SOON).await?;
+    }
+    Ok(())
+}
+
+async fn said(cluster: &KkpCluster, reason: &str, text: &str) -> Result<Value> {
+    let object = cluster.wait_for_phase(Some(reason), SOON).await?;
+    let condition = object.data["status"]["conditions"][keys::DEHYDRATED].clone();
+    let message = condition["message"].as_str().unwrap_or_default();
+    ensure!(message.contains(text), "{message}");
+    Ok(condition)
+}

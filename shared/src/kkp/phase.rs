@@ -147,18 +147,12 @@ impl Limits {
         Some(match phase {
             Phase::Draining => self.drain,
             Phase::ScalingDownMachines => self.machines,
-            Phase::Pausing => self.pause,
+            Phase::MachinesScaledDown | Phase::Pausing => self.pause,
             Phase::ScalingDownControlPlane => self.control_plane,
             Phase::StartingControlPlane => self.etcd,
             Phase::WaitingForApi | Phase::WaitingForMachineController => self.api,
             Phase::ScalingUpMachines | Phase::WaitingForNodes => self.nodes,
-            Phase::Preflight
-            | Phase::MachinesScaledDown
-            | Phase::Dehydrated
-            | Phase::AwakePaused
-            | Phase::DrainTimedOut => {
-                return None;
-            }
+            Phase::Preflight | Phase::Dehydrated | Phase::AwakePaused | Phase::DrainTimedOut => return None,
         })
     }
 }

@@ -35,6 +35,9 @@ pub struct Record {
     /// Whether we paused the cluster.
     #[serde(default)]
     pub paused: bool,
+    /// When another client's end of the pause was seen, RFC 3339. Older requests for sleep are void.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub woken: Option<String>,
     /// Nodes that were cordoned before.
     #[serde(default)]
     pub cordoned: BTreeSet<String>,
@@ -133,6 +136,7 @@ impl Record {
             control_plane: BTreeMap::new(),
             cron_jobs: BTreeSet::new(),
             paused: false,
+            woken: None,
             cordoned: BTreeSet::new(),
             machine_deployments: BTreeMap::new(),
             numbers: Numbers::default(),

@@ -13,7 +13,7 @@ use serde_json::Value;
 use shared::kkp::api::Cluster;
 use shared::kkp::decide::{Action, Plan};
 use shared::kkp::record::{Record, Workload, WorkloadKind};
-use shared::text::sanitize;
+use shared::text::{sanitize, sanitize_chain};
 
 use super::machinery::Seen;
 use super::store::{self, Stored, lead};
@@ -144,9 +144,12 @@ async fn unpause(kkp: &Kkp, cluster: &Cluster, target: &mut Target<Kkp>) -> Resu
             target.state.unpause_refused = None;
             Ok(Some(Box::new(written)))
         }
-        Err(WriteError::Refused(error) | WriteError::Failed(error)) if matches!(&*error, kube::Error::Api(_)) => {
-            let kube::Error::Api(status) = *error else { return Ok(None) };
-            target.state.unpause_refused = Some(sanitize(&status.message));
+        // A webhook of KKP that hangs is a refusal, too.
+        Err(WriteError::Refused(error) | WriteError::Failed(error)) => {
+            target.state.unpause_refused = Some(match &*error {
+                kube::Error::Api(status) => sanitize(&status.message),
+                other => sanitize_chain(other),
+            });
             Ok(None)
         }
         Err(error) => Err(KkpError::Cluster(error)),

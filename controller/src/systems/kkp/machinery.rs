@@ -14,6 +14,8 @@ use shared::kkp::preflight::{self, UserCluster};
 use shared::kkp::record::Numbers;
 use shared::spoke::SpokeError;
 
+use super::seed::copy;
+
 /// How old a Lease is whose kubelet has gone: row 57 saw one for ever.
 const STALE: SignedDuration = SignedDuration::from_mins(2);
 /// Annotation of a static Pod.
@@ -129,7 +131,7 @@ fn deployment(object: &DynamicObject) -> MachineDeployment {
         name: format!("{}/{}", object.namespace().unwrap_or_default(), object.name_any()),
         replicas: u32::try_from(replicas).unwrap_or(u32::MAX),
         autoscaler: keys::AUTOSCALER.iter().filter_map(of_autoscaler).collect(),
-        marked: object.annotations().contains_key(keys::DEHYDRATED_REPLICAS),
+        copy: copy(&object.metadata),
     }
 }
 
@@ -289,7 +291,7 @@ mod tests {
         let expected = [("joined", true), ("single", false), ("other", false)];
         assert_eq!(found, expected.map(|(name, has)| (name.to_owned(), has, "aws".to_owned())));
         let autoscaler = [(keys::AUTOSCALER[0].to_owned(), "1".to_owned())].into();
-        let expected = MachineDeployment { name: "kube-system/a".into(), replicas: 3, autoscaler, marked: false };
+        let expected = MachineDeployment { name: "kube-system/a".into(), replicas: 3, autoscaler, copy: None };
         assert_eq!(machines.deployments(), [expected]);
     }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use kube::ResourceExt;
 use shared::annotation::format;
 use shared::kkp::api::{Cluster, Desired, Request};
-use shared::kkp::decide::effective;
+use shared::kkp::decide::{effective, is_paused_by_us};
 use shared::kkp::keys;
 use shared::kkp::phase::{Limits, Phase};
 use shared::kkp::record::Record;
@@ -13,6 +13,7 @@ use tokio::time::Instant;
 
 use super::machinery::Seen;
 use super::seed::{self, Seed};
+use super::user::Part;
 use super::{Kkp, KkpError, Observation, TargetState, preflight, store, user};
 use crate::runtime::{Observed, clock};
 
@@ -32,7 +33,9 @@ pub async fn observe<'a>(
     let begins = phase.is_none() && record.is_ok() && effective(cluster, None, request) == Desired::Hibernating;
     let requested = preflight::requested(cluster);
     let has_condition = cluster.condition(keys::DEHYDRATED).is_some();
-    if phase.is_none() && record.is_ok() && !begins && !has_condition && requested.is_none() {
+    // Without a record of it: it may have been removed by hand.
+    let is_orphaned = phase.is_none() && record.is_ok() && is_paused_by_us(cluster);
+    if phase.is_none() && record.is_ok() && !begins && !has_condition && !is_orphaned && requested.is_none() {
         kkp.slots.free(&name);
         return Ok(Observed::Rest(None));
     }
@@ -42,11 +45,12 @@ pub async fn observe<'a>(
     let rests = phase == Some(Phase::Dehydrated) && !changes;
     let needs_slot = !(rests || phase.is_none() && !begins);
     let may_begin = !needs_slot || kkp.slots.take(&name, phase, is_overdue, desired);
-    let seed = if phase.is_some() || begins { seed::list(kkp, cluster).await? } else { Seed::default() };
+    let is_read = may_begin && (phase.is_some() || begins) || is_orphaned;
+    let seed = if is_read { seed::list(kkp, cluster).await? } else { Seed::default() };
     let quiet = quiet(state, &seed);
     let is_checked = begins && may_begin || requested.is_some();
-    let mut user = if is_checked || phase.is_some_and(needs_user) {
-        user::ask(kkp, cluster, state, is_checked).await
+    let mut user = if is_checked || is_read && phase.is_some_and(|phase| needs_user(phase, &seed)) {
+        user::ask(kkp, cluster, state, &part(is_checked, stored.map(|stored| &stored.record))).await
     } else {
         Seen::NotAsked
     };
@@ -88,8 +92,21 @@ fn is_overdue(limits: &Limits, record: &Record) -> bool {
 }
 
 /// Whether a phase reads or changes the user cluster.
-fn needs_user(phase: Phase) -> bool {
-    !matches!(phase, Phase::ScalingDownControlPlane | Phase::Dehydrated | Phase::StartingControlPlane)
+fn needs_user(phase: Phase, seed: &Seed) -> bool {
+    match phase {
+        Phase::Dehydrated | Phase::StartingControlPlane => false,
+        Phase::ScalingDownControlPlane => seed.has_apiserver(),
+        _ => true,
+    }
+}
+
+/// What a phase reads of the user cluster.
+fn part(preflight: bool, record: Option<&Record>) -> Part {
+    let phase = record.map(|record| record.phase);
+    let refused_since =
+        record.filter(|record| record.phase == Phase::WaitingForNodes).and_then(|record| format::time(&record.entered));
+    let drains = phase.is_some_and(|phase| phase.is_of_sleep() || phase == Phase::DrainTimedOut);
+    Part { preflight, pods: preflight || drains, refused_since }
 }
 
 /// How long every workload but etcd was at 0: in each reconcile since, or it begins anew (row 5).

@@ -6,12 +6,16 @@ use shared::annotation::format;
 use shared::kkp::api::Cluster;
 use shared::kkp::keys;
 use shared::kkp::record::Machines;
+use shared::text::sanitize_to;
+
+/// Bytes of a user's reason in `spec.pauseReason`.
+const MAX_REASON: usize = 512;
 
 /// The pause, its reason and our annotations, in one write.
 pub fn pause(cluster: &Cluster, expiry: Option<Timestamp>) -> Value {
     let annotations = cluster.metadata.annotations.as_ref();
     let reason = annotations.and_then(|all| all.get(shared::annotation::keys::REASON));
-    let reason = reason.map(|reason| format!(": {reason}")).unwrap_or_default();
+    let reason = reason.map(|reason| format!(": {}", sanitize_to(reason, MAX_REASON))).unwrap_or_default();
     json!({
         "metadata": { "annotations": {
             keys::POWER_STATE: "Hibernating", keys::CERTIFICATES_EXPIRE_AT: expiry.map(format::seconds), keys::ALLOW_UNPAUSE: null,

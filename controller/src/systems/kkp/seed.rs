@@ -32,6 +32,11 @@ impl Seed {
         self.workloads.iter().all(|one| one.wanted == 0 || one.workload.name == "etcd")
     }
 
+    /// Whether the API server of the user cluster is not scaled down yet.
+    pub fn has_apiserver(&self) -> bool {
+        self.workloads.iter().any(|one| one.wanted > 0 && one.workload.name == "apiserver")
+    }
+
     /// What a `MachineDeployment`'s count needs and is not ready: machine-controller, OSM and the webhooks of both.
     pub fn unready(&self) -> Option<String> {
         let needed =
@@ -91,8 +96,13 @@ fn replicas(kind: WorkloadKind, meta: &ObjectMeta, counts: &Counts) -> Replicas 
         wanted,
         ready: is_current && count(counts.ready.unwrap_or_default()) >= wanted,
         running: counts.existing > 0 || !is_current,
-        marked: meta.annotations.as_ref().is_some_and(|all| all.contains_key(keys::DEHYDRATED_REPLICAS)),
+        copy: copy(meta),
     }
+}
+
+/// Our copy of a count.
+pub fn copy(meta: &ObjectMeta) -> Option<u32> {
+    meta.annotations.as_ref()?.get(keys::DEHYDRATED_REPLICAS).map(|count| count.parse().unwrap_or_default())
 }
 
 fn of_deployment(one: &Deployment) -> Replicas {

@@ -24,7 +24,7 @@ impl Slots {
 
     /// Whether the cluster may go on. What has begun holds its slot, after a restart as well; what begins takes one if there is one.
     ///
-    /// A wake needs none once the control plane is up, or is overdue.
+    /// A wake needs none once the control plane is up, and what is overdue needs none.
     pub fn take(&self, name: &str, phase: Option<Phase>, is_overdue: bool, desired: Desired) -> bool {
         let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(begun) = begun(phase) else {
@@ -35,8 +35,12 @@ impl Slots {
             }
             return others < most;
         };
-        let starts = matches!(phase, Some(Phase::StartingControlPlane | Phase::WaitingForApi)) && !is_overdue;
-        if begun == Desired::Hibernating || starts {
+        let holds = match phase {
+            Some(Phase::StartingControlPlane | Phase::WaitingForApi) => true,
+            Some(Phase::DrainTimedOut) => false,
+            _ => begun == Desired::Hibernating,
+        };
+        if holds && !is_overdue {
             held.insert(name.to_owned(), begun);
         } else {
             held.remove(name);
@@ -77,6 +81,9 @@ mod tests {
         assert!(slots.take("resumed", Some(Phase::WaitingForApi), false, awake), "it had begun before a restart");
         assert!(slots.take("Running-0", Some(Phase::WaitingForNodes), false, awake), "its control plane is up");
         assert!(slots.take("resumed", Some(Phase::WaitingForApi), true, awake), "it is overdue");
+        assert!(slots.take("Hibernating-0", Some(Phase::DrainTimedOut), false, asleep), "it waits for its user");
+        assert!(slots.take("Hibernating-1", Some(Phase::Draining), true, asleep), "it is overdue");
+        assert!(slots.take("fresh-0", None, false, asleep) && slots.take("fresh-1", None, false, asleep));
         assert!(slots.take("late", Some(Phase::Dehydrated), false, awake));
         assert!(!slots.take("later", Some(Phase::Dehydrated), false, awake));
         slots.free("late");

@@ -47,13 +47,24 @@ pub struct Cached {
     client: Client,
 }
 
+/// What is to be read, besides machines and Nodes.
+#[derive(Clone, Copy, Debug)]
+pub struct Part {
+    /// Everything that only the preflight reads.
+    pub preflight: bool,
+    /// Pods and what is attached to Nodes.
+    pub pods: bool,
+    /// Refusals of Machines since then.
+    pub refused_since: Option<Timestamp>,
+}
+
 /// Asks the user cluster. It is a tenant's: whatever it answers, the reconcile goes on.
-pub async fn ask(kkp: &Kkp, cluster: &Cluster, state: &mut TargetState, for_preflight: bool) -> Seen {
+pub async fn ask(kkp: &Kkp, cluster: &Cluster, state: &mut TargetState, part: &Part) -> Seen {
     let client = match client(kkp, cluster, state).await {
         Ok(client) => client,
         Err(error) => return error.into(),
     };
-    match tokio::time::timeout(DEADLINE, read(&client, for_preflight)).await {
+    match tokio::time::timeout(DEADLINE, read(&client, part)).await {
         Ok(Ok((machinery, preflight))) => Seen::Asked(Box::new(Asked { machinery, preflight, client })),
         Ok(Err(error)) => failure(&error).into(),
         Err(_) => Seen::Silent(format!("the cluster's API server gives no answer within {DEADLINE:?}")),
@@ -86,7 +97,7 @@ pub fn machine_kind(kind: &str) -> ApiResource {
     ApiResource::from_gvk(&GroupVersionKind::gvk("cluster.k8s.io", "v1alpha1", kind))
 }
 
-async fn read(client: &Client, for_preflight: bool) -> kube::Result<(Machinery, Option<UserCluster>)> {
+async fn read(client: &Client, part: &Part) -> kube::Result<(Machinery, Option<UserCluster>)> {
     let all = ListParams::default();
     let kind = |name: &str| Api::<DynamicObject>::all_with(client.clone(), &machine_kind(name));
     let (deployments, sets, machines) = (kind("MachineDeployment"), kind("MachineSet"), kind("Machine"));
@@ -98,18 +109,24 @@ async fn read(client: &Client, for_preflight: bool) -> kube::Result<(Machinery, 
             (list(&deployments, &all, "MachineDeployments"), list(&machines, &all, "Machines"));
         let (deployments, machines) = tokio::try_join!(deployments, machines)?;
         // Only the preflight asks whose Machines they are.
-        let sets = if for_preflight { list(&sets, &all, "MachineSets").await? } else { Vec::new() };
+        let sets = if part.preflight { list(&sets, &all, "MachineSets").await? } else { Vec::new() };
         kube::Result::Ok(Machines { deployments, sets, all: machines })
     };
-    let (machines, found_nodes, found_pods, attachments, leases) = tokio::try_join!(
-        machines,
-        list(&node_api, &all, "Nodes"),
-        list(&pod_api, &all, "Pods"),
-        list_metadata(&attachments, &all, "VolumeAttachments"),
-        list(&leases, &all, "Leases"),
-    )?;
+    // A wake reads none of these: a cluster with more of them than any answer may have must wake, too.
+    let of_drain = async {
+        if !part.pods {
+            return Ok((Vec::new(), Vec::new(), Vec::new()));
+        }
+        tokio::try_join!(
+            list(&pod_api, &all, "Pods"),
+            list_metadata(&attachments, &all, "VolumeAttachments"),
+            list(&leases, &all, "Leases"),
+        )
+    };
+    let (machines, found_nodes, (found_pods, attachments, leases)) =
+        tokio::try_join!(machines, list(&node_api, &all, "Nodes"), of_drain)?;
     let found_nodes = nodes(&found_nodes, &machines, &leases, clock::now());
-    let preflight = if for_preflight {
+    let preflight = if part.preflight {
         let nodes =
             found_nodes.iter().map(|one| preflight::Node { name: one.name.clone(), has_machine: one.has_machine });
         let user = UserCluster {
@@ -122,7 +139,8 @@ async fn read(client: &Client, for_preflight: bool) -> kube::Result<(Machinery, 
     } else {
         None
     };
-    let missing = found_nodes.len() < machines.all.len() || machines.all.is_empty();
+    let wanted: u64 = machines.deployments().iter().map(|one| u64::from(one.replicas)).sum();
+    let refused_since = part.refused_since.filter(|_| wanted > machines.all.len() as u64);
     let machinery = Machinery {
         deployments: machines.deployments(),
         machines: machines.names(),
@@ -131,7 +149,10 @@ async fn read(client: &Client, for_preflight: bool) -> kube::Result<(Machinery, 
         nodes: found_nodes,
         attachments: attachments.iter().map(ResourceExt::name_any).collect(),
         unready: None,
-        quota: if missing { quota(client).await } else { None },
+        quota: match refused_since {
+            Some(since) => quota(client, since).await,
+            None => None,
+        },
     };
     Ok((machinery, preflight))
 }
@@ -175,15 +196,16 @@ async fn webhooks_on_wake(client: &Client) -> kube::Result<Vec<String>> {
 }
 
 /// Why Machines are not created: the `MachineDeployment` does not say, only Events of its `MachineSet` do (row 62).
-async fn quota(client: &Client) -> Option<Quota> {
+async fn quota(client: &Client, since: Timestamp) -> Option<Quota> {
     let events: Api<Event> = Api::all(client.clone());
     let params = ListParams::default().fields("involvedObject.kind=MachineSet,reason=ReconcileError").limit(100);
-    quota_of(events.list(&params).await.ok()?.items)
+    quota_of(events.list(&params).await.ok()?.items, since)
 }
 
-/// The newest refusal, and every set that was refused.
-fn quota_of(mut events: Vec<Event>) -> Option<Quota> {
-    events.retain(|event| event.message.as_deref().is_some_and(|text| text.contains("quota")));
+/// The newest refusal of this wake, and every set that was refused.
+fn quota_of(mut events: Vec<Event>, since: Timestamp) -> Option<Quota> {
+    let is_new = |event: &Event| event.last_timestamp.as_ref().is_none_or(|at| at.0 >= since);
+    events.retain(|event| is_new(event) && event.message.as_deref().is_some_and(|text| text.contains("quota")));
     events.sort_by_key(|event| event.last_timestamp.as_ref().map(|at| at.0));
     let why = sanitize(events.last()?.message.as_deref()?);
     let set = |event: &Event| {

@@ -6,6 +6,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use crate::kkp::api::{Cluster, Request};
+use crate::kkp::keys;
 use crate::kkp::phase::Limits;
 use crate::kkp::preflight::Finding;
 use crate::kkp::record::{Numbers, Record, Workload};
@@ -44,6 +45,18 @@ pub struct Facts<'a> {
 }
 
 impl Facts<'_> {
+    /// Whether the cluster is paused, and by us.
+    #[must_use]
+    pub fn is_paused_by_us(&self) -> bool {
+        is_paused_by_us(self.cluster)
+    }
+
+    /// Whether an `EtcdRestore` is under way.
+    #[must_use]
+    pub fn is_restored(&self) -> bool {
+        self.cluster.metadata.annotations.as_ref().is_some_and(|all| all.contains_key(keys::ACTIVE_RESTORE))
+    }
+
     /// Whether the cluster is being deleted.
     #[must_use]
     pub fn is_deleted(&self) -> bool {
@@ -58,6 +71,13 @@ impl Facts<'_> {
     }
 }
 
+/// Whether a cluster is paused, and by us.
+#[must_use]
+pub fn is_paused_by_us(cluster: &Cluster) -> bool {
+    let reason = cluster.spec.pause_reason.as_deref().unwrap_or_default();
+    cluster.spec.pause && reason.starts_with(keys::PAUSED_BY_US)
+}
+
 /// A workload of the control plane.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Replicas {
@@ -69,8 +89,8 @@ pub struct Replicas {
     pub ready: bool,
     /// Whether Pods of it are left.
     pub running: bool,
-    /// Whether it carries our copy of its count.
-    pub marked: bool,
+    /// Our copy of its count, if it carries one.
+    pub copy: Option<u32>,
 }
 
 /// A `CronJob` of the control plane.
@@ -132,8 +152,8 @@ pub struct MachineDeployment {
     pub replicas: u32,
     /// The annotations that put it under an autoscaler's control.
     pub autoscaler: BTreeMap<String, String>,
-    /// Whether it carries our copy of its count.
-    pub marked: bool,
+    /// Our copy of its count, if it carries one.
+    pub copy: Option<u32>,
 }
 
 /// A Node.

@@ -13,12 +13,15 @@ mod wake;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use crate::annotation::format;
+
 use super::api::{Cluster, Desired, Request};
-use super::keys;
 use super::phase::Phase;
 use super::record::Record;
 
-pub use facts::{CronJob, Facts, MachineDeployment, Machinery, Node, Pod, Quota, Replicas, Stage, User};
+pub use facts::{
+    CronJob, Facts, MachineDeployment, Machinery, Node, Pod, Quota, Replicas, Stage, User, is_paused_by_us,
+};
 use plan::POLL;
 pub use plan::{Action, Plan, Report, Warning};
 
@@ -32,12 +35,15 @@ const SLOW: Duration = Duration::from_secs(30);
 /// What a cluster waits for that begins when as many are under way as the seed takes.
 const QUEUED: &str = "waiting for other clusters of the seed: as many as it takes are under way";
 /// Requeue delay of one that waits for them.
-const QUEUE_POLL: Duration = Duration::from_secs(5);
+const QUEUE_POLL: Duration = Duration::from_secs(10);
 
 /// What is to be done.
 #[must_use]
 pub fn decide(facts: &Facts<'_>) -> Plan {
     let Some(record) = facts.record else {
+        if facts.is_paused_by_us() {
+            return sleep::without_record(facts);
+        }
         return match effective(facts.cluster, None, facts.request) {
             Desired::Running => Plan::default(),
             Desired::Hibernating if !facts.may_begin => {
@@ -62,13 +68,18 @@ pub fn decide(facts: &Facts<'_>) -> Plan {
         phase if phase.is_of_sleep() && !wakes => sleep::go_on(facts, record),
         phase if phase.is_of_sleep() => match phase.resumes_at() {
             Some(phase) => {
-                let clears_intent = is_unpaused_by_others(facts.cluster, record);
-                Plan { clears_intent, ..Plan::enter(record, phase, facts.now) }
+                let is_by_others = is_unpaused_by_others(facts.cluster, record);
+                let woken = record.woken.clone().or_else(|| is_by_others.then(|| format::seconds(facts.now)));
+                Plan::enter(&Record { woken, ..record.clone() }, phase, facts.now)
             }
             None => ends(facts, Vec::new()),
         },
-        // A sleep that is wanted again begins when the wake is complete.
-        _ => wake::go_on(facts, record),
+        // A sleep that is requested again begins when the wake is complete.
+        _ => {
+            let plan = wake::go_on(facts, record);
+            let clears_intent = plan.clears_intent || record.woken.is_some() && is_overruled(facts);
+            Plan { clears_intent, ..plan }
+        }
     }
 }
 
@@ -77,11 +88,11 @@ pub fn decide(facts: &Facts<'_>) -> Plan {
 #[must_use]
 pub fn effective(cluster: &Cluster, record: Option<&Record>, request: Request) -> Desired {
     let is_deleted = cluster.metadata.deletion_timestamp.is_some();
-    if is_deleted || record.is_some_and(|record| is_unpaused_by_others(cluster, record)) {
-        Desired::Running
-    } else {
-        request.desired
-    }
+    let is_woken = |record: &Record| {
+        let woken = record.woken.as_deref().and_then(format::time);
+        is_unpaused_by_others(cluster, record) || woken.is_some_and(|woken| request.at.is_none_or(|at| at <= woken))
+    };
+    if is_deleted || record.is_some_and(is_woken) { Desired::Running } else { request.desired }
 }
 
 /// Whether another client ended our pause while the cluster slept, or was about to: KKP brings up everything but etcd (row 8).
@@ -92,9 +103,7 @@ fn is_unpaused_by_others(cluster: &Cluster, record: &Record) -> bool {
 
 /// An `EtcdRestore` brings back the `MachineDeployments` of the backup, with the counts of that day (row 18): those of the record go.
 fn forget_counts(facts: &Facts<'_>, record: &Record) -> Option<Plan> {
-    let restores =
-        facts.cluster.metadata.annotations.as_ref().is_some_and(|all| all.contains_key(keys::ACTIVE_RESTORE));
-    if !restores || record.phase < Phase::Pausing || record.machine_deployments.is_empty() {
+    if !facts.is_restored() || record.phase <= Phase::Pausing || record.machine_deployments.is_empty() {
         return None;
     }
     let record = Record { machine_deployments: BTreeMap::new(), ..record.clone() };
@@ -105,10 +114,15 @@ fn forget_counts(facts: &Facts<'_>, record: &Record) -> Option<Plan> {
 
 /// The last calls, and the record goes. A request for sleep on the Cluster goes first if a newer one on the record has overruled it.
 fn ends(facts: &Facts<'_>, actions: Vec<Action>) -> Plan {
+    Plan { actions, ends: true, clears_intent: is_overruled(facts), ..Plan::default() }
+}
+
+/// Whether the Cluster still requests a sleep that is void: another client has woken the cluster since, or a newer request is on the record.
+fn is_overruled(facts: &Facts<'_>) -> bool {
     let on_cluster = facts.cluster.metadata.annotations.as_ref().and_then(Request::of);
-    let is_overruled = on_cluster.is_some_and(|request| request.desired == Desired::Hibernating)
-        && facts.request.desired == Desired::Running;
-    Plan { actions, ends: true, clears_intent: is_overruled, ..Plan::default() }
+    on_cluster.is_some_and(|request| request.desired == Desired::Hibernating)
+        && !facts.is_deleted()
+        && effective(facts.cluster, facts.record, facts.request) == Desired::Running
 }
 
 /// The limit of a phase that has exceeded it.

@@ -1,5 +1,6 @@
 //! Into sleep.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::wake::undo_of_drain;
@@ -16,6 +17,9 @@ use crate::kkp::record::{Machines, Numbers, Record, Workload};
 
 /// How long everything but etcd stays at 0 before etcd follows: a reconcile in flight raises counts again (row 5).
 const QUIET: Duration = Duration::from_secs(15);
+
+/// Requeue delay of a sleep that the preflight refuses. A change of the Cluster is reconciled at once.
+const REFUSED_POLL: Duration = Duration::from_mins(2);
 
 /// How long Pods of Nodes that are gone are waited for: the controller manager deletes them within a minute.
 const LOST_PODS: Duration = Duration::from_mins(1);
@@ -56,7 +60,7 @@ fn refusal(findings: &[Finding], forced: bool) -> String {
 }
 
 fn refused(why: &str) -> Plan {
-    Plan { requeue: Some(SLOW), ..Plan::work(Phase::Preflight, format!("{REFUSED}{why}"), Vec::new()) }
+    Plan { requeue: Some(REFUSED_POLL), ..Plan::work(Phase::Preflight, format!("{REFUSED}{why}"), Vec::new()) }
 }
 
 pub(super) fn go_on(facts: &Facts<'_>, record: &Record) -> Plan {
@@ -138,9 +142,15 @@ pub(super) fn timed_out(facts: &Facts<'_>, record: &Record) -> Plan {
     let actions: Vec<Action> = undo_of_drain(record, user);
     let entered = format::time(&record.entered);
     let desired = effective(facts.cluster, Some(record), facts.request);
-    let again = desired == Desired::Hibernating && facts.request.at > entered;
+    let is_newer = facts.request.at > entered && facts.request.at.is_some_and(|at| at <= facts.now);
+    let again = desired == Desired::Hibernating && is_newer;
     if actions.is_empty() && (again || desired == Desired::Running) {
         return Plan { requeue: again.then_some(Duration::ZERO), ..ends(facts, Vec::new()) };
+    }
+    if actions.is_empty() && !record.machine_deployments.is_empty() {
+        // Everything is undone: what users change from here on is theirs.
+        let record = Record { machine_deployments: BTreeMap::new(), ..record.clone() };
+        return Plan { record: Some(record), ..waits(facts, Phase::DrainTimedOut, "undoing the drain", Vec::new()) };
     }
     let left = names(user.pods.iter().map(|pod| pod.name.as_str()));
     let message = format!(
@@ -149,10 +159,10 @@ pub(super) fn timed_out(facts: &Facts<'_>, record: &Record) -> Plan {
     Plan { requeue: Some(SLOW), ..Plan::work(Phase::DrainTimedOut, message, actions) }
 }
 
-/// The record with `MachineDeployments` that it does not know yet; `None` if it knows all.
+/// The record with what it does not know yet of `MachineDeployments`; `None` if it knows all.
 fn note_machines(record: &Record, user: &Machinery) -> Option<Record> {
     let mut noted = record.clone();
-    for deployment in user.deployments.iter().filter(|one| !record.machine_deployments.contains_key(&one.name)) {
+    for deployment in &user.deployments {
         let seen = Machines { replicas: deployment.replicas, autoscaler: deployment.autoscaler.clone() };
         noted.note_machines(&deployment.name, seen);
     }
@@ -205,6 +215,7 @@ fn scale_down_machines(facts: &Facts<'_>, record: &Record) -> Plan {
 fn wait_for_quota(facts: &Facts<'_>, record: &Record) -> Plan {
     let phase = Phase::MachinesScaledDown;
     let usage = facts.cluster.status.as_ref().and_then(|status| status.resource_usage.as_ref());
+    let usage = usage.filter(|_| !facts.is_paused_by_us()); // it is frozen then
     if usage.is_some_and(|usage| !is_zero(usage.cpu.as_deref()) || !is_zero(usage.memory.as_deref())) {
         return waits(facts, phase, "waiting for KKP to release the quota of the machines", Vec::new());
     }
@@ -223,19 +234,51 @@ fn is_zero(quantity: Option<&str>) -> bool {
     number.chars().all(|digit| matches!(digit, '0' | '.' | '-' | '+'))
 }
 
+/// The preflight is old by now: what it found of KKP is checked again, and that no Machine exists also after the pause. machine-controller
+/// still runs then.
 fn pause(facts: &Facts<'_>, record: &Record) -> Plan {
-    match facts.user {
-        _ if facts.cluster.spec.pause => Plan::enter(record, Phase::ScalingDownControlPlane, facts.now),
-        User::Seen(user) if user.machines.is_empty() && user.nodes.is_empty() => {
-            waits(facts, Phase::Pausing, "", vec![Action::Pause])
-        }
+    let phase = Phase::Pausing;
+    let user = match seen(facts, phase) {
+        Ok(user) => user,
+        Err(plan) => return *plan,
+    };
+    let is_running = facts.cluster.status.as_ref().is_some_and(|status| status.phase.as_deref() == Some("Running"));
+    let blocker = if facts.cluster.spec.pause && !facts.is_paused_by_us() {
+        Some("another client has paused the cluster: set spec.pause to false, and the sleep goes on")
+    } else if facts.is_restored() {
+        Some("an EtcdRestore is under way")
+    } else if !facts.cluster.spec.pause && !(is_running && facts.cluster.is_true("SeedResourcesUpToDate")) {
+        Some("KKP applies changes: a pause now would hold up its updates of other clusters")
+    } else {
+        None
+    };
+    match blocker {
+        Some(blocker) => waits(facts, phase, blocker, Vec::new()),
         // Another client has raised a count. A paused cluster with a Machine would leave an instance behind.
-        User::Seen(_) => {
-            Plan::enter(&Record { paused: false, ..record.clone() }, Phase::ScalingDownMachines, facts.now)
+        None if !user.machines.is_empty() || !user.nodes.is_empty() => {
+            let record = Record { paused: facts.cluster.spec.pause, ..record.clone() };
+            Plan::enter(&record, Phase::ScalingDownMachines, facts.now)
         }
-        User::Silent(why) => waits(facts, Phase::Pausing, why, Vec::new()),
-        User::NotAsked => waits(facts, Phase::Pausing, "the user cluster was not asked", Vec::new()),
+        None if facts.cluster.spec.pause => Plan::enter(record, Phase::ScalingDownControlPlane, facts.now),
+        None => waits(facts, phase, "", vec![Action::Pause]),
     }
+}
+
+/// Paused by us, without a record: it is rebuilt from the copies on the objects, those of the `MachineDeployments` once their API answers.
+pub(super) fn without_record(facts: &Facts<'_>) -> Plan {
+    let copies = facts.control_plane.iter().filter_map(|one| Some((one.workload.clone(), one.copy?)));
+    let control_plane: BTreeMap<Workload, u32> = copies.filter(|(_, count)| *count > 0).collect();
+    if !control_plane.keys().any(|workload| is_named(workload, "etcd")) {
+        let message = "ConfigMap hibernate-record is missing, and etcd carries no copy of its count: restore the record, or scale the \
+                       control plane by hand, etcd first, and set spec.pause to false";
+        let report = Report { dehydrated: true, reason: "RecordMissing".to_owned(), message: message.to_owned() };
+        return Plan { report: Some(report), requeue: Some(Duration::from_mins(1)), ..Plan::default() };
+    }
+    let cron_jobs = facts.cron_jobs.iter().filter(|job| job.suspended).map(|job| job.name.clone()).collect();
+    let record = Record { control_plane, cron_jobs, paused: true, ..Record::begin(facts.now) };
+    let note = "ConfigMap hibernate-record was missing and is rebuilt from the copies of the counts".to_owned();
+    let warning = Some(Warning { reason: "RecordRebuilt", note });
+    Plan { warning, ..Plan::enter(&record, Phase::Dehydrated, facts.now) }
 }
 
 fn is_named(workload: &Workload, name: &str) -> bool {
@@ -271,6 +314,11 @@ fn scale_down_control_plane(facts: &Facts<'_>, record: &Record) -> Plan {
         if left.is_empty() {
             continue;
         }
+        if number == 1
+            && let Some(plan) = before_apiserver(facts, record)
+        {
+            return plan;
+        }
         if number == 2 && facts.quiet < QUIET {
             return waits(facts, phase, "waiting until no reconcile of KKP raises replicas again", Vec::new());
         }
@@ -291,6 +339,21 @@ fn scale_down_control_plane(facts: &Facts<'_>, record: &Record) -> Plan {
         Plan::enter(record, Phase::Dehydrated, facts.now)
     } else {
         waits(facts, phase, &format!("waiting for Pods to end: {running}"), Vec::new())
+    }
+}
+
+/// machine-controller ends before the API server: a Machine that it created around the pause would keep its instance (row 58). Then the
+/// cluster wakes first.
+fn before_apiserver(facts: &Facts<'_>, record: &Record) -> Option<Plan> {
+    let phase = Phase::ScalingDownControlPlane;
+    if facts.control_plane.iter().any(|one| is_named(&one.workload, "machine-controller") && one.running) {
+        return Some(waits(facts, phase, "waiting for machine-controller to end", Vec::new()));
+    }
+    match facts.user {
+        User::Seen(user) if !user.machines.is_empty() => {
+            Some(Plan::enter(record, Phase::StartingControlPlane, facts.now))
+        }
+        _ => None,
     }
 }
 

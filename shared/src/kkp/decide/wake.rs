@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use super::{Action, Facts, Machinery, Plan, Replicas, SLOW, ends, names, overdue, seen, waits};
+use super::{Action, FIRST, Facts, Machinery, Plan, Replicas, SLOW, effective, ends, names, overdue, seen, waits};
+use crate::kkp::api::Desired;
 use crate::kkp::phase::Phase;
 use crate::kkp::record::{Machines, Record, Workload};
 
@@ -56,39 +57,56 @@ fn start(facts: &Facts<'_>, record: &Record) -> Plan {
     if is_alone(facts) {
         actions.extend(low(false));
     }
-    actions.extend(unpause(facts, record));
     let etcd = facts.control_plane.iter().find(|one| one.workload.name == "etcd");
-    if actions.is_empty() && etcd.is_none_or(|etcd| etcd.ready) {
+    let is_up = actions.is_empty() && etcd.is_none_or(|etcd| etcd.ready);
+    let end = unpause(facts, record);
+    if is_up && (end.is_none() || facts.unpause_refused.is_some()) {
         return Plan::enter(record, Phase::WaitingForApi, facts.now);
     }
-    waits(facts, Phase::StartingControlPlane, "waiting for etcd", actions)
+    actions.extend(end);
+    let message = facts.unpause_refused.map(|why| format!("KKP refuses the end of spec.pause: {why}"));
+    waits(facts, Phase::StartingControlPlane, message.as_deref().unwrap_or("waiting for etcd"), actions)
+}
+
+/// What a wake needs of the control plane. Once the limit is exceeded, only this is waited for.
+fn is_needed(name: &str) -> bool {
+    matches!(name, "etcd" | "apiserver" | "controller-manager" | "scheduler")
+        || ["machine-controller", "operating-system-manager", "usercluster-"]
+            .iter()
+            .any(|start| name.starts_with(start))
 }
 
 fn wait_for_api(facts: &Facts<'_>, record: &Record) -> Plan {
+    let is_overdue = overdue(facts, record.phase).is_some();
+    let recorded = |one: &Replicas| record.control_plane.get(&one.workload).copied().unwrap_or_default();
     let is_low = |one: &&Replicas| {
-        let recorded = record.control_plane.get(&one.workload).copied().unwrap_or_default();
-        recorded > 0 && (one.wanted == 0 || !one.ready)
+        recorded(one) > 0 && (one.wanted == 0 || !one.ready) && (!is_overdue || is_needed(&one.workload.name))
     };
     let low = names(facts.control_plane.iter().filter(is_low).map(|one| one.workload.name.as_str()));
-    let plan = if low.is_empty() {
+    let plan = if low.is_empty() || goes_on_regardless(facts, record.phase) {
         seen(facts, record.phase).map(|_| Plan::enter(record, Phase::WaitingForMachineController, facts.now))
     } else {
         Err(Box::new(waits(facts, record.phase, &format!("waiting for {low}"), Vec::new())))
     };
+    // KKP has had its turn: what it does not raise is not its own.
+    let left =
+        facts.control_plane.iter().filter(|one| one.wanted == 0 && recorded(one) > 0 && facts.in_phase() > FIRST);
+    let left = left.map(|one| Action::Restore(one.workload.clone(), recorded(one)));
     match plan {
         Ok(plan) => plan,
-        Err(waiting) => Plan { actions: unpause(facts, record).into_iter().collect(), ..*waiting },
+        Err(waiting) => Plan { actions: left.chain(unpause(facts, record)).collect(), ..*waiting },
     }
 }
 
 /// Counts as they were. A count that another client has raised stays; 0 stays 0.
 fn to_restore(record: &Record, user: &Machinery) -> Vec<Action> {
     let low = user.deployments.iter().filter_map(|one| {
-        let recorded = record.machine_deployments.get(&one.name)?;
+        let copy = || one.copy.map(|replicas| Machines { replicas, ..Machines::default() });
+        let recorded = record.machine_deployments.get(&one.name).cloned().or_else(copy)?;
         let replicas = if one.replicas == 0 { recorded.replicas } else { one.replicas };
         let unmanaged = recorded.autoscaler.keys().any(|key| !one.autoscaler.contains_key(key));
         let machines = Machines { replicas, autoscaler: recorded.autoscaler.clone() };
-        (replicas != one.replicas || unmanaged || one.marked)
+        (replicas != one.replicas || unmanaged || one.copy.is_some())
             .then(|| Action::RestoreMachines(one.name.clone(), machines))
     });
     low.collect()
@@ -101,7 +119,9 @@ fn scale_up(facts: &Facts<'_>, record: &Record) -> Plan {
     };
     let actions = if facts.is_deleted() { to_detach(record, user) } else { to_restore(record, user) };
     if actions.is_empty() {
-        return Plan::enter(record, Phase::WaitingForNodes, facts.now);
+        // Not at the end only: Nodes may be long in coming, and backups must not wait for them.
+        let actions = vec![Action::TouchBackups];
+        return Plan { actions, ..Plan::enter(record, Phase::WaitingForNodes, facts.now) };
     }
     waits(facts, record.phase, "restoring the counts of MachineDeployments", actions)
 }
@@ -124,10 +144,12 @@ fn wait_for_nodes(facts: &Facts<'_>, record: &Record) -> Plan {
         Ok(user) => user,
         Err(plan) => return *plan,
     };
-    let wanted: u32 = user.deployments.iter().map(|one| one.replicas).sum();
+    let wanted = user.deployments.iter().fold(0_u32, |sum, one| sum.saturating_add(one.replicas));
     let ready = user.nodes.iter().filter(|node| node.ready && node.has_machine && !node.leaves).count();
     let wanted = if facts.is_deleted() { wanted.min(1) } else { wanted };
-    if (wanted as usize) > ready && !goes_on_regardless(facts, record.phase) {
+    // Every count is restored: a sleep that is requested again needs nothing of this record.
+    let sleeps_again = effective(facts.cluster, Some(record), facts.request) == Desired::Hibernating;
+    if (wanted as usize) > ready && !sleeps_again && !goes_on_regardless(facts, record.phase) {
         return waits_for_nodes(facts, record, user, &format!("{ready} of {wanted} Nodes are ready"));
     }
     if facts.cluster.spec.pause && record.paused {
@@ -138,7 +160,7 @@ fn wait_for_nodes(facts: &Facts<'_>, record: &Record) -> Plan {
 
 /// The control plane's own jobs resume meanwhile. A quota that refuses Machines may do so for long: then the cluster is hydrated in part.
 fn waits_for_nodes(facts: &Facts<'_>, record: &Record, user: &Machinery, message: &str) -> Plan {
-    let mut actions: Vec<Action> = unsuspend(facts, record).into_iter().collect();
+    let mut actions: Vec<Action> = uncordon(user).into_iter().chain(unsuspend(facts, record)).collect();
     let Some(quota) = &user.quota else { return waits(facts, record.phase, message, actions) };
     let message = format!("hydrated in part: {message}; a quota refuses Machines: {}", quota.why);
     if facts.in_phase() < TOUCH {
@@ -157,7 +179,7 @@ fn unsuspend(facts: &Facts<'_>, record: &Record) -> Option<Action> {
 fn end(facts: &Facts<'_>, record: &Record, user: &Machinery) -> Plan {
     let mut actions: Vec<Action> = uncordon(user).into_iter().collect();
     actions.extend(unsuspend(facts, record));
-    let marked = facts.control_plane.iter().filter(|one| one.marked).map(|one| one.workload.clone());
+    let marked = facts.control_plane.iter().filter(|one| one.copy.is_some()).map(|one| one.workload.clone());
     let marked: Vec<Workload> = marked.collect();
     actions.extend((!marked.is_empty()).then_some(Action::Unmark(marked)));
     actions.push(Action::TouchBackups);

@@ -5,10 +5,10 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use super::super::*;
-use super::world::workload;
+use super::world::{up_to_date, workload};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
-use crate::kkp::api::{Cluster, ClusterSpec, ClusterStatus, Request, ResourceUsage};
+use crate::kkp::api::{Cluster, ClusterStatus, Request, ResourceUsage};
 use crate::kkp::keys::{self, ACTIVE_RESTORE};
 use crate::kkp::phase::Limits;
 use crate::kkp::preflight::{Finding, Severity};
@@ -31,11 +31,13 @@ struct Case {
     may_begin: bool,
     unpause_refused: Option<&'static str>,
     later: Duration,
+    /// When the request was made, after the beginning.
+    requested: Duration,
     findings: Vec<Finding>,
 }
 
 fn replicas(name: &str, wanted: u32) -> Replicas {
-    Replicas { workload: workload(name), wanted, ready: true, running: wanted > 0, marked: false }
+    Replicas { workload: workload(name), wanted, ready: true, running: wanted > 0, copy: None }
 }
 
 impl Case {
@@ -50,8 +52,9 @@ impl Case {
                 matches!(phase, Phase::ScalingDownControlPlane | Phase::Dehydrated | Phase::StartingControlPlane);
             record
         });
-        let mut cluster = Cluster::new("abc", ClusterSpec::default());
+        let mut cluster = up_to_date();
         cluster.spec.pause = record.as_ref().is_some_and(|record| record.paused);
+        cluster.spec.pause_reason = Some(keys::PAUSED_BY_US.to_owned());
         Self {
             cluster,
             desired,
@@ -62,6 +65,7 @@ impl Case {
             may_begin: true,
             unpause_refused: None,
             later: Duration::ZERO,
+            requested: Duration::ZERO,
             findings: Vec::new(),
         }
     }
@@ -69,7 +73,7 @@ impl Case {
     fn plan(&self) -> Plan {
         decide(&Facts {
             cluster: &self.cluster,
-            request: Request { desired: self.desired, at: Some(now()) },
+            request: Request { desired: self.desired, at: Some(now() + self.requested) },
             forced: false,
             record: self.record.as_ref(),
             preflight: Some(&self.findings),
@@ -149,8 +153,19 @@ fn an_unpause_by_another_client_is_a_wake() {
     for phase in [Phase::ScalingDownControlPlane, Phase::Dehydrated] {
         let mut case = Case::new(Desired::Hibernating, Some(phase));
         case.cluster.spec.pause = false;
+        let woken = case.plan().record.unwrap();
+        assert_eq!((woken.phase, woken.woken.as_deref()), (Phase::StartingControlPlane, Some(NOW)));
+        // The write of the intent may conflict, or the controller may die before it: the record voids older requests.
+        case.record = Some(woken);
+        case.cluster.metadata.annotations = Some([(keys::POWER_STATE.to_owned(), "Hibernating".to_owned())].into());
         assert!(case.plan().clears_intent);
-        assert_eq!(case.enters(), Some(Phase::StartingControlPlane));
+        case.record = case.record.map(|record| record.enter(Phase::AwakePaused, now()));
+        case.machinery = Some(Machinery::default());
+        let plan = case.plan();
+        assert!(plan.ends && plan.clears_intent);
+        case.later = Duration::from_secs(60);
+        case.requested = Duration::from_secs(60);
+        assert!(!case.plan().clears_intent, "a newer request stands");
     }
 }
 
@@ -175,6 +190,11 @@ fn a_cluster_that_kkp_leaves_alone_is_restored_from_the_record() {
         [("etcd", 3), ("apiserver", 2), ("scheduler", 1)].map(|(name, count)| Action::Restore(workload(name), count));
     let and_unpause: Vec<Action> = all.into_iter().chain([Action::Unpause]).collect();
     assert_eq!(case.plan().actions, and_unpause, "the end of the pause is tried again: KKP alone renews certificates");
+    assert!(case.says().starts_with("KKP refuses the end of spec.pause: invalid"), "{}", case.says());
+    case.control_plane = vec![replicas("apiserver", 2), replicas("scheduler", 1), replicas("etcd", 3)];
+    assert_eq!(case.enters(), Some(Phase::WaitingForApi), "although KKP still refuses");
+    case.record = case.record.map(|record| record.enter(Phase::WaitingForApi, now()));
+    assert_eq!(case.plan().actions, [Action::Unpause]);
     let mut case = Case::new(Desired::Running, Some(Phase::WaitingForNodes));
     (case.unpause_refused, case.cluster.spec.pause) = (Some("invalid datacenter name"), true);
     case.record.as_mut().unwrap().paused = true;
@@ -196,6 +216,104 @@ fn a_cluster_with_a_machine_is_never_paused() {
     assert_eq!((case.plan().actions, case.enters()), (vec![], Some(Phase::ScalingDownMachines)));
     case.machinery = Some(Machinery::default());
     assert_eq!(case.plan().actions, [Action::Pause]);
+    case.cluster.spec.pause = true;
+    assert_eq!(case.enters(), Some(Phase::ScalingDownControlPlane));
+    case.machinery = Some(Machinery { machines: vec!["m".into()], ..Machinery::default() });
+    let back = case.plan().record.unwrap();
+    assert_eq!((back.phase, back.paused), (Phase::ScalingDownMachines, true), "created around the pause");
+}
+
+/// The preflight is old when the pause is written.
+#[test]
+fn what_changed_since_the_preflight_is_checked_before_the_pause() {
+    for (change, says) in [
+        (0, "another client has paused the cluster"),
+        (1, "an EtcdRestore is under way"),
+        (2, "KKP applies changes"),
+        (3, "KKP applies changes"),
+    ] {
+        let mut case = Case::new(Desired::Hibernating, Some(Phase::Pausing));
+        case.machinery = Some(Machinery::default());
+        match change {
+            0 => (case.cluster.spec.pause, case.cluster.spec.pause_reason) = (true, Some("maintenance".into())),
+            1 => case.cluster.metadata.annotations = Some([(ACTIVE_RESTORE.to_owned(), "r".to_owned())].into()),
+            2 => case.cluster.status.as_mut().unwrap().phase = Some("Updating".into()),
+            _ => case.cluster.status.as_mut().unwrap().conditions.clear(),
+        }
+        assert!(case.says().starts_with(says) && case.enters().is_none() && case.plan().actions.is_empty(), "{says}");
+    }
+}
+
+/// Row 58.
+#[test]
+fn a_machine_that_appears_after_the_pause_wakes_the_cluster_before_its_api_goes() {
+    let mut case = Case::new(Desired::Hibernating, Some(Phase::ScalingDownControlPlane));
+    let ending = Replicas { running: true, ..replicas("machine-controller", 0) };
+    case.control_plane = vec![replicas("apiserver", 2), ending, replicas("etcd", 3)];
+    case.record.as_mut().unwrap().note(workload("machine-controller"), 1);
+    assert_eq!((case.says().as_str(), case.plan().actions.len()), ("waiting for machine-controller to end", 0));
+    case.control_plane[1].running = false;
+    assert_eq!(case.plan().actions, [Action::ScaleDown(workload("apiserver"))]);
+    case.machinery = Some(Machinery { machines: vec!["m".into()], ..Machinery::default() });
+    assert_eq!(case.enters(), Some(Phase::StartingControlPlane));
+}
+
+#[test]
+fn a_record_that_is_missing_is_rebuilt_from_the_copies_or_named() {
+    for desired in [Desired::Hibernating, Desired::Running] {
+        let mut case = Case::new(desired, None);
+        case.cluster.spec.pause = true;
+        let plan = case.plan();
+        assert!(plan.record.is_none() && plan.report.is_some_and(|report| report.reason == "RecordMissing"));
+        case.control_plane[0].copy = Some(2);
+        case.control_plane[2].copy = Some(3);
+        let record = case.plan().record.unwrap();
+        assert_eq!((record.phase, record.paused), (Phase::Dehydrated, true));
+        assert_eq!(record.control_plane.values().copied().collect::<Vec<_>>(), [2, 3]);
+    }
+    let mut case = Case::new(Desired::Running, Some(Phase::ScalingUpMachines));
+    case.record.as_mut().unwrap().machine_deployments.clear();
+    let deployments = vec![MachineDeployment { copy: Some(2), ..deployment(0) }];
+    case.machinery = Some(Machinery { deployments, ..Machinery::default() });
+    assert_eq!(case.plan().actions, [raised("kube-system/a", 2)]);
+}
+
+/// A Deployment of others in the namespace, and one that does not become ready.
+#[test]
+fn a_wake_restores_what_kkp_does_not_and_in_the_end_waits_for_what_it_needs() {
+    let mut case = Case::new(Desired::Running, Some(Phase::WaitingForApi));
+    let broken = Replicas { ready: false, ..replicas("prometheus", 1) };
+    case.control_plane = vec![replicas("apiserver", 2), replicas("exporter", 0), broken, replicas("etcd", 3)];
+    let record = case.record.as_mut().unwrap();
+    (record.paused, case.cluster.spec.pause) = (false, false);
+    record.note(workload("exporter"), 1);
+    record.note(workload("prometheus"), 1);
+    case.machinery = Some(Machinery::default());
+    assert_eq!((case.says().as_str(), case.plan().actions.len()), ("waiting for exporter, prometheus", 0));
+    case.later = Duration::from_secs(31);
+    assert_eq!(case.plan().actions, [Action::Restore(workload("exporter"), 1)]);
+    case.later = Duration::from_secs(601);
+    assert_eq!(case.enters(), Some(Phase::WaitingForMachineController));
+    case.control_plane[0].ready = false;
+    assert_eq!(case.says(), "for more than 600 s: waiting for apiserver");
+}
+
+#[test]
+fn a_wake_that_lacks_nodes_opens_those_it_has_and_lets_the_cluster_sleep_again() {
+    let mut case = Case::new(Desired::Running, Some(Phase::WaitingForNodes));
+    let nodes = vec![node("a")];
+    case.machinery = Some(Machinery { deployments: vec![deployment(2)], nodes, ..Machinery::default() });
+    assert_eq!(case.plan().actions, [Action::Uncordon(vec!["a".into()])]);
+    case.desired = Desired::Hibernating;
+    assert!(case.plan().ends);
+}
+
+#[test]
+fn counts_that_are_raised_during_the_drain_are_recorded_too() {
+    let mut case = Case::new(Desired::Hibernating, Some(Phase::ScalingDownMachines));
+    case.record.as_mut().unwrap().machine_deployments.get_mut("kube-system/a").unwrap().replicas = 0;
+    case.machinery = Some(Machinery { deployments: vec![deployment(3)], ..Machinery::default() });
+    assert_eq!(case.plan().record.unwrap().machine_deployments["kube-system/a"].replicas, 3);
 }
 
 /// Rows 54 to 57.
@@ -248,6 +366,10 @@ fn a_drain_that_timed_out_is_undone_and_begins_again_when_it_is_requested_again(
         Some(Machinery { nodes: vec![node("a")], deployments: vec![deployment(2)], ..Machinery::default() });
     assert_eq!(case.plan().actions, [Action::Uncordon(vec!["a".into()])]);
     case.machinery.as_mut().unwrap().nodes.clear();
+    // Everything is undone: what users change from here on is theirs.
+    let undone = case.plan().record.unwrap();
+    assert!(undone.machine_deployments.is_empty());
+    case.record = Some(undone);
     assert!(!case.plan().ends && case.says().starts_with("Pods did not end in time"));
     case.record.as_mut().unwrap().entered = "2026-11-22T17:00:00Z".into();
     assert!(case.plan().ends, "the request is newer");
@@ -389,11 +511,11 @@ fn nodes_that_leave_are_neither_counted_nor_opened_again() {
 #[test]
 fn our_copies_of_counts_go_with_the_wake() {
     let mut case = Case::new(Desired::Running, Some(Phase::WaitingForNodes));
-    case.control_plane[0].marked = true;
+    case.control_plane[0].copy = Some(2);
     case.machinery = Some(Machinery::default());
     assert_eq!(case.plan().actions, [Action::Unmark(vec![workload("apiserver")]), Action::TouchBackups]);
     let mut case = Case::new(Desired::Running, Some(Phase::ScalingUpMachines));
-    let deployments = vec![MachineDeployment { marked: true, ..deployment(2) }];
+    let deployments = vec![MachineDeployment { copy: Some(2), ..deployment(2) }];
     case.machinery = Some(Machinery { deployments, ..Machinery::default() });
     assert_eq!(case.plan().actions, [raised("kube-system/a", 2)], "another client has restored the count");
 }

@@ -7,7 +7,8 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::super::*;
-use crate::kkp::api::{Cluster, ClusterSpec, Request};
+use crate::kkp::api::{Cluster, ClusterSpec, ClusterStatus, Condition, Request};
+use crate::kkp::keys;
 use crate::kkp::phase::Limits;
 use crate::kkp::record::{Machines, Numbers, Record, Workload, WorkloadKind};
 
@@ -37,6 +38,15 @@ pub(super) fn workload(name: &str) -> Workload {
     Workload { kind, name: name.to_owned() }
 }
 
+/// A cluster that KKP is done with.
+pub(super) fn up_to_date() -> Cluster {
+    let mut cluster = Cluster::new("abc", ClusterSpec::default());
+    let condition = Condition { status: "True".into(), ..Condition::default() };
+    let conditions = [("SeedResourcesUpToDate".to_owned(), condition)].into();
+    cluster.status = Some(ClusterStatus { phase: Some("Running".into()), conditions, ..ClusterStatus::default() });
+    cluster
+}
+
 /// Counts that KKP writes.
 const KKP: [(&str, u32); 5] =
     [("apiserver", 2), ("controller-manager", 1), ("machine-controller", 1), ("scheduler", 1), ("etcd", 3)];
@@ -48,10 +58,10 @@ impl World {
             name: format!("kube-system/{name}"),
             replicas,
             autoscaler: if autoscaled { [("min".to_owned(), "1".to_owned())].into() } else { BTreeMap::new() },
-            marked: false,
+            copy: None,
         };
         let mut world = Self {
-            cluster: Cluster::new("abc", ClusterSpec::default()),
+            cluster: up_to_date(),
             request: Request::default(),
             record: None,
             control_plane: KKP.iter().map(|(name, count)| (workload(name), *count)).collect(),
@@ -117,7 +127,7 @@ impl World {
                 wanted: *wanted,
                 ready: true,
                 running: *wanted > 0,
-                marked: false,
+                copy: None,
             })
             .collect();
         if control_plane.iter().any(|one| one.wanted > 0 && one.workload.name != "etcd") {
@@ -198,6 +208,7 @@ impl World {
                 assert!(self.machinery.machines.is_empty(), "paused while a Machine exists");
                 assert!(self.record.as_ref().is_some_and(|record| record.paused), "paused without a record of it");
                 self.cluster.spec.pause = true;
+                self.cluster.spec.pause_reason = Some(keys::PAUSED_BY_US.to_owned());
             }
             Action::Unpause => self.cluster.spec.pause = false,
             Action::ScaleDown(workload) => {

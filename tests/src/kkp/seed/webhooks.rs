@@ -12,6 +12,9 @@ use crate::{kkp::registry::Kkp, kubeconfig::base64};
 /// Name of both configurations on the seed.
 pub(crate) const NAME: &str = "kubermatic-clusters";
 
+/// Name of the webhook in both: denials and errors of the API server name it.
+const WEBHOOK: &str = "clusters.kubermatic.io";
+
 /// The fields of KKP's own type: the mutating webhook writes the object anew from it, and drops all others (row 25).
 const FIELDS: &[&str] = &[
     "admissionPlugins",
@@ -74,7 +77,12 @@ pub(crate) fn of_seed(url: &str, authority: &str) -> Vec<Value> {
         "apiGroups": ["kubermatic.k8c.io"], "apiVersions": ["*"], "resources": ["clusters"], "operations": ["CREATE", "UPDATE"],
     }]);
     [("MutatingWebhookConfiguration", "/mutate"), ("ValidatingWebhookConfiguration", "/validate")]
-        .map(|(kind, path)| configuration(kind, NAME, &format!("{url}{path}"), authority, &rules))
+        .map(|(kind, path)| {
+            let mut seeds = configuration(kind, NAME, &format!("{url}{path}"), authority, &rules);
+            seeds["webhooks"][0]["name"] = json!(WEBHOOK);
+            seeds["webhooks"][0]["timeoutSeconds"] = json!(30);
+            seeds
+        })
         .into()
 }
 
@@ -188,6 +196,14 @@ fn refusal(old: &Value, new: &Value, settings: &crate::kkp::options::SeedSetting
 mod tests {
     use super::*;
     use crate::kkp::options::SeedSettings;
+
+    #[test]
+    fn denials_name_kkps_webhook() {
+        for configuration in of_seed("https://x", "ca") {
+            let webhook = &configuration["webhooks"][0];
+            assert_eq!((&webhook["name"], &webhook["timeoutSeconds"]), (&json!("clusters.kubermatic.io"), &json!(30)));
+        }
+    }
 
     #[test]
     fn rows_25_31_and_33_unknown_fields_go_and_0_is_empty() {

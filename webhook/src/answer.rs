@@ -105,7 +105,7 @@ pub fn validate<K: Judged>(
         Ok(change) => judge(&change),
         Err(unreadable) => unread::<K>(request, &unreadable),
     };
-    Answer { judgement: overlooked(request, context, judgement), patch: None }
+    Answer { judgement: overlooked::<K>(request, context, judgement), patch: None }
 }
 
 /// Validates the deletion of a volume or a Service of a `FoundationDBCluster`. Nobody is exempt.
@@ -128,12 +128,13 @@ pub fn judge_cluster_deletion(request: &Request<'_>, context: &Context<'_>) -> A
         Some(Err(error)) => kkp::unreadable(&format!("oldObject cannot be read: {error}")),
         None => kkp::unreadable("oldObject is missing from the request"),
     };
-    Answer { judgement: overlooked(request, context, judgement), patch: None }
+    Answer { judgement: overlooked::<kkp::Cluster>(request, context, judgement), patch: None }
 }
 
 /// The same judgement, or what becomes of it for an exempt identity.
-fn overlooked(request: &Request<'_>, context: &Context<'_>, judgement: Judgement) -> Judgement {
-    let exempt = context.settings.exempt.covers(&request.user(), request.user_info.groups);
+fn overlooked<K: Judged>(request: &Request<'_>, context: &Context<'_>, judgement: Judgement) -> Judgement {
+    let groups = request.user_info.groups.filter(|_| K::EXEMPTS_GROUPS);
+    let exempt = context.settings.exempt.covers(&request.user(), groups);
     if exempt { judgement.overlooked() } else { judgement }
 }
 

@@ -37,6 +37,9 @@ impl Settings {
 
 /// A kind whose objects are judged: which of the settings are about it.
 pub trait Judged: Object {
+    /// Whether members of the exempt groups are exempt, too. Users always are.
+    const EXEMPTS_GROUPS: bool = true;
+
     /// Its part of the settings.
     fn settings(all: &Settings) -> &Self::Settings;
 }
@@ -54,6 +57,8 @@ impl Judged for fdb::Annotated {
 }
 
 impl Judged for kkp::Cluster {
+    const EXEMPTS_GROUPS: bool = false;
+
     fn settings(all: &Settings) -> &kkp::Settings {
         &all.kkp
     }

@@ -93,6 +93,25 @@ async fn exempt_identities_are_warned_and_written_down_instead() {
     }
 }
 
+/// The service accounts of Hive's namespace write no Clusters of KKP.
+#[tokio::test]
+async fn of_kkps_clusters_only_users_are_exempt() {
+    let old = with(kkp_cluster("Running"), "/metadata/annotations/hibernate.sh~1protected", json!("true"));
+    let new = with(kkp_cluster("Hibernating"), "/metadata/annotations/hibernate.sh~1protected", json!("true"));
+    for (user, allowed) in [
+        (json!({ "username": "alice", "groups": ["system:serviceaccounts:hive"] }), false),
+        (json!({ "username": "system:serviceaccount:hibernate-system:hibernate-controller" }), true),
+    ] {
+        for (operation, old, new) in [("UPDATE", &old, Some(&new)), ("DELETE", &new, None)] {
+            let mut request = request(KKP_CLUSTERS, operation, Some(old), new);
+            request["userInfo"] = user.clone();
+            let response = ask("/validate", &request).await;
+            assert_eq!(response["allowed"], allowed, "{operation} {user}: {response}");
+            assert_eq!(response["auditAnnotations"].is_null(), !allowed, "{operation} {user}: {response}");
+        }
+    }
+}
+
 #[tokio::test]
 async fn a_change_of_state_is_stamped_by_a_patch() {
     let (old, mut new) = (cluster(""), cluster("Hibernating"));

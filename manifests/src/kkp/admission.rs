@@ -7,11 +7,11 @@ use k8s_openapi::api::admissionregistration::v1::{
 };
 use serde_json::{Value, json};
 use shared::annotation::keys as common;
-use shared::kkp::admission::{ANNOTATIONS, ASLEEP, HIBERNATING};
+use shared::kkp::admission::{ANNOTATIONS, ASLEEP, HIBERNATING, WAKING};
 use shared::kkp::keys;
 
 use crate::admission::{self, ClientConfig, FAIL, IGNORE, mutating_entry, rule, validating_entry};
-use crate::cel::{annotation_changes, condition, is_exempt, list, not};
+use crate::cel::{annotation_changes, condition, is_exempt_user, list, not};
 
 /// The webhook configurations of the base with the entries for KKP.
 #[must_use]
@@ -35,7 +35,7 @@ pub(crate) fn mutating_patch() -> Value {
 }
 
 fn validating(client: &ClientConfig) -> Vec<ValidatingWebhook> {
-    let exempt = is_exempt();
+    let exempt = is_exempt_user();
     vec![
         validating_entry(
             client,
@@ -109,11 +109,14 @@ fn asleep() -> String {
     format!(
         "({} == 'True'
   || {} in {}
-  || (oldObject.?spec.?pause.orValue(false) && oldObject.?spec.?pauseReason.orValue('').startsWith('{}')))",
+  || (oldObject.?spec.?pause.orValue(false) && oldObject.?spec.?pauseReason.orValue('').startsWith('{}')
+  && !({} in {})))",
         condition("status"),
         condition("reason"),
         list(&ASLEEP.map(Into::into)),
-        keys::PAUSED_BY_US
+        keys::PAUSED_BY_US,
+        condition("reason"),
+        list(&WAKING.map(Into::into))
     )
 }
 

@@ -80,6 +80,12 @@ fn same_if_any_but(path: &str, but: &str) -> String {
     )
 }
 
+/// What one map that may be absent holds, the other holds, too.
+fn kept_if_any(path: &str, but: &str) -> String {
+    let (new, old) = (format!("object{path}"), format!("oldObject{path}"));
+    format!("{old}.orValue({{}}).all(key, {but} || {new}[?key] == {old}[?key])")
+}
+
 fn variables() -> Vec<Variable> {
     let variable = |name: &str, expression: String| Variable { name: name.to_owned(), expression };
     let ours = format!("key.startsWith('{GROUP}/')");
@@ -88,20 +94,48 @@ fn variables() -> Vec<Variable> {
         variable("resource", "request.resource.resource".to_owned()),
         variable("isStatus", "request.?subResource.orValue('') == 'status'".to_owned()),
         variable("name", "(object == null ? oldObject : object).metadata.?name.orValue('')".to_owned()),
+        // KKP's mutating webhook runs first, and changes in this very write whatever it has to: the write must pass, or the cluster stays
+        // paused.
+        variable(
+            "endsPause",
+            "variables.resource == 'clusters' && request.operation == 'UPDATE'
+&& oldObject.?spec.?pause.orValue(false) && !object.?spec.?pause.orValue(false)"
+                .to_owned(),
+        ),
         variable(
             "sameMetadata",
             format!(
-                "{}\n&& {}\n&& {}",
+                "{}\n&& {}",
                 same_but("", "key in ['metadata', 'spec']"),
-                same_but(".metadata", "key in ['annotations', 'managedFields', 'generation', 'resourceVersion']"),
-                same_if_any_but(".metadata.?annotations", &ours),
+                same_but(".metadata", "key in ['annotations', 'labels', 'managedFields', 'generation', 'resourceVersion']"),
+            ),
+        ),
+        variable("sameLabels", same_if_any_but(".metadata.?labels", "false")),
+        variable("sameAnnotations", same_if_any_but(".metadata.?annotations", &ours)),
+        // Mutating policies of the seed may add labels and annotations to what we write.
+        variable(
+            "keptLabels",
+            format!(
+                "{}\n&& {}",
+                kept_if_any(".metadata.?labels", "false"),
+                kept_if_any(".metadata.?annotations", &ours)
+            ),
+        ),
+        variable(
+            "keptTemplate",
+            format!(
+                "variables.resource in ['deployments', 'statefulsets']\n&& {}\n&& {}\n&& {}\n&& {}",
+                same_but(".spec.template", "key == 'metadata'"),
+                same_if_any_but(".spec.template.?metadata", "key in ['labels', 'annotations']"),
+                kept_if_any(".spec.template.?metadata.?labels", "false"),
+                kept_if_any(".spec.template.?metadata.?annotations", "false"),
             ),
         ),
         variable(
             "mayChange",
             "{'deployments': ['replicas'], 'statefulsets': ['replicas'], 'cronjobs': ['suspend']}[?variables.resource].orValue([])".to_owned(),
         ),
-        variable("sameSpec", same_but(".spec", "key in variables.mayChange")),
+        variable("sameSpec", same_but(".spec", "key in variables.mayChange || (key == 'template' && variables.keptTemplate)")),
         variable("sameClusterSpec", same_cluster_spec()),
         variable(
             "sameStatus",
@@ -115,7 +149,7 @@ fn variables() -> Vec<Variable> {
 }
 
 /// A Cluster's spec is the same but for the pause. KKP's webhook sets defaults in every write (row 31): a member that was absent may
-/// appear, at the first three levels, and no member may change or go.
+/// appear, at the first three levels, and no member may change or go. A write that ends the pause is exempt.
 fn same_cluster_spec() -> String {
     let kept = |new: &str, old: &str, key: &str, deeper: &str| {
         format!("{old}.all({key}, {key} in {new} && ({new}[{key}] == {old}[{key}]{deeper}))")
@@ -151,16 +185,17 @@ fn validations() -> Vec<Validation> {
         ),
         deny(
             "variables.resource in ['configmaps', 'clusters']
-|| (request.operation == 'UPDATE' && variables.sameMetadata && variables.sameSpec)",
+|| (request.operation == 'UPDATE' && variables.sameMetadata && variables.keptLabels && variables.sameSpec)",
             format!(
                 "{CONTROLLER} may change only spec.replicas of Deployments and StatefulSets, spec.suspend of CronJobs, and annotations of {GROUP}"
             ),
         ),
         deny(
             "variables.resource != 'clusters' || variables.isStatus
-|| (request.operation == 'UPDATE' && variables.sameMetadata && variables.sameClusterSpec)",
+|| (request.operation == 'UPDATE' && variables.sameMetadata && variables.sameLabels
+  && (variables.endsPause || (variables.sameAnnotations && variables.sameClusterSpec)))",
             format!(
-                "{CONTROLLER} may change only spec.pause, spec.pauseReason and annotations of {GROUP} of a Cluster"
+                "{CONTROLLER} may change only spec.pause, spec.pauseReason and annotations of {GROUP} of a Cluster, unless the write ends the pause"
             ),
         ),
         deny(

@@ -40,13 +40,15 @@ fn stored() -> Vec<Value> {
             "spec": { "componentsOverride": { "apiserver": { "replicas": 2 }, "etcd": { "clusterSize": 3 } } },
         }),
     )];
+    let paused = json!({ "spec": { "pause": true, "pauseReason": "dehydrated by kubectl-hibernate" } });
+    let paused = both(paused, &annotated(keys::POWER_STATE, "Hibernating"));
+    objects.push(cluster("asleep", &both(paused, &annotated("example.com/x", "1"))));
     let pod = json!({
-        "metadata": { "labels": { "app": "x" } },
+        "metadata": { "labels": { "app": "x", "team": "x" } },
         "spec": { "restartPolicy": "Always", "containers": [{ "name": "c", "image": "i", "resources": { "requests": { "cpu": "100m" } } }] },
     });
     for namespace in ["cluster-abc", "shop"] {
-        let meta =
-            |name: &str| json!({ "name": name, "namespace": namespace, "annotations": { "example.com/x": "1" } });
+        let meta = |name: &str| json!({ "name": name, "namespace": namespace, "labels": { "app": "x" }, "annotations": { "example.com/x": "1" } });
         let workload = json!({ "replicas": 0, "selector": { "matchLabels": { "app": "x" } }, "template": pod });
         let job =
             json!({ "spec": { "template": both(pod.clone(), &json!({ "spec": { "restartPolicy": "Never" } })) } });
@@ -76,6 +78,7 @@ const JOB: &str = "cronjobs/defragger";
 const BACKUP: &str = "etcdbackupconfigs/b";
 const RECORD: &str = "configmaps/hibernate-record";
 const CLUSTER: &str = "clusters.kubermatic.k8c.io/abc";
+const ASLEEP: &str = "clusters.kubermatic.k8c.io/asleep";
 const STATUS: &str = "status of the Cluster";
 
 /// Writes of a sleep and a wake.
@@ -83,6 +86,7 @@ fn ours() -> Vec<(&'static str, Value)> {
     let note = || annotated(keys::DEHYDRATED_REPLICAS, "2");
     let replicas = |count: u32| json!({ "spec": { "replicas": count } });
     let paused = json!({ "spec": { "pause": true, "pauseReason": "dehydrated by kubectl-hibernate" } });
+    let unpaused = json!({ "spec": { "pause": false, "pauseReason": null } });
     let defaults = json!({ "spec": { "enableOperatingSystemManager": true, "componentsOverride": { "scheduler": { "replicas": 1 }, "apiserver": { "endpointReconcilingDisabled": false } } } });
     let condition = json!({ "status": "True", "reason": "Dehydrated", "kubermaticVersion": "v", "lastHeartbeatTime": "2026-11-22T18:00:00Z" });
     let conditions = json!({ keys::DEHYDRATED: condition, data::PREFLIGHT: condition });
@@ -97,6 +101,35 @@ fn ours() -> Vec<(&'static str, Value)> {
         (CLUSTER, annotated(keys::CERTIFICATES_EXPIRE_AT, "2026-11-22T18:00:00Z")),
         // Row 31: KKP's webhook adds defaults to the same write.
         (CLUSTER, both(paused, &defaults)),
+        // Its webhook may change anything in the write that ends the pause.
+        (ASLEEP, unpaused.clone()),
+        (ASLEEP, both(unpaused.clone(), &annotated(keys::CERTIFICATES_EXPIRE_AT, Value::Null))),
+        (
+            ASLEEP,
+            both(
+                unpaused.clone(),
+                &json!({ "spec": { "version": "1.35.0", "componentsOverride": { "apiserver": { "replicas": 3 } } } }),
+            ),
+        ),
+        (ASLEEP, both(unpaused.clone(), &json!({ "spec": { "cloud": { "dc": "us" } } }))),
+        (ASLEEP, both(unpaused.clone(), &annotated("example.com/y", "1"))),
+        (ASLEEP, both(unpaused, &annotated("example.com/x", Value::Null))),
+        // What a mutating policy of the seed adds to our writes.
+        (
+            DEPLOYMENT,
+            both(
+                replicas(2),
+                &json!({ "metadata": { "labels": { "a": "b" }, "annotations": { "example.com/y": "1" } } }),
+            ),
+        ),
+        (
+            DEPLOYMENT,
+            both(
+                replicas(2),
+                &json!({ "spec": { "template": { "metadata": { "labels": { "a": "b" }, "annotations": { "c": "d" } } } } }),
+            ),
+        ),
+        (ETCD, both(replicas(2), &json!({ "spec": { "template": { "metadata": { "labels": { "a": "b" } } } } }))),
         (STATUS, json!({ "status": { "conditions": conditions } })),
     ]
 }
@@ -110,11 +143,13 @@ fn others() -> Vec<(&'static str, Value)> {
     vec![
         (DEPLOYMENT, template.clone()),
         (DEPLOYMENT, both(json!({ "spec": { "replicas": 2 } }), &template)),
-        (DEPLOYMENT, metadata(json!({ "labels": { "a": "b" } }))),
+        (DEPLOYMENT, metadata(json!({ "labels": { "app": "y" } }))),
+        (DEPLOYMENT, metadata(json!({ "labels": { "app": null } }))),
+        (DEPLOYMENT, json!({ "spec": { "template": { "metadata": { "labels": { "team": "y" } } } } })),
+        (ETCD, json!({ "spec": { "template": { "metadata": { "labels": { "team": null } } } } })),
         (DEPLOYMENT, metadata(json!({ "finalizers": ["example.com/x"] }))),
-        (DEPLOYMENT, annotated("example.com/y", "1")),
+        (DEPLOYMENT, annotated("example.com/x", "2")),
         (DEPLOYMENT, annotated("example.com/x", Value::Null)),
-        (DEPLOYMENT, annotated("hibernate.sh.example.com/x", "1")),
         (DEPLOYMENT, json!({ "spec": { "paused": true } })),
         (ETCD, template),
         (ETCD, json!({ "spec": { "persistentVolumeClaimRetentionPolicy": { "whenScaled": "Delete" } } })),
@@ -122,6 +157,12 @@ fn others() -> Vec<(&'static str, Value)> {
         (BACKUP, json!({ "spec": { "schedule": "@every 1m" } })),
         ("configmaps/settings", json!({ "data": { "a": "c" } })),
         (CLUSTER, json!({ "spec": { "version": "1.35.0" } })),
+        (ASLEEP, json!({ "spec": { "version": "1.35.0" } })),
+        (ASLEEP, json!({ "spec": { "pause": true, "version": "1.35.0" } })),
+        (ASLEEP, json!({ "spec": { "pause": false }, "metadata": { "labels": { "project-id": "other" } } })),
+        (ASLEEP, annotated("example.com/y", "1")),
+        (CLUSTER, annotated("example.com/y", "1")),
+        (CLUSTER, annotated("hibernate.sh.example.com/x", "1")),
         (CLUSTER, json!({ "spec": { "pause": true, "cloud": { "dc": "us" } } })),
         (CLUSTER, json!({ "spec": { "componentsOverride": { "etcd": { "clusterSize": 5 } } } })),
         (CLUSTER, json!({ "spec": { "componentsOverride": null } })),
@@ -177,7 +218,7 @@ async fn confined(definitions: &[Value]) -> Result<()> {
         let ran = seed.patch(CONTROLLER, "cluster-abc", object, &patch).await?;
         ran.ok().with_context(|| format!("{object} {patch}"))?;
         let elsewhere = seed.patch(CONTROLLER, "shop", object, &patch).await?;
-        let is_namespaced = object != CLUSTER && object != STATUS;
+        let is_namespaced = ![CLUSTER, ASLEEP, STATUS].contains(&object);
         ensure!(is_refused(&elsewhere) == is_namespaced, "{object} in another namespace: {elsewhere:?}");
     }
     for (object, patch) in others() {

@@ -187,15 +187,19 @@ impl Cluster {
     /// Whether the control plane is paused by us, or about to be.
     ///
     /// Our condition says so from the pause on. Whoever writes a Cluster's status can forge it: that has no effect without the intent to
-    /// sleep. The pause with our reason says so, too, for a Cluster whose status was lost, such as a restored one.
+    /// sleep. The pause with our reason says so, too, for a Cluster whose status was lost, such as a restored one. In a phase of the wake the
+    /// control plane runs, or starts, whatever the pause says.
     #[must_use]
     pub fn is_asleep(&self) -> bool {
         let conditions = self.status.as_ref().and_then(|status| status.conditions.as_ref());
         let condition = conditions.and_then(|all| all.dehydrated.as_ref());
-        condition.is_some_and(Condition::says_asleep) || self.paused_by_us()
+        condition.is_some_and(Condition::says_asleep)
+            || self.paused_by_us() && !condition.is_some_and(Condition::says_waking)
     }
 
-    fn paused_by_us(&self) -> bool {
+    /// Whether the pause is ours, in a sleep or in a wake.
+    #[must_use]
+    pub fn paused_by_us(&self) -> bool {
         let reason = self.spec.as_ref().and_then(|spec| spec.pause_reason.as_deref());
         self.paused() && reason.is_some_and(|reason| reason.starts_with(keys::PAUSED_BY_US))
     }
@@ -204,10 +208,28 @@ impl Cluster {
 /// Phases in which the control plane is paused, or about to be.
 pub const ASLEEP: [Phase; 3] = [Phase::Pausing, Phase::ScalingDownControlPlane, Phase::Dehydrated];
 
+/// Phases of a wake. The pause may still be ours in each of them: KKP may refuse to end it.
+pub const WAKING: [Phase; 6] = [
+    Phase::StartingControlPlane,
+    Phase::WaitingForApi,
+    Phase::WaitingForMachineController,
+    Phase::ScalingUpMachines,
+    Phase::WaitingForNodes,
+    Phase::AwakePaused,
+];
+
 impl Condition {
+    fn phase(&self) -> Option<Phase> {
+        self.reason.as_deref()?.parse().ok()
+    }
+
     /// Whether [`keys::DEHYDRATED`] says so: by its phase, or by its status, which stays `True` while the record cannot be read.
     fn says_asleep(&self) -> bool {
-        let phase: Option<Phase> = self.reason.as_deref().and_then(|reason| reason.parse().ok());
-        self.status == "True" || phase.is_some_and(|phase| ASLEEP.contains(&phase))
+        self.status == "True" || self.phase().is_some_and(|phase| ASLEEP.contains(&phase))
+    }
+
+    /// Whether [`keys::DEHYDRATED`] says that a wake is under way, or over.
+    fn says_waking(&self) -> bool {
+        self.phase().is_some_and(|phase| WAKING.contains(&phase))
     }
 }

@@ -5,7 +5,7 @@
 //! | K1 | power-state other than `Running`, `Hibernating` | deny |
 //! | K2 | into Hibernating while being deleted | deny |
 //! | K3 | into Hibernating on a provider without machines of KKP; on bare metal | deny; warn |
-//! | K4 | into Hibernating while paused by another client, while an `EtcdRestore` is in progress, while not Running or not up to date | deny |
+//! | K4 | into Hibernating while paused by another client, while an `EtcdRestore` is in progress, while not Running or not up to date (a new object has no status yet) | deny |
 //! | K5 | into Hibernating while protected or held awake | deny |
 //! | K6 | an annotation of ours malformed; a hold that has passed, set; brought along by a new object | deny; deny; warn |
 //! | K7 | asleep: `spec.pause` set to false without a reason of K7's list; into Hibernating with `allow-unpause` | deny; warn |
@@ -18,7 +18,7 @@
 //!
 //! How the rows meet:
 //! - *Asleep* is a Cluster that is paused by us or about to be ([`Cluster::is_asleep`]), and that is to stay so: K7, K8, K9 and K13 judge
-//!   nothing once the intent to sleep is withdrawn.
+//!   nothing once the intent to sleep is withdrawn, and nothing in the phases of a wake.
 //! - K7's reasons to end the pause: an exempt user (our controller), `allow-unpause: "true"`, `active-restore`, deletion.
 //! - Status, finalizers, labels and presets are never judged: KKP's own controllers write them on a sleeping cluster, too (rows 12, 16).
 //! - K5, K6, K11 and K12 are the rules of Hive's V6, V9, V10 and V12. As there, annotations that only the controller writes are not
@@ -31,7 +31,7 @@ mod rules;
 #[cfg(test)]
 mod tests;
 
-pub use cluster::{ASLEEP, Cluster, Settings};
+pub use cluster::{ASLEEP, Cluster, Settings, WAKING};
 pub use deletion::{Deletion, judge_deletion, unreadable};
 pub use refusals::Refusals;
 pub use rules::RULES;

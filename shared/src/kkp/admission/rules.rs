@@ -74,9 +74,14 @@ fn has_machines(change: &Change<'_, Cluster>) -> Verdict {
     }
 }
 
-/// K4. A sleep that is under way is paused by us.
+/// Whether a sleep or a wake of ours is under way: it has paused the cluster.
+fn is_under_way(cluster: &Cluster) -> bool {
+    cluster.is_asleep() || cluster.paused_by_us()
+}
+
+/// K4
 fn not_paused(change: &Change<'_, Cluster>) -> Verdict {
-    if !change.goes_to_sleep() || !change.new.paused() || change.new.is_asleep() {
+    if !change.goes_to_sleep() || !change.new.paused() || is_under_way(&change.new) {
         return Verdict::Allow;
     }
     Verdict::deny(
@@ -98,10 +103,10 @@ fn no_restore(change: &Change<'_, Cluster>) -> Verdict {
     )
 }
 
-/// K4
+/// K4. A new object has no status yet: the controller's preflight waits for KKP.
 fn runs(change: &Change<'_, Cluster>) -> Verdict {
     let phase = change.new.phase();
-    if !change.goes_to_sleep() || change.new.is_asleep() {
+    if !change.goes_to_sleep() || change.old.is_none() || is_under_way(&change.new) {
         return Verdict::Allow;
     }
     if phase != "Running" {

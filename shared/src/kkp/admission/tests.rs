@@ -8,10 +8,12 @@
 use jiff::Timestamp;
 use proptest::prelude::*;
 use serde_json::{Value, json};
+use strum::IntoEnumIterator as _;
 
 use super::*;
 use crate::admission::{Object as _, User};
 use crate::annotation::format;
+use crate::kkp::phase::Phase;
 
 const CONTROLLER: &str = "system:serviceaccount:hibernate-system:hibernate-controller";
 const NOW: &str = "2026-11-22T18:00:00Z";
@@ -143,6 +145,36 @@ fn into_sleep() {
     }
 }
 
+/// A new object's status is empty.
+#[test]
+fn k4_says_nothing_of_the_status_of_a_new_object() {
+    let new = merged(awake(), merged(annotate(keys::POWER_STATE, "Hibernating"), json!({ "status": null })));
+    let new = merged(new, annotate(common::REQUESTED_BY, "alice"));
+    assert_eq!(rows(&judged(None, &new, "alice")).0, Vec::<&str>::new());
+    let paused = merged(new, json!({ "spec": { "pause": true } }));
+    assert_eq!(rows(&judged(None, &paused, "alice")).0, ["K4"]);
+}
+
+/// The controller pauses at the begin of a sleep and ends the pause in a wake: the reason of its condition says which.
+#[test]
+fn a_pause_of_ours_is_a_sleep_in_no_phase_of_the_wake() {
+    for phase in Phase::iter() {
+        let object = json!({
+            "metadata": { "name": "abc" }, "spec": { "pause": true, "pauseReason": "dehydrated by kubectl-hibernate" },
+            "status": { "conditions": { "ClusterDehydrated": { "status": "False", "reason": phase } } },
+        });
+        let cluster: Cluster = serde_json::from_value(object).unwrap();
+        let wakes = !phase.is_of_sleep() && phase != Phase::DrainTimedOut;
+        assert_eq!((cluster.is_asleep(), WAKING.contains(&phase)), (!wakes, wakes), "{phase}");
+        let said =
+            json!({ "status": { "conditions": { "ClusterDehydrated": { "status": "False", "reason": phase } } } });
+        let paused = json!({ "spec": { "pause": true, "pauseReason": "dehydrated by kubectl-hibernate" } });
+        let old = merged(merged(awake(), paused), said);
+        let again = verdict(&old, annotate(keys::POWER_STATE, "Hibernating"), "alice");
+        assert_eq!(again, (vec![], vec![]), "a sleep may be requested again: {phase}");
+    }
+}
+
 #[test]
 fn k6_annotations_have_their_form_whatever_the_state() {
     for (key, wrong, right) in [
@@ -171,6 +203,12 @@ fn while_asleep() {
     let no_status = json!({ "status": null, "spec": { "pauseReason": "dehydrated by kubectl-hibernate" } });
     let condition = |status: &str, reason: &str| json!({ "status": { "conditions": { "ClusterDehydrated": { "status": status, "reason": reason } } } });
     let restore = || annotate(keys::ACTIVE_RESTORE, "r");
+    let awake_paused = || {
+        merged(
+            condition("False", "AwakePaused"),
+            json!({ "spec": { "pauseReason": "dehydrated by kubectl-hibernate" } }),
+        )
+    };
     for (what, before, change, user, denied, warned) in [
         ("an un-pause", json!({}), unpause(), "alice", vec!["K7"], vec![]),
         ("an absent pause", json!({}), json!({ "spec": { "pause": null } }), "alice", vec!["K7"], vec![]),
@@ -179,6 +217,8 @@ fn while_asleep() {
         ("a record that cannot be read", condition("True", "RecordUnreadable"), unpause(), "alice", vec!["K7"], vec![]),
         ("on the way", condition("False", "ScalingDownControlPlane"), unpause(), "alice", vec!["K7"], vec![]),
         ("on the way back", condition("False", "StartingControlPlane"), unpause(), "alice", vec![], vec![]),
+        ("a pause that KKP did not let us end", awake_paused(), unpause(), "alice", vec![], vec![]),
+        ("the same, a restore", awake_paused(), restore(), "kkp", vec![], vec![]),
         ("our own", json!({}), unpause(), CONTROLLER, vec![], vec![]),
         ("with a wake", json!({}), merged(unpause(), annotate(keys::POWER_STATE, "Running")), "alice", vec![], vec![]),
         ("after a wake", annotate(keys::POWER_STATE, "Running"), unpause(), "alice", vec![], vec![]),

@@ -42,7 +42,7 @@ async fn a_person_reads_what_a_dehydration_does_and_confirms_it() -> Result<()> 
         "About to hibernate 1 target:",
         "7 Pods are deleted, with the grace period. PodDisruptionBudgets are not honored.",
         "5 Machines are deleted. A wake creates 5, by MachineDeployment: kube-system/a (3), kube-system/b (2).",
-        "3 volumes and 2 load balancers stay and are billed.",
+        "3 volumes and 2 load balancers remain and are still billed.",
         "Quota in use: cpu 8.",
         "KKP cannot be upgraded to a release that no longer offers version 1.34.1",
         "warning: LoadBalancers: LoadBalancers is so",
@@ -143,8 +143,8 @@ async fn a_refusal_ends_before_any_intent_is_written() -> Result<()> {
     let grave = [finding(Severity::Refused, "NotRunning"), finding(Severity::Forceable, "BarePods")];
     for (findings, args, part) in [
         (&bare[..], vec!["--yes"], "(--force accepts this):\n  BarePods: BarePods is so"),
-        (&grave, vec!["--yes"], "nothing was changed:\n  NotRunning: NotRunning is so\n  BarePods"),
-        (&grave, vec!["--yes", "--force"], "nothing was changed:\n  NotRunning: NotRunning is so\n"),
+        (&grave, vec!["--yes"], "no hibernation was requested:\n  NotRunning: NotRunning is so\n  BarePods"),
+        (&grave, vec!["--yes", "--force"], "no hibernation was requested:\n  NotRunning: NotRunning is so\n"),
     ] {
         let args: Vec<&str> = std::iter::once(target.as_str()).chain(args).collect();
         let ran = user.answering(findings, user.plugin(&args)).await?;
@@ -158,13 +158,13 @@ async fn a_refusal_ends_before_any_intent_is_written() -> Result<()> {
 
     let plan = user.answering(&grave, user.plugin(&["plan", &target, "--fresh"])).await?;
     assert_eq!(plan.code, 3, "{}", plan.stderr);
-    for part in ["something blocks", "NotRunning", "(--force accepts this)", "3 volumes and 2 load balancers stay"] {
+    for part in ["something blocks", "NotRunning", "(--force accepts this)", "3 volumes and 2 load balancers remain"] {
         assert!(plan.stdout.contains(part), "{part}: {}", plan.stdout);
     }
 
     let silent = user.plugin(&[&target]).await?;
     assert_eq!((silent.code, silent.stdout.as_str()), (2, ""), "{}", silent.stderr);
-    assert!(silent.stderr.contains("pass --yes, because stdin is not a terminal"), "{}", silent.stderr);
+    assert!(silent.stderr.contains("stdin is not a terminal, so pass --yes"), "{}", silent.stderr);
 
     let forced = user.answering(&bare, user.plugin(&[&target, "--yes", "--force"])).await?.ok()?;
     assert!(forced.ends_with("dehydration requested, with force\n"), "{forced}");
@@ -239,7 +239,7 @@ async fn where_kkp_refuses_every_write_the_record_takes_the_request() -> Result<
     let woken = user.plugin(&["resume", &target, "--reason", "needed"]).await?;
     assert_eq!(woken.code, 0, "{}", woken.stderr);
     assert!(woken.stdout.ends_with("hydration requested\n"), "{}", woken.stdout);
-    assert!(woken.stderr.contains("takes the request instead"), "{}", woken.stderr);
+    assert!(woken.stderr.contains("the Cluster cannot be updated; the request was written to "), "{}", woken.stderr);
     assert_eq!(user.record_annotation(keys::POWER_STATE).await?.as_deref(), Some("Running"));
     assert_eq!(user.annotation(keys::POWER_STATE).await?.as_deref(), Some("Hibernating"));
     let shown = user.json().await?;

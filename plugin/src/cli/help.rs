@@ -36,10 +36,10 @@ each also with its group, as in machinedeployment.cluster.x-k8s.io";
 pub(crate) const CONFIRMATION: &str = "\
 KKP Clusters:
   A dehydration deletes all Pods, without regard to PodDisruptionBudgets, and all Machines, and stops the control plane. Volumes \
-and load balancers stay and are billed. The plugin asks hibernate-controller for a preflight (by the annotation \
+and load balancers remain and are still billed. The plugin asks hibernate-controller for a preflight (by the annotation \
 hibernate.sh/preflight-requested-at), waits up to 30s for the result, prints it, and asks for confirmation.
 
-  --yes skips the question, not the preflight: a refusal ends with exit code 3, and a warning replaces a missing answer. Without a \
+  --yes skips the question, not the preflight: if the preflight refuses, the exit code is 3; if it does not answer, the plugin warns and continues. Without a \
 terminal, --yes is required.
 
   --force accepts Pods without a controller, unfinished Jobs, and webhooks that a wake has to call while their Pods do not run. It \

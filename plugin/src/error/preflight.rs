@@ -7,7 +7,7 @@ use crate::api::error::HubError;
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum PreflightError {
     #[error(
-        "the preflight refuses the sleep, nothing was changed{}:\n  {}",
+        "the preflight refuses the sleep, no hibernation was requested{}:\n  {}",
         if *can_be_forced { " (--force accepts this)" } else { "" }, reasons.join("\n  ")
     )]
     Refused { reasons: Vec<String>, can_be_forced: bool },

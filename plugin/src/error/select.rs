@@ -32,9 +32,7 @@ pub(crate) enum UsageError {
     NothingToPlan(String),
     #[error("--force does not apply to {0}: only the sleep of a KKP Cluster has a preflight that it overrides")]
     NothingToForce(String),
-    #[error(
-        "{0}: this sleep destroys what runs there and must be confirmed: pass --yes, because stdin is not a terminal"
-    )]
+    #[error("{0}: this deletes running workloads and must be confirmed: stdin is not a terminal, so pass --yes")]
     NeedsYes(String),
     #[error("-l and --all exclude each other")]
     SelectorAndAll,

@@ -51,8 +51,11 @@ fn text(elsewhere: &Elsewhere, row: &TargetKind, is_empty: bool, others: &[&str]
     };
     match (is_empty, known.is_empty()) {
         (true, false) => {
-            let (kind, index) = (row.kind.resource_name(), &index.plural);
-            format!("; the hub has no {kind} at all, but {index} ({known}): it may be {role}. {hint}")
+            format!(
+                "; the hub has {}s ({known}) but no {}: it may be {role}. {hint}",
+                index.kind,
+                row.kind.resource_name()
+            )
         }
         (false, false) => format!("; {hint} ({} known here: {known})", index.plural),
         (_, true) => format!("; {hint}"),
@@ -75,7 +78,7 @@ mod tests {
             (
                 true,
                 vec!["eu", "us"],
-                "; the hub has no clusters.kubermatic.k8c.io at all, but seeds (eu, us): it may be a KKP master. ",
+                "; the hub has Seeds (eu, us) but no clusters.kubermatic.k8c.io: it may be a KKP master. ",
             ),
             (true, many, "(s0, s1, s2, s3, s4 and 2 more)"),
             (

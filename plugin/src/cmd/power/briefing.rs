@@ -198,20 +198,20 @@ mod tests {
                 vec![(Forceable, "BarePods"), (Warned, "x")],
                 false,
                 Some(
-                    "the preflight refuses the sleep, nothing was changed (--force accepts this):\n  BarePods: BarePods is so",
+                    "the preflight refuses the sleep, no hibernation was requested (--force accepts this):\n  BarePods: BarePods is so",
                 ),
             ),
             (
                 vec![(Refused, "NotRunning"), (Forceable, "BarePods")],
                 false,
                 Some(
-                    "the preflight refuses the sleep, nothing was changed:\n  NotRunning: NotRunning is so\n  BarePods: BarePods is so",
+                    "the preflight refuses the sleep, no hibernation was requested:\n  NotRunning: NotRunning is so\n  BarePods: BarePods is so",
                 ),
             ),
             (
                 vec![(Refused, "NotRunning"), (Forceable, "BarePods")],
                 true,
-                Some("the preflight refuses the sleep, nothing was changed:\n  NotRunning: NotRunning is so"),
+                Some("the preflight refuses the sleep, no hibernation was requested:\n  NotRunning: NotRunning is so"),
             ),
         ] {
             let judged = judged(briefing(&findings), force);

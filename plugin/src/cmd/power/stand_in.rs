@@ -64,7 +64,7 @@ pub(crate) async fn write(
             Ok(_) => {
                 let what = companion.kind().full_name(&name);
                 return Ok(format!(
-                    "it cannot be written, so {what} in namespace {namespace} takes the request instead ({refusal})"
+                    "the Cluster cannot be updated; the request was written to {what} in namespace {namespace} instead ({refusal})"
                 ));
             }
             Err(HubError::Conflict { .. }) => {}

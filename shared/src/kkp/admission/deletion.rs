@@ -94,7 +94,7 @@ pub fn judge_deletion(deletion: &Deletion, now: Timestamp) -> Judgement {
             "{key} is absent: if a control-plane certificate has expired, KKP cannot finish the deletion; wake the cluster first to be sure"
         )),
         (Some(text), None) => warn(format!(
-            "{key} is no time: if a control-plane certificate has expired, KKP cannot finish the deletion; found {text:?}"
+            "{key} is not a valid time: if a control-plane certificate has expired, KKP cannot finish the deletion; found {text:?}"
         )),
         (Some(_), Some(expiry)) if expiry.duration_since(now) > MARGIN => {}
         (Some(_), Some(expiry)) => {
@@ -111,7 +111,7 @@ fn too_late(cluster: &Cluster, expiry: Timestamp, now: Timestamp) -> Denial {
         field: annotation_field(keys::CERTIFICATES_EXPIRE_AT),
         message: format!(
             "a control-plane certificate {state} {}, and KKP renews none while it deletes a cluster: hydrate first with kubectl hibernate \
-             resume cluster/{} --wait, then delete. A repeated DELETE passes, but may never finish",
+             resume cluster/{} --wait, then delete. A second DELETE is accepted but may never complete",
             format::seconds(expiry),
             cluster.metadata.name
         ),

@@ -74,7 +74,10 @@ fn consequences(cluster: &Cluster, preflight: &Preflight) -> Vec<String> {
         .collect();
     let back: u32 = preflight.machine_deployments.values().fold(0, |sum, replicas| sum.saturating_add(*replicas));
     let machines = if counted.is_empty() {
-        format!("{} deleted. A wake creates as many again.", count(numbers.machines, "Machine is", "Machines are"))
+        format!(
+            "{} deleted. A wake creates the same number again.",
+            count(numbers.machines, "Machine is", "Machines are")
+        )
     } else {
         format!(
             "{} deleted. A wake creates {back}, by MachineDeployment: {}.",
@@ -97,7 +100,7 @@ fn consequences(cluster: &Cluster, preflight: &Preflight) -> Vec<String> {
         )),
         Some(machines),
         Some(format!(
-            "{} and {} stay and are billed.",
+            "{} and {} remain and are still billed.",
             count(numbers.volumes, "volume", "volumes"),
             count(numbers.load_balancers, "load balancer", "load balancers")
         )),
@@ -206,7 +209,7 @@ mod tests {
             [
                 "7 Pods are deleted, with the grace period. PodDisruptionBudgets are not honored.",
                 "5 Machines are deleted. A wake creates 5, by MachineDeployment: kube-system/a (3), kube-system/b (2).",
-                "3 volumes and 1 load balancer stay and are billed.",
+                "3 volumes and 1 load balancer remain and are still billed.",
                 "Quota in use: cpu 8, memory 32 Gi. It is released while the cluster sleeps, and a wake needs it again.",
                 "The control plane stops: no Kubernetes API, no etcd backups and no upgrades until the wake.",
                 "KKP cannot be upgraded to a release that no longer offers version 1.34.1 while the cluster sleeps.",
@@ -231,8 +234,8 @@ mod tests {
             briefing.consequences[..3],
             [
                 "1 Pod is deleted, with the grace period. PodDisruptionBudgets are not honored.",
-                "1 Machine is deleted. A wake creates as many again.",
-                "0 volumes and 0 load balancers stay and are billed.",
+                "1 Machine is deleted. A wake creates the same number again.",
+                "0 volumes and 0 load balancers remain and are still billed.",
             ]
         );
         assert_eq!(briefing.consequences.len(), 5);

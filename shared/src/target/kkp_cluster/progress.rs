@@ -65,7 +65,7 @@ pub(super) fn of(cluster: &Cluster, desired: PowerAction, action: PowerAction) -
         let by = cluster.metadata.annotations.as_ref().and_then(|all| all.get(crate::annotation::keys::REQUESTED_BY));
         let by = by.map(|by| format!(" by {by}")).unwrap_or_default();
         let state = super::state(desired);
-        return Progress::Lost(format!("another request was made{by} meanwhile: it is to be {state}")); // P2
+        return Progress::Lost(format!("superseded by a newer request{by}: the desired state is now {state}")); // P2
     }
     let sleeps = action == PowerAction::Hibernate;
     let Some(said) = said(cluster) else {
@@ -152,7 +152,7 @@ mod tests {
         let other = json!({ keys::POWER_STATE: "Running", crate::annotation::keys::REQUESTED_BY: "bob" });
         assert_eq!(
             merged(json!({ "metadata": { "annotations": other } })),
-            lost("another request was made by bob meanwhile: it is to be Running")
+            lost("superseded by a newer request by bob: the desired state is now Running")
         );
     }
 }

@@ -250,6 +250,13 @@ async fn where_kkp_refuses_every_write_the_record_takes_the_request() -> Result<
     );
     let again = user.plugin(&["resume", &target]).await?;
     assert!(again.stdout.ends_with("unchanged\n"), "{} {}", again.stdout, again.stderr);
+
+    // A sleep must change the Cluster: it is refused with KKP's answer.
+    let asleep_again = user.plugin(&[&target, "--yes"]).await?;
+    assert_eq!((asleep_again.code, asleep_again.stdout.as_str()), (1, ""), "{}", asleep_again.stderr);
+    assert!(asleep_again.stderr.contains("failed calling webhook"), "{}", asleep_again.stderr);
+    assert!(asleep_again.stderr.contains("the Cluster cannot be updated, and ConfigMap"), "{}", asleep_again.stderr);
+    assert_eq!(user.record_annotation(keys::POWER_STATE).await?.as_deref(), Some("Running"));
     down.remove().await?;
 
     let back = user.plugin(&[&target, "--yes"]).await?;
@@ -278,7 +285,7 @@ async fn a_denial_by_our_webhook_is_final_and_one_by_kkps_is_not() -> Result<()>
         webhook.remove().await?;
     }
 
-    // An awake cluster has no record: KKP's answer is the last word.
+    // Of a sleep, KKP's answer is the last word.
     let awake = User::new("stuck").await?;
     let webhook = Webhook::denying(&awake.world, "clusters.kubermatic.io", &awake.id, "invalid datacenter").await?;
     let ran = awake.plugin(&[&awake.target(), "--yes"]).await?;
@@ -288,7 +295,7 @@ async fn a_denial_by_our_webhook_is_final_and_one_by_kkps_is_not() -> Result<()>
         "{}",
         ran.stderr
     );
-    assert!(ran.stderr.contains("does not exist, so nothing can take the request instead"), "{}", ran.stderr);
+    assert!(!ran.stderr.contains("hibernate-record"), "{}", ran.stderr);
     webhook.remove().await
 }
 

@@ -22,7 +22,9 @@ use crate::{
     select::{
         parse::{Flags, parse},
         resolve::Resolver,
+        target::Target,
     },
+    wait::answer::follow,
 };
 
 const WITH_SANDBOX: Kinds = Kinds { targets: &[&table::CLUSTER_DEPLOYMENT, &SANDBOX], ..KINDS };
@@ -34,6 +36,8 @@ struct Server {
     url: String,
     /// Method and path of every request, without the query.
     asked: Arc<Mutex<Vec<String>>>,
+    /// How many of the next requests fail, as while the hub restarts.
+    failing: Arc<Mutex<usize>>,
     kubeconfig: tempfile::NamedTempFile,
 }
 
@@ -46,16 +50,17 @@ impl Server {
             "metadata": { "name": "blue", "resourceVersion": "1" }, "status": { "phase": "Running" },
         });
         let (object, asked) = (Arc::new(Mutex::new(object)), Arc::new(Mutex::new(Vec::new())));
-        let seen = Arc::clone(&asked);
+        let failing = Arc::new(Mutex::new(0));
+        let (seen, fails) = (Arc::clone(&asked), Arc::clone(&failing));
         thread::spawn(move || {
             for stream in listener.incoming().flatten() {
-                let (object, seen) = (Arc::clone(&object), Arc::clone(&seen));
-                thread::spawn(move || serve(stream, &object, &seen));
+                let (object, seen, fails) = (Arc::clone(&object), Arc::clone(&seen), Arc::clone(&fails));
+                thread::spawn(move || serve(stream, &object, &seen, &fails));
             }
         });
         let mut kubeconfig = tempfile::NamedTempFile::new().unwrap();
         kubeconfig.write_all(b"kind: Config\n").unwrap();
-        Self { url, asked, kubeconfig }
+        Self { url, asked, failing, kubeconfig }
     }
 
     fn cli(&self, line: &str) -> Cli {
@@ -77,7 +82,7 @@ fn wait_for<T>(work: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(work)
 }
 
-fn serve(stream: TcpStream, object: &Mutex<Value>, asked: &Mutex<Vec<String>>) {
+fn serve(stream: TcpStream, object: &Mutex<Value>, asked: &Mutex<Vec<String>>, failing: &Mutex<usize>) {
     let mut reader = BufReader::new(stream);
     loop {
         let (mut head, mut length) = (String::new(), 0);
@@ -99,7 +104,20 @@ fn serve(stream: TcpStream, object: &Mutex<Value>, asked: &Mutex<Vec<String>>) {
         let words: Vec<&str> = head.split_whitespace().take(2).collect();
         let path = words[1].split('?').next().unwrap();
         asked.lock().unwrap().push(format!("{} {path}", words[0]));
-        let (code, answer) = answer(words[0], path, &body, object);
+        let fails = {
+            let mut left = failing.lock().unwrap();
+            let fails = *left > 0;
+            *left = left.saturating_sub(1);
+            fails
+        };
+        let (code, answer) = if fails {
+            (
+                500,
+                json!({ "kind": "Status", "status": "Failure", "code": 500, "reason": "InternalError", "message": "restarting" }),
+            )
+        } else {
+            answer(words[0], path, &body, object)
+        };
         let answer = answer.to_string();
         let head =
             format!("HTTP/1.1 {code} x\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n", answer.len());
@@ -187,6 +205,24 @@ fn what_is_not_found_is_not_said_to_be_in_a_namespace() {
     assert_eq!(failure.to_string(), "sandbox.test.hibernate.sh/blu not found; did you mean blue?");
     let query = parse(WITH_SANDBOX, &["sbx".to_owned()], Flags { all: true, ..Flags::default() }).unwrap();
     assert_eq!(query.namespace(Some("shop")), None, "an empty list is not said to be of a namespace");
+}
+
+/// The watch breaks, and so do two reads after it: the hub restarts.
+#[test]
+fn an_answer_is_awaited_over_a_restart_of_the_hub() {
+    let server = Server::start();
+    let cli = server.cli("status sbx/blue");
+    let before = json!({ "metadata": { "name": "blue", "resourceVersion": "1" }, "status": { "phase": "Resuming" } });
+    let target = Target::new(&SANDBOX, "v1", before.clone());
+    *server.failing.lock().unwrap() = 3;
+    let phase = wait_for(async {
+        let hub = Hub::connect(&cli.hub).await.unwrap();
+        let probe = |object: &Value| Ok((object["status"]["phase"] == "Running").then_some("Running"));
+        follow(&hub, &target, before, probe).await
+    });
+    let (watch, read) = (format!("GET {PATH}"), format!("GET {PATH}/blue"));
+    let asked = server.asked.lock().unwrap().clone();
+    assert_eq!((phase.unwrap(), asked), ("Running", vec![watch, read.clone(), read.clone(), read]));
 }
 
 #[test]

@@ -13,8 +13,6 @@ pub(crate) enum PreflightError {
     Refused { reasons: Vec<String>, can_be_forced: bool },
     #[error("{0}; no sleep was requested (--yes requests it without a preflight)")]
     Unanswered(String),
-    #[error("{0}; no sleep was requested (--yes requests it without a preflight)")]
-    NotRequested(String),
 }
 
 impl PreflightError {
@@ -23,7 +21,6 @@ impl PreflightError {
         match self {
             Self::Refused { .. } => Exit::Refused,
             Self::Unanswered(_) => Exit::TimedOut,
-            Self::NotRequested(_) => Exit::Error,
         }
     }
 }

@@ -36,7 +36,18 @@ pub(crate) async fn follow<T>(
             Err(Problem::Hub(error)) if error.is_transient() => tokio::time::sleep(PAUSE).await,
             Err(problem) => return Err(problem),
         }
-        object = hub.get(target.resource, &target.namespace, &target.name).await?;
+        object = read(hub, target).await?;
+    }
+}
+
+/// The object as it is now. A transient error is retried: the caller sets the deadline.
+async fn read(hub: &Hub, target: &Target) -> Result<Value, Problem> {
+    loop {
+        match hub.get(target.resource, &target.namespace, &target.name).await {
+            Ok(object) => return Ok(object),
+            Err(error) if error.is_transient() => tokio::time::sleep(PAUSE).await,
+            Err(error) => return Err(error.into()),
+        }
     }
 }
 

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::api::{Cluster, Condition};
 use super::preflight::{Finding, Severity, admits};
 use super::record::Numbers;
-use crate::annotation::versioned;
+use crate::annotation::{format, versioned};
 
 /// Condition type of ours. `True` if a dehydration is admitted without a force.
 pub const PREFLIGHT: &str = "DehydrationPreflight";
@@ -64,11 +64,19 @@ impl From<&Finding> for Found {
 }
 
 impl Preflight {
-    /// The answer on a Cluster to the request that has this value. `None` if there is none, or one of another version.
+    /// The answer on a Cluster to the request that has this value, or to a later one: the annotation holds one request, so a later one
+    /// replaces it. `None` if there is none, or one of another version.
     #[must_use]
     pub fn answer(cluster: &Cluster, requested: &str) -> Option<Self> {
         let message = cluster.condition(PREFLIGHT)?.message.as_deref()?;
-        versioned::parse(message, VERSION, MAX_BYTES).filter(|answer: &Self| answer.requested == requested)
+        versioned::parse(message, VERSION, MAX_BYTES).filter(|answer: &Self| answer.is_to(requested))
+    }
+
+    /// A request of the future counts as one of when the cluster was read: its answer would be the answer to all requests until then.
+    fn is_to(&self, requested: &str) -> bool {
+        let (answered, asked) = (format::time(&self.requested), format::time(requested));
+        self.requested == requested
+            || asked.zip(answered).is_some_and(|(asked, answered)| answered.min(self.at) >= asked)
     }
 
     /// Status, reason and message of the condition. Findings that make the message too long are counted instead.
@@ -141,6 +149,30 @@ mod tests {
             let answer = answer.unwrap();
             assert_eq!((answer.findings.len(), answer.left_out, answer.pods), (findings.len(), 0, 7));
             assert_eq!(Preflight::answer(&cluster, "2026-11-22T18:00:02Z"), None);
+        }
+    }
+
+    /// Two requests at once: the annotation holds the later one, and its answer is fresh enough for both.
+    #[test]
+    fn an_answer_counts_for_all_requests_before_it() {
+        let at: Timestamp = "2026-11-22T18:00:05Z".parse().unwrap();
+        for (given, asked, counts) in [
+            ("2026-11-22T18:00:04Z", "2026-11-22T18:00:04Z", true),
+            ("2026-11-22T18:00:04Z", "2026-11-22T18:00:03Z", true),
+            ("2026-11-22T18:00:04Z", "2026-11-22T19:00:04+01:00", true),
+            ("2026-11-22T18:00:04Z", "2026-11-22T18:00:05Z", false),
+            ("2126-11-22T18:00:04Z", "2126-11-22T18:00:04Z", true),
+            ("2126-11-22T18:00:04Z", "2026-11-22T18:00:05Z", true),
+            ("2126-11-22T18:00:04Z", "2026-11-22T18:00:06Z", false), // not before the cluster was read
+            ("now", "now", true),
+            ("now", "2026-11-22T18:00:03Z", false),
+            ("2026-11-22T18:00:04Z", "now", false),
+        ] {
+            let (mut cluster, answer) = answered(&[], 0);
+            let answer = Preflight { requested: given.to_owned(), at, ..answer.unwrap() };
+            let conditions = [(PREFLIGHT.to_owned(), answer.condition(&[]))].into();
+            cluster.status = Some(ClusterStatus { conditions, ..ClusterStatus::default() });
+            assert_eq!(Preflight::answer(&cluster, asked).is_some(), counts, "{given} {asked}");
         }
     }
 

@@ -1,5 +1,5 @@
-//! Kinds that keep the record of a long operation in an object beside the target. It also takes a request that the target's own system
-//! refuses to store.
+//! Kinds that keep the record of a long operation in an object beside the target. It also takes a request to wake that the target's own
+//! system refuses to store.
 
 use std::fmt;
 
@@ -35,6 +35,6 @@ pub trait Companion: fmt::Debug + Sync {
     /// The JSON merge patch that requests on the companion what the target cannot store.
     ///
     /// # Errors
-    /// When no controller could read the request there.
+    /// When no controller could read the request there, or when the target itself must change.
     fn request(&self, target: &Value, companion: &Value, intent: &Intent<'_>) -> Result<Value, TargetError>;
 }

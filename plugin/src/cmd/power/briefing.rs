@@ -10,7 +10,6 @@ use futures::{StreamExt, stream};
 use shared::target::confirmation::{Briefing, Confirmation, Severity};
 use shared::target::{Change, Intent, PowerAction};
 
-use super::stand_in;
 use crate::{
     api::{Hub, Write},
     cli::{ActArgs, DryRun, duration::elapsed},
@@ -104,12 +103,6 @@ async fn one(
         Asked::Silent => {
             let why = format!("no answer to the preflight after {}: {}", elapsed(LIMIT), confirmation.silence());
             unanswered(args, why, PreflightError::Unanswered)
-        }
-        Asked::Refused(error) if stand_in::is_by_system(target, &error) => {
-            // The sleep cannot be requested there either, unless something stands in for the target.
-            let why = format!("no preflight can be requested: {error}");
-            stand_in::read(hub, target, error).await?;
-            unanswered(args, why, PreflightError::NotRequested)
         }
         Asked::Refused(error) => Err(error.into()),
     }

@@ -14,7 +14,7 @@ use crate::{error::Problem, output::prompt, select::target::Target};
 /// A target and what is to be written to it.
 pub(crate) type Planned = (Target, Result<Change, TargetError>);
 
-/// How many targets the question lists; the rest is counted.
+/// How many targets without a briefing the question lists; the rest is counted. No briefing is left out.
 const LISTED: usize = 20;
 
 /// Asks for confirmation if needed and possible. Returns whether a prompt was shown, which may have taken a while.
@@ -40,16 +40,23 @@ fn question(action: PowerAction, planned: &[Planned], known: &[Known]) -> Option
     let verb = if action == PowerAction::Hibernate { "hibernate" } else { "resume" };
     let targets = if changes.len() == 1 { "target" } else { "targets" };
     let mut text = format!("About to {verb} {} {targets}:\n", changes.len());
-    for target in changes.iter().take(LISTED) {
+    let (mut listed, mut more) = (0, 0);
+    for target in &changes {
+        let briefing = of(target);
+        if briefing.is_none() && listed == LISTED {
+            more += 1;
+            continue;
+        }
+        listed += usize::from(briefing.is_none());
         let note = if protected(target) { " (protected)" } else { "" };
         let place = if target.namespace.is_empty() { String::new() } else { format!(" in {}", target.namespace) };
         let _ = writeln!(text, "  {}{place}{note}", target.full_name());
-        for line in of(target).map(briefing::lines).unwrap_or_default() {
+        for line in briefing.map(briefing::lines).unwrap_or_default() {
             let _ = writeln!(text, "    {line}");
         }
     }
-    if changes.len() > LISTED {
-        let _ = writeln!(text, "  and {} more", changes.len() - LISTED);
+    if more > 0 {
+        let _ = writeln!(text, "  and {more} more");
     }
     Some(text + "Continue? [y/N] ")
 }
@@ -110,5 +117,22 @@ mod tests {
         assert!(question(PowerAction::Hibernate, &[planned("a", true, true)], &[]).unwrap().contains("1 target:"));
         let many: Vec<_> = (0..25).map(|at| planned(&at.to_string(), true, false)).collect();
         assert!(question(PowerAction::Resume, &many, &[]).unwrap().contains("and 5 more"));
+    }
+
+    #[test]
+    fn every_briefing_is_shown() {
+        let many: Vec<_> = (0..50).map(|at| planned(&at.to_string(), true, false)).collect();
+        let known: Vec<_> = (25..50)
+            .map(|at| {
+                let consequences = vec![format!("{at} Pods are deleted.")];
+                let preflight = Ok(Briefing { consequences, ..Briefing::default() });
+                Known { what: format!("clusterdeployment.hive.openshift.io/{at}"), preflight }
+            })
+            .collect();
+        let text = question(PowerAction::Hibernate, &many, &known).unwrap();
+        for at in 25..50 {
+            assert!(text.contains(&format!("/{at} in x\n    {at} Pods are deleted.\n")), "{at}: {text}");
+        }
+        assert!(text.starts_with("About to hibernate 50 targets:\n") && text.contains("\n  and 5 more\n"), "{text}");
     }
 }

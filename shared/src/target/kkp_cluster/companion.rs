@@ -12,7 +12,7 @@ use crate::kkp::phase::Phase;
 use crate::kkp::record::{self, RecordError};
 use crate::target::companion::Companion;
 use crate::target::kind::Kind;
-use crate::target::lifecycle::{Intent, TargetError};
+use crate::target::lifecycle::{Intent, PowerAction, TargetError};
 use crate::target::record::Record;
 
 static CONFIG_MAP: Kind = Kind::namespaced("", &["v1"], "ConfigMap", "configmaps");
@@ -121,7 +121,14 @@ impl Companion for RecordConfigMap {
     }
 
     fn request(&self, target: &Value, companion: &Value, intent: &Intent<'_>) -> Result<Value, TargetError> {
-        let unusable = |error| TargetError::Impossible(format!("{}: {error}", named(&self.place(target).0)));
+        let place = named(&self.place(target).0);
+        if intent.action == PowerAction::Hibernate {
+            let why = format!(
+                "the Cluster cannot be updated, and {place}, takes only a resume: a sleep must change the Cluster"
+            );
+            return Err(TargetError::Impossible(why));
+        }
+        let unusable = |error| TargetError::Impossible(format!("{place}: {error}"));
         read(companion).map_err(unusable)?;
         let mut annotations = request(target, intent);
         for key in [common::REQUESTED_BY, common::REQUESTED_AT] {
@@ -144,7 +151,6 @@ mod tests {
     use super::*;
     use crate::kkp::record::{Machines, Numbers};
     use crate::target::kkp_cluster::{KKP_CLUSTER, tests::cluster};
-    use crate::target::lifecycle::PowerAction;
 
     const EARLY: &str = "2026-11-22T17:00:00Z";
     const LATE: &str = "2026-11-22T18:00:00Z";
@@ -260,12 +266,12 @@ mod tests {
     #[test]
     fn a_request_on_the_record_is_newer_than_any_before() {
         let (text, stale) = (record_of(Phase::Dehydrated).text().unwrap(), json!({ common::REASON: "old" }));
-        let wake = |companion: &Value, reason: Option<&str>| {
-            let action = PowerAction::Resume;
+        let request = |action: PowerAction, companion: &Value, reason: Option<&str>| {
             let intent =
                 Intent { action, reason, end: None, now: EARLY.parse().unwrap(), queried: false, force: false };
             RecordConfigMap.request(&cluster(&asks("Hibernating", LATE), None), companion, &intent)
         };
+        let wake = |companion: &Value, reason| request(PowerAction::Resume, companion, reason);
         let after = "2026-11-22T18:00:01Z";
         for (annotations, reason, expected) in [
             (json!({}), None, json!({})),
@@ -279,6 +285,14 @@ mod tests {
         }
         let error = wake(&config_map(&json!({}), "{}"), None).unwrap_err();
         assert_eq!(error.to_string(), "ConfigMap cluster-abc/hibernate-record, key record.json: it is malformed");
+        // The controller begins a sleep on the Cluster alone, and its admission rules guard only that.
+        for text in [&*text, "{}"] {
+            let error = request(PowerAction::Hibernate, &config_map(&json!({}), text), None).unwrap_err();
+            assert!(
+                error.to_string().starts_with("the Cluster cannot be updated, and ConfigMap cluster-abc/"),
+                "{error}"
+            );
+        }
     }
 
     #[test]

@@ -121,7 +121,8 @@ fn drain(facts: &Facts<'_>, record: &Record) -> Plan {
 /// again, which would never end, nor wait for one without a kubelet.
 fn is_awaited(pod: &Pod, record: &Record) -> bool {
     let has_returned = format::time(&record.entered).is_some_and(|begun| pod.returned.is_some_and(|at| at > begun));
-    !has_returned && !(pod.is_lost && pod.terminating)
+    let never_ends = pod.is_lost && pod.terminating;
+    !has_returned && !never_ends
 }
 
 /// Nodes that are not cordoned, or whose Pods KKP would evict: either alone is not enough (rows 54 to 56).
@@ -242,12 +243,13 @@ fn pause(facts: &Facts<'_>, record: &Record) -> Plan {
         Ok(user) => user,
         Err(plan) => return *plan,
     };
-    let is_running = facts.cluster.status.as_ref().is_some_and(|status| status.phase.as_deref() == Some("Running"));
+    let kkp_phase = facts.cluster.status.as_ref().and_then(|status| status.phase.as_deref());
+    let is_settled = kkp_phase == Some("Running") && facts.cluster.is_true("SeedResourcesUpToDate");
     let blocker = if facts.cluster.spec.pause && !facts.is_paused_by_us() {
         Some("another client has paused the cluster: set spec.pause to false, and the sleep goes on")
     } else if facts.is_restored() {
         Some("an EtcdRestore is under way")
-    } else if !facts.cluster.spec.pause && !(is_running && facts.cluster.is_true("SeedResourcesUpToDate")) {
+    } else if !facts.cluster.spec.pause && !is_settled {
         Some("KKP applies changes: a pause now would hold up its updates of other clusters")
     } else {
         None

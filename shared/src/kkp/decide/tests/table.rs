@@ -163,8 +163,8 @@ fn an_unpause_by_another_client_is_a_wake() {
         case.machinery = Some(Machinery::default());
         let plan = case.plan();
         assert!(plan.ends && plan.clears_intent);
-        case.later = Duration::from_secs(60);
-        case.requested = Duration::from_secs(60);
+        case.later = Duration::from_mins(1);
+        case.requested = Duration::from_mins(1);
         assert!(!case.plan().clears_intent, "a newer request stands");
     }
 }

@@ -54,7 +54,6 @@ fn small() -> KkpOptions {
 /// Rows 8, 14, 15 and 18.
 #[tokio::test(flavor = "multi_thread")]
 async fn whatever_happens_to_a_sleeping_cluster_it_comes_back() -> Result<()> {
-    let _turn = testbed::heavy().await?;
     let clusters =
         asleep(&[("unpaused", small()), ("expired", small()), ("upgraded", small()), ("restored", small())]).await?;
     let [unpaused, expired, upgraded, restored] = &clusters[..] else { anyhow::bail!("four clusters") };
@@ -89,7 +88,6 @@ async fn whatever_happens_to_a_sleeping_cluster_it_comes_back() -> Result<()> {
 /// Rows 9, 10 and 27: at KKP's concurrency limit, with its webhooks down, and with a datacenter that left the Seed.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cluster_wakes_although_kkp_is_busy_or_refuses_every_write() -> Result<()> {
-    let _turn = testbed::heavy().await?;
     let clusters = asleep(&[("busy", small()), ("down", small()), ("moved", small())]).await?;
     let [busy, down, moved] = &clusters[..] else { anyhow::bail!("three clusters") };
     let world = busy.0.world();
@@ -120,7 +118,6 @@ async fn a_cluster_wakes_although_kkp_is_busy_or_refuses_every_write() -> Result
 /// Rows 56 to 58 and 62: no instance and no Node is left, and a quota is reported.
 #[tokio::test(flavor = "multi_thread")]
 async fn machines_that_do_not_join_or_come_late_and_an_api_that_is_lost_leave_nothing_behind() -> Result<()> {
-    let _turn = testbed::heavy().await?;
     let clusters =
         up_all(&[("stray", small()), ("late", small()), ("lost", small()), ("quota", KkpOptions::default())]).await?;
     let [stray, late, lost, quota] = &clusters[..] else { anyhow::bail!("four clusters") };
@@ -186,7 +183,6 @@ async fn nothing_is_left(cluster: &KkpCluster) -> Result<()> {
 /// Rows 19 to 23.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_sleeping_cluster_that_is_deleted_goes_with_its_volumes_and_load_balancers() -> Result<()> {
-    let _turn = testbed::heavy().await?;
     let options = KkpOptions { cleanup_finalizers: true, ..KkpOptions::default() };
     let clusters = asleep(&[("deleted", options)]).await?;
     let [(cluster, _)] = &clusters[..] else { anyhow::bail!("one cluster") };

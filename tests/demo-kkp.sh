@@ -11,31 +11,9 @@ id=shop
 # shellcheck source=tests/demo-lib.sh
 source "$(dirname "$0")/demo-lib.sh"
 
-# How a user asks: by our plugin where it knows Clusters, by plain kubectl where it does not.
-if kubectl-hibernate status --help 2>/dev/null | grep -q 'cluster/'; then by=plugin; else by=kubectl; fi
-hibernate() {
-    if [ $by = plugin ]; then
-        show kubectl hibernate "cluster/$id" --reason weekend --yes --wait --timeout 5m
-    else
-        show kubectl annotate cluster "$id" hibernate.sh/power-state=Hibernating "hibernate.sh/power-state-at=$(date -u +%FT%TZ)" --overwrite
-        show kubectl wait "cluster/$id" --for 'jsonpath={.status.conditions.ClusterDehydrated.reason}=Dehydrated' --timeout 5m
-    fi
-}
-resume() {
-    if [ $by = plugin ]; then
-        show kubectl hibernate resume "cluster/$id" --wait --timeout 5m
-    else
-        show kubectl annotate cluster "$id" hibernate.sh/power-state=Running "hibernate.sh/power-state-at=$(date -u +%FT%TZ)" --overwrite
-        until [ -z "$(kubectl get cluster "$id" -o 'jsonpath={.status.conditions.ClusterDehydrated}')" ]; do sleep 0.5; done
-    fi
-}
-status() {
-    if [ $by = plugin ]; then
-        show kubectl hibernate status "cluster/$id"
-    else
-        kubectl get cluster "$id" -o 'jsonpath={.status.conditions.ClusterDehydrated.reason}: {.status.conditions.ClusterDehydrated.message}{"\n"}'
-    fi
-}
+hibernate() { show kubectl hibernate "cluster/$id" --reason weekend --yes --wait --timeout 5m; }
+resume() { show kubectl hibernate resume "cluster/$id" --wait --timeout 5m; }
+status() { show kubectl hibernate status "cluster/$id"; }
 
 # The user cluster as its own users see it, past the gate in front of its API server.
 user=$world/user.kubeconfig

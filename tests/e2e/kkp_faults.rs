@@ -105,8 +105,12 @@ async fn a_cluster_wakes_although_kkp_is_busy_or_refuses_every_write() -> Result
         request_on_record(cluster, "Running").await?;
         cluster.wait_for_phase(Some("AwakePaused"), SOON).await.context(knob)?;
         ensure!(cluster.replicas().await? == before.control_plane, "{knob}");
-        let (_, message) = cluster.phase().await?.context("a condition")?;
-        ensure!(message.contains("the end of spec.pause was refused"), "{message}");
+        eventually(SOON, "the refusal", async || {
+            let (_, message) = cluster.phase().await?.context("a condition")?;
+            ensure!(message.contains("the end of spec.pause was refused"), "{message:?}");
+            Ok(())
+        })
+        .await?;
         world.turn_kkp(&json!({ knob: repaired })).await?;
         comes_back(refused).await.context(knob)?;
         let intent = cluster.get().await?;

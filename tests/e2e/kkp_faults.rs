@@ -142,7 +142,7 @@ async fn machines_that_do_not_join_or_come_late_and_an_api_that_is_lost_leave_no
         lost.wait_for_phase(Some("ScalingDownMachines"), SOON).await?;
         lost.turn(&json!({ "apiSilent": true })).await?;
         tokio::time::sleep(Duration::from_secs(10)).await;
-        ensure!(lost.get().await?.data["spec"]["pause"] != true, "paused without a look at the Machines");
+        ensure!(lost.get().await?.data["spec"]["pause"] != true, "paused without a check of the Machines");
         lost.turn(&json!({ "apiSilent": false })).await?;
         nothing_is_left(lost).await
     };

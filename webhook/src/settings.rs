@@ -27,7 +27,7 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// Settings from the flags. Whoever is exempt by name may also end the pause of a sleeping KKP Cluster.
+    /// Settings from the flags. A user who is exempt by name may also end the pause of a sleeping KKP Cluster.
     #[must_use]
     pub fn new(exempt: Exempt, hive: hive::Settings, fdb: fdb::Settings) -> Self {
         let kkp = kkp::Settings { exempt_users: exempt.users.clone() };

@@ -26,7 +26,7 @@ pub trait Confirmation: fmt::Debug + Sync {
     /// When the object does not match its schema.
     fn answer(&self, object: &Value, requested: &str) -> Result<Option<Briefing>, TargetError>;
 
-    /// The answer to the last request, whoever made it.
+    /// The answer to the last request of any client.
     ///
     /// # Errors
     /// When the object does not match its schema.

@@ -295,10 +295,10 @@ impl OfSeed {
     }
 }
 
-/// How long a part of the double waits between two looks at its cache.
+/// How long a part of the double waits between two polls of its cache.
 pub(crate) const TICK: Duration = Duration::from_millis(100);
 
-/// Runs a part for ever. What fails is tried again at the next tick.
+/// Runs a part until the world ends. What fails is tried again at the next tick.
 pub(crate) fn each_tick<F>(what: &'static str, mut part: impl FnMut() -> F + Send + 'static) -> JoinHandle<()>
 where
     F: Future<Output = Result<()>> + Send,

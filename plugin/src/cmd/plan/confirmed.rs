@@ -15,7 +15,7 @@ use crate::{
     select::target::Target,
 };
 
-/// Looks at one target, after a fresh preflight if one is wanted.
+/// Plans one target, after a fresh preflight if it is requested.
 ///
 /// # Errors
 /// When the hub refuses to be asked.

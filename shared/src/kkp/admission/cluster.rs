@@ -186,7 +186,7 @@ impl Cluster {
 
     /// Whether the control plane is paused by us, or about to be.
     ///
-    /// Our condition says so from the pause on. Whoever writes a Cluster's status can forge it: that has no effect without the intent to
+    /// Our condition says so from the pause on. A client that writes a Cluster's status can forge it: that has no effect without the intent to
     /// sleep. The pause with our reason says so, too, for a Cluster whose status was lost, such as a restored one. In a phase of the wake the
     /// control plane runs, or starts, whatever the pause says.
     #[must_use]

@@ -59,7 +59,7 @@ impl Companion for RecordConfigMap {
         (namespace.unwrap_or_default(), keys::RECORD.0.to_owned())
     }
 
-    /// An awake cluster that nobody wants asleep has none.
+    /// A cluster that runs and is to run has none.
     fn is_expected(&self, target: &Value) -> bool {
         let is_said = target.pointer("/status/conditions").and_then(|all| all.get(keys::DEHYDRATED)).is_some();
         is_said || annotation(target, keys::POWER_STATE) == Some("Hibernating")

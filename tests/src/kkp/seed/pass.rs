@@ -32,7 +32,7 @@ pub(super) struct Memory {
     drift_since: Option<f64>,
     /// Since when a changed version waits for all health to be Up.
     update_since: Option<f64>,
-    /// Until when the concurrency limit is not looked at again.
+    /// Until when the concurrency limit is not checked again.
     limited_until: f64,
     cleanup: cleanup::Memory,
 }
@@ -41,7 +41,7 @@ pub(super) struct Memory {
 pub(super) async fn tick(cluster: &UserCluster, kkp: &Kkp, memory: &mut Memory) -> Result<()> {
     let Some(object) = cluster.cluster().filter(|_| !kkp.settings().controllers_down) else { return Ok(()) };
     phase(cluster, &object).await?;
-    // Rows 4, 6, 13, 14, 19: paused, nothing but the phase is looked at, and all that the status says stays.
+    // Rows 4, 6, 13, 14, 19: paused, only the phase is checked, and all that the status says stays.
     let foreign = object
         .metadata
         .labels

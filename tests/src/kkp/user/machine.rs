@@ -21,7 +21,7 @@ pub(super) const DELETES: &str = "machine-delete-finalizer";
 /// Held until the Node is gone.
 pub(super) const DELETES_NODE: &str = "machine-node-delete-finalizer";
 
-/// When each Machine is looked at next.
+/// When each Machine is polled next.
 #[derive(Default)]
 pub(super) struct Memory {
     next: BTreeMap<String, f64>,

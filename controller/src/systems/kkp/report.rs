@@ -59,7 +59,8 @@ pub async fn report(
 async fn tell(kkp: &Kkp, cluster: &Cluster, phase: Phase, plan: &Plan) {
     let kind =
         if matches!(phase, Phase::DrainTimedOut | Phase::AwakePaused) { EventType::Warning } else { EventType::Normal };
-    let (reason, note) = if plan.clears_intent {
+    let is_woken = plan.record.as_ref().is_some_and(|record| record.woken.is_some());
+    let (reason, note) = if is_woken && phase == Phase::StartingControlPlane {
         ("PauseEndedByOthers", "another client set spec.pause to false: the cluster wakes".to_owned())
     } else {
         (phase.into(), format!("{phase} has begun"))

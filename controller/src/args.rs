@@ -73,18 +73,21 @@ pub struct Args {
     /// Default minimum suspension for removed process groups of a FoundationDBCluster without the annotation hibernate.sh/minimum-suspension; 0 turns suspension off
     #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = parse_unsigned)]
     pub fdb_minimum_suspension: Duration,
-    /// Dehydrate and hydrate the user clusters of the KKP seed that this is
+    /// Dehydrate and hydrate the user clusters of this KKP seed
     #[arg(long)]
     pub kkp: bool,
-    /// User clusters that KKP's seed dehydrates concurrently
+    /// Maximum number of user clusters to dehydrate concurrently
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u16).range(1..))]
     pub kkp_sleeps: u16,
-    /// User clusters that KKP's seed hydrates concurrently; each counts towards KKP's own --max-parallel-reconcile until it is up
+    /// Maximum number of user clusters to hydrate concurrently; each counts towards KKP's own --max-parallel-reconcile until it is up
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..))]
     pub kkp_wakes: u16,
     /// How long a phase may take before its condition names the blocker, as PHASE=DURATION; repeatable. Defaults: drain=10m attachments=5m machines=30m pause=2m control-plane=5m; etcd=5m api=10m nodes=20m
     #[arg(long = "kkp-limit", value_name = "PHASE=DURATION", value_parser = limit)]
     pub kkp_limits: Vec<(Limited, Duration)>,
+    /// How long the rest of a user cluster's control plane stays at 0 replicas before etcd follows: KKP's reconciles in flight raise replicas again
+    #[arg(long, value_name = "DURATION", default_value = "15s", value_parser = duration)]
+    pub kkp_settle: Duration,
     /// The worker-name of the KKP installation whose user clusters are served
     #[arg(long, value_name = "NAME", default_value = "")]
     pub kkp_worker_name: String,
@@ -125,7 +128,7 @@ impl Args {
     /// What the operator of a KKP seed decides.
     #[must_use]
     pub fn kkp_settings(&self) -> KkpSettings {
-        let mut limits = Limits::default();
+        let mut limits = Limits { settle: self.kkp_settle, ..Limits::default() };
         self.kkp_limits.iter().for_each(|(phase, limit)| limits.set(*phase, *limit));
         let worker_name = self.kkp_worker_name.clone();
         KkpSettings { limits, sleeps: self.kkp_sleeps.into(), wakes: self.kkp_wakes.into(), worker_name }

@@ -18,10 +18,15 @@ use testbed::{KkpCluster, KkpOptions, Options, Program, Timings, World, apply};
 /// Long enough for anything that happens at all.
 pub(crate) const SOON: Duration = Duration::from_mins(3);
 
-/// A short lease: the next controller waits for the dead one's to run out.
+/// A short lease: the next controller waits for the dead one's to run out. etcd follows the others soon.
 pub(crate) fn start() -> Start {
-    let args = ["--kkp", "--lease-duration", "3s", "--renew-deadline", "2s", "--retry-period", "500ms"];
-    Start { args: args.map(str::to_owned).to_vec(), ..Start::new(Program::Controller) }
+    start_with(&["--kkp-settle", "3s"])
+}
+
+pub(crate) fn start_with(args: &[&str]) -> Start {
+    let all = ["--kkp", "--lease-duration", "3s", "--renew-deadline", "2s", "--retry-period", "500ms"];
+    let args = all.iter().chain(args).map(|&arg| arg.to_owned());
+    Start { args: args.collect(), ..Start::new(Program::Controller) }
 }
 
 /// A seed with one user cluster and our controller.

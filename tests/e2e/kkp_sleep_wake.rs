@@ -15,7 +15,7 @@ use testbed::kkp::log::{How, Log};
 use testbed::supervisor::programs::Start;
 use testbed::{KkpCluster, KkpOptions, eventually};
 
-use crate::kkp_common::{SOON, is_as_before, nodes, nothing_forbidden, start, state, up, up_with};
+use crate::kkp_common::{SOON, is_as_before, nodes, nothing_forbidden, start, start_with, state, up, up_with};
 
 /// Phases of a sleep in which something may be under way, in order.
 const PHASES: [&str; 6] =
@@ -176,7 +176,7 @@ async fn killed_in_every_phase_both_ways_it_goes_on() -> Result<()> {
 /// Row 5: reconciles of KKP raise counts again after the pause.
 #[tokio::test(flavor = "multi_thread")]
 async fn counts_that_a_reconcile_in_flight_raises_are_zeroed_again_before_etcd_goes() -> Result<()> {
-    let cluster = up("inflight", KkpOptions::small()).await?;
+    let cluster = up_with("inflight", KkpOptions::small(), &start_with(&[])).await?;
     let before = state(&cluster).await?;
     cluster.turn(&json!({ "inFlight": { "rounds": 3, "deployments": 5, "delay": "1500ms" } })).await?;
     cluster.sleep().await?;

@@ -93,6 +93,8 @@ pub struct Limits {
     pub api: Duration,
     /// Nodes join.
     pub nodes: Duration,
+    /// How long the rest of the control plane stays at 0 before etcd follows: a reconcile in flight raises counts again (row 5).
+    pub settle: Duration,
 }
 
 impl Default for Limits {
@@ -107,6 +109,7 @@ impl Default for Limits {
             etcd: minutes(5),
             api: minutes(10),
             nodes: minutes(20),
+            settle: Duration::from_secs(15),
         }
     }
 }
@@ -154,6 +157,12 @@ impl Limits {
             Phase::ScalingUpMachines | Phase::WaitingForNodes => self.nodes,
             Phase::Preflight | Phase::Dehydrated | Phase::AwakePaused | Phase::DrainTimedOut => return None,
         })
+    }
+
+    /// The limit of a phase that has lasted longer than that.
+    #[must_use]
+    pub fn exceeded(&self, phase: Phase, lasted: Duration) -> Option<Duration> {
+        self.of(phase).filter(|limit| lasted > *limit)
     }
 }
 

@@ -4,6 +4,7 @@
 //! left behind.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -142,6 +143,12 @@ impl Record {
             numbers: Numbers::default(),
             corrections: 0,
         }
+    }
+
+    /// How long the phase has lasted.
+    #[must_use]
+    pub fn in_phase(&self, now: Timestamp) -> Duration {
+        format::time(&self.entered).and_then(|entered| Duration::try_from(now - entered).ok()).unwrap_or_default()
     }
 
     /// Reads a record.

@@ -6,7 +6,7 @@ use futures::{StreamExt, TryStreamExt, stream};
 use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
 use k8s_openapi::api::batch::v1::CronJob;
 use k8s_openapi::api::core::v1::{Node, Pod};
-use kube::api::{ApiResource, DeleteParams, DynamicObject, ListParams, Patch};
+use kube::api::{ApiResource, DeleteParams, DynamicObject, ListParams, Patch, Preconditions};
 use kube::core::GroupVersionKind;
 use kube::{Api, Client, ResourceExt};
 use serde_json::Value;
@@ -120,17 +120,27 @@ async fn one(
         Action::DeleteNode(name) => user()?.delete_node(name).await,
         Action::DeletePods(names) => {
             let user = &user()?;
-            each(names, |name| async move { user.delete_pod(&name).await }).await
+            each(names, |name| async move { user.delete_pod(&name, &DeleteParams::default()).await }).await
+        }
+        Action::DeleteLostPods(pods) => {
+            let user = &user()?;
+            each(pods, |pod| async move {
+                let uid = Some(pod.uid).filter(|uid| !uid.is_empty());
+                let params = DeleteParams::default().grace_period(0);
+                user.delete_pod(&pod.name, &params.preconditions(Preconditions { uid, resource_version: None })).await
+            })
+            .await
         }
     }
 }
 
 /// The same for each of these, some at once. The first failure ends it.
-async fn each<F>(names: &[String], call: impl Fn(String) -> F) -> Result<(), KkpError>
+async fn each<T, F>(all: &[T], call: impl Fn(T) -> F) -> Result<(), KkpError>
 where
+    T: Clone,
     F: Future<Output = Result<(), KkpError>>,
 {
-    stream::iter(names.iter().cloned().map(call)).buffer_unordered(CONCURRENT_WRITES).try_collect().await
+    stream::iter(all.iter().cloned().map(call)).buffer_unordered(CONCURRENT_WRITES).try_collect().await
 }
 
 async fn write_cluster(kkp: &Kkp, cluster: &Cluster, patch: Value) -> Result<Box<Cluster>, KkpError> {
@@ -264,11 +274,11 @@ impl<'a> User<'a> {
         Self::done(format!("Node {name}"), api.delete(name, &DeleteParams::default()).await)
     }
 
-    /// Deletes a Pod with its own grace period.
-    async fn delete_pod(&self, name: &str) -> Result<(), KkpError> {
+    /// Deletes a Pod; with its own grace period if the parameters name none.
+    async fn delete_pod(&self, name: &str, params: &DeleteParams) -> Result<(), KkpError> {
         lead(self.kkp)?;
         let (namespace, pod) = name.split_once('/').unwrap_or(("default", name));
         let api: Api<Pod> = Api::namespaced(self.client.clone(), namespace);
-        Self::done(format!("Pod {name}"), api.delete(pod, &DeleteParams::default()).await)
+        Self::done(format!("Pod {name}"), api.delete(pod, params).await)
     }
 }

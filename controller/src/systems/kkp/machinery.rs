@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::{Node as KubeNode, Pod as KubePod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::ResourceExt;
 use kube::api::DynamicObject;
-use shared::kkp::decide::{MachineDeployment, Machinery, Node, Pod, Stage};
+use shared::kkp::decide::{LostPod, MachineDeployment, Machinery, Node, Pod, Stage};
 use shared::kkp::keys;
 use shared::kkp::preflight::{self, UserCluster};
 use shared::kkp::record::Numbers;
@@ -183,10 +183,12 @@ fn returned(pod: &KubePod) -> Option<Timestamp> {
 }
 
 /// Pods that are bound to Nodes that are gone.
-pub fn lost_pods(pods: &[KubePod], nodes: &[Node]) -> usize {
+pub fn lost_pods(pods: &[KubePod], nodes: &[Node]) -> Vec<LostPod> {
     let names: BTreeSet<&str> = nodes.iter().map(|node| node.name.as_str()).collect();
-    let bound = pods.iter().filter(|pod| !is_done(pod)).filter_map(|pod| pod.spec.as_ref()?.node_name.as_deref());
-    bound.filter(|node| !names.contains(node)).count()
+    let node = |pod: &KubePod| pod.spec.as_ref().and_then(|spec| spec.node_name.clone());
+    let is_lost = |pod: &&KubePod| !is_done(pod) && node(pod).is_some_and(|node| !names.contains(node.as_str()));
+    let lost = |pod| LostPod { name: full_name(pod), uid: pod.uid().unwrap_or_default() };
+    pods.iter().filter(is_lost).map(lost).collect()
 }
 
 /// Whether a Pod is skipped, as `kubectl drain` skips it: of a `DaemonSet`, static, done, or on no Node.
@@ -365,7 +367,7 @@ mod tests {
         );
         assert_eq!(bare(&all), ["shop/bare"]);
         assert!(found.iter().all(|pod| !pod.is_lost && pod.returned.is_none()));
-        assert_eq!((lost_pods(&all, &[alive]), lost_pods(&all, &[])), (0, 7), "those that run on a Node");
+        assert_eq!((lost_pods(&all, &[alive]).len(), lost_pods(&all, &[]).len()), (0, 7), "those that run on a Node");
         let dead = Node { name: "n-1".into(), stale: true, ..Node::default() };
         assert!(pods(&all, &[dead]).iter().chain(&pods(&all, &[])).all(|pod| pod.is_lost));
     }

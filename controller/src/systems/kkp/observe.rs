@@ -7,12 +7,13 @@ use shared::annotation::format;
 use shared::kkp::api::{Cluster, Desired, Request};
 use shared::kkp::decide::{effective, is_paused_by_us};
 use shared::kkp::keys;
-use shared::kkp::phase::{Limits, Phase};
+use shared::kkp::phase::Phase;
 use shared::kkp::record::Record;
 use tokio::time::Instant;
 
 use super::machinery::Seen;
 use super::seed::{self, Seed};
+use super::store::Stored;
 use super::user::Part;
 use super::{Kkp, KkpError, Observation, TargetState, preflight, store, user};
 use crate::runtime::{Observed, clock};
@@ -40,7 +41,9 @@ pub async fn observe<'a>(
         return Ok(Observed::Rest(None));
     }
     let desired = effective(cluster, stored.map(|stored| &stored.record), request);
-    let is_overdue = stored.is_some_and(|stored| is_overdue(&kkp.settings.limits, &stored.record));
+    let is_overdue = stored.is_some_and(|Stored { record, .. }| {
+        kkp.settings.limits.exceeded(record.phase, record.in_phase(clock::now())).is_some()
+    });
     let changes = begins || phase.is_some_and(|phase| phase.is_of_sleep() == (desired == Desired::Running));
     let rests = phase == Some(Phase::Dehydrated) && !changes;
     let needs_slot = !(rests || phase.is_none() && !begins);
@@ -82,13 +85,6 @@ pub async fn observe<'a>(
         now: clock::now(),
         limits: kkp.settings.limits,
     }))
-}
-
-/// Whether the recorded phase has exceeded its limit.
-fn is_overdue(limits: &Limits, record: &Record) -> bool {
-    let entered = format::time(&record.entered);
-    let in_phase = entered.and_then(|entered| Duration::try_from(clock::now() - entered).ok());
-    limits.of(record.phase).is_some_and(|limit| in_phase.is_some_and(|in_phase| in_phase > limit))
 }
 
 /// Whether a phase reads or changes the user cluster.

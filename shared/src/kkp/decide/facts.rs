@@ -7,7 +7,7 @@ use jiff::Timestamp;
 
 use crate::kkp::api::{Cluster, Request};
 use crate::kkp::keys;
-use crate::kkp::phase::Limits;
+use crate::kkp::phase::{Limits, Phase};
 use crate::kkp::preflight::Finding;
 use crate::kkp::record::{Numbers, Record, Workload};
 
@@ -66,8 +66,12 @@ impl Facts<'_> {
     /// How long the recorded phase has lasted.
     #[must_use]
     pub fn in_phase(&self) -> Duration {
-        let entered = self.record.and_then(|record| crate::annotation::format::time(&record.entered));
-        entered.and_then(|entered| Duration::try_from(self.now - entered).ok()).unwrap_or_default()
+        self.record.map(|record| record.in_phase(self.now)).unwrap_or_default()
+    }
+
+    /// The limit of a phase that has exceeded it.
+    pub(super) fn overdue(&self, phase: Phase) -> Option<Duration> {
+        self.limits.exceeded(phase, self.in_phase())
     }
 }
 
@@ -129,9 +133,18 @@ pub struct Machinery {
     /// What a `MachineDeployment`'s count needs and does not run yet, for people: a webhook, OSM, its bootstrap Secrets.
     pub unready: Option<String>,
     /// Pods that are still bound to Nodes that are gone.
-    pub lost_pods: usize,
+    pub lost_pods: Vec<LostPod>,
     /// `MachineSets` whose Machines a quota refuses, if there are any.
     pub quota: Option<Quota>,
+}
+
+/// A Pod that is bound to a Node that is gone.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LostPod {
+    /// `namespace/name`.
+    pub name: String,
+    /// Its UID: a new Pod may have the name by the time of the call.
+    pub uid: String,
 }
 
 /// A quota that refuses Machines. Only Events of the `MachineSets` tell (row 62).

@@ -20,7 +20,7 @@ use super::phase::Phase;
 use super::record::Record;
 
 pub use facts::{
-    CronJob, Facts, MachineDeployment, Machinery, Node, Pod, Quota, Replicas, Stage, User, is_paused_by_us,
+    CronJob, Facts, LostPod, MachineDeployment, Machinery, Node, Pod, Quota, Replicas, Stage, User, is_paused_by_us,
 };
 use plan::POLL;
 pub use plan::{Action, Plan, Report, Warning};
@@ -33,7 +33,7 @@ const LATER: Duration = Duration::from_secs(5);
 const SLOW: Duration = Duration::from_secs(30);
 
 /// What a cluster waits for that begins when as many are under way as the seed takes.
-const QUEUED: &str = "waiting for other clusters of the seed: as many as it takes are under way";
+const QUEUED: &str = "waiting for a free slot: this seed has the maximum number of clusters in progress";
 /// Requeue delay of one that waits for them.
 const QUEUE_POLL: Duration = Duration::from_secs(10);
 
@@ -125,14 +125,9 @@ fn is_overruled(facts: &Facts<'_>) -> bool {
         && effective(facts.cluster, facts.record, facts.request) == Desired::Running
 }
 
-/// The limit of a phase that has exceeded it.
-fn overdue(facts: &Facts<'_>, phase: Phase) -> Option<Duration> {
-    facts.limits.of(phase).filter(|limit| facts.in_phase() > *limit)
-}
-
 /// A phase that waits: soon again at first, slowly once it is overdue.
 fn waits(facts: &Facts<'_>, phase: Phase, message: &str, actions: Vec<Action>) -> Plan {
-    let Some(limit) = overdue(facts, phase) else {
+    let Some(limit) = facts.overdue(phase) else {
         let poll = if facts.in_phase() < FIRST { POLL } else { LATER };
         return Plan { requeue: Some(poll), ..Plan::work(phase, message, actions) };
     };

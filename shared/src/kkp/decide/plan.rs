@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::facts::LostPod;
 use crate::kkp::phase::Phase;
 use crate::kkp::record::{Machines, Record, Workload};
 
@@ -55,6 +56,8 @@ pub enum Action {
     Uncordon(Vec<String>),
     /// Delete Pods with their grace period.
     DeletePods(Vec<String>),
+    /// Delete Pods whose Node and Machine are gone, at once: nothing is left that could end them.
+    DeleteLostPods(Vec<LostPod>),
     /// Set a `MachineDeployment`'s count to 0 and note the count before, in one write.
     ScaleDownMachines(String, Machines),
     /// Set a `MachineDeployment`'s count and autoscaler annotations and remove ours, in one write (row 53).

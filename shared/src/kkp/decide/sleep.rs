@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use super::wake::undo_of_drain;
 use super::{
-    Action, Facts, Machinery, Plan, Pod, Replicas, Report, SLOW, Stage, User, Warning, effective, ends, names, overdue,
-    seen, waits,
+    Action, Facts, Machinery, Plan, Pod, Replicas, Report, SLOW, Stage, User, Warning, effective, ends, names, seen,
+    waits,
 };
 use crate::annotation::format;
 use crate::kkp::api::Desired;
@@ -15,13 +15,10 @@ use crate::kkp::phase::Phase;
 use crate::kkp::preflight::{Finding, Severity, admits};
 use crate::kkp::record::{Machines, Numbers, Record, Workload};
 
-/// How long everything but etcd stays at 0 before etcd follows: a reconcile in flight raises counts again (row 5).
-const QUIET: Duration = Duration::from_secs(15);
-
 /// Requeue delay of a sleep that the preflight refuses. A change of the Cluster is reconciled at once.
 const REFUSED_POLL: Duration = Duration::from_mins(2);
 
-/// How long Pods of Nodes that are gone are waited for: the controller manager deletes them within a minute.
+/// How long Pods of Nodes that are gone are waited for, for example because a webhook refuses their deletion.
 const LOST_PODS: Duration = Duration::from_mins(1);
 
 /// How long before the first certificate expires the condition warns.
@@ -76,7 +73,7 @@ pub(super) fn go_on(facts: &Facts<'_>, record: &Record) -> Plan {
 }
 
 fn drain(facts: &Facts<'_>, record: &Record) -> Plan {
-    if overdue(facts, Phase::Draining).is_some() {
+    if facts.overdue(Phase::Draining).is_some() {
         return Plan::enter(record, Phase::DrainTimedOut, facts.now);
     }
     let user = match seen(facts, Phase::Draining) {
@@ -211,8 +208,8 @@ fn scale_down_machines(facts: &Facts<'_>, record: &Record) -> Plan {
     waits(facts, phase, &message, actions)
 }
 
-/// In the Enterprise edition a paused cluster keeps the quota that it used last. Pods that are left on Nodes that are gone are deleted by
-/// the controller manager, which must run until then: the wake would find their endpoints.
+/// In the Enterprise edition a paused cluster keeps the quota that it used last. Pods that are left on Nodes that are gone, those of
+/// `DaemonSets` among them, would be endpoints after the wake: they are deleted as the Pod garbage collector does, which takes a minute.
 fn wait_for_quota(facts: &Facts<'_>, record: &Record) -> Plan {
     let phase = Phase::MachinesScaledDown;
     let usage = facts.cluster.status.as_ref().and_then(|status| status.resource_usage.as_ref());
@@ -221,9 +218,11 @@ fn wait_for_quota(facts: &Facts<'_>, record: &Record) -> Plan {
         return waits(facts, phase, "waiting for KKP to release the quota of the machines", Vec::new());
     }
     match facts.user {
-        User::Seen(user) if user.lost_pods > 0 && facts.in_phase() < LOST_PODS => {
-            let message = format!("waiting for the deletion of {} Pods of Nodes that are gone", user.lost_pods);
-            waits(facts, phase, &message, Vec::new())
+        User::Seen(user) if !user.lost_pods.is_empty() && facts.in_phase() < LOST_PODS => {
+            let message = format!("deleting {} Pods of Nodes that are gone", user.lost_pods.len());
+            let is_over = user.machines.is_empty() && user.nodes.is_empty();
+            let actions = is_over.then(|| Action::DeleteLostPods(user.lost_pods.clone()));
+            waits(facts, phase, &message, actions.into_iter().collect())
         }
         _ => Plan::enter(&Record { paused: true, ..record.clone() }, Phase::Pausing, facts.now),
     }
@@ -321,7 +320,7 @@ fn scale_down_control_plane(facts: &Facts<'_>, record: &Record) -> Plan {
         {
             return plan;
         }
-        if number == 2 && facts.quiet < QUIET {
+        if number == 2 && facts.quiet < facts.limits.settle {
             return waits(facts, phase, "waiting until no reconcile of KKP raises replicas again", Vec::new());
         }
         let message = format!("scaling down {}", names(left.iter().map(|one| one.workload.name.as_str())));

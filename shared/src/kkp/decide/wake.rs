@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Action, FIRST, Facts, Machinery, Plan, Replicas, SLOW, effective, ends, names, overdue, seen, waits};
+use super::{Action, FIRST, Facts, Machinery, Plan, Replicas, SLOW, effective, ends, names, seen, waits};
 use crate::kkp::api::Desired;
 use crate::kkp::phase::Phase;
 use crate::kkp::record::{Machines, Record, Workload};
@@ -36,7 +36,7 @@ fn is_alone(facts: &Facts<'_>) -> bool {
 
 /// Whether a step of a deletion has exceeded its limit: KKP then cleans up as far as it can.
 fn goes_on_regardless(facts: &Facts<'_>, phase: Phase) -> bool {
-    facts.is_deleted() && overdue(facts, phase).is_some()
+    facts.is_deleted() && facts.overdue(phase).is_some()
 }
 
 /// The end of our pause, also after a refusal: without KKP expired certificates are not renewed. A cluster that is deleted stays paused
@@ -77,7 +77,7 @@ fn is_needed(name: &str) -> bool {
 }
 
 fn wait_for_api(facts: &Facts<'_>, record: &Record) -> Plan {
-    let is_overdue = overdue(facts, record.phase).is_some();
+    let is_overdue = facts.overdue(record.phase).is_some();
     let recorded = |one: &Replicas| record.control_plane.get(&one.workload).copied().unwrap_or_default();
     let is_low = |one: &&Replicas| {
         recorded(one) > 0 && (one.wanted == 0 || !one.ready) && (!is_overdue || is_needed(&one.workload.name))
@@ -112,12 +112,21 @@ fn to_restore(record: &Record, user: &Machinery) -> Vec<Action> {
     low.collect()
 }
 
+/// Those without Machines. Any change of a `MachineDeployment`'s annotations voids the token with which its new Machines are about to join
+/// (row 53): one that runs, because another client or a restored backup has raised it, is written once its Nodes are ready.
+fn to_raise(record: &Record, user: &Machinery) -> Vec<Action> {
+    let is_empty = |name: &str| user.deployments.iter().any(|one| one.name == name && one.replicas == 0);
+    let mut actions = to_restore(record, user);
+    actions.retain(|action| matches!(action, Action::RestoreMachines(name, _) if is_empty(name)));
+    actions
+}
+
 fn scale_up(facts: &Facts<'_>, record: &Record) -> Plan {
     let user = match seen(facts, record.phase) {
         Ok(user) => user,
         Err(plan) => return *plan,
     };
-    let actions = if facts.is_deleted() { to_detach(record, user) } else { to_restore(record, user) };
+    let actions = if facts.is_deleted() { to_detach(record, user) } else { to_raise(record, user) };
     if actions.is_empty() {
         // Not at the end only: Nodes may be long in coming, and backups must not wait for them.
         let actions = vec![Action::TouchBackups];
@@ -177,7 +186,8 @@ fn unsuspend(facts: &Facts<'_>, record: &Record) -> Option<Action> {
 }
 
 fn end(facts: &Facts<'_>, record: &Record, user: &Machinery) -> Plan {
-    let mut actions: Vec<Action> = uncordon(user).into_iter().collect();
+    let mut actions = if facts.is_deleted() { Vec::new() } else { to_restore(record, user) };
+    actions.extend(uncordon(user));
     actions.extend(unsuspend(facts, record));
     let marked = facts.control_plane.iter().filter(|one| one.copy.is_some()).map(|one| one.workload.clone());
     let marked: Vec<Workload> = marked.collect();

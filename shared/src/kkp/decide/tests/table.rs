@@ -488,8 +488,11 @@ fn the_pause_waits_for_the_quota_and_for_lost_pods() {
         case.cluster.status = Some(usage(cpu));
         assert_eq!(case.enters(), enters, "{cpu}");
     }
-    case.machinery = Some(Machinery { lost_pods: 2, ..Machinery::default() });
-    assert_eq!(case.enters(), None);
+    let lost_pods = vec![LostPod { name: "kube-system/cni".into(), uid: "1".into() }];
+    case.machinery = Some(Machinery { lost_pods: lost_pods.clone(), ..Machinery::default() });
+    assert_eq!((case.enters(), case.plan().actions), (None, vec![Action::DeleteLostPods(lost_pods.clone())]));
+    case.machinery = Some(Machinery { lost_pods, nodes: vec![node("late")], ..Machinery::default() });
+    assert_eq!((case.enters(), case.plan().actions), (None, vec![]), "its kubelet may run it");
     case.later = Duration::from_secs(61);
     assert_eq!(case.enters(), Some(Phase::Pausing));
 }
@@ -514,10 +517,21 @@ fn our_copies_of_counts_go_with_the_wake() {
     case.control_plane[0].copy = Some(2);
     case.machinery = Some(Machinery::default());
     assert_eq!(case.plan().actions, [Action::Unmark(vec![workload("apiserver")]), Action::TouchBackups]);
+}
+
+/// Row 53: a change of annotations voids the token of Machines that are about to join.
+#[test]
+fn annotations_of_a_deployment_that_another_client_has_raised_wait_for_its_nodes() {
+    let deployments = vec![MachineDeployment { copy: Some(2), ..deployment(1) }];
     let mut case = Case::new(Desired::Running, Some(Phase::ScalingUpMachines));
-    let deployments = vec![MachineDeployment { copy: Some(2), ..deployment(2) }];
-    case.machinery = Some(Machinery { deployments, ..Machinery::default() });
-    assert_eq!(case.plan().actions, [raised("kube-system/a", 2)], "another client has restored the count");
+    case.machinery = Some(Machinery { deployments: deployments.clone(), ..Machinery::default() });
+    assert_eq!((case.enters(), case.plan().actions), (Some(Phase::WaitingForNodes), vec![Action::TouchBackups]));
+    let mut case = Case::new(Desired::Running, Some(Phase::WaitingForNodes));
+    case.machinery = Some(Machinery { deployments: deployments.clone(), ..Machinery::default() });
+    assert_eq!((case.says().as_str(), case.plan().actions), ("0 of 1 Nodes are ready", vec![]));
+    let nodes = vec![Node { ours: false, ..node("a-1") }];
+    case.machinery = Some(Machinery { deployments, nodes, ..Machinery::default() });
+    assert_eq!(case.plan().actions, [raised("kube-system/a", 1), Action::TouchBackups]);
 }
 
 /// Row 62.
@@ -573,7 +587,7 @@ fn raised_replicas_are_corrected_three_times_and_then_left_alone() {
 fn what_finds_no_slot_stays_as_it_is_and_what_has_begun_goes_on() {
     let mut case = Case { may_begin: false, ..Case::new(Desired::Hibernating, None) };
     case.machinery = Some(Machinery::default());
-    assert!(case.enters().is_none() && case.says().starts_with("waiting for other clusters"), "{}", case.says());
+    assert!(case.enters().is_none() && case.says().starts_with("waiting for a free slot"), "{}", case.says());
     let case = Case { may_begin: false, ..Case::new(Desired::Running, Some(Phase::Dehydrated)) };
     let plan = case.plan();
     assert!(plan.record.is_none() && plan.actions.is_empty() && plan.report.is_some_and(|report| report.dehydrated));

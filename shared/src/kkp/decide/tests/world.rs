@@ -196,6 +196,7 @@ impl World {
             Action::Uncordon(names) => self.nodes(names, |node| {
                 (node.ours, node.cordoned, node.skips_eviction) = (false, false, false);
             }),
+            Action::DeleteLostPods(_) => self.machinery.lost_pods.clear(),
             Action::DeletePods(names) => {
                 for pod in self.machinery.pods.iter_mut().filter(|pod| names.contains(&pod.name)) {
                     pod.terminating = true;
@@ -263,7 +264,11 @@ impl World {
             .iter()
             .flat_map(|one| (0..one.replicas).map(|number| format!("{}-{number}", one.name)));
         let names: BTreeSet<String> = names.collect();
-        self.machinery.nodes.retain(|node| names.contains(&node.name));
+        // Pods of DaemonSets stay behind.
+        let gone = self.machinery.nodes.extract_if(.., |node| !names.contains(&node.name));
+        let lost = gone.map(|node| LostPod { name: format!("kube-system/cni-{}", node.name), uid: node.name });
+        self.machinery.lost_pods.extend(lost);
+        self.machinery.lost_pods.retain(|pod| !names.contains(&pod.uid));
         for name in &names {
             if !self.machinery.machines.contains(name) {
                 self.machinery.nodes.push(Node {

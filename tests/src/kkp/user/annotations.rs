@@ -37,7 +37,8 @@ pub(crate) fn watch(user: &Client, state: &Arc<Mutex<State>>) -> Watched<Dynamic
         let replicas = replicas_of(object);
         let ready = super::super::number(object, "/status/readyReplicas");
         let changed = own(object) != own_of(&last.annotations);
-        if last.rises && changed && matches!(event, Event::Apply(_)) {
+        // One that goes to 0 again awaits no Node.
+        if last.rises && changed && replicas > 0 && matches!(event, Event::Apply(_)) {
             let text = format!("MachineDeployment {} before its Nodes are Ready", object.name_any());
             let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
             state.log.violation(Clock::now(), Rule::SecondAnnotation, text);

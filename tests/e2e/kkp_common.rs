@@ -1,6 +1,7 @@
 //! What the tests of KKP's user clusters share.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
@@ -35,11 +36,37 @@ pub(crate) async fn up(id: &str, options: KkpOptions) -> Result<KkpCluster> {
 }
 
 pub(crate) async fn up_with(id: &str, options: KkpOptions, start: &Start) -> Result<KkpCluster> {
-    let world = World::up(Options { clusters: 0, timings: Timings::fast(), ..Options::without_programs() }).await?;
+    up_in(alone(), id, options, start).await
+}
+
+/// One spoke, and no cluster of Hive's.
+fn alone() -> Options {
+    Options { clusters: 0, timings: Timings::fast(), ..Options::without_programs() }
+}
+
+async fn up_in(world: Options, id: &str, options: KkpOptions, start: &Start) -> Result<KkpCluster> {
+    let world = World::up(world).await?;
     apply::all(&world.hub().await?, &manifests::kkp::controller()).await?;
     let cluster = world.kkp(id, options).await?;
     world.start(start).await?;
     Ok(cluster)
+}
+
+/// A seed with the definitions of KKP and machine-controller themselves; `None` where they are not at hand.
+pub(crate) async fn up_on_upstream(id: &str, options: KkpOptions) -> Result<Option<KkpCluster>> {
+    let Some(upstream_crds) = upstream_folder() else { return Ok(None) };
+    up_in(Options { upstream_crds: Some(upstream_crds), ..alone() }, id, options, &start()).await.map(Some)
+}
+
+/// Where KKP's and machine-controller's own definitions are.
+pub(crate) fn upstream_folder() -> Option<PathBuf> {
+    let all = std::env::var_os("HIBERNATE_UPSTREAM_CRDS")
+        .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/upstream-crds"), PathBuf::from);
+    let folder = Some(all.join("kkp")).filter(|folder| folder.is_dir());
+    if folder.is_none() {
+        eprintln!("not run: the real definitions are not at hand");
+    }
+    folder
 }
 
 /// What a sleep must bring back as it was.
@@ -126,9 +153,7 @@ pub(crate) fn nothing_forbidden(log: &Log) -> Result<()> {
 
 /// A seed with several user clusters, each on a spoke of its own, and our controller.
 pub(crate) async fn up_all(clusters: &[(&str, KkpOptions)]) -> Result<Vec<KkpCluster>> {
-    let options =
-        Options { spokes: clusters.len(), clusters: 0, timings: Timings::fast(), ..Options::without_programs() };
-    let world = World::up(options).await?;
+    let world = World::up(Options { spokes: clusters.len(), ..alone() }).await?;
     apply::all(&world.hub().await?, &manifests::kkp::controller()).await?;
     let made = clusters.iter().map(|(id, options)| world.kkp(id, options.clone()));
     let made = try_join_all(made).await?;

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use futures::future::try_join_all;
-use k8s_openapi::api::core::v1::{ConfigMap, Secret};
-use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
+use k8s_openapi::api::core::v1::{ConfigMap, Event, Secret};
+use kube::api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
 use shared::kkp::keys;
@@ -54,15 +54,15 @@ fn small() -> KkpOptions {
 /// Rows 8, 14, 15 and 18.
 #[tokio::test(flavor = "multi_thread")]
 async fn whatever_happens_to_a_sleeping_cluster_it_comes_back() -> Result<()> {
-    let clusters =
-        asleep(&[("unpaused", small()), ("expired", small()), ("upgraded", small()), ("restored", small())]).await?;
-    let [unpaused, expired, upgraded, restored] = &clusters[..] else { anyhow::bail!("four clusters") };
+    let names = ["unpaused", "expired", "upgraded", "restored", "raised"].map(|name| (name, small()));
+    let clusters = asleep(&names).await?;
+    let [unpaused, expired, upgraded, restored, raised] = &clusters[..] else { anyhow::bail!("five clusters") };
     let by_another_client = async {
         unpaused.0.patch(&json!({ "spec": { "pause": false } })).await?;
         comes_back(unpaused).await?;
         let intent = unpaused.0.get().await?;
         ensure!(annotation(&intent, keys::POWER_STATE) == Some("Running"), "{:?}", intent.annotations());
-        Ok(())
+        told(&unpaused.0, "PauseEndedByOthers").await
     };
     let with_expired_certificates = async {
         expired.0.act(&Act::ExpireCertificates(-1)).await?;
@@ -82,7 +82,47 @@ async fn whatever_happens_to_a_sleeping_cluster_it_comes_back() -> Result<()> {
         ensure!(cluster.record().await?.is_none() && !cluster.inspect().await?.cloud.instances.is_empty());
         Ok(())
     };
-    tokio::try_join!(by_another_client, with_expired_certificates, with_another_version, from_a_backup).map(drop)
+    let after_scaling = async {
+        scaled_by_others(&raised.0).await?;
+        raised.0.wake().await?;
+        comes_back(raised).await
+    };
+    tokio::try_join!(by_another_client, with_expired_certificates, with_another_version, from_a_backup, after_scaling)
+        .map(drop)
+}
+
+/// Replicas that another client raises are set to 0 three times, then they stay and an Event says so.
+async fn scaled_by_others(cluster: &KkpCluster) -> Result<()> {
+    for time in 1..=4 {
+        let line = ["scale", "deployment/scheduler", "--replicas=1", "-n", &cluster.info().namespace];
+        let ran = cluster.world().kubectl(&line).await?;
+        ensure!(ran.code == 0, "{ran:?}");
+        // The controller sees it within a minute; a write to the Cluster has it look at once.
+        cluster.patch(&json!({ "metadata": { "labels": { "scaled": time.to_string() } } })).await?;
+        if time <= 3 {
+            eventually(SOON, "0 again", async || {
+                let (counts, phase) = (cluster.replicas().await?, cluster.phase().await?);
+                ensure!(counts["scheduler"] == 0 && phase.is_some_and(|(phase, _)| phase == "Dehydrated"), "{time}");
+                Ok(())
+            })
+            .await?;
+        }
+    }
+    told(cluster, "ReplicasRaised").await?;
+    ensure!(cluster.replicas().await?["scheduler"] == 1, "corrected a fourth time");
+    Ok(())
+}
+
+/// An Event with this reason is published about the cluster.
+async fn told(cluster: &KkpCluster, reason: &str) -> Result<()> {
+    let events: Api<Event> = Api::all(cluster.world().hub().await?);
+    let about = format!("involvedObject.name={},reason={reason}", cluster.info().id);
+    eventually(SOON, reason, async || {
+        let found = events.list(&ListParams::default().fields(&about)).await?.items;
+        ensure!(!found.is_empty(), "no Event {reason}");
+        Ok(())
+    })
+    .await
 }
 
 /// Rows 9, 10 and 27: at KKP's concurrency limit, with its webhooks down, and with a datacenter that left the Seed.

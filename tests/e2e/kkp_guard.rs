@@ -3,7 +3,6 @@
 
 mod confined;
 
-use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
@@ -18,6 +17,7 @@ use testbed::supervisor::programs::Start;
 use testbed::world::run::Ran;
 use testbed::{World, apply, eventually};
 
+use crate::kkp_common::upstream_folder;
 use crate::match_writes::merge;
 
 const SOON: Duration = Duration::from_mins(1);
@@ -26,13 +26,8 @@ const KKP: &str = "system:serviceaccount:kubermatic:kubermatic-seed";
 
 /// The real definition of a kind of KKP, where it is at hand.
 fn upstream(plural: &str) -> Result<Option<Value>> {
-    let folder = std::env::var_os("HIBERNATE_UPSTREAM_CRDS")
-        .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/upstream-crds"), PathBuf::from);
-    let file = folder.join(format!("kkp/kubermatic.k8c.io_{plural}.yaml"));
-    if !file.is_file() {
-        eprintln!("not run: the real definitions are not at hand");
-        return Ok(None);
-    }
+    let Some(folder) = upstream_folder() else { return Ok(None) };
+    let file = folder.join(format!("kubermatic.k8c.io_{plural}.yaml"));
     let text = std::fs::read_to_string(&file).with_context(|| format!("read {}", file.display()))?;
     Ok(Some(serde_saphyr::from_str(&text)?))
 }

@@ -15,7 +15,9 @@ use testbed::kkp::log::{How, Log};
 use testbed::supervisor::programs::Start;
 use testbed::{KkpCluster, KkpOptions, eventually};
 
-use crate::kkp_common::{SOON, is_as_before, nodes, nothing_forbidden, start, start_with, state, up, up_with};
+use crate::kkp_common::{
+    SOON, is_as_before, nodes, nothing_forbidden, start, start_with, state, up, up_on_upstream, up_with,
+};
 
 /// Phases of a sleep in which something may be under way, in order.
 const PHASES: [&str; 6] =
@@ -229,6 +231,19 @@ async fn a_wake_while_machines_terminate_waits_for_the_new_ones() -> Result<()> 
     let ready = nodes.iter().filter(|node| live.contains(&node.name_any())).count();
     ensure!(ready == 5, "the wake has ended with {ready} of 5 Nodes:\n{}", cluster.describe().await);
     eventually(SOON, "as before", async || is_as_before(&cluster, &before).await).await?;
+    nothing_forbidden(&cluster.log().await?)
+}
+
+/// Definitions that prune and refuse: fields that KKP does not know are gone, and its enumerations hold.
+#[tokio::test(flavor = "multi_thread")]
+async fn with_kkps_own_definitions_it_sleeps_and_comes_back() -> Result<()> {
+    let Some(cluster) = up_on_upstream("upstream", KkpOptions::small()).await? else { return Ok(()) };
+    let before = state(&cluster).await?;
+    cluster.sleep().await?;
+    cluster.wait_for_phase(Some("Dehydrated"), SOON).await?;
+    cluster.wake().await?;
+    cluster.wait_for_phase(None, SOON).await?;
+    is_as_before(&cluster, &before).await?;
     nothing_forbidden(&cluster.log().await?)
 }
 

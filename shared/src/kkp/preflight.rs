@@ -205,7 +205,7 @@ fn of_user_cluster(facts: &Facts<'_>) -> Vec<Finding> {
         names(user.machines.iter().filter(|machine| !machine.has_deployment).map(|machine| &machine.name).collect());
     let external = user.machines.iter().filter(|machine| machine.provider == "external").map(|machine| &machine.name);
     let external = names(external.collect());
-    let volumes = format!("{} volumes stay, and are billed, while the cluster sleeps", user.volumes);
+    let volumes = format!("{} volumes remain, and are still billed, while the cluster sleeps", user.volumes);
     [
         (refused, "ExternalMachines", external, "Machines of provider external: KKP cannot remove them"),
         (refused, "NodesWithoutMachine", nodes, "Nodes without a Machine: KKP cannot remove them"),
@@ -215,7 +215,7 @@ fn of_user_cluster(facts: &Facts<'_>) -> Vec<Finding> {
             single,
             "Machines without a MachineDeployment: nothing would create them again",
         ),
-        (forceable, "BarePods", user.bare_pods.clone(), "Pods without a controller: nothing creates them again"),
+        (forceable, "BarePods", user.bare_pods.clone(), "Pods without a controller: nothing will re-create them"),
         (forceable, "UnfinishedJobs", user.unfinished_jobs.clone(), "Jobs that have not finished lose their progress"),
         (
             forceable,
@@ -227,7 +227,7 @@ fn of_user_cluster(facts: &Facts<'_>) -> Vec<Finding> {
             warned,
             "LoadBalancers",
             user.load_balancers.clone(),
-            "load balancers stay, and are billed, while the cluster sleeps",
+            "load balancers remain, and are still billed, while the cluster sleeps",
         ),
     ]
     .into_iter()

@@ -28,6 +28,10 @@ pub async fn report(
 ) -> Result<Done, KkpError> {
     // What an action got back is newer than what was observed.
     let cluster = observation.written.as_deref().unwrap_or(observation.cluster);
+    // The phase is on the record by now. The condition may be in conflict with a write of KKP's, and the next reconcile finds no new phase.
+    if let Some(record) = &plan.record {
+        tell(kkp, cluster, record.phase, plan).await;
+    }
     let mut changed = plan.record.is_some() || !plan.actions.is_empty() || plan.ends;
     let now = format::seconds(observation.now);
     let conditions = [
@@ -43,9 +47,6 @@ pub async fn report(
         }
     } else if let Some(written) = &observation.written {
         target.wrote(written);
-    }
-    if let Some(record) = &plan.record {
-        tell(kkp, cluster, record.phase, plan).await;
     }
     let is_over = plan.ends || plan.record.as_ref().is_some_and(|record| record.phase == Phase::Dehydrated);
     let is_refused = plan.record.is_none() && matches!(observation.record, Ok(None));

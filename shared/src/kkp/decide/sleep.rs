@@ -363,7 +363,7 @@ fn asleep(facts: &Facts<'_>, record: &Record) -> Plan {
     if raised.is_empty() {
         let Numbers { volumes, load_balancers, machines } = record.numbers;
         let message = format!(
-            "{ASLEEP}{}. {machines} machines come back with a wake; {volumes} volumes and {load_balancers} load balancers stay and are billed",
+            "{ASLEEP}{}. {machines} machines come back with a wake; {volumes} volumes and {load_balancers} load balancers remain and are still billed",
             record.entered
         );
         let Some(expiry) = expires_soon(facts) else { return rests(message, None) };

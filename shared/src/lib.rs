@@ -10,6 +10,7 @@ pub mod duration;
 pub mod fdb;
 pub mod hive;
 pub mod kkp;
+pub mod rollout;
 pub mod spoke;
 pub mod steps;
 pub mod target;

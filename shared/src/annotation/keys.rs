@@ -23,6 +23,9 @@ pub const PREFLIGHT_REQUESTED_AT: &str = "hibernate.sh/preflight-requested-at";
 /// `"true"`: the target must not be put to sleep.
 pub const PROTECTED: &str = "hibernate.sh/protected";
 
+/// The rollout that works on the target, or has: see [`crate::rollout::mark::Mark`]. Written by the controller.
+pub const ROLLOUT: &str = "hibernate.sh/rollout";
+
 /// On a `FoundationDBCluster`: how long a removed process group's volume is kept at least, a duration such as `2h`. `0` is off.
 pub const MINIMUM_SUSPENSION: &str = "hibernate.sh/minimum-suspension";
 /// On a PVC or Service of a removed process group: since when it is held, RFC 3339. Written by the controller, and by the

@@ -1,0 +1,149 @@
+//! Annotation [`keys::ROLLOUT`] on a target: the claim of a rollout, and once that has ended, its record.
+//!
+//! A rollout owns a target from its claim to its record, and nothing else. Tenants may edit the annotation: a reader takes it for what a
+//! rollout says of itself, never for a right.
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+#[cfg(doc)]
+use crate::annotation::keys;
+use crate::annotation::{format, versioned};
+use crate::text::sanitize_to;
+
+/// The version that this code writes, and the only one that it reads.
+const VERSION: u32 = 1;
+/// Longest annotation in bytes.
+const MAX_BYTES: usize = 2 * 1024;
+/// Longest reason of a record in characters.
+const MAX_REASON: usize = 200;
+
+/// What a rollout makes of a target.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, strum::Display)]
+pub enum Power {
+    /// Awake.
+    Running,
+    /// Asleep.
+    Hibernating,
+}
+
+/// What a rollout is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, strum::Display, strum::EnumString)]
+pub enum Action {
+    /// Put every target to sleep.
+    Hibernate,
+    /// Wake every target.
+    Resume,
+    /// Give every target the state that it had before another rollout.
+    Restore,
+}
+
+/// What a rollout says of a target.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Mark {
+    /// Name of the rollout, for people.
+    pub name: String,
+    /// UID of the rollout.
+    pub uid: String,
+    /// What it is for.
+    pub action: Action,
+    /// Which attempt this is: how often `retryFailed` had been raised when it began.
+    pub attempt: u32,
+    /// The state that was asked for before.
+    pub before: Power,
+    /// The state that this rollout asked for.
+    pub wanted: Power,
+    /// When it claimed the target, RFC 3339.
+    pub since: String,
+    /// How it ended. Until then this is a claim.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ended: Option<Ended>,
+}
+
+/// How the work on a target ended.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+pub struct Ended {
+    /// In one word.
+    pub result: Outcome,
+    /// Why, for people.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub reason: String,
+    /// When, RFC 3339.
+    pub at: String,
+}
+
+/// How the work on a target ended, in one word. Users see it: it is never renamed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, strum::Display, strum::EnumIter)]
+pub enum Outcome {
+    /// It reached its state, and held it.
+    Succeeded,
+    /// It failed.
+    Failed,
+    /// Its deadline passed.
+    TimeOut,
+    /// A person or a newer rollout asked for something else.
+    Overridden,
+    /// The rollout was deleted before.
+    Abandoned,
+}
+
+impl Mark {
+    /// Reads the annotation. `None` if it is too long, of another version or no such value.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        versioned::parse(text, VERSION, MAX_BYTES)
+    }
+
+    /// Writes the annotation.
+    #[must_use]
+    pub fn text(&self) -> String {
+        versioned::text(self, VERSION)
+    }
+
+    /// The record of this claim. A record stays as it is.
+    #[must_use]
+    pub fn end(&self, result: Outcome, reason: &str, now: Timestamp) -> Self {
+        let ended = Ended { result, reason: sanitize_to(reason, MAX_REASON), at: format::seconds(now) };
+        Self { ended: self.ended.clone().or(Some(ended)), ..self.clone() }
+    }
+
+    /// Whether a rollout with this UID works on the target.
+    #[must_use]
+    pub fn is_claim_of(&self, uid: &str) -> bool {
+        self.uid == uid && self.ended.is_none()
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    pub(in crate::rollout) fn claim(uid: &str, wanted: Power) -> Mark {
+        let action = if wanted == Power::Running { Action::Resume } else { Action::Hibernate };
+        let before = if wanted == Power::Running { Power::Hibernating } else { Power::Running };
+        let since = "2026-11-24T12:00:00Z".to_owned();
+        Mark { name: "night".into(), uid: uid.into(), action, attempt: 0, before, wanted, since, ended: None }
+    }
+
+    #[test]
+    fn the_annotation_is_read_as_it_was_written() {
+        let claim = claim("u", Power::Hibernating);
+        let text = r#"{"v":1,"name":"night","uid":"u","action":"Hibernate","attempt":0,"before":"Running","wanted":"Hibernating","since":"2026-11-24T12:00:00Z"}"#;
+        assert_eq!((claim.text().as_str(), Mark::parse(text)), (text, Some(claim.clone())));
+        let now = "2026-11-24T12:05:00Z".parse().unwrap();
+        let record = claim.end(Outcome::Failed, &format!("\u{1b}[31m{}", "x".repeat(10_000)), now);
+        assert!(record.text().len() < MAX_BYTES && !record.text().contains('\u{1b}'), "{}", record.text());
+        assert_eq!(Mark::parse(&record.text()), Some(record.clone()));
+        assert!(claim.is_claim_of("u") && !claim.is_claim_of("other") && !record.is_claim_of("u"));
+        assert_eq!(record.end(Outcome::Succeeded, "", now), record, "a record stays as it is");
+    }
+
+    #[test]
+    fn what_is_no_mark_is_none() {
+        let long = claim(&"u".repeat(MAX_BYTES), Power::Running).text();
+        for text in ["", "{}", r#"{"v":1}"#, r#"{"v":2,"name":"n"}"#, &long] {
+            assert_eq!(Mark::parse(text), None, "{text:.40}");
+        }
+    }
+}

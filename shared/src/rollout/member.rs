@@ -1,0 +1,185 @@
+//! From what was found of an object to its state in a rollout.
+//!
+//! The claim and the record on the object are the state: a new leader finds the same. Rules that do not depend on the rollout, such as
+//! those of admission, come in as facts.
+
+use jiff::Timestamp;
+
+use super::mark::{Action, Mark, Outcome, Power};
+use super::target::{Cause, State};
+use crate::annotation::format;
+
+/// The rollout, as far as its members depend on it.
+#[derive(Clone, Copy, Debug)]
+pub struct Rollout<'a> {
+    /// Its UID.
+    pub uid: &'a str,
+    /// What it is for.
+    pub action: Action,
+    /// UID of the rollout whose records a Restore reads.
+    pub restores: Option<&'a str>,
+    /// How often `retryFailed` was raised.
+    pub attempt: u32,
+    /// When it started.
+    pub started: Timestamp,
+}
+
+/// What was found of an object that the rollout selects.
+#[derive(Clone, Copy, Debug)]
+pub struct Facts<'a> {
+    /// The state that it is asked for.
+    pub desired: Power,
+    /// The state that it is in, and since when; `None` between two states.
+    pub observed: Option<(Power, Timestamp)>,
+    /// When it was created.
+    pub created: Timestamp,
+    /// When its state was asked for last.
+    pub requested: Option<Timestamp>,
+    /// Its annotation, if it is readable.
+    pub mark: Option<&'a Mark>,
+    /// The rule that refuses the change, with its reason.
+    pub refused: Option<&'a str>,
+    /// Why it cannot change yet.
+    pub deferred: Option<&'a str>,
+    /// Why the change fails, such as refused credentials, and since when.
+    pub failed: Option<(&'a str, Timestamp)>,
+    /// What its cloud has no room for, and since when.
+    pub held: Option<(Cause, Timestamp)>,
+}
+
+/// What an object is in a rollout.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Member {
+    /// For the engine.
+    pub state: State,
+    /// When that began; `None`: now.
+    pub since: Option<Timestamp>,
+    /// When it was started.
+    pub started: Option<Timestamp>,
+    /// The state that the rollout wants.
+    pub wanted: Power,
+    /// In one word, for the status.
+    pub says: Says,
+    /// Why, for people.
+    pub reason: String,
+}
+
+/// A member's state in one word. Users see it: it is never renamed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, strum::Display, strum::EnumIter)]
+#[expect(missing_docs, reason = "named as the states of Outcome and State")]
+pub enum Says {
+    Pending,
+    Deferred,
+    Refused,
+    AlreadyInState,
+    Progressing,
+    Succeeded,
+    Failed,
+    TimeOut,
+    Overridden,
+    Abandoned,
+}
+
+impl Member {
+    fn new(state: State, wanted: Power, says: Says, reason: &str) -> Self {
+        Self { state, since: None, started: None, wanted, says, reason: reason.to_owned() }
+    }
+
+    fn since(self, since: Option<Timestamp>) -> Self {
+        Self { since, ..self }
+    }
+}
+
+/// What an object is in a rollout; `None` if it is no member.
+#[must_use]
+pub fn judge(rollout: &Rollout<'_>, facts: &Facts<'_>) -> Option<Member> {
+    match facts.mark.filter(|mark| mark.uid == rollout.uid) {
+        Some(mark) => match &mark.ended {
+            None => Some(claimed(mark, facts)),
+            Some(ended) => {
+                let (state, says) = match ended.result {
+                    // Another attempt: it is judged as if it had not been started.
+                    Outcome::Failed | Outcome::TimeOut if mark.attempt < rollout.attempt => {
+                        return Some(unclaimed(mark.wanted, rollout, facts));
+                    }
+                    Outcome::Succeeded => (State::Succeeded, Says::Succeeded),
+                    Outcome::Failed => (State::TimedOut, Says::Failed),
+                    Outcome::TimeOut => (State::TimedOut, Says::TimeOut),
+                    Outcome::Overridden => (State::Excluded, Says::Overridden),
+                    Outcome::Abandoned => (State::Excluded, Says::Abandoned),
+                };
+                let member = Member::new(state, mark.wanted, says, &ended.reason).since(format::time(&ended.at));
+                Some(Member { started: format::time(&mark.since), ..member })
+            }
+        },
+        // What was created later is not part of the plan that was confirmed.
+        None if facts.created > rollout.started => None,
+        None => wanted(rollout, facts.mark).map(|wanted| unclaimed(wanted, rollout, facts)),
+    }
+}
+
+/// The state that the rollout wants; `None` if the rollout that it undoes has left no record here.
+fn wanted(rollout: &Rollout<'_>, mark: Option<&Mark>) -> Option<Power> {
+    match rollout.action {
+        Action::Hibernate => Some(Power::Hibernating),
+        Action::Resume => Some(Power::Running),
+        Action::Restore => mark.filter(|mark| Some(mark.uid.as_str()) == rollout.restores).map(|mark| mark.before),
+    }
+}
+
+/// A target that the rollout owns.
+fn claimed(mark: &Mark, facts: &Facts<'_>) -> Member {
+    let started = format::time(&mark.since);
+    let new = |state, says, reason: &str| Member { started, ..Member::new(state, mark.wanted, says, reason) };
+    if facts.desired != mark.wanted {
+        let reason = format!("another client asked for {} since", facts.desired);
+        return new(State::Excluded, Says::Overridden, &reason);
+    }
+    match (facts.observed, facts.failed, facts.held) {
+        (Some((power, since)), ..) if power == mark.wanted => {
+            // It may have been in that state before the claim.
+            let since = started.map_or(since, |started| started.max(since));
+            new(State::Succeeded, Says::Succeeded, "").since(Some(since))
+        }
+        (_, Some((why, since)), _) => new(State::Failed, Says::Failed, why).since(Some(since)),
+        (_, _, Some((cause, since))) => {
+            let reason = match cause {
+                Cause::Capacity => "the cloud has no capacity",
+                Cause::Throttled => "the cloud limits the rate of requests",
+            };
+            new(State::Held(cause), Says::Progressing, reason).since(Some(since))
+        }
+        _ => new(State::Progressing, Says::Progressing, "").since(started),
+    }
+}
+
+/// A target that the rollout does not own.
+fn unclaimed(wanted: Power, rollout: &Rollout<'_>, facts: &Facts<'_>) -> Member {
+    let new = |state, says, reason: &str| Member::new(state, wanted, says, reason);
+    let foreign = facts.mark.filter(|mark| mark.uid != rollout.uid);
+    let other = foreign.filter(|mark| mark.ended.is_none());
+    // A wake costs money, a sleep somebody's work: of two opposite rollouts the wake wins.
+    let takes_over = |mark: &&Mark| {
+        mark.wanted == Power::Hibernating && wanted == Power::Running && rollout.action == Action::Resume
+    };
+    if facts.desired == wanted && facts.observed.is_some_and(|(power, _)| power == wanted) {
+        return new(State::Excluded, Says::AlreadyInState, "");
+    }
+    if let Some(mark) = other.filter(|mark| !takes_over(mark)) {
+        return new(State::Deferred, Says::Deferred, &format!("rollout {} works on it", mark.name));
+    }
+    let undone = foreign.filter(|_| rollout.action == Action::Restore);
+    if undone.is_some_and(|mark| mark.wanted != facts.desired) {
+        return new(State::Excluded, Says::Overridden, "it was changed after the rollout that is undone");
+    }
+    // The claim of an earlier attempt has set that time, too.
+    let own = facts.mark.filter(|mark| mark.uid == rollout.uid).and_then(|mark| format::time(&mark.ended.as_ref()?.at));
+    if other.is_none() && facts.requested.is_some_and(|at| at > own.unwrap_or(rollout.started)) {
+        return new(State::Excluded, Says::Overridden, "its state was asked for after the rollout had started");
+    }
+    match (facts.refused, facts.deferred) {
+        (Some(rule), _) => new(State::Excluded, Says::Refused, rule),
+        (_, Some(reason)) => new(State::Deferred, Says::Deferred, reason),
+        _ => new(State::Pending, Says::Pending, ""),
+    }
+}

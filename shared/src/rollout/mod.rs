@@ -1,0 +1,54 @@
+//! Rollouts: which targets of a fleet start now.
+//!
+//! [`decide`] is total, deterministic and idempotent. It knows nothing of clusters: a caller says what state each target is in, and starts
+//! what it is told. The order of the targets in the input has no influence.
+
+pub mod mark;
+pub mod member;
+mod members;
+mod share;
+mod strategy;
+mod target;
+#[cfg(test)]
+mod tests;
+mod window;
+
+use jiff::Timestamp;
+
+pub use members::place;
+pub use share::{Share, ShareError};
+pub use strategy::{Group, Strategy, Window};
+pub use target::{Cause, State, Target};
+
+/// What is to be done.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Decision<'a> {
+    /// Targets to start, in this order.
+    pub start: Vec<&'a str>,
+    /// Deferred targets to check again, in this order: each may start if its reason is gone.
+    pub retry: Vec<&'a str>,
+    /// Targets whose deadline has passed.
+    pub timed_out: Vec<&'a str>,
+    /// Targets that hold a slot.
+    pub holders: Vec<&'a str>,
+    /// The first group with more failures than it may have. Then nothing starts.
+    pub breached: Option<usize>,
+    /// The group whose targets start now; `None` once every group is over.
+    pub current: Option<usize>,
+    /// A group that is over and after which a person has to approve. Until then nothing starts.
+    pub awaits_approval: Option<usize>,
+    /// Domains in which nothing starts, because their cloud has no room.
+    pub closed: Vec<&'a str>,
+    /// Whether every target has ended.
+    pub complete: bool,
+    /// When the next limit expires, if no target changes before.
+    pub next_check: Option<Timestamp>,
+}
+
+/// What is to be done. `open`: whether targets may start at all; paused, aborted or outside its hours a rollout starts none.
+#[must_use]
+pub fn decide<'a>(strategy: &Strategy, targets: &'a [Target], now: Timestamp, open: bool) -> Decision<'a> {
+    match strategy {
+        Strategy::Window(window) => window::decide(window, targets, now, open),
+    }
+}

@@ -1,0 +1,50 @@
+//! A member of a rollout, as it was observed.
+
+use jiff::Timestamp;
+
+/// A member of a rollout.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Target {
+    /// Its name, unique within the rollout.
+    pub name: String,
+    /// The index of its group in the strategy.
+    pub group: usize,
+    /// What shares a cloud's limits with it, such as the region and the credentials. Targets start round robin over domains.
+    pub domain: String,
+    /// What it does.
+    pub state: State,
+    /// When this state began; for a deferred target, when its reason was checked last.
+    pub since: Timestamp,
+    /// When it was started, if it was. The deadline runs from here.
+    pub started: Option<Timestamp>,
+}
+
+/// What a member of a rollout does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum State {
+    /// It has not been started.
+    Pending,
+    /// It cannot be started yet. It holds neither a slot nor its group.
+    Deferred,
+    /// It is under way.
+    Progressing,
+    /// It is under way, and its cloud has no room for it.
+    Held(Cause),
+    /// It has reached its state.
+    Succeeded,
+    /// It has failed, and may recover until its deadline.
+    Failed,
+    /// Its deadline has passed.
+    TimedOut,
+    /// The rollout leaves it alone: refused, overridden, removed, or in its state already.
+    Excluded,
+}
+
+/// Why a cloud does not go on with a target.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Cause {
+    /// It has no instances of this type left.
+    Capacity,
+    /// It limits the rate of requests.
+    Throttled,
+}

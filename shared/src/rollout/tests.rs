@@ -1,0 +1,43 @@
+//! What the engine is checked against.
+
+mod judged;
+mod properties;
+mod table;
+mod vectors;
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::{Group, State, Strategy, Target, Window};
+
+const NOW: &str = "2026-11-24T12:00:00Z";
+
+fn now() -> Timestamp {
+    NOW.parse().unwrap()
+}
+
+/// So many seconds ago.
+fn ago(seconds: i64) -> Timestamp {
+    now() - SignedDuration::from_secs(seconds)
+}
+
+fn target(name: &str, state: State, since: i64) -> Target {
+    let is_started = !matches!(state, State::Pending | State::Deferred | State::Excluded);
+    let started = is_started.then(|| ago(since));
+    Target { name: name.to_owned(), group: 0, domain: String::new(), state, since: ago(since), started }
+}
+
+fn in_group(group: usize, target: Target) -> Target {
+    Target { group, ..target }
+}
+
+fn in_domain(domain: &str, target: Target) -> Target {
+    Target { domain: domain.to_owned(), ..target }
+}
+
+fn window(max_concurrency: usize, groups: Vec<Group>) -> Window {
+    Window { groups, max_concurrency, starts_per_minute: None, deadline: None }
+}
+
+fn strategy(window: &Window) -> Strategy {
+    Strategy::Window(window.clone())
+}

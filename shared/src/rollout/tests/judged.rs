@@ -1,0 +1,144 @@
+//! The rows about single targets (`PowerRollout`, 9.4).
+
+use super::*;
+use crate::rollout::Cause;
+use crate::rollout::mark::tests::claim;
+use crate::rollout::mark::{Action, Mark, Outcome, Power};
+use crate::rollout::member::{Facts, Member, Rollout, Says, judge};
+
+const OURS: &str = "ours";
+
+fn rollout(action: Action) -> Rollout<'static> {
+    Rollout { uid: OURS, action, restores: None, attempt: 0, started: ago(600) }
+}
+
+/// Awake for a day, and nobody has asked for anything since.
+fn awake() -> Facts<'static> {
+    let (long, before) = (ago(86_400), ago(3_600));
+    Facts {
+        desired: Power::Running,
+        observed: Some((Power::Running, long)),
+        created: long,
+        requested: Some(before),
+        mark: None,
+        refused: None,
+        deferred: None,
+        failed: None,
+        held: None,
+    }
+}
+
+fn asleep() -> Facts<'static> {
+    Facts { desired: Power::Hibernating, observed: Some((Power::Hibernating, ago(3_600))), ..awake() }
+}
+
+fn judged(action: Action, facts: Facts<'_>) -> Member {
+    judge(&rollout(action), &facts).unwrap()
+}
+
+fn says(action: Action, facts: Facts<'_>) -> (State, Says) {
+    let member = judged(action, facts);
+    (member.state, member.says)
+}
+
+#[test]
+fn what_no_rollout_owns() {
+    use Action::{Hibernate, Resume};
+    let later = Some(ago(60));
+    for (action, facts, expected) in [
+        (Hibernate, awake(), (State::Pending, Says::Pending)),
+        (Hibernate, asleep(), (State::Excluded, Says::AlreadyInState)),
+        (Resume, awake(), (State::Excluded, Says::AlreadyInState)),
+        // Asked for, and not there yet.
+        (Hibernate, Facts { observed: None, ..asleep() }, (State::Pending, Says::Pending)),
+        (Hibernate, Facts { refused: Some("V4: platform"), ..awake() }, (State::Excluded, Says::Refused)),
+        (Hibernate, Facts { deferred: Some("held awake"), ..awake() }, (State::Deferred, Says::Deferred)),
+        (Hibernate, Facts { refused: Some("V3"), deferred: Some("held"), ..awake() }, (State::Excluded, Says::Refused)),
+        (Hibernate, Facts { requested: later, ..awake() }, (State::Excluded, Says::Overridden)),
+        (Hibernate, Facts { requested: later, ..asleep() }, (State::Excluded, Says::AlreadyInState)),
+        (Hibernate, Facts { requested: None, ..awake() }, (State::Pending, Says::Pending)),
+    ] {
+        assert_eq!(says(action, facts), expected, "{action} {facts:?}");
+    }
+    let young = Facts { created: ago(599), ..awake() };
+    assert_eq!(judge(&rollout(Hibernate), &young), None, "created after the start");
+}
+
+#[test]
+fn what_another_rollout_owns() {
+    let (to_sleep, to_wake) = (claim("other", Power::Hibernating), claim("other", Power::Running));
+    let under_way = |mark| Facts { mark: Some(mark), observed: None, requested: Some(ago(60)), ..asleep() };
+    assert_eq!(says(Action::Resume, under_way(&to_sleep)), (State::Pending, Says::Pending), "a wake takes it over");
+    let waking = Facts { desired: Power::Running, ..under_way(&to_wake) };
+    let member = judged(Action::Hibernate, waking);
+    assert_eq!((member.says, member.reason.as_str()), (Says::Deferred, "rollout night works on it"));
+    let record = to_wake.end(Outcome::Succeeded, "", ago(700));
+    let facts = Facts { mark: Some(&record), ..awake() };
+    assert_eq!(says(Action::Hibernate, facts), (State::Pending, Says::Pending), "it has ended");
+}
+
+#[test]
+fn what_this_rollout_owns() {
+    let mark = Mark { since: ago(120).to_string(), ..claim(OURS, Power::Running) };
+    let mine =
+        Facts { mark: Some(&mark), desired: Power::Running, observed: None, requested: Some(ago(120)), ..asleep() };
+    for (facts, state, says, since) in [
+        (mine, State::Progressing, Says::Progressing, 120),
+        (Facts { observed: Some((Power::Running, ago(30))), ..mine }, State::Succeeded, Says::Succeeded, 30),
+        (Facts { observed: Some((Power::Running, ago(500))), ..mine }, State::Succeeded, Says::Succeeded, 120),
+        (Facts { failed: Some(("denied", ago(20))), ..mine }, State::Failed, Says::Failed, 20),
+        (Facts { held: Some((Cause::Capacity, ago(10))), ..mine }, State::Held(Cause::Capacity), Says::Progressing, 10),
+    ] {
+        let member = judged(Action::Resume, facts);
+        assert_eq!((member.state, member.says, member.since), (state, says, Some(ago(since))), "{facts:?}");
+        assert_eq!(member.started, Some(ago(120)));
+    }
+    let changed = Facts { desired: Power::Hibernating, ..mine };
+    assert_eq!(says(Action::Resume, changed), (State::Excluded, Says::Overridden), "whoever wrote it");
+    let refused = Facts { refused: Some("V3"), deferred: Some("held"), ..mine };
+    assert_eq!(says(Action::Resume, refused), (State::Progressing, Says::Progressing), "what is under way goes on");
+}
+
+#[test]
+fn what_this_rollout_has_ended() {
+    fn facts(mark: &Mark) -> Facts<'_> {
+        Facts { mark: Some(mark), observed: None, requested: Some(ago(550)), ..asleep() }
+    }
+    let record = |result| claim(OURS, Power::Hibernating).end(result, "why", ago(100));
+    for (result, state, word) in [
+        (Outcome::Succeeded, State::Succeeded, Says::Succeeded),
+        (Outcome::Failed, State::TimedOut, Says::Failed),
+        (Outcome::TimeOut, State::TimedOut, Says::TimeOut),
+        (Outcome::Overridden, State::Excluded, Says::Overridden),
+        (Outcome::Abandoned, State::Excluded, Says::Abandoned),
+    ] {
+        let (record, again) = (record(result), Rollout { attempt: 1, ..rollout(Action::Hibernate) });
+        let member = judged(Action::Hibernate, facts(&record));
+        assert_eq!((member.state, member.says, member.since), (state, word, Some(ago(100))), "{result}");
+        assert_eq!(member.reason, "why");
+        let retried = judge(&again, &facts(&record)).unwrap().says;
+        let is_retried = matches!(result, Outcome::Failed | Outcome::TimeOut);
+        assert_eq!(retried, if is_retried { Says::Pending } else { word }, "{result}: retryFailed");
+        let asked = Facts { requested: Some(ago(90)), ..facts(&record) };
+        let overridden = judge(&again, &asked).unwrap().says;
+        assert_eq!(overridden, if is_retried { Says::Overridden } else { word }, "{result}: asked for since");
+    }
+}
+
+#[test]
+fn a_restore_gives_back_what_the_records_of_the_other_rollout_say() {
+    let undo = Rollout { restores: Some("other"), ..rollout(Action::Restore) };
+    let record = claim("other", Power::Hibernating).end(Outcome::Succeeded, "", ago(3_000));
+    let facts = Facts { mark: Some(&record), ..asleep() };
+    let member = judge(&undo, &facts).unwrap();
+    assert_eq!((member.says, member.wanted), (Says::Pending, Power::Running));
+    assert_eq!(judge(&undo, &asleep()), None, "without a record it is no member");
+    let foreign = claim("third", Power::Hibernating).end(Outcome::Succeeded, "", ago(3_000));
+    assert_eq!(judge(&undo, &Facts { mark: Some(&foreign), ..asleep() }), None);
+    let awake_since = Facts { mark: Some(&record), observed: None, ..awake() };
+    assert_eq!(judge(&undo, &awake_since).unwrap().says, Says::Overridden, "not as that rollout left it");
+    // Once it is claimed, the record of the other rollout is gone, and the claim says what is wanted.
+    let own = Mark { action: Action::Restore, ..claim(OURS, Power::Running) };
+    let claimed = Facts { mark: Some(&own), observed: None, ..awake() };
+    assert_eq!(judge(&undo, &claimed).unwrap().says, Says::Progressing);
+}

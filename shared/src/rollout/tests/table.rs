@@ -1,0 +1,172 @@
+//! What the vectors do not have: rates, domains, deferral, approval, and when to look again.
+
+use std::time::Duration;
+
+use super::*;
+use crate::rollout::{Cause, Decision, decide, place};
+
+fn one_group() -> Vec<Group> {
+    vec![Group::default()]
+}
+
+fn pending(name: &str) -> Target {
+    target(name, State::Pending, 0)
+}
+
+fn decided<'a>(window: &Window, targets: &'a [Target]) -> Decision<'a> {
+    decide(&strategy(window), targets, now(), true)
+}
+
+fn seconds_until(decision: &Decision<'_>) -> Option<i64> {
+    decision.next_check.map(|at| (at - now()).get_seconds())
+}
+
+#[test]
+fn no_more_than_the_limit_start_in_a_minute() {
+    let window = Window { starts_per_minute: Some(3), ..window(20, one_group()) };
+    let started = [target("a", DONE, 70), target("b", DONE, 50), target("c", State::Progressing, 20)];
+    let mut targets: Vec<Target> = started.into_iter().chain(["d", "e", "f"].map(pending)).collect();
+    let decision = decided(&window, &targets);
+    assert_eq!((decision.start.as_slice(), seconds_until(&decision)), (["d"].as_slice(), Some(10)));
+    targets[3] = target("d", State::Progressing, 0);
+    let decision = decided(&window, &targets);
+    assert_eq!((decision.start.len(), seconds_until(&decision)), (0, Some(10)));
+}
+
+const DONE: State = State::Succeeded;
+
+#[test]
+fn targets_start_round_robin_over_domains_and_then_by_name() {
+    let names = [("eu", "a"), ("eu", "b"), ("eu", "c"), ("us", "d"), ("us", "e"), ("ap", "f")];
+    let mut targets: Vec<Target> = names.iter().map(|(domain, name)| in_domain(domain, pending(name))).collect();
+    let window = window(4, one_group());
+    assert_eq!(decided(&window, &targets).start, ["f", "a", "d", "b"]);
+    targets.reverse();
+    assert_eq!(decided(&window, &targets).start, ["f", "a", "d", "b"], "whatever the order of the input");
+}
+
+#[test]
+fn a_target_without_room_frees_its_slot_after_five_minutes_and_keeps_its_deadline() {
+    let deadline = Some(Duration::from_mins(30));
+    let window = Window { deadline, ..window(1, one_group()) };
+    for (held, started, starts, check) in [(0, 60, 0, 300), (299, 299, 0, 1), (300, 300, 1, 1_500), (300, 1_799, 1, 1)]
+    {
+        let mut first = target("a", State::Held(Cause::Capacity), held);
+        first.started = Some(ago(started));
+        let targets = [first, pending("b")];
+        let decision = decided(&window, &targets);
+        assert_eq!((decision.start.len(), seconds_until(&decision)), (starts, Some(check)), "{held} {started}");
+        assert_eq!((decision.current, decision.complete), (Some(0), false));
+    }
+    let targets =
+        [Target { started: Some(ago(1_800)), ..target("a", State::Held(Cause::Capacity), 300) }, pending("b")];
+    let decision = decided(&window, &targets);
+    assert_eq!((decision.timed_out.as_slice(), decision.breached), (["a"].as_slice(), Some(0)));
+}
+
+#[test]
+fn three_targets_that_wait_for_one_cause_close_their_domain_until_one_succeeds() {
+    let held = |name: &str, cause, since| in_domain("eu", target(name, State::Held(cause), since));
+    let two = [held("a", Cause::Capacity, 60), held("b", Cause::Capacity, 50)];
+    let rest = [in_domain("eu", pending("x")), in_domain("us", pending("y"))];
+    for (more, starts) in [
+        (vec![], vec!["x", "y"]),
+        (vec![held("c", Cause::Throttled, 40)], vec!["x", "y"]),
+        (vec![held("c", Cause::Capacity, 40)], vec!["y"]),
+        (vec![held("c", Cause::Capacity, 40), in_domain("us", target("d", DONE, 10))], vec!["y"]),
+        (vec![held("c", Cause::Capacity, 40), in_domain("eu", target("d", DONE, 55))], vec!["x", "y"]),
+    ] {
+        let targets: Vec<Target> = two.iter().chain(&more).chain(&rest).cloned().collect();
+        let decision = decided(&window(20, one_group()), &targets);
+        let mut start = decision.start.clone();
+        start.sort_unstable();
+        assert_eq!((start, decision.closed.is_empty()), (starts.clone(), starts.len() == 2), "{more:?}");
+    }
+}
+
+#[test]
+fn deferred_targets_are_retried_after_the_last_group_those_checked_longest_ago_first() {
+    let groups = vec![Group::default(), Group::default()];
+    let deferred = |name: &str, since| target(name, State::Deferred, since);
+    let mut targets =
+        vec![deferred("a", 10), deferred("b", 30), deferred("c", 20), in_group(1, target("d", State::Progressing, 5))];
+    let decision = decided(&window(2, groups.clone()), &targets);
+    assert_eq!((decision.current, decision.retry.len()), (Some(1), 0), "they do not hold up the next group");
+    targets[3].state = DONE;
+    let decision = decided(&window(2, groups), &targets);
+    assert_eq!((decision.current, decision.retry.as_slice()), (None, ["b", "c"].as_slice()));
+    assert!(!decision.complete);
+}
+
+#[test]
+fn nothing_starts_after_a_group_that_waits_for_approval() {
+    let mut groups = vec![Group { pause_after: true, ..Group::default() }, Group::default()];
+    let mut targets = [target("a", State::Progressing, 5), in_group(1, pending("b"))];
+    let decision = decided(&window(2, groups.clone()), &targets);
+    assert_eq!((decision.awaits_approval, decision.start.len()), (None, 0), "its group is not over");
+    targets[0].state = DONE;
+    let decision = decided(&window(2, groups.clone()), &targets);
+    assert_eq!((decision.awaits_approval, decision.start.len()), (Some(0), 0));
+    groups[0].pause_after = false;
+    assert_eq!(decided(&window(2, groups), &targets).start, ["b"]);
+}
+
+#[test]
+fn accepted_failures_do_not_count() {
+    let mut groups = vec![Group { max_failures: 1, ..Group::default() }];
+    let targets = [target("a", State::TimedOut, 5), target("b", State::Failed, 5), pending("c")];
+    assert_eq!(decided(&window(9, groups.clone()), &targets).breached, Some(0));
+    groups[0].accepted_failures = 2;
+    assert_eq!(decided(&window(9, groups), &targets).start, ["c"]);
+}
+
+#[test]
+fn a_rollout_that_is_not_open_starts_nothing_and_still_times_out() {
+    let window = Window {
+        deadline: Some(Duration::from_mins(1)),
+        ..window(9, vec![Group { max_failures: 9, ..Group::default() }])
+    };
+    let targets = [target("a", State::Progressing, 60), target("b", State::Progressing, 59), pending("c")];
+    let decision = decide(&strategy(&window), &targets, now(), false);
+    assert_eq!((decision.start.len(), decision.timed_out.as_slice()), (0, ["a"].as_slice()));
+    assert_eq!((decision.holders.as_slice(), seconds_until(&decision)), (["b"].as_slice(), Some(1)));
+}
+
+#[test]
+fn a_rollout_is_complete_once_every_target_has_ended() {
+    let soak = vec![Group { max_failures: 9, min_success_time: Duration::from_mins(2), ..Group::default() }];
+    for (state, since, complete) in [
+        (State::Pending, 0, false),
+        (State::Deferred, 0, false),
+        (State::Progressing, 0, false),
+        (State::Failed, 0, false),
+        (State::TimedOut, 0, true),
+        (State::Excluded, 0, true),
+        (DONE, 119, false),
+        (DONE, 120, true),
+    ] {
+        let window = Window { deadline: Some(Duration::from_mins(15)), ..window(9, soak.clone()) };
+        assert_eq!(decided(&window, &[target("a", state, since)]).complete, complete, "{state:?}");
+    }
+    assert!(decided(&window(9, Vec::new()), &[]).complete);
+}
+
+#[test]
+fn canaries_that_prove_nothing_are_replaced_by_the_first_of_the_rest() {
+    let excluded = |name: &str, group| in_group(group, target(name, State::Excluded, 0));
+    let rest = || ["m", "k", "l"].map(|name| in_group(7, pending(name)));
+    let groups = |targets: &[Target]| {
+        let mut all: Vec<(String, usize)> = targets.iter().map(|one| (one.name.clone(), one.group)).collect();
+        all.sort();
+        all.into_iter().map(|(_, group)| group).collect::<Vec<_>>()
+    };
+    let mut targets: Vec<Target> = [excluded("a", 0), excluded("b", 0)].into_iter().chain(rest()).collect();
+    place(&mut targets, 2, 1);
+    assert_eq!(groups(&targets), [0, 0, 0, 0, 1]);
+    let mut targets: Vec<Target> = [excluded("a", 0), pending("b")].into_iter().chain(rest()).collect();
+    place(&mut targets, 2, 1);
+    assert_eq!(groups(&targets), [0, 0, 1, 1, 1], "one canary is left");
+    let mut targets: Vec<Target> = [excluded("a", 0)].into_iter().chain(rest()).collect();
+    place(&mut targets, 2, 0);
+    assert_eq!(groups(&targets), [0, 1, 1, 1], "no canary group");
+}

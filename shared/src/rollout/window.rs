@@ -1,0 +1,185 @@
+//! The sliding window.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::Decision;
+use super::strategy::{Group, Window};
+use super::target::{Cause, State, Target};
+
+/// How long a target without room in its cloud holds its slot.
+const HELD: Duration = Duration::from_mins(5);
+/// Targets of one domain that wait for one cause before nothing else starts there.
+const CLOSED: usize = 3;
+/// What `starts_per_minute` counts in.
+const MINUTE: Duration = Duration::from_mins(1);
+
+/// What a target means for the window.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Standing {
+    /// Until when it holds a slot.
+    slot: Option<Until>,
+    /// Whether the next group waits for it.
+    keeps_group: bool,
+    /// Whether it counts as a failure.
+    failed: bool,
+    /// Whether its deadline has passed only now.
+    timed_out: bool,
+}
+
+/// A limit; `None` in it never expires.
+type Until = Option<Timestamp>;
+
+fn after(begin: Timestamp, limit: Duration) -> Timestamp {
+    SignedDuration::try_from(limit).ok().and_then(|limit| begin.checked_add(limit).ok()).unwrap_or(Timestamp::MAX)
+}
+
+fn standing(target: &Target, window: &Window, now: Timestamp) -> Standing {
+    let nothing = Standing { slot: None, keeps_group: false, failed: false, timed_out: false };
+    let deadline = window.deadline.map(|limit| after(target.started.unwrap_or(target.since), limit));
+    let is_over = |until: Until| until.is_some_and(|until| now >= until);
+    match target.state {
+        State::Pending => Standing { keeps_group: true, ..nothing },
+        State::Deferred | State::Excluded => nothing,
+        State::TimedOut => Standing { failed: true, ..nothing },
+        State::Progressing | State::Held(_) | State::Failed if is_over(deadline) => {
+            Standing { failed: true, timed_out: true, ..nothing }
+        }
+        State::Failed => Standing { slot: Some(deadline), failed: true, ..nothing },
+        State::Progressing => Standing { slot: Some(deadline), keeps_group: true, ..nothing },
+        State::Held(_) => {
+            let held = after(target.since, HELD);
+            let until = deadline.map_or(held, |deadline| deadline.min(held));
+            Standing { slot: (now < held).then_some(Some(until)), keeps_group: true, ..nothing }
+        }
+        State::Succeeded => {
+            let soak = group(window, target).min_success_time;
+            let until = Some(after(target.since, soak));
+            let soaks = !is_over(until);
+            Standing { slot: soaks.then_some(until), keeps_group: soaks, ..nothing }
+        }
+    }
+}
+
+fn group(window: &Window, target: &Target) -> Group {
+    window.groups.get(target.group).copied().unwrap_or_default()
+}
+
+pub(super) fn decide<'a>(window: &Window, targets: &'a [Target], now: Timestamp, open: bool) -> Decision<'a> {
+    let mut all: Vec<(&Target, Standing)> =
+        targets.iter().map(|target| (target, standing(target, window, now))).collect();
+    all.sort_by(|(one, _), (other, _)| one.name.cmp(&other.name));
+    let named = |pick: &dyn Fn(&Standing) -> bool| -> Vec<&'a str> {
+        all.iter().filter(|(_, standing)| pick(standing)).map(|(target, _)| target.name.as_str()).collect()
+    };
+    let holders = named(&|standing| standing.slot.is_some());
+    let timed_out = named(&|standing| standing.timed_out);
+    let waits = |(target, standing): &&(&Target, Standing)| standing.keeps_group.then_some(target.group);
+    let current = all.iter().filter_map(|one| waits(&one)).min();
+    let is_left = |(target, standing): &(&Target, Standing)| {
+        standing.keeps_group || standing.slot.is_some() || standing.timed_out || target.state == State::Deferred
+    };
+    let complete = !all.iter().any(is_left);
+    let breached = breached(window, &all);
+    let closed = closed(&all);
+    let mut decision = Decision { timed_out, breached, current, complete, ..Decision::default() };
+    let mut checks: Vec<Timestamp> =
+        all.iter().filter_map(|(target, standing)| expires(target, *standing, window)).collect();
+    decision.awaits_approval = (0..current.unwrap_or(window.groups.len()))
+        .find(|index| window.groups.get(*index).is_some_and(|group| group.pause_after));
+    if open && breached.is_none() && decision.awaits_approval.is_none() {
+        let (starts, freed) = starts_left(window, &all, now);
+        let free = window.max_concurrency.saturating_sub(holders.len());
+        let count = free.min(starts);
+        if let Some(group) = current {
+            decision.start = to_start(&all, group, &closed, count);
+        } else {
+            decision.retry = to_retry(&all, &closed, count);
+        }
+        let waiting = decision.start.len() + decision.retry.len() == count;
+        checks.extend(freed.filter(|_| waiting && starts <= free));
+    }
+    decision.next_check = checks.into_iter().filter(|at| *at > now).min();
+    Decision { holders, closed: closed.into_iter().collect(), ..decision }
+}
+
+/// When the standing of a target changes by itself.
+fn expires(target: &Target, standing: Standing, window: &Window) -> Option<Timestamp> {
+    let held = || match target.state {
+        // Its slot is free, its deadline runs.
+        State::Held(_) => window.deadline.map(|limit| after(target.started.unwrap_or(target.since), limit)),
+        _ => None,
+    };
+    standing.slot.flatten().or_else(held)
+}
+
+fn breached(window: &Window, all: &[(&Target, Standing)]) -> Option<usize> {
+    let mut failures: BTreeMap<usize, usize> = BTreeMap::new();
+    for (target, _) in all.iter().filter(|(_, standing)| standing.failed) {
+        *failures.entry(target.group).or_default() += 1;
+    }
+    let exceeds = |(index, count): &(usize, usize)| {
+        let group = window.groups.get(*index).copied().unwrap_or_default();
+        count.saturating_sub(group.accepted_failures) > group.max_failures
+    };
+    failures.into_iter().find(exceeds).map(|(index, _)| index)
+}
+
+/// Domains whose cloud has no room: so many targets wait there for one cause, and none has succeeded since.
+fn closed<'a>(all: &[(&'a Target, Standing)]) -> BTreeSet<&'a str> {
+    let mut waiting: BTreeMap<(&str, Cause), Vec<Timestamp>> = BTreeMap::new();
+    let mut succeeded: BTreeMap<&str, Timestamp> = BTreeMap::new();
+    for (target, standing) in all {
+        match target.state {
+            State::Held(cause) if !standing.timed_out => {
+                waiting.entry((&target.domain, cause)).or_default().push(target.since);
+            }
+            State::Succeeded => {
+                let last = succeeded.entry(&target.domain).or_insert(target.since);
+                *last = target.since.max(*last);
+            }
+            _ => {}
+        }
+    }
+    let is_closed = |domain: &str, since: &[Timestamp]| {
+        let last = succeeded.get(domain);
+        since.iter().filter(|since| last.is_none_or(|last| *since >= last)).count() >= CLOSED
+    };
+    waiting.into_iter().filter(|((domain, _), since)| is_closed(domain, since)).map(|((domain, _), _)| domain).collect()
+}
+
+/// How many may start in this minute, and when the next one may.
+fn starts_left(window: &Window, all: &[(&Target, Standing)], now: Timestamp) -> (usize, Option<Timestamp>) {
+    let Some(limit) = window.starts_per_minute else { return (usize::MAX, None) };
+    let mut ends: Vec<Timestamp> =
+        all.iter().filter_map(|(target, _)| Some(after(target.started?, MINUTE))).filter(|end| *end > now).collect();
+    ends.sort_unstable();
+    // The start after which fewer than the limit are left in the minute.
+    let freed = ends.len().checked_sub(limit.max(1)).and_then(|at| ends.get(at)).or(ends.first()).copied();
+    (limit.saturating_sub(ends.len()), freed)
+}
+
+/// Round robin over domains, then by name. A target's rank does not depend on what the others do.
+fn to_start<'a>(all: &[(&'a Target, Standing)], group: usize, closed: &BTreeSet<&str>, count: usize) -> Vec<&'a str> {
+    let mut ranks: BTreeMap<&str, usize> = BTreeMap::new();
+    let mut found: Vec<(usize, &str, &str)> = Vec::new();
+    for (target, _) in all.iter().filter(|(target, _)| target.group == group) {
+        let rank = ranks.entry(&target.domain).or_default();
+        *rank += 1;
+        if target.state == State::Pending && !closed.contains(target.domain.as_str()) {
+            found.push((*rank, &target.domain, &target.name));
+        }
+    }
+    found.sort_unstable();
+    found.into_iter().take(count).map(|(_, _, name)| name).collect()
+}
+
+/// Those whose reason was checked longest ago come first.
+fn to_retry<'a>(all: &[(&'a Target, Standing)], closed: &BTreeSet<&str>, count: usize) -> Vec<&'a str> {
+    let is_deferred = |target: &&Target| target.state == State::Deferred && !closed.contains(target.domain.as_str());
+    let mut found: Vec<&Target> = all.iter().map(|(target, _)| *target).filter(is_deferred).collect();
+    found.sort_by(|one, other| (one.since, &one.name).cmp(&(other.since, &other.name)));
+    found.into_iter().take(count).map(|target| target.name.as_str()).collect()
+}

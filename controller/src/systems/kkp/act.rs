@@ -104,6 +104,9 @@ async fn one(
         Action::RestoreMachines(name, recorded) => {
             user()?.machines(DEPLOYMENT, name, patches::restore_machines(recorded)).await
         }
+        Action::RestoreAutoscaler(name, annotations) => {
+            user()?.machines(DEPLOYMENT, name, patches::restore_autoscaler(annotations)).await
+        }
         Action::Cordon(names) => {
             let user = &user()?;
             each(names, |name| async move { user.node(&name, patches::cordon()).await }).await

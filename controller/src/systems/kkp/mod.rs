@@ -276,7 +276,9 @@ impl System for Kkp {
         let Err(error) = act::run(self, observation, plan, target).await else { return Ok(Acted::Nothing) };
         if let (Class::Failed, Some(said)) = (error.class(), &mut plan.report) {
             said.message = format!("{}; retried after an error: {}", said.message, sanitize_chain(&error));
-            (plan.ends, plan.record) = (false, None);
+            plan.ends = false;
+            let written = observation.record.as_ref().ok().and_then(Option::as_ref).map(|stored| &stored.record);
+            plan.record.take_if(|record| written != Some(record));
             report::report(self, observation, plan, target).await?;
         }
         Err(error)

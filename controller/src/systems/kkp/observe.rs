@@ -47,6 +47,9 @@ pub async fn observe<'a>(
     let changes = begins || phase.is_some_and(|phase| phase.is_of_sleep() == (desired == Desired::Running));
     let rests = phase == Some(Phase::Dehydrated) && !changes;
     let needs_slot = !(rests || phase.is_none() && !begins);
+    if rests {
+        kkp.slots.free(&name);
+    }
     let may_begin = !needs_slot || kkp.slots.take(&name, phase, is_overdue, desired);
     let is_read = may_begin && (phase.is_some() || begins) || is_orphaned;
     let seed = if is_read { seed::list(kkp, cluster).await? } else { Seed::default() };

@@ -1,5 +1,7 @@
 //! The merge patches of a sleep and a wake: one write per object, with only our fields.
 
+use std::collections::BTreeMap;
+
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 use shared::annotation::format;
@@ -65,28 +67,32 @@ pub fn unmark() -> Value {
 
 /// Takes a `MachineDeployment` from the autoscaler's control.
 pub fn stop_autoscaler() -> Value {
-    json!({ "metadata": { "annotations": autoscaler(None) } })
+    json!({ "metadata": { "annotations": no_autoscaler() } })
 }
 
 /// A `MachineDeployment`'s count at 0, out of the autoscaler's control, and what it was.
 pub fn scale_down_machines(recorded: &Machines) -> Value {
-    let mut annotations = autoscaler(None);
+    let mut annotations = no_autoscaler();
     annotations.insert(keys::DEHYDRATED_REPLICAS.to_owned(), json!(recorded.replicas.to_string()));
     json!({ "metadata": { "annotations": annotations }, "spec": { "replicas": 0 } })
 }
 
 /// A `MachineDeployment` as it was, in one write: any change of its annotations has OSM make its bootstrap Secrets anew (row 53).
 pub fn restore_machines(recorded: &Machines) -> Value {
-    let mut annotations = autoscaler(Some(recorded));
-    annotations.insert(keys::DEHYDRATED_REPLICAS.to_owned(), Value::Null);
-    json!({ "metadata": { "annotations": annotations }, "spec": { "replicas": recorded.replicas } })
+    let mut patch = restore_autoscaler(&recorded.autoscaler);
+    patch["spec"] = json!({ "replicas": recorded.replicas });
+    patch
 }
 
-fn autoscaler(recorded: Option<&Machines>) -> Map<String, Value> {
-    let Some(recorded) = recorded else {
-        return keys::AUTOSCALER.iter().map(|key| ((*key).to_owned(), Value::Null)).collect();
-    };
-    recorded.autoscaler.iter().map(|(key, value)| (key.clone(), json!(value))).collect()
+/// Its annotations as they were; its count stays.
+pub fn restore_autoscaler(recorded: &BTreeMap<String, String>) -> Value {
+    let mut annotations: Map<String, Value> = recorded.iter().map(|(key, value)| (key.clone(), json!(value))).collect();
+    annotations.insert(keys::DEHYDRATED_REPLICAS.to_owned(), Value::Null);
+    json!({ "metadata": { "annotations": annotations } })
+}
+
+fn no_autoscaler() -> Map<String, Value> {
+    keys::AUTOSCALER.iter().map(|key| ((*key).to_owned(), Value::Null)).collect()
 }
 
 /// Cordons a Node and has machine-controller skip eviction: either alone is not enough (rows 54 to 56).

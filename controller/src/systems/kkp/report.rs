@@ -28,9 +28,15 @@ pub async fn report(
 ) -> Result<Done, KkpError> {
     // What an action got back is newer than what was observed.
     let cluster = observation.written.as_deref().unwrap_or(observation.cluster);
-    // The phase is on the record by now. The condition may be in conflict with a write of KKP's, and the next reconcile finds no new phase.
+    // The phase is on the record by now. The condition may be in conflict with a write of KKP's, and the next reconcile finds no new phase:
+    // Events and the slot do not wait for it.
     if let Some(record) = &plan.record {
         tell(kkp, cluster, record.phase, plan).await;
+    }
+    let is_over = plan.ends || plan.record.as_ref().is_some_and(|record| record.phase == Phase::Dehydrated);
+    let is_refused = plan.record.is_none() && matches!(observation.record, Ok(None));
+    if is_over || is_refused {
+        kkp.slots.free(&cluster.name_any());
     }
     let mut changed = plan.record.is_some() || !plan.actions.is_empty() || plan.ends;
     let now = format::seconds(observation.now);
@@ -42,21 +48,16 @@ pub async fn report(
         let written = kkp.hub().patch_status(cluster, patch).await.map_err(KkpError::Cluster)?;
         target.wrote(&written);
         changed = true;
-        if let Some(warning) = &plan.warning {
+        if let (Some(warning), None) = (&plan.warning, &plan.record) {
             publish(kkp, cluster, EventType::Warning, warning.reason, &warning.note).await;
         }
     } else if let Some(written) = &observation.written {
         target.wrote(written);
     }
-    let is_over = plan.ends || plan.record.as_ref().is_some_and(|record| record.phase == Phase::Dehydrated);
-    let is_refused = plan.record.is_none() && matches!(observation.record, Ok(None));
-    if is_over || is_refused {
-        kkp.slots.free(&cluster.name_any());
-    }
     Ok(Done { requeue: plan.requeue, changed })
 }
 
-/// An Event about a phase that has begun, and one about a cluster that another client has woken.
+/// Events about a phase that has begun.
 async fn tell(kkp: &Kkp, cluster: &Cluster, phase: Phase, plan: &Plan) {
     let kind =
         if matches!(phase, Phase::DrainTimedOut | Phase::AwakePaused) { EventType::Warning } else { EventType::Normal };
@@ -67,6 +68,9 @@ async fn tell(kkp: &Kkp, cluster: &Cluster, phase: Phase, plan: &Plan) {
         (phase.into(), format!("{phase} has begun"))
     };
     publish(kkp, cluster, kind, reason, &note).await;
+    if let Some(warning) = &plan.warning {
+        publish(kkp, cluster, EventType::Warning, warning.reason, &warning.note).await;
+    }
 }
 
 async fn publish(kkp: &Kkp, cluster: &Cluster, kind: EventType, reason: &'static str, note: &str) {

@@ -1,5 +1,6 @@
 //! What a decision wants done.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::facts::LostPod;
@@ -62,6 +63,8 @@ pub enum Action {
     ScaleDownMachines(String, Machines),
     /// Set a `MachineDeployment`'s count and autoscaler annotations and remove ours, in one write (row 53).
     RestoreMachines(String, Machines),
+    /// Set a `MachineDeployment`'s autoscaler annotations and remove ours. Its count stays as it is.
+    RestoreAutoscaler(String, BTreeMap<String, String>),
     /// Delete a Node without a Machine.
     DeleteNode(String),
     /// `spec.pause`, its reason and our annotation, in one write with resourceVersion.

@@ -121,6 +121,18 @@ fn to_raise(record: &Record, user: &Machinery) -> Vec<Action> {
     actions
 }
 
+/// What is left to restore of those that run. A count that a user has set to 0 since stays.
+fn to_annotate(record: &Record, user: &Machinery) -> Vec<Action> {
+    let runs = |name: &str| user.deployments.iter().any(|one| one.name == name && one.replicas > 0);
+    let annotated = |action| match action {
+        Action::RestoreMachines(name, machines) if runs(&name) => {
+            Some(Action::RestoreAutoscaler(name, machines.autoscaler))
+        }
+        _ => None,
+    };
+    to_restore(record, user).into_iter().filter_map(annotated).collect()
+}
+
 fn scale_up(facts: &Facts<'_>, record: &Record) -> Plan {
     let user = match seen(facts, record.phase) {
         Ok(user) => user,
@@ -161,6 +173,10 @@ fn wait_for_nodes(facts: &Facts<'_>, record: &Record) -> Plan {
     if (wanted as usize) > ready && !sleeps_again && !goes_on_regardless(facts, record.phase) {
         return waits_for_nodes(facts, record, user, &format!("{ready} of {wanted} Nodes are ready"));
     }
+    let actions = to_annotate(record, user);
+    if !actions.is_empty() && !facts.is_deleted() && facts.overdue(record.phase).is_none() {
+        return waits(facts, record.phase, "restoring annotations of MachineDeployments", actions);
+    }
     if facts.cluster.spec.pause && record.paused {
         return Plan::enter(record, Phase::AwakePaused, facts.now);
     }
@@ -186,8 +202,7 @@ fn unsuspend(facts: &Facts<'_>, record: &Record) -> Option<Action> {
 }
 
 fn end(facts: &Facts<'_>, record: &Record, user: &Machinery) -> Plan {
-    let mut actions = if facts.is_deleted() { Vec::new() } else { to_restore(record, user) };
-    actions.extend(uncordon(user));
+    let mut actions: Vec<Action> = uncordon(user).into_iter().collect();
     actions.extend(unsuspend(facts, record));
     let marked = facts.control_plane.iter().filter(|one| one.copy.is_some()).map(|one| one.workload.clone());
     let marked: Vec<Workload> = marked.collect();

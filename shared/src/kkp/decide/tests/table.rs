@@ -1,5 +1,6 @@
 //! Single situations: what is decided in each, with the row of reference/kkp-observed.md that it comes from.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -531,7 +532,19 @@ fn annotations_of_a_deployment_that_another_client_has_raised_wait_for_its_nodes
     assert_eq!((case.says().as_str(), case.plan().actions), ("0 of 1 Nodes are ready", vec![]));
     let nodes = vec![Node { ours: false, ..node("a-1") }];
     case.machinery = Some(Machinery { deployments, nodes, ..Machinery::default() });
-    assert_eq!(case.plan().actions, [raised("kube-system/a", 1), Action::TouchBackups]);
+    let annotated = Action::RestoreAutoscaler("kube-system/a".into(), BTreeMap::new());
+    assert_eq!((case.plan().actions, case.plan().ends), (vec![annotated], false));
+}
+
+/// Its user made room for others, or needs it no more.
+#[test]
+fn a_deployment_that_is_set_to_0_during_the_wake_stays_there() {
+    for phase in [Phase::WaitingForNodes, Phase::AwakePaused] {
+        let mut case = Case::new(Desired::Running, Some(phase));
+        case.machinery = Some(Machinery { deployments: vec![deployment(0)], ..Machinery::default() });
+        assert_eq!(case.record.as_ref().unwrap().machine_deployments["kube-system/a"].replicas, 2);
+        assert_eq!((case.plan().actions, case.plan().ends), (vec![Action::TouchBackups], true), "{phase}");
+    }
 }
 
 /// Row 62.

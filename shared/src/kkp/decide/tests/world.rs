@@ -196,7 +196,15 @@ impl World {
             Action::Uncordon(names) => self.nodes(names, |node| {
                 (node.ours, node.cordoned, node.skips_eviction) = (false, false, false);
             }),
-            Action::DeleteLostPods(_) => self.machinery.lost_pods.clear(),
+            Action::DeleteLostPods(pods) => {
+                let is_over = self.machinery.machines.is_empty() && self.machinery.nodes.is_empty();
+                assert!(user_api && is_over, "Pods are deleted that may still run");
+                self.machinery.lost_pods.retain(|pod| !pods.contains(pod));
+            }
+            Action::RestoreAutoscaler(name, autoscaler) => {
+                let found = self.machinery.deployments.iter_mut().find(|one| one.name == *name).unwrap();
+                found.autoscaler.clone_from(autoscaler);
+            }
             Action::DeletePods(names) => {
                 for pod in self.machinery.pods.iter_mut().filter(|pod| names.contains(&pod.name)) {
                     pod.terminating = true;

@@ -4,17 +4,23 @@
 //! rollout says of itself, never for a right.
 
 use jiff::Timestamp;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::member::{Facts, Rollout};
 #[cfg(doc)]
 use crate::annotation::keys;
 use crate::annotation::{format, versioned};
-use crate::text::sanitize_to;
+use crate::text::{sanitize, sanitize_to};
 
 /// The version that this code writes, and the only one that it reads.
 const VERSION: u32 = 1;
 /// Longest annotation in bytes.
 const MAX_BYTES: usize = 2 * 1024;
+/// Longest name of a rollout in bytes.
+const MAX_NAME: usize = 253;
+/// Longest UID in bytes.
+const MAX_UID: usize = 64;
 /// Longest reason of a record in characters.
 const MAX_REASON: usize = 200;
 
@@ -28,7 +34,7 @@ pub enum Power {
 }
 
 /// What a rollout is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, strum::Display, strum::EnumString)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema, strum::Display, strum::EnumString)]
 pub enum Action {
     /// Put every target to sleep.
     Hibernate,
@@ -92,13 +98,37 @@ impl Mark {
     /// Reads the annotation. `None` if it is too long, of another version or no such value.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
-        versioned::parse(text, VERSION, MAX_BYTES)
+        let mut mark: Self = versioned::parse(text, VERSION, MAX_BYTES)?;
+        let is_short = mark.name.len() <= MAX_NAME && mark.uid.len() <= MAX_UID;
+        let is_dated = format::time(&mark.since).is_some()
+            && mark.ended.as_ref().is_none_or(|ended| format::time(&ended.at).is_some());
+        mark.name = sanitize(&mark.name);
+        if let Some(ended) = &mut mark.ended {
+            ended.reason = sanitize_to(&ended.reason, MAX_REASON);
+        }
+        Some(mark).filter(|_| is_short && is_dated)
     }
 
     /// Writes the annotation.
     #[must_use]
     pub fn text(&self) -> String {
         versioned::text(self, VERSION)
+    }
+
+    /// The claim of a rollout on a target that it starts. An earlier attempt knows what was asked for before it.
+    #[must_use]
+    pub fn claim(name: &str, rollout: &Rollout<'_>, facts: &Facts<'_>, wanted: Power, now: Timestamp) -> Self {
+        let earlier = facts.mark.filter(|mark| mark.uid == rollout.uid);
+        Self {
+            name: name.to_owned(),
+            uid: rollout.uid.to_owned(),
+            action: rollout.action,
+            attempt: rollout.attempt,
+            before: earlier.map_or(facts.desired, |mark| mark.before),
+            wanted,
+            since: format::seconds(now),
+            ended: None,
+        }
     }
 
     /// The record of this claim. A record stays as it is.
@@ -137,12 +167,16 @@ pub(super) mod tests {
         assert_eq!(Mark::parse(&record.text()), Some(record.clone()));
         assert!(claim.is_claim_of("u") && !claim.is_claim_of("other") && !record.is_claim_of("u"));
         assert_eq!(record.end(Outcome::Succeeded, "", now), record, "a record stays as it is");
+        let forged = text.replace("night", "\\u001b[31mnight");
+        assert!(!Mark::parse(&forged).unwrap().name.contains('\u{1b}'));
     }
 
     #[test]
     fn what_is_no_mark_is_none() {
         let long = claim(&"u".repeat(MAX_BYTES), Power::Running).text();
-        for text in ["", "{}", r#"{"v":1}"#, r#"{"v":2,"name":"n"}"#, &long] {
+        let long_uid = claim(&"u".repeat(65), Power::Running).text();
+        let undated = Mark { since: "soon".into(), ..claim("u", Power::Running) }.text();
+        for text in ["", "{}", r#"{"v":1}"#, r#"{"v":2,"name":"n"}"#, &long, &long_uid, &undated] {
             assert_eq!(Mark::parse(text), None, "{text:.40}");
         }
     }

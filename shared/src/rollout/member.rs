@@ -119,7 +119,8 @@ pub fn judge(rollout: &Rollout<'_>, facts: &Facts<'_>) -> Option<Member> {
 }
 
 /// The state that the rollout wants; `None` if the rollout that it undoes has left no record here.
-fn wanted(rollout: &Rollout<'_>, mark: Option<&Mark>) -> Option<Power> {
+#[must_use]
+pub fn wanted(rollout: &Rollout<'_>, mark: Option<&Mark>) -> Option<Power> {
     match rollout.action {
         Action::Hibernate => Some(Power::Hibernating),
         Action::Resume => Some(Power::Running),
@@ -132,7 +133,7 @@ fn claimed(mark: &Mark, facts: &Facts<'_>) -> Member {
     let started = format::time(&mark.since);
     let new = |state, says, reason: &str| Member { started, ..Member::new(state, mark.wanted, says, reason) };
     if facts.desired != mark.wanted {
-        let reason = format!("another client asked for {} since", facts.desired);
+        let reason = format!("another client has since requested {}", facts.desired);
         return new(State::Excluded, Says::Overridden, &reason);
     }
     match (facts.observed, facts.failed, facts.held) {
@@ -166,16 +167,24 @@ fn unclaimed(wanted: Power, rollout: &Rollout<'_>, facts: &Facts<'_>) -> Member 
         return new(State::Excluded, Says::AlreadyInState, "");
     }
     if let Some(mark) = other.filter(|mark| !takes_over(mark)) {
-        return new(State::Deferred, Says::Deferred, &format!("rollout {} works on it", mark.name));
+        return new(State::Deferred, Says::Deferred, &format!("in progress in rollout {}", mark.name));
     }
     let undone = foreign.filter(|_| rollout.action == Action::Restore);
-    if undone.is_some_and(|mark| mark.wanted != facts.desired) {
-        return new(State::Excluded, Says::Overridden, "it was changed after the rollout that is undone");
+    let is_newer = |time: &str| format::time(time).zip(facts.requested).is_some_and(|(time, at)| at > time);
+    let is_changed =
+        |mark: &Mark| mark.wanted != facts.desired || mark.ended.as_ref().is_some_and(|ended| is_newer(&ended.at));
+    if let Some(mark) = undone.filter(|mark| is_changed(mark)) {
+        let reason = format!("changed since rollout {}: not restored", mark.name);
+        return new(State::Excluded, Says::Overridden, &reason);
+    }
+    if let Some(mark) = other.filter(|mark| is_newer(&mark.since)) {
+        let reason = format!("a newer request was made after rollout {} had claimed it", mark.name);
+        return new(State::Excluded, Says::Overridden, &reason);
     }
     // The claim of an earlier attempt has set that time, too.
     let own = facts.mark.filter(|mark| mark.uid == rollout.uid).and_then(|mark| format::time(&mark.ended.as_ref()?.at));
     if other.is_none() && facts.requested.is_some_and(|at| at > own.unwrap_or(rollout.started)) {
-        return new(State::Excluded, Says::Overridden, "its state was asked for after the rollout had started");
+        return new(State::Excluded, Says::Overridden, "a newer request was made after the rollout started");
     }
     match (facts.refused, facts.deferred) {
         (Some(rule), _) => new(State::Excluded, Says::Refused, rule),

@@ -3,6 +3,7 @@
 //! [`decide`] is total, deterministic and idempotent. It knows nothing of clusters: a caller says what state each target is in, and starts
 //! what it is told. The order of the targets in the input has no influence.
 
+pub mod api;
 pub mod mark;
 pub mod member;
 mod members;
@@ -25,15 +26,18 @@ pub use target::{Cause, State, Target};
 pub struct Decision<'a> {
     /// Targets to start, in this order.
     pub start: Vec<&'a str>,
-    /// Deferred targets to check again, in this order: each may start if its reason is gone.
+    /// Deferred targets, and those of earlier groups that came late, once every other target has started. In this order: each may start if
+    /// nothing defers it any more.
     pub retry: Vec<&'a str>,
+    /// Claims to turn into records: these have succeeded, or are no longer the rollout's.
+    pub ended: Vec<&'a str>,
     /// Targets whose deadline has passed.
     pub timed_out: Vec<&'a str>,
     /// Targets that hold a slot.
     pub holders: Vec<&'a str>,
     /// The first group with more failures than it may have. Then nothing starts.
     pub breached: Option<usize>,
-    /// The group whose targets start now; `None` once every group is over.
+    /// The group whose targets start now, or end; `None` once every group is over.
     pub current: Option<usize>,
     /// A group that is over and after which a person has to approve. Until then nothing starts.
     pub awaits_approval: Option<usize>,

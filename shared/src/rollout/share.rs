@@ -3,8 +3,12 @@
 use std::fmt;
 use std::str::FromStr;
 
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use serde::{Deserialize, Serialize};
+
 /// A number of targets, or a percentage of them: `20` or `5%`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(try_from = "IntOrString", into = "IntOrString")]
 pub enum Share {
     /// So many.
     Count(u32),

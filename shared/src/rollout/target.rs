@@ -1,5 +1,7 @@
 //! A member of a rollout, as it was observed.
 
+use std::time::Duration;
+
 use jiff::Timestamp;
 
 /// A member of a rollout.
@@ -17,6 +19,10 @@ pub struct Target {
     pub since: Timestamp,
     /// When it was started, if it was. The deadline runs from here.
     pub started: Option<Timestamp>,
+    /// How long nobody observed it since then: the deadline does not count that time.
+    pub unobserved: Duration,
+    /// Whether the rollout's claim is on it. Until the claim is a record, the rollout is not complete.
+    pub claimed: bool,
 }
 
 /// What a member of a rollout does.

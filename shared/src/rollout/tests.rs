@@ -5,6 +5,8 @@ mod properties;
 mod table;
 mod vectors;
 
+use std::time::Duration;
+
 use jiff::{SignedDuration, Timestamp};
 
 use super::{Group, State, Strategy, Target, Window};
@@ -23,7 +25,8 @@ fn ago(seconds: i64) -> Timestamp {
 fn target(name: &str, state: State, since: i64) -> Target {
     let is_started = !matches!(state, State::Pending | State::Deferred | State::Excluded);
     let started = is_started.then(|| ago(since));
-    Target { name: name.to_owned(), group: 0, domain: String::new(), state, since: ago(since), started }
+    let (name, unobserved) = (name.to_owned(), Duration::ZERO);
+    Target { name, group: 0, domain: String::new(), state, since: ago(since), started, unobserved, claimed: false }
 }
 
 fn in_group(group: usize, target: Target) -> Target {

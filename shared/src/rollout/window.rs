@@ -13,11 +13,14 @@ use super::target::{Cause, State, Target};
 const HELD: Duration = Duration::from_mins(5);
 /// Targets of one domain that wait for one cause before nothing else starts there.
 const CLOSED: usize = 3;
+/// How long a deferred target is left alone before it is checked again.
+const RECHECK: Duration = Duration::from_secs(30);
 /// What `starts_per_minute` counts in.
 const MINUTE: Duration = Duration::from_mins(1);
 
 /// What a target means for the window.
 #[derive(Clone, Copy, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "answers to separate questions")]
 struct Standing {
     /// Until when it holds a slot.
     slot: Option<Until>,
@@ -27,6 +30,8 @@ struct Standing {
     failed: bool,
     /// Whether its deadline has passed only now.
     timed_out: bool,
+    /// Whether its claim is to become a record.
+    ended: bool,
 }
 
 /// A limit; `None` in it never expires.
@@ -36,13 +41,21 @@ fn after(begin: Timestamp, limit: Duration) -> Timestamp {
     SignedDuration::try_from(limit).ok().and_then(|limit| begin.checked_add(limit).ok()).unwrap_or(Timestamp::MAX)
 }
 
+/// When its deadline passes. A start in the future is a claim that was forged, or a clock that went back.
+fn deadline(target: &Target, window: &Window, now: Timestamp) -> Until {
+    let started = target.started.unwrap_or(target.since).min(now);
+    window.deadline.map(|limit| after(started, limit.saturating_add(target.unobserved)))
+}
+
 fn standing(target: &Target, window: &Window, now: Timestamp) -> Standing {
-    let nothing = Standing { slot: None, keeps_group: false, failed: false, timed_out: false };
-    let deadline = window.deadline.map(|limit| after(target.started.unwrap_or(target.since), limit));
+    let nothing = Standing { slot: None, keeps_group: false, failed: false, timed_out: false, ended: false };
+    let deadline = deadline(target, window, now);
+    let since = target.since.min(now);
     let is_over = |until: Until| until.is_some_and(|until| now >= until);
     match target.state {
         State::Pending => Standing { keeps_group: true, ..nothing },
-        State::Deferred | State::Excluded => nothing,
+        State::Deferred => nothing,
+        State::Excluded => Standing { ended: target.claimed, ..nothing },
         State::TimedOut => Standing { failed: true, ..nothing },
         State::Progressing | State::Held(_) | State::Failed if is_over(deadline) => {
             Standing { failed: true, timed_out: true, ..nothing }
@@ -50,15 +63,15 @@ fn standing(target: &Target, window: &Window, now: Timestamp) -> Standing {
         State::Failed => Standing { slot: Some(deadline), failed: true, ..nothing },
         State::Progressing => Standing { slot: Some(deadline), keeps_group: true, ..nothing },
         State::Held(_) => {
-            let held = after(target.since, HELD);
+            let held = after(since, HELD);
             let until = deadline.map_or(held, |deadline| deadline.min(held));
             Standing { slot: (now < held).then_some(Some(until)), keeps_group: true, ..nothing }
         }
         State::Succeeded => {
             let soak = group(window, target).min_success_time;
-            let until = Some(after(target.since, soak));
+            let until = Some(after(since, soak));
             let soaks = !is_over(until);
-            Standing { slot: soaks.then_some(until), keeps_group: soaks, ..nothing }
+            Standing { slot: soaks.then_some(until), keeps_group: soaks, ended: target.claimed && !soaks, ..nothing }
         }
     }
 }
@@ -76,27 +89,34 @@ pub(super) fn decide<'a>(window: &Window, targets: &'a [Target], now: Timestamp,
     };
     let holders = named(&|standing| standing.slot.is_some());
     let timed_out = named(&|standing| standing.timed_out);
-    let waits = |(target, standing): &&(&Target, Standing)| standing.keeps_group.then_some(target.group);
-    let current = all.iter().filter_map(|one| waits(&one)).min();
+    let ended = named(&|standing| standing.ended);
+    // A target of an earlier group that comes late does not hold up the group that has begun.
+    let begun = all.iter().filter(|(target, _)| target.started.is_some()).map(|(target, _)| target.group).max();
+    let is_late = |target: &Target| begun.is_some_and(|begun| target.group < begun);
+    let keeps = |(target, standing): &&(&Target, Standing)| standing.keeps_group && !is_late(target);
+    let current = all.iter().filter(keeps).map(|(target, _)| target.group).min();
     let is_left = |(target, standing): &(&Target, Standing)| {
-        standing.keeps_group || standing.slot.is_some() || standing.timed_out || target.state == State::Deferred
+        let waits = standing.keeps_group || standing.slot.is_some() || target.state == State::Deferred;
+        waits || standing.timed_out || standing.ended
     };
     let complete = !all.iter().any(is_left);
     let breached = breached(window, &all);
     let closed = closed(&all);
-    let mut decision = Decision { timed_out, breached, current, complete, ..Decision::default() };
+    let mut decision = Decision { ended, timed_out, breached, current, complete, ..Decision::default() };
     let mut checks: Vec<Timestamp> =
-        all.iter().filter_map(|(target, standing)| expires(target, *standing, window)).collect();
+        all.iter().filter_map(|(target, standing)| expires(target, *standing, window, now)).collect();
     decision.awaits_approval = (0..current.unwrap_or(window.groups.len()))
         .find(|index| window.groups.get(*index).is_some_and(|group| group.pause_after));
     if open && breached.is_none() && decision.awaits_approval.is_none() {
         let (starts, freed) = starts_left(window, &all, now);
         let free = window.max_concurrency.saturating_sub(holders.len());
         let count = free.min(starts);
-        if let Some(group) = current {
-            decision.start = to_start(&all, group, &closed, count);
+        if all.iter().any(|(target, _)| target.state == State::Pending && !is_late(target)) {
+            decision.start = to_start(&all, current, &closed, count);
         } else {
-            decision.retry = to_retry(&all, &closed, count);
+            let (due, later) = to_retry(&all, &closed, now);
+            decision.retry = due.into_iter().take(count).collect();
+            checks.extend(later);
         }
         let waiting = decision.start.len() + decision.retry.len() == count;
         checks.extend(freed.filter(|_| waiting && starts <= free));
@@ -106,10 +126,10 @@ pub(super) fn decide<'a>(window: &Window, targets: &'a [Target], now: Timestamp,
 }
 
 /// When the standing of a target changes by itself.
-fn expires(target: &Target, standing: Standing, window: &Window) -> Option<Timestamp> {
+fn expires(target: &Target, standing: Standing, window: &Window, now: Timestamp) -> Option<Timestamp> {
     let held = || match target.state {
         // Its slot is free, its deadline runs.
-        State::Held(_) => window.deadline.map(|limit| after(target.started.unwrap_or(target.since), limit)),
+        State::Held(_) => deadline(target, window, now),
         _ => None,
     };
     standing.slot.flatten().or_else(held)
@@ -153,8 +173,11 @@ fn closed<'a>(all: &[(&'a Target, Standing)]) -> BTreeSet<&'a str> {
 /// How many may start in this minute, and when the next one may.
 fn starts_left(window: &Window, all: &[(&Target, Standing)], now: Timestamp) -> (usize, Option<Timestamp>) {
     let Some(limit) = window.starts_per_minute else { return (usize::MAX, None) };
-    let mut ends: Vec<Timestamp> =
-        all.iter().filter_map(|(target, _)| Some(after(target.started?, MINUTE))).filter(|end| *end > now).collect();
+    let mut ends: Vec<Timestamp> = all
+        .iter()
+        .filter_map(|(target, _)| Some(after(target.started?.min(now), MINUTE)))
+        .filter(|end| *end > now)
+        .collect();
     ends.sort_unstable();
     // The start after which fewer than the limit are left in the minute.
     let freed = ends.len().checked_sub(limit.max(1)).and_then(|at| ends.get(at)).or(ends.first()).copied();
@@ -162,10 +185,15 @@ fn starts_left(window: &Window, all: &[(&Target, Standing)], now: Timestamp) -> 
 }
 
 /// Round robin over domains, then by name. A target's rank does not depend on what the others do.
-fn to_start<'a>(all: &[(&'a Target, Standing)], group: usize, closed: &BTreeSet<&str>, count: usize) -> Vec<&'a str> {
+fn to_start<'a>(
+    all: &[(&'a Target, Standing)],
+    group: Option<usize>,
+    closed: &BTreeSet<&str>,
+    count: usize,
+) -> Vec<&'a str> {
     let mut ranks: BTreeMap<&str, usize> = BTreeMap::new();
     let mut found: Vec<(usize, &str, &str)> = Vec::new();
-    for (target, _) in all.iter().filter(|(target, _)| target.group == group) {
+    for (target, _) in all.iter().filter(|(target, _)| Some(target.group) == group) {
         let rank = ranks.entry(&target.domain).or_default();
         *rank += 1;
         if target.state == State::Pending && !closed.contains(target.domain.as_str()) {
@@ -176,10 +204,20 @@ fn to_start<'a>(all: &[(&'a Target, Standing)], group: usize, closed: &BTreeSet<
     found.into_iter().take(count).map(|(_, _, name)| name).collect()
 }
 
-/// Those whose reason was checked longest ago come first.
-fn to_retry<'a>(all: &[(&'a Target, Standing)], closed: &BTreeSet<&str>, count: usize) -> Vec<&'a str> {
-    let is_deferred = |target: &&Target| target.state == State::Deferred && !closed.contains(target.domain.as_str());
-    let mut found: Vec<&Target> = all.iter().map(|(target, _)| *target).filter(is_deferred).collect();
-    found.sort_by(|one, other| (one.since, &one.name).cmp(&(other.since, &other.name)));
-    found.into_iter().take(count).map(|target| target.name.as_str()).collect()
+/// Those that may be checked now, the one that was checked longest ago first, and when the next one may.
+fn to_retry<'a>(
+    all: &[(&'a Target, Standing)],
+    closed: &BTreeSet<&str>,
+    now: Timestamp,
+) -> (Vec<&'a str>, Option<Timestamp>) {
+    let waits = |target: &&Target| matches!(target.state, State::Deferred | State::Pending);
+    let open = all.iter().map(|(target, _)| *target).filter(waits);
+    let mut open: Vec<&Target> = open.filter(|target| !closed.contains(target.domain.as_str())).collect();
+    open.sort_by(|one, other| (one.since, &one.name).cmp(&(other.since, &other.name)));
+    let due = |target: &Target| match target.state {
+        State::Deferred => after(target.since.min(now), RECHECK),
+        _ => now,
+    };
+    let later = open.iter().map(|target| due(target)).filter(|at| *at > now).min();
+    (open.into_iter().filter(|target| due(target) <= now).map(|target| target.name.as_str()).collect(), later)
 }

@@ -67,11 +67,15 @@ fn what_no_rollout_owns() {
 #[test]
 fn what_another_rollout_owns() {
     let (to_sleep, to_wake) = (claim("other", Power::Hibernating), claim("other", Power::Running));
+    let to_sleep = Mark { since: ago(60).to_string(), ..to_sleep };
+    let to_wake = Mark { since: ago(60).to_string(), ..to_wake };
     let under_way = |mark| Facts { mark: Some(mark), observed: None, requested: Some(ago(60)), ..asleep() };
     assert_eq!(says(Action::Resume, under_way(&to_sleep)), (State::Pending, Says::Pending), "a wake takes it over");
+    let again = Facts { requested: Some(ago(50)), ..under_way(&to_sleep) };
+    assert_eq!(says(Action::Resume, again), (State::Excluded, Says::Overridden), "a person has asked for sleep since");
     let waking = Facts { desired: Power::Running, ..under_way(&to_wake) };
     let member = judged(Action::Hibernate, waking);
-    assert_eq!((member.says, member.reason.as_str()), (Says::Deferred, "rollout night works on it"));
+    assert_eq!((member.says, member.reason.as_str()), (Says::Deferred, "in progress in rollout night"));
     let record = to_wake.end(Outcome::Succeeded, "", ago(700));
     let facts = Facts { mark: Some(&record), ..awake() };
     assert_eq!(says(Action::Hibernate, facts), (State::Pending, Says::Pending), "it has ended");
@@ -135,8 +139,16 @@ fn a_restore_gives_back_what_the_records_of_the_other_rollout_say() {
     assert_eq!(judge(&undo, &asleep()), None, "without a record it is no member");
     let foreign = claim("third", Power::Hibernating).end(Outcome::Succeeded, "", ago(3_000));
     assert_eq!(judge(&undo, &Facts { mark: Some(&foreign), ..asleep() }), None);
+    let slept_again = Facts { requested: Some(ago(2_000)), ..facts };
+    assert_eq!(judge(&undo, &slept_again).unwrap().says, Says::Overridden, "a person has put it to sleep since");
     let awake_since = Facts { mark: Some(&record), observed: None, ..awake() };
     assert_eq!(judge(&undo, &awake_since).unwrap().says, Says::Overridden, "not as that rollout left it");
+    // Another attempt undoes to the same state.
+    let first = Mark::claim("undo", &undo, &facts, Power::Running, ago(50));
+    assert_eq!((first.before, first.wanted, first.is_claim_of(OURS)), (Power::Hibernating, Power::Running, true));
+    let failed = first.end(Outcome::Failed, "", ago(40));
+    let failed = Facts { mark: Some(&failed), desired: Power::Running, ..facts };
+    assert_eq!(Mark::claim("undo", &undo, &failed, Power::Running, ago(30)).before, Power::Hibernating);
     // Once it is claimed, the record of the other rollout is gone, and the claim says what is wanted.
     let own = Mark { action: Action::Restore, ..claim(OURS, Power::Running) };
     let claimed = Facts { mark: Some(&own), observed: None, ..awake() };

@@ -1,6 +1,6 @@
-//! Whatever the fleet and whatever happens to it: never over a limit, groups in order, every target ends, same facts same answer.
+//! Whatever the fleet and whatever happens to it: never over a limit, groups in order, every target ends, same facts same answer. The clock
+//! jumps to what the engine says is next, or to what a target does next: a check that is missing or late ends the test.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use proptest::prelude::{Just, prop, prop_assert, prop_oneof, proptest};
@@ -9,30 +9,39 @@ use proptest::strategy::Strategy as Generator;
 use super::*;
 use crate::rollout::{Cause, Decision, decide};
 
-const TICK: i64 = 10;
+const DEADLINE: i64 = 600;
 
-/// What a target does once it is started, and after how many ticks.
+/// What a target does, and after how many seconds from its start.
 #[derive(Clone, Copy, Debug)]
 enum Fate {
-    Succeeds(u8),
-    Fails(u8),
+    Succeeds(i64),
+    Fails(i64),
     Hangs,
-    /// It waits for its cloud, and then succeeds.
-    Held(u8),
+    /// It waits for its cloud from its start, and then succeeds.
+    Held(i64),
+}
+
+#[derive(Clone, Debug)]
+struct Member {
+    group: usize,
+    domain: u8,
+    fate: Fate,
+    /// Until how many seconds after the start of the rollout it cannot be started.
+    deferred: i64,
 }
 
 #[derive(Clone, Debug)]
 struct Fleet {
     window: Window,
-    members: Vec<(usize, u8, Fate)>,
+    members: Vec<Member>,
 }
 
 fn fate() -> impl Generator<Value = Fate> {
     prop_oneof![
-        4 => (0_u8..20).prop_map(Fate::Succeeds),
-        1 => (0_u8..20).prop_map(Fate::Fails),
+        4 => (0_i64..300).prop_map(Fate::Succeeds),
+        1 => (0_i64..300).prop_map(Fate::Fails),
         1 => Just(Fate::Hangs),
-        1 => (1_u8..60).prop_map(Fate::Held),
+        1 => (1_i64..900).prop_map(Fate::Held),
     ]
 }
 
@@ -42,102 +51,182 @@ fn fleet() -> impl Generator<Value = Fleet> {
         min_success_time: Duration::from_secs(soak),
         ..Group::default()
     });
-    let members = prop::collection::vec((0_usize..3, 0_u8..3, fate()), 0..40);
+    let deferred = prop_oneof![3 => Just(0), 1 => 1_i64..900];
+    let member = (0_usize..3, 0_u8..3, fate(), deferred).prop_map(|(group, domain, fate, deferred)| Member {
+        group,
+        domain,
+        fate,
+        deferred,
+    });
+    let members = prop::collection::vec(member, 0..40);
     (prop::collection::vec(group, 3), 1_usize..8, prop::option::of(1_usize..10), members).prop_map(
-        |(groups, max_concurrency, starts_per_minute, members)| Fleet {
-            window: Window { groups, max_concurrency, starts_per_minute, deadline: Some(Duration::from_mins(10)) },
-            members,
+        |(groups, max_concurrency, starts_per_minute, members)| {
+            let deadline = Some(Duration::from_secs(DEADLINE.unsigned_abs()));
+            Fleet { window: Window { groups, max_concurrency, starts_per_minute, deadline }, members }
         },
     )
 }
 
-fn targets(fleet: &Fleet) -> Vec<Target> {
-    let one = |(index, (group, domain, _)): (usize, &(usize, u8, Fate))| Target {
-        group: *group,
-        domain: domain.to_string(),
-        ..target(&format!("t-{index:02}"), State::Pending, 0)
-    };
-    fleet.members.iter().enumerate().map(one).collect()
+fn at(seconds: i64) -> Timestamp {
+    now() + SignedDuration::from_secs(seconds)
 }
 
-fn after(state: State, fate: Fate, ticks: i64) -> State {
-    let is_due = |limit: u8| ticks >= i64::from(limit);
-    match (state, fate) {
-        (State::Progressing, Fate::Succeeds(limit)) if is_due(limit) => State::Succeeded,
-        (State::Progressing, Fate::Fails(limit)) if is_due(limit) => State::Failed,
-        (State::Progressing, Fate::Held(_)) => State::Held(Cause::Capacity),
-        (State::Held(_), Fate::Held(limit)) if is_due(limit) => State::Succeeded,
-        (state, _) => state,
-    }
+fn since(target: &Target, now: Timestamp) -> i64 {
+    (now - target.since).get_seconds()
 }
 
-fn never_over_a_limit(window: &Window, targets: &[Target], decision: &Decision<'_>, now: Timestamp) {
-    let free = window.max_concurrency.saturating_sub(decision.holders.len());
-    assert!(decision.start.len() <= free, "{} start, {free} slots", decision.start.len());
-    if let Some(limit) = window.starts_per_minute {
-        let recent = targets.iter().filter_map(|one| one.started).filter(|at| (now - *at).get_seconds() < 60).count();
-        assert!(decision.start.is_empty() || recent + decision.start.len() <= limit);
-    }
-    let by_name: BTreeMap<&str, &Target> = targets.iter().map(|one| (one.name.as_str(), one)).collect();
-    for name in &decision.start {
-        let one = by_name[name];
-        assert_eq!((one.state, Some(one.group)), (State::Pending, decision.current));
-        let earlier = targets.iter().filter(|other| other.group < one.group);
-        let is_over = |other: &Target| {
-            let has_ended = matches!(other.state, State::Succeeded | State::Failed | State::TimedOut);
-            has_ended || decision.timed_out.contains(&other.name.as_str())
-        };
-        assert!(earlier.clone().all(is_over), "a group starts before an earlier one is over");
-    }
-    assert!(decision.breached.is_none() || decision.start.is_empty());
+struct Run<'a> {
+    fleet: &'a Fleet,
+    targets: Vec<Target>,
+    now: Timestamp,
 }
 
-/// Runs a fleet to its end; the answer is the number of ticks.
-fn run(fleet: &Fleet) -> (Vec<Target>, bool) {
-    let (strategy, mut targets) = (strategy(&fleet.window), targets(fleet));
-    for tick in 0..4_000_i64 {
-        let now = now() + SignedDuration::from_secs(tick * TICK);
-        for (target, (_, _, fate)) in targets.iter_mut().zip(&fleet.members) {
-            let ticks = target.started.map_or(0, |at| (now - at).get_seconds() / TICK);
-            let state = after(target.state, *fate, ticks);
+impl Run<'_> {
+    fn soaks(&self, target: &Target) -> bool {
+        let soak = self.fleet.window.groups[target.group].min_success_time;
+        target.state == State::Succeeded && since(target, self.now).unsigned_abs() < soak.as_secs()
+    }
+
+    fn holds(&self, target: &Target) -> bool {
+        let in_time = target.started.is_some_and(|started| (self.now - started).get_seconds() < DEADLINE);
+        match target.state {
+            State::Progressing | State::Failed => in_time,
+            State::Held(_) => in_time && since(target, self.now) < 300,
+            _ => self.soaks(target),
+        }
+    }
+
+    /// What the targets do by themselves.
+    fn live(&mut self) {
+        for (target, member) in self.targets.iter_mut().zip(&self.fleet.members) {
+            let Some(started) = target.started else { continue };
+            let lasted = (self.now - started).get_seconds();
+            let state = match (target.state, member.fate) {
+                (State::Progressing, Fate::Succeeds(limit)) if lasted >= limit => State::Succeeded,
+                (State::Progressing, Fate::Fails(limit)) if lasted >= limit => State::Failed,
+                (State::Progressing, Fate::Held(_)) => State::Held(Cause::Capacity),
+                (State::Held(_), Fate::Held(limit)) if lasted >= limit => State::Succeeded,
+                (state, _) => state,
+            };
             if state != target.state {
-                (target.state, target.since) = (state, now);
+                (target.state, target.since) = (state, self.now);
             }
         }
-        let decision = decide(&strategy, &targets, now, true);
-        never_over_a_limit(&fleet.window, &targets, &decision, now);
-        let mut reversed = targets.clone();
-        reversed.reverse();
-        assert_eq!(decide(&strategy, &reversed, now, true), decision, "same facts, same answer");
+    }
+
+    /// When the next target does something by itself.
+    fn next(&self) -> Option<Timestamp> {
+        let all = self.targets.iter().zip(&self.fleet.members).filter_map(|(target, member)| {
+            let limit = match (target.state, member.fate) {
+                (State::Progressing, Fate::Succeeds(limit) | Fate::Fails(limit))
+                | (State::Held(_), Fate::Held(limit)) => limit,
+                (State::Progressing, Fate::Held(_)) => 0,
+                _ => return None,
+            };
+            Some((target.started? + SignedDuration::from_secs(limit)).max(self.now + SignedDuration::from_millis(1)))
+        });
+        all.min()
+    }
+
+    fn never_over_a_limit(&self, decision: &Decision<'_>) {
+        let starts = decision.start.len() + decision.retry.len();
+        let held = self.targets.iter().filter(|target| self.holds(target)).count();
+        assert!(starts == 0 || held + starts <= self.fleet.window.max_concurrency, "{held} hold slots, {starts} start");
+        if let Some(limit) = self.fleet.window.starts_per_minute {
+            let is_recent = |at: &Timestamp| (self.now - *at).get_seconds() < 60;
+            let recent = self.targets.iter().filter_map(|target| target.started).filter(is_recent).count();
+            assert!(starts == 0 || recent + starts <= limit, "{recent} have started, {starts} start");
+        }
+        assert!(decision.breached.is_none() || starts == 0);
+        let furthest = self.targets.iter().filter(|target| target.started.is_some()).map(|target| target.group).max();
+        for name in &decision.start {
+            let one = self.targets.iter().find(|target| target.name == *name).unwrap();
+            assert_eq!(one.state, State::Pending);
+            for other in self.targets.iter().filter(|other| other.group < one.group) {
+                let is_late = furthest.is_some_and(|furthest| other.group < furthest);
+                let is_over = match other.state {
+                    State::Pending => is_late,
+                    State::Progressing | State::Held(_) => decision.timed_out.contains(&other.name.as_str()),
+                    _ => !self.soaks(other),
+                };
+                assert!(is_over, "{name} of group {} starts, and {} is not over", one.group, other.name);
+            }
+        }
+    }
+
+    /// Carries it out. Whether anything changed.
+    fn act(&mut self, decision: &Owned) -> bool {
+        let mut changed = false;
+        let seconds = (self.now - now()).get_seconds();
+        for (target, member) in self.targets.iter_mut().zip(&self.fleet.members) {
+            let is_in = |names: &[String]| names.contains(&target.name);
+            if is_in(&decision.start) || is_in(&decision.retry) && member.deferred <= seconds {
+                (target.state, target.since, target.started) = (State::Progressing, self.now, Some(self.now));
+                target.claimed = true;
+            } else if is_in(&decision.retry) {
+                target.since = self.now;
+            } else if is_in(&decision.timed_out) {
+                (target.state, target.since, target.claimed) = (State::TimedOut, self.now, false);
+            } else if is_in(&decision.ended) {
+                target.claimed = false;
+            } else {
+                continue;
+            }
+            changed = true;
+        }
+        changed
+    }
+}
+
+struct Owned {
+    start: Vec<String>,
+    retry: Vec<String>,
+    timed_out: Vec<String>,
+    ended: Vec<String>,
+}
+
+impl Owned {
+    fn of(decision: &Decision<'_>) -> Self {
+        let owned = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+        let Decision { start, retry, timed_out, ended, .. } = decision;
+        Self { start: owned(start), retry: owned(retry), timed_out: owned(timed_out), ended: owned(ended) }
+    }
+}
+
+/// Runs a fleet to its end. The targets then, and whether too many have failed.
+fn run(fleet: &Fleet) -> (Vec<Target>, bool) {
+    let one = |(index, member): (usize, &Member)| Target {
+        group: member.group,
+        domain: member.domain.to_string(),
+        ..target(&format!("t-{index:02}"), if member.deferred > 0 { State::Deferred } else { State::Pending }, 0)
+    };
+    let mut run = Run { fleet, targets: fleet.members.iter().enumerate().map(one).collect(), now: at(0) };
+    let strategy = strategy(&fleet.window);
+    for _ in 0..10_000 {
+        run.live();
+        let targets = run.targets.clone();
+        let decision = decide(&strategy, &targets, run.now, true);
+        run.never_over_a_limit(&decision);
+        let reversed: Vec<Target> = targets.iter().rev().cloned().collect();
+        assert_eq!(decide(&strategy, &reversed, run.now, true), decision, "same facts, same answer");
         if decision.complete || decision.breached.is_some() && decision.holders.is_empty() {
             return (targets.clone(), decision.breached.is_some());
         }
-        let looks_again = decision.next_check.is_some() || !decision.holders.is_empty();
-        let has_work = !decision.start.is_empty() || !decision.timed_out.is_empty();
-        assert!(looks_again || has_work, "nothing to do, nothing to wait for, and not complete");
-        let (start, timed_out): (Vec<String>, Vec<String>) = (
-            decision.start.iter().map(ToString::to_string).collect(),
-            decision.timed_out.iter().map(ToString::to_string).collect(),
-        );
-        for target in &mut targets {
-            if start.contains(&target.name) {
-                (target.state, target.since, target.started) = (State::Progressing, now, Some(now));
-            } else if timed_out.contains(&target.name) {
-                (target.state, target.since) = (State::TimedOut, now);
-            }
+        if !run.act(&Owned::of(&decision)) {
+            let next = decision.next_check.into_iter().chain(run.next()).min();
+            run.now = next.unwrap_or_else(|| panic!("nothing is next: {decision:#?}\n{targets:#?}"));
         }
     }
-    panic!("the rollout does not end: {targets:#?}");
+    panic!("the rollout does not end: {:#?}", run.targets);
 }
 
 proptest! {
     #[test]
     fn every_rollout_ends_within_its_limits(fleet in fleet()) {
         let (targets, breached) = run(&fleet);
-        if !breached {
-            for one in targets {
-                prop_assert!(matches!(one.state, State::Succeeded | State::Failed | State::TimedOut), "{one:?}");
-            }
+        for one in targets.iter().filter(|_| !breached) {
+            prop_assert!(matches!(one.state, State::Succeeded | State::Failed | State::TimedOut), "{one:?}");
+            prop_assert!(!one.claimed || one.state == State::Failed, "{one:?}");
         }
     }
 }

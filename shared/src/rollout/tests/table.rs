@@ -88,14 +88,54 @@ fn three_targets_that_wait_for_one_cause_close_their_domain_until_one_succeeds()
 fn deferred_targets_are_retried_after_the_last_group_those_checked_longest_ago_first() {
     let groups = vec![Group::default(), Group::default()];
     let deferred = |name: &str, since| target(name, State::Deferred, since);
-    let mut targets =
-        vec![deferred("a", 10), deferred("b", 30), deferred("c", 20), in_group(1, target("d", State::Progressing, 5))];
+    let mut targets = vec![deferred("a", 10), deferred("b", 30), deferred("c", 20), in_group(1, pending("d"))];
     let decision = decided(&window(2, groups.clone()), &targets);
-    assert_eq!((decision.current, decision.retry.len()), (Some(1), 0), "they do not hold up the next group");
-    targets[3].state = DONE;
-    let decision = decided(&window(2, groups), &targets);
-    assert_eq!((decision.current, decision.retry.as_slice()), (None, ["b", "c"].as_slice()));
-    assert!(!decision.complete);
+    assert_eq!((decision.start.as_slice(), decision.retry.len()), (["d"].as_slice(), 0), "they hold up no group");
+    targets[3] = in_group(1, target("d", DONE, 0));
+    targets[0].since = ago(40);
+    targets[2].since = ago(29);
+    let decision = decided(&window(9, groups.clone()), &targets);
+    assert_eq!((decision.current, decision.retry.as_slice()), (None, ["a", "b"].as_slice()));
+    assert_eq!((decision.complete, seconds_until(&decision)), (false, Some(1)), "c is checked again after 30 s");
+    // One that is retried does not hold up the others.
+    targets[0] = target("a", State::Progressing, 1);
+    assert_eq!(decided(&window(2, groups), &targets).retry, ["b"]);
+}
+
+#[test]
+fn a_target_of_an_earlier_group_that_comes_late_does_not_hold_up_the_group_that_has_begun() {
+    let groups = vec![Group::default(), Group::default()];
+    let begun = in_group(1, target("a", State::Progressing, 5));
+    let mut targets = vec![pending("canary"), begun, in_group(1, pending("b"))];
+    assert_eq!(decided(&window(9, groups.clone()), &targets).start, ["b"]);
+    targets[2].state = DONE;
+    let decision = decided(&window(9, groups), &targets);
+    assert_eq!((decision.retry.as_slice(), decision.complete), (["canary"].as_slice(), false), "it starts at the end");
+}
+
+#[test]
+fn a_rollout_is_not_complete_before_its_claims_are_records() {
+    for (state, ended) in [(DONE, true), (State::Excluded, true)] {
+        let mut targets = [target("a", state, 5)];
+        assert!(decided(&window(9, one_group()), &targets).complete, "{state:?}");
+        targets[0].claimed = true;
+        let window = window(9, one_group());
+        let decision = decided(&window, &targets);
+        assert_eq!((decision.ended.len(), decision.complete), (usize::from(ended), !ended), "{state:?}");
+    }
+}
+
+#[test]
+fn a_deadline_counts_only_time_in_which_the_target_was_observed() {
+    let window = Window { deadline: Some(Duration::from_mins(15)), ..window(9, one_group()) };
+    let mut targets = [target("a", State::Progressing, 2_400)];
+    assert_eq!(decided(&window, &targets).timed_out, ["a"]);
+    targets[0].unobserved = Duration::from_mins(30);
+    let decision = decided(&window, &targets);
+    assert_eq!((decision.timed_out.len(), seconds_until(&decision)), (0, Some(300)));
+    // A start in the future counts from now.
+    targets[0] = target("a", State::Progressing, -86_400);
+    assert_eq!(seconds_until(&decided(&window, &targets)), Some(900));
 }
 
 #[test]

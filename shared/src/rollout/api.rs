@@ -1,0 +1,322 @@
+//! `hibernate.sh/v1alpha1` `PowerRollout`: sleep or wake of a fleet in waves.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, LabelSelector, Time};
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use kube::{CustomResource, KubeSchema};
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::mark::Action;
+use super::share::{Share, ShareError};
+
+/// What a fleet is to do, and how fast.
+#[derive(CustomResource, KubeSchema, Clone, Debug, Deserialize, Serialize, PartialEq)]
+#[kube(
+    group = "hibernate.sh",
+    version = "v1alpha1",
+    kind = "PowerRollout",
+    plural = "powerrollouts",
+    shortname = "pr",
+    category = "hibernate",
+    status = "PowerRolloutStatus",
+    derive = "PartialEq",
+    printcolumn = r#"{"name":"Action","type":"string","jsonPath":".spec.action"}"#,
+    printcolumn = r#"{"name":"Phase","type":"string","jsonPath":".status.phase"}"#,
+    printcolumn = r#"{"name":"Targets","type":"integer","jsonPath":".status.total"}"#,
+    printcolumn = r#"{"name":"Succeeded","type":"integer","jsonPath":".status.counts.Succeeded"}"#,
+    printcolumn = r#"{"name":"Failed","type":"integer","jsonPath":".status.counts.Failed"}"#,
+    printcolumn = r#"{"name":"Until","type":"date","jsonPath":".spec.notAfter"}"#,
+    printcolumn = r#"{"name":"Age","type":"date","jsonPath":".metadata.creationTimestamp"}"#
+)]
+#[serde(rename_all = "camelCase")]
+#[x_kube(
+    validation = Rule::new("self.action == oldSelf.action").message("action is immutable: create another PowerRollout"),
+    validation = Rule::new("self.targets == oldSelf.targets").message("targets are immutable: create another PowerRollout"),
+    validation = Rule::new("has(self.restoreOf) == has(oldSelf.restoreOf) && (!has(self.restoreOf) || self.restoreOf == oldSelf.restoreOf)")
+        .message("restoreOf is immutable: create another PowerRollout"),
+    validation = Rule::new("(self.action == 'Restore') == has(self.restoreOf)")
+        .message("restoreOf names the rollout to undo: set it if, and only if, action is Restore"),
+    validation = Rule::new("!has(self.notBefore) || timestamp(self.notBefore) < timestamp(self.notAfter)")
+        .message("notAfter must be later than notBefore"),
+    validation = Rule::new("self.acceptFailures >= oldSelf.acceptFailures && self.retryFailed >= oldSelf.retryFailed")
+        .message("acceptFailures and retryFailed are counters: they only increase"),
+    validation = Rule::new("self.abort || !oldSelf.abort").message("an aborted rollout stays aborted: create another PowerRollout"),
+)]
+pub struct PowerRolloutSpec {
+    /// Hibernate, Resume, or Restore: give back the states from before another rollout.
+    pub action: Action,
+    /// The rollout to undo. Its records on the targets are read, even after it is deleted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub restore_of: Option<RolloutReference>,
+    /// Which targets.
+    pub targets: Targets,
+    /// The rollout halts if it ever selects more targets than this.
+    #[schemars(range(min = 1, max = 100_000))]
+    pub max_targets: u32,
+    /// Groups that go first, in this order: canaries. The remaining targets are the last group.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 20), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
+    pub groups: Vec<TargetGroup>,
+    /// How many targets are under way at once: a number, or a percentage of all. Default 20.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "positive_share")]
+    pub max_concurrency: Option<Share>,
+    /// How many targets start in a minute. Default 30; a Hibernate has no limit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 100_000))]
+    pub starts_per_minute: Option<u32>,
+    /// How many of the remaining targets may fail: a number, or a percentage of them. Default 100% for a Hibernate, else 10%.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "share")]
+    pub max_failures: Option<Share>,
+    /// How long a target may take, such as 20m. Default 15m for a Hibernate, else 30m.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "duration")]
+    pub deadline: Option<String>,
+    /// How long a target must stay in its state to count. Default 2m in groups, 0s for the remaining targets.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "duration")]
+    pub min_success_time: Option<String>,
+    /// Nothing starts before this time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub not_before: Option<Time>,
+    /// Nothing starts after this time: a manifest that is applied again later does nothing.
+    pub not_after: Time,
+    /// Nothing starts while this is true. What is under way goes on.
+    #[serde(default)]
+    pub paused: bool,
+    /// Nothing starts any more. Nothing is reversed.
+    #[serde(default)]
+    pub abort: bool,
+    /// Increase it to go on after too many failures: those so far no longer count.
+    #[serde(default)]
+    pub accept_failures: u32,
+    /// Increase it to start failed targets again.
+    #[serde(default)]
+    pub retry_failed: u32,
+    /// Written to each target: when the controller wakes it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wake_at: Option<Time>,
+    /// Written to each target: until when it is held awake.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hold_awake_until: Option<Time>,
+    /// Written to each target: why.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 512))]
+    pub reason: Option<String>,
+    /// How long a finished rollout is kept, such as 168h. By default it stays.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "duration")]
+    pub ttl_after_finished: Option<String>,
+}
+
+/// Another rollout.
+#[derive(Clone, Debug, Deserialize, Serialize, JsonSchema, PartialEq, Eq)]
+pub struct RolloutReference {
+    /// Its name, for people.
+    #[schemars(length(min = 1, max = 253))]
+    pub name: String,
+    /// Its UID.
+    #[schemars(length(min = 1, max = 64))]
+    pub uid: String,
+}
+
+/// Which targets.
+#[derive(KubeSchema, Clone, Debug, Default, Deserialize, Serialize, PartialEq)]
+#[serde(rename_all = "camelCase")]
+#[x_kube(
+    validation = Rule::new("(self.all ? 1 : 0) + (has(self.names) ? 1 : 0) + (has(self.selector) || has(self.namespaceSelector) ? 1 : 0) == 1")
+        .message("set exactly one: names, selectors, or all: true"),
+)]
+pub struct Targets {
+    /// Their kind.
+    #[serde(default)]
+    pub kind: TargetKind,
+    /// Labels of the targets.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "selector")]
+    pub selector: Option<LabelSelector>,
+    /// Labels of their namespaces.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "selector")]
+    pub namespace_selector: Option<LabelSelector>,
+    /// The targets by name.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(min = 1, max = 1_000))]
+    pub names: Vec<TargetName>,
+    /// Every object of the kind.
+    #[serde(default)]
+    pub all: bool,
+}
+
+/// A kind of target.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Serialize, JsonSchema, PartialEq, Eq)]
+pub enum TargetKind {
+    /// Hive's.
+    #[default]
+    ClusterDeployment,
+}
+
+/// A target.
+#[derive(Clone, Debug, Deserialize, Serialize, JsonSchema, PartialEq, Eq, PartialOrd, Ord)]
+pub struct TargetName {
+    /// Its namespace.
+    #[schemars(length(min = 1, max = 63))]
+    pub namespace: String,
+    /// Its name.
+    #[schemars(length(min = 1, max = 253))]
+    pub name: String,
+}
+
+/// Targets that go before the remaining ones.
+#[derive(KubeSchema, Clone, Debug, Deserialize, Serialize, PartialEq)]
+#[serde(rename_all = "camelCase")]
+#[x_kube(validation = Rule::new("has(self.names) != has(self.selector)").message("set exactly one: names or selector"))]
+pub struct TargetGroup {
+    /// Its name.
+    #[schemars(length(min = 1, max = 63), regex(pattern = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"))]
+    pub name: String,
+    /// Labels of its members.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "selector")]
+    pub selector: Option<LabelSelector>,
+    /// Its members by name.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(min = 1, max = 1_000))]
+    pub names: Vec<TargetName>,
+    /// How many of them may fail: a number, or a percentage of them. Default 0.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "share")]
+    pub max_failures: Option<Share>,
+    /// Whether the rollout pauses once the group is over.
+    #[serde(default)]
+    pub pause_after: bool,
+}
+
+/// What the controller says of a rollout.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct PowerRolloutStatus {
+    /// In one word.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub phase: Option<RolloutPhase>,
+    /// The generation of the spec that this is about.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+    /// When the first target could have started.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub started_at: Option<Time>,
+    /// When it is expected to end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub estimated_end: Option<Time>,
+    /// Members when it started.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub total: Option<u32>,
+    /// Members of each group when it started. Percentages are of these.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub groups: Vec<GroupStatus>,
+    /// Members by state.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub counts: BTreeMap<String, u32>,
+    /// Up to 50 members, failed ones first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub targets: Vec<TargetStatus>,
+    /// Conditions.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub conditions: Vec<Condition>,
+}
+
+/// A rollout in one word. Users see it: it is never renamed.
+#[derive(Clone, Copy, Debug, Deserialize, Serialize, JsonSchema, PartialEq, Eq, strum::Display)]
+#[expect(missing_docs, reason = "documented where the phases are decided")]
+pub enum RolloutPhase {
+    Planned,
+    Waiting,
+    Progressing,
+    Paused,
+    Halted,
+    Aborted,
+    Succeeded,
+    Finished,
+}
+
+/// A group when the rollout started.
+#[derive(Clone, Debug, Deserialize, Serialize, JsonSchema, PartialEq, Eq)]
+pub struct GroupStatus {
+    /// Its name; empty for the remaining targets.
+    pub name: String,
+    /// Its members.
+    pub total: u32,
+}
+
+/// One member.
+#[derive(Clone, Debug, Deserialize, Serialize, JsonSchema, PartialEq, Eq)]
+pub struct TargetStatus {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// In one word.
+    pub state: String,
+    /// Why.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub reason: String,
+}
+
+impl TryFrom<IntOrString> for Share {
+    type Error = ShareError;
+
+    fn try_from(value: IntOrString) -> Result<Self, ShareError> {
+        match value {
+            IntOrString::Int(count) => u32::try_from(count).map(Self::Count).map_err(|_| ShareError),
+            IntOrString::String(text) => text.parse(),
+        }
+    }
+}
+
+impl From<Share> for IntOrString {
+    fn from(share: Share) -> Self {
+        match share {
+            Share::Count(count) if i32::try_from(count).is_ok() => Self::Int(i32::try_from(count).unwrap_or(i32::MAX)),
+            other => Self::String(other.to_string()),
+        }
+    }
+}
+
+fn share(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "x-kubernetes-int-or-string": true,
+        "anyOf": [{ "type": "integer" }, { "type": "string" }],
+        "minimum": 0,
+        "pattern": "^(100|[1-9]?[0-9])%$",
+    })
+}
+
+fn positive_share(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "x-kubernetes-int-or-string": true,
+        "anyOf": [{ "type": "integer" }, { "type": "string" }],
+        "minimum": 1,
+        "pattern": "^(100|[1-9][0-9]?)%$",
+    })
+}
+
+/// As [`crate::duration`] reads it.
+fn duration(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({ "type": "string", "maxLength": 32, "pattern": "^(0|([0-9]+(\\.[0-9]+)?(ns|us|ms|s|m|h))+)$" })
+}
+
+/// One that selects everything is a mistake more often than not: whoever means that writes `all: true`.
+fn selector(generator: &mut SchemaGenerator) -> Schema {
+    let mut schema = LabelSelector::json_schema(generator);
+    schema.insert("minProperties".to_owned(), 1.into());
+    for (field, limit) in [("matchLabels", "minProperties"), ("matchExpressions", "minItems")] {
+        if let Some(Value::Object(field)) = schema.pointer_mut(&format!("/properties/{field}")) {
+            field.insert(limit.to_owned(), 1.into());
+        }
+    }
+    schema
+}

@@ -1,0 +1,117 @@
+//! The definition of `PowerRollout` on the API server: what it takes, what it refuses and with which words.
+
+use anyhow::{Context as _, Result, ensure};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use kube::{Api, CustomResourceExt as _};
+use serde_json::{Value, json};
+use shared::rollout::api::PowerRollout;
+use testbed::{World, apply, eventually};
+
+use crate::match_writes::merge;
+
+fn rollout(name: &str, spec: &Value) -> Result<PowerRollout> {
+    let mut object = json!({
+        "apiVersion": "hibernate.sh/v1alpha1", "kind": "PowerRollout", "metadata": { "name": name },
+        "spec": {
+            "action": "Hibernate", "maxTargets": 20, "notAfter": "2030-01-01T02:00:00Z",
+            "targets": { "selector": { "matchLabels": { "env": "dev" } } },
+        },
+    });
+    merge(&mut object, &json!({ "spec": spec }));
+    // As a manifest, not by way of our own types: they cannot hold what is to be refused.
+    Ok(serde_json::from_value(object)?)
+}
+
+/// What is refused at creation, and a part of the message.
+fn refused() -> Vec<(Value, &'static str)> {
+    let group = |fields: Value| {
+        let mut group = json!({ "name": "canaries" });
+        merge(&mut group, &fields);
+        json!({ "groups": [group] })
+    };
+    let named = json!([{ "namespace": "a", "name": "b" }]);
+    vec![
+        (json!({ "action": "Stop" }), "Unsupported value: \"Stop\""),
+        (json!({ "action": "Restore" }), "restoreOf names the rollout to undo"),
+        (json!({ "restoreOf": { "name": "a", "uid": "u" } }), "restoreOf names the rollout to undo"),
+        (json!({ "notAfter": null }), "spec.notAfter: Required value"),
+        (json!({ "notBefore": "2030-01-01T02:00:00Z" }), "notAfter must be later than notBefore"),
+        (json!({ "maxTargets": null }), "spec.maxTargets: Required value"),
+        (json!({ "maxTargets": 0 }), "should be greater than or equal to 1"),
+        (json!({ "targets": { "selector": { "matchLabels": null } } }), "spec.targets.selector"),
+        (json!({ "targets": { "selector": { "matchLabels": { "env": null } } } }), "spec.targets.selector.matchLabels"),
+        (json!({ "targets": { "selector": { "matchExpressions": [] } } }), "spec.targets.selector.matchExpressions"),
+        (json!({ "targets": { "selector": null } }), "set exactly one: names, selectors, or all: true"),
+        (json!({ "targets": { "all": true } }), "set exactly one: names, selectors, or all: true"),
+        (json!({ "targets": { "names": named } }), "set exactly one: names, selectors, or all: true"),
+        (json!({ "targets": { "kind": "Node" } }), "Unsupported value: \"Node\""),
+        (json!({ "maxConcurrency": 0 }), "should be greater than or equal to 1"),
+        (json!({ "maxConcurrency": "0%" }), "spec.maxConcurrency"),
+        (json!({ "maxConcurrency": "101%" }), "spec.maxConcurrency"),
+        (json!({ "maxFailures": -1 }), "should be greater than or equal to 0"),
+        (json!({ "maxFailures": "5" }), "spec.maxFailures"),
+        (json!({ "startsPerMinute": 0 }), "should be greater than or equal to 1"),
+        (json!({ "deadline": "20 minutes" }), "spec.deadline"),
+        (group(json!({})), "set exactly one: names or selector"),
+        (
+            group(json!({ "names": named, "selector": { "matchLabels": { "a": "b" } } })),
+            "set exactly one: names or selector",
+        ),
+        (group(json!({ "names": [] })), "spec.groups[0].names"),
+        (group(json!({ "names": named, "name": "Canaries" })), "spec.groups[0].name"),
+    ]
+}
+
+/// What an update may not do.
+fn frozen() -> Vec<(Value, &'static str)> {
+    vec![
+        (json!({ "action": "Resume" }), "action is immutable"),
+        (json!({ "targets": { "selector": { "matchLabels": { "env": "prod" } } } }), "targets are immutable"),
+        (json!({ "retryFailed": 1 }), "they only increase"),
+        (json!({ "acceptFailures": 0 }), "they only increase"),
+        (json!({ "abort": false }), "an aborted rollout stays aborted"),
+    ]
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_api_server_takes_a_rollout_and_refuses_what_cannot_work() -> Result<()> {
+    let world = World::shared().await?;
+    let hub = world.hub().await?;
+    apply::all(&hub, &[json!(PowerRollout::crd())]).await?;
+    let kind = kube::api::ApiResource::erase::<PowerRollout>(&());
+    let untyped: Api<kube::api::DynamicObject> = Api::all_with(hub.clone(), &kind);
+    let dry = PostParams { dry_run: true, ..PostParams::default() };
+    eventually(std::time::Duration::from_secs(30), "the definition", async || {
+        Ok(untyped.list(&ListParams::default()).await.map(drop)?)
+    })
+    .await?;
+    for (spec, says) in refused() {
+        let mut object = json!(rollout("refused", &json!({}))?);
+        merge(&mut object, &json!({ "spec": spec }));
+        match untyped.create(&dry, &serde_json::from_value(object)?).await {
+            Ok(_) => anyhow::bail!("taken: {spec}"),
+            Err(error) => ensure!(error.to_string().contains(says), "{spec}: {error}"),
+        }
+    }
+    let spec = json!({
+        "maxConcurrency": "10%", "maxFailures": 3, "deadline": "1h30m", "minSuccessTime": "0", "retryFailed": 2, "acceptFailures": 1,
+        "abort": true, "groups": [{ "name": "canaries", "names": [{ "namespace": "a", "name": "b" }], "maxFailures": "0%", "pauseAfter": true }],
+    });
+    let rollouts: Api<PowerRollout> = Api::all(hub);
+    let name = format!("night-{:08x}", rand::random::<u32>());
+    let created = rollouts.create(&PostParams::default(), &rollout(&name, &spec)?).await?;
+    let read = rollouts.get(&name).await.context("read it back")?;
+    ensure!(created.spec == read.spec && read.spec == rollout(&name, &spec)?.spec, "{:#?}", read.spec);
+    for (change, says) in frozen() {
+        let patch = Patch::Merge(json!({ "spec": change }));
+        match untyped.patch(&name, &PatchParams::default(), &patch).await {
+            Ok(_) => anyhow::bail!("taken: {change}"),
+            Err(error) => ensure!(error.to_string().contains(says), "{change}: {error}"),
+        }
+    }
+    for change in [json!({ "paused": true, "retryFailed": 3 }), json!({ "notAfter": "2030-01-01T03:00:00Z" })] {
+        untyped.patch(&name, &PatchParams::default(), &Patch::Merge(json!({ "spec": change }))).await?;
+    }
+    rollouts.delete(&name, &DeleteParams::default()).await?;
+    Ok(())
+}

@@ -94,7 +94,8 @@ async fn a_wake_in_any_phase_of_the_sleep_undoes_it() -> Result<()> {
         let seen = reached(&cluster, &[phase]).await?;
         cluster.wake().await?;
         cluster.wait_for_phase(None, SOON).await.with_context(|| format!("a wake in {phase}, seen in {seen}"))?;
-        let undone = eventually(Duration::from_secs(20), "as before", async || is_as_before(&cluster, &before).await);
+        // A wake that comes before the first condition finds none to wait for.
+        let undone = eventually(SOON, "as before", async || is_as_before(&cluster, &before).await);
         undone.await.with_context(|| format!("a wake in {phase}"))?;
         nothing_forbidden(&cluster.log().await?).with_context(|| format!("a wake in {phase}"))?;
         running(&cluster).await?;
@@ -171,7 +172,7 @@ async fn killed_in_every_phase_both_ways_it_goes_on() -> Result<()> {
         cluster.wait_for_phase(asleep.then_some("Dehydrated"), SOON).await?;
     }
     ensure!(killed.len() >= 8, "killed in {killed:?}");
-    eventually(Duration::from_secs(20), "as before", async || is_as_before(&cluster, &before).await).await?;
+    eventually(SOON, "as before", async || is_as_before(&cluster, &before).await).await?;
     nothing_forbidden(&cluster.log().await?)
 }
 

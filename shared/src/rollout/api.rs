@@ -280,36 +280,35 @@ impl TryFrom<IntOrString> for Share {
 impl From<Share> for IntOrString {
     fn from(share: Share) -> Self {
         match share {
-            Share::Count(count) if i32::try_from(count).is_ok() => Self::Int(i32::try_from(count).unwrap_or(i32::MAX)),
-            other => Self::String(other.to_string()),
+            Share::Count(count) => i32::try_from(count).map_or_else(|_| Self::String(share.to_string()), Self::Int),
+            Share::Percent(_) => Self::String(share.to_string()),
         }
     }
 }
 
 fn share(_: &mut SchemaGenerator) -> Schema {
-    json_schema!({
-        "x-kubernetes-int-or-string": true,
-        "anyOf": [{ "type": "integer" }, { "type": "string" }],
-        "minimum": 0,
-        "pattern": "^(100|[1-9]?[0-9])%$",
-    })
+    share_from(0, "^(100|[1-9]?[0-9])%$")
 }
 
 fn positive_share(_: &mut SchemaGenerator) -> Schema {
+    share_from(1, "^(100|[1-9][0-9]?)%$")
+}
+
+fn share_from(minimum: u32, percentage: &str) -> Schema {
     json_schema!({
         "x-kubernetes-int-or-string": true,
         "anyOf": [{ "type": "integer" }, { "type": "string" }],
-        "minimum": 1,
-        "pattern": "^(100|[1-9][0-9]?)%$",
+        "minimum": minimum,
+        "pattern": percentage,
     })
 }
 
-/// As [`crate::duration`] reads it.
+/// What [`crate::duration`] reads, in ASCII and without a sign.
 fn duration(_: &mut SchemaGenerator) -> Schema {
     json_schema!({ "type": "string", "maxLength": 32, "pattern": "^(0|([0-9]+(\\.[0-9]+)?(ns|us|ms|s|m|h))+)$" })
 }
 
-/// One that selects everything is a mistake more often than not: whoever means that writes `all: true`.
+/// An empty selector would select every target. It is refused: `all: true` states that intent.
 fn selector(generator: &mut SchemaGenerator) -> Schema {
     let mut schema = LabelSelector::json_schema(generator);
     schema.insert("minProperties".to_owned(), 1.into());

@@ -43,7 +43,7 @@ pub struct Facts<'a> {
     pub deferred: Option<&'a str>,
     /// Why the change fails, such as refused credentials, and since when.
     pub failed: Option<(&'a str, Timestamp)>,
-    /// What its cloud has no room for, and since when.
+    /// Why its cloud delays the change, and since when.
     pub held: Option<(Cause, Timestamp)>,
 }
 
@@ -159,7 +159,7 @@ fn unclaimed(wanted: Power, rollout: &Rollout<'_>, facts: &Facts<'_>) -> Member 
     let new = |state, says, reason: &str| Member::new(state, wanted, says, reason);
     let foreign = facts.mark.filter(|mark| mark.uid != rollout.uid);
     let other = foreign.filter(|mark| mark.ended.is_none());
-    // A wake costs money, a sleep somebody's work: of two opposite rollouts the wake wins.
+    // Of two opposite rollouts the Resume wins: a sleep may interrupt work, a wake only costs money.
     let takes_over = |mark: &&Mark| {
         mark.wanted == Power::Hibernating && wanted == Power::Running && rollout.action == Action::Resume
     };

@@ -1,7 +1,7 @@
 //! Rollouts: which targets of a fleet start now.
 //!
 //! [`decide`] is total, deterministic and idempotent. It knows nothing of clusters: a caller says what state each target is in, and starts
-//! what it is told. The order of the targets in the input has no influence.
+//! what it is told. The result is independent of the order of the input.
 
 pub mod api;
 pub mod mark;
@@ -41,7 +41,7 @@ pub struct Decision<'a> {
     pub current: Option<usize>,
     /// A group that is over and after which a person has to approve. Until then nothing starts.
     pub awaits_approval: Option<usize>,
-    /// Domains in which nothing starts, because their cloud has no room.
+    /// Domains in which nothing starts: their cloud lacks capacity, or limits the rate of requests.
     pub closed: Vec<&'a str>,
     /// Whether every target has ended.
     pub complete: bool,

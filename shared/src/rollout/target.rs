@@ -19,7 +19,7 @@ pub struct Target {
     pub since: Timestamp,
     /// When it was started, if it was. The deadline runs from here.
     pub started: Option<Timestamp>,
-    /// How long nobody observed it since then: the deadline does not count that time.
+    /// Time since then in which no leader observed it. The deadline excludes it.
     pub unobserved: Duration,
     /// Whether the rollout's claim is on it. Until the claim is a record, the rollout is not complete.
     pub claimed: bool,
@@ -34,7 +34,7 @@ pub enum State {
     Deferred,
     /// It is under way.
     Progressing,
-    /// It is under way, and its cloud has no room for it.
+    /// It is in progress, and its cloud lacks capacity or limits the rate of requests.
     Held(Cause),
     /// It has reached its state.
     Succeeded,

@@ -9,7 +9,7 @@ use super::Decision;
 use super::strategy::{Group, Window};
 use super::target::{Cause, State, Target};
 
-/// How long a target without room in its cloud holds its slot.
+/// How long a target that lacks cloud capacity, or is rate limited, holds its slot.
 const HELD: Duration = Duration::from_mins(5);
 /// Targets of one domain that wait for one cause before nothing else starts there.
 const CLOSED: usize = 3;
@@ -68,7 +68,7 @@ fn standing(target: &Target, window: &Window, now: Timestamp) -> Standing {
             Standing { slot: (now < held).then_some(Some(until)), keeps_group: true, ..nothing }
         }
         State::Succeeded => {
-            let soak = group(window, target).min_success_time;
+            let soak = group(window, target.group).min_success_time;
             let until = Some(after(since, soak));
             let soaks = !is_over(until);
             Standing { slot: soaks.then_some(until), keeps_group: soaks, ended: target.claimed && !soaks, ..nothing }
@@ -76,8 +76,8 @@ fn standing(target: &Target, window: &Window, now: Timestamp) -> Standing {
     }
 }
 
-fn group(window: &Window, target: &Target) -> Group {
-    window.groups.get(target.group).copied().unwrap_or_default()
+fn group(window: &Window, index: usize) -> Group {
+    window.groups.get(index).copied().unwrap_or_default()
 }
 
 pub(super) fn decide<'a>(window: &Window, targets: &'a [Target], now: Timestamp, open: bool) -> Decision<'a> {
@@ -105,8 +105,8 @@ pub(super) fn decide<'a>(window: &Window, targets: &'a [Target], now: Timestamp,
     let mut decision = Decision { ended, timed_out, breached, current, complete, ..Decision::default() };
     let mut checks: Vec<Timestamp> =
         all.iter().filter_map(|(target, standing)| expires(target, *standing, window, now)).collect();
-    decision.awaits_approval = (0..current.unwrap_or(window.groups.len()))
-        .find(|index| window.groups.get(*index).is_some_and(|group| group.pause_after));
+    decision.awaits_approval =
+        (0..current.unwrap_or(window.groups.len())).find(|index| group(window, *index).pause_after);
     if open && breached.is_none() && decision.awaits_approval.is_none() {
         let (starts, freed) = starts_left(window, &all, now);
         let free = window.max_concurrency.saturating_sub(holders.len());
@@ -141,13 +141,13 @@ fn breached(window: &Window, all: &[(&Target, Standing)]) -> Option<usize> {
         *failures.entry(target.group).or_default() += 1;
     }
     let exceeds = |(index, count): &(usize, usize)| {
-        let group = window.groups.get(*index).copied().unwrap_or_default();
+        let group = group(window, *index);
         count.saturating_sub(group.accepted_failures) > group.max_failures
     };
     failures.into_iter().find(exceeds).map(|(index, _)| index)
 }
 
-/// Domains whose cloud has no room: so many targets wait there for one cause, and none has succeeded since.
+/// Domains that lack capacity or are rate limited: so many targets wait there for one cause, and none has succeeded since.
 fn closed<'a>(all: &[(&'a Target, Standing)]) -> BTreeSet<&'a str> {
     let mut waiting: BTreeMap<(&str, Cause), Vec<Timestamp>> = BTreeMap::new();
     let mut succeeded: BTreeMap<&str, Timestamp> = BTreeMap::new();

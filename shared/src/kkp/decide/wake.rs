@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use super::{Action, FIRST, Facts, Machinery, Plan, Replicas, SLOW, effective, ends, names, seen, waits};
+use super::{
+    Action, FIRST, Facts, MachineDeployment, Machinery, Plan, Replicas, SLOW, effective, ends, names, seen, waits,
+};
 use crate::kkp::api::Desired;
 use crate::kkp::phase::Phase;
 use crate::kkp::record::{Machines, Record, Workload};
@@ -98,39 +100,34 @@ fn wait_for_api(facts: &Facts<'_>, record: &Record) -> Plan {
     }
 }
 
-/// Counts as they were. A count that another client has raised stays; 0 stays 0.
-fn to_restore(record: &Record, user: &Machinery) -> Vec<Action> {
-    let low = user.deployments.iter().filter_map(|one| {
-        let copy = || one.copy.map(|replicas| Machines { replicas, ..Machines::default() });
-        let recorded = record.machine_deployments.get(&one.name).cloned().or_else(copy)?;
-        let replicas = if one.replicas == 0 { recorded.replicas } else { one.replicas };
-        let unmanaged = recorded.autoscaler.keys().any(|key| !one.autoscaler.contains_key(key));
-        let machines = Machines { replicas, autoscaler: recorded.autoscaler.clone() };
-        (replicas != one.replicas || unmanaged || one.copy.is_some())
-            .then(|| Action::RestoreMachines(one.name.clone(), machines))
-    });
-    low.collect()
+/// A `MachineDeployment` as it is to be, if it differs. A count that another client has raised stays; 0 stays 0.
+fn restored(record: &Record, one: &MachineDeployment) -> Option<Machines> {
+    let copy = || one.copy.map(|replicas| Machines { replicas, ..Machines::default() });
+    let recorded = record.machine_deployments.get(&one.name).cloned().or_else(copy)?;
+    let replicas = if one.replicas == 0 { recorded.replicas } else { one.replicas };
+    let unmanaged = recorded.autoscaler.keys().any(|key| !one.autoscaler.contains_key(key));
+    let differs = replicas != one.replicas || unmanaged || one.copy.is_some();
+    differs.then_some(Machines { replicas, autoscaler: recorded.autoscaler })
+}
+
+/// Counts and annotations as they were, of the `MachineDeployments` that are picked.
+fn to_restore(record: &Record, user: &Machinery, pick: fn(&MachineDeployment) -> bool) -> Vec<Action> {
+    let picked = user.deployments.iter().filter(|one| pick(one));
+    picked.filter_map(|one| Some(Action::RestoreMachines(one.name.clone(), restored(record, one)?))).collect()
 }
 
 /// Those without Machines. Any change of a `MachineDeployment`'s annotations voids the token with which its new Machines are about to join
 /// (row 53): one that runs, because another client or a restored backup has raised it, is written once its Nodes are ready.
 fn to_raise(record: &Record, user: &Machinery) -> Vec<Action> {
-    let is_empty = |name: &str| user.deployments.iter().any(|one| one.name == name && one.replicas == 0);
-    let mut actions = to_restore(record, user);
-    actions.retain(|action| matches!(action, Action::RestoreMachines(name, _) if is_empty(name)));
-    actions
+    to_restore(record, user, |one| one.replicas == 0)
 }
 
 /// What is left to restore of those that run. A count that a user has set to 0 since stays.
 fn to_annotate(record: &Record, user: &Machinery) -> Vec<Action> {
-    let runs = |name: &str| user.deployments.iter().any(|one| one.name == name && one.replicas > 0);
-    let annotated = |action| match action {
-        Action::RestoreMachines(name, machines) if runs(&name) => {
-            Some(Action::RestoreAutoscaler(name, machines.autoscaler))
-        }
-        _ => None,
-    };
-    to_restore(record, user).into_iter().filter_map(annotated).collect()
+    let running = user.deployments.iter().filter(|one| one.replicas > 0);
+    let annotated =
+        |one: &MachineDeployment| Some(Action::RestoreAutoscaler(one.name.clone(), restored(record, one)?.autoscaler));
+    running.filter_map(annotated).collect()
 }
 
 fn scale_up(facts: &Facts<'_>, record: &Record) -> Plan {
@@ -220,7 +217,7 @@ fn uncordon(user: &Machinery) -> Option<Action> {
 
 /// What a drain changed before any machine went.
 pub(super) fn undo_of_drain(record: &Record, user: &Machinery) -> Vec<Action> {
-    to_restore(record, user).into_iter().chain(uncordon(user)).collect()
+    to_restore(record, user, |_| true).into_iter().chain(uncordon(user)).collect()
 }
 
 /// Every count is restored, but KKP still leaves the cluster alone: the end of the pause is tried again.

@@ -12,7 +12,7 @@ fn rollout(action: Action) -> Rollout<'static> {
     Rollout { uid: OURS, action, restores: None, attempt: 0, started: ago(600) }
 }
 
-/// Awake for a day, and nobody has asked for anything since.
+/// Awake for a day, without a newer request.
 fn awake() -> Facts<'static> {
     let (long, before) = (ago(86_400), ago(3_600));
     Facts {
@@ -98,7 +98,7 @@ fn what_this_rollout_owns() {
         assert_eq!(member.started, Some(ago(120)));
     }
     let changed = Facts { desired: Power::Hibernating, ..mine };
-    assert_eq!(says(Action::Resume, changed), (State::Excluded, Says::Overridden), "whoever wrote it");
+    assert_eq!(says(Action::Resume, changed), (State::Excluded, Says::Overridden), "by any client");
     let refused = Facts { refused: Some("V3"), deferred: Some("held"), ..mine };
     assert_eq!(says(Action::Resume, refused), (State::Progressing, Says::Progressing), "what is under way goes on");
 }

@@ -1,4 +1,4 @@
-//! What the vectors do not have: rates, domains, deferral, approval, and when to look again.
+//! What the vectors do not have: rates, domains, deferral, approval, and the next check.
 
 use std::time::Duration;
 

@@ -1,8 +1,6 @@
 //! `hibernate.sh/v1alpha1` `PowerRollout`: sleep or wake of a fleet in waves.
 
-use std::collections::BTreeMap;
-
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, LabelSelector, Time};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, Time};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::{CustomResource, KubeSchema};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
@@ -11,6 +9,7 @@ use serde_json::Value;
 
 use super::mark::Action;
 use super::share::{Share, ShareError};
+use super::status::PowerRolloutStatus;
 
 /// What a fleet is to do, and how fast.
 #[derive(CustomResource, KubeSchema, Clone, Debug, Deserialize, Serialize, PartialEq)]
@@ -194,76 +193,6 @@ pub struct TargetGroup {
     /// Whether the rollout pauses once the group is over.
     #[serde(default)]
     pub pause_after: bool,
-}
-
-/// What the controller says of a rollout.
-#[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema, PartialEq)]
-#[serde(rename_all = "camelCase")]
-pub struct PowerRolloutStatus {
-    /// In one word.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub phase: Option<RolloutPhase>,
-    /// The generation of the spec that this is about.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub observed_generation: Option<i64>,
-    /// When the first target could have started.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub started_at: Option<Time>,
-    /// When it is expected to end.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub estimated_end: Option<Time>,
-    /// Members when it started.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub total: Option<u32>,
-    /// Members of each group when it started. Percentages are of these.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub groups: Vec<GroupStatus>,
-    /// Members by state.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub counts: BTreeMap<String, u32>,
-    /// Up to 50 members, failed ones first.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub targets: Vec<TargetStatus>,
-    /// Conditions.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub conditions: Vec<Condition>,
-}
-
-/// A rollout in one word. Users see it: it is never renamed.
-#[derive(Clone, Copy, Debug, Deserialize, Serialize, JsonSchema, PartialEq, Eq, strum::Display)]
-#[expect(missing_docs, reason = "documented where the phases are decided")]
-pub enum RolloutPhase {
-    Planned,
-    Waiting,
-    Progressing,
-    Paused,
-    Halted,
-    Aborted,
-    Succeeded,
-    Finished,
-}
-
-/// A group when the rollout started.
-#[derive(Clone, Debug, Deserialize, Serialize, JsonSchema, PartialEq, Eq)]
-pub struct GroupStatus {
-    /// Its name; empty for the remaining targets.
-    pub name: String,
-    /// Its members.
-    pub total: u32,
-}
-
-/// One member.
-#[derive(Clone, Debug, Deserialize, Serialize, JsonSchema, PartialEq, Eq)]
-pub struct TargetStatus {
-    /// Its namespace.
-    pub namespace: String,
-    /// Its name.
-    pub name: String,
-    /// In one word.
-    pub state: String,
-    /// Why.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub reason: String,
 }
 
 impl TryFrom<IntOrString> for Share {

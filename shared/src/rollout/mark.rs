@@ -54,6 +54,8 @@ pub struct Mark {
     pub uid: String,
     /// What it is for.
     pub action: Action,
+    /// Index of its group. A target that stands in for a canary stays in that group.
+    pub group: u32,
     /// Which attempt this is: how often `retryFailed` had been raised when it began.
     pub attempt: u32,
     /// The state that was asked for before.
@@ -117,10 +119,11 @@ impl Mark {
 
     /// The claim of a rollout on a target that it starts. An earlier attempt knows what was asked for before it.
     #[must_use]
-    pub fn claim(name: &str, rollout: &Rollout<'_>, facts: &Facts<'_>, wanted: Power, now: Timestamp) -> Self {
+    pub fn claim(rollout: &Rollout<'_>, facts: &Facts<'_>, wanted: Power, group: usize, now: Timestamp) -> Self {
         let earlier = facts.mark.filter(|mark| mark.uid == rollout.uid);
         Self {
-            name: name.to_owned(),
+            name: rollout.name.to_owned(),
+            group: u32::try_from(group).unwrap_or(u32::MAX),
             uid: rollout.uid.to_owned(),
             action: rollout.action,
             attempt: rollout.attempt,
@@ -153,13 +156,13 @@ pub(super) mod tests {
         let action = if wanted == Power::Running { Action::Resume } else { Action::Hibernate };
         let before = if wanted == Power::Running { Power::Hibernating } else { Power::Running };
         let since = "2026-11-24T12:00:00Z".to_owned();
-        Mark { name: "night".into(), uid: uid.into(), action, attempt: 0, before, wanted, since, ended: None }
+        Mark { name: "night".into(), uid: uid.into(), action, group: 0, attempt: 0, before, wanted, since, ended: None }
     }
 
     #[test]
     fn the_annotation_is_read_as_it_was_written() {
         let claim = claim("u", Power::Hibernating);
-        let text = r#"{"v":1,"name":"night","uid":"u","action":"Hibernate","attempt":0,"before":"Running","wanted":"Hibernating","since":"2026-11-24T12:00:00Z"}"#;
+        let text = r#"{"v":1,"name":"night","uid":"u","action":"Hibernate","group":0,"attempt":0,"before":"Running","wanted":"Hibernating","since":"2026-11-24T12:00:00Z"}"#;
         assert_eq!((claim.text().as_str(), Mark::parse(text)), (text, Some(claim.clone())));
         let now = "2026-11-24T12:05:00Z".parse().unwrap();
         let record = claim.end(Outcome::Failed, &format!("\u{1b}[31m{}", "x".repeat(10_000)), now);

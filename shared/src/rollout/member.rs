@@ -12,6 +12,8 @@ use crate::annotation::format;
 /// The rollout, as far as its members depend on it.
 #[derive(Clone, Copy, Debug)]
 pub struct Rollout<'a> {
+    /// Its name.
+    pub name: &'a str,
     /// Its UID.
     pub uid: &'a str,
     /// What it is for.
@@ -59,7 +61,7 @@ pub struct Member {
     /// The state that the rollout wants.
     pub wanted: Power,
     /// In one word, for the status.
-    pub says: Says,
+    pub label: MemberState,
     /// Why, for people.
     pub reason: String,
 }
@@ -67,7 +69,7 @@ pub struct Member {
 /// A member's state in one word. Users see it: it is never renamed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, strum::Display, strum::EnumIter)]
 #[expect(missing_docs, reason = "named as the states of Outcome and State")]
-pub enum Says {
+pub enum MemberState {
     Pending,
     Deferred,
     Refused,
@@ -81,8 +83,8 @@ pub enum Says {
 }
 
 impl Member {
-    fn new(state: State, wanted: Power, says: Says, reason: &str) -> Self {
-        Self { state, since: None, started: None, wanted, says, reason: reason.to_owned() }
+    fn new(state: State, wanted: Power, label: MemberState, reason: &str) -> Self {
+        Self { state, since: None, started: None, wanted, label, reason: reason.to_owned() }
     }
 
     fn since(self, since: Option<Timestamp>) -> Self {
@@ -97,18 +99,18 @@ pub fn judge(rollout: &Rollout<'_>, facts: &Facts<'_>) -> Option<Member> {
         Some(mark) => match &mark.ended {
             None => Some(claimed(mark, facts)),
             Some(ended) => {
-                let (state, says) = match ended.result {
+                let (state, label) = match ended.result {
                     // Another attempt: it is judged as if it had not been started.
                     Outcome::Failed | Outcome::TimeOut if mark.attempt < rollout.attempt => {
                         return Some(unclaimed(mark.wanted, rollout, facts));
                     }
-                    Outcome::Succeeded => (State::Succeeded, Says::Succeeded),
-                    Outcome::Failed => (State::TimedOut, Says::Failed),
-                    Outcome::TimeOut => (State::TimedOut, Says::TimeOut),
-                    Outcome::Overridden => (State::Excluded, Says::Overridden),
-                    Outcome::Abandoned => (State::Excluded, Says::Abandoned),
+                    Outcome::Succeeded => (State::Succeeded, MemberState::Succeeded),
+                    Outcome::Failed => (State::TimedOut, MemberState::Failed),
+                    Outcome::TimeOut => (State::TimedOut, MemberState::TimeOut),
+                    Outcome::Overridden => (State::Excluded, MemberState::Overridden),
+                    Outcome::Abandoned => (State::Excluded, MemberState::Abandoned),
                 };
-                let member = Member::new(state, mark.wanted, says, &ended.reason).since(format::time(&ended.at));
+                let member = Member::new(state, mark.wanted, label, &ended.reason).since(format::time(&ended.at));
                 Some(Member { started: format::time(&mark.since), ..member })
             }
         },
@@ -131,32 +133,32 @@ pub fn wanted(rollout: &Rollout<'_>, mark: Option<&Mark>) -> Option<Power> {
 /// A target that the rollout owns.
 fn claimed(mark: &Mark, facts: &Facts<'_>) -> Member {
     let started = format::time(&mark.since);
-    let new = |state, says, reason: &str| Member { started, ..Member::new(state, mark.wanted, says, reason) };
+    let new = |state, label, reason: &str| Member { started, ..Member::new(state, mark.wanted, label, reason) };
     if facts.desired != mark.wanted {
         let reason = format!("another client has since requested {}", facts.desired);
-        return new(State::Excluded, Says::Overridden, &reason);
+        return new(State::Excluded, MemberState::Overridden, &reason);
     }
     match (facts.observed, facts.failed, facts.held) {
         (Some((power, since)), ..) if power == mark.wanted => {
             // It may have been in that state before the claim.
             let since = started.map_or(since, |started| started.max(since));
-            new(State::Succeeded, Says::Succeeded, "").since(Some(since))
+            new(State::Succeeded, MemberState::Succeeded, "").since(Some(since))
         }
-        (_, Some((why, since)), _) => new(State::Failed, Says::Failed, why).since(Some(since)),
+        (_, Some((why, since)), _) => new(State::Failed, MemberState::Failed, why).since(Some(since)),
         (_, _, Some((cause, since))) => {
             let reason = match cause {
                 Cause::Capacity => "the cloud has no capacity",
                 Cause::Throttled => "the cloud limits the rate of requests",
             };
-            new(State::Held(cause), Says::Progressing, reason).since(Some(since))
+            new(State::Held(cause), MemberState::Progressing, reason).since(Some(since))
         }
-        _ => new(State::Progressing, Says::Progressing, "").since(started),
+        _ => new(State::Progressing, MemberState::Progressing, "").since(started),
     }
 }
 
 /// A target that the rollout does not own.
 fn unclaimed(wanted: Power, rollout: &Rollout<'_>, facts: &Facts<'_>) -> Member {
-    let new = |state, says, reason: &str| Member::new(state, wanted, says, reason);
+    let new = |state, label, reason: &str| Member::new(state, wanted, label, reason);
     let foreign = facts.mark.filter(|mark| mark.uid != rollout.uid);
     let other = foreign.filter(|mark| mark.ended.is_none());
     // Of two opposite rollouts the Resume wins: a sleep may interrupt work, a wake only costs money.
@@ -164,10 +166,10 @@ fn unclaimed(wanted: Power, rollout: &Rollout<'_>, facts: &Facts<'_>) -> Member 
         mark.wanted == Power::Hibernating && wanted == Power::Running && rollout.action == Action::Resume
     };
     if facts.desired == wanted && facts.observed.is_some_and(|(power, _)| power == wanted) {
-        return new(State::Excluded, Says::AlreadyInState, "");
+        return new(State::Excluded, MemberState::AlreadyInState, "");
     }
     if let Some(mark) = other.filter(|mark| !takes_over(mark)) {
-        return new(State::Deferred, Says::Deferred, &format!("in progress in rollout {}", mark.name));
+        return new(State::Deferred, MemberState::Deferred, &format!("in progress in rollout {}", mark.name));
     }
     let undone = foreign.filter(|_| rollout.action == Action::Restore);
     let is_newer = |time: &str| format::time(time).zip(facts.requested).is_some_and(|(time, at)| at > time);
@@ -175,20 +177,20 @@ fn unclaimed(wanted: Power, rollout: &Rollout<'_>, facts: &Facts<'_>) -> Member 
         |mark: &Mark| mark.wanted != facts.desired || mark.ended.as_ref().is_some_and(|ended| is_newer(&ended.at));
     if let Some(mark) = undone.filter(|mark| is_changed(mark)) {
         let reason = format!("changed since rollout {}: not restored", mark.name);
-        return new(State::Excluded, Says::Overridden, &reason);
+        return new(State::Excluded, MemberState::Overridden, &reason);
     }
     if let Some(mark) = other.filter(|mark| is_newer(&mark.since)) {
         let reason = format!("a newer request was made after rollout {} had claimed it", mark.name);
-        return new(State::Excluded, Says::Overridden, &reason);
+        return new(State::Excluded, MemberState::Overridden, &reason);
     }
     // The claim of an earlier attempt has set that time, too.
     let own = facts.mark.filter(|mark| mark.uid == rollout.uid).and_then(|mark| format::time(&mark.ended.as_ref()?.at));
     if other.is_none() && facts.requested.is_some_and(|at| at > own.unwrap_or(rollout.started)) {
-        return new(State::Excluded, Says::Overridden, "a newer request was made after the rollout started");
+        return new(State::Excluded, MemberState::Overridden, "a newer request was made after the rollout started");
     }
     match (facts.refused, facts.deferred) {
-        (Some(rule), _) => new(State::Excluded, Says::Refused, rule),
-        (_, Some(reason)) => new(State::Deferred, Says::Deferred, reason),
-        _ => new(State::Pending, Says::Pending, ""),
+        (Some(rule), _) => new(State::Excluded, MemberState::Refused, rule),
+        (_, Some(reason)) => new(State::Deferred, MemberState::Deferred, reason),
+        _ => new(State::Pending, MemberState::Pending, ""),
     }
 }

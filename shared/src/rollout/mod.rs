@@ -8,6 +8,7 @@ pub mod mark;
 pub mod member;
 mod members;
 mod share;
+pub mod status;
 mod strategy;
 mod target;
 #[cfg(test)]

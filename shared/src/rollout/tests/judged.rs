@@ -4,12 +4,12 @@ use super::*;
 use crate::rollout::Cause;
 use crate::rollout::mark::tests::claim;
 use crate::rollout::mark::{Action, Mark, Outcome, Power};
-use crate::rollout::member::{Facts, Member, Rollout, Says, judge};
+use crate::rollout::member::{Facts, Member, MemberState, Rollout, judge};
 
 const OURS: &str = "ours";
 
 fn rollout(action: Action) -> Rollout<'static> {
-    Rollout { uid: OURS, action, restores: None, attempt: 0, started: ago(600) }
+    Rollout { name: "night", uid: OURS, action, restores: None, attempt: 0, started: ago(600) }
 }
 
 /// Awake for a day, without a newer request.
@@ -36,9 +36,9 @@ fn judged(action: Action, facts: Facts<'_>) -> Member {
     judge(&rollout(action), &facts).unwrap()
 }
 
-fn says(action: Action, facts: Facts<'_>) -> (State, Says) {
+fn says(action: Action, facts: Facts<'_>) -> (State, MemberState) {
     let member = judged(action, facts);
-    (member.state, member.says)
+    (member.state, member.label)
 }
 
 #[test]
@@ -46,17 +46,21 @@ fn what_no_rollout_owns() {
     use Action::{Hibernate, Resume};
     let later = Some(ago(60));
     for (action, facts, expected) in [
-        (Hibernate, awake(), (State::Pending, Says::Pending)),
-        (Hibernate, asleep(), (State::Excluded, Says::AlreadyInState)),
-        (Resume, awake(), (State::Excluded, Says::AlreadyInState)),
+        (Hibernate, awake(), (State::Pending, MemberState::Pending)),
+        (Hibernate, asleep(), (State::Excluded, MemberState::AlreadyInState)),
+        (Resume, awake(), (State::Excluded, MemberState::AlreadyInState)),
         // Asked for, and not there yet.
-        (Hibernate, Facts { observed: None, ..asleep() }, (State::Pending, Says::Pending)),
-        (Hibernate, Facts { refused: Some("V4: platform"), ..awake() }, (State::Excluded, Says::Refused)),
-        (Hibernate, Facts { deferred: Some("held awake"), ..awake() }, (State::Deferred, Says::Deferred)),
-        (Hibernate, Facts { refused: Some("V3"), deferred: Some("held"), ..awake() }, (State::Excluded, Says::Refused)),
-        (Hibernate, Facts { requested: later, ..awake() }, (State::Excluded, Says::Overridden)),
-        (Hibernate, Facts { requested: later, ..asleep() }, (State::Excluded, Says::AlreadyInState)),
-        (Hibernate, Facts { requested: None, ..awake() }, (State::Pending, Says::Pending)),
+        (Hibernate, Facts { observed: None, ..asleep() }, (State::Pending, MemberState::Pending)),
+        (Hibernate, Facts { refused: Some("V4: platform"), ..awake() }, (State::Excluded, MemberState::Refused)),
+        (Hibernate, Facts { deferred: Some("held awake"), ..awake() }, (State::Deferred, MemberState::Deferred)),
+        (
+            Hibernate,
+            Facts { refused: Some("V3"), deferred: Some("held"), ..awake() },
+            (State::Excluded, MemberState::Refused),
+        ),
+        (Hibernate, Facts { requested: later, ..awake() }, (State::Excluded, MemberState::Overridden)),
+        (Hibernate, Facts { requested: later, ..asleep() }, (State::Excluded, MemberState::AlreadyInState)),
+        (Hibernate, Facts { requested: None, ..awake() }, (State::Pending, MemberState::Pending)),
     ] {
         assert_eq!(says(action, facts), expected, "{action} {facts:?}");
     }
@@ -70,15 +74,23 @@ fn what_another_rollout_owns() {
     let to_sleep = Mark { since: ago(60).to_string(), ..to_sleep };
     let to_wake = Mark { since: ago(60).to_string(), ..to_wake };
     let under_way = |mark| Facts { mark: Some(mark), observed: None, requested: Some(ago(60)), ..asleep() };
-    assert_eq!(says(Action::Resume, under_way(&to_sleep)), (State::Pending, Says::Pending), "a wake takes it over");
+    assert_eq!(
+        says(Action::Resume, under_way(&to_sleep)),
+        (State::Pending, MemberState::Pending),
+        "a wake takes it over"
+    );
     let again = Facts { requested: Some(ago(50)), ..under_way(&to_sleep) };
-    assert_eq!(says(Action::Resume, again), (State::Excluded, Says::Overridden), "a person has asked for sleep since");
+    assert_eq!(
+        says(Action::Resume, again),
+        (State::Excluded, MemberState::Overridden),
+        "a person has asked for sleep since"
+    );
     let waking = Facts { desired: Power::Running, ..under_way(&to_wake) };
     let member = judged(Action::Hibernate, waking);
-    assert_eq!((member.says, member.reason.as_str()), (Says::Deferred, "in progress in rollout night"));
+    assert_eq!((member.label, member.reason.as_str()), (MemberState::Deferred, "in progress in rollout night"));
     let record = to_wake.end(Outcome::Succeeded, "", ago(700));
     let facts = Facts { mark: Some(&record), ..awake() };
-    assert_eq!(says(Action::Hibernate, facts), (State::Pending, Says::Pending), "it has ended");
+    assert_eq!(says(Action::Hibernate, facts), (State::Pending, MemberState::Pending), "it has ended");
 }
 
 #[test]
@@ -87,20 +99,29 @@ fn what_this_rollout_owns() {
     let mine =
         Facts { mark: Some(&mark), desired: Power::Running, observed: None, requested: Some(ago(120)), ..asleep() };
     for (facts, state, says, since) in [
-        (mine, State::Progressing, Says::Progressing, 120),
-        (Facts { observed: Some((Power::Running, ago(30))), ..mine }, State::Succeeded, Says::Succeeded, 30),
-        (Facts { observed: Some((Power::Running, ago(500))), ..mine }, State::Succeeded, Says::Succeeded, 120),
-        (Facts { failed: Some(("denied", ago(20))), ..mine }, State::Failed, Says::Failed, 20),
-        (Facts { held: Some((Cause::Capacity, ago(10))), ..mine }, State::Held(Cause::Capacity), Says::Progressing, 10),
+        (mine, State::Progressing, MemberState::Progressing, 120),
+        (Facts { observed: Some((Power::Running, ago(30))), ..mine }, State::Succeeded, MemberState::Succeeded, 30),
+        (Facts { observed: Some((Power::Running, ago(500))), ..mine }, State::Succeeded, MemberState::Succeeded, 120),
+        (Facts { failed: Some(("denied", ago(20))), ..mine }, State::Failed, MemberState::Failed, 20),
+        (
+            Facts { held: Some((Cause::Capacity, ago(10))), ..mine },
+            State::Held(Cause::Capacity),
+            MemberState::Progressing,
+            10,
+        ),
     ] {
         let member = judged(Action::Resume, facts);
-        assert_eq!((member.state, member.says, member.since), (state, says, Some(ago(since))), "{facts:?}");
+        assert_eq!((member.state, member.label, member.since), (state, says, Some(ago(since))), "{facts:?}");
         assert_eq!(member.started, Some(ago(120)));
     }
     let changed = Facts { desired: Power::Hibernating, ..mine };
-    assert_eq!(says(Action::Resume, changed), (State::Excluded, Says::Overridden), "by any client");
+    assert_eq!(says(Action::Resume, changed), (State::Excluded, MemberState::Overridden), "by any client");
     let refused = Facts { refused: Some("V3"), deferred: Some("held"), ..mine };
-    assert_eq!(says(Action::Resume, refused), (State::Progressing, Says::Progressing), "what is under way goes on");
+    assert_eq!(
+        says(Action::Resume, refused),
+        (State::Progressing, MemberState::Progressing),
+        "what is under way goes on"
+    );
 }
 
 #[test]
@@ -110,22 +131,22 @@ fn what_this_rollout_has_ended() {
     }
     let record = |result| claim(OURS, Power::Hibernating).end(result, "why", ago(100));
     for (result, state, word) in [
-        (Outcome::Succeeded, State::Succeeded, Says::Succeeded),
-        (Outcome::Failed, State::TimedOut, Says::Failed),
-        (Outcome::TimeOut, State::TimedOut, Says::TimeOut),
-        (Outcome::Overridden, State::Excluded, Says::Overridden),
-        (Outcome::Abandoned, State::Excluded, Says::Abandoned),
+        (Outcome::Succeeded, State::Succeeded, MemberState::Succeeded),
+        (Outcome::Failed, State::TimedOut, MemberState::Failed),
+        (Outcome::TimeOut, State::TimedOut, MemberState::TimeOut),
+        (Outcome::Overridden, State::Excluded, MemberState::Overridden),
+        (Outcome::Abandoned, State::Excluded, MemberState::Abandoned),
     ] {
         let (record, again) = (record(result), Rollout { attempt: 1, ..rollout(Action::Hibernate) });
         let member = judged(Action::Hibernate, facts(&record));
-        assert_eq!((member.state, member.says, member.since), (state, word, Some(ago(100))), "{result}");
+        assert_eq!((member.state, member.label, member.since), (state, word, Some(ago(100))), "{result}");
         assert_eq!(member.reason, "why");
-        let retried = judge(&again, &facts(&record)).unwrap().says;
+        let retried = judge(&again, &facts(&record)).unwrap().label;
         let is_retried = matches!(result, Outcome::Failed | Outcome::TimeOut);
-        assert_eq!(retried, if is_retried { Says::Pending } else { word }, "{result}: retryFailed");
+        assert_eq!(retried, if is_retried { MemberState::Pending } else { word }, "{result}: retryFailed");
         let asked = Facts { requested: Some(ago(90)), ..facts(&record) };
-        let overridden = judge(&again, &asked).unwrap().says;
-        assert_eq!(overridden, if is_retried { Says::Overridden } else { word }, "{result}: asked for since");
+        let overridden = judge(&again, &asked).unwrap().label;
+        assert_eq!(overridden, if is_retried { MemberState::Overridden } else { word }, "{result}: asked for since");
     }
 }
 
@@ -135,22 +156,26 @@ fn a_restore_gives_back_what_the_records_of_the_other_rollout_say() {
     let record = claim("other", Power::Hibernating).end(Outcome::Succeeded, "", ago(3_000));
     let facts = Facts { mark: Some(&record), ..asleep() };
     let member = judge(&undo, &facts).unwrap();
-    assert_eq!((member.says, member.wanted), (Says::Pending, Power::Running));
+    assert_eq!((member.label, member.wanted), (MemberState::Pending, Power::Running));
     assert_eq!(judge(&undo, &asleep()), None, "without a record it is no member");
     let foreign = claim("third", Power::Hibernating).end(Outcome::Succeeded, "", ago(3_000));
     assert_eq!(judge(&undo, &Facts { mark: Some(&foreign), ..asleep() }), None);
     let slept_again = Facts { requested: Some(ago(2_000)), ..facts };
-    assert_eq!(judge(&undo, &slept_again).unwrap().says, Says::Overridden, "a person has put it to sleep since");
+    assert_eq!(
+        judge(&undo, &slept_again).unwrap().label,
+        MemberState::Overridden,
+        "a person has put it to sleep since"
+    );
     let awake_since = Facts { mark: Some(&record), observed: None, ..awake() };
-    assert_eq!(judge(&undo, &awake_since).unwrap().says, Says::Overridden, "not as that rollout left it");
+    assert_eq!(judge(&undo, &awake_since).unwrap().label, MemberState::Overridden, "not as that rollout left it");
     // Another attempt undoes to the same state.
-    let first = Mark::claim("undo", &undo, &facts, Power::Running, ago(50));
+    let first = Mark::claim(&undo, &facts, Power::Running, 0, ago(50));
     assert_eq!((first.before, first.wanted, first.is_claim_of(OURS)), (Power::Hibernating, Power::Running, true));
     let failed = first.end(Outcome::Failed, "", ago(40));
     let failed = Facts { mark: Some(&failed), desired: Power::Running, ..facts };
-    assert_eq!(Mark::claim("undo", &undo, &failed, Power::Running, ago(30)).before, Power::Hibernating);
+    assert_eq!(Mark::claim(&undo, &failed, Power::Running, 0, ago(30)).before, Power::Hibernating);
     // Once it is claimed, the record of the other rollout is gone, and the claim says what is wanted.
     let own = Mark { action: Action::Restore, ..claim(OURS, Power::Running) };
     let claimed = Facts { mark: Some(&own), observed: None, ..awake() };
-    assert_eq!(judge(&undo, &claimed).unwrap().says, Says::Progressing);
+    assert_eq!(judge(&undo, &claimed).unwrap().label, MemberState::Progressing);
 }

@@ -40,6 +40,7 @@ use crate::systems::fdb::Fdb;
 use crate::systems::hive::{Drivers, Hive};
 use crate::systems::kkp::Kkp;
 use crate::systems::reachability::Reachability;
+use crate::systems::rollout::{Fleets, Rollouts};
 
 /// How many status writes are under way at once. The hub has other users.
 const CONCURRENT_WRITES: usize = 32;
@@ -137,8 +138,17 @@ fn systems(args: &Arc<Args>, identity: &str) -> Vec<Group> {
         Hive::new(handle, drivers, own.settings(), own.concurrency)
     };
     let (own_unreachable, minimum) = (args.own_unreachable, args.fdb_minimum_suspension);
+    let fleets = Arc::new(Fleets::default());
+    let followed = fleets.clone();
     let mut groups = vec![
-        group(move |term| term.watch(&hive).with(own_unreachable.then_some(Reachability::new))),
+        group(move |term| {
+            let hive = term.watch(&hive).with(own_unreachable.then_some(Reachability::new));
+            hive.followed_by(followed.of(&term.hub))
+        }),
+        group(move |term| {
+            let fleet = fleets.of(&term.hub);
+            term.watch(|handle| Rollouts::new(handle, fleet))
+        }),
         group(move |term| term.watch(|handle| Fdb::new(handle, minimum))),
     ];
     let kkp = args.kkp_settings();

@@ -3,6 +3,7 @@
 pub mod fdb;
 mod hive;
 mod queue;
+mod rollout;
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -23,6 +24,7 @@ use tokio::time::Instant;
 use self::fdb::FdbMetrics;
 use self::hive::{AwsCall, HiveMetrics, Reconcile};
 use self::queue::{Queue, hash};
+use self::rollout::RolloutMetrics;
 use crate::runtime::Key;
 
 /// Everything that is counted.
@@ -57,6 +59,8 @@ pub struct Metrics {
     hive: HiveMetrics,
     /// What is held of FoundationDB clusters.
     pub fdb: FdbMetrics,
+    /// Rollouts and their targets.
+    pub rollouts: RolloutMetrics,
 }
 
 /// Label of what is counted by system alone.
@@ -171,9 +175,11 @@ impl Default for Metrics {
             || Histogram::new([1.0, 2.5, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1200.0, 1800.0]);
         let hive = HiveMetrics::new(&mut root);
         let fdb = FdbMetrics::new(root.sub_registry_with_prefix("hibernate"));
+        let rollouts = RolloutMetrics::new(root.sub_registry_with_prefix("hibernate"));
         let mut metrics = Self {
             registry: root,
             fdb,
+            rollouts,
             leader: Gauge::default(),
             reconciles: Family::default(),
             reconcile_seconds: Histogram::new([0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0]),
@@ -315,6 +321,7 @@ impl Metrics {
         self.asleep.clear();
         self.queue.clear();
         self.fdb.forget_all();
+        self.rollouts.forget_all();
     }
 
     /// Counts a power state that was reached as Hive counts it.

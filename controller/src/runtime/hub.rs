@@ -132,6 +132,17 @@ impl<K: Object> Handle<K> {
         self.watched.get(&object_ref(key))
     }
 
+    /// All objects as the watch has brought them last.
+    pub fn objects(&self) -> Vec<Arc<Guarded<K>>> {
+        self.watched.state()
+    }
+
+    /// Waits until the first list is complete.
+    pub async fn listed(&self) {
+        // The writer outlives every system of its watch: if it is gone, this task ends with it.
+        let _ = self.watched.wait_until_ready().await;
+    }
+
     /// Contains panics in the name of this system.
     pub fn panics(&self) -> Panics {
         Panics::of(self.system, self.hub.metrics.clone())

@@ -14,6 +14,7 @@ use kube::runtime::reflector::{self, Store, store::Writer};
 use kube::runtime::watcher::{self, Event, watcher};
 use tracing::debug;
 
+use super::follower::{Follower, Following};
 use super::hub::{key_of, slim};
 use super::panics::Panics;
 use super::readiness::Readiness;
@@ -61,6 +62,14 @@ impl<K: Object> Kind<K> {
         if let Some(system) = system {
             self.attach(system);
         }
+        self
+    }
+
+    /// Tells this reader, too, what the watch brings.
+    #[must_use]
+    pub fn followed_by<F: Follower<K>>(mut self, follower: Arc<F>) -> Self {
+        let (_, triggers) = unbounded();
+        self.workers.push((Arc::new(Following(follower)), triggers));
         self
     }
 

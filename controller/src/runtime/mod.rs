@@ -8,6 +8,7 @@ pub mod admin_server;
 pub mod backoff;
 pub mod clock;
 pub mod events;
+mod follower;
 pub mod hub;
 pub mod kind;
 pub mod lease;
@@ -35,6 +36,7 @@ use kube::Resource;
 use kube::core::DeserializeGuard;
 use serde::de::DeserializeOwned;
 
+pub use self::follower::Follower;
 pub use self::hub::{Handle, Hub};
 pub use self::kind::{Term, group, run};
 pub use self::scope::Scoped;

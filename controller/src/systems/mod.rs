@@ -4,3 +4,4 @@ pub mod fdb;
 pub mod hive;
 pub mod kkp;
 pub mod reachability;
+pub mod rollout;

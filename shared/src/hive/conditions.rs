@@ -23,6 +23,8 @@ pub const PROGRESS: &str = "HibernationProgress";
 
 /// The reasons of H, R and P that decisions depend on.
 pub mod reason {
+    use crate::cloud::CloudErrorKind;
+
     /// H, R: nothing was observed yet.
     pub const INITIALIZED: &str = "Initialized";
     /// H: no driver for the platform.
@@ -59,6 +61,24 @@ pub mod reason {
     pub const WAITING_FOR_CLUSTER_OPERATORS: &str = "WaitingForClusterOperators";
     /// R, P: awake.
     pub const RUNNING: &str = "Running";
+
+    /// Progress: the cloud has no machines of this kind just now.
+    pub const CAPACITY: &str = "Capacity";
+    /// Progress: the cloud limits the rate of requests.
+    pub const THROTTLED: &str = "Throttled";
+    /// Progress: the cloud did not answer the last try.
+    pub const CLOUD_UNREACHABLE: &str = "CloudUnreachable";
+
+    /// What the progress awaits after a failure that passes by itself.
+    #[must_use]
+    pub fn delay(kind: CloudErrorKind) -> Option<&'static str> {
+        match kind {
+            CloudErrorKind::Capacity => Some(CAPACITY),
+            CloudErrorKind::Throttled => Some(THROTTLED),
+            CloudErrorKind::Unavailable => Some(CLOUD_UNREACHABLE),
+            _ => None,
+        }
+    }
 
     /// Whether the last try failed. It is repeated.
     #[must_use]

@@ -3,11 +3,14 @@
 //! The claim and the record on the object are the state: a new leader finds the same. Rules that do not depend on the rollout, such as
 //! those of admission, come in as facts.
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 
 use super::mark::{Action, Mark, Outcome, Power};
 use super::target::{Cause, State};
 use crate::annotation::format;
+
+/// How much later the stamp of a write may be than the claim in it: the webhook has a clock of its own.
+const SAME_WRITE: SignedDuration = SignedDuration::from_secs(2);
 
 /// The rollout, as far as its members depend on it.
 #[derive(Clone, Copy, Debug)]
@@ -156,6 +159,12 @@ fn claimed(mark: &Mark, facts: &Facts<'_>) -> Member {
     }
 }
 
+/// Whether a request was made by the claim of a rollout.
+fn is_of(mark: &Mark, requested: Option<Timestamp>) -> bool {
+    let limit = format::time(&mark.since).and_then(|since| since.checked_add(SAME_WRITE).ok());
+    requested.zip(limit).is_some_and(|(requested, limit)| requested <= limit)
+}
+
 /// A target that the rollout does not own.
 fn unclaimed(wanted: Power, rollout: &Rollout<'_>, facts: &Facts<'_>) -> Member {
     let new = |state, label, reason: &str| Member::new(state, wanted, label, reason);
@@ -185,7 +194,9 @@ fn unclaimed(wanted: Power, rollout: &Rollout<'_>, facts: &Facts<'_>) -> Member 
     }
     // The claim of an earlier attempt has set that time, too.
     let own = facts.mark.filter(|mark| mark.uid == rollout.uid).and_then(|mark| format::time(&mark.ended.as_ref()?.at));
-    if other.is_none() && facts.requested.is_some_and(|at| at > own.unwrap_or(rollout.started)) {
+    // What a Hibernate has asked for since is no person's request: a Resume goes on.
+    let by_rollout = foreign.filter(|mark| takes_over(mark)).is_some_and(|mark| is_of(mark, facts.requested));
+    if other.is_none() && !by_rollout && facts.requested.is_some_and(|at| at > own.unwrap_or(rollout.started)) {
         return new(State::Excluded, MemberState::Overridden, "a newer request was made after the rollout started");
     }
     match (facts.refused, facts.deferred) {

@@ -1,26 +1,122 @@
-//! Which group a member belongs to.
+//! Which objects are members of a rollout, and of which of its groups.
 
+use std::collections::{BTreeMap, BTreeSet};
+
+use kube::core::{Selector, SelectorExt};
+
+use super::api::{PowerRolloutSpec, TargetName};
+use super::observed::Observed;
 use super::target::{State, Target};
 
-/// Puts targets that belong to no group into the last one, and fills up canary groups: where nothing of a canary group has to change, it
-/// proves nothing, and the first of the remaining targets take its place.
-///
-/// `canaries`: how many of the first groups are canary groups; the last group is never one. Call it once, when the rollout starts.
-pub fn place(targets: &mut [Target], groups: usize, canaries: usize) {
-    let last = groups.saturating_sub(1);
-    for target in targets.iter_mut().filter(|target| target.group > last) {
-        target.group = last;
+/// The label that every namespace has, with its name.
+const NAMESPACE_NAME: &str = "kubernetes.io/metadata.name";
+
+/// Labels of namespaces, by name.
+pub type NamespaceLabels = BTreeMap<String, BTreeMap<String, String>>;
+
+/// A selector that the API server accepted and this code cannot read, such as an operator of a later version.
+#[derive(Debug, thiserror::Error)]
+#[error("{field}: {why}")]
+pub struct SelectorError {
+    field: String,
+    why: String,
+}
+
+/// The selectors of a rollout, parsed.
+#[derive(Debug)]
+pub struct Members<'a> {
+    targets: Scope<'a>,
+    namespaces: Option<Selector>,
+    groups: Vec<Scope<'a>>,
+}
+
+#[derive(Debug)]
+enum Scope<'a> {
+    Names(BTreeSet<(&'a str, &'a str)>),
+    Labels(Selector),
+    All,
+}
+
+impl Scope<'_> {
+    fn covers(&self, object: &Observed) -> bool {
+        match self {
+            Self::Names(names) => names.contains(&(object.namespace.as_str(), object.name.as_str())),
+            Self::Labels(selector) => selector.matches(&object.labels),
+            Self::All => true,
+        }
     }
-    for group in 0..canaries.min(last) {
-        let members: Vec<&Target> = targets.iter().filter(|target| target.group == group).collect();
-        let count = members.len();
-        if members.iter().any(|target| target.state != State::Excluded) {
+}
+
+impl<'a> Members<'a> {
+    /// Parses the selectors of a rollout.
+    ///
+    /// # Errors
+    /// When one of them cannot be read.
+    pub fn of(spec: &'a PowerRolloutSpec) -> Result<Self, SelectorError> {
+        let names = |names: &'a [TargetName]| {
+            Scope::Names(names.iter().map(|one| (one.namespace.as_str(), one.name.as_str())).collect())
+        };
+        let parse = |selector: &k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector, field: String| {
+            Selector::try_from(selector.clone()).map_err(|error| SelectorError { field, why: error.to_string() })
+        };
+        let targets = match &spec.targets.selector {
+            _ if !spec.targets.names.is_empty() => names(&spec.targets.names),
+            Some(selector) => Scope::Labels(parse(selector, "spec.targets.selector".to_owned())?),
+            None => Scope::All,
+        };
+        let namespaces = spec.targets.namespace_selector.as_ref();
+        let namespaces = namespaces.map(|one| parse(one, "spec.targets.namespaceSelector".to_owned())).transpose()?;
+        let group = |(index, group): (usize, &'a super::api::TargetGroup)| match &group.selector {
+            Some(selector) => Ok(Scope::Labels(parse(selector, format!("spec.groups[{index}].selector"))?)),
+            None => Ok(names(&group.names)),
+        };
+        let groups = spec.groups.iter().enumerate().map(group).collect::<Result<_, SelectorError>>()?;
+        Ok(Self { targets, namespaces, groups })
+    }
+
+    /// Whether the rollout selects this object.
+    #[must_use]
+    pub fn cover(&self, object: &Observed, namespaces: &NamespaceLabels) -> bool {
+        let in_namespace = |selector: &Selector| {
+            let mut labels = namespaces.get(&object.namespace).cloned().unwrap_or_default();
+            labels.insert(NAMESPACE_NAME.to_owned(), object.namespace.clone());
+            selector.matches(&labels)
+        };
+        self.targets.covers(object) && self.namespaces.as_ref().is_none_or(in_namespace)
+    }
+
+    /// The index of its group: the first one that selects it, or the last group of the remaining targets.
+    #[must_use]
+    pub fn group(&self, object: &Observed) -> usize {
+        self.groups.iter().position(|group| group.covers(object)).unwrap_or(self.groups.len())
+    }
+}
+
+/// Whether the labels of namespaces have to be read to tell which objects a rollout selects.
+#[must_use]
+pub fn needs_namespaces(spec: &PowerRolloutSpec) -> bool {
+    let Some(selector) = &spec.targets.namespace_selector else { return false };
+    let labels = selector.match_labels.iter().flatten().map(|(key, _)| key);
+    let expressions = selector.match_expressions.iter().flatten().map(|expression| &expression.key);
+    labels.chain(expressions).any(|key| key != NAMESPACE_NAME)
+}
+
+/// Fills up canary groups: where nothing of a group has to change, it proves nothing, and the first of the remaining targets take its place.
+///
+/// `natives`: the group that selects each target. Those that stand in already, because their claim says so, count: the result is the same
+/// for every leader. `last`: the index of the group of the remaining targets.
+pub fn place(targets: &mut [Target], natives: &[usize], last: usize) {
+    for group in 0..last {
+        let is_native = |index: &usize| natives.get(*index) == Some(&group);
+        let members: Vec<usize> = (0..targets.len()).filter(is_native).collect();
+        if members.iter().any(|index| targets[*index].state != State::Excluded) {
             continue;
         }
+        let stand_ins = (0..targets.len()).filter(|index| targets[*index].group == group && !is_native(index)).count();
         let mut rest: Vec<&mut Target> =
             targets.iter_mut().filter(|target| target.group == last && target.state == State::Pending).collect();
         rest.sort_by(|one, other| one.name.cmp(&other.name));
-        for target in rest.into_iter().take(count) {
+        for target in rest.into_iter().take(members.len().saturating_sub(stand_ins)) {
             target.group = group;
         }
     }

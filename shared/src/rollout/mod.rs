@@ -7,20 +7,28 @@ pub mod api;
 pub mod mark;
 pub mod member;
 mod members;
+pub mod observed;
+pub mod plan;
+pub mod report;
 mod share;
 pub mod status;
 mod strategy;
 mod target;
 #[cfg(test)]
 mod tests;
+pub mod timeline;
 mod window;
 
 use jiff::Timestamp;
 
-pub use members::place;
+pub use members::{Members, NamespaceLabels, needs_namespaces, place};
 pub use share::{Share, ShareError};
 pub use strategy::{Group, Strategy, Window};
 pub use target::{Cause, State, Target};
+
+/// Name of the `ValidatingAdmissionPolicy` and of its binding that decide who may start a rollout. The controller starts no target while one
+/// of them is missing.
+pub const POLICY: &str = "powerrollouts.hibernate.sh";
 
 /// What is to be done.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

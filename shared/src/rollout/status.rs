@@ -43,6 +43,9 @@ pub struct PowerRolloutStatus {
     /// Why nothing starts until `acceptFailures` or `retryFailed` increases.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub halt: Option<Halt>,
+    /// `spec.retryFailed` when it was last observed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub attempt: Option<u32>,
     /// The failures that `acceptFailures` has accepted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub accepted: Option<Accepted>,

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use jiff::Timestamp;
+
 /// How a rollout goes on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -21,6 +23,8 @@ pub struct Window {
     pub starts_per_minute: Option<usize>,
     /// How long a target may take from its start.
     pub deadline: Option<Duration>,
+    /// Failures until then were accepted: they do not count.
+    pub accepted_until: Option<Timestamp>,
 }
 
 /// Targets that start before those of the next group.
@@ -28,8 +32,6 @@ pub struct Window {
 pub struct Group {
     /// How many of its targets may fail. One more, and nothing starts in any group.
     pub max_failures: usize,
-    /// Failures that were accepted: they do not count.
-    pub accepted_failures: usize,
     /// How long success must last before it counts. Until then it holds its slot.
     pub min_success_time: Duration,
     /// Whether nothing starts after this group until a person approves; false once one has.

@@ -21,6 +21,8 @@ pub struct Target {
     pub started: Option<Timestamp>,
     /// Time since then in which no leader observed it. The deadline excludes it.
     pub unobserved: Duration,
+    /// Time since this state began in which the rollout was paused. The soak excludes it.
+    pub paused: Duration,
     /// Whether the rollout's claim is on it. Until the claim is a record, the rollout is not complete.
     pub claimed: bool,
 }

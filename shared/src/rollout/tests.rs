@@ -1,6 +1,7 @@
 //! What the engine is checked against.
 
 mod judged;
+mod planned;
 mod properties;
 mod table;
 mod vectors;
@@ -25,8 +26,18 @@ fn ago(seconds: i64) -> Timestamp {
 fn target(name: &str, state: State, since: i64) -> Target {
     let is_started = !matches!(state, State::Pending | State::Deferred | State::Excluded);
     let started = is_started.then(|| ago(since));
-    let (name, unobserved) = (name.to_owned(), Duration::ZERO);
-    Target { name, group: 0, domain: String::new(), state, since: ago(since), started, unobserved, claimed: false }
+    let (name, unobserved, paused) = (name.to_owned(), Duration::ZERO, Duration::ZERO);
+    Target {
+        name,
+        group: 0,
+        domain: String::new(),
+        state,
+        since: ago(since),
+        started,
+        unobserved,
+        paused,
+        claimed: false,
+    }
 }
 
 fn in_group(group: usize, target: Target) -> Target {
@@ -38,7 +49,7 @@ fn in_domain(domain: &str, target: Target) -> Target {
 }
 
 fn window(max_concurrency: usize, groups: Vec<Group>) -> Window {
-    Window { groups, max_concurrency, starts_per_minute: None, deadline: None }
+    Window { groups, max_concurrency, starts_per_minute: None, deadline: None, accepted_until: None }
 }
 
 fn strategy(window: &Window) -> Strategy {

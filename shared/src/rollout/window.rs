@@ -26,8 +26,8 @@ struct Standing {
     slot: Option<Until>,
     /// Whether the next group waits for it.
     keeps_group: bool,
-    /// Whether it counts as a failure.
-    failed: bool,
+    /// Since when it counts as a failure.
+    failed: Option<Timestamp>,
     /// Whether its deadline has passed only now.
     timed_out: bool,
     /// Whether its claim is to become a record.
@@ -48,7 +48,7 @@ fn deadline(target: &Target, window: &Window, now: Timestamp) -> Until {
 }
 
 fn standing(target: &Target, window: &Window, now: Timestamp) -> Standing {
-    let nothing = Standing { slot: None, keeps_group: false, failed: false, timed_out: false, ended: false };
+    let nothing = Standing { slot: None, keeps_group: false, failed: None, timed_out: false, ended: false };
     let deadline = deadline(target, window, now);
     let since = target.since.min(now);
     let is_over = |until: Until| until.is_some_and(|until| now >= until);
@@ -56,11 +56,11 @@ fn standing(target: &Target, window: &Window, now: Timestamp) -> Standing {
         State::Pending => Standing { keeps_group: true, ..nothing },
         State::Deferred => nothing,
         State::Excluded => Standing { ended: target.claimed, ..nothing },
-        State::TimedOut => Standing { failed: true, ..nothing },
+        State::TimedOut => Standing { failed: Some(since), ..nothing },
         State::Progressing | State::Held(_) | State::Failed if is_over(deadline) => {
-            Standing { failed: true, timed_out: true, ..nothing }
+            Standing { failed: Some(deadline.unwrap_or(now)), timed_out: true, ..nothing }
         }
-        State::Failed => Standing { slot: Some(deadline), failed: true, ..nothing },
+        State::Failed => Standing { slot: Some(deadline), failed: Some(since), ..nothing },
         State::Progressing => Standing { slot: Some(deadline), keeps_group: true, ..nothing },
         State::Held(_) => {
             let held = after(since, HELD);
@@ -69,7 +69,7 @@ fn standing(target: &Target, window: &Window, now: Timestamp) -> Standing {
         }
         State::Succeeded => {
             let soak = group(window, target.group).min_success_time;
-            let until = Some(after(since, soak));
+            let until = Some(after(since, soak.saturating_add(target.paused)));
             let soaks = !is_over(until);
             Standing { slot: soaks.then_some(until), keeps_group: soaks, ended: target.claimed && !soaks, ..nothing }
         }
@@ -137,13 +137,11 @@ fn expires(target: &Target, standing: Standing, window: &Window, now: Timestamp)
 
 fn breached(window: &Window, all: &[(&Target, Standing)]) -> Option<usize> {
     let mut failures: BTreeMap<usize, usize> = BTreeMap::new();
-    for (target, _) in all.iter().filter(|(_, standing)| standing.failed) {
+    let counts = |failed: Timestamp| window.accepted_until.is_none_or(|until| failed > until);
+    for (target, _) in all.iter().filter(|(_, standing)| standing.failed.is_some_and(counts)) {
         *failures.entry(target.group).or_default() += 1;
     }
-    let exceeds = |(index, count): &(usize, usize)| {
-        let group = group(window, *index);
-        count.saturating_sub(group.accepted_failures) > group.max_failures
-    };
+    let exceeds = |(index, count): &(usize, usize)| *count > group(window, *index).max_failures;
     failures.into_iter().find(exceeds).map(|(index, _)| index)
 }
 

@@ -19,7 +19,7 @@ use super::state::{Connection, SpokeAddress, TargetState};
 use super::{Hive, report};
 use crate::machines;
 use crate::runtime::hub::{full_name, key_of};
-use crate::runtime::{System, clock};
+use crate::runtime::{Hub, System, clock};
 use crate::spoke::{self, Route, Scope, SpokeWatch, kubeconfig};
 
 /// How often spot Machines are listed while Nodes are awaited.
@@ -130,9 +130,14 @@ pub async fn replace_spot(hive: &Hive, cluster: &ClusterDeployment, state: &mut 
 
 /// A client of the spoke, and the version of the Secret with its kubeconfig.
 pub async fn client(hive: &Hive, cluster: &ClusterDeployment) -> Result<(Client, Option<String>), SpokeError> {
-    let (kubeconfig, version) = kubeconfig::read(&hive.hub().client, cluster).await?;
+    client_of(hive.hub(), cluster).await
+}
+
+/// The same for other systems.
+pub async fn client_of(hub: &Hub, cluster: &ClusterDeployment) -> Result<(Client, Option<String>), SpokeError> {
+    let (kubeconfig, version) = kubeconfig::read(&hub.client, cluster).await?;
     let route = Route { url: active_url(cluster), ip: ip_override(cluster) };
-    let client = spoke::client(&hive.hub().network, &kubeconfig, &route).await.map_err(|error| match error {
+    let client = spoke::client(&hub.network, &kubeconfig, &route).await.map_err(|error| match error {
         SpokeError::Kubeconfig(why) if why.starts_with("kubeconfig ") => {
             SpokeError::Kubeconfig(kubeconfig::in_secret(cluster, &why))
         }

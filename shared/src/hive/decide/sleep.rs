@@ -101,7 +101,8 @@ fn stop(facts: &Facts<'_>, machines: &Inventory) -> Plan {
     };
     let told = facts.cluster.condition(HIBERNATING).filter(|_| !begins).and_then(|h| h.last_probe_time.as_ref());
     let since = told.map_or(Duration::ZERO, |then| age(then.0, facts.now));
-    let status = status.awaiting("MachinesToStop", waiting(machines));
+    let what = failure.as_ref().and_then(|error| reason::delay(error.kind)).unwrap_or("MachinesToStop");
+    let status = status.awaiting(what, waiting(machines));
     let status = status.counting(Unit::Instances, left.len(), machines.instances.len());
     let plan = Plan::report(status).again_or_retry(poll(since), held_back);
     match (held_back, verb) {

@@ -154,7 +154,7 @@ fn start(facts: &Facts<'_>, machines: &Inventory, status: PowerStatus) -> Plan {
     let waiting = format!("{} of {} instances are not running: ", left.len(), machines.instances.len());
     let waiting = waiting + &name_some(left.iter().map(String::as_str), 10);
     let no_room = failure.as_ref().is_some_and(|error| error.kind == CloudErrorKind::Capacity);
-    let what = if no_room { "Capacity" } else { "Machines" };
+    let what = failure.as_ref().and_then(|error| reason::delay(error.kind)).unwrap_or("Machines");
     let status = if left.is_empty() {
         status
     } else {

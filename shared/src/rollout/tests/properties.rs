@@ -62,7 +62,10 @@ fn fleet() -> impl Generator<Value = Fleet> {
     (prop::collection::vec(group, 3), 1_usize..8, prop::option::of(1_usize..10), members).prop_map(
         |(groups, max_concurrency, starts_per_minute, members)| {
             let deadline = Some(Duration::from_secs(DEADLINE.unsigned_abs()));
-            Fleet { window: Window { groups, max_concurrency, starts_per_minute, deadline }, members }
+            Fleet {
+                window: Window { groups, max_concurrency, starts_per_minute, deadline, accepted_until: None },
+                members,
+            }
         },
     )
 }

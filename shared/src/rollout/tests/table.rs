@@ -153,11 +153,14 @@ fn nothing_starts_after_a_group_that_waits_for_approval() {
 
 #[test]
 fn accepted_failures_do_not_count() {
-    let mut groups = vec![Group { max_failures: 1, ..Group::default() }];
-    let targets = [target("a", State::TimedOut, 5), target("b", State::Failed, 5), pending("c")];
-    assert_eq!(decided(&window(9, groups.clone()), &targets).breached, Some(0));
-    groups[0].accepted_failures = 2;
-    assert_eq!(decided(&window(9, groups), &targets).start, ["c"]);
+    let mut window = window(9, vec![Group { max_failures: 1, ..Group::default() }]);
+    let mut targets = [target("a", State::TimedOut, 5), target("b", State::Failed, 5), pending("c")];
+    assert_eq!(decided(&window, &targets).breached, Some(0));
+    window.accepted_until = Some(ago(5));
+    assert_eq!(decided(&window, &targets).start, ["c"]);
+    targets[0].since = ago(4);
+    targets[1].since = ago(3);
+    assert_eq!(decided(&window, &targets).breached, Some(0), "these came later");
 }
 
 #[test]
@@ -194,19 +197,24 @@ fn a_rollout_is_complete_once_every_target_has_ended() {
 #[test]
 fn canaries_that_prove_nothing_are_replaced_by_the_first_of_the_rest() {
     let excluded = |name: &str, group| in_group(group, target(name, State::Excluded, 0));
-    let rest = || ["m", "k", "l"].map(|name| in_group(7, pending(name)));
+    let rest = || ["m", "k", "l"].map(|name| in_group(1, pending(name)));
     let groups = |targets: &[Target]| {
         let mut all: Vec<(String, usize)> = targets.iter().map(|one| (one.name.clone(), one.group)).collect();
         all.sort();
         all.into_iter().map(|(_, group)| group).collect::<Vec<_>>()
     };
     let mut targets: Vec<Target> = [excluded("a", 0), excluded("b", 0)].into_iter().chain(rest()).collect();
-    place(&mut targets, 2, 1);
+    place(&mut targets, &[0, 0, 1, 1, 1], 1);
     assert_eq!(groups(&targets), [0, 0, 0, 0, 1]);
+    for one in targets.iter_mut().filter(|one| one.name == "k") {
+        (one.state, one.started) = (State::Progressing, Some(ago(5)));
+    }
+    place(&mut targets, &[0, 0, 1, 1, 1], 1);
+    assert_eq!(groups(&targets), [0, 0, 0, 0, 1], "the same with one of them under way");
     let mut targets: Vec<Target> = [excluded("a", 0), pending("b")].into_iter().chain(rest()).collect();
-    place(&mut targets, 2, 1);
+    place(&mut targets, &[0, 0, 1, 1, 1], 1);
     assert_eq!(groups(&targets), [0, 0, 1, 1, 1], "one canary is left");
     let mut targets: Vec<Target> = [excluded("a", 0)].into_iter().chain(rest()).collect();
-    place(&mut targets, 2, 0);
+    place(&mut targets, &[0, 1, 1, 1], 0);
     assert_eq!(groups(&targets), [0, 1, 1, 1], "no canary group");
 }

@@ -1,0 +1,39 @@
+//! Readers of a watch that reconcile nothing: they are told what has changed.
+
+use futures::FutureExt;
+use futures::channel::mpsc::UnboundedReceiver;
+use futures::future::BoxFuture;
+use kube::runtime::reflector::Store;
+use std::sync::Arc;
+
+use super::worker::Worker;
+use super::{Guarded, Key, Object};
+
+/// Is told what a watch has brought. Called on the watch's task: it must not block.
+pub trait Follower<K: Object>: Send + Sync + 'static {
+    /// The list is complete: these are all objects, and the store is kept up to date from here on.
+    fn listed(&self, objects: &Store<Guarded<K>>);
+    /// An object was added, has changed or is gone.
+    fn changed(&self, key: &Key);
+}
+
+/// A follower as its watch sees it.
+pub(super) struct Following<F>(pub(super) Arc<F>);
+
+impl<K: Object, F: Follower<K>> Worker<K> for Following<F> {
+    fn changed(&self, key: Key) {
+        self.0.changed(&key);
+    }
+
+    fn gone(&self, key: &Key) {
+        self.0.changed(key);
+    }
+
+    fn listed(&self, watched: &Store<Guarded<K>>) {
+        self.0.listed(watched);
+    }
+
+    fn run(self: Arc<Self>, _: UnboundedReceiver<Key>) -> BoxFuture<'static, ()> {
+        std::future::pending().boxed()
+    }
+}

@@ -1,0 +1,189 @@
+//! Starts targets and ends claims: one write each, on the object as it was read.
+
+use std::sync::Arc;
+
+use futures::StreamExt;
+use futures::stream;
+use kube::{Resource, ResourceExt};
+use serde_json::{Value, json};
+use shared::annotation::keys;
+use shared::hive::api::ClusterDeployment;
+use shared::rollout::api::PowerRollout;
+use shared::rollout::mark::{Mark, Power};
+use shared::spoke::Upgrade;
+use shared::target::{CLUSTER_DEPLOYMENT, Change, Intent, PowerAction};
+use shared::text::{sanitize_chain, sanitize_to};
+use tracing::{info, warn};
+
+use super::fleet::Item;
+use super::{Observation, RolloutError, Rollouts, TargetState};
+use crate::runtime::hub::{full_name, key_of};
+use crate::runtime::{System, WriteError, clock};
+use crate::spoke;
+use crate::systems::hive::spokes;
+
+/// Writes under way at once, and checks of spokes.
+const CONCURRENT: usize = 32;
+/// Targets that one reconcile starts. The next one follows at once, with the rollout as it is then.
+const STARTS: usize = 128;
+/// Longest reason of a deferral in characters.
+const MAX_REASON: usize = 200;
+
+/// What came of one action.
+enum Outcome {
+    /// The object was written.
+    Written(Arc<Item>),
+    /// Something else was written first, or the rollout has changed: the next plan decides.
+    Skipped,
+    /// It cannot start for now.
+    Deferred(String),
+    /// The hub does not answer, or this controller does not lead.
+    Failed(WriteError),
+}
+
+/// Carries out a plan's ends and starts. Whether anything was written or found.
+pub async fn run(
+    rollouts: &Rollouts,
+    observation: &mut Observation<'_>,
+    ends: Vec<(usize, Mark)>,
+    starts: Vec<(usize, Mark)>,
+    state: &mut TargetState,
+) -> Result<bool, RolloutError> {
+    let rollout = observation.rollout;
+    let items = &observation.items;
+    let item = |index: usize| items.get(index).map(|(item, _)| item.clone());
+    let ended = ends.into_iter().filter_map(|(index, mark)| Some((index, item(index)?, mark)));
+    let ended: Vec<_> = ended.collect();
+    let started = starts.into_iter().take(STARTS).filter_map(|(index, mark)| Some((index, item(index)?, mark)));
+    let started: Vec<_> = started.collect();
+    let ended = stream::iter(ended).map(async |(index, item, mark)| (index, end(rollouts, &item, &mark).await));
+    let mut outcomes: Vec<(usize, Outcome)> = ended.buffer_unordered(CONCURRENT).collect().await;
+    let started =
+        stream::iter(started).map(async |(index, item, mark)| (index, start(rollouts, rollout, &item, &mark).await));
+    outcomes.extend(started.buffer_unordered(CONCURRENT).collect::<Vec<_>>().await);
+    let (mut acted, mut failed) = (false, None);
+    for (index, outcome) in outcomes {
+        let Some((item, _)) = observation.items.get_mut(index) else { continue };
+        let key = (item.observed.namespace.clone(), item.observed.name.clone());
+        match outcome {
+            Outcome::Written(written) => {
+                state.checked.remove(&key);
+                *item = written;
+                acted = true;
+            }
+            Outcome::Deferred(why) => {
+                state.checked.insert(key, (why, clock::now()));
+                acted = true;
+            }
+            Outcome::Skipped => {}
+            Outcome::Failed(error) => failed = Some(error),
+        }
+    }
+    observation.checked.clone_from(&state.checked);
+    failed.map_or(Ok(acted), |error| Err(RolloutError::Target(error)))
+}
+
+/// Starts a target: intent and claim in one write.
+async fn start(rollouts: &Rollouts, rollout: &PowerRollout, item: &Item, claim: &Mark) -> Outcome {
+    let Some(cluster) = item.cluster() else { return Outcome::Skipped };
+    if claim.wanted == Power::Hibernating
+        && item.observed.has_spoke
+        && let Some(why) = against_sleep(rollouts, cluster).await
+    {
+        return Outcome::Deferred(why);
+    }
+    // A pause or an abort may have come meanwhile.
+    if is_outdated(rollouts, rollout) {
+        return Outcome::Skipped;
+    }
+    let outcome = write(rollouts, cluster, start_patch(rollout, cluster, claim)).await;
+    if matches!(outcome, Outcome::Written(_)) {
+        info!(rollout = claim.name, cluster = full_name(cluster), wanted = %claim.wanted, "target started");
+    }
+    outcome
+}
+
+/// The patch of a start: what the plugin would write, the claim, and the person who asked.
+fn start_patch(rollout: &PowerRollout, cluster: &ClusterDeployment, claim: &Mark) -> Value {
+    let spec = &rollout.spec;
+    let (action, end) = match claim.wanted {
+        Power::Hibernating => (PowerAction::Hibernate, spec.wake_at.as_ref()),
+        Power::Running => (PowerAction::Resume, spec.hold_awake_until.as_ref()),
+    };
+    let (end, reason) = (end.map(|end| end.0), spec.reason.as_deref());
+    let intent = Intent { action, reason, end, now: clock::now(), queried: true, force: false };
+    let mut patch = match CLUSTER_DEPLOYMENT.change(&json!(cluster), &intent) {
+        Ok(Change::Patch { patch, .. }) => patch,
+        Ok(Change::None { .. }) | Err(_) => json!({}),
+    };
+    let changes = patch.get("spec").is_some();
+    let annotations = &mut patch["metadata"]["annotations"];
+    annotations[keys::ROLLOUT] = claim.text().into();
+    if changes {
+        annotations[keys::REQUESTED_BY] = rollout.annotations().get(keys::REQUESTED_BY).cloned().into();
+        annotations[keys::REQUESTED_AT] = claim.since.clone().into();
+    }
+    patch
+}
+
+/// Ends a claim: it becomes the record.
+async fn end(rollouts: &Rollouts, item: &Item, record: &Mark) -> Outcome {
+    let Some(cluster) = item.cluster() else { return Outcome::Skipped };
+    let outcome = write(rollouts, cluster, end_patch(record)).await;
+    if let (Outcome::Written(_), Some(ended)) = (&outcome, &record.ended) {
+        info!(rollout = record.name, cluster = full_name(cluster), result = %ended.result, reason = ended.reason, "target ended");
+    }
+    outcome
+}
+
+/// The patch that makes a record of a claim.
+pub fn end_patch(record: &Mark) -> Value {
+    json!({ "metadata": { "annotations": { keys::ROLLOUT: record.text() } } })
+}
+
+async fn write(rollouts: &Rollouts, cluster: &ClusterDeployment, patch: Value) -> Outcome {
+    match rollouts.hub().patch(cluster, patch).await {
+        Ok(written) => rollouts.fleet.wrote(written).map_or(Outcome::Skipped, Outcome::Written),
+        Err(WriteError::Conflict(_) | WriteError::Gone(_)) => Outcome::Skipped,
+        Err(error) => match refusal(&error) {
+            Some(said) => {
+                warn!(cluster = full_name(cluster), said, "the API server refuses a write");
+                Outcome::Deferred(sanitize_to(&format!("the API server refuses the write: {said}"), MAX_REASON))
+            }
+            None => Outcome::Failed(error),
+        },
+    }
+}
+
+/// The API server's words, if it will refuse this write again: a policy, a schema, missing rights.
+fn refusal(error: &WriteError) -> Option<String> {
+    error.refusal().or_else(|| match error {
+        WriteError::Failed(source) => match &**source {
+            kube::Error::Api(status) if status.code == 403 => Some(sanitize_to(&status.message, MAX_REASON)),
+            _ => None,
+        },
+        _ => None,
+    })
+}
+
+/// Whether the watch has brought another spec of the rollout.
+fn is_outdated(rollouts: &Rollouts, rollout: &PowerRollout) -> bool {
+    let newest = rollouts.handle.newest(key_of(rollout));
+    newest.is_none_or(|newest| {
+        let (meta, own) = (newest.meta(), &rollout.metadata);
+        meta.uid != own.uid || meta.generation != own.generation || meta.deletion_timestamp.is_some()
+    })
+}
+
+/// Why a cluster that runs must not go to sleep now, as its spoke says.
+async fn against_sleep(rollouts: &Rollouts, cluster: &ClusterDeployment) -> Option<String> {
+    let client = match spokes::client_of(rollouts.hub(), cluster).await {
+        Ok((client, _)) => client,
+        Err(error) => return Some(sanitize_to(&sanitize_chain(&error), MAX_REASON)),
+    };
+    match spoke::upgrade(&client).await {
+        Upgrade::Idle => None,
+        Upgrade::Progressing(what) => Some(sanitize_to(&format!("it is being upgraded: {what}"), MAX_REASON)),
+        Upgrade::Unknown => Some("its API server does not answer: a sleep could interrupt an upgrade".to_owned()),
+    }
+}

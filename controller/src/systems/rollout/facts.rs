@@ -1,0 +1,171 @@
+//! What a rollout depends on besides its targets: the policy that guards rollouts, upgrades by TALM, labels of namespaces.
+//!
+//! Each is read when a rollout needs it, and kept for some seconds: rollouts share the answer.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::admissionregistration::v1::{ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding};
+use k8s_openapi::api::core::v1::Namespace;
+use kube::api::{ApiResource, DynamicObject, ListParams};
+use kube::core::PartialObjectMeta;
+use kube::{Api, Client, ResourceExt};
+use serde_json::Value;
+use shared::rollout::{NamespaceLabels, POLICY};
+use shared::text::sanitize_to;
+use tokio::sync::Mutex;
+use tokio::time::Instant;
+
+/// How long an answer is kept.
+const KEPT: Duration = Duration::from_secs(10);
+/// How long it is kept if it stands against every start.
+const KEPT_AGAINST: Duration = Duration::from_secs(1);
+/// Objects of one page.
+const PAGE: u32 = 500;
+/// Longest name of an upgrade in a reason, in characters.
+const MAX_NAME: usize = 100;
+
+/// An answer, and until when it is kept.
+type Kept<T> = Mutex<Option<(Instant, T)>>;
+
+/// The answers of this term.
+#[derive(Debug, Default)]
+pub struct HubFacts {
+    policy: Kept<Option<String>>,
+    upgrades: Kept<Arc<BTreeMap<String, String>>>,
+    namespaces: Kept<Arc<NamespaceLabels>>,
+}
+
+impl HubFacts {
+    /// Why no target may start: the policy that decides who may start a rollout is not in force.
+    pub async fn unguarded(&self, client: &Client) -> kube::Result<Option<String>> {
+        let mut kept = self.policy.lock().await;
+        if let Some((until, answer)) = &*kept
+            && Instant::now() < *until
+        {
+            return Ok(answer.clone());
+        }
+        let answer = unguarded(client).await?;
+        let period = if answer.is_some() { KEPT_AGAINST } else { KEPT };
+        *kept = Some((Instant::now() + period, answer.clone()));
+        Ok(answer)
+    }
+
+    /// The clusters that an active `ClusterGroupUpgrade` lists, with what to say of that.
+    pub async fn upgrades(&self, client: &Client) -> kube::Result<Arc<BTreeMap<String, String>>> {
+        answer(&self.upgrades, upgrades(client)).await
+    }
+
+    /// The labels of every namespace.
+    pub async fn namespaces(&self, client: &Client) -> kube::Result<Arc<NamespaceLabels>> {
+        answer(&self.namespaces, namespaces(client)).await
+    }
+}
+
+async fn answer<T>(kept: &Kept<Arc<T>>, ask: impl Future<Output = kube::Result<T>>) -> kube::Result<Arc<T>> {
+    let mut kept = kept.lock().await;
+    if let Some((until, answer)) = &*kept
+        && Instant::now() < *until
+    {
+        return Ok(answer.clone());
+    }
+    let answer = Arc::new(ask.await?);
+    *kept = Some((Instant::now() + KEPT, answer.clone()));
+    Ok(answer)
+}
+
+async fn unguarded(client: &Client) -> kube::Result<Option<String>> {
+    let policies: Api<ValidatingAdmissionPolicy> = Api::all(client.clone());
+    if policies.get_opt(POLICY).await?.is_none() {
+        return Ok(Some(format!("ValidatingAdmissionPolicy {POLICY} is missing: install the manifests")));
+    }
+    let bindings: Api<ValidatingAdmissionPolicyBinding> = Api::all(client.clone());
+    let binding = bindings.get_opt(POLICY).await?;
+    let denies = binding.is_some_and(|binding| {
+        binding.spec.policy_name == POLICY && binding.spec.validation_actions.iter().any(|action| action == "Deny")
+    });
+    let why = format!("ValidatingAdmissionPolicyBinding {POLICY} is missing or does not deny: install the manifests");
+    Ok((!denies).then_some(why))
+}
+
+async fn upgrades(client: &Client) -> kube::Result<BTreeMap<String, String>> {
+    let kind = ApiResource {
+        group: "ran.openshift.io".to_owned(),
+        version: "v1alpha1".to_owned(),
+        api_version: "ran.openshift.io/v1alpha1".to_owned(),
+        kind: "ClusterGroupUpgrade".to_owned(),
+        plural: "clustergroupupgrades".to_owned(),
+    };
+    let api: Api<DynamicObject> = Api::all_with(client.clone(), &kind);
+    let mut found = BTreeMap::new();
+    let mut params = ListParams::default().limit(PAGE);
+    loop {
+        let page = match api.list(&params).await {
+            // TALM is not installed, or not served to this controller.
+            Err(kube::Error::Api(status)) if matches!(status.code, 403 | 404) => return Ok(found),
+            page => page?,
+        };
+        for upgrade in &page.items {
+            let name =
+                sanitize_to(&format!("{}/{}", upgrade.namespace().unwrap_or_default(), upgrade.name_any()), MAX_NAME);
+            let clusters = active_clusters(&upgrade.data);
+            found.extend(clusters.map(|cluster| (cluster, format!("ClusterGroupUpgrade {name} is upgrading it"))));
+        }
+        match page.metadata.continue_.filter(|next| !next.is_empty()) {
+            Some(next) => params = ListParams::default().limit(PAGE).continue_token(&next),
+            None => return Ok(found),
+        }
+    }
+}
+
+/// The clusters of a `ClusterGroupUpgrade` that is under way, without those that it has completed.
+fn active_clusters(upgrade: &Value) -> impl Iterator<Item = String> {
+    let texts = |value: &Value| value.as_str().map(str::to_owned);
+    let list = |path: &str| upgrade.pointer(path).and_then(Value::as_array).into_iter().flatten();
+    let is_progressing = |condition: &Value| condition["type"] == "Progressing" && condition["status"] == "True";
+    let active = list("/status/conditions").any(is_progressing);
+    let completed = |cluster: &Value| cluster["state"] == "complete" || cluster["state"] == "timedout";
+    let done: BTreeSet<String> =
+        list("/status/clusters").filter(|one| completed(one)).filter_map(|one| texts(&one["name"])).collect();
+    let planned = list("/status/remediationPlan").filter_map(Value::as_array).flatten().filter_map(texts);
+    let planned: Vec<String> = planned.filter(|name| active && !done.contains(name)).collect();
+    planned.into_iter()
+}
+
+async fn namespaces(client: &Client) -> kube::Result<NamespaceLabels> {
+    let api: Api<Namespace> = Api::all(client.clone());
+    let mut found = NamespaceLabels::new();
+    let mut params = ListParams::default().limit(PAGE);
+    loop {
+        let page = api.list_metadata(&params).await?;
+        let one = |namespace: PartialObjectMeta<Namespace>| (namespace.name_any(), namespace.labels().clone());
+        let next = page.metadata.continue_.clone().filter(|next| !next.is_empty());
+        found.extend(page.items.into_iter().map(one));
+        match next {
+            Some(next) => params = ListParams::default().limit(PAGE).continue_token(&next),
+            None => return Ok(found),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn only_clusters_that_an_upgrade_still_works_on_are_active() {
+        let upgrade = |progressing: &str| {
+            json!({ "status": {
+                "conditions": [{ "type": "Progressing", "status": progressing }],
+                "remediationPlan": [["a", "b"], ["c"]],
+                "clusters": [{ "name": "a", "state": "complete" }],
+            } })
+        };
+        assert_eq!(active_clusters(&upgrade("True")).collect::<Vec<_>>(), ["b", "c"]);
+        assert_eq!(active_clusters(&upgrade("False")).count(), 0);
+        assert_eq!(active_clusters(&json!({ "status": { "remediationPlan": "x" } })).count(), 0);
+    }
+}

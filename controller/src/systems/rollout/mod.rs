@@ -1,0 +1,288 @@
+//! PowerRollouts: starts targets in waves, as `shared::rollout` plans it.
+//!
+//! It reads the `ClusterDeployments` that the Hive system watches, and only writes intent and its claim on them: the Hive system carries out
+//! the change. Claims and records on the targets and the status of the rollout are all that a new leader needs.
+
+mod abandoned;
+mod act;
+mod facts;
+mod fleet;
+mod report;
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use kube::ResourceExt;
+use kube::api::{DeleteParams, Preconditions};
+use shared::duration;
+use shared::rollout::api::PowerRollout;
+use shared::rollout::plan::{Candidate, Input, Plan, is_over, plan};
+use shared::rollout::{Members, NamespaceLabels, needs_namespaces, timeline};
+use tokio::time::Instant;
+use tracing::info;
+
+use self::facts::HubFacts;
+use self::fleet::Item;
+pub use self::fleet::{Fleet, Fleets};
+use crate::runtime::hub::key_of;
+use crate::runtime::{
+    Acted, Class, Done, Failure, Handle, Hub, Key, Observed, Settings, System, Target, WriteError, clock,
+};
+
+/// Rollouts of one page of the first list.
+const PAGE_SIZE: u32 = 50;
+/// Rollouts that are reconciled at once.
+const CONCURRENCY: u16 = 8;
+/// How long a reconcile may take: some rounds of writes, and of checks of spokes that do not answer.
+const RECONCILE_TIMEOUT: Duration = Duration::from_mins(2);
+/// Changes of targets within this time are one change.
+const DEBOUNCE: Duration = Duration::from_millis(100);
+/// Shortest time between two writes of one status.
+const STATUS_INTERVAL: Duration = Duration::from_secs(1);
+/// Until the list of targets is complete, a rollout waits.
+const UNLISTED: Duration = Duration::from_millis(500);
+/// What was not done because another client wrote first is done after this time: the watch brings what it wrote.
+const AGAIN: Duration = Duration::from_millis(50);
+
+/// What Events about rollouts are about.
+const ACTION: &str = "Rollout";
+
+/// The system.
+pub struct Rollouts {
+    handle: Handle<PowerRollout>,
+    fleet: Arc<Fleet>,
+    facts: HubFacts,
+}
+
+impl Rollouts {
+    /// Works on the rollouts of this watch and the targets of this fleet.
+    pub fn new(handle: Handle<PowerRollout>, fleet: Arc<Fleet>) -> Self {
+        Self { handle, fleet, facts: HubFacts::default() }
+    }
+}
+
+/// What is remembered of a rollout between two reconciles.
+#[derive(Default)]
+pub struct TargetState {
+    /// What the last try to start a target found against that, and when it was.
+    checked: HashMap<Key, (String, Timestamp)>,
+    /// When the status was written last.
+    written: Option<Instant>,
+}
+
+/// Why a reconcile ended early. It is repeated soon. The names are metric labels.
+#[derive(Debug, thiserror::Error, strum::IntoStaticStr)]
+pub enum RolloutError {
+    /// The hub did not answer.
+    #[error("read {what}")]
+    Read {
+        /// What was to be read.
+        what: &'static str,
+        /// The API server's answer.
+        source: Box<kube::Error>,
+    },
+    /// A target was not written.
+    #[error("write a target")]
+    Target(#[source] WriteError),
+    /// The status was not written.
+    #[error("write the status")]
+    Status(#[source] WriteError),
+    /// An expired rollout was not deleted.
+    #[error("delete the expired rollout")]
+    Delete(#[source] Box<kube::Error>),
+}
+
+impl Failure for RolloutError {
+    fn class(&self) -> Class {
+        match self {
+            Self::Read { .. } | Self::Delete(_) => Class::Failed,
+            Self::Target(WriteError::NotLeader) => Class::NotLeader,
+            Self::Target(_) => Class::Failed,
+            Self::Status(error) => error.class(),
+        }
+    }
+
+    fn label(&self) -> &'static str {
+        self.into()
+    }
+
+    fn refusal(&self) -> Option<String> {
+        match self {
+            Self::Status(error) => error.refusal(),
+            _ => None,
+        }
+    }
+}
+
+/// The facts of one reconcile.
+pub struct Observation<'a> {
+    rollout: &'a PowerRollout,
+    /// The targets, with the index of their group.
+    items: Vec<(Arc<Item>, usize)>,
+    upgrades: Arc<BTreeMap<String, String>>,
+    checked: HashMap<Key, (String, Timestamp)>,
+    blocked: Option<String>,
+    now: Timestamp,
+    acted: bool,
+}
+
+impl System for Rollouts {
+    type Object = PowerRollout;
+    type State = TargetState;
+    type Facts<'a> = Observation<'a>;
+    type Plan = Plan;
+    type Error = RolloutError;
+
+    const NAME: &'static str = "rollout";
+    const ACTION: &'static str = ACTION;
+
+    fn settings(&self) -> Settings {
+        Settings {
+            page_size: PAGE_SIZE,
+            concurrency: CONCURRENCY,
+            timeout: RECONCILE_TIMEOUT,
+            optional: true,
+            conflict: 50..200,
+            retry: 1_000..2_000,
+        }
+    }
+
+    fn hub(&self) -> &Hub {
+        &self.handle.hub
+    }
+
+    async fn observe<'a>(
+        &self,
+        rollout: &'a PowerRollout,
+        target: &mut Target<Self>,
+    ) -> Result<Observed<Observation<'a>>, RolloutError> {
+        if rollout.metadata.deletion_timestamp.is_some() {
+            return Ok(Observed::Rest(None));
+        }
+        if is_over(rollout) {
+            return Ok(Observed::Rest(expire(self, rollout).await?));
+        }
+        let Some(items) = self.fleet.items() else { return Ok(Observed::Rest(Some(UNLISTED))) };
+        let client = &self.hub().client;
+        let read = |what| move |source| RolloutError::Read { what, source: Box::new(source) };
+        let mut blocked = self.facts.unguarded(client).await.map_err(read("the policy of rollouts"))?;
+        let namespaces = if needs_namespaces(&rollout.spec) {
+            self.facts.namespaces(client).await.map_err(read("the namespaces"))?
+        } else {
+            Arc::default()
+        };
+        let upgrades = self.facts.upgrades(client).await.map_err(read("the ClusterGroupUpgrades"))?;
+        let members = match Members::of(&rollout.spec) {
+            Ok(members) => select(rollout, &members, &items, &namespaces),
+            Err(error) => {
+                blocked = Some(error.to_string());
+                Vec::new()
+            }
+        };
+        let checked = target.state.checked.clone();
+        let now = clock::now();
+        Ok(Observed::Facts(Observation { rollout, items: members, upgrades, checked, blocked, now, acted: false }))
+    }
+
+    fn decide(&self, observation: &Observation<'_>) -> Plan {
+        let Observation { rollout, items, upgrades, checked, blocked, now, .. } = observation;
+        let of = |item: &Item| checked.get(&(item.observed.namespace.clone(), item.observed.name.clone()));
+        let candidates = items.iter().map(|(item, group)| Candidate {
+            object: &item.observed,
+            group: *group,
+            upgrade: upgrades.get(&item.observed.name).map(String::as_str),
+            checked: if checked.is_empty() { None } else { of(item).map(|(why, at)| (why.as_str(), *at)) },
+        });
+        let candidates: Vec<Candidate<'_>> = candidates.collect();
+        plan(&Input { rollout, candidates: &candidates, blocked: blocked.as_deref(), now: *now })
+    }
+
+    async fn act(
+        &self,
+        observation: &mut Self::Facts<'_>,
+        plan: &mut Plan,
+        target: &mut Target<Self>,
+    ) -> Result<Acted, RolloutError> {
+        let (ends, starts) = (std::mem::take(&mut plan.ends), std::mem::take(&mut plan.starts));
+        if ends.is_empty() && starts.is_empty() {
+            return Ok(Acted::Nothing);
+        }
+        observation.acted = act::run(self, observation, ends, starts, &mut target.state).await?;
+        observation.now = clock::now();
+        Ok(Acted::Changed)
+    }
+
+    async fn report(
+        &self,
+        observation: Self::Facts<'_>,
+        plan: Plan,
+        target: &mut Target<Self>,
+    ) -> Result<Done, RolloutError> {
+        let Observation { rollout, acted, now, .. } = observation;
+        let more = (!plan.starts.is_empty() || !plan.ends.is_empty()).then_some(AGAIN);
+        let due = plan.next.map(|next| timeline::age(now, next));
+        let (written, later) = report::write(self, rollout, plan.status, &mut target.state).await?;
+        if let Some(written) = &written {
+            target.wrote(written);
+        }
+        let requeue = [more, due, later].into_iter().flatten().min();
+        Ok(Done { requeue, changed: acted || written.is_some() })
+    }
+
+    fn forget(&self, key: &Key) {
+        self.hub().metrics.rollouts.forget(key);
+        // Its claims become records.
+        self.fleet.changes.notify_one();
+    }
+
+    async fn follow(&self) {
+        self.handle.listed().await;
+        loop {
+            abandoned::sweep(self).await;
+            self.fleet.changes.notified().await;
+            tokio::time::sleep(DEBOUNCE).await;
+            for rollout in self.handle.objects() {
+                if rollout.0.as_ref().is_ok_and(|rollout| !is_over(rollout)) {
+                    self.handle.trigger(key_of(&*rollout));
+                }
+            }
+        }
+    }
+}
+
+/// The targets that the rollout selects, and those that have its claim or record.
+fn select(
+    rollout: &PowerRollout,
+    members: &Members<'_>,
+    items: &[Arc<Item>],
+    namespaces: &NamespaceLabels,
+) -> Vec<(Arc<Item>, usize)> {
+    let uid = rollout.metadata.uid.as_deref();
+    let is_own = |item: &Item| item.observed.mark.as_ref().is_some_and(|mark| Some(mark.uid.as_str()) == uid);
+    let selected = items.iter().filter(|item| is_own(item) || members.cover(&item.observed, namespaces));
+    selected.map(|item| (item.clone(), members.group(&item.observed))).collect()
+}
+
+/// Deletes a rollout whose `ttlAfterFinished` has passed. How long it is kept otherwise.
+async fn expire(rollouts: &Rollouts, rollout: &PowerRollout) -> Result<Option<Duration>, RolloutError> {
+    let ttl = rollout.spec.ttl_after_finished.as_deref().and_then(|text| duration::parse_unsigned(text).ok());
+    let finished = rollout.status.as_ref().and_then(|status| status.finished_at.as_ref());
+    let Some((ttl, finished)) = ttl.zip(finished) else { return Ok(None) };
+    let age = timeline::age(finished.0, clock::now());
+    if age < ttl {
+        return Ok(Some(ttl.saturating_sub(age)));
+    }
+    if !rollouts.hub().claim.holds() {
+        return Err(RolloutError::Target(WriteError::NotLeader));
+    }
+    let preconditions = Some(Preconditions { uid: rollout.uid(), resource_version: rollout.resource_version() });
+    let params = DeleteParams { preconditions, ..DeleteParams::default() };
+    match rollouts.hub().api(rollout).delete(&rollout.name_any(), &params).await {
+        Ok(_) => info!(rollout = rollout.name_any(), "expired rollout deleted"),
+        Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => {}
+        Err(error) => return Err(RolloutError::Delete(Box::new(error))),
+    }
+    Ok(None)
+}

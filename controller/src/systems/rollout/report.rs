@@ -1,0 +1,56 @@
+//! Writes the status of a rollout, at most once a second, and Events about its phases.
+
+use std::time::Duration;
+
+use kube::Resource;
+use kube::ResourceExt;
+use kube::runtime::events::EventType;
+use serde_json::json;
+use shared::rollout::api::PowerRollout;
+use shared::rollout::status::{PowerRolloutStatus, RolloutPhase};
+use tokio::time::Instant;
+use tracing::info;
+
+use super::{ACTION, RolloutError, Rollouts, STATUS_INTERVAL, TargetState};
+use crate::runtime::System;
+use crate::runtime::hub::key_of;
+
+/// Writes the status if it differs. The rollout as it was written, or how long the write has to wait.
+pub async fn write(
+    rollouts: &Rollouts,
+    rollout: &PowerRollout,
+    status: PowerRolloutStatus,
+    state: &mut TargetState,
+) -> Result<(Option<PowerRollout>, Option<Duration>), RolloutError> {
+    rollouts.hub().metrics.rollouts.count(&key_of(rollout), &status);
+    if rollout.status.as_ref() == Some(&status) {
+        return Ok((None, None));
+    }
+    let left = state.written.map(|at| STATUS_INTERVAL.saturating_sub(at.elapsed())).filter(|left| !left.is_zero());
+    if left.is_some() {
+        return Ok((None, left));
+    }
+    let patch = json!([
+        { "op": "test", "path": "/metadata/resourceVersion", "value": rollout.resource_version() },
+        { "op": "add", "path": "/status", "value": status },
+    ]);
+    let before = rollout.status.as_ref().and_then(|status| status.phase);
+    let written = rollouts.hub().patch_status(rollout, patch).await.map_err(RolloutError::Status)?;
+    state.written = Some(Instant::now());
+    if let Some(phase) = status.phase.filter(|phase| Some(*phase) != before) {
+        let note = status.message.unwrap_or_default();
+        info!(rollout = rollout.name_any(), %phase, message = note, "phase");
+        tell(rollouts, rollout, phase, &note).await;
+    }
+    Ok((Some(written), None))
+}
+
+async fn tell(rollouts: &Rollouts, rollout: &PowerRollout, phase: RolloutPhase, note: &str) {
+    let type_ = match phase {
+        RolloutPhase::Halted | RolloutPhase::Finished => EventType::Warning,
+        _ => EventType::Normal,
+    };
+    let (reference, name, reason) = (rollout.object_ref(&()), rollout.name_any(), phase.to_string());
+    let note = if note.is_empty() { reason.as_str() } else { note };
+    rollouts.hub().events.publish(&reference, &name, type_, (ACTION, &reason), note).await;
+}

@@ -1,0 +1,382 @@
+//! One reconcile of a rollout, as data: which targets start, which claims end, and the status.
+//!
+//! [`plan`] is total, deterministic and idempotent. The claims and records on the targets and the status of the rollout are its only memory:
+//! whoever leads plans the same.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::ResourceExt;
+
+use super::api::{PowerRollout, PowerRolloutSpec};
+use super::mark::{Action, Mark, Outcome, Power};
+use super::member::{self, Facts, Member, MemberState};
+use super::members::place;
+use super::observed::Observed;
+use super::share::Share;
+use super::status::{Accepted, GroupStatus, Halt, PowerRolloutStatus, RolloutPhase};
+use super::target::{State, Target};
+use super::{Decision, Group, Strategy, Window, decide, report, timeline};
+use crate::duration;
+
+/// How long success must last in a canary group, unless the rollout says otherwise.
+const CANARY_SOAK: Duration = Duration::from_mins(2);
+/// How long a sleep may take, unless the rollout says otherwise.
+const SLEEP_DEADLINE: Duration = Duration::from_mins(15);
+/// How long a wake may take, unless the rollout says otherwise.
+const WAKE_DEADLINE: Duration = Duration::from_mins(30);
+/// Starts in a minute, unless the rollout says otherwise. A Hibernate has no limit.
+const STARTS_PER_MINUTE: u32 = 30;
+/// Targets under way at once, unless the rollout says otherwise.
+const MAX_CONCURRENCY: Share = Share::Count(20);
+/// How often deferred targets are judged again: a hold ends without a change of the object.
+const RECHECK: Duration = Duration::from_secs(30);
+
+/// An object that the rollout selects, or that has its claim.
+#[derive(Clone, Copy, Debug)]
+pub struct Candidate<'a> {
+    /// What was read of it.
+    pub object: &'a Observed,
+    /// The index of the group that selects it.
+    pub group: usize,
+    /// Why it has to be left alone for now, as other objects of the hub say: an upgrade by TALM.
+    pub upgrade: Option<&'a str>,
+    /// What the last try to start it found against that, and when it was.
+    pub checked: Option<(&'a str, Timestamp)>,
+}
+
+/// Everything that a plan depends on.
+#[derive(Clone, Copy, Debug)]
+pub struct Input<'a> {
+    /// The rollout.
+    pub rollout: &'a PowerRollout,
+    /// The objects that it selects, or that have its claim.
+    pub candidates: &'a [Candidate<'a>],
+    /// Why no target may start, whatever the rollout says: an incomplete list, a missing policy.
+    pub blocked: Option<&'a str>,
+    /// Now.
+    pub now: Timestamp,
+}
+
+/// What is to be done. Targets are named by their index among the candidates.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Plan {
+    /// Targets to start, in this order, with their claims.
+    pub starts: Vec<(usize, Mark)>,
+    /// Claims to end, with their records.
+    pub ends: Vec<(usize, Mark)>,
+    /// The status.
+    pub status: PowerRolloutStatus,
+    /// When to plan again, if nothing changes before.
+    pub next: Option<Timestamp>,
+}
+
+/// A member, as the plan needs it more than once.
+pub(super) struct Row<'a> {
+    pub(super) index: usize,
+    pub(super) object: &'a Observed,
+    pub(super) member: Member,
+    pub(super) native: usize,
+}
+
+impl Row<'_> {
+    fn is_claimed(&self, uid: &str) -> bool {
+        self.object.mark.as_ref().is_some_and(|mark| mark.is_claim_of(uid))
+    }
+}
+
+/// Whether a rollout is over and stays so.
+#[must_use]
+pub fn is_over(rollout: &PowerRollout) -> bool {
+    let over = |status: &PowerRolloutStatus| {
+        status.phase.is_some_and(RolloutPhase::is_over) && status.attempt == Some(rollout.spec.retry_failed)
+    };
+    rollout.status.as_ref().is_some_and(over)
+}
+
+/// Plans one reconcile.
+#[must_use]
+pub fn plan(input: &Input<'_>) -> Plan {
+    let Input { rollout, now, .. } = *input;
+    let (spec, name, uid) = (&rollout.spec, rollout.name_any(), rollout.uid().unwrap_or_default());
+    let mut status = rollout.status.clone().unwrap_or_default();
+    count_accepts(&mut status, spec, now);
+    let context = member::Rollout {
+        name: &name,
+        uid: &uid,
+        action: spec.action,
+        restores: spec.restore_of.as_ref().map(|other| other.uid.as_str()),
+        attempt: spec.retry_failed,
+        started: status.started_at.as_ref().map_or(now, |at| at.0),
+    };
+    let rows = rows(input, &context);
+    timeline::observe(&mut status, rows.iter().any(|row| row.is_claimed(&uid)), now);
+    if status.started_at.is_some() {
+        timeline::pause(&mut status, spec.paused, now);
+    }
+    let last = spec.groups.len();
+    let mut targets: Vec<Target> = rows.iter().map(|row| target(row, &status, &uid, last, now)).collect();
+    let natives: Vec<usize> = rows.iter().map(|row| row.native).collect();
+    place(&mut targets, &natives, last);
+
+    let counted = totals(spec, &natives);
+    let stop = stop(input, &status, &counted, rows.len());
+    let starts_now = status.started_at.is_none() && stop.is_none();
+    if starts_now {
+        // Frozen on the object before anything starts: percentages refer to it.
+        status.started_at = Some(Time(now));
+        status.total = u32::try_from(rows.len()).ok();
+        status.groups.clone_from(&counted);
+    } else if status.started_at.is_none() {
+        status.groups.clone_from(&counted);
+    }
+    let frozen = if status.groups.is_empty() { &counted } else { &status.groups };
+    let strategy = Strategy::Window(window(spec, &status, frozen));
+    let open = stop.is_none() && !starts_now;
+    let decision = decide(&strategy, &targets, now, open);
+    if let (Some(group), None) = (decision.breached, &status.halt) {
+        let group = spec.groups.get(group).map(|group| group.name.clone()).unwrap_or_default();
+        let (accept_failures, retry_failed) = (spec.accept_failures, spec.retry_failed);
+        status.halt = Some(Halt { group, at: Time(now), accept_failures, retry_failed });
+    }
+    status.awaits_approval = decision.awaits_approval.and_then(|group| spec.groups.get(group)).map(|g| g.name.clone());
+
+    let by_name: BTreeMap<&str, usize> = targets.iter().map(|one| one.name.as_str()).zip(0..).collect();
+    let row_of = |name: &str| by_name.get(name).map(|at| (&rows[*at], &targets[*at]));
+    let starts = decision.start.iter().chain(&decision.retry).filter_map(|name| row_of(name));
+    let starts = starts.map(|(row, target)| {
+        let facts = facts(&input.candidates[row.index], row.member.wanted, now);
+        (row.index, Mark::claim(&context, &facts.as_facts(), row.member.wanted, target.group, now))
+    });
+    let starts: Vec<(usize, Mark)> = starts.collect();
+    let ends: Vec<(usize, Mark)> =
+        decision.ended.iter().filter_map(|name| ended(row_of(name)?.0, None, now)).collect::<Vec<_>>();
+    let limit = deadline(spec);
+    let ends: Vec<(usize, Mark)> = ends
+        .into_iter()
+        .chain(decision.timed_out.iter().filter_map(|name| ended(row_of(name)?.0, Some(limit), now)))
+        .collect();
+    let next = next(input, &status, &decision, &rows, starts_now);
+    report::fill(&mut status, &report::Facts { rollout, rows: &rows, decision: &decision, stop: stop.as_ref(), now });
+    Plan { starts, ends, status, next }
+}
+
+/// Counts `acceptFailures`, and ends a halt whose counters are not those of the spec any more.
+fn count_accepts(status: &mut PowerRolloutStatus, spec: &PowerRolloutSpec, now: Timestamp) {
+    let count = spec.accept_failures;
+    status.accepted = Some(match status.accepted.take() {
+        None => Accepted { count, until: None },
+        Some(accepted) if count > accepted.count => Accepted { count, until: Some(Time(now)) },
+        Some(accepted) => accepted,
+    });
+    status.attempt = Some(spec.retry_failed);
+    let holds = |halt: &Halt| halt.accept_failures == count && halt.retry_failed == spec.retry_failed;
+    status.halt = status.halt.take().filter(holds);
+}
+
+/// The texts that facts borrow.
+struct Reasons<'a> {
+    object: &'a Observed,
+    refused: Option<&'a str>,
+    deferred: Option<&'a str>,
+}
+
+impl<'a> Reasons<'a> {
+    fn as_facts(&self) -> Facts<'a> {
+        let object = self.object;
+        Facts {
+            desired: object.desired,
+            observed: object.observed,
+            created: object.created,
+            requested: object.requested,
+            mark: object.mark.as_ref(),
+            refused: self.refused,
+            deferred: self.deferred,
+            failed: object.failed.as_ref().map(|(why, since)| (why.as_str(), *since)),
+            held: object.held,
+        }
+    }
+}
+
+/// What stands against the change to this state.
+fn facts<'a>(candidate: &Candidate<'a>, wanted: Power, now: Timestamp) -> Reasons<'a> {
+    let object = candidate.object;
+    let sleeps = wanted == Power::Hibernating;
+    let held = object.held_awake.as_ref().filter(|(until, _)| now < *until).map(|(_, why)| why.as_str());
+    let for_sleep = held.or(candidate.upgrade).filter(|_| sleeps);
+    let deferred = object.waits.as_deref().or(for_sleep).or(candidate.checked.map(|(why, _)| why));
+    Reasons { object, refused: object.refused.as_deref().filter(|_| sleeps), deferred }
+}
+
+fn rows<'a>(input: &Input<'a>, context: &member::Rollout<'_>) -> Vec<Row<'a>> {
+    let one = |(index, candidate): (usize, &Candidate<'a>)| {
+        let object = candidate.object;
+        let own = object.mark.as_ref().filter(|mark| mark.uid == context.uid);
+        let wanted = own.map(|mark| mark.wanted).or_else(|| member::wanted(context, object.mark.as_ref()))?;
+        let facts = facts(candidate, wanted, input.now);
+        let mut member = member::judge(context, &facts.as_facts())?;
+        // Only what a check found is checked again: everything else changes by itself.
+        let checked = candidate.checked.filter(|(why, _)| facts.deferred == Some(why));
+        if let (State::Deferred, Some((_, at))) = (member.state, checked) {
+            member.since = Some(at);
+        }
+        Some(Row { index, object, member, native: candidate.group })
+    };
+    input.candidates.iter().enumerate().filter_map(one).collect()
+}
+
+fn target(row: &Row<'_>, status: &PowerRolloutStatus, uid: &str, last: usize, now: Timestamp) -> Target {
+    let Row { object, member, native, .. } = row;
+    let own = object.mark.as_ref().filter(|mark| mark.uid == uid);
+    let group = own.map_or(*native, |mark| usize::try_from(mark.group).unwrap_or(last)).min(last);
+    let since = member.since.unwrap_or(now);
+    let started = member.started.filter(|_| own.is_some());
+    Target {
+        name: format!("{}/{}", object.namespace, object.name),
+        group,
+        domain: object.domain.clone(),
+        state: member.state,
+        since,
+        started,
+        unobserved: started.map_or(Duration::ZERO, |started| timeline::overlap(&status.unobserved, started, now)),
+        paused: timeline::overlap(&status.paused, since, now),
+        claimed: row.is_claimed(uid),
+    }
+}
+
+/// Members of each group.
+fn totals(spec: &PowerRolloutSpec, natives: &[usize]) -> Vec<GroupStatus> {
+    let names = spec.groups.iter().map(|group| group.name.as_str()).chain([""]);
+    let count = |index: usize| natives.iter().filter(|native| **native == index).count();
+    let total = |index| u32::try_from(count(index)).unwrap_or(u32::MAX);
+    names.enumerate().map(|(index, name)| GroupStatus { name: name.to_owned(), total: total(index) }).collect()
+}
+
+/// Why nothing starts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Stop {
+    Aborted,
+    Late,
+    TooMany { found: usize },
+    Empty { group: String },
+    Halted(String),
+    Paused,
+    Early,
+    Blocked(String),
+}
+
+fn stop(input: &Input<'_>, status: &PowerRolloutStatus, counted: &[GroupStatus], members: usize) -> Option<Stop> {
+    let Input { rollout, blocked, now, .. } = *input;
+    let spec = &rollout.spec;
+    let begun = status.started_at.is_some();
+    let empty = counted.iter().find(|group| group.total == 0 && !group.name.is_empty()).filter(|_| !begun);
+    if spec.abort {
+        Some(Stop::Aborted)
+    } else if now >= spec.not_after.0 {
+        Some(Stop::Late)
+    } else if spec.wake_at.as_ref().is_some_and(|at| at.0 <= now) {
+        Some(Stop::Blocked("wakeAt has passed: set it to a later time".to_owned()))
+    } else if let Some(why) = blocked {
+        Some(Stop::Blocked(why.to_owned()))
+    } else if members > usize::try_from(spec.max_targets).unwrap_or(usize::MAX) {
+        Some(Stop::TooMany { found: members })
+    } else if let Some(group) = empty {
+        Some(Stop::Empty { group: group.name.clone() })
+    } else if let Some(halt) = &status.halt {
+        Some(Stop::Halted(halt.group.clone()))
+    } else if spec.paused {
+        Some(Stop::Paused)
+    } else {
+        spec.not_before.as_ref().is_some_and(|at| now < at.0).then_some(Stop::Early)
+    }
+}
+
+/// The deadline of one target.
+pub(super) fn deadline(spec: &PowerRolloutSpec) -> Duration {
+    let default = if spec.action == Action::Hibernate { SLEEP_DEADLINE } else { WAKE_DEADLINE };
+    length(spec.deadline.as_deref()).unwrap_or(default)
+}
+
+fn length(text: Option<&str>) -> Option<Duration> {
+    duration::parse_unsigned(text?).ok()
+}
+
+/// How many targets may be under way at once, of so many.
+#[must_use]
+pub fn max_concurrency(spec: &PowerRolloutSpec, total: usize) -> usize {
+    spec.max_concurrency.unwrap_or(MAX_CONCURRENCY).of(total).max(1)
+}
+
+/// How many targets may start in a minute.
+#[must_use]
+pub fn starts_per_minute(spec: &PowerRolloutSpec) -> Option<u32> {
+    spec.starts_per_minute.or((spec.action != Action::Hibernate).then_some(STARTS_PER_MINUTE))
+}
+
+fn window(spec: &PowerRolloutSpec, status: &PowerRolloutStatus, totals: &[GroupStatus]) -> Window {
+    let total = |index: usize| totals.get(index).map_or(0, |group| usize::try_from(group.total).unwrap_or(usize::MAX));
+    let all: usize = (0..totals.len()).map(total).sum();
+    let soak = length(spec.min_success_time.as_deref());
+    let canaries = spec.groups.iter().enumerate().map(|(index, group)| Group {
+        max_failures: group.max_failures.unwrap_or(Share::Count(0)).of(total(index)),
+        min_success_time: soak.unwrap_or(CANARY_SOAK),
+        pause_after: group.pause_after,
+    });
+    let default = if spec.action == Action::Hibernate { Share::Percent(100) } else { Share::Percent(10) };
+    let rest = Group {
+        max_failures: spec.max_failures.unwrap_or(default).of(total(spec.groups.len())),
+        min_success_time: soak.unwrap_or_default(),
+        pause_after: false,
+    };
+    Window {
+        groups: canaries.chain([rest]).collect(),
+        max_concurrency: max_concurrency(spec, all),
+        starts_per_minute: starts_per_minute(spec).and_then(|limit| usize::try_from(limit).ok()),
+        deadline: Some(deadline(spec)),
+        accepted_until: status.accepted.as_ref().and_then(|accepted| accepted.until.as_ref()).map(|until| until.0),
+    }
+}
+
+/// The record of a claim. `late`: the deadline that has passed.
+fn ended(row: &Row<'_>, late: Option<Duration>, now: Timestamp) -> Option<(usize, Mark)> {
+    let mark = row.object.mark.as_ref().filter(|mark| mark.ended.is_none())?;
+    let why = row.member.reason.as_str();
+    let (result, reason) = match (row.member.label, late) {
+        (MemberState::Failed, Some(_)) => (Outcome::Failed, why.to_owned()),
+        (_, Some(limit)) => {
+            let more = if why.is_empty() { String::new() } else { format!(": {why}") };
+            (Outcome::TimeOut, format!("not {} within {}{more}", mark.wanted, duration::go_string(limit)))
+        }
+        (MemberState::Succeeded, None) => (Outcome::Succeeded, String::new()),
+        (_, None) => (Outcome::Overridden, why.to_owned()),
+    };
+    Some((row.index, mark.end(result, &reason, now)))
+}
+
+fn next(
+    input: &Input<'_>,
+    status: &PowerRolloutStatus,
+    decision: &Decision<'_>,
+    rows: &[Row<'_>],
+    starts_now: bool,
+) -> Option<Timestamp> {
+    let (spec, now) = (&input.rollout.spec, input.now);
+    let soon = |after: Duration| now.checked_add(after).ok();
+    let uid = input.rollout.uid().unwrap_or_default();
+    let runs = rows.iter().any(|row| row.is_claimed(&uid));
+    let waits = rows.iter().any(|row| row.member.state == State::Deferred) && !spec.abort;
+    [
+        starts_now.then_some(now),
+        decision.next_check,
+        spec.not_before.as_ref().map(|at| at.0).filter(|_| status.started_at.is_none()),
+        Some(spec.not_after.0).filter(|_| !spec.abort),
+        if runs { soon(timeline::HEARTBEAT) } else { None },
+        if waits { soon(RECHECK) } else { None },
+    ]
+    .into_iter()
+    .flatten()
+    .filter(|at| *at > now || starts_now)
+    .min()
+}

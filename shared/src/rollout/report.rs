@@ -1,0 +1,199 @@
+//! What the status of a rollout says.
+
+use std::collections::BTreeMap;
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+
+use super::Decision;
+use super::api::PowerRollout;
+use super::member::MemberState;
+use super::plan::{Row, Stop, max_concurrency};
+use super::status::{PowerRolloutStatus, RolloutPhase, TargetStatus};
+use crate::annotation::format;
+
+/// Most targets that a status lists.
+const MAX_TARGETS: usize = 50;
+
+/// Condition type: the rollout is over.
+pub const COMPLETE: &str = "Complete";
+/// Condition type: too many failures, or more members than `maxTargets`.
+pub const HALTED: &str = "Halted";
+
+/// Label of members that are gone.
+pub const REMOVED: &str = "Removed";
+
+/// What a status depends on.
+pub(super) struct Facts<'a> {
+    pub(super) rollout: &'a PowerRollout,
+    pub(super) rows: &'a [Row<'a>],
+    pub(super) decision: &'a Decision<'a>,
+    pub(super) stop: Option<&'a Stop>,
+    pub(super) now: Timestamp,
+}
+
+/// In the order in which people want to see them.
+fn rank(state: MemberState) -> usize {
+    use MemberState::{
+        Abandoned, AlreadyInState, Deferred, Failed, Overridden, Pending, Progressing, Refused, Succeeded, TimeOut,
+    };
+    [Failed, TimeOut, Overridden, Refused, Abandoned, Deferred, Progressing, Pending, Succeeded, AlreadyInState]
+        .into_iter()
+        .position(|one| one == state)
+        .unwrap_or_default()
+}
+
+/// Fills in what people read.
+pub(super) fn fill(status: &mut PowerRolloutStatus, facts: &Facts<'_>) {
+    let Facts { rollout, rows, now, .. } = *facts;
+    status.observed_generation = rollout.metadata.generation;
+    status.counts = counts(status, rows);
+    let mut listed: Vec<&Row<'_>> = rows.iter().collect();
+    listed.sort_by_key(|row| (rank(row.member.label), &row.object.namespace, &row.object.name));
+    let one = |row: &&Row<'_>| TargetStatus {
+        namespace: row.object.namespace.clone(),
+        name: row.object.name.clone(),
+        state: row.member.label.to_string(),
+        reason: row.member.reason.clone(),
+    };
+    status.targets = listed.iter().take(MAX_TARGETS).map(one).collect();
+    let (phase, message) = phase(status, facts);
+    (status.phase, status.message) = (Some(phase), Some(message).filter(|message| !message.is_empty()));
+    status.estimated_end = estimate(status, facts).map(Time);
+    if !phase.is_over() {
+        status.finished_at = None;
+    } else if status.finished_at.is_none() {
+        status.finished_at = Some(Time(now));
+    }
+    let message = status.message.clone().unwrap_or_default();
+    for (type_, is_true) in [(COMPLETE, phase.is_over()), (HALTED, phase == RolloutPhase::Halted)] {
+        let condition = condition(type_, is_true, phase, &message, facts);
+        match status.conditions.iter_mut().find(|condition| condition.type_ == type_) {
+            Some(old) if old.status == condition.status => {
+                *old = Condition { last_transition_time: old.last_transition_time.clone(), ..condition };
+            }
+            Some(old) => *old = condition,
+            None => status.conditions.push(condition),
+        }
+    }
+}
+
+fn condition(type_: &str, is_true: bool, phase: RolloutPhase, message: &str, facts: &Facts<'_>) -> Condition {
+    Condition {
+        type_: type_.to_owned(),
+        status: if is_true { "True" } else { "False" }.to_owned(),
+        reason: phase.to_string(),
+        message: message.to_owned(),
+        last_transition_time: Time(facts.now),
+        observed_generation: facts.rollout.metadata.generation,
+    }
+}
+
+fn counts(status: &PowerRolloutStatus, rows: &[Row<'_>]) -> BTreeMap<String, u32> {
+    let mut counts: BTreeMap<String, u32> = BTreeMap::new();
+    for row in rows {
+        *counts.entry(row.member.label.to_string()).or_default() += 1;
+    }
+    let found = u32::try_from(rows.len()).unwrap_or(u32::MAX);
+    let removed = status.total.map_or(0, |total| total.saturating_sub(found));
+    if removed > 0 {
+        counts.insert(REMOVED.to_owned(), removed);
+    }
+    counts
+}
+
+fn count(status: &PowerRolloutStatus, state: MemberState) -> u32 {
+    status.counts.get(&state.to_string()).copied().unwrap_or_default()
+}
+
+fn phase(status: &PowerRolloutStatus, facts: &Facts<'_>) -> (RolloutPhase, String) {
+    let Facts { rollout, rows, decision, stop, .. } = *facts;
+    let spec = &rollout.spec;
+    let uid = rollout.metadata.uid.as_deref().unwrap_or_default();
+    let is_claim = |row: &&Row<'_>| row.object.mark.as_ref().is_some_and(|mark| mark.is_claim_of(uid));
+    let under_way = rows.iter().filter(is_claim).count();
+    let ends = matches!(stop, Some(Stop::Aborted | Stop::Late));
+    let begun = status.started_at.is_some();
+    if under_way == 0 && (ends || (begun && decision.complete && !matches!(stop, Some(Stop::TooMany { .. })))) {
+        return over(status, matches!(stop, Some(Stop::Aborted)));
+    }
+    let go_on = if under_way == 0 { String::new() } else { format!("; {under_way} targets are under way") };
+    let limit = spec.max_targets;
+    match stop {
+        Some(Stop::Aborted) => (RolloutPhase::Progressing, format!("aborted{go_on}")),
+        Some(Stop::Late) => (RolloutPhase::Progressing, format!("notAfter has passed{go_on}")),
+        Some(Stop::TooMany { found }) => (
+            RolloutPhase::Halted,
+            format!("selects {found} targets, more than maxTargets {limit}: raise it or abort{go_on}"),
+        ),
+        Some(Stop::Empty { group }) => {
+            (RolloutPhase::Halted, format!("group {group} selects none of the targets: correct its selector or names"))
+        }
+        Some(Stop::Halted(group)) => (RolloutPhase::Halted, halted(group) + &go_on),
+        Some(Stop::Blocked(why)) => {
+            (if begun { RolloutPhase::Progressing } else { RolloutPhase::Waiting }, format!("{why}{go_on}"))
+        }
+        Some(Stop::Paused) if !begun => (RolloutPhase::Planned, "created paused: unpause it to start".to_owned()),
+        Some(Stop::Paused) => (RolloutPhase::Paused, format!("paused{go_on}")),
+        Some(Stop::Early) => {
+            let at = spec.not_before.as_ref().map(|at| format::seconds(at.0)).unwrap_or_default();
+            (RolloutPhase::Waiting, format!("starts at {at}"))
+        }
+        None => match (&status.halt, &status.awaits_approval) {
+            (Some(halt), _) => (RolloutPhase::Halted, halted(&halt.group) + &go_on),
+            (None, Some(group)) => {
+                (RolloutPhase::Paused, format!("group {group} is over: set its pauseAfter to false to go on"))
+            }
+            (None, None) => (RolloutPhase::Progressing, waiting(status, decision)),
+        },
+    }
+}
+
+fn halted(group: &str) -> String {
+    let group = if group.is_empty() { "the remaining targets".to_owned() } else { format!("group {group}") };
+    format!("too many failures in {group}: increase acceptFailures to go on, retryFailed to try again, or abort")
+}
+
+/// What the rollout waits for, if that is not obvious.
+fn waiting(status: &PowerRolloutStatus, decision: &Decision<'_>) -> String {
+    let deferred = count(status, MemberState::Deferred);
+    match decision.closed.as_slice() {
+        [] if deferred > 0 && count(status, MemberState::Pending) == 0 => format!("{deferred} targets are deferred"),
+        [] => String::new(),
+        closed => format!("nothing starts in {}: its cloud lacks capacity or limits the rate", closed.join(", ")),
+    }
+}
+
+fn over(status: &PowerRolloutStatus, aborted: bool) -> (RolloutPhase, String) {
+    let well = count(status, MemberState::Succeeded) + count(status, MemberState::AlreadyInState);
+    let all: u32 = status.counts.values().sum();
+    if aborted {
+        return (RolloutPhase::Aborted, format!("{well} of {all} targets are in their state"));
+    }
+    if well == all {
+        (RolloutPhase::Succeeded, String::new())
+    } else {
+        (RolloutPhase::Finished, format!("{well} of {all} targets are in their state"))
+    }
+}
+
+/// When the rollout ends at the rate so far.
+fn estimate(status: &PowerRolloutStatus, facts: &Facts<'_>) -> Option<Timestamp> {
+    let Facts { rollout, rows, now, .. } = *facts;
+    if status.phase != Some(RolloutPhase::Progressing) {
+        return None;
+    }
+    let lasted = |row: &Row<'_>| {
+        let (begin, end) = (row.member.started?, row.member.since?);
+        (row.member.label == MemberState::Succeeded && end >= begin).then(|| end.duration_since(begin).as_secs())
+    };
+    let lasted: Vec<i64> = rows.iter().filter_map(lasted).collect();
+    let done = i64::try_from(lasted.len()).ok().filter(|done| *done > 0)?;
+    let mean = lasted.iter().sum::<i64>() / done;
+    let left = count(status, MemberState::Pending) + count(status, MemberState::Progressing);
+    let slots = u32::try_from(max_concurrency(&rollout.spec, rows.len())).unwrap_or(u32::MAX);
+    let seconds = mean.saturating_mul(i64::from(left.div_ceil(slots))).clamp(0, 365 * 86_400);
+    // To the minute, so that it is not written anew all the time.
+    let end = now.checked_add(SignedDuration::from_secs(seconds)).ok()?;
+    Timestamp::from_second(end.as_second() / 60 * 60 + 60).ok()
+}

@@ -44,7 +44,10 @@ mod plugin_schedule;
 mod plugin_workloads;
 mod policy_twin;
 mod restricted;
+mod rollout_common;
 mod rollout_definition;
+mod rollout_rules;
+mod rollout_waves;
 
 /// Tests that run one by one, after all others.
 mod alone {

@@ -1,0 +1,202 @@
+//! What a rollout leaves alone, waits for, or refuses: the rows of its rules, end to end.
+
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use kube::{Api, ResourceExt};
+use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
+use serde_json::{Value, json};
+use shared::annotation::keys;
+use shared::rollout::mark::Outcome;
+use shared::rollout::status::RolloutPhase;
+use testbed::proxy::{Effect, Rule};
+use testbed::{ClusterOptions, World, apply};
+
+use crate::rollout_common::{Fleet, SOON, word};
+
+fn annotated(annotations: &[(&str, &str)]) -> ClusterOptions {
+    let annotations = annotations.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+    ClusterOptions { annotations, ..ClusterOptions::of_size(1) }
+}
+
+fn patched(patch: Value) -> ClusterOptions {
+    ClusterOptions { patch, ..ClusterOptions::of_size(1) }
+}
+
+#[tokio::test]
+async fn what_a_rule_denies_is_refused_and_what_has_to_wait_is_deferred() -> Result<()> {
+    let world = World::shared().await?;
+    let held = [(keys::HOLD_AWAKE_UNTIL, "2126-01-01T00:00:00Z"), (keys::HOLD_AWAKE_BY, "ann")];
+    let pool = json!({ "spec": { "clusterPoolRef": { "namespace": "pools", "poolName": "big" } } });
+    let fleet = Fleet::new(&world, "rules", &[
+        ("protected", annotated(&[(keys::PROTECTED, "true")])),
+        ("held", annotated(&held)),
+        ("paused", annotated(&[("hive.openshift.io/powerstate-pause", "true")])),
+        ("fresh", patched(json!({ "spec": { "installed": false } }))),
+        ("pool", patched(pool)),
+        ("nameless", patched(json!({ "spec": { "clusterMetadata": { "infraID": "" } } }))),
+        ("fine", ClusterOptions::of_size(1)),
+    ])
+    .await?;
+    let sleep = fleet.rollout("Hibernate", json!({})).await?;
+    sleep.until_target(fleet.get("fine"), "Succeeded").await?;
+    let status = sleep.until("counts", |status| status.counts.get("Deferred") == Some(&4)).await?;
+    for (name, state, reason) in [
+        ("protected", "Refused", "V6: "),
+        ("nameless", "Refused", "V5: "),
+        ("held", "Deferred", "held awake until 2126-01-01T00:00:00Z by ann"),
+        ("paused", "Deferred", "paused: hive.openshift.io/powerstate-pause is set"),
+        ("fresh", "Deferred", "not installed yet"),
+        ("pool", "Deferred", "unclaimed cluster of ClusterPool big"),
+    ] {
+        let (found, why) = word(&status, fleet.get(name)).unwrap_or_default();
+        ensure!(found == state && why.starts_with(reason), "{name}: {found} {why}");
+        assert_eq!(fleet.mark(name).await?, None, "{name} is not written");
+    }
+    assert_eq!(status.phase, Some(RolloutPhase::Progressing), "it waits for the deferred until notAfter");
+    // What ends the hold lets the target start.
+    fleet.get("held").patch(&json!({ "metadata": { "annotations": { keys::HOLD_AWAKE_UNTIL: null } } })).await?;
+    sleep.until_target(fleet.get("held"), "Succeeded").await?;
+    sleep.set(json!({ "notAfter": jiff::Timestamp::now().to_string() })).await?;
+    let status = sleep.until_phase(RolloutPhase::Finished).await?;
+    assert_eq!((status.counts["Refused"], status.counts["Deferred"], status.counts["Succeeded"]), (2, 3, 2));
+    sleep.delete().await?;
+    fleet.remove().await
+}
+
+#[tokio::test]
+async fn an_upgrade_or_a_silent_spoke_defers_a_sleep() -> Result<()> {
+    let world = World::shared().await?;
+    let fleet = Fleet::of(&world, "busy", &["cgu", "silent", "fine"]).await?;
+    let hub = world.hub().await?;
+    apply::all(&hub, &[upgrades_definition()]).await?;
+    let kind = kube::api::ApiResource::from_gvk(&kube::core::GroupVersionKind::gvk("ran.openshift.io", "v1alpha1", "ClusterGroupUpgrade"));
+    let upgrades: Api<DynamicObject> = Api::namespaced_with(hub.clone(), "default", &kind);
+    let name = fleet.get("cgu").name().to_owned();
+    let upgrade = json!({ "apiVersion": "ran.openshift.io/v1alpha1", "kind": "ClusterGroupUpgrade", "metadata": { "name": name } });
+    testbed::eventually(SOON, "the definition", async || {
+        Ok(upgrades.create(&PostParams::default(), &serde_json::from_value(upgrade.clone())?).await.map(drop)?)
+    })
+    .await?;
+    let status = json!({ "status": {
+        "conditions": [{ "type": "Progressing", "status": "True" }], "remediationPlan": [[name]],
+    } });
+    upgrades.patch_status(&name, &PatchParams::default(), &Patch::Merge(&status)).await?;
+    let mute = fleet.get("silent").inject(&Rule { effect: Effect::Status { code: 503, retry_after: None, message: None }, ..Rule::default() }).await?;
+    // What the controller has read of upgrades is up to ten seconds old.
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    let sleep = fleet.rollout("Hibernate", json!({})).await?;
+    sleep.until_target(fleet.get("fine"), "Succeeded").await?;
+    let why = sleep.until_target(fleet.get("cgu"), "Deferred").await?;
+    ensure!(why == format!("ClusterGroupUpgrade default/{name} is upgrading it"), "{why}");
+    let why = sleep.until_target(fleet.get("silent"), "Deferred").await?;
+    ensure!(why.contains("API server"), "{why}");
+    assert_eq!((fleet.mark("cgu").await?, fleet.mark("silent").await?), (None, None));
+    let gate = &fleet.get("silent").info().infra_id;
+    world.heal(gate, Some(&mute.id)).await?;
+    upgrades.delete(&name, &DeleteParams::default()).await?;
+    sleep.until_phase(RolloutPhase::Succeeded).await?;
+    sleep.delete().await?;
+    fleet.remove().await
+}
+
+/// Of TALM, as far as a rollout reads it.
+fn upgrades_definition() -> Value {
+    let schema = json!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true });
+    json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": { "name": "clustergroupupgrades.ran.openshift.io" },
+        "spec": {
+            "group": "ran.openshift.io", "scope": "Namespaced",
+            "names": { "kind": "ClusterGroupUpgrade", "plural": "clustergroupupgrades", "singular": "clustergroupupgrade" },
+            "versions": [{
+                "name": "v1alpha1", "served": true, "storage": true, "subresources": { "status": {} },
+                "schema": { "openAPIV3Schema": schema },
+            }],
+        },
+    })
+}
+
+#[tokio::test]
+async fn a_persons_write_wins_before_and_after_the_claim() -> Result<()> {
+    let world = World::shared().await?;
+    let fleet = Fleet::of(&world, "person", &["a", "b"]).await?;
+    let sleep = fleet.rollout("Hibernate", json!({ "maxConcurrency": 1 })).await?;
+    sleep.until_target(fleet.get("a"), "Progressing").await?;
+    fleet.get("b").sleep().await?;
+    fleet.get("b").wake().await?;
+    fleet.get("a").wake().await?;
+    let status = sleep.until_phase(RolloutPhase::Finished).await?;
+    assert_eq!(status.counts["Overridden"], 2);
+    let record = fleet.mark("a").await?.and_then(|mark| mark.ended);
+    assert_eq!(record.map(|ended| ended.result), Some(Outcome::Overridden));
+    assert_eq!(fleet.mark("b").await?, None);
+    fleet.get("a").wait_for_power_state("Running", SOON).await?;
+    sleep.delete().await?;
+    fleet.remove().await
+}
+
+#[tokio::test]
+async fn members_are_those_that_existed_when_it_started() -> Result<()> {
+    let world = World::shared().await?;
+    let fleet = Fleet::of(&world, "members", &["a", "b", "c"]).await?;
+    let label = fleet.get("a").get().await?.labels()["fleet"].clone();
+    fleet.get("c").patch(&json!({ "metadata": { "labels": { "fleet": "none" } } })).await?;
+    let sleep = fleet.rollout("Hibernate", json!({ "maxConcurrency": 1, "maxTargets": 2 })).await?;
+    sleep.until_target(fleet.get("a"), "Progressing").await?;
+    // Times of objects are whole seconds.
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let labels = [("fleet".to_owned(), label.clone())].into();
+    let late = world.cluster(&format!("{label}-late"), ClusterOptions { labels, ..ClusterOptions::of_size(1) }).await?;
+    fleet.get("c").patch(&json!({ "metadata": { "labels": { "fleet": label } } })).await?;
+    let status = sleep.until_phase(RolloutPhase::Halted).await?;
+    ensure!(status.message.as_deref().unwrap_or_default().starts_with("selects 3 targets, more than maxTargets 2"));
+    sleep.set(json!({ "maxTargets": 3 })).await?;
+    let status = sleep.until_phase(RolloutPhase::Succeeded).await?;
+    assert_eq!((status.total, status.counts["Succeeded"]), (Some(2), 3), "c was relabelled, the late one is no member");
+    assert_eq!(late.get().await?.power_state(), "Running");
+    late.remove().await?;
+    sleep.delete().await?;
+    fleet.remove().await
+}
+
+#[tokio::test]
+async fn canaries_that_sleep_already_are_replaced() -> Result<()> {
+    let world = World::shared().await?;
+    let fleet = Fleet::new(&world, "replaced", &[
+        ("x", ClusterOptions::of_size(1).asleep()), ("a", ClusterOptions::of_size(1)), ("b", ClusterOptions::of_size(1)),
+    ])
+    .await?;
+    let canary = json!([{ "name": "canary", "names": [fleet.reference("x")] }]);
+    let sleep = fleet.rollout("Hibernate", json!({ "groups": canary })).await?;
+    sleep.until_phase(RolloutPhase::Succeeded).await?;
+    let (a, b) = (fleet.mark("a").await?.unwrap(), fleet.mark("b").await?.unwrap());
+    assert_eq!((a.group, b.group), (0, 1));
+    ensure!(b.since >= a.ended.unwrap().at, "b waits for a");
+    sleep.delete().await?;
+    fleet.remove().await
+}
+
+#[tokio::test]
+async fn a_rollout_that_selects_nothing_or_an_empty_group_says_so() -> Result<()> {
+    let world = World::shared().await?;
+    let fleet = Fleet::of(&world, "empty", &["a"]).await?;
+    let canary = json!([{ "name": "canary", "selector": { "matchLabels": { "role": "none" } } }]);
+    let sleep = fleet.rollout("Hibernate", json!({ "groups": canary })).await?;
+    let status = sleep.until_phase(RolloutPhase::Halted).await?;
+    ensure!(status.message.as_deref().unwrap_or_default().starts_with("group canary selects none"));
+    sleep.delete().await?;
+    let namespaces = json!({ "targets": { "selector": null, "namespaceSelector": { "matchLabels": { "team": "none" } } } });
+    let nothing = fleet.rollout("Hibernate", namespaces).await?;
+    let status = nothing.until_phase(RolloutPhase::Succeeded).await?;
+    assert_eq!(status.total, Some(0));
+    nothing.delete().await?;
+    let expired = fleet.rollout("Hibernate", json!({ "targets": { "selector": { "matchLabels": { "role": "none" } } }, "ttlAfterFinished": "1s" })).await?;
+    testbed::eventually(SOON, "the end of ttlAfterFinished", async || {
+        ensure!(expired.api.get_opt(&expired.name).await?.is_none());
+        Ok(())
+    })
+    .await?;
+    assert_eq!(fleet.mark("a").await?, None);
+    fleet.remove().await
+}

@@ -14,7 +14,7 @@ export CARGO_FLAGS := --release --workspace --locked
 # End-to-end tests that run side by side. They mostly wait, so more than there are cores.
 export THREADS ?= 12
 
-.PHONY: help build prepare demo demo-fdb demo-kkp test test-testbed e2e unit test-times fuzz lint fmt deny manifests krew bench bench-hive bench-kkp bench-hostile clean
+.PHONY: help build prepare demo demo-fdb demo-kkp demo-rollout test test-testbed e2e unit test-times fuzz lint fmt deny manifests krew bench bench-hive bench-kkp bench-hostile clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -38,6 +38,9 @@ demo-fdb: prepare ## Remove a FoundationDB process group by mistake, and bring i
 
 demo-kkp: prepare ## Put a user cluster of KKP to sleep with its machines and control plane, and bring it back
 	@bash tests/demo-kkp.sh
+
+demo-rollout: prepare ## Put twelve clusters to sleep in waves, halt a wake at its canary, retry it and undo it
+	@bash tests/demo-rollout.sh
 
 test: prepare ## Run the unit tests and the end-to-end tests (THREADS=12 of them side by side)
 	@bash tests/run.sh unit doc e2e

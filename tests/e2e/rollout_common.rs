@@ -50,7 +50,8 @@ impl<'a> Fleet<'a> {
 
     /// So many clusters of one instance.
     pub async fn of(world: &'a World, word: &str, names: &[&str]) -> Result<Self> {
-        let clusters: Vec<(&str, ClusterOptions)> = names.iter().map(|name| (*name, ClusterOptions::of_size(1))).collect();
+        let clusters: Vec<(&str, ClusterOptions)> =
+            names.iter().map(|name| (*name, ClusterOptions::of_size(1))).collect();
         Self::new(world, word, &clusters).await
     }
 

@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use kube::{Api, ResourceExt};
 use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
+use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
 use shared::annotation::keys;
 use shared::rollout::mark::Outcome;
 use shared::rollout::status::RolloutPhase;
-use testbed::proxy::{Effect, Rule};
+use testbed::proxy::faults::{Effect, Rule};
 use testbed::{ClusterOptions, World, apply};
 
 use crate::rollout_common::{Fleet, SOON, word};
@@ -28,15 +28,19 @@ async fn what_a_rule_denies_is_refused_and_what_has_to_wait_is_deferred() -> Res
     let world = World::shared().await?;
     let held = [(keys::HOLD_AWAKE_UNTIL, "2126-01-01T00:00:00Z"), (keys::HOLD_AWAKE_BY, "ann")];
     let pool = json!({ "spec": { "clusterPoolRef": { "namespace": "pools", "poolName": "big" } } });
-    let fleet = Fleet::new(&world, "rules", &[
-        ("protected", annotated(&[(keys::PROTECTED, "true")])),
-        ("held", annotated(&held)),
-        ("paused", annotated(&[("hive.openshift.io/powerstate-pause", "true")])),
-        ("fresh", patched(json!({ "spec": { "installed": false } }))),
-        ("pool", patched(pool)),
-        ("nameless", patched(json!({ "spec": { "clusterMetadata": { "infraID": "" } } }))),
-        ("fine", ClusterOptions::of_size(1)),
-    ])
+    let fleet = Fleet::new(
+        &world,
+        "rules",
+        &[
+            ("protected", annotated(&[(keys::PROTECTED, "true")])),
+            ("held", annotated(&held)),
+            ("paused", annotated(&[("hive.openshift.io/powerstate-pause", "true")])),
+            ("fresh", patched(json!({ "spec": { "installed": false } }))),
+            ("pool", patched(pool)),
+            ("nameless", patched(json!({ "spec": { "clusterMetadata": { "infraID": "" } } }))),
+            ("fine", ClusterOptions::of_size(1)),
+        ],
+    )
     .await?;
     let sleep = fleet.rollout("Hibernate", json!({})).await?;
     sleep.until_target(fleet.get("fine"), "Succeeded").await?;
@@ -70,7 +74,11 @@ async fn an_upgrade_or_a_silent_spoke_defers_a_sleep() -> Result<()> {
     let fleet = Fleet::of(&world, "busy", &["cgu", "silent", "fine"]).await?;
     let hub = world.hub().await?;
     apply::all(&hub, &[upgrades_definition()]).await?;
-    let kind = kube::api::ApiResource::from_gvk(&kube::core::GroupVersionKind::gvk("ran.openshift.io", "v1alpha1", "ClusterGroupUpgrade"));
+    let kind = kube::api::ApiResource::from_gvk(&kube::core::GroupVersionKind::gvk(
+        "ran.openshift.io",
+        "v1alpha1",
+        "ClusterGroupUpgrade",
+    ));
     let upgrades: Api<DynamicObject> = Api::namespaced_with(hub.clone(), "default", &kind);
     let name = fleet.get("cgu").name().to_owned();
     let upgrade = json!({ "apiVersion": "ran.openshift.io/v1alpha1", "kind": "ClusterGroupUpgrade", "metadata": { "name": name } });
@@ -82,7 +90,10 @@ async fn an_upgrade_or_a_silent_spoke_defers_a_sleep() -> Result<()> {
         "conditions": [{ "type": "Progressing", "status": "True" }], "remediationPlan": [[name]],
     } });
     upgrades.patch_status(&name, &PatchParams::default(), &Patch::Merge(&status)).await?;
-    let mute = fleet.get("silent").inject(&Rule { effect: Effect::Status { code: 503, retry_after: None, message: None }, ..Rule::default() }).await?;
+    let mute = fleet
+        .get("silent")
+        .inject(&Rule { effect: Effect::Status { code: 503, retry_after: None, message: None }, ..Rule::default() })
+        .await?;
     // What the controller has read of upgrades is up to ten seconds old.
     tokio::time::sleep(Duration::from_secs(10)).await;
     let sleep = fleet.rollout("Hibernate", json!({})).await?;
@@ -163,9 +174,15 @@ async fn members_are_those_that_existed_when_it_started() -> Result<()> {
 #[tokio::test]
 async fn canaries_that_sleep_already_are_replaced() -> Result<()> {
     let world = World::shared().await?;
-    let fleet = Fleet::new(&world, "replaced", &[
-        ("x", ClusterOptions::of_size(1).asleep()), ("a", ClusterOptions::of_size(1)), ("b", ClusterOptions::of_size(1)),
-    ])
+    let fleet = Fleet::new(
+        &world,
+        "replaced",
+        &[
+            ("x", ClusterOptions::of_size(1).asleep()),
+            ("a", ClusterOptions::of_size(1)),
+            ("b", ClusterOptions::of_size(1)),
+        ],
+    )
     .await?;
     let canary = json!([{ "name": "canary", "names": [fleet.reference("x")] }]);
     let sleep = fleet.rollout("Hibernate", json!({ "groups": canary })).await?;
@@ -186,12 +203,18 @@ async fn a_rollout_that_selects_nothing_or_an_empty_group_says_so() -> Result<()
     let status = sleep.until_phase(RolloutPhase::Halted).await?;
     ensure!(status.message.as_deref().unwrap_or_default().starts_with("group canary selects none"));
     sleep.delete().await?;
-    let namespaces = json!({ "targets": { "selector": null, "namespaceSelector": { "matchLabels": { "team": "none" } } } });
+    let namespaces =
+        json!({ "targets": { "selector": null, "namespaceSelector": { "matchLabels": { "team": "none" } } } });
     let nothing = fleet.rollout("Hibernate", namespaces).await?;
     let status = nothing.until_phase(RolloutPhase::Succeeded).await?;
     assert_eq!(status.total, Some(0));
     nothing.delete().await?;
-    let expired = fleet.rollout("Hibernate", json!({ "targets": { "selector": { "matchLabels": { "role": "none" } } }, "ttlAfterFinished": "1s" })).await?;
+    let expired = fleet
+        .rollout(
+            "Hibernate",
+            json!({ "targets": { "selector": { "matchLabels": { "role": "none" } } }, "ttlAfterFinished": "1s" }),
+        )
+        .await?;
     testbed::eventually(SOON, "the end of ttlAfterFinished", async || {
         ensure!(expired.api.get_opt(&expired.name).await?.is_none());
         Ok(())

@@ -33,7 +33,11 @@ async fn a_fleet_sleeps_in_waves_after_its_canary_and_an_undo_wakes_it() -> Resu
         let cluster = fleet.get(name).get().await?;
         assert_eq!((cluster.power_state(), cluster.annotations()[keys::REASON].as_str()), ("Hibernating", "night"));
         let by = &cluster.annotations()[keys::REQUESTED_BY];
-        assert_eq!(Some(by), sleep.get().await?.annotations().get(keys::REQUESTED_BY), "the person, not the controller");
+        assert_eq!(
+            Some(by),
+            sleep.get().await?.annotations().get(keys::REQUESTED_BY),
+            "the person, not the controller"
+        );
         spans.push((name, format::time(&mark.since).unwrap(), format::time(&ended.at).unwrap()));
     }
     let canary = spans.iter().find(|(name, ..)| *name == "c").unwrap();
@@ -49,7 +53,11 @@ async fn a_fleet_sleeps_in_waves_after_its_canary_and_an_undo_wakes_it() -> Resu
     sleep.delete().await?;
     let undo = fleet.rollout("Restore", restore).await?;
     let status = undo.until_phase(RolloutPhase::Succeeded).await?;
-    assert_eq!((status.total, status.counts["Succeeded"]), (Some(5), 5), "by the records, after the rollout is deleted");
+    assert_eq!(
+        (status.total, status.counts["Succeeded"]),
+        (Some(5), 5),
+        "by the records, after the rollout is deleted"
+    );
     for name in names {
         assert_eq!(fleet.get(name).get().await?.power_state(), "Running");
     }
@@ -63,7 +71,8 @@ async fn a_failing_canary_halts_a_wake_until_it_is_accepted_or_retried() -> Resu
     let asleep = || ClusterOptions { own_account: true, ..ClusterOptions::of_size(1) }.asleep();
     let fleet = Fleet::new(&world, "halts", &[("canary", asleep()), ("a", asleep()), ("b", asleep())]).await?;
     let key = &fleet.get("canary").info().access_key_id;
-    let denied = Fault { access_key: Some(key.clone()), ..Fault::error("StartInstances", "UnauthorizedOperation", 403) };
+    let denied =
+        Fault { access_key: Some(key.clone()), ..Fault::error("StartInstances", "UnauthorizedOperation", 403) };
     let denied = world.ec2().inject(&denied).await?;
     let canary = json!([{ "name": "canary", "names": [fleet.reference("canary")] }]);
     let wake = fleet.rollout("Resume", json!({ "groups": canary, "deadline": "12s" })).await?;
@@ -118,8 +127,7 @@ async fn a_pause_an_approval_and_an_abort_take_effect_within_a_second() -> Resul
     let world = World::shared().await?;
     let fleet = Fleet::of(&world, "stops", &["a", "b", "c", "d"]).await?;
     let canary = json!([{ "name": "canary", "names": [fleet.reference("a")], "pauseAfter": true }]);
-    let sleep =
-        fleet.rollout("Hibernate", json!({ "paused": true, "groups": canary, "maxConcurrency": 1 })).await?;
+    let sleep = fleet.rollout("Hibernate", json!({ "paused": true, "groups": canary, "maxConcurrency": 1 })).await?;
     let status = sleep.until_phase(RolloutPhase::Planned).await?;
     assert_eq!((status.counts["Pending"], status.started_at), (4, None));
     tokio::time::sleep(Duration::from_secs(2)).await;
@@ -168,7 +176,10 @@ async fn a_resume_takes_over_the_targets_of_a_hibernate_and_a_deleted_rollout_le
     sleep.delete().await?;
     testbed::eventually(SOON, "an abandoned claim", async || {
         let mark = fleet.mark("a").await?;
-        ensure!(mark.as_ref().is_some_and(|mark| mark.ended.as_ref().is_some_and(|end| end.result == Outcome::Abandoned)), "{mark:?}");
+        ensure!(
+            mark.as_ref().is_some_and(|mark| mark.ended.as_ref().is_some_and(|end| end.result == Outcome::Abandoned)),
+            "{mark:?}"
+        );
         Ok(())
     })
     .await?;

@@ -3,6 +3,7 @@
 //! [`decide`] is total, deterministic and idempotent. It knows nothing of clusters: a caller says what state each target is in, and starts
 //! what it is told. The result is independent of the order of the input.
 
+pub mod admission;
 pub mod api;
 pub mod mark;
 pub mod member;
@@ -25,10 +26,6 @@ pub use members::{Members, NamespaceLabels, needs_namespaces, place};
 pub use share::{Share, ShareError};
 pub use strategy::{Group, Strategy, Window};
 pub use target::{Cause, State, Target};
-
-/// Name of the `ValidatingAdmissionPolicy` and of its binding that decide who may start a rollout. The controller starts no target while one
-/// of them is missing.
-pub const POLICY: &str = "powerrollouts.hibernate.sh";
 
 /// What is to be done.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

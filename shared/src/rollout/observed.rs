@@ -138,7 +138,8 @@ fn refused(cluster: &ClusterDeployment, served: &[&str]) -> Option<String> {
     let (Some(old), Some(new)) = (read(&before), read(&after)) else {
         return Some("the object cannot be read".to_owned());
     };
-    let settings = Settings { served_platforms: served.iter().copied().map(str::to_owned).collect() };
+    let served_platforms = served.iter().copied().map(str::to_owned).collect();
+    let settings = Settings { served_platforms, ..Settings::default() };
     let user = User { username: USER.to_owned() };
     // No rule denies for what an object already says about time.
     let now = Timestamp::UNIX_EPOCH;

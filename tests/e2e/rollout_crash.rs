@@ -1,0 +1,131 @@
+//! A rollout outlives its controller, a hub that refuses and drops requests, and the loss of its policy. In worlds of their own.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use k8s_openapi::api::admissionregistration::v1::ValidatingAdmissionPolicyBinding;
+use kube::Api;
+use kube::api::{DeleteParams, Patch, PatchParams};
+use serde_json::json;
+use shared::rollout::admission::POLICY;
+use shared::rollout::mark::Outcome;
+use shared::rollout::status::RolloutPhase;
+use testbed::proxy::faults::{Effect, Rule};
+use testbed::supervisor::programs::Start;
+use testbed::{Options, Program, Timings, World, apply, eventually};
+
+use crate::rollout_common::{Fleet, SOON};
+
+const NAMES: [&str; 8] = ["a", "b", "c", "d", "e", "f", "g", "h"];
+
+fn start() -> Start {
+    // A short lease: the next controller must wait for the dead one's to run out.
+    let args = ["--lease-duration", "3s", "--renew-deadline", "2s", "--retry-period", "500ms"];
+    Start { args: args.map(str::to_owned).to_vec(), ..Start::new(Program::Controller) }
+}
+
+async fn world() -> Result<World> {
+    World::up(Options {
+        clusters: 0,
+        hub_proxy: true,
+        without: vec![Program::Controller],
+        timings: Timings { ec2_start: "1s".parse()?, ec2_stop: "1s".parse()?, ..Timings::fast() },
+        ..Options::default()
+    })
+    .await
+}
+
+/// Every target has one record, of one attempt, and its machine was moved by one call.
+async fn each_was_started_once(world: &World, fleet: &Fleet<'_>, call: &str) -> Result<()> {
+    let calls = world.ec2().calls().await?;
+    for name in NAMES {
+        let mark = fleet.mark(name).await?.unwrap();
+        ensure!(mark.attempt == 0 && mark.ended.is_some_and(|ended| ended.result == Outcome::Succeeded), "{name}");
+        let id = fleet.get(name).instances().await?[0].id.clone();
+        let moved = calls.iter().filter(|one| one.action == call && one.moved.contains(&id));
+        ensure!(moved.count() == 1, "{name}: {call} of {id} not once");
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn killed_and_frozen_midway_it_goes_on_where_it_was() -> Result<()> {
+    let world = world().await?;
+    world.start(&start()).await?;
+    let fleet = Fleet::of(&world, "phoenix", &NAMES).await?;
+    for (action, call) in [("Hibernate", "StopInstances"), ("Resume", "StartInstances")] {
+        world.ec2().reset_calls().await?;
+        let rollout = fleet.rollout(action, json!({ "maxConcurrency": 2 })).await?;
+        for round in 0..5_u32 {
+            tokio::time::sleep(Duration::from_millis(u64::from(round * 397 % 1_100) + 100)).await;
+            if round == 3 {
+                // A leader that wakes after its lease has run out must not go on with what it had planned.
+                world.signal("controller", "freeze").await?;
+                tokio::time::sleep(Duration::from_secs(4)).await;
+                world.signal("controller", "thaw").await?;
+            } else {
+                world.signal("controller", "kill").await?;
+                world.start(&start()).await?;
+            }
+        }
+        let status = rollout.until_phase(RolloutPhase::Succeeded).await?;
+        assert_eq!((status.total, status.counts), (Some(8), BTreeMap::from([("Succeeded".to_owned(), 8)])));
+        each_was_started_once(&world, &fleet, call).await?;
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_hub_that_refuses_and_conflicts_delays_it_and_loses_nothing() -> Result<()> {
+    let world = world().await?;
+    world.start(&start()).await?;
+    let fleet = Fleet::of(&world, "refused", &NAMES).await?;
+    world.ec2().reset_calls().await?;
+    let status = |code| Effect::Status { code, retry_after: None, message: None };
+    for (path, code, count) in [
+        ("/apis/hive.openshift.io/v1/namespaces/", 409, 6),
+        ("/apis/hive.openshift.io/v1/namespaces/", 429, 4),
+        ("/apis/hive.openshift.io/v1/namespaces/", 500, 3),
+        ("/apis/hibernate.sh/", 409, 4),
+        ("/apis/hibernate.sh/", 503, 3),
+    ] {
+        let (method, path) = (Some("PATCH".to_owned()), Some(path.to_owned()));
+        let rule = Rule { method, path, skip: 2, count: Some(count), effect: status(code), ..Rule::default() };
+        world.inject("hub", &rule).await?;
+    }
+    let sleep = fleet.rollout("Hibernate", json!({ "maxConcurrency": 3 })).await?;
+    // Every watch begins anew with a complete list.
+    let expired = Rule { query: Some("watch=true".to_owned()), count: Some(6), effect: status(410), ..Rule::default() };
+    world.inject("hub", &expired).await?;
+    sleep.until_phase(RolloutPhase::Succeeded).await?;
+    each_was_started_once(&world, &fleet, "StopInstances").await
+}
+
+#[tokio::test]
+async fn nothing_starts_while_the_policy_does_not_deny() -> Result<()> {
+    let world = World::up(Options { clusters: 0, ..Options::shared() }).await?;
+    let fleet = Fleet::of(&world, "guarded", &["a"]).await?;
+    let hub = world.hub().await?;
+    let bindings: Api<ValidatingAdmissionPolicyBinding> = Api::all(hub.clone());
+    let mut binding = bindings.get(POLICY).await?;
+    let audit = json!({ "spec": { "validationActions": ["Audit"] } });
+    bindings.patch(POLICY, &PatchParams::default(), &Patch::Merge(&audit)).await?;
+    let sleep = fleet.rollout("Hibernate", json!({})).await?;
+    let status = sleep.until_phase(RolloutPhase::Waiting).await?;
+    ensure!(status.message.as_deref().unwrap_or_default().contains(POLICY), "{:?}", status.message);
+    bindings.delete(POLICY, &DeleteParams::default()).await?;
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    assert_eq!(fleet.mark("a").await?, None);
+    (binding.metadata.resource_version, binding.metadata.uid, binding.metadata.managed_fields) = (None, None, None);
+    let mut binding = json!(binding);
+    binding["apiVersion"] = "admissionregistration.k8s.io/v1".into();
+    binding["kind"] = "ValidatingAdmissionPolicyBinding".into();
+    apply::all(&hub, &[binding]).await?;
+    eventually(SOON, "the start", async || {
+        ensure!(fleet.mark("a").await?.is_some());
+        Ok(())
+    })
+    .await?;
+    sleep.until_phase(RolloutPhase::Succeeded).await.map(drop)
+}

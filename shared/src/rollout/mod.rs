@@ -7,6 +7,7 @@ pub mod api;
 pub mod mark;
 pub mod member;
 mod members;
+pub mod selector;
 mod share;
 pub mod status;
 mod strategy;

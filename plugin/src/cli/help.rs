@@ -217,7 +217,11 @@ JSON and YAML print a list of this form; later versions only add fields:
      \"foundAt\"      when hibernate-controller last checked
      \"findings\": [{\"severity\": block, warn or info, \"code\",
                    \"source\": hub or controller, \"message\"}]
-  }]}";
+  }]}
+
+With options for a rollout it is a RolloutPlan with \"estimatedSeconds\", whose items have \"namespace\", \"name\", \"group\", \"domain\", \
+\"state\" (Starts, AlreadyInState, Deferred or Refused), \"reason\" and \"position\": when it starts, counted from 1. The estimate is rough: 5 \
+minutes a target.";
 
 /// Of `status`, with the form of its JSON.
 pub(crate) const STATUS_EXAMPLES: &str = "\

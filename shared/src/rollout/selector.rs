@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
+use kube::core::{Selector, SelectorExt};
 
 /// Longest name of a label, and longest value.
 const MAX_PART: usize = 63;
@@ -53,19 +54,7 @@ pub fn parse(text: &str) -> Result<LabelSelector, SelectorError> {
 /// Whether a selector selects something with these labels. One that cannot be understood selects nothing.
 #[must_use]
 pub fn selects(selector: &LabelSelector, labels: &BTreeMap<String, String>) -> bool {
-    let equal = selector.match_labels.iter().flatten().all(|(key, value)| labels.get(key) == Some(value));
-    equal
-        && selector.match_expressions.iter().flatten().all(|expression| {
-            let found = labels.get(&expression.key);
-            let listed = found.is_some_and(|value| expression.values.iter().flatten().any(|one| one == value));
-            match expression.operator.as_str() {
-                "In" => listed,
-                "NotIn" => !listed,
-                "Exists" => found.is_some(),
-                "DoesNotExist" => found.is_none(),
-                _ => false,
-            }
-        })
+    Selector::try_from(selector.clone()).is_ok_and(|selector| selector.matches(labels))
 }
 
 enum Requirement {

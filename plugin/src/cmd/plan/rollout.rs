@@ -55,7 +55,7 @@ impl<'a> Asked<'a> {
     }
 
     /// # Errors
-    /// When the command line names other kinds than ClusterDeployments.
+    /// When the command line names other kinds than `ClusterDeployments`.
     pub(super) fn checked(&self, selection: Selection) -> Result<Selection, RolloutError> {
         of_clusters(self.flag, selection)
     }
@@ -113,16 +113,17 @@ pub(super) fn print(groups: &[CanaryGroup], flags: &RolloutFlags, outlooks: &[Ou
 /// In the order of the engine: group by group, round robin over domains, then by name. Those that do not start stand behind.
 fn ordered(groups: &[CanaryGroup], outlooks: &[Outlook]) -> Vec<Row> {
     let mut rows: Vec<Row> = outlooks.iter().map(|outlook| row(groups, outlook)).collect();
-    rows.sort_by(|one, other| (one.group_index, full(one)).cmp(&(other.group_index, full(other))));
+    rows.sort_by_key(|row| (row.group_index, full(row)));
     let mut ranks: BTreeMap<(usize, String), usize> = BTreeMap::new();
-    let mut ranked: Vec<((bool, usize, usize, String, String), Row)> = Vec::new();
+    let mut ranked: Vec<(usize, Row)> = Vec::new();
     for row in rows {
         let rank = ranks.entry((row.group_index, row.domain.clone())).or_default();
         *rank += 1;
-        let waits = row.state != STARTS;
-        ranked.push(((waits, row.group_index, *rank, row.domain.clone(), full(&row)), row));
+        ranked.push((*rank, row));
     }
-    ranked.sort_by(|(one, _), (other, _)| one.cmp(other));
+    ranked.sort_by_key(|(rank, row)| {
+        (row.state != STARTS, row.group_index, *rank, row.domain.clone(), row.namespace.clone(), row.name.clone())
+    });
     let position = |at: usize, row: &Row| (row.state == STARTS).then_some(at + 1);
     ranked.into_iter().enumerate().map(|(at, (_, row))| Row { position: position(at, &row), ..row }).collect()
 }
@@ -178,17 +179,12 @@ fn state(outlook: &Outlook) -> (&'static str, String) {
 fn domain(object: &Value) -> String {
     let Ok(cluster) = serde_json::from_value::<ClusterDeployment>(object.clone()) else { return String::new() };
     let platform = &cluster.spec.platform;
-    let account = match &platform.aws {
-        Some(aws) => match (&aws.credentials_assume_role, &aws.credentials_secret_ref) {
-            (Some(role), _) => role.role_arn.as_str(),
-            (None, Some(secret)) => &secret.name,
-            (None, None) => "",
-        },
-        None => {
-            let member = platform.other.get(platform.name());
-            member.and_then(|member| member.pointer("/credentialsSecretRef/name")?.as_str()).unwrap_or_default()
-        }
-    };
+    let aws = platform.aws.as_ref();
+    let role = aws.and_then(|aws| Some(aws.credentials_assume_role.as_ref()?.role_arn.as_str()));
+    let secret = aws.and_then(|aws| Some(aws.credentials_secret_ref.as_ref()?.name.as_str()));
+    let other = platform.other.get(platform.name());
+    let other = other.and_then(|member| member.pointer("/credentialsSecretRef/name")?.as_str());
+    let account = role.or(secret).or(other).unwrap_or_default();
     format!("{}/{}/{account}", platform.name(), platform.region().unwrap_or_default())
 }
 

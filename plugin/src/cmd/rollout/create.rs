@@ -83,7 +83,9 @@ pub(crate) async fn run(
     if dry_run == DryRun::None && !args.yes && stdin().is_terminal() {
         prompt::yes(&question(&summary, &found))?;
     } else {
-        summary.iter().for_each(|line| output::note(line));
+        for line in &summary {
+            output::note(line);
+        }
     }
     let write = Write { dry_run: dry_run == DryRun::Server, manager: args.field_manager.clone() };
     let report = Report { dry_run, output: args.output };
@@ -135,7 +137,9 @@ pub(crate) async fn create(
         let object = serde_json::to_value(rollout).map_err(Problem::unreadable)?;
         let answer = hub.create(Resource::preferred(&POWER_ROLLOUT.kind), None, &object, write);
         let (answer, warnings) = with_warnings(answer).await;
-        warnings.iter().for_each(|text| output::warning(text));
+        for text in &warnings {
+            output::warning(text);
+        }
         serde_json::from_value(answer?).map_err(Problem::unreadable)?
     };
     report.print(&created, "created")?;
@@ -162,7 +166,7 @@ pub(crate) fn full_name(rollout: &PowerRollout) -> String {
     POWER_ROLLOUT.kind.full_name(rollout.metadata.name.as_deref().unwrap_or_default())
 }
 
-/// The selection without other kinds than ClusterDeployments.
+/// The selection without other kinds than `ClusterDeployments`.
 ///
 /// # Errors
 /// When the command line names others.

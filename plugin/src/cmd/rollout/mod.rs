@@ -81,7 +81,9 @@ async fn apply(hub: &Hub, change: Change, name: &str, args: &VerbArgs) -> Result
             }
         };
         let (answer, warnings) = with_warnings(sent).await;
-        warnings.iter().for_each(|text| output::warning(text));
+        for text in &warnings {
+            output::warning(text);
+        }
         match (answer, step) {
             (Ok(object), Step::Unchanged) => return Ok((typed(object)?, "unchanged".to_owned())),
             (Ok(object), Step::Merge(_, done) | Step::Json(_, done)) => return Ok((typed(object)?, done)),

@@ -2,7 +2,10 @@
 
 use std::io::{IsTerminal, stdin};
 
-use shared::{annotation::format, rollout::mark::Action};
+use shared::{
+    annotation::format,
+    rollout::{mark::Action, status::RolloutPhase},
+};
 
 use super::{
     apply,
@@ -33,8 +36,8 @@ pub(crate) async fn run(args: &UndoArgs, hub_args: &HubArgs) -> Result<Exit, Pro
     if verb.dry_run != DryRun::Client {
         guard::check(&hub, &new_name, false).await?;
     }
-    let is_over = undone.spec.abort
-        || undone.status.as_ref().and_then(|status| status.phase).is_some_and(|phase| phase.is_over());
+    let phase = undone.status.as_ref().and_then(|status| status.phase);
+    let is_over = undone.spec.abort || phase.is_some_and(RolloutPhase::is_over);
     let abort = if is_over { "" } else { "abort it, and " };
     let total = undone.status.as_ref().and_then(|status| status.total).unwrap_or(spec.max_targets);
     let text = format!(

@@ -199,9 +199,9 @@ fn table(headers: &[&str], rows: impl Iterator<Item = Vec<String>>) -> Vec<Strin
 /// What is known, a name and a value each.
 fn fields(record: &Record, now: Timestamp) -> Vec<(&'static str, String)> {
     let past = |at: Timestamp| format!("{} ({} ago)", format::seconds(at), age(at, now));
-    let ahead = |at: Timestamp| match at > now {
-        true => format!("{} (in {})", format::seconds(at), age(now, at)),
-        false => format!("{} (passed)", format::seconds(at)),
+    let ahead = |at: Timestamp| {
+        let left = if at > now { format!("in {}", age(now, at)) } else { "passed".to_owned() };
+        format!("{} ({left})", format::seconds(at))
     };
     let phase = if record.phase.is_empty() { "no controller has seen it yet".to_owned() } else { record.phase.clone() };
     let of = record.restore_of.as_ref().map(|other| format!(" of {other}")).unwrap_or_default();

@@ -103,6 +103,13 @@ async fn watch(
     followed.follow(look).await?
 }
 
+/// Prints lines whose parts are sanitized already.
+fn show(lines: &[String]) {
+    for line in lines {
+        output::coloured(line);
+    }
+}
+
 struct Printer<'a> {
     args: &'a StatusArgs,
     /// Whether rollouts were named: each is shown with its targets.
@@ -133,14 +140,14 @@ impl Printer<'_> {
                 if at > 0 {
                     output::line("");
                 }
-                full(record, now, colours).iter().for_each(|line| output::coloured(line));
+                show(&full(record, now, colours));
             }
             return;
         }
         let lines: Vec<Vec<String>> = records.map(|record| line(record, now)).collect();
         let head = (!self.args.no_headers && !lines.is_empty()).then(head);
         let rows: Vec<Vec<String>> = head.into_iter().chain(lines).collect();
-        output::aligned(&rows).iter().for_each(|line| output::coloured(line));
+        show(&output::aligned(&rows));
     }
 
     /// A change, given all rollouts as they are now. Without one only the time has passed.
@@ -150,10 +157,10 @@ impl Printer<'_> {
             (_, None) => {}
             (StatusOutput::Table | StatusOutput::Wide, Some(record)) if self.single => {
                 output::line("");
-                full(record, Timestamp::now(), false).iter().for_each(|line| output::coloured(line));
+                show(&full(record, Timestamp::now(), false));
             }
             (StatusOutput::Table | StatusOutput::Wide, Some(record)) => {
-                output::aligned(&[line(record, Timestamp::now())]).iter().for_each(|line| output::coloured(line));
+                show(&output::aligned(&[line(record, Timestamp::now())]));
             }
             (_, Some(record)) => self.one(record),
         }

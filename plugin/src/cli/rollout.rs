@@ -16,36 +16,42 @@ const HOURS: i64 = 2;
 /// Longest duration in characters.
 const LONGEST: usize = 32;
 
+/// Beside each flag: of all of them at once it would be the heading of the flags behind them, too.
+const HEADING: &str = "Options for a rollout";
+
 /// Flags that make a change a rollout.
 #[derive(Clone, Debug, Default, Args)]
-#[command(next_help_heading = "Options for a rollout; any of them creates one")]
 pub(crate) struct RolloutFlags {
     /// Targets in progress at once: a number, or a percentage of all [default: 20]
-    #[arg(long, value_name = "N | N%", value_parser = positive_share, allow_hyphen_values = true)]
+    #[arg(long, help_heading = HEADING, value_name = "N | N%", value_parser = positive_share,
+          allow_hyphen_values = true)]
     pub(crate) max_concurrency: Option<Share>,
-    /// Targets that go first: NAME, NAMESPACE/NAME, or a label selector; label:KEY for those with a label. Each is a group of its own; repeatable
-    #[arg(long, value_name = "NAME | SELECTOR", action = ArgAction::Append)]
+    /// Targets that go first: NAME, NAMESPACE/NAME, or a label selector; label:KEY for those with a label. Each is a group of its
+    /// own; repeatable
+    #[arg(long, help_heading = HEADING, value_name = "NAME | SELECTOR", action = ArgAction::Append)]
     pub(crate) canary: Vec<String>,
-    /// Failures of the remaining targets before it halts: a number, or a percentage of them [default: 100% for sleep, 10% for wake]
-    #[arg(long, value_name = "N | N%", value_parser = share, allow_hyphen_values = true)]
+    /// Failures of the remaining targets before it halts: a number, or a percentage of them [default: 100% for sleep, 10% for
+    /// wake]
+    #[arg(long, help_heading = HEADING, value_name = "N | N%", value_parser = share, allow_hyphen_values = true)]
     pub(crate) max_failures: Option<Share>,
     /// Targets that start in a minute [default: unlimited for sleep, 30 for wake]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000), allow_hyphen_values = true)]
+    #[arg(long, help_heading = HEADING, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000),
+          allow_hyphen_values = true)]
     pub(crate) starts_per_minute: Option<u32>,
     /// How long a target may take, such as 20m [default: 15m for sleep, 30m for wake]
-    #[arg(long, value_name = "DURATION", value_parser = length, allow_hyphen_values = true)]
+    #[arg(long, help_heading = HEADING, value_name = "DURATION", value_parser = length, allow_hyphen_values = true)]
     pub(crate) deadline: Option<String>,
     /// Start nothing before this time; forms as for --until
-    #[arg(long, value_name = "TIME")]
+    #[arg(long, help_heading = HEADING, value_name = "TIME")]
     pub(crate) not_before: Option<String>,
     /// Start nothing after this time; forms as for --until [default: 2 hours from now, or from --not-before]
-    #[arg(long, value_name = "TIME")]
+    #[arg(long, help_heading = HEADING, value_name = "TIME")]
     pub(crate) not_after: Option<String>,
     /// Create the rollout paused: it shows its plan and starts nothing
-    #[arg(long)]
+    #[arg(long, help_heading = HEADING)]
     pub(crate) paused: bool,
     /// Pause after every group of canaries, until `rollout resume`
-    #[arg(long, requires = "canary")]
+    #[arg(long, help_heading = HEADING, requires = "canary")]
     pub(crate) pause_after_canary: bool,
 }
 

@@ -99,6 +99,9 @@ async fn a_hub_that_is_not_ready_is_told_from_one_that_is() -> Result<()> {
             expect(&world, &args, 3, "does not have the type powerrollouts.hibernate.sh; install").await?;
         }
         apply::all(&client, &[definition, namespace()]).await?;
+        // The manifests create the Lease, so that the controller needs no right to create one.
+        expect(&world, &waves, 3, "no controller runs: nobody holds the Lease hibernate-controller").await?;
+        world.kubectl(&["delete", "lease", "hibernate-controller", "-n", "hibernate-system"]).await?.ok()?;
         expect(&world, &waves, 3, "no controller runs: there is no Lease hibernate-controller").await?;
         let now = Timestamp::now();
         for (holder, renewed, part) in

@@ -14,7 +14,7 @@ use super::{fleet, name, observed, rollouts_because, world};
 
 const SOON: Duration = Duration::from_secs(30);
 
-fn status(phase: &str, counts: Value) -> Value {
+fn status(phase: &str, counts: &Value) -> Value {
     json!({ "phase": phase, "message": "so", "total": 3, "counts": counts })
 }
 
@@ -23,33 +23,33 @@ fn ends() -> Vec<(Vec<Value>, &'static [&'static str], i32, &'static str)> {
     vec![
         (
             vec![
-                status("Planned", json!({ "Pending": 3 })),
-                status("Paused", json!({ "Pending": 2, "Progressing": 1 })),
-                status("Progressing", json!({ "Deferred": 1, "Failed": 1 })),
+                status("Planned", &json!({ "Pending": 3 })),
+                status("Paused", &json!({ "Pending": 2, "Progressing": 1 })),
+                status("Progressing", &json!({ "Deferred": 1, "Failed": 1 })),
                 status(
                     "Succeeded",
-                    json!({ "Succeeded": 2, "AlreadyInState": 1, "Failed": 0, "Deferred": 0, "Pending": 0, "Progressing": 0 }),
+                    &json!({ "Succeeded": 2, "AlreadyInState": 1, "Failed": 0, "Deferred": 0, "Pending": 0, "Progressing": 0 }),
                 ),
             ],
             &[],
             0,
             "Succeeded: so (3 targets: 2 Succeeded, 1 AlreadyInState)",
         ),
-        (vec![status("Finished", json!({ "Succeeded": 2, "Failed": 1 }))], &[], 1, "1 Failed"),
-        (vec![status("Finished", json!({ "Succeeded": 2, "TimeOut": 1 }))], &[], 1, "1 TimeOut"),
-        (vec![status("Finished", json!({ "Overridden": 1, "Refused": 2 }))], &[], 1, "1 Overridden"),
-        (vec![status("Finished", json!({ "Abandoned": 3 }))], &[], 1, "3 Abandoned"),
-        (vec![status("Aborted", json!({ "Succeeded": 3 }))], &[], 1, "Aborted: so"),
+        (vec![status("Finished", &json!({ "Succeeded": 2, "Failed": 1 }))], &[], 1, "1 Failed"),
+        (vec![status("Finished", &json!({ "Succeeded": 2, "TimeOut": 1 }))], &[], 1, "1 TimeOut"),
+        (vec![status("Finished", &json!({ "Overridden": 1, "Refused": 2 }))], &[], 1, "1 Overridden"),
+        (vec![status("Finished", &json!({ "Abandoned": 3 }))], &[], 1, "3 Abandoned"),
+        (vec![status("Aborted", &json!({ "Succeeded": 3 }))], &[], 1, "Aborted: so"),
         (
-            vec![status("Halted", json!({ "Failed": 1, "Pending": 2 }))],
+            vec![status("Halted", &json!({ "Failed": 1, "Pending": 2 }))],
             &[],
             1,
             "go on with `kubectl hibernate rollout accept hibernate-",
         ),
-        (vec![status("Finished", json!({ "Succeeded": 2, "Refused": 1 }))], &[], 3, "1 Refused"),
-        (vec![status("Finished", json!({ "Succeeded": 2, "Deferred": 1 }))], &[], 4, "1 Deferred"),
+        (vec![status("Finished", &json!({ "Succeeded": 2, "Refused": 1 }))], &[], 3, "1 Refused"),
+        (vec![status("Finished", &json!({ "Succeeded": 2, "Deferred": 1 }))], &[], 4, "1 Deferred"),
         (
-            vec![status("Paused", json!({ "Pending": 3 }))],
+            vec![status("Paused", &json!({ "Pending": 3 }))],
             &["--timeout", "3s"],
             4,
             "timed out after 3s: Paused: so (3 targets: 3 Pending)",

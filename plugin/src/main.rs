@@ -86,6 +86,7 @@ impl Asked {
                 Some(Command::Recover(RecoverArgs { what: Recover::ProcessGroups(args) })) => {
                     args.groups.dry_run == DryRun::None
                 }
+                Some(Command::Rollout(args)) => args.verb.changes(),
                 _ => false,
             },
             Self::Fdb(cli) => {

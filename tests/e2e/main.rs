@@ -40,6 +40,7 @@ mod plugin_hive;
 mod plugin_kkp;
 mod plugin_plan;
 mod plugin_pool;
+mod plugin_rollout;
 mod plugin_schedule;
 mod plugin_workloads;
 mod policy_twin;

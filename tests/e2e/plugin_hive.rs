@@ -411,7 +411,7 @@ async fn kubectl_runs_and_completes_it() -> Result<()> {
 }
 
 /// Runs the plugin on a terminal, and returns what it writes there.
-async fn on_terminal(world: &World, args: &[&str]) -> Result<String> {
+pub(crate) async fn on_terminal(world: &World, args: &[&str]) -> Result<String> {
     let terminal = nix::pty::openpty(None, None)?;
     let mut command = world.command(testbed::paths::program(keys::PLUGIN)?);
     command.args(args).stdout(terminal.slave.try_clone()?).stderr(terminal.slave).env("TERM", "xterm");

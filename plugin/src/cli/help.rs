@@ -73,6 +73,10 @@ Examples:
   # Put all clusters of a team to sleep, in all namespaces
   kubectl hibernate -l team=blue -A --yes
 
+  # The same, two canaries first, then 20 at a time
+  kubectl hibernate -l team=blue -A --canary team-1/a --canary team-1/b \\
+    --max-concurrency 20 --wait
+
   # Wake the cluster
   kubectl hibernate resume demo --wait
 
@@ -81,6 +85,65 @@ Examples:
 
 If a target has the name of a command, write TYPE/NAME. Put flags after `hibernate`: kubectl drops flags that precede a plugin's \
 name (`kubectl hibernate web -n shop` works, `kubectl -n shop hibernate web` fails).";
+
+/// Of rollouts, beside the flags that create one.
+pub(crate) const ROLLOUTS: &str = "\
+Rollouts:
+  With any option for a rollout, the plugin does not change the ClusterDeployments itself: it creates one PowerRollout, and \
+hibernate-controller starts them, canaries first. It refuses (exit code 3) if the hub has no PowerRollouts, no controller runs, \
+or Hive's own hibernation controller is not disabled; with --paused only if the hub has none. maxTargets is the number that the plugin has shown: \
+the rollout halts if it ever selects more.
+
+  --wait ends with 0 once all have succeeded or were in that state already; with 1 if any failed, timed out or was overridden, \
+or the rollout halts or is aborted; with 3 if any was refused; with 4 if --timeout or --not-after passes before. It keeps waiting \
+while the rollout is paused.";
+
+/// Of `rollout`.
+pub(crate) const ROLLOUT_EXAMPLES: &str = "\
+Examples:
+  # Put all clusters with a label to sleep: a canary first, then 20 at a time
+  kubectl hibernate -l env=dev -A --canary team-1/demo --max-concurrency 20
+
+  # Follow it
+  kubectl hibernate status rollout/hibernate-20261124-180000-x7k2q --watch
+
+  # Start nothing for now, and go on
+  kubectl hibernate rollout pause hibernate-20261124-180000-x7k2q
+  kubectl hibernate rollout resume hibernate-20261124-180000-x7k2q
+
+  # Give every target the state back that it had before
+  kubectl hibernate rollout undo hibernate-20261124-180000-x7k2q
+
+Names are completed. rollout/NAME, powerrollout/NAME and pr/NAME name the same rollout.";
+
+/// Of the verbs of `rollout`.
+pub(crate) const VERB_EXAMPLES: &str = "\
+Examples:
+  # Start no more targets, and go on
+  kubectl hibernate rollout pause night
+  kubectl hibernate rollout resume night
+
+  # After it has halted: go on in spite of the failures, or try them again
+  kubectl hibernate rollout accept night
+  kubectl hibernate rollout retry night
+
+  # End it; what sleeps stays asleep
+  kubectl hibernate rollout abort night
+
+If the rollout is in that state already, it says `unchanged`. The exit code is 3 if the rollout cannot do it: only one that has halted has \
+failures to accept, and one that is over can only be retried or undone.";
+
+/// Of `rollout undo`.
+pub(crate) const UNDO_EXAMPLES: &str = "\
+Examples:
+  # Give every target the state back that it had before
+  kubectl hibernate rollout undo night --wait
+
+  # Show the rollout that this would create
+  kubectl hibernate rollout undo night --dry-run -o yaml
+
+It aborts the rollout and creates another one with the action Restore. That changes only targets that are still as the rollout left \
+them: what anybody has changed since is left alone.";
 
 /// Of `dehydrate`.
 pub(crate) const DEHYDRATE_EXAMPLES: &str = "\
@@ -110,7 +173,10 @@ Examples:
   kubectl hibernate resume deploy/web sts/db -n shop
 
   # Wake all ClusterDeployments of a namespace
-  kubectl hibernate wake --all -n clusters --yes";
+  kubectl hibernate wake --all -n clusters --yes
+
+  # Wake a fleet 20 at a time, and halt if more than 5% of it fails
+  kubectl hibernate wake -l env=dev -A --max-concurrency 20 --max-failures 5%";
 
 /// Of `plan`, with the form of its JSON.
 pub(crate) const PLAN_EXAMPLES: &str = "\
@@ -126,6 +192,10 @@ Examples:
 
   # What the dehydration of a user cluster of KKP does, and what refuses it
   kubectl hibernate plan cluster/abc --fresh
+
+  # In which order a rollout would start, and how long that takes
+  kubectl hibernate plan -l env=dev -A --canary team-1/demo \\
+    --max-concurrency 20
 
   # The clusters of a team that cannot be put to sleep
   kubectl hibernate plan -l team=blue -A -o json |
@@ -147,7 +217,11 @@ JSON and YAML print a list of this form; later versions only add fields:
      \"foundAt\"      when hibernate-controller last checked
      \"findings\": [{\"severity\": block, warn or info, \"code\",
                    \"source\": hub or controller, \"message\"}]
-  }]}";
+  }]}
+
+With options for a rollout it is a RolloutPlan with \"estimatedSeconds\", whose items have \"namespace\", \"name\", \"group\", \"domain\", \
+\"state\" (Starts, AlreadyInState, Deferred or Refused), \"reason\" and \"position\": when it starts, counted from 1. The estimate is rough: 5 \
+minutes a target.";
 
 /// Of `status`, with the form of its JSON.
 pub(crate) const STATUS_EXAMPLES: &str = "\
@@ -172,6 +246,10 @@ Examples:
 
   # A ClusterPool: its sizes, its clusters, and which of them it keeps running
   kubectl hibernate status pool/small -n pools
+
+  # All rollouts, and one of them with its targets, followed
+  kubectl hibernate status rollouts
+  kubectl hibernate status rollout/night --watch
 
 JSON and YAML print a list of this form; later versions only add fields:
   {\"apiVersion\": \"hibernate.sh/v1alpha1\", \"kind\": \"TargetStatusList\",
@@ -204,6 +282,10 @@ unknown), \"unprotectedBecause\", \"unlocked\" (volumes in use with the annotati
 removed), \"minimumSuspension\", \"skipped\", \
 \"recovering\", \"health\": {\"available\", \"healthy\", \"fullReplication\"} and \"suspended\": [{\"group\", \"class\", \"zone\", \
 \"since\", \"expires\", \"released\", \"why\", \"claim\", \"size\"}].
+
+Of rollouts it is a RolloutStatusList, whose items have \"name\", \"action\", \"phase\", \"message\", \"requestedBy\", \"reason\", \"createdAt\", \
+\"notBefore\", \"notAfter\", \"startedAt\", \"estimatedEnd\", \"finishedAt\", \"restoreOf\", \"awaitsApproval\", \"haltedGroup\", \"total\", \"counts\" (by state), \"groups\": \
+[{\"name\", \"total\"}] and \"targets\": [{\"namespace\", \"name\", \"state\", \"reason\"}].
 
 With --watch, JSON and YAML print one such item per change. Fields without a value are left out.";
 

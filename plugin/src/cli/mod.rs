@@ -8,6 +8,7 @@ mod help;
 mod hub;
 pub(crate) mod name;
 pub(crate) mod recover;
+pub(crate) mod rollout;
 pub(crate) mod time;
 mod values;
 
@@ -15,9 +16,10 @@ use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, parser::Val
 
 use self::help::{
     ABOUT, ALIAS_EXAMPLES, COMPLETION_EXAMPLES, CONFIRMATION, DEHYDRATE_EXAMPLES, EXIT_CODES, HIBERNATE_EXAMPLES,
-    PLAN_EXAMPLES, RESUME_EXAMPLES, STATUS_EXAMPLES, TARGETS,
+    PLAN_EXAMPLES, RESUME_EXAMPLES, ROLLOUT_EXAMPLES, ROLLOUTS, STATUS_EXAMPLES, TARGETS,
 };
 pub(crate) use self::hub::HubArgs;
+use self::rollout::{RolloutArgs, RolloutFlags};
 use self::time::{TimeError, TimeFlags};
 pub(crate) use self::values::{ActOutput, Completer, DryRun, Include, PlanOutput, StatusOutput, VersionOutput};
 
@@ -29,7 +31,7 @@ pub(crate) use self::values::{ActOutput, Completer, DryRun, Include, PlanOutput,
     disable_version_flag = true,
     disable_help_subcommand = true,
     override_usage = "kubectl hibernate [OPTIONS] <NAME | TYPE/NAME>...\n       kubectl hibernate <COMMAND> ...",
-    after_help = format!("{TARGETS}\n\n{HIBERNATE_EXAMPLES}\n\n{CONFIRMATION}\n\n{EXIT_CODES}"),
+    after_help = format!("{TARGETS}\n\n{HIBERNATE_EXAMPLES}\n\n{ROLLOUTS}\n\n{CONFIRMATION}\n\n{EXIT_CODES}"),
     about = ABOUT,
     subcommand_help_heading = "Commands",
     max_term_width = 120
@@ -61,6 +63,9 @@ pub(crate) enum Command {
     /// Show the power state of targets and the transitions in progress
     #[command(after_help = format!("{STATUS_EXAMPLES}\n\n{EXIT_CODES}"))]
     Status(StatusArgs),
+    /// Control a rollout: pause, resume, accept failures, retry, abort or undo
+    #[command(after_help = format!("{ROLLOUT_EXAMPLES}\n\n{EXIT_CODES}"))]
+    Rollout(RolloutArgs),
     /// Recover resources that their own system is about to delete
     Recover(recover::RecoverArgs),
     /// Create a link so that `kubectl fdb recover` also runs this program
@@ -82,8 +87,19 @@ pub(crate) enum Command {
 }
 
 /// Words that are commands and therefore never bare names of targets.
-pub(crate) const COMMANDS: &[&str] =
-    &["dehydrate", "resume", "wake", "hydrate", "plan", "status", "recover", "install-alias", "version", "completion"];
+pub(crate) const COMMANDS: &[&str] = &[
+    "dehydrate",
+    "resume",
+    "wake",
+    "hydrate",
+    "plan",
+    "status",
+    "rollout",
+    "recover",
+    "install-alias",
+    "version",
+    "completion",
+];
 
 /// Flags of the commands that change something.
 #[derive(Debug, Args)]
@@ -119,6 +135,9 @@ pub(crate) struct ActArgs {
     /// When a cluster is to wake again, or until when it is held awake.
     #[command(flatten)]
     pub(crate) time: TimeFlags,
+    /// How many at a time, which first.
+    #[command(flatten)]
+    pub(crate) rollout: RolloutFlags,
 }
 
 /// Flags of what puts targets to sleep.
@@ -171,6 +190,9 @@ pub(crate) struct PlanArgs {
     /// How long the sleep is to last.
     #[command(flatten)]
     pub(crate) time: TimeFlags,
+    /// How many at a time, which first.
+    #[command(flatten)]
+    pub(crate) rollout: RolloutFlags,
     /// Format
     #[arg(long, short = 'o', value_enum, default_value_t = PlanOutput::Table, value_name = "FORMAT")]
     pub(crate) output: PlanOutput,

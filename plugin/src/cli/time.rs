@@ -31,17 +31,28 @@ pub(crate) struct TimeFlags {
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum TimeError {
     #[error(
-        "--until {0:?} is not a time: write 2026-12-24T18:00:00Z, or local time as 2026-12-24T18:00, 18:00 or \"tomorrow 08:00\""
+        "{flag} {text:?} is not a time: write 2026-12-24T18:00:00Z, or local time as 2026-12-24T18:00, 18:00 or \"tomorrow 08:00\""
     )]
-    NotATime(String),
-    #[error("--until {text:?} has passed: it means {meant}, and now it is {now}")]
-    Past { text: String, meant: String, now: String },
+    NotATime { flag: &'static str, text: String },
+    #[error("{flag} {text:?} has passed: it means {meant}, and now it is {now}")]
+    Past { flag: &'static str, text: String, meant: String, now: String },
+    #[error(
+        "--not-before {not_before} is not earlier than --not-after {not_after}: give an earlier --not-before, or a later --not-after"
+    )]
+    Order { not_before: String, not_after: String },
     #[error("--for {0:?} ends after the year 9999")]
     TooFar(String),
     #[error("--for and --until need a controller, which {0} does not have: they apply to ClusterDeployments only")]
     NoController(String),
     #[error("--for and --until need --hold-awake here")]
     NothingHeld,
+}
+
+impl TimeError {
+    /// Of times in the wrong order.
+    pub(crate) fn order(not_before: Timestamp, not_after: Timestamp) -> Self {
+        Self::Order { not_before: format::seconds(not_before), not_after: format::seconds(not_after) }
+    }
 }
 
 fn length(text: &str) -> Result<Duration, String> {
@@ -68,16 +79,19 @@ impl TimeFlags {
                 let end = now.timestamp().checked_add(length);
                 end.map(Some).map_err(|_| TimeError::TooFar(duration::go_string(length)))
             }
-            (None, Some(text)) => until(text, now).map(Some),
+            (None, Some(text)) => moment("--until", text, now).map(Some),
             (None, None) => Ok(None),
         }
     }
 }
 
-/// Reads a moment to come. A clock that is turned back shows some times twice: the first one is meant; of the times that a
+/// Reads a moment to come, the value of a flag. A clock that is turned back shows some times twice: the first one is meant; of the times that a
 /// clock skips, the one as long after the change.
-fn until(text: &str, now: &Zoned) -> Result<Timestamp, TimeError> {
-    let unreadable = || TimeError::NotATime(text.to_owned());
+///
+/// # Errors
+/// When it is no time, or has passed.
+pub(crate) fn moment(flag: &'static str, text: &str, now: &Zoned) -> Result<Timestamp, TimeError> {
+    let unreadable = || TimeError::NotATime { flag, text: text.to_owned() };
     let local = |at: DateTime| at.to_zoned(now.time_zone().clone()).map(|at| at.timestamp()).map_err(|_| unreadable());
     let days_ahead = |days: i64, time: Time| {
         let day = now.date().checked_add(days.days()).map_err(|_| unreadable())?;
@@ -100,7 +114,7 @@ fn until(text: &str, now: &Zoned) -> Result<Timestamp, TimeError> {
     };
     if moment <= now.timestamp() {
         let meant = format::seconds(moment);
-        return Err(TimeError::Past { text: text.to_owned(), meant, now: format::seconds(now.timestamp()) });
+        return Err(TimeError::Past { flag, text: text.to_owned(), meant, now: format::seconds(now.timestamp()) });
     }
     Ok(moment)
 }
@@ -125,6 +139,10 @@ mod tests {
     /// A Saturday evening two hours west of the sun.
     fn evening() -> Zoned {
         "2026-11-21T20:30:00+02:00[+02:00]".parse().unwrap()
+    }
+
+    fn until(text: &str, now: &Zoned) -> Result<Timestamp, TimeError> {
+        moment("--until", text, now)
     }
 
     fn meant(text: &str) -> String {

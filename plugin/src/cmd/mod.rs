@@ -5,6 +5,7 @@ pub(crate) mod install_alias;
 mod plan;
 mod power;
 pub(crate) mod recover;
+mod rollout;
 mod status;
 mod version;
 
@@ -32,6 +33,7 @@ pub(crate) async fn run(kinds: Kinds, cli: &Cli) -> Result<Exit, Problem> {
         }
         Some(Command::Plan(args)) => plan::run(kinds, args, &cli.hub).await,
         Some(Command::Status(args)) => status::run(kinds, args, &cli.hub).await,
+        Some(Command::Rollout(args)) => rollout::run(args, &cli.hub).await,
         Some(Command::Recover(RecoverArgs { what: Recover::ProcessGroups(args) })) => {
             recover::run(args, &cli.hub).await
         }

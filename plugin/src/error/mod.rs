@@ -3,6 +3,7 @@
 mod exit;
 mod preflight;
 mod recover;
+mod rollout;
 mod select;
 mod wait;
 
@@ -14,6 +15,7 @@ pub(crate) use self::{
     exit::Exit,
     preflight::{PreflightError, StandInError},
     recover::FdbError,
+    rollout::RolloutError,
     select::{ResolveError, UsageError},
     wait::WaitError,
 };
@@ -48,6 +50,8 @@ pub(crate) enum Problem {
     Time(#[from] TimeError),
     #[error(transparent)]
     Fdb(#[from] FdbError),
+    #[error(transparent)]
+    Rollout(#[from] RolloutError),
     #[error(transparent)]
     Preflight(#[from] PreflightError),
     #[error(transparent)]
@@ -93,6 +97,7 @@ impl fmt::Display for Failure {
             | Problem::Io { .. } => {
                 write!(f, "{}", self.problem)
             }
+            Problem::Rollout(error) if !error.is_nameless() => write!(f, "{error}"),
             problem => write!(f, "{}: {problem}", self.what),
         }
     }
@@ -104,6 +109,7 @@ impl Problem {
         match self {
             Self::Usage(_) | Self::Time(_) | Self::Hub(HubError::Selector { .. }) => Exit::Usage,
             Self::Fdb(error) => error.exit(),
+            Self::Rollout(error) => error.exit(),
             Self::Preflight(error) => error.exit(),
             Self::StandIn(error) if matches!(error.refusal, HubError::Refused { .. }) => Exit::Refused,
             Self::Hub(HubError::Refused { .. }) | Self::Target(TargetError::Refused(_)) => Exit::Refused,

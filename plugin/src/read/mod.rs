@@ -5,3 +5,4 @@ pub(crate) mod fdb;
 pub(crate) mod pool;
 pub(crate) mod preflight;
 pub(crate) mod protection;
+pub(crate) mod rollout;

@@ -5,6 +5,7 @@
 
 pub(crate) mod answer;
 mod display;
+pub(crate) mod rollout;
 
 use std::{
     collections::BTreeMap,

@@ -11,6 +11,7 @@ mod members;
 pub mod observed;
 pub mod plan;
 pub mod report;
+pub mod selector;
 mod share;
 pub mod status;
 mod strategy;

@@ -15,5 +15,5 @@ pub static CLUSTER_POOL: ShownKind = ShownKind {
     many: "pools",
     refusal: "a ClusterPool is never put to sleep itself: change its spec.runningCount, or name its clusters (see \
               `kubectl hibernate status {target}`)",
-    not_watched: "--watch does not follow pools: name their clusters",
+    not_watched: Some("--watch does not follow pools: name their clusters"),
 };

@@ -14,6 +14,7 @@ pub static FOUNDATIONDB_CLUSTER: ShownKind = ShownKind {
     many: "FoundationDBClusters",
     refusal: "a FoundationDBCluster is not put to sleep by this program: `kubectl hibernate status {target}` shows it, \
               `kubectl hibernate recover process-groups` brings its process groups back",
-    not_watched: "--watch does not follow FoundationDBClusters: `kubectl get pvc --watch` shows what happens to their \
-                  volumes",
+    not_watched: Some(
+        "--watch does not follow FoundationDBClusters: `kubectl get pvc --watch` shows what happens to their volumes",
+    ),
 };

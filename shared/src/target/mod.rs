@@ -13,6 +13,7 @@ pub mod foundationdb_cluster;
 pub mod kind;
 pub mod kkp_cluster;
 pub mod lifecycle;
+pub mod power_rollout;
 pub mod record;
 pub mod row;
 pub mod workload;
@@ -26,6 +27,7 @@ pub use self::{
     kind::{Kind, Scope},
     kkp_cluster::KKP_CLUSTER,
     lifecycle::{Change, Intent, PowerAction, Progress, TargetError, UNNOTICED},
+    power_rollout::POWER_ROLLOUT,
     record::{Instances, Key, Record, RecordList, StepRecord},
     row::{Advice, ByDefault, Column, Elsewhere, ShownKind, TargetKind, View, is_protected},
 };
@@ -49,7 +51,7 @@ pub const KINDS: Kinds = Kinds {
         &workload::CAPI_MACHINE_DEPLOYMENT,
         &workload::KKP_MACHINE_DEPLOYMENT,
     ],
-    shown: &[&CLUSTER_POOL, &FOUNDATIONDB_CLUSTER],
+    shown: &[&CLUSTER_POOL, &FOUNDATIONDB_CLUSTER, &POWER_ROLLOUT],
 };
 
 impl Kinds {

@@ -179,8 +179,8 @@ pub struct ShownKind {
     pub many: &'static str,
     /// Why it cannot be put to sleep and what to do instead; `{target}` stands for the object.
     pub refusal: &'static str,
-    /// Why `status --watch` does not follow it and what to do instead.
-    pub not_watched: &'static str,
+    /// Why `status --watch` does not follow it and what to do instead; `None` if it does.
+    pub not_watched: Option<&'static str>,
 }
 
 /// What `status` shows of a kind without a power state. Whoever has a client reads what belongs to the object.
@@ -190,6 +190,8 @@ pub enum View {
     ClusterPool,
     /// The health of a database, and its suspended process groups.
     FoundationDb,
+    /// The progress of a rollout, and its targets.
+    Rollout,
 }
 
 impl PartialEq for ShownKind {

@@ -78,6 +78,11 @@ fn kinds_that_are_only_shown_have_names_too() {
         ("fdb.v1beta2.apps.foundationdb.org", Some("fdb")),
         ("fdbs", None),
         ("fdb.example.com", None),
+        ("rollout", Some("rollout")),
+        ("rollouts", Some("rollout")),
+        ("pr", Some("rollout")),
+        ("powerrollouts.v1alpha1.hibernate.sh", Some("rollout")),
+        ("rollouts.argoproj.io", None),
         ("cd", None),
         ("", None),
     ] {
@@ -118,6 +123,11 @@ fn messages_list_every_type() {
         FOUNDATIONDB_CLUSTER.refusal_of("fdb/sample"),
         "a FoundationDBCluster is not put to sleep by this program: `kubectl hibernate status fdb/sample` shows it, \
          `kubectl hibernate recover process-groups` brings its process groups back"
+    );
+    assert_eq!(
+        POWER_ROLLOUT.refusal_of("rollout/night"),
+        "a PowerRollout is not put to sleep, it puts others to sleep or wakes them: `kubectl hibernate status \
+         rollout/night` shows it, `kubectl hibernate rollout pause|resume|accept|retry|abort|undo` controls it"
     );
     assert_eq!(CLUSTER_POOL.not_together_with("x"), "pools are shown by themselves, not together with \"x\"");
 }

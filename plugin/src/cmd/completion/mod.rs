@@ -10,13 +10,16 @@ use std::{ffi::OsString, path::Path};
 
 use clap::{CommandFactory, FromArgMatches, ValueEnum};
 use kube::config::Kubeconfig;
-use shared::target::{FOUNDATIONDB_CLUSTER, Kind, Kinds};
+use shared::target::{FOUNDATIONDB_CLUSTER, Kind, Kinds, POWER_ROLLOUT};
 
 use self::install::SCRIPT_NAME;
 pub(crate) use self::install::install;
 use crate::{
     api::{Hub, Resource},
-    cli::{ActOutput, COMMANDS, Cli, Command, DryRun, HubArgs, Include, PlanOutput, StatusOutput, VersionOutput},
+    cli::{
+        ActOutput, COMMANDS, Cli, Command, DryRun, HubArgs, Include, PlanOutput, StatusOutput, VersionOutput,
+        rollout::VERBS,
+    },
     output,
 };
 
@@ -54,7 +57,7 @@ pub(crate) async fn answer(kinds: Kinds, words: &[String]) {
         Question::Value(Flag::Words(values)) => (values, NO_FILES),
         Question::Value(Flag::File) => (Vec::new(), 0),
         Question::Value(Flag::Free) => (Vec::new(), NO_FILES),
-        Question::Flags => (flags(typed.command.as_ref()), NO_FILES),
+        Question::Flags => (flags(typed.command.as_ref(), scan(before).0.get(1).copied()), NO_FILES),
         Question::Names(kind, prefix) => (objects(&typed.hub, kind, &prefix).await, NO_FILES),
         Question::Target => targets(kinds, &typed, last).await,
     };
@@ -98,6 +101,16 @@ fn question<'a>(kinds: Kinds, before: &'a [String], last: &str) -> Question<'a> 
         return match words.get(1) {
             None => Question::Words(&["process-groups"]),
             Some(_) => Question::Groups(value_of(before, &["-c", "--fdb-cluster"])),
+        };
+    }
+    if words.first() == Some(&"rollout") {
+        return match (words.len(), last.split_once('/')) {
+            (1, _) => Question::Words(VERBS),
+            (2, Some((word, _))) if POWER_ROLLOUT.kind.is_named(word) => {
+                Question::Names(&POWER_ROLLOUT.kind, format!("{word}/"))
+            }
+            (2, None) => Question::Names(&POWER_ROLLOUT.kind, String::new()),
+            _ => Question::Value(Flag::Free),
         };
     }
     if let Some((word, _)) = last.split_once('/') {
@@ -157,9 +170,34 @@ fn flag(word: &str, command: Option<&str>) -> Option<Flag> {
         }),
         "--dry-run" => Flag::Words(values::<DryRun>().collect()),
         "--kubeconfig" | "--certificate-authority" => Flag::File,
-        "-l" | "--selector" | "-s" | "--server" | "--reason" | "--timeout" | "--token" | "--as" | "--as-group"
-        | "--as-uid" | "--for" | "--until" | "--cluster" | "--user" | "--request-timeout" | "--tls-server-name"
-        | "--field-manager" | "--process-class" | "--match-labels" | "--replacement" | "--settle" => Flag::Free,
+        "-l"
+        | "--selector"
+        | "-s"
+        | "--server"
+        | "--reason"
+        | "--timeout"
+        | "--token"
+        | "--as"
+        | "--as-group"
+        | "--as-uid"
+        | "--for"
+        | "--until"
+        | "--cluster"
+        | "--user"
+        | "--request-timeout"
+        | "--tls-server-name"
+        | "--field-manager"
+        | "--process-class"
+        | "--match-labels"
+        | "--replacement"
+        | "--settle"
+        | "--max-concurrency"
+        | "--canary"
+        | "--max-failures"
+        | "--starts-per-minute"
+        | "--deadline"
+        | "--not-before"
+        | "--not-after" => Flag::Free,
         _ => return None,
     })
 }
@@ -190,10 +228,11 @@ fn typed(words: &[String]) -> Typed {
     Typed { hub: cli.map(|cli| cli.hub).unwrap_or_default(), command, words }
 }
 
-fn flags(command: Option<&String>) -> Vec<String> {
+fn flags(command: Option<&String>, verb: Option<&str>) -> Vec<String> {
     let root = Cli::command();
     let chosen = command.and_then(|name| root.find_subcommand(name)).unwrap_or(&root);
     let chosen = chosen.find_subcommand("process-groups").unwrap_or(chosen);
+    let chosen = verb.and_then(|verb| chosen.find_subcommand(verb)).unwrap_or(chosen);
     let global = root.get_arguments().filter(|arg| arg.is_global_set());
     let long = chosen.get_arguments().chain(global).filter_map(|arg| Some(format!("--{}", arg.get_long()?)));
     let mut all: Vec<String> = long.collect();
@@ -310,6 +349,16 @@ mod tests {
             ("recover process-groups --include ", "words"),
             ("recover process-groups --al", "flags"),
             ("status fdb/s", "FoundationDBCluster"),
+            ("rollout ", "fixed"),
+            ("rollout pause ", "PowerRollout"),
+            ("rollout -n shop undo ", "PowerRollout"),
+            ("rollout undo pr/n", "PowerRollout"),
+            ("rollout undo cd/n", "free"),
+            ("rollout undo night ", "free"),
+            ("rollout undo --wa", "flags"),
+            ("status rollout/n", "PowerRollout"),
+            ("status rollouts ", "PowerRollout"),
+            ("demo --canary ", "free"),
         ] {
             assert_eq!(asked(line), expected, "{line:?}");
         }
@@ -331,7 +380,9 @@ mod tests {
         assert_eq!(status.hub.namespace.as_deref(), Some("shop"));
         assert_eq!(status.command.as_deref(), Some("status"));
         assert_eq!(line("demo other").words, 2);
-        assert!(flags(Some(&"resume".to_owned())).contains(&"--wait".to_owned()));
-        assert!(!flags(Some(&"status".to_owned())).contains(&"--wait".to_owned()));
+        assert!(flags(Some(&"resume".to_owned()), None).contains(&"--wait".to_owned()));
+        assert!(!flags(Some(&"status".to_owned()), None).contains(&"--wait".to_owned()));
+        let of_verb = |verb| flags(Some(&"rollout".to_owned()), Some(verb)).contains(&"--wait".to_owned());
+        assert!(of_verb("undo") && !of_verb("pause"));
     }
 }

@@ -7,6 +7,7 @@ mod confirmed;
 mod fresh;
 mod outlook;
 mod render;
+mod rollout;
 mod verdict;
 
 use futures::{StreamExt, future::join, stream};
@@ -50,8 +51,12 @@ pub(crate) async fn run(kinds: Kinds, args: &PlanArgs, hub_args: &HubArgs) -> Re
         all_namespaces: hub_args.all_namespaces,
         lists: false,
     };
-    let selection = parse(kinds, &args.targets, flags)?;
+    let mut selection = parse(kinds, &args.targets, flags)?;
     let end = args.time.resolve(&time::now())?;
+    let asked = rollout::Asked::read(&args.rollout)?;
+    if let Some(asked) = &asked {
+        selection = asked.checked(selection)?;
+    }
     let hub = Hub::connect(hub_args).await?;
     let namespace = (!hub_args.all_namespaces).then_some(hub.namespace.as_str());
     let found = Resolver::new(&hub, namespace).resolve(&selection).await;
@@ -65,6 +70,10 @@ pub(crate) async fn run(kinds: Kinds, args: &PlanArgs, hub_args: &HubArgs) -> Re
     if let (Some(_), Some(target)) = (end, found.iter().flatten().find(|target| !target.row.has_schedule)) {
         return Err(TimeError::NoController(target.full_name()).into());
     }
+    let order = match &asked {
+        Some(asked) => Some(asked.order(namespace, &found)?),
+        None => None,
+    };
     let outlooks: Vec<Result<Outlook, Failure>> = stream::iter(found)
         .map(|target| async {
             let target = target?;
@@ -88,7 +97,10 @@ pub(crate) async fn run(kinds: Kinds, args: &PlanArgs, hub_args: &HubArgs) -> Re
     }
     let outlooks: Vec<Outlook> = outlooks.into_iter().flatten().collect();
     let everywhere = hub_args.all_namespaces;
-    render::all(&outlooks, args.output, everywhere, Timestamp::now());
+    match &order {
+        Some(order) => rollout::print(order, &args.rollout, &outlooks, args.output),
+        None => render::all(&outlooks, args.output, everywhere, Timestamp::now()),
+    }
     for outlook in &outlooks {
         if let Some(problem) = &outlook.unanswered {
             output::error(&format!("{}: {problem}", render::called(outlook, everywhere)));

@@ -7,11 +7,14 @@ mod pools;
 mod report;
 mod stand_in;
 
-use std::time::Instant;
+use std::{
+    io::{IsTerminal, stderr},
+    time::Instant,
+};
 
 use futures::{StreamExt, stream};
 use serde_json::Value;
-use shared::target::{Advice, Change, Intent, Kinds, PowerAction};
+use shared::target::{Advice, CLUSTER_DEPLOYMENT, Change, Intent, Kinds, PowerAction};
 
 use self::{
     confirm::Planned,
@@ -23,6 +26,7 @@ use crate::{
         ActArgs, DryRun, HubArgs, SleepArgs,
         time::{self, TimeError},
     },
+    cmd::rollout,
     error::{Exit, Failure, Problem, UsageError},
     output::{self, nothing_found},
     select::{
@@ -59,6 +63,9 @@ async fn run(
     force: bool,
     hub_args: &HubArgs,
 ) -> Result<Exit, Problem> {
+    if !args.rollout.given().is_empty() {
+        return rollout::create::run(kinds, action, args, force, hub_args).await;
+    }
     let selection = parse(kinds, &args.targets, flags(args, hub_args))?;
     let now = time::now();
     let end = args.time.resolve(&now)?;
@@ -76,6 +83,10 @@ async fn run(
     }
     if let (true, Some(target)) = (force, found.iter().flatten().find(|target| !target.row.has_force)) {
         return Err(UsageError::NothingToForce(target.full_name()).into());
+    }
+    let clusters = found.iter().flatten().filter(|target| *target.row == CLUSTER_DEPLOYMENT).count();
+    if let Some(text) = rollout::create::hint(clusters, stderr().is_terminal()) {
+        output::note(&text);
     }
     let (mut found, known) = briefing::all(&hub, args, &intent, found).await?;
     let mut planned = plan_all(&found, &intent);

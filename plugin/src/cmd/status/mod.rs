@@ -3,6 +3,8 @@
 mod fdb;
 mod pools;
 mod printer;
+mod rollout_view;
+mod rollouts;
 mod schedule;
 mod table;
 mod watch;
@@ -30,12 +32,13 @@ use crate::{
 /// When nothing can be asked at all. Failures of single targets are printed and counted.
 pub(crate) async fn run(kinds: Kinds, args: &StatusArgs, hub_args: &HubArgs) -> Result<Exit, Problem> {
     if let Some((row, names)) = only_shown(kinds, &args.targets)? {
-        if args.watch {
-            return Err(UsageError::OnlyShown(row.not_watched.to_owned()).into());
+        if let Some(why) = row.not_watched.filter(|_| args.watch) {
+            return Err(UsageError::OnlyShown(why.to_owned()).into());
         }
         return match row.view {
             View::ClusterPool => pools::run(&names, args, hub_args).await,
             View::FoundationDb => fdb::run(&names, args, hub_args).await,
+            View::Rollout => rollouts::run(&names, args, hub_args).await,
         };
     }
     let flags = Flags {

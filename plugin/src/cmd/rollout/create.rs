@@ -1,0 +1,335 @@
+//! Creates a rollout in place of the changes themselves: find the targets and canaries, check the hub, ask, create, wait.
+
+use std::io::{IsTerminal, stdin};
+
+use shared::{
+    annotation::format,
+    rollout::api::{PowerRollout, TargetName},
+    target::{CLUSTER_DEPLOYMENT, Kinds, POWER_ROLLOUT, PowerAction, TargetKind, is_protected},
+};
+
+use super::{
+    canary::{self, CanaryGroup, name_of, place},
+    draft::{self, Request},
+    guard,
+};
+use crate::{
+    api::{Hub, Resource, Write, middleware::with_warnings},
+    cli::{ActArgs, ActOutput, DryRun, HubArgs, duration::Limit, time},
+    error::{Exit, Failure, Problem, RolloutError},
+    output::{self, nothing_found, prompt, without_managed_fields},
+    select::{
+        parse::{Flags, Reference, Selection, parse},
+        resolve::Resolver,
+        target::Target,
+    },
+    wait,
+};
+
+/// How many names a question lists.
+const LISTED: usize = 20;
+/// How many targets are in progress at once, if nothing else is asked for.
+pub(crate) const CONCURRENCY: u32 = 20;
+
+/// Creates a rollout.
+///
+/// # Errors
+/// When nothing was created.
+pub(crate) async fn run(
+    kinds: Kinds,
+    action: PowerAction,
+    args: &ActArgs,
+    force: bool,
+    hub_args: &HubArgs,
+) -> Result<Exit, Problem> {
+    let flags = Flags {
+        selector: hub_args.selector.as_deref(),
+        all: args.all,
+        all_namespaces: hub_args.all_namespaces,
+        lists: false,
+    };
+    let flag = args.rollout.given().first().copied().unwrap_or_default();
+    if force {
+        return Err(RolloutError::Force { flag }.into());
+    }
+    let selection = of_clusters(flag, parse(kinds, &args.targets, flags)?)?;
+    if let Selection::Named(names) = &selection {
+        draft::within_limit(names.iter().collect())?;
+    }
+    let now = time::now();
+    let (end, hours) = (args.time.resolve(&now)?, args.rollout.hours(&now)?);
+    let canaries = canary::read(&args.rollout.canary)?;
+    let hub = Hub::connect(hub_args).await?;
+    let namespace = (!hub_args.all_namespaces).then_some(hub.namespace.as_str());
+    let found = match all_or_none(Resolver::new(&hub, namespace).resolve(&selection).await) {
+        Ok(found) => found,
+        Err(exit) => return Ok(exit),
+    };
+    if found.is_empty() {
+        output::note(&nothing_found(selection.namespace(namespace)));
+        return Ok(Exit::Done);
+    }
+    let groups = canary::find(&canaries, namespace, args.rollout.pause_after_canary, &found)?;
+    let targets = draft::targets(&selection, namespace, &found)?;
+    let request = Request { end, reason: args.reason.as_deref() };
+    let spec = draft::spec(action, &args.rollout, hours, request, targets, found.len(), &groups);
+    let name = draft::name(spec.action, now.timestamp(), draft::random());
+    let rollout = draft::object(name, spec);
+    let summary = summary(action, &rollout, &found, &groups);
+    let dry_run = args.dry_run;
+    if dry_run != DryRun::Client {
+        guard::check(&hub, rollout.metadata.name.as_deref().unwrap_or_default(), args.rollout.paused).await?;
+    }
+    if dry_run == DryRun::None && !args.yes && stdin().is_terminal() {
+        prompt::yes(&question(&summary, &found))?;
+    } else {
+        for line in &summary {
+            output::note(line);
+        }
+    }
+    let write = Write { dry_run: dry_run == DryRun::Server, manager: args.field_manager.clone() };
+    let report = Report { dry_run, output: args.output };
+    let created = create(&hub, &rollout, &write, report).await?;
+    if args.wait && dry_run == DryRun::None {
+        return Ok(waited(&hub, &created, args.timeout, args.output.is_some()).await);
+    }
+    Ok(Exit::Done)
+}
+
+/// How a change is reported.
+#[derive(Clone, Copy)]
+pub(crate) struct Report {
+    pub(crate) dry_run: DryRun,
+    pub(crate) output: Option<ActOutput>,
+}
+
+impl Report {
+    /// Prints what was done to a rollout.
+    pub(crate) fn print(self, rollout: &PowerRollout, done: &str) -> Result<(), Problem> {
+        let what = full_name(rollout);
+        match self.output {
+            None => output::line(&format!("{what} {done}{}", self.dry_run.suffix())),
+            Some(ActOutput::Name) => output::line(&what),
+            Some(format) => {
+                let object = serde_json::to_value(rollout).map_err(Problem::unreadable)?;
+                let object = without_managed_fields(&object);
+                let text = if format == ActOutput::Json { output::json(&object) } else { output::yaml(&object) };
+                output::text(&text);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Creates the object, and reports it.
+///
+/// # Errors
+/// When the hub refuses.
+pub(crate) async fn create(
+    hub: &Hub,
+    rollout: &PowerRollout,
+    write: &Write,
+    report: Report,
+) -> Result<PowerRollout, Problem> {
+    let created = if report.dry_run == DryRun::Client {
+        rollout.clone()
+    } else {
+        let object = serde_json::to_value(rollout).map_err(Problem::unreadable)?;
+        let answer = hub.create(Resource::preferred(&POWER_ROLLOUT.kind), None, &object, write);
+        let (answer, warnings) = with_warnings(answer).await;
+        for text in &warnings {
+            output::warning(text);
+        }
+        serde_json::from_value(answer?).map_err(Problem::unreadable)?
+    };
+    report.print(&created, "created")?;
+    Ok(created)
+}
+
+/// Waits for its end, and reports it.
+pub(crate) async fn waited(hub: &Hub, rollout: &PowerRollout, limit: Limit, objects_on_stdout: bool) -> Exit {
+    let what = full_name(rollout);
+    match wait::rollout::until_over(hub, rollout, limit.0).await {
+        Ok(text) if objects_on_stdout => output::note(&format!("{what} {text}")),
+        Ok(text) => output::line(&format!("{what} {text}")),
+        Err(problem) => {
+            let failure = Failure::new(what, problem);
+            output::error(&failure.to_string());
+            return failure.problem.exit();
+        }
+    }
+    Exit::Done
+}
+
+/// The name of a rollout for messages.
+pub(crate) fn full_name(rollout: &PowerRollout) -> String {
+    POWER_ROLLOUT.kind.full_name(rollout.metadata.name.as_deref().unwrap_or_default())
+}
+
+/// The selection without other kinds than `ClusterDeployments`.
+///
+/// # Errors
+/// When the command line names others.
+pub(crate) fn of_clusters(flag: &'static str, selection: Selection) -> Result<Selection, RolloutError> {
+    let other = |row: &&TargetKind| **row != CLUSTER_DEPLOYMENT;
+    let refuse = |found: String| Err(RolloutError::OtherKind { flag, found });
+    match selection {
+        Selection::Query { ref kinds, .. } => match kinds.iter().copied().find(other) {
+            Some(row) => refuse(row.kind.resource_name()),
+            None => Ok(selection),
+        },
+        Selection::Named(references) => {
+            let typed = references.iter().filter(|one| one.word.is_some());
+            let foreign =
+                typed.filter(|one| !one.kinds.contains(&&CLUSTER_DEPLOYMENT)).find_map(|one| one.kinds.first());
+            if let Some(row) = foreign {
+                return refuse(row.kind.resource_name());
+            }
+            // A name without a type is that of a cluster.
+            let clusters = |one: Reference| Reference { kinds: vec![&CLUSTER_DEPLOYMENT], ..one };
+            Ok(Selection::Named(references.into_iter().map(clusters).collect()))
+        }
+    }
+}
+
+/// Every target, or the exit code of the failures, which are printed: a rollout of some of them was not asked for.
+fn all_or_none(found: Vec<Result<Target, Failure>>) -> Result<Vec<Target>, Exit> {
+    let (mut targets, mut exits) = (Vec::new(), Vec::new());
+    for one in found {
+        match one {
+            Ok(target) => targets.push(target),
+            Err(failure) => {
+                output::error(&failure.to_string());
+                exits.push(failure.problem.exit());
+            }
+        }
+    }
+    if exits.is_empty() { Ok(targets) } else { Err(Exit::of(exits)) }
+}
+
+/// What the rollout does, in lines.
+fn summary(action: PowerAction, rollout: &PowerRollout, found: &[Target], groups: &[CanaryGroup]) -> Vec<String> {
+    let spec = &rollout.spec;
+    let verb = if action == PowerAction::Hibernate { "hibernate" } else { "resume" };
+    let at_once = spec.max_concurrency.map_or_else(|| CONCURRENCY.to_string(), |share| share.to_string());
+    let from = spec.not_before.as_ref().map(|from| format!("from {} ", format::seconds(from.0))).unwrap_or_default();
+    let paused = if spec.paused { ", created paused" } else { "" };
+    let mut lines = vec![format!(
+        "{verb} {} as rollout {}, up to {at_once} at a time, starting {from}until {}{paused}",
+        counted(found.len()),
+        rollout.metadata.name.as_deref().unwrap_or_default(),
+        format::seconds(spec.not_after.0),
+    )];
+    for CanaryGroup { group, members } in groups {
+        let pause = if group.pause_after { ", then pause" } else { "" };
+        lines.push(format!("  {}: {}{pause}", group.name, listed(members)));
+    }
+    let canaries: usize = groups.iter().map(|group| group.members.len()).sum();
+    if canaries > 0 && canaries < found.len() {
+        lines.push(format!("  then the remaining {}", found.len() - canaries));
+    }
+    lines
+}
+
+fn counted(targets: usize) -> String {
+    if targets == 1 { "1 target".to_owned() } else { format!("{targets} targets") }
+}
+
+fn listed(names: &[TargetName]) -> String {
+    let shown = names.iter().take(LISTED).map(place).collect::<Vec<_>>().join(", ");
+    match names.len().saturating_sub(LISTED) {
+        0 => shown,
+        more => format!("{shown} and {more} more"),
+    }
+}
+
+/// The question, with the first targets.
+fn question(summary: &[String], found: &[Target]) -> String {
+    let shown = found.iter().take(LISTED).map(|target| {
+        let note = if is_protected(&target.object) { " (protected)" } else { "" };
+        format!("  {}{note}\n", place(&name_of(target)))
+    });
+    let more = match found.len().saturating_sub(LISTED) {
+        0 => String::new(),
+        more => format!("  and {more} more\n"),
+    };
+    format!("About to {}\nTargets:\n{}{more}Continue? [y/N] ", summary.join("\n"), shown.collect::<String>())
+}
+
+/// Where many targets change at once although a rollout could take them in waves: a line for whoever sees it on a terminal.
+pub(crate) fn hint(targets: usize, on_terminal: bool) -> Option<String> {
+    (on_terminal && targets > LISTED).then(|| {
+        format!(
+            "{targets} targets change at once: use --max-concurrency and --canary to change them in waves (a rollout)"
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use shared::target::KINDS;
+
+    use super::*;
+    use crate::{
+        cli::rollout::{Hours, RolloutFlags},
+        cmd::rollout::canary::{find, read, tests::target},
+    };
+
+    fn selected(line: &str) -> Result<Selection, String> {
+        let words: Vec<String> = line.split_whitespace().map(Into::into).collect();
+        let flags = Flags { all: line.starts_with("all"), ..Flags::default() };
+        let words = words.strip_prefix(&["all".to_owned()]).unwrap_or(&words);
+        of_clusters("--paused", parse(KINDS, words, flags).unwrap()).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_rollout_is_of_clusters_only() {
+        for line in ["demo", "cd/demo web", "cd demo web", "all", "all cd"] {
+            let kinds = match selected(line).unwrap() {
+                Selection::Query { kinds, .. } => kinds,
+                Selection::Named(names) => names.into_iter().flat_map(|name| name.kinds).collect(),
+            };
+            assert!(kinds.iter().all(|row| **row == CLUSTER_DEPLOYMENT), "{line}");
+        }
+        for (line, kind) in [
+            ("deploy/web", "deployments.apps"),
+            ("cd/demo cluster/abc", "clusters.kubermatic.k8c.io"),
+            ("all deploy", "deployments.apps"),
+            ("all cd,cluster", "clusters.kubermatic.k8c.io"),
+        ] {
+            let error = selected(line).unwrap_err();
+            assert!(error.starts_with("--paused creates a PowerRollout") && error.contains(kind), "{line}: {error}");
+            assert!(error.contains("omit the options"), "{error}");
+        }
+    }
+
+    #[test]
+    fn the_question_has_the_count_and_the_canaries() {
+        let found = [target("a", "demo", "x"), target("b", "web", "y"), target("b", "db", "y")];
+        let canaries = read(&["a/demo".to_owned()]).unwrap();
+        let groups = find(&canaries, None, true, &found).unwrap();
+        let hours = Hours { not_before: None, not_after: "2026-11-24T20:00:00Z".parse().unwrap() };
+        let targets = shared::rollout::api::Targets { all: true, ..Default::default() };
+        let flags = RolloutFlags { paused: true, ..RolloutFlags::default() };
+        let spec =
+            draft::spec(PowerAction::Hibernate, &flags, hours, Request::default(), targets, found.len(), &groups);
+        let lines = summary(PowerAction::Hibernate, &draft::object("night".to_owned(), spec), &found, &groups);
+        assert_eq!(
+            question(&lines, &found),
+            "About to hibernate 3 targets as rollout night, up to 20 at a time, starting until 2026-11-24T20:00:00Z, created \
+             paused\n  canary: a/demo, then pause\n  then the remaining 2\nTargets:\n  a/demo\n  b/web\n  b/db\n\
+             Continue? [y/N] "
+        );
+        let many: Vec<Target> = (0..25).map(|at| target("a", &at.to_string(), "x")).collect();
+        assert!(question(&lines, &many).contains("  a/19\n  and 5 more\nContinue?"));
+    }
+
+    #[test]
+    fn many_targets_on_a_terminal_are_worth_a_hint() {
+        for (targets, terminal, hinted) in [(20, true, false), (21, true, true), (21, false, false)] {
+            assert_eq!(hint(targets, terminal).is_some(), hinted, "{targets} {terminal}");
+        }
+        let text = hint(500, true).unwrap();
+        assert!(text.contains("--max-concurrency and --canary") && !text.contains('\n'));
+    }
+}

@@ -1,0 +1,166 @@
+//! Rollouts: created in place of many changes, and controlled by `rollout VERB NAME`.
+
+pub(crate) mod canary;
+pub(crate) mod create;
+pub(crate) mod draft;
+mod guard;
+mod undo;
+mod verbs;
+
+use serde_json::Value;
+use shared::{rollout::api::PowerRollout, target::POWER_ROLLOUT};
+
+use self::{
+    create::{Report, full_name},
+    verbs::{Change, Step, step},
+};
+use crate::{
+    api::{Hub, Part, Resource, Write, error::HubError, middleware::with_warnings},
+    cli::{
+        DryRun, HubArgs,
+        name::is_name,
+        rollout::{RolloutArgs, Verb, VerbArgs},
+    },
+    error::{Exit, Problem, RolloutError},
+    output,
+    select::nearest::nearest,
+};
+
+/// How often a rollout is read again because another client wrote it in between.
+const ATTEMPTS: u32 = 5;
+
+/// Runs `rollout VERB NAME`.
+///
+/// # Errors
+/// When the rollout is not changed.
+pub(crate) async fn run(args: &RolloutArgs, hub_args: &HubArgs) -> Result<Exit, Problem> {
+    let (change, verb) = match &args.verb {
+        Verb::Undo(args) => return undo::run(args, hub_args).await,
+        Verb::Pause(args) => (Change::Pause, args),
+        Verb::Resume(args) => (Change::Resume, args),
+        Verb::Accept(args) => (Change::Accept, args),
+        Verb::Retry(args) => (Change::Retry, args),
+        Verb::Abort(args) => (Change::Abort, args),
+    };
+    let name = name_of(&verb.name)?;
+    let hub = Hub::connect(hub_args).await?;
+    let (rollout, done) = apply(&hub, change, &name, verb).await?;
+    Report { dry_run: verb.dry_run, output: verb.output }.print(&rollout, &done)?;
+    Ok(Exit::Done)
+}
+
+/// The name that `NAME`, `rollout/NAME`, `powerrollout/NAME` or `pr/NAME` gives.
+fn name_of(word: &str) -> Result<String, RolloutError> {
+    let name = match word.split_once('/') {
+        Some((kind, name)) if POWER_ROLLOUT.kind.is_named(kind) => name,
+        _ => word,
+    };
+    if is_name(name) { Ok(name.to_owned()) } else { Err(RolloutError::NotARollout { name: word.to_owned() }) }
+}
+
+/// Reads a rollout and writes the change, again from the start if another client wrote it in between.
+///
+/// # Errors
+/// When the change cannot work, or the hub refuses.
+async fn apply(hub: &Hub, change: Change, name: &str, args: &VerbArgs) -> Result<(PowerRollout, String), Problem> {
+    let write = Write { dry_run: args.dry_run == DryRun::Server, manager: args.field_manager.clone() };
+    let resource = Resource::preferred(&POWER_ROLLOUT.kind);
+    for _ in 0..ATTEMPTS {
+        let object = get(hub, name).await?;
+        let rollout = typed(object.clone())?;
+        let refused = |why| RolloutError::Verb { what: full_name(&rollout), verb: change.word(), why };
+        let step = step(change, &rollout).map_err(refused)?;
+        let sent = async {
+            match &step {
+                Step::Unchanged => Ok(object.clone()),
+                Step::Merge(patch, _) | Step::Json(patch, _) if args.dry_run == DryRun::Client => {
+                    Ok(rehearsed(&object, patch))
+                }
+                Step::Merge(patch, _) => hub.patch(resource, "", name, patch, &write).await,
+                Step::Json(patch, _) => hub.json_patch(resource, "", name, Part::Object, patch, &write).await,
+            }
+        };
+        let (answer, warnings) = with_warnings(sent).await;
+        for text in &warnings {
+            output::warning(text);
+        }
+        match (answer, step) {
+            (Ok(object), Step::Unchanged) => return Ok((typed(object)?, "unchanged".to_owned())),
+            (Ok(object), Step::Merge(_, done) | Step::Json(_, done)) => return Ok((typed(object)?, done)),
+            (Err(HubError::Conflict { .. }), _) => {}
+            (Err(error), _) => return Err(error.into()),
+        }
+    }
+    Err(Problem::Contended(ATTEMPTS))
+}
+
+/// The object with a patch applied, for `--dry-run=client`. A JSON patch that does not fit leaves it as it is.
+fn rehearsed(object: &Value, patch: &Value) -> Value {
+    let mut object = object.clone();
+    match serde_json::from_value::<json_patch::Patch>(patch.clone()) {
+        Ok(patch) => drop(json_patch::patch(&mut object, &patch)),
+        Err(_) => json_patch::merge(&mut object, patch),
+    }
+    object
+}
+
+/// A rollout by name.
+///
+/// # Errors
+/// When it does not exist: with the names that are nearly the same.
+pub(crate) async fn get(hub: &Hub, name: &str) -> Result<Value, Problem> {
+    let resource = Resource::preferred(&POWER_ROLLOUT.kind);
+    match hub.get(resource, "", name).await {
+        Err(HubError::NoObject { .. }) => {
+            let all = hub.list(resource, None, "", "").await.map(|list| list.items).unwrap_or_default();
+            let names = all.iter().filter_map(|object| object.pointer("/metadata/name")?.as_str());
+            let hint = match nearest(name, names).join(" or ").as_str() {
+                "" => "; `kubectl hibernate status rollouts` lists those that there are".to_owned(),
+                near => format!("; did you mean {near}?"),
+            };
+            Err(RolloutError::NotFound { what: POWER_ROLLOUT.kind.full_name(name), hint }.into())
+        }
+        answer => Ok(answer?),
+    }
+}
+
+/// # Errors
+/// When the object does not match its schema.
+fn typed(object: Value) -> Result<PowerRollout, Problem> {
+    serde_json::from_value(object).map_err(Problem::unreadable)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_rollout_is_named_in_several_ways() {
+        for word in [
+            "night",
+            "rollout/night",
+            "rollouts/night",
+            "powerrollout/night",
+            "pr/night",
+            "powerrollouts.hibernate.sh/night",
+        ] {
+            assert_eq!(name_of(word).unwrap(), "night", "{word}");
+        }
+        for word in ["cd/night", "pr/", "", "Night", "pr/a/b"] {
+            assert!(matches!(name_of(word), Err(RolloutError::NotARollout { .. })), "{word}");
+        }
+    }
+
+    #[test]
+    fn a_dry_run_of_the_client_shows_the_object_as_it_would_be() {
+        let object = json!({ "spec": { "paused": true, "retryFailed": 1 } });
+        let json = json!([{ "op": "add", "path": "/spec/paused", "value": false }]);
+        assert_eq!(rehearsed(&object, &json)["spec"]["paused"], false);
+        assert_eq!(
+            rehearsed(&object, &json!({ "spec": { "retryFailed": 2 } }))["spec"],
+            json!({ "paused": true, "retryFailed": 2 })
+        );
+    }
+}

@@ -1,0 +1,65 @@
+//! `rollout undo`: ends a rollout and creates the one that gives its targets back the state that they had before.
+
+use std::io::{IsTerminal, stdin};
+
+use shared::{
+    annotation::format,
+    rollout::{mark::Action, status::RolloutPhase},
+};
+
+use super::{
+    apply,
+    create::{Report, create, full_name, waited},
+    draft, get, guard, name_of, typed,
+    verbs::Change,
+};
+use crate::{
+    api::{Hub, Write},
+    cli::{DryRun, HubArgs, rollout::UndoArgs, time},
+    error::{Exit, Problem},
+    output::{self, prompt},
+};
+
+/// Runs the verb.
+///
+/// # Errors
+/// When the rollout does not exist, is not aborted, or the other one is not created.
+pub(crate) async fn run(args: &UndoArgs, hub_args: &HubArgs) -> Result<Exit, Problem> {
+    let verb = &args.verb;
+    let name = name_of(&verb.name)?;
+    let now = time::now();
+    let hours = args.hours(&now)?;
+    let hub = Hub::connect(hub_args).await?;
+    let undone = typed(get(&hub, &name).await?)?;
+    let spec = draft::restore(&undone, args.reason.as_deref(), hours.not_after);
+    let new_name = draft::name(Action::Restore, now.timestamp(), draft::random());
+    if verb.dry_run != DryRun::Client {
+        guard::check(&hub, &new_name, false).await?;
+    }
+    let phase = undone.status.as_ref().and_then(|status| status.phase);
+    let is_over = undone.spec.abort || phase.is_some_and(RolloutPhase::is_over);
+    let abort = if is_over { "" } else { "abort it, and " };
+    let total = undone.status.as_ref().and_then(|status| status.total).unwrap_or(spec.max_targets);
+    let text = format!(
+        "undo rollout {name}: {abort}give its targets ({total}) the state back that they had before, as rollout {new_name}, starting until {}",
+        format::seconds(hours.not_after)
+    );
+    if verb.dry_run == DryRun::None && !args.yes && stdin().is_terminal() {
+        prompt::yes(&format!("About to {text}\nContinue? [y/N] "))?;
+    } else {
+        output::note(&text);
+    }
+    if !is_over {
+        let (aborted, done) = apply(&hub, Change::Abort, &name, verb).await?;
+        let text = format!("{} {done}{}", full_name(&aborted), verb.dry_run.suffix());
+        // Only one object goes to stdout: the one that is created.
+        if verb.output.is_none() { output::line(&text) } else { output::note(&text) }
+    }
+    let write = Write { dry_run: verb.dry_run == DryRun::Server, manager: verb.field_manager.clone() };
+    let report = Report { dry_run: verb.dry_run, output: verb.output };
+    let created = create(&hub, &draft::object(new_name, spec), &write, report).await?;
+    if args.wait && verb.dry_run == DryRun::None {
+        return Ok(waited(&hub, &created, args.timeout, verb.output.is_some()).await);
+    }
+    Ok(Exit::Done)
+}

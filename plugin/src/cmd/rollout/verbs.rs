@@ -1,0 +1,226 @@
+//! `rollout pause|resume|accept|retry|abort`: what each writes. Pure.
+
+use serde_json::{Value, json};
+use shared::rollout::{
+    api::PowerRollout,
+    member::MemberState,
+    status::{PowerRolloutStatus, RolloutPhase},
+};
+
+/// What a verb does.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Step {
+    /// Nothing.
+    Unchanged,
+    /// A JSON merge patch, and what is said once it is written.
+    Merge(Value, String),
+    /// A JSON patch, and what is said once it is written.
+    Json(Value, String),
+}
+
+/// A verb besides `undo`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Change {
+    Pause,
+    Resume,
+    Accept,
+    Retry,
+    Abort,
+}
+
+impl Change {
+    /// What a message says that it does.
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Self::Pause => "pause",
+            Self::Resume => "resume",
+            Self::Accept => "accept failures",
+            Self::Retry => "retry",
+            Self::Abort => "abort",
+        }
+    }
+}
+
+/// What a verb writes, or why it cannot work.
+///
+/// | verb | when | then |
+/// |---|---|---|
+/// | abort | aborted already | unchanged |
+/// | any | aborted | refused |
+/// | all but retry | over | refused |
+/// | pause | paused | unchanged |
+/// | pause, abort | else | the field alone: it is the same whoever else writes |
+/// | resume | halted, and neither paused nor waiting for approval | refused |
+/// | resume | neither paused nor waiting for approval | unchanged |
+/// | resume | else | paused, and the group's `pauseAfter`, if it is still the group of that name |
+/// | accept | not halted | refused |
+/// | retry | nothing has failed | refused |
+/// | accept, retry | else | the counter, if nobody has written since it was read |
+pub(crate) fn step(change: Change, rollout: &PowerRollout) -> Result<Step, String> {
+    let (spec, phase) = (&rollout.spec, phase(rollout));
+    let merge = |spec: Value, done: &str| Ok(Step::Merge(json!({ "spec": spec }), done.to_owned()));
+    if spec.abort {
+        return match change {
+            Change::Abort => Ok(Step::Unchanged),
+            _ => Err("it is aborted: only `undo` is left".to_owned()),
+        };
+    }
+    if let Some(phase) = phase.filter(|phase| phase.is_over() && change != Change::Retry) {
+        return Err(format!("it is over ({phase}): only `undo` is left, and `retry` if targets have failed"));
+    }
+    match change {
+        Change::Pause if spec.paused => Ok(Step::Unchanged),
+        Change::Pause => merge(json!({ "paused": true }), "paused"),
+        Change::Abort => merge(json!({ "abort": true }), "aborted"),
+        Change::Resume => resume(rollout),
+        Change::Accept if phase != Some(RolloutPhase::Halted) => Err(format!(
+            "it has not halted ({}): there are no failures to accept",
+            phase.map_or_else(|| "no status yet".to_owned(), |phase| phase.to_string())
+        )),
+        Change::Accept => counted(rollout, "acceptFailures", spec.accept_failures, "failures accepted"),
+        Change::Retry => match failed(rollout) {
+            0 => Err("no target has failed".to_owned()),
+            failed => counted(rollout, "retryFailed", spec.retry_failed, &format!("retries {failed} failed")),
+        },
+    }
+}
+
+fn phase(rollout: &PowerRollout) -> Option<RolloutPhase> {
+    rollout.status.as_ref()?.phase
+}
+
+fn failed(rollout: &PowerRollout) -> u32 {
+    let count = |status: &PowerRolloutStatus, state: MemberState| status.counts.get(&state.to_string()).copied();
+    let of = |state| rollout.status.as_ref().and_then(|status| count(status, state)).unwrap_or_default();
+    of(MemberState::Failed) + of(MemberState::TimeOut)
+}
+
+/// A counter that two clients raise at once would be raised once only: the version makes the second one read again.
+fn counted(rollout: &PowerRollout, field: &str, count: u32, done: &str) -> Result<Step, String> {
+    let raised = count.checked_add(1).ok_or_else(|| format!("spec.{field} cannot become any larger"))?;
+    let version = json!(rollout.metadata.resource_version);
+    Ok(Step::Merge(json!({ "metadata": { "resourceVersion": version }, "spec": { field: raised } }), done.to_owned()))
+}
+
+fn resume(rollout: &PowerRollout) -> Result<Step, String> {
+    let spec = &rollout.spec;
+    let awaited = rollout.status.as_ref().and_then(|status| status.awaits_approval.as_deref());
+    let group = spec.groups.iter().enumerate().find(|(_, group)| group.pause_after && awaited == Some(&group.name));
+    let mut patch = Vec::new();
+    let mut done = Vec::new();
+    if spec.paused {
+        patch.push(json!({ "op": "add", "path": "/spec/paused", "value": false }));
+        done.push("resumed".to_owned());
+    }
+    if let Some((at, group)) = group {
+        patch.push(json!({ "op": "test", "path": format!("/spec/groups/{at}/name"), "value": group.name }));
+        patch.push(json!({ "op": "add", "path": format!("/spec/groups/{at}/pauseAfter"), "value": false }));
+        done.push(format!("approved after group {}", group.name));
+    }
+    match (patch.is_empty(), phase(rollout)) {
+        (true, Some(RolloutPhase::Halted)) => Err("it has halted: use `accept`, `retry` or `abort`".to_owned()),
+        (true, _) => Ok(Step::Unchanged),
+        (false, _) => Ok(Step::Json(Value::Array(patch), done.join(", "))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rollout(spec: &Value, status: &Value) -> PowerRollout {
+        let mut object = json!({
+            "metadata": { "name": "night", "resourceVersion": "7" },
+            "spec": {
+                "action": "Hibernate", "maxTargets": 2, "notAfter": "2026-11-21T20:30:00Z", "targets": { "all": true },
+                "groups": [
+                    { "name": "canary", "selector": { "matchLabels": { "a": "b" } }, "pauseAfter": true },
+                    { "name": "canary-2", "selector": { "matchLabels": { "a": "c" } }, "pauseAfter": true },
+                ],
+            },
+        });
+        json_patch::merge(&mut object, &json!({ "spec": spec, "status": status }));
+        serde_json::from_value(object).unwrap()
+    }
+
+    #[test]
+    fn verbs_write_as_little_as_the_table_says() {
+        use Change::{Abort, Accept, Pause, Resume, Retry};
+        let phase = |phase: &str| json!({ "phase": phase });
+        let failed = |phase: &str| json!({ "phase": phase, "counts": { "Failed": 1, "TimeOut": 2 } });
+        let merge = |spec: Value, done: &str| Ok(Step::Merge(json!({ "spec": spec }), done.to_owned()));
+        let counter = |spec: Value, done: &str| {
+            Ok(Step::Merge(json!({ "metadata": { "resourceVersion": "7" }, "spec": spec }), done.to_owned()))
+        };
+        let unpaused = json!({ "op": "add", "path": "/spec/paused", "value": false });
+        let second = [
+            json!({ "op": "test", "path": "/spec/groups/1/name", "value": "canary-2" }),
+            json!({ "op": "add", "path": "/spec/groups/1/pauseAfter", "value": false }),
+        ];
+        let waits = json!({ "phase": "Paused", "awaitsApproval": "canary-2" });
+        let none = json!({});
+        for (change, spec, status, expected) in [
+            (Pause, none.clone(), phase("Progressing"), merge(json!({ "paused": true }), "paused")),
+            (Pause, none.clone(), none.clone(), merge(json!({ "paused": true }), "paused")),
+            (Pause, json!({ "paused": true }), phase("Paused"), Ok(Step::Unchanged)),
+            (Pause, none.clone(), phase("Succeeded"), Err("it is over (Succeeded)")),
+            (
+                Resume,
+                json!({ "paused": true }),
+                phase("Planned"),
+                Ok(Step::Json(json!([unpaused]), "resumed".to_owned())),
+            ),
+            (Resume, none.clone(), phase("Progressing"), Ok(Step::Unchanged)),
+            (Resume, none.clone(), phase("Halted"), Err("it has halted: use `accept`, `retry` or `abort`")),
+            (
+                Resume,
+                none.clone(),
+                waits.clone(),
+                Ok(Step::Json(json!(second), "approved after group canary-2".to_owned())),
+            ),
+            (
+                Resume,
+                json!({ "paused": true }),
+                waits,
+                Ok(Step::Json(
+                    json!([unpaused, second[0], second[1]]),
+                    "resumed, approved after group canary-2".to_owned(),
+                )),
+            ),
+            (Resume, none.clone(), json!({ "awaitsApproval": "gone" }), Ok(Step::Unchanged)),
+            (Resume, none.clone(), phase("Finished"), Err("it is over (Finished)")),
+            (
+                Accept,
+                json!({ "acceptFailures": 3 }),
+                failed("Halted"),
+                counter(json!({ "acceptFailures": 4 }), "failures accepted"),
+            ),
+            (Accept, none.clone(), phase("Progressing"), Err("it has not halted (Progressing)")),
+            (Accept, none.clone(), none.clone(), Err("it has not halted (no status yet)")),
+            (Accept, json!({ "acceptFailures": u32::MAX }), failed("Halted"), Err("cannot become any larger")),
+            (Retry, none.clone(), failed("Halted"), counter(json!({ "retryFailed": 1 }), "retries 3 failed")),
+            (
+                Retry,
+                json!({ "retryFailed": 1 }),
+                failed("Finished"),
+                counter(json!({ "retryFailed": 2 }), "retries 3 failed"),
+            ),
+            (Retry, none.clone(), phase("Succeeded"), Err("no target has failed")),
+            (Abort, none.clone(), phase("Halted"), merge(json!({ "abort": true }), "aborted")),
+            (Abort, json!({ "abort": true }), phase("Progressing"), Ok(Step::Unchanged)),
+            (Abort, json!({ "abort": true }), phase("Aborted"), Ok(Step::Unchanged)),
+            (Abort, none.clone(), phase("Finished"), Err("it is over (Finished)")),
+            (Retry, json!({ "abort": true }), failed("Aborted"), Err("it is aborted: only `undo` is left")),
+            (Pause, json!({ "abort": true }), phase("Progressing"), Err("it is aborted: only `undo` is left")),
+        ] {
+            let found = step(change, &rollout(&spec, &status));
+            match expected {
+                Err(part) => {
+                    let why = found.unwrap_err();
+                    assert!(why.contains(part), "{change:?} {spec} {status}: {why}");
+                }
+                Ok(expected) => assert_eq!(found, Ok(expected), "{change:?} {spec} {status}"),
+            }
+        }
+    }
+}

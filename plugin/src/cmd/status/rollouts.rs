@@ -1,0 +1,176 @@
+//! `status rollouts` and `status rollout/NAME`: how far a rollout is, and what its targets do.
+
+use std::{
+    cell::RefCell,
+    collections::BTreeMap,
+    io::{IsTerminal, stdout},
+    ops::ControlFlow,
+    time::Duration,
+};
+
+use futures::future::join_all;
+use jiff::Timestamp;
+use serde_json::{Value, json};
+use shared::{rollout::api::PowerRollout, target::POWER_ROLLOUT};
+
+use super::rollout_view::{Record, full, head, line};
+use crate::{
+    api::{Hub, Resource},
+    cli::{HubArgs, StatusArgs, StatusOutput},
+    cmd::rollout,
+    error::{Exit, Failure, Problem},
+    output::{self, nothing_found},
+    read::rollout::{Followed, Seen},
+};
+
+/// How often ages are drawn anew on a terminal.
+const TICK: Duration = Duration::from_secs(10);
+/// Puts the cursor into the corner and clears the terminal.
+const CLEAR: &str = "\x1b[H\x1b[2J";
+
+/// Runs the command for rollouts.
+///
+/// # Errors
+/// When nothing can be asked at all. Failures of single rollouts are printed and counted.
+pub(crate) async fn run(names: &[String], args: &StatusArgs, hub_args: &HubArgs) -> Result<Exit, Problem> {
+    let hub = Hub::connect(hub_args).await?;
+    let labels = hub_args.selector.as_deref().unwrap_or_default();
+    let (mut objects, mut exits) = (Vec::new(), Vec::new());
+    if names.is_empty() {
+        objects = hub.list(Resource::preferred(&POWER_ROLLOUT.kind), None, "", labels).await?.items;
+    } else {
+        let looks = join_all(names.iter().map(|name| rollout::get(&hub, name))).await;
+        for (name, look) in names.iter().zip(looks) {
+            match look {
+                Ok(object) => objects.push(object),
+                Err(problem) => {
+                    let failure = Failure::new(POWER_ROLLOUT.kind.full_name(name), problem);
+                    exits.push(failure.problem.exit());
+                    output::error(&failure.to_string());
+                }
+            }
+        }
+    }
+    let records = objects.into_iter().map(read).collect::<Result<Vec<_>, _>>()?;
+    let printer = Printer { args, single: !names.is_empty(), screen: args.watch && stdout().is_terminal() };
+    let is_table = matches!(args.output, StatusOutput::Table | StatusOutput::Wide);
+    printer.all(&records);
+    if records.is_empty() && exits.is_empty() && is_table {
+        output::note(&nothing_found(None));
+    }
+    if args.watch && exits.is_empty() && !output::is_unread() {
+        watch(&hub, names, labels, &printer, records).await?;
+    }
+    Ok(Exit::of(exits))
+}
+
+fn read(object: Value) -> Result<Record, Problem> {
+    let rollout: PowerRollout = serde_json::from_value(object).map_err(Problem::unreadable)?;
+    Ok(Record::new(&rollout))
+}
+
+/// Prints every change. Returns when the output is closed, and on permanent failures.
+async fn watch(
+    hub: &Hub,
+    names: &[String],
+    labels: &str,
+    printer: &Printer<'_>,
+    records: Vec<Record>,
+) -> Result<(), Problem> {
+    let known: BTreeMap<String, Record> = records.into_iter().map(|record| (record.name.clone(), record)).collect();
+    let known = RefCell::new(known);
+    let followed = Followed { hub, names, labels, tick: TICK };
+    let look = |seen: Seen| {
+        let mut known = known.borrow_mut();
+        let changed = match seen {
+            Seen::Object(object) => match read(object) {
+                Ok(record) if known.get(&record.name) == Some(&record) => return ControlFlow::Continue(()),
+                Ok(record) => {
+                    known.insert(record.name.clone(), record.clone());
+                    Some(record)
+                }
+                Err(problem) => return ControlFlow::Break(Err(problem)),
+            },
+            Seen::Gone(name) => match known.remove(&name) {
+                Some(record) => Some(record.gone()),
+                None => return ControlFlow::Continue(()),
+            },
+            Seen::Time => None,
+        };
+        printer.change(&known, changed.as_ref());
+        if output::is_unread() { ControlFlow::Break(Ok(())) } else { ControlFlow::Continue(()) }
+    };
+    followed.follow(look).await?
+}
+
+/// Prints lines whose parts are sanitized already.
+fn show(lines: &[String]) {
+    for line in lines {
+        output::coloured(line);
+    }
+}
+
+struct Printer<'a> {
+    args: &'a StatusArgs,
+    /// Whether rollouts were named: each is shown with its targets.
+    single: bool,
+    /// Whether a change draws everything anew in place.
+    screen: bool,
+}
+
+impl Printer<'_> {
+    fn all(&self, records: &[Record]) {
+        let list = || json!({ "apiVersion": "hibernate.sh/v1alpha1", "kind": "RolloutStatusList", "items": records });
+        match self.args.output {
+            StatusOutput::Json if !self.args.watch => output::text(&output::json(&list())),
+            StatusOutput::Yaml if !self.args.watch => output::text(&output::yaml(&list())),
+            StatusOutput::Table | StatusOutput::Wide => self.tables(records.iter()),
+            _ => records.iter().for_each(|record| self.one(record)),
+        }
+    }
+
+    fn tables<'a>(&self, records: impl Iterator<Item = &'a Record>) {
+        let now = Timestamp::now();
+        let colours = output::colours(&stdout());
+        if self.screen {
+            output::coloured(CLEAR);
+        }
+        if self.single {
+            for (at, record) in records.enumerate() {
+                if at > 0 {
+                    output::line("");
+                }
+                show(&full(record, now, colours));
+            }
+            return;
+        }
+        let lines: Vec<Vec<String>> = records.map(|record| line(record, now)).collect();
+        let head = (!self.args.no_headers && !lines.is_empty()).then(head);
+        let rows: Vec<Vec<String>> = head.into_iter().chain(lines).collect();
+        show(&output::aligned(&rows));
+    }
+
+    /// A change, given all rollouts as they are now. Without one only the time has passed.
+    fn change(&self, known: &BTreeMap<String, Record>, changed: Option<&Record>) {
+        match (self.args.output, changed) {
+            (StatusOutput::Table | StatusOutput::Wide, _) if self.screen => self.tables(known.values()),
+            (_, None) => {}
+            (StatusOutput::Table | StatusOutput::Wide, Some(record)) if self.single => {
+                output::line("");
+                show(&full(record, Timestamp::now(), false));
+            }
+            (StatusOutput::Table | StatusOutput::Wide, Some(record)) => {
+                show(&output::aligned(&[line(record, Timestamp::now())]));
+            }
+            (_, Some(record)) => self.one(record),
+        }
+    }
+
+    fn one(&self, record: &Record) {
+        match self.args.output {
+            StatusOutput::Json => output::text(&output::json(record)),
+            StatusOutput::Yaml => output::text(&format!("---\n{}", output::yaml(record))),
+            _ => output::line(&POWER_ROLLOUT.kind.full_name(&record.name)),
+        }
+    }
+}

@@ -1,0 +1,92 @@
+//! Why a rollout is not created, not changed, or does not end well, and which exit code that is.
+
+use shared::rollout::selector::SelectorError;
+
+use super::exit::Exit;
+
+/// What can go wrong with a rollout.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum RolloutError {
+    #[error(
+        "{flag} creates a PowerRollout, which takes ClusterDeployments only, not {found}: omit the options for a rollout, or name \
+         ClusterDeployments"
+    )]
+    OtherKind { flag: &'static str, found: String },
+    #[error(
+        "{flag} and --force exclude each other: only the sleep of a KKP Cluster has a preflight that --force overrides"
+    )]
+    Force { flag: &'static str },
+    #[error("{found} names are given: a rollout takes at most {max}; use -l SELECTOR or --all")]
+    TooManyNames { found: usize, max: usize },
+    #[error("--canary is given {found} times: a rollout takes at most {max}; use a label selector")]
+    TooManyCanaries { found: usize, max: usize },
+    #[error(
+        "--canary {text:?} is neither NAME nor NAMESPACE/NAME; a label selector has an operator, or is written label:KEY"
+    )]
+    NotACanary { text: String },
+    #[error("--canary {text:?} is not a label selector: {source}")]
+    CanarySelector { text: String, source: SelectorError },
+    #[error("-l is not a label selector that a rollout can hold: {0}")]
+    Selector(SelectorError),
+    #[error("--canary {}: not among the {targets} targets, nothing was created", .canaries.join(", "))]
+    NoCanaries { canaries: Vec<String>, targets: usize },
+    #[error("--canary {name:?} names several targets: {}; write NAMESPACE/NAME", .candidates.join(", "))]
+    Ambiguous { name: String, candidates: Vec<String> },
+    #[error("--canary {text:?} adds no target: all of it is in the canary groups before")]
+    Repeated { text: String },
+    #[error(
+        "nothing was created: the hub does not have the type powerrollouts.hibernate.sh; install hibernate-controller's manifests, or omit \
+         the options for a rollout"
+    )]
+    NoDefinition,
+    #[error("nothing was created: {0}; start hibernate-controller, or create the rollout with --paused")]
+    NoController(String),
+    #[error(
+        "nothing was created: Hive's own hibernation controller is enabled and would change the clusters too; add \"hibernation\" to \
+         spec.disabledControllers of the HiveConfig, or create the rollout with --paused"
+    )]
+    HiveController,
+    #[error("{name:?} is not the name of a rollout: write NAME, rollout/NAME, powerrollout/NAME or pr/NAME")]
+    NotARollout { name: String },
+    #[error("{what} not found{hint}")]
+    NotFound { what: String, hint: String },
+    #[error("{what} cannot {verb}: {why}")]
+    Verb { what: String, verb: &'static str, why: String },
+    #[error("stopped waiting after {after}: {why}")]
+    Failed { after: String, why: String },
+    #[error("over after {after}: {why}")]
+    Refused { after: String, why: String },
+    #[error("over after {after}: {why}")]
+    NeverStarted { after: String, why: String },
+}
+
+impl RolloutError {
+    /// The exit code.
+    pub(crate) fn exit(&self) -> Exit {
+        match self {
+            Self::OtherKind { .. }
+            | Self::Force { .. }
+            | Self::TooManyNames { .. }
+            | Self::TooManyCanaries { .. }
+            | Self::NotACanary { .. }
+            | Self::CanarySelector { .. }
+            | Self::Selector(_)
+            | Self::Repeated { .. }
+            | Self::NotARollout { .. } => Exit::Usage,
+            Self::NoDefinition
+            | Self::NoController(_)
+            | Self::HiveController
+            | Self::Verb { .. }
+            | Self::Refused { .. } => Exit::Refused,
+            Self::NoCanaries { .. } | Self::Ambiguous { .. } | Self::NotFound { .. } | Self::Failed { .. } => {
+                Exit::Error
+            }
+            Self::NeverStarted { .. } => Exit::TimedOut,
+        }
+    }
+
+    /// Whether the message lacks the name of its object.
+    pub(crate) fn is_nameless(&self) -> bool {
+        matches!(self, Self::Failed { .. } | Self::Refused { .. } | Self::NeverStarted { .. })
+    }
+}

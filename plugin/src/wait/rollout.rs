@@ -1,0 +1,282 @@
+//! `--wait` for a rollout.
+
+use std::{
+    iter,
+    ops::ControlFlow,
+    time::{Duration, Instant},
+};
+
+use jiff::{SignedDuration, Timestamp};
+use serde_json::Value;
+use shared::{
+    rollout::{
+        api::PowerRollout,
+        member::MemberState,
+        status::{PowerRolloutStatus, RolloutPhase},
+    },
+    target::{POWER_ROLLOUT, UNNOTICED},
+};
+
+use super::display::ProgressDisplay;
+use crate::{
+    api::Hub,
+    cli::duration::elapsed,
+    error::{Problem, RolloutError, WaitError},
+    read::rollout::{Followed, Seen},
+};
+
+/// How long after `notAfter` a controller has to say so itself.
+const GRACE: SignedDuration = SignedDuration::from_secs(5);
+/// How often the clock is looked at while nothing changes.
+const TICK: Duration = Duration::from_secs(1);
+
+/// What a rollout is, for somebody who waits for its end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Standing {
+    /// It goes on.
+    Going(String),
+    /// Every target has succeeded, or was in its state already.
+    Succeeded(String),
+    /// Some targets were refused, none has failed.
+    Refused(String),
+    /// Some targets were never started, none has failed or was refused.
+    NeverStarted(String),
+    /// Some have failed, or nothing goes on without a person.
+    Failed(String),
+}
+
+/// | phase | targets | standing |
+/// |---|---|---|
+/// | none, or of an earlier spec | | going |
+/// | Halted | | failed, with the way out |
+/// | Aborted | | failed |
+/// | over | any Failed, `TimeOut`, Overridden or Abandoned | failed |
+/// | over | any Refused | refused |
+/// | over | any other left, such as Pending or Deferred | never started |
+/// | over | else | succeeded |
+/// | any other, `notAfter` has passed | none in progress, any Pending or Deferred, or nothing known | never started |
+/// | any other | | going |
+pub(crate) fn standing(rollout: &PowerRollout, now: Timestamp) -> Standing {
+    let name = rollout.metadata.name.as_deref().unwrap_or_default();
+    let is_late = rollout.spec.not_after.0.checked_add(GRACE).is_ok_and(|end| now > end);
+    let never =
+        |counts: &str| Standing::NeverStarted(format!("notAfter has passed before every target was started{counts}"));
+    let known = rollout.status.as_ref().and_then(|status| Some((status, status.phase?)));
+    let Some((status, phase)) = known else {
+        return if is_late { never("") } else { Standing::Going(UNNOTICED.to_owned()) };
+    };
+    let is_stale = status.observed_generation.zip(rollout.metadata.generation).is_some_and(|(seen, now)| seen < now);
+    if is_stale && !is_late {
+        return Standing::Going(UNNOTICED.to_owned());
+    }
+    let tally = tally(status);
+    let text = format!("{phase}{}{}", reason(status), if tally.is_empty() { tally } else { format!(" ({tally})") });
+    let failed = of(status, FAILED);
+    match phase {
+        RolloutPhase::Halted => Standing::Failed(format!(
+            "{text}; go on with `kubectl hibernate rollout accept {name}` or `retry {name}`, or end it with `abort {name}`"
+        )),
+        RolloutPhase::Aborted => Standing::Failed(text),
+        _ if phase.is_over() && failed > 0 => Standing::Failed(text),
+        _ if phase.is_over() && of(status, &[MemberState::Refused]) > 0 => Standing::Refused(text),
+        _ if phase.is_over() && of(status, OPEN) > 0 => Standing::NeverStarted(text),
+        _ if phase.is_over() => Standing::Succeeded(text),
+        _ if is_late && of(status, &[MemberState::Progressing]) == 0 && of(status, WAITING) > 0 => {
+            never(&format!(": {text}"))
+        }
+        _ => Standing::Going(text),
+    }
+}
+
+const FAILED: &[MemberState] =
+    &[MemberState::Failed, MemberState::TimeOut, MemberState::Overridden, MemberState::Abandoned];
+const WAITING: &[MemberState] = &[MemberState::Pending, MemberState::Deferred];
+const OPEN: &[MemberState] = &[MemberState::Pending, MemberState::Deferred, MemberState::Progressing];
+
+fn of(status: &PowerRolloutStatus, states: &[MemberState]) -> u32 {
+    states.iter().filter_map(|state| status.counts.get(&state.to_string())).sum()
+}
+
+fn reason(status: &PowerRolloutStatus) -> String {
+    status.message.as_ref().filter(|text| !text.is_empty()).map(|text| format!(": {text}")).unwrap_or_default()
+}
+
+/// `12 targets: 3 Succeeded, 4 Progressing`, in the order of a target's life.
+pub(crate) fn tally(status: &PowerRolloutStatus) -> String {
+    let known: Vec<String> = MEMBER_STATES.iter().map(ToString::to_string).collect();
+    let rank = |state: &str| known.iter().position(|known| known == state).unwrap_or(known.len());
+    let mut counts: Vec<(&String, &u32)> = status.counts.iter().filter(|(_, count)| **count > 0).collect();
+    counts.sort_by_key(|(state, _)| rank(state));
+    let counts = counts.iter().map(|(state, count)| format!("{count} {state}")).collect::<Vec<_>>().join(", ");
+    match (status.total, counts.is_empty()) {
+        (Some(total), false) => format!("{total} targets: {counts}"),
+        (Some(total), true) => format!("{total} targets"),
+        (None, _) => counts,
+    }
+}
+
+/// In the order of a target's life; others, of a later controller, come last.
+const MEMBER_STATES: &[MemberState] = &[
+    MemberState::Succeeded,
+    MemberState::AlreadyInState,
+    MemberState::Progressing,
+    MemberState::Pending,
+    MemberState::Deferred,
+    MemberState::Failed,
+    MemberState::TimeOut,
+    MemberState::Refused,
+    MemberState::Overridden,
+    MemberState::Abandoned,
+];
+
+/// Waits for the end of a rollout. Returns what to print.
+///
+/// # Errors
+/// When it does not end well, in time, or cannot be followed.
+pub(crate) async fn until_over(hub: &Hub, rollout: &PowerRollout, limit: Option<Duration>) -> Result<String, Problem> {
+    let begin = Instant::now();
+    let names = [rollout.metadata.name.clone().unwrap_or_default()];
+    let what = POWER_ROLLOUT.kind.full_name(&names[0]);
+    let display = ProgressDisplay::new(iter::once(what.as_str()));
+    let mut last = rollout.clone();
+    let mut state = UNNOTICED.to_owned();
+    let mut look = |seen: Seen| match read(seen, &mut last) {
+        Err(problem) => ControlFlow::Break(Err(problem)),
+        Ok(false) => ControlFlow::Break(Err(lost(begin, "it does not exist any more".to_owned()))),
+        Ok(true) => match verdict(standing(&last, Timestamp::now()), begin) {
+            Verdict::Going(text) => {
+                display.state(0, &text);
+                state = text;
+                ControlFlow::Continue(())
+            }
+            Verdict::Over(result) => ControlFlow::Break(result),
+        },
+    };
+    let followed = Followed { hub, names: &names, labels: "", tick: TICK };
+    let following = followed.follow(&mut look);
+    let ended = match limit {
+        None => Some(following.await),
+        Some(limit) => tokio::time::timeout(limit, following).await.ok(),
+    };
+    display.close();
+    match ended {
+        None => Err(WaitError::TimedOut { after: elapsed(limit.unwrap_or_default()), state }.into()),
+        Some(Err(error)) => Err(lost(begin, error.to_string())),
+        Some(Ok(result)) => result,
+    }
+}
+
+enum Verdict {
+    Going(String),
+    Over(Result<String, Problem>),
+}
+
+fn verdict(standing: Standing, begin: Instant) -> Verdict {
+    let after = elapsed(begin.elapsed());
+    let fail = |error: RolloutError| Verdict::Over(Err(error.into()));
+    match standing {
+        Standing::Going(text) => Verdict::Going(text),
+        Standing::Succeeded(text) => Verdict::Over(Ok(format!("over after {after}: {text}"))),
+        Standing::Refused(why) => fail(RolloutError::Refused { after, why }),
+        Standing::NeverStarted(why) => fail(RolloutError::NeverStarted { after, why }),
+        Standing::Failed(why) => fail(RolloutError::Failed { after, why }),
+    }
+}
+
+fn lost(begin: Instant, why: String) -> Problem {
+    WaitError::Lost { after: elapsed(begin.elapsed()), why }.into()
+}
+
+/// Takes what was seen. False if the rollout is gone.
+fn read(seen: Seen, last: &mut PowerRollout) -> Result<bool, Problem> {
+    match seen {
+        Seen::Object(object) => *last = typed(object)?,
+        Seen::Gone(_) => return Ok(false),
+        Seen::Time => {}
+    }
+    Ok(true)
+}
+
+fn typed(object: Value) -> Result<PowerRollout, Problem> {
+    serde_json::from_value(object).map_err(Problem::unreadable)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::error::Exit;
+
+    const NOW: &str = "2026-11-24T18:00:00Z";
+
+    fn rollout(not_after: &str, status: &Value) -> PowerRollout {
+        typed(json!({
+            "metadata": { "name": "night", "generation": 2 },
+            "spec": { "action": "Hibernate", "maxTargets": 9, "notAfter": not_after, "targets": { "all": true } },
+            "status": status,
+        }))
+        .unwrap()
+    }
+
+    /// The exit code; none while it goes on.
+    fn exit(rollout: &PowerRollout) -> Option<Exit> {
+        match verdict(standing(rollout, NOW.parse().unwrap()), Instant::now()) {
+            Verdict::Going(_) => None,
+            Verdict::Over(Ok(_)) => Some(Exit::Done),
+            Verdict::Over(Err(problem)) => Some(problem.exit()),
+        }
+    }
+
+    #[test]
+    fn every_end_has_its_exit_code() {
+        const LATER: &str = "2026-11-24T20:00:00Z";
+        const PASSED: &str = "2026-11-24T17:59:54Z";
+        const JUST: &str = "2026-11-24T17:59:55Z";
+        let status = |phase: &str, counts: Value| json!({ "phase": phase, "counts": counts });
+        for (not_after, status, expected) in [
+            (LATER, json!(null), None),
+            (LATER, json!({}), None),
+            (PASSED, json!(null), Some(Exit::TimedOut)),
+            (LATER, status("Planned", json!({ "Pending": 9 })), None),
+            (LATER, status("Waiting", json!({ "Pending": 9 })), None),
+            (LATER, status("Paused", json!({ "Pending": 8, "Failed": 1 })), None),
+            (LATER, status("Progressing", json!({ "Deferred": 3, "Refused": 1 })), None),
+            (LATER, status("Succeeded", json!({ "Succeeded": 8, "AlreadyInState": 1 })), Some(Exit::Done)),
+            (LATER, status("Finished", json!({ "Succeeded": 8, "Removed": 1 })), Some(Exit::Done)),
+            (LATER, status("Finished", json!({ "Succeeded": 8, "Failed": 1 })), Some(Exit::Error)),
+            (LATER, status("Finished", json!({ "TimeOut": 1, "Refused": 3 })), Some(Exit::Error)),
+            (LATER, status("Finished", json!({ "Overridden": 1 })), Some(Exit::Error)),
+            (LATER, status("Finished", json!({ "Abandoned": 1 })), Some(Exit::Error)),
+            (LATER, status("Finished", json!({ "Succeeded": 8, "Refused": 1 })), Some(Exit::Refused)),
+            (LATER, status("Finished", json!({ "Refused": 1, "Deferred": 1 })), Some(Exit::Refused)),
+            (LATER, status("Finished", json!({ "Deferred": 1, "Succeeded": 8 })), Some(Exit::TimedOut)),
+            (LATER, status("Finished", json!({ "Pending": 9, "Refused": 0 })), Some(Exit::TimedOut)),
+            (LATER, status("Aborted", json!({ "Succeeded": 9 })), Some(Exit::Error)),
+            (LATER, status("Halted", json!({ "Failed": 1, "Pending": 8 })), Some(Exit::Error)),
+            (PASSED, status("Paused", json!({ "Pending": 9 })), Some(Exit::TimedOut)),
+            (JUST, status("Paused", json!({ "Pending": 9 })), None),
+            (PASSED, status("Progressing", json!({ "Pending": 8, "Progressing": 1 })), None),
+            (PASSED, status("Progressing", json!({ "Succeeded": 9 })), None),
+        ] {
+            assert_eq!(exit(&rollout(not_after, &status)), expected, "{not_after} {status}");
+        }
+        let stale = json!({ "phase": "Finished", "observedGeneration": 1, "counts": { "Failed": 1 } });
+        assert_eq!(exit(&rollout(LATER, &stale)), None, "a retry that the controller has not seen yet");
+    }
+
+    #[test]
+    fn a_halt_says_what_can_be_done() {
+        let status = json!({
+            "phase": "Halted", "message": "2 of 1 failures in group canary", "total": 9, "counts": { "Failed": 2, "Pending": 5, "Succeeded": 2 },
+        });
+        let Standing::Failed(text) = standing(&rollout("2026-11-24T20:00:00Z", &status), NOW.parse().unwrap()) else {
+            panic!()
+        };
+        assert_eq!(
+            text,
+            "Halted: 2 of 1 failures in group canary (9 targets: 2 Succeeded, 5 Pending, 2 Failed); go on with `kubectl hibernate rollout accept night` \
+             or `retry night`, or end it with `abort night`"
+        );
+    }
+}

@@ -1,0 +1,126 @@
+//! Rollouts from the command line, on a real hub without a controller: what is created, refused, changed and shown. Where a controller would
+//! write, the test does.
+
+mod created;
+mod refused;
+mod verbs;
+mod waited;
+
+use anyhow::{Context as _, Result};
+use jiff::{SignedDuration, Timestamp};
+use kube::api::{ListParams, Patch, PatchParams, PostParams};
+use kube::{Api, Client, CustomResourceExt as _, ResourceExt as _};
+use serde_json::{Value, json};
+use shared::hive::api::ClusterDeployment;
+use shared::rollout::api::PowerRollout;
+use testbed::options::Options;
+use testbed::world::run::Ran;
+use testbed::{World, apply, eventually};
+
+/// A hub of its own: its Lease is held, although no controller runs. Its audit log is not read: it only tells it from the hubs of other tests.
+async fn world() -> Result<World> {
+    let world = World::shared_with(Options { audit: true, ..Options::bare_hub() }).await?;
+    let hub = world.hub().await?;
+    apply::all(&hub, &[json!(PowerRollout::crd()), namespace(), lease("test", Timestamp::now(), 86_400)]).await?;
+    let rollouts: Api<PowerRollout> = Api::all(hub);
+    eventually(std::time::Duration::from_secs(30), "the definition", async || {
+        Ok(rollouts.list(&ListParams::default()).await.map(drop)?)
+    })
+    .await?;
+    Ok(world)
+}
+
+fn namespace() -> Value {
+    json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": "hibernate-system" } })
+}
+
+fn lease(holder: &str, renewed: Timestamp, seconds: i32) -> Value {
+    json!({
+        "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+        "metadata": { "name": "hibernate-controller", "namespace": "hibernate-system" },
+        "spec": {
+            "holderIdentity": holder, "leaseDurationSeconds": seconds,
+            "renewTime": renewed.strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string(),
+        },
+    })
+}
+
+/// An installed cluster that runs.
+async fn cluster(client: &Client, ns: &str, name: &str, labels: &Value) -> Result<()> {
+    let clusters: Api<ClusterDeployment> = Api::namespaced(client.clone(), ns);
+    let object = serde_json::from_value(json!({
+        "apiVersion": "hive.openshift.io/v1", "kind": "ClusterDeployment",
+        "metadata": { "name": name, "labels": labels },
+        "spec": {
+            "baseDomain": "example.com", "clusterName": name, "installed": true,
+            "platform": { "aws": { "region": "eu-central-1", "credentialsSecretRef": { "name": "creds" } } },
+            "clusterMetadata": {
+                "clusterID": "c", "infraID": format!("{name}-x"), "adminKubeconfigSecretRef": { "name": "kubeconfig" },
+            },
+        },
+    }))?;
+    clusters.create(&PostParams::default(), &object).await.with_context(|| format!("create {name}"))?;
+    let status = json!({ "status": { "installedTimestamp": "2026-01-01T00:00:00Z", "powerState": "Running" } });
+    clusters.patch_status(name, &PatchParams::default(), &Patch::Merge(status)).await?;
+    Ok(())
+}
+
+/// Three clusters; two have the tier `x`. All have a label that no other test's clusters have.
+async fn fleet(client: &Client, ns: &str) -> Result<()> {
+    for (name, tier) in [("a", "x"), ("b", "x"), ("c", "y")] {
+        cluster(client, ns, name, &json!({ "tier": tier, "fleet": ns })).await?;
+    }
+    Ok(())
+}
+
+/// The rollouts with this reason: names are made up by the plugin.
+async fn rollouts_because(client: &Client, reason: &str) -> Result<Vec<PowerRollout>> {
+    let all: Api<PowerRollout> = Api::all(client.clone());
+    let list = all.list(&ListParams::default()).await?.items;
+    Ok(list.into_iter().filter(|one| one.spec.reason.as_deref() == Some(reason)).collect())
+}
+
+/// A rollout of nobody's making.
+async fn rollout(client: &Client, spec: Value) -> Result<PowerRollout> {
+    let name = format!("night-{:08x}", rand::random::<u32>());
+    let mut object = json!({
+        "apiVersion": "hibernate.sh/v1alpha1", "kind": "PowerRollout", "metadata": { "name": name },
+        "spec": {
+            "action": "Hibernate", "maxTargets": 3, "notAfter": "2036-01-01T00:00:00Z",
+            "targets": { "selector": { "matchLabels": { "fleet": name } } },
+            "groups": [{ "name": "canary", "selector": { "matchLabels": { "tier": "x" } }, "pauseAfter": true }],
+        },
+    });
+    crate::match_writes::merge(&mut object, &json!({ "spec": spec }));
+    let all: Api<PowerRollout> = Api::all(client.clone());
+    Ok(all.create(&PostParams::default(), &serde_json::from_value(object)?).await?)
+}
+
+/// What a controller would write.
+async fn observed(client: &Client, name: &str, status: Value) -> Result<()> {
+    let all: Api<PowerRollout> = Api::all(client.clone());
+    all.patch_status(name, &PatchParams::default(), &Patch::Merge(json!({ "status": status }))).await?;
+    Ok(())
+}
+
+async fn get(client: &Client, name: &str) -> Result<PowerRollout> {
+    Ok(Api::<PowerRollout>::all(client.clone()).get(name).await?)
+}
+
+/// Seconds from now.
+fn from_now(time: Timestamp) -> i64 {
+    time.duration_since(Timestamp::now()).as_secs()
+}
+
+/// The methods and paths of the requests that `-v` shows.
+fn requests(ran: &Ran) -> Vec<&str> {
+    ran.stderr.lines().filter(|line| line.contains(" https://")).collect()
+}
+
+fn is_about(found: i64, expected: SignedDuration) -> bool {
+    (found - expected.as_secs()).abs() < 60
+}
+
+fn name(rollout: &PowerRollout) -> String {
+    rollout.name_any()
+}

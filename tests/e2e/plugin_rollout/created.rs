@@ -1,0 +1,276 @@
+//! What the flags create, and what they leave alone.
+
+use std::io::Write as _;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use jiff::SignedDuration;
+use kube::{Api, ResourceExt as _};
+use serde_json::{Value, json};
+use shared::annotation::keys;
+use shared::hive::api::ClusterDeployment;
+use testbed::{World, with_temp_ns};
+
+use super::{cluster, fleet, from_now, get, is_about, requests, rollouts_because, world};
+
+/// What the API server adds to every spec.
+fn complete(spec: &Value) -> Value {
+    let mut all = json!({
+        "action": "Hibernate", "maxTargets": 3, "paused": false, "abort": false, "acceptFailures": 0, "retryFailed": 0,
+        "targets": { "kind": "ClusterDeployment", "all": false },
+    });
+    crate::match_writes::merge(&mut all, spec);
+    all
+}
+
+/// Command lines behind `-o json`, and the spec without its notAfter.
+fn asked(ns: &str) -> Vec<(Vec<String>, Value)> {
+    let labels = json!({ "matchLabels": { "fleet": ns } });
+    let here = json!({ "matchLabels": { "kubernetes.io/metadata.name": ns } });
+    let named = |names: &[&str]| names.iter().map(|name| json!({ "namespace": ns, "name": name })).collect::<Vec<_>>();
+    let selector = format!("fleet={ns}");
+    let line = |text: &str| text.split('|').map(|word| word.replace("FLEET", &selector).replace("NS", ns)).collect();
+    vec![
+        (
+            line("a|cd/c|-n|NS|--max-concurrency|2"),
+            json!({ "maxConcurrency": 2, "maxTargets": 2, "targets": { "names": named(&["a", "c"]) } }),
+        ),
+        (
+            line("-l|FLEET|-A|--max-concurrency|10%"),
+            json!({ "maxConcurrency": "10%", "targets": { "selector": labels } }),
+        ),
+        (
+            line("-l|FLEET|-n|NS|--max-failures|5%"),
+            json!({ "maxFailures": "5%", "targets": { "selector": labels, "namespaceSelector": here } }),
+        ),
+        (
+            line("--all|-n|NS|--starts-per-minute|7"),
+            json!({ "startsPerMinute": 7, "targets": { "namespaceSelector": here } }),
+        ),
+        (
+            line("-l|fleet in (NS),tier!=y|-A|--deadline|20m"),
+            json!({ "deadline": "20m", "maxTargets": 2, "targets": { "selector": { "matchExpressions": [
+                { "key": "fleet", "operator": "In", "values": [ns] }, { "key": "tier", "operator": "NotIn", "values": ["y"] },
+            ] } } }),
+        ),
+        (
+            line("-l|FLEET|-A|--canary|NS/c|--canary|tier=x|--pause-after-canary|--paused"),
+            json!({
+                "paused": true, "targets": { "selector": labels },
+                "groups": [
+                    { "name": "canary", "names": named(&["c"]), "pauseAfter": true },
+                    { "name": "canary-2", "selector": { "matchLabels": { "tier": "x" } }, "pauseAfter": true },
+                ],
+            }),
+        ),
+        (
+            line(
+                "--all|-n|NS|--canary|b|--not-before|2036-01-01T00:00:00Z|--not-after|2036-01-01T01:00:00Z|--until|2036-01-02T00:00:00Z",
+            ),
+            json!({
+                "notBefore": "2036-01-01T00:00:00Z", "wakeAt": "2036-01-02T00:00:00Z",
+                "targets": { "namespaceSelector": here }, "groups": [{ "name": "canary", "names": named(&["b"]), "pauseAfter": false }],
+            }),
+        ),
+        (
+            line("resume|-l|FLEET|-A|--max-concurrency|1|--hold-awake|--until|2036-01-02T00:00:00Z"),
+            json!({
+                "action": "Resume", "maxConcurrency": 1, "holdAwakeUntil": "2036-01-02T00:00:00Z",
+                "targets": { "selector": labels },
+            }),
+        ),
+    ]
+}
+
+#[tokio::test]
+async fn the_object_is_what_was_asked_for() -> Result<()> {
+    let world = world().await?;
+    with_temp_ns(&world, async |client, ns| {
+        fleet(&client, &ns).await?;
+        for (args, spec) in asked(&ns) {
+            let reason = format!("{ns} {}", rand::random::<u32>());
+            let args: Vec<&str> = args.iter().map(String::as_str).collect();
+            let ran = world.plugin(&[&args[..], &["-o", "json", "--reason", &reason]].concat()).await?;
+            ensure!(ran.code == 0, "{args:?}: {}", ran.stderr);
+            let printed: Value = serde_json::from_str(&ran.stdout)?;
+            let [stored] = &rollouts_because(&client, &reason).await?[..] else { anyhow::bail!("{args:?}: not one") };
+            let mut found = json!(stored.spec);
+            ensure!(printed["spec"] == found && printed["metadata"]["name"] == stored.name_any(), "{printed}");
+            let expected = complete(&spec);
+            found.as_object_mut().context("spec")?.retain(|key, _| key != "notAfter" && key != "reason");
+            ensure!(found == expected, "{args:?}: {found:#}\nexpected {expected:#}");
+            let not_after = from_now(stored.spec.not_after.0);
+            ensure!(args.contains(&"--not-after") || is_about(not_after, SignedDuration::from_hours(2)), "{not_after}");
+            let word = stored.spec.action.to_string().to_lowercase();
+            ensure!(stored.name_any().starts_with(&format!("{word}-20")), "{}", stored.name_any());
+            let managers: Vec<_> =
+                stored.managed_fields().iter().filter_map(|entry| entry.manager.as_deref()).collect();
+            ensure!(managers == [keys::PLUGIN], "{managers:?}");
+            let count = expected["maxTargets"].as_u64().context("count")?;
+            ensure!(
+                ran.stderr.contains(&format!(" {count} targets as rollout ")),
+                "it shows the count: {}",
+                ran.stderr
+            );
+        }
+        let clusters: Api<ClusterDeployment> = Api::namespaced(client.clone(), &ns);
+        for name in ["a", "b", "c"] {
+            ensure!(clusters.get(name).await?.spec.power_state.is_none(), "the plugin changes no target itself");
+        }
+        let all = world.plugin(&["--all", "-A", "--paused", "-o", "json"]).await?.ok()?;
+        let all: Value = serde_json::from_str(&all)?;
+        ensure!(all["spec"]["targets"] == json!({ "kind": "ClusterDeployment", "all": true }), "{all}");
+        let plain = world.plugin(&["a", "-n", &ns, "--paused"]).await?.ok()?;
+        ensure!(plain.starts_with("powerrollout.hibernate.sh/hibernate-") && plain.ends_with(" created\n"), "{plain}");
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test]
+async fn without_its_flags_nothing_is_a_rollout() -> Result<()> {
+    let world = world().await?;
+    with_temp_ns(&world, async |client, ns| {
+        fleet(&client, &ns).await?;
+        let ran = world.plugin(&["--all", "-n", &ns, "--reason", &ns, "--for", "14h", "--yes", "-v"]).await?;
+        ensure!(
+            ran.code == 0 && ran.stdout.matches("hibernation requested").count() == 3,
+            "{}{}",
+            ran.stdout,
+            ran.stderr
+        );
+        let requests = requests(&ran);
+        ensure!(!requests.iter().any(|line| line.contains("powerrollouts") || line.contains("leases")), "{requests:?}");
+        ensure!(!ran.stderr.contains("waves"), "{}", ran.stderr);
+        ensure!(rollouts_because(&client, &ns).await?.is_empty(), "a rollout was created");
+        let clusters: Api<ClusterDeployment> = Api::namespaced(client, &ns);
+        for name in ["a", "b", "c"] {
+            ensure!(clusters.get(name).await?.spec.power_state.as_deref() == Some("Hibernating"), "{name}");
+        }
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test]
+async fn dry_runs_store_nothing() -> Result<()> {
+    let world = world().await?;
+    with_temp_ns(&world, async |client, ns| {
+        fleet(&client, &ns).await?;
+        let base = ["--all", "-n", &ns, "--max-concurrency", "2", "--reason", &ns, "-v"];
+        for (strategy, suffix, posts) in [("client", " (dry run)", 0), ("server", " (server dry run)", 1)] {
+            let flag = format!("--dry-run={strategy}");
+            let ran = world.plugin(&[&base[..], &[&flag]].concat()).await?;
+            ensure!(
+                ran.code == 0 && ran.stdout.ends_with(&format!(" created{suffix}\n")),
+                "{}{}",
+                ran.stdout,
+                ran.stderr
+            );
+            ensure!(requests(&ran).iter().filter(|line| line.starts_with("POST")).count() == posts, "{}", ran.stderr);
+            let yaml = world.plugin(&[&base[..], &[&flag, "-o", "yaml"]].concat()).await?.ok()?;
+            ensure!(yaml.contains("kind: PowerRollout") && yaml.contains("maxTargets: 3"), "{yaml}");
+        }
+        let name = world.plugin(&[&base[..], &["--dry-run=server", "-o", "name"]].concat()).await?.ok()?;
+        ensure!(name.starts_with("powerrollout.hibernate.sh/hibernate-") && name.lines().count() == 1, "{name}");
+        ensure!(rollouts_because(&client, &ns).await?.is_empty(), "a dry run was stored");
+        Ok(())
+    })
+    .await
+}
+
+/// Runs the plugin with a terminal as its input and error output, and answers its question.
+async fn answered(world: &World, args: &[&str], answer: &str) -> Result<(String, Option<i32>)> {
+    let terminal = nix::pty::openpty(None, None)?;
+    let mut command = world.command(testbed::paths::program(keys::PLUGIN)?);
+    command.args(args).stdin(terminal.slave.try_clone()?).stdout(terminal.slave.try_clone()?).stderr(terminal.slave);
+    let mut child = command.env("TERM", "dumb").spawn()?;
+    drop(command); // the last other holder of the terminal
+    let mut master = std::fs::File::from(terminal.master);
+    master.write_all(answer.as_bytes())?;
+    let written = tokio::task::spawn_blocking(move || {
+        let mut written = Vec::new();
+        let _ = std::io::Read::read_to_end(&mut master, &mut written); // ends with EIO
+        String::from_utf8_lossy(&written).into_owned()
+    });
+    let code = tokio::time::timeout(Duration::from_secs(30), child.wait()).await??.code();
+    Ok((written.await?, code))
+}
+
+#[tokio::test]
+async fn a_person_is_asked_once_with_the_count_and_the_canaries() -> Result<()> {
+    let world = world().await?;
+    with_temp_ns(&world, async |client, ns| {
+        fleet(&client, &ns).await?;
+        let args = ["--all", "-n", &ns, "--canary", "a", "--reason", &ns];
+        let (text, code) = answered(&world, &args, "n\n").await?;
+        ensure!(code == Some(1) && text.contains("not confirmed, nothing was changed"), "{code:?}: {text}");
+        ensure!(text.contains("About to hibernate 3 targets as rollout hibernate-"), "{text}");
+        ensure!(text.contains(&format!("canary: {ns}/a")) && text.contains("then the remaining 2"), "{text}");
+        ensure!(text.matches("Continue?").count() == 1, "{text}");
+        ensure!(rollouts_because(&client, &ns).await?.is_empty(), "declined, and created");
+        let (text, code) = answered(&world, &args, "y\n").await?;
+        ensure!(code == Some(0) && text.contains(" created"), "{code:?}: {text}");
+        let (text, code) = answered(&world, &[&args[..], &["--yes"]].concat(), "").await?;
+        ensure!(code == Some(0) && !text.contains("Continue?"), "{code:?}: {text}");
+        ensure!(rollouts_because(&client, &ns).await?.len() == 2, "each was created once");
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test]
+async fn many_targets_on_a_terminal_are_worth_a_hint() -> Result<()> {
+    let world = world().await?;
+    with_temp_ns(&world, async |client, ns| {
+        for at in 0..21 {
+            cluster(&client, &ns, &format!("c{at:02}"), &json!({})).await?;
+        }
+        let args = ["--all", "-n", &ns, "--dry-run"];
+        let shown = crate::plugin_hive::on_terminal(&world, &args).await?;
+        ensure!(shown.matches("use --max-concurrency and --canary").count() == 1, "{shown}");
+        let piped = world.plugin(&args).await?;
+        ensure!(piped.code == 0 && !piped.stderr.contains("--max-concurrency"), "{}", piped.stderr);
+        let rollout =
+            crate::plugin_hive::on_terminal(&world, &[&args[..], &["--max-concurrency", "5"]].concat()).await?;
+        ensure!(!rollout.contains("change at once"), "{rollout}");
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test]
+async fn plan_shows_the_order_and_what_waits() -> Result<()> {
+    let world = world().await?;
+    with_temp_ns(&world, async |client, ns| {
+        fleet(&client, &ns).await?;
+        let clusters: Api<ClusterDeployment> = Api::namespaced(client.clone(), &ns);
+        let protect = json!({ "metadata": { "annotations": { keys::PROTECTED: "true" } } });
+        clusters.patch("b", &kube::api::PatchParams::default(), &kube::api::Patch::Merge(protect)).await?;
+        let args = ["plan", "--all", "-n", &ns, "--canary", "c", "--max-concurrency", "1"];
+        let ran = world.plugin(&[&args[..], &["-o", "json"]].concat()).await?;
+        let plan: Value = serde_json::from_str(&ran.stdout).with_context(|| ran.stderr.clone())?;
+        let items = plan["items"].as_array().context("items")?;
+        let order: Vec<(&str, &str)> =
+            items.iter().filter_map(|item| Some((item["name"].as_str()?, item["state"].as_str()?))).collect();
+        // No webhook answers on this hub, so its rules alone do not refuse.
+        ensure!(order.first() == Some(&("c", "Starts")) && order.get(1) == Some(&("a", "Starts")), "{order:?}");
+        ensure!(plan["estimatedSeconds"].as_u64() >= Some(12 * 60), "{plan}");
+        let table = world.plugin(&args).await?;
+        ensure!(
+            table.stdout.contains("Rough estimate: ") && table.stdout.contains("aws/eu-central-1/creds"),
+            "{}",
+            table.stdout
+        );
+        for (args, code, part) in [
+            (&["plan", "--all", "-n", &ns, "--canary", "no"][..], 1, "--canary no: not among the 3 targets"),
+            (&["plan", "cluster/x", "--paused"], 2, "omit the options for a rollout"),
+        ] {
+            let ran = world.plugin(args).await?;
+            ensure!(ran.code == code && ran.stderr.contains(part), "{args:?}: {} {}", ran.code, ran.stderr);
+        }
+        ensure!(get(&client, "none").await.is_err(), "plan creates nothing");
+        Ok(())
+    })
+    .await
+}

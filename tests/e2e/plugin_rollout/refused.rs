@@ -1,0 +1,141 @@
+//! What is refused before anything is written, and with which exit code.
+
+use anyhow::{Result, ensure};
+use jiff::{SignedDuration, Timestamp};
+use kube::CustomResourceExt as _;
+use serde_json::{Value, json};
+use shared::rollout::api::PowerRollout;
+use testbed::options::Options;
+use testbed::{World, apply, with_temp_ns};
+
+use super::{fleet, lease, namespace, requests, rollouts_because, world};
+
+#[tokio::test]
+async fn wrong_usage_names_the_flag_and_writes_nothing() -> Result<()> {
+    let world = world().await?;
+    with_temp_ns(&world, async |client, ns| {
+        fleet(&client, &ns).await?;
+        world.kubectl(&["create", "deployment", "web", "--image=x", "-n", &ns]).await?.ok()?;
+        let many: Vec<String> = (0..1_001).map(|at| format!("c{at}")).chain(["--paused".to_owned()]).collect();
+        let many: Vec<&str> = many.iter().map(String::as_str).collect();
+        for (args, code, parts) in [
+            (&["--all", "--max-concurrency", "0"][..], 2, &["--max-concurrency", "'0'", "1% to 100%"][..]),
+            (&["--all", "--max-concurrency", "-1"], 2, &["--max-concurrency", "'-1'", "from 1"]),
+            (&["--all", "--max-concurrency", "101%"], 2, &["--max-concurrency", "'101%'", "1% to 100%"]),
+            (&["--all", "--max-failures", "-1"], 2, &["--max-failures", "'-1'", "0% to 100%"]),
+            (&["--all", "--max-failures", "101%"], 2, &["--max-failures", "'101%'", "0% to 100%"]),
+            (&["--all", "--starts-per-minute", "0"], 2, &["--starts-per-minute", "1..=100000"]),
+            (&["--all", "--not-after", "2026-01-01T00:00:00Z"], 2, &["--not-after", "has passed"]),
+            (
+                &["--all", "--not-before", "2036-01-02T00:00:00Z", "--not-after", "2036-01-01T00:00:00Z"],
+                2,
+                &["--not-before 2036-01-02T00:00:00Z", "--not-after 2036-01-01T00:00:00Z", "give an earlier"],
+            ),
+            (&many, 2, &["1001 names", "at most 1000", "-l SELECTOR"]),
+            (&["deploy/web", "--paused"], 2, &["--paused", "deployments.apps", "omit the options"]),
+            (&["deploy", "--all", "--canary", "web"], 2, &["--canary", "deployments.apps", "omit the options"]),
+            (&["--all", "--paused", "--force"], 2, &["--paused and --force exclude"]),
+            (&["--all", "--canary", "A"], 2, &["--canary \"A\"", "NAMESPACE/NAME"]),
+            (
+                &["--all", "--canary", "a", "--canary", "no", "--canary", "tier=q"],
+                1,
+                &["--canary no, tier=q", "3 targets"],
+            ),
+            (&["a", "missing", "--paused"], 1, &["missing not found"]),
+            (&["-l", "tier=none", "--paused"], 0, &["No resources found in"]),
+        ] {
+            let ran = world.plugin(&[args, &["-n", &ns, "--reason", &ns, "-v"]].concat()).await?;
+            ensure!((ran.code, ran.stdout.as_str()) == (code, ""), "{args:.5?}: {} {}", ran.code, ran.stderr);
+            ensure!(parts.iter().all(|part| ran.stderr.contains(part)), "{args:.5?}: {}", ran.stderr);
+            ensure!(!requests(&ran).iter().any(|line| line.starts_with("POST")), "{args:.5?}: {}", ran.stderr);
+        }
+        ensure!(rollouts_because(&client, &ns).await?.is_empty(), "a rollout was created");
+        Ok(())
+    })
+    .await
+}
+
+/// Enough of Hive's own definition.
+fn hive_config_definition() -> Value {
+    json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": { "name": "hiveconfigs.hive.openshift.io" },
+        "spec": {
+            "group": "hive.openshift.io", "scope": "Cluster",
+            "names": { "kind": "HiveConfig", "plural": "hiveconfigs", "singular": "hiveconfig", "listKind": "HiveConfigList" },
+            "versions": [{
+                "name": "v1", "served": true, "storage": true,
+                "schema": { "openAPIV3Schema": { "type": "object", "x-kubernetes-preserve-unknown-fields": true } },
+            }],
+        },
+    })
+}
+
+fn hive_config(disabled: &[&str]) -> Value {
+    json!({
+        "apiVersion": "hive.openshift.io/v1", "kind": "HiveConfig", "metadata": { "name": "hive" },
+        "spec": { "disabledControllers": disabled },
+    })
+}
+
+async fn expect(world: &World, args: &[&str], code: i32, part: &str) -> Result<()> {
+    let ran = world.plugin(args).await?;
+    ensure!(ran.code == code && ran.stderr.contains(part), "{args:?}: {} {}{}", ran.code, ran.stdout, ran.stderr);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_hub_that_is_not_ready_is_told_from_one_that_is() -> Result<()> {
+    let world = World::up(Options::bare_hub()).await?;
+    with_temp_ns(&world, async |client, ns| {
+        fleet(&client, &ns).await?;
+        let waves = ["--all", "-n", &ns, "--max-concurrency", "2", "--reason", &ns];
+        let paused = ["--all", "-n", &ns, "--paused", "--reason", &ns];
+        let definition = json!(PowerRollout::crd());
+        if world.kubectl(&["get", "crd", "powerrollouts.hibernate.sh"]).await?.code == 0 {
+            world.kubectl(&["delete", "crd", "powerrollouts.hibernate.sh"]).await?.ok()?;
+        }
+        for args in [waves, [paused[0], paused[1], paused[2], paused[3], paused[4], paused[5], "-v"]] {
+            expect(&world, &args, 3, "does not have the type powerrollouts.hibernate.sh; install").await?;
+        }
+        apply::all(&client, &[definition, namespace()]).await?;
+        // The manifests create the Lease, so that the controller needs no right to create one.
+        expect(&world, &waves, 3, "no controller runs: nobody holds the Lease hibernate-controller").await?;
+        world.kubectl(&["delete", "lease", "hibernate-controller", "-n", "hibernate-system"]).await?.ok()?;
+        expect(&world, &waves, 3, "no controller runs: there is no Lease hibernate-controller").await?;
+        let now = Timestamp::now();
+        for (holder, renewed, part) in
+            [("a", now - SignedDuration::from_secs(60), "was last renewed"), ("", now, "nobody holds the Lease")]
+        {
+            apply::all(&client, &[lease(holder, renewed, 15)]).await?;
+            expect(&world, &waves, 3, part).await?;
+            expect(&world, &[&waves[..], &["--dry-run=server"]].concat(), 3, part).await?;
+            expect(&world, &[&waves[..], &["--dry-run=client"]].concat(), 0, "").await?;
+        }
+        ensure!(rollouts_because(&client, &ns).await?.is_empty(), "a rollout was created");
+        expect(&world, &paused, 0, "created paused").await?;
+
+        apply::all(&client, &[lease("a", now, 86_400), hive_config_definition(), hive_config(&["clusterpool"])])
+            .await?;
+        expect(&world, &waves, 3, "spec.disabledControllers of the HiveConfig").await?;
+        expect(&world, &paused, 0, "created paused").await?;
+        apply::all(&client, &[hive_config(&["clusterpool", "hibernation"])]).await?;
+        expect(&world, &waves, 0, "3 targets").await?;
+        ensure!(rollouts_because(&client, &ns).await?.len() == 3, "two paused, one not");
+
+        // Whoever may create rollouts, but not read Leases, is warned.
+        for args in [
+            "create clusterrole r --verb=get,list --resource=clusterdeployments.hive.openshift.io",
+            "create clusterrole w --verb=create,get --resource=powerrollouts.hibernate.sh",
+            "create clusterrolebinding r --clusterrole=r --user=alice",
+            "create clusterrolebinding w --clusterrole=w --user=alice",
+        ] {
+            world.kubectl(&args.split(' ').collect::<Vec<_>>()).await?.ok()?;
+        }
+        let alice = [&waves[..], &["--as", "alice"]].concat();
+        expect(&world, &alice, 0, "Warning: whether hibernate-controller runs is unknown").await?;
+        expect(&world, &[&waves[..], &["--as", "bob"]].concat(), 1, "User \"bob\" cannot list").await?;
+        Ok(())
+    })
+    .await
+}

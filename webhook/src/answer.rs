@@ -15,7 +15,7 @@ use crate::fdb::Clusters;
 use crate::kkp::Deletions;
 use crate::patch;
 use crate::review::{Operation, Patch, Request, Response};
-use crate::settings::{Judged, Settings};
+use crate::settings::{Exempts, Judged, Settings};
 
 /// Key of the audit annotation that records which denials an exempt identity bypassed. The API server puts the name of the webhook
 /// and a slash in front.
@@ -131,11 +131,14 @@ pub fn judge_cluster_deletion(request: &Request<'_>, context: &Context<'_>) -> A
     Answer { judgement: overlooked::<kkp::Cluster>(request, context, judgement), patch: None }
 }
 
-/// The same judgement, or what becomes of it for an exempt identity.
+/// The judgement without the denials from which the user of the request is exempt.
 fn overlooked<K: Judged>(request: &Request<'_>, context: &Context<'_>, judgement: Judgement) -> Judgement {
-    let groups = request.user_info.groups.filter(|_| K::EXEMPTS_GROUPS);
-    let exempt = context.settings.exempt.covers(&request.user(), groups);
-    if exempt { judgement.overlooked() } else { judgement }
+    let covers = |groups| context.settings.exempt.covers(&request.user(), groups);
+    judgement.overlooked(|denial| match K::exempts(denial) {
+        Exempts::Nobody => false,
+        Exempts::Users => covers(None),
+        Exempts::UsersAndGroups => covers(request.user_info.groups),
+    })
 }
 
 /// Mutates: asks which annotations the rule wants changed. Never denies.

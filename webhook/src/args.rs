@@ -36,10 +36,10 @@ pub struct Args {
     /// Platforms whose clusters can be put to sleep
     #[arg(long, value_delimiter = ',', value_name = "PLATFORM", default_values_t = hive::Settings::default().served_platforms)]
     pub served_platforms: Vec<String>,
-    /// Group whose members are never denied; repeatable
+    /// Group whose members are never denied, but for the claims of rollouts; repeatable
     #[arg(long = "exempt-group", value_name = "GROUP", default_values_t = exempt::GROUPS.iter().copied().map(str::to_owned))]
     pub exempt_groups: Vec<String>,
-    /// User who is never denied, and who may end the pause of a dehydrated KKP cluster; repeatable
+    /// User who is never denied, who writes the claims of rollouts, and who may end the pause of a dehydrated KKP cluster; repeatable
     #[arg(long = "exempt-user", value_name = "USER", default_values_t = exempt::USERS.iter().copied().map(str::to_owned))]
     pub exempt_users: Vec<String>,
     /// Default minimum suspension for removed process groups of a FoundationDBCluster without the annotation hibernate.sh/minimum-suspension; 0 turns suspension off
@@ -128,7 +128,7 @@ impl Args {
     pub fn settings(&self) -> Settings {
         Settings::new(
             Exempt { users: self.exempt_users.clone(), groups: self.exempt_groups.clone() },
-            hive::Settings { served_platforms: self.served_platforms.clone() },
+            self.served_platforms.clone(),
             fdb::Settings { minimum_suspension: self.fdb_minimum_suspension },
         )
     }
@@ -160,6 +160,10 @@ mod tests {
         let settings = args.settings();
         assert_eq!(settings.hive.served_platforms, ["aws", "openstack"]);
         assert_eq!(settings.exempt.groups, ["a", "b"]);
+        assert_eq!(
+            (settings.exempt.users.as_slice(), &settings.hive.exempt_users),
+            (&*settings.kkp.exempt_users, &settings.exempt.users)
+        );
         assert_eq!(settings.exempt.users, exempt::USERS);
     }
 

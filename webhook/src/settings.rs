@@ -1,10 +1,11 @@
 //! What the operator of the webhook decides, for every kind that is judged.
 
-use shared::admission::{Exempt, Object};
+use shared::admission::{Denial, Exempt, Object};
 use shared::fdb::admission as fdb;
 use shared::hive::admission as hive;
 use shared::hive::exempt;
 use shared::kkp::admission as kkp;
+use shared::rollout::admission as rollout;
 use shared::workload::admission as workload;
 
 /// What the flags say.
@@ -22,29 +23,49 @@ pub struct Settings {
 
 impl Default for Settings {
     fn default() -> Self {
-        Self::new(exempt::identities(), hive::Settings::default(), fdb::Settings::default())
+        Self::new(exempt::identities(), hive::Settings::default().served_platforms, fdb::Settings::default())
     }
 }
 
 impl Settings {
-    /// Settings from the flags. A user who is exempt by name may also end the pause of a sleeping KKP Cluster.
+    /// Settings from the flags. A user who is exempt by name may also write the claims of rollouts, and end the pause of a sleeping KKP
+    /// Cluster.
     #[must_use]
-    pub fn new(exempt: Exempt, hive: hive::Settings, fdb: fdb::Settings) -> Self {
+    pub fn new(exempt: Exempt, served_platforms: Vec<String>, fdb: fdb::Settings) -> Self {
+        let hive = hive::Settings { served_platforms, exempt_users: exempt.users.clone() };
         let kkp = kkp::Settings { exempt_users: exempt.users.clone() };
         Self { exempt, hive, fdb, kkp }
     }
 }
 
+/// Who is exempt from a denial.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Exempts {
+    /// Nobody.
+    Nobody,
+    /// Users on the list.
+    Users,
+    /// Users on the list, and members of the groups on the list.
+    UsersAndGroups,
+}
+
 /// A kind whose objects are judged: which of the settings are about it.
 pub trait Judged: Object {
-    /// Whether members of the exempt groups are exempt, too. Users always are.
-    const EXEMPTS_GROUPS: bool = true;
+    /// Who is exempt from this denial.
+    #[must_use]
+    fn exempts(_denial: &Denial) -> Exempts {
+        Exempts::UsersAndGroups
+    }
 
     /// Its part of the settings.
     fn settings(all: &Settings) -> &Self::Settings;
 }
 
 impl Judged for hive::Cluster {
+    fn exempts(denial: &Denial) -> Exempts {
+        if hive::binds_groups(denial) { Exempts::Users } else { Exempts::UsersAndGroups }
+    }
+
     fn settings(all: &Settings) -> &hive::Settings {
         &all.hive
     }
@@ -57,10 +78,22 @@ impl Judged for fdb::Annotated {
 }
 
 impl Judged for kkp::Cluster {
-    const EXEMPTS_GROUPS: bool = false;
+    fn exempts(_: &Denial) -> Exempts {
+        Exempts::Users
+    }
 
     fn settings(all: &Settings) -> &kkp::Settings {
         &all.kkp
+    }
+}
+
+impl Judged for rollout::Rollout {
+    fn exempts(_: &Denial) -> Exempts {
+        Exempts::Nobody
+    }
+
+    fn settings(_: &Settings) -> &() {
+        &()
     }
 }
 

@@ -3,6 +3,7 @@
 use shared::fdb::admission as fdb;
 use shared::hive::admission as hive;
 use shared::kkp::admission as kkp;
+use shared::rollout::admission as rollout;
 use shared::workload::admission as workload;
 
 use crate::answer::{Answer, Context, judge_cluster_deletion, judge_deletion, mutate, validate};
@@ -38,6 +39,7 @@ const fn row(
 }
 
 const WRITES: &[Operation] = &[Operation::Create, Operation::Update];
+const CREATES: &[Operation] = &[Operation::Create];
 const UPDATES: &[Operation] = &[Operation::Update];
 const DELETES: &[Operation] = &[Operation::Delete];
 
@@ -54,6 +56,8 @@ const TABLE: &[Row] = {
         row(Validate, ("kubermatic.k8c.io", "clusters", ""), WRITES, |r, c| validate(r, c, kkp::judge)),
         row(Validate, ("kubermatic.k8c.io", "clusters", ""), DELETES, judge_cluster_deletion),
         row(Mutate, ("kubermatic.k8c.io", "clusters", ""), WRITES, |r, c| mutate(r, c, kkp::stamp)),
+        row(Validate, ("hibernate.sh", "powerrollouts", ""), CREATES, |r, c| validate(r, c, rollout::judge)),
+        row(Mutate, ("hibernate.sh", "powerrollouts", ""), WRITES, |r, c| mutate(r, c, rollout::stamp)),
         row(Mutate, ("apps", "deployments", ""), UPDATES, |r, c| mutate(r, c, workload::record)),
         row(Mutate, ("apps", "deployments", "scale"), UPDATES, |r, c| mutate(r, c, workload::scale)),
         row(Mutate, ("apps", "statefulsets", ""), UPDATES, |r, c| mutate(r, c, workload::record)),

@@ -93,6 +93,29 @@ async fn exempt_identities_are_warned_and_written_down_instead() {
     }
 }
 
+/// The service accounts of Hive's namespace write no claims of rollouts, whatever else they bypass.
+#[tokio::test]
+async fn of_claims_only_users_are_exempt() {
+    let mut new = with(cluster("Hibernating"), "/metadata/annotations/hibernate.sh~1protected", json!("true"));
+    new["metadata"]["annotations"]["hibernate.sh/rollout"] = json!("{}");
+    for (user, allowed) in [
+        (
+            json!({ "username": "system:serviceaccount:hive:hive-controllers", "groups": ["system:serviceaccounts:hive"] }),
+            false,
+        ),
+        (json!({ "username": "system:serviceaccount:hibernate-system:hibernate-controller" }), true),
+    ] {
+        let mut request = request(CLUSTERS, "UPDATE", Some(&cluster("")), Some(&new));
+        request["userInfo"] = user.clone();
+        let response = ask("/validate", &request).await;
+        assert_eq!(response["allowed"], allowed, "{user}: {response}");
+        let audit = response["auditAnnotations"]["would-have-been-denied"].as_str().unwrap();
+        assert!(audit.starts_with("V6 ") && !audit.contains("V10"), "{audit}");
+        let causes = response["status"]["details"]["causes"].as_array().map_or(0, Vec::len);
+        assert_eq!(causes, usize::from(!allowed), "{response}");
+    }
+}
+
 /// The service accounts of Hive's namespace write no Clusters of KKP.
 #[tokio::test]
 async fn of_kkps_clusters_only_users_are_exempt() {

@@ -14,7 +14,7 @@ use crate::annotation::{format, keys};
 /// the two apart for other clients; they lose a reason that they repeat word by word.
 #[must_use]
 pub fn stamp<K: Target>(change: &Change<'_, K>) -> Edits {
-    let edits = stamp_holder(change);
+    let edits = stamp_holder(change, &change.user.username);
     if !change.changes_state() {
         return edits;
     }
@@ -27,13 +27,14 @@ pub fn stamp<K: Target>(change: &Change<'_, K>) -> Edits {
         .want(keys::REASON, reason, reason.filter(|_| given).map(str::to_owned))
 }
 
-/// Names the user who sets a hold; a hold that goes takes the name along. In a change of state a name that was edited by
+/// Names `holder`, who sets a hold; a hold that goes takes the name along. In a change of state a name that was edited by
 /// itself is put back, because a wake could not be denied for it.
-fn stamp_holder<K: Target>(change: &Change<'_, K>) -> Edits {
+#[must_use]
+pub fn stamp_holder<K: Target>(change: &Change<'_, K>, holder: &str) -> Edits {
     let (edits, found) = (Edits::default(), change.new_annotation(keys::HOLD_AWAKE_BY));
     if change.alters_annotation(keys::HOLD_AWAKE_UNTIL) {
         let held = change.new_annotation(keys::HOLD_AWAKE_UNTIL).is_some();
-        return edits.want(keys::HOLD_AWAKE_BY, found, held.then(|| change.user.username.clone()));
+        return edits.want(keys::HOLD_AWAKE_BY, found, held.then(|| holder.to_owned()));
     }
     if change.changes_state() {
         let before = change.old_annotation(keys::HOLD_AWAKE_BY).map(str::to_owned);

@@ -138,11 +138,14 @@ impl Judgement {
         self
     }
 
-    /// Turns denials into warnings and remembers them, because an exempt identity asks.
+    /// Turns the denials from which whoever asks is exempt into warnings, and remembers them.
     #[must_use]
-    pub fn overlooked(mut self) -> Self {
-        self.overlooked.extend_from_slice(&self.denials);
-        self.softened()
+    pub fn overlooked(mut self, exempt: impl Fn(&Denial) -> bool) -> Self {
+        let (overlooked, binding): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut self.denials).into_iter().partition(|finding| exempt(&finding.said));
+        self.overlooked.extend_from_slice(&overlooked);
+        self.denials = overlooked;
+        Self { denials: binding, ..self.softened() }
     }
 
     /// The fault that decides about code and reason of the answer: policy before form.
@@ -202,11 +205,16 @@ mod tests {
 
     #[test]
     fn what_is_overlooked_is_warned_of_and_remembered() {
-        let judgement = denied(Fault::Forbidden).overlooked();
+        let judgement = denied(Fault::Forbidden).overlooked(|_| true);
         assert!(judgement.allows());
         assert_eq!(judgement.warnings[0].said, "spec.x: found 1");
         assert_eq!(judgement.overlooked[0].row, "V0");
         assert!(denied(Fault::Forbidden).softened().overlooked.is_empty());
+        let mut judgement = denied(Fault::Forbidden);
+        judgement.denials.extend(denied(Fault::Invalid).denials);
+        let judgement = judgement.overlooked(|denial| denial.fault == Fault::Forbidden);
+        assert_eq!((judgement.gravest(), judgement.warnings.len()), (Some(Fault::Invalid), 1));
+        assert_eq!(judgement.overlooked[0].said.fault, Fault::Forbidden);
     }
 
     #[test]

@@ -23,7 +23,8 @@ pub const PREFLIGHT_REQUESTED_AT: &str = "hibernate.sh/preflight-requested-at";
 /// `"true"`: the target must not be put to sleep.
 pub const PROTECTED: &str = "hibernate.sh/protected";
 
-/// The rollout that works on the target, or has: see [`crate::rollout::mark::Mark`]. Written by the controller.
+/// The rollout that works on the target, or has: see [`crate::rollout::mark::Mark`]. Written by the controller
+/// alone.
 pub const ROLLOUT: &str = "hibernate.sh/rollout";
 
 /// On a `FoundationDBCluster`: how long a removed process group's volume is kept at least, a duration such as `2h`. `0` is off.
@@ -62,7 +63,7 @@ pub const WEBHOOK: &str = "hibernate-webhook";
 /// The namespace in which the manifests install webhook and controller.
 pub const NAMESPACE: &str = "hibernate-system";
 
-/// Every annotation of ours that a user may set on a target, for rules about "an annotation of ours changed".
+/// Every annotation of ours on a target that rules judge, for "an annotation of ours changed". A user may set them, but for [`ROLLOUT`].
 pub const TARGET_ANNOTATIONS: &[&str] = &[
     REQUESTED_BY,
     REQUESTED_AT,
@@ -73,4 +74,5 @@ pub const TARGET_ANNOTATIONS: &[&str] = &[
     WAKE_AT,
     PROTECTED,
     PREFLIGHT_REQUESTED_AT,
+    ROLLOUT,
 ];

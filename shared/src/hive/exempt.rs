@@ -2,7 +2,7 @@
 
 use crate::admission::Exempt;
 
-/// Groups whose members are never denied: the service accounts of Hive's own namespace, whose pool controller and
+/// Groups whose members are never denied, but for the claims of rollouts: the service accounts of Hive's own namespace, whose pool controller and
 /// `hibernateAfter` write `spec.powerState` themselves.
 pub const GROUPS: &[&str] = &["system:serviceaccounts:hive"];
 

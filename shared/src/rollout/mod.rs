@@ -3,6 +3,7 @@
 //! [`decide`] is total, deterministic and idempotent. It knows nothing of clusters: a caller says what state each target is in, and starts
 //! what it is told. The result is independent of the order of the input.
 
+pub mod admission;
 pub mod api;
 pub mod mark;
 pub mod member;

@@ -11,6 +11,7 @@ use crate::admission::bounded::{members, short, short_if_any};
 use crate::admission::{Meta, Object, Target, few, from_map};
 use crate::annotation::format;
 use crate::hive::api::{Desired, HIVE_PLATFORMS};
+use crate::hive::exempt;
 
 /// What the rules read of a `ClusterDeployment`. Every field is optional: rows V1 and V5 are about objects that
 /// [`super::super::api::ClusterDeployment`] cannot express.
@@ -138,12 +139,15 @@ pub struct Condition {
 pub struct Settings {
     /// Members of `spec.platform` whose clusters can be put to sleep.
     pub served_platforms: Vec<String>,
+    /// Users who are never denied: our controller. They alone write the claims of rollouts, and stamp what a rollout starts.
+    pub exempt_users: Vec<String>,
 }
 
 impl Default for Settings {
-    /// The platforms that Hive's own hibernation controller serves.
+    /// The platforms that Hive's own hibernation controller serves, and our controller as the manifests install it.
     fn default() -> Self {
-        Self { served_platforms: HIVE_PLATFORMS.iter().copied().map(str::to_owned).collect() }
+        let owned = |names: &[&str]| names.iter().copied().map(str::to_owned).collect();
+        Self { served_platforms: owned(HIVE_PLATFORMS), exempt_users: owned(exempt::USERS) }
     }
 }
 

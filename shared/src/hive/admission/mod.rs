@@ -11,7 +11,7 @@
 //! | V7 | into Hibernating while paused, within 24 h of installation, owned by a pool, or upgrading | warn |
 //! | V8 | hibernateAfter not a positive Go duration; shorter than 10 minutes | deny; warn |
 //! | V9 | an annotation of ours malformed; wake-at or hold-awake-until that has passed, set; brought along by a new object | deny; deny; warn |
-//! | V10 | requested-by or requested-at edited without a change of state, hold-awake-by without hold-awake-until; any of them brought along by a new object without what it belongs to | deny; warn |
+//! | V10 | requested-by or requested-at edited without a change of state, hold-awake-by without hold-awake-until, the claim of a rollout by anybody but our controller; any of them brought along by a new object without what it belongs to | deny; warn |
 //! | V11 | out of Hibernating | never denied: denials become warnings |
 //! | V12 | into Hibernating with a requested-by that is not the request's user | deny |
 //!
@@ -22,18 +22,22 @@
 //!   field by field.
 //! - *Out of Hibernating* (V11) is an update from Hibernating to `""`, absent or `Running`. A powerState that does not exist
 //!   is no way out of it: V1 holds.
-//! - Exempt identities are never denied; [`Judgement::overlooked`] lists what they bypassed.
+//! - Exempt identities are never denied; [`Judgement::overlooked`] lists what they bypassed. One denial holds for members of exempt groups,
+//!   too: that of the claim of a rollout (V10), which only users on the list write.
+//! - A claim that is edited in a change of state is put back by the mutating webhook, because a wake could not be denied for it (V11).
+//! - What our controller starts for a rollout is stamped with the person who asked for the rollout, as the controller writes it: V12 accepts it.
 
 mod cluster;
 mod rules;
 mod stamp;
 
 pub use cluster::{Cluster, Settings};
-pub use rules::{PLATFORM_FIELD, RULES};
+pub use rules::{PLATFORM_FIELD, RULES, binds_groups};
 pub use stamp::stamp;
 
 use crate::admission::{self, Change, Judgement};
 use crate::annotation::keys;
+use crate::rollout::mark::Mark;
 
 /// Kind of the objects judged here.
 pub const KIND: &str = "ClusterDeployment";
@@ -56,6 +60,22 @@ impl Change<'_, Cluster> {
     pub fn new_hibernate_after(&self) -> Option<&str> {
         let before = self.old.as_ref().and_then(Cluster::hibernate_after);
         self.new.hibernate_after().filter(|after| before != Some(after))
+    }
+
+    /// Whether our controller sends this request.
+    #[must_use]
+    pub fn is_by_controller(&self) -> bool {
+        self.settings.exempt_users.contains(&self.user.username)
+    }
+
+    /// The person who asked for the rollout for which our controller changes the state of this target. With the claim it writes who and when.
+    #[must_use]
+    pub fn started_for(&self) -> Option<&str> {
+        let person =
+            self.new_annotation(keys::REQUESTED_BY).filter(|_| self.new_annotation(keys::REQUESTED_AT).is_some())?;
+        let claims =
+            || self.new_annotation(keys::ROLLOUT).and_then(Mark::parse).is_some_and(|mark| mark.ended.is_none());
+        (self.changes_state() && self.is_by_controller() && claims()).then_some(person)
     }
 
     /// Whether there is anything in this request for us to judge: everything else that happens to a cluster is not our

@@ -5,6 +5,8 @@
     reason = "the method alone is not general enough in its lifetimes"
 )]
 
+mod claims;
+
 use jiff::Timestamp;
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -71,10 +73,20 @@ fn read(object: &Value) -> Cluster {
 }
 
 fn in_change<T>(manager: &str, old: Option<&Value>, new: &Value, ask: impl FnOnce(&Change<'_, Cluster>) -> T) -> T {
+    in_change_by("alice", manager, old, new, ask)
+}
+
+fn in_change_by<T>(
+    user: &str,
+    manager: &str,
+    old: Option<&Value>,
+    new: &Value,
+    ask: impl FnOnce(&Change<'_, Cluster>) -> T,
+) -> T {
     ask(&Change {
         old: old.map(read),
         new: read(new),
-        user: &User { username: "alice".to_owned() },
+        user: &User { username: user.to_owned() },
         field_manager: manager,
         now: NOW.parse::<Timestamp>().unwrap(),
         settings: &Settings::default(),

@@ -21,8 +21,8 @@
 //!   nothing once the intent to sleep is withdrawn, and nothing in the phases of a wake.
 //! - K7's reasons to end the pause: an exempt user (our controller), `allow-unpause: "true"`, `active-restore`, deletion.
 //! - Status, finalizers, labels and presets are never judged: KKP's own controllers write them on a sleeping cluster, too (rows 12, 16).
-//! - K5, K6, K11 and K12 are the rules of Hive's V6, V9, V10 and V12. As there, annotations that only the controller writes are not
-//!   protected: `certificates-expire-at` at most decides about the first DELETE, and a second one passes anyway.
+//! - K5, K6, K11 and K12 are the rules of Hive's V6, V9, V10 and V12. As there (but for the claim of a rollout), annotations that
+//!   only the controller writes are not protected: `certificates-expire-at` at most decides about the first DELETE, and a second one passes anyway.
 
 mod cluster;
 mod deletion;

@@ -1,0 +1,45 @@
+//! A `PowerRollout` as the rules see it.
+
+use serde::Deserialize;
+
+use crate::admission::bounded::short_if_any;
+use crate::admission::{Meta, Object, from_map};
+
+/// What the rules read of a `PowerRollout`.
+#[derive(Clone, Debug, Default, Deserialize)]
+pub struct Rollout {
+    /// Metadata.
+    #[serde(deserialize_with = "from_map")]
+    pub metadata: Meta,
+    /// What is to be done.
+    #[serde(deserialize_with = "from_map")]
+    pub spec: Spec,
+}
+
+/// `spec`.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Spec {
+    /// Whether nothing starts.
+    pub paused: bool,
+    /// How often failures were accepted.
+    pub accept_failures: i64,
+    /// How often failed targets were to start again.
+    pub retry_failed: i64,
+    /// The end, as it is written.
+    #[serde(deserialize_with = "short_if_any")]
+    pub not_after: Option<String>,
+}
+
+impl Object for Rollout {
+    type Settings = ();
+
+    fn meta(&self) -> &Meta {
+        &self.metadata
+    }
+
+    /// Only creations are judged, and none may pass unread.
+    fn must_be_readable(_old: Option<&str>, _new: Option<&str>) -> bool {
+        true
+    }
+}

@@ -1,0 +1,120 @@
+//! The table, row by row.
+
+#![expect(
+    clippy::redundant_closure_for_method_calls,
+    reason = "the method alone is not general enough in its lifetimes"
+)]
+
+use serde_json::{Value, json};
+
+use super::*;
+use crate::admission::{Edit, User};
+use crate::annotation::keys;
+
+const NOW: &str = "2026-11-24T12:00:00Z";
+const LATER: &str = "2026-11-24T14:00:00Z";
+
+/// A rollout with a stamp and these fields.
+fn rollout(by: Option<&str>, at: Option<&str>, spec: &Value) -> Value {
+    let mut annotations = serde_json::Map::new();
+    annotations.extend(by.map(|by| (keys::REQUESTED_BY.to_owned(), json!(by))));
+    annotations.extend(at.map(|at| (keys::REQUESTED_AT.to_owned(), json!(at))));
+    let mut object =
+        json!({ "metadata": { "name": "night", "annotations": annotations }, "spec": { "notAfter": LATER } });
+    for (field, value) in spec.as_object().unwrap() {
+        object["spec"][field] = value.clone();
+    }
+    object
+}
+
+fn in_change<T>(old: Option<&Value>, new: &Value, ask: impl FnOnce(&Change<'_, Rollout>) -> T) -> T {
+    let read = |object: &Value| serde_json::from_value(object.clone()).unwrap();
+    ask(&Change {
+        old: old.map(read),
+        new: read(new),
+        user: &User { username: "alice".to_owned() },
+        field_manager: "",
+        now: NOW.parse().unwrap(),
+        settings: &(),
+    })
+}
+
+fn said(old: Option<&Value>, new: &Value) -> Vec<String> {
+    let denials = in_change(old, new, judge).denials;
+    denials.into_iter().map(|denial| format!("{} {}", denial.row, denial.said)).collect()
+}
+
+#[test]
+fn writes_that_let_targets_start_are_stamped_and_no_others() {
+    let stamps = vec![
+        Edit { key: keys::REQUESTED_BY, value: Some("alice".to_owned()) },
+        Edit { key: keys::REQUESTED_AT, value: Some(NOW.to_owned()) },
+    ];
+    let bobs = |spec: Value| rollout(Some("bob"), Some("2026-11-24T11:00:00Z"), &spec);
+    for (case, old, new, stamped) in [
+        ("created", None, json!({}), true),
+        ("created paused", None, json!({ "paused": true }), true),
+        ("unpaused", Some(json!({ "paused": true })), json!({ "paused": false }), true),
+        ("unpaused by removal", Some(json!({ "paused": true })), json!({}), true),
+        ("accepted", Some(json!({ "acceptFailures": 1 })), json!({ "acceptFailures": 2 }), true),
+        ("accepted for the first time", Some(json!({})), json!({ "acceptFailures": 1 }), true),
+        ("retried", Some(json!({ "retryFailed": 0 })), json!({ "retryFailed": 5 }), true),
+        ("retried and paused", Some(json!({})), json!({ "retryFailed": 1, "paused": true }), true),
+        ("paused", Some(json!({})), json!({ "paused": true }), false),
+        ("aborted", Some(json!({ "paused": true })), json!({ "paused": true, "abort": true }), false),
+        ("prolonged", Some(json!({})), json!({ "notAfter": "2026-11-25T00:00:00Z" }), false),
+        ("defaulted", Some(json!({})), json!({ "paused": false, "acceptFailures": 0, "retryFailed": 0 }), false),
+        ("left alone", Some(json!({ "paused": true })), json!({ "paused": true }), false),
+    ] {
+        let (old, new) = (old.map(bobs), bobs(new));
+        let edits = in_change(old.as_ref(), &new, stamp).annotations;
+        assert_eq!(edits, if stamped { stamps.clone() } else { vec![] }, "{case}");
+        assert_eq!(in_change(old.as_ref(), &new, |change| change.starts_targets()), stamped, "{case}");
+    }
+    let done = rollout(Some("alice"), Some(NOW), &json!({}));
+    assert_eq!(in_change(None, &done, stamp).annotations, [], "stamping again does nothing");
+}
+
+#[test]
+fn r2_a_new_rollout_has_the_stamp_of_its_user() {
+    let missing = ": the audit stamp is missing because the mutating webhook did not run; try again";
+    let field = |key: &str| format!("R2 metadata.annotations[hibernate.sh/requested-{key}]: found ");
+    for (by, at, expected) in [
+        (Some("alice"), Some(NOW), None),
+        (None, None, Some(format!("{}none, must be \"alice\", who asks{missing}", field("by")))),
+        (Some("bob"), Some(NOW), Some(format!("{}\"bob\", must be \"alice\", who asks{missing}", field("by")))),
+        (Some("alice"), None, Some(format!("{}none, must be the time of the request{missing}", field("at")))),
+    ] {
+        assert_eq!(said(None, &rollout(by, at, &json!({}))), Vec::from_iter(expected), "{by:?} {at:?}");
+    }
+    let old = rollout(None, None, &json!({}));
+    assert_eq!(said(Some(&old), &old), [""; 0], "judged at creation alone");
+}
+
+#[test]
+fn r3_a_new_rollout_ends_in_the_future() {
+    let new = |not_after: Value| rollout(Some("alice"), Some(NOW), &json!({ "notAfter": not_after }));
+    let right = "which has passed, must be a time after 2026-11-24T12:00:00Z: nothing would ever start";
+    for (not_after, expected) in [
+        ("2026-11-24T12:00:01Z", None),
+        ("2026-11-24T13:00:01+01:00", None),
+        (NOW, Some(format!("R3 spec.notAfter: found {NOW:?}, {right}"))),
+        ("2020-01-01T00:00:00Z", Some(format!("R3 spec.notAfter: found \"2020-01-01T00:00:00Z\", {right}"))),
+        (
+            "2030-01-01",
+            Some(
+                "R3 spec.notAfter: found \"2030-01-01\", must be an RFC 3339 time such as 2026-11-21T18:00:00Z"
+                    .to_owned(),
+            ),
+        ),
+    ] {
+        assert_eq!(said(None, &new(json!(not_after))), Vec::from_iter(expected), "{not_after}");
+        assert_eq!(said(Some(&new(json!(NOW))), &new(json!(not_after))), [""; 0], "{not_after}, changed");
+    }
+    assert_eq!(said(None, &new(Value::Null)), [""; 0], "the schema refuses it");
+}
+
+#[test]
+fn nothing_passes_unread() {
+    assert!(<Rollout as crate::admission::Object>::must_be_readable(None, Some("{}")));
+}

@@ -10,6 +10,7 @@ use shared::annotation::keys;
 
 use crate::cel::{self, INTO_SLEEP, OWNED_BY_FDB, POWER_STATE_CHANGES, annotation_changes, condition, list, not};
 use crate::names::{NAMESPACE, WEBHOOK, cluster_wide, strings};
+use crate::rollout;
 
 /// How the API server reaches the webhook.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -62,7 +63,7 @@ pub(crate) fn validating_entry(
         admission_review_versions: strings(&["v1"]),
         client_config: client.at("/validate"),
         failure_policy: Some(failure.policy.to_owned()),
-        match_conditions: Some(conditions),
+        match_conditions: Some(conditions).filter(|conditions| !conditions.is_empty()),
         match_policy: Some("Equivalent".to_owned()),
         rules: Some(vec![rule]),
         side_effects: "None".to_owned(),
@@ -75,6 +76,7 @@ pub(crate) fn validating_entry(
 pub(crate) fn mutating_entry(
     client: &ClientConfig,
     name: &str,
+    failure: Failure,
     rules: Vec<RuleWithOperations>,
     conditions: Vec<MatchCondition>,
     namespaces: Option<LabelSelector>,
@@ -83,7 +85,7 @@ pub(crate) fn mutating_entry(
         name: name.to_owned(),
         admission_review_versions: strings(&["v1"]),
         client_config: client.at("/mutate"),
-        failure_policy: Some(IGNORE.policy.to_owned()),
+        failure_policy: Some(failure.policy.to_owned()),
         match_conditions: Some(conditions),
         match_policy: Some("Equivalent".to_owned()),
         namespace_selector: namespaces,
@@ -91,7 +93,7 @@ pub(crate) fn mutating_entry(
         reinvocation_policy: Some("IfNeeded".to_owned()),
         rules: Some(rules),
         side_effects: "None".to_owned(),
-        timeout_seconds: Some(IGNORE.timeout),
+        timeout_seconds: Some(failure.timeout),
         ..MutatingWebhook::default()
     }
 }
@@ -133,6 +135,7 @@ pub(crate) fn validating(client: &ClientConfig) -> ValidatingWebhookConfiguratio
                 rule("apps.foundationdb.org", &["*"], &["CREATE", "UPDATE"], &["foundationdbclusters"]),
                 vec![condition("minimum-suspension-changes", annotation_changes(keys::MINIMUM_SUSPENSION))],
             ),
+            rollout::validating(client),
         ]),
     }
 }
@@ -154,6 +157,7 @@ pub(crate) fn mutating(client: &ClientConfig) -> MutatingWebhookConfiguration {
             mutating_entry(
                 client,
                 "stamp.hibernate.sh",
+                IGNORE,
                 vec![cluster_deployments()],
                 vec![condition("power-state-or-hold-changes", stamped_fields_change())],
                 None,
@@ -161,10 +165,12 @@ pub(crate) fn mutating(client: &ClientConfig) -> MutatingWebhookConfiguration {
             mutating_entry(
                 client,
                 "replicas.hibernate.sh",
+                IGNORE,
                 WORKLOADS.iter().map(Workload::rule).collect(),
                 vec![condition("asleep-before-or-after", replicas_change())],
                 Some(recorded_namespaces()),
             ),
+            rollout::mutating(client),
         ]),
     }
 }

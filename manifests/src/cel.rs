@@ -27,15 +27,15 @@ pub(crate) fn annotation_changes(key: &str) -> String {
 
 /// The user is one of those who are never denied.
 pub(crate) fn is_exempt() -> String {
-    format!(
-        "{}
-|| request.userInfo.?groups.orValue([]).exists(group, group in {})",
-        is_exempt_user(),
-        list(exempt::GROUPS)
-    )
+    format!("{}\n|| {}", is_exempt_user(), is_exempt_member())
 }
 
-/// The user is our controller. Members of the groups write no Clusters of KKP.
+/// The user is a member of a group whose members are never denied.
+pub(crate) fn is_exempt_member() -> String {
+    format!("request.userInfo.?groups.orValue([]).exists(group, group in {})", list(exempt::GROUPS))
+}
+
+/// The user is our controller. Members of the groups write no Clusters of KKP and no claims of rollouts.
 pub(crate) fn is_exempt_user() -> String {
     format!("request.userInfo.username in {}", list(exempt::USERS))
 }

@@ -18,6 +18,7 @@ pub mod names;
 mod plain;
 mod policy;
 mod rbac;
+mod rollout;
 pub mod tree;
 mod yaml;
 
@@ -28,11 +29,14 @@ pub use foreign::foreign_crds;
 pub use monitoring::{monitoring, webhook_monitoring};
 pub use policy::policy;
 
-/// What runs in our namespace and what it may do: namespace, RBAC, Deployments, Services, disruption budgets, network
-/// policies. In an order in which they can be created.
+/// The definition of rollouts with the policy and the roles for them; what runs in our namespace and what it may do: namespace, RBAC,
+/// Deployments, Services, disruption budgets, network policies. In an order in which they can be created.
 #[must_use]
 pub fn base() -> Vec<Value> {
     [
+        rollout::definitions(),
+        rollout::policy(),
+        rollout::roles(),
         plain::namespace(),
         rbac::controller(),
         rbac::controller_secrets(),

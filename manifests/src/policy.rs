@@ -2,7 +2,7 @@
 //!
 //! It needs no webhook to be up. It says less: CEL at admission knows no clock, so a hold-awake is not looked at (V6), a
 //! short `hibernateAfter` is not warned of (V8), a time that has passed is let through (V9), and without the mutating
-//! webhook nobody stamps who asked (V12).
+//! webhook nobody stamps who asked (V12), or puts back the claim of a rollout that a wake edits (V10): the wake passes with it.
 
 use k8s_openapi::api::admissionregistration::v1::{
     MatchResources, NamedRuleWithOperations, ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding,
@@ -11,7 +11,7 @@ use k8s_openapi::api::admissionregistration::v1::{
 use serde_json::{Value, json};
 use shared::annotation::keys;
 
-use crate::cel::{INTO_SLEEP, annotation_changes, condition, is_exempt, list, not};
+use crate::cel::{INTO_SLEEP, annotation_changes, condition, is_exempt_member, is_exempt_user, list, not};
 use crate::names::{WEBHOOK, cluster_wide, strings};
 
 /// Name of the policy and of its binding.
@@ -37,7 +37,14 @@ pub fn policy() -> Vec<Value> {
                     }]),
                     ..MatchResources::default()
                 }),
-                match_conditions: Some(vec![condition("not-exempt", not(&is_exempt()))]),
+                match_conditions: Some(vec![
+                    condition("not-our-controller", not(&is_exempt_user())),
+                    // Of members of exempt groups only the claims of rollouts are judged (V10).
+                    condition(
+                        "not-exempt-or-claim-changes",
+                        format!("{}\n|| ({})", not(&is_exempt_member()), claim_changes())
+                    ),
+                ]),
                 variables: Some(variables()),
                 validations: Some(validations()),
                 ..ValidatingAdmissionPolicySpec::default()
@@ -91,6 +98,7 @@ fn variables() -> Vec<Variable> {
                 annotation_changes(keys::HOLD_AWAKE_UNTIL)
             ),
         ),
+        variable("claimChanges", claim_changes()),
         variable(
             "stateChanges",
             "(object.?spec.?powerState.orValue('') == 'Hibernating')
@@ -108,6 +116,13 @@ fn validations() -> Vec<Validation> {
         ..Validation::default()
     };
     vec![
+        // First, because the first denial is what the user reads, and members of exempt groups are exempt from all others.
+        deny(
+            "V10",
+            "Forbidden",
+            "variables.wakes || !variables.claimChanges",
+            &format!("metadata.annotations: {} is written by the controller alone, not by hand", keys::ROLLOUT),
+        ),
         deny(
             "V3",
             "Forbidden",
@@ -179,6 +194,11 @@ fn validations() -> Vec<Validation> {
     ]
 }
 
+/// The claim of a rollout is edited. A new object may be a restored one.
+fn claim_changes() -> String {
+    format!("oldObject != null && {}", annotation_changes(keys::ROLLOUT))
+}
+
 /// Annotations that hold a time.
 const TIMES: [&str; 4] = [keys::REQUESTED_AT, keys::HOLD_AWAKE_UNTIL, keys::WAKE_AT, keys::PREFLIGHT_REQUESTED_AT];
 
@@ -226,6 +246,6 @@ mod tests {
             .into_iter()
             .map(|validation| validation.message.unwrap().rsplit_once(' ').unwrap().1.to_owned())
             .collect();
-        assert_eq!(ends, ["(V3)", "(V5)", "(V6)", "(V8)", "(V9)", "(V10)", "(V10)"]);
+        assert_eq!(ends, ["(V10)", "(V3)", "(V5)", "(V6)", "(V8)", "(V9)", "(V10)", "(V10)"]);
     }
 }

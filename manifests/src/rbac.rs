@@ -5,16 +5,19 @@ use k8s_openapi::api::core::v1::{Secret, ServiceAccount};
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, PolicyRule, Role, RoleBinding, RoleRef, Subject};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::{Value, json};
+use shared::annotation::keys;
+use shared::rollout::admission::POLICY;
 
 use crate::names::{
     CERTIFICATE_LEASE, CERTIFICATE_SECRET, CERTIFICATE_SECRET_TYPE, CONTROLLER, NAMESPACE, WEBHOOK, cluster_wide,
     namespaced, strings,
 };
+use crate::rollout::RESOURCE;
 
 /// `ClusterRole` to read Secrets by name, bound to everywhere in the base and per namespace in the overlay.
 pub(crate) const SECRETS: &str = "hibernate-controller-secrets";
 
-/// The controller: its target kinds, Events about them, and its own Lease.
+/// The controller: its target kinds, rollouts over them, Events about them, and its own Lease.
 ///
 /// The Lease is created here, empty, so that the controller needs no right to create Leases of any name; applying it
 /// again leaves the fields that the controller wrote alone.
@@ -34,6 +37,19 @@ pub(crate) fn controller() -> Vec<Value> {
                 rule("", &["pods"], &["list"]),
                 rule("", &["persistentvolumeclaims", "services"], &["list", "patch"]),
                 rule("events.k8s.io", &["events"], &["create", "patch"]),
+                // Rollouts: a person writes the spec, the controller the status. It starts nothing without the policy that says who may, and
+                // defers what a ClusterGroupUpgrade is about to upgrade.
+                rule(keys::GROUP, &[RESOURCE], &["get", "list", "watch", "delete"]),
+                rule(keys::GROUP, &[format!("{RESOURCE}/status").as_str()], &["patch"]),
+                rule("ran.openshift.io", &["clustergroupupgrades"], &["list"]),
+                named(
+                    rule(
+                        "admissionregistration.k8s.io",
+                        &["validatingadmissionpolicies", "validatingadmissionpolicybindings"],
+                        &["get"],
+                    ),
+                    &[POLICY],
+                ),
             ],
         )),
         json!(cluster_role_binding(CONTROLLER, CONTROLLER, CONTROLLER)),

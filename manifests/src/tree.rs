@@ -8,7 +8,9 @@ use std::{fs, io};
 
 use serde_json::{Value, json};
 
-use crate::{ClientConfig, admission, kkp, monitoring, policy, rbac, webhook_configurations, webhook_monitoring, yaml};
+use crate::{
+    ClientConfig, admission, kkp, monitoring, policy, rbac, rollout, webhook_configurations, webhook_monitoring, yaml,
+};
 
 /// Namespace in the overlay's example binding. It stands for each namespace that holds clusters.
 const EXAMPLE_NAMESPACE: &str = "clusters";
@@ -45,6 +47,9 @@ pub enum TreeError {
 /// When an object has no form in YAML.
 pub fn files() -> Result<BTreeMap<String, String>, TreeError> {
     let tree = [
+        ("base/crds.yaml", rollout::definitions()),
+        ("base/rollout-policy.yaml", rollout::policy()),
+        ("base/rollout-roles.yaml", rollout::roles()),
         ("base/controller-rbac.yaml", rbac::controller()),
         ("base/controller-secrets.yaml", rbac::controller_secrets()),
         ("base/webhook-rbac.yaml", rbac::webhook()),

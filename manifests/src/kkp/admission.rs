@@ -84,7 +84,8 @@ fn validating(client: &ClientConfig) -> Vec<ValidatingWebhook> {
 fn mutating(client: &ClientConfig) -> Vec<MutatingWebhook> {
     let changes = [keys::POWER_STATE, common::HOLD_AWAKE_UNTIL].map(annotation_changes).join("\n|| ");
     let conditions = vec![condition("power-state-or-hold-changes", changes)];
-    vec![mutating_entry(client, "kkp-stamp.hibernate.sh", vec![clusters(&["CREATE", "UPDATE"])], conditions, None)]
+    let rules = vec![clusters(&["CREATE", "UPDATE"])];
+    vec![mutating_entry(client, "kkp-stamp.hibernate.sh", IGNORE, rules, conditions, None)]
 }
 
 /// Writes of the object itself. `clusters/status` is another resource and stays out.

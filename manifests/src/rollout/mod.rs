@@ -1,0 +1,58 @@
+//! What rollouts need: their definition, roles for people, the policy that says who may, and the webhook's entries.
+
+mod admission;
+mod policy;
+
+use kube::CustomResourceExt as _;
+use serde_json::{Value, json};
+use shared::annotation::keys::GROUP;
+use shared::rollout::api::PowerRollout;
+
+pub(crate) use admission::{mutating, validating};
+pub(crate) use policy::policy;
+
+use crate::names::{CONTROLLER, labels};
+use crate::rbac::{cluster_role, rule};
+
+/// The resource.
+pub(crate) const RESOURCE: &str = "powerrollouts";
+
+/// The definition.
+pub(crate) fn definitions() -> Vec<Value> {
+    let mut definition = PowerRollout::crd();
+    definition.metadata.labels = Some(labels(CONTROLLER));
+    vec![json!(definition)]
+}
+
+/// Roles for people. They are bound to nobody and aggregated into no other role: who holds one still needs the right to patch the targets.
+pub(crate) fn roles() -> Vec<Value> {
+    let read = ["get", "list", "watch"];
+    let edit = [&read[..], &["create", "update", "patch", "delete"]].concat();
+    [("viewer", &read[..]), ("editor", &edit)]
+        .map(|(role, verbs)| {
+            json!(cluster_role(&format!("hibernate-rollout-{role}"), CONTROLLER, vec![rule(GROUP, &[RESOURCE], verbs)]))
+        })
+        .into()
+}
+
+/// The write lets targets start: it creates a rollout, ends its pause, accepts failures or starts failed targets again.
+pub(crate) const STARTS_TARGETS: &str = "oldObject == null
+|| (oldObject.?spec.?paused.orValue(false) && !object.?spec.?paused.orValue(false))
+|| object.?spec.?acceptFailures.orValue(0) > oldObject.?spec.?acceptFailures.orValue(0)
+|| object.?spec.?retryFailed.orValue(0) > oldObject.?spec.?retryFailed.orValue(0)";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn roles_are_bound_to_nobody_and_part_of_no_other() {
+        let bound: Vec<_> = crate::base().iter().map(|object| object["roleRef"]["name"].clone()).collect();
+        for (role, verbs) in roles().iter().zip([3, 7]) {
+            assert!(!bound.contains(&role["metadata"]["name"]), "{role}");
+            let labels = role["metadata"]["labels"].as_object().unwrap();
+            assert!(!labels.keys().any(|label| label.contains("aggregate-to")), "{role}");
+            assert_eq!(role["rules"][0]["verbs"].as_array().unwrap().len(), verbs);
+        }
+    }
+}

@@ -1,0 +1,187 @@
+//! Who may let targets start, and whose stamp says so: rows R1 and R2 of [`shared::rollout::admission`] as a `ValidatingAdmissionPolicy`.
+//!
+//! A rollout's targets are written by our controller, so the right to write rollouts would otherwise be the right to hibernate any cluster.
+//! The policy asks the API server's authorizer. It judges everybody, and no write that only pauses or aborts.
+
+use k8s_openapi::api::admissionregistration::v1::{
+    MatchResources, NamedRuleWithOperations, ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding,
+    ValidatingAdmissionPolicyBindingSpec, ValidatingAdmissionPolicySpec, Validation, Variable,
+};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use serde_json::{Value, json};
+use shared::annotation::keys::{GROUP, REQUESTED_AT, REQUESTED_BY};
+use shared::rollout::admission::POLICY;
+
+use super::{RESOURCE, STARTS_TARGETS};
+use crate::cel::annotation_changes;
+use crate::names::{CONTROLLER, cluster_wide, strings};
+
+/// Most namespaces that a rollout names. An authorization check has a fixed cost of 350,000: two fit into an expression (1,000,000), and 20
+/// of them with all else into a policy (10,000,000).
+const MAX_NAMESPACES: usize = 20;
+
+/// What has to be patched.
+const TARGETS: &str = "clusterdeployments.hive.openshift.io";
+
+/// The policy and its binding.
+pub(crate) fn policy() -> Vec<Value> {
+    vec![
+        json!(ValidatingAdmissionPolicy {
+            metadata: cluster_wide(POLICY, CONTROLLER),
+            spec: Some(ValidatingAdmissionPolicySpec {
+                failure_policy: Some("Fail".to_owned()),
+                match_constraints: Some(MatchResources {
+                    match_policy: Some("Equivalent".to_owned()),
+                    // Defaults are written out: server-side apply compares the field as a whole.
+                    namespace_selector: Some(LabelSelector::default()),
+                    object_selector: Some(LabelSelector::default()),
+                    resource_rules: Some(vec![NamedRuleWithOperations {
+                        api_groups: Some(strings(&[GROUP])),
+                        api_versions: Some(strings(&["v1alpha1"])),
+                        operations: Some(strings(&["CREATE", "UPDATE"])),
+                        resources: Some(strings(&[RESOURCE])),
+                        scope: Some("Cluster".to_owned()),
+                        ..NamedRuleWithOperations::default()
+                    }]),
+                    ..MatchResources::default()
+                }),
+                variables: Some(variables()),
+                validations: Some(validations()),
+                ..ValidatingAdmissionPolicySpec::default()
+            }),
+            ..ValidatingAdmissionPolicy::default()
+        }),
+        json!(ValidatingAdmissionPolicyBinding {
+            metadata: cluster_wide(POLICY, CONTROLLER),
+            spec: ValidatingAdmissionPolicyBindingSpec {
+                policy_name: POLICY.to_owned(),
+                validation_actions: strings(&["Deny"]),
+                ..ValidatingAdmissionPolicyBindingSpec::default()
+            },
+        }),
+    ]
+}
+
+/// Whether the user may patch the targets of a namespace; without one, of every namespace.
+fn may_patch(namespace: &str) -> String {
+    let (resource, group) = TARGETS.split_once('.').unwrap_or_default();
+    let namespace = if namespace.is_empty() { String::new() } else { format!(".namespace({namespace})") };
+    format!("authorizer.group('{group}').resource('{resource}'){namespace}.check('patch').allowed()")
+}
+
+/// The variable that starts with the n-th distinct namespace.
+fn from(nth: usize) -> String {
+    format!("variables.from{nth}")
+}
+
+/// CEL at admission cannot sort or deduplicate: each variable is the one before without its first namespace.
+fn variables() -> Vec<Variable> {
+    let variable = |name: &str, expression: &str| Variable { name: name.to_owned(), expression: expression.to_owned() };
+    let controls = "key in ['paused', 'abort']";
+    let mut variables = vec![
+        variable("startsTargets", STARTS_TARGETS),
+        variable(
+            "changesMore",
+            &format!(
+                "oldObject == null
+|| (oldObject.spec.?paused.orValue(false) && !object.spec.?paused.orValue(false))
+|| (oldObject.spec.?abort.orValue(false) && !object.spec.?abort.orValue(false))
+|| !object.spec.all(key, {controls} || (key in oldObject.spec && object.spec[key] == oldObject.spec[key]))
+|| !oldObject.spec.all(key, {controls} || key in object.spec)"
+            ),
+        ),
+        variable("mayEverywhere", &may_patch("")),
+        variable("from1", "object.spec.targets.?names.orValue([]).map(target, target.namespace)"),
+    ];
+    variables.extend((1..=MAX_NAMESPACES).map(|nth| {
+        let from = from(nth);
+        variable(&format!("from{}", nth + 1), &format!("{from}.filter(name, name != {from}[0])"))
+    }));
+    variables
+}
+
+fn validations() -> Vec<Validation> {
+    let deny = |rule: &str, unless: &str, message: &str| Validation {
+        expression: unless.to_owned(),
+        message: Some(format!("{message} ({rule})")),
+        reason: Some("Forbidden".to_owned()),
+        ..Validation::default()
+    };
+    let mut validations = vec![
+        deny(
+            "R1",
+            &format!("!variables.changesMore || size({}) > 0 || variables.mayEverywhere", from(1)),
+            &format!(
+                "spec.targets: found a selection from every namespace, must be names of targets unless you may patch {TARGETS} in every namespace"
+            ),
+        ),
+        deny(
+            "R1",
+            &format!("!variables.changesMore || size({}) == 0", from(MAX_NAMESPACES + 1)),
+            &format!(
+                "spec.targets.names: found more than {MAX_NAMESPACES} namespaces, must be {MAX_NAMESPACES} at most: create several rollouts, or select the targets"
+            ),
+        ),
+    ];
+    validations.extend((1..=MAX_NAMESPACES).map(|nth| {
+        let from = from(nth);
+        let must = format!("must be namespaces in which you may patch {TARGETS}");
+        Validation {
+            message_expression: Some(format!(
+                "'spec.targets.names: found namespace ' + (size({from}) > 0 ? {from}[0] : '') + ', {must} (R1)'"
+            )),
+            ..deny(
+                "R1",
+                &format!(
+                    "!variables.changesMore || size({from}) == 0 || variables.mayEverywhere || {}",
+                    may_patch(&format!("{from}[0]"))
+                ),
+                &format!("spec.targets.names: found another namespace, {must}"),
+            )
+        }
+    }));
+    validations.push(deny(
+        "R2",
+        &format!(
+            "!variables.startsTargets
+|| (object.metadata.?annotations[?'{REQUESTED_BY}'].orValue('') == request.userInfo.username
+  && object.metadata.?annotations[?'{REQUESTED_AT}'].orValue('') != '')"
+        ),
+        &format!(
+            "metadata.annotations: found no {REQUESTED_BY} that is you, with {REQUESTED_AT}: the mutating webhook must write both when a rollout is created, unpaused, or its acceptFailures or retryFailed increased, and did not run; try again"
+        ),
+    ));
+    validations.push(deny(
+        "R2",
+        &format!(
+            "variables.startsTargets || !({} || {})",
+            annotation_changes(REQUESTED_BY),
+            annotation_changes(REQUESTED_AT)
+        ),
+        &format!(
+            "metadata.annotations: found another {REQUESTED_BY} or {REQUESTED_AT}, must be as before: the mutating webhook writes both when a rollout is created, unpaused, or its acceptFailures or retryFailed increased"
+        ),
+    ));
+    validations
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The plugin reads the row from the end of a policy's denial, which has no causes.
+    #[test]
+    fn every_message_ends_with_its_row() {
+        let mut rows = Vec::new();
+        for validation in validations() {
+            let message = validation.message.unwrap();
+            let row = message.rsplit_once(' ').unwrap().1.to_owned();
+            let said = validation.message_expression.unwrap_or_else(|| format!("'{message}'"));
+            assert!(said.ends_with(&format!(" {row}'")), "{said}");
+            assert!(!message.contains('\''), "{message}");
+            rows.push(row);
+        }
+        assert_eq!(rows.split_off(MAX_NAMESPACES + 2), ["(R2)", "(R2)"]);
+        assert!(rows.iter().all(|row| row == "(R1)"), "{rows:?}");
+    }
+}

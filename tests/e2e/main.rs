@@ -44,6 +44,7 @@ mod plugin_schedule;
 mod plugin_workloads;
 mod policy_twin;
 mod restricted;
+mod rollout_admission;
 mod rollout_definition;
 
 /// Tests that run one by one, after all others.

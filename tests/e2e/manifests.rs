@@ -209,6 +209,10 @@ const MUTATING: (&str, &str) = ("admissionregistration.k8s.io", "mutatingwebhook
 const FDB: (&str, &str) = ("apps.foundationdb.org", "foundationdbclusters");
 const VOLUMES: (&str, &str) = ("", "persistentvolumeclaims");
 
+const ROLLOUTS: (&str, &str) = ("hibernate.sh", "powerrollouts");
+const POLICIES: (&str, &str) = ("admissionregistration.k8s.io", "validatingadmissionpolicies");
+const BINDINGS: (&str, &str) = ("admissionregistration.k8s.io", "validatingadmissionpolicybindings");
+
 /// account, verbs, (group, resource) with subresource after a slash, namespace, name
 type Row =
     (&'static str, &'static [&'static str], (&'static str, &'static str), Option<&'static str>, Option<&'static str>);
@@ -223,6 +227,11 @@ const MAY: &[Row] = &[
     (CONTROLLER, &["list"], ("", "pods"), Some("demo"), None),
     (CONTROLLER, &["list", "patch"], VOLUMES, Some("demo"), None),
     (CONTROLLER, &["list", "patch"], ("", "services"), Some("demo"), None),
+    (CONTROLLER, &["get", "list", "watch", "delete"], ROLLOUTS, None, Some("night")),
+    (CONTROLLER, &["patch"], ("hibernate.sh", "powerrollouts/status"), None, Some("night")),
+    (CONTROLLER, &["list"], ("ran.openshift.io", "clustergroupupgrades"), Some("demo"), None),
+    (CONTROLLER, &["get"], POLICIES, None, Some("powerrollouts.hibernate.sh")),
+    (CONTROLLER, &["get"], BINDINGS, None, Some("powerrollouts.hibernate.sh")),
     (WEBHOOK, &["list", "watch"], FDB, None, None),
     (WEBHOOK, &["get", "list", "watch", "patch"], SECRETS, Some(NAMESPACE), Some("hibernate-webhook-tls")),
     (WEBHOOK, &["get", "update", "patch"], LEASES, Some(NAMESPACE), Some("hibernate-webhook-certificates")),
@@ -253,6 +262,13 @@ const MAY_NOT: &[Row] = &[
         Some("cluster-abc"),
         Some("hibernate-record"),
     ),
+    (CONTROLLER, &["create", "update", "patch", "deletecollection"], ROLLOUTS, None, Some("night")),
+    (CONTROLLER, &["get", "update"], ("hibernate.sh", "powerrollouts/status"), None, Some("night")),
+    (CONTROLLER, &["get", "watch", "patch"], ("ran.openshift.io", "clustergroupupgrades"), Some("demo"), Some("a")),
+    (CONTROLLER, &["list", "watch", "patch", "update", "delete"], POLICIES, None, Some("powerrollouts.hibernate.sh")),
+    (CONTROLLER, &["patch", "update", "delete"], BINDINGS, None, Some("powerrollouts.hibernate.sh")),
+    (CONTROLLER, &["get"], POLICIES, None, Some("other")),
+    (WEBHOOK, &["get", "list", "watch", "patch"], ROLLOUTS, None, Some("night")),
     (WEBHOOK, &["get", "list", "patch"], VOLUMES, Some("demo"), None),
     (WEBHOOK, &["patch", "update", "delete"], FDB, Some("demo"), Some("demo")),
     (CONTROLLER, &["patch"], VALIDATING, None, Some("hibernate-webhook")),

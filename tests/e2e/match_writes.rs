@@ -2,6 +2,7 @@
 
 pub mod fdb;
 pub mod kkp;
+pub mod rollouts;
 
 use kube::api::ApiResource;
 use kube::core::GroupVersionKind;
@@ -15,7 +16,7 @@ const SUSPEND: &str = "suspend.hibernate.sh";
 const FDB: &str = "fdb.hibernate.sh";
 
 /// Every entry of both configurations, those for KKP among them.
-pub const ENTRIES: [&str; 11] = [
+pub const ENTRIES: [&str; 13] = [
     INTO_SLEEP,
     HIVE,
     STAMP,
@@ -27,6 +28,8 @@ pub const ENTRIES: [&str; 11] = [
     kkp::CHANGES,
     kkp::DELETE,
     kkp::STAMP,
+    rollouts::JUDGE,
+    rollouts::STAMP,
 ];
 
 /// A write, and the entries that it must reach.
@@ -134,6 +137,7 @@ pub fn stored() -> Vec<Value> {
     }
     objects.extend(fdb::stored());
     objects.extend(kkp::stored());
+    objects.extend(rollouts::stored());
     objects
 }
 
@@ -176,6 +180,12 @@ pub fn writes() -> Vec<Write> {
             "a cluster is created that is held awake",
             json!({"metadata": {"annotations": {"hibernate.sh/hold-awake-until": "2126-01-01T00:00:00Z"}}}),
             &[HIVE, STAMP],
+        ),
+        update(
+            "a bare cluster gets a claim",
+            "bare",
+            json!({"metadata": {"annotations": {"hibernate.sh/rollout": "{}"}}}),
+            &[HIVE],
         ),
         update("a bare cluster is put to sleep", "bare", sleep.clone(), &[INTO_SLEEP, STAMP]),
         update(
@@ -241,6 +251,7 @@ pub fn writes() -> Vec<Write> {
     }
     writes.extend(fdb::writes());
     writes.extend(kkp::writes());
+    writes.extend(rollouts::writes());
     writes
 }
 

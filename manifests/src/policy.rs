@@ -116,6 +116,13 @@ fn validations() -> Vec<Validation> {
         ..Validation::default()
     };
     vec![
+        // First, because the first denial is what the user reads, and members of exempt groups are exempt from all others.
+        deny(
+            "V10",
+            "Forbidden",
+            "variables.wakes || !variables.claimChanges",
+            &format!("metadata.annotations: {} is written by the controller alone, not by hand", keys::ROLLOUT),
+        ),
         deny(
             "V3",
             "Forbidden",
@@ -184,12 +191,6 @@ fn validations() -> Vec<Validation> {
                 keys::REQUESTED_AT
             ),
         ),
-        deny(
-            "V10",
-            "Forbidden",
-            "variables.wakes || !variables.claimChanges",
-            &format!("metadata.annotations: {} is written by the controller alone, not by hand", keys::ROLLOUT),
-        ),
     ]
 }
 
@@ -245,6 +246,6 @@ mod tests {
             .into_iter()
             .map(|validation| validation.message.unwrap().rsplit_once(' ').unwrap().1.to_owned())
             .collect();
-        assert_eq!(ends, ["(V3)", "(V5)", "(V6)", "(V8)", "(V9)", "(V10)", "(V10)", "(V10)"]);
+        assert_eq!(ends, ["(V10)", "(V3)", "(V5)", "(V6)", "(V8)", "(V9)", "(V10)", "(V10)"]);
     }
 }

@@ -70,7 +70,7 @@ async fn published(world: &World) -> Result<Vec<String>> {
 async fn settled(world: &World) -> Result<String> {
     eventually(SOON, "bundle in every entry", async || {
         let (wanted, found) = (bundle(world).await?, published(world).await?);
-        ensure!(found.len() == 6 && found.iter().all(|bundle| *bundle == wanted), "not published everywhere");
+        ensure!(found.len() == 8 && found.iter().all(|bundle| *bundle == wanted), "not published everywhere");
         Ok(wanted)
     })
     .await

@@ -1,5 +1,10 @@
 //! The table, row by row.
 
+#![expect(
+    clippy::redundant_closure_for_method_calls,
+    reason = "the method alone is not general enough in its lifetimes"
+)]
+
 use serde_json::{Value, json};
 
 use super::*;

@@ -44,16 +44,19 @@ kubectl label clusterdeployment -n demo-2 demo-2 tier=canary >/dev/null
 show kubectl get clusterdeployments -A -L env,tier
 
 step "A rollout of sleep, created paused: it shows its plan"
-rollout hibernate --reason weekend
+rollout --reason weekend
 kubectl wait "powerrollout/$name" --for 'jsonpath={.status.phase}=Planned' --timeout 30s >/dev/null
 show kubectl hibernate status "rollout/$name"
 
 step "It goes on: canaries first, then four at a time"
 show kubectl hibernate rollout resume "$name"
-show kubectl hibernate status "rollout/$name" --watch &
+note "kubectl hibernate status rollout/$name --watch"
+kubectl hibernate status "rollout/$name" --watch 2>&1 &
 watch=$!
 ended "$name"
-wait "$watch" || true
+sleep 2
+kill "$watch" 2>/dev/null || true
+wait "$watch" 2>/dev/null || true
 waves "$name"
 slept=$name
 
@@ -61,7 +64,7 @@ step "A wake whose canary fails: its credentials are revoked"
 keys=$(kubectl get clusterdeployment -n demo demo -o 'jsonpath={.spec.platform.aws.credentialsSecretRef.name}')
 good=$(kubectl get secret -n demo "$keys" -o 'jsonpath={.data.aws_access_key_id}')
 kubectl patch secret -n demo "$keys" --type merge -p "{\"data\":{\"aws_access_key_id\":\"$(printf AKIAREVOKED | base64)\"}}" >/dev/null
-rollout hibernate resume
+rollout resume
 show kubectl patch powerrollout "$name" --type merge -p '{"spec":{"deadline":"10s"}}'
 show kubectl hibernate rollout resume "$name"
 kubectl wait "powerrollout/$name" --for 'jsonpath={.status.phase}=Halted' --timeout 2m >/dev/null

@@ -47,7 +47,7 @@ struct Alert {
 }
 
 fn rules() -> Value {
-    let alerts = leading().into_iter().chain(targets()).chain(clouds()).chain(looks()).chain([suspension()]);
+    let alerts = leading().into_iter().chain(targets()).chain(clouds()).chain(looks()).chain([suspension(), halt()]);
     group(CONTROLLER, "hibernate", alerts)
 }
 
@@ -222,6 +222,18 @@ fn suspension() -> Alert {
     }
 }
 
+fn halt() -> Alert {
+    Alert {
+        name: "HibernateRolloutHalted",
+        expr: "max(hibernate_rollouts{phase=\"Halted\"}) > 0".to_owned(),
+        lasts: "5m",
+        severity: "warning",
+        summary: "{{ $value }} PowerRollouts are halted",
+        description: "No target starts. `kubectl hibernate status rollout/NAME` says why. After failures go on with `kubectl hibernate \
+                      rollout accept|retry|abort NAME`. Otherwise correct maxTargets, or the group that selects nothing.",
+    }
+}
+
 /// Whether a counter has moved. One that has only just come up has moved, too, which `increase` does not see.
 fn happened(by: &str, counter: &str, within: &str) -> String {
     format!(
@@ -297,6 +309,16 @@ fn panels() -> Vec<Panel> {
             ],
         ),
         ("FoundationDB: volumes kept", "bytes", vec![("sum(hibernate_fdb_suspended_bytes)".to_owned(), "size")]),
+        (
+            "PowerRollouts by phase",
+            "short",
+            vec![("sum by (phase) (hibernate_rollouts)".to_owned(), "{{phase}}")],
+        ),
+        (
+            "Targets of PowerRollouts by state",
+            "short",
+            vec![("sum by (state) (hibernate_rollout_targets)".to_owned(), "{{state}}")],
+        ),
         ("API server probes", "reqps", vec![(rate("result", "hibernate_probes_total"), "{{result}}")]),
     ]
 }

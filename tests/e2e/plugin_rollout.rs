@@ -9,19 +9,24 @@ mod waited;
 use anyhow::{Context as _, Result};
 use jiff::{SignedDuration, Timestamp};
 use kube::api::{ListParams, Patch, PatchParams, PostParams};
-use kube::{Api, Client, CustomResourceExt as _, ResourceExt as _};
+use kube::{Api, Client, ResourceExt as _};
 use serde_json::{Value, json};
 use shared::hive::api::ClusterDeployment;
 use shared::rollout::api::PowerRollout;
 use testbed::options::Options;
 use testbed::world::run::Ran;
-use testbed::{World, apply, eventually};
+use testbed::{Program, World, apply, eventually};
+
+/// A hub with our webhook, which stamps rollouts, and no controller, so that only the test writes statuses.
+fn webhook_only() -> Options {
+    Options { without: vec![Program::Controller], ..Options::hub_only() }
+}
 
 /// A hub of its own: its Lease is held, although no controller runs. Its audit log is not read: it only tells it from the hubs of other tests.
 async fn world() -> Result<World> {
-    let world = World::shared_with(Options { audit: true, ..Options::bare_hub() }).await?;
+    let world = World::shared_with(Options { audit: true, ..webhook_only() }).await?;
     let hub = world.hub().await?;
-    apply::all(&hub, &[json!(PowerRollout::crd()), namespace(), lease("test", Timestamp::now(), 86_400)]).await?;
+    apply::all(&hub, &[namespace(), lease("test", Timestamp::now(), 86_400)]).await?;
     let rollouts: Api<PowerRollout> = Api::all(hub);
     eventually(std::time::Duration::from_secs(30), "the definition", async || {
         Ok(rollouts.list(&ListParams::default()).await.map(drop)?)

@@ -52,6 +52,11 @@ fn refused() -> Vec<(Value, &'static str)> {
         (json!({ "maxFailures": "5" }), "spec.maxFailures"),
         (json!({ "startsPerMinute": 0 }), "should be greater than or equal to 1"),
         (json!({ "deadline": "20 minutes" }), "spec.deadline"),
+        (json!({ "deadline": "99999999999999999999h" }), "spec.deadline"),
+        (json!({ "maxConcurrency": 4_294_967_296_u64 }), "spec.maxConcurrency"),
+        (json!({ "maxFailures": 9_999_999_999_u64 }), "spec.maxFailures"),
+        (json!({ "acceptFailures": 5_000_000_000_u64 }), "spec.acceptFailures"),
+        (json!({ "retryFailed": 4_294_967_296_u64 }), "spec.retryFailed"),
         (group(json!({})), "set exactly one: names or selector"),
         (
             group(json!({ "names": named, "selector": { "matchLabels": { "a": "b" } } })),

@@ -48,7 +48,7 @@ async fn what_a_rule_denies_is_refused_and_what_has_to_wait_is_deferred() -> Res
     for (name, state, reason) in [
         ("protected", "Refused", "V6: "),
         ("nameless", "Refused", "V5: "),
-        ("held", "Deferred", "held awake until 2126-01-01T00:00:00Z by ann"),
+        ("held", "Deferred", "held awake until 2126-01-01T00:00:00Z by admin"),
         ("paused", "Deferred", "paused: hive.openshift.io/powerstate-pause is set"),
         ("fresh", "Deferred", "not installed yet"),
         ("pool", "Deferred", "unclaimed cluster of ClusterPool big"),

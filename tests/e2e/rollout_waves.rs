@@ -93,7 +93,8 @@ async fn a_failing_canary_halts_a_wake_until_it_is_accepted_or_retried() -> Resu
     })
     .await?;
     world.ec2().heal(Some(&denied.id)).await?;
-    wake.set(json!({ "retryFailed": 1 })).await?;
+    // The controller backs off for up to a minute after refused rights.
+    wake.set(json!({ "retryFailed": 1, "deadline": "3m" })).await?;
     let status = wake.until_phase(RolloutPhase::Succeeded).await?;
     assert_eq!(status.counts["Succeeded"], 3);
     assert_eq!(fleet.mark("canary").await?.map(|mark| mark.attempt), Some(1));

@@ -92,9 +92,11 @@ pub struct PowerRolloutSpec {
     pub abort: bool,
     /// Increase it to go on after too many failures: those so far no longer count.
     #[serde(default)]
+    #[schemars(range(max = 1_000_000))]
     pub accept_failures: u32,
     /// Increase it to start failed targets again.
     #[serde(default)]
+    #[schemars(range(max = 1_000_000))]
     pub retry_failed: u32,
     /// Written to each target: when the controller wakes it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -228,13 +230,14 @@ fn share_from(minimum: u32, percentage: &str) -> Schema {
         "x-kubernetes-int-or-string": true,
         "anyOf": [{ "type": "integer" }, { "type": "string" }],
         "minimum": minimum,
+        "maximum": 100_000,
         "pattern": percentage,
     })
 }
 
 /// What [`crate::duration`] reads, in ASCII and without a sign.
 fn duration(_: &mut SchemaGenerator) -> Schema {
-    json_schema!({ "type": "string", "maxLength": 32, "pattern": "^(0|([0-9]+(\\.[0-9]+)?(ns|us|ms|s|m|h))+)$" })
+    json_schema!({ "type": "string", "maxLength": 32, "pattern": "^(0|([0-9]{1,6}(\\.[0-9]{1,6})?(ns|us|ms|s|m|h))+)$" })
 }
 
 /// An empty selector would select every target. It is refused: `all: true` states that intent.

@@ -147,6 +147,10 @@ fn claimed(mark: &Mark, facts: &Facts<'_>) -> Member {
             let since = started.map_or(since, |started| started.max(since));
             new(State::Succeeded, MemberState::Succeeded, "").since(Some(since))
         }
+        // What failed before the claim is tried again: it says nothing about this attempt yet.
+        (_, Some((why, since)), _) if started.is_some_and(|started| since < started) => {
+            new(State::Progressing, MemberState::Progressing, why).since(started)
+        }
         (_, Some((why, since)), _) => new(State::Failed, MemberState::Failed, why).since(Some(since)),
         (_, _, Some((cause, since))) => {
             let reason = match cause {

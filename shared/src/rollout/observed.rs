@@ -179,7 +179,9 @@ fn waits(cluster: &ClusterDeployment) -> Option<String> {
     (!is_claimed).then(|| format!("unclaimed cluster of ClusterPool {name}, which sets its powerState"))
 }
 
-fn domain(cluster: &ClusterDeployment) -> String {
+/// What a cluster shares a cloud's limits with: see [`Observed::domain`].
+#[must_use]
+pub fn domain(cluster: &ClusterDeployment) -> String {
     let platform = &cluster.spec.platform;
     let account = match &platform.aws {
         Some(aws) => match (&aws.credentials_assume_role, &aws.credentials_secret_ref) {

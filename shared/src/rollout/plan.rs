@@ -34,6 +34,9 @@ const MAX_CONCURRENCY: Share = Share::Count(20);
 /// How often deferred targets are judged again: a hold ends without a change of the object.
 const RECHECK: Duration = Duration::from_secs(30);
 
+/// How often it is checked whether the rollout is still blocked.
+const BLOCKED: Duration = Duration::from_secs(2);
+
 /// An object that the rollout selects, or that has its claim.
 #[derive(Clone, Copy, Debug)]
 pub struct Candidate<'a> {
@@ -374,6 +377,7 @@ fn next(
         Some(spec.not_after.0).filter(|_| !spec.abort),
         if runs { soon(timeline::HEARTBEAT) } else { None },
         if waits { soon(RECHECK) } else { None },
+        if input.blocked.is_some() && !spec.abort { soon(BLOCKED) } else { None },
     ]
     .into_iter()
     .flatten()

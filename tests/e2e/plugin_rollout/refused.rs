@@ -5,10 +5,9 @@ use jiff::{SignedDuration, Timestamp};
 use kube::CustomResourceExt as _;
 use serde_json::{Value, json};
 use shared::rollout::api::PowerRollout;
-use testbed::options::Options;
 use testbed::{World, apply, with_temp_ns};
 
-use super::{fleet, lease, namespace, requests, rollouts_because, world};
+use super::{fleet, lease, namespace, requests, rollouts_because, webhook_only, world};
 
 #[tokio::test]
 async fn wrong_usage_names_the_flag_and_writes_nothing() -> Result<()> {
@@ -86,7 +85,7 @@ async fn expect(world: &World, args: &[&str], code: i32, part: &str) -> Result<(
 
 #[tokio::test]
 async fn a_hub_that_is_not_ready_is_told_from_one_that_is() -> Result<()> {
-    let world = World::up(Options::bare_hub()).await?;
+    let world = World::up(webhook_only()).await?;
     with_temp_ns(&world, async |client, ns| {
         fleet(&client, &ns).await?;
         let waves = ["--all", "-n", &ns, "--max-concurrency", "2", "--reason", &ns];

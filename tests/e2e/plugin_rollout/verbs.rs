@@ -18,6 +18,11 @@ async fn expect(world: &World, verb: &str, target: &str, code: i32, part: &str) 
     Ok(())
 }
 
+/// What the controller writes when too many targets have failed.
+fn halt() -> serde_json::Value {
+    json!({ "group": "", "at": "2026-11-24T18:00:00Z", "acceptFailures": 0, "retryFailed": 0 })
+}
+
 #[tokio::test]
 async fn verbs_write_one_field_and_say_what_they_did() -> Result<()> {
     let world = world().await?;
@@ -40,7 +45,7 @@ async fn verbs_write_one_field_and_say_what_they_did() -> Result<()> {
     observed(
         &hub,
         &night,
-        json!({ "phase": "Halted", "awaitsApproval": null, "counts": { "Failed": 1, "TimeOut": 1 } }),
+        json!({ "phase": "Halted", "halt": halt(), "awaitsApproval": null, "counts": { "Failed": 1, "TimeOut": 1 } }),
     )
     .await?;
     expect(&world, "resume", &night, 3, "it has halted: use `accept`, `retry` or `abort`").await?;
@@ -83,7 +88,7 @@ async fn no_count_is_lost_while_others_write() -> Result<()> {
     let world = world().await?;
     let hub = world.hub().await?;
     let night = name(&rollout(&hub, json!({})).await?);
-    observed(&hub, &night, json!({ "phase": "Halted", "counts": { "Failed": 1 } })).await?;
+    observed(&hub, &night, json!({ "phase": "Halted", "halt": halt(), "counts": { "Failed": 1 } })).await?;
     let others = async {
         let all: Api<PowerRollout> = Api::all(hub.clone());
         for at in 0..20 {

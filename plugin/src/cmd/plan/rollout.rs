@@ -9,7 +9,7 @@ use shared::{
         api::ClusterDeployment,
         preflight::{Finding, Severity, code},
     },
-    rollout::{Share, api::TargetName},
+    rollout::{Share, api::TargetName, observed},
     target::is_protected,
 };
 
@@ -175,17 +175,11 @@ fn state(outlook: &Outlook) -> (&'static str, String) {
     }
 }
 
-/// What shares a cloud's limits: platform, region and account, as far as the object says.
+/// What shares a cloud's limits, as far as the object says.
 fn domain(object: &Value) -> String {
-    let Ok(cluster) = serde_json::from_value::<ClusterDeployment>(object.clone()) else { return String::new() };
-    let platform = &cluster.spec.platform;
-    let aws = platform.aws.as_ref();
-    let role = aws.and_then(|aws| Some(aws.credentials_assume_role.as_ref()?.role_arn.as_str()));
-    let secret = aws.and_then(|aws| Some(aws.credentials_secret_ref.as_ref()?.name.as_str()));
-    let other = platform.other.get(platform.name());
-    let other = other.and_then(|member| member.pointer("/credentialsSecretRef/name")?.as_str());
-    let account = role.or(secret).or(other).unwrap_or_default();
-    format!("{}/{}/{account}", platform.name(), platform.region().unwrap_or_default())
+    serde_json::from_value::<ClusterDeployment>(object.clone())
+        .map(|cluster| observed::domain(&cluster))
+        .unwrap_or_default()
 }
 
 /// So many rounds of a typical change for each group, and not less than the limit of starts allows.

@@ -55,7 +55,7 @@ impl Change {
 /// | resume | else | paused, and the group's `pauseAfter`, if it is still the group of that name |
 /// | accept | not halted | refused |
 /// | retry | nothing has failed | refused |
-/// | accept, retry | else | the counter, if nobody has written since it was read |
+/// | accept, retry | else | the counter, if it is as it was read |
 pub(crate) fn step(change: Change, rollout: &PowerRollout) -> Result<Step, String> {
     let (spec, phase) = (&rollout.spec, phase(rollout));
     let merge = |spec: Value, done: &str| Ok(Step::Merge(json!({ "spec": spec }), done.to_owned()));
@@ -73,14 +73,18 @@ pub(crate) fn step(change: Change, rollout: &PowerRollout) -> Result<Step, Strin
         Change::Pause => merge(json!({ "paused": true }), "paused"),
         Change::Abort => merge(json!({ "abort": true }), "aborted"),
         Change::Resume => resume(rollout),
+        Change::Accept if phase == Some(RolloutPhase::Halted) && !is_of_failures(rollout) => {
+            let why = rollout.status.as_ref().and_then(|status| status.message.as_deref()).unwrap_or_default();
+            Err(format!("it has not halted for failures: {why}"))
+        }
         Change::Accept if phase != Some(RolloutPhase::Halted) => Err(format!(
             "it has not halted ({}): there are no failures to accept",
             phase.map_or_else(|| "no status yet".to_owned(), |phase| phase.to_string())
         )),
-        Change::Accept => counted(rollout, "acceptFailures", spec.accept_failures, "failures accepted"),
+        Change::Accept => counted("acceptFailures", spec.accept_failures, "failures accepted"),
         Change::Retry => match failed(rollout) {
             0 => Err("no target has failed".to_owned()),
-            failed => counted(rollout, "retryFailed", spec.retry_failed, &format!("retries {failed} failed")),
+            failed => counted("retryFailed", spec.retry_failed, &format!("retries {failed} failed")),
         },
     }
 }
@@ -89,17 +93,25 @@ fn phase(rollout: &PowerRollout) -> Option<RolloutPhase> {
     rollout.status.as_ref()?.phase
 }
 
+/// Whether it has halted for failures, and not because it selects too many targets.
+fn is_of_failures(rollout: &PowerRollout) -> bool {
+    rollout.status.as_ref().is_some_and(|status| status.halt.is_some())
+}
+
 fn failed(rollout: &PowerRollout) -> u32 {
     let count = |status: &PowerRolloutStatus, state: MemberState| status.counts.get(&state.to_string()).copied();
     let of = |state| rollout.status.as_ref().and_then(|status| count(status, state)).unwrap_or_default();
     of(MemberState::Failed) + of(MemberState::TimeOut)
 }
 
-/// A counter that two clients raise at once would be raised once only: the version makes the second one read again.
-fn counted(rollout: &PowerRollout, field: &str, count: u32, done: &str) -> Result<Step, String> {
+/// A counter that two clients raise at once would be raised once only: the test makes the second one read again. The object's version would
+/// do so for each write of its status, too.
+fn counted(field: &str, count: u32, done: &str) -> Result<Step, String> {
     let raised = count.checked_add(1).ok_or_else(|| format!("spec.{field} cannot become any larger"))?;
-    let version = json!(rollout.metadata.resource_version);
-    Ok(Step::Merge(json!({ "metadata": { "resourceVersion": version }, "spec": { field: raised } }), done.to_owned()))
+    let path = format!("/spec/{field}");
+    let patch =
+        json!([{ "op": "test", "path": path, "value": count }, { "op": "replace", "path": path, "value": raised }]);
+    Ok(Step::Json(patch, done.to_owned()))
 }
 
 fn resume(rollout: &PowerRollout) -> Result<Step, String> {
@@ -147,10 +159,13 @@ mod tests {
     fn verbs_write_as_little_as_the_table_says() {
         use Change::{Abort, Accept, Pause, Resume, Retry};
         let phase = |phase: &str| json!({ "phase": phase });
-        let failed = |phase: &str| json!({ "phase": phase, "counts": { "Failed": 1, "TimeOut": 2 } });
+        let halt = json!({ "group": "", "at": "2026-11-21T18:00:00Z", "acceptFailures": 3, "retryFailed": 0 });
+        let failed = |phase: &str| json!({ "phase": phase, "halt": halt, "counts": { "Failed": 1, "TimeOut": 2 } });
         let merge = |spec: Value, done: &str| Ok(Step::Merge(json!({ "spec": spec }), done.to_owned()));
-        let counter = |spec: Value, done: &str| {
-            Ok(Step::Merge(json!({ "metadata": { "resourceVersion": "7" }, "spec": spec }), done.to_owned()))
+        let counter = |field: &str, from: u32, done: &str| {
+            let path = format!("/spec/{field}");
+            let test = json!({ "op": "test", "path": path, "value": from });
+            Ok(Step::Json(json!([test, { "op": "replace", "path": path, "value": from + 1 }]), done.to_owned()))
         };
         let unpaused = json!({ "op": "add", "path": "/spec/paused", "value": false });
         let second = [
@@ -193,18 +208,14 @@ mod tests {
                 Accept,
                 json!({ "acceptFailures": 3 }),
                 failed("Halted"),
-                counter(json!({ "acceptFailures": 4 }), "failures accepted"),
+                counter("acceptFailures", 3, "failures accepted"),
             ),
             (Accept, none.clone(), phase("Progressing"), Err("it has not halted (Progressing)")),
+            (Accept, none.clone(), phase("Halted"), Err("it has not halted for failures")),
             (Accept, none.clone(), none.clone(), Err("it has not halted (no status yet)")),
             (Accept, json!({ "acceptFailures": u32::MAX }), failed("Halted"), Err("cannot become any larger")),
-            (Retry, none.clone(), failed("Halted"), counter(json!({ "retryFailed": 1 }), "retries 3 failed")),
-            (
-                Retry,
-                json!({ "retryFailed": 1 }),
-                failed("Finished"),
-                counter(json!({ "retryFailed": 2 }), "retries 3 failed"),
-            ),
+            (Retry, none.clone(), failed("Halted"), counter("retryFailed", 0, "retries 3 failed")),
+            (Retry, json!({ "retryFailed": 1 }), failed("Finished"), counter("retryFailed", 1, "retries 3 failed")),
             (Retry, none.clone(), phase("Succeeded"), Err("no target has failed")),
             (Abort, none.clone(), phase("Halted"), merge(json!({ "abort": true }), "aborted")),
             (Abort, json!({ "abort": true }), phase("Progressing"), Ok(Step::Unchanged)),

@@ -408,6 +408,11 @@ fn too_many_failures_halt_until_a_person_decides() {
     started.sort();
     assert_eq!(started, ["a", "c"]);
     assert_eq!((hub.mark("a").attempt, hub.mark("a").before), (1, Power::Running));
+    assert_eq!(
+        (hub.state("a").0.as_str(), hub.phase()),
+        ("Progressing", RolloutPhase::Progressing),
+        "no new failure yet"
+    );
     // Another failure halts again.
     hub.later(5);
     hub.fails("a");

@@ -14,7 +14,7 @@ export CARGO_FLAGS := --release --workspace --locked
 # End-to-end tests that run side by side. They mostly wait, so more than there are cores.
 export THREADS ?= 12
 
-.PHONY: help build prepare demo demo-fdb demo-kkp demo-rollout test test-testbed e2e unit test-times fuzz lint fmt deny manifests krew bench bench-hive bench-kkp bench-hostile clean
+.PHONY: help build prepare demo demo-fdb demo-kkp demo-rollout test test-testbed e2e unit test-times fuzz lint fmt deny manifests krew bench bench-hive bench-kkp bench-rollouts bench-hostile clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -92,6 +92,9 @@ bench: prepare ## Measure: start-up of the plugin, latency of the webhook
 
 bench-hive: prepare ## Measure the controller against Hive's own (about 15 minutes; SCENARIOS="a c" for some of them)
 	cargo bench $(CARGO_FLAGS:--release=) --bench hive -- $(SCENARIOS)
+
+bench-rollouts: prepare ## Measure rollouts against plain patches, and over ten thousand fake clusters (SCENARIOS=pairs for some of them)
+	cargo bench $(CARGO_FLAGS:--release=) --bench rollouts -- $(SCENARIOS)
 
 bench-kkp: prepare ## Measure what dehydration costs a KKP seed (about 10 minutes; SCENARIOS="fleet races" for some)
 	cargo bench $(CARGO_FLAGS:--release=) --bench kkp -- $(SCENARIOS)

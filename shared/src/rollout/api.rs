@@ -27,7 +27,7 @@ use super::status::PowerRolloutStatus;
     printcolumn = r#"{"name":"Targets","type":"integer","jsonPath":".status.total"}"#,
     printcolumn = r#"{"name":"Succeeded","type":"integer","jsonPath":".status.counts.Succeeded"}"#,
     printcolumn = r#"{"name":"Failed","type":"integer","jsonPath":".status.counts.Failed"}"#,
-    printcolumn = r#"{"name":"Until","type":"date","jsonPath":".spec.notAfter"}"#,
+    printcolumn = r#"{"name":"Until","type":"string","jsonPath":".spec.notAfter"}"#,
     printcolumn = r#"{"name":"Age","type":"date","jsonPath":".metadata.creationTimestamp"}"#
 )]
 #[serde(rename_all = "camelCase")]

@@ -1,0 +1,61 @@
+//! Ten thousand clusters without machines: what bounds a rollout itself.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use futures::{StreamExt, TryStreamExt, stream};
+use kube::api::{Api, DynamicObject, Patch, PatchParams, PostParams};
+use serde_json::json;
+use shared::hive::api::ClusterDeployment;
+use testbed::{ClusterOptions, Options, Timings, World};
+use tokio::time::Instant;
+
+use crate::meter::{Meter, count, memory};
+use crate::table::Table;
+
+const CLUSTERS: usize = 10_000;
+const WINDOW: usize = 200;
+const LONG: Duration = Duration::from_mins(20);
+
+/// Puts them to sleep.
+pub async fn run(table: &mut Table) -> Result<()> {
+    let world = World::up(Options { clusters: 0, audit: true, timings: Timings::fast(), ..Options::default() }).await?;
+    let model = world.cluster("model", ClusterOptions::of_size(1)).await?;
+    model.wait_for_power_state("Running", Duration::from_mins(1)).await?;
+    let object = serde_json::to_value(model.raw().await?)?;
+    let namespace = object["metadata"]["namespace"].as_str().context("a namespace")?.to_owned();
+    let resource = kube::api::ApiResource::erase::<ClusterDeployment>(&());
+    let api: Api<DynamicObject> = Api::namespaced_with(world.hub().await?, &namespace, &resource);
+    let one = |number: usize| {
+        let (api, mut object, namespace) = (api.clone(), object.clone(), namespace.clone());
+        let name = format!("fake-{number}");
+        object["metadata"] = json!({
+            "name": name, "namespace": namespace, "labels": object["metadata"]["labels"],
+            "annotations": { "hive.openshift.io/fake-cluster": "true" },
+        });
+        object["spec"]["clusterName"] = json!(name);
+        object["spec"]["clusterMetadata"]["infraID"] = json!(name);
+        let status = json!({ "status": object["status"] });
+        async move {
+            api.create(&PostParams::default(), &serde_json::from_value(object)?).await?;
+            api.patch_status(&name, &PatchParams::default(), &Patch::Merge(&status)).await?;
+            anyhow::Ok(())
+        }
+    };
+    stream::iter(0..CLUSTERS).map(one).buffer_unordered(8).try_collect::<()>().await?;
+    tokio::time::sleep(Duration::from_secs(15)).await;
+    let [_, before, _] = memory(&world).await?;
+    let (meter, began) = (Meter::begin(&world).await?, Instant::now());
+    let (status, largest) = crate::rollout(&world, "Hibernate", WINDOW, LONG).await?;
+    let took = began.elapsed().as_secs_f64();
+    let writes = meter.read().await?.hub_writes / count(CLUSTERS);
+    let [peak, after, _] = memory(&world).await?;
+    eprintln!("bench: {:?}", status.counts);
+    table.add("fakes", "seconds until all", None, Some(600.0), took);
+    table.add("fakes", "hub writes per cluster", None, None, writes);
+    table.add("fakes", "status, largest, KiB", None, Some(64.0), count(largest) / 1024.0);
+    table.add("fakes", "RSS before, MB", None, None, before);
+    table.add("fakes", "RSS after, MB", None, None, after);
+    table.add("fakes", "RSS peak, MB", None, None, peak);
+    Ok(())
+}

@@ -1,0 +1,66 @@
+//! What waves cost, against the same clusters asked one by one.
+//!
+//! Run with `make bench-rollouts`; names of scenarios as arguments run only those. `pairs`: a hundred clusters of three instances sleep and
+//! wake, by plain patches and by a rollout with a window of all of them, interleaved; `fakes`: ten thousand fake clusters fall asleep with a
+//! window of 200. Calls are counted from the hub's audit log. Prints a table; asserts nothing.
+
+mod fakes;
+#[path = "../hive/meter.rs"]
+#[expect(dead_code, reason = "the scenarios of Hive count more")]
+mod meter;
+mod pairs;
+#[path = "../hive/table.rs"]
+mod table;
+
+use anyhow::{Result, bail};
+use kube::Api;
+use kube::api::PostParams;
+use serde_json::json;
+use shared::rollout::api::PowerRollout;
+use shared::rollout::status::PowerRolloutStatus;
+use testbed::World;
+use tokio::time::{Duration, Instant};
+
+use crate::table::Table;
+
+const SCENARIOS: &[&str] = &["pairs", "fakes"];
+
+#[tokio::main]
+async fn main() -> Result<()> {
+    let mut table = Table::default();
+    for name in table::asked(SCENARIOS)? {
+        eprintln!("bench: scenario {name}");
+        match name {
+            "pairs" => pairs::run(&mut table).await?,
+            _ => fakes::run(&mut table).await?,
+        }
+        table.print();
+    }
+    table.save()
+}
+
+/// A rollout over every cluster of the hub, until it is over. Its status, and its largest size in bytes.
+async fn rollout(world: &World, action: &str, window: usize, limit: Duration) -> Result<(PowerRolloutStatus, usize)> {
+    let api: Api<PowerRollout> = Api::all(world.hub().await?);
+    let name = format!("bench-{:08x}", rand::random::<u32>());
+    let object = json!({
+        "apiVersion": "hibernate.sh/v1alpha1", "kind": "PowerRollout", "metadata": { "name": name },
+        "spec": {
+            "action": action, "targets": { "all": true }, "maxTargets": 20_000, "maxConcurrency": window,
+            "startsPerMinute": 100_000, "minSuccessTime": "0s", "notAfter": "2126-01-01T00:00:00Z",
+        },
+    });
+    api.create(&PostParams::default(), &serde_json::from_value(object)?).await?;
+    let (deadline, mut largest) = (Instant::now() + limit, 0);
+    loop {
+        let status = api.get(&name).await?.status.unwrap_or_default();
+        largest = largest.max(json!(status).to_string().len());
+        if status.phase.is_some_and(shared::rollout::status::RolloutPhase::is_over) {
+            return Ok((status, largest));
+        }
+        if Instant::now() > deadline {
+            bail!("not over within {limit:?}: {:?}", status.counts);
+        }
+        tokio::time::sleep(Duration::from_millis(250)).await;
+    }
+}

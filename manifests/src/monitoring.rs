@@ -309,11 +309,7 @@ fn panels() -> Vec<Panel> {
             ],
         ),
         ("FoundationDB: volumes kept", "bytes", vec![("sum(hibernate_fdb_suspended_bytes)".to_owned(), "size")]),
-        (
-            "PowerRollouts by phase",
-            "short",
-            vec![("sum by (phase) (hibernate_rollouts)".to_owned(), "{{phase}}")],
-        ),
+        ("PowerRollouts by phase", "short", vec![("sum by (phase) (hibernate_rollouts)".to_owned(), "{{phase}}")]),
         (
             "Targets of PowerRollouts by state",
             "short",

@@ -24,6 +24,12 @@ fn served() -> BTreeMap<String, BTreeSet<String>> {
     let target = ("ns".to_owned(), "demo".to_owned());
     metrics.count(&target, "Stopping", None);
     metrics.count(&target, "Hibernating", Some(SignedDuration::from_hours(24)));
+    let halted = shared::rollout::status::PowerRolloutStatus {
+        phase: Some(shared::rollout::status::RolloutPhase::Halted),
+        counts: BTreeMap::from([("Failed".to_owned(), 1)]),
+        ..shared::rollout::status::PowerRolloutStatus::default()
+    };
+    metrics.rollouts.count(&target, &halted);
     metrics.panicked("hive");
     metrics.refused("hive");
     metrics.kind_served("hive", "clusterdeployments.hive.openshift.io", true);

@@ -69,6 +69,9 @@ pub mod reason {
     /// Progress: the cloud did not answer the last try.
     pub const CLOUD_UNREACHABLE: &str = "CloudUnreachable";
 
+    /// Progress: the cloud refuses instances that are between two states.
+    pub const IN_TRANSIT: &str = "InTransit";
+
     /// What the progress awaits after a failure that passes by itself.
     #[must_use]
     pub fn delay(kind: CloudErrorKind) -> Option<&'static str> {
@@ -76,6 +79,7 @@ pub mod reason {
             CloudErrorKind::Capacity => Some(CAPACITY),
             CloudErrorKind::Throttled => Some(THROTTLED),
             CloudErrorKind::Unavailable => Some(CLOUD_UNREACHABLE),
+            CloudErrorKind::InTransit => Some(IN_TRANSIT),
             _ => None,
         }
     }

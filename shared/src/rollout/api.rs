@@ -5,7 +5,7 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::{CustomResource, KubeSchema};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::mark::Action;
 use super::share::{Share, ShareError};
@@ -36,6 +36,8 @@ use super::status::PowerRolloutStatus;
     validation = Rule::new("self.targets == oldSelf.targets").message("targets are immutable: create another PowerRollout"),
     validation = Rule::new("has(self.restoreOf) == has(oldSelf.restoreOf) && (!has(self.restoreOf) || self.restoreOf == oldSelf.restoreOf)")
         .message("restoreOf is immutable: create another PowerRollout"),
+    validation = Rule::new("(has(self.groups) ? self.groups.map(g, g.name) : []) == (has(oldSelf.groups) ? oldSelf.groups.map(g, g.name) : [])")
+        .message("names and order of groups are immutable: create another PowerRollout"),
     validation = Rule::new("(self.action == 'Restore') == has(self.restoreOf)")
         .message("restoreOf names the rollout to undo: set it if, and only if, action is Restore"),
     validation = Rule::new("!has(self.notBefore) || timestamp(self.notBefore) < timestamp(self.notAfter)")
@@ -244,6 +246,10 @@ fn duration(_: &mut SchemaGenerator) -> Schema {
 fn selector(generator: &mut SchemaGenerator) -> Schema {
     let mut schema = LabelSelector::json_schema(generator);
     schema.insert("minProperties".to_owned(), 1.into());
+    if let Some(Value::Object(operator)) = schema.pointer_mut("/properties/matchExpressions/items/properties/operator")
+    {
+        operator.insert("enum".to_owned(), json!(["In", "NotIn", "Exists", "DoesNotExist"]));
+    }
     for (field, limit) in [("matchLabels", "minProperties"), ("matchExpressions", "minItems")] {
         if let Some(Value::Object(field)) = schema.pointer_mut(&format!("/properties/{field}")) {
             field.insert(limit.to_owned(), 1.into());

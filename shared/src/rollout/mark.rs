@@ -11,7 +11,7 @@ use super::member::{Facts, Rollout};
 #[cfg(doc)]
 use crate::annotation::keys;
 use crate::annotation::{format, versioned};
-use crate::text::{sanitize, sanitize_to};
+use crate::text::sanitize_to;
 
 /// The version that this code writes, and the only one that it reads.
 const VERSION: u32 = 1;
@@ -79,6 +79,9 @@ pub struct Ended {
     pub reason: String,
     /// When, RFC 3339.
     pub at: String,
+    /// Of a failure: since when it had failed, RFC 3339. Accepting failures counts from here.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failed: Option<String>,
 }
 
 /// How the work on a target ended, in one word. Users see it: it is never renamed.
@@ -96,15 +99,21 @@ pub enum Outcome {
     Abandoned,
 }
 
+/// Whether a text has only the characters of names and UIDs of objects.
+fn is_name(text: &str, most: usize) -> bool {
+    let is_known = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '-' | '.');
+    !text.is_empty() && text.len() <= most && text.chars().all(is_known) && !text.contains("..")
+}
+
 impl Mark {
     /// Reads the annotation. `None` if it is too long, of another version or no such value.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let mut mark: Self = versioned::parse(text, VERSION, MAX_BYTES)?;
-        let is_short = mark.name.len() <= MAX_NAME && mark.uid.len() <= MAX_UID;
+        // Both become parts of requests to the hub.
+        let is_short = is_name(&mark.name, MAX_NAME) && is_name(&mark.uid, MAX_UID);
         let is_dated = format::time(&mark.since).is_some()
             && mark.ended.as_ref().is_none_or(|ended| format::time(&ended.at).is_some());
-        mark.name = sanitize(&mark.name);
         if let Some(ended) = &mut mark.ended {
             ended.reason = sanitize_to(&ended.reason, MAX_REASON);
         }
@@ -137,8 +146,17 @@ impl Mark {
     /// The record of this claim. A record stays as it is.
     #[must_use]
     pub fn end(&self, result: Outcome, reason: &str, now: Timestamp) -> Self {
-        let ended = Ended { result, reason: sanitize_to(reason, MAX_REASON), at: format::seconds(now) };
+        let ended = Ended { result, reason: sanitize_to(reason, MAX_REASON), at: format::seconds(now), failed: None };
         Self { ended: self.ended.clone().or(Some(ended)), ..self.clone() }
+    }
+
+    /// The same record, of a target that had failed since then.
+    #[must_use]
+    pub fn failed_at(mut self, since: Option<Timestamp>) -> Self {
+        if let Some(ended) = &mut self.ended {
+            ended.failed = ended.failed.take().or_else(|| since.map(format::seconds));
+        }
+        self
     }
 
     /// Whether a rollout with this UID works on the target.
@@ -170,8 +188,9 @@ pub(super) mod tests {
         assert_eq!(Mark::parse(&record.text()), Some(record.clone()));
         assert!(claim.is_claim_of("u") && !claim.is_claim_of("other") && !record.is_claim_of("u"));
         assert_eq!(record.end(Outcome::Succeeded, "", now), record, "a record stays as it is");
-        let forged = text.replace("night", "\\u001b[31mnight");
-        assert!(!Mark::parse(&forged).unwrap().name.contains('\u{1b}'));
+        for forged in ["\\u001b[31mnight", "../night", "a b", ""] {
+            assert_eq!(Mark::parse(&text.replace("night", forged)), None, "{forged}");
+        }
     }
 
     #[test]

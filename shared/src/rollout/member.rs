@@ -3,14 +3,11 @@
 //! The claim and the record on the object are the state: a new leader finds the same. Rules that do not depend on the rollout, such as
 //! those of admission, come in as facts.
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 
 use super::mark::{Action, Mark, Outcome, Power};
 use super::target::{Cause, State};
 use crate::annotation::format;
-
-/// How much later the stamp of a write may be than the claim in it: the webhook has a clock of its own.
-const SAME_WRITE: SignedDuration = SignedDuration::from_secs(2);
 
 /// The rollout, as far as its members depend on it.
 #[derive(Clone, Copy, Debug)]
@@ -98,8 +95,15 @@ impl Member {
 /// What an object is in a rollout; `None` if it is no member.
 #[must_use]
 pub fn judge(rollout: &Rollout<'_>, facts: &Facts<'_>) -> Option<Member> {
+    // What was created later is not part of the plan that was confirmed. A claim on it is forged.
+    if facts.created > rollout.started {
+        return None;
+    }
     match facts.mark.filter(|mark| mark.uid == rollout.uid) {
         Some(mark) => match &mark.ended {
+            None if mark.attempt < rollout.attempt && facts.failed.is_some() => {
+                Some(unclaimed(mark.wanted, rollout, facts))
+            }
             None => Some(claimed(mark, facts)),
             Some(ended) => {
                 let (state, label) = match ended.result {
@@ -113,12 +117,11 @@ pub fn judge(rollout: &Rollout<'_>, facts: &Facts<'_>) -> Option<Member> {
                     Outcome::Overridden => (State::Excluded, MemberState::Overridden),
                     Outcome::Abandoned => (State::Excluded, MemberState::Abandoned),
                 };
-                let member = Member::new(state, mark.wanted, label, &ended.reason).since(format::time(&ended.at));
+                let since = ended.failed.as_deref().unwrap_or(&ended.at);
+                let member = Member::new(state, mark.wanted, label, &ended.reason).since(format::time(since));
                 Some(Member { started: format::time(&mark.since), ..member })
             }
         },
-        // What was created later is not part of the plan that was confirmed.
-        None if facts.created > rollout.started => None,
         None => wanted(rollout, facts.mark).map(|wanted| unclaimed(wanted, rollout, facts)),
     }
 }
@@ -163,20 +166,15 @@ fn claimed(mark: &Mark, facts: &Facts<'_>) -> Member {
     }
 }
 
-/// Whether a request was made by the claim of a rollout.
-fn is_of(mark: &Mark, requested: Option<Timestamp>) -> bool {
-    let limit = format::time(&mark.since).and_then(|since| since.checked_add(SAME_WRITE).ok());
-    requested.zip(limit).is_some_and(|(requested, limit)| requested <= limit)
-}
-
 /// A target that the rollout does not own.
 fn unclaimed(wanted: Power, rollout: &Rollout<'_>, facts: &Facts<'_>) -> Member {
     let new = |state, label, reason: &str| Member::new(state, wanted, label, reason);
     let foreign = facts.mark.filter(|mark| mark.uid != rollout.uid);
     let other = foreign.filter(|mark| mark.ended.is_none());
-    // Of two opposite rollouts the Resume wins: a sleep may interrupt work, a wake only costs money.
+    // Of two opposite rollouts a newer Resume wins: a sleep may interrupt work, a wake only costs money. A newer Hibernate is a newer request.
     let takes_over = |mark: &&Mark| {
-        mark.wanted == Power::Hibernating && wanted == Power::Running && rollout.action == Action::Resume
+        let is_older = format::time(&mark.since).is_some_and(|since| since <= rollout.started);
+        is_older && mark.wanted == Power::Hibernating && wanted == Power::Running && rollout.action == Action::Resume
     };
     if facts.desired == wanted && facts.observed.is_some_and(|(power, _)| power == wanted) {
         return new(State::Excluded, MemberState::AlreadyInState, "");
@@ -197,10 +195,12 @@ fn unclaimed(wanted: Power, rollout: &Rollout<'_>, facts: &Facts<'_>) -> Member 
         return new(State::Excluded, MemberState::Overridden, &reason);
     }
     // The claim of an earlier attempt has set that time, too.
-    let own = facts.mark.filter(|mark| mark.uid == rollout.uid).and_then(|mark| format::time(&mark.ended.as_ref()?.at));
-    // What a Hibernate has asked for since is no person's request: a Resume goes on.
-    let by_rollout = foreign.filter(|mark| takes_over(mark)).is_some_and(|mark| is_of(mark, facts.requested));
-    if other.is_none() && !by_rollout && facts.requested.is_some_and(|at| at > own.unwrap_or(rollout.started)) {
+    let own = facts.mark.filter(|mark| mark.uid == rollout.uid);
+    if own.is_some_and(|mark| mark.ended.is_some() && mark.wanted != facts.desired) {
+        return new(State::Excluded, MemberState::Overridden, "another client has changed it since it failed");
+    }
+    let own = own.and_then(|mark| format::time(mark.ended.as_ref().map_or(&mark.since, |ended| &ended.at)));
+    if other.is_none() && facts.requested.is_some_and(|at| at > own.unwrap_or(rollout.started)) {
         return new(State::Excluded, MemberState::Overridden, "a newer request was made after the rollout started");
     }
     match (facts.refused, facts.deferred) {

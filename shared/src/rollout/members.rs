@@ -27,6 +27,8 @@ pub struct SelectorError {
 pub struct Members<'a> {
     targets: Scope<'a>,
     namespaces: Option<Selector>,
+    /// Whether that selector reads labels, and not only names.
+    reads_labels: bool,
     groups: Vec<Scope<'a>>,
 }
 
@@ -71,13 +73,17 @@ impl<'a> Members<'a> {
             None => Ok(names(&group.names)),
         };
         let groups = spec.groups.iter().enumerate().map(group).collect::<Result<_, SelectorError>>()?;
-        Ok(Self { targets, namespaces, groups })
+        Ok(Self { targets, namespaces, reads_labels: needs_namespaces(spec), groups })
     }
 
     /// Whether the rollout selects this object.
     #[must_use]
     pub fn cover(&self, object: &Observed, namespaces: &NamespaceLabels) -> bool {
         let in_namespace = |selector: &Selector| {
+            // Of a namespace that was not read nothing is known: a selector such as `env notin (prod)` would select it.
+            if self.reads_labels && !namespaces.contains_key(&object.namespace) {
+                return false;
+            }
             let mut labels = namespaces.get(&object.namespace).cloned().unwrap_or_default();
             labels.insert(NAMESPACE_NAME.to_owned(), object.namespace.clone());
             selector.matches(&labels)
@@ -106,7 +112,9 @@ pub fn needs_namespaces(spec: &PowerRolloutSpec) -> bool {
 /// `natives`: the group that selects each target. Those that stand in already, because their claim says so, count: the result is the same
 /// for every leader. `last`: the index of the group of the remaining targets.
 pub fn place(targets: &mut [Target], natives: &[usize], last: usize) {
-    for group in 0..last {
+    // A group that is behind the one that has begun is over.
+    let begun = targets.iter().filter(|target| target.started.is_some()).map(|target| target.group).max().unwrap_or(0);
+    for group in begun..last {
         let is_native = |index: &usize| natives.get(*index) == Some(&group);
         let members: Vec<usize> = (0..targets.len()).filter(is_native).collect();
         if members.iter().any(|index| targets[*index].state != State::Excluded) {

@@ -109,7 +109,8 @@ fn trouble(cluster: &ClusterDeployment) -> (Option<(String, Timestamp)>, Option<
         reason::THROTTLED => Some((Cause::Throttled, probed(condition))),
         _ => None,
     });
-    let passes = awaited.is_some_and(|condition| condition.reason.as_deref() == Some(reason::CLOUD_UNREACHABLE));
+    let passing = [reason::CLOUD_UNREACHABLE, reason::IN_TRANSIT];
+    let passes = awaited.and_then(|condition| condition.reason.as_deref()).is_some_and(|why| passing.contains(&why));
     if cause.is_some() || passes {
         return (None, cause);
     }
@@ -167,6 +168,9 @@ fn held_awake(cluster: &ClusterDeployment) -> Option<(Timestamp, String)> {
 }
 
 fn waits(cluster: &ClusterDeployment) -> Option<String> {
+    if cluster.metadata.deletion_timestamp.is_some() {
+        return Some("it is being deleted".to_owned());
+    }
     if !cluster.spec.installed {
         return Some("not installed yet".to_owned());
     }
@@ -194,5 +198,5 @@ pub fn domain(cluster: &ClusterDeployment) -> String {
             member.and_then(|member| member.pointer("/credentialsSecretRef/name")?.as_str()).unwrap_or_default()
         }
     };
-    format!("{}/{}/{account}", platform.name(), platform.region().unwrap_or_default())
+    sanitize_to(&format!("{}/{}/{account}", platform.name(), platform.region().unwrap_or_default()), MAX_REASON)
 }

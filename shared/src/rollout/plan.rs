@@ -19,6 +19,7 @@ use super::share::Share;
 use super::status::{Accepted, GroupStatus, Halt, PowerRolloutStatus, RolloutPhase};
 use super::target::{State, Target};
 use super::{Decision, Group, Strategy, Window, decide, report, timeline};
+use crate::annotation::format;
 use crate::duration;
 
 /// How long success must last in a canary group, unless the rollout says otherwise.
@@ -111,13 +112,15 @@ pub fn plan(input: &Input<'_>) -> Plan {
         uid: &uid,
         action: spec.action,
         restores: spec.restore_of.as_ref().map(|other| other.uid.as_str()),
-        attempt: spec.retry_failed,
+        attempt: status.attempt.unwrap_or_default(),
         started: status.started_at.as_ref().map_or(now, |at| at.0),
     };
     let rows = rows(input, &context);
-    timeline::observe(&mut status, rows.iter().any(|row| row.is_claimed(&uid)), now);
+    let since = |row: &Row<'_>| format::time(&row.object.mark.as_ref().filter(|mark| mark.is_claim_of(&uid))?.since);
+    timeline::observe(&mut status, rows.iter().filter_map(since).min(), now);
     if status.started_at.is_some() {
-        timeline::pause(&mut status, spec.paused, now);
+        // A soak goes on once nothing starts any more: the claim has to end.
+        timeline::pause(&mut status, spec.paused && !closed(spec, now), now);
     }
     let last = spec.groups.len();
     let mut targets: Vec<Target> = rows.iter().map(|row| target(row, &status, &uid, last, now)).collect();
@@ -161,9 +164,14 @@ pub fn plan(input: &Input<'_>) -> Plan {
         .into_iter()
         .chain(decision.timed_out.iter().filter_map(|name| ended(row_of(name)?.0, Some(limit), now)))
         .collect();
-    let next = next(input, &status, &decision, &rows, starts_now);
+    let next = next(input, &decision, &rows, starts_now);
     report::fill(&mut status, &report::Facts { rollout, rows: &rows, decision: &decision, stop: stop.as_ref(), now });
     Plan { starts, ends, status, next }
+}
+
+/// Whether no target may start any more.
+fn closed(spec: &PowerRolloutSpec, now: Timestamp) -> bool {
+    spec.abort || now >= spec.not_after.0
 }
 
 /// Counts `acceptFailures`, and ends a halt whose counters are not those of the spec any more.
@@ -174,7 +182,10 @@ fn count_accepts(status: &mut PowerRolloutStatus, spec: &PowerRolloutSpec, now: 
         Some(accepted) if count > accepted.count => Accepted { count, until: Some(Time(now)) },
         Some(accepted) => accepted,
     });
-    status.attempt = Some(spec.retry_failed);
+    // A retry waits until targets may start: it would use up the attempt, and forget the failures.
+    if status.attempt.is_none() || !closed(spec, now) {
+        status.attempt = Some(spec.retry_failed);
+    }
     let holds = |halt: &Halt| halt.accept_failures == count && halt.retry_failed == spec.retry_failed;
     status.halt = status.halt.take().filter(holds);
 }
@@ -221,7 +232,7 @@ fn rows<'a>(input: &Input<'a>, context: &member::Rollout<'_>) -> Vec<Row<'a>> {
         let facts = facts(candidate, wanted, input.now);
         let mut member = member::judge(context, &facts.as_facts())?;
         // Only what a check found is checked again: everything else changes by itself.
-        let checked = candidate.checked.filter(|(why, _)| facts.deferred == Some(why));
+        let checked = candidate.checked.filter(|(why, _)| member.reason == *why);
         if let (State::Deferred, Some((_, at))) = (member.state, checked) {
             member.since = Some(at);
         }
@@ -264,6 +275,7 @@ pub(super) enum Stop {
     Late,
     TooMany { found: usize },
     Empty { group: String },
+    Nothing,
     Halted(String),
     Paused,
     Early,
@@ -279,12 +291,14 @@ fn stop(input: &Input<'_>, status: &PowerRolloutStatus, counted: &[GroupStatus],
         Some(Stop::Aborted)
     } else if now >= spec.not_after.0 {
         Some(Stop::Late)
-    } else if spec.wake_at.as_ref().is_some_and(|at| at.0 <= now) {
+    } else if spec.action != Action::Resume && spec.wake_at.as_ref().is_some_and(|at| at.0 <= now) {
         Some(Stop::Blocked("wakeAt has passed: set it to a later time".to_owned()))
     } else if let Some(why) = blocked {
         Some(Stop::Blocked(why.to_owned()))
     } else if members > usize::try_from(spec.max_targets).unwrap_or(usize::MAX) {
         Some(Stop::TooMany { found: members })
+    } else if members == 0 && !begun {
+        Some(Stop::Nothing)
     } else if let Some(group) = empty {
         Some(Stop::Empty { group: group.name.clone() })
     } else if let Some(halt) = &status.halt {
@@ -355,16 +369,11 @@ fn ended(row: &Row<'_>, late: Option<Duration>, now: Timestamp) -> Option<(usize
         (MemberState::Succeeded, None) => (Outcome::Succeeded, String::new()),
         (_, None) => (Outcome::Overridden, why.to_owned()),
     };
-    Some((row.index, mark.end(result, &reason, now)))
+    let failed = row.member.since.filter(|_| result == Outcome::Failed);
+    Some((row.index, mark.end(result, &reason, now).failed_at(failed)))
 }
 
-fn next(
-    input: &Input<'_>,
-    status: &PowerRolloutStatus,
-    decision: &Decision<'_>,
-    rows: &[Row<'_>],
-    starts_now: bool,
-) -> Option<Timestamp> {
+fn next(input: &Input<'_>, decision: &Decision<'_>, rows: &[Row<'_>], starts_now: bool) -> Option<Timestamp> {
     let (spec, now) = (&input.rollout.spec, input.now);
     let soon = |after: Duration| now.checked_add(after).ok();
     let uid = input.rollout.uid().unwrap_or_default();
@@ -373,7 +382,7 @@ fn next(
     [
         starts_now.then_some(now),
         decision.next_check,
-        spec.not_before.as_ref().map(|at| at.0).filter(|_| status.started_at.is_none()),
+        spec.not_before.as_ref().map(|at| at.0),
         Some(spec.not_after.0).filter(|_| !spec.abort),
         if runs { soon(timeline::HEARTBEAT) } else { None },
         if waits { soon(RECHECK) } else { None },

@@ -15,6 +15,9 @@ use crate::annotation::format;
 /// Most targets that a status lists.
 const MAX_TARGETS: usize = 50;
 
+/// Most domains that a message lists.
+const MAX_DOMAINS: usize = 3;
+
 /// Condition type: the rollout is over.
 pub const COMPLETE: &str = "Complete";
 /// Condition type: too many failures, or more members than `maxTargets`.
@@ -114,8 +117,9 @@ fn phase(status: &PowerRolloutStatus, facts: &Facts<'_>) -> (RolloutPhase, Strin
     let under_way = rows.iter().filter(is_claim).count();
     let ends = matches!(stop, Some(Stop::Aborted | Stop::Late));
     let begun = status.started_at.is_some();
-    if under_way == 0 && (ends || (begun && decision.complete && !matches!(stop, Some(Stop::TooMany { .. })))) {
-        return over(status, matches!(stop, Some(Stop::Aborted)));
+    let waits = matches!(stop, Some(Stop::TooMany { .. } | Stop::Blocked(_)));
+    if under_way == 0 && (ends || (begun && decision.complete && !waits)) {
+        return over(status, spec.retry_failed, matches!(stop, Some(Stop::Aborted)));
     }
     let go_on = if under_way == 0 { String::new() } else { format!("; {under_way} targets are under way") };
     let limit = spec.max_targets;
@@ -129,6 +133,10 @@ fn phase(status: &PowerRolloutStatus, facts: &Facts<'_>) -> (RolloutPhase, Strin
         Some(Stop::Empty { group }) => {
             (RolloutPhase::Halted, format!("group {group} selects none of the targets: correct its selector or names"))
         }
+        Some(Stop::Nothing) => (
+            RolloutPhase::Waiting,
+            "selects no targets: their selection is immutable, create another rollout".to_owned(),
+        ),
         Some(Stop::Halted(group)) => (RolloutPhase::Halted, halted(group) + &go_on),
         Some(Stop::Blocked(why)) => {
             (if begun { RolloutPhase::Progressing } else { RolloutPhase::Waiting }, format!("{why}{go_on}"))
@@ -160,11 +168,16 @@ fn waiting(status: &PowerRolloutStatus, decision: &Decision<'_>) -> String {
     match decision.closed.as_slice() {
         [] if deferred > 0 && count(status, MemberState::Pending) == 0 => format!("{deferred} targets are deferred"),
         [] => String::new(),
-        closed => format!("nothing starts in {}: its cloud lacks capacity or limits the rate", closed.join(", ")),
+        closed => {
+            let more = closed.len().saturating_sub(MAX_DOMAINS);
+            let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+            let some = closed.iter().take(MAX_DOMAINS).copied().collect::<Vec<_>>().join(", ");
+            format!("nothing starts in {some}{more}: the cloud lacks capacity or limits the rate")
+        }
     }
 }
 
-fn over(status: &PowerRolloutStatus, aborted: bool) -> (RolloutPhase, String) {
+fn over(status: &PowerRolloutStatus, retry: u32, aborted: bool) -> (RolloutPhase, String) {
     let well = count(status, MemberState::Succeeded) + count(status, MemberState::AlreadyInState);
     let all: u32 = status.counts.values().sum();
     if aborted {
@@ -173,7 +186,8 @@ fn over(status: &PowerRolloutStatus, aborted: bool) -> (RolloutPhase, String) {
     if well == all {
         (RolloutPhase::Succeeded, String::new())
     } else {
-        (RolloutPhase::Finished, format!("{well} of {all} targets are in their state"))
+        let waits = if status.attempt == Some(retry) { "" } else { "; retryFailed waits: notAfter has passed" };
+        (RolloutPhase::Finished, format!("{well} of {all} targets are in their state{waits}"))
     }
 }
 
@@ -191,6 +205,9 @@ fn estimate(status: &PowerRolloutStatus, facts: &Facts<'_>) -> Option<Timestamp>
     let done = i64::try_from(lasted.len()).ok().filter(|done| *done > 0)?;
     let mean = lasted.iter().sum::<i64>() / done;
     let left = count(status, MemberState::Pending) + count(status, MemberState::Progressing);
+    if left == 0 {
+        return None;
+    }
     let slots = u32::try_from(max_concurrency(&rollout.spec, rows.len())).unwrap_or(u32::MAX);
     let seconds = mean.saturating_mul(i64::from(left.div_ceil(slots))).clamp(0, 365 * 86_400);
     // To the minute, so that it is not written anew all the time.

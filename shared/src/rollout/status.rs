@@ -19,7 +19,7 @@ pub struct PowerRolloutStatus {
     /// The generation of the spec that this is about.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// When the first target could start. The members and totals are frozen from here on.
+    /// When the first target could start. The totals are frozen from here on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub started_at: Option<Time>,
     /// When it is expected to end.
@@ -52,7 +52,7 @@ pub struct PowerRolloutStatus {
     /// The group that is over and whose `pauseAfter` has to be cleared before the next one starts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub awaits_approval: Option<String>,
-    /// When a leader last observed the targets. Deadlines exclude the time from here to the next observation.
+    /// When a leader last observed the targets. Deadlines exclude the time from here to the next observation, if it is more than 30 s.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_at: Option<Time>,
     /// Times in which no leader observed the targets: deadlines exclude them.

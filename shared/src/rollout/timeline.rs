@@ -31,18 +31,19 @@ pub fn age(then: Timestamp, now: Timestamp) -> Duration {
     Duration::try_from(now.duration_since(then)).unwrap_or_default()
 }
 
-/// Records that the targets are observed now, and since when they were not. `runs`: whether a deadline runs.
-pub(super) fn observe(status: &mut PowerRolloutStatus, runs: bool, now: Timestamp) {
+/// Records that the targets are observed now, and since when they were not. `running`: since when the oldest deadline runs.
+pub(super) fn observe(status: &mut PowerRolloutStatus, running: Option<Timestamp>, now: Timestamp) {
     let Some(last) = status.observed_at.as_ref().map(|at| at.0) else {
         status.observed_at = Some(Time(now));
         return;
     };
     let unobserved = age(last, now);
-    if unobserved > GAP && runs {
+    // Claims are in whole seconds.
+    if unobserved > GAP && running.is_some_and(|since| since.as_second() <= last.as_second()) {
         push(&mut status.unobserved, Interval { from: Time(last), to: Some(Time(now)) });
     }
     // A clock that was set back would make the next gap longer than it is.
-    if (unobserved >= HEARTBEAT && runs) || last > now {
+    if (unobserved >= HEARTBEAT && running.is_some()) || last > now {
         status.observed_at = Some(Time(now));
     }
 }
@@ -99,7 +100,7 @@ mod tests {
             (900, false, 1, 71),
             (60, true, 1, 60),
         ] {
-            observe(&mut status, runs, at(second));
+            observe(&mut status, runs.then(|| at(0)), at(second));
             let found = status.observed_at.as_ref().unwrap().0.as_second();
             assert_eq!((status.unobserved.len(), found), (gaps, observed), "second {second}");
         }

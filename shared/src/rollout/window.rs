@@ -58,7 +58,8 @@ fn standing(target: &Target, window: &Window, now: Timestamp) -> Standing {
         State::Excluded => Standing { ended: target.claimed, ..nothing },
         State::TimedOut => Standing { failed: Some(since), ..nothing },
         State::Progressing | State::Held(_) | State::Failed if is_over(deadline) => {
-            Standing { failed: Some(deadline.unwrap_or(now)), timed_out: true, ..nothing }
+            let failed = if target.state == State::Failed { since } else { deadline.unwrap_or(now) };
+            Standing { failed: Some(failed), timed_out: true, ..nothing }
         }
         State::Failed => Standing { slot: Some(deadline), failed: Some(since), ..nothing },
         State::Progressing => Standing { slot: Some(deadline), keeps_group: true, ..nothing },

@@ -1,6 +1,7 @@
-//! Claims of rollouts that were deleted: they become records, so that nothing waits for them.
+//! Claims that no reconcile ends: those of deleted rollouts become records, and a rollout that is over is asked to end what it has left.
 
-use jiff::Timestamp;
+use std::collections::{HashMap, HashSet};
+
 use kube::core::PartialObjectMeta;
 use kube::{Api, Resource, ResourceExt};
 use shared::rollout::api::PowerRollout;
@@ -12,35 +13,46 @@ use super::act::end_patch;
 use crate::runtime::hub::full_name;
 use crate::runtime::{System, clock};
 
-/// Ends the claims of rollouts that are gone.
+/// Ends the claims of rollouts that are gone. What fails is tried again in the next round.
 pub async fn sweep(rollouts: &Rollouts) {
     let Some(items) = rollouts.fleet.items() else { return };
-    let known: Vec<Option<String>> =
-        rollouts.handle.objects().iter().map(|rollout| rollout.meta().uid.clone()).collect();
-    let is_known = |uid: &str| known.iter().any(|known| known.as_deref() == Some(uid));
-    for item in items {
-        let claim = item.observed.mark.as_ref().filter(|mark| mark.ended.is_none() && !is_known(&mark.uid));
+    let known: HashMap<Option<String>, String> =
+        rollouts.handle.objects().iter().map(|rollout| (rollout.meta().uid.clone(), rollout.name_any())).collect();
+    let mut asked: HashMap<String, bool> = HashMap::new();
+    let mut left: HashSet<&String> = HashSet::new();
+    for item in &items {
+        let claim = item.observed.mark.as_ref().filter(|mark| mark.ended.is_none());
         let (Some(claim), Some(cluster)) = (claim, item.cluster()) else { continue };
-        match is_gone(rollouts, &claim.name, &claim.uid).await {
-            Ok(true) => {}
-            Ok(false) => continue, // the watch is late
-            Err(error) => {
-                debug!(rollout = claim.name, error = &error as &dyn std::error::Error, "rollout not read");
-                return;
-            }
+        if let Some(name) = known.get(&Some(claim.uid.clone())) {
+            left.insert(name);
+            continue;
         }
-        let now: Timestamp = clock::now();
-        let record = claim.end(Outcome::Abandoned, "the rollout was deleted", now);
+        let is_gone = match asked.get(&claim.uid) {
+            Some(is_gone) => *is_gone,
+            None => {
+                let is_gone = is_gone(rollouts, &claim.name, &claim.uid).await.unwrap_or_else(|error| {
+                    debug!(rollout = claim.name, error = &error as &dyn std::error::Error, "rollout not read");
+                    false
+                });
+                *asked.entry(claim.uid.clone()).or_insert(is_gone)
+            }
+        };
+        if !is_gone {
+            continue; // the watch is late, or the hub does not answer
+        }
+        let record = claim.end(Outcome::Abandoned, "the rollout was deleted", clock::now());
         match rollouts.hub().patch(cluster, end_patch(&record)).await {
             Ok(written) => {
                 info!(rollout = claim.name, cluster = full_name(cluster), "claim of a deleted rollout ended");
                 rollouts.fleet.wrote(written);
             }
-            // What has changed is seen again, and what failed is tried again with the next change.
             Err(error) => {
-                debug!(cluster = full_name(cluster), error = &error as &dyn std::error::Error, "claim not ended")
+                debug!(cluster = full_name(cluster), error = &error as &dyn std::error::Error, "claim not ended");
             }
         }
+    }
+    for name in left {
+        rollouts.handle.trigger((String::new(), name.clone()));
     }
 }
 

@@ -6,11 +6,11 @@ use futures::StreamExt;
 use futures::stream;
 use kube::{Resource, ResourceExt};
 use serde_json::{Value, json};
-use shared::annotation::keys;
+use shared::annotation::{format, keys};
 use shared::hive::api::ClusterDeployment;
 use shared::rollout::api::PowerRollout;
 use shared::rollout::mark::{Mark, Power};
-use shared::spoke::Upgrade;
+use shared::spoke::{SpokeError, Upgrade};
 use shared::target::{CLUSTER_DEPLOYMENT, Change, Intent, PowerAction};
 use shared::text::{sanitize_chain, sanitize_to};
 use tracing::{info, warn};
@@ -35,20 +35,20 @@ enum Outcome {
     Written(Arc<Item>),
     /// Something else was written first, or the rollout has changed: the next plan decides.
     Skipped,
-    /// It cannot start for now.
+    /// It cannot start for now, or the API server refuses the write.
     Deferred(String),
     /// The hub does not answer, or this controller does not lead.
-    Failed(WriteError),
+    Failed(RolloutError),
 }
 
-/// Carries out a plan's ends and starts. Whether anything was written or found.
+/// Carries out a plan's ends and starts, and notes what came of them.
 pub async fn run(
     rollouts: &Rollouts,
     observation: &mut Observation<'_>,
     ends: Vec<(usize, Mark)>,
     starts: Vec<(usize, Mark)>,
     state: &mut TargetState,
-) -> Result<bool, RolloutError> {
+) {
     let rollout = observation.rollout;
     let items = &observation.items;
     let item = |index: usize| items.get(index).map(|(item, _)| item.clone());
@@ -58,44 +58,49 @@ pub async fn run(
     let started: Vec<_> = started.collect();
     let ended = stream::iter(ended).map(async |(index, item, mark)| (index, end(rollouts, &item, &mark).await));
     let mut outcomes: Vec<(usize, Outcome)> = ended.buffer_unordered(CONCURRENT).collect().await;
+    let count_ended = outcomes.len();
     let started =
         stream::iter(started).map(async |(index, item, mark)| (index, start(rollouts, rollout, &item, &mark).await));
     outcomes.extend(started.buffer_unordered(CONCURRENT).collect::<Vec<_>>().await);
-    let (mut acted, mut failed) = (false, None);
-    for (index, outcome) in outcomes {
+    for (number, (index, outcome)) in outcomes.into_iter().enumerate() {
         let Some((item, _)) = observation.items.get_mut(index) else { continue };
         let key = (item.observed.namespace.clone(), item.observed.name.clone());
         match outcome {
             Outcome::Written(written) => {
                 state.checked.remove(&key);
                 *item = written;
-                acted = true;
+                observation.acted = true;
             }
+            // A record that the API server refuses is written again when the rollout is planned again, and not sooner.
+            Outcome::Deferred(_) if number < count_ended => {}
             Outcome::Deferred(why) => {
                 state.checked.insert(key, (why, clock::now()));
-                acted = true;
+                observation.acted = true;
             }
-            Outcome::Skipped => {}
-            Outcome::Failed(error) => failed = Some(error),
+            Outcome::Skipped => observation.skipped = true,
+            Outcome::Failed(error) => observation.failed = Some(error),
         }
     }
     observation.checked.clone_from(&state.checked);
-    failed.map_or(Ok(acted), |error| Err(RolloutError::Target(error)))
 }
 
 /// Starts a target: intent and claim in one write.
 async fn start(rollouts: &Rollouts, rollout: &PowerRollout, item: &Item, claim: &Mark) -> Outcome {
     let Some(cluster) = item.cluster() else { return Outcome::Skipped };
-    if claim.wanted == Power::Hibernating
-        && item.observed.has_spoke
-        && let Some(why) = against_sleep(rollouts, cluster).await
-    {
-        return Outcome::Deferred(why);
+    if claim.wanted == Power::Hibernating && item.observed.has_spoke {
+        match against_sleep(rollouts, cluster).await {
+            Ok(None) => {}
+            Ok(Some(why)) => return Outcome::Deferred(why),
+            Err(error) => return Outcome::Failed(RolloutError::Spoke(error)),
+        }
     }
-    // A pause or an abort may have come meanwhile.
-    if is_outdated(rollouts, rollout) {
+    // A pause, an abort or the end of the hours may have come meanwhile.
+    let now = clock::now();
+    if is_outdated(rollouts, rollout) || now >= rollout.spec.not_after.0 {
         return Outcome::Skipped;
     }
+    // The deadline runs from the write, and not from the plan.
+    let claim = &Mark { since: format::seconds(now), ..claim.clone() };
     let outcome = write(rollouts, cluster, start_patch(rollout, cluster, claim)).await;
     if matches!(outcome, Outcome::Written(_)) {
         info!(rollout = claim.name, cluster = full_name(cluster), wanted = %claim.wanted, "target started");
@@ -147,10 +152,13 @@ async fn write(rollouts: &Rollouts, cluster: &ClusterDeployment, patch: Value) -
         Err(WriteError::Conflict(_) | WriteError::Gone(_)) => Outcome::Skipped,
         Err(error) => match refusal(&error) {
             Some(said) => {
-                warn!(cluster = full_name(cluster), said, "the API server refuses a write");
+                let name = full_name(cluster);
+                if let Some(left_out) = rollouts.hub().warnings.due("rollout", &name) {
+                    warn!(cluster = name, said, left_out, "the API server refuses a write");
+                }
                 Outcome::Deferred(sanitize_to(&format!("the API server refuses the write: {said}"), MAX_REASON))
             }
-            None => Outcome::Failed(error),
+            None => Outcome::Failed(RolloutError::Target(error)),
         },
     }
 }
@@ -176,14 +184,16 @@ fn is_outdated(rollouts: &Rollouts, rollout: &PowerRollout) -> bool {
 }
 
 /// Why a cluster that runs must not go to sleep now, as its spoke says.
-async fn against_sleep(rollouts: &Rollouts, cluster: &ClusterDeployment) -> Option<String> {
+async fn against_sleep(rollouts: &Rollouts, cluster: &ClusterDeployment) -> Result<Option<String>, SpokeError> {
     let client = match spokes::client_of(rollouts.hub(), cluster).await {
         Ok((client, _)) => client,
-        Err(error) => return Some(sanitize_to(&sanitize_chain(&error), MAX_REASON)),
+        // The hub did not give the kubeconfig: that says nothing about the cluster.
+        Err(error @ SpokeError::Failed(_)) => return Err(error),
+        Err(error) => return Ok(Some(sanitize_to(&sanitize_chain(&error), MAX_REASON))),
     };
-    match spoke::upgrade(&client).await {
+    Ok(match spoke::upgrade(&client).await {
         Upgrade::Idle => None,
         Upgrade::Progressing(what) => Some(sanitize_to(&format!("it is being upgraded: {what}"), MAX_REASON)),
         Upgrade::Unknown => Some("its API server does not answer: a sleep could interrupt an upgrade".to_owned()),
-    }
+    })
 }

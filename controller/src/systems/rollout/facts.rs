@@ -20,8 +20,8 @@ use tokio::time::Instant;
 
 /// How long an answer is kept.
 const KEPT: Duration = Duration::from_secs(10);
-/// How long it is kept if it stands against every start.
-const KEPT_AGAINST: Duration = Duration::from_secs(1);
+/// The same of whether the policy is in force.
+const POLICY_KEPT: Duration = Duration::from_secs(1);
 /// Objects of one page.
 const PAGE: u32 = 500;
 /// Longest name of an upgrade in a reason, in characters.
@@ -48,8 +48,7 @@ impl HubFacts {
             return Ok(answer.clone());
         }
         let answer = unguarded(client).await?;
-        let period = if answer.is_some() { KEPT_AGAINST } else { KEPT };
-        *kept = Some((Instant::now() + period, answer.clone()));
+        *kept = Some((Instant::now() + POLICY_KEPT, answer.clone()));
         Ok(answer)
     }
 

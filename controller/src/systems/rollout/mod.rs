@@ -20,6 +20,7 @@ use shared::duration;
 use shared::rollout::api::PowerRollout;
 use shared::rollout::plan::{Candidate, Input, Plan, is_over, plan};
 use shared::rollout::{Members, NamespaceLabels, needs_namespaces, timeline};
+use shared::spoke::SpokeError;
 use tokio::time::Instant;
 use tracing::info;
 
@@ -39,12 +40,16 @@ const CONCURRENCY: u16 = 8;
 const RECONCILE_TIMEOUT: Duration = Duration::from_mins(2);
 /// Changes of targets within this time are one change.
 const DEBOUNCE: Duration = Duration::from_millis(100);
+/// After this time a deferral that was not renewed is forgotten.
+const FORGOTTEN: Duration = Duration::from_mins(5);
 /// Shortest time between two writes of one status.
 const STATUS_INTERVAL: Duration = Duration::from_secs(1);
 /// Until the list of targets is complete, a rollout waits.
 const UNLISTED: Duration = Duration::from_millis(500);
 /// What was not done because another client wrote first is done after this time: the watch brings what it wrote.
-const AGAIN: Duration = Duration::from_millis(50);
+const AGAIN: Duration = Duration::from_millis(100);
+/// How often claims of rollouts that are gone are looked for.
+const SWEEP: Duration = Duration::from_secs(5);
 
 /// What Events about rollouts are about.
 const ACTION: &str = "Rollout";
@@ -83,6 +88,9 @@ pub enum RolloutError {
         /// The API server's answer.
         source: Box<kube::Error>,
     },
+    /// The hub did not give what a check of a spoke needs.
+    #[error("check a target")]
+    Spoke(#[source] SpokeError),
     /// A target was not written.
     #[error("write a target")]
     Target(#[source] WriteError),
@@ -97,7 +105,7 @@ pub enum RolloutError {
 impl Failure for RolloutError {
     fn class(&self) -> Class {
         match self {
-            Self::Read { .. } | Self::Delete(_) => Class::Failed,
+            Self::Read { .. } | Self::Spoke(_) | Self::Delete(_) => Class::Failed,
             Self::Target(WriteError::NotLeader) => Class::NotLeader,
             Self::Target(_) => Class::Failed,
             Self::Status(error) => error.class(),
@@ -125,7 +133,12 @@ pub struct Observation<'a> {
     checked: HashMap<Key, (String, Timestamp)>,
     blocked: Option<String>,
     now: Timestamp,
+    /// Whether anything was written or found.
     acted: bool,
+    /// Whether another client wrote a target first.
+    skipped: bool,
+    /// Why a target was not written.
+    failed: Option<RolloutError>,
 }
 
 impl System for Rollouts {
@@ -161,10 +174,11 @@ impl System for Rollouts {
         if rollout.metadata.deletion_timestamp.is_some() {
             return Ok(Observed::Rest(None));
         }
-        if is_over(rollout) {
+        let Some(items) = self.fleet.items() else { return Ok(Observed::Rest(Some(UNLISTED))) };
+        // A claim that its last write has left behind, or a restored object brings along, still has to end.
+        if is_over(rollout) && !has_claim(rollout, &items) {
             return Ok(Observed::Rest(expire(self, rollout).await?));
         }
-        let Some(items) = self.fleet.items() else { return Ok(Observed::Rest(Some(UNLISTED))) };
         let client = &self.hub().client;
         let read = |what| move |source| RolloutError::Read { what, source: Box::new(source) };
         let mut blocked = self.facts.unguarded(client).await.map_err(read("the policy of rollouts"))?;
@@ -178,12 +192,16 @@ impl System for Rollouts {
             Ok(members) => select(rollout, &members, &items, &namespaces),
             Err(error) => {
                 blocked = Some(error.to_string());
-                Vec::new()
+                items.iter().filter(|item| is_own(rollout, item)).map(|item| (item.clone(), 0)).collect()
             }
         };
-        let checked = target.state.checked.clone();
         let now = clock::now();
-        Ok(Observed::Facts(Observation { rollout, items: members, upgrades, checked, blocked, now, acted: false }))
+        // A deferral that was not renewed is one of a target that has gone on.
+        target.state.checked.retain(|_, (_, at)| timeline::age(*at, now) < FORGOTTEN);
+        let checked = target.state.checked.clone();
+        let (acted, skipped, failed) = (false, false, None);
+        let items = members;
+        Ok(Observed::Facts(Observation { rollout, items, upgrades, checked, blocked, now, acted, skipped, failed }))
     }
 
     fn decide(&self, observation: &Observation<'_>) -> Plan {
@@ -209,7 +227,7 @@ impl System for Rollouts {
         if ends.is_empty() && starts.is_empty() {
             return Ok(Acted::Nothing);
         }
-        observation.acted = act::run(self, observation, ends, starts, &mut target.state).await?;
+        act::run(self, observation, ends, starts, &mut target.state).await;
         observation.now = clock::now();
         Ok(Acted::Changed)
     }
@@ -220,14 +238,21 @@ impl System for Rollouts {
         plan: Plan,
         target: &mut Target<Self>,
     ) -> Result<Done, RolloutError> {
-        let Observation { rollout, acted, now, .. } = observation;
-        let more = (!plan.starts.is_empty() || !plan.ends.is_empty()).then_some(AGAIN);
+        let Observation { rollout, acted, skipped, failed, now, .. } = observation;
+        let is_left = !plan.starts.is_empty() || !plan.ends.is_empty();
+        let more = (skipped || (acted && is_left)).then_some(AGAIN);
         let due = plan.next.map(|next| timeline::age(now, next));
         let (written, later) = report::write(self, rollout, plan.status, &mut target.state).await?;
         if let Some(written) = &written {
             target.wrote(written);
         }
-        let requeue = [more, due, later].into_iter().flatten().min();
+        // The status says first what has come of the others.
+        if let Some(error) = failed {
+            return Err(error);
+        }
+        // What is due now may be due only because the status has yet to be written.
+        let requeue = [more, later.map_or(due, |later| due.map(|due| due.max(later)).or(Some(later)))];
+        let requeue = requeue.into_iter().flatten().min();
         Ok(Done { requeue, changed: acted || written.is_some() })
     }
 
@@ -239,17 +264,37 @@ impl System for Rollouts {
 
     async fn follow(&self) {
         self.handle.listed().await;
-        loop {
-            abandoned::sweep(self).await;
-            self.fleet.changes.notified().await;
-            tokio::time::sleep(DEBOUNCE).await;
-            for rollout in self.handle.objects() {
-                if rollout.0.as_ref().is_ok_and(|rollout| !is_over(rollout)) {
-                    self.handle.trigger(key_of(&*rollout));
+        let triggers = async {
+            loop {
+                self.fleet.changes.notified().await;
+                tokio::time::sleep(DEBOUNCE).await;
+                for rollout in self.handle.objects() {
+                    if rollout.0.as_ref().is_ok_and(|rollout| !is_over(rollout)) {
+                        self.handle.trigger(key_of(&*rollout));
+                    }
                 }
             }
-        }
+        };
+        let sweeps = async {
+            loop {
+                abandoned::sweep(self).await;
+                tokio::time::sleep(SWEEP).await;
+            }
+        };
+        tokio::join!(triggers, sweeps);
     }
+}
+
+fn is_own(rollout: &PowerRollout, item: &Item) -> bool {
+    item.observed.mark.as_ref().is_some_and(|mark| rollout.metadata.uid.as_ref() == Some(&mark.uid))
+}
+
+/// Whether a target has a claim of this rollout. What was created later has none that is true.
+fn has_claim(rollout: &PowerRollout, items: &[Arc<Item>]) -> bool {
+    let started = rollout.status.as_ref().and_then(|status| status.started_at.as_ref());
+    let is_claim = |item: &Arc<Item>| item.observed.mark.as_ref().is_some_and(|mark| mark.ended.is_none());
+    let is_older = |item: &Arc<Item>| started.is_some_and(|started| item.observed.created <= started.0);
+    items.iter().any(|item| is_own(rollout, item) && is_claim(item) && is_older(item))
 }
 
 /// The targets that the rollout selects, and those that have its claim or record.
@@ -259,9 +304,7 @@ fn select(
     items: &[Arc<Item>],
     namespaces: &NamespaceLabels,
 ) -> Vec<(Arc<Item>, usize)> {
-    let uid = rollout.metadata.uid.as_deref();
-    let is_own = |item: &Item| item.observed.mark.as_ref().is_some_and(|mark| Some(mark.uid.as_str()) == uid);
-    let selected = items.iter().filter(|item| is_own(item) || members.cover(&item.observed, namespaces));
+    let selected = items.iter().filter(|item| is_own(rollout, item) || members.cover(&item.observed, namespaces));
     selected.map(|item| (item.clone(), members.group(&item.observed))).collect()
 }
 

@@ -71,9 +71,15 @@ fn what_no_rollout_owns() {
 #[test]
 fn what_another_rollout_owns() {
     let (to_sleep, to_wake) = (claim("other", Power::Hibernating), claim("other", Power::Running));
-    let to_sleep = Mark { since: ago(60).to_string(), ..to_sleep };
+    let newer = Mark { since: ago(60).to_string(), ..to_sleep.clone() };
+    let to_sleep = Mark { since: ago(700).to_string(), ..to_sleep };
     let to_wake = Mark { since: ago(60).to_string(), ..to_wake };
-    let under_way = |mark| Facts { mark: Some(mark), observed: None, requested: Some(ago(60)), ..asleep() };
+    let under_way = |mark| Facts { mark: Some(mark), observed: None, requested: Some(ago(700)), ..asleep() };
+    assert_eq!(
+        says(Action::Resume, under_way(&newer)),
+        (State::Deferred, MemberState::Deferred),
+        "a newer Hibernate is a newer request"
+    );
     assert_eq!(
         says(Action::Resume, under_way(&to_sleep)),
         (State::Pending, MemberState::Pending),
@@ -88,7 +94,7 @@ fn what_another_rollout_owns() {
     let waking = Facts { desired: Power::Running, ..under_way(&to_wake) };
     let member = judged(Action::Hibernate, waking);
     assert_eq!((member.label, member.reason.as_str()), (MemberState::Deferred, "in progress in rollout night"));
-    let record = to_wake.end(Outcome::Succeeded, "", ago(700));
+    let record = Mark { since: ago(800).to_string(), ..to_wake }.end(Outcome::Succeeded, "", ago(700));
     let facts = Facts { mark: Some(&record), ..awake() };
     assert_eq!(says(Action::Hibernate, facts), (State::Pending, MemberState::Pending), "it has ended");
 }

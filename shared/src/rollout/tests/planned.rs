@@ -486,6 +486,9 @@ fn nothing_starts_before_its_time_without_the_policy_or_with_an_empty_group() {
         assert!(hub.message().starts_with(message), "{}", hub.message());
         assert!(hub.plan().next.is_some_and(|next| next > hub.now));
     }
+    let mut hub = Hub::of(&json!({}), &[]);
+    hub.settle();
+    assert_eq!((hub.phase(), hub.message().starts_with("selects no targets")), (RolloutPhase::Waiting, true));
     let mut hub = Hub::of(&json!({ "notBefore": "2026-11-24T13:00:00Z" }), &["a"]);
     hub.settle();
     assert_eq!(hub.plan().next, Some("2026-11-24T13:00:00Z".parse().unwrap()));
@@ -538,7 +541,7 @@ fn two_opposite_rollouts_share_a_fleet() {
 }
 
 #[test]
-fn a_resume_goes_on_with_what_a_hibernate_has_ended_meanwhile() {
+fn a_newer_hibernate_is_a_newer_request() {
     let mut wake = Hub::new(&json!({ "action": "Resume", "maxConcurrency": 1 }), vec![sleeping("a"), sleeping("b")]);
     wake.settle();
     let mut sleep = Hub::new(&json!({}), vec![cluster("b", &json!({}))]);
@@ -550,7 +553,89 @@ fn a_resume_goes_on_with_what_a_hibernate_has_ended_meanwhile() {
     wake.later(30);
     wake.clusters[1] = sleep.clusters[0].clone();
     wake.reaches("a", awake());
-    assert_eq!(wake.settle(), ["b"]);
+    assert!(wake.settle().is_empty());
+    assert_eq!((wake.state("b").0.as_str(), wake.phase()), ("Overridden", RolloutPhase::Finished));
+}
+
+#[test]
+fn a_soak_ends_after_an_abort_although_the_rollout_is_paused() {
+    let mut hub = Hub::of(&json!({ "minSuccessTime": "1m" }), &["a"]);
+    hub.settle();
+    hub.reaches("a", asleep());
+    hub.rollout.spec.paused = true;
+    hub.later(30);
+    hub.rollout.spec.abort = true;
+    hub.later(70);
+    assert_eq!((hub.phase(), hub.mark("a").ended.unwrap().result), (RolloutPhase::Aborted, Outcome::Succeeded));
+}
+
+#[test]
+fn a_stale_deferral_takes_no_target_of_another_rollout() {
+    let mut hub = Hub::of(&json!({}), &["a"]);
+    hub.checked.insert("a".into(), ("its API server does not answer".into(), now()));
+    hub.settle();
+    let mut other = Hub::new(&json!({}), hub.clusters.clone());
+    other.rollout.metadata.uid = Some("theirs".into());
+    other.settle();
+    hub.clusters = other.clusters.clone();
+    hub.later(60);
+    assert!(hub.settle().is_empty());
+    assert_eq!(hub.mark("a").uid, "theirs");
+}
+
+#[test]
+fn a_failing_target_is_retried_before_its_deadline_and_accepted_once() {
+    let failing = || {
+        let mut hub = Hub::of(&json!({ "maxFailures": 0, "maxConcurrency": 1, "deadline": "5m" }), &["a", "b"]);
+        hub.settle();
+        hub.later(20);
+        hub.fails("a");
+        hub.later(10);
+        assert_eq!((hub.settle().len(), hub.phase()), (0, RolloutPhase::Halted));
+        hub
+    };
+    let mut retried = failing();
+    retried.rollout.spec.retry_failed = 1;
+    assert_eq!(retried.settle(), ["a"]);
+    assert_eq!((retried.mark("a").attempt, retried.phase()), (1, RolloutPhase::Progressing));
+    retried.reaches("a", asleep());
+    assert_eq!(retried.settle(), ["b"]);
+    let mut accepted = failing();
+    accepted.rollout.spec.accept_failures = 1;
+    accepted.later(400);
+    assert_eq!((accepted.settle(), accepted.phase()), (vec!["b".to_owned()], RolloutPhase::Progressing));
+    assert_eq!(accepted.mark("a").ended.unwrap().result, Outcome::Failed);
+}
+
+#[test]
+fn a_forged_claim_on_a_new_object_makes_no_member() {
+    let mut hub = Hub::of(&json!({ "maxFailures": 0, "maxConcurrency": 1 }), &["a", "b"]);
+    hub.settle();
+    let claim = hub.mark("a");
+    for (name, mark) in [("x", claim.clone()), ("y", claim.end(Outcome::Failed, "", now()))] {
+        let change = json!({ "metadata": {
+            "creationTimestamp": "2026-11-24T12:00:05Z", "annotations": { "hibernate.sh/rollout": mark.text() },
+        } });
+        hub.clusters.push(cluster(name, &change));
+    }
+    hub.later(10);
+    hub.reaches("a", asleep());
+    assert_eq!((hub.settle(), hub.phase()), (vec!["b".to_owned()], RolloutPhase::Progressing));
+}
+
+#[test]
+fn a_retry_after_not_after_waits_until_targets_may_start() {
+    let mut hub = Hub::of(&json!({ "deadline": "1m" }), &["a"]);
+    hub.settle();
+    hub.later(100);
+    assert_eq!(hub.phase(), RolloutPhase::Finished);
+    hub.now = "2026-11-24T15:00:00Z".parse().unwrap();
+    hub.rollout.spec.retry_failed = 1;
+    assert!(hub.settle().is_empty() && !is_over(&hub.rollout));
+    assert_eq!((hub.state("a").0.as_str(), hub.phase()), ("TimeOut", RolloutPhase::Finished));
+    assert!(hub.message().ends_with("retryFailed waits: notAfter has passed"), "{}", hub.message());
+    hub.rollout.spec.not_after.0 = "2026-11-24T16:00:00Z".parse().unwrap();
+    assert_eq!(hub.settle(), ["a"]);
 }
 
 #[test]

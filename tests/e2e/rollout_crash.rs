@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context as _, Result, ensure};
 use k8s_openapi::api::admissionregistration::v1::ValidatingAdmissionPolicyBinding;
 use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams};
@@ -40,7 +40,7 @@ async fn world() -> Result<World> {
 async fn each_was_started_once(world: &World, fleet: &Fleet<'_>, call: &str) -> Result<()> {
     let calls = world.ec2().calls().await?;
     for name in NAMES {
-        let mark = fleet.mark(name).await?.unwrap();
+        let mark = fleet.mark(name).await?.context("a mark")?;
         ensure!(mark.attempt == 0 && mark.ended.is_some_and(|ended| ended.result == Outcome::Succeeded), "{name}");
         let id = fleet.get(name).instances().await?[0].id.clone();
         let moved = calls.iter().filter(|one| one.action == call && one.moved.contains(&id));

@@ -115,3 +115,18 @@ async fn the_api_server_takes_a_rollout_and_refuses_what_cannot_work() -> Result
     rollouts.delete(&name, &DeleteParams::default()).await?;
     Ok(())
 }
+
+#[tokio::test]
+async fn the_examples_of_the_documentation_apply() -> Result<()> {
+    let world = World::shared().await?;
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/examples/rollouts");
+    let files: Vec<_> = std::fs::read_dir(&folder)?.collect::<std::io::Result<_>>()?;
+    ensure!(files.len() >= 3, "{files:?}");
+    for file in files {
+        let path = file.path();
+        let path = path.to_str().context("a path in UTF-8")?;
+        let said = world.kubectl(&["create", "--dry-run=server", "-f", path]).await?.ok().context(path.to_owned())?;
+        ensure!(said.contains("created (server dry run)"), "{path}: {said}");
+    }
+    Ok(())
+}

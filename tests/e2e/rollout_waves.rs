@@ -1,4 +1,4 @@
-//! PowerRollouts end to end: waves, canaries, halts and the ways out of them, on the real API server with the real controller.
+//! `PowerRollouts` end to end: waves, canaries, halts and the ways out of them, on the real API server with the real controller.
 
 use std::time::Duration;
 
@@ -158,10 +158,11 @@ async fn a_pause_an_approval_and_an_abort_take_effect_within_a_second() -> Resul
 async fn a_resume_takes_over_the_targets_of_a_hibernate_and_a_deleted_rollout_leaves_records() -> Result<()> {
     let world = World::shared().await?;
     let fleet = Fleet::of(&world, "opposite", &["a", "b", "c"]).await?;
-    let sleep = fleet.rollout("Hibernate", json!({})).await?;
-    for name in ["a", "b", "c"] {
-        fleet.get(name).wait_for_power_state("Stopping", SOON).await?;
-    }
+    // Its claims last, however soon the clusters sleep.
+    let sleep = fleet.rollout("Hibernate", json!({ "minSuccessTime": "1h" })).await?;
+    sleep.until("start of all", |status| status.started_at.is_some() && !status.counts.contains_key("Pending")).await?;
+    // Times of claims are whole seconds: the other one is newer.
+    tokio::time::sleep(Duration::from_secs(1)).await;
     let wake = fleet.rollout("Resume", json!({ "startsPerMinute": 100 })).await?;
     wake.until_phase(RolloutPhase::Succeeded).await?;
     let status = sleep.until_phase(RolloutPhase::Finished).await?;

@@ -100,8 +100,10 @@ fn observed(cluster: &ClusterDeployment) -> Option<(Power, Timestamp)> {
     }
 }
 
-/// What fails, and what its cloud delays.
-fn trouble(cluster: &ClusterDeployment) -> (Option<(String, Timestamp)>, Option<(Cause, Timestamp)>) {
+/// What fails, and what its cloud delays, each with its beginning.
+type Trouble = (Option<(String, Timestamp)>, Option<(Cause, Timestamp)>);
+
+fn trouble(cluster: &ClusterDeployment) -> Trouble {
     let probed = |condition: &Condition| condition.last_probe_time.as_ref().map_or_else(|| since(condition), |at| at.0);
     let awaited = cluster.condition(PROGRESS).filter(|condition| condition.status == "True");
     let cause = awaited.and_then(|condition| match condition.reason.as_deref()? {
@@ -187,16 +189,12 @@ fn waits(cluster: &ClusterDeployment) -> Option<String> {
 #[must_use]
 pub fn domain(cluster: &ClusterDeployment) -> String {
     let platform = &cluster.spec.platform;
-    let account = match &platform.aws {
-        Some(aws) => match (&aws.credentials_assume_role, &aws.credentials_secret_ref) {
-            (Some(role), _) => role.role_arn.as_str(),
-            (None, Some(secret)) => &secret.name,
-            (None, None) => "",
-        },
-        None => {
-            let member = platform.other.get(platform.name());
-            member.and_then(|member| member.pointer("/credentialsSecretRef/name")?.as_str()).unwrap_or_default()
-        }
+    let account = if let Some(aws) = &platform.aws {
+        let secret = aws.credentials_secret_ref.as_ref().map_or("", |secret| &secret.name);
+        aws.credentials_assume_role.as_ref().map_or(secret, |role| &role.role_arn)
+    } else {
+        let member = platform.other.get(platform.name());
+        member.and_then(|member| member.pointer("/credentialsSecretRef/name")?.as_str()).unwrap_or_default()
     };
     sanitize_to(&format!("{}/{}/{account}", platform.name(), platform.region().unwrap_or_default()), MAX_REASON)
 }

@@ -20,7 +20,6 @@ const MINUTE: Duration = Duration::from_mins(1);
 
 /// What a target means for the window.
 #[derive(Clone, Copy, PartialEq, Eq)]
-#[expect(clippy::struct_excessive_bools, reason = "answers to separate questions")]
 struct Standing {
     /// Until when it holds a slot.
     slot: Option<Until>,

@@ -27,15 +27,14 @@ pub async fn sweep(rollouts: &Rollouts) {
             left.insert(name);
             continue;
         }
-        let is_gone = match asked.get(&claim.uid) {
-            Some(is_gone) => *is_gone,
-            None => {
-                let is_gone = is_gone(rollouts, &claim.name, &claim.uid).await.unwrap_or_else(|error| {
-                    debug!(rollout = claim.name, error = &error as &dyn std::error::Error, "rollout not read");
-                    false
-                });
-                *asked.entry(claim.uid.clone()).or_insert(is_gone)
-            }
+        let is_gone = if let Some(is_gone) = asked.get(&claim.uid) {
+            *is_gone
+        } else {
+            let is_gone = is_gone(rollouts, &claim.name, &claim.uid).await.unwrap_or_else(|error| {
+                debug!(rollout = claim.name, error = &error as &dyn std::error::Error, "rollout not read");
+                false
+            });
+            *asked.entry(claim.uid.clone()).or_insert(is_gone)
         };
         if !is_gone {
             continue; // the watch is late, or the hub does not answer

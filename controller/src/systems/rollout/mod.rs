@@ -1,4 +1,4 @@
-//! PowerRollouts: starts targets in waves, as `shared::rollout` plans it.
+//! `PowerRollouts`: starts targets in waves, as `shared::rollout` plans it.
 //!
 //! It reads the `ClusterDeployments` that the Hive system watches, and only writes intent and its claim on them: the Hive system carries out
 //! the change. Claims and records on the targets and the status of the rollout are all that a new leader needs.
@@ -105,9 +105,8 @@ pub enum RolloutError {
 impl Failure for RolloutError {
     fn class(&self) -> Class {
         match self {
-            Self::Read { .. } | Self::Spoke(_) | Self::Delete(_) => Class::Failed,
             Self::Target(WriteError::NotLeader) => Class::NotLeader,
-            Self::Target(_) => Class::Failed,
+            Self::Read { .. } | Self::Spoke(_) | Self::Delete(_) | Self::Target(_) => Class::Failed,
             Self::Status(error) => error.class(),
         }
     }

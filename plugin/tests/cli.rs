@@ -285,7 +285,7 @@ fn completion_answers_kubectl_even_without_a_hub() {
         (vec!["__complete", "demo", "-o", ""], "name\njson\nyaml\n:4\n"),
         (
             vec!["__complete"],
-            "completion\ndehydrate\nhydrate\ninstall-alias\nplan\nrecover\nresume\nstatus\nversion\nwake\n",
+            "completion\ndehydrate\nhydrate\ninstall-alias\nplan\nrecover\nresume\nrollout\nstatus\nversion\nwake\n",
         ),
     ] {
         let home = TempDir::new().expect("a folder");

@@ -54,15 +54,15 @@ async fn up_in(world: Options, id: &str, options: KkpOptions, start: &Start) -> 
 
 /// A seed with the definitions of KKP and machine-controller themselves; `None` where they are not at hand.
 pub(crate) async fn up_on_upstream(id: &str, options: KkpOptions) -> Result<Option<KkpCluster>> {
-    let Some(upstream_crds) = upstream_folder() else { return Ok(None) };
+    let Some(upstream_crds) = upstream_folder("kkp") else { return Ok(None) };
     up_in(Options { upstream_crds: Some(upstream_crds), ..alone() }, id, options, &start()).await.map(Some)
 }
 
 /// Where KKP's and machine-controller's own definitions are.
-pub(crate) fn upstream_folder() -> Option<PathBuf> {
+pub(crate) fn upstream_folder(system: &str) -> Option<PathBuf> {
     let all = std::env::var_os("HIBERNATE_UPSTREAM_CRDS")
         .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/upstream-crds"), PathBuf::from);
-    let folder = Some(all.join("kkp")).filter(|folder| folder.is_dir());
+    let folder = Some(all.join(system)).filter(|folder| folder.is_dir());
     if folder.is_none() {
         eprintln!("not run: the real definitions are not at hand");
     }

@@ -26,7 +26,7 @@ const KKP: &str = "system:serviceaccount:kubermatic:kubermatic-seed";
 
 /// The real definition of a kind of KKP, where it is at hand.
 fn upstream(plural: &str) -> Result<Option<Value>> {
-    let Some(folder) = upstream_folder() else { return Ok(None) };
+    let Some(folder) = upstream_folder("kkp") else { return Ok(None) };
     let file = folder.join(format!("kubermatic.k8c.io_{plural}.yaml"));
     let text = std::fs::read_to_string(&file).with_context(|| format!("read {}", file.display()))?;
     Ok(Some(serde_saphyr::from_str(&text)?))

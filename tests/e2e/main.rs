@@ -50,6 +50,7 @@ mod rollout_common;
 mod rollout_crash;
 mod rollout_definition;
 mod rollout_rules;
+mod rollout_upstream;
 mod rollout_waves;
 
 /// Tests that run one by one, after all others.

@@ -53,6 +53,7 @@ pub async fn run(table: &mut Table) -> Result<()> {
                 all(&clusters, end).await?;
                 let took = began.elapsed().as_secs_f64();
                 let writes = meter.read().await?.hub_writes / count(CLUSTERS);
+                eprintln!("bench: {way} {by}: {took:.1} s, {writes:.2} writes per cluster");
                 table.add(&format!("{way} {by}"), "seconds until all", None, None, took);
                 table.add(&format!("{way} {by}"), "hub writes per cluster", None, None, writes);
             }

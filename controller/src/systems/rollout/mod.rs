@@ -239,7 +239,7 @@ impl System for Rollouts {
     ) -> Result<Done, RolloutError> {
         let Observation { rollout, acted, skipped, failed, now, .. } = observation;
         let is_left = !plan.starts.is_empty() || !plan.ends.is_empty();
-        let more = (skipped || (acted && is_left)).then_some(AGAIN);
+        let more = skipped || (acted && is_left);
         let due = plan.next.map(|next| timeline::age(now, next));
         let (written, later) = report::write(self, rollout, plan.status, &mut target.state).await?;
         if let Some(written) = &written {
@@ -249,10 +249,7 @@ impl System for Rollouts {
         if let Some(error) = failed {
             return Err(error);
         }
-        // What is due now may be due only because the status has yet to be written.
-        let requeue = [more, later.map_or(due, |later| due.map(|due| due.max(later)).or(Some(later)))];
-        let requeue = requeue.into_iter().flatten().min();
-        Ok(Done { requeue, changed: acted || written.is_some() })
+        Ok(Done { requeue: requeue(more, due, later), changed: acted || written.is_some() })
     }
 
     fn forget(&self, key: &Key) {
@@ -282,6 +279,13 @@ impl System for Rollouts {
         };
         tokio::join!(triggers, sweeps);
     }
+}
+
+/// When to reconcile again. `more`: targets are left to write. `due`: the next time of the plan. `later`: when the status may be written.
+fn requeue(more: bool, due: Option<Duration>, later: Option<Duration>) -> Option<Duration> {
+    // What is due now waits for the status: the first start does, until the status says that the rollout has started.
+    let due = due.filter(|due| later.is_none() || !due.is_zero());
+    [more.then_some(AGAIN), due, later].into_iter().flatten().min()
 }
 
 fn is_own(rollout: &PowerRollout, item: &Item) -> bool {
@@ -327,4 +331,28 @@ async fn expire(rollouts: &Rollouts, rollout: &PowerRollout) -> Result<Option<Du
         Err(error) => return Err(RolloutError::Delete(Box::new(error))),
     }
     Ok(None)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_status_that_is_held_back_is_written_in_time() {
+        let years = Duration::from_hours(100 * 365 * 24);
+        let millis = Duration::from_millis;
+        for (more, due, later, expected) in [
+            (false, None, None, None),
+            (false, Some(years), None, Some(years)),
+            // The last claim has ended within a second of a status write: only notAfter is due.
+            (false, Some(years), Some(millis(300)), Some(millis(300))),
+            (false, Some(millis(100)), Some(millis(300)), Some(millis(100))),
+            // No busy loop while the status has to wait.
+            (false, Some(millis(0)), Some(millis(300)), Some(millis(300))),
+            (false, Some(millis(0)), None, Some(millis(0))),
+            (true, Some(years), Some(millis(300)), Some(AGAIN)),
+        ] {
+            assert_eq!(requeue(more, due, later), expected, "{more} {due:?} {later:?}");
+        }
+    }
 }

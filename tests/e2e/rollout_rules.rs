@@ -132,8 +132,9 @@ fn upgrades_definition() -> Value {
 async fn a_persons_write_wins_before_and_after_the_claim() -> Result<()> {
     let world = World::shared().await?;
     let fleet = Fleet::of(&world, "person", &["a", "b"]).await?;
-    let sleep = fleet.rollout("Hibernate", json!({ "maxConcurrency": 1 })).await?;
-    sleep.until_target(fleet.get("a"), "Progressing").await?;
+    // The claim of a lasts, and b does not start, however soon a sleeps.
+    let sleep = fleet.rollout("Hibernate", json!({ "maxConcurrency": 1, "minSuccessTime": "1h" })).await?;
+    sleep.until("start", |status| status.counts.get("Pending") == Some(&1)).await?;
     fleet.get("b").sleep().await?;
     fleet.get("b").wake().await?;
     fleet.get("a").wake().await?;

@@ -10,6 +10,7 @@
 
 mod admission;
 mod cel;
+mod deny;
 mod foreign;
 mod foreign_fdb;
 pub mod kkp;

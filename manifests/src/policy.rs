@@ -2,17 +2,15 @@
 //!
 //! It needs no webhook to be up. It says less: CEL at admission knows no clock, so a hold-awake is not looked at (V6), a
 //! short `hibernateAfter` is not warned of (V8), a time that has passed is let through (V9), and without the mutating
-//! webhook nobody stamps who asked (V12), or puts back the claim of a rollout that a wake edits (V10): the wake passes with it.
+//! webhook a write has no stamp of its user (V12), and a wake that edits the claim of a rollout passes with it (V10).
 
-use k8s_openapi::api::admissionregistration::v1::{
-    MatchResources, NamedRuleWithOperations, ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding,
-    ValidatingAdmissionPolicyBindingSpec, ValidatingAdmissionPolicySpec, Validation, Variable,
-};
-use serde_json::{Value, json};
+use k8s_openapi::api::admissionregistration::v1::{MatchResources, NamedRuleWithOperations, Validation, Variable};
+use serde_json::Value;
 use shared::annotation::keys;
 
 use crate::cel::{INTO_SLEEP, annotation_changes, condition, is_exempt_member, is_exempt_user, list, not};
-use crate::names::{WEBHOOK, cluster_wide, strings};
+use crate::deny::Deny;
+use crate::names::{WEBHOOK, strings};
 
 /// Name of the policy and of its binding.
 const NAME: &str = "clusterdeployments.hibernate.sh";
@@ -20,46 +18,24 @@ const NAME: &str = "clusterdeployments.hibernate.sh";
 /// The policy and its binding.
 #[must_use]
 pub fn policy() -> Vec<Value> {
-    vec![
-        json!(ValidatingAdmissionPolicy {
-            metadata: cluster_wide(NAME, WEBHOOK),
-            spec: Some(ValidatingAdmissionPolicySpec {
-                failure_policy: Some("Fail".to_owned()),
-                match_constraints: Some(MatchResources {
-                    match_policy: Some("Equivalent".to_owned()),
-                    resource_rules: Some(vec![NamedRuleWithOperations {
-                        api_groups: Some(strings(&["hive.openshift.io"])),
-                        api_versions: Some(strings(&["v1"])),
-                        operations: Some(strings(&["CREATE", "UPDATE"])),
-                        resources: Some(strings(&["clusterdeployments"])),
-                        scope: Some("Namespaced".to_owned()),
-                        ..NamedRuleWithOperations::default()
-                    }]),
-                    ..MatchResources::default()
-                }),
-                match_conditions: Some(vec![
-                    condition("not-our-controller", not(&is_exempt_user())),
-                    // Of members of exempt groups only the claims of rollouts are judged (V10).
-                    condition(
-                        "not-exempt-or-claim-changes",
-                        format!("{}\n|| ({})", not(&is_exempt_member()), claim_changes())
-                    ),
-                ]),
-                variables: Some(variables()),
-                validations: Some(validations()),
-                ..ValidatingAdmissionPolicySpec::default()
-            }),
-            ..ValidatingAdmissionPolicy::default()
-        }),
-        json!(ValidatingAdmissionPolicyBinding {
-            metadata: cluster_wide(NAME, WEBHOOK),
-            spec: ValidatingAdmissionPolicyBindingSpec {
-                policy_name: NAME.to_owned(),
-                validation_actions: strings(&["Deny"]),
-                ..ValidatingAdmissionPolicyBindingSpec::default()
-            },
-        }),
-    ]
+    let writes = MatchResources {
+        resource_rules: Some(vec![NamedRuleWithOperations {
+            api_groups: Some(strings(&["hive.openshift.io"])),
+            api_versions: Some(strings(&["v1"])),
+            operations: Some(strings(&["CREATE", "UPDATE"])),
+            resources: Some(strings(&["clusterdeployments"])),
+            scope: Some("Namespaced".to_owned()),
+            ..NamedRuleWithOperations::default()
+        }]),
+        ..MatchResources::default()
+    };
+    let conditions = vec![
+        condition("not-our-controller", not(&is_exempt_user())),
+        // Of members of exempt groups only the claims of rollouts are judged (V10).
+        condition("not-exempt-or-claim-changes", format!("{}\n|| ({})", not(&is_exempt_member()), claim_changes())),
+    ];
+    let (variables, validations) = (variables(), validations());
+    Deny { name: NAME, program: WEBHOOK, writes, conditions, variables, validations }.objects()
 }
 
 fn variables() -> Vec<Variable> {

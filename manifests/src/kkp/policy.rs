@@ -1,18 +1,16 @@
 //! Confines the controller's service account on a seed. RBAC grants objects as a whole and in every namespace; this admits only what a
 //! sleep and a wake write. It judges no other account.
 
-use k8s_openapi::api::admissionregistration::v1::{
-    MatchResources, NamedRuleWithOperations, ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding,
-    ValidatingAdmissionPolicyBindingSpec, ValidatingAdmissionPolicySpec, Validation, Variable,
-};
+use k8s_openapi::api::admissionregistration::v1::{MatchResources, NamedRuleWithOperations, Validation, Variable};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
-use serde_json::{Value, json};
+use serde_json::Value;
 use shared::annotation::keys::GROUP;
 use shared::kkp::{data, keys};
 
 use super::rbac::NAME;
 use crate::cel::condition;
-use crate::names::{CONTROLLER, NAMESPACE, cluster_wide, strings};
+use crate::deny::Deny;
+use crate::names::{CONTROLLER, NAMESPACE, strings};
 
 /// The policy and its binding.
 #[must_use]
@@ -26,40 +24,21 @@ pub fn policy() -> Vec<Value> {
         ..NamedRuleWithOperations::default()
     };
     let by_the_controller = format!("request.userInfo.username == 'system:serviceaccount:{NAMESPACE}:{CONTROLLER}'");
-    vec![
-        json!(ValidatingAdmissionPolicy {
-            metadata: cluster_wide(NAME, CONTROLLER),
-            spec: Some(ValidatingAdmissionPolicySpec {
-                failure_policy: Some("Fail".to_owned()),
-                match_constraints: Some(MatchResources {
-                    match_policy: Some("Equivalent".to_owned()),
-                    // Defaults are written out: server-side apply compares the field as a whole.
-                    namespace_selector: Some(LabelSelector::default()),
-                    object_selector: Some(LabelSelector::default()),
-                    resource_rules: Some(vec![
-                        rule("apps", &["deployments", "statefulsets"]),
-                        rule("batch", &["cronjobs"]),
-                        rule("", &["configmaps"]),
-                        rule("kubermatic.k8c.io", &["etcdbackupconfigs", "clusters", "clusters/status"]),
-                    ]),
-                    ..MatchResources::default()
-                }),
-                match_conditions: Some(vec![condition("by-the-controller", by_the_controller)]),
-                variables: Some(variables()),
-                validations: Some(validations()),
-                ..ValidatingAdmissionPolicySpec::default()
-            }),
-            ..ValidatingAdmissionPolicy::default()
-        }),
-        json!(ValidatingAdmissionPolicyBinding {
-            metadata: cluster_wide(NAME, CONTROLLER),
-            spec: ValidatingAdmissionPolicyBindingSpec {
-                policy_name: NAME.to_owned(),
-                validation_actions: strings(&["Deny"]),
-                ..ValidatingAdmissionPolicyBindingSpec::default()
-            },
-        }),
-    ]
+    let writes = MatchResources {
+        // Defaults are written out: server-side apply compares the field as a whole.
+        namespace_selector: Some(LabelSelector::default()),
+        object_selector: Some(LabelSelector::default()),
+        resource_rules: Some(vec![
+            rule("apps", &["deployments", "statefulsets"]),
+            rule("batch", &["cronjobs"]),
+            rule("", &["configmaps"]),
+            rule("kubermatic.k8c.io", &["etcdbackupconfigs", "clusters", "clusters/status"]),
+        ]),
+        ..MatchResources::default()
+    };
+    let conditions = vec![condition("by-the-controller", by_the_controller)];
+    let (variables, validations) = (variables(), validations());
+    Deny { name: NAME, program: CONTROLLER, writes, conditions, variables, validations }.objects()
 }
 
 /// Two maps are the same but for some keys.

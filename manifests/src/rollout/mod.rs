@@ -24,7 +24,7 @@ pub(crate) fn definitions() -> Vec<Value> {
     vec![json!(definition)]
 }
 
-/// Roles for people. They are bound to nobody and aggregated into no other role: who holds one still needs the right to patch the targets.
+/// `ClusterRoles` for users, without bindings and without aggregation. A user with one of them also needs the right to patch the targets.
 pub(crate) fn roles() -> Vec<Value> {
     let read = ["get", "list", "watch"];
     let edit = [&read[..], &["create", "update", "patch", "delete"]].concat();
@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn roles_are_bound_to_nobody_and_part_of_no_other() {
+    fn roles_have_no_bindings_and_no_aggregation() {
         let bound: Vec<_> = crate::base().iter().map(|object| object["roleRef"]["name"].clone()).collect();
         for (role, verbs) in roles().iter().zip([3, 7]) {
             assert!(!bound.contains(&role["metadata"]["name"]), "{role}");

@@ -1,20 +1,18 @@
 //! Who may let targets start, and whose stamp says so: rows R1 and R2 of [`shared::rollout::admission`] as a `ValidatingAdmissionPolicy`.
 //!
 //! A rollout's targets are written by our controller, so the right to write rollouts would otherwise be the right to hibernate any cluster.
-//! The policy asks the API server's authorizer. It judges everybody, and no write that only pauses or aborts.
+//! The policy asks the API server's authorizer. It judges every user, and no write that only pauses or aborts.
 
-use k8s_openapi::api::admissionregistration::v1::{
-    MatchResources, NamedRuleWithOperations, ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding,
-    ValidatingAdmissionPolicyBindingSpec, ValidatingAdmissionPolicySpec, Validation, Variable,
-};
+use k8s_openapi::api::admissionregistration::v1::{MatchResources, NamedRuleWithOperations, Validation, Variable};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
-use serde_json::{Value, json};
+use serde_json::Value;
 use shared::annotation::keys::{GROUP, REQUESTED_AT, REQUESTED_BY};
 use shared::rollout::admission::POLICY;
 
 use super::{RESOURCE, STARTS_TARGETS};
 use crate::cel::annotation_changes;
-use crate::names::{CONTROLLER, cluster_wide, strings};
+use crate::deny::Deny;
+use crate::names::{CONTROLLER, strings};
 
 /// Most namespaces that a rollout names. An authorization check has a fixed cost of 350,000: two fit into an expression (1,000,000), and 20
 /// of them with all else into a policy (10,000,000).
@@ -25,41 +23,22 @@ const TARGETS: &str = "clusterdeployments.hive.openshift.io";
 
 /// The policy and its binding.
 pub(crate) fn policy() -> Vec<Value> {
-    vec![
-        json!(ValidatingAdmissionPolicy {
-            metadata: cluster_wide(POLICY, CONTROLLER),
-            spec: Some(ValidatingAdmissionPolicySpec {
-                failure_policy: Some("Fail".to_owned()),
-                match_constraints: Some(MatchResources {
-                    match_policy: Some("Equivalent".to_owned()),
-                    // Defaults are written out: server-side apply compares the field as a whole.
-                    namespace_selector: Some(LabelSelector::default()),
-                    object_selector: Some(LabelSelector::default()),
-                    resource_rules: Some(vec![NamedRuleWithOperations {
-                        api_groups: Some(strings(&[GROUP])),
-                        api_versions: Some(strings(&["v1alpha1"])),
-                        operations: Some(strings(&["CREATE", "UPDATE"])),
-                        resources: Some(strings(&[RESOURCE])),
-                        scope: Some("Cluster".to_owned()),
-                        ..NamedRuleWithOperations::default()
-                    }]),
-                    ..MatchResources::default()
-                }),
-                variables: Some(variables()),
-                validations: Some(validations()),
-                ..ValidatingAdmissionPolicySpec::default()
-            }),
-            ..ValidatingAdmissionPolicy::default()
-        }),
-        json!(ValidatingAdmissionPolicyBinding {
-            metadata: cluster_wide(POLICY, CONTROLLER),
-            spec: ValidatingAdmissionPolicyBindingSpec {
-                policy_name: POLICY.to_owned(),
-                validation_actions: strings(&["Deny"]),
-                ..ValidatingAdmissionPolicyBindingSpec::default()
-            },
-        }),
-    ]
+    let writes = MatchResources {
+        // Defaults are written out: server-side apply compares the field as a whole.
+        namespace_selector: Some(LabelSelector::default()),
+        object_selector: Some(LabelSelector::default()),
+        resource_rules: Some(vec![NamedRuleWithOperations {
+            api_groups: Some(strings(&[GROUP])),
+            api_versions: Some(strings(&["v1alpha1"])),
+            operations: Some(strings(&["CREATE", "UPDATE"])),
+            resources: Some(strings(&[RESOURCE])),
+            scope: Some("Cluster".to_owned()),
+            ..NamedRuleWithOperations::default()
+        }]),
+        ..MatchResources::default()
+    };
+    let (conditions, variables, validations) = (Vec::new(), variables(), validations());
+    Deny { name: POLICY, program: CONTROLLER, writes, conditions, variables, validations }.objects()
 }
 
 /// Whether the user may patch the targets of a namespace; without one, of every namespace.

@@ -1,15 +1,16 @@
-//! Readers of a watch that reconcile nothing: they are told what has changed.
+//! Readers of a watch that do not reconcile: they receive its changes.
+
+use std::sync::Arc;
 
 use futures::FutureExt;
 use futures::channel::mpsc::UnboundedReceiver;
 use futures::future::BoxFuture;
 use kube::runtime::reflector::Store;
-use std::sync::Arc;
 
 use super::worker::Worker;
 use super::{Guarded, Key, Object};
 
-/// Is told what a watch has brought. Called on the watch's task: it must not block.
+/// Receives the changes of a watch. Called on the task of the watch: it must not block.
 pub trait Follower<K: Object>: Send + Sync + 'static {
     /// The list is complete: these are all objects, and the store is kept up to date from here on.
     fn listed(&self, objects: &Store<Guarded<K>>);

@@ -177,6 +177,11 @@ pub fn key_of_ref(gone: &ObjectRef<DynamicObject>) -> Key {
     (gone.namespace.clone().unwrap_or_default(), gone.name.clone())
 }
 
+/// Which of two versions of an object is the newer one: etcd's revision.
+pub fn version(object: &impl ResourceExt) -> Option<u64> {
+    object.resource_version()?.parse().ok()
+}
+
 /// Drops what no decision needs, so that ten thousand clusters fit into little memory.
 pub fn slim(object: &mut impl Resource) {
     object.meta_mut().managed_fields = None;

@@ -10,6 +10,7 @@ use kube::api::ObjectMeta;
 use tokio::time::Instant;
 
 use super::backoff::Streak;
+use super::hub::version;
 use super::{System, clock};
 
 /// Namespace and name of a target.
@@ -47,10 +48,6 @@ impl<S: System> Target<S> {
         self.written.take_if(|written| written.uid() != watched.uid() || version(&**written) <= version(watched));
         self.written.clone()
     }
-}
-
-fn version(object: &impl ResourceExt) -> Option<u64> {
-    object.resource_version()?.parse().ok()
 }
 
 /// A target and what the harness itself keeps of it.

@@ -67,7 +67,7 @@ pub async fn keep(hive: &Hive, cluster: &ClusterDeployment, state: &mut TargetSt
 
 /// Asks a spoke that is awake whether it is being upgraded.
 pub async fn upgrade(hive: &Hive, cluster: &ClusterDeployment) -> Upgrade {
-    match client(hive, cluster).await {
+    match client(hive.hub(), cluster).await {
         Ok((client, _)) => spoke::upgrade(&client).await,
         Err(_) => Upgrade::Unknown,
     }
@@ -93,7 +93,7 @@ async fn open(
     state: &mut TargetState,
     scope: Scope,
 ) -> Result<Connection, SpokeError> {
-    let (client, version) = client(hive, cluster).await?;
+    let (client, version) = client(hive.hub(), cluster).await?;
     let since = resume_started(cluster).unwrap_or_else(clock::now);
     let (news, handle) = (state.news.clone(), hive.handle.clone());
     let key = key_of(cluster);
@@ -129,12 +129,7 @@ pub async fn replace_spot(hive: &Hive, cluster: &ClusterDeployment, state: &mut 
 }
 
 /// A client of the spoke, and the version of the Secret with its kubeconfig.
-pub async fn client(hive: &Hive, cluster: &ClusterDeployment) -> Result<(Client, Option<String>), SpokeError> {
-    client_of(hive.hub(), cluster).await
-}
-
-/// The same for other systems.
-pub async fn client_of(hub: &Hub, cluster: &ClusterDeployment) -> Result<(Client, Option<String>), SpokeError> {
+pub async fn client(hub: &Hub, cluster: &ClusterDeployment) -> Result<(Client, Option<String>), SpokeError> {
     let (kubeconfig, version) = kubeconfig::read(&hub.client, cluster).await?;
     let route = Route { url: active_url(cluster), ip: ip_override(cluster) };
     let client = spoke::client(&hub.network, &kubeconfig, &route).await.map_err(|error| match error {

@@ -35,8 +35,10 @@ enum Outcome {
     Written(Arc<Item>),
     /// Something else was written first, or the rollout has changed: the next plan decides.
     Skipped,
-    /// It cannot start for now, or the API server refuses the write.
+    /// It cannot start for now.
     Deferred(String),
+    /// The API server refuses the write, and would refuse it again.
+    Refused(String),
     /// The hub does not answer, or this controller does not lead.
     Failed(RolloutError),
 }
@@ -58,11 +60,10 @@ pub async fn run(
     let started: Vec<_> = started.collect();
     let ended = stream::iter(ended).map(async |(index, item, mark)| (index, end(rollouts, &item, &mark).await));
     let mut outcomes: Vec<(usize, Outcome)> = ended.buffer_unordered(CONCURRENT).collect().await;
-    let count_ended = outcomes.len();
     let started =
         stream::iter(started).map(async |(index, item, mark)| (index, start(rollouts, rollout, &item, &mark).await));
     outcomes.extend(started.buffer_unordered(CONCURRENT).collect::<Vec<_>>().await);
-    for (number, (index, outcome)) in outcomes.into_iter().enumerate() {
+    for (index, outcome) in outcomes {
         let Some((item, _)) = observation.items.get_mut(index) else { continue };
         let key = (item.observed.namespace.clone(), item.observed.name.clone());
         match outcome {
@@ -71,8 +72,8 @@ pub async fn run(
                 *item = written;
                 observation.acted = true;
             }
-            // A record that the API server refuses is written again when the rollout is planned again, and not sooner.
-            Outcome::Deferred(_) if number < count_ended => {}
+            // Only a start becomes a deferral: a refused record is written again with the next plan that is due, and not sooner.
+            Outcome::Refused(_) => {}
             Outcome::Deferred(why) => {
                 state.checked.insert(key, (why, clock::now()));
                 observation.acted = true;
@@ -101,11 +102,15 @@ async fn start(rollouts: &Rollouts, rollout: &PowerRollout, item: &Item, claim: 
     }
     // The deadline runs from the write, and not from the plan.
     let claim = &Mark { since: format::seconds(now), ..claim.clone() };
-    let outcome = write(rollouts, cluster, start_patch(rollout, cluster, claim)).await;
-    if matches!(outcome, Outcome::Written(_)) {
-        info!(rollout = claim.name, cluster = full_name(cluster), wanted = %claim.wanted, "target started");
+    match write(rollouts, cluster, start_patch(rollout, cluster, claim)).await {
+        Outcome::Refused(why) => Outcome::Deferred(why),
+        outcome => {
+            if matches!(outcome, Outcome::Written(_)) {
+                info!(rollout = claim.name, cluster = full_name(cluster), wanted = %claim.wanted, "target started");
+            }
+            outcome
+        }
     }
-    outcome
 }
 
 /// The patch of a start: what the plugin would write, the claim, and the person who asked.
@@ -156,7 +161,7 @@ async fn write(rollouts: &Rollouts, cluster: &ClusterDeployment, patch: Value) -
                 if let Some(left_out) = rollouts.hub().warnings.due("rollout", &name) {
                     warn!(cluster = name, said, left_out, "the API server refuses a write");
                 }
-                Outcome::Deferred(sanitize_to(&format!("the API server refuses the write: {said}"), MAX_REASON))
+                Outcome::Refused(sanitize_to(&format!("the API server refuses the write: {said}"), MAX_REASON))
             }
             None => Outcome::Failed(RolloutError::Target(error)),
         },
@@ -185,7 +190,7 @@ fn is_outdated(rollouts: &Rollouts, rollout: &PowerRollout) -> bool {
 
 /// Why a cluster that runs must not go to sleep now, as its spoke says.
 async fn against_sleep(rollouts: &Rollouts, cluster: &ClusterDeployment) -> Result<Option<String>, SpokeError> {
-    let client = match spokes::client_of(rollouts.hub(), cluster).await {
+    let client = match spokes::client(rollouts.hub(), cluster).await {
         Ok((client, _)) => client,
         // The hub did not give the kubeconfig: that says nothing about the cluster.
         Err(error @ SpokeError::Failed(_)) => return Err(error),

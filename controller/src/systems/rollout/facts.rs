@@ -41,37 +41,34 @@ pub struct HubFacts {
 impl HubFacts {
     /// Why no target may start: the policy that decides who may start a rollout is not in force.
     pub async fn unguarded(&self, client: &Client) -> kube::Result<Option<String>> {
-        let mut kept = self.policy.lock().await;
-        if let Some((until, answer)) = &*kept
-            && Instant::now() < *until
-        {
-            return Ok(answer.clone());
-        }
-        let answer = unguarded(client).await?;
-        *kept = Some((Instant::now() + POLICY_KEPT, answer.clone()));
-        Ok(answer)
+        answer(&self.policy, POLICY_KEPT, unguarded(client)).await
     }
 
     /// The clusters that an active `ClusterGroupUpgrade` lists, with what to say of that.
     pub async fn upgrades(&self, client: &Client) -> kube::Result<Arc<BTreeMap<String, String>>> {
-        answer(&self.upgrades, upgrades(client)).await
+        answer(&self.upgrades, KEPT, async { upgrades(client).await.map(Arc::new) }).await
     }
 
     /// The labels of every namespace.
     pub async fn namespaces(&self, client: &Client) -> kube::Result<Arc<NamespaceLabels>> {
-        answer(&self.namespaces, namespaces(client)).await
+        answer(&self.namespaces, KEPT, async { namespaces(client).await.map(Arc::new) }).await
     }
 }
 
-async fn answer<T>(kept: &Kept<Arc<T>>, ask: impl Future<Output = kube::Result<T>>) -> kube::Result<Arc<T>> {
+/// The kept answer, or a new one.
+async fn answer<T: Clone>(
+    kept: &Kept<T>,
+    period: Duration,
+    ask: impl Future<Output = kube::Result<T>>,
+) -> kube::Result<T> {
     let mut kept = kept.lock().await;
     if let Some((until, answer)) = &*kept
         && Instant::now() < *until
     {
         return Ok(answer.clone());
     }
-    let answer = Arc::new(ask.await?);
-    *kept = Some((Instant::now() + KEPT, answer.clone()));
+    let answer = ask.await?;
+    *kept = Some((Instant::now() + period, answer.clone()));
     Ok(answer)
 }
 

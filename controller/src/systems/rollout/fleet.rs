@@ -3,16 +3,16 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use kube::Resource;
 use kube::core::DeserializeGuard;
 use kube::runtime::reflector::Store;
-use kube::{Resource, ResourceExt};
 use shared::hive::api::ClusterDeployment;
 use shared::rollout::observed::Observed;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::cloud_registry::PLATFORMS;
-use crate::runtime::hub::key_of;
+use crate::runtime::hub::{key_of, version};
 use crate::runtime::{Follower, Guarded, Hub, Key};
 
 /// A `ClusterDeployment` and what rollouts read of it.
@@ -91,10 +91,6 @@ impl Follower<ClusterDeployment> for Fleet {
     fn changed(&self, _: &Key) {
         self.changes.notify_one();
     }
-}
-
-fn version(object: &impl ResourceExt) -> Option<u64> {
-    object.resource_version()?.parse().ok()
 }
 
 /// The fleet of each term: what one term knew is never used in another.

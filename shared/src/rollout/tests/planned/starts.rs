@@ -1,0 +1,232 @@
+//! Which targets start, and what is refused, deferred or no member.
+
+use super::*;
+
+#[test]
+fn totals_are_frozen_before_the_first_target_starts_and_every_claim_becomes_a_record() {
+    let mut hub = Hub::of(&json!({ "maxConcurrency": 2 }), &["a", "b", "c"]);
+    assert_eq!((hub.pass(), hub.phase()), (vec![], RolloutPhase::Progressing));
+    let status = hub.rollout.status.clone().unwrap();
+    assert_eq!((status.total, status.groups[0].total, status.started_at.unwrap().0), (Some(3), 3, now()));
+    assert_eq!(hub.settle(), ["a", "b"]);
+    hub.later(60);
+    hub.reaches("a", asleep());
+    assert_eq!(hub.settle(), ["c"]);
+    assert_eq!(hub.mark("a").ended.unwrap().result, Outcome::Succeeded);
+    hub.reaches("b", asleep());
+    hub.reaches("c", asleep());
+    hub.settle();
+    assert_eq!((hub.phase(), hub.message().as_str()), (RolloutPhase::Succeeded, ""));
+    assert!(is_over(&hub.rollout));
+    hub.rollout.spec.retry_failed = 1;
+    assert!(!is_over(&hub.rollout), "retryFailed makes it go on");
+}
+
+#[test]
+fn rules_refuse_and_holds_defer() {
+    let key = |name: &str| format!("hibernate.sh/{name}");
+    let pool = json!({ "spec": { "clusterPoolRef": { "namespace": "pools", "poolName": "big" } } });
+    let claimed = json!({ "spec": { "clusterPoolRef": {
+        "namespace": "pools", "poolName": "big", "claimName": "mine", "claimedTimestamp": "2026-11-20T00:00:00Z",
+    } } });
+    let rows = [
+        (
+            annotated("a", &json!({ key("protected"): "true" })),
+            "Refused",
+            "V6: metadata.annotations[hibernate.sh/protected]",
+        ),
+        (cluster("a", &json!({ "spec": { "clusterMetadata": null } })), "Refused", "V5: spec.clusterMetadata"),
+        (cluster("a", &json!({ "spec": { "platform": { "aws": null, "none": {} } } })), "Refused", "V4: spec.platform"),
+        (
+            cluster("a", &json!({ "metadata": { "deletionTimestamp": "2026-11-24T11:00:00Z" } })),
+            "Refused",
+            "V3: metadata.deletionTimestamp",
+        ),
+        (
+            annotated("a", &json!({ key("hold-awake-until"): "2026-11-24T12:30:00Z", key("hold-awake-by"): "ann" })),
+            "Deferred",
+            "held awake until 2026-11-24T12:30:00Z by ann",
+        ),
+        (annotated("a", &json!({ key("hold-awake-until"): "soon" })), "Deferred", "held awake by an unknown user"),
+        (annotated("a", &json!({ "hive.openshift.io/powerstate-pause": "true" })), "Deferred", "paused: "),
+        (cluster("a", &json!({ "spec": { "installed": false } })), "Deferred", "not installed yet"),
+        (cluster("a", &pool), "Deferred", "unclaimed cluster of ClusterPool big"),
+        (cluster("a", &claimed), "Progressing", ""),
+        (sleeping("a"), "AlreadyInState", ""),
+    ];
+    for (cluster, state, reason) in rows {
+        let mut hub = Hub::new(&json!({}), vec![cluster]);
+        hub.settle();
+        let found = hub.state("a");
+        assert!(found.0 == state && found.1.starts_with(reason), "{found:?}, not {state} {reason}");
+    }
+    // A hold that ends lets the target start, after the rest.
+    let held = annotated("a", &json!({ key("hold-awake-until"): "2026-11-24T12:30:00Z" }));
+    let mut hub = Hub::new(&json!({}), vec![held, cluster("b", &json!({}))]);
+    assert_eq!(hub.settle(), ["b"]);
+    hub.reaches("b", asleep());
+    hub.later(1_000);
+    assert!(hub.settle().is_empty());
+    assert_eq!((hub.phase(), hub.message().as_str()), (RolloutPhase::Progressing, "1 targets are deferred"));
+    hub.later(800);
+    assert_eq!(hub.settle(), ["a"]);
+}
+
+#[test]
+fn an_upgrade_or_a_silent_spoke_defers_a_sleep_until_it_is_over() {
+    let mut hub = Hub::of(&json!({}), &["a", "b"]);
+    hub.upgrades.insert("a".into(), "ClusterGroupUpgrade ztp/one is upgrading it".into());
+    hub.checked.insert("b".into(), ("its API server does not answer".into(), now()));
+    assert!(hub.settle().is_empty());
+    assert_eq!(hub.state("a").0, "Deferred");
+    hub.later(29);
+    assert!(hub.settle().is_empty());
+    hub.later(1);
+    assert_eq!(hub.settle(), ["b"], "it is checked again");
+    hub.upgrades.clear();
+    assert_eq!(hub.settle(), ["a"]);
+    // A wake does not wait for an upgrade.
+    let mut hub = Hub::new(&json!({ "action": "Resume" }), vec![sleeping("a")]);
+    hub.upgrades.insert("a".into(), "upgrade".into());
+    assert_eq!(hub.settle(), ["a"]);
+}
+
+#[test]
+fn canaries_go_first_and_those_that_prove_nothing_are_replaced() {
+    let groups = json!({ "groups": [{ "name": "canary", "names": [
+        { "namespace": "fleet", "name": "x" }, { "namespace": "fleet", "name": "y" },
+    ] }] });
+    let mut hub = Hub::of(&groups, &["a", "x", "y", "z"]);
+    assert_eq!(hub.settle(), ["x", "y"]);
+    hub.reaches("x", asleep());
+    assert!(hub.settle().is_empty());
+    hub.reaches("y", asleep());
+    assert_eq!(hub.settle(), ["a", "z"]);
+    let mut hub = Hub::new(
+        &groups,
+        vec![
+            cluster("c", &json!({})),
+            cluster("a", &json!({})),
+            cluster("b", &json!({})),
+            sleeping("x"),
+            sleeping("y"),
+        ],
+    );
+    assert_eq!(hub.settle(), ["a", "b"], "they take the place of x and y");
+    assert_eq!((hub.mark("a").group, hub.settle().len()), (0, 0));
+    hub.later(5);
+    hub.reaches("a", asleep());
+    hub.reaches("b", asleep());
+    assert_eq!(hub.settle(), ["c"]);
+    assert_eq!(hub.mark("c").group, 1);
+}
+
+#[test]
+fn a_group_that_pauses_waits_for_approval() {
+    let group = json!({ "name": "canary", "names": [{ "namespace": "fleet", "name": "x" }], "pauseAfter": true });
+    let mut hub = Hub::of(&json!({ "groups": [group] }), &["a", "x"]);
+    hub.settle();
+    hub.reaches("x", asleep());
+    assert!(hub.settle().is_empty());
+    let status = hub.rollout.status.clone().unwrap();
+    assert_eq!((hub.phase(), status.awaits_approval.as_deref()), (RolloutPhase::Paused, Some("canary")));
+    hub.rollout.spec.groups[0].pause_after = false;
+    assert_eq!(hub.settle(), ["a"]);
+}
+
+#[test]
+fn who_is_a_member() {
+    let mut hub = Hub::of(&json!({ "maxConcurrency": 1, "maxTargets": 3 }), &["a", "b"]);
+    hub.settle();
+    hub.clusters.push(cluster("new", &json!({ "metadata": { "creationTimestamp": "2026-11-24T12:00:05Z" } })));
+    hub.settle();
+    assert_eq!(hub.state("new").0, "", "created later");
+    hub.clusters.push(cluster("relabelled", &json!({})));
+    hub.settle();
+    assert_eq!(hub.state("relabelled").0, "Pending", "it is older than the rollout");
+    hub.clusters.push(cluster("more", &json!({})));
+    hub.reaches("a", asleep());
+    assert!(hub.settle().is_empty());
+    assert!(hub.message().starts_with("selects 4 targets, more than maxTargets 3"), "{}", hub.message());
+    assert_eq!(hub.phase(), RolloutPhase::Halted);
+    hub.clusters.retain(|one| !matches!(one.metadata.name.as_deref(), Some("more" | "relabelled" | "b" | "new")));
+    hub.settle();
+    let counts = hub.rollout.status.as_ref().unwrap().counts.clone();
+    assert_eq!(counts, BTreeMap::from([("Removed".to_owned(), 1), ("Succeeded".to_owned(), 1)]));
+}
+
+#[test]
+fn a_rollout_that_is_paused_from_the_start_shows_its_plan() {
+    let mut hub = Hub::of(&json!({ "paused": true }), &["a", "b"]);
+    assert!(hub.settle().is_empty());
+    let status = hub.rollout.status.clone().unwrap();
+    assert_eq!((hub.phase(), status.started_at, status.counts["Pending"]), (RolloutPhase::Planned, None, 2));
+    hub.rollout.spec.paused = false;
+    assert_eq!(hub.settle(), ["a", "b"]);
+}
+
+#[test]
+fn nothing_starts_before_its_time_without_the_policy_or_with_an_empty_group() {
+    let empty = json!({ "groups": [{ "name": "canary", "selector": { "matchLabels": { "tier": "none" } } }] });
+    let cases = [
+        (json!({ "notBefore": "2026-11-24T13:00:00Z" }), None, RolloutPhase::Waiting, "starts at 2026-11-24T13:00:00Z"),
+        (json!({}), Some("the policy is missing"), RolloutPhase::Waiting, "the policy is missing"),
+        (empty, None, RolloutPhase::Halted, "group canary selects none of the targets"),
+        (json!({ "wakeAt": "2026-11-24T11:00:00Z" }), None, RolloutPhase::Waiting, "wakeAt has passed"),
+        (json!({ "maxTargets": 1 }), None, RolloutPhase::Halted, "selects 2 targets, more than maxTargets 1"),
+    ];
+    for (spec, blocked, phase, message) in cases {
+        let mut hub = Hub { blocked, ..Hub::of(&spec, &["a", "b"]) };
+        assert!(hub.settle().is_empty(), "{spec}");
+        assert_eq!(hub.phase(), phase, "{spec}");
+        assert!(hub.message().starts_with(message), "{}", hub.message());
+        assert!(hub.plan().next.is_some_and(|next| next > hub.now));
+    }
+    let mut hub = Hub::of(&json!({}), &[]);
+    hub.settle();
+    assert_eq!((hub.phase(), hub.message().starts_with("selects no targets")), (RolloutPhase::Waiting, true));
+    let mut hub = Hub::of(&json!({ "notBefore": "2026-11-24T13:00:00Z" }), &["a"]);
+    hub.settle();
+    assert_eq!(hub.plan().next, Some("2026-11-24T13:00:00Z".parse().unwrap()));
+    hub.later(3_600);
+    assert_eq!(hub.settle(), ["a"]);
+}
+
+#[test]
+fn a_status_is_bounded() {
+    let reason = "x".repeat(5_000);
+    let hold = |index: usize| {
+        let name = format!("{index:0>60}");
+        annotated(&name, &json!({ "hibernate.sh/hold-awake-until": "soon", "hibernate.sh/hold-awake-by": reason }))
+    };
+    let mut hub = Hub::new(&json!({ "maxTargets": 1000 }), (0..1_000).map(hold).collect());
+    hub.settle();
+    let text = json!(hub.rollout.status).to_string();
+    assert!(text.len() < 64 * 1024, "{}", text.len());
+    assert_eq!(hub.rollout.status.as_ref().unwrap().targets.len(), 50);
+}
+
+#[test]
+fn selectors_and_groups_choose_by_labels_and_namespaces() {
+    let spec = json!({
+        "targets": { "all": null, "selector": { "matchLabels": { "env": "dev" } }, "namespaceSelector": { "matchLabels": { "team": "a" } } },
+        "groups": [{ "name": "one", "selector": { "matchExpressions": [{ "key": "tier", "operator": "In", "values": ["canary"] }] } }],
+    });
+    let rollout = rollout(&spec);
+    let members = Members::of(&rollout.spec).unwrap();
+    let object = |labels: Value, namespace: &str| {
+        let change = json!({ "metadata": { "labels": labels, "namespace": namespace } });
+        Observed::of(&cluster("a", &change), &["aws"])
+    };
+    let namespaces = NamespaceLabels::from([("x".to_owned(), BTreeMap::from([("team".to_owned(), "a".to_owned())]))]);
+    for (labels, namespace, covered, group) in [
+        (json!({}), "x", true, 1),
+        (json!({ "tier": "canary" }), "x", true, 0),
+        (json!({ "env": "prod" }), "x", false, 1),
+        (json!({}), "y", false, 1),
+    ] {
+        let object = object(labels, namespace);
+        assert_eq!((members.cover(&object, &namespaces), members.group(&object)), (covered, group), "{object:?}");
+    }
+    assert!(crate::rollout::needs_namespaces(&rollout.spec));
+}

@@ -23,7 +23,7 @@ use crate::annotation::format;
 use crate::duration;
 
 /// How long success must last in a canary group, unless the rollout says otherwise.
-const CANARY_SOAK: Duration = Duration::from_mins(2);
+pub const CANARY_SOAK: Duration = Duration::from_mins(2);
 /// How long a sleep may take, unless the rollout says otherwise.
 const SLEEP_DEADLINE: Duration = Duration::from_mins(15);
 /// How long a wake may take, unless the rollout says otherwise.
@@ -31,7 +31,7 @@ const WAKE_DEADLINE: Duration = Duration::from_mins(30);
 /// Starts in a minute, unless the rollout says otherwise. A Hibernate has no limit.
 const STARTS_PER_MINUTE: u32 = 30;
 /// Targets under way at once, unless the rollout says otherwise.
-const MAX_CONCURRENCY: Share = Share::Count(20);
+pub const MAX_CONCURRENCY: Share = Share::Count(20);
 /// How often deferred targets are judged again: a hold ends without a change of the object.
 const RECHECK: Duration = Duration::from_secs(30);
 
@@ -86,7 +86,8 @@ pub(super) struct Row<'a> {
 }
 
 impl Row<'_> {
-    fn is_claimed(&self, uid: &str) -> bool {
+    /// Whether a rollout with this UID works on it.
+    pub(super) fn is_claimed(&self, uid: &str) -> bool {
         self.object.mark.as_ref().is_some_and(|mark| mark.is_claim_of(uid))
     }
 }
@@ -130,16 +131,15 @@ pub fn plan(input: &Input<'_>) -> Plan {
     let counted = totals(spec, &natives);
     let stop = stop(input, &status, &counted, rows.len());
     let starts_now = status.started_at.is_none() && stop.is_none();
+    if status.started_at.is_none() {
+        status.groups = counted;
+    }
     if starts_now {
         // Frozen on the object before anything starts: percentages refer to it.
         status.started_at = Some(Time(now));
         status.total = u32::try_from(rows.len()).ok();
-        status.groups.clone_from(&counted);
-    } else if status.started_at.is_none() {
-        status.groups.clone_from(&counted);
     }
-    let frozen = if status.groups.is_empty() { &counted } else { &status.groups };
-    let strategy = Strategy::Window(window(spec, &status, frozen));
+    let strategy = Strategy::Window(window(spec, &status));
     let open = stop.is_none() && !starts_now;
     let decision = decide(&strategy, &targets, now, open);
     if let (Some(group), None) = (decision.breached, &status.halt) {
@@ -150,20 +150,17 @@ pub fn plan(input: &Input<'_>) -> Plan {
     status.awaits_approval = decision.awaits_approval.and_then(|group| spec.groups.get(group)).map(|g| g.name.clone());
 
     let by_name: BTreeMap<&str, usize> = targets.iter().map(|one| one.name.as_str()).zip(0..).collect();
-    let row_of = |name: &str| by_name.get(name).map(|at| (&rows[*at], &targets[*at]));
-    let starts = decision.start.iter().chain(&decision.retry).filter_map(|name| row_of(name));
-    let starts = starts.map(|(row, target)| {
+    let place_of = |name: &&str| by_name.get(name).copied();
+    let start = |at: usize| {
+        let (row, group) = (&rows[at], targets[at].group);
         let facts = facts(&input.candidates[row.index], row.member.wanted, now);
-        (row.index, Mark::claim(&context, &facts.as_facts(), row.member.wanted, target.group, now))
-    });
-    let starts: Vec<(usize, Mark)> = starts.collect();
-    let ends: Vec<(usize, Mark)> =
-        decision.ended.iter().filter_map(|name| ended(row_of(name)?.0, None, now)).collect::<Vec<_>>();
-    let limit = deadline(spec);
-    let ends: Vec<(usize, Mark)> = ends
-        .into_iter()
-        .chain(decision.timed_out.iter().filter_map(|name| ended(row_of(name)?.0, Some(limit), now)))
-        .collect();
+        (row.index, Mark::claim(&context, &facts, row.member.wanted, group, now))
+    };
+    let starts = decision.start.iter().chain(&decision.retry).filter_map(place_of).map(start).collect();
+    let end = |late| move |at: usize| (at, late);
+    let ended_now = decision.ended.iter().filter_map(place_of).map(end(None));
+    let timed_out = decision.timed_out.iter().filter_map(place_of).map(end(Some(deadline(spec))));
+    let ends = ended_now.chain(timed_out).filter_map(|(at, late)| ended(&rows[at], late, now)).collect();
     let next = next(input, &decision, &rows, starts_now);
     report::fill(&mut status, &report::Facts { rollout, rows: &rows, decision: &decision, stop: stop.as_ref(), now });
     Plan { starts, ends, status, next }
@@ -190,38 +187,23 @@ fn count_accepts(status: &mut PowerRolloutStatus, spec: &PowerRolloutSpec, now: 
     status.halt = status.halt.take().filter(holds);
 }
 
-/// The texts that facts borrow.
-struct Reasons<'a> {
-    object: &'a Observed,
-    refused: Option<&'a str>,
-    deferred: Option<&'a str>,
-}
-
-impl<'a> Reasons<'a> {
-    fn as_facts(&self) -> Facts<'a> {
-        let object = self.object;
-        Facts {
-            desired: object.desired,
-            observed: object.observed,
-            created: object.created,
-            requested: object.requested,
-            mark: object.mark.as_ref(),
-            refused: self.refused,
-            deferred: self.deferred,
-            failed: object.failed.as_ref().map(|(why, since)| (why.as_str(), *since)),
-            held: object.held,
-        }
-    }
-}
-
-/// What stands against the change to this state.
-fn facts<'a>(candidate: &Candidate<'a>, wanted: Power, now: Timestamp) -> Reasons<'a> {
+/// What stands for and against the change to this state.
+fn facts<'a>(candidate: &Candidate<'a>, wanted: Power, now: Timestamp) -> Facts<'a> {
     let object = candidate.object;
     let sleeps = wanted == Power::Hibernating;
     let held = object.held_awake.as_ref().filter(|(until, _)| now < *until).map(|(_, why)| why.as_str());
     let for_sleep = held.or(candidate.upgrade).filter(|_| sleeps);
-    let deferred = object.waits.as_deref().or(for_sleep).or(candidate.checked.map(|(why, _)| why));
-    Reasons { object, refused: object.refused.as_deref().filter(|_| sleeps), deferred }
+    Facts {
+        desired: object.desired,
+        observed: object.observed,
+        created: object.created,
+        requested: object.requested,
+        mark: object.mark.as_ref(),
+        refused: object.refused.as_deref().filter(|_| sleeps),
+        deferred: object.waits.as_deref().or(for_sleep).or(candidate.checked.map(|(why, _)| why)),
+        failed: object.failed.as_ref().map(|(why, since)| (why.as_str(), *since)),
+        held: object.held,
+    }
 }
 
 fn rows<'a>(input: &Input<'a>, context: &member::Rollout<'_>) -> Vec<Row<'a>> {
@@ -230,7 +212,7 @@ fn rows<'a>(input: &Input<'a>, context: &member::Rollout<'_>) -> Vec<Row<'a>> {
         let own = object.mark.as_ref().filter(|mark| mark.uid == context.uid);
         let wanted = own.map(|mark| mark.wanted).or_else(|| member::wanted(context, object.mark.as_ref()))?;
         let facts = facts(candidate, wanted, input.now);
-        let mut member = member::judge(context, &facts.as_facts())?;
+        let mut member = member::judge(context, &facts)?;
         // Only what a check found is checked again: everything else changes by itself.
         let checked = candidate.checked.filter(|(why, _)| member.reason == *why);
         if let (State::Deferred, Some((_, at))) = (member.state, checked) {
@@ -332,7 +314,9 @@ pub fn starts_per_minute(spec: &PowerRolloutSpec) -> Option<u32> {
     spec.starts_per_minute.or((spec.action != Action::Hibernate).then_some(STARTS_PER_MINUTE))
 }
 
-fn window(spec: &PowerRolloutSpec, status: &PowerRolloutStatus, totals: &[GroupStatus]) -> Window {
+/// The strategy; percentages are of the totals in the status.
+fn window(spec: &PowerRolloutSpec, status: &PowerRolloutStatus) -> Window {
+    let totals = &status.groups;
     let total = |index: usize| totals.get(index).map_or(0, |group| usize::try_from(group.total).unwrap_or(usize::MAX));
     let all: usize = (0..totals.len()).map(total).sum();
     let soak = length(spec.min_success_time.as_deref());

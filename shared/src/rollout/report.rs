@@ -113,8 +113,7 @@ fn phase(status: &PowerRolloutStatus, facts: &Facts<'_>) -> (RolloutPhase, Strin
     let Facts { rollout, rows, decision, stop, .. } = *facts;
     let spec = &rollout.spec;
     let uid = rollout.metadata.uid.as_deref().unwrap_or_default();
-    let is_claim = |row: &&Row<'_>| row.object.mark.as_ref().is_some_and(|mark| mark.is_claim_of(uid));
-    let under_way = rows.iter().filter(is_claim).count();
+    let under_way = rows.iter().filter(|row| row.is_claimed(uid)).count();
     let ends = matches!(stop, Some(Stop::Aborted | Stop::Late));
     let begun = status.started_at.is_some();
     let waits = matches!(stop, Some(Stop::TooMany { .. } | Stop::Blocked(_)));

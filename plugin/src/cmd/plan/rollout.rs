@@ -9,7 +9,11 @@ use shared::{
         api::ClusterDeployment,
         preflight::{Finding, Severity, code},
     },
-    rollout::{Share, api::TargetName, observed},
+    rollout::{
+        api::TargetName,
+        observed,
+        plan::{CANARY_SOAK, MAX_CONCURRENCY},
+    },
     target::is_protected,
 };
 
@@ -18,7 +22,7 @@ use crate::{
     cli::{PlanOutput, duration::elapsed, rollout::RolloutFlags, time},
     cmd::rollout::{
         canary::{self, Canary, CanaryGroup, name_of, place},
-        create::{CONCURRENCY, of_clusters},
+        create::of_clusters,
     },
     error::{Failure, Problem, RolloutError},
     output,
@@ -27,8 +31,6 @@ use crate::{
 
 /// What a cluster typically takes. No promise: a cloud may be slower.
 const TYPICAL: Duration = Duration::from_mins(5);
-/// How long success must last in a group of canaries.
-const SOAK: Duration = Duration::from_mins(2);
 /// What the rules of the webhook call a cluster that is not installed, and one that somebody else decides about: a rollout waits for both.
 const WAITS: &[&str] = &["V2", "V7"];
 /// What the rules of the webhook call a cluster that is held awake, or protected.
@@ -184,13 +186,13 @@ fn domain(object: &Value) -> String {
 
 /// So many rounds of a typical change for each group, and not less than the limit of starts allows.
 fn estimate(groups: &[CanaryGroup], flags: &RolloutFlags, rows: &[Row]) -> Duration {
-    let at_once = flags.max_concurrency.unwrap_or(Share::Count(CONCURRENCY)).of(rows.len()).max(1);
+    let at_once = flags.max_concurrency.unwrap_or(MAX_CONCURRENCY).of(rows.len()).max(1);
     let starting = |group: usize| rows.iter().filter(|row| row.state == STARTS && row.group_index == group).count();
     let rounds = |targets: usize| u32::try_from(targets.div_ceil(at_once)).unwrap_or(u32::MAX);
     let of_group = |group: usize| match starting(group) {
         0 => Duration::ZERO,
         targets => {
-            let soak = if group < groups.len() { SOAK } else { Duration::ZERO };
+            let soak = if group < groups.len() { CANARY_SOAK } else { Duration::ZERO };
             TYPICAL.saturating_mul(rounds(targets)).saturating_add(soak)
         }
     };
@@ -205,7 +207,7 @@ fn estimate(groups: &[CanaryGroup], flags: &RolloutFlags, rows: &[Row]) -> Durat
 
 fn lines(rows: &[Row], flags: &RolloutFlags, estimate: Duration) -> Vec<String> {
     let count = |state: &str| rows.iter().filter(|row| row.state == state).count();
-    let at_once = flags.max_concurrency.map_or_else(|| CONCURRENCY.to_string(), |share| share.to_string());
+    let at_once = flags.max_concurrency.unwrap_or(MAX_CONCURRENCY);
     let counts: Vec<String> =
         [(STARTS, "start"), ("AlreadyInState", "are asleep already"), (DEFERRED, "deferred"), (REFUSED, "refused")]
             .into_iter()
@@ -232,7 +234,7 @@ fn lines(rows: &[Row], flags: &RolloutFlags, estimate: Duration) -> Vec<String> 
 
 #[cfg(test)]
 mod tests {
-    use shared::{annotation::keys, target::CLUSTER_DEPLOYMENT};
+    use shared::{annotation::keys, rollout::Share, target::CLUSTER_DEPLOYMENT};
 
     use super::*;
 

@@ -4,7 +4,10 @@ use std::io::{IsTerminal, stdin};
 
 use shared::{
     annotation::format,
-    rollout::api::{PowerRollout, TargetName},
+    rollout::{
+        api::{PowerRollout, TargetName},
+        plan::MAX_CONCURRENCY,
+    },
     target::{CLUSTER_DEPLOYMENT, Kinds, POWER_ROLLOUT, PowerAction, TargetKind, is_protected},
 };
 
@@ -28,8 +31,6 @@ use crate::{
 
 /// How many names a question lists.
 const LISTED: usize = 20;
-/// How many targets are in progress at once, if nothing else is asked for.
-pub(crate) const CONCURRENCY: u32 = 20;
 
 /// Creates a rollout.
 ///
@@ -211,7 +212,7 @@ fn all_or_none(found: Vec<Result<Target, Failure>>) -> Result<Vec<Target>, Exit>
 fn summary(action: PowerAction, rollout: &PowerRollout, found: &[Target], groups: &[CanaryGroup]) -> Vec<String> {
     let spec = &rollout.spec;
     let verb = if action == PowerAction::Hibernate { "hibernate" } else { "resume" };
-    let at_once = spec.max_concurrency.map_or_else(|| CONCURRENCY.to_string(), |share| share.to_string());
+    let at_once = spec.max_concurrency.unwrap_or(MAX_CONCURRENCY);
     let from = spec.not_before.as_ref().map(|from| format!("from {} ", format::seconds(from.0))).unwrap_or_default();
     let paused = if spec.paused { ", created paused" } else { "" };
     let mut lines = vec![format!(

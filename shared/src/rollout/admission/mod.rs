@@ -13,7 +13,7 @@
 //!   most, or of every namespace if the targets are selected.
 //! - R3 needs a clock, so only the webhook can judge it. It judges creations alone: a rollout that is over can still be changed.
 //! - Nothing else reaches the webhook, and no row judges a write that only pauses or aborts, or a deletion.
-//! - Nobody is exempt: our controller writes the status alone.
+//! - No identity is exempt: our controller writes only the status.
 
 mod rollout;
 mod rules;

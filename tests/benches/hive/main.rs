@@ -5,6 +5,7 @@
 //! JSON to `$HIBERNATE_BENCH_JSON` if that is set. Asserts nothing.
 
 mod fleet;
+mod hundred;
 mod meter;
 mod restart;
 mod single;

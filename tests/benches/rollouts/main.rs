@@ -5,6 +5,8 @@
 //! window of 200. Calls are counted from the hub's audit log. Prints a table; asserts nothing.
 
 mod fakes;
+#[path = "../hive/hundred.rs"]
+mod hundred;
 #[path = "../hive/meter.rs"]
 #[expect(dead_code, reason = "the scenarios of Hive count more")]
 mod meter;

@@ -1,5 +1,6 @@
 //! Whole reconciles: what starts, what ends, and what the status says. Rows are those of the table 9.4.
 
+mod crashes;
 mod ends;
 mod others;
 mod starts;
@@ -115,8 +116,13 @@ impl Hub {
     /// One reconcile, carried out. Names of the targets that it started.
     fn pass(&mut self) -> Vec<String> {
         let plan = self.plan();
+        self.carry_out(&plan, None)
+    }
+
+    /// Carries out a plan in the controller's order: all of it, or so many writes to targets, and then the controller ends.
+    fn carry_out(&mut self, plan: &Plan, crash: Option<usize>) -> Vec<String> {
         let mut started = Vec::new();
-        for (index, mark) in plan.starts.iter().chain(&plan.ends) {
+        for (index, mark) in plan.ends.iter().chain(&plan.starts).take(crash.unwrap_or(usize::MAX)) {
             let cluster = &mut self.clusters[*index];
             let annotations = cluster.metadata.annotations.get_or_insert_default();
             annotations.insert(crate::annotation::keys::ROLLOUT.to_owned(), mark.text());
@@ -126,8 +132,10 @@ impl Hub {
                 started.push(cluster.metadata.name.clone().unwrap());
             }
         }
-        // As the API server keeps it.
-        self.rollout.status = serde_json::from_value(json!(plan.status)).unwrap();
+        if crash.is_none() {
+            // As the API server keeps it.
+            self.rollout.status = serde_json::from_value(json!(plan.status)).unwrap();
+        }
         started
     }
 

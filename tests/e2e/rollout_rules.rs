@@ -8,7 +8,8 @@ use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
 use shared::annotation::keys;
 use shared::rollout::mark::Outcome;
-use shared::rollout::status::RolloutPhase;
+use shared::rollout::status::{PowerRolloutStatus, RolloutPhase};
+use testbed::ec2::Fault;
 use testbed::proxy::faults::{Effect, Rule};
 use testbed::{ClusterOptions, World, apply};
 
@@ -146,6 +147,42 @@ async fn a_persons_write_wins_before_and_after_the_claim() -> Result<()> {
     fleet.get("a").wait_for_power_state("Running", SOON).await?;
     sleep.delete().await?;
     fleet.remove().await
+}
+
+/// Three targets of one domain that wait for one cause keep the others from starting there, although slots are free.
+async fn a_closed_domain(world: &World, word: &str, code: &str, status: u16) -> Result<()> {
+    // Accounts of their own, known by a Secret of one name: one domain, and no other test shares their limits.
+    let asleep = || ClusterOptions { own_account: true, ..ClusterOptions::of_size(1) }.asleep();
+    let fleet = Fleet::new(world, word, &["a", "b", "c", "d"].map(|name| (name, asleep()))).await?;
+    let mut faults = Vec::new();
+    for name in ["a", "b", "c"] {
+        let instance = Some(fleet.get(name).instances().await?[0].id.clone());
+        faults.push(world.ec2().inject(&Fault { instance, ..Fault::error("StartInstances", code, status) }).await?);
+    }
+    // The minute in which three may start is over long before the cloud has room.
+    let wake = fleet.rollout("Resume", json!({ "startsPerMinute": 3, "maxFailures": 0 })).await?;
+    let said = "the cloud lacks capacity or limits the rate";
+    let closed = |status: &PowerRolloutStatus| status.message.as_deref().unwrap_or_default().ends_with(said);
+    wake.until("closed domain", closed).await?;
+    tokio::time::sleep(Duration::from_mins(1) + Duration::from_secs(5)).await;
+    let status = wake.get().await?.status.unwrap_or_default();
+    ensure!(closed(&status) && fleet.mark("d").await?.is_none(), "{code}: {status:#?}");
+    for fault in &faults {
+        world.ec2().heal(Some(&fault.id)).await?;
+    }
+    wake.until_phase(RolloutPhase::Succeeded).await?;
+    wake.delete().await?;
+    fleet.remove().await
+}
+
+#[tokio::test]
+async fn a_cloud_without_capacity_or_with_a_rate_limit_closes_its_domain_until_one_succeeds() -> Result<()> {
+    let world = &World::shared().await?;
+    tokio::try_join!(
+        a_closed_domain(world, "crowded", "InsufficientInstanceCapacity", 500),
+        a_closed_domain(world, "limited", "RequestLimitExceeded", 503),
+    )
+    .map(drop)
 }
 
 #[tokio::test]

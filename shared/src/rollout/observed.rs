@@ -188,13 +188,21 @@ fn waits(cluster: &ClusterDeployment) -> Option<String> {
 /// What a cluster shares a cloud's limits with: see [`Observed::domain`].
 #[must_use]
 pub fn domain(cluster: &ClusterDeployment) -> String {
-    let platform = &cluster.spec.platform;
+    let (platform, name) = (&cluster.spec.platform, cluster.name_any());
     let account = if let Some(aws) = &platform.aws {
-        let secret = aws.credentials_secret_ref.as_ref().map_or("", |secret| &secret.name);
-        aws.credentials_assume_role.as_ref().map_or(secret, |role| &role.role_arn)
+        let secret = || account(aws.credentials_secret_ref.as_ref().map_or("", |secret| &secret.name), &name);
+        aws.credentials_assume_role.as_ref().map_or_else(secret, |role| role.role_arn.clone())
     } else {
         let member = platform.other.get(platform.name());
-        member.and_then(|member| member.pointer("/credentialsSecretRef/name")?.as_str()).unwrap_or_default()
+        let secret = member.and_then(|member| member.pointer("/credentialsSecretRef/name")?.as_str());
+        account(secret.unwrap_or_default(), &name)
     };
     sanitize_to(&format!("{}/{}/{account}", platform.name(), platform.region().unwrap_or_default()), MAX_REASON)
+}
+
+/// The account that a Secret is of, as far as names tell. Consoles give each cluster a copy of the account's Secret, named after the cluster,
+/// such as `demo-aws-creds`: those count as one.
+fn account(secret: &str, cluster: &str) -> String {
+    let rest = secret.strip_prefix(cluster).filter(|rest| rest.starts_with('-'));
+    rest.map_or_else(|| secret.to_owned(), |rest| format!("*{rest}"))
 }

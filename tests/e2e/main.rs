@@ -49,6 +49,7 @@ mod rollout_admission;
 mod rollout_common;
 mod rollout_crash;
 mod rollout_definition;
+mod rollout_kill_points;
 mod rollout_rules;
 mod rollout_upstream;
 mod rollout_waves;

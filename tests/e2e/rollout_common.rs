@@ -3,20 +3,44 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, bail, ensure};
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
 use shared::annotation::keys;
 use shared::rollout::api::PowerRollout;
-use shared::rollout::mark::Mark;
+use shared::rollout::mark::{Mark, Outcome};
 use shared::rollout::status::{PowerRolloutStatus, RolloutPhase};
-use testbed::{Cluster, ClusterOptions, World};
+use testbed::supervisor::programs::Start;
+use testbed::{Cluster, ClusterOptions, Options, Program, Timings, World};
 use tokio::time::Instant;
 
 use crate::match_writes::merge;
 
 pub const SOON: Duration = Duration::from_mins(1);
+
+/// The controller with a short lease: the next one waits for the dead one's to run out.
+pub fn controller() -> Start {
+    leased(["3s", "2s", "500ms"])
+}
+
+/// The controller with these times of its Lease: how long it lasts, until when it is renewed, how often that is tried.
+pub fn leased([lasts, renewed, tried]: [&str; 3]) -> Start {
+    let args = ["--lease-duration", lasts, "--renew-deadline", renewed, "--retry-period", tried];
+    Start { args: args.map(str::to_owned).to_vec(), ..Start::new(Program::Controller) }
+}
+
+/// A world whose controller a test starts, and ends.
+pub async fn restarted() -> Result<World> {
+    World::up(Options {
+        clusters: 0,
+        hub_proxy: true,
+        without: vec![Program::Controller],
+        timings: Timings { ec2_start: "1s".parse()?, ec2_stop: "1s".parse()?, ..Timings::fast() },
+        ..Options::default()
+    })
+    .await
+}
 
 /// Clusters that one selector selects.
 pub struct Fleet<'a> {
@@ -64,6 +88,19 @@ impl<'a> Fleet<'a> {
     pub async fn mark(&self, name: &str) -> Result<Option<Mark>> {
         let found = self.get(name).get().await?;
         Ok(found.annotations().get(keys::ROLLOUT).and_then(|text| Mark::parse(text)))
+    }
+
+    /// Every target has one record, of one attempt, and its machine was moved by one call.
+    pub async fn each_was_started_once(&self, call: &str) -> Result<()> {
+        let calls = self.world.ec2().calls().await?;
+        for (name, cluster) in &self.clusters {
+            let mark = self.mark(name).await?.context("a mark")?;
+            ensure!(mark.attempt == 0 && mark.ended.is_some_and(|ended| ended.result == Outcome::Succeeded), "{name}");
+            let id = cluster.instances().await?[0].id.clone();
+            let moved = calls.iter().filter(|one| one.action == call && one.moved.contains(&id));
+            ensure!(moved.count() == 1, "{name}: {call} of {id} not once");
+        }
+        Ok(())
     }
 
     pub fn reference(&self, name: &str) -> Value {

@@ -3,56 +3,24 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Result, ensure};
 use k8s_openapi::api::admissionregistration::v1::ValidatingAdmissionPolicyBinding;
 use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams};
 use serde_json::json;
 use shared::rollout::admission::POLICY;
-use shared::rollout::mark::Outcome;
 use shared::rollout::status::RolloutPhase;
 use testbed::proxy::faults::{Effect, Rule};
-use testbed::supervisor::programs::Start;
-use testbed::{Options, Program, Timings, World, apply, eventually};
+use testbed::{Options, World, apply, eventually};
 
-use crate::rollout_common::{Fleet, SOON};
+use crate::rollout_common::{Fleet, SOON, controller, restarted};
 
 const NAMES: [&str; 8] = ["a", "b", "c", "d", "e", "f", "g", "h"];
 
-fn start() -> Start {
-    // A short lease: the next controller must wait for the dead one's to run out.
-    let args = ["--lease-duration", "3s", "--renew-deadline", "2s", "--retry-period", "500ms"];
-    Start { args: args.map(str::to_owned).to_vec(), ..Start::new(Program::Controller) }
-}
-
-async fn world() -> Result<World> {
-    World::up(Options {
-        clusters: 0,
-        hub_proxy: true,
-        without: vec![Program::Controller],
-        timings: Timings { ec2_start: "1s".parse()?, ec2_stop: "1s".parse()?, ..Timings::fast() },
-        ..Options::default()
-    })
-    .await
-}
-
-/// Every target has one record, of one attempt, and its machine was moved by one call.
-async fn each_was_started_once(world: &World, fleet: &Fleet<'_>, call: &str) -> Result<()> {
-    let calls = world.ec2().calls().await?;
-    for name in NAMES {
-        let mark = fleet.mark(name).await?.context("a mark")?;
-        ensure!(mark.attempt == 0 && mark.ended.is_some_and(|ended| ended.result == Outcome::Succeeded), "{name}");
-        let id = fleet.get(name).instances().await?[0].id.clone();
-        let moved = calls.iter().filter(|one| one.action == call && one.moved.contains(&id));
-        ensure!(moved.count() == 1, "{name}: {call} of {id} not once");
-    }
-    Ok(())
-}
-
 #[tokio::test]
 async fn killed_and_frozen_midway_it_goes_on_where_it_was() -> Result<()> {
-    let world = world().await?;
-    world.start(&start()).await?;
+    let world = restarted().await?;
+    world.start(&controller()).await?;
     let fleet = Fleet::of(&world, "phoenix", &NAMES).await?;
     for (action, call) in [("Hibernate", "StopInstances"), ("Resume", "StartInstances")] {
         world.ec2().reset_calls().await?;
@@ -66,20 +34,42 @@ async fn killed_and_frozen_midway_it_goes_on_where_it_was() -> Result<()> {
                 world.signal("controller", "thaw").await?;
             } else {
                 world.signal("controller", "kill").await?;
-                world.start(&start()).await?;
+                world.start(&controller()).await?;
             }
         }
         let status = rollout.until_phase(RolloutPhase::Succeeded).await?;
         assert_eq!((status.total, status.counts), (Some(8), BTreeMap::from([("Succeeded".to_owned(), 8)])));
-        each_was_started_once(&world, &fleet, call).await?;
+        fleet.each_was_started_once(call).await?;
     }
     Ok(())
 }
 
 #[tokio::test]
+async fn a_deadline_stops_while_no_controller_leads() -> Result<()> {
+    let world = restarted().await?;
+    world.start(&controller()).await?;
+    let fleet = Fleet::of(&world, "unled", &["a"]).await?;
+    world.change_timings(&json!({ "ec2Stop": "50s" })).await?;
+    let sleep = fleet.rollout("Hibernate", json!({ "deadline": "30s" })).await?;
+    sleep.until_target(fleet.get("a"), "Progressing").await?;
+    world.signal("controller", "kill").await?;
+    tokio::time::sleep(Duration::from_secs(40)).await;
+    world.start(&controller()).await?;
+    let status = sleep.until_phase(RolloutPhase::Succeeded).await?;
+    ensure!(!status.unobserved.is_empty(), "{status:#?}");
+    // The same with a leader all the time.
+    let slow = fleet.rollout("Resume", json!({ "deadline": "5s", "maxFailures": 0 }));
+    world.change_timings(&json!({ "ec2Start": "20s" })).await?;
+    let wake = slow.await?;
+    let reason = wake.until_target(fleet.get("a"), "TimeOut").await?;
+    ensure!(reason.starts_with("not Running within 5s"), "{reason}");
+    Ok(())
+}
+
+#[tokio::test]
 async fn a_hub_that_refuses_and_conflicts_delays_it_and_loses_nothing() -> Result<()> {
-    let world = world().await?;
-    world.start(&start()).await?;
+    let world = restarted().await?;
+    world.start(&controller()).await?;
     let fleet = Fleet::of(&world, "refused", &NAMES).await?;
     world.ec2().reset_calls().await?;
     let status = |code| Effect::Status { code, retry_after: None, message: None };
@@ -99,7 +89,7 @@ async fn a_hub_that_refuses_and_conflicts_delays_it_and_loses_nothing() -> Resul
     let expired = Rule { query: Some("watch=true".to_owned()), count: Some(6), effect: status(410), ..Rule::default() };
     world.inject("hub", &expired).await?;
     sleep.until_phase(RolloutPhase::Succeeded).await?;
-    each_was_started_once(&world, &fleet, "StopInstances").await
+    fleet.each_was_started_once("StopInstances").await
 }
 
 #[tokio::test]

@@ -1,7 +1,7 @@
 //! The calls to EC2 themselves, in one account and region, within its limits.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use aws_sdk_ec2::types::{Filter, Instance, InstanceStateChange, SpotInstanceType};
 use cloud_common::Permit;
@@ -29,13 +29,13 @@ pub(crate) struct Account {
     client: aws_sdk_ec2::Client,
     region: String,
     permit: Permit,
-    limits: Limits,
+    limits: Arc<Limits>,
     /// Kinds of spot instances by instance ID. An instance never changes its kind.
     spots: Mutex<HashMap<String, Spot>>,
 }
 
 impl Account {
-    pub(crate) fn new(client: aws_sdk_ec2::Client, region: String, permit: Permit, limits: Limits) -> Self {
+    pub(crate) fn new(client: aws_sdk_ec2::Client, region: String, permit: Permit, limits: Arc<Limits>) -> Self {
         Self { client, region, permit, limits, spots: Mutex::default() }
     }
 

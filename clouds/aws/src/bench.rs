@@ -20,6 +20,7 @@ use shared::cloud::{ClusterRef, Driver, NoLedger, Target};
 use crate::client::{Options, base};
 use crate::credentials::Source;
 use crate::pool::driver;
+use crate::quota::Limits;
 
 /// Instances of a page.
 const PAGE: usize = 7;
@@ -180,7 +181,9 @@ impl Bench for Ec2Bench {
         let keys = [("aws_access_key_id", "AKIA"), ("aws_secret_access_key", "hush")];
         let source = Source::read(&keys.map(|(key, value)| (key.to_owned(), value.into())).into()).unwrap();
         let base = base("us-east-1", &options).into_builder().http_client(self.clone()).build();
-        Arc::new(driver(&options, "us-east-1", source, base).now_or_never().unwrap())
+        Arc::new(
+            driver(&options, "us-east-1", source, base, Arc::new(Limits::new(&options.quotas))).now_or_never().unwrap(),
+        )
     }
 
     fn cluster(&self, infra_id: &str, machines: usize) -> Target {

@@ -102,7 +102,7 @@ impl Failure {
     }
 }
 
-fn of_code(code: &str) -> Option<CloudErrorKind> {
+pub(crate) fn of_code(code: &str) -> Option<CloudErrorKind> {
     KINDS.iter().find(|(_, codes)| codes.contains(&code)).map(|(kind, _)| *kind)
 }
 

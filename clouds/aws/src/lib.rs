@@ -16,6 +16,7 @@ mod quota;
 mod refused;
 mod registration;
 mod state;
+mod throttles;
 
 pub use quota::{NoQuota, Quota};
 pub use registration::{Account, Aws, AwsFlags};

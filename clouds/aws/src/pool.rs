@@ -11,8 +11,10 @@ use crate::credentials::Source;
 use crate::driver::{Ec2, Fence};
 use crate::errors::NoRoomIsAnAnswer;
 use crate::quota::Limits;
+use crate::throttles::Throttles;
 
-/// The drivers in use. A driver is kept while a caller holds it.
+/// The drivers in use. A driver is kept while a caller holds it, its limits until they are full again: EC2 forgets no call because a driver
+/// was dropped.
 ///
 /// Only who brings the same credentials, character by character, gets the same driver: a tenant never profits from what
 /// another one may do.
@@ -22,7 +24,17 @@ pub(crate) struct Pool {
     kept: Mutex<HashMap<(String, String), Vec<Kept>>>,
 }
 
-type Kept = (Source, Weak<Ec2>);
+struct Kept {
+    source: Source,
+    driver: Weak<Ec2>,
+    limits: Arc<Limits>,
+}
+
+impl Kept {
+    fn is_needed(&self) -> bool {
+        self.driver.strong_count() > 0 || !self.limits.are_full()
+    }
+}
 
 impl Pool {
     /// An empty pool.
@@ -35,43 +47,58 @@ impl Pool {
         if let Some(driver) = self.find(region, &source) {
             return driver;
         }
-        let driver = driver(&self.options, region, source.clone(), base(region, &self.options)).await;
-        self.keep(region, source, Arc::new(driver))
+        let limits = self.limits(region, &source);
+        let driver = driver(&self.options, region, source.clone(), base(region, &self.options), limits.clone()).await;
+        self.keep(region, source, Arc::new(driver), limits)
     }
 
     fn find(&self, region: &str, source: &Source) -> Option<Arc<Ec2>> {
         let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        let same = kept.get(&key(region, source))?.iter().find(|(other, _)| other == source)?;
-        same.1.upgrade()
+        let same = kept.get(&key(region, source))?.iter().find(|kept| kept.source == *source)?;
+        same.driver.upgrade()
     }
 
-    /// Stores a new driver, or returns the one that another task stored first. Drops drivers without references.
-    fn keep(&self, region: &str, source: Source, driver: Arc<Ec2>) -> Arc<Ec2> {
+    /// The limits that an earlier driver has used, or new ones.
+    fn limits(&self, region: &str, source: &Source) -> Arc<Limits> {
+        let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let same = kept.get(&key(region, source)).and_then(|all| all.iter().find(|kept| kept.source == *source));
+        same.map_or_else(|| Arc::new(Limits::new(&self.options.quotas)), |kept| kept.limits.clone())
+    }
+
+    /// Stores a new driver, or returns the one that another task stored first. Drops what is not needed any more.
+    fn keep(&self, region: &str, source: Source, driver: Arc<Ec2>, limits: Arc<Limits>) -> Arc<Ec2> {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        kept.retain(|_, drivers| {
-            drivers.retain(|(_, driver)| driver.strong_count() > 0);
-            !drivers.is_empty()
+        kept.retain(|_, all| {
+            all.retain(Kept::is_needed);
+            !all.is_empty()
         });
-        let drivers = kept.entry(key(region, &source)).or_default();
-        if let Some(first) = drivers.iter().find(|(other, _)| *other == source).and_then(|(_, driver)| driver.upgrade())
-        {
+        let all = kept.entry(key(region, &source)).or_default();
+        if let Some(first) = all.iter().find(|kept| kept.source == source).and_then(|kept| kept.driver.upgrade()) {
             return first;
         }
-        drivers.push((source, Arc::downgrade(&driver)));
+        all.retain(|kept| kept.source != source);
+        all.push(Kept { source, driver: Arc::downgrade(&driver), limits });
         driver
     }
 }
 
 /// A driver of its own, on clients with the settings of `base`.
-pub(crate) async fn driver(options: &Options, region: &str, source: Source, base: SdkConfig) -> Ec2 {
+pub(crate) async fn driver(
+    options: &Options,
+    region: &str,
+    source: Source,
+    base: SdkConfig,
+    limits: Arc<Limits>,
+) -> Ec2 {
     let permit = &options.process.permit;
     let config = aws_sdk_ec2::config::Builder::from(&base)
         .credentials_provider(source.provider(&base).await)
         .interceptor(Fence(permit.clone()))
+        .interceptor(Throttles(limits.clone()))
         .retry_classifier(NoRoomIsAnAnswer)
         .build();
     let client = aws_sdk_ec2::Client::from_conf(config);
-    Ec2::new(Account::new(client, region.to_owned(), permit.clone(), Limits::new(&options.quotas)))
+    Ec2::new(Account::new(client, region.to_owned(), permit.clone(), limits))
 }
 
 fn key(region: &str, source: &Source) -> (String, String) {
@@ -82,7 +109,13 @@ fn key(region: &str, source: &Source) -> (String, String) {
 mod tests {
     use std::collections::BTreeMap;
 
+    use std::time::Duration;
+
     use cloud_common::Process;
+    use shared::cloud::Priority::Waking;
+
+    use crate::call::Call;
+    use crate::quota::Bucket;
 
     use super::*;
 
@@ -92,7 +125,7 @@ mod tests {
         Source::read(&data).unwrap()
     }
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn the_same_credentials_share_a_driver_and_nobody_else() {
         let options = Options {
             endpoint_url: Some("http://127.0.0.1:9".into()),
@@ -114,7 +147,18 @@ mod tests {
         drop(mine);
         drop(pool.connect("us-east-1", source("C", "s")).await);
         drop(pool.connect("us-east-1", source("D", "s")).await);
-        let kept = pool.kept.lock().unwrap();
-        assert_eq!(kept.len(), 1, "what nobody holds is forgotten");
+        assert_eq!(pool.kept.lock().unwrap().len(), 1, "what nobody holds is forgotten");
+
+        // A driver that is dropped leaves what it has used up.
+        let limits = pool.limits("us-east-1", &source("D", "s"));
+        limits.of(Bucket::Requests(Call::Start)).acquire(Waking).await;
+        let again = pool.limits("us-east-1", &source("D", "s"));
+        assert!(Arc::ptr_eq(&limits, &again));
+        drop(pool.connect("us-east-1", source("E", "s")).await);
+        let later = pool.limits("us-east-1", &source("D", "s"));
+        assert!(Arc::ptr_eq(&limits, &later), "until the bucket is full");
+        tokio::time::advance(Duration::from_secs(1)).await;
+        drop(pool.connect("us-east-1", source("F", "s")).await);
+        assert!(!Arc::ptr_eq(&limits, &pool.limits("us-east-1", &source("D", "s"))));
     }
 }

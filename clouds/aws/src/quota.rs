@@ -71,6 +71,11 @@ impl Limits {
         Self(EC2.into_iter().map(|(_, bucket, limits)| limiter(bucket, limits)).collect())
     }
 
+    /// Whether every bucket is full, so that nothing is lost with them.
+    pub(crate) fn are_full(&self) -> bool {
+        self.0.iter().all(|(_, limiter)| limiter.is_full())
+    }
+
     pub(crate) fn of(&self, bucket: Bucket) -> &RateLimiter {
         // Every bucket is in the table.
         self.0.iter().find(|(known, _)| *known == bucket).map_or(&self.0[0].1, |(_, limiter)| limiter)

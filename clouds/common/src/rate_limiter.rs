@@ -97,6 +97,22 @@ impl RateLimiter {
         self.changed.notify_waiters();
     }
 
+    /// Whether all tokens are back: a new limiter would do the same.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        let mut state = self.lock();
+        self.refill(&mut state);
+        state.queue.is_empty() && state.tokens >= self.burst && fraction(&state, state.at) >= 1.0
+    }
+
+    /// Takes tokens that no caller has acquired, and lets the bucket owe them: the cloud has counted otherwise.
+    pub fn spend(&self, tokens: usize) {
+        let tokens = f64::from(u32::try_from(tokens).unwrap_or(u32::MAX)).min(self.burst);
+        let mut state = self.lock();
+        self.refill(&mut state);
+        state.tokens = (state.tokens - tokens).max(-tokens);
+    }
+
     fn line_up(&self, priority: Priority) -> Place<'_> {
         let mut state = self.lock();
         let ticket = (priority, state.issued);
@@ -171,6 +187,21 @@ mod tests {
         };
         tokio::time::timeout(within, greedy).await.unwrap_err();
         count
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_the_cloud_has_counted_is_owed_and_comes_back() {
+        let limiter = RateLimiter::new(10, 5);
+        assert!(limiter.is_full());
+        limiter.spend(4);
+        assert!(!limiter.is_full());
+        assert_eq!(taken(&limiter, Duration::from_millis(100)).await, 6);
+        limiter.spend(5);
+        assert_eq!(taken(&limiter, Duration::from_millis(800)).await, 0, "five are owed");
+        assert_eq!(taken(&limiter, Duration::from_millis(300)).await, 1);
+        limiter.spend(1_000);
+        tokio::time::sleep(Duration::from_secs(4)).await;
+        assert!(limiter.is_full(), "no more is owed than one burst");
     }
 
     #[tokio::test(start_paused = true)]

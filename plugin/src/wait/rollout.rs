@@ -41,7 +41,7 @@ pub(crate) enum Standing {
     Refused(String),
     /// Some targets were never started, none has failed or was refused.
     NeverStarted(String),
-    /// Some have failed, or nothing goes on without a person.
+    /// Some have failed, there were none, or nothing goes on without a person.
     Failed(String),
 }
 
@@ -52,6 +52,7 @@ pub(crate) enum Standing {
 /// | Aborted | | failed |
 /// | over | any Failed, `TimeOut`, Overridden or Abandoned | failed |
 /// | over | any Refused | refused |
+/// | Finished | none at all | failed |
 /// | over | any other left, such as Pending or Deferred | never started |
 /// | over | else | succeeded |
 /// | any other, `notAfter` has passed | none in progress, any Pending or Deferred, or nothing known | never started |
@@ -79,6 +80,7 @@ pub(crate) fn standing(rollout: &PowerRollout, now: Timestamp) -> Standing {
         RolloutPhase::Aborted => Standing::Failed(text),
         _ if phase.is_over() && failed > 0 => Standing::Failed(text),
         _ if phase.is_over() && of(status, &[MemberState::Refused]) > 0 => Standing::Refused(text),
+        RolloutPhase::Finished if status.counts.values().all(|count| *count == 0) => Standing::Failed(text),
         _ if phase.is_over() && of(status, OPEN) > 0 => Standing::NeverStarted(text),
         _ if phase.is_over() => Standing::Succeeded(text),
         _ if is_late && of(status, &[MemberState::Progressing]) == 0 && of(status, WAITING) > 0 => {
@@ -247,6 +249,7 @@ mod tests {
             (LATER, status("Finished", json!({ "Succeeded": 8, "Failed": 1 })), Some(Exit::Error)),
             (LATER, status("Finished", json!({ "TimeOut": 1, "Refused": 3 })), Some(Exit::Error)),
             (LATER, status("Finished", json!({ "Overridden": 1 })), Some(Exit::Error)),
+            (LATER, status("Finished", json!({})), Some(Exit::Error)),
             (LATER, status("Finished", json!({ "Abandoned": 1 })), Some(Exit::Error)),
             (LATER, status("Finished", json!({ "Succeeded": 8, "Refused": 1 })), Some(Exit::Refused)),
             (LATER, status("Finished", json!({ "Refused": 1, "Deferred": 1 })), Some(Exit::Refused)),

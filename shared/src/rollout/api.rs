@@ -42,6 +42,11 @@ use super::status::PowerRolloutStatus;
         .message("restoreOf names the rollout to undo: set it if, and only if, action is Restore"),
     validation = Rule::new("!has(self.notBefore) || timestamp(self.notBefore) < timestamp(self.notAfter)")
         .message("notAfter must be later than notBefore"),
+    validation = Rule::new("!has(self.deadline) || duration(self.deadline) >= duration('1s')").message("deadline must be at least 1s"),
+    validation = Rule::new("timestamp(self.notAfter) < timestamp('9999-01-01T00:00:00Z') && (!has(self.notBefore) || timestamp(self.notBefore) < timestamp('9999-01-01T00:00:00Z')) && (!has(self.wakeAt) || timestamp(self.wakeAt) < timestamp('9999-01-01T00:00:00Z')) && (!has(self.holdAwakeUntil) || timestamp(self.holdAwakeUntil) < timestamp('9999-01-01T00:00:00Z'))")
+        .message("notAfter, notBefore, wakeAt and holdAwakeUntil must be before the year 9999"),
+    validation = Rule::new("!has(self.maxFailures) || type(self.maxFailures) != int || self.maxFailures <= self.maxTargets")
+        .message("maxFailures must not be more than maxTargets: use a percentage for any number of targets"),
     validation = Rule::new("self.acceptFailures >= oldSelf.acceptFailures && self.retryFailed >= oldSelf.retryFailed")
         .message("acceptFailures and retryFailed are counters: they only increase"),
     validation = Rule::new("self.abort || !oldSelf.abort").message("an aborted rollout stays aborted: create another PowerRollout"),

@@ -24,6 +24,8 @@ pub struct Rollout<'a> {
     pub attempt: u32,
     /// When it started.
     pub started: Timestamp,
+    /// Whether targets may ever start again: it is neither aborted nor past its `notAfter`.
+    pub may_start: bool,
 }
 
 /// What was found of an object that the rollout selects.
@@ -101,7 +103,8 @@ pub fn judge(rollout: &Rollout<'_>, facts: &Facts<'_>) -> Option<Member> {
     }
     match facts.mark.filter(|mark| mark.uid == rollout.uid) {
         Some(mark) => match &mark.ended {
-            None if mark.attempt < rollout.attempt && facts.failed.is_some() => {
+            // Once nothing starts any more, the claim ends as any other.
+            None if rollout.may_start && mark.attempt < rollout.attempt && facts.failed.is_some() => {
                 Some(unclaimed(mark.wanted, rollout, facts))
             }
             None => Some(claimed(mark, facts)),

@@ -115,6 +115,7 @@ pub fn plan(input: &Input<'_>) -> Plan {
         restores: spec.restore_of.as_ref().map(|other| other.uid.as_str()),
         attempt: status.attempt.unwrap_or_default(),
         started: status.started_at.as_ref().map_or(now, |at| at.0),
+        may_start: !closed(spec, now),
     };
     let rows = rows(input, &context);
     let since = |row: &Row<'_>| format::time(&row.object.mark.as_ref().filter(|mark| mark.is_claim_of(&uid))?.since);

@@ -6,17 +6,21 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
 use super::Decision;
-use super::api::PowerRollout;
+use super::api::{PowerRollout, PowerRolloutSpec};
 use super::member::MemberState;
 use super::plan::{Row, Stop, max_concurrency};
 use super::status::{PowerRolloutStatus, RolloutPhase, TargetStatus};
 use crate::annotation::format;
+use crate::text::sanitize_to;
 
 /// Most targets that a status lists.
 const MAX_TARGETS: usize = 50;
 
 /// Most domains that a message lists.
 const MAX_DOMAINS: usize = 3;
+
+/// Longest name in a message, in characters.
+const MAX_NAME: usize = 100;
 
 /// Condition type: the rollout is over.
 pub const COMPLETE: &str = "Complete";
@@ -118,7 +122,12 @@ fn phase(status: &PowerRolloutStatus, facts: &Facts<'_>) -> (RolloutPhase, Strin
     let begun = status.started_at.is_some();
     let waits = matches!(stop, Some(Stop::TooMany { .. } | Stop::Blocked(_)));
     if under_way == 0 && (ends || (begun && decision.complete && !waits)) {
-        return over(status, spec.retry_failed, matches!(stop, Some(Stop::Aborted)));
+        let (phase, message) = over(status, spec.retry_failed, matches!(stop, Some(Stop::Aborted)));
+        return if phase == RolloutPhase::Succeeded && !begun {
+            (RolloutPhase::Finished, nothing(spec))
+        } else {
+            (phase, message)
+        };
     }
     let go_on = if under_way == 0 { String::new() } else { format!("; {under_way} targets are under way") };
     let limit = spec.max_targets;
@@ -132,10 +141,7 @@ fn phase(status: &PowerRolloutStatus, facts: &Facts<'_>) -> (RolloutPhase, Strin
         Some(Stop::Empty { group }) => {
             (RolloutPhase::Halted, format!("group {group} selects none of the targets: correct its selector or names"))
         }
-        Some(Stop::Nothing) => (
-            RolloutPhase::Waiting,
-            "selects no targets: their selection is immutable, create another rollout".to_owned(),
-        ),
+        Some(Stop::Nothing) => (RolloutPhase::Waiting, nothing(spec)),
         Some(Stop::Halted(group)) => (RolloutPhase::Halted, halted(group) + &go_on),
         Some(Stop::Blocked(why)) => {
             (if begun { RolloutPhase::Progressing } else { RolloutPhase::Waiting }, format!("{why}{go_on}"))
@@ -173,6 +179,18 @@ fn waiting(status: &PowerRolloutStatus, decision: &Decision<'_>) -> String {
             let some = closed.iter().take(MAX_DOMAINS).copied().collect::<Vec<_>>().join(", ");
             format!("nothing starts in {some}{more}: the cloud lacks capacity or limits the rate")
         }
+    }
+}
+
+/// Why nothing is selected.
+fn nothing(spec: &PowerRolloutSpec) -> String {
+    match &spec.restore_of {
+        None => "selects no targets: their selection is immutable, create another rollout".to_owned(),
+        Some(other) => format!(
+            "no target that is selected has a record of rollout {} with UID {}: it has ended no target, or is undone",
+            sanitize_to(&other.name, MAX_NAME),
+            sanitize_to(&other.uid, MAX_NAME)
+        ),
     }
 }
 

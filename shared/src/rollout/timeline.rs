@@ -38,9 +38,10 @@ pub(super) fn observe(status: &mut PowerRolloutStatus, running: Option<Timestamp
         return;
     };
     let unobserved = age(last, now);
-    // Claims are in whole seconds.
-    if unobserved > GAP && running.is_some_and(|since| since.as_second() <= last.as_second()) {
-        push(&mut status.unobserved, Interval { from: Time(last), to: Some(Time(now)) });
+    // The write of a claim is an observation, too.
+    let from = running.map(|since| since.max(last)).filter(|from| age(*from, now) > GAP);
+    if let Some(from) = from {
+        push(&mut status.unobserved, Interval { from: Time(from), to: Some(Time(now)) });
     }
     // A clock that was set back would make the next gap longer than it is.
     if (unobserved >= HEARTBEAT && running.is_some()) || last > now {
@@ -103,6 +104,17 @@ mod tests {
             observe(&mut status, runs.then(|| at(0)), at(second));
             let found = status.observed_at.as_ref().unwrap().0.as_second();
             assert_eq!((status.unobserved.len(), found), (gaps, observed), "second {second}");
+        }
+    }
+
+    #[test]
+    fn a_gap_that_begins_with_a_claim_is_recorded() {
+        for (claim, now, expected) in [(5, 30, None), (5, 35, None), (5, 36, Some(5)), (0, 36, Some(2)), (90, 36, None)]
+        {
+            let mut status = PowerRolloutStatus { observed_at: Some(Time(at(2))), ..PowerRolloutStatus::default() };
+            observe(&mut status, Some(at(claim)), at(now));
+            let found = status.unobserved.first().map(|interval| interval.from.0.as_second());
+            assert_eq!(found, expected, "claimed at {claim}, observed at {now}");
         }
     }
 

@@ -168,15 +168,20 @@ async fn write(rollouts: &Rollouts, cluster: &ClusterDeployment, patch: Value) -
     }
 }
 
-/// The API server's words, if it will refuse this write again: a policy, a schema, missing rights.
+/// The API server's words, if it will refuse this write again: a webhook, a policy, a schema, missing rights.
 fn refusal(error: &WriteError) -> Option<String> {
     error.refusal().or_else(|| match error {
         WriteError::Failed(source) => match &**source {
-            kube::Error::Api(status) if status.code == 403 => Some(sanitize_to(&status.message, MAX_REASON)),
+            kube::Error::Api(status) if refuses(status.code) => Some(sanitize_to(&status.message, MAX_REASON)),
             _ => None,
         },
         _ => None,
     })
+}
+
+/// Whether this code answers the write itself. Webhooks deny with any code; the others pass with time.
+const fn refuses(code: u16) -> bool {
+    matches!(code, 400..500) && !matches!(code, 401 | 404 | 408 | 409 | 410 | 425 | 429)
 }
 
 /// Whether the watch has brought another spec of the rollout.
@@ -201,4 +206,22 @@ async fn against_sleep(rollouts: &Rollouts, cluster: &ClusterDeployment) -> Resu
         Upgrade::Progressing(what) => Some(sanitize_to(&format!("it is being upgraded: {what}"), MAX_REASON)),
         Upgrade::Unknown => Some("its API server does not answer: a sleep could interrupt an upgrade".to_owned()),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes_that_pass_with_time_are_no_refusals() {
+        // A webhook that denies without a code answers 400.
+        for (codes, expected) in [
+            (&[400, 403, 405, 413, 418, 422][..], true),
+            (&[200, 401, 404, 408, 409, 410, 429, 500, 503, 504][..], false),
+        ] {
+            for code in codes {
+                assert_eq!(refuses(*code), expected, "{code}");
+            }
+        }
+    }
 }

@@ -51,7 +51,18 @@ pub(crate) async fn run(names: &[String], args: &StatusArgs, hub_args: &HubArgs)
             }
         }
     }
-    let records = objects.into_iter().map(read).collect::<Result<Vec<_>, _>>()?;
+    let mut records = Vec::new();
+    for object in objects {
+        let name = object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default().to_owned();
+        match read(object) {
+            Ok(record) => records.push(record),
+            Err(problem) => {
+                let failure = Failure::new(POWER_ROLLOUT.kind.full_name(&name), problem);
+                exits.push(failure.problem.exit());
+                output::error(&failure.to_string());
+            }
+        }
+    }
     let printer = Printer { args, single: !names.is_empty(), screen: args.watch && stdout().is_terminal() };
     let is_table = matches!(args.output, StatusOutput::Table | StatusOutput::Wide);
     printer.all(&records);

@@ -9,7 +9,7 @@ use crate::rollout::member::{Facts, Member, MemberState, Rollout, judge};
 const OURS: &str = "ours";
 
 fn rollout(action: Action) -> Rollout<'static> {
-    Rollout { name: "night", uid: OURS, action, restores: None, attempt: 0, started: ago(600) }
+    Rollout { name: "night", uid: OURS, action, restores: None, attempt: 0, started: ago(600), may_start: true }
 }
 
 /// Awake for a day, without a newer request.

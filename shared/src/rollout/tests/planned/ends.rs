@@ -159,3 +159,53 @@ fn a_retry_after_not_after_waits_until_targets_may_start() {
     hub.rollout.spec.not_after.0 = "2026-11-24T16:00:00Z".parse().unwrap();
     assert_eq!(hub.settle(), ["a"]);
 }
+
+#[test]
+fn a_retry_that_cannot_start_any_more_leaves_no_claim() {
+    for end in [json!({ "abort": true }), json!({ "notAfter": "2026-11-24T12:00:00Z" })] {
+        let mut hub = Hub::of(&json!({ "deadline": "2m", "maxFailures": 0 }), &["a"]);
+        hub.settle();
+        hub.fails("a");
+        hub.settle();
+        hub.rollout.spec.paused = true;
+        hub.rollout.spec.retry_failed = 1;
+        assert!(hub.settle().is_empty(), "paused");
+        hub.rollout.spec = rollout(&merged(&json!({ "deadline": "2m", "retryFailed": 1, "paused": true }), &end)).spec;
+        hub.later(130);
+        assert_eq!(hub.mark("a").ended.unwrap().result, Outcome::Failed);
+        let over = if end.get("abort").is_some() { RolloutPhase::Aborted } else { RolloutPhase::Finished };
+        assert_eq!(hub.phase(), over, "{}", hub.message());
+    }
+}
+
+fn merged(one: &Value, other: &Value) -> Value {
+    let mut all = one.clone();
+    json_patch::merge(&mut all, other);
+    all
+}
+
+#[test]
+fn what_never_had_a_target_does_not_succeed() {
+    let undo = json!({ "action": "Restore", "restoreOf": { "name": "night", "uid": "gone" } });
+    for (spec, said) in [(json!({}), "selects no targets"), (undo, "has a record of rollout night with UID gone")] {
+        let mut hub = Hub::of(&spec, &[]);
+        hub.settle();
+        assert_eq!(hub.phase(), RolloutPhase::Waiting);
+        assert!(hub.message().contains(said), "{}", hub.message());
+        hub.rollout.spec.not_after.0 = hub.now;
+        hub.settle();
+        assert_eq!(hub.phase(), RolloutPhase::Finished);
+        assert!(hub.message().contains(said), "{}", hub.message());
+    }
+}
+
+#[test]
+fn a_rollout_that_is_over_asks_for_no_approval() {
+    let group = json!({ "name": "canary", "names": [{ "namespace": "fleet", "name": "a" }], "pauseAfter": true });
+    let mut hub = Hub::of(&json!({ "groups": [group] }), &["a"]);
+    hub.settle();
+    hub.reaches("a", asleep());
+    hub.settle();
+    assert_eq!(hub.phase(), RolloutPhase::Succeeded, "{}", hub.message());
+    assert_eq!(hub.rollout.status.unwrap().awaits_approval, None);
+}

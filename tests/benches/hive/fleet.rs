@@ -4,14 +4,15 @@ use std::time::Instant;
 
 use anyhow::{Context as _, Result};
 use futures::future::try_join_all;
+use testbed::ClusterOptions;
 
-use crate::hundred::{all, hundred};
+use crate::hundred::{CLUSTERS, all, many, timings};
 use crate::meter::{Counts, Meter, memory};
 use crate::table::Table;
 
 /// Sleep and wake, with EC2 taking this many seconds to start and to stop.
 pub async fn fleet(table: &mut Table, scenario: &str, start: u64, stop: u64) -> Result<()> {
-    let (world, clusters) = hundred(start, stop).await?;
+    let (world, clusters) = many(CLUSTERS, ClusterOptions::of_size(3), timings(start, stop)?).await?;
 
     let slow = start > 5;
     let hive: [[Option<f64>; 4]; 2] = if slow {

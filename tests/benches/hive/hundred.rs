@@ -15,31 +15,35 @@ use testbed::{ClusterOptions, Options, Timings, World};
 pub const CLUSTERS: usize = 100;
 const LONG: Duration = Duration::from_mins(5);
 
-/// Makes them, with EC2 taking this many seconds to start and to stop. All of them run.
-pub async fn hundred(start: u64, stop: u64) -> Result<(World, Vec<Cluster>)> {
-    let timings = Timings {
+/// EC2 takes this many seconds to start and to stop. A hundred clusters share one API server and two cores with everything else: they say no
+/// more than real ones do.
+pub fn timings(start: u64, stop: u64) -> Result<Timings> {
+    Ok(Timings {
         ec2_start: format!("{start}s").parse()?,
         ec2_stop: format!("{stop}s").parse()?,
         boot_delay: "0s".parse()?,
         node_ready_delay: "0s".parse()?,
-        // A hundred clusters share one API server and two cores with everything else: they say no more than real ones do.
         lease_period: "10s".parse()?,
         status_period: "10s".parse()?,
         operator_lease_period: "26s".parse()?,
         // The label below skips the operators, as in Hive's run.
         operator_lag: "10m".parse()?,
         ..Timings::default()
-    };
+    })
+}
+
+/// Makes so many of these clusters on one spoke. All of them run.
+pub async fn many(clusters: usize, options: ClusterOptions, timings: Timings) -> Result<(World, Vec<Cluster>)> {
     let world = World::up(Options { clusters: 0, audit: true, timings, ..Options::default() }).await?;
     let options = ClusterOptions {
         labels: [("hive.openshift.io/resume-skips-cluster-operators".to_owned(), "true".to_owned())].into(),
-        ..ClusterOptions::of_size(3)
+        ..options
     };
     let make = |number| {
         let (world, options) = (&world, options.clone());
         async move { world.cluster(&format!("fleet-{number}"), options).await }
     };
-    let clusters: Vec<Cluster> = stream::iter(0..CLUSTERS).map(make).buffer_unordered(4).try_collect().await?;
+    let clusters: Vec<Cluster> = stream::iter(0..clusters).map(make).buffer_unordered(4).try_collect().await?;
     all(&world, "Running").await?;
     tokio::time::sleep(Duration::from_secs(5)).await;
     Ok((world, clusters))

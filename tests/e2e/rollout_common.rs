@@ -124,6 +124,11 @@ impl<'a> Fleet<'a> {
         Ok(Rollout { api, name })
     }
 
+    /// Deletes one of them.
+    pub async fn remove_one(&mut self, name: &str) -> Result<()> {
+        self.clusters.remove(name).context("a cluster")?.remove().await
+    }
+
     pub async fn remove(self) -> Result<()> {
         for cluster in self.clusters.into_values() {
             cluster.remove().await?;

@@ -149,6 +149,31 @@ async fn a_persons_write_wins_before_and_after_the_claim() -> Result<()> {
     fleet.remove().await
 }
 
+#[tokio::test]
+async fn a_claimed_target_is_deferred_naming_the_claim_and_one_that_is_gone_is_removed() -> Result<()> {
+    let world = World::shared().await?;
+    let own = || ClusterOptions { own_account: true, ..ClusterOptions::of_size(1) };
+    let mut fleet = Fleet::new(&world, "claimed", &[("a", own()), ("b", own())]).await?;
+    let instance = Some(fleet.get("a").instances().await?[0].id.clone());
+    let fault = Fault { instance, ..Fault::error("StopInstances", "UnauthorizedOperation", 403) };
+    let fault = world.ec2().inject(&fault).await?;
+    let first = fleet.rollout("Hibernate", json!({ "maxConcurrency": 1 })).await?;
+    first.until_target(fleet.get("a"), "Failed").await?;
+    let canary = json!([{ "name": "canary", "names": [fleet.reference("a")] }]);
+    let second = fleet.rollout("Hibernate", json!({ "groups": canary })).await?;
+    let reason = second.until_target(fleet.get("a"), "Deferred").await?;
+    assert_eq!(reason, format!("in progress in rollout {}", first.name));
+    // A deferred target holds up no group.
+    second.until_target(fleet.get("b"), "Succeeded").await?;
+    fleet.remove_one("b").await?;
+    second.until("Removed", |status| status.counts.get("Removed") == Some(&1)).await?;
+    world.ec2().heal(Some(&fault.id)).await?;
+    for rollout in [first, second] {
+        rollout.delete().await?;
+    }
+    fleet.remove().await
+}
+
 /// Three targets of one domain that wait for one cause keep the others from starting there, although slots are free.
 async fn a_closed_domain(world: &World, word: &str, code: &str, status: u16) -> Result<()> {
     // Accounts of their own, known by a Secret of one name: one domain, and no other test shares their limits.

@@ -15,12 +15,13 @@ use aws_smithy_runtime_api::client::runtime_components::RuntimeComponents;
 use cloud_common::{Permit, Process};
 use cloud_conformance::{Bench, Fault, conformance_tests};
 use futures::FutureExt;
-use shared::cloud::{ClusterRef, Driver, NoLedger, Target};
+use shared::cloud::{ClusterRef, Driver, NoLedger, Priority, Target, Verb};
 
+use crate::call::Call;
 use crate::client::{Options, base};
 use crate::credentials::Source;
 use crate::pool::driver;
-use crate::quota::Limits;
+use crate::quota::{Bucket, Limits};
 
 /// Instances of a page.
 const PAGE: usize = 7;
@@ -154,6 +155,15 @@ impl Ec2Bench {
     fn ec2(&self) -> MutexGuard<'_, Ec2> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    fn driver_within(&self, permit: Permit, limits: Arc<Limits>) -> Arc<dyn Driver> {
+        let options =
+            Options { endpoint_url: None, process: Process { identity: "bench".into(), permit }, quotas: Vec::new() };
+        let keys = [("aws_access_key_id", "AKIA"), ("aws_secret_access_key", "hush")];
+        let source = Source::read(&keys.map(|(key, value)| (key.to_owned(), value.into())).into()).unwrap();
+        let base = base("us-east-1", &options).into_builder().http_client(self.clone()).build();
+        Arc::new(driver(&options, "us-east-1", source, base, limits).now_or_never().unwrap())
+    }
 }
 
 impl HttpClient for Ec2Bench {
@@ -176,14 +186,7 @@ impl HttpConnector for Ec2Bench {
 
 impl Bench for Ec2Bench {
     fn driver(&self, permit: Permit) -> Arc<dyn Driver> {
-        let options =
-            Options { endpoint_url: None, process: Process { identity: "bench".into(), permit }, quotas: Vec::new() };
-        let keys = [("aws_access_key_id", "AKIA"), ("aws_secret_access_key", "hush")];
-        let source = Source::read(&keys.map(|(key, value)| (key.to_owned(), value.into())).into()).unwrap();
-        let base = base("us-east-1", &options).into_builder().http_client(self.clone()).build();
-        Arc::new(
-            driver(&options, "us-east-1", source, base, Arc::new(Limits::new(&options.quotas))).now_or_never().unwrap(),
-        )
+        self.driver_within(permit, Arc::new(Limits::new(&[])))
     }
 
     fn cluster(&self, infra_id: &str, machines: usize) -> Target {
@@ -228,3 +231,23 @@ impl Bench for Ec2Bench {
 }
 
 conformance_tests!(Ec2Bench::default());
+
+/// At full use, EC2 throttles what comes a little early, and the SDK repeats it by itself: the next calls must come later.
+#[tokio::test(start_paused = true)]
+async fn throttled_attempts_are_taken_from_the_instances() {
+    let (bench, limits) = (Ec2Bench::default(), Arc::new(Limits::new(&[])));
+    let driver = bench.driver_within(Arc::new(|| true), limits.clone());
+    let target = bench.cluster("demo", 3);
+    let ids: Vec<String> = bench.ec2().instances.keys().cloned().collect();
+    bench.fault(Some(Fault::Throttled));
+    let before = tokio::time::Instant::now();
+    driver.advance(&target, Verb::Start, &ids).await.unwrap_err();
+    let attempts = bench.requests();
+    assert!(attempts > 1, "the SDK tries again");
+    let left = limits.of(Bucket::Instances(Call::Start)).acquire_some(Priority::Waking, 1, 1_000).await;
+    // What was admitted once, and what was throttled each time.
+    let used = u64::try_from(3 * (1 + attempts)).unwrap();
+    let refilled = 2 * (before.elapsed().as_secs() + 1);
+    assert!(u64::from(left) <= 1_000 - used + refilled, "{left} left after {attempts} attempts, {refilled} came back");
+    assert!(used > refilled, "or nothing is proven");
+}

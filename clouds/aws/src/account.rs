@@ -13,6 +13,7 @@ use crate::call::{Call, Moved, Sender};
 use crate::errors::Failure;
 use crate::quota::{Bucket, Limits};
 use crate::state::state;
+use crate::throttles::Throttles;
 
 /// Values of a filter, by EC2's rule.
 pub(crate) const VALUES: usize = 200;
@@ -113,18 +114,22 @@ impl Account {
     }
 
     async fn change(&self, call: Call, ids: &[String]) -> Result<Moved, Failure> {
+        let throttles = Throttles { limits: self.limits.clone(), call, instances: ids.len() };
         let ids = Some(ids.to_vec());
         let changes = match call {
             Call::Start => {
-                let answer = self.client.start_instances().set_instance_ids(ids).send().await;
+                let request = self.client.start_instances().set_instance_ids(ids).customize();
+                let answer = request.interceptor(throttles).send().await;
                 answer.map(|answer| answer.starting_instances).map_err(|error| Failure::new(&error))
             }
             Call::Stop => {
-                let answer = self.client.stop_instances().set_instance_ids(ids).send().await;
+                let request = self.client.stop_instances().set_instance_ids(ids).customize();
+                let answer = request.interceptor(throttles).send().await;
                 answer.map(|answer| answer.stopping_instances).map_err(|error| Failure::new(&error))
             }
             Call::Terminate => {
-                let answer = self.client.terminate_instances().set_instance_ids(ids).send().await;
+                let request = self.client.terminate_instances().set_instance_ids(ids).customize();
+                let answer = request.interceptor(throttles).send().await;
                 answer.map(|answer| answer.terminating_instances).map_err(|error| Failure::new(&error))
             }
         };

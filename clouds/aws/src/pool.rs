@@ -11,7 +11,6 @@ use crate::credentials::Source;
 use crate::driver::{Ec2, Fence};
 use crate::errors::NoRoomIsAnAnswer;
 use crate::quota::Limits;
-use crate::throttles::Throttles;
 
 /// The drivers in use. A driver is kept while a caller holds it, its limits until they are full again: EC2 forgets no call because a driver
 /// was dropped.
@@ -53,16 +52,18 @@ impl Pool {
     }
 
     fn find(&self, region: &str, source: &Source) -> Option<Arc<Ec2>> {
-        let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        let same = kept.get(&key(region, source))?.iter().find(|kept| kept.source == *source)?;
-        same.driver.upgrade()
+        self.of_source(region, source, |kept| kept.driver.upgrade())
     }
 
     /// The limits that an earlier driver has used, or new ones.
     fn limits(&self, region: &str, source: &Source) -> Arc<Limits> {
+        let used = self.of_source(region, source, |kept| Some(kept.limits.clone()));
+        used.unwrap_or_else(|| Arc::new(Limits::new(&self.options.quotas)))
+    }
+
+    fn of_source<T>(&self, region: &str, source: &Source, pick: impl FnOnce(&Kept) -> Option<T>) -> Option<T> {
         let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        let same = kept.get(&key(region, source)).and_then(|all| all.iter().find(|kept| kept.source == *source));
-        same.map_or_else(|| Arc::new(Limits::new(&self.options.quotas)), |kept| kept.limits.clone())
+        pick(kept.get(&key(region, source))?.iter().find(|kept| kept.source == *source)?)
     }
 
     /// Stores a new driver, or returns the one that another task stored first. Drops what is not needed any more.
@@ -94,7 +95,6 @@ pub(crate) async fn driver(
     let config = aws_sdk_ec2::config::Builder::from(&base)
         .credentials_provider(source.provider(&base).await)
         .interceptor(Fence(permit.clone()))
-        .interceptor(Throttles(limits.clone()))
         .retry_classifier(NoRoomIsAnAnswer)
         .build();
     let client = aws_sdk_ec2::Client::from_conf(config);
@@ -108,7 +108,6 @@ fn key(region: &str, source: &Source) -> (String, String) {
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
-
     use std::time::Duration;
 
     use cloud_common::Process;
@@ -147,7 +146,7 @@ mod tests {
         drop(mine);
         drop(pool.connect("us-east-1", source("C", "s")).await);
         drop(pool.connect("us-east-1", source("D", "s")).await);
-        assert_eq!(pool.kept.lock().unwrap().len(), 1, "what nobody holds is forgotten");
+        assert_eq!(pool.kept.lock().unwrap().len(), 1, "drivers without references are dropped");
 
         // A driver that is dropped leaves what it has used up.
         let limits = pool.limits("us-east-1", &source("D", "s"));

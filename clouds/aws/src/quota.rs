@@ -58,6 +58,7 @@ impl FromStr for Quota {
 }
 
 /// The rate limiters of one account and region.
+#[derive(Debug)]
 pub(crate) struct Limits(Vec<(Bucket, RateLimiter)>);
 
 impl Limits {

@@ -21,6 +21,7 @@ const RECOVERY: Duration = Duration::from_secs(5);
 const SLOWEST: f64 = 1.0 / 16.0;
 
 /// Limits the calls of one kind in one account and region.
+#[derive(Debug)]
 pub struct RateLimiter {
     burst: f64,
     /// Tokens per second.
@@ -30,6 +31,7 @@ pub struct RateLimiter {
     changed: Notify,
 }
 
+#[derive(Debug)]
 struct State {
     tokens: f64,
     /// When `tokens` was computed.

@@ -122,12 +122,7 @@ fn phase(status: &PowerRolloutStatus, facts: &Facts<'_>) -> (RolloutPhase, Strin
     let begun = status.started_at.is_some();
     let waits = matches!(stop, Some(Stop::TooMany { .. } | Stop::Blocked(_)));
     if under_way == 0 && (ends || (begun && decision.complete && !waits)) {
-        let (phase, message) = over(status, spec.retry_failed, matches!(stop, Some(Stop::Aborted)));
-        return if phase == RolloutPhase::Succeeded && !begun {
-            (RolloutPhase::Finished, nothing(spec))
-        } else {
-            (phase, message)
-        };
+        return over(status, spec, matches!(stop, Some(Stop::Aborted)));
     }
     let go_on = if under_way == 0 { String::new() } else { format!("; {under_way} targets are under way") };
     let limit = spec.max_targets;
@@ -194,16 +189,19 @@ fn nothing(spec: &PowerRolloutSpec) -> String {
     }
 }
 
-fn over(status: &PowerRolloutStatus, retry: u32, aborted: bool) -> (RolloutPhase, String) {
+fn over(status: &PowerRolloutStatus, spec: &PowerRolloutSpec, aborted: bool) -> (RolloutPhase, String) {
     let well = count(status, MemberState::Succeeded) + count(status, MemberState::AlreadyInState);
     let all: u32 = status.counts.values().sum();
     if aborted {
         return (RolloutPhase::Aborted, format!("{well} of {all} targets are in their state"));
     }
-    if well == all {
+    if all == 0 {
+        (RolloutPhase::Finished, nothing(spec))
+    } else if well == all {
         (RolloutPhase::Succeeded, String::new())
     } else {
-        let waits = if status.attempt == Some(retry) { "" } else { "; retryFailed waits: notAfter has passed" };
+        let waits =
+            if status.attempt == Some(spec.retry_failed) { "" } else { "; retryFailed waits: notAfter has passed" };
         (RolloutPhase::Finished, format!("{well} of {all} targets are in their state{waits}"))
     }
 }

@@ -105,8 +105,10 @@ pub(super) fn decide<'a>(window: &Window, targets: &'a [Target], now: Timestamp,
     let mut decision = Decision { ended, timed_out, breached, current, complete, ..Decision::default() };
     let mut checks: Vec<Timestamp> =
         all.iter().filter_map(|(target, standing)| expires(target, *standing, window, now)).collect();
-    let over = 0..current.unwrap_or(window.groups.len());
-    decision.awaits_approval = over.into_iter().find(|index| !complete && group(window, *index).pause_after);
+    if !complete {
+        let over = current.unwrap_or(window.groups.len());
+        decision.awaits_approval = (0..over).find(|index| group(window, *index).pause_after);
+    }
     if open && breached.is_none() && decision.awaits_approval.is_none() {
         let (starts, freed) = starts_left(window, &all, now);
         let free = window.max_concurrency.saturating_sub(holders.len());

@@ -35,26 +35,17 @@ const CLEAR: &str = "\x1b[H\x1b[2J";
 pub(crate) async fn run(names: &[String], args: &StatusArgs, hub_args: &HubArgs) -> Result<Exit, Problem> {
     let hub = Hub::connect(hub_args).await?;
     let labels = hub_args.selector.as_deref().unwrap_or_default();
-    let (mut objects, mut exits) = (Vec::new(), Vec::new());
-    if names.is_empty() {
-        objects = hub.list(Resource::preferred(&POWER_ROLLOUT.kind), None, "", labels).await?.items;
+    let looks: Vec<(String, Result<Value, Problem>)> = if names.is_empty() {
+        let name =
+            |object: &Value| object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default().to_owned();
+        let listed = hub.list(Resource::preferred(&POWER_ROLLOUT.kind), None, "", labels).await?.items;
+        listed.into_iter().map(|object| (name(&object), Ok(object))).collect()
     } else {
-        let looks = join_all(names.iter().map(|name| rollout::get(&hub, name))).await;
-        for (name, look) in names.iter().zip(looks) {
-            match look {
-                Ok(object) => objects.push(object),
-                Err(problem) => {
-                    let failure = Failure::new(POWER_ROLLOUT.kind.full_name(name), problem);
-                    exits.push(failure.problem.exit());
-                    output::error(&failure.to_string());
-                }
-            }
-        }
-    }
-    let mut records = Vec::new();
-    for object in objects {
-        let name = object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default().to_owned();
-        match read(object) {
+        names.iter().cloned().zip(join_all(names.iter().map(|name| rollout::get(&hub, name))).await).collect()
+    };
+    let (mut records, mut exits) = (Vec::new(), Vec::new());
+    for (name, look) in looks {
+        match look.and_then(read) {
             Ok(record) => records.push(record),
             Err(problem) => {
                 let failure = Failure::new(POWER_ROLLOUT.kind.full_name(&name), problem);

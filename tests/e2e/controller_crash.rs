@@ -17,8 +17,7 @@ fn moment(round: u32) -> u64 {
 
 fn start() -> Start {
     // A short lease: the next controller must wait for the dead one's to run out.
-    let args = ["--lease-duration", "3s", "--renew-deadline", "2s", "--retry-period", "500ms"];
-    Start { args: args.map(str::to_owned).to_vec(), ..Start::new(Program::Controller) }
+    Start::new(Program::Controller).leased(["3s", "2s", "500ms"])
 }
 
 #[tokio::test]

@@ -281,8 +281,7 @@ mod alone {
     /// A world for faults that hit every cluster. Tests in `alone` run one at a time.
     async fn world() -> Result<World> {
         let options = Options { without: vec![Program::Controller, Program::Webhook], ..Options::shared() };
-        let args = ["--lease-duration", "6s", "--renew-deadline", "4s", "--retry-period", "1s"];
-        let start = Start { args: args.map(str::to_owned).to_vec(), ..Start::new(Program::Controller) };
+        let start = Start::new(Program::Controller).leased(["6s", "4s", "1s"]);
         let world = World::shared_with_program(options, &start).await?;
         world.heal("hub", None).await?; // rules that a failed test left
         Ok(world)

@@ -25,9 +25,8 @@ pub(crate) fn start() -> Start {
 }
 
 pub(crate) fn start_with(args: &[&str]) -> Start {
-    let all = ["--kkp", "--lease-duration", "3s", "--renew-deadline", "2s", "--retry-period", "500ms"];
-    let args = all.iter().chain(args).map(|&arg| arg.to_owned());
-    Start { args: args.collect(), ..Start::new(Program::Controller) }
+    let args = ["--kkp"].iter().chain(args).map(|&arg| arg.to_owned());
+    Start { args: args.collect(), ..Start::new(Program::Controller) }.leased(["3s", "2s", "500ms"])
 }
 
 /// A seed with one user cluster and our controller.

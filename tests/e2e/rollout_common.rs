@@ -21,13 +21,7 @@ pub const SOON: Duration = Duration::from_mins(1);
 
 /// The controller with a short lease: the next one waits for the dead one's to run out.
 pub fn controller() -> Start {
-    leased(["3s", "2s", "500ms"])
-}
-
-/// The controller with these times of its Lease: how long it lasts, until when it is renewed, how often that is tried.
-pub fn leased([lasts, renewed, tried]: [&str; 3]) -> Start {
-    let args = ["--lease-duration", lasts, "--renew-deadline", renewed, "--retry-period", tried];
-    Start { args: args.map(str::to_owned).to_vec(), ..Start::new(Program::Controller) }
+    Start::new(Program::Controller).leased(["3s", "2s", "500ms"])
 }
 
 /// A world whose controller a test starts, and ends.

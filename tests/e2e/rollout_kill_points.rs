@@ -10,11 +10,11 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, ensure};
 use kube::ResourceExt;
 use shared::rollout::status::RolloutPhase;
-use testbed::World;
 use testbed::proxy::faults::{Effect, Rule};
 use testbed::supervisor::programs::Start;
+use testbed::{Program, World};
 
-use crate::rollout_common::{Fleet, SOON, leased, restarted};
+use crate::rollout_common::{Fleet, SOON, restarted};
 
 const NAMES: [&str; 2] = ["a", "b"];
 const APART: Duration = Duration::from_millis(250);
@@ -22,7 +22,7 @@ const APART: Duration = Duration::from_millis(250);
 const STALL: Duration = Duration::from_secs(3);
 
 fn controller() -> Start {
-    leased(["2s", "1s", "250ms"])
+    Start::new(Program::Controller).leased(["2s", "1s", "250ms"])
 }
 
 /// SIGKILL after every other fault of a rollout, SIGSTOP and SIGCONT after the rest.

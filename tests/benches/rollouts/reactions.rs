@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, ensure};
 use futures::TryStreamExt;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::ResourceExt;
@@ -18,7 +18,7 @@ use shared::rollout::mark::Mark;
 use shared::rollout::status::RolloutPhase;
 use testbed::ec2::Fault;
 use testbed::supervisor::programs::Start;
-use testbed::{Program, World};
+use testbed::{Program, World, eventually};
 use tokio::time::{Instant, sleep};
 
 use crate::pairs::plain;
@@ -74,13 +74,11 @@ pub async fn run(table: &mut Table) -> Result<()> {
         async || anyhow::Ok(leases.get("hibernate-controller").await?.spec.and_then(|spec| spec.holder_identity));
     let dead = holder().await?;
     world.start(&Start { identity: Some("next".to_owned()), ..Start::new(Program::Controller) }).await?;
-    let began = Instant::now();
-    while holder().await? == dead {
-        if began.elapsed() > SOON {
-            bail!("no new leader");
-        }
-        sleep(Duration::from_millis(20)).await;
-    }
+    eventually(SOON, "new leader", async || {
+        ensure!(holder().await? != dead);
+        Ok(())
+    })
+    .await?;
     let (led, starts) = (Instant::now(), seen.starts(&ours).len());
     seen.until_starts(&ours, starts + 1).await?;
     table.add("reactions", "next start after a takeover, s", None, Some(10.0), led.elapsed().as_secs_f64());
@@ -103,17 +101,12 @@ async fn set(world: &World, name: &str, field: &str) -> Result<()> {
 
 async fn until(world: &World, name: &str, phase: RolloutPhase) -> Result<()> {
     let api: Api<PowerRollout> = Api::all(world.hub().await?);
-    let began = Instant::now();
-    loop {
+    eventually(SOON, &phase.to_string(), async || {
         let found = api.get(name).await?.status.unwrap_or_default();
-        if found.phase == Some(phase) {
-            return Ok(());
-        }
-        if began.elapsed() > SOON {
-            bail!("{name} is not {phase}: {:?} {:?}", found.phase, found.counts);
-        }
-        sleep(Duration::from_millis(20)).await;
-    }
+        ensure!(found.phase == Some(phase), "{name}: {:?} {:?}", found.phase, found.counts);
+        Ok(())
+    })
+    .await
 }
 
 /// What a watch has seen, and when.
@@ -173,14 +166,12 @@ impl Seen {
     }
 
     async fn until_starts(&self, uid: &str, count: usize) -> Result<()> {
-        let began = Instant::now();
-        while self.starts(uid).len() < count {
-            if began.elapsed() > SOON {
-                bail!("{} of {count} starts", self.starts(uid).len());
-            }
-            sleep(Duration::from_millis(5)).await;
-        }
-        Ok(())
+        eventually(SOON, "starts", async || {
+            let starts = self.starts(uid).len();
+            ensure!(starts >= count, "{starts} of {count}");
+            Ok(())
+        })
+        .await
     }
 
     /// Seconds from the end of a target to the start that took its slot, in ascending order.
@@ -198,16 +189,10 @@ impl Seen {
 
     /// When the cluster reached this power state.
     async fn until_state(&self, name: &str, state: &str) -> Result<Instant> {
-        let began = Instant::now();
-        loop {
+        eventually(SOON, state, async || {
             let found = self.log().reached.get(name).filter(|(found, _)| found == state).map(|(_, at)| *at);
-            if let Some(at) = found {
-                return Ok(at);
-            }
-            if began.elapsed() > SOON {
-                bail!("{name} is not {state}");
-            }
-            sleep(Duration::from_millis(5)).await;
-        }
+            found.context("another state")
+        })
+        .await
     }
 }

@@ -16,9 +16,7 @@ const LEASE: Duration = Duration::from_secs(6);
 const SOON: Duration = Duration::from_mins(1);
 
 fn start(identity: &str) -> Start {
-    let args = ["--lease-duration", "6s", "--renew-deadline", "4s", "--retry-period", "1s"];
-    let args = args.map(str::to_owned).to_vec();
-    Start { identity: Some(identity.to_owned()), args, ..Start::new(Program::Controller) }
+    Start { identity: Some(identity.to_owned()), ..Start::new(Program::Controller).leased(["6s", "4s", "1s"]) }
 }
 
 async fn leader(world: &World) -> Result<String> {

@@ -61,6 +61,14 @@ impl Start {
         }
     }
 
+    /// With these times of the Lease: how long it lasts, until when it is renewed, how often that is tried.
+    #[must_use]
+    pub fn leased(mut self, [lasts, renewed, tried]: [&str; 3]) -> Self {
+        let args = ["--lease-duration", lasts, "--renew-deadline", renewed, "--retry-period", tried];
+        self.args.extend(args.map(str::to_owned));
+        self
+    }
+
     /// Name of the process.
     #[must_use]
     pub fn name(&self) -> String {

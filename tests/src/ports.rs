@@ -1,23 +1,60 @@
 //! Free ports on the loopback interface.
 
-use std::net::{Ipv4Addr, TcpListener};
+use std::{
+    io,
+    net::{Ipv4Addr, TcpListener},
+    ops::Range,
+    os::{
+        linux::net::SocketAddrExt as _,
+        unix::net::{SocketAddr, UnixDatagram},
+    },
+    sync::{Mutex, PoisonError},
+};
 
 use anyhow::{Result, bail};
 
 /// Below the range that Linux takes for outgoing connections (32768 and up), so that no client of ours can be on a port
 /// between our choosing it and its server binding it.
-const RANGE: std::ops::Range<u16> = 20_000..32_000;
+const RANGE: Range<u16> = 20_000..32_000;
 
-/// A free port, chosen at random, so that concurrent worlds hardly ever choose the same.
+/// Keeps every port that this process chose reserved until the process ends.
+static RESERVED: Mutex<Vec<UnixDatagram>> = Mutex::new(Vec::new());
+
+/// A free port that no other world on this machine gets while this process runs. Its server may bind it late, and again
+/// after a restart.
 ///
 /// # Errors
 /// When a thousand tries found none.
 pub fn free() -> Result<u16> {
+    free_in(&RANGE)
+}
+
+fn free_in(range: &Range<u16>) -> Result<u16> {
     for _ in 0..1_000 {
-        let port = RANGE.start + rand::random::<u16>() % (RANGE.end - RANGE.start);
+        let port = rand::random_range(range.clone());
+        let Ok(reservation) = reserve(port) else { continue };
         if TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok() {
+            RESERVED.lock().unwrap_or_else(PoisonError::into_inner).push(reservation);
             return Ok(port);
         }
     }
-    bail!("no free port on 127.0.0.1 between {} and {}", RANGE.start, RANGE.end)
+    bail!("no free port on 127.0.0.1 between {} and {}", range.start, range.end)
+}
+
+/// Takes a name in the kernel's abstract socket namespace, which is as wide as its ports: the network namespace. The
+/// kernel frees it when the process ends, however that ends.
+fn reserve(port: u16) -> io::Result<UnixDatagram> {
+    UnixDatagram::bind_addr(&SocketAddr::from_abstract_name(format!("hibernate-testbed-port-{port}"))?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_port_that_nothing_listens_on_yet_is_given_once() {
+        let port = free().expect("a port");
+        let second = free_in(&(port..port + 1)).expect_err("the second").to_string();
+        assert_eq!(second, format!("no free port on 127.0.0.1 between {port} and {}", port + 1));
+    }
 }

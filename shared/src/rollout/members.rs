@@ -98,6 +98,12 @@ impl<'a> Members<'a> {
     }
 }
 
+/// The targets and canaries that the rollout names.
+pub(super) fn named(spec: &PowerRolloutSpec) -> BTreeSet<(&str, &str)> {
+    let named = spec.targets.names.iter().chain(spec.groups.iter().flat_map(|group| &group.names));
+    named.map(|one| (one.namespace.as_str(), one.name.as_str())).collect()
+}
+
 /// Whether the labels of namespaces have to be read to tell which objects a rollout selects.
 #[must_use]
 pub fn needs_namespaces(spec: &PowerRolloutSpec) -> bool {

@@ -5,6 +5,7 @@
 
 pub mod admission;
 pub mod api;
+pub mod forecast;
 pub mod mark;
 pub mod member;
 mod members;
@@ -19,6 +20,7 @@ mod target;
 #[cfg(test)]
 mod tests;
 pub mod timeline;
+pub mod upgrades;
 mod window;
 
 use jiff::Timestamp;

@@ -3,7 +3,7 @@
 //! [`plan`] is total, deterministic and idempotent. The claims and records on the targets and the status of the rollout are its only memory:
 //! whoever leads plans the same.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -13,7 +13,7 @@ use kube::ResourceExt;
 use super::api::{PowerRollout, PowerRolloutSpec};
 use super::mark::{Action, Mark, Outcome, Power};
 use super::member::{self, Facts, Member, MemberState};
-use super::members::place;
+use super::members::{named, place};
 use super::observed::Observed;
 use super::share::Share;
 use super::status::{Accepted, GroupStatus, Halt, PowerRolloutStatus, RolloutPhase};
@@ -49,6 +49,8 @@ pub struct Candidate<'a> {
     pub upgrade: Option<&'a str>,
     /// What the last try to start it found against that, and when it was.
     pub checked: Option<(&'a str, Timestamp)>,
+    /// Whether such a try is under way.
+    pub checking: bool,
 }
 
 /// Everything that a plan depends on.
@@ -75,6 +77,8 @@ pub struct Plan {
     pub status: PowerRolloutStatus,
     /// When to plan again, if nothing changes before.
     pub next: Option<Timestamp>,
+    /// When the engine decides next, if no target changes before.
+    pub decides: Option<Timestamp>,
 }
 
 /// A member, as the plan needs it more than once.
@@ -83,6 +87,7 @@ pub(super) struct Row<'a> {
     pub(super) object: &'a Observed,
     pub(super) member: Member,
     pub(super) native: usize,
+    checking: bool,
 }
 
 impl Row<'_> {
@@ -104,28 +109,26 @@ pub fn is_over(rollout: &PowerRollout) -> bool {
 /// Plans one reconcile.
 #[must_use]
 pub fn plan(input: &Input<'_>) -> Plan {
+    step(input, true)
+}
+
+/// The same. `told`: whether the status says what people read. A forecast needs only what later plans depend on.
+pub(super) fn step(input: &Input<'_>, told: bool) -> Plan {
     let Input { rollout, now, .. } = *input;
-    let (spec, name, uid) = (&rollout.spec, rollout.name_any(), rollout.uid().unwrap_or_default());
+    let spec = &rollout.spec;
     let mut status = rollout.status.clone().unwrap_or_default();
     count_accepts(&mut status, spec, now);
-    let context = member::Rollout {
-        name: &name,
-        uid: &uid,
-        action: spec.action,
-        restores: spec.restore_of.as_ref().map(|other| other.uid.as_str()),
-        attempt: status.attempt.unwrap_or_default(),
-        started: status.started_at.as_ref().map_or(now, |at| at.0),
-        may_start: !closed(spec, now),
-    };
+    let context = context(rollout, &status, now);
+    let uid = context.uid;
     let rows = rows(input, &context);
-    let since = |row: &Row<'_>| format::time(&row.object.mark.as_ref().filter(|mark| mark.is_claim_of(&uid))?.since);
+    let since = |row: &Row<'_>| format::time(&row.object.mark.as_ref().filter(|mark| mark.is_claim_of(uid))?.since);
     timeline::observe(&mut status, rows.iter().filter_map(since).min(), now);
     if status.started_at.is_some() {
         // A soak goes on once nothing starts any more: the claim has to end.
         timeline::pause(&mut status, spec.paused && !closed(spec, now), now);
     }
     let last = spec.groups.len();
-    let mut targets: Vec<Target> = rows.iter().map(|row| target(row, &status, &uid, last, now)).collect();
+    let mut targets: Vec<Target> = rows.iter().map(|row| target(row, &status, uid, last, now)).collect();
     let natives: Vec<usize> = rows.iter().map(|row| row.native).collect();
     place(&mut targets, &natives, last);
 
@@ -162,9 +165,43 @@ pub fn plan(input: &Input<'_>) -> Plan {
     let ended_now = decision.ended.iter().filter_map(place_of).map(end(None));
     let timed_out = decision.timed_out.iter().filter_map(place_of).map(end(Some(deadline(spec))));
     let ends = ended_now.chain(timed_out).filter_map(|(at, late)| ended(&rows[at], late, now)).collect();
-    let next = next(input, &decision, &rows, starts_now);
-    report::fill(&mut status, &report::Facts { rollout, rows: &rows, decision: &decision, stop: stop.as_ref(), now });
-    Plan { starts, ends, status, next }
+    let (next, decides) = (next(input, &decision, &rows, starts_now), decision.next_check);
+    if told {
+        let (stop, unknown) = (stop.as_ref(), missing(input));
+        report::fill(&mut status, &report::Facts { rollout, rows: &rows, unknown, decision: &decision, stop, now });
+    }
+    Plan { starts, ends, status, next, decides }
+}
+
+/// Names that no candidate has. What blocks a rollout may keep its targets from being found.
+fn missing<'a>(input: &Input<'a>) -> BTreeSet<(&'a str, &'a str)> {
+    let mut unknown = if input.blocked.is_some() { BTreeSet::new() } else { named(&input.rollout.spec) };
+    if !unknown.is_empty() {
+        for Candidate { object, .. } in input.candidates {
+            unknown.remove(&(object.namespace.as_str(), object.name.as_str()));
+        }
+    }
+    unknown
+}
+
+/// What every candidate is that is a member, by its index.
+pub(super) fn judged(input: &Input<'_>) -> Vec<(usize, Member)> {
+    let status = input.rollout.status.clone().unwrap_or_default();
+    let rows = rows(input, &context(input.rollout, &status, input.now));
+    rows.into_iter().map(|row| (row.index, row.member)).collect()
+}
+
+fn context<'a>(rollout: &'a PowerRollout, status: &PowerRolloutStatus, now: Timestamp) -> member::Rollout<'a> {
+    let (metadata, spec) = (&rollout.metadata, &rollout.spec);
+    member::Rollout {
+        name: metadata.name.as_deref().unwrap_or_default(),
+        uid: metadata.uid.as_deref().unwrap_or_default(),
+        action: spec.action,
+        restores: spec.restore_of.as_ref().map(|other| other.uid.as_str()),
+        attempt: status.attempt.unwrap_or_default(),
+        started: status.started_at.as_ref().map_or(now, |at| at.0),
+        may_start: !closed(spec, now),
+    }
 }
 
 /// Whether no target may start any more.
@@ -219,13 +256,13 @@ fn rows<'a>(input: &Input<'a>, context: &member::Rollout<'_>) -> Vec<Row<'a>> {
         if let (State::Deferred, Some((_, at))) = (member.state, checked) {
             member.since = Some(at);
         }
-        Some(Row { index, object, member, native: candidate.group })
+        Some(Row { index, object, member, native: candidate.group, checking: candidate.checking })
     };
     input.candidates.iter().enumerate().filter_map(one).collect()
 }
 
 fn target(row: &Row<'_>, status: &PowerRolloutStatus, uid: &str, last: usize, now: Timestamp) -> Target {
-    let Row { object, member, native, .. } = row;
+    let Row { object, member, native, checking, .. } = row;
     let own = object.mark.as_ref().filter(|mark| mark.uid == uid);
     let group = own.map_or(*native, |mark| usize::try_from(mark.group).unwrap_or(last)).min(last);
     let since = member.since.unwrap_or(now);
@@ -240,6 +277,7 @@ fn target(row: &Row<'_>, status: &PowerRolloutStatus, uid: &str, last: usize, no
         unobserved: started.map_or(Duration::ZERO, |started| timeline::overlap(&status.unobserved, started, now)),
         paused: timeline::overlap(&status.paused, since, now),
         claimed: row.is_claimed(uid),
+        checking: *checking,
     }
 }
 
@@ -316,7 +354,7 @@ pub fn starts_per_minute(spec: &PowerRolloutSpec) -> Option<u32> {
 }
 
 /// The strategy; percentages are of the totals in the status.
-fn window(spec: &PowerRolloutSpec, status: &PowerRolloutStatus) -> Window {
+pub(super) fn window(spec: &PowerRolloutSpec, status: &PowerRolloutStatus) -> Window {
     let totals = &status.groups;
     let total = |index: usize| totals.get(index).map_or(0, |group| usize::try_from(group.total).unwrap_or(usize::MAX));
     let all: usize = (0..totals.len()).map(total).sum();

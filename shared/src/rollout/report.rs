@@ -1,6 +1,6 @@
 //! What the status of a rollout says.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
@@ -16,8 +16,8 @@ use crate::text::sanitize_to;
 /// Most targets that a status lists.
 const MAX_TARGETS: usize = 50;
 
-/// Most domains that a message lists.
-const MAX_DOMAINS: usize = 3;
+/// Most names that a message lists.
+const MAX_LISTED: usize = 3;
 
 /// Longest name in a message, in characters.
 const MAX_NAME: usize = 100;
@@ -34,6 +34,8 @@ pub const REMOVED: &str = "Removed";
 pub(super) struct Facts<'a> {
     pub(super) rollout: &'a PowerRollout,
     pub(super) rows: &'a [Row<'a>],
+    /// Namespaces and names of the spec that no object has.
+    pub(super) unknown: BTreeSet<(&'a str, &'a str)>,
     pub(super) decision: &'a Decision<'a>,
     pub(super) stop: Option<&'a Stop>,
     pub(super) now: Timestamp,
@@ -52,19 +54,24 @@ fn rank(state: MemberState) -> usize {
 
 /// Fills in what people read.
 pub(super) fn fill(status: &mut PowerRolloutStatus, facts: &Facts<'_>) {
-    let Facts { rollout, rows, now, .. } = *facts;
+    let Facts { rollout, rows, ref unknown, now, .. } = *facts;
     status.observed_generation = rollout.metadata.generation;
     status.counts = counts(status, rows);
-    let mut listed: Vec<&Row<'_>> = rows.iter().collect();
-    listed.sort_by_key(|row| (rank(row.member.label), &row.object.namespace, &row.object.name));
+    let mut ranked: Vec<&Row<'_>> = rows.iter().collect();
+    ranked.sort_by_key(|row| (rank(row.member.label), &row.object.namespace, &row.object.name));
     let one = |row: &&Row<'_>| TargetStatus {
         namespace: row.object.namespace.clone(),
         name: row.object.name.clone(),
         state: row.member.label.to_string(),
         reason: row.member.reason.clone(),
     };
-    status.targets = listed.iter().take(MAX_TARGETS).map(one).collect();
-    let (phase, message) = phase(status, facts);
+    status.targets = ranked.iter().take(MAX_TARGETS).map(one).collect();
+    let (phase, mut message) = phase(status, facts);
+    if !unknown.is_empty() {
+        let name = |(namespace, name): &(&str, &str)| sanitize_to(&format!("{namespace}/{name}"), MAX_NAME);
+        let separator = if message.is_empty() { "" } else { "; " };
+        message = format!("{message}{separator}no such target: {}", listed(unknown.iter().map(name)));
+    }
     (status.phase, status.message) = (Some(phase), Some(message).filter(|message| !message.is_empty()));
     status.estimated_end = estimate(status, facts).map(Time);
     if !phase.is_over() {
@@ -162,6 +169,13 @@ fn halted(group: &str) -> String {
     format!("too many failures in {group}: increase acceptFailures to go on, retryFailed to try again, or abort")
 }
 
+/// The first of them.
+fn listed(all: impl ExactSizeIterator<Item = String>) -> String {
+    let more = all.len().saturating_sub(MAX_LISTED);
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    all.take(MAX_LISTED).collect::<Vec<_>>().join(", ") + &more
+}
+
 /// What the rollout waits for, if that is not obvious.
 fn waiting(status: &PowerRolloutStatus, decision: &Decision<'_>) -> String {
     let deferred = count(status, MemberState::Deferred);
@@ -169,10 +183,8 @@ fn waiting(status: &PowerRolloutStatus, decision: &Decision<'_>) -> String {
         [] if deferred > 0 && count(status, MemberState::Pending) == 0 => format!("{deferred} targets are deferred"),
         [] => String::new(),
         closed => {
-            let more = closed.len().saturating_sub(MAX_DOMAINS);
-            let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-            let some = closed.iter().take(MAX_DOMAINS).copied().collect::<Vec<_>>().join(", ");
-            format!("nothing starts in {some}{more}: the cloud lacks capacity or limits the rate")
+            let domains = listed(closed.iter().map(|&domain| domain.to_owned()));
+            format!("nothing starts in {domains}: the cloud lacks capacity or limits the rate")
         }
     }
 }

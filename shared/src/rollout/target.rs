@@ -25,6 +25,8 @@ pub struct Target {
     pub paused: Duration,
     /// Whether the rollout's claim is on it. Until the claim is a record, the rollout is not complete.
     pub claimed: bool,
+    /// Whether it is being checked whether it may start. Others start meanwhile.
+    pub checking: bool,
 }
 
 /// What a member of a rollout does.

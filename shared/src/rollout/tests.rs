@@ -37,6 +37,7 @@ fn target(name: &str, state: State, since: i64) -> Target {
         unobserved,
         paused,
         claimed: false,
+        checking: false,
     }
 }
 

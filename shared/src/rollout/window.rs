@@ -196,7 +196,7 @@ fn to_start<'a>(
     for (target, _) in all.iter().filter(|(target, _)| Some(target.group) == group) {
         let rank = ranks.entry(&target.domain).or_default();
         *rank += 1;
-        if target.state == State::Pending && !closed.contains(target.domain.as_str()) {
+        if target.state == State::Pending && !target.checking && !closed.contains(target.domain.as_str()) {
             found.push((*rank, &target.domain, &target.name));
         }
     }
@@ -210,7 +210,7 @@ fn to_retry<'a>(
     closed: &BTreeSet<&str>,
     now: Timestamp,
 ) -> (Vec<&'a str>, Option<Timestamp>) {
-    let waits = |target: &&Target| matches!(target.state, State::Deferred | State::Pending);
+    let waits = |target: &&Target| matches!(target.state, State::Deferred | State::Pending) && !target.checking;
     let open = all.iter().map(|(target, _)| *target).filter(waits);
     let mut open: Vec<&Target> = open.filter(|target| !closed.contains(target.domain.as_str())).collect();
     open.sort_by(|one, other| (one.since, &one.name).cmp(&(other.since, &other.name)));

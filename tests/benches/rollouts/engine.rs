@@ -31,6 +31,7 @@ pub fn run(table: &mut Table) {
             unobserved: Duration::ZERO,
             paused: Duration::ZERO,
             claimed: state == State::Progressing,
+            checking: false,
         }
     };
     let targets: Vec<Target> = (0..TARGETS).map(target).collect();

@@ -1,9 +1,9 @@
 //! Starts targets and ends claims: one write each, on the object as it was read.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
-use futures::StreamExt;
-use futures::stream;
+use futures::stream::{self, Stream, StreamExt as _};
 use kube::{Resource, ResourceExt};
 use serde_json::{Value, json};
 use shared::annotation::{format, keys};
@@ -15,14 +15,15 @@ use shared::target::{CLUSTER_DEPLOYMENT, Change, Intent, PowerAction};
 use shared::text::{sanitize_chain, sanitize_to};
 use tracing::{info, warn};
 
+use super::checks::{Checks, Verdict};
 use super::fleet::Item;
 use super::{Observation, RolloutError, Rollouts, TargetState};
 use crate::runtime::hub::{full_name, key_of};
-use crate::runtime::{System, WriteError, clock};
+use crate::runtime::{Hub, System, WriteError, clock};
 use crate::spoke;
 use crate::systems::hive::spokes;
 
-/// Writes under way at once, and checks of spokes.
+/// Writes under way at once.
 const CONCURRENT: usize = 32;
 /// Targets that one reconcile starts. The next one follows at once, with the rollout as it is then.
 const STARTS: usize = 128;
@@ -57,15 +58,26 @@ pub async fn run(
     let ended = ends.into_iter().filter_map(|(index, mark)| Some((index, item(index)?, mark)));
     let ended: Vec<_> = ended.collect();
     let started = starts.into_iter().take(STARTS).filter_map(|(index, mark)| Some((index, item(index)?, mark)));
-    let started: Vec<_> = started.collect();
+    let (sleeps, rest): (Vec<_>, Vec<_>) = started.partition(|(_, item, mark)| needs_check(item, mark));
     let ended = stream::iter(ended).map(async |(index, item, mark)| (index, end(rollouts, &item, &mark).await));
     let mut outcomes: Vec<(usize, Outcome)> = ended.buffer_unordered(CONCURRENT).collect().await;
-    let started =
-        stream::iter(started).map(async |(index, item, mark)| (index, start(rollouts, rollout, &item, &mark).await));
+    let wanted = outcomes.len() + sleeps.len() + rest.len();
+    let answers = answers(rollouts, rollout, &mut state.checks, sleeps);
+    let started = stream::iter(rest).map(|start| (start, Ok(None))).chain(answers);
+    let started = started.map(async |((index, item, mark), verdict)| {
+        let outcome = match verdict {
+            Ok(None) => start(rollouts, rollout, &item, &mark).await,
+            Ok(Some(why)) => Outcome::Deferred(why),
+            Err(error) => Outcome::Failed(RolloutError::Spoke(error)),
+        };
+        (index, outcome)
+    });
     outcomes.extend(started.buffer_unordered(CONCURRENT).collect::<Vec<_>>().await);
+    // Other targets take the place of those whose checks are under way.
+    observation.left |= outcomes.len() < wanted;
     for (index, outcome) in outcomes {
         let Some((item, _)) = observation.items.get_mut(index) else { continue };
-        let key = (item.observed.namespace.clone(), item.observed.name.clone());
+        let key = item.key();
         match outcome {
             Outcome::Written(written) => {
                 state.checked.remove(&key);
@@ -78,23 +90,51 @@ pub async fn run(
                 state.checked.insert(key, (why, clock::now()));
                 observation.acted = true;
             }
-            Outcome::Skipped => observation.skipped = true,
+            Outcome::Skipped => observation.left = true,
             Outcome::Failed(error) => observation.failed = Some(error),
         }
     }
     observation.checked.clone_from(&state.checked);
+    observation.checking.clone_from(state.checks.under_way());
+}
+
+/// A target that is to be started: its index, itself and its claim.
+type Start = (usize, Arc<Item>, Mark);
+
+fn needs_check(item: &Item, claim: &Mark) -> bool {
+    claim.wanted == Power::Hibernating && item.observed.has_spoke
+}
+
+/// Checks the spokes of these targets. Those that take longer than others answer a later reconcile, and ask for it.
+fn answers<'a>(
+    rollouts: &'a Rollouts,
+    rollout: &PowerRollout,
+    checks: &'a mut Checks,
+    starts: Vec<Start>,
+) -> impl Stream<Item = (Start, Verdict)> + 'a {
+    let mut wanted = HashMap::with_capacity(starts.len());
+    for start in starts {
+        let (item, key) = (start.1.clone(), start.1.key());
+        let (hub, panics) = (rollouts.hub().clone(), rollouts.handle.panics());
+        let check = async move {
+            let name = full_name(&*item.object);
+            let verdict = panics.contain("the check of a spoke", &name, against_sleep(&hub, &item)).await;
+            verdict.unwrap_or_else(|_| Ok(Some("internal error: the check of its spoke panicked".to_owned())))
+        };
+        let (handle, rollout) = (rollouts.handle.clone(), key_of(rollout));
+        checks.begin(&key, check, move || handle.trigger(rollout));
+        wanted.insert(key, start);
+    }
+    stream::unfold((checks, wanted), async |(checks, mut wanted)| {
+        let (key, verdict) = checks.next(&wanted).await?;
+        let start = wanted.remove(&key)?;
+        Some(((start, verdict), (checks, wanted)))
+    })
 }
 
 /// Starts a target: intent and claim in one write.
 async fn start(rollouts: &Rollouts, rollout: &PowerRollout, item: &Item, claim: &Mark) -> Outcome {
     let Some(cluster) = item.cluster() else { return Outcome::Skipped };
-    if claim.wanted == Power::Hibernating && item.observed.has_spoke {
-        match against_sleep(rollouts, cluster).await {
-            Ok(None) => {}
-            Ok(Some(why)) => return Outcome::Deferred(why),
-            Err(error) => return Outcome::Failed(RolloutError::Spoke(error)),
-        }
-    }
     // A pause, an abort or the end of the hours may have come meanwhile.
     let now = clock::now();
     if is_outdated(rollouts, rollout) || now >= rollout.spec.not_after.0 {
@@ -194,8 +234,9 @@ fn is_outdated(rollouts: &Rollouts, rollout: &PowerRollout) -> bool {
 }
 
 /// Why a cluster that runs must not go to sleep now, as its spoke says.
-async fn against_sleep(rollouts: &Rollouts, cluster: &ClusterDeployment) -> Result<Option<String>, SpokeError> {
-    let client = match spokes::client(rollouts.hub(), cluster).await {
+async fn against_sleep(hub: &Hub, item: &Item) -> Verdict {
+    let Some(cluster) = item.cluster() else { return Ok(None) };
+    let client = match spokes::client(hub, cluster).await {
         Ok((client, _)) => client,
         // The hub did not give the kubeconfig: that says nothing about the cluster.
         Err(error @ SpokeError::Failed(_)) => return Err(error),
@@ -222,6 +263,65 @@ mod tests {
             for code in codes {
                 assert_eq!(refuses(*code), expected, "{code}");
             }
+        }
+    }
+
+    #[test]
+    fn a_start_writes_the_intent_what_goes_with_it_and_the_person() {
+        let rollout = |action: &str| -> PowerRollout {
+            let (wake_at, hold_awake_until) = match action {
+                "Hibernate" => (Some("2126-01-02T00:00:00Z"), None),
+                _ => (None, Some("2126-01-03T00:00:00Z")),
+            };
+            serde_json::from_value(json!({
+                "apiVersion": "hibernate.sh/v1alpha1", "kind": "PowerRollout",
+                "metadata": { "name": "night", "uid": "u", "annotations": { keys::REQUESTED_BY: "ann" } },
+                "spec": {
+                    "action": action, "targets": { "all": true }, "maxTargets": 1, "notAfter": "2126-01-01T00:00:00Z",
+                    "wakeAt": wake_at, "holdAwakeUntil": hold_awake_until, "reason": "costs",
+                },
+            }))
+            .expect("a rollout")
+        };
+        let cluster = |power: &str, annotations: Value| -> ClusterDeployment {
+            serde_json::from_value(json!({
+                "apiVersion": "hive.openshift.io/v1", "kind": "ClusterDeployment",
+                "metadata": { "name": "demo", "namespace": "x", "resourceVersion": "1", "annotations": annotations },
+                "spec": { "baseDomain": "d", "clusterName": "demo", "installed": true, "powerState": power, "platform": {} },
+            }))
+            .expect("a cluster")
+        };
+        let claim = |wanted: &str, before: &str| {
+            let text = json!({
+                "v": 1, "name": "night", "uid": "u", "action": "Hibernate", "group": 0, "attempt": 0,
+                "before": before, "wanted": wanted, "since": "2026-11-24T12:00:00Z",
+            });
+            Mark::parse(&text.to_string()).expect("a claim")
+        };
+        for (action, before, annotations, expected) in [
+            (
+                "Hibernate",
+                "Running",
+                json!({}),
+                json!({ keys::WAKE_AT: "2126-01-02T00:00:00Z", keys::REASON: "costs", keys::HOLD_AWAKE_UNTIL: null }),
+            ),
+            (
+                "Resume",
+                "Hibernating",
+                json!({ keys::WAKE_AT: "2126-01-02T00:00:00Z" }),
+                json!({ keys::WAKE_AT: null, keys::REASON: "costs", keys::HOLD_AWAKE_UNTIL: "2126-01-03T00:00:00Z" }),
+            ),
+        ] {
+            let wanted = if action == "Hibernate" { "Hibernating" } else { "Running" };
+            let claim = claim(wanted, before);
+            let patch = start_patch(&rollout(action), &cluster(before, annotations), &claim);
+            assert_eq!(patch["spec"], json!({ "powerState": wanted }));
+            let written = &patch["metadata"]["annotations"];
+            for (key, value) in expected.as_object().expect("annotations") {
+                assert_eq!(&written[key], value, "{action} {key}: {patch}");
+            }
+            let stamp = (&written[keys::REQUESTED_BY], &written[keys::REQUESTED_AT], &written[keys::ROLLOUT]);
+            assert_eq!(stamp, (&json!("ann"), &json!("2026-11-24T12:00:00Z"), &json!(claim.text())));
         }
     }
 }

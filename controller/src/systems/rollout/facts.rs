@@ -2,19 +2,19 @@
 //!
 //! Each is read when a rollout needs it, and kept for some seconds: rollouts share the answer.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::admissionregistration::v1::{ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding};
 use k8s_openapi::api::core::v1::Namespace;
 use kube::api::{ApiResource, DynamicObject, ListParams};
-use kube::core::PartialObjectMeta;
+use kube::core::{GroupVersionKind, PartialObjectMeta};
 use kube::{Api, Client, ResourceExt};
-use serde_json::Value;
 use shared::rollout::NamespaceLabels;
 use shared::rollout::admission::POLICY;
-use shared::text::sanitize_to;
+use shared::rollout::upgrades::{CLUSTER_GROUP_UPGRADE, upgrading};
+use shared::target::Kind;
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
@@ -24,8 +24,6 @@ const KEPT: Duration = Duration::from_secs(10);
 const POLICY_KEPT: Duration = Duration::from_secs(1);
 /// Objects of one page.
 const PAGE: u32 = 500;
-/// Longest name of an upgrade in a reason, in characters.
-const MAX_NAME: usize = 100;
 
 /// An answer, and until when it is kept.
 type Kept<T> = Mutex<Option<(Instant, T)>>;
@@ -87,13 +85,8 @@ async fn unguarded(client: &Client) -> kube::Result<Option<String>> {
 }
 
 async fn upgrades(client: &Client) -> kube::Result<BTreeMap<String, String>> {
-    let kind = ApiResource {
-        group: "ran.openshift.io".to_owned(),
-        version: "v1alpha1".to_owned(),
-        api_version: "ran.openshift.io/v1alpha1".to_owned(),
-        kind: "ClusterGroupUpgrade".to_owned(),
-        plural: "clustergroupupgrades".to_owned(),
-    };
+    let Kind { group, versions, kind, plural, .. } = CLUSTER_GROUP_UPGRADE;
+    let kind = ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, versions[0], kind), plural);
     let api: Api<DynamicObject> = Api::all_with(client.clone(), &kind);
     let mut found = BTreeMap::new();
     let mut params = ListParams::default().limit(PAGE);
@@ -104,30 +97,13 @@ async fn upgrades(client: &Client) -> kube::Result<BTreeMap<String, String>> {
             page => page?,
         };
         for upgrade in &page.items {
-            let name =
-                sanitize_to(&format!("{}/{}", upgrade.namespace().unwrap_or_default(), upgrade.name_any()), MAX_NAME);
-            let clusters = active_clusters(&upgrade.data);
-            found.extend(clusters.map(|cluster| (cluster, format!("ClusterGroupUpgrade {name} is upgrading it"))));
+            found.extend(upgrading(&upgrade.namespace().unwrap_or_default(), &upgrade.name_any(), &upgrade.data));
         }
         match page.metadata.continue_.filter(|next| !next.is_empty()) {
             Some(next) => params = ListParams::default().limit(PAGE).continue_token(&next),
             None => return Ok(found),
         }
     }
-}
-
-/// The clusters of a `ClusterGroupUpgrade` that is under way, without those that it has completed.
-fn active_clusters(upgrade: &Value) -> impl Iterator<Item = String> {
-    let texts = |value: &Value| value.as_str().map(str::to_owned);
-    let list = |path: &str| upgrade.pointer(path).and_then(Value::as_array).into_iter().flatten();
-    let is_progressing = |condition: &Value| condition["type"] == "Progressing" && condition["status"] == "True";
-    let active = list("/status/conditions").any(is_progressing);
-    let completed = |cluster: &Value| cluster["state"] == "complete" || cluster["state"] == "timedout";
-    let done: BTreeSet<String> =
-        list("/status/clusters").filter(|one| completed(one)).filter_map(|one| texts(&one["name"])).collect();
-    let planned = list("/status/remediationPlan").filter_map(Value::as_array).flatten().filter_map(texts);
-    let planned: Vec<String> = planned.filter(|name| active && !done.contains(name)).collect();
-    planned.into_iter()
 }
 
 async fn namespaces(client: &Client) -> kube::Result<NamespaceLabels> {
@@ -143,26 +119,5 @@ async fn namespaces(client: &Client) -> kube::Result<NamespaceLabels> {
             Some(next) => params = ListParams::default().limit(PAGE).continue_token(&next),
             None => return Ok(found),
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-
-    #[test]
-    fn only_clusters_that_an_upgrade_still_works_on_are_active() {
-        let upgrade = |progressing: &str| {
-            json!({ "status": {
-                "conditions": [{ "type": "Progressing", "status": progressing }],
-                "remediationPlan": [["a", "b"], ["c"]],
-                "clusters": [{ "name": "a", "state": "complete" }],
-            } })
-        };
-        assert_eq!(active_clusters(&upgrade("True")).collect::<Vec<_>>(), ["b", "c"]);
-        assert_eq!(active_clusters(&upgrade("False")).count(), 0);
-        assert_eq!(active_clusters(&json!({ "status": { "remediationPlan": "x" } })).count(), 0);
     }
 }

@@ -18,7 +18,8 @@ use crate::runtime::{Follower, Guarded, Hub, Key};
 /// A `ClusterDeployment` and what rollouts read of it.
 #[derive(Debug)]
 pub struct Item {
-    object: Arc<Guarded<ClusterDeployment>>,
+    /// As it was read.
+    pub object: Arc<Guarded<ClusterDeployment>>,
     /// What was read of it.
     pub observed: Observed,
 }
@@ -27,6 +28,11 @@ impl Item {
     fn of(object: &Arc<Guarded<ClusterDeployment>>) -> Option<Arc<Self>> {
         let observed = Observed::of(object.0.as_ref().ok()?, PLATFORMS);
         Some(Arc::new(Self { object: object.clone(), observed }))
+    }
+
+    /// Namespace and name.
+    pub fn key(&self) -> Key {
+        (self.observed.namespace.clone(), self.observed.name.clone())
     }
 
     /// The object.

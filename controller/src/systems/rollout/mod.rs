@@ -5,11 +5,12 @@
 
 mod abandoned;
 mod act;
+mod checks;
 mod facts;
 mod fleet;
 mod report;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -24,6 +25,7 @@ use shared::spoke::SpokeError;
 use tokio::time::Instant;
 use tracing::info;
 
+use self::checks::Checks;
 use self::facts::HubFacts;
 use self::fleet::Item;
 pub use self::fleet::{Fleet, Fleets};
@@ -36,7 +38,7 @@ use crate::runtime::{
 const PAGE_SIZE: u32 = 50;
 /// Rollouts that are reconciled at once.
 const CONCURRENCY: u16 = 8;
-/// How long a reconcile may take: some rounds of writes, and of checks of spokes that do not answer.
+/// How long a reconcile may take: some rounds of writes.
 const RECONCILE_TIMEOUT: Duration = Duration::from_mins(2);
 /// Changes of targets within this time are one change.
 const DEBOUNCE: Duration = Duration::from_millis(100);
@@ -46,7 +48,7 @@ const FORGOTTEN: Duration = Duration::from_mins(5);
 const STATUS_INTERVAL: Duration = Duration::from_secs(1);
 /// Until the list of targets is complete, a rollout waits.
 const UNLISTED: Duration = Duration::from_millis(500);
-/// What was not done because another client wrote first is done after this time: the watch brings what it wrote.
+/// What is left is tried again after this time: the watch brings what another client wrote.
 const AGAIN: Duration = Duration::from_millis(100);
 /// How often claims of rollouts that are gone are looked for.
 const SWEEP: Duration = Duration::from_secs(5);
@@ -71,6 +73,8 @@ impl Rollouts {
 /// What is remembered of a rollout between two reconciles.
 #[derive(Default)]
 pub struct TargetState {
+    /// Checks that are under way.
+    checks: Checks,
     /// What the last try to start a target found against that, and when it was.
     checked: HashMap<Key, (String, Timestamp)>,
     /// When the status was written last.
@@ -130,12 +134,14 @@ pub struct Observation<'a> {
     items: Vec<(Arc<Item>, usize)>,
     upgrades: Arc<BTreeMap<String, String>>,
     checked: HashMap<Key, (String, Timestamp)>,
+    /// Targets whose checks are under way.
+    checking: HashSet<Key>,
     blocked: Option<String>,
     now: Timestamp,
     /// Whether anything was written or found.
     acted: bool,
-    /// Whether another client wrote a target first.
-    skipped: bool,
+    /// Whether a start is left to the next plan: another client wrote the target first, or its check is under way.
+    left: bool,
     /// Why a target was not written.
     failed: Option<RolloutError>,
 }
@@ -198,19 +204,32 @@ impl System for Rollouts {
         // A deferral that was not renewed is one of a target that has gone on.
         target.state.checked.retain(|_, (_, at)| timeline::age(*at, now) < FORGOTTEN);
         let checked = target.state.checked.clone();
-        let (acted, skipped, failed) = (false, false, None);
+        let checking = target.state.checks.under_way().clone();
+        let (acted, left, failed) = (false, false, None);
         let items = members;
-        Ok(Observed::Facts(Observation { rollout, items, upgrades, checked, blocked, now, acted, skipped, failed }))
+        Ok(Observed::Facts(Observation {
+            rollout,
+            items,
+            upgrades,
+            checked,
+            checking,
+            blocked,
+            now,
+            acted,
+            left,
+            failed,
+        }))
     }
 
     fn decide(&self, observation: &Observation<'_>) -> Plan {
-        let Observation { rollout, items, upgrades, checked, blocked, now, .. } = observation;
-        let of = |item: &Item| checked.get(&(item.observed.namespace.clone(), item.observed.name.clone()));
+        let Observation { rollout, items, upgrades, checked, checking, blocked, now, .. } = observation;
+        let of = |item: &Item| checked.get(&item.key());
         let candidates = items.iter().map(|(item, group)| Candidate {
             object: &item.observed,
             group: *group,
             upgrade: upgrades.get(&item.observed.name).map(String::as_str),
             checked: if checked.is_empty() { None } else { of(item).map(|(why, at)| (why.as_str(), *at)) },
+            checking: !checking.is_empty() && checking.contains(&item.key()),
         });
         let candidates: Vec<Candidate<'_>> = candidates.collect();
         plan(&Input { rollout, candidates: &candidates, blocked: blocked.as_deref(), now: *now })
@@ -237,9 +256,9 @@ impl System for Rollouts {
         plan: Plan,
         target: &mut Target<Self>,
     ) -> Result<Done, RolloutError> {
-        let Observation { rollout, acted, skipped, failed, now, .. } = observation;
+        let Observation { rollout, acted, left, failed, now, .. } = observation;
         let is_left = !plan.starts.is_empty() || !plan.ends.is_empty();
-        let more = skipped || (acted && is_left);
+        let more = left || (acted && is_left);
         let due = plan.next.map(|next| timeline::age(now, next));
         let (written, later) = report::write(self, rollout, plan.status, &mut target.state).await?;
         if let Some(written) = &written {

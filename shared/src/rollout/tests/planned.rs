@@ -2,10 +2,11 @@
 
 mod crashes;
 mod ends;
+mod forecasts;
 mod others;
 mod starts;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
 
@@ -24,6 +25,7 @@ struct Hub {
     clusters: Vec<ClusterDeployment>,
     upgrades: BTreeMap<String, String>,
     checked: BTreeMap<String, (String, Timestamp)>,
+    checking: BTreeSet<String>,
     blocked: Option<&'static str>,
     now: Timestamp,
     /// What started while time passed.
@@ -86,8 +88,9 @@ fn annotated(name: &str, annotations: &Value) -> ClusterDeployment {
 
 impl Hub {
     fn new(spec: &Value, clusters: Vec<ClusterDeployment>) -> Self {
-        let (upgrades, checked) = (BTreeMap::new(), BTreeMap::new());
-        Self { rollout: rollout(spec), clusters, upgrades, checked, blocked: None, now: now(), started: Vec::new() }
+        let (upgrades, checked, checking) = (BTreeMap::new(), BTreeMap::new(), BTreeSet::new());
+        let (rollout, now, started) = (rollout(spec), now(), Vec::new());
+        Self { rollout, clusters, upgrades, checked, checking, blocked: None, now, started }
     }
 
     fn of(spec: &Value, names: &[&str]) -> Self {
@@ -108,6 +111,7 @@ impl Hub {
                 group: members.group(object),
                 upgrade: self.upgrades.get(&object.name).map(String::as_str),
                 checked: self.checked.get(&object.name).map(|(why, at)| (why.as_str(), *at)),
+                checking: self.checking.contains(&object.name),
             })
             .collect();
         plan(&Input { rollout: &self.rollout, candidates: &candidates, blocked: self.blocked, now: self.now })

@@ -245,3 +245,39 @@ fn copies_of_an_accounts_secret_are_one_domain() {
     let role = Observed::of(&cluster("a", &json!({ "spec": { "platform": { "aws": role } } })), &["aws"]).domain;
     assert_eq!(role, "aws/us-east-1/arn:aws:iam::1:role/x");
 }
+
+#[test]
+fn names_that_no_target_has_are_told() {
+    let names = |names: &[&str]| -> Vec<Value> {
+        names.iter().map(|name| json!({ "namespace": "fleet", "name": name })).collect()
+    };
+    let targets = json!({ "all": false, "names": names(&["a", "b", "w", "x"]) });
+    let groups = json!([{ "name": "canary", "names": names(&["b", "y", "z"]) }]);
+    let mut hub = Hub::of(&json!({ "targets": targets, "groups": groups, "paused": true }), &["a", "b"]);
+    hub.settle();
+    let message = "created paused: unpause it to start; no such target: fleet/w, fleet/x, fleet/y and 1 more";
+    assert_eq!((hub.phase(), hub.message().as_str()), (RolloutPhase::Planned, message));
+}
+
+#[test]
+fn targets_start_in_place_of_one_that_is_being_checked_and_groups_wait_for_it() {
+    let canaries = json!([{ "name": "canary", "selector": { "matchLabels": { "tier": "first" } } }]);
+    let first = |name| cluster(name, &json!({ "metadata": { "labels": { "tier": "first" } } }));
+    let clusters = vec![first("a"), first("b"), cluster("c", &json!({}))];
+    let mut hub = Hub::new(&json!({ "groups": canaries, "maxConcurrency": 1 }), clusters);
+    hub.checking.insert("a".to_owned());
+    assert_eq!(hub.settle(), ["b"]);
+    hub.reaches("b", asleep());
+    assert_eq!(hub.settle(), [""; 0], "a may still start before c");
+    // Its spoke does not answer.
+    hub.checking.clear();
+    hub.checked.insert("a".to_owned(), ("silent".to_owned(), hub.now));
+    assert_eq!(hub.settle(), ["c"]);
+    hub.reaches("c", asleep());
+    assert_eq!(hub.settle(), [""; 0]);
+    hub.checking.insert("a".to_owned());
+    hub.jump(60);
+    assert_eq!(hub.settle(), [""; 0], "its next check is under way");
+    hub.checking.clear();
+    assert_eq!(hub.settle(), ["a"]);
+}

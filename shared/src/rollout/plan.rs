@@ -23,7 +23,7 @@ use crate::annotation::format;
 use crate::duration;
 
 /// How long success must last in a canary group, unless the rollout says otherwise.
-pub const CANARY_SOAK: Duration = Duration::from_mins(2);
+const CANARY_SOAK: Duration = Duration::from_mins(2);
 /// How long a sleep may take, unless the rollout says otherwise.
 const SLEEP_DEADLINE: Duration = Duration::from_mins(15);
 /// How long a wake may take, unless the rollout says otherwise.

@@ -10,6 +10,8 @@ mod render;
 mod rollout;
 mod verdict;
 
+use std::collections::BTreeMap;
+
 use futures::{StreamExt, future::join, stream};
 use jiff::Timestamp;
 use serde_json::Value;
@@ -18,6 +20,7 @@ use shared::{
         api::ClusterDeployment,
         preflight::{Severity, objects},
     },
+    rollout::upgrades::{CLUSTER_GROUP_UPGRADE, upgrading},
     target::{Kind, Kinds},
 };
 
@@ -97,8 +100,8 @@ pub(crate) async fn run(kinds: Kinds, args: &PlanArgs, hub_args: &HubArgs) -> Re
     }
     let outlooks: Vec<Outlook> = outlooks.into_iter().flatten().collect();
     let everywhere = hub_args.all_namespaces;
-    match &order {
-        Some(order) => rollout::print(order, &args.rollout, &outlooks, args.output),
+    match asked.as_ref().zip(order) {
+        Some((asked, order)) => rollout::print(asked, &order, &upgrades(&hub).await, &outlooks, args.output),
         None => render::all(&outlooks, args.output, everywhere, Timestamp::now()),
     }
     for outlook in &outlooks {
@@ -138,6 +141,27 @@ async fn look(hub: &Hub, args: &PlanArgs, mut target: Target, end: Option<Timest
         unanswered,
         target,
     })
+}
+
+/// The clusters that TALM is upgrading, and what to say of that; none if there is no TALM or the user may not see it.
+async fn upgrades(hub: &Hub) -> BTreeMap<String, String> {
+    match hub.list(Resource::preferred(&CLUSTER_GROUP_UPGRADE), None, "", "").await {
+        Ok(found) => {
+            let text = |object: &Value, path: &str| {
+                object.pointer(path).and_then(Value::as_str).unwrap_or_default().to_owned()
+            };
+            let one = |object: &Value| {
+                upgrading(&text(object, "/metadata/namespace"), &text(object, "/metadata/name"), object)
+            };
+            found.items.iter().flat_map(one).collect()
+        }
+        Err(error) => {
+            if hub.verbose && !matches!(error, HubError::NoKind(_)) {
+                output::note(&format!("whether ClusterGroupUpgrades are under way is not known: {error}"));
+            }
+            BTreeMap::new()
+        }
+    }
 }
 
 /// Whether sync sets have been applied; none if this is unknown or the user may not read it.

@@ -3,26 +3,35 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use serde::Serialize;
-use serde_json::{Value, json};
+use serde_json::json;
 use shared::{
     hive::{
         api::ClusterDeployment,
         preflight::{Finding, Severity, code},
     },
     rollout::{
-        api::TargetName,
-        observed,
-        plan::{CANARY_SOAK, MAX_CONCURRENCY},
+        api::{TargetName, Targets},
+        forecast::{Forecast, Subject, forecast},
+        mark::Power,
+        member::MemberState,
+        observed::Observed,
+        plan::MAX_CONCURRENCY,
     },
-    target::is_protected,
+    target::{PowerAction, is_protected},
 };
 
 use super::outlook::Outlook;
 use crate::{
-    cli::{PlanOutput, duration::elapsed, rollout::RolloutFlags, time},
+    cli::{
+        PlanOutput,
+        duration::elapsed,
+        rollout::{Hours, RolloutFlags},
+        time,
+    },
     cmd::rollout::{
         canary::{self, Canary, CanaryGroup, name_of, place},
         create::of_clusters,
+        draft::{self, Request},
     },
     error::{Failure, Problem, RolloutError},
     output,
@@ -31,8 +40,6 @@ use crate::{
 
 /// What a cluster typically takes. No promise: a cloud may be slower.
 const TYPICAL: Duration = Duration::from_mins(5);
-/// What the rules of the webhook call a cluster that is not installed, and one that somebody else decides about: a rollout waits for both.
-const WAITS: &[&str] = &["V2", "V7"];
 /// What the rules of the webhook call a cluster that is held awake, or protected.
 const HELD: &str = "V6";
 /// How the group of the remaining targets is called.
@@ -42,6 +49,7 @@ const REST: &str = "(remaining)";
 pub(super) struct Asked<'a> {
     flags: &'a RolloutFlags,
     flag: &'static str,
+    hours: Hours,
     canaries: Vec<Canary>,
 }
 
@@ -52,8 +60,8 @@ impl<'a> Asked<'a> {
     /// When a time or a canary is none.
     pub(super) fn read(flags: &'a RolloutFlags) -> Result<Option<Self>, Problem> {
         let Some(flag) = flags.given().first().copied() else { return Ok(None) };
-        flags.hours(&time::now())?;
-        Ok(Some(Self { flags, flag, canaries: canary::read(&flags.canary)? }))
+        let hours = flags.hours(&time::now())?;
+        Ok(Some(Self { flags, flag, hours, canaries: canary::read(&flags.canary)? }))
     }
 
     /// # Errors
@@ -85,142 +93,143 @@ struct Row {
     /// Empty for the remaining targets.
     group: String,
     domain: String,
-    /// Starts, `AlreadyInState`, Deferred or Refused.
-    state: &'static str,
+    /// Starts, or as in a status: `AlreadyInState`, Deferred, Refused.
+    state: String,
     #[serde(skip_serializing_if = "String::is_empty")]
     reason: String,
     /// When it starts, counted from 1; none if it does not.
     #[serde(skip_serializing_if = "Option::is_none")]
     position: Option<usize>,
-    #[serde(skip)]
-    group_index: usize,
 }
 
-/// Prints the order in which these targets would start.
-pub(super) fn print(groups: &[CanaryGroup], flags: &RolloutFlags, outlooks: &[Outlook], format: PlanOutput) {
-    let rows = ordered(groups, outlooks);
-    let estimate = estimate(groups, flags, &rows);
+/// A rollout on paper.
+struct Planned {
+    rows: Vec<Row>,
+    lasts: Duration,
+}
+
+/// Prints the order in which these targets would start. `upgrades`: the clusters that other objects of the hub keep awake, and why.
+pub(super) fn print(
+    asked: &Asked<'_>,
+    groups: &[CanaryGroup],
+    upgrades: &BTreeMap<String, String>,
+    outlooks: &[Outlook],
+    format: PlanOutput,
+) {
+    let Planned { rows, lasts } = planned(asked.flags, asked.hours, groups, upgrades, outlooks);
     let list = || {
         json!({
-            "apiVersion": "hibernate.sh/v1alpha1", "kind": "RolloutPlan", "estimatedSeconds": estimate.as_secs(), "items": rows,
+            "apiVersion": "hibernate.sh/v1alpha1", "kind": "RolloutPlan", "estimatedSeconds": lasts.as_secs(), "items": rows,
         })
     };
     match format {
-        PlanOutput::Table => lines(&rows, flags, estimate).iter().for_each(|line| output::line(line)),
+        PlanOutput::Table => lines(&rows, asked.flags, lasts).iter().for_each(|line| output::line(line)),
         PlanOutput::Json => output::text(&output::json(&list())),
         PlanOutput::Yaml => output::text(&output::yaml(&list())),
     }
 }
 
-/// In the order of the engine: group by group, round robin over domains, then by name. Those that do not start stand behind.
-fn ordered(groups: &[CanaryGroup], outlooks: &[Outlook]) -> Vec<Row> {
-    let mut rows: Vec<Row> = outlooks.iter().map(|outlook| row(groups, outlook)).collect();
-    rows.sort_by_key(|row| (row.group_index, full(row)));
-    let mut ranks: BTreeMap<(usize, String), usize> = BTreeMap::new();
-    let mut ranked: Vec<(usize, Row)> = Vec::new();
-    for row in rows {
-        let rank = ranks.entry((row.group_index, row.domain.clone())).or_default();
-        *rank += 1;
-        ranked.push((*rank, row));
+/// The controller's own plans, for the rollout that these flags create. Those that do not start stand behind.
+fn planned(
+    flags: &RolloutFlags,
+    hours: Hours,
+    groups: &[CanaryGroup],
+    upgrades: &BTreeMap<String, String>,
+    outlooks: &[Outlook],
+) -> Planned {
+    let groups = &found(groups, outlooks);
+    let (request, targets) = (Request::default(), Targets::default());
+    let spec = draft::spec(PowerAction::Hibernate, flags, hours, request, targets, outlooks.len(), groups);
+    let subjects: Vec<Subject> = outlooks.iter().map(|outlook| subject(groups, upgrades, outlook)).collect();
+    let Forecast { members, starts, lasts } =
+        forecast(&draft::object(String::new(), spec), &subjects, TYPICAL, time::now().timestamp());
+    let places: BTreeMap<usize, (usize, usize)> =
+        starts.iter().enumerate().map(|(at, (index, group))| (*index, (at, *group))).collect();
+    let mut rows: Vec<(usize, Row)> = Vec::with_capacity(subjects.len());
+    for (index, ((subject, outlook), member)) in subjects.iter().zip(outlooks).zip(members).enumerate() {
+        let (label, reason) = member.unwrap_or((MemberState::Pending, String::new()));
+        let place = places.get(&index).filter(|_| label == MemberState::Pending);
+        let (state, reason) = match label {
+            MemberState::Pending => (STARTS.to_owned(), will_fail(outlook)),
+            label => (label.to_string(), reason),
+        };
+        let group = place.map_or(subject.group, |(_, group)| *group);
+        let row = Row {
+            namespace: subject.object.namespace.clone(),
+            name: subject.object.name.clone(),
+            group: groups.get(group).map(|group| group.group.name.clone()).unwrap_or_default(),
+            domain: subject.object.domain.clone(),
+            state,
+            reason,
+            position: place.map(|(at, _)| at + 1),
+        };
+        rows.push((group, row));
     }
-    ranked.sort_by_key(|(rank, row)| {
-        (row.state != STARTS, row.group_index, *rank, row.domain.clone(), row.namespace.clone(), row.name.clone())
+    rows.sort_by(|(a_group, a), (b_group, b)| {
+        let key = |group: &usize, row: &Row| (row.position.unwrap_or(usize::MAX), *group);
+        key(a_group, a).cmp(&key(b_group, b)).then_with(|| (&a.namespace, &a.name).cmp(&(&b.namespace, &b.name)))
     });
-    let position = |at: usize, row: &Row| (row.state == STARTS).then_some(at + 1);
-    ranked.into_iter().enumerate().map(|(at, (_, row))| Row { position: position(at, &row), ..row }).collect()
+    Planned { rows: rows.into_iter().map(|(_, row)| row).collect(), lasts }
 }
 
-fn full(row: &Row) -> String {
-    format!("{}/{}", row.namespace, row.name)
+/// The groups of which at least one target could be asked about.
+fn found(groups: &[CanaryGroup], outlooks: &[Outlook]) -> Vec<CanaryGroup> {
+    let names: Vec<TargetName> = outlooks.iter().map(|outlook| name_of(&outlook.target)).collect();
+    groups.iter().filter(|group| group.members.iter().any(|member| names.contains(member))).cloned().collect()
+}
+
+/// What the controller would read of a target. Its rules are those of the hub, in the hub's own words.
+fn subject(groups: &[CanaryGroup], upgrades: &BTreeMap<String, String>, outlook: &Outlook) -> Subject {
+    let target = &outlook.target;
+    let cluster = serde_json::from_value::<ClusterDeployment>(target.object.clone()).unwrap_or_default();
+    let object = Observed::of(&cluster, &[]);
+    let held = |finding: &&Finding| finding.code == HELD && !is_protected(&target.object);
+    let refused = outlook.hub.iter().find(|finding| finding.severity == Severity::Block && !held(finding));
+    let of_spoke = [code::UPGRADE_IN_PROGRESS, code::SPOKE_NOT_ASKED];
+    let checked = outlook.controller.iter().find(|finding| of_spoke.contains(&finding.code.as_str()));
+    let member = name_of(target);
+    Subject {
+        group: groups.iter().position(|group| group.members.contains(&member)).unwrap_or(groups.len()),
+        upgrade: upgrades.get(&target.name).cloned(),
+        checked: checked.filter(|_| object.has_spoke).map(said),
+        object: Observed { refused: refused.filter(|_| object.desired == Power::Running).map(said), ..object },
+    }
+}
+
+fn said(finding: &Finding) -> String {
+    format!("{}: {}", finding.code, finding.sentence)
+}
+
+/// What makes a target that starts fail.
+fn will_fail(outlook: &Outlook) -> String {
+    let blocks = outlook.controller.iter().find(|finding| finding.severity == Severity::Block);
+    blocks.map_or_else(String::new, |finding| format!("will fail: {}", said(finding)))
 }
 
 const STARTS: &str = "Starts";
-const DEFERRED: &str = "Deferred";
-const REFUSED: &str = "Refused";
-
-fn row(groups: &[CanaryGroup], outlook: &Outlook) -> Row {
-    let TargetName { namespace, name } = name_of(&outlook.target);
-    let member = name_of(&outlook.target);
-    let group_index = groups.iter().position(|group| group.members.contains(&member)).unwrap_or(groups.len());
-    let group = groups.get(group_index).map(|group| group.group.name.clone()).unwrap_or_default();
-    let (state, reason) = state(outlook);
-    Row { namespace, name, group, domain: domain(&outlook.target.object), state, reason, position: None, group_index }
-}
-
-/// | found | state |
-/// |---|---|
-/// | asleep already | `AlreadyInState` |
-/// | a rule of the hub blocks, other than a hold | Refused |
-/// | held awake, not installed, paused, of a pool, in an upgrade, or its API server is silent | Deferred |
-/// | else | Starts, with what will make it fail |
-fn state(outlook: &Outlook) -> (&'static str, String) {
-    if (outlook.desired.as_str(), outlook.observed.as_str()) == ("Hibernating", "Hibernating") {
-        return ("AlreadyInState", String::new());
-    }
-    let held = |finding: &&Finding| finding.code == HELD && !is_protected(&outlook.target.object);
-    let blocks = |finding: &&Finding| finding.severity == Severity::Block;
-    let said = |finding: &Finding| format!("{}: {}", finding.code, finding.sentence);
-    let waits = |finding: &&Finding| {
-        held(finding) || finding.severity == Severity::Warn && WAITS.contains(&finding.code.as_str())
-    };
-    let of_spoke = [code::UPGRADE_IN_PROGRESS, code::SPOKE_NOT_ASKED];
-    let refused = outlook.hub.iter().find(|finding| blocks(finding) && !held(finding));
-    let deferred = outlook.hub.iter().find(waits);
-    let deferred =
-        deferred.or_else(|| outlook.controller.iter().find(|finding| of_spoke.contains(&finding.code.as_str())));
-    let fails = outlook.controller.iter().find(blocks);
-    match (refused, deferred, fails) {
-        (Some(finding), ..) => (REFUSED, said(finding)),
-        (None, Some(finding), _) => (DEFERRED, said(finding)),
-        (None, None, Some(finding)) => (STARTS, format!("will fail: {}", said(finding))),
-        (None, None, None) => (STARTS, String::new()),
-    }
-}
-
-/// What shares a cloud's limits, as far as the object says.
-fn domain(object: &Value) -> String {
-    serde_json::from_value::<ClusterDeployment>(object.clone())
-        .map(|cluster| observed::domain(&cluster))
-        .unwrap_or_default()
-}
-
-/// So many rounds of a typical change for each group, and not less than the limit of starts allows.
-fn estimate(groups: &[CanaryGroup], flags: &RolloutFlags, rows: &[Row]) -> Duration {
-    let at_once = flags.max_concurrency.unwrap_or(MAX_CONCURRENCY).of(rows.len()).max(1);
-    let starting = |group: usize| rows.iter().filter(|row| row.state == STARTS && row.group_index == group).count();
-    let rounds = |targets: usize| u32::try_from(targets.div_ceil(at_once)).unwrap_or(u32::MAX);
-    let of_group = |group: usize| match starting(group) {
-        0 => Duration::ZERO,
-        targets => {
-            let soak = if group < groups.len() { CANARY_SOAK } else { Duration::ZERO };
-            TYPICAL.saturating_mul(rounds(targets)).saturating_add(soak)
-        }
-    };
-    let total: Duration = (0..=groups.len()).map(of_group).sum();
-    let starts = rows.iter().filter(|row| row.state == STARTS).count();
-    let paced = flags.starts_per_minute.and_then(|limit| {
-        let minutes = starts.saturating_sub(1) / usize::try_from(limit).ok()?.max(1);
-        Some(Duration::from_secs(60 * u64::try_from(minutes).ok()?).saturating_add(TYPICAL))
-    });
-    total.max(paced.filter(|_| starts > 0).unwrap_or_default())
-}
 
 fn lines(rows: &[Row], flags: &RolloutFlags, estimate: Duration) -> Vec<String> {
     let count = |state: &str| rows.iter().filter(|row| row.state == state).count();
     let at_once = flags.max_concurrency.unwrap_or(MAX_CONCURRENCY);
-    let counts: Vec<String> =
-        [(STARTS, "start"), ("AlreadyInState", "are asleep already"), (DEFERRED, "deferred"), (REFUSED, "refused")]
-            .into_iter()
-            .filter(|(state, _)| count(state) > 0)
-            .map(|(state, words)| format!("{} {words}", count(state)))
-            .collect();
+    let words = [
+        (STARTS.to_owned(), "start"),
+        (MemberState::AlreadyInState.to_string(), "are asleep already"),
+        (MemberState::Deferred.to_string(), "deferred"),
+        (MemberState::Refused.to_string(), "refused"),
+    ];
+    let counts: Vec<String> = words
+        .into_iter()
+        .map(|(state, words)| (count(&state), words))
+        .filter(|(count, _)| *count > 0)
+        .map(|(count, words)| format!("{count} {words}"))
+        .collect();
     let mut table = vec![["ORDER", "GROUP", "TARGET", "DOMAIN", "STATE", "REASON"].map(str::to_owned).to_vec()];
     table.extend(rows.iter().map(|row| {
         let dash = |text: &str| if text.is_empty() { "-".to_owned() } else { text.to_owned() };
         let group = if row.group.is_empty() { REST } else { &row.group };
         let position = row.position.map(|at| at.to_string()).unwrap_or_default();
         let target = place(&TargetName { namespace: row.namespace.clone(), name: row.name.clone() });
-        vec![dash(&position), group.to_owned(), target, dash(&row.domain), row.state.to_owned(), dash(&row.reason)]
+        vec![dash(&position), group.to_owned(), target, dash(&row.domain), row.state.clone(), dash(&row.reason)]
     }));
     let mut lines = vec![format!("{} targets, up to {at_once} at a time: {}", rows.len(), counts.join(", "))];
     lines.extend(output::aligned(&table));
@@ -245,6 +254,7 @@ mod tests {
                 "baseDomain": "d", "clusterName": name, "installed": true,
                 "platform": { "aws": { "region": "r", "credentialsSecretRef": { "name": account } } },
             },
+            "status": { "conditions": [{ "type": "Hibernating", "status": "False" }, { "type": "Ready", "status": "True" }] },
         });
         Outlook {
             target: Target::new(&CLUSTER_DEPLOYMENT, "v1", object),
@@ -271,6 +281,12 @@ mod tests {
         canary::find(&canary::read(&[name.to_owned()]).unwrap(), None, false, &targets).unwrap()
     }
 
+    fn plan(groups: &[CanaryGroup], flags: &RolloutFlags, outlooks: &[Outlook]) -> Planned {
+        let hours = flags.hours(&"2026-11-21T20:30:00Z[UTC]".parse().unwrap()).unwrap();
+        let upgrades = [("busy".to_owned(), "an upgrade".to_owned())].into();
+        planned(flags, hours, groups, &upgrades, outlooks)
+    }
+
     #[test]
     fn canaries_come_first_then_domains_take_turns() {
         let block = vec![Finding::new(Severity::Block, "V4", "no platform")];
@@ -283,10 +299,9 @@ mod tests {
             outlook("z", "two", vec![]),
         ];
         let groups = canaries("z", &outlooks);
-        let rows = ordered(&groups, &outlooks);
         let flags = flags(2, None);
-        let estimate = estimate(&groups, &flags, &rows);
-        insta::assert_snapshot!(lines(&rows, &flags, estimate).join("\n"), @r"
+        let Planned { rows, lasts } = plan(&groups, &flags, &outlooks);
+        insta::assert_snapshot!(lines(&rows, &flags, lasts).join("\n"), @r"
         6 targets, up to 2 at a time: 5 start, 1 refused
         ORDER   GROUP         TARGET   DOMAIN      STATE     REASON
         1       canary        x/z      aws/r/two   Starts    -
@@ -304,38 +319,61 @@ mod tests {
     fn what_is_known_says_who_starts() {
         let finding = |severity, code: &str| Finding::new(severity, code, "so");
         let (block, warn) = (|code| finding(Severity::Block, code), |code| finding(Severity::Warn, code));
-        for (hub, controller, protected, state, reason) in [
-            (vec![], vec![], false, "Starts", ""),
-            (vec![block("V6")], vec![], false, "Deferred", "V6: so"),
-            (vec![block("V6")], vec![], true, "Refused", "V6: so"),
-            (vec![block("V1")], vec![], false, "Refused", "V1: so"),
-            (vec![warn("V2")], vec![], false, "Deferred", "V2: so"),
-            (vec![warn("V7"), block("V6")], vec![], false, "Deferred", "V7: so"),
-            (vec![warn("SyncSetsNotApplied")], vec![], false, "Starts", ""),
-            (vec![], vec![warn(code::UPGRADE_IN_PROGRESS)], false, "Deferred", "UpgradeInProgress: so"),
-            (vec![], vec![warn(code::SPOKE_NOT_ASKED)], false, "Deferred", "SpokeNotAsked: so"),
-            (vec![], vec![block(code::CREDENTIALS)], false, "Starts", "will fail: Credentials: so"),
+        let none = json!({});
+        let claim = r#"{"v":1,"name":"dawn","uid":"u","action":"Resume","group":0,"attempt":0,"before":"Hibernating","wanted":"Running","since":"2026-11-21T20:00:00Z"}"#;
+        let annotated = |key: &str, value: &str| json!({ "metadata": { "annotations": { key: value } } });
+        let asleep = json!({
+            "spec": { "powerState": "Hibernating" },
+            "status": { "conditions": [{ "type": "Hibernating", "status": "True" }, { "type": "Ready", "status": "False" }] },
+        });
+        for (change, hub, controller, state, reason) in [
+            (none.clone(), vec![], vec![], "Starts", ""),
+            (asleep.clone(), vec![], vec![], "AlreadyInState", ""),
+            (asleep, vec![block("Paused")], vec![warn(code::SPOKE_NOT_ASKED)], "AlreadyInState", ""),
+            (
+                annotated(keys::HOLD_AWAKE_UNTIL, "2126-01-01T00:00:00Z"),
+                vec![block("V6")],
+                vec![],
+                "Deferred",
+                "held awake",
+            ),
+            (annotated(keys::PROTECTED, "true"), vec![block("V6")], vec![], "Refused", "V6: so"),
+            (annotated(keys::ROLLOUT, claim), vec![], vec![], "Deferred", "in progress in rollout dawn"),
+            (none.clone(), vec![block("V1")], vec![], "Refused", "V1: so"),
+            (json!({ "spec": { "installed": false } }), vec![warn("V2")], vec![], "Deferred", "not installed yet"),
+            // Installed less than a day ago: a warning, and no reason to wait.
+            (none.clone(), vec![warn("V7")], vec![], "Starts", ""),
+            (json!({ "metadata": { "name": "busy" } }), vec![], vec![], "Deferred", "an upgrade"),
+            (none.clone(), vec![], vec![warn(code::UPGRADE_IN_PROGRESS)], "Deferred", "UpgradeInProgress: so"),
+            (none.clone(), vec![], vec![warn(code::SPOKE_NOT_ASKED)], "Deferred", "SpokeNotAsked: so"),
+            (none, vec![], vec![block(code::CREDENTIALS)], "Starts", "will fail: Credentials: so"),
         ] {
-            let mut outlook = Outlook { controller, ..outlook("a", "one", hub) };
-            if protected {
-                outlook.target.object["metadata"]["annotations"] = json!({ keys::PROTECTED: "true" });
-            }
-            assert_eq!(super::state(&outlook), (state, reason.to_owned()), "{outlook:?}");
+            let mut object = outlook("a", "one", vec![]).target.object;
+            json_patch::merge(&mut object, &change);
+            let target = Target::new(&CLUSTER_DEPLOYMENT, "v1", object);
+            let outlook = Outlook { target, controller, ..outlook("a", "one", hub) };
+            let rows = plan(&[], &flags(1, None), &[outlook]).rows;
+            assert!(rows[0].state == state && rows[0].reason.starts_with(reason), "{state} {reason}: {rows:?}");
+            assert_eq!(rows[0].reason.is_empty(), reason.is_empty(), "{rows:?}");
         }
-        let asleep =
-            Outlook { desired: "Hibernating".into(), observed: "Hibernating".into(), ..outlook("a", "one", vec![]) };
-        assert_eq!(super::state(&asleep).0, "AlreadyInState");
+    }
+
+    #[test]
+    fn a_canary_that_cannot_be_asked_about_leaves_the_rest() {
+        let outlooks = [outlook("a", "one", vec![]), outlook("z", "two", vec![])];
+        let rows = plan(&canaries("z", &outlooks), &flags(2, None), &outlooks[..1]).rows;
+        assert_eq!((rows.len(), rows[0].position), (1, Some(1)));
     }
 
     #[test]
     fn an_estimate_counts_rounds_and_the_pace_of_starts() {
         let outlooks: Vec<Outlook> = (0..41).map(|at| outlook(&format!("c{at:02}"), "one", vec![])).collect();
         let groups = canaries("c00", &outlooks);
-        let rows = ordered(&groups, &outlooks);
-        let minutes = |flags: &RolloutFlags| estimate(&groups, flags, &rows).as_secs() / 60;
+        let minutes = |flags: &RolloutFlags| plan(&groups, flags, &outlooks).lasts.as_secs() / 60;
         assert_eq!(minutes(&RolloutFlags::default()), 5 + 2 + 2 * 5);
         assert_eq!(minutes(&flags(40, None)), 5 + 2 + 5);
-        assert_eq!(minutes(&flags(40, Some(1))), 40 + 5);
-        assert_eq!(estimate(&[], &flags(40, Some(1)), &[]), Duration::ZERO);
+        // The first of the rest starts when the canary has proven itself.
+        assert_eq!(minutes(&flags(40, Some(1))), 5 + 2 + 39 + 5);
+        assert_eq!(plan(&[], &flags(40, Some(1)), &[]).lasts, Duration::ZERO);
     }
 }

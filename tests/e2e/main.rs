@@ -46,6 +46,7 @@ mod plugin_workloads;
 mod policy_twin;
 mod restricted;
 mod rollout_admission;
+mod rollout_clock;
 mod rollout_common;
 mod rollout_crash;
 mod rollout_definition;

@@ -13,7 +13,7 @@ use shared::annotation::keys;
 use shared::hive::api::{ClusterDeployment, RECONCILE_PAUSE};
 use shared::hive::preflight::PREFLIGHT;
 use testbed::cluster::{LABEL, version};
-use testbed::{ClusterOptions, World, apply, eventually, with_temp_ns};
+use testbed::{ClusterOptions, Options, World, apply, eventually, with_temp_ns};
 
 const SOON: Duration = Duration::from_mins(1);
 
@@ -88,7 +88,7 @@ async fn the_hub_alone_tells_what_the_webhook_would_refuse() -> Result<()> {
     .await
 }
 
-/// What is to be found on the spoke, and taken away from it again: other tests use it too.
+/// What is to be found on the spoke, and taken away from it again.
 async fn burden(spoke: &Client, infra_id: &str) -> Result<()> {
     let expires = jiff::Timestamp::now() + jiff::SignedDuration::from_hours(72);
     let webhook = json!({
@@ -138,7 +138,8 @@ async fn unburden(spoke: &Client) -> Result<()> {
 
 #[tokio::test]
 async fn the_controller_looks_when_it_is_asked_and_says_what_it_found() -> Result<()> {
-    let world = World::shared().await?;
+    // A rollout of another test would defer targets of a spoke that is being upgraded.
+    let world = World::up(Options::shared()).await?;
     let cluster = world.cluster("planned", ClusterOptions::of_size(3)).await?;
     cluster.wait_for_power_state("Running", SOON).await?;
     let (ns, spoke) = (cluster.namespace().to_owned(), world.spoke(cluster.info().spoke).await?);

@@ -58,7 +58,7 @@ impl<'a> Fleet<'a> {
         for ((_, options), cluster) in clusters.iter().zip(clusters.iter().map(|(name, _)| fleet.get(name))) {
             let pauses = options.annotations.keys().any(|key| key.ends_with("-pause"));
             let is_whole = options.patch.pointer("/spec/installed") != Some(&json!(false))
-                && options.patch.pointer("/spec/clusterMetadata").is_none();
+                && ["/spec/clusterMetadata", "/spec/platform"].iter().all(|part| options.patch.pointer(part).is_none());
             if !pauses && is_whole {
                 let state = if options.awake() { "Running" } else { "Hibernating" };
                 cluster.wait_for_power_state(state, SOON).await?;

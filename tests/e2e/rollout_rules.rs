@@ -2,11 +2,13 @@
 
 use std::time::Duration;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context as _, Result, ensure};
 use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
-use shared::annotation::keys;
+use shared::annotation::{format, keys};
+use shared::hive::api::ClusterDeployment;
+use shared::hive::conditions::HIBERNATING;
 use shared::rollout::mark::Outcome;
 use shared::rollout::status::{PowerRolloutStatus, RolloutPhase};
 use testbed::ec2::Fault;
@@ -39,16 +41,23 @@ async fn what_a_rule_denies_is_refused_and_what_has_to_wait_is_deferred() -> Res
             ("fresh", patched(json!({ "spec": { "installed": false } }))),
             ("pool", patched(pool)),
             ("nameless", patched(json!({ "spec": { "clusterMetadata": { "infraID": "" } } }))),
+            ("bare", patched(json!({ "spec": { "platform": { "aws": null, "none": {} } } }))),
+            ("leaving", ClusterOptions::of_size(1)),
             ("fine", ClusterOptions::of_size(1)),
         ],
     )
     .await?;
+    fleet.get("leaving").patch(&json!({ "metadata": { "finalizers": ["test/keeps"] } })).await?;
+    let clusters: Api<ClusterDeployment> = Api::namespaced(world.hub().await?, fleet.get("leaving").namespace());
+    clusters.delete(fleet.get("leaving").name(), &DeleteParams::default()).await?;
     let sleep = fleet.rollout("Hibernate", json!({})).await?;
     sleep.until_target(fleet.get("fine"), "Succeeded").await?;
     let status = sleep.until("counts", |status| status.counts.get("Deferred") == Some(&4)).await?;
     for (name, state, reason) in [
         ("protected", "Refused", "V6: "),
         ("nameless", "Refused", "V5: "),
+        ("bare", "Refused", "V4: spec.platform"),
+        ("leaving", "Refused", "V3: metadata.deletionTimestamp"),
         ("held", "Deferred", "held awake until 2126-01-01T00:00:00Z by admin"),
         ("paused", "Deferred", "paused: hive.openshift.io/powerstate-pause is set"),
         ("fresh", "Deferred", "not installed yet"),
@@ -64,7 +73,8 @@ async fn what_a_rule_denies_is_refused_and_what_has_to_wait_is_deferred() -> Res
     sleep.until_target(fleet.get("held"), "Succeeded").await?;
     sleep.set(json!({ "notAfter": jiff::Timestamp::now().to_string() })).await?;
     let status = sleep.until_phase(RolloutPhase::Finished).await?;
-    assert_eq!((status.counts["Refused"], status.counts["Deferred"], status.counts["Succeeded"]), (2, 3, 2));
+    assert_eq!((status.counts["Refused"], status.counts["Deferred"], status.counts["Succeeded"]), (4, 3, 2));
+    fleet.get("leaving").patch(&json!({ "metadata": { "finalizers": null } })).await?;
     sleep.delete().await?;
     fleet.remove().await
 }
@@ -112,6 +122,27 @@ async fn an_upgrade_or_a_silent_spoke_defers_a_sleep() -> Result<()> {
     fleet.remove().await
 }
 
+#[tokio::test]
+async fn a_spoke_that_never_answers_delays_its_own_target() -> Result<()> {
+    let world = World::shared().await?;
+    let fleet = Fleet::of(&world, "mute", &["a", "b", "c"]).await?;
+    let hang = fleet.get("a").inject(&Rule { effect: Effect::Hang, ..Rule::default() }).await?;
+    let sleep = fleet.rollout("Hibernate", json!({ "maxConcurrency": 2 })).await?;
+    sleep.until_target(fleet.get("c"), "Succeeded").await?;
+    let why = sleep.until_target(fleet.get("a"), "Deferred").await?;
+    ensure!(why.contains("API server does not answer"), "{why}");
+    let asleep =
+        fleet.get("b").get().await?.condition(HIBERNATING).and_then(|found| found.last_transition_time.clone());
+    let started = fleet.mark("c").await?.and_then(|mark| format::time(&mark.since)).context("a start of c")?;
+    let waited = started.duration_since(asleep.context("b sleeps")?.0);
+    // A check waits 8 seconds for its answer.
+    ensure!(waited <= jiff::SignedDuration::from_secs(3), "c waited for {waited}");
+    world.heal(&fleet.get("a").info().infra_id, Some(&hang.id)).await?;
+    sleep.until_phase(RolloutPhase::Succeeded).await?;
+    sleep.delete().await?;
+    fleet.remove().await
+}
+
 /// Of TALM, as far as a rollout reads it.
 fn upgrades_definition() -> Value {
     let schema = json!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true });
@@ -134,7 +165,8 @@ async fn a_persons_write_wins_before_and_after_the_claim() -> Result<()> {
     let world = World::shared().await?;
     let fleet = Fleet::of(&world, "person", &["a", "b"]).await?;
     // The claim of a lasts, and b does not start, however soon a sleeps.
-    let sleep = fleet.rollout("Hibernate", json!({ "maxConcurrency": 1, "minSuccessTime": "1h" })).await?;
+    let canary = json!([{ "name": "canary", "names": [fleet.reference("a")] }]);
+    let sleep = fleet.rollout("Hibernate", json!({ "groups": canary, "minSuccessTime": "1h" })).await?;
     sleep.until("start", |status| status.counts.get("Pending") == Some(&1)).await?;
     fleet.get("b").sleep().await?;
     fleet.get("b").wake().await?;
@@ -157,9 +189,9 @@ async fn a_claimed_target_is_deferred_naming_the_claim_and_one_that_is_gone_is_r
     let instance = Some(fleet.get("a").instances().await?[0].id.clone());
     let fault = Fault { instance, ..Fault::error("StopInstances", "UnauthorizedOperation", 403) };
     let fault = world.ec2().inject(&fault).await?;
-    let first = fleet.rollout("Hibernate", json!({ "maxConcurrency": 1 })).await?;
-    first.until_target(fleet.get("a"), "Failed").await?;
     let canary = json!([{ "name": "canary", "names": [fleet.reference("a")] }]);
+    let first = fleet.rollout("Hibernate", json!({ "groups": canary })).await?;
+    first.until_target(fleet.get("a"), "Failed").await?;
     let second = fleet.rollout("Hibernate", json!({ "groups": canary })).await?;
     let reason = second.until_target(fleet.get("a"), "Deferred").await?;
     assert_eq!(reason, format!("in progress in rollout {}", first.name));
@@ -216,7 +248,10 @@ async fn members_are_those_that_existed_when_it_started() -> Result<()> {
     let fleet = Fleet::of(&world, "members", &["a", "b", "c"]).await?;
     let label = fleet.get("a").get().await?.labels()["fleet"].clone();
     fleet.get("c").patch(&json!({ "metadata": { "labels": { "fleet": "none" } } })).await?;
-    let sleep = fleet.rollout("Hibernate", json!({ "maxConcurrency": 1, "maxTargets": 2 })).await?;
+    // The claim of a lasts until the members have changed, however soon a sleeps.
+    let canary = json!([{ "name": "canary", "names": [fleet.reference("a")] }]);
+    let spec = json!({ "groups": canary, "maxTargets": 2, "minSuccessTime": "1h" });
+    let sleep = fleet.rollout("Hibernate", spec).await?;
     sleep.until_target(fleet.get("a"), "Progressing").await?;
     // Times of objects are whole seconds.
     tokio::time::sleep(Duration::from_secs(1)).await;
@@ -225,7 +260,7 @@ async fn members_are_those_that_existed_when_it_started() -> Result<()> {
     fleet.get("c").patch(&json!({ "metadata": { "labels": { "fleet": label } } })).await?;
     let status = sleep.until_phase(RolloutPhase::Halted).await?;
     ensure!(status.message.as_deref().unwrap_or_default().starts_with("selects 3 targets, more than maxTargets 2"));
-    sleep.set(json!({ "maxTargets": 3 })).await?;
+    sleep.set(json!({ "maxTargets": 3, "minSuccessTime": "0s" })).await?;
     let status = sleep.until_phase(RolloutPhase::Succeeded).await?;
     assert_eq!((status.total, status.counts["Succeeded"]), (Some(2), 3), "c was relabelled, the late one is no member");
     assert_eq!(late.get().await?.power_state(), "Running");
@@ -272,6 +307,12 @@ async fn a_rollout_that_selects_nothing_or_an_empty_group_says_so() -> Result<()
     let status = nothing.until_phase(RolloutPhase::Waiting).await?;
     ensure!(status.message.as_deref().unwrap_or_default().starts_with("selects no targets"));
     nothing.delete().await?;
+    let restore = json!({ "restoreOf": { "name": "unknown", "uid": "0-0" } });
+    let unknown = fleet.rollout("Restore", restore).await?;
+    let status = unknown.until_phase(RolloutPhase::Waiting).await?;
+    let message = status.message.unwrap_or_default();
+    ensure!(message.contains("has a record of rollout unknown with UID 0-0"), "{message}");
+    unknown.delete().await?;
     let expired = fleet.rollout("Resume", json!({ "ttlAfterFinished": "1s" })).await?;
     testbed::eventually(SOON, "the end of ttlAfterFinished", async || {
         ensure!(expired.api.get_opt(&expired.name).await?.is_none());

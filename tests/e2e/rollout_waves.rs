@@ -124,11 +124,29 @@ async fn accepted_failures_let_the_rest_go_on() -> Result<()> {
 }
 
 #[tokio::test]
+async fn nothing_starts_before_not_before() -> Result<()> {
+    let world = World::shared().await?;
+    let fleet = Fleet::of(&world, "early", &["a"]).await?;
+    // Times of objects are whole seconds.
+    let begin = jiff::Timestamp::from_second(jiff::Timestamp::now().as_second() + 15)?;
+    let sleep = fleet.rollout("Hibernate", json!({ "notBefore": begin.to_string() })).await?;
+    let status = sleep.until_phase(RolloutPhase::Waiting).await?;
+    assert_eq!((status.message, status.started_at), (Some(format!("starts at {begin}")), None));
+    sleep.until_phase(RolloutPhase::Succeeded).await?;
+    let since = format::time(&fleet.mark("a").await?.unwrap().since).unwrap();
+    ensure!(since >= begin && since.as_second() <= begin.as_second() + 5, "{since} is not soon after {begin}");
+    sleep.delete().await?;
+    fleet.remove().await
+}
+
+#[tokio::test]
 async fn a_pause_an_approval_and_an_abort_take_effect_within_a_second() -> Result<()> {
     let world = World::shared().await?;
     let fleet = Fleet::of(&world, "stops", &["a", "b", "c", "d"]).await?;
-    let canary = json!([{ "name": "canary", "names": [fleet.reference("a")], "pauseAfter": true }]);
-    let sleep = fleet.rollout("Hibernate", json!({ "paused": true, "groups": canary, "maxConcurrency": 1 })).await?;
+    let group =
+        |name: &str, pauses: bool| json!({ "name": name, "names": [fleet.reference(name)], "pauseAfter": pauses });
+    let groups = json!([group("a", true), group("b", false), group("c", false)]);
+    let sleep = fleet.rollout("Hibernate", json!({ "paused": true, "groups": groups })).await?;
     let status = sleep.until_phase(RolloutPhase::Planned).await?;
     assert_eq!((status.counts["Pending"], status.started_at), (4, None));
     tokio::time::sleep(Duration::from_secs(2)).await;
@@ -136,7 +154,7 @@ async fn a_pause_an_approval_and_an_abort_take_effect_within_a_second() -> Resul
     sleep.set(json!({ "paused": false })).await?;
     let status = sleep.until("approval", |status| status.awaits_approval.is_some()).await?;
     assert_eq!((status.phase, status.counts["Succeeded"]), (Some(RolloutPhase::Paused), 1));
-    let approved = json!([{ "name": "canary", "names": [fleet.reference("a")] }]);
+    let approved = json!([group("a", false), group("b", false), group("c", false)]);
     sleep.set(json!({ "groups": approved })).await?;
     sleep.until_target(fleet.get("b"), "Progressing").await?;
     sleep.set(json!({ "paused": true })).await?;
@@ -173,7 +191,8 @@ async fn a_resume_takes_over_the_targets_of_a_hibernate_and_a_deleted_rollout_le
     sleep.delete().await?;
     wake.delete().await?;
 
-    let sleep = fleet.rollout("Hibernate", json!({ "maxConcurrency": 1 })).await?;
+    let canary = json!([{ "name": "canary", "names": [fleet.reference("a")] }]);
+    let sleep = fleet.rollout("Hibernate", json!({ "groups": canary })).await?;
     sleep.until_target(fleet.get("a"), "Progressing").await?;
     sleep.delete().await?;
     testbed::eventually(SOON, "an abandoned claim", async || {

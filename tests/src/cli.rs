@@ -254,7 +254,7 @@ async fn steer(command: Command) -> Result<()> {
         }
         Command::Start { state, program, identity, hub_proxy, no_wait, restricted, args } => {
             let hub_proxy = hub_proxy.then_some(true);
-            let start = Start { program, identity, args, hub_proxy, no_wait, restricted, hosts: None };
+            let start = Start { identity, args, hub_proxy, no_wait, restricted, ..Start::new(program) };
             let address = state.open()?.start(&start).await?;
             println!("{}", serde_json::to_string(&address)?);
             Ok(())

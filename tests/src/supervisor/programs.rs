@@ -44,6 +44,9 @@ pub struct Start {
     /// A line that its `/etc/hosts` has in addition; not together with `restricted`.
     #[serde(default)]
     pub hosts: Option<String>,
+    /// More environment variables.
+    #[serde(default)]
+    pub environment: BTreeMap<String, String>,
 }
 
 impl Start {
@@ -58,6 +61,7 @@ impl Start {
             no_wait: false,
             restricted: false,
             hosts: None,
+            environment: BTreeMap::new(),
         }
     }
 
@@ -173,7 +177,7 @@ impl World {
         }
         // As in the Deployment: an allocator with many arenas keeps what a burst of reconciles has used.
         command.env("MALLOC_ARENA_MAX", "2");
-        command.env("AWS_EC2_METADATA_DISABLED", "true").args(&start.args);
+        command.env("AWS_EC2_METADATA_DISABLED", "true").envs(&start.environment).args(&start.args);
         self.children.spawn(&name, Rank::Program, command)?;
         if !start.no_wait {
             self.program_ready(start, ports).await?;

@@ -1,0 +1,80 @@
+//! A rollout outlives jumps of its controller's wall clock: no deadline takes a jump for time that has passed.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use jiff::{SignedDuration, Timestamp};
+use serde_json::json;
+use shared::annotation::format;
+use shared::rollout::status::RolloutPhase;
+use testbed::World;
+use testbed::supervisor::programs::Start;
+
+use crate::rollout_common::{Fleet, controller, restarted};
+
+/// Longer than any deadline and any Lease here.
+const JUMP: SignedDuration = SignedDuration::from_hours(1);
+
+/// The wall clock of one program.
+struct Clock {
+    library: PathBuf,
+    shift: PathBuf,
+}
+
+impl Clock {
+    /// Compiles the library that moves it. Whoever has Rust has `cc`: it links.
+    fn new(world: &World) -> Result<Self> {
+        let (source, library) = (world.dir().join("shift.c"), world.dir().join("shift.so"));
+        fs::write(&source, include_str!("rollout_clock/shift.c"))?;
+        let mut compiler = Command::new("cc");
+        let compiled =
+            compiler.args(["-shared", "-fPIC", "-Wall", "-Werror", "-o"]).arg(&library).arg(&source).status();
+        ensure!(compiled.context("run cc")?.success(), "cc {} failed", source.display());
+        let clock = Self { library, shift: world.dir().join("shift") };
+        clock.set(SignedDuration::ZERO)?;
+        Ok(clock)
+    }
+
+    fn set(&self, shift: SignedDuration) -> Result<()> {
+        let new = self.shift.with_extension("new");
+        fs::write(&new, shift.as_secs().to_string())?;
+        Ok(fs::rename(new, &self.shift)?)
+    }
+
+    /// A program that reads it.
+    fn of(&self, mut program: Start) -> Start {
+        let text = |path: &PathBuf| path.display().to_string();
+        program.environment.insert("LD_PRELOAD".to_owned(), text(&self.library));
+        program.environment.insert("CLOCK_SHIFT".to_owned(), text(&self.shift));
+        program
+    }
+}
+
+#[tokio::test]
+async fn a_jump_of_the_clock_is_no_time_that_a_deadline_counts() -> Result<()> {
+    let world = restarted().await?;
+    let clock = Clock::new(&world)?;
+    world.start(&clock.of(controller())).await?;
+    let fleet = Fleet::of(&world, "jumps", &["a", "b"]).await?;
+    world.change_timings(&json!({ "ec2Stop": "15s", "ec2Start": "15s" })).await?;
+    for (action, call, shift) in
+        [("Hibernate", "StopInstances", JUMP), ("Resume", "StartInstances", SignedDuration::ZERO)]
+    {
+        world.ec2().reset_calls().await?;
+        // A sleep that seems to last for an hour is looked at once a minute.
+        let rollout = fleet.rollout(action, json!({ "deadline": "5m", "maxFailures": 0 })).await?;
+        rollout.until_target(fleet.get("b"), "Progressing").await?;
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        clock.set(shift)?;
+        let status = rollout.until_phase(RolloutPhase::Succeeded).await?;
+        assert_eq!(status.counts["Succeeded"], 2, "{action}: {status:#?}");
+        fleet.each_was_started_once(call).await?;
+        let ended = fleet.mark("a").await?.and_then(|mark| mark.ended).context("a record")?;
+        let off = format::time(&ended.at).context("a time")?.duration_since(Timestamp::now() + shift).abs();
+        ensure!(off < SignedDuration::from_mins(2), "{action}: the controller does not read the clock: {off}");
+    }
+    Ok(())
+}

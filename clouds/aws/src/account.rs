@@ -114,7 +114,7 @@ impl Account {
     }
 
     async fn change(&self, call: Call, ids: &[String]) -> Result<Moved, Failure> {
-        let throttles = Throttles { limits: self.limits.clone(), call, instances: ids.len() };
+        let throttles = Throttles { limits: self.limits.clone(), call };
         let ids = Some(ids.to_vec());
         let changes = match call {
             Call::Start => {

@@ -1,6 +1,7 @@
 //! Tells the limits of every throttled attempt, also of those that the SDK repeats by itself.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use aws_sdk_ec2::config::interceptors::FinalizerInterceptorContextRef;
 use aws_sdk_ec2::config::{ConfigBag, Intercept, RuntimeComponents};
@@ -17,14 +18,15 @@ use crate::call::Call;
 use crate::errors::of_code;
 use crate::quota::{Bucket, Limits};
 
-/// Takes the instances of a throttled attempt from the bucket once more. EC2 refills its bucket from the moment at which the first call
-/// arrives, later than ours: at full use every call would come a little too early, and be throttled.
+/// How far our bucket may be ahead of EC2's: longer than a call takes to arrive. Each attempt that is throttled costs this much time at most.
+const LEAD: Duration = Duration::from_secs(2);
+
+/// Sets the bucket of instances back for a throttled attempt. EC2 refills its bucket from the moment at which the first call arrives, later
+/// than ours: at full use every call would come a little too early, and be throttled.
 #[derive(Debug)]
 pub(crate) struct Throttles {
     pub(crate) limits: Arc<Limits>,
     pub(crate) call: Call,
-    /// How many the call moves.
-    pub(crate) instances: usize,
 }
 
 #[dyn_dispatch_hint]
@@ -41,7 +43,7 @@ impl Intercept for Throttles {
     ) -> Result<(), BoxError> {
         let error = context.output_or_error().and_then(Result::err).and_then(OrchestratorError::as_operation_error);
         if error.and_then(code).and_then(of_code) == Some(CloudErrorKind::Throttled) {
-            self.limits.of(Bucket::Instances(self.call)).spend(self.instances);
+            self.limits.of(Bucket::Instances(self.call)).set_back(LEAD);
         }
         Ok(())
     }

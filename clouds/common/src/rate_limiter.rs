@@ -107,9 +107,9 @@ impl RateLimiter {
         state.queue.is_empty() && state.tokens >= self.burst && fraction(&state, state.at) >= 1.0
     }
 
-    /// Takes tokens that no caller has acquired, and lets the bucket owe them: the cloud has counted otherwise.
-    pub fn spend(&self, tokens: usize) {
-        let tokens = f64::from(u32::try_from(tokens).unwrap_or(u32::MAX)).min(self.burst);
+    /// Takes the tokens of so much time, and lets the bucket owe them: the cloud's own bucket is behind.
+    pub fn set_back(&self, time: Duration) {
+        let tokens = (self.rate * time.as_secs_f64()).min(self.burst);
         let mut state = self.lock();
         self.refill(&mut state);
         state.tokens = (state.tokens - tokens).max(-tokens);
@@ -192,16 +192,16 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_the_cloud_has_counted_is_owed_and_comes_back() {
+    async fn a_bucket_that_is_set_back_owes_the_tokens_and_gets_them_back() {
         let limiter = RateLimiter::new(10, 5);
         assert!(limiter.is_full());
-        limiter.spend(4);
+        limiter.set_back(Duration::from_millis(800));
         assert!(!limiter.is_full());
         assert_eq!(taken(&limiter, Duration::from_millis(100)).await, 6);
-        limiter.spend(5);
+        limiter.set_back(Duration::from_secs(1));
         assert_eq!(taken(&limiter, Duration::from_millis(800)).await, 0, "five are owed");
         assert_eq!(taken(&limiter, Duration::from_millis(300)).await, 1);
-        limiter.spend(1_000);
+        limiter.set_back(Duration::from_hours(1));
         tokio::time::sleep(Duration::from_secs(4)).await;
         assert!(limiter.is_full(), "no more is owed than one burst");
     }

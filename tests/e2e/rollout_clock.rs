@@ -15,8 +15,8 @@ use testbed::supervisor::programs::Start;
 
 use crate::rollout_common::{Fleet, controller, restarted};
 
-/// Longer than any deadline and any Lease here.
-const JUMP: SignedDuration = SignedDuration::from_hours(1);
+/// Longer than the deadline and the Lease, and shorter than the time after which a sleep is overdue.
+const JUMP: SignedDuration = SignedDuration::from_mins(10);
 
 /// The wall clock of one program.
 struct Clock {
@@ -25,7 +25,7 @@ struct Clock {
 }
 
 impl Clock {
-    /// Compiles the library that moves it. Whoever has Rust has `cc`: it links.
+    /// Compiles the library that moves it. Rust needs `cc` as its linker.
     fn new(world: &World) -> Result<Self> {
         let (source, library) = (world.dir().join("shift.c"), world.dir().join("shift.so"));
         fs::write(&source, include_str!("rollout_clock/shift.c"))?;
@@ -64,7 +64,6 @@ async fn a_jump_of_the_clock_is_no_time_that_a_deadline_counts() -> Result<()> {
         [("Hibernate", "StopInstances", JUMP), ("Resume", "StartInstances", SignedDuration::ZERO)]
     {
         world.ec2().reset_calls().await?;
-        // A sleep that seems to last for an hour is looked at once a minute.
         let rollout = fleet.rollout(action, json!({ "deadline": "5m", "maxFailures": 0 })).await?;
         rollout.until_target(fleet.get("b"), "Progressing").await?;
         tokio::time::sleep(Duration::from_secs(3)).await;

@@ -15,7 +15,7 @@ use shared::target::{CLUSTER_DEPLOYMENT, Change, Intent, PowerAction};
 use shared::text::{sanitize_chain, sanitize_to};
 use tracing::{info, warn};
 
-use super::checks::{Checks, Verdict};
+use super::checks::{Checks, Identity, Verdict};
 use super::fleet::Item;
 use super::{Observation, RolloutError, Rollouts, TargetState};
 use crate::runtime::hub::{full_name, key_of};
@@ -61,9 +61,9 @@ pub async fn run(
     let (sleeps, rest): (Vec<_>, Vec<_>) = started.partition(|(_, item, mark)| needs_check(item, mark));
     let ended = stream::iter(ended).map(async |(index, item, mark)| (index, end(rollouts, &item, &mark).await));
     let mut outcomes: Vec<(usize, Outcome)> = ended.buffer_unordered(CONCURRENT).collect().await;
-    let wanted = outcomes.len() + sleeps.len() + rest.len();
-    let answers = answers(rollouts, rollout, &mut state.checks, sleeps);
-    let started = stream::iter(rest).map(|start| (start, Ok(None))).chain(answers);
+    let begun = begin_checks(rollouts, rollout, &mut state.checks, sleeps);
+    let wanted = outcomes.len() + rest.len() + begun.len();
+    let started = stream::iter(rest).map(|start| (start, Ok(None))).chain(answers(&mut state.checks, begun));
     let started = started.map(async |((index, item, mark), verdict)| {
         let outcome = match verdict {
             Ok(None) => start(rollouts, rollout, &item, &mark).await,
@@ -105,30 +105,39 @@ fn needs_check(item: &Item, claim: &Mark) -> bool {
     claim.wanted == Power::Hibernating && item.observed.has_spoke
 }
 
-/// Checks the spokes of these targets. Those that take longer than others answer a later reconcile, and ask for it.
-fn answers<'a>(
-    rollouts: &'a Rollouts,
+/// Checks the spokes of these targets: those of which an answer is there or will come.
+fn begin_checks(
+    rollouts: &Rollouts,
     rollout: &PowerRollout,
-    checks: &'a mut Checks,
+    checks: &mut Checks,
     starts: Vec<Start>,
-) -> impl Stream<Item = (Start, Verdict)> + 'a {
-    let mut wanted = HashMap::with_capacity(starts.len());
+) -> HashMap<Identity, Start> {
+    let mut begun = HashMap::with_capacity(starts.len());
     for start in starts {
-        let (item, key) = (start.1.clone(), start.1.key());
+        let (item, target) = (start.1.clone(), start.1.identity());
         let (hub, panics) = (rollouts.hub().clone(), rollouts.handle.panics());
         let check = async move {
             let name = full_name(&*item.object);
             let verdict = panics.contain("the check of a spoke", &name, against_sleep(&hub, &item)).await;
             verdict.unwrap_or_else(|_| Ok(Some("internal error: the check of its spoke panicked".to_owned())))
         };
-        let (handle, rollout) = (rollouts.handle.clone(), key_of(rollout));
-        checks.begin(&key, check, move || handle.trigger(rollout));
-        wanted.insert(key, start);
+        let (handle, key) = (rollouts.handle.clone(), key_of(rollout));
+        if checks.begin(&target, check, move || handle.trigger(key)) {
+            begun.insert(target, start);
+        }
     }
-    stream::unfold((checks, wanted), async |(checks, mut wanted)| {
-        let (key, verdict) = checks.next(&wanted).await?;
-        let start = wanted.remove(&key)?;
-        Some(((start, verdict), (checks, wanted)))
+    begun
+}
+
+/// The answers to these checks. Those that take longer than others answer a later reconcile, and ask for it.
+fn answers(checks: &mut Checks, begun: HashMap<Identity, Start>) -> impl Stream<Item = (Start, Verdict)> {
+    stream::unfold((checks, begun), async |(checks, mut begun)| {
+        let Some((target, verdict)) = checks.next(&begun).await else {
+            checks.end();
+            return None;
+        };
+        let start = begun.remove(&target)?;
+        Some(((start, verdict), (checks, begun)))
     })
 }
 

@@ -1,12 +1,10 @@
-//! Checks of spokes before a sleep. They run beside the reconciles: a spoke that is silent delays its own target.
+//! Checks of spokes before a sleep. They run concurrently with reconciles: an unresponsive spoke delays its own target.
 
 use std::collections::{HashMap, HashSet};
 use std::future::Future;
-use std::sync::Arc;
 use std::time::Duration;
 
 use shared::spoke::SpokeError;
-use tokio::sync::Semaphore;
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -16,12 +14,17 @@ use crate::runtime::Key;
 /// Checks of one rollout at once.
 const CONCURRENT: usize = 32;
 /// How long a reconcile waits for the checks that it began. Most spokes answer sooner.
-const PATIENCE: Duration = Duration::from_millis(500);
+const WAIT: Duration = Duration::from_millis(500);
 /// Oldest answer that a target is started on: an upgrade may have begun since.
-const FRESH: Duration = Duration::from_secs(15);
+const MAX_AGE: Duration = Duration::from_secs(15);
+/// Longest check: the kubeconfig from the hub, the connection, the answer.
+const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// What speaks against a sleep, if anything. An error says nothing about the cluster.
+/// Why the cluster must not hibernate, if anything says so. An error says nothing about the cluster.
 pub type Verdict = Result<Option<String>, SpokeError>;
+
+/// One object: its namespace and name, and its UID.
+pub type Identity = (Key, String);
 
 /// A verdict, and when it was given.
 type Answer = (Verdict, Instant);
@@ -29,87 +32,98 @@ type Answer = (Verdict, Instant);
 /// The checks of one rollout. They end with it.
 pub struct Checks {
     tasks: JoinSet<()>,
-    turns: Arc<Semaphore>,
-    sender: UnboundedSender<(Key, Answer)>,
-    receiver: UnboundedReceiver<(Key, Answer)>,
-    under_way: HashSet<Key>,
-    answers: HashMap<Key, Answer>,
-    patience: Option<Instant>,
+    sender: UnboundedSender<(Identity, Answer)>,
+    receiver: UnboundedReceiver<(Identity, Answer)>,
+    under_way: HashSet<Identity>,
+    answers: HashMap<Identity, Answer>,
+    /// Until when this reconcile waits.
+    until: Option<Instant>,
 }
 
 impl Default for Checks {
     fn default() -> Self {
         let (sender, receiver) = mpsc::unbounded_channel();
-        Self {
-            tasks: JoinSet::new(),
-            turns: Arc::new(Semaphore::new(CONCURRENT)),
-            sender,
-            receiver,
-            under_way: HashSet::new(),
-            answers: HashMap::new(),
-            patience: None,
-        }
+        let (under_way, answers) = (HashSet::new(), HashMap::new());
+        Self { tasks: JoinSet::new(), sender, receiver, under_way, answers, until: None }
     }
 }
 
 impl Checks {
-    /// Begins a check of a target, unless one is under way or has a fresh answer. `answered` is called after it.
+    /// Begins a check of a target, unless it has a fresh answer, or too many are under way. Whether an answer is there or will come.
+    /// `answered` is called after an answer for which the reconcile does not wait.
     pub fn begin(
         &mut self,
-        key: &Key,
+        target: &Identity,
         check: impl Future<Output = Verdict> + Send + 'static,
         answered: impl FnOnce() + Send + 'static,
-    ) {
+    ) -> bool {
         self.collect();
-        if self.answers.contains_key(key) || !self.under_way.insert(key.clone()) {
-            return;
+        if self.answers.contains_key(target) || self.under_way.contains(target) {
+            return true;
         }
-        let (turns, sender, key) = (self.turns.clone(), self.sender.clone(), key.clone());
+        if self.under_way.len() >= CONCURRENT {
+            return false;
+        }
+        self.under_way.insert(target.clone());
+        let until = *self.until.get_or_insert_with(|| Instant::now() + WAIT);
+        let (sender, target) = (self.sender.clone(), target.clone());
         self.tasks.spawn(async move {
-            let turn = turns.acquire().await;
-            let verdict = check.await;
-            drop(turn);
+            let late = || Err(SpokeError::Failed(format!("its check takes longer than {} s", TIMEOUT.as_secs())));
+            let verdict = tokio::time::timeout(TIMEOUT, check).await.unwrap_or_else(|_| late());
             // The receiver lives longer than its tasks.
-            let _ = sender.send((key, (verdict, Instant::now())));
-            answered();
+            let _ = sender.send((target, (verdict, Instant::now())));
+            if Instant::now() >= until {
+                answered();
+            }
         });
-        self.patience.get_or_insert_with(|| Instant::now() + PATIENCE);
+        true
     }
 
     /// The targets whose checks are under way.
-    pub fn under_way(&mut self) -> &HashSet<Key> {
+    pub fn under_way(&mut self) -> &HashSet<Identity> {
         self.collect();
         &self.under_way
     }
 
-    /// The next answer about one of these targets. `None` when this reconcile has waited long enough for those that it began.
-    pub async fn next<T>(&mut self, wanted: &HashMap<Key, T>) -> Option<(Key, Verdict)> {
+    /// Takes what speaks against targets. That needs no free slot.
+    pub fn objections(&mut self) -> Vec<(Key, String)> {
         self.collect();
+        let objects = |_: &Identity, (verdict, _): &mut Answer| matches!(verdict, Ok(Some(_)));
+        let found = self.answers.extract_if(objects);
+        found.filter_map(|((key, _), (verdict, _))| Some((key, verdict.ok()??))).collect()
+    }
+
+    /// The next answer about one of these targets. `None` when this reconcile has waited long enough for those that it began.
+    pub async fn next<T>(&mut self, wanted: &HashMap<Identity, T>) -> Option<(Identity, Verdict)> {
         loop {
-            if let Some((key, (verdict, _))) = self.answers.extract_if(|key, _| wanted.contains_key(key)).next() {
-                return Some((key, verdict));
+            self.collect();
+            if let Some((target, (verdict, _))) = self.answers.extract_if(|one, _| wanted.contains_key(one)).next() {
+                return Some((target, verdict));
             }
-            let is_awaited = self.under_way.iter().any(|key| wanted.contains_key(key));
-            let until = self.patience.filter(|_| is_awaited).unwrap_or_else(Instant::now);
-            let Ok(Some(answer)) = tokio::time::timeout_at(until, self.receiver.recv()).await else {
-                self.patience = None;
-                return None;
-            };
-            self.keep(answer);
+            let is_awaited = self.under_way.iter().any(|target| wanted.contains_key(target));
+            let until = self.until.filter(|until| is_awaited && *until > Instant::now())?;
+            if let Ok(Some(answer)) = tokio::time::timeout_at(until, self.receiver.recv()).await {
+                self.keep(answer);
+            }
         }
+    }
+
+    /// Ends the wait of this reconcile.
+    pub fn end(&mut self) {
+        self.until = None;
     }
 
     fn collect(&mut self) {
         while let Ok(answer) = self.receiver.try_recv() {
             self.keep(answer);
         }
-        self.answers.retain(|_, (_, at)| at.elapsed() < FRESH);
+        self.answers.retain(|_, (_, at)| at.elapsed() < MAX_AGE);
         while self.tasks.try_join_next().is_some() {}
     }
 
-    fn keep(&mut self, (key, answer): (Key, Answer)) {
-        self.under_way.remove(&key);
-        self.answers.insert(key, answer);
+    fn keep(&mut self, (target, answer): (Identity, Answer)) {
+        self.under_way.remove(&target);
+        self.answers.insert(target, answer);
     }
 }
 
@@ -117,26 +131,29 @@ impl Checks {
 mod tests {
     use super::*;
 
-    fn key(name: &str) -> Key {
-        ("n".to_owned(), name.to_owned())
+    fn target(name: &str) -> Identity {
+        (("n".to_owned(), name.to_owned()), format!("uid of {name}"))
     }
 
-    fn begin(checks: &mut Checks, name: &str, seconds: u64) {
+    /// A check that takes so long. Reconciles that its answer asks for come here.
+    fn begin(checks: &mut Checks, name: &str, seconds: u64, asks: &UnboundedSender<()>) -> bool {
         let check = async move {
             tokio::time::sleep(Duration::from_secs(seconds)).await;
-            Ok(None)
+            Ok(if seconds == 8 { Some("silent".to_owned()) } else { None })
         };
-        checks.begin(&key(name), check, || {});
+        let asks = asks.clone();
+        checks.begin(&target(name), check, move || asks.send(()).expect("a receiver"))
     }
 
     /// Who answers one reconcile that asks about these, and how long that takes.
     async fn answered(checks: &mut Checks, names: &[&str]) -> (Vec<String>, Duration) {
-        let wanted = names.iter().map(|name| (key(name), ())).collect();
+        let wanted = names.iter().map(|name| (target(name), ())).collect();
         let begin = Instant::now();
         let mut found = Vec::new();
-        while let Some((key, _)) = checks.next(&wanted).await {
-            found.push(key.1);
+        while let Some((((_, name), _), _)) = checks.next(&wanted).await {
+            found.push(name);
         }
+        checks.end();
         (found, begin.elapsed())
     }
 
@@ -145,49 +162,41 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_silent_spoke_delays_a_reconcile_once_and_answers_a_later_one() {
-        let mut checks = Checks::default();
-        begin(&mut checks, "silent", 8);
-        begin(&mut checks, "quick", 0);
-        assert_eq!(answered(&mut checks, &["silent", "quick"]).await, (names(&["quick"]), PATIENCE));
-        assert_eq!(checks.under_way(), &HashSet::from([key("silent")]));
-        begin(&mut checks, "silent", 0);
+    async fn a_silent_spoke_delays_a_reconcile_once_and_asks_for_a_later_one() {
+        let (mut checks, (asks, mut asked)) = (Checks::default(), mpsc::unbounded_channel());
+        assert!(begin(&mut checks, "silent", 8, &asks) && begin(&mut checks, "quick", 0, &asks));
+        assert_eq!(answered(&mut checks, &["silent", "quick"]).await, (names(&["quick"]), WAIT));
+        assert!(asked.try_recv().is_err(), "the reconcile has waited for the answer");
+        assert_eq!(checks.under_way(), &HashSet::from([target("silent")]));
+        assert!(begin(&mut checks, "silent", 0, &asks));
         assert_eq!(answered(&mut checks, &["silent"]).await, (vec![], Duration::ZERO), "it is under way");
-        tokio::time::sleep(Duration::from_secs(8)).await;
+        asked.recv().await.expect("a reconcile");
+        assert!(checks.under_way().is_empty(), "the answer is there when its reconcile begins");
         assert_eq!(answered(&mut checks, &["other"]).await, (vec![], Duration::ZERO), "it is kept");
-        begin(&mut checks, "silent", 8);
-        assert_eq!(answered(&mut checks, &["silent"]).await, (names(&["silent"]), Duration::ZERO));
-        assert_eq!(answered(&mut checks, &["silent"]).await, (vec![], Duration::ZERO), "nothing is under way");
+        assert_eq!(checks.objections(), [(target("silent").0, "silent".to_owned())], "also without a slot");
+        assert_eq!(answered(&mut checks, &["silent"]).await, (vec![], Duration::ZERO));
     }
 
     #[tokio::test(start_paused = true)]
     async fn an_answer_that_was_not_asked_for_soon_is_dropped() {
-        let mut checks = Checks::default();
-        begin(&mut checks, "a", 1);
-        assert_eq!(answered(&mut checks, &["a"]).await, (vec![], PATIENCE));
+        let (mut checks, (asks, _asked)) = (Checks::default(), mpsc::unbounded_channel());
+        begin(&mut checks, "a", 1, &asks);
+        assert_eq!(answered(&mut checks, &["a"]).await, (vec![], WAIT));
         // The rollout is paused meanwhile.
         tokio::time::sleep(Duration::from_mins(1)).await;
         assert_eq!(answered(&mut checks, &["a"]).await, (vec![], Duration::ZERO));
-        begin(&mut checks, "a", 0);
+        begin(&mut checks, "a", 0, &asks);
         assert_eq!(answered(&mut checks, &["a"]).await.0, names(&["a"]), "it is checked again");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_answer_is_there_when_its_reconcile_is_asked_for() {
-        let (mut checks, (asks, mut asked)) = (Checks::default(), mpsc::unbounded_channel());
-        checks.begin(&key("a"), async { Ok(None) }, move || asks.send(()).expect("a receiver"));
-        asked.recv().await.expect("a reconcile");
-        assert!(checks.under_way().is_empty());
-        assert_eq!(answered(&mut checks, &["a"]).await.0, names(&["a"]));
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn so_many_at_once() {
-        let mut checks = Checks::default();
-        for number in 0..=CONCURRENT {
-            begin(&mut checks, &number.to_string(), 8);
-        }
-        tokio::time::sleep(Duration::from_secs(9)).await;
-        assert_eq!(checks.under_way().len(), 1);
+    async fn so_many_at_once_each_within_its_time() {
+        let (mut checks, (asks, _asked)) = (Checks::default(), mpsc::unbounded_channel());
+        let begun = (0..=CONCURRENT).filter(|number| begin(&mut checks, &number.to_string(), 1_000, &asks));
+        assert_eq!(begun.count(), CONCURRENT);
+        tokio::time::sleep(TIMEOUT + Duration::from_secs(1)).await;
+        let wanted = HashMap::from([(target("0"), ())]);
+        let (_, verdict) = checks.next(&wanted).await.expect("an answer");
+        assert!(matches!(verdict, Err(SpokeError::Failed(_))), "{verdict:?}");
     }
 }

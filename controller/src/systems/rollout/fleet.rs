@@ -11,6 +11,7 @@ use shared::rollout::observed::Observed;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
+use super::checks::Identity;
 use crate::cloud_registry::PLATFORMS;
 use crate::runtime::hub::{key_of, version};
 use crate::runtime::{Follower, Guarded, Hub, Key};
@@ -33,6 +34,11 @@ impl Item {
     /// Namespace and name.
     pub fn key(&self) -> Key {
         (self.observed.namespace.clone(), self.observed.name.clone())
+    }
+
+    /// What tells it from another object of that name.
+    pub fn identity(&self) -> Identity {
+        (self.key(), self.object.meta().uid.clone().unwrap_or_default())
     }
 
     /// The object.

@@ -25,7 +25,7 @@ use shared::spoke::SpokeError;
 use tokio::time::Instant;
 use tracing::info;
 
-use self::checks::Checks;
+use self::checks::{Checks, Identity};
 use self::facts::HubFacts;
 use self::fleet::Item;
 pub use self::fleet::{Fleet, Fleets};
@@ -135,7 +135,7 @@ pub struct Observation<'a> {
     upgrades: Arc<BTreeMap<String, String>>,
     checked: HashMap<Key, (String, Timestamp)>,
     /// Targets whose checks are under way.
-    checking: HashSet<Key>,
+    checking: HashSet<Identity>,
     blocked: Option<String>,
     now: Timestamp,
     /// Whether anything was written or found.
@@ -182,6 +182,7 @@ impl System for Rollouts {
         let Some(items) = self.fleet.items() else { return Ok(Observed::Rest(Some(UNLISTED))) };
         // A claim that its last write has left behind, or a restored object brings along, still has to end.
         if is_over(rollout) && !has_claim(rollout, &items) {
+            target.state.checks = Checks::default();
             return Ok(Observed::Rest(expire(self, rollout).await?));
         }
         let client = &self.hub().client;
@@ -201,6 +202,11 @@ impl System for Rollouts {
             }
         };
         let now = clock::now();
+        let state = &mut target.state;
+        if rollout.spec.paused || rollout.spec.abort || now >= rollout.spec.not_after.0 {
+            state.checks = Checks::default();
+        }
+        state.checked.extend(state.checks.objections().into_iter().map(|(key, why)| (key, (why, now))));
         // A deferral that was not renewed is one of a target that has gone on.
         target.state.checked.retain(|_, (_, at)| timeline::age(*at, now) < FORGOTTEN);
         let checked = target.state.checked.clone();
@@ -229,7 +235,7 @@ impl System for Rollouts {
             group: *group,
             upgrade: upgrades.get(&item.observed.name).map(String::as_str),
             checked: if checked.is_empty() { None } else { of(item).map(|(why, at)| (why.as_str(), *at)) },
-            checking: !checking.is_empty() && checking.contains(&item.key()),
+            checking: !checking.is_empty() && checking.contains(&item.identity()),
         });
         let candidates: Vec<Candidate<'_>> = candidates.collect();
         plan(&Input { rollout, candidates: &candidates, blocked: blocked.as_deref(), now: *now })

@@ -220,7 +220,7 @@ JSON and YAML print a list of this form; later versions only add fields:
   }]}
 
 With options for a rollout it is a RolloutPlan with \"estimatedSeconds\", whose items have \"namespace\", \"name\", \"group\", \"domain\", \
-\"state\" (Starts, AlreadyInState, Deferred or Refused), \"reason\" and \"position\": when it starts, counted from 1. The estimate is rough: 5 \
+\"state\" (Starts, or as in a status: AlreadyInState, Deferred, Refused, Overridden), \"reason\" and \"position\": when it starts, counted from 1. The estimate is rough: 5 \
 minutes a target.";
 
 /// Of `status`, with the form of its JSON.

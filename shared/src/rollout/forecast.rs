@@ -1,4 +1,4 @@
-//! A rollout from begin to end on paper: the plans of the controller, for targets that each take the same time.
+//! Simulates a rollout from begin to end: the plans of the controller, for targets that each take the same time.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -49,7 +49,7 @@ struct Run {
     wanted: Power,
 }
 
-/// Works a rollout out that starts now. Approvals come at once, and nothing else writes. `typical`: what one target takes.
+/// Simulates a rollout that starts now. Approvals come at once, and nothing else writes. `typical`: what one target takes.
 #[must_use]
 pub fn forecast(rollout: &PowerRollout, subjects: &[Subject], typical: Duration, now: Timestamp) -> Forecast {
     let limit = later(now, AHEAD);
@@ -99,7 +99,7 @@ pub fn forecast(rollout: &PowerRollout, subjects: &[Subject], typical: Duration,
     Forecast { members, starts, lasts: timeline::age(begin, last) }
 }
 
-/// Lets what is deferred wait for ever. How many targets are to start.
+/// Keeps deferred targets deferred. How many targets start.
 fn settle(subjects: &mut [Subject], members: &[Option<(MemberState, String)>]) -> usize {
     let mut pending = 0;
     for (subject, member) in subjects.iter_mut().zip(members) {

@@ -112,8 +112,8 @@ pub fn plan(input: &Input<'_>) -> Plan {
     step(input, true)
 }
 
-/// The same. `told`: whether the status says what people read. A forecast needs only what later plans depend on.
-pub(super) fn step(input: &Input<'_>, told: bool) -> Plan {
+/// The same. `with_report`: whether the status says what people read. A forecast needs only what later plans depend on.
+pub(super) fn step(input: &Input<'_>, with_report: bool) -> Plan {
     let Input { rollout, now, .. } = *input;
     let spec = &rollout.spec;
     let mut status = rollout.status.clone().unwrap_or_default();
@@ -166,7 +166,7 @@ pub(super) fn step(input: &Input<'_>, told: bool) -> Plan {
     let timed_out = decision.timed_out.iter().filter_map(place_of).map(end(Some(deadline(spec))));
     let ends = ended_now.chain(timed_out).filter_map(|(at, late)| ended(&rows[at], late, now)).collect();
     let (next, decides) = (next(input, &decision, &rows, starts_now), decision.next_check);
-    if told {
+    if with_report {
         let (stop, unknown) = (stop.as_ref(), missing(input));
         report::fill(&mut status, &report::Facts { rollout, rows: &rows, unknown, decision: &decision, stop, now });
     }

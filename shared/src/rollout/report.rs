@@ -70,7 +70,7 @@ pub(super) fn fill(status: &mut PowerRolloutStatus, facts: &Facts<'_>) {
     if !unknown.is_empty() {
         let name = |(namespace, name): &(&str, &str)| sanitize_to(&format!("{namespace}/{name}"), MAX_NAME);
         let separator = if message.is_empty() { "" } else { "; " };
-        message = format!("{message}{separator}no such target: {}", listed(unknown.iter().map(name)));
+        message = format!("{message}{separator}not found: {}", listed(unknown.iter().map(name)));
     }
     (status.phase, status.message) = (Some(phase), Some(message).filter(|message| !message.is_empty()));
     status.estimated_end = estimate(status, facts).map(Time);

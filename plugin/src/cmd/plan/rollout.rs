@@ -17,10 +17,10 @@ use shared::{
         observed::Observed,
         plan::MAX_CONCURRENCY,
     },
-    target::{PowerAction, is_protected},
+    target::PowerAction,
 };
 
-use super::outlook::Outlook;
+use super::{outlook::Outlook, verdict};
 use crate::{
     cli::{
         PlanOutput,
@@ -40,8 +40,6 @@ use crate::{
 
 /// What a cluster typically takes. No promise: a cloud may be slower.
 const TYPICAL: Duration = Duration::from_mins(5);
-/// What the rules of the webhook call a cluster that is held awake, or protected.
-const HELD: &str = "V6";
 /// How the group of the remaining targets is called.
 const REST: &str = "(remaining)";
 
@@ -93,7 +91,7 @@ struct Row {
     /// Empty for the remaining targets.
     group: String,
     domain: String,
-    /// Starts, or as in a status: `AlreadyInState`, Deferred, Refused.
+    /// Starts, or as in a status: `AlreadyInState`, Deferred, Refused, Overridden.
     state: String,
     #[serde(skip_serializing_if = "String::is_empty")]
     reason: String,
@@ -102,13 +100,14 @@ struct Row {
     position: Option<usize>,
 }
 
-/// A rollout on paper.
+/// A simulated rollout.
 struct Planned {
     rows: Vec<Row>,
     lasts: Duration,
 }
 
-/// Prints the order in which these targets would start. `upgrades`: the clusters that other objects of the hub keep awake, and why.
+/// Prints the order in which these targets would start. `upgrades`: the clusters that a ClusterGroupUpgrade is upgrading,
+/// and what to say of that.
 pub(super) fn print(
     asked: &Asked<'_>,
     groups: &[CanaryGroup],
@@ -138,20 +137,20 @@ fn planned(
     outlooks: &[Outlook],
 ) -> Planned {
     let groups = &found(groups, outlooks);
+    let begin = hours.not_before.unwrap_or_else(|| time::now().timestamp());
     let (request, targets) = (Request::default(), Targets::default());
     let spec = draft::spec(PowerAction::Hibernate, flags, hours, request, targets, outlooks.len(), groups);
     let subjects: Vec<Subject> = outlooks.iter().map(|outlook| subject(groups, upgrades, outlook)).collect();
-    let Forecast { members, starts, lasts } =
-        forecast(&draft::object(String::new(), spec), &subjects, TYPICAL, time::now().timestamp());
+    let Forecast { members, starts, lasts } = forecast(&draft::object(String::new(), spec), &subjects, TYPICAL, begin);
     let places: BTreeMap<usize, (usize, usize)> =
         starts.iter().enumerate().map(|(at, (index, group))| (*index, (at, *group))).collect();
     let mut rows: Vec<(usize, Row)> = Vec::with_capacity(subjects.len());
     for (index, ((subject, outlook), member)) in subjects.iter().zip(outlooks).zip(members).enumerate() {
-        let (label, reason) = member.unwrap_or((MemberState::Pending, String::new()));
-        let place = places.get(&index).filter(|_| label == MemberState::Pending);
-        let (state, reason) = match label {
-            MemberState::Pending => (STARTS.to_owned(), will_fail(outlook)),
-            label => (label.to_string(), reason),
+        let place = places.get(&index);
+        let (state, reason) = match member {
+            Some((MemberState::Pending, _)) => (STARTS.to_owned(), will_fail(outlook)),
+            Some((label, reason)) => (label.to_string(), reason),
+            None => (NO_MEMBER.to_owned(), "created after now, by the clock of this machine".to_owned()),
         };
         let group = place.map_or(subject.group, |(_, group)| *group);
         let row = Row {
@@ -178,21 +177,27 @@ fn found(groups: &[CanaryGroup], outlooks: &[Outlook]) -> Vec<CanaryGroup> {
     groups.iter().filter(|group| group.members.iter().any(|member| names.contains(member))).cloned().collect()
 }
 
-/// What the controller would read of a target. Its rules are those of the hub, in the hub's own words.
+/// What the controller would read of a target. Of its own rules only the one about platforms depends on settings, which the hub knows.
+/// What another webhook or a policy refuses is deferred: the controller's account may be exempt.
 fn subject(groups: &[CanaryGroup], upgrades: &BTreeMap<String, String>, outlook: &Outlook) -> Subject {
     let target = &outlook.target;
     let cluster = serde_json::from_value::<ClusterDeployment>(target.object.clone()).unwrap_or_default();
-    let object = Observed::of(&cluster, &[]);
-    let held = |finding: &&Finding| finding.code == HELD && !is_protected(&target.object);
-    let refused = outlook.hub.iter().find(|finding| finding.severity == Severity::Block && !held(finding));
+    let object = Observed::of(&cluster, &[cluster.spec.platform.name()]);
+    let blocks = |code: &str| {
+        let mut hub = outlook.hub.iter().filter(|_| object.desired == Power::Running);
+        hub.find(|finding| finding.severity == Severity::Block && finding.code == code).map(said)
+    };
+    let refused = object.refused.clone().or_else(|| blocks(verdict::PLATFORM_ROW));
     let of_spoke = [code::UPGRADE_IN_PROGRESS, code::SPOKE_NOT_ASKED];
-    let checked = outlook.controller.iter().find(|finding| of_spoke.contains(&finding.code.as_str()));
+    let mut found = outlook.controller.iter().filter(|_| object.has_spoke);
+    let checked = found.find(|finding| of_spoke.contains(&finding.code.as_str())).map(said);
+    let checked = checked.or_else(|| blocks(verdict::REFUSED));
     let member = name_of(target);
     Subject {
         group: groups.iter().position(|group| group.members.contains(&member)).unwrap_or(groups.len()),
         upgrade: upgrades.get(&target.name).cloned(),
-        checked: checked.filter(|_| object.has_spoke).map(said),
-        object: Observed { refused: refused.filter(|_| object.desired == Power::Running).map(said), ..object },
+        checked,
+        object: Observed { refused, ..object },
     }
 }
 
@@ -207,6 +212,8 @@ fn will_fail(outlook: &Outlook) -> String {
 }
 
 const STARTS: &str = "Starts";
+/// What the rollout would not select.
+const NO_MEMBER: &str = "NoMember";
 
 fn lines(rows: &[Row], flags: &RolloutFlags, estimate: Duration) -> Vec<String> {
     let count = |state: &str| rows.iter().filter(|row| row.state == state).count();
@@ -216,6 +223,8 @@ fn lines(rows: &[Row], flags: &RolloutFlags, estimate: Duration) -> Vec<String> 
         (MemberState::AlreadyInState.to_string(), "are asleep already"),
         (MemberState::Deferred.to_string(), "deferred"),
         (MemberState::Refused.to_string(), "refused"),
+        (MemberState::Overridden.to_string(), "overridden"),
+        (NO_MEMBER.to_owned(), "no members"),
     ];
     let counts: Vec<String> = words
         .into_iter()
@@ -252,6 +261,7 @@ mod tests {
             "metadata": { "name": name, "namespace": "x" },
             "spec": {
                 "baseDomain": "d", "clusterName": name, "installed": true,
+                "clusterMetadata": { "clusterID": "c", "infraID": name, "adminKubeconfigSecretRef": { "name": "k" } },
                 "platform": { "aws": { "region": "r", "credentialsSecretRef": { "name": account } } },
             },
             "status": { "conditions": [{ "type": "Hibernating", "status": "False" }, { "type": "Ready", "status": "True" }] },
@@ -337,9 +347,12 @@ mod tests {
                 "Deferred",
                 "held awake",
             ),
-            (annotated(keys::PROTECTED, "true"), vec![block("V6")], vec![], "Refused", "V6: so"),
+            (annotated(keys::PROTECTED, "true"), vec![warn("V6")], vec![], "Refused", "V6: metadata.annotations"),
             (annotated(keys::ROLLOUT, claim), vec![], vec![], "Deferred", "in progress in rollout dawn"),
-            (none.clone(), vec![block("V1")], vec![], "Refused", "V1: so"),
+            (none.clone(), vec![block("V4")], vec![], "Refused", "V4: so"),
+            // Of another webhook, or of ours while it is down: the controller's account may be exempt.
+            (none.clone(), vec![block("Refused")], vec![], "Deferred", "Refused: so"),
+            (none.clone(), vec![block("WebhookDown")], vec![], "Starts", ""),
             (json!({ "spec": { "installed": false } }), vec![warn("V2")], vec![], "Deferred", "not installed yet"),
             // Installed less than a day ago: a warning, and no reason to wait.
             (none.clone(), vec![warn("V7")], vec![], "Starts", ""),

@@ -16,7 +16,9 @@ use crate::{
 };
 
 /// Row of the rule about platforms: the only one that depends on settings.
-const PLATFORM_ROW: &str = "V4";
+pub(super) const PLATFORM_ROW: &str = "V4";
+/// Code of a refusal that is none of our rules.
+pub(super) const REFUSED: &str = "Refused";
 /// How that rule begins: its field.
 const PLATFORM: &str = "spec.platform: ";
 
@@ -111,7 +113,7 @@ fn denied(mut blocks: Vec<Finding>, by: &str, denials: &[Denial]) -> Vec<Finding
     let others = denials.iter().filter(|denial| !blocks.iter().any(|block| same(block, denial)));
     let others = others.map(|denial| {
         let platform = format!("{}: ", denial.field) == PLATFORM;
-        let code = if platform { PLATFORM_ROW } else { "Refused" };
+        let code = if platform { PLATFORM_ROW } else { REFUSED };
         Finding::new(Severity::Block, code, format!("{denial} (says {by})"))
     });
     let others: Vec<_> = others.collect();
@@ -142,7 +144,7 @@ fn refused(blocks: Vec<Finding>, by: &str, message: &str) -> Vec<Finding> {
     }
     let rest = rest.trim_matches([';', ' ']);
     if !rest.is_empty() {
-        let code = if rest.starts_with(PLATFORM) { PLATFORM_ROW } else { row.as_deref().unwrap_or("Refused") };
+        let code = if rest.starts_with(PLATFORM) { PLATFORM_ROW } else { row.as_deref().unwrap_or(REFUSED) };
         findings.push(Finding::new(Severity::Block, code, format!("{rest} (says {by})")));
     }
     findings

@@ -255,7 +255,7 @@ fn names_that_no_target_has_are_told() {
     let groups = json!([{ "name": "canary", "names": names(&["b", "y", "z"]) }]);
     let mut hub = Hub::of(&json!({ "targets": targets, "groups": groups, "paused": true }), &["a", "b"]);
     hub.settle();
-    let message = "created paused: unpause it to start; no such target: fleet/w, fleet/x, fleet/y and 1 more";
+    let message = "created paused: unpause it to start; not found: fleet/w, fleet/x, fleet/y and 1 more";
     assert_eq!((hub.phase(), hub.message().as_str()), (RolloutPhase::Planned, message));
 }
 

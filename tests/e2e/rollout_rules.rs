@@ -10,9 +10,10 @@ use shared::annotation::{format, keys};
 use shared::hive::api::ClusterDeployment;
 use shared::rollout::mark::Outcome;
 use shared::rollout::status::{PowerRolloutStatus, RolloutPhase};
+use testbed::cluster::version;
 use testbed::ec2::Fault;
 use testbed::proxy::faults::{Effect, Rule};
-use testbed::{ClusterOptions, World, apply};
+use testbed::{ClusterOptions, Options, World, apply};
 
 use crate::rollout_common::{Fleet, SOON, word};
 
@@ -119,6 +120,21 @@ async fn an_upgrade_or_a_silent_spoke_defers_a_sleep() -> Result<()> {
     sleep.until_phase(RolloutPhase::Succeeded).await?;
     sleep.delete().await?;
     fleet.remove().await
+}
+
+#[tokio::test]
+async fn a_cluster_version_that_progresses_defers_a_sleep() -> Result<()> {
+    // All clusters of a world share a ClusterVersion.
+    let world = World::up(Options { clusters: 0, ..Options::shared() }).await?;
+    let fleet = Fleet::of(&world, "version", &["a"]).await?;
+    let spoke = world.spoke(fleet.get("a").info().spoke).await?;
+    version::set_upgrade(&spoke, Some("4.20.9")).await?;
+    let sleep = fleet.rollout("Hibernate", json!({})).await?;
+    let why = sleep.until_target(fleet.get("a"), "Deferred").await?;
+    ensure!(why.starts_with("it is being upgraded"), "{why}");
+    assert_eq!((fleet.mark("a").await?, fleet.get("a").get().await?.power_state()), (None, "Running"));
+    version::set_upgrade(&spoke, None).await?;
+    sleep.until_phase(RolloutPhase::Succeeded).await.map(drop)
 }
 
 #[tokio::test]

@@ -147,7 +147,7 @@ mod tests {
 
     /// Who answers one reconcile that asks about these, and how long that takes.
     async fn answered(checks: &mut Checks, names: &[&str]) -> (Vec<String>, Duration) {
-        let wanted = names.iter().map(|name| (target(name), ())).collect();
+        let wanted = names.iter().map(|name| (target(name), 0_u8)).collect();
         let begin = Instant::now();
         let mut found = Vec::new();
         while let Some((((_, name), _), _)) = checks.next(&wanted).await {
@@ -195,7 +195,7 @@ mod tests {
         let begun = (0..=CONCURRENT).filter(|number| begin(&mut checks, &number.to_string(), 1_000, &asks));
         assert_eq!(begun.count(), CONCURRENT);
         tokio::time::sleep(TIMEOUT + Duration::from_secs(1)).await;
-        let wanted = HashMap::from([(target("0"), ())]);
+        let wanted = HashMap::from([(target("0"), 0_u8)]);
         let (_, verdict) = checks.next(&wanted).await.expect("an answer");
         assert!(matches!(verdict, Err(SpokeError::Failed(_))), "{verdict:?}");
     }

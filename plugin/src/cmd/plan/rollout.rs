@@ -106,7 +106,7 @@ struct Planned {
     lasts: Duration,
 }
 
-/// Prints the order in which these targets would start. `upgrades`: the clusters that a ClusterGroupUpgrade is upgrading,
+/// Prints the order in which these targets would start. `upgrades`: the clusters that TALM is upgrading,
 /// and what to say of that.
 pub(super) fn print(
     asked: &Asked<'_>,

@@ -102,6 +102,11 @@ impl<'a> Fleet<'a> {
         json!({ "namespace": cluster.namespace(), "name": cluster.name() })
     }
 
+    /// The groups of a rollout whose one canary is this cluster: it starts first.
+    pub fn canary(&self, name: &str) -> Value {
+        json!([{ "name": "canary", "names": [self.reference(name)] }])
+    }
+
     /// Creates a rollout over the fleet, with these fields of its spec.
     pub async fn rollout(&self, action: &str, spec: Value) -> Result<Rollout> {
         let name = format!("{}-{:04x}", self.word, rand::random::<u16>());

@@ -180,7 +180,7 @@ async fn a_persons_write_wins_before_and_after_the_claim() -> Result<()> {
     let world = World::shared().await?;
     let fleet = Fleet::of(&world, "person", &["a", "b"]).await?;
     // The claim of a lasts, and b does not start, however soon a sleeps.
-    let canary = json!([{ "name": "canary", "names": [fleet.reference("a")] }]);
+    let canary = fleet.canary("a");
     let sleep = fleet.rollout("Hibernate", json!({ "groups": canary, "minSuccessTime": "1h" })).await?;
     sleep.until("start", |status| status.counts.get("Pending") == Some(&1)).await?;
     fleet.get("b").sleep().await?;
@@ -204,7 +204,7 @@ async fn a_claimed_target_is_deferred_naming_the_claim_and_one_that_is_gone_is_r
     let instance = Some(fleet.get("a").instances().await?[0].id.clone());
     let fault = Fault { instance, ..Fault::error("StopInstances", "UnauthorizedOperation", 403) };
     let fault = world.ec2().inject(&fault).await?;
-    let canary = json!([{ "name": "canary", "names": [fleet.reference("a")] }]);
+    let canary = fleet.canary("a");
     let first = fleet.rollout("Hibernate", json!({ "groups": canary })).await?;
     first.until_target(fleet.get("a"), "Failed").await?;
     let second = fleet.rollout("Hibernate", json!({ "groups": canary })).await?;
@@ -264,7 +264,7 @@ async fn members_are_those_that_existed_when_it_started() -> Result<()> {
     let label = fleet.get("a").get().await?.labels()["fleet"].clone();
     fleet.get("c").patch(&json!({ "metadata": { "labels": { "fleet": "none" } } })).await?;
     // The claim of a lasts until the members have changed, however soon a sleeps.
-    let canary = json!([{ "name": "canary", "names": [fleet.reference("a")] }]);
+    let canary = fleet.canary("a");
     let spec = json!({ "groups": canary, "maxTargets": 2, "minSuccessTime": "1h" });
     let sleep = fleet.rollout("Hibernate", spec).await?;
     sleep.until_target(fleet.get("a"), "Progressing").await?;
@@ -272,6 +272,7 @@ async fn members_are_those_that_existed_when_it_started() -> Result<()> {
     tokio::time::sleep(Duration::from_secs(1)).await;
     let labels = [("fleet".to_owned(), label.clone())].into();
     let late = world.cluster(&format!("{label}-late"), ClusterOptions { labels, ..ClusterOptions::of_size(1) }).await?;
+    late.wait_for_power_state("Running", SOON).await?;
     fleet.get("c").patch(&json!({ "metadata": { "labels": { "fleet": label } } })).await?;
     let status = sleep.until_phase(RolloutPhase::Halted).await?;
     ensure!(status.message.as_deref().unwrap_or_default().starts_with("selects 3 targets, more than maxTargets 2"));
@@ -297,7 +298,7 @@ async fn canaries_that_sleep_already_are_replaced() -> Result<()> {
         ],
     )
     .await?;
-    let canary = json!([{ "name": "canary", "names": [fleet.reference("x")] }]);
+    let canary = fleet.canary("x");
     let sleep = fleet.rollout("Hibernate", json!({ "groups": canary })).await?;
     sleep.until_phase(RolloutPhase::Succeeded).await?;
     let (a, b) = (fleet.mark("a").await?.unwrap(), fleet.mark("b").await?.unwrap());

@@ -21,7 +21,7 @@ async fn a_fleet_sleeps_in_waves_after_its_canary_and_an_undo_wakes_it() -> Resu
     clusters.push(("sleeps", ClusterOptions::of_size(1).asleep()));
     let fleet = Fleet::new(&world, "waves", &clusters).await?;
     let untouched = fleet.get("sleeps").get().await?.resource_version();
-    let canary = json!([{ "name": "canary", "names": [fleet.reference("c")] }]);
+    let canary = fleet.canary("c");
     let sleep = fleet.rollout("Hibernate", json!({ "groups": canary, "maxConcurrency": 2, "reason": "night" })).await?;
     let status = sleep.until_phase(RolloutPhase::Succeeded).await?;
     assert_eq!((status.total, status.counts["Succeeded"], status.counts["AlreadyInState"]), (Some(6), 5, 1));
@@ -74,7 +74,7 @@ async fn a_failing_canary_halts_a_wake_until_it_is_accepted_or_retried() -> Resu
     let denied =
         Fault { access_key: Some(key.clone()), ..Fault::error("StartInstances", "UnauthorizedOperation", 403) };
     let denied = world.ec2().inject(&denied).await?;
-    let canary = json!([{ "name": "canary", "names": [fleet.reference("canary")] }]);
+    let canary = fleet.canary("canary");
     let wake = fleet.rollout("Resume", json!({ "groups": canary, "deadline": "12s" })).await?;
     let status = wake.until_phase(RolloutPhase::Halted).await?;
     ensure!(status.message.as_deref().unwrap_or_default().starts_with("too many failures in group canary"));
@@ -111,7 +111,7 @@ async fn accepted_failures_let_the_rest_go_on() -> Result<()> {
     let key = &fleet.get("canary").info().access_key_id;
     let denied = Fault { access_key: Some(key.clone()), ..Fault::error("StopInstances", "UnauthorizedOperation", 403) };
     let denied = world.ec2().inject(&denied).await?;
-    let canary = json!([{ "name": "canary", "names": [fleet.reference("canary")] }]);
+    let canary = fleet.canary("canary");
     let sleep = fleet.rollout("Hibernate", json!({ "groups": canary, "deadline": "15s" })).await?;
     sleep.until_phase(RolloutPhase::Halted).await?;
     sleep.set(json!({ "acceptFailures": 1 })).await?;
@@ -191,7 +191,7 @@ async fn a_resume_takes_over_the_targets_of_a_hibernate_and_a_deleted_rollout_le
     sleep.delete().await?;
     wake.delete().await?;
 
-    let canary = json!([{ "name": "canary", "names": [fleet.reference("a")] }]);
+    let canary = fleet.canary("a");
     let sleep = fleet.rollout("Hibernate", json!({ "groups": canary })).await?;
     sleep.until_target(fleet.get("a"), "Progressing").await?;
     sleep.delete().await?;

@@ -220,8 +220,8 @@ JSON and YAML print a list of this form; later versions only add fields:
   }]}
 
 With options for a rollout it is a RolloutPlan with \"estimatedSeconds\", whose items have \"namespace\", \"name\", \"group\", \"domain\", \
-\"state\" (Starts, or as in a status: AlreadyInState, Deferred, Refused, Overridden), \"reason\" and \"position\": when it starts, counted from 1. The estimate is rough: 5 \
-minutes a target.";
+\"state\" (Starts, or as in a status: AlreadyInState, Deferred, Refused, Overridden), \"reason\" and \"position\": when it starts, counted \
+from 1. The estimate is rough: 5 minutes a target.";
 
 /// Of `status`, with the form of its JSON.
 pub(crate) const STATUS_EXAMPLES: &str = "\

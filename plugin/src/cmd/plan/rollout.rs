@@ -164,9 +164,8 @@ fn planned(
         };
         rows.push((group, row));
     }
-    rows.sort_by(|(a_group, a), (b_group, b)| {
-        let key = |group: &usize, row: &Row| (row.position.unwrap_or(usize::MAX), *group);
-        key(a_group, a).cmp(&key(b_group, b)).then_with(|| (&a.namespace, &a.name).cmp(&(&b.namespace, &b.name)))
+    rows.sort_by_cached_key(|(group, row)| {
+        (row.position.unwrap_or(usize::MAX), *group, row.namespace.clone(), row.name.clone())
     });
     Planned { rows: rows.into_iter().map(|(_, row)| row).collect(), lasts }
 }

@@ -80,7 +80,7 @@ fn a_forecast_starts_no_target_that_has_to_wait_and_ends() {
     hub.clusters.push(annotated("e", &json!({ "hive.openshift.io/powerstate-pause": "true" })));
     // Held for longer than until the first start, and not until the last record.
     hub.clusters.push(annotated("f", &json!({ "hibernate.sh/hold-awake-until": "2026-11-24T12:01:30Z" })));
-    // Nobody's clock is that far ahead.
+    // The requested time lies years ahead: no clock skew explains that.
     hub.clusters.push(annotated("g", &json!({ "hibernate.sh/requested-at": "2099-01-01T00:00:00Z" })));
     hub.upgrades.insert("b".to_owned(), "an upgrade".to_owned());
     hub.checked.insert("c".to_owned(), ("silent".to_owned(), now()));

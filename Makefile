@@ -12,7 +12,7 @@ PROGRAMS := kubectl-hibernate hibernate-webhook hibernate-controller hibernate-m
 # Always the whole workspace: with fewer packages cargo picks fewer features and compiles the AWS SDK (minutes) once more.
 export CARGO_FLAGS := --release --workspace --locked
 # End-to-end tests that run side by side. They mostly wait, so more than there are cores.
-export THREADS ?= 12
+export THREADS ?= 14
 
 .PHONY: help build prepare demo demo-fdb demo-kkp demo-rollout test test-testbed e2e unit test-times fuzz lint fmt deny manifests krew bench bench-hive bench-kkp bench-rollouts bench-hostile clean
 
@@ -42,7 +42,7 @@ demo-kkp: prepare ## Put a user cluster of KKP to sleep with its machines and co
 demo-rollout: prepare ## Put twelve clusters to sleep in waves, halt a wake at its canary, retry it and undo it
 	@bash tests/demo-rollout.sh
 
-test: prepare ## Run the unit tests and the end-to-end tests (THREADS=12 of them side by side)
+test: prepare ## Run the unit tests and the end-to-end tests (THREADS=14 of them side by side)
 	@bash tests/run.sh unit doc e2e
 
 test-testbed: prepare ## Run the tests of the test world itself

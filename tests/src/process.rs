@@ -109,16 +109,18 @@ pub fn records(pids: &Path) -> Vec<Record> {
     found
 }
 
-/// Ends processes rank by rank: SIGTERM, and SIGKILL for those that are still there after `grace`. SIGCONT goes along,
+/// Ends processes rank by rank: SIGTERM, and SIGKILL for those that are still there after `grace`; servers and stores by SIGKILL at once. SIGCONT goes along,
 /// because a frozen process does not see SIGTERM. Blocks until all are gone.
 pub fn end(mut processes: Vec<Record>, grace: Duration) {
     processes.sort_by_key(|process| process.rank);
     for group in processes.chunk_by(|a, b| a.rank == b.rank) {
-        for process in group {
+        // An API server that is asked to end waits for its clients, and what it serves is thrown away.
+        let asks = group.first().is_some_and(|process| process.rank < Rank::Server);
+        for process in group.iter().filter(|_| asks) {
             process.signal(Signal::SIGTERM);
             process.signal(Signal::SIGCONT);
         }
-        if !gone(group, grace) {
+        if !asks || !gone(group, grace) {
             for process in group {
                 process.signal(Signal::SIGKILL);
             }

@@ -13,6 +13,8 @@ use testbed::world::handle::Cluster;
 use testbed::{ClusterOptions, Options, Program, Timings, World};
 
 const LEASE: Duration = Duration::from_secs(6);
+/// The standby looks every second; the rest is for a busy machine.
+const MARGIN: Duration = Duration::from_secs(4);
 const SOON: Duration = Duration::from_mins(1);
 
 fn start(identity: &str) -> Start {
@@ -71,7 +73,7 @@ async fn killed_or_frozen_the_leader_is_replaced_and_never_do_two_act() -> Resul
     cluster.sleep().await?;
     world.signal(&format!("controller-{first}"), "kill").await?;
     let (second, took) = takeover(&world, &first).await?;
-    assert!(took <= LEASE + Duration::from_secs(2), "took {took:?}");
+    assert!(took <= LEASE + MARGIN, "took {took:?}");
     cluster.wait_for_power_state("Hibernating", SOON).await?;
     world.start(&start(&first)).await?;
 
@@ -79,7 +81,7 @@ async fn killed_or_frozen_the_leader_is_replaced_and_never_do_two_act() -> Resul
     cluster.wake().await?;
     world.signal(&format!("controller-{second}"), "freeze").await?;
     let (third, took) = takeover(&world, &second).await?;
-    assert!(took <= LEASE + Duration::from_secs(2), "took {took:?}");
+    assert!(took <= LEASE + MARGIN, "took {took:?}");
     let taken = now();
     world.signal(&format!("controller-{second}"), "thaw").await?;
     cluster.wait_for_power_state("Running", SOON).await?;

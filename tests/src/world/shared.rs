@@ -14,7 +14,7 @@ use super::World;
 use crate::{options::Options, supervisor::programs::Start};
 
 /// Private worlds that run at the same time: each takes about 600 MB, and its start keeps a core busy for seconds.
-const MAX_PRIVATE: usize = 5;
+const MAX_PRIVATE: usize = 7;
 
 type Registry = BTreeMap<String, Arc<OnceCell<World>>>;
 

@@ -29,6 +29,10 @@ fn refused() -> Vec<(Value, &'static str)> {
         merge(&mut group, &fields);
         json!({ "groups": [group] })
     };
+    let expression = |operator: &str, values: &Value| {
+        let expression = json!({ "key": "env", "operator": operator, "values": values });
+        json!({ "targets": { "selector": { "matchLabels": null, "matchExpressions": [expression] } } })
+    };
     let named = json!([{ "namespace": "a", "name": "b" }]);
     vec![
         (json!({ "action": "Stop" }), "Unsupported value: \"Stop\""),
@@ -41,6 +45,9 @@ fn refused() -> Vec<(Value, &'static str)> {
         (json!({ "targets": { "selector": { "matchLabels": null } } }), "spec.targets.selector"),
         (json!({ "targets": { "selector": { "matchLabels": { "env": null } } } }), "spec.targets.selector.matchLabels"),
         (json!({ "targets": { "selector": { "matchExpressions": [] } } }), "spec.targets.selector.matchExpressions"),
+        (expression("NotIn", &json!([])), "In and NotIn need values"),
+        (expression("In", &json!(null)), "In and NotIn need values"),
+        (expression("Exists", &json!(["dev"])), "In and NotIn need values"),
         (json!({ "targets": { "selector": null } }), "set exactly one: names, selectors, or all: true"),
         (json!({ "targets": { "all": true } }), "set exactly one: names, selectors, or all: true"),
         (json!({ "targets": { "names": named } }), "set exactly one: names, selectors, or all: true"),
@@ -57,6 +64,14 @@ fn refused() -> Vec<(Value, &'static str)> {
         (json!({ "deadline": "999ms" }), "deadline must be at least 1s"),
         (json!({ "notAfter": "9999-12-31T23:59:59Z" }), "must be before the year 9999"),
         (json!({ "notBefore": "9999-12-31T23:59:59Z", "notAfter": "9999-12-31T23:59:59Z" }), "before the year 9999"),
+        (
+            json!({ "notBefore": "2030-01-01T01:00:00Z", "wakeAt": "2030-01-01T01:00:00Z" }),
+            "wakeAt and holdAwakeUntil must be later than notBefore",
+        ),
+        (
+            json!({ "notBefore": "2030-01-01T01:00:00Z", "holdAwakeUntil": "2030-01-01T00:00:00Z" }),
+            "wakeAt and holdAwakeUntil must be later than notBefore",
+        ),
         (json!({ "wakeAt": "9999-12-31T23:59:59Z" }), "must be before the year 9999"),
         (json!({ "holdAwakeUntil": "9999-12-31T23:59:59Z" }), "must be before the year 9999"),
         (json!({ "maxFailures": 21 }), "maxFailures must not be more than maxTargets"),
@@ -69,6 +84,7 @@ fn refused() -> Vec<(Value, &'static str)> {
             group(json!({ "names": named, "selector": { "matchLabels": { "a": "b" } } })),
             "set exactly one: names or selector",
         ),
+        (group(json!({ "names": named, "maxFailures": 21 })), "maxFailures must not be more than maxTargets"),
         (group(json!({ "names": [] })), "spec.groups[0].names"),
         (group(json!({ "names": named, "name": "Canaries" })), "spec.groups[0].name"),
     ]

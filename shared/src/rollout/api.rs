@@ -42,10 +42,12 @@ use super::status::PowerRolloutStatus;
         .message("restoreOf names the rollout to undo: set it if, and only if, action is Restore"),
     validation = Rule::new("!has(self.notBefore) || timestamp(self.notBefore) < timestamp(self.notAfter)")
         .message("notAfter must be later than notBefore"),
+    validation = Rule::new("!has(self.notBefore) || ((!has(self.wakeAt) || timestamp(self.notBefore) < timestamp(self.wakeAt)) && (!has(self.holdAwakeUntil) || timestamp(self.notBefore) < timestamp(self.holdAwakeUntil)))")
+        .message("wakeAt and holdAwakeUntil must be later than notBefore"),
     validation = Rule::new("!has(self.deadline) || duration(self.deadline) >= duration('1s')").message("deadline must be at least 1s"),
     validation = Rule::new("timestamp(self.notAfter) < timestamp('9999-01-01T00:00:00Z') && (!has(self.notBefore) || timestamp(self.notBefore) < timestamp('9999-01-01T00:00:00Z')) && (!has(self.wakeAt) || timestamp(self.wakeAt) < timestamp('9999-01-01T00:00:00Z')) && (!has(self.holdAwakeUntil) || timestamp(self.holdAwakeUntil) < timestamp('9999-01-01T00:00:00Z'))")
         .message("notAfter, notBefore, wakeAt and holdAwakeUntil must be before the year 9999"),
-    validation = Rule::new("!has(self.maxFailures) || type(self.maxFailures) != int || self.maxFailures <= self.maxTargets")
+    validation = Rule::new("(!has(self.maxFailures) || type(self.maxFailures) != int || self.maxFailures <= self.maxTargets) && (!has(self.groups) || self.groups.all(g, !has(g.maxFailures) || type(g.maxFailures) != int || g.maxFailures <= self.maxTargets))")
         .message("maxFailures must not be more than maxTargets: use a percentage for any number of targets"),
     validation = Rule::new("self.acceptFailures >= oldSelf.acceptFailures && self.retryFailed >= oldSelf.retryFailed")
         .message("acceptFailures and retryFailed are counters: they only increase"),
@@ -259,6 +261,17 @@ fn selector(generator: &mut SchemaGenerator) -> Schema {
         if let Some(Value::Object(field)) = schema.pointer_mut(&format!("/properties/{field}")) {
             field.insert(limit.to_owned(), 1.into());
         }
+    }
+    // The API server compiles a rule only if its cost has a limit.
+    for (path, most) in [("", 100), ("/items/properties/values", 1_000)] {
+        if let Some(Value::Object(list)) = schema.pointer_mut(&format!("/properties/matchExpressions{path}")) {
+            list.insert("maxItems".to_owned(), most.into());
+        }
+    }
+    if let Some(Value::Object(requirement)) = schema.pointer_mut("/properties/matchExpressions/items") {
+        let rule = "self.operator in ['In', 'NotIn'] ? has(self.values) && size(self.values) > 0 : !has(self.values) || size(self.values) == 0";
+        let message = "In and NotIn need values, Exists and DoesNotExist have none";
+        requirement.insert("x-kubernetes-validations".to_owned(), json!([{ "rule": rule, "message": message }]));
     }
     schema
 }

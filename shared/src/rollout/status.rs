@@ -107,7 +107,7 @@ pub struct Halt {
     pub at: Time,
     /// `spec.acceptFailures` then.
     pub accept_failures: u32,
-    /// `spec.retryFailed` then.
+    /// `spec.retryFailed` then, as far as it had taken effect.
     pub retry_failed: u32,
 }
 

@@ -265,7 +265,7 @@ async fn killed_after_any_step_the_next_run_ends_well() -> Result<()> {
 async fn a_slow_pass_does_not_leave_it_excluded() -> Result<()> {
     for update_mode in MODES {
         let held = held_storage("slow", mode(update_mode)).await;
-        held.db.turn(&json!({ "passDelay": "4s" })).await?;
+        held.db.turn(&json!({ "passDelay": "8s" })).await?;
         held.db.wake().await?;
         tokio::time::sleep(Duration::from_millis(300)).await;
         let ran = recover(&held, &["--yes"]).await?;

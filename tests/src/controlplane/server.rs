@@ -150,7 +150,9 @@ impl Cluster {
             .args(["--service-account-issuer", &format!("https://{}.testbed.local", plan.name)])
             .args(["--service-account-signing-key-file=sa.key", "--service-account-key-file=sa.pub"])
             .args(["--service-cluster-ip-range=10.96.0.0/16", "--endpoint-reconciler-type=none"])
-            .args(["--profiling=false", "--shutdown-send-retry-after=false"]);
+            .args(["--profiling=false", "--shutdown-send-retry-after=false"])
+            // Worlds side by side compete for the CPU: 12 % less of it, for 120 MB more.
+            .env("GOGC", "400");
         if let Some(log) = plan.audit {
             fs::write(folder.join("audit.yaml"), AUDIT_POLICY).context("write the audit policy")?;
             command.args(["--audit-policy-file=audit.yaml", "--audit-log-maxsize=1000", "--audit-log-path"]).arg(log);

@@ -13,8 +13,8 @@ use tokio::sync::{OnceCell, Semaphore, SemaphorePermit};
 use super::World;
 use crate::{options::Options, supervisor::programs::Start};
 
-/// Private worlds that run at the same time: each takes about 600 MB, and its start keeps a core busy for seconds.
-const MAX_PRIVATE: usize = 7;
+/// Private worlds that run at the same time: each takes about 900 MB, and its start keeps a core busy for seconds.
+const MAX_PRIVATE: usize = 6;
 
 type Registry = BTreeMap<String, Arc<OnceCell<World>>>;
 

@@ -130,6 +130,10 @@ fn selected() -> Value {
     json!({ "targets": { "selector": { "matchLabels": { "env": "none" } } } })
 }
 
+fn canary(pause_after: bool) -> Value {
+    json!({ "name": "canary", "selector": { "matchLabels": { "role": "canary" } }, "pauseAfter": pause_after })
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn r1_who_may_not_patch_the_targets_lets_none_start() -> Result<()> {
     let world = World::shared_with(options()).await?;
@@ -223,7 +227,9 @@ async fn r2_the_stamp_names_who_let_targets_start_last() -> Result<()> {
     rights(&world.hub().await?, "alice", &[]).await?;
     let (alice, admin) = (Person::new(&world, "alice").await?, Person::new(&world, "admin").await?);
     let forged = json!({ keys::REQUESTED_BY: "mallory", keys::REQUESTED_AT: "2020-01-01T00:00:00Z" });
-    eventually(SOON, "rights", async || Ok(alice.create_annotated(&name, &forged, &selected()).await?)).await?;
+    let mut spec = selected();
+    merge(&mut spec, &json!({ "groups": [canary(true)] }));
+    eventually(SOON, "rights", async || Ok(alice.create_annotated(&name, &forged, &spec).await?)).await?;
     let created = alice.rollouts.get(&name).await?;
     let (by, at) = stamp(&created);
     ensure!(by == Some("alice"), "{by:?}");
@@ -246,6 +252,8 @@ async fn r2_the_stamp_names_who_let_targets_start_last() -> Result<()> {
         (&alice, json!({ "notAfter": "2126-01-01T03:00:00Z" }), "admin"),
         (&alice, json!({ "acceptFailures": 1 }), "alice"),
         (&admin, json!({ "retryFailed": 2 }), "admin"),
+        (&alice, json!({ "groups": [canary(false)] }), "alice"),
+        (&admin, json!({ "groups": [canary(true)] }), "alice"),
         (&alice, json!({ "retryFailed": 3, "paused": true }), "alice"),
         (&admin, json!({ "abort": true }), "alice"),
     ] {

@@ -35,9 +35,11 @@ pub(crate) fn roles() -> Vec<Value> {
         .into()
 }
 
-/// The write lets targets start: it creates a rollout, ends its pause, accepts failures or starts failed targets again.
+/// The write lets targets start: it creates a rollout, ends its pause or that after a group, accepts failures or starts failed targets again.
 pub(crate) const STARTS_TARGETS: &str = "oldObject == null
 || (oldObject.?spec.?paused.orValue(false) && !object.?spec.?paused.orValue(false))
+|| oldObject.?spec.?groups.orValue([]).exists(old, old.?pauseAfter.orValue(false)
+  && !object.?spec.?groups.orValue([]).exists(new, new.?pauseAfter.orValue(false) && new.?name.orValue('') == old.?name.orValue('')))
 || object.?spec.?acceptFailures.orValue(0) > oldObject.?spec.?acceptFailures.orValue(0)
 || object.?spec.?retryFailed.orValue(0) > oldObject.?spec.?retryFailed.orValue(0)";
 

@@ -127,7 +127,7 @@ fn validations() -> Vec<Validation> {
   && object.metadata.?annotations[?'{REQUESTED_AT}'].orValue('') != '')"
         ),
         &format!(
-            "metadata.annotations: found no {REQUESTED_BY} that is you, with {REQUESTED_AT}: the mutating webhook must write both when a rollout is created, unpaused, or its acceptFailures or retryFailed increased, and did not run; try again"
+            "metadata.annotations: found no {REQUESTED_BY} that is you, with {REQUESTED_AT}: the mutating webhook must write both when a rollout is created, unpaused, approved, or its acceptFailures or retryFailed increased, and did not run; try again"
         ),
     ));
     validations.push(deny(
@@ -138,7 +138,7 @@ fn validations() -> Vec<Validation> {
             annotation_changes(REQUESTED_AT)
         ),
         &format!(
-            "metadata.annotations: found another {REQUESTED_BY} or {REQUESTED_AT}, must be as before: the mutating webhook writes both when a rollout is created, unpaused, or its acceptFailures or retryFailed increased"
+            "metadata.annotations: found another {REQUESTED_BY} or {REQUESTED_AT}, must be as before: the mutating webhook writes both when a rollout is created, unpaused, approved, or its acceptFailures or retryFailed increased"
         ),
     ));
     validations

@@ -12,6 +12,8 @@ use serde_json::value::RawValue;
 const MAX_TEXT_BYTES: usize = 4 * 1024;
 /// Most members of a map that are kept.
 const MAX_MEMBERS: usize = 1_000;
+/// Most elements of a list that are kept.
+const MAX_ELEMENTS: usize = 100;
 
 /// Reads a text of at most 4 KiB.
 ///
@@ -118,6 +120,39 @@ pub fn members<'de, V: Deserialize<'de>, D: Deserializer<'de>>(
     deserializer.deserialize_any(Members(PhantomData))
 }
 
+/// Reads a list of at most 100 elements. Empty if it is null.
+///
+/// # Errors
+/// When it is no such list.
+pub fn elements<'de, V: Deserialize<'de>, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<V>, D::Error> {
+    struct Elements<V>(PhantomData<V>);
+
+    impl<'de, V: Deserialize<'de>> Visitor<'de> for Elements<V> {
+        type Value = Vec<V>;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("a list")
+        }
+
+        fn visit_unit<E>(self) -> Result<Self::Value, E> {
+            Ok(Vec::new())
+        }
+
+        fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
+            let mut elements = Vec::new();
+            while let Some(element) = list.next_element()? {
+                if elements.len() == MAX_ELEMENTS {
+                    return Err(A::Error::custom(format_args!("a list has more than {MAX_ELEMENTS} elements")));
+                }
+                elements.push(element);
+            }
+            Ok(elements)
+        }
+    }
+
+    deserializer.deserialize_any(Elements(PhantomData))
+}
+
 /// Whether a list of texts has one of these in it. The list is read to its end, and nothing of it is kept.
 #[must_use]
 pub fn has_any(list: &RawValue, wanted: &[String]) -> bool {
@@ -177,6 +212,8 @@ mod tests {
         state: Option<String>,
         #[serde(deserialize_with = "labels")]
         labels: Option<BTreeMap<String, String>>,
+        #[serde(deserialize_with = "elements")]
+        list: Vec<u8>,
     }
 
     fn read(json: &str) -> Result<Read, String> {
@@ -190,6 +227,10 @@ mod tests {
             (found.name.as_str(), found.state, found.labels.map(|labels| labels.len())),
             ("demo", None, Some(1))
         );
+        let lists = [("null", 0), ("[]", 0), ("[1,2]", 2)];
+        assert!(
+            lists.iter().all(|(list, length)| read(&format!("{{\"list\":{list}}}")).unwrap().list.len() == *length)
+        );
         let long = "x".repeat(MAX_TEXT_BYTES + 1);
         let many: Vec<String> = (0..=MAX_MEMBERS).map(|number| format!("\"{number}\":\"\"")).collect();
         for (json, why) in [
@@ -198,6 +239,8 @@ mod tests {
             (format!(r#"{{"labels":{{"{long}":"x"}}}}"#), "a text has more than 4096 bytes"),
             (format!(r#"{{"labels":{{"x":"{long}"}}}}"#), "a text has more than 4096 bytes"),
             (format!(r#"{{"labels":{{{}}}}}"#, many.join(",")), "a map has more than 1000 members"),
+            (format!(r#"{{"list":[{}]}}"#, vec!["1"; MAX_ELEMENTS + 1].join(",")), "a list has more than 100 elements"),
+            (r#"{"list":"x"}"#.to_owned(), "expected a list"),
             (r#"{"name":7}"#.to_owned(), "expected a string"),
             (r#"{"state":[]}"#.to_owned(), "expected a string"),
         ] {

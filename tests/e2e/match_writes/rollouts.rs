@@ -9,6 +9,10 @@ pub const STAMP: &str = "rollout-stamp.hibernate.sh";
 
 const ROLLOUT: Kind = Kind("hibernate.sh", "v1alpha1", "PowerRollout");
 
+fn canary(pause_after: bool) -> Value {
+    json!({ "name": "canary", "selector": { "matchLabels": { "role": "canary" } }, "pauseAfter": pause_after })
+}
+
 /// With the stamp of the user who sends it: the policy refuses what has none.
 fn rollout(name: &str, spec: &Value) -> Value {
     let mut object = ROLLOUT.object(
@@ -21,6 +25,7 @@ fn rollout(name: &str, spec: &Value) -> Value {
             "spec": {
                 "action": "Hibernate", "maxTargets": 20, "notAfter": "2126-01-01T02:00:00Z", "acceptFailures": 1,
                 "targets": { "selector": { "matchLabels": { "env": "none" } } },
+                "groups": [canary(true)],
             },
         }),
     );
@@ -52,6 +57,8 @@ pub fn writes() -> Vec<Write> {
         update("failures are accepted", "night", json!({ "acceptFailures": 2 }), &[STAMP]),
         update("failed targets start again", "night", json!({ "retryFailed": 1 }), &[STAMP]),
         update("they start again once it is unpaused", "paused", json!({ "retryFailed": 1 }), &[STAMP]),
+        update("its group is approved", "night", json!({ "groups": [canary(false)] }), &[STAMP]),
+        update("its group stays as it is", "night", json!({ "groups": [canary(true)] }), &[]),
         update("it is prolonged", "night", json!({ "notAfter": "2126-01-01T03:00:00Z" }), &[]),
         update("its window changes", "night", json!({ "maxConcurrency": 3 }), &[]),
         write("it gets a label", Verb::Patch("night", json!({ "metadata": { "labels": { "a": "b" } } })), &[]),

@@ -7,8 +7,8 @@
 //! | R3 | created with a notAfter that has passed or cannot be read | deny | webhook |
 //!
 //! How the rows meet:
-//! - A *stamping write* creates a rollout, ends its pause, or increases `acceptFailures` or `retryFailed`. The mutating webhook stamps it with
-//!   who and when; while the webhook is down the API server refuses it.
+//! - A *stamping write* creates a rollout, ends its pause or that after a group, or increases `acceptFailures` or `retryFailed`. The mutating
+//!   webhook stamps it with who and when; while the webhook is down the API server refuses it.
 //! - R1 needs the API server's authorizer, so only the policy [`POLICY`] can judge it. *The targets* are those of the named namespaces, 20 at
 //!   most, or of every namespace if the targets are selected.
 //! - R3 needs a clock, so only the webhook can judge it. It judges creations alone: a rollout that is over can still be changed.
@@ -37,6 +37,7 @@ impl Change<'_, Rollout> {
         let new = &self.new.spec;
         self.old.as_ref().is_none_or(|Rollout { spec: old, .. }| {
             (old.paused && !new.paused)
+                || new.approves(old)
                 || new.accept_failures > old.accept_failures
                 || new.retry_failed > old.retry_failed
         })

@@ -27,6 +27,12 @@ fn rollout(by: Option<&str>, at: Option<&str>, spec: &Value) -> Value {
     object
 }
 
+/// Groups, and whether the rollout pauses after each.
+fn groups(pauses: &[bool]) -> Value {
+    let group = |(at, pause): (usize, &bool)| json!({ "name": format!("g{at}"), "pauseAfter": pause });
+    json!({ "groups": pauses.iter().enumerate().map(group).collect::<Vec<_>>() })
+}
+
 fn in_change<T>(old: Option<&Value>, new: &Value, ask: impl FnOnce(&Change<'_, Rollout>) -> T) -> T {
     let read = |object: &Value| serde_json::from_value(object.clone()).unwrap();
     ask(&Change {
@@ -60,6 +66,9 @@ fn writes_that_let_targets_start_are_stamped_and_no_others() {
         ("accepted for the first time", Some(json!({})), json!({ "acceptFailures": 1 }), true),
         ("retried", Some(json!({ "retryFailed": 0 })), json!({ "retryFailed": 5 }), true),
         ("retried and paused", Some(json!({})), json!({ "retryFailed": 1, "paused": true }), true),
+        ("approved", Some(groups(&[true, true])), groups(&[true, false]), true),
+        ("a pause after a group is asked for", Some(groups(&[false])), groups(&[true]), false),
+        ("a group that does not pause stays so", Some(groups(&[true, false])), groups(&[true, false]), false),
         ("paused", Some(json!({})), json!({ "paused": true }), false),
         ("aborted", Some(json!({ "paused": true })), json!({ "paused": true, "abort": true }), false),
         ("prolonged", Some(json!({})), json!({ "notAfter": "2026-11-25T00:00:00Z" }), false),

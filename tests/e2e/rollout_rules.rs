@@ -8,7 +8,7 @@ use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
 use shared::annotation::{format, keys};
 use shared::hive::api::ClusterDeployment;
-use shared::rollout::mark::Outcome;
+use shared::rollout::mark::{Mark, Outcome};
 use shared::rollout::status::{PowerRolloutStatus, RolloutPhase};
 use testbed::cluster::version;
 use testbed::ec2::Fault;
@@ -158,6 +158,26 @@ async fn a_spoke_that_never_answers_delays_its_own_target() -> Result<()> {
     fleet.remove().await
 }
 
+#[tokio::test]
+async fn a_target_whose_start_fails_for_a_minute_is_deferred_and_others_go_on() -> Result<()> {
+    let world = World::shared().await?;
+    let fleet = Fleet::of(&world, "unread", &["a", "b"]).await?;
+    let cluster = fleet.get("a");
+    let metadata = cluster.get().await?.spec.cluster_metadata.context("clusterMetadata")?;
+    let path =
+        format!("/api/v1/namespaces/{}/secrets/{}", cluster.namespace(), metadata.admin_kubeconfig_secret_ref.name);
+    let refuse = Effect::Status { code: 403, retry_after: None, message: None };
+    let refused = world.inject("hub", &Rule::new(refuse).path(&path).user_agent("hibernate-controller")).await?;
+    let sleep = fleet.rollout("Hibernate", json!({ "groups": fleet.canary("a") })).await?;
+    let why = sleep.until_target(cluster, "Deferred").await?;
+    ensure!(why.contains("kubeconfig") && why.contains("cannot be read"), "{why}");
+    sleep.until_target(fleet.get("b"), "Succeeded").await?;
+    world.heal("hub", Some(&refused.id)).await?;
+    sleep.until_phase(RolloutPhase::Succeeded).await?;
+    sleep.delete().await?;
+    fleet.remove().await
+}
+
 /// Of TALM, as far as a rollout reads it.
 fn upgrades_definition() -> Value {
     let schema = json!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true });
@@ -271,8 +291,20 @@ async fn members_are_those_that_existed_when_it_started() -> Result<()> {
     // Times of objects are whole seconds.
     tokio::time::sleep(Duration::from_secs(1)).await;
     let labels = [("fleet".to_owned(), label.clone())].into();
-    let late = world.cluster(&format!("{label}-late"), ClusterOptions { labels, ..ClusterOptions::of_size(1) }).await?;
+    // As a backup that is restored brings it along.
+    let claim = fleet.mark("a").await?.context("a claim")?.text();
+    let annotations = [(keys::ROLLOUT.to_owned(), claim)].into();
+    let late = ClusterOptions { labels, annotations, ..ClusterOptions::of_size(1) };
+    let late = world.cluster(&format!("{label}-late"), late).await?;
     late.wait_for_power_state("Running", SOON).await?;
+    testbed::eventually(SOON, "the end of the claim on it", async || {
+        let found = late.get().await?;
+        let mark = found.annotations().get(keys::ROLLOUT).and_then(|text| Mark::parse(text)).context("a mark")?;
+        let ended = mark.ended.context("an end")?;
+        ensure!(ended.result == Outcome::Abandoned, "{ended:?}");
+        Ok(())
+    })
+    .await?;
     fleet.get("c").patch(&json!({ "metadata": { "labels": { "fleet": label } } })).await?;
     let status = sleep.until_phase(RolloutPhase::Halted).await?;
     ensure!(status.message.as_deref().unwrap_or_default().starts_with("selects 3 targets, more than maxTargets 2"));

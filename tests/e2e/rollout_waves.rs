@@ -66,6 +66,30 @@ async fn a_fleet_sleeps_in_waves_after_its_canary_and_an_undo_wakes_it() -> Resu
 }
 
 #[tokio::test]
+async fn an_undo_of_a_wake_ends_its_hold_and_gives_the_wake_time_back() -> Result<()> {
+    let world = World::shared().await?;
+    let (morning, noon) = ("2126-01-02T08:00:00Z", "2126-01-02T12:00:00Z");
+    let mut asleep = ClusterOptions::of_size(1).asleep();
+    asleep.annotations.insert(keys::WAKE_AT.to_owned(), morning.to_owned());
+    let fleet = Fleet::new(&world, "held", &[("a", asleep)]).await?;
+    let annotation = async |key: &str| anyhow::Ok(fleet.get("a").get().await?.annotations().get(key).cloned());
+    let wake = fleet.rollout("Resume", json!({ "holdAwakeUntil": noon })).await?;
+    wake.until_phase(RolloutPhase::Succeeded).await?;
+    assert_eq!(annotation(keys::HOLD_AWAKE_UNTIL).await?.as_deref(), Some(noon));
+    assert_eq!(annotation(keys::WAKE_AT).await?, None);
+    let restore = json!({ "restoreOf": { "name": wake.name, "uid": wake.get().await?.uid() } });
+    let undo = fleet.rollout("Restore", restore).await?;
+    undo.until_phase(RolloutPhase::Succeeded).await?;
+    assert_eq!(fleet.get("a").get().await?.power_state(), "Hibernating");
+    assert_eq!(annotation(keys::HOLD_AWAKE_UNTIL).await?, None);
+    assert_eq!(annotation(keys::WAKE_AT).await?.as_deref(), Some(morning));
+    for rollout in [wake, undo] {
+        rollout.delete().await?;
+    }
+    fleet.remove().await
+}
+
+#[tokio::test]
 async fn a_failing_canary_halts_a_wake_until_it_is_accepted_or_retried() -> Result<()> {
     let world = World::shared().await?;
     let asleep = || ClusterOptions { own_account: true, ..ClusterOptions::of_size(1) }.asleep();

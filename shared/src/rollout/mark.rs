@@ -64,6 +64,12 @@ pub struct Mark {
     pub wanted: Power,
     /// When it claimed the target, RFC 3339.
     pub since: String,
+    /// Until when its start holds the target awake, RFC 3339. A Restore ends this hold and no other.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub held_until: Option<String>,
+    /// The `wake-at` that its start removed or gave back, RFC 3339. A Restore gives it back.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wake_at: Option<String>,
     /// How it ended. Until then this is a claim.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended: Option<Ended>,
@@ -113,7 +119,8 @@ impl Mark {
         // Both become parts of requests to the hub.
         let is_short = is_name(&mark.name, MAX_NAME) && is_name(&mark.uid, MAX_UID);
         let is_dated = format::time(&mark.since).is_some()
-            && mark.ended.as_ref().is_none_or(|ended| format::time(&ended.at).is_some());
+            && mark.ended.as_ref().is_none_or(|ended| format::time(&ended.at).is_some())
+            && [&mark.held_until, &mark.wake_at].into_iter().flatten().all(|at| format::time(at).is_some());
         if let Some(ended) = &mut mark.ended {
             ended.reason = sanitize_to(&ended.reason, MAX_REASON);
         }
@@ -139,6 +146,8 @@ impl Mark {
             before: earlier.map_or(facts.desired, |mark| mark.before),
             wanted,
             since: format::seconds(now),
+            held_until: None,
+            wake_at: None,
             ended: None,
         }
     }
@@ -174,7 +183,9 @@ pub(super) mod tests {
         let action = if wanted == Power::Running { Action::Resume } else { Action::Hibernate };
         let before = if wanted == Power::Running { Power::Hibernating } else { Power::Running };
         let since = "2026-11-24T12:00:00Z".to_owned();
-        Mark { name: "night".into(), uid: uid.into(), action, group: 0, attempt: 0, before, wanted, since, ended: None }
+        let (held_until, wake_at, ended) = (None, None, None);
+        let (name, uid) = ("night".into(), uid.into());
+        Mark { name, uid, action, group: 0, attempt: 0, before, wanted, since, held_until, wake_at, ended }
     }
 
     #[test]
@@ -198,7 +209,8 @@ pub(super) mod tests {
         let long = claim(&"u".repeat(MAX_BYTES), Power::Running).text();
         let long_uid = claim(&"u".repeat(65), Power::Running).text();
         let undated = Mark { since: "soon".into(), ..claim("u", Power::Running) }.text();
-        for text in ["", "{}", r#"{"v":1}"#, r#"{"v":2,"name":"n"}"#, &long, &long_uid, &undated] {
+        let unheld = Mark { held_until: Some("soon".into()), ..claim("u", Power::Running) }.text();
+        for text in ["", "{}", r#"{"v":1}"#, r#"{"v":2,"name":"n"}"#, &long, &long_uid, &undated, &unheld] {
             assert_eq!(Mark::parse(text), None, "{text:.40}");
         }
     }

@@ -148,8 +148,9 @@ pub(super) fn step(input: &Input<'_>, with_report: bool) -> Plan {
     let decision = decide(&strategy, &targets, now, open);
     if let (Some(group), None) = (decision.breached, &status.halt) {
         let group = spec.groups.get(group).map(|group| group.name.clone()).unwrap_or_default();
-        let (accept_failures, retry_failed) = (spec.accept_failures, spec.retry_failed);
-        status.halt = Some(Halt { group, at: Time(now), accept_failures, retry_failed });
+        // A retry that waits for a later `notAfter` ends the halt then.
+        let retry_failed = status.attempt.unwrap_or(spec.retry_failed);
+        status.halt = Some(Halt { group, at: Time(now), accept_failures: spec.accept_failures, retry_failed });
     }
     status.awaits_approval = decision.awaits_approval.and_then(|group| spec.groups.get(group)).map(|g| g.name.clone());
 
@@ -157,7 +158,7 @@ pub(super) fn step(input: &Input<'_>, with_report: bool) -> Plan {
     let place_of = |name: &&str| by_name.get(name).copied();
     let start = |at: usize| {
         let (row, group) = (&rows[at], targets[at].group);
-        let facts = facts(&input.candidates[row.index], row.member.wanted, now);
+        let facts = facts(&context, &input.candidates[row.index], row.member.wanted, now);
         (row.index, Mark::claim(&context, &facts, row.member.wanted, group, now))
     };
     let starts = decision.start.iter().chain(&decision.retry).filter_map(place_of).map(start).collect();
@@ -209,7 +210,7 @@ fn closed(spec: &PowerRolloutSpec, now: Timestamp) -> bool {
     spec.abort || now >= spec.not_after.0
 }
 
-/// Counts `acceptFailures`, and ends a halt whose counters are not those of the spec any more.
+/// Counts `acceptFailures`, and ends a halt once one of its counters has increased.
 fn count_accepts(status: &mut PowerRolloutStatus, spec: &PowerRolloutSpec, now: Timestamp) {
     let count = spec.accept_failures;
     status.accepted = Some(match status.accepted.take() {
@@ -221,15 +222,20 @@ fn count_accepts(status: &mut PowerRolloutStatus, spec: &PowerRolloutSpec, now: 
     if status.attempt.is_none() || !closed(spec, now) {
         status.attempt = Some(spec.retry_failed);
     }
-    let holds = |halt: &Halt| halt.accept_failures == count && halt.retry_failed == spec.retry_failed;
+    let attempt = status.attempt;
+    let holds = |halt: &Halt| halt.accept_failures == count && Some(halt.retry_failed) == attempt;
     status.halt = status.halt.take().filter(holds);
 }
 
 /// What stands for and against the change to this state.
-fn facts<'a>(candidate: &Candidate<'a>, wanted: Power, now: Timestamp) -> Facts<'a> {
+fn facts<'a>(rollout: &member::Rollout<'_>, candidate: &Candidate<'a>, wanted: Power, now: Timestamp) -> Facts<'a> {
     let object = candidate.object;
     let sleeps = wanted == Power::Hibernating;
-    let held = object.held_awake.as_ref().filter(|(until, _)| now < *until).map(|(_, why)| why.as_str());
+    // A Restore ends the hold that the rollout wrote that it undoes.
+    let undone = object.mark.as_ref().filter(|mark| rollout.restores == Some(mark.uid.as_str()));
+    let undone = undone.and_then(|mark| format::time(mark.held_until.as_deref()?));
+    let holds = |until: Timestamp| now < until && undone != Some(until);
+    let held = object.held_awake.as_ref().filter(|(until, _)| holds(*until)).map(|(_, why)| why.as_str());
     let for_sleep = held.or(candidate.upgrade).filter(|_| sleeps);
     Facts {
         desired: object.desired,
@@ -249,7 +255,7 @@ fn rows<'a>(input: &Input<'a>, context: &member::Rollout<'_>) -> Vec<Row<'a>> {
         let object = candidate.object;
         let own = object.mark.as_ref().filter(|mark| mark.uid == context.uid);
         let wanted = own.map(|mark| mark.wanted).or_else(|| member::wanted(context, object.mark.as_ref()))?;
-        let facts = facts(candidate, wanted, input.now);
+        let facts = facts(context, candidate, wanted, input.now);
         let mut member = member::judge(context, &facts)?;
         // Only what a check found is checked again: everything else changes by itself.
         let checked = candidate.checked.filter(|(why, _)| member.reason == *why);
@@ -294,12 +300,18 @@ fn totals(spec: &PowerRolloutSpec, natives: &[usize]) -> Vec<GroupStatus> {
 pub(super) enum Stop {
     Aborted,
     Late,
-    TooMany { found: usize },
-    Empty { group: String },
+    TooMany {
+        found: usize,
+    },
+    Empty {
+        group: String,
+    },
     Nothing,
     Halted(String),
     Paused,
     Early,
+    /// `wakeAt` has passed.
+    Asleep,
     Blocked(String),
 }
 
@@ -313,7 +325,7 @@ fn stop(input: &Input<'_>, status: &PowerRolloutStatus, counted: &[GroupStatus],
     } else if now >= spec.not_after.0 {
         Some(Stop::Late)
     } else if spec.action != Action::Resume && spec.wake_at.as_ref().is_some_and(|at| at.0 <= now) {
-        Some(Stop::Blocked("wakeAt has passed: set it to a later time".to_owned()))
+        Some(Stop::Asleep)
     } else if let Some(why) = blocked {
         Some(Stop::Blocked(why.to_owned()))
     } else if members > usize::try_from(spec.max_targets).unwrap_or(usize::MAX) {

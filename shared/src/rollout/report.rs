@@ -133,6 +133,7 @@ fn phase(status: &PowerRolloutStatus, facts: &Facts<'_>) -> (RolloutPhase, Strin
     }
     let go_on = if under_way == 0 { String::new() } else { format!("; {under_way} targets are under way") };
     let limit = spec.max_targets;
+    let early = if begun { RolloutPhase::Progressing } else { RolloutPhase::Waiting };
     match stop {
         Some(Stop::Aborted) => (RolloutPhase::Progressing, format!("aborted{go_on}")),
         Some(Stop::Late) => (RolloutPhase::Progressing, format!("notAfter has passed{go_on}")),
@@ -145,9 +146,8 @@ fn phase(status: &PowerRolloutStatus, facts: &Facts<'_>) -> (RolloutPhase, Strin
         }
         Some(Stop::Nothing) => (RolloutPhase::Waiting, nothing(spec)),
         Some(Stop::Halted(group)) => (RolloutPhase::Halted, halted(group) + &go_on),
-        Some(Stop::Blocked(why)) => {
-            (if begun { RolloutPhase::Progressing } else { RolloutPhase::Waiting }, format!("{why}{go_on}"))
-        }
+        Some(Stop::Asleep) => (early, format!("wakeAt has passed: set it to a later time{go_on}")),
+        Some(Stop::Blocked(why)) => (early, format!("{why}{go_on}")),
         Some(Stop::Paused) if !begun => (RolloutPhase::Planned, "created paused: unpause it to start".to_owned()),
         Some(Stop::Paused) => (RolloutPhase::Paused, format!("paused{go_on}")),
         Some(Stop::Early) => {

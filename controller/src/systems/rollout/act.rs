@@ -2,24 +2,27 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures::stream::{self, Stream, StreamExt as _};
+use jiff::Timestamp;
 use kube::{Resource, ResourceExt};
 use serde_json::{Value, json};
 use shared::annotation::{format, keys};
 use shared::hive::api::ClusterDeployment;
-use shared::rollout::api::PowerRollout;
+use shared::rollout::api::{PowerRollout, PowerRolloutSpec};
 use shared::rollout::mark::{Mark, Power};
 use shared::spoke::{SpokeError, Upgrade};
 use shared::target::{CLUSTER_DEPLOYMENT, Change, Intent, PowerAction};
 use shared::text::{sanitize_chain, sanitize_to};
+use tokio::time::Instant;
 use tracing::{info, warn};
 
 use super::checks::{Checks, Identity, Verdict};
 use super::fleet::Item;
 use super::{Observation, RolloutError, Rollouts, TargetState};
 use crate::runtime::hub::{full_name, key_of};
-use crate::runtime::{Hub, System, WriteError, clock};
+use crate::runtime::{Class, Failure, Hub, Key, System, WriteError, clock};
 use crate::spoke;
 use crate::systems::hive::spokes;
 
@@ -27,6 +30,8 @@ use crate::systems::hive::spokes;
 const CONCURRENT: usize = 32;
 /// Targets that one reconcile starts. The next one follows at once, with the rollout as it is then.
 const STARTS: usize = 128;
+/// How long the start of a target fails before the target is deferred: others must not wait for it forever.
+const PATIENCE: Duration = Duration::from_mins(1);
 /// Longest reason of a deferral in characters.
 const MAX_REASON: usize = 200;
 
@@ -62,7 +67,8 @@ pub async fn run(
     let ended = stream::iter(ended).map(async |(index, item, mark)| (index, end(rollouts, &item, &mark).await));
     let mut outcomes: Vec<(usize, Outcome)> = ended.buffer_unordered(CONCURRENT).collect().await;
     let begun = begin_checks(rollouts, rollout, &mut state.checks, sleeps);
-    let wanted = outcomes.len() + rest.len() + begun.len();
+    let ends = outcomes.len();
+    let wanted = ends + rest.len() + begun.len();
     let started = stream::iter(rest).map(|start| (start, Ok(None))).chain(answers(&mut state.checks, begun));
     let started = started.map(async |((index, item, mark), verdict)| {
         let outcome = match verdict {
@@ -75,12 +81,13 @@ pub async fn run(
     outcomes.extend(started.buffer_unordered(CONCURRENT).collect::<Vec<_>>().await);
     // Other targets take the place of those whose checks are under way.
     observation.left |= outcomes.len() < wanted;
-    for (index, outcome) in outcomes {
+    for (position, (index, outcome)) in outcomes.into_iter().enumerate() {
         let Some((item, _)) = observation.items.get_mut(index) else { continue };
         let key = item.key();
         match outcome {
             Outcome::Written(written) => {
                 state.checked.remove(&key);
+                state.failing.remove(&key);
                 *item = written;
                 observation.acted = true;
             }
@@ -91,11 +98,26 @@ pub async fn run(
                 observation.acted = true;
             }
             Outcome::Skipped => observation.left = true,
+            Outcome::Failed(error) if position >= ends && fails_for(state, &key, &error) >= PATIENCE => {
+                state.checked.insert(key, (sanitize_to(&sanitize_chain(&error), MAX_REASON), clock::now()));
+                observation.acted = true;
+            }
             Outcome::Failed(error) => observation.failed = Some(error),
         }
     }
     observation.checked.clone_from(&state.checked);
     observation.checking.clone_from(state.checks.under_way());
+}
+
+/// Notes that a start failed. Since when it has.
+fn fails_for(state: &mut TargetState, target: &Key, error: &RolloutError) -> Duration {
+    if error.class() == Class::NotLeader {
+        return Duration::ZERO;
+    }
+    let now = Instant::now();
+    let (first, last) = state.failing.entry(target.clone()).or_insert((now, now));
+    *last = now;
+    now - *first
 }
 
 /// A target that is to be started: its index, itself and its claim.
@@ -150,8 +172,8 @@ async fn start(rollouts: &Rollouts, rollout: &PowerRollout, item: &Item, claim: 
         return Outcome::Skipped;
     }
     // The deadline runs from the write, and not from the plan.
-    let claim = &Mark { since: format::seconds(now), ..claim.clone() };
-    match write(rollouts, cluster, start_patch(rollout, cluster, claim)).await {
+    let claim = Mark { since: format::seconds(now), ..claim.clone() };
+    match write(rollouts, cluster, start_patch(rollout, cluster, &claim)).await {
         Outcome::Refused(why) => Outcome::Deferred(why),
         outcome => {
             if matches!(outcome, Outcome::Written(_)) {
@@ -165,12 +187,15 @@ async fn start(rollouts: &Rollouts, rollout: &PowerRollout, item: &Item, claim: 
 /// The patch of a start: what the plugin would write, the claim, and the person who asked.
 fn start_patch(rollout: &PowerRollout, cluster: &ClusterDeployment, claim: &Mark) -> Value {
     let spec = &rollout.spec;
-    let (action, end) = match claim.wanted {
-        Power::Hibernating => (PowerAction::Hibernate, spec.wake_at.as_ref()),
-        Power::Running => (PowerAction::Resume, spec.hold_awake_until.as_ref()),
+    let undone = spec.restore_of.as_ref().map(|other| other.uid.as_str());
+    let earlier = cluster.annotations().get(keys::ROLLOUT).and_then(|text| Mark::parse(text));
+    let earlier = earlier.filter(|mark| mark.uid == claim.uid || Some(mark.uid.as_str()) == undone);
+    let (claim, end) = scheduled(spec, cluster, claim, earlier.as_ref());
+    let action = match claim.wanted {
+        Power::Hibernating => PowerAction::Hibernate,
+        Power::Running => PowerAction::Resume,
     };
-    let (end, reason) = (end.map(|end| end.0), spec.reason.as_deref());
-    let intent = Intent { action, reason, end, now: clock::now(), queried: true, force: false };
+    let intent = Intent { action, reason: spec.reason.as_deref(), end, now: clock::now(), queried: true, force: false };
     let mut patch = match CLUSTER_DEPLOYMENT.change(&json!(cluster), &intent) {
         Ok(Change::Patch { patch, .. }) => patch,
         Ok(Change::None { .. }) | Err(_) => json!({}),
@@ -178,11 +203,39 @@ fn start_patch(rollout: &PowerRollout, cluster: &ClusterDeployment, claim: &Mark
     let changes = patch.get("spec").is_some();
     let annotations = &mut patch["metadata"]["annotations"];
     annotations[keys::ROLLOUT] = claim.text().into();
+    let held = earlier.and_then(|mark| format::time(mark.held_until.as_deref()?));
+    if claim.wanted == Power::Hibernating && held.is_some() && held == cluster.moment(keys::HOLD_AWAKE_UNTIL) {
+        // The hold of the undone rollout. One that was changed since has deferred the target.
+        annotations[keys::HOLD_AWAKE_UNTIL] = Value::Null;
+        annotations[keys::HOLD_AWAKE_BY] = Value::Null;
+    }
     if changes {
         annotations[keys::REQUESTED_BY] = rollout.annotations().get(keys::REQUESTED_BY).cloned().into();
         annotations[keys::REQUESTED_AT] = claim.since.clone().into();
     }
     patch
+}
+
+/// The end of the sleep or of the hold, and the claim with what a Restore needs to know of the schedule. `earlier`: the mark of the undone
+/// rollout, or of an earlier attempt.
+fn scheduled(
+    spec: &PowerRolloutSpec,
+    cluster: &ClusterDeployment,
+    claim: &Mark,
+    earlier: Option<&Mark>,
+) -> (Mark, Option<Timestamp>) {
+    let removed = earlier.and_then(|mark| format::time(mark.wake_at.as_deref()?));
+    let (wake_at, held_until) = (spec.wake_at.as_ref().map(|at| at.0), spec.hold_awake_until.as_ref().map(|at| at.0));
+    match claim.wanted {
+        Power::Hibernating => {
+            let end = wake_at.or(removed.filter(|at| *at > clock::now()));
+            (Mark { wake_at: removed.map(format::seconds), ..claim.clone() }, end)
+        }
+        Power::Running => {
+            let removed = cluster.moment(keys::WAKE_AT).or(removed).map(format::seconds);
+            (Mark { wake_at: removed, held_until: held_until.map(format::seconds), ..claim.clone() }, held_until)
+        }
+    }
 }
 
 /// Ends a claim: it becomes the record.
@@ -280,14 +333,16 @@ mod tests {
         let rollout = |action: &str| -> PowerRollout {
             let (wake_at, hold_awake_until) = match action {
                 "Hibernate" => (Some("2126-01-02T00:00:00Z"), None),
-                _ => (None, Some("2126-01-03T00:00:00Z")),
+                "Resume" => (None, Some("2126-01-03T00:00:00Z")),
+                _ => (None, None),
             };
+            let restore_of = (action == "Restore").then(|| json!({ "name": "day", "uid": "undone" }));
             serde_json::from_value(json!({
                 "apiVersion": "hibernate.sh/v1alpha1", "kind": "PowerRollout",
                 "metadata": { "name": "night", "uid": "u", "annotations": { keys::REQUESTED_BY: "ann" } },
                 "spec": {
                     "action": action, "targets": { "all": true }, "maxTargets": 1, "notAfter": "2126-01-01T00:00:00Z",
-                    "wakeAt": wake_at, "holdAwakeUntil": hold_awake_until, "reason": "costs",
+                    "wakeAt": wake_at, "holdAwakeUntil": hold_awake_until, "reason": "costs", "restoreOf": restore_of,
                 },
             }))
             .expect("a rollout")
@@ -300,37 +355,58 @@ mod tests {
             }))
             .expect("a cluster")
         };
-        let claim = |wanted: &str, before: &str| {
-            let text = json!({
-                "v": 1, "name": "night", "uid": "u", "action": "Hibernate", "group": 0, "attempt": 0,
-                "before": before, "wanted": wanted, "since": "2026-11-24T12:00:00Z",
+        let mark = |uid: &str, wanted: &str, more: Value| {
+            let mut mark = json!({
+                "v": 1, "name": "night", "uid": uid, "action": "Hibernate", "group": 0, "attempt": 0,
+                "before": "Running", "wanted": wanted, "since": "2026-11-24T12:00:00Z",
             });
-            Mark::parse(&text.to_string()).expect("a claim")
+            json_patch::merge(&mut mark, &more);
+            Mark::parse(&mark.to_string()).expect("a claim")
         };
-        for (action, before, annotations, expected) in [
+        let (morning, noon) = ("2126-01-02T00:00:00Z", "2126-01-03T00:00:00Z");
+        let undone = |uid: &str| mark(uid, "Running", json!({ "heldUntil": noon, "wakeAt": morning })).text();
+        for (action, wanted, annotations, expected, kept) in [
             (
                 "Hibernate",
-                "Running",
+                "Hibernating",
                 json!({}),
-                json!({ keys::WAKE_AT: "2126-01-02T00:00:00Z", keys::REASON: "costs", keys::HOLD_AWAKE_UNTIL: null }),
+                json!({ keys::WAKE_AT: morning, keys::REASON: "costs" }),
+                json!({}),
             ),
             (
                 "Resume",
-                "Hibernating",
-                json!({ keys::WAKE_AT: "2126-01-02T00:00:00Z" }),
-                json!({ keys::WAKE_AT: null, keys::REASON: "costs", keys::HOLD_AWAKE_UNTIL: "2126-01-03T00:00:00Z" }),
+                "Running",
+                json!({ keys::WAKE_AT: morning }),
+                json!({ keys::WAKE_AT: null, keys::REASON: "costs", keys::HOLD_AWAKE_UNTIL: noon }),
+                json!({ "heldUntil": noon, "wakeAt": morning }),
             ),
+            // The undone rollout removed a wake-at: it is given back, also by a retry, and not from anybody else's record.
+            (
+                "Restore",
+                "Hibernating",
+                json!({ keys::HOLD_AWAKE_UNTIL: noon, keys::ROLLOUT: undone("undone") }),
+                json!({ keys::WAKE_AT: morning, keys::HOLD_AWAKE_UNTIL: null, keys::HOLD_AWAKE_BY: null }),
+                json!({ "wakeAt": morning }),
+            ),
+            (
+                "Restore",
+                "Hibernating",
+                json!({ keys::ROLLOUT: undone("u") }),
+                json!({ keys::WAKE_AT: morning }),
+                json!({ "wakeAt": morning }),
+            ),
+            ("Restore", "Hibernating", json!({ keys::ROLLOUT: undone("other") }), json!({}), json!({})),
         ] {
-            let wanted = if action == "Hibernate" { "Hibernating" } else { "Running" };
-            let claim = claim(wanted, before);
-            let patch = start_patch(&rollout(action), &cluster(before, annotations), &claim);
+            let before = if wanted == "Hibernating" { "Running" } else { "Hibernating" };
+            let patch = start_patch(&rollout(action), &cluster(before, annotations), &mark("u", wanted, json!({})));
             assert_eq!(patch["spec"], json!({ "powerState": wanted }));
             let written = &patch["metadata"]["annotations"];
             for (key, value) in expected.as_object().expect("annotations") {
-                assert_eq!(&written[key], value, "{action} {key}: {patch}");
+                assert_eq!(written.get(key), Some(value), "{action} {key}: {patch}");
             }
             let stamp = (&written[keys::REQUESTED_BY], &written[keys::REQUESTED_AT], &written[keys::ROLLOUT]);
-            assert_eq!(stamp, (&json!("ann"), &json!("2026-11-24T12:00:00Z"), &json!(claim.text())));
+            let claim = mark("u", wanted, kept).text();
+            assert_eq!(stamp, (&json!("ann"), &json!("2026-11-24T12:00:00Z"), &json!(claim)));
         }
     }
 }

@@ -20,6 +20,7 @@ use kube::api::{DeleteParams, Preconditions};
 use shared::duration;
 use shared::rollout::api::PowerRollout;
 use shared::rollout::plan::{Candidate, Input, Plan, is_over, plan};
+use shared::rollout::status::{PowerRolloutStatus, RolloutPhase};
 use shared::rollout::{Members, NamespaceLabels, needs_namespaces, timeline};
 use shared::spoke::SpokeError;
 use tokio::time::Instant;
@@ -44,6 +45,8 @@ const RECONCILE_TIMEOUT: Duration = Duration::from_mins(2);
 const DEBOUNCE: Duration = Duration::from_millis(100);
 /// After this time a deferral that was not renewed is forgotten.
 const FORGOTTEN: Duration = Duration::from_mins(5);
+/// A start that has not failed for this long fails anew. Longer than one try and the pause before the next.
+const LAPSED: Duration = Duration::from_mins(2);
 /// Shortest time between two writes of one status.
 const STATUS_INTERVAL: Duration = Duration::from_secs(1);
 /// Until the list of targets is complete, a rollout waits.
@@ -77,6 +80,8 @@ pub struct TargetState {
     checks: Checks,
     /// What the last try to start a target found against that, and when it was.
     checked: HashMap<Key, (String, Timestamp)>,
+    /// Targets whose start fails: when it did first and last.
+    failing: HashMap<Key, (Instant, Instant)>,
     /// When the status was written last.
     written: Option<Instant>,
 }
@@ -181,7 +186,7 @@ impl System for Rollouts {
         }
         let Some(items) = self.fleet.items() else { return Ok(Observed::Rest(Some(UNLISTED))) };
         // A claim that its last write has left behind, or a restored object brings along, still has to end.
-        if is_over(rollout) && !has_claim(rollout, &items) {
+        if (is_over(rollout) || is_reported(rollout)) && !has_claim(rollout, &items) {
             target.state.checks = Checks::default();
             return Ok(Observed::Rest(expire(self, rollout).await?));
         }
@@ -207,10 +212,10 @@ impl System for Rollouts {
             state.checks = Checks::default();
         }
         state.checked.extend(state.checks.objections().into_iter().map(|(key, why)| (key, (why, now))));
+        state.failing.retain(|_, (_, last)| last.elapsed() < LAPSED);
         // A deferral that was not renewed is one of a target that has gone on.
-        target.state.checked.retain(|_, (_, at)| timeline::age(*at, now) < FORGOTTEN);
-        let checked = target.state.checked.clone();
-        let checking = target.state.checks.under_way().clone();
+        state.checked.retain(|_, (_, at)| timeline::age(*at, now) < FORGOTTEN);
+        let (checked, checking) = (state.checked.clone(), state.checks.under_way().clone());
         let (acted, left, failed) = (false, false, None);
         let items = members;
         Ok(Observed::Facts(Observation {
@@ -315,6 +320,15 @@ fn requeue(more: bool, due: Option<Duration>, later: Option<Duration>) -> Option
 
 fn is_own(rollout: &PowerRollout, item: &Item) -> bool {
     item.observed.mark.as_ref().is_some_and(|mark| rollout.metadata.uid.as_ref() == Some(&mark.uid))
+}
+
+/// Whether it is over, and its status says that a retry waits for a later `notAfter`.
+fn is_reported(rollout: &PowerRollout) -> bool {
+    let closed = rollout.spec.abort || clock::now() >= rollout.spec.not_after.0;
+    let is_reported = |status: &PowerRolloutStatus| {
+        status.phase.is_some_and(RolloutPhase::is_over) && status.observed_generation == rollout.metadata.generation
+    };
+    closed && rollout.status.as_ref().is_some_and(is_reported)
 }
 
 /// Whether a target has a claim of this rollout. What was created later has none that is true.

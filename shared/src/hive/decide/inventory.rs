@@ -5,7 +5,7 @@ use super::plan::Plan;
 use crate::cloud::CloudErrorKind::{self, Capacity, NotLeader, Throttled, Unavailable};
 use crate::cloud::Inventory;
 use crate::hive::api::Desired;
-use crate::hive::conditions::{HIBERNATING, PowerStatus, READY};
+use crate::hive::conditions::{HIBERNATING, PowerStatus, READY, reason};
 
 /// Number of consecutive failed lists after which a steady cluster reports them.
 const TRANSIENT_FAILURE_THRESHOLD: u32 = 3;
@@ -32,7 +32,8 @@ impl Facts<'_> {
                 let status = if passing || there { PowerStatus::default() } else { failed(&error.message) };
                 // A single failure of a shared call must not cause writes to hundreds of steady clusters.
                 let ignored = there && passing && self.failed_lists < TRANSIENT_FAILURE_THRESHOLD;
-                let status = if ignored { status } else { status.awaiting("CloudUnavailable", &error.message) };
+                let why = if error.kind == Throttled { reason::THROTTLED } else { "CloudUnavailable" };
+                let status = if ignored { status } else { status.awaiting(why, &error.message) };
                 (status, wait)
             }
         };

@@ -161,6 +161,31 @@ fn a_retry_after_not_after_waits_until_targets_may_start() {
 }
 
 #[test]
+fn a_halt_that_a_retry_after_not_after_meets_ends_once_targets_may_start() {
+    let mut hub = Hub::of(&json!({ "deadline": "1m", "maxFailures": 0, "maxConcurrency": 1 }), &["a", "b"]);
+    hub.settle();
+    hub.later(100);
+    assert_eq!(hub.phase(), RolloutPhase::Halted);
+    hub.now = "2026-11-24T15:00:00Z".parse().unwrap();
+    hub.settle();
+    assert_eq!(hub.phase(), RolloutPhase::Finished);
+    hub.rollout.spec.retry_failed = 1;
+    assert!(hub.settle().is_empty());
+    hub.rollout.spec.not_after.0 = "2026-11-24T16:00:00Z".parse().unwrap();
+    assert_eq!((hub.settle(), hub.phase()), (vec!["a".to_owned()], RolloutPhase::Progressing));
+}
+
+#[test]
+fn a_rollout_whose_targets_have_ended_does_not_wait_for_its_wake_at() {
+    let mut hub = Hub::of(&json!({ "wakeAt": "2026-11-24T12:10:00Z" }), &["a"]);
+    hub.settle();
+    hub.reaches("a", asleep());
+    hub.now = "2026-11-24T12:20:00Z".parse().unwrap();
+    hub.settle();
+    assert_eq!((hub.phase(), hub.message()), (RolloutPhase::Succeeded, String::new()));
+}
+
+#[test]
 fn a_retry_that_cannot_start_any_more_leaves_no_claim() {
     for aborts in [true, false] {
         let mut hub = Hub::of(&json!({ "deadline": "2m", "maxFailures": 0 }), &["a"]);

@@ -116,3 +116,21 @@ fn an_undo_gives_back_the_states_from_before() {
     assert_eq!((undo.mark("a").wanted, undo.state("b").0.as_str()), (Power::Running, "Overridden"));
     assert_eq!(undo.state("c").0, "", "that rollout has not changed it");
 }
+
+#[test]
+fn an_undo_ends_the_hold_of_the_undone_rollout_and_no_other() {
+    let held = |written: &str, until: &str| {
+        let record = json!({
+            "v": 1, "name": "day", "uid": "undone", "action": "Resume", "group": 0, "attempt": 0, "before": "Hibernating",
+            "wanted": "Running", "since": "2026-11-24T11:00:00Z", "heldUntil": written,
+            "ended": { "result": "Succeeded", "at": "2026-11-24T11:05:00Z" },
+        });
+        let hold = json!({ "hibernate.sh/hold-awake-until": until, "hibernate.sh/rollout": record.to_string() });
+        let spec = json!({ "action": "Restore", "restoreOf": { "name": "day", "uid": "undone" } });
+        let mut hub = Hub::new(&spec, vec![annotated("a", &hold)]);
+        (hub.settle(), hub.state("a").0)
+    };
+    let (noon, evening) = ("2026-11-25T12:00:00Z", "2026-11-25T20:00:00Z");
+    assert_eq!(held(noon, noon), (vec!["a".to_owned()], "Progressing".to_owned()));
+    assert_eq!(held(noon, evening), (vec![], "Deferred".to_owned()), "a person has held it longer since");
+}

@@ -50,6 +50,10 @@ fn lease(holder: &str, renewed: Timestamp, seconds: i32) -> Value {
     })
 }
 
+fn halt() -> Value {
+    json!({ "group": "", "at": "2026-11-24T18:00:00Z", "acceptFailures": 0, "retryFailed": 0 })
+}
+
 /// An installed cluster that runs.
 async fn cluster(client: &Client, ns: &str, name: &str, labels: &Value) -> Result<()> {
     let clusters: Api<ClusterDeployment> = Api::namespaced(client.clone(), ns);

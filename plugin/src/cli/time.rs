@@ -19,7 +19,7 @@ const SHORTEST: Duration = Duration::from_mins(1);
 #[derive(Clone, Debug, Default, Args)]
 #[group(id = "when", multiple = false)]
 pub(crate) struct TimeFlags {
-    /// Length of the sleep, or of --hold-awake: such as 14h or 1h30m, at least 1m
+    /// Length of the sleep, or of --hold-awake: such as 14h or 1h30m, at least 1m. Counts from now, or from --not-before
     #[arg(long = "for", value_name = "DURATION", value_parser = length)]
     length: Option<Duration>,
     /// Until when: 2026-12-24T18:00:00Z, or local time as 2026-12-24T18:00, 18:00 (the next one) or "tomorrow 08:00"
@@ -40,6 +40,10 @@ pub(crate) enum TimeError {
         "--not-before {not_before} is not earlier than --not-after {not_after}: give an earlier --not-before, or a later --not-after"
     )]
     Order { not_before: String, not_after: String },
+    #[error(
+        "--until {end} is not later than --not-before {not_before}: give a later --until, or an earlier --not-before"
+    )]
+    Ended { end: String, not_before: String },
     #[error("--for {0:?} ends after the year 9999")]
     TooFar(String),
     #[error("--for and --until need a controller, which {0} does not have: they apply to ClusterDeployments only")]
@@ -74,13 +78,25 @@ impl TimeFlags {
     /// # Errors
     /// When the text is no time, or one that has passed.
     pub(crate) fn resolve(&self, now: &Zoned) -> Result<Option<Timestamp>, TimeError> {
-        match (self.length, &self.until) {
+        self.resolve_from(now, None)
+    }
+
+    /// The same of what begins at a time to come.
+    ///
+    /// # Errors
+    /// As [`Self::resolve`], and when it ends before it begins.
+    pub(crate) fn resolve_from(&self, now: &Zoned, begin: Option<Timestamp>) -> Result<Option<Timestamp>, TimeError> {
+        let end = match (self.length, &self.until) {
             (Some(length), _) => {
-                let end = now.timestamp().checked_add(length);
-                end.map(Some).map_err(|_| TimeError::TooFar(duration::go_string(length)))
+                let end = begin.unwrap_or(now.timestamp()).checked_add(length);
+                end.map_err(|_| TimeError::TooFar(duration::go_string(length)))?
             }
-            (None, Some(text)) => moment("--until", text, now).map(Some),
-            (None, None) => Ok(None),
+            (None, Some(text)) => moment("--until", text, now)?,
+            (None, None) => return Ok(None),
+        };
+        match begin.filter(|begin| end <= *begin) {
+            None => Ok(Some(end)),
+            Some(begin) => Err(TimeError::Ended { end: format::seconds(end), not_before: format::seconds(begin) }),
         }
     }
 }
@@ -193,6 +209,34 @@ mod tests {
             assert!(length(text).is_err(), "{text}");
         }
         assert_eq!(TimeFlags::default().resolve(&evening()), Ok(None));
+    }
+
+    #[test]
+    fn what_begins_later_ends_after_that() {
+        let begin = "2026-11-21T22:00:00Z".parse().unwrap();
+        let flags = |length: Option<u64>, until: Option<&str>| TimeFlags {
+            length: length.map(Duration::from_hours),
+            until: until.map(str::to_owned),
+        };
+        let resolved = |flags: TimeFlags| {
+            flags
+                .resolve_from(&evening(), Some(begin))
+                .map(|end| end.map(format::seconds))
+                .map_err(|error| error.to_string())
+        };
+        for (flags, expected) in [
+            (flags(Some(3), None), Ok(Some("2026-11-22T01:00:00Z".to_owned()))),
+            (flags(None, Some("tomorrow 08:00")), Ok(Some("2026-11-22T06:00:00Z".to_owned()))),
+            (flags(None, None), Ok(None)),
+            (
+                flags(None, Some("2026-11-21T22:00:00Z")),
+                Err("--until 2026-11-21T22:00:00Z is not later than --not-before 2026-11-21T22:00:00Z: give a later --until, \
+                     or an earlier --not-before"
+                    .to_owned()),
+            ),
+        ] {
+            assert_eq!(resolved(flags), expected);
+        }
     }
 
     /// Where clocks change, the next 02:30 exists all the same.

@@ -48,13 +48,14 @@ pub(crate) enum Standing {
 /// | phase | targets | standing |
 /// |---|---|---|
 /// | none, or of an earlier spec | | going |
-/// | Halted | | failed, with the way out |
+/// | Halted | | failed, with the way out if it is for failures |
 /// | Aborted | | failed |
 /// | over | any Failed, `TimeOut`, Overridden or Abandoned | failed |
 /// | over | any Refused | refused |
 /// | Finished | none at all | failed |
 /// | over | any other left, such as Pending or Deferred | never started |
 /// | over | else | succeeded |
+/// | any other, `notAfter` has passed | none in progress, any Pending or Deferred, any failed | failed |
 /// | any other, `notAfter` has passed | none in progress, any Pending or Deferred, or nothing known | never started |
 /// | any other | | going |
 pub(crate) fn standing(rollout: &PowerRollout, now: Timestamp) -> Standing {
@@ -74,6 +75,8 @@ pub(crate) fn standing(rollout: &PowerRollout, now: Timestamp) -> Standing {
     let text = format!("{phase}{}{}", reason(status), if tally.is_empty() { tally } else { format!(" ({tally})") });
     let failed = of(status, FAILED);
     match phase {
+        // The message says what to correct.
+        RolloutPhase::Halted if status.halt.is_none() => Standing::Failed(text),
         RolloutPhase::Halted => Standing::Failed(format!(
             "{text}; go on with `kubectl hibernate rollout accept {name}` or `retry {name}`, or end it with `abort {name}`"
         )),
@@ -84,7 +87,11 @@ pub(crate) fn standing(rollout: &PowerRollout, now: Timestamp) -> Standing {
         _ if phase.is_over() && of(status, OPEN) > 0 => Standing::NeverStarted(text),
         _ if phase.is_over() => Standing::Succeeded(text),
         _ if is_late && of(status, &[MemberState::Progressing]) == 0 && of(status, WAITING) > 0 => {
-            never(&format!(": {text}"))
+            if failed > 0 {
+                Standing::Failed(text)
+            } else {
+                never(&format!(": {text}"))
+            }
         }
         _ => Standing::Going(text),
     }
@@ -258,6 +265,7 @@ mod tests {
             (LATER, status("Aborted", json!({ "Succeeded": 9 })), Some(Exit::Error)),
             (LATER, status("Halted", json!({ "Failed": 1, "Pending": 8 })), Some(Exit::Error)),
             (PASSED, status("Paused", json!({ "Pending": 9 })), Some(Exit::TimedOut)),
+            (PASSED, status("Paused", json!({ "Pending": 8, "Failed": 1 })), Some(Exit::Error)),
             (JUST, status("Paused", json!({ "Pending": 9 })), None),
             (PASSED, status("Progressing", json!({ "Pending": 8, "Progressing": 1 })), None),
             (PASSED, status("Progressing", json!({ "Succeeded": 9 })), None),
@@ -271,7 +279,8 @@ mod tests {
     #[test]
     fn a_halt_says_what_can_be_done() {
         let status = json!({
-            "phase": "Halted", "message": "2 of 1 failures in group canary", "total": 9, "counts": { "Failed": 2, "Pending": 5, "Succeeded": 2 },
+            "phase": "Halted", "message": "2 of 1 failures in group canary", "total": 9,
+            "halt": { "group": "canary", "at": NOW, "acceptFailures": 0, "retryFailed": 0 }, "counts": { "Failed": 2, "Pending": 5, "Succeeded": 2 },
         });
         let Standing::Failed(text) = standing(&rollout("2026-11-24T20:00:00Z", &status), NOW.parse().unwrap()) else {
             panic!()
@@ -281,5 +290,10 @@ mod tests {
             "Halted: 2 of 1 failures in group canary (9 targets: 2 Succeeded, 5 Pending, 2 Failed); go on with `kubectl hibernate rollout accept night` \
              or `retry night`, or end it with `abort night`"
         );
+        let status =
+            json!({ "phase": "Halted", "message": "selects 9 targets, more than maxTargets 8: raise it or abort" });
+        let standing = standing(&rollout("2026-11-24T20:00:00Z", &status), NOW.parse().unwrap());
+        let text = "Halted: selects 9 targets, more than maxTargets 8: raise it or abort";
+        assert_eq!(standing, Standing::Failed(text.to_owned()));
     }
 }

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use shared::rollout::api::PowerRollout;
 use testbed::{World, with_temp_ns};
 
-use super::{from_now, get, is_about, name, observed, rollout, rollouts_because, world};
+use super::{from_now, get, halt, is_about, name, observed, rollout, rollouts_because, world};
 
 async fn expect(world: &World, verb: &str, target: &str, code: i32, part: &str) -> Result<()> {
     let ran = world.plugin(&["rollout", verb, target]).await?;
@@ -19,10 +19,6 @@ async fn expect(world: &World, verb: &str, target: &str, code: i32, part: &str) 
 }
 
 /// What the controller writes when too many targets have failed.
-fn halt() -> serde_json::Value {
-    json!({ "group": "", "at": "2026-11-24T18:00:00Z", "acceptFailures": 0, "retryFailed": 0 })
-}
-
 #[tokio::test]
 async fn verbs_write_one_field_and_say_what_they_did() -> Result<()> {
     let world = world().await?;
@@ -119,6 +115,10 @@ async fn an_undo_aborts_and_restores() -> Result<()> {
         observed(&hub, &night, json!({ "phase": "Progressing", "total": 5 })).await?;
         let dry = world.plugin(&["rollout", "undo", &night, "--dry-run", "-o", "yaml", "--reason", &ns]).await?.ok()?;
         ensure!(dry.contains("action: Restore") && !get(&hub, &night).await?.spec.abort, "{dry}");
+        // An abort is for good.
+        let refused = world.plugin(&["rollout", "undo", &night, "--reason", &"x".repeat(600)]).await?;
+        ensure!(refused.code != 0 && refused.stderr.contains("reason"), "{}", refused.stderr);
+        ensure!(!get(&hub, &night).await?.spec.abort, "the hub refuses the other rollout");
         let ran = world.plugin(&["rollout", "undo", &night, "--reason", &ns]).await?;
         ensure!(ran.code == 0 && ran.stderr.contains("its targets (5)"), "{}", ran.stderr);
         let [first, second] = ran.stdout.lines().collect::<Vec<_>>()[..] else { anyhow::bail!("{}", ran.stdout) };
@@ -159,7 +159,7 @@ async fn status_shows_what_a_controller_wrote() -> Result<()> {
     let status = json!({
         "phase": "Halted", "message": "2 failures\u{1b}[2J in group canary", "total": 3, "startedAt": "2026-11-24T17:51:00Z",
         "groups": [{ "name": "canary", "total": 2 }, { "name": "", "total": 1 }], "counts": { "Failed": 2, "Pending": 1 },
-        "targets": [{ "namespace": "x", "name": "a", "state": "Failed", "reason": "credentials" }],
+        "targets": [{ "namespace": "x", "name": "a", "state": "Failed", "reason": "credentials" }], "halt": halt(),
     });
     observed(&hub, &night, status).await?;
     let text = world.plugin(&["status", &one]).await?.ok()?;

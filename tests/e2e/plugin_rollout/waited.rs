@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use shared::rollout::api::PowerRollout;
 use testbed::{eventually, with_temp_ns};
 
-use super::{fleet, name, observed, rollouts_because, world};
+use super::{fleet, halt, name, observed, rollouts_because, world};
 
 const SOON: Duration = Duration::from_secs(30);
 
@@ -41,7 +41,7 @@ fn ends() -> Vec<(Vec<Value>, &'static [&'static str], i32, &'static str)> {
         (vec![status("Finished", &json!({ "Abandoned": 3 }))], &[], 1, "3 Abandoned"),
         (vec![status("Aborted", &json!({ "Succeeded": 3 }))], &[], 1, "Aborted: so"),
         (
-            vec![status("Halted", &json!({ "Failed": 1, "Pending": 2 }))],
+            vec![json!({ "phase": "Halted", "halt": halt(), "counts": { "Failed": 1, "Pending": 2 } })],
             &[],
             1,
             "go on with `kubectl hibernate rollout accept hibernate-",

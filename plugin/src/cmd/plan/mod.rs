@@ -55,8 +55,9 @@ pub(crate) async fn run(kinds: Kinds, args: &PlanArgs, hub_args: &HubArgs) -> Re
         lists: false,
     };
     let mut selection = parse(kinds, &args.targets, flags)?;
-    let end = args.time.resolve(&time::now())?;
-    let asked = rollout::Asked::read(&args.rollout)?;
+    let now = time::now();
+    let asked = rollout::Asked::read(&args.rollout, &now)?;
+    let end = args.time.resolve_from(&now, asked.as_ref().and_then(rollout::Asked::not_before))?;
     if let Some(asked) = &asked {
         selection = asked.checked(selection)?;
     }

@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
+use jiff::{Timestamp, Zoned};
 use serde::Serialize;
 use serde_json::json;
 use shared::{
@@ -56,10 +57,15 @@ impl<'a> Asked<'a> {
     ///
     /// # Errors
     /// When a time or a canary is none.
-    pub(super) fn read(flags: &'a RolloutFlags) -> Result<Option<Self>, Problem> {
+    pub(super) fn read(flags: &'a RolloutFlags, now: &Zoned) -> Result<Option<Self>, Problem> {
         let Some(flag) = flags.given().first().copied() else { return Ok(None) };
-        let hours = flags.hours(&time::now())?;
+        let hours = flags.hours(now)?;
         Ok(Some(Self { flags, flag, hours, canaries: canary::read(&flags.canary)? }))
+    }
+
+    /// When the first target may start, if that is later than now.
+    pub(super) fn not_before(&self) -> Option<Timestamp> {
+        self.hours.not_before
     }
 
     /// # Errors

@@ -58,7 +58,8 @@ pub(crate) async fn run(
         draft::within_limit(names.iter().collect())?;
     }
     let now = time::now();
-    let (end, hours) = (args.time.resolve(&now)?, args.rollout.hours(&now)?);
+    let hours = args.rollout.hours(&now)?;
+    let end = args.time.resolve_from(&now, hours.not_before)?;
     let canaries = canary::read(&args.rollout.canary)?;
     let hub = Hub::connect(hub_args).await?;
     let namespace = (!hub_args.all_namespaces).then_some(hub.namespace.as_str());

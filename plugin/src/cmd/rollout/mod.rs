@@ -7,6 +7,7 @@ mod guard;
 mod undo;
 mod verbs;
 
+use jiff::Timestamp;
 use serde_json::Value;
 use shared::{rollout::api::PowerRollout, target::POWER_ROLLOUT};
 
@@ -44,6 +45,10 @@ pub(crate) async fn run(args: &RolloutArgs, hub_args: &HubArgs) -> Result<Exit, 
     };
     let name = name_of(&verb.name)?;
     let hub = Hub::connect(hub_args).await?;
+    if change == Change::Resume && verb.dry_run != DryRun::Client {
+        // One that was created paused was not checked.
+        guard::check(&hub, &name, false).await?;
+    }
     let (rollout, done) = apply(&hub, change, &name, verb).await?;
     Report { dry_run: verb.dry_run, output: verb.output }.print(&rollout, &done)?;
     Ok(Exit::Done)
@@ -69,7 +74,7 @@ async fn apply(hub: &Hub, change: Change, name: &str, args: &VerbArgs) -> Result
         let object = get(hub, name).await?;
         let rollout = typed(object.clone())?;
         let refused = |why| RolloutError::Verb { what: full_name(&rollout), verb: change.word(), why };
-        let step = step(change, &rollout).map_err(refused)?;
+        let step = step(change, &rollout, Timestamp::now()).map_err(refused)?;
         let sent = async {
             match &step {
                 Step::Unchanged => Ok(object.clone()),

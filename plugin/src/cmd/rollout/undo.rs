@@ -4,7 +4,8 @@ use std::io::{IsTerminal, stdin};
 
 use shared::{
     annotation::format,
-    rollout::{mark::Action, status::RolloutPhase},
+    rollout::{api::PowerRollout, mark::Action, status::RolloutPhase},
+    target::POWER_ROLLOUT,
 };
 
 use super::{
@@ -14,7 +15,7 @@ use super::{
     verbs::Change,
 };
 use crate::{
-    api::{Hub, Write},
+    api::{Hub, Resource, Write, middleware::with_warnings},
     cli::{DryRun, HubArgs, rollout::UndoArgs, time},
     error::{Exit, Problem},
     output::{self, prompt},
@@ -49,17 +50,34 @@ pub(crate) async fn run(args: &UndoArgs, hub_args: &HubArgs) -> Result<Exit, Pro
     } else {
         output::note(&text);
     }
+    let write = Write { dry_run: verb.dry_run == DryRun::Server, manager: verb.field_manager.clone() };
+    let restore = draft::object(new_name, spec);
     if !is_over {
+        if verb.dry_run == DryRun::None {
+            // An abort is for good: the hub has to accept the other rollout first.
+            rehearse(&hub, &restore, &write).await?;
+        }
         let (aborted, done) = apply(&hub, Change::Abort, &name, verb).await?;
         let text = format!("{} {done}{}", full_name(&aborted), verb.dry_run.suffix());
         // Only one object goes to stdout: the one that is created.
         if verb.output.is_none() { output::line(&text) } else { output::note(&text) }
     }
-    let write = Write { dry_run: verb.dry_run == DryRun::Server, manager: verb.field_manager.clone() };
     let report = Report { dry_run: verb.dry_run, output: verb.output };
-    let created = create(&hub, &draft::object(new_name, spec), &write, report).await?;
+    let created = create(&hub, &restore, &write, report).await?;
     if args.wait && verb.dry_run == DryRun::None {
         return Ok(waited(&hub, &created, args.timeout, verb.output.is_some()).await);
     }
     Ok(Exit::Done)
+}
+
+/// Whether the hub would accept the rollout. Its warnings come when it is created.
+///
+/// # Errors
+/// When the hub refuses.
+async fn rehearse(hub: &Hub, rollout: &PowerRollout, write: &Write) -> Result<(), Problem> {
+    let object = serde_json::to_value(rollout).map_err(Problem::unreadable)?;
+    let write = Write { dry_run: true, manager: write.manager.clone() };
+    let answer = hub.create(Resource::preferred(&POWER_ROLLOUT.kind), None, &object, &write);
+    with_warnings(answer).await.0?;
+    Ok(())
 }

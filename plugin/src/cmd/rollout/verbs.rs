@@ -1,10 +1,14 @@
 //! `rollout pause|resume|accept|retry|abort`: what each writes. Pure.
 
+use jiff::Timestamp;
 use serde_json::{Value, json};
-use shared::rollout::{
-    api::PowerRollout,
-    member::MemberState,
-    status::{PowerRolloutStatus, RolloutPhase},
+use shared::{
+    annotation::format,
+    rollout::{
+        api::PowerRollout,
+        member::MemberState,
+        status::{PowerRolloutStatus, RolloutPhase},
+    },
 };
 
 /// What a verb does.
@@ -54,9 +58,9 @@ impl Change {
 /// | resume | neither paused nor waiting for approval | unchanged |
 /// | resume | else | paused, and the group's `pauseAfter`, if it is still the group of that name |
 /// | accept | not halted | refused |
-/// | retry | nothing has failed | refused |
+/// | retry | `notAfter` has passed, or nothing has failed | refused |
 /// | accept, retry | else | the counter, if it is as it was read |
-pub(crate) fn step(change: Change, rollout: &PowerRollout) -> Result<Step, String> {
+pub(crate) fn step(change: Change, rollout: &PowerRollout, now: Timestamp) -> Result<Step, String> {
     let (spec, phase) = (&rollout.spec, phase(rollout));
     let merge = |spec: Value, done: &str| Ok(Step::Merge(json!({ "spec": spec }), done.to_owned()));
     if spec.abort {
@@ -73,15 +77,16 @@ pub(crate) fn step(change: Change, rollout: &PowerRollout) -> Result<Step, Strin
         Change::Pause => merge(json!({ "paused": true }), "paused"),
         Change::Abort => merge(json!({ "abort": true }), "aborted"),
         Change::Resume => resume(rollout),
-        Change::Accept if phase == Some(RolloutPhase::Halted) && !is_of_failures(rollout) => {
-            let why = rollout.status.as_ref().and_then(|status| status.message.as_deref()).unwrap_or_default();
-            Err(format!("it has not halted for failures: {why}"))
-        }
+        Change::Accept if phase == Some(RolloutPhase::Halted) && !is_of_failures(rollout) => Err(other_halt(rollout)),
         Change::Accept if phase != Some(RolloutPhase::Halted) => Err(format!(
             "it has not halted ({}): there are no failures to accept",
             phase.map_or_else(|| "no status yet".to_owned(), |phase| phase.to_string())
         )),
         Change::Accept => counted("acceptFailures", spec.accept_failures, "failures accepted"),
+        Change::Retry if now >= spec.not_after.0 => Err(format!(
+            "its notAfter {} has passed, and nothing starts any more: set a later spec.notAfter first",
+            format::seconds(spec.not_after.0)
+        )),
         Change::Retry => match failed(rollout) {
             0 => Err("no target has failed".to_owned()),
             failed => counted("retryFailed", spec.retry_failed, &format!("retries {failed} failed")),
@@ -96,6 +101,11 @@ fn phase(rollout: &PowerRollout) -> Option<RolloutPhase> {
 /// Whether it has halted for failures, and not because it selects too many targets.
 fn is_of_failures(rollout: &PowerRollout) -> bool {
     rollout.status.as_ref().is_some_and(|status| status.halt.is_some())
+}
+
+fn other_halt(rollout: &PowerRollout) -> String {
+    let why = rollout.status.as_ref().and_then(|status| status.message.as_deref()).unwrap_or_default();
+    format!("it has not halted for failures: {why}")
 }
 
 fn failed(rollout: &PowerRollout) -> u32 {
@@ -130,7 +140,10 @@ fn resume(rollout: &PowerRollout) -> Result<Step, String> {
         done.push(format!("approved after group {}", group.name));
     }
     match (patch.is_empty(), phase(rollout)) {
-        (true, Some(RolloutPhase::Halted)) => Err("it has halted: use `accept`, `retry` or `abort`".to_owned()),
+        (true, Some(RolloutPhase::Halted)) if is_of_failures(rollout) => {
+            Err("it has halted: use `accept`, `retry` or `abort`".to_owned())
+        }
+        (true, Some(RolloutPhase::Halted)) => Err(other_halt(rollout)),
         (true, _) => Ok(Step::Unchanged),
         (false, _) => Ok(Step::Json(Value::Array(patch), done.join(", "))),
     }
@@ -139,6 +152,8 @@ fn resume(rollout: &PowerRollout) -> Result<Step, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const NOW: &str = "2026-11-21T19:00:00Z";
 
     fn rollout(spec: &Value, status: &Value) -> PowerRollout {
         let mut object = json!({
@@ -186,7 +201,8 @@ mod tests {
                 Ok(Step::Json(json!([unpaused]), "resumed".to_owned())),
             ),
             (Resume, none.clone(), phase("Progressing"), Ok(Step::Unchanged)),
-            (Resume, none.clone(), phase("Halted"), Err("it has halted: use `accept`, `retry` or `abort`")),
+            (Resume, none.clone(), failed("Halted"), Err("it has halted: use `accept`, `retry` or `abort`")),
+            (Resume, none.clone(), phase("Halted"), Err("it has not halted for failures")),
             (
                 Resume,
                 none.clone(),
@@ -217,6 +233,12 @@ mod tests {
             (Retry, none.clone(), failed("Halted"), counter("retryFailed", 0, "retries 3 failed")),
             (Retry, json!({ "retryFailed": 1 }), failed("Finished"), counter("retryFailed", 1, "retries 3 failed")),
             (Retry, none.clone(), phase("Succeeded"), Err("no target has failed")),
+            (
+                Retry,
+                json!({ "notAfter": NOW }),
+                failed("Finished"),
+                Err("its notAfter 2026-11-21T19:00:00Z has passed"),
+            ),
             (Abort, none.clone(), phase("Halted"), merge(json!({ "abort": true }), "aborted")),
             (Abort, json!({ "abort": true }), phase("Progressing"), Ok(Step::Unchanged)),
             (Abort, json!({ "abort": true }), phase("Aborted"), Ok(Step::Unchanged)),
@@ -224,7 +246,7 @@ mod tests {
             (Retry, json!({ "abort": true }), failed("Aborted"), Err("it is aborted: only `undo` is left")),
             (Pause, json!({ "abort": true }), phase("Progressing"), Err("it is aborted: only `undo` is left")),
         ] {
-            let found = step(change, &rollout(&spec, &status));
+            let found = step(change, &rollout(&spec, &status), NOW.parse().unwrap());
             match expected {
                 Err(part) => {
                     let why = found.unwrap_err();

@@ -115,7 +115,7 @@ impl Record {
         let name = quoted(&self.name);
         let verb = |verbs: &str| Some(format!("kubectl hibernate rollout {verbs} {name}"));
         if self.is(RolloutPhase::Halted) {
-            return verb("accept|retry|abort");
+            return verb(if self.halted_group.is_some() { "accept|retry|abort" } else { "abort" });
         }
         let waits = self.awaits_approval.is_some() || self.is(RolloutPhase::Planned);
         if waits || self.is_paused && self.is(RolloutPhase::Paused) { verb("resume") } else { None }
@@ -258,6 +258,7 @@ mod tests {
         let status = json!({
             "phase": "Halted", "message": "2 failures in group canary", "total": 12, "startedAt": "2026-11-24T17:51:00Z",
             "estimatedEnd": "2026-11-24T18:20:00Z",
+            "halt": { "group": "canary", "at": "2026-11-24T17:59:00Z", "acceptFailures": 0, "retryFailed": 0 },
             "groups": [{ "name": "canary", "total": 2 }, { "name": "", "total": 10 }],
             "counts": { "Pending": 10, "Failed": 1, "TimeOut": 1 },
             "targets": [

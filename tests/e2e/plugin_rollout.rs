@@ -50,6 +50,7 @@ fn lease(holder: &str, renewed: Timestamp, seconds: i32) -> Value {
     })
 }
 
+/// What the controller writes when too many targets have failed.
 fn halt() -> Value {
     json!({ "group": "", "at": "2026-11-24T18:00:00Z", "acceptFailures": 0, "retryFailed": 0 })
 }

@@ -109,8 +109,8 @@ pub fn records(pids: &Path) -> Vec<Record> {
     found
 }
 
-/// Ends processes rank by rank: SIGTERM, and SIGKILL for those that are still there after `grace`; servers and stores by SIGKILL at once. SIGCONT goes along,
-/// because a frozen process does not see SIGTERM. Blocks until all are gone.
+/// Ends processes rank by rank: SIGTERM, and SIGKILL for those that are still there after `grace`; servers and stores by SIGKILL at once.
+/// SIGCONT goes along, because a frozen process does not see SIGTERM. Blocks until all are gone.
 pub fn end(mut processes: Vec<Record>, grace: Duration) {
     processes.sort_by_key(|process| process.rank);
     for group in processes.chunk_by(|a, b| a.rank == b.rank) {

@@ -61,8 +61,8 @@ pub(crate) enum Standing {
 pub(crate) fn standing(rollout: &PowerRollout, now: Timestamp) -> Standing {
     let name = rollout.metadata.name.as_deref().unwrap_or_default();
     let is_late = rollout.spec.not_after.0.checked_add(GRACE).is_ok_and(|end| now > end);
-    let never =
-        |counts: &str| Standing::NeverStarted(format!("notAfter has passed before every target was started{counts}"));
+    let late = |counts: &str| format!("notAfter has passed before every target was started{counts}");
+    let never = |counts: &str| Standing::NeverStarted(late(counts));
     let known = rollout.status.as_ref().and_then(|status| Some((status, status.phase?)));
     let Some((status, phase)) = known else {
         return if is_late { never("") } else { Standing::Going(UNNOTICED.to_owned()) };
@@ -87,11 +87,8 @@ pub(crate) fn standing(rollout: &PowerRollout, now: Timestamp) -> Standing {
         _ if phase.is_over() && of(status, OPEN) > 0 => Standing::NeverStarted(text),
         _ if phase.is_over() => Standing::Succeeded(text),
         _ if is_late && of(status, &[MemberState::Progressing]) == 0 && of(status, WAITING) > 0 => {
-            if failed > 0 {
-                Standing::Failed(text)
-            } else {
-                never(&format!(": {text}"))
-            }
+            let counts = format!(": {text}");
+            if failed > 0 { Standing::Failed(late(&counts)) } else { never(&counts) }
         }
         _ => Standing::Going(text),
     }
@@ -294,6 +291,10 @@ mod tests {
             json!({ "phase": "Halted", "message": "selects 9 targets, more than maxTargets 8: raise it or abort" });
         let standing = standing(&rollout("2026-11-24T20:00:00Z", &status), NOW.parse().unwrap());
         let text = "Halted: selects 9 targets, more than maxTargets 8: raise it or abort";
+        assert_eq!(standing, Standing::Failed(text.to_owned()));
+        let status = json!({ "phase": "Paused", "message": "paused", "counts": { "Failed": 1, "Pending": 8 } });
+        let text = "notAfter has passed before every target was started: Paused: paused (8 Pending, 1 Failed)";
+        let standing = super::standing(&rollout("2026-11-24T17:00:00Z", &status), NOW.parse().unwrap());
         assert_eq!(standing, Standing::Failed(text.to_owned()));
     }
 }

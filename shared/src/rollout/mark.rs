@@ -101,7 +101,7 @@ pub enum Outcome {
     TimeOut,
     /// A person or a newer rollout asked for something else.
     Overridden,
-    /// The rollout was deleted before.
+    /// The rollout was deleted before, or had started before the target was created.
     Abandoned,
 }
 

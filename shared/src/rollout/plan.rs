@@ -300,18 +300,13 @@ fn totals(spec: &PowerRolloutSpec, natives: &[usize]) -> Vec<GroupStatus> {
 pub(super) enum Stop {
     Aborted,
     Late,
-    TooMany {
-        found: usize,
-    },
-    Empty {
-        group: String,
-    },
+    TooMany { found: usize },
+    Empty { group: String },
     Nothing,
     Halted(String),
     Paused,
     Early,
-    /// `wakeAt` has passed.
-    Asleep,
+    WakeAtPassed,
     Blocked(String),
 }
 
@@ -325,7 +320,7 @@ fn stop(input: &Input<'_>, status: &PowerRolloutStatus, counted: &[GroupStatus],
     } else if now >= spec.not_after.0 {
         Some(Stop::Late)
     } else if spec.action != Action::Resume && spec.wake_at.as_ref().is_some_and(|at| at.0 <= now) {
-        Some(Stop::Asleep)
+        Some(Stop::WakeAtPassed)
     } else if let Some(why) = blocked {
         Some(Stop::Blocked(why.to_owned()))
     } else if members > usize::try_from(spec.max_targets).unwrap_or(usize::MAX) {

@@ -146,7 +146,7 @@ fn phase(status: &PowerRolloutStatus, facts: &Facts<'_>) -> (RolloutPhase, Strin
         }
         Some(Stop::Nothing) => (RolloutPhase::Waiting, nothing(spec)),
         Some(Stop::Halted(group)) => (RolloutPhase::Halted, halted(group) + &go_on),
-        Some(Stop::Asleep) => (early, format!("wakeAt has passed: set it to a later time{go_on}")),
+        Some(Stop::WakeAtPassed) => (early, format!("wakeAt has passed: set it to a later time{go_on}")),
         Some(Stop::Blocked(why)) => (early, format!("{why}{go_on}")),
         Some(Stop::Paused) if !begun => (RolloutPhase::Planned, "created paused: unpause it to start".to_owned()),
         Some(Stop::Paused) => (RolloutPhase::Paused, format!("paused{go_on}")),

@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use crate::meter::{Meter, count, memory};
 use crate::table::Table;
 
-const CLUSTERS: usize = 2_000;
+const CLUSTERS: usize = 10_000;
 const WINDOW: usize = 200;
 const LONG: Duration = Duration::from_mins(20);
 

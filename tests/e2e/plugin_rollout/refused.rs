@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use shared::rollout::api::PowerRollout;
 use testbed::{World, apply, with_temp_ns};
 
-use super::{fleet, lease, namespace, requests, rollouts_because, webhook_only, world};
+use super::{fleet, lease, name, namespace, requests, rollouts_because, webhook_only, world};
 
 #[tokio::test]
 async fn wrong_usage_names_the_flag_and_writes_nothing() -> Result<()> {
@@ -113,6 +113,9 @@ async fn a_hub_that_is_not_ready_is_told_from_one_that_is() -> Result<()> {
         }
         ensure!(rollouts_because(&client, &ns).await?.is_empty(), "a rollout was created");
         expect(&world, &paused, 0, "created paused").await?;
+        let created = rollouts_because(&client, &ns).await?.remove(0);
+        let resumed = world.plugin(&["rollout", "resume", &name(&created)]).await?;
+        ensure!(resumed.code == 0 && resumed.stderr.contains("Warning: no controller runs"), "{}", resumed.stderr);
 
         apply::all(&client, &[lease("a", now, 86_400), hive_config_definition(), hive_config(&["clusterpool"])])
             .await?;

@@ -18,7 +18,6 @@ async fn expect(world: &World, verb: &str, target: &str, code: i32, part: &str) 
     Ok(())
 }
 
-/// What the controller writes when too many targets have failed.
 #[tokio::test]
 async fn verbs_write_one_field_and_say_what_they_did() -> Result<()> {
     let world = world().await?;

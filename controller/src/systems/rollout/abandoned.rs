@@ -15,7 +15,7 @@ use super::act::end_patch;
 use crate::runtime::hub::full_name;
 use crate::runtime::{Guarded, System, clock};
 
-/// Ends the claims of rollouts that are gone. What fails is tried again in the next round.
+/// Ends the claims of rollouts that are gone, and those on newer objects. What fails is tried again in the next round.
 pub async fn sweep(rollouts: &Rollouts) {
     let Some(items) = rollouts.fleet.items() else { return };
     let objects = rollouts.handle.objects();

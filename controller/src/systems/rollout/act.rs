@@ -88,17 +88,19 @@ pub async fn run(
             Outcome::Written(written) => {
                 state.checked.remove(&key);
                 state.failing.remove(&key);
+                state.wrote = Some(Instant::now());
                 *item = written;
                 observation.acted = true;
             }
             // Only a start becomes a deferral: a refused record is written again with the next plan that is due, and not sooner.
             Outcome::Refused(_) => {}
             Outcome::Deferred(why) => {
+                state.failing.remove(&key);
                 state.checked.insert(key, (why, clock::now()));
                 observation.acted = true;
             }
             Outcome::Skipped => observation.left = true,
-            Outcome::Failed(error) if position >= ends && fails_for(state, &key, &error) >= PATIENCE => {
+            Outcome::Failed(error) if position >= ends && is_hopeless(state, &key, &error) => {
                 state.checked.insert(key, (sanitize_to(&sanitize_chain(&error), MAX_REASON), clock::now()));
                 observation.acted = true;
             }
@@ -109,15 +111,17 @@ pub async fn run(
     observation.checking.clone_from(state.checks.under_way());
 }
 
-/// Notes that a start failed. Since when it has.
-fn fails_for(state: &mut TargetState, target: &Key, error: &RolloutError) -> Duration {
+/// Notes that a start failed. Whether it has for so long that the target is deferred. A hub that takes no write of any target is waited for:
+/// its canaries must not be passed over.
+fn is_hopeless(state: &mut TargetState, target: &Key, error: &RolloutError) -> bool {
     if error.class() == Class::NotLeader {
-        return Duration::ZERO;
+        return false;
     }
     let now = Instant::now();
     let (first, last) = state.failing.entry(target.clone()).or_insert((now, now));
     *last = now;
-    now - *first
+    let is_its_own = matches!(error, RolloutError::Spoke(_)) || state.wrote.is_some_and(|wrote| wrote > *first);
+    is_its_own && now - *first >= PATIENCE
 }
 
 /// A target that is to be started: its index, itself and its claim.
@@ -328,6 +332,25 @@ mod tests {
         }
     }
 
+    #[tokio::test(start_paused = true)]
+    async fn a_start_that_fails_for_a_minute_is_hopeless_unless_no_write_passes() {
+        let target: Key = ("n".to_owned(), "a".to_owned());
+        let spoke = RolloutError::Spoke(SpokeError::Failed("403".to_owned()));
+        let write = RolloutError::Target(WriteError::Failed(Box::new(kube::Error::LinesCodecMaxLineLengthExceeded)));
+        let lost = RolloutError::Target(WriteError::NotLeader);
+        for (error, another_is_written, expected) in
+            [(&spoke, false, true), (&write, false, false), (&write, true, true), (&lost, true, false)]
+        {
+            let mut state = TargetState::default();
+            assert!(!is_hopeless(&mut state, &target, error), "{error}: the first failure");
+            tokio::time::sleep(Duration::from_secs(59)).await;
+            assert!(!is_hopeless(&mut state, &target, error), "{error}: less than a minute");
+            state.wrote = another_is_written.then(Instant::now);
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            assert_eq!(is_hopeless(&mut state, &target, error), expected, "{error}: {another_is_written}");
+        }
+    }
+
     #[test]
     fn a_start_writes_the_intent_what_goes_with_it_and_the_person() {
         let rollout = |action: &str| -> PowerRollout {
@@ -395,12 +418,21 @@ mod tests {
                 json!({ keys::WAKE_AT: morning }),
                 json!({ "wakeAt": morning }),
             ),
-            ("Restore", "Hibernating", json!({ keys::ROLLOUT: undone("other") }), json!({}), json!({})),
+            (
+                "Restore",
+                "Hibernating",
+                json!({ keys::HOLD_AWAKE_UNTIL: noon, keys::ROLLOUT: undone("other") }),
+                json!({}),
+                json!({}),
+            ),
         ] {
             let before = if wanted == "Hibernating" { "Running" } else { "Hibernating" };
             let patch = start_patch(&rollout(action), &cluster(before, annotations), &mark("u", wanted, json!({})));
             assert_eq!(patch["spec"], json!({ "powerState": wanted }));
             let written = &patch["metadata"]["annotations"];
+            for key in [keys::WAKE_AT, keys::HOLD_AWAKE_UNTIL] {
+                assert_eq!(written.get(key), expected.get(key), "{action} {key}: {patch}");
+            }
             for (key, value) in expected.as_object().expect("annotations") {
                 assert_eq!(written.get(key), Some(value), "{action} {key}: {patch}");
             }

@@ -45,8 +45,9 @@ const RECONCILE_TIMEOUT: Duration = Duration::from_mins(2);
 const DEBOUNCE: Duration = Duration::from_millis(100);
 /// After this time a deferral that was not renewed is forgotten.
 const FORGOTTEN: Duration = Duration::from_mins(5);
-/// A start that has not failed for this long fails anew. Longer than one try and the pause before the next.
-const LAPSED: Duration = Duration::from_mins(2);
+/// A start that has not failed for this long fails anew. Longer than [`FORGOTTEN`]: a target whose deferral was forgotten is deferred again by
+/// one try, and takes no time from others.
+const LAPSED: Duration = Duration::from_mins(10);
 /// Shortest time between two writes of one status.
 const STATUS_INTERVAL: Duration = Duration::from_secs(1);
 /// Until the list of targets is complete, a rollout waits.
@@ -82,6 +83,8 @@ pub struct TargetState {
     checked: HashMap<Key, (String, Timestamp)>,
     /// Targets whose start fails: when it did first and last.
     failing: HashMap<Key, (Instant, Instant)>,
+    /// When a target was written last.
+    wrote: Option<Instant>,
     /// When the status was written last.
     written: Option<Instant>,
 }
@@ -375,6 +378,32 @@ async fn expire(rollouts: &Rollouts, rollout: &PowerRollout) -> Result<Option<Du
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_over_rests_until_targets_may_start_again() {
+        let rollout = |not_after: &str, generation: i64, phase: &str| -> PowerRollout {
+            let object = serde_json::json!({
+                "apiVersion": "hibernate.sh/v1alpha1", "kind": "PowerRollout",
+                "metadata": { "name": "night", "generation": generation },
+                "spec": {
+                    "action": "Hibernate", "targets": { "all": true }, "maxTargets": 1, "notAfter": not_after,
+                    "retryFailed": 1,
+                },
+                "status": { "phase": phase, "observedGeneration": 2, "attempt": 0 },
+            });
+            serde_json::from_value(object).unwrap()
+        };
+        let (passed, to_come) = ("2020-01-01T00:00:00Z", "2126-01-01T00:00:00Z");
+        for (not_after, generation, phase, expected) in [
+            (passed, 2, "Finished", true),
+            (passed, 3, "Finished", false),
+            (passed, 2, "Progressing", false),
+            (to_come, 2, "Finished", false),
+        ] {
+            let found = is_reported(&rollout(not_after, generation, phase));
+            assert_eq!(found, expected, "{not_after} {generation} {phase}");
+        }
+    }
 
     #[test]
     fn a_status_that_is_held_back_is_written_in_time() {

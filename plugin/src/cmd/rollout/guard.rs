@@ -36,23 +36,41 @@ pub(crate) async fn check(hub: &Hub, name: &str, paused: bool) -> Result<(), Pro
     if paused {
         return Ok(());
     }
-    controller(hub).await?;
-    hive(hub).await
+    if let Some(why) = no_controller(hub).await? {
+        return Err(RolloutError::NoController(why).into());
+    }
+    if hive_runs(hub).await { Err(RolloutError::HiveController.into()) } else { Ok(()) }
 }
 
-async fn controller(hub: &Hub) -> Result<(), Problem> {
+/// Warns if a rollout that goes on could not work. It is stored already, and starts once the hub is ready.
+pub(crate) async fn warn(hub: &Hub) {
+    match no_controller(hub).await {
+        Ok(None) => {}
+        Ok(Some(why)) => output::warning(&format!("{why}; no target starts until hibernate-controller runs")),
+        Err(error) => output::warning(&format!("whether hibernate-controller runs is unknown: {error}")),
+    }
+    if hive_runs(hub).await {
+        output::warning(
+            "Hive's own hibernation controller is enabled and would change the clusters too; add \"hibernation\" to \
+             spec.disabledControllers of the HiveConfig",
+        );
+    }
+}
+
+/// Why no controller would work on a rollout.
+async fn no_controller(hub: &Hub) -> Result<Option<String>, HubError> {
     match hub.get(Resource::preferred(&LEASE), keys::NAMESPACE, keys::CONTROLLER).await {
-        Ok(lease) => held(&lease, Timestamp::now()).map_err(|why| RolloutError::NoController(why).into()),
-        Err(HubError::NoObject { .. }) => {
-            let why =
-                format!("no controller runs: there is no Lease {} in namespace {}", keys::CONTROLLER, keys::NAMESPACE);
-            Err(RolloutError::NoController(why).into())
-        }
+        Ok(lease) => Ok(held(&lease, Timestamp::now()).err()),
+        Err(HubError::NoObject { .. }) => Ok(Some(format!(
+            "no controller runs: there is no Lease {} in namespace {}",
+            keys::CONTROLLER,
+            keys::NAMESPACE
+        ))),
         Err(error @ HubError::Forbidden { .. }) => {
             output::warning(&format!("whether hibernate-controller runs is unknown: {error}"));
-            Ok(())
+            Ok(None)
         }
-        Err(error) => Err(error.into()),
+        Err(error) => Err(error),
     }
 }
 
@@ -78,14 +96,14 @@ fn held(lease: &Value, now: Timestamp) -> Result<(), String> {
 
 /// Hive says in its `HiveConfig` whether its own hibernation controller runs. On a hub without one, or for a user who may not read
 /// it, there is no cheap sign: hibernate-controller itself then stops at targets that another controller changes.
-async fn hive(hub: &Hub) -> Result<(), Problem> {
+async fn hive_runs(hub: &Hub) -> bool {
     match hub.get(Resource::preferred(&HIVE_CONFIG), "", HIVE).await {
-        Ok(config) if !is_disabled(&config) => Err(RolloutError::HiveController.into()),
+        Ok(config) => !is_disabled(&config),
         Err(error) if !matches!(error, HubError::NoKind(_) | HubError::NoObject { .. }) && hub.verbose => {
             output::note(&format!("whether Hive's own hibernation controller is disabled is unknown: {error}"));
-            Ok(())
+            false
         }
-        _ => Ok(()),
+        Err(_) => false,
     }
 }
 

@@ -45,11 +45,11 @@ pub(crate) async fn run(args: &RolloutArgs, hub_args: &HubArgs) -> Result<Exit, 
     };
     let name = name_of(&verb.name)?;
     let hub = Hub::connect(hub_args).await?;
+    let (rollout, done) = apply(&hub, change, &name, verb).await?;
     if change == Change::Resume && verb.dry_run != DryRun::Client {
         // One that was created paused was not checked.
-        guard::check(&hub, &name, false).await?;
+        guard::warn(&hub).await;
     }
-    let (rollout, done) = apply(&hub, change, &name, verb).await?;
     Report { dry_run: verb.dry_run, output: verb.output }.print(&rollout, &done)?;
     Ok(Exit::Done)
 }

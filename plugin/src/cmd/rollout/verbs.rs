@@ -77,7 +77,9 @@ pub(crate) fn step(change: Change, rollout: &PowerRollout, now: Timestamp) -> Re
         Change::Pause => merge(json!({ "paused": true }), "paused"),
         Change::Abort => merge(json!({ "abort": true }), "aborted"),
         Change::Resume => resume(rollout),
-        Change::Accept if phase == Some(RolloutPhase::Halted) && !is_of_failures(rollout) => Err(other_halt(rollout)),
+        Change::Accept if phase == Some(RolloutPhase::Halted) && !is_of_failures(rollout) => {
+            Err(format!("it has not halted for failures: {}", message(rollout)))
+        }
         Change::Accept if phase != Some(RolloutPhase::Halted) => Err(format!(
             "it has not halted ({}): there are no failures to accept",
             phase.map_or_else(|| "no status yet".to_owned(), |phase| phase.to_string())
@@ -103,9 +105,8 @@ fn is_of_failures(rollout: &PowerRollout) -> bool {
     rollout.status.as_ref().is_some_and(|status| status.halt.is_some())
 }
 
-fn other_halt(rollout: &PowerRollout) -> String {
-    let why = rollout.status.as_ref().and_then(|status| status.message.as_deref()).unwrap_or_default();
-    format!("it has not halted for failures: {why}")
+fn message(rollout: &PowerRollout) -> &str {
+    rollout.status.as_ref().and_then(|status| status.message.as_deref()).unwrap_or_default()
 }
 
 fn failed(rollout: &PowerRollout) -> u32 {
@@ -143,7 +144,7 @@ fn resume(rollout: &PowerRollout) -> Result<Step, String> {
         (true, Some(RolloutPhase::Halted)) if is_of_failures(rollout) => {
             Err("it has halted: use `accept`, `retry` or `abort`".to_owned())
         }
-        (true, Some(RolloutPhase::Halted)) => Err(other_halt(rollout)),
+        (true, Some(RolloutPhase::Halted)) => Err(format!("it has halted: {}", message(rollout))),
         (true, _) => Ok(Step::Unchanged),
         (false, _) => Ok(Step::Json(Value::Array(patch), done.join(", "))),
     }
@@ -202,7 +203,12 @@ mod tests {
             ),
             (Resume, none.clone(), phase("Progressing"), Ok(Step::Unchanged)),
             (Resume, none.clone(), failed("Halted"), Err("it has halted: use `accept`, `retry` or `abort`")),
-            (Resume, none.clone(), phase("Halted"), Err("it has not halted for failures")),
+            (
+                Resume,
+                none.clone(),
+                json!({ "phase": "Halted", "message": "selects 9 targets" }),
+                Err("it has halted: selects 9 targets"),
+            ),
             (
                 Resume,
                 none.clone(),

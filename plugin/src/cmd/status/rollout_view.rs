@@ -115,7 +115,8 @@ impl Record {
         let name = quoted(&self.name);
         let verb = |verbs: &str| Some(format!("kubectl hibernate rollout {verbs} {name}"));
         if self.is(RolloutPhase::Halted) {
-            return verb(if self.halted_group.is_some() { "accept|retry|abort" } else { "abort" });
+            // Of another halt the message says what to correct.
+            return self.halted_group.as_ref().and_then(|_| verb("accept|retry|abort"));
         }
         let waits = self.awaits_approval.is_some() || self.is(RolloutPhase::Planned);
         if waits || self.is_paused && self.is(RolloutPhase::Paused) { verb("resume") } else { None }

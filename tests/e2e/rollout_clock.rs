@@ -1,4 +1,4 @@
-//! A rollout outlives jumps of its controller's wall clock: no deadline takes a jump for time that has passed.
+//! A rollout outlives jumps of its controller's wall clock: no deadline takes a jump for time that has passed. Minutes need not be waited for.
 
 use std::fs;
 use std::path::PathBuf;
@@ -9,11 +9,12 @@ use anyhow::{Context as _, Result, ensure};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
 use shared::annotation::format;
-use shared::rollout::status::RolloutPhase;
-use testbed::World;
+use shared::rollout::status::{PowerRolloutStatus, RolloutPhase};
+use testbed::ec2::Fault;
 use testbed::supervisor::programs::Start;
+use testbed::{ClusterOptions, World};
 
-use crate::rollout_common::{Fleet, controller, restarted};
+use crate::rollout_common::{Fleet, controller, restarted, word};
 
 /// Longer than the deadline and the Lease, and shorter than the time after which a sleep is overdue.
 const JUMP: SignedDuration = SignedDuration::from_mins(10);
@@ -76,4 +77,29 @@ async fn a_jump_of_the_clock_is_no_time_that_a_deadline_counts() -> Result<()> {
         ensure!(off < SignedDuration::from_mins(2), "{action}: the controller does not read the clock: {off}");
     }
     Ok(())
+}
+
+#[tokio::test]
+async fn a_target_without_capacity_frees_its_slot_after_five_minutes() -> Result<()> {
+    let world = restarted().await?;
+    let clock = Clock::new(&world)?;
+    world.start(&clock.of(controller())).await?;
+    let asleep = || ClusterOptions::of_size(1).asleep();
+    let fleet = Fleet::new(&world, "slots", &[("a", asleep()), ("b", asleep())]).await?;
+    let instance = Some(fleet.get("a").instances().await?[0].id.clone());
+    let fault = Fault { instance, ..Fault::error("StartInstances", "InsufficientInstanceCapacity", 500) };
+    let fault = world.ec2().inject(&fault).await?;
+    let wake = fleet.rollout("Resume", json!({ "maxConcurrency": 1, "startsPerMinute": 100 })).await?;
+    let held = |status: &PowerRolloutStatus| {
+        word(status, fleet.get("a")).is_some_and(|(_, reason)| reason == "the cloud has no capacity")
+    };
+    wake.until("lack of capacity", held).await?;
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    assert_eq!(fleet.mark("b").await?, None, "a holds the only slot");
+    clock.set(JUMP)?;
+    wake.until_target(fleet.get("b"), "Succeeded").await?;
+    let mark = fleet.mark("a").await?.context("a claim")?;
+    ensure!(mark.ended.is_none(), "its deadline runs on: {mark:?}");
+    world.ec2().heal(Some(&fault.id)).await?;
+    wake.until_phase(RolloutPhase::Succeeded).await.map(drop)
 }

@@ -197,6 +197,23 @@ async fn a_pause_an_approval_and_an_abort_take_effect_within_a_second() -> Resul
 }
 
 #[tokio::test]
+async fn a_pause_stops_the_soak() -> Result<()> {
+    let world = World::shared().await?;
+    let fleet = Fleet::of(&world, "soaks", &["a"]).await?;
+    let sleep = fleet.rollout("Hibernate", json!({ "minSuccessTime": "8s" })).await?;
+    sleep.until_target(fleet.get("a"), "Succeeded").await?;
+    sleep.set(json!({ "paused": true })).await?;
+    sleep.until_phase(RolloutPhase::Paused).await?;
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    let mark = fleet.mark("a").await?.unwrap();
+    ensure!(mark.ended.is_none(), "the soak has gone on: {mark:?}");
+    sleep.set(json!({ "paused": false })).await?;
+    sleep.until_phase(RolloutPhase::Succeeded).await?;
+    sleep.delete().await?;
+    fleet.remove().await
+}
+
+#[tokio::test]
 async fn a_resume_takes_over_the_targets_of_a_hibernate_and_a_deleted_rollout_leaves_records() -> Result<()> {
     let world = World::shared().await?;
     let fleet = Fleet::of(&world, "opposite", &["a", "b", "c"]).await?;

@@ -11,7 +11,7 @@ DENY := $(CACHE)/cargo-deny/$(DENY_VERSION)
 PROGRAMS := kubectl-hibernate hibernate-webhook hibernate-controller hibernate-manifests testbed
 # Always the whole workspace: with fewer packages cargo picks fewer features and compiles the AWS SDK (minutes) once more.
 export CARGO_FLAGS := --release --workspace --locked
-# End-to-end tests that run side by side. They mostly wait, so more than there are cores.
+# End-to-end tests that run side by side. Each of them mostly waits, so more than there are cores.
 export THREADS ?= 14
 
 .PHONY: help build prepare demo demo-fdb demo-kkp demo-rollout test test-testbed e2e unit test-times fuzz lint fmt deny manifests krew bench bench-hive bench-kkp bench-rollouts bench-hostile clean

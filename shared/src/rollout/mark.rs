@@ -168,6 +168,18 @@ impl Mark {
         self
     }
 
+    /// Until when its start holds the target awake.
+    #[must_use]
+    pub fn hold(&self) -> Option<Timestamp> {
+        format::time(self.held_until.as_deref()?)
+    }
+
+    /// The `wake-at` that its start removed or gave back.
+    #[must_use]
+    pub fn removed_wake(&self) -> Option<Timestamp> {
+        format::time(self.wake_at.as_deref()?)
+    }
+
     /// Whether a rollout with this UID works on the target.
     #[must_use]
     pub fn is_claim_of(&self, uid: &str) -> bool {

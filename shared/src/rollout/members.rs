@@ -2,19 +2,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::core::{Selector, SelectorExt};
 
 use super::api::{PowerRolloutSpec, TargetName};
 use super::observed::Observed;
+use super::selector::compile;
 use super::target::{State, Target};
-use crate::text::sanitize_to;
 
 /// The label that every namespace has, with its name.
 const NAMESPACE_NAME: &str = "kubernetes.io/metadata.name";
-
-/// Longest key of a label in a message, in characters.
-const MAX_KEY: usize = 100;
 
 /// Labels of namespaces, by name.
 pub type NamespaceLabels = BTreeMap<String, BTreeMap<String, String>>;
@@ -63,17 +60,8 @@ impl<'a> Members<'a> {
         let names = |names: &'a [TargetName]| {
             Scope::Names(names.iter().map(|one| (one.namespace.as_str(), one.name.as_str())).collect())
         };
-        let parse = |selector: &LabelSelector, field: String| {
-            // Kubernetes refuses it; here `NotIn` without values would select everything.
-            let is_void = |one: &LabelSelectorRequirement| {
-                matches!(one.operator.as_str(), "In" | "NotIn") && one.values.as_ref().is_none_or(Vec::is_empty)
-            };
-            if let Some(one) = selector.match_expressions.iter().flatten().find(|one| is_void(one)) {
-                let why = format!("operator {} of key {} needs values", one.operator, sanitize_to(&one.key, MAX_KEY));
-                return Err(SelectorError { field, why });
-            }
-            Selector::try_from(selector.clone()).map_err(|error| SelectorError { field, why: error.to_string() })
-        };
+        let parse =
+            |selector: &LabelSelector, field: String| compile(selector).map_err(|why| SelectorError { field, why });
         let targets = match &spec.targets.selector {
             _ if !spec.targets.names.is_empty() => names(&spec.targets.names),
             Some(selector) => Scope::Labels(parse(selector, "spec.targets.selector".to_owned())?),

@@ -125,7 +125,7 @@ pub(super) fn step(input: &Input<'_>, with_report: bool) -> Plan {
     timeline::observe(&mut status, rows.iter().filter_map(since).min(), now);
     if status.started_at.is_some() {
         // A soak goes on once nothing starts any more: the claim has to end.
-        timeline::pause(&mut status, spec.paused && !closed(spec, now), now);
+        timeline::pause(&mut status, spec.paused && !is_closed(spec, now), now);
     }
     let last = spec.groups.len();
     let mut targets: Vec<Target> = rows.iter().map(|row| target(row, &status, uid, last, now)).collect();
@@ -201,12 +201,13 @@ fn context<'a>(rollout: &'a PowerRollout, status: &PowerRolloutStatus, now: Time
         restores: spec.restore_of.as_ref().map(|other| other.uid.as_str()),
         attempt: status.attempt.unwrap_or_default(),
         started: status.started_at.as_ref().map_or(now, |at| at.0),
-        may_start: !closed(spec, now),
+        may_start: !is_closed(spec, now),
     }
 }
 
-/// Whether no target may start any more.
-fn closed(spec: &PowerRolloutSpec, now: Timestamp) -> bool {
+/// Whether no target may start any more: it is aborted, or past its `notAfter`.
+#[must_use]
+pub fn is_closed(spec: &PowerRolloutSpec, now: Timestamp) -> bool {
     spec.abort || now >= spec.not_after.0
 }
 
@@ -219,7 +220,7 @@ fn count_accepts(status: &mut PowerRolloutStatus, spec: &PowerRolloutSpec, now: 
         Some(accepted) => accepted,
     });
     // A retry waits until targets may start: it would use up the attempt, and forget the failures.
-    if status.attempt.is_none() || !closed(spec, now) {
+    if status.attempt.is_none() || !is_closed(spec, now) {
         status.attempt = Some(spec.retry_failed);
     }
     let attempt = status.attempt;
@@ -233,7 +234,7 @@ fn facts<'a>(rollout: &member::Rollout<'_>, candidate: &Candidate<'a>, wanted: P
     let sleeps = wanted == Power::Hibernating;
     // A Restore ends the hold that the rollout wrote that it undoes.
     let undone = object.mark.as_ref().filter(|mark| rollout.restores == Some(mark.uid.as_str()));
-    let undone = undone.and_then(|mark| format::time(mark.held_until.as_deref()?));
+    let undone = undone.and_then(Mark::hold);
     let holds = |until: Timestamp| now < until && undone != Some(until);
     let held = object.held_awake.as_ref().filter(|(until, _)| holds(*until)).map(|(_, why)| why.as_str());
     let for_sleep = held.or(candidate.upgrade).filter(|_| sleeps);

@@ -5,10 +5,14 @@ use std::collections::BTreeMap;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
 use kube::core::{Selector, SelectorExt};
 
+use crate::text::sanitize_to;
+
 /// Longest name of a label, and longest value.
 const MAX_PART: usize = 63;
 /// Longest prefix of a label's key.
 const MAX_PREFIX: usize = 253;
+/// Longest key in a message, in characters.
+const MAX_SHOWN: usize = 100;
 
 /// Why a text is no label selector that a rollout can hold.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -51,10 +55,24 @@ pub fn parse(text: &str) -> Result<LabelSelector, SelectorError> {
     Ok(LabelSelector { match_labels, match_expressions: Some(expressions).filter(|all| !all.is_empty()) })
 }
 
+/// The selector in the form that is matched.
+///
+/// # Errors
+/// When it cannot be understood. `In` and `NotIn` without values are refused, as Kubernetes does: `NotIn` would select everything.
+pub(super) fn compile(selector: &LabelSelector) -> Result<Selector, String> {
+    let is_void = |one: &&LabelSelectorRequirement| {
+        matches!(one.operator.as_str(), "In" | "NotIn") && one.values.as_ref().is_none_or(Vec::is_empty)
+    };
+    if let Some(one) = selector.match_expressions.iter().flatten().find(is_void) {
+        return Err(format!("operator {} of key {} needs values", one.operator, sanitize_to(&one.key, MAX_SHOWN)));
+    }
+    Selector::try_from(selector.clone()).map_err(|error| error.to_string())
+}
+
 /// Whether a selector selects something with these labels. One that cannot be understood selects nothing.
 #[must_use]
 pub fn selects(selector: &LabelSelector, labels: &BTreeMap<String, String>) -> bool {
-    Selector::try_from(selector.clone()).is_ok_and(|selector| selector.matches(labels))
+    compile(selector).is_ok_and(|selector| selector.matches(labels))
 }
 
 enum Requirement {
@@ -241,5 +259,11 @@ mod tests {
             ..LabelSelector::default()
         };
         assert!(!selects(&unknown, &labels));
+        let void = LabelSelector {
+            match_expressions: Some(vec![super::expression("env", "NotIn", vec![])]),
+            ..LabelSelector::default()
+        };
+        assert_eq!(super::compile(&void).unwrap_err(), "operator NotIn of key env needs values");
+        assert!(!selects(&void, &labels));
     }
 }

@@ -207,7 +207,7 @@ fn start_patch(rollout: &PowerRollout, cluster: &ClusterDeployment, claim: &Mark
     let changes = patch.get("spec").is_some();
     let annotations = &mut patch["metadata"]["annotations"];
     annotations[keys::ROLLOUT] = claim.text().into();
-    let held = earlier.and_then(|mark| format::time(mark.held_until.as_deref()?));
+    let held = earlier.as_ref().and_then(Mark::hold);
     if claim.wanted == Power::Hibernating && held.is_some() && held == cluster.moment(keys::HOLD_AWAKE_UNTIL) {
         // The hold of the undone rollout. One that was changed since has deferred the target.
         annotations[keys::HOLD_AWAKE_UNTIL] = Value::Null;
@@ -228,7 +228,7 @@ fn scheduled(
     claim: &Mark,
     earlier: Option<&Mark>,
 ) -> (Mark, Option<Timestamp>) {
-    let removed = earlier.and_then(|mark| format::time(mark.wake_at.as_deref()?));
+    let removed = earlier.and_then(Mark::removed_wake);
     let (wake_at, held_until) = (spec.wake_at.as_ref().map(|at| at.0), spec.hold_awake_until.as_ref().map(|at| at.0));
     match claim.wanted {
         Power::Hibernating => {

@@ -19,7 +19,7 @@ use kube::ResourceExt;
 use kube::api::{DeleteParams, Preconditions};
 use shared::duration;
 use shared::rollout::api::PowerRollout;
-use shared::rollout::plan::{Candidate, Input, Plan, is_over, plan};
+use shared::rollout::plan::{Candidate, Input, Plan, is_closed, is_over, plan};
 use shared::rollout::status::{PowerRolloutStatus, RolloutPhase};
 use shared::rollout::{Members, NamespaceLabels, needs_namespaces, timeline};
 use shared::spoke::SpokeError;
@@ -211,7 +211,7 @@ impl System for Rollouts {
         };
         let now = clock::now();
         let state = &mut target.state;
-        if rollout.spec.paused || rollout.spec.abort || now >= rollout.spec.not_after.0 {
+        if rollout.spec.paused || is_closed(&rollout.spec, now) {
             state.checks = Checks::default();
         }
         state.checked.extend(state.checks.objections().into_iter().map(|(key, why)| (key, (why, now))));
@@ -327,11 +327,10 @@ fn is_own(rollout: &PowerRollout, item: &Item) -> bool {
 
 /// Whether it is over, and its status says that a retry waits for a later `notAfter`.
 fn is_reported(rollout: &PowerRollout) -> bool {
-    let closed = rollout.spec.abort || clock::now() >= rollout.spec.not_after.0;
     let is_reported = |status: &PowerRolloutStatus| {
         status.phase.is_some_and(RolloutPhase::is_over) && status.observed_generation == rollout.metadata.generation
     };
-    closed && rollout.status.as_ref().is_some_and(is_reported)
+    is_closed(&rollout.spec, clock::now()) && rollout.status.as_ref().is_some_and(is_reported)
 }
 
 /// Whether a target has a claim of this rollout. What was created later has none that is true.

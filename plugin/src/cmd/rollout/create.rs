@@ -136,16 +136,24 @@ pub(crate) async fn create(
     let created = if report.dry_run == DryRun::Client {
         rollout.clone()
     } else {
-        let object = serde_json::to_value(rollout).map_err(Problem::unreadable)?;
-        let answer = hub.create(Resource::preferred(&POWER_ROLLOUT.kind), None, &object, write);
-        let (answer, warnings) = with_warnings(answer).await;
+        let (answer, warnings) = with_warnings(send(hub, rollout, write)).await;
         for text in &warnings {
             output::warning(text);
         }
-        serde_json::from_value(answer?).map_err(Problem::unreadable)?
+        answer?
     };
     report.print(&created, "created")?;
     Ok(created)
+}
+
+/// Sends the object. What the hub stores, or would store.
+///
+/// # Errors
+/// When the hub refuses.
+pub(crate) async fn send(hub: &Hub, rollout: &PowerRollout, write: &Write) -> Result<PowerRollout, Problem> {
+    let object = serde_json::to_value(rollout).map_err(Problem::unreadable)?;
+    let stored = hub.create(Resource::preferred(&POWER_ROLLOUT.kind), None, &object, write).await?;
+    serde_json::from_value(stored).map_err(Problem::unreadable)
 }
 
 /// Waits for its end, and reports it.

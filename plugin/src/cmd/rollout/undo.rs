@@ -4,18 +4,17 @@ use std::io::{IsTerminal, stdin};
 
 use shared::{
     annotation::format,
-    rollout::{api::PowerRollout, mark::Action, status::RolloutPhase},
-    target::POWER_ROLLOUT,
+    rollout::{mark::Action, status::RolloutPhase},
 };
 
 use super::{
     apply,
-    create::{Report, create, full_name, waited},
+    create::{Report, create, full_name, send, waited},
     draft, get, guard, name_of, typed,
     verbs::Change,
 };
 use crate::{
-    api::{Hub, Resource, Write, middleware::with_warnings},
+    api::{Hub, Write, middleware::with_warnings},
     cli::{DryRun, HubArgs, rollout::UndoArgs, time},
     error::{Exit, Problem},
     output::{self, prompt},
@@ -54,8 +53,9 @@ pub(crate) async fn run(args: &UndoArgs, hub_args: &HubArgs) -> Result<Exit, Pro
     let restore = draft::object(new_name, spec);
     if !is_over {
         if verb.dry_run == DryRun::None {
-            // An abort is for good: the hub has to accept the other rollout first.
-            rehearse(&hub, &restore, &write).await?;
+            // An abort is for good: the hub has to accept the other rollout first. Its warnings come when it is created.
+            let rehearsal = Write { dry_run: true, manager: verb.field_manager.clone() };
+            with_warnings(send(&hub, &restore, &rehearsal)).await.0?;
         }
         let (aborted, done) = apply(&hub, Change::Abort, &name, verb).await?;
         let text = format!("{} {done}{}", full_name(&aborted), verb.dry_run.suffix());
@@ -68,16 +68,4 @@ pub(crate) async fn run(args: &UndoArgs, hub_args: &HubArgs) -> Result<Exit, Pro
         return Ok(waited(&hub, &created, args.timeout, verb.output.is_some()).await);
     }
     Ok(Exit::Done)
-}
-
-/// Whether the hub would accept the rollout. Its warnings come when it is created.
-///
-/// # Errors
-/// When the hub refuses.
-async fn rehearse(hub: &Hub, rollout: &PowerRollout, write: &Write) -> Result<(), Problem> {
-    let object = serde_json::to_value(rollout).map_err(Problem::unreadable)?;
-    let write = Write { dry_run: true, manager: write.manager.clone() };
-    let answer = hub.create(Resource::preferred(&POWER_ROLLOUT.kind), None, &object, &write);
-    with_warnings(answer).await.0?;
-    Ok(())
 }

@@ -6,9 +6,11 @@ use k8s_openapi::api::admissionregistration::v1::{
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement, ObjectMeta};
 use serde_json::{Value, json};
+use shared::admission::cel::{
+    self, INTO_SLEEP, OWNED_BY_FDB, POWER_STATE_CHANGES, annotation_changes, condition, list, not,
+};
 use shared::annotation::keys;
 
-use crate::cel::{self, INTO_SLEEP, OWNED_BY_FDB, POWER_STATE_CHANGES, annotation_changes, condition, list, not};
 use crate::names::{NAMESPACE, WEBHOOK, cluster_wide, strings};
 use crate::rollout;
 

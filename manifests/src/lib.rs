@@ -9,7 +9,7 @@
 //! ```
 
 mod admission;
-mod cel;
+mod confine;
 mod deny;
 mod foreign;
 mod foreign_fdb;

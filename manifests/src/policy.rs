@@ -4,13 +4,14 @@
 //! short `hibernateAfter` is not warned of (V8), a time that has passed is let through (V9), and without the mutating
 //! webhook a write has no stamp of its user (V12), and a wake that edits the claim of a rollout passes with it (V10).
 
-use k8s_openapi::api::admissionregistration::v1::{MatchResources, NamedRuleWithOperations, Validation, Variable};
+use k8s_openapi::api::admissionregistration::v1::{Validation, Variable};
 use serde_json::Value;
+use shared::admission::cel::{INTO_SLEEP, annotation_changes, condition, is_exempt_member, is_exempt_user, list, not};
+use shared::admission::policy::{Deny, variable, writes};
 use shared::annotation::keys;
 
-use crate::cel::{INTO_SLEEP, annotation_changes, condition, is_exempt_member, is_exempt_user, list, not};
-use crate::deny::Deny;
-use crate::names::{WEBHOOK, strings};
+use crate::deny::objects;
+use crate::names::WEBHOOK;
 
 /// Name of the policy and of its binding.
 const NAME: &str = "clusterdeployments.hibernate.sh";
@@ -18,28 +19,18 @@ const NAME: &str = "clusterdeployments.hibernate.sh";
 /// The policy and its binding.
 #[must_use]
 pub fn policy() -> Vec<Value> {
-    let writes = MatchResources {
-        resource_rules: Some(vec![NamedRuleWithOperations {
-            api_groups: Some(strings(&["hive.openshift.io"])),
-            api_versions: Some(strings(&["v1"])),
-            operations: Some(strings(&["CREATE", "UPDATE"])),
-            resources: Some(strings(&["clusterdeployments"])),
-            scope: Some("Namespaced".to_owned()),
-            ..NamedRuleWithOperations::default()
-        }]),
-        ..MatchResources::default()
-    };
+    let rules =
+        vec![writes("hive.openshift.io", &["v1"], &["CREATE", "UPDATE"], &["clusterdeployments"], "Namespaced")];
     let conditions = vec![
         condition("not-our-controller", not(&is_exempt_user())),
         // Of members of exempt groups only the claims of rollouts are judged (V10).
         condition("not-exempt-or-claim-changes", format!("{}\n|| ({})", not(&is_exempt_member()), claim_changes())),
     ];
     let (variables, validations) = (variables(), validations());
-    Deny { name: NAME, program: WEBHOOK, writes, conditions, variables, validations }.objects()
+    objects(&Deny { name: NAME, rules, conditions, variables, validations }, WEBHOOK)
 }
 
 fn variables() -> Vec<Variable> {
-    let variable = |name: &str, expression: String| Variable { name: name.to_owned(), expression };
     vec![
         variable("intoSleep", INTO_SLEEP.to_owned()),
         variable(

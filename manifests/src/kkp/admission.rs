@@ -6,12 +6,12 @@ use k8s_openapi::api::admissionregistration::v1::{
     ValidatingWebhookConfiguration,
 };
 use serde_json::{Value, json};
+use shared::admission::cel::{annotation_changes, condition, is_exempt_user, list, not};
 use shared::annotation::keys as common;
 use shared::kkp::admission::{ANNOTATIONS, ASLEEP, HIBERNATING, WAKING};
 use shared::kkp::keys;
 
 use crate::admission::{self, ClientConfig, FAIL, IGNORE, mutating_entry, rule, validating_entry};
-use crate::cel::{annotation_changes, condition, is_exempt_user, list, not};
 
 /// The webhook configurations of the base with the entries for KKP.
 #[must_use]

@@ -1,73 +1,30 @@
 //! Confines the controller's service account on a seed. RBAC grants objects as a whole and in every namespace; this admits only what a
 //! sleep and a wake write. It judges no other account.
 
-use k8s_openapi::api::admissionregistration::v1::{MatchResources, NamedRuleWithOperations, Validation, Variable};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use k8s_openapi::api::admissionregistration::v1::{Validation, Variable};
 use serde_json::Value;
+use shared::admission::policy::{forbid as deny, variable};
 use shared::annotation::keys::GROUP;
 use shared::kkp::{data, keys};
 
 use super::rbac::NAME;
-use crate::cel::condition;
-use crate::deny::Deny;
-use crate::names::{CONTROLLER, NAMESPACE, strings};
+use crate::confine::{controller, every_write, is_ours, kept_if_any, same_but, same_if_any_but, same_object};
+use crate::names::CONTROLLER;
 
 /// The policy and its binding.
 #[must_use]
 pub fn policy() -> Vec<Value> {
-    let rule = |group: &str, resources: &[&str]| NamedRuleWithOperations {
-        api_groups: Some(strings(&[group])),
-        api_versions: Some(strings(&["*"])),
-        operations: Some(strings(&["CREATE", "UPDATE", "DELETE"])),
-        resources: Some(strings(resources)),
-        scope: Some("*".to_owned()),
-        ..NamedRuleWithOperations::default()
-    };
-    let by_the_controller = format!("request.userInfo.username == 'system:serviceaccount:{NAMESPACE}:{CONTROLLER}'");
-    let writes = MatchResources {
-        // Defaults are written out: server-side apply compares the field as a whole.
-        namespace_selector: Some(LabelSelector::default()),
-        object_selector: Some(LabelSelector::default()),
-        resource_rules: Some(vec![
-            rule("apps", &["deployments", "statefulsets"]),
-            rule("batch", &["cronjobs"]),
-            rule("", &["configmaps"]),
-            rule("kubermatic.k8c.io", &["etcdbackupconfigs", "clusters", "clusters/status"]),
-        ]),
-        ..MatchResources::default()
-    };
-    let conditions = vec![condition("by-the-controller", by_the_controller)];
-    let (variables, validations) = (variables(), validations());
-    Deny { name: NAME, program: CONTROLLER, writes, conditions, variables, validations }.objects()
-}
-
-/// Two maps are the same but for some keys.
-fn same_but(path: &str, but: &str) -> String {
-    let (new, old) = (format!("object{path}"), format!("oldObject{path}"));
-    format!(
-        "{new}.all(key, {but} || (key in {old} && {new}[key] == {old}[key]))
-&& {old}.all(key, {but} || key in {new})"
-    )
-}
-
-/// The same of maps that may be absent.
-fn same_if_any_but(path: &str, but: &str) -> String {
-    let (new, old) = (format!("object{path}"), format!("oldObject{path}"));
-    format!(
-        "{new}.orValue({{}}).all(key, {but} || {new}[?key] == {old}[?key])
-&& {old}.orValue({{}}).all(key, {but} || {new}[?key] == {old}[?key])"
-    )
-}
-
-/// What one map that may be absent holds, the other holds, too.
-fn kept_if_any(path: &str, but: &str) -> String {
-    let (new, old) = (format!("object{path}"), format!("oldObject{path}"));
-    format!("{old}.orValue({{}}).all(key, {but} || {new}[?key] == {old}[?key])")
+    let rules = vec![
+        every_write("apps", &["deployments", "statefulsets"]),
+        every_write("batch", &["cronjobs"]),
+        every_write("", &["configmaps"]),
+        every_write("kubermatic.k8c.io", &["etcdbackupconfigs", "clusters", "clusters/status"]),
+    ];
+    controller(NAME, rules, variables(), validations())
 }
 
 fn variables() -> Vec<Variable> {
-    let variable = |name: &str, expression: String| Variable { name: name.to_owned(), expression };
-    let ours = format!("key.startsWith('{GROUP}/')");
+    let ours = is_ours();
     let conditions = format!("key in ['{}', '{}']", keys::DEHYDRATED, data::PREFLIGHT);
     vec![
         variable("resource", "request.resource.resource".to_owned()),
@@ -81,14 +38,7 @@ fn variables() -> Vec<Variable> {
 && oldObject.?spec.?pause.orValue(false) && !object.?spec.?pause.orValue(false)"
                 .to_owned(),
         ),
-        variable(
-            "sameMetadata",
-            format!(
-                "{}\n&& {}",
-                same_but("", "key in ['metadata', 'spec']"),
-                same_but(".metadata", "key in ['annotations', 'labels', 'managedFields', 'generation', 'resourceVersion']"),
-            ),
-        ),
+        variable("sameMetadata", same_object(&["spec"])),
         variable("sameLabels", same_if_any_but(".metadata.?labels", "false")),
         variable("sameAnnotations", same_if_any_but(".metadata.?annotations", &ours)),
         // Mutating policies of the seed may add labels and annotations to what we write.
@@ -146,12 +96,6 @@ fn same_cluster_spec() -> String {
 }
 
 fn validations() -> Vec<Validation> {
-    let deny = |unless: &str, message: String| Validation {
-        expression: unless.to_owned(),
-        message: Some(message),
-        reason: Some("Forbidden".to_owned()),
-        ..Validation::default()
-    };
     let (record, _) = keys::RECORD;
     vec![
         deny(
@@ -159,7 +103,7 @@ fn validations() -> Vec<Validation> {
             format!("{CONTROLLER} may write this kind only in namespaces cluster-ID of KKP"),
         ),
         deny(
-            &format!("variables.resource != 'configmaps' || variables.name == '{record}'"),
+            format!("variables.resource != 'configmaps' || variables.name == '{record}'"),
             format!("{CONTROLLER} may write no ConfigMap but {record}"),
         ),
         deny(

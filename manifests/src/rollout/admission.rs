@@ -1,11 +1,12 @@
 //! The entries for rollouts, both under Fail: what lets targets start waits for the webhook, and nothing else ever does.
 
 use k8s_openapi::api::admissionregistration::v1::{MutatingWebhook, RuleWithOperations, ValidatingWebhook};
+use shared::admission::cel::condition;
 use shared::annotation::keys::GROUP;
+use shared::rollout::admission::STARTS_TARGETS;
 
-use super::{RESOURCE, STARTS_TARGETS};
+use super::RESOURCE;
 use crate::admission::{ClientConfig, FAIL, mutating_entry, rule, validating_entry};
-use crate::cel::condition;
 
 /// Judges new rollouts: each of them, so it needs no condition.
 pub(crate) fn validating(client: &ClientConfig) -> ValidatingWebhook {

@@ -1,7 +1,6 @@
 //! What rollouts need: their definition, roles for people, the policy that says who may, and the webhook's entries.
 
 mod admission;
-mod policy;
 
 use kube::CustomResourceExt as _;
 use serde_json::{Value, json};
@@ -9,8 +8,8 @@ use shared::annotation::keys::GROUP;
 use shared::rollout::api::PowerRollout;
 
 pub(crate) use admission::{mutating, validating};
-pub(crate) use policy::policy;
 
+use crate::deny::objects;
 use crate::names::{CONTROLLER, labels};
 use crate::rbac::{cluster_role, rule};
 
@@ -24,6 +23,11 @@ pub(crate) fn definitions() -> Vec<Value> {
     vec![json!(definition)]
 }
 
+/// The policy that says who may let targets start, and its binding.
+pub(crate) fn policy() -> Vec<Value> {
+    objects(&shared::rollout::admission::policy(), CONTROLLER)
+}
+
 /// `ClusterRoles` for users, without bindings and without aggregation. A user with one of them also needs the right to patch the targets.
 pub(crate) fn roles() -> Vec<Value> {
     let read = ["get", "list", "watch"];
@@ -34,14 +38,6 @@ pub(crate) fn roles() -> Vec<Value> {
         })
         .into()
 }
-
-/// The write lets targets start: it creates a rollout, ends its pause or that after a group, accepts failures or starts failed targets again.
-pub(crate) const STARTS_TARGETS: &str = "oldObject == null
-|| (oldObject.?spec.?paused.orValue(false) && !object.?spec.?paused.orValue(false))
-|| oldObject.?spec.?groups.orValue([]).exists(old, old.?pauseAfter.orValue(false)
-  && !object.?spec.?groups.orValue([]).exists(new, new.?pauseAfter.orValue(false) && new.?name.orValue('') == old.?name.orValue('')))
-|| object.?spec.?acceptFailures.orValue(0) > oldObject.?spec.?acceptFailures.orValue(0)
-|| object.?spec.?retryFailed.orValue(0) > oldObject.?spec.?retryFailed.orValue(0)";
 
 #[cfg(test)]
 mod tests {

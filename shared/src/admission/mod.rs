@@ -5,9 +5,11 @@
 //! resource is judged by which rules.
 
 pub mod bounded;
+pub mod cel;
 mod edits;
 pub mod form;
 mod object;
+pub mod policy;
 pub mod protection;
 pub mod stamp;
 mod target;

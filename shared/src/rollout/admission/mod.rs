@@ -15,12 +15,14 @@
 //! - Nothing else reaches the webhook, and no row judges a write that only pauses or aborts, or a deletion.
 //! - No identity is exempt: our controller writes only the status.
 
+mod policy;
 mod rollout;
 mod rules;
 mod stamp;
 #[cfg(test)]
 mod tests;
 
+pub use policy::{STARTS_TARGETS, policy};
 pub use rollout::{Rollout, Spec};
 pub use rules::RULES;
 pub use stamp::stamp;

@@ -1,18 +1,23 @@
-//! Who may let targets start, and whose stamp says so: rows R1 and R2 of [`shared::rollout::admission`] as a `ValidatingAdmissionPolicy`.
+//! Who may let targets start, and whose stamp says so: rows R1 and R2 as a `ValidatingAdmissionPolicy`.
 //!
 //! A rollout's targets are written by our controller, so the right to write rollouts would otherwise be the right to hibernate any cluster.
 //! The policy asks the API server's authorizer. It judges every user, and no write that only pauses or aborts.
 
-use k8s_openapi::api::admissionregistration::v1::{MatchResources, NamedRuleWithOperations, Validation, Variable};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
-use serde_json::Value;
-use shared::annotation::keys::{GROUP, REQUESTED_AT, REQUESTED_BY};
-use shared::rollout::admission::POLICY;
+use k8s_openapi::api::admissionregistration::v1::{Validation, Variable};
 
-use super::{RESOURCE, STARTS_TARGETS};
-use crate::cel::annotation_changes;
-use crate::deny::Deny;
-use crate::names::{CONTROLLER, strings};
+use super::POLICY;
+use crate::admission::cel::annotation_changes;
+use crate::admission::policy::{Deny, forbid, variable, writes};
+use crate::annotation::keys::{GROUP, REQUESTED_AT, REQUESTED_BY};
+use crate::target::POWER_ROLLOUT;
+
+/// The write lets targets start: it creates a rollout, ends its pause or that after a group, accepts failures or starts failed targets again.
+pub const STARTS_TARGETS: &str = "oldObject == null
+|| (oldObject.?spec.?paused.orValue(false) && !object.?spec.?paused.orValue(false))
+|| oldObject.?spec.?groups.orValue([]).exists(old, old.?pauseAfter.orValue(false)
+  && !object.?spec.?groups.orValue([]).exists(new, new.?pauseAfter.orValue(false) && new.?name.orValue('') == old.?name.orValue('')))
+|| object.?spec.?acceptFailures.orValue(0) > oldObject.?spec.?acceptFailures.orValue(0)
+|| object.?spec.?retryFailed.orValue(0) > oldObject.?spec.?retryFailed.orValue(0)";
 
 /// Most namespaces that a rollout names. An authorization check has a fixed cost of 350,000: two fit into an expression (1,000,000), and 20
 /// of them with all else into a policy (10,000,000).
@@ -21,24 +26,17 @@ const MAX_NAMESPACES: usize = 20;
 /// What has to be patched.
 const TARGETS: &str = "clusterdeployments.hive.openshift.io";
 
-/// The policy and its binding.
-pub(crate) fn policy() -> Vec<Value> {
-    let writes = MatchResources {
-        // Defaults are written out: server-side apply compares the field as a whole.
-        namespace_selector: Some(LabelSelector::default()),
-        object_selector: Some(LabelSelector::default()),
-        resource_rules: Some(vec![NamedRuleWithOperations {
-            api_groups: Some(strings(&[GROUP])),
-            api_versions: Some(strings(&["v1alpha1"])),
-            operations: Some(strings(&["CREATE", "UPDATE"])),
-            resources: Some(strings(&[RESOURCE])),
-            scope: Some("Cluster".to_owned()),
-            ..NamedRuleWithOperations::default()
-        }]),
-        ..MatchResources::default()
-    };
-    let (conditions, variables, validations) = (Vec::new(), variables(), validations());
-    Deny { name: POLICY, program: CONTROLLER, writes, conditions, variables, validations }.objects()
+/// The policy. The manifests install it, and the controller starts nothing unless the hub has it as it is here.
+#[must_use]
+pub fn policy() -> Deny {
+    let rollouts = writes(GROUP, &["v1alpha1"], &["CREATE", "UPDATE"], &[POWER_ROLLOUT.kind.plural], "Cluster");
+    Deny {
+        name: POLICY,
+        rules: vec![rollouts],
+        conditions: Vec::new(),
+        variables: variables(),
+        validations: validations(),
+    }
 }
 
 /// Whether the user may patch the targets of a namespace; without one, of every namespace.
@@ -55,13 +53,12 @@ fn from(nth: usize) -> String {
 
 /// CEL at admission cannot sort or deduplicate: each variable is the one before without its first namespace.
 fn variables() -> Vec<Variable> {
-    let variable = |name: &str, expression: &str| Variable { name: name.to_owned(), expression: expression.to_owned() };
     let controls = "key in ['paused', 'abort']";
     let mut variables = vec![
         variable("startsTargets", STARTS_TARGETS),
         variable(
             "changesMore",
-            &format!(
+            format!(
                 "oldObject == null
 || (oldObject.spec.?paused.orValue(false) && !object.spec.?paused.orValue(false))
 || (oldObject.spec.?abort.orValue(false) && !object.spec.?abort.orValue(false))
@@ -69,23 +66,18 @@ fn variables() -> Vec<Variable> {
 || !oldObject.spec.all(key, {controls} || key in object.spec)"
             ),
         ),
-        variable("mayEverywhere", &may_patch("")),
+        variable("mayEverywhere", may_patch("")),
         variable("from1", "object.spec.targets.?names.orValue([]).map(target, target.namespace)"),
     ];
     variables.extend((1..=MAX_NAMESPACES).map(|nth| {
         let from = from(nth);
-        variable(&format!("from{}", nth + 1), &format!("{from}.filter(name, name != {from}[0])"))
+        variable(&format!("from{}", nth + 1), format!("{from}.filter(name, name != {from}[0])"))
     }));
     variables
 }
 
 fn validations() -> Vec<Validation> {
-    let deny = |rule: &str, unless: &str, message: &str| Validation {
-        expression: unless.to_owned(),
-        message: Some(format!("{message} ({rule})")),
-        reason: Some("Forbidden".to_owned()),
-        ..Validation::default()
-    };
+    let deny = |rule: &str, unless: &str, message: &str| forbid(unless, format!("{message} ({rule})"));
     let mut validations = vec![
         deny(
             "R1",

@@ -4,21 +4,23 @@
 //! `orValue`, and `oldObject`, which is null on CREATE, is looked at first.
 
 use k8s_openapi::api::admissionregistration::v1::MatchCondition;
-use shared::hive::exempt;
+
+use crate::hive::exempt;
 
 /// The write makes the cluster want to sleep, and it did not before.
-pub(crate) const INTO_SLEEP: &str = "object.?spec.?powerState.orValue('') == 'Hibernating'
+pub const INTO_SLEEP: &str = "object.?spec.?powerState.orValue('') == 'Hibernating'
 && (oldObject == null || oldObject.?spec.?powerState.orValue('') != 'Hibernating')";
 
 /// A `FoundationDBCluster` is among the owners of what is deleted, one by one or with its collection.
-pub(crate) const OWNED_BY_FDB: &str = "has(oldObject.metadata.ownerReferences) && oldObject.metadata.ownerReferences.exists(o, o.kind == 'FoundationDBCluster' && o.apiVersion.startsWith('apps.foundationdb.org/'))";
+pub const OWNED_BY_FDB: &str = "has(oldObject.metadata.ownerReferences) && oldObject.metadata.ownerReferences.exists(o, o.kind == 'FoundationDBCluster' && o.apiVersion.startsWith('apps.foundationdb.org/'))";
 
 /// `spec.powerState` is another text than before.
-pub(crate) const POWER_STATE_CHANGES: &str =
+pub const POWER_STATE_CHANGES: &str =
     "object.?spec.?powerState.orValue('') != (oldObject == null ? '' : oldObject.?spec.?powerState.orValue(''))";
 
 /// An annotation is set, altered or removed.
-pub(crate) fn annotation_changes(key: &str) -> String {
+#[must_use]
+pub fn annotation_changes(key: &str) -> String {
     format!(
         "object.metadata.?annotations[?'{key}']
 != (oldObject == null ? optional.none() : oldObject.metadata.?annotations[?'{key}'])"
@@ -26,31 +28,36 @@ pub(crate) fn annotation_changes(key: &str) -> String {
 }
 
 /// The user is one of those who are never denied.
-pub(crate) fn is_exempt() -> String {
+#[must_use]
+pub fn is_exempt() -> String {
     format!("{}\n|| {}", is_exempt_user(), is_exempt_member())
 }
 
 /// The user is a member of a group whose members are never denied.
-pub(crate) fn is_exempt_member() -> String {
+#[must_use]
+pub fn is_exempt_member() -> String {
     format!("request.userInfo.?groups.orValue([]).exists(group, group in {})", list(exempt::GROUPS))
 }
 
 /// The user is our controller. Members of the groups write no Clusters of KKP and no claims of rollouts.
-pub(crate) fn is_exempt_user() -> String {
+#[must_use]
+pub fn is_exempt_user() -> String {
     format!("request.userInfo.username in {}", list(exempt::USERS))
 }
 
 /// A list of texts as CEL writes it. None of ours holds a quote or a backslash.
-pub(crate) fn list(texts: &[&str]) -> String {
+#[must_use]
+pub fn list(texts: &[&str]) -> String {
     format!("['{}']", texts.join("', '"))
 }
 
 /// The opposite of an expression.
-pub(crate) fn not(expression: &str) -> String {
+#[must_use]
+pub fn not(expression: &str) -> String {
     format!("!({expression})")
 }
 
 /// A condition of a webhook or a policy.
-pub(crate) fn condition(name: &str, expression: impl Into<String>) -> MatchCondition {
+pub fn condition(name: &str, expression: impl Into<String>) -> MatchCondition {
     MatchCondition { name: name.to_owned(), expression: expression.into() }
 }

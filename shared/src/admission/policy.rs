@@ -1,0 +1,217 @@
+//! A `ValidatingAdmissionPolicy` that denies, with its binding: how it is built, and whether a hub has it as it was built.
+
+use k8s_openapi::api::admissionregistration::v1::{
+    MatchCondition, MatchResources, NamedRuleWithOperations, ValidatingAdmissionPolicy,
+    ValidatingAdmissionPolicyBinding, ValidatingAdmissionPolicyBindingSpec, ValidatingAdmissionPolicySpec, Validation,
+    Variable,
+};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+
+use crate::text::sanitize_to;
+
+/// Bytes of a found value in a message.
+const SHOWN: usize = 64;
+
+/// What one policy differs in from another.
+#[derive(Clone, Debug)]
+pub struct Deny {
+    /// Name of the policy and of its binding.
+    pub name: &'static str,
+    /// Which writes it judges.
+    pub rules: Vec<NamedRuleWithOperations>,
+    /// Which of these writes it leaves alone: those for which one of the conditions does not hold.
+    pub conditions: Vec<MatchCondition>,
+    /// Named expressions.
+    pub variables: Vec<Variable>,
+    /// What must hold.
+    pub validations: Vec<Validation>,
+}
+
+/// Writes of resources of one group. The scope is `Cluster`, `Namespaced` or `*`.
+#[must_use]
+pub fn writes(
+    group: &str,
+    versions: &[&str],
+    operations: &[&str],
+    resources: &[&str],
+    scope: &str,
+) -> NamedRuleWithOperations {
+    let strings = |values: &[&str]| Some(values.iter().map(|&value| value.to_owned()).collect());
+    NamedRuleWithOperations {
+        api_groups: strings(&[group]),
+        api_versions: strings(versions),
+        operations: strings(operations),
+        resources: strings(resources),
+        scope: Some(scope.to_owned()),
+        ..NamedRuleWithOperations::default()
+    }
+}
+
+/// A named expression.
+#[must_use]
+pub fn variable(name: &str, expression: impl Into<String>) -> Variable {
+    Variable { name: name.to_owned(), expression: expression.into() }
+}
+
+/// A write is denied as forbidden, unless an expression holds.
+#[must_use]
+pub fn forbid(unless: impl Into<String>, message: impl Into<String>) -> Validation {
+    Validation {
+        expression: unless.into(),
+        message: Some(message.into()),
+        reason: Some("Forbidden".to_owned()),
+        ..Validation::default()
+    }
+}
+
+impl Deny {
+    /// The policy, which fails closed. Defaults are written out: server-side apply compares a field as a whole.
+    #[must_use]
+    pub fn policy(&self) -> ValidatingAdmissionPolicySpec {
+        ValidatingAdmissionPolicySpec {
+            failure_policy: Some("Fail".to_owned()),
+            match_constraints: Some(MatchResources {
+                match_policy: Some("Equivalent".to_owned()),
+                namespace_selector: Some(LabelSelector::default()),
+                object_selector: Some(LabelSelector::default()),
+                resource_rules: Some(self.rules.clone()),
+                ..MatchResources::default()
+            }),
+            match_conditions: Some(self.conditions.clone()).filter(|conditions| !conditions.is_empty()),
+            variables: Some(self.variables.clone()),
+            validations: Some(self.validations.clone()),
+            ..ValidatingAdmissionPolicySpec::default()
+        }
+    }
+
+    /// The binding, which denies everywhere.
+    #[must_use]
+    pub fn binding(&self) -> ValidatingAdmissionPolicyBindingSpec {
+        ValidatingAdmissionPolicyBindingSpec {
+            policy_name: self.name.to_owned(),
+            validation_actions: vec![DENY.to_owned()],
+            ..ValidatingAdmissionPolicyBindingSpec::default()
+        }
+    }
+
+    /// Why the objects of a hub do not guard as these do: what is missing, or the first member that differs. A name proves nothing: one
+    /// expression `true`, one exempted resource or an action `Audit`, and the policy lets everything pass.
+    #[must_use]
+    pub fn differs(
+        &self,
+        policy: Option<&ValidatingAdmissionPolicy>,
+        binding: Option<&ValidatingAdmissionPolicyBinding>,
+    ) -> Option<String> {
+        let name = self.name;
+        let what = |kind: &str, wrong: String| format!("{kind} {name} {wrong}: install the manifests");
+        let wrong = match policy {
+            None => Some("is missing".to_owned()),
+            Some(policy) => differs(self.policy(), policy.spec.clone().unwrap_or_default()),
+        };
+        if let Some(wrong) = wrong {
+            return Some(what("ValidatingAdmissionPolicy", wrong));
+        }
+        let wrong = match binding {
+            None => Some("is missing".to_owned()),
+            Some(binding) => binds_otherwise(name, &binding.spec),
+        };
+        wrong.map(|wrong| what("ValidatingAdmissionPolicyBinding", wrong))
+    }
+}
+
+/// The action that makes a policy one.
+const DENY: &str = "Deny";
+
+/// What a policy is not: the same words for each member.
+fn is_not_ours(field: &str, found: &str, right: &str) -> String {
+    format!("is not ours: {field}: found {}, must be {right}", sanitize_to(found, SHOWN))
+}
+
+/// The first member in which a policy guards otherwise. Messages and audit annotations guard nothing.
+fn differs(ours: ValidatingAdmissionPolicySpec, found: ValidatingAdmissionPolicySpec) -> Option<String> {
+    if let Some(policy) = found.failure_policy.filter(|policy| policy != "Fail") {
+        return Some(is_not_ours("spec.failurePolicy", &policy, "Fail"));
+    }
+    if let Some(kind) = found.param_kind {
+        return Some(is_not_ours("spec.paramKind", &kind.kind.unwrap_or_default(), "none"));
+    }
+    let (ours_at, found_at) = (defaulted(ours.match_constraints), defaulted(found.match_constraints));
+    if ours_at != found_at {
+        let field = match () {
+            () if ours_at.resource_rules != found_at.resource_rules => "resourceRules",
+            () if ours_at.exclude_resource_rules != found_at.exclude_resource_rules => "excludeResourceRules",
+            () if ours_at.match_policy != found_at.match_policy => "matchPolicy",
+            () if ours_at.object_selector != found_at.object_selector => "objectSelector",
+            () => "namespaceSelector",
+        };
+        return Some(format!("is not ours: spec.matchConstraints.{field}: found another one than in the manifests"));
+    }
+    let conditions = |all: Option<Vec<MatchCondition>>| {
+        let all = all.unwrap_or_default();
+        all.into_iter().map(|one| (one.name, one.expression)).collect::<Vec<_>>()
+    };
+    let variables = |all: Option<Vec<Variable>>| {
+        all.unwrap_or_default().into_iter().map(|one| (one.name, one.expression)).collect::<Vec<_>>()
+    };
+    // By their place: they have no names.
+    let validations = |all: Option<Vec<Validation>>| {
+        let all = all.unwrap_or_default();
+        all.into_iter().map(|one| (String::new(), one.expression)).collect::<Vec<_>>()
+    };
+    other_expression("matchConditions", &conditions(ours.match_conditions), &conditions(found.match_conditions))
+        .or_else(|| other_expression("variables", &variables(ours.variables), &variables(found.variables)))
+        .or_else(|| other_expression("validations", &validations(ours.validations), &validations(found.validations)))
+}
+
+/// The first expression that is another one, by its place.
+fn other_expression(field: &str, ours: &[(String, String)], found: &[(String, String)]) -> Option<String> {
+    let field = format!("spec.{field}");
+    if ours.len() != found.len() {
+        return Some(is_not_ours(&field, &found.len().to_string(), &ours.len().to_string()));
+    }
+    let at = ours.iter().zip(found).position(|(ours, found)| ours != found)?;
+    Some(format!("is not ours: {field}[{at}]: found another expression than in the manifests"))
+}
+
+/// What a binding does otherwise. Further actions, such as `Audit`, take nothing away.
+fn binds_otherwise(name: &str, found: &ValidatingAdmissionPolicyBindingSpec) -> Option<String> {
+    if found.policy_name != name {
+        return Some(is_not_ours("spec.policyName", &found.policy_name, name));
+    }
+    if !found.validation_actions.iter().any(|action| action == DENY) {
+        return Some(is_not_ours("spec.validationActions", &found.validation_actions.join(", "), DENY));
+    }
+    if found.param_ref.is_some() {
+        return Some(is_not_ours("spec.paramRef", "one", "none"));
+    }
+    let everywhere = defaulted(None);
+    (defaulted(found.match_resources.clone()) != everywhere)
+        .then(|| is_not_ours("spec.matchResources", "a selection", "none"))
+}
+
+/// What is matched, with the API server's defaults: the same selection is the same value.
+fn defaulted(found: Option<MatchResources>) -> MatchResources {
+    let found = found.unwrap_or_default();
+    let selector = |selector: Option<LabelSelector>| {
+        let selector = selector.unwrap_or_default();
+        Some(LabelSelector {
+            match_labels: selector.match_labels.filter(|labels| !labels.is_empty()),
+            match_expressions: selector.match_expressions.filter(|expressions| !expressions.is_empty()),
+        })
+    };
+    let rules = |rules: Option<Vec<NamedRuleWithOperations>>| {
+        let one = |rule: NamedRuleWithOperations| NamedRuleWithOperations {
+            scope: Some(rule.scope.unwrap_or_else(|| "*".to_owned())),
+            resource_names: rule.resource_names.filter(|names| !names.is_empty()),
+            ..rule
+        };
+        Some(rules.unwrap_or_default().into_iter().map(one).collect())
+    };
+    MatchResources {
+        match_policy: Some(found.match_policy.unwrap_or_else(|| "Equivalent".to_owned())),
+        namespace_selector: selector(found.namespace_selector),
+        object_selector: selector(found.object_selector),
+        resource_rules: rules(found.resource_rules),
+        exclude_resource_rules: rules(found.exclude_resource_rules),
+    }
+}

@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use anyhow::{Result, ensure};
-use k8s_openapi::api::admissionregistration::v1::ValidatingAdmissionPolicyBinding;
+use anyhow::{Context as _, Result, ensure};
+use k8s_openapi::api::admissionregistration::v1::{ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding};
 use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams};
-use serde_json::json;
+use serde_json::{Value, json};
 use shared::rollout::admission::POLICY;
 use shared::rollout::status::RolloutPhase;
 use testbed::proxy::faults::{Effect, Rule};
@@ -107,11 +107,31 @@ async fn nothing_starts_while_the_policy_does_not_deny() -> Result<()> {
     bindings.delete(POLICY, &DeleteParams::default()).await?;
     tokio::time::sleep(Duration::from_secs(3)).await;
     assert_eq!(fleet.mark("a").await?, None);
+    // A binding that denies does not make up for a policy that lets everything pass.
+    let policies: Api<ValidatingAdmissionPolicy> = Api::all(hub.clone());
+    let ours = policies.get(POLICY).await?.spec.context("spec")?;
+    let change = async |spec: Value| {
+        policies.patch(POLICY, &PatchParams::default(), &Patch::Merge(&json!({ "spec": spec }))).await
+    };
+    change(json!({ "failurePolicy": "Ignore", "validations": [{ "expression": "true" }] })).await?;
     (binding.metadata.resource_version, binding.metadata.uid, binding.metadata.managed_fields) = (None, None, None);
     let mut binding = json!(binding);
     binding["apiVersion"] = "admissionregistration.k8s.io/v1".into();
     binding["kind"] = "ValidatingAdmissionPolicyBinding".into();
     apply::all(&hub, &[binding]).await?;
+    let says = async |part: &str| {
+        eventually(SOON, part, async || {
+            let message = sleep.get().await?.status.and_then(|status| status.message).unwrap_or_default();
+            ensure!(message.contains(part), "{message}");
+            Ok(())
+        })
+        .await
+    };
+    says("spec.failurePolicy: found Ignore, must be Fail").await?;
+    change(json!({ "failurePolicy": "Fail" })).await?;
+    says("spec.validations: found 1, must be ").await?;
+    assert_eq!(fleet.mark("a").await?, None);
+    change(json!({ "validations": ours.validations })).await?;
     eventually(SOON, "the start", async || {
         ensure!(fleet.mark("a").await?.is_some());
         Ok(())

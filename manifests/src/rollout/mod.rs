@@ -43,6 +43,17 @@ pub(crate) fn roles() -> Vec<Value> {
 mod tests {
     use super::*;
 
+    /// What the file says, read as an API server reads it, is what the controller compares with.
+    #[test]
+    fn the_committed_policy_guards() {
+        let file = include_str!("../../base/rollout-policy.yaml");
+        let objects: Vec<Value> = serde_saphyr::from_multiple(file).unwrap();
+        let [policy, binding] = &objects[..] else { panic!("{objects:?}") };
+        let policy = serde_json::from_value(policy.clone()).unwrap();
+        let binding = serde_json::from_value(binding.clone()).unwrap();
+        assert_eq!(shared::rollout::admission::policy().differs(Some(&policy), Some(&binding)), None);
+    }
+
     #[test]
     fn roles_have_no_bindings_and_no_aggregation() {
         let bound: Vec<_> = crate::base().iter().map(|object| object["roleRef"]["name"].clone()).collect();

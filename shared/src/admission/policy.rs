@@ -215,3 +215,141 @@ fn defaulted(found: Option<MatchResources>) -> MatchResources {
         exclude_resource_rules: rules(found.exclude_resource_rules),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::rollout::admission::policy;
+
+    type Found = (ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding);
+
+    /// Ours, as the API server answers it.
+    fn served() -> (Value, Value) {
+        let metadata = || ObjectMeta { name: Some(policy().name.to_owned()), ..ObjectMeta::default() };
+        let (spec, status) = (Some(policy().policy()), None);
+        let policy_itself = json!(ValidatingAdmissionPolicy { metadata: metadata(), spec, status });
+        (policy_itself, json!(ValidatingAdmissionPolicyBinding { metadata: metadata(), spec: policy().binding() }))
+    }
+
+    fn typed((policy, binding): (Value, Value)) -> Found {
+        (serde_json::from_value(policy).unwrap(), serde_json::from_value(binding).unwrap())
+    }
+
+    /// Why the controller would start nothing after this merge patch of the policy or of its binding.
+    fn after(patch: &Value, binding: bool) -> Option<String> {
+        let (mut one, mut other) = served();
+        json_patch::merge(if binding { &mut other } else { &mut one }, patch);
+        let (one, other) = typed((one, other));
+        policy().differs(Some(&one), Some(&other))
+    }
+
+    #[test]
+    fn ours_guards_in_every_form_that_an_api_server_gives_it() {
+        let harmless = [
+            json!({}),
+            json!({ "metadata": { "labels": { "a": "b" } }, "spec": { "auditAnnotations": [{ "key": "k", "valueExpression": "'v'" }] } }),
+            // What the API server sets, left out.
+            json!({ "spec": { "failurePolicy": null, "matchConstraints": { "matchPolicy": null, "namespaceSelector": null, "objectSelector": null } } }),
+            json!({ "spec": { "matchConditions": [], "matchConstraints": { "excludeResourceRules": [] } } }),
+        ];
+        for patch in harmless {
+            assert_eq!(after(&patch, false), None, "{patch}");
+        }
+        let bound = [
+            json!({ "spec": { "validationActions": ["Deny", "Audit"] } }),
+            json!({ "spec": { "matchResources": { "matchPolicy": "Equivalent", "namespaceSelector": {}, "objectSelector": {} } } }),
+        ];
+        for patch in bound {
+            assert_eq!(after(&patch, true), None, "{patch}");
+        }
+    }
+
+    #[test]
+    fn what_is_missing_does_not_guard() {
+        let (one, other) = typed(served());
+        let says = |kind: &str| Some(format!("{kind} powerrollouts.hibernate.sh is missing: install the manifests"));
+        assert_eq!(policy().differs(None, Some(&other)), says("ValidatingAdmissionPolicy"));
+        assert_eq!(policy().differs(Some(&one), None), says("ValidatingAdmissionPolicyBinding"));
+    }
+
+    /// The same list as it is served, with one element edited.
+    fn edited(path: &str, edit: impl FnOnce(&mut Vec<Value>)) -> Value {
+        let (one, _) = served();
+        let mut list = one.pointer(path).and_then(Value::as_array).cloned().unwrap_or_default();
+        edit(&mut list);
+        path[1..].rsplit('/').fold(json!(list), |inner, key| json!({ key: inner }))
+    }
+
+    #[test]
+    fn a_weaker_policy_of_this_name_does_not_guard_and_the_message_names_what_differs() {
+        let selector = json!({ "matchLabels": { "judged": "yes" } });
+        let constraints = |fields: Value| json!({ "spec": { "matchConstraints": fields } });
+        let never = json!({ "name": "never", "expression": "request.userInfo.username != 'mallory'" });
+        let exempt = json!({ "apiGroups": ["*"], "apiVersions": ["*"], "operations": ["*"], "resources": ["*"] });
+        let last = policy().validations.len() - 1;
+        let fewer = format!("spec.validations: found {last}, must be {}", last + 1);
+        let one = format!("spec.validations: found 1, must be {}", last + 1);
+        for (patch, part) in [
+            (json!({ "spec": { "failurePolicy": "Ignore" } }), "spec.failurePolicy: found Ignore, must be Fail"),
+            (json!({ "spec": null }), "spec.matchConstraints.resourceRules: "),
+            (json!({ "spec": { "matchConditions": [never] } }), "spec.matchConditions: found 1, must be 0"),
+            (
+                json!({ "spec": { "paramKind": { "apiVersion": "v1", "kind": "ConfigMap" } } }),
+                "spec.paramKind: found ConfigMap",
+            ),
+            (constraints(json!({ "matchPolicy": "Exact" })), "spec.matchConstraints.matchPolicy: "),
+            (constraints(json!({ "objectSelector": selector })), "spec.matchConstraints.objectSelector: "),
+            (constraints(json!({ "namespaceSelector": selector })), "spec.matchConstraints.namespaceSelector: "),
+            (constraints(json!({ "excludeResourceRules": [exempt] })), "spec.matchConstraints.excludeResourceRules: "),
+            (
+                edited("/spec/matchConstraints/resourceRules", |rules| rules[0]["operations"] = json!(["CREATE"])),
+                "spec.matchConstraints.resourceRules: ",
+            ),
+            (
+                edited("/spec/matchConstraints/resourceRules", |rules| rules[0]["resourceNames"] = json!(["night"])),
+                "spec.matchConstraints.resourceRules: ",
+            ),
+            (edited("/spec/validations", |all| all[0]["expression"] = json!("true")), "spec.validations[0]: "),
+            (
+                edited("/spec/validations", |all| all[last]["expression"] = json!("true")),
+                &format!("spec.validations[{last}]: "),
+            ),
+            (edited("/spec/validations", |all| drop(all.pop())), fewer.as_str()),
+            (json!({ "spec": { "validations": [{ "expression": "true" }] } }), one.as_str()),
+            (edited("/spec/variables", |all| all[0]["expression"] = json!("false")), "spec.variables[0]: "),
+            (edited("/spec/variables", |all| all[1]["expression"] = json!("false")), "spec.variables[1]: "),
+        ] {
+            let says = after(&patch, false).unwrap_or_default();
+            let begins = "ValidatingAdmissionPolicy powerrollouts.hibernate.sh is not ours: ";
+            assert!(says.starts_with(&format!("{begins}{part}")), "{patch}: {says}");
+            assert!(says.ends_with(": install the manifests"), "{says}");
+        }
+    }
+
+    #[test]
+    fn a_binding_that_binds_otherwise_does_not_guard() {
+        let some = json!({ "matchResources": { "resourceRules": [{ "apiGroups": ["a"], "apiVersions": ["*"], "operations": ["*"], "resources": ["*"] }] } });
+        for (spec, part) in [
+            (
+                json!({ "validationActions": ["Audit", "Warn"] }),
+                "spec.validationActions: found Audit, Warn, must be Deny",
+            ),
+            (json!({ "policyName": "other" }), "spec.policyName: found other, must be powerrollouts.hibernate.sh"),
+            (json!({ "paramRef": { "name": "x", "parameterNotFoundAction": "Allow" } }), "spec.paramRef: "),
+            (
+                json!({ "matchResources": { "namespaceSelector": { "matchLabels": { "a": "b" } } } }),
+                "spec.matchResources: ",
+            ),
+            (some, "spec.matchResources: "),
+            (json!({ "policyName": "\u{1b}[2K".repeat(40) }), "spec.policyName: found "),
+        ] {
+            let says = after(&json!({ "spec": spec }), true).unwrap_or_default();
+            let begins = "ValidatingAdmissionPolicyBinding powerrollouts.hibernate.sh is not ours: ";
+            assert!(says.starts_with(&format!("{begins}{part}")), "{spec}: {says}");
+            assert!(!says.contains('\u{1b}') && says.len() < 300, "{says}");
+        }
+    }
+}

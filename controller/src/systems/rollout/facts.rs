@@ -12,7 +12,7 @@ use kube::api::{ApiResource, DynamicObject, ListParams};
 use kube::core::{GroupVersionKind, PartialObjectMeta};
 use kube::{Api, Client, ResourceExt};
 use shared::rollout::NamespaceLabels;
-use shared::rollout::admission::POLICY;
+use shared::rollout::admission::{POLICY, policy};
 use shared::rollout::upgrades::{CLUSTER_GROUP_UPGRADE, upgrading};
 use shared::target::Kind;
 use tokio::sync::Mutex;
@@ -37,7 +37,7 @@ pub struct HubFacts {
 }
 
 impl HubFacts {
-    /// Why no target may start: the policy that decides who may start a rollout is not in force.
+    /// Why no target may start: the policy that decides who may start a rollout is not in force as we install it.
     pub async fn unguarded(&self, client: &Client) -> kube::Result<Option<String>> {
         answer(&self.policy, POLICY_KEPT, unguarded(client)).await
     }
@@ -72,16 +72,9 @@ async fn answer<T: Clone>(
 
 async fn unguarded(client: &Client) -> kube::Result<Option<String>> {
     let policies: Api<ValidatingAdmissionPolicy> = Api::all(client.clone());
-    if policies.get_opt(POLICY).await?.is_none() {
-        return Ok(Some(format!("ValidatingAdmissionPolicy {POLICY} is missing: install the manifests")));
-    }
     let bindings: Api<ValidatingAdmissionPolicyBinding> = Api::all(client.clone());
-    let binding = bindings.get_opt(POLICY).await?;
-    let denies = binding.is_some_and(|binding| {
-        binding.spec.policy_name == POLICY && binding.spec.validation_actions.iter().any(|action| action == "Deny")
-    });
-    let why = format!("ValidatingAdmissionPolicyBinding {POLICY} is missing or does not deny: install the manifests");
-    Ok((!denies).then_some(why))
+    let (found, binding) = (policies.get_opt(POLICY).await?, bindings.get_opt(POLICY).await?);
+    Ok(policy().differs(found.as_ref(), binding.as_ref()))
 }
 
 async fn upgrades(client: &Client) -> kube::Result<BTreeMap<String, String>> {

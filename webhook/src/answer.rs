@@ -6,13 +6,12 @@ use std::fmt::Display;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Status, StatusCause, StatusDetails};
 use serde_json::value::RawValue;
-use shared::admission::{Change, Denial, Edits, Fault, Finding, Judgement, Object, User, from_map, shortened};
+use shared::admission::{Change, Denial, Edits, Exempt, Fault, Finding, Judgement, Object, User, from_map, shortened};
 use shared::fdb::admission as fdb;
 use shared::kkp::admission as kkp;
 use shared::text::{sanitize, sanitize_to};
 
 use crate::fdb::Clusters;
-use crate::kkp::Deletions;
 use crate::patch;
 use crate::review::{Operation, Patch, Request, Response};
 use crate::settings::{Exempts, Judged, Settings};
@@ -33,8 +32,6 @@ pub struct Context<'a> {
     pub now: Timestamp,
     /// What is known of the hub's `FoundationDBClusters`.
     pub fdb: &'a Clusters,
-    /// Which deletions of KKP's Clusters were refused.
-    pub kkp: &'a Deletions,
 }
 
 /// What is said to a request.
@@ -120,15 +117,18 @@ pub fn judge_deletion(request: &Request<'_>, context: &Context<'_>, kind: fdb::K
     Answer { judgement, patch: None }
 }
 
-/// Validates the deletion of a KKP Cluster.
+/// Validates the deletion of a KKP Cluster. Exempt are users, and members of the groups that may delete what KKP cannot finish.
 #[must_use]
 pub fn judge_cluster_deletion(request: &Request<'_>, context: &Context<'_>) -> Answer {
     let judgement = match request.old_object.map(|raw| kkp::Deletion::read(raw.get())) {
-        Some(Ok(deletion)) => context.kkp.judge(&deletion, context.now, request.dry_run.unwrap_or_default()),
+        Some(Ok(deletion)) => kkp::judge_deletion(&deletion, context.now),
         Some(Err(error)) => kkp::unreadable(&format!("oldObject cannot be read: {error}")),
         None => kkp::unreadable("oldObject is missing from the request"),
     };
-    Answer { judgement: overlooked::<kkp::Cluster>(request, context, judgement), patch: None }
+    let Settings { exempt, kkp, .. } = context.settings;
+    let exempt = Exempt { users: exempt.users.clone(), groups: kkp.deleters.clone() };
+    let may = exempt.covers(&request.user(), request.user_info.groups);
+    Answer { judgement: judgement.overlooked(|_| may), patch: None }
 }
 
 /// The judgement without the denials from which the user of the request is exempt.

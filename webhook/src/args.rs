@@ -11,6 +11,7 @@ use shared::annotation::keys;
 use shared::duration::parse_unsigned;
 use shared::fdb::admission as fdb;
 use shared::hive::{admission as hive, exempt};
+use shared::kkp::admission as kkp;
 
 use crate::certs::{Managed, Timing};
 use crate::server::LIMITS;
@@ -45,6 +46,9 @@ pub struct Args {
     /// Default minimum suspension for removed process groups of a FoundationDBCluster without the annotation hibernate.sh/minimum-suspension; 0 turns suspension off
     #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = parse_unsigned)]
     pub fdb_minimum_suspension: Duration,
+    /// Group whose members may delete a dehydrated KKP cluster whose certificates end within a day, as KKP does in the deletion of a project; repeatable
+    #[arg(long, value_name = "GROUP", default_values_t = kkp::DELETERS.iter().copied().map(str::to_owned))]
+    pub kkp_deleters: Vec<String>,
     /// Largest number of HTTPS connections from one client address; without it there is no limit, because API servers may share an address
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     pub max_connections_per_client: Option<u16>,
@@ -130,6 +134,7 @@ impl Args {
             Exempt { users: self.exempt_users.clone(), groups: self.exempt_groups.clone() },
             self.served_platforms.clone(),
             fdb::Settings { minimum_suspension: self.fdb_minimum_suspension },
+            self.kkp_deleters.clone(),
         )
     }
 }
@@ -156,6 +161,8 @@ mod tests {
             "a",
             "--exempt-group",
             "b",
+            "--kkp-deleters",
+            "c",
         ]);
         let settings = args.settings();
         assert_eq!(settings.hive.served_platforms, ["aws", "openstack"]);
@@ -165,6 +172,7 @@ mod tests {
             (&*settings.kkp.exempt_users, &settings.exempt.users)
         );
         assert_eq!(settings.exempt.users, exempt::USERS);
+        assert_eq!(settings.kkp.deleters, ["c"]);
     }
 
     #[test]

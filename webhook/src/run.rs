@@ -13,7 +13,6 @@ use crate::admin_server::{self, Health};
 use crate::args::{Args, CertificateArgs};
 use crate::certs::{Certificates, StartError};
 use crate::fdb;
-use crate::kkp::Deletions;
 use crate::limiter::RequestLimiter;
 use crate::metrics::Metrics;
 use crate::server::{self, Webhook};
@@ -66,13 +65,7 @@ pub async fn run(args: Args) -> Result<(), RunError> {
     let (settings, limits) = (args.settings(), args.limits());
     let fdb = Arc::new(fdb::Clusters::new(settings.fdb.minimum_suspension));
     let limiter = RequestLimiter::default();
-    let webhook = Arc::new(Webhook {
-        settings,
-        metrics: Arc::clone(&metrics),
-        fdb: Arc::clone(&fdb),
-        kkp: Deletions::default(),
-        limiter,
-    });
+    let webhook = Arc::new(Webhook { settings, metrics: Arc::clone(&metrics), fdb: Arc::clone(&fdb), limiter });
     let (https, admin) = (listener(args.listen)?, listener(args.listen_plain)?);
     let (https_at, admin_at) = (https.address, admin.address);
     tokio::spawn(stop_on_signal(stop.clone())?);

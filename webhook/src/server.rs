@@ -21,7 +21,6 @@ use tokio_util::sync::CancellationToken;
 
 use crate::answer::{Answer, Context};
 use crate::fdb::Clusters;
-use crate::kkp::Deletions;
 use crate::limiter::{MAX_BODY_BYTES, Permit, RequestLimiter};
 use crate::metrics::{Answered, Denied, Metrics, Rejected};
 use crate::review::{self, Request, Response, Review, ReviewError};
@@ -55,8 +54,6 @@ pub struct Webhook {
     pub metrics: Arc<Metrics>,
     /// Cache of the hub's `FoundationDBCluster`s.
     pub fdb: Arc<Clusters>,
-    /// Deletions of KKP's Clusters that were refused.
-    pub kkp: Deletions,
     /// Limits the requests that run at the same time.
     pub limiter: RequestLimiter,
 }
@@ -69,7 +66,7 @@ impl Webhook {
             Ok(request) => request,
             Err(error) => return bad_request(&error, body),
         };
-        let context = Context { settings: &self.settings, now, fdb: &self.fdb, kkp: &self.kkp };
+        let context = Context { settings: &self.settings, now, fdb: &self.fdb };
         let (resource, answer) = table::answer(endpoint, &request, &context);
         self.account(resource, &request, &answer);
         (StatusCode::OK, written(answer.respond(&request)))

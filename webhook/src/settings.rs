@@ -23,7 +23,8 @@ pub struct Settings {
 
 impl Default for Settings {
     fn default() -> Self {
-        Self::new(exempt::identities(), hive::Settings::default().served_platforms, fdb::Settings::default())
+        let deleters = kkp::DELETERS.iter().copied().map(str::to_owned).collect();
+        Self::new(exempt::identities(), hive::Settings::default().served_platforms, fdb::Settings::default(), deleters)
     }
 }
 
@@ -31,9 +32,9 @@ impl Settings {
     /// Settings from the flags. A user who is exempt by name may also write the claims of rollouts, and end the pause of a sleeping KKP
     /// Cluster.
     #[must_use]
-    pub fn new(exempt: Exempt, served_platforms: Vec<String>, fdb: fdb::Settings) -> Self {
+    pub fn new(exempt: Exempt, served_platforms: Vec<String>, fdb: fdb::Settings, kkp_deleters: Vec<String>) -> Self {
         let hive = hive::Settings { served_platforms, exempt_users: exempt.users.clone() };
-        let kkp = kkp::Settings { exempt_users: exempt.users.clone() };
+        let kkp = kkp::Settings { exempt_users: exempt.users.clone(), deleters: kkp_deleters };
         Self { exempt, hive, fdb, kkp }
     }
 }

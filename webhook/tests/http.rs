@@ -295,44 +295,52 @@ async fn a_body_that_does_not_arrive_is_not_waited_for() {
     assert_eq!((code, body.as_slice()), (StatusCode::REQUEST_TIMEOUT, b"the body did not arrive in time\n".as_slice()));
 }
 
-/// K13: one refusal for each replica and sleep, and none by a dry run.
+/// K13: whoever asks before, and however often, changes nothing: the only ways past are the annotation and KKP's own accounts.
 #[test]
-fn a_repeated_delete_of_a_sleeping_cluster_passes() {
+fn a_delete_is_judged_by_itself() {
     let webhook = webhook::server::Webhook::default();
-    let answer = |uid: &str, dry_run: bool, now: &str| {
-        let cluster = with(kkp_cluster("Hibernating"), "/metadata/uid", json!(uid));
-        let mut request = request(KKP_CLUSTERS, "DELETE", Some(&cluster), None);
-        request["dryRun"] = dry_run.into();
-        let body = review(&request).to_string();
-        let (code, body) = webhook.answer(webhook::table::Endpoint::Validate, body.as_bytes(), now.parse().unwrap());
-        assert_eq!(code, StatusCode::OK);
-        serde_json::from_slice::<Value>(&body).unwrap()["response"].take()
-    };
-    let noon = "2026-11-22T12:00:00Z";
-    for (what, uid, dry_run, now, allowed) in [
-        ("a dry run", "a", true, noon, false),
-        ("the first", "a", false, noon, false),
-        ("another cluster", "b", false, noon, false),
-        ("a dry run of the second", "a", true, noon, true),
-        ("the second", "a", false, "2026-11-22T12:30:00Z", true),
-        ("the third", "a", false, "2026-11-22T13:00:00Z", true),
-        ("an hour later", "a", false, "2026-11-22T13:00:01Z", false),
-        ("again", "a", false, "2026-11-22T13:00:02Z", true),
+    let kkp = json!({ "username": "system:serviceaccount:kubermatic:kubermatic-seed", "groups": ["system:serviceaccounts:kubermatic"] });
+    let by_name = json!({ "username": "system:serviceaccounts:kubermatic" });
+    let controller = json!({ "username": "system:serviceaccount:hibernate-system:hibernate-controller" });
+    let alice = json!({ "username": "alice", "groups": ["system:authenticated"] });
+    for (what, user, allow, dry_run, allowed) in [
+        ("a dry run", &alice, None, true, false),
+        ("the first", &alice, None, false, false),
+        ("the second", &alice, None, false, false),
+        ("a user of the group's name", &by_name, None, false, false),
+        ("KKP", &kkp, None, false, true),
+        ("the controller", &controller, None, false, true),
+        ("after KKP", &alice, None, false, false),
+        ("allowed", &alice, Some("true"), false, true),
+        ("not allowed", &alice, Some("no"), false, false),
     ] {
-        let response = answer(uid, dry_run, now);
+        let cluster =
+            with(kkp_cluster("Hibernating"), "/metadata/annotations/hibernate.sh~1allow-delete", json!(allow));
+        let mut request = request(KKP_CLUSTERS, "DELETE", Some(&cluster), None);
+        (request["dryRun"], request["userInfo"]) = (dry_run.into(), user.clone());
+        let body = review(&request).to_string();
+        let now = "2026-11-22T12:00:00Z".parse().unwrap();
+        let (code, body) = webhook.answer(webhook::table::Endpoint::Validate, body.as_bytes(), now);
+        assert_eq!(code, StatusCode::OK);
+        let response = serde_json::from_slice::<Value>(&body).unwrap()["response"].take();
         assert_eq!(response["allowed"], allowed, "{what}: {response}");
         let said = if allowed { response["warnings"].to_string() } else { response["status"]["message"].to_string() };
         assert!(said.contains("expired at 2026-01-01T00:00:00Z"), "{what}: {response}");
         assert_eq!(allowed, response["status"].is_null(), "{what}");
+        let audited = response["auditAnnotations"].to_string().contains("K13");
+        assert_eq!(audited, allowed && allow.is_none(), "{what}: {response}");
     }
-    assert_eq!(answer("c", false, noon)["status"]["code"], 403);
 }
 
 #[tokio::test]
-async fn a_deletion_that_cannot_be_judged_passes() {
+async fn a_deletion_that_cannot_be_judged_is_denied_but_for_kkps_own() {
     let wrong = json!({ "metadata": { "annotations": [] } });
     for (cluster, says) in [(Some(&wrong), "oldObject cannot be read"), (None, "oldObject is missing")] {
-        let response = ask("/validate", &request(KKP_CLUSTERS, "DELETE", cluster, None)).await;
+        let mut request = request(KKP_CLUSTERS, "DELETE", cluster, None);
+        let response = ask("/validate", &request).await;
+        assert!(response["allowed"] == false && response["status"]["message"].to_string().contains(says), "{response}");
+        request["userInfo"]["groups"] = json!(["system:serviceaccounts:kubermatic"]);
+        let response = ask("/validate", &request).await;
         assert!(response["allowed"] == true && response["warnings"].to_string().contains(says), "{response}");
     }
 }

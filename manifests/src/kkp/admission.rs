@@ -67,17 +67,13 @@ fn validating(client: &ClientConfig) -> Vec<ValidatingWebhook> {
                 ),
             ],
         ),
-        ValidatingWebhook {
-            // It remembers which DELETE it refused.
-            side_effects: "NoneOnDryRun".to_owned(),
-            ..validating_entry(
-                client,
-                "kkp-delete.hibernate.sh",
-                IGNORE,
-                clusters(&["DELETE"]),
-                vec![condition("asleep", deletes_sleeping())],
-            )
-        },
+        validating_entry(
+            client,
+            "kkp-delete.hibernate.sh",
+            IGNORE,
+            clusters(&["DELETE"]),
+            vec![condition("asleep", deletes_sleeping())],
+        ),
     ]
 }
 

@@ -1,10 +1,12 @@
 //! When the certificates of a control plane expire. KKP renews them only while the cluster is not paused (row 15).
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use x509_parser::pem::Pem;
 
 /// Bytes of a Secret's value beyond which it is no certificate.
 const MAX_BYTES: usize = 64 << 10;
+/// Certificates that expire within this time may not last until KKP has cleaned up a cluster that is deleted.
+const DELETION: SignedDuration = SignedDuration::from_hours(24);
 /// Certificates of one value that are read.
 const MAX_CERTIFICATES: usize = 16;
 
@@ -12,6 +14,12 @@ const MAX_CERTIFICATES: usize = 16;
 /// skipped.
 pub fn earliest_expiry<'a>(values: impl IntoIterator<Item = &'a [u8]>) -> Option<Timestamp> {
     values.into_iter().filter(|value| value.len() <= MAX_BYTES).flat_map(expiries).min()
+}
+
+/// Whether certificates that expire then may end before KKP has deleted the cluster: it renews none meanwhile (row 20).
+#[must_use]
+pub fn end_before_a_deletion(expiry: Timestamp, now: Timestamp) -> bool {
+    expiry.duration_since(now) <= DELETION
 }
 
 fn expiries(value: &[u8]) -> Vec<Timestamp> {

@@ -8,6 +8,9 @@ pub const POWER_STATE_AT: &str = "hibernate.sh/power-state-at";
 pub const FORCE: &str = "hibernate.sh/force";
 /// On a Cluster: `"true"` lets any client end the pause of the sleeping cluster. The controller takes it as a wake.
 pub const ALLOW_UNPAUSE: &str = "hibernate.sh/allow-unpause";
+/// On a Cluster: `"true"` lets any client delete the sleeping cluster although its certificates end soon. The controller removes it with the
+/// pause and with its end.
+pub const ALLOW_DELETE: &str = "hibernate.sh/allow-delete";
 /// How our `spec.pauseReason` begins. A reason of the user may follow.
 pub const PAUSED_BY_US: &str = "dehydrated by kubectl-hibernate";
 /// On a sleeping Cluster: when the first certificate of its control plane expires, RFC 3339. Written by the controller.

@@ -21,6 +21,7 @@ pub fn pause(cluster: &Cluster, expiry: Option<Timestamp>) -> Value {
     json!({
         "metadata": { "annotations": {
             keys::POWER_STATE: "Hibernating", keys::CERTIFICATES_EXPIRE_AT: expiry.map(format::seconds), keys::ALLOW_UNPAUSE: null,
+            keys::ALLOW_DELETE: null,
         } },
         "spec": { "pause": true, "pauseReason": format!("{}{reason}", keys::PAUSED_BY_US) },
     })
@@ -29,7 +30,9 @@ pub fn pause(cluster: &Cluster, expiry: Option<Timestamp>) -> Value {
 /// The end of the pause.
 pub fn unpause() -> Value {
     json!({
-        "metadata": { "annotations": { keys::CERTIFICATES_EXPIRE_AT: null, keys::ALLOW_UNPAUSE: null } },
+        "metadata": { "annotations": {
+            keys::CERTIFICATES_EXPIRE_AT: null, keys::ALLOW_UNPAUSE: null, keys::ALLOW_DELETE: null,
+        } },
         "spec": { "pause": false, "pauseReason": null },
     })
 }
@@ -38,7 +41,7 @@ pub fn unpause() -> Value {
 pub fn run(now: Timestamp) -> Value {
     json!({ "metadata": { "annotations": {
         keys::POWER_STATE: "Running", keys::POWER_STATE_AT: format::seconds(now), keys::CERTIFICATES_EXPIRE_AT: null,
-        keys::ALLOW_UNPAUSE: null,
+        keys::ALLOW_UNPAUSE: null, keys::ALLOW_DELETE: null,
     } } })
 }
 
@@ -168,5 +171,9 @@ mod tests {
         assert_eq!(paused["spec"]["pauseReason"], "dehydrated by kubectl-hibernate: weekend");
         assert_eq!(paused["metadata"]["annotations"][keys::CERTIFICATES_EXPIRE_AT], "2027-01-02T00:00:00Z");
         assert!(unpause()["metadata"]["annotations"][keys::CERTIFICATES_EXPIRE_AT].is_null());
+        // What was allowed for one sleep is not allowed for the next.
+        for patch in [&paused, &unpause()] {
+            assert_eq!(patch["metadata"]["annotations"].get(keys::ALLOW_DELETE), Some(&Value::Null), "{patch}");
+        }
     }
 }

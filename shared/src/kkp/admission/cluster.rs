@@ -91,7 +91,12 @@ pub struct Condition {
 pub struct Settings {
     /// Users who end the pause of a sleeping cluster without a reason: our controller.
     pub exempt_users: Vec<String>,
+    /// Groups whose members may delete a sleeping cluster that KKP may never finish to delete.
+    pub deleters: Vec<String>,
 }
+
+/// Groups whose members are [`Settings::deleters`] by default: KKP's own service accounts. A refusal would stop KKP's deletion of a project.
+pub const DELETERS: &[&str] = &["system:serviceaccounts:kubermatic"];
 
 impl Object for Cluster {
     type Settings = Settings;

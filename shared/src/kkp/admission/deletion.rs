@@ -3,27 +3,24 @@
 //! KKP alone never finishes it: its cleanup needs the user cluster's API server, and it neither starts the control plane nor renews
 //! certificates of a Cluster that is being deleted (rows 19 to 23). Our controller starts the control plane, which needs valid certificates.
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::cluster::Cluster;
-use crate::admission::bounded::{has_any, short};
+use crate::admission::bounded::has_any;
 use crate::admission::{Denial, Fault, Finding, Judgement, Target as _, annotation_field, from_map};
 use crate::annotation::format;
+use crate::kkp::certificates::end_before_a_deletion;
 use crate::kkp::keys;
 
 const ROW: &str = "K13";
-/// Certificates that expire within this time may not last until KKP has cleaned up.
-const MARGIN: SignedDuration = SignedDuration::from_hours(24);
 
 /// A Cluster that is to be deleted.
 #[derive(Clone, Debug)]
 pub struct Deletion {
     /// The Cluster.
     pub cluster: Cluster,
-    /// Its UID.
-    pub uid: String,
     /// Whether KKP will remove its load balancers.
     pub removes_load_balancers: bool,
     /// Whether KKP will remove the disks of its volumes.
@@ -38,8 +35,6 @@ struct Identity<'a> {
 
 #[derive(Deserialize)]
 struct IdentityMeta<'a> {
-    #[serde(default, deserialize_with = "short")]
-    uid: String,
     #[serde(borrow, default)]
     finalizers: Option<&'a RawValue>,
 }
@@ -57,7 +52,6 @@ impl Deletion {
             cluster,
             removes_load_balancers: has(keys::CLEANUP_LOAD_BALANCERS),
             removes_volumes: has(keys::CLEANUP_VOLUMES),
-            uid: metadata.uid,
         })
     }
 
@@ -87,39 +81,51 @@ pub fn judge_deletion(deletion: &Deletion, now: Timestamp) -> Judgement {
             warn(format!("finalizer {finalizer} is absent: the cluster's {what} remain in the cloud and stay billed"));
         }
     }
-    let found = deletion.cluster.metadata.annotations.get(keys::CERTIFICATES_EXPIRE_AT);
-    let key = keys::CERTIFICATES_EXPIRE_AT;
-    match (found, found.and_then(format::time)) {
-        (None, _) => warn(format!(
-            "{key} is absent: if a control-plane certificate has expired, KKP cannot finish the deletion; wake the cluster first to be sure"
-        )),
-        (Some(text), None) => warn(format!(
-            "{key} is not a valid time: if a control-plane certificate has expired, KKP cannot finish the deletion; found {text:?}"
-        )),
-        (Some(_), Some(expiry)) if expiry.duration_since(now) > MARGIN => {}
-        (Some(_), Some(expiry)) => {
-            judgement.denials.push(Finding { row: ROW, said: too_late(&deletion.cluster, expiry, now) });
+    let annotations = &deletion.cluster.metadata.annotations;
+    let (found, key) = (annotations.get(keys::CERTIFICATES_EXPIRE_AT), keys::CERTIFICATES_EXPIRE_AT);
+    let state = match (found, found.and_then(format::time)) {
+        (None, _) => {
+            warn(format!(
+                "{key} is absent: if a control-plane certificate has expired, KKP cannot finish the deletion; wake the cluster first to be sure"
+            ));
+            return judgement;
         }
+        (Some(_), Some(expiry)) if !end_before_a_deletion(expiry, now) => return judgement,
+        (Some(text), None) => {
+            format!("found {text:?}, which is not a time: a control-plane certificate may have expired")
+        }
+        (Some(_), Some(expiry)) => {
+            let state = if expiry <= now { "expired at" } else { "expires within a day, at" };
+            format!("a control-plane certificate {state} {}", format::seconds(expiry))
+        }
+    };
+    judgement.denials.push(Finding { row: ROW, said: too_late(&state, &deletion.cluster.metadata.name) });
+    if annotations.get(keys::ALLOW_DELETE).and_then(format::boolean) == Some(true) {
+        judgement.softened()
+    } else {
+        judgement
     }
-    judgement
 }
 
-fn too_late(cluster: &Cluster, expiry: Timestamp, now: Timestamp) -> Denial {
-    let state = if expiry <= now { "expired at" } else { "expires within a day, at" };
+fn too_late(state: &str, name: &str) -> Denial {
     Denial {
         fault: Fault::Forbidden,
         field: annotation_field(keys::CERTIFICATES_EXPIRE_AT),
         message: format!(
-            "a control-plane certificate {state} {}, and KKP renews none while it deletes a cluster: hydrate first with kubectl hibernate \
-             resume cluster/{} --wait, then delete. A second DELETE is accepted but may never complete",
-            format::seconds(expiry),
-            cluster.metadata.name
+            "{state}, and KKP renews none while it deletes a cluster: hydrate first with kubectl hibernate resume cluster/{name} --wait, \
+             then delete. With annotation {}=true it is deleted nevertheless, which may never complete",
+            keys::ALLOW_DELETE
         ),
     }
 }
 
-/// What is said of a DELETE whose Cluster cannot be read. It passes: a refusal would stop KKP's deletion of a whole project.
+/// What is said of a DELETE whose Cluster cannot be read: whether it sleeps, and with which certificates, is unknown.
 #[must_use]
 pub fn unreadable(why: &str) -> Judgement {
-    Judgement { warnings: vec![Finding { row: ROW, said: format!("not judged: {why}") }], ..Judgement::default() }
+    let said = Denial {
+        fault: Fault::Forbidden,
+        field: "oldObject".to_owned(),
+        message: format!("{why}; the webhook cannot evaluate the deletion: correct the Cluster first"),
+    };
+    Judgement { denials: vec![Finding { row: ROW, said }], ..Judgement::default() }
 }

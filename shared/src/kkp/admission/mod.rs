@@ -14,7 +14,7 @@
 //! | K10 | out of Hibernating | never denied: denials become warnings |
 //! | K11 | requested-by or requested-at edited without a change of state, hold-awake-by without hold-awake-until; brought along by a new object | deny; warn |
 //! | K12 | into Hibernating with a requested-by that is not the request's user | deny |
-//! | K13 | asleep: DELETE with certificates that expire within a day, the first time; any other DELETE | deny; warn |
+//! | K13 | asleep: DELETE with certificates that expire within a day, or that cannot be read, without `allow-delete`; any other DELETE | deny; warn |
 //!
 //! How the rows meet:
 //! - *Asleep* is a Cluster that is paused by us or about to be ([`Cluster::is_asleep`]), and that is to stay so: K7, K8, K9 and K13 judge
@@ -22,18 +22,17 @@
 //! - K7's reasons to end the pause: an exempt user (our controller), `allow-unpause: "true"`, `active-restore`, deletion.
 //! - Status, finalizers, labels and presets are never judged: KKP's own controllers write them on a sleeping cluster, too (rows 12, 16).
 //! - K5, K6, K11 and K12 are the rules of Hive's V6, V9, V10 and V12. As there (but for the claim of a rollout), annotations that
-//!   only the controller writes are not protected: `certificates-expire-at` at most decides about the first DELETE, and a second one passes anyway.
+//!   only the controller writes are not protected: whoever can edit `certificates-expire-at` can set `allow-delete`, too.
+//! - K13 remembers nothing, because anyone may ask. Members of the [`DELETERS`] are exempt.
 
 mod cluster;
 mod deletion;
-mod refusals;
 mod rules;
 #[cfg(test)]
 mod tests;
 
-pub use cluster::{ASLEEP, Cluster, Settings, WAKING};
+pub use cluster::{ASLEEP, Cluster, DELETERS, Settings, WAKING};
 pub use deletion::{Deletion, judge_deletion, unreadable};
-pub use refusals::Refusals;
 pub use rules::RULES;
 
 use crate::admission::{self, Change, Edits, Judgement};
@@ -46,12 +45,13 @@ pub const KIND: &str = "Cluster";
 /// The value of [`keys::POWER_STATE`] that asks for sleep.
 pub const HIBERNATING: &str = "Hibernating";
 
-/// Annotations of ours that a client sets and rows K1, K6, K7 and K11 judge. Writes that alter none of them concern only a sleeping cluster.
+/// Annotations of ours that a client sets and rows K1, K6, K7, K11 and K13 judge. Writes that alter none of them concern only a sleeping cluster.
 pub const ANNOTATIONS: &[&str] = &[
     keys::POWER_STATE,
     keys::POWER_STATE_AT,
     keys::FORCE,
     keys::ALLOW_UNPAUSE,
+    keys::ALLOW_DELETE,
     common::REQUESTED_BY,
     common::REQUESTED_AT,
     common::HOLD_AWAKE_UNTIL,

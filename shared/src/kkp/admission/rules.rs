@@ -25,6 +25,7 @@ pub const RULES: &[Rule<Cluster>] = &[
     Rule { row: "K6", judge: |change| form::boolean(change, common::PROTECTED) },
     Rule { row: "K6", judge: |change| form::boolean(change, keys::FORCE) },
     Rule { row: "K6", judge: |change| form::boolean(change, keys::ALLOW_UNPAUSE) },
+    Rule { row: "K6", judge: |change| form::boolean(change, keys::ALLOW_DELETE) },
     Rule { row: "K7", judge: stays_paused },
     Rule { row: "K7", judge: guards_the_pause },
     Rule { row: "K8", judge: changes_at_the_wake },

@@ -70,7 +70,7 @@ fn in_change<T>(old: Option<&Value>, new: &Value, user: &str, ask: impl FnOnce(&
         user: &User { username: user.to_owned() },
         field_manager: "",
         now: now(),
-        settings: &Settings { exempt_users: vec![CONTROLLER.to_owned()] },
+        settings: &Settings { exempt_users: vec![CONTROLLER.to_owned()], ..Settings::default() },
     })
 }
 
@@ -185,6 +185,7 @@ fn k6_annotations_have_their_form_whatever_the_state() {
         (common::PROTECTED, "yes", "true"),
         (keys::FORCE, "1", "true"),
         (keys::ALLOW_UNPAUSE, "True", "false"),
+        (keys::ALLOW_DELETE, "yes", "true"),
     ] {
         for before in [awake(), asleep()] {
             assert_eq!(verdict(&before, annotate(key, wrong), "alice"), (vec!["K6"], vec![]), "{key} {wrong}");
@@ -380,8 +381,7 @@ fn what_cannot_be_read_neither_falls_asleep_nor_is_restored() {
 }
 
 fn deletion(change: Value) -> Judgement {
-    let whole =
-        json!({ "metadata": { "uid": "u", "finalizers": [keys::CLEANUP_LOAD_BALANCERS, keys::CLEANUP_VOLUMES] } });
+    let whole = json!({ "metadata": { "finalizers": [keys::CLEANUP_LOAD_BALANCERS, keys::CLEANUP_VOLUMES] } });
     let object = merged(merged(asleep(), whole), change).to_string();
     judge_deletion(&Deletion::read(&object).unwrap(), now())
 }
@@ -401,7 +401,10 @@ fn k13_deletion() {
         ("a day", expires(soon), Some("expires within a day"), &[STARTS]),
         ("passed", expires(past), Some("expired at 2026-11-21T18:00:00Z"), &[STARTS]),
         ("unknown", json!({}), None, &[STARTS, "certificates-expire-at is absent"]),
-        ("malformed", expires("soon"), None, &[STARTS, "found \"soon\""]),
+        ("malformed", expires("soon"), Some("found \"soon\", which is not a time"), &[STARTS]),
+        ("allowed", near(annotate(keys::ALLOW_DELETE, "true")), None, &[STARTS, "expired at 2026-11-21T18:00:00Z"]),
+        ("not allowed", near(annotate(keys::ALLOW_DELETE, "false")), Some("expired at"), &[STARTS]),
+        ("allowed in no form", near(annotate(keys::ALLOW_DELETE, "yes")), Some("expired at"), &[STARTS]),
         ("row 23: plain", finalizers(json!([])), None, &[STARTS, LBS, VOLUMES]),
         ("row 23: no LB", finalizers(json!([keys::CLEANUP_VOLUMES])), None, &[STARTS, LBS]),
         ("row 23: no PV", finalizers(json!([keys::CLEANUP_LOAD_BALANCERS])), None, &[STARTS, VOLUMES]),
@@ -414,15 +417,17 @@ fn k13_deletion() {
         let denials: Vec<String> = found.denials.iter().map(|found| found.said.to_string()).collect();
         assert_eq!(denials.len(), usize::from(denied.is_some()), "{what}: {denials:?}");
         assert!(
-            denied.is_none_or(|says| denials[0].contains(says) && denials[0].contains("resume cluster/abc")),
+            denied.is_none_or(|says| {
+                denials[0].contains(says)
+                    && denials[0].contains("resume cluster/abc")
+                    && denials[0].contains("hibernate.sh/allow-delete=true")
+            }),
             "{what}: {denials:?}"
         );
         assert_eq!(found.warnings.len(), warned.len(), "{what}: {:?}", found.warnings);
         for (warning, says) in found.warnings.iter().zip(warned) {
-            assert!(
-                warning.said.contains(says) && warning.said.len() <= admission::LONGEST_WARNING,
-                "{what}: {warning:?}"
-            );
+            let kept: String = warning.said.chars().take(admission::LONGEST_WARNING).collect();
+            assert!(kept.contains(says), "{what}: {warning:?}");
         }
     }
 }
@@ -430,9 +435,9 @@ fn k13_deletion() {
 #[test]
 fn a_cluster_of_any_finalizers_is_read() {
     let many = vec!["example.com/x"; 50_000];
-    let object = merged(asleep(), json!({ "metadata": { "uid": "u-1", "finalizers": many } }));
+    let object = merged(asleep(), json!({ "metadata": { "finalizers": many } }));
     let read = Deletion::read(&object.to_string()).unwrap();
-    assert!(read.uid == "u-1" && !read.removes_volumes && !read.removes_load_balancers);
+    assert!(!read.removes_volumes && !read.removes_load_balancers);
     assert!(Deletion::read("{}").is_err() && Deletion::read("[]").is_err());
 }
 

@@ -70,7 +70,8 @@ pub fn decide(facts: &Facts<'_>) -> Plan {
             Some(phase) => {
                 let is_by_others = is_unpaused_by_others(facts.cluster, record);
                 let woken = record.woken.clone().or_else(|| is_by_others.then(|| format::seconds(facts.now)));
-                Plan::enter(&Record { woken, ..record.clone() }, phase, facts.now)
+                let plan = Plan::enter(&Record { woken, ..record.clone() }, phase, facts.now);
+                Plan { warning: sleep::deleted_too_late(facts), ..plan }
             }
             None => ends(facts, Vec::new()),
         },

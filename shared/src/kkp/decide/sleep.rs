@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use jiff::Timestamp;
+
 use super::wake::undo_of_drain;
 use super::{
     Action, Facts, Machinery, Plan, Pod, Replicas, Report, SLOW, Stage, User, Warning, effective, ends, names, seen,
@@ -10,6 +12,7 @@ use super::{
 };
 use crate::annotation::format;
 use crate::kkp::api::Desired;
+use crate::kkp::certificates::end_before_a_deletion;
 use crate::kkp::keys::{self, ASLEEP, REFUSED};
 use crate::kkp::phase::Phase;
 use crate::kkp::preflight::{Finding, Severity, admits};
@@ -389,7 +392,22 @@ fn rests(message: String, warning: Option<Warning>) -> Plan {
 
 /// When the first certificate of the control plane expires, if that is soon. KKP renews none while the cluster is paused.
 fn expires_soon<'a>(facts: &Facts<'a>) -> Option<&'a str> {
-    let expiry = facts.cluster.metadata.annotations.as_ref()?.get(keys::CERTIFICATES_EXPIRE_AT)?;
-    let at = format::time(expiry)?;
-    (at.duration_since(facts.now) < EXPIRY).then_some(expiry)
+    let (text, at) = expiry(facts)?;
+    (at.duration_since(facts.now) < EXPIRY).then_some(text)
+}
+
+fn expiry<'a>(facts: &Facts<'a>) -> Option<(&'a str, Timestamp)> {
+    let text = facts.cluster.metadata.annotations.as_ref()?.get(keys::CERTIFICATES_EXPIRE_AT)?;
+    Some((text, format::time(text)?))
+}
+
+/// The warning about a sleeping cluster that is being deleted although its certificates may end before KKP is done: K13 let it pass, or was
+/// not asked.
+pub(super) fn deleted_too_late(facts: &Facts<'_>) -> Option<Warning> {
+    let (text, at) = expiry(facts).filter(|_| facts.is_deleted())?;
+    let note = format!(
+        "the cluster is being deleted, and the first certificate of its control plane expires at {text}: KKP renews none during a deletion, \
+         and cannot finish one with an expired certificate"
+    );
+    end_before_a_deletion(at, facts.now).then_some(Warning { reason: "CertificatesExpire", note })
 }

@@ -402,6 +402,27 @@ fn raised(name: &str, replicas: u32) -> Action {
     Action::RestoreMachines(name.into(), Machines { replicas, ..Machines::default() })
 }
 
+/// K13 let the DELETE pass, or the webhook was not asked.
+#[test]
+fn a_cluster_that_is_deleted_with_certificates_that_end_soon_is_warned_of_once() {
+    let mut case = Case::new(Desired::Hibernating, Some(Phase::Dehydrated));
+    case.cluster.metadata.deletion_timestamp = Some(Time(now()));
+    for (expiry, warns) in [
+        ("2026-11-23T18:00:00Z", true),
+        ("2026-11-21T18:00:00Z", true),
+        ("2026-11-23T18:00:01Z", false),
+        ("soon", false),
+    ] {
+        case.cluster.metadata.annotations = Some([(keys::CERTIFICATES_EXPIRE_AT.to_owned(), expiry.to_owned())].into());
+        let plan = case.plan();
+        assert_eq!(plan.record.map(|record| record.phase), Some(Phase::StartingControlPlane));
+        assert_eq!(plan.warning.is_some(), warns, "{expiry}");
+        assert!(plan.warning.is_none_or(|warning| warning.note.contains(expiry)), "{expiry}");
+    }
+    (case.cluster.metadata.deletion_timestamp, case.desired) = (None, Desired::Running);
+    assert_eq!((case.enters(), case.plan().warning), (Some(Phase::StartingControlPlane), None), "a wake renews them");
+}
+
 /// Rows 19 to 22: KKP deletes nothing of a cluster whose API server is down, and volumes need a Node to go.
 #[test]
 fn a_cluster_that_is_deleted_is_brought_up_while_it_is_paused() {

@@ -1,203 +1,140 @@
 //! The open connections of a port, and which one makes way for another.
 
-use std::collections::HashMap;
+use std::collections::VecDeque;
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::Notify;
-use tokio::time::{Instant, timeout_at};
+use tokio::sync::{Notify, Semaphore};
 
 use crate::metrics::ConnectionMetrics;
+use crate::shares::{Capacity, Share, Shares};
 
 /// Connection limits of a port.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Concurrent connections. One more closes the one that has been idle for the longest time.
+    /// Concurrent connections. One more closes one of the client address with the most.
     pub connections: usize,
     /// The same for one client address; `None` is no limit. API servers may share an address.
     pub per_client: Option<usize>,
-    /// How long a connection may go without a request.
+    /// How long a connection may go without a whole request.
     pub idle: Duration,
 }
 
-/// How long a new connection waits for another one to finish if none is idle.
+/// How long a new connection waits for another one to finish if none may make way.
 const ADMIT_TIMEOUT: Duration = Duration::from_secs(1);
-/// Evicted connections that may still be closing. One more is dropped without a farewell.
+/// New connections that wait. One more is refused at once.
+const MAX_WAITING: usize = 64;
+/// Evicted connections that may still be closing. One more drops the oldest without a farewell.
 const MAX_CLOSING: usize = 64;
 
 /// The connections of one port.
 #[derive(Debug)]
 pub(crate) struct Connections {
-    limits: Limits,
+    shares: Arc<Shares>,
+    idle: Duration,
     metrics: ConnectionMetrics,
-    state: Mutex<State>,
-    freed: Notify,
-}
-
-#[derive(Debug, Default)]
-struct State {
-    next: u64,
-    open: HashMap<u64, Entry>,
-    /// Evicted, oldest first.
-    closing: Vec<(u64, Entry)>,
-}
-
-#[derive(Debug)]
-struct Entry {
-    client: IpAddr,
-    /// Requests that are being answered.
-    active: usize,
-    /// Whether it has had a request.
-    used: bool,
-    /// When the last request ended; before the first one, when it was accepted.
-    since: Instant,
-    signals: Arc<Signals>,
-}
-
-/// What a connection is asked to do.
-#[derive(Debug, Default)]
-pub(crate) struct Signals {
-    /// Finish what has begun, and close.
-    pub(crate) close: Notify,
-    /// Close at once.
-    pub(crate) abort: Notify,
-}
-
-enum Admission {
-    Admitted(u64, Arc<Signals>),
-    Busy,
-}
-
-impl State {
-    /// The connection that makes way: one without any request before one with requests, then the one idle for the longest time.
-    fn victim(&self, client: Option<IpAddr>) -> Option<u64> {
-        let of = |entry: &Entry| entry.active == 0 && client.is_none_or(|client| entry.client == client);
-        let idle = self.open.iter().filter(|(_, entry)| of(entry));
-        idle.min_by_key(|(id, entry)| (entry.used, entry.since, **id)).map(|(id, _)| *id)
-    }
-
-    fn evict(&mut self, id: u64) {
-        let Some(entry) = self.open.remove(&id) else { return };
-        entry.signals.close.notify_one();
-        self.closing.push((id, entry));
-        // A request may have begun after the choice.
-        let aborted = (self.closing.len() > MAX_CLOSING).then(|| self.closing.iter().position(|(_, e)| e.active == 0));
-        if let Some(at) = aborted.flatten() {
-            self.closing.remove(at).1.signals.abort.notify_one();
-        }
-    }
-
-    fn entry(&mut self, id: u64) -> Option<&mut Entry> {
-        let closing = self.closing.iter_mut().find(|(closing, _)| *closing == id).map(|(_, entry)| entry);
-        self.open.get_mut(&id).or(closing)
-    }
+    waiting: Semaphore,
+    /// How to drop those that are closing, oldest first. Some of them may be gone.
+    closing: Mutex<VecDeque<Arc<Notify>>>,
 }
 
 impl Connections {
     pub(crate) fn new(limits: Limits, metrics: ConnectionMetrics) -> Arc<Self> {
-        Arc::new(Self { limits, metrics, state: Mutex::default(), freed: Notify::new() })
+        let Limits { connections, per_client, idle } = limits;
+        let shares = Shares::new(Capacity { total: connections, per_client, idle: true }, metrics.evicted.clone());
+        Arc::new(Self { shares, idle, metrics, waiting: Semaphore::new(MAX_WAITING), closing: Mutex::default() })
     }
 
-    /// Admits a connection, if need be in place of an idle one. `None` if all are in use and none finishes within a second.
+    /// Admits a connection, if need be in place of another one. `None` if none may make way and none finishes within a second.
     pub(crate) async fn admit(self: &Arc<Self>, client: IpAddr) -> Option<Slot> {
-        let deadline = Instant::now() + ADMIT_TIMEOUT;
-        loop {
-            let freed = self.freed.notified();
-            if let Admission::Admitted(id, signals) = self.try_admit(client) {
-                return Some(Slot { id, signals, connections: Arc::clone(self) });
-            }
-            if timeout_at(deadline, freed).await.is_err() {
-                self.metrics.refused.inc();
-                return None;
-            }
-        }
-    }
-
-    fn try_admit(&self, client: IpAddr) -> Admission {
-        let mut state = self.lock();
-        if let Some(most) = self.limits.per_client
-            && state.open.values().filter(|entry| entry.client == client).count() >= most
-            && !self.evict_one(&mut state, Some(client))
-        {
-            return Admission::Busy;
-        }
-        if state.open.len() >= self.limits.connections && !self.evict_one(&mut state, None) {
-            return Admission::Busy;
-        }
-        let (id, signals) = (state.next, Arc::new(Signals::default()));
-        state.next += 1;
-        let entry = Entry { client, active: 0, used: false, since: Instant::now(), signals: Arc::clone(&signals) };
-        state.open.insert(id, entry);
+        let share = match self.shares.try_take(client, 1) {
+            Some(share) => Some(share),
+            None => match self.waiting.try_acquire() {
+                Ok(_place) => self.shares.take(client, 1, ADMIT_TIMEOUT).await,
+                Err(_) => None,
+            },
+        };
+        let Some(share) = share else {
+            self.metrics.refused.inc();
+            return None;
+        };
         self.metrics.open.inc();
-        Admission::Admitted(id, signals)
-    }
-
-    fn evict_one(&self, state: &mut State, client: Option<IpAddr>) -> bool {
-        let Some(victim) = state.victim(client) else { return false };
-        state.evict(victim);
-        self.metrics.evicted.inc();
-        true
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        Some(Slot { client, share, begun: AtomicUsize::new(0), connections: Arc::clone(self) })
     }
 }
 
 /// The place of one connection. It is given back when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Slot {
-    id: u64,
-    pub(crate) signals: Arc<Signals>,
+    pub(crate) client: IpAddr,
+    pub(crate) share: Share,
+    /// Requests that have begun and have no answer yet, whole or not.
+    begun: AtomicUsize,
     connections: Arc<Connections>,
 }
 
 impl Slot {
     /// A request has begun. It ends when the guard is dropped.
-    pub(crate) fn begin(self: &Arc<Self>) -> Active {
-        if let Some(entry) = self.connections.lock().entry(self.id) {
-            entry.active += 1;
-            entry.used = true;
-        }
-        Active(Arc::clone(self))
+    pub(crate) fn begin(self: &Arc<Self>) -> Begun {
+        self.begun.fetch_add(1, Ordering::Relaxed);
+        Begun { slot: Arc::clone(self), whole: AtomicBool::new(false) }
     }
 
-    /// Since when no request is being answered; `None` while one is.
-    pub(crate) fn idle_since(&self) -> Option<Instant> {
-        let mut state = self.connections.lock();
-        state.entry(self.id).map_or(Some(Instant::now()), |entry| (entry.active == 0).then_some(entry.since))
+    /// Whether a request has begun and has no answer yet.
+    pub(crate) fn has_begun(&self) -> bool {
+        self.begun.load(Ordering::Relaxed) > 0
     }
 
     /// How long it may be idle.
     pub(crate) fn patience(&self) -> Duration {
-        self.connections.limits.idle
+        self.connections.idle
+    }
+
+    /// Begins to close. The signal says when to stop waiting for what has begun.
+    pub(crate) fn close(&self) -> Arc<Notify> {
+        let abort = Arc::new(Notify::new());
+        let mut closing = self.connections.closing.lock().unwrap_or_else(PoisonError::into_inner);
+        closing.push_back(Arc::clone(&abort));
+        if closing.len() > MAX_CLOSING
+            && let Some(oldest) = closing.pop_front()
+        {
+            oldest.notify_one();
+        }
+        abort
     }
 }
 
 impl Drop for Slot {
     fn drop(&mut self) {
-        let mut state = self.connections.lock();
-        if state.open.remove(&self.id).is_none() {
-            state.closing.retain(|(id, _)| *id != self.id);
-        }
-        drop(state);
         self.connections.metrics.open.dec();
-        self.connections.freed.notify_waiters();
     }
 }
 
-/// A request that is being answered.
+/// A request that has no answer yet. From the end of its body on it protects its connection: before, a client could hold a connection for
+/// ever by bodies that it never sends.
 #[derive(Debug)]
-pub(crate) struct Active(Arc<Slot>);
+pub(crate) struct Begun {
+    slot: Arc<Slot>,
+    whole: AtomicBool,
+}
 
-impl Drop for Active {
-    fn drop(&mut self) {
-        if let Some(entry) = self.0.connections.lock().entry(self.0.id) {
-            entry.active -= 1;
-            entry.since = Instant::now();
+impl Begun {
+    /// The whole body has arrived.
+    pub(crate) fn is_whole(&self) {
+        if !self.whole.swap(true, Ordering::Relaxed) {
+            self.slot.share.protect();
         }
-        self.0.connections.freed.notify_waiters();
+    }
+}
+
+impl Drop for Begun {
+    fn drop(&mut self) {
+        self.slot.begun.fetch_sub(1, Ordering::Relaxed);
+        if self.whole.load(Ordering::Relaxed) {
+            self.slot.share.release();
+        }
     }
 }
 
@@ -205,7 +142,7 @@ impl Drop for Active {
 mod tests {
     use std::net::Ipv4Addr;
 
-    use tokio::time::sleep;
+    use tokio::time::{Instant, sleep, timeout};
 
     use super::*;
 
@@ -224,8 +161,14 @@ mod tests {
         connections.admit(client).await.map(Arc::new)
     }
 
-    fn is_open(slot: &Slot) -> bool {
-        slot.connections.lock().open.contains_key(&slot.id)
+    fn whole(slot: &Arc<Slot>) -> Begun {
+        let begun = slot.begin();
+        begun.is_whole();
+        begun
+    }
+
+    async fn is_open(slot: &Slot) -> bool {
+        timeout(Duration::ZERO, slot.share.evicted()).await.is_err()
     }
 
     #[tokio::test(start_paused = true)]
@@ -233,23 +176,43 @@ mod tests {
         let table = connections(3, None);
         let (first, busy, third) =
             (admit(&table, ONE).await.unwrap(), admit(&table, ONE).await.unwrap(), admit(&table, ONE).await.unwrap());
-        let _request = busy.begin();
+        let _request = whole(&busy);
         sleep(Duration::from_millis(1)).await;
-        drop(first.begin());
+        drop(whole(&first));
         let fourth = admit(&table, TWO).await.unwrap();
-        assert!(!is_open(&third) && is_open(&first) && is_open(&busy), "the one without a request goes first");
-        let _another = fourth.begin();
+        assert!(!is_open(&third).await, "the one without a request goes first");
+        let _another = whole(&fourth);
+        assert!(is_open(&first).await && is_open(&busy).await);
         let fifth = admit(&table, TWO).await.unwrap();
-        assert!(!is_open(&first) && is_open(&busy) && is_open(&fourth));
-        assert!(fourth.idle_since().is_none() && fifth.idle_since().is_some());
+        assert!(!is_open(&first).await && is_open(&busy).await && is_open(&fourth).await);
+        assert!(fourth.share.idle_since().is_none() && fifth.share.idle_since().is_some());
         assert_eq!((table.metrics.evicted.get(), table.metrics.refused.get()), (2, 0));
+    }
+
+    /// A client that begins requests and never ends them: 3 of 4 connections are its own.
+    #[tokio::test(start_paused = true)]
+    async fn a_request_without_its_whole_body_protects_nothing() {
+        let table = connections(4, None);
+        let idle = admit(&table, ONE).await.unwrap();
+        drop(whole(&idle));
+        let mut held = Vec::new();
+        for _ in 0..200 {
+            let slot = admit(&table, TWO).await.unwrap();
+            held.push((slot.begin(), slot));
+        }
+        assert!(is_open(&idle).await, "the client with the most makes way for itself");
+        let next = admit(&table, ONE).await.unwrap();
+        assert!(is_open(&idle).await && is_open(&next).await);
+        assert!(!is_open(&held[197].1).await && is_open(&held[199].1).await);
+        drop(held);
+        assert_eq!(table.metrics.open.get(), 2);
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_connection_in_use_is_never_closed_for_another() {
         let table = connections(2, None);
         let (first, second) = (admit(&table, ONE).await.unwrap(), admit(&table, ONE).await.unwrap());
-        let (request, _other) = (first.begin(), second.begin());
+        let (request, _other) = (whole(&first), whole(&second));
         let began = Instant::now();
         assert!(admit(&table, TWO).await.is_none());
         assert!(began.elapsed() >= ADMIT_TIMEOUT && table.metrics.refused.get() == 1);
@@ -259,7 +222,25 @@ mod tests {
             drop(request);
         };
         let (admitted, ()) = tokio::join!(waiting, ends);
-        assert!(admitted.is_some() && !is_open(&first), "once a request ends, its connection makes way");
+        assert!(admitted.is_some() && !is_open(&first).await, "once a request ends, its connection makes way");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn few_wait_and_the_others_are_refused_at_once() {
+        let table = connections(1, None);
+        let only = admit(&table, ONE).await.unwrap();
+        let _request = whole(&only);
+        let waiting = (0..MAX_WAITING + 8).map(|_| {
+            let (table, began) = (Arc::clone(&table), Instant::now());
+            tokio::spawn(async move { (table.admit(TWO).await.is_some(), began.elapsed()) })
+        });
+        let mut at_once = 0;
+        for refused in waiting.collect::<Vec<_>>() {
+            let (admitted, took) = refused.await.unwrap();
+            assert!(!admitted);
+            at_once += usize::from(took < ADMIT_TIMEOUT);
+        }
+        assert_eq!(at_once, 8);
     }
 
     #[tokio::test(start_paused = true)]
@@ -269,24 +250,24 @@ mod tests {
         let first = admit(&table, ONE).await.unwrap();
         let second = admit(&table, ONE).await.unwrap();
         let third = admit(&table, ONE).await.unwrap();
-        assert!(!is_open(&first) && is_open(&second) && is_open(&third) && is_open(&other));
-        let (_a, _b) = (second.begin(), third.begin());
+        assert!(!is_open(&first).await && is_open(&second).await && is_open(&third).await && is_open(&other).await);
+        let (_a, _b) = (whole(&second), whole(&third));
         assert!(admit(&table, ONE).await.is_none());
         assert!(admit(&table, TWO).await.is_some());
     }
 
     #[tokio::test(start_paused = true)]
-    async fn evicted_connections_are_few_and_give_everything_back() {
+    async fn connections_that_close_are_few() {
         let table = connections(1, None);
-        let mut kept = Vec::new();
-        for _ in 0..MAX_CLOSING + 10 {
-            kept.push(admit(&table, ONE).await.unwrap());
+        let mut closing = Vec::new();
+        for _ in 0..=MAX_CLOSING {
+            let slot = admit(&table, ONE).await.unwrap();
+            closing.push((slot.close(), slot));
         }
-        assert_eq!(table.lock().closing.len(), MAX_CLOSING);
-        let aborted = tokio::time::timeout(Duration::from_millis(1), kept[0].signals.abort.notified()).await;
+        let aborted = timeout(Duration::from_millis(1), closing[0].0.notified()).await;
         assert!(aborted.is_ok(), "the oldest is dropped at once");
-        drop(kept);
-        assert!(table.lock().closing.is_empty() && table.lock().open.is_empty());
+        assert!(timeout(Duration::from_millis(1), closing[1].0.notified()).await.is_err());
+        drop(closing);
         assert_eq!(table.metrics.open.get(), 0);
     }
 }

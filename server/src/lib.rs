@@ -1,13 +1,17 @@
 //! What the webhook and the controller have in common as servers: ports with limits, and log lines.
 //!
-//! A port accepts a limited number of connections. At the limit it closes the connection that has been idle for the longest time, so
-//! that clients that hold connections without using them never lock out those that work.
+//! A port accepts a limited number of connections. At the limit it closes one of the client address with the most, so that clients that
+//! hold connections, or begin requests that they never end, lock out only themselves.
 
+mod arriving;
 mod connections;
 pub mod log;
 mod metrics;
 mod port;
+pub mod shares;
+mod warnings;
 
 pub use connections::Limits;
 pub use metrics::ConnectionMetrics;
-pub use port::{Http, Port, plain};
+pub use port::{Client, Http, Port, plain};
+pub use warnings::Warnings;

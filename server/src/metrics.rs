@@ -9,7 +9,7 @@ use prometheus_client::registry::Registry;
 pub struct ConnectionMetrics {
     /// Open connections.
     pub open: Gauge,
-    /// Idle connections that were closed to admit another one.
+    /// Connections that were closed to admit another one.
     pub evicted: Counter,
     /// Connections that were refused because every other one was in use.
     pub refused: Counter,
@@ -21,7 +21,7 @@ impl ConnectionMetrics {
         registry.register("connections", "Open connections", self.open.clone());
         registry.register(
             "connections_evicted",
-            "Idle connections closed at the limit to admit another one",
+            "Connections closed at the limit to admit another one",
             self.evicted.clone(),
         );
         registry.register(

@@ -2,6 +2,7 @@
 
 use std::convert::Infallible;
 use std::io;
+use std::net::{IpAddr, Ipv4Addr};
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,6 +24,7 @@ use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
 use tracing::debug;
 
+use crate::arriving::Arriving;
 use crate::connections::{Connections, Limits, Slot};
 use crate::metrics::ConnectionMetrics;
 
@@ -39,6 +41,18 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 const PLAIN: Limits = Limits { connections: 256, per_client: None, idle: Duration::from_secs(10) };
 /// Largest request head on a plain port.
 const PLAIN_HEAD_BYTES: usize = 8 * 1024;
+
+/// The address of a request's client, among the request's extensions.
+#[derive(Clone, Copy, Debug)]
+pub struct Client(pub IpAddr);
+
+impl Client {
+    /// Who sent this request; the unspecified address for one that came through no port.
+    #[must_use]
+    pub fn of<B>(request: &Request<B>) -> IpAddr {
+        request.extensions().get().map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |Self(address)| *address)
+    }
+}
 
 /// The HTTP versions of a port and their settings.
 pub type Http = Builder<TokioExecutor>;
@@ -86,22 +100,22 @@ impl Port {
     ) -> io::Result<()> {
         let listener = TcpListener::from_std(listener)?;
         let connections = Connections::new(self.limits, self.metrics.clone());
-        let connection = Arc::new(Connection { http: self.http, tls: self.tls.map(TlsAcceptor::from), router, stop });
+        let tls = self.tls.map(TlsAcceptor::from);
+        let connection = Arc::new(Connection { http: self.http, tls, router, connections, stop });
         let stop = &connection.stop;
         let mut tasks = JoinSet::new();
+        // It only accepts: whoever waits for admission or for a handshake keeps nobody else waiting.
         let accept = async {
             loop {
                 while tasks.try_join_next().is_some() {}
-                let (stream, client) = match listener.accept().await {
-                    Ok(accepted) => accepted,
+                match listener.accept().await {
+                    Ok((stream, client)) => {
+                        tasks.spawn(Arc::clone(&connection).run(stream, client.ip().to_canonical()));
+                    }
                     Err(error) => {
                         debug!(%error, "cannot accept a connection");
                         sleep(ACCEPT_PAUSE).await;
-                        continue;
                     }
-                };
-                if let Some(slot) = connections.admit(client.ip().to_canonical()).await {
-                    tasks.spawn(Arc::clone(&connection).run(stream, Arc::new(slot)));
                 }
             }
         };
@@ -115,15 +129,23 @@ impl Port {
     }
 }
 
-/// Waits until a connection has had no request for this long, counted from now at the earliest if it was idle before.
-async fn idle(slot: &Slot, patience: Duration) {
-    let began = Instant::now();
+/// Waits until a connection has had no whole request for so long, counted from now at the earliest if it was idle before.
+async fn idle(slot: &Slot) {
+    let (began, patience) = (Instant::now(), slot.patience());
     loop {
-        match slot.idle_since() {
+        match slot.share.idle_since() {
             Some(since) if since.max(began).elapsed() >= patience => return,
             Some(since) => sleep_until(since.max(began) + patience).await,
             None => sleep(patience).await,
         }
+    }
+}
+
+/// Waits until what has begun on a connection that closes has its answer. Nothing new begins.
+async fn rest(slot: &Slot) {
+    sleep(CLOSE_TIMEOUT).await;
+    while slot.has_begun() {
+        sleep(CLOSE_TIMEOUT).await;
     }
 }
 
@@ -132,12 +154,18 @@ struct Connection {
     http: Http,
     tls: Option<TlsAcceptor>,
     router: Router,
+    connections: Arc<Connections>,
     stop: CancellationToken,
 }
 
 impl Connection {
-    /// Serves one connection to its end.
-    async fn run(self: Arc<Self>, stream: TcpStream, slot: Arc<Slot>) {
+    /// Serves one connection to its end, if there is a place for it.
+    async fn run(self: Arc<Self>, stream: TcpStream, client: IpAddr) {
+        let admitted = tokio::select! {
+            slot = self.connections.admit(client) => slot,
+            () = self.stop.cancelled() => None,
+        };
+        let Some(slot) = admitted.map(Arc::new) else { return };
         let _ = stream.set_nodelay(true);
         let Some(tls) = &self.tls else { return self.http(stream, slot).await };
         let handshake = timeout(HANDSHAKE_TIMEOUT, tls.accept(stream));
@@ -145,33 +173,104 @@ impl Connection {
             shaken = handshake => if let Ok(Ok(stream)) = shaken {
                 self.http(stream, slot).await;
             },
-            () = slot.signals.close.notified() => {}
+            () = slot.share.evicted() => {}
             () = self.stop.cancelled() => {}
         }
     }
 
     async fn http(&self, stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, slot: Arc<Slot>) {
         let service = service_fn(|request: Request<Incoming>| {
-            let (router, active) = (self.router.clone(), slot.begin());
+            let (router, begun) = (self.router.clone(), Arc::new(slot.begin()));
+            let mut request = request.map(|body| Arriving::new(body, Arc::clone(&begun)));
+            request.extensions_mut().insert(Client(slot.client));
             async move {
                 let response: Result<Response<Body>, Infallible> = router.oneshot(request).await;
-                drop(active);
+                drop(begun);
                 response
             }
         });
         let mut connection = pin!(self.http.serve_connection(TokioIo::new(stream), service));
         tokio::select! {
             _ = connection.as_mut() => return,
-            () = slot.signals.abort.notified() => return,
-            () = slot.signals.close.notified() => {}
+            () = slot.share.evicted() => {}
             () = self.stop.cancelled() => {}
-            () = idle(&slot, slot.patience()) => {}
+            () = idle(&slot) => {}
         }
+        let abort = slot.close();
         connection.as_mut().graceful_shutdown();
         tokio::select! {
             _ = connection.as_mut() => {}
-            () = slot.signals.abort.notified() => {}
-            () = idle(&slot, CLOSE_TIMEOUT) => {}
+            () = abort.notified() => {}
+            () = rest(&slot) => {}
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::routing::get;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::TcpSocket;
+
+    use super::*;
+
+    const REQUEST: &str = "GET / HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n";
+
+    async fn connect(to: std::net::SocketAddr, from: [u8; 4]) -> TcpStream {
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.bind((from, 0).into()).unwrap();
+        socket.connect(to).await.unwrap()
+    }
+
+    async fn ask(mut stream: TcpStream, request: &str) -> String {
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let mut answer = String::new();
+        let _ = stream.read_to_string(&mut answer).await;
+        answer
+    }
+
+    /// A port whose handler takes half a second.
+    fn start(limits: Limits) -> std::net::SocketAddr {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        listener.set_nonblocking(true).unwrap();
+        let address = listener.local_addr().unwrap();
+        let slow = async |request: Request<Body>| {
+            let client = Client::of(&request);
+            sleep(Duration::from_millis(500)).await;
+            client.to_string()
+        };
+        let router = Router::new().route("/", get(slow).post(slow));
+        let mut http = Builder::new(TokioExecutor::new()).http1_only();
+        http.http1().timer(TokioTimer::new());
+        let port = Port { limits, http, tls: None, metrics: ConnectionMetrics::default() };
+        tokio::spawn(port.serve(listener, router, CancellationToken::new()));
+        address
+    }
+
+    #[tokio::test]
+    async fn who_waits_for_admission_keeps_nobody_else_waiting() {
+        let port = start(Limits { per_client: Some(1), ..PLAIN });
+        let busy = tokio::spawn(ask(connect(port, [127, 0, 0, 2]).await, REQUEST));
+        sleep(Duration::from_millis(100)).await;
+        let waits = tokio::spawn(ask(connect(port, [127, 0, 0, 2]).await, REQUEST));
+        sleep(Duration::from_millis(50)).await;
+        let other = ask(connect(port, [127, 0, 0, 3]).await, REQUEST).await;
+        assert!(other.ends_with("127.0.0.3"), "{other}");
+        assert!(!waits.is_finished(), "the other one did not wait for it");
+        assert!(busy.await.unwrap().ends_with("127.0.0.2") && waits.await.unwrap().ends_with("127.0.0.2"));
+    }
+
+    #[tokio::test]
+    async fn a_body_that_never_comes_keeps_a_plain_port_from_nobody() {
+        let port = start(Limits { connections: 2, ..PLAIN });
+        let head = "POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 9\r\n\r\n";
+        let held: Vec<_> = [connect(port, [127, 0, 0, 2]).await, connect(port, [127, 0, 0, 2]).await]
+            .map(|stream| tokio::spawn(ask(stream, head)))
+            .into();
+        sleep(Duration::from_millis(100)).await;
+        let began = Instant::now();
+        let answer = ask(connect(port, [127, 0, 0, 1]).await, REQUEST).await;
+        assert!(answer.ends_with("127.0.0.1") && began.elapsed() < Duration::from_millis(900), "{answer}");
+        drop(held);
     }
 }

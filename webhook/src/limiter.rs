@@ -1,12 +1,14 @@
-//! Limits the memory that all requests use together.
+//! Limits the memory that all requests use together, and shares it between clients.
 //!
 //! The number of requests bounds small bodies. A shared budget bounds large bodies. Nearly all bodies are small, so they never
-//! wait for large ones.
+//! wait for large ones. At either limit, a request whose body has not arrived makes way for one of a client that holds less.
 
+use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::{Semaphore, SemaphorePermit};
-use tokio::time::timeout;
+use prometheus_client::metrics::counter::Counter;
+use server::shares::{Capacity, Share, Shares};
 
 /// Largest request body. The object and the old object have up to 3 MiB each: the JSON of 1.5 MiB of protobuf in etcd.
 pub const MAX_BODY_BYTES: usize = 7 * 1024 * 1024;
@@ -18,21 +20,25 @@ const SMALL_BODY_BYTES: usize = 16 * 1024;
 const LARGE_BODIES_KIB: usize = 2 * MAX_BODY_BYTES / KIB;
 /// How long a large body waits for budget. Requests take milliseconds unless their clients send slowly.
 const LARGE_BODY_TIMEOUT: Duration = Duration::from_secs(1);
+/// How long a small body may take to arrive. An API server sends head and body at once.
+const SMALL_BODY_TIME: Duration = Duration::from_millis(250);
+/// How fast the rest of a larger one has to arrive: 5 MiB a second, so the largest has 1.65 s.
+const BYTES_PER_MILLISECOND: usize = 5 * 1024 * KIB / 1000;
 
 const KIB: usize = 1024;
 
 /// Admits requests while there is memory for them and their bodies.
 #[derive(Debug)]
 pub struct RequestLimiter {
-    requests: Semaphore,
-    large_bodies: Semaphore,
+    requests: Arc<Shares>,
+    large_bodies: Arc<Shares>,
 }
 
 /// The right to process one request. Returns its share of the limits when it is dropped.
 #[derive(Debug)]
-pub struct Permit<'a> {
-    _request: SemaphorePermit<'a>,
-    _body: Option<SemaphorePermit<'a>>,
+pub struct Permit {
+    request: Share,
+    body: Option<Share>,
 }
 
 /// Why the limiter rejects a request.
@@ -44,6 +50,9 @@ pub enum Overloaded {
     /// Other requests use the whole budget for large bodies.
     #[error("too many large bodies at once: try again later")]
     Bodies,
+    /// The request has made way for one of a client that holds less.
+    #[error("another client needs what this one holds: try again later")]
+    Evicted,
 }
 
 impl Default for RequestLimiter {
@@ -56,22 +65,68 @@ impl RequestLimiter {
     /// Admits this many requests, and this many KiB of large bodies.
     #[must_use]
     pub fn new(requests: usize, large_bodies_kib: usize) -> Self {
-        Self { requests: Semaphore::new(requests), large_bodies: Semaphore::new(large_bodies_kib) }
+        let shares = |total| Shares::new(Capacity { total, per_client: None, idle: false }, Counter::default());
+        Self { requests: shares(requests), large_bodies: shares(large_bodies_kib) }
     }
 
     /// Admits a request with a body of at most this many bytes.
     ///
     /// # Errors
     /// When a limit is reached: immediately for the number of requests, after a second for the budget.
-    pub async fn acquire(&self, body_bytes: usize) -> Result<Permit<'_>, Overloaded> {
-        let request = self.requests.try_acquire().map_err(|_| Overloaded::Requests)?;
+    pub async fn acquire(&self, client: IpAddr, body_bytes: usize) -> Result<Permit, Overloaded> {
+        let request = self.requests.try_take(client, 1).ok_or(Overloaded::Requests)?;
         if body_bytes <= SMALL_BODY_BYTES {
-            return Ok(Permit { _request: request, _body: None });
+            return Ok(Permit { request, body: None });
         }
-        let kib = u32::try_from(body_bytes.div_ceil(KIB)).map_err(|_| Overloaded::Bodies)?;
-        match timeout(LARGE_BODY_TIMEOUT, self.large_bodies.acquire_many(kib)).await {
-            Ok(Ok(body)) => Ok(Permit { _request: request, _body: Some(body) }),
-            _ => Err(Overloaded::Bodies),
+        let budget = self.large_bodies.take(client, body_bytes.div_ceil(KIB), LARGE_BODY_TIMEOUT);
+        tokio::select! {
+            body = budget => Ok(Permit { request, body: Some(body.ok_or(Overloaded::Bodies)?) }),
+            () = request.evicted() => Err(Overloaded::Evicted),
         }
+    }
+}
+
+impl Permit {
+    /// Waits until the request has made way for another one.
+    pub async fn evicted(&self) {
+        let body = async {
+            match &self.body {
+                Some(body) => body.evicted().await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            () = self.request.evicted() => {}
+            () = body => {}
+        }
+    }
+
+    /// The body has arrived: from now on the request makes way for no other.
+    pub fn protect(&self) {
+        self.request.protect();
+        self.body.iter().for_each(Share::protect);
+    }
+}
+
+/// How long a body of so many bytes may take to arrive.
+#[must_use]
+pub fn time_for(body_bytes: usize) -> Duration {
+    let rest = body_bytes.saturating_sub(SMALL_BODY_BYTES) / BYTES_PER_MILLISECOND;
+    SMALL_BODY_TIME + Duration::from_millis(u64::try_from(rest).unwrap_or(u64::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// With the wait for budget, the longest is shorter than the API server's shortest timeout of our entries, 3 s.
+    #[test]
+    fn a_body_has_its_share_of_time() {
+        for (bytes, milliseconds) in
+            [(0, 250), (7_000, 250), (SMALL_BODY_BYTES, 250), (1 << 20, 446), (MAX_BODY_BYTES, 1647)]
+        {
+            assert_eq!(time_for(bytes).as_millis(), milliseconds, "{bytes} bytes");
+        }
+        assert!(LARGE_BODY_TIMEOUT + time_for(MAX_BODY_BYTES) < Duration::from_millis(2_700));
     }
 }

@@ -13,7 +13,6 @@ use crate::admin_server::{self, Health};
 use crate::args::{Args, CertificateArgs};
 use crate::certs::{Certificates, StartError};
 use crate::fdb;
-use crate::limiter::RequestLimiter;
 use crate::metrics::Metrics;
 use crate::server::{self, Webhook};
 
@@ -64,8 +63,7 @@ pub async fn run(args: Args) -> Result<(), RunError> {
     let metrics = Arc::new(Metrics::default());
     let (settings, limits) = (args.settings(), args.limits());
     let fdb = Arc::new(fdb::Clusters::new(settings.fdb.minimum_suspension));
-    let limiter = RequestLimiter::default();
-    let webhook = Arc::new(Webhook { settings, metrics: Arc::clone(&metrics), fdb: Arc::clone(&fdb), limiter });
+    let webhook = Arc::new(Webhook::new(settings, Arc::clone(&metrics), Arc::clone(&fdb)));
     let (https, admin) = (listener(args.listen)?, listener(args.listen_plain)?);
     let (https_at, admin_at) = (https.address, admin.address);
     tokio::spawn(stop_on_signal(stop.clone())?);

@@ -1,6 +1,6 @@
 //! The HTTPS server: `POST /validate` and `POST /mutate`.
 
-use std::net::TcpListener;
+use std::net::{IpAddr, TcpListener};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -16,19 +16,18 @@ use hyper_util::rt::{TokioExecutor, TokioTimer};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Status;
 use rustls::ServerConfig;
-use server::{Http, Limits, Port};
+use server::{Client, Http, Limits, Port, Warnings};
+use shared::text::sanitize;
 use tokio_util::sync::CancellationToken;
 
 use crate::answer::{Answer, Context};
 use crate::fdb::Clusters;
-use crate::limiter::{MAX_BODY_BYTES, Permit, RequestLimiter};
+use crate::limiter::{MAX_BODY_BYTES, Overloaded, Permit, RequestLimiter, time_for};
 use crate::metrics::{Answered, Denied, Metrics, Rejected};
 use crate::review::{self, Request, Response, Review, ReviewError};
 use crate::settings::Settings;
 use crate::table::{self, Endpoint};
 
-/// How long a request may wait for the limiter and for its body, together. The API server's timeout for every entry is longer.
-const REQUEST_TIMEOUT: Duration = Duration::from_millis(2500);
 /// How long the answer to an HTTP/2 ping may take.
 const PING_TIMEOUT: Duration = Duration::from_secs(5);
 /// Limits of the HTTPS port. An API server opens one connection for each concurrent review (HTTP/1.1) and keeps up to 25 idle
@@ -43,10 +42,13 @@ const HTTP2_WINDOW_BYTES: u32 = 256 * 1024;
 /// Read buffer of an HTTP/1.1 connection, request head included. hyper's default is 400 kB.
 const HTTP1_BUFFER_BYTES: usize = 64 * 1024;
 
+/// Namespaces, times rules, whose log lines are told apart. Whoever reaches the port invents them.
+const LOGGED_NAMES: usize = 1_000;
+
 const JSON: &str = "application/json";
 
 /// The webhook without the network: bytes in, bytes out.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Webhook {
     /// Settings from the flags.
     pub settings: Settings,
@@ -56,15 +58,29 @@ pub struct Webhook {
     pub fdb: Arc<Clusters>,
     /// Limits the requests that run at the same time.
     pub limiter: RequestLimiter,
+    /// Limits the log lines about them.
+    pub logged: Warnings,
+}
+
+impl Default for Webhook {
+    fn default() -> Self {
+        Self::new(Settings::default(), Arc::default(), Arc::default())
+    }
 }
 
 impl Webhook {
+    /// Answers by these settings.
+    #[must_use]
+    pub fn new(settings: Settings, metrics: Arc<Metrics>, fdb: Arc<Clusters>) -> Self {
+        Self { settings, metrics, fdb, limiter: RequestLimiter::default(), logged: Warnings::of_at_most(LOGGED_NAMES) }
+    }
+
     /// Answers a body.
     #[must_use]
     pub fn answer(&self, endpoint: Endpoint, body: &[u8], now: Timestamp) -> (StatusCode, Vec<u8>) {
         let request = match Request::read(body) {
             Ok(request) => request,
-            Err(error) => return bad_request(&error, body),
+            Err(error) => return self.bad_request(&error, body),
         };
         let context = Context { settings: &self.settings, now, fdb: &self.fdb };
         let (resource, answer) = table::answer(endpoint, &request, &context);
@@ -72,7 +88,7 @@ impl Webhook {
         (StatusCode::OK, written(answer.respond(&request)))
     }
 
-    /// Counts the answer and logs denials.
+    /// Counts the answer and logs denials: one line a minute for each rule and namespace.
     fn account(&self, resource: &'static str, request: &Request<'_>, answer: &Answer) {
         let (operation, verdict) = (request.operation.into(), answer.verdict());
         self.metrics.requests.get_or_create(&Answered { resource, operation, verdict }).inc();
@@ -81,16 +97,18 @@ impl Webhook {
             self.metrics.denials.get_or_create(&Denied { rule: denial.row }).inc();
         }
         for finding in judgement.denials.iter().chain(&judgement.overlooked) {
+            let Some(left_out) = self.logged.due(finding.row, &request.namespace) else { continue };
             tracing::info!(
                 verdict,
+                left_out,
                 rule = finding.row,
                 user = request.user().username,
                 operation,
                 resource,
-                namespace = %request.namespace,
-                name = %request.name,
+                namespace = sanitize(&request.namespace),
+                name = sanitize(&request.name),
                 dry_run = request.dry_run.unwrap_or_default(),
-                uid = %request.uid,
+                uid = sanitize(&request.uid),
                 "{}",
                 finding.said
             );
@@ -101,28 +119,30 @@ impl Webhook {
         self.metrics.rejected.get_or_create(&Rejected { code: code.as_u16() }).inc();
         (code, [(CONTENT_TYPE, "text/plain; charset=utf-8")], format!("{message}\n")).into_response()
     }
-}
 
-/// Answers a body that is not an `AdmissionReview`: HTTP 400 with a refusal, and with the uid if the body has one.
-fn bad_request(error: &ReviewError, body: &[u8]) -> (StatusCode, Vec<u8>) {
-    tracing::warn!(%error, "request body is not an AdmissionReview");
-    let uid = review::uid(body).unwrap_or_default();
-    let status = Status {
-        status: Some("Failure".to_owned()),
-        code: Some(400),
-        reason: Some("BadRequest".to_owned()),
-        message: Some(error.to_string()),
-        ..Status::default()
-    };
-    let response = Response {
-        uid: &uid,
-        allowed: false,
-        status: Some(status),
-        patch: None,
-        audit_annotations: std::collections::BTreeMap::new(),
-        warnings: vec![],
-    };
-    (StatusCode::BAD_REQUEST, written(response))
+    /// Answers a body that is not an `AdmissionReview`: HTTP 400 with a refusal, and with the uid if the body has one.
+    fn bad_request(&self, error: &ReviewError, body: &[u8]) -> (StatusCode, Vec<u8>) {
+        if let Some(left_out) = self.logged.due("malformed", "") {
+            tracing::warn!(%error, left_out, "request body is not an AdmissionReview");
+        }
+        let uid = review::uid(body).unwrap_or_default();
+        let status = Status {
+            status: Some("Failure".to_owned()),
+            code: Some(400),
+            reason: Some("BadRequest".to_owned()),
+            message: Some(error.to_string()),
+            ..Status::default()
+        };
+        let response = Response {
+            uid: &uid,
+            allowed: false,
+            status: Some(status),
+            patch: None,
+            audit_annotations: std::collections::BTreeMap::new(),
+            warnings: vec![],
+        };
+        (StatusCode::BAD_REQUEST, written(response))
+    }
 }
 
 fn written(response: Response<'_>) -> Vec<u8> {
@@ -149,11 +169,10 @@ async fn serve(webhook: Arc<Webhook>, endpoint: Endpoint, request: HttpRequest) 
     if !is_json(request.headers()) {
         return webhook.rejected(StatusCode::UNSUPPORTED_MEDIA_TYPE, "Content-Type must be application/json");
     }
-    let read = read(&webhook.limiter, request.into_body());
-    let (body, _permit) = match tokio::time::timeout(REQUEST_TIMEOUT, read).await {
-        Ok(Ok(read)) => read,
-        Ok(Err((code, message))) => return webhook.rejected(code, &message),
-        Err(_) => return webhook.rejected(StatusCode::REQUEST_TIMEOUT, "the body did not arrive in time"),
+    let client = Client::of(&request);
+    let (body, _permit) = match read(&webhook.limiter, client, request.into_body()).await {
+        Ok(read) => read,
+        Err((code, message)) => return webhook.rejected(code, &message),
     };
     let start = Instant::now();
     let (code, answer) = webhook.answer(endpoint, &body, Timestamp::now());
@@ -164,20 +183,33 @@ async fn serve(webhook: Arc<Webhook>, endpoint: Endpoint, request: HttpRequest) 
     (code, [(CONTENT_TYPE, JSON)], answer).into_response()
 }
 
-/// Reads a body once the limiter admits it. The request counts against the limits until the permit is dropped.
+type Rejection = (StatusCode, String);
+
+/// Reads a body once the limiter admits it, within the time that its length has. The request counts against the limits until the permit is
+/// dropped.
 ///
-/// API servers always send a Content-Length. A body without one counts as the largest. The function copies each chunk as it
-/// arrives: keeping the chunks of a client that sends tiny ones would use many times their size.
-async fn read(limiter: &RequestLimiter, body: Body) -> Result<(Vec<u8>, Permit<'_>), (StatusCode, String)> {
-    let too_large = || (StatusCode::PAYLOAD_TOO_LARGE, format!("the body is larger than {MAX_BODY_BYTES} bytes"));
+/// API servers always send a Content-Length. A body without one counts as the largest.
+async fn read(limiter: &RequestLimiter, client: IpAddr, body: Body) -> Result<(Vec<u8>, Permit), Rejection> {
     let length = body.size_hint().exact().map(|length| usize::try_from(length).unwrap_or(usize::MAX));
     if length.is_some_and(|length| length > MAX_BODY_BYTES) {
         return Err(too_large());
     }
-    let permit = limiter.acquire(length.unwrap_or(MAX_BODY_BYTES)).await;
-    let permit = permit.map_err(|overloaded| (StatusCode::SERVICE_UNAVAILABLE, overloaded.to_string()))?;
+    let most = length.unwrap_or(MAX_BODY_BYTES);
+    let overloaded = |why: Overloaded| (StatusCode::SERVICE_UNAVAILABLE, why.to_string());
+    let permit = limiter.acquire(client, most).await.map_err(overloaded)?;
+    let whole = tokio::select! {
+        whole = tokio::time::timeout(time_for(most), collect(body, length.unwrap_or_default())) => whole,
+        () = permit.evicted() => return Err(overloaded(Overloaded::Evicted)),
+    };
+    permit.protect();
+    let late = |_| (StatusCode::REQUEST_TIMEOUT, "the body did not arrive in time".to_owned());
+    Ok((whole.map_err(late)??, permit))
+}
+
+/// Copies each chunk as it arrives: keeping the chunks of a client that sends tiny ones would use many times their size.
+async fn collect(body: Body, length: usize) -> Result<Vec<u8>, Rejection> {
     let broken = |error: axum::Error| (StatusCode::BAD_REQUEST, format!("the body cannot be read: {error}"));
-    let mut whole = Vec::with_capacity(length.unwrap_or_default());
+    let mut whole = Vec::with_capacity(length);
     let mut pieces = body.into_data_stream();
     while let Some(piece) = pieces.try_next().await.map_err(broken)? {
         if whole.len() + piece.len() > MAX_BODY_BYTES {
@@ -185,7 +217,11 @@ async fn read(limiter: &RequestLimiter, body: Body) -> Result<(Vec<u8>, Permit<'
         }
         whole.extend_from_slice(&piece);
     }
-    Ok((whole, permit))
+    Ok(whole)
+}
+
+fn too_large() -> Rejection {
+    (StatusCode::PAYLOAD_TOO_LARGE, format!("the body is larger than {MAX_BODY_BYTES} bytes"))
 }
 
 fn is_json(headers: &HeaderMap) -> bool {

@@ -3,25 +3,28 @@
 
 mod common;
 
+use std::convert::Infallible;
 use std::net::SocketAddr;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use anyhow::Result;
 use axum::Router;
-use axum::body::Body;
+use axum::body::{Body, HttpBody};
 use axum::http::{Request, StatusCode};
 use common::*;
 use futures::stream;
 use http_body_util::{BodyExt, Full};
-use hyper::body::Bytes;
+use hyper::body::{Bytes, Frame, SizeHint};
 use hyper::client::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
-use server::Limits;
+use server::{Client, Limits};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_rustls::TlsConnector;
@@ -50,7 +53,13 @@ fn with_limiter(limiter: RequestLimiter) -> (Arc<Webhook>, Router) {
 }
 
 async fn validate(app: &Router, body: impl Into<Body>) -> (StatusCode, String) {
-    let request = Request::post("/validate").header("content-type", "application/json").body(body.into()).unwrap();
+    validate_of(app, [127, 0, 0, 1], body).await
+}
+
+/// The same for a client of this address.
+async fn validate_of(app: &Router, client: [u8; 4], body: impl Into<Body>) -> (StatusCode, String) {
+    let request = Request::post("/validate").header("content-type", "application/json");
+    let request = request.extension(Client(client.into())).body(body.into()).unwrap();
     let response = app.clone().oneshot(request).await.unwrap();
     let code = response.status();
     let body = response.into_body().collect().await.unwrap().to_bytes();
@@ -120,6 +129,61 @@ async fn one_request_too_many_is_refused_at_once() {
     assert_eq!(validate(&app, usual()).await.0, StatusCode::OK);
 }
 
+/// A body that announces its length and never comes.
+struct Stalled(u64);
+
+impl HttpBody for Stalled {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        Poll::Pending
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::with_exact(self.0)
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_body_has_the_time_that_its_length_takes() {
+    let (_, app) = with_limiter(RequestLimiter::default());
+    for (bytes, milliseconds) in [(1, 250), (16 << 10, 250), (1 << 20, 446), (7 << 20, 1646)] {
+        let start = Instant::now();
+        let (code, said) = validate(&app, Body::new(Stalled(bytes))).await;
+        assert_eq!((code, said.as_str()), (StatusCode::REQUEST_TIMEOUT, "the body did not arrive in time\n"));
+        let took = start.elapsed().as_millis();
+        assert!((milliseconds..=milliseconds + 2).contains(&took), "{bytes} bytes: {took} ms");
+    }
+}
+
+/// Two clients hold all requests and all memory by bodies that they never send. A third one does not notice.
+#[tokio::test(start_paused = true)]
+async fn what_clients_hold_and_do_not_use_makes_way_for_others() {
+    let (_, app) = with_limiter(RequestLimiter::new(16, 2 * LARGEST));
+    let mut held = Vec::new();
+    for number in 0..16_u8 {
+        let (app, bytes) = (app.clone(), if number < 2 { 7 << 20 } else { 9 });
+        let client = [10, 0, 0, number % 2];
+        held.push(tokio::spawn(async move { validate_of(&app, client, Body::new(Stalled(bytes))).await }));
+    }
+    sleep(Duration::from_millis(1)).await;
+    let start = Instant::now();
+    for _ in 0..50 {
+        let large = format!("{}{}", usual(), " ".repeat(100 << 10));
+        let (small, large) = tokio::join!(validate(&app, usual()), validate(&app, large));
+        assert_eq!((small.0, large.0), (StatusCode::OK, StatusCode::OK), "{} {}", small.1, large.1);
+    }
+    assert!(start.elapsed() < Duration::from_millis(5), "{:?}", start.elapsed());
+    let mut evicted = 0;
+    for request in held {
+        let (code, said) = request.await.unwrap();
+        assert!(code == StatusCode::SERVICE_UNAVAILABLE || code == StatusCode::REQUEST_TIMEOUT, "{code} {said}");
+        evicted += usize::from(said.starts_with("another client needs"));
+    }
+    assert!((1..=4).contains(&evicted), "no more than are needed: {evicted}");
+}
+
 #[tokio::test]
 async fn a_body_in_pieces_is_put_together_up_to_the_limit() {
     let (_, app) = with_limiter(RequestLimiter::default());
@@ -156,10 +220,17 @@ fn start(limits: Limits) -> Result<Server> {
 
 impl Server {
     async fn connect(&self) -> Result<TlsStream<TcpStream>> {
+        self.connect_from([127, 0, 0, 1]).await
+    }
+
+    async fn connect_from(&self, client: [u8; 4]) -> Result<TlsStream<TcpStream>> {
         let mut roots = RootCertStore::empty();
         roots.add(self.ca.clone())?;
-        let tls = ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();
-        let tcp = TcpStream::connect(self.address).await?;
+        let mut tls = ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();
+        tls.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        let socket = TcpSocket::new_v4()?;
+        socket.bind((client, 0).into())?;
+        let tcp = socket.connect(self.address).await?;
         Ok(TlsConnector::from(Arc::new(tls)).connect("localhost".try_into()?, tcp).await?)
     }
 }
@@ -195,7 +266,7 @@ async fn a_connection_without_requests_is_closed() -> Result<()> {
 
 #[tokio::test]
 async fn a_connection_with_requests_is_kept() -> Result<()> {
-    let server = start(Limits { idle: Duration::from_secs(1), ..LIMITS })?;
+    let server = start(Limits { idle: Duration::from_secs(2), ..LIMITS })?;
     let (mut sender, connection) =
         http2::handshake(TokioExecutor::new(), TokioIo::new(server.connect().await?)).await?;
     tokio::spawn(connection);
@@ -255,5 +326,38 @@ async fn a_request_under_way_survives_a_flood_of_connections() -> Result<()> {
         let _ = server.connect().await;
     }
     assert_eq!(answer.await??.status(), StatusCode::OK);
+    Ok(())
+}
+
+/// Forty connections of one address, each with a POST whose body never comes, at a port that keeps eight.
+#[tokio::test]
+async fn bodies_that_never_come_close_no_idle_connection_of_another_client() -> Result<()> {
+    let server = start(Limits { connections: 8, ..LIMITS })?;
+    let mut idle = Vec::new();
+    for _ in 0..2 {
+        let (mut sender, connection) =
+            http2::handshake(TokioExecutor::new(), TokioIo::new(server.connect().await?)).await?;
+        let connection = tokio::spawn(connection);
+        assert_eq!(sender.send_request(usual_request()?).await?.status(), StatusCode::OK);
+        idle.push((sender, connection));
+    }
+    let mut attackers = Vec::new();
+    for _ in 0..40 {
+        let stream = server.connect_from([127, 0, 0, 2]).await?;
+        let (mut sender, connection) = http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await?;
+        tokio::spawn(connection);
+        let request = Request::post("https://localhost/validate").header("content-type", "application/json");
+        let answer = sender.send_request(request.header("content-length", 9).body(Stalled(9))?);
+        attackers.push((tokio::spawn(answer), sender));
+        // As an API server does while this goes on.
+        let (mut sender, connection) =
+            http2::handshake(TokioExecutor::new(), TokioIo::new(server.connect().await?)).await?;
+        tokio::spawn(connection);
+        assert_eq!(sender.send_request(usual_request()?).await?.status(), StatusCode::OK);
+    }
+    for (mut sender, connection) in idle {
+        assert!(!connection.is_finished());
+        assert_eq!(sender.send_request(usual_request()?).await?.status(), StatusCode::OK);
+    }
     Ok(())
 }

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use common::*;
+use futures::{StreamExt as _, TryStreamExt as _, stream};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Bytes;
 use hyper::{Request, StatusCode, Version};
@@ -18,7 +19,7 @@ use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
 use rustls::pki_types::CertificateDer;
 use rustls::{ClientConfig, RootCertStore, SupportedProtocolVersion};
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::process::{Child, ChildStderr, Command};
 
@@ -160,7 +161,8 @@ async fn it_finishes_what_has_begun() -> Result<()> {
     let tls = ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();
     let tcp = tokio::net::TcpStream::connect(server.https).await?;
     let mut stream = tokio_rustls::TlsConnector::from(Arc::new(tls)).connect("localhost".try_into()?, tcp).await?;
-    let body = review(&request(CLUSTERS, "UPDATE", Some(&cluster("")), Some(&cluster("Hibernating")))).to_string();
+    let mut body = review(&request(CLUSTERS, "UPDATE", Some(&cluster("")), Some(&cluster("Hibernating")))).to_string();
+    body.extend(std::iter::repeat_n(' ', 4 << 20)); // gives it a second to arrive
     let (first, rest) = body.split_at(100);
     let head = format!(
         "POST /validate HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
@@ -222,4 +224,48 @@ async fn lines_that_are_not_for_a_terminal_have_no_colours() -> Result<()> {
             return Ok(());
         }
     }
+}
+
+/// Denials are a line a minute for each rule and namespace, whoever asks: forged reviews would fill the disk.
+#[tokio::test]
+async fn denials_are_logged_once_a_minute_for_each_rule_and_namespace() -> Result<()> {
+    let mut server = start().await?;
+    let client = server.client(&[&rustls::version::TLS13], true)?;
+    let url = format!("https://localhost:{}/validate", server.https.port());
+    let pid = server.child.id().context("it has ended already")?;
+    let log = tokio::spawn(async move {
+        let mut lines = Vec::new();
+        while let Ok(Some(line)) = server.log.next_line().await {
+            lines.push(line);
+        }
+        (lines, server)
+    });
+    let protected = with(cluster("Hibernating"), "/metadata/annotations/hibernate.sh~1protected", json!("true"));
+    let denied = |namespace: &str| {
+        let mut request = request(CLUSTERS, "UPDATE", Some(&cluster("")), Some(&protected));
+        request["namespace"] = json!(namespace);
+        review(&request).to_string()
+    };
+    let forged = (0..2_000).map(|number| denied(&format!("forged-{number}")));
+    let bodies =
+        std::iter::repeat_n(denied("shop"), 200).chain(forged).chain(std::iter::repeat_n("{}".to_owned(), 200));
+    let answers = bodies.map(|body| async {
+        let request = Request::post(&url).header("content-type", "application/json").body(Full::from(body))?;
+        client.request(request).await?.into_body().collect().await?;
+        anyhow::Ok(())
+    });
+    stream::iter(answers).buffered(50).try_collect::<()>().await?;
+    ensure!(std::process::Command::new("kill").arg(pid.to_string()).status()?.success());
+    let (lines, _server) = log.await?;
+    let (mut shop, mut forged, mut others) = (0, 0, 0);
+    for line in lines {
+        let line: Value = serde_json::from_str(&line)?;
+        let of = |name: &str| line["namespace"].as_str().is_some_and(|namespace| namespace.starts_with(name));
+        shop += usize::from(of("shop"));
+        forged += usize::from(of("forged"));
+        others += usize::from(line["message"] == "request body is not an AdmissionReview");
+        ensure!(!of("shop") || line["left_out"] == 0, "{line}");
+    }
+    assert!(shop == 1 && (900..=1_001).contains(&forged) && others <= 2, "{shop} {forged} {others}");
+    Ok(())
 }

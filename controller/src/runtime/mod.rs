@@ -22,7 +22,6 @@ mod target;
 pub mod testing;
 #[cfg(test)]
 mod tests;
-pub mod warnings;
 pub mod watch_backoff;
 mod worker;
 mod write;

@@ -10,6 +10,7 @@ mod reviews;
 mod spokes;
 #[path = "../hive/table.rs"]
 mod table;
+mod unfinished;
 
 use std::fs;
 
@@ -18,7 +19,7 @@ use testbed::World;
 
 use crate::table::Table;
 
-const SCENARIOS: &[&str] = &["ports", "connections", "bodies", "spokes"];
+const SCENARIOS: &[&str] = &["ports", "connections", "unfinished", "bodies", "spokes"];
 
 #[tokio::main]
 async fn main() -> Result<()> {
@@ -28,6 +29,7 @@ async fn main() -> Result<()> {
         match name {
             "ports" => ports::idle_connections(&mut table).await?,
             "connections" => connections::idle_clients(&mut table).await?,
+            "unfinished" => unfinished::unfinished_bodies(&mut table).await?,
             "bodies" => bodies::large_bodies(&mut table).await?,
             _ => spokes::hostile_spokes(&mut table).await?,
         }

@@ -1,5 +1,7 @@
 //! `AdmissionReview`s over TLS, straight to the webhook.
 
+use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
@@ -12,6 +14,7 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
 use kube::Api;
+use rustls::ClientConfig;
 use serde_json::{Value, json};
 use shared::annotation::keys;
 use testbed::World;
@@ -35,6 +38,19 @@ impl Webhook {
         let authority = entries.into_iter().find_map(|entry| entry.client_config.ca_bundle).context("a caBundle")?;
         let url = world.now().await?.webhook.and_then(|webhook| webhook.url).context("a webhook")?;
         Ok(Self { authority: String::from_utf8(authority.0)?, url: format!("{url}/validate") })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> Result<SocketAddr> {
+        let authority = self.url.trim_start_matches("https://").split('/').next().unwrap_or_default();
+        authority.parse().with_context(|| format!("no address: {authority}"))
+    }
+
+    /// How to speak HTTP/2 with it.
+    pub fn tls(&self) -> Result<Arc<ClientConfig>> {
+        let mut tls = testbed::proxy::tls::client(&self.authority)?;
+        tls.alpn_protocols = vec![b"h2".to_vec()];
+        Ok(Arc::new(tls))
     }
 
     /// A client with connections of its own.

@@ -6,6 +6,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::runtime::events::EventType;
 use kube::{Client, Resource};
+use server::Warnings;
 use shared::hive::api::ClusterDeployment;
 use shared::text::sanitize_chain;
 use tokio::sync::Mutex;
@@ -17,7 +18,6 @@ use crate::metrics::{Metrics, Request};
 use crate::runtime::events::Events;
 use crate::runtime::hub::full_name;
 use crate::runtime::lease::Claim;
-use crate::runtime::warnings::Warnings;
 use crate::runtime::{System, clock};
 
 /// Approves the requests of one target during one wake.

@@ -1,0 +1,186 @@
+//! A capacity that clients share: connections of a port, requests, memory of their bodies.
+//!
+//! At the limit, what makes way for a newcomer belongs to the client that holds the most, and the newcomer counts for its own client: a
+//! client that holds no more than an equal part loses nothing to others. What is protected never makes way. A client is an address:
+//! whoever has many of them is many clients.
+
+use std::cmp::Reverse;
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use prometheus_client::metrics::counter::Counter;
+use tokio::sync::Notify;
+use tokio::time::{Instant, timeout_at};
+
+/// How much there is, and what makes way for a newcomer.
+#[derive(Clone, Copy, Debug)]
+pub struct Capacity {
+    /// All shares together.
+    pub total: usize,
+    /// The shares of one client; `None` is no limit of its own.
+    pub per_client: Option<usize>,
+    /// Whether a share makes way for the same client's next, and for one of a client that holds as much: right for what may be idle, such as
+    /// connections. Otherwise only shares of clients that hold more make way.
+    pub idle: bool,
+}
+
+/// The shares of one capacity.
+#[derive(Debug)]
+pub struct Shares {
+    capacity: Capacity,
+    evicted: Counter,
+    state: Mutex<State>,
+    freed: Notify,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    next: u64,
+    total: usize,
+    held: HashMap<IpAddr, usize>,
+    entries: HashMap<u64, Entry>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    client: IpAddr,
+    weight: usize,
+    /// What protects it: requests that are being answered.
+    active: usize,
+    /// Whether it was ever protected.
+    used: bool,
+    /// When its last protection ended; before the first one, when it was taken.
+    since: Instant,
+    evicted: Arc<Notify>,
+}
+
+impl State {
+    fn held(&self, client: IpAddr) -> usize {
+        self.held.get(&client).copied().unwrap_or_default()
+    }
+
+    /// What makes way: of the client with the most, one that was never used before one that was, then the one unused for the longest time.
+    fn victim(&self, capacity: Capacity, client: IpAddr, own: usize) -> Option<u64> {
+        let exceeds_own = capacity.per_client.is_some_and(|most| own > most);
+        let load = |entry: &Entry| if entry.client == client { own } else { self.held(entry.client) };
+        let yields = |entry: &Entry| match capacity.idle {
+            true if exceeds_own => entry.client == client,
+            true => load(entry) >= own,
+            false => !exceeds_own && load(entry) > own,
+        };
+        let free = self.entries.iter().filter(|(_, entry)| entry.active == 0 && yields(entry));
+        free.min_by_key(|(id, entry)| (Reverse(load(entry)), entry.used, entry.since, **id)).map(|(id, _)| *id)
+    }
+
+    fn remove(&mut self, id: u64) -> Option<Entry> {
+        let entry = self.entries.remove(&id)?;
+        self.total -= entry.weight;
+        let held = self.held(entry.client) - entry.weight;
+        if held == 0 {
+            self.held.remove(&entry.client);
+        } else {
+            self.held.insert(entry.client, held);
+        }
+        Some(entry)
+    }
+}
+
+impl Shares {
+    /// Shares of this capacity. `evicted` counts those that made way.
+    #[must_use]
+    pub fn new(capacity: Capacity, evicted: Counter) -> Arc<Self> {
+        Arc::new(Self { capacity, evicted, state: Mutex::default(), freed: Notify::new() })
+    }
+
+    /// Takes a share at once, if need be in place of others; `None` if there is neither room nor anything that makes way.
+    #[must_use]
+    pub fn try_take(self: &Arc<Self>, client: IpAddr, weight: usize) -> Option<Share> {
+        let mut state = self.lock();
+        let Capacity { total, per_client, .. } = self.capacity;
+        loop {
+            let own = state.held(client) + weight;
+            if state.total + weight <= total && per_client.is_none_or(|most| own <= most) {
+                break;
+            }
+            let victim = state.victim(self.capacity, client, own)?;
+            if let Some(entry) = state.remove(victim) {
+                entry.evicted.notify_one();
+                self.evicted.inc();
+            }
+        }
+        let (id, evicted) = (state.next, Arc::new(Notify::new()));
+        let entry =
+            Entry { client, weight, active: 0, used: false, since: Instant::now(), evicted: Arc::clone(&evicted) };
+        state.next += 1;
+        state.total += weight;
+        *state.held.entry(client).or_default() += weight;
+        state.entries.insert(id, entry);
+        Some(Share { id, evicted, shares: Arc::clone(self) })
+    }
+
+    /// The same, and waits for so long until there is room.
+    pub async fn take(self: &Arc<Self>, client: IpAddr, weight: usize, patience: Duration) -> Option<Share> {
+        let deadline = Instant::now() + patience;
+        loop {
+            let freed = self.freed.notified();
+            if let Some(share) = self.try_take(client, weight) {
+                return Some(share);
+            }
+            timeout_at(deadline, freed).await.ok()?;
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A share that was taken. It is given back when this is dropped.
+#[derive(Debug)]
+pub struct Share {
+    id: u64,
+    evicted: Arc<Notify>,
+    shares: Arc<Shares>,
+}
+
+impl Share {
+    /// Waits until it has made way for another one. One task may wait.
+    pub async fn evicted(&self) {
+        self.evicted.notified().await;
+    }
+
+    /// Protects it until as many calls of [`Self::release`], or its end.
+    pub fn protect(&self) {
+        if let Some(entry) = self.shares.lock().entries.get_mut(&self.id) {
+            entry.active += 1;
+            entry.used = true;
+        }
+    }
+
+    /// Ends one protection.
+    pub fn release(&self) {
+        if let Some(entry) = self.shares.lock().entries.get_mut(&self.id) {
+            entry.active = entry.active.saturating_sub(1);
+            entry.since = Instant::now();
+        }
+        self.shares.freed.notify_waiters();
+    }
+
+    /// Since when nothing protects it; `None` while something does, and once it has made way.
+    #[must_use]
+    pub fn idle_since(&self) -> Option<Instant> {
+        self.shares.lock().entries.get(&self.id).filter(|entry| entry.active == 0).map(|entry| entry.since)
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        self.shares.lock().remove(self.id);
+        self.shares.freed.notify_waiters();
+    }
+}
+
+#[cfg(test)]
+mod tests;

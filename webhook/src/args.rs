@@ -49,6 +49,9 @@ pub struct Args {
     /// Group whose members may delete a dehydrated KKP cluster whose certificates end within a day, as KKP does in the deletion of a project; repeatable
     #[arg(long, value_name = "GROUP", default_values_t = kkp::DELETERS.iter().copied().map(str::to_owned))]
     pub kkp_deleters: Vec<String>,
+    /// CA certificates (PEM file): only clients with a certificate that one of them has signed are served, such as an API server with a kubeconfig for this webhook; reloaded when it changes
+    #[arg(long, value_name = "FILE")]
+    pub client_ca: Option<PathBuf>,
     /// Largest number of HTTPS connections from one client address; without it there is no limit, because API servers may share an address
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     pub max_connections_per_client: Option<u16>,

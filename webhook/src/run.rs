@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::admin_server::{self, Health};
 use crate::args::{Args, CertificateArgs};
-use crate::certs::{Certificates, StartError};
+use crate::certs::{Certificates, ClientCa, StartError};
 use crate::fdb;
 use crate::metrics::Metrics;
 use crate::server::{self, Webhook};
@@ -67,7 +67,11 @@ pub async fn run(args: Args) -> Result<(), RunError> {
     let (https, admin) = (listener(args.listen)?, listener(args.listen_plain)?);
     let (https_at, admin_at) = (https.address, admin.address);
     tokio::spawn(stop_on_signal(stop.clone())?);
-    let (certificates, renewal) = certificates(&args.certificate).await?;
+    let clients = args.client_ca.map(ClientCa::read).transpose().map_err(RunError::Certificate)?;
+    if let Some(clients) = &clients {
+        tokio::spawn(clients.clone().follow(args.certificate.timing.check));
+    }
+    let (certificates, renewal) = certificates(&args.certificate, clients).await?;
     tokio::spawn(renewal);
     tokio::spawn(clusters(args.certificate.kubeconfig, Arc::clone(&fdb)));
 
@@ -86,14 +90,14 @@ pub async fn run(args: Args) -> Result<(), RunError> {
 type Renewal = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// The certificate as the flags ask for it, and the task that keeps it fresh.
-async fn certificates(args: &CertificateArgs) -> Result<(Certificates, Renewal), RunError> {
+async fn certificates(args: &CertificateArgs, clients: Option<ClientCa>) -> Result<(Certificates, Renewal), RunError> {
     if let (Some(certificate), Some(key)) = (&args.tls_cert, &args.tls_key) {
-        let made = Certificates::files(certificate.clone(), key.clone(), args.timing).await;
+        let made = Certificates::files(certificate.clone(), key.clone(), args.timing, clients).await;
         let (certificates, task) = made.map_err(RunError::Certificate)?;
         return Ok((certificates, Box::pin(task)));
     }
     let hub = hub(args.kubeconfig.as_deref()).await?;
-    let (certificates, task) = Certificates::managed(hub, args.managed()).map_err(RunError::Certificate)?;
+    let (certificates, task) = Certificates::managed(hub, args.managed(), clients).map_err(RunError::Certificate)?;
     Ok((certificates, Box::pin(task)))
 }
 

@@ -17,7 +17,7 @@ use hyper::body::Bytes;
 use hyper::{Request, StatusCode, Version};
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
-use rustls::pki_types::CertificateDer;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ClientConfig, RootCertStore, SupportedProtocolVersion};
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
@@ -51,9 +51,13 @@ fn certificate(folder: &Path) -> Result<CertificateDer<'static>> {
 }
 
 async fn start() -> Result<Server> {
-    let files = tempfile::tempdir()?;
+    start_with(tempfile::tempdir()?, &[]).await
+}
+
+async fn start_with(files: tempfile::TempDir, arguments: &[String]) -> Result<Server> {
     let ca = certificate(files.path())?;
     let mut child = program()
+        .args(arguments)
         .arg("--tls-cert")
         .arg(files.path().join("tls.crt"))
         .arg("--tls-key")
@@ -194,6 +198,8 @@ async fn what_keeps_it_from_running_is_said() -> Result<()> {
     for (arguments, code, said) in [
         (vec!["--tls-cert=/nonexistent/tls.crt", "--tls-key=/nonexistent/tls.key"], 1, "/nonexistent/tls.crt"),
         (vec!["--tls-cert=/nonexistent/tls.crt"], 2, "--tls-key"),
+        (vec!["--client-ca=/nonexistent/ca.crt"], 1, "/nonexistent/ca.crt"),
+        (vec!["--client-ca=/etc/hostname"], 1, "cannot use /etc/hostname as the CA of clients"),
         (vec!["--listen=nowhere"], 2, "invalid socket address"),
         (vec![listen.as_str()], 1, "Address already in use"),
     ] {
@@ -224,6 +230,66 @@ async fn lines_that_are_not_for_a_terminal_have_no_colours() -> Result<()> {
             return Ok(());
         }
     }
+}
+
+/// A CA, and a certificate for a client that it has signed.
+fn client_ca() -> Result<(String, CertifiedKey)> {
+    use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, ExtendedKeyUsagePurpose, IsCa, KeyPair};
+    let mut params = CertificateParams::default();
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let issuer = CertifiedIssuer::self_signed(params, KeyPair::generate()?)?;
+    let mut params = CertificateParams::default();
+    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+    let key = KeyPair::generate()?;
+    let certificate = params.signed_by(&key, &issuer)?;
+    Ok((issuer.pem(), (certificate.der().clone(), PrivateKeyDer::Pkcs8(key.serialize_der().into()))))
+}
+
+type CertifiedKey = (CertificateDer<'static>, PrivateKeyDer<'static>);
+
+/// Posts a review with this certificate, or with none.
+async fn ask_with(server: &Server, client: Option<&CertifiedKey>) -> Result<StatusCode> {
+    let mut roots = RootCertStore::empty();
+    roots.add(server.ca.clone())?;
+    let tls = ClientConfig::builder().with_root_certificates(roots);
+    let tls = match client {
+        Some((certificate, key)) => tls.with_client_auth_cert(vec![certificate.clone()], key.clone_key())?,
+        None => tls.with_no_client_auth(),
+    };
+    let https = hyper_rustls::HttpsConnectorBuilder::new().with_tls_config(tls).https_only().enable_http1().build();
+    let client = Client::builder(TokioExecutor::new()).build(https);
+    let url = format!("https://localhost:{}/validate", server.https.port());
+    Ok(client.request(sleep_request(&url)?).await?.status())
+}
+
+#[tokio::test]
+async fn with_a_ca_of_clients_only_its_clients_are_served() -> Result<()> {
+    let ((one, of_one), (two, of_two)) = (client_ca()?, client_ca()?);
+    let files = tempfile::tempdir()?;
+    let file = files.path().join("ca.crt");
+    std::fs::write(&file, &one)?;
+    let arguments = [format!("--client-ca={}", file.display()), "--certificate-check-interval=50ms".to_owned()];
+    let server = start_with(files, &arguments).await?;
+    let answers = async || [None, Some(&of_one), Some(&of_two)].map(|client| ask_with(&server, client));
+    let served = async || {
+        let [none, one, two] = answers().await;
+        (none.await.is_ok(), one.await.is_ok(), two.await.is_ok())
+    };
+    assert_eq!(served().await, (false, true, false));
+    assert_eq!(ask_with(&server, Some(&of_one)).await?, StatusCode::OK);
+    assert_eq!(server.plain("/healthz").await?.0, StatusCode::OK, "probes have no certificate");
+
+    // Another CA takes over, and what is no CA changes nothing.
+    std::fs::write(&file, format!("{one}{two}"))?;
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    assert_eq!(served().await, (false, true, true));
+    std::fs::write(&file, "nothing")?;
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    assert_eq!(served().await, (false, true, true));
+    std::fs::write(&file, two)?;
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    assert_eq!(served().await, (false, false, true));
+    Ok(())
 }
 
 /// Denials are a line a minute for each rule and namespace, whoever asks: forged reviews would fill the disk.

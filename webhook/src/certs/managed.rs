@@ -58,6 +58,14 @@ pub enum StartError {
         /// What the system said.
         source: std::io::Error,
     },
+    /// The file with the CA of clients is of no use.
+    #[error("cannot use {} as the CA of clients: {why}", path.display())]
+    ClientCa {
+        /// Which file.
+        path: PathBuf,
+        /// What is wrong with it.
+        why: String,
+    },
     /// The files are no pair.
     #[error("cannot use {} with {}", certificate.display(), key.display())]
     Pair {

@@ -7,7 +7,7 @@
 //! ```no_run
 //! # use webhook::certs::{Certificates, Managed, Timing};
 //! # async fn start(config: kube::Config, managed: Managed, stop: impl Future<Output = ()> + Send) -> Result<(), Box<dyn std::error::Error>> {
-//! let (certificates, task) = Certificates::managed(config, managed)?;
+//! let (certificates, task) = Certificates::managed(config, managed, None)?;
 //! let tls: std::sync::Arc<rustls::ServerConfig> = certificates.tls();
 //! tokio::select! { () = task => {}, () = stop => {} }
 //! # drop(tls);
@@ -16,6 +16,7 @@
 //! ```
 
 mod bundle;
+mod client;
 mod files;
 mod issue;
 mod lease;
@@ -32,6 +33,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use rustls::ServerConfig;
 
+pub use client::ClientCa;
 pub use managed::StartError;
 pub use options::{Managed, Timing};
 pub use parse::PairError;
@@ -58,8 +60,9 @@ impl Certificates {
     pub fn managed(
         config: kube::Config,
         managed: Managed,
+        clients: Option<ClientCa>,
     ) -> Result<(Self, impl Future<Output = ()> + Send), StartError> {
-        let certificates = Self::new(Serving::managed())?;
+        let certificates = Self::new(Serving::managed(), clients)?;
         let task = managed::run(config, managed, Arc::clone(&certificates.serving))?;
         Ok((certificates, task))
     }
@@ -72,15 +75,16 @@ impl Certificates {
         certificate: PathBuf,
         key: PathBuf,
         timing: Timing,
+        clients: Option<ClientCa>,
     ) -> Result<(Self, impl Future<Output = ()> + Send), StartError> {
-        let certificates = Self::new(Serving::files())?;
+        let certificates = Self::new(Serving::files(), clients)?;
         let task = files::run(certificate, key, timing, Arc::clone(&certificates.serving)).await?;
         Ok((certificates, task))
     }
 
-    fn new(serving: Serving) -> Result<Self, StartError> {
+    fn new(serving: Serving, clients: Option<ClientCa>) -> Result<Self, StartError> {
         let serving = Arc::new(serving);
-        let tls = serving::server_config(&serving).map_err(StartError::Tls)?;
+        let tls = serving::server_config(&serving, clients).map_err(StartError::Tls)?;
         Ok(Self { serving, tls })
     }
 

@@ -7,10 +7,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use jiff::Timestamp;
 use rustls::ServerConfig;
 use rustls::crypto::aws_lc_rs;
-use rustls::server::{ClientHello, ResolvesServerCert};
+use rustls::server::{ClientHello, NoServerSessionStorage, ResolvesServerCert, WebPkiClientVerifier};
 use rustls::sign::CertifiedKey;
 use tokio::sync::watch;
 
+use super::ClientCa;
 use super::bundle::{MUTATING, Published, VALIDATING};
 use super::parse::{self, Pair};
 
@@ -165,12 +166,21 @@ impl ResolvesServerCert for Serving {
     }
 }
 
-/// TLS 1.2 and 1.3 with whatever certificate is newest when a client shakes hands.
-pub(super) fn server_config(serving: &Arc<Serving>) -> Result<Arc<ServerConfig>, rustls::Error> {
+/// TLS 1.2 and 1.3 with whatever certificate is newest when a client shakes hands, for every client or for those of a CA.
+pub(super) fn server_config(
+    serving: &Arc<Serving>,
+    clients: Option<ClientCa>,
+) -> Result<Arc<ServerConfig>, rustls::Error> {
+    let authenticates = clients.is_some();
+    let clients = clients.map_or_else(WebPkiClientVerifier::no_client_auth, |ca| Arc::new(ca));
     let mut config = ServerConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
         .with_safe_default_protocol_versions()?
-        .with_no_client_auth()
+        .with_client_cert_verifier(clients)
         .with_cert_resolver(Arc::clone(serving) as Arc<dyn ResolvesServerCert>);
+    if authenticates {
+        // A session that is resumed is one of a CA that may be gone since.
+        config.session_storage = Arc::new(NoServerSessionStorage {});
+    }
     config.alpn_protocols = ALPN.iter().map(|protocol| protocol.to_vec()).collect();
     Ok(Arc::new(config))
 }

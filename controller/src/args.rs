@@ -49,7 +49,10 @@ pub struct Args {
     /// Address of /healthz, /readyz and /metrics (plain HTTP)
     #[arg(long, default_value = "0.0.0.0:8080")]
     pub listen: SocketAddr,
-    /// Clusters to reconcile concurrently; up to 200 clusters of one AWS account share a call
+    /// Folder that outlives the process, such as an emptyDir: a target whose reconcile has ended the process is not reconciled at once again
+    #[arg(long, value_name = "PATH")]
+    pub state_dir: Option<std::path::PathBuf>,
+    /// Clusters of one namespace to reconcile concurrently, and half as many more over all namespaces; up to 200 clusters of one AWS account share a call
     #[arg(long, default_value_t = 256)]
     pub concurrency: u16,
     /// How long to wait for cluster operators that have shown no sign of life since the wake

@@ -32,6 +32,7 @@ use crate::metrics::Metrics;
 use crate::runtime::events::Events;
 use crate::runtime::kind::Group;
 use crate::runtime::lease::{Claim, Election, Times};
+use crate::runtime::marks::Marks;
 use crate::runtime::readiness::Readiness;
 use crate::runtime::{Hub, Term, admin_server, clock, group, panics, watch_backoff};
 use crate::spoke::Network;
@@ -53,6 +54,8 @@ enum Failure {
     Hub(#[source] Box<dyn std::error::Error + Send + Sync>),
     #[error("cannot serve on {0}")]
     Serve(std::net::SocketAddr, #[source] std::io::Error),
+    #[error("cannot keep state in {0} (--state-dir)")]
+    State(std::path::PathBuf, #[source] std::io::Error),
     #[error("cannot listen for signals")]
     Signals(#[source] std::io::Error),
 }
@@ -102,6 +105,11 @@ async fn run(args: Args) -> Result<(), Failure> {
     let mut interrupt = signal(SignalKind::interrupt()).map_err(Failure::Signals)?;
     info!(identity, version = env!("CARGO_PKG_VERSION"), "starting");
 
+    let marks = args
+        .state_dir
+        .as_ref()
+        .map(|folder| Marks::open(folder).map_err(|source| Failure::State(folder.clone(), source)));
+    let marks = marks.transpose()?.unwrap_or_default();
     let (listen, network) = (args.listen, args.network());
     let served = admin_server::serve(listen, metrics.clone(), readiness.clone());
     let systems = systems(&Arc::new(args), &identity);
@@ -110,6 +118,7 @@ async fn run(args: Args) -> Result<(), Failure> {
             election.win().await;
             metrics.leader.set(1);
             let hub = hub(&client, &watches, &identity, election.claim(), metrics.clone(), network.clone());
+            let hub = Hub { marks: marks.clone(), ..hub };
             tokio::select! {
                 () = runtime::run(&systems, Term { hub, readiness: readiness.clone() }) => {}
                 () = election.keep() => {}
@@ -173,6 +182,7 @@ fn hub(
         events: Events::new(client.clone(), reporter),
         network,
         warnings: Warnings::default(),
+        marks: Marks::default(),
         writes: Arc::new(Semaphore::new(CONCURRENT_WRITES)),
         began: Instant::now(),
         began_at: clock::now(),

@@ -11,8 +11,18 @@ pub struct Backoff {
     pub most: Duration,
 }
 
+impl Backoff {
+    /// The pause after so many more failures than one.
+    pub fn pause(self, before: u32) -> Duration {
+        self.first.saturating_mul(1 << before.min(20)).min(self.most)
+    }
+}
+
 /// After a panic. Whatever caused it is still there: only a change of the object, or a new version of ours, helps.
 pub const PANIC_BACKOFF: Backoff = Backoff { first: Duration::from_mins(1), most: Duration::from_mins(30) };
+
+/// After the end of the process that worked on it. Most have ended for another reason: the first pause is short.
+pub const CRASH_BACKOFF: Backoff = Backoff { first: Duration::from_secs(2), most: Duration::from_mins(30) };
 
 /// After a write that the API server refused: a schema, a policy or another webhook, which may change.
 pub const REFUSED_BACKOFF: Backoff = Backoff { first: Duration::from_secs(2), most: Duration::from_mins(5) };
@@ -27,7 +37,7 @@ pub struct Streak(u32);
 impl Streak {
     /// One more. Answers how long to wait.
     pub fn next(&mut self, backoff: Backoff) -> Duration {
-        let pause = backoff.first.saturating_mul(1 << self.0.min(20)).min(backoff.most);
+        let pause = backoff.pause(self.0);
         self.0 = self.0.saturating_add(1);
         pause
     }

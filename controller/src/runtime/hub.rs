@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use futures::channel::mpsc::UnboundedSender;
 use jiff::Timestamp;
-use kube::api::{DynamicObject, Patch, PatchParams};
+use kube::api::{Patch, PatchParams};
 use kube::runtime::reflector::{ObjectRef, Store};
 use kube::{Api, Client, Resource, ResourceExt};
 use serde_json::Value;
@@ -15,6 +15,7 @@ use tokio::time::Instant;
 
 use super::events::Events;
 use super::lease::Claim;
+use super::marks::Marks;
 use super::panics::Panics;
 use super::write::{Moved, WriteError, classify, depends_on_version, moved};
 use super::{Guarded, Key, Object, Scoped};
@@ -38,6 +39,8 @@ pub struct Hub {
     pub network: Network,
     /// Rate limit of warnings.
     pub warnings: Warnings,
+    /// The targets at work.
+    pub marks: Marks,
     /// Turns for status writes.
     pub writes: Arc<Semaphore>,
     /// When this term began. Reconciles of steady targets keep in step from here, so that they share calls.
@@ -147,10 +150,6 @@ impl<K: Object> Handle<K> {
     pub fn panics(&self) -> Panics {
         Panics::of(self.system, self.hub.metrics.clone())
     }
-
-    pub(super) fn watched(&self) -> Store<Guarded<K>> {
-        self.watched.clone()
-    }
 }
 
 /// A reference to a watched object.
@@ -170,11 +169,6 @@ pub fn full_name(object: &impl ResourceExt) -> String {
 /// Namespace and name of an object.
 pub fn key_of(object: &impl ResourceExt) -> Key {
     (object.namespace().unwrap_or_default(), object.name_any())
-}
-
-/// The same, of a reference to an object that is gone.
-pub fn key_of_ref(gone: &ObjectRef<DynamicObject>) -> Key {
-    (gone.namespace.clone().unwrap_or_default(), gone.name.clone())
 }
 
 /// Which of two versions of an object is the newer one: etcd's revision.

@@ -12,10 +12,14 @@ mod follower;
 pub mod hub;
 pub mod kind;
 pub mod lease;
+pub mod marks;
 pub mod panics;
 pub mod readiness;
 mod reconcile;
+mod schedule;
 mod scope;
+pub mod shares;
+pub mod slot;
 pub mod steps;
 mod target;
 #[cfg(test)]
@@ -31,8 +35,8 @@ use std::future::Future;
 use std::ops::Range;
 use std::time::Duration;
 
-use kube::Resource;
 use kube::core::DeserializeGuard;
+use kube::{Resource, ResourceExt};
 use serde::de::DeserializeOwned;
 
 pub use self::follower::Follower;
@@ -83,6 +87,11 @@ pub trait System: Send + Sync + Sized + 'static {
 
     /// The hub, through which everything is written.
     fn hub(&self) -> &Hub;
+
+    /// Whose share of the capacity its work takes: that of the object's namespace, and of a kind without namespaces its own.
+    fn tenant(&self, object: &Self::Object) -> String {
+        object.namespace().unwrap_or_else(|| object.name_any())
+    }
 
     /// Fills in the facts about `object`, the newer of what the watch brought and what our last write returned.
     fn observe<'a>(
@@ -147,9 +156,10 @@ pub trait System: Send + Sync + Sized + 'static {
 pub struct Settings {
     /// Objects of one page of the first list. While a page is read it takes several times the memory of what is kept of it.
     pub page_size: u32,
-    /// Targets that are reconciled at once.
+    /// Targets of one tenant that are reconciled at once; half as many more over all tenants.
     pub concurrency: u16,
-    /// How long one reconcile may take before it is given up: longer than the timeouts of all of its calls together.
+    /// How long one reconcile may take before it is given up, but for waits for a slot: longer than the timeouts of all of its calls
+    /// together.
     pub timeout: Duration,
     /// Whether a hub may do well without the kind. Then its watch is tried again less often.
     pub optional: bool,

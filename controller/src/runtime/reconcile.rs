@@ -1,23 +1,25 @@
 //! One reconcile after another: state, timeout, panics, errors, requeues, counts.
 
-use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures::channel::mpsc::UnboundedReceiver;
-use futures::future::BoxFuture;
+use futures::future::{self, BoxFuture};
+use futures::stream::FuturesUnordered;
 use futures::{FutureExt, StreamExt};
 use kube::Resource;
-use kube::runtime::controller::{self, Action, Config, Controller};
 use kube::runtime::events::EventType;
 use kube::runtime::reflector::Store;
 use shared::text::{sanitize, sanitize_chain};
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep_until};
 use tracing::{debug, info, warn};
 
 use super::backoff::{PANIC_BACKOFF, REFUSED_BACKOFF};
-use super::hub::{full_name, key_of, key_of_ref, object_ref};
+use super::hub::full_name;
+use super::marks::LeftAlone;
 use super::panics::Panic;
+use super::schedule::Schedule;
+use super::slot::{self, Slots};
 use super::target::{Held, Slot, Target, Targets, fingerprint};
 use super::worker::{Worker, is_watched};
 use super::{Acted, Class, Done, Failure, Guarded, Handle, Key, Observed, Settings, System};
@@ -41,6 +43,7 @@ pub(super) struct Reconciler<S: System> {
     system: S,
     handle: Handle<S::Object>,
     settings: Settings,
+    slots: Slots,
     targets: Targets<S>,
 }
 
@@ -86,16 +89,21 @@ impl<S: System> Reconciler<S> {
     pub(super) fn new(system: S, handle: Handle<S::Object>) -> Self {
         let settings = system.settings();
         handle.hub.metrics.queue.begin(S::NAME);
-        Self { system, handle, settings, targets: Targets::default() }
+        let slots = Slots::new(settings.concurrency);
+        Self { system, handle, settings, slots, targets: Targets::default() }
     }
 
-    async fn reconcile(self: Arc<Self>, watched: Arc<Guarded<S::Object>>) -> Action {
-        let key = key_of(&*watched);
-        self.handle.hub.metrics.queue.take(S::NAME, &key);
+    /// Reconciles a target as the watch has brought it last. Answers when to do so again, if nothing changes before.
+    async fn reconcile(&self, key: &Key, place: slot::Slot) -> Option<Duration> {
+        self.handle.hub.metrics.queue.take(S::NAME, key);
+        let Some(watched) = self.handle.newest(key.clone()) else {
+            self.gone(key); // deleted while it was queued, or while the watch was down
+            return None;
+        };
         let requeue = match &watched.0 {
             Ok(object) => {
                 // A pass contains its own panics. This contains those of the system's bookkeeping around it, which lose the state.
-                let one = Box::pin(self.reconcile_one(&key, object));
+                let one = Box::pin(self.marked(key, object, &place));
                 let contained =
                     self.handle.panics().contain("the bookkeeping of a target", &full_name(object), one).await;
                 contained.unwrap_or(Some(PANIC_BACKOFF.first))
@@ -110,13 +118,37 @@ impl<S: System> Reconciler<S> {
                 None
             }
         };
-        let Some(pause) = requeue else { return Action::await_change() };
-        self.handle.hub.metrics.queue.add(S::NAME, &key, Instant::now() + pause);
-        Action::requeue(pause)
+        let pause = requeue?;
+        self.handle.hub.metrics.queue.add(S::NAME, key, Instant::now() + pause);
+        Some(pause)
+    }
+
+    /// Reconciles one target, marked as at work, unless the last process has ended with it.
+    async fn marked(&self, key: &Key, object: &S::Object, place: &slot::Slot) -> Option<Duration> {
+        let name = full_name(object);
+        match self.handle.hub.marks.begin(S::NAME, &self.system.tenant(object), object.meta().uid.as_deref(), &name) {
+            Ok(mark) => {
+                let requeue = self.reconcile_one(key, object, place).await;
+                mark.complete();
+                requeue
+            }
+            Err(LeftAlone { pause, news }) => {
+                // One end is mostly that of a process that was killed.
+                if let Some(times) = news.filter(|times| *times > 1) {
+                    let note = format!(
+                        "the controller's process ended {times} times in a row while it worked on this object: it tries again after {} s",
+                        pause.as_secs()
+                    );
+                    let (events, reason) = (&self.handle.hub.events, (S::ACTION, INTERNAL_ERROR));
+                    events.publish(&object.object_ref(&()), &name, EventType::Warning, reason, &note).await;
+                }
+                Some(pause)
+            }
+        }
     }
 
     /// Reconciles one target. Answers when to do so again, if nothing changes before.
-    async fn reconcile_one(&self, key: &Key, object: &S::Object) -> Option<Duration> {
+    async fn reconcile_one(&self, key: &Key, object: &S::Object, place: &slot::Slot) -> Option<Duration> {
         let (mut slot, replaced) = self.targets.take(key, object.meta().uid.as_ref());
         if replaced {
             self.system.forget(key);
@@ -126,7 +158,7 @@ impl<S: System> Reconciler<S> {
             return Some(left);
         }
         let started = Instant::now();
-        let ended = self.contained(object, &mut slot).await;
+        let ended = self.contained(object, &mut slot, place).await;
         let outcome = match &ended {
             Ok(Done { changed: true, .. }) => "changed",
             Ok(_) => "unchanged",
@@ -149,17 +181,22 @@ impl<S: System> Reconciler<S> {
     }
 
     /// Runs one reconcile with its timeout, and keeps its panics to itself.
-    async fn contained(&self, object: &S::Object, slot: &mut Slot<S>) -> Result<Done, Ended<S::Error>> {
+    async fn contained(
+        &self,
+        object: &S::Object,
+        slot: &mut Slot<S>,
+        place: &slot::Slot,
+    ) -> Result<Done, Ended<S::Error>> {
         if !self.handle.hub.claim.holds() {
             return Err(Ended::NotLeader);
         }
         let name = full_name(object);
         let timeout = self.settings.timeout;
         // Boxed: thousands of reconciles may wait at once, and what is rarely needed of one is large.
-        let pass = tokio::time::timeout(timeout, Box::pin(self.pass(object, &mut slot.target)));
+        let pass = place.within(timeout, Box::pin(self.pass(object, &mut slot.target)));
         match self.handle.panics().contain("the reconcile of a target", &name, pass).await {
-            Ok(Ok(result)) => result.map_err(Ended::Failed),
-            Ok(Err(_)) => Err(Ended::TimedOut(timeout)),
+            Ok(Some(result)) => result.map_err(Ended::Failed),
+            Ok(None) => Err(Ended::TimedOut(timeout)),
             Err(panic) => Err(Ended::Panicked(panic)),
         }
     }
@@ -172,11 +209,13 @@ impl<S: System> Reconciler<S> {
             Observed::Facts(facts) => facts,
             Observed::Rest(requeue) => return Ok(Done { requeue, changed: false }),
         };
+        slot::ensure().await;
         let mut plan = self.system.decide(&facts);
         self.system.remember(&plan, &mut target.state);
         if self.system.act(&mut facts, &mut plan, target).await? == Acted::Changed {
             plan = self.system.decide_again(&facts, plan);
         }
+        slot::ensure().await;
         self.system.report(facts, plan, target).await
     }
 
@@ -256,6 +295,43 @@ impl<S: System> Reconciler<S> {
         pause
     }
 
+    /// Reconciles each target when its time has come and its tenant has a slot.
+    async fn reconcile_all(&self, mut triggers: UnboundedReceiver<Key>) {
+        self.handle.listed().await;
+        let (mut schedule, mut working) = (Schedule::default(), FuturesUnordered::new());
+        loop {
+            schedule.mature(Instant::now(), |key| self.tenant(key));
+            while !self.slots.are_taken()
+                && let Some((key, place)) = schedule.begin(|tenant| self.slots.begin(tenant))
+            {
+                let one = async move {
+                    let requeue = self.reconcile(&key, place).await;
+                    (key, requeue)
+                };
+                working.push(Box::pin(one));
+            }
+            let next = schedule.next();
+            tokio::select! {
+                key = triggers.next() => match key {
+                    Some(key) => schedule.add(key, Instant::now()),
+                    None => return,
+                },
+                Some((key, requeue)) = working.next() => {
+                    schedule.ended(key, requeue.map(|pause| Instant::now() + pause));
+                }
+                () = self.slots.freed() => {}
+                () = next.map_or_else(|| future::pending().left_future(), |at| sleep_until(at).right_future()) => {}
+            }
+        }
+    }
+
+    /// Whose share of the slots a target takes.
+    fn tenant(&self, key: &Key) -> String {
+        let newest = self.handle.newest(key.clone());
+        let object = newest.as_ref().and_then(|newest| newest.0.as_ref().ok());
+        object.map_or_else(|| key.0.clone(), |object| self.system.tenant(object))
+    }
+
     fn gone(&self, key: &Key) {
         self.targets.remove(key);
         self.handle.hub.metrics.queue.take(S::NAME, key);
@@ -307,20 +383,7 @@ impl<S: System> Worker<S::Object> for Reconciler<S> {
 
     fn run(self: Arc<Self>, triggers: UnboundedReceiver<Key>) -> BoxFuture<'static, ()> {
         async move {
-            let reconcile =
-                |watched, this: Arc<Self>| async move { Ok::<_, Infallible>(this.reconcile(watched).await) };
-            let never = |_: Arc<_>, error: &Infallible, _| match *error {};
-            let reconciles = Controller::for_stream(futures::stream::pending(), self.handle.watched())
-                .with_config(Config::default().concurrency(self.settings.concurrency))
-                .reconcile_on(triggers.map(object_ref))
-                .run(reconcile, never, self.clone())
-                .for_each(|result| {
-                    // Deleted while it was queued, or while the watch was down.
-                    if let Err(controller::Error::ObjectNotFound(gone)) = &result {
-                        Self::gone(&self, &key_of_ref(gone));
-                    }
-                    std::future::ready(())
-                });
+            let reconciles = self.reconcile_all(triggers);
             let panics = self.handle.panics();
             let follows = panics.keep_alive("a watch of related objects", || self.system.follow());
             tokio::select! {

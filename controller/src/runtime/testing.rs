@@ -20,6 +20,7 @@ use tower::BoxError;
 
 use super::events::Events;
 use super::lease::Claim;
+use super::marks::Marks;
 use super::readiness::Readiness;
 use super::{Guarded, Hub, Object, Term, clock};
 use crate::metrics::Metrics;
@@ -131,6 +132,7 @@ impl MemoryHub {
             events: Events::new(client, reporter),
             network: Network::default(),
             warnings: Warnings::default(),
+            marks: Marks::default(),
             writes: Arc::new(Semaphore::new(32)),
             began: Instant::now(),
             began_at: clock::now(),

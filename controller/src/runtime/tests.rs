@@ -15,6 +15,7 @@ use shared::steps::{Operation, RecordError};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 
+use super::marks::Marks;
 use super::steps::{Durable, StepError};
 use super::testing::MemoryHub;
 use super::*;
@@ -106,6 +107,14 @@ impl System for Puppet {
                 target.state.brittle = true;
                 std::future::pending().await
             }
+            "silent" => {
+                slot::outside(sleep(Duration::from_secs(8))).await;
+                Ok(Acted::Nothing)
+            }
+            "slow" => {
+                sleep(Duration::from_secs(8)).await;
+                Ok(Acted::Nothing)
+            }
             "write" => {
                 let version = object.resource_version();
                 let patch = json!([
@@ -162,6 +171,10 @@ fn map(name: &str, plan: &str) -> Value {
 
 impl Stage {
     fn open(targets: &[(&str, &str)]) -> Self {
+        Self::marked(targets, Marks::default())
+    }
+
+    fn marked(targets: &[(&str, &str)], marks: Marks) -> Self {
         use futures::StreamExt;
         let hub = MemoryHub::default();
         for (name, plan) in targets {
@@ -169,7 +182,8 @@ impl Stage {
         }
         let (log, forgotten) = (Log::default(), Log::default());
         let (events, injected) = futures::channel::mpsc::unbounded();
-        let term = hub.term();
+        let mut term = hub.term();
+        term.hub.marks = marks;
         let puppet = |handle| Puppet { handle, log: log.clone(), forgotten: forgotten.clone() };
         let watch = futures::stream::select(hub.watch::<ConfigMap>(BELOW), injected);
         let work = tokio::spawn(term.watch(puppet).run_on(watch.boxed()));
@@ -249,6 +263,47 @@ async fn a_reconcile_that_hangs_is_given_up() {
     assert_eq!(stage.pauses("slow"), [32]);
     assert_eq!(stage.passes("good").len(), 4);
     assert!(stage.metric("hibernate_looks_total{system=\"puppet\",outcome=\"TimedOut\"} 1"));
+}
+
+/// When a target of another tenant is reconciled that comes while a crowd of this one does this.
+async fn beside(plan: &str, crowd: usize) -> Duration {
+    let names: Vec<String> = (0..crowd).map(|number| format!("crowd-{number}")).collect();
+    let targets: Vec<(&str, &str)> = names.iter().map(|name| (name.as_str(), plan)).collect();
+    let stage = Stage::open(&targets);
+    sleep(Duration::from_secs(1)).await;
+    let (asked, mut other) = (Instant::now(), map("other", "every 10"));
+    other["metadata"]["namespace"] = json!("another");
+    stage.hub.put(&format!("{BELOW}other"), other);
+    sleep(Duration::from_mins(40)).await;
+    assert!(names.iter().all(|name| !stage.passes(name).is_empty()), "each has its turn");
+    assert!(stage.pauses("other").iter().all(|pause| *pause <= 11), "and the other one goes on");
+    stage.passes("other")[0] - asked
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_thousand_targets_of_one_tenant_delay_no_other() {
+    for plan in ["silent", "slow"] {
+        assert!(beside(plan, 1_000).await < Duration::from_millis(100), "{plan}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_target_that_has_ended_the_process_is_left_alone_and_others_are_not() {
+    let folder = std::env::temp_dir().join(format!("puppets-{:016x}", rand::random::<u64>()));
+    std::fs::create_dir_all(&folder).unwrap();
+    std::fs::write(folder.join("targets-at-work"), "1 1 0 puppet/bomb ns/bomb\n").unwrap();
+    let marks = Marks::open(&folder).unwrap();
+    let began = Instant::now();
+    let stage = Stage::marked(&[("bomb", "every 10"), ("good", "every 10")], marks);
+    sleep(Duration::from_mins(1)).await;
+    assert_eq!(stage.passes("good")[0], began, "at once");
+    let left_alone = (stage.passes("bomb")[0] - began).as_secs();
+    assert!((4..=6).contains(&left_alone), "{left_alone} s after the second time");
+    assert!(stage.pauses("bomb").iter().all(|pause| *pause == 10), "it has come to an end");
+    let events = stage.hub.events();
+    assert!(events.len() == 1 && events[0].1.contains("ended 2 times in a row"), "{events:?}");
+    drop(stage);
+    std::fs::remove_dir_all(folder).unwrap();
 }
 
 #[tokio::test(start_paused = true)]

@@ -34,6 +34,7 @@ use self::bounded::{Memory, bounded};
 pub use self::dial::Dialer;
 pub use self::route::Route;
 pub use self::watch::{Scope, SpokeWatch};
+use crate::runtime::slot;
 
 const CONNECT: Duration = Duration::from_secs(3);
 const WRITE: Duration = Duration::from_secs(5);
@@ -134,7 +135,8 @@ fn discreet(client: Client, endpoint: u64, dialer: Dialer) -> Client {
     let service = tower::service_fn(move |request: Request<Body>| {
         let (client, dialer) = (client.clone(), dialer.clone());
         async move {
-            let answer = client.send(request).await;
+            // The reconcile that asks gives its slot back until the answer was read.
+            let answer = slot::request(client.send(request)).await;
             match &answer {
                 Ok(_) => dialer.prove(endpoint),
                 Err(_) if !dialer.is_proven(endpoint) => return Err(kube::Error::Service(UNPROVEN.into())),
@@ -191,7 +193,7 @@ fn forbidden_cluster(cluster: &Cluster) -> Option<&'static str> {
 /// Asks the spoke whether it is being upgraded. One that cannot be asked is not kept awake for that.
 pub async fn upgrade(client: &Client) -> Upgrade {
     let versions: Api<ClusterVersion> = Api::all(client.clone());
-    match tokio::time::timeout(LOOK, versions.get("version")).await {
+    match slot::outside(tokio::time::timeout(LOOK, versions.get("version"))).await {
         Ok(Ok(version)) => {
             let conditions = version.status.into_iter().flat_map(|status| status.conditions);
             let progressing = conditions.into_iter().find(|c| c.type_ == "Progressing" && c.status == "True");

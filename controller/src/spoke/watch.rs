@@ -24,9 +24,9 @@ use tokio::time::Instant;
 use super::state::{Change, State};
 use super::{LOOK, failure};
 use crate::csr::pages::PAGE;
-use crate::runtime::clock;
 use crate::runtime::panics::Panics;
 use crate::runtime::watch_backoff::WatchBackoff;
+use crate::runtime::{clock, slot};
 
 /// Events that come within this time make one reconcile.
 const BATCH_WINDOW: Duration = Duration::from_millis(100);
@@ -106,7 +106,10 @@ impl SpokeWatch {
 
     /// What it has seen. In the first moments, waits a little for the first answer.
     pub async fn observe(&mut self) -> Result<Spoke, SpokeError> {
-        let _ = tokio::time::timeout(Duration::from_millis(500), self.complete.wait_for(|complete| *complete)).await;
+        if !*self.complete.borrow() {
+            let first = async { self.complete.wait_for(|complete| *complete).await.map(drop) };
+            let _ = slot::outside(tokio::time::timeout(Duration::from_millis(500), first)).await;
+        }
         lock(&self.state).observed(clock::now())
     }
 }

@@ -72,7 +72,7 @@ pub struct Observation<'a> {
 }
 
 impl Hive {
-    /// Reconciles at most `concurrency` clusters at once.
+    /// Reconciles at most `concurrency` clusters of one namespace at once.
     pub fn new(
         handle: Handle<ClusterDeployment>,
         clouds: impl CloudAccess + 'static,
@@ -290,7 +290,8 @@ fn settle(
     let due = plan.due.map(|due| due + Duration::from_millis(50));
     let later = plan.status.as_ref().is_some_and(|status| status.is_told_later(cluster)).then_some(WRITE_LATER);
     let unsure = state.is_unsure().then_some(UNSURE_PERIOD);
-    let pause = [pause, due, later, unsure].into_iter().flatten().min()?;
+    let asked = preflight::due_in(cluster, state).filter(|left| !left.is_zero());
+    let pause = [pause, due, later, unsure, asked].into_iter().flatten().min()?;
     state.rest(cluster, sync, pause);
     Some(state.until_next(pause))
 }

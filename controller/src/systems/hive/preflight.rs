@@ -26,7 +26,7 @@ use super::{Hive, HiveError, spokes};
 use crate::cloud_registry::PLATFORMS;
 use crate::csr::pages::{list, list_metadata};
 use crate::runtime::hub::full_name;
-use crate::runtime::{System, clock};
+use crate::runtime::{System, clock, slot};
 use crate::spoke::webhooks::{kube_system, part, webhooks};
 
 /// How long the spoke gets for all of it together.
@@ -48,24 +48,37 @@ pub async fn answer(
     state: &mut TargetState,
 ) -> Result<Option<ClusterDeployment>, HiveError> {
     let served = Served::platform(cluster.spec.platform.name(), PLATFORMS) == Served::ByUs;
-    let last = state.preflight.map(|at| at.elapsed());
-    if !served || !preflight::is_due(cluster, last, clock::now()) {
+    // An answer that another client's write came before is not asked for again.
+    let unwritten = state.preflight.as_mut().and_then(|(at, spoke)| Some((*at, spoke.take()?)));
+    let unwritten = unwritten.filter(|(at, _)| at.elapsed() < preflight::AGAIN);
+    if !served || unwritten.is_none() && due_in(cluster, state) != Some(Duration::ZERO) {
         return Ok(None);
     }
-    let spoke = if preflight::is_awake(cluster) { ask(hive, cluster).await } else { SpokePreflight::NotAwake };
+    let (asked_at, spoke) = if let Some(unwritten) = unwritten {
+        unwritten
+    } else {
+        let asked_at = Clock::now();
+        state.preflight = Some((asked_at, None));
+        let awake = preflight::is_awake(cluster);
+        (asked_at, if awake { ask(hive, cluster).await } else { SpokePreflight::NotAwake })
+    };
     let cloud = machines.map(|machines| machines.as_ref().map(cloud_look).map_err(Clone::clone));
     let now = clock::now();
     let previous = preflight::found_at(cluster).map(|found| (preflight::findings(cluster), found));
     let answer = preflight::answer(cloud.as_ref(), &spoke, previous, now);
-    let asked_at = Some(Clock::now());
-    let Some(patch) = preflight::patch(cluster, &answer, now) else {
-        state.preflight = asked_at;
-        return Ok(None);
-    };
-    let written = hive.hub().patch_status(cluster, patch).await.map_err(HiveError::Status)?;
-    state.preflight = asked_at;
+    let Some(patch) = preflight::patch(cluster, &answer, now) else { return Ok(None) };
+    let written = hive.hub().patch_status(cluster, patch).await.map_err(|error| {
+        state.preflight = Some((asked_at, Some(spoke)));
+        HiveError::Status(error)
+    })?;
     info!(cluster = full_name(cluster), status = answer.status, reason = answer.reason, "preflight");
     Ok(Some(written))
+}
+
+/// When the preflight is due: one that is asked for too soon waits.
+pub fn due_in(cluster: &ClusterDeployment, state: &TargetState) -> Option<Duration> {
+    let last = state.preflight.as_ref().map(|(at, _)| at.elapsed());
+    preflight::due_in(cluster, last, clock::now())
 }
 
 fn cloud_look(machines: &Inventory) -> CloudLook {
@@ -98,7 +111,7 @@ pub async fn look(client: &Client) -> SpokePreflight {
         );
         SpokeLook { version, certificates, pending_requests, webhooks, kube_system, budgets }
     };
-    match tokio::time::timeout(DEADLINE, parts).await {
+    match slot::outside(tokio::time::timeout(DEADLINE, Box::pin(parts))).await {
         Ok(look) => SpokePreflight::Looked(Box::new(look)),
         Err(_) => SpokePreflight::NotAsked(format!("the cluster's API server gives no answer within {DEADLINE:?}")),
     }

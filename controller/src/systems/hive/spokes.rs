@@ -105,8 +105,11 @@ async fn open(
     let watch = SpokeWatch::begin(client.clone(), scope, since, hive.handle.panics(), changed, move |client| {
         approval.clone().pass(client)
     });
-    let now = Instant::now();
-    Ok(Connection { watch, address: address(cluster, version), opened: now, compared: now, client, spot: None })
+    let (now, address) = (Instant::now(), address(cluster, version));
+    // Held besides that of the reconcile, which is at work on the same target.
+    let (tenant, uid) = (hive.tenant(cluster), cluster.metadata.uid.as_deref());
+    let mark = hive.hub().marks.begin(Hive::NAME, &tenant, uid, &full_name(cluster)).unwrap_or_default();
+    Ok(Connection { watch, _mark: mark, address, opened: now, compared: now, client, spot: None })
 }
 
 /// Makes spot Machines anew that have lost their instances with the sleep.

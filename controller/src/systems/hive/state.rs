@@ -11,10 +11,12 @@ use shared::cloud::{CloudError, CloudErrorKind, Inventory};
 use shared::hive::api::ClusterDeployment;
 use shared::hive::conditions::{HIBERNATING, READY};
 use shared::hive::decide::{LastAttempt, Sync};
+use shared::hive::preflight::SpokePreflight;
 use tokio::time::Instant;
 
 use super::conflict_detector::ConflictDetector;
 use super::csr_approval::CsrApproval;
+use crate::runtime::marks::Mark;
 use crate::spoke::SpokeWatch;
 
 /// How often the Secret of a target is read while the cloud refuses its credentials.
@@ -38,6 +40,8 @@ pub struct SpokeAddress {
 pub struct Connection {
     /// The watch.
     pub watch: SpokeWatch,
+    /// It reads what a tenant's API server says for as long as it lasts.
+    pub _mark: Mark,
     /// Where it leads.
     pub address: SpokeAddress,
     /// When it was opened.
@@ -75,8 +79,8 @@ pub struct TargetState {
     pub conflicts: ConflictDetector,
     /// The version of the Secret whose credentials the cloud refused, until it accepts some.
     refused: Option<String>,
-    /// When the spoke was last asked what could stand in the way of a sleep.
-    pub preflight: Option<Instant>,
+    /// When the spoke was last asked what could stand in the way of a sleep, and what it said if that was not written yet.
+    pub preflight: Option<(Instant, Option<SpokePreflight>)>,
     /// Whether the last status was held back because it only named other machines.
     pub names_held_back: bool,
     /// The reason of the last notice, so that it is given once.

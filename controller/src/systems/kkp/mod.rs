@@ -39,12 +39,15 @@ use crate::runtime::{Acted, Class, Done, Failure, Handle, Hub, Key, Observed, Se
 
 /// Clusters of one page of the first list.
 const PAGE_SIZE: u32 = 50;
-/// Clusters that are reconciled at once.
+/// Clusters of one project that are reconciled at once.
 const CONCURRENCY: u16 = 32;
 /// How long a reconcile may take before it is given up.
 const RECONCILE_TIMEOUT: Duration = Duration::from_mins(2);
 /// Requeue delay of a cluster whose record cannot be read.
 const UNREADABLE: Duration = Duration::from_mins(1);
+
+/// Label with the project that a Cluster belongs to.
+const PROJECT: &str = "project-id";
 
 /// What Events about KKP's clusters are about.
 const ACTION: &str = "Dehydration";
@@ -85,6 +88,10 @@ pub struct TargetState {
     quiet_since: Option<Instant>,
     /// KKP's answer to the last try to end the pause.
     unpause_refused: Option<String>,
+    /// When the user cluster was last asked for a preflight.
+    asked: Option<Instant>,
+    /// A request for a preflight, and the answer that is not written yet.
+    answer: Option<(String, Condition)>,
     /// The client of the user cluster, and the version of the Secret that it was made of.
     user: Option<Cached>,
 }
@@ -165,6 +172,8 @@ pub struct Observation<'a> {
     findings: Option<Vec<Finding>>,
     /// The answer to a requested preflight.
     answer: Option<Condition>,
+    /// When a request that came too soon after the last one is due.
+    asked_in: Option<Duration>,
     /// When the first certificate of the control plane expires, in the phase that records it.
     certificates_expire: Option<Timestamp>,
     seed: Seed,
@@ -243,6 +252,11 @@ impl System for Kkp {
 
     fn hub(&self) -> &Hub {
         &self.handle.hub
+    }
+
+    /// Its project.
+    fn tenant(&self, cluster: &Cluster) -> String {
+        cluster.labels().get(PROJECT).cloned().unwrap_or_else(|| cluster.name_any())
     }
 
     async fn observe<'a>(

@@ -32,13 +32,23 @@ pub async fn observe<'a>(
     let request = Request::newest(on_cluster, stored.and_then(|stored| stored.request));
     let name = cluster.name_any();
     let begins = phase.is_none() && record.is_ok() && effective(cluster, None, request) == Desired::Hibernating;
-    let requested = preflight::requested(cluster);
+    let asked = preflight::requested(cluster);
+    let kept = state.answer.take().filter(|(of, _)| asked == Some(of)).map(|(_, answer)| answer);
+    let asked_in = asked.filter(|_| kept.is_none()).map(|_| preflight::left(state.asked));
+    let requested = asked.filter(|_| begins || asked_in == Some(Duration::ZERO));
     let has_condition = cluster.condition(keys::DEHYDRATED).is_some();
     // Without a record of it: it may have been removed by hand.
     let is_orphaned = phase.is_none() && record.is_ok() && is_paused_by_us(cluster);
-    if phase.is_none() && record.is_ok() && !begins && !has_condition && !is_orphaned && requested.is_none() {
+    if phase.is_none()
+        && record.is_ok()
+        && !begins
+        && !has_condition
+        && !is_orphaned
+        && requested.is_none()
+        && kept.is_none()
+    {
         kkp.slots.free(&name);
-        return Ok(Observed::Rest(None));
+        return Ok(Observed::Rest(asked_in));
     }
     let desired = effective(cluster, stored.map(|stored| &stored.record), request);
     let is_overdue = stored.is_some_and(|Stored { record, .. }| {
@@ -55,6 +65,9 @@ pub async fn observe<'a>(
     let seed = if is_read { seed::list(kkp, cluster).await? } else { Seed::default() };
     let quiet = quiet(state, &seed);
     let is_checked = begins && may_begin || requested.is_some();
+    if is_checked {
+        state.asked = Some(Instant::now());
+    }
     let mut user = if is_checked || is_read && phase.is_some_and(|phase| needs_user(phase, &seed)) {
         user::ask(kkp, cluster, state, &part(is_checked, stored.map(|stored| &stored.record))).await
     } else {
@@ -68,8 +81,9 @@ pub async fn observe<'a>(
         }
     }
     let findings = if is_checked { Some(preflight::findings(kkp, cluster, phase, &user).await) } else { None };
-    let answer = requested
-        .map(|requested| preflight::answer(cluster, requested, findings.as_deref().unwrap_or_default(), &user));
+    let found = findings.as_deref().unwrap_or_default();
+    let answer = kept.or_else(|| Some(preflight::answer(cluster, requested?, found, &user)));
+    state.answer = asked.map(str::to_owned).zip(answer.clone());
     let certificates_expire =
         if phase == Some(Phase::Pausing) { seed::certificates_expire(kkp, cluster).await } else { None };
     Ok(Observed::Facts(Observation {
@@ -78,6 +92,7 @@ pub async fn observe<'a>(
         record,
         findings,
         answer,
+        asked_in: asked_in.filter(|left| !left.is_zero()),
         certificates_expire,
         seed,
         quiet,

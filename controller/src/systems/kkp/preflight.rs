@@ -1,15 +1,18 @@
 //! The preflight: before each sleep, and when a user asks for it by annotation. `shared::kkp::preflight` judges.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use kube::api::{Patch, PatchParams};
 use kube::{Api, ResourceExt};
 use shared::annotation::{format, keys as common};
+use shared::hive::preflight::AGAIN;
 use shared::kkp::api::{Cluster, Condition};
 use shared::kkp::data::{Found, Preflight};
 use shared::kkp::phase::Phase;
 use shared::kkp::preflight::{self, Facts, Finding};
 use shared::text::sanitize;
+use tokio::time::Instant;
 
 use super::machinery::Seen;
 use super::{Kkp, patches};
@@ -21,6 +24,11 @@ pub fn requested(cluster: &Cluster) -> Option<&str> {
     let requested = cluster.annotations().get(common::PREFLIGHT_REQUESTED_AT)?;
     format::time(requested)?; // nothing else is repeated in an answer
     Preflight::answer(cluster, requested).is_none().then_some(requested)
+}
+
+/// How long a request waits: a user cluster is checked again after this time, however often somebody asks.
+pub fn left(last: Option<Instant>) -> Duration {
+    last.map_or(Duration::ZERO, |at| AGAIN.saturating_sub(at.elapsed()))
 }
 
 /// The condition that answers a request.

@@ -54,7 +54,8 @@ pub async fn report(
     } else if let Some(written) = &observation.written {
         target.wrote(written);
     }
-    Ok(Done { requeue: plan.requeue, changed })
+    target.state.answer = None;
+    Ok(Done { requeue: [plan.requeue, observation.asked_in].into_iter().flatten().min(), changed })
 }
 
 /// Events about a phase that has begun.

@@ -23,7 +23,7 @@ use shared::text::sanitize;
 use super::machinery::{Asked, Machines, Seen, bare, lost_pods, nodes, pods};
 use super::{Kkp, TargetState};
 use crate::csr::pages::{list, list_metadata};
-use crate::runtime::{System, clock};
+use crate::runtime::{System, clock, slot};
 use crate::spoke::webhooks::{kube_system, webhooks};
 use crate::spoke::{self, Route, failure};
 
@@ -64,7 +64,7 @@ pub async fn ask(kkp: &Kkp, cluster: &Cluster, state: &mut TargetState, part: &P
         Ok(client) => client,
         Err(error) => return error.into(),
     };
-    match tokio::time::timeout(DEADLINE, read(&client, part)).await {
+    match slot::outside(tokio::time::timeout(DEADLINE, Box::pin(read(&client, part)))).await {
         Ok(Ok((machinery, preflight))) => Seen::Asked(Box::new(Asked { machinery, preflight, client })),
         Ok(Err(error)) => failure(&error).into(),
         Err(_) => Seen::Silent(format!("the cluster's API server gives no answer within {DEADLINE:?}")),
@@ -227,7 +227,7 @@ pub async fn missing_tokens(asked: &Asked, record: &Record) -> Option<String> {
     if raised.is_empty() {
         return None;
     }
-    match tokio::time::timeout(DEADLINE, tokens(&asked.client, &raised)).await {
+    match slot::outside(tokio::time::timeout(DEADLINE, tokens(&asked.client, &raised))).await {
         Ok(Ok(missing)) => missing,
         Ok(Err(error)) => Some(failure(&error).to_string()),
         Err(_) => Some("the cluster's API server does not list bootstrap tokens".to_owned()),

@@ -2,6 +2,7 @@
 //!
 //! It works on Hive's watch with a queue of its own, so that an API server that does not answer never holds up a power state.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use shared::hive::api::ClusterDeployment;
@@ -9,20 +10,22 @@ use shared::hive::unreachable::{
     Answer, Facts, LastAttempt, Plan, UNREACHABLE, Url, decide, ip_override, needs, url_override,
 };
 use shared::spoke::SpokeError;
-use tokio::sync::Semaphore;
 use tracing::info;
 
 use crate::metrics::Probe;
 use crate::runtime::hub::full_name;
-use crate::runtime::{Acted, Class, Done, Failure, Handle, Hub, Observed, Settings, System, Target, WriteError, clock};
+use crate::runtime::shares::Shares;
+use crate::runtime::{
+    Acted, Class, Done, Failure, Handle, Hub, Observed, Settings, System, Target, WriteError, clock, slot,
+};
 use crate::spoke::{self, Route, kubeconfig};
 
 /// How long an answer may take.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
-/// Clusters that are reconciled at once.
+/// Clusters of one namespace that are reconciled at once.
 const CONCURRENCY: u16 = 256;
-/// Of these, those that are probed without anybody waiting for the answer.
-const BACKGROUND_PROBES: usize = 64;
+/// Clusters that are probed at once without anybody waiting for the answer, and those of one namespace.
+const BACKGROUND_PROBES: (usize, usize) = (64, 48);
 /// How long a reconcile may take: two probes, two reads of the kubeconfig and a write.
 const RECONCILE_TIMEOUT: Duration = Duration::from_mins(2);
 
@@ -30,13 +33,14 @@ const RECONCILE_TIMEOUT: Duration = Duration::from_mins(2);
 pub struct Reachability {
     handle: Handle<ClusterDeployment>,
     /// Turns for probes in the background.
-    turns: Semaphore,
+    turns: Arc<Shares>,
 }
 
 impl Reachability {
     /// Works on the objects of this watch.
     pub fn new(handle: Handle<ClusterDeployment>) -> Self {
-        Self { handle, turns: Semaphore::new(BACKGROUND_PROBES) }
+        let (most, of_one) = BACKGROUND_PROBES;
+        Self { handle, turns: Shares::new(most, of_one) }
     }
 }
 
@@ -110,7 +114,7 @@ impl System for Reachability {
         let state = &mut target.state;
         let mut facts = Facts { cluster, primary: None, initial: None, tried: state.tried, now: clock::now() };
         while let Some(ask) = needs(&facts) {
-            let turn = if ask.urgent { None } else { self.turns.try_acquire().ok() };
+            let turn = if ask.urgent { None } else { self.turns.try_acquire(&self.tenant(cluster)) };
             if turn.is_none() && !ask.urgent {
                 return Ok(Observed::Rest(Some(Duration::from_millis(rand::random_range(2_000..10_000)))));
             }
@@ -180,7 +184,7 @@ async fn probe(hub: &Hub, cluster: &ClusterDeployment, url: Url) -> Result<Answe
         let client = spoke::client(&hub.network, &kubeconfig, &route).await?;
         client.apiserver_version().await.map(drop).map_err(|error| spoke::failure(&error))
     };
-    let answer = tokio::time::timeout(PROBE_TIMEOUT, asked).await.unwrap_or_else(|_| {
+    let answer = slot::outside(tokio::time::timeout(PROBE_TIMEOUT, asked)).await.unwrap_or_else(|_| {
         Err(SpokeError::Unreachable(format!("the cluster's API server does not answer within {PROBE_TIMEOUT:?}")))
     });
     Ok(answer.map_err(|error| error.to_string()))

@@ -32,6 +32,8 @@ const CONCURRENT: usize = 32;
 const STARTS: usize = 128;
 /// How long the start of a target fails before the target is deferred: others must not wait for it forever.
 const PATIENCE: Duration = Duration::from_mins(1);
+/// What is marked while the spoke of a target is checked.
+const CHECK: &str = "rollout-check";
 /// Longest reason of a deferral in characters.
 const MAX_REASON: usize = 200;
 
@@ -144,11 +146,17 @@ fn begin_checks(
         let (hub, panics) = (rollouts.hub().clone(), rollouts.handle.panics());
         let check = async move {
             let name = full_name(&*item.object);
+            let (namespace, uid) = (item.observed.namespace.as_str(), item.object.meta().uid.as_deref());
+            let mark = hub.marks.begin(CHECK, namespace, uid, &name).map_err(|left| {
+                let why = "the controller's process ended while it was checked before";
+                SpokeError::Failed(format!("{why}: it is checked again after {} s", left.pause.as_secs()))
+            })?;
             let verdict = panics.contain("the check of a spoke", &name, against_sleep(&hub, &item)).await;
+            mark.complete();
             verdict.unwrap_or_else(|_| Ok(Some("internal error: the check of its spoke panicked".to_owned())))
         };
         let (handle, key) = (rollouts.handle.clone(), key_of(rollout));
-        if checks.begin(&target, check, move || handle.trigger(key)) {
+        if checks.begin(&target, &rollouts.turns, check, move || handle.trigger(key)) {
             begun.insert(target, start);
         }
     }

@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::future::Future;
+use std::sync::Arc;
 use std::time::Duration;
 
 use shared::spoke::SpokeError;
@@ -9,15 +10,18 @@ use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use crate::runtime::Key;
+use crate::runtime::shares::{Shares, may};
+use crate::runtime::{Key, slot};
 
-/// Checks of one rollout at once.
-const CONCURRENT: usize = 32;
+/// Checks of one rollout at once, and those of one namespace: its spokes may all be silent.
+const CONCURRENT: (usize, usize) = (32, 16);
+/// The same over all rollouts.
+const OF_ALL: (usize, usize) = (256, 128);
 /// How long a reconcile waits for the checks that it began. Most spokes answer sooner.
 const WAIT: Duration = Duration::from_millis(500);
 /// Oldest answer that a target is started on: an upgrade may have begun since.
 const MAX_AGE: Duration = Duration::from_secs(15);
-/// Longest check: the kubeconfig from the hub, the connection, the answer.
+/// Longest check, from its turn: the kubeconfig from the hub, the connection, the answer.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Why the cluster must not hibernate, if anything says so. An error says nothing about the cluster.
@@ -28,6 +32,11 @@ pub type Identity = (Key, String);
 
 /// A verdict, and when it was given.
 type Answer = (Verdict, Instant);
+
+/// Turns for the checks of all rollouts.
+pub fn turns() -> Arc<Shares> {
+    Shares::new(OF_ALL.0, OF_ALL.1)
+}
 
 /// The checks of one rollout. They end with it.
 pub struct Checks {
@@ -49,11 +58,12 @@ impl Default for Checks {
 }
 
 impl Checks {
-    /// Begins a check of a target, unless it has a fresh answer, or too many are under way. Whether an answer is there or will come.
-    /// `answered` is called after an answer for which the reconcile does not wait.
+    /// Begins a check of a target, unless it has a fresh answer, or too many of its namespace are under way. Whether an answer is there or
+    /// will come. `answered` is called after an answer for which the reconcile does not wait.
     pub fn begin(
         &mut self,
         target: &Identity,
+        turns: &Arc<Shares>,
         check: impl Future<Output = Verdict> + Send + 'static,
         answered: impl FnOnce() + Send + 'static,
     ) -> bool {
@@ -61,15 +71,20 @@ impl Checks {
         if self.answers.contains_key(target) || self.under_way.contains(target) {
             return true;
         }
-        if self.under_way.len() >= CONCURRENT {
+        let ((namespace, _), _) = target;
+        let of_namespace = self.under_way.iter().filter(|((one, _), _)| one == namespace).count();
+        if !may(CONCURRENT.0, CONCURRENT.1, self.under_way.len(), of_namespace) {
             return false;
         }
+        let (turns, namespace) = (turns.clone(), namespace.clone());
         self.under_way.insert(target.clone());
         let until = *self.until.get_or_insert_with(|| Instant::now() + WAIT);
         let (sender, target) = (self.sender.clone(), target.clone());
         self.tasks.spawn(async move {
             let late = || Err(SpokeError::Failed(format!("its check takes longer than {} s", TIMEOUT.as_secs())));
+            let turn = turns.acquire(&namespace).await;
             let verdict = tokio::time::timeout(TIMEOUT, check).await.unwrap_or_else(|_| late());
+            drop(turn);
             // The receiver lives longer than its tasks.
             let _ = sender.send((target, (verdict, Instant::now())));
             if Instant::now() >= until {
@@ -102,7 +117,7 @@ impl Checks {
             }
             let is_awaited = self.under_way.iter().any(|target| wanted.contains_key(target));
             let until = self.until.filter(|until| is_awaited && *until > Instant::now())?;
-            if let Ok(Some(answer)) = tokio::time::timeout_at(until, self.receiver.recv()).await {
+            if let Ok(Some(answer)) = slot::outside(tokio::time::timeout_at(until, self.receiver.recv())).await {
                 self.keep(answer);
             }
         }
@@ -132,7 +147,8 @@ mod tests {
     use super::*;
 
     fn target(name: &str) -> Identity {
-        (("n".to_owned(), name.to_owned()), format!("uid of {name}"))
+        let (namespace, name) = name.split_once('/').unwrap_or(("n", name));
+        ((namespace.to_owned(), name.to_owned()), format!("uid of {name}"))
     }
 
     /// A check that takes so long. Reconciles that its answer asks for come here.
@@ -142,7 +158,7 @@ mod tests {
             Ok(if seconds == 8 { Some("silent".to_owned()) } else { None })
         };
         let asks = asks.clone();
-        checks.begin(&target(name), check, move || asks.send(()).expect("a receiver"))
+        checks.begin(&target(name), &turns(), check, move || asks.send(()).expect("a receiver"))
     }
 
     /// Who answers one reconcile that asks about these, and how long that takes.
@@ -192,8 +208,12 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn so_many_at_once_each_within_its_time() {
         let (mut checks, (asks, _asked)) = (Checks::default(), mpsc::unbounded_channel());
-        let begun = (0..=CONCURRENT).filter(|number| begin(&mut checks, &number.to_string(), 1_000, &asks));
-        assert_eq!(begun.count(), CONCURRENT);
+        let mut begun = |namespace| {
+            let names = (0..100).map(|number| format!("{namespace}/{number}"));
+            names.filter(|name| begin(&mut checks, name, 1_000, &asks)).count()
+        };
+        // However many silent spokes one namespace has, others are checked.
+        assert_eq!((begun("n"), begun("other"), begun("third")), (16, 8, 4));
         tokio::time::sleep(TIMEOUT + Duration::from_secs(1)).await;
         let wanted = HashMap::from([(target("0"), 0_u8)]);
         let (_, verdict) = checks.next(&wanted).await.expect("an answer");

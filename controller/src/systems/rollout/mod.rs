@@ -17,6 +17,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use kube::ResourceExt;
 use kube::api::{DeleteParams, Preconditions};
+use shared::annotation::keys;
 use shared::duration;
 use shared::rollout::api::PowerRollout;
 use shared::rollout::plan::{Candidate, Input, Plan, is_closed, is_over, plan};
@@ -31,13 +32,14 @@ use self::facts::HubFacts;
 use self::fleet::Item;
 pub use self::fleet::{Fleet, Fleets};
 use crate::runtime::hub::key_of;
+use crate::runtime::shares::Shares;
 use crate::runtime::{
     Acted, Class, Done, Failure, Handle, Hub, Key, Observed, Settings, System, Target, WriteError, clock,
 };
 
 /// Rollouts of one page of the first list.
 const PAGE_SIZE: u32 = 50;
-/// Rollouts that are reconciled at once.
+/// Rollouts of one person that are reconciled at once.
 const CONCURRENCY: u16 = 8;
 /// How long a reconcile may take: some rounds of writes.
 const RECONCILE_TIMEOUT: Duration = Duration::from_mins(2);
@@ -65,12 +67,14 @@ pub struct Rollouts {
     handle: Handle<PowerRollout>,
     fleet: Arc<Fleet>,
     facts: HubFacts,
+    /// Checks of spokes over all rollouts.
+    turns: Arc<Shares>,
 }
 
 impl Rollouts {
     /// Works on the rollouts of this watch and the targets of this fleet.
     pub fn new(handle: Handle<PowerRollout>, fleet: Arc<Fleet>) -> Self {
-        Self { handle, fleet, facts: HubFacts::default() }
+        Self { handle, fleet, facts: HubFacts::default(), turns: checks::turns() }
     }
 }
 
@@ -177,6 +181,11 @@ impl System for Rollouts {
 
     fn hub(&self) -> &Hub {
         &self.handle.hub
+    }
+
+    /// Whoever asked for it.
+    fn tenant(&self, rollout: &PowerRollout) -> String {
+        rollout.annotations().get(keys::REQUESTED_BY).cloned().unwrap_or_else(|| rollout.name_any())
     }
 
     async fn observe<'a>(

@@ -33,6 +33,8 @@ pub const PREFLIGHT: &str = "HibernationPreflight";
 
 /// How often an awake cluster is checked without a request.
 pub const EVERY: Duration = Duration::from_hours(1);
+/// How soon a cluster is checked again, however often somebody asks.
+pub const AGAIN: Duration = Duration::from_secs(15);
 /// How often an unchanged answer is written again, so that its age is meaningful.
 const REWRITE_INTERVAL: SignedDuration = SignedDuration::from_hours(24);
 /// A request that is further in the future than this comes from a wrong clock and is ignored.
@@ -111,12 +113,12 @@ pub fn is_awake(cluster: &ClusterDeployment) -> bool {
     cluster.desired() == Desired::Running && cluster.condition(READY).is_some_and(|ready| ready.status == "True")
 }
 
-/// Whether to look now: somebody asks, or it is time for a cluster that is awake. A wake is over for an hour before its cluster
-/// is looked at unasked. `last_look` is how long ago this process looked.
+/// When to look, if there is a reason: somebody asks, or it is time for a cluster that is awake. A wake is over for an hour before its
+/// cluster is looked at unasked. `last_look` is how long ago this process looked.
 #[must_use]
-pub fn is_due(cluster: &ClusterDeployment, last_look: Option<Duration>, now: Timestamp) -> bool {
+pub fn due_in(cluster: &ClusterDeployment, last_look: Option<Duration>, now: Timestamp) -> Option<Duration> {
     if is_left_alone(cluster) {
-        return false;
+        return None;
     }
     let ready_since = cluster.condition(READY).and_then(|ready| ready.last_transition_time.as_ref()).map(|time| time.0);
     let rested = |since: Option<Timestamp>| since.is_none_or(|since| super::conditions::age(since, now) >= EVERY);
@@ -124,7 +126,8 @@ pub fn is_due(cluster: &ClusterDeployment, last_look: Option<Duration>, now: Tim
         && rested(ready_since)
         && rested(found_at(cluster).filter(|_| last_look.is_none()))
         && last_look.is_none_or(|ago| ago >= EVERY);
-    by_itself || asked(cluster, now).is_some()
+    let left = last_look.map_or(Duration::ZERO, |ago| AGAIN.saturating_sub(ago));
+    if by_itself { Some(Duration::ZERO) } else { asked(cluster, now).map(|_| left) }
 }
 
 /// The JSON patch for the status subresource that makes the cluster say this, or `None` if it does already.

@@ -209,35 +209,39 @@ fn a_planned_sleep_makes_an_end_within_it_a_warning() {
 #[test]
 fn it_is_looked_once_an_hour_and_when_somebody_asks() {
     let hours = |hours| Some(Duration::from_hours(hours));
-    let due = |cluster: &ClusterDeployment, last| is_due(cluster, last, now());
+    let due = |cluster: &ClusterDeployment, last| due_in(cluster, last, now()).map(|left| left.as_secs());
     let at = |time: &str| cluster(&json!({ "/status/conditions/-": condition(time, "True", "Clear", "") }));
     let young = cluster(&json!({ "/status/conditions": [
         { "type": "Ready", "status": "True", "lastTransitionTime": "2026-11-21T17:01:00Z" },
     ] }));
     let asleep = cluster(&json!({ "/spec/powerState": "Hibernating" }));
     for (case, cluster, last, expected) in [
-        ("never looked at", cluster(&json!({})), None, true),
-        ("looked at by this process", cluster(&json!({})), Some(Duration::from_mins(59)), false),
-        ("an hour ago", cluster(&json!({})), hours(1), true),
-        ("looked at by another process", at("2026-11-21T17:30:00Z"), None, false),
-        ("long ago by another process", at("2026-11-21T16:30:00Z"), None, true),
-        ("just woken", young.clone(), None, false),
-        ("asleep", asleep.clone(), None, false),
-        ("asleep, asked", with_request(asleep, NOW), None, true),
-        ("just woken, asked", with_request(young, NOW), hours(0), true),
-        ("asked and answered", with_request(at(NOW), NOW), hours(0), false),
-        ("asked after the answer", with_request(at("2026-11-21T17:59:59Z"), NOW), hours(0), true),
-        ("asked with a fraction", with_request(at(NOW), "2026-11-21T18:00:00.9Z"), hours(0), false),
-        ("asked by a broken clock", with_request(at(NOW), "2099-01-01T00:00:00Z"), hours(0), false),
-        ("asked badly", with_request(at(NOW), "now"), hours(0), false),
-        ("being deleted", with_request(cluster(&json!({ "/metadata/deletionTimestamp": NOW })), NOW), None, false),
-        ("not installed", with_request(cluster(&json!({ "/spec/installed": false })), NOW), None, false),
+        ("never looked at", cluster(&json!({})), None, Some(0)),
+        ("looked at by this process", cluster(&json!({})), Some(Duration::from_mins(59)), None),
+        ("an hour ago", cluster(&json!({})), hours(1), Some(0)),
+        ("looked at by another process", at("2026-11-21T17:30:00Z"), None, None),
+        ("long ago by another process", at("2026-11-21T16:30:00Z"), None, Some(0)),
+        ("just woken", young.clone(), None, None),
+        ("asleep", asleep.clone(), None, None),
+        ("asleep, asked", with_request(asleep, NOW), None, Some(0)),
+        ("just woken, asked", with_request(young, NOW), hours(1), Some(0)),
+        ("asked and answered", with_request(at(NOW), NOW), hours(0), None),
+        ("asked after the answer", with_request(at("2026-11-21T17:59:59Z"), NOW), hours(0), Some(15)),
+        ("asked with a fraction", with_request(at(NOW), "2026-11-21T18:00:00.9Z"), hours(0), None),
+        ("asked by a broken clock", with_request(at(NOW), "2099-01-01T00:00:00Z"), hours(0), None),
+        ("asked badly", with_request(at(NOW), "now"), hours(0), None),
+        ("being deleted", with_request(cluster(&json!({ "/metadata/deletionTimestamp": NOW })), NOW), None, None),
+        ("not installed", with_request(cluster(&json!({ "/spec/installed": false })), NOW), None, None),
     ] {
         assert_eq!(due(&cluster, last), expected, "{case}");
     }
     let mut paused = with_request(cluster(&json!({})), NOW);
     paused.metadata.annotations.as_mut().unwrap().insert(RECONCILE_PAUSE.to_owned(), "true".to_owned());
-    assert!(!due(&paused, None), "paused");
+    assert_eq!(due(&paused, None), None, "paused");
+    let asked = with_request(cluster(&json!({})), NOW);
+    for (ago, left) in [(0, 15), (14, 1), (15, 0), (60, 0)] {
+        assert_eq!(due(&asked, Some(Duration::from_secs(ago))), Some(left), "asked {ago} s after the last look");
+    }
 }
 
 #[test]

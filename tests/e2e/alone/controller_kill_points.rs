@@ -127,6 +127,8 @@ async fn killed_after_any_single_action_it_converges() -> Result<()> {
         ensure!(late <= 10, "the kills come too late");
     }
     watch.abort();
+    let log = std::fs::read_to_string(world.dir().join("logs/controller.log"))?;
+    ensure!(log.contains("the last process ended while it worked on these targets"), "no mark was found after a kill");
     // For a sleep: two lists, one stop and two writes; for a wake one write more.
     ensure!(point > 5, "only {} points", point - 1);
     Ok(())

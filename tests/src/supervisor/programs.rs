@@ -169,6 +169,10 @@ impl World {
             Program::Webhook => webhook_arguments(&mut command, ports),
             Program::Controller => {
                 self.controller_arguments(&mut command, ports, start.identity.as_deref().unwrap_or("a"));
+                // A folder that outlives the process, which nothing has in a read-only container.
+                if !start.restricted {
+                    command.arg("--state-dir").arg(self.dir.join("state").join(&name));
+                }
             }
         }
         // None of the caller's cloud settings is to reach a cloud.

@@ -7,6 +7,7 @@ mod bodies;
 mod connections;
 mod ports;
 mod reviews;
+mod silent;
 mod spokes;
 #[path = "../hive/table.rs"]
 mod table;
@@ -19,7 +20,7 @@ use testbed::World;
 
 use crate::table::Table;
 
-const SCENARIOS: &[&str] = &["ports", "connections", "unfinished", "bodies", "spokes"];
+const SCENARIOS: &[&str] = &["ports", "connections", "unfinished", "bodies", "spokes", "silent"];
 
 #[tokio::main]
 async fn main() -> Result<()> {
@@ -31,6 +32,7 @@ async fn main() -> Result<()> {
             "connections" => connections::idle_clients(&mut table).await?,
             "unfinished" => unfinished::unfinished_bodies(&mut table).await?,
             "bodies" => bodies::large_bodies(&mut table).await?,
+            "silent" => silent::silent_spokes(&mut table).await?,
             _ => spokes::hostile_spokes(&mut table).await?,
         }
         table.print();

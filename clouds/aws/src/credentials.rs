@@ -72,6 +72,11 @@ impl Source {
         self.keys.as_ref().map_or("", |keys| keys.access_key_id())
     }
 
+    /// The roles that are assumed, the first one first.
+    pub(crate) fn roles(&self) -> impl Iterator<Item = &str> {
+        self.roles.iter().map(|role| role.arn.as_str())
+    }
+
     /// A provider that assumes the roles one after the other, and again before they expire.
     pub(crate) async fn provider(self, base: &SdkConfig) -> SharedCredentialsProvider {
         let mut provider = if let Some(keys) = self.keys {

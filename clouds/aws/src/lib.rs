@@ -15,8 +15,10 @@ mod pool;
 mod quota;
 mod refused;
 mod registration;
+mod roles;
 mod state;
 mod throttles;
 
 pub use quota::{NoQuota, Quota};
 pub use registration::{Account, Aws, AwsFlags};
+pub use roles::{AllowedRole, NoRole};

@@ -7,12 +7,14 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use shared::cloud::{CloudError, CloudErrorKind, Driver};
 use shared::hive::api::{AssumeRole, ClusterDeployment};
+use shared::text::sanitize_to;
 
 use crate::call::Call;
 use crate::client::Options;
 use crate::credentials::Source;
 use crate::pool::Pool;
 use crate::quota::Quota;
+use crate::roles::{self, AllowedRole};
 
 /// The controller's flags for AWS.
 #[derive(Clone, Debug, Default, clap::Args)]
@@ -27,6 +29,15 @@ pub struct AwsFlags {
     /// Namespace of that Secret: the one Hive runs in
     #[arg(long, value_name = "NAMESPACE", default_value = "hive")]
     pub aws_service_provider_secret_namespace: String,
+    /// Roles that clusters of a namespace may have assumed.
+    #[arg(
+        long = "aws-role",
+        value_name = "NAMESPACE=ARN-PATTERN",
+        help = "Role that clusters of a namespace may have assumed; repeatable. If given, no other role is assumed, and none in other \
+                namespaces. * stands for any characters but a colon. Example: \
+                --aws-role team-a=arn:aws:iam::123456789012:role/hibernate-*"
+    )]
+    pub aws_role: Vec<AllowedRole>,
     /// EC2 and STS endpoint to use instead of the AWS endpoints
     #[arg(long, value_name = "URL")]
     pub aws_endpoint_url: Option<String>,
@@ -42,12 +53,14 @@ pub struct Aws {
     flags: AwsFlags,
 }
 
-/// A role to assume, and the region of the machines.
+/// A role to assume, the region of the machines, and who is asked about other roles.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Account {
     /// ARN and external ID.
     role: Option<(String, Option<String>)>,
     region: String,
+    /// Whose Secret it is, if that may name roles of its own.
+    tenant: Option<String>,
 }
 
 impl Platform for Aws {
@@ -83,10 +96,10 @@ impl Platform for Aws {
                 message: "spec.platform.aws is missing".to_owned(),
             });
         };
-        let region = aws.region.clone();
+        let region = region(&aws.region)?;
         if let Some(secret) = aws.credentials_secret_ref.as_ref().filter(|secret| !secret.name.is_empty()) {
-            let secret = Some((namespace, secret.name.clone()));
-            return Ok(Access { secret, account: Account { role: None, region } });
+            let account = Account { role: None, region, tenant: Some(namespace.clone()) };
+            return Ok(Access { secret: Some((namespace, secret.name.clone())), account });
         }
         let own = self.flags.own_aws_credentials_in.contains(&namespace);
         match &aws.credentials_assume_role {
@@ -99,9 +112,12 @@ impl Platform for Aws {
                          spec.serviceProviderCredentialsConfig.aws.credentialsSecretRef",
                     ));
                 }
-                Ok(Access { secret, account: Account { role: Some(arn_and_id(role)?), region } })
+                let (arn, id) = arn_and_id(role)?;
+                roles::check(&self.flags.aws_role, &namespace, &arn)
+                    .map_err(|why| refused(&format!("{ROLE_FIELD} {why}")))?;
+                Ok(Access { secret, account: Account { role: Some((arn, id)), region, tenant: None } })
             }
-            None if own => Ok(Access { secret: None, account: Account { role: None, region } }),
+            None if own => Ok(Access { secret: None, account: Account { role: None, region, tenant: None } }),
             None => Err(refused(
                 "spec.platform.aws.credentialsSecretRef.name is empty; name a Secret with the account's credentials",
             )),
@@ -118,6 +134,10 @@ impl Platform for Aws {
                 Some(secret) => Source::read(secret).map_err(|why| why.to_string())?,
                 None => Source::process(),
             };
+            if let Some(tenant) = &account.tenant {
+                let mut own = source.roles().map(|arn| roles::check(&self.flags.aws_role, tenant, arn));
+                own.try_for_each(|role| role.map_err(|why| format!("aws_config: role_arn {why}")))?;
+            }
             if let Some((arn, external_id)) = &account.role {
                 source = source.assume(arn, external_id.as_deref());
             }
@@ -136,9 +156,31 @@ impl Aws {
     }
 }
 
+/// Where a cluster names its role.
+const ROLE_FIELD: &str = "spec.platform.aws.credentialsAssumeRole.roleARN";
+
+/// Longest region that may be one.
+const REGION: usize = 32;
+
+/// The region, if its form is one. It becomes a part of host names: anything else could lead to another host, or be a second spelling of a region
+/// by which two clusters seem to have different machines.
+fn region(region: &str) -> Result<String, CloudError> {
+    let is_letter = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+    if (1..=REGION).contains(&region.len()) && region.chars().all(is_letter) {
+        return Ok(region.to_owned());
+    }
+    let found = sanitize_to(region, REGION);
+    Err(CloudError {
+        kind: CloudErrorKind::Invalid,
+        message: format!(
+            "spec.platform.aws.region is {found:?}: a region has lowercase letters, digits and hyphens, such as us-east-1"
+        ),
+    })
+}
+
 fn arn_and_id(role: &AssumeRole) -> Result<(String, Option<String>), CloudError> {
     if role.role_arn.is_empty() {
-        return Err(refused("spec.platform.aws.credentialsAssumeRole.roleARN is empty"));
+        return Err(refused(&format!("{ROLE_FIELD} is empty")));
     }
     Ok((role.role_arn.clone(), role.external_id.clone()))
 }
@@ -169,6 +211,90 @@ mod tests {
         let mut cluster = ClusterDeployment::new("demo", ClusterDeploymentSpec { platform, ..Default::default() });
         cluster.metadata.namespace = Some("ns".into());
         cluster
+    }
+
+    #[test]
+    fn a_region_is_one_and_spelled_in_one_way() {
+        for (region, is_one) in [
+            ("us-east-1", true),
+            ("us-gov-west-1", true),
+            ("r", true),
+            ("", false),
+            ("US-EAST-1", false),
+            ("us-east-1 ", false),
+            ("us-east-1.amazonaws.com/?", false),
+            ("evil.example.com#", false),
+            ("127.0.0.1:80/", false),
+            (&"r".repeat(33), false),
+        ] {
+            let mut cluster = cluster(Some("creds"), None);
+            cluster.spec.platform.aws.as_mut().unwrap().region = region.into();
+            let found = platform(|_| {}).access(&cluster).map_err(|error| (error.kind, error.message));
+            match found {
+                Ok(access) => assert!(is_one && access.account.region == region, "{region}"),
+                Err((kind, message)) => {
+                    assert!(!is_one && kind == CloudErrorKind::Invalid, "{region}");
+                    assert!(message.starts_with("spec.platform.aws.region is "), "{message}");
+                }
+            }
+        }
+    }
+
+    fn allowing(flags: &mut AwsFlags) {
+        flags.aws_service_provider_secret = Some("provider".into());
+        flags.own_aws_credentials_in = vec!["own".into()];
+        flags.aws_role = vec!["ns=arn:aws:iam::1:role/*".parse().unwrap()];
+    }
+
+    #[test]
+    fn with_a_role_flag_no_other_role_is_assumed() {
+        let (allowed, other) = ("arn:aws:iam::1:role/tenant", "arn:aws:iam::2:role/tenant");
+        for (namespace, role, passes) in [
+            ("ns", allowed, true),
+            ("ns", other, false),
+            ("other", allowed, false),
+            // Neither does the controller's own right to assume roles go further.
+            ("own", allowed, false),
+        ] {
+            let mut cluster = cluster(None, Some(role));
+            cluster.metadata.namespace = Some(namespace.into());
+            match platform(allowing).access(&cluster) {
+                Ok(_) => assert!(passes, "{namespace} {role}"),
+                Err(error) => {
+                    assert!(!passes && error.kind == CloudErrorKind::Credentials, "{namespace} {role}: {error}");
+                    let says = format!(
+                        "spec.platform.aws.credentialsAssumeRole.roleARN is {role}, which clusters in namespace {namespace} may not assume: \
+                         name a role that is allowed there, or start the controller with --aws-role {namespace}={role}"
+                    );
+                    assert_eq!(error.message, says);
+                }
+            }
+        }
+        let without_role = cluster(Some("creds"), Some(other));
+        assert!(platform(allowing).access(&without_role).is_ok(), "its own Secret beats the role");
+    }
+
+    #[tokio::test]
+    async fn with_a_role_flag_neither_does_a_secret_name_another() {
+        let file = |arn: &str| {
+            let keys = "aws_access_key_id = AKIA\naws_secret_access_key = hush\n";
+            let text = format!("[default]\nrole_arn = {arn}\nsource_profile = root\n[profile root]\n{keys}");
+            SecretData::from([("aws_config".to_owned(), text.into_bytes())])
+        };
+        for (namespace, arn, passes) in [
+            ("ns", "arn:aws:iam::1:role/x", true),
+            ("ns", "arn:aws:iam::2:role/x", false),
+            ("other", "arn:aws:iam::1:role/x", false),
+        ] {
+            let platform = platform(allowing);
+            let mut cluster = cluster(Some("creds"), None);
+            cluster.metadata.namespace = Some(namespace.into());
+            let access = platform.access(&cluster).unwrap();
+            let error = platform.connect(&access.account, Some(&file(arn))).await.err();
+            let says = format!("aws_config: role_arn is {arn}, which clusters in namespace {namespace} may not assume");
+            assert_eq!(error.is_none(), passes, "{namespace} {arn}");
+            assert!(error.is_none_or(|error| error.starts_with(&says)), "{namespace} {arn}");
+        }
     }
 
     #[test]

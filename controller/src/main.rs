@@ -34,13 +34,13 @@ use crate::runtime::kind::Group;
 use crate::runtime::lease::{Claim, Election, Times};
 use crate::runtime::marks::Marks;
 use crate::runtime::readiness::Readiness;
-use crate::runtime::{Hub, Term, admin_server, clock, group, panics, watch_backoff};
+use crate::runtime::{Hub, PerTerm, Term, admin_server, clock, group, panics, watch_backoff};
 use crate::spoke::Network;
 use crate::systems::fdb::Fdb;
-use crate::systems::hive::{Drivers, Hive};
+use crate::systems::hive::{Drivers, Hive, Ownership};
 use crate::systems::kkp::Kkp;
 use crate::systems::reachability::Reachability;
-use crate::systems::rollout::{Fleets, Rollouts};
+use crate::systems::rollout::{Fleet, Rollouts};
 
 /// How many status writes are under way at once. The hub has other users.
 const CONCURRENT_WRITES: usize = 32;
@@ -141,21 +141,23 @@ async fn run(args: Args) -> Result<(), Failure> {
 /// Every system that this controller works on, one line each.
 fn systems(args: &Arc<Args>, identity: &str) -> Vec<Group> {
     let (own, identity) = (args.clone(), identity.to_owned());
-    let hive = move |handle: runtime::Handle<_>| {
+    let hive = move |handle: runtime::Handle<_>, ownership| {
         let drivers = drivers(&own, &identity, &handle.hub);
-        Hive::new(handle, drivers, own.settings(), own.concurrency)
+        Hive::new(handle, drivers, ownership, own.settings(), own.concurrency)
     };
     let (own_unreachable, minimum) = (args.own_unreachable, args.fdb_minimum_suspension);
-    let fleets = Arc::new(Fleets::default());
-    let followed = fleets.clone();
+    let (fleets, owners) = (Arc::new(PerTerm::<Fleet>::default()), Arc::new(PerTerm::<Ownership>::default()));
+    let (followed, own) = (fleets.clone(), owners.clone());
     let mut groups = vec![
         group(move |term| {
-            let hive = term.watch(&hive).with(own_unreachable.then_some(Reachability::new));
-            hive.followed_by(followed.of(&term.hub))
+            let ownership = own.of(&term.hub);
+            let hive = term.watch(|handle| hive(handle, ownership.clone()));
+            let hive = hive.with(own_unreachable.then_some(Reachability::new));
+            hive.followed_by(followed.of(&term.hub)).followed_by(ownership)
         }),
         group(move |term| {
-            let fleet = fleets.of(&term.hub);
-            term.watch(|handle| Rollouts::new(handle, fleet))
+            let (fleet, ownership) = (fleets.of(&term.hub), owners.of(&term.hub));
+            term.watch(|handle| Rollouts::new(handle, fleet, ownership))
         }),
         group(move |term| term.watch(|handle| Fdb::new(handle, minimum))),
     ];

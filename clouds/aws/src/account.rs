@@ -29,6 +29,7 @@ const PIECE: u32 = 6;
 pub(crate) struct Account {
     client: aws_sdk_ec2::Client,
     region: String,
+    domain: Arc<str>,
     permit: Permit,
     limits: Arc<Limits>,
     /// Kinds of spot instances by instance ID. An instance never changes its kind.
@@ -36,8 +37,21 @@ pub(crate) struct Account {
 }
 
 impl Account {
-    pub(crate) fn new(client: aws_sdk_ec2::Client, region: String, permit: Permit, limits: Arc<Limits>) -> Self {
-        Self { client, region, permit, limits, spots: Mutex::default() }
+    /// `account`: an opaque word for it.
+    pub(crate) fn new(
+        client: aws_sdk_ec2::Client,
+        region: String,
+        account: &str,
+        permit: Permit,
+        limits: Arc<Limits>,
+    ) -> Self {
+        let domain = format!("aws/{region}/{account}").into();
+        Self { client, region, domain, permit, limits, spots: Mutex::default() }
+    }
+
+    /// See [`shared::cloud::Driver::domain`].
+    pub(crate) fn domain(&self) -> Arc<str> {
+        self.domain.clone()
     }
 
     pub(crate) fn region(&self) -> &str {

@@ -6,6 +6,7 @@ use aws_config::SdkConfig;
 use aws_config::default_provider::credentials::DefaultCredentialsChain;
 use aws_config::sts::AssumeRoleProvider;
 use aws_sdk_ec2::config::{Credentials, SharedCredentialsProvider};
+use sha2::{Digest as _, Sha256};
 
 use crate::config_file::{self, Chain, ConfigFileError, Role};
 
@@ -77,6 +78,17 @@ impl Source {
         self.roles.iter().map(|role| role.arn.as_str())
     }
 
+    /// An opaque word for the account that these credentials open: the one that the last role is of, otherwise the one of the access key. A hash,
+    /// because an access key ID is nobody else's business. Two keys of one account are two words: EC2 alone knows better.
+    pub(crate) fn account(&self) -> String {
+        let known = match self.roles.last() {
+            Some(Role { arn, .. }) => format!("role {}", arn.split(':').nth(4).unwrap_or(arn)),
+            None => format!("key {}", self.access_key_id()),
+        };
+        let start = Sha256::digest(known).first_chunk().map_or(0, |bytes| u64::from_be_bytes(*bytes));
+        format!("{start:016x}")
+    }
+
     /// A provider that assumes the roles one after the other, and again before they expire.
     pub(crate) async fn provider(self, base: &SdkConfig) -> SharedCredentialsProvider {
         let mut provider = if let Some(keys) = self.keys {
@@ -133,6 +145,25 @@ mod tests {
         }
         assert_ne!(role(Some("x")), role(Some("y")));
         assert_ne!(role(Some("x")), role(None));
+    }
+
+    #[test]
+    fn an_account_is_known_by_its_key_or_by_its_role_and_never_named() {
+        let keys = |id: &str, secret: &str| {
+            read(&[("aws_access_key_id", id.as_bytes()), ("aws_secret_access_key", secret.as_bytes())]).unwrap()
+        };
+        let role = |id: &str, arn: &str| keys(id, "hush").assume(arn, None).account();
+        let own = keys("AKIA0123456789ABCDEF", "hush").account();
+        assert_eq!(own.len(), 16);
+        assert!(own.chars().all(|c| c.is_ascii_hexdigit()) && !own.contains("AKIA"), "{own}");
+        assert_eq!(own, keys("AKIA0123456789ABCDEF", "other").account(), "copies of a Secret are one account");
+        assert_ne!(own, keys("AKIA0123456789ABCDEG", "hush").account());
+        assert_ne!(own, Source::process().account());
+        let (one, another) = ("arn:aws:iam::100000000042:role/a", "arn:aws:iam::100000000043:role/a");
+        assert_eq!(role("A", one), role("B", "arn:aws:iam::100000000042:role/path/b"), "one account, whoever assumes");
+        assert_ne!(role("A", one), role("A", another));
+        assert_ne!(role("A", one), keys("100000000042", "hush").account());
+        assert_eq!(role("A", "nonsense").len(), 16);
     }
 
     #[test]

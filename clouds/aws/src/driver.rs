@@ -63,6 +63,10 @@ impl Ec2 {
 }
 
 impl Driver for Ec2 {
+    fn domain(&self) -> Arc<str> {
+        self.account.domain()
+    }
+
     fn profile(&self, cluster: &ClusterRef) -> Profile {
         Profile {
             selector: format!("tag kubernetes.io/cluster/{}=owned in {}", cluster.infra_id, self.account.region()),

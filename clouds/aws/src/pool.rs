@@ -91,14 +91,14 @@ pub(crate) async fn driver(
     base: SdkConfig,
     limits: Arc<Limits>,
 ) -> Ec2 {
-    let permit = &options.process.permit;
+    let (permit, account) = (&options.process.permit, source.account());
     let config = aws_sdk_ec2::config::Builder::from(&base)
         .credentials_provider(source.provider(&base).await)
         .interceptor(Fence(permit.clone()))
         .retry_classifier(NoRoomIsAnAnswer)
         .build();
     let client = aws_sdk_ec2::Client::from_conf(config);
-    Ec2::new(Account::new(client, region.to_owned(), permit.clone(), limits))
+    Ec2::new(Account::new(client, region.to_owned(), &account, permit.clone(), limits))
 }
 
 fn key(region: &str, source: &Source) -> (String, String) {

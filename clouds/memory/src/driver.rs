@@ -4,6 +4,7 @@
 //! taken. A record that another writer has changed since is a conflict, and the pass ends.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -271,6 +272,10 @@ fn unreadable(why: &str) -> CloudError {
 }
 
 impl Driver for Recreate {
+    fn domain(&self) -> Arc<str> {
+        Arc::from("memory")
+    }
+
     fn profile(&self, cluster: &ClusterRef) -> Profile {
         Profile {
             selector: format!("servers of {}", cluster.infra_id),

@@ -65,11 +65,11 @@ impl<K: Object> Kind<K> {
         self
     }
 
-    /// Tells this reader, too, what the watch brings.
+    /// Tells this reader, too, what the watch brings, and before the systems: what they decide may depend on it.
     #[must_use]
     pub fn followed_by<F: Follower<K>>(mut self, follower: Arc<F>) -> Self {
         let (_, triggers) = unbounded();
-        self.workers.push((Arc::new(Following(follower)), triggers));
+        self.workers.insert(0, (Arc::new(Following(follower)), triggers));
         self
     }
 

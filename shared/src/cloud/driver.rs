@@ -1,5 +1,7 @@
 //! What a cloud crate implements.
 
+use std::sync::Arc;
+
 use futures::FutureExt;
 use futures::future::BoxFuture;
 
@@ -32,6 +34,9 @@ pub struct Listing {
 /// A driver never decides: it lists, and it moves exactly the machines in the request. It keeps nothing in the process
 /// that a restart may not lose. Every request asks first whether this process may still act.
 pub trait Driver: Send + Sync {
+    /// What shares this driver's limits: platform, region and account, such as `aws/us-east-1/3f9c2b7a51d0e846`. The account is opaque, and never a
+    /// part of a credential: people read it.
+    fn domain(&self) -> Arc<str>;
     /// What is known of the platform and this cluster without a call.
     fn profile(&self, cluster: &ClusterRef) -> Profile;
     /// All machines of the cluster, every page, in any state. Lists that are asked for at the same time may share calls. A part

@@ -44,6 +44,7 @@ fn progress(cluster: &ClusterDeployment, states: &[InstanceState]) -> String {
         cluster,
         served: Served::ByUs,
         sync: Sync::Applied,
+        identity_taken: None,
         machines: Some(Ok(machines)),
         tried: None,
         failed_lists: 0,

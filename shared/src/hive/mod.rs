@@ -9,6 +9,7 @@ mod edit;
 pub mod exempt;
 #[cfg(test)]
 mod frozen;
+pub mod identity;
 mod order;
 pub mod pool;
 pub mod preflight;

@@ -25,6 +25,8 @@ pub struct Subject {
     pub object: Observed,
     /// The index of the group that selects it.
     pub group: usize,
+    /// What it shares a cloud's limits with, as far as names tell: see [`domain`](super::observed::domain).
+    pub domain: String,
     /// Why it has to be left alone, as other objects of the hub say.
     pub upgrade: Option<String>,
     /// What its spoke says against a sleep.
@@ -137,9 +139,10 @@ fn candidates(subjects: &[Subject], now: Timestamp) -> Vec<Candidate<'_>> {
 
 /// What a check has found stays so.
 fn candidate(subject: &Subject, now: Timestamp) -> Candidate<'_> {
-    let Subject { object, group, upgrade, checked } = subject;
+    let Subject { object, group, domain, upgrade, checked } = subject;
     let checked = checked.as_deref().map(|why| (why, now));
-    Candidate { object, group: *group, upgrade: upgrade.as_deref(), checked, checking: false }
+    let domain = Some(domain.as_str());
+    Candidate { object, group: *group, domain, upgrade: upgrade.as_deref(), checked, checking: false }
 }
 
 fn members(rollout: &PowerRollout, subjects: &[Subject], now: Timestamp) -> Vec<Option<(MemberState, String)>> {

@@ -48,9 +48,6 @@ pub struct Observed {
     pub failed: Option<(String, Timestamp)>,
     /// Why its cloud delays the change, and since when.
     pub held: Option<(Cause, Timestamp)>,
-    /// What it shares a cloud's limits with: platform, region and the name of its credentials. The names are compared without their
-    /// namespaces: hubs keep a copy of an account's Secret in the namespace of each cluster.
-    pub domain: String,
     /// Whether its spoke can tell about an upgrade: it runs, and it is no fake.
     pub has_spoke: bool,
 }
@@ -81,7 +78,6 @@ impl Observed {
             waits: waits(cluster),
             failed,
             held,
-            domain: domain(cluster),
             has_spoke: runs && !is_fake,
         }
     }
@@ -185,7 +181,9 @@ fn waits(cluster: &ClusterDeployment) -> Option<String> {
     (!is_claimed).then(|| format!("unclaimed cluster of ClusterPool {name}, which sets its powerState"))
 }
 
-/// What a cluster shares a cloud's limits with: see [`Observed::domain`].
+/// What a cluster shares a cloud's limits with, as far as names tell: platform, region and the name of its credentials. An estimate for forecasts:
+/// the controller knows the account. The names are compared without their namespaces: hubs keep a copy of an account's Secret in the namespace of
+/// each cluster.
 #[must_use]
 pub fn domain(cluster: &ClusterDeployment) -> String {
     let (platform, name) = (&cluster.spec.platform, cluster.name_any());

@@ -45,6 +45,8 @@ pub struct Candidate<'a> {
     pub object: &'a Observed,
     /// The index of the group that selects it.
     pub group: usize,
+    /// What it shares a cloud's limits with, if that is known: see [`Target::domain`].
+    pub domain: Option<&'a str>,
     /// Why it has to be left alone for now, as other objects of the hub say: an upgrade by TALM.
     pub upgrade: Option<&'a str>,
     /// What the last try to start it found against that, and when it was.
@@ -87,6 +89,7 @@ pub(super) struct Row<'a> {
     pub(super) object: &'a Observed,
     pub(super) member: Member,
     pub(super) native: usize,
+    domain: Option<&'a str>,
     checking: bool,
 }
 
@@ -263,13 +266,14 @@ fn rows<'a>(input: &Input<'a>, context: &member::Rollout<'_>) -> Vec<Row<'a>> {
         if let (State::Deferred, Some((_, at))) = (member.state, checked) {
             member.since = Some(at);
         }
-        Some(Row { index, object, member, native: candidate.group, checking: candidate.checking })
+        let Candidate { group: native, domain, checking, .. } = *candidate;
+        Some(Row { index, object, member, native, domain, checking })
     };
     input.candidates.iter().enumerate().filter_map(one).collect()
 }
 
 fn target(row: &Row<'_>, status: &PowerRolloutStatus, uid: &str, last: usize, now: Timestamp) -> Target {
-    let Row { object, member, native, checking, .. } = row;
+    let Row { object, member, native, domain, checking, .. } = row;
     let own = object.mark.as_ref().filter(|mark| mark.uid == uid);
     let group = own.map_or(*native, |mark| usize::try_from(mark.group).unwrap_or(last)).min(last);
     let since = member.since.unwrap_or(now);
@@ -277,7 +281,8 @@ fn target(row: &Row<'_>, status: &PowerRolloutStatus, uid: &str, last: usize, no
     Target {
         name: format!("{}/{}", object.namespace, object.name),
         group,
-        domain: object.domain.clone(),
+        namespace: object.namespace.clone(),
+        domain: domain.map(str::to_owned),
         state: member.state,
         since,
         started,

@@ -11,8 +11,11 @@ pub struct Target {
     pub name: String,
     /// The index of its group in the strategy.
     pub group: usize,
-    /// What shares a cloud's limits with it, such as the region and the credentials. Targets start round robin over domains.
-    pub domain: String,
+    /// Its namespace: a domain closes on what several of them say.
+    pub namespace: String,
+    /// What shares a cloud's limits with it: platform, region and account. Targets start round robin over domains. While it is not known, what
+    /// its cloud does counts for no other target, and what others met does not hold it up.
+    pub domain: Option<String>,
     /// What it does.
     pub state: State,
     /// When this state began; for a deferred target, when its reason was checked last.

@@ -26,11 +26,13 @@ fn ago(seconds: i64) -> Timestamp {
 fn target(name: &str, state: State, since: i64) -> Target {
     let is_started = !matches!(state, State::Pending | State::Deferred | State::Excluded);
     let started = is_started.then(|| ago(since));
-    let (name, unobserved, paused) = (name.to_owned(), Duration::ZERO, Duration::ZERO);
+    let (name, namespace) = (name.to_owned(), name.to_owned());
+    let (unobserved, paused) = (Duration::ZERO, Duration::ZERO);
     Target {
         name,
         group: 0,
-        domain: String::new(),
+        namespace,
+        domain: Some(String::new()),
         state,
         since: ago(since),
         started,
@@ -46,7 +48,7 @@ fn in_group(group: usize, target: Target) -> Target {
 }
 
 fn in_domain(domain: &str, target: Target) -> Target {
-    Target { domain: domain.to_owned(), ..target }
+    Target { domain: Some(domain.to_owned()), ..target }
 }
 
 fn window(max_concurrency: usize, groups: Vec<Group>) -> Window {

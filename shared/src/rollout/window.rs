@@ -13,6 +13,8 @@ use super::target::{Cause, State, Target};
 const HELD: Duration = Duration::from_mins(5);
 /// Targets of one domain that wait for one cause before nothing else starts there.
 const CLOSED: usize = 3;
+/// Namespaces that these targets are in: what one tenant's clusters say stops no other tenant's.
+const CLOSED_BY: usize = 2;
 /// How long a deferred target is left alone before it is checked again.
 const RECHECK: Duration = Duration::from_secs(30);
 /// What `starts_per_minute` counts in.
@@ -147,27 +149,30 @@ fn breached(window: &Window, all: &[(&Target, Standing)]) -> Option<usize> {
     failures.into_iter().find(exceeds).map(|(index, _)| index)
 }
 
-/// Domains that lack capacity or are rate limited: so many targets wait there for one cause, and none has succeeded since.
+/// Domains that lack capacity or are rate limited: so many targets of several namespaces wait there for one cause, and none has succeeded since.
 fn closed<'a>(all: &[(&'a Target, Standing)]) -> BTreeSet<&'a str> {
-    let mut waiting: BTreeMap<(&str, Cause), Vec<Timestamp>> = BTreeMap::new();
+    let mut waiting: BTreeMap<(&str, Cause), Vec<(Timestamp, &str)>> = BTreeMap::new();
     let mut succeeded: BTreeMap<&str, Timestamp> = BTreeMap::new();
     for (target, standing) in all {
+        let Some(domain) = target.domain.as_deref() else { continue };
         match target.state {
             State::Held(cause) if !standing.timed_out => {
-                waiting.entry((&target.domain, cause)).or_default().push(target.since);
+                waiting.entry((domain, cause)).or_default().push((target.since, &target.namespace));
             }
             State::Succeeded => {
-                let last = succeeded.entry(&target.domain).or_insert(target.since);
+                let last = succeeded.entry(domain).or_insert(target.since);
                 *last = target.since.max(*last);
             }
             _ => {}
         }
     }
-    let is_closed = |domain: &str, since: &[Timestamp]| {
+    let is_closed = |domain: &str, held: &[(Timestamp, &str)]| {
         let last = succeeded.get(domain);
-        since.iter().filter(|since| last.is_none_or(|last| *since >= last)).count() >= CLOSED
+        let held = held.iter().filter(|(since, _)| last.is_none_or(|last| since >= last));
+        let namespaces: BTreeSet<&str> = held.clone().map(|(_, namespace)| *namespace).collect();
+        held.count() >= CLOSED && namespaces.len() >= CLOSED_BY
     };
-    waiting.into_iter().filter(|((domain, _), since)| is_closed(domain, since)).map(|((domain, _), _)| domain).collect()
+    waiting.into_iter().filter(|((domain, _), held)| is_closed(domain, held)).map(|((domain, _), _)| domain).collect()
 }
 
 /// How many may start in this minute, and when the next one may.
@@ -191,17 +196,21 @@ fn to_start<'a>(
     closed: &BTreeSet<&str>,
     count: usize,
 ) -> Vec<&'a str> {
-    let mut ranks: BTreeMap<&str, usize> = BTreeMap::new();
-    let mut found: Vec<(usize, &str, &str)> = Vec::new();
+    let mut ranks: BTreeMap<Option<&str>, usize> = BTreeMap::new();
+    let mut found: Vec<(usize, Option<&str>, &str)> = Vec::new();
     for (target, _) in all.iter().filter(|(target, _)| Some(target.group) == group) {
-        let rank = ranks.entry(&target.domain).or_default();
+        let rank = ranks.entry(target.domain.as_deref()).or_default();
         *rank += 1;
-        if target.state == State::Pending && !target.checking && !closed.contains(target.domain.as_str()) {
-            found.push((*rank, &target.domain, &target.name));
+        if target.state == State::Pending && !target.checking && is_open(target, closed) {
+            found.push((*rank, target.domain.as_deref(), &target.name));
         }
     }
     found.sort_unstable();
     found.into_iter().take(count).map(|(_, _, name)| name).collect()
+}
+
+fn is_open(target: &Target, closed: &BTreeSet<&str>) -> bool {
+    target.domain.as_deref().is_none_or(|domain| !closed.contains(domain))
 }
 
 /// Those that may be checked now, the one that was checked longest ago first, and when the next one may.
@@ -212,7 +221,7 @@ fn to_retry<'a>(
 ) -> (Vec<&'a str>, Option<Timestamp>) {
     let waits = |target: &&Target| matches!(target.state, State::Deferred | State::Pending) && !target.checking;
     let open = all.iter().map(|(target, _)| *target).filter(waits);
-    let mut open: Vec<&Target> = open.filter(|target| !closed.contains(target.domain.as_str())).collect();
+    let mut open: Vec<&Target> = open.filter(|target| is_open(target, closed)).collect();
     open.sort_by(|one, other| (one.since, &one.name).cmp(&(other.since, &other.name)));
     let due = |target: &Target| match target.state {
         State::Deferred => after(target.since.min(now), RECHECK),

@@ -11,8 +11,8 @@ pub enum HiveError {
     /// The status could not be written.
     #[error("write the status")]
     Status(#[source] WriteError),
-    /// Somebody wants something else by now than what was decided about.
-    #[error("spec.powerState changed during the reconcile")]
+    /// Somebody wants something else by now than what was decided about, or the machines are another object's.
+    #[error("spec.powerState or the owner of the machines changed during the reconcile")]
     Outdated,
     /// Another controller leads.
     #[error("this controller is no longer the leader")]

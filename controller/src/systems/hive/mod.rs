@@ -10,6 +10,7 @@ mod drivers;
 mod errors;
 mod in_step;
 mod observe;
+mod ownership;
 mod preflight;
 mod report;
 pub mod spokes;
@@ -17,19 +18,22 @@ mod state;
 #[cfg(test)]
 mod tests;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use shared::hive::api::ClusterDeployment;
 use shared::hive::conditions::HIBERNATING;
 use shared::hive::decide::{self, Facts, Notice, Plan, Recheck, Sync};
+use shared::hive::identity::Older;
 use tokio::time::Instant;
-use tracing::info;
+use tracing::{info, warn};
 
 use self::cloud_access::CloudAccess;
 use self::cluster_sync::ClusterSyncs;
 pub use self::drivers::Drivers;
 pub use self::errors::HiveError;
 use self::in_step::{STEP, in_step};
+pub use self::ownership::Ownership;
 use self::state::TargetState;
 use crate::metrics::Told;
 use crate::runtime::hub::{full_name, key_of};
@@ -50,6 +54,9 @@ const RECONCILE_TIMEOUT: Duration = Duration::from_mins(3);
 /// What was not written because something else had just been written is written after this time.
 const WRITE_LATER: Duration = Duration::from_secs(2);
 
+/// Until it is known whose machines are whose, a cluster waits.
+const UNLISTED: Duration = Duration::from_secs(1);
+
 /// Between two reconciles of a cluster whose machines an abandoned call may still reach.
 const UNSURE_PERIOD: Duration = Duration::from_secs(5);
 
@@ -57,6 +64,7 @@ const UNSURE_PERIOD: Duration = Duration::from_secs(5);
 pub struct Hive {
     handle: Handle<ClusterDeployment>,
     clouds: Box<dyn CloudAccess>,
+    ownership: Arc<Ownership>,
     settings: decide::Settings,
     concurrency: u16,
     cluster_syncs: ClusterSyncs,
@@ -72,18 +80,23 @@ pub struct Observation<'a> {
 }
 
 impl Hive {
-    /// Reconciles at most `concurrency` clusters of one namespace at once.
+    /// Reconciles at most `concurrency` clusters of one namespace at once. `ownership` follows the same watch.
     pub fn new(
         handle: Handle<ClusterDeployment>,
         clouds: impl CloudAccess + 'static,
+        ownership: Arc<Ownership>,
         settings: decide::Settings,
         concurrency: u16,
     ) -> Self {
-        Self { handle, clouds: Box::new(clouds), settings, concurrency, cluster_syncs: ClusterSyncs::default() }
+        let (clouds, cluster_syncs) = (Box::new(clouds), ClusterSyncs::default());
+        Self { handle, clouds, ownership, settings, concurrency, cluster_syncs }
     }
 
-    /// Whether the watch has brought another desired state since `decided` was read.
+    /// Whether the watch has brought another desired state since `decided` was read, or an older object that names its machines.
     fn is_outdated(&self, decided: &ClusterDeployment) -> bool {
+        if self.ownership.older_than(decided).is_some() {
+            return true;
+        }
         let newest = self.handle.newest(key_of(decided));
         let Some(newest) = newest.as_ref().and_then(|newest| newest.0.as_ref().ok()) else { return false };
         newest.metadata.uid != decided.metadata.uid
@@ -93,6 +106,21 @@ impl Hive {
     fn sync(&self, cluster: &ClusterDeployment, state: &mut TargetState) -> Sync {
         self.cluster_syncs.of(&key_of(cluster), &mut state.sync_missed_since)
     }
+}
+
+/// The older object that names the machines of `cluster`. Only the log names it whatever its namespace.
+fn older_than(hive: &Hive, cluster: &ClusterDeployment) -> Option<Older> {
+    let older = hive.ownership.older_than(cluster)?;
+    let name = full_name(cluster);
+    if let Some(left_out) = hive.hub().warnings.due("machines", &name) {
+        warn!(
+            cluster = name,
+            older = full_name(&*older),
+            left_out,
+            "an older object names the same machines: left to it"
+        );
+    }
+    Some(Older::seen_from(cluster, older.0.as_ref().ok()?))
 }
 
 impl System for Hive {
@@ -127,8 +155,11 @@ impl System for Hive {
     ) -> Result<Observed<Observation<'a>>, HiveError> {
         // Thousands of reconciles may wait for company at once: what is rarely needed is in boxes.
         let state = &mut target.state;
-        let sync = self.sync(cluster, state);
-        if let Some(left) = state.rests(cluster, sync) {
+        if !self.ownership.is_listed() {
+            return Ok(Observed::Rest(Some(UNLISTED)));
+        }
+        let (sync, older) = (self.sync(cluster, state), older_than(self, cluster));
+        if let Some(left) = state.rests(cluster, sync, older.as_ref()) {
             if !Box::pin(has_new_credentials(self, cluster, state)).await {
                 return Ok(Observed::Rest(Some(state.until_next(left))));
             }
@@ -140,7 +171,7 @@ impl System for Hive {
             Box::pin(notice(self, cluster, state, Some(&Notice::another_controller()))).await;
             return Ok(Observed::Rest(Some(left)));
         }
-        let facts = observe::facts(self, cluster, sync, state).await;
+        let facts = observe::facts(self, cluster, sync, older, state).await;
         Ok(Observed::Facts(Observation { facts, written: None, acted: false }))
     }
 
@@ -184,7 +215,7 @@ impl System for Hive {
         if let (true, Some(Ok(machines))) = (plan.replace_spot, &facts.machines) {
             spokes::replace_spot(self, cluster, state, machines).await;
         }
-        let requeue = settle(self, state, cluster, facts.sync, &plan);
+        let requeue = settle(self, state, cluster, &facts, &plan);
         if before.metadata.deletion_timestamp.is_some() {
             target.state = TargetState::default();
             self.forget(&key_of(before));
@@ -212,7 +243,8 @@ impl System for Hive {
     }
 
     async fn follow(&self) {
-        self.cluster_syncs.follow(self.hub().watches.clone(), |key| self.handle.trigger(key)).await;
+        let syncs = self.cluster_syncs.follow(self.hub().watches.clone(), |key| self.handle.trigger(key));
+        tokio::join!(syncs, self.ownership.follow(|key| self.handle.trigger(key)));
     }
 }
 
@@ -276,7 +308,7 @@ fn settle(
     hive: &Hive,
     state: &mut TargetState,
     cluster: &ClusterDeployment,
-    sync: Sync,
+    facts: &Facts<'_>,
     plan: &Plan,
 ) -> Option<Duration> {
     let (elapsed, steady) = (hive.hub().began.elapsed(), hive.settings.steady);
@@ -292,6 +324,6 @@ fn settle(
     let unsure = state.is_unsure().then_some(UNSURE_PERIOD);
     let asked = preflight::due_in(cluster, state).filter(|left| !left.is_zero());
     let pause = [pause, due, later, unsure, asked].into_iter().flatten().min()?;
-    state.rest(cluster, sync, pause);
+    state.rest(cluster, facts.sync, facts.identity_taken.as_ref(), pause);
     Some(state.until_next(pause))
 }

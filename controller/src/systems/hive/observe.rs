@@ -6,6 +6,7 @@ use shared::cloud::{CloudError, Inventory, Priority};
 use shared::hive::api::{ClusterDeployment, Desired};
 use shared::hive::conditions::{HIBERNATING, READY};
 use shared::hive::decide::{Facts, Need, Served, Sync, needs};
+use shared::hive::identity::Older;
 
 use super::drivers::called;
 use super::state::TargetState;
@@ -14,11 +15,18 @@ use crate::cloud_registry::PLATFORMS;
 use crate::runtime::{System, clock};
 
 /// Fills in everything that the decision about `cluster` needs.
-pub async fn facts<'a>(hive: &Hive, cluster: &'a ClusterDeployment, sync: Sync, state: &mut TargetState) -> Facts<'a> {
+pub async fn facts<'a>(
+    hive: &Hive,
+    cluster: &'a ClusterDeployment,
+    sync: Sync,
+    identity_taken: Option<Older>,
+    state: &mut TargetState,
+) -> Facts<'a> {
     let mut facts = Facts {
         cluster,
         served: Served::platform(cluster.spec.platform.name(), PLATFORMS),
         sync,
+        identity_taken,
         machines: None,
         tried: state.tried.clone(),
         failed_lists: state.failed_lists,
@@ -69,7 +77,9 @@ async fn machines(
 async fn list(hive: &Hive, cluster: &ClusterDeployment) -> Result<Inventory, CloudError> {
     let target = hive.clouds.target(cluster)?;
     let driver = Box::pin(hive.clouds.of(cluster)).await?;
-    Ok(Inventory::new(driver.profile(&target.cluster), driver.list(&target, priority(cluster)).await?))
+    let listing = driver.list(&target, priority(cluster)).await?;
+    hive.ownership.found_in(cluster, driver.domain());
+    Ok(Inventory::new(driver.profile(&target.cluster), listing))
 }
 
 /// Clusters in transition go first; steady clusters use what is left of the rate limit.

@@ -11,6 +11,7 @@ use shared::cloud::{CloudError, CloudErrorKind, Inventory};
 use shared::hive::api::ClusterDeployment;
 use shared::hive::conditions::{HIBERNATING, READY};
 use shared::hive::decide::{LastAttempt, Sync};
+use shared::hive::identity::Older;
 use shared::hive::preflight::SpokePreflight;
 use tokio::time::Instant;
 
@@ -90,16 +91,16 @@ pub struct TargetState {
 impl TargetState {
     /// How long this object, as it is, needs no reconcile.
     #[must_use]
-    pub fn rests(&self, cluster: &ClusterDeployment, sync: Sync) -> Option<Duration> {
+    pub fn rests(&self, cluster: &ClusterDeployment, sync: Sync, older: Option<&Older>) -> Option<Duration> {
         let (seen, until) = self.settled?;
         let left = until.saturating_duration_since(Instant::now());
         let news = self.news.swap(false, Ordering::Relaxed);
-        (!news && seen == fingerprint(cluster, sync) && !left.is_zero()).then_some(left)
+        (!news && seen == fingerprint(cluster, sync, older) && !left.is_zero()).then_some(left)
     }
 
     /// This object, as it is, needs no reconcile for this long.
-    pub fn rest(&mut self, cluster: &ClusterDeployment, sync: Sync, pause: Duration) {
-        self.settled = Some((fingerprint(cluster, sync), Instant::now() + pause));
+    pub fn rest(&mut self, cluster: &ClusterDeployment, sync: Sync, older: Option<&Older>, pause: Duration) {
+        self.settled = Some((fingerprint(cluster, sync, older), Instant::now() + pause));
     }
 
     /// The reconcile has failed: the next one is due, whatever the last one said. In doubt it may have written something.
@@ -176,9 +177,10 @@ fn lacks_rights(kind: CloudErrorKind) -> bool {
     matches!(kind, CloudErrorKind::Denied | CloudErrorKind::Credentials)
 }
 
-/// What of an object calls for a reconcile: everything but the status that others keep there.
-fn fingerprint(cluster: &ClusterDeployment, sync: Sync) -> u64 {
+/// What of an object, and of an older one with its machines, calls for a reconcile: everything but the status that others keep there.
+fn fingerprint(cluster: &ClusterDeployment, sync: Sync, older: Option<&Older>) -> u64 {
     let mut hasher = DefaultHasher::new();
+    older.hash(&mut hasher);
     std::mem::discriminant(&sync).hash(&mut hasher);
     cluster.uid().hash(&mut hasher);
     cluster.metadata.generation.hash(&mut hasher);
@@ -199,9 +201,10 @@ mod tests {
     #[test]
     fn a_failed_reconcile_is_repeated_though_nothing_on_the_object_has_changed() {
         let (mut state, cluster) = (TargetState::default(), ClusterDeployment::default());
-        state.rest(&cluster, Sync::Applied, Duration::from_mins(10));
-        assert!(state.rests(&cluster, Sync::Applied).is_some());
+        state.rest(&cluster, Sync::Applied, None, Duration::from_mins(10));
+        assert!(state.rests(&cluster, Sync::Applied, None).is_some());
+        assert_eq!(state.rests(&cluster, Sync::Applied, Some(&Older::Elsewhere)), None);
         state.failed(false);
-        assert_eq!(state.rests(&cluster, Sync::Applied), None);
+        assert_eq!(state.rests(&cluster, Sync::Applied, None), None);
     }
 }

@@ -17,7 +17,7 @@ use tokio::time::sleep;
 use super::*;
 use crate::runtime::testing::MemoryHub;
 
-const CLUSTERS: &str = "/apis/hive.openshift.io/v1/namespaces/ns/clusterdeployments/";
+const CLUSTERS: &str = "/apis/hive.openshift.io/v1/namespaces/";
 const CLUSTER: &str = "/apis/hive.openshift.io/v1/namespaces/ns/clusterdeployments/demo";
 
 /// A cloud with one machine, which may refuse what it is asked for.
@@ -61,6 +61,10 @@ impl Cloud {
 }
 
 impl Driver for Shared {
+    fn domain(&self) -> Arc<str> {
+        Arc::from("test/account")
+    }
+
     fn profile(&self, cluster: &ClusterRef) -> Profile {
         Profile { selector: format!("tag {}", cluster.infra_id), ..Profile::default() }
     }
@@ -123,7 +127,11 @@ fn asleep(cloud: &Arc<Cloud>) -> (MemoryHub, JoinHandle<()>) {
 
 /// The same, with these annotations.
 fn asleep_with(cloud: &Arc<Cloud>, annotations: &Value) -> (MemoryHub, JoinHandle<()>) {
-    let hub = MemoryHub::default();
+    asleep_in(MemoryHub::default(), cloud, annotations)
+}
+
+/// The same, in this hub.
+fn asleep_in(hub: MemoryHub, cloud: &Arc<Cloud>, annotations: &Value) -> (MemoryHub, JoinHandle<()>) {
     hub.put(
         CLUSTER,
         json!({
@@ -137,8 +145,12 @@ fn asleep_with(cloud: &Arc<Cloud>, annotations: &Value) -> (MemoryHub, JoinHandl
         }),
     );
     let clouds = Shared(cloud.clone());
-    let kind = hub.term().watch(|handle| Hive::new(handle, clouds, decide::Settings::default(), 4));
-    (hub.clone(), tokio::spawn(kind.run_on(hub.watch::<ClusterDeployment>(CLUSTERS))))
+    let ownership = Arc::new(Ownership::default());
+    let owners = ownership.clone();
+    let kind = hub.term().watch(|handle| Hive::new(handle, clouds, owners, decide::Settings::default(), 4));
+    let kind = kind.followed_by(ownership);
+    let work = tokio::spawn(kind.run_on(hub.watch::<ClusterDeployment>(CLUSTERS)));
+    (hub, work)
 }
 
 fn power_state(hub: &MemoryHub) -> String {
@@ -162,6 +174,45 @@ async fn while_credentials_are_refused_the_secret_is_read_every_ten_seconds_and_
     let reads = cloud.reads.load(Ordering::Relaxed);
     sleep(Duration::from_mins(10)).await;
     assert_eq!(cloud.reads.load(Ordering::Relaxed), reads, "nothing is in doubt any more");
+    work.abort();
+}
+
+/// The other object is another tenant's, and nobody acts on it either.
+#[tokio::test(start_paused = true)]
+async fn machines_that_an_older_object_names_are_left_to_it_until_it_names_them_no_more() {
+    let (hub, cloud) = (MemoryHub::default(), Arc::new(Cloud::default()));
+    let other = "/apis/hive.openshift.io/v1/namespaces/tenant/clusterdeployments/hidden";
+    hub.put(
+        other,
+        json!({
+            "apiVersion": "hive.openshift.io/v1", "kind": "ClusterDeployment",
+            "metadata": {
+                "name": "hidden", "namespace": "tenant", "uid": "u0", "generation": 1,
+                "creationTimestamp": "2026-11-01T00:00:00Z",
+                "annotations": {"hive.openshift.io/reconcile-pause": "true"},
+            },
+            "spec": {
+                "baseDomain": "test", "clusterName": "hidden", "installed": true,
+                "clusterMetadata": {"infraID": "demo-1", "clusterID": "c", "adminKubeconfigSecretRef": {"name": "k"}},
+                "platform": {"aws": {"region": "r"}},
+            },
+        }),
+    );
+    let (hub, work) = asleep_in(hub, &cloud, &json!({}));
+    sleep(Duration::from_mins(30)).await;
+    assert_eq!(power_state(&hub), "FailedToStop");
+    let (moves, lists) = (cloud.moves().len(), cloud.lists.load(Ordering::Relaxed));
+    assert_eq!((moves, lists, hub.patches()), (0, 0, 1), "the cloud is not asked, and the status is written once");
+    let status = hub.get(CLUSTER)["status"].to_string();
+    assert!(status.contains("IdentityTaken: an older ClusterDeployment in another namespace"), "{status}");
+    assert!(!status.contains("hidden") && !status.contains("tenant"), "{status}");
+    hub.edit(other, |cluster| cluster["spec"]["clusterMetadata"]["infraID"] = Value::from("demo-2"));
+    sleep(Duration::from_secs(5)).await;
+    assert_eq!(
+        (power_state(&hub).as_str(), cloud.moves().len()),
+        ("Hibernating", 1),
+        "at once, and not at the next look"
+    );
     work.abort();
 }
 

@@ -9,12 +9,11 @@ use kube::runtime::reflector::Store;
 use shared::hive::api::ClusterDeployment;
 use shared::rollout::observed::Observed;
 use tokio::sync::Notify;
-use tokio::time::Instant;
 
 use super::checks::Identity;
 use crate::cloud_registry::PLATFORMS;
 use crate::runtime::hub::{key_of, version};
-use crate::runtime::{Follower, Guarded, Hub, Key};
+use crate::runtime::{Follower, Guarded, Key};
 
 /// A `ClusterDeployment` and what rollouts read of it.
 #[derive(Debug)]
@@ -102,20 +101,5 @@ impl Follower<ClusterDeployment> for Fleet {
 
     fn changed(&self, _: &Key) {
         self.changes.notify_one();
-    }
-}
-
-/// The fleet of each term: what one term knew is never used in another.
-#[derive(Debug, Default)]
-pub struct Fleets(Mutex<Option<(Instant, Arc<Fleet>)>>);
-
-impl Fleets {
-    /// The fleet of the term that this hub belongs to.
-    pub fn of(&self, hub: &Hub) -> Arc<Fleet> {
-        let mut current = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        match &*current {
-            Some((began, fleet)) if *began == hub.began => fleet.clone(),
-            _ => current.insert((hub.began, Arc::default())).1.clone(),
-        }
     }
 }

@@ -29,13 +29,14 @@ use tracing::info;
 
 use self::checks::{Checks, Identity};
 use self::facts::HubFacts;
+pub use self::fleet::Fleet;
 use self::fleet::Item;
-pub use self::fleet::{Fleet, Fleets};
 use crate::runtime::hub::key_of;
 use crate::runtime::shares::Shares;
 use crate::runtime::{
     Acted, Class, Done, Failure, Handle, Hub, Key, Observed, Settings, System, Target, WriteError, clock,
 };
+use crate::systems::hive::Ownership;
 
 /// Rollouts of one page of the first list.
 const PAGE_SIZE: u32 = 50;
@@ -66,15 +67,16 @@ const ACTION: &str = "Rollout";
 pub struct Rollouts {
     handle: Handle<PowerRollout>,
     fleet: Arc<Fleet>,
+    ownership: Arc<Ownership>,
     facts: HubFacts,
     /// Checks of spokes over all rollouts.
     turns: Arc<Shares>,
 }
 
 impl Rollouts {
-    /// Works on the rollouts of this watch and the targets of this fleet.
-    pub fn new(handle: Handle<PowerRollout>, fleet: Arc<Fleet>) -> Self {
-        Self { handle, fleet, facts: HubFacts::default(), turns: checks::turns() }
+    /// Works on the rollouts of this watch and the targets of this fleet, whose accounts the Hive system comes to know.
+    pub fn new(handle: Handle<PowerRollout>, fleet: Arc<Fleet>, ownership: Arc<Ownership>) -> Self {
+        Self { handle, fleet, ownership, facts: HubFacts::default(), turns: checks::turns() }
     }
 }
 
@@ -144,6 +146,8 @@ pub struct Observation<'a> {
     rollout: &'a PowerRollout,
     /// The targets, with the index of their group.
     items: Vec<(Arc<Item>, usize)>,
+    /// What each of them shares a cloud's limits with, if that is known.
+    domains: Vec<Option<Arc<str>>>,
     upgrades: Arc<BTreeMap<String, String>>,
     checked: HashMap<Key, (String, Timestamp)>,
     /// Targets whose checks are under way.
@@ -230,9 +234,11 @@ impl System for Rollouts {
         let (checked, checking) = (state.checked.clone(), state.checks.under_way().clone());
         let (acted, left, failed) = (false, false, None);
         let items = members;
+        let domains = self.ownership.domains(items.iter().map(|(item, _)| &*item.object));
         Ok(Observed::Facts(Observation {
             rollout,
             items,
+            domains,
             upgrades,
             checked,
             checking,
@@ -245,11 +251,12 @@ impl System for Rollouts {
     }
 
     fn decide(&self, observation: &Observation<'_>) -> Plan {
-        let Observation { rollout, items, upgrades, checked, checking, blocked, now, .. } = observation;
+        let Observation { rollout, items, domains, upgrades, checked, checking, blocked, now, .. } = observation;
         let of = |item: &Item| checked.get(&item.key());
-        let candidates = items.iter().map(|(item, group)| Candidate {
+        let candidates = items.iter().zip(domains).map(|((item, group), domain)| Candidate {
             object: &item.observed,
             group: *group,
+            domain: domain.as_deref(),
             upgrade: upgrades.get(&item.observed.name).map(String::as_str),
             checked: if checked.is_empty() { None } else { of(item).map(|(why, at)| (why.as_str(), *at)) },
             checking: !checking.is_empty() && checking.contains(&item.identity()),

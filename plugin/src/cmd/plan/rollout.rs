@@ -15,7 +15,7 @@ use shared::{
         forecast::{Forecast, Subject, forecast},
         mark::Power,
         member::MemberState,
-        observed::Observed,
+        observed::{self, Observed},
         plan::MAX_CONCURRENCY,
     },
     target::PowerAction,
@@ -163,7 +163,7 @@ fn planned(
             namespace: subject.object.namespace.clone(),
             name: subject.object.name.clone(),
             group: groups.get(group).map(|group| group.group.name.clone()).unwrap_or_default(),
-            domain: subject.object.domain.clone(),
+            domain: subject.domain.clone(),
             state,
             reason,
             position: place.map(|(at, _)| at + 1),
@@ -200,6 +200,7 @@ fn subject(groups: &[CanaryGroup], upgrades: &BTreeMap<String, String>, outlook:
     let member = name_of(target);
     Subject {
         group: groups.iter().position(|group| group.members.contains(&member)).unwrap_or(groups.len()),
+        domain: observed::domain(&cluster),
         upgrade: upgrades.get(&target.name).cloned(),
         checked,
         object: Observed { refused, ..object },

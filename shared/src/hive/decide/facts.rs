@@ -7,6 +7,7 @@ use jiff::Timestamp;
 use crate::cloud::{CloudError, CloudErrorKind, Inventory, Verb};
 use crate::hive::api::{ClusterDeployment, HIVE_PLATFORMS};
 use crate::hive::conditions::age;
+use crate::hive::identity::Older;
 use crate::spoke::{Spoke, SpokeError, Upgrade};
 
 /// An attempt that is further in the future than this has a wrong timestamp.
@@ -21,6 +22,8 @@ pub struct Facts<'a> {
     pub served: Served,
     /// How far its `SyncSet`s have been applied.
     pub sync: Sync,
+    /// An older object that names the same machines, if there is one.
+    pub identity_taken: Option<Older>,
     /// Its instances, as the driver listed them. `None` before the list.
     pub machines: Option<Result<Inventory, CloudError>>,
     /// The last start or stop that this process tried on this cluster.

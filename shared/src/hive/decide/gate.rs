@@ -1,4 +1,4 @@
-//! Rows 9 and 12a: the conditions for a transition to begin.
+//! Rows 9 and 12a: the conditions for a transition to begin; and ours, for any act on machines: that they are this cluster's.
 
 use std::time::Duration;
 
@@ -6,7 +6,10 @@ use kube::ResourceExt;
 
 use super::facts::{Facts, Sync};
 use super::plan::{Notice, Plan};
+use crate::hive::api::Desired;
 use crate::hive::conditions::PowerStatus;
+use crate::hive::identity::{IDENTITY_TAKEN, Identity};
+use crate::text::sanitize_to;
 
 /// Row 12a: how long after its installation a cluster waits for its `SyncSet`s before it may sleep.
 const SYNC_SETS_TIMEOUT: Duration = Duration::from_mins(10);
@@ -41,6 +44,25 @@ pub(super) fn sync_sets(facts: &Facts<'_>) -> Option<Plan> {
     let left = grace(facts);
     let waits = matches!(facts.sync, Sync::NotApplied) && !left.is_zero();
     waits.then(|| Plan::report(PowerStatus::sync_sets_not_applied()).by(left))
+}
+
+/// Longest identity in a message, in characters.
+const MAX_IDENTITY: usize = 200;
+
+/// Ours: a plan that leaves the machines to the older object that names them.
+pub(super) fn identity_taken(facts: &Facts<'_>) -> Option<Plan> {
+    let older = facts.identity_taken.as_ref()?;
+    let identity = Identity::of(facts.cluster).map(|identity| sanitize_to(&identity.to_string(), MAX_IDENTITY));
+    let message = format!(
+        "{older} has the same platform, region and infraID ({}): only the older one is acted on",
+        identity.unwrap_or_default()
+    );
+    let failure = format!("{IDENTITY_TAKEN}: {message}");
+    let status = match facts.cluster.desired() {
+        Desired::Hibernating => PowerStatus::failed_to_stop(&failure),
+        Desired::Running => PowerStatus::failed_to_start(&failure),
+    };
+    Some(Plan::report(status.awaiting(IDENTITY_TAKEN, message)).again(facts.settings.steady))
 }
 
 fn grace(facts: &Facts<'_>) -> Duration {

@@ -34,6 +34,7 @@ enum Stage {
     Unsupported,           // row 7, second case
     NowSupported,          // row 8
     SyncSetsApplied,       // row 10
+    IdentityTaken,         // ours: the machines are another object's
     Unseen(Duration),      // row 11, not due and never observed
     ToWakeBySchedule,      // ours: wake-at has come
     SyncSetsNotApplied,    // row 12a
@@ -61,6 +62,7 @@ impl Stage {
             _ if facts.reason(HIBERNATING) == reason::SYNC_SETS_NOT_APPLIED && facts.sync == Sync::Applied => {
                 Self::SyncSetsApplied
             }
+            _ if facts.identity_taken.is_some() => Self::IdentityTaken,
             (Served::ByUs, Desired::Hibernating) => match schedule::wake_at(facts) {
                 Some(Duration::ZERO) => Self::ToWakeBySchedule,
                 _ if sleep::begins(facts) && gate::sync_sets(facts).is_some() => Self::SyncSetsNotApplied,
@@ -101,6 +103,7 @@ pub fn decide(facts: &Facts<'_>) -> Plan {
         Stage::Unsupported => Plan::report(PowerStatus::unsupported("Unsupported platform: no actuator to handle it")),
         Stage::NowSupported => Plan::report(PowerStatus::hibernation_capable()).again(Duration::ZERO),
         Stage::SyncSetsApplied => Plan::report(PowerStatus::sync_sets_applied()).again(Duration::ZERO),
+        Stage::IdentityTaken => gate::identity_taken(facts).unwrap_or_default(),
         Stage::Unseen(left) => Plan::report(PowerStatus::initialized(facts.cluster)).by(left),
         Stage::ToWakeBySchedule => schedule::wake_up(facts),
         Stage::SyncSetsNotApplied => gate::sync_sets(facts).unwrap_or_default(),

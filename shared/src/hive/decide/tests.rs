@@ -12,6 +12,7 @@ use crate::hive::conditions::{PROGRESS, READY};
 use crate::hive::data::{DATA, Data, Unit};
 use crate::spoke::{NodeLook, OperatorLook, Spoke, SpokeError, Upgrade};
 
+mod identity;
 mod kinds;
 mod properties;
 mod shapes;
@@ -82,6 +83,7 @@ fn facts(cluster: &ClusterDeployment) -> Facts<'_> {
         cluster,
         served: Served::ByUs,
         sync: Sync::Applied,
+        identity_taken: None,
         machines: None,
         tried: None,
         failed_lists: 0,

@@ -14,7 +14,7 @@ use super::*;
 use crate::hive::api::ClusterDeployment;
 use crate::rollout::api::PowerRollout;
 use crate::rollout::mark::{Mark, Outcome, Power};
-use crate::rollout::observed::Observed;
+use crate::rollout::observed::{Observed, domain};
 use crate::rollout::plan::{Candidate, Input, Plan, is_over, plan};
 use crate::rollout::status::RolloutPhase;
 use crate::rollout::{Members, NamespaceLabels};
@@ -103,12 +103,15 @@ impl Hub {
 
     fn plan(&self) -> Plan {
         let observed = self.observed();
+        let domains: Vec<String> = self.clusters.iter().map(domain).collect();
         let members = Members::of(&self.rollout.spec).unwrap();
         let candidates: Vec<Candidate<'_>> = observed
             .iter()
-            .map(|object| Candidate {
+            .zip(&domains)
+            .map(|(object, domain)| Candidate {
                 object,
                 group: members.group(object),
+                domain: Some(domain),
                 upgrade: self.upgrades.get(&object.name).map(String::as_str),
                 checked: self.checked.get(&object.name).map(|(why, at)| (why.as_str(), *at)),
                 checking: self.checking.contains(&object.name),

@@ -200,7 +200,7 @@ impl Owned {
 fn run(fleet: &Fleet) -> (Vec<Target>, bool) {
     let one = |(index, member): (usize, &Member)| Target {
         group: member.group,
-        domain: member.domain.to_string(),
+        domain: (member.domain > 0).then(|| member.domain.to_string()),
         ..target(&format!("t-{index:02}"), if member.deferred > 0 { State::Deferred } else { State::Pending }, 0)
     };
     let mut run = Run { fleet, targets: fleet.members.iter().enumerate().map(one).collect(), now: at(0) };

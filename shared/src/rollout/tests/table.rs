@@ -85,6 +85,37 @@ fn three_targets_that_wait_for_one_cause_close_their_domain_until_one_succeeds()
 }
 
 #[test]
+fn one_tenant_or_several_accounts_close_no_domain() {
+    let held = |name: &str, namespace: &str, domain: Option<&str>| Target {
+        namespace: namespace.to_owned(),
+        domain: domain.map(str::to_owned),
+        ..target(name, State::Held(Cause::Throttled), 60)
+    };
+    let rest = [in_domain("eu", pending("x")), Target { domain: None, ..pending("y") }];
+    for (case, waiting, starts) in [
+        ("one namespace", [("a", "n", Some("eu")), ("b", "n", Some("eu")), ("c", "n", Some("eu"))], vec!["x", "y"]),
+        ("two namespaces", [("a", "n", Some("eu")), ("b", "n", Some("eu")), ("c", "m", Some("eu"))], vec!["y"]),
+        (
+            "their own accounts",
+            [("a", "n", Some("eu/1")), ("b", "m", Some("eu/2")), ("c", "o", Some("eu/3"))],
+            vec!["x", "y"],
+        ),
+        ("accounts that are not known", [("a", "n", None), ("b", "m", None), ("c", "o", None)], vec!["x", "y"]),
+    ] {
+        let waiting = waiting.map(|(name, namespace, domain)| held(name, namespace, domain));
+        let targets: Vec<Target> = waiting.iter().chain(&rest).cloned().collect();
+        let mut start = decided(&window(20, one_group()), &targets).start;
+        start.sort_unstable();
+        assert_eq!(start, starts, "{case}");
+    }
+    // What one tenant's cluster met before another's succeeded counts for nobody.
+    let held = |name: &str, namespace: &str, since| Target { since: ago(since), ..held(name, namespace, Some("eu")) };
+    let mut targets = vec![held("a", "n", 60), held("b", "n", 60), held("c", "n", 60), held("d", "m", 70)];
+    targets.extend([in_domain("eu", target("e", DONE, 65)), rest[0].clone()]);
+    assert_eq!(decided(&window(20, one_group()), &targets).start, ["x"]);
+}
+
+#[test]
 fn deferred_targets_are_retried_after_the_last_group_those_checked_longest_ago_first() {
     let groups = vec![Group::default(), Group::default()];
     let deferred = |name: &str, since| target(name, State::Deferred, since);

@@ -9,13 +9,14 @@ const TYPICAL: i64 = 60;
 
 fn forecast_of(hub: &Hub) -> (Vec<Observed>, Forecast) {
     let (observed, members) = (hub.observed(), Members::of(&hub.rollout.spec).unwrap());
-    let subject = |object: &Observed| Subject {
+    let subject = |(object, cluster): (&Observed, &ClusterDeployment)| Subject {
         object: object.clone(),
         group: members.group(object),
+        domain: domain(cluster),
         upgrade: hub.upgrades.get(&object.name).cloned(),
         checked: hub.checked.get(&object.name).map(|(why, _)| why.clone()),
     };
-    let subjects: Vec<Subject> = observed.iter().map(subject).collect();
+    let subjects: Vec<Subject> = observed.iter().zip(&hub.clusters).map(subject).collect();
     let typical = u64::try_from(TYPICAL).unwrap();
     (observed, forecast(&hub.rollout, &subjects, std::time::Duration::from_secs(typical), hub.now))
 }

@@ -235,14 +235,14 @@ fn selectors_and_groups_choose_by_labels_and_namespaces() {
 fn copies_of_an_accounts_secret_are_one_domain() {
     let domain = |name: &str, secret: &str| {
         let aws = json!({ "region": "eu-west-1", "credentialsSecretRef": { "name": secret } });
-        Observed::of(&cluster(name, &json!({ "spec": { "platform": { "aws": aws } } })), &["aws"]).domain
+        crate::rollout::observed::domain(&cluster(name, &json!({ "spec": { "platform": { "aws": aws } } })))
     };
     assert_eq!(domain("a", "shared"), "aws/eu-west-1/shared");
     assert_eq!(domain("demo", "demo-aws-creds"), domain("demo-2", "demo-2-aws-creds"));
     assert_eq!(domain("demo", "demo-aws-creds"), "aws/eu-west-1/*-aws-creds");
     assert_ne!(domain("a", "aws-creds"), domain("b", "b-aws-creds"), "only a whole word is the cluster's name");
     let role = json!({ "credentialsAssumeRole": { "roleARN": "arn:aws:iam::1:role/x" } });
-    let role = Observed::of(&cluster("a", &json!({ "spec": { "platform": { "aws": role } } })), &["aws"]).domain;
+    let role = crate::rollout::observed::domain(&cluster("a", &json!({ "spec": { "platform": { "aws": role } } })));
     assert_eq!(role, "aws/us-east-1/arn:aws:iam::1:role/x");
 }
 

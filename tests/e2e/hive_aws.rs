@@ -283,13 +283,17 @@ async fn a_role_is_assumed_with_the_service_providers_credentials() -> Result<()
         }),
     ];
     testbed::apply::all(&hub, &objects).await?;
-    let args = vec!["--aws-service-provider-secret".to_owned(), "provider".to_owned()];
+    let allowed = "tenant=arn:aws:iam::100000000042:role/*";
+    let args = ["--aws-service-provider-secret", "provider", "--aws-role", allowed].map(str::to_owned).into();
     world.start(&Start { args, ..Start::new(Program::Controller) }).await?;
 
     let assume =
         |id: &str| json!({"credentialsSecretRef": null, "credentialsAssumeRole": {"roleARN": role, "externalID": id}});
-    let cluster =
-        world.cluster("tenant", ClusterOptions { control_plane: 0, workers: 0, ..ClusterOptions::default() }).await?;
+    let empty = |namespace: &str| {
+        let namespace = Some(namespace.to_owned());
+        ClusterOptions { namespace, control_plane: 0, workers: 0, ..ClusterOptions::default() }
+    };
+    let cluster = world.cluster("tenant", empty("tenant")).await?;
     let machine = NewInstance { name: format!("{}-master-0", cluster.info().infra_id), ..NewInstance::default() };
     world.ec2().create("100000000042", "us-east-1", &cluster.info().infra_id, &[machine]).await?;
 
@@ -301,6 +305,19 @@ async fn a_role_is_assumed_with_the_service_providers_credentials() -> Result<()
     cluster.wait_for_power_state("Hibernating", SOON).await?;
     let stops = calls(&world, "StopInstances", |call| call.account == "100000000042").await?;
     assert!(stops.len() == 1 && stops[0].access_key != provider, "by the role's own temporary key");
+
+    // The same role, named by another tenant.
+    let other = world.cluster("other", empty("other")).await?;
+    let before = calls(&world, "DescribeInstances", |call| call.account == "100000000042").await?.len();
+    other.patch(&json!({"spec": {"powerState": "Hibernating", "platform": {"aws": assume("pillow")}}})).await?;
+    let words = format!(
+        "spec.platform.aws.credentialsAssumeRole.roleARN is {role}, which clusters in namespace other may not assume: name a role that is \
+         allowed there, or start the controller with --aws-role other={role}"
+    );
+    assert_eq!(says(&other, HIBERNATING, &words).await?.power_state(), "FailedToStop");
+    let by_other = calls(&world, "StopInstances", |call| call.account == "100000000042").await?.len();
+    let asked = calls(&world, "DescribeInstances", |call| call.account == "100000000042").await?;
+    assert!(by_other == 1 && asked.len() <= before + 1, "the role is not assumed for it: {asked:?}");
     Ok(())
 }
 

@@ -24,6 +24,7 @@ mod hive_bad_input;
 mod hive_csr;
 mod hive_faults;
 mod hive_gone;
+mod hive_identity;
 mod hive_refused_writes;
 mod hive_sleep_wake;
 mod hive_unreachable;

@@ -24,7 +24,8 @@ pub fn run(table: &mut Table) {
         Target {
             name: format!("fleet/cluster-{index}"),
             group: 0,
-            domain: format!("aws/region-{}", index % 20),
+            namespace: "fleet".to_owned(),
+            domain: Some(format!("aws/region-{}", index % 20)),
             state,
             since: now - SignedDuration::from_secs(30),
             started,

@@ -1,4 +1,5 @@
-//! The twin of the webhook's static rules as a `ValidatingAdmissionPolicy`: V3, V5, V6 (protected), V8, V9 (form), V10, with V11.
+//! The twin of the webhook's static rules as a `ValidatingAdmissionPolicy`: V3, V5, V6 (protected), what
+//! cannot be read (the longest of it), V8, V9 (form), V10, with V11.
 //!
 //! It needs no webhook to be up. It says less: CEL at admission knows no clock, so a hold-awake is not looked at (V6), a
 //! short `hibernateAfter` is not warned of (V8), a time that has passed is let through (V9), and without the mutating
@@ -6,6 +7,8 @@
 
 use k8s_openapi::api::admissionregistration::v1::{Validation, Variable};
 use serde_json::Value;
+use shared::admission::UNREADABLE;
+use shared::admission::bounded::MAX_TEXT_BYTES;
 use shared::admission::cel::{INTO_SLEEP, annotation_changes, condition, is_exempt_member, is_exempt_user, list, not};
 use shared::admission::policy::{Deny, variable, writes};
 use shared::annotation::keys;
@@ -56,6 +59,7 @@ fn variables() -> Vec<Variable> {
                 list(&[keys::REQUESTED_BY, keys::REQUESTED_AT])
             ),
         ),
+        variable("overlong", overlong()),
         variable("malformed", malformed()),
         variable(
             "holderChanges",
@@ -119,6 +123,14 @@ fn validations() -> Vec<Validation> {
             ),
         ),
         deny(
+            UNREADABLE,
+            "Invalid",
+            "variables.wakes || !variables.overlong",
+            &format!(
+                "spec: hibernateAfter, clusterMetadata.infraID, clusterMetadata.adminKubeconfigSecretRef.name and clusterPoolRef.poolName must be texts of at most {MAX_TEXT_BYTES} bytes"
+            ),
+        ),
+        deny(
             "V8",
             "Invalid",
             // duration() fails on more than 2^63 ns, and a failure denies with an unhelpful message. So the sum is looked
@@ -164,6 +176,18 @@ fn validations() -> Vec<Validation> {
 /// The claim of a rollout is edited. A new object may be a restored one.
 fn claim_changes() -> String {
     format!("oldObject != null && {}", annotation_changes(keys::ROLLOUT))
+}
+
+/// A text is longer than the webhook reads: one that is set, or any on the way into sleep. CEL counts characters.
+fn overlong() -> String {
+    let text = |path: &str| format!("object.?spec.{path}.orValue('')");
+    let needed =
+        ["?clusterMetadata.?infraID", "?clusterMetadata.?adminKubeconfigSecretRef.?name", "?clusterPoolRef.?poolName"];
+    format!(
+        "(variables.hibernateAfterChanges || variables.intoSleep) && size(variables.hibernateAfter) > {MAX_TEXT_BYTES}
+|| variables.intoSleep && [{}].exists(text, size(text) > {MAX_TEXT_BYTES})",
+        needed.map(text).join(", ")
+    )
 }
 
 /// Annotations that hold a time.
@@ -213,6 +237,6 @@ mod tests {
             .into_iter()
             .map(|validation| validation.message.unwrap().rsplit_once(' ').unwrap().1.to_owned())
             .collect();
-        assert_eq!(ends, ["(V10)", "(V3)", "(V5)", "(V6)", "(V8)", "(V9)", "(V10)", "(V10)"]);
+        assert_eq!(ends, ["(V10)", "(V3)", "(V5)", "(V6)", "(unreadable)", "(V8)", "(V9)", "(V10)", "(V10)"]);
     }
 }

@@ -357,6 +357,57 @@ async fn v10_stamps_are_not_edited_by_hand() -> Result<()> {
     .await
 }
 
+/// The schema has no limit on these fields. What is too long is denied by its name, and hides no forgery beside it.
+#[tokio::test]
+async fn a_field_that_cannot_be_read_is_denied_and_hides_nothing() -> Result<()> {
+    let world = World::shared_with(options()).await?;
+    with_temp_ns(&world, async |client, namespace| {
+        let bench = Bench::new(&world, client, namespace);
+        let long = "1h".repeat(2_500);
+        let forged = json!({ keys::REQUESTED_BY: "mallory", keys::ROLLOUT: "{}" });
+        bench.cluster("demo", &Value::Null, &Value::Null).await?;
+        let hidden = json!({ "metadata": { "annotations": forged }, "spec": { "hibernateAfter": long } });
+        let ran = bench.patch("demo", &hidden).await?;
+        for says in [
+            "spec.hibernateAfter: found \"1h1h",
+            "(5002 bytes), which cannot be read: must be a text of at most 4096 bytes",
+            "metadata.annotations[hibernate.sh/requested-by]: cannot be edited",
+            "metadata.annotations[hibernate.sh/rollout]: cannot be edited",
+        ] {
+            denied(&ran, says)?;
+        }
+        let pool = json!({ "poolName": long, "namespace": "pools" });
+        bench.cluster("stored", &json!({ "spec": { "clusterPoolRef": pool } }), &Value::Null).await.unwrap_err();
+        // Hive's own accounts are warned. What they store blocks nothing but sleep.
+        let hive = ["--as", "system:serviceaccount:hive:hive-controllers", "--as-group", "system:serviceaccounts:hive"];
+        let write = json!({ "spec": { "hibernateAfter": long } }).to_string();
+        let ran = bench.kubectl(&hive, &["patch", "cd", "demo", "--type", "merge", "-p", &write]).await?;
+        allowed(&ran, "spec.hibernateAfter: found")?;
+        allowed(&bench.patch("demo", &annotated(keys::PROTECTED, "false")).await?, "")?;
+        allowed(&bench.patch("demo", &json!({ "metadata": { "finalizers": ["example.com/wait"] } })).await?, "")?;
+        allowed(&bench.patch("demo", &json!({ "metadata": { "finalizers": null } })).await?, "")?;
+        denied(&bench.sleep("demo").await?, "spec.hibernateAfter: found")?;
+        allowed(&bench.patch("demo", &json!({ "spec": { "hibernateAfter": null } })).await?, "")?;
+        allowed(&bench.sleep("demo").await?, "")?;
+        // At any length that the API server takes, the conditions that match the write stay within its budget.
+        let longest = Patch::Merge(json!({ "spec": { "hibernateAfter": "1h".repeat(300_000) } }));
+        match bench.api.patch("demo", &PatchParams::default(), &longest).await {
+            Err(kube::Error::Api(status)) => ensure!(status.message.contains("(600002 bytes)"), "{}", status.message),
+            other => panic!("{other:?} is no refusal"),
+        }
+        // A wake passes, with the true stamp and without the forged claim.
+        let wake = json!({
+            "metadata": { "annotations": forged },
+            "spec": { "powerState": "Running", "hibernateAfter": long, "clusterMetadata": { "infraID": long } },
+        });
+        allowed(&bench.patch("demo", &wake).await?, "spec.hibernateAfter: found")?;
+        assert_eq!(bench.annotation("demo", keys::REQUESTED_BY).await?.as_deref(), Some("alice"));
+        assert_eq!(bench.annotation("demo", keys::ROLLOUT).await?, None);
+        Ok(())
+    })
+    .await
+}
+
 #[tokio::test]
 async fn v11_waking_is_never_denied() -> Result<()> {
     let world = World::shared_with(options()).await?;

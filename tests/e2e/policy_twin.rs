@@ -13,7 +13,7 @@ use kube::{Client, ResourceExt as _};
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
 use serde_json::{Value, json};
-use shared::admission::{Change, Edit, User};
+use shared::admission::{Change, Edit, UNREADABLE, UnreadFields, User, read};
 use shared::annotation::keys;
 use shared::hive::admission::{Cluster, Settings, binds_groups, judge, stamp};
 use shared::hive::api::ClusterDeployment;
@@ -32,7 +32,7 @@ const AT_ONCE: usize = 24;
 const NAMESPACE: &str = "twin";
 const HIVE: &str = "system:serviceaccount:hive:hive-controllers";
 const FINALIZER: &str = "hibernate.sh/test";
-const ROWS: [&str; 6] = ["V3", "V5", "V6", "V8", "V9", "V10"];
+const ROWS: [&str; 7] = ["V3", "V5", "V6", "V8", "V9", "V10", UNREADABLE];
 
 type Rows = BTreeSet<&'static str>;
 
@@ -127,6 +127,8 @@ impl Draft {
             0 => {
                 self.power = pick(random, &[None, Some(""), Some("Running"), Some("Hibernating"), Some("Hibernating")]);
             }
+            // The schema has no limit.
+            1 if random.random_bool(0.05) => self.after = Some("1h0s".repeat(1_500)),
             1 => self.after = random.random_bool(0.6).then(|| pick(random, DURATIONS).to_owned()),
             2 => self.installed = pick(random, &[None, Some(false), Some(true), Some(true)]),
             3 => {
@@ -252,15 +254,18 @@ impl Corpus {
     fn judged(&self, stamped: bool) -> Result<Vec<Rows>> {
         let settings = Settings::default();
         let [admin, hive] = ["admin", HIVE].map(|name| User { username: name.to_owned() });
-        let read = |object: &DynamicObject| serde_json::from_value::<Cluster>(serde_json::to_value(object)?);
+        let written = |object: &DynamicObject| serde_json::to_string(object);
         self.cases
             .iter()
             .map(|case| {
-                let old = case.old.as_ref().map(read).transpose()?;
-                let new = read(&case.new)?;
+                let before = case.old.as_ref().map(written).transpose()?;
+                let (old, unread_before) = before.as_deref().map(read::<Cluster>).transpose()?.unzip();
+                let after = written(&case.new)?;
+                let (new, unread) = read(&after)?;
+                let unread = UnreadFields::new(before.as_deref().zip(unread_before), (&after, unread));
                 let now = Timestamp::now();
                 let user = if case.exempt { &hive } else { &admin };
-                let mut change = Change { old, new, user, field_manager: "", now, settings: &settings };
+                let mut change = Change { old, new, user, field_manager: "", now, settings: &settings, unread };
                 if stamped {
                     let mut object = case.new.clone();
                     for Edit { key, value } in stamp(&change).annotations {
@@ -269,7 +274,7 @@ impl Corpus {
                             None => drop(object.annotations_mut().remove(key)),
                         }
                     }
-                    change.new = read(&object)?;
+                    change.new = read(&written(&object)?)?.0;
                 }
                 let denials = judge(&change).denials;
                 let held = |row: &str, field: &str| row == "V6" && field.contains(keys::HOLD_AWAKE_UNTIL);
@@ -309,6 +314,7 @@ fn said_by_webhook(status: &Status) -> Result<Rows> {
         .filter_map(|cause| {
             let (field, forbidden) = (cause.field.as_str(), cause.reason == "FieldValueForbidden");
             match field {
+                _ if cause.message.contains("which cannot be read") => Some(UNREADABLE),
                 "metadata.deletionTimestamp" => Some("V3"),
                 "spec.hibernateAfter" => Some("V8"),
                 field if field.starts_with("spec.clusterMetadata") => Some("V5"),

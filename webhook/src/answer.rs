@@ -6,7 +6,9 @@ use std::fmt::Display;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Status, StatusCause, StatusDetails};
 use serde_json::value::RawValue;
-use shared::admission::{Change, Denial, Edits, Exempt, Fault, Finding, Judgement, Object, User, from_map, shortened};
+use shared::admission::{
+    self, Change, Denial, Edits, Exempt, Fault, Finding, Judgement, UNREADABLE, UnreadFields, User, read, shortened,
+};
 use shared::fdb::admission as fdb;
 use shared::kkp::admission as kkp;
 use shared::text::{sanitize, sanitize_to};
@@ -100,7 +102,7 @@ pub fn validate<K: Judged>(
     let (user, manager) = (request.user(), request.field_manager());
     let judgement = match change(request, context, &user, &manager) {
         Ok(change) => judge(&change),
-        Err(unreadable) => unread::<K>(request, &unreadable),
+        Err(unreadable) => unread(&unreadable),
     };
     Answer { judgement: overlooked::<K>(request, context, judgement), patch: None }
 }
@@ -108,8 +110,7 @@ pub fn validate<K: Judged>(
 /// Validates the deletion of a volume or a Service of a `FoundationDBCluster`. Nobody is exempt.
 #[must_use]
 pub fn judge_deletion(request: &Request<'_>, context: &Context<'_>, kind: fdb::Kind) -> Answer {
-    let read = |raw: &RawValue| from_map::<fdb::Deleted, _>(&mut serde_json::Deserializer::from_str(raw.get()));
-    let judgement = match request.old_object.map(read) {
+    let judgement = match request.old_object.map(|raw| fdb::Deleted::read(raw.get())) {
         Some(Ok(object)) => context.fdb.ask(context.now, |cache| fdb::judge_deletion(kind, &object, cache)),
         Some(Err(error)) => fdb::unreadable(&format!("oldObject cannot be read: {error}")),
         None => fdb::unreadable("oldObject is missing from the request"),
@@ -141,13 +142,16 @@ fn overlooked<K: Judged>(request: &Request<'_>, context: &Context<'_>, judgement
     })
 }
 
-/// Mutates: asks which annotations the rule wants changed. Never denies.
+/// Mutates: asks which annotations the rule wants changed. Denies only what has no annotations that can be read, and is no wake.
 pub fn mutate<K: Judged>(request: &Request<'_>, context: &Context<'_>, rule: fn(&Change<'_, K>) -> Edits) -> Answer {
     let (user, manager) = (request.user(), request.field_manager());
     let change = match change(request, context, &user, &manager) {
         Ok(change) => change,
-        Err(unreadable) => return Answer::warn("unreadable", format!("nothing was changed: {unreadable}")),
+        Err(unreadable) => return Answer { judgement: unread(&unreadable), patch: None },
     };
+    if change.unread.new.iter().any(|field| field.covers(&["metadata", "annotations"])) {
+        return Answer { judgement: admission::judge(&change, &[]), patch: None };
+    }
     let Edits { annotations, warnings } = rule(&change);
     let patch = patch::annotations(&change.new.meta().annotations, &annotations);
     let warnings = warnings.into_iter().map(|said| Finding { row: "mutate", said });
@@ -163,26 +167,24 @@ fn change<'a, K: Judged>(
     user: &'a User,
     field_manager: &'a str,
 ) -> Result<Change<'a, K>, Unreadable> {
-    let read = |field, raw: &RawValue| {
-        from_map(&mut serde_json::Deserializer::from_str(raw.get())).map_err(|e| Unreadable::Malformed(field, e))
-    };
+    let object = request.object.ok_or(Unreadable::Missing("object"))?.get();
+    let (new, unread) = read(object).map_err(|error| Unreadable::Malformed("object", error))?;
+    let before = request.old_object.map(RawValue::get);
+    let old = before.map(read).transpose().map_err(|error| Unreadable::Malformed("oldObject", error))?;
+    let (old, unread_before) = old.unzip();
     Ok(Change {
-        old: request.old_object.map(|raw| read("oldObject", raw)).transpose()?,
-        new: read("object", request.object.ok_or(Unreadable::Missing("object"))?)?,
+        old,
+        new,
         user,
         field_manager,
         now: context.now,
         settings: K::settings(context.settings),
+        unread: UnreadFields::new(before.zip(unread_before), (object, unread)),
     })
 }
 
-/// What cannot be read cannot be judged: whether it may pass nevertheless is for its kind to say.
-fn unread<K: Object>(request: &Request<'_>, why: &Unreadable) -> Judgement {
-    let row = "unreadable";
-    if !K::must_be_readable(request.old_object.map(RawValue::get), request.object.map(RawValue::get)) {
-        let said = format!("not judged: {why}");
-        return Judgement { warnings: vec![Finding { row, said }], ..Judgement::default() };
-    }
+/// The denial of what no API server sends: objects that are none.
+fn unread(why: &Unreadable) -> Judgement {
     let said = Denial {
         fault: Fault::Invalid,
         field: match why {
@@ -190,7 +192,7 @@ fn unread<K: Object>(request: &Request<'_>, why: &Unreadable) -> Judgement {
         },
         message: format!("{why}; the webhook cannot evaluate the request"),
     };
-    Judgement { denials: vec![Finding { row, said }], ..Judgement::default() }
+    Judgement { denials: vec![Finding { row: UNREADABLE, said }], ..Judgement::default() }
 }
 
 /// What a rule says, sanitized: it may quote names, annotations and labels.

@@ -10,7 +10,7 @@ use k8s_openapi::ByteString;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Status;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
-use shared::admission::bounded::{short, short_if_any};
+use shared::admission::bounded::{cut, short, short_if_any};
 use shared::admission::{User, from_map};
 
 /// The only version of the API that is spoken.
@@ -93,8 +93,8 @@ pub struct Request<'a> {
 /// The user of a request.
 #[derive(Debug, Deserialize)]
 pub struct UserInfo<'a> {
-    /// Name.
-    #[serde(default, deserialize_with = "short")]
+    /// Name. A longer one is cut: what is under `failurePolicy: Ignore` would pass if it were refused.
+    #[serde(default, deserialize_with = "cut")]
     username: String,
     /// Groups: any number of them, so they are searched and never kept.
     #[serde(borrow, default)]

@@ -9,11 +9,11 @@ use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visi
 use serde_json::value::RawValue;
 
 /// Longest name, reference or value in bytes that is kept. Names have up to 253, user names of identity providers more.
-const MAX_TEXT_BYTES: usize = 4 * 1024;
-/// Most members of a map that are kept.
-const MAX_MEMBERS: usize = 1_000;
+pub const MAX_TEXT_BYTES: usize = 4 * 1024;
 /// Most elements of a list that are kept.
 const MAX_ELEMENTS: usize = 100;
+/// Most members of a map that are kept.
+const MAX_MEMBERS: usize = 1_000;
 
 /// Reads a text of at most 4 KiB.
 ///
@@ -49,6 +49,29 @@ pub fn short_if_any<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option
     deserializer.deserialize_option(IfAny)
 }
 
+/// Reads a text of any length, cut to 4 KiB with an ellipsis.
+///
+/// # Errors
+/// When it is no text.
+pub fn cut<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+    struct Cut;
+
+    impl Visitor<'_> for Cut {
+        type Value = String;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("a string")
+        }
+
+        fn visit_str<E>(self, text: &str) -> Result<String, E> {
+            let end = text.floor_char_boundary(MAX_TEXT_BYTES);
+            Ok(if end < text.len() { format!("{}…", &text[..end]) } else { text.to_owned() })
+        }
+    }
+
+    deserializer.deserialize_str(Cut)
+}
+
 struct Short;
 
 impl Visitor<'_> for Short {
@@ -60,7 +83,7 @@ impl Visitor<'_> for Short {
 
     fn visit_str<E: Error>(self, text: &str) -> Result<String, E> {
         if text.len() > MAX_TEXT_BYTES {
-            return Err(E::custom(format_args!("a text has more than {MAX_TEXT_BYTES} bytes")));
+            return Err(E::custom(format_args!("must be a text of at most {MAX_TEXT_BYTES} bytes")));
         }
         Ok(text.to_owned())
     }
@@ -109,7 +132,7 @@ pub fn members<'de, V: Deserialize<'de>, D: Deserializer<'de>>(
             let mut members = BTreeMap::new();
             while let Some(ShortText(key)) = map.next_key()? {
                 if members.len() == MAX_MEMBERS {
-                    return Err(A::Error::custom(format_args!("a map has more than {MAX_MEMBERS} members")));
+                    return Err(A::Error::custom(format_args!("must be a map of at most {MAX_MEMBERS} members")));
                 }
                 members.insert(key, map.next_value()?);
             }
@@ -142,7 +165,7 @@ pub fn elements<'de, V: Deserialize<'de>, D: Deserializer<'de>>(deserializer: D)
             let mut elements = Vec::new();
             while let Some(element) = list.next_element()? {
                 if elements.len() == MAX_ELEMENTS {
-                    return Err(A::Error::custom(format_args!("a list has more than {MAX_ELEMENTS} elements")));
+                    return Err(A::Error::custom(format_args!("must be a list of at most {MAX_ELEMENTS} elements")));
                 }
                 elements.push(element);
             }
@@ -212,8 +235,8 @@ mod tests {
         state: Option<String>,
         #[serde(deserialize_with = "labels")]
         labels: Option<BTreeMap<String, String>>,
-        #[serde(deserialize_with = "elements")]
-        list: Vec<u8>,
+        #[serde(deserialize_with = "cut")]
+        user: String,
     }
 
     fn read(json: &str) -> Result<Read, String> {
@@ -227,26 +250,32 @@ mod tests {
             (found.name.as_str(), found.state, found.labels.map(|labels| labels.len())),
             ("demo", None, Some(1))
         );
-        let lists = [("null", 0), ("[]", 0), ("[1,2]", 2)];
-        assert!(
-            lists.iter().all(|(list, length)| read(&format!("{{\"list\":{list}}}")).unwrap().list.len() == *length)
-        );
         let long = "x".repeat(MAX_TEXT_BYTES + 1);
         let many: Vec<String> = (0..=MAX_MEMBERS).map(|number| format!("\"{number}\":\"\"")).collect();
         for (json, why) in [
-            (format!(r#"{{"name":"{long}"}}"#), "a text has more than 4096 bytes"),
-            (format!(r#"{{"state":"{long}"}}"#), "a text has more than 4096 bytes"),
-            (format!(r#"{{"labels":{{"{long}":"x"}}}}"#), "a text has more than 4096 bytes"),
-            (format!(r#"{{"labels":{{"x":"{long}"}}}}"#), "a text has more than 4096 bytes"),
-            (format!(r#"{{"labels":{{{}}}}}"#, many.join(",")), "a map has more than 1000 members"),
-            (format!(r#"{{"list":[{}]}}"#, vec!["1"; MAX_ELEMENTS + 1].join(",")), "a list has more than 100 elements"),
-            (r#"{"list":"x"}"#.to_owned(), "expected a list"),
+            (format!(r#"{{"name":"{long}"}}"#), "must be a text of at most 4096 bytes"),
+            (format!(r#"{{"state":"{long}"}}"#), "must be a text of at most 4096 bytes"),
+            (format!(r#"{{"labels":{{"{long}":"x"}}}}"#), "must be a text of at most 4096 bytes"),
+            (format!(r#"{{"labels":{{"x":"{long}"}}}}"#), "must be a text of at most 4096 bytes"),
+            (format!(r#"{{"labels":{{{}}}}}"#, many.join(",")), "must be a map of at most 1000 members"),
+            (r#"{"user":7}"#.to_owned(), "expected a string"),
             (r#"{"name":7}"#.to_owned(), "expected a string"),
             (r#"{"state":[]}"#.to_owned(), "expected a string"),
         ] {
             let error = read(&json).unwrap_err();
             assert!(error.contains(why), "{why}: {error}");
         }
+    }
+
+    #[test]
+    fn a_name_is_cut_at_a_character() {
+        let user = |name: &str| read(&format!(r#"{{"user":"{name}"}}"#)).unwrap().user;
+        assert_eq!(user("alice"), "alice");
+        assert_eq!(user(&"x".repeat(MAX_TEXT_BYTES)).len(), MAX_TEXT_BYTES);
+        assert_eq!(
+            user(&format!("x{}", "ü".repeat(MAX_TEXT_BYTES))),
+            format!("x{}…", "ü".repeat(MAX_TEXT_BYTES / 2 - 1))
+        );
     }
 
     #[test]

@@ -13,6 +13,7 @@ pub mod policy;
 pub mod protection;
 pub mod stamp;
 mod target;
+mod unread;
 mod verdict;
 
 use jiff::Timestamp;
@@ -21,6 +22,7 @@ use serde_json::value::RawValue;
 pub use edits::{Edit, Edits};
 pub use object::{Meta, Object, few, from_map};
 pub use target::Target;
+pub use unread::{UNREADABLE, Unread, UnreadFields, read};
 pub use verdict::{Denial, Fault, Finding, Judgement, LONGEST_WARNING, Verdict, shortened};
 
 /// One write that is asked for: an object is created, or replaced by a new version of itself.
@@ -38,6 +40,8 @@ pub struct Change<'a, K: Object> {
     pub now: Timestamp,
     /// What the operator of the webhook has decided about this kind.
     pub settings: &'a K::Settings,
+    /// What cannot be read of the objects, and is left out of them.
+    pub unread: UnreadFields,
 }
 
 impl<K: Object> Change<'_, K> {
@@ -57,6 +61,12 @@ impl<K: Object> Change<'_, K> {
     #[must_use]
     pub fn new_annotation(&self, key: &str) -> Option<&str> {
         self.new.meta().annotations.get(key)
+    }
+
+    /// Whether the request leaves open what the field at this path is to be.
+    #[must_use]
+    pub fn obscures(&self, path: &[&str]) -> bool {
+        self.unread.new.iter().any(|field| field.concerns(path))
     }
 
     /// Whether this request sets, alters or removes the annotation.
@@ -102,17 +112,25 @@ pub struct Rule<K: Object> {
 }
 
 /// Asks every rule, so that the user sees all that is wrong at once.
+///
+/// A field that cannot be read is denied to the write that sets or alters it, and to each that needs the whole object. What is stored already
+/// blocks nothing else. A wake is never denied: its denials become warnings.
 #[must_use]
 pub fn judge<K: Object>(change: &Change<'_, K>, rules: &[Rule<K>]) -> Judgement {
     let mut judgement = Judgement::default();
+    let unread = change.unread.new.iter().filter(|field| field.altered() || K::must_be_whole(change));
+    judgement.denials.extend(unread.map(Unread::denial));
+    let unread: Vec<String> = judgement.denials.iter().map(|denial| denial.said.field.clone()).collect();
     for Rule { row, judge } in rules {
         match judge(change) {
             Verdict::Allow => {}
             Verdict::Warn(said) => judgement.warnings.push(Finding { row, said }),
+            // A rule takes what is left out for absent.
+            Verdict::Deny(said) if unread.contains(&said.field) => {}
             Verdict::Deny(said) => judgement.denials.push(Finding { row, said }),
         }
     }
-    judgement
+    if K::wakes(change) { judgement.softened() } else { judgement }
 }
 
 /// The field of an annotation, as denials name it.

@@ -7,6 +7,7 @@ use serde::Deserialize;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{DeserializeOwned, Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
+use super::Change;
 use super::bounded::short;
 use crate::annotation::Annotations;
 
@@ -19,10 +20,15 @@ pub trait Object: DeserializeOwned {
     /// Its metadata.
     fn meta(&self) -> &Meta;
 
-    /// Whether a change must be refused if one of its objects cannot be read at all, old or new, both as JSON. The schema keeps
-    /// such objects out, so this is the answer to a request that no API server sends.
+    /// Whether a change is denied for each field that cannot be read, and not only for those that it alters: it is a way into sleep.
     #[must_use]
-    fn must_be_readable(_old: Option<&str>, _new: Option<&str>) -> bool {
+    fn must_be_whole(_change: &Change<'_, Self>) -> bool {
+        false
+    }
+
+    /// Whether a change is a wake: it is never denied.
+    #[must_use]
+    fn wakes(_change: &Change<'_, Self>) -> bool {
         false
     }
 }

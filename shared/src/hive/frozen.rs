@@ -10,7 +10,7 @@ use super::admission::{self, Cluster};
 use super::api::ClusterDeployment;
 use super::decide::{Facts, Served, Settings, Sync, decide};
 use super::preflight::{self, Certificate, CloudLook, SpokeLook, SpokePreflight, VersionLook};
-use crate::admission::{Change, User};
+use crate::admission::{Change, UnreadFields, User};
 use crate::cloud::InstanceState::{Running, Stopped, Terminated};
 use crate::cloud::{Instance, InstanceState, Inventory, Listing, Profile, Spot};
 
@@ -127,7 +127,15 @@ fn denials() {
     let user = User { username: "alice".to_owned() };
     let settings = admission::Settings::default();
     let (old, new) = (Some(object("Running")), object("Hibernating"));
-    let change = Change { old, new, user: &user, field_manager: "", now: now(), settings: &settings };
+    let change = Change {
+        old,
+        new,
+        user: &user,
+        field_manager: "",
+        now: now(),
+        settings: &settings,
+        unread: UnreadFields::default(),
+    };
     let said: Vec<_> = admission::judge(&change).denials.into_iter().map(|denial| denial.said.to_string()).collect();
     assert_eq!(
         said,

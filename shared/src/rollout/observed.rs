@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::mark::{Mark, Power};
 use super::target::Cause;
-use crate::admission::{Change, User, from_map};
+use crate::admission::{Change, UnreadFields, User, from_map};
 use crate::annotation::hold::{Hold, NAMELESS, hold};
 use crate::annotation::{format, keys};
 use crate::hive::admission::{Cluster, Settings, judge};
@@ -142,7 +142,15 @@ fn refused(cluster: &ClusterDeployment, served: &[&str]) -> Option<String> {
     let user = User { username: USER.to_owned() };
     // No rule denies for what an object already says about time.
     let now = Timestamp::UNIX_EPOCH;
-    let change = Change { old: Some(old), new, user: &user, field_manager: keys::CONTROLLER, now, settings: &settings };
+    let change = Change {
+        old: Some(old),
+        new,
+        user: &user,
+        field_manager: keys::CONTROLLER,
+        now,
+        settings: &settings,
+        unread: UnreadFields::default(),
+    };
     let judgement = judge(&change);
     let first = judgement.denials.first()?;
     Some(sanitize_to(&format!("{}: {}", first.row, first.said), MAX_REASON))

@@ -8,6 +8,7 @@
 //! | C4 | stays 0, nothing usable is recorded, a count is added | it stays, if it is a count; 0 and nonsense are removed |
 //! | C5 | created, or stays above 0 | nothing |
 //! | C6 | N > 0 to 0 through the scale subresource | warning: a `Scale` has no annotations of the workload |
+//! | C7 | cannot be read, before or after | a recorded count is put back |
 //!
 //! C4 is the way out after C6, and after an outage of the webhook: a user who knows the count may write it.
 
@@ -86,6 +87,10 @@ pub fn record(change: &Change<'_, Workload>) -> Edits {
         return edits; // C5
     };
     let (stored, sent) = (change.old_annotation(keys::REPLICAS), change.new_annotation(keys::REPLICAS));
+    let unread = change.unread.old.iter().chain(&change.unread.new);
+    if unread.into_iter().any(|field| field.concerns(&["spec", "replicas"])) {
+        return edits.want(keys::REPLICAS, sent, stored.map(str::to_owned)); // C7
+    }
     match (old.replicas(), change.new.replicas()) {
         (before @ 1.., 0) => edits.want(keys::REPLICAS, sent, Some(before.to_string())), // C1
         (0, 1..) => edits.want(keys::REPLICAS, sent, None),                              // C2
@@ -127,7 +132,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::admission::{Edit, User};
+    use crate::admission::{Edit, UnreadFields, User};
 
     fn workload(replicas: Option<i64>, record: Option<&str>) -> Workload {
         Workload {
@@ -147,6 +152,7 @@ mod tests {
             field_manager: manager,
             now: Timestamp::UNIX_EPOCH,
             settings: &(),
+            unread: UnreadFields::default(),
         })
     }
 
@@ -217,6 +223,7 @@ mod tests {
                 field_manager: "",
                 now: Timestamp::UNIX_EPOCH,
                 settings: &(),
+                unread: UnreadFields::default(),
             });
             assert_eq!(edits.warnings.len(), warnings, "{old} to {new}");
             assert!(edits.annotations.is_empty());

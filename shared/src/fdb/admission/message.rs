@@ -21,6 +21,11 @@ pub(super) fn stale(kind: Kind, object: &Deleted, stamp: &Stamp, why: &str) -> S
     )
 }
 
+/// A field that decides cannot be read.
+pub(super) fn undecided(kind: Kind, object: &Deleted, fields: &str) -> String {
+    format!("denied, because it cannot be told whether it is kept: {fields}; {}", key(kind, object))
+}
+
 /// ` since ...`, if that can be read.
 fn since(stamp: &Stamp) -> String {
     stamp.since.map(|since| format!(" since {}", format::seconds(since))).unwrap_or_default()

@@ -20,6 +20,7 @@
 //! | S12 | was released for another removal, or its group is not marked | **denied** |
 //! | S13 | is stamped | **denied** until the controller releases it |
 //! | S14 | carries no stamp (yet) | **denied** |
+//! | unreadable | before S5: its owners cannot all be read; before S8: another field cannot | **denied** |
 //!
 //! A cluster's deletion needs no look at its namespace: the cluster has no finalizer, so it is gone before its volumes are
 //! asked for a second time.
@@ -36,7 +37,7 @@ mod known;
 mod message;
 mod object;
 
-use crate::admission::{Denial, Fault, Finding, Judgement};
+use crate::admission::{Denial, Fault, Finding, Judgement, UNREADABLE};
 use crate::annotation::keys;
 
 pub use cluster::{Annotated, Settings, judge_cluster};
@@ -67,7 +68,7 @@ pub fn judge_deletion(kind: Kind, object: &Deleted, cache: &CacheState<'_>) -> J
 #[must_use]
 pub fn unreadable(why: &str) -> Judgement {
     let message = format!("the object cannot be decoded, so its deletion is denied: {why}");
-    Judgement { denials: vec![denial("unreadable", message)], ..Judgement::default() }
+    Judgement { denials: vec![denial(UNREADABLE, message)], ..Judgement::default() }
 }
 
 fn denial(row: &'static str, message: String) -> Finding<Denial> {
@@ -78,7 +79,7 @@ fn denial(row: &'static str, message: String) -> Finding<Denial> {
 /// The table, from top to bottom.
 #[must_use]
 pub fn judge(kind: Kind, object: &Deleted, cache: &CacheState<'_>) -> Verdict {
-    if object.owners().next().is_none() {
+    if object.owners().next().is_none() && !object.hides_its_owners() {
         return Verdict::Allow("S1");
     }
     if object.metadata.deletion_timestamp.is_some() {
@@ -92,6 +93,9 @@ pub fn judge(kind: Kind, object: &Deleted, cache: &CacheState<'_>) -> Verdict {
         CacheState::Stale(why) => return Verdict::Deny("S4", message::stale(kind, object, &stamp, why)),
         CacheState::Fresh(clusters) => clusters,
     };
+    if object.hides_its_owners() {
+        return undecided(kind, object);
+    }
     let mut owners = object.owners().filter_map(|owner| clusters.get(&owner.uid));
     let Some(cluster) = owners.next() else {
         return Verdict::Allow("S5");
@@ -101,6 +105,9 @@ pub fn judge(kind: Kind, object: &Deleted, cache: &CacheState<'_>) -> Verdict {
     }
     if cluster.minimum.is_off() && !stamp.present {
         return Verdict::Allow("S7");
+    }
+    if !object.unread.is_empty() {
+        return undecided(kind, object);
     }
     let group = cluster.group_of(object);
     if kind == Kind::Service {
@@ -112,6 +119,12 @@ pub fn judge(kind: Kind, object: &Deleted, cache: &CacheState<'_>) -> Verdict {
         }
     }
     held(kind, object, cluster, group, &stamp)
+}
+
+/// What cannot be read decides.
+fn undecided(kind: Kind, object: &Deleted) -> Verdict {
+    let fields = object.unread.iter().map(|field| field.denial().said.to_string()).collect::<Vec<_>>().join("; ");
+    Verdict::Deny(UNREADABLE, message::undecided(kind, object, &fields))
 }
 
 /// Rows S10 to S14: there is something to guard, and only the object itself can say that it may go.

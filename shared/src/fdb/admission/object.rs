@@ -6,7 +6,7 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 
 use crate::admission::bounded::{labels, short};
-use crate::admission::{few, from_map};
+use crate::admission::{Unread, few, from_map, read};
 use crate::annotation::Annotations;
 use crate::fdb::api;
 
@@ -36,6 +36,9 @@ pub struct Deleted {
     /// Metadata; the rules read nothing else.
     #[serde(deserialize_with = "from_map")]
     pub metadata: Metadata,
+    /// What cannot be read of it.
+    #[serde(skip)]
+    pub unread: Vec<Unread>,
 }
 
 /// Its metadata.
@@ -81,6 +84,20 @@ pub struct Owner {
 }
 
 impl Deleted {
+    /// Reads an object from JSON. Fields that cannot be read are left out, and listed.
+    ///
+    /// # Errors
+    /// When it is no object.
+    pub fn read(object: &str) -> serde_json::Result<Self> {
+        read(object).map(|(deleted, unread)| Self { unread, ..deleted })
+    }
+
+    /// Whether its owners cannot all be read.
+    #[must_use]
+    pub fn hides_its_owners(&self) -> bool {
+        self.unread.iter().any(|field| field.concerns(&["metadata", "ownerReferences"]))
+    }
+
     /// Its owners that are `FoundationDBClusters`, of any version.
     pub fn owners(&self) -> impl Iterator<Item = &Owner> {
         let owners = self.metadata.owner_references.as_deref().unwrap_or_default();

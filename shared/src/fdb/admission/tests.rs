@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::admission::{Change, User};
+use crate::admission::{Change, UnreadFields, User};
 use crate::fdb::api::FoundationDBCluster;
 
 const REMOVAL: &str = "2026-11-21T17:59:58Z";
@@ -60,7 +60,7 @@ fn clusters(cluster: &Value) -> HashMap<String, Cluster> {
 }
 
 fn row(kind: Kind, object: &Value, cluster: &Value) -> (bool, &'static str) {
-    let object: Deleted = serde_json::from_value(object.clone()).unwrap();
+    let object = Deleted::read(&object.to_string()).unwrap();
     match judge(kind, &object, &CacheState::Fresh(&clusters(cluster))) {
         Verdict::Allow(row) => (true, row),
         Verdict::Deny(row, _) => (false, row),
@@ -305,6 +305,7 @@ fn bad_minimums_are_refused_when_they_are_written() {
             field_manager: "",
             now: jiff::Timestamp::UNIX_EPOCH,
             settings: &Settings::default(),
+            unread: UnreadFields::default(),
         });
         assert_eq!((judgement.denials.len(), judgement.warnings.len()), (denials, warnings), "{old:?} to {new:?}");
     }

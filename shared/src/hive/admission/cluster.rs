@@ -5,10 +5,9 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
-use serde_json::value::RawValue;
 
 use crate::admission::bounded::{members, short, short_if_any};
-use crate::admission::{Meta, Object, Target, few, from_map};
+use crate::admission::{Change, Meta, Object, Target, few, from_map};
 use crate::annotation::format;
 use crate::hive::api::{Desired, HIVE_PLATFORMS};
 use crate::hive::exempt;
@@ -158,11 +157,13 @@ impl Object for Cluster {
         &self.metadata
     }
 
-    /// Only what clearly is no way into sleep may pass unread: V11 must not fail for a fault elsewhere in the object, and
-    /// nothing may fall asleep unjudged.
-    fn must_be_readable(old: Option<&str>, new: Option<&str>) -> bool {
-        let (before, after) = (old.and_then(is_asleep), new.and_then(is_asleep));
-        after != Some(false) && before != Some(true)
+    fn must_be_whole(change: &Change<'_, Self>) -> bool {
+        change.goes_to_sleep()
+    }
+
+    /// V11
+    fn wakes(change: &Change<'_, Self>) -> bool {
+        change.wakes()
     }
 }
 
@@ -172,28 +173,6 @@ impl Target for Cluster {
     fn wants_sleep(&self) -> bool {
         self.desired() == Desired::Hibernating
     }
-}
-
-/// Whether an arbitrary object has this power state; `None` if unknown. Nothing else of it is kept.
-fn is_asleep(object: &str) -> Option<bool> {
-    #[derive(Deserialize)]
-    struct Outline<'a> {
-        #[serde(borrow)]
-        spec: Option<&'a RawValue>,
-    }
-    #[derive(Deserialize)]
-    #[serde(rename_all = "camelCase")]
-    struct Spec<'a> {
-        #[serde(borrow)]
-        power_state: Option<&'a RawValue>,
-    }
-    let outline: Outline<'_> = from_map(&mut serde_json::Deserializer::from_str(object)).ok()?;
-    let Some(spec) = outline.spec else { return Some(false) };
-    let spec: Spec<'_> = from_map(&mut serde_json::Deserializer::from_str(spec.get())).ok()?;
-    spec.power_state.map_or(Some(false), |state| match state.get() {
-        "null" => Some(false),
-        state => serde_json::from_str::<String>(state).ok().map(|state| state == "Hibernating"),
-    })
 }
 
 impl Cluster {

@@ -14,6 +14,7 @@
 //! | V10 | requested-by or requested-at edited without a change of state, hold-awake-by without hold-awake-until, the claim of a rollout by anybody but our controller; any of them brought along by a new object without what it belongs to | deny; warn |
 //! | V11 | out of Hibernating | never denied: denials become warnings |
 //! | V12 | into Hibernating with a requested-by that is not the request's user | deny |
+//! | unreadable | a field that cannot be read, such as a text of more than 4 KiB: set or altered, or any of them into Hibernating | deny |
 //!
 //! How the rows meet:
 //! - A *state* is what is desired: `""`, absent and `Running` are one state, so a change among them is none.
@@ -35,7 +36,7 @@ pub use cluster::{Cluster, Settings};
 pub use rules::{PLATFORM_FIELD, RULES, binds_groups};
 pub use stamp::stamp;
 
-use crate::admission::{self, Change, Judgement};
+use crate::admission::{self, Change, Judgement, Unread};
 use crate::annotation::keys;
 use crate::rollout::mark::Mark;
 
@@ -46,7 +47,8 @@ impl Change<'_, Cluster> {
     /// Whether this request wakes the cluster.
     #[must_use]
     pub fn wakes(&self) -> bool {
-        self.wanted_sleep() && matches!(self.new.power_state(), "" | "Running")
+        let awake = matches!(self.new.power_state(), "" | "Running") && !self.obscures(&["spec", "powerState"]);
+        self.wanted_sleep() && awake
     }
 
     /// Whether this request sets or alters `spec.powerState`.
@@ -85,6 +87,7 @@ impl Change<'_, Cluster> {
             || self.alters_power_state()
             || self.new_hibernate_after().is_some()
             || keys::TARGET_ANNOTATIONS.iter().any(|key| self.alters_annotation(key))
+            || self.unread.new.iter().any(Unread::altered)
     }
 }
 
@@ -94,11 +97,7 @@ pub fn judge(change: &Change<'_, Cluster>) -> Judgement {
     if !change.concerns_us() {
         return Judgement::default();
     }
-    let judgement = admission::judge(change, RULES);
-    if change.wakes() {
-        return judgement.softened(); // V11
-    }
-    judgement
+    admission::judge(change, RULES)
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::admission::{Edit, Fault, Object, User};
+use crate::admission::{Edit, Fault, UnreadFields, User};
 
 const NOW: &str = "2026-11-21T18:00:00Z";
 const BY: &str = "/metadata/annotations/hibernate.sh~1requested-by";
@@ -90,6 +90,7 @@ fn in_change_by<T>(
         field_manager: manager,
         now: NOW.parse::<Timestamp>().unwrap(),
         settings: &Settings::default(),
+        unread: UnreadFields::default(),
     })
 }
 
@@ -471,29 +472,6 @@ fn v11_whatever_else_is_wrong_waking_is_let_through() {
     let judgement = in_change("", Some(&asleep()), &woken, judge);
     assert!(judgement.warnings[2].said.starts_with("metadata.annotations[hibernate.sh/wake-at]: found \"soon\""));
     assert!(judgement.overlooked.is_empty());
-}
-
-#[test]
-fn an_object_that_cannot_be_read_goes_nowhere_near_sleep() {
-    let says = |state: Value| json!({ "spec": { "powerState": state, "installed": "yes" } });
-    let (sleep, awake, odd) = (says(json!("Hibernating")), says(json!("Running")), says(json!(1)));
-    for (old, new, refused) in [
-        (Some(&awake), Some(&sleep), true),
-        (None, Some(&sleep), true),
-        (Some(&odd), Some(&sleep), true),
-        (Some(&awake), Some(&odd), true),
-        (Some(&awake), Some(&json!("no object")), true),
-        (Some(&awake), None, true),
-        (Some(&sleep), Some(&awake), false),
-        (Some(&sleep), Some(&sleep), false),
-        (Some(&sleep), Some(&odd), false),
-        (Some(&odd), Some(&awake), false),
-        (None, Some(&json!({ "spec": {} })), false),
-        (None, Some(&json!({})), false),
-    ] {
-        let [before, after] = [old, new].map(|object| object.map(Value::to_string));
-        assert_eq!(Cluster::must_be_readable(before.as_deref(), after.as_deref()), refused, "{old:?} to {new:?}");
-    }
 }
 
 #[test]

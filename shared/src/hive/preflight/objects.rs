@@ -4,7 +4,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
 use super::{Finding, PREFLIGHT, Severity, findings, found_at, within};
-use crate::admission::{Change, User};
+use crate::admission::{Change, UnreadFields, User};
 use crate::annotation::{format, keys};
 use crate::hive::admission::{Cluster, Settings, judge};
 use crate::hive::api::{ClusterDeployment, Desired, POWERSTATE_PAUSE, RECONCILE_PAUSE};
@@ -66,7 +66,15 @@ fn of_rules(object: &Value, now: Timestamp) -> Vec<Finding> {
         return vec![Finding::new(Severity::Block, "Unreadable", "the object does not match its schema")];
     };
     let (settings, user) = (Settings::default(), User { username: ASKER.to_owned() });
-    let judgement = judge(&Change { old: Some(old), new, user: &user, field_manager: "", now, settings: &settings });
+    let judgement = judge(&Change {
+        old: Some(old),
+        new,
+        user: &user,
+        field_manager: "",
+        now,
+        settings: &settings,
+        unread: UnreadFields::default(),
+    });
     let denials =
         judgement.denials.iter().map(|denial| Finding::new(Severity::Block, denial.row, denial.said.to_string()));
     let warnings = judgement.warnings.iter().map(|warning| Finding::new(Severity::Warn, warning.row, &warning.said));

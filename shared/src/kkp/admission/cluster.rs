@@ -4,8 +4,7 @@ use serde::Deserialize;
 
 use super::HIBERNATING;
 use crate::admission::bounded::{short, short_if_any};
-use crate::admission::{Meta, Object, Target, from_map};
-use crate::annotation::Annotations;
+use crate::admission::{Change, Meta, Object, Target, Unread, from_map};
 use crate::kkp::keys;
 use crate::kkp::phase::Phase;
 
@@ -105,11 +104,13 @@ impl Object for Cluster {
         &self.metadata
     }
 
-    /// Only what is no way into sleep and adds no `active-restore` may pass unread: those two entries are under `failurePolicy: Fail`.
-    fn must_be_readable(old: Option<&str>, new: Option<&str>) -> bool {
-        let (before, after) = (old.and_then(Outline::read), new.and_then(Outline::read));
-        let appears = |is: fn(&Outline) -> bool| after.as_ref().is_none_or(is) && !before.as_ref().is_some_and(is);
-        appears(Outline::wants_sleep) || appears(Outline::restores)
+    fn must_be_whole(change: &Change<'_, Self>) -> bool {
+        change.goes_to_sleep()
+    }
+
+    /// K10
+    fn wakes(change: &Change<'_, Self>) -> bool {
+        change.wakes()
     }
 }
 
@@ -118,34 +119,6 @@ impl Target for Cluster {
 
     fn wants_sleep(&self) -> bool {
         self.metadata.annotations.get(keys::POWER_STATE) == Some(HIBERNATING)
-    }
-}
-
-/// The annotations of an arbitrary object.
-struct Outline(Annotations);
-
-impl Outline {
-    fn read(object: &str) -> Option<Self> {
-        #[derive(Deserialize)]
-        struct Whole {
-            #[serde(deserialize_with = "from_map")]
-            metadata: Annotated,
-        }
-        #[derive(Deserialize)]
-        struct Annotated {
-            #[serde(default)]
-            annotations: Annotations,
-        }
-        let whole: Whole = from_map(&mut serde_json::Deserializer::from_str(object)).ok()?;
-        Some(Self(whole.metadata.annotations))
-    }
-
-    fn wants_sleep(&self) -> bool {
-        self.0.get(keys::POWER_STATE) == Some(HIBERNATING)
-    }
-
-    fn restores(&self) -> bool {
-        self.0.get(keys::ACTIVE_RESTORE).is_some()
     }
 }
 
@@ -200,6 +173,14 @@ impl Cluster {
         let condition = conditions.and_then(|all| all.dehydrated.as_ref());
         condition.is_some_and(Condition::says_asleep)
             || self.paused_by_us() && !condition.is_some_and(Condition::says_waking)
+    }
+
+    /// Whether such a cluster may be paused by us for all that can be read of it.
+    #[must_use]
+    pub fn may_be_asleep(&self, unread: &[Unread]) -> bool {
+        let decides: [&[&str]; 3] =
+            [&["spec", "pause"], &["spec", "pauseReason"], &["status", "conditions", keys::DEHYDRATED]];
+        self.is_asleep() || unread.iter().any(|field| decides.iter().any(|path| field.concerns(path)))
     }
 
     /// Whether the pause is ours, in a sleep or in a wake.

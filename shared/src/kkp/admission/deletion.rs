@@ -9,7 +9,7 @@ use serde_json::value::RawValue;
 
 use super::cluster::Cluster;
 use crate::admission::bounded::has_any;
-use crate::admission::{Denial, Fault, Finding, Judgement, Target as _, annotation_field, from_map};
+use crate::admission::{Denial, Fault, Finding, Judgement, Target as _, Unread, annotation_field, from_map, read};
 use crate::annotation::format;
 use crate::kkp::certificates::end_before_a_deletion;
 use crate::kkp::keys;
@@ -21,6 +21,8 @@ const ROW: &str = "K13";
 pub struct Deletion {
     /// The Cluster.
     pub cluster: Cluster,
+    /// What cannot be read of it.
+    pub unread: Vec<Unread>,
     /// Whether KKP will remove its load balancers.
     pub removes_load_balancers: bool,
     /// Whether KKP will remove the disks of its volumes.
@@ -45,11 +47,12 @@ impl Deletion {
     /// # Errors
     /// When it is none.
     pub fn read(object: &str) -> serde_json::Result<Self> {
-        let cluster = from_map(&mut serde_json::Deserializer::from_str(object))?;
+        let (cluster, unread) = read(object)?;
         let Identity { metadata } = from_map(&mut serde_json::Deserializer::from_str(object))?;
         let has = |finalizer: &str| metadata.finalizers.is_some_and(|list| has_any(list, &[finalizer.to_owned()]));
         Ok(Self {
             cluster,
+            unread,
             removes_load_balancers: has(keys::CLEANUP_LOAD_BALANCERS),
             removes_volumes: has(keys::CLEANUP_VOLUMES),
         })
@@ -57,7 +60,9 @@ impl Deletion {
 
     /// Whether this is the first DELETE of a cluster that sleeps and is to go on sleeping.
     fn is_of_a_sleeping_cluster(&self) -> bool {
-        self.cluster.is_asleep() && self.cluster.wants_sleep() && self.cluster.metadata.deletion_timestamp.is_none()
+        self.cluster.may_be_asleep(&self.unread)
+            && self.cluster.wants_sleep()
+            && self.cluster.metadata.deletion_timestamp.is_none()
     }
 }
 
@@ -65,6 +70,9 @@ impl Deletion {
 #[must_use]
 pub fn judge_deletion(deletion: &Deletion, now: Timestamp) -> Judgement {
     let mut judgement = Judgement::default();
+    if let Some(field) = deletion.unread.iter().find(|field| field.covers(&["metadata", "annotations"])) {
+        return unreadable(&format!("oldObject cannot be read: {}", field.denial().said));
+    }
     if !deletion.is_of_a_sleeping_cluster() {
         return judgement;
     }

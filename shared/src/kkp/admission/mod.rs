@@ -14,11 +14,12 @@
 //! | K10 | out of Hibernating | never denied: denials become warnings |
 //! | K11 | requested-by or requested-at edited without a change of state, hold-awake-by without hold-awake-until; brought along by a new object | deny; warn |
 //! | K12 | into Hibernating with a requested-by that is not the request's user | deny |
+//! | unreadable | a field that cannot be read, such as a text of more than 4 KiB: set or altered, or any of them into Hibernating | deny |
 //! | K13 | asleep: DELETE with certificates that expire within a day, or that cannot be read, without `allow-delete`; any other DELETE | deny; warn |
 //!
 //! How the rows meet:
-//! - *Asleep* is a Cluster that is paused by us or about to be ([`Cluster::is_asleep`]), and that is to stay so: K7, K8, K9 and K13 judge
-//!   nothing once the intent to sleep is withdrawn, and nothing in the phases of a wake.
+//! - *Asleep* is a Cluster that is paused by us or about to be ([`Cluster::is_asleep`]), or may be for all that can be read of it, and that is
+//!   to stay so: K7, K8, K9 and K13 judge nothing once the intent to sleep is withdrawn, and nothing in the phases of a wake.
 //! - K7's reasons to end the pause: an exempt user (our controller), `allow-unpause: "true"`, `active-restore`, deletion.
 //! - Status, finalizers, labels and presets are never judged: KKP's own controllers write them on a sleeping cluster, too (rows 12, 16).
 //! - K5, K6, K11 and K12 are the rules of Hive's V6, V9, V10 and V12. As there (but for the claim of a rollout), annotations that
@@ -64,21 +65,22 @@ impl Change<'_, Cluster> {
     /// Whether this request withdraws the intent to sleep.
     #[must_use]
     pub fn wakes(&self) -> bool {
-        self.wanted_sleep() && matches!(self.new_annotation(keys::POWER_STATE), None | Some("Running"))
+        let awake = matches!(self.new_annotation(keys::POWER_STATE), None | Some("Running"));
+        self.wanted_sleep() && awake && !self.obscures(&["metadata", "annotations", keys::POWER_STATE])
     }
 
     /// Whether the cluster sleeps, and is to go on sleeping.
     #[must_use]
     pub fn stays_asleep(&self) -> bool {
-        self.old.as_ref().is_some_and(Cluster::is_asleep) && self.new_annotation(keys::POWER_STATE) == Some(HIBERNATING)
+        self.old.as_ref().is_some_and(|old| old.may_be_asleep(&self.unread.old))
+            && self.new_annotation(keys::POWER_STATE) == Some(HIBERNATING)
     }
 }
 
 /// Judges a change of a Cluster by rows K1 to K12.
 #[must_use]
 pub fn judge(change: &Change<'_, Cluster>) -> Judgement {
-    let judgement = admission::judge(change, RULES);
-    if change.wakes() { judgement.softened() } else { judgement } // K10
+    admission::judge(change, RULES)
 }
 
 /// Stamps a change of [`keys::POWER_STATE`] or of a hold, and nothing else: a write of KKP's must arrive as it was sent, or KKP waits in vain

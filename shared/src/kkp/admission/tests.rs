@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use strum::IntoEnumIterator as _;
 
 use super::*;
-use crate::admission::{Object as _, User};
+use crate::admission::{UnreadFields, User};
 use crate::annotation::format;
 use crate::kkp::phase::Phase;
 
@@ -71,6 +71,7 @@ fn in_change<T>(old: Option<&Value>, new: &Value, user: &str, ask: impl FnOnce(&
         field_manager: "",
         now: now(),
         settings: &Settings { exempt_users: vec![CONTROLLER.to_owned()], ..Settings::default() },
+        unread: UnreadFields::default(),
     })
 }
 
@@ -355,29 +356,6 @@ fn k11_k12_stamps_are_the_webhooks() {
     }
     let unstamped = merged(awake(), annotate(keys::POWER_STATE, "Hibernating"));
     assert_eq!(rows(&judged(Some(&awake()), &unstamped, "alice")), (vec!["K12"], vec![]));
-}
-
-#[test]
-fn what_cannot_be_read_neither_falls_asleep_nor_is_restored() {
-    let text = |change: Value| merged(awake(), change).to_string();
-    let (plain, sleep) = (text(json!({})), text(annotate(keys::POWER_STATE, "Hibernating")));
-    let (restored, wrong) = (text(annotate(keys::ACTIVE_RESTORE, "r")), "{\"metadata\":[]}".to_owned());
-    for (old, new, must) in [
-        (Some(&plain), Some(&sleep), true),
-        (None, Some(&sleep), true),
-        (Some(&wrong), Some(&sleep), true),
-        (Some(&plain), Some(&wrong), true),
-        (Some(&plain), Some(&restored), true),
-        (Some(&sleep), Some(&wrong), true), // it may be a restore
-        (Some(&wrong), Some(&plain), false),
-        (Some(&sleep), Some(&plain), false),
-        (Some(&sleep), Some(&sleep), false),
-        (Some(&restored), Some(&restored), false),
-        (Some(&plain), Some(&plain), false),
-    ] {
-        let found = Cluster::must_be_readable(old.map(String::as_str), new.map(String::as_str));
-        assert_eq!(found, must, "{old:?} -> {new:?}");
-    }
 }
 
 fn deletion(change: Value) -> Judgement {

@@ -60,9 +60,4 @@ impl Object for Rollout {
     fn meta(&self) -> &Meta {
         &self.metadata
     }
-
-    /// Only creations are judged, and none may pass unread.
-    fn must_be_readable(_old: Option<&str>, _new: Option<&str>) -> bool {
-        true
-    }
 }

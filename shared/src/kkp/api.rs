@@ -144,8 +144,11 @@ impl Request {
     }
 
     /// The newest of the requests on the Cluster and on its record; that of the Cluster if both are of the same time.
+    ///
+    /// On a record only a request to run counts: neither an admission rule nor a stamp guards a `ConfigMap`.
     #[must_use]
     pub fn newest(on_cluster: Option<Self>, on_record: Option<Self>) -> Self {
+        let on_record = on_record.filter(|request| request.desired == Desired::Running);
         match (on_cluster, on_record) {
             (Some(cluster), Some(record)) if record.at > cluster.at => record,
             (Some(request), _) | (None, Some(request)) => request,
@@ -162,6 +165,12 @@ impl Cluster {
         let said = self.status.as_ref().map(|status| status.namespace_name.as_str());
         let said = said.filter(|name| name.starts_with(NAMESPACE_PREFIX));
         said.map_or_else(|| format!("{NAMESPACE_PREFIX}{}", self.name_any()), str::to_owned)
+    }
+
+    /// Its UID; empty for one that no API server has stored.
+    #[must_use]
+    pub fn uid(&self) -> &str {
+        self.metadata.uid.as_deref().unwrap_or_default()
     }
 
     /// A condition of KKP.
@@ -195,13 +204,15 @@ mod tests {
         for (on_cluster, on_record, desired) in [
             (None, None, awake),
             (request("Hibernating", early), None, asleep),
-            (None, request("Hibernating", early), asleep),
+            (None, request("Hibernating", early), awake),
+            (request("Running", early), request("Hibernating", late), awake),
             (request("Hibernating", early), request("Running", late), awake),
             (request("Hibernating", late), request("Running", early), asleep),
             (request("Hibernating", early), request("Running", early), asleep),
             (request("Hibernating", ""), request("Running", early), awake),
             (request("Hibernating", "yesterday"), request("Running", ""), asleep),
-            (request("asleep", late), request("Hibernating", early), asleep),
+            (request("asleep", late), request("Hibernating", early), awake),
+            (request("asleep", late), request("Running", early), awake),
         ] {
             assert_eq!(Request::newest(on_cluster, on_record).desired, desired, "{on_cluster:?} {on_record:?}");
         }

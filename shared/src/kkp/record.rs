@@ -1,7 +1,8 @@
 //! What a sleep changed, in a `ConfigMap` of the cluster's namespace: written before the first destructive act.
 //!
-//! It wins over the copies on the objects. A recorded count is never replaced by 0: whoever records twice sees what the first time
-//! left behind.
+//! Other accounts may write that `ConfigMap`, too. The record names the Cluster that it belongs to, and how far a sleep has come is what
+//! our condition on that Cluster says (`decide::standing`). A recorded count is never replaced by 0: whoever records twice sees what the
+//! first time left behind.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -9,6 +10,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use super::keys::AUTOSCALER;
 use super::phase::Phase;
 use crate::annotation::{format, versioned};
 
@@ -21,6 +23,9 @@ pub const MAX_BYTES: usize = 512 << 10;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Record {
+    /// UID of the Cluster. A record that names none belongs to no Cluster.
+    #[serde(default)]
+    pub uid: String,
     /// When this sleep began, RFC 3339.
     pub since: String,
     /// The phase that has begun. Its calls may or may not have been made.
@@ -33,9 +38,6 @@ pub struct Record {
     /// `CronJobs` that we suspended.
     #[serde(default)]
     pub cron_jobs: BTreeSet<String>,
-    /// Whether we paused the cluster.
-    #[serde(default)]
-    pub paused: bool,
     /// When another client's end of the pause was seen, RFC 3339. Older requests for sleep are void.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub woken: Option<String>,
@@ -126,17 +128,17 @@ pub enum RecordError {
 }
 
 impl Record {
-    /// The record of a sleep that begins.
+    /// The record of a sleep that begins, of the Cluster with this UID.
     #[must_use]
-    pub fn begin(now: Timestamp) -> Self {
+    pub fn begin(uid: &str, now: Timestamp) -> Self {
         let now = format::seconds(now);
         Self {
+            uid: uid.to_owned(),
             since: now.clone(),
             phase: Phase::Preflight,
             entered: now,
             control_plane: BTreeMap::new(),
             cron_jobs: BTreeSet::new(),
-            paused: false,
             woken: None,
             cordoned: BTreeSet::new(),
             machine_deployments: BTreeMap::new(),
@@ -161,7 +163,14 @@ impl Record {
         }
         match versioned::version(text, MAX_BYTES) {
             Some(other) if other != VERSION => Err(RecordError::Version(other)),
-            _ => versioned::parse(text, VERSION, MAX_BYTES).ok_or(RecordError::Unreadable),
+            _ => {
+                let mut record: Self = versioned::parse(text, VERSION, MAX_BYTES).ok_or(RecordError::Unreadable)?;
+                // A wake writes these to the user cluster.
+                for machines in record.machine_deployments.values_mut() {
+                    machines.autoscaler.retain(|key, _| AUTOSCALER.contains(&key.as_str()));
+                }
+                Ok(record)
+            }
         }
     }
 
@@ -216,19 +225,22 @@ mod tests {
 
     #[test]
     fn a_record_comes_back_as_it_was() {
-        let mut record = Record::begin(now());
+        let mut record = Record::begin("u-1", now());
         record.note(workload("etcd"), 3);
-        record
-            .note_machines("kube-system/a", Machines { replicas: 2, autoscaler: [("min".into(), "1".into())].into() });
+        let autoscaler = [(AUTOSCALER[0].to_owned(), "1".to_owned())].into();
+        record.note_machines("kube-system/a", Machines { replicas: 2, autoscaler });
         record.cron_jobs.insert("etcd-defragger".into());
         let text = record.text().unwrap();
-        assert!(text.starts_with("{\"v\":1,") && text.contains("\"StatefulSet/etcd\":3"), "{text}");
-        assert_eq!(Record::read(&text), Ok(record));
+        assert!(text.starts_with("{\"v\":1,\"uid\":\"u-1\",") && text.contains("\"StatefulSet/etcd\":3"), "{text}");
+        assert_eq!(Record::read(&text), Ok(record.clone()));
+        // Of annotations a record holds the autoscaler's alone: a wake writes them to the user cluster.
+        let forged = text.replace("\"cluster.k8s.io/", "\"example.com/x\":\"y\",\"cluster.k8s.io/");
+        assert_eq!(Record::read(&forged), Ok(record));
     }
 
     #[test]
     fn what_is_no_record_of_ours_is_an_error() {
-        let text = Record::begin(now()).text().unwrap();
+        let text = Record::begin("u-1", now()).text().unwrap();
         for (text, error) in [
             (String::new(), RecordError::Unreadable),
             ("{}".to_owned(), RecordError::Unreadable),
@@ -244,7 +256,7 @@ mod tests {
 
     #[test]
     fn a_record_that_is_too_long_is_not_written() {
-        let mut record = Record::begin(now());
+        let mut record = Record::begin("u-1", now());
         for number in 0..10_000 {
             record.note(workload(&format!("{number:0>60}")), 1);
         }
@@ -254,7 +266,7 @@ mod tests {
     proptest! {
         #[test]
         fn a_recorded_count_is_never_replaced_by_0(counts in proptest::collection::vec(0u32..5, 1..10)) {
-            let mut record = Record::begin(now());
+            let mut record = Record::begin("u-1", now());
             for count in &counts {
                 record.note(workload("etcd"), *count);
                 record.note_machines("kube-system/a", Machines { replicas: *count, ..Machines::default() });

@@ -175,9 +175,8 @@ fn answer(requested: &str, findings: &[Finding]) -> Preflight {
 }
 
 pub fn asleep() -> Record {
-    let mut record = Record::begin(Timestamp::now()).enter(Phase::Dehydrated, Timestamp::now());
+    let mut record = Record::begin("u-1", Timestamp::now()).enter(Phase::Dehydrated, Timestamp::now());
     record.numbers = Numbers { volumes: 3, load_balancers: 2, machines: 5 };
     record.note_machines("kube-system/a", Machines { replicas: 5, ..Machines::default() });
-    record.paused = true;
     record
 }

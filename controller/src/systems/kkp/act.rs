@@ -76,10 +76,7 @@ async fn one(
     let user = || User::of(kkp, &observation.user);
     match action {
         Action::Pause | Action::Unpause => Ok(()), // to the Cluster itself
-        Action::ScaleDown(workload) => {
-            let recorded = record.and_then(|record| record.control_plane.get(workload)).copied().unwrap_or_default();
-            seed.workload(workload, patches::scale_down(recorded)).await
-        }
+        Action::ScaleDown(workload, replicas) => seed.workload(workload, patches::scale_down(*replicas)).await,
         Action::Restore(workload, replicas) => seed.workload(workload, patches::restore(*replicas)).await,
         Action::Unmark(workloads) => {
             for workload in workloads {

@@ -22,8 +22,8 @@ use std::time::Duration;
 use jiff::Timestamp;
 use kube::ResourceExt;
 use shared::kkp::api::{Cluster, Condition, Desired, Request};
-use shared::kkp::decide::{self, Plan, Report, User};
-use shared::kkp::phase::Limits;
+use shared::kkp::decide::{self, Plan, User};
+use shared::kkp::phase::{Limits, Phase};
 use shared::kkp::preflight::Finding;
 use shared::kkp::record::RecordError;
 use shared::spoke::SpokeError;
@@ -43,8 +43,6 @@ const PAGE_SIZE: u32 = 50;
 const CONCURRENCY: u16 = 32;
 /// How long a reconcile may take before it is given up.
 const RECONCILE_TIMEOUT: Duration = Duration::from_mins(2);
-/// Requeue delay of a cluster whose record cannot be read.
-const UNREADABLE: Duration = Duration::from_mins(1);
 
 /// Label with the project that a Cluster belongs to.
 const PROJECT: &str = "project-id";
@@ -219,14 +217,8 @@ impl Observation<'_> {
 
 /// Nothing is done about a cluster whose record cannot be read: not everything that a sleep has changed is known.
 fn unreadable(cluster: &Cluster, error: RecordError) -> Plan {
-    let (name, key) = shared::kkp::keys::RECORD;
-    let message = format!(
-        "ConfigMap {}/{name}, key {key}: {error}. Restore it, or undo the sleep by hand and delete it",
-        cluster.control_plane_namespace()
-    );
-    let dehydrated = cluster.is_true(shared::kkp::keys::DEHYDRATED);
-    let report = Report { dehydrated, reason: "RecordUnreadable".to_owned(), message };
-    Plan { report: Some(report), requeue: Some(UNREADABLE), ..Plan::default() }
+    let problem = format!("{error}. Restore it, or undo the sleep by hand and delete it");
+    Plan::held(decide::hold(cluster, "RecordUnreadable", &problem))
 }
 
 impl System for Kkp {
@@ -288,11 +280,16 @@ impl System for Kkp {
         target: &mut Target<Self>,
     ) -> Result<Acted, KkpError> {
         let Err(error) = act::run(self, observation, plan, target).await else { return Ok(Acted::Nothing) };
-        if let (Class::Failed, Some(said)) = (error.class(), &mut plan.report) {
-            said.message = format!("{}; retried after an error: {}", said.message, sanitize_chain(&error));
+        if let (Class::Failed, Some(report)) = (error.class(), &mut plan.report) {
+            report.message = format!("{}; retried after an error: {}", report.message, sanitize_chain(&error));
             plan.ends = false;
             let written = observation.record.as_ref().ok().and_then(Option::as_ref).map(|stored| &stored.record);
             plan.record.take_if(|record| written != Some(record));
+            if plan.record.is_none() {
+                // No phase has begun, and none is over: the condition stays in the one that it names.
+                report.reason = decide::phase(observation.cluster).unwrap_or(Phase::Preflight).to_string();
+                report.dehydrated = observation.cluster.is_true(shared::kkp::keys::DEHYDRATED);
+            }
             report::report(self, observation, plan, target).await?;
         }
         Err(error)

@@ -5,7 +5,7 @@ use std::time::Duration;
 use kube::ResourceExt;
 use shared::annotation::format;
 use shared::kkp::api::{Cluster, Desired, Request};
-use shared::kkp::decide::{effective, is_paused_by_us};
+use shared::kkp::decide::{self, Standing, effective, kept_awake, standing};
 use shared::kkp::keys;
 use shared::kkp::phase::Phase;
 use shared::kkp::record::Record;
@@ -13,7 +13,6 @@ use tokio::time::Instant;
 
 use super::machinery::Seen;
 use super::seed::{self, Seed};
-use super::store::Stored;
 use super::user::Part;
 use super::{Kkp, KkpError, Observation, TargetState, preflight, store, user};
 use crate::runtime::{Observed, clock};
@@ -28,32 +27,29 @@ pub async fn observe<'a>(
     let record = store::read(kkp, cluster).await?;
     state.read = true;
     let stored = record.as_ref().ok().and_then(Option::as_ref);
-    let phase = stored.map(|stored| stored.record.phase);
+    let standing = record.as_ref().ok().map(|found| standing(cluster, found.as_ref().map(|stored| &stored.record)));
+    let in_force = if let Some(Standing::InForce(record)) = &standing { Some(&**record) } else { None };
+    let phase = in_force.map(|record| record.phase);
     let request = Request::newest(on_cluster, stored.and_then(|stored| stored.request));
     let name = cluster.name_any();
-    let begins = phase.is_none() && record.is_ok() && effective(cluster, None, request) == Desired::Hibernating;
+    let is_new = matches!(standing, Some(Standing::Absent | Standing::Void));
+    let wants = is_new && effective(cluster, None, request, clock::now()) == Desired::Hibernating;
+    let begins = wants && kept_awake(cluster, clock::now()).is_none();
+    // The condition opens the preflight first.
+    let is_open = decide::phase(cluster) == Some(Phase::Preflight);
     let asked = preflight::requested(cluster);
     let kept = state.answer.take().filter(|(of, _)| asked == Some(of)).map(|(_, answer)| answer);
     let asked_in = asked.filter(|_| kept.is_none()).map(|_| preflight::left(state.asked));
-    let requested = asked.filter(|_| begins || asked_in == Some(Duration::ZERO));
+    let requested = asked.filter(|_| begins && is_open || asked_in == Some(Duration::ZERO));
     let has_condition = cluster.condition(keys::DEHYDRATED).is_some();
-    // Without a record of it: it may have been removed by hand.
-    let is_orphaned = phase.is_none() && record.is_ok() && is_paused_by_us(cluster);
-    if phase.is_none()
-        && record.is_ok()
-        && !begins
-        && !has_condition
-        && !is_orphaned
-        && requested.is_none()
-        && kept.is_none()
-    {
+    let is_at_rest = matches!(standing, Some(Standing::Absent)) && !wants && !has_condition;
+    if is_at_rest && requested.is_none() && kept.is_none() {
         kkp.slots.free(&name);
         return Ok(Observed::Rest(asked_in));
     }
-    let desired = effective(cluster, stored.map(|stored| &stored.record), request);
-    let is_overdue = stored.is_some_and(|Stored { record, .. }| {
-        kkp.settings.limits.exceeded(record.phase, record.in_phase(clock::now())).is_some()
-    });
+    let desired = effective(cluster, in_force, request, clock::now());
+    let is_overdue = in_force
+        .is_some_and(|record| kkp.settings.limits.exceeded(record.phase, record.in_phase(clock::now())).is_some());
     let changes = begins || phase.is_some_and(|phase| phase.is_of_sleep() == (desired == Desired::Running));
     let rests = phase == Some(Phase::Dehydrated) && !changes;
     let needs_slot = !(rests || phase.is_none() && !begins);
@@ -61,23 +57,25 @@ pub async fn observe<'a>(
         kkp.slots.free(&name);
     }
     let may_begin = !needs_slot || kkp.slots.take(&name, phase, is_overdue, desired);
-    let is_read = may_begin && (phase.is_some() || begins) || is_orphaned;
+    let is_begun = begins && may_begin && is_open;
+    let is_orphaned = matches!(standing, Some(Standing::Orphaned(..)));
+    let is_read = is_begun || may_begin && phase.is_some() || is_orphaned;
     let seed = if is_read { seed::list(kkp, cluster).await? } else { Seed::default() };
     let quiet = quiet(state, &seed);
-    let is_checked = begins && may_begin || requested.is_some();
+    let is_checked = is_begun || requested.is_some();
     if is_checked {
         state.asked = Some(Instant::now());
     }
     let mut user = if is_checked || is_read && phase.is_some_and(|phase| needs_user(phase, &seed)) {
-        user::ask(kkp, cluster, state, &part(is_checked, stored.map(|stored| &stored.record))).await
+        user::ask(kkp, cluster, state, &part(is_checked, in_force)).await
     } else {
         Seen::NotAsked
     };
     if let Seen::Asked(asked) = &mut user {
         asked.machinery.unready = seed.unready();
-        let recorded = stored.filter(|_| phase == Some(Phase::WaitingForMachineController) && !is_overdue);
-        if let (Some(stored), None) = (recorded, &asked.machinery.unready) {
-            asked.machinery.unready = user::missing_tokens(asked, &stored.record).await;
+        let waits = phase == Some(Phase::WaitingForMachineController) && !is_overdue;
+        if waits && asked.machinery.unready.is_none() {
+            asked.machinery.unready = user::missing_tokens(asked).await;
         }
     }
     let findings = if is_checked { Some(preflight::findings(kkp, cluster, phase, &user).await) } else { None };

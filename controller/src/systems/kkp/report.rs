@@ -28,14 +28,9 @@ pub async fn report(
 ) -> Result<Done, KkpError> {
     // What an action got back is newer than what was observed.
     let cluster = observation.written.as_deref().unwrap_or(observation.cluster);
-    // The phase is on the record by now. The condition may be in conflict with a write of KKP's, and the next reconcile finds no new phase:
-    // Events and the slot do not wait for it.
-    if let Some(record) = &plan.record {
-        tell(kkp, cluster, record.phase, plan).await;
-    }
-    let is_over = plan.ends || plan.record.as_ref().is_some_and(|record| record.phase == Phase::Dehydrated);
-    let is_refused = plan.record.is_none() && matches!(observation.record, Ok(None));
-    if is_over || is_refused {
+    let is_over = plan.record.as_ref().is_some_and(|record| record.phase == Phase::Dehydrated);
+    let phase: Option<Phase> = plan.report.as_ref().and_then(|report| report.reason.parse().ok());
+    if is_over || phase.is_none_or(|phase| phase == Phase::Preflight) {
         kkp.slots.free(&cluster.name_any());
     }
     let mut changed = plan.record.is_some() || !plan.actions.is_empty() || plan.ends;
@@ -48,8 +43,13 @@ pub async fn report(
         let written = kkp.hub().patch_status(cluster, patch).await.map_err(KkpError::Cluster)?;
         target.wrote(&written);
         changed = true;
-        if let (Some(warning), None) = (&plan.warning, &plan.record) {
-            publish(kkp, cluster, EventType::Warning, warning.reason, &warning.note).await;
+        // A phase has begun once the condition names it: until then the next reconcile enters it again.
+        match (&plan.record, &plan.warning) {
+            (Some(record), _) => tell(kkp, cluster, record.phase, plan).await,
+            (None, Some(warning)) => {
+                publish(kkp, cluster, EventType::Warning, warning.reason, &warning.note).await;
+            }
+            (None, None) => {}
         }
     } else if let Some(written) = &observation.written {
         target.wrote(written);

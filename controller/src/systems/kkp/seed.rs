@@ -7,6 +7,7 @@ use k8s_openapi::api::batch::v1::CronJob;
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::{ListParams, ObjectMeta};
 use kube::{Api, ResourceExt};
+use shared::annotation::format;
 use shared::kkp::api::Cluster;
 use shared::kkp::certificates::earliest_expiry;
 use shared::kkp::decide::{self, Replicas};
@@ -102,7 +103,7 @@ fn replicas(kind: WorkloadKind, meta: &ObjectMeta, counts: &Counts) -> Replicas 
 
 /// Our copy of a count.
 pub fn copy(meta: &ObjectMeta) -> Option<u32> {
-    meta.annotations.as_ref()?.get(keys::DEHYDRATED_REPLICAS).map(|count| count.parse().unwrap_or_default())
+    u32::try_from(format::count(meta.annotations.as_ref()?.get(keys::DEHYDRATED_REPLICAS)?)?).ok()
 }
 
 fn of_deployment(one: &Deployment) -> Replicas {

@@ -1,11 +1,11 @@
 //! A hundred clusters of one seed on a paused clock, with a hub in memory: how many are at work at once, and what each costs the seed.
 
+mod claims;
+
 use serde_json::{Value, json};
 use shared::kkp::keys;
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
-
-use shared::kkp::phase::Phase;
 
 use super::*;
 use crate::runtime::clock;
@@ -44,13 +44,13 @@ fn seed() -> MemoryHub {
             json!({
                 "apiVersion": "kubermatic.k8c.io/v1", "kind": "Cluster",
                 "metadata": { "name": number.to_string(), "uid": number.to_string(), "annotations": { keys::POWER_STATE: "Hibernating" } },
-                "spec": { "humanReadableName": "a", "version": "1", "cloud": { "dc": "d", "providerName": "aws" }, "pause": true },
+                "spec": { "humanReadableName": "a", "version": "1", "cloud": { "dc": "d", "providerName": "aws" }, "pause": true, "pauseReason": keys::PAUSED_BY_US },
                 "status": { "phase": "Running", "conditions": { keys::DEHYDRATED: condition } },
             }),
         );
         let counts = json!({ "Deployment/apiserver": 2, "Deployment/scheduler": 1, "StatefulSet/etcd": 3 });
         let now = clock::now().to_string();
-        let text = json!({ "v": 1, "since": now, "phase": "Dehydrated", "entered": now, "paused": true, "controlPlane": counts });
+        let text = json!({ "v": 1, "uid": number.to_string(), "since": now, "phase": "Dehydrated", "entered": now, "controlPlane": counts });
         let data = json!({ keys::RECORD.1: text.to_string() });
         hub.put(&record(number), json!({ "metadata": { "name": keys::RECORD.0 }, "data": data }));
         for (resource, name, _) in WORKLOADS {

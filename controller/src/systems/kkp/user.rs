@@ -16,7 +16,6 @@ use shared::hive::preflight::WebhookLook;
 use shared::kkp::api::Cluster;
 use shared::kkp::decide::{MachineDeployment, Machinery, Quota};
 use shared::kkp::preflight::{self, UserCluster, WRITTEN_BY_A_WAKE};
-use shared::kkp::record::Record;
 use shared::spoke::SpokeError;
 use shared::text::sanitize;
 
@@ -219,10 +218,8 @@ fn quota_of(mut events: Vec<Event>, since: Timestamp) -> Option<Quota> {
 }
 
 /// What the bootstrap of the `MachineDeployments` lacks whose counts are to be restored.
-pub async fn missing_tokens(asked: &Asked, record: &Record) -> Option<String> {
-    let is_raised = |one: &&MachineDeployment| {
-        one.replicas == 0 && record.machine_deployments.get(&one.name).is_some_and(|recorded| recorded.replicas > 0)
-    };
+pub async fn missing_tokens(asked: &Asked) -> Option<String> {
+    let is_raised = |one: &&MachineDeployment| one.replicas == 0 && one.copy.is_some_and(|count| count > 0);
     let raised: Vec<MachineDeployment> = asked.machinery.deployments.iter().filter(is_raised).cloned().collect();
     if raised.is_empty() {
         return None;

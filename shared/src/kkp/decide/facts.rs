@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
+use crate::annotation::hold::{Hold, NAMELESS, hold, protected};
+use crate::annotation::{format, keys as common};
 use crate::kkp::api::{Cluster, Request};
 use crate::kkp::keys;
 use crate::kkp::phase::{Limits, Phase};
@@ -51,6 +53,11 @@ impl Facts<'_> {
         is_paused_by_us(self.cluster)
     }
 
+    /// Whether another client has paused the cluster. An `EtcdRestore` ends its pause by itself.
+    pub(super) fn is_paused_by_others(&self) -> bool {
+        self.cluster.spec.pause && !self.is_paused_by_us() && !self.is_restored()
+    }
+
     /// Whether an `EtcdRestore` is under way.
     #[must_use]
     pub fn is_restored(&self) -> bool {
@@ -75,6 +82,23 @@ impl Facts<'_> {
     }
 }
 
+/// What keeps a cluster awake, whatever is requested: its protection, or a hold. The webhook refuses the request; it may have been down.
+#[must_use]
+pub fn kept_awake(cluster: &Cluster, now: Timestamp) -> Option<String> {
+    let annotation = |key: &str| cluster.metadata.annotations.as_ref()?.get(key).map(String::as_str);
+    if protected(annotation(common::PROTECTED)) {
+        return Some(format!("annotation {}: the cluster is protected from sleep", common::PROTECTED));
+    }
+    let hold = match hold(annotation, now) {
+        Hold::None => return None,
+        Hold::Malformed { text, .. } => format!("found {text:?}, which is not a time: the hold has no end"),
+        Hold::Until { until, by } => {
+            format!("the cluster is held awake until {} by {}", format::seconds(until), by.unwrap_or(NAMELESS))
+        }
+    };
+    Some(format!("annotation {}: {hold}", common::HOLD_AWAKE_UNTIL))
+}
+
 /// Whether a cluster is paused, and by us.
 #[must_use]
 pub fn is_paused_by_us(cluster: &Cluster) -> bool {
@@ -95,6 +119,23 @@ pub struct Replicas {
     pub running: bool,
     /// Our copy of its count, if it carries one.
     pub copy: Option<u32>,
+}
+
+impl Replicas {
+    /// Its count before the sleep. The copy was written with the 0, on an object that only those write who may scale it. A count that
+    /// stands on the record alone counts for what a wake cannot do without.
+    pub(super) fn before(&self, record: &Record) -> u32 {
+        let recorded = record.control_plane.get(&self.workload).copied().filter(|_| is_needed(&self.workload.name));
+        self.copy.filter(|copy| *copy > 0).or(recorded).unwrap_or_default()
+    }
+}
+
+/// What a wake needs of the control plane.
+pub(super) fn is_needed(name: &str) -> bool {
+    matches!(name, "etcd" | "apiserver" | "controller-manager" | "scheduler")
+        || ["machine-controller", "operating-system-manager", "usercluster-"]
+            .iter()
+            .any(|start| name.starts_with(start))
 }
 
 /// A `CronJob` of the control plane.

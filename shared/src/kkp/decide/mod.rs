@@ -1,17 +1,21 @@
 //! From what was found of a cluster to what is to be done: dehydration and hydration, phase by phase.
 //!
-//! [`decide`] is total, deterministic and idempotent. The record says which phase has begun; after a restart, or as
-//! the next leader, the controller goes on from it. A phase works until its facts say that it is complete, and only then the record enters the next.
+//! [`decide`] is total, deterministic and idempotent. Our condition says which phase has begun, and the record what it may change; after a
+//! restart, or as the next leader, the controller goes on from them. A phase works until its facts say that it is complete, and only then
+//! both enter the next.
 
 mod facts;
 mod plan;
 mod sleep;
+mod standing;
 #[cfg(test)]
 mod tests;
 mod wake;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
+
+use jiff::Timestamp;
 
 use crate::annotation::format;
 
@@ -21,9 +25,11 @@ use super::record::Record;
 
 pub use facts::{
     CronJob, Facts, LostPod, MachineDeployment, Machinery, Node, Pod, Quota, Replicas, Stage, User, is_paused_by_us,
+    kept_awake,
 };
 use plan::POLL;
 pub use plan::{Action, Plan, Report, Warning};
+pub use standing::{Standing, hold, phase, standing};
 
 /// How long a phase is new.
 const FIRST: Duration = Duration::from_secs(30);
@@ -37,25 +43,48 @@ const QUEUED: &str = "waiting for a free slot: this seed has the maximum number 
 /// Requeue delay of one that waits for them.
 const QUEUE_POLL: Duration = Duration::from_secs(10);
 
+/// What the condition says before the first write of a sleep: the record follows it.
+const OPENS: &str = "the preflight begins";
+/// What the condition says after the last write of a wake: then the record goes.
+const ENDS: &str = "every count is as it was";
+
 /// What is to be done.
 #[must_use]
 pub fn decide(facts: &Facts<'_>) -> Plan {
-    let Some(record) = facts.record else {
-        if facts.is_paused_by_us() {
-            return sleep::without_record(facts);
-        }
-        return match effective(facts.cluster, None, facts.request) {
-            Desired::Running => Plan::default(),
-            Desired::Hibernating if !facts.may_begin => {
-                Plan { requeue: Some(QUEUE_POLL), ..Plan::work(Phase::Preflight, QUEUED, Vec::new()) }
+    match standing(facts.cluster, facts.record) {
+        Standing::Held(report) => Plan::held(report),
+        Standing::Orphaned(record, phase) => sleep::orphaned(facts, record.map(|record| *record), phase),
+        Standing::Absent => before(facts, false),
+        Standing::Void => before(facts, true),
+        Standing::InForce(record) => {
+            let plan = go_on(&Facts { record: Some(&record), ..facts.clone() }, &record);
+            if !plan.ends {
+                return plan;
             }
-            Desired::Hibernating => sleep::begin(facts),
-        };
-    };
+            // The record goes when the condition names no phase of it any more: one that is missed would be made again.
+            let report = Some(Report::of(Phase::Preflight, ENDS));
+            Plan { ends: false, report, requeue: Some(Duration::ZERO), ..plan }
+        }
+    }
+}
+
+/// Nothing has been done by a record yet.
+fn before(facts: &Facts<'_>, has_record: bool) -> Plan {
+    match effective(facts.cluster, None, facts.request, facts.now) {
+        Desired::Running if has_record => ends(facts, Vec::new()),
+        Desired::Running => Plan::default(),
+        Desired::Hibernating => {
+            let plan = sleep::before(facts);
+            Plan { ends: has_record && plan.record.is_none(), ..plan }
+        }
+    }
+}
+
+fn go_on(facts: &Facts<'_>, record: &Record) -> Plan {
     if let Some(plan) = forget_counts(facts, record) {
         return plan;
     }
-    let wakes = effective(facts.cluster, Some(record), facts.request) == Desired::Running;
+    let wakes = effective(facts.cluster, Some(record), facts.request, facts.now) == Desired::Running;
     let enters_wake = matches!(record.phase, Phase::Pausing | Phase::ScalingDownControlPlane | Phase::Dehydrated);
     match record.phase {
         // Until then the cluster is as it was: one whose pause another client has ended does not wait.
@@ -84,10 +113,18 @@ pub fn decide(facts: &Facts<'_>) -> Plan {
     }
 }
 
-/// The state that is reconciled: as requested, unless another client has ended our pause, or the cluster is being deleted. KKP deletes
-/// nothing of a cluster whose API server is down (row 20).
+/// The state that is reconciled: as requested, but for a cluster that is kept awake. What a sleep of that has begun is undone; one that
+/// sleeps already stays asleep.
 #[must_use]
-pub fn effective(cluster: &Cluster, record: Option<&Record>, request: Request) -> Desired {
+pub fn effective(cluster: &Cluster, record: Option<&Record>, request: Request, now: Timestamp) -> Desired {
+    let is_undone =
+        record.is_some_and(|record| record.phase != Phase::Dehydrated) && kept_awake(cluster, now).is_some();
+    if is_undone { Desired::Running } else { requested(cluster, record, request) }
+}
+
+/// As requested, unless another client has ended our pause, or the cluster is being deleted. KKP deletes nothing of a cluster whose API
+/// server is down (row 20).
+fn requested(cluster: &Cluster, record: Option<&Record>, request: Request) -> Desired {
     let is_deleted = cluster.metadata.deletion_timestamp.is_some();
     let is_woken = |record: &Record| {
         let woken = record.woken.as_deref().and_then(format::time);
@@ -98,8 +135,7 @@ pub fn effective(cluster: &Cluster, record: Option<&Record>, request: Request) -
 
 /// Whether another client ended our pause while the cluster slept, or was about to: KKP brings up everything but etcd (row 8).
 fn is_unpaused_by_others(cluster: &Cluster, record: &Record) -> bool {
-    let is_paused_by_us = matches!(record.phase, Phase::ScalingDownControlPlane | Phase::Dehydrated);
-    record.paused && !cluster.spec.pause && is_paused_by_us
+    !cluster.spec.pause && matches!(record.phase, Phase::ScalingDownControlPlane | Phase::Dehydrated)
 }
 
 /// An `EtcdRestore` brings back the `MachineDeployments` of the backup, with the counts of that day (row 18): those of the record go.
@@ -123,7 +159,7 @@ fn is_overruled(facts: &Facts<'_>) -> bool {
     let on_cluster = facts.cluster.metadata.annotations.as_ref().and_then(Request::of);
     on_cluster.is_some_and(|request| request.desired == Desired::Hibernating)
         && !facts.is_deleted()
-        && effective(facts.cluster, facts.record, facts.request) == Desired::Running
+        && requested(facts.cluster, facts.record, facts.request) == Desired::Running
 }
 
 /// A phase that waits: soon again at first, slowly once it is overdue.

@@ -7,7 +7,8 @@ use super::facts::LostPod;
 use crate::kkp::phase::Phase;
 use crate::kkp::record::{Machines, Record, Workload};
 
-/// What to do about a cluster, in this order: write the record, carry out the actions, report.
+/// What to do about a cluster, in this order: write the record, carry out the actions, report. A record that enters a phase counts once the
+/// report is written.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Plan {
     /// The record to write first, by compare-and-swap. Nothing follows if that fails.
@@ -69,8 +70,8 @@ pub enum Action {
     DeleteNode(String),
     /// `spec.pause`, its reason and our annotation, in one write with resourceVersion.
     Pause,
-    /// Set a workload's count to 0, and note the count before.
-    ScaleDown(Workload),
+    /// Set a workload's count to 0, and note the count before, in one write.
+    ScaleDown(Workload, u32),
     /// Set a workload's count as it was.
     Restore(Workload, u32),
     /// Remove our copies of the counts from workloads: KKP, which restores most of them, keeps annotations (row 11).

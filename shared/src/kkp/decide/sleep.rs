@@ -7,8 +7,8 @@ use jiff::Timestamp;
 
 use super::wake::undo_of_drain;
 use super::{
-    Action, Facts, Machinery, Plan, Pod, Replicas, Report, SLOW, Stage, User, Warning, effective, ends, names, seen,
-    waits,
+    Action, Facts, Machinery, OPENS, Plan, Pod, QUEUE_POLL, QUEUED, Replicas, Report, SLOW, Stage, User, Warning,
+    effective, ends, hold, kept_awake, names, phase, seen, waits,
 };
 use crate::annotation::format;
 use crate::kkp::api::Desired;
@@ -30,8 +30,21 @@ const EXPIRY: jiff::SignedDuration = jiff::SignedDuration::from_hours(14 * 24);
 /// How often counts that others raised are corrected in one sleep.
 const CORRECTIONS: u32 = 3;
 
-/// Nothing is recorded yet: the preflight decides.
-pub(super) fn begin(facts: &Facts<'_>) -> Plan {
+/// Nothing is changed yet: the condition comes before the record, and the preflight before both.
+pub(super) fn before(facts: &Facts<'_>) -> Plan {
+    if let Some(why) = kept_awake(facts.cluster, facts.now) {
+        return refused(&why);
+    }
+    if !facts.may_begin {
+        return Plan { requeue: Some(QUEUE_POLL), ..Plan::work(Phase::Preflight, QUEUED, Vec::new()) };
+    }
+    if phase(facts.cluster) != Some(Phase::Preflight) {
+        return Plan { requeue: Some(Duration::ZERO), ..Plan::work(Phase::Preflight, OPENS, Vec::new()) };
+    }
+    begin(facts)
+}
+
+fn begin(facts: &Facts<'_>) -> Plan {
     let (Some(findings), User::Seen(user)) = (facts.preflight, facts.user) else {
         let why = match (facts.preflight, facts.user) {
             (Some(findings), _) => refusal(findings, facts.forced),
@@ -43,7 +56,7 @@ pub(super) fn begin(facts: &Facts<'_>) -> Plan {
     if !admits(findings, facts.forced) {
         return refused(&refusal(findings, facts.forced));
     }
-    let mut record = note_control_plane(facts, Record::begin(facts.now));
+    let mut record = note_control_plane(facts, Record::begin(facts.cluster.uid(), facts.now));
     record = note_machines(&record, user).unwrap_or(record);
     record.cordoned = user.nodes.iter().filter(|node| node.cordoned).map(|node| node.name.clone()).collect();
     let count = |length: usize| u32::try_from(length).unwrap_or(u32::MAX);
@@ -71,7 +84,7 @@ pub(super) fn go_on(facts: &Facts<'_>, record: &Record) -> Plan {
         Phase::Pausing => pause(facts, record),
         Phase::ScalingDownControlPlane => scale_down_control_plane(facts, record),
         Phase::Dehydrated => asleep(facts, record),
-        _ => begin(facts),
+        _ => before(facts),
     }
 }
 
@@ -142,7 +155,7 @@ pub(super) fn timed_out(facts: &Facts<'_>, record: &Record) -> Plan {
     };
     let actions: Vec<Action> = undo_of_drain(record, user);
     let entered = format::time(&record.entered);
-    let desired = effective(facts.cluster, Some(record), facts.request);
+    let desired = effective(facts.cluster, Some(record), facts.request, facts.now);
     let is_newer = facts.request.at > entered && facts.request.at.is_some_and(|at| at <= facts.now);
     let again = desired == Desired::Hibernating && is_newer;
     if actions.is_empty() && (again || desired == Desired::Running) {
@@ -160,11 +173,12 @@ pub(super) fn timed_out(facts: &Facts<'_>, record: &Record) -> Plan {
     Plan { requeue: Some(SLOW), ..Plan::work(Phase::DrainTimedOut, message, actions) }
 }
 
-/// The record with what it does not know yet of `MachineDeployments`; `None` if it knows all.
+/// The record with what it does not know yet of `MachineDeployments`; `None` if it knows all. One that a sleep has set to 0 has a copy.
 fn note_machines(record: &Record, user: &Machinery) -> Option<Record> {
     let mut noted = record.clone();
     for deployment in &user.deployments {
-        let seen = Machines { replicas: deployment.replicas, autoscaler: deployment.autoscaler.clone() };
+        let replicas = if deployment.replicas == 0 { deployment.copy.unwrap_or_default() } else { deployment.replicas };
+        let seen = Machines { replicas, autoscaler: deployment.autoscaler.clone() };
         noted.note_machines(&deployment.name, seen);
     }
     (noted != *record).then_some(noted)
@@ -182,10 +196,9 @@ fn scale_down_machines(facts: &Facts<'_>, record: &Record) -> Plan {
     let up = user.deployments.iter().filter(|one| one.replicas > 0 || !one.autoscaler.is_empty());
     let mut actions: Vec<Action> = up
         .map(|one| {
-            Action::ScaleDownMachines(
-                one.name.clone(),
-                record.machine_deployments.get(&one.name).cloned().unwrap_or_default(),
-            )
+            let recorded = record.machine_deployments.get(&one.name).cloned().unwrap_or_default();
+            let replicas = one.copy.unwrap_or(one.replicas);
+            Action::ScaleDownMachines(one.name.clone(), Machines { replicas, ..recorded })
         })
         .collect();
     actions.extend(cordon(user));
@@ -227,7 +240,7 @@ fn wait_for_quota(facts: &Facts<'_>, record: &Record) -> Plan {
             let actions = is_over.then(|| Action::DeleteLostPods(user.lost_pods.clone()));
             waits(facts, phase, &message, actions.into_iter().collect())
         }
-        _ => Plan::enter(&Record { paused: true, ..record.clone() }, Phase::Pausing, facts.now),
+        _ => Plan::enter(record, Phase::Pausing, facts.now),
     }
 }
 
@@ -260,29 +273,35 @@ fn pause(facts: &Facts<'_>, record: &Record) -> Plan {
         Some(blocker) => waits(facts, phase, blocker, Vec::new()),
         // Another client has raised a count. A paused cluster with a Machine would leave an instance behind.
         None if !user.machines.is_empty() || !user.nodes.is_empty() => {
-            let record = Record { paused: facts.cluster.spec.pause, ..record.clone() };
-            Plan::enter(&record, Phase::ScalingDownMachines, facts.now)
+            Plan::enter(record, Phase::ScalingDownMachines, facts.now)
         }
         None if facts.cluster.spec.pause => Plan::enter(record, Phase::ScalingDownControlPlane, facts.now),
         None => waits(facts, phase, "", vec![Action::Pause]),
     }
 }
 
-/// Paused by us, without a record: it is rebuilt from the copies on the objects, those of the `MachineDeployments` once their API answers.
-pub(super) fn without_record(facts: &Facts<'_>) -> Plan {
-    let copies = facts.control_plane.iter().filter_map(|one| Some((one.workload.clone(), one.copy?)));
-    let control_plane: BTreeMap<Workload, u32> = copies.filter(|(_, count)| *count > 0).collect();
-    if !control_plane.keys().any(|workload| is_named(workload, "etcd")) {
-        let message = "ConfigMap hibernate-record is missing, and etcd carries no copy of its count: restore the record, or scale the \
-                       control plane by hand, etcd first, and set spec.pause to false";
-        let report = Report { dehydrated: true, reason: "RecordMissing".to_owned(), message: message.to_owned() };
-        return Plan { report: Some(report), requeue: Some(Duration::from_mins(1)), ..Plan::default() };
+/// Without a record, it is rebuilt from the copies on the objects, those of the `MachineDeployments` once their API answers. Without a
+/// condition that says so, the cluster is no further asleep than its pause says: it can wake, and nothing more is stopped.
+pub(super) fn orphaned(facts: &Facts<'_>, record: Option<Record>, phase: Phase) -> Plan {
+    let is_confirmed = super::phase(facts.cluster) == Some(phase);
+    let is_rebuilt = record.is_none();
+    let record = record.unwrap_or_else(|| rebuilt(facts));
+    if is_rebuilt && !record.control_plane.keys().any(|workload| is_named(workload, "etcd")) {
+        let problem = "it is missing, and etcd carries no copy of its count: restore the record, or scale the control plane by hand, etcd \
+                       first, and set spec.pause to false";
+        return Plan::held(Report { dehydrated: true, ..hold(facts.cluster, "RecordMissing", problem) });
     }
-    let cron_jobs = facts.cron_jobs.iter().filter(|job| job.suspended).map(|job| job.name.clone()).collect();
-    let record = Record { control_plane, cron_jobs, paused: true, ..Record::begin(facts.now) };
     let note = "ConfigMap hibernate-record was missing and is rebuilt from the copies of the counts".to_owned();
-    let warning = Some(Warning { reason: "RecordRebuilt", note });
-    Plan { warning, ..Plan::enter(&record, Phase::Dehydrated, facts.now) }
+    let warning = is_rebuilt.then_some(Warning { reason: "RecordRebuilt", note });
+    let corrections = if is_confirmed { record.corrections } else { CORRECTIONS };
+    Plan { warning, ..Plan::enter(&Record { corrections, ..record }, phase, facts.now) }
+}
+
+fn rebuilt(facts: &Facts<'_>) -> Record {
+    let counts = facts.control_plane.iter().map(|one| (one.workload.clone(), one.copy.unwrap_or(one.wanted)));
+    let control_plane = counts.filter(|(_, count)| *count > 0).collect();
+    let cron_jobs = facts.cron_jobs.iter().filter(|job| job.suspended).map(|job| job.name.clone()).collect();
+    Record { control_plane, cron_jobs, ..Record::begin(facts.cluster.uid(), facts.now) }
 }
 
 fn is_named(workload: &Workload, name: &str) -> bool {
@@ -331,7 +350,9 @@ fn scale_down_control_plane(facts: &Facts<'_>, record: &Record) -> Plan {
             facts,
             phase,
             &message,
-            left.into_iter().map(|one| Action::ScaleDown(one.workload.clone())).collect(),
+            left.into_iter()
+                .map(|one| Action::ScaleDown(one.workload.clone(), one.copy.unwrap_or(one.wanted)))
+                .collect(),
         );
     }
     let awake: Vec<String> = facts.cron_jobs.iter().filter(|job| !job.suspended).map(|job| job.name.clone()).collect();
@@ -375,13 +396,13 @@ fn asleep(facts: &Facts<'_>, record: &Record) -> Plan {
         );
         return rests(format!("{message}; {note}"), Some(Warning { reason: "CertificatesExpire", note }));
     }
-    if record.corrections < CORRECTIONS {
+    let kept_awake = kept_awake(facts.cluster, facts.now);
+    if record.corrections < CORRECTIONS && kept_awake.is_none() {
         let record = Record { corrections: record.corrections + 1, ..record.clone() };
         return Plan::enter(&record, Phase::ScalingDownControlPlane, facts.now);
     }
-    let message = format!(
-        "another client keeps raising replicas of {raised}; they were set to 0 {CORRECTIONS} times and are left alone now"
-    );
+    let why = kept_awake.unwrap_or_else(|| format!("at most {CORRECTIONS} times in a sleep they are set to 0"));
+    let message = format!("another client keeps raising replicas of {raised}, and they are left alone now: {why}");
     rests(message.clone(), Some(Warning { reason: "ReplicasRaised", note: message }))
 }
 

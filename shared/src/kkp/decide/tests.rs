@@ -1,5 +1,6 @@
 //! A user cluster in memory that a sleep and a wake run through, and what single situations decide.
 
+mod claims;
 mod table;
 mod world;
 

@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
+use super::facts::is_needed;
 use super::{
-    Action, FIRST, Facts, MachineDeployment, Machinery, Plan, Replicas, SLOW, effective, ends, names, seen, waits,
+    Action, FIRST, Facts, MachineDeployment, Machinery, Plan, Replicas, SLOW, Warning, effective, ends, names, seen,
+    waits,
 };
 use crate::kkp::api::Desired;
 use crate::kkp::phase::Phase;
@@ -31,9 +33,10 @@ pub(super) fn go_on(facts: &Facts<'_>, record: &Record) -> Plan {
     }
 }
 
-/// KKP does not bring the cluster back by itself: it refuses the end of the pause (row 27), or the cluster is being deleted (row 20).
+/// KKP does not bring the cluster back by itself: it refuses the end of the pause (row 27), the cluster is being deleted (row 20), or the
+/// pause is another client's.
 fn is_alone(facts: &Facts<'_>) -> bool {
-    facts.unpause_refused.is_some() || facts.is_deleted()
+    facts.unpause_refused.is_some() || facts.is_deleted() || facts.is_paused_by_others()
 }
 
 /// Whether a step of a deletion has exceeded its limit: KKP then cleans up as far as it can.
@@ -42,17 +45,17 @@ fn goes_on_regardless(facts: &Facts<'_>, phase: Phase) -> bool {
 }
 
 /// The end of our pause, also after a refusal: without KKP expired certificates are not renewed. A cluster that is deleted stays paused
-/// until it is up, because KKP then restores nothing (row 20).
-fn unpause(facts: &Facts<'_>, record: &Record) -> Option<Action> {
-    (facts.cluster.spec.pause && record.paused && !facts.is_deleted()).then_some(Action::Unpause)
+/// until it is up, because KKP then restores nothing (row 20). The pause of another client is theirs to end.
+fn unpause(facts: &Facts<'_>) -> Option<Action> {
+    (facts.is_paused_by_us() && !facts.is_deleted()).then_some(Action::Unpause)
 }
 
 /// etcd and the end of the pause, back to back: KKP raises everything but etcd, and at its concurrency limit nothing (rows 8, 9).
 fn start(facts: &Facts<'_>, record: &Record) -> Plan {
     let low = |is_etcd: bool| {
         facts.control_plane.iter().filter(move |one| (one.workload.name == "etcd") == is_etcd).filter_map(|one| {
-            let recorded = *record.control_plane.get(&one.workload)?;
-            (one.wanted < recorded).then(|| Action::Restore(one.workload.clone(), recorded))
+            let before = one.before(record);
+            (one.wanted < before).then(|| Action::Restore(one.workload.clone(), before))
         })
     };
     let mut actions: Vec<Action> = low(true).collect();
@@ -61,7 +64,7 @@ fn start(facts: &Facts<'_>, record: &Record) -> Plan {
     }
     let etcd = facts.control_plane.iter().find(|one| one.workload.name == "etcd");
     let is_up = actions.is_empty() && etcd.is_none_or(|etcd| etcd.ready);
-    let end = unpause(facts, record);
+    let end = unpause(facts);
     if is_up && (end.is_none() || facts.unpause_refused.is_some()) {
         return Plan::enter(record, Phase::WaitingForApi, facts.now);
     }
@@ -70,19 +73,11 @@ fn start(facts: &Facts<'_>, record: &Record) -> Plan {
     waits(facts, Phase::StartingControlPlane, message.as_deref().unwrap_or("waiting for etcd"), actions)
 }
 
-/// What a wake needs of the control plane. Once the limit is exceeded, only this is waited for.
-fn is_needed(name: &str) -> bool {
-    matches!(name, "etcd" | "apiserver" | "controller-manager" | "scheduler")
-        || ["machine-controller", "operating-system-manager", "usercluster-"]
-            .iter()
-            .any(|start| name.starts_with(start))
-}
-
+/// Once the limit is exceeded, only what a wake needs is waited for.
 fn wait_for_api(facts: &Facts<'_>, record: &Record) -> Plan {
     let is_overdue = facts.overdue(record.phase).is_some();
-    let recorded = |one: &Replicas| record.control_plane.get(&one.workload).copied().unwrap_or_default();
     let is_low = |one: &&Replicas| {
-        recorded(one) > 0 && (one.wanted == 0 || !one.ready) && (!is_overdue || is_needed(&one.workload.name))
+        one.before(record) > 0 && (one.wanted == 0 || !one.ready) && (!is_overdue || is_needed(&one.workload.name))
     };
     let low = names(facts.control_plane.iter().filter(is_low).map(|one| one.workload.name.as_str()));
     let plan = if low.is_empty() || goes_on_regardless(facts, record.phase) {
@@ -92,22 +87,22 @@ fn wait_for_api(facts: &Facts<'_>, record: &Record) -> Plan {
     };
     // KKP has had its turn: what it does not raise is not its own.
     let left =
-        facts.control_plane.iter().filter(|one| one.wanted == 0 && recorded(one) > 0 && facts.in_phase() > FIRST);
-    let left = left.map(|one| Action::Restore(one.workload.clone(), recorded(one)));
+        facts.control_plane.iter().filter(|one| one.wanted == 0 && one.before(record) > 0 && facts.in_phase() > FIRST);
+    let left = left.map(|one| Action::Restore(one.workload.clone(), one.before(record)));
     match plan {
         Ok(plan) => plan,
-        Err(waiting) => Plan { actions: left.chain(unpause(facts, record)).collect(), ..*waiting },
+        Err(waiting) => Plan { actions: left.chain(unpause(facts)).collect(), ..*waiting },
     }
 }
 
-/// A `MachineDeployment` as it is to be, if it differs. A count that another client has raised stays; 0 stays 0.
+/// A `MachineDeployment` as it is to be, if it differs. Its count is that of our copy on it: without one, no sleep has set it to 0. A count
+/// that another client has raised stays; 0 stays 0.
 fn restored(record: &Record, one: &MachineDeployment) -> Option<Machines> {
-    let copy = || one.copy.map(|replicas| Machines { replicas, ..Machines::default() });
-    let recorded = record.machine_deployments.get(&one.name).cloned().or_else(copy)?;
-    let replicas = if one.replicas == 0 { recorded.replicas } else { one.replicas };
-    let unmanaged = recorded.autoscaler.keys().any(|key| !one.autoscaler.contains_key(key));
-    let differs = replicas != one.replicas || unmanaged || one.copy.is_some();
-    differs.then_some(Machines { replicas, autoscaler: recorded.autoscaler })
+    let autoscaler = record.machine_deployments.get(&one.name).map(|recorded| recorded.autoscaler.clone());
+    let autoscaler = autoscaler.unwrap_or_default();
+    let replicas = if one.replicas == 0 { one.copy.unwrap_or_default() } else { one.replicas };
+    let unmanaged = autoscaler.keys().any(|key| !one.autoscaler.contains_key(key));
+    (unmanaged || one.copy.is_some()).then_some(Machines { replicas, autoscaler })
 }
 
 /// Counts and annotations as they were, of the `MachineDeployments` that are picked.
@@ -166,7 +161,7 @@ fn wait_for_nodes(facts: &Facts<'_>, record: &Record) -> Plan {
     let ready = user.nodes.iter().filter(|node| node.ready && node.has_machine && !node.leaves).count();
     let wanted = if facts.is_deleted() { wanted.min(1) } else { wanted };
     // Every count is restored: a sleep that is requested again needs nothing of this record.
-    let sleeps_again = effective(facts.cluster, Some(record), facts.request) == Desired::Hibernating;
+    let sleeps_again = effective(facts.cluster, Some(record), facts.request, facts.now) == Desired::Hibernating;
     if (wanted as usize) > ready && !sleeps_again && !goes_on_regardless(facts, record.phase) {
         return waits_for_nodes(facts, record, user, &format!("{ready} of {wanted} Nodes are ready"));
     }
@@ -174,7 +169,7 @@ fn wait_for_nodes(facts: &Facts<'_>, record: &Record) -> Plan {
     if !actions.is_empty() && !facts.is_deleted() && facts.overdue(record.phase).is_none() {
         return waits(facts, record.phase, "restoring annotations of MachineDeployments", actions);
     }
-    if facts.cluster.spec.pause && record.paused {
+    if facts.is_paused_by_us() || facts.cluster.spec.pause && facts.is_deleted() {
         return Plan::enter(record, Phase::AwakePaused, facts.now);
     }
     end(facts, record, user)
@@ -205,7 +200,12 @@ fn end(facts: &Facts<'_>, record: &Record, user: &Machinery) -> Plan {
     let marked: Vec<Workload> = marked.collect();
     actions.extend((!marked.is_empty()).then_some(Action::Unmark(marked)));
     actions.push(Action::TouchBackups);
-    ends(facts, actions)
+    let warning = facts.is_paused_by_others().then(|| {
+        let why = facts.cluster.spec.pause_reason.as_deref().filter(|why| !why.is_empty()).unwrap_or("no reason given");
+        let note = format!("the cluster is awake, and another client has paused it ({why}): KKP does not manage it until spec.pause is false");
+        Warning { reason: "PausedByOthers", note }
+    });
+    Plan { warning, ..ends(facts, actions) }
 }
 
 /// Nodes that the sleep changed and that are still there: those of a wake before the machines went.
@@ -225,8 +225,13 @@ fn awake_paused(facts: &Facts<'_>, record: &Record) -> Plan {
     if !facts.cluster.spec.pause && facts.is_deleted() {
         return ends(facts, Vec::new()); // KKP removes everything else
     }
-    if !facts.cluster.spec.pause {
+    if !facts.is_paused_by_us() && !facts.is_deleted() {
         return seen(facts, record.phase).map_or_else(|plan| *plan, |user| end(facts, record, user));
+    }
+    if !facts.is_paused_by_us() {
+        let message =
+            "the cluster is awake, and KKP does not delete it while another client pauses it: set spec.pause to false";
+        return Plan { requeue: Some(SLOW), ..Plan::work(Phase::AwakePaused, message, Vec::new()) };
     }
     let message = match facts.unpause_refused {
         Some(why) => {

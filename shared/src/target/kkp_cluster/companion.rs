@@ -4,7 +4,6 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::intent::request;
-use super::state::{OTHERS, US};
 use crate::annotation::{annotation, format, keys as common};
 use crate::kkp::api::{Cluster, Request};
 use crate::kkp::keys;
@@ -110,9 +109,6 @@ impl Companion for RecordConfigMap {
         let back: u32 = record.machine_deployments.values().fold(0, |sum, one| sum.saturating_add(one.replicas));
         shown.more.insert("remaining", remaining);
         shown.more.insert("scaledDownMachines", json!(back));
-        if let Some(paused_by) = shown.more.get_mut("pausedBy") {
-            *paused_by = json!(if record.paused { US } else { OTHERS });
-        }
         shown
     }
 
@@ -160,8 +156,7 @@ mod tests {
     }
 
     fn record_of(phase: Phase) -> record::Record {
-        let mut record = record::Record::begin(EARLY.parse().unwrap()).enter(phase, now());
-        record.paused = true;
+        let mut record = record::Record::begin("u-1", EARLY.parse().unwrap()).enter(phase, now());
         record.numbers = Numbers { volumes: 3, load_balancers: 2, machines: 5 };
         record.note_machines("kube-system/a", Machines { replicas: 3, ..Machines::default() });
         record.note_machines("kube-system/b", Machines { replicas: 2, ..Machines::default() });
@@ -194,7 +189,8 @@ mod tests {
             (both("Hibernating", LATE), asks("Running", LATE), "Hibernating", Some("weekend")),
             (both("Hibernating", LATE), asks("Hibernating", LATE), "Hibernating", Some("weekend")),
             (both("Hibernating", LATE), asks("awake", LATE), "Hibernating", Some("weekend")),
-            (json!({}), asks("Hibernating", EARLY), "Hibernating", None),
+            // A sleep is requested on the Cluster alone.
+            (json!({}), asks("Hibernating", EARLY), "Running", None),
         ] {
             let mut object = cluster(&on_cluster, Some(("Dehydrated", "")));
             RecordConfigMap.overlay(&mut object, &config_map(&on_record, ""));
@@ -213,11 +209,12 @@ mod tests {
         let text = record_of(Phase::Dehydrated).text().unwrap();
         let mut object = cluster(&asks("Hibernating", EARLY), Some(("Dehydrated", "")));
         object["spec"]["pause"] = json!(true);
+        object["spec"]["pauseReason"] = json!(keys::PAUSED_BY_US);
         let shown = KKP_CLUSTER.record(&object).unwrap();
         let shown = RecordConfigMap.describe(&object, Some(&config_map(&json!({}), &text)), shown);
         let json = serde_json::to_value(&shown).unwrap();
         assert_eq!(json["remaining"], json!({ "volumes": 3, "loadBalancers": 2 }));
-        assert_eq!((&json["scaledDownMachines"], &json["pausedBy"]), (&json!(5), &json!(US)));
+        assert_eq!((&json["scaledDownMachines"], &json["pausedBy"]), (&json!(5), &json!("hibernate-controller")));
         assert_eq!(json["since"], json!(LATE), "when the phase began, not when the condition's status changed");
         assert_eq!((KKP_CLUSTER.columns[4].cell)(&shown, now()), "5");
         assert_eq!((KKP_CLUSTER.columns[5].cell)(&shown, now()), "3");

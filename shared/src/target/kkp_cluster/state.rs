@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use super::progress::{Said, said};
 use crate::annotation::format;
 use crate::kkp::api::Cluster;
+use crate::kkp::decide::is_paused_by_us;
 use crate::kkp::keys;
 use crate::kkp::phase::Phase;
 use crate::target::lifecycle::{PowerAction, UNNOTICED};
@@ -15,9 +16,9 @@ use crate::target::record::{Record, StepRecord};
 const EXPIRES_SOON: SignedDuration = SignedDuration::from_hours(14 * 24);
 
 /// Who set `spec.pause`, if this program's controller did.
-pub(super) const US: &str = "hibernate-controller";
+const US: &str = "hibernate-controller";
 /// Who set it otherwise.
-pub(super) const OTHERS: &str = "another client";
+const OTHERS: &str = "another client";
 
 /// Adds to a record what the Cluster shows. The numbers are in its companion.
 pub(super) fn describe(cluster: &Cluster, desired: PowerAction, mut record: Record) -> Record {
@@ -31,7 +32,7 @@ pub(super) fn describe(cluster: &Cluster, desired: PowerAction, mut record: Reco
         Some(said) => said.reason.to_owned(),
         None => cluster.status.as_ref().and_then(|status| status.phase.clone()).unwrap_or_default(),
     };
-    let paused_by = cluster.spec.pause.then(|| if said.as_ref().is_some_and(is_paused_by_us) { US } else { OTHERS });
+    let paused_by = cluster.spec.pause.then(|| if is_paused_by_us(cluster) { US } else { OTHERS });
     record.step = match &said {
         Some(said) => step(said),
         None => waits(cluster, desired, paused_by),
@@ -52,14 +53,6 @@ pub(super) fn describe(cluster: &Cluster, desired: PowerAction, mut record: Reco
     record
 }
 
-/// Whether the pause of a cluster in this phase is ours, as far as the condition tells.
-fn is_paused_by_us(said: &Said<'_>) -> bool {
-    said.phase.is_some_and(|phase| {
-        matches!(phase, Phase::Pausing | Phase::ScalingDownControlPlane | Phase::Dehydrated)
-            || !phase.is_of_sleep() && phase != Phase::DrainTimedOut
-    })
-}
-
 fn step(said: &Said<'_>) -> Option<StepRecord> {
     let failed = said.phase.is_none_or(|phase| matches!(phase, Phase::DrainTimedOut | Phase::AwakePaused));
     let (reason, message) = (said.reason.to_owned(), said.message.to_owned());
@@ -68,7 +61,7 @@ fn step(said: &Said<'_>) -> Option<StepRecord> {
 
 /// Why no step is under way.
 fn waits(cluster: &Cluster, desired: PowerAction, paused_by: Option<&str>) -> Option<StepRecord> {
-    let message = if paused_by.is_some() {
+    let message = if paused_by == Some(OTHERS) {
         let why = cluster.spec.pause_reason.as_deref().filter(|why| !why.is_empty()).unwrap_or("no reason given");
         format!("another client has set spec.pause ({why}): KKP does not reconcile it")
     } else if desired == PowerAction::Hibernate {
@@ -179,16 +172,23 @@ mod tests {
     /// Row 13: a reason that is left over says nothing.
     #[test]
     fn a_pause_is_ours_or_of_others() {
-        for (pause, said, by, step) in [
-            (false, None, "", None),
-            (true, None, OTHERS, Some("another client has set spec.pause (maintenance): KKP does not reconcile it")),
-            (true, Some(("Draining", "x")), OTHERS, Some("x")),
-            (true, Some(("Dehydrated", "")), US, None),
-            (true, Some(("WaitingForApi", "x")), US, Some("x")),
-            (true, Some(("AwakePaused", "x")), US, Some("x")),
-            (true, Some(("DrainTimedOut", "x")), OTHERS, Some("x")),
+        let (theirs, ours) = ("maintenance", "dehydrated by kubectl-hibernate: weekend");
+        for (pause, reason, said, by, step) in [
+            (false, ours, None, "", None),
+            (
+                true,
+                theirs,
+                None,
+                OTHERS,
+                Some("another client has set spec.pause (maintenance): KKP does not reconcile it"),
+            ),
+            (true, theirs, Some(("Draining", "x")), OTHERS, Some("x")),
+            (true, theirs, Some(("WaitingForApi", "x")), OTHERS, Some("x")),
+            (true, ours, Some(("Dehydrated", "")), US, None),
+            (true, ours, Some(("AwakePaused", "x")), US, Some("x")),
+            (true, ours, None, US, None),
         ] {
-            let record = record(&json!({}), said, &json!({ "spec": { "pause": pause, "pauseReason": "maintenance" } }));
+            let record = record(&json!({}), said, &json!({ "spec": { "pause": pause, "pauseReason": reason } }));
             assert_eq!(more(&record, "pausedBy"), by, "{said:?}");
             assert_eq!(more(&record, "pauseReason").is_empty(), !pause);
             assert_eq!(record.step.map(|step| step.message).as_deref(), step);

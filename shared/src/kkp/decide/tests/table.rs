@@ -6,10 +6,10 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use super::super::*;
-use super::world::{up_to_date, workload};
+use super::world::{UID, confirm, up_to_date, workload};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
-use crate::kkp::api::{Cluster, ClusterStatus, Request, ResourceUsage};
+use crate::kkp::api::{Cluster, Request, ResourceUsage};
 use crate::kkp::keys::{self, ACTIVE_RESTORE};
 use crate::kkp::phase::Limits;
 use crate::kkp::preflight::{Finding, Severity};
@@ -44,17 +44,17 @@ fn replicas(name: &str, wanted: u32) -> Replicas {
 impl Case {
     fn new(desired: Desired, phase: Option<Phase>) -> Self {
         let record = phase.map(|phase| {
-            let mut record = Record::begin(now()).enter(phase, now());
+            let mut record = Record::begin(UID, now()).enter(phase, now());
             for (name, count) in [("apiserver", 2), ("scheduler", 1), ("etcd", 3)] {
                 record.note(workload(name), count);
             }
             record.note_machines("kube-system/a", Machines { replicas: 2, ..Machines::default() });
-            record.paused =
-                matches!(phase, Phase::ScalingDownControlPlane | Phase::Dehydrated | Phase::StartingControlPlane);
             record
         });
         let mut cluster = up_to_date();
-        cluster.spec.pause = record.as_ref().is_some_and(|record| record.paused);
+        confirm(&mut cluster, phase.or((desired == Desired::Hibernating).then_some(Phase::Preflight)));
+        cluster.spec.pause =
+            matches!(phase, Some(Phase::ScalingDownControlPlane | Phase::Dehydrated | Phase::StartingControlPlane));
         cluster.spec.pause_reason = Some(keys::PAUSED_BY_US.to_owned());
         Self {
             cluster,
@@ -90,6 +90,16 @@ impl Case {
         })
     }
 
+    /// The record as it is written, and then our condition.
+    fn enter(&mut self, phase: Phase) {
+        self.record = self.record.take().map(|record| record.enter(phase, now()));
+        confirm(&mut self.cluster, Some(phase));
+    }
+
+    fn ends(&self) -> bool {
+        is_over(&self.plan())
+    }
+
     fn enters(&self) -> Option<Phase> {
         self.plan().record.map(|record| record.phase)
     }
@@ -97,6 +107,11 @@ impl Case {
     fn says(&self) -> String {
         self.plan().report.map(|report| report.message).unwrap_or_default()
     }
+}
+
+/// The condition says so before the record goes.
+fn is_over(plan: &Plan) -> bool {
+    !plan.ends && plan.report == Some(Report::of(Phase::Preflight, ENDS))
 }
 
 fn node(name: &str) -> Node {
@@ -113,7 +128,8 @@ fn node(name: &str) -> Node {
 }
 
 fn deployment(replicas: u32) -> MachineDeployment {
-    MachineDeployment { name: "kube-system/a".into(), replicas, ..MachineDeployment::default() }
+    let copy = (replicas == 0).then_some(2);
+    MachineDeployment { name: "kube-system/a".into(), replicas, copy, ..MachineDeployment::default() }
 }
 
 #[test]
@@ -136,14 +152,14 @@ fn a_refused_preflight_changes_nothing_and_says_why() {
 fn etcd_goes_last_and_only_after_a_quiet_time() {
     let mut case = Case::new(Desired::Hibernating, Some(Phase::ScalingDownControlPlane));
     case.control_plane = vec![replicas("apiserver", 2), replicas("scheduler", 1), replicas("etcd", 3)];
-    assert_eq!(case.plan().actions, [Action::ScaleDown(workload("scheduler"))]);
+    assert_eq!(case.plan().actions, [Action::ScaleDown(workload("scheduler"), 1)]);
     case.control_plane[1] = replicas("scheduler", 0);
-    assert_eq!(case.plan().actions, [Action::ScaleDown(workload("apiserver"))]);
+    assert_eq!(case.plan().actions, [Action::ScaleDown(workload("apiserver"), 2)]);
     case.control_plane[0] = replicas("apiserver", 0);
     case.quiet = Duration::from_secs(14);
     assert_eq!(case.plan().actions, []);
     case.quiet = Duration::from_secs(15);
-    assert_eq!(case.plan().actions, [Action::ScaleDown(workload("etcd"))]);
+    assert_eq!(case.plan().actions, [Action::ScaleDown(workload("etcd"), 3)]);
     case.control_plane[2] = replicas("etcd", 0);
     assert_eq!(case.enters(), Some(Phase::Dehydrated));
 }
@@ -158,12 +174,13 @@ fn an_unpause_by_another_client_is_a_wake() {
         assert_eq!((woken.phase, woken.woken.as_deref()), (Phase::StartingControlPlane, Some(NOW)));
         // The write of the intent may conflict, or the controller may die before it: the record voids older requests.
         case.record = Some(woken);
+        case.enter(Phase::StartingControlPlane);
         case.cluster.metadata.annotations = Some([(keys::POWER_STATE.to_owned(), "Hibernating".to_owned())].into());
         assert!(case.plan().clears_intent);
-        case.record = case.record.map(|record| record.enter(Phase::AwakePaused, now()));
+        case.enter(Phase::AwakePaused);
         case.machinery = Some(Machinery::default());
         let plan = case.plan();
-        assert!(plan.ends && plan.clears_intent);
+        assert!(is_over(&plan) && plan.clears_intent);
         case.later = Duration::from_mins(1);
         case.requested = Duration::from_mins(1);
         assert!(!case.plan().clears_intent, "a newer request stands");
@@ -194,18 +211,17 @@ fn a_cluster_that_kkp_leaves_alone_is_restored_from_the_record() {
     assert!(case.says().starts_with("KKP refuses the end of spec.pause: invalid"), "{}", case.says());
     case.control_plane = vec![replicas("apiserver", 2), replicas("scheduler", 1), replicas("etcd", 3)];
     assert_eq!(case.enters(), Some(Phase::WaitingForApi), "although KKP still refuses");
-    case.record = case.record.map(|record| record.enter(Phase::WaitingForApi, now()));
+    case.enter(Phase::WaitingForApi);
     assert_eq!(case.plan().actions, [Action::Unpause]);
     let mut case = Case::new(Desired::Running, Some(Phase::WaitingForNodes));
     (case.unpause_refused, case.cluster.spec.pause) = (Some("invalid datacenter name"), true);
-    case.record.as_mut().unwrap().paused = true;
     case.machinery = Some(Machinery::default());
     assert_eq!(case.enters(), Some(Phase::AwakePaused));
-    case.record = case.record.map(|record| record.enter(Phase::AwakePaused, now()));
+    case.enter(Phase::AwakePaused);
     assert_eq!(case.plan().actions, [Action::Unpause]);
-    assert!(case.says().ends_with("was refused: invalid datacenter name") && !case.plan().ends);
+    assert!(case.says().ends_with("was refused: invalid datacenter name") && !case.ends());
     case.cluster.spec.pause = false;
-    assert!(case.plan().ends);
+    assert!(case.ends());
 }
 
 /// Row 58: a Machine whose terminate call was not made keeps its instance.
@@ -221,7 +237,7 @@ fn a_cluster_with_a_machine_is_never_paused() {
     assert_eq!(case.enters(), Some(Phase::ScalingDownControlPlane));
     case.machinery = Some(Machinery { machines: vec!["m".into()], ..Machinery::default() });
     let back = case.plan().record.unwrap();
-    assert_eq!((back.phase, back.paused), (Phase::ScalingDownMachines, true), "created around the pause");
+    assert_eq!(back.phase, Phase::ScalingDownMachines, "created around the pause");
 }
 
 /// The preflight is old when the pause is written.
@@ -239,7 +255,9 @@ fn what_changed_since_the_preflight_is_checked_before_the_pause() {
             0 => (case.cluster.spec.pause, case.cluster.spec.pause_reason) = (true, Some("maintenance".into())),
             1 => case.cluster.metadata.annotations = Some([(ACTIVE_RESTORE.to_owned(), "r".to_owned())].into()),
             2 => case.cluster.status.as_mut().unwrap().phase = Some("Updating".into()),
-            _ => case.cluster.status.as_mut().unwrap().conditions.clear(),
+            _ => {
+                case.cluster.status.as_mut().unwrap().conditions.remove("SeedResourcesUpToDate");
+            }
         }
         assert!(case.says().starts_with(says) && case.enters().is_none() && case.plan().actions.is_empty(), "{says}");
     }
@@ -254,7 +272,7 @@ fn a_machine_that_appears_after_the_pause_wakes_the_cluster_before_its_api_goes(
     case.record.as_mut().unwrap().note(workload("machine-controller"), 1);
     assert_eq!((case.says().as_str(), case.plan().actions.len()), ("waiting for machine-controller to end", 0));
     case.control_plane[1].running = false;
-    assert_eq!(case.plan().actions, [Action::ScaleDown(workload("apiserver"))]);
+    assert_eq!(case.plan().actions, [Action::ScaleDown(workload("apiserver"), 2)]);
     case.machinery = Some(Machinery { machines: vec!["m".into()], ..Machinery::default() });
     assert_eq!(case.enters(), Some(Phase::StartingControlPlane));
 }
@@ -269,7 +287,7 @@ fn a_record_that_is_missing_is_rebuilt_from_the_copies_or_named() {
         case.control_plane[0].copy = Some(2);
         case.control_plane[2].copy = Some(3);
         let record = case.plan().record.unwrap();
-        assert_eq!((record.phase, record.paused), (Phase::Dehydrated, true));
+        assert_eq!((record.phase, record.uid.as_str()), (Phase::Dehydrated, UID));
         assert_eq!(record.control_plane.values().copied().collect::<Vec<_>>(), [2, 3]);
     }
     let mut case = Case::new(Desired::Running, Some(Phase::ScalingUpMachines));
@@ -283,12 +301,9 @@ fn a_record_that_is_missing_is_rebuilt_from_the_copies_or_named() {
 #[test]
 fn a_wake_restores_what_kkp_does_not_and_in_the_end_waits_for_what_it_needs() {
     let mut case = Case::new(Desired::Running, Some(Phase::WaitingForApi));
-    let broken = Replicas { ready: false, ..replicas("prometheus", 1) };
-    case.control_plane = vec![replicas("apiserver", 2), replicas("exporter", 0), broken, replicas("etcd", 3)];
-    let record = case.record.as_mut().unwrap();
-    (record.paused, case.cluster.spec.pause) = (false, false);
-    record.note(workload("exporter"), 1);
-    record.note(workload("prometheus"), 1);
+    let broken = Replicas { ready: false, copy: Some(1), ..replicas("prometheus", 1) };
+    let exporter = Replicas { copy: Some(1), ..replicas("exporter", 0) };
+    case.control_plane = vec![replicas("apiserver", 2), exporter, broken, replicas("etcd", 3)];
     case.machinery = Some(Machinery::default());
     assert_eq!((case.says().as_str(), case.plan().actions.len()), ("waiting for exporter, prometheus", 0));
     case.later = Duration::from_secs(31);
@@ -306,7 +321,7 @@ fn a_wake_that_lacks_nodes_opens_those_it_has_and_lets_the_cluster_sleep_again()
     case.machinery = Some(Machinery { deployments: vec![deployment(2)], nodes, ..Machinery::default() });
     assert_eq!(case.plan().actions, [Action::Uncordon(vec!["a".into()])]);
     case.desired = Desired::Hibernating;
-    assert!(case.plan().ends);
+    assert!(case.ends());
 }
 
 #[test]
@@ -371,11 +386,11 @@ fn a_drain_that_timed_out_is_undone_and_begins_again_when_it_is_requested_again(
     let undone = case.plan().record.unwrap();
     assert!(undone.machine_deployments.is_empty());
     case.record = Some(undone);
-    assert!(!case.plan().ends && case.says().starts_with("Pods did not end in time"));
+    assert!(!case.ends() && case.says().starts_with("Pods did not end in time"));
     case.record.as_mut().unwrap().entered = "2026-11-22T17:00:00Z".into();
-    assert!(case.plan().ends, "the request is newer");
+    assert!(case.ends(), "the request is newer");
     case.desired = Desired::Running;
-    assert!(case.plan().ends);
+    assert!(case.ends());
 }
 
 /// Row 18: the counts are those of the backup.
@@ -446,7 +461,7 @@ fn a_cluster_that_is_deleted_is_brought_up_while_it_is_paused() {
     assert_eq!(case.plan().actions, [raised("kube-system/a", 1)]);
 
     let mut case = deleted(Phase::WaitingForNodes);
-    (case.record.as_mut().unwrap().paused, case.cluster.spec.pause) = (true, true);
+    case.cluster.spec.pause = true;
     case.machinery.as_mut().unwrap().deployments = vec![deployment(1)];
     assert_eq!(case.enters(), None);
     case.later = Duration::from_secs(1201);
@@ -454,10 +469,10 @@ fn a_cluster_that_is_deleted_is_brought_up_while_it_is_paused() {
     case.later = Duration::ZERO;
     case.machinery.as_mut().unwrap().nodes = vec![node("a")];
     assert_eq!(case.enters(), Some(Phase::AwakePaused));
-    case.record = case.record.map(|record| record.enter(Phase::AwakePaused, now()));
+    case.enter(Phase::AwakePaused);
     assert_eq!(case.plan().actions, [Action::Unpause]);
     (case.cluster.spec.pause, case.machinery) = (false, None);
-    assert!(case.plan().ends);
+    assert!(case.ends());
     case.record = None;
     assert_eq!(case.plan(), Plan::default());
 }
@@ -470,7 +485,7 @@ fn the_end_of_a_wake_replaces_a_request_that_a_newer_one_has_overruled() {
         let mut case = Case::new(Desired::Running, Some(Phase::AwakePaused));
         (case.cluster.metadata.annotations, case.machinery) = (annotated(state), Some(Machinery::default()));
         let plan = case.plan();
-        assert_eq!((plan.ends, plan.clears_intent), (true, clears), "{state}");
+        assert_eq!((is_over(&plan), plan.clears_intent), (true, clears), "{state}");
     }
 }
 
@@ -502,12 +517,9 @@ fn a_drain_ends_although_pods_return_to_cordoned_nodes_or_have_no_kubelet() {
 #[test]
 fn the_pause_waits_for_the_quota_and_for_lost_pods() {
     let mut case = Case::new(Desired::Hibernating, Some(Phase::MachinesScaledDown));
-    let usage = |cpu: &str| ClusterStatus {
-        resource_usage: Some(ResourceUsage { cpu: Some(cpu.to_owned()), ..ResourceUsage::default() }),
-        ..ClusterStatus::default()
-    };
+    let usage = |cpu: &str| Some(ResourceUsage { cpu: Some(cpu.to_owned()), ..ResourceUsage::default() });
     for (cpu, enters) in [("8", None), ("500m", None), ("0", Some(Phase::Pausing)), ("0m", Some(Phase::Pausing))] {
-        case.cluster.status = Some(usage(cpu));
+        case.cluster.status.as_mut().unwrap().resource_usage = usage(cpu);
         assert_eq!(case.enters(), enters, "{cpu}");
     }
     let lost_pods = vec![LostPod { name: "kube-system/cni".into(), uid: "1".into() }];
@@ -554,7 +566,7 @@ fn annotations_of_a_deployment_that_another_client_has_raised_wait_for_its_nodes
     let nodes = vec![Node { ours: false, ..node("a-1") }];
     case.machinery = Some(Machinery { deployments, nodes, ..Machinery::default() });
     let annotated = Action::RestoreAutoscaler("kube-system/a".into(), BTreeMap::new());
-    assert_eq!((case.plan().actions, case.plan().ends), (vec![annotated], false));
+    assert_eq!((case.plan().actions, case.ends()), (vec![annotated], false));
 }
 
 /// Its user made room for others, or needs it no more.
@@ -564,7 +576,7 @@ fn a_deployment_that_is_set_to_0_during_the_wake_stays_there() {
         let mut case = Case::new(Desired::Running, Some(phase));
         case.machinery = Some(Machinery { deployments: vec![deployment(0)], ..Machinery::default() });
         assert_eq!(case.record.as_ref().unwrap().machine_deployments["kube-system/a"].replicas, 2);
-        assert_eq!((case.plan().actions, case.plan().ends), (vec![Action::TouchBackups], true), "{phase}");
+        assert_eq!((case.plan().actions, case.ends()), (vec![Action::TouchBackups], true), "{phase}");
     }
 }
 

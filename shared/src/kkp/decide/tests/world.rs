@@ -20,6 +20,8 @@ pub(super) struct World {
     pub(super) request: Request,
     pub(super) record: Option<Record>,
     pub(super) control_plane: BTreeMap<Workload, u32>,
+    /// Our copies of counts on workloads.
+    copies: BTreeMap<Workload, u32>,
     pub(super) cron_jobs: Vec<CronJob>,
     pub(super) machinery: Machinery,
     pub(super) now: Timestamp,
@@ -38,9 +40,30 @@ pub(super) fn workload(name: &str) -> Workload {
     Workload { kind, name: name.to_owned() }
 }
 
+/// The UID of the cluster.
+pub(super) const UID: &str = "u-1";
+
+/// The cluster with our condition in this phase, or without it.
+pub(super) fn confirm(cluster: &mut Cluster, phase: Option<Phase>) {
+    say(cluster, phase.map(|phase| Report::of(phase, "")));
+}
+
+pub(super) fn say(cluster: &mut Cluster, report: Option<Report>) {
+    let conditions = &mut cluster.status.get_or_insert_default().conditions;
+    conditions.remove(keys::DEHYDRATED);
+    conditions.extend(report.map(|Report { dehydrated, reason, message }| {
+        let status = if dehydrated { "True" } else { "False" }.to_owned();
+        (
+            keys::DEHYDRATED.to_owned(),
+            Condition { status, reason: Some(reason), message: Some(message), ..Condition::default() },
+        )
+    }));
+}
+
 /// A cluster that KKP is done with.
 pub(super) fn up_to_date() -> Cluster {
     let mut cluster = Cluster::new("abc", ClusterSpec::default());
+    cluster.metadata.uid = Some(UID.to_owned());
     let condition = Condition { status: "True".into(), ..Condition::default() };
     let conditions = [("SeedResourcesUpToDate".to_owned(), condition)].into();
     cluster.status = Some(ClusterStatus { phase: Some("Running".into()), conditions, ..ClusterStatus::default() });
@@ -57,7 +80,11 @@ impl World {
         let deployment = |name: &str, replicas, autoscaled: bool| MachineDeployment {
             name: format!("kube-system/{name}"),
             replicas,
-            autoscaler: if autoscaled { [("min".to_owned(), "1".to_owned())].into() } else { BTreeMap::new() },
+            autoscaler: if autoscaled {
+                [(keys::AUTOSCALER[0].to_owned(), "1".to_owned())].into()
+            } else {
+                BTreeMap::new()
+            },
             copy: None,
         };
         let mut world = Self {
@@ -65,6 +92,7 @@ impl World {
             request: Request::default(),
             record: None,
             control_plane: KKP.iter().map(|(name, count)| (workload(name), *count)).collect(),
+            copies: BTreeMap::new(),
             cron_jobs: vec![CronJob { name: "etcd-defragger".into(), suspended: false }],
             machinery: Machinery {
                 deployments: vec![deployment("a", 3, true), deployment("b", 2, false), deployment("off", 0, false)],
@@ -96,8 +124,11 @@ impl World {
         self.cluster.metadata.deletion_timestamp = Some(Time(self.now));
     }
 
+    /// The phase in our condition; `None` at the end, with nothing left.
     pub(super) fn phase(&self) -> Option<Phase> {
-        self.record.as_ref().map(|record| record.phase)
+        let phase = phase(&self.cluster);
+        assert!(phase.is_some() || self.record.is_none() && self.copies.is_empty(), "{self:#?}");
+        phase
     }
 
     /// What a sleep must give back.
@@ -127,7 +158,7 @@ impl World {
                 wanted: *wanted,
                 ready: true,
                 running: *wanted > 0,
-                copy: None,
+                copy: self.copies.get(workload).copied(),
             })
             .collect();
         if control_plane.iter().any(|one| one.wanted > 0 && one.workload.name != "etcd") {
@@ -168,11 +199,14 @@ impl World {
             }
             self.carry_out(action);
         }
+        if plan.clears_intent && lives() {
+            self.want(Desired::Running);
+        }
         if plan.ends && lives() {
             self.record = None;
         }
-        if plan.clears_intent {
-            self.want(Desired::Running);
+        if lives() {
+            say(&mut self.cluster, plan.report);
         }
     }
 
@@ -183,6 +217,7 @@ impl World {
             let found = world.machinery.deployments.iter_mut().find(|one| one.name == name).unwrap();
             found.replicas = replicas;
             found.autoscaler = if replicas == 0 { BTreeMap::new() } else { machines.autoscaler.clone() };
+            found.copy = (replicas == 0).then_some(machines.replicas);
         };
         match action {
             Action::StopAutoscaler(names) => {
@@ -204,6 +239,7 @@ impl World {
             Action::RestoreAutoscaler(name, autoscaler) => {
                 let found = self.machinery.deployments.iter_mut().find(|one| one.name == *name).unwrap();
                 found.autoscaler.clone_from(autoscaler);
+                found.copy = None;
             }
             Action::DeletePods(names) => {
                 for pod in self.machinery.pods.iter_mut().filter(|pod| names.contains(&pod.name)) {
@@ -211,30 +247,39 @@ impl World {
                 }
             }
             Action::ScaleDownMachines(name, machines) => deployment(self, name, machines, 0),
-            Action::RestoreMachines(name, machines) => deployment(self, name, machines, machines.replicas),
+            Action::RestoreMachines(name, machines) => {
+                deployment(self, name, machines, machines.replicas);
+                self.machinery.deployments.iter_mut().filter(|one| one.name == *name).for_each(|one| one.copy = None);
+            }
             Action::DeleteNode(name) => self.machinery.nodes.retain(|node| node.name != *name),
             Action::Pause => {
                 assert!(self.machinery.machines.is_empty(), "paused while a Machine exists");
-                assert!(self.record.as_ref().is_some_and(|record| record.paused), "paused without a record of it");
+                assert!(self.record.is_some(), "paused without a record");
                 self.cluster.spec.pause = true;
                 self.cluster.spec.pause_reason = Some(keys::PAUSED_BY_US.to_owned());
             }
-            Action::Unpause => self.cluster.spec.pause = false,
-            Action::ScaleDown(workload) => {
+            Action::Unpause => {
+                assert!(is_paused_by_us(&self.cluster), "the pause of another client ended");
+                (self.cluster.spec.pause, self.cluster.spec.pause_reason) = (false, None);
+            }
+            Action::ScaleDown(workload, count) => {
                 assert!(self.cluster.spec.pause, "{workload:?} scaled down without a pause");
                 let recorded = self.record.as_ref().and_then(|record| record.control_plane.get(workload)).copied();
                 assert!(recorded.is_some_and(|count| count > 0), "{workload:?} scaled down without a record");
                 self.control_plane.insert(workload.clone(), 0);
+                self.copies.insert(workload.clone(), *count);
             }
             Action::Restore(workload, count) => {
                 self.control_plane.insert(workload.clone(), *count);
+                self.copies.remove(workload);
             }
+            Action::Unmark(workloads) => self.copies.retain(|workload, _| !workloads.contains(workload)),
             Action::Suspend(names) | Action::Unsuspend(names) => {
                 for job in self.cron_jobs.iter_mut().filter(|job| names.contains(&job.name)) {
                     job.suspended = matches!(action, Action::Suspend(_));
                 }
             }
-            Action::TouchBackups | Action::TouchMachineSets(_) | Action::Unmark(_) => {}
+            Action::TouchBackups | Action::TouchMachineSets(_) => {}
         }
         let etcd = self.control_plane[&workload("etcd")];
         assert!(etcd == 0 || etcd == 3, "etcd only ever has all of its members or none");

@@ -1,0 +1,119 @@
+//! What a record can do that is forged, of another Cluster, or ahead of our condition.
+
+use http::Method;
+
+use super::*;
+
+/// A cluster that runs, is protected and paused by another client, and has this record.
+fn forged(uid: &str, phase: &str) -> MemoryHub {
+    let hub = seed();
+    for number in 1..ALL {
+        hub.remove(&cluster(number));
+    }
+    hub.edit(&cluster(0), |object| {
+        object["metadata"]["annotations"] = json!({ shared::annotation::keys::PROTECTED: "true" });
+        object["spec"]["pauseReason"] = json!("maintenance");
+        object["status"]["conditions"] = json!({});
+    });
+    let text = json!({
+        "v": 1, "uid": uid, "since": "2026-11-22T18:00:00Z", "phase": phase, "entered": "2026-11-22T18:00:00Z",
+        "controlPlane": { "Deployment/apiserver": 9, "StatefulSet/etcd": 9 },
+    });
+    let requested = json!({ keys::POWER_STATE: "Hibernating", keys::POWER_STATE_AT: "2126-11-22T18:00:00Z" });
+    hub.put(
+        &record(0),
+        json!({
+            "metadata": { "name": keys::RECORD.0, "annotations": requested }, "data": { keys::RECORD.1: text.to_string() },
+        }),
+    );
+    (0..WORKLOADS.len()).for_each(|at| {
+        let (resource, name, count) = WORKLOADS[at];
+        hub.edit(&workload(0, resource, name), |object| {
+            object["spec"]["replicas"] = json!(count);
+            object["status"] = json!({ "replicas": count, "readyReplicas": count, "observedGeneration": 9 });
+        });
+    });
+    hub
+}
+
+fn condition(hub: &MemoryHub) -> Value {
+    hub.get(&cluster(0))["status"]["conditions"][keys::DEHYDRATED].clone()
+}
+
+fn rest(hub: &MemoryHub) -> Vec<Value> {
+    let paths = WORKLOADS.map(|(resource, name, _)| workload(0, resource, name)).into_iter().chain([record(0)]);
+    let spec = |path: &str| hub.get(path)["spec"].clone();
+    paths.map(|path| hub.get(&path)).chain([spec(&cluster(0))]).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_record_without_our_condition_changes_nothing_but_the_condition_until_it_is_deleted() {
+    for (uid, reason) in [("0", "RecordUnconfirmed"), ("u-2", "RecordForeign")] {
+        for phase in ["Draining", "ScalingDownControlPlane", "Dehydrated", "StartingControlPlane", "AwakePaused"] {
+            let hub = forged(uid, phase);
+            let before = rest(&hub);
+            let work = start(&hub);
+            sleep(Duration::from_mins(5)).await;
+            let found = condition(&hub);
+            assert_eq!(found["reason"], reason, "{phase}: {found}");
+            assert!(found["message"].as_str().unwrap().contains("elete it"), "{found}");
+            assert_eq!(rest(&hub), before, "{phase}");
+            assert_eq!(hub.requests(|method, _| method != Method::GET && method != Method::PATCH), 0);
+            assert_eq!(hub.patches(), 1, "the condition alone, and once");
+            hub.remove(&record(0));
+            sleep(Duration::from_mins(2)).await;
+            assert_eq!((condition(&hub), &rest(&hub)[..3]), (Value::Null, &before[..3]), "{phase}");
+            work.abort();
+        }
+    }
+}
+
+/// A seed that was restored gives every object another UID, and no status.
+#[tokio::test(start_paused = true)]
+async fn a_sleeping_cluster_that_was_restored_wakes_once_the_record_names_it() {
+    let hub = seed();
+    (1..ALL).for_each(|number| drop(hub.remove(&cluster(number))));
+    hub.edit(&cluster(0), |object| {
+        object["metadata"]["uid"] = json!("restored");
+        object["status"]["conditions"] = json!({});
+        object["metadata"]["annotations"][keys::POWER_STATE] = json!("Running");
+    });
+    let work = start(&hub);
+    sleep(Duration::from_mins(3)).await;
+    let message = condition(&hub)["message"].as_str().unwrap().to_owned();
+    assert!(message.contains("set its field uid to \"restored\""), "{message}");
+    assert_eq!(hub.get(&workload(0, "statefulsets", "etcd"))["spec"]["replicas"], 0);
+    hub.edit(&record(0), |object| {
+        let text = object["data"][keys::RECORD.1].as_str().unwrap().replace("\"uid\":\"0\"", "\"uid\":\"restored\"");
+        object["data"][keys::RECORD.1] = json!(text);
+    });
+    for _ in 0..60 {
+        sleep(Duration::from_secs(3)).await;
+        kkp(&hub, 0);
+    }
+    assert_eq!(hub.get(&workload(0, "statefulsets", "etcd"))["spec"]["replicas"], 3);
+    assert_eq!(hub.get(&cluster(0))["spec"]["pause"], false);
+    work.abort();
+}
+
+/// The record enters a phase before the condition does: a crash, or a conflict, between the two. Nothing of the phase is done until both are
+/// there.
+#[tokio::test(start_paused = true)]
+async fn nothing_of_a_phase_is_done_before_the_condition_names_it() {
+    let hub = seed();
+    (1..ALL).for_each(|number| drop(hub.remove(&cluster(number))));
+    let work = start(&hub);
+    sleep(Duration::from_secs(5)).await;
+    hub.inject(|method, path, _| (method == Method::PATCH && path.ends_with("/status")).then_some(500));
+    hub.edit(&cluster(0), |object| object["metadata"]["annotations"][keys::POWER_STATE] = json!("Running"));
+    sleep(Duration::from_mins(2)).await;
+    assert_eq!(phase(&hub, 0).0, Phase::StartingControlPlane, "the record is ahead");
+    assert_eq!(condition(&hub)["reason"], "Dehydrated");
+    assert_eq!(hub.get(&workload(0, "statefulsets", "etcd"))["spec"]["replicas"], 0);
+    assert_eq!(hub.get(&cluster(0))["spec"]["pause"], true);
+    hub.heal();
+    sleep(Duration::from_mins(1)).await;
+    assert_eq!(hub.get(&workload(0, "statefulsets", "etcd"))["spec"]["replicas"], 3);
+    assert_eq!(hub.get(&cluster(0))["spec"]["pause"], false);
+    work.abort();
+}

@@ -1,0 +1,115 @@
+//! What of a record counts.
+//!
+//! The record is a `ConfigMap`, and our account is not the only one that writes those of its namespace. It holds what a sleep has changed,
+//! never how far one has come: that is the phase in our condition on the Cluster, whose status few may write. A phase is entered in two
+//! writes, the record first and the condition second, and nothing of it is done before both are there. A record that is ahead of the
+//! condition is one of a crash between the two, or one that another client has edited: either way the phase of the condition goes on.
+
+use super::facts::is_paused_by_us;
+use super::{Plan, Report};
+use crate::kkp::api::Cluster;
+use crate::kkp::keys::{DEHYDRATED, RECORD};
+use crate::kkp::phase::Phase;
+use crate::kkp::record::Record;
+
+/// How the message of our condition begins that holds a cluster in a phase, while its reason says why.
+const IN_PHASE: &str = "in phase ";
+/// Requeue delay of a cluster that is held.
+const HELD: std::time::Duration = std::time::Duration::from_mins(1);
+
+/// What a record is to its Cluster.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Standing {
+    /// There is none, and none is missed.
+    Absent,
+    /// It is one of a sleep that has not begun: nothing was done by it.
+    Void,
+    /// It is in force, in the phase that our condition names.
+    InForce(Box<Record>),
+    /// The record of an operation in this phase is missing, or the condition of a cluster that we paused is: with what is left the
+    /// operation goes on.
+    Orphaned(Option<Box<Record>>, Phase),
+    /// Nothing is done about the cluster.
+    Held(Report),
+}
+
+/// The phase in our condition.
+#[must_use]
+pub fn phase(cluster: &Cluster) -> Option<Phase> {
+    let condition = cluster.condition(DEHYDRATED)?;
+    let held = || condition.message.as_deref()?.strip_prefix(IN_PHASE)?.split_once(':')?.0.parse().ok();
+    condition.reason.as_deref().and_then(|reason| reason.parse().ok()).or_else(held)
+}
+
+/// Judges it. A wake is held as well: its counts are those of another Cluster, or of nobody knows when.
+#[must_use]
+pub fn standing(cluster: &Cluster, record: Option<&Record>) -> Standing {
+    let (phase, is_ours) = (phase(cluster), is_paused_by_us(cluster));
+    let begun = phase.filter(|phase| *phase != Phase::Preflight);
+    match (record, begun) {
+        (Some(record), _) if record.uid != cluster.uid() => foreign(cluster, record, is_ours),
+        (Some(record), Some(phase)) => Standing::InForce(Box::new(Record { phase, ..record.clone() })),
+        (Some(record), None) if is_ours => Standing::Orphaned(Some(Box::new(record.clone())), Phase::Dehydrated),
+        (Some(_), None) if phase.is_some() => Standing::Void,
+        (Some(record), None) => unconfirmed(cluster, record),
+        // KKP removes the namespace of a cluster that is deleted, and the record with it.
+        (None, Some(_)) if cluster.metadata.deletion_timestamp.is_some() && !is_ours => Standing::Absent,
+        (None, Some(phase)) => Standing::Orphaned(None, phase),
+        (None, None) if is_ours => Standing::Orphaned(None, Phase::Dehydrated),
+        (None, None) => Standing::Absent,
+    }
+}
+
+fn foreign(cluster: &Cluster, record: &Record, is_ours: bool) -> Standing {
+    let expected = cluster.uid();
+    let found = if record.uid.is_empty() {
+        "of no Cluster".to_owned()
+    } else {
+        format!("of the Cluster with UID {:?}", record.uid)
+    };
+    let remedy = if is_ours {
+        format!(
+            "If this sleeping cluster was restored together with it, set its field uid to {expected:?}; otherwise delete it"
+        )
+    } else {
+        "Delete it".to_owned()
+    };
+    held(
+        cluster,
+        "RecordForeign",
+        &format!("it is {found}, and this Cluster has UID {expected:?}: nothing is done. {remedy}"),
+    )
+}
+
+fn unconfirmed(cluster: &Cluster, record: &Record) -> Standing {
+    let problem = format!(
+        "it is in phase {}, and no condition {DEHYDRATED} of this Cluster confirms it: nothing is done. If a sleep was under way when the \
+         Cluster lost its status, restore the counts that it holds by hand; then delete it",
+        record.phase
+    );
+    held(cluster, "RecordUnconfirmed", &problem)
+}
+
+fn held(cluster: &Cluster, reason: &str, problem: &str) -> Standing {
+    Standing::Held(hold(cluster, reason, problem))
+}
+
+/// What the condition says of a cluster whose record is of no use. It keeps the phase: the operation goes on from there.
+#[must_use]
+pub fn hold(cluster: &Cluster, reason: &str, problem: &str) -> Report {
+    let phase = phase(cluster).map(|phase| format!("{IN_PHASE}{phase}: ")).unwrap_or_default();
+    let (namespace, (name, key)) = (cluster.control_plane_namespace(), RECORD);
+    Report {
+        dehydrated: cluster.is_true(DEHYDRATED),
+        reason: reason.to_owned(),
+        message: format!("{phase}ConfigMap {namespace}/{name}, key {key}: {problem}"),
+    }
+}
+
+impl Plan {
+    /// Nothing but to say why.
+    #[must_use]
+    pub fn held(report: Report) -> Self {
+        Self { report: Some(report), requeue: Some(HELD), ..Self::default() }
+    }
+}

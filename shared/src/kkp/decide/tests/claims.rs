@@ -1,0 +1,404 @@
+//! What a forged, restored or stale record can do: nothing past the preflight, and never against a protection or a pause of others.
+
+use std::time::Duration;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use proptest::collection::vec;
+use proptest::option;
+use proptest::prelude::*;
+use strum::IntoEnumIterator as _;
+
+use super::super::*;
+use super::world::{UID, World, confirm, up_to_date, workload};
+use crate::annotation::keys as common;
+use crate::kkp::api::{Cluster, Request};
+use crate::kkp::keys;
+use crate::kkp::phase::Limits;
+use crate::kkp::record::{Machines, Numbers, Record};
+
+const NOW: &str = "2026-11-22T18:00:00Z";
+
+fn now() -> Timestamp {
+    NOW.parse().unwrap()
+}
+
+fn record(uid: &str, phase: Phase) -> Record {
+    let mut record = Record::begin(uid, now()).enter(phase, now());
+    for (name, count) in [("apiserver", 9), ("exporter", 9), ("etcd", 9)] {
+        record.note(workload(name), count);
+    }
+    let autoscaler = [(keys::AUTOSCALER[1].to_owned(), "99".to_owned())].into();
+    record.note_machines("kube-system/a", Machines { replicas: 99, autoscaler });
+    record.cron_jobs.insert("etcd-defragger".to_owned());
+    record
+}
+
+fn annotate(cluster: &mut Cluster, key: &str, value: &str) {
+    cluster.metadata.annotations.get_or_insert_default().insert(key.to_owned(), value.to_owned());
+}
+
+/// What an attacker or an accident chooses.
+#[derive(Clone, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "each by itself")]
+struct Forged {
+    uid: &'static str,
+    phase: Phase,
+    condition: Option<Phase>,
+    /// `spec.pause`, and whether its reason is ours.
+    pause: Option<bool>,
+    protected: bool,
+    held: bool,
+    asleep: bool,
+    deleted: bool,
+    may_begin: bool,
+    corrections: u32,
+    woken: bool,
+    later: u64,
+    counts: Vec<(u32, Option<u32>)>,
+    machinery: Machinery,
+    silent: bool,
+}
+
+fn phases() -> impl Strategy<Value = Phase> {
+    proptest::sample::select(Phase::iter().collect::<Vec<_>>())
+}
+
+fn machinery() -> impl Strategy<Value = Machinery> {
+    let deployment = (0u32..3, option::of(0u32..3), any::<bool>()).prop_map(|(replicas, copy, scaled)| {
+        let autoscaler = scaled.then(|| (keys::AUTOSCALER[0].to_owned(), "1".to_owned())).into_iter().collect();
+        MachineDeployment { name: "kube-system/a".to_owned(), replicas, copy, autoscaler }
+    });
+    let node = any::<(bool, bool)>().prop_map(|(cordoned, ready)| Node {
+        name: "n".to_owned(),
+        cordoned,
+        ready,
+        ..Node::default()
+    });
+    let pod = any::<bool>().prop_map(|terminating| Pod { name: "a/b".to_owned(), terminating, ..Pod::default() });
+    (vec(deployment, 0..2), vec(node, 0..2), vec(pod, 0..2), vec("m-[0-9]", 0..2)).prop_map(
+        |(deployments, nodes, pods, machines)| Machinery { deployments, machines, nodes, pods, ..Machinery::default() },
+    )
+}
+
+fn forged() -> impl Strategy<Value = Forged> {
+    let cluster = (option::of(phases()), option::of(any::<bool>()), any::<[bool; 5]>());
+    let record = (proptest::sample::select(vec![UID, "u-2", ""]), phases(), 0u32..5, any::<bool>());
+    let facts = (0u64..3_000, vec((0u32..4, option::of(0u32..4)), 3), machinery(), any::<bool>());
+    (cluster, record, facts).prop_map(
+        |(
+            (condition, pause, [protected, held, asleep, deleted, may_begin]),
+            (uid, phase, corrections, woken),
+            (later, counts, machinery, silent),
+        )| Forged {
+            uid,
+            phase,
+            condition,
+            pause,
+            protected,
+            held,
+            asleep,
+            deleted,
+            may_begin,
+            corrections,
+            woken,
+            later,
+            counts,
+            machinery,
+            silent,
+        },
+    )
+}
+
+impl Forged {
+    fn cluster(&self) -> Cluster {
+        let mut cluster = up_to_date();
+        confirm(&mut cluster, self.condition);
+        cluster.spec.pause = self.pause.is_some();
+        let ours = self.pause == Some(true);
+        cluster.spec.pause_reason = Some(if ours { keys::PAUSED_BY_US } else { "maintenance" }.to_owned());
+        if self.protected {
+            annotate(&mut cluster, common::PROTECTED, "true");
+        }
+        if self.held {
+            annotate(&mut cluster, common::HOLD_AWAKE_UNTIL, "2126-01-01T00:00:00Z");
+        }
+        cluster.metadata.deletion_timestamp = self.deleted.then(|| Time(now()));
+        cluster
+    }
+
+    fn plan(&self) -> (Cluster, Plan) {
+        let cluster = self.cluster();
+        let woken = self.woken.then(|| "2126-01-01T00:00:00Z".to_owned());
+        let record = Record { corrections: self.corrections, woken, ..record(self.uid, self.phase) };
+        let names = ["apiserver", "scheduler", "etcd"];
+        let control_plane: Vec<_> = names
+            .iter()
+            .zip(&self.counts)
+            .map(|(name, (wanted, copy))| Replicas {
+                workload: workload(name),
+                wanted: *wanted,
+                ready: true,
+                running: *wanted > 0,
+                copy: *copy,
+            })
+            .collect();
+        let desired = if self.asleep { Desired::Hibernating } else { Desired::Running };
+        let plan = decide(&Facts {
+            cluster: &cluster,
+            request: Request { desired, at: Some(now()) },
+            forced: true,
+            record: Some(&record),
+            preflight: Some(&[]),
+            control_plane: &control_plane,
+            numbers: Numbers::default(),
+            cron_jobs: &[CronJob { name: "etcd-defragger".to_owned(), suspended: self.woken }],
+            quiet: Duration::from_mins(1),
+            user: if self.silent { User::Silent("refused") } else { User::Seen(&self.machinery) },
+            may_begin: self.may_begin,
+            unpause_refused: None,
+            now: now() + Duration::from_secs(self.later),
+            limits: Limits::default(),
+        });
+        (cluster, plan)
+    }
+}
+
+/// Whether it drains the cluster, or stops anything of it.
+fn stops(action: &Action) -> bool {
+    matches!(
+        action,
+        Action::StopAutoscaler(_)
+            | Action::Cordon(_)
+            | Action::DeletePods(_)
+            | Action::DeleteLostPods(_)
+            | Action::ScaleDownMachines(..)
+            | Action::DeleteNode(_)
+            | Action::Pause
+            | Action::ScaleDown(..)
+            | Action::Suspend(_)
+    )
+}
+
+proptest! {
+    /// Whatever a record says: without our condition on the Cluster nothing is done by it. What the pause of ours proves is that the
+    /// cluster sleeps, and then nothing more of it is stopped.
+    #[test]
+    fn a_record_alone_moves_no_cluster_past_the_preflight(forged in forged()) {
+        let forged = Forged { condition: forged.condition.filter(|phase| *phase == Phase::Preflight), ..forged };
+        let (cluster, plan) = forged.plan();
+        prop_assert!(plan.actions.is_empty(), "{plan:?}");
+        let ours = is_paused_by_us(&cluster) && forged.uid == UID;
+        if ours {
+            let record = plan.record.unwrap();
+            prop_assert!(record.phase == Phase::Dehydrated && record.corrections >= 3, "{record:?}");
+        } else if forged.condition.is_none() || forged.uid != UID {
+            prop_assert!(plan.record.is_none() && !plan.ends && !plan.clears_intent, "{plan:?}");
+        } else if let Some(record) = plan.record {
+            // Its own preflight has passed: nothing of what the record said is left.
+            prop_assert!(forged.asleep && record.phase == Phase::Draining && record.control_plane.values().all(|count| *count < 9));
+            prop_assert!(record.machine_deployments.values().all(|one| one.replicas < 9));
+        }
+    }
+
+    /// The webhook may have been down when the sleep was requested, and the protection may have come later.
+    #[test]
+    fn a_cluster_that_is_kept_awake_is_neither_drained_nor_stopped(forged in forged()) {
+        let forged = Forged { protected: forged.protected || !forged.held, ..forged };
+        let (_, plan) = forged.plan();
+        prop_assert!(!plan.actions.iter().any(stops), "{plan:?}");
+        let entered = plan.record.map(|record| record.phase).filter(|entered| forged.condition != Some(*entered));
+        let is_for_sleep = |phase: &Phase| phase.is_of_sleep() && !(*phase == Phase::Dehydrated && forged.pause == Some(true));
+        prop_assert!(!entered.as_ref().is_some_and(is_for_sleep), "{entered:?}");
+    }
+
+    #[test]
+    fn the_pause_of_another_client_never_ends(forged in forged()) {
+        let forged = Forged { pause: Some(false), ..forged };
+        prop_assert!(!forged.plan().1.actions.contains(&Action::Unpause));
+    }
+
+    /// Whoever writes the record of a cluster that sleeps can neither raise a count over what it was nor lead the phase.
+    #[test]
+    fn counts_and_phase_are_not_the_records(forged in forged()) {
+        let (_, plan) = forged.plan();
+        for action in &plan.actions {
+            match action {
+                Action::ScaleDown(_, count) => prop_assert!(*count < 9),
+                Action::ScaleDownMachines(_, machines) | Action::RestoreMachines(_, machines) => {
+                    prop_assert!(machines.replicas < 9);
+                }
+                _ => {}
+            }
+        }
+        let elsewhere = Forged { phase: Phase::Dehydrated, ..forged.clone() };
+        let (mut one, mut other) = (plan, elsewhere.plan().1);
+        if forged.condition.is_some() {
+            for plan in [&mut one, &mut other] {
+                if let Some(record) = &mut plan.record {
+                    (record.phase, record.entered) = (Phase::Preflight, String::new());
+                }
+            }
+            prop_assert_eq!(one, other);
+        }
+    }
+
+    /// An attacker writes any record before each pass, on a cluster that is to run.
+    #[test]
+    fn a_cluster_that_is_to_run_stays_as_it_is(writes in vec((phases(), any::<bool>()), 1..20), protected: bool, paused: bool) {
+        let mut world = World::new();
+        if protected {
+            annotate(&mut world.cluster, common::PROTECTED, "true");
+            world.want(Desired::Hibernating);
+        }
+        (world.cluster.spec.pause, world.cluster.spec.pause_reason) = (paused, Some("maintenance".to_owned()));
+        let (before, nodes) = (world.counts(), world.machinery.nodes.clone());
+        for (phase, own) in writes {
+            world.record = Some(record(if own { UID } else { "u-2" }, phase));
+            world.run(3);
+            prop_assert_eq!((world.counts(), &world.machinery.nodes), (before.clone(), &nodes));
+            prop_assert_eq!(world.cluster.spec.pause, paused);
+        }
+    }
+}
+
+/// What counts of a record, by our condition, the pause and the UID.
+#[test]
+fn a_record_stands_by_its_uid_and_our_condition() {
+    use Phase::{Dehydrated, Draining, Preflight, WaitingForNodes};
+    let of = |condition: Option<Phase>, pause: Option<&str>, record: Option<Record>| {
+        let mut cluster = up_to_date();
+        confirm(&mut cluster, condition);
+        (cluster.spec.pause, cluster.spec.pause_reason) = (pause.is_some(), pause.map(str::to_owned));
+        match standing(&cluster, record.as_ref()) {
+            Standing::Absent => "absent".to_owned(),
+            Standing::Void => "void".to_owned(),
+            Standing::InForce(record) => format!("in force: {}", record.phase),
+            Standing::Orphaned(record, phase) => {
+                format!("{}: {phase}", if record.is_some() { "adopted" } else { "rebuilt" })
+            }
+            Standing::Held(report) => report.reason,
+        }
+    };
+    let (own, foreign) = (|phase| Some(record(UID, phase)), || Some(record("u-2", Dehydrated)));
+    let (ours, theirs) = (Some("dehydrated by kubectl-hibernate: weekend"), Some("maintenance"));
+    for (condition, pause, record, expected) in [
+        (None, None, None, "absent"),
+        (Some(Preflight), None, None, "absent"),
+        (None, theirs, None, "absent"),
+        (None, ours, None, "rebuilt: Dehydrated"),
+        (Some(Draining), None, None, "rebuilt: Draining"),
+        (Some(WaitingForNodes), None, None, "rebuilt: WaitingForNodes"),
+        (None, None, own(Dehydrated), "RecordUnconfirmed"),
+        (None, theirs, own(Dehydrated), "RecordUnconfirmed"),
+        (None, ours, own(Draining), "adopted: Dehydrated"),
+        (Some(Preflight), None, own(Dehydrated), "void"),
+        (Some(Draining), None, own(Draining), "in force: Draining"),
+        // Ahead: the controller ended between the two writes, or another client has edited the record.
+        (Some(Draining), None, own(Dehydrated), "in force: Draining"),
+        (Some(Dehydrated), ours, own(WaitingForNodes), "in force: Dehydrated"),
+        (None, None, foreign(), "RecordForeign"),
+        (Some(Dehydrated), ours, foreign(), "RecordForeign"),
+        (Some(Preflight), None, Some(record("", Draining)), "RecordForeign"),
+    ] {
+        assert_eq!(of(condition, pause, record.clone()), expected, "{condition:?} {pause:?} {record:?}");
+    }
+}
+
+/// A condition that holds the cluster keeps its phase, and the advice in it works.
+#[test]
+fn a_held_cluster_keeps_its_phase_and_goes_on_when_the_advice_is_followed() {
+    for (phase, paused) in [(None, false), (Some(Phase::Draining), false), (Some(Phase::Dehydrated), true)] {
+        let mut cluster = up_to_date();
+        confirm(&mut cluster, phase);
+        (cluster.spec.pause, cluster.spec.pause_reason) = (paused, paused.then(|| keys::PAUSED_BY_US.to_owned()));
+        let mut record = record("u-2", Phase::Dehydrated);
+        for _ in 0..2 {
+            let Standing::Held(report) = standing(&cluster, Some(&record)) else { panic!("not held") };
+            let place = "ConfigMap cluster-abc/hibernate-record, key record.json: ";
+            let in_phase = phase.map(|phase| format!("in phase {phase}: ")).unwrap_or_default();
+            let found = "it is of the Cluster with UID \"u-2\", and this Cluster has UID \"u-1\": nothing is done. ";
+            assert!(report.message.starts_with(&format!("{in_phase}{place}{found}")), "{}", report.message);
+            assert_eq!(
+                (report.reason.as_str(), report.message.contains("set its field uid to \"u-1\"")),
+                ("RecordForeign", paused)
+            );
+            assert_eq!(report.dehydrated, phase == Some(Phase::Dehydrated));
+            super::world::say(&mut cluster, Some(report));
+            assert_eq!(super::super::phase(&cluster), phase);
+        }
+        // "Delete it", or "set its field uid".
+        assert!(matches!(
+            (standing(&cluster, None), phase),
+            (Standing::Absent, None) | (Standing::Orphaned(None, _), Some(_))
+        ));
+        record.uid = UID.to_owned();
+        assert_eq!(matches!(standing(&cluster, Some(&record)), Standing::InForce(_)), phase.is_some());
+    }
+}
+
+/// Another client paused it during the sleep, for reasons of its own.
+#[test]
+fn a_wake_restores_everything_and_leaves_the_pause_of_another_client() {
+    let mut world = World::new();
+    let before = world.counts();
+    world.want(Desired::Hibernating);
+    world.run(200);
+    assert_eq!(world.phase(), Some(Phase::Dehydrated));
+    world.cluster.spec.pause_reason = Some("maintenance".to_owned());
+    world.want(Desired::Running);
+    world.run(200);
+    assert_eq!((world.phase(), world.counts(), world.cluster.spec.pause), (None, before, true), "{world:#?}");
+}
+
+/// The protection came while the cluster fell asleep, or slept.
+#[test]
+fn a_protection_undoes_a_sleep_that_is_under_way_and_leaves_one_that_is_complete() {
+    for passes in 0..120 {
+        let mut world = World::new();
+        let before = world.counts();
+        world.want(Desired::Hibernating);
+        world.run(passes);
+        let asleep = world.phase() == Some(Phase::Dehydrated);
+        annotate(&mut world.cluster, common::PROTECTED, "true");
+        world.run(300);
+        if asleep {
+            assert_eq!(world.phase(), Some(Phase::Dehydrated), "after {passes}");
+            world.raised = (passes + 300..passes + 400).collect();
+            world.run(100);
+            assert_eq!(world.control_plane[&workload("scheduler")], 1, "what another client raises stays");
+            continue;
+        }
+        assert_eq!((world.phase(), world.counts()), (Some(Phase::Preflight), before), "after {passes}: {world:#?}");
+        assert!(!world.cluster.spec.pause && world.record.is_none());
+        // The request stands: the sleep begins once nothing keeps the cluster awake.
+        world.cluster.metadata.annotations = None;
+        world.run(300);
+        assert_eq!(world.phase(), Some(Phase::Dehydrated), "after {passes}");
+    }
+}
+
+/// The `ConfigMap` is removed, or the status of the Cluster is lost.
+#[test]
+fn a_cluster_wakes_as_it_was_although_record_or_condition_is_lost() {
+    for passes in 0..120 {
+        for lost in ["record", "condition"] {
+            let mut world = World::new();
+            let before = world.counts();
+            world.want(Desired::Hibernating);
+            world.run(passes);
+            let paused = world.cluster.spec.pause;
+            match lost {
+                "record" => world.record = None,
+                _ if paused => confirm(&mut world.cluster, None),
+                _ => continue, // held: see `a_record_stands_by_its_uid_and_our_condition`
+            }
+            world.want(Desired::Running);
+            world.run(400);
+            let (plane, machines) = world.counts();
+            assert_eq!((world.phase(), world.cluster.spec.pause), (None, false), "{lost} after {passes}: {world:#?}");
+            assert_eq!(plane, before.0, "{lost} after {passes}");
+            let counts = |all: &[MachineDeployment]| all.iter().map(|one| one.replicas).collect::<Vec<_>>();
+            assert_eq!(counts(&machines), counts(&before.1), "{lost} after {passes}");
+        }
+    }
+}

@@ -52,6 +52,14 @@ fn a_younger_object_fails_its_transition_and_names_the_older_one_to_who_may_see_
 }
 
 #[test]
+fn an_identity_of_any_length_makes_a_short_message() {
+    let mut cluster = named(cluster("Hibernating"));
+    cluster.spec.cluster_metadata.as_mut().unwrap().infra_id = "\u{1b}[2J".repeat(2_000);
+    let message = decide(&taken(&cluster, Older::Elsewhere)).status.unwrap().hibernating.unwrap().message;
+    assert!(message.chars().count() < 600 && !message.contains('\u{1b}'), "{message}");
+}
+
+#[test]
 fn what_is_never_acted_on_says_so_as_before() {
     let deleted = {
         let mut cluster = cluster("Hibernating");

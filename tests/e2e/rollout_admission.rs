@@ -236,7 +236,7 @@ async fn r2_the_stamp_names_who_let_targets_start_last() -> Result<()> {
     let at: Timestamp = at.context("stamp")?.parse()?;
     ensure!(Timestamp::now().duration_since(at).as_secs() < 60, "{at}");
 
-    let kept = "must be as before: the mutating webhook writes both when a rollout is created, unpaused";
+    let kept = "must be as before: the mutating webhook writes both, and only in these writes: create; paused or abort to false; any";
     let annotated = |value: Value| json!({ "metadata": { "annotations": { keys::REQUESTED_BY: value } } });
     denied(admin.patch(&name, &annotated(json!("mallory"))).await, kept)?;
     denied(admin.patch(&name, &annotated(Value::Null)).await, kept)?;
@@ -249,11 +249,17 @@ async fn r2_the_stamp_names_who_let_targets_start_last() -> Result<()> {
     for (person, spec, by) in [
         (&admin, json!({ "paused": true }), "alice"),
         (&admin, json!({ "paused": false }), "admin"),
-        (&alice, json!({ "notAfter": "2126-01-01T03:00:00Z" }), "admin"),
+        (&alice, json!({ "notAfter": "2126-01-01T03:00:00Z" }), "alice"),
+        (&admin, json!({ "maxTargets": 3_000 }), "admin"),
+        (&alice, json!({ "maxFailures": "50%" }), "alice"),
+        (&admin, json!({ "notBefore": "2125-01-01T00:00:00Z" }), "admin"),
+        (&alice, json!({ "maxConcurrency": 5, "paused": false }), "alice"),
+        (&admin, json!({ "notBefore": null }), "admin"),
         (&alice, json!({ "acceptFailures": 1 }), "alice"),
         (&admin, json!({ "retryFailed": 2 }), "admin"),
         (&alice, json!({ "groups": [canary(false)] }), "alice"),
-        (&admin, json!({ "groups": [canary(true)] }), "alice"),
+        (&admin, json!({ "groups": [canary(true)] }), "admin"),
+        (&alice, json!({ "groups": [canary(true)], "maxTargets": 3_000 }), "admin"),
         (&alice, json!({ "retryFailed": 3, "paused": true }), "alice"),
         (&admin, json!({ "abort": true }), "alice"),
     ] {
@@ -375,6 +381,7 @@ async fn without_the_webhook_a_rollout_can_be_stopped_and_not_started() -> Resul
         denied(admin.set("paused", json!({ "paused": false })).await, down)?;
         denied(admin.set("running", json!({ "acceptFailures": 1 })).await, down)?;
         denied(admin.set("running", json!({ "retryFailed": 1 })).await, down)?;
+        denied(admin.set("running", json!({ "maxTargets": 3_000, "paused": true })).await, down)?;
         let after = admin.set("running", json!({ "paused": true })).await?;
         ensure!(stamp(&after) == stamp(&before) && stamp(&after).0 == Some("admin"), "{:?}", stamp(&after));
         let aborted = admin.set("aborted", json!({ "abort": true })).await?;
@@ -408,7 +415,10 @@ async fn without_the_webhook_a_rollout_can_be_stopped_and_not_started() -> Resul
             merge(&mut forged, &json!({ "spec": { "paused": false } }));
             denied(admin.patch("paused", &forged).await, "found no hibernate.sh/requested-by that is you")
         })
-        .await
+        .await?;
+        let mut raised = annotated(&json!({ keys::REQUESTED_BY: "bob" }));
+        merge(&mut raised, &json!({ "spec": { "maxTargets": 3_000 } }));
+        denied(admin.patch("paused", &raised).await, "found no hibernate.sh/requested-by that is you")
     })
     .await
 }

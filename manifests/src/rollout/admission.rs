@@ -3,7 +3,7 @@
 use k8s_openapi::api::admissionregistration::v1::{MutatingWebhook, RuleWithOperations, ValidatingWebhook};
 use shared::admission::cel::condition;
 use shared::annotation::keys::GROUP;
-use shared::rollout::admission::STARTS_TARGETS;
+use shared::rollout::admission::starts_targets;
 
 use super::RESOURCE;
 use crate::admission::{ClientConfig, FAIL, mutating_entry, rule, validating_entry};
@@ -15,7 +15,7 @@ pub(crate) fn validating(client: &ClientConfig) -> ValidatingWebhook {
 
 /// Stamps what lets targets start. Pausing, aborting and deleting never reach it.
 pub(crate) fn mutating(client: &ClientConfig) -> MutatingWebhook {
-    let conditions = vec![condition("starts-targets", STARTS_TARGETS)];
+    let conditions = vec![condition("starts-targets", starts_targets())];
     let rules = vec![rollouts(&["CREATE", "UPDATE"])];
     mutating_entry(client, "rollout-stamp.hibernate.sh", FAIL, rules, conditions, None)
 }

@@ -10,8 +10,6 @@ use serde_json::value::RawValue;
 
 /// Longest name, reference or value in bytes that is kept. Names have up to 253, user names of identity providers more.
 pub const MAX_TEXT_BYTES: usize = 4 * 1024;
-/// Most elements of a list that are kept.
-const MAX_ELEMENTS: usize = 100;
 /// Most members of a map that are kept.
 const MAX_MEMBERS: usize = 1_000;
 
@@ -141,39 +139,6 @@ pub fn members<'de, V: Deserialize<'de>, D: Deserializer<'de>>(
     }
 
     deserializer.deserialize_any(Members(PhantomData))
-}
-
-/// Reads a list of at most 100 elements. Empty if it is null.
-///
-/// # Errors
-/// When it is no such list.
-pub fn elements<'de, V: Deserialize<'de>, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<V>, D::Error> {
-    struct Elements<V>(PhantomData<V>);
-
-    impl<'de, V: Deserialize<'de>> Visitor<'de> for Elements<V> {
-        type Value = Vec<V>;
-
-        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            f.write_str("a list")
-        }
-
-        fn visit_unit<E>(self) -> Result<Self::Value, E> {
-            Ok(Vec::new())
-        }
-
-        fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
-            let mut elements = Vec::new();
-            while let Some(element) = list.next_element()? {
-                if elements.len() == MAX_ELEMENTS {
-                    return Err(A::Error::custom(format_args!("must be a list of at most {MAX_ELEMENTS} elements")));
-                }
-                elements.push(element);
-            }
-            Ok(elements)
-        }
-    }
-
-    deserializer.deserialize_any(Elements(PhantomData))
 }
 
 /// Whether a list of texts has one of these in it. The list is read to its end, and nothing of it is kept.

@@ -208,7 +208,8 @@ impl System for Rollouts {
         }
         let client = &self.hub().client;
         let read = |what| move |source| RolloutError::Read { what, source: Box::new(source) };
-        let mut blocked = self.facts.unguarded(client).await.map_err(read("the policy of rollouts"))?;
+        let unguarded = self.facts.unguarded(client).await.map_err(read("the policy of rollouts"))?;
+        let mut blocked = unguarded.or_else(|| unstamped(rollout));
         let namespaces = if needs_namespaces(&rollout.spec) {
             self.facts.namespaces(client).await.map_err(read("the namespaces"))?
         } else {
@@ -337,6 +338,15 @@ fn requeue(more: bool, due: Option<Duration>, later: Option<Duration>) -> Option
     [more.then_some(AGAIN), due, later].into_iter().flatten().min()
 }
 
+/// Why the rollout starts nothing: nobody is named who may be believed to have asked for it.
+fn unstamped(rollout: &PowerRollout) -> Option<String> {
+    let stamped = |key: &str| rollout.annotations().get(key).is_some_and(|value| !value.is_empty());
+    let missing = [keys::REQUESTED_BY, keys::REQUESTED_AT].into_iter().find(|key| !stamped(key))?;
+    Some(format!(
+        "annotation {missing} is missing: the webhook did not see the last change of the spec; change it again"
+    ))
+}
+
 fn is_own(rollout: &PowerRollout, item: &Item) -> bool {
     item.observed.mark.as_ref().is_some_and(|mark| rollout.metadata.uid.as_ref() == Some(&mark.uid))
 }
@@ -417,6 +427,29 @@ mod tests {
         ] {
             let found = is_reported(&rollout(not_after, generation, phase));
             assert_eq!(found, expected, "{not_after} {generation} {phase}");
+        }
+    }
+
+    #[test]
+    fn a_rollout_without_a_whole_stamp_is_not_believed() {
+        let why = |annotations: &serde_json::Value| {
+            let object = serde_json::json!({
+                "apiVersion": "hibernate.sh/v1alpha1", "kind": "PowerRollout",
+                "metadata": { "name": "night", "annotations": annotations },
+                "spec": {
+                    "action": "Hibernate", "targets": { "all": true }, "maxTargets": 1, "notAfter": "2126-01-01T00:00:00Z",
+                },
+            });
+            unstamped(&serde_json::from_value(object).unwrap())
+        };
+        let (by, at) = (keys::REQUESTED_BY, keys::REQUESTED_AT);
+        assert_eq!(why(&serde_json::json!({ by: "alice", at: "2026-11-24T12:00:00Z" })), None);
+        for (found, missing) in [
+            (serde_json::json!({}), by),
+            (serde_json::json!({ by: "", at: "2026-11-24T12:00:00Z" }), by),
+            (serde_json::json!({ by: "alice" }), at),
+        ] {
+            assert!(why(&found).is_some_and(|why| why.contains(missing)), "{found}");
         }
     }
 

@@ -2,13 +2,13 @@
 //!
 //! | # | when | answer | by |
 //! |---|---|---|---|
-//! | R1 | created, or its spec changed other than by pausing or aborting, by a user who may not patch the targets | deny | policy |
-//! | R2 | a stamping write without the stamp of its user; any other write that alters the stamp | deny | policy; the webhook at creation |
+//! | R1 | a starting write by a user who may not patch the targets | deny | policy |
+//! | R2 | a starting write without the stamp of its user; any other write that alters the stamp | deny | policy; the webhook at creation |
 //! | R3 | created with a notAfter that has passed or cannot be read | deny | webhook |
 //!
 //! How the rows meet:
-//! - A *stamping write* creates a rollout, ends its pause or that after a group, or increases `acceptFailures` or `retryFailed`. The mutating
-//!   webhook stamps it with who and when; while the webhook is down the API server refuses it.
+//! - A *starting write* is one of the list [`STARTS`]: each that does more than to pause or to abort. The mutating webhook stamps it with who and
+//!   when; while the webhook is down the API server refuses it.
 //! - R1 needs the API server's authorizer, so only the policy [`POLICY`] can judge it. *The targets* are those of the named namespaces, 20 at
 //!   most, or of every namespace if the targets are selected.
 //! - R3 needs a clock, so only the webhook can judge it. It judges creations alone: a rollout that is over can still be changed.
@@ -19,32 +19,20 @@ mod policy;
 mod rollout;
 mod rules;
 mod stamp;
+mod starts;
 #[cfg(test)]
 mod tests;
 
-pub use policy::{STARTS_TARGETS, policy};
-pub use rollout::{Rollout, Spec};
+pub use policy::{policy, starts_targets};
+pub use rollout::Rollout;
 pub use rules::RULES;
 pub use stamp::stamp;
+pub use starts::{STARTS, STOPS, Start};
 
 use crate::admission::{self, Change, Judgement};
 
 /// Name of the `ValidatingAdmissionPolicy` that judges R1 and R2, and of its binding. The controller starts nothing without them.
 pub const POLICY: &str = "powerrollouts.hibernate.sh";
-
-impl Change<'_, Rollout> {
-    /// Whether this request lets targets start: it is stamped with who and when.
-    #[must_use]
-    pub fn starts_targets(&self) -> bool {
-        let new = &self.new.spec;
-        self.old.as_ref().is_none_or(|Rollout { spec: old, .. }| {
-            (old.paused && !new.paused)
-                || new.approves(old)
-                || new.accept_failures > old.accept_failures
-                || new.retry_failed > old.retry_failed
-        })
-    }
-}
 
 /// Judges a new `PowerRollout` by rows R2 and R3.
 #[must_use]

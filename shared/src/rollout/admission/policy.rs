@@ -1,23 +1,16 @@
 //! Who may let targets start, and whose stamp says so: rows R1 and R2 as a `ValidatingAdmissionPolicy`.
 //!
 //! A rollout's targets are written by our controller, so the right to write rollouts would otherwise be the right to hibernate any cluster.
-//! The policy asks the API server's authorizer. It judges every user, and no write that only pauses or aborts.
+//! The policy asks the API server's authorizer. It judges every user, and no write that only pauses or aborts: both rows are about the starting
+//! writes, which [`STARTS`] lists.
 
 use k8s_openapi::api::admissionregistration::v1::{Validation, Variable};
 
-use super::POLICY;
-use crate::admission::cel::annotation_changes;
+use super::{POLICY, STARTS, STOPS, Start};
+use crate::admission::cel::{annotation_changes, list};
 use crate::admission::policy::{Deny, forbid, variable, writes};
 use crate::annotation::keys::{GROUP, REQUESTED_AT, REQUESTED_BY};
 use crate::target::POWER_ROLLOUT;
-
-/// The write lets targets start: it creates a rollout, ends its pause or that after a group, accepts failures or starts failed targets again.
-pub const STARTS_TARGETS: &str = "oldObject == null
-|| (oldObject.?spec.?paused.orValue(false) && !object.?spec.?paused.orValue(false))
-|| oldObject.?spec.?groups.orValue([]).exists(old, old.?pauseAfter.orValue(false)
-  && !object.?spec.?groups.orValue([]).exists(new, new.?pauseAfter.orValue(false) && new.?name.orValue('') == old.?name.orValue('')))
-|| object.?spec.?acceptFailures.orValue(0) > oldObject.?spec.?acceptFailures.orValue(0)
-|| object.?spec.?retryFailed.orValue(0) > oldObject.?spec.?retryFailed.orValue(0)";
 
 /// Most namespaces that a rollout names. An authorization check has a fixed cost of 350,000: two fit into an expression (1,000,000), and 20
 /// of them with all else into a policy (10,000,000).
@@ -39,6 +32,30 @@ pub fn policy() -> Deny {
     }
 }
 
+/// The write is one of the list [`STARTS`].
+#[must_use]
+pub fn starts_targets() -> String {
+    STARTS.map(expression).join("\n|| ")
+}
+
+fn expression(start: Start) -> String {
+    match start {
+        Start::Created => "oldObject == null".to_owned(),
+        Start::Unstopped => {
+            let ends =
+                |field| format!("(oldObject.?spec.?{field}.orValue(false) && !object.?spec.?{field}.orValue(false))");
+            STOPS.map(ends).join("\n|| ")
+        }
+        Start::Changed => {
+            let stops = format!("key in {}", list(&STOPS));
+            format!(
+                "!object.spec.all(key, {stops} || (key in oldObject.spec && object.spec[key] == oldObject.spec[key]))
+|| !oldObject.spec.all(key, {stops} || key in object.spec)"
+            )
+        }
+    }
+}
+
 /// Whether the user may patch the targets of a namespace; without one, of every namespace.
 fn may_patch(namespace: &str) -> String {
     let (resource, group) = TARGETS.split_once('.').unwrap_or_default();
@@ -53,19 +70,8 @@ fn from(nth: usize) -> String {
 
 /// CEL at admission cannot sort or deduplicate: each variable is the one before without its first namespace.
 fn variables() -> Vec<Variable> {
-    let controls = "key in ['paused', 'abort']";
     let mut variables = vec![
-        variable("startsTargets", STARTS_TARGETS),
-        variable(
-            "changesMore",
-            format!(
-                "oldObject == null
-|| (oldObject.spec.?paused.orValue(false) && !object.spec.?paused.orValue(false))
-|| (oldObject.spec.?abort.orValue(false) && !object.spec.?abort.orValue(false))
-|| !object.spec.all(key, {controls} || (key in oldObject.spec && object.spec[key] == oldObject.spec[key]))
-|| !oldObject.spec.all(key, {controls} || key in object.spec)"
-            ),
-        ),
+        variable("startsTargets", starts_targets()),
         variable("mayEverywhere", may_patch("")),
         variable("from1", "object.spec.targets.?names.orValue([]).map(target, target.namespace)"),
     ];
@@ -81,14 +87,14 @@ fn validations() -> Vec<Validation> {
     let mut validations = vec![
         deny(
             "R1",
-            &format!("!variables.changesMore || size({}) > 0 || variables.mayEverywhere", from(1)),
+            &format!("!variables.startsTargets || size({}) > 0 || variables.mayEverywhere", from(1)),
             &format!(
                 "spec.targets: found a selection from every namespace, must be names of targets unless you may patch {TARGETS} in every namespace"
             ),
         ),
         deny(
             "R1",
-            &format!("!variables.changesMore || size({}) == 0", from(MAX_NAMESPACES + 1)),
+            &format!("!variables.startsTargets || size({}) == 0", from(MAX_NAMESPACES + 1)),
             &format!(
                 "spec.targets.names: found more than {MAX_NAMESPACES} namespaces, must be {MAX_NAMESPACES} at most: create several rollouts, or select the targets"
             ),
@@ -104,13 +110,14 @@ fn validations() -> Vec<Validation> {
             ..deny(
                 "R1",
                 &format!(
-                    "!variables.changesMore || size({from}) == 0 || variables.mayEverywhere || {}",
+                    "!variables.startsTargets || size({from}) == 0 || variables.mayEverywhere || {}",
                     may_patch(&format!("{from}[0]"))
                 ),
                 &format!("spec.targets.names: found another namespace, {must}"),
             )
         }
     }));
+    let writes = STARTS.map(Start::text).join("; ");
     validations.push(deny(
         "R2",
         &format!(
@@ -119,7 +126,7 @@ fn validations() -> Vec<Validation> {
   && object.metadata.?annotations[?'{REQUESTED_AT}'].orValue('') != '')"
         ),
         &format!(
-            "metadata.annotations: found no {REQUESTED_BY} that is you, with {REQUESTED_AT}: the mutating webhook must write both when a rollout is created, unpaused, approved, or its acceptFailures or retryFailed increased, and did not run; try again"
+            "metadata.annotations: found no {REQUESTED_BY} that is you, with {REQUESTED_AT}: the mutating webhook must write both in this write ({writes}), and did not run; try again"
         ),
     ));
     validations.push(deny(
@@ -130,7 +137,7 @@ fn validations() -> Vec<Validation> {
             annotation_changes(REQUESTED_AT)
         ),
         &format!(
-            "metadata.annotations: found another {REQUESTED_BY} or {REQUESTED_AT}, must be as before: the mutating webhook writes both when a rollout is created, unpaused, approved, or its acceptFailures or retryFailed increased"
+            "metadata.annotations: found another {REQUESTED_BY} or {REQUESTED_AT}, must be as before: the mutating webhook writes both, and only in these writes: {writes}"
         ),
     ));
     validations

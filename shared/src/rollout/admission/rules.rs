@@ -31,13 +31,14 @@ fn stamped(change: &Change<'_, Rollout>) -> Verdict {
 
 /// R3. Without the field the schema speaks.
 fn not_after_is_to_come(change: &Change<'_, Rollout>) -> Verdict {
-    let Some(text) = change.new.spec.not_after.as_deref().filter(|_| change.creates()) else { return Verdict::Allow };
-    let right = match format::time(text) {
+    let found = change.new.field("notAfter").filter(|text| change.creates() && *text != "null");
+    let Some(found) = found else { return Verdict::Allow };
+    let right = match serde_json::from_str::<String>(found).ok().and_then(|text| format::time(&text)) {
         Some(time) if time > change.now => return Verdict::Allow,
         Some(_) => {
             format!("which has passed, must be a time after {}: nothing would ever start", format::seconds(change.now))
         }
         None => "must be an RFC 3339 time such as 2026-11-21T18:00:00Z".to_owned(),
     };
-    Verdict::deny(Fault::Invalid, "spec.notAfter", format!("found {text:?}, {right}"))
+    Verdict::deny(Fault::Invalid, "spec.notAfter", format!("found {found}, {right}"))
 }

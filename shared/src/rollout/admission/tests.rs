@@ -5,14 +5,17 @@
     reason = "the method alone is not general enough in its lifetimes"
 )]
 
+use kube::CustomResourceExt as _;
 use serde_json::{Value, json};
 
 use super::*;
 use crate::admission::{Edit, UnreadFields, User};
 use crate::annotation::keys;
+use crate::rollout::api::PowerRollout;
 
 const NOW: &str = "2026-11-24T12:00:00Z";
 const LATER: &str = "2026-11-24T14:00:00Z";
+const LATEST: &str = "2026-11-25T00:00:00Z";
 
 /// A rollout with a stamp and these fields.
 fn rollout(by: Option<&str>, at: Option<&str>, spec: &Value) -> Value {
@@ -34,7 +37,7 @@ fn groups(pauses: &[bool]) -> Value {
 }
 
 fn in_change<T>(old: Option<&Value>, new: &Value, ask: impl FnOnce(&Change<'_, Rollout>) -> T) -> T {
-    let read = |object: &Value| serde_json::from_value(object.clone()).unwrap();
+    let read = |object: &Value| serde_json::from_str(&object.to_string()).unwrap();
     ask(&Change {
         old: old.map(read),
         new: read(new),
@@ -68,12 +71,14 @@ fn writes_that_let_targets_start_are_stamped_and_no_others() {
         ("retried", Some(json!({ "retryFailed": 0 })), json!({ "retryFailed": 5 }), true),
         ("retried and paused", Some(json!({})), json!({ "retryFailed": 1, "paused": true }), true),
         ("approved", Some(groups(&[true, true])), groups(&[true, false]), true),
-        ("a pause after a group is asked for", Some(groups(&[false])), groups(&[true]), false),
-        ("a group that does not pause stays so", Some(groups(&[true, false])), groups(&[true, false]), false),
+        ("a pause after a group is asked for", Some(groups(&[false])), groups(&[true]), true),
+        ("its groups stay as they are", Some(groups(&[true, false])), groups(&[true, false]), false),
         ("paused", Some(json!({})), json!({ "paused": true }), false),
         ("aborted", Some(json!({ "paused": true })), json!({ "paused": true, "abort": true }), false),
-        ("prolonged", Some(json!({})), json!({ "notAfter": "2026-11-25T00:00:00Z" }), false),
-        ("defaulted", Some(json!({})), json!({ "paused": false, "acceptFailures": 0, "retryFailed": 0 }), false),
+        ("prolonged", Some(json!({})), json!({ "notAfter": "2026-11-25T00:00:00Z" }), true),
+        ("prolonged and paused", Some(json!({})), json!({ "notAfter": LATEST, "paused": true }), true),
+        ("a limit goes", Some(json!({ "maxFailures": 1 })), json!({}), true),
+        ("the defaults", Some(json!({})), json!({ "paused": false, "abort": false }), false),
         ("left alone", Some(json!({ "paused": true })), json!({ "paused": true }), false),
     ] {
         let (old, new) = (old.map(bobs), bobs(new));
@@ -122,4 +127,38 @@ fn r3_a_new_rollout_ends_in_the_future() {
         assert_eq!(said(Some(&new(json!(NOW))), &new(json!(not_after))), [""; 0], "{not_after}, changed");
     }
     assert_eq!(said(None, &new(Value::Null)), [""; 0], "the schema refuses it");
+}
+
+/// Whatever field the definition has, today or later: to change it is a starting write, unless it is to stop.
+#[test]
+fn every_field_of_the_spec_is_in_the_list() {
+    let definition = json!(PowerRollout::crd());
+    let spec = "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties";
+    let fields = definition.pointer(spec).and_then(Value::as_object).unwrap();
+    assert!(fields.len() > 15 && STOPS.iter().all(|field| fields.contains_key(*field)), "{fields:?}");
+    let starts = |old: &Value, new: &Value| {
+        let [old, new] = [old, new].map(|spec| rollout(None, None, spec));
+        in_change(Some(&old), &new, |change| change.starts_targets())
+    };
+    for field in fields.keys() {
+        let (none, yes, no) = (json!({}), json!({ field: true }), json!({ field: false }));
+        let stops = STOPS.contains(&field.as_str());
+        for (old, new, expected) in [(&none, &yes, !stops), (&no, &yes, !stops), (&yes, &no, true), (&yes, &yes, false)]
+        {
+            assert_eq!(starts(old, new), expected, "{field}: {old} to {new}");
+        }
+    }
+}
+
+/// The rows of docs/security.md name the writes of the list, and no others.
+#[test]
+fn docs_name_the_list() {
+    let page = include_str!("../../../../docs/security.md").replace('`', "");
+    let row = |begin: &str| page.lines().find_map(|line| line.strip_prefix(begin)).unwrap();
+    let listed = STARTS.map(Start::text).join("; ");
+    assert_eq!(row("| R1 | ").split(" | ").next(), Some(listed.as_str()));
+    let rows: Vec<_> = page.lines().filter_map(|line| line.strip_prefix("| R2 | ")?.split(" | ").next()).collect();
+    assert_eq!(rows, ["each write of R1", "any other"]);
+    let table = row("| rollout-stamp | mutating | create, update | Fail | ");
+    assert_eq!(table.split(':').next(), Some("each write of R1"));
 }

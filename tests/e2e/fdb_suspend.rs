@@ -153,7 +153,7 @@ async fn a_human_has_a_key_and_everybody_else_is_denied() -> Result<()> {
     let delete = ["delete", "pvc", &claim(&db, &other), "--wait=false"];
     denied(
         &kubectl(&world, &db, &delete).await?,
-        &["this volume is in use and not released", "to remove the group", "hibernate.sh/release=true"],
+        &["this volume is in use and not released", "to remove the group", "hibernate.sh/release="],
     )?;
     denied(&kubectl(&world, &db, &[&delete[..], &["--dry-run=server"]].concat()).await?, &["not released"])?;
     let volumes: Api<PersistentVolumeClaim> = Api::namespaced(world.hub().await?, db.namespace());
@@ -171,8 +171,16 @@ async fn a_human_has_a_key_and_everybody_else_is_denied() -> Result<()> {
         &named,
         &[&format!("process group {id} of FoundationDBCluster {}/key has been suspended since", db.namespace()), &way],
     )?;
-    let ran = kubectl(&world, &db, &["annotate", "pvc", &claim(&db, &id), "hibernate.sh/release=true"]).await?;
-    ran.ok()?;
+    // A key that was meant for another volume opens nothing; the command that the denial names does.
+    let annotate = async |key: &str| {
+        let pair = format!("hibernate.sh/release={key}");
+        kubectl(&world, &db, &["annotate", "--overwrite", "pvc", &claim(&db, &id), &pair]).await?.ok()
+    };
+    let uid = volumes.get(&claim(&db, &other)).await?.metadata.uid.context("a UID")?;
+    annotate(&uid).await?;
+    denied(&kubectl(&world, &db, &["delete", "pvc", &claim(&db, &id), "--wait=false"]).await?, &[&way])?;
+    let key = named.stderr.split("hibernate.sh/release=").nth(1).context("the command")?;
+    annotate(key.split_whitespace().next().context("a UID")?).await?;
     deleted(&db, &id, Duration::from_secs(20)).await?; // the annotation has woken the operator
     db.remove_all().await
 }

@@ -38,7 +38,7 @@ pub const SUSPENSION: &str = "hibernate.sh/suspension";
 pub const RELEASED_AT: &str = "hibernate.sh/released-at";
 /// When the controller last woke the operator by touching this released object, RFC 3339.
 pub const WOKEN_AT: &str = "hibernate.sh/woken-at";
-/// `"true"` on a PVC or Service: a human's key to delete it now.
+/// On a PVC or Service, with its own UID: a human's key to delete it now.
 pub const RELEASE: &str = "hibernate.sh/release";
 /// On a `FoundationDBCluster`, while the plugin brings process groups back: see [`crate::fdb::recover::record::Record`].
 pub const RECOVERY: &str = "hibernate.sh/recovery";

@@ -190,7 +190,7 @@ fn hold(facts: &Facts<'_>, record: &Record, running: bool) -> Option<Step> {
 
 /// Whether an object is held for a recovery, and nothing on it says otherwise.
 fn is_fresh(object: &Value, now: Timestamp) -> bool {
-    let stamp = Stamp::read(|key| annotation(object, key));
+    let stamp = Stamp::of(object);
     stamp.is_recovery()
         && !stamp.key
         && annotation(object, keys::RELEASED_AT).is_none()

@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
-use crate::annotation::{format, keys};
+use crate::annotation::{annotation, format, keys};
 use crate::duration::{go_string, parse_unsigned};
 
 /// [`Suspension::why`] of a group whose ID stands in `spec.processGroupsToRemove`.
@@ -73,6 +74,9 @@ impl From<Duration> for Minimum {
 #[derive(Clone, Debug, Default, Deserialize, Serialize, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct Suspension {
+    /// UID of the PVC or Service. A stamp of another object, such as the original of a copy, is none.
+    #[serde(default)]
+    pub uid: String,
     /// ID of the process group.
     pub group: String,
     /// `status.processGroups[].removalTimestamp` of the removal that this belongs to; `None` if the group was not marked.
@@ -133,24 +137,37 @@ pub struct Stamp {
     pub record: Option<Suspension>,
     /// [`keys::RELEASED_AT`], if it can be read.
     pub released: Option<Timestamp>,
-    /// Whether a human has set [`keys::RELEASE`] to `true`.
+    /// Whether a human has set [`keys::RELEASE`] to the UID of the object.
     pub key: bool,
     /// Whether anything of the first three is there at all, readable or not.
     pub present: bool,
 }
 
 impl Stamp {
-    /// Reads the annotations of an object.
+    /// Reads the annotations of the object with this UID. What stands there for another object, because it was copied or restored with
+    /// its annotations, counts for nothing.
     #[must_use]
-    pub fn read<'a>(get: impl Fn(&str) -> Option<&'a str>) -> Self {
+    pub fn read<'a>(uid: &str, get: impl Fn(&str) -> Option<&'a str>) -> Self {
+        let key = get(keys::RELEASE).is_some_and(|release| !uid.is_empty() && release == uid);
+        let record = get(keys::SUSPENSION).and_then(Suspension::parse);
+        if record.as_ref().is_some_and(|record| record.uid != uid) {
+            return Self { key, ..Self::default() };
+        }
         let time = |key| get(key).and_then(format::time);
         Self {
             since: time(keys::SUSPENDED_AT),
-            record: get(keys::SUSPENSION).and_then(Suspension::parse),
+            record,
             released: time(keys::RELEASED_AT),
-            key: get(keys::RELEASE) == Some("true"),
+            key,
             present: [keys::SUSPENDED_AT, keys::SUSPENSION, keys::RELEASED_AT].iter().any(|key| get(key).is_some()),
         }
+    }
+
+    /// Reads an object that was read as JSON.
+    #[must_use]
+    pub fn of(object: &Value) -> Self {
+        let uid = object.pointer("/metadata/uid").and_then(Value::as_str).unwrap_or_default();
+        Self::read(uid, |key| annotation(object, key))
     }
 
     /// How long it has been held: never negative, and nothing while it cannot be read or lies in the future.
@@ -210,7 +227,7 @@ mod tests {
     const REMOVAL: &str = "2026-11-21T17:59:58Z";
 
     fn stamp(pairs: &[(&str, &str)]) -> Stamp {
-        Stamp::read(|key| pairs.iter().find(|(name, _)| *name == key).map(|(_, value)| *value))
+        Stamp::read("p-1", |key| pairs.iter().find(|(name, _)| *name == key).map(|(_, value)| *value))
     }
 
     fn at(text: &str) -> Timestamp {
@@ -219,6 +236,7 @@ mod tests {
 
     fn record(minimum: &str) -> String {
         Suspension {
+            uid: "p-1".to_owned(),
             group: "storage-1".to_owned(),
             removal: Some(REMOVAL.to_owned()),
             minimum: minimum.to_owned(),
@@ -255,7 +273,7 @@ mod tests {
         };
         assert_eq!(
             full.text(),
-            r#"{"group":"storage-1","removal":"2026-11-21T17:59:58Z","minimum":"2h","class":"storage","faultDomain":"zone-a","addresses":["10.0.0.1"],"why":"processGroupsToRemove"}"#
+            r#"{"uid":"p-1","group":"storage-1","removal":"2026-11-21T17:59:58Z","minimum":"2h","class":"storage","faultDomain":"zone-a","addresses":["10.0.0.1"],"why":"processGroupsToRemove"}"#
         );
         assert_eq!(Suspension::parse(&full.text()), Some(full));
         assert_eq!(Suspension::parse("yes"), None);
@@ -285,7 +303,7 @@ mod tests {
         assert_eq!(held.age(at("2026-11-21T17:00:00Z")), Duration::ZERO);
         assert_eq!(stamp(&[(keys::SUSPENDED_AT, "yesterday")]).age(at("2026-11-21T18:00:00Z")), Duration::ZERO);
         assert!(stamp(&[(keys::SUSPENDED_AT, "yesterday")]).present);
-        assert!(!stamp(&[(keys::RELEASE, "true")]).present);
+        assert!(!stamp(&[(keys::RELEASE, "p-1")]).present);
     }
 
     #[test]
@@ -304,10 +322,26 @@ mod tests {
     }
 
     #[test]
-    fn only_one_spelling_is_a_key() {
-        for (value, expected) in [("true", true), ("True", false), ("1", false), ("yes", false), ("", false)] {
+    fn a_key_names_the_object() {
+        for (value, expected) in [("p-1", true), ("p-2", false), ("P-1", false), ("true", false), ("", false)] {
             assert_eq!(stamp(&[(keys::RELEASE, value)]).key, expected, "{value}");
         }
+        assert!(!Stamp::read("", |_| Some("")).key);
+    }
+
+    /// A PVC that was restored from a backup, or made of another one's manifest.
+    #[test]
+    fn the_stamp_of_another_object_is_none() {
+        let text = record("2h");
+        let all = [
+            (keys::SUSPENDED_AT, "2020-11-21T18:00:00Z"),
+            (keys::SUSPENSION, &text),
+            (keys::RELEASED_AT, "2020-11-21T20:00:00Z"),
+            (keys::RELEASE, "p-1"),
+        ];
+        let of = |uid| Stamp::read(uid, |key| all.iter().find(|(name, _)| *name == key).map(|(_, value)| *value));
+        assert!(of("p-1").is_released_for(Some(REMOVAL)) && of("p-1").key);
+        assert_eq!(of("p-2"), Stamp::default());
     }
 
     proptest! {

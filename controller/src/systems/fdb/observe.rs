@@ -68,13 +68,15 @@ impl Seen {
     fn add(&mut self, cluster: &FoundationDBCluster, kind: Kind, meta: &ObjectMeta, bytes: u64) {
         let none = BTreeMap::new();
         let annotations = meta.annotations.as_ref().unwrap_or(&none);
+        let uid = meta.uid.as_deref().unwrap_or_default();
         let get = |key: &str| annotations.get(key).map(String::as_str);
         self.objects.push(Held {
             kind,
+            uid: uid.to_owned(),
             group: group(cluster, meta),
             deleting: meta.deletion_timestamp.is_some(),
             bytes,
-            stamp: Stamp::read(get),
+            stamp: Stamp::read(uid, get),
             woken: get(keys::WOKEN_AT).and_then(format::time),
         });
         let name = meta.name.clone().unwrap_or_default();

@@ -84,7 +84,7 @@ const KINDS: &[Kind] = &[
 fn until(action: &Action) -> Option<String> {
     let Action::Stamp { since, record, .. } = action else { return None };
     let since = format::time(&moment(*since)); // as it is written
-    let stamp = Stamp { since, record: Some(record.clone()), ..Stamp::default() };
+    let stamp = Stamp { since, record: Some(*record.clone()), ..Stamp::default() };
     stamp.until(&Minimum::Off).map(format::seconds)
 }
 

@@ -44,8 +44,8 @@ fn key(kind: Kind, object: &Deleted) -> String {
 /// The command that sets the key.
 fn unlock(kind: Kind, object: &Deleted) -> String {
     let meta = &object.metadata;
-    let (name, namespace) = (quoted(&meta.name), quoted(&meta.namespace));
-    format!("kubectl annotate {} {name} -n {namespace} {}=true", kind.resource(), keys::RELEASE)
+    let (name, namespace, uid) = (quoted(&meta.name), quoted(&meta.namespace), quoted(&meta.uid));
+    format!("kubectl annotate --overwrite {} {name} -n {namespace} {}={uid}", kind.resource(), keys::RELEASE)
 }
 
 /// What is held, and of which cluster.

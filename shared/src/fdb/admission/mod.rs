@@ -8,7 +8,7 @@
 //! |---|---|---|
 //! | S1 | has no `FoundationDBCluster` among its owners | allowed (does not reach the webhook) |
 //! | S2 | is being deleted already | allowed: nothing brings it back |
-//! | S3 | carries `hibernate.sh/release: "true"` | allowed: a human's key |
+//! | S3 | carries `hibernate.sh/release` with its own UID | allowed: a human's key |
 //! | S4 | the clusters are not known, or not heard of lately | **denied**, data first |
 //! | S5 | none of its owners (by uid) exists | allowed: deletion of the cluster or of its namespace |
 //! | S6 | its owner is being deleted | allowed |
@@ -85,7 +85,7 @@ pub fn judge(kind: Kind, object: &Deleted, cache: &CacheState<'_>) -> Verdict {
     if object.metadata.deletion_timestamp.is_some() {
         return Verdict::Allow("S2");
     }
-    let stamp = Stamp::read(|key| object.metadata.annotations.get(key));
+    let stamp = Stamp::read(&object.metadata.uid, |key| object.metadata.annotations.get(key));
     if stamp.key {
         return Verdict::Allow("S3");
     }

@@ -51,6 +51,9 @@ pub struct Metadata {
     /// Namespace.
     #[serde(default, deserialize_with = "short")]
     pub namespace: String,
+    /// What distinguishes it from a later object of the same name, and from a copy.
+    #[serde(default, deserialize_with = "short")]
+    pub uid: String,
     /// Annotations of ours.
     #[serde(default)]
     pub annotations: Annotations,

@@ -28,7 +28,7 @@ fn cluster() -> Value {
 
 fn object(annotations: &Value) -> Value {
     json!({"metadata": {
-        "name": "prod-storage-1-data", "namespace": "db", "annotations": annotations,
+        "name": "prod-storage-1-data", "namespace": "db", "uid": "p-1", "annotations": annotations,
         "labels": {"foundationdb.org/fdb-process-group-id": ID, "foundationdb.org/fdb-process-class": "storage"},
         "ownerReferences": [{"apiVersion": "apps.foundationdb.org/v1beta2", "kind": "FoundationDBCluster",
             "name": "prod", "uid": "u1", "controller": true}],
@@ -36,7 +36,7 @@ fn object(annotations: &Value) -> Value {
 }
 
 fn record(removal: Option<&str>, why: &str) -> String {
-    json!({"group": ID, "removal": removal, "minimum": "2h", "class": "storage", "why": why}).to_string()
+    json!({"uid": "p-1", "group": ID, "removal": removal, "minimum": "2h", "class": "storage", "why": why}).to_string()
 }
 
 fn stamped(more: &[(&str, &str)], record: &str) -> Value {
@@ -111,12 +111,13 @@ fn the_table() {
             cluster(),
             (true, "S2"),
         ),
-        ("the key", Pvc, object(&json!({"hibernate.sh/release": "true"})), cluster(), (true, "S3")),
+        ("the key", Pvc, object(&json!({"hibernate.sh/release": "p-1"})), cluster(), (true, "S3")),
+        ("the key to another object", Pvc, object(&json!({"hibernate.sh/release": "p-2"})), cluster(), (false, "S14")),
         ("no key", Pvc, object(&json!({"hibernate.sh/release": "yes"})), cluster(), (false, "S14")),
         (
             "the key during the window",
             Pvc,
-            stamped(&[("hibernate.sh/release", "true")], &record(Some(REMOVAL), "operator")),
+            stamped(&[("hibernate.sh/release", "p-1")], &record(Some(REMOVAL), "operator")),
             cluster(),
             (true, "S3"),
         ),
@@ -234,8 +235,8 @@ fn a_denial_names_the_group_since_until_and_the_ways_out() {
         said,
         "process group storage-1 of FoundationDBCluster db/prod has been suspended since 2026-11-21T18:00:00Z, until \
          2026-11-21T20:00:00Z at least; to bring the group back: kubectl fdb recover process-groups -n db -c prod storage-1 \
-         (or kubectl hibernate recover process-groups); to delete it anyway: kubectl annotate pvc prod-storage-1-data \
-         -n db hibernate.sh/release=true"
+         (or kubectl hibernate recover process-groups); to delete it anyway: kubectl annotate --overwrite pvc prod-storage-1-data \
+         -n db hibernate.sh/release=p-1"
     );
     let said = message(&object(&json!({})), &CacheState::Fresh(&known));
     assert!(said.contains("the controller releases them 2h0m0s after the group's Pod is gone"), "{said}");
@@ -251,8 +252,8 @@ fn what_is_in_use_is_removed_by_the_operator_and_not_with_the_key() {
         said,
         "process group storage-1 of FoundationDBCluster db/prod is not marked for removal: this volume is in use \
          and not released; to remove the group: kubectl fdb remove process-groups -n db -c prod prod-storage-1 (or \
-         add storage-1 to spec.processGroupsToRemove); only to delete a volume that is in use: kubectl annotate pvc \
-         prod-storage-1-data -n db hibernate.sh/release=true"
+         add storage-1 to spec.processGroupsToRemove); only to delete a volume that is in use: kubectl annotate --overwrite pvc \
+         prod-storage-1-data -n db hibernate.sh/release=p-1"
     );
     let at = [("hibernate.sh/released-at", "2026-11-21T20:00:00Z")];
     let said = message(&stamped(&at, &record(Some(REMOVAL), "operator")), &CacheState::Fresh(&known));
@@ -273,7 +274,7 @@ fn s4_while_nothing_is_known_everything_in_scope_stays() {
     assert!(said.contains("FoundationDBCluster prod") && said.contains("FoundationDBClusters are not defined here"));
     let stale = CacheState::Stale("x");
     let judged = |object: &Value| judge(Kind::Pvc, &serde_json::from_value(object.clone()).unwrap(), &stale);
-    assert_eq!(judged(&object(&json!({"hibernate.sh/release": "true"}))), Verdict::Allow("S3"));
+    assert_eq!(judged(&object(&json!({"hibernate.sh/release": "p-1"}))), Verdict::Allow("S3"));
     assert!(matches!(judged(&object(&json!({}))), Verdict::Deny("S4", _)));
 }
 

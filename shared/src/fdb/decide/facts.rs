@@ -53,6 +53,8 @@ pub struct Pod {
 pub struct Held {
     /// Which of them.
     pub kind: Kind,
+    /// Its UID.
+    pub uid: String,
     /// ID of its process group; `None` for the cluster's own Service.
     pub group: Option<String>,
     /// Whether it is being deleted.

@@ -71,7 +71,7 @@ pub fn decide(facts: &Facts<'_>) -> Plan {
             Look::Stamp { since, record } => {
                 early.insert(id);
                 plan.again_in(Duration::ZERO); // the next pass checks the window of the new stamp
-                plan.actions.push(Action::Stamp { object: index, since, record });
+                plan.actions.push(Action::Stamp { object: index, since, record: Box::new(record) });
             }
             Look::Due { since } => join(&mut due, id, index, facts.zone(object, group), since),
             Look::Released { at } => join(&mut released, id, index, facts.zone(object, group), at),

@@ -17,7 +17,7 @@ pub enum Action {
         /// Since when.
         since: Timestamp,
         /// What is recorded.
-        record: Suspension,
+        record: Box<Suspension>,
     },
     /// Let it go (D10).
     Release {

@@ -53,7 +53,7 @@ pub(super) fn look(facts: &Facts<'_>, object: &Held, group: Option<&ProcessGroup
     if object.kind == Kind::Service && !(group.is_stateful() && facts.cluster.has_services()) {
         return Look::Nothing; // the webhook lets these go
     }
-    marked(facts, stamp, group)
+    marked(facts, object, group)
 }
 
 /// D1 and D2.
@@ -69,10 +69,10 @@ fn unmarked(facts: &Facts<'_>, stamp: &Stamp) -> Look {
 }
 
 /// D1 and D5 to D10.
-fn marked(facts: &Facts<'_>, stamp: &Stamp, group: &ProcessGroup) -> Look {
-    let now = facts.now;
+fn marked(facts: &Facts<'_>, object: &Held, group: &ProcessGroup) -> Look {
+    let (now, stamp) = (facts.now, &object.stamp);
     let removal = group.removal_timestamp.as_deref();
-    let fresh = |since| Look::Stamp { since, record: record(facts, group) };
+    let fresh = |since| Look::Stamp { since, record: record(facts, object, group) };
     let Some(record) = &stamp.record else {
         return match stamp.since {
             _ if facts.minimum.is_off() && stamp.present => Look::Runs { until: None }, // it never means off
@@ -125,8 +125,9 @@ fn is_ahead(moment: Timestamp, now: Timestamp) -> bool {
 }
 
 /// What is recorded of a group that is held from now on.
-fn record(facts: &Facts<'_>, group: &ProcessGroup) -> Suspension {
+fn record(facts: &Facts<'_>, object: &Held, group: &ProcessGroup) -> Suspension {
     Suspension {
+        uid: object.uid.clone(),
         group: group.process_group_id.clone(),
         removal: group.removal_timestamp.clone(),
         minimum: facts.minimum.text(),

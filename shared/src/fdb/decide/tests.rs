@@ -33,6 +33,7 @@ fn cluster(groups: usize, zones: usize, options: &Value) -> FoundationDBCluster 
 fn held(number: usize) -> Held {
     Held {
         kind: Kind::Pvc,
+        uid: format!("p-{number}"),
         group: Some(format!("storage-{number}")),
         deleting: false,
         bytes: 1 << 30,
@@ -44,6 +45,7 @@ fn held(number: usize) -> Held {
 /// An object that has been held since then, for a minute, by an ordinary stamp.
 fn stamped(number: usize, since: Timestamp) -> Held {
     let record = Suspension {
+        uid: format!("p-{number}"),
         group: format!("storage-{number}"),
         removal: Some(REMOVAL.to_owned()),
         minimum: "1m0s".to_owned(),
@@ -72,10 +74,11 @@ fn carry_out(plan: &Plan, objects: &mut [Held], now: Timestamp) {
         let object = &mut objects[action.object()];
         match action {
             Action::Stamp { since, record, .. } => {
+                assert_eq!(record.uid, object.uid, "a stamp names its object");
                 object.woken = None;
                 object.stamp = Stamp {
                     since: Some(*since),
-                    record: Some(record.clone()),
+                    record: Some((**record).clone()),
                     released: None,
                     present: true,
                     key: object.stamp.key,
@@ -360,10 +363,10 @@ fn any_object() -> impl Strategy<Value = Held> {
         |(number, mut stamp, service, deleting, woken)| {
             let group = format!("storage-{number}");
             if let Some(record) = &mut stamp.record {
-                record.group.clone_from(&group);
+                (record.uid, record.group) = (format!("p-{number}"), group.clone());
             }
             let kind = if service { Kind::Service } else { Kind::Pvc };
-            Held { kind, group: Some(group), deleting, bytes: 1, stamp, woken }
+            Held { kind, uid: format!("p-{number}"), group: Some(group), deleting, bytes: 1, stamp, woken }
         },
     )
 }

@@ -10,7 +10,7 @@ use super::{
         suspension::{Minimum, RECOVERY, Stamp, Suspension, moment},
     },
     facts::Facts,
-    object::{name, version},
+    object::{name, uid, version},
     record::{Held, Record},
 };
 use crate::{
@@ -43,10 +43,11 @@ const MIN_HOLD: std::time::Duration = std::time::Duration::from_hours(1);
 
 /// R1: suspended now, for a recovery, with no release of anybody.
 pub(super) fn hold(kind: Kept, object: &Value, facts: &Facts<'_>, held: &Held) -> Edit {
-    let stamp = Stamp::read(|key| annotation(object, key));
+    let stamp = Stamp::of(object);
     let in_force = facts.cluster.annotations().get(keys::MINIMUM_SUSPENSION).map(String::as_str);
     let minimum = stamp.window(&Minimum::of(in_force, MIN_HOLD)).map_or(MIN_HOLD, |window| window.max(MIN_HOLD));
     let record = Suspension {
+        uid: uid(object).to_owned(),
         group: held.group.clone(),
         removal: held.removal.clone(),
         minimum: go_string(minimum),

@@ -35,6 +35,7 @@ fn fuzz_fdb_status() {
         }
         let held = crate::fdb::decide::Held {
             kind: crate::fdb::admission::Kind::Pvc,
+            uid: String::new(),
             group: ids.first().cloned(),
             deleting: false,
             bytes: 1,
@@ -101,8 +102,8 @@ fn a_second_recovery_of_the_same_group_says_that_it_is_back() {
 fn the_hold_is_for_a_recovery_and_takes_every_release_away() {
     let mut world = World::suspended();
     world.claims[0]["metadata"]["annotations"] = json!({
-        keys::SUSPENDED_AT: "2026-11-21T18:00:00Z", keys::RELEASED_AT: "2026-11-21T18:29:59Z", keys::RELEASE: "true",
-        keys::SUSPENSION: json!({ "group": "storage-1", "removal": REMOVAL, "minimum": "2h", "why": "operator" }).to_string(),
+        keys::SUSPENDED_AT: "2026-11-21T18:00:00Z", keys::RELEASED_AT: "2026-11-21T18:29:59Z", keys::RELEASE: "uid-storage-1",
+        keys::SUSPENSION: json!({ "uid": "uid-storage-1", "group": "storage-1", "removal": REMOVAL, "minimum": "2h", "why": "operator" }).to_string(),
     });
     let record = world.record(&["storage-1"]);
     let steps = world.steps(&record, Done::default()).unwrap();
@@ -189,7 +190,7 @@ fn a_database_that_is_away_is_tried_twice_and_leaves_the_record() {
     }
     assert_eq!(said, ["hold", "skip", "settle", "lists", "status", "include", "verify", "resume", "await", "include"]);
     assert!(world.cluster["metadata"]["annotations"][keys::RECOVERY].is_string());
-    assert!(Stamp::read(|key| annotation(&world.claims[0], key)).is_recovery(), "the hold stays");
+    assert!(Stamp::of(&world.claims[0]).is_recovery(), "the hold stays");
     // Once the database is back, another run has only that left.
     let record = world.record(&["storage-1"]);
     assert_eq!(world.run(&record), ["include", "clear"]);

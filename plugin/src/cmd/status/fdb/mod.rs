@@ -9,7 +9,7 @@ use futures::future::join_all;
 use kube::ResourceExt;
 use serde_json::Value;
 use shared::{
-    annotation::{annotation, keys},
+    annotation::keys,
     fdb::{
         api::ProcessGroup,
         recover::{
@@ -101,7 +101,7 @@ fn of_cluster(look: &DatabaseSnapshot, namespace: String, protection: protection
     let record = facts.record();
     let suspended: Vec<GroupRecord> =
         suspended(&facts).into_iter().filter_map(|group| of_group(&facts, group)).collect();
-    let has_key = |claim: &Value| annotation(claim, keys::RELEASE) == Some("true") && deleted_at(claim).is_none();
+    let has_key = |claim: &Value| Stamp::of(claim).key && deleted_at(claim).is_none();
     let groups = cluster.groups().iter();
     let unlocked = look.claims.iter().filter(|claim| has_key(claim)).map(name);
     ClusterRecord {
@@ -132,7 +132,7 @@ fn of_cluster(look: &DatabaseSnapshot, namespace: String, protection: protection
 fn of_group(facts: &Facts<'_>, group: &ProcessGroup) -> Option<GroupRecord> {
     let pod = facts.cluster.pod_name(group)?;
     let claim = facts.claim_of(&group.process_group_id, &pod)?;
-    let stamp = Stamp::read(|key| annotation(claim, key));
+    let stamp = Stamp::of(claim);
     let in_force = facts.cluster.annotations().get(keys::MINIMUM_SUSPENSION).map(String::as_str);
     Some(GroupRecord {
         group: group.process_group_id.clone(),
@@ -162,7 +162,7 @@ mod tests {
     fn held() -> Value {
         json!({
             keys::SUSPENDED_AT: "2026-11-21T18:00:05Z",
-            keys::SUSPENSION: json!({ "group": "storage-1", "removal": "2026-11-21T17:59:58Z", "minimum": "2h", "why": "operator" }).to_string(),
+            keys::SUSPENSION: json!({ "uid": "p-1", "group": "storage-1", "removal": "2026-11-21T17:59:58Z", "minimum": "2h", "why": "operator" }).to_string(),
         })
     }
 
@@ -182,7 +182,7 @@ mod tests {
         });
         let labels = json!({ "foundationdb.org/fdb-cluster-name": "sample", "foundationdb.org/fdb-process-group-id": "storage-1" });
         let claim = json!({
-            "metadata": { "name": "sample-storage-1-data", "labels": labels, "annotations": annotations },
+            "metadata": { "name": "sample-storage-1-data", "uid": "p-1", "labels": labels, "annotations": annotations },
             "spec": { "resources": { "requests": { "storage": "16Gi" } } },
         });
         let cluster = crate::read::fdb::read(&object).unwrap();
@@ -243,9 +243,9 @@ mod tests {
 
     #[test]
     fn a_key_on_a_volume_in_use_is_shown() {
-        let mut look = look(&json!({ keys::RELEASE: "true" }));
-        let of = |name: &str, key: &str| json!({ "metadata": { "name": name, "annotations": { keys::RELEASE: key } } });
-        look.claims.extend([of("sample-storage-2-data", "true"), of("sample-storage-3-data", "no")]);
+        let mut look = look(&json!({ keys::RELEASE: "p-1" }));
+        let of = |name: &str, key: &str| json!({ "metadata": { "name": name, "uid": "p-2", "annotations": { keys::RELEASE: key } } });
+        look.claims.extend([of("sample-storage-2-data", "p-2"), of("sample-storage-3-data", "p-1")]);
         let record = of_cluster(&look, "db".to_owned(), protection::Protection::Yes);
         assert!(record.suspended[0].released, "it is shown where it is suspended");
         let text = table(&record, true, false, now()).join("\n");

@@ -17,7 +17,7 @@ use shared::kkp::preflight::{Finding, Severity};
 use testbed::eventually;
 
 use self::terminal::at_a_terminal;
-use self::user::{User, asleep};
+use self::user::User;
 use self::webhook::Webhook;
 
 const SOON: Duration = Duration::from_secs(30);
@@ -76,7 +76,7 @@ async fn phases_are_followed_and_shown_down_and_up() -> Result<()> {
             (Phase::Dehydrated, "asleep since now. 5 machines come back with a wake"),
         ] {
             tokio::time::sleep(Duration::from_millis(500)).await;
-            user.record(&asleep().text()?).await?;
+            user.record_of_sleep().await?;
             user.phase(Some((phase, message))).await?;
         }
         anyhow::Ok(())
@@ -232,7 +232,7 @@ async fn where_kkp_refuses_every_write_the_record_takes_the_request() -> Result<
         assert_eq!(user.record_annotation(keys::POWER_STATE).await?, None, "nothing is half-changed");
     }
 
-    user.record(&asleep().text()?).await?;
+    user.record_of_sleep().await?;
     let trial = user.plugin(&["resume", &target, "--dry-run=server"]).await?;
     assert_eq!(trial.code, 0, "{}", trial.stderr);
     assert_eq!(user.record_annotation(keys::POWER_STATE).await?, None, "a dry run");
@@ -273,7 +273,7 @@ async fn a_denial_by_our_webhook_is_final_and_one_by_kkps_is_not() -> Result<()>
     let target = user.target();
     user.annotate(json!({ keys::POWER_STATE: "Hibernating" })).await?;
     user.phase(Some((Phase::Dehydrated, "asleep since now"))).await?;
-    user.record(&asleep().text()?).await?;
+    user.record_of_sleep().await?;
     for (name, code, on_record) in
         [("into-sleep.hibernate.sh", 3, None), ("clusters.kubermatic.io", 0, Some("Running"))]
     {

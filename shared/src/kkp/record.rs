@@ -147,6 +147,17 @@ impl Record {
         }
     }
 
+    /// What is wrong with it for the Cluster with this UID; `None` if it belongs to it.
+    #[must_use]
+    pub fn mismatch(&self, uid: &str) -> Option<String> {
+        let found = match self.uid.as_str() {
+            found if found == uid => return None,
+            "" => "no Cluster".to_owned(),
+            other => format!("the Cluster with UID {other:?}"),
+        };
+        Some(format!("it is of {found}, and this Cluster has UID {uid:?}"))
+    }
+
     /// How long the phase has lasted.
     #[must_use]
     pub fn in_phase(&self, now: Timestamp) -> Duration {

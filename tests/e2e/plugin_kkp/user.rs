@@ -150,6 +150,15 @@ impl User {
         apply::all(&self.hub, &[record]).await
     }
 
+    /// The record of a sleep of this cluster.
+    pub async fn record_of_sleep(&self) -> Result<()> {
+        let (cluster, now) = (self.get().await?, Timestamp::now());
+        let mut record = Record::begin(cluster.uid(), now).enter(Phase::Dehydrated, now);
+        record.numbers = Numbers { volumes: 3, load_balancers: 2, machines: 5 };
+        record.note_machines("kube-system/a", Machines { replicas: 5, ..Machines::default() });
+        self.record(&record.text()?).await
+    }
+
     pub async fn record_annotation(&self, key: &str) -> Result<Option<String>> {
         let records: Api<ConfigMap> = Api::namespaced(self.hub.clone(), &format!("cluster-{}", self.id));
         Ok(records.get(keys::RECORD.0).await?.annotations().get(key).cloned())
@@ -172,11 +181,4 @@ fn answer(requested: &str, findings: &[Finding]) -> Preflight {
         machine_deployments: [("kube-system/a".to_owned(), 3), ("kube-system/b".to_owned(), 2)].into(),
         quota: [("cpu".to_owned(), "8".to_owned())].into(),
     }
-}
-
-pub fn asleep() -> Record {
-    let mut record = Record::begin("u-1", Timestamp::now()).enter(Phase::Dehydrated, Timestamp::now());
-    record.numbers = Numbers { volumes: 3, load_balancers: 2, machines: 5 };
-    record.note_machines("kube-system/a", Machines { replicas: 5, ..Machines::default() });
-    record
 }

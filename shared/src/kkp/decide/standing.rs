@@ -46,8 +46,10 @@ pub fn phase(cluster: &Cluster) -> Option<Phase> {
 pub fn standing(cluster: &Cluster, record: Option<&Record>) -> Standing {
     let (phase, is_ours) = (phase(cluster), is_paused_by_us(cluster));
     let begun = phase.filter(|phase| *phase != Phase::Preflight);
+    if let Some(mismatch) = record.and_then(|record| record.mismatch(cluster.uid())) {
+        return foreign(cluster, &mismatch, is_ours);
+    }
     match (record, begun) {
-        (Some(record), _) if record.uid != cluster.uid() => foreign(cluster, record, is_ours),
         (Some(record), Some(phase)) => Standing::InForce(Box::new(Record { phase, ..record.clone() })),
         (Some(record), None) if is_ours => Standing::Orphaned(Some(Box::new(record.clone())), Phase::Dehydrated),
         (Some(_), None) if phase.is_some() => Standing::Void,
@@ -60,25 +62,16 @@ pub fn standing(cluster: &Cluster, record: Option<&Record>) -> Standing {
     }
 }
 
-fn foreign(cluster: &Cluster, record: &Record, is_ours: bool) -> Standing {
-    let expected = cluster.uid();
-    let found = if record.uid.is_empty() {
-        "of no Cluster".to_owned()
-    } else {
-        format!("of the Cluster with UID {:?}", record.uid)
-    };
+fn foreign(cluster: &Cluster, mismatch: &str, is_ours: bool) -> Standing {
     let remedy = if is_ours {
+        let uid = cluster.uid();
         format!(
-            "If this sleeping cluster was restored together with it, set its field uid to {expected:?}; otherwise delete it"
+            "If this sleeping cluster was restored together with it, set its field uid to {uid:?}; otherwise delete it"
         )
     } else {
         "Delete it".to_owned()
     };
-    held(
-        cluster,
-        "RecordForeign",
-        &format!("it is {found}, and this Cluster has UID {expected:?}: nothing is done. {remedy}"),
-    )
+    held(cluster, "RecordForeign", &format!("{mismatch}: nothing is done. {remedy}"))
 }
 
 fn unconfirmed(cluster: &Cluster, record: &Record) -> Standing {

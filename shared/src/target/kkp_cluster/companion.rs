@@ -32,9 +32,13 @@ fn request_of(object: &Value) -> Option<Request> {
     Request::of(&annotations.filter_map(|key| Some((key.to_owned(), annotation(object, key)?.to_owned()))).collect())
 }
 
-fn read(companion: &Value) -> Result<record::Record, RecordError> {
+/// The record of this target, or why the companion holds none.
+fn read(target: &Value, companion: &Value) -> Result<record::Record, String> {
     let text = companion.get("data").and_then(|data| data.get(keys::RECORD.1)?.as_str());
-    text.ok_or(RecordError::Unreadable).and_then(record::Record::read)
+    let record = text.ok_or(RecordError::Unreadable).and_then(record::Record::read);
+    let record = record.map_err(|error| error.to_string())?;
+    let uid = target.pointer("/metadata/uid").and_then(Value::as_str).unwrap_or_default();
+    record.mismatch(uid).map_or(Ok(record), Err)
 }
 
 /// `ConfigMap cluster-abc/hibernate-record, key record.json`.
@@ -94,7 +98,7 @@ impl Companion for RecordConfigMap {
             }
             return shown;
         };
-        let record = match read(companion) {
+        let record = match read(target, companion) {
             Ok(record) => record,
             Err(error) => {
                 shown.more.insert("recordError", json!(format!("{}: {error}", named(&self.place(target).0))));
@@ -124,8 +128,7 @@ impl Companion for RecordConfigMap {
             );
             return Err(TargetError::Impossible(why));
         }
-        let unusable = |error| TargetError::Impossible(format!("{place}: {error}"));
-        read(companion).map_err(unusable)?;
+        read(target, companion).map_err(|error| TargetError::Impossible(format!("{place}: {error}")))?;
         let mut annotations = request(target, intent);
         for key in [common::REQUESTED_BY, common::REQUESTED_AT] {
             if annotation(companion, key).is_some() {
@@ -235,6 +238,11 @@ mod tests {
                 Some(text.replace("\"v\":1", "\"v\":7")),
                 "it has version 7, and this release reads version 1",
             ),
+            (
+                Some(("Dehydrated", "")),
+                Some(text.replace("u-1", "u-2")),
+                "it is of the Cluster with UID \"u-2\", and this Cluster has UID \"u-1\"",
+            ),
             (Some(("Dehydrated", "")), Some(text), ""),
         ] {
             let object = cluster(&asks("Hibernating", EARLY), said);
@@ -280,6 +288,8 @@ mod tests {
             all.as_object_mut().unwrap().extend(expected.as_object().unwrap().clone());
             assert_eq!(patch, json!({ "metadata": { "resourceVersion": "9", "annotations": all } }));
         }
+        let error = wake(&config_map(&json!({}), &text.replace("u-1", "u-2")), None).unwrap_err();
+        assert!(error.to_string().contains("it is of the Cluster with UID \"u-2\""), "{error}");
         let error = wake(&config_map(&json!({}), "{}"), None).unwrap_err();
         assert_eq!(error.to_string(), "ConfigMap cluster-abc/hibernate-record, key record.json: it is malformed");
         // The controller begins a sleep on the Cluster alone, and its admission rules guard only that.

@@ -112,7 +112,7 @@ mod tests {
         let conditions = condition.map_or_else(|| json!({}), |condition| json!({ keys::DEHYDRATED: condition }));
         json!({
             "apiVersion": "kubermatic.k8c.io/v1", "kind": "Cluster",
-            "metadata": { "name": "abc", "resourceVersion": "7", "annotations": annotations },
+            "metadata": { "name": "abc", "uid": "u-1", "resourceVersion": "7", "annotations": annotations },
             "spec": { "humanReadableName": "shop", "version": "1.34.1", "cloud": { "dc": "eu", "providerName": "aws" } },
             "status": { "phase": "Running", "namespaceName": "cluster-abc", "conditions": conditions },
         })

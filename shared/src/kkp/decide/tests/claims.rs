@@ -224,6 +224,11 @@ proptest! {
         for action in &plan.actions {
             match action {
                 Action::ScaleDown(_, count) => prop_assert!(*count < 9),
+                // Whoever removes the copy of a workload at 0 may scale it.
+                Action::Restore(workload, count) => {
+                    let at = ["apiserver", "scheduler", "etcd"].iter().position(|name| workload.name == *name).unwrap();
+                    prop_assert!(*count < 9 || matches!(forged.counts[at], (0, None | Some(0))), "{workload:?} {count}");
+                }
                 Action::ScaleDownMachines(_, machines) | Action::RestoreMachines(_, machines) => {
                     prop_assert!(machines.replicas < 9);
                 }

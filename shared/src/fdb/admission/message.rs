@@ -45,7 +45,7 @@ fn key(kind: Kind, object: &Deleted) -> String {
 fn unlock(kind: Kind, object: &Deleted) -> String {
     let meta = &object.metadata;
     let (name, namespace, uid) = (quoted(&meta.name), quoted(&meta.namespace), quoted(&meta.uid));
-    format!("kubectl annotate --overwrite {} {name} -n {namespace} {}={uid}", kind.resource(), keys::RELEASE)
+    format!("kubectl annotate {} {name} -n {namespace} {}={uid} --overwrite", kind.resource(), keys::RELEASE)
 }
 
 /// What is held, and of which cluster.

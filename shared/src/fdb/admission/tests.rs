@@ -235,8 +235,8 @@ fn a_denial_names_the_group_since_until_and_the_ways_out() {
         said,
         "process group storage-1 of FoundationDBCluster db/prod has been suspended since 2026-11-21T18:00:00Z, until \
          2026-11-21T20:00:00Z at least; to bring the group back: kubectl fdb recover process-groups -n db -c prod storage-1 \
-         (or kubectl hibernate recover process-groups); to delete it anyway: kubectl annotate --overwrite pvc prod-storage-1-data \
-         -n db hibernate.sh/release=p-1"
+         (or kubectl hibernate recover process-groups); to delete it anyway: kubectl annotate pvc prod-storage-1-data \
+         -n db hibernate.sh/release=p-1 --overwrite"
     );
     let said = message(&object(&json!({})), &CacheState::Fresh(&known));
     assert!(said.contains("the controller releases them 2h0m0s after the group's Pod is gone"), "{said}");
@@ -252,8 +252,8 @@ fn what_is_in_use_is_removed_by_the_operator_and_not_with_the_key() {
         said,
         "process group storage-1 of FoundationDBCluster db/prod is not marked for removal: this volume is in use \
          and not released; to remove the group: kubectl fdb remove process-groups -n db -c prod prod-storage-1 (or \
-         add storage-1 to spec.processGroupsToRemove); only to delete a volume that is in use: kubectl annotate --overwrite pvc \
-         prod-storage-1-data -n db hibernate.sh/release=p-1"
+         add storage-1 to spec.processGroupsToRemove); only to delete a volume that is in use: kubectl annotate pvc \
+         prod-storage-1-data -n db hibernate.sh/release=p-1 --overwrite"
     );
     let at = [("hibernate.sh/released-at", "2026-11-21T20:00:00Z")];
     let said = message(&stamped(&at, &record(Some(REMOVAL), "operator")), &CacheState::Fresh(&known));

@@ -96,24 +96,26 @@ async fn a_sleeping_cluster_that_was_restored_wakes_once_the_record_names_it() {
     work.abort();
 }
 
-/// The record enters a phase before the condition does: a crash, or a conflict, between the two. Nothing of the phase is done until both are
-/// there.
+/// The record enters a phase before the condition does, and nothing of the phase is done until both are there: not after a crash, a conflict or
+/// a failure between the two either.
 #[tokio::test(start_paused = true)]
-async fn nothing_of_a_phase_is_done_before_the_condition_names_it() {
-    let hub = seed();
-    (1..ALL).for_each(|number| drop(hub.remove(&cluster(number))));
-    let work = start(&hub);
-    sleep(Duration::from_secs(5)).await;
-    hub.inject(|method, path, _| (method == Method::PATCH && path.ends_with("/status")).then_some(500));
-    hub.edit(&cluster(0), |object| object["metadata"]["annotations"][keys::POWER_STATE] = json!("Running"));
-    sleep(Duration::from_mins(2)).await;
-    assert_eq!(phase(&hub, 0).0, Phase::StartingControlPlane, "the record is ahead");
-    assert_eq!(condition(&hub)["reason"], "Dehydrated");
-    assert_eq!(hub.get(&workload(0, "statefulsets", "etcd"))["spec"]["replicas"], 0);
-    assert_eq!(hub.get(&cluster(0))["spec"]["pause"], true);
-    hub.heal();
-    sleep(Duration::from_mins(1)).await;
-    assert_eq!(hub.get(&workload(0, "statefulsets", "etcd"))["spec"]["replicas"], 3);
-    assert_eq!(hub.get(&cluster(0))["spec"]["pause"], false);
-    work.abort();
+async fn nothing_of_a_phase_is_done_before_record_and_condition_name_it() {
+    for (fails, recorded) in [("/status", Phase::StartingControlPlane), (keys::RECORD.0, Phase::Dehydrated)] {
+        let hub = seed();
+        (1..ALL).for_each(|number| drop(hub.remove(&cluster(number))));
+        let work = start(&hub);
+        sleep(Duration::from_secs(5)).await;
+        hub.inject(move |method, path, _| (method == Method::PATCH && path.ends_with(fails)).then_some(500));
+        hub.edit(&cluster(0), |object| object["metadata"]["annotations"][keys::POWER_STATE] = json!("Running"));
+        sleep(Duration::from_mins(2)).await;
+        assert_eq!(phase(&hub, 0).0, recorded, "{fails}");
+        assert_eq!(condition(&hub)["reason"], "Dehydrated", "{fails}");
+        assert_eq!(hub.get(&workload(0, "statefulsets", "etcd"))["spec"]["replicas"], 0);
+        assert_eq!(hub.get(&cluster(0))["spec"]["pause"], true);
+        hub.heal();
+        sleep(Duration::from_mins(1)).await;
+        assert_eq!(hub.get(&workload(0, "statefulsets", "etcd"))["spec"]["replicas"], 3, "{fails}");
+        assert_eq!(hub.get(&cluster(0))["spec"]["pause"], false);
+        work.abort();
+    }
 }

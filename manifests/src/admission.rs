@@ -6,13 +6,11 @@ use k8s_openapi::api::admissionregistration::v1::{
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement, ObjectMeta};
 use serde_json::{Value, json};
-use shared::admission::cel::{
-    self, INTO_SLEEP, OWNED_BY_FDB, POWER_STATE_CHANGES, annotation_changes, condition, list, not,
-};
+use shared::admission::cel::{self, INTO_SLEEP, POWER_STATE_CHANGES, annotation_changes, condition, list, not};
 use shared::annotation::keys;
 
 use crate::names::{NAMESPACE, WEBHOOK, cluster_wide, strings};
-use crate::rollout;
+use crate::{fdb, rollout};
 
 /// How the API server reaches the webhook.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,9 +20,6 @@ pub enum ClientConfig {
     /// At a base URL such as `https://127.0.0.1:9443`, for a webhook outside the cluster.
     Url(String),
 }
-
-/// Name of the entry that guards volumes of `FoundationDBClusters`.
-const SUSPEND: &str = "suspend.hibernate.sh";
 
 /// What happens to a write while the webhook is down, and how many seconds the write may wait for it.
 #[derive(Clone, Copy, Debug)]
@@ -38,13 +33,20 @@ pub(crate) const FAIL: Failure = Failure { policy: "Fail", timeout: 5 };
 /// It passes.
 pub(crate) const IGNORE: Failure = Failure { policy: "Ignore", timeout: 3 };
 
-/// The Validating- and the `MutatingWebhookConfiguration`.
+/// The Validating- and the `MutatingWebhookConfiguration` of the default installation.
 ///
 /// Neither holds a caBundle: the webhook's certificate task owns that field and fills it in, and applying these objects
 /// again leaves it alone.
 #[must_use]
 pub fn webhook_configurations(client: &ClientConfig) -> Vec<Value> {
-    vec![json!(validating(client)), json!(mutating(client))]
+    let mut judging = validating(client);
+    judging.webhooks.get_or_insert_default().extend(fdb::validating(client));
+    vec![json!(judging), json!(mutating(client))]
+}
+
+/// Those of the base, which knows no FoundationDB clusters.
+pub(crate) fn base() -> Vec<Value> {
+    vec![json!(validating(&ClientConfig::Service)), json!(mutating(&ClientConfig::Service))]
 }
 
 /// Metadata of both configurations in a patch.
@@ -122,34 +124,9 @@ pub(crate) fn validating(client: &ClientConfig) -> ValidatingWebhookConfiguratio
                     condition("not-into-sleep-or-exempt", format!("{}\n|| {}", not(INTO_SLEEP), cel::is_exempt())),
                 ],
             ),
-            // No namespaceSelector: a cluster that is annotated and not protected would be worse than a slow deletion.
-            validating_entry(
-                client,
-                SUSPEND,
-                FAIL,
-                rule("", &["v1"], &["DELETE"], &["persistentvolumeclaims", "services"]),
-                vec![condition("of-a-foundationdb-cluster", OWNED_BY_FDB)],
-            ),
-            validating_entry(
-                client,
-                "fdb.hibernate.sh",
-                IGNORE,
-                rule("apps.foundationdb.org", &["*"], &["CREATE", "UPDATE"], &["foundationdbclusters"]),
-                vec![condition("minimum-suspension-changes", annotation_changes(keys::MINIMUM_SUSPENSION))],
-            ),
             rollout::validating(client),
         ]),
     }
-}
-
-/// The patch that confines the guard of volumes to namespaces that ask for it.
-pub fn labelled_databases() -> Value {
-    json!({
-        "apiVersion": "admissionregistration.k8s.io/v1",
-        "kind": "ValidatingWebhookConfiguration",
-        "metadata": {"name": WEBHOOK},
-        "webhooks": [{"name": SUSPEND, "namespaceSelector": {"matchLabels": {keys::SUSPEND: "true"}}}],
-    })
 }
 
 pub(crate) fn mutating(client: &ClientConfig) -> MutatingWebhookConfiguration {

@@ -2,7 +2,7 @@
 
 use k8s_openapi::api::admissionregistration::v1::{NamedRuleWithOperations, Validation, Variable};
 use serde_json::Value;
-use shared::admission::cel::condition;
+use shared::admission::cel::{condition, list};
 use shared::admission::policy::{Deny, writes};
 use shared::annotation::keys::GROUP;
 
@@ -35,8 +35,17 @@ pub(crate) fn is_ours() -> String {
 pub(crate) fn same_object(but: &[&str]) -> String {
     format!(
         "{}\n&& {}",
-        same_but("", &format!("key in ['metadata', '{}']", but.join("', '"))),
+        same_but("", &format!("key in {}", list(&[&["metadata"], but].concat()))),
         same_but(".metadata", "key in ['annotations', 'labels', 'managedFields', 'generation', 'resourceVersion']"),
+    )
+}
+
+/// Labels and the annotations of others are the same.
+pub(crate) fn same_notes() -> String {
+    format!(
+        "{}\n&& {}",
+        same_if_any_but(".metadata.?labels", "false"),
+        same_if_any_but(".metadata.?annotations", &is_ours())
     )
 }
 

@@ -11,8 +11,10 @@
 mod admission;
 mod confine;
 mod deny;
+pub mod fdb;
 mod foreign;
 mod foreign_fdb;
+mod hive;
 pub mod kkp;
 mod monitoring;
 pub mod names;
@@ -31,7 +33,7 @@ pub use monitoring::{monitoring, webhook_monitoring};
 pub use policy::policy;
 
 /// The definition of rollouts with the policy and the roles for them; what runs in our namespace and what it may do: namespace, RBAC,
-/// Deployments, Services, disruption budgets, network policies. In an order in which they can be created.
+/// the policy that confines the controller, Deployments, Services, disruption budgets, network policies. In an order in which they can be created.
 #[must_use]
 pub fn base() -> Vec<Value> {
     [
@@ -41,6 +43,7 @@ pub fn base() -> Vec<Value> {
         plain::namespace(),
         rbac::controller(),
         rbac::controller_secrets(),
+        hive::policy(),
         rbac::webhook(),
         plain::controller(),
         plain::webhook(),

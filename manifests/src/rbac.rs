@@ -31,11 +31,6 @@ pub(crate) fn controller() -> Vec<Value> {
                 rule("hive.openshift.io", &["clusterdeployments"], &["get", "list", "watch", "patch"]),
                 rule("hive.openshift.io", &["clusterdeployments/status"], &["patch"]),
                 rule("hiveinternal.openshift.io", &["clustersyncs"], &["list", "watch"]),
-                rule("apps.foundationdb.org", &["foundationdbclusters"], &["list", "watch"]),
-                // Of a FoundationDB cluster of which something is being removed: its Pods are looked for, its volumes and
-                // Services are stamped and released.
-                rule("", &["pods"], &["list"]),
-                rule("", &["persistentvolumeclaims", "services"], &["list", "patch"]),
                 rule("events.k8s.io", &["events"], &["create", "patch"]),
                 // Rollouts: a person writes the spec, the controller the status. It starts nothing without the policy that says who may, and
                 // defers what a ClusterGroupUpgrade is about to upgrade.
@@ -96,7 +91,7 @@ pub(crate) fn service_provider_secret(namespace: &str, secret: &str) -> Vec<Valu
     ]
 }
 
-/// The webhook: one Secret, one Lease and the two configurations, all by name, and what FoundationDB clusters there are.
+/// The webhook: one Secret, one Lease and the two configurations, all by name.
 ///
 /// Secret and Lease are created here, empty. With a right to create Secrets the webhook could ask for a token of the
 /// controller's `ServiceAccount`, and with it read the Secrets of every cluster.
@@ -106,17 +101,14 @@ pub(crate) fn webhook() -> Vec<Value> {
         json!(cluster_role(
             WEBHOOK,
             WEBHOOK,
-            vec![
-                named(
-                    rule(
-                        "admissionregistration.k8s.io",
-                        &["validatingwebhookconfigurations", "mutatingwebhookconfigurations"],
-                        &["get", "list", "watch", "patch"],
-                    ),
-                    &[WEBHOOK],
+            vec![named(
+                rule(
+                    "admissionregistration.k8s.io",
+                    &["validatingwebhookconfigurations", "mutatingwebhookconfigurations"],
+                    &["get", "list", "watch", "patch"],
                 ),
-                rule("apps.foundationdb.org", &["foundationdbclusters"], &["list", "watch"]),
-            ],
+                &[WEBHOOK],
+            ),],
         )),
         json!(cluster_role_binding(WEBHOOK, WEBHOOK, WEBHOOK)),
         json!(Secret {

@@ -8,9 +8,7 @@ use std::{fs, io};
 
 use serde_json::{Value, json};
 
-use crate::{
-    ClientConfig, admission, kkp, monitoring, policy, rbac, rollout, webhook_configurations, webhook_monitoring, yaml,
-};
+use crate::{admission, fdb, hive, kkp, monitoring, policy, rbac, rollout, webhook_monitoring, yaml};
 
 /// Namespace in the overlay's example binding. It stands for each namespace that holds clusters.
 const EXAMPLE_NAMESPACE: &str = "clusters";
@@ -51,11 +49,15 @@ pub fn files() -> Result<BTreeMap<String, String>, TreeError> {
         ("base/rollout-policy.yaml", rollout::policy()),
         ("base/rollout-roles.yaml", rollout::roles()),
         ("base/controller-rbac.yaml", rbac::controller()),
+        ("base/controller-policy.yaml", hive::policy()),
         ("base/controller-secrets.yaml", rbac::controller_secrets()),
         ("base/webhook-rbac.yaml", rbac::webhook()),
-        ("base/webhook-configurations.yaml", webhook_configurations(&ClientConfig::Service)),
+        ("base/webhook-configurations.yaml", admission::base()),
         ("components/monitoring/monitoring.yaml", [monitoring(), webhook_monitoring()].concat()),
-        ("components/labelled-databases/namespace-selector.yaml", vec![admission::labelled_databases()]),
+        ("components/fdb/rbac.yaml", fdb::rbac()),
+        ("components/fdb/controller-policy.yaml", fdb::policy()),
+        ("components/fdb/validating-webhooks.yaml", vec![fdb::validating_patch()]),
+        ("components/labelled-databases/namespace-selector.yaml", vec![fdb::labelled_databases()]),
         ("components/policy/policy.yaml", policy()),
         ("components/kkp/controller-rbac.yaml", kkp::rbac()),
         ("components/kkp/controller-policy.yaml", kkp::policy()),

@@ -14,6 +14,7 @@ mod match_writes;
 mod admission_hive;
 mod admission_replicas;
 mod certificates;
+mod controller_confined;
 mod controller_crash;
 mod fdb_down;
 mod fdb_gone;

@@ -12,12 +12,13 @@ use shared::kkp::admission::{ANNOTATIONS, ASLEEP, HIBERNATING, WAKING};
 use shared::kkp::keys;
 
 use crate::admission::{self, ClientConfig, FAIL, IGNORE, mutating_entry, rule, validating_entry};
+use crate::fdb;
 
-/// The webhook configurations of the base with the entries for KKP.
+/// The webhook configurations of the default installation with the entries for KKP.
 #[must_use]
 pub fn webhook_configurations(client: &ClientConfig) -> Vec<Value> {
     let (mut judging, mut changing) = (admission::validating(client), admission::mutating(client));
-    judging.webhooks.get_or_insert_default().extend(validating(client));
+    judging.webhooks.get_or_insert_default().extend([fdb::validating(client), validating(client)].concat());
     changing.webhooks.get_or_insert_default().extend(mutating(client));
     vec![json!(judging), json!(changing)]
 }

@@ -8,7 +8,9 @@ use shared::annotation::keys::GROUP;
 use shared::kkp::{data, keys};
 
 use super::rbac::NAME;
-use crate::confine::{controller, every_write, is_ours, kept_if_any, same_but, same_if_any_but, same_object};
+use crate::confine::{
+    controller, every_write, is_ours, kept_if_any, same_but, same_if_any_but, same_notes, same_object,
+};
 use crate::names::CONTROLLER;
 
 /// The policy and its binding.
@@ -30,17 +32,8 @@ fn variables() -> Vec<Variable> {
         variable("resource", "request.resource.resource".to_owned()),
         variable("isStatus", "request.?subResource.orValue('') == 'status'".to_owned()),
         variable("name", "(object == null ? oldObject : object).metadata.?name.orValue('')".to_owned()),
-        // KKP's mutating webhook runs first, and changes in this very write whatever it has to: the write must pass, or the cluster stays
-        // paused.
-        variable(
-            "endsPause",
-            "variables.resource == 'clusters' && request.operation == 'UPDATE'
-&& oldObject.?spec.?pause.orValue(false) && !object.?spec.?pause.orValue(false)"
-                .to_owned(),
-        ),
         variable("sameMetadata", same_object(&["spec"])),
-        variable("sameLabels", same_if_any_but(".metadata.?labels", "false")),
-        variable("sameAnnotations", same_if_any_but(".metadata.?annotations", &ours)),
+        variable("sameNotes", same_notes()),
         // Mutating policies of the seed may add labels and annotations to what we write.
         variable(
             "keptLabels",
@@ -67,6 +60,17 @@ fn variables() -> Vec<Variable> {
         variable("sameSpec", same_but(".spec", "key in variables.mayChange || (key == 'template' && variables.keptTemplate)")),
         variable("sameClusterSpec", same_cluster_spec()),
         variable(
+            "ownPause",
+            format!(
+                "(object.?spec.?pause.orValue(false) == oldObject.?spec.?pause.orValue(false)
+  && object.?spec.?pauseReason.orValue('') == oldObject.?spec.?pauseReason.orValue(''))
+|| ({}
+  && {})",
+                no_pause_but_ours("oldObject"),
+                no_pause_but_ours("object")
+            ),
+        ),
+        variable(
             "sameStatus",
             format!(
                 "{}\n&& {}",
@@ -77,21 +81,37 @@ fn variables() -> Vec<Variable> {
     ]
 }
 
-/// A Cluster's spec is the same but for the pause. KKP's webhook sets defaults in every write (row 31): a member that was absent may
-/// appear, at the first three levels, and no member may change or go. A write that ends the pause is exempt.
+/// A Cluster's spec is the same but for the pause. KKP's webhook sets defaults in every write (row 31), after us and before this is judged: a
+/// member that was absent or zero may be another one, down to the quantities of a component's resources, and no other may change or go. It
+/// also raises the version of a CNI plugin that it supports no longer.
 fn same_cluster_spec() -> String {
-    let kept = |new: &str, old: &str, key: &str, deeper: &str| {
-        format!("{old}.all({key}, {key} in {new} && ({new}[{key}] == {old}[{key}]{deeper}))")
-    };
-    let maps = |new: &str, old: &str, deeper: &str| {
-        format!("\n  || (type({new}) == map && type({old}) == map\n  && {deeper})")
-    };
-    let third = kept("object.spec[a][b]", "oldObject.spec[a][b]", "c", "");
-    let second =
-        kept("object.spec[a]", "oldObject.spec[a]", "b", &maps("object.spec[a][b]", "oldObject.spec[a][b]", &third));
-    let first = maps("object.spec[a]", "oldObject.spec[a]", &second);
+    fn kept(new: &str, old: &str, keys: &[(&str, &str)]) -> String {
+        let [(key, but), deeper @ ..] = keys else { return "false".to_owned() };
+        let (new_member, old_member) = (format!("{new}[{key}]"), format!("{old}[{key}]"));
+        let deeper = match deeper {
+            [] => String::new(),
+            _ => format!(
+                "\n  || (type({new_member}) == map && type({old_member}) == map\n  && {})",
+                kept(&new_member, &old_member, deeper)
+            ),
+        };
+        format!(
+            "{old}.all({key}, {but}{old_member} in {ZERO}\n  || ({key} in {new} && ({new_member} == {old_member}{deeper})))"
+        )
+    }
+    let raised = "(a == 'cniPlugin' && b == 'version') || ";
+    let keys = [("a", "a in ['pause', 'pauseReason'] || "), ("b", raised), ("c", ""), ("d", ""), ("e", "")];
+    kept("object.spec", "oldObject.spec", &keys)
+}
+
+/// What Go counts as not set.
+const ZERO: &str = "[dyn(false), dyn(0), dyn(''), dyn([]), dyn({})]";
+
+/// A Cluster is not paused, or by us.
+fn no_pause_but_ours(object: &str) -> String {
     format!(
-        "oldObject.spec.all(a, a in ['pause', 'pauseReason'] || (a in object.spec && (object.spec[a] == oldObject.spec[a]{first})))"
+        "(!{object}.?spec.?pause.orValue(false) || {object}.?spec.?pauseReason.orValue('').startsWith('{}'))",
+        keys::PAUSED_BY_US
     )
 }
 
@@ -115,10 +135,16 @@ fn validations() -> Vec<Validation> {
         ),
         deny(
             "variables.resource != 'clusters' || variables.isStatus
-|| (request.operation == 'UPDATE' && variables.sameMetadata && variables.sameLabels
-  && (variables.endsPause || (variables.sameAnnotations && variables.sameClusterSpec)))",
+|| (request.operation == 'UPDATE' && variables.sameMetadata && variables.sameNotes && variables.sameClusterSpec)",
             format!(
-                "{CONTROLLER} may change only spec.pause, spec.pauseReason and annotations of {GROUP} of a Cluster, unless the write ends the pause"
+                "{CONTROLLER} may change only spec.pause, spec.pauseReason and annotations of {GROUP} of a Cluster"
+            ),
+        ),
+        deny(
+            "variables.resource != 'clusters' || variables.isStatus || request.operation != 'UPDATE' || variables.ownPause",
+            format!(
+                "{CONTROLLER} may set and end no pause of a Cluster but its own: spec.pauseReason must begin with {:?}",
+                keys::PAUSED_BY_US
             ),
         ),
         deny(

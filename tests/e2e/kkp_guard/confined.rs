@@ -42,7 +42,13 @@ fn stored() -> Vec<Value> {
     )];
     let paused = json!({ "spec": { "pause": true, "pauseReason": "dehydrated by kubectl-hibernate" } });
     let paused = both(paused, &annotated(keys::POWER_STATE, "Hibernating"));
-    objects.push(cluster("asleep", &both(paused, &annotated("example.com/x", "1"))));
+    let settings = json!({ "spec": {
+        "auditLogging": { "enabled": false }, "cniPlugin": { "type": "canal", "version": "v3.21" },
+        "componentsOverride": { "apiserver": { "replicas": 2, "resources": { "limits": { "cpu": "1" } } } },
+    } });
+    objects.push(cluster("asleep", &both(both(paused, &annotated("example.com/x", "1")), &settings)));
+    objects.push(cluster("theirs", &json!({ "spec": { "pause": true, "pauseReason": "maintenance" } })));
+    objects.push(cluster("nobodys", &json!({ "spec": { "pause": true } })));
     let pod = json!({
         "metadata": { "labels": { "app": "x", "team": "x" } },
         "spec": { "restartPolicy": "Always", "containers": [{ "name": "c", "image": "i", "resources": { "requests": { "cpu": "100m" } } }] },
@@ -79,6 +85,8 @@ const BACKUP: &str = "etcdbackupconfigs/b";
 const RECORD: &str = "configmaps/hibernate-record";
 const CLUSTER: &str = "clusters.kubermatic.k8c.io/abc";
 const ASLEEP: &str = "clusters.kubermatic.k8c.io/asleep";
+const THEIRS: &str = "clusters.kubermatic.k8c.io/theirs";
+const NOBODYS: &str = "clusters.kubermatic.k8c.io/nobodys";
 const STATUS: &str = "status of the Cluster";
 
 /// Writes of a sleep and a wake.
@@ -88,6 +96,8 @@ fn ours() -> Vec<(&'static str, Value)> {
     let paused = json!({ "spec": { "pause": true, "pauseReason": "dehydrated by kubectl-hibernate" } });
     let unpaused = json!({ "spec": { "pause": false, "pauseReason": null } });
     let defaults = json!({ "spec": { "enableOperatingSystemManager": true, "componentsOverride": { "scheduler": { "replicas": 1 }, "apiserver": { "endpointReconcilingDisabled": false } } } });
+    let resources = json!({ "limits": { "cpu": "1", "memory": "1Gi" }, "requests": { "cpu": "100m" } });
+    let enforced = json!({ "spec": { "auditLogging": { "enabled": true }, "componentsOverride": { "apiserver": { "resources": resources } } } });
     let condition = json!({ "status": "True", "reason": "Dehydrated", "kubermaticVersion": "v", "lastHeartbeatTime": "2026-11-22T18:00:00Z" });
     let conditions = json!({ keys::DEHYDRATED: condition, data::PREFLIGHT: condition });
     vec![
@@ -101,19 +111,12 @@ fn ours() -> Vec<(&'static str, Value)> {
         (CLUSTER, annotated(keys::CERTIFICATES_EXPIRE_AT, "2026-11-22T18:00:00Z")),
         // Row 31: KKP's webhook adds defaults to the same write.
         (CLUSTER, both(paused, &defaults)),
-        // Its webhook may change anything in the write that ends the pause.
         (ASLEEP, unpaused.clone()),
         (ASLEEP, both(unpaused.clone(), &annotated(keys::CERTIFICATES_EXPIRE_AT, Value::Null))),
-        (
-            ASLEEP,
-            both(
-                unpaused.clone(),
-                &json!({ "spec": { "version": "1.35.0", "componentsOverride": { "apiserver": { "replicas": 3 } } } }),
-            ),
-        ),
-        (ASLEEP, both(unpaused.clone(), &json!({ "spec": { "cloud": { "dc": "us" } } }))),
-        (ASLEEP, both(unpaused.clone(), &annotated("example.com/y", "1"))),
-        (ASLEEP, both(unpaused, &annotated("example.com/x", Value::Null))),
+        // The defaults of a newer KKP, in the write that ends the pause: what was absent or zero, and the version of a CNI plugin.
+        (ASLEEP, both(unpaused.clone(), &defaults)),
+        (ASLEEP, both(unpaused.clone(), &enforced)),
+        (ASLEEP, both(unpaused, &json!({ "spec": { "cniPlugin": { "version": "v3.27" } } }))),
         // What a mutating policy of the seed adds to our writes.
         (
             DEPLOYMENT,
@@ -139,6 +142,8 @@ fn others() -> Vec<(&'static str, Value)> {
     let image = json!([{ "name": "c", "image": "other" }]);
     let template = json!({ "spec": { "template": { "spec": { "containers": image } } } });
     let metadata = |metadata: Value| json!({ "metadata": metadata });
+    let paused = json!({ "spec": { "pause": true, "pauseReason": "dehydrated by kubectl-hibernate" } });
+    let unpaused = json!({ "spec": { "pause": false, "pauseReason": null } });
     let condition = json!({ "status": "True", "kubermaticVersion": "v", "lastHeartbeatTime": "2026-11-22T18:00:00Z" });
     vec![
         (DEPLOYMENT, template.clone()),
@@ -158,6 +163,33 @@ fn others() -> Vec<(&'static str, Value)> {
         ("configmaps/settings", json!({ "data": { "a": "c" } })),
         (CLUSTER, json!({ "spec": { "version": "1.35.0" } })),
         (ASLEEP, json!({ "spec": { "version": "1.35.0" } })),
+        // The end of the pause carries nothing else.
+        (ASLEEP, both(unpaused.clone(), &json!({ "spec": { "version": "1.35.0" } }))),
+        (ASLEEP, both(unpaused.clone(), &json!({ "spec": { "cloud": { "dc": "us" } } }))),
+        (ASLEEP, both(unpaused.clone(), &json!({ "spec": { "cniPlugin": { "type": "cilium" } } }))),
+        (
+            ASLEEP,
+            both(unpaused.clone(), &json!({ "spec": { "componentsOverride": { "apiserver": { "replicas": 3 } } } })),
+        ),
+        (
+            ASLEEP,
+            both(
+                unpaused.clone(),
+                &json!({ "spec": { "componentsOverride": { "apiserver": { "resources": { "limits": { "cpu": "9" } } } } } }),
+            ),
+        ),
+        (ASLEEP, both(unpaused.clone(), &json!({ "spec": { "exposeStrategy": null } }))),
+        (ASLEEP, both(unpaused.clone(), &annotated("example.com/y", "1"))),
+        (ASLEEP, both(unpaused.clone(), &annotated("example.com/x", Value::Null))),
+        // No pause but ours is ended, nor made ours, nor one set that does not say whose it is.
+        (THEIRS, unpaused.clone()),
+        (THEIRS, paused.clone()),
+        (THEIRS, json!({ "spec": { "pauseReason": null } })),
+        (NOBODYS, unpaused),
+        (NOBODYS, paused),
+        (CLUSTER, json!({ "spec": { "pause": true } })),
+        (CLUSTER, json!({ "spec": { "pause": true, "pauseReason": "maintenance" } })),
+        (ASLEEP, json!({ "spec": { "pauseReason": "maintenance" } })),
         (ASLEEP, json!({ "spec": { "pause": true, "version": "1.35.0" } })),
         (ASLEEP, json!({ "spec": { "pause": false }, "metadata": { "labels": { "project-id": "other" } } })),
         (ASLEEP, annotated("example.com/y", "1")),

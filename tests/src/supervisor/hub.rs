@@ -92,7 +92,9 @@ fn read_folder(folder: &Path, take: &mut impl FnMut(&Value)) -> Result<()> {
 /// When the hub refuses something.
 pub(super) async fn install(client: &Client, upstream: Option<&Path>) -> Result<()> {
     apply::all(client, &definitions(upstream)?).await.context("install the definitions of foreign kinds")?;
-    apply::all(client, &manifests::base()).await.context("install our manifests")?;
+    apply::all(client, &[manifests::base(), manifests::fdb::objects()].concat())
+        .await
+        .context("install our manifests")?;
     apply::all(client, &people()).await.context("give the test users their rights")
 }
 

@@ -1,0 +1,124 @@
+//! What a hub with FoundationDB clusters needs besides the base: rights of both programs, the policy that confines the controller's, and the
+//! webhook's entries. The component `fdb` holds it: the default installation has it, a hub that takes the base alone and a KKP seed do not.
+
+use k8s_openapi::api::admissionregistration::v1::{ValidatingWebhook, ValidatingWebhookConfiguration};
+use serde_json::{Value, json};
+use shared::admission::cel::{OWNED_BY_FDB, annotation_changes, condition};
+use shared::admission::policy::{forbid, variable};
+use shared::annotation::keys::{self, GROUP};
+
+use crate::admission::{self, ClientConfig, FAIL, IGNORE, validating_entry};
+use crate::confine::{controller, every_write, same_notes, same_object};
+use crate::names::{CONTROLLER, WEBHOOK};
+use crate::rbac::{cluster_role, cluster_role_binding, rule};
+
+/// Name of the controller's role, its binding and the policy.
+const CONTROLLER_ROLE: &str = "hibernate-controller-fdb";
+/// Name of the webhook's role and its binding.
+const WEBHOOK_ROLE: &str = "hibernate-webhook-fdb";
+/// Name of the entry that guards volumes of `FoundationDBClusters`.
+const SUSPEND: &str = "suspend.hibernate.sh";
+
+/// The rights of both programs and the policy that confines the controller's, in an order in which they can be created.
+#[must_use]
+pub fn objects() -> Vec<Value> {
+    [rbac(), policy()].concat()
+}
+
+/// What both programs may do.
+pub(crate) fn rbac() -> Vec<Value> {
+    let clusters = || rule("apps.foundationdb.org", &["foundationdbclusters"], &["list", "watch"]);
+    vec![
+        json!(cluster_role(
+            CONTROLLER_ROLE,
+            CONTROLLER,
+            vec![
+                clusters(),
+                // Of a cluster of which something is being removed: its Pods are looked for, its volumes and Services are stamped and
+                // released.
+                rule("", &["pods"], &["list"]),
+                rule("", &["persistentvolumeclaims", "services"], &["list", "patch"]),
+            ],
+        )),
+        json!(cluster_role_binding(CONTROLLER_ROLE, CONTROLLER_ROLE, CONTROLLER)),
+        json!(cluster_role(WEBHOOK_ROLE, WEBHOOK, vec![clusters()])),
+        json!(cluster_role_binding(WEBHOOK_ROLE, WEBHOOK_ROLE, WEBHOOK)),
+    ]
+}
+
+/// Of volumes and Services of a `FoundationDBCluster` the controller's account may change annotations of ours, and of others nothing. RBAC
+/// would let it redirect every Service and grow every volume.
+pub(crate) fn policy() -> Vec<Value> {
+    let rules = vec![every_write("", &["persistentvolumeclaims", "services"])];
+    let variables = vec![
+        variable("ofDatabase", OWNED_BY_FDB),
+        variable("sameObject", same_object(&[])),
+        variable("sameNotes", same_notes()),
+    ];
+    let unless = "request.operation == 'UPDATE' && variables.ofDatabase && variables.sameObject && variables.sameNotes";
+    let message = format!(
+        "{CONTROLLER} may change only annotations of {GROUP} of a PersistentVolumeClaim or Service that a FoundationDBCluster owns"
+    );
+    controller(CONTROLLER_ROLE, rules, variables, vec![forbid(unless, message)])
+}
+
+/// The entries of the webhook.
+pub(crate) fn validating(client: &ClientConfig) -> Vec<ValidatingWebhook> {
+    vec![
+        // No namespaceSelector: a cluster that is annotated and not protected would be worse than a slow deletion.
+        validating_entry(
+            client,
+            SUSPEND,
+            FAIL,
+            admission::rule("", &["v1"], &["DELETE"], &["persistentvolumeclaims", "services"]),
+            vec![condition("of-a-foundationdb-cluster", OWNED_BY_FDB)],
+        ),
+        validating_entry(
+            client,
+            "fdb.hibernate.sh",
+            IGNORE,
+            admission::rule("apps.foundationdb.org", &["*"], &["CREATE", "UPDATE"], &["foundationdbclusters"]),
+            vec![condition("minimum-suspension-changes", annotation_changes(keys::MINIMUM_SUSPENSION))],
+        ),
+    ]
+}
+
+/// The patch that adds the entries to the `ValidatingWebhookConfiguration` of the base.
+pub(crate) fn validating_patch() -> Value {
+    let webhooks = Some(validating(&ClientConfig::Service));
+    json!(ValidatingWebhookConfiguration { metadata: admission::by_name(), webhooks })
+}
+
+/// The patch that confines the guard of volumes to namespaces that ask for it.
+pub(crate) fn labelled_databases() -> Value {
+    json!({
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "ValidatingWebhookConfiguration",
+        "metadata": {"name": WEBHOOK},
+        "webhooks": [{"name": SUSPEND, "namespaceSelector": {"matchLabels": {keys::SUSPEND: "true"}}}],
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Resources that some role of these objects names.
+    fn granted(objects: &[Value]) -> Vec<String> {
+        let rules = objects.iter().filter_map(|object| object["rules"].as_array()).flatten();
+        let resources = rules.filter_map(|rule| rule["resources"].as_array()).flatten();
+        resources.filter_map(|resource| resource.as_str().map(str::to_owned)).collect()
+    }
+
+    #[test]
+    fn neither_the_base_nor_a_seed_has_any_right_on_databases() {
+        let ours = granted(&objects());
+        for resource in ["foundationdbclusters", "pods", "persistentvolumeclaims", "services"] {
+            assert!(ours.contains(&resource.to_owned()), "{resource}");
+            let without = [crate::base(), crate::kkp::controller()].concat();
+            assert!(!granted(&without).contains(&resource.to_owned()), "{resource}");
+        }
+        let entries = json!(admission::base()).to_string();
+        assert!(!entries.contains("FoundationDBCluster") && entries.contains("into-sleep.hibernate.sh"));
+    }
+}

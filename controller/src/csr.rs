@@ -6,23 +6,17 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use futures::{StreamExt as _, stream};
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
-use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::Node;
-use kube::api::{Api, ListParams, Patch, PatchParams};
-use kube::{Client, ResourceExt};
+use kube::api::{ListParams, Patch, PatchParams};
 use serde_json::json;
 use shared::annotation::keys;
-use shared::spoke::csr::machine::{self, Machine};
+use shared::spoke::csr::machine;
 use shared::spoke::csr::{self, Cluster, Counts, Csr, Decision, Kind, Limits, Verdict, Window, is_undecided};
+use shared::spoke::kinds::{CertificateRequest, Lease, Machine, NodeName};
 use shared::text::{sanitize, sanitize_chain};
 use tracing::{debug, info};
 
-use self::pages::{is_not_there, list, list_metadata};
-
-// By its path, because a test takes in this file by its path.
-#[path = "pages.rs"]
-pub mod pages;
+// By this way, because a test takes in both files by their paths.
+use super::spoke::reader::{Charge, Full, Held, Kept, MOST, SpokeClient, is_not_there};
 
 /// For how long after a wake requests are approved: kubelets ask for their serving certificates when all Nodes are Ready already.
 const AFTER_WAKE: SignedDuration = SignedDuration::from_mins(10);
@@ -66,7 +60,12 @@ pub struct Approver {
     joined: Joined,
     /// What was reported about each request, by UID.
     told: HashMap<String, (&'static str, &'static str)>,
+    /// What is kept of the spoke's answers between two passes.
+    charge: Option<Charge>,
 }
+
+/// Bytes that a name takes besides its own when it is kept.
+const ENTRY: usize = 160;
 
 /// What one pass did that no pass before it had done.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -151,7 +150,7 @@ impl Approver {
     pub fn new(target: impl Into<String>, opened: Timestamp) -> Self {
         let window = Window { opened, closes: Timestamp::MAX };
         let (limits, approved, told) = (Limits::default(), Counts::new(), HashMap::new());
-        Self { target: target.into(), window, limits, approved, joined: Joined::default(), told }
+        Self { target: target.into(), window, limits, approved, joined: Joined::default(), told, charge: None }
     }
 
     /// The cluster is awake since this moment. Only the first call counts.
@@ -174,34 +173,39 @@ impl Approver {
     /// When a list cannot be read. An approval that fails is part of the answer, and is tried again by the next pass.
     pub async fn pass(
         &mut self,
-        client: &Client,
+        client: &SpokeClient,
         now: Timestamp,
         may: impl Fn() -> bool + Sync,
     ) -> Result<Pass, PassError> {
         if self.is_over(now) {
             return Ok(Pass::default());
         }
-        let requests: Api<CertificateSigningRequest> = Api::all(client.clone());
         let what = "certificate signing requests";
-        let listed = list(&requests, &ListParams::default(), what).await.map_err(failed(what))?;
-        let csrs: Vec<Csr> = listed.iter().map(Csr::from).collect();
+        let listed =
+            client.list::<CertificateRequest>(None, &ListParams::default(), what).await.map_err(failed(what))?;
+        let csrs: Kept<Vec<Csr>> = listed.map(|all| all.into_iter().map(Csr::from).collect());
         let pending = csrs.iter().filter(|csr| is_undecided(csr, &self.window)).count();
-        let mut cluster = if pending > 0 { cluster(client).await? } else { Cluster::default() };
+        let charge = self.charge.get_or_insert_with(|| client.charge());
+        if self.approved.len() >= MOST {
+            return Err(failed(what)(full(format!("requests of more than {MOST} Nodes were approved"))));
+        }
+        let (mut cluster, _held) = if pending > 0 { cluster(client).await? } else { Default::default() };
         let is_client = |csr: &&Csr| Kind::of_signer(&csr.signer) == Some(Kind::Client);
         if csrs.iter().filter(is_client).any(|csr| is_undecided(csr, &self.window)) {
-            let leases: Api<Lease> = Api::namespaced(client.clone(), NODE_LEASES);
-            let leases = list(&leases, &ListParams::default(), "Leases").await.map_err(failed("Leases"))?;
-            cluster.joined = self.joined.of(&cluster.nodes, &leases, &self.window);
+            let leases = client.list::<Lease>(Some(NODE_LEASES), &ListParams::default(), "Leases").await;
+            let leases = leases.map_err(failed("Leases"))?;
+            let joined = self.joined.of(&cluster.nodes, &leases, &self.window, charge);
+            cluster.joined = joined.map_err(|error| failed("Leases")(full(error)))?;
         }
         let mut decisions = csr::pass(&csrs, &cluster, &self.window, &self.limits, &self.approved);
         decisions.retain(|decision| !matches!(decision.verdict, Verdict::Leave(reason) if reason.is_settled()));
-        let objects: HashMap<_, _> = listed.iter().map(|object| (object.uid().unwrap_or_default(), object)).collect();
+        let objects: HashMap<&str, &Csr> = csrs.iter().map(|csr| (csr.uid.as_str(), csr)).collect();
         let outcomes = stream::iter(decisions).map(|decision| {
-            let (requests, object, may) = (&requests, objects.get(&decision.uid), &may);
+            let (object, may) = (objects.get(decision.uid.as_str()), &may);
             async move {
                 let outcome = match (decision.verdict, object) {
                     (Verdict::Approve(_), Some(_)) if !may() => NOT_LEADER,
-                    (Verdict::Approve(_), Some(object)) => approve(requests, object, now).await,
+                    (Verdict::Approve(_), Some(object)) => approve(client, object, now).await,
                     (verdict, _) => verdict.reason(),
                 };
                 (decision, outcome)
@@ -214,27 +218,42 @@ impl Approver {
             pass.again |= PASSING.contains(&outcome);
             if outcome == MATCHED {
                 pass.pending = pass.pending.saturating_sub(1);
-                *self.approved.entry(decision.node.clone().unwrap_or_default()).or_default() += 1;
+                let node = decision.node.clone().unwrap_or_default();
+                if !self.approved.contains_key(&node) {
+                    let _ = charge.spend(node.len() + ENTRY); // no more than so many
+                }
+                *self.approved.entry(node).or_default() += 1;
             }
-            pass.news.extend(self.tell(decision, outcome));
+            pass.news.extend(tell(&self.target, &mut self.told, charge, decision, outcome));
         }
-        self.told.retain(|uid, _| objects.contains_key(uid));
+        let gone = self.told.extract_if(|uid, _| !objects.contains_key(uid.as_str()));
+        charge.refund(gone.map(|(uid, _)| uid.len() + ENTRY).sum());
         Ok(pass)
     }
+}
 
-    /// The audit log: one line per request and outcome, however many passes see it.
-    fn tell(&mut self, decision: Decision, outcome: &'static str) -> Option<News> {
-        let Decision { name, uid, kind, node, verdict } = decision;
-        let kind = kind.map_or("other", Into::into);
-        let (word, sentence) = (verdict.word(), verdict.sentence());
-        if self.told.insert(uid, (word, outcome)) == Some((word, outcome)) {
-            return None;
-        }
-        let (name, node) = (sanitize(&name), node.map(|node| sanitize(&node)));
-        let for_node = node.as_deref().unwrap_or_default();
-        info!(cluster = self.target, csr = name, node = for_node, kind, verdict = word, reason = outcome, "{sentence}");
-        Some(News { csr: name, node, kind, verdict: word, reason: outcome })
+/// The audit log: one line per request and outcome, however many passes see it. Requests of which there is no room to remember it are
+/// left out.
+fn tell(
+    target: &str,
+    told: &mut HashMap<String, (&'static str, &'static str)>,
+    charge: &mut Charge,
+    decision: Decision,
+    outcome: &'static str,
+) -> Option<News> {
+    let Decision { name, uid, kind, node, verdict } = decision;
+    let kind = kind.map_or("other", Into::into);
+    let (word, sentence) = (verdict.word(), verdict.sentence());
+    if !told.contains_key(&uid) {
+        charge.spend(uid.len() + ENTRY).ok()?;
     }
+    if told.insert(uid, (word, outcome)) == Some((word, outcome)) {
+        return None;
+    }
+    let (name, node) = (sanitize(&name), node.map(|node| sanitize(&node)));
+    let for_node = node.as_deref().unwrap_or_default();
+    info!(cluster = target, csr = name, node = for_node, kind, verdict = word, reason = outcome, "{sentence}");
+    Some(News { csr: name, node, kind, verdict: word, reason: outcome })
 }
 
 /// Which Nodes have a kubelet with a certificate.
@@ -247,85 +266,102 @@ struct Joined {
 }
 
 impl Joined {
-    fn of(&mut self, nodes: &BTreeSet<String>, leases: &[Lease], window: &Window) -> BTreeSet<String> {
-        let renewed: HashMap<String, Option<Timestamp>> =
-            leases.iter().map(|lease| (lease.name_any(), renewed(lease))).collect();
-        let is_alive = |node: &&String| {
-            let renewed = renewed.get(*node).copied().flatten();
-            let first = *self.first.entry((*node).clone()).or_insert(renewed);
-            renewed != first || renewed.is_some_and(|renewed| renewed > window.opened)
-        };
-        let alive: BTreeSet<String> = nodes.iter().filter(is_alive).cloned().collect();
-        if window.closes == Timestamp::MAX {
-            return alive;
+    fn of(
+        &mut self,
+        nodes: &BTreeSet<String>,
+        leases: &[Lease],
+        window: &Window,
+        charge: &mut Charge,
+    ) -> Result<BTreeSet<String>, Full> {
+        let renewed = |lease: &Lease| (lease.metadata.name.clone(), lease.spec.renew_time);
+        let renewed: HashMap<String, Option<Timestamp>> = leases.iter().map(renewed).collect();
+        let gone = self.first.extract_if(|node, _| !nodes.contains(node));
+        charge.refund(gone.map(|(node, _)| node.len() + ENTRY).sum());
+        let mut alive = BTreeSet::new();
+        for node in nodes {
+            let renewed = renewed.get(node).copied().flatten();
+            if !self.first.contains_key(node) {
+                charge.spend(node.len() + ENTRY)?;
+            }
+            let first = *self.first.entry(node.clone()).or_insert(renewed);
+            if renewed != first || renewed.is_some_and(|renewed| renewed > window.opened) {
+                alive.insert(node.clone());
+            }
         }
-        let missing = self.missing.get_or_insert_with(|| nodes.difference(&alive).cloned().collect());
-        alive.union(&nodes.difference(missing).cloned().collect()).cloned().collect()
+        if window.closes == Timestamp::MAX {
+            return Ok(alive);
+        }
+        if self.missing.is_none() {
+            let missing: BTreeSet<String> = nodes.difference(&alive).cloned().collect();
+            charge.spend(missing.iter().map(|node| node.len() + ENTRY).sum())?;
+            self.missing = Some(missing);
+        }
+        let missing = self.missing.as_ref().unwrap_or(nodes);
+        Ok(alive.union(&nodes.difference(missing).cloned().collect()).cloned().collect())
     }
 }
 
-fn renewed(lease: &Lease) -> Option<Timestamp> {
-    lease.spec.as_ref()?.renew_time.as_ref().map(|time| time.0)
-}
-
-/// Nodes and Machines. Where the Machine API is missing there are no Machines.
-async fn cluster(client: &Client) -> Result<Cluster, PassError> {
+/// Nodes and Machines, and what they are charged. Where the Machine API is missing there are no Machines.
+async fn cluster(client: &SpokeClient) -> Result<(Cluster, Vec<Held>), PassError> {
     let all = ListParams::default();
-    let nodes: Api<Node> = Api::all(client.clone());
-    let machines: Api<Machine> = Api::namespaced(client.clone(), machine::NAMESPACE);
     let machines = async {
-        match list(&machines, &all, "Machines").await {
-            Ok(machines) => Ok(machines),
-            Err(error) if is_not_there(&error) => Ok(Vec::new()),
+        match client.list::<Machine>(Some(machine::NAMESPACE), &all, "Machines").await {
+            Ok(machines) => Ok(Some(machines)),
+            Err(error) if is_not_there(&error) => Ok(None),
             Err(error) => Err(failed("Machines")(error)),
         }
     };
-    let nodes = async { list_metadata(&nodes, &all, "Nodes").await.map_err(failed("Nodes")) };
+    let nodes = async { client.list::<NodeName>(None, &all, "Nodes").await.map_err(failed("Nodes")) };
     let (nodes, machines) = futures::try_join!(nodes, machines)?;
-    Ok(Cluster {
-        nodes: nodes.iter().map(ResourceExt::name_any).collect(),
+    let (nodes, of_nodes) = nodes.into_parts();
+    let (machines, of_machines) = machines.map(Kept::into_parts).unzip();
+    let cluster = Cluster {
+        nodes: nodes.into_iter().map(|node| node.metadata.name).collect(),
         joined: BTreeSet::new(),
-        machines: machines.iter().map(Into::into).collect(),
-    })
+        machines: machines.iter().flatten().map(Into::into).collect(),
+    };
+    Ok((cluster, of_machines.into_iter().chain([of_nodes]).collect()))
 }
 
 fn failed(what: &'static str) -> impl Fn(kube::Error) -> PassError {
     move |source| PassError { what, source: Box::new(source) }
 }
 
+fn full(why: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> kube::Error {
+    kube::Error::Service(why.into())
+}
+
 /// Approves one request as it was read. If it changed or was deleted since, the next pass checks it again.
-async fn approve(
-    requests: &Api<CertificateSigningRequest>,
-    object: &CertificateSigningRequest,
-    now: Timestamp,
-) -> &'static str {
+async fn approve(client: &SpokeClient, csr: &Csr, now: Timestamp) -> &'static str {
     let now = now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
     let condition = json!({
         "type": "Approved", "status": "True", "reason": REASON, "message": MESSAGE, "lastUpdateTime": now,
     });
-    let has_conditions = object.status.as_ref().and_then(|status| status.conditions.as_ref()).is_some();
-    let add = if has_conditions {
-        json!({"op": "add", "path": "/status/conditions/-", "value": condition})
-    } else {
+    let add = if csr.conditions.is_empty() {
         json!({"op": "add", "path": "/status/conditions", "value": [condition]})
+    } else {
+        json!({"op": "add", "path": "/status/conditions/-", "value": condition})
     };
-    let test = json!({"op": "test", "path": "/metadata/resourceVersion", "value": object.resource_version()});
+    let test = json!({"op": "test", "path": "/metadata/resourceVersion", "value": csr.resource_version});
     let Ok(patch) = serde_json::from_value(json!([test, add])) else { return "refused" };
-    let params = PatchParams { field_manager: Some(keys::CONTROLLER.to_owned()), ..PatchParams::default() };
-    let name = object.name_any();
-    let written = requests.patch_approval(&name, &params, &Patch::Json::<()>(patch)).await;
+    let (params, patch) = (
+        PatchParams { field_manager: Some(keys::CONTROLLER.to_owned()), ..PatchParams::default() },
+        Patch::Json::<()>(patch),
+    );
+    let written = client.patch_subresource::<CertificateRequest>("approval", &csr.name, &params, &patch).await;
     let Err(error) = written else { return MATCHED };
     let outcome = match &error {
         kube::Error::Api(status) if matches!(status.code, 404 | 409 | 422) => "conflict",
         kube::Error::Api(_) => "refused",
         _ => "unreachable",
     };
-    debug!(csr = sanitize(&name), error = sanitize_chain(&error), "not approved");
+    debug!(csr = sanitize(&csr.name), error = sanitize_chain(&error), "not approved");
     outcome
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::spoke::reader::Memory;
     use super::*;
 
     const OPENED: Timestamp = Timestamp::constant(1_800_000_000, 0);
@@ -335,9 +371,10 @@ mod tests {
     }
 
     fn lease(node: &str, renewed: Option<i64>) -> Lease {
-        let time = renewed.map(|seconds| at(seconds).to_string());
-        let object = json!({ "metadata": { "name": node, "namespace": NODE_LEASES }, "spec": { "renewTime": time } });
-        serde_json::from_value(object).unwrap()
+        let mut lease = Lease::default();
+        node.clone_into(&mut lease.metadata.name);
+        lease.spec.renew_time = renewed.map(at);
+        lease
     }
 
     fn names(names: &[&str]) -> BTreeSet<String> {
@@ -346,7 +383,11 @@ mod tests {
 
     #[test]
     fn a_node_has_joined_once_its_kubelet_renews_its_lease_in_this_wake() {
-        let mut joined = Joined::default();
+        let mut known = Joined::default();
+        let mut charge = Memory::default().share().charge();
+        let mut joined = |nodes: &BTreeSet<String>, leases: &[Lease], window: &Window| {
+            known.of(nodes, leases, window, &mut charge).unwrap()
+        };
         let mut window = Window { opened: OPENED, closes: Timestamp::MAX };
         let nodes = names(&["alive", "asleep", "never", "slow-clock"]);
         let mut leases = vec![
@@ -355,14 +396,14 @@ mod tests {
             lease("never", None),
             lease("slow-clock", Some(-3_600)),
         ];
-        assert_eq!(joined.of(&nodes, &leases, &window), names(&["alive"]));
+        assert_eq!(joined(&nodes, &leases, &window), names(&["alive"]));
         leases[3] = lease("slow-clock", Some(-3_590));
-        assert_eq!(joined.of(&nodes, &leases, &window), names(&["alive", "slow-clock"]), "its clock is an hour behind");
+        assert_eq!(joined(&nodes, &leases, &window), names(&["alive", "slow-clock"]), "its clock is an hour behind");
         window.closes = at(600);
-        assert_eq!(joined.of(&nodes, &leases, &window), names(&["alive", "slow-clock"]));
+        assert_eq!(joined(&nodes, &leases, &window), names(&["alive", "slow-clock"]));
         let nodes = names(&["alive", "asleep", "never", "slow-clock", "new"]);
         leases[1] = lease("asleep", Some(30));
-        let found = joined.of(&nodes, &leases, &window);
+        let found = joined(&nodes, &leases, &window);
         assert_eq!(
             found,
             names(&["alive", "asleep", "new", "slow-clock"]),

@@ -2,15 +2,15 @@
 
 use jiff::Timestamp;
 use kube::api::{DeleteParams, ListParams, Patch, Preconditions};
-use kube::{Api, Client, ResourceExt};
 use serde_json::json;
 use shared::cloud::Inventory;
-use shared::spoke::machines::{EXCLUDE_NODE_DRAINING, INTERRUPTIBLE, Machine, NAMESPACE, resource, to_replace};
+use shared::spoke::kinds::Machine;
+use shared::spoke::machines::{EXCLUDE_NODE_DRAINING, INTERRUPTIBLE, NAMESPACE, to_replace};
 use shared::text::sanitize;
 use tracing::info;
 
-use crate::csr::pages::{is_not_there, list};
 use crate::runtime::hub::as_controller;
+use crate::spoke::reader::{SpokeClient, is_not_there};
 
 /// Why spot Machines could not be replaced. The next reconcile retries.
 #[derive(Debug, thiserror::Error)]
@@ -36,13 +36,13 @@ pub enum ReplaceError {
 /// # Errors
 /// When the spoke refuses; every Machine is tried first.
 pub async fn replace(
-    spoke: &Client,
+    spoke: &SpokeClient,
     existing: &Inventory,
     resume_started: Timestamp,
     may: impl Fn() -> bool,
 ) -> Result<Vec<String>, ReplaceError> {
-    let api: Api<Machine> = Api::namespaced_with(spoke.clone(), NAMESPACE, &resource());
-    let machines = match list(&api, &ListParams::default().labels(INTERRUPTIBLE), "spot Machines").await {
+    let params = ListParams::default().labels(INTERRUPTIBLE);
+    let machines = match spoke.list::<Machine>(Some(NAMESPACE), &params, "spot Machines").await {
         Ok(machines) => machines,
         Err(error) if is_not_there(&error) => return Ok(Vec::new()), // a cluster without the machine API
         Err(error) => return Err(ReplaceError::List(Box::new(error))),
@@ -52,31 +52,32 @@ pub async fn replace(
         if !may() {
             break;
         }
-        let name = machine.name_any();
-        match replace_one(&api, machine).await {
+        let name = &machine.metadata.name;
+        match replace_one(spoke, machine).await {
             Ok(()) => {
-                let name = sanitize(&name);
+                let name = sanitize(name);
                 info!(machine = name, "spot Machine replaced: its instance is gone");
                 replaced.push(name);
             }
             Err(source) if is(&source, 404) || is(&source, 409) => {} // already deleted or changed
-            Err(source) => failed = Some(ReplaceError::Replace { machine: name, source: Box::new(source) }),
+            Err(source) => {
+                failed = Some(ReplaceError::Replace { machine: sanitize(name), source: Box::new(source) });
+            }
         }
     }
     failed.map_or(Ok(replaced), Err)
 }
 
-async fn replace_one(api: &Api<Machine>, machine: &Machine) -> kube::Result<()> {
-    let name = machine.name_any();
+async fn replace_one(spoke: &SpokeClient, Machine { metadata, .. }: &Machine) -> kube::Result<()> {
     // The resourceVersion is a precondition: a Machine that changed since is read again first.
     let mark = json!({"metadata": {
-        "resourceVersion": machine.resource_version(),
+        "resourceVersion": metadata.resource_version,
         "annotations": {EXCLUDE_NODE_DRAINING: "true"},
     }});
-    api.patch(&name, &as_controller(), &Patch::Merge(mark)).await?;
-    let this_one = Preconditions { uid: machine.uid(), ..Preconditions::default() };
-    api.delete(&name, &DeleteParams { preconditions: Some(this_one), ..DeleteParams::default() }).await?;
-    Ok(())
+    spoke.patch::<Machine>(Some(NAMESPACE), &metadata.name, &as_controller(), &Patch::Merge(mark)).await?;
+    let this_one = Preconditions { uid: Some(metadata.uid.clone()), ..Preconditions::default() };
+    let params = DeleteParams { preconditions: Some(this_one), ..DeleteParams::default() };
+    spoke.delete::<Machine>(Some(NAMESPACE), &metadata.name, &params).await
 }
 
 fn is(error: &kube::Error, code: u16) -> bool {

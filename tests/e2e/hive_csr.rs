@@ -7,6 +7,13 @@
 #[path = "../../controller/src/csr.rs"]
 #[allow(dead_code)]
 mod csr;
+/// What it reads spokes with.
+#[path = "../../controller/src/spoke/reader/mod.rs"]
+#[allow(dead_code, unused_imports)]
+mod reader;
+mod spoke {
+    pub use super::reader;
+}
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -24,6 +31,7 @@ use testbed::proxy::faults::{Effect, Rule};
 use testbed::{Cluster, ClusterOptions, Options, Timings, World, eventually, kubeconfig};
 
 use csr::{Approver, Pass};
+use reader::{Memory, SpokeClient};
 
 const SOON: Duration = Duration::from_mins(1);
 const CLIENT: &str = "kubernetes.io/kube-apiserver-client-kubelet";
@@ -94,6 +102,11 @@ async fn client_as(world: &World, user: &str, groups: &[&str]) -> Client {
     Client::try_from(config).unwrap()
 }
 
+/// The same client as the controller reads with.
+fn reads(client: &Client) -> SpokeClient {
+    SpokeClient::new(client.clone(), &Memory::default())
+}
+
 fn bootstrapper() -> String {
     format!("system:serviceaccount:{BOOTSTRAPPER_NAMESPACE}:{BOOTSTRAPPER}")
 }
@@ -135,7 +148,7 @@ async fn kubelets_come_up_only_through_approvals() -> Result<()> {
     assert!(waiting.len() == 4 && waiting.iter().all(|r| !has(r, "Approved") && certificate(r).is_none()));
     assert!(leases(&client).await?.is_empty(), "a kubelet without a certificate renewed its Lease");
 
-    let first = approver.pass(&client, Timestamp::now(), || true).await?;
+    let first = approver.pass(&reads(&client), Timestamp::now(), || true).await?;
     assert_eq!(first.counts(), BTreeMap::from([(("client", "approve", "matched"), 4)]));
     assert_eq!(first.pending, 0);
     assert!(first.approvals().unwrap().starts_with("approved 4 certificate requests: csr-") && first.left().is_none());
@@ -150,7 +163,7 @@ async fn kubelets_come_up_only_through_approvals() -> Result<()> {
     // Ready already, they ask for their serving certificates.
     let mut serving = 0;
     for _ in 0..100 {
-        let pass = approver.pass(&client, Timestamp::now(), || true).await?;
+        let pass = approver.pass(&reads(&client), Timestamp::now(), || true).await?;
         serving += pass.counts().get(&("serving", "approve", "matched")).copied().unwrap_or_default();
         assert_eq!(pass.left(), None);
         if serving == 4 {
@@ -175,10 +188,10 @@ async fn kubelets_come_up_only_through_approvals() -> Result<()> {
     }
 
     // What was reported is not reported again, and after the window nothing is read.
-    assert_eq!(approver.pass(&client, Timestamp::now(), || true).await?, Pass::default());
+    assert_eq!(approver.pass(&reads(&client), Timestamp::now(), || true).await?, Pass::default());
     let later = Timestamp::now() + SignedDuration::from_mins(11);
     assert!(approver.is_over(later) && !approver.is_over(Timestamp::now()));
-    assert_eq!(approver.pass(&client, later, || true).await?, Pass::default());
+    assert_eq!(approver.pass(&reads(&client), later, || true).await?, Pass::default());
     cluster.remove().await
 }
 
@@ -199,7 +212,7 @@ async fn a_second_sleep_needs_new_certificates() -> Result<()> {
     let woken = Timestamp::now();
     for _ in 0..200 {
         // The API server may be down still.
-        if let Ok(pass) = approver.pass(&client, Timestamp::now(), || true).await {
+        if let Ok(pass) = approver.pass(&reads(&client), Timestamp::now(), || true).await {
             assert_eq!(pass.left(), None);
         }
         let leases = leases(&client).await.unwrap_or_default();
@@ -288,7 +301,7 @@ async fn what_others_ask_for_is_left_alone() -> Result<()> {
 
     // A wake that begins later has nothing to do with any of them.
     let mut later = Approver::new("hostile, later", Timestamp::now() + SignedDuration::from_mins(1));
-    let pass = later.pass(&client, Timestamp::now(), || true).await?;
+    let pass = later.pass(&reads(&client), Timestamp::now(), || true).await?;
     let said = reasons(&pass);
     assert!(said.values().all(|reason| ["too_early", "wrong_signer"].contains(reason)), "{said:?}");
     assert_eq!((pass.pending, said.get(denied.as_str())), (0, None));
@@ -301,12 +314,12 @@ async fn what_others_ask_for_is_left_alone() -> Result<()> {
     })
     .await?;
     let mut approver = Approver::new("hostile", opened);
-    let pass = approver.pass(&client, Timestamp::now(), || true).await?;
+    let pass = approver.pass(&reads(&client), Timestamp::now(), || true).await?;
     let said = reasons(&pass);
     assert_eq!(said, expected.iter().map(|(name, reason)| (name.as_str(), *reason)).collect::<BTreeMap<_, _>>());
     assert_eq!(pass.counts()[&("other", "leave", "wrong_signer")], 1);
     assert!(pass.left().unwrap().contains("and 10 more"), "{:?}", pass.left());
-    assert_eq!(approver.pass(&client, Timestamp::now(), || true).await?.news, [], "told once");
+    assert_eq!(approver.pass(&reads(&client), Timestamp::now(), || true).await?.news, [], "told once");
     for name in [&mine, &served] {
         eventually(SOON, "certificate", || async { certificate(&api.get(name).await?).context("none yet") }).await?;
     }
@@ -340,7 +353,7 @@ async fn an_approval_that_fails_is_tried_again() -> Result<()> {
         (Effect::Cut { after_upstream: false }, "unreachable"),
     ] {
         cluster.inject(&Rule::new(effect).method("PATCH").path("/apis/certificates.k8s.io").count(1)).await?;
-        let pass = approver.pass(&client, Timestamp::now(), || true).await?;
+        let pass = approver.pass(&reads(&client), Timestamp::now(), || true).await?;
         let outcomes: Vec<_> = pass.news.iter().map(|news| news.reason).collect();
         // Two kinds of conflict in a row are one piece of news.
         assert!(outcomes == [reason] || (outcomes.is_empty() && reason == "conflict"), "{outcomes:?}, not {reason}");
@@ -348,9 +361,9 @@ async fn an_approval_that_fails_is_tried_again() -> Result<()> {
     }
     let lists = Rule::new(status(503)).method("GET").path("/apis/machine.openshift.io").count(1);
     cluster.inject(&lists).await?;
-    let error = approver.pass(&client, Timestamp::now(), || true).await.unwrap_err();
+    let error = approver.pass(&reads(&client), Timestamp::now(), || true).await.unwrap_err();
     assert_eq!(error.to_string(), "cannot list the cluster's Machines");
-    let pass = approver.pass(&client, Timestamp::now(), || true).await?;
+    let pass = approver.pass(&reads(&client), Timestamp::now(), || true).await?;
     assert_eq!((pass.counts().keys().next(), pass.pending), (Some(&("client", "approve", "matched")), 0));
     cluster.remove().await
 }
@@ -365,14 +378,14 @@ async fn without_machines_nothing_can_be_matched() -> Result<()> {
     let name = format!("system:node:{}", cluster.instances().await?[0].private_dns);
     let good = pkcs10(&name, &["system:nodes"], Vec::new());
     let csr = certificates::create(&boot, &cluster.info().infra_id, CLIENT, CLIENT_USAGES, &good).await?;
-    let pass = approver.pass(&client, Timestamp::now(), || true).await?;
+    let pass = approver.pass(&reads(&client), Timestamp::now(), || true).await?;
     assert_eq!(reasons(&pass), BTreeMap::from([(csr.as_str(), "no_machines")]));
 
     // The same where the kind does not even exist.
     let status = Effect::Status { code: 404, retry_after: None, message: None };
     cluster.inject(&Rule::new(status).path("/apis/machine.openshift.io")).await?;
     let mut approver = Approver::new("upi", Timestamp::now());
-    let pass = approver.pass(&client, Timestamp::now(), || true).await?;
+    let pass = approver.pass(&reads(&client), Timestamp::now(), || true).await?;
     assert_eq!((reasons(&pass), pass.pending), (BTreeMap::from([(csr.as_str(), "no_machines")]), 1));
 
     // Without requests, neither Nodes nor Machines are listed.
@@ -380,6 +393,6 @@ async fn without_machines_nothing_can_be_matched() -> Result<()> {
     api.delete(&csr, &DeleteParams::default()).await?;
     let status = Effect::Status { code: 503, retry_after: None, message: None };
     cluster.inject(&Rule::new(status).path("/api/v1/nodes")).await?;
-    assert_eq!(approver.pass(&client, Timestamp::now(), || true).await?, Pass::default());
+    assert_eq!(approver.pass(&reads(&client), Timestamp::now(), || true).await?, Pass::default());
     cluster.remove().await
 }

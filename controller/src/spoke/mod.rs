@@ -3,11 +3,10 @@
 //! The Secret belongs to a tenant and this process is ours: a kubeconfig that would run a program, read a file or send us
 //! through a proxy is refused, and so is one that would have us trust anybody's certificate.
 
-mod bounded;
-mod cost;
+mod config;
 mod dial;
 pub mod kubeconfig;
-mod refused;
+pub mod reader;
 mod route;
 mod state;
 mod watch;
@@ -16,22 +15,21 @@ pub mod webhooks;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::Duration;
 
-use http::{HeaderValue, Request};
+use http::Request;
 use hyper_timeout::TimeoutConnector;
 use hyper_util::client::legacy;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use kube::client::{Body, ConfigExt};
-use kube::config::{AuthInfo, Cluster, KubeConfigOptions, Kubeconfig};
-use kube::{Api, Client, Config};
-use secrecy::{ExposeSecret, SecretString};
-use shared::spoke::openshift::ClusterVersion;
+use kube::config::KubeConfigOptions;
+use kube::{Client, Config};
+use shared::spoke::kinds::ClusterVersion;
 use shared::spoke::{SpokeError, Upgrade};
 use shared::text::sanitize;
 use tower::{BoxError, ServiceBuilder};
 
-use self::bounded::{Memory, bounded};
 pub use self::dial::Dialer;
+use self::reader::{Memory, SpokeClient, is_not_there};
 pub use self::route::Route;
 pub use self::watch::{Scope, SpokeWatch};
 use crate::runtime::slot;
@@ -40,6 +38,10 @@ const CONNECT: Duration = Duration::from_secs(3);
 const WRITE: Duration = Duration::from_secs(5);
 /// A watch may be silent for a while: the API server sends a bookmark about every minute.
 const READ: Duration = Duration::from_secs(75);
+/// Bytes that a connection reads ahead.
+const READ_BUFFER: usize = 64 << 10;
+/// Connections to a spoke that are kept for the next requests.
+const MAX_IDLE: usize = 4;
 /// How long an answer may take.
 pub const LOOK: Duration = Duration::from_secs(8);
 
@@ -60,9 +62,9 @@ pub struct Network {
 ///
 /// # Errors
 /// [`SpokeError::Kubeconfig`], naming what is wrong with the kubeconfig (the text begins so) or the way.
-pub async fn client(network: &Network, kubeconfig: &[u8], route: &Route<'_>) -> Result<Client, SpokeError> {
+pub async fn client(network: &Network, kubeconfig: &[u8], route: &Route<'_>) -> Result<SpokeClient, SpokeError> {
     let refuse = |why: String| SpokeError::Kubeconfig(format!("kubeconfig {why}"));
-    let kubeconfig = parse(kubeconfig).map_err(refuse)?;
+    let kubeconfig = config::parse(kubeconfig).map_err(refuse)?;
     let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await;
     let mut config = config.map_err(|error| refuse(format!("cannot be used: {}", first_line(&error))))?;
     let denied = network.dialer.check_host(config.cluster_url.host().unwrap_or_default());
@@ -84,30 +86,7 @@ pub async fn client(network: &Network, kubeconfig: &[u8], route: &Route<'_>) -> 
     config.headers.push(crate::runtime::hub::user_agent());
     let client = connect(&config, &network.dialer);
     let client = client.map_err(|error| refuse(format!("cannot be used: {}", first_line(&error))))?;
-    Ok(bounded(client, &network.memory))
-}
-
-/// Reads a kubeconfig and holds it to the rules.
-fn parse(kubeconfig: &[u8]) -> Result<Kubeconfig, String> {
-    let text = str::from_utf8(kubeconfig).map_err(|_| "is not text".to_owned())?;
-    let kubeconfig = Kubeconfig::from_yaml(text);
-    let mut kubeconfig = kubeconfig.map_err(|error| format!("is malformed: {}", first_line(&error)))?;
-    vet(&kubeconfig)?;
-    for user in kubeconfig.auth_infos.iter_mut().filter_map(|user| user.auth_info.as_mut()) {
-        trim_token(user)?;
-    }
-    Ok(kubeconfig)
-}
-
-/// Removes white space around a token, which many a tool leaves there. kube's client panics at a token that is no header value.
-fn trim_token(user: &mut AuthInfo) -> Result<(), String> {
-    let Some(token) = &user.token else { return Ok(()) };
-    let trimmed = token.expose_secret().trim();
-    if HeaderValue::try_from(format!("Bearer {trimmed}")).is_err() {
-        return Err("cannot be used: it has a token with characters that no HTTP header can hold".to_owned());
-    }
-    user.token = Some(SecretString::from(trimmed));
-    Ok(())
+    Ok(SpokeClient::new(client, &network.memory))
 }
 
 /// kube's own client, with checked addresses and without details about endpoints that have not proven who they are.
@@ -118,7 +97,9 @@ fn connect(config: &Config, dialer: &Dialer) -> kube::Result<Client> {
     connector.set_connect_timeout(config.connect_timeout);
     connector.set_read_timeout(config.read_timeout);
     connector.set_write_timeout(config.write_timeout);
-    let http = legacy::Client::builder(TokioExecutor::new()).build::<_, Body>(connector);
+    let mut http = legacy::Client::builder(TokioExecutor::new());
+    http.http1_max_buf_size(READ_BUFFER).pool_max_idle_per_host(MAX_IDLE);
+    let http = http.build::<_, Body>(connector);
     let service = ServiceBuilder::new()
         .layer(config.base_uri_layer())
         .option_layer(config.auth_layer()?)
@@ -155,51 +136,16 @@ fn endpoint(config: &Config) -> u64 {
     hasher.finish()
 }
 
-/// Every user and cluster of the file is held to the same rules, whichever the current context names.
-fn vet(kubeconfig: &Kubeconfig) -> Result<(), String> {
-    const WHY: &str = "which would run code, read files or weaken TLS in the controller's process";
-    let users = kubeconfig.auth_infos.iter().filter_map(|user| user.auth_info.as_ref()).find_map(forbidden_user);
-    let clusters =
-        kubeconfig.clusters.iter().filter_map(|cluster| cluster.cluster.as_ref()).find_map(forbidden_cluster);
-    match users.or(clusters) {
-        Some(field) => Err(format!("is refused: it has {field}, {WHY}")),
-        None => Ok(()),
-    }
-}
-
-fn forbidden_user(user: &AuthInfo) -> Option<&'static str> {
-    [
-        (user.exec.is_some(), "exec"),
-        (user.auth_provider.is_some(), "auth-provider"),
-        (user.token_file.is_some(), "tokenFile"),
-        (user.client_certificate.is_some(), "client-certificate (a file path)"),
-        (user.client_key.is_some(), "client-key (a file path)"),
-    ]
-    .into_iter()
-    .find_map(|(found, field)| found.then_some(field))
-}
-
-fn forbidden_cluster(cluster: &Cluster) -> Option<&'static str> {
-    [
-        (cluster.certificate_authority.is_some(), "certificate-authority (a file path)"),
-        (cluster.proxy_url.is_some(), "proxy-url"),
-        (cluster.insecure_skip_tls_verify == Some(true), "insecure-skip-tls-verify"),
-        (!cluster.server.as_deref().unwrap_or_default().starts_with("https://"), "a server that is not https"),
-    ]
-    .into_iter()
-    .find_map(|(found, field)| found.then_some(field))
-}
-
 /// Asks the spoke whether it is being upgraded. One that cannot be asked is not kept awake for that.
-pub async fn upgrade(client: &Client) -> Upgrade {
-    let versions: Api<ClusterVersion> = Api::all(client.clone());
-    match slot::outside(tokio::time::timeout(LOOK, versions.get("version"))).await {
+pub async fn upgrade(client: &SpokeClient) -> Upgrade {
+    match slot::outside(tokio::time::timeout(LOOK, client.get::<ClusterVersion>("version"))).await {
         Ok(Ok(version)) => {
-            let conditions = version.status.into_iter().flat_map(|status| status.conditions);
-            let progressing = conditions.into_iter().find(|c| c.type_ == "Progressing" && c.status == "True");
-            progressing.map_or(Upgrade::Idle, |c| Upgrade::Progressing(sanitize(&c.message.unwrap_or_default())))
+            let mut conditions = version.status.conditions.iter();
+            let progressing = conditions.find(|c| c.type_ == "Progressing" && c.status == "True");
+            progressing
+                .map_or(Upgrade::Idle, |c| Upgrade::Progressing(sanitize(c.message.as_deref().unwrap_or_default())))
         }
-        Ok(Err(kube::Error::Api(status))) if status.is_not_found() => Upgrade::Idle,
+        Ok(Err(error)) if is_not_there(&error) => Upgrade::Idle,
         Ok(Err(_)) | Err(_) => Upgrade::Unknown,
     }
 }
@@ -255,6 +201,12 @@ mod tests {
             ("server: 'https://a', proxy-url: 'http://b'", "token: t", "proxy-url"),
             ("server: 'https://a', insecure-skip-tls-verify: true", "token: t", "insecure-skip-tls-verify"),
             ("server: 'http://a'", "token: t", "not https"),
+            (good, "token: t, as: admin", "as,"),
+            (good, "token: t, as-uid: '7'", "as-uid"),
+            (good, "token: t, as-groups: ['system:masters']", "as-groups"),
+            (good, "token: t, as-user-extra: {a: [b]}", "as-user-extra"),
+            (good, "username: u", "username"),
+            (good, "password: p", "password"),
         ] {
             let error = client(&Network::default(), kubeconfig(cluster, user).as_bytes(), &Route::default())
                 .await
@@ -278,12 +230,13 @@ mod tests {
                 "client-certificate-data: YQ==, client-key-data: YQ==",
             ),
             kubeconfig("server: 'https://a'", "username: u, password: p, as: x, as-groups: [y]"),
+            kubeconfig("server: 'https://a', extensions: [&s {name: x, extension: {a: [1, 2]}}, *s]", "token: &t t"),
         ];
         let seeds: Vec<&[u8]> = seeds.iter().map(String::as_bytes).collect();
         let mut inputs = 0_u64;
         ::fuzz::run("kubeconfigs", &seeds, |bytes| {
             inputs += 1;
-            let accepted = parse(bytes).is_ok();
+            let accepted = config::parse(bytes).is_ok();
             if accepted && inputs.is_multiple_of(10) || inputs.is_multiple_of(100) {
                 let _ = runtime.block_on(client(&Network::default(), bytes, &Route::default()));
             }
@@ -386,7 +339,7 @@ mod tests {
         for server in [format!("https://{open}"), format!("https://{closed}"), "https://name.invalid".to_owned()] {
             let kubeconfig = kubeconfig(&format!("server: '{server}'"), "token: t");
             let client = client(&network, kubeconfig.as_bytes(), &Route::default()).await.unwrap();
-            said.push(failure(&client.apiserver_version().await.unwrap_err()).to_string());
+            said.push(failure(&client.version().await.unwrap_err()).to_string());
         }
         said.dedup();
         assert_eq!(said, [format!("the cluster's API server cannot be reached: {UNPROVEN}")]);

@@ -5,17 +5,12 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::Duration;
 
 use jiff::Timestamp;
-use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::Node;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use kube::ResourceExt;
 use kube::runtime::watcher::Event;
-use shared::spoke::openshift::ClusterOperator;
+use shared::spoke::kinds::{ClusterOperator, Lease, Node, Object};
 use shared::spoke::{NodeLook, OperatorLook, Spoke, SpokeError};
 use shared::text::sanitize_to;
 
-use crate::csr::pages::MOST;
-use crate::runtime::hub::full_name;
+use super::reader::{Charge, Full, Kept, MOST};
 
 /// Leases that are kept, of whatever namespace: workloads may leave theirs behind, and of each only a moment is kept.
 const LEASES: usize = 50_000;
@@ -29,11 +24,48 @@ const MAX_NAMESPACES: usize = 20;
 /// Where kubelets keep their Leases.
 const NODE_LEASES: &str = "kube-node-lease";
 
+/// Bytes that an object takes here besides its texts.
+const ENTRY: usize = 160;
+
+/// Objects of one kind, by key, and what they are charged.
+#[derive(Debug)]
+struct Charged<V> {
+    objects: BTreeMap<String, V>,
+    charge: Charge,
+}
+
+impl<V: Size> Charged<V> {
+    fn new(charge: Charge) -> Self {
+        Self { objects: BTreeMap::new(), charge }
+    }
+
+    /// Keeps one more than `most`. Returns whether there are too many.
+    fn keep(&mut self, most: usize, key: String, value: V) -> Result<bool, Full> {
+        self.remove(&key);
+        if self.objects.len() <= most {
+            self.charge.spend(V::size(&key, &value))?;
+            self.objects.insert(key, value);
+        }
+        Ok(self.objects.len() > most)
+    }
+
+    fn remove(&mut self, key: &str) {
+        if let Some(value) = self.objects.remove(key) {
+            self.charge.refund(V::size(key, &value));
+        }
+    }
+}
+
+/// What an object takes, in bytes.
+trait Size: Sized {
+    fn size(key: &str, value: &Self) -> usize;
+}
+
 /// Objects of one kind, by key; replaced as a whole when the watch begins anew.
 #[derive(Debug)]
 struct Objects<V> {
-    current: BTreeMap<String, V>,
-    next: Option<BTreeMap<String, V>>,
+    current: Charged<V>,
+    next: Option<Charged<V>>,
     complete: bool,
     /// How many are kept.
     most: usize,
@@ -41,48 +73,39 @@ struct Objects<V> {
     cut: bool,
 }
 
-impl<V> Objects<V> {
-    fn new(most: usize) -> Self {
-        Self { current: BTreeMap::new(), next: None, complete: false, most, cut: false }
+impl<V: Size> Objects<V> {
+    fn new(most: usize, charge: Charge) -> Self {
+        Self { current: Charged::new(charge), next: None, complete: false, most, cut: false }
     }
 
     /// What is not all of them is nothing to go on from.
-    fn begin(&mut self) {
-        if self.cut {
-            *self = Self::new(self.most);
-        }
+    fn forget(&mut self) {
+        *self = Self::new(self.most, self.current.charge.another());
     }
 
-    fn apply<K: ResourceExt>(&mut self, event: Event<K>, value: impl Fn(&K) -> V) {
+    fn apply<K: Object>(&mut self, event: Event<Kept<K>>, value: impl Fn(&K) -> V) -> Result<(), Full> {
         match event {
-            Event::Init => self.next = Some(BTreeMap::new()),
+            Event::Init => self.next = Some(Charged::new(self.current.charge.another())),
             Event::InitApply(object) => {
-                self.cut |= keep(self.next.get_or_insert_default(), self.most, key(&object), value(&object));
+                let next = self.next.get_or_insert_with(|| Charged::new(self.current.charge.another()));
+                self.cut |= next.keep(self.most, key(&*object), value(&object))?;
             }
             Event::InitDone => {
-                self.current = self.next.take().unwrap_or_default();
+                let none = || Charged::new(self.current.charge.another());
+                self.current = self.next.take().unwrap_or_else(none);
                 self.complete = true;
-                self.cut = self.current.len() > self.most;
+                self.cut = self.current.objects.len() > self.most;
             }
-            Event::Apply(object) => self.cut |= keep(&mut self.current, self.most, key(&object), value(&object)),
-            Event::Delete(object) => {
-                self.current.remove(&key(&object));
-            }
+            Event::Apply(object) => self.cut |= self.current.keep(self.most, key(&*object), value(&object))?,
+            Event::Delete(object) => self.current.remove(&key(&*object)),
         }
+        Ok(())
     }
 }
 
 /// Namespace and name, which a spoke may choose as it likes.
-fn key(object: &impl ResourceExt) -> String {
-    sanitize_to(&full_name(object), MAX_KEY_CHARS)
-}
-
-/// Keeps one more than `most`. Returns whether there are too many.
-fn keep<V>(objects: &mut BTreeMap<String, V>, most: usize, key: String, value: V) -> bool {
-    if objects.len() <= most || objects.contains_key(&key) {
-        objects.insert(key, value);
-    }
-    objects.len() > most
+fn key(object: &impl Object) -> String {
+    sanitize_to(&object.metadata().full_name(), MAX_KEY_CHARS)
 }
 
 #[derive(Debug)]
@@ -99,15 +122,34 @@ struct OperatorState {
     written: Option<Timestamp>,
 }
 
-/// Something that the watch has seen.
-#[expect(clippy::large_enum_variant, reason = "it lives for a moment")]
+/// Nodes and operators are there twice: here, and in what a decision reads.
+impl Size for NodeState {
+    fn size(key: &str, value: &Self) -> usize {
+        2 * (ENTRY + key.len() + value.instance.as_ref().map_or(0, String::len))
+    }
+}
+
+impl Size for OperatorState {
+    fn size(key: &str, value: &Self) -> usize {
+        let texts = value.unwell.iter().chain(&value.namespaces);
+        2 * (ENTRY + key.len() + texts.map(|text| ENTRY + text.len()).sum::<usize>())
+    }
+}
+
+impl Size for Timestamp {
+    fn size(key: &str, _: &Self) -> usize {
+        ENTRY / 2 + key.len()
+    }
+}
+
+/// Something that the watch has seen, charged until it is applied.
 pub enum Change {
     /// Of a Node.
-    Node(Event<Node>),
+    Node(Event<Kept<Node>>),
     /// Of a Lease, of a Node's or of anybody's.
-    Lease(Event<Lease>),
+    Lease(Event<Kept<Lease>>),
     /// Of an operator.
-    Operator(Event<ClusterOperator>),
+    Operator(Event<Kept<ClusterOperator>>),
     /// The cluster has no such kind: it is no OpenShift.
     NoOperators,
     /// A pending certificate request of a kubelet.
@@ -121,6 +163,7 @@ pub enum Change {
 pub struct State {
     /// When the wake began.
     since: Timestamp,
+    with_operators: bool,
     nodes: Objects<NodeState>,
     leases: Objects<Timestamp>,
     operators: Objects<OperatorState>,
@@ -129,8 +172,12 @@ pub struct State {
     well_since: Option<Timestamp>,
     /// Why the spoke could not be asked the last time, and since when.
     error: Option<(SpokeError, Timestamp)>,
-    /// The kind of which there were more than we keep when it was listed last.
-    too_many: Option<(usize, &'static str)>,
+    /// Why not everything was kept when it was listed last.
+    too_many: Option<String>,
+    /// There was no room for something.
+    full: Option<Full>,
+    /// For the first signs of life.
+    charge: Charge,
 }
 
 /// Names of Nodes and operators of which the first sign of life is kept; they may come and go while we watch.
@@ -140,39 +187,57 @@ const FIRST: usize = 4 * MOST;
 const BREAK: Duration = Duration::from_secs(10);
 
 impl State {
-    /// Nothing is known yet of a wake that began then. Without `with_operators` they are not waited for.
-    pub fn new(since: Timestamp, with_operators: bool) -> Self {
-        let operators = Objects { complete: !with_operators, ..Objects::new(MOST) };
-        let (nodes, leases, first) = (Objects::new(MOST), Objects::new(LEASES), HashMap::new());
-        Self { since, nodes, leases, operators, first, well_since: None, error: None, too_many: None }
+    /// Nothing is known yet of a wake that began then. Without `with_operators` they are not waited for. What is kept of the spoke is
+    /// charged.
+    pub fn new(since: Timestamp, with_operators: bool, charge: Charge) -> Self {
+        let operators = Objects { complete: !with_operators, ..Objects::new(MOST, charge.another()) };
+        let (nodes, leases) = (Objects::new(MOST, charge.another()), Objects::new(LEASES, charge.another()));
+        let (first, well_since, error, too_many, full) = (HashMap::new(), None, None, None, None);
+        Self { since, with_operators, nodes, leases, operators, first, well_since, error, too_many, full, charge }
     }
 
     /// Everything is asked for anew.
     pub fn begin(&mut self) {
-        self.nodes.begin();
-        self.leases.begin();
-        self.operators.begin();
+        let full = self.full.take().is_some();
+        if self.nodes.cut || full {
+            self.nodes.forget();
+        }
+        if self.leases.cut || full {
+            self.leases.forget();
+        }
+        if self.operators.cut || full {
+            self.operators.forget();
+            self.operators.complete = !self.with_operators;
+        }
     }
 
     /// Takes in what was seen.
     pub fn apply(&mut self, change: Change, now: Timestamp) {
-        match change {
+        let applied = match change {
             Change::Node(event) => self.nodes.apply(event, node_state),
             Change::Lease(event) => self.leases.apply(event, renewed),
             Change::Operator(event) => self.operators.apply(event, operator_state),
-            Change::NoOperators => self.operators.complete = true,
-            Change::Request | Change::Nothing => {}
-        }
+            Change::NoOperators => {
+                self.operators.complete = true;
+                Ok(())
+            }
+            Change::Request | Change::Nothing => Ok(()),
+        };
+        self.full = applied.err().or(self.full);
         self.error = None;
-        self.too_many = self.cut().or(self.too_many.filter(|_| !self.is_complete()));
-        let well =
-            self.operators.complete && self.operators.current.values().all(|operator| operator.unwell.is_empty());
+        self.too_many = self.cut().or(self.too_many.take().filter(|_| !self.is_complete()));
+        let mut operators = self.operators.current.objects.values();
+        let well = self.operators.complete && operators.all(|operator| operator.unwell.is_empty());
         self.well_since = if well { self.well_since.or(Some(now)) } else { None };
         if self.is_complete() {
             let signs: Vec<_> = self.node_signs().chain(self.operator_signs()).collect();
             for (key, sign) in signs {
-                if self.first.len() < FIRST {
-                    self.first.entry(key).or_insert(sign);
+                if self.first.contains_key(&key) || self.first.len() >= FIRST {
+                    continue;
+                }
+                match self.charge.spend(ENTRY + key.len()) {
+                    Ok(()) => drop(self.first.insert(key, sign)),
+                    Err(full) => self.full = Some(full),
                 }
             }
         }
@@ -189,14 +254,18 @@ impl State {
         self.is_complete() || self.error.is_some() || self.too_many.is_some()
     }
 
-    /// The kind of which there are more than we keep, and how many that is.
-    pub fn cut(&self) -> Option<(usize, &'static str)> {
+    /// Why not everything is kept.
+    pub fn cut(&self) -> Option<String> {
         let kinds = [
             (self.nodes.cut, self.nodes.most, "Nodes"),
             (self.leases.cut, self.leases.most, "Leases"),
             (self.operators.cut, self.operators.most, "ClusterOperators"),
         ];
-        kinds.into_iter().find_map(|(cut, most, what)| cut.then_some((most, what)))
+        let many = kinds.into_iter().find(|(cut, ..)| *cut);
+        let many = many.map(|(_, most, what)| {
+            format!("the cluster has more than {most} {what}: the controller does not read them")
+        });
+        many.or(self.full.map(|full| full.to_string()))
     }
 
     /// Whether everything has been listed once.
@@ -210,21 +279,25 @@ impl State {
     }
 
     fn node_signs(&self) -> impl Iterator<Item = (String, Option<Timestamp>)> {
-        self.nodes.current.iter().map(|(key, node)| {
-            let renewed = self.leases.current.get(&format!("{NODE_LEASES}/{key}")).copied();
+        self.nodes.current.objects.iter().map(|(key, node)| {
+            let renewed = self.leases.current.objects.get(&format!("{NODE_LEASES}/{key}")).copied();
             (format!("node/{key}"), renewed.max(node.heartbeat))
         })
     }
 
     fn operator_signs(&self) -> impl Iterator<Item = (String, Option<Timestamp>)> {
-        self.operators.current.iter().map(|(key, operator)| (format!("operator/{key}"), self.lease_of(operator)))
+        self.operators
+            .current
+            .objects
+            .iter()
+            .map(|(key, operator)| (format!("operator/{key}"), self.lease_of(operator)))
     }
 
     /// The newest renewal among an operator's Leases, if it keeps any.
     fn lease_of(&self, operator: &OperatorState) -> Option<Timestamp> {
         let of = |namespace: &String| {
             let prefix = format!("{namespace}/");
-            let from = self.leases.current.range(prefix.clone()..);
+            let from = self.leases.current.objects.range(prefix.clone()..);
             from.take_while(move |(key, _)| key.starts_with(&prefix)).map(|(_, renewed)| *renewed).max()
         };
         operator.namespaces.iter().filter_map(of).max()
@@ -236,23 +309,22 @@ impl State {
         if let Some((error, _)) = self.error.as_ref().filter(|(_, since)| !self.is_complete() || lasts(*since)) {
             return Err(error.clone());
         }
-        if let Some((most, what)) = self.too_many {
-            return Err(SpokeError::Failed(format!(
-                "the cluster has more than {most} {what}: the controller does not read them"
-            )));
+        if let Some(why) = &self.too_many {
+            return Err(SpokeError::Failed(why.clone()));
         }
         if !self.is_complete() {
             return Err(SpokeError::Unreachable("the cluster's API server has not answered yet".into()));
         }
         let moved = |key: &str, sign: Option<Timestamp>| self.first.get(key).is_some_and(|first| *first != sign);
-        let nodes = self.nodes.current.iter().zip(self.node_signs()).map(|((name, node), (key, sign))| NodeLook {
-            name: name.clone(),
-            instance: node.instance.clone(),
-            ready: node.ready,
-            sign_of_life: sign,
-            moved: moved(&key, sign),
-        });
-        let operators = self.operators.current.iter().zip(self.operator_signs());
+        let nodes =
+            self.nodes.current.objects.iter().zip(self.node_signs()).map(|((name, node), (key, sign))| NodeLook {
+                name: name.clone(),
+                instance: node.instance.clone(),
+                ready: node.ready,
+                sign_of_life: sign,
+                moved: moved(&key, sign),
+            });
+        let operators = self.operators.current.objects.iter().zip(self.operator_signs());
         let operators = operators.map(|((name, operator), (key, renewed))| OperatorLook {
             name: name.clone(),
             unwell: operator.unwell.clone(),
@@ -285,62 +357,66 @@ impl State {
 
 /// A Lease that was never renewed has the maximum age.
 fn renewed(lease: &Lease) -> Timestamp {
-    let renewed = lease.spec.as_ref().and_then(|spec| spec.renew_time.as_ref());
-    renewed.map_or(Timestamp::MIN, |time| time.0)
+    lease.spec.renew_time.unwrap_or(Timestamp::MIN)
 }
 
 fn node_state(node: &Node) -> NodeState {
-    let conditions = node.status.iter().flat_map(|status| status.conditions.iter().flatten());
-    let ready = conditions.into_iter().find(|condition| condition.type_ == "Ready");
-    let provider = node.spec.as_ref().and_then(|spec| spec.provider_id.as_deref());
+    let ready = node.status.ready.as_ref();
+    let instance = node.spec.provider_id.as_deref().and_then(|id| id.rsplit('/').next());
     NodeState {
         ready: ready.is_some_and(|ready| ready.status == "True"),
-        heartbeat: ready.and_then(|ready| ready.last_heartbeat_time.as_ref()).map(|Time(time)| *time),
-        instance: provider.and_then(|id| id.rsplit('/').next()).map(|id| sanitize_to(id, MAX_KEY_CHARS)),
+        heartbeat: ready.and_then(|ready| ready.last_heartbeat_time),
+        instance: instance.map(|id| sanitize_to(id, MAX_KEY_CHARS)),
     }
 }
 
 /// hive.md 1.3, checkClusterRunning 5: what makes an operator unwell. An unknown or missing Available counts as fine.
 const UNWELL: &[(&str, &str)] = &[("Available", "False"), ("Progressing", "True"), ("Degraded", "True")];
 
-fn operator_state(operator: &ClusterOperator) -> OperatorState {
-    let status = operator.status.as_ref();
-    let conditions = status.into_iter().flat_map(|status| &status.conditions);
-    let unwell = conditions.filter(|c| UNWELL.contains(&(c.type_.as_str(), c.status.as_str())));
-    let related = status.into_iter().flat_map(|status| &status.related_objects);
-    let namespaces = related.filter(|object| object.group.is_empty() && object.resource == "namespaces");
-    let writes = operator.managed_fields().iter().filter(|entry| entry.subresource.as_deref() == Some("status"));
+fn operator_state(ClusterOperator { metadata, status }: &ClusterOperator) -> OperatorState {
+    let unwell = status.conditions.iter().filter(|c| UNWELL.contains(&(c.type_.as_str(), c.status.as_str())));
+    let namespaces =
+        status.related_objects.iter().filter(|object| object.group.is_empty() && object.resource == "namespaces");
     OperatorState {
         unwell: unwell.take(UNWELL.len()).map(|c| format!("{}={}", c.type_, c.status)).collect(),
         namespaces: namespaces.take(MAX_NAMESPACES).map(|object| sanitize_to(&object.name, MAX_KEY_CHARS)).collect(),
-        written: writes.filter_map(|entry| entry.time.as_ref()).map(|Time(time)| *time).max(),
+        written: metadata.status_written,
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use kube::api::ObjectMeta;
-
+    use super::super::reader::Memory;
     use super::*;
+
+    /// A state, and the Nodes that it takes in, of names that are so long.
+    fn state(memory: &Memory, now: Timestamp) -> (State, impl Fn(&mut State, usize, usize)) {
+        let charge = memory.share().charge();
+        let of_nodes = charge.another();
+        let list = move |state: &mut State, nodes: usize, length: usize| {
+            state.apply(Change::Node(Event::Init), now);
+            for number in 0..nodes {
+                let mut node = Node::default();
+                node.metadata.name = format!("node-{number:0length$}");
+                state.apply(Change::Node(Event::InitApply(Kept::new(node, of_nodes.another()))), now);
+            }
+        };
+        (State::new(now, false, charge), list)
+    }
 
     #[test]
     fn more_objects_than_we_keep_are_no_picture() {
         let now = Timestamp::now();
-        let mut state = State::new(now, false);
-        let list = |state: &mut State, nodes: usize| {
-            state.apply(Change::Node(Event::Init), now);
-            for number in 0..nodes {
-                let metadata = ObjectMeta { name: Some(format!("node-{number}")), ..ObjectMeta::default() };
-                state.apply(Change::Node(Event::InitApply(Node { metadata, ..Node::default() })), now);
-            }
-        };
-        list(&mut state, MOST);
+        let memory = Memory::default();
+        let (mut state, list) = state(&memory, now);
+        let many = Some("the cluster has more than 5000 Nodes: the controller does not read them".to_owned());
+        list(&mut state, MOST, 1);
         state.apply(Change::Node(Event::InitDone), now);
         assert_eq!(state.cut(), None);
-        list(&mut state, MOST + 20);
-        assert_eq!(state.cut(), Some((MOST, "Nodes")), "before the list ends, which it may never do");
+        list(&mut state, MOST + 20, 1);
+        assert_eq!(state.cut(), many, "before the list ends, which it may never do");
         state.apply(Change::Node(Event::InitDone), now);
-        assert_eq!(state.nodes.current.len(), MOST + 1);
+        assert_eq!(state.nodes.current.objects.len(), MOST + 1);
         state.apply(Change::Lease(Event::Init), now);
         state.apply(Change::Lease(Event::InitDone), now);
         for _ in 0..2 {
@@ -349,9 +425,42 @@ mod tests {
             state.begin();
             assert_eq!(state.cut(), None, "asked for once more");
         }
-        list(&mut state, 1);
+        list(&mut state, 1, 1);
         assert!(state.observed(now).is_err());
         state.apply(Change::Node(Event::InitDone), now);
         assert_eq!(state.observed(now).unwrap().nodes.len(), 1, "once there are fewer");
+    }
+
+    #[test]
+    fn what_is_kept_of_a_spoke_is_charged_until_it_is_dropped() {
+        let now = Timestamp::now();
+        let memory = Memory::default();
+        let (mut state, list) = state(&memory, now);
+        let leases = |state: &mut State, count: usize| {
+            state.apply(Change::Lease(Event::Init), now);
+            for number in 0..count {
+                let mut lease = Lease::default();
+                lease.metadata.name = format!("{number:0250}");
+                let charge = state.charge.another();
+                state.apply(Change::Lease(Event::InitApply(Kept::new(lease, charge))), now);
+            }
+        };
+        list(&mut state, 100, 200);
+        let used = state.nodes.next.as_ref().unwrap().charge.used();
+        assert!((50_000..200_000).contains(&used), "{used}");
+        leases(&mut state, LEASES);
+        assert_eq!(state.cut().as_deref(), Some("the cluster's answers are too large together"));
+        state.begin();
+        assert_eq!((state.nodes.current.charge.used(), state.leases.current.charge.used()), (0, 0));
+        list(&mut state, 3, 10);
+        state.apply(Change::Node(Event::InitDone), now);
+        leases(&mut state, 3);
+        state.apply(Change::Lease(Event::InitDone), now);
+        assert_eq!(state.observed(now).unwrap().nodes.len(), 3);
+        let node = state.nodes.current.charge.used() / 3;
+        let mut gone = Node::default();
+        gone.metadata.name = format!("node-{:010}", 1);
+        state.apply(Change::Node(Event::Delete(Kept::new(gone, state.charge.another()))), now);
+        assert_eq!(state.nodes.current.charge.used(), 2 * node);
     }
 }

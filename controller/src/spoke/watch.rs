@@ -1,29 +1,23 @@
 //! One connection to a waking spoke: watches instead of polls, and a reconcile of the target whenever something has changed.
 
-use std::fmt::Debug;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures::stream::{BoxStream, SelectAll};
 use futures::{FutureExt, StreamExt};
 use jiff::Timestamp;
-use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
-use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::Node;
 use kube::runtime::watcher::Event;
 use kube::runtime::{WatchStreamExt, watcher};
-use kube::{Api, Client, Resource};
-use serde::de::DeserializeOwned;
 use shared::spoke::csr;
-use shared::spoke::openshift::ClusterOperator;
+use shared::spoke::kinds::{CertificateRequest, ClusterOperator, Lease, Node, Object};
 use shared::spoke::{Spoke, SpokeError};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
+use super::reader::{Kept, Listing, SpokeClient, events};
 use super::state::{Change, State};
 use super::{LOOK, failure};
-use crate::csr::pages::PAGE;
 use crate::runtime::panics::Panics;
 use crate::runtime::watch_backoff::WatchBackoff;
 use crate::runtime::{clock, slot};
@@ -73,18 +67,19 @@ impl SpokeWatch {
     ///
     /// The spoke's answers are untrusted: a panic in the watch restarts it with empty state.
     pub fn begin<F>(
-        client: Client,
+        client: SpokeClient,
         scope: Scope,
         since: Timestamp,
         panics: Panics,
         changed: impl Fn() + Send + Sync + 'static,
-        requested: impl Fn(Client) -> F + Send + Sync + 'static,
+        requested: impl Fn(SpokeClient) -> F + Send + Sync + 'static,
     ) -> Self
     where
         F: Future<Output = bool> + Send + 'static,
     {
         let operators = scope == Scope::Everything { operators: true };
-        let new = move || State::new(since, operators);
+        let charge = client.charge();
+        let new = move || State::new(since, operators, charge.another());
         let state = Arc::new(Mutex::new(new()));
         let (completed, complete) = watch::channel(false);
         let task = Task { client, scope, state: state.clone(), completed, changed, requested };
@@ -115,7 +110,7 @@ impl SpokeWatch {
 }
 
 struct Task<C, R> {
-    client: Client,
+    client: SpokeClient,
     scope: Scope,
     state: Arc<Mutex<State>>,
     completed: watch::Sender<bool>,
@@ -125,16 +120,9 @@ struct Task<C, R> {
 
 type Seen = Result<Change, watcher::Error>;
 
-/// How the server lists: with one request, or as servers before Kubernetes 1.32 do, with two.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Listing {
-    Streamed,
-    Plain,
-}
-
 impl<C: Fn() + Send + Sync + 'static, R, F> Task<C, R>
 where
-    R: Fn(Client) -> F + Send + Sync + 'static,
+    R: Fn(SpokeClient) -> F + Send + Sync + 'static,
     F: Future<Output = bool> + Send + 'static,
 {
     /// Connects, again and again: soon at first, every two seconds later.
@@ -235,21 +223,13 @@ where
         }
     }
 
-    fn events<K>(&self, listing: Listing, change: fn(watcher::Event<K>) -> Change) -> BoxStream<'static, Seen>
-    where
-        K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + 'static,
-    {
-        let config = match listing {
-            Listing::Streamed => watcher::Config::default().streaming_lists(),
-            Listing::Plain => watcher::Config::default().page_size(PAGE),
-        };
-        let api: Api<K> = Api::all(self.client.clone());
-        let events = watcher(api, config).backoff(WatchBackoff::of_spoke());
+    fn events<K: Object>(&self, listing: Listing, change: fn(Event<Kept<K>>) -> Change) -> BoxStream<'static, Seen> {
+        let events = events::<K>(self.client.clone(), listing).backoff(WatchBackoff::of_spoke());
         events.map(move |event| event.map(change)).boxed()
     }
 
     fn requests(&self, listing: Listing) -> BoxStream<'static, Seen> {
-        self.events::<CertificateSigningRequest>(listing, |event| match event {
+        self.events::<CertificateRequest>(listing, |event| match event {
             Event::InitApply(request) | Event::Apply(request) if is_undecided(&request) => Change::Request,
             _ => Change::Nothing,
         })
@@ -276,8 +256,8 @@ fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn is_undecided(request: &CertificateSigningRequest) -> bool {
-    csr::Kind::of_signer(&request.spec.signer_name).is_some() && csr::Csr::from(request).settled().is_none()
+fn is_undecided(request: &CertificateRequest) -> bool {
+    csr::Kind::of_signer(&request.spec.signer_name).is_some() && request.settled().is_none()
 }
 
 /// How a session ended.

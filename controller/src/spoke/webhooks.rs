@@ -2,17 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use futures::future::join_all;
-use k8s_openapi::api::admissionregistration::v1::{
-    MutatingWebhookConfiguration, ValidatingWebhook, ValidatingWebhookConfiguration, WebhookClientConfig,
-};
-use k8s_openapi::api::core::v1::Namespace;
-use kube::api::{ApiResource, DynamicObject, ListParams};
-use kube::{Api, Client, ResourceExt};
+use kube::api::ListParams;
 use shared::hive::preflight::{Part, WebhookLook};
+use shared::spoke::kinds::{Metadata, MutatingWebhooks, Namespace, ValidatingWebhooks, Webhook};
 use shared::text::sanitize;
 
-use crate::csr::pages::{is_not_there, list};
+use super::reader::{Held, Kept, SpokeClient, is_not_there};
 
 /// A missing object is not an error; any other failure is reported in one line.
 pub fn part<T>(result: kube::Result<T>) -> Part<T> {
@@ -24,48 +19,52 @@ pub fn part<T>(result: kube::Result<T>) -> Part<T> {
     }
 }
 
+/// What was read, and what it is charged as long as anything of it is in use.
+pub fn taken<T>(part: Part<Kept<T>>, held: &mut Vec<Held>) -> Part<T> {
+    let take = |kept: Kept<T>| {
+        let (value, charge) = kept.into_parts();
+        held.push(charge);
+        value
+    };
+    Ok(part?.map(take))
+}
+
 /// Labels of the spoke's namespace kube-system.
-pub async fn kube_system(client: &Client) -> BTreeMap<String, String> {
-    let namespaces: Api<Namespace> = Api::all(client.clone());
-    let found = namespaces.get_opt("kube-system").await.ok().flatten();
-    let mut labels: BTreeMap<_, _> = found.map(|namespace| namespace.labels().clone()).unwrap_or_default();
+pub async fn kube_system(client: &SpokeClient) -> (BTreeMap<String, String>, Option<Held>) {
+    let found = client.get::<Namespace>("kube-system").await.ok().map(Kept::into_parts);
+    let (namespace, held) = found.unzip();
+    let mut labels = namespace.map(|namespace| namespace.metadata.labels).unwrap_or_default();
     labels.insert("kubernetes.io/metadata.name".to_owned(), "kube-system".to_owned());
-    labels
+    (labels, held)
 }
 
-/// The two kinds of webhook have all fields in common that the preflight reads.
-pub async fn webhooks(client: &Client) -> Part<Vec<WebhookLook>> {
-    let kinds = [
-        ApiResource::erase::<ValidatingWebhookConfiguration>(&()),
-        ApiResource::erase::<MutatingWebhookConfiguration>(&()),
-    ];
-    let all = ListParams::default();
-    let lists = kinds.map(|kind| {
-        let configurations: Api<DynamicObject> = Api::all_with(client.clone(), &kind);
-        let all = all.clone();
-        async move { list(&configurations, &all, "webhook configurations").await }
+/// All webhooks of both kinds.
+pub async fn webhooks(client: &SpokeClient) -> [Part<Kept<Vec<WebhookLook>>>; 2] {
+    let (all, what) = (ListParams::default(), "webhook configurations");
+    let (validating, mutating) = tokio::join!(
+        client.list::<ValidatingWebhooks>(None, &all, what),
+        client.list::<MutatingWebhooks>(None, &all, what)
+    );
+    let validating = validating.map(|found| {
+        found.map(|all| looks(all.into_iter().map(|ValidatingWebhooks { metadata, webhooks }| (metadata, webhooks))))
     });
-    let mut found = Vec::new();
-    for list in join_all(lists).await {
-        for configuration in part(list)?.into_iter().flatten() {
-            let name = configuration.name_any();
-            let webhooks = configuration.data.get("webhooks").cloned().unwrap_or_default();
-            let webhooks: Option<Vec<ValidatingWebhook>> =
-                serde_json::from_value(webhooks).map_err(|error| sanitize(&format_args!("{name}: {error}")))?;
-            found.extend(webhooks.into_iter().flatten().map(|webhook| WebhookLook {
-                name: format!("{name}/{}", webhook.name),
-                failure_policy: webhook.failure_policy,
-                timeout: webhook.timeout_seconds,
-                service: service(&webhook.client_config),
-                rules: webhook.rules.unwrap_or_default(),
-                namespaces: webhook.namespace_selector.unwrap_or_default(),
-                objects: webhook.object_selector.unwrap_or_default(),
-            }));
-        }
-    }
-    Ok(Some(found))
+    let mutating = mutating.map(|found| {
+        found.map(|all| looks(all.into_iter().map(|MutatingWebhooks { metadata, webhooks }| (metadata, webhooks))))
+    });
+    [part(validating), part(mutating)]
 }
 
-fn service(config: &WebhookClientConfig) -> Option<String> {
-    config.service.as_ref().map(|service| format!("{}/{}", service.namespace, service.name))
+fn looks(all: impl Iterator<Item = (Metadata, Vec<Webhook>)>) -> Vec<WebhookLook> {
+    let look = |(configuration, webhooks): (Metadata, Vec<Webhook>)| {
+        webhooks.into_iter().map(move |webhook| WebhookLook {
+            name: format!("{}/{}", configuration.name, webhook.name),
+            failure_policy: webhook.failure_policy,
+            timeout: webhook.timeout_seconds,
+            service: webhook.client_config.service.map(|one| format!("{}/{}", one.namespace, one.name)),
+            rules: webhook.rules,
+            namespaces: webhook.namespace_selector,
+            objects: webhook.object_selector,
+        })
+    };
+    all.flat_map(look).collect()
 }

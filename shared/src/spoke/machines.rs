@@ -6,11 +6,8 @@
 use std::collections::HashSet;
 
 use jiff::Timestamp;
-use kube::ResourceExt;
-use kube::core::Object;
-use kube::discovery::ApiResource;
-use serde::{Deserialize, Serialize};
 
+use super::kinds::Machine;
 use crate::cloud::{InstanceState, Inventory, ProviderIds};
 
 /// Namespace of a cluster's own Machines.
@@ -19,38 +16,6 @@ pub const NAMESPACE: &str = "openshift-machine-api";
 pub const INTERRUPTIBLE: &str = "machine.openshift.io/interruptible-instance";
 /// Annotation: a Machine that is deleted is not drained first. There is no kubelet left that could do it.
 pub const EXCLUDE_NODE_DRAINING: &str = "machine.openshift.io/exclude-node-draining";
-
-/// A `machine.openshift.io/v1beta1` Machine: the fields that matter here.
-pub type Machine = Object<MachineSpec, MachineStatus>;
-
-/// Where a Machine is in its cloud.
-#[derive(Clone, Debug, Default, Deserialize, Serialize, PartialEq, Eq)]
-#[serde(rename_all = "camelCase")]
-pub struct MachineSpec {
-    /// On AWS `aws:///us-east-1a/i-0123456789abcdef0`; absent until the instance is there.
-    #[serde(default, rename = "providerID", skip_serializing_if = "Option::is_none")]
-    pub provider_id: Option<String>,
-}
-
-/// How far a Machine is.
-#[derive(Clone, Debug, Default, Deserialize, Serialize, PartialEq, Eq)]
-pub struct MachineStatus {
-    /// Such as `Provisioning`, `Running`, `Failed`. A Machine never leaves `Failed`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub phase: Option<String>,
-}
-
-/// How Machines are asked for.
-#[must_use]
-pub fn resource() -> ApiResource {
-    ApiResource {
-        group: "machine.openshift.io".to_owned(),
-        version: "v1beta1".to_owned(),
-        api_version: "machine.openshift.io/v1beta1".to_owned(),
-        kind: "Machine".to_owned(),
-        plural: "machines".to_owned(),
-    }
-}
 
 /// The Machines to be deleted, so that their `MachineSet`s make new ones.
 ///
@@ -68,23 +33,23 @@ pub fn to_replace<'a>(machines: &'a [Machine], existing: &Inventory, resume_star
 }
 
 fn is_lost(machine: &Machine, ids: ProviderIds, alive: &HashSet<&str>, resume_started: Timestamp) -> bool {
-    let is_old = machine.creation_timestamp().is_some_and(|created| created.0 < resume_started);
-    if !machine.labels().contains_key(INTERRUPTIBLE) || machine.metadata.deletion_timestamp.is_some() || !is_old {
+    let is_old = machine.metadata.creation_timestamp.is_some_and(|created| created < resume_started);
+    if !machine.metadata.labels.contains_key(INTERRUPTIBLE) || machine.metadata.deletion_timestamp.is_some() || !is_old
+    {
         return false;
     }
     match machine.spec.provider_id.as_deref().and_then(|id| ids.instance(id)) {
         Some(instance) => !alive.contains(instance),
         // One that never got an instance is still being made, unless that has failed for good.
-        None => machine.status.as_ref().is_some_and(|status| status.phase.as_deref() == Some("Failed")),
+        None => machine.status.phase.as_deref() == Some("Failed"),
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-
     use super::*;
     use crate::cloud::{Instance, Listing, Profile, Spot};
+    use crate::spoke::kinds::Few;
 
     const AWS: ProviderIds = ProviderIds { prefix: "aws:///", id_prefix: "i-" };
     const RESUMED: i64 = 1_800_000_000;
@@ -95,11 +60,11 @@ mod tests {
 
     /// A spot Machine made long before the wake.
     fn machine(instance: Option<&str>, phase: Option<&str>) -> Machine {
-        let spec = MachineSpec { provider_id: instance.map(|id| format!("aws:///us-east-1a/{id}")) };
-        let mut machine = Machine::new("m", &resource(), spec);
-        machine.metadata.labels.get_or_insert_default().insert(INTERRUPTIBLE.into(), String::new());
-        machine.metadata.creation_timestamp = Some(Time(at(-100_000)));
-        machine.status = Some(MachineStatus { phase: phase.map(str::to_owned) });
+        let mut machine = Machine::default();
+        machine.spec.provider_id = instance.map(|id| format!("aws:///us-east-1a/{id}"));
+        machine.metadata.labels = Few::from_iter([(INTERRUPTIBLE, String::new())]);
+        machine.metadata.creation_timestamp = Some(at(-100_000));
+        machine.status.phase = phase.map(str::to_owned);
         machine
     }
 
@@ -119,10 +84,10 @@ mod tests {
     #[test]
     fn only_what_lost_its_instance_is_replaced() {
         use InstanceState::{Running, ShuttingDown, Terminated};
-        let on_demand = with(machine(Some("i-gone"), Some("Running")), |m| m.metadata.labels = None);
+        let on_demand = with(machine(Some("i-gone"), Some("Running")), |m| m.metadata.labels = Few::default());
         let being_deleted =
-            with(machine(Some("i-gone"), Some("Running")), |m| m.metadata.deletion_timestamp = Some(Time(at(1))));
-        let new = |m: &mut Machine| m.metadata.creation_timestamp = Some(Time(at(5)));
+            with(machine(Some("i-gone"), Some("Running")), |m| m.metadata.deletion_timestamp = Some(at(1)));
+        let new = |m: &mut Machine| m.metadata.creation_timestamp = Some(at(5));
         let there =
             &[("i-master", Running), ("i-spot", Running), ("i-dead", Terminated), ("i-dying", ShuttingDown)][..];
         for (case, machines, existing, replaced) in [

@@ -4,6 +4,7 @@
 
 pub mod csr;
 mod facts;
+pub mod kinds;
 pub mod machines;
 pub mod openshift;
 

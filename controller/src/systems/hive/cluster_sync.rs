@@ -15,10 +15,10 @@ use shared::hive::decide::Sync;
 use tracing::warn;
 
 use super::PAGE_SIZE;
-use crate::csr::pages::is_not_there;
 use crate::runtime::hub::key_of;
 use crate::runtime::watch_backoff::WatchBackoff;
 use crate::runtime::{Key, clock};
+use crate::spoke::reader::is_not_there;
 
 /// How long the first list is waited for. Afterwards every cluster's `ClusterSync` counts as missing, and a transition waits
 /// for another minute, in which it says so (hive.md 1.1, row 9): two minutes in all.

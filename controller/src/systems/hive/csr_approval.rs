@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ObjectReference;
+use kube::Resource;
 use kube::runtime::events::EventType;
-use kube::{Client, Resource};
 use server::Warnings;
 use shared::hive::api::ClusterDeployment;
 use shared::text::sanitize_chain;
@@ -19,6 +19,7 @@ use crate::runtime::events::Events;
 use crate::runtime::hub::full_name;
 use crate::runtime::lease::Claim;
 use crate::runtime::{System, clock};
+use crate::spoke::reader::SpokeClient;
 
 /// Approves the requests of one target during one wake.
 #[derive(Clone)]
@@ -53,7 +54,7 @@ impl CsrApproval {
     }
 
     /// There is something new at the spoke. Answers whether to call again soon, even if nothing else happens there.
-    pub async fn pass(self, client: Client) -> bool {
+    pub async fn pass(self, client: SpokeClient) -> bool {
         if !self.claim.holds() {
             return true;
         }

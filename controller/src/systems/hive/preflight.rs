@@ -5,37 +5,29 @@
 
 use std::time::Duration;
 
-use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
-use k8s_openapi::api::core::v1::Secret;
-use k8s_openapi::api::policy::v1::PodDisruptionBudget;
-use kube::api::{ApiResource, DynamicObject, ListParams};
-use kube::core::GroupVersionKind;
-use kube::{Api, Client, ResourceExt};
-use serde_json::Value;
+use kube::api::ListParams;
 use shared::annotation::format;
 use shared::cloud::{CloudError, Instance, Inventory, Spot};
 use shared::hive::api::ClusterDeployment;
 use shared::hive::decide::Served;
 use shared::hive::preflight::{self, Certificate, CloudLook, Part, SpokeLook, SpokePreflight, VersionLook};
-use shared::spoke::csr::Csr;
+use shared::spoke::kinds::{CertificateRequest, ClusterVersion, NOT_AFTER, PodDisruptionBudget, SecretLook};
 use tokio::time::Instant as Clock;
 use tracing::info;
 
 use super::state::TargetState;
 use super::{Hive, HiveError, spokes};
 use crate::cloud_registry::PLATFORMS;
-use crate::csr::pages::{list, list_metadata};
 use crate::runtime::hub::full_name;
 use crate::runtime::{System, clock, slot};
-use crate::spoke::webhooks::{kube_system, part, webhooks};
+use crate::spoke::reader::{Held, Kept, SpokeClient};
+use crate::spoke::webhooks::{kube_system, part, taken, webhooks};
 
 /// How long the spoke gets for all of it together.
 const DEADLINE: Duration = Duration::from_secs(8);
 
-/// Annotation by which OpenShift says until when the certificate in a Secret is valid: no certificate has to be read.
-const NOT_AFTER: &str = "auth.openshift.io/certificate-not-after";
 /// Where the certificates are whose end ends more: the API server's signers, and the signer of the kubelets' certificates.
-const SIGNERS: &[&str] = &["openshift-kube-apiserver-operator", "openshift-kube-controller-manager-operator"];
+const SIGNERS: [&str; 2] = ["openshift-kube-apiserver-operator", "openshift-kube-controller-manager-operator"];
 
 /// Runs the preflight if it is due or requested, and writes the answer. Returns the object if it was written.
 ///
@@ -54,13 +46,14 @@ pub async fn answer(
     if !served || unwritten.is_none() && due_in(cluster, state) != Some(Duration::ZERO) {
         return Ok(None);
     }
-    let (asked_at, spoke) = if let Some(unwritten) = unwritten {
+    let (asked_at, (spoke, held)) = if let Some(unwritten) = unwritten {
         unwritten
     } else {
         let asked_at = Clock::now();
         state.preflight = Some((asked_at, None));
         let awake = preflight::is_awake(cluster);
-        (asked_at, if awake { ask(hive, cluster).await } else { SpokePreflight::NotAwake })
+        let asked = if awake { ask(hive, cluster).await } else { (SpokePreflight::NotAwake, Vec::new()) };
+        (asked_at, asked)
     };
     let cloud = machines.map(|machines| machines.as_ref().map(cloud_look).map_err(Clone::clone));
     let now = clock::now();
@@ -68,7 +61,7 @@ pub async fn answer(
     let answer = preflight::answer(cloud.as_ref(), &spoke, previous, now);
     let Some(patch) = preflight::patch(cluster, &answer, now) else { return Ok(None) };
     let written = hive.hub().patch_status(cluster, patch).await.map_err(|error| {
-        state.preflight = Some((asked_at, Some(spoke)));
+        state.preflight = Some((asked_at, Some((spoke, held))));
         HiveError::Status(error)
     })?;
     info!(cluster = full_name(cluster), status = answer.status, reason = answer.reason, "preflight");
@@ -91,91 +84,99 @@ fn cloud_look(machines: &Inventory) -> CloudLook {
 }
 
 /// Connects to the spoke with its administrator kubeconfig, and reads what the preflight needs.
-async fn ask(hive: &Hive, cluster: &ClusterDeployment) -> SpokePreflight {
+async fn ask(hive: &Hive, cluster: &ClusterDeployment) -> (SpokePreflight, Vec<Held>) {
     match spokes::client(hive.hub(), cluster).await {
         Ok((client, _)) => look(&client).await,
-        Err(error) => SpokePreflight::NotAsked(error.to_string()),
+        Err(error) => (SpokePreflight::NotAsked(error.to_string()), Vec::new()),
     }
 }
 
-/// Asks the spoke, all at once. Each part that cannot be read says so by itself.
-pub async fn look(client: &Client) -> SpokePreflight {
+/// Asks the spoke, all at once, and what its answers are charged. Each part that cannot be read says so by itself.
+pub async fn look(client: &SpokeClient) -> (SpokePreflight, Vec<Held>) {
     let parts = async {
-        let (version, certificates, pending_requests, webhooks, kube_system, budgets) = tokio::join!(
+        tokio::join!(
             version(client),
             certificates(client),
             pending_requests(client),
             webhooks(client),
             kube_system(client),
             budgets(client)
-        );
-        SpokeLook { version, certificates, pending_requests, webhooks, kube_system, budgets }
+        )
     };
-    match slot::outside(tokio::time::timeout(DEADLINE, Box::pin(parts))).await {
-        Ok(look) => SpokePreflight::Looked(Box::new(look)),
-        Err(_) => SpokePreflight::NotAsked(format!("the cluster's API server gives no answer within {DEADLINE:?}")),
+    let Ok(parts) = slot::outside(tokio::time::timeout(DEADLINE, Box::pin(parts))).await else {
+        let why = format!("the cluster's API server gives no answer within {DEADLINE:?}");
+        return (SpokePreflight::NotAsked(why), Vec::new());
+    };
+    let (version, certificates, pending_requests, [validating, mutating], (kube_system, labels), budgets) = parts;
+    let mut held: Vec<Held> = labels.into_iter().collect();
+    let webhooks = taken(validating, &mut held).and_then(|mut all| {
+        all.get_or_insert_default().extend(taken(mutating, &mut held)?.unwrap_or_default());
+        Ok(all)
+    });
+    let certificates = all_of(certificates.map(|part| taken(part, &mut held)));
+    let budgets = taken(budgets, &mut held);
+    let look = SpokeLook { version, certificates, pending_requests, webhooks, kube_system, budgets };
+    (SpokePreflight::Looked(Box::new(look)), held)
+}
+
+/// The certificates of all namespaces, if there are any.
+fn all_of(parts: [Part<Vec<Certificate>>; 2]) -> Part<Vec<Certificate>> {
+    let mut all = Vec::new();
+    for part in parts {
+        all.extend(part?.unwrap_or_default());
     }
+    Ok(Some(all).filter(|all| !all.is_empty()))
 }
 
-async fn version(client: &Client) -> Part<VersionLook> {
-    let kind = ApiResource::from_gvk(&GroupVersionKind::gvk("config.openshift.io", "v1", "ClusterVersion"));
-    let versions: Api<DynamicObject> = Api::all_with(client.clone(), &kind);
-    let found = part(versions.get("version").await)?;
-    Ok(found.map(|version| version_look(&version.data)))
+async fn version(client: &SpokeClient) -> Part<VersionLook> {
+    let found = part(client.get::<ClusterVersion>("version").await)?;
+    Ok(found.map(|version| version_look(&version)))
 }
 
-fn version_look(version: &Value) -> VersionLook {
-    let list = |path: &str| version.pointer(path).and_then(Value::as_array).into_iter().flatten();
-    let text = |value: &Value, key: &str| value.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
-    let is = |condition: &Value| text(condition, "type") == "Progressing" && text(condition, "status") == "True";
+fn version_look(ClusterVersion { status, .. }: &ClusterVersion) -> VersionLook {
     // The newest comes first.
-    let from = list("/status/history").find(|update| text(update, "state") == "Completed");
-    let to = version.pointer("/status/desired/version").and_then(Value::as_str);
+    let from = status.history.iter().find(|update| update.state.as_deref() == Some("Completed"));
     VersionLook {
-        progressing: list("/status/conditions").any(is),
-        from: from.map(|update| text(update, "version")),
-        to: to.map(str::to_owned),
+        progressing: status.conditions.iter().any(|one| one.type_ == "Progressing" && one.status == "True"),
+        from: from.map(|update| update.version.clone().unwrap_or_default()),
+        to: status.desired.version.clone(),
     }
 }
 
 /// Only the metadata of Secrets is read, never what is in them.
-async fn certificates(client: &Client) -> Part<Vec<Certificate>> {
-    let mut found = Vec::new();
-    for namespace in SIGNERS {
-        let secrets: Api<Secret> = Api::namespaced(client.clone(), namespace);
-        let list = part(list_metadata(&secrets, &ListParams::default(), "Secrets").await)?;
-        found.extend(list.iter().flatten().filter_map(|secret| {
-            let not_after = format::time(secret.annotations().get(NOT_AFTER)?)?;
-            Some(Certificate { name: format!("{namespace}/{}", secret.name_any()), not_after })
-        }));
-    }
-    Ok(Some(found).filter(|found| !found.is_empty()))
-}
-
-async fn pending_requests(client: &Client) -> Part<usize> {
-    let requests: Api<CertificateSigningRequest> = Api::all(client.clone());
-    let requests = part(list(&requests, &ListParams::default(), "CertificateSigningRequests").await)?;
-    Ok(requests.map(|requests| requests.iter().filter(|request| is_pending(request)).count()))
-}
-
-fn is_pending(request: &CertificateSigningRequest) -> bool {
-    Csr::from(request).settled().is_none()
-}
-
-async fn budgets(client: &Client) -> Part<Vec<String>> {
-    let budgets: Api<PodDisruptionBudget> = Api::all(client.clone());
-    let budgets = part(list(&budgets, &ListParams::default(), "PodDisruptionBudgets").await)?;
-    let tight = |budget: &&PodDisruptionBudget| {
-        let status = budget.status.as_ref();
-        // One that covers no pod allows none either, and means nothing.
-        status.is_some_and(|status| status.disruptions_allowed == Some(0) && status.expected_pods > Some(0))
+async fn certificates(client: &SpokeClient) -> [Part<Kept<Vec<Certificate>>>; 2] {
+    let of = |namespace: &'static str| async move {
+        let secrets = part(client.list::<SecretLook>(Some(namespace), &ListParams::default(), "Secrets").await)?;
+        let certificate = |SecretLook { metadata }: SecretLook| {
+            let not_after = format::time(metadata.annotations.get(NOT_AFTER)?)?;
+            Some(Certificate { name: format!("{namespace}/{}", metadata.name), not_after })
+        };
+        Ok(secrets.map(|secrets| secrets.map(|all| all.into_iter().filter_map(certificate).collect())))
     };
-    Ok(budgets.map(|budgets| budgets.iter().filter(tight).map(full_name).collect()))
+    let (first, second) = tokio::join!(of(SIGNERS[0]), of(SIGNERS[1]));
+    [first, second]
+}
+
+async fn pending_requests(client: &SpokeClient) -> Part<usize> {
+    let what = "CertificateSigningRequests";
+    let requests = part(client.list::<CertificateRequest>(None, &ListParams::default(), what).await)?;
+    Ok(requests.map(|requests| requests.iter().filter(|request| request.settled().is_none()).count()))
+}
+
+async fn budgets(client: &SpokeClient) -> Part<Kept<Vec<String>>> {
+    let what = "PodDisruptionBudgets";
+    let budgets = part(client.list::<PodDisruptionBudget>(None, &ListParams::default(), what).await)?;
+    // One that covers no pod allows none either, and means nothing.
+    let tight = |PodDisruptionBudget { metadata, status }: PodDisruptionBudget| {
+        let is_tight = status.disruptions_allowed == Some(0) && status.expected_pods > Some(0);
+        is_tight.then(|| metadata.full_name())
+    };
+    Ok(budgets.map(|budgets| budgets.map(|all| all.into_iter().filter_map(tight).collect())))
 }
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
 
@@ -188,11 +189,11 @@ mod tests {
                 { "version": "4.20.8", "state": "Completed" },
                 { "version": "4.20.7", "state": "Completed" },
             ],
-            "conditions": [{ "type": "Progressing", "status": "True" }],
+            "conditions": [{ "type": "Progressing", "status": "True", "lastTransitionTime": "2026-11-22T18:00:00Z" }],
         } });
         let expected = VersionLook { progressing: true, from: Some("4.20.8".into()), to: Some("4.20.9".into()) };
-        assert_eq!(version_look(&version), expected);
-        assert_eq!(version_look(&json!({})), VersionLook::default());
+        assert_eq!(version_look(&serde_json::from_value(version).unwrap()), expected);
+        assert_eq!(version_look(&ClusterVersion::default()), VersionLook::default());
     }
 
     #[test]
@@ -200,9 +201,9 @@ mod tests {
         let request = |conditions: Value| {
             let spec = json!({ "request": "", "signerName": "x" });
             let object = json!({ "metadata": {}, "spec": spec, "status": { "conditions": conditions } });
-            is_pending(&serde_json::from_value(object).unwrap())
+            serde_json::from_value::<CertificateRequest>(object).unwrap().settled().is_none()
         };
-        assert!(request(json!(null)) && request(json!([])));
+        assert!(request(json!([])));
         for type_ in ["Approved", "Denied", "Failed"] {
             assert!(!request(json!([{ "type": type_, "status": "True" }])), "{type_}");
         }

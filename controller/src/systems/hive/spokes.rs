@@ -3,7 +3,6 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use kube::Client;
 use shared::cloud::Inventory;
 use shared::hive::api::{ClusterDeployment, RESUME_SKIPS_CLUSTER_OPERATORS};
 use shared::hive::conditions::READY;
@@ -20,6 +19,7 @@ use super::{Hive, report};
 use crate::machines;
 use crate::runtime::hub::{full_name, key_of};
 use crate::runtime::{Hub, System, clock};
+use crate::spoke::reader::SpokeClient;
 use crate::spoke::{self, Route, Scope, SpokeWatch, kubeconfig};
 
 /// How often spot Machines are listed while Nodes are awaited.
@@ -132,7 +132,7 @@ pub async fn replace_spot(hive: &Hive, cluster: &ClusterDeployment, state: &mut 
 }
 
 /// A client of the spoke, and the version of the Secret with its kubeconfig.
-pub async fn client(hub: &Hub, cluster: &ClusterDeployment) -> Result<(Client, Option<String>), SpokeError> {
+pub async fn client(hub: &Hub, cluster: &ClusterDeployment) -> Result<(SpokeClient, Option<String>), SpokeError> {
     let (kubeconfig, version) = kubeconfig::read(&hub.client, cluster).await?;
     let route = Route { url: active_url(cluster), ip: ip_override(cluster) };
     let client = spoke::client(&hub.network, &kubeconfig, &route).await.map_err(|error| match error {

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use jiff::Timestamp;
-use kube::{Client, ResourceExt};
+use kube::ResourceExt;
 use shared::cloud::{CloudError, CloudErrorKind, Inventory};
 use shared::hive::api::ClusterDeployment;
 use shared::hive::conditions::{HIBERNATING, READY};
@@ -19,6 +19,7 @@ use super::conflict_detector::ConflictDetector;
 use super::csr_approval::CsrApproval;
 use crate::runtime::marks::Mark;
 use crate::spoke::SpokeWatch;
+use crate::spoke::reader::{Held, SpokeClient};
 
 /// How often the Secret of a target is read while the cloud refuses its credentials.
 const SECRET_PERIOD: Duration = Duration::from_secs(10);
@@ -50,7 +51,7 @@ pub struct Connection {
     /// When that was last compared.
     pub compared: Instant,
     /// For what is not watched.
-    pub client: Client,
+    pub client: SpokeClient,
     /// When spot Machines were last listed.
     pub spot: Option<Instant>,
 }
@@ -81,7 +82,7 @@ pub struct TargetState {
     /// The version of the Secret whose credentials the cloud refused, until it accepts some.
     refused: Option<String>,
     /// When the spoke was last asked what could stand in the way of a sleep, and what it said if that was not written yet.
-    pub preflight: Option<(Instant, Option<SpokePreflight>)>,
+    pub preflight: Option<(Instant, Option<(SpokePreflight, Vec<Held>)>)>,
     /// Whether the last status was held back because it only named other machines.
     pub names_held_back: bool,
     /// The reason of the last notice, so that it is given once.

@@ -5,7 +5,6 @@ use std::future::Future;
 use futures::{StreamExt, TryStreamExt, stream};
 use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
 use k8s_openapi::api::batch::v1::CronJob;
-use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::api::{ApiResource, DeleteParams, DynamicObject, ListParams, Patch, Preconditions};
 use kube::core::GroupVersionKind;
 use kube::{Api, Client, ResourceExt};
@@ -13,16 +12,16 @@ use serde_json::Value;
 use shared::kkp::api::Cluster;
 use shared::kkp::decide::{Action, Plan};
 use shared::kkp::record::{Record, Workload, WorkloadKind};
+use shared::spoke::kinds::{Kind, MachineDeployment, MachineSet, Node, Pod};
 use shared::text::{sanitize, sanitize_chain};
 
 use super::machinery::Seen;
 use super::store::{self, Stored, lead};
-use super::user::machine_kind;
 use super::{Kkp, KkpError, Observation, patches};
-use crate::csr::pages::is_not_there;
 use crate::runtime::hub::as_controller;
 use crate::runtime::{System, Target, WriteError};
 use crate::spoke::failure;
+use crate::spoke::reader::{SpokeClient, is_not_there};
 
 /// Kind whose counts a sleep changes.
 const DEPLOYMENT: &str = "MachineDeployment";
@@ -89,20 +88,24 @@ async fn one(
         Action::TouchBackups => seed.touch_backups(observation).await,
         Action::TouchMachineSets(names) => {
             let (user, patch) = (&user()?, &patches::touch(observation.now));
-            each(names, |name| async move { user.machines("MachineSet", &name, patch.clone()).await }).await
+            each(names, |name| async move { user.machines::<MachineSet>("MachineSet", &name, patch.clone()).await })
+                .await
         }
         Action::StopAutoscaler(names) => {
             let user = &user()?;
-            each(names, |name| async move { user.machines(DEPLOYMENT, &name, patches::stop_autoscaler()).await }).await
+            each(names, |name| async move {
+                user.machines::<MachineDeployment>(DEPLOYMENT, &name, patches::stop_autoscaler()).await
+            })
+            .await
         }
         Action::ScaleDownMachines(name, recorded) => {
-            user()?.machines(DEPLOYMENT, name, patches::scale_down_machines(recorded)).await
+            user()?.machines::<MachineDeployment>(DEPLOYMENT, name, patches::scale_down_machines(recorded)).await
         }
         Action::RestoreMachines(name, recorded) => {
-            user()?.machines(DEPLOYMENT, name, patches::restore_machines(recorded)).await
+            user()?.machines::<MachineDeployment>(DEPLOYMENT, name, patches::restore_machines(recorded)).await
         }
         Action::RestoreAutoscaler(name, annotations) => {
-            user()?.machines(DEPLOYMENT, name, patches::restore_autoscaler(annotations)).await
+            user()?.machines::<MachineDeployment>(DEPLOYMENT, name, patches::restore_autoscaler(annotations)).await
         }
         Action::Cordon(names) => {
             let user = &user()?;
@@ -230,7 +233,7 @@ impl Seed<'_> {
 /// Writes to the user cluster.
 struct User<'a> {
     kkp: &'a Kkp,
-    client: &'a Client,
+    client: &'a SpokeClient,
 }
 
 impl<'a> User<'a> {
@@ -245,40 +248,38 @@ impl<'a> User<'a> {
     }
 
     /// The outcome of a write: what is gone needs none.
-    fn done<T>(what: String, result: kube::Result<T>) -> Result<(), KkpError> {
+    fn done(what: String, result: kube::Result<()>) -> Result<(), KkpError> {
         match result {
-            Ok(_) => Ok(()),
+            Ok(()) => Ok(()),
             Err(error) if is_not_there(&error) => Ok(()),
             Err(error) => Err(KkpError::User { what, source: failure(&error) }),
         }
     }
 
     /// Writes a `MachineDeployment` or `MachineSet`.
-    async fn machines(&self, kind: &str, name: &str, patch: Value) -> Result<(), KkpError> {
+    async fn machines<K: Kind>(&self, kind: &str, name: &str, patch: Value) -> Result<(), KkpError> {
         lead(self.kkp)?;
         let (namespace, name) = name.split_once('/').unwrap_or(("kube-system", name));
-        let api: Api<DynamicObject> = Api::namespaced_with(self.client.clone(), namespace, &machine_kind(kind));
-        let written = api.patch(name, &as_controller(), &Patch::Merge(patch)).await;
+        let written = self.client.patch::<K>(Some(namespace), name, &as_controller(), &Patch::Merge(patch)).await;
         Self::done(format!("{kind} {namespace}/{name}"), written)
     }
 
     async fn node(&self, name: &str, patch: Value) -> Result<(), KkpError> {
         lead(self.kkp)?;
-        let api: Api<Node> = Api::all(self.client.clone());
-        Self::done(format!("Node {name}"), api.patch(name, &as_controller(), &Patch::Merge(patch)).await)
+        let written = self.client.patch::<Node>(None, name, &as_controller(), &Patch::Merge(patch)).await;
+        Self::done(format!("Node {name}"), written)
     }
 
     async fn delete_node(&self, name: &str) -> Result<(), KkpError> {
         lead(self.kkp)?;
-        let api: Api<Node> = Api::all(self.client.clone());
-        Self::done(format!("Node {name}"), api.delete(name, &DeleteParams::default()).await)
+        let deleted = self.client.delete::<Node>(None, name, &DeleteParams::default()).await;
+        Self::done(format!("Node {name}"), deleted)
     }
 
     /// Deletes a Pod; with its own grace period if the parameters name none.
     async fn delete_pod(&self, name: &str, params: &DeleteParams) -> Result<(), KkpError> {
         lead(self.kkp)?;
         let (namespace, pod) = name.split_once('/').unwrap_or(("default", name));
-        let api: Api<Pod> = Api::namespaced(self.client.clone(), namespace);
-        Self::done(format!("Pod {name}"), api.delete(pod, params).await)
+        Self::done(format!("Pod {name}"), self.client.delete::<Pod>(Some(namespace), pod, params).await)
     }
 }

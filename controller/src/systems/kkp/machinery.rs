@@ -3,23 +3,18 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::{Node as KubeNode, Pod as KubePod};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
-use kube::ResourceExt;
-use kube::api::DynamicObject;
 use shared::kkp::decide::{LostPod, MachineDeployment, Machinery, Node, Pod, Stage};
 use shared::kkp::keys;
 use shared::kkp::preflight::{self, UserCluster};
 use shared::kkp::record::Numbers;
 use shared::spoke::SpokeError;
+use shared::spoke::kinds::{self, KkpMachine, Lease, MIRROR, MachineSet, Node as KubeNode, OWNED_BY, Pod as KubePod};
 
-use super::seed::copy;
+use super::seed::number;
+use crate::spoke::reader::{Held, Kept, SpokeClient};
 
 /// How old a Lease is whose kubelet has gone: row 57 saw one for ever.
 const STALE: SignedDuration = SignedDuration::from_mins(2);
-/// Annotation of a static Pod.
-const MIRROR: &str = "kubernetes.io/config.mirror";
 
 /// The user cluster, as far as it was asked.
 pub enum Seen {
@@ -38,7 +33,10 @@ pub struct Asked {
     /// What the preflight reads; only before a sleep.
     pub preflight: Option<UserCluster>,
     /// The client that was used.
-    pub client: kube::Client,
+    pub client: SpokeClient,
+    /// What its answers are charged.
+    #[expect(dead_code, reason = "it is kept, not read")]
+    pub held: Vec<Held>,
 }
 
 impl Seen {
@@ -70,11 +68,11 @@ impl From<SpokeError> for Seen {
 /// The lists of machine-controller's kinds.
 pub struct Machines {
     /// `MachineDeployments`.
-    pub deployments: Vec<DynamicObject>,
-    /// `MachineSets`.
-    pub sets: Vec<DynamicObject>,
+    pub deployments: Kept<Vec<kinds::MachineDeployment>>,
+    /// `MachineSets`; only for the preflight.
+    pub sets: Option<Kept<Vec<MachineSet>>>,
     /// Machines.
-    pub all: Vec<DynamicObject>,
+    pub all: Kept<Vec<KkpMachine>>,
 }
 
 impl Machines {
@@ -85,149 +83,115 @@ impl Machines {
 
     /// Names of all Machines.
     pub fn names(&self) -> Vec<String> {
-        self.all.iter().map(ResourceExt::name_any).collect()
+        self.all.iter().map(|machine| machine.metadata.name.clone()).collect()
     }
 
     /// Machines as the preflight sees them.
     pub fn for_preflight(&self) -> Vec<preflight::Machine> {
-        let is_owned = |object: &DynamicObject, kind: &str| controller(object.owner_references(), kind).is_some();
-        let sets: BTreeSet<&str> = self
-            .sets
-            .iter()
-            .filter(|set| is_owned(set, "MachineDeployment"))
-            .filter_map(|set| set.metadata.uid.as_deref())
+        let sets = self.sets.iter().flat_map(|sets| sets.iter());
+        let sets: BTreeSet<&str> = sets
+            .filter(|set| set.metadata.owner("MachineDeployment").is_some())
+            .map(|set| set.metadata.uid.as_str())
             .collect();
-        let provider = |object: &DynamicObject| {
-            let provider = object.data.pointer("/spec/providerSpec/value/cloudProvider");
-            provider.and_then(|name| name.as_str()).unwrap_or_default().to_owned()
-        };
-        let machines = self.all.iter().map(|machine| preflight::Machine {
-            name: machine.name_any(),
-            has_deployment: controller(machine.owner_references(), "MachineSet")
-                .is_some_and(|owner| sets.contains(owner.uid.as_str())),
-            provider: provider(machine),
+        let machines = self.all.iter().map(|KkpMachine { metadata, spec, .. }| preflight::Machine {
+            name: metadata.name.clone(),
+            has_deployment: metadata.owner("MachineSet").is_some_and(|owner| sets.contains(owner.uid.as_str())),
+            provider: spec.provider_spec.value.cloud_provider.clone(),
         });
         machines.collect()
     }
 
     /// Names of the Nodes that these Machines refer to, and UIDs of the Machines that Nodes refer to.
-    fn of_nodes(&self, which: impl Fn(&DynamicObject) -> bool) -> BTreeSet<String> {
-        let names = |machine: &DynamicObject| {
-            let node = machine.data.pointer("/status/nodeRef/name").and_then(|name| name.as_str());
-            [node, machine.metadata.uid.as_deref()].into_iter().flatten().map(str::to_owned).collect::<Vec<_>>()
-        };
-        self.all.iter().filter(|machine| which(machine)).flat_map(names).collect()
+    fn of_nodes(&self, which: impl Fn(&KkpMachine) -> bool) -> BTreeSet<&str> {
+        let mut all = BTreeSet::new();
+        for machine in self.all.iter().filter(|machine| which(machine)) {
+            all.extend(machine.status.node_ref.name.as_deref());
+            all.extend(Some(machine.metadata.uid.as_str()).filter(|uid| !uid.is_empty()));
+        }
+        all
     }
 }
 
-fn controller<'a>(owners: &'a [OwnerReference], kind: &str) -> Option<&'a OwnerReference> {
-    owners.iter().find(|owner| owner.kind == kind)
-}
-
-fn deployment(object: &DynamicObject) -> MachineDeployment {
-    let replicas = object.data.pointer("/spec/replicas").and_then(serde_json::Value::as_u64).unwrap_or(1);
-    let of_autoscaler = |key: &&str| Some(((*key).to_owned(), object.annotations().get(*key)?.clone()));
+fn deployment(kinds::MachineDeployment { metadata, spec }: &kinds::MachineDeployment) -> MachineDeployment {
+    let of_autoscaler = |key: &&str| Some(((*key).to_owned(), metadata.annotations.get(key)?.to_owned()));
     MachineDeployment {
-        name: format!("{}/{}", object.namespace().unwrap_or_default(), object.name_any()),
-        replicas: u32::try_from(replicas).unwrap_or(u32::MAX),
+        name: format!("{}/{}", metadata.namespace, metadata.name),
+        replicas: spec.replicas.unwrap_or(1),
         autoscaler: keys::AUTOSCALER.iter().filter_map(of_autoscaler).collect(),
-        copy: copy(&object.metadata),
+        copy: metadata.annotations.get(keys::DEHYDRATED_REPLICAS).map(number),
     }
 }
-
-/// The label by which machine-controller names the Machine of a Node.
-const OWNER: &str = "machine-controller/owned-by";
 
 /// Nodes as decisions see them.
 pub fn nodes(nodes: &[KubeNode], machines: &Machines, leases: &[Lease], now: Timestamp) -> Vec<Node> {
     let of_machines = machines.of_nodes(|_| true);
     let of_leaving = machines.of_nodes(|machine| machine.metadata.deletion_timestamp.is_some());
-    let renewed: BTreeMap<String, Timestamp> = leases
-        .iter()
-        .filter_map(|lease| Some((lease.name_any(), lease.spec.as_ref()?.renew_time.as_ref()?.0)))
-        .collect();
-    let node = |node: &KubeNode| {
-        let name = node.name_any();
-        let conditions = node.status.iter().flat_map(|status| status.conditions.iter().flatten());
-        let owner = node.labels().get(OWNER);
+    let of_kubelets: BTreeMap<&str, Timestamp> =
+        leases.iter().filter_map(|lease| Some((lease.metadata.name.as_str(), lease.spec.renew_time?))).collect();
+    let node = |KubeNode { metadata, spec, status }: &KubeNode| {
+        let (name, owner) = (metadata.name.as_str(), metadata.labels.get(OWNED_BY));
         let is_of =
-            |machines: &BTreeSet<String>| machines.contains(&name) || owner.is_some_and(|uid| machines.contains(uid));
+            |machines: &BTreeSet<&str>| machines.contains(name) || owner.is_some_and(|uid| machines.contains(uid));
         Node {
-            cordoned: node.spec.as_ref().and_then(|spec| spec.unschedulable).unwrap_or_default(),
-            skips_eviction: node.annotations().contains_key(keys::SKIP_EVICTION),
-            ours: node.annotations().contains_key(keys::CORDONED),
+            name: name.to_owned(),
+            cordoned: spec.unschedulable,
+            skips_eviction: metadata.annotations.contains_key(keys::SKIP_EVICTION),
+            ours: metadata.annotations.contains_key(keys::CORDONED),
             has_machine: is_of(&of_machines),
             leaves: is_of(&of_leaving),
-            ready: conditions.into_iter().any(|condition| condition.type_ == "Ready" && condition.status == "True"),
-            stale: renewed.get(&name).is_none_or(|renewed| now.duration_since(*renewed) > STALE),
-            name,
+            ready: status.ready.as_ref().is_some_and(|ready| ready.status == "True"),
+            stale: of_kubelets.get(name).is_none_or(|renewed| now.duration_since(*renewed) > STALE),
         }
     };
     nodes.iter().map(node).collect()
 }
 
-/// The taint of a cordoned Node.
-const UNSCHEDULABLE: &str = "node.kubernetes.io/unschedulable";
-
 /// When a Pod was created whose controller places it on a cordoned Node again: it tolerates the taint.
 fn returned(pod: &KubePod) -> Option<Timestamp> {
-    let mut tolerations = pod.spec.iter().flat_map(|spec| spec.tolerations.iter().flatten());
-    let tolerates = tolerations.any(|one| {
-        let covers = match one.key.as_deref() {
-            None | Some("") => one.operator.as_deref() == Some("Exists"),
-            Some(key) => key == UNSCHEDULABLE,
-        };
-        covers && one.effect.as_deref().is_none_or(|effect| matches!(effect, "" | "NoSchedule"))
-    });
-    pod.metadata.creation_timestamp.as_ref().map(|created| created.0).filter(|_| tolerates)
+    pod.metadata.creation_timestamp.filter(|_| pod.spec.tolerates_cordon)
 }
 
 /// Pods that are bound to Nodes that are gone.
 pub fn lost_pods(pods: &[KubePod], nodes: &[Node]) -> Vec<LostPod> {
     let names: BTreeSet<&str> = nodes.iter().map(|node| node.name.as_str()).collect();
-    let node = |pod: &KubePod| pod.spec.as_ref().and_then(|spec| spec.node_name.clone());
-    let is_lost = |pod: &&KubePod| !is_done(pod) && node(pod).is_some_and(|node| !names.contains(node.as_str()));
-    let lost = |pod| LostPod { name: full_name(pod), uid: pod.uid().unwrap_or_default() };
+    let is_lost =
+        |pod: &&KubePod| !is_done(pod) && pod.spec.node_name.as_deref().is_some_and(|node| !names.contains(node));
+    let lost = |pod: &KubePod| LostPod { name: full_name(pod), uid: pod.metadata.uid.clone() };
     pods.iter().filter(is_lost).map(lost).collect()
 }
 
 /// Whether a Pod is skipped, as `kubectl drain` skips it: of a `DaemonSet`, static, done, or on no Node.
 fn is_left(pod: &KubePod) -> bool {
-    let on_node = pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_some());
-    let of_daemon_set = controller(pod.owner_references(), "DaemonSet").is_some();
-    of_daemon_set || pod.annotations().contains_key(MIRROR) || is_done(pod) || !on_node
+    let of_daemon_set = pod.metadata.owner("DaemonSet").is_some();
+    of_daemon_set || pod.metadata.annotations.contains_key(MIRROR) || is_done(pod) || pod.spec.node_name.is_none()
 }
 
 fn is_done(pod: &KubePod) -> bool {
-    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
-    matches!(phase, Some("Succeeded" | "Failed"))
+    matches!(pod.status.phase.as_deref(), Some("Succeeded" | "Failed"))
 }
 
 fn full_name(pod: &KubePod) -> String {
-    format!("{}/{}", pod.namespace().unwrap_or_default(), pod.name_any())
+    format!("{}/{}", pod.metadata.namespace, pod.metadata.name)
 }
 
 /// Pods that a drain deletes. One whose Node is gone, or has neither a heartbeat nor a Lease, has no kubelet that ends it.
 pub fn pods(pods: &[KubePod], nodes: &[Node]) -> Vec<Pod> {
     let alive: BTreeSet<&str> =
         nodes.iter().filter(|node| node.ready || !node.stale).map(|node| node.name.as_str()).collect();
-    let node = |pod: &KubePod| pod.spec.as_ref().and_then(|spec| spec.node_name.clone()).unwrap_or_default();
     let one = |pod: &KubePod| Pod {
         name: full_name(pod),
         stage: stage(pod),
         terminating: pod.metadata.deletion_timestamp.is_some(),
-        is_lost: !alive.contains(node(pod).as_str()),
+        is_lost: !alive.contains(pod.spec.node_name.as_deref().unwrap_or_default()),
         returned: returned(pod),
     };
     pods.iter().filter(|pod| !is_left(pod)).map(one).collect()
 }
 
 fn stage(pod: &KubePod) -> Stage {
-    let mut volumes = pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
-    let has_volume = volumes.any(|volume| volume.persistent_volume_claim.is_some() || volume.ephemeral.is_some());
-    match pod.metadata.namespace.as_deref() {
-        Some("kube-system") => Stage::System,
-        _ if has_volume => Stage::WithVolumes,
+    match pod.metadata.namespace.as_str() {
+        "kube-system" => Stage::System,
+        _ if pod.spec.has_claim => Stage::WithVolumes,
         _ => Stage::Others,
     }
 }
@@ -235,18 +199,18 @@ fn stage(pod: &KubePod) -> Stage {
 /// Pods that nothing recreates.
 pub fn bare(pods: &[KubePod]) -> Vec<String> {
     let is_bare = |pod: &&KubePod| {
-        let owned = pod.owner_references().iter().any(|owner| owner.controller == Some(true));
-        !owned && !pod.annotations().contains_key(MIRROR) && !is_done(pod)
+        let owned = pod.metadata.owner_references.iter().any(|owner| owner.controller);
+        !owned && !pod.metadata.annotations.contains_key(MIRROR) && !is_done(pod)
     };
     pods.iter().filter(is_bare).map(full_name).collect()
 }
 
 #[cfg(test)]
 mod tests {
-    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::spoke::reader::Memory;
 
     fn object<T: serde::de::DeserializeOwned>(value: Value) -> T {
         serde_json::from_value(value).unwrap()
@@ -274,14 +238,16 @@ mod tests {
             "metadata": { "name": "a", "namespace": "kube-system", "annotations": { keys::AUTOSCALER[0]: "1", "other": "x" } },
             "spec": { "replicas": 3 },
         }));
+        let all = vec![
+            machine("joined", owner("MachineSet", "set"), "n-1"),
+            machine("single", json!([]), ""),
+            machine("other", owner("MachineSet", "gone"), ""),
+        ];
+        let charge = Memory::default().share().charge();
         Machines {
-            deployments: vec![deployment],
-            sets: vec![set],
-            all: vec![
-                machine("joined", owner("MachineSet", "set"), "n-1"),
-                machine("single", json!([]), ""),
-                machine("other", owner("MachineSet", "gone"), ""),
-            ],
+            deployments: Kept::new(vec![deployment], charge.another()),
+            sets: Some(Kept::new(vec![set], charge.another())),
+            all: Kept::new(all, charge),
         }
     }
 
@@ -313,8 +279,8 @@ mod tests {
         };
         let all = [
             node("n-1", json!({}), json!({ keys::SKIP_EVICTION: "" }), "True"),
-            node("n-2", json!({ OWNER: "uid-single" }), json!({ keys::CORDONED: "true" }), "False"),
-            node("orphan", json!({ OWNER: "uid-gone" }), json!({}), "Unknown"),
+            node("n-2", json!({ OWNED_BY: "uid-single" }), json!({ keys::CORDONED: "true" }), "False"),
+            node("orphan", json!({ OWNED_BY: "uid-gone" }), json!({}), "Unknown"),
         ];
         let leases = [lease("n-1", "2026-11-22T17:59:50.000000Z"), lease("orphan", "2026-11-22T17:00:00.000000Z")];
         let found = nodes(&all, &machines(), &leases, now);
@@ -322,7 +288,10 @@ mod tests {
         assert_eq!(facts, [(true, true, false, false), (true, false, true, false), (false, false, true, true)]);
         assert!(found[0].skips_eviction && !found[0].ours && found[1].ours && !found[1].skips_eviction);
         let mut leaving = machines();
-        leaving.all[1].metadata.deletion_timestamp = Some(Time(now));
+        leaving.all = leaving.all.map(|mut all: Vec<KkpMachine>| {
+            all[1].metadata.deletion_timestamp = Some(now);
+            all
+        });
         let found = nodes(&all, &leaving, &leases, now);
         assert_eq!(found.iter().map(|one| one.leaves).collect::<Vec<_>>(), [false, true, false]);
     }
@@ -379,7 +348,7 @@ mod tests {
             (json!({ "operator": "Exists" }), true),
             (json!({ "operator": "Exists", "effect": "NoSchedule" }), true),
             (json!({ "operator": "Exists", "effect": "NoExecute" }), false),
-            (json!({ "key": UNSCHEDULABLE, "operator": "Exists" }), true),
+            (json!({ "key": "node.kubernetes.io/unschedulable", "operator": "Exists" }), true),
             (json!({ "key": "node.kubernetes.io/not-ready", "operator": "Exists" }), false),
         ] {
             let pod = object::<KubePod>(json!({

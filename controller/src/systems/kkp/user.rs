@@ -4,25 +4,25 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::ByteString;
-use k8s_openapi::api::batch::v1::Job;
-use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::{Event, Node, PersistentVolume, Pod, Secret, Service};
-use k8s_openapi::api::storage::v1::VolumeAttachment;
-use kube::api::{ApiResource, DynamicObject, ListParams};
-use kube::core::GroupVersionKind;
-use kube::{Api, Client, ResourceExt};
+use k8s_openapi::api::core::v1::Secret;
+use kube::api::ListParams;
+use kube::{Api, ResourceExt};
 use shared::annotation::format;
 use shared::hive::preflight::WebhookLook;
 use shared::kkp::api::Cluster;
 use shared::kkp::decide::{MachineDeployment, Machinery, Quota};
 use shared::kkp::preflight::{self, UserCluster, WRITTEN_BY_A_WAKE};
 use shared::spoke::SpokeError;
+use shared::spoke::kinds::{
+    self, BootstrapToken, Event, Job, KkpMachine, Lease, MachineSet, Node, PersistentVolume, Service, TOKEN_OF,
+    VolumeAttachment,
+};
 use shared::text::sanitize;
 
 use super::machinery::{Asked, Machines, Seen, bare, lost_pods, nodes, pods};
 use super::{Kkp, TargetState};
-use crate::csr::pages::{list, list_metadata};
 use crate::runtime::{System, clock, slot};
+use crate::spoke::reader::{Held, SpokeClient};
 use crate::spoke::webhooks::{kube_system, webhooks};
 use crate::spoke::{self, Route, failure};
 
@@ -32,18 +32,18 @@ const KUBECONFIG: (&str, &str) = ("internal-admin-kubeconfig", "kubeconfig");
 const DEADLINE: Duration = Duration::from_secs(30);
 /// Namespace of bootstrap tokens.
 const KUBE_SYSTEM: &str = "kube-system";
-/// Label of a bootstrap token with the namespace and the name of its `MachineDeployment`.
-const TOKEN_OF: &str = "machinedeployment.k8s.io/name";
 /// For how long a bootstrap token must be valid. OSM makes one for 15 minutes, and renews it for an hour when the `MachineDeployment`
 /// changes, as it does with its count.
 const TOKEN_VALID: SignedDuration = SignedDuration::from_mins(5);
+/// Webhooks and sets of Machines that are named.
+const MOST_NAMED: usize = 100;
 /// Namespace of the kubelets' Leases.
 const LEASES: &str = "kube-node-lease";
 
 /// The client of a user cluster, and the version of the Secret that it was made of.
 pub struct Cached {
     version: Option<String>,
-    client: Client,
+    client: SpokeClient,
 }
 
 /// What is to be read, besides machines and Nodes.
@@ -64,14 +64,14 @@ pub async fn ask(kkp: &Kkp, cluster: &Cluster, state: &mut TargetState, part: &P
         Err(error) => return error.into(),
     };
     match slot::outside(tokio::time::timeout(DEADLINE, Box::pin(read(&client, part)))).await {
-        Ok(Ok((machinery, preflight))) => Seen::Asked(Box::new(Asked { machinery, preflight, client })),
+        Ok(Ok((machinery, preflight, held))) => Seen::Asked(Box::new(Asked { machinery, preflight, client, held })),
         Ok(Err(error)) => failure(&error).into(),
         Err(_) => Seen::Silent(format!("the cluster's API server gives no answer within {DEADLINE:?}")),
     }
 }
 
 /// The client. The Secret is read each time: KKP renews the certificate in it when a pause ends (row 15).
-async fn client(kkp: &Kkp, cluster: &Cluster, state: &mut TargetState) -> Result<Client, SpokeError> {
+async fn client(kkp: &Kkp, cluster: &Cluster, state: &mut TargetState) -> Result<SpokeClient, SpokeError> {
     let (name, key) = KUBECONFIG;
     let namespace = cluster.control_plane_namespace();
     let about = |why: String| format!("Secret {namespace}/{name}: {why}");
@@ -91,48 +91,44 @@ async fn client(kkp: &Kkp, cluster: &Cluster, state: &mut TargetState) -> Result
     Ok(client)
 }
 
-/// A kind of machine-controller.
-pub fn machine_kind(kind: &str) -> ApiResource {
-    ApiResource::from_gvk(&GroupVersionKind::gvk("cluster.k8s.io", "v1alpha1", kind))
-}
-
-async fn read(client: &Client, part: &Part) -> kube::Result<(Machinery, Option<UserCluster>)> {
+/// What it holds, and what the answers are charged as long as anything of them is in use.
+async fn read(client: &SpokeClient, part: &Part) -> kube::Result<(Machinery, Option<UserCluster>, Vec<Held>)> {
     let all = ListParams::default();
-    let kind = |name: &str| Api::<DynamicObject>::all_with(client.clone(), &machine_kind(name));
-    let (deployments, sets, machines) = (kind("MachineDeployment"), kind("MachineSet"), kind("Machine"));
-    let (node_api, pod_api) = (Api::<Node>::all(client.clone()), Api::<Pod>::all(client.clone()));
-    let attachments = Api::<VolumeAttachment>::all(client.clone());
-    let leases = Api::<Lease>::namespaced(client.clone(), LEASES);
     let machines = async {
-        let (deployments, machines) =
-            (list(&deployments, &all, "MachineDeployments"), list(&machines, &all, "Machines"));
-        let (deployments, machines) = tokio::try_join!(deployments, machines)?;
+        let deployments = client.list::<kinds::MachineDeployment>(None, &all, "MachineDeployments");
+        let (deployments, machines) = tokio::try_join!(deployments, client.list::<KkpMachine>(None, &all, "Machines"))?;
         // Only the preflight asks whose Machines they are.
-        let sets = if part.preflight { list(&sets, &all, "MachineSets").await? } else { Vec::new() };
+        let sets =
+            if part.preflight { Some(client.list::<MachineSet>(None, &all, "MachineSets").await?) } else { None };
         kube::Result::Ok(Machines { deployments, sets, all: machines })
     };
     // A wake reads none of these: a cluster with more of them than any answer may have must wake, too.
     let of_drain = async {
         if !part.pods {
-            return Ok((Vec::new(), Vec::new(), Vec::new()));
+            return Ok(None);
         }
-        tokio::try_join!(
-            list(&pod_api, &all, "Pods"),
-            list_metadata(&attachments, &all, "VolumeAttachments"),
-            list(&leases, &all, "Leases"),
-        )
+        let found = tokio::try_join!(
+            client.list::<kinds::Pod>(None, &all, "Pods"),
+            client.list::<VolumeAttachment>(None, &all, "VolumeAttachments"),
+            client.list::<Lease>(Some(LEASES), &all, "Leases"),
+        );
+        found.map(Some)
     };
-    let (machines, found_nodes, (found_pods, attachments, leases)) =
-        tokio::try_join!(machines, list(&node_api, &all, "Nodes"), of_drain)?;
-    let found_nodes = nodes(&found_nodes, &machines, &leases, clock::now());
+    let (machines, found_nodes, of_drain) =
+        tokio::try_join!(machines, client.list::<Node>(None, &all, "Nodes"), of_drain)?;
+    let (found_pods, attachments, leases) = match &of_drain {
+        Some((pods, attachments, leases)) => (pods.as_slice(), attachments.as_slice(), leases.as_slice()),
+        None => (&[][..], &[][..], &[][..]),
+    };
+    let (found_nodes, mut held) = (nodes(&found_nodes, &machines, leases, clock::now()), vec![found_nodes.held()]);
     let preflight = if part.preflight {
         let nodes =
             found_nodes.iter().map(|one| preflight::Node { name: one.name.clone(), has_machine: one.has_machine });
         let user = UserCluster {
             nodes: nodes.collect(),
             machines: machines.for_preflight(),
-            bare_pods: bare(&found_pods),
-            ..of_kinds(client).await?
+            bare_pods: bare(found_pods),
+            ..of_kinds(client, &mut held).await?
         };
         Some(user)
     } else {
@@ -143,41 +139,39 @@ async fn read(client: &Client, part: &Part) -> kube::Result<(Machinery, Option<U
     let machinery = Machinery {
         deployments: machines.deployments(),
         machines: machines.names(),
-        pods: pods(&found_pods, &found_nodes),
-        lost_pods: lost_pods(&found_pods, &found_nodes),
+        pods: pods(found_pods, &found_nodes),
+        lost_pods: lost_pods(found_pods, &found_nodes),
         nodes: found_nodes,
-        attachments: attachments.iter().map(ResourceExt::name_any).collect(),
+        attachments: attachments.iter().map(|one| one.metadata.name.clone()).collect(),
         unready: None,
         quota: match refused_since {
             Some(since) => quota(client, since).await,
             None => None,
         },
     };
-    Ok((machinery, preflight))
+    held.extend([machines.deployments.held(), machines.all.held()]);
+    if let Some((pods, attachments, _)) = &of_drain {
+        held.extend([pods.held(), attachments.held()]);
+    }
+    Ok((machinery, preflight, held))
 }
 
 /// What only the preflight reads.
-async fn of_kinds(client: &Client) -> kube::Result<UserCluster> {
+async fn of_kinds(client: &SpokeClient, held: &mut Vec<Held>) -> kube::Result<UserCluster> {
     let all = ListParams::default();
-    let (services, volumes) = (Api::<Service>::all(client.clone()), Api::<PersistentVolume>::all(client.clone()));
-    let jobs = Api::<Job>::all(client.clone());
     let (services, volumes, jobs, webhooks) = tokio::join!(
-        list(&services, &all, "Services"),
-        list_metadata(&volumes, &all, "PersistentVolumes"),
-        list(&jobs, &all, "Jobs"),
+        client.list::<Service>(None, &all, "Services"),
+        client.list::<PersistentVolume>(None, &all, "PersistentVolumes"),
+        client.list::<Job>(None, &all, "Jobs"),
         webhooks_on_wake(client),
     );
     let (services, volumes, jobs) = (services?, volumes?, jobs?);
-    let name = |namespace: Option<String>, name: String| format!("{}/{name}", namespace.unwrap_or_default());
-    let is_balancer =
-        |service: &&Service| service.spec.as_ref().and_then(|spec| spec.type_.as_deref()) == Some("LoadBalancer");
-    let is_under_way = |job: &&Job| {
-        let conditions = job.status.iter().flat_map(|status| status.conditions.iter().flatten());
-        !conditions.into_iter().any(|one| matches!(one.type_.as_str(), "Complete" | "Failed") && one.status == "True")
-    };
+    held.extend([services.held(), jobs.held()]);
+    let is_balancer = |service: &&Service| service.spec.type_.as_deref() == Some("LoadBalancer");
+    let is_under_way = |job: &&Job| !job.status.is_done;
     Ok(UserCluster {
-        unfinished_jobs: jobs.iter().filter(is_under_way).map(|one| name(one.namespace(), one.name_any())).collect(),
-        load_balancers: services.iter().filter(is_balancer).map(|one| name(one.namespace(), one.name_any())).collect(),
+        unfinished_jobs: jobs.iter().filter(is_under_way).map(|one| one.metadata.full_name()).collect(),
+        load_balancers: services.iter().filter(is_balancer).map(|one| one.metadata.full_name()).collect(),
         volumes: volumes.len(),
         webhooks_on_wake: webhooks?,
         ..UserCluster::default()
@@ -185,35 +179,41 @@ async fn of_kinds(client: &Client) -> kube::Result<UserCluster> {
 }
 
 /// Webhooks that a wake has to call before their Pods run, and for what.
-async fn webhooks_on_wake(client: &Client) -> kube::Result<Vec<String>> {
-    let (webhooks, labels) = tokio::join!(webhooks(client), kube_system(client));
-    let webhooks = webhooks.map_err(|why| kube::Error::Service(why.into()))?;
-    let on_wake = |one: WebhookLook| {
-        one.holds_up(&labels, WRITTEN_BY_A_WAKE).map(|resource| format!("{} ({resource})", one.name))
+async fn webhooks_on_wake(client: &SpokeClient) -> kube::Result<Vec<String>> {
+    let (webhooks, (labels, _held)) = tokio::join!(webhooks(client), kube_system(client));
+    let on_wake = |one: &WebhookLook| {
+        one.holds_up(&labels, WRITTEN_BY_A_WAKE).map(|resource| format!("{} ({resource})", sanitize(&one.name)))
     };
-    Ok(webhooks.into_iter().flatten().filter_map(on_wake).collect())
+    let mut all = Vec::new();
+    for kind in webhooks {
+        let kind = kind.map_err(|why| kube::Error::Service(why.into()))?;
+        all.extend(kind.iter().flat_map(|found| found.iter()).filter_map(on_wake));
+    }
+    all.truncate(MOST_NAMED);
+    Ok(all)
 }
 
 /// Why Machines are not created: the `MachineDeployment` does not say, only Events of its `MachineSet` do (row 62).
-async fn quota(client: &Client, since: Timestamp) -> Option<Quota> {
-    let events: Api<Event> = Api::all(client.clone());
-    let params = ListParams::default().fields("involvedObject.kind=MachineSet,reason=ReconcileError").limit(100);
-    quota_of(events.list(&params).await.ok()?.items, since)
+async fn quota(client: &SpokeClient, since: Timestamp) -> Option<Quota> {
+    let params = ListParams::default().fields("involvedObject.kind=MachineSet,reason=ReconcileError");
+    quota_of(&client.list::<Event>(None, &params, "Events").await.ok()?, since)
 }
 
 /// The newest refusal of this wake, and every set that was refused.
-fn quota_of(mut events: Vec<Event>, since: Timestamp) -> Option<Quota> {
-    let is_new = |event: &Event| event.last_timestamp.as_ref().is_none_or(|at| at.0 >= since);
-    events.retain(|event| is_new(event) && event.message.as_deref().is_some_and(|text| text.contains("quota")));
-    events.sort_by_key(|event| event.last_timestamp.as_ref().map(|at| at.0));
-    let why = sanitize(events.last()?.message.as_deref()?);
-    let set = |event: &Event| {
+fn quota_of(events: &[Event], since: Timestamp) -> Option<Quota> {
+    let is_new = |event: &&Event| event.last_timestamp.is_none_or(|at| at >= since);
+    let is_quota = |event: &&Event| event.message.as_deref().is_some_and(|text| text.contains("quota"));
+    let refused: Vec<&Event> = events.iter().filter(is_new).filter(is_quota).collect();
+    let newest = refused.iter().max_by_key(|event| event.last_timestamp)?;
+    let why = sanitize(newest.message.as_deref()?);
+    let set = |event: &&Event| {
         let object = &event.involved_object;
         Some(format!("{}/{}", object.namespace.as_deref()?, object.name.as_deref()?))
     };
-    let mut sets: Vec<String> = events.iter().filter_map(set).collect();
+    let mut sets: Vec<String> = refused.iter().filter_map(set).collect();
     sets.sort();
     sets.dedup();
+    sets.truncate(MOST_NAMED);
     Some(Quota { why, sets })
 }
 
@@ -232,24 +232,20 @@ pub async fn missing_tokens(asked: &Asked) -> Option<String> {
 }
 
 /// What the bootstrap of new Nodes lacks: OSM makes a token for each `MachineDeployment`, and renews it when it reconciles (row 53).
-async fn tokens(client: &Client, deployments: &[MachineDeployment]) -> kube::Result<Option<String>> {
-    let secrets: Api<Secret> = Api::namespaced(client.clone(), KUBE_SYSTEM);
+async fn tokens(client: &SpokeClient, deployments: &[MachineDeployment]) -> kube::Result<Option<String>> {
     let params = ListParams::default().fields("type=bootstrap.kubernetes.io/token").labels(TOKEN_OF);
-    Ok(missing_token(&list(&secrets, &params, "bootstrap tokens").await?, deployments, clock::now()))
+    let tokens = client.list::<BootstrapToken>(Some(KUBE_SYSTEM), &params, "bootstrap tokens").await?;
+    Ok(missing_token(&tokens, deployments, clock::now()))
 }
 
-fn missing_token(secrets: &[Secret], deployments: &[MachineDeployment], now: Timestamp) -> Option<String> {
-    let is_valid = |secret: &Secret| {
-        let expiration = secret.data.as_ref().and_then(|data| data.get("expiration"));
+fn missing_token(tokens: &[BootstrapToken], deployments: &[MachineDeployment], now: Timestamp) -> Option<String> {
+    let is_valid = |token: &&BootstrapToken| {
+        let expiration = token.data.expiration.as_ref();
         let expiration = expiration.and_then(|value| format::time(str::from_utf8(&value.0).ok()?));
         expiration.is_some_and(|at| at.duration_since(now) > TOKEN_VALID)
     };
-    let valid: Vec<&str> = secrets
-        .iter()
-        .filter(|secret| is_valid(secret))
-        .filter_map(|secret| secret.labels().get(TOKEN_OF))
-        .map(String::as_str)
-        .collect();
+    let valid: Vec<&str> =
+        tokens.iter().filter(is_valid).filter_map(|token| token.metadata.labels.get(TOKEN_OF)).collect();
     let has_token = |deployment: &&MachineDeployment| {
         let (namespace, name) = deployment.name.split_once('/').unwrap_or(("", &deployment.name));
         // The name alone if both are too long for a label.

@@ -182,7 +182,7 @@ async fn probe(hub: &Hub, cluster: &ClusterDeployment, url: Url) -> Result<Answe
     };
     let asked = async {
         let client = spoke::client(&hub.network, &kubeconfig, &route).await?;
-        client.apiserver_version().await.map(drop).map_err(|error| spoke::failure(&error))
+        client.version().await.map_err(|error| spoke::failure(&error))
     };
     let answer = slot::outside(tokio::time::timeout(PROBE_TIMEOUT, asked)).await.unwrap_or_else(|_| {
         Err(SpokeError::Unreachable(format!("the cluster's API server does not answer within {PROBE_TIMEOUT:?}")))

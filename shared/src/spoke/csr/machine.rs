@@ -4,6 +4,8 @@ use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::spoke::kinds;
+
 /// The namespace of a cluster's own Machines.
 pub const NAMESPACE: &str = "openshift-machine-api";
 
@@ -53,16 +55,11 @@ pub struct MachineAddress {
     pub address: String,
 }
 
-impl From<&Machine> for super::Machine {
-    fn from(object: &Machine) -> Self {
-        let status = object.status.as_ref();
-        let mut machine = Self {
-            node: status.and_then(|status| status.node_ref.as_ref()?.name.clone()).filter(|name| !name.is_empty()),
-            ..Self::default()
-        };
-        for MachineAddress { type_, address } in
-            status.and_then(|status| status.addresses.as_ref()).into_iter().flatten()
-        {
+impl From<&kinds::Machine> for super::Machine {
+    fn from(object: &kinds::Machine) -> Self {
+        let node = object.status.node_ref.name.clone().filter(|name| !name.is_empty());
+        let mut machine = Self { node, ..Self::default() };
+        for MachineAddress { type_, address } in &object.status.addresses {
             match type_.as_str() {
                 "InternalDNS" => {
                     machine.internal_dns.push(address.clone());

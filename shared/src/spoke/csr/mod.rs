@@ -19,11 +19,11 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 
 pub use self::judge::judge;
 pub use self::pass::{Counts, Limits, is_undecided, pass};
 pub use self::reason::Reason;
+use super::kinds::CertificateRequest;
 
 /// User name of a kubelet, before the name of its Node.
 pub const NODE_PREFIX: &str = "system:node:";
@@ -58,22 +58,20 @@ pub struct Csr {
     pub issued: bool,
 }
 
-impl From<&CertificateSigningRequest> for Csr {
-    fn from(object: &CertificateSigningRequest) -> Self {
-        let (meta, spec, status) = (&object.metadata, &object.spec, object.status.as_ref());
-        let conditions = status.and_then(|status| status.conditions.as_ref()).into_iter().flatten();
+impl From<CertificateRequest> for Csr {
+    fn from(CertificateRequest { metadata, spec, status }: CertificateRequest) -> Self {
         Self {
-            name: meta.name.clone().unwrap_or_default(),
-            uid: meta.uid.clone().unwrap_or_default(),
-            resource_version: meta.resource_version.clone().unwrap_or_default(),
-            signer: spec.signer_name.clone(),
-            username: spec.username.clone().unwrap_or_default(),
-            groups: spec.groups.iter().flatten().cloned().collect(),
-            usages: spec.usages.iter().flatten().cloned().collect(),
-            request: spec.request.0.clone(),
-            created: meta.creation_timestamp.as_ref().map(|time| time.0),
-            conditions: conditions.map(|condition| condition.type_.clone()).collect(),
-            issued: status.and_then(|status| status.certificate.as_ref()).is_some_and(|issued| !issued.0.is_empty()),
+            name: metadata.name,
+            uid: metadata.uid,
+            resource_version: metadata.resource_version,
+            signer: spec.signer_name,
+            username: spec.username,
+            groups: spec.groups.into_iter().collect(),
+            usages: spec.usages.into_iter().collect(),
+            request: spec.request.0,
+            created: metadata.creation_timestamp,
+            conditions: status.conditions.into_iter().map(|condition| condition.type_).collect(),
+            issued: !status.certificate.is_empty(),
         }
     }
 }
@@ -82,12 +80,24 @@ impl Csr {
     /// Why it needs no decision any more, if that is so.
     #[must_use]
     pub fn settled(&self) -> Option<Reason> {
-        const SETTLED: &[(&str, Reason)] =
-            &[("Denied", Reason::Denied), ("Failed", Reason::Failed), ("Approved", Reason::Approved)];
-        let is = |type_: &str| self.conditions.iter().any(|condition| condition == type_);
-        let settled = SETTLED.iter().find(|(type_, _)| is(type_)).map(|(_, reason)| *reason);
-        settled.or(self.issued.then_some(Reason::Issued))
+        settled(|type_| self.conditions.iter().any(|condition| condition == type_), self.issued)
     }
+}
+
+impl CertificateRequest {
+    /// Why it needs no decision any more, if that is so.
+    #[must_use]
+    pub fn settled(&self) -> Option<Reason> {
+        let conditions = &self.status.conditions;
+        settled(|type_| conditions.iter().any(|one| one.type_ == type_), !self.status.certificate.is_empty())
+    }
+}
+
+fn settled(is: impl Fn(&str) -> bool, issued: bool) -> Option<Reason> {
+    const SETTLED: &[(&str, Reason)] =
+        &[("Denied", Reason::Denied), ("Failed", Reason::Failed), ("Approved", Reason::Approved)];
+    let settled = SETTLED.iter().find(|(type_, _)| is(type_)).map(|(_, reason)| *reason);
+    settled.or(issued.then_some(Reason::Issued))
 }
 
 /// What a certificate is for.

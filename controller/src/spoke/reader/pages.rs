@@ -1,10 +1,10 @@
 //! Lists of a spoke's objects: page by page, and no more of a kind than any cluster has. The spoke belongs to a tenant.
 
-use std::fmt::Debug;
+use kube::api::ListParams;
+use shared::spoke::kinds::Kind;
 
-use kube::Api;
-use kube::api::{ListParams, ObjectList, PartialObjectMeta};
-use serde::de::DeserializeOwned;
+use super::client::{Page, SpokeClient};
+use super::memory::{Charge, Kept};
 
 /// Objects of one page.
 pub const PAGE: u32 = 100;
@@ -15,26 +15,19 @@ pub const MOST: usize = 5_000;
 /// Pages of one list. The API server may leave pages short.
 const PAGES: u32 = 100;
 
-/// All objects of a kind. `what` names it.
-///
-/// # Errors
-/// When a page cannot be read, or there are more than [`MOST`].
-pub async fn list<K>(api: &Api<K>, params: &ListParams, what: &str) -> kube::Result<Vec<K>>
-where
-    K: Clone + DeserializeOwned + Debug,
-{
-    gather(params, what, |page| async move { api.list(&page).await }).await
-}
-
-/// The metadata of all objects of a kind. `what` names it.
-///
-/// # Errors
-/// When a page cannot be read, or there are more than [`MOST`].
-pub async fn list_metadata<K>(api: &Api<K>, params: &ListParams, what: &str) -> kube::Result<Vec<PartialObjectMeta<K>>>
-where
-    K: Clone + DeserializeOwned + Debug,
-{
-    gather(params, what, |page| async move { api.list_metadata(&page).await }).await
+impl SpokeClient {
+    /// All objects of a kind. `what` names it. They are charged until they are dropped.
+    ///
+    /// # Errors
+    /// When a page cannot be read, or there are more than [`MOST`].
+    pub async fn list<K: Kind>(
+        &self,
+        namespace: Option<&str>,
+        params: &ListParams,
+        what: &str,
+    ) -> kube::Result<Kept<Vec<K>>> {
+        gather(params, what, |page| async move { self.page(namespace, &page).await }).await
+    }
 }
 
 /// Whether what was asked for is not there. By the code of the answer: of a group that it does not serve, an API server says so in
@@ -43,42 +36,50 @@ pub fn is_not_there(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == 404)
 }
 
-async fn gather<T, F>(params: &ListParams, what: &str, page: impl Fn(ListParams) -> F) -> kube::Result<Vec<T>>
+async fn gather<T, F>(params: &ListParams, what: &str, page: impl Fn(ListParams) -> F) -> kube::Result<Kept<Vec<T>>>
 where
-    T: Clone,
-    F: Future<Output = kube::Result<ObjectList<T>>>,
+    F: Future<Output = kube::Result<(Page<T>, Charge)>>,
 {
     let mut params = params.clone().limit(PAGE);
-    let mut all = Vec::new();
+    let (mut all, mut charges) = (Vec::new(), None::<Charge>);
     for _ in 0..PAGES {
-        let found = page(params.clone()).await?;
+        let (found, charge) = page(params.clone()).await?;
+        match &mut charges {
+            None => charges = Some(charge),
+            Some(charges) => charges.merge(charge),
+        }
+        all.reserve_exact(found.items.len());
         all.extend(found.items);
         if all.len() > MOST {
             break;
         }
-        let Some(token) = found.metadata.continue_.filter(|token| !token.is_empty()) else { return Ok(all) };
-        params = params.continue_token(&token);
+        match charges {
+            Some(charge) if found.metadata.next.is_empty() => return Ok(Kept::new(all, charge)),
+            kept => charges = kept,
+        }
+        params = params.continue_token(&found.metadata.next);
     }
     Err(kube::Error::Service(format!("the cluster has more than {MOST} {what}").into()))
 }
 
 #[cfg(test)]
 mod tests {
-    use kube::api::{ListMeta, TypeMeta};
-
+    use super::super::client::PageMetadata;
+    use super::super::memory::Memory;
     use super::*;
 
-    fn page(items: usize, next: &str) -> ObjectList<u8> {
-        let metadata = ListMeta { continue_: Some(next.to_owned()), ..ListMeta::default() };
-        ObjectList { types: TypeMeta::default(), metadata, items: vec![0; items] }
+    fn page(items: usize, next: &str) -> Page<u8> {
+        let metadata = PageMetadata { next: next.to_owned(), ..PageMetadata::default() };
+        Page { metadata, items: vec![0; items] }
     }
 
     /// How many Nodes are taken of a server that answers so, by the token that it is asked with.
-    async fn taken(answer: impl Fn(Option<&str>) -> ObjectList<u8>) -> Result<usize, String> {
+    async fn taken(answer: impl Fn(Option<&str>) -> Page<u8>) -> Result<usize, String> {
+        let share = Memory::default().share();
         let list = |params: ListParams| {
             assert_eq!(params.limit, Some(PAGE));
             let page = answer(params.continue_token.as_deref());
-            async move { Ok::<_, kube::Error>(page) }
+            std::future::ready(Ok::<_, kube::Error>((page, share.charge())))
         };
         let all = gather(&ListParams::default(), "Nodes", list).await;
         all.map(|all| all.len()).map_err(|error| error.to_string())

@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use super::BoxError;
 use tokio::time::Instant;
-use tower::BoxError;
 
 /// How long a request is not sent after its answer was too large; doubled with each one in a row.
 const FIRST: Duration = Duration::from_secs(5);

@@ -1,0 +1,349 @@
+//! A client of one spoke, all of whose answers pass the reader.
+
+use std::time::Duration;
+
+use axum::body::{Body, BodyDataStream, Bytes};
+use futures::TryStreamExt as _;
+use http::{Request, Response, StatusCode};
+use kube::Client;
+use kube::api::{DeleteParams, GetParams, ListParams, Patch, PatchParams};
+use kube::core::{Request as Requests, Status};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use shared::spoke::kinds::Kind;
+use tokio::time::Instant;
+
+use super::BoxError;
+use super::build::{Unread, build};
+use super::memory::{Charge, Full, Kept, Memory, Share};
+use super::refused::Refused;
+
+/// Bytes of one answer. A page of Nodes has 2 MB.
+const ANSWER: usize = 8 << 20;
+/// Bytes of an error.
+const ERROR: usize = 64 << 10;
+/// Bytes by which the room for an answer grows at most.
+const GROW: usize = 1 << 20;
+/// Bytes for which room is made before a value is built once more.
+const MORE: usize = 256 << 10;
+/// For how long that is repeated.
+const BUILD_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// A client of one spoke.
+#[derive(Clone, Debug)]
+pub struct SpokeClient {
+    http: Http,
+    share: Share,
+    refused: Refused,
+}
+
+/// kube's client, which reads no answer here.
+#[derive(Clone)]
+struct Http(Client);
+
+impl std::fmt::Debug for Http {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Client")
+    }
+}
+
+/// What an API server says of a request that it does not grant.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+pub struct Failure {
+    message: String,
+    reason: String,
+    code: u16,
+}
+
+impl Failure {
+    /// The same, as kube has it.
+    pub fn into_status(self) -> Box<Status> {
+        Status::failure(&self.message, &self.reason).with_code(self.code).boxed()
+    }
+}
+
+impl SpokeClient {
+    /// Reads what this client is answered, within the memory of all.
+    #[must_use]
+    pub fn new(client: Client, memory: &Memory) -> Self {
+        Self { http: Http(client), share: memory.share(), refused: Refused::default() }
+    }
+
+    /// One object.
+    ///
+    /// # Errors
+    /// When there is none, or the answer cannot be read.
+    pub async fn get<K: Kind>(&self, name: &str) -> kube::Result<Kept<K>> {
+        self.read(requests::<K>(None).get(name, &GetParams::default())).await
+    }
+
+    /// One page of a list.
+    pub(super) async fn page<K: Kind>(
+        &self,
+        namespace: Option<&str>,
+        params: &ListParams,
+    ) -> kube::Result<(Page<K>, Charge)> {
+        let requests = requests::<K>(namespace);
+        let request = if K::METADATA_ONLY { requests.list_metadata(params) } else { requests.list(params) };
+        self.answer(request).await
+    }
+
+    /// Whether the API server says its version.
+    ///
+    /// # Errors
+    /// When it does not.
+    pub async fn version(&self) -> kube::Result<()> {
+        self.write(Request::get("/version").body(Vec::new()).map_err(kube::core::request::Error::BuildRequest)).await
+    }
+
+    /// Patches an object.
+    ///
+    /// # Errors
+    /// When the spoke refuses.
+    pub async fn patch<K: Kind>(
+        &self,
+        namespace: Option<&str>,
+        name: &str,
+        params: &PatchParams,
+        patch: &Patch<impl Serialize>,
+    ) -> kube::Result<()> {
+        self.write(requests::<K>(namespace).patch(name, params, patch)).await
+    }
+
+    /// Patches a subresource of an object that is in no namespace.
+    ///
+    /// # Errors
+    /// When the spoke refuses.
+    pub async fn patch_subresource<K: Kind>(
+        &self,
+        subresource: &str,
+        name: &str,
+        params: &PatchParams,
+        patch: &Patch<impl Serialize>,
+    ) -> kube::Result<()> {
+        self.write(requests::<K>(None).patch_subresource(subresource, name, params, patch)).await
+    }
+
+    /// Deletes an object.
+    ///
+    /// # Errors
+    /// When the spoke refuses.
+    pub async fn delete<K: Kind>(
+        &self,
+        namespace: Option<&str>,
+        name: &str,
+        params: &DeleteParams,
+    ) -> kube::Result<()> {
+        self.write(requests::<K>(namespace).delete(name, params)).await
+    }
+
+    async fn read<T: DeserializeOwned>(&self, request: Built) -> kube::Result<Kept<T>> {
+        self.answer(request).await.map(|(value, charge)| Kept::new(value, charge))
+    }
+
+    /// Sends a request, and builds a value of its answer.
+    async fn answer<T: DeserializeOwned>(&self, request: Built) -> kube::Result<(T, Charge)> {
+        let (answer, path) = self.send(request).await?;
+        let read = match whole(answer.into_body().into_data_stream(), &self.share, ANSWER).await {
+            Ok(text) => built(text.bytes(), &self.share).await.map_err(Cause::from),
+            Err(cause) => Err(cause),
+        };
+        match read {
+            Ok(found) => {
+                self.refused.remove(&path);
+                Ok(found)
+            }
+            Err(Cause::Refused(why)) => Err(self.refuse(&path, why)),
+            Err(Cause::Passing(error)) => Err(kube::Error::Service(error)),
+        }
+    }
+
+    /// Sends a write. Of its answer only the code is read.
+    async fn write(&self, request: Built) -> kube::Result<()> {
+        let (answer, path) = self.send(request).await?;
+        let mut left = ANSWER;
+        let mut chunks = answer.into_body().into_data_stream();
+        while let Some(chunk) = chunks.try_next().await.map_err(|error| kube::Error::Service(error.into()))? {
+            left = left.checked_sub(chunk.len()).ok_or_else(|| self.refuse(&path, too_large(ANSWER)))?;
+        }
+        Ok(())
+    }
+
+    /// Sends a request. An answer that is no success is the error that it says.
+    pub(super) async fn send(&self, request: Built) -> kube::Result<(Response<Body>, String)> {
+        let request = request.map_err(kube::Error::BuildRequest)?;
+        let path = request.uri().path().to_owned();
+        if let Some(why) = self.refused.why(&path) {
+            return Err(kube::Error::Service(why));
+        }
+        let answer = self.http.0.send(request.map(kube::client::Body::from)).await?.map(Body::new);
+        if answer.status().is_success() {
+            return Ok((answer, path));
+        }
+        Err(self.failure(answer.status(), answer.into_body(), &path).await)
+    }
+
+    async fn failure(&self, code: StatusCode, body: Body, path: &str) -> kube::Error {
+        let text = match whole(body.into_data_stream(), &self.share, ERROR).await {
+            Ok(text) => text,
+            Err(Cause::Refused(why)) => return self.refuse(path, why),
+            Err(Cause::Passing(error)) => return kube::Error::Service(error),
+        };
+        let code = code.as_u16();
+        let failure = match built::<Failure>(text.bytes(), &self.share).await {
+            Ok((failure, _)) => Failure { code: if failure.code == 0 { code } else { failure.code }, ..failure },
+            // In plain text: of a group that it does not serve, an API server says so.
+            Err(_) => {
+                Failure { message: String::from_utf8_lossy(text.bytes()).into_owned(), code, ..Failure::default() }
+            }
+        };
+        kube::Error::Api(failure.into_status())
+    }
+
+    /// An answer to this path was refused: the same request is not sent again at once.
+    pub(super) fn refuse(&self, path: &str, why: String) -> kube::Error {
+        self.refused.add(path, &why);
+        kube::Error::Service(why.into())
+    }
+
+    /// What is kept of the spoke's answers is charged with this.
+    #[must_use]
+    pub fn charge(&self) -> Charge {
+        self.share.charge()
+    }
+
+    pub(super) fn share(&self) -> &Share {
+        &self.share
+    }
+}
+
+/// A request, if its parameters are sound.
+type Built = Result<Request<Vec<u8>>, kube::core::request::Error>;
+
+/// Requests for objects of a kind.
+pub fn requests<K: Kind>(namespace: Option<&str>) -> Requests {
+    let (version, plural) = (K::VERSION, K::PLURAL);
+    Requests::new(match namespace {
+        Some(namespace) => format!("{version}/namespaces/{namespace}/{plural}"),
+        None => format!("{version}/{plural}"),
+    })
+}
+
+/// One page of a list.
+#[derive(Deserialize)]
+#[serde(bound = "K: DeserializeOwned")]
+pub struct Page<K> {
+    #[serde(default)]
+    pub metadata: PageMetadata,
+    #[serde(default = "Vec::new")]
+    pub items: Vec<K>,
+}
+
+/// Metadata of a page.
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct PageMetadata {
+    /// Version of the list.
+    pub resource_version: String,
+    /// By which the next page is asked for.
+    #[serde(rename = "continue")]
+    pub next: String,
+}
+
+/// Why an answer was not read.
+pub enum Cause {
+    /// It is larger than what we ask for, or malformed.
+    Refused(String),
+    /// The connection broke, or the answers of others left no room.
+    Passing(BoxError),
+}
+
+impl From<Unread> for Cause {
+    fn from(unread: Unread) -> Self {
+        match unread {
+            Unread::Refused(why) => Self::Refused(why),
+            Unread::Full(full) => Self::Passing(full.into()),
+        }
+    }
+}
+
+/// Builds a value, if need be again when there is room for it.
+pub async fn built<T: DeserializeOwned>(text: &[u8], share: &Share) -> Result<(T, Charge), Unread> {
+    let (mut charge, deadline) = (share.charge(), Instant::now() + BUILD_TIMEOUT);
+    loop {
+        match build(text, &mut charge) {
+            Err(Unread::Full(_)) if Instant::now() < deadline => charge.wait_for(MORE).await.map_err(Unread::Full)?,
+            built => return built.map(|value| (value, charge)),
+        }
+        charge.restart();
+    }
+}
+
+/// Text that is being read. It is charged for what it has room for.
+pub struct Text {
+    bytes: Vec<u8>,
+    /// What was done with.
+    begin: usize,
+    charge: Charge,
+}
+
+impl Text {
+    pub fn new(share: &Share) -> Self {
+        Self { bytes: Vec::new(), begin: 0, charge: share.charge() }
+    }
+
+    /// What has come and was not done with.
+    pub fn bytes(&self) -> &[u8] {
+        self.bytes.get(self.begin..).unwrap_or_default()
+    }
+
+    /// So much of it is done with.
+    pub fn skip(&mut self, bytes: usize) {
+        self.begin += bytes;
+        if self.begin >= self.bytes.len() {
+            self.bytes = Vec::new();
+            self.begin = 0;
+            self.charge.refund(self.charge.used());
+        }
+    }
+
+    /// More has come.
+    pub async fn push(&mut self, chunk: &[u8]) -> Result<(), Full> {
+        self.bytes.drain(..self.begin);
+        self.begin = 0;
+        let (length, room) = (self.bytes.len() + chunk.len(), self.bytes.capacity());
+        if length > room {
+            let more = length.max(room + (room / 2).min(GROW));
+            if self.charge.spend(more - room).is_err() {
+                self.charge.wait_for(more - room).await?;
+                self.charge.spend(more - room)?;
+            }
+            self.bytes.reserve_exact(more - self.bytes.len());
+        }
+        self.bytes.extend_from_slice(chunk);
+        Ok(())
+    }
+}
+
+/// Reads an answer to its end.
+async fn whole(mut chunks: BodyDataStream, share: &Share, most: usize) -> Result<Text, Cause> {
+    let mut text = Text::new(share);
+    while let Some(chunk) = next(&mut chunks).await? {
+        if text.bytes().len() + chunk.len() > most {
+            return Err(Cause::Refused(too_large(most)));
+        }
+        text.push(&chunk).await.map_err(|full| Cause::Passing(full.into()))?;
+    }
+    Ok(text)
+}
+
+/// The next bytes of a body.
+pub async fn next(chunks: &mut BodyDataStream) -> Result<Option<Bytes>, Cause> {
+    chunks.try_next().await.map_err(|error| Cause::Passing(error.into()))
+}
+
+fn too_large(most: usize) -> String {
+    let (size, unit) = if most < 1 << 20 { (most >> 10, "KiB") } else { (most >> 20, "MiB") };
+    format!("the answer has more than {size} {unit}")
+}

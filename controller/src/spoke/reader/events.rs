@@ -1,0 +1,300 @@
+//! Watches of a spoke: each event passes the reader, and is charged until it is dropped.
+
+use std::collections::VecDeque;
+use std::mem::take;
+use std::time::Duration;
+
+use axum::body::{BodyDataStream, Bytes};
+use futures::{Stream, stream};
+use kube::api::{ListParams, WatchParams};
+use kube::runtime::watcher::{Error, Event};
+use serde::Deserialize;
+use serde::de::{DeserializeOwned, IgnoredAny};
+use shared::spoke::kinds::Object;
+use tokio::time::{Instant, sleep_until, timeout_at};
+
+use super::client::{Cause, Failure, SpokeClient, Text, built, next, requests};
+use super::memory::{Kept, Share};
+use super::pages::PAGE;
+
+/// Bytes of one event.
+const EVENT: usize = 1 << 20;
+/// Bytes that are looked at together.
+const SOME: usize = 64 << 10;
+/// How long one event may take, from its first byte to its last.
+const EVENT_TIMEOUT: Duration = Duration::from_secs(8);
+/// Between two openings of a watch that ends.
+const OPEN_PERIOD: Duration = Duration::from_secs(1);
+
+/// What a watch says.
+pub type WatchEvent<K> = Result<Event<Kept<K>>, Error>;
+
+/// How the server lists: with one request, or as servers before Kubernetes 1.32 do, with two.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Listing {
+    /// The list is the beginning of the watch.
+    Streamed,
+    /// Pages, and then a watch.
+    Plain,
+}
+
+/// All objects of a kind, and from then on what changes. It never ends; after an error it goes on, so that it needs a backoff.
+pub fn events<K: Object>(client: SpokeClient, listing: Listing) -> impl Stream<Item = WatchEvent<K>> + Send {
+    let watch = Watch { client, listing, stage: Stage::Begin, page: VecDeque::new(), opened: None };
+    stream::unfold(watch, |mut watch| async move { Some((watch.next().await, watch)) })
+}
+
+struct Watch<K> {
+    client: SpokeClient,
+    listing: Listing,
+    stage: Stage,
+    /// Objects of a page that were not said yet.
+    page: VecDeque<Kept<K>>,
+    opened: Option<Instant>,
+}
+
+/// How far it is. After a failure it begins anew.
+#[derive(Default)]
+enum Stage {
+    #[default]
+    Begin,
+    /// The next page, by its token.
+    Pages(Option<String>),
+    /// The last page is there, as of this version.
+    Paged(String),
+    /// Everything is listed, as of this version.
+    Listed(String),
+    /// The list is being streamed.
+    Listing(Lines),
+    Watching(String, Lines),
+}
+
+impl<K: Object> Watch<K> {
+    async fn next(&mut self) -> WatchEvent<K> {
+        loop {
+            if let Some(object) = self.page.pop_front() {
+                return Ok(Event::InitApply(object));
+            }
+            if let Some(event) = self.step().await? {
+                return Ok(event);
+            }
+        }
+    }
+
+    async fn step(&mut self) -> Result<Option<Event<Kept<K>>>, Error> {
+        match take(&mut self.stage) {
+            Stage::Begin => {
+                self.stage = match self.listing {
+                    Listing::Streamed => Stage::Listing(self.open("0", true).await?),
+                    Listing::Plain => Stage::Pages(None),
+                };
+                Ok(Some(Event::Init))
+            }
+            Stage::Pages(token) => {
+                self.stage = self.list(token).await?;
+                Ok(None)
+            }
+            Stage::Paged(version) => {
+                self.stage = Stage::Listed(version);
+                Ok(Some(Event::InitDone))
+            }
+            Stage::Listed(version) => {
+                let lines = self.open(&version, false).await?;
+                self.stage = Stage::Watching(version, lines);
+                Ok(None)
+            }
+            Stage::Listing(mut lines) => match self.line(&mut lines).await? {
+                None => Ok(None),
+                Some(Line::Applied(object)) => {
+                    self.stage = Stage::Listing(lines);
+                    Ok(Some(Event::InitApply(object)))
+                }
+                Some(Line::Bookmark { version, list_ends: true }) => {
+                    self.stage = Stage::Watching(version, lines);
+                    Ok(Some(Event::InitDone))
+                }
+                Some(Line::Deleted(_) | Line::Bookmark { .. }) => {
+                    self.stage = Stage::Listing(lines);
+                    Ok(None)
+                }
+            },
+            Stage::Watching(version, mut lines) => {
+                let (version, event) = match self.line(&mut lines).await? {
+                    None => {
+                        self.stage = Stage::Listed(version);
+                        return Ok(None);
+                    }
+                    Some(Line::Applied(object)) => (version_of(&*object)?, Some(Event::Apply(object))),
+                    Some(Line::Deleted(object)) => (version_of(&*object)?, Some(Event::Delete(object))),
+                    Some(Line::Bookmark { version, .. }) => (version, None),
+                };
+                self.stage = Stage::Watching(version, lines);
+                Ok(event)
+            }
+        }
+    }
+
+    async fn list(&mut self, token: Option<String>) -> Result<Stage, Error> {
+        let params = ListParams { limit: Some(PAGE), continue_token: token, ..ListParams::default() };
+        let (page, charge) = self.client.page::<K>(None, &params).await.map_err(Error::InitialListFailed)?;
+        self.page = Kept::new(page.items, charge).each().collect();
+        let (next, version) = (page.metadata.next, page.metadata.resource_version);
+        match (next.is_empty(), version.is_empty()) {
+            (false, _) => Ok(Stage::Pages(Some(next))),
+            (true, false) => Ok(Stage::Paged(version)),
+            (true, true) => Err(Error::NoResourceVersion),
+        }
+    }
+
+    async fn open(&mut self, version: &str, streamed: bool) -> Result<Lines, Error> {
+        if let Some(opened) = self.opened {
+            sleep_until(opened + OPEN_PERIOD).await;
+        }
+        self.opened = Some(Instant::now());
+        let params = WatchParams { bookmarks: true, send_initial_events: streamed, ..WatchParams::default() };
+        let request = requests::<K>(None).watch(&params, version);
+        let (answer, path) = self.client.send(request).await.map_err(Error::WatchStartFailed)?;
+        let share = self.client.share();
+        let text = Text::new(share);
+        let chunks = answer.into_body().into_data_stream();
+        Ok(Lines { chunks, rest: Bytes::new(), text, seen: 0, begun: None, path })
+    }
+
+    /// The next event; none when the watch has ended.
+    async fn line(&mut self, lines: &mut Lines) -> Result<Option<Line<K>>, Error> {
+        match lines.next(self.client.share()).await {
+            Ok(found) => found.transpose(),
+            Err(Cause::Refused(why)) => Err(Error::WatchFailed(self.client.refuse(&lines.path, why))),
+            Err(Cause::Passing(error)) => Err(Error::WatchFailed(kube::Error::Service(error))),
+        }
+    }
+}
+
+fn version_of<K: Object>(object: &K) -> Result<String, Error> {
+    let version = object.metadata().resource_version.clone();
+    if version.is_empty() { Err(Error::NoResourceVersion) } else { Ok(version) }
+}
+
+/// One event.
+enum Line<K> {
+    Applied(Kept<K>),
+    Deleted(Kept<K>),
+    Bookmark { version: String, list_ends: bool },
+}
+
+/// The lines of a watch.
+struct Lines {
+    chunks: BodyDataStream,
+    /// What has come and was not looked at.
+    rest: Bytes,
+    text: Text,
+    /// How much of the text has no end of a line.
+    seen: usize,
+    /// When the first byte of the next line came.
+    begun: Option<Instant>,
+    path: String,
+}
+
+impl Lines {
+    async fn next<K: Object>(&mut self, share: &Share) -> Result<Option<Result<Line<K>, Error>>, Cause> {
+        loop {
+            let text = self.text.bytes();
+            if let Some(end) = text.get(self.seen..).and_then(|new| new.iter().position(|byte| *byte == b'\n')) {
+                let end = self.seen + end;
+                let line = if end > EVENT { Err(too_large()) } else { Self::read(&text[..end], share).await };
+                self.text.skip(end + 1);
+                (self.seen, self.begun) = (0, None);
+                return line.map(Some);
+            }
+            self.seen = text.len();
+            if self.seen > EVENT {
+                return Err(too_large());
+            }
+            if self.seen > 0 {
+                self.begun.get_or_insert_with(Instant::now);
+            }
+            if !self.rest.is_empty() {
+                let some = self.rest.split_to(self.rest.len().min(SOME));
+                self.text.push(&some).await.map_err(|full| Cause::Passing(full.into()))?;
+                continue;
+            }
+            let chunk = match self.begun {
+                None => next(&mut self.chunks).await?,
+                Some(begun) => match timeout_at(begun + EVENT_TIMEOUT, next(&mut self.chunks)).await {
+                    Ok(chunk) => chunk?,
+                    Err(_) => return Err(Cause::Refused(format!("an event takes more than {EVENT_TIMEOUT:?}"))),
+                },
+            };
+            // What has no end of a line when the watch ends was cut off.
+            let Some(chunk) = chunk else { return Ok(None) };
+            self.rest = chunk;
+        }
+    }
+
+    /// First what it is, then the object: the two may come in any order.
+    async fn read<K: Object>(line: &[u8], share: &Share) -> Result<Result<Line<K>, Error>, Cause> {
+        let (Type { type_, .. }, _) = built::<Type>(line, share).await?;
+        Ok(match type_.as_str() {
+            "ADDED" | "MODIFIED" => Ok(Line::Applied(object(line, share).await?)),
+            "DELETED" => Ok(Line::Deleted(object(line, share).await?)),
+            "BOOKMARK" => {
+                let (Bookmark { metadata }, _) = object::<Bookmark>(line, share).await?.into_parts();
+                let list_ends = metadata.annotations.list_ends.is_some();
+                Ok(Line::Bookmark { version: metadata.resource_version, list_ends })
+            }
+            "ERROR" => {
+                let (failure, _) = object::<Failure>(line, share).await?.into_parts();
+                Err(Error::WatchError(failure.into_status()))
+            }
+            _ => return Err(Cause::Refused("an event is of no known type".to_owned())),
+        })
+    }
+}
+
+fn too_large() -> Cause {
+    Cause::Refused(format!("an event has more than {} MiB", EVENT >> 20))
+}
+
+async fn object<T: DeserializeOwned>(line: &[u8], share: &Share) -> Result<Kept<T>, Cause> {
+    let (Of { object, .. }, charge) = built::<Of<T>>(line, share).await?;
+    Ok(Kept::new(object, charge))
+}
+
+/// An event without its object.
+#[derive(Deserialize)]
+struct Type {
+    #[serde(rename = "type")]
+    type_: String,
+    #[serde(rename = "object")]
+    _object: IgnoredAny,
+}
+
+/// The object of an event.
+#[derive(Deserialize)]
+#[serde(bound = "T: DeserializeOwned")]
+struct Of<T> {
+    #[serde(rename = "type")]
+    _type: IgnoredAny,
+    object: T,
+}
+
+#[derive(Deserialize)]
+struct Bookmark {
+    metadata: BookmarkMetadata,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct BookmarkMetadata {
+    resource_version: String,
+    #[serde(default)]
+    annotations: BookmarkAnnotations,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct BookmarkAnnotations {
+    /// It is on the bookmark after the last object of a list that is streamed.
+    #[serde(rename = "k8s.io/initial-events-end")]
+    list_ends: Option<IgnoredAny>,
+}

@@ -1,0 +1,19 @@
+//! The only reader of what spokes answer: bounded, charged and into small types of our own.
+//!
+//! It depends on nothing else of the controller, because tests take it in by its path.
+
+mod build;
+mod client;
+mod events;
+mod memory;
+mod pages;
+mod refused;
+#[cfg(test)]
+mod tests;
+
+pub use self::client::SpokeClient;
+pub use self::events::{Listing, events};
+pub use self::memory::{Charge, Full, Held, Kept, Memory};
+pub use self::pages::{MOST, is_not_there};
+
+type BoxError = Box<dyn std::error::Error + Send + Sync>;

@@ -1,0 +1,360 @@
+//! Each row of answers that once cost the memory of all, and what an honest API server answers.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use axum::body::{Body, Bytes};
+use futures::{StreamExt as _, stream};
+use http::Request;
+use kube::Client;
+use kube::api::ListParams;
+use kube::runtime::watcher::{Error, Event};
+use serde_json::json;
+use shared::spoke::kinds::{ClusterOperator, Kind, Namespace, Node, NodeName, SecretLook};
+
+use super::build::{Unread, build};
+use super::events::{Listing, events};
+use super::memory::{Charge, Memory};
+use super::{BoxError, SpokeClient};
+
+const MIB: usize = 1 << 20;
+
+/// So many bytes of one part.
+fn repeated(begin: &str, part: &str, end: &str, bytes: usize) -> Vec<u8> {
+    let parts = vec![part; bytes / (part.len() + 1)].join(",");
+    format!("{begin}{parts}{end}").into_bytes()
+}
+
+/// The size of what is built, if it is.
+fn built<T: Kind>(text: &[u8]) -> Result<usize, String> {
+    #[derive(serde::Deserialize)]
+    #[serde(bound = "K: serde::de::DeserializeOwned")]
+    struct List<K> {
+        #[serde(default = "Vec::new")]
+        items: Vec<K>,
+    }
+
+    let mut charge = Memory::default().share().charge();
+    match build::<List<T>>(text, &mut charge) {
+        Ok(list) => {
+            assert!(charge.used() >= list.items.len() * size_of::<T>());
+            Ok(charge.used())
+        }
+        Err(Unread::Refused(why)) => Err(why),
+        Err(Unread::Full(full)) => panic!("{full}"),
+    }
+}
+
+#[test]
+fn what_cannot_be_read_to_its_end_is_refused_wherever_it_stands() {
+    let deep = format!(r#"{{"items":[{{"metadata":{{"x":{}1{}}}}}]}}"#, "[".repeat(200), "]".repeat(200));
+    for (text, why) in [
+        (r#"{"items":[{"metadata":{"x":1e999}},{},{}]}"#, "number out of range"),
+        (r#"{"items":[{"metadata":{"x":"\ud800"}},{},{}]}"#, "hex escape"),
+        (r#"{"items":[{"metadata":{"\ud800":1}},{},{}]}"#, "hex escape"),
+        (r#"{"items":[{"metadata":{"x":"\ud800\u0041"}}]}"#, "surrogate"),
+        (deep.as_str(), "recursion limit"),
+        (r#"{"items":[{}]} {}"#, "trailing characters"),
+        (r#"{"items":[{}]"#, "EOF"),
+        (r#"{"items":[{}],"items":[{}]}"#, "duplicate field"),
+        ("404 page not found", "invalid type: integer"),
+        ("", "EOF"),
+        (r#"{"items":{}}"#, "invalid type: map"),
+        (r#"{"items":[{"metadata":{"name":7}}]}"#, "invalid type: integer"),
+    ] {
+        let found = built::<Node>(text.as_bytes()).unwrap_err();
+        assert!(found.starts_with("the answer cannot be read: ") && found.contains(why), "{text}: {found}");
+    }
+}
+
+/// The first row of the finding: 350,000 Nodes after a number that does not exist.
+#[test]
+fn three_mebibytes_of_nodes_behind_a_fault_are_not_built() {
+    for fault in [r#"{"metadata":{"x":1e999}}"#, r#"{"metadata":{"x":"\ud800"}}"#] {
+        let text = repeated(&format!("{{\"items\":[{fault},"), "{}", "]}", 3 * MIB);
+        assert!(built::<Node>(&text).is_err());
+    }
+}
+
+#[test]
+fn small_parts_are_refused_in_number_and_large_texts_by_size() {
+    let (parts, text) = ("the answer has too many parts", "x".repeat(2 * MIB));
+    for (begin, part, end) in [
+        ("{\"items\":[", "{}", "]}"),
+        ("{\"items\":[{\"status\":{\"conditions\":[", "{}", "]}}]}"),
+        ("{\"items\":[{\"metadata\":{\"managedFields\":[", "[]", "]}}]}"),
+        ("{\"items\":[{\"metadata\":{\"managedFields\":[", "{}", "]}}]}"),
+        ("{\"items\":[{\"metadata\":{\"ownerReferences\":[", "{}", "]}}]}"),
+        ("{\"items\":[{\"spec\":{\"taints\":[", "0", "]}}]}"),
+        ("{\"x\":[", "\"\"", "]}"),
+        ("{\"x\":[", "null", "]}"),
+    ] {
+        let found = built::<Node>(&repeated(begin, part, end, 3 * MIB));
+        let of_other_type = found.as_ref().is_err_and(|why| why.contains("invalid type: sequence"));
+        assert!(of_other_type || found == Err(parts.to_owned()), "{begin}{part}: {found:?}");
+    }
+    let labels: String = (0..200_000).map(|number| format!("\"{number}\":\"\",")).collect();
+    let namespaces = format!("{{\"items\":[{{\"metadata\":{{\"labels\":{{{labels}\"x\":\"\"}}}}}}]}}");
+    assert_eq!(built::<Namespace>(namespaces.as_bytes()), Err(parts.to_owned()));
+    let skipped = format!("{{\"x\":\"{text}\"}}");
+    assert_eq!(built::<Node>(skipped.as_bytes()), Err("the answer has a text of more than 1 MiB".to_owned()));
+    let kept = format!("{{\"items\":[{{\"spec\":{{\"providerID\":\"{}\"}}}}]}}", &text[..MIB / 2]);
+    assert_eq!(built::<Node>(kept.as_bytes()), Err("the answer has a text of more than 64 KiB".to_owned()));
+    let name = format!("{{\"items\":[{{\"metadata\":{{\"name\":\"{}\"}}}}]}}", &text[..300]);
+    let found = built::<Node>(name.as_bytes()).unwrap_err();
+    assert!(found.contains("invalid length 300, expected a string of at most 253 bytes"), "{found}");
+}
+
+/// As a Node of OpenShift is.
+fn node() -> serde_json::Value {
+    let images: Vec<_> = (0..50)
+        .map(
+            |number| json!({ "names": [format!("quay.io/openshift/image@sha256:{number:064x}"), "x"], "sizeBytes": 1 }),
+        )
+        .collect();
+    let fields: serde_json::Map<String, serde_json::Value> =
+        (0..150).map(|number| (format!("k:{{\"type\":\"field-{number}\"}}"), json!({}))).collect();
+    let conditions =
+        vec![json!({ "type": "Ready", "status": "True", "lastTransitionTime": "2026-11-22T18:00:00Z" }); 6];
+    json!({
+        "metadata": {
+            "name": "worker-1", "uid": "5f0bb9a2-0c9a-4d74-8d74-5f0bb9a20c9a", "resourceVersion": "123456",
+            "labels": { "machine-controller/owned-by": "m", "kubernetes.io/os": "linux" },
+            "annotations": null,
+            "managedFields": [{ "fieldsV1": fields, "time": "2026-11-22T18:00:00Z", "subresource": "status" }],
+        },
+        "spec": { "providerID": "aws:///us-east-1a/i-0", "taints": null },
+        "status": { "conditions": conditions, "images": images },
+    })
+}
+
+#[test]
+fn a_page_of_large_nodes_is_read_and_takes_little() {
+    let page = serde_json::to_vec(&json!({ "kind": "NodeList", "metadata": {}, "items": vec![node(); 100] })).unwrap();
+    let size = built::<Node>(&page).unwrap();
+    assert!(size < page.len() / 3, "{size} of {}", page.len());
+    let mut charge = Memory::default().share().charge();
+    let one: ClusterOperator = build(node().to_string().as_bytes(), &mut charge).unwrap();
+    assert_eq!(one.metadata.status_written.map(|at| at.to_string()).as_deref(), Some("2026-11-22T18:00:00Z"));
+    assert_eq!(one.metadata.labels.get("machine-controller/owned-by"), Some("m"));
+    assert_eq!(one.metadata.labels.get("kubernetes.io/os"), None, "nobody asks for it");
+}
+
+/// A server that answers so, the requests numbered.
+fn server(memory: &Memory, answer: impl Fn(usize) -> (u16, Body) + Clone + Send + 'static) -> SpokeClient {
+    let count = std::sync::Arc::new(AtomicUsize::new(0));
+    let service = tower::service_fn(move |_: Request<kube::client::Body>| {
+        let (code, body) = answer(count.fetch_add(1, Ordering::Relaxed));
+        let answer = http::Response::builder().status(code).body(body).map_err(BoxError::from);
+        std::future::ready(answer)
+    });
+    SpokeClient::new(Client::new(service, "default"), memory)
+}
+
+async fn list(client: &SpokeClient) -> Result<super::Kept<Vec<Node>>, String> {
+    client.list(None, &ListParams::default(), "Nodes").await.map_err(|error| match error {
+        kube::Error::Service(why) => why.to_string(),
+        other => other.to_string(),
+    })
+}
+
+fn left(memory: &Memory) -> usize {
+    let mut charge: Charge = memory.share().charge();
+    let mut left = 0;
+    while charge.spend(64 << 10).is_ok() && left < 10 * MIB {
+        left += 64 << 10;
+    }
+    left
+}
+
+#[tokio::test]
+async fn pages_are_charged_until_the_list_is_dropped() {
+    let memory = Memory::default();
+    // Each page has 5 MB, of which 100 Nodes with a long ID are kept.
+    let page = |number: usize| {
+        let node = json!({ "metadata": { "name": "n" }, "spec": { "providerID": "x".repeat(10_000) } });
+        let filler = vec!["y".repeat(200_000); 20];
+        let page = json!({ "metadata": { "continue": number.to_string() }, "items": vec![node; 100], "x": filler });
+        (200, Body::from(page.to_string()))
+    };
+    let client = server(&memory, page);
+    assert_eq!(list(&client).await.map(|_| ()), Err("the cluster's answers are too large together".to_owned()));
+    assert_eq!(left(&memory), 10 * MIB, "everything is given back");
+    let last = move |number: usize| match number {
+        0..=3 => page(number),
+        _ => (200, Body::from(r#"{"items":[]}"#)),
+    };
+    let client = server(&memory, last);
+    let kept = list(&client).await.unwrap();
+    let mut charge = client.charge();
+    assert_eq!(kept.len(), 400);
+    assert!(charge.spend(12 * MIB - 400 * 10_000).is_err(), "the list is charged");
+    drop(kept);
+    assert!(charge.spend(11 * MIB).is_ok());
+}
+
+#[tokio::test]
+async fn the_bound_holds_for_whatever_a_client_reads() {
+    let endless = || Body::from_stream(stream::repeat_with(|| Ok::<_, BoxError>(Bytes::from_static(&[b' '; 1 << 13]))));
+    for (code, why) in [(200, "the answer has more than 8 MiB"), (403, "the answer has more than 64 KiB")] {
+        assert_eq!(list(&server(&Memory::default(), move |_| (code, endless()))).await.unwrap_err(), why);
+    }
+    let status = || Body::from(r#"{"kind":"Status","code":403,"message":"no \ud83d\ude00","reason":"Forbidden"}"#);
+    for (body, message) in [(status(), "no 😀"), (Body::from("404 page not found"), "404 page not found")] {
+        let text = axum::body::to_bytes(body, MIB).await.unwrap();
+        let client = server(&Memory::default(), move |_| (403, Body::from(text.clone())));
+        let error = client.get::<Node>("a").await.unwrap_err();
+        let kube::Error::Api(status) = error else { panic!("{error}") };
+        assert_eq!((status.code, status.message.as_str()), (403, message));
+    }
+    let bomb = repeated("{\"metadata\":{\"managedFields\":[", "{}", "]}}", MIB);
+    let writes = server(&Memory::default(), move |_| (200, Body::from(bomb.clone())));
+    let patch = kube::api::Patch::Merge(json!({}));
+    assert!(
+        writes.patch::<Node>(None, "a", &kube::api::PatchParams::default(), &patch).await.is_ok(),
+        "it is not read"
+    );
+    let endless = server(&Memory::default(), move |_| (200, endless()));
+    assert!(endless.version().await.is_err());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_whose_answer_was_refused_is_not_sent_again_at_once() {
+    static SENT: AtomicUsize = AtomicUsize::new(0);
+    let client = server(&Memory::default(), |_| {
+        SENT.fetch_add(1, Ordering::Relaxed);
+        (200, Body::from(r#"{"items":[{"x":1e999}]}"#))
+    });
+    let first = list(&client).await.unwrap_err();
+    for _ in 0..10 {
+        assert_eq!(list(&client).await.unwrap_err(), first);
+    }
+    assert_eq!(SENT.load(Ordering::Relaxed), 1);
+    tokio::time::sleep(Duration::from_secs(6)).await;
+    list(&client).await.unwrap_err();
+    assert_eq!(SENT.load(Ordering::Relaxed), 2);
+}
+
+fn event(type_: &str, name: &str, version: &str) -> String {
+    format!("{}\n", json!({ "type": type_, "object": { "metadata": { "name": name, "resourceVersion": version } } }))
+}
+
+const LIST_ENDS: &str = "{\"object\":{\"metadata\":{\"annotations\":{\"k8s.io/initial-events-end\":\"true\"},\"resourceVersion\":\"7\"}},\"type\":\"BOOKMARK\"}\n";
+
+/// What a watch says, in short, until it has said so much.
+async fn said(client: SpokeClient, listing: Listing, most: usize) -> Vec<String> {
+    let events = events::<NodeName>(client, listing).take(most).map(|event| match event {
+        Ok(Event::Init) => "init".to_owned(),
+        Ok(Event::InitApply(node)) => format!("lists {}", node.metadata.name),
+        Ok(Event::InitDone) => "listed".to_owned(),
+        Ok(Event::Apply(node)) => format!("has {}", node.metadata.name),
+        Ok(Event::Delete(node)) => format!("lacks {}", node.metadata.name),
+        Err(Error::WatchFailed(kube::Error::Service(why)) | Error::WatchStartFailed(kube::Error::Service(why))) => {
+            why.to_string()
+        }
+        Err(error) => error.to_string(),
+    });
+    events.collect().await
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_lists_and_goes_on_where_it_ended() {
+    let streamed = |number: usize| match number {
+        0 => {
+            let first = event("ADDED", "a", "1") + &event("ADDED", "b", "2") + LIST_ENDS + &event("MODIFIED", "a", "8");
+            // Whatever the chunks are. What has no end is cut off.
+            let chunks: Vec<_> =
+                (first + "{\"type\":").into_bytes().chunks(7).map(|chunk| Ok::<_, BoxError>(chunk.to_vec())).collect();
+            (200, Body::from_stream(stream::iter(chunks)))
+        }
+        1 => (200, Body::from(event("DELETED", "b", "9"))),
+        _ => (200, Body::from("{\"type\":\"ERROR\",\"object\":{\"code\":410,\"message\":\"too old\"}}\n")),
+    };
+    let found = said(server(&Memory::default(), streamed), Listing::Streamed, 8).await;
+    assert_eq!(found[..6], ["init", "lists a", "lists b", "listed", "has a", "lacks b"]);
+    assert!(found[6].contains("too old") && found[7] == "init", "{found:?}");
+    let plain = |number: usize| match number {
+        0 => (200, Body::from(r#"{"metadata":{"continue":"x"},"items":[{"metadata":{"name":"a"}}]}"#)),
+        1 => (200, Body::from(r#"{"metadata":{"resourceVersion":"7"},"items":[{"metadata":{"name":"b"}}]}"#)),
+        _ => (200, Body::from(event("ADDED", "c", "8"))),
+    };
+    let found = said(server(&Memory::default(), plain), Listing::Plain, 5).await;
+    assert_eq!(found, ["init", "lists a", "lists b", "listed", "has c"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn events_are_read_and_charged_as_lists_are() {
+    let fields = String::from_utf8(repeated("[", "{}", "]", MIB - 200)).unwrap();
+    let bomb = |field: &str| format!("{{\"type\":\"ADDED\",\"object\":{{\"metadata\":{{\"{field}\":{fields}}}}}}}\n");
+    let memory = Memory::default();
+    let skipped = bomb("managedFields").repeat(20);
+    let client = server(&memory, move |_| (200, Body::from(skipped.clone())));
+    let kept: Vec<_> = events::<NodeName>(client.clone(), Listing::Streamed).take(21).collect().await;
+    assert!(kept.iter().all(Result::is_ok) && client.charge().spend(11 * MIB).is_ok(), "of these nothing is kept");
+    let large = format!("{{\"type\":\"ADDED\",\"object\":{{\"x\":[\"{}\"", "y\",\"".repeat(MIB));
+    let fault = "{\"type\":\"ADDED\",\"object\":{\"metadata\":{\"x\":1e999}}}\n".to_owned();
+    for (text, why) in [
+        (bomb("ownerReferences").repeat(20), "the answer has too many parts"),
+        (large, "an event has more than 1 MiB"),
+        (fault, "the answer cannot be read: number out of range at line 1 column 47"),
+        ("{\"type\":\"OTHER\",\"object\":{}}\n".to_owned(), "an event is of no known type"),
+    ] {
+        let memory = Memory::default();
+        let client = server(&memory, move |_| (200, Body::from(text.clone())));
+        assert_eq!(said(client, Listing::Streamed, 3).await, ["init", why, why], "and not asked for again at once");
+        assert_eq!(left(&memory), 10 * MIB);
+    }
+    // Events of which each is sound are charged while they wait to be applied.
+    let sound = format!(
+        "{{\"type\":\"ADDED\",\"object\":{{\"metadata\":{{\"ownerReferences\":[{{\"uid\":\"{}\"}}]}}}}}}\n",
+        "u".repeat(60_000)
+    );
+    let memory = Memory::default();
+    let client = server(&memory, move |_| (200, Body::from(sound.repeat(400))));
+    let mut events = Box::pin(events::<NodeName>(client, Listing::Streamed));
+    let mut batch = Vec::new();
+    let error = loop {
+        match events.next().await.unwrap() {
+            Ok(event) => batch.push(event),
+            Err(error) => break error,
+        }
+    };
+    assert!((150..210).contains(&batch.len()), "{}", batch.len());
+    assert!(
+        matches!(error, Error::WatchFailed(kube::Error::Service(why)) if why.to_string().contains("too large together"))
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_event_that_never_ends_is_given_up() {
+    let slow = || {
+        let begin = stream::once(async { Ok::<_, BoxError>(Bytes::from_static(b"{\"type\"")) });
+        let drops = stream::repeat_with(|| tokio::time::sleep(Duration::from_secs(1)));
+        Body::from_stream(begin.chain(drops.then(|pause| async {
+            pause.await;
+            Ok(Bytes::from_static(b" "))
+        })))
+    };
+    let found = said(server(&Memory::default(), move |_| (200, slow())), Listing::Streamed, 2).await;
+    assert_eq!(found, ["init", "an event takes more than 8s"]);
+}
+
+/// What is charged bounds what is in use, whatever is read. `make fuzz` measures it.
+#[test]
+fn fuzz_lists_of_spokes() {
+    let page = json!({ "metadata": { "continue": "x" }, "items": [node()] }).to_string();
+    fuzz_reader::<super::client::Page<Node>>(
+        "spoke lists",
+        &[page.as_bytes(), b"{\"items\":[{},{\"metadata\":null}]}"],
+    );
+    let secrets = json!({ "items": [{ "metadata": { "annotations": { "a": "b" } } }] }).to_string();
+    fuzz_reader::<super::client::Page<SecretLook>>("spoke metadata", &[secrets.as_bytes()]);
+}
+
+fn fuzz_reader<T: serde::de::DeserializeOwned>(name: &str, seeds: &[&[u8]]) {
+    let memory = Memory::default();
+    ::fuzz::run(name, seeds, |text| {
+        let mut charge = memory.share().charge();
+        build::<T>(text, &mut charge).is_ok()
+    });
+}

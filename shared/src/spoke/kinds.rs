@@ -1,0 +1,760 @@
+//! What is read of the objects of a spoke: only the fields that we use. A spoke belongs to a tenant, and what is read of its answers is
+//! held in the memory of all, so that each of these types is small.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use jiff::Timestamp;
+use k8s_openapi::ByteString;
+use k8s_openapi::api::admissionregistration::v1::RuleWithOperations;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use serde::Deserialize;
+use serde::de::{DeserializeOwned, DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
+
+use super::csr::machine::MachineAddress;
+use super::openshift::{ClusterOperatorCondition, ClusterOperatorStatus};
+use crate::kkp::keys;
+
+/// A kind that is read of spokes.
+pub trait Kind: DeserializeOwned + Send + Sync + 'static {
+    /// Path of its group and version.
+    const VERSION: &'static str;
+    /// Its plural, as paths name it.
+    const PLURAL: &'static str;
+    /// Whether servers are asked for its metadata alone.
+    const METADATA_ONLY: bool = false;
+}
+
+/// An object of such a kind.
+pub trait Object: Kind {
+    /// Its metadata.
+    fn metadata(&self) -> &Metadata;
+}
+
+/// Label of a Node with the UID of its Machine, by machine-controller.
+pub const OWNED_BY: &str = "machine-controller/owned-by";
+/// Annotation of a static Pod.
+pub const MIRROR: &str = "kubernetes.io/config.mirror";
+/// Label of a bootstrap token with the namespace and the name of its `MachineDeployment`.
+pub const TOKEN_OF: &str = "machinedeployment.k8s.io/name";
+/// Annotation by which OpenShift says until when the certificate in a Secret is valid: no certificate has to be read.
+pub const NOT_AFTER: &str = "auth.openshift.io/certificate-not-after";
+
+/// The labels and annotations that are read. Others are skipped.
+const KEYS: &[&str] = &[
+    OWNED_BY,
+    MIRROR,
+    TOKEN_OF,
+    NOT_AFTER,
+    super::machines::INTERRUPTIBLE,
+    keys::AUTOSCALER[0],
+    keys::AUTOSCALER[1],
+    keys::SKIP_EVICTION,
+    keys::CORDONED,
+    keys::DEHYDRATED_REPLICAS,
+];
+
+/// The labels or annotations of one object, as far as they are read.
+#[derive(Clone, Debug, Default)]
+pub struct Few(Vec<(&'static str, String)>);
+
+impl Few {
+    /// The value of one, if the object has it.
+    #[must_use]
+    pub fn get(&self, key: &str) -> Option<&str> {
+        self.0.iter().find(|(found, _)| *found == key).map(|(_, value)| value.as_str())
+    }
+
+    /// Whether the object has one.
+    #[must_use]
+    pub fn contains_key(&self, key: &str) -> bool {
+        self.get(key).is_some()
+    }
+}
+
+impl<'a> FromIterator<(&'a str, String)> for Few {
+    fn from_iter<I: IntoIterator<Item = (&'a str, String)>>(all: I) -> Self {
+        let known = |(key, value): (&str, String)| Some((known(key)?, value));
+        Self(all.into_iter().filter_map(known).collect())
+    }
+}
+
+fn known(key: &str) -> Option<&'static str> {
+    KEYS.iter().find(|known| **known == key).copied()
+}
+
+impl<'de> Deserialize<'de> for Few {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct All;
+
+        impl<'de> Visitor<'de> for All {
+            type Value = Few;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a map of strings")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Few, A::Error> {
+                let mut few = Few::default();
+                while let Some(Known(key)) = map.next_key()? {
+                    match key {
+                        Some(key) if few.contains_key(key) => return Err(A::Error::duplicate_field(key)),
+                        Some(key) => few.0.push((key, map.next_value()?)),
+                        None => drop(map.next_value::<IgnoredAny>()?),
+                    }
+                }
+                Ok(few)
+            }
+        }
+
+        deserializer.deserialize_map(All)
+    }
+}
+
+/// A key, if it is one of those that are read.
+struct Known(Option<&'static str>);
+
+impl<'de> Deserialize<'de> for Known {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Key;
+
+        impl Visitor<'_> for Key {
+            type Value = Known;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a key")
+            }
+
+            fn visit_str<E: Error>(self, key: &str) -> Result<Known, E> {
+                Ok(Known(known(key)))
+            }
+        }
+
+        deserializer.deserialize_identifier(Key)
+    }
+}
+
+/// Longest name that Kubernetes allows.
+const MAX_NAME: usize = 253;
+
+/// A name, a UID or a version: they are kept in many a place.
+fn short<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+    struct Name;
+
+    impl Visitor<'_> for Name {
+        type Value = String;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            write!(f, "a string of at most {MAX_NAME} bytes")
+        }
+
+        fn visit_str<E: Error>(self, name: &str) -> Result<String, E> {
+            if name.len() > MAX_NAME { Err(E::invalid_length(name.len(), &self)) } else { Ok(name.to_owned()) }
+        }
+    }
+
+    deserializer.deserialize_str(Name)
+}
+
+/// Reads a list of which only something is kept.
+fn fold<'de, T, A, D>(deserializer: D, take: fn(&mut A, T)) -> Result<A, D::Error>
+where
+    T: Deserialize<'de>,
+    A: Default,
+    D: Deserializer<'de>,
+{
+    struct Fold<T, A>(fn(&mut A, T));
+
+    impl<'de, T: Deserialize<'de>, A: Default> Visitor<'de> for Fold<T, A> {
+        type Value = A;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("a list")
+        }
+
+        fn visit_seq<L: SeqAccess<'de>>(self, mut list: L) -> Result<A, L::Error> {
+            let mut kept = A::default();
+            while list.next_element_seed(One(&mut kept, self.0))?.is_some() {}
+            Ok(kept)
+        }
+    }
+
+    struct One<'a, T, A>(&'a mut A, fn(&mut A, T));
+
+    impl<'de, T: Deserialize<'de>, A> DeserializeSeed<'de> for One<'_, T, A> {
+        type Value = ();
+
+        fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+            (self.1)(self.0, T::deserialize(deserializer)?);
+            Ok(())
+        }
+    }
+
+    deserializer.deserialize_seq(Fold(take))
+}
+
+/// When the status of an object was last written.
+fn status_written<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Timestamp>, D::Error> {
+    #[derive(Default, Deserialize)]
+    #[serde(default)]
+    struct Write {
+        subresource: Option<String>,
+        time: Option<Timestamp>,
+    }
+
+    fold(deserializer, |newest: &mut Option<Timestamp>, write: Write| {
+        *newest = (*newest).max(write.time.filter(|_| write.subresource.as_deref() == Some("status")));
+    })
+}
+
+/// The condition Ready.
+fn ready<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Condition>, D::Error> {
+    fold(deserializer, |ready: &mut Option<Condition>, one: Condition| {
+        if one.type_ == "Ready" && ready.is_none() {
+            *ready = Some(one);
+        }
+    })
+}
+
+/// Whether a Job is done, however it ended.
+fn is_done<'de, D: Deserializer<'de>>(deserializer: D) -> Result<bool, D::Error> {
+    fold(deserializer, |done: &mut bool, one: Condition| {
+        *done |= matches!(one.type_.as_str(), "Complete" | "Failed") && one.status == "True";
+    })
+}
+
+/// The taint of a cordoned Node.
+const UNSCHEDULABLE: &str = "node.kubernetes.io/unschedulable";
+
+/// Whether a Pod tolerates the taint of a cordoned Node.
+fn tolerates_cordon<'de, D: Deserializer<'de>>(deserializer: D) -> Result<bool, D::Error> {
+    #[derive(Default, Deserialize)]
+    #[serde(default)]
+    struct Toleration {
+        key: Option<String>,
+        operator: Option<String>,
+        effect: Option<String>,
+    }
+
+    fold(deserializer, |tolerates: &mut bool, one: Toleration| {
+        let covers = match one.key.as_deref() {
+            None | Some("") => one.operator.as_deref() == Some("Exists"),
+            Some(key) => key == UNSCHEDULABLE,
+        };
+        *tolerates |= covers && one.effect.as_deref().is_none_or(|effect| matches!(effect, "" | "NoSchedule"));
+    })
+}
+
+/// Whether a Pod has a claim.
+fn has_claim<'de, D: Deserializer<'de>>(deserializer: D) -> Result<bool, D::Error> {
+    #[derive(Default, Deserialize)]
+    #[serde(default, rename_all = "camelCase")]
+    struct Volume {
+        persistent_volume_claim: Option<IgnoredAny>,
+        ephemeral: Option<IgnoredAny>,
+    }
+
+    fold(deserializer, |has: &mut bool, one: Volume| {
+        *has |= one.persistent_volume_claim.is_some() || one.ephemeral.is_some();
+    })
+}
+
+/// Declares types that are read, each field of which may be absent.
+macro_rules! read {
+    ($($(#[$doc:meta])* $name:ident { $($(#[$of_field:meta])* $field:ident: $type:ty,)* })*) => {$(
+        $(#[$doc])*
+        #[derive(Clone, Debug, Default, Deserialize)]
+        #[serde(default, rename_all = "camelCase")]
+        pub struct $name { $($(#[$of_field])* pub $field: $type,)* }
+    )*};
+}
+
+read! {
+    /// Metadata of any object.
+    Metadata {
+        /// Name.
+        #[serde(deserialize_with = "short")]
+        name: String,
+        /// Namespace; empty if it is in none.
+        #[serde(deserialize_with = "short")]
+        namespace: String,
+        /// UID.
+        #[serde(deserialize_with = "short")]
+        uid: String,
+        /// Version.
+        #[serde(deserialize_with = "short")]
+        resource_version: String,
+        /// When it was created.
+        creation_timestamp: Option<Timestamp>,
+        /// When its deletion was asked for.
+        deletion_timestamp: Option<Timestamp>,
+        /// Its labels.
+        labels: Few,
+        /// Its annotations.
+        annotations: Few,
+        /// Whose it is.
+        owner_references: Vec<Owner>,
+        /// When its status was last written.
+        #[serde(rename = "managedFields", deserialize_with = "status_written")]
+        status_written: Option<Timestamp>,
+    }
+
+    /// An owner of an object.
+    Owner {
+        /// Its kind.
+        kind: String,
+        /// Its UID.
+        uid: String,
+        /// Whether it manages the object.
+        controller: bool,
+    }
+
+    /// A condition of any object.
+    Condition {
+        /// Its type.
+        #[serde(rename = "type")]
+        type_: String,
+        /// `True`, `False` or `Unknown`.
+        status: String,
+        /// When it was last confirmed.
+        last_heartbeat_time: Option<Timestamp>,
+    }
+
+    /// A Node.
+    Node {
+        /// Its metadata.
+        metadata: Metadata,
+        /// What it is to be.
+        spec: NodeSpec,
+        /// What it is.
+        status: NodeStatus,
+    }
+
+    /// What a Node is.
+    NodeStatus {
+        /// The condition Ready.
+        #[serde(rename = "conditions", deserialize_with = "ready")]
+        ready: Option<Condition>,
+    }
+
+    /// What a Node is to be.
+    NodeSpec {
+        /// Its instance in its cloud.
+        #[serde(rename = "providerID")]
+        provider_id: Option<String>,
+        /// Whether it is cordoned.
+        unschedulable: bool,
+    }
+
+    /// The name of a Node, of which nothing else is asked for.
+    NodeName {
+        /// Its metadata.
+        metadata: Metadata,
+    }
+
+    /// A Lease.
+    Lease {
+        /// Its metadata.
+        metadata: Metadata,
+        /// Who holds it.
+        spec: LeaseSpec,
+    }
+
+    /// Who holds a Lease.
+    LeaseSpec {
+        /// When it was renewed.
+        renew_time: Option<Timestamp>,
+    }
+
+    /// A certificate signing request.
+    CertificateRequest {
+        /// Its metadata.
+        metadata: Metadata,
+        /// What is asked for.
+        spec: CertificateRequestSpec,
+        /// What became of it.
+        status: CertificateRequestStatus,
+    }
+
+    /// What a certificate signing request asks for.
+    CertificateRequestSpec {
+        /// Who is asked to sign.
+        signer_name: String,
+        /// Who asks.
+        username: String,
+        /// The groups of who asks.
+        groups: Vec<String>,
+        /// What the certificate is to be good for.
+        usages: Vec<String>,
+        /// PKCS #10 in PEM.
+        request: ByteString,
+    }
+
+    /// What became of a certificate signing request.
+    CertificateRequestStatus {
+        /// Conditions.
+        conditions: Vec<Condition>,
+        /// The certificate, in base64.
+        certificate: String,
+    }
+
+    /// An operator of OpenShift.
+    ClusterOperator {
+        /// Its metadata.
+        metadata: Metadata,
+        /// What it says of itself.
+        status: ClusterOperatorStatus,
+    }
+
+    /// The version of OpenShift.
+    ClusterVersion {
+        /// Its metadata.
+        metadata: Metadata,
+        /// The progress of an upgrade.
+        status: ClusterVersionStatus,
+    }
+
+    /// The progress of an upgrade.
+    ClusterVersionStatus {
+        /// `Available`, `Progressing`, `Failing` and others.
+        conditions: Vec<ClusterOperatorCondition>,
+        /// Where it goes.
+        desired: Update,
+        /// Where it has been, the newest first.
+        history: Vec<Update>,
+    }
+
+    /// A version of OpenShift.
+    Update {
+        /// Such as `4.20.9`.
+        version: Option<String>,
+        /// `Partial` or `Completed`.
+        state: Option<String>,
+    }
+
+    /// A Machine of OpenShift.
+    Machine {
+        /// Its metadata.
+        metadata: Metadata,
+        /// Where it is.
+        spec: MachineSpec,
+        /// What became of it.
+        status: MachineStatus,
+    }
+
+    /// What became of a Machine.
+    MachineStatus {
+        /// Such as `Provisioning`, `Running`, `Failed`. A Machine never leaves `Failed`.
+        phase: Option<String>,
+        /// The Node that it became.
+        node_ref: ObjectRef,
+        /// Its names and addresses.
+        addresses: Vec<MachineAddress>,
+    }
+
+    /// Where a Machine is in its cloud.
+    MachineSpec {
+        /// On AWS `aws:///us-east-1a/i-0123456789abcdef0`; absent until the instance is there.
+        #[serde(rename = "providerID")]
+        provider_id: Option<String>,
+    }
+
+    /// A Secret, of which only the metadata is read.
+    SecretLook {
+        /// Its metadata.
+        metadata: Metadata,
+    }
+
+    /// A bootstrap token.
+    BootstrapToken {
+        /// Its metadata.
+        metadata: Metadata,
+        /// What is in it.
+        data: BootstrapTokenData,
+    }
+
+    /// What is in a bootstrap token.
+    BootstrapTokenData {
+        /// Until when it is valid.
+        expiration: Option<ByteString>,
+    }
+
+    /// A disruption budget.
+    PodDisruptionBudget {
+        /// Its metadata.
+        metadata: Metadata,
+        /// What it allows now.
+        status: PodDisruptionBudgetStatus,
+    }
+
+    /// What a disruption budget allows now.
+    PodDisruptionBudgetStatus {
+        /// Pods that may be evicted.
+        disruptions_allowed: Option<i32>,
+        /// Pods that it covers.
+        expected_pods: Option<i32>,
+    }
+
+    /// Webhooks that validate.
+    ValidatingWebhooks {
+        /// Its metadata.
+        metadata: Metadata,
+        /// The webhooks.
+        webhooks: Vec<Webhook>,
+    }
+
+    /// Webhooks that mutate. The two kinds have all fields in common that we read.
+    MutatingWebhooks {
+        /// Its metadata.
+        metadata: Metadata,
+        /// The webhooks.
+        webhooks: Vec<Webhook>,
+    }
+
+    /// A webhook.
+    Webhook {
+        /// Its name.
+        name: String,
+        /// `Fail` if absent.
+        failure_policy: Option<String>,
+        /// 10 if absent.
+        timeout_seconds: Option<i32>,
+        /// Where it is reached.
+        client_config: WebhookClient,
+        /// What it is asked about.
+        rules: Vec<RuleWithOperations>,
+        /// In which namespaces.
+        namespace_selector: LabelSelector,
+        /// About which objects.
+        object_selector: LabelSelector,
+    }
+
+    /// Where a webhook is reached.
+    WebhookClient {
+        /// The Service that answers.
+        service: Option<ServiceRef>,
+    }
+
+    /// A Service, as others name it.
+    ServiceRef {
+        /// Its namespace.
+        namespace: String,
+        /// Its name.
+        name: String,
+    }
+
+    /// A namespace, of which only the labels are read: all of them.
+    Namespace {
+        /// Its metadata.
+        metadata: NamespaceMetadata,
+    }
+
+    /// Metadata of a namespace.
+    NamespaceMetadata {
+        /// Its labels.
+        labels: BTreeMap<String, String>,
+    }
+
+    /// A `MachineDeployment` of machine-controller.
+    MachineDeployment {
+        /// Its metadata.
+        metadata: Metadata,
+        /// What it is to be.
+        spec: MachineDeploymentSpec,
+    }
+
+    /// What a `MachineDeployment` is to be.
+    MachineDeploymentSpec {
+        /// How many Machines; 1 if absent.
+        replicas: Option<u32>,
+    }
+
+    /// A `MachineSet` of machine-controller.
+    MachineSet {
+        /// Its metadata.
+        metadata: Metadata,
+    }
+
+    /// A Machine of machine-controller.
+    KkpMachine {
+        /// Its metadata.
+        metadata: Metadata,
+        /// What it is made of.
+        spec: KkpMachineSpec,
+        /// What became of it.
+        status: KkpMachineStatus,
+    }
+
+    /// What a Machine of machine-controller is made of.
+    KkpMachineSpec {
+        /// By its cloud.
+        provider_spec: ProviderSpec,
+    }
+
+    /// What a Machine is made of by its cloud.
+    ProviderSpec {
+        /// The same.
+        value: ProviderValue,
+    }
+
+    /// What a Machine is made of by its cloud.
+    ProviderValue {
+        /// Name of the cloud.
+        cloud_provider: String,
+    }
+
+    /// What became of a Machine of machine-controller.
+    KkpMachineStatus {
+        /// The Node that it became.
+        node_ref: ObjectRef,
+    }
+
+    /// An object, as others name it.
+    ObjectRef {
+        /// Its namespace.
+        namespace: Option<String>,
+        /// Its name.
+        name: Option<String>,
+    }
+
+    /// A Pod.
+    Pod {
+        /// Its metadata.
+        metadata: Metadata,
+        /// What it is to be.
+        spec: PodSpec,
+        /// What it is.
+        status: PodStatus,
+    }
+
+    /// What a Pod is to be.
+    PodSpec {
+        /// Its Node.
+        node_name: Option<String>,
+        /// Whether it tolerates the taint of a cordoned Node.
+        #[serde(rename = "tolerations", deserialize_with = "tolerates_cordon")]
+        tolerates_cordon: bool,
+        /// Whether it has a claim, or one is made for it.
+        #[serde(rename = "volumes", deserialize_with = "has_claim")]
+        has_claim: bool,
+    }
+
+    /// What a Pod is.
+    PodStatus {
+        /// Such as `Running`, `Succeeded`.
+        phase: Option<String>,
+    }
+
+    /// What is attached to a Node.
+    VolumeAttachment {
+        /// Its metadata.
+        metadata: Metadata,
+    }
+
+    /// A volume.
+    PersistentVolume {
+        /// Its metadata.
+        metadata: Metadata,
+    }
+
+    /// A Service.
+    Service {
+        /// Its metadata.
+        metadata: Metadata,
+        /// What it is to be.
+        spec: ServiceSpec,
+    }
+
+    /// What a Service is to be.
+    ServiceSpec {
+        /// Such as `LoadBalancer`.
+        #[serde(rename = "type")]
+        type_: Option<String>,
+    }
+
+    /// A Job.
+    Job {
+        /// Its metadata.
+        metadata: Metadata,
+        /// How far it is.
+        status: JobStatus,
+    }
+
+    /// How far a Job is.
+    JobStatus {
+        /// Whether it is done, however it ended.
+        #[serde(rename = "conditions", deserialize_with = "is_done")]
+        is_done: bool,
+    }
+
+    /// An Event.
+    Event {
+        /// Its metadata.
+        metadata: Metadata,
+        /// What it is about.
+        involved_object: ObjectRef,
+        /// What it says.
+        message: Option<String>,
+        /// When it was last said.
+        last_timestamp: Option<Timestamp>,
+    }
+}
+
+macro_rules! kinds {
+    ($($kind:ident: $version:literal, $plural:literal $(, metadata_only = $metadata_only:literal)?;)*) => {$(
+        impl Kind for $kind {
+            const VERSION: &'static str = $version;
+            const PLURAL: &'static str = $plural;
+            $(const METADATA_ONLY: bool = $metadata_only;)?
+        }
+
+        impl Object for $kind {
+            fn metadata(&self) -> &Metadata {
+                &self.metadata
+            }
+        }
+    )*};
+}
+
+kinds! {
+    Node: "/api/v1", "nodes";
+    NodeName: "/api/v1", "nodes", metadata_only = true;
+    Lease: "/apis/coordination.k8s.io/v1", "leases";
+    CertificateRequest: "/apis/certificates.k8s.io/v1", "certificatesigningrequests";
+    ClusterOperator: "/apis/config.openshift.io/v1", "clusteroperators";
+    ClusterVersion: "/apis/config.openshift.io/v1", "clusterversions";
+    Machine: "/apis/machine.openshift.io/v1beta1", "machines";
+    SecretLook: "/api/v1", "secrets", metadata_only = true;
+    BootstrapToken: "/api/v1", "secrets";
+    PodDisruptionBudget: "/apis/policy/v1", "poddisruptionbudgets";
+    ValidatingWebhooks: "/apis/admissionregistration.k8s.io/v1", "validatingwebhookconfigurations";
+    MutatingWebhooks: "/apis/admissionregistration.k8s.io/v1", "mutatingwebhookconfigurations";
+    MachineDeployment: "/apis/cluster.k8s.io/v1alpha1", "machinedeployments";
+    MachineSet: "/apis/cluster.k8s.io/v1alpha1", "machinesets";
+    KkpMachine: "/apis/cluster.k8s.io/v1alpha1", "machines";
+    Pod: "/api/v1", "pods";
+    VolumeAttachment: "/apis/storage.k8s.io/v1", "volumeattachments", metadata_only = true;
+    PersistentVolume: "/api/v1", "persistentvolumes", metadata_only = true;
+    Service: "/api/v1", "services";
+    Job: "/apis/batch/v1", "jobs";
+    Event: "/api/v1", "events";
+}
+
+impl Kind for Namespace {
+    const VERSION: &'static str = "/api/v1";
+    const PLURAL: &'static str = "namespaces";
+}
+
+impl Metadata {
+    /// `namespace/name`, or the name of an object without a namespace.
+    #[must_use]
+    pub fn full_name(&self) -> String {
+        if self.namespace.is_empty() { self.name.clone() } else { format!("{}/{}", self.namespace, self.name) }
+    }
+
+    /// The owner of this kind.
+    #[must_use]
+    pub fn owner(&self, kind: &str) -> Option<&Owner> {
+        self.owner_references.iter().find(|owner| owner.kind == kind)
+    }
+}

@@ -10,7 +10,7 @@ mod csr;
 /// What it reads spokes with.
 #[path = "../../controller/src/spoke/reader/mod.rs"]
 #[allow(dead_code, unused_imports)]
-mod reader;
+pub mod reader;
 mod spoke {
     pub use super::reader;
 }

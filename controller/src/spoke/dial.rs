@@ -18,8 +18,10 @@ use tower::Service;
 const MAX_ENDPOINTS: usize = 50_000;
 
 /// Metadata services of clouds that are not in a denied range.
-const METADATA: [IpAddr; 3] = [
+const METADATA: [IpAddr; 5] = [
     IpAddr::V6(Ipv6Addr::new(0xfd00, 0x0ec2, 0, 0, 0, 0, 0, 0x254)),
+    IpAddr::V6(Ipv6Addr::new(0xfd00, 0x0ec2, 0, 0, 0, 0, 0, 0x23)),
+    IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 0, 192)),
     IpAddr::V4(std::net::Ipv4Addr::new(168, 63, 129, 16)),
     IpAddr::V4(std::net::Ipv4Addr::new(100, 100, 100, 200)),
 ];
@@ -67,6 +69,7 @@ impl Dialer {
             IpAddr::V4(v4) if v4.is_broadcast() => return refuse("a broadcast address"),
             IpAddr::V6(v6) if v6.is_unspecified() => return refuse("an unspecified address"),
             IpAddr::V6(v6) if v6.is_unicast_link_local() => return refuse("a link-local address"),
+            IpAddr::V6(v6) if is_translated(v6) => return refuse("an address that is translated to another one"),
             _ => {}
         }
         match self.0.denied.iter().find(|net| net.contains(&inner) || net.contains(&address)) {
@@ -101,8 +104,41 @@ impl Dialer {
     /// Resolves names to addresses that may be dialed.
     #[must_use]
     pub fn resolver(&self) -> Resolver {
-        Resolver { names: GaiResolver::new(), dialer: self.clone() }
+        Resolver { names: GaiResolver::new(), dialer: self.clone(), resolved: Arc::default() }
     }
+}
+
+/// Addresses that a name may have had and still be known by one of them.
+const MAX_RESOLVED: usize = 16;
+
+/// Every address to which a client's name has been resolved: whoever owns the name may change it between two requests.
+#[derive(Clone, Debug, Default)]
+pub struct Resolved(Arc<Mutex<HashSet<IpAddr>>>);
+
+impl Resolved {
+    /// All of them, if there are any, and not more than anybody needs.
+    #[must_use]
+    pub fn all(&self) -> Option<Vec<IpAddr>> {
+        let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        (1..=MAX_RESOLVED).contains(&all.len()).then(|| all.iter().copied().collect())
+    }
+
+    /// It was resolved to this, or is this address itself.
+    pub fn add(&self, address: IpAddr) {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if all.len() <= MAX_RESOLVED {
+            all.insert(address);
+        }
+    }
+}
+
+/// Whether a gateway of the network makes another address of it: 6to4, Teredo, NAT64 of the network's own, and SIIT.
+fn is_translated(address: Ipv6Addr) -> bool {
+    let segments = address.segments();
+    segments[0] == 0x2002
+        || segments[..2] == [0x2001, 0]
+        || segments[..3] == [0x64, 0xff9b, 1]
+        || segments[..6] == [0, 0, 0, 0, 0xffff, 0]
 }
 
 /// The IPv4 address that an IPv6 address leads to: mapped, compatible, or by NAT64.
@@ -123,6 +159,15 @@ fn embedded(address: IpAddr) -> IpAddr {
 pub struct Resolver {
     names: GaiResolver,
     dialer: Dialer,
+    resolved: Resolved,
+}
+
+impl Resolver {
+    /// What it has resolved.
+    #[must_use]
+    pub fn resolved(&self) -> Resolved {
+        self.resolved.clone()
+    }
 }
 
 impl fmt::Debug for Resolver {
@@ -141,10 +186,11 @@ impl Service<Name> for Resolver {
     }
 
     fn call(&mut self, name: Name) -> Self::Future {
-        let (resolved, dialer) = (self.names.call(name), self.dialer.clone());
+        let (resolved, dialer, seen) = (self.names.call(name), self.dialer.clone(), self.resolved.clone());
         Box::pin(async move {
             let addresses: Vec<SocketAddr> = resolved.await?.collect();
             for address in &addresses {
+                seen.add(address.ip());
                 dialer.check(address.ip()).map_err(|denied| io::Error::new(io::ErrorKind::PermissionDenied, denied))?;
             }
             Ok(addresses.into_iter())
@@ -187,6 +233,13 @@ mod tests {
             ("168.63.129.16", Some("a cloud's metadata service")),
             ("::ffff:168.63.129.16", Some("a cloud's metadata service")),
             ("100.100.100.200", Some("a cloud's metadata service")),
+            ("fd00:ec2::23", Some("a cloud's metadata service")),
+            ("192.0.0.192", Some("a cloud's metadata service")),
+            ("2002:a9fe:a9fe::1", Some("an address that is translated to another one")),
+            ("2001:0:1::1", Some("an address that is translated to another one")),
+            ("64:ff9b:1::a9fe:a9fe", Some("an address that is translated to another one")),
+            ("64:ff9b:1:a9fe:a9:fe00::", Some("an address that is translated to another one")),
+            ("::ffff:0:169.254.169.254", Some("an address that is translated to another one")),
             ("10.96.0.1", Some("in 10.96.0.0/12")),
             ("::ffff:10.96.0.1", Some("in 10.96.0.0/12")),
             ("fd12::1", Some("in fd12::/16")),

@@ -13,12 +13,13 @@ mod watch;
 pub mod webhooks;
 
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::net::IpAddr;
 use std::time::Duration;
 
 use http::Request;
 use hyper_timeout::TimeoutConnector;
 use hyper_util::client::legacy;
-use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::client::legacy::connect::{HttpConnector, HttpInfo};
 use hyper_util::rt::TokioExecutor;
 use kube::client::{Body, ConfigExt};
 use kube::config::KubeConfigOptions;
@@ -26,9 +27,11 @@ use kube::{Client, Config};
 use shared::spoke::kinds::ClusterVersion;
 use shared::spoke::{SpokeError, Upgrade};
 use shared::text::sanitize;
+use tokio::time::Instant;
 use tower::{BoxError, ServiceBuilder};
 
 pub use self::dial::Dialer;
+use self::dial::Resolved;
 use self::reader::{Memory, SpokeClient, is_not_there};
 pub use self::route::Route;
 pub use self::watch::{Scope, SpokeWatch};
@@ -48,6 +51,9 @@ pub const LOOK: Duration = Duration::from_secs(8);
 /// What is said of an endpoint that cannot be reached before it has proven to be the one of its kubeconfig: a tenant could otherwise
 /// learn which ports are open behind the controller.
 const UNPROVEN: &str = "no connection with this kubeconfig has succeeded yet";
+
+/// When that is said: a refused connection fails sooner than one that nobody answers, of which [`CONNECT`] is the end.
+const UNPROVEN_AFTER: Duration = Duration::from_millis(3_200);
 
 /// How spokes are reached, and the memory for their answers.
 #[derive(Clone, Debug, Default)]
@@ -77,6 +83,7 @@ pub async fn client(network: &Network, kubeconfig: &[u8], route: &Route<'_>) -> 
         let field = if route.ip.is_some() { "apiServerIPOverride" } else { "apiURLOverride" };
         return Err(refuse_route(&format!("{field} is refused: {denied}")));
     }
+    withhold_token(&mut config, route).map_err(refuse_route)?;
     // KKP's kubeconfigs name hosts with the dot of the DNS root, and certificates never do.
     let host = config.cluster_url.host().and_then(|host| host.strip_suffix('.')).map(str::to_owned);
     config.tls_server_name = config.tls_server_name.or(host);
@@ -89,9 +96,27 @@ pub async fn client(network: &Network, kubeconfig: &[u8], route: &Route<'_>) -> 
     Ok(SpokeClient::new(client, &network.memory))
 }
 
+/// Without a CA in the kubeconfig anybody whom the public trusts may answer at an overridden URL: it gets no token. Who may edit the
+/// override need not be allowed to read the kubeconfig.
+fn withhold_token(config: &mut Config, route: &Route<'_>) -> Result<(), &'static str> {
+    if route.url.is_none() || config.root_cert.is_some() || config.auth_info.token.take().is_none() {
+        return Ok(());
+    }
+    if config.auth_info.client_certificate_data.is_some() {
+        return Ok(());
+    }
+    Err(
+        "apiURLOverride is refused: the kubeconfig has a token, and no certificate-authority-data to know the server by",
+    )
+}
+
 /// kube's own client, with checked addresses and without details about endpoints that have not proven who they are.
 fn connect(config: &Config, dialer: &Dialer) -> kube::Result<Client> {
-    let mut tcp = HttpConnector::new_with_resolver(dialer.resolver());
+    let resolver = dialer.resolver();
+    let resolved = resolver.resolved();
+    let literal = config.cluster_url.host().unwrap_or_default().trim_matches(['[', ']']).parse();
+    let _ = literal.map(|address| resolved.add(address)); // no resolver sees it
+    let mut tcp = HttpConnector::new_with_resolver(resolver);
     tcp.enforce_http(false);
     let mut connector = TimeoutConnector::new(config.rustls_https_connector_with_connector(tcp)?);
     connector.set_connect_timeout(config.connect_timeout);
@@ -107,20 +132,28 @@ fn connect(config: &Config, dialer: &Dialer) -> kube::Result<Client> {
         .map_err(BoxError::from)
         .service(http);
     let client = Client::new(service, config.default_namespace.clone());
-    Ok(discreet(client, endpoint(config), dialer.clone()))
+    Ok(discreet(client, Endpoint::of(config, resolved), dialer.clone()))
 }
 
-/// The same client, which says nothing of why an endpoint cannot be reached that has not proven who it is.
-fn discreet(client: Client, endpoint: u64, dialer: Dialer) -> Client {
+/// The same client, which says nothing of why an endpoint cannot be reached that has not proven who it is, and always after the same
+/// time.
+fn discreet(client: Client, endpoint: Endpoint, dialer: Dialer) -> Client {
     let namespace = client.default_namespace().to_owned();
     let service = tower::service_fn(move |request: Request<Body>| {
-        let (client, dialer) = (client.clone(), dialer.clone());
+        let (client, dialer, endpoint) = (client.clone(), dialer.clone(), endpoint.clone());
         async move {
+            let begun = Instant::now();
             // The reconcile that asks gives its slot back until the answer was read.
             let answer = slot::request(client.send(request)).await;
             match &answer {
-                Ok(_) => dialer.prove(endpoint),
-                Err(_) if !dialer.is_proven(endpoint) => return Err(kube::Error::Service(UNPROVEN.into())),
+                Ok(answer) => {
+                    let by = answer.extensions().get::<HttpInfo>().map(|by| by.remote_addr().ip());
+                    by.into_iter().for_each(|address| dialer.prove(endpoint.at(address)));
+                }
+                Err(_) if !endpoint.all().is_some_and(|all| all.into_iter().all(|one| dialer.is_proven(one))) => {
+                    slot::outside(tokio::time::sleep_until(begun + UNPROVEN_AFTER)).await;
+                    return Err(kube::Error::Service(UNPROVEN.into()));
+                }
                 Err(_) => {}
             }
             answer
@@ -129,11 +162,31 @@ fn discreet(client: Client, endpoint: u64, dialer: Dialer) -> Client {
     Client::new(service, namespace)
 }
 
-/// Identifies where a client connects to, and by which CA the other side proves who it is.
-fn endpoint(config: &Config) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    (&config.cluster_url, &config.tls_server_name, &config.root_cert).hash(&mut hasher);
-    hasher.finish()
+/// Where a client connects to, and by which CA the other side proves who it is.
+#[derive(Clone)]
+struct Endpoint {
+    identity: u64,
+    resolved: Resolved,
+}
+
+impl Endpoint {
+    fn of(config: &Config, resolved: Resolved) -> Self {
+        let mut hasher = DefaultHasher::new();
+        (&config.cluster_url, &config.tls_server_name, &config.root_cert).hash(&mut hasher);
+        Self { identity: hasher.finish(), resolved }
+    }
+
+    /// The same at one address: a name belongs to a tenant, who may have it lead elsewhere.
+    fn at(&self, address: IpAddr) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        (self.identity, address).hash(&mut hasher);
+        hasher.finish()
+    }
+
+    /// The same at every address that its name has had, if that is known.
+    fn all(&self) -> Option<Vec<u64>> {
+        Some(self.resolved.all()?.into_iter().map(|address| self.at(address)).collect())
+    }
 }
 
 /// Asks the spoke whether it is being upgraded. One that cannot be asked is not kept awake for that.
@@ -323,6 +376,40 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn an_overridden_url_gets_no_token_unless_the_kubeconfig_has_a_ca() {
+        let url = Route { url: Some("https://b.demo"), ip: None };
+        let good = "server: 'https://a.demo:6443'";
+        let with_ca = format!("{good}, certificate-authority-data: aGVsbG8=");
+        let found = refusal(&kubeconfig(good, "token: t"), url).await.unwrap_or_default();
+        assert!(
+            found.starts_with("spec.controlPlaneConfig.apiURLOverride is refused: the kubeconfig has a token"),
+            "{found}"
+        );
+        assert_eq!(refusal(&kubeconfig(good, "token: t"), Route::default()).await, None);
+        let of_ca = refusal(&kubeconfig(&with_ca, "token: t"), url).await;
+        assert!(of_ca.is_none_or(|why| !why.contains("apiURLOverride")));
+    }
+
+    #[test]
+    fn an_endpoint_is_proven_at_each_address_of_its_name() {
+        let (dialer, resolved) = (Dialer::default(), Resolved::default());
+        let config = Config::new("https://api.demo:6443".parse().unwrap());
+        let endpoint = Endpoint::of(&config, resolved.clone());
+        let is_proven = || endpoint.all().is_some_and(|all| all.into_iter().all(|one| dialer.is_proven(one)));
+        let (own, inner): (IpAddr, IpAddr) = ("203.0.113.1".parse().unwrap(), "10.0.0.1".parse().unwrap());
+        dialer.prove(endpoint.at(own));
+        assert!(!is_proven(), "its name was not resolved");
+        resolved.add(own);
+        assert!(is_proven());
+        resolved.add(inner);
+        assert!(!is_proven(), "whoever owns the name has it lead elsewhere");
+        dialer.prove(endpoint.at(inner));
+        assert!(is_proven());
+        (0..=16).for_each(|last| resolved.add(IpAddr::from([10, 0, 1, last])));
+        assert!(endpoint.all().is_none(), "it has too many");
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn an_endpoint_that_has_not_proven_itself_reveals_no_cause() {
         let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
         let network = Network { dialer: Dialer::new(Vec::new(), true), memory: Memory::default() };
@@ -339,7 +426,10 @@ mod tests {
         for server in [format!("https://{open}"), format!("https://{closed}"), "https://name.invalid".to_owned()] {
             let kubeconfig = kubeconfig(&format!("server: '{server}'"), "token: t");
             let client = client(&network, kubeconfig.as_bytes(), &Route::default()).await.unwrap();
+            let begun = Instant::now();
             said.push(failure(&client.version().await.unwrap_err()).to_string());
+            let late = begun.elapsed().saturating_sub(UNPROVEN_AFTER);
+            assert!(begun.elapsed() >= UNPROVEN_AFTER && late < Duration::from_millis(50), "{server}: {late:?}");
         }
         said.dedup();
         assert_eq!(said, [format!("the cluster's API server cannot be reached: {UNPROVEN}")]);

@@ -1,5 +1,5 @@
 //! Feeds mutated inputs to what reads untrusted input, on stable Rust. `make fuzz SECONDS=60` runs every target for so long; as a part
-//! of the unit tests each target gets a few thousand inputs.
+//! of the unit tests each target gets a few thousand inputs. `FUZZ_INPUTS` is a number of inputs in place of the time.
 //!
 //! There is no coverage feedback: mutations of sound inputs, of accepted ones above all, reach past the parsers.
 
@@ -82,7 +82,13 @@ pub fn run(target: &str, seeds: &[&[u8]], mut feed: impl FnMut(&[u8]) -> bool) {
     let mut corpus: Vec<Vec<u8>> = seeds.iter().map(|seed| seed.to_vec()).collect();
     let mut fresh = corpus.clone().into_iter();
     let (begin, mut inputs, mut accepted) = (Instant::now(), 0_u64, 0_u64);
-    while seconds.map_or(inputs < INPUTS, |seconds| begin.elapsed() < seconds) {
+    let most = std::env::var("FUZZ_INPUTS").ok().and_then(|text| text.parse().ok());
+    let is_under_way = |inputs: u64| match (most, seconds) {
+        (Some(most), _) => inputs < most,
+        (None, Some(seconds)) => begin.elapsed() < seconds,
+        (None, None) => inputs < INPUTS,
+    };
+    while is_under_way(inputs) {
         let input = fresh.next().unwrap_or_else(|| mutated(&corpus, &mut rng));
         inputs += 1;
         match catch_unwind(AssertUnwindSafe(|| feed(&input))) {

@@ -176,14 +176,14 @@ fn version_of<K: Object>(object: &K) -> Result<String, Error> {
 }
 
 /// One event.
-enum Line<K> {
+pub(super) enum Line<K> {
     Applied(Kept<K>),
     Deleted(Kept<K>),
     Bookmark { version: String, list_ends: bool },
 }
 
 /// The lines of a watch.
-struct Lines {
+pub(super) struct Lines {
     chunks: BodyDataStream,
     /// What has come and was not looked at.
     rest: Bytes,
@@ -232,7 +232,7 @@ impl Lines {
     }
 
     /// First what it is, then the object: the two may come in any order.
-    async fn read<K: Object>(line: &[u8], share: &Share) -> Result<Result<Line<K>, Error>, Cause> {
+    pub(super) async fn read<K: Object>(line: &[u8], share: &Share) -> Result<Result<Line<K>, Error>, Cause> {
         let (Type { type_, .. }, _) = built::<Type>(line, share).await?;
         Ok(match type_.as_str() {
             "ADDED" | "MODIFIED" => Ok(Line::Applied(object(line, share).await?)),

@@ -40,6 +40,14 @@ impl Memory {
     }
 }
 
+#[cfg(test)]
+impl Memory {
+    /// Whether nothing of what is shared is in use.
+    pub(super) fn is_free(&self) -> bool {
+        self.0.available_permits() == ALL
+    }
+}
+
 /// The memory for the answers of one spoke.
 #[derive(Clone, Debug)]
 pub struct Share {

@@ -13,7 +13,8 @@ use serde_json::json;
 use shared::spoke::kinds::{ClusterOperator, Kind, Namespace, Node, NodeName, SecretLook};
 
 use super::build::{Unread, build};
-use super::events::{Listing, events};
+use super::client::Page;
+use super::events::{Lines, Listing, events};
 use super::memory::{Charge, Memory};
 use super::{BoxError, SpokeClient};
 
@@ -339,22 +340,36 @@ async fn an_event_that_never_ends_is_given_up() {
     assert_eq!(found, ["init", "an event takes more than 8s"]);
 }
 
-/// What is charged bounds what is in use, whatever is read. `make fuzz` measures it.
+/// Whatever is read, no more is charged than one answer may cost, and all of it is given back.
 #[test]
 fn fuzz_lists_of_spokes() {
     let page = json!({ "metadata": { "continue": "x" }, "items": [node()] }).to_string();
-    fuzz_reader::<super::client::Page<Node>>(
-        "spoke lists",
-        &[page.as_bytes(), b"{\"items\":[{},{\"metadata\":null}]}"],
-    );
+    fuzz_reader::<Page<Node>>("spoke lists", &[page.as_bytes(), b"{\"items\":[{},{\"metadata\":null}]}"]);
     let secrets = json!({ "items": [{ "metadata": { "annotations": { "a": "b" } } }] }).to_string();
-    fuzz_reader::<super::client::Page<SecretLook>>("spoke metadata", &[secrets.as_bytes()]);
+    fuzz_reader::<Page<SecretLook>>("spoke metadata", &[secrets.as_bytes()]);
 }
 
 fn fuzz_reader<T: serde::de::DeserializeOwned>(name: &str, seeds: &[&[u8]]) {
     let memory = Memory::default();
     ::fuzz::run(name, seeds, |text| {
         let mut charge = memory.share().charge();
-        build::<T>(text, &mut charge).is_ok()
+        let built = build::<T>(text, &mut charge);
+        assert!(charge.used() <= 6 * MIB + 4 * text.len(), "{} for {}", charge.used(), text.len());
+        drop((charge, built.as_ref().is_ok()));
+        assert!(memory.is_free());
+        built.is_ok()
+    });
+}
+
+#[test]
+fn fuzz_events_of_spokes() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let memory = Memory::default();
+    let node = json!({ "type": "ADDED", "object": node() }).to_string();
+    let error = r#"{"type":"ERROR","object":{"code":410,"message":"too old"}}"#;
+    ::fuzz::run("spoke events", &[node.as_bytes(), LIST_ENDS.as_bytes(), error.as_bytes()], |line| {
+        let read = runtime.block_on(Lines::read::<Node>(line, &memory.share())).is_ok();
+        assert!(memory.is_free());
+        read
     });
 }

@@ -39,25 +39,34 @@ enum Known {
     Overdue(Timestamp),
     /// The hub does not have the kind.
     NoSuchKind,
-    /// Whether all `SyncSet`s have been applied once, by cluster.
-    Listed(HashMap<Key, bool>),
+    /// By cluster.
+    Listed(HashMap<Key, Synced>),
+}
+
+/// One `ClusterSync`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Synced {
+    /// Whether all `SyncSet`s have been applied once.
+    applied: bool,
+    /// UID of the `ClusterDeployment` that it says it is of: one of the same name may have been there before.
+    of: Option<String>,
 }
 
 impl ClusterSyncs {
     /// What is known of one cluster, which has been missed since then if it is missing.
-    pub fn of(&self, key: &Key, missed_since: &mut Option<Timestamp>) -> Sync {
+    pub fn of(&self, key: &Key, uid: Option<&str>, missed_since: &mut Option<Timestamp>) -> Sync {
         let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
         let found = match &*known {
             Known::Nothing => return Sync::NotListed,
             Known::Overdue(since) => return Sync::Missing { since: *since },
             Known::NoSuchKind => return Sync::NoSuchKind,
-            Known::Listed(all) => all.get(key),
+            Known::Listed(all) => all.get(key).filter(|found| found.of.is_none() || found.of.as_deref() == uid),
         };
         match found {
             None => Sync::Missing { since: *missed_since.get_or_insert_with(clock::now) },
-            Some(applied) => {
+            Some(found) => {
                 *missed_since = None;
-                if *applied { Sync::Applied } else { Sync::NotApplied }
+                if found.applied { Sync::Applied } else { Sync::NotApplied }
             }
         }
     }
@@ -68,7 +77,7 @@ impl ClusterSyncs {
         let mut events = watcher::watcher(api, watcher::Config::default().page_size(PAGE_SIZE))
             .backoff(WatchBackoff::of_hub())
             .boxed();
-        let mut listed: HashMap<Key, bool> = HashMap::new();
+        let mut listed: HashMap<Key, Synced> = HashMap::new();
         let mut overdue = std::pin::pin!(tokio::time::sleep(FIRST_LIST_TIMEOUT));
         let mut waits = true;
         loop {
@@ -84,11 +93,11 @@ impl ClusterSyncs {
             match event {
                 Ok(Event::Init) => listed.clear(),
                 Ok(Event::InitApply(sync)) => {
-                    listed.insert(key_of(&sync), is_applied(&sync));
+                    listed.insert(key_of(&sync), synced(&sync));
                 }
                 Ok(Event::InitDone) => self.replace(std::mem::take(&mut listed)).into_iter().for_each(&changed),
                 Ok(Event::Apply(sync)) => {
-                    if self.insert(key_of(&sync), is_applied(&sync)) {
+                    if self.insert(key_of(&sync), synced(&sync)) {
                         changed(key_of(&sync));
                     }
                 }
@@ -103,23 +112,26 @@ impl ClusterSyncs {
     }
 
     /// Replaces everything by a new list. Returns the clusters whose state changed, of those that a reconcile has asked about.
-    fn replace(&self, now: HashMap<Key, bool>) -> Vec<Key> {
+    fn replace(&self, now: HashMap<Key, Synced>) -> Vec<Key> {
         let mut known = self.write();
         let news = match &*known {
             Known::Nothing => Vec::new(),
-            Known::Listed(old) => now.iter().filter(|(key, applied)| old.get(*key) != Some(*applied)).collect(),
+            Known::Listed(old) => now.iter().filter(|(key, found)| old.get(*key) != Some(*found)).collect(),
             Known::Overdue(_) | Known::NoSuchKind => now.iter().collect(),
         };
-        let news = news.into_iter().map(|(key, _): (&Key, &bool)| key.clone()).collect();
+        let news = news.into_iter().map(|(key, _): (&Key, &Synced)| key.clone()).collect();
         *known = Known::Listed(now);
         news
     }
 
     /// Whether this is something new.
-    fn insert(&self, key: Key, applied: bool) -> bool {
+    fn insert(&self, key: Key, found: Synced) -> bool {
         let mut known = self.write();
         let Known::Listed(all) = &mut *known else { return false };
-        all.insert(key, applied) != Some(applied)
+        all.get(&key) != Some(&found) && {
+            all.insert(key, found);
+            true
+        }
     }
 
     /// Whoever waits for the first list does not wait for ever.
@@ -152,9 +164,14 @@ impl ClusterSyncs {
     }
 }
 
-fn is_applied(sync: &DeserializeGuard<ClusterSync>) -> bool {
+fn synced(sync: &DeserializeGuard<ClusterSync>) -> Synced {
     let status = sync.0.as_ref().ok().and_then(|sync| sync.status.as_ref());
-    status.is_some_and(|status| status.first_success_time.is_some())
+    let owners = sync.0.as_ref().ok().and_then(|sync| sync.metadata.owner_references.as_ref());
+    let owner = owners.into_iter().flatten().find(|owner| owner.kind == "ClusterDeployment");
+    Synced {
+        applied: status.is_some_and(|status| status.first_success_time.is_some()),
+        of: owner.map(|owner| owner.uid.clone()),
+    }
 }
 
 #[cfg(test)]
@@ -172,7 +189,7 @@ mod tests {
     }
 
     fn found(syncs: &ClusterSyncs) -> Sync {
-        syncs.of(&("ns".to_owned(), "demo".to_owned()), &mut None)
+        syncs.of(&("ns".to_owned(), "demo".to_owned()), Some("u"), &mut None)
     }
 
     #[tokio::test(start_paused = true)]
@@ -190,8 +207,11 @@ mod tests {
 
     #[test]
     fn what_is_listed_anew_is_news_where_it_differs() {
-        let all = |applied: &[(&str, bool)]| -> HashMap<Key, bool> {
-            applied.iter().map(|(name, applied)| (("ns".to_owned(), (*name).to_owned()), *applied)).collect()
+        let all = |applied: &[(&str, bool)]| -> HashMap<Key, Synced> {
+            let one = |(name, applied): &(&str, bool)| {
+                (("ns".to_owned(), (*name).to_owned()), Synced { applied: *applied, of: None })
+            };
+            applied.iter().map(one).collect()
         };
         let syncs = ClusterSyncs::default();
         assert!(syncs.replace(all(&[("a", false), ("b", true)])).is_empty(), "nobody has asked before");
@@ -215,7 +235,13 @@ mod tests {
         assert_eq!(found(&syncs), Sync::NoSuchKind);
         syncs.overdue();
         assert_eq!(found(&syncs), Sync::NoSuchKind);
-        let _ = syncs.replace(HashMap::from([(("ns".to_owned(), "demo".to_owned()), true)]));
+        let of = |uid: &str| {
+            let synced = Synced { applied: true, of: Some(uid.to_owned()) };
+            HashMap::from([(("ns".to_owned(), "demo".to_owned()), synced)])
+        };
+        let _ = syncs.replace(of("another"));
+        assert!(matches!(found(&syncs), Sync::Missing { .. }), "it is of a cluster that is gone");
+        let _ = syncs.replace(of("u"));
         assert_eq!(found(&syncs), Sync::Applied, "as soon as they can be listed");
         syncs.failed(&refused(404));
         syncs.overdue();

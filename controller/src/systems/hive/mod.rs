@@ -104,7 +104,7 @@ impl Hive {
     }
 
     fn sync(&self, cluster: &ClusterDeployment, state: &mut TargetState) -> Sync {
-        self.cluster_syncs.of(&key_of(cluster), &mut state.sync_missed_since)
+        self.cluster_syncs.of(&key_of(cluster), cluster.metadata.uid.as_deref(), &mut state.sync_missed_since)
     }
 }
 

@@ -118,7 +118,7 @@ fn deployment(kinds::MachineDeployment { metadata, spec }: &kinds::MachineDeploy
         name: format!("{}/{}", metadata.namespace, metadata.name),
         replicas: spec.replicas.unwrap_or(1),
         autoscaler: keys::AUTOSCALER.iter().filter_map(of_autoscaler).collect(),
-        copy: metadata.annotations.get(keys::DEHYDRATED_REPLICAS).map(number),
+        copy: metadata.annotations.get(keys::DEHYDRATED_REPLICAS).and_then(number),
     }
 }
 

@@ -103,7 +103,12 @@ fn replicas(kind: WorkloadKind, meta: &ObjectMeta, counts: &Counts) -> Replicas 
 
 /// Our copy of a count.
 pub fn copy(meta: &ObjectMeta) -> Option<u32> {
-    u32::try_from(format::count(meta.annotations.as_ref()?.get(keys::DEHYDRATED_REPLICAS)?)?).ok()
+    number(meta.annotations.as_ref()?.get(keys::DEHYDRATED_REPLICAS)?)
+}
+
+/// A count as an annotation has it.
+pub fn number(count: &str) -> Option<u32> {
+    u32::try_from(format::count(count)?).ok()
 }
 
 fn of_deployment(one: &Deployment) -> Replicas {

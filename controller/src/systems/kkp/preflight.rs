@@ -78,6 +78,16 @@ mod tests {
 
     use super::*;
 
+    #[tokio::test(start_paused = true)]
+    async fn a_user_cluster_is_not_checked_again_at_once() {
+        let asked = Instant::now();
+        assert_eq!((left(None), left(Some(asked))), (Duration::ZERO, AGAIN));
+        tokio::time::sleep(Duration::from_secs(14)).await;
+        assert_eq!(left(Some(asked)), Duration::from_secs(1));
+        tokio::time::sleep(Duration::from_mins(1)).await;
+        assert_eq!(left(Some(asked)), Duration::ZERO);
+    }
+
     #[test]
     fn a_request_stands_until_it_is_answered() {
         let mut cluster = Cluster::new("abc", ClusterSpec::default());

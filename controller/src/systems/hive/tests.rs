@@ -292,3 +292,35 @@ async fn a_status_that_the_schema_refuses_is_told_and_backed_off() {
     assert_eq!(refused.len(), 1, "{refused:?}");
     assert_eq!(cloud.moves().len(), 1, "the machines were stopped all the same, once");
 }
+
+#[tokio::test(start_paused = true)]
+async fn however_often_a_preflight_is_requested_there_is_one_in_fifteen_seconds() {
+    let cloud = Arc::new(Cloud::default());
+    let (hub, work) = asleep(&cloud);
+    sleep(Duration::from_mins(1)).await;
+    let key = shared::annotation::keys::PREFLIGHT_REQUESTED_AT;
+    let request = || {
+        let now = shared::annotation::format::seconds(clock::now());
+        hub.edit(CLUSTER, |cluster| cluster["metadata"]["annotations"][key] = json!(now));
+        now
+    };
+    let read = || serde_json::from_value::<ClusterDeployment>(hub.get(CLUSTER)).unwrap();
+    let mut answers = std::collections::BTreeSet::new();
+    for _ in 0..60 {
+        request();
+        sleep(Duration::from_secs(1)).await;
+        answers.extend(shared::hive::preflight::found_at(&read()));
+    }
+    assert!((4..=5).contains(&answers.len()), "in a minute: {answers:?}");
+    // A request that another client's write comes before is answered soon, and not 15 s later.
+    sleep(Duration::from_secs(20)).await;
+    let mut races = 0;
+    hub.inject(move |method, path, _| {
+        races += u32::from(*method == http::Method::PATCH && path.ends_with("/status"));
+        (races == 1).then_some(409)
+    });
+    let asked = request();
+    sleep(Duration::from_secs(2)).await;
+    assert!(shared::hive::preflight::answers(&read(), asked.parse().unwrap()), "{asked}");
+    work.abort();
+}

@@ -178,7 +178,7 @@ fn others() -> Vec<(&'static str, Value)> {
                 &json!({ "spec": { "componentsOverride": { "apiserver": { "resources": { "limits": { "cpu": "9" } } } } } }),
             ),
         ),
-        (ASLEEP, both(unpaused.clone(), &json!({ "spec": { "exposeStrategy": null } }))),
+        (ASLEEP, both(unpaused.clone(), &json!({ "spec": { "auditLogging": null } }))),
         (ASLEEP, both(unpaused.clone(), &annotated("example.com/y", "1"))),
         (ASLEEP, both(unpaused.clone(), &annotated("example.com/x", Value::Null))),
         // No pause but ours is ended, nor made ours, nor one set that does not say whose it is.

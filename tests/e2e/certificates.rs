@@ -19,6 +19,7 @@ use testbed::options::{Options, Program};
 use testbed::pki::Authority;
 use testbed::supervisor::programs::Start;
 use testbed::{World, apply, eventually};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::process::Child;
 
@@ -348,4 +349,21 @@ async fn files_are_reloaded_and_a_broken_pair_keeps_the_old_one() -> Result<()> 
         Ok(())
     })
     .await
+}
+
+/// With `--client-ca`, and an API server that an `AdmissionConfiguration` tells what to show.
+#[tokio::test]
+async fn with_a_ca_of_clients_the_api_server_is_served_and_nobody_else() -> Result<()> {
+    let world = world().await?;
+    let ca = format!("--client-ca={}", world.dir().join("hub/ca.crt").display());
+    let url = world.start(&webhook(None, &[&ca])).await?.url.context("a URL")?;
+    let trusted = settled(&world).await?;
+    is_judged(&world).await?;
+    let stranger = testbed::proxy::tls::client(&trusted)?;
+    let tcp = TcpStream::connect(url.trim_start_matches("https://")).await?;
+    let mut stream = tokio_rustls::TlsConnector::from(Arc::new(stranger)).connect("127.0.0.1".try_into()?, tcp).await?;
+    let _ = stream.write_all(b"POST /validate HTTP/1.1\r\nhost: x\r\ncontent-length: 2\r\n\r\n{}").await;
+    let mut answer = Vec::new();
+    ensure!(stream.read_to_end(&mut answer).await.is_err() && answer.is_empty(), "{answer:?}");
+    Ok(())
 }

@@ -116,11 +116,17 @@ async fn scaled_by_others(cluster: &KkpCluster) -> Result<()> {
 
 /// An Event with this reason is published about the cluster.
 async fn told(cluster: &KkpCluster, reason: &str) -> Result<()> {
+    told_that(cluster, reason, "").await
+}
+
+/// The same, with these words.
+async fn told_that(cluster: &KkpCluster, reason: &str, words: &str) -> Result<()> {
     let events: Api<Event> = Api::all(cluster.world().hub().await?);
     let about = format!("involvedObject.name={},reason={reason}", cluster.info().id);
     eventually(SOON, reason, async || {
         let found = events.list(&ListParams::default().fields(&about)).await?.items;
-        ensure!(!found.is_empty(), "no Event {reason}");
+        let says = |event: &Event| event.message.as_deref().is_some_and(|message| message.contains(words));
+        ensure!(found.iter().any(says), "no Event {reason}: {words}");
         Ok(())
     })
     .await
@@ -225,13 +231,20 @@ async fn nothing_is_left(cluster: &KkpCluster) -> Result<()> {
     nothing_forbidden(&cluster.log().await?)
 }
 
-/// Rows 19 to 23.
+/// Rows 19 to 23, with a certificate that ends within a day: the guard let it pass, or was not asked, and the controller says so.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_sleeping_cluster_that_is_deleted_goes_with_its_volumes_and_load_balancers() -> Result<()> {
     let options = KkpOptions { cleanup_finalizers: true, ..KkpOptions::default() };
     let clusters = asleep(&[("deleted", options)]).await?;
     let [(cluster, _)] = &clusters[..] else { anyhow::bail!("one cluster") };
+    let soon =
+        (jiff::Timestamp::now() + jiff::SignedDuration::from_hours(1)).strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+    let ends =
+        json!({ "metadata": { "annotations": { keys::CERTIFICATES_EXPIRE_AT: soon, keys::ALLOW_DELETE: "true" } } });
+    let objects: Api<DynamicObject> = Api::all_with(cluster.world().hub().await?, &testbed::kkp::kubermatic("Cluster"));
+    objects.patch(&cluster.info().id, &PatchParams::default(), &Patch::Merge(ends)).await?;
     delete(cluster.world(), &cluster.info().id).await?;
+    told_that(cluster, "CertificatesExpire", "the cluster is being deleted").await?;
     let cloud = eventually(SOON, "the end of the cluster", async || {
         ensure!(cluster.get().await.is_err(), "{}", cluster.describe().await);
         Ok(cluster.inspect().await?.cloud)

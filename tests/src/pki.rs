@@ -55,6 +55,16 @@ impl Authority {
         self.sign(name, CertificateParams::new(["127.0.0.1", "localhost"].map(str::to_owned))?)
     }
 
+    /// A certificate with which a client shows who it is.
+    ///
+    /// # Errors
+    /// When the key cannot be made.
+    pub fn client(&self, name: &str) -> Result<Identity> {
+        let mut params = CertificateParams::new(Vec::new())?;
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        self.sign(name, params)
+    }
+
     /// A certificate that ends when this day begins.
     ///
     /// # Errors
@@ -70,7 +80,9 @@ impl Authority {
 
     fn sign(&self, name: &str, mut params: CertificateParams) -> Result<Identity> {
         params.distinguished_name.push(DnType::CommonName, name);
-        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+        if params.extended_key_usages.is_empty() {
+            params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+        }
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
         params.use_authority_key_identifier_extension = true;
         let key = KeyPair::generate()?;

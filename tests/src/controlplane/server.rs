@@ -115,7 +115,7 @@ impl Cluster {
         fs::create_dir_all(&folder).with_context(|| format!("create {}", folder.display()))?;
         let port = ports::free()?;
         let url = format!("https://127.0.0.1:{port}");
-        let identity = authority.server("kube-apiserver")?;
+        let (identity, to_webhooks) = (authority.server("kube-apiserver")?, authority.client("kube-apiserver")?);
         let tokens: Vec<String> = plan.users.iter().map(User::line).collect();
         let (signing_key, public_key) = pki::signing_key()?;
         for (name, text) in [
@@ -123,6 +123,10 @@ impl Cluster {
             ("ca.key", authority.key()),
             ("tls.crt", identity.certificate),
             ("tls.key", identity.key),
+            ("webhooks.crt", to_webhooks.certificate),
+            ("webhooks.key", to_webhooks.key),
+            ("webhooks.kubeconfig", WEBHOOKS.to_owned()),
+            ("admission.yaml", admission(&folder)?),
             ("sa.key", signing_key),
             ("sa.pub", public_key),
             ("tokens.csv", tokens.concat()),
@@ -150,7 +154,11 @@ impl Cluster {
             .args(["--service-account-issuer", &format!("https://{}.testbed.local", plan.name)])
             .args(["--service-account-signing-key-file=sa.key", "--service-account-key-file=sa.pub"])
             .args(["--service-cluster-ip-range=10.96.0.0/16", "--endpoint-reconciler-type=none"])
-            .args(["--profiling=false", "--shutdown-send-retry-after=false"])
+            .args([
+                "--admission-control-config-file=admission.yaml",
+                "--profiling=false",
+                "--shutdown-send-retry-after=false",
+            ])
             // Worlds side by side compete for the CPU: 12 % less of it, for 120 MB more.
             .env("GOGC", "400");
         if let Some(log) = plan.audit {
@@ -240,6 +248,34 @@ pub const SPOKE_CONTROLLERS: &[&str] = &[
     "certificatesigningrequest-signing-controller",
     "certificatesigningrequest-cleaner-controller",
 ];
+
+/// Whom an API server is to a webhook that asks: the same to all, because a test's webhooks are at ports that no one knows yet.
+const WEBHOOKS: &str = "\
+apiVersion: v1
+kind: Config
+users:
+- name: '*'
+  user:
+    client-certificate: webhooks.crt
+    client-key: webhooks.key
+";
+
+fn admission(folder: &Path) -> Result<String> {
+    let kubeconfig = fs::canonicalize(folder)?.join("webhooks.kubeconfig");
+    let plugin = |name: &str| {
+        format!(
+            "- name: {name}
+  configuration:
+    apiVersion: apiserver.config.k8s.io/v1
+    kind: WebhookAdmissionConfiguration
+    kubeConfigFile: {}
+",
+            kubeconfig.display()
+        )
+    };
+    let plugins = ["ValidatingAdmissionWebhook", "MutatingAdmissionWebhook"].map(plugin).concat();
+    Ok(format!("apiVersion: apiserver.config.k8s.io/v1\nkind: AdmissionConfiguration\nplugins:\n{plugins}"))
+}
 
 /// One line per answered request, without bodies.
 const AUDIT_POLICY: &str =

@@ -151,7 +151,7 @@ impl UserFields {
             (self.password.is_some(), "password", NO_CREDENTIAL),
         ])?;
         Ok(AuthInfo {
-            token: self.token.map(trimmed).transpose()?,
+            token: self.token.as_deref().map(trimmed).transpose()?,
             client_certificate_data: self.client_certificate_data,
             client_key_data: self.client_key_data.map(SecretString::from),
             ..AuthInfo::default()
@@ -185,7 +185,7 @@ fn refuse(fields: &[(bool, &str, &str)]) -> Result<(), String> {
 }
 
 /// Removes white space around a token, which many a tool leaves there. kube's client panics at a token that is no header value.
-fn trimmed(token: String) -> Result<SecretString, String> {
+fn trimmed(token: &str) -> Result<SecretString, String> {
     let trimmed = token.trim();
     if HeaderValue::try_from(format!("Bearer {trimmed}")).is_err() {
         return Err("cannot be used: it has a token with characters that no HTTP header can hold".to_owned());

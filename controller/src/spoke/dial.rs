@@ -104,7 +104,7 @@ impl Dialer {
     /// Resolves names to addresses that may be dialed.
     #[must_use]
     pub fn resolver(&self) -> Resolver {
-        Resolver { names: GaiResolver::new(), dialer: self.clone(), resolved: Arc::default() }
+        Resolver { names: GaiResolver::new(), dialer: self.clone(), resolved: Resolved::default() }
     }
 }
 

@@ -148,7 +148,9 @@ fn discreet(client: Client, endpoint: Endpoint, dialer: Dialer) -> Client {
             match &answer {
                 Ok(answer) => {
                     let by = answer.extensions().get::<HttpInfo>().map(|by| by.remote_addr().ip());
-                    by.into_iter().for_each(|address| dialer.prove(endpoint.at(address)));
+                    if let Some(address) = by {
+                        dialer.prove(endpoint.at(address));
+                    }
                 }
                 Err(_) if !endpoint.all().is_some_and(|all| all.into_iter().all(|one| dialer.is_proven(one))) => {
                     slot::outside(tokio::time::sleep_until(begun + UNPROVEN_AFTER)).await;

@@ -94,8 +94,8 @@ fn small_parts_are_refused_in_number_and_large_texts_by_size() {
         let of_other_type = found.as_ref().is_err_and(|why| why.contains("invalid type: sequence"));
         assert!(of_other_type || found == Err(parts.to_owned()), "{begin}{part}: {found:?}");
     }
-    let labels: String = (0..200_000).map(|number| format!("\"{number}\":\"\",")).collect();
-    let namespaces = format!("{{\"items\":[{{\"metadata\":{{\"labels\":{{{labels}\"x\":\"\"}}}}}}]}}");
+    let labels = (0..200_000).map(|number| format!("\"{number}\":\"\"")).collect::<Vec<_>>().join(",");
+    let namespaces = format!("{{\"items\":[{{\"metadata\":{{\"labels\":{{{labels},\"x\":\"\"}}}}}}]}}");
     assert_eq!(built::<Namespace>(namespaces.as_bytes()), Err(parts.to_owned()));
     let skipped = format!("{{\"x\":\"{text}\"}}");
     assert_eq!(built::<Node>(skipped.as_bytes()), Err("the answer has a text of more than 1 MiB".to_owned()));

@@ -38,6 +38,9 @@ pub struct SpokeAddress {
     pub ip: Option<String>,
 }
 
+/// What a spoke said in a preflight that is yet to be written, and what it is charged.
+pub type Unwritten = (SpokePreflight, Vec<Held>);
+
 /// A connection to a spoke.
 pub struct Connection {
     /// The watch.
@@ -82,7 +85,7 @@ pub struct TargetState {
     /// The version of the Secret whose credentials the cloud refused, until it accepts some.
     refused: Option<String>,
     /// When the spoke was last asked what could stand in the way of a sleep, and what it said if that was not written yet.
-    pub preflight: Option<(Instant, Option<(SpokePreflight, Vec<Held>)>)>,
+    pub preflight: Option<(Instant, Option<Unwritten>)>,
     /// Whether the last status was held back because it only named other machines.
     pub names_held_back: bool,
     /// The reason of the last notice, so that it is given once.

@@ -3,6 +3,7 @@
 use kube::ResourceExt;
 use serde_json::Value;
 use shared::{
+    admission::cel::OWNED_BY_FDB,
     annotation::keys,
     fdb::{api::FoundationDBCluster, suspension::Minimum},
     target::Kind,
@@ -51,13 +52,18 @@ fn judge(
     if annotation.is_some() && Minimum::of(annotation, std::time::Duration::ZERO).is_off() {
         return Protection::No(format!("annotation {} switches suspension off", keys::MINIMUM_SUSPENSION));
     }
-    let guards: Vec<&Value> =
+    let mut guards: Vec<&Value> =
         configurations.iter().flat_map(|one| list(one, "webhooks")).filter(|one| guards(one)).collect();
     if guards.is_empty() {
         return Protection::No(
             "no webhook of kubectl-hibernate guards the deletion of PersistentVolumeClaims".to_owned(),
         );
     }
+    let weaknesses: Vec<String> = guards.iter().filter_map(|guard| weakness(guard)).collect();
+    if weaknesses.len() == guards.len() {
+        return Protection::No(format!("{}: install the manifests", weaknesses.join("; ")));
+    }
+    guards.retain(|guard| weakness(guard).is_none());
     let selectors: Vec<&Value> =
         guards.iter().map(|guard| guard.get("namespaceSelector").unwrap_or(&Value::Null)).collect();
     match labels {
@@ -96,6 +102,24 @@ fn guards(webhook: &Value) -> bool {
     let ours = webhook.get("name").and_then(Value::as_str).is_some_and(|name| name.ends_with(".hibernate.sh"));
     let deletes = |rule: &Value| has(rule, "operations", "DELETE") && has(rule, "resources", "persistentvolumeclaims");
     ours && list(webhook, "rules").iter().any(deletes)
+}
+
+/// Why a webhook of ours lets deletions pass: its name alone guards nothing.
+fn weakness(webhook: &Value) -> Option<String> {
+    let name = webhook.get("name").and_then(Value::as_str).unwrap_or_default();
+    let policy = webhook.get("failurePolicy").and_then(Value::as_str).unwrap_or("Fail");
+    let expression = |condition: &Value| condition.get("expression").and_then(Value::as_str) == Some(OWNED_BY_FDB);
+    let wrong = match () {
+        () if policy != "Fail" => "failurePolicy: found another one, must be Fail",
+        () if !is_empty(webhook.get("objectSelector").unwrap_or(&Value::Null)) => {
+            "objectSelector: found one, must be none"
+        }
+        () if !list(webhook, "matchConditions").iter().all(expression) => {
+            "matchConditions: found another expression than in the manifests"
+        }
+        () => return None,
+    };
+    Some(format!("the webhook {name} does not guard: {wrong}"))
 }
 
 fn is_empty(selector: &Value) -> bool {
@@ -176,6 +200,37 @@ mod tests {
                 Protection::Unknown(why) => format!("unknown: {why}"),
             };
             assert!(found.starts_with(expected), "{minimum:?} {webhooks:?} {labels:?}: {found}");
+        }
+    }
+    /// A webhook of our name that lets deletions pass does not protect.
+    #[test]
+    fn a_weaker_entry_does_not_protect() {
+        let owned = json!([{ "name": "owned", "expression": OWNED_BY_FDB }]);
+        let never =
+            json!([{ "name": "owned", "expression": OWNED_BY_FDB }, { "name": "never", "expression": "false" }]);
+        for (field, value, expected) in [
+            ("failurePolicy", json!("Fail"), None),
+            ("matchConditions", owned, None),
+            ("objectSelector", json!({}), None),
+            ("failurePolicy", json!("Ignore"), Some("failurePolicy: ")),
+            ("matchConditions", never, Some("matchConditions: ")),
+            ("objectSelector", json!({ "matchLabels": { "a": "b" } }), Some("objectSelector: ")),
+        ] {
+            let mut weaker = webhook("suspend.hibernate.sh", &json!({}));
+            weaker["webhooks"][0][field] = value;
+            let judged = |all: &[Value]| judge(&cluster(Some("2h")), "db", all, None);
+            match expected {
+                None => assert_eq!(judged(&[weaker]), Protection::Yes, "{field}"),
+                Some(part) => {
+                    let Protection::No(why) = judged(std::slice::from_ref(&weaker)) else { panic!("{field}") };
+                    assert!(
+                        why.starts_with(&format!("the webhook suspend.hibernate.sh does not guard: {part}")),
+                        "{why}"
+                    );
+                    // Another that guards makes up for it.
+                    assert_eq!(judged(&[weaker, webhook("fdb.hibernate.sh", &json!({}))]), Protection::Yes);
+                }
+            }
         }
     }
 }

@@ -1,6 +1,7 @@
 //! The controller's flags.
 
 use std::net::SocketAddr;
+use std::num::NonZeroUsize;
 use std::time::Duration;
 
 use clap::{Parser, ValueEnum};
@@ -28,7 +29,7 @@ pub struct Args {
     /// Kubeconfig of the hub; without it $KUBECONFIG, then the Pod's service account
     #[arg(long, value_name = "PATH")]
     pub kubeconfig: Option<std::path::PathBuf>,
-    /// Namespace of the leader election Lease
+    /// Namespace of the leader election Lease and of the records of rollouts
     #[arg(long, default_value = shared::annotation::keys::NAMESPACE)]
     pub namespace: String,
     /// Name of the leader election Lease
@@ -94,6 +95,9 @@ pub struct Args {
     /// The worker-name of the KKP installation whose user clusters are served
     #[arg(long, value_name = "NAME", default_value = "")]
     pub kkp_worker_name: String,
+    /// Maximum number of unfinished rollouts of one requester to work on; the oldest first, the others wait
+    #[arg(long, value_name = "N", default_value = "50")]
+    pub max_rollouts_per_requester: NonZeroUsize,
     /// Manage the condition Unreachable with hibernation taken into account; turn off Hive's own unreachable controller first
     #[arg(long)]
     pub own_unreachable: bool,

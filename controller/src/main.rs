@@ -40,7 +40,7 @@ use crate::systems::fdb::Fdb;
 use crate::systems::hive::{Drivers, Hive, Ownership};
 use crate::systems::kkp::Kkp;
 use crate::systems::reachability::Reachability;
-use crate::systems::rollout::{Fleet, Rollouts};
+use crate::systems::rollout::{Fleet, Rollouts, trim};
 
 /// How many status writes are under way at once. The hub has other users.
 const CONCURRENT_WRITES: usize = 32;
@@ -148,6 +148,7 @@ fn systems(args: &Arc<Args>, identity: &str) -> Vec<Group> {
     let (own_unreachable, minimum) = (args.own_unreachable, args.fdb_minimum_suspension);
     let (fleets, owners) = (Arc::new(PerTerm::<Fleet>::default()), Arc::new(PerTerm::<Ownership>::default()));
     let (followed, own) = (fleets.clone(), owners.clone());
+    let (namespace, most) = (args.namespace.clone(), args.max_rollouts_per_requester);
     let mut groups = vec![
         group(move |term| {
             let ownership = own.of(&term.hub);
@@ -157,7 +158,7 @@ fn systems(args: &Arc<Args>, identity: &str) -> Vec<Group> {
         }),
         group(move |term| {
             let (fleet, ownership) = (fleets.of(&term.hub), owners.of(&term.hub));
-            term.watch(|handle| Rollouts::new(handle, fleet, ownership))
+            term.watch(|handle| Rollouts::new(handle, fleet, ownership, namespace.clone(), most)).trimmed_by(trim)
         }),
         group(move |term| term.watch(|handle| Fdb::new(handle, minimum))),
     ];

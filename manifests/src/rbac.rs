@@ -54,7 +54,11 @@ pub(crate) fn controller() -> Vec<Value> {
         json!(role(
             CONTROLLER,
             CONTROLLER,
-            vec![named(rule("coordination.k8s.io", &["leases"], &["get", "update", "patch"]), &[CONTROLLER],)],
+            vec![
+                named(rule("coordination.k8s.io", &["leases"], &["get", "update", "patch"]), &[CONTROLLER]),
+                // The members of each rollout that has started: written once, named after its UID.
+                rule("", &["configmaps"], &["get", "create"]),
+            ],
         )),
         json!(role_binding(CONTROLLER, CONTROLLER)),
     ]

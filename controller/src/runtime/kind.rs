@@ -36,8 +36,15 @@ impl Term {
     /// Watches the kind of this system for it.
     pub fn watch<S: System>(&self, system: impl FnOnce(Handle<S::Object>) -> S) -> Kind<S::Object> {
         let (reader, writer) = reflector::store();
-        let mut kind =
-            Kind { term: self.clone(), reader, writer, systems: Vec::new(), settings: None, workers: Vec::new() };
+        let mut kind = Kind {
+            term: self.clone(),
+            reader,
+            writer,
+            systems: Vec::new(),
+            settings: None,
+            trim: |_| {},
+            workers: Vec::new(),
+        };
         kind.attach(system);
         kind
     }
@@ -52,6 +59,7 @@ pub struct Kind<K: Object> {
     systems: Vec<&'static str>,
     /// Of the owner.
     settings: Option<Settings>,
+    trim: fn(&mut K),
     workers: Vec<(Arc<dyn Worker<K>>, UnboundedReceiver<Key>)>,
 }
 
@@ -70,6 +78,13 @@ impl<K: Object> Kind<K> {
     pub fn followed_by<F: Follower<K>>(mut self, follower: Arc<F>) -> Self {
         let (_, triggers) = unbounded();
         self.workers.insert(0, (Arc::new(Following(follower)), triggers));
+        self
+    }
+
+    /// Keeps of each object only what this leaves of it: the rest belongs to strangers, who may make it large.
+    #[must_use]
+    pub fn trimmed_by(mut self, trim: fn(&mut K)) -> Self {
+        self.trim = trim;
         self
     }
 
@@ -100,8 +115,12 @@ impl<K: Object> Kind<K> {
             workers.push(worker);
         }
         let readiness = self.term.readiness;
+        let lean = |object: &mut Guarded<K>| {
+            slim(object);
+            object.0.as_mut().map(self.trim).unwrap_or_default();
+        };
         let follow = async {
-            let events = events.map(|event| event.map(|event| event.modify(slim))).reflect(self.writer);
+            let events = events.map(|event| event.map(|event| event.modify(lean))).reflect(self.writer);
             let mut events = std::pin::pin!(events);
             let mut listed: Option<Vec<Key>> = None;
             while let Some(event) = events.next().await {

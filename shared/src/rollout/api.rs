@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 use super::mark::Action;
 use super::share::{Share, ShareError};
+use super::snapshot::MAX_MEMBERS;
 use super::status::PowerRolloutStatus;
 
 /// What a fleet is to do, and how fast.
@@ -61,10 +62,10 @@ pub struct PowerRolloutSpec {
     pub restore_of: Option<RolloutReference>,
     /// Which targets.
     pub targets: Targets,
-    /// The rollout halts if it ever selects more targets than this.
-    #[schemars(range(min = 1, max = 100_000))]
+    /// The rollout halts if it selects more targets than this when it starts.
+    #[schemars(range(min = 1, max = MAX_MEMBERS))]
     pub max_targets: u32,
-    /// Groups that go first, in this order: canaries. The remaining targets are the last group.
+    /// Groups that go first, in this order: canaries. The remaining targets are the last group. Who is in which is frozen when it starts.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 20), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub groups: Vec<TargetGroup>,

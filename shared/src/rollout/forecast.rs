@@ -69,7 +69,8 @@ pub fn forecast(rollout: &PowerRollout, subjects: &[Subject], typical: Duration,
             break;
         }
         let candidates = candidates(&subjects, clock);
-        let plan = step(&Input { rollout: &rollout, candidates: &candidates, blocked: None, now: clock }, false);
+        let plan =
+            step(&Input { rollout: &rollout, candidates: &candidates, queued: None, blocked: None, now: clock }, false);
         let acted = plan.next == Some(clock) || !(plan.starts.is_empty() && plan.ends.is_empty());
         let soaks = window(&rollout.spec, &plan.status).groups;
         for (index, claim) in plan.starts {
@@ -148,7 +149,7 @@ fn candidate(subject: &Subject, now: Timestamp) -> Candidate<'_> {
 fn members(rollout: &PowerRollout, subjects: &[Subject], now: Timestamp) -> Vec<Option<(MemberState, String)>> {
     let candidates = candidates(subjects, now);
     let mut members = vec![None; subjects.len()];
-    for (index, member) in judged(&Input { rollout, candidates: &candidates, blocked: None, now }) {
+    for (index, member) in judged(&Input { rollout, candidates: &candidates, queued: None, blocked: None, now }) {
         members[index] = Some((member.label, member.reason));
     }
     members

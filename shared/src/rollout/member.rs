@@ -89,6 +89,12 @@ impl Member {
         Self { state, since: None, started: None, wanted, label, reason: reason.to_owned() }
     }
 
+    /// A member of a Restore whose record was overwritten or removed since it started.
+    pub(super) fn unrestored(desired: Power) -> Self {
+        let reason = "the record of the undone rollout is gone: not restored";
+        Self::new(State::Excluded, desired, MemberState::Overridden, reason)
+    }
+
     fn since(self, since: Option<Timestamp>) -> Self {
         Self { since, ..self }
     }

@@ -7,8 +7,11 @@ use kube::core::{Selector, SelectorExt};
 
 use super::api::{PowerRolloutSpec, TargetName};
 use super::observed::Observed;
+use super::report::{MAX_LISTED, MAX_NAME};
 use super::selector::compile;
+use super::status::NotFound;
 use super::target::{State, Target};
+use crate::text::sanitize_to;
 
 /// The label that every namespace has, with its name.
 const NAMESPACE_NAME: &str = "kubernetes.io/metadata.name";
@@ -65,7 +68,9 @@ impl<'a> Members<'a> {
         let targets = match &spec.targets.selector {
             _ if !spec.targets.names.is_empty() => names(&spec.targets.names),
             Some(selector) => Scope::Labels(parse(selector, "spec.targets.selector".to_owned())?),
-            None => Scope::All,
+            None if spec.targets.all || spec.targets.namespace_selector.is_some() => Scope::All,
+            // Such as in a copy of the object from which the names were left out.
+            None => Scope::Names(BTreeSet::new()),
         };
         let namespaces = spec.targets.namespace_selector.as_ref();
         let namespaces = namespaces.map(|one| parse(one, "spec.targets.namespaceSelector".to_owned())).transpose()?;
@@ -99,10 +104,18 @@ impl<'a> Members<'a> {
     }
 }
 
-/// The targets and canaries that the rollout names.
-pub(super) fn named(spec: &PowerRolloutSpec) -> BTreeSet<(&str, &str)> {
+/// The targets and canaries that the rollout names and no object has.
+pub(super) fn not_found<'a>(spec: &PowerRolloutSpec, objects: impl Iterator<Item = &'a Observed>) -> Option<NotFound> {
     let named = spec.targets.names.iter().chain(spec.groups.iter().flat_map(|group| &group.names));
-    named.map(|one| (one.namespace.as_str(), one.name.as_str())).collect()
+    let mut unknown: BTreeSet<_> = named.map(|one| (one.namespace.as_str(), one.name.as_str())).collect();
+    if !unknown.is_empty() {
+        for object in objects {
+            unknown.remove(&(object.namespace.as_str(), object.name.as_str()));
+        }
+    }
+    let name = |(namespace, name): &(&str, &str)| sanitize_to(&format!("{namespace}/{name}"), MAX_NAME);
+    let count = u32::try_from(unknown.len()).unwrap_or(u32::MAX);
+    (count > 0).then(|| NotFound { count, names: unknown.iter().take(MAX_LISTED).map(name).collect() })
 }
 
 /// Whether the labels of namespaces have to be read to tell which objects a rollout selects.

@@ -14,6 +14,7 @@ pub mod plan;
 pub mod report;
 pub mod selector;
 mod share;
+pub mod snapshot;
 pub mod status;
 mod strategy;
 mod target;

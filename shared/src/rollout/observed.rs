@@ -7,6 +7,7 @@ use kube::ResourceExt;
 use serde_json::{Value, json};
 
 use super::mark::{Mark, Power};
+use super::snapshot::Uid;
 use super::target::Cause;
 use crate::admission::{Change, UnreadFields, User, from_map};
 use crate::annotation::hold::{Hold, NAMELESS, hold};
@@ -26,6 +27,8 @@ pub struct Observed {
     pub namespace: String,
     /// Its name.
     pub name: String,
+    /// Its UID.
+    pub uid: Option<Uid>,
     /// Its labels.
     pub labels: BTreeMap<String, String>,
     /// When it was created.
@@ -67,6 +70,7 @@ impl Observed {
         Self {
             namespace: cluster.namespace().unwrap_or_default(),
             name: cluster.name_any(),
+            uid: cluster.metadata.uid.as_deref().and_then(Uid::parse),
             labels: cluster.labels().clone(),
             created: cluster.creation_timestamp().map_or(Timestamp::UNIX_EPOCH, |time| time.0),
             desired,

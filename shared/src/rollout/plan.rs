@@ -3,7 +3,7 @@
 //! [`plan`] is total, deterministic and idempotent. The claims and records on the targets and the status of the rollout are its only memory:
 //! whoever leads plans the same.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -13,9 +13,10 @@ use kube::ResourceExt;
 use super::api::{PowerRollout, PowerRolloutSpec};
 use super::mark::{Action, Mark, Outcome, Power};
 use super::member::{self, Facts, Member, MemberState};
-use super::members::{named, place};
+use super::members::{not_found, place};
 use super::observed::Observed;
 use super::share::Share;
+use super::snapshot::Snapshot;
 use super::status::{Accepted, GroupStatus, Halt, PowerRolloutStatus, RolloutPhase};
 use super::target::{State, Target};
 use super::{Decision, Group, Strategy, Window, decide, report, timeline};
@@ -32,18 +33,18 @@ const WAKE_DEADLINE: Duration = Duration::from_mins(30);
 const STARTS_PER_MINUTE: u32 = 30;
 /// Targets under way at once, unless the rollout says otherwise.
 pub const MAX_CONCURRENCY: Share = Share::Count(20);
-/// How often deferred targets are judged again: a hold ends without a change of the object.
+/// How often deferred targets are judged again: a hold ends without a change of the object. And how often a rollout looks for its turn.
 const RECHECK: Duration = Duration::from_secs(30);
 
 /// How often it is checked whether the rollout is still blocked.
 const BLOCKED: Duration = Duration::from_secs(2);
 
-/// An object that the rollout selects, or that has its claim.
+/// An object that the rollout selects; once it has started, one that was a member then.
 #[derive(Clone, Copy, Debug)]
 pub struct Candidate<'a> {
     /// What was read of it.
     pub object: &'a Observed,
-    /// The index of the group that selects it.
+    /// The index of the group that selects it, or selected it then.
     pub group: usize,
     /// What it shares a cloud's limits with, if that is known: see [`Target::domain`].
     pub domain: Option<&'a str>,
@@ -60,8 +61,10 @@ pub struct Candidate<'a> {
 pub struct Input<'a> {
     /// The rollout.
     pub rollout: &'a PowerRollout,
-    /// The objects that it selects, or that have its claim.
+    /// The objects that it selects; once it has started, its members.
     pub candidates: &'a [Candidate<'a>],
+    /// Why it is not its turn: its requester has too many rollouts.
+    pub queued: Option<&'a str>,
     /// Why no target may start, whatever the rollout says: an incomplete list, a missing policy.
     pub blocked: Option<&'a str>,
     /// Now.
@@ -71,6 +74,8 @@ pub struct Input<'a> {
 /// What is to be done. Targets are named by their index among the candidates.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Plan {
+    /// The members of a rollout that starts now. They are recorded before the status, and the status before anything else is written.
+    pub snapshot: Option<Snapshot>,
     /// Targets to start, in this order, with their claims.
     pub starts: Vec<(usize, Mark)>,
     /// Claims to end, with their records.
@@ -135,6 +140,12 @@ pub(super) fn step(input: &Input<'_>, with_report: bool) -> Plan {
     let natives: Vec<usize> = rows.iter().map(|row| row.native).collect();
     place(&mut targets, &natives, last);
 
+    if status.started_at.is_none() {
+        // What blocks a rollout may keep its targets from being found.
+        let is_known = input.blocked.is_none() && input.queued.is_none();
+        let objects = input.candidates.iter().map(|candidate| candidate.object);
+        status.not_found = if is_known { not_found(spec, objects) } else { None };
+    }
     let counted = totals(spec, &natives);
     let stop = stop(input, &status, &counted, rows.len());
     let starts_now = status.started_at.is_none() && stop.is_none();
@@ -146,6 +157,8 @@ pub(super) fn step(input: &Input<'_>, with_report: bool) -> Plan {
         status.started_at = Some(Time(now));
         status.total = u32::try_from(rows.len()).ok();
     }
+    let frozen = || rows.iter().filter_map(|row| Some((row.native, row.object.uid?)));
+    let snapshot = starts_now.then(|| Snapshot::of(frozen(), last + 1));
     let strategy = Strategy::Window(window(spec, &status));
     let open = stop.is_none() && !starts_now;
     let decision = decide(&strategy, &targets, now, open);
@@ -171,21 +184,11 @@ pub(super) fn step(input: &Input<'_>, with_report: bool) -> Plan {
     let ends = ended_now.chain(timed_out).filter_map(|(at, late)| ended(&rows[at], late, now)).collect();
     let (next, decides) = (next(input, &decision, &rows, starts_now), decision.next_check);
     if with_report {
-        let (stop, unknown) = (stop.as_ref(), missing(input));
-        report::fill(&mut status, &report::Facts { rollout, rows: &rows, unknown, decision: &decision, stop, now });
+        let (stop, blocked) = (stop.as_ref(), input.queued.or(input.blocked));
+        let facts = report::Facts { rollout, rows: &rows, decision: &decision, stop, blocked, now };
+        report::fill(&mut status, &facts);
     }
-    Plan { starts, ends, status, next, decides }
-}
-
-/// Names that no candidate has. What blocks a rollout may keep its targets from being found.
-fn missing<'a>(input: &Input<'a>) -> BTreeSet<(&'a str, &'a str)> {
-    let mut unknown = if input.blocked.is_some() { BTreeSet::new() } else { named(&input.rollout.spec) };
-    if !unknown.is_empty() {
-        for Candidate { object, .. } in input.candidates {
-            unknown.remove(&(object.namespace.as_str(), object.name.as_str()));
-        }
-    }
-    unknown
+    Plan { snapshot, starts, ends, status, next, decides }
 }
 
 /// What every candidate is that is a member, by its index.
@@ -255,12 +258,17 @@ fn facts<'a>(rollout: &member::Rollout<'_>, candidate: &Candidate<'a>, wanted: P
 }
 
 fn rows<'a>(input: &Input<'a>, context: &member::Rollout<'_>) -> Vec<Row<'a>> {
+    let begun = input.rollout.status.as_ref().is_some_and(|status| status.started_at.is_some());
     let one = |(index, candidate): (usize, &Candidate<'a>)| {
         let object = candidate.object;
         let own = object.mark.as_ref().filter(|mark| mark.uid == context.uid);
-        let wanted = own.map(|mark| mark.wanted).or_else(|| member::wanted(context, object.mark.as_ref()))?;
-        let facts = facts(context, candidate, wanted, input.now);
-        let mut member = member::judge(context, &facts)?;
+        let wanted = own.map(|mark| mark.wanted).or_else(|| member::wanted(context, object.mark.as_ref()));
+        let mut member = match wanted {
+            Some(wanted) => member::judge(context, &facts(context, candidate, wanted, input.now))?,
+            // It stays a member, but nobody knows any more what to restore.
+            None if begun => Member::unrestored(object.desired),
+            None => return None,
+        };
         // Only what a check found is checked again: everything else changes by itself.
         let checked = candidate.checked.filter(|(why, _)| member.reason == *why);
         if let (State::Deferred, Some((_, at))) = (member.state, checked) {
@@ -275,7 +283,9 @@ fn rows<'a>(input: &Input<'a>, context: &member::Rollout<'_>) -> Vec<Row<'a>> {
 fn target(row: &Row<'_>, status: &PowerRolloutStatus, uid: &str, last: usize, now: Timestamp) -> Target {
     let Row { object, member, native, domain, checking, .. } = row;
     let own = object.mark.as_ref().filter(|mark| mark.uid == uid);
-    let group = own.map_or(*native, |mark| usize::try_from(mark.group).unwrap_or(last)).min(last);
+    // Only one of the remaining targets stands in for a canary.
+    let stand_in = own.filter(|_| *native == last).and_then(|mark| usize::try_from(mark.group).ok());
+    let group = stand_in.unwrap_or(*native).min(last);
     let since = member.since.unwrap_or(now);
     let started = member.started.filter(|_| own.is_some());
     Target {
@@ -306,9 +316,16 @@ fn totals(spec: &PowerRolloutSpec, natives: &[usize]) -> Vec<GroupStatus> {
 pub(super) enum Stop {
     Aborted,
     Late,
-    TooMany { found: usize },
-    Empty { group: String },
+    Queued(String),
+    TooMany {
+        found: usize,
+    },
+    Empty {
+        group: String,
+    },
     Nothing,
+    /// Nothing but names, and no object has one of them.
+    NotFound,
     Halted(String),
     Paused,
     Early,
@@ -317,7 +334,7 @@ pub(super) enum Stop {
 }
 
 fn stop(input: &Input<'_>, status: &PowerRolloutStatus, counted: &[GroupStatus], members: usize) -> Option<Stop> {
-    let Input { rollout, blocked, now, .. } = *input;
+    let Input { rollout, queued, blocked, now, .. } = *input;
     let spec = &rollout.spec;
     let begun = status.started_at.is_some();
     let empty = counted.iter().find(|group| group.total == 0 && !group.name.is_empty()).filter(|_| !begun);
@@ -325,6 +342,8 @@ fn stop(input: &Input<'_>, status: &PowerRolloutStatus, counted: &[GroupStatus],
         Some(Stop::Aborted)
     } else if now >= spec.not_after.0 {
         Some(Stop::Late)
+    } else if let Some(why) = queued {
+        Some(Stop::Queued(why.to_owned()))
     } else if spec.action != Action::Resume && spec.wake_at.as_ref().is_some_and(|at| at.0 <= now) {
         Some(Stop::WakeAtPassed)
     } else if let Some(why) = blocked {
@@ -332,7 +351,9 @@ fn stop(input: &Input<'_>, status: &PowerRolloutStatus, counted: &[GroupStatus],
     } else if members > usize::try_from(spec.max_targets).unwrap_or(usize::MAX) {
         Some(Stop::TooMany { found: members })
     } else if members == 0 && !begun {
-        Some(Stop::Nothing)
+        let is_named = !spec.targets.names.is_empty() && input.candidates.is_empty();
+        let may_start = !spec.paused && spec.not_before.as_ref().is_none_or(|at| now >= at.0);
+        Some(if is_named && may_start { Stop::NotFound } else { Stop::Nothing })
     } else if let Some(group) = empty {
         Some(Stop::Empty { group: group.name.clone() })
     } else if let Some(halt) = &status.halt {
@@ -421,7 +442,7 @@ fn next(input: &Input<'_>, decision: &Decision<'_>, rows: &[Row<'_>], starts_now
         spec.not_before.as_ref().map(|at| at.0),
         Some(spec.not_after.0).filter(|_| !spec.abort),
         if runs { soon(timeline::HEARTBEAT) } else { None },
-        if waits { soon(RECHECK) } else { None },
+        if waits || input.queued.is_some() { soon(RECHECK) } else { None },
         if input.blocked.is_some() && !spec.abort { soon(BLOCKED) } else { None },
     ]
     .into_iter()

@@ -1,6 +1,6 @@
 //! What the status of a rollout says.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
@@ -9,7 +9,7 @@ use super::Decision;
 use super::api::{PowerRollout, PowerRolloutSpec};
 use super::member::MemberState;
 use super::plan::{Row, Stop, max_concurrency};
-use super::status::{PowerRolloutStatus, RolloutPhase, TargetStatus};
+use super::status::{NotFound, PowerRolloutStatus, RolloutPhase, TargetStatus};
 use crate::annotation::format;
 use crate::text::sanitize_to;
 
@@ -17,15 +17,18 @@ use crate::text::sanitize_to;
 const MAX_TARGETS: usize = 50;
 
 /// Most names that a message lists.
-const MAX_LISTED: usize = 3;
+pub(super) const MAX_LISTED: usize = 3;
 
 /// Longest name in a message, in characters.
-const MAX_NAME: usize = 100;
+pub(super) const MAX_NAME: usize = 100;
 
 /// Condition type: the rollout is over.
 pub const COMPLETE: &str = "Complete";
 /// Condition type: too many failures, or more members than `maxTargets`.
 pub const HALTED: &str = "Halted";
+
+/// Reason of a condition: the requester of the rollout has so many that it has to wait.
+const TOO_MANY_ROLLOUTS: &str = "TooManyRollouts";
 
 /// Label of members that are gone.
 pub const REMOVED: &str = "Removed";
@@ -34,10 +37,10 @@ pub const REMOVED: &str = "Removed";
 pub(super) struct Facts<'a> {
     pub(super) rollout: &'a PowerRollout,
     pub(super) rows: &'a [Row<'a>],
-    /// Namespaces and names of the spec that no object has.
-    pub(super) unknown: BTreeSet<(&'a str, &'a str)>,
     pub(super) decision: &'a Decision<'a>,
     pub(super) stop: Option<&'a Stop>,
+    /// Why it could not start.
+    pub(super) blocked: Option<&'a str>,
     pub(super) now: Timestamp,
 }
 
@@ -54,7 +57,7 @@ fn rank(state: MemberState) -> usize {
 
 /// Fills in what people read.
 pub(super) fn fill(status: &mut PowerRolloutStatus, facts: &Facts<'_>) {
-    let Facts { rollout, rows, ref unknown, now, .. } = *facts;
+    let Facts { rollout, rows, now, .. } = *facts;
     status.observed_generation = rollout.metadata.generation;
     status.counts = counts(status, rows);
     let mut ranked: Vec<&Row<'_>> = rows.iter().collect();
@@ -67,10 +70,10 @@ pub(super) fn fill(status: &mut PowerRolloutStatus, facts: &Facts<'_>) {
     };
     status.targets = ranked.iter().take(MAX_TARGETS).map(one).collect();
     let (phase, mut message) = phase(status, facts);
-    if !unknown.is_empty() {
-        let name = |(namespace, name): &(&str, &str)| sanitize_to(&format!("{namespace}/{name}"), MAX_NAME);
+    if let Some(NotFound { count, names }) = &status.not_found {
         let separator = if message.is_empty() { "" } else { "; " };
-        message = format!("{message}{separator}not found: {}", listed(unknown.iter().map(name)));
+        let count = usize::try_from(*count).unwrap_or(usize::MAX);
+        message = format!("{message}{separator}not found: {}", listed(count, names.iter().cloned()));
     }
     (status.phase, status.message) = (Some(phase), Some(message).filter(|message| !message.is_empty()));
     status.estimated_end = estimate(status, facts).map(Time);
@@ -93,10 +96,11 @@ pub(super) fn fill(status: &mut PowerRolloutStatus, facts: &Facts<'_>) {
 }
 
 fn condition(type_: &str, is_true: bool, phase: RolloutPhase, message: &str, facts: &Facts<'_>) -> Condition {
+    let is_queued = matches!(facts.stop, Some(Stop::Queued(_)));
     Condition {
         type_: type_.to_owned(),
         status: if is_true { "True" } else { "False" }.to_owned(),
-        reason: phase.to_string(),
+        reason: if is_queued { TOO_MANY_ROLLOUTS.to_owned() } else { phase.to_string() },
         message: message.to_owned(),
         last_transition_time: Time(facts.now),
         observed_generation: facts.rollout.metadata.generation,
@@ -128,8 +132,8 @@ fn phase(status: &PowerRolloutStatus, facts: &Facts<'_>) -> (RolloutPhase, Strin
     let ends = matches!(stop, Some(Stop::Aborted | Stop::Late));
     let begun = status.started_at.is_some();
     let waits = matches!(stop, Some(Stop::TooMany { .. } | Stop::Blocked(_)));
-    if under_way == 0 && (ends || (begun && decision.complete && !waits)) {
-        return over(status, spec, matches!(stop, Some(Stop::Aborted)));
+    if under_way == 0 && (ends || stop == Some(&Stop::NotFound) || (begun && decision.complete && !waits)) {
+        return over(status, facts);
     }
     let go_on = if under_way == 0 { String::new() } else { format!("; {under_way} targets are under way") };
     let limit = spec.max_targets;
@@ -137,6 +141,7 @@ fn phase(status: &PowerRolloutStatus, facts: &Facts<'_>) -> (RolloutPhase, Strin
     match stop {
         Some(Stop::Aborted) => (RolloutPhase::Progressing, format!("aborted{go_on}")),
         Some(Stop::Late) => (RolloutPhase::Progressing, format!("notAfter has passed{go_on}")),
+        Some(Stop::Queued(why)) => (RolloutPhase::Waiting, why.clone()),
         Some(Stop::TooMany { found }) => (
             RolloutPhase::Halted,
             format!("selects {found} targets, more than maxTargets {limit}: raise it or abort{go_on}"),
@@ -144,7 +149,7 @@ fn phase(status: &PowerRolloutStatus, facts: &Facts<'_>) -> (RolloutPhase, Strin
         Some(Stop::Empty { group }) => {
             (RolloutPhase::Halted, format!("group {group} selects none of the targets: correct its selector or names"))
         }
-        Some(Stop::Nothing) => (RolloutPhase::Waiting, nothing(spec)),
+        Some(Stop::Nothing | Stop::NotFound) => (RolloutPhase::Waiting, nothing(spec)),
         Some(Stop::Halted(group)) => (RolloutPhase::Halted, halted(group) + &go_on),
         Some(Stop::WakeAtPassed) => (early, format!("wakeAt has passed: set it to a later time{go_on}")),
         Some(Stop::Blocked(why)) => (early, format!("{why}{go_on}")),
@@ -170,8 +175,8 @@ fn halted(group: &str) -> String {
 }
 
 /// The first of them.
-fn listed(all: impl ExactSizeIterator<Item = String>) -> String {
-    let more = all.len().saturating_sub(MAX_LISTED);
+fn listed(count: usize, all: impl Iterator<Item = String>) -> String {
+    let more = count.saturating_sub(MAX_LISTED);
     let more = if more > 0 { format!(" and {more} more") } else { String::new() };
     all.take(MAX_LISTED).collect::<Vec<_>>().join(", ") + &more
 }
@@ -183,7 +188,7 @@ fn waiting(status: &PowerRolloutStatus, decision: &Decision<'_>) -> String {
         [] if deferred > 0 && count(status, MemberState::Pending) == 0 => format!("{deferred} targets are deferred"),
         [] => String::new(),
         closed => {
-            let domains = listed(closed.iter().map(|&domain| domain.to_owned()));
+            let domains = listed(closed.len(), closed.iter().map(|&domain| domain.to_owned()));
             format!("nothing starts in {domains}: the cloud lacks capacity or limits the rate")
         }
     }
@@ -201,14 +206,18 @@ fn nothing(spec: &PowerRolloutSpec) -> String {
     }
 }
 
-fn over(status: &PowerRolloutStatus, spec: &PowerRolloutSpec, aborted: bool) -> (RolloutPhase, String) {
+fn over(status: &PowerRolloutStatus, facts: &Facts<'_>) -> (RolloutPhase, String) {
+    let (spec, aborted) = (&facts.rollout.spec, facts.stop == Some(&Stop::Aborted));
     let well = count(status, MemberState::Succeeded) + count(status, MemberState::AlreadyInState);
     let all: u32 = status.counts.values().sum();
     if aborted {
         return (RolloutPhase::Aborted, format!("{well} of {all} targets are in their state"));
     }
     if all == 0 {
-        (RolloutPhase::Finished, nothing(spec))
+        (
+            RolloutPhase::Finished,
+            facts.blocked.map_or_else(|| nothing(spec), |why| format!("notAfter has passed: {why}")),
+        )
     } else if well == all {
         (RolloutPhase::Succeeded, String::new())
     } else {

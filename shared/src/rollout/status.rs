@@ -19,7 +19,7 @@ pub struct PowerRolloutStatus {
     /// The generation of the spec that this is about.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// When the first target could start. The totals are frozen from here on.
+    /// When the first target could start. Members, groups and totals are frozen from here on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub started_at: Option<Time>,
     /// When it is expected to end.
@@ -34,6 +34,9 @@ pub struct PowerRolloutStatus {
     /// Members of each group when it started. Percentages are of these.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub groups: Vec<GroupStatus>,
+    /// Names of the spec that no cluster had when it started.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub not_found: Option<NotFound>,
     /// Members by state.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub counts: BTreeMap<String, u32>,
@@ -73,7 +76,7 @@ pub struct PowerRolloutStatus {
 pub enum RolloutPhase {
     /// Created paused: the status shows what would start.
     Planned,
-    /// `notBefore` has not passed, or the controller waits for the policy that guards rollouts.
+    /// `notBefore` has not passed, or the controller waits for the policy that guards rollouts, or its requester has too many rollouts.
     Waiting,
     /// Targets start, or are under way.
     Progressing,
@@ -139,6 +142,15 @@ pub struct GroupStatus {
     pub name: String,
     /// Its members.
     pub total: u32,
+}
+
+/// Names that no cluster has.
+#[derive(Clone, Debug, Deserialize, Serialize, JsonSchema, PartialEq, Eq)]
+pub struct NotFound {
+    /// How many.
+    pub count: u32,
+    /// The first of them.
+    pub names: Vec<String>,
 }
 
 /// One member.

@@ -22,7 +22,7 @@ use super::checks::{Checks, Identity, Verdict};
 use super::fleet::Item;
 use super::{Observation, RolloutError, Rollouts, TargetState};
 use crate::runtime::hub::{full_name, key_of};
-use crate::runtime::{Class, Failure, Hub, Key, System, WriteError, clock};
+use crate::runtime::{Class, Failure, Hub, System, WriteError, clock};
 use crate::spoke;
 use crate::systems::hive::spokes;
 
@@ -85,11 +85,11 @@ pub async fn run(
     observation.left |= outcomes.len() < wanted;
     for (position, (index, outcome)) in outcomes.into_iter().enumerate() {
         let Some((item, _)) = observation.items.get_mut(index) else { continue };
-        let key = item.key();
+        let target = item.identity();
         match outcome {
             Outcome::Written(written) => {
-                state.checked.remove(&key);
-                state.failing.remove(&key);
+                state.checked.remove(&target);
+                state.failing.remove(&target);
                 state.wrote = Some(Instant::now());
                 *item = written;
                 observation.acted = true;
@@ -97,13 +97,13 @@ pub async fn run(
             // Only a start becomes a deferral: a refused record is written again with the next plan that is due, and not sooner.
             Outcome::Refused(_) => {}
             Outcome::Deferred(why) => {
-                state.failing.remove(&key);
-                state.checked.insert(key, (why, clock::now()));
+                state.failing.remove(&target);
+                state.checked.insert(target, (why, clock::now()));
                 observation.acted = true;
             }
             Outcome::Skipped => observation.left = true,
-            Outcome::Failed(error) if position >= ends && is_hopeless(state, &key, &error) => {
-                state.checked.insert(key, (sanitize_to(&sanitize_chain(&error), MAX_REASON), clock::now()));
+            Outcome::Failed(error) if position >= ends && is_hopeless(state, &target, &error) => {
+                state.checked.insert(target, (sanitize_to(&sanitize_chain(&error), MAX_REASON), clock::now()));
                 observation.acted = true;
             }
             Outcome::Failed(error) => observation.failed = Some(error),
@@ -115,7 +115,7 @@ pub async fn run(
 
 /// Notes that a start failed. Whether it has for so long that the target is deferred. A hub that takes no write of any target is waited for:
 /// its canaries must not be passed over.
-fn is_hopeless(state: &mut TargetState, target: &Key, error: &RolloutError) -> bool {
+fn is_hopeless(state: &mut TargetState, target: &Identity, error: &RolloutError) -> bool {
     if error.class() == Class::NotLeader {
         return false;
     }
@@ -342,7 +342,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_start_that_fails_for_a_minute_is_hopeless_unless_no_write_passes() {
-        let target: Key = ("n".to_owned(), "a".to_owned());
+        let target = (("n".to_owned(), "a".to_owned()), "uid".to_owned());
         let spoke = RolloutError::Spoke(SpokeError::Failed("403".to_owned()));
         let write = RolloutError::Target(WriteError::Failed(Box::new(kube::Error::LinesCodecMaxLineLengthExceeded)));
         let lost = RolloutError::Target(WriteError::NotLeader);

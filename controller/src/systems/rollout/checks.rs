@@ -101,11 +101,11 @@ impl Checks {
     }
 
     /// Takes what speaks against targets. That needs no free slot.
-    pub fn objections(&mut self) -> Vec<(Key, String)> {
+    pub fn objections(&mut self) -> Vec<(Identity, String)> {
         self.collect();
         let objects = |_: &Identity, (verdict, _): &mut Answer| matches!(verdict, Ok(Some(_)));
         let found = self.answers.extract_if(objects);
-        found.filter_map(|((key, _), (verdict, _))| Some((key, verdict.ok()??))).collect()
+        found.filter_map(|(target, (verdict, _))| Some((target, verdict.ok()??))).collect()
     }
 
     /// The next answer about one of these targets. `None` when this reconcile has waited long enough for those that it began.
@@ -189,7 +189,7 @@ mod tests {
         asked.recv().await.expect("a reconcile");
         assert!(checks.under_way().is_empty(), "the answer is there when its reconcile begins");
         assert_eq!(answered(&mut checks, &["other"]).await, (vec![], Duration::ZERO), "it is kept");
-        assert_eq!(checks.objections(), [(target("silent").0, "silent".to_owned())], "also without a slot");
+        assert_eq!(checks.objections(), [(target("silent"), "silent".to_owned())], "also without a slot");
         assert_eq!(answered(&mut checks, &["silent"]).await, (vec![], Duration::ZERO));
     }
 

@@ -9,8 +9,12 @@ mod checks;
 mod facts;
 mod fleet;
 mod report;
+mod selection;
+mod snapshots;
+mod turns;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -24,6 +28,7 @@ use shared::rollout::plan::{Candidate, Input, Plan, is_closed, is_over, plan};
 use shared::rollout::status::{PowerRolloutStatus, RolloutPhase};
 use shared::rollout::{Members, NamespaceLabels, needs_namespaces, timeline};
 use shared::spoke::SpokeError;
+use shared::text::{sanitize_chain, sanitize_to};
 use tokio::time::Instant;
 use tracing::info;
 
@@ -31,6 +36,10 @@ use self::checks::{Checks, Identity};
 use self::facts::HubFacts;
 pub use self::fleet::Fleet;
 use self::fleet::Item;
+use self::selection::Selection;
+pub use self::selection::trim;
+use self::snapshots::Snapshots;
+use self::turns::{admitted, has_begun, queued};
 use crate::runtime::hub::key_of;
 use crate::runtime::shares::Shares;
 use crate::runtime::{
@@ -38,8 +47,8 @@ use crate::runtime::{
 };
 use crate::systems::hive::Ownership;
 
-/// Rollouts of one page of the first list.
-const PAGE_SIZE: u32 = 50;
+/// Rollouts of one page of the first list: each may have a megabyte of names.
+const PAGE_SIZE: u32 = 10;
 /// Rollouts of one person that are reconciled at once.
 const CONCURRENCY: u16 = 8;
 /// How long a reconcile may take: some rounds of writes.
@@ -60,6 +69,9 @@ const AGAIN: Duration = Duration::from_millis(100);
 /// How often claims of rollouts that are gone are looked for.
 const SWEEP: Duration = Duration::from_secs(5);
 
+/// Longest reason why nothing starts, in characters.
+const MAX_BLOCKED: usize = 512;
+
 /// What Events about rollouts are about.
 const ACTION: &str = "Rollout";
 
@@ -71,12 +83,23 @@ pub struct Rollouts {
     facts: HubFacts,
     /// Checks of spokes over all rollouts.
     turns: Arc<Shares>,
+    snapshots: Snapshots,
+    /// Unfinished rollouts of one requester that are worked on.
+    limit: NonZeroUsize,
 }
 
 impl Rollouts {
-    /// Works on the rollouts of this watch and the targets of this fleet, whose accounts the Hive system comes to know.
-    pub fn new(handle: Handle<PowerRollout>, fleet: Arc<Fleet>, ownership: Arc<Ownership>) -> Self {
-        Self { handle, fleet, ownership, facts: HubFacts::default(), turns: checks::turns() }
+    /// Works on the rollouts of this watch and the targets of this fleet, whose accounts the Hive system comes to know, on so many unfinished
+    /// ones of one requester. Records are kept in `namespace`.
+    pub fn new(
+        handle: Handle<PowerRollout>,
+        fleet: Arc<Fleet>,
+        ownership: Arc<Ownership>,
+        namespace: String,
+        limit: NonZeroUsize,
+    ) -> Self {
+        let (facts, turns, snapshots) = (HubFacts::default(), checks::turns(), Snapshots::new(namespace));
+        Self { handle, fleet, ownership, facts, turns, snapshots, limit }
     }
 }
 
@@ -86,13 +109,22 @@ pub struct TargetState {
     /// Checks that are under way.
     checks: Checks,
     /// What the last try to start a target found against that, and when it was.
-    checked: HashMap<Key, (String, Timestamp)>,
+    checked: HashMap<Identity, (String, Timestamp)>,
     /// Targets whose start fails: when it did first and last.
-    failing: HashMap<Key, (Instant, Instant)>,
+    failing: HashMap<Identity, (Instant, Instant)>,
+    /// What it selects by, until it starts.
+    selection: Selection,
     /// When a target was written last.
     wrote: Option<Instant>,
     /// When the status was written last.
     written: Option<Instant>,
+}
+
+impl TargetState {
+    /// Keeps nothing but the time of the last status write.
+    fn rest(&mut self) {
+        *self = Self { written: self.written, ..Self::default() };
+    }
 }
 
 /// Why a reconcile ended early. It is repeated soon. The names are metric labels.
@@ -112,6 +144,18 @@ pub enum RolloutError {
     /// A target was not written.
     #[error("write a target")]
     Target(#[source] WriteError),
+    /// The members were not recorded.
+    #[error("record the members")]
+    Record(#[source] Box<kube::Error>),
+    /// Their record cannot be read.
+    #[error("record the members: {0}")]
+    Unrecorded(String),
+    /// An earlier leader has recorded them.
+    #[error("the members are recorded")]
+    Recorded,
+    /// The watch is late.
+    #[error("the rollout has changed")]
+    Moved,
     /// The status was not written.
     #[error("write the status")]
     Status(#[source] WriteError),
@@ -124,8 +168,9 @@ impl Failure for RolloutError {
     fn class(&self) -> Class {
         match self {
             Self::Target(WriteError::NotLeader) => Class::NotLeader,
-            Self::Read { .. } | Self::Spoke(_) | Self::Delete(_) | Self::Target(_) => Class::Failed,
+            Self::Recorded | Self::Moved => Class::Outdated,
             Self::Status(error) => error.class(),
+            _ => Class::Failed,
         }
     }
 
@@ -144,14 +189,17 @@ impl Failure for RolloutError {
 /// The facts of one reconcile.
 pub struct Observation<'a> {
     rollout: &'a PowerRollout,
+    /// The same with what it selects by, until it has started.
+    whole: Option<Arc<PowerRollout>>,
     /// The targets, with the index of their group.
     items: Vec<(Arc<Item>, usize)>,
     /// What each of them shares a cloud's limits with, if that is known.
     domains: Vec<Option<Arc<str>>>,
     upgrades: Arc<BTreeMap<String, String>>,
-    checked: HashMap<Key, (String, Timestamp)>,
+    checked: HashMap<Identity, (String, Timestamp)>,
     /// Targets whose checks are under way.
     checking: HashSet<Identity>,
+    queued: Option<String>,
     blocked: Option<String>,
     now: Timestamp,
     /// Whether anything was written or found.
@@ -160,6 +208,27 @@ pub struct Observation<'a> {
     left: bool,
     /// Why a target was not written.
     failed: Option<RolloutError>,
+}
+
+impl<'a> Observation<'a> {
+    /// Nothing is known yet.
+    fn of(rollout: &'a PowerRollout) -> Self {
+        Self {
+            rollout,
+            whole: None,
+            items: Vec::new(),
+            domains: Vec::new(),
+            upgrades: Arc::default(),
+            checked: HashMap::new(),
+            checking: HashSet::new(),
+            queued: None,
+            blocked: None,
+            now: clock::now(),
+            acted: false,
+            left: false,
+            failed: None,
+        }
+    }
 }
 
 impl System for Rollouts {
@@ -201,59 +270,46 @@ impl System for Rollouts {
             return Ok(Observed::Rest(None));
         }
         let Some(items) = self.fleet.items() else { return Ok(Observed::Rest(Some(UNLISTED))) };
+        let state = &mut target.state;
         // A claim that its last write has left behind, or a restored object brings along, still has to end.
-        if (is_over(rollout) || is_reported(rollout)) && !has_claim(rollout, &items) {
-            target.state.checks = Checks::default();
+        if (is_over(rollout) || is_reported(rollout)) && !has_claim(self, rollout, &items).await? {
+            state.rest();
+            self.snapshots.forget(uid_of(rollout));
+            self.fleet.changes.notify_one(); // it may be another one's turn
             return Ok(Observed::Rest(expire(self, rollout).await?));
         }
+        let mut observation = Observation::of(rollout);
+        if !has_begun(rollout) && !admitted(&self.handle.objects(), self.limit).contains(&key_of(rollout)) {
+            state.rest();
+            observation.queued = Some(queued(rollout, self.limit));
+            return Ok(Observed::Facts(observation));
+        }
         let client = &self.hub().client;
-        let read = |what| move |source| RolloutError::Read { what, source: Box::new(source) };
         let unguarded = self.facts.unguarded(client).await.map_err(read("the policy of rollouts"))?;
-        let mut blocked = unguarded.or_else(|| unstamped(rollout));
-        let namespaces = if needs_namespaces(&rollout.spec) {
-            self.facts.namespaces(client).await.map_err(read("the namespaces"))?
-        } else {
-            Arc::default()
-        };
-        let upgrades = self.facts.upgrades(client).await.map_err(read("the ClusterGroupUpgrades"))?;
-        let members = match Members::of(&rollout.spec) {
-            Ok(members) => select(rollout, &members, &items, &namespaces),
-            Err(error) => {
-                blocked = Some(error.to_string());
-                items.iter().filter(|item| is_own(rollout, item)).map(|item| (item.clone(), 0)).collect()
-            }
-        };
-        let now = clock::now();
-        let state = &mut target.state;
+        observation.blocked = unguarded.or_else(|| unstamped(rollout));
+        if let Some(left) = state.selection.left(rollout).filter(|_| self.snapshots.known(uid_of(rollout)).is_none()) {
+            return Ok(Observed::Rest(Some(left)));
+        }
+        observation.upgrades = self.facts.upgrades(client).await.map_err(read("the ClusterGroupUpgrades"))?;
+        members(self, &mut observation, &items, state).await?;
+        observation.domains = self.ownership.domains(observation.items.iter().map(|(item, _)| &*item.object));
+        let now = observation.now;
         if rollout.spec.paused || is_closed(&rollout.spec, now) {
             state.checks = Checks::default();
         }
-        state.checked.extend(state.checks.objections().into_iter().map(|(key, why)| (key, (why, now))));
+        state.checked.extend(state.checks.objections().into_iter().map(|(target, why)| (target, (why, now))));
         state.failing.retain(|_, (_, last)| last.elapsed() < LAPSED);
         // A deferral that was not renewed is one of a target that has gone on.
         state.checked.retain(|_, (_, at)| timeline::age(*at, now) < FORGOTTEN);
-        let (checked, checking) = (state.checked.clone(), state.checks.under_way().clone());
-        let (acted, left, failed) = (false, false, None);
-        let items = members;
-        let domains = self.ownership.domains(items.iter().map(|(item, _)| &*item.object));
-        Ok(Observed::Facts(Observation {
-            rollout,
-            items,
-            domains,
-            upgrades,
-            checked,
-            checking,
-            blocked,
-            now,
-            acted,
-            left,
-            failed,
-        }))
+        (observation.checked, observation.checking) = (state.checked.clone(), state.checks.under_way().clone());
+        Ok(Observed::Facts(observation))
     }
 
     fn decide(&self, observation: &Observation<'_>) -> Plan {
-        let Observation { rollout, items, domains, upgrades, checked, checking, blocked, now, .. } = observation;
-        let of = |item: &Item| checked.get(&item.key());
+        let Observation { rollout, whole, items, domains, upgrades, checked, checking, queued, blocked, now, .. } =
+            observation;
+        let rollout = whole.as_deref().unwrap_or(rollout);
+        let of = |item: &Item| checked.get(&item.identity());
         let candidates = items.iter().zip(domains).map(|((item, group), domain)| Candidate {
             object: &item.observed,
             group: *group,
@@ -263,7 +319,8 @@ impl System for Rollouts {
             checking: !checking.is_empty() && checking.contains(&item.identity()),
         });
         let candidates: Vec<Candidate<'_>> = candidates.collect();
-        plan(&Input { rollout, candidates: &candidates, blocked: blocked.as_deref(), now: *now })
+        let (queued, blocked) = (queued.as_deref(), blocked.as_deref());
+        plan(&Input { rollout, candidates: &candidates, queued, blocked, now: *now })
     }
 
     async fn act(
@@ -272,6 +329,17 @@ impl System for Rollouts {
         plan: &mut Plan,
         target: &mut Target<Self>,
     ) -> Result<Acted, RolloutError> {
+        if let Some(snapshot) = plan.snapshot.take() {
+            match self.snapshots.record(self.hub(), observation.rollout, snapshot).await {
+                Ok(()) => {}
+                Err(error) if matches!(error.class(), Class::Outdated | Class::NotLeader) => return Err(error),
+                // Nothing starts, and the status says why.
+                Err(error) => {
+                    observation.blocked = Some(sanitize_to(&sanitize_chain(&error), MAX_BLOCKED));
+                    return Ok(Acted::Changed);
+                }
+            }
+        }
         let (ends, starts) = (std::mem::take(&mut plan.ends), std::mem::take(&mut plan.starts));
         if ends.is_empty() && starts.is_empty() {
             return Ok(Acted::Nothing);
@@ -291,9 +359,13 @@ impl System for Rollouts {
         let is_left = !plan.starts.is_empty() || !plan.ends.is_empty();
         let more = left || (acted && is_left);
         let due = plan.next.map(|next| timeline::age(now, next));
-        let (written, later) = report::write(self, rollout, plan.status, &mut target.state).await?;
-        if let Some(written) = &written {
+        let (mut written, later) = report::write(self, rollout, plan.status, &mut target.state).await?;
+        if let Some(written) = &mut written {
+            trim(written);
             target.wrote(written);
+        }
+        if later.is_none() {
+            target.state.selection.rest(due);
         }
         // The status says first what has come of the others.
         if let Some(error) = failed {
@@ -314,10 +386,8 @@ impl System for Rollouts {
             loop {
                 self.fleet.changes.notified().await;
                 tokio::time::sleep(DEBOUNCE).await;
-                for rollout in self.handle.objects() {
-                    if rollout.0.as_ref().is_ok_and(|rollout| !is_over(rollout)) {
-                        self.handle.trigger(key_of(&*rollout));
-                    }
+                for rollout in admitted(&self.handle.objects(), self.limit) {
+                    self.handle.trigger(rollout);
                 }
             }
         };
@@ -347,6 +417,14 @@ fn unstamped(rollout: &PowerRollout) -> Option<String> {
     ))
 }
 
+fn uid_of(rollout: &PowerRollout) -> &str {
+    rollout.metadata.uid.as_deref().unwrap_or_default()
+}
+
+fn read(what: &'static str) -> impl FnOnce(kube::Error) -> RolloutError {
+    move |source| RolloutError::Read { what, source: Box::new(source) }
+}
+
 fn is_own(rollout: &PowerRollout, item: &Item) -> bool {
     item.observed.mark.as_ref().is_some_and(|mark| rollout.metadata.uid.as_ref() == Some(&mark.uid))
 }
@@ -359,22 +437,70 @@ fn is_reported(rollout: &PowerRollout) -> bool {
     is_closed(&rollout.spec, clock::now()) && rollout.status.as_ref().is_some_and(is_reported)
 }
 
-/// Whether a target has a claim of this rollout. What was created later has none that is true.
-fn has_claim(rollout: &PowerRollout, items: &[Arc<Item>]) -> bool {
-    let started = rollout.status.as_ref().and_then(|status| status.started_at.as_ref());
-    let is_claim = |item: &Arc<Item>| item.observed.mark.as_ref().is_some_and(|mark| mark.ended.is_none());
-    let is_older = |item: &Arc<Item>| started.is_some_and(|started| item.observed.created <= started.0);
-    items.iter().any(|item| is_own(rollout, item) && is_claim(item) && is_older(item))
+/// Whether a member has a claim of this rollout. While members are unknown, every claim of it has to end.
+async fn has_claim(rollouts: &Rollouts, rollout: &PowerRollout, items: &[Arc<Item>]) -> Result<bool, RolloutError> {
+    let is_claim = |item: &&Arc<Item>| item.observed.mark.as_ref().is_some_and(|mark| mark.ended.is_none());
+    let claimed: Vec<&Arc<Item>> = items.iter().filter(|item| is_own(rollout, item)).filter(is_claim).collect();
+    if claimed.is_empty() || !has_begun(rollout) {
+        return Ok(false);
+    }
+    let snapshot = rollouts.snapshots.read(rollouts.hub(), uid_of(rollout)).await.map_err(read("the members"))?;
+    let is_member =
+        |item: &&Arc<Item>| snapshot.as_ref().map_or(true, |known| known.group(item.observed.uid).is_some());
+    Ok(claimed.iter().any(is_member))
 }
 
-/// The targets that the rollout selects, and those that have its claim or record.
-fn select(
-    rollout: &PowerRollout,
-    members: &Members<'_>,
+/// Fills in the targets: the members of a rollout that has started, whatever their labels say now; otherwise those that it selects.
+async fn members(
+    rollouts: &Rollouts,
+    observation: &mut Observation<'_>,
     items: &[Arc<Item>],
-    namespaces: &NamespaceLabels,
-) -> Vec<(Arc<Item>, usize)> {
-    let selected = items.iter().filter(|item| is_own(rollout, item) || members.cover(&item.observed, namespaces));
+    state: &mut TargetState,
+) -> Result<(), RolloutError> {
+    let (rollout, hub) = (observation.rollout, rollouts.hub());
+    let known = if has_begun(rollout) {
+        state.selection = Selection::default();
+        Some(rollouts.snapshots.read(hub, uid_of(rollout)).await.map_err(read("the members"))?)
+    } else {
+        rollouts.snapshots.known(uid_of(rollout)).map(Ok)
+    };
+    let is_known = known.is_some();
+    match known {
+        Some(Ok(known)) => {
+            let group = |item: &Arc<Item>| Some((item.clone(), known.group(item.observed.uid)?));
+            observation.items = items.iter().filter_map(group).collect();
+        }
+        // Nothing starts, but what has begun ends.
+        Some(Err(why)) => {
+            observation.blocked = Some(why);
+            observation.items =
+                items.iter().filter(|item| is_own(rollout, item)).map(|item| (item.clone(), 0)).collect();
+        }
+        None => {}
+    }
+    // A rollout that is blocked is judged every two seconds: it must not be read as often.
+    if has_begun(rollout) || observation.blocked.is_some() {
+        return Ok(());
+    }
+    let whole = state.selection.of(rollouts, rollout).await?;
+    if !is_known {
+        let namespaces = if needs_namespaces(&whole.spec) {
+            rollouts.facts.namespaces(&hub.client).await.map_err(read("the namespaces"))?
+        } else {
+            Arc::default()
+        };
+        match Members::of(&whole.spec) {
+            Ok(members) => observation.items = select(&members, items, &namespaces),
+            Err(error) => observation.blocked = Some(error.to_string()),
+        }
+    }
+    observation.whole = Some(whole);
+    Ok(())
+}
+
+/// The targets that the rollout selects.
+fn select(members: &Members<'_>, items: &[Arc<Item>], namespaces: &NamespaceLabels) -> Vec<(Arc<Item>, usize)> {
+    let selected = items.iter().filter(|item| members.cover(&item.observed, namespaces));
     selected.map(|item| (item.clone(), members.group(&item.observed))).collect()
 }
 

@@ -3,7 +3,9 @@
 mod crashes;
 mod ends;
 mod forecasts;
+mod frozen;
 mod others;
+mod queued;
 mod starts;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,6 +18,7 @@ use crate::rollout::api::PowerRollout;
 use crate::rollout::mark::{Mark, Outcome, Power};
 use crate::rollout::observed::{Observed, domain};
 use crate::rollout::plan::{Candidate, Input, Plan, is_over, plan};
+use crate::rollout::snapshot::Snapshot;
 use crate::rollout::status::RolloutPhase;
 use crate::rollout::{Members, NamespaceLabels};
 
@@ -26,7 +29,12 @@ struct Hub {
     upgrades: BTreeMap<String, String>,
     checked: BTreeMap<String, (String, Timestamp)>,
     checking: BTreeSet<String>,
+    queued: Option<&'static str>,
     blocked: Option<&'static str>,
+    /// The members that were recorded.
+    snapshot: Option<Snapshot>,
+    /// Whether the controller has read that record.
+    adopted: bool,
     now: Timestamp,
     /// What started while time passed.
     started: Vec<String>,
@@ -45,11 +53,19 @@ fn rollout(spec: &Value) -> PowerRollout {
     serde_json::from_value(object).unwrap()
 }
 
+/// Of a text of its own each.
+fn uid(text: &str) -> String {
+    let number =
+        text.bytes().fold(0, |sum: u128, byte| sum.wrapping_mul(0x0100_0193_0000_0000_013b).wrapping_add(byte.into()));
+    let digits = format!("{number:032x}");
+    [&digits[..8], &digits[8..12], &digits[12..16], &digits[16..20], &digits[20..]].join("-")
+}
+
 fn cluster(name: &str, change: &Value) -> ClusterDeployment {
     let mut object = json!({
         "apiVersion": "hive.openshift.io/v1", "kind": "ClusterDeployment",
         "metadata": {
-            "name": name, "namespace": "fleet", "uid": name, "creationTimestamp": "2026-11-01T00:00:00Z",
+            "name": name, "namespace": "fleet", "uid": uid(name), "creationTimestamp": "2026-11-01T00:00:00Z",
             "labels": { "env": "dev" }, "annotations": {},
         },
         "spec": {
@@ -90,7 +106,8 @@ impl Hub {
     fn new(spec: &Value, clusters: Vec<ClusterDeployment>) -> Self {
         let (upgrades, checked, checking) = (BTreeMap::new(), BTreeMap::new(), BTreeSet::new());
         let (rollout, now, started) = (rollout(spec), now(), Vec::new());
-        Self { rollout, clusters, upgrades, checked, checking, blocked: None, now, started }
+        let (queued, blocked, snapshot, adopted) = (None, None, None, false);
+        Self { rollout, clusters, upgrades, checked, checking, queued, blocked, snapshot, adopted, now, started }
     }
 
     fn of(spec: &Value, names: &[&str]) -> Self {
@@ -104,20 +121,34 @@ impl Hub {
     fn plan(&self) -> Plan {
         let observed = self.observed();
         let domains: Vec<String> = self.clusters.iter().map(domain).collect();
-        let members = Members::of(&self.rollout.spec).unwrap();
-        let candidates: Vec<Candidate<'_>> = observed
-            .iter()
-            .zip(&domains)
-            .map(|(object, domain)| Candidate {
+        let candidates: Vec<Candidate<'_>> = self
+            .members(&observed)
+            .map(|(index, group)| (&observed[index], &domains[index], group))
+            .map(|(object, domain, group)| Candidate {
                 object,
-                group: members.group(object),
+                group,
                 domain: Some(domain),
                 upgrade: self.upgrades.get(&object.name).map(String::as_str),
                 checked: self.checked.get(&object.name).map(|(why, at)| (why.as_str(), *at)),
                 checking: self.checking.contains(&object.name),
             })
             .collect();
-        plan(&Input { rollout: &self.rollout, candidates: &candidates, blocked: self.blocked, now: self.now })
+        let Self { rollout, queued, blocked, now, .. } = self;
+        plan(&Input { rollout, candidates: &candidates, queued: *queued, blocked: *blocked, now: *now })
+    }
+
+    /// The members and their groups: as they were recorded, or before that as the rollout selects.
+    fn members(&self, observed: &[Observed]) -> impl Iterator<Item = (usize, usize)> {
+        let begun = self.rollout.status.as_ref().is_some_and(|status| status.started_at.is_some());
+        let snapshot = self.snapshot.as_ref().filter(|_| begun || self.adopted);
+        let members = Members::of(&self.rollout.spec).unwrap();
+        let group = move |object: &Observed| match snapshot {
+            Some(snapshot) => snapshot.group(object.uid),
+            None => members.cover(object, &NamespaceLabels::new()).then(|| members.group(object)),
+        };
+        let found: Vec<(usize, usize)> =
+            observed.iter().map(group).enumerate().filter_map(|(index, group)| Some((index, group?))).collect();
+        found.into_iter()
     }
 
     /// One reconcile, carried out. Names of the targets that it started.
@@ -129,8 +160,18 @@ impl Hub {
     /// Carries out a plan in the controller's order: all of it, or so many writes to targets, and then the controller ends.
     fn carry_out(&mut self, plan: &Plan, crash: Option<usize>) -> Vec<String> {
         let mut started = Vec::new();
+        let members: Vec<(usize, usize)> = self.members(&self.observed()).collect();
+        if let (Some(new), false, true) = (&plan.snapshot, self.adopted, crash != Some(0)) {
+            // Another leader may have been here before.
+            let is_new = self.snapshot.get_or_insert_with(|| new.clone()) == new;
+            self.adopted = crash.is_none();
+            if !is_new {
+                return started;
+            }
+        }
+        self.adopted &= crash.is_none();
         for (index, mark) in plan.ends.iter().chain(&plan.starts).take(crash.unwrap_or(usize::MAX)) {
-            let cluster = &mut self.clusters[*index];
+            let cluster = &mut self.clusters[members[*index].0];
             let annotations = cluster.metadata.annotations.get_or_insert_default();
             annotations.insert(crate::annotation::keys::ROLLOUT.to_owned(), mark.text());
             if mark.ended.is_none() {

@@ -1,6 +1,7 @@
 //! Which targets start, and what is refused, deferred or no member.
 
 use super::*;
+use crate::rollout::api::Targets;
 
 #[test]
 fn totals_are_frozen_before_the_first_target_starts_and_every_claim_becomes_a_record() {
@@ -135,27 +136,6 @@ fn a_group_that_pauses_waits_for_approval() {
 }
 
 #[test]
-fn who_is_a_member() {
-    let mut hub = Hub::of(&json!({ "maxConcurrency": 1, "maxTargets": 3 }), &["a", "b"]);
-    hub.settle();
-    hub.clusters.push(cluster("new", &json!({ "metadata": { "creationTimestamp": "2026-11-24T12:00:05Z" } })));
-    hub.settle();
-    assert_eq!(hub.state("new").0, "", "created later");
-    hub.clusters.push(cluster("relabelled", &json!({})));
-    hub.settle();
-    assert_eq!(hub.state("relabelled").0, "Pending", "it is older than the rollout");
-    hub.clusters.push(cluster("more", &json!({})));
-    hub.reaches("a", asleep());
-    assert!(hub.settle().is_empty());
-    assert!(hub.message().starts_with("selects 4 targets, more than maxTargets 3"), "{}", hub.message());
-    assert_eq!(hub.phase(), RolloutPhase::Halted);
-    hub.clusters.retain(|one| !matches!(one.metadata.name.as_deref(), Some("more" | "relabelled" | "b" | "new")));
-    hub.settle();
-    let counts = hub.rollout.status.as_ref().unwrap().counts.clone();
-    assert_eq!(counts, BTreeMap::from([("Removed".to_owned(), 1), ("Succeeded".to_owned(), 1)]));
-}
-
-#[test]
 fn a_rollout_that_is_paused_from_the_start_shows_its_plan() {
     let mut hub = Hub::of(&json!({ "paused": true }), &["a", "b"]);
     assert!(hub.settle().is_empty());
@@ -257,6 +237,41 @@ fn names_that_no_target_has_are_told() {
     hub.settle();
     let message = "created paused: unpause it to start; not found: fleet/w, fleet/x, fleet/y and 1 more";
     assert_eq!((hub.phase(), hub.message().as_str()), (RolloutPhase::Planned, message));
+    // Once it has started, nobody has to read the names again.
+    hub.rollout.spec.paused = false;
+    hub.settle();
+    (hub.rollout.spec.targets, hub.rollout.spec.groups[0].names) = (Targets::default(), Vec::new());
+    for name in ["a", "b"] {
+        hub.reaches(name, asleep());
+        hub.settle();
+    }
+    assert_eq!(
+        (hub.phase(), hub.message().as_str()),
+        (RolloutPhase::Succeeded, "not found: fleet/w, fleet/x, fleet/y and 1 more")
+    );
+}
+
+#[test]
+fn a_rollout_of_invented_names_is_over_once_it_could_start() {
+    let names: Vec<Value> =
+        (0..1_000).map(|number| json!({ "namespace": "fleet", "name": format!("x{number:03}") })).collect();
+    let targets = json!({ "all": false, "names": names });
+    let record = json!({ "name": "day", "uid": "undone" });
+    for (spec, phase) in [
+        (json!({}), RolloutPhase::Finished),
+        (json!({ "action": "Restore", "restoreOf": record }), RolloutPhase::Finished),
+        (json!({ "paused": true }), RolloutPhase::Waiting),
+        (json!({ "notBefore": "2026-11-24T13:00:00Z" }), RolloutPhase::Waiting),
+    ] {
+        let mut hub = Hub::of(&spec, &["a"]);
+        hub.rollout.spec.targets = serde_json::from_value(targets.clone()).unwrap();
+        hub.settle();
+        let status = hub.rollout.status.clone().unwrap();
+        let found = status.not_found.map(|found| (found.count, found.names.len()));
+        assert_eq!((hub.phase(), found, status.started_at), (phase, Some((1_000, 3)), None), "{spec}");
+        assert!(hub.message().ends_with("; not found: fleet/x000, fleet/x001, fleet/x002 and 997 more"), "{spec}");
+        assert_eq!(is_over(&hub.rollout), phase.is_over(), "{spec}");
+    }
 }
 
 #[test]

@@ -1,0 +1,96 @@
+//! The members of the rollouts that have started, each in a `ConfigMap` of the controller's namespace: written once, before the status says
+//! that the rollout has started, and read once in a term of leadership.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::api::PostParams;
+use kube::{Api, ResourceExt};
+use shared::annotation::keys;
+use shared::rollout::api::PowerRollout;
+use shared::rollout::snapshot::{Snapshot, SnapshotError};
+use tracing::info;
+
+use super::RolloutError;
+use crate::runtime::{Hub, WriteError};
+
+/// The snapshots of one term, by the UID of their rollout.
+#[derive(Debug)]
+pub struct Snapshots {
+    namespace: String,
+    known: Mutex<HashMap<String, Arc<Snapshot>>>,
+}
+
+impl Snapshots {
+    /// Keeps them in this namespace.
+    pub fn new(namespace: String) -> Self {
+        Self { namespace, known: Mutex::default() }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, Arc<Snapshot>>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn api(&self, hub: &Hub) -> Api<ConfigMap> {
+        Api::namespaced(hub.client.clone(), &self.namespace)
+    }
+
+    /// What was read or written of a rollout in this term.
+    pub fn known(&self, uid: &str) -> Option<Arc<Snapshot>> {
+        self.lock().get(uid).cloned()
+    }
+
+    /// The members of a rollout that has started, or why they are not known.
+    pub async fn read(&self, hub: &Hub, uid: &str) -> kube::Result<Result<Arc<Snapshot>, String>> {
+        if let Some(known) = self.known(uid) {
+            return Ok(Ok(known));
+        }
+        let name = Snapshot::name(uid);
+        let found = self.api(hub).get_opt(&name).await?;
+        let read = found.ok_or(SnapshotError::Missing).and_then(|found| Snapshot::read(&found, uid)).map(Arc::new);
+        if let Ok(snapshot) = &read {
+            self.lock().insert(uid.to_owned(), snapshot.clone());
+        }
+        let said = |error| {
+            format!("members unknown: ConfigMap {}/{name}: {error}: abort, and create another rollout", self.namespace)
+        };
+        Ok(read.map_err(said))
+    }
+
+    /// Records the members of a rollout that starts. What an earlier leader has recorded stays: then the next plan is about those.
+    pub async fn record(&self, hub: &Hub, rollout: &PowerRollout, snapshot: Snapshot) -> Result<(), RolloutError> {
+        let uid = rollout.uid().unwrap_or_default();
+        if self.known(&uid).is_some() {
+            return Ok(());
+        }
+        if !hub.claim.holds() {
+            return Err(RolloutError::Target(WriteError::NotLeader));
+        }
+        let params = PostParams { field_manager: Some(keys::CONTROLLER.to_owned()), ..PostParams::default() };
+        match self.api(hub).create(&params, &snapshot.config_map(rollout)).await {
+            Ok(_) => {
+                info!(rollout = rollout.name_any(), "members recorded");
+                self.lock().insert(uid, Arc::new(snapshot));
+                Ok(())
+            }
+            Err(kube::Error::Api(status)) if status.code == 409 => {
+                let read = self.read(hub, &uid).await;
+                let read =
+                    read.map_err(|source| RolloutError::Read { what: "the members", source: Box::new(source) })?;
+                Err(read.map_or_else(RolloutError::Unrecorded, |_| RolloutError::Recorded))
+            }
+            Err(error) => Err(RolloutError::Record(Box::new(error))),
+        }
+    }
+
+    /// A rollout is over.
+    pub fn forget(&self, uid: &str) {
+        self.lock().remove(uid);
+    }
+
+    /// Only those of these rollouts are needed any more.
+    pub fn retain(&self, is_needed: impl Fn(&str) -> bool) {
+        self.lock().retain(|uid, _| is_needed(uid));
+    }
+}

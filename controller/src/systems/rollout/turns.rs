@@ -1,0 +1,157 @@
+//! Whose turn it is: of each requester only so many unfinished rollouts are worked on.
+
+use std::collections::{BTreeMap, HashSet};
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use kube::ResourceExt;
+use shared::annotation::keys;
+use shared::rollout::api::PowerRollout;
+use shared::rollout::plan::is_over;
+use shared::text::sanitize_to;
+
+use crate::runtime::hub::key_of;
+use crate::runtime::{Guarded, Key};
+
+/// How the API server names the service accounts of a namespace.
+const SERVICE_ACCOUNT: &str = "system:serviceaccount:";
+/// Longest name in a message, in characters.
+const MAX_NAME: usize = 100;
+
+/// Who shares a limit: the user who let the rollout start. Service accounts of one namespace are one requester: whoever may create one may
+/// create many.
+fn requester(rollout: &PowerRollout) -> &str {
+    let user = rollout.annotations().get(keys::REQUESTED_BY).map_or("", String::as_str);
+    let namespace = user.strip_prefix(SERVICE_ACCOUNT).and_then(|account| account.split(':').next());
+    namespace.map_or(user, |namespace| &user[..SERVICE_ACCOUNT.len() + namespace.len()])
+}
+
+/// Whether targets may be in progress.
+pub fn has_begun(rollout: &PowerRollout) -> bool {
+    rollout.status.as_ref().is_some_and(|status| status.started_at.is_some())
+}
+
+/// A rollout in a queue: whether it has yet to begin, and when it was created.
+type Queued<'a> = (bool, Option<Timestamp>, &'a PowerRollout);
+
+/// The unfinished rollouts that are worked on. What has begun goes on, and counts; then the oldest of each requester.
+pub fn admitted(all: &[Arc<Guarded<PowerRollout>>], limit: NonZeroUsize) -> HashSet<Key> {
+    let mut queues: BTreeMap<&str, Vec<Queued<'_>>> = BTreeMap::new();
+    for rollout in all.iter().filter_map(|one| one.0.as_ref().ok()).filter(|rollout| !is_over(rollout)) {
+        let created = rollout.creation_timestamp().map(|at| at.0);
+        queues.entry(requester(rollout)).or_default().push((!has_begun(rollout), created, rollout));
+    }
+    let mut admitted = HashSet::new();
+    for queue in queues.values_mut() {
+        queue.sort_by(|one, other| {
+            (one.0, one.1, &one.2.metadata.name).cmp(&(other.0, other.1, &other.2.metadata.name))
+        });
+        let begun = queue.iter().filter(|(waits, ..)| !waits).count();
+        admitted.extend(queue.iter().take(begun.max(limit.get())).map(|(.., rollout)| key_of(*rollout)));
+    }
+    admitted
+}
+
+/// What a rollout says that waits for its turn.
+pub fn queued(rollout: &PowerRollout, limit: NonZeroUsize) -> String {
+    let who = match requester(rollout) {
+        "" => "an unknown user".to_owned(),
+        user => sanitize_to(user, MAX_NAME),
+    };
+    format!("{who} has {limit} unfinished rollouts, and no more are worked on at once: it waits until one of them ends")
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::core::DeserializeGuard;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn rollout(name: &str, by: &str, second: u8, status: &Value) -> Arc<Guarded<PowerRollout>> {
+        let object = json!({
+            "apiVersion": "hibernate.sh/v1alpha1", "kind": "PowerRollout",
+            "metadata": {
+                "name": name, "creationTimestamp": format!("2026-11-24T12:00:{second:02}Z"),
+                "annotations": { keys::REQUESTED_BY: by },
+            },
+            "spec": {
+                "action": "Hibernate", "targets": { "all": true }, "maxTargets": 1, "notAfter": "2126-01-01T00:00:00Z",
+            },
+            "status": status,
+        });
+        Arc::new(DeserializeGuard(Ok(serde_json::from_value(object).expect("a rollout"))))
+    }
+
+    /// Who is admitted, of at most two each.
+    fn names(all: &[Arc<Guarded<PowerRollout>>]) -> Vec<String> {
+        let mut names: Vec<String> =
+            admitted(all, NonZeroUsize::new(2).expect("two")).into_iter().map(|(_, name)| name).collect();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn the_oldest_of_each_requester_are_worked_on_and_what_has_begun_goes_on() {
+        let (new, begun) = (json!({}), json!({ "startedAt": "2026-11-24T12:01:00Z" }));
+        let over = json!({ "phase": "Finished", "attempt": 0 });
+        let (one, other) = ("system:serviceaccount:team:one", "system:serviceaccount:team:other");
+        for (what, all, expected) in [
+            (
+                "the oldest, by name if of one second",
+                vec![("c", "ann", 2, &new), ("b", "ann", 1, &new), ("a", "ann", 2, &new)],
+                vec!["a", "b"],
+            ),
+            (
+                "each requester has its own",
+                vec![("a", "ann", 1, &new), ("b", "ann", 2, &new), ("c", "ann", 3, &new), ("d", "bob", 4, &new)],
+                vec!["a", "b", "d"],
+            ),
+            (
+                "what is over counts no more",
+                vec![("a", "ann", 1, &over), ("b", "ann", 2, &new), ("c", "ann", 3, &new), ("d", "ann", 4, &new)],
+                vec!["b", "c"],
+            ),
+            (
+                "what has begun counts first",
+                vec![("a", "ann", 1, &new), ("b", "ann", 2, &new), ("c", "ann", 3, &begun)],
+                vec!["a", "c"],
+            ),
+            (
+                "what has begun goes on, though others let it go on",
+                vec![("a", "ann", 1, &begun), ("b", "ann", 2, &begun), ("c", "ann", 3, &begun), ("d", "ann", 0, &new)],
+                vec!["a", "b", "c"],
+            ),
+            (
+                "service accounts of one namespace are one requester",
+                vec![("a", one, 1, &new), ("b", other, 2, &new), ("c", one, 3, &new)],
+                vec!["a", "b"],
+            ),
+            (
+                "nobody is a requester, too",
+                vec![("a", "", 1, &new), ("b", "", 2, &new), ("c", "", 3, &new)],
+                vec!["a", "b"],
+            ),
+        ] {
+            let all: Vec<_> = all.into_iter().map(|(name, by, at, status)| rollout(name, by, at, status)).collect();
+            assert_eq!(names(&all), expected, "{what}");
+        }
+    }
+
+    #[test]
+    fn a_message_names_the_requester_without_its_control_characters() {
+        let limit = NonZeroUsize::new(50).expect("fifty");
+        for (by, expected) in [
+            ("ann", "ann has 50 unfinished"),
+            ("", "an unknown user has 50 unfinished"),
+            ("system:serviceaccount:team:x", "system:serviceaccount:team has 50"),
+        ] {
+            let found = queued(rollout("a", by, 0, &json!({})).0.as_ref().expect("a rollout"), limit);
+            assert!(found.starts_with(expected), "{found}");
+        }
+        let hostile = format!("\u{1b}[31m{}", "x".repeat(10_000));
+        let found = queued(rollout("a", &hostile, 0, &json!({})).0.as_ref().expect("a rollout"), limit);
+        assert!(found.len() < 300 && !found.contains('\u{1b}'), "{found}");
+    }
+}

@@ -139,3 +139,25 @@ async fn nothing_starts_while_the_policy_does_not_deny() -> Result<()> {
     .await?;
     sleep.until_phase(RolloutPhase::Succeeded).await.map(drop)
 }
+
+#[tokio::test]
+async fn of_one_requester_only_so_many_rollouts_are_worked_on() -> Result<()> {
+    let world = restarted().await?;
+    let mut start = controller();
+    start.args.extend(["--max-rollouts-per-requester", "1"].map(str::to_owned));
+    world.start(&start).await?;
+    let fleet = Fleet::of(&world, "turns", &["a"]).await?;
+    let first = fleet.rollout("Hibernate", json!({ "paused": true })).await?;
+    first.until_phase(RolloutPhase::Planned).await?;
+    // Of rollouts of one second the first by name is first.
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let targets = json!({ "selector": null, "names": [fleet.reference("a")] });
+    let second = fleet.rollout("Hibernate", json!({ "targets": targets })).await?;
+    let status = second.until_phase(RolloutPhase::Waiting).await?;
+    ensure!(status.conditions.iter().all(|one| one.reason == "TooManyRollouts"), "{:#?}", status.conditions);
+    ensure!(fleet.mark("a").await?.is_none(), "it waits");
+    first.set(json!({ "abort": true })).await?;
+    let status = second.until_phase(RolloutPhase::Succeeded).await?;
+    assert_eq!((status.total, status.counts), (Some(1), BTreeMap::from([("Succeeded".to_owned(), 1)])));
+    Ok(())
+}

@@ -92,7 +92,7 @@ Rollouts:
   With any option for a rollout, the plugin does not change the ClusterDeployments itself: it creates one PowerRollout, and \
 hibernate-controller starts them, canaries first. It refuses (exit code 3) if the hub has no PowerRollouts, no controller runs, \
 or Hive's own hibernation controller is not disabled; with --paused only if the hub has none. maxTargets is the number that the plugin has shown: \
-the rollout halts if it ever selects more.
+the rollout halts if it selects more when it starts.
 
   --wait ends with 0 once all have succeeded or were in that state already; with 1 if any failed, timed out or was overridden, \
 or the rollout halts or is aborted; with 3 if any was refused; with 4 if --timeout or --not-after passes before. It keeps waiting \

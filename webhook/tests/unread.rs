@@ -210,8 +210,8 @@ async fn a_volume_that_cannot_be_read_is_kept_until_a_human_turns_the_key() {
         owner["uid"] = json!("u1");
         owner
     };
-    let object = |owner: &Value, labels: &Value, annotations: &Value| json!({ "metadata": { "name": "v", "namespace": "db", "labels": labels, "annotations": annotations, "ownerReferences": [owner] } });
-    let key = json!({ "hibernate.sh/release": "true" });
+    let object = |owner: &Value, labels: &Value, annotations: &Value| json!({ "metadata": { "name": "v", "namespace": "db", "uid": "v1", "labels": labels, "annotations": annotations, "ownerReferences": [owner] } });
+    let key = json!({ "hibernate.sh/release": "v1" });
     for kind in [VOLUMES, SERVICES] {
         for (owner, labels) in [(owner(long()), json!({})), (owner(json!("prod")), json!(labels))] {
             let answer = async |object: Value| ask("/validate", &request(kind, "DELETE", Some(&object), None)).await;

@@ -53,7 +53,8 @@ impl std::error::Error for Unread {}
 /// Builds a value. What it takes is charged; what building it takes besides is charged meanwhile.
 ///
 /// # Errors
-/// If the text is malformed or has too many parts, or there is no room.
+/// If the text is malformed or has too many parts, or there is no room. Then what there was stays charged, so that whoever waits for more
+/// gets further.
 pub fn build<T: DeserializeOwned>(text: &[u8], charge: &mut Charge) -> Result<T, Unread> {
     let longest = longest_text(text);
     if longest > SKIPPED_TEXT {
@@ -71,9 +72,11 @@ pub fn build<T: DeserializeOwned>(text: &[u8], charge: &mut Charge) -> Result<T,
         .and_then(|()| T::deserialize(Counted { json: &mut json, budget: &budget }))
         .and_then(|value| json.end().map(|()| value));
     let Budget { charge, aside, why, .. } = budget.into_inner();
-    charge.refund(aside);
     match (built, why) {
-        (Ok(value), None) => Ok(value),
+        (Ok(value), None) => {
+            charge.refund(aside);
+            Ok(value)
+        }
         (_, Some(why)) => Err(why),
         (Err(error), None) => Err(Unread::Refused(format!("the answer cannot be read: {}", Short::custom(error)))),
     }

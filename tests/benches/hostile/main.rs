@@ -3,6 +3,7 @@
 //! Run with `make bench-hostile`; names of scenarios as arguments run only those. Prints one table with the limits beside the figures.
 //! Asserts nothing.
 
+mod answers;
 mod bodies;
 mod connections;
 mod ports;
@@ -20,7 +21,7 @@ use testbed::World;
 
 use crate::table::Table;
 
-const SCENARIOS: &[&str] = &["ports", "connections", "unfinished", "bodies", "spokes", "silent"];
+const SCENARIOS: &[&str] = &["ports", "connections", "unfinished", "bodies", "answers", "spokes", "silent"];
 
 #[tokio::main]
 async fn main() -> Result<()> {
@@ -32,6 +33,7 @@ async fn main() -> Result<()> {
             "connections" => connections::idle_clients(&mut table).await?,
             "unfinished" => unfinished::unfinished_bodies(&mut table).await?,
             "bodies" => bodies::large_bodies(&mut table).await?,
+            "answers" => answers::hostile_answers(&mut table).await?,
             "silent" => silent::silent_spokes(&mut table).await?,
             _ => spokes::hostile_spokes(&mut table).await?,
         }

@@ -23,7 +23,9 @@ const LONG: Duration = Duration::from_mins(3);
 
 pub async fn silent_spokes(table: &mut Table) -> Result<()> {
     let world = World::up(Options { clusters: 0, timings: Timings::fast(), ..Options::default() }).await?;
-    let victim = world.cluster("victim", ClusterOptions::of_size(3)).await?;
+    // The two tenants have accounts of their own: EC2 limits each account for itself.
+    let options = ClusterOptions { own_account: true, ..ClusterOptions::of_size(3) };
+    let victim = world.cluster("victim", options).await?;
     let model = world.cluster("hostile", ClusterOptions::of_size(1)).await?;
     for cluster in [&victim, &model] {
         cluster.wait_for_power_state("Running", LONG).await?;

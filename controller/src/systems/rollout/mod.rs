@@ -408,10 +408,13 @@ fn requeue(more: bool, due: Option<Duration>, later: Option<Duration>) -> Option
     [more.then_some(AGAIN), due, later].into_iter().flatten().min()
 }
 
+/// The annotations that say who let the rollout start targets, and when.
+const STAMP: [&str; 2] = [keys::REQUESTED_BY, keys::REQUESTED_AT];
+
 /// Why the rollout starts nothing: nobody is named who may be believed to have asked for it.
 fn unstamped(rollout: &PowerRollout) -> Option<String> {
     let stamped = |key: &str| rollout.annotations().get(key).is_some_and(|value| !value.is_empty());
-    let missing = [keys::REQUESTED_BY, keys::REQUESTED_AT].into_iter().find(|key| !stamped(key))?;
+    let missing = STAMP.into_iter().find(|key| !stamped(key))?;
     Some(format!(
         "annotation {missing} is missing: the webhook did not see the last change of the spec; change it again"
     ))

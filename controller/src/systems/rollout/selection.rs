@@ -5,11 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kube::ResourceExt;
-use shared::annotation::keys;
 use shared::rollout::api::{PowerRollout, PowerRolloutSpec, Targets};
 use tokio::time::Instant;
 
-use super::{RolloutError, Rollouts, read};
+use super::{RolloutError, Rollouts, STAMP, read};
 use crate::runtime::System;
 
 /// Largest selection that is kept between two reconciles, in bytes: fifty paused rollouts must not fill the memory.
@@ -22,7 +21,7 @@ pub fn trim(rollout: &mut PowerRollout) {
     let meta = &mut rollout.metadata;
     (meta.labels, meta.owner_references, meta.finalizers) = (None, None, None);
     if let Some(annotations) = &mut meta.annotations {
-        annotations.retain(|key, _| key == keys::REQUESTED_BY);
+        annotations.retain(|key, _| STAMP.contains(&key.as_str()));
     }
     let spec = &mut rollout.spec;
     spec.targets = Targets { kind: spec.targets.kind, ..Targets::default() };
@@ -88,10 +87,12 @@ fn is_small(spec: &PowerRolloutSpec) -> bool {
 #[cfg(test)]
 mod tests {
     use serde_json::json;
+    use shared::annotation::keys;
     use shared::hive::api::ClusterDeployment;
     use shared::rollout::observed::Observed;
     use shared::rollout::{Members, NamespaceLabels};
 
+    use super::super::unstamped;
     use super::*;
 
     #[test]
@@ -113,7 +114,7 @@ mod tests {
                 "apiVersion": "hibernate.sh/v1alpha1", "kind": "PowerRollout",
                 "metadata": {
                     "name": "night", "uid": "u", "labels": { "a": "x".repeat(10_000) }, "finalizers": ["a"],
-                    "annotations": { "note": "x".repeat(200_000), keys::REQUESTED_BY: "ann" },
+                    "annotations": { "note": "x".repeat(200_000), keys::REQUESTED_BY: "ann", keys::REQUESTED_AT: "2026-11-25T18:00:00Z" },
                 },
                 "spec": {
                     "action": "Hibernate", "targets": targets, "maxTargets": 1, "notAfter": "2126-01-01T00:00:00Z",
@@ -124,7 +125,8 @@ mod tests {
             trim(&mut rollout);
             let left = json!(rollout);
             assert!(left.to_string().len() < 1_000, "{left}");
-            assert_eq!(left["metadata"]["annotations"], json!({ keys::REQUESTED_BY: "ann" }));
+            assert_eq!(left["metadata"]["annotations"].as_object().map(serde_json::Map::len), Some(2));
+            assert_eq!(unstamped(&rollout), None, "it may start");
             assert_eq!(left["spec"]["groups"].as_array().map(Vec::len), Some(2), "limits and approvals of groups stay");
             let members = Members::of(&rollout.spec).expect("members");
             assert!(!members.cover(&Observed::of(&cluster, &["aws"]), &NamespaceLabels::new()), "{targets}");

@@ -32,7 +32,7 @@ impl Facts<'_> {
                 let status = if passing || there { PowerStatus::default() } else { failed(&error.message) };
                 // A single failure of a shared call must not cause writes to hundreds of steady clusters.
                 let ignored = there && passing && self.failed_lists < TRANSIENT_FAILURE_THRESHOLD;
-                let why = if error.kind == Throttled { reason::THROTTLED } else { "CloudUnavailable" };
+                let why = reason::delay(error.kind).unwrap_or("CloudFailing");
                 let status = if ignored { status } else { status.awaiting(why, &error.message) };
                 (status, wait)
             }

@@ -157,7 +157,7 @@ mod tests {
             ("Running", RUNS.to_vec(), Progress::Unnoticed),
             (
                 "Running",
-                [&RUNS[..], &[(PROGRESS, "True", "CloudUnavailable", "EC2 is silent")]].concat(),
+                [&RUNS[..], &[(PROGRESS, "True", "CloudUnreachable", "EC2 is silent")]].concat(),
                 going("EC2 is silent"),
             ),
             (

@@ -141,7 +141,7 @@ async fn aliases(world: &World, cluster: &Cluster) -> Result<()> {
     Ok(())
 }
 
-fn prlimit(pid: u32) -> Result<()> {
+fn prlimit(pid: i32) -> Result<()> {
     let limited = Command::new("prlimit").args([&format!("--pid={pid}"), &format!("--data={DATA}")]).status();
     ensure!(limited.context("run prlimit of util-linux")?.success(), "prlimit failed");
     Ok(())

@@ -4,8 +4,9 @@
 use k8s_openapi::api::admissionregistration::v1::{Validation, Variable};
 use serde_json::Value;
 use shared::admission::policy::{forbid as deny, variable};
-use shared::annotation::keys::GROUP;
+use shared::annotation::keys::{GROUP, NAMESPACE};
 use shared::kkp::{data, keys};
+use shared::rollout::snapshot::Snapshot;
 
 use super::rbac::NAME;
 use crate::confine::{
@@ -32,6 +33,14 @@ fn variables() -> Vec<Variable> {
         variable("resource", "request.resource.resource".to_owned()),
         variable("isStatus", "request.?subResource.orValue('') == 'status'".to_owned()),
         variable("name", "(object == null ? oldObject : object).metadata.?name.orValue('')".to_owned()),
+        // On a hub with Hive, too, the same account records the members of a rollout.
+        variable(
+            "isSnapshot",
+            format!(
+                "variables.resource == 'configmaps' && request.operation == 'CREATE'\n&& request.?namespace.orValue('') == '{NAMESPACE}' && variables.name.startsWith('{}')",
+                Snapshot::name("")
+            ),
+        ),
         variable("sameMetadata", same_object(&["spec"])),
         variable("sameNotes", same_notes()),
         // Mutating policies of the seed may add labels and annotations to what we write.
@@ -119,11 +128,11 @@ fn validations() -> Vec<Validation> {
     let (record, _) = keys::RECORD;
     vec![
         deny(
-            "variables.resource == 'clusters' || request.?namespace.orValue('').startsWith('cluster-')",
+            "variables.resource == 'clusters' || variables.isSnapshot || request.?namespace.orValue('').startsWith('cluster-')",
             format!("{CONTROLLER} may write this kind only in namespaces cluster-ID of KKP"),
         ),
         deny(
-            format!("variables.resource != 'configmaps' || variables.name == '{record}'"),
+            format!("variables.resource != 'configmaps' || variables.isSnapshot || variables.name == '{record}'"),
             format!("{CONTROLLER} may write no ConfigMap but {record}"),
         ),
         deny(

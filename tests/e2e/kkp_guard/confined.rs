@@ -262,9 +262,13 @@ async fn confined(definitions: &[Value]) -> Result<()> {
         }
     }
     seed.0.kubectl(&["create", "namespace", "cluster-other"]).await?.ok()?;
+    // On a hub with Hive, too, the account records the members of rollouts: once.
     for (line, is_ours) in [
         ("create configmap hibernate-record -n cluster-other", true),
         ("delete configmap hibernate-record -n cluster-abc", true),
+        ("create configmap rollout-members-u -n hibernate-system", true),
+        ("create configmap rollout-members-u -n default", false),
+        ("create configmap other -n hibernate-system", false),
         ("create configmap hibernate-record -n default", false),
         ("create configmap other -n cluster-abc", false),
         ("delete configmap settings -n cluster-abc", false),

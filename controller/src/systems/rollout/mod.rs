@@ -24,7 +24,7 @@ use kube::api::{DeleteParams, Preconditions};
 use shared::annotation::keys;
 use shared::duration;
 use shared::rollout::api::PowerRollout;
-use shared::rollout::plan::{Candidate, Input, Plan, is_closed, is_over, plan};
+use shared::rollout::plan::{Candidate, Input, Plan, is_closed, plan};
 use shared::rollout::status::{PowerRolloutStatus, RolloutPhase};
 use shared::rollout::{Members, NamespaceLabels, needs_namespaces, timeline};
 use shared::spoke::SpokeError;
@@ -39,7 +39,7 @@ use self::fleet::Item;
 use self::selection::Selection;
 pub use self::selection::trim;
 use self::snapshots::Snapshots;
-use self::turns::{admitted, has_begun, queued};
+use self::turns::{admitted, has_begun, queued, rests};
 use crate::runtime::hub::key_of;
 use crate::runtime::shares::Shares;
 use crate::runtime::{
@@ -118,6 +118,8 @@ pub struct TargetState {
     wrote: Option<Instant>,
     /// When the status was written last.
     written: Option<Instant>,
+    /// Whether it is over, and others know.
+    over: bool,
 }
 
 impl TargetState {
@@ -272,12 +274,17 @@ impl System for Rollouts {
         let Some(items) = self.fleet.items() else { return Ok(Observed::Rest(Some(UNLISTED))) };
         let state = &mut target.state;
         // A claim that its last write has left behind, or a restored object brings along, still has to end.
-        if (is_over(rollout) || is_reported(rollout)) && !has_claim(self, rollout, &items).await? {
+        if rests(rollout) && !has_claim(self, rollout, &items).await? {
+            let was_over = state.over;
             state.rest();
+            state.over = true;
             self.snapshots.forget(uid_of(rollout));
-            self.fleet.changes.notify_one(); // it may be another one's turn
+            if !was_over {
+                self.fleet.changes.notify_one(); // it may be another one's turn
+            }
             return Ok(Observed::Rest(expire(self, rollout).await?));
         }
+        state.over = false;
         let mut observation = Observation::of(rollout);
         if !has_begun(rollout) && !admitted(&self.handle.objects(), self.limit).contains(&key_of(rollout)) {
             state.rest();

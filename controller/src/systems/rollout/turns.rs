@@ -11,6 +11,7 @@ use shared::rollout::api::PowerRollout;
 use shared::rollout::plan::is_over;
 use shared::text::sanitize_to;
 
+use super::is_reported;
 use crate::runtime::hub::key_of;
 use crate::runtime::{Guarded, Key};
 
@@ -35,10 +36,15 @@ pub fn has_begun(rollout: &PowerRollout) -> bool {
 /// A rollout in a queue: whether it has yet to begin, and when it was created.
 type Queued<'a> = (bool, Option<Timestamp>, &'a PowerRollout);
 
+/// Whether it is over, and nothing that has changed since starts anything: `retryFailed` waits once `notAfter` has passed.
+pub fn rests(rollout: &PowerRollout) -> bool {
+    is_over(rollout) || is_reported(rollout)
+}
+
 /// The unfinished rollouts that are worked on. What has begun goes on, and counts; then the oldest of each requester.
 pub fn admitted(all: &[Arc<Guarded<PowerRollout>>], limit: NonZeroUsize) -> HashSet<Key> {
     let mut queues: BTreeMap<&str, Vec<Queued<'_>>> = BTreeMap::new();
-    for rollout in all.iter().filter_map(|one| one.0.as_ref().ok()).filter(|rollout| !is_over(rollout)) {
+    for rollout in all.iter().filter_map(|one| one.0.as_ref().ok()).filter(|rollout| !rests(rollout)) {
         let created = rollout.creation_timestamp().map(|at| at.0);
         queues.entry(requester(rollout)).or_default().push((!has_begun(rollout), created, rollout));
     }
@@ -137,6 +143,19 @@ mod tests {
             let all: Vec<_> = all.into_iter().map(|(name, by, at, status)| rollout(name, by, at, status)).collect();
             assert_eq!(names(&all), expected, "{what}");
         }
+    }
+
+    /// It holds no turn and asks nobody to reconcile: past `notAfter` the counter changes nothing.
+    #[test]
+    fn what_is_over_past_its_end_counts_no_more_whatever_its_counters_say() {
+        let over = json!({ "phase": "Finished", "attempt": 0, "startedAt": "2026-11-24T12:01:00Z" });
+        let mut late = rollout("a", "ann", 1, &over);
+        let spec =
+            Arc::get_mut(&mut late).and_then(|one| one.0.as_mut().ok()).map(|one| &mut one.spec).expect("a spec");
+        spec.retry_failed = 1;
+        spec.not_after = serde_json::from_value(json!("2026-11-24T13:00:00Z")).expect("a time");
+        let [b, c] = ["b", "c"].map(|name| rollout(name, "ann", 2, &json!({})));
+        assert_eq!(names(&[late, b, c]), ["b", "c"]);
     }
 
     #[test]

@@ -197,7 +197,8 @@ fn scale_down_machines(facts: &Facts<'_>, record: &Record) -> Plan {
     let mut actions: Vec<Action> = up
         .map(|one| {
             let recorded = record.machine_deployments.get(&one.name).cloned().unwrap_or_default();
-            let replicas = one.copy.unwrap_or(one.replicas);
+            // A copy may be left of an earlier sleep, and a count raised by a client that knows nothing of this one.
+            let replicas = one.copy.unwrap_or_default().max(one.replicas);
             Action::ScaleDownMachines(one.name.clone(), Machines { replicas, ..recorded })
         })
         .collect();

@@ -47,7 +47,7 @@ pub fn standing(cluster: &Cluster, record: Option<&Record>) -> Standing {
     let (phase, is_ours) = (phase(cluster), is_paused_by_us(cluster));
     let begun = phase.filter(|phase| *phase != Phase::Preflight);
     if let Some(mismatch) = record.and_then(|record| record.mismatch(cluster.uid())) {
-        return foreign(cluster, &mismatch, is_ours);
+        return foreign(cluster, &mismatch, is_ours || begun.is_some());
     }
     match (record, begun) {
         (Some(record), Some(phase)) => Standing::InForce(Box::new(Record { phase, ..record.clone() })),
@@ -62,14 +62,13 @@ pub fn standing(cluster: &Cluster, record: Option<&Record>) -> Standing {
     }
 }
 
-fn foreign(cluster: &Cluster, mismatch: &str, is_ours: bool) -> Standing {
-    let remedy = if is_ours {
+/// `confirmed`: our pause or our condition says that a sleep or a wake is under way, whose counts it may hold.
+fn foreign(cluster: &Cluster, mismatch: &str, confirmed: bool) -> Standing {
+    let remedy = if confirmed {
         let uid = cluster.uid();
-        format!(
-            "If this sleeping cluster was restored together with it, set its field uid to {uid:?}; otherwise delete it"
-        )
+        format!("If this cluster was restored together with it, set its field uid to {uid:?}; otherwise delete it")
     } else {
-        "Delete it".to_owned()
+        "If a sleep was under way when this cluster was restored, restore the counts that it holds by hand; then delete it".to_owned()
     };
     held(cluster, "RecordForeign", &format!("{mismatch}: nothing is done. {remedy}"))
 }

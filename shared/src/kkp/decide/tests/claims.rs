@@ -325,13 +325,13 @@ fn a_held_cluster_keeps_its_phase_and_goes_on_when_the_advice_is_followed() {
             assert!(report.message.starts_with(&format!("{in_phase}{place}{found}")), "{}", report.message);
             assert_eq!(
                 (report.reason.as_str(), report.message.contains("set its field uid to \"u-1\"")),
-                ("RecordForeign", paused)
+                ("RecordForeign", phase.is_some())
             );
             assert_eq!(report.dehydrated, phase == Some(Phase::Dehydrated));
             super::world::say(&mut cluster, Some(report));
             assert_eq!(super::super::phase(&cluster), phase);
         }
-        // "Delete it", or "set its field uid".
+        // "delete it", or "set its field uid".
         assert!(matches!(
             (standing(&cluster, None), phase),
             (Standing::Absent, None) | (Standing::Orphaned(None, _), Some(_))

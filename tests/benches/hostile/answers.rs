@@ -74,7 +74,7 @@ pub async fn hostile_answers(table: &mut Table) -> Result<()> {
 /// Those that are put to sleep before the attack, and those that stay awake.
 fn halves(clusters: &[Cluster]) -> (Vec<&Cluster>, Vec<&Cluster>) {
     let (asleep, awake): (Vec<_>, Vec<_>) =
-        clusters.iter().enumerate().partition(|(number, _)| number / KINDS % 2 == 0);
+        clusters.iter().enumerate().partition(|(number, _)| (number / KINDS).is_multiple_of(2));
     let without_number = |all: Vec<(usize, _)>| all.into_iter().map(|(_, cluster)| cluster).collect();
     (without_number(asleep), without_number(awake))
 }

@@ -92,18 +92,22 @@ async fn whatever_happens_to_a_sleeping_cluster_it_comes_back() -> Result<()> {
         .map(drop)
 }
 
-/// Replicas that another client raises are set to 0 three times, then they stay and an Event says so.
+/// Replicas that another client raises are set to 0 three times in a sleep, then they stay and an Event says so.
 async fn scaled_by_others(cluster: &KkpCluster) -> Result<()> {
+    let line = ["scale", "deployment/scheduler", "--replicas=1", "-n", &cluster.info().namespace];
     for time in 1..=4 {
-        let line = ["scale", "deployment/scheduler", "--replicas=1", "-n", &cluster.info().namespace];
+        let before = corrections(cluster).await?;
         let ran = cluster.world().kubectl(&line).await?;
         ensure!(ran.code == 0, "{ran:?}");
         // The controller sees it within a minute; a write to the Cluster has it look at once.
         cluster.patch(&json!({ "metadata": { "labels": { "scaled": time.to_string() } } })).await?;
         if time <= 3 {
             eventually(SOON, "0 again", async || {
-                let (counts, phase) = (cluster.replicas().await?, cluster.phase().await?);
-                ensure!(counts["scheduler"] == 0 && phase.is_some_and(|(phase, _)| phase == "Dehydrated"), "{time}");
+                let (counts, phase, after) =
+                    (cluster.replicas().await?, cluster.phase().await?, corrections(cluster).await?);
+                let is_asleep = phase.as_ref().is_some_and(|(phase, _)| phase == "Dehydrated");
+                let found = format!("{time}: {before} corrections, then {after}: {phase:?} {counts}");
+                ensure!(counts["scheduler"] == 0 && is_asleep && after == time, "{found}");
                 Ok(())
             })
             .await?;
@@ -112,6 +116,12 @@ async fn scaled_by_others(cluster: &KkpCluster) -> Result<()> {
     told(cluster, "ReplicasRaised").await?;
     ensure!(cluster.replicas().await?["scheduler"] == 1, "corrected a fourth time");
     Ok(())
+}
+
+/// How often the counts were set to 0 again.
+async fn corrections(cluster: &KkpCluster) -> Result<u64> {
+    let record = cluster.record().await?.context("a record")?;
+    Ok(record["corrections"].as_u64().unwrap_or_default())
 }
 
 /// An Event with this reason is published about the cluster.

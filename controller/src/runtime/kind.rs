@@ -81,7 +81,7 @@ impl<K: Object> Kind<K> {
         self
     }
 
-    /// Keeps of each object only what this leaves of it: the rest belongs to strangers, who may make it large.
+    /// Keeps of each object only what this leaves of it: tenants may make the rest large.
     #[must_use]
     pub fn trimmed_by(mut self, trim: fn(&mut K)) -> Self {
         self.trim = trim;
@@ -115,12 +115,14 @@ impl<K: Object> Kind<K> {
             workers.push(worker);
         }
         let readiness = self.term.readiness;
-        let lean = |object: &mut Guarded<K>| {
+        let trim = |object: &mut Guarded<K>| {
             slim(object);
-            object.0.as_mut().map(self.trim).unwrap_or_default();
+            if let Ok(object) = &mut object.0 {
+                (self.trim)(object);
+            }
         };
         let follow = async {
-            let events = events.map(|event| event.map(|event| event.modify(lean))).reflect(self.writer);
+            let events = events.map(|event| event.map(|event| event.modify(trim))).reflect(self.writer);
             let mut events = std::pin::pin!(events);
             let mut listed: Option<Vec<Key>> = None;
             while let Some(event) = events.next().await {

@@ -52,20 +52,24 @@ fn judge(
     if annotation.is_some() && Minimum::of(annotation, std::time::Duration::ZERO).is_off() {
         return Protection::No(format!("annotation {} switches suspension off", keys::MINIMUM_SUSPENSION));
     }
-    let mut guards: Vec<&Value> =
-        configurations.iter().flat_map(|one| list(one, "webhooks")).filter(|one| guards(one)).collect();
-    if guards.is_empty() {
+    let entries = configurations.iter().flat_map(|one| list(one, "webhooks")).filter(|one| guards(one));
+    let (mut guarding, mut weaknesses) = (Vec::new(), Vec::new());
+    for entry in entries {
+        match weakness(entry) {
+            Some(why) => weaknesses.push(why),
+            None => guarding.push(entry),
+        }
+    }
+    if guarding.is_empty() && weaknesses.is_empty() {
         return Protection::No(
             "no webhook of kubectl-hibernate guards the deletion of PersistentVolumeClaims".to_owned(),
         );
     }
-    let weaknesses: Vec<String> = guards.iter().filter_map(|guard| weakness(guard)).collect();
-    if weaknesses.len() == guards.len() {
+    if guarding.is_empty() {
         return Protection::No(format!("{}: install the manifests", weaknesses.join("; ")));
     }
-    guards.retain(|guard| weakness(guard).is_none());
     let selectors: Vec<&Value> =
-        guards.iter().map(|guard| guard.get("namespaceSelector").unwrap_or(&Value::Null)).collect();
+        guarding.iter().map(|guard| guard.get("namespaceSelector").unwrap_or(&Value::Null)).collect();
     match labels {
         _ if selectors.iter().any(|selector| selects(selector, &Value::Null) && is_empty(selector)) => {}
         None => {
@@ -202,6 +206,7 @@ mod tests {
             assert!(found.starts_with(expected), "{minimum:?} {webhooks:?} {labels:?}: {found}");
         }
     }
+
     /// A webhook of our name that lets deletions pass does not protect.
     #[test]
     fn a_weaker_entry_does_not_protect() {

@@ -114,6 +114,12 @@ pub fn is_over(rollout: &PowerRollout) -> bool {
     rollout.status.as_ref().is_some_and(over)
 }
 
+/// Whether targets may be in progress.
+#[must_use]
+pub fn has_begun(rollout: &PowerRollout) -> bool {
+    rollout.status.as_ref().is_some_and(|status| status.started_at.is_some())
+}
+
 /// Plans one reconcile.
 #[must_use]
 pub fn plan(input: &Input<'_>) -> Plan {
@@ -258,14 +264,14 @@ fn facts<'a>(rollout: &member::Rollout<'_>, candidate: &Candidate<'a>, wanted: P
 }
 
 fn rows<'a>(input: &Input<'a>, context: &member::Rollout<'_>) -> Vec<Row<'a>> {
-    let begun = input.rollout.status.as_ref().is_some_and(|status| status.started_at.is_some());
+    let begun = has_begun(input.rollout);
     let one = |(index, candidate): (usize, &Candidate<'a>)| {
         let object = candidate.object;
         let own = object.mark.as_ref().filter(|mark| mark.uid == context.uid);
         let wanted = own.map(|mark| mark.wanted).or_else(|| member::wanted(context, object.mark.as_ref()));
         let mut member = match wanted {
             Some(wanted) => member::judge(context, &facts(context, candidate, wanted, input.now))?,
-            // It stays a member, but nobody knows any more what to restore.
+            // It stays a member; its desired state before the undone rollout is lost.
             None if begun => Member::unrestored(object.desired),
             None => return None,
         };

@@ -83,7 +83,7 @@ impl Snapshot {
         format!("rollout-members-{uid}")
     }
 
-    /// The `ConfigMap`. It goes with its rollout, and the API server lets nobody change its data.
+    /// The `ConfigMap`. It goes with its rollout, and the API server rejects changes of its data.
     #[must_use]
     pub fn config_map(&self, rollout: &PowerRollout) -> ConfigMap {
         let uid = rollout.uid().unwrap_or_default();

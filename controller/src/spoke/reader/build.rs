@@ -53,8 +53,8 @@ impl std::error::Error for Unread {}
 /// Builds a value. What it takes is charged; what building it takes besides is charged meanwhile.
 ///
 /// # Errors
-/// If the text is malformed or has too many parts, or there is no room. Then what there was stays charged, so that whoever waits for more
-/// gets further.
+/// If the text is malformed or has too many parts, or there is no room. Then what was
+/// charged stays charged, so that a retry with more room gets further.
 pub fn build<T: DeserializeOwned>(text: &[u8], charge: &mut Charge) -> Result<T, Unread> {
     let longest = longest_text(text);
     if longest > SKIPPED_TEXT {

@@ -8,13 +8,13 @@ use kube::core::PartialObjectMeta;
 use kube::{Api, Resource, ResourceExt};
 use shared::rollout::api::PowerRollout;
 use shared::rollout::mark::{Mark, Outcome};
+use shared::rollout::plan::has_begun;
 use shared::rollout::snapshot::Snapshot;
 use tracing::{debug, info};
 
 use super::Rollouts;
 use super::act::end_patch;
 use super::fleet::Item;
-use super::turns::has_begun;
 use crate::runtime::hub::full_name;
 use crate::runtime::{Guarded, System, clock};
 

@@ -24,8 +24,7 @@ use kube::api::{DeleteParams, Preconditions};
 use shared::annotation::keys;
 use shared::duration;
 use shared::rollout::api::PowerRollout;
-use shared::rollout::plan::{Candidate, Input, Plan, is_closed, plan};
-use shared::rollout::status::{PowerRolloutStatus, RolloutPhase};
+use shared::rollout::plan::{Candidate, Input, Plan, has_begun, is_closed, plan};
 use shared::rollout::{Members, NamespaceLabels, needs_namespaces, timeline};
 use shared::spoke::SpokeError;
 use shared::text::{sanitize_chain, sanitize_to};
@@ -39,7 +38,7 @@ use self::fleet::Item;
 use self::selection::Selection;
 pub use self::selection::trim;
 use self::snapshots::Snapshots;
-use self::turns::{admitted, has_begun, queued, rests};
+use self::turns::{admitted, queued, rests};
 use crate::runtime::hub::key_of;
 use crate::runtime::shares::Shares;
 use crate::runtime::{
@@ -118,8 +117,6 @@ pub struct TargetState {
     wrote: Option<Instant>,
     /// When the status was written last.
     written: Option<Instant>,
-    /// Whether it is over, and others know.
-    over: bool,
 }
 
 impl TargetState {
@@ -275,16 +272,11 @@ impl System for Rollouts {
         let state = &mut target.state;
         // A claim that its last write has left behind, or a restored object brings along, still has to end.
         if rests(rollout) && !has_claim(self, rollout, &items).await? {
-            let was_over = state.over;
             state.rest();
-            state.over = true;
             self.snapshots.forget(uid_of(rollout));
-            if !was_over {
-                self.fleet.changes.notify_one(); // it may be another one's turn
-            }
+            self.fleet.changes.notify_one(); // it may be the turn of another one
             return Ok(Observed::Rest(expire(self, rollout).await?));
         }
-        state.over = false;
         let mut observation = Observation::of(rollout);
         if !has_begun(rollout) && !admitted(&self.handle.objects(), self.limit).contains(&key_of(rollout)) {
             state.rest();
@@ -439,14 +431,6 @@ fn is_own(rollout: &PowerRollout, item: &Item) -> bool {
     item.observed.mark.as_ref().is_some_and(|mark| rollout.metadata.uid.as_ref() == Some(&mark.uid))
 }
 
-/// Whether it is over, and its status says that a retry waits for a later `notAfter`.
-fn is_reported(rollout: &PowerRollout) -> bool {
-    let is_reported = |status: &PowerRolloutStatus| {
-        status.phase.is_some_and(RolloutPhase::is_over) && status.observed_generation == rollout.metadata.generation
-    };
-    is_closed(&rollout.spec, clock::now()) && rollout.status.as_ref().is_some_and(is_reported)
-}
-
 /// Whether a member has a claim of this rollout. While members are unknown, every claim of it has to end.
 async fn has_claim(rollouts: &Rollouts, rollout: &PowerRollout, items: &[Arc<Item>]) -> Result<bool, RolloutError> {
     let is_claim = |item: &&Arc<Item>| item.observed.mark.as_ref().is_some_and(|mark| mark.ended.is_none());
@@ -539,32 +523,6 @@ async fn expire(rollouts: &Rollouts, rollout: &PowerRollout) -> Result<Option<Du
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn what_is_over_rests_until_targets_may_start_again() {
-        let rollout = |not_after: &str, generation: i64, phase: &str| -> PowerRollout {
-            let object = serde_json::json!({
-                "apiVersion": "hibernate.sh/v1alpha1", "kind": "PowerRollout",
-                "metadata": { "name": "night", "generation": generation },
-                "spec": {
-                    "action": "Hibernate", "targets": { "all": true }, "maxTargets": 1, "notAfter": not_after,
-                    "retryFailed": 1,
-                },
-                "status": { "phase": phase, "observedGeneration": 2, "attempt": 0 },
-            });
-            serde_json::from_value(object).unwrap()
-        };
-        let (passed, to_come) = ("2020-01-01T00:00:00Z", "2126-01-01T00:00:00Z");
-        for (not_after, generation, phase, expected) in [
-            (passed, 2, "Finished", true),
-            (passed, 3, "Finished", false),
-            (passed, 2, "Progressing", false),
-            (to_come, 2, "Finished", false),
-        ] {
-            let found = is_reported(&rollout(not_after, generation, phase));
-            assert_eq!(found, expected, "{not_after} {generation} {phase}");
-        }
-    }
 
     #[test]
     fn a_rollout_without_a_whole_stamp_is_not_believed() {

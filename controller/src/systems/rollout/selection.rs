@@ -1,4 +1,4 @@
-//! What a rollout selects by: up to thousands of names and labels, a megabyte of text from whoever may create one. The watch keeps none of it.
+//! What a rollout selects by: up to thousands of names and labels, a megabyte of a tenant's text. The watch keeps none of it.
 //! It is read when it is the rollout's turn, kept until the rollout starts, and needed no more from then on.
 
 use std::sync::Arc;

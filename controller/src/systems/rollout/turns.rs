@@ -8,29 +8,24 @@ use jiff::Timestamp;
 use kube::ResourceExt;
 use shared::annotation::keys;
 use shared::rollout::api::PowerRollout;
-use shared::rollout::plan::is_over;
+use shared::rollout::plan::{has_begun, is_closed, is_over};
+use shared::rollout::status::{PowerRolloutStatus, RolloutPhase};
 use shared::text::sanitize_to;
 
-use super::is_reported;
 use crate::runtime::hub::key_of;
-use crate::runtime::{Guarded, Key};
+use crate::runtime::{Guarded, Key, clock};
 
 /// How the API server names the service accounts of a namespace.
 const SERVICE_ACCOUNT: &str = "system:serviceaccount:";
 /// Longest name in a message, in characters.
 const MAX_NAME: usize = 100;
 
-/// Who shares a limit: the user who let the rollout start. Service accounts of one namespace are one requester: whoever may create one may
-/// create many.
+/// Who shares a limit: the user who let the rollout start. Service accounts of one namespace are one requester: a tenant that can create one
+/// can create many.
 fn requester(rollout: &PowerRollout) -> &str {
     let user = rollout.annotations().get(keys::REQUESTED_BY).map_or("", String::as_str);
     let namespace = user.strip_prefix(SERVICE_ACCOUNT).and_then(|account| account.split(':').next());
     namespace.map_or(user, |namespace| &user[..SERVICE_ACCOUNT.len() + namespace.len()])
-}
-
-/// Whether targets may be in progress.
-pub fn has_begun(rollout: &PowerRollout) -> bool {
-    rollout.status.as_ref().is_some_and(|status| status.started_at.is_some())
 }
 
 /// A rollout in a queue: whether it has yet to begin, and when it was created.
@@ -39,6 +34,14 @@ type Queued<'a> = (bool, Option<Timestamp>, &'a PowerRollout);
 /// Whether it is over, and nothing that has changed since starts anything: `retryFailed` waits once `notAfter` has passed.
 pub fn rests(rollout: &PowerRollout) -> bool {
     is_over(rollout) || is_reported(rollout)
+}
+
+/// Whether it is over, and its status says that a retry waits for a later `notAfter`.
+fn is_reported(rollout: &PowerRollout) -> bool {
+    let is_reported = |status: &PowerRolloutStatus| {
+        status.phase.is_some_and(RolloutPhase::is_over) && status.observed_generation == rollout.metadata.generation
+    };
+    is_closed(&rollout.spec, clock::now()) && rollout.status.as_ref().is_some_and(is_reported)
 }
 
 /// The unfinished rollouts that are worked on. What has begun goes on, and counts; then the oldest of each requester.
@@ -135,7 +138,7 @@ mod tests {
                 vec!["a", "b"],
             ),
             (
-                "nobody is a requester, too",
+                "an unknown user is a requester",
                 vec![("a", "", 1, &new), ("b", "", 2, &new), ("c", "", 3, &new)],
                 vec!["a", "b"],
             ),
@@ -145,7 +148,33 @@ mod tests {
         }
     }
 
-    /// It holds no turn and asks nobody to reconcile: past `notAfter` the counter changes nothing.
+    #[test]
+    fn what_is_over_rests_until_targets_may_start_again() {
+        let rollout = |not_after: &str, generation: i64, phase: &str| -> PowerRollout {
+            let object = json!({
+                "apiVersion": "hibernate.sh/v1alpha1", "kind": "PowerRollout",
+                "metadata": { "name": "night", "generation": generation },
+                "spec": {
+                    "action": "Hibernate", "targets": { "all": true }, "maxTargets": 1, "notAfter": not_after,
+                    "retryFailed": 1,
+                },
+                "status": { "phase": phase, "observedGeneration": 2, "attempt": 0 },
+            });
+            serde_json::from_value(object).expect("a rollout")
+        };
+        let (passed, to_come) = ("2020-01-01T00:00:00Z", "2126-01-01T00:00:00Z");
+        for (not_after, generation, phase, expected) in [
+            (passed, 2, "Finished", true),
+            (passed, 3, "Finished", false),
+            (passed, 2, "Progressing", false),
+            (to_come, 2, "Finished", false),
+        ] {
+            let found = is_reported(&rollout(not_after, generation, phase));
+            assert_eq!(found, expected, "{not_after} {generation} {phase}");
+        }
+    }
+
+    /// It holds no turn and calls for no reconcile: past `notAfter` the counter changes nothing.
     #[test]
     fn what_is_over_past_its_end_counts_no_more_whatever_its_counters_say() {
         let over = json!({ "phase": "Finished", "attempt": 0, "startedAt": "2026-11-24T12:01:00Z" });

@@ -17,7 +17,7 @@ use crate::hive::api::ClusterDeployment;
 use crate::rollout::api::PowerRollout;
 use crate::rollout::mark::{Mark, Outcome, Power};
 use crate::rollout::observed::{Observed, domain};
-use crate::rollout::plan::{Candidate, Input, Plan, is_over, plan};
+use crate::rollout::plan::{Candidate, Input, Plan, has_begun, is_over, plan};
 use crate::rollout::snapshot::Snapshot;
 use crate::rollout::status::RolloutPhase;
 use crate::rollout::{Members, NamespaceLabels};
@@ -139,7 +139,7 @@ impl Hub {
 
     /// The members and their groups: as they were recorded, or before that as the rollout selects.
     fn members(&self, observed: &[Observed]) -> impl Iterator<Item = (usize, usize)> {
-        let begun = self.rollout.status.as_ref().is_some_and(|status| status.started_at.is_some());
+        let begun = has_begun(&self.rollout);
         let snapshot = self.snapshot.as_ref().filter(|_| begun || self.adopted);
         let members = Members::of(&self.rollout.spec).unwrap();
         let group = move |object: &Observed| match snapshot {

@@ -11,6 +11,7 @@ pub mod fdb;
 pub mod hive;
 pub mod kkp;
 pub mod rollout;
+pub mod share;
 pub mod spoke;
 pub mod steps;
 pub mod target;

@@ -29,6 +29,8 @@ const MOST: usize = 4_096;
 const PROVEN: Duration = Duration::from_mins(10);
 /// A suspect that nobody asks about is gone from the hub.
 const FORGOTTEN: jiff::SignedDuration = jiff::SignedDuration::from_hours(24);
+/// The longest pause of a suspect.
+const LONGEST: Duration = Duration::from_secs(CRASH_BACKOFF.most.as_secs() * 3 / 2);
 /// When a suspect is tried again while others are at work.
 const TURN: std::ops::Range<u64> = 250..750;
 
@@ -59,8 +61,8 @@ struct Entry {
     /// Marks that are held.
     held: usize,
     since: Instant,
-    /// Whether a reconcile of it has ended since.
-    completed: bool,
+    /// When a reconcile of it has come to an end for the first time in this process.
+    completed: Option<Instant>,
     /// Whether somebody was told that it is left alone.
     told: bool,
     record: Record,
@@ -115,23 +117,26 @@ impl Marks {
         let key = format!("{system}/{}", uid.unwrap_or(name));
         let mut state = inner.lock();
         let lane = match state.entries.get_mut(&key) {
-            Some(entry) if entry.held == 0 => Some(inner.admit(entry, tenant)?),
+            Some(entry) if entry.held == 0 => inner.admit(entry, tenant)?,
             _ => None,
         };
         let State { entries, free } = &mut *state;
         if !entries.contains_key(&key) {
             let Some(place) = free.pop() else { return Ok(Mark::default()) };
             let record = Record { ends: 0, until: 0, name: name.to_owned() };
-            let entry = Entry { place, held: 0, since: Instant::now(), completed: false, told: false, record };
+            let entry = Entry { place, held: 0, since: Instant::now(), completed: None, told: false, record };
             entries.insert(key.clone(), entry);
         }
         let Some(entry) = entries.get_mut(&key) else { return Ok(Mark::default()) };
         entry.held += 1;
+        let is_news = entry.record.ends > 0 && entry.is_proven();
+        if is_news {
+            entry.record.ends = 0;
+        }
         if entry.held == 1 {
             entry.since = Instant::now();
-            inner.write(entry.place, &entry.record.line(&key, true));
-        } else if entry.record.ends > 0 && entry.since.elapsed() > PROVEN {
-            entry.record.ends = 0;
+        }
+        if entry.held == 1 || is_news {
             inner.write(entry.place, &entry.record.line(&key, true));
         }
         Ok(Mark(Some((inner.clone(), key, lane))))
@@ -146,6 +151,8 @@ impl Inner {
         let mut found = Vec::new();
         for (place, line) in bytes.chunks(RECORD).enumerate() {
             let Some((key, mut record, at_work)) = Record::parse(line) else { continue };
+            // A clock that was set back makes no pause longer.
+            record.until = now.saturating_add(LONGEST).map_or(record.until, |most| record.until.min(most.as_second()));
             if at_work {
                 record.ends = record.ends.saturating_add(1);
                 let pause = CRASH_BACKOFF.pause(record.ends - 1).mul_f64(rand::random_range(1.0..1.5));
@@ -157,7 +164,7 @@ impl Inner {
             }
             self.write(place, &record.line(&key, false));
             let since = Instant::now();
-            state.entries.insert(key, Entry { place, held: 0, since, completed: false, told: false, record });
+            state.entries.insert(key, Entry { place, held: 0, since, completed: None, told: false, record });
         }
         let used: HashSet<usize> = state.entries.values().map(|entry| entry.place).collect();
         state.free = (0..MOST).rev().filter(|place| !used.contains(place)).collect();
@@ -170,18 +177,20 @@ impl Inner {
         }
     }
 
-    /// Whether a suspect may be reconciled now: then its turn.
-    fn admit(&self, entry: &mut Entry, tenant: &str) -> Result<Share, LeftAlone> {
+    /// Whether a suspect may be reconciled now: then its turn, until one reconcile of it has come to an end.
+    fn admit(&self, entry: &mut Entry, tenant: &str) -> Result<Option<Share>, LeftAlone> {
         let left = entry.record.until.saturating_sub(clock::now().as_second());
         if let Some(left) = u64::try_from(left).ok().filter(|left| *left > 0) {
-            // A clock that was set back makes no pause longer.
-            let pause = Duration::from_secs(left).min(CRASH_BACKOFF.most.mul_f64(1.5));
+            let pause = Duration::from_secs(left);
             let news = (!std::mem::replace(&mut entry.told, true)).then_some(entry.record.ends);
             return Err(LeftAlone { pause, news });
         }
+        if entry.completed.is_some() {
+            return Ok(None);
+        }
         let lane = if entry.record.ends > 1 { &self.again } else { &self.once };
         let turn = || LeftAlone { pause: Duration::from_millis(rand::random_range(TURN)), news: None };
-        lane.try_acquire(tenant).ok_or_else(turn)
+        lane.try_acquire(tenant).map(Some).ok_or_else(turn)
     }
 
     fn end(&self, key: &str) {
@@ -193,12 +202,12 @@ impl Inner {
             return;
         }
         let place = entry.place;
-        if entry.completed || entry.record.ends == 0 {
+        if entry.record.ends == 0 || entry.is_proven() {
             entries.remove(key);
             free.push(place);
             self.write(place, "");
         } else {
-            // Given up midway, such as at the end of a term: it is as suspect as it was.
+            // One good reconcile proves little: the target chooses which one ends the process.
             self.write(place, &entry.record.line(key, false));
         }
     }
@@ -216,6 +225,14 @@ impl Inner {
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Entry {
+    /// Whether the process has outlived its work: a mark that lasts, or a first reconcile that came to an end.
+    fn is_proven(&self) -> bool {
+        let lasts = self.held > 0 && self.since.elapsed() > PROVEN;
+        lasts || self.completed.is_some_and(|first| first.elapsed() > PROVEN)
     }
 }
 
@@ -244,7 +261,7 @@ impl Mark {
         if let Some((inner, key, _)) = &self.0
             && let Some(entry) = inner.lock().entries.get_mut(key)
         {
-            entry.completed = true;
+            entry.completed.get_or_insert_with(Instant::now);
         }
     }
 }
@@ -331,8 +348,16 @@ mod tests {
             assert!((least - 1..=least * 3 / 2).contains(pause), "{pauses:?}");
         }
         begin_when_due(&marks, "bomb").await.0.complete();
-        drop(begin(&marks, "bomb").unwrap());
-        assert!(begin(&folder.crash(marks), "bomb").is_ok(), "it has come to an end");
+        let bomb = begin(&marks, "bomb").unwrap();
+        let marks = folder.crash(marks);
+        drop(bomb);
+        assert_eq!(begin(&marks, "bomb").err().unwrap().news, Some(7), "after one reconcile that ended well");
+        begin_when_due(&marks, "bomb").await.0.complete();
+        sleep(PROVEN + Duration::from_secs(1)).await;
+        let bomb = begin(&marks, "bomb").unwrap();
+        let marks = folder.crash(marks);
+        drop(bomb);
+        assert_eq!(begin(&marks, "bomb").err().unwrap().news, Some(1), "the process had outlived its work");
     }
 
     #[tokio::test(start_paused = true)]

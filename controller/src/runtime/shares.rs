@@ -3,6 +3,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use shared::share::may;
 use tokio::sync::{Notify, oneshot};
 
 /// Capacity of one kind.
@@ -27,13 +28,6 @@ struct State {
 pub struct Share {
     shares: Arc<Shares>,
     tenant: Arc<str>,
-}
-
-/// Whether a tenant that holds `held` may have one more: `of_one` of `most` while nobody else has any, and the less the less is free.
-/// Tenants that take all they get soon have the same, and leave something to one that has nothing.
-pub const fn may(most: usize, of_one: usize, taken: usize, held: usize) -> bool {
-    let free = most.saturating_sub(taken);
-    free > 0 && held * most.saturating_sub(of_one) < free * of_one
 }
 
 impl Shares {
@@ -76,7 +70,7 @@ impl Shares {
     }
 
     fn may(&self, state: &State, tenant: &str) -> bool {
-        may(self.most, self.of_one, state.taken, state.held.get(tenant).copied().unwrap_or_default())
+        may(self.most, self.of_one, state.taken, state.held.get(tenant).copied().unwrap_or_default(), 1)
     }
 
     fn take(self: &Arc<Self>, state: &mut State, tenant: &str) -> Share {
@@ -91,17 +85,14 @@ impl Shares {
         let (mut granted, mut refused) = (Vec::new(), 0);
         while refused < state.waiting.len() && state.taken < self.most {
             let Some((tenant, mut senders)) = state.waiting.pop_front() else { break };
-            while senders.front().is_some_and(oneshot::Sender::is_closed) {
-                senders.pop_front(); // its task has ended
-            }
-            refused += 1;
-            if self.may(state, &tenant)
-                && let Some(sender) = senders.pop_front()
-            {
+            senders.retain(|sender| !sender.is_closed()); // the task of such a one has ended
+            let may = self.may(state, &tenant);
+            if may && let Some(sender) = senders.pop_front() {
                 granted.push((sender, self.take(state, &tenant)));
                 refused = 0;
             }
             if !senders.is_empty() {
+                refused += usize::from(!may);
                 state.waiting.push_back((tenant, senders));
             }
         }
@@ -202,6 +193,20 @@ mod tests {
             one.await.unwrap();
         }
         assert_eq!(begin.elapsed().as_secs(), 51, "and nothing was lost");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn those_that_have_given_up_do_not_end_the_turn_of_the_next() {
+        let shares = Shares::new(1, 1);
+        let held = shares.acquire("a").await;
+        for tenant in ["b", "c", "d"] {
+            assert!(tokio::time::timeout(Duration::from_secs(1), shares.acquire(tenant)).await.is_err());
+        }
+        let late = shares.clone();
+        let late = tokio::spawn(async move { late.acquire("e").await });
+        tokio::task::yield_now().await;
+        drop(held);
+        assert!(tokio::time::timeout(Duration::from_secs(1), late).await.is_ok(), "three others have given up");
     }
 
     #[tokio::test(start_paused = true)]

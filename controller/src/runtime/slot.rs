@@ -40,7 +40,8 @@ impl Slots {
         let begun = self.begun.try_acquire(tenant)?;
         let share = Some(self.working.try_acquire(tenant)?);
         let state = Mutex::new(State { share, ..State::default() });
-        Some(Slot(Arc::new(Inner { working: self.working.clone(), tenant: tenant.to_owned(), state, _begun: begun })))
+        let (working, tenant, returning) = (self.working.clone(), tenant.to_owned(), tokio::sync::Mutex::default());
+        Some(Slot(Arc::new(Inner { working, tenant, state, returning, _begun: begun })))
     }
 
     /// Whether no reconcile may begin now, whoever's it is.
@@ -62,6 +63,8 @@ struct Inner {
     working: Arc<Shares>,
     tenant: String,
     state: Mutex<State>,
+    /// Of several requests that end together, one waits for the slot.
+    returning: tokio::sync::Mutex<()>,
     _begun: Share,
 }
 
@@ -94,6 +97,7 @@ impl Slot {
 
     /// Takes a slot again, unless a request to a spoke is under way.
     async fn back(&self) {
+        let _turn = self.0.returning.lock().await;
         if !self.0.lock().is_to_return() {
             return;
         }

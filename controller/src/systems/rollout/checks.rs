@@ -5,12 +5,13 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
+use shared::share::may;
 use shared::spoke::SpokeError;
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use crate::runtime::shares::{Shares, may};
+use crate::runtime::shares::Shares;
 use crate::runtime::{Key, slot};
 
 /// Checks of one rollout at once, and those of one namespace: its spokes may all be silent.
@@ -73,7 +74,7 @@ impl Checks {
         }
         let ((namespace, _), _) = target;
         let of_namespace = self.under_way.iter().filter(|((one, _), _)| one == namespace).count();
-        if !may(CONCURRENT.0, CONCURRENT.1, self.under_way.len(), of_namespace) {
+        if !may(CONCURRENT.0, CONCURRENT.1, self.under_way.len(), of_namespace, 1) {
             return false;
         }
         let (turns, namespace) = (turns.clone(), namespace.clone());

@@ -54,8 +54,8 @@ e2e: prepare ## Run the end-to-end tests whose names contain a word: make e2e TE
 unit: need-cargo ## Run the tests that need no world
 	@bash tests/run.sh unit
 
-fuzz: need-cargo ## Feed mutated inputs to what reads untrusted input: make fuzz SECONDS=60 (for each target)
-	@FUZZ_SECONDS=$(or $(SECONDS),60) bash tests/run.sh fuzz
+fuzz: need-cargo ## Feed mutated inputs to what reads untrusted input, each target for so long: make fuzz SECONDS=60, or INPUTS=1000000
+	@FUZZ_SECONDS=$(or $(SECONDS),60) $(if $(INPUTS),FUZZ_INPUTS=$(INPUTS)) bash tests/run.sh fuzz
 
 test-times: ## Show where the time of the last test run went
 	@bash tests/times.sh

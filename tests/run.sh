@@ -30,6 +30,13 @@ programs() {
     cargo metadata --no-deps --format-version 1 | grep -oE '"kind":\["test"\],"crate_types":\["bin"\],"name":"[^"]+"' | cut -d '"' -f 12 | grep -vx -e e2e -e testbed
 }
 
+# feed TEST-ARGUMENTS...
+feed() {
+    # shellcheck disable=SC2086
+    cargo test $CARGO_FLAGS --no-fail-fast --lib --bins --test fuzz -- --nocapture "$@" 2>&1 |
+        tee -a "$log" | grep --line-buffered -E '^fuzz |panicked|FAILED|^error' || failed=1
+}
+
 # Names of a suite's tests in modules named `alone` that contain one of the words.
 alone() {
     local suite=$1 word words=()
@@ -63,10 +70,9 @@ for suite in "${suites[@]}"; do
             cargo test $CARGO_FLAGS --doc -- "$@" 2>&1 | tee -a "$log" || failed=1
             ;;
         fuzz)
-            title "every target for ${FUZZ_SECONDS:?} s, two at a time"
-            # shellcheck disable=SC2086
-            cargo test $CARGO_FLAGS --no-fail-fast --lib --bins --test fuzz fuzz_ -- --nocapture --test-threads 2 2>&1 |
-                tee -a "$log" | grep --line-buffered -E '^fuzz |panicked|FAILED|^error' || failed=1
+            title "every target for ${FUZZ_INPUTS:-${FUZZ_SECONDS:?} s}${FUZZ_INPUTS:+ inputs}, two at a time; then those whose memory is measured"
+            feed --test-threads 2 --skip fuzz_memory_ fuzz_
+            FUZZ_MEMORY=1 feed --test-threads 1 fuzz_memory_
             grep -qE 'FAILED|^error' "$log" && failed=1
             ;;
         e2e | testbed)

@@ -233,7 +233,7 @@ impl Approver {
 }
 
 /// The audit log: one line per request and outcome, however many passes see it. Requests of which there is no room to remember it are
-/// left out.
+/// left out, unless they were approved.
 fn tell(
     target: &str,
     told: &mut HashMap<String, (&'static str, &'static str)>,
@@ -244,10 +244,8 @@ fn tell(
     let Decision { name, uid, kind, node, verdict } = decision;
     let kind = kind.map_or("other", Into::into);
     let (word, sentence) = (verdict.word(), verdict.sentence());
-    if !told.contains_key(&uid) {
-        charge.spend(uid.len() + ENTRY).ok()?;
-    }
-    if told.insert(uid, (word, outcome)) == Some((word, outcome)) {
+    let has_room = told.contains_key(&uid) || charge.spend(uid.len() + ENTRY).is_ok();
+    if !has_room && outcome != MATCHED || has_room && told.insert(uid, (word, outcome)) == Some((word, outcome)) {
         return None;
     }
     let (name, node) = (sanitize(&name), node.map(|node| sanitize(&node)));
@@ -318,7 +316,7 @@ async fn cluster(client: &SpokeClient) -> Result<(Cluster, Vec<Held>), PassError
     let cluster = Cluster {
         nodes: nodes.into_iter().map(|node| node.metadata.name).collect(),
         joined: BTreeSet::new(),
-        machines: machines.iter().flatten().map(Into::into).collect(),
+        machines: machines.into_iter().flatten().map(|machine| (&machine).into()).collect(),
     };
     Ok((cluster, of_machines.into_iter().chain([of_nodes]).collect()))
 }
@@ -361,7 +359,7 @@ async fn approve(client: &SpokeClient, csr: &Csr, now: Timestamp) -> &'static st
 
 #[cfg(test)]
 mod tests {
-    use super::super::spoke::reader::Memory;
+    use super::super::spoke::reader::{Memory, Whose};
     use super::*;
 
     const OPENED: Timestamp = Timestamp::constant(1_800_000_000, 0);
@@ -384,7 +382,7 @@ mod tests {
     #[test]
     fn a_node_has_joined_once_its_kubelet_renews_its_lease_in_this_wake() {
         let mut known = Joined::default();
-        let mut charge = Memory::default().share().charge();
+        let mut charge = Memory::default().share(Whose::new("tenant", "spoke")).charge();
         let mut joined = |nodes: &BTreeSet<String>, leases: &[Lease], window: &Window| {
             known.of(nodes, leases, window, &mut charge).unwrap()
         };
@@ -409,5 +407,19 @@ mod tests {
             names(&["alive", "asleep", "new", "slow-clock"]),
             "only Nodes that were missing then get one"
         );
+    }
+
+    #[test]
+    fn an_approval_is_logged_even_where_nothing_more_can_be_remembered() {
+        let memory = Memory::default();
+        let mut charge = memory.share(Whose::new("tenant", "spoke")).charge();
+        while charge.spend(1 << 10).is_ok() {}
+        let mut seen = HashMap::new();
+        let mut news = |verdict, outcome| {
+            let (name, uid, kind, node) = ("csr-1".to_owned(), "u".repeat(4_000), Some(Kind::Client), None);
+            tell("target", &mut seen, &mut charge, Decision { name, uid, kind, node, verdict }, outcome).is_some()
+        };
+        assert!(news(Verdict::Approve(Kind::Client), MATCHED));
+        assert!(!news(Verdict::Approve(Kind::Client), "conflict"));
     }
 }

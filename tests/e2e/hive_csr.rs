@@ -31,7 +31,7 @@ use testbed::proxy::faults::{Effect, Rule};
 use testbed::{Cluster, ClusterOptions, Options, Timings, World, eventually, kubeconfig};
 
 use csr::{Approver, Pass};
-use reader::{Memory, SpokeClient};
+use reader::{Memory, SpokeClient, Whose};
 
 const SOON: Duration = Duration::from_mins(1);
 const CLIENT: &str = "kubernetes.io/kube-apiserver-client-kubelet";
@@ -104,7 +104,7 @@ async fn client_as(world: &World, user: &str, groups: &[&str]) -> Client {
 
 /// The same client as the controller reads with.
 fn reads(client: &Client) -> SpokeClient {
-    SpokeClient::new(client.clone(), &Memory::default())
+    SpokeClient::new(client.clone(), Memory::default().share(Whose::new("tenant", "spoke")))
 }
 
 fn bootstrapper() -> String {

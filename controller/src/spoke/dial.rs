@@ -6,13 +6,15 @@ use std::fmt;
 use std::io;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::str::FromStr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 
 use futures::future::BoxFuture;
 use hyper_util::client::legacy::connect::dns::{GaiResolver, Name};
 use ipnet::IpNet;
 use tower::Service;
+
+use crate::runtime::shares::Shares;
 
 /// Endpoints above which those that have answered are forgotten.
 const MAX_ENDPOINTS: usize = 50_000;
@@ -26,16 +28,28 @@ const METADATA: [IpAddr; 5] = [
     IpAddr::V4(std::net::Ipv4Addr::new(100, 100, 100, 200)),
 ];
 
+/// Lookups of names at once: each has a thread, of which the process has 512, until the name servers of a tenant have answered.
+const LOOKUPS: usize = 64;
+/// Of one tenant.
+const LOOKUPS_OF_ONE: usize = 16;
+
 /// Which addresses may be dialed, and which endpoints have proven who they are.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Dialer(Arc<Inner>);
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Inner {
     denied: Vec<IpNet>,
     allow_loopback: bool,
     /// Endpoints that have answered over TLS with the CA of their kubeconfig.
     proven: Mutex<HashSet<u64>>,
+    lookups: Arc<Shares>,
+}
+
+impl Default for Dialer {
+    fn default() -> Self {
+        Self::new(Vec::new(), false)
+    }
 }
 
 /// An address that is not dialed.
@@ -50,7 +64,8 @@ impl Dialer {
     /// Denies these networks besides what is always denied. `allow_loopback` is for tests.
     #[must_use]
     pub fn new(denied: Vec<IpNet>, allow_loopback: bool) -> Self {
-        Self(Arc::new(Inner { denied, allow_loopback, proven: Mutex::default() }))
+        let lookups = Shares::new(LOOKUPS, LOOKUPS_OF_ONE);
+        Self(Arc::new(Inner { denied, allow_loopback, proven: Mutex::default(), lookups }))
     }
 
     /// Whether an address may be dialed.
@@ -101,10 +116,10 @@ impl Dialer {
         proven.insert(endpoint);
     }
 
-    /// Resolves names to addresses that may be dialed.
+    /// Resolves names of a tenant to addresses that may be dialed.
     #[must_use]
-    pub fn resolver(&self) -> Resolver {
-        Resolver { names: GaiResolver::new(), dialer: self.clone(), resolved: Resolved::default() }
+    pub fn resolver(&self, tenant: Arc<str>) -> Resolver {
+        Resolver { names: GaiResolver::new(), tenant, dialer: self.clone(), resolved: Resolved::default() }
     }
 }
 
@@ -113,22 +128,46 @@ const MAX_RESOLVED: usize = 16;
 
 /// Every address to which a client's name has been resolved: whoever owns the name may change it between two requests.
 #[derive(Clone, Debug, Default)]
-pub struct Resolved(Arc<Mutex<HashSet<IpAddr>>>);
+pub struct Resolved(Arc<Mutex<Addresses>>);
+
+#[derive(Debug, Default)]
+struct Addresses {
+    all: HashSet<IpAddr>,
+    /// The one that has answered last.
+    preferred: Option<IpAddr>,
+}
 
 impl Resolved {
     /// All of them, if there are any, and not more than anybody needs.
     #[must_use]
     pub fn all(&self) -> Option<Vec<IpAddr>> {
-        let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let Addresses { all, .. } = &*self.lock();
         (1..=MAX_RESOLVED).contains(&all.len()).then(|| all.iter().copied().collect())
     }
 
     /// It was resolved to this, or is this address itself.
     pub fn add(&self, address: IpAddr) {
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let Addresses { all, .. } = &mut *self.lock();
         if all.len() <= MAX_RESOLVED {
             all.insert(address);
         }
+    }
+
+    /// This one has answered; or none has.
+    pub fn prefer(&self, address: Option<IpAddr>) {
+        self.lock().preferred = address;
+    }
+
+    /// The one to dial. Of several a client would try the next when a port is closed, and the time that it takes tells a tenant which
+    /// ports behind the controller are.
+    fn choose(&self, addresses: &[SocketAddr]) -> Option<SocketAddr> {
+        let preferred = self.lock().preferred;
+        let known = addresses.iter().find(|address| preferred == Some(address.ip()));
+        known.or_else(|| addresses.get(rand::random_range(0..addresses.len().max(1)))).copied()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Addresses> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -158,6 +197,7 @@ fn embedded(address: IpAddr) -> IpAddr {
 #[derive(Clone)]
 pub struct Resolver {
     names: GaiResolver,
+    tenant: Arc<str>,
     dialer: Dialer,
     resolved: Resolved,
 }
@@ -177,7 +217,7 @@ impl fmt::Debug for Resolver {
 }
 
 impl Service<Name> for Resolver {
-    type Response = std::vec::IntoIter<SocketAddr>;
+    type Response = std::option::IntoIter<SocketAddr>;
     type Error = io::Error;
     type Future = BoxFuture<'static, io::Result<Self::Response>>;
 
@@ -186,14 +226,22 @@ impl Service<Name> for Resolver {
     }
 
     fn call(&mut self, name: Name) -> Self::Future {
-        let (resolved, dialer, seen) = (self.names.call(name), self.dialer.clone(), self.resolved.clone());
+        let (mut names, tenant) = (self.names.clone(), self.tenant.clone());
+        let (dialer, seen) = (self.dialer.clone(), self.resolved.clone());
         Box::pin(async move {
-            let addresses: Vec<SocketAddr> = resolved.await?.collect();
+            let share = dialer.0.lookups.acquire(&tenant).await;
+            // Its thread lasts when the connection is given up.
+            let lookup = tokio::spawn(async move {
+                let found = names.call(name).await.map(Iterator::collect);
+                drop(share);
+                found
+            });
+            let addresses: Vec<SocketAddr> = lookup.await.map_err(io::Error::other)??;
             for address in &addresses {
                 seen.add(address.ip());
                 dialer.check(address.ip()).map_err(|denied| io::Error::new(io::ErrorKind::PermissionDenied, denied))?;
             }
-            Ok(addresses.into_iter())
+            Ok(seen.choose(&addresses).into_iter())
         })
     }
 }
@@ -261,10 +309,24 @@ mod tests {
     #[tokio::test]
     async fn resolved_addresses_are_checked_however_they_are_written() {
         for host in ["localhost", "127.1", "2130706433", "0x7f.1"] {
-            let resolved = Dialer::default().resolver().call(host.parse().unwrap()).await;
+            let resolved = Dialer::default().resolver("tenant".into()).call(host.parse().unwrap()).await;
             let error = resolved.err().unwrap();
             assert_eq!(error.kind(), io::ErrorKind::PermissionDenied, "{host}: {error}");
         }
         assert!(Dialer::default().check_host("[::1]").is_err() && Dialer::default().check_host("api.demo").is_ok());
+        let found = Dialer::new(Vec::new(), true).resolver("tenant".into()).call("localhost".parse().unwrap()).await;
+        assert_eq!(found.unwrap().count(), 1);
+    }
+
+    #[test]
+    fn of_several_addresses_one_is_dialed_and_the_one_that_has_answered_is_kept() {
+        let resolved = Resolved::default();
+        let all: Vec<SocketAddr> = ["10.0.0.1:0", "10.0.0.2:0"].map(|address| address.parse().unwrap()).into();
+        let chosen = |resolved: &Resolved| (0..100).filter_map(|_| resolved.choose(&all)).collect::<HashSet<_>>();
+        assert_eq!(chosen(&resolved).len(), 2, "each gets its turn");
+        resolved.prefer(Some(all[1].ip()));
+        assert_eq!(chosen(&resolved), HashSet::from([all[1]]));
+        resolved.prefer(None);
+        assert_eq!((chosen(&resolved).len(), resolved.choose(&[])), (2, None));
     }
 }

@@ -5,6 +5,8 @@ use kube::{Api, Client, ResourceExt};
 use shared::hive::api::ClusterDeployment;
 use shared::spoke::SpokeError;
 
+use super::reader::Whose;
+
 /// The administrator's kubeconfig and the version of its Secret.
 ///
 /// # Errors
@@ -24,6 +26,11 @@ pub async fn read(client: &Client, cluster: &ClusterDeployment) -> Result<(Vec<u
     let kubeconfig = secret.data.and_then(|mut data| data.remove("kubeconfig"));
     let kubeconfig = kubeconfig.ok_or_else(|| SpokeError::Kubeconfig(in_secret(cluster, "has no key kubeconfig")))?;
     Ok((kubeconfig.0, version))
+}
+
+/// Whose spoke a cluster is: of its namespace.
+pub fn whose(cluster: &ClusterDeployment) -> Whose {
+    Whose::new(&cluster.namespace().unwrap_or_default(), cluster.name_any())
 }
 
 fn secret_name(cluster: &ClusterDeployment) -> Option<&str> {

@@ -14,6 +14,7 @@ pub mod webhooks;
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::Request;
@@ -32,7 +33,7 @@ use tower::{BoxError, ServiceBuilder};
 
 pub use self::dial::Dialer;
 use self::dial::Resolved;
-use self::reader::{Memory, SpokeClient, is_not_there};
+use self::reader::{Memory, SpokeClient, Whose, is_not_there};
 pub use self::route::Route;
 pub use self::watch::{Scope, SpokeWatch};
 use crate::runtime::slot;
@@ -64,11 +65,16 @@ pub struct Network {
     pub memory: Memory,
 }
 
-/// A client for the kubeconfig, if it is of a form that is accepted, by the way that is given. No request is made yet.
+/// A client of a spoke for the kubeconfig, if it is of a form that is accepted, by the way that is given. No request is made yet.
 ///
 /// # Errors
 /// [`SpokeError::Kubeconfig`], naming what is wrong with the kubeconfig (the text begins so) or the way.
-pub async fn client(network: &Network, kubeconfig: &[u8], route: &Route<'_>) -> Result<SpokeClient, SpokeError> {
+pub async fn client(
+    network: &Network,
+    whose: Whose,
+    kubeconfig: &[u8],
+    route: &Route<'_>,
+) -> Result<SpokeClient, SpokeError> {
     let refuse = |why: String| SpokeError::Kubeconfig(format!("kubeconfig {why}"));
     let kubeconfig = config::parse(kubeconfig).map_err(refuse)?;
     let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await;
@@ -91,9 +97,9 @@ pub async fn client(network: &Network, kubeconfig: &[u8], route: &Route<'_>) -> 
     config.read_timeout = Some(READ);
     config.write_timeout = Some(WRITE);
     config.headers.push(crate::runtime::hub::user_agent());
-    let client = connect(&config, &network.dialer);
+    let client = connect(&config, &network.dialer, &whose.tenant);
     let client = client.map_err(|error| refuse(format!("cannot be used: {}", first_line(&error))))?;
-    Ok(SpokeClient::new(client, &network.memory))
+    Ok(SpokeClient::new(client, network.memory.share(whose)))
 }
 
 /// Without a CA in the kubeconfig anybody whom the public trusts may answer at an overridden URL: it gets no token. Who may edit the
@@ -111,8 +117,8 @@ fn withhold_token(config: &mut Config, route: &Route<'_>) -> Result<(), &'static
 }
 
 /// kube's own client, with checked addresses and without details about endpoints that have not proven who they are.
-fn connect(config: &Config, dialer: &Dialer) -> kube::Result<Client> {
-    let resolver = dialer.resolver();
+fn connect(config: &Config, dialer: &Dialer, tenant: &Arc<str>) -> kube::Result<Client> {
+    let resolver = dialer.resolver(tenant.clone());
     let resolved = resolver.resolved();
     let literal = config.cluster_url.host().unwrap_or_default().trim_matches(['[', ']']).parse();
     let _ = literal.map(|address| resolved.add(address)); // no resolver sees it
@@ -149,14 +155,18 @@ fn discreet(client: Client, endpoint: Endpoint, dialer: Dialer) -> Client {
                 Ok(answer) => {
                     let by = answer.extensions().get::<HttpInfo>().map(|by| by.remote_addr().ip());
                     if let Some(address) = by {
+                        endpoint.resolved.prefer(Some(address));
                         dialer.prove(endpoint.at(address));
                     }
                 }
-                Err(_) if !endpoint.all().is_some_and(|all| all.into_iter().all(|one| dialer.is_proven(one))) => {
-                    slot::outside(tokio::time::sleep_until(begun + UNPROVEN_AFTER)).await;
-                    return Err(kube::Error::Service(UNPROVEN.into()));
+                Err(_) => {
+                    endpoint.resolved.prefer(None);
+                    let is_proven = |all: Vec<u64>| all.into_iter().all(|one| dialer.is_proven(one));
+                    if !endpoint.all().is_some_and(is_proven) {
+                        slot::outside(tokio::time::sleep_until(begun + UNPROVEN_AFTER)).await;
+                        return Err(kube::Error::Service(UNPROVEN.into()));
+                    }
                 }
-                Err(_) => {}
             }
             answer
         }
@@ -234,6 +244,10 @@ fn first_line(error: &(impl std::fmt::Display + ?Sized)) -> String {
 mod tests {
     use super::*;
 
+    fn whose() -> Whose {
+        Whose::new("tenant", "spoke")
+    }
+
     fn kubeconfig(cluster: &str, user: &str) -> String {
         format!(
             "apiVersion: v1\nkind: Config\ncurrent-context: c\ncontexts: [{{name: c, context: {{cluster: c, user: u}}}}]\n\
@@ -245,7 +259,11 @@ mod tests {
     async fn accepts_a_token_or_certificate_data_and_nothing_that_reaches_outside() {
         let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
         let good = "server: 'https://api.demo:6443'";
-        assert!(client(&Network::default(), kubeconfig(good, "token: t").as_bytes(), &Route::default()).await.is_ok());
+        assert!(
+            client(&Network::default(), whose(), kubeconfig(good, "token: t").as_bytes(), &Route::default())
+                .await
+                .is_ok()
+        );
         for (cluster, user, field) in [
             (good, "exec: {apiVersion: client.authentication.k8s.io/v1, command: sh}", "exec"),
             (good, "auth-provider: {name: gcp, config: {cmd-path: sh}}", "auth-provider"),
@@ -263,7 +281,7 @@ mod tests {
             (good, "username: u", "username"),
             (good, "password: p", "password"),
         ] {
-            let error = client(&Network::default(), kubeconfig(cluster, user).as_bytes(), &Route::default())
+            let error = client(&Network::default(), whose(), kubeconfig(cluster, user).as_bytes(), &Route::default())
                 .await
                 .map(|_| ())
                 .unwrap_err()
@@ -274,7 +292,7 @@ mod tests {
 
     /// Every 100th input is also made a client of.
     #[test]
-    fn fuzz_kubeconfigs() {
+    fn fuzz_memory_of_kubeconfigs() {
         let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let seeds = [
@@ -291,9 +309,11 @@ mod tests {
         let mut inputs = 0_u64;
         ::fuzz::run("kubeconfigs", &seeds, |bytes| {
             inputs += 1;
-            let accepted = config::parse(bytes).is_ok();
+            let (accepted, peak) = ::fuzz::peak(|| config::parse(bytes).is_ok());
+            let bound = 64 * bytes.len() + (64 << 10);
+            assert!(peak.is_none_or(|peak| peak <= bound), "{peak:?} bytes in use for {}", bytes.len());
             if accepted && inputs.is_multiple_of(10) || inputs.is_multiple_of(100) {
-                let _ = runtime.block_on(client(&Network::default(), bytes, &Route::default()));
+                let _ = runtime.block_on(client(&Network::default(), whose(), bytes, &Route::default()));
             }
             accepted
         });
@@ -304,7 +324,7 @@ mod tests {
         for bad in [&b"\xff\xfe"[..], b"", b"{", b"clusters: 7"] {
             assert!(
                 matches!(
-                    client(&Network::default(), bad, &Route::default()).await.map(|_| ()),
+                    client(&Network::default(), whose(), bad, &Route::default()).await.map(|_| ()),
                     Err(SpokeError::Kubeconfig(_))
                 ),
                 "{bad:?}"
@@ -314,7 +334,7 @@ mod tests {
 
     async fn refusal(kubeconfig: &str, route: Route<'_>) -> Option<String> {
         let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
-        let made = client(&Network::default(), kubeconfig.as_bytes(), &route).await;
+        let made = client(&Network::default(), whose(), kubeconfig.as_bytes(), &route).await;
         made.err().map(|error| error.to_string())
     }
 
@@ -427,7 +447,7 @@ mod tests {
         let mut said = Vec::new();
         for server in [format!("https://{open}"), format!("https://{closed}"), "https://name.invalid".to_owned()] {
             let kubeconfig = kubeconfig(&format!("server: '{server}'"), "token: t");
-            let client = client(&network, kubeconfig.as_bytes(), &Route::default()).await.unwrap();
+            let client = client(&network, whose(), kubeconfig.as_bytes(), &Route::default()).await.unwrap();
             let begun = Instant::now();
             said.push(failure(&client.version().await.unwrap_err()).to_string());
             let late = begun.elapsed().saturating_sub(UNPROVEN_AFTER);

@@ -1,6 +1,6 @@
 //! What a watch has collected of a spoke, and the part of it that decisions read.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::Duration;
 
@@ -122,17 +122,17 @@ struct OperatorState {
     written: Option<Timestamp>,
 }
 
-/// Nodes and operators are there twice: here, and in what a decision reads.
+/// Nodes and operators are there three times: here, in the picture, and in what a decision reads.
 impl Size for NodeState {
     fn size(key: &str, value: &Self) -> usize {
-        2 * (ENTRY + key.len() + value.instance.as_ref().map_or(0, String::len))
+        3 * (ENTRY + key.len() + value.instance.as_ref().map_or(0, String::len))
     }
 }
 
 impl Size for OperatorState {
     fn size(key: &str, value: &Self) -> usize {
         let texts = value.unwell.iter().chain(&value.namespaces);
-        2 * (ENTRY + key.len() + texts.map(|text| ENTRY + text.len()).sum::<usize>())
+        3 * (ENTRY + key.len() + texts.map(|text| ENTRY + text.len()).sum::<usize>())
     }
 }
 
@@ -167,8 +167,8 @@ pub struct State {
     nodes: Objects<NodeState>,
     leases: Objects<Timestamp>,
     operators: Objects<OperatorState>,
-    /// The first sign of life of each Node and operator in this watch.
-    first: HashMap<String, Option<Timestamp>>,
+    first_of_nodes: FirstSigns,
+    first_of_operators: FirstSigns,
     well_since: Option<Timestamp>,
     /// Why the spoke could not be asked the last time, and since when.
     error: Option<(SpokeError, Timestamp)>,
@@ -180,8 +180,11 @@ pub struct State {
     charge: Charge,
 }
 
-/// Names of Nodes and operators of which the first sign of life is kept; they may come and go while we watch.
-const FIRST: usize = 4 * MOST;
+/// The first sign of life of each Node or operator in this watch, by name.
+type FirstSigns = HashMap<String, Option<Timestamp>>;
+
+/// Names of Nodes, and of operators, of which the first sign of life is kept; they may come and go while we watch.
+const FIRST: usize = 2 * MOST;
 
 /// A watch that breaks is opened again; for so long what was seen before it broke is believed.
 const BREAK: Duration = Duration::from_secs(10);
@@ -192,8 +195,20 @@ impl State {
     pub fn new(since: Timestamp, with_operators: bool, charge: Charge) -> Self {
         let operators = Objects { complete: !with_operators, ..Objects::new(MOST, charge.another()) };
         let (nodes, leases) = (Objects::new(MOST, charge.another()), Objects::new(LEASES, charge.another()));
-        let (first, well_since, error, too_many, full) = (HashMap::new(), None, None, None, None);
-        Self { since, with_operators, nodes, leases, operators, first, well_since, error, too_many, full, charge }
+        Self {
+            since,
+            with_operators,
+            nodes,
+            leases,
+            operators,
+            first_of_nodes: HashMap::new(),
+            first_of_operators: HashMap::new(),
+            well_since: None,
+            error: None,
+            too_many: None,
+            full: None,
+            charge,
+        }
     }
 
     /// Everything is asked for anew.
@@ -212,11 +227,17 @@ impl State {
     }
 
     /// Takes in what was seen.
-    pub fn apply(&mut self, change: Change, now: Timestamp) {
+    pub fn apply(&mut self, change: Change) {
         let applied = match change {
             Change::Node(event) => self.nodes.apply(event, node_state),
             Change::Lease(event) => self.leases.apply(event, renewed),
-            Change::Operator(event) => self.operators.apply(event, operator_state),
+            Change::Operator(event) => {
+                let is_unwell = |operator: &Kept<ClusterOperator>| !operator_state(operator).unwell.is_empty();
+                if matches!(&event, Event::Apply(operator) | Event::InitApply(operator) if is_unwell(operator)) {
+                    self.well_since = None;
+                }
+                self.operators.apply(event, operator_state)
+            }
             Change::NoOperators => {
                 self.operators.complete = true;
                 Ok(())
@@ -226,32 +247,12 @@ impl State {
         self.full = applied.err().or(self.full);
         self.error = None;
         self.too_many = self.cut().or(self.too_many.take().filter(|_| !self.is_complete()));
-        let mut operators = self.operators.current.objects.values();
-        let well = self.operators.complete && operators.all(|operator| operator.unwell.is_empty());
-        self.well_since = if well { self.well_since.or(Some(now)) } else { None };
-        if self.is_complete() {
-            let signs: Vec<_> = self.node_signs().chain(self.operator_signs()).collect();
-            for (key, sign) in signs {
-                if self.first.contains_key(&key) || self.first.len() >= FIRST {
-                    continue;
-                }
-                match self.charge.spend(ENTRY + key.len()) {
-                    Ok(()) => drop(self.first.insert(key, sign)),
-                    Err(full) => self.full = Some(full),
-                }
-            }
-        }
     }
 
     /// Takes in that a request has failed.
     pub fn failed(&mut self, error: SpokeError, now: Timestamp) {
         let since = self.error.take().map_or(now, |(_, since)| since);
         self.error = Some((error, since));
-    }
-
-    /// Whether there is something to say: everything has been listed once, or cannot be.
-    pub fn speaks(&self) -> bool {
-        self.is_complete() || self.error.is_some() || self.too_many.is_some()
     }
 
     /// Why not everything is kept.
@@ -278,61 +279,114 @@ impl State {
         self.nodes.complete
     }
 
-    fn node_signs(&self) -> impl Iterator<Item = (String, Option<Timestamp>)> {
-        self.nodes.current.objects.iter().map(|(key, node)| {
-            let renewed = self.leases.current.objects.get(&format!("{NODE_LEASES}/{key}")).copied();
-            (format!("node/{key}"), renewed.max(node.heartbeat))
-        })
+    /// What decisions read of it. It takes as long as there are objects: once for many events.
+    pub fn picture(&mut self, now: Timestamp) -> Picture {
+        let mut operators = self.operators.current.objects.values();
+        let well = self.operators.complete && operators.all(|operator| operator.unwell.is_empty());
+        self.well_since = if well { self.well_since.or(Some(now)) } else { None };
+        let complete = self.is_complete();
+        let spoke = if complete { self.spoke() } else { Spoke::default() };
+        if let Some(full) = self.full.filter(|_| complete) {
+            self.too_many = Some(full.to_string());
+        }
+        let (error, too_many, since) = (self.error.clone(), self.too_many.clone(), self.since);
+        Picture { complete, error, too_many, since, spoke }
     }
 
-    fn operator_signs(&self) -> impl Iterator<Item = (String, Option<Timestamp>)> {
-        self.operators
-            .current
-            .objects
-            .iter()
-            .map(|(key, operator)| (format!("operator/{key}"), self.lease_of(operator)))
+    fn spoke(&mut self) -> Spoke {
+        let Self { nodes, leases, operators, first_of_nodes, first_of_operators, charge, full, .. } = self;
+        let leases = &leases.current.objects;
+        let newest = newest(leases);
+        let nodes = nodes.current.objects.iter().map(|(name, node)| {
+            let renewed = leases.get(&format!("{NODE_LEASES}/{name}")).copied();
+            let sign_of_life = renewed.max(node.heartbeat);
+            NodeLook {
+                name: name.clone(),
+                instance: node.instance.clone(),
+                ready: node.ready,
+                sign_of_life,
+                moved: moved(first_of_nodes, name, sign_of_life, charge, full),
+            }
+        });
+        let nodes = nodes.collect();
+        let operators = operators.current.objects.iter().map(|(name, operator)| {
+            let renewed = operator.namespaces.iter().filter_map(|namespace| newest.get(namespace.as_str())).max();
+            OperatorLook {
+                name: name.clone(),
+                unwell: operator.unwell.clone(),
+                leased: renewed.is_some(),
+                sign_of_life: renewed.copied().max(operator.written),
+                moved: moved(first_of_operators, name, renewed.copied(), charge, full),
+            }
+        });
+        Spoke { nodes, operators: operators.collect(), operators_well_since: self.well_since }
     }
+}
 
-    /// The newest renewal among an operator's Leases, if it keeps any.
-    fn lease_of(&self, operator: &OperatorState) -> Option<Timestamp> {
-        let of = |namespace: &String| {
-            let prefix = format!("{namespace}/");
-            let from = self.leases.current.objects.range(prefix.clone()..);
-            from.take_while(move |(key, _)| key.starts_with(&prefix)).map(|(_, renewed)| *renewed).max()
-        };
-        operator.namespaces.iter().filter_map(of).max()
+/// The newest renewal among the Leases of each namespace.
+fn newest(leases: &BTreeMap<String, Timestamp>) -> HashMap<&str, Timestamp> {
+    let mut all: Vec<(&str, Timestamp)> = Vec::new();
+    for (key, renewed) in leases {
+        let namespace = key.split_once('/').map_or("", |(namespace, _)| namespace);
+        match all.last_mut() {
+            Some((last, newest)) if *last == namespace => *newest = (*newest).max(*renewed),
+            _ => all.push((namespace, *renewed)),
+        }
+    }
+    all.into_iter().collect()
+}
+
+/// Whether a sign of life differs from the first one, which is kept if there is room for it.
+fn moved(
+    first: &mut FirstSigns,
+    name: &str,
+    sign: Option<Timestamp>,
+    charge: &mut Charge,
+    full: &mut Option<Full>,
+) -> bool {
+    if let Some(first) = first.get(name) {
+        return *first != sign;
+    }
+    if first.len() < FIRST {
+        match charge.spend(ENTRY + name.len()) {
+            Ok(()) => drop(first.insert(name.to_owned(), sign)),
+            Err(none) => *full = Some(none),
+        }
+    }
+    false
+}
+
+/// What a watch has seen, as reconciles read it.
+#[derive(Debug)]
+pub struct Picture {
+    /// Everything has been listed once.
+    complete: bool,
+    error: Option<(SpokeError, Timestamp)>,
+    too_many: Option<String>,
+    /// When the wake began.
+    since: Timestamp,
+    spoke: Spoke,
+}
+
+impl Picture {
+    /// Whether there is something to say: everything has been listed once, or cannot be.
+    pub fn speaks(&self) -> bool {
+        self.complete || self.error.is_some() || self.too_many.is_some()
     }
 
     /// What decisions read, or why there is nothing to read.
-    pub fn observed(&self, now: Timestamp) -> Result<Spoke, SpokeError> {
+    pub fn observed(&self, now: Timestamp) -> Result<&Spoke, SpokeError> {
         let lasts = |since: Timestamp| Duration::try_from(now.duration_since(since)).unwrap_or_default() > BREAK;
-        if let Some((error, _)) = self.error.as_ref().filter(|(_, since)| !self.is_complete() || lasts(*since)) {
+        if let Some((error, _)) = self.error.as_ref().filter(|(_, since)| !self.complete || lasts(*since)) {
             return Err(error.clone());
         }
         if let Some(why) = &self.too_many {
             return Err(SpokeError::Failed(why.clone()));
         }
-        if !self.is_complete() {
+        if !self.complete {
             return Err(SpokeError::Unreachable("the cluster's API server has not answered yet".into()));
         }
-        let moved = |key: &str, sign: Option<Timestamp>| self.first.get(key).is_some_and(|first| *first != sign);
-        let nodes =
-            self.nodes.current.objects.iter().zip(self.node_signs()).map(|((name, node), (key, sign))| NodeLook {
-                name: name.clone(),
-                instance: node.instance.clone(),
-                ready: node.ready,
-                sign_of_life: sign,
-                moved: moved(&key, sign),
-            });
-        let operators = self.operators.current.objects.iter().zip(self.operator_signs());
-        let operators = operators.map(|((name, operator), (key, renewed))| OperatorLook {
-            name: name.clone(),
-            unwell: operator.unwell.clone(),
-            leased: self.lease_of(operator).is_some(),
-            sign_of_life: renewed.max(operator.written),
-            moved: moved(&key, renewed),
-        });
-        Ok(Spoke { nodes: nodes.collect(), operators: operators.collect(), operators_well_since: self.well_since })
+        Ok(&self.spoke)
     }
 
     /// Changes when something has changed that a decision depends on; a Lease renewed once more is no news.
@@ -377,28 +431,29 @@ fn operator_state(ClusterOperator { metadata, status }: &ClusterOperator) -> Ope
     let unwell = status.conditions.iter().filter(|c| UNWELL.contains(&(c.type_.as_str(), c.status.as_str())));
     let namespaces =
         status.related_objects.iter().filter(|object| object.group.is_empty() && object.resource == "namespaces");
+    let namespaces: BTreeSet<&str> = namespaces.map(|object| object.name.as_str()).collect();
     OperatorState {
         unwell: unwell.take(UNWELL.len()).map(|c| format!("{}={}", c.type_, c.status)).collect(),
-        namespaces: namespaces.take(MAX_NAMESPACES).map(|object| sanitize_to(&object.name, MAX_KEY_CHARS)).collect(),
+        namespaces: namespaces.into_iter().take(MAX_NAMESPACES).map(|name| sanitize_to(name, MAX_KEY_CHARS)).collect(),
         written: metadata.status_written,
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::reader::Memory;
+    use super::super::reader::{Memory, Whose};
     use super::*;
 
     /// A state, and the Nodes that it takes in, of names that are so long.
     fn state(memory: &Memory, now: Timestamp) -> (State, impl Fn(&mut State, usize, usize)) {
-        let charge = memory.share().charge();
+        let charge = memory.share(Whose::new("tenant", "spoke")).charge();
         let of_nodes = charge.another();
         let list = move |state: &mut State, nodes: usize, length: usize| {
-            state.apply(Change::Node(Event::Init), now);
+            state.apply(Change::Node(Event::Init));
             for number in 0..nodes {
                 let mut node = Node::default();
                 node.metadata.name = format!("node-{number:0length$}");
-                state.apply(Change::Node(Event::InitApply(Kept::new(node, of_nodes.another()))), now);
+                state.apply(Change::Node(Event::InitApply(Kept::new(node, of_nodes.another()))));
             }
         };
         (State::new(now, false, charge), list)
@@ -411,24 +466,25 @@ mod tests {
         let (mut state, list) = state(&memory, now);
         let many = Some("the cluster has more than 5000 Nodes: the controller does not read them".to_owned());
         list(&mut state, MOST, 1);
-        state.apply(Change::Node(Event::InitDone), now);
+        state.apply(Change::Node(Event::InitDone));
         assert_eq!(state.cut(), None);
         list(&mut state, MOST + 20, 1);
         assert_eq!(state.cut(), many, "before the list ends, which it may never do");
-        state.apply(Change::Node(Event::InitDone), now);
+        state.apply(Change::Node(Event::InitDone));
         assert_eq!(state.nodes.current.objects.len(), MOST + 1);
-        state.apply(Change::Lease(Event::Init), now);
-        state.apply(Change::Lease(Event::InitDone), now);
+        state.apply(Change::Lease(Event::Init));
+        state.apply(Change::Lease(Event::InitDone));
         for _ in 0..2 {
-            let error = state.observed(now).unwrap_err().to_string();
-            assert!(error.contains("more than 5000 Nodes") && state.speaks(), "{error}");
+            let picture = state.picture(now);
+            let error = picture.observed(now).unwrap_err().to_string();
+            assert!(error.contains("more than 5000 Nodes") && picture.speaks(), "{error}");
             state.begin();
             assert_eq!(state.cut(), None, "asked for once more");
         }
         list(&mut state, 1, 1);
-        assert!(state.observed(now).is_err());
-        state.apply(Change::Node(Event::InitDone), now);
-        assert_eq!(state.observed(now).unwrap().nodes.len(), 1, "once there are fewer");
+        assert!(state.picture(now).observed(now).is_err());
+        state.apply(Change::Node(Event::InitDone));
+        assert_eq!(state.picture(now).observed(now).unwrap().nodes.len(), 1, "once there are fewer");
     }
 
     #[test]
@@ -437,12 +493,12 @@ mod tests {
         let memory = Memory::default();
         let (mut state, list) = state(&memory, now);
         let leases = |state: &mut State, count: usize| {
-            state.apply(Change::Lease(Event::Init), now);
+            state.apply(Change::Lease(Event::Init));
             for number in 0..count {
                 let mut lease = Lease::default();
                 lease.metadata.name = format!("{number:0250}");
                 let charge = state.charge.another();
-                state.apply(Change::Lease(Event::InitApply(Kept::new(lease, charge))), now);
+                state.apply(Change::Lease(Event::InitApply(Kept::new(lease, charge))));
             }
         };
         list(&mut state, 100, 200);
@@ -453,14 +509,67 @@ mod tests {
         state.begin();
         assert_eq!((state.nodes.current.charge.used(), state.leases.current.charge.used()), (0, 0));
         list(&mut state, 3, 10);
-        state.apply(Change::Node(Event::InitDone), now);
+        state.apply(Change::Node(Event::InitDone));
         leases(&mut state, 3);
-        state.apply(Change::Lease(Event::InitDone), now);
-        assert_eq!(state.observed(now).unwrap().nodes.len(), 3);
+        state.apply(Change::Lease(Event::InitDone));
+        assert_eq!(state.picture(now).observed(now).unwrap().nodes.len(), 3);
         let node = state.nodes.current.charge.used() / 3;
         let mut gone = Node::default();
         gone.metadata.name = format!("node-{:010}", 1);
-        state.apply(Change::Node(Event::Delete(Kept::new(gone, state.charge.another()))), now);
+        state.apply(Change::Node(Event::Delete(Kept::new(gone, state.charge.another()))));
         assert_eq!(state.nodes.current.charge.used(), 2 * node);
+    }
+
+    #[test]
+    fn an_operator_lives_by_the_newest_lease_of_its_namespaces() {
+        let now = Timestamp::now();
+        let memory = Memory::default();
+        let charge = memory.share(Whose::new("tenant", "spoke")).charge();
+        let mut state = State::new(now, true, charge.another());
+        let operator = |number: usize, of: &[usize]| {
+            let objects: Vec<_> = of
+                .iter()
+                .chain(of)
+                .map(|namespace| serde_json::json!({ "group": "", "resource": "namespaces", "name": format!("n-{namespace}") }))
+                .collect();
+            let status = serde_json::json!({ "relatedObjects": objects });
+            let object = serde_json::json!({ "metadata": { "name": format!("o-{number}") }, "status": status });
+            Kept::new(serde_json::from_value::<ClusterOperator>(object).unwrap(), charge.another())
+        };
+        let lease = |namespace: usize, number: usize, renewed: i64| {
+            let mut lease = Lease::default();
+            (lease.metadata.namespace, lease.metadata.name) = (format!("n-{namespace}"), number.to_string());
+            lease.spec.renew_time = Some(Timestamp::from_second(renewed).unwrap());
+            Kept::new(lease, charge.another())
+        };
+        state.apply(Change::Node(Event::Init));
+        state.apply(Change::Node(Event::InitDone));
+        state.apply(Change::Lease(Event::Init));
+        for namespace in 0..20 {
+            for number in 0..1_000 {
+                state.apply(Change::Lease(Event::InitApply(lease(namespace, number, 1_000 + (number as i64) % 500))));
+            }
+        }
+        state.apply(Change::Lease(Event::InitDone));
+        let all: Vec<usize> = (0..20).collect();
+        for number in 0..200 {
+            state.apply(Change::Operator(Event::Apply(operator(number, &all))));
+        }
+        state.apply(Change::Operator(Event::Apply(operator(200, &[7]))));
+        state.apply(Change::Operator(Event::Apply(operator(201, &[99]))));
+        state.operators.complete = true;
+        let alive = |state: &mut State, number: usize| {
+            let name = format!("o-{number}");
+            let spoke = state.picture(now).observed(now).cloned().unwrap();
+            let found = spoke.operators.into_iter().find(|one| one.name == name).unwrap();
+            (found.leased, found.sign_of_life.map(Timestamp::as_second), found.moved)
+        };
+        assert_eq!(alive(&mut state, 200), (true, Some(1_499), false));
+        assert_eq!(alive(&mut state, 201), (false, None, false));
+        state.apply(Change::Lease(Event::Apply(lease(7, 3, 2_000))));
+        assert_eq!(alive(&mut state, 200), (true, Some(2_000), true));
+        state.apply(Change::Lease(Event::Delete(lease(7, 3, 2_000))));
+        assert_eq!(alive(&mut state, 200), (true, Some(1_499), false));
+        assert_eq!(state.operators.current.objects["o-0"].namespaces.len(), 20, "each once");
     }
 }

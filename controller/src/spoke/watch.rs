@@ -1,6 +1,6 @@
 //! One connection to a waking spoke: watches instead of polls, and a reconcile of the target whenever something has changed.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::stream::{BoxStream, SelectAll};
@@ -16,7 +16,7 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use super::reader::{Kept, Listing, SpokeClient, events};
-use super::state::{Change, State};
+use super::state::{Change, Picture, State};
 use super::{LOOK, failure};
 use crate::runtime::panics::Panics;
 use crate::runtime::watch_backoff::WatchBackoff;
@@ -27,6 +27,9 @@ const BATCH_WINDOW: Duration = Duration::from_millis(100);
 
 /// Maximum events per batch, so that an endless stream is processed, too.
 const BATCH_SIZE: usize = 500;
+
+/// Of the time of a watch, at most one part of so many is for pictures of what it has seen.
+const PICTURES: u32 = 10;
 
 /// How soon a spoke is watched again that has more objects than we keep.
 const TOO_MANY_PERIOD: Duration = Duration::from_secs(30);
@@ -49,8 +52,7 @@ pub enum Scope {
 /// A watch of one spoke. It ends when it is dropped.
 #[derive(Debug)]
 pub struct SpokeWatch {
-    state: Arc<Mutex<State>>,
-    complete: watch::Receiver<bool>,
+    picture: watch::Receiver<Arc<Picture>>,
     scope: Scope,
     task: JoinHandle<()>,
 }
@@ -80,18 +82,10 @@ impl SpokeWatch {
         let operators = scope == Scope::Everything { operators: true };
         let charge = client.charge();
         let new = move || State::new(since, operators, charge.another());
-        let state = Arc::new(Mutex::new(new()));
-        let (completed, complete) = watch::channel(false);
-        let task = Task { client, scope, state: state.clone(), completed, changed, requested };
-        let run = async move {
-            panics
-                .keep_alive("the watch of a spoke", || {
-                    *lock(&task.state) = new();
-                    task.run()
-                })
-                .await;
-        };
-        Self { state, complete, scope, task: tokio::spawn(run) }
+        let (pictures, picture) = watch::channel(Arc::new(new().picture(clock::now())));
+        let task = Task { client, scope, pictures, changed, requested };
+        let run = async move { panics.keep_alive("the watch of a spoke", || task.run(new())).await };
+        Self { picture, scope, task: tokio::spawn(run) }
     }
 
     /// What it watches.
@@ -101,19 +95,19 @@ impl SpokeWatch {
 
     /// What it has seen. In the first moments, waits a little for the first answer.
     pub async fn observe(&mut self) -> Result<Spoke, SpokeError> {
-        if !*self.complete.borrow() {
-            let first = async { self.complete.wait_for(|complete| *complete).await.map(drop) };
+        if !self.picture.borrow().speaks() {
+            let first = async { self.picture.wait_for(|picture| picture.speaks()).await.map(drop) };
             let _ = slot::outside(tokio::time::timeout(Duration::from_millis(500), first)).await;
         }
-        lock(&self.state).observed(clock::now())
+        let picture = self.picture.borrow().clone();
+        picture.observed(clock::now()).cloned()
     }
 }
 
 struct Task<C, R> {
     client: SpokeClient,
     scope: Scope,
-    state: Arc<Mutex<State>>,
-    completed: watch::Sender<bool>,
+    pictures: watch::Sender<Arc<Picture>>,
     changed: C,
     requested: R,
 }
@@ -126,11 +120,11 @@ where
     F: Future<Output = bool> + Send + 'static,
 {
     /// Connects, again and again: soon at first, every two seconds later.
-    async fn run(&self) {
+    async fn run(&self, mut state: State) {
         let mut listing = Listing::Streamed;
         let mut digest = None;
         loop {
-            match self.session(listing, &mut digest).await {
+            match self.session(listing, &mut state, &mut digest).await {
                 Ended::NotStreamed => listing = Listing::Plain,
                 Ended::Silent => tokio::time::sleep(Duration::from_millis(500)).await,
                 Ended::TooMany => tokio::time::sleep(TOO_MANY_PERIOD).await,
@@ -139,11 +133,13 @@ where
     }
 
     /// One session: the first kind shows whether the API server works, then the others are asked for.
-    async fn session(&self, listing: Listing, digest: &mut Option<u64>) -> Ended {
-        lock(&self.state).begin();
+    async fn session(&self, listing: Listing, state: &mut State, digest: &mut Option<u64>) -> Ended {
+        state.begin();
         let mut streams: SelectAll<BoxStream<'static, Seen>> = SelectAll::new();
         let mut began = Some(Instant::now());
         let (mut again, mut said_why) = (None, false);
+        // When the next picture may be made, and when it is due.
+        let (mut earliest, mut due) = (Instant::now(), None);
         match self.scope {
             Scope::Everything { .. } => streams.push(self.events::<Node>(listing, Change::Node)),
             Scope::Certificates => streams.push(self.requests(listing)),
@@ -157,11 +153,15 @@ where
                     again = (self.requested)(self.client.clone()).await.then(|| Instant::now() + RETRY_PERIOD);
                     continue;
                 }
+                () = until(due) => {
+                    (earliest, due) = (self.show(state, digest), None);
+                    continue;
+                }
                 () = until(deadline) => {
                     // What it did answer in this time says more.
                     if !said_why {
                         let message = format!("the cluster's API server did not answer within {LOOK:?}");
-                        self.failed(SpokeError::Unreachable(message), digest);
+                        self.failed(SpokeError::Unreachable(message), state, digest);
                     }
                     return Ended::Silent;
                 }
@@ -187,20 +187,20 @@ where
                         if matches!(change, Change::NoOperators) {
                             let _ = no_operators.send(true);
                         }
-                        lock(&self.state).apply(change, clock::now());
+                        state.apply(change);
                     }
                     Err(error) if listing == Listing::Streamed && is_not_streamed(&error) => return Ended::NotStreamed,
                     Err(error) => {
                         said_why = true;
-                        self.failed(explain(&error), digest);
+                        self.failed(explain(&error), state, digest);
                     }
                 }
             }
-            if lock(&self.state).cut().is_some() {
-                self.tell(digest);
+            if state.cut().is_some() {
+                self.show(state, digest);
                 return Ended::TooMany;
             }
-            if began.is_some() && lock(&self.state).answers() {
+            if began.is_some() && state.answers() {
                 began = None;
                 let Scope::Everything { operators } = self.scope else { continue };
                 streams.push(self.events::<Lease>(listing, Change::Lease));
@@ -216,7 +216,11 @@ where
                     streams.push(events.take_until(ended).boxed());
                 }
             }
-            self.tell(digest);
+            if Instant::now() < earliest {
+                due = Some(earliest);
+            } else {
+                (earliest, due) = (self.show(state, digest), None);
+            }
             if requested {
                 again = (self.requested)(self.client.clone()).await.then(|| Instant::now() + RETRY_PERIOD);
             }
@@ -235,25 +239,23 @@ where
         })
     }
 
-    fn failed(&self, error: SpokeError, digest: &mut Option<u64>) {
-        lock(&self.state).failed(error, clock::now());
-        self.tell(digest);
+    fn failed(&self, error: SpokeError, state: &mut State, digest: &mut Option<u64>) {
+        state.failed(error, clock::now());
+        self.show(state, digest);
     }
 
-    /// Calls for a reconcile if there is something new to decide about.
-    fn tell(&self, digest: &mut Option<u64>) {
-        let state = lock(&self.state);
-        let (new, complete) = (state.digest(clock::now()), state.speaks());
-        drop(state);
-        let _ = self.completed.send_replace(complete);
+    /// Shows what was seen to reconciles, and calls for one if there is something new to decide about. Returns when the next picture may
+    /// be made: a spoke with many objects may send many events.
+    fn show(&self, state: &mut State, digest: &mut Option<u64>) -> Instant {
+        let (begun, now) = (Instant::now(), clock::now());
+        let picture = state.picture(now);
+        let new = picture.digest(now);
+        self.pictures.send_replace(Arc::new(picture));
         if self.scope != Scope::Certificates && digest.replace(new) != Some(new) {
             (self.changed)();
         }
+        Instant::now() + (PICTURES - 1) * begun.elapsed()
     }
-}
-
-fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
-    state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn is_undecided(request: &CertificateRequest) -> bool {

@@ -1,13 +1,19 @@
 //! Feeds mutated inputs to what reads untrusted input, on stable Rust. `make fuzz SECONDS=60` runs every target for so long; as a part
-//! of the unit tests each target gets a few thousand inputs. `FUZZ_INPUTS` is a number of inputs in place of the time.
+//! of the unit tests each target gets a few thousand inputs. With `make fuzz INPUTS=1000000`
+//! each gets so many.
 //!
 //! There is no coverage feedback: mutations of sound inputs, of accepted ones above all, reach past the parsers.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::time::{Duration, Instant};
 
+use peak_alloc::PeakAlloc;
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
+
+/// Counts the bytes of every test program that has a target.
+#[global_allocator]
+static MEMORY: PeakAlloc = PeakAlloc;
 
 /// Inputs of a target in the unit tests.
 const INPUTS: u64 = 3_000;
@@ -110,6 +116,16 @@ pub fn run(target: &str, seeds: &[&[u8]], mut feed: impl FnMut(&[u8]) -> bool) {
     }
     assert!(accepted > 0, "{target} accepted none of {inputs} inputs, not even the seeds");
     println!("fuzz {target:<20} {inputs:>12} inputs, {accepted:>12} accepted, none crashed (seed {seed})");
+}
+
+/// Bytes that were in use at once while this ran, beside those before. `None` where other tests run at the same time: `make fuzz` runs
+/// the targets named `fuzz_memory_` by themselves and sets `FUZZ_MEMORY`.
+pub fn peak<T>(work: impl FnOnce() -> T) -> (T, Option<usize>) {
+    let before = MEMORY.current_usage();
+    MEMORY.reset_peak_usage();
+    let done = work();
+    let peak = MEMORY.peak_usage().saturating_sub(before);
+    (done, std::env::var_os("FUZZ_MEMORY").map(|_| peak))
 }
 
 /// A mutation of an input.

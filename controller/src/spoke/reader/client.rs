@@ -11,11 +11,11 @@ use kube::core::{Request as Requests, Status};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use shared::spoke::kinds::Kind;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 use super::BoxError;
 use super::build::{Unread, build};
-use super::memory::{Charge, Full, Kept, Memory, Share};
+use super::memory::{Charge, Full, Kept, Share};
 use super::refused::Refused;
 
 /// Bytes of one answer. A page of Nodes has 2 MB.
@@ -26,6 +26,8 @@ const ERROR: usize = 64 << 10;
 const GROW: usize = 1 << 20;
 /// Bytes for which room is made before a value is built once more.
 const MORE: usize = 256 << 10;
+/// How long an answer may take, from the request to its last byte. A watch is read line by line.
+pub const ANSWER_TIMEOUT: Duration = Duration::from_secs(15);
 /// For how long that is repeated.
 const BUILD_TIMEOUT: Duration = Duration::from_secs(1);
 
@@ -64,10 +66,10 @@ impl Failure {
 }
 
 impl SpokeClient {
-    /// Reads what this client is answered, within the memory of all.
+    /// Reads what this client is answered, within the part of the spoke.
     #[must_use]
-    pub fn new(client: Client, memory: &Memory) -> Self {
-        Self { http: Http(client), share: memory.share(), refused: Refused::default() }
+    pub fn new(client: Client, share: Share) -> Self {
+        Self { http: Http(client), share, refused: Refused::default() }
     }
 
     /// One object.
@@ -144,8 +146,12 @@ impl SpokeClient {
 
     /// Sends a request, and builds a value of its answer.
     async fn answer<T: DeserializeOwned>(&self, request: Built) -> kube::Result<(T, Charge)> {
-        let (answer, path) = self.send(request).await?;
-        let read = match whole(answer.into_body().into_data_stream(), &self.share, ANSWER).await {
+        let answer = in_time(async {
+            let (answer, path) = self.send(request).await?;
+            Ok((whole(answer.into_body().into_data_stream(), &self.share, ANSWER).await, path))
+        });
+        let (text, path) = answer.await?;
+        let read = match text {
             Ok(text) => built(text.bytes(), &self.share).await.map_err(Cause::from),
             Err(cause) => Err(cause),
         };
@@ -161,13 +167,16 @@ impl SpokeClient {
 
     /// Sends a write. Of its answer only the code is read.
     async fn write(&self, request: Built) -> kube::Result<()> {
-        let (answer, path) = self.send(request).await?;
-        let mut left = ANSWER;
-        let mut chunks = answer.into_body().into_data_stream();
-        while let Some(chunk) = chunks.try_next().await.map_err(|error| kube::Error::Service(error.into()))? {
-            left = left.checked_sub(chunk.len()).ok_or_else(|| self.refuse(&path, too_large(ANSWER)))?;
-        }
-        Ok(())
+        in_time(async {
+            let (answer, path) = self.send(request).await?;
+            let mut left = ANSWER;
+            let mut chunks = answer.into_body().into_data_stream();
+            while let Some(chunk) = chunks.try_next().await.map_err(|error| kube::Error::Service(error.into()))? {
+                left = left.checked_sub(chunk.len()).ok_or_else(|| self.refuse(&path, too_large(ANSWER)))?;
+            }
+            Ok(())
+        })
+        .await
     }
 
     /// Sends a request. An answer that is no success is the error that it says.
@@ -216,6 +225,12 @@ impl SpokeClient {
     pub(super) fn share(&self) -> &Share {
         &self.share
     }
+}
+
+/// The answer, unless it takes too long.
+pub async fn in_time<T>(answer: impl Future<Output = kube::Result<T>>) -> kube::Result<T> {
+    let late = |_| kube::Error::Service(format!("the answer takes more than {ANSWER_TIMEOUT:?}").into());
+    timeout(ANSWER_TIMEOUT, answer).await.map_err(late)?
 }
 
 /// A request, if its parameters are sound.

@@ -13,9 +13,9 @@ use serde::de::{DeserializeOwned, IgnoredAny};
 use shared::spoke::kinds::Object;
 use tokio::time::{Instant, sleep_until, timeout_at};
 
-use super::client::{Cause, Failure, SpokeClient, Text, built, next, requests};
+use super::client::{Cause, Failure, SpokeClient, Text, built, in_time, next, requests};
 use super::memory::{Kept, Share};
-use super::pages::PAGE;
+use super::pages::{PAGE, PAGES, smaller};
 
 /// Bytes of one event.
 const EVENT: usize = 1 << 20;
@@ -40,7 +40,7 @@ pub enum Listing {
 
 /// All objects of a kind, and from then on what changes. It never ends; after an error it goes on, so that it needs a backoff.
 pub fn events<K: Object>(client: SpokeClient, listing: Listing) -> impl Stream<Item = WatchEvent<K>> + Send {
-    let watch = Watch { client, listing, stage: Stage::Begin, page: VecDeque::new(), opened: None };
+    let watch = Watch { client, listing, stage: Stage::Begin, page: VecDeque::new(), limit: PAGE, opened: None };
     stream::unfold(watch, |mut watch| async move { Some((watch.next().await, watch)) })
 }
 
@@ -50,6 +50,8 @@ struct Watch<K> {
     stage: Stage,
     /// Objects of a page that were not said yet.
     page: VecDeque<Kept<K>>,
+    /// Objects of the next page.
+    limit: u32,
     opened: Option<Instant>,
 }
 
@@ -58,8 +60,8 @@ struct Watch<K> {
 enum Stage {
     #[default]
     Begin,
-    /// The next page, by its token.
-    Pages(Option<String>),
+    /// The next page, by its token and number.
+    Pages(Option<String>, u32),
     /// The last page is there, as of this version.
     Paged(String),
     /// Everything is listed, as of this version.
@@ -86,12 +88,12 @@ impl<K: Object> Watch<K> {
             Stage::Begin => {
                 self.stage = match self.listing {
                     Listing::Streamed => Stage::Listing(self.open("0", true).await?),
-                    Listing::Plain => Stage::Pages(None),
+                    Listing::Plain => Stage::Pages(None, 1),
                 };
                 Ok(Some(Event::Init))
             }
-            Stage::Pages(token) => {
-                self.stage = self.list(token).await?;
+            Stage::Pages(token, number) => {
+                self.stage = self.list(token, number).await?;
                 Ok(None)
             }
             Stage::Paged(version) => {
@@ -134,13 +136,23 @@ impl<K: Object> Watch<K> {
         }
     }
 
-    async fn list(&mut self, token: Option<String>) -> Result<Stage, Error> {
-        let params = ListParams { limit: Some(PAGE), continue_token: token, ..ListParams::default() };
-        let (page, charge) = self.client.page::<K>(None, &params).await.map_err(Error::InitialListFailed)?;
+    async fn list(&mut self, token: Option<String>, number: u32) -> Result<Stage, Error> {
+        let params = ListParams { limit: Some(self.limit), continue_token: token.clone(), ..ListParams::default() };
+        let (page, charge) = match self.client.page::<K>(None, &params).await {
+            Ok(found) => found,
+            Err(error) => {
+                self.limit = smaller(self.limit, &error).ok_or(Error::InitialListFailed(error))?;
+                return Ok(Stage::Pages(token, number));
+            }
+        };
         self.page = Kept::new(page.items, charge).each().collect();
         let (next, version) = (page.metadata.next, page.metadata.resource_version);
         match (next.is_empty(), version.is_empty()) {
-            (false, _) => Ok(Stage::Pages(Some(next))),
+            (false, _) if number == PAGES || token.as_ref() == Some(&next) => {
+                let endless = format!("the list of {} does not end", K::PLURAL);
+                Err(Error::InitialListFailed(kube::Error::Service(endless.into())))
+            }
+            (false, _) => Ok(Stage::Pages(Some(next), number + 1)),
             (true, false) => Ok(Stage::Paged(version)),
             (true, true) => Err(Error::NoResourceVersion),
         }
@@ -153,7 +165,7 @@ impl<K: Object> Watch<K> {
         self.opened = Some(Instant::now());
         let params = WatchParams { bookmarks: true, send_initial_events: streamed, ..WatchParams::default() };
         let request = requests::<K>(None).watch(&params, version);
-        let (answer, path) = self.client.send(request).await.map_err(Error::WatchStartFailed)?;
+        let (answer, path) = in_time(self.client.send(request)).await.map_err(Error::WatchStartFailed)?;
         let share = self.client.share();
         let text = Text::new(share);
         let chunks = answer.into_body().into_data_stream();

@@ -1,59 +1,99 @@
-//! The memory for what spokes answer: shared by all, with a part of it for each.
+//! The memory for what spokes answer: shared by tenants, with a part of it for each spoke.
 //!
 //! What is read of an answer is charged from its first byte until the value that was made of it is dropped.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::ops::Deref;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::Semaphore;
-use tokio::time::timeout;
+use shared::share::may;
+use tokio::sync::Notify;
+use tokio::time::{Instant, timeout_at};
 
 /// Bytes of the answers of all spokes, besides what each has for itself.
 const ALL: usize = 40 << 20;
+/// Bytes of them for the spokes of one tenant while no other has any.
+const OF_TENANT: usize = 24 << 20;
 /// Bytes of the answers of one spoke.
 const ONE: usize = 12 << 20;
 /// Bytes that each spoke has for itself, however many others have filled what they share: as much as a small cluster needs.
 const OWN: usize = 256 << 10;
+/// Bytes of what spokes have for themselves, and of them for one tenant while no other has any.
+const ALL_OWN: usize = 64 << 20;
+const OWN_OF_TENANT: usize = 32 << 20;
 /// How long an answer waits for others to be done with.
 const TURN_TIMEOUT: Duration = Duration::from_secs(1);
 /// Bytes that are taken at once.
 const BLOCK: usize = 4 << 10;
 
 /// The memory for answers of all spokes.
-#[derive(Clone, Debug)]
-pub struct Memory(Arc<Semaphore>);
+#[derive(Clone, Debug, Default)]
+pub struct Memory(Arc<Pool>);
 
-impl Default for Memory {
-    fn default() -> Self {
-        Self(Arc::new(Semaphore::new(ALL)))
+#[derive(Debug, Default)]
+struct Pool {
+    state: Mutex<State>,
+    freed: Notify,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    all: Use,
+    tenants: HashMap<Arc<str>, Use>,
+    spokes: HashMap<Arc<Whose>, Use>,
+}
+
+/// Bytes in use: of what each spoke has for itself, and of what all share.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Use {
+    own: usize,
+    shared: usize,
+}
+
+/// Whose answers.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Whose {
+    /// Whom the spoke belongs to: clusters of one tenant share its part.
+    pub tenant: Arc<str>,
+    /// The spoke, by the UID or name of its object. All clients of it share its part.
+    pub spoke: String,
+}
+
+impl Whose {
+    /// A spoke of a tenant.
+    pub fn new(tenant: &str, spoke: impl Into<String>) -> Self {
+        Self { tenant: tenant.into(), spoke: spoke.into() }
     }
 }
 
 impl Memory {
-    /// The part of one more spoke.
+    /// The part of a spoke.
     #[must_use]
-    pub fn share(&self) -> Share {
-        let semaphore = |bytes| Arc::new(Semaphore::new(bytes));
-        Share { own: semaphore(OWN), one: semaphore(ONE - OWN), all: self.0.clone() }
+    pub fn share(&self, whose: Whose) -> Share {
+        Share { memory: self.clone(), whose: Arc::new(whose) }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 #[cfg(test)]
 impl Memory {
-    /// Whether nothing of what is shared is in use.
+    /// Whether nothing is in use.
     pub(super) fn is_free(&self) -> bool {
-        self.0.available_permits() == ALL
+        let state = self.lock();
+        state.all == Use::default() && state.tenants.is_empty() && state.spokes.is_empty()
     }
 }
 
 /// The memory for the answers of one spoke.
 #[derive(Clone, Debug)]
 pub struct Share {
-    own: Arc<Semaphore>,
-    one: Arc<Semaphore>,
-    all: Arc<Semaphore>,
+    memory: Memory,
+    whose: Arc<Whose>,
 }
 
 /// There is no room.
@@ -62,7 +102,7 @@ pub enum Full {
     /// This spoke has filled its part.
     #[error("the cluster's answers are too large together")]
     One,
-    /// All together have filled theirs.
+    /// All together have filled theirs, or its tenant has what is left to it.
     #[error("the answers of all clusters are too large together")]
     All,
 }
@@ -72,6 +112,51 @@ impl Share {
     #[must_use]
     pub fn charge(&self) -> Charge {
         Charge { share: self.clone(), used: 0, own: 0, shared: 0 }
+    }
+}
+
+impl State {
+    fn take(&mut self, whose: &Arc<Whose>, bytes: usize) -> Result<Use, Full> {
+        let spoke = self.spokes.get(whose).copied().unwrap_or_default();
+        let tenant = self.tenants.get(&whose.tenant).copied().unwrap_or_default();
+        let has_own = spoke.own + bytes <= OWN && may(ALL_OWN, OWN_OF_TENANT, self.all.own, tenant.own, bytes);
+        let taken = if has_own { Use { own: bytes, shared: 0 } } else { Use { own: 0, shared: bytes } };
+        if taken.shared > 0 {
+            if spoke.shared + bytes > ONE - OWN {
+                return Err(Full::One);
+            }
+            if !may(ALL, OF_TENANT, self.all.shared, tenant.shared, bytes) {
+                return Err(Full::All);
+            }
+        }
+        self.all.add(taken);
+        self.tenants.entry(whose.tenant.clone()).or_default().add(taken);
+        self.spokes.entry(whose.clone()).or_default().add(taken);
+        Ok(taken)
+    }
+
+    fn give_back(&mut self, whose: &Arc<Whose>, given: Use) {
+        self.all.subtract(given);
+        if self.tenants.get_mut(&whose.tenant).is_some_and(|tenant| tenant.subtract(given)) {
+            self.tenants.remove(&whose.tenant);
+        }
+        if self.spokes.get_mut(whose).is_some_and(|spoke| spoke.subtract(given)) {
+            self.spokes.remove(whose);
+        }
+    }
+}
+
+impl Use {
+    fn add(&mut self, more: Self) {
+        self.own += more.own;
+        self.shared += more.shared;
+    }
+
+    /// Returns whether nothing is left.
+    fn subtract(&mut self, less: Self) -> bool {
+        self.own = self.own.saturating_sub(less.own);
+        self.shared = self.shared.saturating_sub(less.shared);
+        *self == Self::default()
     }
 }
 
@@ -141,38 +226,32 @@ impl Charge {
     /// # Errors
     /// If others do not make it.
     pub async fn wait_for(&mut self, bytes: usize) -> Result<(), Full> {
-        let permits = u32::try_from(bytes).unwrap_or(u32::MAX);
-        let Ok(one) = timeout(TURN_TIMEOUT, self.share.one.acquire_many(permits)).await else { return Err(Full::One) };
-        let Ok(all) = timeout(TURN_TIMEOUT, self.share.all.acquire_many(permits)).await else { return Err(Full::All) };
-        if let (Ok(one), Ok(all)) = (one, all) {
-            one.forget();
-            all.forget();
-            self.shared += bytes;
+        let deadline = Instant::now() + TURN_TIMEOUT;
+        let memory = self.share.memory.clone();
+        loop {
+            let freed = memory.0.freed.notified();
+            let Err(full) = self.take(bytes) else { return Ok(()) };
+            if timeout_at(deadline, freed).await.is_err() {
+                return Err(full);
+            }
         }
-        Ok(())
     }
 
     fn take(&mut self, bytes: usize) -> Result<(), Full> {
-        let permits = u32::try_from(bytes).map_err(|_| Full::One)?;
-        if let Ok(own) = self.share.own.try_acquire_many(permits) {
-            own.forget();
-            self.own += bytes;
-            return Ok(());
-        }
-        let one = self.share.one.try_acquire_many(permits).map_err(|_| Full::One)?;
-        let all = self.share.all.try_acquire_many(permits).map_err(|_| Full::All)?;
-        one.forget();
-        all.forget();
-        self.shared += bytes;
+        let taken = self.share.memory.lock().take(&self.share.whose, bytes)?;
+        self.own += taken.own;
+        self.shared += taken.shared;
         Ok(())
     }
 
     fn give_back(&mut self, own: usize, shared: usize) {
+        if own + shared == 0 {
+            return;
+        }
         self.own -= own;
         self.shared -= shared;
-        self.share.own.add_permits(own);
-        self.share.one.add_permits(shared);
-        self.share.all.add_permits(shared);
+        self.share.memory.lock().give_back(&self.share.whose, Use { own, shared });
+        self.share.memory.0.freed.notify_waiters();
     }
 }
 
@@ -240,52 +319,63 @@ impl<T> Deref for Kept<T> {
 mod tests {
     use super::*;
 
+    /// Takes all that a spoke may have, and says why it gets no more.
+    fn fill(share: &Share) -> (Charge, Full) {
+        let mut charge = share.charge();
+        loop {
+            if let Err(full) = charge.spend(64 << 10) {
+                return (charge, full);
+            }
+        }
+    }
+
     #[tokio::test(start_paused = true)]
     async fn a_spoke_over_its_share_fails_alone_and_a_small_one_never_waits_for_others() {
         let memory = Memory::default();
-        let hostile: Vec<Share> = (0..4).map(|_| memory.share()).collect();
-        let fill = |share: &Share| {
-            let mut held = Vec::new();
-            while let (mut charge, true) = (share.charge(), held.len() < 10_000) {
-                match charge.spend(64 << 10) {
-                    Ok(()) => held.push(charge),
-                    Err(full) => return (held, full),
-                }
-            }
-            panic!("no end");
-        };
-        let (first, full) = fill(&hostile[0]);
-        assert_eq!((first.len() * (64 << 10), full), (ONE, Full::One));
-        assert!(memory.share().charge().spend(8 << 20).is_ok(), "others are served");
-        let others: Vec<_> = hostile[1..].iter().map(fill).collect();
+        let share = |tenant: &str, spoke: usize| memory.share(Whose::new(tenant, spoke.to_string()));
+        let (first, full) = fill(&share("a", 0));
+        assert_eq!((first.used(), full), (ONE, Full::One));
+        assert_eq!(fill(&share("a", 0)).0.used(), 0, "another client of the same spoke");
+        assert!(share("b", 0).charge().spend(8 << 20).is_ok(), "others are served");
+        let others: Vec<_> = (1..4).map(|spoke| fill(&share("a", spoke))).collect();
         assert_eq!(others[2].1, Full::All);
-        let small = memory.share();
-        let mut charge = small.charge();
-        assert_eq!((charge.spend(OWN), charge.spend(1)), (Ok(()), Err(Full::All)));
-        assert_eq!((charge.wait_for(1).await, charge.used()), (Err(Full::All), OWN));
+        let held: usize = first.used() + others.iter().map(|(charge, _)| charge.used()).sum::<usize>();
+        assert_eq!(held, OF_TENANT + 4 * OWN, "of one tenant, whatever its spokes");
+        let mut small = share("a", 9).charge();
+        assert_eq!((small.spend(OWN), small.spend(1)), (Ok(()), Err(Full::All)));
+        assert_eq!((small.wait_for(1).await, small.used()), (Err(Full::All), OWN));
         drop(first);
-        assert_eq!((charge.spend(1), charge.wait_for(BLOCK).await), (Ok(()), Ok(())));
-        drop((charge, others));
-        assert_eq!(
-            (memory.0.available_permits(), small.own.available_permits()),
-            (ALL, OWN),
-            "all of it is given back"
-        );
+        assert_eq!((small.spend(1), small.wait_for(BLOCK).await), (Ok(()), Ok(())));
+        drop((small, others));
+        assert!(memory.is_free(), "all of it is given back");
+    }
+
+    #[test]
+    fn hostile_spokes_leave_others_their_own_part_and_have_an_end() {
+        for spokes in [100, 1_000] {
+            let memory = Memory::default();
+            let share = |tenant: usize, spoke: usize| memory.share(Whose::new(&tenant.to_string(), spoke.to_string()));
+            let hostile: Vec<_> = (0..spokes).map(|spoke| fill(&share(spoke % 20, spoke)).0).collect();
+            let held: usize = hostile.iter().map(Charge::used).sum();
+            assert!(held <= ALL + ALL_OWN, "{held}");
+            assert!(share(20, spokes).charge().spend(OWN).is_ok(), "{spokes}");
+        }
     }
 
     #[test]
     fn what_is_refunded_or_merged_is_given_back_once() {
         let (memory, size) = (Memory::default(), 3 * OWN);
-        let share = memory.share();
+        let share = memory.share(Whose::new("a", "b"));
         let (mut one, mut other) = (share.charge(), share.charge());
         for charge in [&mut one, &mut other] {
             charge.spend(size).unwrap();
         }
         other.refund(size - 10);
         one.merge(other);
-        assert_eq!((one.used(), memory.0.available_permits()), (size + 10, ALL - size - BLOCK));
+        assert_eq!(one.used(), size + 10);
+        assert_eq!(memory.lock().all, Use { own: 0, shared: size + BLOCK });
         let kept: Vec<Kept<u8>> = Kept::new(vec![1, 2], one).each().collect();
         drop(kept.into_iter().next());
-        assert_eq!((memory.0.available_permits(), share.own.available_permits()), (ALL, OWN));
+        assert!(memory.is_free());
     }
 }

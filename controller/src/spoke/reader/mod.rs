@@ -13,7 +13,7 @@ mod tests;
 
 pub use self::client::SpokeClient;
 pub use self::events::{Listing, events};
-pub use self::memory::{Charge, Full, Held, Kept, Memory};
+pub use self::memory::{Charge, Full, Held, Kept, Memory, Whose};
 pub use self::pages::{MOST, is_not_there};
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;

@@ -1,19 +1,28 @@
 //! Lists of a spoke's objects: page by page, and no more of a kind than any cluster has. The spoke belongs to a tenant.
 
+use std::time::Duration;
+
 use kube::api::ListParams;
 use shared::spoke::kinds::Kind;
+use tokio::time::timeout;
 
 use super::client::{Page, SpokeClient};
-use super::memory::{Charge, Kept};
+use super::memory::{Charge, Full, Kept};
 
 /// Objects of one page.
 pub const PAGE: u32 = 100;
 
+/// Objects of a page for which a spoke has room in its own part, whatever the others take: of 20 KB each.
+const LEAST_PAGE: u32 = 6;
+
 /// Objects of one kind that are taken of one spoke: as many as the Nodes that Kubernetes is made for.
 pub const MOST: usize = 5_000;
 
-/// Pages of one list. The API server may leave pages short.
-const PAGES: u32 = 100;
+/// Pages of one list. The API server may leave pages short, and so do we where there is little room.
+pub const PAGES: u32 = 1_000;
+
+/// How long a list may take.
+const LIST_TIMEOUT: Duration = Duration::from_mins(1);
 
 impl SpokeClient {
     /// All objects of a kind. `what` names it. They are charged until they are dropped.
@@ -26,8 +35,16 @@ impl SpokeClient {
         params: &ListParams,
         what: &str,
     ) -> kube::Result<Kept<Vec<K>>> {
-        gather(params, what, |page| async move { self.page(namespace, &page).await }).await
+        let list = gather(params, what, |page| async move { self.page(namespace, &page).await });
+        let late = |_| kube::Error::Service(format!("the list of {what} takes more than {LIST_TIMEOUT:?}").into());
+        timeout(LIST_TIMEOUT, list).await.map_err(late)?
     }
+}
+
+/// How many objects to ask for after this error: fewer, if there was no room for so many.
+pub fn smaller(limit: u32, error: &kube::Error) -> Option<u32> {
+    let is_full = matches!(error, kube::Error::Service(why) if why.is::<Full>());
+    (is_full && limit > LEAST_PAGE).then(|| (limit / 4).max(LEAST_PAGE))
 }
 
 /// Whether what was asked for is not there. By the code of the answer: of a group that it does not serve, an API server says so in
@@ -43,7 +60,13 @@ where
     let mut params = params.clone().limit(PAGE);
     let (mut all, mut charges) = (Vec::new(), None::<Charge>);
     for _ in 0..PAGES {
-        let (found, charge) = page(params.clone()).await?;
+        let (found, charge) = match page(params.clone()).await {
+            Ok(found) => found,
+            Err(error) => {
+                params.limit = Some(smaller(params.limit.unwrap_or(PAGE), &error).ok_or(error)?);
+                continue;
+            }
+        };
         match &mut charges {
             None => charges = Some(charge),
             Some(charges) => charges.merge(charge),
@@ -65,7 +88,7 @@ where
 #[cfg(test)]
 mod tests {
     use super::super::client::PageMetadata;
-    use super::super::memory::Memory;
+    use super::super::memory::{Memory, Whose};
     use super::*;
 
     fn page(items: usize, next: &str) -> Page<u8> {
@@ -75,7 +98,7 @@ mod tests {
 
     /// How many Nodes are taken of a server that answers so, by the token that it is asked with.
     async fn taken(answer: impl Fn(Option<&str>) -> Page<u8>) -> Result<usize, String> {
-        let share = Memory::default().share();
+        let share = Memory::default().share(Whose::new("tenant", "spoke"));
         let list = |params: ListParams| {
             assert_eq!(params.limit, Some(PAGE));
             let page = answer(params.continue_token.as_deref());
@@ -83,6 +106,24 @@ mod tests {
         };
         let all = gather(&ListParams::default(), "Nodes", list).await;
         all.map(|all| all.len()).map_err(|error| error.to_string())
+    }
+
+    #[tokio::test]
+    async fn a_page_without_room_is_asked_for_in_parts() {
+        let share = Memory::default().share(Whose::new("tenant", "spoke"));
+        let answer = |params: ListParams| {
+            let (limit, begin) =
+                (params.limit.unwrap_or_default(), params.continue_token.map_or(0, |at| at.parse().unwrap()));
+            let end = (begin + limit).min(100);
+            let next = if end < 100 { end.to_string() } else { String::new() };
+            std::future::ready(match limit {
+                ..10 => Ok((page(usize::try_from(end - begin).unwrap(), &next), share.charge())),
+                _ => Err(kube::Error::Service(Full::All.into())),
+            })
+        };
+        assert_eq!(gather(&ListParams::default(), "Nodes", answer).await.unwrap().len(), 100);
+        let full = |_| std::future::ready(Err::<(Page<u8>, Charge), _>(kube::Error::Service(Full::One.into())));
+        assert!(gather(&ListParams::default(), "Nodes", full).await.is_err(), "not even for the smallest");
     }
 
     #[tokio::test]

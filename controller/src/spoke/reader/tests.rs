@@ -15,7 +15,7 @@ use shared::spoke::kinds::{ClusterOperator, Kind, Namespace, Node, NodeName, Sec
 use super::build::{Unread, build};
 use super::client::Page;
 use super::events::{Lines, Listing, events};
-use super::memory::{Charge, Memory};
+use super::memory::{Charge, Memory, Share, Whose};
 use super::{BoxError, SpokeClient};
 
 const MIB: usize = 1 << 20;
@@ -35,7 +35,7 @@ fn built<T: Kind>(text: &[u8]) -> Result<usize, String> {
         items: Vec<K>,
     }
 
-    let mut charge = Memory::default().share().charge();
+    let mut charge = share(&Memory::default()).charge();
     match build::<List<T>>(text, &mut charge) {
         Ok(list) => {
             assert!(charge.used() >= list.items.len() * size_of::<T>());
@@ -134,11 +134,15 @@ fn a_page_of_large_nodes_is_read_and_takes_little() {
     let page = serde_json::to_vec(&json!({ "kind": "NodeList", "metadata": {}, "items": vec![node(); 100] })).unwrap();
     let size = built::<Node>(&page).unwrap();
     assert!(size < page.len() / 3, "{size} of {}", page.len());
-    let mut charge = Memory::default().share().charge();
+    let mut charge = share(&Memory::default()).charge();
     let one: ClusterOperator = build(node().to_string().as_bytes(), &mut charge).unwrap();
     assert_eq!(one.metadata.status_written.map(|at| at.to_string()).as_deref(), Some("2026-11-22T18:00:00Z"));
     assert_eq!(one.metadata.labels.get("machine-controller/owned-by"), Some("m"));
     assert_eq!(one.metadata.labels.get("kubernetes.io/os"), None, "nobody asks for it");
+}
+
+fn share(memory: &Memory) -> Share {
+    memory.share(Whose::new("tenant", "spoke"))
 }
 
 /// A server that answers so, the requests numbered.
@@ -149,7 +153,7 @@ fn server(memory: &Memory, answer: impl Fn(usize) -> (u16, Body) + Clone + Send 
         let answer = http::Response::builder().status(code).body(body).map_err(BoxError::from);
         std::future::ready(answer)
     });
-    SpokeClient::new(Client::new(service, "default"), memory)
+    SpokeClient::new(Client::new(service, "default"), share(memory))
 }
 
 async fn list(client: &SpokeClient) -> Result<super::Kept<Vec<Node>>, String> {
@@ -160,7 +164,7 @@ async fn list(client: &SpokeClient) -> Result<super::Kept<Vec<Node>>, String> {
 }
 
 fn left(memory: &Memory) -> usize {
-    let mut charge: Charge = memory.share().charge();
+    let mut charge: Charge = share(memory).charge();
     let mut left = 0;
     while charge.spend(64 << 10).is_ok() && left < 10 * MIB {
         left += 64 << 10;
@@ -327,6 +331,31 @@ async fn events_are_read_and_charged_as_lists_are() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_list_that_never_ends_and_an_answer_that_trickles_are_given_up() {
+    for token in ["same", ""] {
+        let endless = move |number: usize| {
+            let token = if token.is_empty() { number.to_string() } else { token.to_owned() };
+            (200, Body::from(json!({ "metadata": { "continue": token }, "items": [] }).to_string()))
+        };
+        let found = said(server(&Memory::default(), endless), Listing::Plain, 2).await;
+        assert_eq!(found[0], "init");
+        assert!(found[1].contains("the list of nodes does not end"), "{found:?}");
+    }
+    let trickle = || {
+        Body::from_stream(stream::repeat(()).then(|()| async {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            Ok::<_, BoxError>(Bytes::from_static(b" "))
+        }))
+    };
+    let memory = Memory::default();
+    let client = server(&memory, move |_| (200, trickle()));
+    let late = "the answer takes more than 15s";
+    assert_eq!(list(&client).await.unwrap_err(), late);
+    assert!(matches!(client.version().await, Err(kube::Error::Service(why)) if why.to_string() == late));
+    assert!(memory.is_free());
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_event_that_never_ends_is_given_up() {
     let slow = || {
         let begin = stream::once(async { Ok::<_, BoxError>(Bytes::from_static(b"{\"type\"")) });
@@ -340,9 +369,9 @@ async fn an_event_that_never_ends_is_given_up() {
     assert_eq!(found, ["init", "an event takes more than 8s"]);
 }
 
-/// Whatever is read, no more is charged than one answer may cost, and all of it is given back.
+/// Whatever is read, no more is in use and charged than one answer may cost, and all of it is given back.
 #[test]
-fn fuzz_lists_of_spokes() {
+fn fuzz_memory_of_lists() {
     let page = json!({ "metadata": { "continue": "x" }, "items": [node()] }).to_string();
     fuzz_reader::<Page<Node>>("spoke lists", &[page.as_bytes(), b"{\"items\":[{},{\"metadata\":null}]}"]);
     let secrets = json!({ "items": [{ "metadata": { "annotations": { "a": "b" } } }] }).to_string();
@@ -352,23 +381,36 @@ fn fuzz_lists_of_spokes() {
 fn fuzz_reader<T: serde::de::DeserializeOwned>(name: &str, seeds: &[&[u8]]) {
     let memory = Memory::default();
     ::fuzz::run(name, seeds, |text| {
-        let mut charge = memory.share().charge();
-        let built = build::<T>(text, &mut charge);
+        let mut charge = share(&memory).charge();
+        let (built, peak) = ::fuzz::peak(|| build::<T>(text, &mut charge));
         assert!(charge.used() <= 6 * MIB + 4 * text.len(), "{} for {}", charge.used(), text.len());
+        assert_bounded(peak, charge.used(), text.len());
         drop((charge, built.as_ref().is_ok()));
         assert!(memory.is_free());
         built.is_ok()
     });
 }
 
+/// What was in use is what was charged, for some of it only while the value was built.
+fn assert_bounded(peak: Option<usize>, charged: usize, length: usize) {
+    let bound = 2 * charged + 4 * length + (8 << 10);
+    assert!(peak.is_none_or(|peak| peak <= bound), "{peak:?} bytes in use, {charged} charged for {length}");
+}
+
 #[test]
-fn fuzz_events_of_spokes() {
+fn fuzz_memory_of_events() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let memory = Memory::default();
     let node = json!({ "type": "ADDED", "object": node() }).to_string();
     let error = r#"{"type":"ERROR","object":{"code":410,"message":"too old"}}"#;
     ::fuzz::run("spoke events", &[node.as_bytes(), LIST_ENDS.as_bytes(), error.as_bytes()], |line| {
-        let read = runtime.block_on(Lines::read::<Node>(line, &memory.share())).is_ok();
+        let (read, peak) = ::fuzz::peak(|| runtime.block_on(Lines::read::<Node>(line, &share(&memory))).is_ok());
+        // Charged for what one answer may cost; here, of a line of so many bytes.
+        assert!(
+            peak.is_none_or(|peak| peak <= 16 * line.len() + (16 << 10)),
+            "{peak:?} bytes in use for {}",
+            line.len()
+        );
         assert!(memory.is_free());
         read
     });

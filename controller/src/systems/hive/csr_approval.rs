@@ -1,6 +1,7 @@
 //! Approves the certificate requests of a waking spoke's kubelets as they come, and reports them in Events and metrics.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ObjectReference;
@@ -10,6 +11,7 @@ use server::Warnings;
 use shared::hive::api::ClusterDeployment;
 use shared::text::sanitize_chain;
 use tokio::sync::Mutex;
+use tokio::time::timeout;
 use tracing::warn;
 
 use super::{Hive, report};
@@ -21,10 +23,15 @@ use crate::runtime::lease::Claim;
 use crate::runtime::{System, clock};
 use crate::spoke::reader::SpokeClient;
 
+/// How long a pass may take: it reads four lists of a spoke that answers when it likes.
+const PASS_TIMEOUT: Duration = Duration::from_mins(2);
+
 /// Approves the requests of one target during one wake.
 #[derive(Clone)]
 pub struct CsrApproval {
     approver: Arc<Mutex<Approver>>,
+    /// Besides the approver: a reconcile does not wait for a pass.
+    awake: Arc<OnceLock<Timestamp>>,
     claim: Claim,
     metrics: Arc<Metrics>,
     events: Events,
@@ -39,6 +46,7 @@ impl CsrApproval {
         let name = full_name(cluster);
         Self {
             approver: Arc::new(Mutex::new(Approver::new(name.clone(), since))),
+            awake: Arc::default(),
             claim: hive.hub().claim.clone(),
             metrics: hive.hub().metrics.clone(),
             warnings: hive.hub().warnings.clone(),
@@ -49,8 +57,8 @@ impl CsrApproval {
     }
 
     /// The cluster is awake since then: requests are approved for some minutes more.
-    pub async fn awake(&self, since: Timestamp) {
-        self.approver.lock().await.awake(since);
+    pub fn awake(&self, since: Timestamp) {
+        self.awake.get_or_init(|| since);
     }
 
     /// There is something new at the spoke. Answers whether to call again soon, even if nothing else happens there.
@@ -59,19 +67,17 @@ impl CsrApproval {
             return true;
         }
         let may = || self.claim.holds();
-        let pass = match self.approver.lock().await.pass(&client, clock::now(), may).await {
-            Ok(pass) => pass,
-            Err(error) => {
-                if let Some(left_out) = self.warnings.due("certificate requests", &self.name) {
-                    warn!(
-                        cluster = self.name,
-                        error = sanitize_chain(&error),
-                        left_out,
-                        "certificate requests not read"
-                    );
-                }
-                return true;
+        let pass = async {
+            let mut approver = self.approver.lock().await;
+            if let Some(since) = self.awake.get() {
+                approver.awake(*since);
             }
+            approver.pass(&client, clock::now(), may).await
+        };
+        let pass = match timeout(PASS_TIMEOUT, pass).await {
+            Ok(Ok(pass)) => pass,
+            Ok(Err(error)) => return self.retry(&sanitize_chain(&error)),
+            Err(_) => return self.retry(&format!("the cluster gives no answer within {PASS_TIMEOUT:?}")),
         };
         for ((kind, verdict, reason), count) in pass.counts() {
             self.metrics.requests.get_or_create(&Request { kind, verdict, reason }).inc_by(count);
@@ -86,5 +92,13 @@ impl CsrApproval {
             }
         }
         pass.again
+    }
+
+    /// Logs why there was no pass, and asks for the next one.
+    fn retry(&self, error: &str) -> bool {
+        if let Some(left_out) = self.warnings.due("certificate requests", &self.name) {
+            warn!(cluster = self.name, error, left_out, "certificate requests not read");
+        }
+        true
     }
 }

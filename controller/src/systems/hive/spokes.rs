@@ -61,7 +61,7 @@ pub async fn keep(hive: &Hive, cluster: &ClusterDeployment, state: &mut TargetSt
     let ready = cluster.condition(READY).filter(|ready| ready.status == "True");
     let ready = ready.and_then(|ready| ready.last_transition_time.as_ref());
     if let (Some(approval), Some(since)) = (&state.csr_approval, ready) {
-        approval.awake(since.0).await;
+        approval.awake(since.0);
     }
 }
 
@@ -135,12 +135,14 @@ pub async fn replace_spot(hive: &Hive, cluster: &ClusterDeployment, state: &mut 
 pub async fn client(hub: &Hub, cluster: &ClusterDeployment) -> Result<(SpokeClient, Option<String>), SpokeError> {
     let (kubeconfig, version) = kubeconfig::read(&hub.client, cluster).await?;
     let route = Route { url: active_url(cluster), ip: ip_override(cluster) };
-    let client = spoke::client(&hub.network, &kubeconfig, &route).await.map_err(|error| match error {
-        SpokeError::Kubeconfig(why) if why.starts_with("kubeconfig ") => {
-            SpokeError::Kubeconfig(kubeconfig::in_secret(cluster, &why))
-        }
-        other => other,
-    })?;
+    let client = spoke::client(&hub.network, kubeconfig::whose(cluster), &kubeconfig, &route).await.map_err(
+        |error| match error {
+            SpokeError::Kubeconfig(why) if why.starts_with("kubeconfig ") => {
+                SpokeError::Kubeconfig(kubeconfig::in_secret(cluster, &why))
+            }
+            other => other,
+        },
+    )?;
     Ok((client, version))
 }
 

@@ -210,7 +210,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::spoke::reader::Memory;
+    use crate::spoke::reader::{Memory, Whose};
 
     fn object<T: serde::de::DeserializeOwned>(value: Value) -> T {
         serde_json::from_value(value).unwrap()
@@ -243,7 +243,7 @@ mod tests {
             machine("single", json!([]), ""),
             machine("other", owner("MachineSet", "gone"), ""),
         ];
-        let charge = Memory::default().share().charge();
+        let charge = Memory::default().share(Whose::new("tenant", "spoke")).charge();
         Machines {
             deployments: Kept::new(vec![deployment], charge.another()),
             sets: Some(Kept::new(vec![set], charge.another())),

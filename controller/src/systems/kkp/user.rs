@@ -22,7 +22,7 @@ use shared::text::sanitize;
 use super::machinery::{Asked, Machines, Seen, bare, lost_pods, nodes, pods};
 use super::{Kkp, TargetState};
 use crate::runtime::{System, clock, slot};
-use crate::spoke::reader::{Held, SpokeClient};
+use crate::spoke::reader::{Held, SpokeClient, Whose};
 use crate::spoke::webhooks::{kube_system, webhooks};
 use crate::spoke::{self, Route, failure};
 
@@ -85,7 +85,8 @@ async fn client(kkp: &Kkp, cluster: &Cluster, state: &mut TargetState) -> Result
     }
     let data = secret.data.and_then(|mut data| data.remove(key));
     let ByteString(kubeconfig) = data.ok_or_else(|| SpokeError::Kubeconfig(about(format!("has no key {key}"))))?;
-    let client = spoke::client(&kkp.hub().network, &kubeconfig, &Route::default()).await;
+    let whose = Whose::new(&kkp.tenant(cluster), cluster.name_any());
+    let client = spoke::client(&kkp.hub().network, whose, &kubeconfig, &Route::default()).await;
     let client = client.map_err(|error| SpokeError::Kubeconfig(about(error.to_string())))?;
     state.user = Some(Cached { version, client: client.clone() });
     Ok(client)

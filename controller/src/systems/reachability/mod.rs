@@ -181,7 +181,7 @@ async fn probe(hub: &Hub, cluster: &ClusterDeployment, url: Url) -> Result<Answe
         Err(error) => return Err(ReachabilityError::Hub(error)),
     };
     let asked = async {
-        let client = spoke::client(&hub.network, &kubeconfig, &route).await?;
+        let client = spoke::client(&hub.network, kubeconfig::whose(cluster), &kubeconfig, &route).await?;
         client.version().await.map_err(|error| spoke::failure(&error))
     };
     let answer = slot::outside(tokio::time::timeout(PROBE_TIMEOUT, asked)).await.unwrap_or_else(|_| {

@@ -21,6 +21,8 @@ use crate::peak;
 use crate::table::Table;
 
 const HOSTILE: usize = 20;
+/// Nodes of the cluster that sleeps and wakes among them.
+const HONEST: usize = 20;
 const LONG: Duration = Duration::from_mins(3);
 /// How long the spokes are asked: preflights, and the reads and watches of a wake.
 const ATTACK: Duration = Duration::from_mins(1);
@@ -34,12 +36,16 @@ pub async fn hostile_answers(table: &mut Table) -> Result<()> {
         let world = world.clone();
         async move { world.cluster(&format!("hostile-{number}"), ClusterOptions::of_size(1)).await }
     };
+    let honest = ClusterOptions { own_account: true, ..ClusterOptions::of_size(HONEST) };
+    let honest = world.cluster("honest", honest).await?;
     let clusters: Vec<Cluster> = try_join_all((0..HOSTILE).map(make)).await?;
+    honest.wait_for_power_state("Running", LONG).await?;
     try_join_all(clusters.iter().map(|cluster| cluster.wait_for_power_state("Running", LONG))).await?;
     // Those that sleep wake during the attack, so that they are listed and watched; the others are asked for preflights.
     let (asleep, awake) = halves(&clusters);
     try_join_all(asleep.iter().map(|cluster| cluster.sleep())).await?;
     try_join_all(asleep.iter().map(|cluster| cluster.wait_for_power_state("Hibernating", LONG))).await?;
+    let calm_wake = wakes(&honest).await?;
     let pid = *world.now().await?.pids.get("controller").context("no controller runs")?;
     prlimit(pid)?;
     fs::write(format!("/proc/{pid}/clear_refs"), "5").context("reset the peak")?;
@@ -49,13 +55,17 @@ pub async fn hostile_answers(table: &mut Table) -> Result<()> {
         attack(&world, cluster, number).await?;
     }
     let until = tokio::time::Instant::now() + ATTACK;
-    while tokio::time::Instant::now() < until {
-        for cluster in &awake {
-            let asked = json!({ keys::PREFLIGHT_REQUESTED_AT: format::seconds(Timestamp::now()) });
-            cluster.patch(&json!({ "metadata": { "annotations": asked } })).await?;
+    let asks = async {
+        while tokio::time::Instant::now() < until {
+            for cluster in &awake {
+                let asked = json!({ keys::PREFLIGHT_REQUESTED_AT: format::seconds(Timestamp::now()) });
+                cluster.patch(&json!({ "metadata": { "annotations": asked } })).await?;
+            }
+            tokio::time::sleep(Duration::from_secs(5)).await;
         }
-        tokio::time::sleep(Duration::from_secs(5)).await;
-    }
+        anyhow::Ok(())
+    };
+    let ((), attacked_wake) = tokio::try_join!(asks, wakes(&honest))?;
     let attacked = peak(&world, "controller").await?;
     let now = *world.now().await?.pids.get("controller").context("the controller has ended")?;
     ensure!(now == pid, "the controller was ended and started again");
@@ -63,12 +73,25 @@ pub async fn hostile_answers(table: &mut Table) -> Result<()> {
     for cluster in &clusters {
         hits += world.faults(&cluster.info().infra_id).await?.iter().map(|rule| rule.hits).sum::<u32>();
     }
+    table.add("answers", "s until 20 other Nodes are awake, none hostile", None, None, calm_wake);
+    table.add("answers", "s until 20 other Nodes are awake, 20 hostile", None, None, attacked_wake);
+    table.add("answers", "ratio", None, None, attacked_wake / calm_wake);
     table.add("answers", "hostile answers sent", None, None, f64::from(hits));
     table.add("answers", "controller's peak MB, none hostile", None, None, calm);
     table.add("answers", "controller's peak MB, 20 hostile", None, None, attacked);
     table.add("answers", "MB over the same without", None, Some(96.0), attacked - calm);
     table.add("answers", "ratio", None, None, attacked / calm);
     Ok(())
+}
+
+/// Seconds from a request to wake until all Nodes are there.
+async fn wakes(cluster: &Cluster) -> Result<f64> {
+    cluster.sleep().await?;
+    cluster.wait_for_power_state("Hibernating", LONG).await?;
+    let asked = tokio::time::Instant::now();
+    cluster.wake().await?;
+    cluster.wait_for_power_state("Running", LONG).await?;
+    Ok(asked.elapsed().as_secs_f64())
 }
 
 /// Those that are put to sleep before the attack, and those that stay awake.

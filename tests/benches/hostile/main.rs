@@ -6,6 +6,7 @@
 mod answers;
 mod bodies;
 mod connections;
+mod invented;
 mod ports;
 mod reviews;
 mod silent;
@@ -21,7 +22,7 @@ use testbed::World;
 
 use crate::table::Table;
 
-const SCENARIOS: &[&str] = &["ports", "connections", "unfinished", "bodies", "answers", "spokes", "silent"];
+const SCENARIOS: &[&str] = &["ports", "connections", "unfinished", "bodies", "answers", "spokes", "silent", "invented"];
 
 #[tokio::main]
 async fn main() -> Result<()> {
@@ -35,6 +36,7 @@ async fn main() -> Result<()> {
             "bodies" => bodies::large_bodies(&mut table).await?,
             "answers" => answers::hostile_answers(&mut table).await?,
             "silent" => silent::silent_spokes(&mut table).await?,
+            "invented" => invented::invented_names(&mut table).await?,
             _ => spokes::hostile_spokes(&mut table).await?,
         }
         table.print();

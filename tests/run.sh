@@ -34,7 +34,7 @@ programs() {
 feed() {
     # shellcheck disable=SC2086
     cargo test $CARGO_FLAGS --no-fail-fast --lib --bins --test fuzz -- --nocapture "$@" 2>&1 |
-        tee -a "$log" | grep --line-buffered -E '^fuzz |panicked|FAILED|^error' || failed=1
+        tee -a "$log" | grep --line-buffered -oE 'fuzz [^(]+ inputs,.*|.*(panicked|FAILED).*|^error.*' || failed=1
 }
 
 # Names of a suite's tests in modules named `alone` that contain one of the words.

@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn whoever_waits_makes_way_for_a_client_that_waits_less() {
+    async fn a_connection_that_waits_makes_way_for_a_client_that_waits_less() {
         let table = connections(1, None);
         let only = admit(&table, ONE).await.unwrap();
         let request = whole(&only);

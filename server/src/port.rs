@@ -275,7 +275,7 @@ mod tests {
 
     /// 300 addresses with one to three connections each.
     #[tokio::test]
-    async fn many_addresses_that_ask_nothing_keep_a_port_from_nobody() {
+    async fn many_addresses_that_ask_nothing_keep_no_other_client_out() {
         let port = start(PLAIN);
         let mut silent = Vec::new();
         for number in 0..600_u16 {

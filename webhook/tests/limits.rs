@@ -349,7 +349,7 @@ async fn a_request_under_way_survives_a_flood_of_connections() -> Result<()> {
 /// 300 addresses with one to three connections each that begin no handshake, and take those that they lose anew. Only clients with a
 /// certificate are served.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn connections_without_a_handshake_keep_the_api_server_from_nobody() -> Result<()> {
+async fn connections_without_a_handshake_keep_no_api_server_out() -> Result<()> {
     let server = start(LIMITS)?;
     let silent = async |number: u16| -> Result<TcpStream> {
         let [high, low] = (number % 300 + 2).to_be_bytes();

@@ -79,9 +79,9 @@ async fn connections_without_use_keep_no_other_client_out() {
     }
 }
 
-/// One client takes 60 connections in each millisecond, another one ten in all.
+/// One client takes 60 connections in each millisecond, another one takes ten in all.
 #[tokio::test(start_paused = true)]
-async fn who_takes_many_ever_anew_loses_its_own() {
+async fn a_client_that_takes_many_anew_loses_its_own() {
     let connections = shares(256, true);
     let burst: Vec<Share> = (0..10).filter_map(|_| connections.try_take(client(1), 1)).collect();
     let mut flood = Vec::new();

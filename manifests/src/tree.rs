@@ -138,6 +138,25 @@ mod tests {
         assert_eq!(stale, Vec::<String>::new(), "run `cargo run --release -p hibernate-manifests`");
     }
 
+    /// An overlay that is applied over the default installation keeps what guards FoundationDB, as its rights stay.
+    #[test]
+    fn overlays_of_the_default_installation_guard_foundationdb() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("overlays");
+        let mut of_others = Vec::new();
+        for overlay in fs::read_dir(folder).unwrap() {
+            let overlay = overlay.unwrap();
+            let text = fs::read_to_string(overlay.path().join("kustomization.yaml")).unwrap();
+            let name = overlay.file_name().into_string().unwrap();
+            if !text.contains("- ../../components/fdb\n") {
+                of_others.push(name);
+            } else if !text.contains("- ../../components/ca-bundle-only\n") {
+                assert_eq!(text.matches("name: hibernate-controller-fdb\n").count(), 2, "{name} deletes the policy");
+            }
+        }
+        of_others.sort();
+        assert_eq!(of_others, ["kkp", "policy-only"]);
+    }
+
     #[test]
     fn a_changed_file_and_a_missing_file_are_stale() {
         let folder = tempfile::tempdir().unwrap();

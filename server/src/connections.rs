@@ -1,12 +1,12 @@
 //! The open connections of a port, and which one makes way for another.
 
-use std::collections::VecDeque;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::{Notify, Semaphore};
+use prometheus_client::metrics::counter::Counter;
+use tokio::sync::Notify;
 
 use crate::metrics::ConnectionMetrics;
 use crate::shares::{Capacity, Share, Shares};
@@ -14,7 +14,7 @@ use crate::shares::{Capacity, Share, Shares};
 /// Connection limits of a port.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Concurrent connections. One more closes one of the client address with the most.
+    /// Concurrent connections. One more closes one that has had no whole request yet, or else one of the client address with the most.
     pub connections: usize,
     /// The same for one client address; `None` is no limit. API servers may share an address.
     pub per_client: Option<usize>,
@@ -24,9 +24,10 @@ pub struct Limits {
 
 /// How long a new connection waits for another one to finish if none may make way.
 const ADMIT_TIMEOUT: Duration = Duration::from_secs(1);
-/// New connections that wait. One more is refused at once.
+/// New connections that wait. One more is refused at once, or another one of the client with the most.
 const MAX_WAITING: usize = 64;
-/// Evicted connections that may still be closing. One more drops the oldest without a farewell.
+/// Connections that may still be closing while the port is served. One more drops the oldest without a farewell, and one without a request
+/// before one with a request.
 const MAX_CLOSING: usize = 64;
 
 /// The connections of one port.
@@ -35,25 +36,30 @@ pub(crate) struct Connections {
     shares: Arc<Shares>,
     idle: Duration,
     metrics: ConnectionMetrics,
-    waiting: Semaphore,
-    /// How to drop those that are closing, oldest first. Some of them may be gone.
-    closing: Mutex<VecDeque<Arc<Notify>>>,
+    waiting: Arc<Shares>,
+    /// Those that are closing, oldest first.
+    closing: Mutex<Vec<Arc<Slot>>>,
 }
 
 impl Connections {
     pub(crate) fn new(limits: Limits, metrics: ConnectionMetrics) -> Arc<Self> {
         let Limits { connections, per_client, idle } = limits;
         let shares = Shares::new(Capacity { total: connections, per_client, idle: true }, metrics.evicted.clone());
-        Arc::new(Self { shares, idle, metrics, waiting: Semaphore::new(MAX_WAITING), closing: Mutex::default() })
+        let waiting = Capacity { total: MAX_WAITING, per_client: None, idle: false };
+        let waiting = Shares::new(waiting, Counter::default());
+        Arc::new(Self { shares, idle, metrics, waiting, closing: Mutex::default() })
     }
 
     /// Admits a connection, if need be in place of another one. `None` if none may make way and none finishes within a second.
     pub(crate) async fn admit(self: &Arc<Self>, client: IpAddr) -> Option<Slot> {
         let share = match self.shares.try_take(client, 1) {
             Some(share) => Some(share),
-            None => match self.waiting.try_acquire() {
-                Ok(_place) => self.shares.take(client, 1, ADMIT_TIMEOUT).await,
-                Err(_) => None,
+            None => match self.waiting.try_take(client, 1) {
+                Some(place) => tokio::select! {
+                    share = self.shares.take(client, 1, ADMIT_TIMEOUT) => share,
+                    () = place.evicted() => None,
+                },
+                None => None,
             },
         };
         let Some(share) = share else {
@@ -61,7 +67,12 @@ impl Connections {
             return None;
         };
         self.metrics.open.inc();
-        Some(Slot { client, share, begun: AtomicUsize::new(0), connections: Arc::clone(self) })
+        let (begun, whole, abort) = (AtomicUsize::new(0), AtomicUsize::new(0), Notify::new());
+        Some(Slot { client, share, begun, whole, abort, connections: Arc::clone(self) })
+    }
+
+    fn closing(&self) -> MutexGuard<'_, Vec<Arc<Slot>>> {
+        self.closing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -72,6 +83,10 @@ pub(crate) struct Slot {
     pub(crate) share: Share,
     /// Requests that have begun and have no answer yet, whole or not.
     begun: AtomicUsize,
+    /// Those of them whose whole body has arrived.
+    whole: AtomicUsize,
+    /// When to stop waiting for what has begun.
+    abort: Notify,
     connections: Arc<Connections>,
 }
 
@@ -92,17 +107,35 @@ impl Slot {
         self.connections.idle
     }
 
-    /// Begins to close. The signal says when to stop waiting for what has begun.
-    pub(crate) fn close(&self) -> Arc<Notify> {
-        let abort = Arc::new(Notify::new());
-        let mut closing = self.connections.closing.lock().unwrap_or_else(PoisonError::into_inner);
-        closing.push_back(Arc::clone(&abort));
-        if closing.len() > MAX_CLOSING
-            && let Some(oldest) = closing.pop_front()
-        {
-            oldest.notify_one();
+    /// Begins to close, until the guard is dropped.
+    pub(crate) fn close(self: &Arc<Self>) -> Closing {
+        let mut closing = self.connections.closing();
+        closing.push(Arc::clone(self));
+        if closing.len() > MAX_CLOSING {
+            let worth = |slot: &Self| (slot.whole.load(Ordering::Relaxed) > 0, slot.has_begun());
+            let least = closing.iter().enumerate().min_by_key(|(at, slot)| (worth(slot), *at)).map(|(at, _)| at);
+            if let Some(at) = least {
+                closing.remove(at).abort.notify_one();
+            }
         }
-        abort
+        Closing(Arc::clone(self))
+    }
+}
+
+/// A connection that closes.
+#[derive(Debug)]
+pub(crate) struct Closing(Arc<Slot>);
+
+impl Closing {
+    /// Waits until it is to be dropped, with what has begun.
+    pub(crate) async fn aborted(&self) {
+        self.0.abort.notified().await;
+    }
+}
+
+impl Drop for Closing {
+    fn drop(&mut self) {
+        self.0.connections.closing().retain(|slot| !Arc::ptr_eq(slot, &self.0));
     }
 }
 
@@ -124,6 +157,7 @@ impl Begun {
     /// The whole body has arrived.
     pub(crate) fn is_whole(&self) {
         if !self.whole.swap(true, Ordering::Relaxed) {
+            self.slot.whole.fetch_add(1, Ordering::Relaxed);
             self.slot.share.protect();
         }
     }
@@ -133,6 +167,7 @@ impl Drop for Begun {
     fn drop(&mut self) {
         self.slot.begun.fetch_sub(1, Ordering::Relaxed);
         if self.whole.load(Ordering::Relaxed) {
+            self.slot.whole.fetch_sub(1, Ordering::Relaxed);
             self.slot.share.release();
         }
     }
@@ -256,6 +291,10 @@ mod tests {
         assert!(admit(&table, TWO).await.is_some());
     }
 
+    async fn is_aborted(closing: &Closing) -> bool {
+        timeout(Duration::ZERO, closing.aborted()).await.is_ok()
+    }
+
     #[tokio::test(start_paused = true)]
     async fn connections_that_close_are_few() {
         let table = connections(1, None);
@@ -264,10 +303,60 @@ mod tests {
             let slot = admit(&table, ONE).await.unwrap();
             closing.push((slot.close(), slot));
         }
-        let aborted = timeout(Duration::from_millis(1), closing[0].0.notified()).await;
-        assert!(aborted.is_ok(), "the oldest is dropped at once");
-        assert!(timeout(Duration::from_millis(1), closing[1].0.notified()).await.is_err());
+        assert!(is_aborted(&closing[0].0).await, "the oldest is dropped at once");
+        assert!(!is_aborted(&closing[1].0).await);
         drop(closing);
         assert_eq!(table.metrics.open.get(), 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_has_closed_and_what_has_no_request_is_dropped_before_a_request() {
+        let table = connections(1, None);
+        let mut kept = Vec::new();
+        for _ in 0..3 {
+            let slot = admit(&table, ONE).await.unwrap();
+            kept.push((slot.begin(), slot.close(), slot));
+        }
+        kept[0].0.is_whole();
+        for _ in 0..200 {
+            let slot = admit(&table, ONE).await.unwrap();
+            drop((slot.begin(), slot.close()));
+        }
+        assert!(!is_aborted(&kept[0].1).await && table.closing().len() == 3, "those that have closed do not count");
+        let mut idle = Vec::new();
+        for _ in 0..200 {
+            let slot = admit(&table, ONE).await.unwrap();
+            idle.push((slot.close(), slot));
+        }
+        for (_, closing, _) in &kept {
+            assert!(!is_aborted(closing).await);
+        }
+        assert!(is_aborted(&idle[0].0).await && !is_aborted(&idle[199].0).await);
+        for _ in 0..MAX_CLOSING - 1 {
+            let slot = admit(&table, ONE).await.unwrap();
+            kept.push((slot.begin(), slot.close(), slot));
+        }
+        let aborted = (is_aborted(&kept[0].1).await, is_aborted(&kept[1].1).await, is_aborted(&kept[2].1).await);
+        assert_eq!(aborted, (false, true, true), "a request that has arrived goes last");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_that_waits_makes_way_for_a_client_that_waits_less() {
+        let table = connections(1, None);
+        let only = admit(&table, ONE).await.unwrap();
+        let request = whole(&only);
+        let wait = |client| {
+            let table = Arc::clone(&table);
+            tokio::spawn(async move { table.admit(client).await })
+        };
+        let others: Vec<_> = (0..MAX_WAITING).map(|_| wait(TWO)).collect();
+        sleep(Duration::from_millis(1)).await;
+        let waits = wait(IpAddr::V4(Ipv4Addr::new(10, 0, 0, 3)));
+        sleep(Duration::from_millis(1)).await;
+        assert_eq!(others.iter().filter(|other| other.is_finished()).count(), 1);
+        assert!(!waits.is_finished());
+        drop(request);
+        sleep(Duration::from_millis(1)).await;
+        drop((waits, others));
     }
 }

@@ -1,6 +1,7 @@
 //! A port: connections within limits, TLS if wanted, HTTP, and an orderly end.
 
 use std::convert::Infallible;
+use std::future::pending;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr};
 use std::pin::pin;
@@ -104,7 +105,7 @@ impl Port {
         let connection = Arc::new(Connection { http: self.http, tls, router, connections, stop });
         let stop = &connection.stop;
         let mut tasks = JoinSet::new();
-        // It only accepts: whoever waits for admission or for a handshake keeps nobody else waiting.
+        // It only accepts: a connection that waits for admission or for a handshake delays no other one.
         let accept = async {
             loop {
                 while tasks.try_join_next().is_some() {}
@@ -190,17 +191,24 @@ impl Connection {
             }
         });
         let mut connection = pin!(self.http.serve_connection(TokioIo::new(stream), service));
-        tokio::select! {
+        let stops = tokio::select! {
             _ = connection.as_mut() => return,
-            () = slot.share.evicted() => {}
-            () = self.stop.cancelled() => {}
-            () = idle(&slot) => {}
-        }
-        let abort = slot.close();
+            () = slot.share.evicted() => false,
+            () = self.stop.cancelled() => true,
+            () = idle(&slot) => false,
+        };
+        // At the end of the port all close at once, and no new ones come.
+        let closing = (!stops).then(|| slot.close());
+        let aborted = async {
+            match &closing {
+                Some(closing) => closing.aborted().await,
+                None => pending().await,
+            }
+        };
         connection.as_mut().graceful_shutdown();
         tokio::select! {
             _ = connection.as_mut() => {}
-            () = abort.notified() => {}
+            () = aborted => {}
             () = rest(&slot) => {}
         }
     }
@@ -231,6 +239,10 @@ mod tests {
 
     /// A port whose handler takes half a second.
     fn start(limits: Limits) -> std::net::SocketAddr {
+        start_until(limits).0
+    }
+
+    fn start_until(limits: Limits) -> (std::net::SocketAddr, CancellationToken) {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         listener.set_nonblocking(true).unwrap();
         let address = listener.local_addr().unwrap();
@@ -243,8 +255,9 @@ mod tests {
         let mut http = Builder::new(TokioExecutor::new()).http1_only();
         http.http1().timer(TokioTimer::new());
         let port = Port { limits, http, tls: None, metrics: ConnectionMetrics::default() };
-        tokio::spawn(port.serve(listener, router, CancellationToken::new()));
-        address
+        let stop = CancellationToken::new();
+        tokio::spawn(port.serve(listener, router, stop.clone()));
+        (address, stop)
     }
 
     #[tokio::test]
@@ -258,6 +271,45 @@ mod tests {
         assert!(other.ends_with("127.0.0.3"), "{other}");
         assert!(!waits.is_finished(), "the other one did not wait for it");
         assert!(busy.await.unwrap().ends_with("127.0.0.2") && waits.await.unwrap().ends_with("127.0.0.2"));
+    }
+
+    /// 300 addresses with one to three connections each.
+    #[tokio::test]
+    async fn many_addresses_that_ask_nothing_keep_no_other_client_out() {
+        let port = start(PLAIN);
+        let mut silent = Vec::new();
+        for number in 0..600_u16 {
+            let [high, low] = (number % 300 + 2).to_be_bytes();
+            silent.push(connect(port, [127, 1, high, low]).await);
+        }
+        for _ in 0..3 {
+            let reviews: Vec<_> = (0..20_u8)
+                .map(|_| tokio::spawn(async move { ask(connect(port, [127, 0, 0, 1]).await, REQUEST).await }))
+                .collect();
+            for number in 0..60_u8 {
+                silent.push(connect(port, [127, 2, 0, number]).await);
+                sleep(Duration::from_millis(2)).await;
+            }
+            for review in reviews {
+                let answer = review.await.unwrap();
+                assert!(answer.ends_with("127.0.0.1"), "{answer}");
+            }
+        }
+    }
+
+    /// A port that stops closes all its connections at once: none of them is dropped before its answer.
+    #[tokio::test]
+    async fn a_port_that_stops_answers_what_has_begun() {
+        let (port, stop) = start_until(PLAIN);
+        let asked: Vec<_> = (0..100)
+            .map(|_| tokio::spawn(async move { ask(connect(port, [127, 0, 0, 1]).await, REQUEST).await }))
+            .collect();
+        sleep(Duration::from_millis(250)).await;
+        stop.cancel();
+        for answer in asked {
+            let answer = answer.await.unwrap();
+            assert!(answer.ends_with("127.0.0.1"), "{answer}");
+        }
     }
 
     #[tokio::test]

@@ -1,12 +1,13 @@
 //! A capacity that clients share: connections of a port, requests, memory of their bodies.
 //!
 //! At the limit, what makes way for a newcomer belongs to the client that holds the most, and the newcomer counts for its own client: a
-//! client that holds no more than an equal part loses nothing to others. What is protected never makes way. A client is an address:
-//! whoever has many of them is many clients.
+//! client that holds no more than an equal part loses nothing to others. What is protected never makes way. An unused connection makes way
+//! for every newcomer: a client with many addresses keeps no other client out by connections that it does not use. A client is an IPv4
+//! address or an IPv6 network of 64 bits.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -21,8 +22,9 @@ pub struct Capacity {
     pub total: usize,
     /// The shares of one client; `None` is no limit of its own.
     pub per_client: Option<usize>,
-    /// Whether a share makes way for the same client's next, and for one of a client that holds as much: right for what may be idle, such as
-    /// connections. Otherwise only shares of clients that hold more make way.
+    /// Right for what may be idle, such as connections: a share that was never protected makes way for every newcomer, one whose protection
+    /// has ended for the same client's next and for one of a client that holds as much. Otherwise only shares of clients that hold more make
+    /// way.
     pub idle: bool,
 }
 
@@ -56,12 +58,20 @@ struct Entry {
     evicted: Arc<Notify>,
 }
 
+/// The client of an address. A host of an IPv6 network has all addresses of the network at its choice.
+fn client_of(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() & !u128::from(u64::MAX))),
+        address @ IpAddr::V4(_) => address,
+    }
+}
+
 impl State {
     fn held(&self, client: IpAddr) -> usize {
         self.held.get(&client).copied().unwrap_or_default()
     }
 
-    /// What makes way: of the client with the most, one that was never used before one that was, then the one unused for the longest time.
+    /// What makes way for a newcomer of this client, which would hold this much.
     fn victim(&self, capacity: Capacity, client: IpAddr, own: usize) -> Option<u64> {
         let exceeds_own = capacity.per_client.is_some_and(|most| own > most);
         let load = |entry: &Entry| if entry.client == client { own } else { self.held(entry.client) };
@@ -70,8 +80,33 @@ impl State {
             true => load(entry) >= own,
             false => !exceeds_own && load(entry) > own,
         };
+        let unused = || self.unused().filter(|(_, entry)| !exceeds_own || entry.client == client);
+        if capacity.idle
+            && let Some(id) = self.longest_unused(unused)
+        {
+            return Some(id);
+        }
         let free = self.entries.iter().filter(|(_, entry)| entry.active == 0 && yields(entry));
         free.min_by_key(|(id, entry)| (Reverse(load(entry)), entry.used, entry.since, **id)).map(|(id, _)| *id)
+    }
+
+    fn unused(&self) -> impl Iterator<Item = (u64, &Entry)> {
+        self.entries.iter().filter(|(_, entry)| !entry.used).map(|(id, entry)| (*id, entry))
+    }
+
+    /// The oldest of the client whose unused shares are the oldest, by the sum of the squares of their ages. Ages count more than numbers: a
+    /// client that soon uses what it takes, several at once, loses nothing to many clients that do not. Numbers count, too: one client that
+    /// ever takes many anew loses its own.
+    fn longest_unused<'a, I: Iterator<Item = (u64, &'a Entry)>>(&self, unused: impl Fn() -> I) -> Option<u64> {
+        let (now, mut ages) = (Instant::now(), HashMap::<IpAddr, u128>::new());
+        for (_, entry) in unused() {
+            *ages.entry(entry.client).or_default() += now.duration_since(entry.since).as_micros().pow(2);
+        }
+        let order = |(id, entry): &(u64, &Entry)| {
+            let age = ages.get(&entry.client).copied().unwrap_or_default();
+            (Reverse((age, self.held(entry.client))), entry.since, *id)
+        };
+        unused().min_by_key(order).map(|(id, _)| id)
     }
 
     fn remove(&mut self, id: u64) -> Option<Entry> {
@@ -96,8 +131,8 @@ impl Shares {
 
     /// Takes a share at once, if need be in place of others; `None` if there is neither room nor anything that makes way.
     #[must_use]
-    pub fn try_take(self: &Arc<Self>, client: IpAddr, weight: usize) -> Option<Share> {
-        let mut state = self.lock();
+    pub fn try_take(self: &Arc<Self>, address: IpAddr, weight: usize) -> Option<Share> {
+        let (mut state, client) = (self.lock(), client_of(address));
         let Capacity { total, per_client, .. } = self.capacity;
         loop {
             let own = state.held(client) + weight;
@@ -121,11 +156,11 @@ impl Shares {
     }
 
     /// The same, and waits for so long until there is room.
-    pub async fn take(self: &Arc<Self>, client: IpAddr, weight: usize, patience: Duration) -> Option<Share> {
+    pub async fn take(self: &Arc<Self>, address: IpAddr, weight: usize, patience: Duration) -> Option<Share> {
         let deadline = Instant::now() + patience;
         loop {
             let freed = self.freed.notified();
-            if let Some(share) = self.try_take(client, weight) {
+            if let Some(share) = self.try_take(address, weight) {
                 return Some(share);
             }
             timeout_at(deadline, freed).await.ok()?;

@@ -15,7 +15,7 @@ pub const MAX_BODY_BYTES: usize = 7 * 1024 * 1024;
 /// Concurrent requests over all connections. At 4,000 requests per second, only a handful run at the same time.
 const MAX_REQUESTS: usize = 2048;
 /// A body up to this size needs no budget. All of them together use 32 MiB. A review of a cluster has 7 kB.
-const SMALL_BODY_BYTES: usize = 16 * 1024;
+pub const SMALL_BODY_BYTES: usize = 16 * 1024;
 /// Budget for large bodies, in KiB: two of the largest, or several hundred of the usual size. Parsing takes a few times as much.
 const LARGE_BODIES_KIB: usize = 2 * MAX_BODY_BYTES / KIB;
 /// How long a large body waits for budget. Requests take milliseconds unless their clients send slowly.

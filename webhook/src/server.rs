@@ -18,11 +18,12 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Status;
 use rustls::ServerConfig;
 use server::{Client, Http, Limits, Port, Warnings};
 use shared::text::sanitize;
+use tokio::task::spawn_blocking;
 use tokio_util::sync::CancellationToken;
 
 use crate::answer::{Answer, Context};
 use crate::fdb::Clusters;
-use crate::limiter::{MAX_BODY_BYTES, Overloaded, Permit, RequestLimiter, time_for};
+use crate::limiter::{MAX_BODY_BYTES, Overloaded, Permit, RequestLimiter, SMALL_BODY_BYTES, time_for};
 use crate::metrics::{Answered, Denied, Metrics, Rejected};
 use crate::review::{self, Request, Response, Review, ReviewError};
 use crate::settings::Settings;
@@ -170,17 +171,40 @@ async fn serve(webhook: Arc<Webhook>, endpoint: Endpoint, request: HttpRequest) 
         return webhook.rejected(StatusCode::UNSUPPORTED_MEDIA_TYPE, "Content-Type must be application/json");
     }
     let client = Client::of(&request);
-    let (body, _permit) = match read(&webhook.limiter, client, request.into_body()).await {
+    let (body, permit) = match read(&webhook.limiter, client, request.into_body()).await {
         Ok(read) => read,
         Err((code, message)) => return webhook.rejected(code, &message),
     };
     let start = Instant::now();
-    let (code, answer) = webhook.answer(endpoint, &body, Timestamp::now());
+    let Some((code, answer)) = answer(&webhook, endpoint, body, permit).await else {
+        return webhook.rejected(StatusCode::INTERNAL_SERVER_ERROR, "the request could not be evaluated");
+    };
     if code != StatusCode::OK {
         webhook.metrics.rejected.get_or_create(&Rejected { code: code.as_u16() }).inc();
     }
     webhook.metrics.duration.observe(start.elapsed().as_secs_f64());
     (code, [(CONTENT_TYPE, JSON)], answer).into_response()
+}
+
+/// Answers a body. A large one is read on a thread of its own: small ones and new connections do not wait for it. Its permit lasts until
+/// it is read, even if the client disconnects. None if the thread panicked.
+async fn answer(
+    webhook: &Arc<Webhook>,
+    endpoint: Endpoint,
+    body: Vec<u8>,
+    permit: Permit,
+) -> Option<(StatusCode, Vec<u8>)> {
+    let now = Timestamp::now();
+    if body.len() <= SMALL_BODY_BYTES {
+        return Some(webhook.answer(endpoint, &body, now));
+    }
+    let webhook = Arc::clone(webhook);
+    let large = spawn_blocking(move || {
+        let answer = webhook.answer(endpoint, &body, now);
+        drop((body, permit));
+        answer
+    });
+    large.await.ok()
 }
 
 type Rejection = (StatusCode, String);

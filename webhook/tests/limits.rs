@@ -157,6 +157,23 @@ async fn a_body_has_the_time_that_its_length_takes() {
     }
 }
 
+/// On one thread: the small one is answered while the large one is read.
+#[tokio::test]
+async fn a_large_body_delays_no_small_one() {
+    let (_, app) = with_limiter(RequestLimiter::default());
+    let mut large = review(&request(CLUSTERS, "UPDATE", Some(&cluster("")), Some(&cluster("Hibernating"))));
+    large["request"]["object"]["unknown"] = vec![0; 3 << 20].into();
+    let large = large.to_string();
+    assert!(large.len() < MAX_BODY_BYTES);
+    let answered = async |body: String| {
+        let (code, said) = validate(&app, body).await;
+        assert_eq!(code, StatusCode::OK, "{said}");
+        Instant::now()
+    };
+    let (large, small) = tokio::join!(answered(large), answered(usual()));
+    assert!(small < large);
+}
+
 /// Two clients hold all requests and all memory by bodies that they never send. A third one does not notice.
 #[tokio::test(start_paused = true)]
 async fn what_clients_hold_and_do_not_use_makes_way_for_others() {
@@ -327,6 +344,47 @@ async fn a_request_under_way_survives_a_flood_of_connections() -> Result<()> {
     }
     assert_eq!(answer.await??.status(), StatusCode::OK);
     Ok(())
+}
+
+/// 300 addresses with one to three connections each that begin no handshake, and take those that they lose anew. Only clients with a
+/// certificate are served.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn connections_without_a_handshake_keep_no_api_server_out() -> Result<()> {
+    let server = start(LIMITS)?;
+    let silent = async |number: u16| -> Result<TcpStream> {
+        let [high, low] = (number % 300 + 2).to_be_bytes();
+        let socket = TcpSocket::new_v4()?;
+        socket.bind(([127, 1, high, low], 0).into())?;
+        Ok(socket.connect(server.address).await?)
+    };
+    let mut held = Vec::new();
+    for number in 0..600 {
+        held.push(silent(number).await?);
+    }
+    let reviews = async {
+        for _ in 0..25 {
+            let ask = async || -> Result<StatusCode> {
+                let stream = server.connect().await?;
+                let (mut sender, connection) = http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await?;
+                tokio::spawn(connection);
+                Ok(sender.send_request(usual_request()?).await?.status())
+            };
+            let answers = futures::future::try_join_all((0..8).map(|_| ask())).await?;
+            assert!(answers.iter().all(|code| *code == StatusCode::OK), "{answers:?}");
+        }
+        anyhow::Ok(())
+    };
+    let again = async {
+        for number in 0_u16.. {
+            held[usize::from(number) % 600] = silent(number % 600).await?;
+            sleep(Duration::from_millis(1)).await;
+        }
+        anyhow::Ok(())
+    };
+    tokio::select! {
+        done = reviews => done,
+        failed = again => failed,
+    }
 }
 
 /// Forty connections of one address, each with a POST whose body never comes, at a port that keeps eight.

@@ -1,5 +1,6 @@
 //! Who makes way for whom.
 
+use std::collections::HashSet;
 use std::net::Ipv4Addr;
 
 use proptest::prelude::*;
@@ -44,9 +45,69 @@ async fn what_is_protected_never_makes_way() {
     assert!(requests.try_take(client(2), 1).is_some() && is_evicted(&whole[0]) && !is_evicted(&whole[1]));
 }
 
+/// 300 addresses hold a whole port by connections that they do not use, and take ten of those that they lose anew in each millisecond.
+#[tokio::test(start_paused = true)]
+async fn connections_without_use_keep_no_other_client_out() {
+    for (each, reconnect) in [(1, 0), (3, 0), (1, 10), (3, 10)] {
+        let connections = shares(256, true);
+        let addresses = (0..300 * each).map(|number| IpAddr::V4(Ipv4Addr::from_bits(0x0b00_0000 + number % 300)));
+        let mut attackers: Vec<(IpAddr, Option<Share>)> =
+            addresses.map(|address| (address, connections.try_take(address, 1))).collect();
+        let mut kept = Vec::new();
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        for review in 0..400 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+            let burst: Vec<Share> = (0..8).filter_map(|_| connections.try_take(client(1), 1)).collect();
+            assert_eq!(burst.len(), 8, "{each} {reconnect} {review}");
+            // The time of a handshake.
+            for _ in 0..5 {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+                let lost = attackers.iter_mut().filter(|(_, share)| share.as_ref().is_none_or(is_evicted));
+                for (address, share) in lost.take(reconnect) {
+                    *share = connections.try_take(*address, 1);
+                }
+            }
+            assert!(!burst.iter().any(is_evicted), "{each} {reconnect} {review}");
+            for share in burst {
+                share.protect();
+                share.release();
+                kept.push(share);
+            }
+            kept.truncate(100);
+        }
+        assert!(!kept.iter().any(is_evicted), "{each} {reconnect}");
+    }
+}
+
+/// One client takes 60 connections in each millisecond, another one takes ten in all.
+#[tokio::test(start_paused = true)]
+async fn a_client_that_takes_many_anew_loses_its_own() {
+    let connections = shares(256, true);
+    let burst: Vec<Share> = (0..10).filter_map(|_| connections.try_take(client(1), 1)).collect();
+    let mut flood = Vec::new();
+    for _ in 0..5 {
+        flood.extend((0..60).filter_map(|_| connections.try_take(client(2), 1)));
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    flood.extend((0..60).filter_map(|_| connections.try_take(client(2), 1)));
+    assert!(flood.len() == 360 && !burst.iter().any(is_evicted));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_addresses_of_an_ipv6_network_are_one_client() {
+    let bodies = shares(8, false);
+    let take = |address: &str| bodies.try_take(address.parse().unwrap(), 1);
+    let held: Vec<Share> = (0..8).filter_map(|host| take(&format!("2001:db8::{host}:1"))).collect();
+    assert!(held.len() == 8 && take("2001:db8::ffff").is_none());
+    let other = take("2001:db8:0:1::1").unwrap();
+    assert!(held.iter().filter(|share| is_evicted(share)).count() == 1 && !is_evicted(&other));
+    let _mapped = take("::ffff:10.0.0.1").unwrap();
+    assert_eq!(bodies.lock().held(client(1)), 1, "an IPv4 address in another form");
+}
+
 proptest! {
-    /// Whatever is taken, used and given back: the sums are right, the capacity holds, and a client that holds no more than its equal part
-    /// of the capacity loses nothing to others.
+    /// Whatever is taken, used and given back: the sums are right, the capacity holds, an unused connection makes way, and a client that
+    /// holds no more than its equal part of the capacity loses nothing else to others.
     #[test]
     fn an_equal_part_is_everyones_own(
         idle in any::<bool>(), steps in proptest::collection::vec((0_u8..4, 1_usize..4, 0_u8..4), 1..200),
@@ -55,20 +116,33 @@ proptest! {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
         let _guard = runtime.enter();
         let shares = shares(TOTAL, idle);
-        let mut taken: Vec<(u8, Share)> = Vec::new();
+        let (mut taken, mut used) = (Vec::<(u8, Share)>::new(), HashSet::new());
         for (who, weight, what) in steps {
             match what {
                 0 if !taken.is_empty() => drop(taken.remove(usize::from(who) * 7 % taken.len())),
-                1 if !taken.is_empty() => taken[usize::from(who) * 5 % taken.len()].1.protect(),
+                1 if !taken.is_empty() => {
+                    let share = &taken[usize::from(who) * 5 % taken.len()].1;
+                    share.protect();
+                    used.insert(share.id);
+                    if weight == 1 {
+                        share.release();
+                    }
+                }
                 _ => {
                     // One that is taken in place of several may first take those of its own client.
                     let weight = if idle { 1 } else { weight };
                     let before: Vec<usize> = (0..4).map(|number| shares.lock().held(client(number))).collect();
-                    taken.extend(shares.try_take(client(who), weight).map(|share| (who, share)));
+                    let unused = idle && shares.lock().unused().next().is_some();
+                    let share = shares.try_take(client(who), weight);
+                    prop_assert!(share.is_some() || !unused);
+                    taken.extend(share.map(|share| (who, share)));
                     for other in (0..4_u8).filter(|other| *other != who) {
                         let (was, is) = (before[usize::from(other)], shares.lock().held(client(other)));
-                        prop_assert!(is == was || was >= before[usize::from(who)] + weight, "{was} {is}");
+                        prop_assert!(is == was || unused || was >= before[usize::from(who)] + weight, "{was} {is}");
                     }
+                    let lost = taken.iter().filter(|(_, share)| is_evicted(share));
+                    let lost_in_use = lost.filter(|(_, share)| used.contains(&share.id)).count();
+                    prop_assert!(!unused || lost_in_use == 0);
                 }
             }
             taken.retain(|(_, share)| !is_evicted(share));

@@ -1,6 +1,7 @@
 //! Objects with fields that cannot be read: a text is too long, a list stands where a number should be.
 //!
-//! Such a field is left out, so that everything else is judged and stamped, and is denied by its name ([`super::judge`]).
+//! Such a field is left out, so that everything else is judged and stamped, and is denied by its name ([`super::judge`]). Of a large object
+//! with several such fields, the whole part of the object is left out, and denied: reading one takes a bounded time.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -15,8 +16,15 @@ use crate::text::sanitize_to;
 /// Row of what cannot be read, whatever the kind.
 pub const UNREADABLE: &str = "unreadable";
 
-/// Most times that an object is read: more than any kind has fields that rules read.
-const MAX_ATTEMPTS: usize = 32;
+/// Most fields that are left out one by one: more than any kind has fields that rules read.
+const MAX_SINGLE: usize = 32;
+/// Bytes that are read to find them: an object of 128 KiB is read 32 times, one of more than 2 MiB once. After that each attempt leaves out
+/// a member of the object itself, such as `spec`.
+const MAX_READ_BYTES: usize = 4 * 1024 * 1024;
+/// Most members of the object itself that are left out: more than rules read.
+const MAX_WHOLE: usize = 8;
+/// Most names of a path: more than the fields that rules read have.
+const MAX_PATH: usize = 16;
 /// Characters that are kept of what stands in a field.
 const MAX_FOUND_CHARS: usize = 40;
 /// Characters that are kept of why it cannot be read.
@@ -97,18 +105,26 @@ impl UnreadFields {
 /// When it is no object, or a field is left out that must be there.
 pub fn read<T: DeserializeOwned>(object: &str) -> serde_json::Result<(T, Vec<Unread>)> {
     let (mut text, mut unread) = (Cow::Borrowed(object), Vec::<Unread>::new());
-    for _ in 1..MAX_ATTEMPTS {
+    let single = (MAX_READ_BYTES / object.len().max(1)).clamp(1, MAX_SINGLE);
+    for attempt in 1..=single + MAX_WHOLE {
         let error = match from_map(&mut serde_json::Deserializer::from_str(&text)) {
             Ok(object) => return Ok((object, unread)),
             Err(error) => error,
         };
-        let Some(Member { path, key, value }) = member_at(&text, offset(&text, &error)) else { return Err(error) };
+        let names = if attempt <= single { MAX_PATH } else { 1 };
+        let Some(Member { path, key, value }) = member_at(&text, offset(&text, &error), names) else {
+            return Err(error);
+        };
         let message = message(value, &error);
         unread.retain(|other| !other.path.starts_with(&path));
+        if attempt <= single {
+            // Nothing reads a member whose name is blank.
+            let (name, length) = (start(&text, key) + 1, key.len() - 2);
+            text.to_mut().replace_range(name..name + length, &" ".repeat(length));
+        } else {
+            text = Cow::Owned(without(&text, &path));
+        }
         unread.push(Unread { path, message, altered: true });
-        // Nothing reads a member whose name is blank.
-        let (name, length) = (start(&text, key) + 1, key.len() - 2);
-        text.to_mut().replace_range(name..name + length, &" ".repeat(length));
     }
     from_map(&mut serde_json::Deserializer::from_str(&text)).map(|object| (object, unread))
 }
@@ -129,14 +145,16 @@ struct Member<'t> {
     value: &'t str,
 }
 
-/// The innermost member with a name around this byte.
-fn member_at(object: &str, offset: usize) -> Option<Member<'_>> {
+/// The innermost member with a name around this byte, with a path of at most so many names.
+fn member_at(object: &str, offset: usize, names: usize) -> Option<Member<'_>> {
     let (mut path, mut found, mut inside) = (Vec::new(), None, object);
     let around = |key: &str, value: &str| {
         !key.trim_matches(['"', ' ']).is_empty()
             && (start(object, key)..=start(object, value) + value.len()).contains(&offset)
     };
-    while let Some((key, value)) = find(inside, around) {
+    while path.len() < names
+        && let Some((key, value)) = find(inside, around)
+    {
         path.push(serde_json::from_str(key).ok()?);
         (found, inside) = (Some((key, value)), value);
     }
@@ -145,34 +163,57 @@ fn member_at(object: &str, offset: usize) -> Option<Member<'_>> {
 
 /// The value at a path, as it is written.
 fn at<'t>(object: &'t str, path: &[String]) -> Option<&'t str> {
-    path.iter().try_fold(object, |inside, name| {
-        let is_it = |key: &str, _: &str| serde_json::from_str::<String>(key).is_ok_and(|key| key == *name);
-        find(inside, is_it).map(|(_, value)| value)
-    })
+    path.iter().try_fold(object, |inside, name| find(inside, |key, _| is(key, name)).map(|(_, value)| value))
+}
+
+/// Whether a key, as it is written, is this name.
+fn is(key: &str, name: &str) -> bool {
+    if key.contains('\\') {
+        return serde_json::from_str::<String>(key).is_ok_and(|key| key == name);
+    }
+    key.strip_prefix('"').and_then(|key| key.strip_suffix('"')) == Some(name)
+}
+
+/// A map without its members at this path of one name.
+fn without(map: &str, path: &[String]) -> String {
+    let mut rest = String::with_capacity(map.len());
+    each(map, |key, value| {
+        if !path.iter().any(|name| is(key, name)) {
+            rest.extend([if rest.is_empty() { "{" } else { "," }, key, ":", value]);
+        }
+    });
+    rest.push_str(if rest.is_empty() { "{}" } else { "}" });
+    rest
 }
 
 /// Key and value of the last member of a map for which this holds: of a key that is given twice, Go takes the last.
 fn find(map: &str, fits: impl Fn(&str, &str) -> bool) -> Option<(&str, &str)> {
-    struct Find<F>(F);
+    let mut found = None;
+    each(map, |key, value| found = if fits(key, value) { Some((key, value)) } else { found });
+    found
+}
 
-    impl<'t, F: Fn(&str, &str) -> bool> Visitor<'t> for Find<F> {
-        type Value = Option<(&'t str, &'t str)>;
+/// Calls this with key and value of each member of a map, up to what is no JSON.
+fn each<'t>(map: &'t str, call: impl FnMut(&'t str, &'t str)) {
+    struct Each<F>(F);
+
+    impl<'t, F: FnMut(&'t str, &'t str)> Visitor<'t> for Each<F> {
+        type Value = ();
 
         fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
             f.write_str("a map")
         }
 
-        fn visit_map<A: MapAccess<'t>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-            let mut found = None;
+        fn visit_map<A: MapAccess<'t>>(mut self, mut map: A) -> Result<(), A::Error> {
             while let Some((key, value)) = map.next_entry::<&RawValue, &RawValue>()? {
-                let member = (key.get(), value.get());
-                found = if self.0(member.0, member.1) { Some(member) } else { found };
+                self.0(key.get(), value.get());
             }
-            Ok(found)
+            Ok(())
         }
     }
 
-    serde_json::Deserializer::from_str(map).deserialize_map(Find(fits)).ok()?
+    // What is no map has no members.
+    let _ = serde_json::Deserializer::from_str(map).deserialize_map(Each(call));
 }
 
 /// Where a part of a text begins.
@@ -188,6 +229,7 @@ fn offset(text: &str, error: &serde_json::Error) -> usize {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
     use std::collections::BTreeMap;
 
     use serde::Deserialize;
@@ -267,10 +309,39 @@ mod tests {
     #[test]
     fn what_no_api_server_sends_ends() {
         let many: Vec<String> = (0..10_000).map(|number| format!(r#""hibernate.sh/{number}":7"#)).collect();
-        assert!(read::<Read>(&format!(r#"{{"metadata":{{"annotations":{{{}}}}}}}"#, many.join(","))).is_err());
+        let (_, found) =
+            fields(&format!(r#"{{"spec":{{"count":"x"}},"metadata":{{"annotations":{{{}}}}}}}"#, many.join(",")));
+        assert_eq!(found, ["spec.count", "metadata"]);
         let (object, found) = fields(r#"{"spec":{"n\u0061me":"\ud800","":[],"count":1,"count":2}}"#);
         assert_eq!(found, ["spec.name", "spec.count"]);
         assert_eq!(object.spec.unwrap().count, Some(1));
+    }
+
+    /// An object of 4 MB whose fields are all wrong, each of them many times.
+    #[test]
+    fn a_large_object_is_read_few_times() {
+        thread_local!(static ATTEMPTS: Cell<usize> = const { Cell::new(0) });
+
+        #[derive(Debug, Default)]
+        struct Counted(Read);
+
+        impl<'de> Deserialize<'de> for Counted {
+            fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                ATTEMPTS.set(ATTEMPTS.get() + 1);
+                Read::deserialize(deserializer).map(Self)
+            }
+        }
+
+        let spec = r#""name":7,"n\u0061me":8,"count":"x","labels":2,"deeper":3"#;
+        let (specs, filler) = ([r#""spec":{SPEC}"#; 10].join(",").replace("SPEC", spec), "0,".repeat(2_000_000));
+        let large = format!(r#"{{"unknown":[{filler}0],{specs},"metadata":{{"name":9}},"sp\u0065c":{{{spec}}}}}"#);
+        let (Counted(object), unread) = read::<Counted>(&large).unwrap();
+        assert!(ATTEMPTS.get() <= 4, "{}", ATTEMPTS.get());
+        assert!(object.spec.is_none() && unread.len() == 2);
+        assert!(["spec", "metadata"].iter().all(|field| unread.iter().any(|unread| unread.covers(&[*field]))));
+        let unread = UnreadFields::new(Some((&large.replace("9}", "8}"), unread.clone())), (&large, unread));
+        let altered = unread.new.iter().filter(|field| field.altered()).map(Unread::field).collect::<Vec<_>>();
+        assert_eq!(altered, ["metadata"]);
     }
 
     #[test]

@@ -145,13 +145,13 @@ pub struct Stamp {
 
 impl Stamp {
     /// Reads the annotations of the object with this UID. What stands there for another object, because it was copied or restored with
-    /// its annotations, counts for nothing.
+    /// its annotations, counts for nothing. If it names no object, or the UID of this one is unknown, the stamp is there and cannot be read.
     #[must_use]
     pub fn read<'a>(uid: &str, get: impl Fn(&str) -> Option<&'a str>) -> Self {
         let key = get(keys::RELEASE).is_some_and(|release| !uid.is_empty() && release == uid);
         let record = get(keys::SUSPENSION).and_then(Suspension::parse);
-        if record.as_ref().is_some_and(|record| record.uid != uid) {
-            return Self { key, ..Self::default() };
+        if let Some(record) = record.as_ref().filter(|record| record.uid.is_empty() || record.uid != uid) {
+            return Self { key, present: record.uid.is_empty() || uid.is_empty(), ..Self::default() };
         }
         let time = |key| get(key).and_then(format::time);
         Self {
@@ -342,6 +342,21 @@ mod tests {
         let of = |uid| Stamp::read(uid, |key| all.iter().find(|(name, _)| *name == key).map(|(_, value)| *value));
         assert!(of("p-1").is_released_for(Some(REMOVAL)) && of("p-1").key);
         assert_eq!(of("p-2"), Stamp::default());
+    }
+
+    #[test]
+    fn a_stamp_of_an_unknown_object_holds() {
+        let (named, unnamed) =
+            (record("2h"), Suspension { uid: String::new(), ..Suspension::parse(&record("2h")).unwrap() });
+        for (uid, text) in [("p-1", &unnamed.text()), ("", &unnamed.text()), ("", &named)] {
+            let all = [
+                (keys::SUSPENDED_AT, "2020-11-21T18:00:00Z"),
+                (keys::SUSPENSION, text),
+                (keys::RELEASED_AT, "2020-11-21T20:00:00Z"),
+            ];
+            let stamp = Stamp::read(uid, |key| all.iter().find(|(name, _)| *name == key).map(|(_, value)| *value));
+            assert_eq!(stamp, Stamp { present: true, ..Stamp::default() }, "{uid} {text}");
+        }
     }
 
     proptest! {

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::admission::{Change, UnreadFields, User};
 use crate::fdb::api::FoundationDBCluster;
+use crate::fdb::suspension::Suspension;
 
 const REMOVAL: &str = "2026-11-21T17:59:58Z";
 const ID: &str = "storage-1";
@@ -80,6 +81,9 @@ fn the_table() {
     let forgotten = || with(cluster(), "/status/processGroups", json!([]));
     let marked_again = || with(cluster(), "/status/processGroups/0/removalTimestamp", json!("2026-11-21T19:59:58Z"));
     let bare = with(plain(), "/metadata/labels", Value::Null);
+    let held = stamped(&[], &record(Some(REMOVAL), "operator"));
+    let unnamed = Suspension { uid: String::new(), ..Suspension::parse(&record(Some(REMOVAL), "operator")).unwrap() };
+    let unnamed = unnamed.text();
     let class = |class: &str| {
         let labels =
             json!({"foundationdb.org/fdb-process-group-id": "x-1", "foundationdb.org/fdb-process-class": class});
@@ -146,6 +150,21 @@ fn the_table() {
         ),
         ("off, but held", Pvc, stamped(&[], &record(Some(REMOVAL), "operator")), off(), (false, "S13")),
         ("off, but unreadably held", Pvc, stamped(&[], "?"), off(), (false, "S13")),
+        ("off, but held, for whom is unknown", Pvc, stamped(&[], &unnamed), off(), (false, "S13")),
+        (
+            "off, but held, its own UID is unknown",
+            Pvc,
+            with(held.clone(), "/metadata/uid", json!("")),
+            off(),
+            (false, "S13"),
+        ),
+        (
+            "off, but held, its own UID is unreadable",
+            Pvc,
+            with(held, "/metadata/uid", json!(7)),
+            off(),
+            (false, UNREADABLE),
+        ),
         ("Service of the cluster", Service, bare.clone(), cluster(), (true, "S8")),
         ("PVC without labels", Pvc, bare, cluster(), (false, "S14")),
         ("Service of a stateless class", Service, class("cluster_controller"), cluster(), (true, "S8")),

@@ -166,6 +166,7 @@ impl World {
             Step::Services(services) => {
                 for mut service in services.iter().cloned() {
                     service["metadata"]["resourceVersion"] = json!("1");
+                    service["metadata"]["uid"] = json!("uid-service");
                     self.services.push(service);
                 }
             }

@@ -106,6 +106,8 @@ async fn the_addresses_of_an_ipv6_network_are_one_client() {
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
     /// Whatever is taken, used and given back: the sums are right, the capacity holds, an unused connection makes way, and a client that
     /// holds no more than its equal part of the capacity loses nothing else to others.
     #[test]

@@ -286,7 +286,7 @@ impl System for Rollouts {
         let client = &self.hub().client;
         let unguarded = self.facts.unguarded(client).await.map_err(read("the policy of rollouts"))?;
         observation.blocked = unguarded.or_else(|| unstamped(rollout));
-        if let Some(left) = state.selection.left(rollout).filter(|_| self.snapshots.known(uid_of(rollout)).is_none()) {
+        if let Some(left) = state.selection.left(rollout).filter(|_| self.snapshots.known(rollout).is_none()) {
             return Ok(Observed::Rest(Some(left)));
         }
         observation.upgrades = self.facts.upgrades(client).await.map_err(read("the ClusterGroupUpgrades"))?;
@@ -438,7 +438,7 @@ async fn has_claim(rollouts: &Rollouts, rollout: &PowerRollout, items: &[Arc<Ite
     if claimed.is_empty() || !has_begun(rollout) {
         return Ok(false);
     }
-    let snapshot = rollouts.snapshots.read(rollouts.hub(), uid_of(rollout)).await.map_err(read("the members"))?;
+    let snapshot = rollouts.snapshots.read(rollouts.hub(), rollout).await.map_err(read("the members"))?;
     let is_member =
         |item: &&Arc<Item>| snapshot.as_ref().map_or(true, |known| known.group(item.observed.uid).is_some());
     Ok(claimed.iter().any(is_member))
@@ -454,9 +454,9 @@ async fn members(
     let (rollout, hub) = (observation.rollout, rollouts.hub());
     let known = if has_begun(rollout) {
         state.selection = Selection::default();
-        Some(rollouts.snapshots.read(hub, uid_of(rollout)).await.map_err(read("the members"))?)
+        Some(rollouts.snapshots.read(hub, rollout).await.map_err(read("the members"))?)
     } else {
-        rollouts.snapshots.known(uid_of(rollout)).map(Ok)
+        rollouts.snapshots.known(rollout).map(Ok)
     };
     let is_known = known.is_some();
     match known {

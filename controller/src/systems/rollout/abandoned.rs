@@ -138,3 +138,94 @@ async fn is_gone(rollouts: &Rollouts, claim: &Mark, asked: &mut HashMap<String, 
     };
     *asked.entry(claim.uid.clone()).or_insert(is_gone)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroUsize;
+    use std::time::Duration;
+
+    use futures::{StreamExt, stream};
+    use kube::runtime::reflector::store::Writer;
+    use kube::runtime::watcher::Event;
+    use shared::hive::api::ClusterDeployment;
+
+    use super::*;
+    use crate::runtime::Follower;
+    use crate::runtime::testing::MemoryHub;
+    use crate::systems::hive::Ownership;
+    use crate::systems::rollout::{Fleet, Turns};
+
+    const ROLLOUT: &str = "/apis/hibernate.sh/v1alpha1/powerrollouts/night";
+    const CLUSTER: &str = "/apis/hive.openshift.io/v1/namespaces/fleet/clusterdeployments/demo";
+
+    fn rollout(uid: &str, status: &Value) -> Value {
+        json!({
+            "apiVersion": "hibernate.sh/v1alpha1", "kind": "PowerRollout",
+            "metadata": { "name": "night", "uid": uid, "generation": 1, "resourceVersion": "0" },
+            "spec": {
+                "action": "Hibernate", "targets": { "all": true }, "maxTargets": 1, "notAfter": "2126-01-01T00:00:00Z",
+            },
+            "status": status,
+        })
+    }
+
+    /// A cluster with a claim of rollout `ours`, and a fleet that knows it.
+    fn claimed(hub: &MemoryHub) -> Arc<Fleet> {
+        let claim = json!({
+            "v": 1, "name": "night", "uid": "ours", "action": "Hibernate", "group": 0, "attempt": 0, "before": "Running",
+            "wanted": "Hibernating", "since": "2026-11-24T12:00:00Z",
+        });
+        let cluster = json!({
+            "apiVersion": "hive.openshift.io/v1", "kind": "ClusterDeployment",
+            "metadata": { "name": "demo", "namespace": "fleet", "uid": "c", "annotations": { keys::ROLLOUT: claim.to_string() } },
+            "spec": { "baseDomain": "d", "clusterName": "demo", "installed": true, "platform": {} },
+        });
+        hub.put(CLUSTER, cluster);
+        let (fleet, mut writer) = (Arc::new(Fleet::default()), Writer::<Guarded<ClusterDeployment>>::default());
+        writer.apply_watcher_event(&Event::Init);
+        writer.apply_watcher_event(&Event::InitApply(serde_json::from_value(hub.get(CLUSTER)).expect("a cluster")));
+        writer.apply_watcher_event(&Event::InitDone);
+        fleet.listed(&writer.as_reader());
+        fleet
+    }
+
+    /// What is left of the claim when the watch has brought this: nothing, `claim`, or why it ended.
+    async fn left(hub: &MemoryHub, watched: Option<Value>) -> String {
+        let fleet = claimed(hub);
+        let turns = Arc::new(Turns::new(NonZeroUsize::MIN));
+        let new =
+            |handle| Rollouts::new(handle, fleet, Arc::<Ownership>::default(), "hibernate-system".to_owned(), turns);
+        let kind = hub.term().watch(new);
+        let listed = watched.into_iter().map(|one| Event::InitApply(serde_json::from_value(one).expect("a rollout")));
+        let events: Vec<_> = [Event::Init].into_iter().chain(listed).chain([Event::InitDone]).map(Ok).collect();
+        let work = tokio::spawn(kind.run_on(stream::iter(events).chain(stream::pending())));
+        tokio::time::sleep(Duration::from_secs(20)).await;
+        work.abort();
+        let found = hub.get(CLUSTER)["metadata"]["annotations"][keys::ROLLOUT].clone();
+        let mark = Mark::parse(found.as_str().unwrap_or_default());
+        mark.map_or(String::new(), |mark| mark.ended.map_or("claim".to_owned(), |ended| ended.reason))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_claim_ends_by_what_the_hub_answers_and_not_by_what_the_watch_lacks() {
+        let (new, begun) = (json!({}), json!({ "startedAt": "2026-11-24T12:00:00Z" }));
+        let mut unreadable = rollout("ours", &new);
+        unreadable["spec"]["notAfter"] = json!(["soon"]);
+        for (what, watched, stored, expected) in [
+            ("of a rollout that has not started", Some(rollout("ours", &new)), Some(rollout("ours", &new)), ""),
+            ("the watch is late: it has started", Some(rollout("ours", &new)), Some(rollout("ours", &begun)), "claim"),
+            ("the watch is late: it was created", None, Some(rollout("ours", &new)), "claim"),
+            ("it cannot be read", Some(unreadable.clone()), Some(unreadable.clone()), "claim"),
+            ("the watch is late: it cannot be read", None, Some(unreadable), "claim"),
+            ("it is gone", None, None, "the rollout was deleted"),
+            ("another one has its name", None, Some(rollout("another", &new)), "the rollout was deleted"),
+        ] {
+            let hub = MemoryHub::default();
+            stored.into_iter().for_each(|stored| hub.put(ROLLOUT, stored));
+            assert_eq!(left(&hub, watched).await, expected, "{what}");
+        }
+        let hub = MemoryHub::default();
+        hub.inject(|_, path, _| (path == ROLLOUT).then_some(404));
+        assert_eq!(left(&hub, None).await, "claim", "the kind is not served");
+    }
+}

@@ -95,7 +95,7 @@ pub struct Args {
     /// The worker-name of the KKP installation whose user clusters are served
     #[arg(long, value_name = "NAME", default_value = "")]
     pub kkp_worker_name: String,
-    /// Maximum number of unfinished rollouts of one requester to work on; the oldest first, the others wait
+    /// Maximum number of unfinished rollouts of one requester and action to work on; the oldest first, the others wait
     #[arg(long, value_name = "N", default_value = "50")]
     pub max_rollouts_per_requester: NonZeroUsize,
     /// Manage the condition Unreachable with hibernation taken into account; turn off Hive's own unreachable controller first

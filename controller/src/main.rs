@@ -40,7 +40,7 @@ use crate::systems::fdb::Fdb;
 use crate::systems::hive::{Drivers, Hive, Ownership};
 use crate::systems::kkp::Kkp;
 use crate::systems::reachability::Reachability;
-use crate::systems::rollout::{Fleet, Rollouts, trim};
+use crate::systems::rollout::{Fleet, Rollouts, Turns, trim};
 
 /// How many status writes are under way at once. The hub has other users.
 const CONCURRENT_WRITES: usize = 32;
@@ -158,7 +158,10 @@ fn systems(args: &Arc<Args>, identity: &str) -> Vec<Group> {
         }),
         group(move |term| {
             let (fleet, ownership) = (fleets.of(&term.hub), owners.of(&term.hub));
-            term.watch(|handle| Rollouts::new(handle, fleet, ownership, namespace.clone(), most)).trimmed_by(trim)
+            let turns = Arc::new(Turns::new(most));
+            let rollouts =
+                term.watch(|handle| Rollouts::new(handle, fleet, ownership, namespace.clone(), turns.clone()));
+            rollouts.followed_by(turns).trimmed_by(trim)
         }),
         group(move |term| term.watch(|handle| Fdb::new(handle, minimum))),
     ];

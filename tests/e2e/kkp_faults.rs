@@ -353,14 +353,14 @@ async fn of_a_paused_cluster(cluster: &KkpCluster) -> Result<()> {
     Ok(())
 }
 
-/// As after a restore of the seed: the sleeping cluster has another UID than its record. The advice is followed.
+/// As after a restore of the seed: the sleeping cluster has another UID than its record. The advice is followed, or the cluster wakes by the copies.
 async fn of_another_cluster(cluster: &KkpCluster) -> Result<()> {
     let before = state(cluster).await?;
     cluster.sleep().await?;
     cluster.wait_for_phase(Some("Dehydrated"), SOON).await?;
     let uid = cluster.get().await?.uid().context("a UID")?;
     name_in_record(cluster, "11111111-1111-1111-1111-111111111111").await?;
-    cluster.wake().await?;
+    look(cluster).await?;
     let advice = format!("set its field uid to {uid:?}");
     let condition = said(cluster, "RecordForeign", &advice).await?;
     ensure!(condition["status"] == "True", "{condition}");
@@ -368,6 +368,9 @@ async fn of_another_cluster(cluster: &KkpCluster) -> Result<()> {
     ensure!(cluster.replicas().await?.values().all(|count| *count == 0));
     name_in_record(cluster, &uid).await?;
     look(cluster).await?;
+    cluster.wait_for_phase(Some("Dehydrated"), SOON).await?;
+    name_in_record(cluster, "11111111-1111-1111-1111-111111111111").await?;
+    cluster.wake().await?;
     cluster.wait_for_phase(None, SOON).await?;
     is_as_before(cluster, &before).await
 }

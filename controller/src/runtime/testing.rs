@@ -182,11 +182,13 @@ impl MemoryHub {
             Method::GET => state.objects.get(path).map_or_else(
                 || match state.list(path) {
                     Some(list) => (200, list),
-                    None => failure(404, "not found"),
+                    None => missing(path),
                 },
                 |object| (200, object.clone()),
             ),
             Method::PATCH => state.patch(path, part, body),
+            Method::POST => state.create(path, body),
+            Method::DELETE => state.delete(path, &body),
             _ => failure(405, "not served"),
         }
     }
@@ -202,8 +204,32 @@ impl State {
             .then(|| json!({"kind": "List", "apiVersion": "v1", "metadata": {}, "items": items}))
     }
 
+    fn create(&mut self, path: &str, mut body: Value) -> (u16, Value) {
+        let path = format!("{path}/{}", body["metadata"]["name"].as_str().unwrap_or_default());
+        if self.objects.contains_key(&path) {
+            return failure(409, "already exists");
+        }
+        self.version += 1;
+        body["metadata"]["resourceVersion"] = json!(self.version.to_string());
+        self.objects.insert(path, body.clone());
+        self.tell(&body);
+        (201, body)
+    }
+
+    fn delete(&mut self, path: &str, options: &Value) -> (u16, Value) {
+        let Some(found) = self.objects.get(path) else { return failure(404, "not found") };
+        let version = &options["preconditions"]["resourceVersion"];
+        if !version.is_null() && *version != found["metadata"]["resourceVersion"] {
+            return failure(409, "the object has been modified");
+        }
+        (200, self.objects.remove(path).unwrap_or_default())
+    }
+
     fn patch(&mut self, path: &str, part: &str, body: Value) -> (u16, Value) {
         let Some(before) = self.objects.get(path).cloned() else { return failure(404, "not found") };
+        if before["immutable"] == true && !body["data"].is_null() {
+            return failure(422, "field is immutable when `immutable` is set");
+        }
         let mut after = before.clone();
         if body.is_array() {
             let Ok(patch) = serde_json::from_value::<json_patch::Patch>(body) else { return failure(400, "no patch") };
@@ -237,6 +263,13 @@ impl State {
 
 fn read<K: Object>(object: &Value) -> Guarded<K> {
     serde_json::from_value(object.clone()).unwrap()
+}
+
+/// As an API server that serves the kind answers.
+fn missing(path: &str) -> (u16, Value) {
+    let (code, mut status) = failure(404, "not found");
+    status["details"] = json!({ "name": path.rsplit('/').next() });
+    (code, status)
 }
 
 fn failure(code: u16, message: &str) -> (u16, Value) {

@@ -38,7 +38,7 @@ fn variables() -> Vec<Variable> {
             "isSnapshot",
             format!(
                 "variables.resource == 'configmaps' && request.operation == 'CREATE'\n&& request.?namespace.orValue('') == '{NAMESPACE}' && variables.name.startsWith('{}')",
-                Snapshot::name("")
+                Snapshot::name("", None)
             ),
         ),
         variable("sameMetadata", same_object(&["spec"])),

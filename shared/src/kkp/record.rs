@@ -1,8 +1,8 @@
 //! What a sleep changed, in a `ConfigMap` of the cluster's namespace: written before the first destructive act.
 //!
 //! Other accounts may write that `ConfigMap`, too. The record names the Cluster that it belongs to, and how far a sleep has come is what
-//! our condition on that Cluster says (`decide::standing`). A recorded count is never replaced by 0: whoever records twice sees what the
-//! first time left behind.
+//! our condition on that Cluster says (`decide::standing`). A recorded count is never replaced by a lower one: whoever records twice sees what
+//! the first time left behind.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -200,20 +200,16 @@ impl Record {
         if self.phase == phase { self } else { Self { phase, entered: format::seconds(now), ..self } }
     }
 
-    /// Records the replicas of a control plane's workload. A count that is recorded stays, unless it is 0.
+    /// Records the replicas of a control plane's workload. Of two counts the larger one stays, as in the copies.
     pub fn note(&mut self, workload: Workload, replicas: u32) {
         let count = self.control_plane.entry(workload).or_default();
-        if *count == 0 {
-            *count = replicas;
-        }
+        *count = replicas.max(*count);
     }
 
-    /// Records a `MachineDeployment`: its count if none other than 0 is recorded, and the annotations that are not recorded yet.
+    /// Records a `MachineDeployment`: of two counts the larger one, and the annotations that are not recorded yet.
     pub fn note_machines(&mut self, name: &str, seen: Machines) {
         let recorded = self.machine_deployments.entry(name.to_owned()).or_default();
-        if recorded.replicas == 0 {
-            recorded.replicas = seen.replicas;
-        }
+        recorded.replicas = recorded.replicas.max(seen.replicas);
         for (key, value) in seen.autoscaler {
             recorded.autoscaler.entry(key).or_insert(value);
         }
@@ -276,15 +272,15 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_recorded_count_is_never_replaced_by_0(counts in proptest::collection::vec(0u32..5, 1..10)) {
+        fn a_recorded_count_is_never_replaced_by_a_lower_one(counts in proptest::collection::vec(0u32..5, 1..10)) {
             let mut record = Record::begin("u-1", now());
             for count in &counts {
                 record.note(workload("etcd"), *count);
                 record.note_machines("kube-system/a", Machines { replicas: *count, ..Machines::default() });
             }
-            let first = counts.iter().copied().find(|count| *count > 0).unwrap_or_default();
-            prop_assert_eq!(record.control_plane[&workload("etcd")], first);
-            prop_assert_eq!(record.machine_deployments["kube-system/a"].replicas, first);
+            let most = counts.iter().copied().max().unwrap_or_default();
+            prop_assert_eq!(record.control_plane[&workload("etcd")], most);
+            prop_assert_eq!(record.machine_deployments["kube-system/a"].replicas, most);
         }
 
         #[test]

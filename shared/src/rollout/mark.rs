@@ -34,7 +34,9 @@ pub enum Power {
 }
 
 /// What a rollout is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema, strum::Display, strum::EnumString)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize, Serialize, JsonSchema, strum::Display, strum::EnumString,
+)]
 pub enum Action {
     /// Put every target to sleep.
     Hibernate,

@@ -161,6 +161,7 @@ pub(super) fn step(input: &Input<'_>, with_report: bool) -> Plan {
     if starts_now {
         // Frozen on the object before anything starts: percentages refer to it.
         status.started_at = Some(Time(now));
+        status.members_generation = rollout.metadata.generation;
         status.total = u32::try_from(rows.len()).ok();
     }
     let frozen = || rows.iter().filter_map(|row| Some((row.native, row.object.uid?)));

@@ -77,10 +77,18 @@ impl Snapshot {
         self.groups.iter().position(|group| uid.is_some_and(|uid| group.binary_search(&uid).is_ok()))
     }
 
-    /// Name of the `ConfigMap` of a rollout.
+    /// Name of the `ConfigMap` with the members that the spec of this generation selects. An earlier release recorded no generation.
     #[must_use]
-    pub fn name(uid: &str) -> String {
-        format!("rollout-members-{uid}")
+    pub fn name(uid: &str, generation: Option<i64>) -> String {
+        let generation = generation.map(|generation| format!("-{generation}")).unwrap_or_default();
+        format!("rollout-members-{uid}{generation}")
+    }
+
+    /// The generation whose members count: until a rollout has started, that of its spec. What was recorded of an earlier one is void.
+    #[must_use]
+    pub fn generation(rollout: &PowerRollout) -> Option<i64> {
+        let begun = rollout.status.as_ref().filter(|status| status.started_at.is_some());
+        begun.map_or(rollout.metadata.generation, |status| status.members_generation)
     }
 
     /// The `ConfigMap`. It goes with its rollout, and the API server rejects changes of its data.
@@ -98,7 +106,7 @@ impl Snapshot {
         let data = self.groups.iter().enumerate().map(|(index, group)| (index.to_string(), bytes(group)));
         ConfigMap {
             metadata: ObjectMeta {
-                name: Some(Self::name(&uid)),
+                name: Some(Self::name(&uid, Self::generation(rollout))),
                 owner_references: Some(vec![owner]),
                 ..ObjectMeta::default()
             },
@@ -180,6 +188,23 @@ mod tests {
             [("1", vec![0; 16]), ("a", vec![0; 16]), ("0", vec![0; 15]), ("0", [[1; 16], [0; 16]].concat())]
         {
             assert_eq!(Snapshot::read(&data(key, bytes), "u"), Err(SnapshotError::Malformed), "{key}");
+        }
+    }
+
+    /// An edit before the start makes what was recorded before it void; one after the start changes nothing.
+    #[test]
+    fn a_snapshot_is_named_by_the_generation_that_it_was_made_of() {
+        let mut rollout = rollout();
+        for (generation, status, name) in [
+            (2, json!({}), "rollout-members-u-2"),
+            (3, json!({}), "rollout-members-u-3"),
+            (4, json!({ "startedAt": "2026-11-24T12:00:00Z", "membersGeneration": 3 }), "rollout-members-u-3"),
+            (4, json!({ "startedAt": "2026-11-24T12:00:00Z" }), "rollout-members-u"),
+        ] {
+            rollout.metadata.generation = Some(generation);
+            rollout.status = serde_json::from_value(status).unwrap();
+            let written = Snapshot::of([], 1).config_map(&rollout);
+            assert_eq!(written.metadata.name.as_deref(), Some(name));
         }
     }
 

@@ -22,6 +22,9 @@ pub struct PowerRolloutStatus {
     /// When the first target could start. Members, groups and totals are frozen from here on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub started_at: Option<Time>,
+    /// The generation of the spec when it started, whose members were recorded.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub members_generation: Option<i64>,
     /// When it is expected to end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub estimated_end: Option<Time>,

@@ -36,13 +36,12 @@ pub async fn run(
     target: &mut Target<Kkp>,
 ) -> Result<(), KkpError> {
     if let Some(record) = &plan.record {
-        let read = observation.record.as_ref().ok().and_then(Option::as_ref);
-        let written = store::write(kkp, observation.cluster, read, record).await?;
-        observation.record = Ok(Some(written));
+        let written = store::write(kkp, observation.cluster, observation.record.as_ref(), record).await?;
+        observation.record = Some(written);
     }
     let cluster = observation.cluster;
-    let stored: Option<Stored> = observation.record.as_ref().ok().and_then(Clone::clone);
-    let record = stored.as_ref().map(|stored| &stored.record);
+    let stored = observation.record.clone();
+    let record = stored.as_ref().and_then(Stored::readable);
     for action in &plan.actions {
         match action {
             Action::Pause => {

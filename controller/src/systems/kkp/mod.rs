@@ -166,7 +166,7 @@ impl Failure for KkpError {
 pub struct Observation<'a> {
     cluster: &'a Cluster,
     request: Request,
-    record: Result<Option<Stored>, RecordError>,
+    record: Option<Stored>,
     findings: Option<Vec<Finding>>,
     /// The answer to a requested preflight.
     answer: Option<Condition>,
@@ -187,10 +187,6 @@ pub struct Observation<'a> {
 
 impl Observation<'_> {
     fn plan(&self) -> Plan {
-        let record = match &self.record {
-            Ok(record) => record.as_ref().map(|stored| &stored.record),
-            Err(error) => return unreadable(self.cluster, *error),
-        };
         let user = match &self.user {
             Seen::NotAsked => User::NotAsked,
             Seen::Silent(why) => User::Silent(why),
@@ -200,7 +196,8 @@ impl Observation<'_> {
             cluster: self.cluster,
             request: self.request,
             forced: self.cluster.annotations().get(shared::kkp::keys::FORCE).is_some_and(|value| value == "true"),
-            record,
+            record: self.record.as_ref().and_then(Stored::readable),
+            unread: self.record.as_ref().and_then(|stored| stored.record.as_ref().err()).copied(),
             preflight: self.findings.as_deref(),
             control_plane: &self.seed.workloads,
             numbers: self.user.numbers(),
@@ -213,12 +210,6 @@ impl Observation<'_> {
             limits: self.limits,
         })
     }
-}
-
-/// Nothing is done about a cluster whose record cannot be read: not everything that a sleep has changed is known.
-fn unreadable(cluster: &Cluster, error: RecordError) -> Plan {
-    let problem = format!("{error}. Restore it, or undo the sleep by hand and delete it");
-    Plan::held(decide::hold(cluster, "RecordUnreadable", &problem))
 }
 
 impl System for Kkp {
@@ -283,7 +274,7 @@ impl System for Kkp {
         if let (Class::Failed, Some(report)) = (error.class(), &mut plan.report) {
             report.message = format!("{}; retried after an error: {}", report.message, sanitize_chain(&error));
             plan.ends = false;
-            let written = observation.record.as_ref().ok().and_then(Option::as_ref).map(|stored| &stored.record);
+            let written = observation.record.as_ref().and_then(Stored::readable);
             plan.record.take_if(|record| written != Some(record));
             if plan.record.is_none() {
                 // No phase has begun, and none is over: the condition stays in the one that it names.

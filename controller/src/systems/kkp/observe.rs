@@ -26,13 +26,13 @@ pub async fn observe<'a>(
 ) -> Result<Observed<Observation<'a>>, KkpError> {
     let record = store::read(kkp, cluster).await?;
     state.read = true;
-    let stored = record.as_ref().ok().and_then(Option::as_ref);
-    let standing = record.as_ref().ok().map(|found| standing(cluster, found.as_ref().map(|stored| &stored.record)));
-    let in_force = if let Some(Standing::InForce(record)) = &standing { Some(&**record) } else { None };
+    let stored = record.as_ref();
+    let standing = standing(cluster, stored.map(|stored| stored.record.as_ref().map_err(|error| *error)));
+    let in_force = if let Standing::InForce(record) = &standing { Some(&**record) } else { None };
     let phase = in_force.map(|record| record.phase);
     let request = Request::newest(on_cluster, stored.and_then(|stored| stored.request));
     let name = cluster.name_any();
-    let is_new = matches!(standing, Some(Standing::Absent | Standing::Void));
+    let is_new = matches!(standing, Standing::Absent | Standing::Void);
     let wants = is_new && effective(cluster, None, request, clock::now()) == Desired::Hibernating;
     let begins = wants && kept_awake(cluster, clock::now()).is_none();
     // The condition opens the preflight first.
@@ -42,7 +42,7 @@ pub async fn observe<'a>(
     let asked_in = asked.filter(|_| kept.is_none()).map(|_| preflight::left(state.asked));
     let requested = asked.filter(|_| begins && is_open || asked_in == Some(Duration::ZERO));
     let has_condition = cluster.condition(keys::DEHYDRATED).is_some();
-    let is_at_rest = matches!(standing, Some(Standing::Absent)) && !wants && !has_condition;
+    let is_at_rest = matches!(standing, Standing::Absent) && !wants && !has_condition;
     if is_at_rest && requested.is_none() && kept.is_none() {
         kkp.slots.free(&name);
         return Ok(Observed::Rest(asked_in));
@@ -58,8 +58,9 @@ pub async fn observe<'a>(
     }
     let may_begin = !needs_slot || kkp.slots.take(&name, phase, is_overdue, desired);
     let is_begun = begins && may_begin && is_open;
-    let is_orphaned = matches!(standing, Some(Standing::Orphaned(..)));
-    let is_read = is_begun || may_begin && phase.is_some() || is_orphaned;
+    // The copies of the counts are what is left of a record, also of one that is of no use.
+    let is_rebuilt = matches!(standing, Standing::Orphaned(..) | Standing::Held(_, Some(_)));
+    let is_read = is_begun || may_begin && phase.is_some() || is_rebuilt;
     let seed = if is_read { seed::list(kkp, cluster).await? } else { Seed::default() };
     let quiet = quiet(state, &seed);
     let is_checked = is_begun || requested.is_some();

@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{DeleteParams, ObjectMeta, Patch, PostParams, Preconditions};
 use kube::{Api, ResourceExt};
 use serde_json::json;
-use shared::kkp::api::{Cluster, Request};
+use shared::kkp::api::{Cluster, Desired, Request};
 use shared::kkp::keys;
 use shared::kkp::record::{Record, RecordError};
 
@@ -17,10 +17,12 @@ use crate::runtime::{Moved, System, WriteError, classify};
 /// A record as it was read.
 #[derive(Clone, Debug)]
 pub struct Stored {
-    /// The record.
-    pub record: Record,
+    /// The record, or why it cannot be read.
+    pub record: Result<Record, RecordError>,
     /// The version of its `ConfigMap`.
     version: Option<String>,
+    /// Whether the API server rejects changes of its data: another client has made it so.
+    immutable: bool,
     /// The request on it, if KKP refused every write to the Cluster (row 27).
     pub request: Option<Request>,
 }
@@ -29,17 +31,27 @@ fn api(kkp: &Kkp, cluster: &Cluster) -> Api<ConfigMap> {
     Api::namespaced(kkp.hub().client.clone(), &cluster.control_plane_namespace())
 }
 
-/// Reads the record. The inner error is about what it says.
-pub async fn read(kkp: &Kkp, cluster: &Cluster) -> Result<Result<Option<Stored>, RecordError>, KkpError> {
+impl Stored {
+    fn of(found: &ConfigMap, record: Result<Record, RecordError>) -> Self {
+        let request = found.metadata.annotations.as_ref().and_then(Request::of);
+        Self { record, version: found.resource_version(), immutable: found.immutable == Some(true), request }
+    }
+
+    /// What it says, if that can be read.
+    pub fn readable(&self) -> Option<&Record> {
+        self.record.as_ref().ok()
+    }
+}
+
+/// Reads the record.
+pub async fn read(kkp: &Kkp, cluster: &Cluster) -> Result<Option<Stored>, KkpError> {
     let (name, key) = keys::RECORD;
     let found = api(kkp, cluster).get_opt(name).await;
     let found = found.map_err(|source| KkpError::Read { what: "the record", source: Box::new(source) })?;
-    let Some(found) = found else { return Ok(Ok(None)) };
+    let Some(found) = found else { return Ok(None) };
     let text = found.data.as_ref().and_then(|data| data.get(key)).ok_or(RecordError::Unreadable);
-    Ok(text.and_then(|text| Record::read(text)).map(|record| {
-        let request = found.metadata.annotations.as_ref().and_then(Request::of);
-        Some(Stored { record, version: found.resource_version(), request })
-    }))
+    let record = text.and_then(|text| Record::read(text));
+    Ok(Some(Stored::of(&found, record)))
 }
 
 /// Writes the record over the one that was read, or as the first.
@@ -48,18 +60,28 @@ pub async fn write(kkp: &Kkp, cluster: &Cluster, read: Option<&Stored>, record: 
     let data = BTreeMap::from([(key.to_owned(), record.text().map_err(KkpError::TooLong)?)]);
     lead(kkp)?;
     let api = api(kkp, cluster);
-    let written = if let Some(read) = read {
+    if let Some(read) = read.filter(|read| read.immutable) {
+        remove(kkp, cluster, read).await?;
+    }
+    let written = if let Some(read) = read.filter(|read| !read.immutable) {
         let patch = json!({ "metadata": { "resourceVersion": read.version }, "data": data });
         api.patch(name, &as_controller(), &Patch::Merge(patch)).await
     } else {
-        let metadata = ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() };
+        let annotations = read.and_then(|read| read.request).map(annotations);
+        let metadata = ObjectMeta { name: Some(name.to_owned()), annotations, ..ObjectMeta::default() };
         let new = ConfigMap { metadata, data: Some(data), ..ConfigMap::default() };
         let params = PostParams { field_manager: as_controller().field_manager, ..PostParams::default() };
         api.create(&params, &new).await
     };
     let written = written.map_err(|error| KkpError::Record(refused(error)))?;
-    let request = written.metadata.annotations.as_ref().and_then(Request::of);
-    Ok(Stored { record: record.clone(), version: written.resource_version(), request })
+    Ok(Stored::of(&written, Ok(record.clone())))
+}
+
+/// The annotations of a request, for a record that is made anew.
+fn annotations(request: Request) -> BTreeMap<String, String> {
+    let desired = if request.desired == Desired::Running { "Running" } else { "Hibernating" };
+    let at = request.at.map(|at| (keys::POWER_STATE_AT.to_owned(), at.to_string()));
+    [(keys::POWER_STATE.to_owned(), desired.to_owned())].into_iter().chain(at).collect()
 }
 
 /// Removes the record that was read; one that another process has changed stays.

@@ -1,20 +1,24 @@
-//! Claims that no reconcile ends: those of deleted rollouts and those on objects that were no members become records, and a rollout that is
-//! over is asked to end what it has left.
+//! Claims that no reconcile ends: those of deleted rollouts and those on objects that were no members become records, those of rollouts that
+//! have not started go, and a rollout that is over is asked to end what it has left.
+//!
+//! The watch may be late, and an object may not be readable: a claim ends only by what the hub answers when it is asked.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use kube::core::PartialObjectMeta;
 use kube::{Api, Resource, ResourceExt};
+use serde_json::{Value, json};
+use shared::annotation::keys;
 use shared::rollout::api::PowerRollout;
 use shared::rollout::mark::{Mark, Outcome};
 use shared::rollout::plan::has_begun;
 use shared::rollout::snapshot::Snapshot;
 use tracing::{debug, info};
 
-use super::Rollouts;
 use super::act::end_patch;
 use super::fleet::Item;
+use super::{Rollouts, uid_of};
 use crate::runtime::hub::full_name;
 use crate::runtime::{Guarded, System, clock};
 
@@ -22,30 +26,40 @@ use crate::runtime::{Guarded, System, clock};
 pub async fn sweep(rollouts: &Rollouts) {
     let Some(items) = rollouts.fleet.items() else { return };
     let objects = rollouts.handle.objects();
-    let begun = |rollout: &Guarded<PowerRollout>| rollout.0.as_ref().is_ok_and(has_begun);
-    let known = objects.iter().map(|rollout| (rollout.meta().uid.clone(), (rollout.name_any(), begun(rollout))));
-    let known: HashMap<Option<String>, (String, bool)> = known.collect();
+    let known = objects.iter().map(|rollout| (rollout.meta().uid.clone(), &**rollout));
+    let known: HashMap<Option<String>, &Guarded<PowerRollout>> = known.collect();
     rollouts.snapshots.retain(|uid| known.contains_key(&Some(uid.to_owned())));
     let mut asked: HashMap<String, bool> = HashMap::new();
     let mut members: HashMap<String, Option<Arc<Snapshot>>> = HashMap::new();
-    let mut left: HashSet<&String> = HashSet::new();
+    let mut left: HashSet<String> = HashSet::new();
     for item in &items {
         let claim = item.observed.mark.as_ref().filter(|mark| mark.ended.is_none());
         let (Some(claim), Some(cluster)) = (claim, item.cluster()) else { continue };
-        let why = match known.get(&Some(claim.uid.clone())) {
-            Some((name, begun)) => {
+        // Such as a backup that was restored, or a claim that was forged: no rollout works on it.
+        let (why, patch) = match known.get(&Some(claim.uid.clone())).map(|rollout| (rollout.name_any(), &rollout.0)) {
+            Some((name, rollout)) => {
                 left.insert(name);
-                // Such as a backup that was restored, or a claim that was forged: no rollout works on it.
-                if !*begun || is_member(rollouts, claim, item, &mut members).await {
-                    continue;
+                match rollout {
+                    Ok(rollout) if !has_begun(rollout) => {
+                        if !is_unstarted(rollouts, claim, &mut asked).await {
+                            continue;
+                        }
+                        // No record: a member that has one would not start with the others.
+                        (
+                            "the rollout has not started",
+                            json!({ "metadata": { "annotations": { keys::ROLLOUT: null } } }),
+                        )
+                    }
+                    Ok(rollout) if !is_member(rollouts, rollout, item, &mut members).await => {
+                        abandon(claim, "the object was no member of the rollout when that started")
+                    }
+                    Ok(_) | Err(_) => continue,
                 }
-                "the object was no member of the rollout when that started"
             }
-            None if is_gone(rollouts, claim, &mut asked).await => "the rollout was deleted",
+            None if is_gone(rollouts, claim, &mut asked).await => abandon(claim, "the rollout was deleted"),
             None => continue, // the watch is late, or the hub does not answer
         };
-        let record = claim.end(Outcome::Abandoned, why, clock::now());
-        match rollouts.hub().patch(cluster, end_patch(&record)).await {
+        match rollouts.hub().patch(cluster, patch).await {
             Ok(written) => {
                 info!(rollout = claim.name, cluster = full_name(cluster), why, "abandoned claim ended");
                 rollouts.fleet.wrote(written);
@@ -56,23 +70,55 @@ pub async fn sweep(rollouts: &Rollouts) {
         }
     }
     for name in left {
-        rollouts.handle.trigger((String::new(), name.clone()));
+        rollouts.handle.trigger((String::new(), name));
     }
+}
+
+/// Why a claim becomes a record, and the patch.
+fn abandon(claim: &Mark, why: &'static str) -> (&'static str, Value) {
+    (why, end_patch(&claim.end(Outcome::Abandoned, why, clock::now())))
 }
 
 /// Whether an object was a member of the rollout whose claim it has; also if that is not known.
 async fn is_member(
     rollouts: &Rollouts,
-    claim: &Mark,
+    rollout: &PowerRollout,
     item: &Item,
     members: &mut HashMap<String, Option<Arc<Snapshot>>>,
 ) -> bool {
-    if !members.contains_key(&claim.uid) {
-        let read = rollouts.snapshots.read(rollouts.hub(), &claim.uid).await;
-        members.insert(claim.uid.clone(), read.ok().and_then(Result::ok));
+    let uid = uid_of(rollout);
+    if !members.contains_key(uid) {
+        let read = rollouts.snapshots.read(rollouts.hub(), rollout).await;
+        members.insert(uid.to_owned(), read.ok().and_then(Result::ok));
     }
-    let snapshot = members.get(&claim.uid).and_then(Option::as_ref);
+    let snapshot = members.get(uid).and_then(Option::as_ref);
     snapshot.is_none_or(|snapshot| snapshot.group(item.observed.uid).is_some())
+}
+
+/// Whether the rollout of a claim has not started, as the hub says: it claims nothing before. Each is asked for once.
+async fn is_unstarted(rollouts: &Rollouts, claim: &Mark, asked: &mut HashMap<String, bool>) -> bool {
+    if let Some(is_unstarted) = asked.get(&claim.uid) {
+        return *is_unstarted;
+    }
+    let api: Api<PowerRollout> = Api::all(rollouts.hub().client.clone());
+    let is_unstarted = match api.get(&claim.name).await {
+        Ok(found) => uid_of(&found) == claim.uid && !has_begun(&found),
+        Err(error) => {
+            debug!(rollout = claim.name, error = &error as &dyn std::error::Error, "rollout not read");
+            false
+        }
+    };
+    *asked.entry(claim.uid.clone()).or_insert(is_unstarted)
+}
+
+/// Whether an answer says that the object of this name does not exist. An API server that does not serve the kind yet names no object.
+fn names_missing(error: &kube::Error, name: &str) -> bool {
+    match error {
+        kube::Error::Api(status) => {
+            status.code == 404 && status.details.as_ref().is_some_and(|details| details.name == name)
+        }
+        _ => false,
+    }
 }
 
 /// Whether the rollout of a claim was deleted, as the hub says. Each is asked for once.
@@ -81,13 +127,105 @@ async fn is_gone(rollouts: &Rollouts, claim: &Mark, asked: &mut HashMap<String, 
         return *is_gone;
     }
     let api: Api<PowerRollout> = Api::all(rollouts.hub().client.clone());
-    let found: kube::Result<Option<PartialObjectMeta<PowerRollout>>> = api.get_metadata_opt(&claim.name).await;
+    let found: kube::Result<PartialObjectMeta<PowerRollout>> = api.get_metadata(&claim.name).await;
     let is_gone = match found {
-        Ok(found) => found.and_then(|found| found.uid()).is_none_or(|found| found != claim.uid),
+        Ok(found) => found.uid().is_some_and(|found| found != claim.uid),
+        Err(error) if names_missing(&error, &claim.name) => true,
         Err(error) => {
             debug!(rollout = claim.name, error = &error as &dyn std::error::Error, "rollout not read");
             false
         }
     };
     *asked.entry(claim.uid.clone()).or_insert(is_gone)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroUsize;
+    use std::time::Duration;
+
+    use futures::{StreamExt, stream};
+    use kube::runtime::reflector::store::Writer;
+    use kube::runtime::watcher::Event;
+    use shared::hive::api::ClusterDeployment;
+
+    use super::*;
+    use crate::runtime::Follower;
+    use crate::runtime::testing::MemoryHub;
+    use crate::systems::hive::Ownership;
+    use crate::systems::rollout::{Fleet, Turns};
+
+    const ROLLOUT: &str = "/apis/hibernate.sh/v1alpha1/powerrollouts/night";
+    const CLUSTER: &str = "/apis/hive.openshift.io/v1/namespaces/fleet/clusterdeployments/demo";
+
+    fn rollout(uid: &str, status: &Value) -> Value {
+        json!({
+            "apiVersion": "hibernate.sh/v1alpha1", "kind": "PowerRollout",
+            "metadata": { "name": "night", "uid": uid, "generation": 1, "resourceVersion": "0" },
+            "spec": {
+                "action": "Hibernate", "targets": { "all": true }, "maxTargets": 1, "notAfter": "2126-01-01T00:00:00Z",
+            },
+            "status": status,
+        })
+    }
+
+    /// A cluster with a claim of rollout `ours`, and a fleet that knows it.
+    fn claimed(hub: &MemoryHub) -> Arc<Fleet> {
+        let claim = json!({
+            "v": 1, "name": "night", "uid": "ours", "action": "Hibernate", "group": 0, "attempt": 0, "before": "Running",
+            "wanted": "Hibernating", "since": "2026-11-24T12:00:00Z",
+        });
+        let cluster = json!({
+            "apiVersion": "hive.openshift.io/v1", "kind": "ClusterDeployment",
+            "metadata": { "name": "demo", "namespace": "fleet", "uid": "c", "annotations": { keys::ROLLOUT: claim.to_string() } },
+            "spec": { "baseDomain": "d", "clusterName": "demo", "installed": true, "platform": {} },
+        });
+        hub.put(CLUSTER, cluster);
+        let (fleet, mut writer) = (Arc::new(Fleet::default()), Writer::<Guarded<ClusterDeployment>>::default());
+        writer.apply_watcher_event(&Event::Init);
+        writer.apply_watcher_event(&Event::InitApply(serde_json::from_value(hub.get(CLUSTER)).expect("a cluster")));
+        writer.apply_watcher_event(&Event::InitDone);
+        fleet.listed(&writer.as_reader());
+        fleet
+    }
+
+    /// What is left of the claim when the watch has brought this: nothing, `claim`, or why it ended.
+    async fn left(hub: &MemoryHub, watched: Option<Value>) -> String {
+        let fleet = claimed(hub);
+        let turns = Arc::new(Turns::new(NonZeroUsize::MIN));
+        let new =
+            |handle| Rollouts::new(handle, fleet, Arc::<Ownership>::default(), "hibernate-system".to_owned(), turns);
+        let kind = hub.term().watch(new);
+        let listed = watched.into_iter().map(|one| Event::InitApply(serde_json::from_value(one).expect("a rollout")));
+        let events: Vec<_> = [Event::Init].into_iter().chain(listed).chain([Event::InitDone]).map(Ok).collect();
+        let work = tokio::spawn(kind.run_on(stream::iter(events).chain(stream::pending())));
+        tokio::time::sleep(Duration::from_secs(20)).await;
+        work.abort();
+        let found = hub.get(CLUSTER)["metadata"]["annotations"][keys::ROLLOUT].clone();
+        let mark = Mark::parse(found.as_str().unwrap_or_default());
+        mark.map_or(String::new(), |mark| mark.ended.map_or("claim".to_owned(), |ended| ended.reason))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_claim_ends_by_what_the_hub_answers_and_not_by_what_the_watch_lacks() {
+        let (new, begun) = (json!({}), json!({ "startedAt": "2026-11-24T12:00:00Z" }));
+        let mut unreadable = rollout("ours", &new);
+        unreadable["spec"]["notAfter"] = json!(["soon"]);
+        for (what, watched, stored, expected) in [
+            ("of a rollout that has not started", Some(rollout("ours", &new)), Some(rollout("ours", &new)), ""),
+            ("the watch is late: it has started", Some(rollout("ours", &new)), Some(rollout("ours", &begun)), "claim"),
+            ("the watch is late: it was created", None, Some(rollout("ours", &new)), "claim"),
+            ("it cannot be read", Some(unreadable.clone()), Some(unreadable.clone()), "claim"),
+            ("the watch is late: it cannot be read", None, Some(unreadable), "claim"),
+            ("it is gone", None, None, "the rollout was deleted"),
+            ("another one has its name", None, Some(rollout("another", &new)), "the rollout was deleted"),
+        ] {
+            let hub = MemoryHub::default();
+            stored.into_iter().for_each(|stored| hub.put(ROLLOUT, stored));
+            assert_eq!(left(&hub, watched).await, expected, "{what}");
+        }
+        let hub = MemoryHub::default();
+        hub.inject(|_, path, _| (path == ROLLOUT).then_some(404));
+        assert_eq!(left(&hub, None).await, "claim", "the kind is not served");
+    }
 }

@@ -14,7 +14,6 @@ mod snapshots;
 mod turns;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -38,7 +37,8 @@ use self::fleet::Item;
 use self::selection::Selection;
 pub use self::selection::trim;
 use self::snapshots::Snapshots;
-use self::turns::{admitted, queued, rests};
+pub use self::turns::Turns;
+use self::turns::{queued, requester, rests};
 use crate::runtime::hub::key_of;
 use crate::runtime::shares::Shares;
 use crate::runtime::{
@@ -83,22 +83,22 @@ pub struct Rollouts {
     /// Checks of spokes over all rollouts.
     turns: Arc<Shares>,
     snapshots: Snapshots,
-    /// Unfinished rollouts of one requester that are worked on.
-    limit: NonZeroUsize,
+    /// Which rollouts are worked on.
+    queue: Arc<Turns>,
 }
 
 impl Rollouts {
-    /// Works on the rollouts of this watch and the targets of this fleet, whose accounts the Hive system comes to know, on so many unfinished
-    /// ones of one requester. Records are kept in `namespace`.
+    /// Works on the rollouts of this watch whose turn it is and the targets of this fleet, whose accounts the Hive system comes to know. Records
+    /// are kept in `namespace`.
     pub fn new(
         handle: Handle<PowerRollout>,
         fleet: Arc<Fleet>,
         ownership: Arc<Ownership>,
         namespace: String,
-        limit: NonZeroUsize,
+        queue: Arc<Turns>,
     ) -> Self {
         let (facts, turns, snapshots) = (HubFacts::default(), checks::turns(), Snapshots::new(namespace));
-        Self { handle, fleet, ownership, facts, turns, snapshots, limit }
+        Self { handle, fleet, ownership, facts, turns, snapshots, queue }
     }
 }
 
@@ -255,9 +255,9 @@ impl System for Rollouts {
         &self.handle.hub
     }
 
-    /// Whoever asked for it.
+    /// Who shares the limit of unfinished rollouts: service accounts and names that a tenant can make many of get no slots of their own.
     fn tenant(&self, rollout: &PowerRollout) -> String {
-        rollout.annotations().get(keys::REQUESTED_BY).cloned().unwrap_or_else(|| rollout.name_any())
+        requester(rollout).to_owned()
     }
 
     async fn observe<'a>(
@@ -278,15 +278,15 @@ impl System for Rollouts {
             return Ok(Observed::Rest(expire(self, rollout).await?));
         }
         let mut observation = Observation::of(rollout);
-        if !has_begun(rollout) && !admitted(&self.handle.objects(), self.limit).contains(&key_of(rollout)) {
+        if !has_begun(rollout) && !self.queue.admitted(|| self.handle.objects()).contains(&key_of(rollout)) {
             state.rest();
-            observation.queued = Some(queued(rollout, self.limit));
+            observation.queued = Some(queued(rollout, self.queue.limit));
             return Ok(Observed::Facts(observation));
         }
         let client = &self.hub().client;
         let unguarded = self.facts.unguarded(client).await.map_err(read("the policy of rollouts"))?;
         observation.blocked = unguarded.or_else(|| unstamped(rollout));
-        if let Some(left) = state.selection.left(rollout).filter(|_| self.snapshots.known(uid_of(rollout)).is_none()) {
+        if let Some(left) = state.selection.left(rollout).filter(|_| self.snapshots.known(rollout).is_none()) {
             return Ok(Observed::Rest(Some(left)));
         }
         observation.upgrades = self.facts.upgrades(client).await.map_err(read("the ClusterGroupUpgrades"))?;
@@ -385,8 +385,8 @@ impl System for Rollouts {
             loop {
                 self.fleet.changes.notified().await;
                 tokio::time::sleep(DEBOUNCE).await;
-                for rollout in admitted(&self.handle.objects(), self.limit) {
-                    self.handle.trigger(rollout);
+                for rollout in self.queue.admitted(|| self.handle.objects()).iter() {
+                    self.handle.trigger(rollout.clone());
                 }
             }
         };
@@ -438,7 +438,7 @@ async fn has_claim(rollouts: &Rollouts, rollout: &PowerRollout, items: &[Arc<Ite
     if claimed.is_empty() || !has_begun(rollout) {
         return Ok(false);
     }
-    let snapshot = rollouts.snapshots.read(rollouts.hub(), uid_of(rollout)).await.map_err(read("the members"))?;
+    let snapshot = rollouts.snapshots.read(rollouts.hub(), rollout).await.map_err(read("the members"))?;
     let is_member =
         |item: &&Arc<Item>| snapshot.as_ref().map_or(true, |known| known.group(item.observed.uid).is_some());
     Ok(claimed.iter().any(is_member))
@@ -454,9 +454,9 @@ async fn members(
     let (rollout, hub) = (observation.rollout, rollouts.hub());
     let known = if has_begun(rollout) {
         state.selection = Selection::default();
-        Some(rollouts.snapshots.read(hub, uid_of(rollout)).await.map_err(read("the members"))?)
+        Some(rollouts.snapshots.read(hub, rollout).await.map_err(read("the members"))?)
     } else {
-        rollouts.snapshots.known(uid_of(rollout)).map(Ok)
+        rollouts.snapshots.known(rollout).map(Ok)
     };
     let is_known = known.is_some();
     match known {

@@ -1,5 +1,5 @@
-//! The members of the rollouts that have started, each in a `ConfigMap` of the controller's namespace: written once, before the status says
-//! that the rollout has started, and read once in a term of leadership.
+//! The members of the rollouts that have started, each in a `ConfigMap` of the controller's namespace: written once for a generation of the spec,
+//! before the status says that the rollout has started, and read once in a term of leadership.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,14 +12,17 @@ use shared::rollout::api::PowerRollout;
 use shared::rollout::snapshot::{Snapshot, SnapshotError};
 use tracing::info;
 
-use super::RolloutError;
+use super::{RolloutError, uid_of};
 use crate::runtime::{Hub, WriteError};
 
-/// The snapshots of one term, by the UID of their rollout.
+/// The generation of the spec, and the members that it selected.
+type Known = (Option<i64>, Arc<Snapshot>);
+
+/// The snapshots of one term, by the UID of their rollout, with the generation that they were made of.
 #[derive(Debug)]
 pub struct Snapshots {
     namespace: String,
-    known: Mutex<HashMap<String, Arc<Snapshot>>>,
+    known: Mutex<HashMap<String, Known>>,
 }
 
 impl Snapshots {
@@ -28,7 +31,7 @@ impl Snapshots {
         Self { namespace, known: Mutex::default() }
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<String, Arc<Snapshot>>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, Known>> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -36,21 +39,23 @@ impl Snapshots {
         Api::namespaced(hub.client.clone(), &self.namespace)
     }
 
-    /// What was read or written of a rollout in this term.
-    pub fn known(&self, uid: &str) -> Option<Arc<Snapshot>> {
-        self.lock().get(uid).cloned()
+    /// What was read or written of a rollout in this term, and still counts.
+    pub fn known(&self, rollout: &PowerRollout) -> Option<Arc<Snapshot>> {
+        let known = self.lock().get(uid_of(rollout)).cloned();
+        known.filter(|(generation, _)| *generation == Snapshot::generation(rollout)).map(|(_, snapshot)| snapshot)
     }
 
     /// The members of a rollout that has started, or why they are not known.
-    pub async fn read(&self, hub: &Hub, uid: &str) -> kube::Result<Result<Arc<Snapshot>, String>> {
-        if let Some(known) = self.known(uid) {
+    pub async fn read(&self, hub: &Hub, rollout: &PowerRollout) -> kube::Result<Result<Arc<Snapshot>, String>> {
+        if let Some(known) = self.known(rollout) {
             return Ok(Ok(known));
         }
-        let name = Snapshot::name(uid);
+        let (uid, generation) = (uid_of(rollout), Snapshot::generation(rollout));
+        let name = Snapshot::name(uid, generation);
         let found = self.api(hub).get_opt(&name).await?;
         let read = found.ok_or(SnapshotError::Missing).and_then(|found| Snapshot::read(&found, uid)).map(Arc::new);
         if let Ok(snapshot) = &read {
-            self.lock().insert(uid.to_owned(), snapshot.clone());
+            self.lock().insert(uid.to_owned(), (generation, snapshot.clone()));
         }
         let said = |error| {
             format!("members unknown: ConfigMap {}/{name}: {error}: abort, and create another rollout", self.namespace)
@@ -58,10 +63,9 @@ impl Snapshots {
         Ok(read.map_err(said))
     }
 
-    /// Records the members of a rollout that starts. What an earlier leader has recorded stays: then the next plan is about those.
+    /// Records the members of a rollout that starts. What an earlier leader has recorded of this spec stays: then the next plan is about those.
     pub async fn record(&self, hub: &Hub, rollout: &PowerRollout, snapshot: Snapshot) -> Result<(), RolloutError> {
-        let uid = rollout.uid().unwrap_or_default();
-        if self.known(&uid).is_some() {
+        if self.known(rollout).is_some() {
             return Ok(());
         }
         if !hub.claim.holds() {
@@ -71,11 +75,12 @@ impl Snapshots {
         match self.api(hub).create(&params, &snapshot.config_map(rollout)).await {
             Ok(_) => {
                 info!(rollout = rollout.name_any(), "members recorded");
-                self.lock().insert(uid, Arc::new(snapshot));
+                let known = (Snapshot::generation(rollout), Arc::new(snapshot));
+                self.lock().insert(uid_of(rollout).to_owned(), known);
                 Ok(())
             }
             Err(kube::Error::Api(status)) if status.code == 409 => {
-                let read = self.read(hub, &uid).await;
+                let read = self.read(hub, rollout).await;
                 let read =
                     read.map_err(|source| RolloutError::Read { what: "the members", source: Box::new(source) })?;
                 Err(read.map_or_else(RolloutError::Unrecorded, |_| RolloutError::Recorded))

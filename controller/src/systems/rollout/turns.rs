@@ -1,28 +1,87 @@
-//! Whose turn it is: of each requester only so many unfinished rollouts are worked on.
+//! Whose turn it is: of each requester only so many unfinished rollouts of one action are worked on. A wake waits for no sleep.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{HashMap, HashSet};
 use std::num::NonZeroUsize;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use jiff::Timestamp;
 use kube::ResourceExt;
+use kube::runtime::reflector::Store;
 use shared::annotation::keys;
 use shared::rollout::api::PowerRollout;
+use shared::rollout::mark::Action;
 use shared::rollout::plan::{has_begun, is_closed, is_over};
 use shared::rollout::status::{PowerRolloutStatus, RolloutPhase};
 use shared::text::sanitize_to;
+use tokio::time::Instant;
 
 use crate::runtime::hub::key_of;
-use crate::runtime::{Guarded, Key, clock};
+use crate::runtime::{Follower, Guarded, Key, clock};
 
 /// How the API server names the service accounts of a namespace.
 const SERVICE_ACCOUNT: &str = "system:serviceaccount:";
 /// Longest name in a message, in characters.
 const MAX_NAME: usize = 100;
+/// How long an answer stands that no change has voided: `notAfter` passes without one.
+const KEPT: Duration = Duration::from_secs(1);
+
+/// The rollouts that are worked on, found anew when one of them has changed, and not for each of them.
+#[derive(Debug)]
+pub struct Turns {
+    /// Unfinished rollouts of one requester and action that are worked on.
+    pub limit: NonZeroUsize,
+    /// Changes that the watch has brought.
+    changes: AtomicU64,
+    kept: Mutex<Option<Kept>>,
+}
+
+/// An answer: at which change and when it was found.
+#[derive(Debug)]
+struct Kept {
+    change: u64,
+    at: Instant,
+    admitted: Arc<HashSet<Key>>,
+}
+
+impl Turns {
+    /// So many of each requester and action.
+    pub fn new(limit: NonZeroUsize) -> Self {
+        Self { limit, changes: AtomicU64::new(0), kept: Mutex::default() }
+    }
+
+    /// The rollouts of these that are worked on.
+    pub fn admitted(&self, all: impl FnOnce() -> Vec<Arc<Guarded<PowerRollout>>>) -> Arc<HashSet<Key>> {
+        // Before the objects are read: what changes meanwhile voids the answer.
+        let change = self.changes.load(Ordering::Acquire);
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(kept) = kept.as_ref().filter(|kept| kept.change == change && kept.at.elapsed() < KEPT) {
+            return kept.admitted.clone();
+        }
+        let admitted = Arc::new(admitted(&all(), self.limit));
+        *kept = Some(Kept { change, at: Instant::now(), admitted: admitted.clone() });
+        admitted
+    }
+
+    fn void(&self) {
+        self.changes.fetch_add(1, Ordering::AcqRel);
+    }
+}
+
+impl Follower<PowerRollout> for Turns {
+    fn listed(&self, _: &Store<Guarded<PowerRollout>>) {
+        self.void();
+    }
+
+    fn changed(&self, _: &Key) {
+        self.void();
+    }
+}
 
 /// Who shares a limit: the user who let the rollout start. Service accounts of one namespace are one requester: a tenant that can create one
 /// can create many.
-fn requester(rollout: &PowerRollout) -> &str {
+pub fn requester(rollout: &PowerRollout) -> &str {
     let user = rollout.annotations().get(keys::REQUESTED_BY).map_or("", String::as_str);
     let namespace = user.strip_prefix(SERVICE_ACCOUNT).and_then(|account| account.split(':').next());
     namespace.map_or(user, |namespace| &user[..SERVICE_ACCOUNT.len() + namespace.len()])
@@ -44,12 +103,14 @@ fn is_reported(rollout: &PowerRollout) -> bool {
     is_closed(&rollout.spec, clock::now()) && rollout.status.as_ref().is_some_and(is_reported)
 }
 
-/// The unfinished rollouts that are worked on. What has begun goes on, and counts; then the oldest of each requester.
-pub fn admitted(all: &[Arc<Guarded<PowerRollout>>], limit: NonZeroUsize) -> HashSet<Key> {
-    let mut queues: BTreeMap<&str, Vec<Queued<'_>>> = BTreeMap::new();
+/// The unfinished rollouts that are worked on. What has begun goes on, and counts; then the oldest of each requester. Each action has a queue of
+/// its own: a Resume waits for no Hibernate, and for no Restore, which may be a sleep.
+fn admitted(all: &[Arc<Guarded<PowerRollout>>], limit: NonZeroUsize) -> HashSet<Key> {
+    let mut queues: HashMap<(&str, Action), Vec<Queued<'_>>> = HashMap::new();
     for rollout in all.iter().filter_map(|one| one.0.as_ref().ok()).filter(|rollout| !rests(rollout)) {
         let created = rollout.creation_timestamp().map(|at| at.0);
-        queues.entry(requester(rollout)).or_default().push((!has_begun(rollout), created, rollout));
+        let queue = queues.entry((requester(rollout), rollout.spec.action)).or_default();
+        queue.push((!has_begun(rollout), created, rollout));
     }
     let mut admitted = HashSet::new();
     for queue in queues.values_mut() {
@@ -68,7 +129,10 @@ pub fn queued(rollout: &PowerRollout, limit: NonZeroUsize) -> String {
         "" => "an unknown user".to_owned(),
         user => sanitize_to(user, MAX_NAME),
     };
-    format!("{who} has {limit} unfinished rollouts, and no more are worked on at once: it waits until one of them ends")
+    let action = rollout.spec.action;
+    format!(
+        "{who} has {limit} unfinished rollouts with action {action}, and no more are worked on at once: it waits until one of them ends"
+    )
 }
 
 #[cfg(test)]
@@ -146,6 +210,45 @@ mod tests {
             let all: Vec<_> = all.into_iter().map(|(name, by, at, status)| rollout(name, by, at, status)).collect();
             assert_eq!(names(&all), expected, "{what}");
         }
+    }
+
+    #[test]
+    fn a_wake_waits_for_no_sleep_and_a_sleep_for_no_wake() {
+        let acts = |name: &str, action: Action, status: &Value| {
+            let mut one = rollout(name, "ann", 1, status);
+            if let Some(Ok(one)) = Arc::get_mut(&mut one).map(|one| one.0.as_mut()) {
+                one.spec.action = action;
+            }
+            one
+        };
+        let (new, begun) = (json!({}), json!({ "startedAt": "2026-11-24T12:01:00Z" }));
+        let sleeps = ["a", "b", "c"].map(|name| acts(name, Action::Hibernate, &begun));
+        let undone = ["d", "e", "f"].map(|name| acts(name, Action::Restore, &new));
+        let wakes = ["w", "x", "y"].map(|name| acts(name, Action::Resume, &new));
+        let all = [sleeps, undone, wakes].concat();
+        assert_eq!(names(&all), ["a", "b", "c", "d", "e", "w", "x"]);
+    }
+
+    /// Eight hundred rollouts that wait ask for it one by one.
+    #[tokio::test(start_paused = true)]
+    async fn the_answer_is_found_once_for_all_until_something_changes() {
+        let turns = Turns::new(NonZeroUsize::new(2).expect("two"));
+        let all: Vec<_> = (0..800).map(|at| rollout(&format!("{at:03}"), "ann", 1, &json!({}))).collect();
+        let found = std::cell::Cell::new(0);
+        let ask = || {
+            turns.admitted(|| {
+                found.set(found.get() + 1);
+                all.clone()
+            })
+        };
+        assert!((0..800).all(|_| ask().len() == 2));
+        assert_eq!(found.get(), 1);
+        Follower::changed(&turns, &(String::new(), "000".to_owned()));
+        ask();
+        assert_eq!((ask().len(), found.get()), (2, 2), "a change");
+        tokio::time::advance(KEPT).await; // `notAfter` may have passed
+        ask();
+        assert_eq!((ask().len(), found.get()), (2, 3));
     }
 
     #[test]

@@ -11,7 +11,7 @@ use crate::kkp::api::{Cluster, Request};
 use crate::kkp::keys;
 use crate::kkp::phase::{Limits, Phase};
 use crate::kkp::preflight::Finding;
-use crate::kkp::record::{Numbers, Record, Workload};
+use crate::kkp::record::{Numbers, Record, RecordError, Workload};
 
 /// Everything that is known of a cluster.
 #[derive(Clone, Debug)]
@@ -24,6 +24,8 @@ pub struct Facts<'a> {
     pub forced: bool,
     /// The record of the sleep, if there is one.
     pub record: Option<&'a Record>,
+    /// Why it cannot be read, if there is one and it cannot.
+    pub unread: Option<RecordError>,
     /// What the preflight found, if it was asked.
     pub preflight: Option<&'a [Finding]>,
     /// Deployments and `StatefulSets` of the control plane.
@@ -122,6 +124,11 @@ pub struct Replicas {
 }
 
 impl Replicas {
+    /// What a sleep has to give back. A copy may be left of an earlier one, and the count have been raised since.
+    pub(super) fn count(&self) -> u32 {
+        self.copy.unwrap_or_default().max(self.wanted)
+    }
+
     /// Its count before the sleep. The copy was written with the 0, on an object that only those write who may scale it. A count that
     /// stands on the record alone counts for one at 0 that a wake cannot do without.
     pub(super) fn before(&self, record: &Record) -> u32 {

@@ -29,7 +29,7 @@ pub use facts::{
 };
 use plan::POLL;
 pub use plan::{Action, Plan, Report, Warning};
-pub use standing::{Standing, hold, phase, standing};
+pub use standing::{Standing, phase, standing};
 
 /// How long a phase is new.
 const FIRST: Duration = Duration::from_secs(30);
@@ -51,8 +51,11 @@ const ENDS: &str = "every count is as it was";
 /// What is to be done.
 #[must_use]
 pub fn decide(facts: &Facts<'_>) -> Plan {
-    match standing(facts.cluster, facts.record) {
-        Standing::Held(report) => Plan::held(report),
+    match standing(facts.cluster, facts.found()) {
+        Standing::Held(report, Some(phase)) if wakes_without_record(facts, phase) => {
+            sleep::rebuild(facts, phase, Some(report))
+        }
+        Standing::Held(report, _) => Plan::held(report),
         Standing::Orphaned(record, phase) => sleep::orphaned(facts, record.map(|record| *record), phase),
         Standing::Absent => before(facts, false),
         Standing::Void => before(facts, true),
@@ -66,6 +69,12 @@ pub fn decide(facts: &Facts<'_>) -> Plan {
             Plan { ends: false, report, requeue: Some(Duration::ZERO), ..plan }
         }
     }
+}
+
+/// Whether an operation in this phase is a wake, or becomes one. What cannot be read of it holds up a sleep, and no wake.
+fn wakes_without_record(facts: &Facts<'_>, phase: Phase) -> bool {
+    let record = Record::begin(facts.cluster.uid(), facts.now).enter(phase, facts.now);
+    !phase.is_of_sleep() || effective(facts.cluster, Some(&record), facts.request, facts.now) == Desired::Running
 }
 
 /// Nothing has been done by a record yet.

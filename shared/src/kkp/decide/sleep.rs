@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
+use super::standing::{MISSING, hold, was_missed};
 use super::wake::undo_of_drain;
 use super::{
     Action, Facts, Machinery, OPENS, Plan, Pod, QUEUE_POLL, QUEUED, Replicas, Report, SLOW, Stage, User, Warning,
-    effective, ends, hold, kept_awake, names, phase, seen, waits,
+    effective, ends, kept_awake, names, phase, seen, waits,
 };
 use crate::annotation::format;
 use crate::kkp::api::Desired;
@@ -284,25 +285,51 @@ fn pause(facts: &Facts<'_>, record: &Record) -> Plan {
 /// Without a record, it is rebuilt from the copies on the objects, those of the `MachineDeployments` once their API answers. Without a
 /// condition that says so, the cluster is no further asleep than its pause says: it can wake, and nothing more is stopped.
 pub(super) fn orphaned(facts: &Facts<'_>, record: Option<Record>, phase: Phase) -> Plan {
-    let is_confirmed = super::phase(facts.cluster) == Some(phase);
-    let is_rebuilt = record.is_none();
-    let record = record.unwrap_or_else(|| rebuilt(facts));
-    if is_rebuilt && !record.control_plane.keys().any(|workload| is_named(workload, "etcd")) {
-        let problem = "it is missing, and etcd carries no copy of its count: restore the record, or scale the control plane by hand, etcd \
-                       first, and set spec.pause to false";
-        return Plan::held(Report { dehydrated: true, ..hold(facts.cluster, "RecordMissing", problem) });
+    let Some(record) = record else { return rebuild(facts, phase, None) };
+    Plan::enter(&Record { corrections: CORRECTIONS, ..record }, phase, facts.now)
+}
+
+/// Rebuilds it. `useless`: what is said of the record that there is. Counts that were raised meanwhile stay, as the advice promises.
+pub(super) fn rebuild(facts: &Facts<'_>, phase: Phase, useless: Option<Report>) -> Plan {
+    let record = rebuilt(facts);
+    if !record.control_plane.keys().any(|workload| is_named(workload, "etcd")) {
+        return Plan::held(useless.map_or_else(|| missing(facts, phase), without_copy));
     }
-    let note = "ConfigMap hibernate-record was missing and is rebuilt from the copies of the counts".to_owned();
-    let warning = is_rebuilt.then_some(Warning { reason: "RecordRebuilt", note });
-    let corrections = if is_confirmed { record.corrections } else { CORRECTIONS };
-    Plan { warning, ..Plan::enter(&Record { corrections, ..record }, phase, facts.now) }
+    let was = useless.map_or_else(|| "missing".to_owned(), |report| format!("of no use ({})", report.reason));
+    let note = format!(
+        "ConfigMap hibernate-record was {was} and is rebuilt from the copies of the counts, without the annotations of autoscalers"
+    );
+    let warning = Some(Warning { reason: "RecordRebuilt", note });
+    // The advice was followed: what was raised by hand is neither stopped nor paused again, and the end of the pause is a wake.
+    let is_by_hand = was_missed(facts.cluster) && matches!(phase, Phase::Pausing | Phase::ScalingDownControlPlane);
+    let phase = if is_by_hand { Phase::Dehydrated } else { phase };
+    Plan { warning, ..Plan::enter(&record, phase, facts.now) }
+}
+
+fn missing(facts: &Facts<'_>, phase: Phase) -> Report {
+    let problem = format!(
+        "it is missing, and etcd carries no copy of its count: restore the record, or scale the control plane by hand, etcd first, and then \
+         set spec.pause to false, in one write with annotation {}: \"true\"",
+        keys::ALLOW_UNPAUSE
+    );
+    Report { dehydrated: true, ..hold(facts.cluster, Some(phase), MISSING, &problem) }
+}
+
+/// The advice about a record that is of no use, and why the wake waits.
+fn without_copy(report: Report) -> Report {
+    let message = format!(
+        "{}. But etcd carries no copy of its count: the wake waits until the record is corrected, or etcd is scaled by hand",
+        report.message
+    );
+    Report { message, ..report }
 }
 
 fn rebuilt(facts: &Facts<'_>) -> Record {
-    let counts = facts.control_plane.iter().map(|one| (one.workload.clone(), one.copy.unwrap_or(one.wanted)));
+    let counts = facts.control_plane.iter().map(|one| (one.workload.clone(), one.count()));
     let control_plane = counts.filter(|(_, count)| *count > 0).collect();
     let cron_jobs = facts.cron_jobs.iter().filter(|job| job.suspended).map(|job| job.name.clone()).collect();
-    Record { control_plane, cron_jobs, ..Record::begin(facts.cluster.uid(), facts.now) }
+    let begun = Record::begin(facts.cluster.uid(), facts.now);
+    Record { control_plane, cron_jobs, corrections: CORRECTIONS, ..begun }
 }
 
 fn is_named(workload: &Workload, name: &str) -> bool {
@@ -312,7 +339,7 @@ fn is_named(workload: &Workload, name: &str) -> bool {
 fn note_control_plane(facts: &Facts<'_>, mut record: Record) -> Record {
     for one in facts.control_plane {
         if !record.control_plane.contains_key(&one.workload) || one.wanted > 0 {
-            record.note(one.workload.clone(), one.wanted);
+            record.note(one.workload.clone(), if one.wanted > 0 { one.count() } else { 0 });
         }
     }
     record
@@ -351,9 +378,7 @@ fn scale_down_control_plane(facts: &Facts<'_>, record: &Record) -> Plan {
             facts,
             phase,
             &message,
-            left.into_iter()
-                .map(|one| Action::ScaleDown(one.workload.clone(), one.copy.unwrap_or(one.wanted)))
-                .collect(),
+            left.into_iter().map(|one| Action::ScaleDown(one.workload.clone(), one.count())).collect(),
         );
     }
     let awake: Vec<String> = facts.cron_jobs.iter().filter(|job| !job.suspended).map(|job| job.name.clone()).collect();

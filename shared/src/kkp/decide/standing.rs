@@ -6,14 +6,16 @@
 //! condition is one of a crash between the two, or one that another client has edited: either way the phase of the condition goes on.
 
 use super::facts::is_paused_by_us;
-use super::{Plan, Report};
+use super::{Facts, Plan, Report};
 use crate::kkp::api::Cluster;
 use crate::kkp::keys::{DEHYDRATED, RECORD};
 use crate::kkp::phase::Phase;
-use crate::kkp::record::Record;
+use crate::kkp::record::{Record, RecordError};
 
 /// How the message of our condition begins that holds a cluster in a phase, while its reason says why.
 const IN_PHASE: &str = "in phase ";
+/// The reason of the condition while a record is missed and cannot be rebuilt.
+pub(super) const MISSING: &str = "RecordMissing";
 /// Requeue delay of a cluster that is held.
 const HELD: std::time::Duration = std::time::Duration::from_mins(1);
 
@@ -26,11 +28,12 @@ pub enum Standing {
     Void,
     /// It is in force, in the phase that our condition names.
     InForce(Box<Record>),
-    /// The record of an operation in this phase is missing, or the condition of a cluster that we paused is: with what is left the
+    /// The record of an operation in this phase is missing or was, or the condition of a cluster that we paused is: with what is left the
     /// operation goes on.
     Orphaned(Option<Box<Record>>, Phase),
-    /// Nothing is done about the cluster.
-    Held(Report),
+    /// Nothing is done about the cluster. But of an operation in this phase, as our condition or our pause says, a wake needs no record: it
+    /// is rebuilt.
+    Held(Report, Option<Phase>),
 }
 
 /// The phase in our condition.
@@ -41,15 +44,27 @@ pub fn phase(cluster: &Cluster) -> Option<Phase> {
     condition.reason.as_deref().and_then(|reason| reason.parse().ok()).or_else(held)
 }
 
-/// Judges it. A wake is held as well: its counts are those of another Cluster, or of nobody knows when.
+/// Whether the record was missed when the cluster was judged last.
+pub(super) fn was_missed(cluster: &Cluster) -> bool {
+    cluster.condition(DEHYDRATED).is_some_and(|condition| condition.reason.as_deref() == Some(MISSING))
+}
+
+/// Judges it, or why it cannot be read.
 #[must_use]
-pub fn standing(cluster: &Cluster, record: Option<&Record>) -> Standing {
+pub fn standing(cluster: &Cluster, record: Option<Result<&Record, RecordError>>) -> Standing {
     let (phase, is_ours) = (phase(cluster), is_paused_by_us(cluster));
     let begun = phase.filter(|phase| *phase != Phase::Preflight);
+    let under_way = begun.or(is_ours.then_some(Phase::Dehydrated));
+    let record = match record.transpose() {
+        Ok(record) => record,
+        Err(error) => return unreadable(cluster, error, under_way),
+    };
     if let Some(mismatch) = record.and_then(|record| record.mismatch(cluster.uid())) {
-        return foreign(cluster, &mismatch, is_ours || begun.is_some());
+        return foreign(cluster, &mismatch, under_way);
     }
     match (record, begun) {
+        // Counts may have been raised meanwhile.
+        (Some(record), Some(phase)) if was_missed(cluster) => Standing::Orphaned(Some(Box::new(record.clone())), phase),
         (Some(record), Some(phase)) => Standing::InForce(Box::new(Record { phase, ..record.clone() })),
         (Some(record), None) if is_ours => Standing::Orphaned(Some(Box::new(record.clone())), Phase::Dehydrated),
         (Some(_), None) if phase.is_some() => Standing::Void,
@@ -62,15 +77,29 @@ pub fn standing(cluster: &Cluster, record: Option<&Record>) -> Standing {
     }
 }
 
-/// `confirmed`: our pause or our condition says that a sleep or a wake is under way, whose counts it may hold.
-fn foreign(cluster: &Cluster, mismatch: &str, confirmed: bool) -> Standing {
-    let remedy = if confirmed {
+/// What a wake does without the record.
+const REBUILDS: &str = "A wake rebuilds it from the copies of the counts, without the annotations of autoscalers";
+
+fn foreign(cluster: &Cluster, mismatch: &str, under_way: Option<Phase>) -> Standing {
+    let remedy = if under_way.is_some() {
         let uid = cluster.uid();
-        format!("If this cluster was restored together with it, set its field uid to {uid:?}; otherwise delete it")
+        format!(
+            "no sleep goes on. If this cluster was restored together with it, set its field uid to {uid:?}; otherwise delete it. {REBUILDS}"
+        )
     } else {
-        "If a sleep was under way when this cluster was restored, restore the counts that it holds by hand; then delete it".to_owned()
+        "nothing is done. If a sleep was under way when this cluster was restored, restore the counts that it holds by hand; then delete it"
+            .to_owned()
     };
-    held(cluster, "RecordForeign", &format!("{mismatch}: nothing is done. {remedy}"))
+    held(cluster, under_way, "RecordForeign", &format!("{mismatch}: {remedy}"))
+}
+
+fn unreadable(cluster: &Cluster, error: RecordError, under_way: Option<Phase>) -> Standing {
+    let remedy = if under_way.is_some() {
+        format!("no sleep goes on. Restore it, or delete it. {REBUILDS}")
+    } else {
+        "nothing is done. Delete it. If a sleep was under way when this cluster lost its status, restore the counts by hand before".to_owned()
+    };
+    held(cluster, under_way, "RecordUnreadable", &format!("{error}: {remedy}"))
 }
 
 fn unconfirmed(cluster: &Cluster, record: &Record) -> Standing {
@@ -79,17 +108,16 @@ fn unconfirmed(cluster: &Cluster, record: &Record) -> Standing {
          Cluster lost its status, restore the counts that it holds by hand; then delete it",
         record.phase
     );
-    held(cluster, "RecordUnconfirmed", &problem)
+    held(cluster, None, "RecordUnconfirmed", &problem)
 }
 
-fn held(cluster: &Cluster, reason: &str, problem: &str) -> Standing {
-    Standing::Held(hold(cluster, reason, problem))
+fn held(cluster: &Cluster, under_way: Option<Phase>, reason: &str, problem: &str) -> Standing {
+    Standing::Held(hold(cluster, phase(cluster), reason, problem), under_way)
 }
 
 /// What the condition says of a cluster whose record is of no use. It keeps the phase: the operation goes on from there.
-#[must_use]
-pub fn hold(cluster: &Cluster, reason: &str, problem: &str) -> Report {
-    let phase = phase(cluster).map(|phase| format!("{IN_PHASE}{phase}: ")).unwrap_or_default();
+pub(super) fn hold(cluster: &Cluster, phase: Option<Phase>, reason: &str, problem: &str) -> Report {
+    let phase = phase.map(|phase| format!("{IN_PHASE}{phase}: ")).unwrap_or_default();
     let (namespace, (name, key)) = (cluster.control_plane_namespace(), RECORD);
     Report {
         dehydrated: cluster.is_true(DEHYDRATED),
@@ -98,10 +126,16 @@ pub fn hold(cluster: &Cluster, reason: &str, problem: &str) -> Report {
     }
 }
 
+impl Facts<'_> {
+    /// The record as it was found.
+    pub(super) fn found(&self) -> Option<Result<&Record, RecordError>> {
+        self.unread.map(Err).or(self.record.map(Ok))
+    }
+}
+
 impl Plan {
     /// Nothing but to say why.
-    #[must_use]
-    pub fn held(report: Report) -> Self {
+    pub(super) fn held(report: Report) -> Self {
         Self { report: Some(report), requeue: Some(HELD), ..Self::default() }
     }
 }

@@ -165,14 +165,18 @@ fn wait_for_nodes(facts: &Facts<'_>, record: &Record) -> Plan {
     if (wanted as usize) > ready && !sleeps_again && !goes_on_regardless(facts, record.phase) {
         return waits_for_nodes(facts, record, user, &format!("{ready} of {wanted} Nodes are ready"));
     }
-    let actions = to_annotate(record, user);
-    if !actions.is_empty() && !facts.is_deleted() && facts.overdue(record.phase).is_none() {
+    let mut actions = if facts.is_deleted() { Vec::new() } else { to_annotate(record, user) };
+    if !actions.is_empty() && facts.overdue(record.phase).is_none() {
         return waits(facts, record.phase, "restoring annotations of MachineDeployments", actions);
     }
-    if facts.is_paused_by_us() || facts.cluster.spec.pause && facts.is_deleted() {
-        return Plan::enter(record, Phase::AwakePaused, facts.now);
-    }
-    end(facts, record, user)
+    let plan = if facts.is_paused_by_us() || facts.cluster.spec.pause && facts.is_deleted() {
+        Plan::enter(record, Phase::AwakePaused, facts.now)
+    } else {
+        end(facts, record, user)
+    };
+    // Another client may change them each time: past the limit they are written once more, and hold up nothing.
+    actions.extend(plan.actions);
+    Plan { actions, ..plan }
 }
 
 /// The control plane's own jobs resume meanwhile. A quota that refuses Machines may do so for long: then the cluster is hydrated in part.

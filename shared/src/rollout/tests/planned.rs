@@ -31,8 +31,10 @@ struct Hub {
     checking: BTreeSet<String>,
     queued: Option<&'static str>,
     blocked: Option<&'static str>,
-    /// The members that were recorded.
+    /// The members that were recorded last.
     snapshot: Option<Snapshot>,
+    /// The generation that they were recorded of.
+    snapshot_of: Option<i64>,
     /// Whether the controller has read that record.
     adopted: bool,
     now: Timestamp,
@@ -106,8 +108,21 @@ impl Hub {
     fn new(spec: &Value, clusters: Vec<ClusterDeployment>) -> Self {
         let (upgrades, checked, checking) = (BTreeMap::new(), BTreeMap::new(), BTreeSet::new());
         let (rollout, now, started) = (rollout(spec), now(), Vec::new());
-        let (queued, blocked, snapshot, adopted) = (None, None, None, false);
-        Self { rollout, clusters, upgrades, checked, checking, queued, blocked, snapshot, adopted, now, started }
+        let (queued, blocked, snapshot, snapshot_of, adopted) = (None, None, None, None, false);
+        Self {
+            rollout,
+            clusters,
+            upgrades,
+            checked,
+            checking,
+            queued,
+            blocked,
+            snapshot,
+            snapshot_of,
+            adopted,
+            now,
+            started,
+        }
     }
 
     fn of(spec: &Value, names: &[&str]) -> Self {
@@ -140,7 +155,9 @@ impl Hub {
     /// The members and their groups: as they were recorded, or before that as the rollout selects.
     fn members(&self, observed: &[Observed]) -> impl Iterator<Item = (usize, usize)> {
         let begun = has_begun(&self.rollout);
-        let snapshot = self.snapshot.as_ref().filter(|_| begun || self.adopted);
+        let is_current = self.snapshot_of == Snapshot::generation(&self.rollout);
+        let snapshot = self.snapshot.as_ref().filter(|_| (begun || self.adopted) && is_current);
+        assert!(!begun || snapshot.is_some() || self.snapshot.is_none(), "the members that it started with are gone");
         let members = Members::of(&self.rollout.spec).unwrap();
         let group = move |object: &Observed| match snapshot {
             Some(snapshot) => snapshot.group(object.uid),
@@ -161,7 +178,12 @@ impl Hub {
     fn carry_out(&mut self, plan: &Plan, crash: Option<usize>) -> Vec<String> {
         let mut started = Vec::new();
         let members: Vec<(usize, usize)> = self.members(&self.observed()).collect();
-        if let (Some(new), false, true) = (&plan.snapshot, self.adopted, crash != Some(0)) {
+        let generation = Snapshot::generation(&self.rollout);
+        let is_adopted = self.adopted && self.snapshot_of == generation;
+        if let (Some(new), false, true) = (&plan.snapshot, is_adopted, crash != Some(0)) {
+            // Each generation has a name of its own.
+            self.snapshot.take_if(|_| self.snapshot_of != generation);
+            self.snapshot_of = generation;
             // Another leader may have been here before.
             let is_new = self.snapshot.get_or_insert_with(|| new.clone()) == new;
             self.adopted = crash.is_none();

@@ -119,3 +119,48 @@ async fn nothing_of_a_phase_is_done_before_record_and_condition_name_it() {
         work.abort();
     }
 }
+
+/// Whoever may write the `ConfigMaps` of the namespace cannot keep a cluster asleep. The request may stand on that very record (row 27).
+#[tokio::test(start_paused = true)]
+async fn a_record_that_is_replaced_holds_up_no_wake() {
+    let foreign = json!({
+        "v": 1, "uid": "u-2", "since": "2026-11-22T18:00:00Z", "phase": "Draining", "entered": "2026-11-22T18:00:00Z",
+        "controlPlane": { "StatefulSet/etcd": 9 },
+    });
+    for (text, reason, immutable, on_record) in [
+        ("not JSON".to_owned(), "RecordUnreadable", false, false),
+        (r#"{"v":2}"#.to_owned(), "RecordUnreadable", true, true),
+        (foreign.to_string(), "RecordForeign", false, true),
+        (foreign.to_string(), "RecordForeign", true, false),
+    ] {
+        let hub = seed();
+        (1..ALL).for_each(|number| drop(hub.remove(&cluster(number))));
+        for (resource, name, count) in WORKLOADS {
+            hub.edit(&workload(0, resource, name), |object| {
+                object["metadata"]["annotations"] = json!({ keys::DEHYDRATED_REPLICAS: count.to_string() });
+            });
+        }
+        hub.put(
+            &record(0),
+            json!({ "metadata": { "name": keys::RECORD.0 }, "immutable": immutable, "data": { keys::RECORD.1: text } }),
+        );
+        let work = start(&hub);
+        sleep(Duration::from_mins(2)).await;
+        assert_eq!(condition(&hub)["reason"], reason, "the sleep is held");
+        let running = json!({ keys::POWER_STATE: "Running", keys::POWER_STATE_AT: "2026-11-22T18:00:00Z" });
+        let place = if on_record { record(0) } else { cluster(0) };
+        hub.edit(&place, |object| object["metadata"]["annotations"] = running);
+        for _ in 0..60 {
+            sleep(Duration::from_secs(3)).await;
+            kkp(&hub, 0);
+        }
+        assert_eq!(hub.get(&workload(0, "statefulsets", "etcd"))["spec"]["replicas"], 3, "{reason}");
+        assert_eq!(hub.get(&cluster(0))["spec"]["pause"], false, "{reason}");
+        let rebuilt = hub.get(&record(0));
+        let said: Value = serde_json::from_str(rebuilt["data"][keys::RECORD.1].as_str().unwrap()).unwrap();
+        assert_eq!((&said["uid"], &said["phase"]), (&json!("0"), &json!("WaitingForApi")), "{said}");
+        assert_eq!(rebuilt["immutable"] == true, false, "{rebuilt}");
+        assert!(hub.events().iter().any(|(event, note)| event == "RecordRebuilt" && note.contains(reason)));
+        work.abort();
+    }
+}

@@ -13,7 +13,7 @@ use crate::kkp::api::{Cluster, Request, ResourceUsage};
 use crate::kkp::keys::{self, ACTIVE_RESTORE};
 use crate::kkp::phase::Limits;
 use crate::kkp::preflight::{Finding, Severity};
-use crate::kkp::record::{Machines, Numbers, Record};
+use crate::kkp::record::{Machines, Numbers, Record, RecordError};
 
 const NOW: &str = "2026-11-22T18:00:00Z";
 
@@ -26,6 +26,7 @@ struct Case {
     cluster: Cluster,
     desired: Desired,
     record: Option<Record>,
+    unread: Option<RecordError>,
     control_plane: Vec<Replicas>,
     quiet: Duration,
     machinery: Option<Machinery>,
@@ -60,6 +61,7 @@ impl Case {
             cluster,
             desired,
             record,
+            unread: None,
             control_plane: vec![replicas("apiserver", 0), replicas("scheduler", 0), replicas("etcd", 0)],
             quiet: Duration::ZERO,
             machinery: None,
@@ -77,6 +79,7 @@ impl Case {
             request: Request { desired: self.desired, at: Some(now() + self.requested) },
             forced: false,
             record: self.record.as_ref(),
+            unread: self.unread,
             preflight: Some(&self.findings),
             control_plane: &self.control_plane,
             numbers: Numbers::default(),
@@ -295,6 +298,134 @@ fn a_record_that_is_missing_is_rebuilt_from_the_copies_or_named() {
     let deployments = vec![MachineDeployment { copy: Some(2), ..deployment(0) }];
     case.machinery = Some(Machinery { deployments, ..Machinery::default() });
     assert_eq!(case.plan().actions, [raised("kube-system/a", 2)]);
+}
+
+/// What cannot be read holds up a sleep, and no wake.
+#[test]
+fn a_record_of_no_use_holds_up_a_sleep_and_is_rebuilt_for_a_wake() {
+    use Phase::{Dehydrated, Draining, ScalingDownControlPlane, WaitingForNodes};
+    let foreign = Record::begin("u-2", now()).enter(Dehydrated, now());
+    for (record, unread, reason) in [
+        (Some(foreign), None, "RecordForeign"),
+        (None, Some(RecordError::Unreadable), "RecordUnreadable"),
+        (None, Some(RecordError::Version(2)), "RecordUnreadable"),
+        (None, Some(RecordError::TooLong), "RecordUnreadable"),
+    ] {
+        for phase in [None, Some(Draining), Some(ScalingDownControlPlane), Some(Dehydrated), Some(WaitingForNodes)] {
+            let mut case = Case::new(Desired::Hibernating, phase);
+            (case.record, case.unread) = (record.clone(), unread);
+            confirm(&mut case.cluster, phase);
+            case.cluster.spec.pause |= phase.is_none(); // our pause alone
+            let (begun, is_wake) = (phase.unwrap_or(Dehydrated), phase == Some(WaitingForNodes));
+            for desired in [Desired::Hibernating, Desired::Running] {
+                case.desired = desired;
+                case.control_plane = vec![replicas("apiserver", 0), replicas("scheduler", 1), replicas("etcd", 0)];
+                let held = case.plan();
+                assert!(held.record.is_none() && held.actions.is_empty() && !held.ends, "{reason} {phase:?}");
+                assert_eq!(held.report.as_ref().map(|report| report.reason.as_str()), Some(reason), "{phase:?}");
+                let waits = held.report.unwrap().message.contains("etcd carries no copy of its count");
+                assert_eq!(waits, is_wake || desired == Desired::Running, "{reason} {phase:?}");
+                case.control_plane[0].copy = Some(2);
+                case.control_plane[2].copy = Some(3);
+                let plan = case.plan();
+                assert_eq!((plan.actions.len(), plan.ends), (0, false));
+                let Some(rebuilt) = plan.record else {
+                    assert!(!is_wake && desired == Desired::Hibernating, "{reason} {phase:?}");
+                    continue;
+                };
+                assert!(is_wake || desired == Desired::Running, "{reason} {phase:?}");
+                assert_eq!((rebuilt.uid.as_str(), rebuilt.phase, rebuilt.corrections), (UID, begun, 3));
+                assert_eq!(rebuilt.control_plane.values().copied().collect::<Vec<_>>(), [2, 1, 3]);
+                assert!(plan.warning.is_some_and(|warning| warning.note.contains(reason)));
+            }
+        }
+        // Of a cluster that runs, nothing is rebuilt.
+        let mut case = Case::new(Desired::Running, None);
+        (case.record, case.unread) = (record, unread);
+        case.control_plane = vec![replicas("apiserver", 2), replicas("etcd", 3)];
+        let plan = case.plan();
+        assert!(plan.record.is_none() && plan.report.is_some_and(|report| report.message.contains("elete it")));
+    }
+}
+
+/// What it says to do is done, step by step, in every phase that may miss its record: nothing of it is set to 0 or paused again.
+#[test]
+fn the_advice_about_a_missing_record_works() {
+    for phase in [None, Some(Phase::Pausing), Some(Phase::ScalingDownControlPlane), Some(Phase::Dehydrated)] {
+        for raises_first in [true, false] {
+            let mut case = Case::new(Desired::Hibernating, phase);
+            (case.record, case.cluster.spec.pause, case.machinery) = (None, true, Some(Machinery::default()));
+            case.cluster.metadata.annotations = Some([(keys::POWER_STATE.to_owned(), "Hibernating".to_owned())].into());
+            confirm(&mut case.cluster, phase);
+            let held = case.plan().report.unwrap();
+            assert_eq!((held.reason.as_str(), held.dehydrated), ("RecordMissing", true), "{phase:?}");
+            assert!(held.message.contains("hibernate.sh/allow-unpause"), "{}", held.message);
+            super::world::say(&mut case.cluster, Some(held));
+            let raised = [replicas("apiserver", 2), replicas("scheduler", 1), replicas("etcd", 3)];
+            let mut entered = Vec::new();
+            for step in 0..12 {
+                match step {
+                    0 => case.control_plane[2] = raised[2].clone(),
+                    1 if raises_first => case.control_plane = raised.to_vec(),
+                    6 => (case.control_plane, case.cluster.spec.pause) = (raised.to_vec(), false),
+                    _ => {}
+                }
+                if !raises_first && step == 0 {
+                    // The pause ends before the controller has looked again.
+                    (case.control_plane, case.cluster.spec.pause) = (raised.to_vec(), false);
+                }
+                let plan = case.plan();
+                let stops =
+                    |action: &Action| matches!(action, Action::ScaleDown(..) | Action::Pause | Action::Suspend(_));
+                assert!(!plan.actions.iter().any(stops), "{phase:?} {step}: {plan:#?}");
+                if let Some(record) = plan.record {
+                    entered.push(record.phase);
+                    case.record = Some(Record::read(&record.text().unwrap()).unwrap());
+                }
+                if plan.ends {
+                    case.record = None;
+                }
+                if plan.clears_intent {
+                    case.desired = Desired::Running;
+                }
+                super::world::say(&mut case.cluster, plan.report);
+            }
+            assert!(entered.contains(&Phase::WaitingForNodes), "{phase:?}: {entered:?}");
+            assert!(!case.cluster.spec.pause && case.control_plane == raised, "{phase:?}");
+        }
+    }
+}
+
+/// The record is restored in place of that: the cluster sleeps on, and nothing that was raised meanwhile is set to 0.
+#[test]
+fn a_missing_record_that_is_restored_is_gone_on_from() {
+    let mut case = Case::new(Desired::Hibernating, Some(Phase::Dehydrated));
+    let record = case.record.take();
+    let held = case.plan().report;
+    super::world::say(&mut case.cluster, held);
+    (case.record, case.control_plane[1]) = (record, replicas("scheduler", 1));
+    let adopted = case.plan().record.unwrap();
+    assert_eq!((adopted.phase, adopted.corrections, adopted.control_plane.len()), (Phase::Dehydrated, 3, 3));
+}
+
+/// A copy that is left of an earlier sleep loses no count.
+#[test]
+fn a_stale_copy_below_the_count_is_not_what_comes_back() {
+    let mut case = Case::new(Desired::Hibernating, Some(Phase::ScalingDownControlPlane));
+    let grown = |name, count, copy| Replicas { copy: Some(copy), ..replicas(name, count) };
+    case.control_plane = vec![grown("apiserver", 4, 1), grown("scheduler", 1, 2), grown("etcd", 5, 3)];
+    let noted = case.plan().record.unwrap();
+    assert_eq!(noted.control_plane.values().copied().collect::<Vec<_>>(), [4, 2, 5]);
+    case.record = Some(noted);
+    assert_eq!(case.plan().actions, [Action::ScaleDown(workload("scheduler"), 2)]);
+    case.control_plane[1] = replicas("scheduler", 0);
+    assert_eq!(case.plan().actions, [Action::ScaleDown(workload("apiserver"), 4)]);
+    (case.control_plane[0], case.quiet) = (replicas("apiserver", 0), Duration::from_secs(15));
+    assert_eq!(case.plan().actions, [Action::ScaleDown(workload("etcd"), 5)]);
+    // Without a record: the same.
+    case.control_plane = vec![grown("apiserver", 4, 1), grown("etcd", 5, 3)];
+    case.record = None;
+    assert_eq!(case.plan().record.unwrap().control_plane.values().copied().collect::<Vec<_>>(), [4, 5]);
 }
 
 /// A Deployment of others in the namespace, and one that does not become ready.
@@ -566,7 +697,12 @@ fn annotations_of_a_deployment_that_another_client_has_raised_wait_for_its_nodes
     let nodes = vec![Node { ours: false, ..node("a-1") }];
     case.machinery = Some(Machinery { deployments, nodes, ..Machinery::default() });
     let annotated = Action::RestoreAutoscaler("kube-system/a".into(), BTreeMap::new());
-    assert_eq!((case.plan().actions, case.ends()), (vec![annotated], false));
+    assert_eq!((case.plan().actions, case.ends()), (vec![annotated.clone()], false));
+    // A client that changes them each time holds up nothing: past the limit they are written once more.
+    case.later = Duration::from_secs(1201);
+    assert_eq!((case.plan().actions, case.ends()), (vec![annotated.clone(), Action::TouchBackups], true));
+    (case.cluster.spec.pause, case.unpause_refused) = (true, Some("invalid datacenter name"));
+    assert_eq!((case.plan().actions, case.enters()), (vec![annotated], Some(Phase::AwakePaused)));
 }
 
 /// Its user made room for others, or needs it no more.

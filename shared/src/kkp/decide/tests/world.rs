@@ -169,6 +169,7 @@ impl World {
             request: self.request,
             forced: false,
             record: self.record.as_ref(),
+            unread: None,
             preflight: Some(&[]),
             control_plane: &control_plane,
             numbers: Numbers { volumes: self.volumes, ..Numbers::default() },

@@ -40,7 +40,8 @@ fn what_others_write_makes_no_member_and_halts_nothing() {
         ("with a claim, relabelled as well", json!({ "metadata": { "annotations": forged } })),
         ("with a record of a failed canary", json!({ "metadata": { "annotations": failed } })),
     ] {
-        let mut tried = Hub { rollout: hub.rollout.clone(), snapshot: hub.snapshot.clone(), ..labelled(&["a"]) };
+        let (rollout, snapshot) = (hub.rollout.clone(), hub.snapshot.clone());
+        let mut tried = Hub { rollout, snapshot, snapshot_of: hub.snapshot_of, ..labelled(&["a"]) };
         tried.clusters = [hub.clusters.clone(), vec![cluster("other", &object)]].concat();
         assert!(tried.settle().is_empty(), "{what}");
         assert_eq!((tried.state("other").0, counts(&tried)), (String::new(), total.clone()), "{what}");
@@ -70,6 +71,30 @@ fn a_member_stays_one_whatever_its_labels_and_goes_with_its_object() {
     }
     assert_eq!((started, hub.mark("c").group), (vec!["b".to_owned(), "c".to_owned()], 1));
     assert_eq!((hub.phase(), counts(&hub)["Succeeded"]), (RolloutPhase::Finished, 3));
+}
+
+/// The controller ends after the record of the members and before the status, and the spec is edited then: the edit counts.
+#[test]
+fn an_edit_before_the_start_is_not_ignored_for_members_that_were_recorded_before_it() {
+    for crash in [None, Some(1)] {
+        let mut hub = labelled(&["a", "b", "c"]);
+        let plan = hub.plan();
+        hub.carry_out(&plan, Some(1));
+        hub.adopted = crash.is_none(); // the same leader, whose status was refused, or another one
+        assert!(hub.snapshot.is_some() && !has_begun(&hub.rollout));
+        hub.rollout.spec.groups[0].selector =
+            serde_json::from_value(json!({ "matchLabels": { "tier": "new" } })).unwrap();
+        hub.rollout.metadata.generation = Some(2);
+        relabel(&mut hub, "b", "tier", "new");
+        assert_eq!(hub.settle(), ["b"], "{crash:?}");
+        let status = hub.rollout.status.clone().unwrap();
+        assert_eq!((status.members_generation, hub.snapshot_of), (Some(2), Some(2)));
+        // An edit after the start changes no member.
+        hub.rollout.metadata.generation = Some(3);
+        hub.reaches("b", asleep());
+        assert_eq!(hub.settle(), ["a"]);
+        assert_eq!(hub.rollout.status.clone().unwrap().members_generation, Some(2));
+    }
 }
 
 #[test]

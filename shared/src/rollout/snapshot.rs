@@ -77,7 +77,7 @@ impl Snapshot {
         self.groups.iter().position(|group| uid.is_some_and(|uid| group.binary_search(&uid).is_ok()))
     }
 
-    /// Name of the `ConfigMap` with the members that the spec of this generation selects. An earlier release recorded no generation.
+    /// Name of the `ConfigMap` with the members that the spec of this generation selects.
     #[must_use]
     pub fn name(uid: &str, generation: Option<i64>) -> String {
         let generation = generation.map(|generation| format!("-{generation}")).unwrap_or_default();

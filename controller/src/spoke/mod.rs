@@ -151,21 +151,17 @@ fn discreet(client: Client, endpoint: Endpoint, dialer: Dialer) -> Client {
             let begun = Instant::now();
             // The reconcile that asks gives its slot back until the answer was read.
             let answer = slot::request(client.send(request)).await;
-            match &answer {
-                Ok(answer) => {
-                    let by = answer.extensions().get::<HttpInfo>().map(|by| by.remote_addr().ip());
-                    if let Some(address) = by {
-                        endpoint.resolved.prefer(Some(address));
-                        dialer.prove(endpoint.at(address));
-                    }
+            if let Ok(answer) = &answer {
+                if let Some(by) = answer.extensions().get::<HttpInfo>().map(|by| by.remote_addr().ip()) {
+                    endpoint.resolved.prefer(Some(by));
+                    dialer.prove(endpoint.at(by));
                 }
-                Err(_) => {
-                    endpoint.resolved.prefer(None);
-                    let is_proven = |all: Vec<u64>| all.into_iter().all(|one| dialer.is_proven(one));
-                    if !endpoint.all().is_some_and(is_proven) {
-                        slot::outside(tokio::time::sleep_until(begun + UNPROVEN_AFTER)).await;
-                        return Err(kube::Error::Service(UNPROVEN.into()));
-                    }
+            } else {
+                endpoint.resolved.prefer(None);
+                let is_proven = |all: Vec<u64>| all.into_iter().all(|one| dialer.is_proven(one));
+                if !endpoint.all().is_some_and(is_proven) {
+                    slot::outside(tokio::time::sleep_until(begun + UNPROVEN_AFTER)).await;
+                    return Err(kube::Error::Service(UNPROVEN.into()));
                 }
             }
             answer

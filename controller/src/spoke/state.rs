@@ -536,7 +536,7 @@ mod tests {
             let object = serde_json::json!({ "metadata": { "name": format!("o-{number}") }, "status": status });
             Kept::new(serde_json::from_value::<ClusterOperator>(object).unwrap(), charge.another())
         };
-        let lease = |namespace: usize, number: usize, renewed: i64| {
+        let lease = |namespace: usize, number: i32, renewed: i64| {
             let mut lease = Lease::default();
             (lease.metadata.namespace, lease.metadata.name) = (format!("n-{namespace}"), number.to_string());
             lease.spec.renew_time = Some(Timestamp::from_second(renewed).unwrap());
@@ -546,8 +546,8 @@ mod tests {
         state.apply(Change::Node(Event::InitDone));
         state.apply(Change::Lease(Event::Init));
         for namespace in 0..20 {
-            for number in 0..1_000 {
-                state.apply(Change::Lease(Event::InitApply(lease(namespace, number, 1_000 + (number as i64) % 500))));
+            for number in 0..1_000_i32 {
+                state.apply(Change::Lease(Event::InitApply(lease(namespace, number, i64::from(1_000 + number % 500)))));
             }
         }
         state.apply(Change::Lease(Event::InitDone));

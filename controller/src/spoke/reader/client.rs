@@ -230,7 +230,7 @@ impl SpokeClient {
 /// The answer, unless it takes too long.
 pub async fn in_time<T>(answer: impl Future<Output = kube::Result<T>>) -> kube::Result<T> {
     let late = |_| kube::Error::Service(format!("the answer takes more than {ANSWER_TIMEOUT:?}").into());
-    timeout(ANSWER_TIMEOUT, answer).await.map_err(late)?
+    timeout(ANSWER_TIMEOUT, Box::pin(answer)).await.map_err(late)?
 }
 
 /// A request, if its parameters are sound.

@@ -37,7 +37,7 @@ impl SpokeClient {
     ) -> kube::Result<Kept<Vec<K>>> {
         let list = gather(params, what, |page| async move { self.page(namespace, &page).await });
         let late = |_| kube::Error::Service(format!("the list of {what} takes more than {LIST_TIMEOUT:?}").into());
-        timeout(LIST_TIMEOUT, list).await.map_err(late)?
+        timeout(LIST_TIMEOUT, Box::pin(list)).await.map_err(late)?
     }
 }
 

@@ -760,6 +760,15 @@ fn raised_replicas_are_corrected_three_times_and_then_left_alone() {
         assert_eq!(case.enters(), Some(Phase::ScalingDownControlPlane));
         assert_eq!(case.plan().record.unwrap().corrections, corrections + 1);
     }
+    // The Cluster has changed meanwhile, so that the condition was not written: the same correction goes on.
+    for corrections in [1, 3] {
+        let record = case.record.as_mut().unwrap();
+        (record.phase, record.corrections) = (Phase::ScalingDownControlPlane, corrections);
+        let plan = case.plan();
+        assert!(plan.record.is_none_or(|record| record.corrections == corrections));
+        assert!(matches!(plan.actions[..], [Action::ScaleDown(..)]), "{:?}", plan.actions);
+    }
+    case.record.as_mut().unwrap().phase = Phase::Dehydrated;
     case.record.as_mut().unwrap().corrections = 3;
     assert!(case.plan().record.is_none() && case.says().contains("keeps raising replicas of scheduler"));
 }

@@ -99,7 +99,7 @@ bench-rollouts: prepare ## Measure rollouts against plain patches, and over ten 
 bench-kkp: prepare ## Measure what dehydration costs a KKP seed (about 10 minutes; SCENARIOS="fleet races" for some)
 	cargo bench $(CARGO_FLAGS:--release=) --bench kkp -- $(SCENARIOS)
 
-bench-hostile: prepare ## Measure our ports and the controller under attack (about 12 minutes; SCENARIOS="ports spokes" for some)
+bench-hostile: prepare ## Measure our ports and the controller under attack (about 15 minutes; SCENARIOS="ports spokes" for some)
 	cargo bench $(CARGO_FLAGS:--release=) --bench hostile -- $(SCENARIOS)
 
 clean: ## Remove what was built in this checkout (the cache stays)

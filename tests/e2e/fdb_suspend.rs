@@ -136,10 +136,12 @@ async fn the_annotation_is_checked_and_shortening_it_releases_nothing() -> Resul
         ensure!(!marks.contains_key(keys::RELEASED_AT), "{value}: {marks:?}");
         db.wake().await?;
     }
-    denied(
-        &kubectl(&world, &db, &["delete", "pvc", &claim(&db, &id), "--wait=false"]).await?,
-        &["has been suspended since"],
-    )?;
+    // While the webhook's watch lags behind, it denies with other words.
+    let deletes = ["delete", "pvc", &claim(&db, &id), "--wait=false"];
+    eventually(SOON, "its reason", async || {
+        denied(&kubectl(&world, &db, &deletes).await?, &["has been suspended since"])
+    })
+    .await?;
     db.remove_all().await
 }
 

@@ -129,12 +129,12 @@ impl Marks {
         }
         let Some(entry) = entries.get_mut(&key) else { return Ok(Mark::default()) };
         entry.held += 1;
+        if entry.held == 1 {
+            entry.since = Instant::now();
+        }
         let is_news = entry.record.ends > 0 && entry.is_proven();
         if is_news {
             entry.record.ends = 0;
-        }
-        if entry.held == 1 {
-            entry.since = Instant::now();
         }
         if entry.held == 1 || is_news {
             inner.write(entry.place, &entry.record.line(&key, true));
@@ -262,7 +262,7 @@ impl Mark {
             && let Some(entry) = inner.lock().entries.get_mut(key)
         {
             entry.completed.get_or_insert_with(Instant::now);
-            // The line is written when the work ends, which is now.
+            // The file has it once no mark is held.
             entry.record.ends = entry.record.ends.min(1);
         }
     }
@@ -360,6 +360,20 @@ mod tests {
         let marks = folder.crash(marks);
         drop(bomb);
         assert_eq!(begin(&marks, "bomb").err().unwrap().news, Some(1), "the process had outlived its work");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_time_in_which_a_suspect_is_left_alone_proves_nothing() {
+        let mut folder = Folder::new();
+        let marks = folder.start();
+        let bomb = begin(&marks, "bomb").unwrap();
+        let marks = folder.crash(marks);
+        drop(bomb);
+        sleep(PROVEN + Duration::from_secs(1)).await;
+        let bomb = begin(&marks, "bomb").unwrap();
+        let marks = folder.crash(marks);
+        drop(bomb);
+        assert_eq!(begin(&marks, "bomb").err().unwrap().news, Some(2));
     }
 
     #[tokio::test(start_paused = true)]

@@ -244,8 +244,12 @@ fn tell(
     let Decision { name, uid, kind, node, verdict } = decision;
     let kind = kind.map_or("other", Into::into);
     let (word, sentence) = (verdict.word(), verdict.sentence());
-    let has_room = told.contains_key(&uid) || charge.spend(uid.len() + ENTRY).is_ok();
-    if !has_room && outcome != MATCHED || has_room && told.insert(uid, (word, outcome)) == Some((word, outcome)) {
+    let is_left_out = if told.contains_key(&uid) || charge.spend(uid.len() + ENTRY).is_ok() {
+        told.insert(uid, (word, outcome)) == Some((word, outcome))
+    } else {
+        outcome != MATCHED
+    };
+    if is_left_out {
         return None;
     }
     let (name, node) = (sanitize(&name), node.map(|node| sanitize(&node)));

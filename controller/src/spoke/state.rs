@@ -232,7 +232,7 @@ impl State {
             Change::Node(event) => self.nodes.apply(event, node_state),
             Change::Lease(event) => self.leases.apply(event, renewed),
             Change::Operator(event) => {
-                let is_unwell = |operator: &Kept<ClusterOperator>| !operator_state(operator).unwell.is_empty();
+                let is_unwell = |operator: &ClusterOperator| unwell(operator).next().is_some();
                 if matches!(&event, Event::Apply(operator) | Event::InitApply(operator) if is_unwell(operator)) {
                     self.well_since = None;
                 }
@@ -427,13 +427,19 @@ fn node_state(node: &Node) -> NodeState {
 /// hive.md 1.3, checkClusterRunning 5: what makes an operator unwell. An unknown or missing Available counts as fine.
 const UNWELL: &[(&str, &str)] = &[("Available", "False"), ("Progressing", "True"), ("Degraded", "True")];
 
-fn operator_state(ClusterOperator { metadata, status }: &ClusterOperator) -> OperatorState {
-    let unwell = status.conditions.iter().filter(|c| UNWELL.contains(&(c.type_.as_str(), c.status.as_str())));
+fn unwell(operator: &ClusterOperator) -> impl Iterator<Item = String> {
+    let conditions = operator.status.conditions.iter();
+    let unwell = conditions.filter(|c| UNWELL.contains(&(c.type_.as_str(), c.status.as_str())));
+    unwell.map(|c| format!("{}={}", c.type_, c.status))
+}
+
+fn operator_state(operator: &ClusterOperator) -> OperatorState {
+    let ClusterOperator { metadata, status } = operator;
     let namespaces =
         status.related_objects.iter().filter(|object| object.group.is_empty() && object.resource == "namespaces");
     let namespaces: BTreeSet<&str> = namespaces.map(|object| object.name.as_str()).collect();
     OperatorState {
-        unwell: unwell.take(UNWELL.len()).map(|c| format!("{}={}", c.type_, c.status)).collect(),
+        unwell: unwell(operator).take(UNWELL.len()).collect(),
         namespaces: namespaces.into_iter().take(MAX_NAMESPACES).map(|name| sanitize_to(name, MAX_KEY_CHARS)).collect(),
         written: metadata.status_written,
     }

@@ -12,7 +12,7 @@ use shared::kkp::phase::{Limited, Limits};
 use strum::VariantNames as _;
 
 use crate::cloud_registry::CloudFlags;
-use crate::spoke::{Dialer, Network};
+use crate::spoke::{Dialer, Network, Threads};
 use crate::systems::kkp::KkpSettings;
 
 const AFTER_HELP: &str = "\
@@ -127,9 +127,9 @@ pub enum DriftPolicy {
 impl Args {
     /// How spokes are reached.
     #[must_use]
-    pub fn network(&self) -> Network {
+    pub fn network(&self, threads: Threads) -> Network {
         let dialer = Dialer::new(self.denied_spoke_networks.clone(), self.allow_loopback_spokes);
-        Network { dialer, ..Network::default() }
+        Network { dialer, threads, ..Network::default() }
     }
 
     /// What the operator of a KKP seed decides.

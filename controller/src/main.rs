@@ -22,6 +22,7 @@ use kube::runtime::events::Reporter;
 use kube::{Api, Client, Config};
 use server::{Warnings, log};
 use shared::annotation::keys;
+use tokio::runtime::Runtime;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
@@ -35,7 +36,7 @@ use crate::runtime::lease::{Claim, Election, Times};
 use crate::runtime::marks::Marks;
 use crate::runtime::readiness::Readiness;
 use crate::runtime::{Hub, PerTerm, Term, admin_server, clock, group, panics, watch_backoff};
-use crate::spoke::Network;
+use crate::spoke::{Network, Threads};
 use crate::systems::fdb::Fdb;
 use crate::systems::hive::{Drivers, Hive, Ownership};
 use crate::systems::kkp::Kkp;
@@ -56,12 +57,13 @@ enum Failure {
     Serve(std::net::SocketAddr, #[source] std::io::Error),
     #[error("cannot keep state in {0} (--state-dir)")]
     State(std::path::PathBuf, #[source] std::io::Error),
+    #[error("cannot start threads")]
+    Threads(#[source] std::io::Error),
     #[error("cannot listen for signals")]
     Signals(#[source] std::io::Error),
 }
 
-#[tokio::main]
-async fn main() -> ExitCode {
+fn main() -> ExitCode {
     // Before any TLS: two crypto providers in one process panic.
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let args = Args::parse();
@@ -71,7 +73,7 @@ async fn main() -> ExitCode {
     };
     log::init(format, LOGGED);
     panics::install_hook();
-    match run(args).await {
+    match start(args) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             error!(error = &failure as &dyn std::error::Error, "fatal error");
@@ -80,10 +82,17 @@ async fn main() -> ExitCode {
     }
 }
 
+fn start(args: Args) -> Result<(), Failure> {
+    let spokes = Threads::runtime().map_err(Failure::Threads)?;
+    let ended = Runtime::new().map_err(Failure::Threads)?.block_on(run(args, Threads::from(&spokes)));
+    spokes.shutdown_background(); // a lookup of a name may last
+    ended
+}
+
 /// kube's client logs the whole text of an answer that it cannot read, and spokes are untrusted.
 const LOGGED: &str = "info,kube=warn,kube_client::client=error";
 
-async fn run(args: Args) -> Result<(), Failure> {
+async fn run(args: Args, threads: Threads) -> Result<(), Failure> {
     let times = Times { lease: args.lease_duration, deadline: args.renew_deadline, retry: args.retry_period };
     if !times.are_ordered() {
         return Err(Failure::Times);
@@ -110,7 +119,7 @@ async fn run(args: Args) -> Result<(), Failure> {
         .as_ref()
         .map(|folder| Marks::open(folder).map_err(|source| Failure::State(folder.clone(), source)));
     let marks = marks.transpose()?.unwrap_or_default();
-    let (listen, network) = (args.listen, args.network());
+    let (listen, network) = (args.listen, args.network(threads));
     let served = admin_server::serve(listen, metrics.clone(), readiness.clone());
     let systems = systems(&Arc::new(args), &identity);
     let work = async {

@@ -9,6 +9,7 @@ pub mod kubeconfig;
 pub mod reader;
 mod route;
 mod state;
+mod threads;
 mod watch;
 pub mod webhooks;
 
@@ -17,6 +18,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::FutureExt;
 use http::Request;
 use hyper_timeout::TimeoutConnector;
 use hyper_util::client::legacy;
@@ -35,6 +37,7 @@ pub use self::dial::Dialer;
 use self::dial::Resolved;
 use self::reader::{Memory, SpokeClient, Whose, is_not_there};
 pub use self::route::Route;
+pub use self::threads::Threads;
 pub use self::watch::{Scope, SpokeWatch};
 use crate::runtime::slot;
 
@@ -63,6 +66,8 @@ pub struct Network {
     pub dialer: Dialer,
     /// The memory for answers.
     pub memory: Memory,
+    /// Which threads dial.
+    pub threads: Threads,
 }
 
 /// A client of a spoke for the kubeconfig, if it is of a form that is accepted, by the way that is given. No request is made yet.
@@ -97,7 +102,7 @@ pub async fn client(
     config.read_timeout = Some(READ);
     config.write_timeout = Some(WRITE);
     config.headers.push(crate::runtime::hub::user_agent());
-    let client = connect(&config, &network.dialer, &whose.tenant);
+    let client = connect(&config, network, &whose.tenant);
     let client = client.map_err(|error| refuse(format!("cannot be used: {}", first_line(&error))))?;
     Ok(SpokeClient::new(client, network.memory.share(whose)))
 }
@@ -117,8 +122,8 @@ fn withhold_token(config: &mut Config, route: &Route<'_>) -> Result<(), &'static
 }
 
 /// kube's own client, with checked addresses and without details about endpoints that have not proven who they are.
-fn connect(config: &Config, dialer: &Dialer, tenant: &Arc<str>) -> kube::Result<Client> {
-    let resolver = dialer.resolver(tenant.clone());
+fn connect(config: &Config, network: &Network, tenant: &Arc<str>) -> kube::Result<Client> {
+    let resolver = network.dialer.resolver(tenant.clone());
     let resolved = resolver.resolved();
     let literal = config.cluster_url.host().unwrap_or_default().trim_matches(['[', ']']).parse();
     let _ = literal.map(|address| resolved.add(address)); // no resolver sees it
@@ -138,19 +143,21 @@ fn connect(config: &Config, dialer: &Dialer, tenant: &Arc<str>) -> kube::Result<
         .map_err(BoxError::from)
         .service(http);
     let client = Client::new(service, config.default_namespace.clone());
-    Ok(discreet(client, Endpoint::of(config, resolved), dialer.clone()))
+    Ok(discreet(client, Endpoint::of(config, resolved), network.clone()))
 }
 
 /// The same client, which says nothing of why an endpoint cannot be reached that has not proven who it is, and always after the same
 /// time.
-fn discreet(client: Client, endpoint: Endpoint, dialer: Dialer) -> Client {
+fn discreet(client: Client, endpoint: Endpoint, network: Network) -> Client {
     let namespace = client.default_namespace().to_owned();
     let service = tower::service_fn(move |request: Request<Body>| {
-        let (client, dialer, endpoint) = (client.clone(), dialer.clone(), endpoint.clone());
+        let (client, network, endpoint) = (client.clone(), network.clone(), endpoint.clone());
         async move {
             let begun = Instant::now();
             // The reconcile that asks gives its slot back until the answer was read.
-            let answer = slot::request(client.send(request)).await;
+            let sent = network.threads.run(async move { client.send(request).await });
+            let sent = sent.map(|ended| ended.unwrap_or_else(|panic| Err(kube::Error::Service(panic.into()))));
+            let (answer, dialer) = (slot::request(sent).await, network.dialer);
             if let Ok(answer) = &answer {
                 if let Some(by) = answer.extensions().get::<HttpInfo>().map(|by| by.remote_addr().ip()) {
                     endpoint.resolved.prefer(Some(by));
@@ -430,7 +437,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn an_endpoint_that_has_not_proven_itself_reveals_no_cause() {
         let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
-        let network = Network { dialer: Dialer::new(Vec::new(), true), memory: Memory::default() };
+        let network = Network { dialer: Dialer::new(Vec::new(), true), ..Network::default() };
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let open = listener.local_addr().unwrap();
         let closed = { tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap() };
@@ -451,5 +458,26 @@ mod tests {
         }
         said.dedup();
         assert_eq!(said, [format!("the cluster's API server cannot be reached: {UNPROVEN}")]);
+    }
+
+    #[tokio::test]
+    async fn a_spoke_is_dialed_by_the_threads_that_are_for_it() {
+        let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+        let threads = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let dialer = Dialer::new(Vec::new(), true);
+        let network = Network { dialer, threads: Threads::from(&threads), ..Network::default() };
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let server = format!("server: 'https://{}'", listener.local_addr().unwrap());
+        let kubeconfig = kubeconfig(&server, "token: t");
+        let client = client(&network, whose(), kubeconfig.as_bytes(), &Route::default()).await.unwrap();
+        let request = tokio::spawn(async move { client.version().await });
+        let dialed = |within: u64| tokio::time::timeout(Duration::from_millis(within), listener.accept());
+        assert!(dialed(200).await.is_err(), "those threads do nothing yet");
+        let (end, ended) = tokio::sync::oneshot::channel::<()>();
+        let run = std::thread::spawn(move || threads.block_on(ended));
+        assert!(dialed(10_000).await.is_ok());
+        request.abort();
+        end.send(()).unwrap();
+        assert_eq!(run.join().unwrap(), Ok(()));
     }
 }

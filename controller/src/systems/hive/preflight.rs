@@ -91,23 +91,25 @@ async fn ask(hive: &Hive, cluster: &ClusterDeployment) -> (SpokePreflight, Vec<H
     }
 }
 
-/// Asks the spoke, all at once, and what its answers are charged. Each part that cannot be read says so by itself.
+/// Asks the spoke, and what its answers are charged: one question first, so that a silent spoke costs one connection, then the others all
+/// at once. Each part that cannot be read says so by itself.
 pub async fn look(client: &SpokeClient) -> (SpokePreflight, Vec<Held>) {
     let parts = async {
-        tokio::join!(
-            version(client),
+        let version = version(client).await;
+        let parts = tokio::join!(
             certificates(client),
             pending_requests(client),
             webhooks(client),
             kube_system(client),
             budgets(client)
-        )
+        );
+        (version, parts)
     };
-    let Ok(parts) = slot::outside(tokio::time::timeout(DEADLINE, Box::pin(parts))).await else {
+    let Ok((version, parts)) = slot::outside(tokio::time::timeout(DEADLINE, Box::pin(parts))).await else {
         let why = format!("the cluster's API server gives no answer within {DEADLINE:?}");
         return (SpokePreflight::NotAsked(why), Vec::new());
     };
-    let (version, certificates, pending_requests, [validating, mutating], (kube_system, labels), budgets) = parts;
+    let (certificates, pending_requests, [validating, mutating], (kube_system, labels), budgets) = parts;
     let mut held: Vec<Held> = labels.into_iter().collect();
     let webhooks = taken(validating, &mut held).and_then(|mut all| {
         all.get_or_insert_default().extend(taken(mutating, &mut held)?.unwrap_or_default());
@@ -176,9 +178,31 @@ async fn budgets(client: &SpokeClient) -> Part<Kept<Vec<String>>> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use http::{Request, Response};
+    use kube::Client;
+    use kube::client::Body;
     use serde_json::{Value, json};
+    use tower::BoxError;
 
     use super::*;
+    use crate::spoke::reader::{Memory, Whose};
+
+    #[tokio::test(start_paused = true)]
+    async fn a_silent_spoke_costs_one_connection() {
+        let requests = Arc::new(AtomicUsize::new(0));
+        let counted = requests.clone();
+        let silent = tower::service_fn(move |_: Request<Body>| {
+            counted.fetch_add(1, Ordering::Relaxed);
+            std::future::pending::<Result<Response<Body>, BoxError>>()
+        });
+        let share = Memory::default().share(Whose::new("tenant", "spoke"));
+        let (found, _) = look(&SpokeClient::new(Client::new(silent, "default"), share)).await;
+        assert!(matches!(found, SpokePreflight::NotAsked(_)), "{found:?}");
+        assert_eq!(requests.load(Ordering::Relaxed), 1);
+    }
 
     #[test]
     fn a_version_tells_where_it_comes_from_and_goes() {

@@ -95,6 +95,8 @@ async fn client(kkp: &Kkp, cluster: &Cluster, state: &mut TargetState) -> Result
 /// What it holds, and what the answers are charged as long as anything of them is in use.
 async fn read(client: &SpokeClient, part: &Part) -> kube::Result<(Machinery, Option<UserCluster>, Vec<Held>)> {
     let all = ListParams::default();
+    // Alone: a silent cluster costs one connection.
+    let found_nodes = client.list::<Node>(None, &all, "Nodes").await?;
     let machines = async {
         let deployments = client.list::<kinds::MachineDeployment>(None, &all, "MachineDeployments");
         let (deployments, machines) = tokio::try_join!(deployments, client.list::<KkpMachine>(None, &all, "Machines"))?;
@@ -115,8 +117,7 @@ async fn read(client: &SpokeClient, part: &Part) -> kube::Result<(Machinery, Opt
         );
         found.map(Some)
     };
-    let (machines, found_nodes, of_drain) =
-        tokio::try_join!(machines, client.list::<Node>(None, &all, "Nodes"), of_drain)?;
+    let (machines, of_drain) = tokio::try_join!(machines, of_drain)?;
     let (found_pods, attachments, leases) = match &of_drain {
         Some((pods, attachments, leases)) => (pods.as_slice(), attachments.as_slice(), leases.as_slice()),
         None => (&[][..], &[][..], &[][..]),

@@ -120,6 +120,35 @@ async fn every_kind_keeps_its_count_through_a_patch() -> Result<()> {
 }
 
 #[tokio::test]
+async fn a_set_whose_volumes_would_be_deleted_is_not_put_to_sleep() -> Result<()> {
+    let world = World::shared_with(options()).await?;
+    with_temp_ns(&world, async |client, namespace| {
+        let bench = Bench::recorded(&world, client, namespace).await?;
+        let mut set = workload("apps/v1", "StatefulSet", 3);
+        set["spec"]["persistentVolumeClaimRetentionPolicy"] = json!({ "whenScaled": "Delete" });
+        quiet(&bench.apply(&set).await?)?;
+        let denied = bench.scale_by_patch("statefulset/web", 0).await?;
+        ensure!(
+            denied.code == 1
+                && denied.stderr.contains("spec.persistentVolumeClaimRetentionPolicy.whenScaled: found Delete")
+                && denied.stderr.contains("set it to Retain first"),
+            "{}: {}",
+            denied.code,
+            denied.stderr
+        );
+        quiet(&bench.scale_by_patch("statefulset/web", 2).await?)?;
+        assert_eq!(bench.look("statefulset/web").await?, (2, None));
+        set["spec"]["persistentVolumeClaimRetentionPolicy"] = json!({ "whenScaled": "Retain" });
+        set["spec"]["replicas"] = json!(2);
+        quiet(&bench.apply(&set).await?)?;
+        quiet(&bench.scale_by_patch("statefulset/web", 0).await?)?;
+        assert_eq!(bench.look("statefulset/web").await?, (0, record("2")), "the advice works");
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test]
 async fn an_apply_keeps_the_count_too() -> Result<()> {
     let world = World::shared_with(options()).await?;
     with_temp_ns(&world, async |client, namespace| {

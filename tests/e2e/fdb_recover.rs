@@ -11,6 +11,7 @@ use anyhow::{Context, Result, ensure};
 use futures::{StreamExt, TryStreamExt, stream};
 use kube::ResourceExt;
 use serde_json::{Value, json};
+use shared::annotation::keys;
 use testbed::{
     FdbOptions,
     fdb::{
@@ -417,11 +418,16 @@ async fn what_cannot_be_recovered_is_said_and_nothing_is_changed() -> Result<()>
     held.db.patch(&json!({ "spec": { "skip": true } })).await?;
     let ran = recover(&held, &["--yes"]).await?;
     ensure!(
-        ran.code == 3 && ran.stderr.contains("spec.skip is true, and no recovery set it"),
+        ran.code == 3
+            && ran.stderr.contains("spec.skip is true, and no recovery set it")
+            && ran.stderr.contains("The volumes are held for 5 minutes at least"),
         "{} {}",
         ran.code,
         ran.stderr
     );
+    let claim = held.db.pvc(&held.id).await?.context("the claim")?;
+    let stamp = claim.metadata.annotations.unwrap_or_default().remove(keys::SUSPENSION).unwrap_or_default();
+    ensure!(stamp.contains("\"recovery\""), "held before it is refused: {stamp}");
     held.db.patch(&json!({ "spec": { "skip": false } })).await?;
 
     // Too late: the volume goes.

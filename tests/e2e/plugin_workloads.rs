@@ -175,6 +175,32 @@ async fn a_type_that_may_not_be_seen_does_not_hide_the_others() -> Result<()> {
 }
 
 #[tokio::test]
+async fn a_set_whose_volumes_would_be_deleted_stays_awake() -> Result<()> {
+    let world = World::shared().await?;
+    with_temp_ns(&world, async |client, ns| {
+        let sets = Objects::new(&client, &ns, "apps/v1", "StatefulSet");
+        let mut spec = stateful(2);
+        spec["persistentVolumeClaimRetentionPolicy"] = json!({ "whenScaled": "Delete" });
+        sets.create("db", spec).await?;
+        for more in [&[][..], &["--dry-run=client"], &["--dry-run=server"], &["--all"]] {
+            let target = if more == ["--all"] { "sts" } else { "sts/db" };
+            let ran = world.plugin(&[&[target, "-n", &ns, "--yes"], more].concat()).await?;
+            let refusal = "statefulset.apps/db: its persistentVolumeClaimRetentionPolicy.whenScaled is Delete: at 0 replicas its volume \
+                           claims and their data are deleted; set it to Retain first";
+            assert_eq!((ran.code, ran.stdout.as_str()), (3, ""), "{more:?}: {}", ran.stderr);
+            assert!(ran.stderr.contains(refusal), "{more:?}: {}", ran.stderr);
+            assert_eq!(sets.replicas("db").await?, (2, None));
+        }
+        let retain = json!({ "spec": { "persistentVolumeClaimRetentionPolicy": { "whenScaled": "Retain" } } });
+        sets.patch("db", &retain).await?;
+        world.plugin(&["sts/db", "-n", &ns]).await?.ok()?;
+        assert_eq!(sets.replicas("db").await?, recorded(0, "2"), "the advice works");
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test]
 async fn what_cannot_be_done_right_is_not_done() -> Result<()> {
     let world = World::shared().await?;
     with_temp_ns(&world, async |client, ns| {

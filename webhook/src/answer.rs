@@ -142,7 +142,8 @@ fn overlooked<K: Judged>(request: &Request<'_>, context: &Context<'_>, judgement
     })
 }
 
-/// Mutates: asks which annotations the rule wants changed. Denies only what has no annotations that can be read, and is no wake.
+/// Mutates: asks which annotations the rule wants changed. Denies what the rule refuses, whoever asks, and what has no
+/// annotations that can be read and is no wake.
 pub fn mutate<K: Judged>(request: &Request<'_>, context: &Context<'_>, rule: fn(&Change<'_, K>) -> Edits) -> Answer {
     let (user, manager) = (request.user(), request.field_manager());
     let change = match change(request, context, &user, &manager) {
@@ -152,13 +153,12 @@ pub fn mutate<K: Judged>(request: &Request<'_>, context: &Context<'_>, rule: fn(
     if change.unread.new.iter().any(|field| field.covers(&["metadata", "annotations"])) {
         return Answer { judgement: admission::judge(&change, &[]), patch: None };
     }
-    let Edits { annotations, warnings } = rule(&change);
+    let Edits { annotations, warnings, denial } = rule(&change);
     let patch = patch::annotations(&change.new.meta().annotations, &annotations);
     let warnings = warnings.into_iter().map(|said| Finding { row: "mutate", said });
-    Answer {
-        judgement: Judgement { warnings: warnings.collect(), ..Judgement::default() },
-        patch: if patch.is_empty() { None } else { serde_json::to_vec(&patch).ok() },
-    }
+    let denials = denial.into_iter().map(|said| Finding { row: "mutate", said });
+    let judgement = Judgement { warnings: warnings.collect(), denials: denials.collect(), ..Judgement::default() };
+    Answer { judgement, patch: if patch.is_empty() { None } else { serde_json::to_vec(&patch).ok() } }
 }
 
 fn change<'a, K: Judged>(

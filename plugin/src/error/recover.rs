@@ -86,7 +86,7 @@ impl FdbError {
             | Self::Selector
             | Self::ClusterInAllNamespaces
             | Self::NoneAndSome => Exit::Usage,
-            Self::Refused { refusals, .. } if refusals.iter().all(|one| matches!(one, Refusal::Skipped(_))) => {
+            Self::Refused { refusals, .. } if refusals.iter().all(|one| matches!(one, Refusal::Skipped { .. })) => {
                 Exit::Refused
             }
             _ => Exit::Error,

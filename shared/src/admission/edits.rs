@@ -1,5 +1,7 @@
 //! What a mutating rule wants changed: annotations, one by one.
 
+use super::verdict::Denial;
+
 /// One annotation to set or to remove.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Edit {
@@ -16,6 +18,8 @@ pub struct Edits {
     pub annotations: Vec<Edit>,
     /// What the user should know.
     pub warnings: Vec<String>,
+    /// Why the write is refused.
+    pub denial: Option<Denial>,
 }
 
 impl Edits {

@@ -108,7 +108,7 @@ pub fn remaining(facts: &Facts<'_>, record: &Record, include: bool, done: Done) 
     let skipping = facts.cluster.spec.skip == Some(true);
     let recorded = facts.record();
     if skipping && !recorded.as_ref().is_some_and(|recorded| recorded.skipped) {
-        return Err(Lost::ForeignSkip);
+        return hold(facts, record, false).map(|held| vec![held]).ok_or(Lost::ForeignSkip);
     }
     let record = &record.unless_done(recorded.as_ref(), facts.cluster);
     // What another run has done counts; a group that is marked again is excluded again.

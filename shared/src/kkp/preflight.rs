@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::api::Cluster;
+use super::decide::Replicas;
 use super::keys::{ACTIVE_RESTORE, WORKER_NAME};
 use super::phase::Phase;
 use crate::hive::preflight::Resources;
@@ -28,6 +29,8 @@ pub struct Facts<'a> {
     pub recorded: Option<Phase>,
     /// What KKP's webhooks answered to a dry run of the pause.
     pub pause: Result<(), &'a str>,
+    /// Deployments and `StatefulSets` of the control plane.
+    pub control_plane: &'a [Replicas],
     /// What the user cluster holds, or why it could not be read.
     pub user: Result<&'a UserCluster, &'a str>,
 }
@@ -47,8 +50,10 @@ pub struct UserCluster {
     pub webhooks_on_wake: Vec<String>,
     /// Services of type `LoadBalancer`, as `namespace/name`.
     pub load_balancers: Vec<String>,
-    /// `PersistentVolumes`.
+    /// `PersistentVolumes` that outlive the Nodes.
     pub volumes: usize,
+    /// Claims, as `namespace/name`, whose volumes are disks of Nodes.
+    pub local_volumes: Vec<String>,
 }
 
 /// A Node.
@@ -186,8 +191,17 @@ fn of_cluster(facts: &Facts<'_>) -> Vec<Finding> {
             )
         },
         facts.pause.err().and_then(|answer| refused("PauseRefused", &format!("KKP refuses spec.pause: {answer}"))),
+        volumes_deleted(facts.control_plane).and_then(|sentence| refused("VolumesDeleted", &sentence)),
     ];
     found.into_iter().flatten().collect()
+}
+
+/// What is said of workloads that lose their volumes when they are stopped: etcd, and with it the user cluster.
+pub(super) fn volumes_deleted(control_plane: &[Replicas]) -> Option<String> {
+    let sets = control_plane.iter().filter(|one| one.deletes_volumes && one.wanted > 0);
+    let sets: Vec<_> = sets.map(|one| one.workload.name.clone()).collect();
+    let what = "persistentVolumeClaimRetentionPolicy.whenScaled is Delete: at 0 replicas their volume claims and their data are deleted";
+    (!sets.is_empty()).then(|| format!("StatefulSets {}: {what}; set it to Retain first", list(&sets)))
 }
 
 fn of_user_cluster(facts: &Facts<'_>) -> Vec<Finding> {
@@ -224,6 +238,12 @@ fn of_user_cluster(facts: &Facts<'_>) -> Vec<Finding> {
             "webhooks that fail while their Pods do not run, and that a wake has to call",
         ),
         (
+            forceable,
+            "LocalVolumes",
+            user.local_volumes.clone(),
+            "claims whose data is on disks of Nodes, which go with the Nodes: after the wake their Pods wait for a Node that is gone",
+        ),
+        (
             warned,
             "LoadBalancers",
             user.load_balancers.clone(),
@@ -252,6 +272,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::kkp::record::{Workload, WorkloadKind};
 
     fn cluster(change: &Value) -> Cluster {
         let mut cluster = json!({
@@ -298,19 +319,40 @@ mod tests {
             ),
         ] {
             let cluster = cluster(&change);
-            let facts = Facts { cluster: &cluster, worker_name: "", recorded, pause: Ok(()), user: Ok(&user) };
+            let facts = Facts {
+                cluster: &cluster,
+                worker_name: "",
+                recorded,
+                pause: Ok(()),
+                control_plane: &[],
+                user: Ok(&user),
+            };
             assert_eq!(codes(&facts), expected, "{change}");
         }
         let mut deleted = cluster(&json!({}));
         deleted.metadata.deletion_timestamp = Some(Time("2026-11-22T18:00:00Z".parse().unwrap()));
-        let facts = Facts { cluster: &deleted, worker_name: "", recorded: None, pause: Ok(()), user: Ok(&user) };
+        let facts = Facts {
+            cluster: &deleted,
+            worker_name: "",
+            recorded: None,
+            pause: Ok(()),
+            control_plane: &[],
+            user: Ok(&user),
+        };
         assert_eq!(codes(&facts), [(refused, "Deleted")]);
     }
 
     #[test]
     fn what_kkp_and_the_user_cluster_say_is_refused_forced_or_warned() {
         let cluster = cluster(&json!({}));
-        let base = Facts { cluster: &cluster, worker_name: "", recorded: None, pause: Ok(()), user: Err("timed out") };
+        let base = Facts {
+            cluster: &cluster,
+            worker_name: "",
+            recorded: None,
+            pause: Ok(()),
+            control_plane: &[],
+            user: Err("timed out"),
+        };
         assert_eq!(codes(&base), [(Severity::Refused, "UserClusterSilent")]);
         let machine = |name: &str, has_deployment, provider: &str| Machine {
             name: name.into(),
@@ -328,6 +370,7 @@ mod tests {
             webhooks_on_wake: vec!["policy".into()],
             load_balancers: vec!["shop/web".into()],
             volumes: 3,
+            local_volumes: vec!["shop/data-db-0".into()],
         };
         let facts = Facts { pause: Err("invalid datacenter\u{1b}[31m"), user: Ok(&user), ..base };
         let found = findings(&facts);
@@ -341,6 +384,7 @@ mod tests {
                 "BarePods",
                 "UnfinishedJobs",
                 "WebhooksOnWake",
+                "LocalVolumes",
                 "LoadBalancers",
                 "Volumes",
             ]
@@ -351,6 +395,32 @@ mod tests {
         );
         assert!(found[4].sentence.ends_with("shop/bare-4 and 2 more"), "{}", found[4].sentence);
         assert!(!admits(&found, true));
-        assert!(admits(&found[4..], true) && !admits(&found[4..], false) && admits(&found[7..], false));
+        assert!(admits(&found[4..], true) && !admits(&found[4..], false) && admits(&found[8..], false));
+    }
+
+    #[test]
+    fn what_a_stop_would_delete_is_refused() {
+        let (cluster, user) = (cluster(&json!({})), UserCluster::default());
+        let set = |wanted, deletes_volumes| {
+            let workload = Workload { kind: WorkloadKind::StatefulSet, name: "etcd".to_owned() };
+            [Replicas { workload, wanted, ready: true, running: true, copy: None, deletes_volumes }]
+        };
+        let base = Facts {
+            cluster: &cluster,
+            worker_name: "",
+            recorded: None,
+            pause: Ok(()),
+            control_plane: &[],
+            user: Ok(&user),
+        };
+        let found = findings(&Facts { control_plane: &set(3, true), ..base.clone() });
+        assert_eq!((found[0].severity, found[0].code), (Severity::Refused, "VolumesDeleted"));
+        assert!(
+            found[0].sentence.starts_with("StatefulSets etcd: ")
+                && found[0].sentence.ends_with("set it to Retain first")
+        );
+        for harmless in [set(3, false), set(0, true)] {
+            assert_eq!(codes(&Facts { control_plane: &harmless, ..base.clone() }), []);
+        }
     }
 }

@@ -259,6 +259,62 @@ fn has_claim<'de, D: Deserializer<'de>>(deserializer: D) -> Result<bool, D::Erro
     })
 }
 
+/// Last words of the labels whose value is one Node: `kubernetes.io/hostname`, and the topologies of drivers with disks of Nodes.
+const OF_ONE_NODE: &[&str] = &["hostname", "host", "node", "nodename", "node-name", "nodeid", "node-id"];
+
+/// Whether the affinity of a volume names its Nodes: each of its terms does, by label or by field.
+fn names_nodes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<bool, D::Error> {
+    #[derive(Default, Deserialize)]
+    #[serde(default)]
+    struct Affinity {
+        required: Option<Required>,
+    }
+
+    #[derive(Default, Deserialize)]
+    #[serde(default)]
+    struct Required {
+        #[serde(rename = "nodeSelectorTerms", deserialize_with = "all_name_nodes")]
+        all_name_nodes: bool,
+    }
+
+    Ok(Option::<Affinity>::deserialize(deserializer)?
+        .and_then(|one| one.required)
+        .is_some_and(|one| one.all_name_nodes))
+}
+
+fn all_name_nodes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<bool, D::Error> {
+    #[derive(Default, Deserialize)]
+    #[serde(default, rename_all = "camelCase")]
+    struct Term {
+        #[serde(deserialize_with = "is_by_node")]
+        match_expressions: bool,
+        #[serde(deserialize_with = "is_by_node")]
+        match_fields: bool,
+    }
+
+    // Terms, and those that name Nodes.
+    let count = |(terms, named): &mut (usize, usize), one: Term| {
+        *terms += 1;
+        *named += usize::from(one.match_expressions || one.match_fields);
+    };
+    let (terms, named) = fold(deserializer, count)?;
+    Ok(terms > 0 && named == terms)
+}
+
+fn is_by_node<'de, D: Deserializer<'de>>(deserializer: D) -> Result<bool, D::Error> {
+    #[derive(Default, Deserialize)]
+    #[serde(default)]
+    struct Requirement {
+        key: String,
+        operator: String,
+    }
+
+    fold(deserializer, |is: &mut bool, one: Requirement| {
+        let last = one.key.rsplit('/').next().unwrap_or_default();
+        *is |= one.operator == "In" && (OF_ONE_NODE.contains(&last) || one.key == "metadata.name");
+    })
+}
+
 /// Declares types that are read, each field of which may be absent.
 macro_rules! read {
     ($($(#[$doc:meta])* $name:ident { $($(#[$of_field:meta])* $field:ident: $type:ty,)* })*) => {$(
@@ -655,6 +711,21 @@ read! {
     PersistentVolume {
         /// Its metadata.
         metadata: Metadata,
+        /// What it is to be.
+        spec: PersistentVolumeSpec,
+    }
+
+    /// What a volume is to be.
+    PersistentVolumeSpec {
+        /// A folder of a Node.
+        host_path: Option<IgnoredAny>,
+        /// A disk of a Node.
+        local: Option<IgnoredAny>,
+        /// Whether Nodes are named that can mount it.
+        #[serde(rename = "nodeAffinity", deserialize_with = "names_nodes")]
+        names_nodes: bool,
+        /// The claim that has it.
+        claim_ref: ObjectRef,
     }
 
     /// A Service.
@@ -734,7 +805,7 @@ kinds! {
     KkpMachine: "/apis/cluster.k8s.io/v1alpha1", "machines";
     Pod: "/api/v1", "pods";
     VolumeAttachment: "/apis/storage.k8s.io/v1", "volumeattachments", metadata_only = true;
-    PersistentVolume: "/api/v1", "persistentvolumes", metadata_only = true;
+    PersistentVolume: "/api/v1", "persistentvolumes";
     Service: "/api/v1", "services";
     Job: "/apis/batch/v1", "jobs";
     Event: "/api/v1", "events";

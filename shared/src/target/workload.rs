@@ -67,7 +67,9 @@ impl Lifecycle for Workload {
                 let message = "unchanged (0 replicas, none recorded)".to_owned();
                 return Ok(Change::None { message, follows: false });
             }
-            Err(error @ ReplicasError::Protected) => return Err(TargetError::Refused(error.to_string())),
+            Err(error @ (ReplicasError::Protected | ReplicasError::VolumesDeleted)) => {
+                return Err(TargetError::Refused(error.to_string()));
+            }
             Err(error) => return Err(TargetError::Impossible(error.to_string())),
             Ok(Step::Unchanged) => return Ok(Change::None { message: "unchanged".to_owned(), follows: true }),
             Ok(Step::Sleep { replicas, patch }) => (patch, format!("hibernated ({} recorded)", count(replicas))),

@@ -9,12 +9,14 @@
 //! | C5 | created, or stays above 0 | nothing |
 //! | C6 | N > 0 to 0 through the scale subresource | warning: a `Scale` has no annotations of the workload |
 //! | C7 | cannot be read, before or after | a recorded count is put back |
+//! | C8 | N > 0 to 0 with `whenScaled: Delete` | denied: Kubernetes would delete the volume claims |
 //!
 //! C4 is the way out after C6, and after an outage of the webhook: a user who knows the count may write it.
 
 use serde::Deserialize;
 
-use crate::admission::{Change, Edits, Meta, Object, from_map};
+use super::replicas::DELETE;
+use crate::admission::{Change, Denial, Edits, Fault, Meta, Object, from_map};
 use crate::annotation::{format, keys};
 
 /// What the rule reads of a workload.
@@ -34,6 +36,17 @@ pub struct Spec {
     /// How many are wanted.
     #[serde(default)]
     pub replicas: Option<i64>,
+    /// What becomes of the volume claims of a `StatefulSet`.
+    #[serde(default, rename = "persistentVolumeClaimRetentionPolicy")]
+    pub retention: Option<Retention>,
+}
+
+/// `spec.persistentVolumeClaimRetentionPolicy`.
+#[derive(Clone, Debug, Default, Deserialize)]
+pub struct Retention {
+    /// `Retain` or `Delete`, when the replicas are fewer.
+    #[serde(default, rename = "whenScaled")]
+    pub when_scaled: Option<String>,
 }
 
 /// What the rule reads of a `Scale`, the object of the scale subresource.
@@ -69,6 +82,11 @@ impl Workload {
     pub fn replicas(&self) -> i64 {
         self.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or(1)
     }
+
+    fn deletes_volumes(&self) -> bool {
+        let retention = self.spec.as_ref().and_then(|spec| spec.retention.as_ref());
+        retention.is_some_and(|retention| retention.when_scaled.as_deref() == Some(DELETE))
+    }
 }
 
 impl Scale {
@@ -79,7 +97,7 @@ impl Scale {
     }
 }
 
-/// Keeps the record of a workload's replicas (C1 to C5).
+/// Keeps the record of a workload's replicas (C1 to C5, C7, C8).
 #[must_use]
 pub fn record(change: &Change<'_, Workload>) -> Edits {
     let edits = Edits::default();
@@ -92,8 +110,9 @@ pub fn record(change: &Change<'_, Workload>) -> Edits {
         return edits.want(keys::REPLICAS, sent, stored.map(str::to_owned)); // C7
     }
     match (old.replicas(), change.new.replicas()) {
-        (before @ 1.., 0) => edits.want(keys::REPLICAS, sent, Some(before.to_string())), // C1
-        (0, 1..) => edits.want(keys::REPLICAS, sent, None),                              // C2
+        (1.., 0) if change.new.deletes_volumes() => Edits { denial: Some(volumes_deleted()), ..edits }, // C8
+        (before @ 1.., 0) => edits.want(keys::REPLICAS, sent, Some(before.to_string())),                // C1
+        (0, 1..) => edits.want(keys::REPLICAS, sent, None),                                             // C2
         (0, 0) if stored != sent && change.field_manager != keys::PLUGIN => match (stored, sent) {
             (Some(stored), _) if is_record(stored) => edits.want(keys::REPLICAS, sent, Some(stored.to_owned())).warn(
                 format!("{} records the replica count for the resume: {stored} was restored", keys::REPLICAS), // C3
@@ -104,6 +123,15 @@ pub fn record(change: &Change<'_, Workload>) -> Edits {
             _ => edits,
         },
         _ => edits, // C5
+    }
+}
+
+fn volumes_deleted() -> Denial {
+    Denial {
+        fault: Fault::Forbidden,
+        field: "spec.persistentVolumeClaimRetentionPolicy.whenScaled".to_owned(),
+        message: "found Delete: at 0 replicas the volume claims and their data are deleted; set it to Retain first"
+            .to_owned(),
     }
 }
 
@@ -140,7 +168,7 @@ mod tests {
                 annotations: record.iter().map(|record| (keys::REPLICAS, *record)).collect(),
                 ..Meta::default()
             },
-            spec: Some(Spec { replicas }),
+            spec: Some(Spec { replicas, retention: None }),
         }
     }
 
@@ -208,6 +236,27 @@ mod tests {
         assert_eq!(said(put_back), "hibernate.sh/replicas records the replica count for the resume: 3 was restored");
         let removed = edits("kubectl", Some(workload(Some(0), None)), workload(Some(0), Some("0")));
         assert!(said(removed).contains("from 1 to 2147483647"));
+    }
+
+    #[test]
+    fn c8_volumes_that_would_be_deleted_are_denied() {
+        let set = |replicas, policy: &str| Workload {
+            spec: Some(Spec {
+                replicas: Some(replicas),
+                retention: Some(Retention { when_scaled: Some(policy.to_owned()) }),
+            }),
+            ..workload(None, None)
+        };
+        for (old, new, denied) in [
+            (set(3, "Delete"), set(0, "Delete"), true),
+            (set(3, "Retain"), set(0, "Delete"), true),
+            (set(3, "Delete"), set(0, "Retain"), false),
+            (set(3, "Delete"), set(1, "Delete"), false),
+            (set(0, "Delete"), set(0, "Delete"), false),
+            (set(0, "Delete"), set(3, "Delete"), false),
+        ] {
+            assert_eq!(edits("kubectl", Some(old), new).denial.is_some(), denied);
+        }
     }
 
     #[test]

@@ -10,6 +10,7 @@
 //! | W6 | wake | 0 | malformed or 0 | error that names the annotation |
 //! | W7 | wake | N > 0 | none | nothing: it is awake |
 //! | W8 | wake | N > 0 | any | the stale record is removed |
+//! | W9 | sleep | N > 0, `whenScaled: Delete` | any | refused: Kubernetes would delete the volume claims |
 //!
 //! Every patch carries the resourceVersion that it was computed from, so that the API server refuses it (409) when
 //! another client scaled in between, and the count that is recorded is the count that was there.
@@ -18,6 +19,9 @@ use serde_json::{Map, Value, json};
 
 use crate::annotation::hold::protected;
 use crate::annotation::{annotation, format, keys};
+
+/// `whenScaled` of a `StatefulSet` whose volume claims go with its replicas.
+pub const DELETE: &str = "Delete";
 
 /// What is to be written.
 #[derive(Clone, Debug, PartialEq)]
@@ -53,6 +57,12 @@ pub enum ReplicasError {
     /// Row W3.
     #[error("it is protected: remove the annotation {} to put it to sleep", keys::PROTECTED)]
     Protected,
+    /// Row W9.
+    #[error(
+        "its persistentVolumeClaimRetentionPolicy.whenScaled is Delete: at 0 replicas its volume claims and their data are deleted; \
+         set it to Retain first"
+    )]
+    VolumesDeleted,
     /// Row W5.
     #[error("it has 0 replicas and no annotation {} says how many there were: scale it by hand", keys::REPLICAS)]
     NothingRecorded,
@@ -69,7 +79,7 @@ pub enum ReplicasError {
 /// it as an annotation, and an older reason does not survive.
 ///
 /// # Errors
-/// When the workload is protected (W3).
+/// When the workload is protected (W3), or its volumes would be deleted (W9).
 pub fn sleep(object: &Value, reason: Option<&str>) -> Result<Step, ReplicasError> {
     let replicas = replicas(object);
     if replicas == 0 {
@@ -77,6 +87,9 @@ pub fn sleep(object: &Value, reason: Option<&str>) -> Result<Step, ReplicasError
     }
     if protected(annotation(object, keys::PROTECTED)) {
         return Err(ReplicasError::Protected); // W3
+    }
+    if deletes_volumes(object) {
+        return Err(ReplicasError::VolumesDeleted); // W9
     }
     let mut annotations = reason_change(object, reason);
     annotations.insert(keys::REPLICAS.to_owned(), json!(replicas.to_string()));
@@ -102,6 +115,12 @@ pub fn wake(object: &Value, reason: Option<&str>) -> Result<Step, ReplicasError>
     let replicas = count(recorded.ok_or(ReplicasError::NothingRecorded)?)?; // W5, W6
     let patch = guarded(object, &annotations, Some(replicas));
     Ok(Step::Wake { replicas, patch }) // W4
+}
+
+/// Whether Kubernetes deletes the volume claims of a `StatefulSet` when its replicas go.
+#[must_use]
+pub fn deletes_volumes(object: &Value) -> bool {
+    object.pointer("/spec/persistentVolumeClaimRetentionPolicy/whenScaled").is_some_and(|policy| policy == DELETE)
 }
 
 /// `spec.replicas`, which is 1 where it is absent.
@@ -216,6 +235,20 @@ mod tests {
         assert_eq!(sleep(&workload(Some(3), protected), None), Err(ReplicasError::Protected));
         assert_eq!(sleep(&workload(Some(0), protected), None), Ok(Step::Unchanged));
         assert!(sleep(&workload(Some(3), &[(keys::PROTECTED, "false")]), None).is_ok());
+    }
+
+    #[test]
+    fn w9_volumes_that_go_with_the_replicas_are_refused_only_when_it_is_awake() {
+        let with = |replicas, policy: &str| {
+            let mut object = workload(Some(replicas), &[(keys::REPLICAS, "3")]);
+            object["spec"]["persistentVolumeClaimRetentionPolicy"] =
+                json!({ "whenScaled": policy, "whenDeleted": "Delete" });
+            object
+        };
+        assert_eq!(sleep(&with(3, "Delete"), None), Err(ReplicasError::VolumesDeleted));
+        assert_eq!(sleep(&with(0, "Delete"), None), Ok(Step::Unchanged));
+        assert!(sleep(&with(3, "Retain"), None).is_ok());
+        assert!(wake(&with(0, "Delete"), None).is_ok());
     }
 
     #[test]

@@ -60,7 +60,7 @@ pub async fn observe<'a>(
     let is_begun = begins && may_begin && is_open;
     // The copies of the counts are what is left of a record, also of one that is of no use.
     let is_rebuilt = matches!(standing, Standing::Orphaned(..) | Standing::Held(_, Some(_)));
-    let is_read = is_begun || may_begin && phase.is_some() || is_rebuilt;
+    let is_read = is_begun || requested.is_some() || may_begin && phase.is_some() || is_rebuilt;
     let seed = if is_read { seed::list(kkp, cluster).await? } else { Seed::default() };
     let quiet = quiet(state, &seed);
     let is_checked = is_begun || requested.is_some();
@@ -79,7 +79,7 @@ pub async fn observe<'a>(
             asked.machinery.unready = user::missing_tokens(asked).await;
         }
     }
-    let findings = if is_checked { Some(preflight::findings(kkp, cluster, phase, &user).await) } else { None };
+    let findings = if is_checked { Some(preflight::findings(kkp, cluster, phase, &seed, &user).await) } else { None };
     let found = findings.as_deref().unwrap_or_default();
     let answer = kept.or_else(|| Some(preflight::answer(cluster, requested?, found, &user)));
     state.answer = asked.map(str::to_owned).zip(answer.clone());

@@ -15,6 +15,7 @@ use shared::text::sanitize;
 use tokio::time::Instant;
 
 use super::machinery::Seen;
+use super::seed::Seed;
 use super::{Kkp, patches};
 use crate::runtime::hub::as_controller;
 use crate::runtime::{System, clock};
@@ -58,7 +59,7 @@ fn quota(cluster: &Cluster) -> BTreeMap<String, String> {
 }
 
 /// What stands in the way of a sleep, with KKP's answer to a dry run of the pause (row 28).
-pub async fn findings(kkp: &Kkp, cluster: &Cluster, recorded: Option<Phase>, user: &Seen) -> Vec<Finding> {
+pub async fn findings(kkp: &Kkp, cluster: &Cluster, recorded: Option<Phase>, seed: &Seed, user: &Seen) -> Vec<Finding> {
     let api: Api<Cluster> = Api::all(kkp.hub().client.clone());
     let dry_run = PatchParams { dry_run: true, ..as_controller() };
     let answer = api.patch(&cluster.name_any(), &dry_run, &Patch::Merge(patches::pause(cluster, None))).await;
@@ -68,7 +69,8 @@ pub async fn findings(kkp: &Kkp, cluster: &Cluster, recorded: Option<Phase>, use
     });
     let pause = refusal.as_deref().map_or(Ok(()), Err);
     let worker_name = kkp.settings.worker_name.as_str();
-    preflight::findings(&Facts { cluster, worker_name, recorded, pause, user: user.for_preflight() })
+    let (control_plane, user) = (seed.workloads.as_slice(), user.for_preflight());
+    preflight::findings(&Facts { cluster, worker_name, recorded, pause, control_plane, user })
 }
 
 #[cfg(test)]

@@ -13,6 +13,7 @@ use shared::kkp::certificates::earliest_expiry;
 use shared::kkp::decide::{self, Replicas};
 use shared::kkp::keys;
 use shared::kkp::record::{Workload, WorkloadKind};
+use shared::workload::replicas::DELETE;
 use tracing::warn;
 
 use super::{Kkp, KkpError};
@@ -86,6 +87,7 @@ struct Counts {
     existing: i32,
     ready: Option<i32>,
     observed: Option<i64>,
+    deletes_volumes: bool,
 }
 
 fn replicas(kind: WorkloadKind, meta: &ObjectMeta, counts: &Counts) -> Replicas {
@@ -98,6 +100,7 @@ fn replicas(kind: WorkloadKind, meta: &ObjectMeta, counts: &Counts) -> Replicas 
         ready: is_current && count(counts.ready.unwrap_or_default()) >= wanted,
         running: counts.existing > 0 || !is_current,
         copy: copy(meta),
+        deletes_volumes: counts.deletes_volumes,
     }
 }
 
@@ -118,17 +121,21 @@ fn of_deployment(one: &Deployment) -> Replicas {
         existing: status.and_then(|status| status.replicas).unwrap_or_default(),
         ready: status.and_then(|status| status.ready_replicas),
         observed: status.and_then(|status| status.observed_generation),
+        deletes_volumes: false,
     };
     replicas(WorkloadKind::Deployment, &one.metadata, &counts)
 }
 
 fn of_stateful_set(one: &StatefulSet) -> Replicas {
     let status = one.status.as_ref();
+    let retention = one.spec.as_ref().and_then(|spec| spec.persistent_volume_claim_retention_policy.as_ref());
+    let when_scaled = retention.and_then(|retention| retention.when_scaled.as_deref());
     let counts = Counts {
         wanted: one.spec.as_ref().and_then(|spec| spec.replicas),
         existing: status.map(|status| status.replicas).unwrap_or_default(),
         ready: status.and_then(|status| status.ready_replicas),
         observed: status.and_then(|status| status.observed_generation),
+        deletes_volumes: when_scaled == Some(DELETE),
     };
     replicas(WorkloadKind::StatefulSet, &one.metadata, &counts)
 }

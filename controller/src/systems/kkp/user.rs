@@ -168,16 +168,26 @@ async fn of_kinds(client: &SpokeClient, held: &mut Vec<Held>) -> kube::Result<Us
         webhooks_on_wake(client),
     );
     let (services, volumes, jobs) = (services?, volumes?, jobs?);
-    held.extend([services.held(), jobs.held()]);
+    held.extend([services.held(), jobs.held(), volumes.held()]);
     let is_balancer = |service: &&Service| service.spec.type_.as_deref() == Some("LoadBalancer");
     let is_under_way = |job: &&Job| !job.status.is_done;
     Ok(UserCluster {
         unfinished_jobs: jobs.iter().filter(is_under_way).map(|one| one.metadata.full_name()).collect(),
         load_balancers: services.iter().filter(is_balancer).map(|one| one.metadata.full_name()).collect(),
-        volumes: volumes.len(),
+        volumes: volumes.iter().filter(|one| !is_local(one)).count(),
+        local_volumes: volumes.iter().filter(|one| is_local(one)).filter_map(claim_of).collect(),
         webhooks_on_wake: webhooks?,
         ..UserCluster::default()
     })
+}
+
+/// Whether a volume goes with its Node.
+fn is_local(PersistentVolume { spec, .. }: &PersistentVolume) -> bool {
+    spec.host_path.is_some() || spec.local.is_some() || spec.names_nodes
+}
+
+fn claim_of(PersistentVolume { spec, .. }: &PersistentVolume) -> Option<String> {
+    Some(format!("{}/{}", spec.claim_ref.namespace.as_deref()?, spec.claim_ref.name.as_deref()?))
 }
 
 /// Webhooks that a wake has to call before their Pods run, and for what.
@@ -255,4 +265,46 @@ fn missing_token(tokens: &[BootstrapToken], deployments: &[MachineDeployment], n
     };
     let missing = deployments.iter().find(|deployment| !has_token(deployment))?;
     Some(format!("waiting for operating-system-manager to renew the bootstrap token of {}", sanitize(&missing.name)))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn volume(spec: &Value) -> PersistentVolume {
+        serde_json::from_value(json!({ "metadata": { "name": "pv" }, "spec": spec })).unwrap()
+    }
+
+    #[test]
+    fn a_volume_on_the_disk_of_a_node_is_local_whatever_driver_made_it() {
+        let affine =
+            |terms: &[Value]| json!({ "csi": {}, "nodeAffinity": { "required": { "nodeSelectorTerms": terms } } });
+        let term = |key: &str, operator: &str| json!({ "matchExpressions": [{ "key": key, "operator": operator, "values": ["a"] }] });
+        let field = json!({ "matchFields": [{ "key": "metadata.name", "operator": "In", "values": ["a"] }] });
+        let (host, zone) = (term("kubernetes.io/hostname", "In"), term("topology.kubernetes.io/zone", "In"));
+        for (spec, local) in [
+            (json!({ "hostPath": { "path": "/data" } }), true),
+            (json!({ "local": { "path": "/dev/sdb" } }), true),
+            (affine(&[host.clone()]), true),
+            (affine(&[host.clone(), term("topology.topolvm.io/node", "In")]), true),
+            (affine(&[field]), true),
+            (affine(&[zone.clone()]), false),
+            (affine(&[host, zone]), false),
+            (affine(&[term("kubernetes.io/hostname", "NotIn")]), false),
+            (affine(&[]), false),
+            (json!({ "csi": { "driver": "ebs.csi.aws.com" }, "nodeAffinity": null }), false),
+            (json!({ "nfs": {} }), false),
+        ] {
+            assert_eq!(is_local(&volume(&spec)), local, "{spec}");
+        }
+    }
+
+    #[test]
+    fn local_volumes_are_named_by_their_claims() {
+        let of = |claim: &Value| claim_of(&volume(&json!({ "hostPath": {}, "claimRef": claim })));
+        assert_eq!(of(&json!({ "namespace": "shop", "name": "data-db-0" })), Some("shop/data-db-0".to_owned()));
+        assert_eq!(of(&json!({})), None);
+    }
 }

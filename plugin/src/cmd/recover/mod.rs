@@ -15,8 +15,8 @@ use std::{
 
 use shared::{
     fdb::recover::{
-        Done, Step,
-        check::{Goal, check},
+        Done, Lost, Step,
+        check::{Goal, Place, Refusal, check},
         include::{left_out, orders},
         record::Record,
         remaining,
@@ -123,8 +123,12 @@ async fn recover(args: &GroupArgs, hub_args: &HubArgs, options: Options) -> Resu
     let asking = if dry_run { Asking::Nobody } else { options.asking };
     let record = record(&goal, asking)?;
     let include = args.include == Include::Auto;
-    let steps = remaining(&look.facts(), &record, include, Done::default())
-        .map_err(|lost| FdbError::Lost { cluster: cluster.clone(), lost: Box::new(lost) })?;
+    let lost = |lost| FdbError::Lost { cluster: cluster.clone(), lost: Box::new(lost) };
+    let steps = match remaining(&look.facts(), &record, include, Done::default()) {
+        // They are held already.
+        Err(Lost::ForeignSkip) if goal.skipped => Vec::new(),
+        steps => steps.map_err(lost)?,
+    };
     let write = Write { dry_run: args.dry_run == DryRun::Server, manager: args.field_manager.clone() };
     let state = RefCell::new("nothing is done yet".to_owned());
     let planned = record.completed(&look.facts());
@@ -142,6 +146,20 @@ async fn recover(args: &GroupArgs, hub_args: &HubArgs, options: Options) -> Resu
         owed: RefCell::new(None),
         announced: RefCell::new(planned.replacements.clone()),
     };
+    if goal.skipped {
+        let held = !dry_run;
+        if held {
+            run.hold().await?;
+        }
+        if let protection::Protection::No(why) = protection::of(&hub, &namespace, &look.cluster).await {
+            output::warning(&format!(
+                "NOT PROTECTED: {why}; the operator's first pass deletes the volumes of groups whose suspension has ended: stop the operator \
+                 before you set spec.skip to false, and start it again once this command waits for the Pods"
+            ));
+        }
+        let place = Place { namespace: namespace.clone(), name: name.clone() };
+        return Err(refused(vec![Refusal::Skipped { place, held }]).into());
+    }
     for line in render::plan(&cluster, &look, &goal, &planned, &steps) {
         if dry_run && args.output.is_none() { output::line(&line) } else { output::note(&line) }
     }

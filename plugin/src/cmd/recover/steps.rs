@@ -195,6 +195,24 @@ impl Run<'_> {
         }
     }
 
+    /// Holds the volumes and Services, and does nothing else.
+    ///
+    /// # Errors
+    /// When the API server refuses it.
+    pub(crate) async fn hold(&self) -> Result<(), Problem> {
+        for _ in 0..CONFLICTS {
+            let look = DatabaseSnapshot::new(self.hub, self.namespace, self.name).await?;
+            let steps = remaining(&look.facts(), &self.record, self.include, Done::default()).unwrap_or_default();
+            let Some(step @ Step::Hold(_)) = steps.first() else { return Ok(()) };
+            match self.act(step).await {
+                Ok(()) => self.say(&render::done(step)),
+                Err(HubError::Conflict { .. }) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Err(Problem::Contended(CONFLICTS))
+    }
+
     fn say(&self, text: &str) {
         text.clone_into(&mut self.state.borrow_mut());
         output::note(&format!("{}: {text}", called(self.name)));

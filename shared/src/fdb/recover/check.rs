@@ -4,6 +4,7 @@ use jiff::Timestamp;
 use kube::ResourceExt;
 
 use super::{
+    HOLD_FRESH,
     facts::Facts,
     object::{self, deleted_at, name, uid},
     presence::{claim_is_there, is_left_excluded, lacks},
@@ -12,7 +13,10 @@ use super::{
 };
 use crate::{
     annotation::{annotation, format, keys},
-    fdb::api::{ProcessGroup, RESOURCES_TERMINATING},
+    fdb::{
+        api::{ProcessGroup, RESOURCES_TERMINATING},
+        suspension::RECOVERY_KEEPS,
+    },
     text::quoted,
 };
 
@@ -27,6 +31,8 @@ pub struct Goal {
     pub unfinished: Vec<String>,
     /// Groups that were brought back before, with the time.
     pub recovered: Vec<(String, String)>,
+    /// Another client has the operator skip the cluster: the volumes can be held, and no more.
+    pub skipped: bool,
 }
 
 /// A cluster, as commands for people name it.
@@ -104,8 +110,13 @@ pub enum Refusal {
     #[error("{0} is not an ID that the operator gives (PREFIX-CLASS-NUMBER): cannot derive its Pod and volume from it")]
     OddId(String),
     /// Somebody else has the operator skip it.
-    #[error("{}", skipped(.0))]
-    Skipped(Place),
+    #[error("{}", skipped(.place, *.held))]
+    Skipped {
+        /// The cluster.
+        place: Place,
+        /// Whether the volumes are held by now.
+        held: bool,
+    },
     /// Our own annotation was edited.
     #[error("{cluster}: annotation {key} is malformed, probably edited by hand. Remove it, and set spec.skip to false")]
     Unreadable {
@@ -127,10 +138,19 @@ pub enum Refusal {
     Replace(#[from] ReplaceError),
 }
 
-fn skipped(Place { namespace, name }: &Place) -> String {
+fn skipped(Place { namespace, name }: &Place, held: bool) -> String {
+    let held = if held {
+        format!(
+            "The volumes are held for {} minutes at least",
+            RECOVERY_KEEPS.saturating_sub(HOLD_FRESH).as_secs() / 60
+        )
+    } else {
+        "A run without --dry-run holds the volumes first, and only then is this safe".to_owned()
+    };
     format!(
-        "{name}: spec.skip is true, and no recovery set it, so the operator ignores the cluster. When the other work is done, set it \
-         to false (kubectl -n {} patch fdb {} --type merge -p '{{\"spec\":{{\"skip\":false}}}}'), and run this command again",
+        "{name}: spec.skip is true, and no recovery set it, so the operator ignores the cluster. {held}: when the other work is done, set \
+         it to false (kubectl -n {} patch fdb {} --type merge -p '{{\"spec\":{{\"skip\":false}}}}'), and run this command again at once; \
+         while the other work goes on, run this command again to hold them longer",
         quoted(namespace),
         quoted(name)
     )
@@ -157,10 +177,7 @@ pub fn check(facts: &Facts<'_>, ids: &[String], wanted: &Wanted) -> Result<Goal,
     }
     let recorded = facts.record();
     let earlier = recorded.clone().map(|record| facts.unfinished(record, ids));
-    if facts.cluster.spec.skip == Some(true) && !earlier.as_ref().is_some_and(|earlier| earlier.skipped) {
-        let namespace = facts.cluster.namespace().unwrap_or_default();
-        return Err(vec![Refusal::Skipped(Place { namespace, name })]);
-    }
+    let skipped = facts.cluster.spec.skip == Some(true) && !earlier.as_ref().is_some_and(|earlier| earlier.skipped);
     let fresh_start = Record { since: format::seconds(facts.now), ..Record::default() };
     let mut record = earlier.unwrap_or(fresh_start);
     let unfinished = record.groups.iter().map(|held| held.group.clone()).filter(|id| !ids.contains(id)).collect();
@@ -176,13 +193,17 @@ pub fn check(facts: &Facts<'_>, ids: &[String], wanted: &Wanted) -> Result<Goal,
     if !refusals.is_empty() {
         return Err(refusals);
     }
+    if skipped {
+        record.groups.extend(coming);
+        return Ok(Goal { record, choices: Vec::new(), unfinished, recovered, skipped });
+    }
     date(facts, recorded.as_ref(), &mut coming);
     let choices = replace::decide(facts, &record, ids, &coming, wanted).map_err(|error| vec![error.into()])?;
     if *wanted != Wanted::Find {
         replace::leave_alone(facts, &record, &mut coming, &choices);
     }
     record.groups.extend(coming);
-    Ok(Goal { record, choices, unfinished, recovered })
+    Ok(Goal { record, choices, unfinished, recovered, skipped })
 }
 
 /// Dates the removals by the record of a recovery that the operator has taken back: its new mark is younger than the replacements. A

@@ -121,6 +121,8 @@ pub struct Replicas {
     pub running: bool,
     /// Our copy of its count, if it carries one.
     pub copy: Option<u32>,
+    /// Whether its volume claims are deleted with its replicas.
+    pub deletes_volumes: bool,
 }
 
 impl Replicas {

@@ -16,7 +16,7 @@ use crate::kkp::api::Desired;
 use crate::kkp::certificates::end_before_a_deletion;
 use crate::kkp::keys::{self, ASLEEP, REFUSED};
 use crate::kkp::phase::Phase;
-use crate::kkp::preflight::{Finding, Severity, admits};
+use crate::kkp::preflight::{Finding, Severity, admits, volumes_deleted};
 use crate::kkp::record::{Machines, Numbers, Record, Workload};
 
 /// Requeue delay of a sleep that the preflight refuses. A change of the Cluster is reconciled at once.
@@ -262,10 +262,13 @@ fn pause(facts: &Facts<'_>, record: &Record) -> Plan {
     };
     let kkp_phase = facts.cluster.status.as_ref().and_then(|status| status.phase.as_deref());
     let is_settled = kkp_phase == Some("Running") && facts.cluster.is_true("SeedResourcesUpToDate");
+    let deleted = volumes_deleted(facts.control_plane);
     let blocker = if facts.cluster.spec.pause && !facts.is_paused_by_us() {
         Some("another client has paused the cluster: set spec.pause to false, and the sleep goes on")
     } else if facts.is_restored() {
         Some("an EtcdRestore is under way")
+    } else if let Some(deleted) = &deleted {
+        Some(deleted.as_str())
     } else if !facts.cluster.spec.pause && !is_settled {
         Some("KKP applies changes: a pause now would hold up its updates of other clusters")
     } else {
@@ -351,6 +354,9 @@ fn scale_down_control_plane(facts: &Facts<'_>, record: &Record) -> Plan {
     noted.cron_jobs.extend(facts.cron_jobs.iter().filter(|job| !job.suspended).map(|job| job.name.clone()));
     if noted != *record {
         return Plan { requeue: Some(Duration::ZERO), record: Some(noted), ..waits(facts, phase, "", Vec::new()) };
+    }
+    if let Some(deleted) = volumes_deleted(facts.control_plane) {
+        return waits(facts, phase, &deleted, Vec::new());
     }
     let up = |pick: &dyn Fn(&Workload) -> bool| -> Vec<&Replicas> {
         facts.control_plane.iter().filter(|one| one.wanted > 0 && pick(&one.workload)).collect()

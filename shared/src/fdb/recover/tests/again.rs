@@ -4,7 +4,7 @@ use serde_json::json;
 
 use super::{
     super::{
-        check::Refusal,
+        check::{Place, Refusal},
         object::{name, uid},
         replace::Wanted,
         *,
@@ -261,9 +261,8 @@ fn for_one_that_is_only_included_nobody_goes() {
 
 #[test]
 fn the_command_that_ends_a_skip_names_the_namespace() {
-    let mut world = World::suspended();
-    world.cluster["spec"]["skip"] = json!(true);
-    let text = world.goal(&["storage-1"]).unwrap_err()[0].to_string();
+    let place = Place { namespace: "db".to_owned(), name: "sample".to_owned() };
+    let text = Refusal::Skipped { place, held: true }.to_string();
     let command = r#"(kubectl -n db patch fdb sample --type merge -p '{"spec":{"skip":false}}')"#;
     assert!(text.starts_with("sample: spec.skip is true, and no recovery set it") && text.contains(command), "{text}");
 }

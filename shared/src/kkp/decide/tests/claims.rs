@@ -140,6 +140,7 @@ impl Forged {
                 ready: true,
                 running: *wanted > 0,
                 copy: *copy,
+                deletes_volumes: false,
             })
             .collect();
         let desired = if self.asleep { Desired::Hibernating } else { Desired::Running };

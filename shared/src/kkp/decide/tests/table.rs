@@ -39,7 +39,7 @@ struct Case {
 }
 
 fn replicas(name: &str, wanted: u32) -> Replicas {
-    Replicas { workload: workload(name), wanted, ready: true, running: wanted > 0, copy: None }
+    Replicas { workload: workload(name), wanted, ready: true, running: wanted > 0, copy: None, deletes_volumes: false }
 }
 
 impl Case {
@@ -251,6 +251,7 @@ fn what_changed_since_the_preflight_is_checked_before_the_pause() {
         (1, "an EtcdRestore is under way"),
         (2, "KKP applies changes"),
         (3, "KKP applies changes"),
+        (4, "StatefulSets etcd: "),
     ] {
         let mut case = Case::new(Desired::Hibernating, Some(Phase::Pausing));
         case.machinery = Some(Machinery::default());
@@ -258,12 +259,24 @@ fn what_changed_since_the_preflight_is_checked_before_the_pause() {
             0 => (case.cluster.spec.pause, case.cluster.spec.pause_reason) = (true, Some("maintenance".into())),
             1 => case.cluster.metadata.annotations = Some([(ACTIVE_RESTORE.to_owned(), "r".to_owned())].into()),
             2 => case.cluster.status.as_mut().unwrap().phase = Some("Updating".into()),
+            4 => case.control_plane[2] = Replicas { deletes_volumes: true, ..replicas("etcd", 3) },
             _ => {
                 case.cluster.status.as_mut().unwrap().conditions.remove("SeedResourcesUpToDate");
             }
         }
         assert!(case.says().starts_with(says) && case.enters().is_none() && case.plan().actions.is_empty(), "{says}");
     }
+}
+
+#[test]
+fn nothing_is_stopped_whose_volumes_would_be_deleted() {
+    let mut case = Case::new(Desired::Hibernating, Some(Phase::ScalingDownControlPlane));
+    case.machinery = Some(Machinery::default());
+    case.quiet = Duration::from_hours(1);
+    case.control_plane[2] = Replicas { deletes_volumes: true, ..replicas("etcd", 3) };
+    assert!(case.says().starts_with("StatefulSets etcd: ") && case.plan().actions.is_empty());
+    case.control_plane[2].deletes_volumes = false;
+    assert_eq!(case.plan().actions, [Action::ScaleDown(workload("etcd"), 3)]);
 }
 
 /// Row 58.

@@ -159,6 +159,7 @@ impl World {
                 ready: true,
                 running: *wanted > 0,
                 copy: self.copies.get(workload).copied(),
+                deletes_volumes: false,
             })
             .collect();
         if control_plane.iter().any(|one| one.wanted > 0 && one.workload.name != "etcd") {

@@ -118,10 +118,13 @@ pub fn remaining(facts: &Facts<'_>, record: &Record, include: bool, done: Done) 
     let mut record = both.with_exclusions(facts.cluster).completed(facts);
     let (lists, status) = (patch::lists(facts.cluster, &record), patch::status(facts.cluster, &record, facts.now));
     let quiet = lists.is_some() || status.is_some();
-    let running = record.groups.iter().all(|held| lacks(facts, held).is_none());
-    if running && !done.included {
-        let excluded =
+    let runs = |held: &Held| lacks(facts, held).is_none();
+    let running = record.groups.iter().all(runs);
+    if !done.included {
+        // One that cannot start keeps no other waiting.
+        let is_left =
             |held: &Held| facts.cluster.group(&held.group).is_some_and(|group| is_left_excluded(facts, group));
+        let excluded = |held: &Held| runs(held) && is_left(held);
         record.groups.iter_mut().filter(|held| excluded(held)).for_each(|held| held.included = false);
     }
     let record = &record;

@@ -389,3 +389,21 @@ fn a_group_that_is_excluded_again_is_included_again() {
     world.cluster["status"]["processGroups"][1]["processGroupConditions"] = json!([]);
     assert_eq!(words(&world, &record, included), ["clear"]);
 }
+
+/// N3: the Pod of `storage-2` stays Pending.
+#[test]
+fn one_that_cannot_start_keeps_no_other_excluded() {
+    let (mut world, record) = two();
+    run_until(&mut world, &record, "resume");
+    world.pods.push(pod("storage-1", "Running"));
+    let condition = json!([{ "type": "ProcessIsMarkedAsExcluded", "timestamp": 1 }]);
+    world.cluster["status"]["processGroups"][1]["processGroupConditions"] = condition;
+    let done = Done { settled: true, verified: true, ..Done::default() };
+    assert_eq!(words(&world, &record, done), ["include", "await", "clear"]);
+    let orders = world.steps(&record, done).unwrap().remove(0);
+    assert!(
+        matches!(&orders, Step::Include(orders, _) if *orders == ["include locality_instance_id:storage-1"]),
+        "{orders:?}"
+    );
+    assert_eq!(words(&world, &record, Done { included: true, ..done }), ["await", "clear"]);
+}

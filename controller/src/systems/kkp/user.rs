@@ -287,10 +287,10 @@ mod tests {
         for (spec, local) in [
             (json!({ "hostPath": { "path": "/data" } }), true),
             (json!({ "local": { "path": "/dev/sdb" } }), true),
-            (affine(&[host.clone()]), true),
+            (affine(std::slice::from_ref(&host)), true),
             (affine(&[host.clone(), term("topology.topolvm.io/node", "In")]), true),
             (affine(&[field]), true),
-            (affine(&[zone.clone()]), false),
+            (affine(std::slice::from_ref(&zone)), false),
             (affine(&[host, zone]), false),
             (affine(&[term("kubernetes.io/hostname", "NotIn")]), false),
             (affine(&[]), false),

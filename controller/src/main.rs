@@ -22,6 +22,7 @@ use kube::runtime::events::Reporter;
 use kube::{Api, Client, Config};
 use server::{Warnings, log};
 use shared::annotation::keys;
+use shared::text::sanitize_chain;
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::Semaphore;
@@ -76,7 +77,7 @@ fn main() -> ExitCode {
     match start(args) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            error!(error = &failure as &dyn std::error::Error, "fatal error");
+            error!(error = sanitize_chain(&failure), "fatal error");
             ExitCode::FAILURE
         }
     }

@@ -282,6 +282,44 @@ async fn a_slow_pass_does_not_leave_it_excluded() -> Result<()> {
     Ok(())
 }
 
+/// N6: a `GitOps` controller restores the spec.
+#[tokio::test]
+async fn who_resets_the_skip_is_named_after_some_rounds() -> Result<()> {
+    let held = held_storage("gitops", untimed()).await;
+    let (ns, name) = (held.db.namespace(), held.db.name());
+    let reset = async {
+        let patch = [
+            "patch",
+            "fdb",
+            name,
+            "-n",
+            ns,
+            "--type=merge",
+            "-p",
+            r#"{"spec":{"skip":false}}"#,
+            "--field-manager=flux",
+        ];
+        loop {
+            let _ = held.world.kubectl(&patch).await;
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+    };
+    // It settles for longer than a reset takes, so that no edit comes in between.
+    let line =
+        ["recover", "process-groups", "-n", ns, "-c", name, &held.id, "--yes", "--settle", "1s", "--timeout", "60s"];
+    let ran = tokio::select! {
+        ran = held.world.plugin(&line) => ran?,
+        () = reset => anyhow::bail!("the resets ended"),
+    };
+    ensure!(
+        ran.code == 1 && ran.stderr.contains("field manager flux has reset spec.skip 10 times"),
+        "{} {}",
+        ran.code,
+        ran.stderr
+    );
+    Ok(())
+}
+
 /// Each of two recoveries that begin at once chooses by itself: two groups go, and no third one.
 #[tokio::test]
 async fn two_that_begin_at_once_exchange_two() -> Result<()> {

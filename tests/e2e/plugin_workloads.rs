@@ -160,6 +160,11 @@ async fn a_type_that_may_not_be_seen_does_not_hide_the_others() -> Result<()> {
         let role = ["create", "role", "r", "--verb=get,list,patch", "--resource=deployments.apps", "-n", &ns];
         world.kubectl(&role).await?.ok()?;
         world.kubectl(&["create", "rolebinding", "r", "--role=r", "--user=keeper", "-n", &ns]).await?.ok()?;
+        Objects::new(&client, &ns, "apps/v1", "Deployment").create("only-here", pods(1)).await?;
+        let elsewhere = world.plugin(&["only-here", "-n", "default"]).await?;
+        let hint =
+            format!("\"only-here\" not found in namespace \"default\"; it exists in namespace {ns}: add -n {ns}\n");
+        assert!(elsewhere.code == 1 && elsewhere.stderr.ends_with(&hint), "{}", elsewhere.stderr);
         let mistyped = world.plugin(&["wbe", "-n", &ns, "--as", "keeper"]).await?;
         assert_eq!((mistyped.code, mistyped.stdout.as_str()), (1, ""), "{}", mistyped.stderr);
         assert!(mistyped.stderr.contains("\"wbe\" not found"), "{}", mistyped.stderr);

@@ -4,6 +4,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use server::log;
+use shared::text::sanitize_chain;
 use webhook::args::{Args, LogFormat};
 use webhook::run::run;
 
@@ -29,14 +30,8 @@ fn main() -> ExitCode {
     match runtime.block_on(run(args)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("error: {}", chain(&error));
+            eprintln!("error: {}", sanitize_chain(&error));
             ExitCode::FAILURE
         }
     }
-}
-
-/// An error with all its causes, in one line.
-fn chain(error: &dyn std::error::Error) -> String {
-    let causes = std::iter::successors(error.source(), |cause| cause.source());
-    causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
 }

@@ -6,6 +6,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use kube::config::{InferConfigError, KubeConfigOptions, Kubeconfig, KubeconfigError};
+use shared::text::sanitize_chain;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
@@ -106,7 +107,7 @@ async fn clusters(kubeconfig: Option<PathBuf>, clusters: Arc<fdb::Clusters>) {
     match hub(kubeconfig.as_deref()).await {
         Ok(config) => fdb::follow(config, clusters).await,
         Err(error) => {
-            let error = &error as &dyn std::error::Error;
+            let error = sanitize_chain(&error);
             tracing::info!(error, "cannot watch FoundationDBClusters: no API server is configured");
             clusters.unavailable(fdb::NO_HUB);
         }

@@ -17,7 +17,7 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Status;
 use rustls::ServerConfig;
 use server::{Client, Http, Limits, Port, Warnings};
-use shared::text::sanitize;
+use shared::text::{sanitize, sanitize_chain};
 use tokio::task::spawn_blocking;
 use tokio_util::sync::CancellationToken;
 
@@ -124,7 +124,7 @@ impl Webhook {
     /// Answers a body that is not an `AdmissionReview`: HTTP 400 with a refusal, and with the uid if the body has one.
     fn bad_request(&self, error: &ReviewError, body: &[u8]) -> (StatusCode, Vec<u8>) {
         if let Some(left_out) = self.logged.due("malformed", "") {
-            tracing::warn!(%error, left_out, "request body is not an AdmissionReview");
+            tracing::warn!(error = sanitize_chain(error), left_out, "request body is not an AdmissionReview");
         }
         let uid = review::uid(body).unwrap_or_default();
         let status = Status {

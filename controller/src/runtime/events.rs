@@ -11,7 +11,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use kube::Client;
 use kube::api::{Api, ObjectMeta, PostParams};
 use kube::runtime::events::{Event, EventType, Recorder, Reporter};
-use shared::text::sanitize_to;
+use shared::text::{sanitize_chain, sanitize_to};
 use tracing::warn;
 
 /// Recorders kept at a time, one for each text.
@@ -53,7 +53,7 @@ impl Events {
         let event =
             Event { type_, reason: reason.to_owned(), note: Some(note), action: action.to_owned(), secondary: None };
         if let Err(error) = recorder.publish(&event, target).await {
-            warn!(cluster = name, error = &error as &dyn std::error::Error, "event not written");
+            warn!(cluster = name, error = sanitize_chain(&error), "event not written");
         }
     }
 
@@ -90,7 +90,7 @@ impl Events {
         };
         let events: Api<EventObject> = Api::namespaced(self.client.clone(), &namespace);
         if let Err(error) = events.create(&PostParams::default(), &event).await {
-            warn!(cluster = name, error = &error as &dyn std::error::Error, "event not written");
+            warn!(cluster = name, error = sanitize_chain(&error), "event not written");
         }
     }
 

@@ -12,6 +12,7 @@ use kube::Api;
 use kube::runtime::WatchStreamExt;
 use kube::runtime::reflector::{self, Store, store::Writer};
 use kube::runtime::watcher::{self, Event, watcher};
+use shared::text::sanitize_chain;
 use tracing::debug;
 
 use super::follower::{Follower, Following};
@@ -155,7 +156,7 @@ impl<K: Object> Kind<K> {
                         }
                     }
                     Err(error) => {
-                        debug!(systems = ?self.systems, error = &error as &dyn std::error::Error, "watch interrupted");
+                        debug!(systems = ?self.systems, error = sanitize_chain(&error), "watch interrupted");
                         for system in &self.systems {
                             readiness.fails(system, &error);
                         }

@@ -13,6 +13,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use kube::api::{Api, ObjectMeta, PostParams};
+use shared::text::sanitize_chain;
 use tracing::{info, warn};
 
 use super::clock;
@@ -137,7 +138,7 @@ impl Election {
                     return;
                 }
                 Ok(false) => {}
-                Err(error) => warn!(error = &error as &dyn std::error::Error, "leader election failed, will retry"),
+                Err(error) => warn!(error = sanitize_chain(&error), "leader election failed, will retry"),
             }
             tokio::time::sleep(STANDBY_PERIOD.min(self.times.retry)).await;
         }
@@ -157,10 +158,10 @@ impl Election {
                 Ok(true) => continue,
                 Ok(false) => warn!(lease = self.name, "lost the lease: another controller leads or has led"),
                 Err(error) if self.claim.holds() => {
-                    warn!(error = &error as &dyn std::error::Error, "cannot renew, will try again");
+                    warn!(error = sanitize_chain(&error), "cannot renew, will try again");
                     continue;
                 }
-                Err(error) => warn!(error = &error as &dyn std::error::Error, "could not renew in time"),
+                Err(error) => warn!(error = sanitize_chain(&error), "could not renew in time"),
             }
             self.claim.end();
             return;
@@ -176,7 +177,7 @@ impl Election {
         };
         let released = self.written(Some(&lease), String::new(), Duration::from_secs(1));
         if let Err(error) = self.write("release", &released).await {
-            warn!(error = &error as &dyn std::error::Error, "cannot release the lease: it expires by itself");
+            warn!(error = sanitize_chain(&error), "cannot release the lease: it expires by itself");
         }
     }
 

@@ -25,6 +25,9 @@ pub async fn read(client: &Client, cluster: &ClusterDeployment) -> Result<(Vec<u
     let version = secret.resource_version();
     let kubeconfig = secret.data.and_then(|mut data| data.remove("kubeconfig"));
     let kubeconfig = kubeconfig.ok_or_else(|| SpokeError::Kubeconfig(in_secret(cluster, "has no key kubeconfig")))?;
+    if kubeconfig.0.is_empty() {
+        return Err(SpokeError::Kubeconfig(in_secret(cluster, "the key kubeconfig is empty")));
+    }
     Ok((kubeconfig.0, version))
 }
 

@@ -1,7 +1,7 @@
 //! Where connections to spokes are made and encrypted: on threads of their own. All reconciles run on one thread, and a thousand TLS
 //! handshakes there would hold up every other cluster for seconds.
 
-use std::future::Future;
+use std::future::{Future, pending};
 use std::num::NonZero;
 use std::thread::available_parallelism;
 
@@ -30,10 +30,9 @@ impl Threads {
         // A set aborts its tasks when it is dropped.
         let mut tasks = JoinSet::new();
         tasks.spawn_on(work, &self.0.clone().unwrap_or_else(Handle::current));
-        loop {
-            if let Some(ended) = tasks.join_next().await {
-                return ended;
-            }
+        match tasks.join_next().await {
+            Some(ended) => ended,
+            None => pending().await, // the set has one
         }
     }
 }

@@ -52,6 +52,11 @@ pub(crate) enum FdbError {
     )]
     TakenBack { cluster: String, times: u32 },
     #[error(
+        "{cluster}: {manager} has reset spec.skip {times} times during the recovery, and the operator takes every edit back. Have it leave \
+         the cluster alone, for example by suspending its sync, and run this command again. The volume is still held"
+    )]
+    SkipReset { cluster: String, times: u32, manager: String },
+    #[error(
         "{cluster}: the groups are back on their old volumes, but the database still has them excluded, and the operator replaces what \
          stays excluded after failureDetectionTimeSeconds (7200 by default): {why}. Run this again once the database is \
          available, or run: {command}"

@@ -1,13 +1,13 @@
 //! Finds targets on the hub with as few requests as possible and without discovery.
 
 use std::{
-    collections::HashMap,
+    collections::{BTreeSet, HashMap},
     mem,
     sync::{Mutex, PoisonError},
 };
 
 use futures::{StreamExt, future::join_all, stream};
-use shared::target::TargetKind;
+use shared::{target::TargetKind, text::quoted};
 
 use super::{
     elsewhere,
@@ -204,8 +204,28 @@ impl<'a> Resolver<'a> {
         self.versions.lock().unwrap_or_else(PoisonError::into_inner).insert(key, version);
     }
 
+    /// `; it exists in namespace shop: add -n shop`: one request for each kind, only on the way to an error. Who may not list all namespaces
+    /// gets no such hint.
+    async fn in_other_namespaces(&self, wanted: &str, kinds: &[&'static TargetKind]) -> Option<String> {
+        let named = format!("metadata.name={wanted}");
+        let lists = join_all(kinds.iter().filter(|kind| kind.kind.is_namespaced()).map(async |kind| {
+            self.served(kind, async |resource| self.hub.list(resource, None, &named, "").await).await
+        }));
+        let items = lists.await.into_iter().flatten().flat_map(|list| list.items);
+        let namespaces: BTreeSet<String> =
+            items.filter_map(|item| Some(item.pointer("/metadata/namespace")?.as_str()?.to_owned())).collect();
+        let first = quoted(namespaces.first()?);
+        Some(match namespaces.len() {
+            1 => format!("; it exists in namespace {first}: add -n {first}"),
+            more => format!("; it exists in {more} other namespaces: add for example -n {first}"),
+        })
+    }
+
     /// `; did you mean demo?`, or where else to look: one more request, only on the way to an error.
     async fn hint(&self, wanted: &str, kinds: &[&'static TargetKind]) -> String {
+        if let Some(hint) = self.in_other_namespaces(wanted, kinds).await {
+            return hint;
+        }
         let namespace = Some(self.hub.namespace.as_str());
         let lists = join_all(kinds.iter().map(async |kind| {
             let list = self.served(kind, async |resource| self.hub.list(resource, namespace, "", "").await).await;

@@ -206,10 +206,10 @@ fn clear(facts: &Facts<'_>, record: &Record) -> Vec<Edit> {
     let mut edits = Vec::new();
     for held in &record.groups {
         for claim in facts.claims_of(&held.group) {
-            edits.extend(patch::clear(Kept::Claim, claim, facts.now));
+            edits.extend(patch::clear(Kept::Claim, claim, record, facts.now));
         }
         if let Some(service) = facts.service_of(&held.pod) {
-            edits.extend(patch::clear(Kept::Service, service, facts.now));
+            edits.extend(patch::clear(Kept::Service, service, record, facts.now));
         }
     }
     edits

@@ -10,6 +10,7 @@ use rustls::pki_types::{CertificateDer, UnixTime};
 use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::{DigitallySignedStruct, DistinguishedName, RootCertStore, SignatureScheme};
+use shared::text::sanitize_chain;
 
 use super::managed::StartError;
 use super::parse;
@@ -53,7 +54,7 @@ impl ClientCa {
                 }
                 Err(error) if !failed => {
                     failed = true;
-                    tracing::error!(error = &error as &dyn std::error::Error, "the last CA of clients stays in use");
+                    tracing::error!(error = sanitize_chain(&error), "the last CA of clients stays in use");
                 }
                 Err(_) => {}
             }

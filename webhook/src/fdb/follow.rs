@@ -13,6 +13,7 @@ use kube::runtime::watcher;
 use kube::{Api, Client, ResourceExt as _};
 use shared::fdb::admission::Cluster;
 use shared::fdb::api::{FoundationDBCluster, FoundationDBClusterSpec, Routing};
+use shared::text::sanitize_chain;
 use tokio::time::MissedTickBehavior;
 
 use super::Clusters;
@@ -50,7 +51,7 @@ pub async fn follow(mut config: kube::Config, clusters: Arc<Clusters>) {
     let client = match Client::try_from(config) {
         Ok(client) => client,
         Err(error) => {
-            tracing::warn!(error = &error as &dyn std::error::Error, "cannot watch FoundationDBClusters");
+            tracing::warn!(error = sanitize_chain(&error), "cannot watch FoundationDBClusters");
             return clusters.unavailable(super::NO_HUB);
         }
     };
@@ -91,7 +92,7 @@ impl Follower {
                 event = watch.next() => match event {
                     Some(Ok(event)) => self.apply(event, &mut first),
                     Some(Err(error)) => {
-                        tracing::debug!(error = &error as &dyn std::error::Error, "watch of FoundationDBClusters");
+                        tracing::debug!(error = sanitize_chain(&error), "watch of FoundationDBClusters");
                         tokio::time::sleep(RETRY_INTERVAL).await;
                     }
                     None => return,

@@ -12,6 +12,7 @@ use kube::runtime::watcher::{self, Event};
 use kube::{Api, Client};
 use shared::hive::api::ClusterSync;
 use shared::hive::decide::Sync;
+use shared::text::sanitize_chain;
 use tracing::warn;
 
 use super::PAGE_SIZE;
@@ -152,7 +153,7 @@ impl ClusterSyncs {
     /// A hub without the kind has nothing to wait for; what was listed before stays.
     fn failed(&self, error: &watcher::Error) {
         let missing = matches!(error, watcher::Error::InitialListFailed(error) if is_not_there(error));
-        let error = error as &dyn std::error::Error;
+        let error = sanitize_chain(error);
         let mut known = self.write();
         let awaited = matches!(*known, Known::Nothing);
         if missing && (awaited || matches!(*known, Known::Overdue(_))) {

@@ -56,7 +56,7 @@ pub async fn keep(hive: &Hive, cluster: &ClusterDeployment, state: &mut TargetSt
         Watch::Everything => Scope::Everything { operators: !cluster.label_is_true(RESUME_SKIPS_CLUSTER_OPERATORS) },
     };
     if let Err(error) = connect(hive, cluster, state, scope).await {
-        debug!(cluster = full_name(cluster), error = &error as &dyn std::error::Error, "spoke not watched");
+        debug!(cluster = full_name(cluster), error = sanitize_chain(&error), "spoke not watched");
     }
     let ready = cluster.condition(READY).filter(|ready| ready.status == "True");
     let ready = ready.and_then(|ready| ready.last_transition_time.as_ref());

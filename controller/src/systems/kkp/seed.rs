@@ -13,6 +13,7 @@ use shared::kkp::certificates::earliest_expiry;
 use shared::kkp::decide::{self, Replicas};
 use shared::kkp::keys;
 use shared::kkp::record::{Workload, WorkloadKind};
+use shared::text::sanitize_chain;
 use shared::workload::replicas::DELETE;
 use tracing::warn;
 
@@ -75,7 +76,9 @@ pub async fn certificates_expire(kkp: &Kkp, cluster: &Cluster) -> Option<Timesta
     for name in keys::CERTIFICATES {
         match secrets.get_opt(name).await {
             Ok(secret) => values.extend(secret.and_then(|secret| secret.data).unwrap_or_default().into_values()),
-            Err(error) => warn!(cluster = cluster.name_any(), name, %error, "certificate not read"),
+            Err(error) => {
+                warn!(cluster = cluster.name_any(), name, error = sanitize_chain(&error), "certificate not read");
+            }
         }
     }
     earliest_expiry(values.iter().map(|ByteString(value)| value.as_slice()))

@@ -85,6 +85,9 @@ async fn client(kkp: &Kkp, cluster: &Cluster, state: &mut TargetState) -> Result
     }
     let data = secret.data.and_then(|mut data| data.remove(key));
     let ByteString(kubeconfig) = data.ok_or_else(|| SpokeError::Kubeconfig(about(format!("has no key {key}"))))?;
+    if kubeconfig.is_empty() {
+        return Err(SpokeError::Kubeconfig(about(format!("the key {key} is empty"))));
+    }
     let whose = Whose::new(&kkp.tenant(cluster), cluster.name_any());
     let client = spoke::client(&kkp.hub().network, whose, &kubeconfig, &Route::default()).await;
     let client = client.map_err(|error| SpokeError::Kubeconfig(about(error.to_string())))?;

@@ -14,6 +14,7 @@ use shared::rollout::api::PowerRollout;
 use shared::rollout::mark::{Mark, Outcome};
 use shared::rollout::plan::has_begun;
 use shared::rollout::snapshot::Snapshot;
+use shared::text::sanitize_chain;
 use tracing::{debug, info};
 
 use super::act::end_patch;
@@ -65,7 +66,7 @@ pub async fn sweep(rollouts: &Rollouts) {
                 rollouts.fleet.wrote(written);
             }
             Err(error) => {
-                debug!(cluster = full_name(cluster), error = &error as &dyn std::error::Error, "claim not ended");
+                debug!(cluster = full_name(cluster), error = sanitize_chain(&error), "claim not ended");
             }
         }
     }
@@ -104,7 +105,7 @@ async fn is_unstarted(rollouts: &Rollouts, claim: &Mark, asked: &mut HashMap<Str
     let is_unstarted = match api.get(&claim.name).await {
         Ok(found) => uid_of(&found) == claim.uid && !has_begun(&found),
         Err(error) => {
-            debug!(rollout = claim.name, error = &error as &dyn std::error::Error, "rollout not read");
+            debug!(rollout = claim.name, error = sanitize_chain(&error), "rollout not read");
             false
         }
     };
@@ -132,7 +133,7 @@ async fn is_gone(rollouts: &Rollouts, claim: &Mark, asked: &mut HashMap<String, 
         Ok(found) => found.uid().is_some_and(|found| found != claim.uid),
         Err(error) if names_missing(&error, &claim.name) => true,
         Err(error) => {
-            debug!(rollout = claim.name, error = &error as &dyn std::error::Error, "rollout not read");
+            debug!(rollout = claim.name, error = sanitize_chain(&error), "rollout not read");
             false
         }
     };

@@ -7,9 +7,11 @@ use std::{
 };
 
 use futures::StreamExt;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
 use kube::api::WatchEvent;
 use serde_json::Value;
 use shared::{
+    fdb::api::FoundationDBCluster,
     fdb::recover::{
         Done, Edit, Kept, Missing, Step,
         include::{TIMEOUT, command, orders},
@@ -19,7 +21,7 @@ use shared::{
         remaining,
     },
     target::FOUNDATIONDB_CLUSTER,
-    text::quoted,
+    text::{quoted, sanitize},
 };
 use tokio::time::{Instant, sleep, timeout};
 
@@ -39,6 +41,8 @@ const EDITS: u32 = 4;
 const SILENCE: Duration = Duration::from_secs(10);
 /// `include` is sent again after this if the operator's status still shows a group as excluded.
 const INCLUDE_AGAIN: Duration = Duration::from_secs(15);
+/// How often `spec.skip` is set again that another client has reset.
+const SKIPS: u32 = 10;
 /// Pause after a failed request; the hub may be restarting.
 const PAUSE: Duration = Duration::from_secs(2);
 /// How often the cluster is read while the operator settles.
@@ -49,6 +53,20 @@ const RESTLESS: Duration = Duration::from_mins(1);
 const PODS: usize = 3;
 /// The container of the operator's Pods in which `fdbcli` is.
 const CONTAINER: &str = "foundationdb";
+
+/// Who has `spec.skip` now, if it is not us: the field manager that the API server has recorded.
+fn skip_manager(cluster: &FoundationDBCluster, own: &str) -> String {
+    let entries = cluster.metadata.managed_fields.iter().flatten();
+    let owns = |entry: &&ManagedFieldsEntry| {
+        let fields = entry.fields_v1.as_ref().and_then(|fields| fields.0.pointer("/f:spec/f:skip"));
+        fields.is_some() && entry.manager.as_deref() != Some(own)
+    };
+    entries
+        .filter(owns)
+        .max_by_key(|entry| entry.time.as_ref().map(|time| time.0))
+        .and_then(|entry| entry.manager.as_deref())
+        .map_or_else(|| "another client".to_owned(), |manager| format!("field manager {}", sanitize(manager)))
+}
 
 /// One recovery on its way.
 pub(crate) struct Run<'a> {
@@ -91,6 +109,7 @@ impl Run<'_> {
         let mut include_failure = String::new();
         let (mut troubled, mut record, mut lost) = (false, self.record.clone(), None);
         let mut included_at: Option<Instant> = None;
+        let mut skips = 0;
         loop {
             let look = match DatabaseSnapshot::new(self.hub, self.namespace, self.name).await {
                 Ok(look) => look,
@@ -176,7 +195,15 @@ impl Run<'_> {
             conflicts = 0;
             match step {
                 Step::Resume(_) if done.verified => self.say(&render::done(&Step::Verify)),
-                Step::Skip(_) => done.settled = false,
+                Step::Skip(_) => {
+                    done.settled = false;
+                    skips += u32::from(look.cluster.spec.skip != Some(true));
+                    if skips > SKIPS {
+                        let cluster = called(self.name);
+                        let manager = skip_manager(&look.cluster, &self.write.manager);
+                        return Err(FdbError::SkipReset { cluster, times: SKIPS, manager }.into());
+                    }
+                }
                 Step::Status(_) => {
                     done.verified = false;
                     edits += 1;
@@ -428,6 +455,8 @@ fn last_line(text: &str) -> &str {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]
@@ -437,5 +466,23 @@ mod tests {
             "The database is unavailable."
         );
         assert_eq!(last_line(" \n"), "it printed nothing");
+    }
+
+    #[test]
+    fn who_resets_the_skip_is_named() {
+        let entry = |manager: &str, time: &str, fields: Value| json!({ "manager": manager, "operation": "Update", "time": time, "fieldsV1": fields });
+        let skip = || json!({ "f:spec": { "f:skip": {} } });
+        let cluster = |entries: &[Value]| -> FoundationDBCluster {
+            serde_json::from_value(
+                json!({ "metadata": { "name": "sample", "managedFields": entries }, "spec": { "version": "7.3.63" } }),
+            )
+            .unwrap()
+        };
+        let ours = entry("kubectl-hibernate", "2026-11-26T03:00:02Z", skip());
+        let flux = entry("kustomize-controller", "2026-11-26T03:00:01Z", skip());
+        let other = entry("operator", "2026-11-26T03:00:03Z", json!({ "f:status": {} }));
+        let found = |entries: &[Value]| skip_manager(&cluster(entries), "kubectl-hibernate");
+        assert_eq!(found(&[other.clone(), ours.clone(), flux]), "field manager kustomize-controller");
+        assert_eq!(found(&[other, ours]), "another client");
     }
 }

@@ -15,7 +15,7 @@ use crate::{
     annotation::{annotation, format, keys},
     fdb::{
         api::{ProcessGroup, RESOURCES_TERMINATING},
-        suspension::RECOVERY_KEEPS,
+        suspension::{RECOVERY_KEEPS, Stamp},
     },
     text::quoted,
 };
@@ -238,7 +238,10 @@ fn held(facts: &Facts<'_>, id: &str) -> Result<Found, Refusal> {
     let claim = facts.claim_of(id, &pod);
     let held = Held::new(group, pod, claim.map(uid).unwrap_or_default());
     let missing = lacks(facts, &held);
+    // A run that was interrupted before it cleared the stamps.
+    let is_unfinished = claim.is_some_and(|claim| deleted_at(claim).is_none() && Stamp::of(claim).is_recovery());
     match claim.and_then(|claim| annotation(claim, keys::RECOVERED_AT)) {
+        _ if missing.is_none() && is_unfinished => Ok(Found::Coming(held)),
         // The `include` did not run: that is what is left of the recovery.
         Some(_) if missing.is_none() && is_still_excluded(facts, group, &held) => Ok(Found::Coming(held)),
         Some(at) if missing.is_none() => Ok(Found::Recovered(at.to_owned())),

@@ -66,10 +66,13 @@ pub(super) fn hold(kind: Kept, object: &Value, facts: &Facts<'_>, held: &Held) -
     edit(kind, object, &annotations)
 }
 
-/// R12: our stamps off; on the claim it stays written when it was brought back. None if there is nothing to change.
-pub(super) fn clear(kind: Kept, object: &Value, now: Timestamp) -> Option<Edit> {
+/// R12: our stamps off; on the claim it stays written when it was brought back, also where the controller has taken the stamps off. None
+/// if there is nothing to change.
+pub(super) fn clear(kind: Kept, object: &Value, record: &Record, now: Timestamp) -> Option<Edit> {
     let present = [keys::SUSPENDED_AT, keys::SUSPENSION, keys::RELEASED_AT, keys::WOKEN_AT];
-    if present.iter().all(|key| annotation(object, key).is_none()) {
+    let recovered = annotation(object, keys::RECOVERED_AT).and_then(format::time);
+    let is_noted = kind == Kept::Service || recovered >= format::time(&record.since);
+    if is_noted && present.iter().all(|key| annotation(object, key).is_none()) {
         return None;
     }
     let mut annotations = json!({});

@@ -3,7 +3,7 @@
 use super::{
     super::{api::ProcessGroup, suspension::same_moment},
     facts::Facts,
-    presence::{claim_is_there, lacks},
+    presence::{claim_is_there, lacks, unreported},
     record::{Held, Record},
 };
 
@@ -34,6 +34,7 @@ impl Facts<'_> {
         self.cluster.group(&held.group).is_some_and(ProcessGroup::needs_edit)
             || !held.included
             || lacks(self, held).is_some()
+            || unreported(self, held, true).is_some()
     }
 
     /// Whether nothing was left to be edited for it: what has become of its volume since is another matter.

@@ -263,8 +263,13 @@ fn pause(facts: &Facts<'_>, record: &Record) -> Plan {
     let kkp_phase = facts.cluster.status.as_ref().and_then(|status| status.phase.as_deref());
     let is_settled = kkp_phase == Some("Running") && facts.cluster.is_true("SeedResourcesUpToDate");
     let deleted = volumes_deleted(facts.control_plane);
+    // K7 denies the end of a pause without the annotation, also of another client's.
+    let unpause = format!(
+        "another client has paused the cluster: the sleep goes on when spec.pause is false, set in one write with annotation {}: \"true\"",
+        keys::ALLOW_UNPAUSE
+    );
     let blocker = if facts.cluster.spec.pause && !facts.is_paused_by_us() {
-        Some("another client has paused the cluster: set spec.pause to false, and the sleep goes on")
+        Some(unpause.as_str())
     } else if facts.is_restored() {
         Some("an EtcdRestore is under way")
     } else if let Some(deleted) = &deleted {

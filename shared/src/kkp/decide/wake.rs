@@ -14,7 +14,14 @@ use crate::kkp::record::{Machines, Record, Workload};
 /// How long machine-controller retries by itself after a refusal by a quota.
 const TOUCH: Duration = Duration::from_mins(1);
 
+/// What is said while KKP restores etcd: it deletes and creates it, and ends its pause by itself.
+const WAITING_FOR_RESTORE: &str =
+    "WaitingForRestore: an EtcdRestore is under way, and the wake goes on when it has ended";
+
 pub(super) fn go_on(facts: &Facts<'_>, record: &Record) -> Plan {
+    if facts.is_restored() && !facts.is_deleted() {
+        return waits(facts, record.phase, WAITING_FOR_RESTORE, Vec::new());
+    }
     match record.phase {
         Phase::StartingControlPlane => start(facts, record),
         Phase::WaitingForApi => wait_for_api(facts, record),

@@ -407,3 +407,27 @@ fn one_that_cannot_start_keeps_no_other_excluded() {
     );
     assert_eq!(words(&world, &record, Done { included: true, ..done }), ["await", "clear"]);
 }
+
+/// N1: the run ended while it waited for the report, and a late pass of the operator has excluded the group again.
+#[test]
+fn one_whose_report_is_awaited_is_finished_by_any_run() {
+    let (mut world, _) = two();
+    let record = world.record(&["storage-1"]);
+    run_until(&mut world, &record, "resume");
+    world.pods.push(pod("storage-1", "Running"));
+    let condition = json!([{ "type": "ProcessIsMarkedAsExcluded", "timestamp": 1 }]);
+    world.cluster["status"]["processGroups"][1]["processGroupConditions"] = condition;
+    for ids in [&["storage-2"][..], &[]] {
+        let goal = world.goal(ids).unwrap();
+        assert_eq!(
+            (goal.unfinished, goal.record.groups.len()),
+            (vec!["storage-1".to_owned()], 1 + ids.len()),
+            "{ids:?}"
+        );
+    }
+    // Also without a record: the claim is stamped for a recovery.
+    world.cluster["metadata"]["annotations"] = json!({});
+    let goal = world.goal(&["storage-1"]).unwrap();
+    assert!(goal.record.has("storage-1") && goal.recovered.is_empty() && goal.choices.is_empty(), "{goal:?}");
+    assert_eq!(words(&world, &goal.record, Done::default())[0], "include");
+}

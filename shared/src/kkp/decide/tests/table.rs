@@ -268,6 +268,24 @@ fn what_changed_since_the_preflight_is_checked_before_the_pause() {
     }
 }
 
+/// F1: KKP pauses the cluster for it, and deletes etcd and its volumes.
+#[test]
+fn a_wake_waits_for_a_restore_of_etcd() {
+    let phases = [Phase::StartingControlPlane, Phase::WaitingForApi, Phase::ScalingUpMachines, Phase::AwakePaused];
+    for (phase, paused) in phases.into_iter().flat_map(|phase| [(phase, true), (phase, false)]) {
+        let mut case = Case::new(Desired::Running, Some(phase));
+        case.cluster.spec.pause = paused;
+        case.record.as_mut().unwrap().machine_deployments.clear(); // they are dropped first
+        case.machinery = Some(Machinery { deployments: vec![deployment(0)], ..Machinery::default() });
+        case.cluster.metadata.annotations = Some([(ACTIVE_RESTORE.to_owned(), "r".to_owned())].into());
+        let plan = case.plan();
+        assert!(case.says().starts_with("WaitingForRestore: "), "{phase:?}: {plan:?}");
+        assert!(plan.actions.is_empty() && plan.record.is_none() && plan.requeue.is_some(), "{phase:?}: {plan:?}");
+        case.cluster.metadata.annotations = None;
+        assert!(!case.says().starts_with("WaitingForRestore: "));
+    }
+}
+
 #[test]
 fn nothing_is_stopped_whose_volumes_would_be_deleted() {
     let mut case = Case::new(Desired::Hibernating, Some(Phase::ScalingDownControlPlane));

@@ -107,7 +107,9 @@ async fn without_the_annotation_nothing_is_kept() -> Result<()> {
     db.remove(&[&id]).await?;
     deleted(&db, &id, SOON).await?;
     let deletes = db.pvc_deletes(&id).await?;
-    ensure!(deletes.iter().all(|delete| delete.error.is_none()), "{deletes:?}");
+    // While the webhook's watch lags behind, it denies with these words whatever the annotation is.
+    let of_suspension = |error: &String| !error.contains("the webhook does not know whether");
+    ensure!(!deletes.iter().filter_map(|delete| delete.error.as_ref()).any(of_suspension), "{deletes:?}");
     db.remove_all().await
 }
 

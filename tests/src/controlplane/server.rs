@@ -20,8 +20,8 @@ use crate::{
     supervisor::children::Children,
 };
 
-/// Longest time that an API server may take to come up. It needs three seconds, but on a busy machine that can be a minute.
-const READY: Duration = Duration::from_mins(3);
+/// Longest time that a server of a world may take to come up. It needs three seconds, but on a busy machine that can be a minute.
+pub(crate) const READY: Duration = Duration::from_mins(3);
 
 /// A user that an API server knows by a static token.
 #[derive(Clone, Debug)]

@@ -1,12 +1,16 @@
 //! The simulator's process, in a Python environment of its own.
 
-use std::{fs, path::Path, time::Duration};
+use std::{
+    fs,
+    path::Path,
+    time::{Duration, Instant},
+};
 
 use anyhow::{Context as _, Result, bail};
 use tokio::time;
 
 use super::Ec2;
-use crate::{options::Timings, process::Rank, supervisor::children::Children};
+use crate::{controlplane::server::READY, options::Timings, process::Rank, supervisor::children::Children};
 
 const SOURCES: [(&str, &str); 4] = [
     ("ec2sim.py", include_str!("../../clouds/ec2sim.py")),
@@ -14,6 +18,7 @@ const SOURCES: [(&str, &str); 4] = [
     ("ec2access.py", include_str!("../../clouds/ec2access.py")),
     ("ec2limits.py", include_str!("../../clouds/ec2limits.py")),
 ];
+
 /// Starts the simulator and waits until it answers.
 ///
 /// # Errors
@@ -39,12 +44,13 @@ pub async fn start(children: &Children, interpreter: &Path, dir: &Path, logs: &P
         .env_remove("PYTHONPATH")
         .env("AWS_EC2_METADATA_DISABLED", "true");
     children.spawn("ec2sim", Rank::Server, command)?;
-    for _ in 0..600 {
+    let begun = Instant::now();
+    while begun.elapsed() < READY {
         if let Ok(port) = fs::read_to_string(&port_file) {
             return Ok(Ec2::new(&format!("http://127.0.0.1:{port}")));
         }
         children.still_alive("ec2sim")?;
         time::sleep(Duration::from_millis(100)).await;
     }
-    bail!("the EC2 simulator does not answer within 60 s; see {}", children.log("ec2sim").display())
+    bail!("the EC2 simulator does not answer within {} s; see {}", READY.as_secs(), children.log("ec2sim").display())
 }

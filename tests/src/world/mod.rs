@@ -83,6 +83,7 @@ impl World {
             upstream_crds: options.upstream_crds.or_else(|| env::var_os("HIBERNATE_UPSTREAM_CRDS").map(PathBuf::from)),
             ..options
         };
+        let _starting = shared::starting(options.spokes).await?;
         let up = tokio::task::spawn_blocking(move || launch::up(&options, &mut |line| eprintln!("testbed: {line}")));
         let (dir, file) = up.await.context("start a world")??;
         Ok(Self::new(dir, file, true, permit))

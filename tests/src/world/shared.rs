@@ -16,11 +16,15 @@ use crate::{options::Options, supervisor::programs::Start};
 /// Private worlds that run at the same time: each takes about 900 MB, and its start keeps a core busy for seconds.
 const MAX_PRIVATE: usize = 6;
 
+/// API servers that start at the same time: each keeps a core busy for seconds, and what runs already has to go on.
+const MAX_STARTING: u32 = 6;
+
 type Registry = BTreeMap<String, Arc<OnceCell<World>>>;
 
 /// Never dropped: each world ends when its supervisor sees the test process exit.
 static WORLDS: Mutex<Registry> = Mutex::new(BTreeMap::new());
 static PRIVATE: Semaphore = Semaphore::const_new(MAX_PRIVATE);
+static STARTING: Semaphore = Semaphore::const_new(MAX_STARTING as usize);
 static HEAVY: Semaphore = Semaphore::const_new(1);
 
 /// Normalizes options, so that equal worlds have equal keys. A shared world chooses its own folder.
@@ -82,6 +86,12 @@ impl World {
 /// Waits until a private world may start.
 pub(super) async fn private() -> Result<SemaphorePermit<'static>> {
     PRIVATE.acquire().await.context("wait for other tests' worlds")
+}
+
+/// Waits until a world of so many spokes and a hub may start. Hold the permits until it is up.
+pub(super) async fn starting(spokes: usize) -> Result<SemaphorePermit<'static>> {
+    let servers = u32::try_from(spokes + 1).unwrap_or(MAX_STARTING).min(MAX_STARTING);
+    STARTING.acquire_many(servers).await.context("wait until other tests' worlds are up")
 }
 
 /// Waits until no other heavy test runs: one that saturates a core or creates dozens of clusters. Hold the permit until the test ends.

@@ -287,6 +287,11 @@ mod tests {
         serde_json::from_value(cluster).unwrap()
     }
 
+    /// Nothing that the cluster does not show stands in the way.
+    fn facts<'a>(cluster: &'a Cluster, user: Result<&'a UserCluster, &'a str>) -> Facts<'a> {
+        Facts { cluster, worker_name: "", recorded: None, pause: Ok(()), control_plane: &[], user }
+    }
+
     fn codes(facts: &Facts<'_>) -> Vec<(Severity, &'static str)> {
         findings(facts).iter().map(|finding| (finding.severity, finding.code)).collect()
     }
@@ -319,40 +324,17 @@ mod tests {
             ),
         ] {
             let cluster = cluster(&change);
-            let facts = Facts {
-                cluster: &cluster,
-                worker_name: "",
-                recorded,
-                pause: Ok(()),
-                control_plane: &[],
-                user: Ok(&user),
-            };
-            assert_eq!(codes(&facts), expected, "{change}");
+            assert_eq!(codes(&Facts { recorded, ..facts(&cluster, Ok(&user)) }), expected, "{change}");
         }
         let mut deleted = cluster(&json!({}));
         deleted.metadata.deletion_timestamp = Some(Time("2026-11-22T18:00:00Z".parse().unwrap()));
-        let facts = Facts {
-            cluster: &deleted,
-            worker_name: "",
-            recorded: None,
-            pause: Ok(()),
-            control_plane: &[],
-            user: Ok(&user),
-        };
-        assert_eq!(codes(&facts), [(refused, "Deleted")]);
+        assert_eq!(codes(&facts(&deleted, Ok(&user))), [(refused, "Deleted")]);
     }
 
     #[test]
     fn what_kkp_and_the_user_cluster_say_is_refused_forced_or_warned() {
         let cluster = cluster(&json!({}));
-        let base = Facts {
-            cluster: &cluster,
-            worker_name: "",
-            recorded: None,
-            pause: Ok(()),
-            control_plane: &[],
-            user: Err("timed out"),
-        };
+        let base = facts(&cluster, Err("timed out"));
         assert_eq!(codes(&base), [(Severity::Refused, "UserClusterSilent")]);
         let machine = |name: &str, has_deployment, provider: &str| Machine {
             name: name.into(),
@@ -405,14 +387,7 @@ mod tests {
             let workload = Workload { kind: WorkloadKind::StatefulSet, name: "etcd".to_owned() };
             [Replicas { workload, wanted, ready: true, running: true, copy: None, deletes_volumes }]
         };
-        let base = Facts {
-            cluster: &cluster,
-            worker_name: "",
-            recorded: None,
-            pause: Ok(()),
-            control_plane: &[],
-            user: Ok(&user),
-        };
+        let base = facts(&cluster, Ok(&user));
         let found = findings(&Facts { control_plane: &set(3, true), ..base.clone() });
         assert_eq!((found[0].severity, found[0].code), (Severity::Refused, "VolumesDeleted"));
         assert!(

@@ -53,6 +53,9 @@ pub struct Record {
     /// How often replicas that somebody raised were set to 0 again in this sleep.
     #[serde(default)]
     pub corrections: u32,
+    /// Whether one of these has begun and not ended.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub correcting: bool,
 }
 
 /// A Deployment or `StatefulSet`, as `Deployment/NAME`.
@@ -144,6 +147,7 @@ impl Record {
             machine_deployments: BTreeMap::new(),
             numbers: Numbers::default(),
             corrections: 0,
+            correcting: false,
         }
     }
 

@@ -262,24 +262,22 @@ fn pause(facts: &Facts<'_>, record: &Record) -> Plan {
     };
     let kkp_phase = facts.cluster.status.as_ref().and_then(|status| status.phase.as_deref());
     let is_settled = kkp_phase == Some("Running") && facts.cluster.is_true("SeedResourcesUpToDate");
-    let deleted = volumes_deleted(facts.control_plane);
-    // K7 denies the end of a pause without the annotation, also of another client's.
-    let unpause = format!(
-        "another client has paused the cluster: the sleep goes on when spec.pause is false, set in one write with annotation {}: \"true\"",
-        keys::ALLOW_UNPAUSE
-    );
     let blocker = if facts.cluster.spec.pause && !facts.is_paused_by_us() {
-        Some(unpause.as_str())
+        // K7 denies the end of a pause without the annotation, also of another client's.
+        Some(format!(
+            "another client has paused the cluster: the sleep goes on when spec.pause is false, set in one write with annotation {}: \"true\"",
+            keys::ALLOW_UNPAUSE
+        ))
     } else if facts.is_restored() {
-        Some("an EtcdRestore is under way")
-    } else if let Some(deleted) = &deleted {
-        Some(deleted.as_str())
+        Some("an EtcdRestore is under way".to_owned())
+    } else if let Some(sentence) = volumes_deleted(facts.control_plane) {
+        Some(sentence)
     } else if !facts.cluster.spec.pause && !is_settled {
-        Some("KKP applies changes: a pause now would hold up its updates of other clusters")
+        Some("KKP applies changes: a pause now would hold up its updates of other clusters".to_owned())
     } else {
         None
     };
-    match blocker {
+    match &blocker {
         Some(blocker) => waits(facts, phase, blocker, Vec::new()),
         // Another client has raised a count. A paused cluster with a Machine would leave an instance behind.
         None if !user.machines.is_empty() || !user.nodes.is_empty() => {
@@ -294,7 +292,7 @@ fn pause(facts: &Facts<'_>, record: &Record) -> Plan {
 /// condition that says so, the cluster is no further asleep than its pause says: it can wake, and nothing more is stopped.
 pub(super) fn orphaned(facts: &Facts<'_>, record: Option<Record>, phase: Phase) -> Plan {
     let Some(record) = record else { return rebuild(facts, phase, None) };
-    Plan::enter(&Record { corrections: CORRECTIONS, ..record }, phase, facts.now)
+    Plan::enter(&Record { corrections: CORRECTIONS, correcting: false, ..record }, phase, facts.now)
 }
 
 /// Rebuilds it. `useless`: what is said of the record that there is. Counts that were raised meanwhile stay, as the advice promises.
@@ -398,7 +396,7 @@ fn scale_down_control_plane(facts: &Facts<'_>, record: &Record) -> Plan {
     }
     let running = names(facts.control_plane.iter().filter(|one| one.running).map(|one| one.workload.name.as_str()));
     if running.is_empty() {
-        Plan::enter(record, Phase::Dehydrated, facts.now)
+        Plan::enter(&Record { correcting: false, ..record.clone() }, Phase::Dehydrated, facts.now)
     } else {
         waits(facts, phase, &format!("waiting for Pods to end: {running}"), Vec::new())
     }
@@ -434,8 +432,10 @@ fn asleep(facts: &Facts<'_>, record: &Record) -> Plan {
         return rests(format!("{message}; {note}"), Some(Warning { reason: "CertificatesExpire", note }));
     }
     let kept_awake = kept_awake(facts.cluster, facts.now);
-    if record.corrections < CORRECTIONS && kept_awake.is_none() {
-        let record = Record { corrections: record.corrections + 1, ..record.clone() };
+    if (record.correcting || record.corrections < CORRECTIONS) && kept_awake.is_none() {
+        // One that was counted, and whose condition was not written, such as after a conflict, is not counted again.
+        let corrections = record.corrections + u32::from(!record.correcting);
+        let record = Record { corrections, correcting: true, ..record.clone() };
         return Plan::enter(&record, Phase::ScalingDownControlPlane, facts.now);
     }
     let why = kept_awake.unwrap_or_else(|| format!("at most {CORRECTIONS} times in a sleep they are set to 0"));

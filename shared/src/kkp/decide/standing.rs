@@ -3,8 +3,7 @@
 //! The record is a `ConfigMap`, and our account is not the only one that writes those of its namespace. It holds what a sleep has changed,
 //! never how far one has come: that is the phase in our condition on the Cluster, whose status few may write. A phase is entered in two
 //! writes, the record first and the condition second, and nothing of it is done before both are there. A record that is ahead of the
-//! condition is one of a crash between the two, or one that another client has edited: either way the phase of the condition goes on, but
-//! for a correction of raised replicas, which the record counts.
+//! condition is one of a crash between the two, or one that another client has edited: either way the phase of the condition goes on.
 
 use super::facts::is_paused_by_us;
 use super::{Facts, Plan, Report};
@@ -66,10 +65,6 @@ pub fn standing(cluster: &Cluster, record: Option<Result<&Record, RecordError>>)
     match (record, begun) {
         // Counts may have been raised meanwhile.
         (Some(record), Some(phase)) if was_missed(cluster) => Standing::Orphaned(Some(Box::new(record.clone())), phase),
-        // A correction of raised replicas that was counted, and not written to the Cluster yet: it is not counted again.
-        (Some(record), Some(Phase::Dehydrated)) if record.phase == Phase::ScalingDownControlPlane => {
-            Standing::InForce(Box::new(record.clone()))
-        }
         (Some(record), Some(phase)) => Standing::InForce(Box::new(Record { phase, ..record.clone() })),
         (Some(record), None) if is_ours => Standing::Orphaned(Some(Box::new(record.clone())), Phase::Dehydrated),
         (Some(_), None) if phase.is_some() => Standing::Void,

@@ -794,13 +794,25 @@ fn raised_replicas_are_corrected_three_times_and_then_left_alone() {
     // The Cluster has changed meanwhile, so that the condition was not written: the same correction goes on.
     for corrections in [1, 3] {
         let record = case.record.as_mut().unwrap();
-        (record.phase, record.corrections) = (Phase::ScalingDownControlPlane, corrections);
+        (record.phase, record.corrections, record.correcting) = (Phase::ScalingDownControlPlane, corrections, true);
+        let plan = case.plan();
+        assert!(plan.record.as_ref().is_some_and(|record| record.corrections == corrections), "{plan:?}");
+        let mut case = Case {
+            record: plan.record,
+            control_plane: case.control_plane.clone(),
+            ..Case::new(Desired::Hibernating, None)
+        };
+        confirm(&mut case.cluster, Some(Phase::ScalingDownControlPlane));
+        case.cluster.spec.pause = true;
         let plan = case.plan();
         assert!(plan.record.is_none_or(|record| record.corrections == corrections));
         assert!(matches!(plan.actions[..], [Action::ScaleDown(..)]), "{:?}", plan.actions);
+        case.control_plane[1] = replicas("scheduler", 0);
+        let ended = case.plan().record.unwrap();
+        assert!(ended.phase == Phase::Dehydrated && !ended.correcting, "{ended:?}");
     }
-    case.record.as_mut().unwrap().phase = Phase::Dehydrated;
-    case.record.as_mut().unwrap().corrections = 3;
+    let record = case.record.as_mut().unwrap();
+    (record.phase, record.corrections, record.correcting) = (Phase::Dehydrated, 3, false);
     assert!(case.plan().record.is_none() && case.says().contains("keeps raising replicas of scheduler"));
 }
 

@@ -59,7 +59,7 @@ pub struct Approver {
     approved: Counts,
     joined: Joined,
     /// What was reported about each request, by UID.
-    told: HashMap<String, (&'static str, &'static str)>,
+    reported: HashMap<String, (&'static str, &'static str)>,
     /// What is kept of the spoke's answers between two passes.
     charge: Option<Charge>,
 }
@@ -149,8 +149,8 @@ impl Approver {
     #[must_use]
     pub fn new(target: impl Into<String>, opened: Timestamp) -> Self {
         let window = Window { opened, closes: Timestamp::MAX };
-        let (limits, approved, told) = (Limits::default(), Counts::new(), HashMap::new());
-        Self { target: target.into(), window, limits, approved, joined: Joined::default(), told, charge: None }
+        let (limits, approved, reported) = (Limits::default(), Counts::new(), HashMap::new());
+        Self { target: target.into(), window, limits, approved, joined: Joined::default(), reported, charge: None }
     }
 
     /// The cluster is awake since this moment. Only the first call counts.
@@ -224,9 +224,9 @@ impl Approver {
                 }
                 *self.approved.entry(node).or_default() += 1;
             }
-            pass.news.extend(tell(&self.target, &mut self.told, charge, decision, outcome));
+            pass.news.extend(report(&self.target, &mut self.reported, charge, decision, outcome));
         }
-        let gone = self.told.extract_if(|uid, _| !objects.contains_key(uid.as_str()));
+        let gone = self.reported.extract_if(|uid, _| !objects.contains_key(uid.as_str()));
         charge.refund(gone.map(|(uid, _)| uid.len() + ENTRY).sum());
         Ok(pass)
     }
@@ -234,9 +234,9 @@ impl Approver {
 
 /// The audit log: one line per request and outcome, however many passes see it. Requests of which there is no room to remember it are
 /// left out, unless they were approved.
-fn tell(
+fn report(
     target: &str,
-    told: &mut HashMap<String, (&'static str, &'static str)>,
+    reported: &mut HashMap<String, (&'static str, &'static str)>,
     charge: &mut Charge,
     decision: Decision,
     outcome: &'static str,
@@ -244,8 +244,8 @@ fn tell(
     let Decision { name, uid, kind, node, verdict } = decision;
     let kind = kind.map_or("other", Into::into);
     let (word, sentence) = (verdict.word(), verdict.sentence());
-    let is_left_out = if told.contains_key(&uid) || charge.spend(uid.len() + ENTRY).is_ok() {
-        told.insert(uid, (word, outcome)) == Some((word, outcome))
+    let is_left_out = if reported.contains_key(&uid) || charge.spend(uid.len() + ENTRY).is_ok() {
+        reported.insert(uid, (word, outcome)) == Some((word, outcome))
     } else {
         outcome != MATCHED
     };
@@ -421,7 +421,7 @@ mod tests {
         let mut seen = HashMap::new();
         let mut news = |verdict, outcome| {
             let (name, uid, kind, node) = ("csr-1".to_owned(), "u".repeat(4_000), Some(Kind::Client), None);
-            tell("target", &mut seen, &mut charge, Decision { name, uid, kind, node, verdict }, outcome).is_some()
+            report("target", &mut seen, &mut charge, Decision { name, uid, kind, node, verdict }, outcome).is_some()
         };
         assert!(news(Verdict::Approve(Kind::Client), MATCHED));
         assert!(!news(Verdict::Approve(Kind::Client), "conflict"));

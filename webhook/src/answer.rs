@@ -142,7 +142,7 @@ fn overlooked<K: Judged>(request: &Request<'_>, context: &Context<'_>, judgement
     })
 }
 
-/// Mutates: asks which annotations the rule wants changed. Denies what the rule refuses, whoever asks, and what has no
+/// Mutates: asks which annotations the rule wants changed. Denies what the rule refuses, for every user, and what has no
 /// annotations that can be read and is no wake.
 pub fn mutate<K: Judged>(request: &Request<'_>, context: &Context<'_>, rule: fn(&Change<'_, K>) -> Edits) -> Answer {
     let (user, manager) = (request.user(), request.field_manager());

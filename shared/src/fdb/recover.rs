@@ -50,11 +50,16 @@ use self::{
     presence::{claim_is_there, unreported},
     record::{Held, Record},
 };
-use super::{api::ProcessGroup, suspension::Stamp};
+use super::{
+    api::ProcessGroup,
+    suspension::{RECOVERY_KEEPS, Stamp},
+};
 use crate::annotation::{annotation, keys};
 
 /// A hold is renewed when it is older than this, so that none ends while a recovery goes on.
 pub const HOLD_FRESH: Duration = Duration::from_mins(5);
+/// Minutes for which a volume that is held stays so at least, if no run renews the hold.
+const HELD_MINUTES: u64 = RECOVERY_KEEPS.saturating_sub(HOLD_FRESH).as_secs() / 60;
 
 /// What only this run knows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

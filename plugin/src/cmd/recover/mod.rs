@@ -15,7 +15,7 @@ use std::{
 
 use shared::{
     fdb::recover::{
-        Done, Lost, Step,
+        Done, Step,
         check::{Goal, Place, Refusal, check},
         include::{left_out, orders},
         record::Record,
@@ -123,12 +123,6 @@ async fn recover(args: &GroupArgs, hub_args: &HubArgs, options: Options) -> Resu
     let asking = if dry_run { Asking::Nobody } else { options.asking };
     let record = record(&goal, asking)?;
     let include = args.include == Include::Auto;
-    let lost = |lost| FdbError::Lost { cluster: cluster.clone(), lost: Box::new(lost) };
-    let steps = match remaining(&look.facts(), &record, include, Done::default()) {
-        // They are held already.
-        Err(Lost::ForeignSkip) if goal.skipped => Vec::new(),
-        steps => steps.map_err(lost)?,
-    };
     let write = Write { dry_run: args.dry_run == DryRun::Server, manager: args.field_manager.clone() };
     let state = RefCell::new("nothing is done yet".to_owned());
     let planned = record.completed(&look.facts());
@@ -160,6 +154,8 @@ async fn recover(args: &GroupArgs, hub_args: &HubArgs, options: Options) -> Resu
         let place = Place { namespace: namespace.clone(), name: name.clone() };
         return Err(refused(vec![Refusal::Skipped { place, held }]).into());
     }
+    let steps = remaining(&look.facts(), &run.record, include, Done::default())
+        .map_err(|lost| FdbError::Lost { cluster: cluster.clone(), lost: Box::new(lost) })?;
     for line in render::plan(&cluster, &look, &goal, &planned, &steps) {
         if dry_run && args.output.is_none() { output::line(&line) } else { output::note(&line) }
     }

@@ -13,7 +13,7 @@ use serde_json::Value;
 use shared::{
     fdb::api::FoundationDBCluster,
     fdb::recover::{
-        Done, Edit, Kept, Missing, Step,
+        Done, Edit, Kept, Lost, Missing, Step,
         include::{TIMEOUT, command, orders},
         object::{is_ready, name},
         patch::{remember, resume},
@@ -225,11 +225,17 @@ impl Run<'_> {
     /// Holds the volumes and Services, and does nothing else.
     ///
     /// # Errors
-    /// When the API server refuses it.
+    /// When the API server refuses it, or a volume has gone.
     pub(crate) async fn hold(&self) -> Result<(), Problem> {
         for _ in 0..CONFLICTS {
             let look = DatabaseSnapshot::new(self.hub, self.namespace, self.name).await?;
-            let steps = remaining(&look.facts(), &self.record, self.include, Done::default()).unwrap_or_default();
+            let steps = match remaining(&look.facts(), &self.record, self.include, Done::default()) {
+                Err(Lost::ForeignSkip) => return Ok(()), // they are held
+                Err(lost) => {
+                    return Err(FdbError::Lost { cluster: called(self.name), lost: Box::new(lost) }.into());
+                }
+                Ok(steps) => steps,
+            };
             let Some(step @ Step::Hold(_)) = steps.first() else { return Ok(()) };
             match self.act(step).await {
                 Ok(()) => self.say(&render::done(step)),

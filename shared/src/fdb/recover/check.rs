@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use kube::ResourceExt;
 
 use super::{
-    HOLD_FRESH,
+    HELD_MINUTES,
     facts::Facts,
     object::{self, deleted_at, name, uid},
     presence::{claim_is_there, is_left_excluded, lacks},
@@ -15,7 +15,7 @@ use crate::{
     annotation::{annotation, format, keys},
     fdb::{
         api::{ProcessGroup, RESOURCES_TERMINATING},
-        suspension::{RECOVERY_KEEPS, Stamp},
+        suspension::Stamp,
     },
     text::quoted,
 };
@@ -140,10 +140,7 @@ pub enum Refusal {
 
 fn skipped(Place { namespace, name }: &Place, held: bool) -> String {
     let held = if held {
-        format!(
-            "The volumes are held for {} minutes at least",
-            RECOVERY_KEEPS.saturating_sub(HOLD_FRESH).as_secs() / 60
-        )
+        format!("The volumes are held for {HELD_MINUTES} minutes at least")
     } else {
         "A run without --dry-run holds the volumes first, and only then is this safe".to_owned()
     };

@@ -2,8 +2,7 @@
 
 use super::{
     super::api::{MARKED_AS_EXCLUDED, MISSING_POD, MISSING_PROCESSES, POD_FAILING, POD_PENDING, ProcessGroup},
-    super::suspension::RECOVERY_KEEPS,
-    HOLD_FRESH,
+    HELD_MINUTES,
     facts::Facts,
     object::{self, deleted_at, name, uid},
     record::{Held, is_listed},
@@ -69,7 +68,7 @@ pub enum Lost {
     #[error(
         "another client set spec.skip to true during the recovery. The volumes are held for {} minutes at least: run this command again to \
          hold them longer, or set spec.skip to false and run it at once",
-        RECOVERY_KEEPS.saturating_sub(HOLD_FRESH).as_secs() / 60
+        HELD_MINUTES
     )]
     ForeignSkip,
 }

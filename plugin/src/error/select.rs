@@ -21,6 +21,8 @@ pub(crate) enum UsageError {
     Mixed(String, String),
     #[error("{name:?} of {word:?} is not a name: it has a slash")]
     Slash { word: String, name: String },
+    #[error("{0:?} names a whole namespace: give one, and no other target")]
+    NamespaceAlone(String),
     #[error("{0:?} is not a name: use lowercase letters, digits, '-' and '.'")]
     NotAName(String),
     #[error("-A cannot find a target by name: give -n NAMESPACE, or -l SELECTOR or --all")]

@@ -9,7 +9,10 @@ use shared::{
     target::Kind,
 };
 
-use crate::api::{Hub, Resource};
+use crate::{
+    api::{Hub, Resource},
+    select::whole::NAMESPACE,
+};
 
 static WEBHOOKS: Kind = Kind::cluster_scoped(
     "admissionregistration.k8s.io",
@@ -17,7 +20,6 @@ static WEBHOOKS: Kind = Kind::cluster_scoped(
     "ValidatingWebhookConfiguration",
     "validatingwebhookconfigurations",
 );
-static NAMESPACE: Kind = Kind::cluster_scoped("", &["v1"], "Namespace", "namespaces");
 
 /// What is known.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -5,3 +5,4 @@ pub(crate) mod nearest;
 pub(crate) mod parse;
 pub(crate) mod resolve;
 pub(crate) mod target;
+pub(crate) mod whole;

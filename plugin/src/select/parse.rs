@@ -1,7 +1,8 @@
 //! How targets are written on the command line.
 
-use shared::target::{Kinds, Record, ShownKind, TargetKind};
+use shared::target::{Kinds, Record, ShownKind, TargetKind, cron_job::IN_NAMESPACE};
 
+use super::whole;
 use crate::{
     cli::{COMMANDS, name::is_name},
     error::UsageError,
@@ -20,10 +21,20 @@ pub(crate) enum Selection {
         selector: String,
         /// Whether the command line names the kinds.
         typed: bool,
+        /// The namespace, if it is named as a whole.
+        whole: Option<String>,
     },
 }
 
 impl Selection {
+    /// The namespace that is named as a whole.
+    pub(crate) fn whole(&self) -> Option<&str> {
+        match self {
+            Self::Query { whole, .. } => whole.as_deref(),
+            Self::Named(_) => None,
+        }
+    }
+
     /// The namespace that was searched, none if no kind that was asked for lives in one.
     pub(crate) fn namespace<'a>(&self, namespace: Option<&'a str>) -> Option<&'a str> {
         match self {
@@ -36,7 +47,7 @@ impl Selection {
 impl Selection {
     /// Whether `status` shows a target: every target that was named, and of others those that are of interest.
     pub(crate) fn shows(&self, row: &TargetKind, record: &Record) -> bool {
-        matches!(self, Self::Named(_)) || row.lifecycle.is_listed(record)
+        matches!(self, Self::Named(_)) || self.whole().is_some() || row.lifecycle.is_listed(record)
     }
 }
 
@@ -142,6 +153,10 @@ impl Parser {
         if flags.all_namespaces {
             return Err(UsageError::NameInAllNamespaces);
         }
+        if let Some(name) = whole::named(words)? {
+            let kinds = IN_NAMESPACE.to_vec();
+            return Ok(Selection::Query { kinds, selector: String::new(), typed: true, whole: Some(name) });
+        }
         if let Some(row) = self.kinds.shown_named(first).filter(|_| words.len() > 1) {
             return Err(UsageError::OnlyShown(row.refusal_of(&format!("{}/{}", row.word, words[1]))));
         }
@@ -175,7 +190,7 @@ impl Parser {
         if !typed {
             found = if flags.lists { self.kinds.shown_by_default() } else { self.kinds.defaults() };
         }
-        Ok(Selection::Query { kinds: found, selector: selector.to_owned(), typed })
+        Ok(Selection::Query { kinds: found, selector: selector.to_owned(), typed, whole: None })
     }
 
     /// The kinds of `deploy` or `deploy,sts`.
@@ -257,7 +272,7 @@ mod tests {
     fn understood(line: &str, flags: Flags<'_>) -> String {
         let words: Vec<String> = line.split_whitespace().map(Into::into).collect();
         let short = |kinds: &[&'static TargetKind]| match kinds.len() {
-            6 => "*".to_owned(),
+            7 => "*".to_owned(),
             _ => kinds.iter().map(|row| row.kind.short[0]).collect::<Vec<_>>().join("+"),
         };
         match parse(KINDS, &words, flags) {
@@ -266,6 +281,7 @@ mod tests {
                     references.iter().map(|reference| format!("{}/{}", short(&reference.kinds), reference.name));
                 names.collect::<Vec<_>>().join(" ")
             }
+            Ok(Selection::Query { kinds, whole: Some(name), .. }) => format!("[{}] in {name}", short(&kinds)),
             Ok(Selection::Query { kinds, selector, .. }) => format!("[{}] {selector}", short(&kinds)).trim().to_owned(),
             Err(error) => error.to_string(),
         }
@@ -289,6 +305,13 @@ mod tests {
             ("", LABELS, "[cd] a=b"),
             ("sts", LABELS, "[sts] a=b"),
             ("cluster/abc", NAMES, "cluster/abc"),
+            ("cj/report", NAMES, "cj/report"),
+            ("cronjob report", NAMES, "cj/report"),
+            ("ns/shop", NAMES, "[deploy+sts+cj] in shop"),
+            ("namespace/shop", STATUS, "[deploy+sts+cj] in shop"),
+            ("namespaces/shop", NAMES, "[deploy+sts+cj] in shop"),
+            ("ns shop", NAMES, "[deploy+sts+cj] in shop"),
+            ("cd/ns", NAMES, "cd/ns"),
             ("clusters", ALL, "[cluster]"),
             ("", STATUS, "[cd+cluster]"),
             ("deploy", STATUS, "[deploy]"),
@@ -322,6 +345,15 @@ mod tests {
             ("fdb", ALL, "a FoundationDBCluster is not put to sleep by this program"),
             ("cp", ALL, "a ClusterPool is never put to sleep itself"),
             ("Demo", NAMES, "is not a name"),
+            ("ns/Shop", NAMES, "is not a name"),
+            ("ns/a/b", NAMES, "is not a name"),
+            ("ns/a.b", NAMES, "is not a name"),
+            ("ns/", NAMES, "is not a name"),
+            ("ns/shop ns/bank", NAMES, r#""ns/shop" names a whole namespace"#),
+            ("deploy/web ns/shop", NAMES, r#""ns/shop" names a whole namespace"#),
+            ("ns shop bank", NAMES, r#""ns" names a whole namespace"#),
+            ("ns/shop", LABELS, r#""ns/shop" names a target"#),
+            ("ns/shop", EVERYWHERE, "-A cannot find"),
             ("cd/", NAMES, "is not a name"),
             ("cd/a/b", NAMES, r#""a/b" of "cd/a/b" is not a name: it has a slash"#),
             ("cd/../secrets", NAMES, "it has a slash"),

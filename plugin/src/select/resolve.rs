@@ -14,6 +14,7 @@ use super::{
     nearest::nearest,
     parse::{Reference, Selection, has_namespaces},
     target::Target,
+    whole::NAMESPACE,
 };
 use crate::{
     api::{Hub, Resource, error::HubError},
@@ -97,7 +98,23 @@ impl<'a> Resolver<'a> {
                 }
                 found
             }
-            Selection::Query { kinds, selector, typed } => self.query(kinds, selector, *typed).await,
+            Selection::Query { kinds, selector, typed, whole } => {
+                let found = self.query(kinds, selector, *typed).await;
+                match whole {
+                    Some(name) if found.is_empty() => self.no_namespace(name).await,
+                    _ => found,
+                }
+            }
+        }
+    }
+
+    /// The failure of a namespace that does not exist: in lists it looks like an empty one.
+    async fn no_namespace(&self, name: &str) -> Vec<Result<Target, Failure>> {
+        match self.hub.get(Resource::preferred(&NAMESPACE), "", name).await {
+            Err(error @ HubError::NoObject { .. }) => {
+                vec![Err(Failure::new(NAMESPACE.full_name(name), error.into()))]
+            }
+            _ => Vec::new(),
         }
     }
 

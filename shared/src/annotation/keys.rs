@@ -11,6 +11,8 @@ pub const REQUESTED_AT: &str = "hibernate.sh/requested-at";
 pub const REASON: &str = "hibernate.sh/reason";
 /// How many replicas a workload had before it was put to sleep, a positive integer.
 pub const REPLICAS: &str = "hibernate.sh/replicas";
+/// Whether a `CronJob` was suspended before it was put to sleep, `true` or `false`.
+pub const CRON_JOB_SUSPEND: &str = "hibernate.sh/cronjob-suspend";
 /// Until when the target must stay awake, RFC 3339. Ignored once it has passed.
 pub const HOLD_AWAKE_UNTIL: &str = "hibernate.sh/hold-awake-until";
 /// Who holds the target awake. Stamped by the mutating webhook together with [`HOLD_AWAKE_UNTIL`], never by a client.

@@ -9,6 +9,7 @@ pub mod cluster_pool;
 pub mod columns;
 pub mod companion;
 pub mod confirmation;
+pub mod cron_job;
 pub mod foundationdb_cluster;
 pub mod kind;
 pub mod kkp_cluster;
@@ -23,6 +24,7 @@ pub use self::{
     cluster_pool::CLUSTER_POOL,
     companion::Companion,
     confirmation::{Briefing, Confirmation},
+    cron_job::CRON_JOB,
     foundationdb_cluster::FOUNDATIONDB_CLUSTER,
     kind::{Kind, Scope},
     kkp_cluster::KKP_CLUSTER,
@@ -48,6 +50,7 @@ pub const KINDS: Kinds = Kinds {
         &KKP_CLUSTER,
         &workload::DEPLOYMENT,
         &workload::STATEFUL_SET,
+        &CRON_JOB,
         &workload::CAPI_MACHINE_DEPLOYMENT,
         &workload::KKP_MACHINE_DEPLOYMENT,
     ],

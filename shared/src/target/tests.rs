@@ -19,6 +19,7 @@ const WITH_SANDBOX: Kinds = Kinds {
         &KKP_CLUSTER,
         &workload::DEPLOYMENT,
         &workload::STATEFUL_SET,
+        &CRON_JOB,
         &workload::CAPI_MACHINE_DEPLOYMENT,
         &workload::KKP_MACHINE_DEPLOYMENT,
         &SANDBOX,
@@ -48,6 +49,9 @@ fn a_type_has_many_names() {
         ("deployments.v1.apps", vec![("apps", "Deployment")]),
         ("deployments.v1beta1.apps", vec![]),
         ("sts", vec![("apps", "StatefulSet")]),
+        ("cj", vec![("batch", "CronJob")]),
+        ("cronjobs.batch", vec![("batch", "CronJob")]),
+        ("cronjob.apps", vec![]),
         ("md", vec![capi, kkp]),
         ("machinedeployment", vec![capi, kkp]),
         ("machinedeployment.cluster.x-k8s.io", vec![capi]),
@@ -111,7 +115,7 @@ fn messages_list_every_type() {
     assert_eq!(
         KINDS.known_types(),
         "clusterdeployments.hive.openshift.io (cd), clusters.kubermatic.k8c.io (cluster), deployments.apps (deploy), \
-         statefulsets.apps (sts), machinedeployments.cluster.x-k8s.io (md), machinedeployments.cluster.k8s.io (md)"
+         statefulsets.apps (sts), cronjobs.batch (cj), machinedeployments.cluster.x-k8s.io (md), machinedeployments.cluster.k8s.io (md)"
     );
     assert!(WITH_SANDBOX.known_types().ends_with(", sandboxes.test.hibernate.sh (sbx)"));
     assert_eq!(

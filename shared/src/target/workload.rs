@@ -33,7 +33,8 @@ pub static KKP_MACHINE_DEPLOYMENT: TargetKind =
 /// Every kind of workload.
 pub const ROWS: &[&TargetKind] = &[&DEPLOYMENT, &STATEFUL_SET, &CAPI_MACHINE_DEPLOYMENT, &KKP_MACHINE_DEPLOYMENT];
 
-const fn row(kind: Kind) -> TargetKind {
+/// A row with what all workloads have in common.
+pub(super) const fn row(kind: Kind) -> TargetKind {
     TargetKind {
         kind,
         by_default: ByDefault::Never,
@@ -52,6 +53,9 @@ const fn row(kind: Kind) -> TargetKind {
     }
 }
 
+/// Of a workload that somebody else has scaled to 0.
+const NOTHING_RECORDED: &str = "unchanged (0 replicas, none recorded)";
+
 #[derive(Debug)]
 struct Workload;
 
@@ -64,13 +68,15 @@ impl Lifecycle for Workload {
         let (patch, message) = match step {
             // A user who names a workload expects it to run; of all workloads, some always have 0 replicas.
             Err(ReplicasError::NothingRecorded) if intent.queried => {
-                let message = "unchanged (0 replicas, none recorded)".to_owned();
-                return Ok(Change::None { message, follows: false });
+                return Ok(Change::None { message: NOTHING_RECORDED.to_owned(), follows: false });
             }
             Err(error @ (ReplicasError::Protected | ReplicasError::VolumesDeleted)) => {
                 return Err(TargetError::Refused(error.to_string()));
             }
             Err(error) => return Err(TargetError::Impossible(error.to_string())),
+            Ok(Step::Unchanged) if replicas::replicas(object) == 0 && annotation(object, keys::REPLICAS).is_none() => {
+                return Ok(Change::None { message: NOTHING_RECORDED.to_owned(), follows: true });
+            }
             Ok(Step::Unchanged) => return Ok(Change::None { message: "unchanged".to_owned(), follows: true }),
             Ok(Step::Sleep { replicas, patch }) => (patch, format!("hibernated ({} recorded)", count(replicas))),
             Ok(Step::Wake { replicas, patch }) => (patch, format!("resumed ({})", count(replicas))),
@@ -145,7 +151,7 @@ fn count(replicas: u32) -> String {
 }
 
 /// When the plugin last wrote the object, as the API server recorded it.
-fn written_at(object: &Value) -> Option<Timestamp> {
+pub(super) fn written_at(object: &Value) -> Option<Timestamp> {
     let entries = object.pointer("/metadata/managedFields")?.as_array()?;
     let ours = entries.iter().filter(|entry| entry.get("manager").and_then(Value::as_str) == Some(keys::PLUGIN));
     ours.filter_map(|entry| entry.get("time")?.as_str()?.parse().ok()).max()
@@ -184,6 +190,7 @@ mod tests {
             (deployment(3, None), Hibernate, "hibernated (3 replicas recorded)"),
             (deployment(1, None), Hibernate, "hibernated (1 replica recorded)"),
             (deployment(0, Some("3")), Hibernate, "unchanged"),
+            (deployment(0, None), Hibernate, "unchanged (0 replicas, none recorded)"),
             (deployment(0, Some("3")), Resume, "resumed (3 replicas)"),
             (deployment(2, None), Resume, "unchanged"),
             (deployment(2, Some("3")), Resume, "already awake (2 replicas), stale record removed"),

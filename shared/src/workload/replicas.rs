@@ -140,7 +140,7 @@ pub fn count(text: &str) -> Result<u32, ReplicasError> {
 }
 
 /// The new reason, or the removal of an old one, or nothing.
-fn reason_change(object: &Value, reason: Option<&str>) -> Map<String, Value> {
+pub(crate) fn reason_change(object: &Value, reason: Option<&str>) -> Map<String, Value> {
     let before = annotation(object, keys::REASON);
     let mut annotations = Map::new();
     if before != reason {
@@ -149,7 +149,8 @@ fn reason_change(object: &Value, reason: Option<&str>) -> Map<String, Value> {
     annotations
 }
 
-fn guarded(object: &Value, annotations: &Map<String, Value>, replicas: Option<u32>) -> Value {
+/// The merge patch of a workload, valid for the version that it was made from.
+pub(crate) fn guarded(object: &Value, annotations: &Map<String, Value>, replicas: Option<u32>) -> Value {
     let mut patch = json!({ "metadata": { "annotations": annotations } });
     if let Some(version) = object.pointer("/metadata/resourceVersion") {
         patch["metadata"]["resourceVersion"] = version.clone();

@@ -21,12 +21,11 @@ use crate::{
         rollout::VERBS,
     },
     output,
+    select::whole::NAMESPACE,
 };
 
 const NO_SPACE: u8 = 2;
 const NO_FILES: u8 = 4;
-
-static NAMESPACE: Kind = Kind::cluster_scoped("", &["v1"], "Namespace", "namespaces");
 
 /// A link of that name to this program does what the script does: it asks for completion. The words that follow are those of
 /// another command line, and none of them is a flag of ours.
@@ -129,7 +128,8 @@ fn question<'a>(kinds: Kinds, before: &'a [String], last: &str) -> Question<'a> 
 /// The kind that a word names. Names are completed for kinds that are only shown too.
 fn kind_named(kinds: Kinds, word: &str) -> Option<&'static Kind> {
     let target = kinds.named(word).first().map(|row| &row.kind);
-    target.or_else(|| kinds.shown_named(word).map(|row| &row.kind))
+    let shown = || kinds.shown_named(word).map(|row| &row.kind);
+    target.or_else(shown).or_else(|| NAMESPACE.is_named(word).then_some(&NAMESPACE))
 }
 
 /// The words that are neither flags nor values of flags, and the flag that the next word is the value of.
@@ -255,7 +255,7 @@ async fn targets(kinds: Kinds, typed: &Typed, last: &str) -> (Vec<String>, u8) {
     }
     let kind_words = kinds.targets.iter().filter_map(|row| Some(format!("{}/", row.kind.short.first()?)));
     let only_types = !last.is_empty() && !candidates.iter().any(|candidate| candidate.starts_with(last));
-    candidates.extend(kind_words);
+    candidates.extend(kind_words.chain(["ns/".to_owned()]));
     candidates.dedup();
     (candidates, if only_types { NO_SPACE | NO_FILES } else { NO_FILES })
 }
@@ -315,6 +315,9 @@ mod tests {
             ("de", "target"),
             ("resume ", "target"),
             ("deploy/w", "Deployment"),
+            ("cj/r", "CronJob"),
+            ("ns/s", "Namespace"),
+            ("resume ns ", "Namespace"),
             ("deploy web ", "target"),
             ("deploy ", "Deployment"),
             ("demo -n ", "namespace"),

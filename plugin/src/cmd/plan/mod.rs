@@ -55,6 +55,9 @@ pub(crate) async fn run(kinds: Kinds, args: &PlanArgs, hub_args: &HubArgs) -> Re
         lists: false,
     };
     let mut selection = parse(kinds, &args.targets, flags)?;
+    if let Some(name) = selection.whole() {
+        return Err(UsageError::NothingToPlan(format!("namespace/{name}")).into());
+    }
     let now = time::now();
     let asked = rollout::Asked::read(&args.rollout, &now)?;
     let end = args.time.resolve_from(&now, asked.as_ref().and_then(rollout::Asked::not_before))?;

@@ -3,6 +3,7 @@
 mod autoscalers;
 mod briefing;
 mod confirm;
+mod namespace;
 mod pools;
 mod report;
 mod stand_in;
@@ -72,8 +73,12 @@ async fn run(
     let queried = matches!(selection, Selection::Query { .. });
     let intent = Intent { action, reason: args.reason.as_deref(), end, now: now.timestamp(), queried, force };
     let hub = Hub::connect(hub_args).await?;
-    let namespace = (!hub_args.all_namespaces).then_some(hub.namespace.as_str());
+    let whole = selection.whole();
+    let namespace = whole.or((!hub_args.all_namespaces).then_some(hub.namespace.as_str()));
     let found = Resolver::new(&hub, namespace).resolve(&selection).await;
+    if let Some(name) = whole {
+        namespace::check(name, &found)?;
+    }
     if found.is_empty() {
         output::note(&nothing_found(selection.namespace(namespace)));
         return Ok(Exit::Done);
@@ -90,6 +95,13 @@ async fn run(
     }
     let (mut found, known) = briefing::all(&hub, args, &intent, found).await?;
     let mut planned = plan_all(&found, &intent);
+    let whole = whole.filter(|_| action == PowerAction::Hibernate);
+    if let Some(name) = whole {
+        if let Some(exit) = namespace::refused(name, &found, &planned) {
+            return Ok(exit);
+        }
+        namespace::note_untouched(&hub, name).await;
+    }
     if args.yes {
         briefing::note(&known);
     } else if args.dry_run == DryRun::None {
@@ -97,6 +109,9 @@ async fn run(
         if took_time {
             found = read_again(&hub, found).await;
             planned = plan_all(&found, &intent);
+            if let Some(exit) = whole.and_then(|name| namespace::refused(name, &found, &planned)) {
+                return Ok(exit);
+            }
         }
     }
     if action == PowerAction::Hibernate {

@@ -1,0 +1,171 @@
+//! A whole namespace: what refuses the change before anything is written, and what is not touched.
+
+use futures::future::join_all;
+use serde_json::Value;
+use shared::{
+    annotation::keys,
+    target::{Kind, TargetError},
+};
+
+use super::confirm::Planned;
+use crate::{
+    api::{Hub, Resource},
+    error::{Exit, Failure, Problem},
+    output,
+    select::{target::Target, whole::is_control_plane},
+};
+
+static DAEMON_SET: Kind = Kind::namespaced("apps", &["v1"], "DaemonSet", "daemonsets");
+static JOB: Kind = Kind::namespaced("batch", &["v1"], "Job", "jobs");
+
+/// How many objects the note names; the rest is counted.
+const NAMED: usize = 20;
+
+/// Refuses a namespace of the hub's control plane: one that has such a name, or in which our own programs run.
+///
+/// # Errors
+/// [`TargetError::Refused`].
+pub(super) fn check(name: &str, found: &[Result<Target, Failure>]) -> Result<(), Problem> {
+    if !is_control_plane(name) && !found.iter().flatten().any(is_ours) {
+        return Ok(());
+    }
+    let text = format!(
+        "namespace/{name} belongs to the control plane of the hub and is not changed as a whole: name its workloads, \
+         as in deploy/NAME -n {name}"
+    );
+    Err(TargetError::Refused(text).into())
+}
+
+fn is_ours(target: &Target) -> bool {
+    target.object.pointer("/metadata/labels/app.kubernetes.io~1part-of").is_some_and(|program| program == keys::PLUGIN)
+}
+
+/// Prints why a namespace cannot be put to sleep as a whole. Returns the exit code if anything of it refuses or is not read.
+pub(super) fn refused(name: &str, found: &[Result<Target, Failure>], planned: &[Planned]) -> Option<Exit> {
+    let refusals = refusals(found, planned);
+    if refusals.is_empty() {
+        return None;
+    }
+    for (text, _) in &refusals {
+        output::error(text);
+    }
+    if !planned.is_empty() {
+        output::note(&format!(
+            "nothing in namespace {name} was changed; to put the others to sleep, name them, as in deploy/NAME -n {name}"
+        ));
+    }
+    Some(Exit::of(refusals.into_iter().map(|(_, exit)| exit)))
+}
+
+fn refusals(found: &[Result<Target, Failure>], planned: &[Planned]) -> Vec<(String, Exit)> {
+    let failures = found.iter().filter_map(|one| one.as_ref().err());
+    let failures = failures.map(|failure| (failure.to_string(), failure.problem.exit()));
+    let errors = planned.iter().filter_map(|(target, plan)| {
+        let error = plan.as_ref().err()?;
+        let exit = if matches!(error, TargetError::Refused(_)) { Exit::Refused } else { Exit::Error };
+        Some((format!("{}: {error}", target.full_name()), exit))
+    });
+    failures.chain(errors).collect()
+}
+
+/// Names what keeps running: `DaemonSet`s, and Jobs under way.
+pub(super) async fn note_untouched(hub: &Hub, name: &str) {
+    let kinds: [&'static Kind; 2] = [&DAEMON_SET, &JOB];
+    let lists = kinds.map(|kind| hub.list(Resource::preferred(kind), Some(name), "", ""));
+    let mut untouched: Vec<String> = Vec::new();
+    for (kind, list) in kinds.into_iter().zip(join_all(lists).await) {
+        match list {
+            Ok(list) => untouched.extend(list.items.iter().filter(|object| !is_over(object)).filter_map(|object| {
+                let name = object.pointer("/metadata/name")?.as_str()?;
+                Some(kind.full_name(name))
+            })),
+            Err(error) if hub.verbose => output::note(&format!("cannot list {}: {error}", kind.resource_name())),
+            Err(_) => {}
+        }
+    }
+    if !untouched.is_empty() {
+        output::note(&untouched_text(&untouched));
+    }
+}
+
+fn untouched_text(names: &[String]) -> String {
+    let named = names.iter().take(NAMED).map(String::as_str).collect::<Vec<_>>().join(", ");
+    match names.len().saturating_sub(NAMED) {
+        0 => format!("not touched: {named}"),
+        more => format!("not touched: {named} and {more} more"),
+    }
+}
+
+/// Whether a Job has ended or does not run; nothing else has these fields.
+fn is_over(object: &Value) -> bool {
+    let ended = |condition: &Value| {
+        condition["status"] == "True" && (condition["type"] == "Complete" || condition["type"] == "Failed")
+    };
+    let conditions = object.pointer("/status/conditions").and_then(Value::as_array);
+    let suspended = object.pointer("/spec/suspend").and_then(Value::as_bool).unwrap_or_default();
+    suspended || conditions.is_some_and(|conditions| conditions.iter().any(ended))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+    use shared::target::{Change, workload::DEPLOYMENT};
+
+    use super::*;
+    use crate::api::error::HubError;
+
+    fn target(name: &str, labels: &Value) -> Target {
+        Target::new(&DEPLOYMENT, "v1", json!({ "metadata": { "name": name, "namespace": "x", "labels": labels } }))
+    }
+
+    #[test]
+    fn a_namespace_of_the_control_plane_is_refused_by_name_and_by_what_runs_there() {
+        let ours = json!({ "app.kubernetes.io/part-of": "kubectl-hibernate" });
+        for (name, labels, exit) in [
+            ("shop", json!({}), None),
+            ("kube-system", json!({}), Some(Exit::Refused)),
+            ("renamed", ours, Some(Exit::Refused)),
+        ] {
+            let checked = check(name, &[Ok(target("web", &labels))]);
+            assert_eq!(checked.err().map(|problem| problem.exit()), exit, "{name}");
+        }
+    }
+
+    #[test]
+    fn one_that_refuses_or_cannot_be_read_refuses_the_whole_namespace() {
+        let plan = |plan| (target("web", &json!({})), plan);
+        let unchanged = || plan(Ok(Change::None { message: String::new(), follows: true }));
+        let volumes = || plan(Err(TargetError::Refused("whenScaled".to_owned())));
+        let unread = || {
+            let error = HubError::Forbidden { object: "cronjobs.batch".to_owned(), message: "no".to_owned() };
+            Err(Failure::new("cronjobs.batch".to_owned(), error.into()))
+        };
+        for (found, planned, expected) in [
+            (vec![], vec![unchanged()], None),
+            (vec![], vec![unchanged(), volumes()], Some(Exit::Refused)),
+            (vec![unread()], vec![unchanged()], Some(Exit::Error)),
+            (vec![unread()], vec![volumes()], Some(Exit::Error)),
+        ] {
+            assert_eq!(refused("shop", &found, &planned), expected);
+        }
+        assert_eq!(refusals(&[], &[volumes()])[0].0, "deployment.apps/web: whenScaled");
+    }
+
+    #[test]
+    fn only_jobs_under_way_are_named() {
+        let condition = |type_: &str, status: &str| json!({ "status": { "conditions": [{ "type": type_, "status": status }] } });
+        for (object, over) in [
+            (json!({}), false),
+            (json!({ "status": { "active": 1 } }), false),
+            (condition("Complete", "True"), true),
+            (condition("Failed", "True"), true),
+            (condition("Failed", "False"), false),
+            (condition("SuccessCriteriaMet", "True"), false),
+            (json!({ "spec": { "suspend": true } }), true),
+        ] {
+            assert_eq!(is_over(&object), over, "{object}");
+        }
+        let many: Vec<String> = (0..22).map(|at| format!("job.batch/{at}")).collect();
+        assert!(untouched_text(&many).ends_with("job.batch/19 and 2 more"));
+    }
+}

@@ -1,0 +1,228 @@
+//! `CronJob`s: asleep is `spec.suspend: true`, with the former value in an annotation. Jobs under way are not touched.
+//!
+//! | # | asked | suspended | record | answer |
+//! |---|---|---|---|---|
+//! | J1 | sleep | no | any | suspended, `false` recorded |
+//! | J2 | sleep | no, protected | any | refused |
+//! | J3 | sleep | yes | none | `true` recorded: a wake leaves it suspended |
+//! | J4 | sleep | yes | any | nothing: it sleeps, and what is recorded stays |
+//! | J5 | wake | yes | `false` | no longer suspended, record removed |
+//! | J6 | wake | yes | `true` | stays suspended, record removed |
+//! | J7 | wake | yes | none | nothing for one of many; an error for one that is named |
+//! | J8 | wake | yes | malformed | error that names the annotation |
+//! | J9 | wake | no | none | nothing: it is awake |
+//! | J10 | wake | no | any | the stale record is removed |
+//!
+//! Patches carry the resourceVersion, as those of other workloads do.
+
+use serde_json::{Value, json};
+
+use super::{
+    kind::Kind,
+    lifecycle::{Change, Intent, Lifecycle, PowerAction, Progress, TargetError},
+    record::{Record, StepRecord},
+    row::TargetKind,
+    workload::{DEPLOYMENT, STATEFUL_SET, row, written_at},
+};
+use crate::{
+    annotation::{annotation, format, hold::protected, keys},
+    workload::replicas::{ReplicasError, guarded, reason_change},
+};
+
+/// `CronJob`.
+pub static CRON_JOB: TargetKind = TargetKind {
+    asleep: "suspended",
+    awake: "restored",
+    lifecycle: &CronJob,
+    ..row(Kind::namespaced("batch", &["v1"], "CronJob", "cronjobs").with_short(&["cj"]))
+};
+
+/// The kinds that sleep when a whole namespace does.
+pub const IN_NAMESPACE: &[&TargetKind] = &[&DEPLOYMENT, &STATEFUL_SET, &CRON_JOB];
+
+/// The field of a record for [`keys::CRON_JOB_SUSPEND`].
+const RECORDED: &str = "recordedSuspend";
+
+#[derive(Debug)]
+struct CronJob;
+
+impl Lifecycle for CronJob {
+    fn change(&self, object: &Value, intent: &Intent<'_>) -> Result<Change, TargetError> {
+        use PowerAction::{Hibernate, Resume};
+        let none = |message: &str, follows: bool| Change::None { message: message.to_owned(), follows };
+        let write = |suspend: Option<bool>, record: Option<bool>, message: &str| {
+            let mut annotations = reason_change(object, intent.reason);
+            annotations.insert(keys::CRON_JOB_SUSPEND.to_owned(), json!(record.map(|was| was.to_string())));
+            let mut patch = guarded(object, &annotations, None);
+            if let Some(suspend) = suspend {
+                patch["spec"] = json!({ "suspend": suspend });
+            }
+            Change::Patch { patch, message: message.to_owned(), warnings: Vec::new() }
+        };
+        Ok(match (intent.action, is_suspended(object), annotation(object, keys::CRON_JOB_SUSPEND)) {
+            (Hibernate, false, _) if protected(annotation(object, keys::PROTECTED)) => {
+                return Err(TargetError::Refused(ReplicasError::Protected.to_string())); // J2
+            }
+            (Hibernate, false, _) => write(Some(true), Some(false), "hibernated (suspended)"), // J1
+            (Hibernate, true, None) => write(None, Some(true), "already suspended (a resume leaves it so)"), // J3
+            (Hibernate, true, Some(_)) | (Resume, false, None) => none("unchanged", true), // J4, J9
+            (Resume, false, Some(_)) => write(None, None, "already awake, stale record removed"), // J10
+            (Resume, true, None) if intent.queried => none("left suspended (nothing recorded)", false), // J7
+            (Resume, true, None) => {
+                return Err(TargetError::Impossible(format!(
+                    "it is suspended and no annotation {} says that it was not: set spec.suspend to false by hand",
+                    keys::CRON_JOB_SUSPEND
+                ))); // J7
+            }
+            (Resume, true, Some(text)) => match format::boolean(text) {
+                Some(false) => write(Some(false), None, "resumed"), // J5
+                Some(true) => write(None, None, "left suspended, as it was before the sleep"), // J6
+                None => {
+                    return Err(TargetError::Impossible(format!(
+                        "annotation {} is {text:?}, not true or false: correct it, or set spec.suspend by hand",
+                        keys::CRON_JOB_SUSPEND
+                    ))); // J8
+                }
+            },
+        })
+    }
+
+    /// No controller has to act: a `CronJob` is asleep or awake as soon as it is written.
+    fn progress(&self, object: &Value, action: PowerAction) -> Result<Progress, TargetError> {
+        let lost = |why: &str| Progress::Lost(why.to_owned());
+        let suspended = is_suspended(object);
+        Ok(match action {
+            _ if object.pointer("/metadata/deletionTimestamp").is_some() => lost("it is being deleted"),
+            PowerAction::Hibernate if !suspended => lost("its spec.suspend was set to false meanwhile"),
+            // One that was suspended before its sleep stays so, without a record.
+            PowerAction::Resume if suspended && annotation(object, keys::CRON_JOB_SUSPEND).is_some() => {
+                lost("it was put to sleep meanwhile")
+            }
+            _ => Progress::Reached,
+        })
+    }
+
+    /// `Hibernating` is what a wake starts again, `Suspended` what it leaves alone.
+    fn describe(&self, object: &Value, mut record: Record) -> Result<Record, TargetError> {
+        let recorded = annotation(object, keys::CRON_JOB_SUSPEND);
+        let (desired, observed) = match (is_suspended(object), recorded.and_then(format::boolean)) {
+            (false, _) => ("Running", "Running"),
+            (true, Some(false)) => ("Hibernating", "Hibernating"),
+            (true, _) => ("Hibernating", "Suspended"),
+        };
+        let active = object.pointer("/status/active").and_then(Value::as_array).map_or(0, Vec::len);
+        record.more.extend(recorded.map(|text| (RECORDED, json!(text))));
+        Ok(Record {
+            desired: desired.to_owned(),
+            observed: observed.to_owned(),
+            since: written_at(object).filter(|_| observed == "Hibernating"),
+            step: (observed != "Running" && active > 0)
+                .then(|| StepRecord::waiting(format!("Jobs under way: {active}"))),
+            ..record
+        })
+    }
+
+    fn is_listed(&self, record: &Record) -> bool {
+        record.observed != "Running" || record.more.contains_key(RECORDED)
+    }
+}
+
+fn is_suspended(object: &Value) -> bool {
+    object.pointer("/spec/suspend") == Some(&Value::Bool(true))
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::Timestamp;
+
+    use super::*;
+
+    fn cron_job(suspend: bool, recorded: Option<&str>) -> Value {
+        let annotations = recorded.map(|recorded| json!({ keys::CRON_JOB_SUSPEND: recorded }));
+        let metadata =
+            json!({ "name": "report", "namespace": "shop", "resourceVersion": "7", "annotations": annotations });
+        json!({ "metadata": metadata, "spec": { "suspend": suspend } })
+    }
+
+    fn change(object: &Value, action: PowerAction, queried: bool) -> Result<Change, TargetError> {
+        let intent = Intent { action, reason: None, end: None, now: Timestamp::UNIX_EPOCH, queried, force: false };
+        CRON_JOB.change(object, &intent)
+    }
+
+    /// What becomes of `spec.suspend` and of the record: `-` is not written, `null` is removed.
+    fn written(object: &Value, action: PowerAction) -> String {
+        match change(object, action, true) {
+            Ok(Change::Patch { patch, .. }) => {
+                assert_eq!(patch["metadata"]["resourceVersion"], "7");
+                let suspend = patch.pointer("/spec/suspend").map_or("-".to_owned(), Value::to_string);
+                format!("{suspend} {}", patch["metadata"]["annotations"][keys::CRON_JOB_SUSPEND])
+            }
+            Ok(Change::None { message, .. }) => message,
+            Err(error) => error.to_string(),
+        }
+    }
+
+    #[test]
+    fn a_cron_job_that_was_suspended_before_stays_suspended_after_a_wake() {
+        use PowerAction::{Hibernate, Resume};
+        for (row, suspend, recorded, action, expected) in [
+            ("J1", false, None, Hibernate, "true \"false\""),
+            ("J1 stale", false, Some("true"), Hibernate, "true \"false\""),
+            ("J3", true, None, Hibernate, "- \"true\""),
+            ("J4", true, Some("false"), Hibernate, "unchanged"),
+            ("J4 foreign", true, Some("true"), Hibernate, "unchanged"),
+            ("J5", true, Some("false"), Resume, "false null"),
+            ("J6", true, Some("true"), Resume, "- null"),
+            ("J7", true, None, Resume, "left suspended (nothing recorded)"),
+            ("J9", false, None, Resume, "unchanged"),
+            ("J10", false, Some("false"), Resume, "- null"),
+        ] {
+            assert_eq!(written(&cron_job(suspend, recorded), action), expected, "{row}");
+        }
+        assert!(written(&cron_job(true, Some("yes")), Resume).contains("is \"yes\", not true or false"), "J8");
+        let named = change(&cron_job(true, None), Resume, false);
+        assert!(matches!(named, Err(TargetError::Impossible(text)) if text.contains("spec.suspend")), "J7 named");
+    }
+
+    #[test]
+    fn a_protected_cron_job_refuses_to_sleep_only_while_it_runs() {
+        let mut object = cron_job(false, None);
+        object["metadata"]["annotations"] = json!({ keys::PROTECTED: "true" });
+        assert!(matches!(change(&object, PowerAction::Hibernate, true), Err(TargetError::Refused(_))));
+        object["spec"]["suspend"] = json!(true);
+        assert!(change(&object, PowerAction::Hibernate, true).is_ok());
+    }
+
+    #[test]
+    fn a_status_tells_what_a_wake_starts_from_what_it_leaves_alone() {
+        for (suspend, recorded, expected) in [
+            (false, None, ("Running", false)),
+            (false, Some("false"), ("Running", true)),
+            (true, Some("false"), ("Hibernating", true)),
+            (true, Some("true"), ("Suspended", true)),
+            (true, None, ("Suspended", true)),
+        ] {
+            let record = CRON_JOB.record(&cron_job(suspend, recorded)).unwrap();
+            assert_eq!((record.observed.as_str(), CRON_JOB.lifecycle.is_listed(&record)), expected, "{recorded:?}");
+            assert_eq!(record.more.get(RECORDED).and_then(Value::as_str), recorded);
+        }
+        let mut object = cron_job(true, Some("false"));
+        object["status"] = json!({ "active": [{ "name": "report-1" }] });
+        assert_eq!(CRON_JOB.record(&object).unwrap().step.unwrap().message, "Jobs under way: 1");
+    }
+
+    #[test]
+    fn a_cron_job_is_done_as_soon_as_it_is_written() {
+        use PowerAction::{Hibernate, Resume};
+        for (suspend, recorded, action, reached) in [
+            (true, Some("false"), Hibernate, true),
+            (false, Some("false"), Hibernate, false),
+            (false, None, Resume, true),
+            (true, None, Resume, true),
+            (true, Some("false"), Resume, false),
+        ] {
+            let progress = CRON_JOB.progress(&cron_job(suspend, recorded), action).unwrap();
+            assert_eq!(progress == Progress::Reached, reached, "{suspend} {recorded:?} {action:?}");
+        }
+    }
+}

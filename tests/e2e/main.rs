@@ -40,6 +40,7 @@ mod manifests;
 mod match_conditions;
 mod plugin_hive;
 mod plugin_kkp;
+mod plugin_namespace;
 mod plugin_plan;
 mod plugin_pool;
 mod plugin_rollout;

@@ -9,7 +9,8 @@ Hibernate and resume clusters and workloads.
 
 For a ClusterDeployment the plugin sets spec.powerState, and Hive or hibernate-controller does the rest. For a KKP Cluster it \
 sets the annotation hibernate.sh/power-state, and hibernate-controller does the rest. For a workload it sets replicas to 0 and \
-records the previous count in the annotation hibernate.sh/replicas in the same write.";
+records the previous count in the annotation hibernate.sh/replicas in the same write. Of a CronJob it records \
+and sets spec.suspend.";
 
 /// Ends the help of every command.
 pub(crate) const EXIT_CODES: &str = "\
@@ -28,8 +29,9 @@ Targets:
   TYPE/NAME     such as cd/demo, cluster/abc, deploy/web, sts/db
   TYPE NAME...  the same for several names
   TYPE          with --all or -l SELECTOR; ClusterDeployments if there is no TYPE
+  ns/NAME       all Deployments, StatefulSets and CronJobs of a namespace
 
-  Types: clusterdeployment (cd), cluster (KKP's, on its seed), deployment (deploy), statefulset (sts), machinedeployment (md), \
+  Types: clusterdeployment (cd), cluster (KKP's, on its seed), deployment (deploy), statefulset (sts), cronjob (cj), machinedeployment (md), \
 each also with its group, as in machinedeployment.cluster.x-k8s.io";
 
 /// Of kinds whose sleep must be confirmed.
@@ -69,6 +71,9 @@ Examples:
 
   # Put workloads to sleep; their replica counts are recorded
   kubectl hibernate deploy/web sts/db machinedeployment/workers -n shop
+
+  # Put all Deployments, StatefulSets and CronJobs of a namespace to sleep
+  kubectl hibernate ns/shop
 
   # Put all clusters of a team to sleep, in all namespaces
   kubectl hibernate -l team=blue -A --yes
@@ -172,6 +177,9 @@ Examples:
   # Resume workloads with their recorded replica counts
   kubectl hibernate resume deploy/web sts/db -n shop
 
+  # Resume all workloads of a namespace
+  kubectl hibernate resume ns/shop
+
   # Wake all ClusterDeployments of a namespace
   kubectl hibernate wake --all -n clusters --yes
 
@@ -238,6 +246,9 @@ Examples:
   # Deployments that sleep
   kubectl hibernate status deploy -n shop
 
+  # All Deployments, StatefulSets and CronJobs of a namespace
+  kubectl hibernate status ns/shop
+
   # One target, followed until interrupted
   kubectl hibernate status cd/demo --watch
 
@@ -265,6 +276,7 @@ JSON and YAML print a list of this form; later versions only add fields:
      \"platform\", \"region\", \"hibernateAfter\", \"firesAt\"  ClusterDeployments
      \"wakeAt\", \"holdAwakeUntil\", \"holdAwakeBy\"        ClusterDeployments
      \"replicas\", \"recordedReplicas\"                    workloads
+     \"recordedSuspend\"                                 CronJobs
      \"displayName\", \"version\"                          KKP Clusters
      \"pausedBy\", \"pauseReason\"       who set spec.pause, and why
      \"certificatesExpireAt\"          the first one of the control plane

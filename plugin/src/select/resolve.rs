@@ -111,9 +111,7 @@ impl<'a> Resolver<'a> {
     /// The failure of a namespace that does not exist: in lists it looks like an empty one.
     async fn no_namespace(&self, name: &str) -> Vec<Result<Target, Failure>> {
         match self.hub.get(Resource::preferred(&NAMESPACE), "", name).await {
-            Err(error @ HubError::NoObject { .. }) => {
-                vec![Err(Failure::new(NAMESPACE.full_name(name), error.into()))]
-            }
+            Err(error @ HubError::NoObject { .. }) => vec![Err(Failure::new(NAMESPACE.full_name(name), error.into()))],
             _ => Vec::new(),
         }
     }

@@ -136,7 +136,7 @@ mod tests {
         let plan = |plan| (target("web", &json!({})), plan);
         let unchanged = || plan(Ok(Change::None { message: String::new(), follows: true }));
         let volumes = || plan(Err(TargetError::Refused("whenScaled".to_owned())));
-        let unread = || {
+        let unread = || -> Result<Target, Failure> {
             let error = HubError::Forbidden { object: "cronjobs.batch".to_owned(), message: "no".to_owned() };
             Err(Failure::new("cronjobs.batch".to_owned(), error.into()))
         };

@@ -12,7 +12,11 @@ use super::{
 };
 use crate::{
     annotation::{annotation, keys},
-    workload::replicas::{self, ReplicasError, Step},
+    text::sanitize_to,
+    workload::{
+        ownership,
+        replicas::{self, ReplicasError, Step},
+    },
 };
 
 /// `Deployment`.
@@ -78,10 +82,16 @@ impl Lifecycle for Workload {
                 return Ok(Change::None { message: NOTHING_RECORDED.to_owned(), follows: true });
             }
             Ok(Step::Unchanged) => return Ok(Change::None { message: "unchanged".to_owned(), follows: true }),
-            Ok(Step::Sleep { replicas, patch }) => (patch, format!("hibernated ({} recorded)", count(replicas))),
-            Ok(Step::Wake { replicas, patch }) => (patch, format!("resumed ({})", count(replicas))),
+            Ok(Step::Sleep { replicas, patch }) => {
+                let dropped = dropped(object).filter(|_| recorded(object) != Some(Ok(replicas)));
+                (patch, format!("hibernated ({} recorded){}", count(replicas), dropped.unwrap_or_default()))
+            }
+            Ok(Step::Wake { replicas, patch }) => {
+                let stale = ownership::stale_record(object).map(|by| format!("; {by}, scaled by others since"));
+                (patch, format!("resumed ({}{})", count(replicas), stale.unwrap_or_default()))
+            }
             Ok(Step::Forget { replicas, patch }) => {
-                (patch, format!("already awake ({}), stale record removed", count(replicas)))
+                (patch, format!("already awake ({}){}", count(replicas), dropped(object).unwrap_or_default()))
             }
         };
         Ok(Change::Patch { patch, message, warnings: Vec::new() })
@@ -150,6 +160,19 @@ fn count(replicas: u32) -> String {
     }
 }
 
+/// The count that is recorded, if there is a record.
+fn recorded(object: &Value) -> Option<Result<u32, ReplicasError>> {
+    annotation(object, keys::REPLICAS).map(replicas::count)
+}
+
+/// What a message says of a record that is removed or overwritten.
+fn dropped(object: &Value) -> Option<String> {
+    Some(match recorded(object)? {
+        Ok(replicas) => format!(", stale record of {} removed", count(replicas)),
+        Err(_) => format!(", malformed record {:?} removed", sanitize_to(annotation(object, keys::REPLICAS)?, 32)),
+    })
+}
+
 /// When the plugin last wrote the object, as the API server recorded it.
 pub(super) fn written_at(object: &Value) -> Option<Timestamp> {
     let entries = object.pointer("/metadata/managedFields")?.as_array()?;
@@ -193,10 +216,32 @@ mod tests {
             (deployment(0, None), Hibernate, "unchanged (0 replicas, none recorded)"),
             (deployment(0, Some("3")), Resume, "resumed (3 replicas)"),
             (deployment(2, None), Resume, "unchanged"),
-            (deployment(2, Some("3")), Resume, "already awake (2 replicas), stale record removed"),
+            (deployment(2, Some("3")), Resume, "already awake (2 replicas), stale record of 3 replicas removed"),
+            (deployment(2, Some("x")), Resume, "already awake (2 replicas), malformed record \"x\" removed"),
+            (
+                deployment(2, Some("1")),
+                Hibernate,
+                "hibernated (2 replicas recorded), stale record of 1 replica removed",
+            ),
+            (deployment(2, Some("2")), Hibernate, "hibernated (2 replicas recorded)"),
         ] {
             assert_eq!(said(&object, action), expected);
         }
+        let mut scaled = deployment(0, Some("3"));
+        scaled["metadata"]["managedFields"] = json!([
+            {
+                "manager": "kubectl-hibernate", "time": "2026-11-21T09:00:00Z",
+                "fieldsV1": { "f:metadata": { "f:annotations": { "f:hibernate.sh/replicas": {} } } },
+            },
+            {
+                "manager": "kubectl", "time": "2026-11-21T10:00:00Z", "subresource": "scale",
+                "fieldsV1": { "f:spec": { "f:replicas": {} } },
+            },
+        ]);
+        assert_eq!(
+            said(&scaled, Resume),
+            "resumed (3 replicas; recorded by kubectl-hibernate at 2026-11-21T09:00:00Z, scaled by others since)"
+        );
         assert!(said(&deployment(0, None), Resume).contains("scale it by hand"));
         assert!(said(&deployment(0, Some("x")), Resume).contains(keys::REPLICAS));
     }

@@ -4,6 +4,7 @@ mod autoscalers;
 mod briefing;
 mod confirm;
 mod namespace;
+mod ownership;
 mod pools;
 mod report;
 mod stand_in;
@@ -200,7 +201,8 @@ async fn write(hub: &Hub, intent: &Intent<'_>, args: &ActArgs, mut target: Targe
         let (patch, message, warnings) = match target.row.change(&target.object, intent)? {
             Change::Patch { patch, message, warnings } => (patch, message, warnings),
             Change::None { message, follows } => {
-                return Ok(Done { target, message, changed: false, follows, warnings: Vec::new() });
+                let warnings = ownership::release(hub, args, &mut target, &settings).await.into_iter().collect();
+                return Ok(Done { target, message, changed: false, follows, warnings });
             }
         };
         let (namespace, name) = (&target.namespace, &target.name);
@@ -211,6 +213,8 @@ async fn write(hub: &Hub, intent: &Intent<'_>, args: &ActArgs, mut target: Targe
         match written {
             Ok(object) => {
                 target.object = object;
+                let kept = ownership::release(hub, args, &mut target, &settings).await;
+                let warnings = warnings.into_iter().chain(kept).collect();
                 return Ok(Done { target, message, changed: true, follows: true, warnings });
             }
             Err(HubError::Conflict { .. }) => target = target.read_again(hub).await?,

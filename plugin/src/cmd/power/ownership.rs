@@ -1,0 +1,40 @@
+//! After a wake, `spec.replicas` belongs to whoever deploys the workload: the plugin gives up the ownership that its write gave it.
+
+use shared::workload::ownership;
+
+use super::ATTEMPTS;
+use crate::{
+    api::{Hub, Part, Write, error::HubError},
+    cli::{ActArgs, DryRun},
+    error::Problem,
+    select::target::Target,
+};
+
+/// Gives it up where the plugin has it, also where a wake that was cut short has left it. Returns what to warn of if it could not.
+pub(crate) async fn release(hub: &Hub, args: &ActArgs, target: &mut Target, write: &Write) -> Option<String> {
+    if args.dry_run != DryRun::None {
+        return None;
+    }
+    let error = released(hub, target, write).await.err()?;
+    Some(format!(
+        "field manager {} still owns spec.replicas, so that a server-side apply of it by others has a conflict; resume \
+         it again to release it: {error}",
+        write.manager
+    ))
+}
+
+async fn released(hub: &Hub, target: &mut Target, write: &Write) -> Result<(), Problem> {
+    for _ in 0..ATTEMPTS {
+        let Some(patch) = ownership::release(&target.object, &write.manager) else { return Ok(()) };
+        let (namespace, name) = (&target.namespace, &target.name);
+        match hub.json_patch(target.resource, namespace, name, Part::Object, &patch, write).await {
+            Ok(object) => {
+                target.object = object;
+                return Ok(());
+            }
+            Err(HubError::Conflict { .. }) => *target = target.read_again(hub).await?,
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Err(Problem::Contended(ATTEMPTS))
+}

@@ -1,0 +1,171 @@
+//! Who owns `spec.replicas` and the recorded count: the field managers in `metadata.managedFields`.
+
+use jiff::Timestamp;
+use serde_json::{Map, Value, json};
+
+use super::replicas::replicas;
+use crate::annotation::{format, keys};
+use crate::text::sanitize_to;
+
+const REPLICAS: &str = "/fieldsV1/f:spec/f:replicas";
+/// Characters that a message shows of a field manager.
+const MAX_NAME: usize = 64;
+
+/// `recorded by MANAGER at TIME`, if the manager that wrote the record no longer owns `spec.replicas`: others have scaled since, and the
+/// count may be stale. None as well if the managers do not show it, or if the record is the newer one.
+#[must_use]
+pub fn stale_record(object: &Value) -> Option<String> {
+    let record = format!("/fieldsV1/f:metadata/f:annotations/f:{}", keys::REPLICAS.replace('/', "~1"));
+    let writer = owners(object, &record).map(|(_, entry)| entry).max_by_key(|entry| written_at(entry))?;
+    let name = manager(writer);
+    let scalers: Vec<&Value> = owners(object, REPLICAS).map(|(_, entry)| entry).collect();
+    let kept = scalers.iter().any(|entry| manager(entry) == name);
+    if kept || !scalers.iter().any(|entry| written_at(entry) >= written_at(writer)) {
+        return None;
+    }
+    let at = written_at(writer).map(|at| format!(" at {}", format::seconds(at))).unwrap_or_default();
+    Some(format!("recorded by {}{at}", sanitize_to(name, MAX_NAME)))
+}
+
+/// The JSON patch by which a manager gives up `spec.replicas` of a workload that is awake, so that a server-side apply by others has no
+/// conflict. None if the manager does not own it. It only applies to the entry that it was made from.
+#[must_use]
+pub fn release(object: &Value, own: &str) -> Option<Value> {
+    if replicas(object) == 0 {
+        return None; // the ownership guards the sleep
+    }
+    let (at, entry) = owners(object, REPLICAS).find(|(_, entry)| manager(entry) == own && is_of_the_object(entry))?;
+    let mut fields = entry.get("fieldsV1")?.clone();
+    let spec = fields.get_mut("f:spec")?.as_object_mut()?;
+    spec.remove("f:replicas");
+    if spec.is_empty() {
+        fields.as_object_mut()?.remove("f:spec"); // an empty set would be the ownership of the whole spec
+    }
+    let path = format!("/metadata/managedFields/{at}");
+    let change = if fields.as_object().is_some_and(Map::is_empty) {
+        json!({ "op": "remove", "path": path })
+    } else {
+        json!({ "op": "replace", "path": format!("{path}/fieldsV1"), "value": fields })
+    };
+    Some(json!([{ "op": "test", "path": path, "value": entry }, change]))
+}
+
+/// The entries that own a field, and where they are in the list.
+fn owners<'a>(object: &'a Value, field: &'a str) -> impl Iterator<Item = (usize, &'a Value)> {
+    let entries = object.pointer("/metadata/managedFields").and_then(Value::as_array);
+    entries.into_iter().flatten().enumerate().filter(move |(_, entry)| entry.pointer(field).is_some())
+}
+
+fn manager(entry: &Value) -> &str {
+    entry.get("manager").and_then(Value::as_str).unwrap_or_default()
+}
+
+fn written_at(entry: &Value) -> Option<Timestamp> {
+    format::time(entry.get("time")?.as_str()?)
+}
+
+/// Whether an entry came from a write of the object itself, not of a subresource such as `scale`.
+fn is_of_the_object(entry: &Value) -> bool {
+    entry.get("subresource").and_then(Value::as_str).is_none_or(str::is_empty)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An entry by a manager at a minute, that owns `spec.replicas` and the record or one of them.
+    fn entry(manager: &str, minute: u32, replicas: bool, record: bool) -> Value {
+        let mut fields = json!({});
+        if replicas {
+            fields["f:spec"] = json!({ "f:replicas": {} });
+        }
+        if record {
+            fields["f:metadata"] = json!({ "f:annotations": { "f:hibernate.sh/replicas": {} } });
+        }
+        let time = format!("2026-11-21T09:{minute:02}:00Z");
+        json!({ "manager": manager, "operation": "Update", "time": time, "fieldsType": "FieldsV1", "fieldsV1": fields })
+    }
+
+    fn workload(replicas: u32, entries: &[Value]) -> Value {
+        json!({ "metadata": { "name": "web", "managedFields": entries }, "spec": { "replicas": replicas } })
+    }
+
+    #[test]
+    fn a_record_is_stale_once_its_writer_has_lost_the_replicas() {
+        let ours = |replicas| entry("kubectl-hibernate", 5, replicas, true);
+        for (case, entries, stale) in [
+            ("nobody is known", vec![], None),
+            ("as we left it", vec![entry("helm", 1, false, false), ours(true)], None),
+            (
+                "scaled since",
+                vec![ours(false), entry("kubectl", 7, true, false)],
+                Some("recorded by kubectl-hibernate at 2026-11-21T09:05:00Z"),
+            ),
+            (
+                "scaled in the same second",
+                vec![ours(false), entry("kubectl", 5, true, false)],
+                Some("recorded by kubectl-hibernate at 2026-11-21T09:05:00Z"),
+            ),
+            ("recorded by hand after others scaled", vec![entry("kubectl", 4, true, false), ours(false)], None),
+            ("shared with an apply", vec![ours(true), entry("helm", 7, true, false)], None),
+            ("nobody owns the replicas", vec![ours(false)], None),
+            ("nobody owns the record", vec![entry("kubectl", 7, true, false)], None),
+            (
+                "a hostile name",
+                vec![entry("a\u{1b}[31m\n", 5, false, true), entry("kubectl", 7, true, false)],
+                Some("recorded by a [31m at 2026-11-21T09:05:00Z"),
+            ),
+        ] {
+            assert_eq!(stale_record(&workload(0, &entries)).as_deref(), stale, "{case}");
+        }
+    }
+
+    #[test]
+    fn a_wake_releases_the_replicas_and_nothing_else() {
+        let helm = entry("helm", 1, false, false);
+        let ours = |more: bool, record| {
+            let mut entry = entry("kubectl-hibernate", 5, true, record);
+            if more {
+                entry["fieldsV1"]["f:spec"]["f:paused"] = json!({});
+            }
+            entry
+        };
+        let left = |fields: Value| {
+            let mut entry = entry("kubectl-hibernate", 5, false, false);
+            entry["fieldsV1"] = fields;
+            entry
+        };
+        let record = json!({ "f:annotations": { "f:hibernate.sh/replicas": {} } });
+        for (case, entry, kept) in [
+            ("only the replicas", ours(false, false), None),
+            ("also an annotation", ours(false, true), Some(left(json!({ "f:metadata": record })))),
+            ("also of the spec", ours(true, false), Some(left(json!({ "f:spec": { "f:paused": {} } })))),
+        ] {
+            let mut object = workload(3, &[helm.clone(), entry]);
+            let patch = release(&object, keys::PLUGIN).unwrap();
+            json_patch::patch(&mut object, &serde_json::from_value::<json_patch::Patch>(patch).unwrap()).unwrap();
+            let entries: Vec<Value> = std::iter::once(helm.clone()).chain(kept).collect();
+            assert_eq!(object, workload(3, &entries), "{case}");
+            assert_eq!(release(&object, keys::PLUGIN), None, "{case}: once is enough");
+        }
+    }
+
+    #[test]
+    fn what_is_not_ours_or_guards_a_sleep_is_not_released() {
+        let ours = entry(keys::PLUGIN, 5, true, false);
+        let mut scaled = ours.clone();
+        scaled["subresource"] = json!("scale");
+        for (case, replicas, entry) in [
+            ("asleep", 0, ours.clone()),
+            ("another manager", 3, entry("kubectl", 5, true, false)),
+            ("of the scale subresource", 3, scaled),
+            ("no longer owned", 3, entry(keys::PLUGIN, 5, false, true)),
+        ] {
+            assert_eq!(release(&workload(replicas, &[entry]), keys::PLUGIN), None, "{case}");
+        }
+        let raced = release(&workload(3, std::slice::from_ref(&ours)), keys::PLUGIN).unwrap();
+        let mut moved = workload(3, &[entry("kubectl", 7, false, true), ours]);
+        let patch = serde_json::from_value::<json_patch::Patch>(raced).unwrap();
+        assert!(json_patch::patch(&mut moved, &patch).is_err(), "another entry is never removed");
+    }
+}

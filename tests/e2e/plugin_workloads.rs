@@ -288,20 +288,66 @@ async fn the_record_is_right_under_concurrent_scaling() -> Result<()> {
 }
 
 #[tokio::test]
-async fn an_autoscaler_is_named_in_a_warning() -> Result<()> {
+async fn what_may_undo_a_sleep_is_named_in_warnings_and_in_the_plan() -> Result<()> {
     let world = World::shared().await?;
     with_temp_ns(&world, async |client, ns| {
         Objects::new(&client, &ns, "apps/v1", "Deployment").create("web", pods(3)).await?;
         let scalers = Objects::new(&client, &ns, "autoscaling/v2", "HorizontalPodAutoscaler");
         let target = json!({ "apiVersion": "apps/v1", "kind": "Deployment", "name": "web" });
         scalers.create("auto", json!({ "scaleTargetRef": target, "maxReplicas": 5 })).await?;
-        let ran = world.plugin(&["deploy/web", "-n", &ns]).await?;
-        assert_eq!(ran.code, 0, "{}", ran.stderr);
+        let labels = json!({ "metadata": { "labels": { "kustomize.toolkit.fluxcd.io/name": "apps" } } });
+        Objects::new(&client, &ns, "apps/v1", "Deployment").patch("web", &labels).await?;
+        let named = |text: &str| {
+            text.contains("horizontalpodautoscaler/auto scales deployment.apps/web: it stands still at 0 replicas")
+                && text.contains("kustomization/apps (Flux) deploys deployment.apps/web")
+        };
+        let plan = world.plugin(&["plan", "deploy/web", "-n", &ns]).await?.ok()?;
+        assert!(named(&plan), "{plan}");
+        // The last one finds it asleep.
+        for more in [&["--dry-run=client"][..], &["--dry-run=server"], &[], &[]] {
+            let ran = world.plugin(&[&["deploy/web", "-n", &ns], more].concat()).await?;
+            assert_eq!(ran.code, 0, "{}", ran.stderr);
+            assert!(ran.stderr.starts_with("Warning: ") && named(&ran.stderr), "{more:?}: {}", ran.stderr);
+        }
+        Ok(())
+    })
+    .await
+}
+
+/// As `helm upgrade --server-side` and `kubectl apply --server-side` apply it.
+async fn apply(deployments: &Objects, replicas: u32) -> kube::Result<()> {
+    let object = json!({
+        "apiVersion": "apps/v1", "kind": "Deployment", "metadata": { "name": "web" }, "spec": pods(replicas),
+    });
+    deployments.0.patch("web", &PatchParams::apply("helm"), &Patch::Apply(&object)).await.map(drop)
+}
+
+#[tokio::test]
+async fn after_a_wake_a_server_side_apply_goes_on_without_a_conflict() -> Result<()> {
+    let world = World::shared().await?;
+    with_temp_ns(&world, async |client, ns| {
+        let deployments = Objects::new(&client, &ns, "apps/v1", "Deployment");
+        let (sleep, wake) = (["deploy/web", "-n", &ns], ["resume", "deploy/web", "-n", &ns]);
+        apply(&deployments, 3).await?;
+        world.plugin(&sleep).await?.ok()?;
+        let refused = apply(&deployments, 3).await;
         assert!(
-            ran.stderr.starts_with("Warning: horizontalpodautoscaler/auto scales deployment.apps/web"),
-            "{}",
-            ran.stderr
+            matches!(&refused, Err(kube::Error::Api(status)) if status.code == 409),
+            "nothing wakes it by the way: {refused:?}"
         );
+        assert_eq!(world.plugin(&wake).await?.ok()?, "deployment.apps/web resumed (3 replicas)\n");
+        apply(&deployments, 4).await?;
+        assert_eq!(deployments.replicas("web").await?, (4, None));
+
+        // A count that others have scaled over is restored, and called stale.
+        world.plugin(&sleep).await?.ok()?;
+        for replicas in ["--replicas=5", "--replicas=0"] {
+            world.kubectl(&["scale", "deploy/web", replicas, "-n", &ns]).await?.ok()?;
+        }
+        let woken = world.plugin(&wake).await?.ok()?;
+        let begin = "deployment.apps/web resumed (4 replicas; recorded by kubectl-hibernate at 2";
+        assert!(woken.starts_with(begin) && woken.ends_with("Z, scaled by others since)\n"), "{woken}");
+        apply(&deployments, 3).await?;
         Ok(())
     })
     .await

@@ -201,6 +201,9 @@ Examples:
   # What the dehydration of a user cluster of KKP does, and what refuses it
   kubectl hibernate plan cluster/abc --fresh
 
+  # What would scale a Deployment again while it sleeps
+  kubectl hibernate plan deploy/web -n shop
+
   # In which order a rollout would start, and how long that takes
   kubectl hibernate plan -l env=dev -A --canary team-1/demo \\
     --max-concurrency 20
@@ -209,7 +212,7 @@ Examples:
   kubectl hibernate plan -l team=blue -A -o json |
     jq '.items[] | select(.verdict == \"Blocked\") | .name'
 
-`plan` queries only the hub and changes nothing: a server-side dry run gives the webhook's answer for a ClusterDeployment. Findings about the cloud and \
+`plan` queries only the hub and changes nothing: a server-side dry run gives the webhook's answer for a ClusterDeployment or a workload. Findings about the cloud and \
 the cluster come from hibernate-controller, at the time shown. The controller checks awake ClusterDeployments every hour, and \
 any cluster when --fresh requests it (by the annotation hibernate.sh/preflight-requested-at). The exit code is 3 if anything blocks, 4 if \
 --fresh timed out.

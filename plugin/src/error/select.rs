@@ -30,7 +30,7 @@ pub(crate) enum UsageError {
     /// A kind that is only shown, in the words of its row.
     #[error("{0}")]
     OnlyShown(String),
-    #[error("`plan` does not apply to {0}: only ClusterDeployments and KKP Clusters stop machines")]
+    #[error("`plan` does not apply to {0}: only ClusterDeployments, KKP Clusters and workloads have a plan")]
     NothingToPlan(String),
     #[error("--force does not apply to {0}: only the sleep of a KKP Cluster has a preflight that it overrides")]
     NothingToForce(String),

@@ -5,4 +5,5 @@ pub(crate) mod fdb;
 pub(crate) mod pool;
 pub(crate) mod preflight;
 pub(crate) mod protection;
+pub(crate) mod reverts;
 pub(crate) mod rollout;

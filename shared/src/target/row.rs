@@ -75,7 +75,7 @@ pub struct Elsewhere {
 /// Other objects to read before a change. Whoever has a client reads them and warns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Advice {
-    /// A `HorizontalPodAutoscaler` that scales the target.
+    /// Whatever may scale the target again: autoscalers, owners and deployment tools.
     Autoscalers,
     /// The `ClusterPool` that the target belongs to, and its `hibernateAfter`.
     ClusterPools,

@@ -44,7 +44,7 @@ pub(super) const fn row(kind: Kind) -> TargetKind {
         by_default: ByDefault::Never,
         has_schedule: false,
         has_force: false,
-        has_plan: false,
+        has_plan: true,
         advice: Some(Advice::Autoscalers),
         asleep: "asleep",
         awake: "ready",

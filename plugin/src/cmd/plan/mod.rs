@@ -9,6 +9,7 @@ mod outlook;
 mod render;
 mod rollout;
 mod verdict;
+mod workload;
 
 use std::collections::BTreeMap;
 
@@ -21,7 +22,7 @@ use shared::{
         preflight::{Severity, objects},
     },
     rollout::upgrades::{CLUSTER_GROUP_UPGRADE, upgrading},
-    target::{Kind, Kinds},
+    target::{Advice, Kind, Kinds},
 };
 
 use self::outlook::Outlook;
@@ -119,6 +120,9 @@ pub(crate) async fn run(kinds: Kinds, args: &PlanArgs, hub_args: &HubArgs) -> Re
 async fn look(hub: &Hub, args: &PlanArgs, mut target: Target, end: Option<Timestamp>) -> Result<Outlook, Problem> {
     if let Some(confirmation) = target.row.confirmation {
         return confirmed::look(hub, args, target, confirmation).await;
+    }
+    if target.row.advice == Some(Advice::Autoscalers) {
+        return workload::look(hub, &args.field_manager, target).await;
     }
     let mut unanswered = None;
     if args.fresh {

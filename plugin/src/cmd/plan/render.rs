@@ -3,7 +3,10 @@
 use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::json;
-use shared::hive::preflight::{Finding, Severity};
+use shared::{
+    hive::preflight::{Finding, Severity},
+    target::Advice,
+};
 
 use crate::{
     cli::PlanOutput,
@@ -100,6 +103,9 @@ fn lines(outlook: &Outlook, everywhere: bool, now: Timestamp) -> Vec<String> {
     let change = if outlook.desired == "Hibernating" { "the wake" } else { "the sleep or the wake" };
     let verdict = match outlook.gravest() {
         Severity::Block => format!("something blocks {change}"),
+        Severity::Warn if outlook.target.row.advice == Some(Advice::Autoscalers) => {
+            format!("nothing blocks {change}; some findings may undo the sleep")
+        }
         Severity::Warn => format!("nothing blocks {change}; some findings slow it down or cost money"),
         Severity::Info => format!("nothing blocks {change}"),
     };
@@ -113,13 +119,15 @@ fn lines(outlook: &Outlook, everywhere: bool, now: Timestamp) -> Vec<String> {
         vec![finding.severity.to_string(), finding.code.clone(), found(source), finding.sentence.clone()]
     }));
     let mut lines = vec![format!("{}: {verdict}", called(outlook, everywhere))];
-    lines.extend(output::aligned(&rows).into_iter().map(|line| format!("  {line}")));
+    if rows.len() > 1 {
+        lines.extend(output::aligned(&rows).into_iter().map(|line| format!("  {line}")));
+    }
     lines
 }
 
 #[cfg(test)]
 mod tests {
-    use shared::target::CLUSTER_DEPLOYMENT;
+    use shared::target::{CLUSTER_DEPLOYMENT, workload::DEPLOYMENT};
 
     use super::*;
     use crate::select::target::Target;
@@ -151,6 +159,28 @@ mod tests {
                 "  info       StillBilled     now       disks",
                 "  info       Credentials     30m ago   they work",
             ]
+        );
+    }
+
+    #[test]
+    fn of_a_workload_the_sleep_may_be_undone() {
+        let web = json!({ "metadata": { "name": "web", "namespace": "x" } });
+        let mut outlook = Outlook {
+            target: Target::new(&DEPLOYMENT, "v1", web),
+            hub: vec![Finding::new(Severity::Warn, "Owner", "k")],
+            controller: Vec::new(),
+            ..outlook()
+        };
+        let said = |outlook: &Outlook| lines(outlook, false, "2026-11-21T18:00:00Z".parse().unwrap());
+        assert_eq!(
+            said(&outlook)[0],
+            "deployment.apps/web: nothing blocks the sleep or the wake; some findings may undo the sleep"
+        );
+        outlook.hub.clear();
+        assert_eq!(
+            said(&outlook),
+            ["deployment.apps/web: nothing blocks the sleep or the wake"],
+            "no table without rows"
         );
     }
 

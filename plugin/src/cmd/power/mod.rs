@@ -103,6 +103,9 @@ async fn run(
         }
         namespace::note_untouched(&hub, name).await;
     }
+    if action == PowerAction::Hibernate {
+        autoscalers::warn(&hub, &planned).await;
+    }
     if args.yes {
         briefing::note(&known);
     } else if args.dry_run == DryRun::None {
@@ -114,9 +117,6 @@ async fn run(
                 return Ok(exit);
             }
         }
-    }
-    if action == PowerAction::Hibernate {
-        autoscalers::warn(&hub, &planned).await;
     }
     let changing: Vec<(&Target, &Value)> = planned.iter().filter_map(change_that_a_pool_may_undo).collect();
     pools::before(&hub, action, end, &changing).await;

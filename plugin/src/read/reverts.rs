@@ -1,0 +1,304 @@
+//! What may scale a workload again while it sleeps, each with what to do: worth a warning, never a reason to fail.
+
+use std::collections::BTreeSet;
+
+use futures::future::join_all;
+use serde_json::Value;
+use shared::{
+    annotation::annotation,
+    hive::preflight::{Finding, Severity},
+    target::Kind,
+    text::sanitize_to,
+};
+
+use crate::{
+    api::{Hub, Resource},
+    output,
+    select::target::Target,
+};
+
+static AUTOSCALER: Kind =
+    Kind::namespaced("autoscaling", &["v2"], "HorizontalPodAutoscaler", "horizontalpodautoscalers");
+
+/// By which the cluster-autoscaler knows a `MachineDeployment`: of Cluster API, and of KKP's machine-controller.
+const NODE_GROUP: [&str; 4] = [
+    "cluster.x-k8s.io/cluster-api-autoscaler-node-group-min-size",
+    "cluster.x-k8s.io/cluster-api-autoscaler-node-group-max-size",
+    "cluster.k8s.io/cluster-api-autoscaler-node-group-min-size",
+    "cluster.k8s.io/cluster-api-autoscaler-node-group-max-size",
+];
+
+/// Code of what undoes nothing.
+const STANDS_STILL: &str = "AutoscalerPauses";
+/// What a sentence shows of a name.
+const MAX_NAME: usize = 128;
+
+/// The autoscalers of these namespaces, without those that cannot be listed. One request for each namespace.
+pub(crate) async fn autoscalers(hub: &Hub, namespaces: BTreeSet<&str>) -> Vec<Value> {
+    let resource = Resource::preferred(&AUTOSCALER);
+    let lists = join_all(namespaces.into_iter().map(|namespace| hub.list(resource, Some(namespace), "", ""))).await;
+    let mut found = Vec::new();
+    for list in lists {
+        match list {
+            Ok(list) => found.extend(list.items),
+            Err(error) if hub.verbose => output::note(&format!("cannot list autoscalers: {error}")),
+            Err(_) => {}
+        }
+    }
+    found
+}
+
+/// Everything that may scale this workload again.
+pub(crate) fn of(target: &Target, autoscalers: &[Value]) -> Vec<Finding> {
+    let (object, what) = (&target.object, target.full_name());
+    let scalers = autoscalers.iter().filter(|scaler| scales(scaler, target)).map(|scaler| by_autoscaler(scaler, &what));
+    let owners = controllers(object).map(|owner| {
+        let owner = format!("{}/{}", short(text(owner, "/kind")), short(text(owner, "/name")));
+        ("Owner", format!("{owner} controls {what} and may set spec.replicas again: scale or suspend {owner} instead"))
+    });
+    let tools = [by_topology(object, &what), by_node_autoscaler(object, &what), by_argo_cd(object, &what)];
+    let flux = [("kustomize", "kustomization"), ("helm", "helmrelease")];
+    let flux = flux.into_iter().filter_map(|(group, kind)| by_flux(object, &what, group, kind));
+    let found = scalers.chain(owners).chain(tools.into_iter().flatten()).chain(flux);
+    let severity = |code: &str| if code == STANDS_STILL { Severity::Info } else { Severity::Warn };
+    found.map(|(code, sentence)| Finding::new(severity(code), code, sentence)).collect()
+}
+
+fn by_autoscaler(scaler: &Value, what: &str) -> (&'static str, String) {
+    let name = text(scaler, "/metadata/name");
+    let keda = controllers(scaler).find(|owner| text(owner, "/apiVersion").starts_with("keda.sh/"));
+    let scaled_object = keda.map(|owner| text(owner, "/name")).or_else(|| name.strip_prefix("keda-hpa-"));
+    let name = short(name);
+    if let Some(scaled) = scaled_object.map(short) {
+        let sentence = format!(
+            "scaledobject/{scaled} (KEDA) scales {what}, also from 0: once it sleeps, annotate scaledobject/{scaled} \
+             with autoscaling.keda.sh/paused-replicas=0, and remove that before the resume"
+        );
+        return ("Keda", sentence);
+    }
+    let begin = format!("horizontalpodautoscaler/{name} scales {what}");
+    if scaler.pointer("/spec/minReplicas").and_then(Value::as_u64) == Some(0) {
+        return ("Autoscaler", format!("{begin}, also from 0: set its spec.minReplicas to 1 for as long as it sleeps"));
+    }
+    (STANDS_STILL, format!("{begin}: it stands still at 0 replicas and goes on after the wake; nothing has to be done"))
+}
+
+type Found = Option<(&'static str, String)>;
+
+fn by_topology(object: &Value, what: &str) -> Found {
+    label(object, "topology.cluster.x-k8s.io/owned")?;
+    let name = |key: &str| short(label(object, key).unwrap_or("?"));
+    let cluster = name("cluster.x-k8s.io/cluster-name");
+    let entry = name("topology.cluster.x-k8s.io/deployment-name");
+    let sentence = format!(
+        "the topology of Cluster {cluster} owns {what} and sets spec.replicas again if it has a count: set replicas of \
+         the entry {entry} of its spec.topology.workers.machineDeployments instead"
+    );
+    Some(("Topology", sentence))
+}
+
+fn by_node_autoscaler(object: &Value, what: &str) -> Found {
+    let set = |key: &&str| annotation(object, key).map(|value| format!("{key}={}", short(value)));
+    let bounds: Vec<String> = NODE_GROUP.iter().filter_map(set).collect();
+    let sentence = format!(
+        "the cluster-autoscaler scales {what} and may raise it for pending Pods: remove the annotations {} before the \
+         sleep, and put them back after the wake",
+        bounds.join(" and ")
+    );
+    (!bounds.is_empty()).then_some(("NodeAutoscaler", sentence))
+}
+
+fn by_argo_cd(object: &Value, what: &str) -> Found {
+    let tracked = annotation(object, "argocd.argoproj.io/tracking-id").and_then(|id| id.split(':').next());
+    let app = short(label(object, "argocd.argoproj.io/instance").or(tracked)?);
+    let sentence = format!(
+        "Argo CD application {app} deploys {what} and may set spec.replicas again: turn its automated sync off for as \
+         long as it sleeps, or add /spec/replicas to its ignoreDifferences with the sync option \
+         RespectIgnoreDifferences=true"
+    );
+    Some(("ArgoCd", sentence))
+}
+
+fn by_flux(object: &Value, what: &str, group: &str, kind: &str) -> Found {
+    let name = short(label(object, &format!("{group}.toolkit.fluxcd.io/name"))?);
+    let namespace = label(object, &format!("{group}.toolkit.fluxcd.io/namespace")).map(short);
+    let place = namespace.map(|namespace| format!(" in namespace {namespace}")).unwrap_or_default();
+    let sentence = format!(
+        "{kind}/{name} (Flux){place} deploys {what} and may set spec.replicas again: set spec.suspend of {kind}/{name} \
+         to true for as long as it sleeps"
+    );
+    Some(("Flux", sentence))
+}
+
+fn scales(scaler: &Value, target: &Target) -> bool {
+    let of = |key: &str| text(scaler, &format!("/spec/scaleTargetRef/{key}"));
+    let group = of("apiVersion").split_once('/').map_or("", |(group, _)| group);
+    text(scaler, "/metadata/namespace") == target.namespace
+        && group == target.row.kind.group
+        && of("kind") == target.row.kind.kind
+        && of("name") == target.name
+}
+
+/// The `ownerReferences` that are marked as controllers.
+fn controllers(object: &Value) -> impl Iterator<Item = &Value> {
+    let owners = object.pointer("/metadata/ownerReferences").and_then(Value::as_array);
+    owners.into_iter().flatten().filter(|owner| owner.get("controller").and_then(Value::as_bool) == Some(true))
+}
+
+fn label<'a>(object: &'a Value, key: &str) -> Option<&'a str> {
+    object.get("metadata")?.get("labels")?.get(key)?.as_str()
+}
+
+fn text<'a>(object: &'a Value, path: &str) -> &'a str {
+    object.pointer(path).and_then(Value::as_str).unwrap_or_default()
+}
+
+fn short(name: &str) -> String {
+    sanitize_to(name, MAX_NAME)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+    use shared::target::workload::{CAPI_MACHINE_DEPLOYMENT, DEPLOYMENT};
+
+    use super::*;
+
+    fn scaler(api_version: &str, kind: &str, name: &str) -> Value {
+        json!({
+            "metadata": { "name": "auto", "namespace": "shop" },
+            "spec": { "scaleTargetRef": { "apiVersion": api_version, "kind": kind, "name": name } },
+        })
+    }
+
+    fn web(metadata: &Value) -> Target {
+        let mut object = json!({ "metadata": { "name": "web", "namespace": "shop" }, "spec": { "replicas": 0 } });
+        json_patch::merge(&mut object["metadata"], metadata);
+        Target::new(&DEPLOYMENT, "v1", object)
+    }
+
+    fn said(found: &[Finding]) -> Vec<String> {
+        found.iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn only_the_autoscaler_of_this_very_workload_is_named() {
+        for (scaler, named) in [
+            (scaler("apps/v1", "Deployment", "web"), true),
+            (scaler("apps/v1beta2", "Deployment", "web"), true),
+            (scaler("apps/v1", "Deployment", "db"), false),
+            (scaler("apps/v1", "StatefulSet", "web"), false),
+            (scaler("other.io/v1", "Deployment", "web"), false),
+            (scaler("v1", "Deployment", "web"), false),
+        ] {
+            assert_eq!(!of(&web(&json!({})), std::slice::from_ref(&scaler)).is_empty(), named, "{scaler}");
+        }
+    }
+
+    #[test]
+    fn of_an_autoscaler_is_said_what_it_does_at_0_replicas() {
+        let with = |change: Value| {
+            let mut scaler = scaler("apps/v1", "Deployment", "web");
+            json_patch::merge(&mut scaler, &change);
+            said(&of(&web(&json!({})), &[scaler]))
+        };
+        let still = "info AutoscalerPauses: horizontalpodautoscaler/auto scales deployment.apps/web: it stands still \
+                     at 0 replicas and goes on after the wake; nothing has to be done";
+        let keda = "warn Keda: scaledobject/orders (KEDA) scales deployment.apps/web, also from 0: once it sleeps, \
+                    annotate scaledobject/orders with autoscaling.keda.sh/paused-replicas=0, and remove that before \
+                    the resume";
+        let owner = |kind: &str, api_version: &str| {
+            json!([{ "kind": kind, "apiVersion": api_version, "name": "orders", "controller": true }])
+        };
+        for (change, expected) in [
+            (json!({}), still),
+            (json!({ "spec": { "minReplicas": 1 } }), still),
+            (
+                json!({ "spec": { "minReplicas": 0 } }),
+                "warn Autoscaler: horizontalpodautoscaler/auto scales deployment.apps/web, also from 0: set its \
+                 spec.minReplicas to 1 for as long as it sleeps",
+            ),
+            (json!({ "metadata": { "name": "keda-hpa-orders" }, "spec": { "minReplicas": 1 } }), keda),
+            (json!({ "metadata": { "ownerReferences": owner("ScaledObject", "keda.sh/v1alpha1") } }), keda),
+            (json!({ "metadata": { "ownerReferences": owner("Shop", "example.com/v1") } }), still),
+        ] {
+            assert_eq!(with(change.clone()), [expected], "{change}");
+        }
+    }
+
+    #[test]
+    fn whatever_may_scale_it_again_is_named_with_what_to_do() {
+        let owner = |controller: bool| {
+            json!([{ "kind": "Kafka", "apiVersion": "x.io/v1", "name": "k", "controller": controller }])
+        };
+        let argo = "warn ArgoCd: Argo CD application shop deploys deployment.apps/web and may set spec.replicas again: \
+                    turn its automated sync off for as long as it sleeps, or add /spec/replicas to its \
+                    ignoreDifferences with the sync option RespectIgnoreDifferences=true";
+        for (metadata, expected) in [
+            (json!({}), vec![]),
+            (json!({ "labels": { "app.kubernetes.io/instance": "shop" } }), vec![]),
+            (json!({ "ownerReferences": owner(false) }), vec![]),
+            (
+                json!({ "ownerReferences": owner(true) }),
+                vec![
+                    "warn Owner: Kafka/k controls deployment.apps/web and may set spec.replicas again: scale or \
+                     suspend Kafka/k instead",
+                ],
+            ),
+            (json!({ "labels": { "argocd.argoproj.io/instance": "shop" } }), vec![argo]),
+            (
+                json!({ "annotations": { "argocd.argoproj.io/tracking-id": "shop:apps/Deployment:shop/web" } }),
+                vec![argo],
+            ),
+            (
+                json!({ "labels": {
+                    "kustomize.toolkit.fluxcd.io/name": "apps", "kustomize.toolkit.fluxcd.io/namespace": "flux-system",
+                    "helm.toolkit.fluxcd.io/name": "web\u{1b}[31m",
+                } }),
+                vec![
+                    "warn Flux: kustomization/apps (Flux) in namespace flux-system deploys deployment.apps/web and may \
+                     set spec.replicas again: set spec.suspend of kustomization/apps to true for as long as it sleeps",
+                    "warn Flux: helmrelease/web [31m (Flux) deploys deployment.apps/web and may set spec.replicas \
+                     again: set spec.suspend of helmrelease/web [31m to true for as long as it sleeps",
+                ],
+            ),
+        ] {
+            assert_eq!(said(&of(&web(&metadata), &[])), expected, "{metadata}");
+        }
+    }
+
+    #[test]
+    fn machines_are_scaled_by_their_topology_and_by_the_autoscaler_of_either_group() {
+        let machines = |metadata: &Value| {
+            let mut object = json!({ "metadata": { "name": "md", "namespace": "shop" } });
+            json_patch::merge(&mut object["metadata"], metadata);
+            said(&of(&Target::new(&CAPI_MACHINE_DEPLOYMENT, "v1beta1", object), &[]))
+        };
+        let labels = json!({
+            "topology.cluster.x-k8s.io/owned": "", "topology.cluster.x-k8s.io/deployment-name": "md-0",
+            "cluster.x-k8s.io/cluster-name": "blue",
+        });
+        assert_eq!(
+            machines(&json!({ "labels": labels })),
+            [
+                "warn Topology: the topology of Cluster blue owns machinedeployment.cluster.x-k8s.io/md and sets \
+                 spec.replicas again if it has a count: set replicas of the entry md-0 of its \
+                 spec.topology.workers.machineDeployments instead"
+            ]
+        );
+        for group in ["cluster.x-k8s.io", "cluster.k8s.io"] {
+            let [min, max] = ["min", "max"].map(|end| format!("{group}/cluster-api-autoscaler-node-group-{end}-size"));
+            let mut annotations = json!({});
+            annotations[&min] = json!("1");
+            annotations[&max] = json!("5");
+            assert_eq!(
+                machines(&json!({ "annotations": annotations })),
+                [format!(
+                    "warn NodeAutoscaler: the cluster-autoscaler scales machinedeployment.cluster.x-k8s.io/md and may \
+                     raise it for pending Pods: remove the annotations {min}=1 and {max}=5 before the sleep, and put \
+                     them back after the wake"
+                )]
+            );
+        }
+    }
+}

@@ -74,11 +74,16 @@ mod tests {
             let pod = &objects[0]["spec"]["template"];
             assert_eq!(pod["metadata"]["labels"], serde_json::json!(names::labels(name)));
             assert_eq!(pod["spec"]["serviceAccountName"], name);
-            assert!(arguments(&objects).contains(&format!("--namespace={}", names::NAMESPACE).as_str()));
+            // The Pod's own: kustomize puts the Pods into another namespace, and leaves the text of arguments alone.
+            assert!(arguments(&objects).contains(&"--namespace=$(POD_NAMESPACE)"));
+            let variables = container(&objects)["env"].as_array().unwrap();
+            let own = variables.iter().find(|variable| variable["name"] == "POD_NAMESPACE").unwrap();
+            assert_eq!(own["valueFrom"]["fieldRef"]["fieldPath"], "metadata.namespace");
         }
         let webhook = webhook();
         let groups = exempt::GROUPS.iter().map(|group| format!("--exempt-group={group}"));
-        let users = exempt::USERS.iter().map(|user| format!("--exempt-user={user}"));
+        let own = |user: &str| user.replace(&format!(":{}:", names::NAMESPACE), ":$(POD_NAMESPACE):");
+        let users = exempt::USERS.iter().map(|user| format!("--exempt-user={}", own(user)));
         let names = [
             format!("--certificate-secret={}", names::CERTIFICATE_SECRET),
             format!("--lease={}", names::CERTIFICATE_LEASE),
@@ -113,7 +118,8 @@ mod tests {
             let kustomization: Value = serde_saphyr::from_str(&text).unwrap();
             let list = |field: &str| kustomization[field].as_array().cloned().unwrap_or_default();
             let patches = list("patches").into_iter().filter_map(|patch| patch.get("path").cloned());
-            for named in list("resources").into_iter().chain(list("components")).chain(patches) {
+            let folders = list("components").into_iter().chain(list("transformers"));
+            for named in list("resources").into_iter().chain(folders).chain(patches) {
                 let there = path.with_file_name(named.as_str().unwrap());
                 assert!(there.exists(), "{} names {}", path.display(), there.display());
             }

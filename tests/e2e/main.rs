@@ -37,6 +37,7 @@ mod kkp_guard;
 mod kkp_sleep_wake;
 mod krew;
 mod manifests;
+mod manifests_namespace;
 mod match_conditions;
 mod plugin_hive;
 mod plugin_kkp;

@@ -400,7 +400,7 @@ async fn the_overlay_for_kkp_adds_its_part_and_the_base_has_none_of_it() -> Resu
     assert_eq!(entries().await?, expected);
     let output = "jsonpath={.spec.template.spec.containers[0].args}";
     let args = world.kubectl(&["get", "deployment", CONTROLLER, "-n", NAMESPACE, "-o", output]).await?.ok()?;
-    assert!(args.contains("--kkp") && args.contains("--namespace=hibernate-system"), "{args}");
+    assert!(args.contains("--kkp") && args.contains("--namespace=$(POD_NAMESPACE)"), "{args}");
     // The certificate task fills in the caBundle of every entry: the names are its own to patch.
     let _webhook = webhook(&world).await?;
     eventually(SOON, "caBundle in every entry", || written(&world)).await?;

@@ -14,7 +14,8 @@ use crate::{
     select::whole::NAMESPACE,
 };
 
-static WEBHOOKS: Kind = Kind::cluster_scoped(
+/// Which writes are judged, by whom.
+pub(crate) static WEBHOOKS: Kind = Kind::cluster_scoped(
     "admissionregistration.k8s.io",
     &["v1"],
     "ValidatingWebhookConfiguration",

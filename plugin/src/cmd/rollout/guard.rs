@@ -9,8 +9,10 @@ use shared::{
 
 use crate::{
     api::{Hub, Resource, error::HubError},
+    cli::name::is_namespace,
     error::{Problem, RolloutError},
     output::{self, age::age},
+    read::protection::WEBHOOKS,
 };
 
 static LEASE: Kind = Kind::namespaced("coordination.k8s.io", &["v1"], "Lease", "leases");
@@ -59,12 +61,13 @@ pub(crate) async fn warn(hub: &Hub) {
 
 /// Why no controller would work on a rollout.
 async fn no_controller(hub: &Hub) -> Result<Option<String>, HubError> {
-    match hub.get(Resource::preferred(&LEASE), keys::NAMESPACE, keys::CONTROLLER).await {
-        Ok(lease) => Ok(held(&lease, Timestamp::now()).err()),
+    let webhooks = hub.get(Resource::preferred(&WEBHOOKS), "", keys::WEBHOOK).await.unwrap_or_default();
+    let namespace = installed_in(&webhooks);
+    match hub.get(Resource::preferred(&LEASE), namespace, keys::CONTROLLER).await {
+        Ok(lease) => Ok(held(&lease, namespace, Timestamp::now()).err()),
         Err(HubError::NoObject { .. }) => Ok(Some(format!(
-            "no controller runs: there is no Lease {} in namespace {}",
-            keys::CONTROLLER,
-            keys::NAMESPACE
+            "no controller runs: there is no Lease {} in namespace {namespace}",
+            keys::CONTROLLER
         ))),
         Err(error @ HubError::Forbidden { .. }) => {
             output::warning(&format!("whether hibernate-controller runs is unknown: {error}"));
@@ -74,10 +77,16 @@ async fn no_controller(hub: &Hub) -> Result<Option<String>, HubError> {
     }
 }
 
+/// Our namespace: that of the webhook's Service, and the default one for users who may not read the webhook configuration.
+fn installed_in(webhooks: &Value) -> &str {
+    let service = webhooks.pointer("/webhooks/0/clientConfig/service/namespace").and_then(Value::as_str);
+    service.filter(|name| is_namespace(name)).unwrap_or(keys::NAMESPACE)
+}
+
 /// Whether a Lease is held now, or why not.
-fn held(lease: &Value, now: Timestamp) -> Result<(), String> {
+fn held(lease: &Value, namespace: &str, now: Timestamp) -> Result<(), String> {
     let text = |field: &str| lease.get("spec")?.get(field)?.as_str().filter(|text| !text.is_empty());
-    let name = format!("the Lease {} in namespace {}", keys::CONTROLLER, keys::NAMESPACE);
+    let name = format!("the Lease {} in namespace {namespace}", keys::CONTROLLER);
     if text("holderIdentity").is_none() {
         return Err(format!("no controller runs: nobody holds {name}"));
     }
@@ -131,11 +140,24 @@ mod tests {
             (json!({ "spec": { "holderIdentity": "a" } }), Some("was never renewed")),
             (json!({}), Some("nobody holds")),
         ] {
-            let held = held(&lease, now);
+            let held = held(&lease, keys::NAMESPACE, now);
             match part {
                 None => assert_eq!(held, Ok(()), "{lease}"),
                 Some(part) => assert!(held.unwrap_err().contains(part), "{lease}"),
             }
+        }
+    }
+
+    #[test]
+    fn the_lease_is_looked_for_where_the_webhook_is_installed() {
+        let at = |client: Value| json!({ "webhooks": [{ "clientConfig": client }] });
+        for (webhooks, expected) in [
+            (at(json!({ "service": { "namespace": "sleep", "name": "hibernate-webhook" } })), "sleep"),
+            (at(json!({ "service": { "namespace": "../x" } })), keys::NAMESPACE),
+            (at(json!({ "url": "https://127.0.0.1" })), keys::NAMESPACE),
+            (Value::Null, keys::NAMESPACE),
+        ] {
+            assert_eq!(installed_in(&webhooks), expected, "{webhooks}");
         }
     }
 

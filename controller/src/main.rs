@@ -110,7 +110,7 @@ async fn run(args: Args, threads: Threads) -> Result<(), Failure> {
     let metrics = Arc::new(Metrics::default());
     let readiness = Arc::new(Readiness::new(metrics.clone()));
     let leases: Api<Lease> = Api::namespaced(client.clone(), &args.namespace);
-    let mut election = Election::new(leases, args.lease.clone(), identity.clone(), times);
+    let mut election = Election::new(leases, args.lease.clone(), identity.clone(), times, readiness.clone());
     let mut terminate = signal(SignalKind::terminate()).map_err(Failure::Signals)?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(Failure::Signals)?;
     info!(identity, version = env!("CARGO_PKG_VERSION"), "starting");

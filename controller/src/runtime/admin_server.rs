@@ -13,8 +13,8 @@ use tokio_util::sync::CancellationToken;
 use super::readiness::Readiness;
 use crate::metrics::Metrics;
 
-/// Serves until the process ends. `/readyz` needs no leadership: a standby controller is ready to take over.
-/// With `?verbose` it says how each system is, and is still `ok` where a kind is missing.
+/// Serves until the process ends. `/readyz` needs no leadership: a standby controller is ready to take over. It fails while the Lease cannot
+/// be read. With `?verbose` it says how each system is, and is still `ok` where a kind is missing.
 ///
 /// # Errors
 /// When the address cannot be bound.
@@ -23,7 +23,7 @@ pub async fn serve(listen: SocketAddr, metrics: Arc<Metrics>, readiness: Arc<Rea
     let leader = metrics.leader.clone();
     let ready = move |RawQuery(query): RawQuery| async move {
         let verbose = query.is_some_and(|query| query.split('&').any(|pair| pair.split('=').next() == Some("verbose")));
-        if verbose { readiness.text(leader.get() == 1) } else { "ok".to_owned() }
+        readiness.answer(verbose, leader.get() == 1)
     };
     let app = Router::new()
         .route("/healthz", get(|| async { "ok" }))

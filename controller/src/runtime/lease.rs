@@ -17,6 +17,7 @@ use shared::text::sanitize_chain;
 use tracing::{info, warn};
 
 use super::clock;
+use super::readiness::Readiness;
 
 /// How often a standby controller checks whether the Lease is free.
 const STANDBY_PERIOD: Duration = Duration::from_secs(1);
@@ -94,6 +95,7 @@ pub struct Election {
     claim: Claim,
     /// The Lease as last seen, and when its holder was last seen to renew it.
     seen: Option<(Lease, Duration)>,
+    readiness: Arc<Readiness>,
 }
 
 /// The three times of an election: `lease` > `deadline` > `retry`.
@@ -118,8 +120,8 @@ impl Times {
 impl Election {
     /// Takes part under this identity. No request is made yet.
     #[must_use]
-    pub fn new(api: Api<Lease>, name: String, identity: String, times: Times) -> Self {
-        Self { api, name, identity, times, claim: Claim::default(), seen: None }
+    pub fn new(api: Api<Lease>, name: String, identity: String, times: Times, readiness: Arc<Readiness>) -> Self {
+        Self { api, name, identity, times, claim: Claim::default(), seen: None, readiness }
     }
 
     /// The claim of this time of leading, which is renewed while it lasts and holds no more afterwards.
@@ -132,7 +134,7 @@ impl Election {
     pub async fn win(&mut self) {
         self.begin();
         loop {
-            match self.try_once(false).await {
+            match self.attempt(false).await {
                 Ok(true) => {
                     info!(lease = self.name, identity = self.identity, "leading");
                     return;
@@ -154,7 +156,7 @@ impl Election {
     pub async fn keep(&mut self) {
         loop {
             tokio::time::sleep(self.times.retry).await;
-            match self.try_once(true).await {
+            match self.attempt(true).await {
                 Ok(true) => continue,
                 Ok(false) => warn!(lease = self.name, "lost the lease: another controller leads or has led"),
                 Err(error) if self.claim.holds() => {
@@ -179,6 +181,13 @@ impl Election {
         if let Err(error) = self.write("release", &released).await {
             warn!(error = sanitize_chain(&error), "cannot release the lease: it expires by itself");
         }
+    }
+
+    /// [`Self::try_once`], with its failure in `/readyz`. That another replica holds the Lease is none.
+    async fn attempt(&mut self, leads: bool) -> Result<bool, LeaseError> {
+        let tried = self.try_once(leads).await;
+        self.readiness.elects(tried.as_ref().err().map(|error| sanitize_chain(error)));
+        tried
     }
 
     /// One read, and one write if the Lease may be written. True if this replica holds it now.
@@ -286,9 +295,10 @@ fn is_conflict(error: &kube::Error) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use http::{Request, Response};
+    use http::{Request, Response, StatusCode};
     use kube::Client;
     use kube::client::Body;
+    use serde_json::{Value, json};
     use tower::BoxError;
 
     use super::*;
@@ -300,7 +310,44 @@ mod tests {
         let nobody = |_: Request<Body>| std::future::ready(Err::<Response<Body>, BoxError>("nobody answers".into()));
         let api = Api::namespaced(Client::new(tower::service_fn(nobody), "default"), "default");
         let times = Times { lease: 6 * RETRY, deadline: 4 * RETRY, retry: RETRY };
-        Election::new(api, "lease".to_owned(), "a".to_owned(), times)
+        Election::new(api, "lease".to_owned(), "a".to_owned(), times, Arc::new(Readiness::new(Arc::default())))
+    }
+
+    #[tokio::test]
+    async fn readyz_fails_while_the_lease_cannot_be_read_and_not_while_another_replica_holds_it() {
+        let hub = |code: u16, body: Value| {
+            let answer = move |_: Request<Body>| {
+                let response = Response::builder().status(code).body(Body::from(body.to_string().into_bytes()));
+                std::future::ready(response.map_err(BoxError::from))
+            };
+            Api::namespaced(Client::new(tower::service_fn(answer), "default"), "default")
+        };
+        let mut election = election();
+        let readiness = election.readiness.clone();
+        assert_eq!(readiness.answer(false, false).0, StatusCode::SERVICE_UNAVAILABLE, "not read yet");
+
+        let message = "leases \"lease\" is forbidden in the namespace \"default\"\u{1b}[31m";
+        let forbidden = json!({
+            "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "message": message, "reason": "Forbidden", "code": 403,
+        });
+        election.api = hub(403, forbidden);
+        assert!(election.attempt(false).await.is_err());
+        let (code, text) = readiness.answer(false, false);
+        assert_eq!(code, StatusCode::SERVICE_UNAVAILABLE, "{text}");
+        assert!(text.starts_with("leader election: read Lease lease: ") && text.contains("is forbidden"), "{text}");
+        assert!(!text.contains('\u{1b}'), "{text:?}");
+        let (code, text) = readiness.answer(true, false);
+        assert_eq!(code, StatusCode::SERVICE_UNAVAILABLE);
+        assert!(text.starts_with("[-]leader read Lease lease: ") && text.ends_with("readyz check failed\n"), "{text}");
+
+        let held = json!({
+            "apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": { "name": "lease", "resourceVersion": "1" },
+            "spec": { "holderIdentity": "b", "leaseDurationSeconds": 15 },
+        });
+        election.api = hub(200, held);
+        assert!(!election.attempt(false).await.unwrap());
+        assert_eq!(readiness.answer(false, false), (StatusCode::OK, "ok".to_owned()));
+        assert!(readiness.answer(true, false).1.ends_with("readyz check passed\n"));
     }
 
     #[tokio::test]

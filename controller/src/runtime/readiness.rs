@@ -1,9 +1,11 @@
-//! What `/readyz?verbose` reports for each system: whether the hub serves its kind and the watch works.
+//! What `/readyz` reports: whether the Lease can be read and written, and with `?verbose` for each system whether the hub serves its kind
+//! and the watch works.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use axum::http::StatusCode;
 use kube::runtime::watcher;
 use shared::text::sanitize;
 use tracing::{info, warn};
@@ -25,9 +27,10 @@ enum Watched {
 }
 
 /// The state of every system, for as long as the process lives.
-#[derive(Default)]
 pub struct Readiness {
     systems: Mutex<BTreeMap<&'static str, (String, Watched)>>,
+    /// Why the Lease of the election cannot be read or written.
+    election: Mutex<Option<String>>,
     metrics: Arc<Metrics>,
 }
 
@@ -35,7 +38,26 @@ impl Readiness {
     /// Also counts which kinds are served.
     #[must_use]
     pub fn new(metrics: Arc<Metrics>) -> Self {
-        Self { systems: Mutex::default(), metrics }
+        let election = Mutex::new(Some("the Lease has not been read yet".to_owned()));
+        Self { systems: Mutex::default(), election, metrics }
+    }
+
+    /// The Lease of the election was read, whoever holds it; or why it could not be read or written, sanitized.
+    pub fn elects(&self, failure: Option<String>) {
+        *self.election.lock().unwrap_or_else(PoisonError::into_inner) = failure;
+    }
+
+    /// The answer to `/readyz`. It fails without the Lease, because this replica can never lead then, and in no other case.
+    #[must_use]
+    pub fn answer(&self, verbose: bool, leads: bool) -> (StatusCode, String) {
+        let failure = self.election.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let code = if failure.is_some() { StatusCode::SERVICE_UNAVAILABLE } else { StatusCode::OK };
+        let text = match failure {
+            failure if verbose => self.text(leads, failure.as_deref()),
+            Some(why) => format!("leader election: {why}\n"),
+            None => "ok".to_owned(),
+        };
+        (code, text)
     }
 
     /// A system begins to watch `kind`, such as `clusterdeployments.hive.openshift.io`.
@@ -93,9 +115,11 @@ impl Readiness {
     }
 
     /// One line per system, as kube-apiserver writes them.
-    #[must_use]
-    pub fn text(&self, leads: bool) -> String {
-        let mut text = format!("[+]leader {}\n", if leads { "ok" } else { "standby: another controller leads" });
+    fn text(&self, leads: bool, failure: Option<&str>) -> String {
+        let mut text = match failure {
+            Some(why) => format!("[-]leader {why}\n"),
+            None => format!("[+]leader {}\n", if leads { "ok" } else { "standby: another controller leads" }),
+        };
         for (system, (kind, watched)) in &*self.lock() {
             let (mark, says) = match watched {
                 _ if !leads => ('+', "standby".to_owned()),
@@ -107,7 +131,7 @@ impl Readiness {
             // Writing to a String cannot fail.
             let _ = writeln!(text, "[{mark}]{system} {says}");
         }
-        text.push_str("readyz check passed\n");
+        text.push_str(if failure.is_none() { "readyz check passed\n" } else { "readyz check failed\n" });
         text
     }
 
@@ -135,7 +159,7 @@ mod tests {
         readiness.works("hive");
         readiness.fails("fdb", &answers(404));
         let missing = "[-]fdb kind foundationdbclusters.apps.foundationdb.org is not served\n";
-        let text = readiness.text(true);
+        let text = readiness.text(true, None);
         assert_eq!(text, format!("[+]leader ok\n{missing}[+]hive ok\nreadyz check passed\n"));
         let served = |value: u8| {
             let labels = "system=\"fdb\",kind=\"foundationdbclusters.apps.foundationdb.org\"";
@@ -143,13 +167,14 @@ mod tests {
         };
         assert!(served(0), "{}", metrics.text());
         readiness.works("fdb");
-        assert!(served(1) && readiness.text(true).contains("[+]fdb ok\n"));
+        assert!(served(1) && readiness.text(true, None).contains("[+]fdb ok\n"));
         readiness.fails("hive", &answers(403));
         assert!(
             readiness
-                .text(true)
+                .text(true, None)
                 .contains("[-]hive kind clusterdeployments.hive.openshift.io cannot be watched: 403: no\n")
         );
-        assert!(readiness.text(false).starts_with("[+]leader standby: another controller leads\n[+]fdb standby\n"));
+        let standby = readiness.text(false, None);
+        assert!(standby.starts_with("[+]leader standby: another controller leads\n[+]fdb standby\n"), "{standby}");
     }
 }

@@ -13,8 +13,9 @@ mod wait;
 
 use std::process::ExitCode;
 
+use api::middleware::has_warned;
 use cli::{
-    Cli, Command, DryRun,
+    Cli, Command, DryRun, HubArgs,
     recover::{FdbCli, FdbCommand, Recover, RecoverArgs},
 };
 use error::{Exit, Problem};
@@ -58,7 +59,17 @@ fn main() -> ExitCode {
         output::error(&problem.to_string());
         problem.exit()
     });
-    ExitCode::from(printed_out(exit, asked.changes()) as u8)
+    ExitCode::from(printed_out(warned(exit, &asked), asked.changes()) as u8)
+}
+
+/// The exit code under `--warnings-as-errors`. What was changed has been changed all the same.
+fn warned(exit: Exit, asked: &Asked) -> Exit {
+    if exit != Exit::Done || !asked.hub().warnings_as_errors || !has_warned() {
+        return exit;
+    }
+    let done = if asked.changes() { "; the request itself succeeded" } else { "" };
+    output::error(&format!("the API server answered with a warning, an error under --warnings-as-errors{done}"));
+    Exit::Error
 }
 
 /// The exit code, given that what was printed may not have arrived. What was changed has been changed all the same.
@@ -76,6 +87,13 @@ enum Asked {
 }
 
 impl Asked {
+    fn hub(&self) -> &HubArgs {
+        match self {
+            Self::Own(cli) => &cli.hub,
+            Self::Fdb(cli) => &cli.hub,
+        }
+    }
+
     /// Whether it is more than a question.
     fn changes(&self) -> bool {
         match self {

@@ -392,6 +392,23 @@ fn nobody_is_watched_for() {
     panic!("it goes on watching for nobody");
 }
 
+#[test]
+fn a_warning_of_the_hub_is_an_error_if_that_is_asked_for() {
+    let empty = r#"{"apiVersion":"v1","kind":"List","metadata":{"resourceVersion":"1"},"items":[]}"#;
+    let hub = server("200 OK\r\nwarning: 299 - \"careful\"", empty);
+    let calm = server("200 OK", empty);
+    let error = "error: the API server answered with a warning, an error under --warnings-as-errors\n";
+    for (hub, flag, code) in [
+        (&hub, "", 0),
+        (&hub, "--warnings-as-errors=false", 0),
+        (&hub, "--warnings-as-errors", 1),
+        (&calm, "--warnings-as-errors", 0),
+    ] {
+        let ran = run(&format!("status cd --server {hub} {flag}"));
+        assert_eq!((ran.code, ran.stderr.contains(error)), (code, code == 1), "{flag}: {}", ran.stderr);
+    }
+}
+
 /// `--help` of every command, as it is documented. Update with `INSTA_UPDATE=always` and read the difference.
 #[test]
 fn help_is_as_documented() {

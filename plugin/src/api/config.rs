@@ -29,7 +29,8 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// # Errors
 /// When there is no usable kubeconfig, or flags name something that it does not have.
 pub(crate) async fn load(args: &HubArgs) -> Result<Config, ConfigError> {
-    if args.impersonate.is_none() && (args.impersonate_uid.is_some() || !args.impersonate_groups.is_empty()) {
+    let attributes = !args.impersonate_groups.is_empty() || !args.impersonate_extras.is_empty();
+    if args.impersonate.is_none() && (args.impersonate_uid.is_some() || attributes) {
         return Err(ConfigError::ImpersonationWithoutUser);
     }
     let (kubeconfig, files) = kubeconfig(args)?;
@@ -44,6 +45,7 @@ pub(crate) async fn load(args: &HubArgs) -> Result<Config, ConfigError> {
     login::tidy(&mut config.auth_info, origin).map_err(|origin| ConfigError::Token { origin })?;
     impersonate(&mut config.auth_info, args);
     config.connect_timeout = Some(args.request_timeout.0.map_or(CONNECT_TIMEOUT, |limit| limit.min(CONNECT_TIMEOUT)));
+    config.disable_compression |= args.disable_compression;
     config.default_retry = false; // kube's default goes on for minutes, and repeats writes
     Ok(config)
 }
@@ -207,6 +209,10 @@ fn impersonate(user: &mut AuthInfo, args: &HubArgs) {
         user.impersonate_uid.clone_from(&args.impersonate_uid);
         user.impersonate_groups = Some(args.impersonate_groups.clone()).filter(|groups| !groups.is_empty());
     }
+    for (key, value) in &args.impersonate_extras {
+        let extras = user.impersonate_user_extra.get_or_insert_default();
+        extras.entry(key.clone()).or_default().push(value.clone());
+    }
 }
 
 /// A kubeconfig of one context.
@@ -227,7 +233,10 @@ fn single(context: Context, cluster: Cluster, user: AuthInfo) -> Kubeconfig {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
+    use crate::cli::Cli;
 
     const KUBECONFIG: &str = r"
 apiVersion: v1
@@ -242,6 +251,7 @@ clusters:
 users:
 - {name: u1, user: {username: a, password: b}}
 - {name: u2, user: {token: two}}
+- {name: u3, user: {client-certificate-data: Y2VydA==, client-key-data: a2V5}}
 ";
 
     fn select_with(args: &HubArgs) -> Result<(Context, Cluster, AuthInfo), String> {
@@ -324,7 +334,7 @@ users:
         };
         assert_eq!(named("context"), r#"context "nope" does not exist in kubeconfig kc (contexts: one, two)"#);
         assert_eq!(named("cluster"), r#"cluster "nope" does not exist in kubeconfig kc (clusters: c1, c2)"#);
-        assert_eq!(named("user"), r#"user "nope" does not exist in kubeconfig kc (users: u1, u2)"#);
+        assert_eq!(named("user"), r#"user "nope" does not exist in kubeconfig kc (users: u1, u2, u3)"#);
     }
 
     #[test]
@@ -340,6 +350,41 @@ users:
         assert_eq!((user.username, user.client_certificate_data), (None, None));
         assert!(user.token.is_some());
         assert_eq!(user.impersonate.as_deref(), Some("boss"));
+    }
+
+    #[test]
+    fn flags_of_the_user_end_up_in_the_settings_of_the_client() {
+        for (flags, expected) in [
+            ("", json!({"username": "a", "password": "b"})),
+            ("--token t", json!({"token": "t"})),
+            ("--token=", json!({"username": "a", "password": "b"})),
+            ("--username= --password=", json!({"username": "a", "password": "b"})),
+            (
+                "--client-certificate c.pem --client-key k.pem",
+                json!({"client-certificate": "c.pem", "client-key": "k.pem"}),
+            ),
+            (
+                "--token t --client-certificate c.pem --client-key k.pem",
+                json!({"token": "t", "client-certificate": "c.pem", "client-key": "k.pem"}),
+            ),
+            ("--client-key k.pem", json!({"username": "a", "password": "b", "client-key": "k.pem"})),
+            ("--user u3 --client-certificate c.pem", json!({"client-certificate": "c.pem", "client-key-data": "a2V5"})),
+            ("--user u3 --client-key k.pem", json!({"client-certificate-data": "Y2VydA==", "client-key": "k.pem"})),
+            ("--username c --password d", json!({"username": "c", "password": "d"})),
+            ("--password d", json!({"username": "a", "password": "d"})),
+            ("--username c --context two", json!({"username": "c", "password": ""})),
+            (
+                "--as x --as-user-extra team=a --as-user-extra team=b=c",
+                json!({"username": "a", "password": "b", "as": "x", "as-user-extra": {"team": ["a", "b=c"]}}),
+            ),
+        ] {
+            let words = ["x", "demo"].into_iter().chain(flags.split_whitespace()).map(Into::into);
+            let args = Cli::read(words).unwrap().hub;
+            let kubeconfig = Kubeconfig::from_yaml(KUBECONFIG).unwrap();
+            let mut config = futures::executor::block_on(from_kubeconfig(kubeconfig, "kc", &args)).unwrap();
+            impersonate(&mut config.auth_info, &args);
+            assert_eq!(serde_json::to_value(&config.auth_info).unwrap(), expected, "{flags}");
+        }
     }
 
     #[test]

@@ -30,7 +30,7 @@ pub(crate) enum ConfigError {
         "cannot use the token of {origin}: it has control characters, such as a line end; a token is one line without them"
     )]
     Token { origin: String },
-    #[error("--as-group and --as-uid need --as")]
+    #[error("--as-group, --as-uid and --as-user-extra need --as")]
     ImpersonationWithoutUser,
     #[error("cannot use proxy {url:?} of {variable}: {source}")]
     Proxy { variable: &'static str, url: String, source: http::uri::InvalidUri },

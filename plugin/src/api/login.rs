@@ -1,25 +1,43 @@
 //! Credentials where kube would panic over them, say too little about them, or say too much.
 
-use std::{fs, io};
+use std::{fs, io, mem};
 
 use kube::{client::AuthError, config::AuthInfo};
 use tower::BoxError;
 
 use crate::cli::HubArgs;
 
-/// A token given on the command line is the only credential: with a client certificate beside it, the certificate's user
-/// would win on the server.
+/// Credentials given on the command line replace those of the kubeconfig's user: with a client certificate beside a token, the certificate's
+/// user would win on the server. Only the other half of a pair is kept, such as the key of a certificate.
 pub(crate) fn apply_user_flags(user: &mut AuthInfo, args: &HubArgs) {
     // As in kubectl, an empty one is none.
-    if let Some(token) = args.token.as_ref().filter(|token| !token.trim().is_empty()) {
+    let given = |flag: Option<&String>| flag.filter(|text| !text.trim().is_empty()).cloned();
+    let (token, username, password) =
+        (given(args.token.as_ref()), given(args.username.as_ref()), given(args.password.as_ref()));
+    let is_basic = username.is_some() || password.is_some();
+    if token.is_some() || is_basic || args.client_certificate.is_some() {
+        let old = mem::take(user);
         *user = AuthInfo {
-            token: Some(token.clone().into()),
-            impersonate: user.impersonate.take(),
-            impersonate_uid: user.impersonate_uid.take(),
-            impersonate_groups: user.impersonate_groups.take(),
-            impersonate_user_extra: user.impersonate_user_extra.take(),
+            token: token.map(Into::into),
+            impersonate: old.impersonate,
+            impersonate_uid: old.impersonate_uid,
+            impersonate_groups: old.impersonate_groups,
+            impersonate_user_extra: old.impersonate_user_extra,
             ..AuthInfo::default()
         };
+        if is_basic {
+            user.username = username.or(old.username);
+            // kube sends no user name without a password.
+            user.password = password.map(Into::into).or(old.password).or_else(|| Some(String::new().into()));
+        }
+        if let Some(path) = &args.client_certificate {
+            user.client_certificate = Some(path.display().to_string());
+            (user.client_key, user.client_key_data) = (old.client_key, old.client_key_data);
+        }
+    }
+    if let Some(path) = &args.client_key {
+        user.client_key = Some(path.display().to_string());
+        user.client_key_data = None;
     }
 }
 

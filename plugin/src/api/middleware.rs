@@ -6,7 +6,10 @@
 use std::{
     cell::RefCell,
     collections::HashSet,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
     task::{Context, Poll},
     time::{Duration, Instant},
 };
@@ -17,6 +20,14 @@ use kube::client::Body;
 use tower::{BoxError, Layer, Service};
 
 use crate::output;
+
+/// Whether the hub has answered with a warning.
+static WARNED: AtomicBool = AtomicBool::new(false);
+
+/// Whether any answer of the hub had a warning.
+pub(crate) fn has_warned() -> bool {
+    WARNED.load(Ordering::Relaxed)
+}
 
 tokio::task_local! {
     /// Warnings collected for the caller. Local to the task, because kube polls an answer in the task that sent the request.
@@ -52,6 +63,7 @@ impl HubLayer {
     fn warn(&self, headers: &HeaderMap) {
         for value in headers.get_all(http::header::WARNING) {
             for text in warnings(&String::from_utf8_lossy(value.as_bytes())) {
+                WARNED.store(true, Ordering::Relaxed);
                 self.say(text);
             }
         }

@@ -22,6 +22,11 @@ Exit codes:
   4  timed out while waiting
   When several targets fail for different reasons, the exit code is 1.";
 
+/// What is accepted and does nothing.
+pub(crate) const IGNORED: &str = "\
+kubectl's flags --cache-dir, --kuberc, --log-flush-frequency, --match-server-version, --profile, --profile-output and --vmodule \
+are accepted and have no effect.";
+
 /// How targets are named.
 pub(crate) const TARGETS: &str = "\
 Targets:

@@ -16,7 +16,7 @@ use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, parser::Val
 
 use self::help::{
     ABOUT, ALIAS_EXAMPLES, COMPLETION_EXAMPLES, CONFIRMATION, DEHYDRATE_EXAMPLES, EXIT_CODES, HIBERNATE_EXAMPLES,
-    PLAN_EXAMPLES, RESUME_EXAMPLES, ROLLOUT_EXAMPLES, ROLLOUTS, STATUS_EXAMPLES, TARGETS,
+    IGNORED, PLAN_EXAMPLES, RESUME_EXAMPLES, ROLLOUT_EXAMPLES, ROLLOUTS, STATUS_EXAMPLES, TARGETS,
 };
 pub(crate) use self::hub::HubArgs;
 use self::rollout::{RolloutArgs, RolloutFlags};
@@ -31,7 +31,7 @@ pub(crate) use self::values::{ActOutput, Completer, DryRun, Include, PlanOutput,
     disable_version_flag = true,
     disable_help_subcommand = true,
     override_usage = "kubectl hibernate [OPTIONS] <NAME | TYPE/NAME>...\n       kubectl hibernate <COMMAND> ...",
-    after_help = format!("{TARGETS}\n\n{HIBERNATE_EXAMPLES}\n\n{ROLLOUTS}\n\n{CONFIRMATION}\n\n{EXIT_CODES}"),
+    after_help = format!("{TARGETS}\n\n{HIBERNATE_EXAMPLES}\n\n{ROLLOUTS}\n\n{CONFIRMATION}\n\n{IGNORED}\n\n{EXIT_CODES}"),
     about = ABOUT,
     subcommand_help_heading = "Commands",
     max_term_width = 120
@@ -374,6 +374,59 @@ mod tests {
         for (line, level) in [("demo", 0), ("demo -v", 6), ("-v demo", 6), ("demo -v=8", 8), ("demo --v=1", 1)] {
             assert_eq!(read(line).unwrap().hub.verbosity, level, "{line}");
         }
+    }
+
+    /// `kubectl options`, and what later versions have.
+    #[test]
+    fn every_global_flag_of_kubectl_is_accepted() {
+        for flag in [
+            "--as=x",
+            "--as=x --as-group=y --as-group=z",
+            "--as=x --as-uid=1",
+            "--as=x --as-user-extra=team=a",
+            "--cache-dir /tmp/cache",
+            "--certificate-authority=ca.crt",
+            "--client-certificate=c.pem",
+            "--client-key=k.pem",
+            "--cluster=c",
+            "--context=c",
+            "--disable-compression",
+            "--disable-compression=true",
+            "--insecure-skip-tls-verify=true",
+            "--kubeconfig=kc",
+            "--kuberc=rc",
+            "--log-flush-frequency=5s",
+            "--match-server-version",
+            "--match-server-version=false",
+            "-n shop",
+            "--namespace=shop",
+            "--password=p",
+            "--profile=none",
+            "--profile-output profile.pprof",
+            "--request-timeout=0",
+            "-s https://hub",
+            "--server=https://hub",
+            "--tls-server-name=hub",
+            "--token=t",
+            "--user=u",
+            "--username=u",
+            "-v 6",
+            "--v=6",
+            "--vmodule=a=1,b=2",
+            "--warnings-as-errors",
+            "--warnings-as-errors=false",
+        ] {
+            let cli = read(&format!("{flag} demo")).unwrap_or_else(|error| panic!("{flag}: {error}"));
+            assert_eq!(cli.sleep.act.targets, ["demo"], "{flag}");
+            let behind = read(&format!("status cd/demo {flag}")).unwrap_or_else(|error| panic!("{flag}: {error}"));
+            let Some(Command::Status(status)) = behind.command else { panic!("{flag}") };
+            assert_eq!(status.targets, ["cd/demo"], "{flag}");
+        }
+        for wrong in ["--token=t --username=u", "--as=x --as-user-extra=team", "--as=x --as-user-extra==a"] {
+            assert_eq!(read(&format!("demo {wrong}")).unwrap_err().exit_code(), 2, "{wrong}");
+        }
+        assert!(read("demo --warnings-as-errors").unwrap().hub.warnings_as_errors);
+        assert!(!read("demo --warnings-as-errors --warnings-as-errors=false").unwrap().hub.warnings_as_errors);
     }
 
     #[test]

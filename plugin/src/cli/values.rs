@@ -12,6 +12,14 @@ pub(crate) fn namespace(text: &str) -> Result<String, String> {
     Err("not a valid namespace: use up to 63 lowercase letters, digits and '-'".to_owned())
 }
 
+/// `KEY=VALUE` of `--as-user-extra`.
+pub(crate) fn extra(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
+        _ => Err("not KEY=VALUE".to_owned()),
+    }
+}
+
 /// Values of `--dry-run`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum DryRun {

@@ -169,7 +169,13 @@ fn flag(word: &str, command: Option<&str>) -> Option<Flag> {
             _ => values::<ActOutput>().collect(),
         }),
         "--dry-run" => Flag::Words(values::<DryRun>().collect()),
-        "--kubeconfig" | "--certificate-authority" => Flag::File,
+        "--kubeconfig"
+        | "--certificate-authority"
+        | "--client-certificate"
+        | "--client-key"
+        | "--cache-dir"
+        | "--kuberc"
+        | "--profile-output" => Flag::File,
         "-l"
         | "--selector"
         | "-s"
@@ -180,6 +186,12 @@ fn flag(word: &str, command: Option<&str>) -> Option<Flag> {
         | "--as"
         | "--as-group"
         | "--as-uid"
+        | "--as-user-extra"
+        | "--username"
+        | "--password"
+        | "--log-flush-frequency"
+        | "--profile"
+        | "--vmodule"
         | "--for"
         | "--until"
         | "--cluster"
@@ -234,7 +246,8 @@ fn flags(command: Option<&String>, verb: Option<&str>) -> Vec<String> {
     let chosen = chosen.find_subcommand("process-groups").unwrap_or(chosen);
     let chosen = verb.and_then(|verb| chosen.find_subcommand(verb)).unwrap_or(chosen);
     let global = root.get_arguments().filter(|arg| arg.is_global_set());
-    let long = chosen.get_arguments().chain(global).filter_map(|arg| Some(format!("--{}", arg.get_long()?)));
+    let shown = chosen.get_arguments().chain(global).filter(|arg| !arg.is_hide_set());
+    let long = shown.filter_map(|arg| Some(format!("--{}", arg.get_long()?)));
     let mut all: Vec<String> = long.collect();
     all.sort();
     all.dedup();
@@ -342,6 +355,9 @@ mod tests {
             ("recover -n shop process-groups ", "groups"),
             ("demo --reason ", "free"),
             ("demo --kubeconfig ", "file"),
+            ("demo --client-key ", "file"),
+            ("demo --password deploy ", "target"),
+            ("deploy --profile cpu ", "Deployment"),
             ("demo --wa", "flags"),
             ("pod/x", "free"),
             ("recover ", "fixed"),
@@ -385,6 +401,8 @@ mod tests {
         assert_eq!(line("demo other").words, 2);
         assert!(flags(Some(&"resume".to_owned()), None).contains(&"--wait".to_owned()));
         assert!(!flags(Some(&"status".to_owned()), None).contains(&"--wait".to_owned()));
+        let of_status = flags(Some(&"status".to_owned()), None);
+        assert!(of_status.contains(&"--client-key".to_owned()) && !of_status.contains(&"--cache-dir".to_owned()));
         let of_verb = |verb| flags(Some(&"rollout".to_owned()), Some(verb)).contains(&"--wait".to_owned());
         assert!(of_verb("undo") && !of_verb("pause"));
     }

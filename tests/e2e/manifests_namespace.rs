@@ -28,13 +28,13 @@ fn write_user(folder: &Path, overlay: &Path) -> Result<()> {
         let path = path.canonicalize()?;
         Ok(format!("{up}{}", path.strip_prefix("/")?.display()))
     };
-    let transformers = own["transformers"].as_array().with_context(|| format!("transformers in {}", overlay.display()))?;
-    let transformers: Vec<String> = transformers
+    let named = own["transformers"].as_array().with_context(|| format!("transformers in {}", overlay.display()))?;
+    let transformers: Vec<String> = named
         .iter()
         .map(|path| relative(&overlay.join(path.as_str().context("a path")?)))
         .collect::<Result<_>>()?;
     let user = json!({ "namespace": OTHER, "resources": [relative(overlay)?], "transformers": transformers });
-    Ok(std::fs::write(folder.join("kustomization.yaml"), user.to_string())?)
+    std::fs::write(folder.join("kustomization.yaml"), user.to_string()).context("write the kustomization")
 }
 
 /// Objects without their own namespace, with the default name wherever else the other one stands.

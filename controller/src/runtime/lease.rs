@@ -315,7 +315,7 @@ mod tests {
 
     #[tokio::test]
     async fn readyz_fails_while_the_lease_cannot_be_read_and_not_while_another_replica_holds_it() {
-        let hub = |code: u16, body: Value| {
+        let hub = |code: u16, body: Value| -> Api<Lease> {
             let answer = move |_: Request<Body>| {
                 let response = Response::builder().status(code).body(Body::from(body.to_string().into_bytes()));
                 std::future::ready(response.map_err(BoxError::from))

@@ -63,6 +63,7 @@ async fn whatever_happens_to_a_sleeping_cluster_it_comes_back() -> Result<()> {
         comes_back(unpaused).await?;
         let intent = unpaused.0.get().await?;
         ensure!(annotation(&intent, keys::POWER_STATE) == Some("Running"), "{:?}", intent.annotations());
+        ensure!(intent.data["spec"]["pauseReason"].is_null(), "our reason is left: {}", intent.data["spec"]);
         told(&unpaused.0, "PauseEndedByOthers").await
     };
     let with_expired_certificates = async {

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
+use k8s_openapi::api::batch::v1::CronJob;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{DynamicObject, ListParams, ObjectMeta};
 use kube::{Api, ResourceExt};
@@ -259,10 +260,13 @@ async fn a_wake_leaves_no_annotation_of_ours_on_the_control_plane() -> Result<()
     let (seed, all) = (cluster.world().hub().await?, ListParams::default());
     let deployments: Api<Deployment> = Api::namespaced(seed.clone(), &cluster.info().namespace);
     let sets: Api<StatefulSet> = Api::namespaced(seed, &cluster.info().namespace);
-    let ours = |meta: &ObjectMeta| meta.annotations.iter().flatten().any(|(key, _)| key == keys::DEHYDRATED_REPLICAS);
+    let jobs: Api<CronJob> = Api::namespaced(cluster.world().hub().await?, &cluster.info().namespace);
+    let is_ours = |key: &str| key.starts_with("hibernate.sh/dehydrated-");
+    let ours = |meta: &ObjectMeta| meta.annotations.iter().flatten().any(|(key, _)| is_ours(key));
     let deployments = deployments.list(&all).await?.items.into_iter().map(|one| one.metadata);
     let sets = sets.list(&all).await?.items.into_iter().map(|one| one.metadata);
-    let left: Vec<_> = deployments.chain(sets).filter(ours).filter_map(|meta| meta.name).collect();
-    ensure!(left.is_empty(), "{} is left on {left:?}", keys::DEHYDRATED_REPLICAS);
+    let jobs = jobs.list(&all).await?.items.into_iter().map(|one| one.metadata);
+    let left: Vec<_> = deployments.chain(sets).chain(jobs).filter(ours).filter_map(|meta| meta.name).collect();
+    ensure!(left.is_empty(), "an annotation of ours is left on {left:?}");
     Ok(())
 }

@@ -8,6 +8,9 @@ pub const POWER_STATE_AT: &str = "hibernate.sh/power-state-at";
 pub const FORCE: &str = "hibernate.sh/force";
 /// On a Cluster: `"true"` lets any client end the pause of the sleeping cluster. The controller takes it as a wake.
 pub const ALLOW_UNPAUSE: &str = "hibernate.sh/allow-unpause";
+/// How a client ends a pause, its own or ours: row K7 of the webhook may deny it without [`ALLOW_UNPAUSE`].
+pub const TO_UNPAUSE: &str =
+    "set spec.pause to false, in one write with annotation hibernate.sh/allow-unpause: \"true\"";
 /// On a Cluster: `"true"` lets any client delete the sleeping cluster although its certificates end soon. The controller removes it with the
 /// pause and with its end.
 pub const ALLOW_DELETE: &str = "hibernate.sh/allow-delete";
@@ -18,6 +21,10 @@ pub const CERTIFICATES_EXPIRE_AT: &str = "hibernate.sh/certificates-expire-at";
 /// On a Deployment, `StatefulSet` or `MachineDeployment` of a sleeping cluster: its replica count before, a copy of the record. Not
 /// [`crate::annotation::keys::REPLICAS`], which belongs to workloads that a user puts to sleep one by one.
 pub const DEHYDRATED_REPLICAS: &str = "hibernate.sh/dehydrated-replicas";
+/// On a `MachineDeployment` of a sleeping cluster: the values of [`AUTOSCALER`] before, in that order, a copy of the record.
+pub const DEHYDRATED_AUTOSCALER: [&str; 2] = ["hibernate.sh/dehydrated-min-size", "hibernate.sh/dehydrated-max-size"];
+/// On a `CronJob` of a sleeping cluster: we suspended it, a copy of the record.
+pub const SUSPENDED: &str = "hibernate.sh/dehydrated-suspend";
 /// On a Node: we cordoned it for a sleep.
 pub const CORDONED: &str = "hibernate.sh/cordoned";
 
@@ -34,6 +41,8 @@ pub const RECORD: (&str, &str) = ("hibernate-record", "record.json");
 pub const DEHYDRATED: &str = "ClusterDehydrated";
 /// How its message begins while a preflight refuses the sleep.
 pub const REFUSED: &str = "refused: ";
+/// How its message begins while a drain that took too long is undone.
+pub const UNDOING: &str = "undoing the drain";
 /// How its message begins while the cluster sleeps as it should.
 pub const ASLEEP: &str = "asleep since ";
 

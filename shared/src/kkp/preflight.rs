@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::api::Cluster;
 use super::decide::Replicas;
-use super::keys::{ACTIVE_RESTORE, WORKER_NAME};
+use super::keys::{ACTIVE_RESTORE, TO_UNPAUSE, WORKER_NAME};
 use super::phase::Phase;
 use crate::hive::preflight::Resources;
 use crate::text::sanitize;
@@ -48,6 +48,8 @@ pub struct UserCluster {
     pub unfinished_jobs: Vec<String>,
     /// Webhooks that fail while no Pod runs and that the wake would have to call.
     pub webhooks_on_wake: Vec<String>,
+    /// Webhooks that run in the cluster and have to be called for the end of each Pod.
+    pub webhooks_on_drain: Vec<String>,
     /// Services of type `LoadBalancer`, as `namespace/name`.
     pub load_balancers: Vec<String>,
     /// `PersistentVolumes` that outlive the Nodes.
@@ -159,7 +161,7 @@ fn of_cluster(facts: &Facts<'_>) -> Vec<Finding> {
         if foreign_pause {
             let reason =
                 cluster.spec.pause_reason.as_deref().filter(|reason| !reason.is_empty()).unwrap_or("no reason given");
-            refused("Paused", &format!("spec.pause was set by another client ({reason}): set it to false first"))
+            refused("Paused", &format!("another client has paused the cluster ({reason}): first {TO_UNPAUSE}"))
         } else {
             None
         },
@@ -236,6 +238,12 @@ fn of_user_cluster(facts: &Facts<'_>) -> Vec<Finding> {
             "WebhooksOnWake",
             user.webhooks_on_wake.clone(),
             "webhooks that fail while their Pods do not run, and that a wake has to call",
+        ),
+        (
+            forceable,
+            "WebhooksOnDrain",
+            user.webhooks_on_drain.clone(),
+            "webhooks that have to agree to the end of each Pod, and whose own Pods are drained, too",
         ),
         (
             forceable,
@@ -350,6 +358,7 @@ mod tests {
             bare_pods: (0..7).map(|number| format!("shop/bare-{number}")).collect(),
             unfinished_jobs: vec!["shop/job".into()],
             webhooks_on_wake: vec!["policy".into()],
+            webhooks_on_drain: vec!["policy".into()],
             load_balancers: vec!["shop/web".into()],
             volumes: 3,
             local_volumes: vec!["shop/data-db-0".into()],
@@ -366,6 +375,7 @@ mod tests {
                 "BarePods",
                 "UnfinishedJobs",
                 "WebhooksOnWake",
+                "WebhooksOnDrain",
                 "LocalVolumes",
                 "LoadBalancers",
                 "Volumes",
@@ -377,7 +387,7 @@ mod tests {
         );
         assert!(found[4].sentence.ends_with("shop/bare-4 and 2 more"), "{}", found[4].sentence);
         assert!(!admits(&found, true));
-        assert!(admits(&found[4..], true) && !admits(&found[4..], false) && admits(&found[8..], false));
+        assert!(admits(&found[4..], true) && !admits(&found[4..], false) && admits(&found[9..], false));
     }
 
     #[test]

@@ -56,6 +56,15 @@ pub struct Record {
     /// Whether one of these has begun and not ended.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub correcting: bool,
+    /// Since when every workload but etcd has been at 0, RFC 3339: a count that is raised again stays so until a reconcile sees it (row 5).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub quiet_since: Option<String>,
+    /// What a drain that took too long waited for, and its last error.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub blocked: String,
+    /// Whether it was lost and made again from the copies on the objects, which hold no numbers.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub rebuilt: bool,
 }
 
 /// A Deployment or `StatefulSet`, as `Deployment/NAME`.
@@ -148,6 +157,9 @@ impl Record {
             numbers: Numbers::default(),
             corrections: 0,
             correcting: false,
+            quiet_since: None,
+            blocked: String::new(),
+            rebuilt: false,
         }
     }
 
@@ -165,7 +177,19 @@ impl Record {
     /// How long the phase has lasted.
     #[must_use]
     pub fn in_phase(&self, now: Timestamp) -> Duration {
-        format::time(&self.entered).and_then(|entered| Duration::try_from(now - entered).ok()).unwrap_or_default()
+        lasted(&self.entered, now).unwrap_or_default()
+    }
+
+    /// Notes since when every workload but etcd has been at 0, if they are. A time to come is none.
+    pub fn note_quiet(&mut self, is_quiet: bool, now: Timestamp) {
+        let kept = self.quiet_since.take().filter(|since| lasted(since, now).is_some());
+        self.quiet_since = is_quiet.then(|| kept.unwrap_or_else(|| format::seconds(now)));
+    }
+
+    /// How long that has been so.
+    #[must_use]
+    pub fn quiet(&self, now: Timestamp) -> Duration {
+        self.quiet_since.as_deref().and_then(|since| lasted(since, now)).unwrap_or_default()
     }
 
     /// Reads a record.
@@ -218,6 +242,11 @@ impl Record {
             recorded.autoscaler.entry(key).or_insert(value);
         }
     }
+}
+
+/// How long ago a time was; `None` if it is to come, or no time.
+fn lasted(since: &str, now: Timestamp) -> Option<Duration> {
+    Duration::try_from(now - format::time(since)?).ok()
 }
 
 #[cfg(test)]

@@ -49,6 +49,8 @@ const KEYS: &[&str] = &[
     super::machines::INTERRUPTIBLE,
     keys::AUTOSCALER[0],
     keys::AUTOSCALER[1],
+    keys::DEHYDRATED_AUTOSCALER[0],
+    keys::DEHYDRATED_AUTOSCALER[1],
     keys::SKIP_EVICTION,
     keys::CORDONED,
     keys::DEHYDRATED_REPLICAS,

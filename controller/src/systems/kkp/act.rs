@@ -2,7 +2,7 @@
 
 use std::future::Future;
 
-use futures::{StreamExt, TryStreamExt, stream};
+use futures::{StreamExt, stream};
 use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
 use k8s_openapi::api::batch::v1::CronJob;
 use kube::api::{ApiResource, DeleteParams, DynamicObject, ListParams, Patch, Preconditions};
@@ -12,6 +12,7 @@ use serde_json::Value;
 use shared::kkp::api::Cluster;
 use shared::kkp::decide::{Action, Plan};
 use shared::kkp::record::{Record, Workload, WorkloadKind};
+use shared::spoke::SpokeError;
 use shared::spoke::kinds::{Kind, MachineDeployment, MachineSet, Node, Pod};
 use shared::text::{sanitize, sanitize_chain};
 
@@ -27,6 +28,8 @@ use crate::spoke::reader::{SpokeClient, is_not_there};
 const DEPLOYMENT: &str = "MachineDeployment";
 /// Writes that are under way at once for one cluster.
 const CONCURRENT_WRITES: usize = 8;
+/// Refusals of such writes that hold up no others.
+const MOST_REFUSALS: usize = 2 * CONCURRENT_WRITES;
 
 /// Carries it out.
 pub async fn run(
@@ -90,12 +93,8 @@ async fn one(
             each(names, |name| async move { user.machines::<MachineSet>("MachineSet", &name, patch.clone()).await })
                 .await
         }
-        Action::StopAutoscaler(names) => {
-            let user = &user()?;
-            each(names, |name| async move {
-                user.machines::<MachineDeployment>(DEPLOYMENT, &name, patches::stop_autoscaler()).await
-            })
-            .await
+        Action::StopAutoscaler(name, recorded) => {
+            user()?.machines::<MachineDeployment>(DEPLOYMENT, name, patches::stop_autoscaler(recorded)).await
         }
         Action::ScaleDownMachines(name, recorded) => {
             user()?.machines::<MachineDeployment>(DEPLOYMENT, name, patches::scale_down_machines(recorded)).await
@@ -136,13 +135,25 @@ async fn one(
     }
 }
 
-/// The same for each of these, some at once. The first failure ends it.
+/// The same for each of these, some at once. One that is refused holds up no other; any other failure ends it, and so do many refusals: a
+/// webhook that hangs takes its time for each.
 async fn each<T, F>(all: &[T], call: impl Fn(T) -> F) -> Result<(), KkpError>
 where
     T: Clone,
     F: Future<Output = Result<(), KkpError>>,
 {
-    stream::iter(all.iter().cloned().map(call)).buffer_unordered(CONCURRENT_WRITES).try_collect().await
+    let mut calls = stream::iter(all.iter().cloned().map(call)).buffer_unordered(CONCURRENT_WRITES);
+    let (mut refusals, mut outcome) = (0, Ok(()));
+    while let Some(result) = calls.next().await {
+        match result {
+            Err(error @ KkpError::User { source: SpokeError::Failed(_), .. }) if refusals < MOST_REFUSALS => {
+                refusals += 1;
+                outcome = outcome.and(Err(error));
+            }
+            result => result?,
+        }
+    }
+    outcome
 }
 
 async fn write_cluster(kkp: &Kkp, cluster: &Cluster, patch: Value) -> Result<Box<Cluster>, KkpError> {
@@ -240,7 +251,7 @@ impl<'a> User<'a> {
         match seen {
             Seen::Asked(asked) => Ok(Self { kkp, client: &asked.client }),
             Seen::Silent(_) | Seen::NotAsked => {
-                let source = shared::spoke::SpokeError::Failed("the user cluster was not asked".to_owned());
+                let source = SpokeError::Failed("the user cluster was not asked".to_owned());
                 Err(KkpError::User { what: "an object".to_owned(), source })
             }
         }

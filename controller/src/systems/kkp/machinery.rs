@@ -113,12 +113,16 @@ impl Machines {
 }
 
 fn deployment(kinds::MachineDeployment { metadata, spec }: &kinds::MachineDeployment) -> MachineDeployment {
-    let of_autoscaler = |key: &&str| Some(((*key).to_owned(), metadata.annotations.get(key)?.to_owned()));
+    let of_autoscaler = |places: [&str; 2]| -> BTreeMap<String, String> {
+        let found = keys::AUTOSCALER.into_iter().zip(places);
+        found.filter_map(|(key, place)| Some((key.to_owned(), metadata.annotations.get(place)?.to_owned()))).collect()
+    };
     MachineDeployment {
         name: format!("{}/{}", metadata.namespace, metadata.name),
         replicas: spec.replicas.unwrap_or(1),
-        autoscaler: keys::AUTOSCALER.iter().filter_map(of_autoscaler).collect(),
+        autoscaler: of_autoscaler(keys::AUTOSCALER),
         copy: metadata.annotations.get(keys::DEHYDRATED_REPLICAS).and_then(number),
+        autoscaler_copy: of_autoscaler(keys::DEHYDRATED_AUTOSCALER),
     }
 }
 
@@ -235,7 +239,9 @@ mod tests {
         }));
         let deployment = object(json!({
             "apiVersion": "cluster.k8s.io/v1alpha1", "kind": "MachineDeployment",
-            "metadata": { "name": "a", "namespace": "kube-system", "annotations": { keys::AUTOSCALER[0]: "1", "other": "x" } },
+            "metadata": { "name": "a", "namespace": "kube-system", "annotations": {
+                keys::AUTOSCALER[0]: "1", keys::DEHYDRATED_AUTOSCALER[1]: "5", "other": "x",
+            } },
             "spec": { "replicas": 3 },
         }));
         let all = vec![
@@ -259,7 +265,9 @@ mod tests {
         let expected = [("joined", true), ("single", false), ("other", false)];
         assert_eq!(found, expected.map(|(name, has)| (name.to_owned(), has, "aws".to_owned())));
         let autoscaler = [(keys::AUTOSCALER[0].to_owned(), "1".to_owned())].into();
-        let expected = MachineDeployment { name: "kube-system/a".into(), replicas: 3, autoscaler, copy: None };
+        let autoscaler_copy = [(keys::AUTOSCALER[1].to_owned(), "5".to_owned())].into();
+        let name = "kube-system/a".to_owned();
+        let expected = MachineDeployment { name, replicas: 3, autoscaler, copy: None, autoscaler_copy };
         assert_eq!(machines.deployments(), [expected]);
     }
 

@@ -82,8 +82,6 @@ pub struct KkpSettings {
 pub struct TargetState {
     /// Whether its record was read in this term of leadership.
     read: bool,
-    /// Since when every workload but etcd was at 0 in each reconcile.
-    quiet_since: Option<Instant>,
     /// KKP's answer to the last try to end the pause.
     unpause_refused: Option<String>,
     /// When the user cluster was last asked for a preflight.
@@ -175,7 +173,6 @@ pub struct Observation<'a> {
     /// When the first certificate of the control plane expires, in the phase that records it.
     certificates_expire: Option<Timestamp>,
     seed: Seed,
-    quiet: Duration,
     user: Seen,
     unpause_refused: Option<String>,
     /// The Cluster as our last write returned it.
@@ -202,7 +199,6 @@ impl Observation<'_> {
             control_plane: &self.seed.workloads,
             numbers: self.user.numbers(),
             cron_jobs: &self.seed.cron_jobs,
-            quiet: self.quiet,
             user,
             may_begin: self.may_begin,
             unpause_refused: self.unpause_refused.as_deref(),

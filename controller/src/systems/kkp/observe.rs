@@ -62,7 +62,6 @@ pub async fn observe<'a>(
     let is_rebuilt = matches!(standing, Standing::Orphaned(..) | Standing::Held(_, Some(_)));
     let is_read = is_begun || requested.is_some() || may_begin && phase.is_some() || is_rebuilt;
     let seed = if is_read { seed::list(kkp, cluster).await? } else { Seed::default() };
-    let quiet = quiet(state, &seed);
     let is_checked = is_begun || requested.is_some();
     if is_checked {
         state.asked = Some(Instant::now());
@@ -94,7 +93,6 @@ pub async fn observe<'a>(
         asked_in: asked_in.filter(|left| !left.is_zero()),
         certificates_expire,
         seed,
-        quiet,
         user,
         unpause_refused: state.unpause_refused.clone(),
         written: None,
@@ -120,13 +118,4 @@ fn part(preflight: bool, record: Option<&Record>) -> Part {
         record.filter(|record| record.phase == Phase::WaitingForNodes).and_then(|record| format::time(&record.entered));
     let drains = phase.is_some_and(|phase| phase.is_of_sleep() || phase == Phase::DrainTimedOut);
     Part { preflight, pods: preflight || drains, refused_since }
-}
-
-/// How long every workload but etcd was at 0: in each reconcile since, or it begins anew (row 5).
-fn quiet(state: &mut TargetState, seed: &Seed) -> Duration {
-    if !seed.is_quiet() || seed.workloads.is_empty() {
-        state.quiet_since = None;
-        return Duration::ZERO;
-    }
-    state.quiet_since.get_or_insert_with(Instant::now).elapsed()
 }

@@ -68,14 +68,14 @@ pub fn unmark() -> Value {
     json!({ "metadata": { "annotations": { keys::DEHYDRATED_REPLICAS: null } } })
 }
 
-/// Takes a `MachineDeployment` from the autoscaler's control.
-pub fn stop_autoscaler() -> Value {
-    json!({ "metadata": { "annotations": no_autoscaler() } })
+/// Takes a `MachineDeployment` from the autoscaler's control, and what its annotations were.
+pub fn stop_autoscaler(recorded: &BTreeMap<String, String>) -> Value {
+    json!({ "metadata": { "annotations": no_autoscaler(recorded) } })
 }
 
 /// A `MachineDeployment`'s count at 0, out of the autoscaler's control, and what it was.
 pub fn scale_down_machines(recorded: &Machines) -> Value {
-    let mut annotations = no_autoscaler();
+    let mut annotations = no_autoscaler(&recorded.autoscaler);
     annotations.insert(keys::DEHYDRATED_REPLICAS.to_owned(), json!(recorded.replicas.to_string()));
     json!({ "metadata": { "annotations": annotations }, "spec": { "replicas": 0 } })
 }
@@ -90,12 +90,14 @@ pub fn restore_machines(recorded: &Machines) -> Value {
 /// Its annotations as they were; its count stays.
 pub fn restore_autoscaler(recorded: &BTreeMap<String, String>) -> Value {
     let mut annotations: Map<String, Value> = recorded.iter().map(|(key, value)| (key.clone(), json!(value))).collect();
-    annotations.insert(keys::DEHYDRATED_REPLICAS.to_owned(), Value::Null);
+    let copies = keys::DEHYDRATED_AUTOSCALER.into_iter().chain([keys::DEHYDRATED_REPLICAS]);
+    annotations.extend(copies.map(|key| (key.to_owned(), Value::Null)));
     json!({ "metadata": { "annotations": annotations } })
 }
 
-fn no_autoscaler() -> Map<String, Value> {
-    keys::AUTOSCALER.iter().map(|key| ((*key).to_owned(), Value::Null)).collect()
+fn no_autoscaler(recorded: &BTreeMap<String, String>) -> Map<String, Value> {
+    let both = |(key, copy): (&str, &str)| [(key.to_owned(), Value::Null), (copy.to_owned(), json!(recorded.get(key)))];
+    keys::AUTOSCALER.into_iter().zip(keys::DEHYDRATED_AUTOSCALER).flat_map(both).collect()
 }
 
 /// Cordons a Node and has machine-controller skip eviction: either alone is not enough (rows 54 to 56).
@@ -115,9 +117,10 @@ pub fn uncordon(was_cordoned: bool) -> Value {
     patch
 }
 
-/// A `CronJob` that is suspended, or not.
+/// A `CronJob` that is suspended, or not, and that it was us.
 pub fn suspend(suspended: bool) -> Value {
-    json!({ "spec": { "suspend": suspended } })
+    let ours = suspended.then_some("true");
+    json!({ "metadata": { "annotations": { keys::SUSPENDED: ours } }, "spec": { "suspend": suspended } })
 }
 
 #[cfg(test)]
@@ -134,11 +137,16 @@ mod tests {
             "spec": { "replicas": 3, "paused": true },
         });
         let mut object = before.clone();
+        json_patch::merge(&mut object, &stop_autoscaler(&recorded.autoscaler));
+        assert_eq!(object["metadata"]["annotations"][keys::DEHYDRATED_AUTOSCALER[1]], "5");
         json_patch::merge(&mut object, &scale_down_machines(&recorded));
         assert_eq!(
             object,
             json!({
-                "metadata": { "annotations": { keys::DEHYDRATED_REPLICAS: "3", "theirs": "x" } },
+                "metadata": { "annotations": {
+                    keys::DEHYDRATED_REPLICAS: "3", "theirs": "x",
+                    keys::DEHYDRATED_AUTOSCALER[0]: "1", keys::DEHYDRATED_AUTOSCALER[1]: "5",
+                } },
                 "spec": { "replicas": 0, "paused": true },
             })
         );

@@ -30,11 +30,6 @@ pub struct Seed {
 }
 
 impl Seed {
-    /// Whether every workload but etcd is at 0.
-    pub fn is_quiet(&self) -> bool {
-        self.workloads.iter().all(|one| one.wanted == 0 || one.workload.name == "etcd")
-    }
-
     /// Whether the API server of the user cluster is not scaled down yet.
     pub fn has_apiserver(&self) -> bool {
         self.workloads.iter().any(|one| one.wanted > 0 && one.workload.name == "apiserver")
@@ -61,10 +56,11 @@ pub async fn list(kkp: &Kkp, cluster: &Cluster) -> Result<Seed, KkpError> {
     let deployments = deployments.map_err(failed("Deployments of the control plane"))?;
     let sets = sets.map_err(failed("StatefulSets of the control plane"))?;
     let jobs = jobs.map_err(failed("CronJobs of the control plane"))?;
-    let cron_jobs = jobs
-        .items
-        .iter()
-        .map(|job| decide::CronJob { name: job.name_any(), suspended: job.spec.suspend.unwrap_or_default() });
+    let cron_jobs = jobs.items.iter().map(|job| decide::CronJob {
+        name: job.name_any(),
+        suspended: job.spec.suspend.unwrap_or_default(),
+        ours: job.annotations().contains_key(keys::SUSPENDED),
+    });
     let workloads = deployments.items.iter().map(of_deployment).chain(sets.items.iter().map(of_stateful_set));
     Ok(Seed { workloads: workloads.collect(), cron_jobs: cron_jobs.collect() })
 }

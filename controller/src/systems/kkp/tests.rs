@@ -107,6 +107,26 @@ async fn a_cluster_that_sleeps_costs_the_seed_four_reads_a_minute() {
     work.abort();
 }
 
+/// Killed every 10 s it sees no 15 s without a raised count by itself: since when there is none is on the record.
+#[tokio::test(start_paused = true)]
+async fn a_controller_that_is_killed_again_and_again_stops_etcd_all_the_same() {
+    let hub = seed();
+    (1..ALL).for_each(|number| drop(hub.remove(&cluster(number))));
+    let etcd = workload(0, "statefulsets", "etcd");
+    hub.edit(&cluster(0), |object| {
+        object["status"]["conditions"][keys::DEHYDRATED]["reason"] = json!("ScalingDownControlPlane");
+    });
+    hub.edit(&etcd, |object| object["spec"]["replicas"] = json!(3));
+    for number in 0..4 {
+        let work = start(&hub);
+        sleep(Duration::from_secs(10)).await;
+        work.abort();
+        assert!(number > 0 || hub.get(&etcd)["spec"]["replicas"] == 3, "not before the time");
+    }
+    assert_eq!(hub.get(&etcd)["spec"]["replicas"], 0);
+    assert_eq!(hub.get(&etcd)["metadata"]["annotations"][keys::DEHYDRATED_REPLICAS], "3");
+}
+
 #[tokio::test(start_paused = true)]
 async fn five_of_a_hundred_wake_at_once_and_every_one_in_its_turn() {
     let hub = seed();

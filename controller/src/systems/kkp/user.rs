@@ -168,9 +168,10 @@ async fn of_kinds(client: &SpokeClient, held: &mut Vec<Held>) -> kube::Result<Us
         client.list::<Service>(None, &all, "Services"),
         client.list::<PersistentVolume>(None, &all, "PersistentVolumes"),
         client.list::<Job>(None, &all, "Jobs"),
-        webhooks_on_wake(client),
+        webhooks_in_the_way(client),
     );
     let (services, volumes, jobs) = (services?, volumes?, jobs?);
+    let (webhooks_on_wake, webhooks_on_drain) = webhooks?;
     held.extend([services.held(), jobs.held(), volumes.held()]);
     let is_balancer = |service: &&Service| service.spec.type_.as_deref() == Some("LoadBalancer");
     let is_under_way = |job: &&Job| !job.status.is_done;
@@ -179,7 +180,8 @@ async fn of_kinds(client: &SpokeClient, held: &mut Vec<Held>) -> kube::Result<Us
         load_balancers: services.iter().filter(is_balancer).map(|one| one.metadata.full_name()).collect(),
         volumes: volumes.iter().filter(|one| !is_local(one)).count(),
         local_volumes: volumes.iter().filter(|one| is_local(one)).filter_map(claim_of).collect(),
-        webhooks_on_wake: webhooks?,
+        webhooks_on_wake,
+        webhooks_on_drain,
         ..UserCluster::default()
     })
 }
@@ -193,19 +195,21 @@ fn claim_of(PersistentVolume { spec, .. }: &PersistentVolume) -> Option<String> 
     Some(format!("{}/{}", spec.claim_ref.namespace.as_deref()?, spec.claim_ref.name.as_deref()?))
 }
 
-/// Webhooks that a wake has to call before their Pods run, and for what.
-async fn webhooks_on_wake(client: &SpokeClient) -> kube::Result<Vec<String>> {
+/// Webhooks that a wake has to call before their Pods run, and those that a drain has to call while it ends their Pods, and for what.
+async fn webhooks_in_the_way(client: &SpokeClient) -> kube::Result<(Vec<String>, Vec<String>)> {
     let (webhooks, (labels, _held)) = tokio::join!(webhooks(client), kube_system(client));
-    let on_wake = |one: &WebhookLook| {
-        one.holds_up(&labels, WRITTEN_BY_A_WAKE).map(|resource| format!("{} ({resource})", sanitize(&one.name)))
-    };
-    let mut all = Vec::new();
+    let named = |one: &WebhookLook, resource: &str| format!("{} ({resource})", sanitize(&one.name));
+    let (mut on_wake, mut on_drain) = (Vec::new(), Vec::new());
     for kind in webhooks {
         let kind = kind.map_err(|why| kube::Error::Service(why.into()))?;
-        all.extend(kind.iter().flat_map(|found| found.iter()).filter_map(on_wake));
+        for one in kind.iter().flat_map(|found| found.iter()) {
+            on_wake.extend(one.holds_up(&labels, WRITTEN_BY_A_WAKE).map(|resource| named(one, resource)));
+            on_drain.extend(one.holds_up_drain().map(|resource| named(one, resource)));
+        }
     }
-    all.truncate(MOST_NAMED);
-    Ok(all)
+    on_wake.truncate(MOST_NAMED);
+    on_drain.truncate(MOST_NAMED);
+    Ok((on_wake, on_drain))
 }
 
 /// Why Machines are not created: the `MachineDeployment` does not say, only Events of its `MachineSet` do (row 62).

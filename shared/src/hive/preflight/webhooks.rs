@@ -76,20 +76,40 @@ impl WebhookLook {
         }
         self.rules.iter().find_map(|rule| critical(rule, more))
     }
+
+    /// The first request of a drain that this webhook has to allow, although its own Pods are drained, too. In which namespaces does not matter:
+    /// a drain ends the Pods of all.
+    #[must_use]
+    pub fn holds_up_drain(&self) -> Option<&'static str> {
+        if self.service.is_none() || self.failure_policy.as_deref() == Some("Ignore") {
+            return None;
+        }
+        let asks = |operation: &str, resource: &str| {
+            self.rules.iter().any(|rule| {
+                has(rule.operations.as_deref(), &[operation])
+                    && has(rule.api_groups.as_deref(), &[""])
+                    && is_about(rule, resource)
+            })
+        };
+        let requests = [("DELETE", "pods"), ("CREATE", "pods/eviction")];
+        requests.into_iter().find(|(operation, resource)| asks(operation, resource)).map(|(_, resource)| resource)
+    }
 }
 
 fn critical(rule: &RuleWithOperations, more: Resources) -> Option<&'static str> {
-    let has = |list: &Option<Vec<String>>, wanted: &[&str]| {
-        list.iter().flatten().any(|entry| entry == "*" || wanted.contains(&entry.as_str()))
-    };
-    if !has(&rule.operations, &["CREATE", "UPDATE"]) {
+    if !has(rule.operations.as_deref(), &["CREATE", "UPDATE"]) {
         return None;
     }
-    let groups = WAKE_CRITICAL.iter().chain(more).filter(|(group, _)| has(&rule.api_groups, &[group]));
-    groups.flat_map(|(_, resources)| resources.iter().copied()).find(|resource| {
-        let patterns = rule.resources.iter().flatten();
-        patterns.into_iter().any(|pattern| covers(pattern, resource))
-    })
+    let groups = WAKE_CRITICAL.iter().chain(more).filter(|(group, _)| has(rule.api_groups.as_deref(), &[group]));
+    groups.flat_map(|(_, resources)| resources.iter().copied()).find(|resource| is_about(rule, resource))
+}
+
+fn has(list: Option<&[String]>, wanted: &[&str]) -> bool {
+    list.into_iter().flatten().any(|entry| entry == "*" || wanted.contains(&entry.as_str()))
+}
+
+fn is_about(rule: &RuleWithOperations, resource: &str) -> bool {
+    rule.resources.iter().flatten().any(|pattern| covers(pattern, resource))
 }
 
 /// `*/*` is everything, `*` everything but subresources, `pods/*` pods with all of theirs, `*/status` that of all.
@@ -184,6 +204,32 @@ mod tests {
         ] {
             let kube_system = [("kubernetes.io/metadata.name".to_owned(), "kube-system".to_owned())].into();
             assert_eq!(webhook(&change).holds_up(&kube_system, &[]), expected, "{case}");
+        }
+    }
+
+    #[test]
+    fn a_drain_is_held_up_by_what_it_has_to_call_in_the_cluster() {
+        let rule = |operation: &str, resource: &str| {
+            json!({ "/rule/operations": [operation], "/rule/resources": [resource] })
+        };
+        let with = |key: &str, value: Value| {
+            let mut change = rule("DELETE", "pods");
+            change[key] = value;
+            change
+        };
+        for (case, change, expected) in [
+            ("created only", json!({}), None),
+            ("deleted", rule("DELETE", "pods"), Some("pods")),
+            ("everything", rule("*", "*/*"), Some("pods")),
+            ("evicted", rule("CREATE", "pods/eviction"), Some("pods/eviction")),
+            ("an eviction is only created", rule("DELETE", "pods/eviction"), None),
+            ("its status", rule("*", "pods/status"), None),
+            ("of another group", with("/rule/apiGroups", json!(["apps"])), None),
+            ("policy absent", with("/failurePolicy", Value::Null), Some("pods")),
+            ("ignored", with("/failurePolicy", json!("Ignore")), None),
+            ("outside of the cluster", with("/service", Value::Null), None),
+        ] {
+            assert_eq!(webhook(&change).holds_up_drain(), expected, "{case}");
         }
     }
 }

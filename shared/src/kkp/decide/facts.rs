@@ -11,7 +11,7 @@ use crate::kkp::api::{Cluster, Request};
 use crate::kkp::keys;
 use crate::kkp::phase::{Limits, Phase};
 use crate::kkp::preflight::Finding;
-use crate::kkp::record::{Numbers, Record, RecordError, Workload};
+use crate::kkp::record::{Machines, Numbers, Record, RecordError, Workload};
 
 /// Everything that is known of a cluster.
 #[derive(Clone, Debug)]
@@ -34,8 +34,6 @@ pub struct Facts<'a> {
     pub numbers: Numbers,
     /// `CronJobs` of the control plane.
     pub cron_jobs: &'a [CronJob],
-    /// How long every workload but etcd has been at 0.
-    pub quiet: Duration,
     /// The user cluster.
     pub user: User<'a>,
     /// Whether there is a slot for what would begin now: a seed wakes a few clusters at once (row 10).
@@ -155,6 +153,8 @@ pub struct CronJob {
     pub name: String,
     /// `spec.suspend`.
     pub suspended: bool,
+    /// Whether it carries our annotation: a sleep has suspended it.
+    pub ours: bool,
 }
 
 /// The user cluster, as far as it was asked.
@@ -218,6 +218,17 @@ pub struct MachineDeployment {
     pub autoscaler: BTreeMap<String, String>,
     /// Our copy of its count, if it carries one.
     pub copy: Option<u32>,
+    /// Our copies of these annotations.
+    pub autoscaler_copy: BTreeMap<String, String>,
+}
+
+impl MachineDeployment {
+    /// What a sleep has to give back. A copy is older than what another client has written since.
+    pub(super) fn before(&self) -> Machines {
+        let replicas = if self.replicas == 0 { self.copy.unwrap_or_default() } else { self.replicas };
+        let autoscaler = self.autoscaler.iter().chain(&self.autoscaler_copy);
+        Machines { replicas, autoscaler: autoscaler.map(|(key, value)| (key.clone(), value.clone())).collect() }
+    }
 }
 
 /// A Node.

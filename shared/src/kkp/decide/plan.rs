@@ -50,8 +50,8 @@ pub struct Report {
 /// One call, or several of one kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Take `MachineDeployments` from the autoscaler's control.
-    StopAutoscaler(Vec<String>),
+    /// Take a `MachineDeployment` from the autoscaler's control and note its annotations, in one write.
+    StopAutoscaler(String, BTreeMap<String, String>),
     /// Cordon Nodes and have KKP skip eviction.
     Cordon(Vec<String>),
     /// Undo that on Nodes that carry our annotation; one that was cordoned before stays cordoned.
@@ -60,7 +60,7 @@ pub enum Action {
     DeletePods(Vec<String>),
     /// Delete Pods whose Node and Machine are gone, at once: nothing is left that could end them.
     DeleteLostPods(Vec<LostPod>),
-    /// Set a `MachineDeployment`'s count to 0 and note the count before, in one write.
+    /// Set a `MachineDeployment`'s count to 0 and note what was before, in one write.
     ScaleDownMachines(String, Machines),
     /// Set a `MachineDeployment`'s count and autoscaler annotations and remove ours, in one write (row 53).
     RestoreMachines(String, Machines),
@@ -76,7 +76,7 @@ pub enum Action {
     Restore(Workload, u32),
     /// Remove our copies of the counts from workloads: KKP, which restores most of them, keeps annotations (row 11).
     Unmark(Vec<Workload>),
-    /// End the pause.
+    /// End the pause, or remove what is left of it.
     Unpause,
     /// Suspend `CronJobs`.
     Suspend(Vec<String>),

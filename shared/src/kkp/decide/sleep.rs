@@ -8,16 +8,17 @@ use jiff::Timestamp;
 use super::standing::{MISSING, hold, was_missed};
 use super::wake::undo_of_drain;
 use super::{
-    Action, Facts, Machinery, OPENS, Plan, Pod, QUEUE_POLL, QUEUED, Replicas, Report, SLOW, Stage, User, Warning,
-    effective, ends, kept_awake, names, phase, seen, waits,
+    Action, Facts, MachineDeployment, Machinery, OPENS, Plan, Pod, QUEUE_POLL, QUEUED, Replicas, Report, SLOW, Stage,
+    User, Warning, effective, ends, kept_awake, names, phase, seen, waits,
 };
 use crate::annotation::format;
 use crate::kkp::api::Desired;
 use crate::kkp::certificates::end_before_a_deletion;
-use crate::kkp::keys::{self, ASLEEP, REFUSED};
+use crate::kkp::keys::{self, ASLEEP, REFUSED, UNDOING};
 use crate::kkp::phase::Phase;
 use crate::kkp::preflight::{Finding, Severity, admits, volumes_deleted};
 use crate::kkp::record::{Machines, Numbers, Record, Workload};
+use crate::text::sanitize_to;
 
 /// Requeue delay of a sleep that the preflight refuses. A change of the Cluster is reconciled at once.
 const REFUSED_POLL: Duration = Duration::from_mins(2);
@@ -27,6 +28,9 @@ const LOST_PODS: Duration = Duration::from_mins(1);
 
 /// How long before the first certificate expires the condition warns.
 const EXPIRY: jiff::SignedDuration = jiff::SignedDuration::from_hours(14 * 24);
+
+/// Characters of what is kept of the cause of a drain that took too long.
+const MAX_BLOCKED: usize = 1_500;
 
 /// How often counts that others raised are corrected in one sleep.
 const CORRECTIONS: u32 = 3;
@@ -91,15 +95,18 @@ pub(super) fn go_on(facts: &Facts<'_>, record: &Record) -> Plan {
 
 fn drain(facts: &Facts<'_>, record: &Record) -> Plan {
     if facts.overdue(Phase::Draining).is_some() {
-        return Plan::enter(record, Phase::DrainTimedOut, facts.now);
+        // The condition still names what was waited for, and the last error.
+        let last = facts.cluster.condition(keys::DEHYDRATED).and_then(|condition| condition.message.as_deref());
+        let blocked = sanitize_to(last.unwrap_or_default(), MAX_BLOCKED);
+        let report = Some(Report::of(Phase::DrainTimedOut, UNDOING));
+        let record = Record { blocked, ..record.clone() };
+        return Plan { report, ..Plan::enter(&record, Phase::DrainTimedOut, facts.now) };
     }
     let user = match seen(facts, Phase::Draining) {
         Ok(user) => user,
         Err(plan) => return *plan,
     };
     let mut actions = Vec::new();
-    let scaled: Vec<String> =
-        user.deployments.iter().filter(|one| !one.autoscaler.is_empty()).map(|one| one.name.clone()).collect();
     if let Some(recorded) = note_machines(record, user) {
         return Plan {
             requeue: Some(Duration::ZERO),
@@ -107,7 +114,8 @@ fn drain(facts: &Facts<'_>, record: &Record) -> Plan {
             ..waits(facts, Phase::Draining, "", Vec::new())
         };
     }
-    actions.extend((!scaled.is_empty()).then_some(Action::StopAutoscaler(scaled)));
+    let scaled = user.deployments.iter().filter(|one| !one.autoscaler.is_empty());
+    actions.extend(scaled.map(|one| Action::StopAutoscaler(one.name.clone(), recorded(record, one).autoscaler)));
     actions.extend(cordon(user));
     let pods: Vec<&Pod> = user.pods.iter().filter(|pod| is_awaited(pod, record)).collect();
     let stage = pods.iter().map(|pod| pod.stage).min();
@@ -149,15 +157,14 @@ fn cordon(user: &Machinery) -> Option<Action> {
 /// The drain took too long and is undone. It begins again when it is requested again.
 pub(super) fn timed_out(facts: &Facts<'_>, record: &Record) -> Plan {
     let User::Seen(user) = facts.user else {
-        return Plan {
-            requeue: Some(SLOW),
-            ..Plan::work(Phase::DrainTimedOut, "undoing the drain: the user cluster is silent", Vec::new())
-        };
+        let message = format!("{UNDOING}: the user cluster is silent");
+        return Plan { requeue: Some(SLOW), ..Plan::work(Phase::DrainTimedOut, message, Vec::new()) };
     };
     let actions: Vec<Action> = undo_of_drain(record, user);
     let entered = format::time(&record.entered);
     let desired = effective(facts.cluster, Some(record), facts.request, facts.now);
-    let is_newer = facts.request.at > entered && facts.request.at.is_some_and(|at| at <= facts.now);
+    // One of the same second is newer: a drain takes longer than that.
+    let is_newer = facts.request.at >= entered && facts.request.at.is_some_and(|at| at <= facts.now);
     let again = desired == Desired::Hibernating && is_newer;
     if actions.is_empty() && (again || desired == Desired::Running) {
         return Plan { requeue: again.then_some(Duration::ZERO), ..ends(facts, Vec::new()) };
@@ -165,24 +172,30 @@ pub(super) fn timed_out(facts: &Facts<'_>, record: &Record) -> Plan {
     if actions.is_empty() && !record.machine_deployments.is_empty() {
         // Everything is undone: what users change from here on is theirs.
         let record = Record { machine_deployments: BTreeMap::new(), ..record.clone() };
-        return Plan { record: Some(record), ..waits(facts, Phase::DrainTimedOut, "undoing the drain", Vec::new()) };
+        return Plan { record: Some(record), ..waits(facts, Phase::DrainTimedOut, UNDOING, Vec::new()) };
     }
-    let left = names(user.pods.iter().map(|pod| pod.name.as_str()));
+    if !actions.is_empty() {
+        return waits(facts, Phase::DrainTimedOut, UNDOING, actions);
+    }
+    let last = Some(&record.blocked).filter(|last| !last.is_empty()).map(|last| format!(". Last seen: {last}"));
     let message = format!(
-        "Pods did not end in time; the Nodes are open again, and the cluster runs. Hibernate it again to retry. Pods: {left}"
+        "Pods did not end in time; the Nodes are open again, and the cluster runs. Hibernate it again to retry{}",
+        last.unwrap_or_default()
     );
-    Plan { requeue: Some(SLOW), ..Plan::work(Phase::DrainTimedOut, message, actions) }
+    Plan { requeue: Some(SLOW), ..Plan::work(Phase::DrainTimedOut, message, Vec::new()) }
 }
 
 /// The record with what it does not know yet of `MachineDeployments`; `None` if it knows all. One that a sleep has set to 0 has a copy.
 fn note_machines(record: &Record, user: &Machinery) -> Option<Record> {
     let mut noted = record.clone();
     for deployment in &user.deployments {
-        let replicas = if deployment.replicas == 0 { deployment.copy.unwrap_or_default() } else { deployment.replicas };
-        let seen = Machines { replicas, autoscaler: deployment.autoscaler.clone() };
-        noted.note_machines(&deployment.name, seen);
+        noted.note_machines(&deployment.name, deployment.before());
     }
     (noted != *record).then_some(noted)
+}
+
+fn recorded(record: &Record, one: &MachineDeployment) -> Machines {
+    record.machine_deployments.get(&one.name).cloned().unwrap_or_default()
 }
 
 fn scale_down_machines(facts: &Facts<'_>, record: &Record) -> Plan {
@@ -197,10 +210,9 @@ fn scale_down_machines(facts: &Facts<'_>, record: &Record) -> Plan {
     let up = user.deployments.iter().filter(|one| one.replicas > 0 || !one.autoscaler.is_empty());
     let mut actions: Vec<Action> = up
         .map(|one| {
-            let recorded = record.machine_deployments.get(&one.name).cloned().unwrap_or_default();
             // A copy may be left of an earlier sleep, and a count raised by a client that knows nothing of this one.
             let replicas = one.copy.unwrap_or_default().max(one.replicas);
-            Action::ScaleDownMachines(one.name.clone(), Machines { replicas, ..recorded })
+            Action::ScaleDownMachines(one.name.clone(), Machines { replicas, ..recorded(record, one) })
         })
         .collect();
     actions.extend(cordon(user));
@@ -263,11 +275,7 @@ fn pause(facts: &Facts<'_>, record: &Record) -> Plan {
     let kkp_phase = facts.cluster.status.as_ref().and_then(|status| status.phase.as_deref());
     let is_settled = kkp_phase == Some("Running") && facts.cluster.is_true("SeedResourcesUpToDate");
     let blocker = if facts.cluster.spec.pause && !facts.is_paused_by_us() {
-        // K7 denies the end of a pause without the annotation, also of another client's.
-        Some(format!(
-            "another client has paused the cluster: the sleep goes on when spec.pause is false, set in one write with annotation {}: \"true\"",
-            keys::ALLOW_UNPAUSE
-        ))
+        Some(format!("another client has paused the cluster: for the sleep to go on, {}", keys::TO_UNPAUSE))
     } else if facts.is_restored() {
         Some("an EtcdRestore is under way".to_owned())
     } else if let Some(sentence) = volumes_deleted(facts.control_plane) {
@@ -302,9 +310,7 @@ pub(super) fn rebuild(facts: &Facts<'_>, phase: Phase, useless: Option<Report>) 
         return Plan::held(useless.map_or_else(|| missing(facts, phase), without_copy));
     }
     let was = useless.map_or_else(|| "missing".to_owned(), |report| format!("of no use ({})", report.reason));
-    let note = format!(
-        "ConfigMap hibernate-record was {was} and is rebuilt from the copies of the counts, without the annotations of autoscalers"
-    );
+    let note = format!("ConfigMap hibernate-record was {was} and is rebuilt from the copies on the objects");
     let warning = Some(Warning { reason: "RecordRebuilt", note });
     // The advice was followed: what was raised by hand is neither stopped nor paused again, and the end of the pause is a wake.
     let is_by_hand = was_missed(facts.cluster) && matches!(phase, Phase::Pausing | Phase::ScalingDownControlPlane);
@@ -314,9 +320,8 @@ pub(super) fn rebuild(facts: &Facts<'_>, phase: Phase, useless: Option<Report>) 
 
 fn missing(facts: &Facts<'_>, phase: Phase) -> Report {
     let problem = format!(
-        "it is missing, and etcd carries no copy of its count: restore the record, or scale the control plane by hand, etcd first, and then \
-         set spec.pause to false, in one write with annotation {}: \"true\"",
-        keys::ALLOW_UNPAUSE
+        "it is missing, and etcd carries no copy of its count: restore the record, or scale the control plane by hand, etcd first, and then {}",
+        keys::TO_UNPAUSE
     );
     Report { dehydrated: true, ..hold(facts.cluster, Some(phase), MISSING, &problem) }
 }
@@ -333,9 +338,9 @@ fn without_copy(report: Report) -> Report {
 fn rebuilt(facts: &Facts<'_>) -> Record {
     let counts = facts.control_plane.iter().map(|one| (one.workload.clone(), one.count()));
     let control_plane = counts.filter(|(_, count)| *count > 0).collect();
-    let cron_jobs = facts.cron_jobs.iter().filter(|job| job.suspended).map(|job| job.name.clone()).collect();
+    let cron_jobs = facts.cron_jobs.iter().filter(|job| job.ours).map(|job| job.name.clone()).collect();
     let begun = Record::begin(facts.cluster.uid(), facts.now);
-    Record { control_plane, cron_jobs, corrections: CORRECTIONS, ..begun }
+    Record { control_plane, cron_jobs, corrections: CORRECTIONS, rebuilt: true, ..begun }
 }
 
 fn is_named(workload: &Workload, name: &str) -> bool {
@@ -345,7 +350,7 @@ fn is_named(workload: &Workload, name: &str) -> bool {
 fn note_control_plane(facts: &Facts<'_>, mut record: Record) -> Record {
     for one in facts.control_plane {
         if !record.control_plane.contains_key(&one.workload) || one.wanted > 0 {
-            record.note(one.workload.clone(), if one.wanted > 0 { one.count() } else { 0 });
+            record.note(one.workload.clone(), one.count());
         }
     }
     record
@@ -354,6 +359,10 @@ fn note_control_plane(facts: &Facts<'_>, mut record: Record) -> Record {
 fn scale_down_control_plane(facts: &Facts<'_>, record: &Record) -> Plan {
     let phase = Phase::ScalingDownControlPlane;
     let mut noted = note_control_plane(facts, record.clone());
+    let is_quiet = facts.control_plane.iter().all(|one| one.wanted == 0 || is_named(&one.workload, "etcd"));
+    if facts.control_plane.iter().any(|one| one.wanted > 0) {
+        noted.note_quiet(is_quiet, facts.now);
+    }
     noted.cron_jobs.extend(facts.cron_jobs.iter().filter(|job| !job.suspended).map(|job| job.name.clone()));
     if noted != *record {
         return Plan { requeue: Some(Duration::ZERO), record: Some(noted), ..waits(facts, phase, "", Vec::new()) };
@@ -379,7 +388,7 @@ fn scale_down_control_plane(facts: &Facts<'_>, record: &Record) -> Plan {
         {
             return plan;
         }
-        if number == 2 && facts.quiet < facts.limits.settle {
+        if number == 2 && record.quiet(facts.now) < facts.limits.settle {
             return waits(facts, phase, "waiting until no reconcile of KKP raises replicas again", Vec::new());
         }
         let message = format!("scaling down {}", names(left.iter().map(|one| one.workload.name.as_str())));
@@ -421,10 +430,14 @@ fn asleep(facts: &Facts<'_>, record: &Record) -> Plan {
     let raised = names(facts.control_plane.iter().filter(|one| one.wanted > 0).map(|one| one.workload.name.as_str()));
     if raised.is_empty() {
         let Numbers { volumes, load_balancers, machines } = record.numbers;
-        let message = format!(
-            "{ASLEEP}{}. {machines} machines come back with a wake; {volumes} volumes and {load_balancers} load balancers remain and are still billed",
-            record.entered
-        );
+        let numbers = if record.rebuilt {
+            "Its record was rebuilt: how many machines come back with a wake is not known until then".to_owned()
+        } else {
+            format!(
+                "{machines} machines come back with a wake; {volumes} volumes and {load_balancers} load balancers remain and are still billed"
+            )
+        };
+        let message = format!("{ASLEEP}{}. {numbers}", record.entered);
         let Some(expiry) = expires_soon(facts) else { return rests(message, None) };
         let note = format!(
             "the control plane's certificates expire at {expiry}: wake the cluster before, and KKP renews them"

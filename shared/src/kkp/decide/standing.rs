@@ -78,7 +78,7 @@ pub fn standing(cluster: &Cluster, record: Option<Result<&Record, RecordError>>)
 }
 
 /// What a wake does without the record.
-const REBUILDS: &str = "A wake rebuilds it from the copies of the counts, without the annotations of autoscalers";
+const REBUILDS: &str = "A wake rebuilds it from the copies on the objects";
 
 fn foreign(cluster: &Cluster, mismatch: &str, under_way: Option<Phase>) -> Standing {
     let remedy = if under_way.is_some() {

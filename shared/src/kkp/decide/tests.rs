@@ -5,6 +5,7 @@ mod table;
 mod world;
 
 use proptest::prelude::*;
+use strum::IntoEnumIterator as _;
 
 use self::world::World;
 use super::*;
@@ -21,7 +22,66 @@ fn a_cluster_sleeps_and_wakes_as_it_was() {
     world.want(Desired::Running);
     world.run(200);
     assert_eq!((world.phase(), world.counts()), (None, before), "{world:#?}");
-    assert!(!world.cluster.spec.pause && world.cron_jobs.iter().all(|job| !job.suspended));
+    let suspended = world.cron_jobs.iter().map(|job| (job.suspended, job.ours));
+    assert!(!world.cluster.spec.pause && suspended.eq([(false, false), (true, false)]), "{world:#?}");
+}
+
+/// Whether the controller sleeps on or wakes the cluster: what stands on the objects is enough, whichever phase has lost its record.
+#[test]
+fn a_record_that_is_lost_in_any_phase_costs_nothing() {
+    for (lost_in, later) in Phase::iter().flat_map(|phase| (0..4).map(move |later| (phase, later))) {
+        let mut world = World::new();
+        let before = (world.counts(), world.cron_jobs.clone());
+        (world.stuck, world.refuses) = (lost_in == Phase::DrainTimedOut, lost_in == Phase::AwakePaused);
+        world.want(Desired::Hibernating);
+        if !lost_in.is_of_sleep() && lost_in != Phase::DrainTimedOut {
+            world.run(200);
+            world.want(Desired::Running);
+        }
+        for _ in 0..400 {
+            if world.phase() == Some(lost_in) {
+                break;
+            }
+            world.run(1);
+        }
+        assert_eq!(world.phase(), Some(lost_in), "{world:#?}");
+        world.run(later);
+        world.record = None;
+        world.run(300);
+        (world.stuck, world.refuses) = (false, false);
+        world.want(Desired::Running);
+        world.run(400);
+        assert_eq!((world.phase(), world.cluster.spec.pause), (None, false), "{lost_in} {later}: {world:#?}");
+        assert_eq!((world.counts(), world.cron_jobs.clone()), before, "{lost_in} {later}");
+    }
+}
+
+/// KKP's volumes go only where a Node runs (row 22), and a record that was rebuilt does not know whether there are any.
+#[test]
+fn a_cluster_that_is_deleted_without_its_record_gets_its_node() {
+    let mut world = World::new();
+    world.want(Desired::Hibernating);
+    world.run(200);
+    world.record = None;
+    world.run(10);
+    world.delete();
+    world.run(600);
+    assert!(world.phase().is_none() && !world.cluster.spec.pause && !world.machinery.nodes.is_empty(), "{world:#?}");
+}
+
+/// Row 8, and row 13 of others: our reason would stay.
+#[test]
+fn a_pause_that_another_client_ends_leaves_nothing_of_ours() {
+    let mut world = World::new();
+    let before = world.counts();
+    world.want(Desired::Hibernating);
+    world.run(200);
+    world.cluster.spec.pause = false;
+    world.run(200);
+    assert_eq!((world.phase(), world.counts(), &world.cluster.spec.pause_reason), (None, before, &None), "{world:#?}");
+    world.cluster.spec.pause = true;
+    world.run(20);
+    assert!(world.phase().is_none() && world.cluster.spec.pause, "a later pause without a reason is another client's");
 }
 
 proptest! {

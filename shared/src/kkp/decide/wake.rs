@@ -8,6 +8,7 @@ use super::{
     waits,
 };
 use crate::kkp::api::Desired;
+use crate::kkp::keys;
 use crate::kkp::phase::Phase;
 use crate::kkp::record::{Machines, Record, Workload};
 
@@ -52,9 +53,15 @@ fn goes_on_regardless(facts: &Facts<'_>, phase: Phase) -> bool {
 }
 
 /// The end of our pause, also after a refusal: without KKP expired certificates are not renewed. A cluster that is deleted stays paused
-/// until it is up, because KKP then restores nothing (row 20). The pause of another client is theirs to end.
+/// until it is up, because KKP then restores nothing (row 20). The pause of another client is theirs to end. When they have ended ours, what
+/// it has left goes the same way: a later pause without a reason would pass for ours.
 fn unpause(facts: &Facts<'_>) -> Option<Action> {
-    (facts.is_paused_by_us() && !facts.is_deleted()).then_some(Action::Unpause)
+    let cluster = facts.cluster;
+    let has_reason = cluster.spec.pause_reason.as_deref().is_some_and(|why| why.starts_with(keys::PAUSED_BY_US));
+    let has_expiry =
+        cluster.metadata.annotations.as_ref().is_some_and(|all| all.contains_key(keys::CERTIFICATES_EXPIRE_AT));
+    let is_left = !cluster.spec.pause && (has_reason || has_expiry);
+    ((facts.is_paused_by_us() || is_left) && !facts.is_deleted()).then_some(Action::Unpause)
 }
 
 /// etcd and the end of the pause, back to back: KKP raises everything but etcd, and at its concurrency limit nothing (rows 8, 9).
@@ -103,13 +110,14 @@ fn wait_for_api(facts: &Facts<'_>, record: &Record) -> Plan {
 }
 
 /// A `MachineDeployment` as it is to be, if it differs. Its count is that of our copy on it: without one, no sleep has set it to 0. A count
-/// that another client has raised stays; 0 stays 0.
+/// that another client has raised stays; 0 stays 0. The annotations are those of the record, and without one those of the copies.
 fn restored(record: &Record, one: &MachineDeployment) -> Option<Machines> {
-    let autoscaler = record.machine_deployments.get(&one.name).map(|recorded| recorded.autoscaler.clone());
-    let autoscaler = autoscaler.unwrap_or_default();
-    let replicas = if one.replicas == 0 { one.copy.unwrap_or_default() } else { one.replicas };
+    let recorded = record.machine_deployments.get(&one.name);
+    let mut autoscaler = one.autoscaler_copy.clone();
+    autoscaler.extend(recorded.map(|recorded| recorded.autoscaler.clone()).unwrap_or_default());
     let unmanaged = autoscaler.keys().any(|key| !one.autoscaler.contains_key(key));
-    (unmanaged || one.copy.is_some()).then_some(Machines { replicas, autoscaler })
+    let is_marked = one.copy.is_some() || !one.autoscaler_copy.is_empty();
+    (unmanaged || is_marked).then_some(Machines { autoscaler, ..one.before() })
 }
 
 /// Counts and annotations as they were, of the `MachineDeployments` that are picked.
@@ -149,12 +157,13 @@ fn scale_up(facts: &Facts<'_>, record: &Record) -> Plan {
 /// A deletion needs one Node where there are volumes: their driver's controller runs there (row 22).
 fn to_detach(record: &Record, user: &Machinery) -> Vec<Action> {
     let runs = user.deployments.iter().any(|one| one.replicas > 0);
-    let had_machines = |name: &str| record.machine_deployments.get(name).is_some_and(|recorded| recorded.replicas > 0);
-    let first = user.deployments.iter().map(|one| &one.name).find(|name| had_machines(name));
+    let recorded = |one: &MachineDeployment| Some(record.machine_deployments.get(&one.name)?.replicas);
+    let first = user.deployments.iter().find(|one| recorded(one).or(one.copy).is_some_and(|count| count > 0));
     let one = Machines { replicas: 1, ..Machines::default() };
+    // A record that was rebuilt does not know about volumes.
     first
-        .filter(|_| record.numbers.volumes > 0 && !runs)
-        .map(|name| Action::RestoreMachines(name.clone(), one))
+        .filter(|_| (record.numbers.volumes > 0 || record.rebuilt) && !runs)
+        .map(|first| Action::RestoreMachines(first.name.clone(), one))
         .into_iter()
         .collect()
 }
@@ -199,7 +208,8 @@ fn waits_for_nodes(facts: &Facts<'_>, record: &Record, user: &Machinery, message
 }
 
 fn unsuspend(facts: &Facts<'_>, record: &Record) -> Option<Action> {
-    let ours = facts.cron_jobs.iter().filter(|job| job.suspended && record.cron_jobs.contains(&job.name));
+    let ours =
+        facts.cron_jobs.iter().filter(|job| job.ours || job.suspended && record.cron_jobs.contains(&job.name));
     let ours: Vec<String> = ours.map(|job| job.name.clone()).collect();
     (!ours.is_empty()).then_some(Action::Unsuspend(ours))
 }
@@ -211,6 +221,7 @@ fn end(facts: &Facts<'_>, record: &Record, user: &Machinery) -> Plan {
     let marked: Vec<Workload> = marked.collect();
     actions.extend((!marked.is_empty()).then_some(Action::Unmark(marked)));
     actions.push(Action::TouchBackups);
+    actions.extend(unpause(facts));
     let warning = facts.is_paused_by_others().then(|| {
         let why = facts.cluster.spec.pause_reason.as_deref().filter(|why| !why.is_empty()).unwrap_or("no reason given");
         let note = format!("the cluster is awake, and another client has paused it ({why}): KKP does not manage it until spec.pause is false");
@@ -240,8 +251,10 @@ fn awake_paused(facts: &Facts<'_>, record: &Record) -> Plan {
         return seen(facts, record.phase).map_or_else(|plan| *plan, |user| end(facts, record, user));
     }
     if !facts.is_paused_by_us() {
-        let message =
-            "the cluster is awake, and KKP does not delete it while another client pauses it: set spec.pause to false";
+        let message = format!(
+            "the cluster is awake, and KKP does not delete it while another client pauses it: {}",
+            keys::TO_UNPAUSE
+        );
         return Plan { requeue: Some(SLOW), ..Plan::work(Phase::AwakePaused, message, Vec::new()) };
     }
     let message = match facts.unpause_refused {

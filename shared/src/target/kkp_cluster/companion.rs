@@ -111,8 +111,10 @@ impl Companion for RecordConfigMap {
         let numbers = record.numbers;
         let remaining = json!({ "volumes": numbers.volumes, "loadBalancers": numbers.load_balancers });
         let back: u32 = record.machine_deployments.values().fold(0, |sum, one| sum.saturating_add(one.replicas));
-        shown.more.insert("remaining", remaining);
-        shown.more.insert("scaledDownMachines", json!(back));
+        if !record.rebuilt {
+            shown.more.insert("remaining", remaining);
+            shown.more.insert("scaledDownMachines", json!(back));
+        }
         shown
     }
 

@@ -28,7 +28,8 @@ struct Case {
     record: Option<Record>,
     unread: Option<RecordError>,
     control_plane: Vec<Replicas>,
-    quiet: Duration,
+    /// Whether a pause that has ended leaves its reason.
+    left: bool,
     machinery: Option<Machinery>,
     may_begin: bool,
     unpause_refused: Option<&'static str>,
@@ -63,7 +64,7 @@ impl Case {
             record,
             unread: None,
             control_plane: vec![replicas("apiserver", 0), replicas("scheduler", 0), replicas("etcd", 0)],
-            quiet: Duration::ZERO,
+            left: false,
             machinery: None,
             may_begin: true,
             unpause_refused: None,
@@ -74,8 +75,12 @@ impl Case {
     }
 
     fn plan(&self) -> Plan {
+        let mut cluster = self.cluster.clone();
+        if !cluster.spec.pause && !self.left {
+            cluster.spec.pause_reason = None;
+        }
         decide(&Facts {
-            cluster: &self.cluster,
+            cluster: &cluster,
             request: Request { desired: self.desired, at: Some(now() + self.requested) },
             forced: false,
             record: self.record.as_ref(),
@@ -84,7 +89,6 @@ impl Case {
             control_plane: &self.control_plane,
             numbers: Numbers::default(),
             cron_jobs: &[],
-            quiet: self.quiet,
             user: self.machinery.as_ref().map_or(User::Silent("connection refused"), User::Seen),
             may_begin: self.may_begin,
             unpause_refused: self.unpause_refused,
@@ -159,9 +163,12 @@ fn etcd_goes_last_and_only_after_a_quiet_time() {
     case.control_plane[1] = replicas("scheduler", 0);
     assert_eq!(case.plan().actions, [Action::ScaleDown(workload("apiserver"), 2)]);
     case.control_plane[0] = replicas("apiserver", 0);
-    case.quiet = Duration::from_secs(14);
-    assert_eq!(case.plan().actions, []);
-    case.quiet = Duration::from_secs(15);
+    // From when that is so is on the record: the next controller counts on.
+    case.record = case.plan().record;
+    assert_eq!(case.record.as_ref().and_then(|record| record.quiet_since.as_deref()), Some(NOW));
+    case.later = Duration::from_secs(14);
+    assert_eq!((case.plan().actions, case.enters()), (vec![], None));
+    case.later = Duration::from_secs(15);
     assert_eq!(case.plan().actions, [Action::ScaleDown(workload("etcd"), 3)]);
     case.control_plane[2] = replicas("etcd", 0);
     assert_eq!(case.enters(), Some(Phase::Dehydrated));
@@ -290,7 +297,7 @@ fn a_wake_waits_for_a_restore_of_etcd() {
 fn nothing_is_stopped_whose_volumes_would_be_deleted() {
     let mut case = Case::new(Desired::Hibernating, Some(Phase::ScalingDownControlPlane));
     case.machinery = Some(Machinery::default());
-    case.quiet = Duration::from_hours(1);
+    case.record.as_mut().unwrap().quiet_since = Some("2026-11-22T17:00:00Z".to_owned());
     case.control_plane[2] = Replicas { deletes_volumes: true, ..replicas("etcd", 3) };
     assert!(case.says().starts_with("StatefulSets etcd: ") && case.plan().actions.is_empty());
     case.control_plane[2].deletes_volumes = false;
@@ -451,7 +458,8 @@ fn a_stale_copy_below_the_count_is_not_what_comes_back() {
     assert_eq!(case.plan().actions, [Action::ScaleDown(workload("scheduler"), 2)]);
     case.control_plane[1] = replicas("scheduler", 0);
     assert_eq!(case.plan().actions, [Action::ScaleDown(workload("apiserver"), 4)]);
-    (case.control_plane[0], case.quiet) = (replicas("apiserver", 0), Duration::from_secs(15));
+    case.control_plane[0] = replicas("apiserver", 0);
+    case.record.as_mut().unwrap().quiet_since = Some("2026-11-22T17:00:00Z".to_owned());
     assert_eq!(case.plan().actions, [Action::ScaleDown(workload("etcd"), 5)]);
     // Without a record: the same.
     case.control_plane = vec![grown("apiserver", 4, 1), grown("etcd", 5, 3)];
@@ -542,17 +550,66 @@ fn a_drain_that_timed_out_is_undone_and_begins_again_when_it_is_requested_again(
     let mut case = Case::new(Desired::Hibernating, Some(Phase::DrainTimedOut));
     case.machinery =
         Some(Machinery { nodes: vec![node("a")], deployments: vec![deployment(2)], ..Machinery::default() });
+    case.record.as_mut().unwrap().entered = "2026-11-22T18:00:01Z".into();
     assert_eq!(case.plan().actions, [Action::Uncordon(vec!["a".into()])]);
+    assert_eq!(case.says(), keys::UNDOING);
     case.machinery.as_mut().unwrap().nodes.clear();
     // Everything is undone: what users change from here on is theirs.
     let undone = case.plan().record.unwrap();
     assert!(undone.machine_deployments.is_empty());
     case.record = Some(undone);
     assert!(!case.ends() && case.says().starts_with("Pods did not end in time"));
-    case.record.as_mut().unwrap().entered = "2026-11-22T17:00:00Z".into();
-    assert!(case.ends(), "the request is newer");
+    for entered in ["2026-11-22T17:00:00Z", NOW] {
+        case.record.as_mut().unwrap().entered = entered.into();
+        assert!(case.ends(), "the request is newer than {entered}");
+    }
     case.desired = Desired::Running;
     assert!(case.ends());
+}
+
+/// Not those that nobody has touched yet, and with the reason.
+#[test]
+fn a_drain_that_timed_out_names_what_it_waited_for_and_the_last_error() {
+    let last = "waiting for Pods to end: shop/db-0; retried after an error: write Pod shop/db-0: denied";
+    let mut case = Case::new(Desired::Hibernating, Some(Phase::Draining));
+    let untouched = Pod { name: "kube-system/csi".into(), stage: Stage::System, ..Pod::default() };
+    let deployments = vec![deployment(2)];
+    case.machinery = Some(Machinery { pods: vec![untouched], deployments, ..Machinery::default() });
+    super::world::say(&mut case.cluster, Some(Report::of(Phase::Draining, last)));
+    case.later = Duration::from_secs(601);
+    let plan = case.plan();
+    assert_eq!(plan.report, Some(Report::of(Phase::DrainTimedOut, keys::UNDOING)));
+    case.record = plan.record.map(|record| Record { machine_deployments: BTreeMap::new(), ..record });
+    confirm(&mut case.cluster, Some(Phase::DrainTimedOut));
+    assert!(case.says().ends_with(&format!("retry. Last seen: {last}")), "{}", case.says());
+}
+
+/// Row 8: also in a wake that has come further.
+#[test]
+fn what_is_left_of_a_pause_that_another_client_has_ended_goes() {
+    let up = vec![replicas("apiserver", 2), replicas("scheduler", 1), replicas("etcd", 3)];
+    for (phase, actions) in [
+        (Phase::StartingControlPlane, vec![Action::Unpause]),
+        (Phase::WaitingForNodes, vec![Action::TouchBackups, Action::Unpause]),
+    ] {
+        let mut case = Case { left: true, control_plane: up.clone(), ..Case::new(Desired::Running, Some(phase)) };
+        (case.cluster.spec.pause, case.machinery) = (false, Some(Machinery::default()));
+        assert_eq!(case.plan().actions, actions, "{phase}");
+        // Or nothing is left but the date.
+        case.left = false;
+        case.cluster.metadata.annotations = Some([(keys::CERTIFICATES_EXPIRE_AT.to_owned(), NOW.to_owned())].into());
+        assert_eq!(case.plan().actions, actions, "{phase}");
+        case.cluster.metadata.annotations = None;
+        assert!(!case.plan().actions.contains(&Action::Unpause), "{phase}");
+        (case.cluster.spec.pause, case.cluster.spec.pause_reason) = (true, Some("maintenance".into()));
+        assert!(!case.plan().actions.contains(&Action::Unpause), "{phase}: another client's pause");
+    }
+}
+
+/// K7 of the webhook judges whoever follows the advice.
+#[test]
+fn the_advice_to_end_a_pause_names_the_annotation_that_it_takes() {
+    assert!(keys::TO_UNPAUSE.ends_with(&format!("with annotation {}: \"true\"", keys::ALLOW_UNPAUSE)));
 }
 
 /// Row 18: the counts are those of the backup.

@@ -10,7 +10,7 @@ use super::super::*;
 use crate::kkp::api::{Cluster, ClusterSpec, ClusterStatus, Condition, Request};
 use crate::kkp::keys;
 use crate::kkp::phase::Limits;
-use crate::kkp::record::{Machines, Numbers, Record, Workload, WorkloadKind};
+use crate::kkp::record::{Numbers, Record, Workload, WorkloadKind};
 
 const TICK: Duration = Duration::from_secs(3);
 
@@ -30,8 +30,11 @@ pub(super) struct World {
     /// Passes at which a reconcile of KKP in flight raises the scheduler, if the cluster is paused.
     pub(super) raised: Vec<usize>,
     pub(super) volumes: u32,
+    /// Whether no Pod ends.
+    pub(super) stuck: bool,
+    /// Whether KKP refuses the end of the pause.
+    pub(super) refuses: bool,
     passes: usize,
-    quiet_since: Timestamp,
     last: Option<Plan>,
 }
 
@@ -86,6 +89,7 @@ impl World {
                 BTreeMap::new()
             },
             copy: None,
+            autoscaler_copy: BTreeMap::new(),
         };
         let mut world = Self {
             cluster: up_to_date(),
@@ -93,7 +97,7 @@ impl World {
             record: None,
             control_plane: KKP.iter().map(|(name, count)| (workload(name), *count)).collect(),
             copies: BTreeMap::new(),
-            cron_jobs: vec![CronJob { name: "etcd-defragger".into(), suspended: false }],
+            cron_jobs: vec![cron_job("etcd-defragger", false), cron_job("suspended-by-its-user", true)],
             machinery: Machinery {
                 deployments: vec![deployment("a", 3, true), deployment("b", 2, false), deployment("off", 0, false)],
                 ..Machinery::default()
@@ -102,8 +106,9 @@ impl World {
             kills: Vec::new(),
             raised: Vec::new(),
             volumes: 0,
+            stuck: false,
+            refuses: false,
             passes: 0,
-            quiet_since: now,
             last: None,
         };
         world.machines_follow();
@@ -162,9 +167,6 @@ impl World {
                 deletes_volumes: false,
             })
             .collect();
-        if control_plane.iter().any(|one| one.wanted > 0 && one.workload.name != "etcd") {
-            self.quiet_since = self.now;
-        }
         let plan = decide(&Facts {
             cluster: &self.cluster,
             request: self.request,
@@ -175,10 +177,9 @@ impl World {
             control_plane: &control_plane,
             numbers: Numbers { volumes: self.volumes, ..Numbers::default() },
             cron_jobs: &self.cron_jobs,
-            quiet: Duration::try_from(self.now - self.quiet_since).unwrap(),
             user: if self.api_answers() { User::Seen(&self.machinery) } else { User::Silent("connection refused") },
             may_begin: true,
-            unpause_refused: None,
+            unpause_refused: self.refuses.then_some("invalid datacenter name"),
             now: self.now,
             limits: Limits::default(),
         });
@@ -214,19 +215,14 @@ impl World {
 
     fn carry_out(&mut self, action: &Action) {
         let user_api = self.api_answers();
-        let deployment = |world: &mut Self, name: &str, machines: &Machines, replicas: u32| {
+        let deployment = |world: &mut Self, name: &str, change: &dyn Fn(&mut MachineDeployment)| {
             assert!(user_api, "{action:?} while the API server is down");
-            let found = world.machinery.deployments.iter_mut().find(|one| one.name == name).unwrap();
-            found.replicas = replicas;
-            found.autoscaler = if replicas == 0 { BTreeMap::new() } else { machines.autoscaler.clone() };
-            found.copy = (replicas == 0).then_some(machines.replicas);
+            change(world.machinery.deployments.iter_mut().find(|one| one.name == name).unwrap());
         };
         match action {
-            Action::StopAutoscaler(names) => {
-                for one in self.machinery.deployments.iter_mut().filter(|one| names.contains(&one.name)) {
-                    one.autoscaler.clear();
-                }
-            }
+            Action::StopAutoscaler(name, recorded) => deployment(self, name, &|one: &mut MachineDeployment| {
+                (one.autoscaler, one.autoscaler_copy) = (BTreeMap::new(), recorded.clone());
+            }),
             Action::Cordon(names) => self.nodes(names, |node| {
                 (node.ours, node.cordoned, node.skips_eviction) = (true, true, true);
             }),
@@ -238,21 +234,22 @@ impl World {
                 assert!(user_api && is_over, "Pods are deleted that may still run");
                 self.machinery.lost_pods.retain(|pod| !pods.contains(pod));
             }
-            Action::RestoreAutoscaler(name, autoscaler) => {
-                let found = self.machinery.deployments.iter_mut().find(|one| one.name == *name).unwrap();
-                found.autoscaler.clone_from(autoscaler);
-                found.copy = None;
-            }
+            Action::RestoreAutoscaler(name, autoscaler) => deployment(self, name, &|one: &mut MachineDeployment| {
+                (one.autoscaler, one.autoscaler_copy, one.copy) = (autoscaler.clone(), BTreeMap::new(), None);
+            }),
             Action::DeletePods(names) => {
                 for pod in self.machinery.pods.iter_mut().filter(|pod| names.contains(&pod.name)) {
                     pod.terminating = true;
                 }
             }
-            Action::ScaleDownMachines(name, machines) => deployment(self, name, machines, 0),
-            Action::RestoreMachines(name, machines) => {
-                deployment(self, name, machines, machines.replicas);
-                self.machinery.deployments.iter_mut().filter(|one| one.name == *name).for_each(|one| one.copy = None);
-            }
+            Action::ScaleDownMachines(name, machines) => deployment(self, name, &|one: &mut MachineDeployment| {
+                (one.replicas, one.copy) = (0, Some(machines.replicas));
+                (one.autoscaler, one.autoscaler_copy) = (BTreeMap::new(), machines.autoscaler.clone());
+            }),
+            Action::RestoreMachines(name, machines) => deployment(self, name, &|one: &mut MachineDeployment| {
+                one.replicas = machines.replicas;
+                (one.autoscaler, one.autoscaler_copy, one.copy) = (machines.autoscaler.clone(), BTreeMap::new(), None);
+            }),
             Action::DeleteNode(name) => self.machinery.nodes.retain(|node| node.name != *name),
             Action::Pause => {
                 assert!(self.machinery.machines.is_empty(), "paused while a Machine exists");
@@ -260,8 +257,10 @@ impl World {
                 self.cluster.spec.pause = true;
                 self.cluster.spec.pause_reason = Some(keys::PAUSED_BY_US.to_owned());
             }
+            Action::Unpause if self.refuses => {}
             Action::Unpause => {
-                assert!(is_paused_by_us(&self.cluster), "the pause of another client ended");
+                let is_by_others = self.cluster.spec.pause && !is_paused_by_us(&self.cluster);
+                assert!(!is_by_others, "the pause of another client ended");
                 (self.cluster.spec.pause, self.cluster.spec.pause_reason) = (false, None);
             }
             Action::ScaleDown(workload, count) => {
@@ -279,6 +278,7 @@ impl World {
             Action::Suspend(names) | Action::Unsuspend(names) => {
                 for job in self.cron_jobs.iter_mut().filter(|job| names.contains(&job.name)) {
                     job.suspended = matches!(action, Action::Suspend(_));
+                    job.ours = job.suspended;
                 }
             }
             Action::TouchBackups | Action::TouchMachineSets(_) => {}
@@ -303,7 +303,7 @@ impl World {
             }
         }
         if self.api_answers() {
-            self.machinery.pods.retain(|pod| !pod.terminating);
+            self.machinery.pods.retain(|pod| !pod.terminating || self.stuck);
             if !self.machinery.pods.iter().any(|pod| pod.stage < Stage::System) {
                 self.machinery.attachments.clear();
             }
@@ -336,6 +336,10 @@ impl World {
         }
         self.machinery.machines = names.into_iter().collect();
     }
+}
+
+fn cron_job(name: &str, suspended: bool) -> CronJob {
+    CronJob { name: name.to_owned(), suspended, ours: false }
 }
 
 fn pod(name: &str, stage: Stage) -> Pod {

@@ -40,11 +40,18 @@ impl Said<'_> {
         if self.message.is_empty() { self.reason.to_owned() } else { format!("{}: {}", self.reason, self.message) }
     }
 
-    /// Whether it was written before the request. Our controller writes the heartbeat whenever reason or message change.
+    /// Whether it was written before the request. Our controller writes the heartbeat whenever reason or message change. A drain takes longer
+    /// than a second: one that timed out in the second of the request is of an earlier one, and is retried.
     fn is_older_than_request(&self, cluster: &Cluster) -> bool {
         let annotations = cluster.metadata.annotations.as_ref();
         let requested = annotations.and_then(|all| format::time(all.get(keys::POWER_STATE_AT)?));
-        requested > format::time(&self.condition.last_heartbeat_time)
+        let written = format::time(&self.condition.last_heartbeat_time);
+        requested > written || self.phase == Some(Phase::DrainTimedOut) && requested.is_some() && requested == written
+    }
+
+    /// Whether the controller still undoes a drain that took too long. It tries again after that if that was requested meanwhile.
+    fn is_undone(&self) -> bool {
+        self.phase == Some(Phase::DrainTimedOut) && self.message.starts_with(keys::UNDOING)
     }
 }
 
@@ -55,7 +62,7 @@ impl Said<'_> {
 /// | P3 | no condition | unnoticed | reached |
 /// | P4 | a reason that is no phase: the record cannot be read | lost | lost |
 /// | P5 | Dehydrated | reached | going, or unnoticed while it only says that the cluster sleeps |
-/// | P6 | the drain timed out, or a preflight refused | lost, or unnoticed if that was before the request | going |
+/// | P6 | the drain timed out and was undone, or a preflight refused | lost, or unnoticed if that was before the request | going |
 /// | P7 | any other phase | going | going |
 pub(super) fn of(cluster: &Cluster, desired: PowerAction, action: PowerAction) -> Progress {
     if cluster.metadata.deletion_timestamp.is_some() {
@@ -75,7 +82,7 @@ pub(super) fn of(cluster: &Cluster, desired: PowerAction, action: PowerAction) -
         None => Progress::Lost(said.sentence()),                            // P4
         Some(Phase::Dehydrated) if sleeps => Progress::Reached,             // P5
         Some(Phase::Dehydrated) if said.is_asleep() => Progress::Unnoticed, // P5
-        Some(phase) if sleeps && (phase == Phase::DrainTimedOut || said.is_refusal()) => {
+        Some(phase) if sleeps && !said.is_undone() && (phase == Phase::DrainTimedOut || said.is_refusal()) => {
             if said.is_older_than_request(cluster) { Progress::Unnoticed } else { Progress::Lost(said.sentence()) } // P6
         }
         Some(_) => Progress::Going(said.sentence()), // P7
@@ -113,6 +120,7 @@ mod tests {
             ("P5", Some(("Dehydrated", "waiting")), Resume, going("Dehydrated: waiting")),
             ("P6", Some(("DrainTimedOut", "a/b")), Hibernate, lost("DrainTimedOut: a/b")),
             ("P6", Some(("DrainTimedOut", "a/b")), Resume, going("DrainTimedOut: a/b")),
+            ("P7", Some(("DrainTimedOut", keys::UNDOING)), Hibernate, going("DrainTimedOut: undoing the drain")),
             ("P6", Some(refused), Hibernate, lost("Preflight: refused: status.phase is \"Updating\", not \"Running\"")),
             ("P7", Some(("Preflight", "waiting for others")), Hibernate, going("Preflight: waiting for others")),
             ("P7", Some(("Draining", "a/b")), Hibernate, going("Draining: a/b")),
@@ -134,7 +142,13 @@ mod tests {
             KKP_CLUSTER.progress(&object, PowerAction::Hibernate).unwrap()
         };
         assert_eq!(seen("2026-11-22T18:00:01Z"), Progress::Unnoticed); // the condition is of 18:00:00
-        assert_eq!(seen("2026-11-22T18:00:00Z"), lost("DrainTimedOut: a/b"));
+        assert_eq!(seen("2026-11-22T18:00:00Z"), Progress::Unnoticed, "no drain takes less than a second");
+        assert_eq!(seen("2026-11-22T17:59:59Z"), lost("DrainTimedOut: a/b"));
+        // A preflight may refuse at once.
+        let request = json!({ keys::POWER_STATE: "Hibernating", keys::POWER_STATE_AT: "2026-11-22T18:00:00Z" });
+        let object = cluster(&request, Some(("Preflight", "refused: no")));
+        let refused = KKP_CLUSTER.progress(&object, PowerAction::Hibernate).unwrap();
+        assert_eq!(refused, lost("Preflight: refused: no"));
         assert_eq!(seen("soon"), lost("DrainTimedOut: a/b"));
     }
 

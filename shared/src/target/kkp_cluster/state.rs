@@ -184,6 +184,7 @@ mod tests {
             ),
             (true, theirs, Some(("Draining", "x")), OTHERS, Some("x")),
             (true, theirs, Some(("WaitingForApi", "x")), OTHERS, Some("x")),
+            (true, theirs, Some(("Dehydrated", "")), OTHERS, None),
             (true, ours, Some(("Dehydrated", "")), US, None),
             (true, ours, Some(("AwakePaused", "x")), US, Some("x")),
             (true, ours, None, US, None),

@@ -71,17 +71,17 @@ async fn one_clusters_bad_machine_does_not_spoil_anothers_sleep() -> Result<()> 
     let world = World::shared().await?;
     let clusters = neighbours(&world, "eu-west-3", 5, 3).await?;
     let bad = ids(&clusters[2], "-worker-1").await?.pop_first().context("a worker")?;
-    // EC2 does not say which one is meant.
+    // EC2 does not say which one is meant, and the code is on no list.
     let fault = Fault {
         instance: Some(bad.clone()),
-        message: Some("Some instance may not be stopped.".into()),
-        ..Fault::error("StopInstances", "OperationNotPermitted", 400)
+        message: Some("The requested configuration is currently not supported.".into()),
+        ..Fault::error("StopInstances", "Unsupported", 400)
     };
     let fault = world.ec2().inject(&fault).await?;
     try_join_all(clusters.iter().map(Cluster::sleep)).await?;
     for (number, cluster) in clusters.iter().enumerate() {
         if number == 2 {
-            says(cluster, HIBERNATING, &format!("{bad}: OperationNotPermitted")).await?;
+            says(cluster, HIBERNATING, &format!("{bad}: Unsupported")).await?;
         } else {
             let found = cluster.wait_for_power_state("Hibernating", Duration::from_secs(20)).await?;
             assert_eq!(message(&found, HIBERNATING), "Cluster is stopped");

@@ -32,6 +32,8 @@ struct Ec2 {
     instances: BTreeMap<String, (String, String)>,
     requests: usize,
     fault: Option<Fault>,
+    /// Code and message of a refusal of one machine, in place of stop protection.
+    refusal: Option<(&'static str, &'static str)>,
 }
 
 /// What a request is answered.
@@ -45,8 +47,9 @@ impl Ec2 {
             Some(Fault::Unavailable) => return error(500, "InternalError", "An internal error has occurred"),
             Some(Fault::Denied) => return error(403, "UnauthorizedOperation", "You are not authorized."),
             Some(Fault::Refused(id)) if ids.contains(&id) => {
-                let message = format!("The instance '{id}' may not be stopped. Modify its 'disableApiStop' attribute.");
-                return error(400, "OperationNotPermitted", &message);
+                let named = format!("The instance '{id}' may not be stopped. Modify its 'disableApiStop' attribute.");
+                let (code, message) = self.refusal.unwrap_or(("OperationNotPermitted", named.as_str()));
+                return error(400, code, message);
             }
             _ => {}
         }
@@ -231,6 +234,16 @@ impl Bench for Ec2Bench {
 }
 
 conformance_tests!(Ec2Bench::default());
+
+/// By codes that no list here has, and without a name.
+#[tokio::test(start_paused = true)]
+async fn a_machine_that_is_refused_with_any_code_spoils_no_other() {
+    for code in ["Unsupported", "MaxSpotInstanceCountExceeded", "ACodeOfNextYear"] {
+        let bench = Ec2Bench::default();
+        bench.ec2().refusal = Some((code, "The requested configuration is currently not supported."));
+        cloud_conformance::a_refused_machine_spoils_no_other(&bench).await;
+    }
+}
 
 /// At full use, EC2 throttles what comes a little early, and the SDK repeats it by itself: the next calls must come later.
 #[tokio::test(start_paused = true)]

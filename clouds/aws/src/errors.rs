@@ -20,19 +20,25 @@ pub(crate) struct Failure {
     pub kind: CloudErrorKind,
 }
 
-/// Codes by which EC2 refuses a batch because of single instances in it.
-const INSTANCE_SCOPED: &[&str] = &[
-    "IncorrectInstanceState",
-    "IncorrectSpotRequestState",
-    "IncorrectState",
-    "InvalidInstanceID.Malformed",
-    "InvalidInstanceID.NotFound",
-    "OperationNotPermitted",
-    "UnsupportedOperation",
-];
-
+/// What is about the account, its credentials, the rate of calls or capacity. Any other 4xx may be due to single instances: EC2 has more
+/// codes for these than anybody lists.
 const KINDS: &[(CloudErrorKind, &[&str])] = &[
-    (CloudErrorKind::Throttled, &["RequestLimitExceeded", "Throttling", "ThrottlingException", "TooManyRequests"]),
+    (
+        CloudErrorKind::Throttled,
+        &[
+            "BandwidthLimitExceeded",
+            "EC2ThrottledException",
+            "RequestLimitExceeded",
+            "RequestThrottled",
+            "RequestThrottledException",
+            "SlowDown",
+            "Throttling",
+            "ThrottledException",
+            "ThrottlingException",
+            "TooManyRequests",
+            "TooManyRequestsException",
+        ],
+    ),
     (
         CloudErrorKind::Capacity,
         &[
@@ -45,7 +51,18 @@ const KINDS: &[(CloudErrorKind, &[&str])] = &[
     ),
     (
         CloudErrorKind::Denied,
-        &["AuthFailure", "ExpiredToken", "InvalidClientTokenId", "OptInRequired", "UnauthorizedOperation"],
+        &[
+            "AuthFailure",
+            "Blocked",
+            "ExpiredToken",
+            "IncompleteSignature",
+            "InvalidClientTokenId",
+            "MissingAuthenticationToken",
+            "OptInRequired",
+            "PendingVerification",
+            "RequestExpired",
+            "UnauthorizedOperation",
+        ],
     ),
 ];
 
@@ -75,9 +92,9 @@ impl Failure {
         Self { code, message: stable(&message), status, kind }
     }
 
-    /// Whether single instances are to blame, so that the rest of the batch can go on without them.
+    /// Whether single instances may be to blame, so that the rest of the batch can go on without them. What has no code does not come from EC2.
     pub(crate) fn blames_instances(&self) -> bool {
-        INSTANCE_SCOPED.contains(&self.code.as_str()) && self.status == 400
+        self.kind == CloudErrorKind::Invalid && (400..500).contains(&self.status) && !self.code.is_empty()
     }
 
     /// Whether a part of the batch may go although all of it may not: single instances are to blame, or there is no room for all.
@@ -148,4 +165,30 @@ fn stable(message: &str) -> String {
     let cut = ["Encoded authorization failure message:", "(request id:", "RequestId:", "request ID:"];
     let end = cut.iter().filter_map(|mark| message.find(mark)).min().unwrap_or(message.len());
     sanitize_to(message[..end].trim_end(), 400)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn any_4xx_may_be_due_to_one_instance_unless_it_is_about_credentials_rights_or_rate() {
+        for (code, status, blames) in [
+            ("IncorrectInstanceState", 400, true),
+            ("Unsupported", 400, true),
+            ("MaxSpotInstanceCountExceeded", 400, true),
+            ("ACodeOfNextYear", 409, true),
+            ("", 407, false), // a proxy's answer
+            ("PendingVerification", 400, false),
+            ("RequestExpired", 400, false),
+            ("UnauthorizedOperation", 403, false),
+            ("RequestThrottled", 400, false),
+            ("InternalError", 500, false),
+        ] {
+            let by_status = if status < 500 { CloudErrorKind::Invalid } else { CloudErrorKind::Unavailable };
+            let kind = of_code(code).unwrap_or(by_status);
+            let failure = Failure { code: code.to_owned(), message: String::new(), status, kind };
+            assert_eq!(failure.blames_instances(), blames, "{code}");
+        }
+    }
 }

@@ -218,7 +218,7 @@ impl<S: Sender> Round<'_, S> {
             part.tell(None);
         }
         match failure {
-            Some(failure) if is_of_one(failure.kind) || failure.blames_instances() => (apart, Some(failure)),
+            Some(failure) if is_of_one(failure.kind) => (apart, Some(failure)),
             failure => {
                 self.failed = self.failed.take().or_else(|| failure.map(|failure| self.mover.failed(failure)));
                 for part in apart {

@@ -7,6 +7,8 @@ use shared::cloud::InstanceState;
 use super::*;
 use crate::call::Moved;
 
+mod codes;
+
 /// EC2 as far as refusals go: a batch with a bad instance is refused as a whole.
 #[derive(Default)]
 struct Ec2 {

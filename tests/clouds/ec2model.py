@@ -6,7 +6,8 @@ Stock moto moves instances at once, revives terminated ones, stops one-time spot
 * transitions take time, each kind with its own setting;
 * a batch is checked as a whole before anything moves, and the refusal names the first instance in the way;
 * `IncorrectInstanceState`, stop and termination protection, one-time spot requests, malformed IDs;
-* `LaunchTime` is renewed by every start;
+* `LaunchTime` is renewed by every start, and `StateReason` says why an instance stopped;
+* an instance may stop again after each accepted start, with a `StateReason` of its own (`stops_again`), as one whose key of KMS may not be used;
 * `DescribeInstances` pages by instance, and refuses filters that it does not know or that have too many values;
 * filters on tags compare whole values, with `*` and `?`, and take 200 of them quickly;
 * `DescribeSpotInstanceRequests` knows the requests of the instances that there are.
@@ -27,7 +28,7 @@ from moto.core.utils import utcnow
 from moto.ec2 import utils as ec2_utils
 from moto.ec2.exceptions import EC2ClientError, InvalidInstanceIdError, OperationNotPermitted4
 from moto.ec2.models.core import TaggedEC2Resource
-from moto.ec2.models.instances import Instance, InstanceBackend, InstanceState, Reservation
+from moto.ec2.models.instances import Instance, InstanceBackend, InstanceState, Reservation, StateReason
 from moto.ec2.responses.instances import InstanceResponse
 from moto.ec2.responses.spot_instances import SpotInstances
 
@@ -65,8 +66,11 @@ def _transition(instance: Instance, during: str, final: str, kind: str) -> Insta
         with LOCK:
             if instance._state is not token:
                 return  # another transition took over
-            _original[kind](instance)
-            set_state(instance, final)
+            why = getattr(instance, "stops_again", None) if kind == "start" else None
+            _original["stop" if why else kind](instance)
+            if why:
+                instance.state_reason = StateReason(why, why.split(":")[0])
+            set_state(instance, "stopped" if why else final)
 
     if SETTINGS[kind] <= 0:
         finish()

@@ -7,7 +7,8 @@ It listens on 127.0.0.1 only. AWS calls (EC2, and STS AssumeRole) come in at `/`
     GET    /_world/instances            every instance, with account, region, state and since when
     POST   /_world/instances            create: {"account", "region", "infra_id", "instances": [{"name", "role", ...}]}
     POST   /_world/instances/ID         {"state": ...} moves it at once (no rules); {"protected": bool} stop protection;
-                                        {"termination_protected": bool}
+                                        {"termination_protected": bool}; {"stops_again": "StateReason" or null} each
+                                        start of it is accepted, and it stops again instead of running
     DELETE /_world/instances?tag=KEY    forgets instances with this tag
     GET    /_world/settings, PATCH      seconds of start, stop, terminate; page_limit; limits: 0 turns EC2's token buckets off
     POST   /_world/keys                 {"access_key_id", "secret_access_key", "account", "denied": [actions]}
@@ -322,6 +323,8 @@ def change_instance(_sim, _query, data, instance_id):
             instance.disable_api_stop = data["protected"]
         if "termination_protected" in data:
             instance.disable_api_termination = data["termination_protected"]
+        if "stops_again" in data:
+            instance.stops_again = data["stops_again"]
         if "state" in data:
             if data["state"] == "running":
                 instance.launch_time = model.utcnow()

@@ -147,6 +147,34 @@ class Ec2(unittest.TestCase):
         self.ec2.start_instances(InstanceIds=[one])
         self.assertGreater(launched(), before)
 
+    def test_an_instance_may_stop_again_after_a_start_that_was_accepted(self):
+        one, other = self.make(2, state="stopped")
+        why = "Client.InternalError: Client error on launch"
+        self.sim.world("POST", f"instances/{one}", {"stops_again": why})
+        found = lambda: self.ec2.describe_instances(InstanceIds=[one])["Reservations"][0]["Instances"][0]
+        before = found()["LaunchTime"]
+        time.sleep(1.1)
+        self.ec2.start_instances(InstanceIds=[one, other])
+        self.assertEqual(self.states([one, other]), ["pending"] * 2)
+        self.settle([other], "running")
+        self.settle([one], "stopped")
+        self.assertEqual(found()["StateReason"], {"Code": "Client.InternalError", "Message": why})
+        self.assertGreater(found()["LaunchTime"], before)
+        self.sim.world("POST", f"instances/{one}", {"stops_again": None})
+        self.ec2.start_instances(InstanceIds=[one])
+        self.settle([one], "running")
+        self.ec2.stop_instances(InstanceIds=[one])
+        self.settle([one], "stopped")
+        self.assertEqual(found()["StateReason"]["Code"], "Client.UserInitiatedShutdown")
+
+    def test_one_instance_may_be_refused_with_any_code(self):
+        one, other = self.make(2)
+        words = {"code": "ACodeOfNextYear", "status": 409, "message": "Not today."}
+        self.sim.world("POST", "faults", {"action": "StopInstances", "instance": one, **words})
+        answer = self.refused("ACodeOfNextYear", self.ec2.stop_instances, InstanceIds=[one, other])
+        self.assertEqual((answer["ResponseMetadata"]["HTTPStatusCode"], answer["Error"]["Message"]), (409, "Not today."))
+        self.ec2.stop_instances(InstanceIds=[other])
+
     def test_a_state_that_does_not_allow_it_refuses_the_batch_and_names_the_instance(self):
         up, stopping = self.make(2)
         self.sim.world("POST", f"instances/{stopping}", {"state": "stopping"})

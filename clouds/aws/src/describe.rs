@@ -11,7 +11,7 @@ use jiff::Timestamp;
 use shared::cloud::{CloudError, Instance, InstanceState, Priority};
 
 use crate::account::{Account, VALUES};
-use crate::errors::given_up;
+use crate::errors::{given_up, stable};
 use crate::state::state;
 
 /// Key of the tag that says whose an instance is, before the cluster's infraID.
@@ -86,6 +86,7 @@ fn owners(instance: &Ec2Instance) -> impl Iterator<Item = &str> {
 fn machine(found: &Ec2Instance, infra_id: &str) -> Option<Instance> {
     let word = found.state().and_then(|state| state.name());
     let state = word.map_or(InstanceState::Unknown, state);
+    let why = found.state_reason().and_then(|why| why.message());
     let instance = Instance::new(found.instance_id()?, state);
     let instance = match (state, word) {
         (InstanceState::Unknown, word) => instance.in_words(word.map_or("no-state", |word| word.as_str())),
@@ -94,6 +95,7 @@ fn machine(found: &Ec2Instance, infra_id: &str) -> Option<Instance> {
     Some(Instance {
         node_names: found.private_dns_name().filter(|name| !name.is_empty()).map(str::to_owned).into_iter().collect(),
         launched_at: found.launch_time().and_then(|at| Timestamp::from_second(at.secs()).ok()),
+        stop_reason: why.filter(|why| state == InstanceState::Stopped && !why.is_empty()).map(stable),
         control_plane: is_control_plane(found, infra_id),
         ..instance
     })
@@ -119,7 +121,7 @@ fn is_over(instance: &Ec2Instance) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use aws_sdk_ec2::types::{InstanceState as Ec2State, InstanceStateName, Tag};
+    use aws_sdk_ec2::types::{InstanceState as Ec2State, InstanceStateName, StateReason, Tag};
 
     use super::*;
 
@@ -173,6 +175,20 @@ mod tests {
         assert_eq!(odd(Some(name("hibernated"))), unknown("i-1 (hibernated)"));
         assert_eq!(odd(None), unknown("i-1 (no-state)"));
         assert_eq!(odd(Some(name("stopped"))), Some((InstanceState::Stopped, "i-1".to_owned())));
+    }
+
+    #[test]
+    fn a_stopped_machine_comes_with_ec2s_reason() {
+        let stop_reason = |state: &str, why: &str| {
+            let state = Ec2State::builder().name(InstanceStateName::from(state)).build();
+            let why = StateReason::builder().code("Client.InternalError").message(why).build();
+            let instance = Ec2Instance::builder().instance_id("i-1").state(state).state_reason(why).build();
+            machine(&instance, "demo-x").and_then(|machine| machine.stop_reason)
+        };
+        let words = "Client.InternalError: Client error on launch";
+        assert_eq!(stop_reason("stopped", words).as_deref(), Some(words));
+        assert_eq!(stop_reason("stopped", "line\n\u{1b}[31mred").as_deref(), Some("line  [31mred"), "sanitized");
+        assert_eq!((stop_reason("pending", "pending"), stop_reason("stopped", "")), (None, None));
     }
 
     #[test]

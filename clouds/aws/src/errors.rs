@@ -160,8 +160,8 @@ fn innermost<'a>(error: &'a (dyn std::error::Error + 'static)) -> Option<&'a Err
     chain.find_map(|error| error.downcast_ref::<ErrorMetadata>())
 }
 
-/// The message without what differs from try to try, so that a condition does not change with each.
-fn stable(message: &str) -> String {
+/// The message without what differs from try to try, so that a condition does not change with each. Sanitized.
+pub(crate) fn stable(message: &str) -> String {
     let cut = ["Encoded authorization failure message:", "(request id:", "RequestId:", "request ID:"];
     let end = cut.iter().filter_map(|mark| message.find(mark)).min().unwrap_or(message.len());
     sanitize_to(message[..end].trim_end(), 400)

@@ -271,6 +271,14 @@ impl Ec2 {
         self.change(id, &json!({"protected": protected})).await
     }
 
+    /// Each start of an instance is accepted, and it stops again with this `StateReason`; `None` ends that.
+    ///
+    /// # Errors
+    /// When there is no such instance.
+    pub async fn stops_again(&self, id: &str, why: Option<&str>) -> Result<Instance> {
+        self.change(id, &json!({"stops_again": why})).await
+    }
+
     async fn change(&self, id: &str, change: &Value) -> Result<Instance> {
         self.http.post(&format!("/_world/instances/{id}"), change).await
     }

@@ -81,6 +81,8 @@ async fn set_power_state(
 struct Moves {
     /// What was tried before this plan.
     before: Option<LastAttempt>,
+    /// What the cloud had accepted and given up when they began.
+    given_up: Vec<Refusal>,
     refused: Vec<Refusal>,
     error: Option<CloudError>,
 }
@@ -89,8 +91,9 @@ impl Moves {
     fn tried(&self, verb: Verb, at: Timestamp) -> LastAttempt {
         let failure = self.error.clone().or_else(|| CloudError::of_refusals(&self.refused));
         let before = self.before.as_ref().filter(|tried| tried.verb == verb).map_or(0, |tried| tried.failures);
-        let failures = if failure.is_some() { before.saturating_add(1) } else { 0 };
-        LastAttempt { verb, at, failure, failures }
+        let in_vain = failure.is_some() || !self.given_up.is_empty();
+        let failures = if in_vain { before.saturating_add(1) } else { 0 };
+        LastAttempt { verb, at, failure, failures, given_up: self.given_up.clone() }
     }
 }
 
@@ -105,6 +108,9 @@ async fn move_machines(
     ids: &[String],
 ) -> Result<bool, HiveError> {
     let cluster = facts.cluster;
+    if moves.given_up.is_empty() {
+        moves.given_up = facts.given_up(verb);
+    }
     info!(cluster = full_name(cluster), %verb, count = ids.len(), instances = ids.join(","), "moving machines");
     let outcome = call_while_wanted(hive, wanted, verb, ids).await?;
     called(&hive.hub().metrics, cluster, verb.into(), &outcome);

@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use crate::cloud::{CloudError, CloudErrorKind, Inventory, Verb};
+use super::wake::resume_started;
+use crate::cloud::{CloudError, CloudErrorKind, InstanceState, Inventory, Refusal, Verb};
 use crate::hive::api::{ClusterDeployment, HIVE_PLATFORMS};
-use crate::hive::conditions::age;
+use crate::hive::conditions::{READY, age};
 use crate::hive::identity::Older;
 use crate::spoke::{Spoke, SpokeError, Upgrade};
 
@@ -64,19 +65,54 @@ impl Facts<'_> {
         failure.is_some_and(|failure| matches!(failure.kind, CloudErrorKind::Refused | CloudErrorKind::Capacity))
     }
 
+    /// What the cloud accepted and has given up since: what its driver lists, and each machine that was started in this wake and is
+    /// stopped again.
+    ///
+    /// A machine was started in this wake if its launch is not older than the wake, by the times of the cloud and of the condition: a
+    /// restart of the controller loses nothing. The first start comes moments before the condition is written, so that it may take the
+    /// second one to tell.
+    #[must_use]
+    pub fn given_up(&self, verb: Verb) -> Vec<Refusal> {
+        let Some(Ok(machines)) = &self.machines else { return Vec::new() };
+        let began = self.wake_began().filter(|_| verb == Verb::Start);
+        let stopped = machines.instances.iter().filter(|i| i.state == InstanceState::Stopped);
+        let again = stopped.filter(|i| began.is_some() && i.launched_at >= began).map(|i| Refusal {
+            id: i.id.clone(),
+            kind: CloudErrorKind::Refused,
+            code: "StoppedAgain".to_owned(),
+            message: i.stop_reason.clone().unwrap_or_else(|| "the cloud gives no reason".to_owned()),
+        });
+        machines.failed.iter().cloned().chain(again).collect()
+    }
+
+    /// When the wake that is under way began.
+    fn wake_began(&self) -> Option<Timestamp> {
+        resume_started(self.cluster).filter(|_| !self.is(READY))
+    }
+
+    /// What had been given up before the last start of this wake, of the machines that do not run yet: that the cloud accepts it once
+    /// more is no outcome either.
+    pub(super) fn still_given_up(&self, machines: &Inventory) -> Option<CloudError> {
+        let began = self.wake_began()?;
+        let tried = self.tried.as_ref().filter(|tried| tried.verb == Verb::Start && tried.at >= began)?;
+        let waits = |id: &String| machines.instances.iter().any(|i| i.id == *id && i.state != InstanceState::Running);
+        let given_up: Vec<Refusal> = tried.given_up.iter().filter(|refusal| waits(&refusal.id)).cloned().collect();
+        CloudError::of_refusals(&given_up)
+    }
+
     /// What of `verb` people have to hear: the last try failed, or the cloud has given up since what it had accepted.
-    pub(super) fn failure(&self, machines: &Inventory, verb: Verb) -> Option<CloudError> {
+    pub(super) fn failure(&self, verb: Verb) -> Option<CloudError> {
         let tried = self.tried.as_ref().and_then(|tried| tried.told(verb)).cloned();
-        tried.or_else(|| CloudError::of_refusals(&machines.failed))
+        tried.or_else(|| CloudError::of_refusals(&self.given_up(verb)))
     }
 
     /// Whether a failed try of `verb` is so recent that the next one has to wait, and how long. A call that was accepted and
     /// given up since has failed as well.
-    pub(super) fn held_back(&self, machines: &Inventory, verb: Verb) -> Option<Duration> {
+    pub(super) fn held_back(&self, verb: Verb) -> Option<Duration> {
         let tried = self.tried.as_ref().filter(|tried| tried.verb == verb)?;
         let (kind, failures) = match tried.failed(verb) {
             Some(failure) => (failure.kind, tried.failures),
-            None => (CloudError::of_refusals(&machines.failed)?.kind, 1),
+            None => (CloudError::of_refusals(&self.given_up(verb))?.kind, tried.failures.saturating_add(1)),
         };
         if age(self.now, tried.at) > MAX_CLOCK_SKEW {
             return None; // the clock was set back since
@@ -177,6 +213,8 @@ pub struct LastAttempt {
     pub failure: Option<CloudError>,
     /// How often in a row it went wrong.
     pub failures: u32,
+    /// What the cloud had accepted and given up before.
+    pub given_up: Vec<Refusal>,
 }
 
 impl LastAttempt {

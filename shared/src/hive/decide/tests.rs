@@ -12,6 +12,7 @@ use crate::hive::conditions::{PROGRESS, READY};
 use crate::hive::data::{DATA, Data, Unit};
 use crate::spoke::{NodeLook, OperatorLook, Spoke, SpokeError, Upgrade};
 
+mod given_up;
 mod identity;
 mod kinds;
 mod properties;
@@ -118,7 +119,7 @@ impl Facts<'_> {
     fn failed(mut self, verb: Verb, seconds_ago: i64) -> Self {
         let failure =
             CloudError { kind: CloudErrorKind::Refused, message: "i-0: OperationNotPermitted: protected".into() };
-        self.tried = Some(LastAttempt { verb, at: at(-seconds_ago), failure: Some(failure), failures: 1 });
+        self.tried = Some(attempt(verb, seconds_ago, Some(failure), 1));
         self
     }
 
@@ -155,6 +156,10 @@ impl Facts<'_> {
         }));
         self
     }
+}
+
+fn attempt(verb: Verb, seconds_ago: i64, failure: Option<CloudError>, failures: u32) -> LastAttempt {
+    LastAttempt { verb, at: at(-seconds_ago), failure, failures, given_up: vec![] }
 }
 
 const AWAKE: [(bool, i64, bool); 2] = [(true, -1, false), (true, -2, false)];

@@ -139,7 +139,7 @@ fn a_stop_that_fails_leaves_spot_machines_alone() {
 fn machines_between_two_states_are_no_failure_unless_it_lasts() {
     let failed = |kind, failures| {
         let failure = CloudError { kind, message: "i-0: IncorrectInstanceState: not now".into() };
-        Some(LastAttempt { verb: Verb::Stop, at: at(-1), failure: Some(failure), failures })
+        Some(attempt(Verb::Stop, 1, Some(failure), failures))
     };
     let cluster = asleep(("False", reason::STOPPING));
     for (kind, failures, said) in [
@@ -162,7 +162,7 @@ fn a_cloud_without_room_is_named() {
     let mut facts = with(&cluster, &[(CP, Stopped), (WORKER, Stopped)]);
     let message = "StartInstances in us-east-1: InsufficientInstanceCapacity: none left".to_owned();
     let failure = CloudError { kind: CloudErrorKind::Capacity, message };
-    facts.tried = Some(LastAttempt { verb: Verb::Start, at: at(-1), failure: Some(failure), failures: 1 });
+    facts.tried = Some(attempt(Verb::Start, 1, Some(failure), 1));
     let plan = decide(&facts);
     assert_eq!(
         (says(&plan).2, plan.recheck),
@@ -183,7 +183,7 @@ fn workers_are_not_started_for_a_control_plane_without_room() {
         let second = if up { Running } else { Stopped };
         let mut facts = with(&cluster, &[(CP, Stopped), (CP, second), (WORKER, Stopped), (WORKER, Stopped)]);
         let failure = CloudError { kind, message: "none left".to_owned() };
-        facts.tried = Some(LastAttempt { verb: Verb::Start, at: at(-60), failure: Some(failure), failures: 1 });
+        facts.tried = Some(attempt(Verb::Start, 60, Some(failure), 1));
         let starts: Vec<_> = decide(&facts)
             .actions
             .into_iter()

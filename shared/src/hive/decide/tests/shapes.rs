@@ -130,7 +130,7 @@ fn a_call_that_the_cloud_gave_up_is_told_and_repeated_after_a_while() {
         failed: vec![refusal.clone()],
         owed: false,
     };
-    let tried = |seconds_ago: i64| LastAttempt { verb: Verb::Start, at: at(-seconds_ago), failure: None, failures: 0 };
+    let tried = |seconds_ago: i64| attempt(Verb::Start, seconds_ago, None, 0);
     let plan = decide(&Facts { tried: Some(tried(2)), ..facts(&cluster).found(Lifecycle::Recreate, listing()) });
     assert_eq!((plan.actions.len(), plan.recheck), (0, Recheck::Retry(Duration::from_secs(3))));
     assert_eq!(

@@ -9,7 +9,7 @@ use kube::Api;
 use kube::api::{Patch, PatchParams};
 use serde_json::json;
 use shared::hive::api::ClusterDeployment;
-use shared::hive::conditions::{HIBERNATING, PROGRESS};
+use shared::hive::conditions::{HIBERNATING, PROGRESS, READY};
 use testbed::ec2::Fault;
 use testbed::proxy::faults::{Effect, Rule};
 use testbed::world::handle::Cluster;
@@ -201,6 +201,31 @@ async fn a_batch_refused_without_a_name_is_tried_one_by_one() -> Result<()> {
     says(&cluster, &format!("{bad}: IncorrectInstanceState")).await?;
     world.ec2().heal(Some(&fault.id)).await?;
     cluster.wait_for_power_state("Hibernating", SOON).await?;
+    cluster.remove().await
+}
+
+/// Of a running cluster, and nobody looks for ten minutes: `resume` has the controller look now.
+#[tokio::test]
+async fn a_machine_that_stops_again_after_each_start_is_named_with_ec2s_reason_and_backed_off() -> Result<()> {
+    let world = World::shared().await?;
+    let cluster = running(&world, "keyless", 3).await?;
+    let bad = cluster.instances().await?[1].id.clone();
+    let why = "Client.InternalError: Client error on launch";
+    world.ec2().stops_again(&bad, Some(why)).await?;
+    tokio::time::sleep(Duration::from_secs(3)).await; // the controller rests
+    world.ec2().set_state(&bad, "stopped").await?;
+    let name = format!("cd/{}", cluster.name());
+    let asked = world.plugin(&["resume", &name, "-n", cluster.namespace()]).await?.ok()?;
+    assert!(asked.ends_with(" already running; asked for a check of its machines\n"), "{asked}");
+    let words = format!("Failed to start machines: {bad}: StoppedAgain: {why}");
+    cluster.wait_for(&words, SOON, |found| message(found, READY).starts_with(&words)).await?;
+    tokio::time::sleep(Duration::from_secs(20)).await;
+    assert_eq!(cluster.get().await?.power_state(), "FailedToStartMachines");
+    let calls = world.ec2().calls().await?;
+    let starts = calls.iter().filter(|call| call.action == "StartInstances" && call.instances.contains(&bad)).count();
+    assert!((3..=7).contains(&starts), "{starts} starts");
+    world.ec2().stops_again(&bad, None).await?;
+    cluster.wait_for_power_state("Running", SOON).await?;
     cluster.remove().await
 }
 

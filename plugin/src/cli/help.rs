@@ -176,6 +176,9 @@ Examples:
   # Resume it, and refuse hibernation until the demonstration is over
   kubectl hibernate resume demo --hold-awake --until 18:00 --reason \"demo day\"
 
+  # A cluster that runs already: have its machines checked now
+  kubectl hibernate resume cd/demo
+
   # Hydrate a user cluster of a KKP seed
   kubectl hibernate hydrate cluster/abc --wait
 

@@ -46,6 +46,13 @@ pub enum Change {
         /// Whether the target is, or will be, in the state asked for: if not, there is nothing to wait for.
         follows: bool,
     },
+    /// Nothing, but the controller can be asked to look at the target now.
+    Ask {
+        /// A JSON merge patch that asks. If it is refused, nothing is lost.
+        patch: Value,
+        /// What to tell the user once the patch is written.
+        message: String,
+    },
     /// A JSON merge patch.
     Patch {
         /// The patch. It carries a `metadata.resourceVersion` where it must only apply to the object that it was made from.

@@ -201,7 +201,7 @@ mod tests {
 
     fn said(object: &Value, action: PowerAction) -> String {
         match change(object, action, false) {
-            Ok(Change::Patch { message, .. } | Change::None { message, .. }) => message,
+            Ok(Change::Patch { message, .. } | Change::None { message, .. } | Change::Ask { message, .. }) => message,
             Err(error) => error.to_string(),
         }
     }

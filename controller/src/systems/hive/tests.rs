@@ -5,12 +5,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
+use jiff::Timestamp;
 use kube::ResourceExt;
 use serde_json::{Value, json};
 use shared::cloud::{
     CloudError, CloudErrorKind, ClusterRef, Driver, Instance, InstanceState, Listing, NoLedger, Outcome, Priority,
     Profile, Target as CloudTarget, Verb,
 };
+use shared::target::{CLUSTER_DEPLOYMENT, Change, Intent, PowerAction};
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
@@ -36,7 +38,14 @@ struct Cloud {
     slow: AtomicBool,
     /// Times that its machines were listed.
     lists: AtomicUsize,
+    /// Whether each start is accepted, and the machine stops again.
+    gives_up: AtomicBool,
+    /// When it was last started in vain.
+    launched: Mutex<Option<Timestamp>>,
 }
+
+/// Why it stops again.
+const WHY: &str = "Client.InternalError: Client error on launch";
 
 struct Shared(Arc<Cloud>);
 
@@ -49,6 +58,11 @@ impl Cloud {
         self.moves.lock().unwrap_or_else(PoisonError::into_inner).push(Instant::now());
         if self.denies.load(Ordering::Relaxed) {
             return Err(CloudError { kind: CloudErrorKind::Denied, message: "not authorized".to_owned() });
+        }
+        if !stop && self.gives_up.load(Ordering::Relaxed) {
+            *self.launched.lock().unwrap_or_else(PoisonError::into_inner) = Some(clock::now());
+            let moved = ids.iter().map(|id| (id.clone(), InstanceState::Pending)).collect();
+            return Ok(Outcome { moved, refused: vec![] });
         }
         self.stopped.store(stop, Ordering::Relaxed);
         let state = match stop {
@@ -83,7 +97,9 @@ impl Driver for Shared {
             };
             vec![instance("i-1", state(19)), instance("i-2", state(21))]
         } else {
-            vec![instance("i-1", state)]
+            let launched_at = *self.0.launched.lock().unwrap_or_else(PoisonError::into_inner);
+            let stop_reason = launched_at.map(|_| WHY.to_owned());
+            vec![Instance { launched_at, stop_reason, ..instance("i-1", state) }]
         };
         async move { Ok(Listing { instances, ..Listing::default() }) }.boxed()
     }
@@ -132,18 +148,25 @@ fn asleep_with(cloud: &Arc<Cloud>, annotations: &Value) -> (MemoryHub, JoinHandl
 
 /// The same, in this hub.
 fn asleep_in(hub: MemoryHub, cloud: &Arc<Cloud>, annotations: &Value) -> (MemoryHub, JoinHandle<()>) {
-    hub.put(
-        CLUSTER,
-        json!({
-            "apiVersion": "hive.openshift.io/v1", "kind": "ClusterDeployment",
-            "metadata": {"name": "demo", "namespace": "ns", "uid": "u1", "generation": 1, "annotations": annotations},
-            "spec": {
-                "baseDomain": "test", "clusterName": "demo", "installed": true, "powerState": "Hibernating",
-                "clusterMetadata": {"infraID": "demo-1", "clusterID": "c", "adminKubeconfigSecretRef": {"name": "k"}},
-                "platform": {"aws": {"region": "r", "credentialsSecretRef": {"name": "aws"}}},
-            },
-        }),
-    );
+    hub.put(CLUSTER, to_sleep(annotations));
+    at_work(hub, cloud)
+}
+
+/// A cluster that is to sleep.
+fn to_sleep(annotations: &Value) -> Value {
+    json!({
+        "apiVersion": "hive.openshift.io/v1", "kind": "ClusterDeployment",
+        "metadata": {"name": "demo", "namespace": "ns", "uid": "u1", "generation": 1, "annotations": annotations},
+        "spec": {
+            "baseDomain": "test", "clusterName": "demo", "installed": true, "powerState": "Hibernating",
+            "clusterMetadata": {"infraID": "demo-1", "clusterID": "c", "adminKubeconfigSecretRef": {"name": "k"}},
+            "platform": {"aws": {"region": "r", "credentialsSecretRef": {"name": "aws"}}},
+        },
+    })
+}
+
+/// The controller at work on what the hub has.
+fn at_work(hub: MemoryHub, cloud: &Arc<Cloud>) -> (MemoryHub, JoinHandle<()>) {
     let clouds = Shared(cloud.clone());
     let ownership = Arc::new(Ownership::default());
     let owners = ownership.clone();
@@ -225,6 +248,69 @@ async fn refusals_are_answered_by_ever_longer_pauses() {
     let moves = cloud.moves();
     let pauses: Vec<Duration> = moves.windows(2).map(|pair| pair[1] - pair[0]).collect();
     assert!(pauses.len() >= 3 && pauses.is_sorted_by(|a, b| a <= &(*b + Duration::from_secs(11))), "{pauses:?}");
+    work.abort();
+}
+
+/// The same text stands from the first time on, so that few writes and one Event tell of it.
+#[tokio::test(start_paused = true)]
+async fn a_machine_that_the_cloud_stops_after_each_start_is_named_with_the_reason_and_started_less_and_less_often() {
+    let cloud = Arc::new(Cloud::default());
+    let (hub, work) = asleep(&cloud);
+    sleep(Duration::from_mins(1)).await;
+    assert_eq!(power_state(&hub), "Hibernating");
+    let (moves, writes) = (cloud.moves().len(), hub.patches());
+    cloud.gives_up.store(true, Ordering::Relaxed);
+    hub.edit(CLUSTER, |cluster| {
+        cluster["spec"]["powerState"] = json!("Running");
+        cluster["metadata"]["generation"] = json!(2);
+    });
+    sleep(Duration::from_mins(3)).await;
+    let status = hub.get(CLUSTER)["status"].to_string();
+    assert_eq!(power_state(&hub), "FailedToStartMachines", "{status}");
+    assert!(status.contains(&format!("i-1: StoppedAgain: {WHY}")), "{status}");
+    let starts = cloud.moves().len() - moves;
+    assert!((8..=12).contains(&starts), "{starts} starts in 3 minutes");
+    let writes = hub.patches() - writes;
+    assert!(writes <= 6, "{writes} writes");
+    let told = hub.events().into_iter().filter(|(reason, _)| reason == "FailedToStartMachines").count();
+    assert_eq!(told, 1, "{:?}", hub.events());
+    work.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_resume_of_a_running_cluster_has_its_machines_checked_at_once() {
+    let (hub, cloud) = (MemoryHub::default(), Arc::new(Cloud::default()));
+    let long_ago = "2025-01-01T00:00:00Z";
+    let condition = |type_: &str, status: &str, reason: &str| {
+        json!({
+            "type": type_, "status": status, "reason": reason, "message": "",
+            "lastProbeTime": long_ago, "lastTransitionTime": long_ago,
+        })
+    };
+    let conditions = [condition("Hibernating", "False", "ResumingOrRunning"), condition("Ready", "True", "Running")];
+    let mut running = to_sleep(&json!({}));
+    running["spec"]["powerState"] = json!("Running");
+    running["status"] = json!({ "powerState": "Running", "conditions": conditions });
+    hub.put(CLUSTER, running);
+    let (hub, work) = at_work(hub, &cloud);
+    sleep(Duration::from_mins(1)).await;
+    cloud.stopped.store(true, Ordering::Relaxed);
+    sleep(Duration::from_mins(1)).await;
+    assert_eq!((power_state(&hub).as_str(), cloud.moves().len()), ("Running", 0), "nobody looks for ten minutes");
+    let intent = Intent {
+        action: PowerAction::Resume,
+        reason: None,
+        end: None,
+        now: clock::now(),
+        queried: false,
+        force: false,
+    };
+    let Ok(Change::Ask { patch, .. }) = CLUSTER_DEPLOYMENT.change(&hub.get(CLUSTER), &intent) else {
+        panic!("{}", hub.get(CLUSTER))
+    };
+    hub.edit(CLUSTER, |cluster| json_patch::merge(cluster, &patch));
+    sleep(Duration::from_secs(5)).await;
+    assert_eq!(cloud.moves().len(), 1, "it is started");
     work.abort();
 }
 

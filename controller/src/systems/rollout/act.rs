@@ -210,7 +210,7 @@ fn start_patch(rollout: &PowerRollout, cluster: &ClusterDeployment, claim: &Mark
     let intent = Intent { action, reason: spec.reason.as_deref(), end, now: clock::now(), queried: true, force: false };
     let mut patch = match CLUSTER_DEPLOYMENT.change(&json!(cluster), &intent) {
         Ok(Change::Patch { patch, .. }) => patch,
-        Ok(Change::None { .. }) | Err(_) => json!({}),
+        Ok(Change::None { .. } | Change::Ask { .. }) | Err(_) => json!({}),
     };
     let changes = patch.get("spec").is_some();
     let annotations = &mut patch["metadata"]["annotations"];

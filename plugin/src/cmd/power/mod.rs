@@ -204,13 +204,9 @@ async fn write(hub: &Hub, intent: &Intent<'_>, args: &ActArgs, mut target: Targe
                 let warnings = ownership::release(hub, args, &mut target, &settings).await.into_iter().collect();
                 return Ok(Done { target, message, changed: false, follows, warnings });
             }
+            Change::Ask { patch, message } => return Ok(ask(hub, args, &settings, target, &patch, message).await),
         };
-        let (namespace, name) = (&target.namespace, &target.name);
-        let written = match args.dry_run {
-            DryRun::Client => Ok(patched(&target.object, &patch)),
-            DryRun::None | DryRun::Server => hub.patch(target.resource, namespace, name, &patch, &settings).await,
-        };
-        match written {
+        match apply(hub, args, &settings, &target, &patch).await {
             Ok(object) => {
                 target.object = object;
                 let kept = ownership::release(hub, args, &mut target, &settings).await;
@@ -227,6 +223,27 @@ async fn write(hub: &Hub, intent: &Intent<'_>, args: &ActArgs, mut target: Targe
         }
     }
     Err(Problem::Contended(ATTEMPTS))
+}
+
+/// Asks the controller to look at a target that is in the state asked for. A refusal is only a warning: there was nothing to do.
+async fn ask(hub: &Hub, args: &ActArgs, settings: &Write, mut target: Target, patch: &Value, message: String) -> Done {
+    let (message, warnings) = match apply(hub, args, settings, &target, patch).await {
+        Ok(object) => {
+            target.object = object;
+            (message, Vec::new())
+        }
+        Err(error) => ("unchanged".to_owned(), vec![format!("no check of its machines was requested: {error}")]),
+    };
+    Done { target, message, changed: false, follows: true, warnings }
+}
+
+async fn apply(hub: &Hub, args: &ActArgs, settings: &Write, target: &Target, patch: &Value) -> Result<Value, HubError> {
+    match args.dry_run {
+        DryRun::Client => Ok(patched(&target.object, patch)),
+        DryRun::None | DryRun::Server => {
+            hub.patch(target.resource, &target.namespace, &target.name, patch, settings).await
+        }
+    }
 }
 
 /// The object with a JSON merge patch applied, for `--dry-run=client`.

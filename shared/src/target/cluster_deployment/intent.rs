@@ -11,6 +11,10 @@ use crate::{
         hold::{Hold, NAMELESS, hold, protected},
         keys,
     },
+    hive::{
+        api::ClusterDeployment,
+        preflight::{is_awake, is_left_alone, request_time},
+    },
     target::lifecycle::{Change, Intent, PowerAction},
 };
 
@@ -33,6 +37,9 @@ use crate::{
 /// | H10 | held awake until a time | hold-awake-until another | set, and an old holder's name is removed for the new one's |
 /// | H11 | awake | a hold that has passed | removed |
 ///
+/// A resume of a cluster that the user has named and that runs already (H1) asks the controller to check its machines: one of them may have
+/// been stopped since it last looked.
+///
 /// What is removed or replaced of a schedule was judged as it was read, and somebody may have set another one since: such a
 /// patch carries the resourceVersion that it was made from, so that the API server refuses it (409). All others do without.
 pub(super) fn change(cluster: &Value, intent: &Intent<'_>) -> Change {
@@ -52,7 +59,8 @@ pub(super) fn change(cluster: &Value, intent: &Intent<'_>) -> Change {
         _ => {} // H1, H5
     }
     if !changes && annotations.is_empty() {
-        return Change::None { message: unchanged(cluster, intent), follows: true }; // H1
+        let none = || Change::None { message: unchanged(cluster, intent), follows: true };
+        return check(cluster, intent).unwrap_or_else(none); // H1
     }
     let message = message(intent, changes, scheduled);
     let mut patch = Map::new();
@@ -72,6 +80,18 @@ pub(super) fn change(cluster: &Value, intent: &Intent<'_>) -> Change {
 
 fn is_asleep(cluster: &Value) -> bool {
     cluster.pointer("/spec/powerState").and_then(Value::as_str) == Some("Hibernating")
+}
+
+/// Asks for a preflight, because the controller lists the machines before it answers one.
+fn check(cluster: &Value, intent: &Intent<'_>) -> Option<Change> {
+    if intent.action != PowerAction::Resume || intent.queried {
+        return None;
+    }
+    let cluster = ClusterDeployment::deserialize(cluster).ok();
+    let cluster = cluster.filter(|cluster| is_awake(cluster) && !is_left_alone(cluster))?;
+    let asked = format::seconds(request_time(&cluster, intent.now));
+    let patch = json!({ "metadata": { "annotations": { keys::PREFLIGHT_REQUESTED_AT: asked } } });
+    Some(Change::Ask { patch, message: "already running; asked for a check of its machines".to_owned() })
 }
 
 /// What is said where nothing has to be written: that it wakes by itself all the same is easily overlooked.
@@ -186,7 +206,7 @@ mod tests {
         }
         match change(&cluster, &intent(action, reason, None)) {
             Change::Patch { patch, message, .. } => Some((patch, message)),
-            Change::None { .. } => None,
+            Change::None { .. } | Change::Ask { .. } => None,
         }
     }
 
@@ -225,6 +245,46 @@ mod tests {
         ] {
             let patch = planned(state, old, action, reason).map(|(patch, _)| patch);
             assert_eq!(patch, expected, "{state:?} {old:?} {action:?} {reason:?}");
+        }
+    }
+
+    #[test]
+    fn a_resume_of_a_cluster_that_runs_asks_for_a_check_of_its_machines() {
+        use PowerAction::{Hibernate, Resume};
+        let cluster = |desired: &str, ready: &str, edit: fn(&mut Value)| {
+            let mut cluster = json!({
+                "apiVersion": "hive.openshift.io/v1", "kind": "ClusterDeployment", "metadata": { "name": "demo" },
+                "spec": {
+                    "baseDomain": "d", "clusterName": "demo", "installed": true, "powerState": desired,
+                    "platform": { "aws": { "region": "us-east-1" } },
+                },
+                "status": { "conditions": [{ "type": "Ready", "status": ready, "reason": "Running" }] },
+            });
+            edit(&mut cluster);
+            cluster
+        };
+        let named = |action| intent(action, None, None);
+        let paused: fn(&mut Value) =
+            |cluster| cluster["metadata"]["annotations"] = json!({ "hive.openshift.io/reconcile-pause": "true" });
+        for (case, cluster, intent, asks) in [
+            ("it runs", cluster("Running", "True", |_| {}), named(Resume), true),
+            ("the state is the default", cluster("", "True", |_| {}), named(Resume), true),
+            ("it wakes: the controller looks all the time", cluster("Running", "False", |_| {}), named(Resume), false),
+            ("it is one of many", cluster("Running", "True", |_| {}), Intent { queried: true, ..named(Resume) }, false),
+            ("nobody looks at it", cluster("Running", "True", paused), named(Resume), false),
+            ("it sleeps", cluster("Hibernating", "True", |_| {}), named(Hibernate), false),
+        ] {
+            match change(&cluster, &intent) {
+                Change::Ask { patch, message } => {
+                    let asked = json!({ "metadata": { "annotations": { keys::PREFLIGHT_REQUESTED_AT: NOW } } });
+                    assert_eq!((asks, patch), (true, asked), "{case}");
+                    assert_eq!(message, "already running; asked for a check of its machines");
+                }
+                Change::None { message, follows } => {
+                    assert_eq!((asks, message.as_str(), follows), (false, "unchanged", true), "{case}");
+                }
+                Change::Patch { patch, .. } => panic!("{case}: {patch}"),
+            }
         }
     }
 
@@ -304,7 +364,7 @@ mod tests {
             }
             let (patch, message) = match change(&cluster, &intent(action, None, end)) {
                 Change::Patch { patch, message, .. } => (patch, message),
-                Change::None { message, .. } => (Value::Null, message),
+                Change::None { message, .. } | Change::Ask { message, .. } => (Value::Null, message),
             };
             let annotations = patch.pointer("/metadata/annotations").cloned();
             assert_eq!((annotations, message.as_str()), (expected, said), "{cluster} {action:?} {end:?}");

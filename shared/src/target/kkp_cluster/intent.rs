@@ -88,7 +88,7 @@ mod tests {
         let intent = Intent { action, reason, end: None, now: NOW.parse().unwrap(), queried: false, force };
         match KKP_CLUSTER.change(object, &intent).unwrap() {
             Change::Patch { patch, message, .. } => Some((patch, message)),
-            Change::None { .. } => None,
+            Change::None { .. } | Change::Ask { .. } => None,
         }
     }
 

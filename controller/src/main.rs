@@ -27,7 +27,7 @@ use tokio::runtime::Runtime;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
-use tracing::{error, info};
+use tracing::{error, info, warn};
 
 use crate::args::{Args, LogFormat};
 use crate::metrics::Metrics;
@@ -114,6 +114,9 @@ async fn run(args: Args, threads: Threads) -> Result<(), Failure> {
     let mut terminate = signal(SignalKind::terminate()).map_err(Failure::Signals)?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(Failure::Signals)?;
     info!(identity, version = env!("CARGO_PKG_VERSION"), "starting");
+    if let Some(variable) = egress_proxy(|name| std::env::var_os(name).is_some_and(|value| !value.is_empty())) {
+        warn!(variable, "calls to clouds use this proxy; connections to clusters do not, and need a direct route");
+    }
 
     let marks = args
         .state_dir
@@ -229,8 +232,26 @@ async fn config(args: &Args) -> Result<Config, Failure> {
     Ok(config)
 }
 
+/// The variable that names a proxy for calls to clouds. Its value may hold a password.
+fn egress_proxy(is_set: impl Fn(&str) -> bool) -> Option<&'static str> {
+    ["HTTPS_PROXY", "https_proxy"].into_iter().find(|name| is_set(name))
+}
+
 /// Host name and a random part: unique even when a container restarts under its old name.
 fn identity() -> String {
     let host = nix::unistd::gethostname().ok().and_then(|name| name.into_string().ok());
     format!("{}-{:08x}", host.unwrap_or_else(|| "controller".to_owned()), rand::random::<u32>())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::egress_proxy;
+
+    #[test]
+    fn a_proxy_that_clusters_are_not_reached_through_is_warned_of() {
+        for (set, warned) in [(&["HTTP_PROXY", "NO_PROXY"][..], None), (&["https_proxy"], Some("https_proxy"))] {
+            assert_eq!(egress_proxy(|name| set.contains(&name)), warned);
+        }
+        assert_eq!(egress_proxy(|_| true), Some("HTTPS_PROXY"), "once");
+    }
 }

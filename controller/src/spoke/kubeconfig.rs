@@ -45,3 +45,48 @@ fn secret_name(cluster: &ClusterDeployment) -> Option<&str> {
 pub fn in_secret(cluster: &ClusterDeployment, why: &str) -> String {
     format!("Secret {}/{}: {why}", cluster.namespace().unwrap_or_default(), secret_name(cluster).unwrap_or_default())
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::runtime::testing::MemoryHub;
+
+    /// What is found in place of the Secret, and what is said of it.
+    #[tokio::test]
+    async fn a_secret_without_a_kubeconfig_is_named_with_what_it_lacks() {
+        let cluster: ClusterDeployment = serde_json::from_value(json!({
+            "apiVersion": "hive.openshift.io/v1", "kind": "ClusterDeployment",
+            "metadata": {"name": "demo", "namespace": "ns"},
+            "spec": {
+                "baseDomain": "test", "clusterName": "demo", "platform": {"aws": {"region": "r"}},
+                "clusterMetadata": {"infraID": "i", "clusterID": "c", "adminKubeconfigSecretRef": {"name": "admin"}},
+            },
+        }))
+        .unwrap();
+        for (data, said) in [
+            (None, "Secret ns/admin: does not exist"),
+            (Some(json!({})), "Secret ns/admin: has no key kubeconfig"),
+            (Some(json!({"raw-kubeconfig": "eA=="})), "Secret ns/admin: has no key kubeconfig"),
+            (Some(json!({"kubeconfig": ""})), "Secret ns/admin: the key kubeconfig is empty"),
+        ] {
+            let hub = holding(data);
+            let error = read(&hub.client(), &cluster).await.unwrap_err();
+            assert_eq!(error, SpokeError::Kubeconfig(said.to_owned()));
+        }
+        let (kubeconfig, _) = read(&holding(Some(json!({"kubeconfig": "eA=="}))).client(), &cluster).await.unwrap();
+        assert_eq!(kubeconfig, b"x");
+    }
+
+    /// A hub with this Secret, or without it.
+    fn holding(data: Option<Value>) -> MemoryHub {
+        let hub = MemoryHub::default();
+        if let Some(data) = data {
+            let metadata = json!({"name": "admin", "namespace": "ns"});
+            let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "data": data});
+            hub.put("/api/v1/namespaces/ns/secrets/admin", secret);
+        }
+        hub
+    }
+}

@@ -29,10 +29,8 @@ fn write_user(folder: &Path, overlay: &Path) -> Result<()> {
         Ok(format!("{up}{}", path.strip_prefix("/")?.display()))
     };
     let named = own["transformers"].as_array().with_context(|| format!("transformers in {}", overlay.display()))?;
-    let transformers: Vec<String> = named
-        .iter()
-        .map(|path| relative(&overlay.join(path.as_str().context("a path")?)))
-        .collect::<Result<_>>()?;
+    let transformers: Vec<String> =
+        named.iter().map(|path| relative(&overlay.join(path.as_str().context("a path")?))).collect::<Result<_>>()?;
     let user = json!({ "namespace": OTHER, "resources": [relative(overlay)?], "transformers": transformers });
     std::fs::write(folder.join("kustomization.yaml"), user.to_string()).context("write the kustomization")
 }

@@ -207,9 +207,7 @@ mod tests {
         let keda = "warn Keda: scaledobject/orders (KEDA) scales deployment.apps/web, also from 0: once it sleeps, \
                     annotate scaledobject/orders with autoscaling.keda.sh/paused-replicas=0, and remove that before \
                     the resume";
-        let owner = |kind: &str, api_version: &str| {
-            json!([{ "kind": kind, "apiVersion": api_version, "name": "orders", "controller": true }])
-        };
+        let owner = |kind: &str, api_version: &str| json!([{ "kind": kind, "apiVersion": api_version, "name": "orders", "controller": true }]);
         for (change, expected) in [
             (json!({}), still),
             (json!({ "spec": { "minReplicas": 1 } }), still),
@@ -228,9 +226,7 @@ mod tests {
 
     #[test]
     fn whatever_may_scale_it_again_is_named_with_what_to_do() {
-        let owner = |controller: bool| {
-            json!([{ "kind": "Kafka", "apiVersion": "x.io/v1", "name": "k", "controller": controller }])
-        };
+        let owner = |controller: bool| json!([{ "kind": "Kafka", "apiVersion": "x.io/v1", "name": "k", "controller": controller }]);
         let argo = "warn ArgoCd: Argo CD application shop deploys deployment.apps/web and may set spec.replicas again: \
                     turn its automated sync off for as long as it sleeps, or add /spec/replicas to its \
                     ignoreDifferences with the sync option RespectIgnoreDifferences=true";
@@ -280,11 +276,9 @@ mod tests {
         });
         assert_eq!(
             machines(&json!({ "labels": labels })),
-            [
-                "warn Topology: the topology of Cluster blue owns machinedeployment.cluster.x-k8s.io/md and sets \
+            ["warn Topology: the topology of Cluster blue owns machinedeployment.cluster.x-k8s.io/md and sets \
                  spec.replicas again if it has a count: set replicas of the entry md-0 of its \
-                 spec.topology.workers.machineDeployments instead"
-            ]
+                 spec.topology.workers.machineDeployments instead"]
         );
         for group in ["cluster.x-k8s.io", "cluster.k8s.io"] {
             let [min, max] = ["min", "max"].map(|end| format!("{group}/cluster-api-autoscaler-node-group-{end}-size"));

@@ -65,7 +65,7 @@ impl Lifecycle for CronJob {
             }
             (Hibernate, false, _) => write(Some(true), Some(false), "hibernated (suspended)"), // J1
             (Hibernate, true, None) => write(None, Some(true), "already suspended (a resume leaves it so)"), // J3
-            (Hibernate, true, Some(_)) | (Resume, false, None) => none("unchanged", true), // J4, J9
+            (Hibernate, true, Some(_)) | (Resume, false, None) => none("unchanged", true),     // J4, J9
             (Resume, false, Some(_)) => write(None, None, "already awake, stale record removed"), // J10
             (Resume, true, None) if intent.queried => none("left suspended (nothing recorded)", false), // J7
             (Resume, true, None) => {

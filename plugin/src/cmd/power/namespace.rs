@@ -153,7 +153,8 @@ mod tests {
 
     #[test]
     fn only_jobs_under_way_are_named() {
-        let condition = |type_: &str, status: &str| json!({ "status": { "conditions": [{ "type": type_, "status": status }] } });
+        let condition =
+            |type_: &str, status: &str| json!({ "status": { "conditions": [{ "type": type_, "status": status }] } });
         for (object, over) in [
             (json!({}), false),
             (json!({ "status": { "active": 1 } }), false),

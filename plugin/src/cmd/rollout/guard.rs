@@ -65,10 +65,9 @@ async fn no_controller(hub: &Hub) -> Result<Option<String>, HubError> {
     let namespace = installed_in(&webhooks);
     match hub.get(Resource::preferred(&LEASE), namespace, keys::CONTROLLER).await {
         Ok(lease) => Ok(held(&lease, namespace, Timestamp::now()).err()),
-        Err(HubError::NoObject { .. }) => Ok(Some(format!(
-            "no controller runs: there is no Lease {} in namespace {namespace}",
-            keys::CONTROLLER
-        ))),
+        Err(HubError::NoObject { .. }) => {
+            Ok(Some(format!("no controller runs: there is no Lease {} in namespace {namespace}", keys::CONTROLLER)))
+        }
         Err(error @ HubError::Forbidden { .. }) => {
             output::warning(&format!("whether hibernate-controller runs is unknown: {error}"));
             Ok(None)

@@ -209,9 +209,8 @@ mod tests {
 
     #[test]
     fn a_drain_is_held_up_by_what_it_has_to_call_in_the_cluster() {
-        let rule = |operation: &str, resource: &str| {
-            json!({ "/rule/operations": [operation], "/rule/resources": [resource] })
-        };
+        let rule =
+            |operation: &str, resource: &str| json!({ "/rule/operations": [operation], "/rule/resources": [resource] });
         let with = |key: &str, value: Value| {
             let mut change = rule("DELETE", "pods");
             change[key] = value;

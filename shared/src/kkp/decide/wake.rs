@@ -208,8 +208,7 @@ fn waits_for_nodes(facts: &Facts<'_>, record: &Record, user: &Machinery, message
 }
 
 fn unsuspend(facts: &Facts<'_>, record: &Record) -> Option<Action> {
-    let ours =
-        facts.cron_jobs.iter().filter(|job| job.ours || job.suspended && record.cron_jobs.contains(&job.name));
+    let ours = facts.cron_jobs.iter().filter(|job| job.ours || job.suspended && record.cron_jobs.contains(&job.name));
     let ours: Vec<String> = ours.map(|job| job.name.clone()).collect();
     (!ours.is_empty()).then_some(Action::Unsuspend(ours))
 }

@@ -282,6 +282,19 @@ async fn a_slow_pass_does_not_leave_it_excluded() -> Result<()> {
     Ok(())
 }
 
+/// N2: every pass ends early with a requeue of half a minute, and nothing happens once the process reports.
+#[tokio::test]
+async fn an_operator_that_sleeps_is_woken_to_report() -> Result<()> {
+    let held = held_storage("asleep", untimed()).await;
+    held.db.turn(&json!({ "bounce": true, "reportDelay": "2s" })).await?;
+    let ran = recover(&held, &["--yes"]).await?;
+    ensure!(ran.code == 0 && ran.duration < Duration::from_secs(20), "{:?}: {}", ran.duration, ran.stderr);
+    is_back(&held).await?;
+    let passes = held.db.log().await?.passes;
+    ensure!(passes.iter().any(|pass| pass.result.contains("safely bounce") && pass.again > Some(20.0)), "{passes:?}");
+    Ok(())
+}
+
 /// N6: a `GitOps` controller restores the spec.
 #[tokio::test]
 async fn who_resets_the_skip_is_named_after_some_rounds() -> Result<()> {

@@ -16,7 +16,7 @@
 //! | R8 | verify: an operator that applies its status loses edits silently | this run has verified |
 //! | R9 | `spec.skip` as it was | it is |
 //! | R10 | wait for the Pods | they run |
-//! | R11 | wait for the operator's status to show the processes, `include` again if it shows them as excluded | it does |
+//! | R11 | wait for the operator's status to show the processes, `include` again if it shows them as excluded, wake it if it sleeps | it does |
 //! | R12 | the stamps and the record off | there are none |
 //!
 //! R3 cannot prove that the operator's last pass is over: a pass over a suspended group writes nothing. R11 does: the operator has one
@@ -34,6 +34,7 @@ pub mod service;
 #[cfg(test)]
 mod tests;
 mod unfinished;
+pub mod wake;
 
 use std::time::Duration;
 
@@ -133,8 +134,10 @@ pub fn remaining(facts: &Facts<'_>, record: &Record, include: bool, done: Done) 
         record.groups.iter_mut().filter(|held| excluded(held)).for_each(|held| held.included = false);
     }
     let record = &record;
+    let unready = |held| lacks(facts, held).or_else(|| unreported(facts, held, include));
+    let missing: Vec<Missing> = record.groups.iter().filter_map(unready).collect();
     let mut steps = Vec::new();
-    steps.extend(hold(facts, record, running)); // R1
+    steps.extend(hold(facts, record, missing.is_empty())); // R1
     // A record without groups would not parse.
     let noted = recorded.as_ref() == Some(record) || record.groups.is_empty();
     if quiet && !(skipping && noted) {
@@ -163,8 +166,6 @@ pub fn remaining(facts: &Facts<'_>, record: &Record, include: bool, done: Done) 
     }
     // Without `include` the operator would replace the group again: the record stays for another run.
     let given_up = owed && !untried && running;
-    let unready = |held| lacks(facts, held).or_else(|| unreported(facts, held, include));
-    let missing: Vec<Missing> = record.groups.iter().filter_map(unready).collect();
     if !missing.is_empty() && !given_up {
         steps.push(Step::Await(missing)); // R10, R11
     }
@@ -174,9 +175,9 @@ pub fn remaining(facts: &Facts<'_>, record: &Record, include: bool, done: Done) 
     Ok(steps)
 }
 
-/// R1. While a Pod is awaited the hold is kept fresh; once all run it is about to be cleared.
-fn hold(facts: &Facts<'_>, record: &Record, running: bool) -> Option<Step> {
-    if running
+/// R1. While a Pod or a report is awaited the hold is kept fresh; once all are back it is about to be cleared.
+fn hold(facts: &Facts<'_>, record: &Record, back: bool) -> Option<Step> {
+    if back
         && !record.groups.iter().any(|held| facts.cluster.group(&held.group).is_some_and(ProcessGroup::needs_edit))
     {
         return None;

@@ -126,6 +126,8 @@ pub struct Settings {
     pub fault_tolerant: bool,
     /// Makes the operator do the wrong thing: it takes every marked group for excluded and removes it with the data on it.
     pub wrong: bool,
+    /// Every pass ends early and comes again after the operator's 600 s, as while processes wait to be bounced.
+    pub bounce: bool,
     /// Points at which the operator stops until they are taken out again: see [`super::operator::pass::Point`].
     pub hold: BTreeSet<String>,
 }
@@ -145,6 +147,7 @@ impl Default for Settings {
             available: true,
             fault_tolerant: true,
             wrong: false,
+            bounce: false,
             hold: BTreeSet::new(),
         }
     }

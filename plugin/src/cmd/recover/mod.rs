@@ -7,6 +7,7 @@ mod rights;
 mod select;
 mod signals;
 mod steps;
+mod wait;
 
 use std::{
     cell::{Cell, RefCell},

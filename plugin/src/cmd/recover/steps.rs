@@ -2,32 +2,30 @@
 
 use std::{
     cell::{Cell, RefCell},
-    pin::pin,
     time::Duration,
 };
 
-use futures::StreamExt;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
-use kube::api::WatchEvent;
 use serde_json::Value;
 use shared::{
     fdb::api::FoundationDBCluster,
     fdb::recover::{
-        Done, Edit, Kept, Lost, Missing, Step,
+        Done, Edit, Kept, Lost, Step,
         include::{TIMEOUT, command, orders},
         object::{is_ready, name},
         patch::{remember, resume},
         record::Record,
         remaining,
+        wake::Wakes,
     },
     target::FOUNDATIONDB_CLUSTER,
     text::{quoted, sanitize},
 };
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep};
 
 use crate::{
-    api::{Hub, Part, Resource, Write, error::HubError, exec::POD},
-    cmd::recover::render,
+    api::{Hub, Part, Resource, Write, error::HubError},
+    cmd::recover::{render, wait::SILENCE},
     error::{FdbError, Problem},
     output,
     read::fdb::{CLAIM, DatabaseSnapshot, SERVICE, called, read},
@@ -37,18 +35,12 @@ use crate::{
 const CONFLICTS: u32 = 20;
 /// How often the status is edited: an operator that takes it back as often does so for a reason.
 const EDITS: u32 = 4;
-/// Without events the Pods are listed again after this.
-const SILENCE: Duration = Duration::from_secs(10);
 /// `include` is sent again after this if the operator's status still shows a group as excluded.
 const INCLUDE_AGAIN: Duration = Duration::from_secs(15);
 /// How often `spec.skip` is set again that another client has reset.
 const SKIPS: u32 = 10;
 /// Pause after a failed request; the hub may be restarting.
-const PAUSE: Duration = Duration::from_secs(2);
-/// How often the cluster is read while the operator settles.
-const TICK: Duration = Duration::from_millis(250);
-/// After this, the status is edited even if it still changes: the edit has a precondition, and is verified later.
-const RESTLESS: Duration = Duration::from_mins(1);
+pub(super) const PAUSE: Duration = Duration::from_secs(2);
 /// In how many Pods `fdbcli` is tried.
 const PODS: usize = 3;
 /// The container of the operator's Pods in which `fdbcli` is.
@@ -109,7 +101,7 @@ impl Run<'_> {
         let mut include_failure = String::new();
         let (mut troubled, mut record, mut lost) = (false, self.record.clone(), None);
         let mut included_at: Option<Instant> = None;
-        let mut skips = 0;
+        let (mut skips, mut wakes, begun) = (0, Wakes::default(), Instant::now());
         loop {
             let look = match DatabaseSnapshot::new(self.hub, self.namespace, self.name).await {
                 Ok(look) => look,
@@ -160,7 +152,14 @@ impl Run<'_> {
                     return Ok(End::Left);
                 }
                 Step::Await(missing) => {
-                    self.await_news(&look, missing).await;
+                    let pause = wakes.pause(missing, begun.elapsed());
+                    if pause == Some(Duration::ZERO) {
+                        if let Err(error) = self.wake(&look, missing).await {
+                            self.trouble(&error, &mut troubled);
+                        }
+                    } else {
+                        self.await_news(&look, missing, pause.map_or(SILENCE, |pause| pause.min(SILENCE))).await;
+                    }
                     continue;
                 }
                 Step::Include(orders, record) => match self.include(&look, orders).await {
@@ -246,7 +245,7 @@ impl Run<'_> {
         Err(Problem::Contended(CONFLICTS))
     }
 
-    fn say(&self, text: &str) {
+    pub(super) fn say(&self, text: &str) {
         text.clone_into(&mut self.state.borrow_mut());
         output::note(&format!("{}: {text}", called(self.name)));
     }
@@ -304,7 +303,7 @@ impl Run<'_> {
         self.hub.json_patch(cluster, self.namespace, self.name, part, patch, self.write).await.map(drop)
     }
 
-    async fn edit(&self, edits: &[Edit]) -> Result<(), HubError> {
+    pub(super) async fn edit(&self, edits: &[Edit]) -> Result<(), HubError> {
         for edit in edits {
             let kind = if edit.kind == Kept::Claim { &CLAIM } else { &SERVICE };
             self.hub.patch(Resource::preferred(kind), self.namespace, &edit.name, &edit.patch, self.write).await?;
@@ -343,53 +342,6 @@ impl Run<'_> {
         }
     }
 
-    /// Waits until the status has not changed for a while: the operator's pass in progress has ended.
-    async fn settled(&self) -> Result<(), Problem> {
-        let begin = Instant::now();
-        let (mut status, mut since) = (None, Instant::now());
-        while since.elapsed() < self.settle && begin.elapsed() < RESTLESS.max(self.settle * 3) {
-            sleep(TICK.min(self.settle)).await;
-            let object =
-                match self.hub.get(Resource::preferred(&FOUNDATIONDB_CLUSTER.kind), self.namespace, self.name).await {
-                    Ok(object) => object,
-                    Err(error) if error.is_transient() => continue,
-                    Err(error) => return Err(error.into()),
-                };
-            let found = object.get("status").cloned();
-            if found != status {
-                (status, since) = (found, Instant::now());
-            }
-        }
-        Ok(())
-    }
-
-    /// Says what is missing if that is news, and waits for something to happen to the Pods.
-    async fn await_news(&self, look: &DatabaseSnapshot, missing: &[Missing]) {
-        let text = render::missing(missing);
-        if *self.state.borrow() != text {
-            self.say(&text);
-        }
-        let labels =
-            look.cluster.match_labels().iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>();
-        let labels = labels.join(",");
-        let selectors = ("", labels.as_str());
-        let news = async {
-            let watch =
-                self.hub.watch(Resource::preferred(&POD), Some(self.namespace), selectors, &look.pods_version).await;
-            let Ok(watch) = watch else { return sleep(PAUSE).await };
-            let mut watch = pin!(watch);
-            while let Some(event) = watch.next().await {
-                match event {
-                    Ok(WatchEvent::Bookmark(_)) => {}
-                    Ok(_) => return,
-                    Err(_) => return sleep(PAUSE).await,
-                }
-            }
-            sleep(PAUSE).await;
-        };
-        let _ = timeout(SILENCE, news).await;
-    }
-
     /// Runs `fdbcli` in a Pod that is ready, in another one if that does not answer.
     async fn include(&self, look: &DatabaseSnapshot, orders: &[String]) -> Result<(), String> {
         *self.state.borrow_mut() = format!("running in the database: {}", orders.join("; "));
@@ -413,9 +365,7 @@ impl Run<'_> {
     /// Records that `include` ran. A run that is killed before repeats it.
     async fn remember(&self, record: &Record) -> Result<(), Problem> {
         for _ in 0..CONFLICTS {
-            let object =
-                self.hub.get(Resource::preferred(&FOUNDATIONDB_CLUSTER.kind), self.namespace, self.name).await?;
-            let patch = remember(&read(&object)?, record);
+            let patch = remember(&read(&self.object().await?)?, record);
             match self.patch(Part::Object, &patch).await {
                 Ok(()) => return Ok(()),
                 Err(HubError::Conflict { .. }) => {}

@@ -85,6 +85,11 @@ pub(super) fn clear(kind: Kept, object: &Value, record: &Record, now: Timestamp)
     Some(edit(kind, object, &annotations))
 }
 
+/// R11: a change of the claim that wakes the operator.
+pub(super) fn wake(claim: &Value, now: Timestamp) -> Edit {
+    edit(Kept::Claim, claim, &json!({ keys::WOKEN_AT: moment(now) }))
+}
+
 fn edit(kind: Kept, object: &Value, annotations: &Value) -> Edit {
     let patch = json!({ "metadata": { "resourceVersion": version(object), "annotations": annotations } });
     Edit { kind, name: name(object).to_owned(), patch }

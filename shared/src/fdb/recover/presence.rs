@@ -17,6 +17,8 @@ pub struct Missing {
     pub pod: String,
     /// In words.
     pub what: String,
+    /// Whether its Pod runs and nothing but a pass of the operator is awaited.
+    pub is_up: bool,
 }
 
 /// Why a recovery cannot be finished.
@@ -125,7 +127,7 @@ pub fn lacks(facts: &Facts<'_>, held: &Held) -> Option<Missing> {
             }
         }
     };
-    Some(Missing { group: held.group.clone(), pod: held.pod.clone(), what })
+    Some(Missing { group: held.group.clone(), pod: held.pod.clone(), what, is_up: false })
 }
 
 /// R11: what the operator's status still reports against a group whose Pod runs; none if its process takes part in the database.
@@ -134,6 +136,8 @@ pub fn lacks(facts: &Facts<'_>, held: &Held) -> Option<Missing> {
 pub(super) fn unreported(facts: &Facts<'_>, held: &Held, include: bool) -> Option<Missing> {
     let group = facts.cluster.group(&held.group);
     let has = |type_: &str| group.is_some_and(|group| group.condition(type_).is_some());
+    // What is still excluded needs an `include` first, and a pass after it.
+    let is_up = held.included || !has(MARKED_AS_EXCLUDED);
     let what = if group.is_none() {
         "the operator's status does not list it".to_owned()
     } else if let Some(type_) =
@@ -145,7 +149,7 @@ pub(super) fn unreported(facts: &Facts<'_>, held: &Held, include: bool) -> Optio
     } else {
         return None;
     };
-    Some(Missing { group: held.group.clone(), pod: held.pod.clone(), what })
+    Some(Missing { group: held.group.clone(), pod: held.pod.clone(), what, is_up })
 }
 
 /// Whether a group that stays is excluded in the database, by the operator's status: a removal excludes for itself.

@@ -116,11 +116,12 @@ enum Sub {
     ChooseRemovals,
     ExcludeProcesses,
     ChangeCoordinators,
+    BounceProcesses,
     RemoveProcessGroups,
 }
 
 /// Their order. With `useDNSInClusterFile`, which is the default, Pods of known groups come before everything else.
-const ORDER: [Sub; 15] = [
+const ORDER: [Sub; 16] = [
     Sub::AddPods,
     Sub::UpdateStatus,
     Sub::UpdateConfigMap,
@@ -134,6 +135,7 @@ const ORDER: [Sub; 15] = [
     Sub::ChooseRemovals,
     Sub::ExcludeProcesses,
     Sub::ChangeCoordinators,
+    Sub::BounceProcesses,
     Sub::RemoveProcessGroups,
     Sub::UpdateStatus,
 ];
@@ -151,6 +153,14 @@ pub(super) struct Pass<'a> {
 const UNRECONCILED: f64 = 10.0;
 /// How long a lost write waits.
 const CONFLICT: f64 = 60.0;
+/// How long a process has to be up before it is bounced.
+const BOUNCE: f64 = 600.0;
+
+/// The end of a pass that has to bounce processes.
+fn too_young() -> Wait {
+    let text = format!("processes must be up for {BOUNCE} seconds to safely bounce");
+    Wait { text, seconds: BOUNCE, delayed: false }
+}
 
 /// One pass.
 pub async fn run(cx: &Cx) -> Outcome {
@@ -225,6 +235,7 @@ impl Pass<'_> {
             Sub::ChooseRemovals => self.choose_removals().await,
             Sub::ExcludeProcesses => self.exclude_processes().await,
             Sub::ChangeCoordinators => self.change_coordinators().await,
+            Sub::BounceProcesses => Ok(self.settings.bounce.then(too_young)),
             Sub::RemoveProcessGroups => self.remove_groups().await,
         }
     }

@@ -233,7 +233,7 @@ fn one_that_stayed_excluded_is_included_by_the_next_run() {
     let left_alone = world.with(|facts| remaining(facts, &goal.record, false, Done::default())).unwrap();
     assert_eq!(left_alone.iter().map(word).collect::<Vec<_>>(), ["clear"]);
     let before = listed(&world).clone();
-    assert_eq!(world.run(&goal.record), ["include", "await", "clear"]);
+    assert_eq!(world.run(&goal.record), ["hold", "include", "await", "clear"]);
     assert_eq!((listed(&world), &world.cluster["metadata"]["annotations"]), (&before, &json!({})));
     // One that the spec removes once more is excluded for that.
     world.cluster["spec"]["processGroupsToRemove"] = json!(["storage-1"]);
@@ -430,4 +430,40 @@ fn one_whose_report_is_awaited_is_finished_by_any_run() {
     let goal = world.goal(&["storage-1"]).unwrap();
     assert!(goal.record.has("storage-1") && goal.recovered.is_empty() && goal.choices.is_empty(), "{goal:?}");
     assert_eq!(words(&world, &goal.record, Done::default())[0], "include");
+}
+
+/// What the operator is woken with while this is left to be done.
+fn touch(world: &World, record: &Record, done: Done) -> Option<Edit> {
+    let steps = world.steps(record, Done { settled: true, verified: true, ..done }).unwrap();
+    let missing = steps.into_iter().find_map(|step| match step {
+        Step::Await(missing) => Some(missing),
+        _ => None,
+    });
+    world.with(|facts| wake::touch(facts, &missing.unwrap_or_default()))
+}
+
+/// N2: a pass of the operator that nothing causes may be ten minutes away.
+#[test]
+fn while_the_report_is_awaited_the_claim_stays_held_and_is_what_wakes_the_operator() {
+    let mut world = World::suspended();
+    let record = world.record(&["storage-1"]);
+    run_until(&mut world, &record, "resume");
+    assert_eq!(touch(&world, &record, Done::default()), None, "without a Pod there is nothing to report");
+    world.pods.push(pod("storage-1", "Running"));
+    let cluster = world.cluster.clone();
+    let edit = touch(&world, &record, Done::default()).unwrap();
+    assert_eq!((edit.kind, edit.name.as_str()), (Kept::Claim, "sample-storage-1-data"));
+    world.edit(&[edit]);
+    assert_eq!(world.cluster, cluster, "a pass in flight loses nothing");
+    assert!(Stamp::of(&world.claims[0]).is_recovery());
+    assert_eq!(world.claims[0]["metadata"]["annotations"][keys::WOKEN_AT], NOW);
+    world.claims[0]["metadata"]["annotations"][keys::SUSPENDED_AT] = json!("2026-11-21T18:24:59Z");
+    assert_eq!(world.run(&record), ["hold", "await", "clear"]);
+    assert_eq!(world.claims[0]["metadata"]["annotations"], json!({ keys::RECOVERED_AT: NOW }));
+    // One that is shown as excluded is included first, and a pass has to see that.
+    let world = excluded();
+    let record = world.record(&["storage-1"]);
+    let included = Done { included: true, ..Done::default() };
+    assert_eq!(touch(&world, &record, Done::default()), None);
+    assert!(touch(&world, &record.included(), included).is_some());
 }

@@ -1,0 +1,105 @@
+//! What a recovery waits for: the end of a pass of the operator, its Pods, and its report.
+
+use std::{pin::pin, time::Duration};
+
+use futures::StreamExt;
+use kube::api::WatchEvent;
+use serde_json::Value;
+use shared::{
+    fdb::recover::{Missing, object::version, wake::touch},
+    target::FOUNDATIONDB_CLUSTER,
+};
+use tokio::time::{Instant, sleep, timeout};
+
+use super::steps::{PAUSE, Run};
+use crate::{
+    api::{Resource, error::HubError, exec::POD},
+    cmd::recover::render,
+    error::Problem,
+    read::fdb::DatabaseSnapshot,
+};
+
+/// Without events everything is read again after this.
+pub(super) const SILENCE: Duration = Duration::from_secs(10);
+/// How often the cluster is read while the operator settles.
+const TICK: Duration = Duration::from_millis(250);
+/// How often the cluster is read while the operator's report is awaited.
+const POLL: Duration = Duration::from_secs(1);
+/// After this, the status is edited even if it still changes: the edit has a precondition, and is verified later.
+const RESTLESS: Duration = Duration::from_mins(1);
+
+impl Run<'_> {
+    /// The cluster as it is now.
+    pub(super) async fn object(&self) -> Result<Value, HubError> {
+        self.hub.get(Resource::preferred(&FOUNDATIONDB_CLUSTER.kind), self.namespace, self.name).await
+    }
+
+    /// Waits until the status has not changed for a while: the operator's pass in progress has ended.
+    pub(super) async fn settled(&self) -> Result<(), Problem> {
+        let begin = Instant::now();
+        let (mut status, mut since) = (None, Instant::now());
+        while since.elapsed() < self.settle && begin.elapsed() < RESTLESS.max(self.settle * 3) {
+            sleep(TICK.min(self.settle)).await;
+            let object = match self.object().await {
+                Ok(object) => object,
+                Err(error) if error.is_transient() => continue,
+                Err(error) => return Err(error.into()),
+            };
+            let found = object.get("status").cloned();
+            if found != status {
+                (status, since) = (found, Instant::now());
+            }
+        }
+        Ok(())
+    }
+
+    /// Has the operator reconcile once more. A conflict means that somebody else has just woken it.
+    pub(super) async fn wake(&self, look: &DatabaseSnapshot, missing: &[Missing]) -> Result<(), HubError> {
+        let Some(edit) = touch(&look.facts(), missing) else { return Ok(()) };
+        match self.edit(&[edit]).await {
+            Err(HubError::Conflict { .. }) => Ok(()),
+            answer => answer,
+        }
+    }
+
+    /// Says what is missing if that is news, and waits for something to happen to the Pods or the cluster.
+    pub(super) async fn await_news(&self, look: &DatabaseSnapshot, missing: &[Missing], limit: Duration) {
+        let text = render::missing(missing);
+        if *self.state.borrow() != text {
+            self.say(&text);
+        }
+        let labels =
+            look.cluster.match_labels().iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>();
+        let labels = labels.join(",");
+        let selectors = ("", labels.as_str());
+        let pods = async {
+            let watch =
+                self.hub.watch(Resource::preferred(&POD), Some(self.namespace), selectors, &look.pods_version).await;
+            let Ok(watch) = watch else { return sleep(PAUSE).await };
+            let mut watch = pin!(watch);
+            while let Some(event) = watch.next().await {
+                match event {
+                    Ok(WatchEvent::Bookmark(_)) => {}
+                    Ok(_) => return,
+                    Err(_) => return sleep(PAUSE).await,
+                }
+            }
+            sleep(PAUSE).await;
+        };
+        let report = async {
+            loop {
+                sleep(POLL).await;
+                if self.object().await.is_ok_and(|object| version(&object) != version(&look.object)) {
+                    return;
+                }
+            }
+        };
+        let either = async {
+            tokio::select! {
+                () = pods => {}
+                () = report => {}
+            }
+        };
+        let _ = timeout(limit, either).await;
+    }
+}

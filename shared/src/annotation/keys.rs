@@ -38,7 +38,7 @@ pub const SUSPENDED_AT: &str = "hibernate.sh/suspended-at";
 pub const SUSPENSION: &str = "hibernate.sh/suspension";
 /// When the controller let a held object go, RFC 3339. Counts only for the removal that [`SUSPENSION`] names.
 pub const RELEASED_AT: &str = "hibernate.sh/released-at";
-/// When the controller last woke the operator by touching this released object, RFC 3339.
+/// When the operator was last woken by touching this object, RFC 3339: by the controller, which has released it, or by a recovery.
 pub const WOKEN_AT: &str = "hibernate.sh/woken-at";
 /// On a PVC or Service, with its own UID: a human's key to delete it now.
 pub const RELEASE: &str = "hibernate.sh/release";

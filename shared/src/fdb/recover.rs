@@ -16,11 +16,12 @@
 //! | R8 | verify: an operator that applies its status loses edits silently | this run has verified |
 //! | R9 | `spec.skip` as it was | it is |
 //! | R10 | wait for the Pods | they run |
-//! | R11 | wait for the operator's status to show the processes, `include` again if it shows them as excluded, wake it if it sleeps | it does |
+//! | R11 | wait for the operator's status to show the processes, waking it; `include` what it shows as excluded, and addresses after it | it does |
 //! | R12 | the stamps and the record off | there are none |
 //!
 //! R3 cannot prove that the operator's last pass is over: a pass over a suspended group writes nothing. R11 does: the operator has one
-//! worker per cluster, so the pass that clears the conditions of R5 began after that one had ended, and its `exclude` with it.
+//! worker per cluster, so the pass that clears the conditions of R5 began after that one had ended, and its `exclude` with it. An address
+//! that such an `exclude` names and the group has no longer shows in no condition: it is included once more when nothing else is missing.
 
 pub mod check;
 mod facts;
@@ -133,8 +134,15 @@ pub fn remaining(facts: &Facts<'_>, record: &Record, include: bool, done: Done) 
         let excluded = |held: &Held| runs(held) && is_left(held);
         record.groups.iter_mut().filter(|held| excluded(held)).for_each(|held| held.included = false);
     }
+    let unready = |held: &Held| lacks(facts, held).or_else(|| unreported(facts, held, include));
+    // No condition shows that a late pass has excluded an address that the group has no longer.
+    let late = |held: &Held| !held.confirmed && include::by_address(facts.cluster, held) && unready(held).is_none();
+    if include && !quiet {
+        for held in record.groups.iter_mut().filter(|held| late(held)) {
+            (held.included, held.confirmed) = (false, true);
+        }
+    }
     let record = &record;
-    let unready = |held| lacks(facts, held).or_else(|| unreported(facts, held, include));
     let missing: Vec<Missing> = record.groups.iter().filter_map(unready).collect();
     let mut steps = Vec::new();
     steps.extend(hold(facts, record, missing.is_empty())); // R1

@@ -398,7 +398,8 @@ impl Run<'_> {
     }
 
     fn not_included(&self, look: &DatabaseSnapshot, record: &Record, why: String) -> Problem {
-        let record = record.adopting(look.facts().record().as_ref());
+        let mut record = record.adopting(look.facts().record().as_ref());
+        record.groups.iter_mut().for_each(|held| held.included = false); // one that was is excluded again
         let command = self.by_hand(&orders(&look.cluster, &record));
         FdbError::NotIncluded { cluster: called(self.name), why, command }.into()
     }

@@ -47,15 +47,23 @@ pub fn left_out(cluster: &FoundationDBCluster, record: &Record) -> Vec<String> {
     targets(cluster, record).into_iter().filter(|target| !is_target(target)).collect()
 }
 
+/// Whether a group is excluded by its addresses, too.
+pub(super) fn by_address(cluster: &FoundationDBCluster, held: &Held) -> bool {
+    !uses_localities(cluster) || LOG_CLASSES.contains(&held.class.as_str())
+}
+
 /// What to include for the groups that are not included yet: always the locality (later passes of the operator add it in
-/// every mode), and for log classes and exclusion by IP the addresses that are known.
+/// every mode), and for log classes and exclusion by IP the addresses that the group had and has.
 #[must_use]
 fn targets(cluster: &FoundationDBCluster, record: &Record) -> Vec<String> {
     let mut targets = Vec::new();
     for held in record.groups.iter().filter(|held| !held.included) {
         targets.push(format!("{LOCALITY}{}", held.group));
-        if !uses_localities(cluster) || LOG_CLASSES.contains(&held.class.as_str()) {
-            targets.extend(held.addresses.iter().filter(|address| !is_of_another(cluster, held, address)).cloned());
+        if by_address(cluster, held) {
+            let has = cluster.group(&held.group).map(|group| group.addresses.as_slice()).unwrap_or_default();
+            let has = has.iter().filter(|address| !held.addresses.contains(address));
+            let all = held.addresses.iter().chain(has);
+            targets.extend(all.filter(|address| !is_of_another(cluster, held, address)).cloned());
         }
     }
     targets

@@ -62,6 +62,9 @@ pub struct Held {
     /// Whether `include` ran for it.
     #[serde(default)]
     pub included: bool,
+    /// Whether that was once the operator's status had shown its process: no late pass excludes its addresses any more.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub confirmed: bool,
 }
 
 impl Record {
@@ -214,7 +217,7 @@ impl Record {
         let mut record = self.clone();
         for held in &mut record.groups {
             let Some(group) = cluster.group(&held.group).filter(|group| group.needs_edit()) else { continue };
-            held.included = false;
+            (held.included, held.confirmed) = (false, false);
             if group.is_marked() && !same_moment(held.removal.as_deref(), group.removal_timestamp.as_deref()) {
                 let before = std::mem::replace(&mut held.removal, group.removal_timestamp.clone());
                 held.first_removal = held.first_removal.take().or(before);
@@ -252,6 +255,7 @@ impl Held {
             fault_domain: group.fault_domain.clone(),
             addresses: group.addresses.clone(),
             included: false,
+            confirmed: false,
         }
     }
 

@@ -3,6 +3,7 @@
 use super::{
     super::{api::ProcessGroup, suspension::same_moment},
     facts::Facts,
+    include::by_address,
     presence::{claim_is_there, lacks, unreported},
     record::{Held, Record},
 };
@@ -35,6 +36,7 @@ impl Facts<'_> {
             || !held.included
             || lacks(self, held).is_some()
             || unreported(self, held, true).is_some()
+            || !held.confirmed && by_address(self.cluster, held)
     }
 
     /// Whether nothing was left to be edited for it: what has become of its volume since is another matter.

@@ -467,3 +467,37 @@ fn while_the_report_is_awaited_the_claim_stays_held_and_is_what_wakes_the_operat
     assert_eq!(touch(&world, &record, Done::default()), None);
     assert!(touch(&world, &record.included(), included).is_some());
 }
+
+/// N5: a late pass excludes the address of the old Pod, which no condition shows once the new one has another.
+#[test]
+fn where_addresses_are_excluded_they_are_included_once_more_after_the_report() {
+    let mut world = World::suspended();
+    world.cluster["spec"]["automationOptions"] = json!({ "useLocalitiesForExclusion": false });
+    world.cluster["status"]["processGroups"][1]["addresses"] = json!(["10.0.0.7"]);
+    let record = world.record(&["storage-1"]);
+    run_until(&mut world, &record, "resume");
+    world.pods.push(pod("storage-1", "Running"));
+    let done = Done { settled: true, verified: true, included: true, ..Done::default() };
+    assert_eq!(words(&world, &record, done), ["await", "clear"], "not before the report");
+    world.cluster["status"]["processGroups"][1]["processGroupConditions"] = json!([]);
+    world.cluster["status"]["processGroups"][1]["addresses"] = json!(["10.0.0.8"]);
+    // A run that ends here leaves it to any other.
+    assert_eq!(world.goal(&[]).unwrap().unfinished, ["storage-1"]);
+    assert_eq!(words(&world, &record, done), ["include", "clear"]);
+    let left_alone = world.with(|facts| remaining(facts, &record, false, done)).unwrap();
+    assert_eq!(left_alone.iter().map(word).collect::<Vec<_>>(), ["clear"]);
+    let step = world.steps(&record, done).unwrap().remove(0);
+    let Step::Include(orders, _) = &step else { panic!("{step:?}") };
+    assert_eq!(*orders, ["include locality_instance_id:storage-1 10.0.0.7 10.0.0.8"]);
+    world.carry_out(&step, &mut Done::default());
+    assert_eq!(words(&world, &record, Done::default()), ["clear"]);
+    assert!(world.goal(&[]).unwrap().unfinished.is_empty());
+
+    // Logs are excluded by both.
+    let mut world = World::suspended();
+    world.cluster["status"]["processGroups"].as_array_mut().unwrap().push(removed("log-1", "log"));
+    world.claims.push(claim("log-1", "log", "2026-11-20T10:00:00Z"));
+    let record = world.goal_with(&["log-1"], &Wanted::None).unwrap().record;
+    let said = world.run(&record);
+    assert_eq!(said[said.len() - 4..], ["resume", "await", "include", "clear"]);
+}

@@ -52,6 +52,16 @@ pub(crate) enum FdbError {
     )]
     TakenBack { cluster: String, times: u32 },
     #[error(
+        "{cluster}: the operator has marked {groups} again: spec.processes has another volumeClaimTemplate than the one that the volume was \
+         made from. Set it back, and run this command again; the operator then replaces what it has made since. The volume is still held"
+    )]
+    Outdated { cluster: String, groups: String },
+    #[error(
+        "{cluster} was deleted during the recovery: its groups cannot be recovered; their data is left only where the reclaim policy of \
+         the PersistentVolume is Retain"
+    )]
+    Deleted { cluster: String },
+    #[error(
         "{cluster}: {manager} has reset spec.skip {times} times during the recovery, and the operator takes every edit back. Have it leave \
          the cluster alone, for example by suspending its sync, and run this command again. The volume is still held"
     )]

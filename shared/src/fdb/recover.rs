@@ -45,7 +45,7 @@ use serde_json::Value;
 pub use self::{
     facts::Facts,
     patch::{Edit, Kept},
-    presence::{Lost, Missing, is_left_excluded, lacks},
+    presence::{Lost, Missing, is_left_excluded, lacks, outdated, removed_again},
 };
 use self::{
     object::deleted_at,

@@ -16,9 +16,10 @@ use std::{
 
 use shared::{
     fdb::recover::{
-        Done, Step,
+        Done, Lost, Step,
         check::{Goal, Place, Refusal, check},
         include::{left_out, orders},
+        outdated,
         record::Record,
         remaining,
         replace::Wanted,
@@ -32,7 +33,7 @@ use self::{
     steps::{End, Run},
 };
 use crate::{
-    api::{Hub, Write},
+    api::{Hub, Write, error::HubError},
     cli::{
         ActOutput, DryRun, HubArgs, Include,
         duration::{Limit, elapsed},
@@ -202,6 +203,13 @@ async fn warn(hub: &Hub, namespace: &str, look: &DatabaseSnapshot, run: &Run<'_>
     if let protection::Protection::No(why) = protection::of(hub, namespace, &look.cluster).await {
         output::warning(&format!("NOT PROTECTED: {why}; the operator can delete the volumes during the recovery"));
     }
+    for id in outdated(&look.facts(), &run.record) {
+        output::warning(&format!(
+            "{}: {id}: spec.processes has another volumeClaimTemplate than the one that its volume was made from: unless it is set back, \
+             the operator replaces the group again",
+            called(run.name)
+        ));
+    }
     for target in left_out(&look.cluster, &run.record) {
         output::warning(&format!(
             "{}: {target:?} is neither an IP address nor the locality of a process group: it is not included in the database",
@@ -237,12 +245,12 @@ async fn rehearse(args: &GroupArgs, run: &Run<'_>, steps: &[Step], look: &Databa
 }
 
 async fn carry_out(args: &GroupArgs, run: &Run<'_>, look: &DatabaseSnapshot) -> Result<Exit, Problem> {
-    let ended = see_through(args, run, look).await;
-    if ended.is_err() && run.skipping.get() {
-        output::warning(&format!(
-            "{}: spec.skip is still true, so the operator ignores the cluster: run this command again",
-            called(run.name)
-        ));
+    let ended = see_through(args, run, look).await.map_err(|problem| gone(run.name, problem));
+    if let Err(problem) = &ended
+        && run.skipping.get()
+        && let Some(text) = left_skipped(run.name, problem)
+    {
+        output::warning(&text);
     }
     // The last line that the user sees: this step is left to the user.
     if let Some(command) = run.owed.take() {
@@ -253,6 +261,31 @@ async fn carry_out(args: &GroupArgs, run: &Run<'_>, look: &DatabaseSnapshot) -> 
         ));
     }
     ended
+}
+
+/// A cluster that is not found any more was deleted.
+fn gone(name: &str, problem: Problem) -> Problem {
+    match problem {
+        Problem::Hub(HubError::NoObject { object }) if object == called(name) => {
+            FdbError::Deleted { cluster: object }.into()
+        }
+        problem => problem,
+    }
+}
+
+/// What the user must do about `spec.skip`. None where there is no cluster, or another client has set it, as the error says.
+fn left_skipped(name: &str, problem: &Problem) -> Option<String> {
+    let nothing = match problem {
+        Problem::Fdb(FdbError::Deleted { .. }) => true,
+        Problem::Fdb(FdbError::Lost { lost, .. }) => **lost == Lost::ForeignSkip,
+        _ => false,
+    };
+    (!nothing).then(|| {
+        format!(
+            "{}: spec.skip is still true, so the operator ignores the cluster: run this command again",
+            called(name)
+        )
+    })
 }
 
 async fn see_through(args: &GroupArgs, run: &Run<'_>, look: &DatabaseSnapshot) -> Result<Exit, Problem> {
@@ -329,5 +362,35 @@ mod tests {
         assert_eq!(wanted(&["none"]).unwrap(), Wanted::None);
         assert_eq!(wanted(&["storage-1"]).unwrap(), Wanted::These(vec!["storage-1".to_owned()]));
         assert!(matches!(wanted(&["none", "storage-1"]), Err(FdbError::NoneAndSome)));
+    }
+
+    #[test]
+    fn a_skip_that_is_left_is_reported_unless_running_again_is_refused() {
+        let (name, cluster) = ("sample", called("sample"));
+        let not_found = |object: &str| gone(name, HubError::NoObject { object: object.to_owned() }.into());
+        let deleted = not_found(&cluster);
+        assert!(deleted.to_string().starts_with(&format!("{cluster} was deleted during the recovery: ")), "{deleted}");
+        let lost = |lost| Problem::from(FdbError::Lost { cluster: cluster.clone(), lost: Box::new(lost) });
+        let foreign = lost(Lost::ForeignSkip);
+        assert!(foreign.to_string().contains("another client set spec.skip to true during the recovery"), "{foreign}");
+        let claim = lost(Lost::NoClaim { group: "storage-1".to_owned() });
+        for (problem, said) in [
+            (deleted, false),
+            (foreign, false),
+            (claim, true),
+            (not_found("persistentvolumeclaim/x"), true),
+            (FdbError::Interrupted.into(), true),
+        ] {
+            let text = left_skipped(name, &problem);
+            assert_eq!(text.is_some_and(|text| text.contains("run this command again")), said, "{problem}");
+        }
+    }
+
+    #[test]
+    fn a_changed_template_is_named_with_the_way_back() {
+        let text = FdbError::Outdated { cluster: called("sample"), groups: "storage-1".to_owned() }.to_string();
+        for part in ["has marked storage-1 again", "Set it back, and run this command again"] {
+            assert!(text.contains(part), "{text}");
+        }
     }
 }

@@ -8,14 +8,15 @@ use std::{
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
 use serde_json::Value;
 use shared::{
-    fdb::api::FoundationDBCluster,
+    fdb::api::{FoundationDBCluster, ProcessGroup},
     fdb::recover::{
         Done, Edit, Kept, Lost, Step,
         include::{TIMEOUT, command, orders},
         object::{is_ready, name},
+        outdated,
         patch::{remember, resume},
         record::Record,
-        remaining,
+        remaining, removed_again,
         wake::Wakes,
     },
     target::FOUNDATIONDB_CLUSTER,
@@ -58,6 +59,13 @@ fn skip_manager(cluster: &FoundationDBCluster, own: &str) -> String {
         .max_by_key(|entry| entry.time.as_ref().map(|time| time.0))
         .and_then(|entry| entry.manager.as_deref())
         .map_or_else(|| "another client".to_owned(), |manager| format!("field manager {}", sanitize(manager)))
+}
+
+/// The groups that the operator has marked again because of their volume's template.
+fn marked_again(look: &DatabaseSnapshot, record: &Record) -> Vec<String> {
+    let mut groups = outdated(&look.facts(), record);
+    groups.retain(|id| look.cluster.group(id).is_some_and(ProcessGroup::is_marked));
+    groups
 }
 
 /// One recovery on its way.
@@ -104,7 +112,8 @@ impl Run<'_> {
         let (mut skips, mut wakes, begun) = (0, Wakes::default(), Instant::now());
         loop {
             let look = match DatabaseSnapshot::new(self.hub, self.namespace, self.name).await {
-                Ok(look) => look,
+                Ok(look) if look.cluster.metadata.deletion_timestamp.is_none() => look,
+                Ok(_) => return Err(FdbError::Deleted { cluster: called(self.name) }.into()),
                 Err(Problem::Hub(error)) if error.is_transient() => {
                     self.trouble(&error, &mut troubled);
                     sleep(PAUSE).await;
@@ -130,6 +139,10 @@ impl Run<'_> {
             };
             let Some(step) = steps.first() else { return Err(self.not_included(&look, &record, include_failure)) };
             match step {
+                Step::Skip(_) if edits > 0 && !marked_again(&look, &record).is_empty() => {
+                    let groups = marked_again(&look, &record).join(", ");
+                    return Err(FdbError::Outdated { cluster: called(self.name), groups }.into());
+                }
                 Step::Settle => {
                     self.settled().await?;
                     done.settled = true;
@@ -196,6 +209,9 @@ impl Run<'_> {
                 Step::Resume(_) if done.verified => self.say(&render::done(&Step::Verify)),
                 Step::Skip(_) => {
                     done.settled = false;
+                    if let Some(text) = removed_again(&look.facts()) {
+                        output::warning(&format!("{}: {text}", called(self.name)));
+                    }
                     skips += u32::from(look.cluster.spec.skip != Some(true));
                     if skips > SKIPS {
                         let cluster = called(self.name);

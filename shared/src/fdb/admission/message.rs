@@ -63,7 +63,7 @@ impl Held<'_> {
         let Cluster { namespace, name, .. } = self.cluster;
         let again = self.group.map(|group| {
             let group = quoted(group);
-            format!("if there is no progress: kubectl fdb recover process-groups -n {namespace} -c {name} {group}; ")
+            format!("if there is no progress: kubectl hibernate recover process-groups -n {namespace} -c {name} {group}; ")
         });
         format!(
             "{} is being recovered{}, and kept{until}; {}{}",
@@ -83,7 +83,7 @@ impl Held<'_> {
         };
         format!(
             "{} is kept: it was held{} and released for the removal of {recorded}, but {found}, and the controller holds it \
-             anew once the group's Pod is gone; {}",
+             anew once the group's Pod is deleted; {}",
             self.subject(),
             since(stamp),
             self.ways_out()
@@ -119,7 +119,7 @@ impl Held<'_> {
                     keys::MINIMUM_SUSPENSION
                 )
             }
-            minimum => format!("the controller releases them {} after the group's Pod is gone", minimum.text()),
+            minimum => format!("the controller releases them {} after the deletion of the group's Pod", minimum.text()),
         };
         format!(
             "{} is not released: volume and Service of a removed group are kept; {released}; {}",

@@ -258,7 +258,10 @@ fn a_denial_names_the_group_since_until_and_the_ways_out() {
          -n db hibernate.sh/release=p-1 --overwrite"
     );
     let said = message(&object(&json!({})), &CacheState::Fresh(&known));
-    assert!(said.contains("the controller releases them 2h0m0s after the group's Pod is gone"), "{said}");
+    assert!(said.contains("the controller releases them 2h0m0s after the deletion of the group's Pod"), "{said}");
+    let said = message(&stamped(&[], &record(Some(REMOVAL), "recovery")), &CacheState::Fresh(&known));
+    let again = "if there is no progress: kubectl hibernate recover process-groups -n db -c prod storage-1; ";
+    assert!(said.contains(again), "{said}");
     let said = message(&stamped(&[], "?"), &CacheState::Fresh(&known));
     assert!(said.contains("since 2026-11-21T18:00:00Z, until 2026-11-21T20:00:00Z"), "{said}");
 }

@@ -4,9 +4,13 @@ use super::{
     super::api::{MARKED_AS_EXCLUDED, MISSING_POD, MISSING_PROCESSES, POD_FAILING, POD_PENDING, ProcessGroup},
     HELD_MINUTES,
     facts::Facts,
-    object::{self, deleted_at, name, uid},
-    record::{Held, is_listed},
+    object::{self, created_at, deleted_at, name, uid},
+    record::{Held, Record, is_listed},
 };
+use crate::annotation::annotation;
+
+/// What the operator notes on a claim: a hash of the template that it was made from.
+const LAST_SPEC: &str = "foundationdb.org/last-applied-spec";
 
 /// What a group lacks.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -157,4 +161,31 @@ pub(super) fn unreported(facts: &Facts<'_>, held: &Held, include: bool) -> Optio
 pub fn is_left_excluded(facts: &Facts<'_>, group: &ProcessGroup) -> bool {
     let excluded = group.condition(MARKED_AS_EXCLUDED).is_some();
     excluded && !group.is_marked() && !is_listed(facts.cluster, &group.process_group_id)
+}
+
+/// Says which groups the spec removes once more although their recovery has let the operator go on: another client has listed them since.
+#[must_use]
+pub fn removed_again(facts: &Facts<'_>) -> Option<String> {
+    let record = facts.record().filter(|record| !record.skipped && facts.cluster.spec.skip != Some(true))?;
+    let again: Vec<String> =
+        record.groups.into_iter().map(|held| held.group).filter(|id| is_listed(facts.cluster, id)).collect();
+    let again = Some(again.join(", ")).filter(|again| !again.is_empty())?;
+    Some(format!(
+        "{again}: another client has listed it for removal again since its recovery began; it is taken off the list once more. To remove it \
+         nevertheless, list it again when this command has ended"
+    ))
+}
+
+/// Groups whose claim was made from another template than the newest claim of their class: the operator replaces them once they are back.
+#[must_use]
+pub fn outdated(facts: &Facts<'_>, record: &Record) -> Vec<String> {
+    let template = |claim| annotation(claim, LAST_SPEC);
+    let differs = |held: &&Held| {
+        let class = facts.cluster.groups().iter().filter(|group| group.process_class == held.class);
+        let claims = class.flat_map(|group| facts.claims_of(&group.process_group_id));
+        let newest = claims.max_by_key(|claim| created_at(claim)).and_then(template);
+        let own = facts.claim_of(&held.group, &held.pod).and_then(template);
+        own.is_some() && newest.is_some() && own != newest
+    };
+    record.groups.iter().filter(differs).map(|held| held.group.clone()).collect()
 }

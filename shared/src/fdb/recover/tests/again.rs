@@ -501,3 +501,38 @@ fn where_addresses_are_excluded_they_are_included_once_more_after_the_report() {
     let said = world.run(&record);
     assert_eq!(said[said.len() - 4..], ["resume", "await", "include", "clear"]);
 }
+
+#[test]
+fn a_removal_that_a_recovery_undoes_is_named_with_the_way_to_repeat_it() {
+    let mut world = World::suspended();
+    let record = world.record(&["storage-1"]);
+    let again = |world: &World| world.with(removed_again);
+    assert_eq!(again(&world), None, "it is listed from the start");
+    run_until(&mut world, &record, "skip");
+    assert_eq!(again(&world), None);
+    run_until(&mut world, &record, "resume");
+    assert_eq!(again(&world), None);
+    world.cluster["spec"]["processGroupsToRemoveWithoutExclusion"] = json!(["storage-1"]);
+    let text = again(&world).unwrap();
+    assert!(text.starts_with("storage-1: another client has listed it") && text.contains("list it again"), "{text}");
+    // Which is so: nothing of the recovery is left that would undo it.
+    world.cluster["spec"]["processGroupsToRemoveWithoutExclusion"] = json!([]);
+    world.run(&record);
+    world.cluster["spec"]["processGroupsToRemove"] = json!(["storage-1"]);
+    assert_eq!((again(&world), world.goal(&[]).unwrap().record.groups.len()), (None, 0));
+}
+
+#[test]
+fn a_volume_of_another_template_is_known_before_the_operator_replaces_it() {
+    let mut world = World::suspended();
+    let record = world.record(&["storage-1"]);
+    let found = |world: &World| world.with(|facts| outdated(facts, &record));
+    assert!(found(&world).is_empty(), "nothing is known");
+    for (claim, hash) in world.claims.iter_mut().zip(["old", "old", "old", "new"]) {
+        claim["metadata"]["annotations"] = json!({ "foundationdb.org/last-applied-spec": hash });
+    }
+    assert_eq!(found(&world), ["storage-1"]);
+    // Set back, the operator replaces the newer ones, and makes others from the old template.
+    world.claims[3]["metadata"]["annotations"] = json!({ "foundationdb.org/last-applied-spec": "old" });
+    assert!(found(&world).is_empty());
+}

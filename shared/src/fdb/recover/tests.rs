@@ -1,6 +1,7 @@
 //! The steps of a plan, one by one and in whole runs, on plain objects.
 
 mod again;
+mod chaos;
 mod properties;
 mod world;
 

@@ -20,6 +20,7 @@ pub(super) struct World {
     pub(super) claims: Vec<Value>,
     pub(super) services: Vec<Value>,
     pub(super) pods: Vec<Value>,
+    pub(super) now: Timestamp,
 }
 
 pub(super) fn at(text: &str) -> Timestamp {
@@ -96,6 +97,7 @@ impl World {
             ],
             services: Vec::new(),
             pods: ["storage-2", "storage-3", "storage-4"].into_iter().map(|id| pod(id, "Running")).collect(),
+            now: at(NOW),
         }
     }
 
@@ -106,7 +108,7 @@ impl World {
             claims: &self.claims,
             services: &self.services,
             pods: &self.pods,
-            now: at(NOW),
+            now: self.now,
         })
     }
 

@@ -1,0 +1,716 @@
+//! A recovery beside an operator, a controller, Pods and a database that all take their time, in rounds on a clock of their own: slow
+//! passes at each phase, passes that end early with long requeues, addresses that change, and runs that are killed after any step.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::SignedDuration;
+use serde_json::json;
+
+use super::{
+    super::{
+        check::Refusal,
+        object::{label, name, uid},
+        wake::Wakes,
+        *,
+    },
+    world::*,
+};
+use crate::{
+    annotation::format,
+    fdb::{
+        admission::Kind,
+        api::{
+            GROUP_LABEL, MARKED_AS_EXCLUDED, MISSING_POD, MISSING_PROCESSES, POD_PENDING, ProcessGroupCondition,
+            RESOURCES_TERMINATING,
+        },
+        decide::{self, Action},
+        suspension::{Minimum, moment},
+    },
+};
+
+/// `spec.processCounts.storage`.
+const COUNT: usize = 3;
+/// Longest life of a run, in seconds: less than the requeue of a pass that ends early.
+const LONGEST_RUN: u64 = 450;
+/// How long the world goes on after the last run.
+const AFTER: u64 = 90;
+
+/// Numbers that are the same in every run of the tests.
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, end: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 >> 16) % end
+    }
+
+    fn one_in(&mut self, count: u64) -> bool {
+        self.below(count) == 0
+    }
+}
+
+/// The parts of a pass, in the operator's order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Pods,
+    Status,
+    Groups,
+    Choose,
+    Exclude,
+    Bounce,
+    Remove,
+    Last,
+}
+
+const PHASES: [Phase; 8] = [
+    Phase::Pods,
+    Phase::Status,
+    Phase::Groups,
+    Phase::Choose,
+    Phase::Exclude,
+    Phase::Bounce,
+    Phase::Remove,
+    Phase::Last,
+];
+
+/// A pass of the operator under way.
+struct Pass {
+    /// The cluster as it was read or last written.
+    cluster: Value,
+    groups: Vec<ProcessGroup>,
+    written: Vec<ProcessGroup>,
+    at: usize,
+    due: u64,
+}
+
+/// `Err` ends a pass: with a requeue after so many seconds, or with none.
+type Outcome = Result<(), Option<u64>>;
+
+/// A Pod: when it runs, when its process reports, and from where.
+struct Started {
+    runs: u64,
+    reports: u64,
+    address: String,
+}
+
+/// Everything but the plugin.
+struct Sim {
+    round: u64,
+    world: World,
+    second: u64,
+    dice: Dice,
+    /// What the database excludes.
+    excluded: BTreeSet<String>,
+    pods: BTreeMap<String, Started>,
+    pass: Option<Pass>,
+    requeue: Option<u64>,
+    /// Something that the operator watches has changed.
+    dirty: bool,
+    /// The operator writes the status by server-side apply.
+    apply: bool,
+    /// Every pass ends early, with a requeue of ten minutes.
+    bounce: bool,
+    /// Which phase is slow, for how long, and in how many more passes.
+    slow: (usize, u64, u64),
+    window: Duration,
+    made: u64,
+    log: Vec<String>,
+}
+
+fn leaves(group: &ProcessGroup) -> bool {
+    group.is_marked() && group.is_excluded()
+}
+
+fn locality(id: &str) -> String {
+    format!("locality_instance_id:{id}")
+}
+
+impl Sim {
+    fn new(round: u64) -> Self {
+        let mut dice = Dice(round.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
+        for _ in 0..8 {
+            dice.below(2);
+        }
+        let mut world = World::suspended();
+        if dice.one_in(3) {
+            world.cluster["spec"]["processGroupsToRemove"] = json!(["log-9", "storage-1", "storage-2"]);
+            world.cluster["status"]["processGroups"][0] = removed("storage-2", "storage");
+            world.pods.remove(0);
+            world.cluster["status"]["processGroups"].as_array_mut().unwrap().push(group("storage-5", "storage"));
+            world.claims.push(claim("storage-5", "storage", "2026-11-21T17:59:59Z"));
+            world.pods.push(pod("storage-5", "Running"));
+        }
+        if dice.one_in(3) {
+            world.cluster["spec"]["automationOptions"] = json!({ "useLocalitiesForExclusion": false });
+        }
+        for (at, group) in world.cluster["status"]["processGroups"].as_array_mut().unwrap().iter_mut().enumerate() {
+            group["addresses"] = json!([format!("10.0.0.{at}")]);
+        }
+        let (phase, seconds, passes) = (dice.below(8), 5 + dice.below(26), dice.below(4));
+        let mut sim = Self {
+            round,
+            world,
+            second: 0,
+            apply: dice.one_in(2),
+            bounce: dice.one_in(4),
+            slow: (usize::try_from(phase).unwrap(), seconds, passes),
+            window: Duration::from_secs(120 + dice.below(600)),
+            dice,
+            excluded: BTreeSet::new(),
+            pods: BTreeMap::new(),
+            pass: None,
+            requeue: None,
+            dirty: true,
+            made: 0,
+            log: Vec::new(),
+        };
+        for group in sim.groups() {
+            if group.is_marked() {
+                let targets = sim.targets(&group);
+                sim.excluded.extend(targets);
+            } else {
+                let started = Started { runs: 0, reports: 0, address: group.addresses[0].clone() };
+                sim.pods.insert(group.process_group_id, started);
+            }
+        }
+        sim.control();
+        // A pass may be under way when the plugin looks first.
+        for _ in 0..sim.dice.below(4) {
+            sim.tick();
+        }
+        sim
+    }
+
+    fn note(&mut self, text: &str) {
+        self.log.push(format!("{:>4} {text}", self.second));
+    }
+
+    /// What happened last, for a failure.
+    fn story(&self) -> String {
+        let status = &self.world.cluster["status"]["processGroups"];
+        let log = self.log[self.log.len().saturating_sub(80)..].join("\n");
+        format!("round {}, excluded {:?}, {status}\n{log}", self.round, self.excluded)
+    }
+
+    fn groups(&self) -> Vec<ProcessGroup> {
+        serde_json::from_value(self.world.cluster["status"]["processGroups"].clone()).unwrap()
+    }
+
+    /// What the operator excludes a group by.
+    fn targets(&self, group: &ProcessGroup) -> Vec<String> {
+        if self.world.cluster["spec"]["automationOptions"]["useLocalitiesForExclusion"] == json!(false) {
+            group.addresses.clone()
+        } else {
+            vec![locality(&group.process_group_id)]
+        }
+    }
+
+    fn reports(&self, id: &str) -> bool {
+        self.pods.get(id).is_some_and(|started| started.reports <= self.second)
+    }
+
+    fn is_excluded(&self, id: &str) -> bool {
+        let by_address = self.pods.get(id).is_some_and(|started| self.excluded.contains(&started.address));
+        by_address || self.excluded.contains(&locality(id))
+    }
+
+    fn tick(&mut self) {
+        self.second += 1;
+        let passed = SignedDuration::from_secs(i64::try_from(self.second).unwrap());
+        self.world.now = at(NOW).checked_add(passed).unwrap();
+        for id in self.pods.iter().filter(|(_, started)| started.runs == self.second).map(|(id, _)| id) {
+            let pod = self.world.pods.iter_mut().find(|pod| name(pod) == pod_of(id)).unwrap();
+            pod["status"]["phase"] = json!("Running");
+        }
+        if self.second.is_multiple_of(3) {
+            self.control();
+        }
+        self.operate();
+    }
+
+    /// The controller, as it decides.
+    fn control(&mut self) {
+        let window = self.window;
+        let actions = self.world.with(|facts| {
+            let id = |object: &Value| label(object, GROUP_LABEL).map(ToOwned::to_owned);
+            let pod = |pod: &Value| decide::Pod { group: id(pod).unwrap_or_default(), deleting: false };
+            let held = |claim: &Value| decide::Held {
+                kind: Kind::Pvc,
+                uid: uid(claim).to_owned(),
+                group: id(claim),
+                deleting: false,
+                bytes: 1,
+                stamp: Stamp::of(claim),
+                woken: annotation(claim, keys::WOKEN_AT).and_then(format::time),
+            };
+            let pods: Vec<decide::Pod> = facts.pods.iter().map(pod).collect();
+            let objects: Vec<decide::Held> = facts.claims.iter().map(held).collect();
+            let facts = decide::Facts {
+                cluster: facts.cluster,
+                minimum: Minimum::For(window),
+                pods: &pods,
+                objects: &objects,
+                turn: None,
+                began: at("2026-11-21T00:00:00Z"),
+                now: facts.now,
+            };
+            decide::decide(&facts).actions
+        });
+        let now = format::seconds(self.world.now);
+        for action in actions {
+            let changes = match &action {
+                Action::Stamp { since, record, .. } => json!({
+                    keys::SUSPENDED_AT: moment(*since), keys::SUSPENSION: record.text(),
+                    keys::RELEASED_AT: null, keys::WOKEN_AT: null,
+                }),
+                Action::Release { .. } => json!({ keys::RELEASED_AT: now }),
+                Action::Wake { .. } => json!({ keys::WOKEN_AT: now }),
+                Action::Clear { .. } => json!({
+                    keys::SUSPENDED_AT: null, keys::SUSPENSION: null, keys::RELEASED_AT: null, keys::WOKEN_AT: null,
+                }),
+            };
+            let claim = &mut self.world.claims[action.object()];
+            json_patch::merge(claim, &json!({ "metadata": { "annotations": changes } }));
+            bump(claim);
+            self.dirty = true;
+        }
+    }
+
+    /// The operator, as far as it gets within this second.
+    fn operate(&mut self) {
+        for _ in 0..40 {
+            let Some(mut pass) = self.pass.take() else {
+                let timer = self.requeue.is_some_and(|at| at <= self.second);
+                if !timer && !self.dirty {
+                    return;
+                }
+                self.dirty = false;
+                if timer {
+                    self.requeue = None;
+                }
+                if self.world.cluster["spec"]["skip"] != json!(true) {
+                    self.note("pass begins");
+                    let (cluster, groups) = (self.world.cluster.clone(), self.groups());
+                    let due = self.second + self.delay(0);
+                    self.pass = Some(Pass { cluster, written: groups.clone(), groups, at: 0, due });
+                }
+                continue;
+            };
+            if pass.due > self.second {
+                self.pass = Some(pass);
+                return;
+            }
+            match self.phase(&mut pass) {
+                Ok(()) => {
+                    pass.at += 1;
+                    pass.due = self.second + self.delay(pass.at);
+                    self.pass = Some(pass);
+                }
+                Err(again) => {
+                    self.note(&format!("pass ends in {:?}, again after {again:?}", PHASES[pass.at]));
+                    let again = again.map(|seconds| self.second + seconds);
+                    // A queue keeps the earliest of several times.
+                    self.requeue = self.requeue.into_iter().chain(again).min();
+                }
+            }
+        }
+    }
+
+    fn delay(&mut self, phase: usize) -> u64 {
+        let (slow, seconds, passes) = self.slow;
+        if slow == phase && passes > 0 {
+            self.slow.2 -= 1;
+            return seconds;
+        }
+        u64::from(self.dice.one_in(6))
+    }
+
+    fn phase(&mut self, pass: &mut Pass) -> Outcome {
+        match PHASES[pass.at] {
+            Phase::Pods => {
+                self.add_pods(pass);
+                Ok(())
+            }
+            Phase::Status => {
+                self.look(pass);
+                self.write(pass)
+            }
+            Phase::Groups => self.add_groups(pass),
+            Phase::Choose => self.choose(pass),
+            Phase::Exclude => {
+                self.exclude(pass);
+                Ok(())
+            }
+            Phase::Bounce if self.bounce => Err(Some(600)),
+            Phase::Bounce => Ok(()),
+            Phase::Remove => self.remove(pass),
+            Phase::Last => {
+                self.look(pass);
+                self.write(pass)?;
+                let unwell = |group: &ProcessGroup| {
+                    let goes = leaves(group) && group.condition(RESOURCES_TERMINATING).is_some();
+                    if group.is_marked() { !goes } else { !group.process_group_conditions.is_empty() }
+                };
+                Err(pass.groups.iter().any(unwell).then_some(10))
+            }
+        }
+    }
+
+    /// Writes the status: an update is refused if the cluster has changed, an apply overwrites whatever it finds.
+    fn write(&mut self, pass: &mut Pass) -> Outcome {
+        if pass.written == pass.groups {
+            return Ok(());
+        }
+        let version = |cluster: &Value| cluster["metadata"]["resourceVersion"].clone();
+        if !self.apply && version(&self.world.cluster) != version(&pass.cluster) {
+            return Err(Some(60));
+        }
+        self.world.cluster["status"]["processGroups"] = json!(pass.groups);
+        bump(&mut self.world.cluster);
+        if !self.apply {
+            pass.cluster = self.world.cluster.clone();
+        }
+        pass.written = pass.groups.clone();
+        Ok(())
+    }
+
+    fn add_pods(&mut self, pass: &Pass) {
+        for group in pass.groups.iter().filter(|group| !leaves(group)) {
+            let id = &group.process_group_id;
+            let has_claim = self.world.claims.iter().any(|claim| label(claim, GROUP_LABEL) == Some(id.as_str()));
+            if !has_claim || self.pods.contains_key(id) {
+                continue;
+            }
+            self.made += 1;
+            let runs = self.second + 1 + self.dice.below(3);
+            let reports = runs + self.dice.below(5);
+            self.pods.insert(id.clone(), Started { runs, reports, address: format!("10.0.1.{}", self.made) });
+            self.world.pods.push(pod(id, "Pending"));
+            self.dirty = true;
+        }
+    }
+
+    fn look(&mut self, pass: &mut Pass) {
+        let (now, seconds) = (format::seconds(self.world.now), self.world.now.as_second());
+        let spec = &pass.cluster["spec"];
+        let lists = ["processGroupsToRemove", "processGroupsToRemoveWithoutExclusion"].map(|list| spec[list].as_array());
+        let listed: BTreeSet<&str> = lists.into_iter().flatten().flatten().filter_map(Value::as_str).collect();
+        for group in &mut pass.groups {
+            let id = group.process_group_id.clone();
+            if listed.contains(id.as_str()) && !group.is_marked() {
+                group.removal_timestamp = Some(now.clone());
+            }
+            let up = self.pods.get(&id).filter(|started| started.runs <= self.second);
+            if let Some(up) = up {
+                if !group.is_marked() {
+                    group.addresses.clear();
+                }
+                if !group.addresses.contains(&up.address) {
+                    group.addresses.push(up.address.clone());
+                }
+            }
+            let (has_pod, reports, excluded) = (self.pods.contains_key(&id), self.reports(&id), self.is_excluded(&id));
+            if reports && !excluded && !group.exclusion_skipped {
+                group.exclusion_timestamp = None;
+            }
+            let stays = !leaves(group);
+            let ends = group.condition(RESOURCES_TERMINATING).is_some() || !stays && !has_pod;
+            let checks = [
+                (RESOURCES_TERMINATING, ends),
+                (MISSING_POD, stays && !has_pod),
+                (POD_PENDING, stays && has_pod && up.is_none()),
+                (MISSING_PROCESSES, stays && has_pod && !reports),
+                (MARKED_AS_EXCLUDED, !group.is_marked() && reports && excluded),
+            ];
+            let old = std::mem::take(&mut group.process_group_conditions);
+            let since = |type_: &str| old.iter().find(|one| one.type_ == type_).map_or(seconds, |one| one.timestamp);
+            let wrong = checks.into_iter().filter(|(_, is)| *is);
+            let condition = |(type_, _): (&str, bool)| ProcessGroupCondition {
+                type_: type_.to_owned(),
+                timestamp: since(type_),
+            };
+            group.process_group_conditions = wrong.map(condition).collect();
+        }
+        pass.groups.sort_by(|one, other| one.process_group_id.cmp(&other.process_group_id));
+    }
+
+    fn add_groups(&mut self, pass: &mut Pass) -> Outcome {
+        let there = pass.groups.iter().filter(|group| !group.is_marked()).count();
+        let (now, seconds) = (format::seconds(self.world.now), self.world.now.as_second());
+        let mut new = Vec::new();
+        for _ in there..COUNT {
+            self.made += 1;
+            let process_group_id = format!("storage-{}", 100 + self.made);
+            new.push(process_group_id.clone());
+            let conditions = [MISSING_POD, MISSING_PROCESSES];
+            let condition = |type_: &str| ProcessGroupCondition { type_: type_.to_owned(), timestamp: seconds };
+            pass.groups.push(ProcessGroup {
+                process_group_id,
+                process_class: "storage".to_owned(),
+                process_group_conditions: conditions.map(condition).into(),
+                ..ProcessGroup::default()
+            });
+        }
+        self.write(pass)?;
+        for id in new {
+            self.world.claims.push(claim(&id, "storage", &now));
+            self.dirty = true;
+        }
+        self.add_pods(pass);
+        Ok(())
+    }
+
+    /// Marks groups if there are too many. One that does not report is never kept.
+    fn choose(&mut self, pass: &mut Pass) -> Outcome {
+        let now = format::seconds(self.world.now);
+        let mut unmarked: Vec<(bool, u64, usize)> = Vec::new();
+        for (at, group) in pass.groups.iter().enumerate().filter(|(_, group)| !group.is_marked()) {
+            unmarked.push((self.reports(&group.process_group_id), self.dice.below(1_000), at));
+        }
+        let excess = unmarked.len().saturating_sub(COUNT);
+        if excess > 0 && unmarked.iter().filter(|(reports, ..)| *reports).count() < COUNT {
+            return Err(Some(5));
+        }
+        unmarked.sort_unstable();
+        for (_, _, at) in unmarked.into_iter().take(excess) {
+            pass.groups[at].removal_timestamp = Some(now.clone());
+        }
+        self.write(pass)
+    }
+
+    fn exclude(&mut self, pass: &Pass) {
+        let up = pass.groups.iter().filter(|group| !group.is_marked() && self.reports(&group.process_group_id)).count();
+        if up < COUNT {
+            return;
+        }
+        for group in pass.groups.iter().filter(|group| group.is_marked() && !group.is_excluded()) {
+            if self.reports(&group.process_group_id) {
+                let targets = self.targets(group);
+                self.excluded.extend(targets);
+            }
+        }
+    }
+
+    /// Excludes marked groups that do not report, as every pass does, and deletes what is excluded, as far as the webhook lets it.
+    fn remove(&mut self, pass: &mut Pass) -> Outcome {
+        let now = format::seconds(self.world.now);
+        let mut taken = Vec::new();
+        for group in pass.groups.iter_mut().filter(|group| group.is_marked()) {
+            let id = group.process_group_id.clone();
+            let reports = self.reports(&id);
+            if reports && !self.is_excluded(&id) || group.addresses.is_empty() {
+                continue;
+            }
+            if !reports {
+                let targets = self.targets(group);
+                self.excluded.extend(targets);
+            }
+            if !group.is_excluded() {
+                group.exclusion_timestamp = Some(now.clone());
+                group.process_group_conditions.retain(|one| one.type_ == RESOURCES_TERMINATING);
+            }
+            taken.push((id, group.removal_timestamp.clone()));
+        }
+        self.write(pass)?;
+        for (id, removal) in taken {
+            if self.pods.remove(&id).is_some() {
+                self.world.pods.retain(|pod| name(pod) != pod_of(&id));
+                self.dirty = true;
+            }
+            let is_released = |claim: &Value| {
+                label(claim, GROUP_LABEL) == Some(id.as_str()) && Stamp::of(claim).is_released_for(removal.as_deref())
+            };
+            if let Some(at) = self.world.claims.iter().position(is_released) {
+                self.world.claims.remove(at);
+                self.dirty = true;
+                pass.groups.retain(|group| group.process_group_id != id);
+            }
+        }
+        self.write(pass)
+    }
+}
+
+/// What a run waits for.
+enum Pause {
+    No,
+    Until(u64),
+    Settle { begun: u64, since: u64, status: Value },
+}
+
+/// A run of the plugin.
+struct Run {
+    record: Record,
+    done: Done,
+    included: Option<u64>,
+    wakes: Wakes,
+    edits: u32,
+    began: u64,
+    pause: Pause,
+}
+
+/// What has come of a look of the plugin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Worked {
+    Waits,
+    Goes,
+    GaveUp,
+    Ended,
+}
+
+impl Sim {
+    /// Begins a run. None if the groups are back; an error if the operator has to go on first.
+    fn begin(&self, ids: &[&str]) -> Result<Option<Run>, ()> {
+        let goal = match self.world.goal(ids) {
+            Ok(goal) => goal,
+            Err(refusals) if refusals.iter().all(|one| matches!(one, Refusal::PodRuns { .. })) => return Err(()),
+            Err(refusals) => panic!("{refusals:?}\n{}", self.story()),
+        };
+        if goal.record.groups.is_empty() {
+            return Ok(None);
+        }
+        Ok(Some(Run {
+            record: goal.record,
+            done: Done::default(),
+            included: None,
+            wakes: Wakes::default(),
+            edits: 0,
+            began: self.second,
+            pause: Pause::No,
+        }))
+    }
+
+    /// One look of a run, and the step that it finds.
+    fn work(&mut self, run: &mut Run) -> Worked {
+        match &mut run.pause {
+            Pause::Until(until) if *until > self.second => return Worked::Waits,
+            Pause::No | Pause::Until(_) => {}
+            Pause::Settle { begun, since, status } => {
+                let found = &self.world.cluster["status"];
+                if *found != *status {
+                    (*status, *since) = (found.clone(), self.second);
+                }
+                if self.second - *since < 5 && self.second - *begun < 60 {
+                    return Worked::Waits;
+                }
+                run.done.settled = true;
+            }
+        }
+        run.pause = Pause::No;
+        run.done.included = run.included.is_some_and(|at| self.second - at < 15);
+        let step = match self.world.steps(&run.record, run.done) {
+            Ok(steps) => steps.into_iter().next(),
+            Err(lost) => panic!("{lost}\n{}", self.story()),
+        };
+        let Some(step) = step else { panic!("nothing to do\n{}", self.story()) };
+        self.note(&format!("    {}", word(&step)));
+        match &step {
+            Step::Settle => {
+                let status = self.world.cluster["status"].clone();
+                run.pause = Pause::Settle { begun: self.second, since: self.second, status };
+                return Worked::Goes;
+            }
+            Step::Verify => {
+                run.done.verified = true;
+                run.pause = Pause::Until(self.second + 5);
+                return Worked::Goes;
+            }
+            Step::Await(missing) => {
+                let now = Duration::from_secs(self.second - run.began);
+                if run.wakes.pause(missing, now) == Some(Duration::ZERO) {
+                    let edits: Vec<Edit> = self.world.with(|facts| wake::touch(facts, missing)).into_iter().collect();
+                    self.world.edit(&edits);
+                    self.dirty = true;
+                }
+                run.pause = Pause::Until(self.second + 1);
+                return Worked::Goes;
+            }
+            Step::Include(orders, _) => {
+                for target in orders[0].split(' ').skip(1) {
+                    self.excluded.remove(target);
+                }
+                run.included = Some(self.second);
+            }
+            Step::Status(_) => {
+                run.done.verified = false;
+                run.edits += 1;
+            }
+            Step::Skip(_) => run.done.settled = false,
+            _ => {}
+        }
+        self.world.carry_out(&step, &mut run.done);
+        self.dirty |= !matches!(step, Step::Status(_)); // a status wakes nobody
+        if run.edits > 4 {
+            let record = run.record.clone();
+            let patch = self.world.with(|facts| {
+                let record = record.adopting(facts.record().as_ref()).with_exclusions(facts.cluster);
+                patch::resume(facts.cluster, &record)
+            });
+            self.world.patch_cluster(&patch);
+            self.dirty = true;
+            return Worked::GaveUp;
+        }
+        if matches!(step, Step::Clear(..)) { Worked::Ended } else { Worked::Goes }
+    }
+}
+
+fn round(number: u64) {
+    let mut sim = Sim::new(number);
+    let asked: Vec<ProcessGroup> = sim.groups().into_iter().filter(ProcessGroup::is_marked).collect();
+    let ids: Vec<&str> = asked.iter().map(|group| group.process_group_id.as_str()).collect();
+    let (mut run, mut again, mut kills): (Option<Run>, u64, u64) = (None, 0, sim.dice.below(5));
+    let mut ended: Option<u64> = None;
+    while ended.is_none_or(|at| sim.second < at + AFTER) {
+        assert!(sim.second < 2_500, "it never ends\n{}", sim.story());
+        sim.tick();
+        for id in &ids {
+            let kept = sim.world.claims.iter().any(|claim| uid(claim) == format!("uid-{id}"));
+            assert!(kept, "the volume of {id} is lost\n{}", sim.story());
+        }
+        if ended.is_some() || run.is_none() && sim.second < again {
+            continue;
+        }
+        let Some(mut now) = run.take() else {
+            match sim.begin(&ids) {
+                Ok(Some(new)) => run = Some(new),
+                Ok(None) => ended = Some(sim.second),
+                Err(()) => again = sim.second + 5,
+            }
+            continue;
+        };
+        assert!(sim.second - now.began < LONGEST_RUN, "a run does not end\n{}", sim.story());
+        let (mut worked, mut is_killed) = (Worked::Goes, false);
+        for _ in 0..4 {
+            worked = sim.work(&mut now);
+            is_killed = worked != Worked::Ended && kills > 0 && sim.dice.one_in(12);
+            if worked != Worked::Goes || is_killed {
+                break;
+            }
+        }
+        if worked == Worked::Ended {
+            ended = Some(sim.second);
+        } else if worked == Worked::GaveUp || is_killed {
+            kills = kills.saturating_sub(1);
+            again = sim.second + 1 + sim.dice.below(8);
+            sim.note("    killed");
+        } else {
+            run = Some(now);
+        }
+    }
+    for before in &asked {
+        let id = &before.process_group_id;
+        let after = sim.groups().into_iter().find(|group| group.process_group_id == *id);
+        assert!(after.is_some_and(|group| !group.needs_edit()), "{id} is not back\n{}", sim.story());
+        assert!(sim.reports(id) && !sim.is_excluded(id), "{id} does not report, or is excluded\n{}", sim.story());
+        let left: Vec<&String> = before.addresses.iter().filter(|address| sim.excluded.contains(*address)).collect();
+        assert!(left.is_empty(), "{id}: {left:?} stay excluded\n{}", sim.story());
+    }
+}
+
+#[test]
+fn in_a_thousand_rounds_no_volume_is_lost_and_every_run_ends() {
+    for number in 0..1_000 {
+        round(number);
+    }
+}

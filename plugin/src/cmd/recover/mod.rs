@@ -33,7 +33,7 @@ use self::{
     steps::{End, Run},
 };
 use crate::{
-    api::{Hub, Write, error::HubError},
+    api::{Hub, Write},
     cli::{
         ActOutput, DryRun, HubArgs, Include,
         duration::{Limit, elapsed},
@@ -203,10 +203,10 @@ async fn warn(hub: &Hub, namespace: &str, look: &DatabaseSnapshot, run: &Run<'_>
     if let protection::Protection::No(why) = protection::of(hub, namespace, &look.cluster).await {
         output::warning(&format!("NOT PROTECTED: {why}; the operator can delete the volumes during the recovery"));
     }
-    for id in outdated(&look.facts(), &run.record) {
+    if let Some(ids) = outdated(&look.facts(), &run.record) {
         output::warning(&format!(
-            "{}: {id}: spec.processes has another volumeClaimTemplate than the one that its volume was made from: unless it is set back, \
-             the operator replaces the group again",
+            "{}: {ids}: spec.processes has another volumeClaimTemplate than the one that the volume was made from: unless it is set \
+             back, the operator replaces the group again",
             called(run.name)
         ));
     }
@@ -245,12 +245,12 @@ async fn rehearse(args: &GroupArgs, run: &Run<'_>, steps: &[Step], look: &Databa
 }
 
 async fn carry_out(args: &GroupArgs, run: &Run<'_>, look: &DatabaseSnapshot) -> Result<Exit, Problem> {
-    let ended = see_through(args, run, look).await.map_err(|problem| gone(run.name, problem));
-    if let Err(problem) = &ended
-        && run.skipping.get()
-        && let Some(text) = left_skipped(run.name, problem)
-    {
-        output::warning(&text);
+    let ended = see_through(args, run, look).await;
+    if ended.as_ref().err().is_some_and(is_left_to_end) && run.skipping.get() {
+        output::warning(&format!(
+            "{}: spec.skip is still true, so the operator ignores the cluster: run this command again",
+            called(run.name)
+        ));
     }
     // The last line that the user sees: this step is left to the user.
     if let Some(command) = run.owed.take() {
@@ -263,29 +263,13 @@ async fn carry_out(args: &GroupArgs, run: &Run<'_>, look: &DatabaseSnapshot) -> 
     ended
 }
 
-/// A cluster that is not found any more was deleted.
-fn gone(name: &str, problem: Problem) -> Problem {
+/// Whether running the command again is what ends a skip: not where there is no cluster, or another client has set it.
+fn is_left_to_end(problem: &Problem) -> bool {
     match problem {
-        Problem::Hub(HubError::NoObject { object }) if object == called(name) => {
-            FdbError::Deleted { cluster: object }.into()
-        }
-        problem => problem,
+        Problem::Fdb(FdbError::Deleted { .. }) => false,
+        Problem::Fdb(FdbError::Lost { lost, .. }) => **lost != Lost::ForeignSkip,
+        _ => true,
     }
-}
-
-/// What the user must do about `spec.skip`. None where there is no cluster, or another client has set it, as the error says.
-fn left_skipped(name: &str, problem: &Problem) -> Option<String> {
-    let nothing = match problem {
-        Problem::Fdb(FdbError::Deleted { .. }) => true,
-        Problem::Fdb(FdbError::Lost { lost, .. }) => **lost == Lost::ForeignSkip,
-        _ => false,
-    };
-    (!nothing).then(|| {
-        format!(
-            "{}: spec.skip is still true, so the operator ignores the cluster: run this command again",
-            called(name)
-        )
-    })
 }
 
 async fn see_through(args: &GroupArgs, run: &Run<'_>, look: &DatabaseSnapshot) -> Result<Exit, Problem> {
@@ -365,25 +349,16 @@ mod tests {
     }
 
     #[test]
-    fn a_skip_that_is_left_is_reported_unless_running_again_is_refused() {
-        let (name, cluster) = ("sample", called("sample"));
-        let not_found = |object: &str| gone(name, HubError::NoObject { object: object.to_owned() }.into());
-        let deleted = not_found(&cluster);
-        assert!(deleted.to_string().starts_with(&format!("{cluster} was deleted during the recovery: ")), "{deleted}");
+    fn running_again_is_advised_unless_it_is_refused() {
+        let cluster = called("sample");
         let lost = |lost| Problem::from(FdbError::Lost { cluster: cluster.clone(), lost: Box::new(lost) });
         let foreign = lost(Lost::ForeignSkip);
         assert!(foreign.to_string().contains("another client set spec.skip to true during the recovery"), "{foreign}");
+        let deleted = Problem::from(FdbError::Deleted { cluster: cluster.clone() });
+        assert!(deleted.to_string().starts_with(&format!("{cluster} was deleted during the recovery: ")), "{deleted}");
+        assert!(!is_left_to_end(&foreign) && !is_left_to_end(&deleted));
         let claim = lost(Lost::NoClaim { group: "storage-1".to_owned() });
-        for (problem, said) in [
-            (deleted, false),
-            (foreign, false),
-            (claim, true),
-            (not_found("persistentvolumeclaim/x"), true),
-            (FdbError::Interrupted.into(), true),
-        ] {
-            let text = left_skipped(name, &problem);
-            assert_eq!(text.is_some_and(|text| text.contains("run this command again")), said, "{problem}");
-        }
+        assert!(is_left_to_end(&claim) && is_left_to_end(&FdbError::Interrupted.into()));
     }
 
     #[test]

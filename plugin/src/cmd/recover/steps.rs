@@ -8,7 +8,7 @@ use std::{
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
 use serde_json::Value;
 use shared::{
-    fdb::api::{FoundationDBCluster, ProcessGroup},
+    fdb::api::FoundationDBCluster,
     fdb::recover::{
         Done, Edit, Kept, Lost, Step,
         include::{TIMEOUT, command, orders},
@@ -61,13 +61,6 @@ fn skip_manager(cluster: &FoundationDBCluster, own: &str) -> String {
         .map_or_else(|| "another client".to_owned(), |manager| format!("field manager {}", sanitize(manager)))
 }
 
-/// The groups that the operator has marked again because of their volume's template.
-fn marked_again(look: &DatabaseSnapshot, record: &Record) -> Vec<String> {
-    let mut groups = outdated(&look.facts(), record);
-    groups.retain(|id| look.cluster.group(id).is_some_and(ProcessGroup::is_marked));
-    groups
-}
-
 /// One recovery on its way.
 pub(crate) struct Run<'a> {
     pub(crate) hub: &'a Hub,
@@ -113,7 +106,9 @@ impl Run<'_> {
         loop {
             let look = match DatabaseSnapshot::new(self.hub, self.namespace, self.name).await {
                 Ok(look) if look.cluster.metadata.deletion_timestamp.is_none() => look,
-                Ok(_) => return Err(FdbError::Deleted { cluster: called(self.name) }.into()),
+                Ok(_) | Err(Problem::Hub(HubError::NoObject { .. })) => {
+                    return Err(FdbError::Deleted { cluster: called(self.name) }.into());
+                }
                 Err(Problem::Hub(error)) if error.is_transient() => {
                     self.trouble(&error, &mut troubled);
                     sleep(PAUSE).await;
@@ -138,11 +133,11 @@ impl Run<'_> {
                 }
             };
             let Some(step) = steps.first() else { return Err(self.not_included(&look, &record, include_failure)) };
+            let replaced = outdated(&look.facts(), &record).filter(|_| edits > 0);
+            if let (Step::Skip(_), Some(groups)) = (step, replaced) {
+                return Err(FdbError::Outdated { cluster: called(self.name), groups }.into());
+            }
             match step {
-                Step::Skip(_) if edits > 0 && !marked_again(&look, &record).is_empty() => {
-                    let groups = marked_again(&look, &record).join(", ");
-                    return Err(FdbError::Outdated { cluster: called(self.name), groups }.into());
-                }
                 Step::Settle => {
                     self.settled().await?;
                     done.settled = true;
@@ -167,11 +162,9 @@ impl Run<'_> {
                 Step::Await(missing) => {
                     let pause = wakes.pause(missing, begun.elapsed());
                     if pause == Some(Duration::ZERO) {
-                        if let Err(error) = self.wake(&look, missing).await {
-                            self.trouble(&error, &mut troubled);
-                        }
+                        self.wake(&look, missing).await;
                     } else {
-                        self.await_news(&look, missing, pause.map_or(SILENCE, |pause| pause.min(SILENCE))).await;
+                        self.await_news(&look, missing, pause.unwrap_or(SILENCE).min(SILENCE)).await;
                     }
                     continue;
                 }
@@ -191,7 +184,8 @@ impl Run<'_> {
                 },
                 step => match self.act(step).await {
                     Ok(()) => {}
-                    Err(HubError::Conflict { .. }) if conflicts < CONFLICTS => {
+                    // The next look tells what is gone.
+                    Err(HubError::Conflict { .. } | HubError::NoObject { .. }) if conflicts < CONFLICTS => {
                         conflicts += 1;
                         continue;
                     }

@@ -2,7 +2,7 @@
 
 use std::{pin::pin, time::Duration};
 
-use futures::StreamExt;
+use futures::{StreamExt, future::select};
 use kube::api::WatchEvent;
 use serde_json::Value;
 use shared::{
@@ -43,6 +43,7 @@ impl Run<'_> {
             let object = match self.object().await {
                 Ok(object) => object,
                 Err(error) if error.is_transient() => continue,
+                Err(HubError::NoObject { .. }) => return Ok(()), // which the next look finds, too
                 Err(error) => return Err(error.into()),
             };
             let found = object.get("status").cloned();
@@ -53,12 +54,11 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Has the operator reconcile once more. A conflict means that somebody else has just woken it.
-    pub(super) async fn wake(&self, look: &DatabaseSnapshot, missing: &[Missing]) -> Result<(), HubError> {
-        let Some(edit) = touch(&look.facts(), missing) else { return Ok(()) };
-        match self.edit(&[edit]).await {
-            Err(HubError::Conflict { .. }) => Ok(()),
-            answer => answer,
+    /// Has the operator reconcile once more.
+    pub(super) async fn wake(&self, look: &DatabaseSnapshot, missing: &[Missing]) {
+        if let Some(edit) = touch(&look.facts(), missing) {
+            // Who wrote in between has woken it; after another failure the next wake-up follows.
+            let _ = self.edit(&[edit]).await;
         }
     }
 
@@ -94,12 +94,6 @@ impl Run<'_> {
                 }
             }
         };
-        let either = async {
-            tokio::select! {
-                () = pods => {}
-                () = report => {}
-            }
-        };
-        let _ = timeout(limit, either).await;
+        let _ = timeout(limit, select(pin!(pods), pin!(report))).await;
     }
 }

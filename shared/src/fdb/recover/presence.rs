@@ -176,16 +176,19 @@ pub fn removed_again(facts: &Facts<'_>) -> Option<String> {
     ))
 }
 
-/// Groups whose claim was made from another template than the newest claim of their class: the operator replaces them once they are back.
+/// Marked groups whose claim was made from another template than the newest claim of their class: once they are back, the operator
+/// replaces them.
 #[must_use]
-pub fn outdated(facts: &Facts<'_>, record: &Record) -> Vec<String> {
+pub fn outdated(facts: &Facts<'_>, record: &Record) -> Option<String> {
     let template = |claim| annotation(claim, LAST_SPEC);
-    let differs = |held: &&Held| {
+    let is_outdated = |held: &&Held| {
         let class = facts.cluster.groups().iter().filter(|group| group.process_class == held.class);
         let claims = class.flat_map(|group| facts.claims_of(&group.process_group_id));
         let newest = claims.max_by_key(|claim| created_at(claim)).and_then(template);
         let own = facts.claim_of(&held.group, &held.pod).and_then(template);
-        own.is_some() && newest.is_some() && own != newest
+        let is_marked = facts.cluster.group(&held.group).is_some_and(ProcessGroup::is_marked);
+        is_marked && own.is_some() && newest.is_some() && own != newest
     };
-    record.groups.iter().filter(differs).map(|held| held.group.clone()).collect()
+    let groups: Vec<&str> = record.groups.iter().filter(is_outdated).map(|held| held.group.as_str()).collect();
+    (!groups.is_empty()).then(|| groups.join(", "))
 }

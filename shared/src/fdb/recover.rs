@@ -185,8 +185,7 @@ pub fn remaining(facts: &Facts<'_>, record: &Record, include: bool, done: Done) 
 
 /// R1. While a Pod or a report is awaited the hold is kept fresh; once all are back it is about to be cleared.
 fn hold(facts: &Facts<'_>, record: &Record, back: bool) -> Option<Step> {
-    if back
-        && !record.groups.iter().any(|held| facts.cluster.group(&held.group).is_some_and(ProcessGroup::needs_edit))
+    if back && !record.groups.iter().any(|held| facts.cluster.group(&held.group).is_some_and(ProcessGroup::needs_edit))
     {
         return None;
     }

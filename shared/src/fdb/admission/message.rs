@@ -63,7 +63,9 @@ impl Held<'_> {
         let Cluster { namespace, name, .. } = self.cluster;
         let again = self.group.map(|group| {
             let group = quoted(group);
-            format!("if there is no progress: kubectl hibernate recover process-groups -n {namespace} -c {name} {group}; ")
+            format!(
+                "if there is no progress: kubectl hibernate recover process-groups -n {namespace} -c {name} {group}; "
+            )
         });
         format!(
             "{} is being recovered{}, and kept{until}; {}{}",

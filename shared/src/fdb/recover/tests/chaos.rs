@@ -395,7 +395,8 @@ impl Sim {
     fn look(&mut self, pass: &mut Pass) {
         let (now, seconds) = (format::seconds(self.world.now), self.world.now.as_second());
         let spec = &pass.cluster["spec"];
-        let lists = ["processGroupsToRemove", "processGroupsToRemoveWithoutExclusion"].map(|list| spec[list].as_array());
+        let lists =
+            ["processGroupsToRemove", "processGroupsToRemoveWithoutExclusion"].map(|list| spec[list].as_array());
         let listed: BTreeSet<&str> = lists.into_iter().flatten().flatten().filter_map(Value::as_str).collect();
         for group in &mut pass.groups {
             let id = group.process_group_id.clone();
@@ -427,10 +428,8 @@ impl Sim {
             let old = std::mem::take(&mut group.process_group_conditions);
             let since = |type_: &str| old.iter().find(|one| one.type_ == type_).map_or(seconds, |one| one.timestamp);
             let wrong = checks.into_iter().filter(|(_, is)| *is);
-            let condition = |(type_, _): (&str, bool)| ProcessGroupCondition {
-                type_: type_.to_owned(),
-                timestamp: since(type_),
-            };
+            let condition =
+                |(type_, _): (&str, bool)| ProcessGroupCondition { type_: type_.to_owned(), timestamp: since(type_) };
             group.process_group_conditions = wrong.map(condition).collect();
         }
         pass.groups.sort_by(|one, other| one.process_group_id.cmp(&other.process_group_id));

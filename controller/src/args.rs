@@ -126,14 +126,12 @@ pub enum DriftPolicy {
 
 impl Args {
     /// How spokes are reached.
-    #[must_use]
     pub fn network(&self, threads: Threads) -> Network {
         let dialer = Dialer::new(self.denied_spoke_networks.clone(), self.allow_loopback_spokes);
         Network { dialer, threads, ..Network::default() }
     }
 
     /// What the operator of a KKP seed decides.
-    #[must_use]
     pub fn kkp_settings(&self) -> KkpSettings {
         let mut limits = Limits { settle: self.kkp_settle, ..Limits::default() };
         self.kkp_limits.iter().for_each(|(phase, limit)| limits.set(*phase, *limit));
@@ -142,7 +140,6 @@ impl Args {
     }
 
     /// What decisions depend on.
-    #[must_use]
     pub fn settings(&self) -> Settings {
         Settings {
             operator_pause: self.cluster_operator_pause,

@@ -95,7 +95,6 @@ pub struct News {
 
 impl News {
     /// Whether it has really been approved.
-    #[must_use]
     pub fn is_approval(&self) -> bool {
         self.reason == MATCHED
     }
@@ -107,7 +106,6 @@ impl News {
 
 impl Pass {
     /// How many verdicts were new, by kind, verdict and reason, for metrics.
-    #[must_use]
     pub fn counts(&self) -> BTreeMap<(&'static str, &'static str, &'static str), u64> {
         let mut counts = BTreeMap::new();
         for news in &self.news {
@@ -117,7 +115,6 @@ impl Pass {
     }
 
     /// What an Event says of the approvals, if there were any.
-    #[must_use]
     pub fn approvals(&self) -> Option<String> {
         let approved: Vec<_> = self.news.iter().filter(|news| news.is_approval()).collect();
         let name = |news: &&News| {
@@ -133,7 +130,6 @@ impl Pass {
 
     /// What an Event warns of: requests to the signers of kubelets' certificates that are not approved, and why. Requests that the
     /// next pass checks anyway are left out.
-    #[must_use]
     pub fn left(&self) -> Option<String> {
         let left: Vec<_> = self.news.iter().filter(|news| news.needs_somebody()).collect();
         let names: Vec<String> = left.iter().take(5).map(|news| format!("{} ({})", news.csr, news.reason)).collect();
@@ -146,7 +142,6 @@ impl Pass {
 impl Approver {
     /// For the wake of `target` (as logs name it) that began at this moment. It approves until some minutes after
     /// [`Approver::awake`].
-    #[must_use]
     pub fn new(target: impl Into<String>, opened: Timestamp) -> Self {
         let window = Window { opened, closes: Timestamp::MAX };
         let (limits, approved, reported) = (Limits::default(), Counts::new(), HashMap::new());
@@ -161,7 +156,6 @@ impl Approver {
     }
 
     /// Whether no pass is needed any more.
-    #[must_use]
     pub fn is_over(&self, now: Timestamp) -> bool {
         now > self.window.closes
     }

@@ -28,7 +28,6 @@ pub struct SecretLedger {
 
 impl SecretLedger {
     /// The record of this cluster.
-    #[must_use]
     pub fn new(client: &Client, cluster: &ClusterRef, permit: Permit) -> Self {
         let secrets = Api::namespaced(client.clone(), &cluster.namespace);
         Self { secrets, name: format!("{}-hibernation-config", cluster.name), permit }

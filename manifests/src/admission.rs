@@ -37,7 +37,6 @@ pub(crate) const IGNORE: Failure = Failure { policy: "Ignore", timeout: 3 };
 ///
 /// Neither holds a caBundle: the webhook's certificate task owns that field and fills it in, and applying these objects
 /// again leaves it alone.
-#[must_use]
 pub fn webhook_configurations(client: &ClientConfig) -> Vec<Value> {
     let mut judging = validating(client);
     judging.webhooks.get_or_insert_default().extend(fdb::validating(client));

@@ -20,7 +20,6 @@ const WEBHOOK_ROLE: &str = "hibernate-webhook-fdb";
 const SUSPEND: &str = "suspend.hibernate.sh";
 
 /// The rights of both programs and the policy that confines the controller's, in an order in which they can be created.
-#[must_use]
 pub fn objects() -> Vec<Value> {
     [rbac(), policy()].concat()
 }

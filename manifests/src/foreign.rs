@@ -10,7 +10,6 @@ use shared::spoke::openshift::ClusterOperator;
 /// and `ClusterVersion`, the `MachineDeployments` of Cluster API and of the machine-controller, and `FoundationDBCluster`. They hold only the
 /// fields we use, with upstream's enums, patterns and
 /// required fields; unknown fields are kept.
-#[must_use]
 pub fn foreign_crds() -> Vec<Value> {
     vec![
         without_required_spec(as_upstream(json!(ClusterDeployment::crd()))),

@@ -34,7 +34,6 @@ pub use policy::policy;
 
 /// The definition of rollouts with the policy and the roles for them; what runs in our namespace and what it may do: namespace, RBAC,
 /// the policy that confines the controller, Deployments, Services, disruption budgets, network policies. In an order in which they can be created.
-#[must_use]
 pub fn base() -> Vec<Value> {
     [
         rollout::definitions(),

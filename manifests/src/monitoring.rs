@@ -11,13 +11,11 @@ use crate::names::{CONTROLLER, WEBHOOK, namespaced, selector};
 use crate::yaml::sorted;
 
 /// The objects of the component that watch the controller.
-#[must_use]
 pub fn monitoring() -> Vec<Value> {
     vec![pod_monitor(CONTROLLER), rules(), dashboard()]
 }
 
 /// The objects of the component that watch the webhook.
-#[must_use]
 pub fn webhook_monitoring() -> Vec<Value> {
     vec![pod_monitor(WEBHOOK), group(WEBHOOK, "hibernate-webhook", [connections()])]
 }

@@ -18,7 +18,6 @@ pub const CERTIFICATE_SECRET_TYPE: &str = "hibernate.sh/webhook-certificate";
 pub const CERTIFICATE_LEASE: &str = "hibernate-webhook-certificates";
 
 /// Labels of every object that belongs to one program.
-#[must_use]
 pub fn labels(program: &str) -> BTreeMap<String, String> {
     [("app.kubernetes.io/name", program), ("app.kubernetes.io/part-of", shared::annotation::keys::PLUGIN)]
         .map(|(key, value)| (key.to_owned(), value.to_owned()))
@@ -26,7 +25,6 @@ pub fn labels(program: &str) -> BTreeMap<String, String> {
 }
 
 /// Selector of a program's pods.
-#[must_use]
 pub fn selector(program: &str) -> LabelSelector {
     LabelSelector {
         match_labels: Some([("app.kubernetes.io/name".to_owned(), program.to_owned())].into()),

@@ -20,7 +20,6 @@ use crate::names::WEBHOOK;
 const NAME: &str = "clusterdeployments.hibernate.sh";
 
 /// The policy and its binding.
-#[must_use]
 pub fn policy() -> Vec<Value> {
     let rules =
         vec![writes("hive.openshift.io", &["v1"], &["CREATE", "UPDATE"], &["clusterdeployments"], "Namespaced")];

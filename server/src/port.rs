@@ -49,7 +49,6 @@ pub struct Client(pub IpAddr);
 
 impl Client {
     /// Who sent this request; the unspecified address for one that came through no port.
-    #[must_use]
     pub fn of<B>(request: &Request<B>) -> IpAddr {
         request.extensions().get().map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |Self(address)| *address)
     }

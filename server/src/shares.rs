@@ -124,13 +124,11 @@ impl State {
 
 impl Shares {
     /// Shares of this capacity. `evicted` counts those that made way.
-    #[must_use]
     pub fn new(capacity: Capacity, evicted: Counter) -> Arc<Self> {
         Arc::new(Self { capacity, evicted, state: Mutex::default(), freed: Notify::new() })
     }
 
     /// Takes a share at once, if need be in place of others; `None` if there is neither room nor anything that makes way.
-    #[must_use]
     pub fn try_take(self: &Arc<Self>, address: IpAddr, weight: usize) -> Option<Share> {
         let (mut state, client) = (self.lock(), client_of(address));
         let Capacity { total, per_client, .. } = self.capacity;
@@ -204,7 +202,6 @@ impl Share {
     }
 
     /// Since when nothing protects it; `None` while something does, and once it has made way.
-    #[must_use]
     pub fn idle_since(&self) -> Option<Instant> {
         self.shares.lock().entries.get(&self.id).filter(|entry| entry.active == 0).map(|entry| entry.since)
     }

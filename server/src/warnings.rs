@@ -44,14 +44,12 @@ impl Default for Warnings {
 
 impl Warnings {
     /// Tells so many names apart.
-    #[must_use]
     pub fn of_at_most(names: usize) -> Self {
         let last = Last { entries: HashMap::new(), swept: Instant::now() };
         Self { names, hashes: RandomState::new(), last: Arc::new(Mutex::new(last)) }
     }
 
     /// How many warnings were left out since the last one, if one may be logged now.
-    #[must_use]
     pub fn due(&self, about: &'static str, name: &str) -> Option<u64> {
         let now = Instant::now();
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);

@@ -103,7 +103,6 @@ fn fraction_of(fraction: &str, unit: u64) -> u128 {
 }
 
 /// Prints a duration as Go's `Duration.String` does: `2m0s`, `1h0m0s`, `1.5s`, `300ms`.
-#[must_use]
 pub fn go_string(duration: Duration) -> String {
     let nanos = duration.as_nanos();
     match nanos {

@@ -11,13 +11,11 @@ pub const MAX_CHARS: usize = 512;
 const MAX_WORD_CHARS: usize = 64 * 1024;
 
 /// Sanitizes text from outside: one line without control or bidi characters, at most [`MAX_CHARS`] characters.
-#[must_use]
 pub fn sanitize(text: &(impl fmt::Display + ?Sized)) -> String {
     sanitize_to(text, MAX_CHARS)
 }
 
 /// The same, with another limit in characters. What is beyond the limit is never held in memory.
-#[must_use]
 pub fn sanitize_to(text: &(impl fmt::Display + ?Sized), max_chars: usize) -> String {
     let mut bounded = Bounded { text: String::new(), left: max_chars };
     let _ = write!(bounded, "{text}"); // fails once the limit is reached
@@ -27,13 +25,11 @@ pub fn sanitize_to(text: &(impl fmt::Display + ?Sized), max_chars: usize) -> Str
 }
 
 /// An error and its causes, sanitized.
-#[must_use]
 pub fn sanitize_chain(error: &(dyn Error + '_)) -> String {
     sanitize(&Chain(error))
 }
 
 /// A word of a command that a person pastes into a shell: sanitized, and quoted where a shell would read more than a word.
-#[must_use]
 pub fn quoted(word: &str) -> String {
     let word = sanitize_to(word, MAX_WORD_CHARS);
     shlex::try_quote(&word).map_or_else(|_| "''".to_owned(), std::borrow::Cow::into_owned) // fails at NUL, which is gone
@@ -41,7 +37,6 @@ pub fn quoted(word: &str) -> String {
 
 /// Whether a terminal or a reader could take this character for something else than text: control characters, line and paragraph
 /// separators, marks that change the direction, and marks that show nothing.
-#[must_use]
 pub fn is_unsafe(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'

@@ -12,19 +12,16 @@ pub struct Delay(pub Duration);
 
 impl Delay {
     /// A delay of whole milliseconds.
-    #[must_use]
     pub const fn millis(millis: u64) -> Self {
         Self(Duration::from_millis(millis))
     }
 
     /// A delay of whole seconds.
-    #[must_use]
     pub const fn secs(secs: u64) -> Self {
         Self(Duration::from_secs(secs))
     }
 
     /// In seconds, with fractions.
-    #[must_use]
     pub fn as_secs_f64(self) -> f64 {
         self.0.as_secs_f64()
     }

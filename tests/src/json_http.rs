@@ -21,13 +21,11 @@ pub struct JsonHttp {
 
 impl JsonHttp {
     /// A client of a base URL such as `http://127.0.0.1:20123`.
-    #[must_use]
     pub fn new(base: &str) -> Self {
         Self { base: base.trim_end_matches('/').to_owned(), token: None }
     }
 
     /// The same, with a bearer token.
-    #[must_use]
     pub fn with_token(base: &str, token: &str) -> Self {
         Self { token: Some(token.to_owned()), ..Self::new(base) }
     }
@@ -42,7 +40,6 @@ impl JsonHttp {
     }
 
     /// The base URL.
-    #[must_use]
     pub fn base(&self) -> &str {
         &self.base
     }

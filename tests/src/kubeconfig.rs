@@ -120,7 +120,6 @@ pub async fn client_from(path: &Path) -> Result<Client> {
 }
 
 /// Base64 as Secrets and kubeconfigs want it.
-#[must_use]
 pub fn base64(text: &str) -> String {
     let quoted = serde_json::to_value(k8s_openapi::ByteString(text.as_bytes().to_vec())).unwrap_or_default();
     quoted.as_str().unwrap_or_default().to_owned()

@@ -61,32 +61,27 @@ impl Default for Options {
 
 impl Options {
     /// The same world without our webhook and controller: for tests of the parts around them.
-    #[must_use]
     pub fn without_programs() -> Self {
         Self { without: vec![Program::Controller, Program::Webhook], ..Self::default() }
     }
 
     /// A bare hub: no spokes, and none of our programs until a test starts them.
-    #[must_use]
     pub fn bare_hub() -> Self {
         Self { without: vec![Program::Controller, Program::Webhook], ..Self::hub_only() }
     }
 
     /// A hub with our programs and nothing beside it: for tests that need no machines.
-    #[must_use]
     pub fn hub_only() -> Self {
         Self { clusters: 0, spokes: 0, timings: Timings::fast(), ..Self::default() }
     }
 
     /// The world that most tests share: our programs, fast timings, no clusters yet. The controller talks to the hub through the fault proxy, so
     /// that a test can meet it there.
-    #[must_use]
     pub fn shared() -> Self {
         Self { clusters: 0, hub_proxy: true, timings: Timings::fast(), ..Self::default() }
     }
 
     /// Whether a program of ours is to be started.
-    #[must_use]
     pub fn has(&self, program: Program) -> bool {
         !self.without.contains(&program)
     }
@@ -104,7 +99,6 @@ pub enum Program {
 
 impl Program {
     /// Its name in the world: of its log, its process record and its ports.
-    #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
             Self::Controller => "controller",
@@ -113,7 +107,6 @@ impl Program {
     }
 
     /// Its executable, which is also the name of its service account.
-    #[must_use]
     pub const fn executable(self) -> &'static str {
         match self {
             Self::Controller => "hibernate-controller",
@@ -186,7 +179,6 @@ impl Default for Timings {
 
 impl Timings {
     /// Everything about as fast as a simulator can: for tests that look at logic, not at waiting.
-    #[must_use]
     pub fn fast() -> Self {
         Self {
             ec2_start: Delay::millis(500),

@@ -9,13 +9,11 @@ use anyhow::{Result, bail};
 use sha2::{Digest as _, Sha256};
 
 /// Folder of a world for which no other was named.
-#[must_use]
 pub fn default_world() -> PathBuf {
     env::temp_dir().join("kubectl-hibernate-testbed")
 }
 
 /// The first 16 hexadecimal digits of a hash over all parts.
-#[must_use]
 pub fn fingerprint(parts: &[&str]) -> String {
     let mut hash = Sha256::new();
     for part in parts {
@@ -42,7 +40,6 @@ pub fn program(name: &str) -> Result<PathBuf> {
 }
 
 /// The folders that [`program`] searches, in order.
-#[must_use]
 pub fn program_folders() -> Vec<PathBuf> {
     let mut places: Vec<PathBuf> = env::var_os("HIBERNATE_BIN").into_iter().map(PathBuf::from).collect();
     if let Ok(executable) = env::current_exe()

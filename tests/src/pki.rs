@@ -36,13 +36,11 @@ impl Authority {
     }
 
     /// Its certificate, PEM.
-    #[must_use]
     pub fn certificate(&self) -> String {
         self.issuer.pem()
     }
 
     /// Its private key, PEM: the controller managers sign kubelets' certificates with it.
-    #[must_use]
     pub fn key(&self) -> String {
         self.issuer.key().serialize_pem()
     }

@@ -58,13 +58,11 @@ impl Record {
     }
 
     /// Whether this very process still runs. One that has ended but was not yet waited for does not.
-    #[must_use]
     pub fn is_alive(&self) -> bool {
         matches!(look(self.pid), Some((start, state)) if start == self.start_time && !matches!(state, 'Z' | 'X'))
     }
 
     /// Resident memory in MiB, 0 if it has ended.
-    #[must_use]
     pub fn memory_mib(&self) -> u64 {
         let status = fs::read_to_string(format!("/proc/{}/status", self.pid)).unwrap_or_default();
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap_or_default();
@@ -97,7 +95,6 @@ impl Record {
 }
 
 /// Every record in a world's folder. Files that cannot be read are passed over: a crash may have cut one short.
-#[must_use]
 pub fn records(pids: &Path) -> Vec<Record> {
     let mut found: Vec<Record> = fs::read_dir(pids)
         .into_iter()

@@ -56,7 +56,6 @@ enum Unreadable {
 
 impl Answer {
     /// Nothing to say against it, but something to the user.
-    #[must_use]
     pub fn warn(row: &'static str, said: impl Into<String>) -> Self {
         let mut answer = Self::default();
         answer.judgement.warnings.push(Finding { row, said: said.into() });
@@ -64,7 +63,6 @@ impl Answer {
     }
 
     /// One word for metrics.
-    #[must_use]
     pub fn verdict(&self) -> &'static str {
         match self {
             _ if !self.judgement.allows() => "deny",
@@ -76,7 +74,6 @@ impl Answer {
     }
 
     /// The answer as the API server reads it.
-    #[must_use]
     pub fn respond<'a>(self, request: &'a Request<'_>) -> Response<'a> {
         let status = status(&self.judgement, request);
         let overlooked =
@@ -108,7 +105,6 @@ pub fn validate<K: Judged>(
 }
 
 /// Validates the deletion of a volume or a Service of a `FoundationDBCluster`. Nobody is exempt.
-#[must_use]
 pub fn judge_deletion(request: &Request<'_>, context: &Context<'_>, kind: fdb::Kind) -> Answer {
     let judgement = match request.old_object.map(|raw| fdb::Deleted::read(raw.get())) {
         Some(Ok(object)) => context.fdb.ask(context.now, |cache| fdb::judge_deletion(kind, &object, cache)),
@@ -119,7 +115,6 @@ pub fn judge_deletion(request: &Request<'_>, context: &Context<'_>, kind: fdb::K
 }
 
 /// Validates the deletion of a KKP Cluster. Exempt are users, and members of the groups that may delete what KKP cannot finish.
-#[must_use]
 pub fn judge_cluster_deletion(request: &Request<'_>, context: &Context<'_>) -> Answer {
     let judgement = match request.old_object.map(|raw| kkp::Deletion::read(raw.get())) {
         Some(Ok(deletion)) => kkp::judge_deletion(&deletion, context.now),

@@ -100,7 +100,6 @@ pub struct CertificateArgs {
 
 impl CertificateArgs {
     /// What the certificate task has to know of the flags.
-    #[must_use]
     pub fn managed(&self) -> Managed {
         Managed {
             namespace: self.namespace.clone(),
@@ -125,13 +124,11 @@ pub enum LogFormat {
 
 impl Args {
     /// Connection limits of the HTTPS port.
-    #[must_use]
     pub fn limits(&self) -> Limits {
         Limits { per_client: self.max_connections_per_client.map(usize::from), ..LIMITS }
     }
 
     /// What the rules have to know of the flags.
-    #[must_use]
     pub fn settings(&self) -> Settings {
         Settings::new(
             Exempt { users: self.exempt_users.clone(), groups: self.exempt_groups.clone() },

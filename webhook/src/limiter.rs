@@ -63,7 +63,6 @@ impl Default for RequestLimiter {
 
 impl RequestLimiter {
     /// Admits this many requests, and this many KiB of large bodies.
-    #[must_use]
     pub fn new(requests: usize, large_bodies_kib: usize) -> Self {
         let shares = |total| Shares::new(Capacity { total, per_client: None, idle: false }, Counter::default());
         Self { requests: shares(requests), large_bodies: shares(large_bodies_kib) }
@@ -109,7 +108,6 @@ impl Permit {
 }
 
 /// How long a body of so many bytes may take to arrive.
-#[must_use]
 pub fn time_for(body_bytes: usize) -> Duration {
     let rest = body_bytes.saturating_sub(SMALL_BODY_BYTES) / BYTES_PER_MILLISECOND;
     SMALL_BODY_TIME + Duration::from_millis(u64::try_from(rest).unwrap_or(u64::MAX))

@@ -102,7 +102,6 @@ impl Default for Metrics {
 
 impl Metrics {
     /// All metrics as text of the format that Prometheus scrapes.
-    #[must_use]
     pub fn text(&self) -> String {
         let mut text = String::new();
         match encode(&mut text, &self.registry) {

@@ -7,7 +7,6 @@ use shared::admission::Edit;
 use shared::annotation::Annotations;
 
 /// The operations that make the edits, in an object with these annotations. Nothing is edited, nothing comes out.
-#[must_use]
 pub fn annotations(found: &Annotations, edits: &[Edit]) -> Patch {
     let at = |key: Option<&str>| PointerBuf::from_tokens(["metadata", "annotations"].into_iter().chain(key));
     if !found.present() {

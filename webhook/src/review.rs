@@ -172,13 +172,11 @@ impl<'a> Request<'a> {
     }
 
     /// Who does it.
-    #[must_use]
     pub fn user(&self) -> User {
         User { username: self.user_info.username.clone() }
     }
 
     /// The field manager that the client gave; empty if it gave none, in which case the API server made one up.
-    #[must_use]
     pub fn field_manager(&self) -> String {
         self.options
             .and_then(|options| serde_json::from_str::<Options>(options.get()).ok())
@@ -188,7 +186,6 @@ impl<'a> Request<'a> {
 }
 
 /// The uid of a request that could not be read otherwise, if there is one.
-#[must_use]
 pub fn uid(body: &[u8]) -> Option<String> {
     #[derive(Deserialize)]
     struct Envelope {
@@ -251,7 +248,6 @@ pub struct Patch {
 
 impl Patch {
     /// Wraps the text of a JSON patch.
-    #[must_use]
     pub fn json(text: Vec<u8>) -> Self {
         Self { patch: ByteString(text), patch_type: "JSONPatch" }
     }

@@ -71,13 +71,11 @@ impl Default for Webhook {
 
 impl Webhook {
     /// Answers by these settings.
-    #[must_use]
     pub fn new(settings: Settings, metrics: Arc<Metrics>, fdb: Arc<Clusters>) -> Self {
         Self { settings, metrics, fdb, limiter: RequestLimiter::default(), logged: Warnings::of_at_most(LOGGED_NAMES) }
     }
 
     /// Answers a body.
-    #[must_use]
     pub fn answer(&self, endpoint: Endpoint, body: &[u8], now: Timestamp) -> (StatusCode, Vec<u8>) {
         let request = match Request::read(body) {
             Ok(request) => request,

@@ -31,7 +31,6 @@ impl Default for Settings {
 impl Settings {
     /// Settings from the flags. A user who is exempt by name may also write the claims of rollouts, and end the pause of a sleeping KKP
     /// Cluster.
-    #[must_use]
     pub fn new(exempt: Exempt, served_platforms: Vec<String>, fdb: fdb::Settings, kkp_deleters: Vec<String>) -> Self {
         let hive = hive::Settings { served_platforms, exempt_users: exempt.users.clone() };
         let kkp = kkp::Settings { exempt_users: exempt.users.clone(), deleters: kkp_deleters };
@@ -53,7 +52,6 @@ pub enum Exempts {
 /// A kind whose objects are judged: which of the settings are about it.
 pub trait Judged: Object {
     /// Who is exempt from this denial.
-    #[must_use]
     fn exempts(_denial: &Denial) -> Exempts {
         Exempts::UsersAndGroups
     }

@@ -76,7 +76,6 @@ pub const FOREIGN: &str = "foreign";
 ///
 /// Of a resource that is in the table, a subresource or an operation that is not has nothing to be judged: the status of an
 /// object never is. A resource that is not in the table at all is allowed, with a warning: somebody registered too much.
-#[must_use]
 pub fn answer(endpoint: Endpoint, request: &Request<'_>, context: &Context<'_>) -> (&'static str, Answer) {
     let mut rows =
         TABLE.iter().filter(|row| row.group == request.resource.group && row.resource == request.resource.resource);

@@ -57,7 +57,6 @@ enum Next {
 
 impl<R> Reply<R> {
     /// Whether the caller still waits.
-    #[must_use]
     pub fn is_wanted(&self) -> bool {
         !self.0.is_closed()
     }

@@ -54,7 +54,6 @@ enum Turn {
 
 impl RateLimiter {
     /// Allows `burst` calls at once and `rate` calls per second after that.
-    #[must_use]
     pub fn new(burst: u32, rate: u32) -> Self {
         let now = Instant::now();
         let state =
@@ -100,7 +99,6 @@ impl RateLimiter {
     }
 
     /// Whether all tokens are back: a new limiter would do the same.
-    #[must_use]
     pub fn is_full(&self) -> bool {
         let mut state = self.lock();
         self.refill(&mut state);

@@ -44,7 +44,6 @@ pub trait Platform: Send + Sync + Sized + 'static {
 
     /// The API's own name of a call (`list`, `start`, `stop`, `terminate` or `settle`) on a platform whose calls Hive counts:
     /// label of `hive_aws_api_calls_total`.
-    #[must_use]
     fn api_call(call: &'static str) -> Option<&'static str> {
         let _ = call;
         None

@@ -49,7 +49,6 @@ pub struct Leadership {
 
 impl Leadership {
     /// Lost after it was given so many times.
-    #[must_use]
     pub fn of(most: usize) -> Self {
         Self { most: Some(most), ..Self::default() }
     }
@@ -60,13 +59,11 @@ impl Leadership {
     }
 
     /// How often the permit was given.
-    #[must_use]
     pub fn given(&self) -> usize {
         self.given.load(Ordering::SeqCst)
     }
 
     /// For a driver.
-    #[must_use]
     pub fn permit(&self) -> Permit {
         let this = self.clone();
         Arc::new(move || {

@@ -33,7 +33,6 @@ pub enum Next {
 
 impl Wish {
     /// The state of every machine in the end.
-    #[must_use]
     pub fn end(self) -> InstanceState {
         match self {
             Self::Awake => InstanceState::Running,
@@ -43,7 +42,6 @@ impl Wish {
 }
 
 /// Chooses as `shared::hive::decide` does.
-#[must_use]
 pub fn next(inventory: &Inventory, wish: Wish) -> Next {
     let ids = match wish {
         Wish::Asleep => inventory.to_stop(|_| true),

@@ -144,7 +144,6 @@ impl Cloud {
     }
 
     /// Data that was lost, and promises that were broken.
-    #[must_use]
     pub fn violations(&self) -> &[String] {
         &self.violations
     }
@@ -188,7 +187,6 @@ impl Cloud {
     }
 
     /// Whether a request would move this machine.
-    #[must_use]
     pub fn is_about(&self, request: &Request, machine: &str) -> bool {
         match request {
             Request::CreateServer { machine: of, .. } => of == machine,
@@ -389,7 +387,6 @@ impl Cloud {
     }
 
     /// What is wrong with a cluster that should be awake with so many machines, and nothing left of the driver's.
-    #[must_use]
     pub fn unlike_awake(&self, infra_id: &str, machines: usize) -> Vec<String> {
         let mut wrong = self.violations.clone();
         let servers: Vec<_> = self.servers(infra_id).collect();
@@ -408,7 +405,6 @@ impl Cloud {
     }
 
     /// What is wrong with a cluster that should be asleep with so many machines: one image each and nothing else.
-    #[must_use]
     pub fn unlike_asleep(&self, infra_id: &str, machines: usize) -> Vec<String> {
         let mut wrong = self.violations.clone();
         wrong.extend(self.servers(infra_id).map(|(id, _)| format!("{id} is left")));

@@ -39,7 +39,6 @@ enum Step {
 
 impl Recreate {
     /// A driver for this account.
-    #[must_use]
     pub fn new(account: Account) -> Self {
         Self { account }
     }

@@ -47,13 +47,11 @@ pub struct Account {
 
 impl Account {
     /// An account of a new cloud.
-    #[must_use]
     pub fn new() -> Self {
         Self { cloud: Arc::default(), road: Arc::default(), permit: Arc::new(|| true) }
     }
 
     /// The same, used by a process with this permit.
-    #[must_use]
     pub fn by(&self, permit: Permit) -> Self {
         Self { permit, ..self.clone() }
     }
@@ -68,7 +66,6 @@ impl Account {
     }
 
     /// Requests for servers and images that have arrived.
-    #[must_use]
     pub fn requests(&self) -> usize {
         self.road().requests
     }
@@ -165,7 +162,6 @@ pub struct MemoryLedger {
 
 impl MemoryLedger {
     /// The record of this name.
-    #[must_use]
     pub fn new(account: Account, record: String) -> Self {
         Self { account, record }
     }

@@ -40,7 +40,6 @@ const VERSION: u32 = 1;
 
 impl Record {
     /// An empty record of a cluster.
-    #[must_use]
     pub fn new(cluster: &ClusterRef) -> Self {
         let name = format!("{}/{}", cluster.namespace, cluster.name);
         Self {
@@ -62,7 +61,6 @@ impl Record {
     }
 
     /// Whether it is this cluster's.
-    #[must_use]
     pub fn is_of(&self, cluster: &ClusterRef) -> bool {
         self.cluster == format!("{}/{}", cluster.namespace, cluster.name) && self.infra_id == cluster.infra_id
     }

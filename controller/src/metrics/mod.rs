@@ -330,7 +330,6 @@ impl Metrics {
     }
 
     /// All metrics as Prometheus reads them.
-    #[must_use]
     pub fn text(&self) -> String {
         for (system, waiting) in self.queue.depth(Instant::now()) {
             self.queue_depth.get_or_create(&Of { system }).set(waiting);

@@ -11,21 +11,18 @@ const CLOCK: ClockId = ClockId::CLOCK_BOOTTIME;
 const CLOCK: ClockId = ClockId::CLOCK_MONOTONIC;
 
 /// Time since boot, suspension included. `None` if the system has no such clock.
-#[must_use]
 pub fn since_boot() -> Option<Duration> {
     clock_gettime(CLOCK).ok().map(Duration::from)
 }
 
 /// Now, as people read it.
 #[cfg(not(test))]
-#[must_use]
 pub fn now() -> Timestamp {
     Timestamp::now()
 }
 
 /// The same in tests, where it moves with tokio's clock, so that a paused clock pauses decisions, too.
 #[cfg(test)]
-#[must_use]
 pub fn now() -> Timestamp {
     use std::sync::OnceLock;
     use std::time::Instant;

@@ -190,7 +190,6 @@ pub fn as_controller() -> PatchParams {
 }
 
 /// Names the controller in the audit logs of hub and spokes.
-#[must_use]
 pub fn user_agent() -> (http::HeaderName, http::HeaderValue) {
     let agent = concat!("hibernate-controller/", env!("CARGO_PKG_VERSION"));
     (http::header::USER_AGENT, http::HeaderValue::from_static(agent))

@@ -66,7 +66,6 @@ pub struct Kind<K: Object> {
 
 impl<K: Object> Kind<K> {
     /// Lets another system work on the same objects, with a queue of its own.
-    #[must_use]
     pub fn with<S: System<Object = K>>(mut self, system: Option<impl FnOnce(Handle<K>) -> S>) -> Self {
         if let Some(system) = system {
             self.attach(system);
@@ -75,7 +74,6 @@ impl<K: Object> Kind<K> {
     }
 
     /// Tells this reader, too, what the watch brings, and before the systems: what they decide may depend on it.
-    #[must_use]
     pub fn followed_by<F: Follower<K>>(mut self, follower: Arc<F>) -> Self {
         let (_, triggers) = unbounded();
         self.workers.insert(0, (Arc::new(Following(follower)), triggers));
@@ -83,7 +81,6 @@ impl<K: Object> Kind<K> {
     }
 
     /// Keeps of each object only what this leaves of it: tenants may make the rest large.
-    #[must_use]
     pub fn trimmed_by(mut self, trim: fn(&mut K)) -> Self {
         self.trim = trim;
         self

@@ -31,14 +31,12 @@ pub struct Claim {
 
 impl Claim {
     /// Whether this process may act now.
-    #[must_use]
     pub fn holds(&self) -> bool {
         clock::since_boot().is_some_and(|now| millis(now) < self.until.load(Ordering::Acquire))
     }
 
     /// One that holds for ever.
     #[cfg(test)]
-    #[must_use]
     pub fn held() -> Self {
         let claim = Self::default();
         claim.until.store(u64::MAX, Ordering::Release);
@@ -111,7 +109,6 @@ pub struct Times {
 
 impl Times {
     /// Whether the times are in the order that makes the election safe.
-    #[must_use]
     pub fn are_ordered(self) -> bool {
         self.lease > self.deadline && self.deadline > self.retry && !self.retry.is_zero()
     }
@@ -119,13 +116,11 @@ impl Times {
 
 impl Election {
     /// Takes part under this identity. No request is made yet.
-    #[must_use]
     pub fn new(api: Api<Lease>, name: String, identity: String, times: Times, readiness: Arc<Readiness>) -> Self {
         Self { api, name, identity, times, claim: Claim::default(), seen: None, readiness }
     }
 
     /// The claim of this time of leading, which is renewed while it lasts and holds no more afterwards.
-    #[must_use]
     pub fn claim(&self) -> Claim {
         self.claim.clone()
     }

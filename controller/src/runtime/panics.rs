@@ -41,7 +41,6 @@ pub struct Panics {
 
 impl Panics {
     /// Counts them for this system.
-    #[must_use]
     pub fn of(system: &'static str, metrics: Arc<Metrics>) -> Self {
         Self { system, metrics }
     }

@@ -36,7 +36,6 @@ pub struct Readiness {
 
 impl Readiness {
     /// Also counts which kinds are served.
-    #[must_use]
     pub fn new(metrics: Arc<Metrics>) -> Self {
         let election = Mutex::new(Some("the Lease has not been read yet".to_owned()));
         Self { systems: Mutex::default(), election, metrics }
@@ -48,7 +47,6 @@ impl Readiness {
     }
 
     /// The answer to `/readyz`. It fails without the Lease, because this replica can never lead then, and in no other case.
-    #[must_use]
     pub fn answer(&self, verbose: bool, leads: bool) -> (StatusCode, String) {
         let failure = self.election.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let code = if failure.is_some() { StatusCode::SERVICE_UNAVAILABLE } else { StatusCode::OK };

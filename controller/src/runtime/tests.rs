@@ -392,17 +392,17 @@ async fn another_object_of_the_same_name_begins_with_nothing_remembered() {
 async fn a_kind_that_is_not_served_is_told_and_waited_for() {
     let stage = Stage::open(&[]);
     sleep(Duration::from_secs(1)).await;
-    assert!(stage.term.readiness.text(true).contains("[+]puppet ok\n"));
+    assert!(stage.term.readiness.answer(true, true).1.contains("[+]puppet ok\n"));
     let missing = Status::failure("404 page not found", "").with_code(404).boxed();
     let missing = watcher::Error::InitialListFailed(kube::Error::Api(missing));
     let _ = stage.events.unbounded_send(Err(missing));
     sleep(Duration::from_secs(1)).await;
-    let text = stage.term.readiness.text(true);
+    let text = stage.term.readiness.answer(true, true).1;
     assert!(text.contains("[-]puppet kind configmaps is not served\n"), "{text}");
     assert!(stage.metric("hibernate_kind_served{system=\"puppet\",kind=\"configmaps\"} 0"));
     stage.hub.put(&format!("{BELOW}late"), map("late", ""));
     sleep(Duration::from_secs(1)).await;
-    assert!(stage.term.readiness.text(true).contains("[+]puppet ok\n"));
+    assert!(stage.term.readiness.answer(true, true).1.contains("[+]puppet ok\n"));
     assert_eq!(stage.passes("late").len(), 1);
 }
 

@@ -80,7 +80,6 @@ impl Backoff for WatchBackoff {
 type Openings = HashMap<String, Instant>;
 
 /// The same client, with at least [`WATCH_PERIOD`] between two openings of one watch.
-#[must_use]
 pub fn spaced(client: Client) -> Client {
     let namespace = client.default_namespace().to_owned();
     let openings: Arc<Mutex<Openings>> = Arc::default();
@@ -101,7 +100,6 @@ pub fn spaced(client: Client) -> Client {
 }
 
 /// Whether a request opens a watch.
-#[must_use]
 pub fn is_watch(uri: &http::Uri) -> bool {
     uri.query().is_some_and(|query| query.split('&').any(|pair| pair == "watch=true" || pair == "watch=1"))
 }

@@ -27,7 +27,6 @@ pub enum WriteError {
 
 impl WriteError {
     /// The API server's words, if it refuses the write.
-    #[must_use]
     pub fn refusal(&self) -> Option<String> {
         match self {
             Self::Refused(source) => match &**source {
@@ -39,7 +38,6 @@ impl WriteError {
     }
 
     /// The class of a failure whose write was to the target itself.
-    #[must_use]
     pub fn class(&self) -> super::Class {
         match self {
             Self::NotLeader => super::Class::NotLeader,
@@ -67,13 +65,11 @@ pub enum Moved {
 /// Whether the answer to a write means a conflict only if the object has moved.
 ///
 /// The failed `test` of a JSON patch answers 422, and so do a schema and most policies that refuse what is written.
-#[must_use]
 pub fn depends_on_version(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == 422)
 }
 
 /// What a write that failed means. `moved` is only asked about when [`depends_on_version`] says so.
-#[must_use]
 pub fn classify(error: kube::Error, moved: Moved) -> WriteError {
     let code = match &error {
         kube::Error::Api(status) => status.code,

@@ -62,7 +62,6 @@ pub struct Denied {
 
 impl Dialer {
     /// Denies these networks besides what is always denied. `allow_loopback` is for tests.
-    #[must_use]
     pub fn new(denied: Vec<IpNet>, allow_loopback: bool) -> Self {
         let lookups = Shares::new(LOOKUPS, LOOKUPS_OF_ONE);
         Self(Arc::new(Inner { denied, allow_loopback, proven: Mutex::default(), lookups }))
@@ -117,7 +116,6 @@ impl Dialer {
     }
 
     /// Resolves names of a tenant to addresses that may be dialed.
-    #[must_use]
     pub fn resolver(&self, tenant: Arc<str>) -> Resolver {
         Resolver { names: GaiResolver::new(), tenant, dialer: self.clone(), resolved: Resolved::default() }
     }
@@ -139,7 +137,6 @@ struct Addresses {
 
 impl Resolved {
     /// All of them, if there are any, and not more than anybody needs.
-    #[must_use]
     pub fn all(&self) -> Option<Vec<IpAddr>> {
         let Addresses { all, .. } = &*self.lock();
         (1..=MAX_RESOLVED).contains(&all.len()).then(|| all.iter().copied().collect())
@@ -204,7 +201,6 @@ pub struct Resolver {
 
 impl Resolver {
     /// What it has resolved.
-    #[must_use]
     pub fn resolved(&self) -> Resolved {
         self.resolved.clone()
     }

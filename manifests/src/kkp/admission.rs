@@ -15,7 +15,6 @@ use crate::admission::{self, ClientConfig, FAIL, IGNORE, mutating_entry, rule, v
 use crate::fdb;
 
 /// The webhook configurations of the default installation with the entries for KKP.
-#[must_use]
 pub fn webhook_configurations(client: &ClientConfig) -> Vec<Value> {
     let (mut judging, mut changing) = (admission::validating(client), admission::mutating(client));
     judging.webhooks.get_or_insert_default().extend([fdb::validating(client), validating(client)].concat());

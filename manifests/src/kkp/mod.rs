@@ -13,7 +13,6 @@ pub use policy::policy;
 pub use rbac::rbac;
 
 /// Rights of the controller on KKP's objects, and the policy that confines them, in an order in which they can be created.
-#[must_use]
 pub fn controller() -> Vec<Value> {
     [rbac(), policy()].concat()
 }

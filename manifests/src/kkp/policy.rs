@@ -15,7 +15,6 @@ use crate::confine::{
 use crate::names::CONTROLLER;
 
 /// The policy and its binding.
-#[must_use]
 pub fn policy() -> Vec<Value> {
     let rules = vec![
         every_write("apps", &["deployments", "statefulsets"]),

@@ -15,7 +15,6 @@ const SECRETS: [&str; 4] =
 
 /// The controller's rights on KKP's objects. RBAC knows no pattern of namespaces, and no name of an object that is yet to be created:
 /// [`super::policy()`] confines the writes further.
-#[must_use]
 pub fn rbac() -> Vec<Value> {
     let (record, _) = keys::RECORD;
     vec![

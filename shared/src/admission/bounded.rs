@@ -142,7 +142,6 @@ pub fn members<'de, V: Deserialize<'de>, D: Deserializer<'de>>(
 }
 
 /// Whether a list of texts has one of these in it. The list is read to its end, and nothing of it is kept.
-#[must_use]
 pub fn has_any(list: &RawValue, wanted: &[String]) -> bool {
     struct HasAny<'a>(&'a [String]);
 

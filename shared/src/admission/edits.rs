@@ -24,7 +24,6 @@ pub struct Edits {
 
 impl Edits {
     /// Wants an annotation to have this value, or to be absent; `found` is what the object has.
-    #[must_use]
     pub fn want(mut self, key: &'static str, found: Option<&str>, value: Option<String>) -> Self {
         if found != value.as_deref() {
             self.annotations.push(Edit { key, value });
@@ -33,7 +32,6 @@ impl Edits {
     }
 
     /// Tells the user something.
-    #[must_use]
     pub fn warn(mut self, text: impl Into<String>) -> Self {
         self.warnings.push(text.into());
         self

@@ -4,14 +4,12 @@ use super::{Change, Fault, Object, Verdict, annotation_field};
 use crate::annotation::{format, keys};
 
 /// Denies an annotation that is no time.
-#[must_use]
 pub fn time<K: Object>(change: &Change<'_, K>, key: &str) -> Verdict {
     judge(change, key, |text| format::time(text).is_some(), "an RFC 3339 time such as 2026-11-21T18:00:00Z")
 }
 
 /// Denies a time that has passed. A new object may be a restored one, and `GitOps` writes a scheduled wake again after it has passed: such
 /// times do nothing.
-#[must_use]
 pub fn to_come<K: Object>(change: &Change<'_, K>, key: &str) -> Verdict {
     let Some(text) = change.new_annotation(key).filter(|_| change.alters_annotation(key)) else {
         return Verdict::Allow;
@@ -30,13 +28,11 @@ pub fn to_come<K: Object>(change: &Change<'_, K>, key: &str) -> Verdict {
 }
 
 /// Denies an annotation that is neither `true` nor `false`.
-#[must_use]
 pub fn boolean<K: Object>(change: &Change<'_, K>, key: &str) -> Verdict {
     judge(change, key, |text| format::boolean(text).is_some(), "\"true\" or \"false\"")
 }
 
 /// Denies an annotation that is no count of replicas.
-#[must_use]
 pub fn count<K: Object>(change: &Change<'_, K>, key: &str) -> Verdict {
     judge(change, key, |text| format::count(text).is_some(), "an integer from 0 to 2147483647")
 }

@@ -46,31 +46,26 @@ pub struct Change<'a, K: Object> {
 
 impl<K: Object> Change<'_, K> {
     /// Whether the object is being created.
-    #[must_use]
     pub fn creates(&self) -> bool {
         self.old.is_none()
     }
 
     /// The annotation as it is stored.
-    #[must_use]
     pub fn old_annotation(&self, key: &str) -> Option<&str> {
         self.old.as_ref()?.meta().annotations.get(key)
     }
 
     /// The annotation as it is to be stored.
-    #[must_use]
     pub fn new_annotation(&self, key: &str) -> Option<&str> {
         self.new.meta().annotations.get(key)
     }
 
     /// Whether the request leaves open what the field at this path is to be.
-    #[must_use]
     pub fn obscures(&self, path: &[&str]) -> bool {
         self.unread.new.iter().any(|field| field.concerns(path))
     }
 
     /// Whether this request sets, alters or removes the annotation.
-    #[must_use]
     pub fn alters_annotation(&self, key: &str) -> bool {
         self.old_annotation(key) != self.new_annotation(key)
     }
@@ -96,7 +91,6 @@ pub struct Exempt {
 
 impl Exempt {
     /// Whether this user, or one of the groups in this list, is one of them.
-    #[must_use]
     pub fn covers(&self, user: &User, groups: Option<&RawValue>) -> bool {
         self.users.contains(&user.username) || groups.is_some_and(|groups| bounded::has_any(groups, &self.groups))
     }
@@ -115,7 +109,6 @@ pub struct Rule<K: Object> {
 ///
 /// A field that cannot be read is denied to the write that sets or alters it, and to each that needs the whole object. What is stored already
 /// blocks nothing else. A wake is never denied: its denials become warnings.
-#[must_use]
 pub fn judge<K: Object>(change: &Change<'_, K>, rules: &[Rule<K>]) -> Judgement {
     let mut judgement = Judgement::default();
     let unread = change.unread.new.iter().filter(|field| field.altered() || K::must_be_whole(change));
@@ -134,7 +127,6 @@ pub fn judge<K: Object>(change: &Change<'_, K>, rules: &[Rule<K>]) -> Judgement 
 }
 
 /// The field of an annotation, as denials name it.
-#[must_use]
 pub fn annotation_field(key: &str) -> String {
     format!("metadata.annotations[{key}]")
 }

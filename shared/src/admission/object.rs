@@ -21,13 +21,11 @@ pub trait Object: DeserializeOwned {
     fn meta(&self) -> &Meta;
 
     /// Whether a change is denied for each field that cannot be read, and not only for those that it alters: it is a way into sleep.
-    #[must_use]
     fn must_be_whole(_change: &Change<'_, Self>) -> bool {
         false
     }
 
     /// Whether a change is a wake: it is never denied.
-    #[must_use]
     fn wakes(_change: &Change<'_, Self>) -> bool {
         false
     }

@@ -28,7 +28,6 @@ pub struct Deny {
 }
 
 /// Writes of resources of one group. The scope is `Cluster`, `Namespaced` or `*`.
-#[must_use]
 pub fn writes(
     group: &str,
     versions: &[&str],
@@ -48,13 +47,11 @@ pub fn writes(
 }
 
 /// A named expression.
-#[must_use]
 pub fn variable(name: &str, expression: impl Into<String>) -> Variable {
     Variable { name: name.to_owned(), expression: expression.into() }
 }
 
 /// A write is denied as forbidden, unless an expression holds.
-#[must_use]
 pub fn forbid(unless: impl Into<String>, message: impl Into<String>) -> Validation {
     Validation {
         expression: unless.into(),
@@ -66,7 +63,6 @@ pub fn forbid(unless: impl Into<String>, message: impl Into<String>) -> Validati
 
 impl Deny {
     /// The policy, which fails closed. Defaults are written out: server-side apply compares a field as a whole.
-    #[must_use]
     pub fn policy(&self) -> ValidatingAdmissionPolicySpec {
         ValidatingAdmissionPolicySpec {
             failure_policy: Some("Fail".to_owned()),
@@ -85,7 +81,6 @@ impl Deny {
     }
 
     /// The binding, which denies everywhere.
-    #[must_use]
     pub fn binding(&self) -> ValidatingAdmissionPolicyBindingSpec {
         ValidatingAdmissionPolicyBindingSpec {
             policy_name: self.name.to_owned(),
@@ -96,7 +91,6 @@ impl Deny {
 
     /// Why the objects of a hub do not guard as these do: what is missing, or the first member that differs. A name proves nothing: one
     /// expression `true`, one exempted resource or an action `Audit`, and the policy lets everything pass.
-    #[must_use]
     pub fn differs(
         &self,
         policy: Option<&ValidatingAdmissionPolicy>,

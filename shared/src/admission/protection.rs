@@ -7,7 +7,6 @@ use crate::annotation::hold::{Hold, NAMELESS, hold, protected};
 use crate::annotation::{format, keys};
 
 /// Denies the sleep of a protected cluster.
-#[must_use]
 pub fn not_protected<K: Target>(change: &Change<'_, K>) -> Verdict {
     if !change.goes_to_sleep() {
         return Verdict::Allow;
@@ -23,7 +22,6 @@ pub fn not_protected<K: Target>(change: &Change<'_, K>) -> Verdict {
 
 /// Denies the sleep of a cluster that is held awake. A malformed hold that this very request brings is denied for its form
 /// ([`super::form::time`]).
-#[must_use]
 pub fn not_held_awake<K: Target>(change: &Change<'_, K>) -> Verdict {
     if !change.goes_to_sleep() {
         return Verdict::Allow;

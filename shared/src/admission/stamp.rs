@@ -12,7 +12,6 @@ use crate::annotation::{format, keys};
 /// same as before was left behind by the last change and is dropped, unless the field manager is the plugin: it sends a
 /// reason or its removal with every change, so the same text again is a reason given again. The objects alone cannot tell
 /// the two apart for other clients; they lose a reason that they repeat word by word.
-#[must_use]
 pub fn stamp<K: Target>(change: &Change<'_, K>) -> Edits {
     let edits = stamp_holder(change, &change.user.username);
     if !change.changes_state() {
@@ -29,7 +28,6 @@ pub fn stamp<K: Target>(change: &Change<'_, K>) -> Edits {
 
 /// Names `holder`, who sets a hold; a hold that goes takes the name along. In a change of state a name that was edited by
 /// itself is put back, because a wake could not be denied for it.
-#[must_use]
 pub fn stamp_holder<K: Target>(change: &Change<'_, K>, holder: &str) -> Edits {
     let (edits, found) = (Edits::default(), change.new_annotation(keys::HOLD_AWAKE_BY));
     if change.alters_annotation(keys::HOLD_AWAKE_UNTIL) {
@@ -45,7 +43,6 @@ pub fn stamp_holder<K: Target>(change: &Change<'_, K>, holder: &str) -> Edits {
 
 /// Denies an edit of a stamp by hand. A new object may be a restored one, whose stamps are true; one that is put to sleep at once is
 /// stamped anew.
-#[must_use]
 pub fn not_forged<K: Target>(change: &Change<'_, K>, key: &str) -> Verdict {
     if change.changes_state() || !change.alters_annotation(key) {
         return Verdict::Allow;
@@ -58,7 +55,6 @@ pub fn not_forged<K: Target>(change: &Change<'_, K>, key: &str) -> Verdict {
 }
 
 /// Denies an edit of a holder's name. The user who sets a hold is its holder; the name cannot change afterwards.
-#[must_use]
 pub fn holder_not_forged<K: Target>(change: &Change<'_, K>) -> Verdict {
     if !change.alters_annotation(keys::HOLD_AWAKE_BY) || change.alters_annotation(keys::HOLD_AWAKE_UNTIL) {
         return Verdict::Allow;
@@ -72,7 +68,6 @@ pub fn holder_not_forged<K: Target>(change: &Change<'_, K>) -> Verdict {
 }
 
 /// Denies a sleep without a stamp.
-#[must_use]
 pub fn stamped<K: Target>(change: &Change<'_, K>) -> Verdict {
     let (found, user) = (change.new_annotation(keys::REQUESTED_BY), change.user.username.as_str());
     if !change.goes_to_sleep() || found == Some(user) {

@@ -13,19 +13,16 @@ pub trait Target: Object {
 
 impl<K: Target> Change<'_, K> {
     /// Whether the object was meant to sleep. One that is being created was not.
-    #[must_use]
     pub fn wanted_sleep(&self) -> bool {
         self.old.as_ref().is_some_and(Target::wants_sleep)
     }
 
     /// Whether this request changes the desired state to sleep.
-    #[must_use]
     pub fn goes_to_sleep(&self) -> bool {
         !self.wanted_sleep() && self.new.wants_sleep()
     }
 
     /// Whether another state is desired than before.
-    #[must_use]
     pub fn changes_state(&self) -> bool {
         self.wanted_sleep() != self.new.wants_sleep()
     }

@@ -49,25 +49,21 @@ pub struct UnreadFields {
 
 impl Unread {
     /// Whether the request sets or alters the field.
-    #[must_use]
     pub fn altered(&self) -> bool {
         self.altered
     }
 
     /// Whether nothing is known of the field at this path, or not all of it.
-    #[must_use]
     pub fn concerns(&self, path: &[&str]) -> bool {
         self.path.iter().zip(path).all(|(one, other)| one == other)
     }
 
     /// Whether nothing is known of the field at this path.
-    #[must_use]
     pub fn covers(&self, path: &[&str]) -> bool {
         self.path.len() <= path.len() && self.concerns(path)
     }
 
     /// The denial of the field.
-    #[must_use]
     pub fn denial(&self) -> Finding<Denial> {
         let said = Denial { fault: Fault::Invalid, field: self.field(), message: self.message.clone() };
         Finding { row: UNREADABLE, said }
@@ -89,7 +85,6 @@ impl Unread {
 
 impl UnreadFields {
     /// What cannot be read of the object as it is stored, if it is, and as it is to be stored. Each comes with its text.
-    #[must_use]
     pub fn new(old: Option<(&str, Vec<Unread>)>, (text, mut new): (&str, Vec<Unread>)) -> Self {
         let (before, old) = old.unzip();
         for field in &mut new {

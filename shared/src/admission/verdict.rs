@@ -18,13 +18,11 @@ pub enum Verdict {
 
 impl Verdict {
     /// A warning.
-    #[must_use]
     pub fn warn(text: impl Into<String>) -> Self {
         Self::Warn(text.into())
     }
 
     /// A denial: what kind of fault, in which field, and what was found and would be right.
-    #[must_use]
     pub fn deny(fault: Fault, field: impl Into<String>, message: impl Into<String>) -> Self {
         Self::Deny(Denial { fault, field: field.into(), message: message.into() })
     }
@@ -44,7 +42,6 @@ pub struct Denial {
 impl Denial {
     /// Reads one cause of a refusal: `reason`, `field` and `message` of a `metav1.StatusCause`. `None` if no rule of ours
     /// writes such causes.
-    #[must_use]
     pub fn from_cause(reason: &str, field: &str, message: &str) -> Option<Self> {
         let fault = reason.parse().ok().filter(|_| !field.is_empty())?;
         Some(Self { fault, field: field.to_owned(), message: message.to_owned() })
@@ -78,13 +75,11 @@ pub enum Fault {
 
 impl Fault {
     /// `reason` of a `metav1.StatusCause`.
-    #[must_use]
     pub fn cause(self) -> &'static str {
         self.into()
     }
 
     /// HTTP code of a denial with this fault: 403 for policy, 422 for values that are wrong in themselves.
-    #[must_use]
     pub fn code(self) -> u16 {
         match self {
             Self::Forbidden => 403,
@@ -93,7 +88,6 @@ impl Fault {
     }
 
     /// `reason` of the `metav1.Status` that belongs to the code.
-    #[must_use]
     pub fn reason(self) -> &'static str {
         match self {
             Self::Forbidden => "Forbidden",
@@ -124,13 +118,11 @@ pub struct Judgement {
 
 impl Judgement {
     /// Whether the change may be done.
-    #[must_use]
     pub fn allows(&self) -> bool {
         self.denials.is_empty()
     }
 
     /// Turns denials into warnings: what is asked for must never be blocked.
-    #[must_use]
     pub fn softened(mut self) -> Self {
         for Finding { row, said } in self.denials.drain(..) {
             self.warnings.push(Finding { row, said: said.to_string() });
@@ -139,7 +131,6 @@ impl Judgement {
     }
 
     /// Turns the denials from which whoever asks is exempt into warnings, and remembers them.
-    #[must_use]
     pub fn overlooked(mut self, exempt: impl Fn(&Denial) -> bool) -> Self {
         let (overlooked, binding): (Vec<_>, Vec<_>) =
             std::mem::take(&mut self.denials).into_iter().partition(|finding| exempt(&finding.said));
@@ -149,14 +140,12 @@ impl Judgement {
     }
 
     /// The fault that decides about code and reason of the answer: policy before form.
-    #[must_use]
     pub fn gravest(&self) -> Option<Fault> {
         self.denials.iter().map(|denial| denial.said.fault).max()
     }
 }
 
 /// Cuts a text to what the API server passes on, at a character, with an ellipsis.
-#[must_use]
 pub fn shortened(mut text: String) -> String {
     if text.chars().count() > LONGEST_WARNING
         && let Some((cut, _)) = text.char_indices().nth(LONGEST_WARNING - 1)

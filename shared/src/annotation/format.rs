@@ -5,7 +5,6 @@ use jiff::Timestamp;
 /// Reads an RFC 3339 time: `2026-11-21T18:00:00Z`, `2026-11-21T18:00:00.5+01:00`.
 ///
 /// Stricter than the parser behind it, which also takes forms that other readers of our annotations do not.
-#[must_use]
 pub fn time(text: &str) -> Option<Timestamp> {
     let shape = text.bytes().take(19).map(|byte| if byte.is_ascii_digit() { b'0' } else { byte });
     if !shape.eq(*b"0000-00-00T00:00:00") {
@@ -28,13 +27,11 @@ pub fn time(text: &str) -> Option<Timestamp> {
 const YEAR_0: i64 = -62_167_219_200;
 
 /// Writes a time as our annotations hold it: RFC 3339, UTC, whole seconds.
-#[must_use]
 pub fn seconds(time: Timestamp) -> String {
     time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 
 /// Reads a count: a non-negative integer in decimal digits, no more than a 32-bit `replicas` field can hold.
-#[must_use]
 pub fn count(text: &str) -> Option<i32> {
     if !text.bytes().all(|byte| byte.is_ascii_digit()) {
         return None;
@@ -43,7 +40,6 @@ pub fn count(text: &str) -> Option<i32> {
 }
 
 /// Reads a boolean: `true` or `false`, in this one spelling.
-#[must_use]
 pub fn boolean(text: &str) -> Option<bool> {
     match text {
         "true" => Some(true),

@@ -31,7 +31,6 @@ fn is_zero(count: &usize) -> bool {
 
 impl ProcessGroups {
     /// The groups with these IDs; those that do not fit are counted.
-    #[must_use]
     pub fn new<'a>(ids: impl IntoIterator<Item = &'a str>) -> Self {
         // The frame of the JSON and the largest count.
         let mut left = MAX_BYTES - 64;
@@ -50,19 +49,16 @@ impl ProcessGroups {
     }
 
     /// Reads the annotation. `None` if it is too long, of another version or no such value.
-    #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         versioned::parse(text, VERSION, MAX_BYTES)
     }
 
     /// Writes the annotation.
-    #[must_use]
     pub fn text(&self) -> String {
         versioned::text(self, VERSION)
     }
 
     /// Whether this group is named. `None` if it is not, but groups were left out.
-    #[must_use]
     pub fn has(&self, id: &str) -> Option<bool> {
         match self.groups.iter().any(|group| group == id) {
             false if self.more > 0 => None,

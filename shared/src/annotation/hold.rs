@@ -29,7 +29,6 @@ pub enum Hold<'a> {
 }
 
 /// Whether a hold keeps a target awake. `annotation` reads an annotation of it.
-#[must_use]
 pub fn hold<'a>(annotation: impl Fn(&str) -> Option<&'a str>, now: Timestamp) -> Hold<'a> {
     let Some(text) = annotation(keys::HOLD_AWAKE_UNTIL) else {
         return Hold::None;
@@ -44,7 +43,6 @@ pub fn hold<'a>(annotation: impl Fn(&str) -> Option<&'a str>, now: Timestamp) ->
 
 /// Whether the annotation [`keys::PROTECTED`] with this value protects a target. What cannot be read protects: staying awake is the safe
 /// side.
-#[must_use]
 pub fn protected(value: Option<&str>) -> bool {
     value.is_some_and(|text| format::boolean(text) != Some(false))
 }

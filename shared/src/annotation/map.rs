@@ -15,7 +15,6 @@ const MAX_BYTES: usize = 256 * 1024;
 const GROUPS: [&str; 3] = [keys::GROUP, "hive.openshift.io", "kubermatic.k8c.io"];
 
 /// Value of an annotation of an object that was read as JSON.
-#[must_use]
 pub fn annotation<'a>(object: &'a Value, key: &str) -> Option<&'a str> {
     object.get("metadata")?.get("annotations")?.get(key)?.as_str()
 }
@@ -29,14 +28,12 @@ pub struct Annotations {
 
 impl Annotations {
     /// Value of an annotation of one of the groups that rules read.
-    #[must_use]
     pub fn get(&self, key: &str) -> Option<&str> {
         // From the end: of a key that is given twice, Go takes the last.
         self.known.iter().rev().find(|(name, _)| name == key).map(|(_, value)| value.as_str())
     }
 
     /// Whether the object has a map of annotations at all, be it an empty one: a JSON patch must create it otherwise.
-    #[must_use]
     pub fn present(&self) -> bool {
         self.present
     }

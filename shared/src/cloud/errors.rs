@@ -44,7 +44,6 @@ pub struct CloudError {
 
 impl CloudError {
     /// Single machines that were refused, as one failure that names each of them.
-    #[must_use]
     pub fn of_refusals(refusals: &[Refusal]) -> Option<Self> {
         let first = refusals.first()?.kind;
         let kind = if refusals.iter().all(|refusal| refusal.kind == first) { first } else { CloudErrorKind::Refused };

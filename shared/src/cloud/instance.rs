@@ -35,7 +35,6 @@ const WORD: usize = 40;
 
 impl Instance {
     /// A machine of which nothing more is known.
-    #[must_use]
     pub fn new(id: impl Into<String>, state: InstanceState) -> Self {
         Self {
             id: id.into(),
@@ -54,20 +53,17 @@ impl Instance {
     /// The same in a state for which the cloud has a word of its own.
     ///
     /// The word reaches conditions and Events, so that only what looks like a word is kept of it.
-    #[must_use]
     pub fn in_words(self, word: &str) -> Self {
         let word: String = word.chars().filter(|c| c.is_ascii_alphanumeric() || "-_".contains(*c)).take(WORD).collect();
         Self { word: Cow::Owned(word), ..self }
     }
 
     /// Whether it can only run or be terminated.
-    #[must_use]
     pub fn is_one_time_spot(&self) -> bool {
         self.spot == Some(Spot::OneTime)
     }
 
     /// Whether a Node of this name, or with this last segment of its providerID, is this machine's.
-    #[must_use]
     pub fn is_node(&self, name: &str, instance: Option<&str>) -> bool {
         let is_named = |name: &str| self.node_names.iter().any(|of_node| of_node.eq_ignore_ascii_case(name));
         instance == Some(&self.id) || is_named(name) || instance.is_some_and(is_named)

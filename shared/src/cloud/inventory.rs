@@ -22,7 +22,6 @@ impl Inventory {
     ///
     /// Only a driver that recreates machines has a record that can speak for them: from any other, a machine that the cloud
     /// does not have does not exist.
-    #[must_use]
     pub fn new(profile: Profile, listing: Listing) -> Self {
         let Listing { mut instances, failed, owed } = listing;
         let terminated = |i: &Instance| i.state == InstanceState::Terminated;
@@ -34,21 +33,18 @@ impl Inventory {
     }
 
     /// IDs of the machines of this kind that a stop has to move: those that run, are halted or have a step due.
-    #[must_use]
     pub fn to_stop(&self, of_kind: impl Fn(&Instance) -> bool) -> Vec<String> {
         use InstanceState::{Halted, Running, Stopped};
         self.select(|i| matches!(i.state, Running | Halted) || (i.due && i.state != Stopped), of_kind)
     }
 
     /// IDs of the machines of this kind that a start has to move: those that sleep, are halted or have a step due.
-    #[must_use]
     pub fn to_start(&self, of_kind: impl Fn(&Instance) -> bool) -> Vec<String> {
         use InstanceState::{Halted, Running, Stopped};
         self.select(|i| matches!(i.state, Stopped | Halted) || (i.due && i.state != Running), of_kind)
     }
 
     /// IDs of the machines in one of `states` that are of this kind.
-    #[must_use]
     pub fn ids(&self, states: &[InstanceState], of_kind: impl Fn(&Instance) -> bool) -> Vec<String> {
         self.select(|i| states.contains(&i.state), of_kind)
     }
@@ -58,19 +54,16 @@ impl Inventory {
     }
 
     /// IDs of the instances in one of `states`.
-    #[must_use]
     pub fn in_state(&self, states: &[InstanceState]) -> Vec<&str> {
         self.instances.iter().filter(|i| states.contains(&i.state)).map(|i| i.id.as_str()).collect()
     }
 
     /// IDs of the instances that are in none of `states`.
-    #[must_use]
     pub fn not_in_state(&self, states: &[InstanceState]) -> Vec<&str> {
         self.instances.iter().filter(|i| !states.contains(&i.state)).map(|i| i.id.as_str()).collect()
     }
 
     /// The machines that are not in `state`, with the cloud's own word where ours does not say enough.
-    #[must_use]
     pub fn named_not_in(&self, state: InstanceState) -> Vec<String> {
         self.instances.iter().filter(|i| i.state != state).map(ToString::to_string).collect()
     }
@@ -85,27 +78,23 @@ impl Inventory {
     }
 
     /// Whether some machine runs, and all machines of known state do.
-    #[must_use]
     pub fn all_known_run(&self) -> bool {
         let mut known = self.instances.iter().filter(|i| i.state != InstanceState::Unknown).peekable();
         known.peek().is_some() && known.all(|i| i.state == InstanceState::Running)
     }
 
     /// The machines of unknown state, with the cloud's own words.
-    #[must_use]
     pub fn unknown(&self) -> Vec<String> {
         let unknown = self.instances.iter().filter(|i| i.state == InstanceState::Unknown);
         unknown.map(ToString::to_string).collect()
     }
 
     /// Whether there are instances and all of them are in `state`.
-    #[must_use]
     pub fn all(&self, state: InstanceState) -> bool {
         !self.instances.is_empty() && self.instances.iter().all(|i| i.state == state)
     }
 
     /// Whether there are instances of a kind, and all of them are in this state.
-    #[must_use]
     pub fn all_of(&self, state: InstanceState, kind: impl Fn(&Instance) -> bool) -> bool {
         let mut some = self.instances.iter().filter(|i| kind(i)).peekable();
         some.peek().is_some() && some.all(|i| i.state == state)

@@ -45,7 +45,6 @@ pub struct ProviderIds {
 
 impl ProviderIds {
     /// ID of the instance that a providerID names, if it is of this form.
-    #[must_use]
     pub fn instance<'a>(&self, provider_id: &'a str) -> Option<&'a str> {
         if self.prefix.is_empty() {
             return None;

@@ -268,44 +268,37 @@ pub enum RemovalMode {
 
 impl FoundationDBCluster {
     /// Every process group of the status.
-    #[must_use]
     pub fn groups(&self) -> &[ProcessGroup] {
         self.status.as_ref().map(|status| status.process_groups.as_slice()).unwrap_or_default()
     }
 
     /// The process group with this ID.
-    #[must_use]
     pub fn group(&self, id: &str) -> Option<&ProcessGroup> {
         self.groups().iter().find(|group| group.process_group_id == id)
     }
 
     /// Labels by which the operator finds the cluster's resources.
-    #[must_use]
     pub fn match_labels(&self) -> BTreeMap<String, String> {
         let chosen = self.spec.labels.as_ref().map(|labels| &labels.match_labels).filter(|labels| !labels.is_empty());
         chosen.cloned().unwrap_or_else(|| [(CLUSTER_LABEL.to_owned(), self.name_any())].into())
     }
 
     /// Names of the labels that hold a process group's ID. Never empty; the operator searches by the first.
-    #[must_use]
     pub fn group_labels(&self) -> Vec<&str> {
         names(self.spec.labels.as_ref().map(|labels| labels.process_group_id_labels.as_slice()), GROUP_LABEL)
     }
 
     /// Names of the labels that hold a process class. Never empty; the operator searches by the first.
-    #[must_use]
     pub fn class_labels(&self) -> Vec<&str> {
         names(self.spec.labels.as_ref().map(|labels| labels.process_class_labels.as_slice()), CLASS_LABEL)
     }
 
     /// Whether every Pod has a Service of its own, by whose IP address its processes are known.
-    #[must_use]
     pub fn has_services(&self) -> bool {
         self.spec.routing.as_ref().and_then(|routing| routing.public_ip_source.as_deref()) == Some("service")
     }
 
     /// How many process groups are removed at once; `Zone` where the spec does not say, and where it says nonsense.
-    #[must_use]
     pub fn removal_mode(&self) -> RemovalMode {
         match self.spec.automation_options.as_ref().and_then(|options| options.removal_mode.as_deref()) {
             Some("All") => RemovalMode::All,
@@ -316,7 +309,6 @@ impl FoundationDBCluster {
     }
 
     /// Pause between removals: 60 s where it is absent or negative, as the operator reads it.
-    #[must_use]
     pub fn wait_between_removals(&self) -> std::time::Duration {
         let seconds = self.spec.automation_options.as_ref().and_then(|options| options.wait_between_removals_seconds);
         let seconds = seconds.filter(|seconds| *seconds >= 0).unwrap_or(WAIT_BETWEEN_REMOVALS);
@@ -324,7 +316,6 @@ impl FoundationDBCluster {
     }
 
     /// Name of the Pod, and of the Service, of a process group: without the ID's prefix. `None` for an ID without a number.
-    #[must_use]
     pub fn pod_name(&self, group: &ProcessGroup) -> Option<String> {
         let (_, number) = group.process_group_id.rsplit_once('-')?;
         let numeric = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
@@ -334,38 +325,32 @@ impl FoundationDBCluster {
 
 impl ProcessGroup {
     /// Whether the group is to be removed.
-    #[must_use]
     pub fn is_marked(&self) -> bool {
         self.removal_timestamp.is_some()
     }
 
     /// Whether the operator takes the group for excluded.
-    #[must_use]
     pub fn is_excluded(&self) -> bool {
         self.exclusion_timestamp.is_some() || self.exclusion_skipped
     }
 
     /// Whether the group has a volume.
-    #[must_use]
     pub fn is_stateful(&self) -> bool {
         is_stateful(&self.process_class)
     }
 
     /// The condition of this type, if the group has it.
-    #[must_use]
     pub fn condition(&self, type_: &str) -> Option<&ProcessGroupCondition> {
         self.process_group_conditions.iter().find(|condition| condition.type_ == type_)
     }
 
     /// Whether this entry still keeps the operator from running the group.
-    #[must_use]
     pub fn needs_edit(&self) -> bool {
         self.is_marked() || self.exclusion_skipped || self.condition(RESOURCES_TERMINATING).is_some()
     }
 }
 
 /// Whether process groups of a class have a volume.
-#[must_use]
 pub fn is_stateful(class: &str) -> bool {
     STATEFUL.contains(&class)
 }

@@ -38,7 +38,6 @@ pub enum Minimum {
 
 impl Minimum {
     /// What the cluster's annotation [`keys::MINIMUM_SUSPENSION`] asks for; `default` is what counts without one.
-    #[must_use]
     pub fn of(annotation: Option<&str>, default: Duration) -> Self {
         match annotation.map(parse_unsigned) {
             None => Self::from(default),
@@ -48,13 +47,11 @@ impl Minimum {
     }
 
     /// Whether removed groups are not kept.
-    #[must_use]
     pub fn is_off(&self) -> bool {
         *self == Self::Off
     }
 
     /// As [`Suspension::minimum`] holds it.
-    #[must_use]
     pub fn text(&self) -> String {
         match self {
             Self::Off => "0s".to_owned(),
@@ -100,27 +97,23 @@ pub struct Suspension {
 
 impl Suspension {
     /// Reads an annotation; `None` if it is not such a record.
-    #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         serde_json::from_str(text).ok()
     }
 
     /// Writes an annotation.
-    #[must_use]
     pub fn text(&self) -> String {
         // A struct of texts can always be written.
         serde_json::to_string(self).unwrap_or_default()
     }
 
     /// Whether it belongs to this removal: the status' `removalTimestamp`, however the same moment is spelled.
-    #[must_use]
     pub fn is_of(&self, removal: Option<&str>) -> bool {
         same_moment(self.removal.as_deref(), removal)
     }
 }
 
 /// Whether two times of a status are the same moment. Texts that are no times are compared as they are.
-#[must_use]
 pub fn same_moment(one: Option<&str>, other: Option<&str>) -> bool {
     match (one.and_then(format::time), other.and_then(format::time)) {
         (Some(one), Some(other)) => one == other,
@@ -146,7 +139,6 @@ pub struct Stamp {
 impl Stamp {
     /// Reads the annotations of the object with this UID. What stands there for another object, because it was copied or restored with
     /// its annotations, counts for nothing. If it names no object, or the UID of this one is unknown, the stamp is there and cannot be read.
-    #[must_use]
     pub fn read<'a>(uid: &str, get: impl Fn(&str) -> Option<&'a str>) -> Self {
         let key = get(keys::RELEASE).is_some_and(|release| !uid.is_empty() && release == uid);
         let record = get(keys::SUSPENSION).and_then(Suspension::parse);
@@ -164,27 +156,23 @@ impl Stamp {
     }
 
     /// Reads an object that was read as JSON.
-    #[must_use]
     pub fn of(object: &Value) -> Self {
         let uid = object.pointer("/metadata/uid").and_then(Value::as_str).unwrap_or_default();
         Self::read(uid, |key| annotation(object, key))
     }
 
     /// How long it has been held: never negative, and nothing while it cannot be read or lies in the future.
-    #[must_use]
     pub fn age(&self, now: Timestamp) -> Duration {
         let age = self.since.map_or(SignedDuration::ZERO, |since| now.duration_since(since));
         age.try_into().unwrap_or(Duration::ZERO)
     }
 
     /// Whether the plugin is bringing the group back.
-    #[must_use]
     pub fn is_recovery(&self) -> bool {
         self.record.as_ref().is_some_and(|record| record.why == RECOVERY)
     }
 
     /// When the hold ends. `None` if there is no end: nothing is stamped, or no duration can be read.
-    #[must_use]
     pub fn until(&self, in_force: &Minimum) -> Option<Timestamp> {
         let window = self.window(in_force)?;
         self.since?.checked_add(window).ok()
@@ -192,7 +180,6 @@ impl Stamp {
 
     /// How long it is to be held: what the record says, or longer if more is in force by now. A record that cannot be read
     /// leaves it to what is in force, and holds without end if that is nothing.
-    #[must_use]
     pub fn window(&self, in_force: &Minimum) -> Option<Duration> {
         let recorded = self.record.as_ref().and_then(|record| parse_unsigned(&record.minimum).ok());
         match (recorded, in_force) {
@@ -204,7 +191,6 @@ impl Stamp {
     }
 
     /// Whether the controller has released the object for this removal (the status' `removalTimestamp`).
-    #[must_use]
     pub fn is_released_for(&self, removal: Option<&str>) -> bool {
         let of_this = self.record.as_ref().is_some_and(|record| record.is_of(removal) && record.why != RECOVERY);
         self.released.is_some() && of_this
@@ -212,7 +198,6 @@ impl Stamp {
 }
 
 /// Writes the moment of a stamp: rounded up to the next second, so that no window ends early.
-#[must_use]
 pub fn moment(now: Timestamp) -> String {
     let up = now.subsec_nanosecond() > 0;
     format::seconds(if up { now.checked_add(SignedDuration::from_secs(1)).unwrap_or(now) } else { now })

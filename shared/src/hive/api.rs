@@ -246,7 +246,6 @@ pub enum Desired {
 
 impl ClusterDeployment {
     /// What the user wants of this cluster.
-    #[must_use]
     pub fn desired(&self) -> Desired {
         match self.spec.power_state.as_deref() {
             Some("Hibernating") => Desired::Hibernating,
@@ -255,37 +254,31 @@ impl ClusterDeployment {
     }
 
     /// Whether an annotation is true, as Go's `ParseBool` reads it: Hive does.
-    #[must_use]
     pub fn annotation_is_true(&self, key: &str) -> bool {
         self.annotations().get(key).is_some_and(|value| go_bool(value))
     }
 
     /// Whether a label is true, as Go's `ParseBool` reads it.
-    #[must_use]
     pub fn label_is_true(&self, key: &str) -> bool {
         self.labels().get(key).is_some_and(|value| go_bool(value))
     }
 
     /// Condition of this type, if the object has it.
-    #[must_use]
     pub fn condition(&self, type_: &str) -> Option<&Condition> {
         self.status.as_ref()?.conditions.iter().find(|condition| condition.type_ == type_)
     }
 
     /// A moment that an annotation holds, if it is there and well-formed.
-    #[must_use]
     pub fn moment(&self, key: &str) -> Option<Timestamp> {
         format::time(self.annotations().get(key)?)
     }
 
     /// When the cluster was installed.
-    #[must_use]
     pub fn installed_at(&self) -> Option<Timestamp> {
         Some(self.status.as_ref()?.installed_timestamp.as_ref()?.0)
     }
 
     /// Observed power state, empty if none was written yet.
-    #[must_use]
     pub fn power_state(&self) -> &str {
         self.status.as_ref().and_then(|status| status.power_state.as_deref()).unwrap_or_default()
     }
@@ -293,7 +286,6 @@ impl ClusterDeployment {
 
 impl Platform {
     /// The platform's name as the spec spells it (`aws`, `azure`, `none`, ...), or `""` if no member is set.
-    #[must_use]
     pub fn name(&self) -> &str {
         if self.aws.is_some() {
             return "aws";
@@ -302,7 +294,6 @@ impl Platform {
     }
 
     /// Region of the platform, where it has one.
-    #[must_use]
     pub fn region(&self) -> Option<&str> {
         match &self.aws {
             Some(aws) => Some(&aws.region),
@@ -312,7 +303,6 @@ impl Platform {
 }
 
 /// Go's `strconv.ParseBool`, with everything it refuses read as false.
-#[must_use]
 pub fn go_bool(value: &str) -> bool {
     matches!(value, "1" | "t" | "T" | "true" | "True" | "TRUE")
 }

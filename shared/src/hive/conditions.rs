@@ -73,7 +73,6 @@ pub mod reason {
     pub const IN_TRANSIT: &str = "InTransit";
 
     /// What the progress awaits after a failure that passes by itself.
-    #[must_use]
     pub fn delay(kind: CloudErrorKind) -> Option<&'static str> {
         match kind {
             CloudErrorKind::Capacity => Some(CAPACITY),
@@ -85,7 +84,6 @@ pub mod reason {
     }
 
     /// Whether the last try failed. It is repeated.
-    #[must_use]
     pub fn is_failure(reason: &str) -> bool {
         matches!(reason, FAILED_TO_STOP | FAILED_TO_START_MACHINES)
     }
@@ -177,13 +175,11 @@ impl PowerStatus {
     }
 
     /// Row 3.
-    #[must_use]
     pub fn deleted() -> Self {
         Self::unknown("ClusterDeploymentDeleted", "ClusterDeployment has been marked for deletion")
     }
 
     /// Row 4: the conditions that the cluster does not have yet.
-    #[must_use]
     pub fn initialized(cluster: &ClusterDeployment) -> Self {
         let missing = |type_| {
             let word = || Word::new("Unknown", reason::INITIALIZED, "Condition Initialized");
@@ -193,13 +189,11 @@ impl PowerStatus {
     }
 
     /// Row 6.
-    #[must_use]
     pub fn paused() -> Self {
         Self::unknown(reason::PAUSED, "the powerstate-pause annotation is set")
     }
 
     /// Row 7.
-    #[must_use]
     pub fn unsupported(message: &str) -> Self {
         Self {
             hibernating: Some(Word::new("False", reason::UNSUPPORTED, message)),
@@ -210,21 +204,18 @@ impl PowerStatus {
     }
 
     /// Row 8.
-    #[must_use]
     pub fn hibernation_capable() -> Self {
         let word = Word::new("False", reason::RESUMING_OR_RUNNING, "Hibernation capable");
         Self { hibernating: Some(word), ..Self::default() }
     }
 
     /// Row 10.
-    #[must_use]
     pub fn sync_sets_applied() -> Self {
         let word = Word::new("False", reason::SYNC_SETS_APPLIED, "SyncSets have been applied");
         Self { hibernating: Some(word), ..Self::default() }
     }
 
     /// Row 12a.
-    #[must_use]
     pub fn sync_sets_not_applied() -> Self {
         let message = "Cluster SyncSets have not been applied";
         let word = Word::new("False", reason::SYNC_SETS_NOT_APPLIED, message);
@@ -232,52 +223,44 @@ impl PowerStatus {
     }
 
     /// Row 12b.
-    #[must_use]
     pub fn fake_stopped() -> Self {
         Self::asleep("True", reason::HIBERNATING, "Fake cluster is stopped")
     }
 
     /// 1.3 stopMachines.
-    #[must_use]
     pub fn stopping() -> Self {
         Self::asleep("False", reason::STOPPING, "Stopping cluster machines")
     }
 
     /// 1.3 stopMachines, refused by the cloud.
-    #[must_use]
     pub fn failed_to_stop(error: &str) -> Self {
         let message = format!("Failed to stop machines: {error} (more detail may be available in the logs)");
         Self::asleep("False", reason::FAILED_TO_STOP, message)
     }
 
     /// 1.3 checkClusterStopped, `ids` are not stopped yet.
-    #[must_use]
     pub fn waiting_for_machines_to_stop(ids: &[&str]) -> Self {
         let message = format!("Stopping cluster machines. Some machines have not yet stopped: {}", ids.join(","));
         Self::asleep("False", reason::WAITING_FOR_MACHINES_TO_STOP, message)
     }
 
     /// 1.3 checkClusterStopped, done.
-    #[must_use]
     pub fn stopped() -> Self {
         Self::asleep("True", reason::HIBERNATING, "Cluster is stopped")
     }
 
     /// 1.3 startMachines.
-    #[must_use]
     pub fn starting() -> Self {
         Self::awake("False", reason::STARTING_MACHINES, "Starting cluster machines (step 1/4)")
     }
 
     /// 1.3 startMachines, refused by the cloud.
-    #[must_use]
     pub fn failed_to_start(error: &str) -> Self {
         let message = format!("Failed to start machines: {error} (more detail may be available in the logs)");
         Self::awake("False", reason::FAILED_TO_START_MACHINES, message)
     }
 
     /// 1.3 checkClusterRunning 1, `ids` are not running yet.
-    #[must_use]
     pub fn waiting_for_machines(ids: &[&str]) -> Self {
         let ids = ids.join(",");
         let message =
@@ -286,51 +269,43 @@ impl PowerStatus {
     }
 
     /// 1.3 checkClusterRunning 2 and 4.
-    #[must_use]
     pub fn waiting_for_nodes() -> Self {
         Self::awake("False", reason::WAITING_FOR_NODES, "Waiting for Nodes to be ready (step 2/4)")
     }
 
     /// 1.3 checkClusterRunning 5, the pause of length `pause`.
-    #[must_use]
     pub fn pausing(pause: Duration) -> Self {
         let message = format!("Pausing {} for ClusterOperators to settle (step 3/4)", go_string(pause));
         Self::awake("False", reason::PAUSING, message)
     }
 
     /// 1.3 checkClusterRunning 5, after the pause.
-    #[must_use]
     pub fn waiting_for_operators() -> Self {
         let message = "Waiting for ClusterOperators to be ready (step 4/4)";
         Self::awake("False", reason::WAITING_FOR_CLUSTER_OPERATORS, message)
     }
 
     /// Row 13a, 1.3 checkClusterRunning 6.
-    #[must_use]
     pub fn running() -> Self {
         Self::awake("True", reason::RUNNING, "Cluster is running")
     }
 
     /// The same status, with what is awaited: `what` in one word, `names` in one sentence.
-    #[must_use]
     pub fn awaiting(self, what: &'static str, names: impl Into<String>) -> Self {
         Self { progress: Some(Word::new("True", what, names)), ..self }
     }
 
     /// The same status, with nothing awaited any more.
-    #[must_use]
     pub fn done(self, what: &'static str, result: impl Into<String>) -> Self {
         Self { progress: Some(Word::new("False", what, result)), ..self }
     }
 
     /// The same status, with a count of what the progress lists: how many are awaited, and how many there are.
-    #[must_use]
     pub fn counting(self, unit: Unit, awaited: usize, total: usize) -> Self {
         Self { count: Some(Count { unit, awaited, total }), ..self }
     }
 
     /// Whether what is awaited has changed and was not written, because it had been written so recently.
-    #[must_use]
     pub fn is_told_later(&self, cluster: &ClusterDeployment) -> bool {
         let old = cluster.condition(PROGRESS).filter(|old| old.status == "True");
         let wanted = self.progress.as_ref().filter(|wanted| wanted.status == "True");
@@ -343,7 +318,6 @@ impl PowerStatus {
     /// not written, and one that only names other machines waits a little. The count is written with the progress, never by
     /// itself. `lastProbeTime` moves with every change,
     /// `lastTransitionTime` with the status, as Hive does it.
-    #[must_use]
     pub fn patch(&self, cluster: &ClusterDeployment, now: Timestamp) -> Option<Value> {
         let power_state = self.power_state.filter(|power_state| *power_state != cluster.power_state());
         let mut new = Vec::new();
@@ -368,7 +342,6 @@ impl PowerStatus {
     }
 
     /// Whether all that has changed is which machines are awaited.
-    #[must_use]
     pub fn only_names_machines(&self, cluster: &ClusterDeployment) -> bool {
         let words = [(HIBERNATING, &self.hibernating), (READY, &self.ready), (PROGRESS, &self.progress)];
         let same_step =

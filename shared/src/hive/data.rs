@@ -94,13 +94,11 @@ impl Data {
     /// Reads the message of the condition. `None` if it is too long, of another version or no such value.
     ///
     /// A part that cannot be read is left out, so that the other one counts.
-    #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         versioned::parse(text, VERSION, MAX_BYTES)
     }
 
     /// What the cluster's condition holds; nothing if it has none that can be read.
-    #[must_use]
     pub fn of(cluster: &ClusterDeployment) -> Self {
         let message = cluster.condition(DATA).and_then(|condition| condition.message.as_deref());
         message.and_then(Self::parse).unwrap_or_default()
@@ -108,34 +106,29 @@ impl Data {
 
     /// What the condition `HibernationProgress` counts. `None` if there is nothing about the condition as it stands: its
     /// message is all that there is.
-    #[must_use]
     pub fn progress_of(&self, condition: &Condition) -> Option<Progress> {
         self.progress.filter(|progress| describes(condition, progress.at))
     }
 
     /// What the condition `HibernationPreflight` lists. `None` if there is nothing, or not all of it, about the condition as
     /// it stands: its message has all of it.
-    #[must_use]
     pub fn preflight_of(&self, condition: &Condition) -> Option<&Preflight> {
         self.preflight.as_ref().filter(|preflight| preflight.left_out == 0 && describes(condition, preflight.at))
     }
 
     /// With this count instead of the old progress, for the condition `HibernationProgress` written at `at`.
-    #[must_use]
     pub fn with_progress(self, at: Timestamp, count: Option<Count>) -> Self {
         let progress = count.map(|Count { unit, awaited, total }| Progress { at, unit, awaited, total });
         Self { progress, ..self }
     }
 
     /// With these findings instead of the old ones.
-    #[must_use]
     pub fn with_preflight(self, at: Timestamp, mut findings: Vec<Finding>) -> Self {
         findings.sort();
         Self { preflight: Some(Preflight { at, findings, left_out: 0 }), ..self }
     }
 
     /// Writes the message: compact JSON of at most 16 KiB.
-    #[must_use]
     pub fn text(&self) -> String {
         let mut data = self.clone();
         loop {
@@ -151,7 +144,6 @@ impl Data {
 
     /// The condition that holds this, in place of the cluster's. `None` if there is nothing to hold and the cluster has none,
     /// or if the cluster's holds the same.
-    #[must_use]
     pub fn replaces(&self, cluster: &ClusterDeployment, now: Timestamp) -> Option<Condition> {
         let condition = self.condition(cluster, now);
         let needed = match cluster.condition(DATA) {

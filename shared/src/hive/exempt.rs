@@ -10,7 +10,6 @@ pub const GROUPS: &[&str] = &["system:serviceaccounts:hive"];
 pub const USERS: &[&str] = &["system:serviceaccount:hibernate-system:hibernate-controller"];
 
 /// Both, as the webhook exempts them unless its flags say otherwise.
-#[must_use]
 pub fn identities() -> Exempt {
     let owned = |names: &[&str]| names.iter().copied().map(str::to_owned).collect();
     Exempt { users: owned(USERS), groups: owned(GROUPS) }

@@ -21,7 +21,6 @@ pub struct Identity<'a> {
 impl<'a> Identity<'a> {
     /// The identity of an object, whether it is installed, paused or being deleted: its machines are there until it is gone.
     /// `None` if it names no machines: it has no infraID, or is a fake.
-    #[must_use]
     pub fn of(cluster: &'a ClusterDeployment) -> Option<Self> {
         let infra_id = cluster.spec.cluster_metadata.as_ref()?.infra_id.as_str();
         let platform = &cluster.spec.platform;
@@ -38,7 +37,6 @@ impl fmt::Display for Identity<'_> {
 }
 
 /// The order of objects with one identity: only the first one is acted on. The UID decides between those of the same second.
-#[must_use]
 pub fn seniority(cluster: &ClusterDeployment) -> (Timestamp, &str) {
     let created = cluster.metadata.creation_timestamp.as_ref().map_or(Timestamp::MAX, |time| time.0);
     (created, cluster.metadata.uid.as_deref().unwrap_or_default())
@@ -55,7 +53,6 @@ pub enum Older {
 
 impl Older {
     /// What the owner of `cluster` may see of `older`.
-    #[must_use]
     pub fn seen_from(cluster: &ClusterDeployment, older: &ClusterDeployment) -> Self {
         if cluster.namespace() == older.namespace() { Self::Here(older.name_any()) } else { Self::Elsewhere }
     }

@@ -45,7 +45,6 @@ pub struct ClusterPoolStatus {
 }
 
 /// The pool that decides about this cluster, because it is unclaimed.
-#[must_use]
 pub fn deciding(cluster: &ClusterDeployment) -> Option<&ClusterPoolReference> {
     let pool = cluster.spec.cluster_pool_ref.as_ref()?;
     let claimed = pool.claim_name.as_deref().is_some_and(|name| !name.is_empty()) && pool.claimed_timestamp.is_some();
@@ -53,7 +52,6 @@ pub fn deciding(cluster: &ClusterDeployment) -> Option<&ClusterPoolReference> {
 }
 
 /// Whether a cluster came from this pool, claimed or not.
-#[must_use]
 pub fn is_member(cluster: &ClusterDeployment, namespace: &str, name: &str) -> bool {
     let pool = cluster.spec.cluster_pool_ref.as_ref();
     pool.is_some_and(|pool| pool.namespace == namespace && pool.pool_name == name)
@@ -61,7 +59,6 @@ pub fn is_member(cluster: &ClusterDeployment, namespace: &str, name: &str) -> bo
 
 /// What the pool's controller wants of each unclaimed member: the oldest `running_count` plus one for each claim that waits are
 /// awake, the rest asleep. Claimed members and those being deleted are left out.
-#[must_use]
 pub fn wanted<'a>(
     pool: &ClusterPool,
     waiting_claims: usize,

@@ -109,7 +109,6 @@ pub struct Plan {
 
 impl Plan {
     /// The JSON patch for the status subresource, or `None` if the cluster says all this already.
-    #[must_use]
     pub fn patch(&self, cluster: &ClusterDeployment, now: Timestamp) -> Option<Value> {
         let new = self.words.iter().filter_map(|(type_, word)| {
             let old = cluster.condition(type_);
@@ -238,14 +237,12 @@ impl Facts<'_> {
 }
 
 /// `controlPlaneConfig.apiURLOverride`, if it is set.
-#[must_use]
 pub fn url_override(cluster: &ClusterDeployment) -> Option<&str> {
     let config = cluster.spec.control_plane_config.as_ref()?;
     config.api_url_override.as_deref().filter(|url| !url.is_empty())
 }
 
 /// `controlPlaneConfig.apiServerIPOverride`, if it is set.
-#[must_use]
 pub fn ip_override(cluster: &ClusterDeployment) -> Option<&str> {
     let config = cluster.spec.control_plane_config.as_ref()?;
     config.api_server_ip_override.as_deref().filter(|ip| !ip.is_empty())
@@ -253,13 +250,11 @@ pub fn ip_override(cluster: &ClusterDeployment) -> Option<&str> {
 
 /// The URL at which the API server answers as far as is known: the override while Hive, or whoever owns the condition, says that
 /// it is active; else `None`, the kubeconfig's own.
-#[must_use]
 pub fn active_url(cluster: &ClusterDeployment) -> Option<&str> {
     url_override(cluster).filter(|_| cluster.condition(ACTIVE_OVERRIDE).is_some_and(|word| word.status == "True"))
 }
 
 /// How long to wait after the `failures`th failure in a row, without jitter.
-#[must_use]
 pub fn backoff(failures: u32) -> Duration {
     match failures {
         0 => Duration::ZERO,
@@ -268,7 +263,6 @@ pub fn backoff(failures: u32) -> Duration {
 }
 
 /// What to ask before [`decide`] can decide.
-#[must_use]
 pub fn needs(facts: &Facts<'_>) -> Option<Ask> {
     if facts.state() != State::Awake || facts.cluster.annotation_is_true(FAKE_CLUSTER) {
         return None;
@@ -285,7 +279,6 @@ pub fn needs(facts: &Facts<'_>) -> Option<Ask> {
 }
 
 /// What the facts call for.
-#[must_use]
 pub fn decide(facts: &Facts<'_>) -> Plan {
     let write = |words: Vec<_>| Plan { words, ..Plan::default() };
     match facts.state() {

@@ -132,7 +132,6 @@ pub struct Request {
 
 impl Request {
     /// The request in these annotations; `None` if there is none, or one that is no state.
-    #[must_use]
     pub fn of(annotations: &BTreeMap<String, String>) -> Option<Self> {
         let desired = match annotations.get(keys::POWER_STATE)?.as_str() {
             "Hibernating" => Desired::Hibernating,
@@ -146,7 +145,6 @@ impl Request {
     /// The newest of the requests on the Cluster and on its record; that of the Cluster if both are of the same time.
     ///
     /// On a record only a request to run counts: neither an admission rule nor a stamp guards a `ConfigMap`.
-    #[must_use]
     pub fn newest(on_cluster: Option<Self>, on_record: Option<Self>) -> Self {
         let on_record = on_record.filter(|request| request.desired == Desired::Running);
         match (on_cluster, on_record) {
@@ -160,7 +158,6 @@ impl Request {
 impl Cluster {
     /// The namespace of the control plane. A status that names one without KKP's prefix is ignored: everything in that namespace would
     /// be scaled to 0.
-    #[must_use]
     pub fn control_plane_namespace(&self) -> String {
         let said = self.status.as_ref().map(|status| status.namespace_name.as_str());
         let said = said.filter(|name| name.starts_with(NAMESPACE_PREFIX));
@@ -168,19 +165,16 @@ impl Cluster {
     }
 
     /// Its UID; empty for one that no API server has stored.
-    #[must_use]
     pub fn uid(&self) -> &str {
         self.metadata.uid.as_deref().unwrap_or_default()
     }
 
     /// A condition of KKP.
-    #[must_use]
     pub fn condition(&self, name: &str) -> Option<&Condition> {
         self.status.as_ref()?.conditions.get(name)
     }
 
     /// Whether a condition is True.
-    #[must_use]
     pub fn is_true(&self, name: &str) -> bool {
         self.condition(name).is_some_and(|condition| condition.status == "True")
     }

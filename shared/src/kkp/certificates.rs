@@ -17,7 +17,6 @@ pub fn earliest_expiry<'a>(values: impl IntoIterator<Item = &'a [u8]>) -> Option
 }
 
 /// Whether certificates that expire then may end before KKP has deleted the cluster: it renews none meanwhile (row 20).
-#[must_use]
 pub fn end_before_a_deletion(expiry: Timestamp, now: Timestamp) -> bool {
     expiry.duration_since(now) <= DELETION
 }

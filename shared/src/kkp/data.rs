@@ -66,7 +66,6 @@ impl From<&Finding> for Found {
 impl Preflight {
     /// The answer on a Cluster to the request that has this value, or to a later one: the annotation holds one request, so a later one
     /// replaces it. `None` if there is none, or one of another version.
-    #[must_use]
     pub fn answer(cluster: &Cluster, requested: &str) -> Option<Self> {
         let message = cluster.condition(PREFLIGHT)?.message.as_deref()?;
         versioned::parse(message, VERSION, MAX_BYTES).filter(|answer: &Self| answer.is_to(requested))
@@ -80,7 +79,6 @@ impl Preflight {
     }
 
     /// Status, reason and message of the condition. Findings that make the message too long are counted instead.
-    #[must_use]
     pub fn condition(mut self, findings: &[Finding]) -> Condition {
         let (status, reason) = match (admits(findings, false), admits(findings, true)) {
             (true, _) => ("True", "Admitted"),

@@ -54,13 +54,11 @@ pub enum Phase {
 
 impl Phase {
     /// Whether the cluster is on its way to sleep, or asleep.
-    #[must_use]
     pub fn is_of_sleep(self) -> bool {
         self <= Self::Dehydrated
     }
 
     /// Where a wake begins that is requested in this phase: the completed steps are undone in reverse. `None` if nothing was done yet.
-    #[must_use]
     pub fn resumes_at(self) -> Option<Self> {
         match self {
             Self::Preflight => None,
@@ -145,7 +143,6 @@ impl Limits {
     }
 
     /// The limit of a phase; `None` for one that ends by itself or lasts.
-    #[must_use]
     pub fn of(&self, phase: Phase) -> Option<Duration> {
         Some(match phase {
             Phase::Draining => self.drain,
@@ -160,7 +157,6 @@ impl Limits {
     }
 
     /// The limit of a phase that has lasted longer than that.
-    #[must_use]
     pub fn exceeded(&self, phase: Phase, lasted: Duration) -> Option<Duration> {
         self.of(phase).filter(|limit| lasted > *limit)
     }

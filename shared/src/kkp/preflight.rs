@@ -91,7 +91,6 @@ pub enum Severity {
 
 impl Severity {
     /// Whether a finding of this severity refuses the sleep.
-    #[must_use]
     pub fn refuses(self, forced: bool) -> bool {
         match self {
             Self::Refused => true,
@@ -119,7 +118,6 @@ impl Finding {
 }
 
 /// Every finding, the gravest first.
-#[must_use]
 pub fn findings(facts: &Facts<'_>) -> Vec<Finding> {
     let mut found: Vec<Finding> = of_cluster(facts).into_iter().chain(of_user_cluster(facts)).collect();
     found.sort_by_key(|finding| finding.severity);
@@ -127,7 +125,6 @@ pub fn findings(facts: &Facts<'_>) -> Vec<Finding> {
 }
 
 /// Whether a sleep may begin.
-#[must_use]
 pub fn admits(findings: &[Finding], forced: bool) -> bool {
     !findings.iter().any(|finding| finding.severity.refuses(forced))
 }

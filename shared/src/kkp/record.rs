@@ -141,7 +141,6 @@ pub enum RecordError {
 
 impl Record {
     /// The record of a sleep that begins, of the Cluster with this UID.
-    #[must_use]
     pub fn begin(uid: &str, now: Timestamp) -> Self {
         let now = format::seconds(now);
         Self {
@@ -164,7 +163,6 @@ impl Record {
     }
 
     /// What is wrong with it for the Cluster with this UID; `None` if it belongs to it.
-    #[must_use]
     pub fn mismatch(&self, uid: &str) -> Option<String> {
         let found = match self.uid.as_str() {
             found if found == uid => return None,
@@ -175,7 +173,6 @@ impl Record {
     }
 
     /// How long the phase has lasted.
-    #[must_use]
     pub fn in_phase(&self, now: Timestamp) -> Duration {
         lasted(&self.entered, now).unwrap_or_default()
     }
@@ -187,7 +184,6 @@ impl Record {
     }
 
     /// How long that has been so.
-    #[must_use]
     pub fn quiet(&self, now: Timestamp) -> Duration {
         self.quiet_since.as_deref().and_then(|since| lasted(since, now)).unwrap_or_default()
     }
@@ -223,7 +219,6 @@ impl Record {
     }
 
     /// The same record in another phase.
-    #[must_use]
     pub fn enter(self, phase: Phase, now: Timestamp) -> Self {
         if self.phase == phase { self } else { Self { phase, entered: format::seconds(now), ..self } }
     }

@@ -52,7 +52,6 @@ struct Run {
 }
 
 /// Simulates a rollout that starts now. Approvals come at once, and nothing else writes. `typical`: what one target takes.
-#[must_use]
 pub fn forecast(rollout: &PowerRollout, subjects: &[Subject], typical: Duration, now: Timestamp) -> Forecast {
     let limit = later(now, AHEAD);
     let known = subjects.iter().flat_map(|one| [Some(one.object.created), one.object.requested]).flatten();

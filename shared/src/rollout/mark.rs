@@ -115,7 +115,6 @@ fn is_name(text: &str, most: usize) -> bool {
 
 impl Mark {
     /// Reads the annotation. `None` if it is too long, of another version or no such value.
-    #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let mut mark: Self = versioned::parse(text, VERSION, MAX_BYTES)?;
         // Both become parts of requests to the hub.
@@ -130,13 +129,11 @@ impl Mark {
     }
 
     /// Writes the annotation.
-    #[must_use]
     pub fn text(&self) -> String {
         versioned::text(self, VERSION)
     }
 
     /// The claim of a rollout on a target that it starts. An earlier attempt knows what was asked for before it.
-    #[must_use]
     pub fn claim(rollout: &Rollout<'_>, facts: &Facts<'_>, wanted: Power, group: usize, now: Timestamp) -> Self {
         let earlier = facts.mark.filter(|mark| mark.uid == rollout.uid);
         Self {
@@ -155,14 +152,12 @@ impl Mark {
     }
 
     /// The record of this claim. A record stays as it is.
-    #[must_use]
     pub fn end(&self, result: Outcome, reason: &str, now: Timestamp) -> Self {
         let ended = Ended { result, reason: sanitize_to(reason, MAX_REASON), at: format::seconds(now), failed: None };
         Self { ended: self.ended.clone().or(Some(ended)), ..self.clone() }
     }
 
     /// The same record, of a target that had failed since then.
-    #[must_use]
     pub fn failed_at(mut self, since: Option<Timestamp>) -> Self {
         if let Some(ended) = &mut self.ended {
             ended.failed = ended.failed.take().or_else(|| since.map(format::seconds));
@@ -171,19 +166,16 @@ impl Mark {
     }
 
     /// Until when its start holds the target awake.
-    #[must_use]
     pub fn hold(&self) -> Option<Timestamp> {
         format::time(self.held_until.as_deref()?)
     }
 
     /// The `wake-at` that its start removed or gave back.
-    #[must_use]
     pub fn removed_wake(&self) -> Option<Timestamp> {
         format::time(self.wake_at.as_deref()?)
     }
 
     /// Whether a rollout with this UID works on the target.
-    #[must_use]
     pub fn is_claim_of(&self, uid: &str) -> bool {
         self.uid == uid && self.ended.is_none()
     }

@@ -101,7 +101,6 @@ impl Member {
 }
 
 /// What an object is in a rollout; `None` if it is no member.
-#[must_use]
 pub fn judge(rollout: &Rollout<'_>, facts: &Facts<'_>) -> Option<Member> {
     // What was created later is not part of the plan that was confirmed. A claim on it is forged.
     if facts.created > rollout.started {
@@ -136,7 +135,6 @@ pub fn judge(rollout: &Rollout<'_>, facts: &Facts<'_>) -> Option<Member> {
 }
 
 /// The state that the rollout wants; `None` if the rollout that it undoes has left no record here.
-#[must_use]
 pub fn wanted(rollout: &Rollout<'_>, mark: Option<&Mark>) -> Option<Power> {
     match rollout.action {
         Action::Hibernate => Some(Power::Hibernating),

@@ -83,7 +83,6 @@ impl<'a> Members<'a> {
     }
 
     /// Whether the rollout selects this object.
-    #[must_use]
     pub fn cover(&self, object: &Observed, namespaces: &NamespaceLabels) -> bool {
         let in_namespace = |selector: &Selector| {
             // Of a namespace that was not read nothing is known: a selector such as `env notin (prod)` would select it.
@@ -98,7 +97,6 @@ impl<'a> Members<'a> {
     }
 
     /// The index of its group: the first one that selects it, or the last group of the remaining targets.
-    #[must_use]
     pub fn group(&self, object: &Observed) -> usize {
         self.groups.iter().position(|group| group.covers(object)).unwrap_or(self.groups.len())
     }
@@ -119,7 +117,6 @@ pub(super) fn not_found<'a>(spec: &PowerRolloutSpec, objects: impl Iterator<Item
 }
 
 /// Whether the labels of namespaces have to be read to tell which objects a rollout selects.
-#[must_use]
 pub fn needs_namespaces(spec: &PowerRolloutSpec) -> bool {
     let Some(selector) = &spec.targets.namespace_selector else { return false };
     let labels = selector.match_labels.iter().flatten().map(|(key, _)| key);

@@ -60,7 +60,6 @@ pub struct Decision<'a> {
 }
 
 /// What is to be done. `open`: whether targets may start at all; paused, aborted or outside its hours a rollout starts none.
-#[must_use]
 pub fn decide<'a>(strategy: &Strategy, targets: &'a [Target], now: Timestamp, open: bool) -> Decision<'a> {
     match strategy {
         Strategy::Window(window) => window::decide(window, targets, now, open),

@@ -57,7 +57,6 @@ pub struct Observed {
 
 impl Observed {
     /// Reads an object. `served`: the platforms whose clusters the controller can put to sleep.
-    #[must_use]
     pub fn of(cluster: &ClusterDeployment, served: &[&str]) -> Self {
         let desired = match cluster.desired() {
             Desired::Running => Power::Running,
@@ -196,7 +195,6 @@ fn waits(cluster: &ClusterDeployment) -> Option<String> {
 /// What a cluster shares a cloud's limits with, as far as names tell: platform, region and the name of its credentials. An estimate for forecasts:
 /// the controller knows the account. The names are compared without their namespaces: hubs keep a copy of an account's Secret in the namespace of
 /// each cluster.
-#[must_use]
 pub fn domain(cluster: &ClusterDeployment) -> String {
     let (platform, name) = (&cluster.spec.platform, cluster.name_any());
     let account = if let Some(aws) = &platform.aws {

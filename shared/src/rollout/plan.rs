@@ -106,7 +106,6 @@ impl Row<'_> {
 }
 
 /// Whether a rollout is over and stays so.
-#[must_use]
 pub fn is_over(rollout: &PowerRollout) -> bool {
     let over = |status: &PowerRolloutStatus| {
         status.phase.is_some_and(RolloutPhase::is_over) && status.attempt == Some(rollout.spec.retry_failed)
@@ -115,13 +114,11 @@ pub fn is_over(rollout: &PowerRollout) -> bool {
 }
 
 /// Whether targets may be in progress.
-#[must_use]
 pub fn has_begun(rollout: &PowerRollout) -> bool {
     rollout.status.as_ref().is_some_and(|status| status.started_at.is_some())
 }
 
 /// Plans one reconcile.
-#[must_use]
 pub fn plan(input: &Input<'_>) -> Plan {
     step(input, true)
 }
@@ -219,7 +216,6 @@ fn context<'a>(rollout: &'a PowerRollout, status: &PowerRolloutStatus, now: Time
 }
 
 /// Whether no target may start any more: it is aborted, or past its `notAfter`.
-#[must_use]
 pub fn is_closed(spec: &PowerRolloutSpec, now: Timestamp) -> bool {
     spec.abort || now >= spec.not_after.0
 }
@@ -383,13 +379,11 @@ fn length(text: Option<&str>) -> Option<Duration> {
 }
 
 /// How many targets may be under way at once, of so many.
-#[must_use]
 pub fn max_concurrency(spec: &PowerRolloutSpec, total: usize) -> usize {
     spec.max_concurrency.unwrap_or(MAX_CONCURRENCY).of(total).max(1)
 }
 
 /// How many targets may start in a minute.
-#[must_use]
 pub fn starts_per_minute(spec: &PowerRolloutSpec) -> Option<u32> {
     spec.starts_per_minute.or((spec.action != Action::Hibernate).then_some(STARTS_PER_MINUTE))
 }

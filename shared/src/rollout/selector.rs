@@ -70,7 +70,6 @@ pub(super) fn compile(selector: &LabelSelector) -> Result<Selector, String> {
 }
 
 /// Whether a selector selects something with these labels. One that cannot be understood selects nothing.
-#[must_use]
 pub fn selects(selector: &LabelSelector, labels: &BTreeMap<String, String>) -> bool {
     compile(selector).is_ok_and(|selector| selector.matches(labels))
 }

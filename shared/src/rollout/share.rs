@@ -23,7 +23,6 @@ pub struct ShareError;
 
 impl Share {
     /// How many that is of so many, rounded up.
-    #[must_use]
     pub fn of(self, total: usize) -> usize {
         match self {
             Self::Count(count) => usize::try_from(count).unwrap_or(usize::MAX),

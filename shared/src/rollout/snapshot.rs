@@ -24,7 +24,6 @@ pub struct Uid(u128);
 
 impl Uid {
     /// Reads a UUID. `None` if the text is none.
-    #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let is_hyphen = |(index, byte): (usize, u8)| (byte == b'-') == matches!(index, 8 | 13 | 18 | 23);
         let is_uuid = text.len() == 36 && text.bytes().enumerate().all(is_hyphen);
@@ -57,7 +56,6 @@ pub struct Snapshot {
 
 impl Snapshot {
     /// The snapshot of these members, each with the index of its group.
-    #[must_use]
     pub fn of(members: impl IntoIterator<Item = (usize, Uid)>, groups: usize) -> Self {
         let mut all = vec![Vec::new(); groups];
         for (group, uid) in members {
@@ -72,27 +70,23 @@ impl Snapshot {
     }
 
     /// The index of a member's group. `None` if it is no member.
-    #[must_use]
     pub fn group(&self, uid: Option<Uid>) -> Option<usize> {
         self.groups.iter().position(|group| uid.is_some_and(|uid| group.binary_search(&uid).is_ok()))
     }
 
     /// Name of the `ConfigMap` with the members that the spec of this generation selects.
-    #[must_use]
     pub fn name(uid: &str, generation: Option<i64>) -> String {
         let generation = generation.map(|generation| format!("-{generation}")).unwrap_or_default();
         format!("rollout-members-{uid}{generation}")
     }
 
     /// The generation whose members count: until a rollout has started, that of its spec. What was recorded of an earlier one is void.
-    #[must_use]
     pub fn generation(rollout: &PowerRollout) -> Option<i64> {
         let begun = rollout.status.as_ref().filter(|status| status.started_at.is_some());
         begun.map_or(rollout.metadata.generation, |status| status.members_generation)
     }
 
     /// The `ConfigMap`. It goes with its rollout, and the API server rejects changes of its data.
-    #[must_use]
     pub fn config_map(&self, rollout: &PowerRollout) -> ConfigMap {
         let uid = rollout.uid().unwrap_or_default();
         let owner = OwnerReference {

@@ -97,7 +97,6 @@ pub enum RolloutPhase {
 
 impl RolloutPhase {
     /// Whether the rollout is over. Only `retryFailed` makes it go on.
-    #[must_use]
     pub fn is_over(self) -> bool {
         matches!(self, Self::Aborted | Self::Succeeded | Self::Finished)
     }

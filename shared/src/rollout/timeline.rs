@@ -15,7 +15,6 @@ const GAP: Duration = Duration::from_secs(30);
 pub const HEARTBEAT: Duration = Duration::from_secs(10);
 
 /// How much of the time from `begin` to `now` is in these intervals.
-#[must_use]
 pub fn overlap(intervals: &[Interval], begin: Timestamp, now: Timestamp) -> Duration {
     let one = |interval: &Interval| {
         let from = interval.from.0.max(begin);
@@ -26,7 +25,6 @@ pub fn overlap(intervals: &[Interval], begin: Timestamp, now: Timestamp) -> Dura
 }
 
 /// Time from `then` to `now`, zero if `then` is later.
-#[must_use]
 pub fn age(then: Timestamp, now: Timestamp) -> Duration {
     Duration::try_from(now.duration_since(then)).unwrap_or_default()
 }

@@ -15,7 +15,6 @@ pub static CLUSTER_GROUP_UPGRADE: Kind =
     Kind::namespaced("ran.openshift.io", &["v1alpha1"], "ClusterGroupUpgrade", "clustergroupupgrades");
 
 /// The clusters that this upgrade works on, each with what to say of that. `object`: its status is read.
-#[must_use]
 pub fn upgrading(namespace: &str, name: &str, object: &Value) -> Vec<(String, String)> {
     let name = sanitize_to(&format!("{namespace}/{name}"), MAX_NAME);
     let said = format!("ClusterGroupUpgrade {name} is upgrading it");

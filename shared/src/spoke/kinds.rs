@@ -62,13 +62,11 @@ pub struct Few(Vec<(&'static str, String)>);
 
 impl Few {
     /// The value of one, if the object has it.
-    #[must_use]
     pub fn get(&self, key: &str) -> Option<&str> {
         self.0.iter().find(|(found, _)| *found == key).map(|(_, value)| value.as_str())
     }
 
     /// Whether the object has one.
-    #[must_use]
     pub fn contains_key(&self, key: &str) -> bool {
         self.get(key).is_some()
     }
@@ -820,13 +818,11 @@ impl Kind for Namespace {
 
 impl Metadata {
     /// `namespace/name`, or the name of an object without a namespace.
-    #[must_use]
     pub fn full_name(&self) -> String {
         if self.namespace.is_empty() { self.name.clone() } else { format!("{}/{}", self.namespace, self.name) }
     }
 
     /// The owner of this kind.
-    #[must_use]
     pub fn owner(&self, kind: &str) -> Option<&Owner> {
         self.owner_references.iter().find(|owner| owner.kind == kind)
     }

@@ -20,7 +20,6 @@ pub const EXCLUDE_NODE_DRAINING: &str = "machine.openshift.io/exclude-node-drain
 /// The Machines to be deleted, so that their `MachineSet`s make new ones.
 ///
 /// `resume_started` is when this wake began; `existing` are the cluster's instances, listed since then.
-#[must_use]
 pub fn to_replace<'a>(machines: &'a [Machine], existing: &Inventory, resume_started: Timestamp) -> Vec<&'a Machine> {
     if existing.instances.is_empty() {
         return Vec::new(); // A list that found nothing at all proves nothing.

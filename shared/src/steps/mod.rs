@@ -88,13 +88,11 @@ pub enum RecordError {
 
 impl Operation {
     /// The record of the first step, to be written before it begins.
-    #[must_use]
     pub fn begin(&self, undo: BTreeMap<String, String>, now: Timestamp) -> Record {
         self.at(self.steps.first().copied().unwrap_or_default(), undo, now)
     }
 
     /// The record of the step that follows, to be written before that begins; `None` after the last one, when the record goes.
-    #[must_use]
     pub fn after(&self, record: &Record, now: Timestamp) -> Option<Record> {
         let mut later = self.steps.iter().skip_while(|step| **step != record.step);
         Some(self.at(later.nth(1)?, record.undo.clone(), now))

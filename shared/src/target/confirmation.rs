@@ -65,13 +65,11 @@ pub struct Briefing {
 
 impl Briefing {
     /// The findings that refuse the sleep.
-    #[must_use]
     pub fn refusals(&self, forced: bool) -> Vec<&Found> {
         self.findings.iter().filter(|found| found.severity.refuses(forced)).collect()
     }
 
     /// Whether a force would accept every refusal.
-    #[must_use]
     pub fn can_be_forced(&self) -> bool {
         self.refusals(true).is_empty()
     }

@@ -157,7 +157,7 @@ mod tests {
                 let suspend = patch.pointer("/spec/suspend").map_or("-".to_owned(), Value::to_string);
                 format!("{suspend} {}", patch["metadata"]["annotations"][keys::CRON_JOB_SUSPEND])
             }
-            Ok(Change::None { message, .. }) => message,
+            Ok(Change::None { message, .. } | Change::Ask { message, .. }) => message,
             Err(error) => error.to_string(),
         }
     }

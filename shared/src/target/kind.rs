@@ -30,7 +30,6 @@ pub struct Kind {
 
 impl Kind {
     /// A kind whose objects live in namespaces.
-    #[must_use]
     pub const fn namespaced(
         group: &'static str,
         versions: &'static [&'static str],
@@ -41,7 +40,6 @@ impl Kind {
     }
 
     /// A kind whose objects belong to no namespace.
-    #[must_use]
     pub const fn cluster_scoped(
         group: &'static str,
         versions: &'static [&'static str],
@@ -52,26 +50,22 @@ impl Kind {
     }
 
     /// The same kind with short names.
-    #[must_use]
     pub const fn with_short(self, short: &'static [&'static str]) -> Self {
         Self { short, ..self }
     }
 
     /// The same kind with further names.
-    #[must_use]
     pub const fn with_aliases(self, aliases: &'static [&'static str]) -> Self {
         Self { aliases, ..self }
     }
 
     /// Whether objects live in namespaces.
-    #[must_use]
     pub fn is_namespaced(&self) -> bool {
         self.scope == Scope::Namespaced
     }
 
     /// Whether a word names the kind: by kind, plural, short name or alias, in any letter case, alone, with the group
     /// (`deployments.apps`) or with version and group (`deployments.v1.apps`).
-    #[must_use]
     pub fn is_named(&self, word: &str) -> bool {
         let word = word.to_ascii_lowercase();
         let (name, rest) = word.split_once('.').unwrap_or((&word, ""));
@@ -85,19 +79,16 @@ impl Kind {
     }
 
     /// `deployment.apps` or `pod`: the type as kubectl's messages and our JSON name it.
-    #[must_use]
     pub fn type_name(&self) -> String {
         with_group(&self.kind.to_ascii_lowercase(), self.group)
     }
 
     /// `deployments.apps` or `pods`: the resource as RBAC and error messages name it.
-    #[must_use]
     pub fn resource_name(&self) -> String {
         with_group(self.plural, self.group)
     }
 
     /// `deployment.apps/web` or `pod/web`: an object as kubectl's messages name it.
-    #[must_use]
     pub fn full_name(&self, name: &str) -> String {
         format!("{}/{name}", self.type_name())
     }

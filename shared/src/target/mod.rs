@@ -59,38 +59,32 @@ pub const KINDS: Kinds = Kinds {
 
 impl Kinds {
     /// Kinds that a word names. A word such as `machinedeployment` names several.
-    #[must_use]
     pub fn named(self, word: &str) -> Vec<&'static TargetKind> {
         self.targets.iter().copied().filter(|row| row.kind.is_named(word)).collect()
     }
 
     /// The kind that is only shown and has this name.
-    #[must_use]
     pub fn shown_named(self, word: &str) -> Option<&'static ShownKind> {
         self.shown.iter().copied().find(|row| row.kind.is_named(word))
     }
 
     /// Kinds that `--all` and `-l` select without a TYPE.
-    #[must_use]
     pub fn defaults(self) -> Vec<&'static TargetKind> {
         self.targets.iter().copied().filter(|row| row.by_default == ByDefault::Always).collect()
     }
 
     /// Kinds that `status` shows without a TYPE.
-    #[must_use]
     pub fn shown_by_default(self) -> Vec<&'static TargetKind> {
         self.targets.iter().copied().filter(|row| row.by_default != ByDefault::Never).collect()
     }
 
     /// The row of a type as records name it, such as `deployment.apps`.
-    #[must_use]
     pub fn of_type(self, type_name: &str) -> Option<&'static TargetKind> {
         self.targets.iter().copied().find(|row| row.kind.type_name() == type_name)
     }
 
     /// Columns that kinds add to `status -o wide`, each once: those of the default kinds always, those of others where they are
     /// shown.
-    #[must_use]
     pub fn wide_columns(self, shown: &[&'static TargetKind]) -> Vec<&'static Column> {
         let mut columns: Vec<&'static Column> = Vec::new();
         for column in self.defaults().iter().chain(shown).flat_map(|row| row.columns) {
@@ -102,7 +96,6 @@ impl Kinds {
     }
 
     /// All types that can be put to sleep, with their short names, for messages.
-    #[must_use]
     pub fn known_types(self) -> String {
         let name = |row: &&TargetKind| format!("{} ({})", row.kind.resource_name(), row.kind.short.join(", "));
         self.targets.iter().map(name).collect::<Vec<_>>().join(", ")

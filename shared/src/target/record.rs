@@ -85,7 +85,6 @@ pub struct RecordList<'a> {
 
 impl<'a> RecordList<'a> {
     /// A list of records.
-    #[must_use]
     pub fn new(items: &'a [Record]) -> Self {
         Self { api_version: "hibernate.sh/v1alpha1", kind: "TargetStatusList", items }
     }
@@ -105,7 +104,6 @@ pub struct StepRecord {
 
 impl StepRecord {
     /// A step that only says what is being waited for.
-    #[must_use]
     pub fn waiting(message: String) -> Self {
         Self { message, ..Self::default() }
     }
@@ -126,7 +124,6 @@ pub type Key = (String, String, String);
 
 impl Record {
     /// What identifies the target.
-    #[must_use]
     pub fn key(&self) -> Key {
         (self.kind.clone(), self.namespace.clone(), self.name.clone())
     }

@@ -109,7 +109,6 @@ impl TargetKind {
     }
 
     /// The patch that puts the object to sleep, for a dry run. `None` if the object asks for sleep already, or refuses.
-    #[must_use]
     pub fn trial_patch(&self, object: &Value, end: Option<Timestamp>, now: Timestamp) -> Option<Value> {
         let intent = Intent { action: PowerAction::Hibernate, reason: None, end, now, queried: false, force: false };
         let Ok(Change::Patch { mut patch, .. }) = self.change(object, &intent) else {
@@ -131,7 +130,6 @@ impl TargetKind {
     }
 
     /// What `--wait` says once the target has followed the action.
-    #[must_use]
     pub fn state_after(&self, action: PowerAction) -> &'static str {
         match action {
             PowerAction::Hibernate => self.asleep,
@@ -161,7 +159,6 @@ impl TargetKind {
 }
 
 /// Whether an object is protected from sleep: putting it to sleep needs a confirmation.
-#[must_use]
 pub fn is_protected(object: &Value) -> bool {
     protected(annotation(object, keys::PROTECTED))
 }
@@ -205,13 +202,11 @@ impl Eq for ShownKind {}
 
 impl ShownKind {
     /// Why this object cannot be put to sleep.
-    #[must_use]
     pub fn refusal_of(&self, target: &str) -> String {
         self.refusal.replace("{target}", target)
     }
 
     /// Why its view does not show other targets too.
-    #[must_use]
     pub fn not_together_with(&self, other: &str) -> String {
         format!("{} are shown by themselves, not together with {other:?}", self.many)
     }

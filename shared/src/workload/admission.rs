@@ -78,7 +78,6 @@ impl Object for Scale {
 
 impl Workload {
     /// `spec.replicas`, which is 1 where it is absent.
-    #[must_use]
     pub fn replicas(&self) -> i64 {
         self.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or(1)
     }
@@ -91,14 +90,12 @@ impl Workload {
 
 impl Scale {
     /// `spec.replicas`, which is 0 where it is absent: `autoscaling/v1` leaves zeros out.
-    #[must_use]
     pub fn replicas(&self) -> i64 {
         self.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or(0)
     }
 }
 
 /// Keeps the record of a workload's replicas (C1 to C5, C7, C8).
-#[must_use]
 pub fn record(change: &Change<'_, Workload>) -> Edits {
     let edits = Edits::default();
     let Some(old) = &change.old else {
@@ -136,7 +133,6 @@ fn volumes_deleted() -> Denial {
 }
 
 /// Warns when the count is about to be lost in the scale subresource (C6).
-#[must_use]
 pub fn scale(change: &Change<'_, Scale>) -> Edits {
     match change.old.as_ref().map(Scale::replicas) {
         Some(before @ 1..) if change.new.replicas() == 0 => Edits::default()

@@ -13,7 +13,6 @@ const MAX_NAME: usize = 64;
 
 /// `recorded by MANAGER at TIME`, if the manager that wrote the record no longer owns `spec.replicas`: others have scaled since, and the
 /// count may be stale. None as well if the managers do not show it, or if the record is the newer one.
-#[must_use]
 pub fn stale_record(object: &Value) -> Option<String> {
     let record = format!("/fieldsV1/f:metadata/f:annotations/f:{}", keys::REPLICAS.replace('/', "~1"));
     let writer = owners(object, &record).map(|(_, entry)| entry).max_by_key(|entry| written_at(entry))?;
@@ -29,7 +28,6 @@ pub fn stale_record(object: &Value) -> Option<String> {
 
 /// The JSON patch by which a manager gives up `spec.replicas` of a workload that is awake, so that a server-side apply by others has no
 /// conflict. None if the manager does not own it. It only applies to the entry that it was made from.
-#[must_use]
 pub fn release(object: &Value, own: &str) -> Option<Value> {
     if replicas(object) == 0 {
         return None; // the ownership guards the sleep

@@ -118,13 +118,11 @@ pub fn wake(object: &Value, reason: Option<&str>) -> Result<Step, ReplicasError>
 }
 
 /// Whether Kubernetes deletes the volume claims of a `StatefulSet` when its replicas go.
-#[must_use]
 pub fn deletes_volumes(object: &Value) -> bool {
     object.pointer("/spec/persistentVolumeClaimRetentionPolicy/whenScaled").is_some_and(|policy| policy == DELETE)
 }
 
 /// `spec.replicas`, which is 1 where it is absent.
-#[must_use]
 pub fn replicas(object: &Value) -> u32 {
     let replicas = object.pointer("/spec/replicas").and_then(Value::as_u64).unwrap_or(1);
     u32::try_from(replicas).unwrap_or(u32::MAX)

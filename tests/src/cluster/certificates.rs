@@ -21,7 +21,6 @@ pub const BOOTSTRAPPER: &str = "node-bootstrapper";
 const RETRY: Duration = Duration::from_secs(5);
 
 /// What the bootstrapper needs on a spoke: it may ask, and nothing else.
-#[must_use]
 pub fn bootstrapper() -> Vec<Value> {
     vec![
         json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": BOOTSTRAPPER_NAMESPACE}}),
@@ -70,7 +69,6 @@ struct Open {
 
 impl Wallet {
     /// An empty one.
-    #[must_use]
     pub fn new(issuance: Issuance, infra_id: &str, node: &str, ip: &str) -> Self {
         let (infra_id, node, ip) = (infra_id.to_owned(), node.to_owned(), ip.to_owned());
         Self { issuance, infra_id, node, ip, open: None, refused: None }

@@ -20,7 +20,6 @@ const INTERRUPTIBLE: &str = "machine.openshift.io/interruptible-instance";
 const NEW: Duration = Duration::from_secs(15);
 
 /// The kind and its namespace, for a new spoke.
-#[must_use]
 pub fn definitions() -> Vec<Value> {
     vec![json!(Machine::crd()), json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})]
 }

@@ -74,20 +74,17 @@ impl Default for ClusterOptions {
 
 impl ClusterOptions {
     /// A cluster of this many instances: three of the control plane, one if there are fewer than four.
-    #[must_use]
     pub fn of_size(instances: usize) -> Self {
         let control_plane = if instances < 4 { 1.min(instances) } else { 3 };
         Self { control_plane, workers: instances - control_plane, ..Self::default() }
     }
 
     /// Whether its instances begin running.
-    #[must_use]
     pub fn awake(&self) -> bool {
         self.instance_state == "running"
     }
 
     /// A cluster that has been asleep for a while: instances stopped, spec and status as Hive leaves them.
-    #[must_use]
     pub fn asleep(mut self) -> Self {
         "stopped".clone_into(&mut self.instance_state);
         self.patch = serde_json::json!({"spec": {"powerState": "Hibernating"}});

@@ -16,14 +16,12 @@ pub struct Credentials<'a> {
 }
 
 /// A moment some days ago, RFC 3339, as Kubernetes writes it.
-#[must_use]
 pub fn days_ago(days: i64) -> String {
     let moment = Timestamp::now() - SignedDuration::from_hours(24 * days);
     moment.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 
 /// Namespace and Secrets.
-#[must_use]
 pub fn surroundings(cluster: &ClusterInfo, credentials: &Credentials<'_>) -> Vec<Value> {
     let secret = |suffix: &str, type_: &str, data: Value| {
         json!({
@@ -72,7 +70,6 @@ pub fn surroundings(cluster: &ClusterInfo, credentials: &Credentials<'_>) -> Vec
 }
 
 /// The `ClusterDeployment`, without its status.
-#[must_use]
 pub fn cluster_deployment(cluster: &ClusterInfo, options: &ClusterOptions) -> Value {
     let name = &cluster.name;
     let reference = |suffix: &str| json!({"name": format!("{name}-{suffix}")});
@@ -121,7 +118,6 @@ pub fn cluster_deployment(cluster: &ClusterInfo, options: &ClusterOptions) -> Va
 }
 
 /// The status of a cluster that was installed three days ago and that no hibernation controller has reconciled yet.
-#[must_use]
 pub fn status(cluster: &ClusterInfo, options: &ClusterOptions) -> Value {
     let installed = days_ago(3);
     let condition = |type_: &str, status: &str, reason: &str, message: &str| {

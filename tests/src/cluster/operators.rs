@@ -27,25 +27,21 @@ pub const OPERATORS: &[&str] =
     &["authentication", "console", "dns", "etcd", "ingress", "kube-apiserver", "machine-config", "network"];
 
 /// The operator's object name: all clusters of a spoke share one name space.
-#[must_use]
 pub fn name(operator: &str, infra_id: &str) -> String {
     format!("{operator}-{infra_id}")
 }
 
 /// The namespace of an operator's own pods. All clusters of a spoke share it.
-#[must_use]
 pub fn namespace(operator: &str) -> String {
     format!("openshift-{operator}-operator")
 }
 
 /// The Lease that the leader among an operator's pods renews.
-#[must_use]
 pub fn lease_name(operator: &str, infra_id: &str) -> String {
     format!("{operator}-operator-lock-{infra_id}")
 }
 
 /// The namespaces of all operators, for a new spoke.
-#[must_use]
 pub fn namespaces() -> Vec<Value> {
     let namespaces = OPERATORS.iter().map(|operator| namespace(operator));
     namespaces.map(|name| json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})).collect()
@@ -205,7 +201,6 @@ async fn write(client: &Client, infra_id: &str, progressing: bool, since: &str) 
 }
 
 /// `clusteroperators.config.openshift.io`
-#[must_use]
 pub fn resource() -> ApiResource {
     ApiResource::from_gvk_with_plural(
         &kube::core::GroupVersionKind::gvk("config.openshift.io", "v1", "ClusterOperator"),

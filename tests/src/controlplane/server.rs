@@ -36,7 +36,6 @@ pub struct User {
 
 impl User {
     /// A user with a fresh token.
-    #[must_use]
     pub fn new(name: &'static str, group: &'static str) -> Self {
         Self { name, group, token: secret() }
     }
@@ -48,7 +47,6 @@ impl User {
 }
 
 /// A random secret: 256 bits, hexadecimal.
-#[must_use]
 pub fn secret() -> String {
     format!("{:032x}{:032x}", rand::random::<u128>(), rand::random::<u128>())
 }

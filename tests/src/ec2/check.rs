@@ -8,7 +8,6 @@ use super::Call;
 
 /// The calls without those that were made again, word for word, because the answer of the first was lost: the SDK sends a call
 /// again when it hears nothing, and EC2 finds nothing left to do.
-#[must_use]
 pub fn without_repeats(calls: Vec<Call>) -> Vec<Call> {
     let mut kept: Vec<Call> = Vec::new();
     for call in calls {

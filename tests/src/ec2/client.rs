@@ -47,26 +47,22 @@ impl Instance {
     pub const ROLE: &'static str = "testbed.hibernate.sh/role";
 
     /// Whether it belongs to a cluster.
-    #[must_use]
     pub fn is_of(&self, infra_id: &str) -> bool {
         self.tags.get(&cluster_tag(infra_id)).is_some_and(|value| value == "owned")
     }
 
     /// Whether it is of the control plane.
-    #[must_use]
     pub fn is_master(&self) -> bool {
         self.tags.get(Self::ROLE).is_some_and(|role| role == "master")
     }
 
     /// For how many seconds it has been running, if it is.
-    #[must_use]
     pub fn running_for(&self, now: f64) -> Option<f64> {
         (self.state == "running").then_some(now - self.since)
     }
 }
 
 /// The tag that says which cluster an instance belongs to.
-#[must_use]
 pub fn cluster_tag(infra_id: &str) -> String {
     format!("kubernetes.io/cluster/{infra_id}")
 }
@@ -82,7 +78,6 @@ pub struct Snapshot {
 
 impl Snapshot {
     /// The instances of one cluster, by name tag.
-    #[must_use]
     pub fn of(&self, infra_id: &str) -> Vec<&Instance> {
         let mut found: Vec<&Instance> = self.instances.iter().filter(|instance| instance.is_of(infra_id)).collect();
         found.sort_by_key(|instance| instance.tags.get("Name"));
@@ -152,7 +147,6 @@ pub struct Fault {
 
 impl Fault {
     /// Answers an error to an action.
-    #[must_use]
     pub fn error(action: &str, code: &str, status: u16) -> Self {
         Self { action: Some(action.to_owned()), code: Some(code.to_owned()), status: Some(status), ..Self::default() }
     }
@@ -207,13 +201,11 @@ pub struct Settings {
 
 impl Ec2 {
     /// A client of the simulator at this URL, which is also the endpoint for AWS clients.
-    #[must_use]
     pub fn new(endpoint: &str) -> Self {
         Self { http: JsonHttp::new(endpoint) }
     }
 
     /// The endpoint for AWS clients.
-    #[must_use]
     pub fn endpoint(&self) -> &str {
         self.http.base()
     }

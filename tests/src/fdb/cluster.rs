@@ -22,20 +22,17 @@ pub struct FdbInfo {
 
 impl FdbInfo {
     /// Name of its operator's process, if one runs it.
-    #[must_use]
     pub fn process(&self) -> String {
         format!("fdb-operator-{}-{}", self.namespace, self.name)
     }
 
     /// Its path at the supervisor.
-    #[must_use]
     pub fn path(&self) -> String {
         format!("/fdb/{}/{}", self.namespace, self.name)
     }
 }
 
 /// Namespace, service account (Pods are refused without one) and the `FoundationDBCluster`.
-#[must_use]
 pub(crate) fn objects(namespace: &str, name: &str, options: &FdbOptions) -> Vec<Value> {
     vec![
         json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}),
@@ -104,7 +101,6 @@ pub(crate) fn merge(target: &mut Value, patch: &Value) {
 }
 
 /// Name of a Node, which is also the zone of its processes.
-#[must_use]
 pub(crate) fn node_name(zone: usize) -> String {
     format!("fdb-node-{zone}")
 }

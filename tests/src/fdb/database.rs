@@ -16,7 +16,6 @@ pub const OPERATORS: &str = r"\xff\x02/org.foundationdb.kubernetes-operator";
 
 /// The key of a group in one of the operators' lists; without an ID, what those of all groups begin with. An operator whose groups
 /// have a prefix keeps a part of the list for itself.
-#[must_use]
 pub fn key(list: &str, prefix: &str, id: &str) -> String {
     let parts = [OPERATORS, list, prefix, id].into_iter().filter(|part| !part.is_empty());
     parts.collect::<Vec<_>>().join("/")
@@ -89,13 +88,11 @@ pub enum Excluded {
 
 impl Database {
     /// A database that has been up for long, without processes.
-    #[must_use]
     pub fn new(settings: Settings) -> Self {
         Self { settings, ..Self::default() }
     }
 
     /// Whether a process is excluded, by its locality or its address.
-    #[must_use]
     pub fn is_excluded(&self, group: &str) -> bool {
         let by_address = self.processes.get(group).is_some_and(|process| self.exclusions.contains(&process.address));
         by_address || self.exclusions.contains(&format!("{LOCALITY}{group}"))
@@ -103,7 +100,6 @@ impl Database {
 
     /// One of the operators' lists, such as `pendingForInclusion`: IDs, and when each was put there. Of the groups with a prefix,
     /// or of all if that is empty.
-    #[must_use]
     pub fn list(&self, list: &str, prefix: &str) -> BTreeMap<String, f64> {
         let under = key(list, prefix, "");
         let entries = self.keys.iter().filter(|(entry, _)| entry.starts_with(&under));
@@ -111,7 +107,6 @@ impl Database {
     }
 
     /// Seconds since the last recovery.
-    #[must_use]
     pub fn recovery_age(&self, now: f64) -> f64 {
         now - self.recovered_at
     }

@@ -63,14 +63,12 @@ impl Call {
     }
 
     /// Whether it can be answered while the database does not answer.
-    #[must_use]
     pub fn needs_database(&self) -> bool {
         !self.commands.iter().all(|command| command.starts_with("status"))
     }
 }
 
 /// What fdbcli says when `--timeout` is over. It changes nothing.
-#[must_use]
 pub fn timed_out() -> Output {
     Output { stderr: "Specified timeout reached -- exiting...\n".to_owned(), code: 1, ..Output::default() }
 }
@@ -220,7 +218,6 @@ fn status(database: &Database, arguments: &[String], now: f64) -> Result<String,
 }
 
 /// The parts of `status json` that the operator and our plugin read.
-#[must_use]
 pub fn status_json(database: &Database, now: f64) -> Value {
     let available = database.settings.available;
     let processes: serde_json::Map<String, Value> = database

@@ -97,19 +97,16 @@ impl World {
 
 impl FdbCluster {
     /// Where it is.
-    #[must_use]
     pub fn info(&self) -> &FdbInfo {
         &self.info
     }
 
     /// Its namespace.
-    #[must_use]
     pub fn namespace(&self) -> &str {
         &self.info.namespace
     }
 
     /// Name of its `FoundationDBCluster`.
-    #[must_use]
     pub fn name(&self) -> &str {
         &self.info.name
     }
@@ -160,7 +157,6 @@ impl FdbCluster {
     }
 
     /// Name of a group's Pod and Service.
-    #[must_use]
     pub fn pod_name(&self, id: &str) -> String {
         let (rest, number) = id.rsplit_once('-').unwrap_or(("", id));
         // A prefix may hold dashes, a class does not.

@@ -27,7 +27,6 @@ pub const KIND: &str = "FoundationDBCluster";
 pub const OPERATOR: &str = "fdb-kubernetes-operator-controller-manager";
 
 /// How the API server's clients name the kind.
-#[must_use]
 pub fn resource() -> kube::api::ApiResource {
     let kind = kube::core::GroupVersionKind::gvk("apps.foundationdb.org", "v1beta2", KIND);
     kube::api::ApiResource::from_gvk_with_plural(&kind, "foundationdbclusters")

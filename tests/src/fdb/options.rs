@@ -100,6 +100,7 @@ impl Default for FdbOptions {
 }
 
 /// Knobs of one database and its operator. All can be turned while it runs.
+#[expect(clippy::struct_excessive_bools, reason = "knobs, each by itself")]
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct Settings {
@@ -155,7 +156,6 @@ impl Default for Settings {
 
 impl Settings {
     /// For tests: a minute is three seconds.
-    #[must_use]
     pub fn fast() -> Self {
         Self {
             speed: 20.0,

@@ -63,7 +63,6 @@ pub(crate) fn in_days(days: i64) -> Date {
 }
 
 /// Days that the certificate in a Secret is still valid; `None` if there is none.
-#[must_use]
 pub fn days_left(secret: &Secret, key: &str) -> Option<i64> {
     let text = &secret.data.as_ref()?.get(key)?.0;
     let (_, pem) = parse_x509_pem(text).ok()?;

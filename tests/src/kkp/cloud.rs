@@ -42,7 +42,6 @@ pub struct Instance {
 
 impl Cloud {
     /// The instance of a Node.
-    #[must_use]
     pub fn of_node(&self, name: &str) -> Option<&Instance> {
         self.instances.values().find(|instance| instance.name == name)
     }

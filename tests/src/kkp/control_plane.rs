@@ -45,7 +45,6 @@ pub const VERSIONED: &[(&str, &str)] =
     &[(API_SERVER, "apiserver"), ("controller-manager", "controllerManager"), ("scheduler", "scheduler")];
 
 /// A Deployment or `StatefulSet` of the control plane.
-#[must_use]
 pub fn workload(namespace: &str, kind: &str, name: &str, replicas: i64, version: &str) -> Value {
     let labels = json!({ "app": name });
     let mut spec = json!({
@@ -74,7 +73,6 @@ pub fn workload(namespace: &str, kind: &str, name: &str, replicas: i64, version:
 }
 
 /// The namespace, the `CronJob`, a backup configuration and the disruption budgets.
-#[must_use]
 pub fn surroundings(namespace: &str, id: &str) -> Vec<Value> {
     let pod = json!({ "spec": { "restartPolicy": "Never", "containers": [{ "name": "defrag", "image": "etcd" }] } });
     let budget = |name: &str| {

@@ -35,14 +35,12 @@ fn definition(group: &str, version: &str, kind: &str, short: &[&str], subresourc
 }
 
 /// Kinds of the seed.
-#[must_use]
 pub fn of_seed() -> Vec<Value> {
     let of = |kind: &str| definition("kubermatic.k8c.io", "v1", kind, &[], &json!({ "status": {} }));
     vec![json!(shared::kkp::api::Cluster::crd()), of("EtcdRestore"), of("EtcdBackupConfig")]
 }
 
 /// Kinds of a user cluster. As upstream has them: a Machine's status is no subresource.
-#[must_use]
 pub fn of_user_cluster() -> Vec<Value> {
     let scale = json!({
         "status": {},

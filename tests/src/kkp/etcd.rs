@@ -41,7 +41,6 @@ pub struct Seen {
 
 impl Etcd {
     /// Whether it serves: more than half of the ring answers.
-    #[must_use]
     pub fn serves(&self) -> bool {
         !self.ring.is_empty() && self.ready.len() * 2 > self.ring.len()
     }
@@ -105,7 +104,6 @@ impl Etcd {
 
 /// KKP's own count of etcd: it keeps what it finds until etcd is healthy, and then moves by one (row 3). A `StatefulSet` that does not
 /// exist is made with all.
-#[must_use]
 pub fn wanted(found: Option<i64>, serves: bool, members: i64) -> i64 {
     match found {
         None => members,

@@ -64,13 +64,11 @@ impl World {
 
 impl KkpCluster {
     /// Where it is.
-    #[must_use]
     pub fn info(&self) -> &KkpInfo {
         &self.info
     }
 
     /// Its world.
-    #[must_use]
     pub fn world(&self) -> &World {
         &self.world
     }

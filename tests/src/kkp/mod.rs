@@ -41,13 +41,11 @@ pub const ACTIVE_RESTORE: &str = "kubermatic.k8c.io/active-restore";
 pub const OWNED_BY: &str = "machine-controller/owned-by";
 
 /// How the seed's clients name a kind of KKP.
-#[must_use]
 pub fn kubermatic(kind: &str) -> ApiResource {
     ApiResource::from_gvk(&GroupVersionKind::gvk("kubermatic.k8c.io", "v1", kind))
 }
 
 /// How the user cluster's clients name a kind of machine-controller.
-#[must_use]
 pub fn machinery(kind: &str) -> ApiResource {
     ApiResource::from_gvk(&GroupVersionKind::gvk("cluster.k8s.io", "v1alpha1", kind))
 }

@@ -45,7 +45,6 @@ pub struct MachineDeployment {
 
 impl MachineDeployment {
     /// One without an autoscaler.
-    #[must_use]
     pub fn new(name: &str, replicas: u32) -> Self {
         Self { name: name.to_owned(), replicas, autoscaler: None }
     }
@@ -73,7 +72,6 @@ impl Default for KkpOptions {
 
 impl KkpOptions {
     /// One machine, and nothing that runs on it: for tests of the seed's side.
-    #[must_use]
     pub fn small() -> Self {
         Self {
             machine_deployments: vec![MachineDeployment::new("a", 1)],
@@ -172,19 +170,16 @@ impl Default for Settings {
 
 impl Settings {
     /// For tests: a minute is three seconds.
-    #[must_use]
     pub fn fast() -> Self {
         Self { speed: 20.0, ..Self::default() }
     }
 
     /// A wait, at this speed, in seconds.
-    #[must_use]
     pub fn secs(&self, wait: Delay) -> f64 {
         wait.as_secs_f64() / self.speed.max(0.001)
     }
 
     /// A wait, at this speed.
-    #[must_use]
     pub fn wait(&self, wait: Delay) -> Duration {
         Duration::from_secs_f64(self.secs(wait))
     }

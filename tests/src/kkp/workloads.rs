@@ -39,7 +39,6 @@ fn budget(namespace: &str, name: &str) -> Value {
 }
 
 /// Namespaces of a new user cluster.
-#[must_use]
 pub fn namespaces() -> Vec<Value> {
     [NAMESPACE, "cloud-init-settings"]
         .map(|name| json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name } }))
@@ -47,7 +46,6 @@ pub fn namespaces() -> Vec<Value> {
 }
 
 /// Pods that run once there are Nodes.
-#[must_use]
 pub fn pods(options: &KkpOptions) -> usize {
     let machines: u32 = options.machine_deployments.iter().map(|one| one.replicas).sum();
     let own = if has_any(options) { 3 + machines } else { 0 };
@@ -59,7 +57,6 @@ fn has_any(options: &KkpOptions) -> bool {
 }
 
 /// Everything but volumes.
-#[must_use]
 pub fn objects(options: &KkpOptions) -> Vec<Value> {
     let mut all = Vec::new();
     if has_any(options) {
@@ -98,7 +95,6 @@ fn claim_template() -> Value {
 }
 
 /// A volume of the `StatefulSet`, with its claim, as a provisioner leaves them.
-#[must_use]
 pub fn volume(number: u32, handle: &str) -> [Value; 2] {
     let claim = format!("data-db-{number}");
     let mut spec = claim_template()["spec"].clone();
@@ -122,7 +118,6 @@ pub fn volume(number: u32, handle: &str) -> [Value; 2] {
 }
 
 /// A `MachineDeployment`.
-#[must_use]
 pub fn machine_deployment(new: &super::options::MachineDeployment, provider: &str) -> Value {
     let mut annotations = json!({});
     if let Some((min, max)) = new.autoscaler {

@@ -86,48 +86,41 @@ impl Default for Effect {
 
 impl Rule {
     /// A rule that meets every request; narrow it with the fields.
-    #[must_use]
     pub fn new(effect: Effect) -> Self {
         Self { effect, ..Self::default() }
     }
 
     /// Narrows it to a method.
-    #[must_use]
     pub fn method(mut self, method: &str) -> Self {
         self.method = Some(method.to_owned());
         self
     }
 
     /// Narrows it to paths that begin so, or that match a pattern with `*`.
-    #[must_use]
     pub fn path(mut self, path: &str) -> Self {
         self.path = Some(path.to_owned());
         self
     }
 
     /// Narrows it to queries with this part.
-    #[must_use]
     pub fn query(mut self, part: &str) -> Self {
         self.query = Some(part.to_owned());
         self
     }
 
     /// Narrows it to clients whose User-Agent has this part.
-    #[must_use]
     pub fn user_agent(mut self, part: &str) -> Self {
         self.user_agent = Some(part.to_owned());
         self
     }
 
     /// Lets some requests pass first.
-    #[must_use]
     pub fn skip(mut self, requests: u32) -> Self {
         self.skip = requests;
         self
     }
 
     /// Ends it after some requests.
-    #[must_use]
     pub fn count(mut self, requests: u32) -> Self {
         self.count = Some(requests);
         self
@@ -213,7 +206,6 @@ impl Faults {
     }
 
     /// Every rule, with its hits.
-    #[must_use]
     pub fn list(&self) -> Vec<Rule> {
         self.lock().clone()
     }
@@ -224,7 +216,6 @@ impl Faults {
     }
 
     /// Judges a request. The first rule that is not a delay decides; delays before it add up.
-    #[must_use]
     pub fn meet(&self, seen: &Seen<'_>) -> Sentence {
         let mut sentence = Sentence::default();
         for rule in self.lock().iter_mut() {

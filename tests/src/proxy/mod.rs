@@ -80,13 +80,11 @@ impl Proxy {
     }
 
     /// Its base URL.
-    #[must_use]
     pub fn url(&self) -> String {
         format!("{}://127.0.0.1:{}", self.scheme, self.port)
     }
 
     /// Its faults.
-    #[must_use]
     pub fn faults(&self) -> &Arc<Faults> {
         &self.faults
     }
@@ -97,7 +95,6 @@ impl Proxy {
     }
 
     /// Follows whether it is open.
-    #[must_use]
     pub fn opened(&self) -> watch::Receiver<bool> {
         self.open.subscribe()
     }

@@ -29,7 +29,6 @@ pub struct LabelledLists {
 
 impl LabelledLists {
     /// Path and query as the real server is to see them.
-    #[must_use]
     pub fn rewrite(&self, path: &str, query: Option<&str>) -> String {
         if !is_list(path) {
             return query.map_or_else(|| path.to_owned(), |query| format!("{path}?{query}"));

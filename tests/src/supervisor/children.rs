@@ -82,7 +82,6 @@ impl Children {
     }
 
     /// Where a child's output goes.
-    #[must_use]
     pub fn log(&self, name: &str) -> PathBuf {
         self.logs.join(format!("{name}.log"))
     }
@@ -121,14 +120,12 @@ impl Children {
     }
 
     /// The record of a process that runs.
-    #[must_use]
     pub fn record(&self, name: &str) -> Option<Record> {
         let running = self.lock();
         running.get(name).filter(|child| child.exit.borrow().is_none()).map(|child| child.record.clone())
     }
 
     /// Everything that runs.
-    #[must_use]
     pub fn records(&self) -> Vec<Record> {
         self.lock().values().filter(|child| child.exit.borrow().is_none()).map(|child| child.record.clone()).collect()
     }

@@ -15,19 +15,16 @@ pub struct Clock {
 
 impl Clock {
     /// A clock with these timings.
-    #[must_use]
     pub fn new(timings: Timings) -> Self {
         Self { timings: Arc::new(RwLock::new(timings)) }
     }
 
     /// Seconds since 1970: the EC2 simulator, on the same machine, counts the same.
-    #[must_use]
     pub fn now() -> f64 {
         SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs_f64()
     }
 
     /// The timings that are in force.
-    #[must_use]
     pub fn timings(&self) -> Timings {
         self.timings.read().unwrap_or_else(PoisonError::into_inner).clone()
     }

@@ -19,7 +19,6 @@ use crate::{
 };
 
 /// The hub's users with static tokens. The first is the administrator.
-#[must_use]
 pub(super) fn users() -> Vec<User> {
     vec![
         User::new("admin", "system:masters"),

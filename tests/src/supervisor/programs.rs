@@ -51,7 +51,6 @@ pub struct Start {
 
 impl Start {
     /// The first one of a program, with nothing special.
-    #[must_use]
     pub fn new(program: Program) -> Self {
         Self {
             program,
@@ -66,7 +65,6 @@ impl Start {
     }
 
     /// With these times of the Lease: how long it lasts, until when it is renewed, how often that is tried.
-    #[must_use]
     pub fn leased(mut self, [lasts, renewed, tried]: [&str; 3]) -> Self {
         let args = ["--lease-duration", lasts, "--renew-deadline", renewed, "--retry-period", tried];
         self.args.extend(args.map(str::to_owned));
@@ -74,7 +72,6 @@ impl Start {
     }
 
     /// Name of the process.
-    #[must_use]
     pub fn name(&self) -> String {
         match &self.identity {
             Some(identity) => format!("{}-{identity}", self.program.name()),

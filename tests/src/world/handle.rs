@@ -27,19 +27,16 @@ impl Cluster {
     }
 
     /// Where it is.
-    #[must_use]
     pub fn info(&self) -> &ClusterInfo {
         &self.info
     }
 
     /// Name of its `ClusterDeployment`.
-    #[must_use]
     pub fn name(&self) -> &str {
         &self.info.name
     }
 
     /// Namespace of its `ClusterDeployment`.
-    #[must_use]
     pub fn namespace(&self) -> &str {
         &self.info.namespace
     }

@@ -104,19 +104,16 @@ impl World {
     }
 
     /// The supervisor's interface.
-    #[must_use]
     pub fn supervisor(&self) -> &JsonHttp {
         &self.inner.control
     }
 
     /// Its folder.
-    #[must_use]
     pub fn dir(&self) -> &Path {
         &self.inner.dir
     }
 
     /// Where everything was when this object was made.
-    #[must_use]
     pub fn file(&self) -> &WorldFile {
         &self.inner.file
     }
@@ -183,7 +180,6 @@ impl World {
     }
 
     /// The EC2 simulator's own interface.
-    #[must_use]
     pub fn ec2(&self) -> Ec2 {
         Ec2::new(&self.file().ec2.endpoint)
     }

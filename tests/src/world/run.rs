@@ -42,7 +42,6 @@ impl Ran {
 
 impl World {
     /// Variables that make kubectl, our plugin and AWS clients find this world.
-    #[must_use]
     pub fn environment(&self) -> Vec<(&'static str, String)> {
         let file = self.file();
         vec![
@@ -58,7 +57,6 @@ impl World {
     }
 
     /// Folders of our programs, for `PATH`.
-    #[must_use]
     pub fn program_path(&self) -> String {
         let folders = paths::program_folders();
         env::join_paths(folders.iter().filter(|folder| folder.is_dir()))

@@ -89,7 +89,6 @@ impl Certificates {
     }
 
     /// Configuration for the HTTPS server. Each new handshake gets the newest certificate.
-    #[must_use]
     pub fn tls(&self) -> Arc<ServerConfig> {
         Arc::clone(&self.tls)
     }
@@ -103,19 +102,16 @@ impl Certificates {
     }
 
     /// When the served certificate expires; `None` while there is none.
-    #[must_use]
     pub fn expiry(&self) -> Option<Timestamp> {
         self.serving.expiry()
     }
 
     /// How often a certificate could not be made, read or published since the start.
-    #[must_use]
     pub fn failures(&self) -> u64 {
         self.serving.failures()
     }
 
     /// What went wrong last, until it has gone right again.
-    #[must_use]
     pub fn trouble(&self) -> Option<String> {
         self.serving.trouble()
     }

@@ -54,7 +54,6 @@ impl Default for Clusters {
 
 impl Clusters {
     /// An empty cache. `default` is the minimum suspension of clusters without one of their own.
-    #[must_use]
     pub fn new(default: Duration) -> Self {
         let known = Known { clusters: HashMap::new(), synced: None, error: NOT_YET.to_owned(), unavailable: false };
         Self { default, since: Instant::now(), known: RwLock::new(known) }

@@ -67,7 +67,6 @@ impl Failure {
 
 impl SpokeClient {
     /// Reads what this client is answered, within the part of the spoke.
-    #[must_use]
     pub fn new(client: Client, share: Share) -> Self {
         Self { http: Http(client), share, refused: Refused::default() }
     }
@@ -217,7 +216,6 @@ impl SpokeClient {
     }
 
     /// What is kept of the spoke's answers is charged with this.
-    #[must_use]
     pub fn charge(&self) -> Charge {
         self.share.charge()
     }

@@ -70,7 +70,6 @@ impl Whose {
 
 impl Memory {
     /// The part of a spoke.
-    #[must_use]
     pub fn share(&self, whose: Whose) -> Share {
         Share { memory: self.clone(), whose: Arc::new(whose) }
     }
@@ -109,7 +108,6 @@ pub enum Full {
 
 impl Share {
     /// Charges nothing yet.
-    #[must_use]
     pub fn charge(&self) -> Charge {
         Charge { share: self.clone(), used: 0, own: 0, shared: 0 }
     }
@@ -176,13 +174,11 @@ impl fmt::Debug for Charge {
 
 impl Charge {
     /// Another one for the same spoke, of nothing yet.
-    #[must_use]
     pub fn another(&self) -> Self {
         self.share.charge()
     }
 
     /// Bytes that are charged.
-    #[must_use]
     pub fn used(&self) -> usize {
         self.used
     }
@@ -274,19 +270,16 @@ pub struct Held(#[expect(dead_code, reason = "it is kept, not read")] Arc<Charge
 
 impl<T> Kept<T> {
     /// The value is charged so.
-    #[must_use]
     pub fn new(value: T, charge: Charge) -> Self {
         Self { value, charge: Arc::new(charge) }
     }
 
     /// The value, and what is to be kept as long as anything that is made of it.
-    #[must_use]
     pub fn into_parts(self) -> (T, Held) {
         (self.value, Held(self.charge))
     }
 
     /// What is to be kept as long as anything that is made of it.
-    #[must_use]
     pub fn held(&self) -> Held {
         Held(self.charge.clone())
     }
@@ -301,7 +294,6 @@ impl<T> Kept<T> {
     }
 
     /// Makes something else of the value, which is not larger.
-    #[must_use]
     pub fn map<U>(self, change: impl FnOnce(T) -> U) -> Kept<U> {
         Kept { value: change(self.value), charge: self.charge }
     }

@@ -36,7 +36,6 @@ pub struct Drivers {
 
 impl Drivers {
     /// Reads Secrets through this client.
-    #[must_use]
     pub fn new(client: Client, flags: &CloudFlags, process: &Process) -> Self {
         Self { client, permit: process.permit.clone(), clouds: clouds(flags, process) }
     }

@@ -6,7 +6,6 @@ use std::time::Duration;
 pub const STEP: Duration = Duration::from_millis(250);
 
 /// At least `pause`, up to the next step: targets that wait about as long are listed at the same moment, and so by one call.
-#[must_use]
 pub fn in_step(elapsed: Duration, pause: Duration, step: Duration) -> Duration {
     let step = step.as_nanos().max(1);
     let past = (elapsed + pause).as_nanos() % step;

@@ -94,7 +94,6 @@ pub struct TargetState {
 
 impl TargetState {
     /// How long this object, as it is, needs no reconcile.
-    #[must_use]
     pub fn rests(&self, cluster: &ClusterDeployment, sync: Sync, older: Option<&Older>) -> Option<Duration> {
         let (seen, until) = self.settled?;
         let left = until.saturating_duration_since(Instant::now());
@@ -123,13 +122,11 @@ impl TargetState {
     }
 
     /// Whether an abandoned call may still move the machines.
-    #[must_use]
     pub fn is_unsure(&self) -> bool {
         self.unsure_until.is_some_and(|until| Instant::now() < until)
     }
 
     /// The last list of machines, if it is not older than `max_age`.
-    #[must_use]
     pub fn machines(&self, max_age: Duration) -> Option<Inventory> {
         let (at, machines) = self.machines.as_ref()?;
         (!max_age.is_zero() && at.elapsed() < max_age).then(|| machines.clone())
@@ -157,7 +154,6 @@ impl TargetState {
     }
 
     /// The version of the Secret that was refused last.
-    #[must_use]
     pub fn refused(&self) -> Option<&str> {
         self.refused.as_deref()
     }
@@ -171,7 +167,6 @@ impl TargetState {
     }
 
     /// When to come again if nothing changes for this long: sooner while a Secret has to be watched.
-    #[must_use]
     pub fn until_next(&self, pause: Duration) -> Duration {
         if self.refused.is_some() { pause.min(SECRET_PERIOD) } else { pause }
     }

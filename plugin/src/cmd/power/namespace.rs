@@ -136,15 +136,15 @@ mod tests {
         let plan = |plan| (target("web", &json!({})), plan);
         let unchanged = || plan(Ok(Change::None { message: String::new(), follows: true }));
         let volumes = || plan(Err(TargetError::Refused("whenScaled".to_owned())));
-        let unread = || -> Result<Target, Failure> {
+        let unread = || {
             let error = HubError::Forbidden { object: "cronjobs.batch".to_owned(), message: "no".to_owned() };
-            Err(Failure::new("cronjobs.batch".to_owned(), error.into()))
+            Failure::new("cronjobs.batch".to_owned(), error.into())
         };
         for (found, planned, expected) in [
             (vec![], vec![unchanged()], None),
             (vec![], vec![unchanged(), volumes()], Some(Exit::Refused)),
-            (vec![unread()], vec![unchanged()], Some(Exit::Error)),
-            (vec![unread()], vec![volumes()], Some(Exit::Error)),
+            (vec![Err(unread())], vec![unchanged()], Some(Exit::Error)),
+            (vec![Err(unread())], vec![volumes()], Some(Exit::Error)),
         ] {
             assert_eq!(refused("shop", &found, &planned), expected);
         }

@@ -35,7 +35,6 @@ impl Object for Annotated {
 const RULES: &[Rule<Annotated>] = &[Rule { row: "M1", judge: readable }, Rule { row: "M2", judge: shortened }];
 
 /// Judges a write of a cluster.
-#[must_use]
 pub fn judge_cluster(change: &Change<'_, Annotated>) -> Judgement {
     judge(change, RULES)
 }

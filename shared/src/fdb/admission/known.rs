@@ -42,7 +42,6 @@ pub struct Cluster {
 
 impl Cluster {
     /// Caches a cluster. `default` applies if the cluster has no minimum suspension of its own.
-    #[must_use]
     pub fn of(cluster: &FoundationDBCluster, default: Duration) -> Self {
         let annotation = cluster.annotations().get(keys::MINIMUM_SUSPENSION).map(String::as_str);
         let owned = |names: Vec<&str>| names.into_iter().map(str::to_owned).collect();
@@ -64,19 +63,16 @@ impl Cluster {
     }
 
     /// ID of the process group that an object belongs to, by the cluster's own label names.
-    #[must_use]
     pub fn group_of<'a>(&self, object: &'a Deleted) -> Option<&'a str> {
         object.label(&self.group_labels)
     }
 
     /// Whether the object's process class has a volume. One that does not say is taken for one that has.
-    #[must_use]
     pub fn holds_class_of(&self, object: &Deleted) -> bool {
         object.label(&self.class_labels).is_none_or(is_stateful)
     }
 
     /// The mark of a group: `None` if the status does not know the group, `Some(None)` if it is not marked.
-    #[must_use]
     pub fn removal_of(&self, group: &str) -> Option<Option<&str>> {
         self.removals.get(group).map(Option::as_deref)
     }

@@ -56,7 +56,6 @@ pub enum Verdict {
 }
 
 /// Judges the deletion of a volume or a Service.
-#[must_use]
 pub fn judge_deletion(kind: Kind, object: &Deleted, cache: &CacheState<'_>) -> Judgement {
     match judge(kind, object, cache) {
         Verdict::Allow(_) => Judgement::default(),
@@ -65,7 +64,6 @@ pub fn judge_deletion(kind: Kind, object: &Deleted, cache: &CacheState<'_>) -> J
 }
 
 /// The denial of an object that cannot even be read.
-#[must_use]
 pub fn unreadable(why: &str) -> Judgement {
     let message = format!("the object cannot be decoded, so its deletion is denied: {why}");
     Judgement { denials: vec![denial(UNREADABLE, message)], ..Judgement::default() }
@@ -77,7 +75,6 @@ fn denial(row: &'static str, message: String) -> Finding<Denial> {
 }
 
 /// The table, from top to bottom.
-#[must_use]
 pub fn judge(kind: Kind, object: &Deleted, cache: &CacheState<'_>) -> Verdict {
     if object.owners().next().is_none() && !object.hides_its_owners() {
         return Verdict::Allow("S1");

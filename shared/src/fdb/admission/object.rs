@@ -21,7 +21,6 @@ pub enum Kind {
 
 impl Kind {
     /// As kubectl names the resource.
-    #[must_use]
     pub fn resource(self) -> &'static str {
         match self {
             Self::Pvc => "pvc",
@@ -96,7 +95,6 @@ impl Deleted {
     }
 
     /// Whether its owners cannot all be read.
-    #[must_use]
     pub fn hides_its_owners(&self) -> bool {
         self.unread.iter().any(|field| field.concerns(&["metadata", "ownerReferences"]))
     }
@@ -111,7 +109,6 @@ impl Deleted {
     }
 
     /// Value of the first of these labels that it has.
-    #[must_use]
     pub fn label(&self, names: &[String]) -> Option<&str> {
         let labels = self.metadata.labels.as_ref()?;
         names.iter().find_map(|name| labels.get(name)).map(String::as_str)

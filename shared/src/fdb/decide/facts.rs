@@ -69,13 +69,11 @@ pub struct Held {
 
 impl Facts<'_> {
     /// Whether a Pod of the group is there to stay.
-    #[must_use]
     pub fn has_pod(&self, id: &str) -> bool {
         self.pods.iter().any(|pod| pod.group == id && !pod.deleting)
     }
 
     /// Zone of a group: of the record, which survives, or else of the status.
-    #[must_use]
     pub fn zone(&self, object: &Held, group: Option<&ProcessGroup>) -> String {
         let recorded = object.stamp.record.as_ref().and_then(|record| record.fault_domain.as_ref());
         let zone = recorded.or_else(|| group?.fault_domain.as_ref()).filter(|zone| !zone.is_empty());

@@ -40,7 +40,6 @@ use stamp::{Look, look};
 const POD_POLL_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Decides.
-#[must_use]
 pub fn decide(facts: &Facts<'_>) -> Plan {
     let mut plan = Plan::default();
     let mut due: BTreeMap<&str, Group> = BTreeMap::new();
@@ -91,7 +90,6 @@ fn join<'a>(groups: &mut BTreeMap<&'a str, Group>, id: &'a str, object: usize, z
 }
 
 /// Whether a cluster needs a reconcile: something of it is being removed.
-#[must_use]
 pub fn concerns(groups: &[ProcessGroup]) -> bool {
     groups.iter().any(|group| group.is_marked() && group.is_excluded())
 }

@@ -38,7 +38,6 @@ pub enum Action {
 
 impl Action {
     /// Which object is changed.
-    #[must_use]
     pub fn object(&self) -> usize {
         match self {
             Self::Stamp { object, .. } | Self::Release { object } | Self::Wake { object } | Self::Clear { object } => {

@@ -154,7 +154,6 @@ fn skipped(Place { namespace, name }: &Place, held: bool) -> String {
 }
 
 /// The groups that are suspended: marked, with a volume, and without a Pod that runs.
-#[must_use]
 pub fn suspended<'a>(facts: &Facts<'a>) -> Vec<&'a ProcessGroup> {
     let groups = facts.cluster.groups().iter();
     groups.filter(|group| group.is_marked() && group.is_stateful() && state(facts, group).is_ok()).collect()

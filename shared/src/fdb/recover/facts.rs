@@ -28,7 +28,6 @@ pub struct Facts<'a> {
 
 impl<'a> Facts<'a> {
     /// The claims of a group: one, unless something is wrong.
-    #[must_use]
     pub fn claims_of(&self, id: &str) -> Vec<&'a Value> {
         let labels = self.cluster.group_labels();
         let Some(label) = labels.first() else { return Vec::new() };
@@ -37,7 +36,6 @@ impl<'a> Facts<'a> {
     }
 
     /// The claim that a group's Pod mounts: the one named after the Pod if there are several.
-    #[must_use]
     pub fn claim_of(&self, id: &str, pod: &str) -> Option<&'a Value> {
         let claims = self.claims_of(id);
         let named = claims.iter().find(|claim| name(claim).strip_prefix(pod).is_some_and(|rest| rest == "-data"));
@@ -45,19 +43,16 @@ impl<'a> Facts<'a> {
     }
 
     /// The Service of a group's Pod.
-    #[must_use]
     pub fn service_of(&self, pod: &str) -> Option<&'a Value> {
         self.services.iter().find(|service| name(service) == pod)
     }
 
     /// A Pod by its name.
-    #[must_use]
     pub fn pod(&self, pod: &str) -> Option<&'a Value> {
         self.pods.iter().find(|object| name(object) == pod)
     }
 
     /// The record that another run has left.
-    #[must_use]
     pub fn record(&self) -> Option<Record> {
         self.cluster.annotations().get(keys::RECOVERY).and_then(|text| Record::parse(text))
     }

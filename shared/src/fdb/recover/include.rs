@@ -42,7 +42,6 @@ fn is_id(id: &str) -> bool {
 }
 
 /// What is left out of the commands because it is neither an address nor the locality of a valid ID, with its group.
-#[must_use]
 pub fn left_out(cluster: &FoundationDBCluster, record: &Record) -> Vec<String> {
     targets(cluster, record).into_iter().filter(|target| !is_target(target)).collect()
 }
@@ -54,7 +53,6 @@ pub(super) fn by_address(cluster: &FoundationDBCluster, held: &Held) -> bool {
 
 /// What to include for the groups that are not included yet: always the locality (later passes of the operator add it in
 /// every mode), and for log classes and exclusion by IP the addresses that the group had and has.
-#[must_use]
 fn targets(cluster: &FoundationDBCluster, record: &Record) -> Vec<String> {
     let mut targets = Vec::new();
     for held in record.groups.iter().filter(|held| !held.included) {
@@ -99,7 +97,6 @@ fn is_of_another(cluster: &FoundationDBCluster, held: &Held, address: &str) -> b
 ///
 /// In global mode operators keep lists in the database and include nothing while somebody is on them who is not gone. They never
 /// take a group off that is marked no longer, so `recover` does.
-#[must_use]
 pub fn orders(cluster: &FoundationDBCluster, record: &Record) -> Vec<String> {
     let mut targets = targets(cluster, record);
     targets.retain(|target| is_target(target));
@@ -140,7 +137,6 @@ fn escaped(bytes: &[u8]) -> String {
 }
 
 /// The command with these orders, to be run in a Pod of the cluster.
-#[must_use]
 pub fn command(orders: &[String]) -> Vec<String> {
     vec!["fdbcli".to_owned(), "--exec".to_owned(), orders.join("; "), "--timeout".to_owned(), TIMEOUT.to_string()]
 }

@@ -12,55 +12,46 @@ fn text<'a>(object: &'a Value, path: &str) -> &'a str {
 }
 
 /// Its name.
-#[must_use]
 pub fn name(object: &Value) -> &str {
     text(object, "/metadata/name")
 }
 
 /// Its uid.
-#[must_use]
 pub fn uid(object: &Value) -> &str {
     text(object, "/metadata/uid")
 }
 
 /// Its resourceVersion.
-#[must_use]
 pub fn version(object: &Value) -> &str {
     text(object, "/metadata/resourceVersion")
 }
 
 /// When it was deleted, if it was: it stays while finalizers or a Pod hold it.
-#[must_use]
 pub fn deleted_at(object: &Value) -> Option<&str> {
     Some(text(object, "/metadata/deletionTimestamp")).filter(|text| !text.is_empty())
 }
 
 /// When it was created.
-#[must_use]
 pub fn created_at(object: &Value) -> Option<Timestamp> {
     format::time(text(object, "/metadata/creationTimestamp"))
 }
 
 /// One of its labels.
-#[must_use]
 pub fn label<'a>(object: &'a Value, key: &str) -> Option<&'a str> {
     object.get("metadata")?.get("labels")?.get(key)?.as_str()
 }
 
 /// Whether it has all of these labels.
-#[must_use]
 pub fn labels_match(object: &Value, labels: &BTreeMap<String, String>) -> bool {
     labels.iter().all(|(key, value)| label(object, key) == Some(value))
 }
 
 /// A Pod's phase; `Pending` while it has none.
-#[must_use]
 pub fn phase(pod: &Value) -> &str {
     Some(text(pod, "/status/phase")).filter(|phase| !phase.is_empty()).unwrap_or("Pending")
 }
 
 /// Whether one of a Pod's volumes is this claim.
-#[must_use]
 pub fn mounts(pod: &Value, claim: &str) -> bool {
     let volumes = pod.pointer("/spec/volumes").and_then(Value::as_array);
     volumes
@@ -68,7 +59,6 @@ pub fn mounts(pod: &Value, claim: &str) -> bool {
 }
 
 /// Why a Pod does not run, in the scheduler's or the kubelet's words.
-#[must_use]
 pub fn why_not_running(pod: &Value) -> Option<String> {
     let list = |path: &str| pod.pointer(path).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
     let unscheduled = list("/status/conditions")
@@ -86,7 +76,6 @@ pub fn why_not_running(pod: &Value) -> Option<String> {
 }
 
 /// Whether a command can be run in a Pod.
-#[must_use]
 pub fn is_ready(pod: &Value) -> bool {
     let conditions = pod.pointer("/status/conditions").and_then(Value::as_array);
     let ready = |condition: &Value| text(condition, "/type") == "Ready" && text(condition, "/status") == "True";
@@ -94,7 +83,6 @@ pub fn is_ready(pod: &Value) -> bool {
 }
 
 /// Where the data of a claim that goes may still be.
-#[must_use]
 pub fn volume(claim: &Value) -> String {
     match text(claim, "/spec/volumeName") {
         "" => "it was bound to no volume".to_owned(),
@@ -103,7 +91,6 @@ pub fn volume(claim: &Value) -> String {
 }
 
 /// How large a claim's volume is, as Kubernetes writes it.
-#[must_use]
 pub fn size(claim: &Value) -> &str {
     let actual = text(claim, "/status/capacity/storage");
     if actual.is_empty() { text(claim, "/spec/resources/requests/storage") } else { actual }

@@ -104,7 +104,6 @@ pub(super) fn skip(cluster: &FoundationDBCluster, record: &Record) -> Value {
 }
 
 /// After R6: only the record.
-#[must_use]
 pub fn remember(cluster: &FoundationDBCluster, record: &Record) -> Value {
     let mut patch = begin(cluster);
     patch.push(annotate(cluster, &record.text()));
@@ -170,7 +169,6 @@ pub(super) fn status(cluster: &FoundationDBCluster, record: &Record, now: Timest
 
 /// R9: only clusters that were not skipped are taken on, so that is what they go back to. When no group is left to recover, the
 /// record goes, too: a record without groups would not be read as one.
-#[must_use]
 pub fn resume(cluster: &FoundationDBCluster, record: &Record) -> Value {
     let mut patch = begin(cluster);
     if record.groups.is_empty() {

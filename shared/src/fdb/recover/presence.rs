@@ -81,7 +81,6 @@ pub enum Lost {
 
 impl Lost {
     /// The group whose volume is lost, if that is why. Others can come back nevertheless.
-    #[must_use]
     pub fn group(&self) -> Option<&str> {
         match self {
             Self::NoClaim { group } | Self::ClaimGoing { group, .. } | Self::OtherClaim { group, .. } => Some(group),
@@ -114,7 +113,6 @@ pub(super) fn claim_is_there(facts: &Facts<'_>, held: &Held) -> Result<(), Lost>
 }
 
 /// R10: what a group lacks to run on its old volume; none if nothing.
-#[must_use]
 pub fn lacks(facts: &Facts<'_>, held: &Held) -> Option<Missing> {
     let what = match facts.pod(&held.pod) {
         None => "the operator has not created its Pod yet".to_owned(),
@@ -136,7 +134,6 @@ pub fn lacks(facts: &Facts<'_>, held: &Held) -> Option<Missing> {
 
 /// R11: what the operator's status still reports against a group whose Pod runs; none if its process takes part in the database.
 /// `include` is whether the recovery includes it.
-#[must_use]
 pub(super) fn unreported(facts: &Facts<'_>, held: &Held, include: bool) -> Option<Missing> {
     let group = facts.cluster.group(&held.group);
     let has = |type_: &str| group.is_some_and(|group| group.condition(type_).is_some());
@@ -157,14 +154,12 @@ pub(super) fn unreported(facts: &Facts<'_>, held: &Held, include: bool) -> Optio
 }
 
 /// Whether a group that stays is excluded in the database, by the operator's status: a removal excludes for itself.
-#[must_use]
 pub fn is_left_excluded(facts: &Facts<'_>, group: &ProcessGroup) -> bool {
     let excluded = group.condition(MARKED_AS_EXCLUDED).is_some();
     excluded && !group.is_marked() && !is_listed(facts.cluster, &group.process_group_id)
 }
 
 /// Says which groups the spec removes once more although their recovery has let the operator go on: another client has listed them since.
-#[must_use]
 pub fn removed_again(facts: &Facts<'_>) -> Option<String> {
     let record = facts.record().filter(|record| !record.skipped && facts.cluster.spec.skip != Some(true))?;
     let again: Vec<String> =
@@ -178,7 +173,6 @@ pub fn removed_again(facts: &Facts<'_>) -> Option<String> {
 
 /// Marked groups whose claim was made from another template than the newest claim of their class: once they are back, the operator
 /// replaces them.
-#[must_use]
 pub fn outdated(facts: &Facts<'_>, record: &Record) -> Option<String> {
     let template = |claim| annotation(claim, LAST_SPEC);
     let is_outdated = |held: &&Held| {

@@ -69,27 +69,23 @@ pub struct Held {
 
 impl Record {
     /// Reads the annotation; `None` if it is no such record.
-    #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         serde_json::from_str(text).ok().filter(|record: &Self| !record.groups.is_empty())
     }
 
     /// Writes the annotation.
-    #[must_use]
     pub fn text(&self) -> String {
         // A struct of texts can always be written.
         serde_json::to_string(self).unwrap_or_default()
     }
 
     /// Whether a group is in it.
-    #[must_use]
     pub fn has(&self, group: &str) -> bool {
         self.groups.iter().any(|held| held.group == group)
     }
 
     /// This record, with what another run has done for the same groups, and with the groups that it has begun with besides:
     /// two runs for one cluster end up with the same record.
-    #[must_use]
     pub fn adopting(&self, other: Option<&Self>) -> Self {
         let mut record = self.clone();
         if let Some(other) = other {
@@ -115,7 +111,6 @@ impl Record {
 
     /// This record without replacements for groups that have no record by the time that they are back: another run has recovered
     /// them, and other groups were removed in exchange.
-    #[must_use]
     pub(super) fn unless_done(&self, recorded: Option<&Self>, cluster: &FoundationDBCluster) -> Self {
         let mut record = self.clone();
         let needs_edit = |held: &Held| cluster.group(&held.group).is_some_and(ProcessGroup::needs_edit);
@@ -132,7 +127,6 @@ impl Record {
 
     /// This record, which was made of that of a run and what another one has left, with no more to go for a class than groups of
     /// it come back, or than one of the two had decided. Where they differ, what the other has left counts: both end up with it.
-    #[must_use]
     pub(super) fn fitting(&self, own: &Self, other: Option<&Self>, cluster: &FoundationDBCluster) -> Self {
         let mut record = self.clone();
         let classes: BTreeSet<&str> = self.groups.iter().map(|held| held.class.as_str()).collect();
@@ -153,7 +147,6 @@ impl Record {
     /// The record without a group that cannot come back, and without one of those that were to go for its class, or more of them
     /// if there were still more than groups of it come back. The operator's own doing cannot be undone: those that it has not begun
     /// with stay.
-    #[must_use]
     pub fn without(&self, group: &str, cluster: &FoundationDBCluster) -> Self {
         let mut record = self.clone();
         let Some(class) = record.take(group) else { return record };
@@ -169,7 +162,6 @@ impl Record {
     }
 
     /// The record without a group that no recovery tracks any more, and without its replacement, which is in `processGroupsToRemove`.
-    #[must_use]
     pub(super) fn after(&self, group: &str, cluster: &FoundationDBCluster) -> Self {
         let mut record = self.clone();
         let Some(class) = record.take(group) else { return record };
@@ -212,7 +204,6 @@ impl Record {
 
     /// The record with what the status says by now: a group that is marked (again) has to be included (again), and its
     /// removal is the current one.
-    #[must_use]
     pub fn with_exclusions(&self, cluster: &FoundationDBCluster) -> Self {
         let mut record = self.clone();
         for held in &mut record.groups {
@@ -232,7 +223,6 @@ impl Record {
     }
 
     /// The record after `include` ran.
-    #[must_use]
     pub fn included(&self) -> Self {
         let mut record = self.clone();
         record.groups.iter_mut().for_each(|held| held.included = true);
@@ -242,7 +232,6 @@ impl Record {
 
 impl Held {
     /// A group as it stands in the status.
-    #[must_use]
     pub fn new(group: &ProcessGroup, pod: String, claim: &str) -> Self {
         Self {
             group: group.process_group_id.clone(),
@@ -260,7 +249,6 @@ impl Held {
     }
 
     /// `removalTimestamp` that its replacement is younger than.
-    #[must_use]
     pub fn removed_at(&self) -> Option<&str> {
         self.first_removal.as_deref().or(self.removal.as_deref())
     }
@@ -285,7 +273,6 @@ pub(super) fn is_listed(cluster: &FoundationDBCluster, id: &str) -> bool {
 }
 
 /// Whether a cluster has a value under our key that is no valid record: another client edited it.
-#[must_use]
 pub fn is_unreadable(cluster: &FoundationDBCluster) -> bool {
     cluster.annotations().get(keys::RECOVERY).is_some_and(|text| Record::parse(text).is_none())
 }

@@ -112,7 +112,6 @@ pub enum ReplaceError {
 
 impl Choice {
     /// Whether there is more than one way.
-    #[must_use]
     pub fn is_open(&self) -> bool {
         self.candidates.len() > self.need
     }
@@ -320,7 +319,6 @@ pub(super) fn leave_alone(facts: &Facts<'_>, record: &Record, coming: &mut [Held
 impl Record {
     /// This record with the groups that still have to go. It is computed for every step: another recovery may have taken the group that
     /// this one would choose, and the operator may have created groups since.
-    #[must_use]
     pub fn completed(&self, facts: &Facts<'_>) -> Self {
         let mut record = self.clone();
         for (class, groups) in by_class(&self.groups) {

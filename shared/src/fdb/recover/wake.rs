@@ -45,7 +45,6 @@ impl Wakes {
 }
 
 /// The write that wakes the operator. None if no report is awaited.
-#[must_use]
 pub fn touch(facts: &Facts<'_>, missing: &[Missing]) -> Option<Edit> {
     let up = missing.iter().find(|one| one.is_up)?;
     let claim = facts.claim_of(&up.group, &up.pod)?;

@@ -177,13 +177,11 @@ impl Target for Cluster {
 
 impl Cluster {
     /// `spec.powerState`, empty if absent.
-    #[must_use]
     pub fn power_state(&self) -> &str {
         self.spec.as_ref().and_then(|spec| spec.power_state.as_deref()).unwrap_or_default()
     }
 
     /// What the user wants.
-    #[must_use]
     pub fn desired(&self) -> Desired {
         match self.power_state() {
             "Hibernating" => Desired::Hibernating,
@@ -192,32 +190,27 @@ impl Cluster {
     }
 
     /// `spec.hibernateAfter`.
-    #[must_use]
     pub fn hibernate_after(&self) -> Option<&str> {
         self.spec.as_ref()?.hibernate_after.as_deref()
     }
 
     /// Whether the cluster has been installed.
-    #[must_use]
     pub fn installed(&self) -> bool {
         self.spec.as_ref().and_then(|spec| spec.installed).unwrap_or_default()
     }
 
     /// Name of the platform, empty if none is given.
-    #[must_use]
     pub fn platform(&self) -> &str {
         let members = self.spec.as_ref().and_then(|spec| spec.platform.as_ref());
         members.and_then(|members| members.iter().find(|(_, value)| value.is_some())).map_or("", |(name, _)| name)
     }
 
     /// Identity of the installed cluster.
-    #[must_use]
     pub fn identity(&self) -> Option<&ClusterMetadata> {
         self.spec.as_ref()?.cluster_metadata.as_ref()
     }
 
     /// Name of the pool that still decides about this cluster: it is unclaimed.
-    #[must_use]
     pub fn unclaimed_pool(&self) -> Option<&str> {
         let pool = self.spec.as_ref()?.cluster_pool_ref.as_ref()?;
         let claimed = pool.claim_name.as_ref().is_some_and(|name| !name.is_empty()) && pool.claimed_timestamp.is_some();
@@ -225,13 +218,11 @@ impl Cluster {
     }
 
     /// When the installation was done.
-    #[must_use]
     pub fn installed_at(&self) -> Option<Timestamp> {
         format::time(self.status.as_ref()?.installed_timestamp.as_ref()?)
     }
 
     /// Whether the cluster is being upgraded, as far as the hub knows.
-    #[must_use]
     pub fn upgrading(&self) -> bool {
         let version = self.status.as_ref().and_then(|status| status.cluster_version_status.as_ref());
         let conditions = version.and_then(|version| version.conditions.as_deref()).unwrap_or_default();

@@ -45,33 +45,28 @@ pub const KIND: &str = "ClusterDeployment";
 
 impl Change<'_, Cluster> {
     /// Whether this request wakes the cluster.
-    #[must_use]
     pub fn wakes(&self) -> bool {
         let awake = matches!(self.new.power_state(), "" | "Running") && !self.obscures(&["spec", "powerState"]);
         self.wanted_sleep() && awake
     }
 
     /// Whether this request sets or alters `spec.powerState`.
-    #[must_use]
     pub fn alters_power_state(&self) -> bool {
         self.old.as_ref().is_none_or(|old| old.power_state() != self.new.power_state())
     }
 
     /// `spec.hibernateAfter`, if this request sets or alters it.
-    #[must_use]
     pub fn new_hibernate_after(&self) -> Option<&str> {
         let before = self.old.as_ref().and_then(Cluster::hibernate_after);
         self.new.hibernate_after().filter(|after| before != Some(after))
     }
 
     /// Whether our controller sends this request.
-    #[must_use]
     pub fn is_by_controller(&self) -> bool {
         self.settings.exempt_users.contains(&self.user.username)
     }
 
     /// The person who asked for the rollout for which our controller changes the state of this target. With the claim it writes who and when.
-    #[must_use]
     pub fn started_for(&self) -> Option<&str> {
         let person =
             self.new_annotation(keys::REQUESTED_BY).filter(|_| self.new_annotation(keys::REQUESTED_AT).is_some())?;
@@ -92,7 +87,6 @@ impl Change<'_, Cluster> {
 }
 
 /// Judges a change of a `ClusterDeployment` by rows V1 to V12.
-#[must_use]
 pub fn judge(change: &Change<'_, Cluster>) -> Judgement {
     if !change.concerns_us() {
         return Judgement::default();

@@ -217,7 +217,6 @@ fn stamped(change: &Change<'_, Cluster>) -> Verdict {
 }
 
 /// Whether a denial holds for members of exempt groups, too: that of the claim of a rollout (V10).
-#[must_use]
 pub fn binds_groups(denial: &Denial) -> bool {
     denial.field == annotation_field(keys::ROLLOUT)
 }

@@ -10,7 +10,6 @@ use crate::annotation::{format, keys};
 /// What our controller starts for a rollout keeps the stamp and the reason that it writes: those of the person who asked for the rollout.
 ///
 /// `""`, absent and `Running` are one state, so that a tool which writes out the default does not claim to have woken the cluster.
-#[must_use]
 pub fn stamp(change: &Change<'_, Cluster>) -> Edits {
     let edits = match change.started_for() {
         Some(person) => admission::stamp::stamp_holder(change, person),

@@ -71,7 +71,6 @@ impl Facts<'_> {
     /// A machine was started in this wake if its launch is not older than the wake, by the times of the cloud and of the condition: a
     /// restart of the controller loses nothing. The first start comes moments before the condition is written, so that it may take the
     /// second one to tell.
-    #[must_use]
     pub fn given_up(&self, verb: Verb) -> Vec<Refusal> {
         let Some(Ok(machines)) = &self.machines else { return Vec::new() };
         let began = self.wake_began().filter(|_| verb == Verb::Start);
@@ -192,7 +191,6 @@ pub enum Served {
 
 impl Served {
     /// Who serves `platform` when drivers exist for `ours`.
-    #[must_use]
     pub fn platform(platform: &str, ours: &[&str]) -> Self {
         match platform {
             _ if ours.contains(&platform) => Self::ByUs,
@@ -232,7 +230,6 @@ impl LastAttempt {
 /// How long to wait after the `failures`th failure in a row, without jitter.
 ///
 /// A passing cause is retried within 20 s of its end; one that only a change of rights ends, within a minute.
-#[must_use]
 pub fn backoff(kind: CloudErrorKind, failures: u32) -> Duration {
     let (first, most) = match kind {
         // Little is asked of the cloud: the Secret is read again, and a role is asked for.

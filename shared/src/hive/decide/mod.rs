@@ -80,7 +80,6 @@ impl Stage {
 }
 
 /// What still has to be observed, or `None` when the facts suffice for [`decide`].
-#[must_use]
 pub fn needs(facts: &Facts<'_>) -> Option<Need> {
     match Stage::of(facts) {
         Stage::ToSleep => sleep::needs(facts),
@@ -91,7 +90,6 @@ pub fn needs(facts: &Facts<'_>) -> Option<Need> {
 }
 
 /// What is to be done.
-#[must_use]
 pub fn decide(facts: &Facts<'_>) -> Plan {
     let plan = match Stage::of(facts) {
         Stage::ReconcilePaused => Plan::default(),

@@ -82,7 +82,6 @@ pub struct Notice {
 
 impl Notice {
     /// Another controller keeps changing H, R or P.
-    #[must_use]
     pub fn another_controller() -> Self {
         let message = "another controller writes this cluster's power state, so it is left alone for 10 minutes: add hibernation to \
                        spec.disabledControllers of the HiveConfig, or stop this controller";
@@ -90,7 +89,6 @@ impl Notice {
     }
 
     /// Spot Machines were deleted, so that their `MachineSet`s create new ones.
-    #[must_use]
     pub fn spot_replaced(machines: &[String]) -> Self {
         let names = name_some(machines.iter().map(String::as_str), 10);
         Self::normal("SpotMachinesReplaced", format!("replaced, because their instances are gone: {names}"))

@@ -316,7 +316,6 @@ fn unusable(machines: &Inventory) -> Option<Notice> {
 
 /// When the wake in progress began, from the conditions: when H first pointed to R, which it does until the
 /// next sleep, or when R ceased to be True, because a machine of a running cluster had to be started.
-#[must_use]
 pub fn resume_started(cluster: &ClusterDeployment) -> Option<Timestamp> {
     let resumes = |h: &&Condition| h.reason.as_deref() == Some(reason::RESUMING_OR_RUNNING);
     let told = cluster.condition(HIBERNATING).filter(resumes)?.last_probe_time.as_ref()?.0;

@@ -76,7 +76,6 @@ pub struct Finding {
 
 impl Finding {
     /// A finding. What does not fit on a line is made to.
-    #[must_use]
     pub fn new(severity: Severity, code: &str, sentence: impl AsRef<str>) -> Self {
         let code: String = code.chars().filter(char::is_ascii_alphanumeric).collect();
         let sentence = sentence.as_ref().split(|c: char| c.is_whitespace() || is_unsafe(c));
@@ -119,7 +118,6 @@ impl FromStr for Finding {
 }
 
 /// Writes findings, the gravest first.
-#[must_use]
 pub fn write(findings: &[Finding]) -> String {
     let mut sorted: Vec<&Finding> = findings.iter().collect();
     sorted.sort();
@@ -128,7 +126,6 @@ pub fn write(findings: &[Finding]) -> String {
 }
 
 /// Reads what [`write`] wrote.
-#[must_use]
 pub fn read(text: &str) -> Vec<Finding> {
     text.lines()
         .filter(|line| !line.trim().is_empty())

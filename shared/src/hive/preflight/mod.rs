@@ -53,14 +53,12 @@ pub struct Answer {
 
 impl Answer {
     /// One finding a line.
-    #[must_use]
     pub fn message(&self) -> String {
         write(&self.findings)
     }
 }
 
 /// The request that was not answered yet.
-#[must_use]
 pub fn asked(cluster: &ClusterDeployment, now: Timestamp) -> Option<Timestamp> {
     let text = cluster.metadata.annotations.as_ref()?.get(keys::PREFLIGHT_REQUESTED_AT)?;
     let requested = format::time(text).filter(|requested| requested.duration_since(now) <= MAX_CLOCK_SKEW)?;
@@ -68,21 +66,18 @@ pub fn asked(cluster: &ClusterDeployment, now: Timestamp) -> Option<Timestamp> {
 }
 
 /// Whether the condition is as new as this request.
-#[must_use]
 pub fn answers(cluster: &ClusterDeployment, requested: Timestamp) -> bool {
     // Conditions hold whole seconds.
     found_at(cluster).is_some_and(|found| found.as_second() >= requested.as_second())
 }
 
 /// When the findings that the condition holds were found.
-#[must_use]
 pub fn found_at(cluster: &ClusterDeployment) -> Option<Timestamp> {
     Some(cluster.condition(PREFLIGHT)?.last_probe_time.as_ref()?.0)
 }
 
 /// The findings that the condition holds: from `HibernationData`, or else, of a controller of the previous release, from the
 /// lines of the message.
-#[must_use]
 pub fn findings(cluster: &ClusterDeployment) -> Vec<Finding> {
     let Some(said) = cluster.condition(PREFLIGHT) else { return Vec::new() };
     let data = Data::of(cluster);
@@ -93,14 +88,12 @@ pub fn findings(cluster: &ClusterDeployment) -> Vec<Finding> {
 }
 
 /// The time to write into a request: later than the last answer, whatever the clocks say, so that the next answer is a new one.
-#[must_use]
 pub fn request_time(cluster: &ClusterDeployment, now: Timestamp) -> Timestamp {
     let after = found_at(cluster).and_then(|found| found.checked_add(SignedDuration::from_secs(1)).ok());
     after.map_or(now, |after| after.max(now))
 }
 
 /// Whether the controller must not write to this cluster, requested or not.
-#[must_use]
 pub fn is_left_alone(cluster: &ClusterDeployment) -> bool {
     cluster.annotation_is_true(RECONCILE_PAUSE)
         || cluster.metadata.deletion_timestamp.is_some()
@@ -108,14 +101,12 @@ pub fn is_left_alone(cluster: &ClusterDeployment) -> bool {
 }
 
 /// Whether the cluster's own API server can be asked.
-#[must_use]
 pub fn is_awake(cluster: &ClusterDeployment) -> bool {
     cluster.desired() == Desired::Running && cluster.condition(READY).is_some_and(|ready| ready.status == "True")
 }
 
 /// When to look, if there is a reason: somebody asks, or it is time for a cluster that is awake. A wake is over for an hour before its
 /// cluster is looked at unasked. `last_look` is how long ago this process looked.
-#[must_use]
 pub fn due_in(cluster: &ClusterDeployment, last_look: Option<Duration>, now: Timestamp) -> Option<Duration> {
     if is_left_alone(cluster) {
         return None;
@@ -135,7 +126,6 @@ pub fn due_in(cluster: &ClusterDeployment, last_look: Option<Duration>, now: Tim
 /// It edits this condition and `HibernationData`, which holds the same findings as data, and begins with a test of the
 /// resourceVersion: the API server answers 422 if another client wrote in between. A request is answered by a write even if
 /// nothing has changed.
-#[must_use]
 pub fn patch(cluster: &ClusterDeployment, answer: &Answer, now: Timestamp) -> Option<Value> {
     let old = cluster.condition(PREFLIGHT);
     let message = answer.message();

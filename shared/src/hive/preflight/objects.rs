@@ -38,7 +38,6 @@ pub fn of_hub(
 }
 
 /// What the controller last found in the cloud and in the cluster, for a sleep until `end`; and when it was found.
-#[must_use]
 pub fn of_controller(cluster: &ClusterDeployment, end: Option<Timestamp>) -> (Vec<Finding>, Option<Timestamp>) {
     if cluster.condition(PREFLIGHT).is_none() {
         let sentence = "hibernate-controller has not checked the cloud and the cluster yet: use --fresh";

@@ -33,7 +33,6 @@ const MAX_NAMES: usize = 5;
 
 /// The answer to a preflight. `cloud` is none if the cloud was not asked; `previous` is what the condition holds, and since
 /// when.
-#[must_use]
 pub fn answer(
     cloud: Option<&Result<CloudLook, CloudError>>,
     spoke: &SpokePreflight,
@@ -61,7 +60,6 @@ pub fn answer(
 }
 
 /// The same finding for a sleep until `end`: a certificate that ends before is more than good to know.
-#[must_use]
 pub fn within(finding: Finding, end: Timestamp) -> Finding {
     let ends = finding.ends.filter(|_| finding.code == code::CERTIFICATE_EXPIRES);
     if finding.severity == Severity::Info && ends.is_some_and(|ends| ends <= end) {

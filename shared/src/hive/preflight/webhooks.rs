@@ -65,7 +65,6 @@ const WAKE_CRITICAL: Resources = &[
 impl WebhookLook {
     /// The first resource whose writes this webhook would hold up during a wake. `kube_system` are the labels of that namespace, `more` is
     /// what this kind of cluster writes besides.
-    #[must_use]
     pub fn holds_up(&self, kube_system: &BTreeMap<String, String>, more: Resources) -> Option<&'static str> {
         let fails = self.failure_policy.as_deref() != Some("Ignore");
         let slow = self.timeout.unwrap_or(10) > LONGEST_DELAY;
@@ -79,7 +78,6 @@ impl WebhookLook {
 
     /// The first request of a drain that this webhook has to allow, although its own Pods are drained, too. In which namespaces does not matter:
     /// a drain ends the Pods of all.
-    #[must_use]
     pub fn holds_up_drain(&self) -> Option<&'static str> {
         if self.service.is_none() || self.failure_policy.as_deref() == Some("Ignore") {
             return None;

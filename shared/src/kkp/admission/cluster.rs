@@ -124,20 +124,17 @@ impl Target for Cluster {
 
 impl Cluster {
     /// `spec.pause`.
-    #[must_use]
     pub fn paused(&self) -> bool {
         self.spec.as_ref().and_then(|spec| spec.pause).unwrap_or_default()
     }
 
     /// `spec.cloud.providerName`.
-    #[must_use]
     pub fn provider(&self) -> &str {
         let cloud = self.spec.as_ref().and_then(|spec| spec.cloud.as_ref());
         cloud.and_then(|cloud| cloud.provider_name.as_deref()).unwrap_or_default()
     }
 
     /// What KKP applies only to a cluster that is not paused: version, provider and datacenter.
-    #[must_use]
     pub fn applied_at_the_wake(&self) -> (Option<&str>, Option<&str>, Option<&str>) {
         let spec = self.spec.as_ref();
         let cloud = spec.and_then(|spec| spec.cloud.as_ref());
@@ -150,13 +147,11 @@ impl Cluster {
     }
 
     /// `status.phase`.
-    #[must_use]
     pub fn phase(&self) -> &str {
         self.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or_default()
     }
 
     /// Whether KKP has applied everything.
-    #[must_use]
     pub fn is_up_to_date(&self) -> bool {
         let conditions = self.status.as_ref().and_then(|status| status.conditions.as_ref());
         conditions.and_then(|all| all.up_to_date.as_ref()).is_some_and(|condition| condition.status == "True")
@@ -167,7 +162,6 @@ impl Cluster {
     /// Our condition says so from the pause on. A client that writes a Cluster's status can forge it: that has no effect without the intent to
     /// sleep. The pause with our reason says so, too, for a Cluster whose status was lost, such as a restored one. In a phase of the wake the
     /// control plane runs, or starts, whatever the pause says.
-    #[must_use]
     pub fn is_asleep(&self) -> bool {
         let conditions = self.status.as_ref().and_then(|status| status.conditions.as_ref());
         let condition = conditions.and_then(|all| all.dehydrated.as_ref());
@@ -176,7 +170,6 @@ impl Cluster {
     }
 
     /// Whether such a cluster may be paused by us for all that can be read of it.
-    #[must_use]
     pub fn may_be_asleep(&self, unread: &[Unread]) -> bool {
         let decides: [&[&str]; 3] =
             [&["spec", "pause"], &["spec", "pauseReason"], &["status", "conditions", keys::DEHYDRATED]];
@@ -184,7 +177,6 @@ impl Cluster {
     }
 
     /// Whether the pause is ours, in a sleep or in a wake.
-    #[must_use]
     pub fn paused_by_us(&self) -> bool {
         let reason = self.spec.as_ref().and_then(|spec| spec.pause_reason.as_deref());
         self.paused() && reason.is_some_and(|reason| reason.starts_with(keys::PAUSED_BY_US))

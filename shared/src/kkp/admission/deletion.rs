@@ -67,7 +67,6 @@ impl Deletion {
 }
 
 /// Judges a DELETE by row K13.
-#[must_use]
 pub fn judge_deletion(deletion: &Deletion, now: Timestamp) -> Judgement {
     let mut judgement = Judgement::default();
     if let Some(field) = deletion.unread.iter().find(|field| field.covers(&["metadata", "annotations"])) {
@@ -128,7 +127,6 @@ fn too_late(state: &str, name: &str) -> Denial {
 }
 
 /// What is said of a DELETE whose Cluster cannot be read: whether it sleeps, and with which certificates, is unknown.
-#[must_use]
 pub fn unreadable(why: &str) -> Judgement {
     let said = Denial {
         fault: Fault::Forbidden,

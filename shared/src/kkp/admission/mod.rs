@@ -63,14 +63,12 @@ pub const ANNOTATIONS: &[&str] = &[
 
 impl Change<'_, Cluster> {
     /// Whether this request withdraws the intent to sleep.
-    #[must_use]
     pub fn wakes(&self) -> bool {
         let awake = matches!(self.new_annotation(keys::POWER_STATE), None | Some("Running"));
         self.wanted_sleep() && awake && !self.obscures(&["metadata", "annotations", keys::POWER_STATE])
     }
 
     /// Whether the cluster sleeps, and is to go on sleeping.
-    #[must_use]
     pub fn stays_asleep(&self) -> bool {
         self.old.as_ref().is_some_and(|old| old.may_be_asleep(&self.unread.old))
             && self.new_annotation(keys::POWER_STATE) == Some(HIBERNATING)
@@ -78,7 +76,6 @@ impl Change<'_, Cluster> {
 }
 
 /// Judges a change of a Cluster by rows K1 to K12.
-#[must_use]
 pub fn judge(change: &Change<'_, Cluster>) -> Judgement {
     admission::judge(change, RULES)
 }
@@ -87,7 +84,6 @@ pub fn judge(change: &Change<'_, Cluster>) -> Judgement {
 /// for its cache to contain it (row 34).
 ///
 /// When the controller withdraws the intent, because another client has ended the pause, the stamp names the controller.
-#[must_use]
 pub fn stamp(change: &Change<'_, Cluster>) -> Edits {
     admission::stamp::stamp(change)
 }

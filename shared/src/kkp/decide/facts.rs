@@ -48,7 +48,6 @@ pub struct Facts<'a> {
 
 impl Facts<'_> {
     /// Whether the cluster is paused, and by us.
-    #[must_use]
     pub fn is_paused_by_us(&self) -> bool {
         is_paused_by_us(self.cluster)
     }
@@ -59,19 +58,16 @@ impl Facts<'_> {
     }
 
     /// Whether an `EtcdRestore` is under way.
-    #[must_use]
     pub fn is_restored(&self) -> bool {
         self.cluster.metadata.annotations.as_ref().is_some_and(|all| all.contains_key(keys::ACTIVE_RESTORE))
     }
 
     /// Whether the cluster is being deleted.
-    #[must_use]
     pub fn is_deleted(&self) -> bool {
         self.cluster.metadata.deletion_timestamp.is_some()
     }
 
     /// How long the recorded phase has lasted.
-    #[must_use]
     pub fn in_phase(&self) -> Duration {
         self.record.map(|record| record.in_phase(self.now)).unwrap_or_default()
     }
@@ -83,7 +79,6 @@ impl Facts<'_> {
 }
 
 /// What keeps a cluster awake, whatever is requested: its protection, or a hold. The webhook refuses the request; it may have been down.
-#[must_use]
 pub fn kept_awake(cluster: &Cluster, now: Timestamp) -> Option<String> {
     let annotation = |key: &str| cluster.metadata.annotations.as_ref()?.get(key).map(String::as_str);
     if protected(annotation(common::PROTECTED)) {
@@ -100,7 +95,6 @@ pub fn kept_awake(cluster: &Cluster, now: Timestamp) -> Option<String> {
 }
 
 /// Whether a cluster is paused, and by us.
-#[must_use]
 pub fn is_paused_by_us(cluster: &Cluster) -> bool {
     let reason = cluster.spec.pause_reason.as_deref().unwrap_or_default();
     cluster.spec.pause && reason.starts_with(keys::PAUSED_BY_US)

@@ -49,7 +49,6 @@ const OPENS: &str = "the preflight begins";
 const ENDS: &str = "every count is as it was";
 
 /// What is to be done.
-#[must_use]
 pub fn decide(facts: &Facts<'_>) -> Plan {
     match standing(facts.cluster, facts.found()) {
         Standing::Held(report, Some(phase)) if wakes_without_record(facts, phase) => {
@@ -124,7 +123,6 @@ fn go_on(facts: &Facts<'_>, record: &Record) -> Plan {
 
 /// The state that is reconciled: as requested, but for a cluster that is kept awake. What a sleep of that has begun is undone; one that
 /// sleeps already stays asleep.
-#[must_use]
 pub fn effective(cluster: &Cluster, record: Option<&Record>, request: Request, now: Timestamp) -> Desired {
     let is_undone =
         record.is_some_and(|record| record.phase != Phase::Dehydrated) && kept_awake(cluster, now).is_some();

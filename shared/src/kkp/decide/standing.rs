@@ -37,7 +37,6 @@ pub enum Standing {
 }
 
 /// The phase in our condition.
-#[must_use]
 pub fn phase(cluster: &Cluster) -> Option<Phase> {
     let condition = cluster.condition(DEHYDRATED)?;
     let held = || condition.message.as_deref()?.strip_prefix(IN_PHASE)?.split_once(':')?.0.parse().ok();
@@ -50,7 +49,6 @@ pub(super) fn was_missed(cluster: &Cluster) -> bool {
 }
 
 /// Judges it, or why it cannot be read.
-#[must_use]
 pub fn standing(cluster: &Cluster, record: Option<Result<&Record, RecordError>>) -> Standing {
     let (phase, is_ours) = (phase(cluster), is_paused_by_us(cluster));
     let begun = phase.filter(|phase| *phase != Phase::Preflight);

@@ -35,7 +35,6 @@ use crate::admission::{self, Change, Judgement};
 pub const POLICY: &str = "powerrollouts.hibernate.sh";
 
 /// Judges a new `PowerRollout` by rows R2 and R3.
-#[must_use]
 pub fn judge(change: &Change<'_, Rollout>) -> Judgement {
     admission::judge(change, RULES)
 }

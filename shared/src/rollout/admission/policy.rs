@@ -20,7 +20,6 @@ const MAX_NAMESPACES: usize = 20;
 const TARGETS: &str = "clusterdeployments.hive.openshift.io";
 
 /// The policy. The manifests install it, and the controller starts nothing unless the hub has it as it is here.
-#[must_use]
 pub fn policy() -> Deny {
     let rollouts = writes(GROUP, &["v1alpha1"], &["CREATE", "UPDATE"], &[POWER_ROLLOUT.kind.plural], "Cluster");
     Deny {
@@ -33,7 +32,6 @@ pub fn policy() -> Deny {
 }
 
 /// The write is one of the list [`STARTS`].
-#[must_use]
 pub fn starts_targets() -> String {
     STARTS.map(expression).join("\n|| ")
 }

@@ -21,7 +21,6 @@ pub struct Rollout {
 
 impl Rollout {
     /// A field of the spec, as it is written.
-    #[must_use]
     pub fn field(&self, name: &str) -> Option<&str> {
         self.spec.as_ref()?.get(name).map(|value| value.get())
     }

@@ -6,7 +6,6 @@ use crate::annotation::{format, keys};
 
 /// Stamps a write that lets targets start; forged stamps are overwritten. Every other write is left as it is: the policy judges whether it
 /// alters the stamp.
-#[must_use]
 pub fn stamp(change: &Change<'_, Rollout>) -> Edits {
     if !change.starts_targets() {
         return Edits::default();

@@ -25,7 +25,6 @@ pub const STARTS: [Start; 3] = [Start::Created, Start::Unstopped, Start::Changed
 
 impl Start {
     /// As messages and docs/security.md name it.
-    #[must_use]
     pub fn text(self) -> String {
         match self {
             Self::Created => "create".to_owned(),
@@ -52,7 +51,6 @@ impl Start {
 
 impl Change<'_, Rollout> {
     /// Whether this request lets targets start: it is stamped with who and when.
-    #[must_use]
     pub fn starts_targets(&self) -> bool {
         STARTS.iter().any(|start| start.is(self))
     }

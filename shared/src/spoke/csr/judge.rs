@@ -26,7 +26,6 @@ const SERVING_USAGES: &[&[&str]] =
     &[&["digital signature", "key encipherment", "server auth"], &["digital signature", "server auth"]];
 
 /// Judges one request by itself: how many there are of its kind is for [`super::pass`].
-#[must_use]
 pub fn judge(csr: &Csr, cluster: &Cluster, window: &Window) -> Decision {
     let mut node = csr.username.strip_prefix(NODE_PREFIX).map(str::to_owned);
     let verdict = match check(csr, &mut node, cluster, window) {

@@ -78,7 +78,6 @@ impl From<CertificateRequest> for Csr {
 
 impl Csr {
     /// Why it needs no decision any more, if that is so.
-    #[must_use]
     pub fn settled(&self) -> Option<Reason> {
         settled(|type_| self.conditions.iter().any(|condition| condition == type_), self.issued)
     }
@@ -86,7 +85,6 @@ impl Csr {
 
 impl CertificateRequest {
     /// Why it needs no decision any more, if that is so.
-    #[must_use]
     pub fn settled(&self) -> Option<Reason> {
         let conditions = &self.status.conditions;
         settled(|type_| conditions.iter().any(|one| one.type_ == type_), !self.status.certificate.is_empty())
@@ -112,7 +110,6 @@ pub enum Kind {
 
 impl Kind {
     /// The only signer that issues certificates of this kind.
-    #[must_use]
     pub const fn signer(self) -> &'static str {
         match self {
             Self::Client => "kubernetes.io/kube-apiserver-client-kubelet",
@@ -121,7 +118,6 @@ impl Kind {
     }
 
     /// The kind that a signer issues, if it is one of the two.
-    #[must_use]
     pub fn of_signer(signer: &str) -> Option<Self> {
         [Self::Client, Self::Serving].into_iter().find(|kind| kind.signer() == signer)
     }
@@ -138,7 +134,6 @@ pub struct Window {
 
 impl Window {
     /// Why a request of this moment does not belong to the wake, if that is so.
-    #[must_use]
     pub fn excludes(&self, created: Option<Timestamp>) -> Option<Reason> {
         let opened = self.opened.saturating_sub(SKEW).unwrap_or(Timestamp::MIN);
         match created {
@@ -185,7 +180,6 @@ pub enum Verdict {
 
 impl Verdict {
     /// `approve` or `leave`, for logs and labels.
-    #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
             Self::Approve(_) => "approve",
@@ -194,7 +188,6 @@ impl Verdict {
     }
 
     /// A stable word for the reason, for labels.
-    #[must_use]
     pub fn reason(self) -> &'static str {
         match self {
             Self::Approve(_) => "matched",
@@ -203,7 +196,6 @@ impl Verdict {
     }
 
     /// The reason for people.
-    #[must_use]
     pub const fn sentence(self) -> &'static str {
         match self {
             Self::Approve(Kind::Client) => "requested by the node bootstrapper for a Node with a Machine",

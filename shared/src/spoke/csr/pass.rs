@@ -30,7 +30,6 @@ impl Default for Limits {
 ///
 /// `already` are the approvals of this wake that the caller knows of. Those that can still be seen among `csrs` count
 /// without it, so that a restart of this process forgets nothing.
-#[must_use]
 pub fn pass(csrs: &[Csr], cluster: &Cluster, window: &Window, limits: &Limits, already: &Counts) -> Vec<Decision> {
     let mut approved = approved_before(csrs, window);
     for (node, count) in already {
@@ -82,7 +81,6 @@ fn approved_before(csrs: &[Csr], window: &Window) -> Counts {
 }
 
 /// Whether it is an undecided request of this wake to a signer of kubelets' certificates.
-#[must_use]
 pub fn is_undecided(csr: &Csr, window: &Window) -> bool {
     Kind::of_signer(&csr.signer).is_some() && csr.settled().is_none() && window.excludes(csr.created).is_none()
 }

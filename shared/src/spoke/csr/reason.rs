@@ -70,13 +70,11 @@ pub enum Reason {
 
 impl Reason {
     /// Whether there is nothing left to decide: another approver has decided.
-    #[must_use]
     pub const fn is_settled(self) -> bool {
         matches!(self, Self::Approved | Self::Denied | Self::Failed | Self::Issued)
     }
 
     /// For people.
-    #[must_use]
     pub const fn sentence(self) -> &'static str {
         match self {
             Self::Approved => "it is approved already",

@@ -95,25 +95,21 @@ pub const CURRENT_NODE: &str = "foundationdb.org/current-node";
 
 impl Group {
     /// Whether it is to go.
-    #[must_use]
     pub fn is_marked(&self) -> bool {
         self.removal_timestamp.is_some()
     }
 
     /// Whether it counts as excluded.
-    #[must_use]
     pub fn is_excluded(&self) -> bool {
         self.exclusion_timestamp.is_some() || self.exclusion_skipped
     }
 
     /// Whether nothing of it is made again.
-    #[must_use]
     pub fn is_leaving(&self) -> bool {
         self.is_marked() && self.is_excluded()
     }
 
     /// Since when it has a condition.
-    #[must_use]
     pub fn since(&self, type_: &str) -> Option<i64> {
         self.process_group_conditions.iter().find(|condition| condition.type_ == type_).map(|c| c.timestamp)
     }
@@ -125,20 +121,17 @@ impl Group {
     }
 
     /// Whether it has a volume.
-    #[must_use]
     pub fn is_stateful(&self) -> bool {
         is_stateful(&self.process_class)
     }
 
     /// Whether its processes are excluded by address, too.
-    #[must_use]
     pub fn is_log(&self) -> bool {
         matches!(self.process_class.as_str(), "log" | "transaction")
     }
 }
 
 /// Whether groups of a class have volumes.
-#[must_use]
 pub fn is_stateful(class: &str) -> bool {
     matches!(class, "storage" | "log" | "transaction" | "coordinator")
 }
@@ -164,31 +157,26 @@ impl Cluster {
     }
 
     /// Its name.
-    #[must_use]
     pub fn name(&self) -> String {
         self.object.name_any()
     }
 
     /// Its generation.
-    #[must_use]
     pub fn generation(&self) -> i64 {
         self.object.metadata.generation.unwrap_or_default()
     }
 
     /// A field of its spec, by JSON pointer.
-    #[must_use]
     pub fn spec(&self, pointer: &str) -> &Value {
         self.object.data["spec"].pointer(pointer).unwrap_or(&Value::Null)
     }
 
     /// Whether a list of its spec names an ID.
-    #[must_use]
     pub fn names(&self, list: &str, id: &str) -> bool {
         self.spec(list).as_array().into_iter().flatten().any(|name| name == id)
     }
 
     /// Classes and how many groups of each there are to be.
-    #[must_use]
     pub fn counts(&self) -> BTreeMap<String, usize> {
         let counts = self.spec("/processCounts").as_object().into_iter().flatten();
         counts
@@ -199,50 +187,42 @@ impl Cluster {
     }
 
     /// Whether Pods are known by the addresses of Services of their own.
-    #[must_use]
     pub fn uses_services(&self) -> bool {
         self.spec("/routing/publicIPSource") == "service"
     }
 
     /// Whether it excludes by locality.
-    #[must_use]
     pub fn uses_localities(&self) -> bool {
         self.spec("/automationOptions/useLocalitiesForExclusion").as_bool().unwrap_or(true)
     }
 
     /// Whether its operator excludes and includes only together with the other operators of the database.
-    #[must_use]
     pub fn is_global(&self) -> bool {
         self.spec("/automationOptions/synchronizationMode") == "global"
     }
 
     /// What the IDs of its groups begin with, if anything.
-    #[must_use]
     pub fn id_prefix(&self) -> &str {
         self.spec("/processGroupIDPrefix").as_str().unwrap_or_default()
     }
 
     /// Labels that everything of the cluster has, and by which it is found.
-    #[must_use]
     pub fn match_labels(&self) -> BTreeMap<String, String> {
         self.label_map("/labels/matchLabels")
             .unwrap_or_else(|| [("foundationdb.org/fdb-cluster-name".to_owned(), self.name())].into())
     }
 
     /// Labels that hold the ID of a group; the first one counts.
-    #[must_use]
     pub fn id_labels(&self) -> Vec<String> {
         self.label_names("/labels/processGroupIDLabels", "foundationdb.org/fdb-process-group-id")
     }
 
     /// Labels that hold its class.
-    #[must_use]
     pub fn class_labels(&self) -> Vec<String> {
         self.label_names("/labels/processClassLabels", "foundationdb.org/fdb-process-class")
     }
 
     /// Every label of what belongs to a group.
-    #[must_use]
     pub fn labels_of(&self, id: &str, class: &str) -> BTreeMap<String, String> {
         let mut labels = self.label_map("/labels/resourceLabels").unwrap_or_default();
         labels.extend(self.match_labels());
@@ -252,21 +232,18 @@ impl Cluster {
     }
 
     /// Name of a group's Pod and Service: without the prefix.
-    #[must_use]
     pub fn pod_name(&self, id: &str, class: &str) -> String {
         let number = id.rsplit('-').next().unwrap_or_default();
         format!("{}-{}-{number}", self.name(), class.replace('_', "-"))
     }
 
     /// A new ID.
-    #[must_use]
     pub fn new_id(&self, class: &str, number: u32) -> String {
         let prefix = self.id_prefix();
         if prefix.is_empty() { format!("{class}-{number}") } else { format!("{prefix}-{class}-{number}") }
     }
 
     /// What a group is excluded by.
-    #[must_use]
     pub fn exclusion_targets(&self, group: &Group) -> Vec<String> {
         let mut targets = Vec::new();
         if self.uses_localities() {

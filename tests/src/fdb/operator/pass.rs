@@ -44,7 +44,6 @@ pub enum Point {
 
 impl Point {
     /// As it stands in [`Settings::hold`].
-    #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
             Self::Read => "read",

@@ -35,7 +35,6 @@ impl Kind {
     const ALL: [Self; 5] = [Self::Cluster, Self::Pod, Self::Claim, Self::Service, Self::ConfigMap];
 
     /// As in an object's `kind`.
-    #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
             Self::Cluster => KIND,
@@ -71,7 +70,6 @@ pub struct Store {
 
 impl Store {
     /// Begins to watch. Whatever wakes the operator of a cluster is sent, in words.
-    #[must_use]
     pub fn start(client: &Client, namespace: &str, cluster: &str, wakes: &mpsc::UnboundedSender<String>) -> Self {
         let seen: Arc<Mutex<Seen>> = Arc::default();
         let mut watches = JoinSet::new();
@@ -83,25 +81,21 @@ impl Store {
     }
 
     /// Whether every kind has been listed.
-    #[must_use]
     pub fn is_complete(&self) -> bool {
         lock(&self.seen).listed.len() == Kind::ALL.len()
     }
 
     /// An API of a kind.
-    #[must_use]
     pub fn api(&self, kind: Kind) -> Api<DynamicObject> {
         Api::namespaced_with(self.client.clone(), &self.namespace, &kind.resource())
     }
 
     /// An object.
-    #[must_use]
     pub fn get(&self, kind: Kind, name: &str) -> Option<Arc<DynamicObject>> {
         lock(&self.seen).objects.get(&(kind, name.to_owned())).cloned()
     }
 
     /// Every object of a kind.
-    #[must_use]
     pub fn all(&self, kind: Kind) -> Vec<Arc<DynamicObject>> {
         lock(&self.seen).objects.iter().filter(|((of, _), _)| *of == kind).map(|(_, object)| object.clone()).collect()
     }

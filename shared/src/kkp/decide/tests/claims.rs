@@ -68,7 +68,7 @@ fn machinery() -> impl Strategy<Value = Machinery> {
     let deployment = (0u32..3, option::of(0u32..3), any::<bool>()).prop_map(|(replicas, copy, scaled)| {
         let autoscaler = scaled.then(|| (keys::AUTOSCALER[0].to_owned(), "1".to_owned())).into_iter().collect();
         let name = "kube-system/a".to_owned();
-        MachineDeployment { name, replicas, copy, autoscaler, ..MachineDeployment::default() }
+        MachineDeployment { name, replicas, autoscaler, copy, ..MachineDeployment::default() }
     });
     let node = any::<(bool, bool)>().prop_map(|(cordoned, ready)| Node {
         name: "n".to_owned(),

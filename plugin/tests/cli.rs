@@ -273,7 +273,7 @@ fn completion_answers_kubectl_even_without_a_hub() {
         (vec!["__complete", "dehydrate", "--forc"], "--force\n:4\n"),
         (vec!["__complete", "hydrate", "--forc"], ":4\n"),
         (vec!["__complete", "demo", "--dry-run", "se"], "server\n:4\n"),
-        (vec!["__complete", "resume", "--wa"], "--wait\n:4\n"),
+        (vec!["__complete", "resume", "--wa"], "--wait\n--warnings-as-errors\n:4\n"),
         (vec!["__complete", "demo", "--kubeconfig", ""], ":0\n"),
         (vec!["__complete", "demo", "-n", ""], ":4\n"),
         (vec!["__complete", "-n", ""], ":4\n"),

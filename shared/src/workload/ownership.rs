@@ -13,13 +13,18 @@ const MAX_NAME: usize = 64;
 
 /// `recorded by MANAGER at TIME`, if the manager that wrote the record no longer owns `spec.replicas`: others have scaled since, and the
 /// count may be stale. None as well if the managers do not show it, or if the record is the newer one.
+///
+/// Of a `kubectl scale --replicas=0` the API server keeps no owner [tried]. The plugin writes both fields at once, so that the loss of one
+/// tells.
 pub fn stale_record(object: &Value) -> Option<String> {
     let record = format!("/fieldsV1/f:metadata/f:annotations/f:{}", keys::REPLICAS.replace('/', "~1"));
     let writer = owners(object, &record).map(|(_, entry)| entry).max_by_key(|entry| written_at(entry))?;
     let name = manager(writer);
     let scalers: Vec<&Value> = owners(object, REPLICAS).map(|(_, entry)| entry).collect();
     let kept = scalers.iter().any(|entry| manager(entry) == name);
-    if kept || !scalers.iter().any(|entry| written_at(entry) >= written_at(writer)) {
+    let taken = scalers.iter().any(|entry| written_at(entry) >= written_at(writer));
+    let lost = scalers.is_empty() && name == keys::PLUGIN;
+    if kept || !(taken || lost) {
         return None;
     }
     let at = written_at(writer).map(|at| format!(" at {}", format::seconds(at))).unwrap_or_default();
@@ -106,7 +111,12 @@ mod tests {
             ),
             ("recorded by hand after others scaled", vec![entry("kubectl", 4, true, false), ours(false)], None),
             ("shared with an apply", vec![ours(true), entry("helm", 7, true, false)], None),
-            ("nobody owns the replicas", vec![ours(false)], None),
+            ("nobody owns the replicas", vec![entry("helm", 5, false, true)], None),
+            (
+                "scaled to 0 by the subresource",
+                vec![ours(false)],
+                Some("recorded by kubectl-hibernate at 2026-11-21T09:05:00Z"),
+            ),
             ("nobody owns the record", vec![entry("kubectl", 7, true, false)], None),
             (
                 "a hostile name",

@@ -91,8 +91,13 @@ pub(super) fn decide(facts: &Facts<'_>) -> Plan {
         Err(plan) => return *plan,
     };
     let plan = match step {
-        // A machine that an autoscaler creates or removes does not change the state of the cluster.
-        Step::Awake if machines.in_state(&[Stopped, Stopping, Halted]).is_empty() => awake(facts, machines),
+        // A machine that an autoscaler creates or removes does not change the state of the cluster; one that was started here is awaited.
+        Step::Awake
+            if machines.in_state(&[Stopped, Stopping, Halted]).is_empty()
+                && (run(facts, machines) || !has_started(facts)) =>
+        {
+            awake(facts, machines)
+        }
         Step::Begin => {
             let notice = missing_cluster_sync(facts);
             Plan { notice, ..start(facts, machines, PowerStatus::starting()) }
@@ -114,6 +119,13 @@ pub(super) fn decide(facts: &Facts<'_>) -> Plan {
         return Plan { watch: watch(facts, machines, step), ..Plan::default().by(left) };
     }
     Plan { watch: watch(facts, machines, step), ..plan }
+}
+
+/// Whether machines were started since the cluster has been awake: an accepted start is no outcome.
+fn has_started(facts: &Facts<'_>) -> bool {
+    let awake_since = facts.cluster.condition(READY).and_then(|ready| ready.last_transition_time.as_ref());
+    let started = facts.tried.as_ref().filter(|tried| tried.verb == Verb::Start);
+    started.zip(awake_since).is_some_and(|(started, since)| started.at >= since.0)
 }
 
 /// Whether all machines run. A machine of unknown state delays a wake for a bounded time.

@@ -66,3 +66,19 @@ fn the_clouds_words_stand_until_the_machine_runs() {
         assert_eq!((says(&plan).2, plan.actions.len()), (said, 0), "{case}");
     }
 }
+
+/// A machine that an autoscaler makes changes no state; one that was started here, because it had been stopped, is awaited.
+#[test]
+fn a_machine_of_a_running_cluster_that_was_started_is_awaited() {
+    let cluster = waking(("True", reason::RUNNING));
+    for (case, tried, states, said) in [
+        ("started just now", Some(1), [Pending, Running], WAITING),
+        ("it runs", Some(1), [Running, Running], reason::RUNNING),
+        ("the start was that of the wake", Some(7200), [Pending, Running], reason::RUNNING),
+        ("nothing was started", None, [Pending, Running], reason::RUNNING),
+    ] {
+        let tried = tried.map(|seconds_ago| attempt(Verb::Start, seconds_ago, None, 0));
+        let plan = decide(&Facts { tried, ..facts(&cluster).machines_are(&states) });
+        assert_eq!((says(&plan).2, plan.actions.len()), (said, 0), "{case}");
+    }
+}

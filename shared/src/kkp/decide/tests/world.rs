@@ -121,8 +121,13 @@ impl World {
         world
     }
 
+    /// Requests it on the Cluster.
     pub(super) fn want(&mut self, desired: Desired) {
         self.request = Request { desired, at: Some(self.now) };
+        let state = if desired == Desired::Hibernating { "Hibernating" } else { "Running" };
+        let annotations = self.cluster.metadata.annotations.get_or_insert_default();
+        annotations.insert(keys::POWER_STATE.to_owned(), state.to_owned());
+        annotations.insert(keys::POWER_STATE_AT.to_owned(), format::seconds(self.now));
     }
 
     pub(super) fn delete(&mut self) {

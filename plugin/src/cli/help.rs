@@ -9,8 +9,8 @@ Hibernate and resume clusters and workloads.
 
 For a ClusterDeployment the plugin sets spec.powerState, and Hive or hibernate-controller does the rest. For a KKP Cluster it \
 sets the annotation hibernate.sh/power-state, and hibernate-controller does the rest. For a workload it sets replicas to 0 and \
-records the previous count in the annotation hibernate.sh/replicas in the same write. Of a CronJob it records \
-and sets spec.suspend.";
+records the previous count in the annotation hibernate.sh/replicas in the same write. For a CronJob it records \
+the value of spec.suspend and sets it to true.";
 
 /// Ends the help of every command.
 pub(crate) const EXIT_CODES: &str = "\

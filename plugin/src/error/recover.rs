@@ -52,8 +52,9 @@ pub(crate) enum FdbError {
     )]
     TakenBack { cluster: String, times: u32 },
     #[error(
-        "{cluster}: the operator has marked {groups} again: spec.processes has another volumeClaimTemplate than the one that the volume was \
-         made from. Set it back, and run this command again; the operator then replaces what it has made since. The volume is still held"
+        "{cluster}: the operator has marked {groups} again, and the newest volume of its class was made from another volumeClaimTemplate. Set \
+         spec.processes back, wait until the operator has replaced the groups that it has created since, and run this command again. The \
+         volume is still held"
     )]
     Outdated { cluster: String, groups: String },
     #[error(

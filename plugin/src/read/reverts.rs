@@ -2,19 +2,19 @@
 
 use std::collections::BTreeSet;
 
-use futures::future::join_all;
+use futures::{StreamExt, stream};
 use serde_json::Value;
 use shared::{
     annotation::annotation,
     hive::preflight::{Finding, Severity},
-    target::Kind,
+    target::{CRON_JOB, Kind},
     text::sanitize_to,
 };
 
 use crate::{
     api::{Hub, Resource},
     output,
-    select::target::Target,
+    select::{resolve::CONCURRENCY, target::Target},
 };
 
 static AUTOSCALER: Kind =
@@ -34,11 +34,13 @@ const STANDS_STILL: &str = "AutoscalerPauses";
 const MAX_NAME: usize = 128;
 
 /// The autoscalers of these namespaces, without those that cannot be listed. One request for each namespace.
-pub(crate) async fn autoscalers(hub: &Hub, namespaces: BTreeSet<&str>) -> Vec<Value> {
+pub(crate) async fn autoscalers(hub: &Hub, namespaces: BTreeSet<String>) -> Vec<Value> {
     let resource = Resource::preferred(&AUTOSCALER);
-    let lists = join_all(namespaces.into_iter().map(|namespace| hub.list(resource, Some(namespace), "", ""))).await;
+    let lists =
+        stream::iter(namespaces).map(async |namespace: String| hub.list(resource, Some(&namespace), "", "").await);
+    let mut lists = lists.buffer_unordered(CONCURRENCY);
     let mut found = Vec::new();
-    for list in lists {
+    while let Some(list) = lists.next().await {
         match list {
             Ok(list) => found.extend(list.items),
             Err(error) if hub.verbose => output::note(&format!("cannot list autoscalers: {error}")),
@@ -51,14 +53,15 @@ pub(crate) async fn autoscalers(hub: &Hub, namespaces: BTreeSet<&str>) -> Vec<Va
 /// Everything that may scale this workload again.
 pub(crate) fn of(target: &Target, autoscalers: &[Value]) -> Vec<Finding> {
     let (object, what) = (&target.object, target.full_name());
+    let field = if *target.row == CRON_JOB { "suspend" } else { "replicas" };
     let scalers = autoscalers.iter().filter(|scaler| scales(scaler, target)).map(|scaler| by_autoscaler(scaler, &what));
     let owners = controllers(object).map(|owner| {
         let owner = format!("{}/{}", short(text(owner, "/kind")), short(text(owner, "/name")));
-        ("Owner", format!("{owner} controls {what} and may set spec.replicas again: scale or suspend {owner} instead"))
+        ("Owner", format!("{owner} controls {what} and may set spec.{field} again: scale or suspend {owner} instead"))
     });
-    let tools = [by_topology(object, &what), by_node_autoscaler(object, &what), by_argo_cd(object, &what)];
+    let tools = [by_topology(object, &what), by_node_autoscaler(object, &what), by_argo_cd(object, &what, field)];
     let flux = [("kustomize", "kustomization"), ("helm", "helmrelease")];
-    let flux = flux.into_iter().filter_map(|(group, kind)| by_flux(object, &what, group, kind));
+    let flux = flux.into_iter().filter_map(|(group, kind)| by_flux(object, &what, field, group, kind));
     let found = scalers.chain(owners).chain(tools.into_iter().flatten()).chain(flux);
     let severity = |code: &str| if code == STANDS_STILL { Severity::Info } else { Severity::Warn };
     found.map(|(code, sentence)| Finding::new(severity(code), code, sentence)).collect()
@@ -108,23 +111,23 @@ fn by_node_autoscaler(object: &Value, what: &str) -> Found {
     (!bounds.is_empty()).then_some(("NodeAutoscaler", sentence))
 }
 
-fn by_argo_cd(object: &Value, what: &str) -> Found {
+fn by_argo_cd(object: &Value, what: &str, field: &str) -> Found {
     let tracked = annotation(object, "argocd.argoproj.io/tracking-id").and_then(|id| id.split(':').next());
     let app = short(label(object, "argocd.argoproj.io/instance").or(tracked)?);
     let sentence = format!(
-        "Argo CD application {app} deploys {what} and may set spec.replicas again: turn its automated sync off for as \
-         long as it sleeps, or add /spec/replicas to its ignoreDifferences with the sync option \
+        "Argo CD application {app} deploys {what} and may set spec.{field} again: turn its automated sync off for as \
+         long as it sleeps, or add /spec/{field} to its ignoreDifferences with the sync option \
          RespectIgnoreDifferences=true"
     );
     Some(("ArgoCd", sentence))
 }
 
-fn by_flux(object: &Value, what: &str, group: &str, kind: &str) -> Found {
+fn by_flux(object: &Value, what: &str, field: &str, group: &str, kind: &str) -> Found {
     let name = short(label(object, &format!("{group}.toolkit.fluxcd.io/name"))?);
     let namespace = label(object, &format!("{group}.toolkit.fluxcd.io/namespace")).map(short);
     let place = namespace.map(|namespace| format!(" in namespace {namespace}")).unwrap_or_default();
     let sentence = format!(
-        "{kind}/{name} (Flux){place} deploys {what} and may set spec.replicas again: set spec.suspend of {kind}/{name} \
+        "{kind}/{name} (Flux){place} deploys {what} and may set spec.{field} again: set spec.suspend of {kind}/{name} \
          to true for as long as it sleeps"
     );
     Some(("Flux", sentence))
@@ -261,6 +264,15 @@ mod tests {
         ] {
             assert_eq!(said(&of(&web(&metadata), &[])), expected, "{metadata}");
         }
+    }
+
+    #[test]
+    fn of_a_cron_job_it_is_the_suspension_that_may_be_undone() {
+        let labels = json!({ "argocd.argoproj.io/instance": "shop", "helm.toolkit.fluxcd.io/name": "shop" });
+        let object = json!({ "metadata": { "name": "report", "namespace": "shop", "labels": labels } });
+        let found = said(&of(&Target::new(&CRON_JOB, "v1", object), &[]));
+        assert!(found[0].contains("/spec/suspend to its ignoreDifferences"), "{found:?}");
+        assert!(found.len() == 2 && !found.concat().contains("replicas"), "{found:?}");
     }
 
     #[test]

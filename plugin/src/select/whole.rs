@@ -8,9 +8,9 @@ use crate::{cli::name::is_namespace, error::UsageError};
 pub(crate) static NAMESPACE: Kind = Kind::cluster_scoped("", &["v1"], "Namespace", "namespaces").with_short(&["ns"]);
 
 /// Namespaces of a hub's control plane.
-const CONTROL_PLANE: &[&str] = &["hive", "kubermatic", "openshift", keys::NAMESPACE];
+const CONTROL_PLANE: &[&str] = &["hive", "kubermatic", "multicluster-engine", "openshift", keys::NAMESPACE];
 /// How the names of further ones begin.
-const PREFIXES: &[&str] = &["kube-", "openshift-"];
+const PREFIXES: &[&str] = &["kube-", "open-cluster-management", "openshift-"];
 
 /// The namespace that the words name, if they name one: `ns/shop` or `ns shop`.
 ///
@@ -47,7 +47,15 @@ mod tests {
 
     #[test]
     fn the_namespaces_of_a_control_plane_are_known_by_name() {
-        for name in ["kube-system", "kube-public", "openshift", "openshift-etcd", "hive", "hibernate-system"] {
+        for name in [
+            "kube-system",
+            "kube-public",
+            "openshift",
+            "openshift-etcd",
+            "hive",
+            "hibernate-system",
+            "open-cluster-management-hub",
+        ] {
             assert!(is_control_plane(name), "{name}");
         }
         for name in ["shop", "default", "kubernetes-dashboard", "hive-demo", "my-kube-system", "openshifty"] {

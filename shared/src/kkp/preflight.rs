@@ -240,7 +240,7 @@ fn of_user_cluster(facts: &Facts<'_>) -> Vec<Finding> {
             forceable,
             "WebhooksOnDrain",
             user.webhooks_on_drain.clone(),
-            "webhooks that have to agree to the end of each Pod, and whose own Pods are drained, too",
+            "webhooks that are called for the deletion of each Pod, and whose own Pods the drain deletes, too",
         ),
         (
             forceable,

@@ -5,13 +5,13 @@
 //! | J1 | sleep | no | any | suspended, `false` recorded |
 //! | J2 | sleep | no, protected | any | refused |
 //! | J3 | sleep | yes | none | `true` recorded: a wake leaves it suspended |
-//! | J4 | sleep | yes | any | nothing: it sleeps, and what is recorded stays |
-//! | J5 | wake | yes | `false` | no longer suspended, record removed |
+//! | J4 | sleep | yes | any | nothing: it sleeps, and what is recorded stays; if others have set it since, as J3 |
+//! | J5 | wake | yes | `false` | no longer suspended, record removed; if others have set it since, as J6 |
 //! | J6 | wake | yes | `true` | stays suspended, record removed |
 //! | J7 | wake | yes | none | nothing for one of many; an error for one that is named |
 //! | J8 | wake | yes | malformed | error that names the annotation |
 //! | J9 | wake | no | none | nothing: it is awake |
-//! | J10 | wake | no | any | the stale record is removed |
+//! | J10 | wake | no | any | the stale record is removed, and named |
 //!
 //! Patches carry the resourceVersion, as those of other workloads do.
 
@@ -26,7 +26,11 @@ use super::{
 };
 use crate::{
     annotation::{annotation, format, hold::protected, keys},
-    workload::replicas::{ReplicasError, guarded, reason_change},
+    text::sanitize_to,
+    workload::{
+        ownership::{SUSPEND, stale_record},
+        replicas::{ReplicasError, guarded, reason_change},
+    },
 };
 
 /// `CronJob`.
@@ -42,6 +46,8 @@ pub const IN_NAMESPACE: &[&TargetKind] = &[&DEPLOYMENT, &STATEFUL_SET, &CRON_JOB
 
 /// The field of a record for [`keys::CRON_JOB_SUSPEND`].
 const RECORDED: &str = "recordedSuspend";
+/// Characters that a message shows of a record.
+const MAX_TEXT: usize = 32;
 
 #[derive(Debug)]
 struct CronJob;
@@ -59,14 +65,26 @@ impl Lifecycle for CronJob {
             }
             Change::Patch { patch, message: message.to_owned(), warnings: Vec::new() }
         };
-        Ok(match (intent.action, is_suspended(object), annotation(object, keys::CRON_JOB_SUSPEND)) {
+        let recorded = annotation(object, keys::CRON_JOB_SUSPEND);
+        // Others have suspended it since, and may want it so.
+        let stale = || {
+            recorded.and_then(format::boolean) == Some(false)
+                && stale_record(object, keys::CRON_JOB_SUSPEND, SUSPEND).is_some()
+        };
+        Ok(match (intent.action, is_suspended(object), recorded) {
             (Hibernate, false, _) if protected(annotation(object, keys::PROTECTED)) => {
                 return Err(TargetError::Refused(ReplicasError::Protected.to_string())); // J2
             }
             (Hibernate, false, _) => write(Some(true), Some(false), "hibernated (suspended)"), // J1
             (Hibernate, true, None) => write(None, Some(true), "already suspended (a resume leaves it so)"), // J3
-            (Hibernate, true, Some(_)) | (Resume, false, None) => none("unchanged", true),     // J4, J9
-            (Resume, false, Some(_)) => write(None, None, "already awake, stale record removed"), // J10
+            (Hibernate, true, Some(_)) if stale() => {
+                write(None, Some(true), "already suspended by others (a resume leaves it so)") // J4
+            }
+            (Hibernate, true, Some(_)) | (Resume, false, None) => none("unchanged", true), // J4, J9
+            (Resume, false, Some(text)) => {
+                let text = sanitize_to(text, MAX_TEXT);
+                write(None, None, &format!("already awake, stale record (suspended: {text}) removed")) // J10
+            }
             (Resume, true, None) if intent.queried => none("left suspended (nothing recorded)", false), // J7
             (Resume, true, None) => {
                 return Err(TargetError::Impossible(format!(
@@ -75,12 +93,14 @@ impl Lifecycle for CronJob {
                 ))); // J7
             }
             (Resume, true, Some(text)) => match format::boolean(text) {
+                Some(false) if stale() => write(None, None, "left suspended: others have set it since it was recorded"), // J5
                 Some(false) => write(Some(false), None, "resumed"), // J5
                 Some(true) => write(None, None, "left suspended, as it was before the sleep"), // J6
                 None => {
                     return Err(TargetError::Impossible(format!(
-                        "annotation {} is {text:?}, not true or false: correct it, or set spec.suspend by hand",
-                        keys::CRON_JOB_SUSPEND
+                        "annotation {} is {:?}, not true or false: correct it, or set spec.suspend by hand",
+                        keys::CRON_JOB_SUSPEND,
+                        sanitize_to(text, MAX_TEXT)
                     ))); // J8
                 }
             },
@@ -180,6 +200,22 @@ mod tests {
             assert_eq!(written(&cron_job(suspend, recorded), action), expected, "{row}");
         }
         assert!(written(&cron_job(true, Some("yes")), Resume).contains("is \"yes\", not true or false"), "J8");
+        for (action, expected) in [(Hibernate, "- \"true\""), (Resume, "- null")] {
+            let mut object = cron_job(true, Some("false"));
+            let entry = |manager: &str, minute: u32, fields: Value| {
+                let time = format!("2026-11-21T09:{minute:02}:00Z");
+                json!({ "manager": manager, "operation": "Update", "time": time, "fieldsV1": fields })
+            };
+            object["metadata"]["managedFields"] = json!([
+                entry(
+                    keys::PLUGIN,
+                    5,
+                    json!({ "f:metadata": { "f:annotations": { "f:hibernate.sh/cronjob-suspend": {} } } })
+                ),
+                entry("kubectl-patch", 7, json!({ "f:spec": { "f:suspend": {} } })),
+            ]);
+            assert_eq!(written(&object, action), expected, "others have suspended it since: {action:?}");
+        }
         let named = change(&cron_job(true, None), Resume, false);
         assert!(matches!(named, Err(TargetError::Impossible(text)) if text.contains("spec.suspend")), "J7 named");
     }

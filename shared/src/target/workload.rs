@@ -87,7 +87,8 @@ impl Lifecycle for Workload {
                 (patch, format!("hibernated ({} recorded){}", count(replicas), dropped.unwrap_or_default()))
             }
             Ok(Step::Wake { replicas, patch }) => {
-                let stale = ownership::stale_record(object).map(|by| format!("; {by}, scaled by others since"));
+                let stale = ownership::stale_record(object, keys::REPLICAS, ownership::REPLICAS)
+                    .map(|by| format!("; {by}, scaled by others since"));
                 (patch, format!("resumed ({}{})", count(replicas), stale.unwrap_or_default()))
             }
             Ok(Step::Forget { replicas, patch }) => {

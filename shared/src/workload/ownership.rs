@@ -1,4 +1,4 @@
-//! Who owns `spec.replicas` and the recorded count: the field managers in `metadata.managedFields`.
+//! Who owns what a sleep changes (`spec.replicas`, `spec.suspend`) and its record: the field managers in `metadata.managedFields`.
 
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
@@ -7,20 +7,25 @@ use super::replicas::replicas;
 use crate::annotation::{format, keys};
 use crate::text::sanitize_to;
 
-const REPLICAS: &str = "/fieldsV1/f:spec/f:replicas";
+/// What a sleep changes, as an entry of a field manager names it.
+const SPEC: [&str; 2] = [REPLICAS, SUSPEND];
+/// `spec.replicas`.
+pub const REPLICAS: &str = "/fieldsV1/f:spec/f:replicas";
+/// `spec.suspend`.
+pub const SUSPEND: &str = "/fieldsV1/f:spec/f:suspend";
 /// Characters that a message shows of a field manager.
 const MAX_NAME: usize = 64;
 
-/// `recorded by MANAGER at TIME`, if the manager that wrote the record no longer owns `spec.replicas`: others have scaled since, and the
-/// count may be stale. None as well if the managers do not show it, or if the record is the newer one.
+/// `recorded by MANAGER at TIME`, if the manager that wrote the record of annotation `key` no longer owns `field`: others have set it since,
+/// and the record may be stale. None as well if the managers do not show it, or if the record is the newer one.
 ///
 /// Of a `kubectl scale --replicas=0` the API server keeps no owner [tried]. The plugin writes both fields at once, so that the loss of one
 /// tells.
-pub fn stale_record(object: &Value) -> Option<String> {
-    let record = format!("/fieldsV1/f:metadata/f:annotations/f:{}", keys::REPLICAS.replace('/', "~1"));
+pub fn stale_record(object: &Value, key: &str, field: &str) -> Option<String> {
+    let record = format!("/fieldsV1/f:metadata/f:annotations/f:{}", key.replace('/', "~1"));
     let writer = owners(object, &record).map(|(_, entry)| entry).max_by_key(|entry| written_at(entry))?;
     let name = manager(writer);
-    let scalers: Vec<&Value> = owners(object, REPLICAS).map(|(_, entry)| entry).collect();
+    let scalers: Vec<&Value> = owners(object, field).map(|(_, entry)| entry).collect();
     let kept = scalers.iter().any(|entry| manager(entry) == name);
     let taken = scalers.iter().any(|entry| written_at(entry) >= written_at(writer));
     let lost = scalers.is_empty() && name == keys::PLUGIN;
@@ -31,16 +36,18 @@ pub fn stale_record(object: &Value) -> Option<String> {
     Some(format!("recorded by {}{at}", sanitize_to(name, MAX_NAME)))
 }
 
-/// The JSON patch by which a manager gives up `spec.replicas` of a workload that is awake, so that a server-side apply by others has no
+/// The JSON patch by which a manager gives up `spec.replicas` or `spec.suspend` of a workload that is awake, so that a server-side apply by others has no
 /// conflict. None if the manager does not own it. It only applies to the entry that it was made from.
 pub fn release(object: &Value, own: &str) -> Option<Value> {
-    if replicas(object) == 0 {
+    if replicas(object) == 0 || object.pointer("/spec/suspend") == Some(&Value::Bool(true)) {
         return None; // the ownership guards the sleep
     }
-    let (at, entry) = owners(object, REPLICAS).find(|(_, entry)| manager(entry) == own && is_of_the_object(entry))?;
+    let is_own = |(_, entry): &(usize, &Value)| manager(entry) == own && is_update_of_the_object(entry);
+    let (at, entry) = SPEC.into_iter().find_map(|field| owners(object, field).find(is_own))?;
     let mut fields = entry.get("fieldsV1")?.clone();
     let spec = fields.get_mut("f:spec")?.as_object_mut()?;
     spec.remove("f:replicas");
+    spec.remove("f:suspend");
     if spec.is_empty() {
         fields.as_object_mut()?.remove("f:spec"); // an empty set would be the ownership of the whole spec
     }
@@ -67,9 +74,11 @@ fn written_at(entry: &Value) -> Option<Timestamp> {
     format::time(entry.get("time")?.as_str()?)
 }
 
-/// Whether an entry came from a write of the object itself, not of a subresource such as `scale`.
-fn is_of_the_object(entry: &Value) -> bool {
-    entry.get("subresource").and_then(Value::as_str).is_none_or(str::is_empty)
+/// Whether an entry came from an update of the object itself: not of a subresource such as `scale`, and not from a server-side apply, whose
+/// owner takes away what it no longer applies.
+fn is_update_of_the_object(entry: &Value) -> bool {
+    let is_update = entry.get("operation").and_then(Value::as_str) == Some("Update");
+    is_update && entry.get("subresource").and_then(Value::as_str).is_none_or(str::is_empty)
 }
 
 #[cfg(test)]
@@ -124,7 +133,7 @@ mod tests {
                 Some("recorded by a [31m at 2026-11-21T09:05:00Z"),
             ),
         ] {
-            assert_eq!(stale_record(&workload(0, &entries)).as_deref(), stale, "{case}");
+            assert_eq!(stale_record(&workload(0, &entries), keys::REPLICAS, REPLICAS).as_deref(), stale, "{case}");
         }
     }
 
@@ -163,10 +172,13 @@ mod tests {
         let ours = entry(keys::PLUGIN, 5, true, false);
         let mut scaled = ours.clone();
         scaled["subresource"] = json!("scale");
+        let mut applied = ours.clone();
+        applied["operation"] = json!("Apply");
         for (case, replicas, entry) in [
             ("asleep", 0, ours.clone()),
             ("another manager", 3, entry("kubectl", 5, true, false)),
             ("of the scale subresource", 3, scaled),
+            ("applied, not updated", 3, applied),
             ("no longer owned", 3, entry(keys::PLUGIN, 5, false, true)),
         ] {
             assert_eq!(release(&workload(replicas, &[entry]), keys::PLUGIN), None, "{case}");

@@ -1,6 +1,7 @@
 //! Carries out a plan: the record first, then each action. The first that fails ends the reconcile; the next one goes on.
 
 use std::future::Future;
+use std::time::Duration;
 
 use futures::{StreamExt, stream};
 use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
@@ -15,6 +16,7 @@ use shared::kkp::record::{Record, Workload, WorkloadKind};
 use shared::spoke::SpokeError;
 use shared::spoke::kinds::{Kind, MachineDeployment, MachineSet, Node, Pod};
 use shared::text::{sanitize, sanitize_chain};
+use tokio::time::Instant;
 
 use super::machinery::Seen;
 use super::store::{self, Stored, lead};
@@ -28,8 +30,8 @@ use crate::spoke::reader::{SpokeClient, is_not_there};
 const DEPLOYMENT: &str = "MachineDeployment";
 /// Writes that are under way at once for one cluster.
 const CONCURRENT_WRITES: usize = 8;
-/// Refusals of such writes that hold up no others.
-const MOST_REFUSALS: usize = 2 * CONCURRENT_WRITES;
+/// How long failures of such writes hold up no others: a webhook that hangs takes its time for each.
+const FAILURES_FOR: Duration = Duration::from_secs(20);
 
 /// Carries it out.
 pub async fn run(
@@ -135,21 +137,18 @@ async fn one(
     }
 }
 
-/// The same for each of these, some at once. One that is refused holds up no other; any other failure ends it, and so do many refusals: a
-/// webhook that hangs takes its time for each.
+/// The same for each of these, some at once. One that the user cluster refuses or does not answer holds up no other for a while; the first
+/// failure is the outcome.
 async fn each<T, F>(all: &[T], call: impl Fn(T) -> F) -> Result<(), KkpError>
 where
     T: Clone,
     F: Future<Output = Result<(), KkpError>>,
 {
     let mut calls = stream::iter(all.iter().cloned().map(call)).buffer_unordered(CONCURRENT_WRITES);
-    let (mut refusals, mut outcome) = (0, Ok(()));
+    let (begun, mut outcome) = (Instant::now(), Ok(()));
     while let Some(result) = calls.next().await {
         match result {
-            Err(error @ KkpError::User { source: SpokeError::Failed(_), .. }) if refusals < MOST_REFUSALS => {
-                refusals += 1;
-                outcome = outcome.and(Err(error));
-            }
+            Err(error @ KkpError::User { .. }) if begun.elapsed() < FAILURES_FOR => outcome = outcome.and(Err(error)),
             result => result?,
         }
     }

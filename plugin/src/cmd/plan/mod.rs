@@ -34,6 +34,7 @@ use crate::{
     },
     error::{Exit, Failure, Problem, UsageError},
     output::{self, nothing_found},
+    read::reverts,
     select::{
         parse::{Flags, parse},
         resolve::{CONCURRENCY, Resolver},
@@ -56,9 +57,6 @@ pub(crate) async fn run(kinds: Kinds, args: &PlanArgs, hub_args: &HubArgs) -> Re
         lists: false,
     };
     let mut selection = parse(kinds, &args.targets, flags)?;
-    if let Some(name) = selection.whole() {
-        return Err(UsageError::NothingToPlan(format!("namespace/{name}")).into());
-    }
     let now = time::now();
     let asked = rollout::Asked::read(&args.rollout, &now)?;
     let end = args.time.resolve_from(&now, asked.as_ref().and_then(rollout::Asked::not_before))?;
@@ -66,7 +64,7 @@ pub(crate) async fn run(kinds: Kinds, args: &PlanArgs, hub_args: &HubArgs) -> Re
         selection = asked.checked(selection)?;
     }
     let hub = Hub::connect(hub_args).await?;
-    let namespace = (!hub_args.all_namespaces).then_some(hub.namespace.as_str());
+    let namespace = selection.whole().or((!hub_args.all_namespaces).then_some(hub.namespace.as_str()));
     let found = Resolver::new(&hub, namespace).resolve(&selection).await;
     if found.is_empty() {
         output::note(&nothing_found(selection.namespace(namespace)));
@@ -82,11 +80,13 @@ pub(crate) async fn run(kinds: Kinds, args: &PlanArgs, hub_args: &HubArgs) -> Re
         Some(asked) => Some(asked.order(namespace, &found)?),
         None => None,
     };
+    let scaled = found.iter().flatten().filter(|target| target.row.advice == Some(Advice::Autoscalers));
+    let autoscalers = reverts::autoscalers(&hub, scaled.map(|target| target.namespace.clone()).collect()).await;
     let outlooks: Vec<Result<Outlook, Failure>> = stream::iter(found)
         .map(|target| async {
             let target = target?;
             let what = target.full_name();
-            look(&hub, args, target, end).await.map_err(|problem| Failure::new(what, problem))
+            look(&hub, args, target, end, &autoscalers).await.map_err(|problem| Failure::new(what, problem))
         })
         .buffered(CONCURRENCY)
         .collect()
@@ -117,12 +117,18 @@ pub(crate) async fn run(kinds: Kinds, args: &PlanArgs, hub_args: &HubArgs) -> Re
     Ok(Exit::of(exits))
 }
 
-async fn look(hub: &Hub, args: &PlanArgs, mut target: Target, end: Option<Timestamp>) -> Result<Outlook, Problem> {
+async fn look(
+    hub: &Hub,
+    args: &PlanArgs,
+    mut target: Target,
+    end: Option<Timestamp>,
+    autoscalers: &[Value],
+) -> Result<Outlook, Problem> {
     if let Some(confirmation) = target.row.confirmation {
         return confirmed::look(hub, args, target, confirmation).await;
     }
     if target.row.advice == Some(Advice::Autoscalers) {
-        return workload::look(hub, &args.field_manager, target).await;
+        return workload::look(hub, &args.field_manager, target, autoscalers).await;
     }
     let mut unanswered = None;
     if args.fresh {

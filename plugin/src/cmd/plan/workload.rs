@@ -1,9 +1,7 @@
 //! The outlook of a workload: what it refuses itself, what the hub answers to a dry run, and what may scale it again.
 
-use std::collections::BTreeSet;
-
-use futures::future::join;
 use jiff::Timestamp;
+use serde_json::Value;
 use shared::{
     hive::preflight::{Finding, Severity},
     target::{Intent, PowerAction},
@@ -16,15 +14,14 @@ use crate::{api::Hub, error::Problem, read::reverts, select::target::Target};
 ///
 /// # Errors
 /// When the object does not match its schema.
-pub(crate) async fn look(hub: &Hub, manager: &str, target: Target) -> Result<Outlook, Problem> {
+pub(crate) async fn look(hub: &Hub, manager: &str, target: Target, autoscalers: &[Value]) -> Result<Outlook, Problem> {
     let record = target.record()?;
     let action = if record.desired == "Hibernating" { PowerAction::Resume } else { PowerAction::Hibernate };
     let intent = Intent { action, reason: None, end: None, now: Timestamp::now(), queried: true, force: false };
     let refused = target.row.change(&target.object, &intent).err();
     let refused = refused.map(|error| Finding::new(Severity::Block, verdict::REFUSED, error.to_string()));
-    let autoscalers = reverts::autoscalers(hub, BTreeSet::from([target.namespace.as_str()]));
-    let (autoscalers, verdict) = join(autoscalers, verdict::ask(hub, manager, &target, None)).await;
-    let rules: Vec<Finding> = refused.into_iter().chain(reverts::of(&target, &autoscalers)).collect();
+    let verdict = verdict::ask(hub, manager, &target, None).await;
+    let rules: Vec<Finding> = refused.into_iter().chain(reverts::of(&target, autoscalers)).collect();
     Ok(Outlook {
         desired: record.desired,
         observed: record.observed,

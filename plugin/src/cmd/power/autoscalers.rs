@@ -1,6 +1,6 @@
 //! Warnings before a sleep of workloads that others may undo.
 
-use shared::target::Advice;
+use shared::{hive::preflight::Severity, target::Advice};
 
 use crate::{api::Hub, cmd::power::confirm::Planned, output, read::reverts, select::target::Target};
 
@@ -8,9 +8,12 @@ use crate::{api::Hub, cmd::power::confirm::Planned, output, read::reverts, selec
 pub(crate) async fn warn(hub: &Hub, planned: &[Planned]) {
     let of_workload = |(target, plan): &&Planned| target.row.advice == Some(Advice::Autoscalers) && plan.is_ok();
     let workloads: Vec<&Target> = planned.iter().filter(of_workload).map(|(target, _)| target).collect();
-    let namespaces = workloads.iter().map(|target| target.namespace.as_str()).collect();
+    let namespaces = workloads.iter().map(|target| target.namespace.clone()).collect();
     let autoscalers = reverts::autoscalers(hub, namespaces).await;
     for found in workloads.iter().flat_map(|target| reverts::of(target, &autoscalers)) {
-        output::warning(&found.sentence);
+        match found.severity {
+            Severity::Info => output::note(&found.sentence),
+            _ => output::warning(&found.sentence),
+        }
     }
 }

@@ -78,7 +78,7 @@ async fn run(
     let namespace = whole.or((!hub_args.all_namespaces).then_some(hub.namespace.as_str()));
     let found = Resolver::new(&hub, namespace).resolve(&selection).await;
     if let Some(name) = whole {
-        namespace::check(name, &found)?;
+        namespace::check(&hub, name, &found).await?;
     }
     if found.is_empty() {
         output::note(&nothing_found(selection.namespace(namespace)));

@@ -4,12 +4,13 @@ use futures::future::join_all;
 use serde_json::Value;
 use shared::{
     annotation::keys,
-    target::{Kind, TargetError},
+    kkp::api::NAMESPACE_PREFIX,
+    target::{KKP_CLUSTER, Kind, TargetError},
 };
 
 use super::confirm::Planned;
 use crate::{
-    api::{Hub, Resource},
+    api::{Hub, Resource, error::HubError},
     error::{Exit, Failure, Problem},
     output,
     select::{target::Target, whole::is_control_plane},
@@ -21,11 +22,24 @@ static JOB: Kind = Kind::namespaced("batch", &["v1"], "Job", "jobs");
 /// How many objects the note names; the rest is counted.
 const NAMED: usize = 20;
 
-/// Refuses a namespace of the hub's control plane: one that has such a name, or in which our own programs run.
+/// Refuses a namespace of a control plane: of the hub, by its name or because our own programs run there, or of a user cluster of KKP.
 ///
 /// # Errors
 /// [`TargetError::Refused`].
-pub(super) fn check(name: &str, found: &[Result<Target, Failure>]) -> Result<(), Problem> {
+pub(super) async fn check(hub: &Hub, name: &str, found: &[Result<Target, Failure>]) -> Result<(), Problem> {
+    if let Some(id) = name.strip_prefix(NAMESPACE_PREFIX) {
+        let found = hub.get(Resource::preferred(&KKP_CLUSTER.kind), "", id).await;
+        // What cannot be read is refused, too: etcd must be the last to stop.
+        if !matches!(found, Err(HubError::NoKind(_) | HubError::NoObject { .. })) {
+            let text =
+                format!("namespace/{name} is the control plane of a user cluster of KKP: name cluster/{id} instead");
+            return Err(TargetError::Refused(text).into());
+        }
+    }
+    is_of_the_hub(name, found)
+}
+
+fn is_of_the_hub(name: &str, found: &[Result<Target, Failure>]) -> Result<(), Problem> {
     if !is_control_plane(name) && !found.iter().flatten().any(is_ours) {
         return Ok(());
     }
@@ -112,7 +126,6 @@ mod tests {
     use shared::target::{Change, workload::DEPLOYMENT};
 
     use super::*;
-    use crate::api::error::HubError;
 
     fn target(name: &str, labels: &Value) -> Target {
         Target::new(&DEPLOYMENT, "v1", json!({ "metadata": { "name": name, "namespace": "x", "labels": labels } }))
@@ -126,7 +139,7 @@ mod tests {
             ("kube-system", json!({}), Some(Exit::Refused)),
             ("renamed", ours, Some(Exit::Refused)),
         ] {
-            let checked = check(name, &[Ok(target("web", &labels))]);
+            let checked = is_of_the_hub(name, &[Ok(target("web", &labels))]);
             assert_eq!(checked.err().map(|problem| problem.exit()), exit, "{name}");
         }
     }

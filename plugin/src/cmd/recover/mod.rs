@@ -205,8 +205,8 @@ async fn warn(hub: &Hub, namespace: &str, look: &DatabaseSnapshot, run: &Run<'_>
     }
     if let Some(ids) = outdated(&look.facts(), &run.record) {
         output::warning(&format!(
-            "{}: {ids}: spec.processes has another volumeClaimTemplate than the one that the volume was made from: unless it is set \
-             back, the operator replaces the group again",
+            "{}: {ids}: the newest volume of its class was made from another volumeClaimTemplate: if spec.processes still has that \
+             one, the operator replaces the group again",
             called(run.name)
         ));
     }
@@ -364,7 +364,7 @@ mod tests {
     #[test]
     fn a_changed_template_is_named_with_the_way_back() {
         let text = FdbError::Outdated { cluster: called("sample"), groups: "storage-1".to_owned() }.to_string();
-        for part in ["has marked storage-1 again", "Set it back, and run this command again"] {
+        for part in ["has marked storage-1 again", "Set spec.processes back, wait until"] {
             assert!(text.contains(part), "{text}");
         }
     }

@@ -61,10 +61,21 @@ pub(crate) async fn warn(hub: &Hub) {
 
 /// Why no controller would work on a rollout.
 async fn no_controller(hub: &Hub) -> Result<Option<String>, HubError> {
-    let webhooks = hub.get(Resource::preferred(&WEBHOOKS), "", keys::WEBHOOK).await.unwrap_or_default();
+    let (webhooks, is_known) = match hub.get(Resource::preferred(&WEBHOOKS), "", keys::WEBHOOK).await {
+        Ok(webhooks) => (webhooks, true),
+        Err(HubError::NoObject { .. }) => (Value::Null, true),
+        Err(HubError::Forbidden { .. }) => (Value::Null, false),
+        Err(error) => return Err(error),
+    };
     let namespace = installed_in(&webhooks);
     match hub.get(Resource::preferred(&LEASE), namespace, keys::CONTROLLER).await {
         Ok(lease) => Ok(held(&lease, namespace, Timestamp::now()).err()),
+        Err(HubError::NoObject { .. }) if !is_known => {
+            output::warning(
+                "whether hibernate-controller runs is unknown: you may not read the webhook configuration, which names its namespace",
+            );
+            Ok(None)
+        }
         Err(HubError::NoObject { .. }) => {
             Ok(Some(format!("no controller runs: there is no Lease {} in namespace {namespace}", keys::CONTROLLER)))
         }

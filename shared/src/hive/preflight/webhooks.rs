@@ -82,15 +82,12 @@ impl WebhookLook {
         if self.service.is_none() || self.failure_policy.as_deref() == Some("Ignore") {
             return None;
         }
-        let asks = |operation: &str, resource: &str| {
-            self.rules.iter().any(|rule| {
-                has(rule.operations.as_deref(), &[operation])
-                    && has(rule.api_groups.as_deref(), &[""])
-                    && is_about(rule, resource)
-            })
+        let asks = |rule: &RuleWithOperations| {
+            has(rule.operations.as_deref(), &["DELETE"])
+                && has(rule.api_groups.as_deref(), &[""])
+                && is_about(rule, "pods")
         };
-        let requests = [("DELETE", "pods"), ("CREATE", "pods/eviction")];
-        requests.into_iter().find(|(operation, resource)| asks(operation, resource)).map(|(_, resource)| resource)
+        self.rules.iter().any(asks).then_some("pods")
     }
 }
 
@@ -218,7 +215,7 @@ mod tests {
             ("created only", json!({}), None),
             ("deleted", rule("DELETE", "pods"), Some("pods")),
             ("everything", rule("*", "*/*"), Some("pods")),
-            ("evicted", rule("CREATE", "pods/eviction"), Some("pods/eviction")),
+            ("evicted, which no drain here asks for", rule("CREATE", "*/*"), None),
             ("an eviction is only created", rule("DELETE", "pods/eviction"), None),
             ("its status", rule("*", "pods/status"), None),
             ("of another group", with("/rule/apiGroups", json!(["apps"])), None),

@@ -88,7 +88,7 @@ fn not_paused(change: &Change<'_, Cluster>) -> Verdict {
     Verdict::deny(
         Fault::Forbidden,
         "spec.pause",
-        format!("another client has paused the cluster: first {}", keys::TO_UNPAUSE),
+        "another client has paused the cluster: set spec.pause to false first",
     )
 }
 

@@ -96,8 +96,12 @@ pub fn kept_awake(cluster: &Cluster, now: Timestamp) -> Option<String> {
 
 /// Whether a cluster is paused, and by us.
 pub fn is_paused_by_us(cluster: &Cluster) -> bool {
-    let reason = cluster.spec.pause_reason.as_deref().unwrap_or_default();
-    cluster.spec.pause && reason.starts_with(keys::PAUSED_BY_US)
+    cluster.spec.pause && has_our_reason(cluster)
+}
+
+/// Whether it carries the reason of our pause, which stays when another client ends that.
+pub(super) fn has_our_reason(cluster: &Cluster) -> bool {
+    cluster.spec.pause_reason.as_deref().is_some_and(|reason| reason.starts_with(keys::PAUSED_BY_US))
 }
 
 /// A workload of the control plane.
@@ -220,7 +224,7 @@ impl MachineDeployment {
     /// What a sleep has to give back. A copy is older than what another client has written since.
     pub(super) fn before(&self) -> Machines {
         let replicas = if self.replicas == 0 { self.copy.unwrap_or_default() } else { self.replicas };
-        let autoscaler = self.autoscaler.iter().chain(&self.autoscaler_copy);
+        let autoscaler = self.autoscaler_copy.iter().chain(&self.autoscaler);
         Machines { replicas, autoscaler: autoscaler.map(|(key, value)| (key.clone(), value.clone())).collect() }
     }
 }

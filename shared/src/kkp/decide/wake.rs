@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::facts::is_needed;
+use super::facts::{has_our_reason, is_needed};
 use super::{
     Action, FIRST, Facts, MachineDeployment, Machinery, Plan, Replicas, SLOW, Warning, effective, ends, names, seen,
     waits,
@@ -57,10 +57,9 @@ fn goes_on_regardless(facts: &Facts<'_>, phase: Phase) -> bool {
 /// it has left goes the same way: a later pause without a reason would pass for ours.
 fn unpause(facts: &Facts<'_>) -> Option<Action> {
     let cluster = facts.cluster;
-    let has_reason = cluster.spec.pause_reason.as_deref().is_some_and(|why| why.starts_with(keys::PAUSED_BY_US));
     let has_expiry =
         cluster.metadata.annotations.as_ref().is_some_and(|all| all.contains_key(keys::CERTIFICATES_EXPIRE_AT));
-    let is_left = !cluster.spec.pause && (has_reason || has_expiry);
+    let is_left = !cluster.spec.pause && (has_our_reason(cluster) || has_expiry);
     ((facts.is_paused_by_us() || is_left) && !facts.is_deleted()).then_some(Action::Unpause)
 }
 

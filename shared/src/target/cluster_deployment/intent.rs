@@ -91,7 +91,10 @@ fn check(cluster: &Value, intent: &Intent<'_>) -> Option<Change> {
     let cluster = cluster.filter(|cluster| is_awake(cluster) && !is_left_alone(cluster))?;
     let asked = format::seconds(request_time(&cluster, intent.now));
     let patch = json!({ "metadata": { "annotations": { keys::PREFLIGHT_REQUESTED_AT: asked } } });
-    Some(Change::Ask { patch, message: "already running; asked for a check of its machines".to_owned() })
+    Some(Change::Ask {
+        patch,
+        message: "already running; asked for a check of its machines, `status` shows the outcome".to_owned(),
+    })
 }
 
 /// What is said where nothing has to be written: that it wakes by itself all the same is easily overlooked.
@@ -278,7 +281,10 @@ mod tests {
                 Change::Ask { patch, message } => {
                     let asked = json!({ "metadata": { "annotations": { keys::PREFLIGHT_REQUESTED_AT: NOW } } });
                     assert_eq!((asks, patch), (true, asked), "{case}");
-                    assert_eq!(message, "already running; asked for a check of its machines");
+                    assert_eq!(
+                        message,
+                        "already running; asked for a check of its machines, `status` shows the outcome"
+                    );
                 }
                 Change::None { message, follows } => {
                     assert_eq!((asks, message.as_str(), follows), (false, "unchanged", true), "{case}");

@@ -606,10 +606,13 @@ fn what_is_left_of_a_pause_that_another_client_has_ended_goes() {
     }
 }
 
-/// K7 of the webhook judges whoever follows the advice.
 #[test]
-fn the_advice_to_end_a_pause_names_the_annotation_that_it_takes() {
-    assert!(keys::TO_UNPAUSE.ends_with(&format!("with annotation {}: \"true\"", keys::ALLOW_UNPAUSE)));
+fn a_copy_is_older_than_what_others_have_written_since() {
+    let annotations = |value: &str| [("max".to_owned(), value.to_owned())].into();
+    let both = MachineDeployment { autoscaler: annotations("9"), autoscaler_copy: annotations("5"), ..deployment(3) };
+    assert_eq!((both.before().replicas, both.before().autoscaler), (3, annotations("9")));
+    let copy = MachineDeployment { autoscaler_copy: annotations("5"), ..deployment(0) };
+    assert_eq!((copy.before().replicas, copy.before().autoscaler), (2, annotations("5")));
 }
 
 /// Row 18: the counts are those of the backup.

@@ -315,6 +315,10 @@ async fn what_cannot_be_found_or_seen_is_explained() -> Result<()> {
     let hint = format!("is the display name of cluster.kubermatic.k8c.io/{}: use its ID", user.id);
     assert!(named.stderr.contains(&hint), "{}", named.stderr);
 
+    let whole = user.plugin(&[&format!("ns/cluster-{}", user.id), "--yes"]).await?;
+    assert_eq!(whole.code, 3, "{}", whole.stderr);
+    assert!(whole.stderr.contains(&format!("name {} instead", user.target())), "{}", whole.stderr);
+
     let kubeconfig = user.world.kubeconfig_of("bob")?.display().to_string();
     let foreign = user.plugin(&[&user.target(), "--yes", "--kubeconfig", &kubeconfig]).await?;
     assert_eq!(foreign.code, 1, "{}", foreign.stderr);

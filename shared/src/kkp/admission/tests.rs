@@ -149,17 +149,18 @@ fn into_sleep() {
 /// What the preflight and the controller advise where a sleep is requested and another client has paused the cluster.
 #[test]
 fn the_advice_to_end_a_pause_of_another_client_works() {
-    let paused = merged(
-        merged(awake(), annotate(keys::POWER_STATE, "Hibernating")),
-        json!({ "spec": { "pause": true, "pauseReason": "maintenance" } }),
-    );
+    let pause = json!({ "spec": { "pause": true, "pauseReason": "maintenance" } });
+    let requested = merged(merged(awake(), annotate(keys::POWER_STATE, "Hibernating")), pause.clone());
+    let dehydrated = merged(asleep(), pause);
     let write = |annotations: Value| json!({ "metadata": { "annotations": annotations }, "spec": { "pause": false } });
     assert_eq!(
         keys::TO_UNPAUSE,
         format!("set spec.pause to false, in one write with annotation {}: \"true\"", keys::ALLOW_UNPAUSE)
     );
-    assert_eq!(verdict(&paused, write(json!({ keys::ALLOW_UNPAUSE: "true" })), "alice").0, [""; 0]);
-    assert_eq!(verdict(&paused, write(json!({})), "alice").0, ["K7"], "without the annotation");
+    for paused in [&requested, &dehydrated] {
+        assert_eq!(verdict(paused, write(json!({ keys::ALLOW_UNPAUSE: "true" })), "alice").0, [""; 0]);
+    }
+    assert_eq!(verdict(&dehydrated, write(json!({})), "alice").0, ["K7"], "without the annotation");
 }
 
 /// A new object's status is empty.

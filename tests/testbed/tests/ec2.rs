@@ -15,5 +15,5 @@ fn the_simulator_refuses_what_ec2_refuses() {
         .unwrap();
     let text = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{text}");
-    assert!(text.contains("Ran 23 tests"), "{text}");
+    assert!(text.contains("Ran 25 tests"), "{text}");
 }

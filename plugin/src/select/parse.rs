@@ -4,7 +4,8 @@ use shared::target::{Kinds, Record, ShownKind, TargetKind, cron_job::IN_NAMESPAC
 
 use super::whole;
 use crate::{
-    cli::{COMMANDS, name::is_name},
+    api::Hub,
+    cli::{COMMANDS, HubArgs, name::is_name},
     error::UsageError,
 };
 
@@ -33,6 +34,11 @@ impl Selection {
             Self::Query { whole, .. } => whole.as_deref(),
             Self::Named(_) => None,
         }
+    }
+
+    /// The namespace to search, none for all: the one that is named as a whole, or that of the flags and the context.
+    pub(crate) fn scope<'a>(&'a self, hub: &'a Hub, flags: &HubArgs) -> Option<&'a str> {
+        self.whole().or((!flags.all_namespaces).then_some(hub.namespace.as_str()))
     }
 
     /// The namespace that was searched, none if no kind that was asked for lives in one.

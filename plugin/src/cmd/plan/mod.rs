@@ -64,7 +64,7 @@ pub(crate) async fn run(kinds: Kinds, args: &PlanArgs, hub_args: &HubArgs) -> Re
         selection = asked.checked(selection)?;
     }
     let hub = Hub::connect(hub_args).await?;
-    let namespace = selection.whole().or((!hub_args.all_namespaces).then_some(hub.namespace.as_str()));
+    let namespace = selection.scope(&hub, hub_args);
     let found = Resolver::new(&hub, namespace).resolve(&selection).await;
     if found.is_empty() {
         output::note(&nothing_found(selection.namespace(namespace)));

@@ -75,7 +75,7 @@ async fn run(
     let intent = Intent { action, reason: args.reason.as_deref(), end, now: now.timestamp(), queried, force };
     let hub = Hub::connect(hub_args).await?;
     let whole = selection.whole();
-    let namespace = whole.or((!hub_args.all_namespaces).then_some(hub.namespace.as_str()));
+    let namespace = selection.scope(&hub, hub_args);
     let found = Resolver::new(&hub, namespace).resolve(&selection).await;
     if let Some(name) = whole {
         namespace::check(&hub, name, &found).await?;

@@ -133,8 +133,10 @@ impl Run<'_> {
                 }
             };
             let Some(step) = steps.first() else { return Err(self.not_included(&look, &record, include_failure)) };
-            let replaced = outdated(&look.facts(), &record).filter(|_| edits > 0);
-            if let (Step::Skip(_), Some(groups)) = (step, replaced) {
+            if edits > 0
+                && matches!(step, Step::Skip(_))
+                && let Some(groups) = outdated(&look.facts(), &record)
+            {
                 return Err(FdbError::Outdated { cluster: called(self.name), groups }.into());
             }
             match step {

@@ -49,7 +49,7 @@ pub(crate) async fn run(kinds: Kinds, args: &StatusArgs, hub_args: &HubArgs) -> 
     };
     let selection = parse(kinds, &args.targets, flags)?;
     let hub = Hub::connect(hub_args).await?;
-    let namespace = selection.whole().or((!hub_args.all_namespaces).then_some(hub.namespace.as_str()));
+    let namespace = selection.scope(&hub, hub_args);
     let (mut targets, mut exits) = (Vec::new(), Vec::new());
     let mut fail = |failure: &Failure| {
         exits.push(failure.problem.exit());

@@ -13,7 +13,6 @@ pub mod kkp;
 pub mod rollout;
 pub mod share;
 pub mod spoke;
-pub mod steps;
 pub mod target;
 pub mod text;
 pub mod workload;

@@ -21,7 +21,6 @@ mod schedule;
 mod scope;
 pub mod shares;
 pub mod slot;
-pub mod steps;
 mod target;
 #[cfg(test)]
 pub mod testing;

@@ -11,12 +11,10 @@ use kube::ResourceExt;
 use kube::core::Status;
 use kube::runtime::watcher::{self, Event};
 use serde_json::{Value, json};
-use shared::steps::{Operation, RecordError};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 
 use super::marks::Marks;
-use super::steps::{Durable, StepError};
 use super::testing::MemoryHub;
 use super::*;
 
@@ -404,68 +402,4 @@ async fn a_kind_that_is_not_served_is_told_and_waited_for() {
     sleep(Duration::from_secs(1)).await;
     assert!(stage.term.readiness.answer(true, true).1.contains("[+]puppet ok\n"));
     assert_eq!(stage.passes("late").len(), 1);
-}
-
-const MOVE: Durable = Durable {
-    operation: Operation { name: "move", version: 1, steps: &["lift", "carry", "put-down"] },
-    key: "hibernate.sh/test-steps",
-};
-
-/// Runs the operation until it is over, with a kill after the `point`-th call to the hub. Says which steps were run.
-async fn moved(point: usize) -> (Vec<String>, usize) {
-    let hub = MemoryHub::default();
-    let path = format!("{BELOW}moved");
-    hub.put(&path, map("moved", ""));
-    let mut ran = Vec::new();
-    loop {
-        let writer = hub.term().hub; // a new process each time
-        let object: ConfigMap = serde_json::from_value(hub.get(&path)).unwrap();
-        let Some(record) = MOVE.read(&object).unwrap() else {
-            if !ran.is_empty() {
-                return (ran, hub.patches());
-            }
-            let undo = BTreeMap::from([("from".to_owned(), "here".to_owned())]);
-            MOVE.begin(&writer, &object, undo).await.unwrap();
-            continue;
-        };
-        assert_eq!(record.undo["from"], "here", "what undoes it is there as long as it runs");
-        ran.push(record.step.clone());
-        if ran.len() == point {
-            continue; // killed after the step's calls, before the next one is recorded
-        }
-        MOVE.advance(&writer, &object, &record).await.unwrap();
-    }
-}
-
-#[tokio::test]
-async fn a_durable_operation_goes_on_where_it_was_killed() {
-    let steps = ["lift", "carry", "put-down"];
-    assert_eq!(moved(0).await, (steps.map(str::to_owned).to_vec(), 4));
-    for point in 1..=3 {
-        let (ran, writes) = moved(point).await;
-        let mut expected = steps.to_vec();
-        expected.insert(point, steps[point - 1]); // the step that was cut off is run again
-        assert_eq!((ran, writes), (expected.into_iter().map(str::to_owned).collect(), 4), "killed in step {point}");
-    }
-}
-
-#[tokio::test]
-async fn a_record_is_never_written_over_and_an_unknown_one_stops_the_operation() {
-    let hub = MemoryHub::default();
-    let path = format!("{BELOW}moved");
-    hub.put(&path, map("moved", ""));
-    let read = || serde_json::from_value::<ConfigMap>(hub.get(&path)).unwrap();
-    let stale = read();
-    let writer = hub.term().hub;
-    MOVE.begin(&writer, &stale, BTreeMap::new()).await.unwrap();
-    let second = MOVE.begin(&writer, &stale, BTreeMap::new()).await.unwrap_err();
-    assert!(matches!(second, StepError::Write(WriteError::Conflict(_))), "{second}");
-    hub.edit(&path, |object| {
-        let text =
-            object["metadata"]["annotations"][MOVE.key].as_str().unwrap().replace("\"version\":1", "\"version\":9");
-        object["metadata"]["annotations"][MOVE.key] = json!(text);
-    });
-    assert!(matches!(MOVE.read(&read()), Err(RecordError::UnknownVersion { found: 9, known: 1, .. })));
-    let long = BTreeMap::from([("a".to_owned(), "x".repeat(9_000))]);
-    assert!(matches!(MOVE.begin(&writer, &read(), long).await, Err(StepError::Record(RecordError::TooLong(_)))));
 }

@@ -1,9 +1,15 @@
 //! Carries out a plan: one merge patch of our own annotations for each object, guarded by the version that was listed.
 
+use std::fmt::Debug;
+
 use futures::StreamExt;
 use jiff::Timestamp;
+use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Service};
-use kube::ResourceExt;
+use kube::api::Patch;
+use kube::{Api, Resource, ResourceExt};
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
 use shared::annotation::format;
 use shared::annotation::keys;
 use shared::fdb::admission::Kind;
@@ -11,10 +17,13 @@ use shared::fdb::api::FoundationDBCluster;
 use shared::fdb::decide::{Action, Plan};
 use shared::fdb::suspension::moment;
 
-use super::observe::Seen;
+use super::observe::{Name, Seen};
 use super::{Fdb, FdbError};
-use crate::runtime::steps::{Annotations, Place, record};
-use crate::runtime::{System, WriteError};
+use crate::runtime::hub::as_controller;
+use crate::runtime::{Hub, Moved, System, WriteError, classify};
+
+/// Annotations to write; `None` removes one.
+type Annotations = Vec<(&'static str, Option<String>)>;
 
 /// Patches that are under way at once for one cluster.
 const CONCURRENT_WRITES: usize = 8;
@@ -49,16 +58,31 @@ pub async fn run(fdb: &Fdb, cluster: &FoundationDBCluster, seen: &Seen, now: Tim
 
 async fn write(fdb: &Fdb, namespace: &str, seen: &Seen, now: Timestamp, action: &Action) -> Result<(), FdbError> {
     let (object, name) = (&seen.objects[action.object()], &seen.names[action.object()]);
-    let place = Place { namespace, name: &name.name, version: name.version.as_deref() };
-    let step = annotations(action, now);
+    let annotations = annotations(action, now);
     let written = match object.kind {
-        Kind::Pvc => record::<PersistentVolumeClaim>(fdb.hub(), &place, &step).await,
-        Kind::Service => record::<Service>(fdb.hub(), &place, &step).await,
+        Kind::Pvc => annotate::<PersistentVolumeClaim>(fdb.hub(), namespace, name, &annotations).await,
+        Kind::Service => annotate::<Service>(fdb.hub(), namespace, name, &annotations).await,
     };
     written.map_err(|source| match source {
         WriteError::NotLeader => FdbError::NotLeader,
         source => FdbError::Write { what: format!("{} {namespace}/{}", object.kind.resource(), name.name), source },
     })
+}
+
+/// Writes annotations, if the object still is the one that was listed. A lost race answers 409, so that a 422 is a refusal, and needs no
+/// right to read the object again.
+async fn annotate<K>(hub: &Hub, namespace: &str, listed: &Name, annotations: &Annotations) -> Result<(), WriteError>
+where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + DeserializeOwned + Debug,
+{
+    if !hub.claim.holds() {
+        return Err(WriteError::NotLeader);
+    }
+    let values: Value = annotations.iter().map(|(key, value)| ((*key).to_owned(), json!(value))).collect();
+    let patch = json!({"metadata": {"resourceVersion": listed.version, "annotations": values}});
+    let api: Api<K> = Api::namespaced(hub.client.clone(), namespace);
+    let written = api.patch_metadata(&listed.name, &as_controller(), &Patch::Merge(patch)).await;
+    written.map(drop).map_err(|error| classify(error, Moved::No))
 }
 
 /// What an action makes of our annotations.
@@ -79,5 +103,26 @@ fn annotations(action: &Action, now: Timestamp) -> Annotations {
             (keys::RELEASED_AT, None),
             (keys::WOKEN_AT, None),
         ],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::runtime::testing::MemoryHub;
+
+    #[tokio::test]
+    async fn what_has_changed_since_it_was_listed_is_not_written() {
+        let (hub, path) = (MemoryHub::default(), "/api/v1/namespaces/db/services/storage-1");
+        hub.put(path, json!({"metadata": {"name": "storage-1", "namespace": "db"}}));
+        let version = hub.get(path)["metadata"]["resourceVersion"].as_str().map(str::to_owned);
+        let (writer, listed) = (hub.term().hub, Name { name: "storage-1".to_owned(), version });
+        let release = async |at: &str| {
+            let annotations = vec![(keys::RELEASED_AT, Some(at.to_owned()))];
+            annotate::<Service>(&writer, "db", &listed, &annotations).await
+        };
+        release("first").await.unwrap();
+        assert!(matches!(release("second").await, Err(WriteError::Conflict(_))));
+        assert_eq!(hub.get(path)["metadata"]["annotations"][keys::RELEASED_AT], "first");
     }
 }

@@ -229,7 +229,7 @@ fn nanoseconds(text: &str) -> String {
 mod tests {
     use super::*;
 
-    /// The plugin reads the row from the end of a policy's denial, which has no causes. Frozen like `shared::hive`'s sentences.
+    /// The plugin reads the row from the end of a policy's denial, which has no causes.
     #[test]
     fn every_message_ends_with_its_row() {
         let ends: Vec<String> = validations()

@@ -106,8 +106,7 @@ fn refused(object: String, by: &str, message: &str) -> HubError {
     HubError::Refused { object, by: by.to_owned(), message: essence(message).to_owned(), denials: Vec::new() }
 }
 
-/// The rules that denied the request, as the webhook of this release names them in the causes. None of a policy or of another
-/// webhook.
+/// The rules that denied the request, as our webhook names them in the causes. None of a policy or of another webhook.
 fn denials(status: &Status) -> Vec<Denial> {
     let causes = status.details.iter().flat_map(|details| &details.causes);
     causes.filter_map(|cause| Denial::from_cause(&cause.reason, &cause.field, &cause.message)).collect()

@@ -1,7 +1,6 @@
 //! Annotation [`keys::PROCESS_GROUPS`] on an Event: the process groups that it is about.
 //!
 //! The note of such an Event names the first few groups for people. This names them for programs: compact JSON with a version.
-//! A reader that does not know the version falls back to the note.
 
 use serde::{Deserialize, Serialize};
 
@@ -58,12 +57,9 @@ impl ProcessGroups {
         versioned::text(self, VERSION)
     }
 
-    /// Whether this group is named. `None` if it is not, but groups were left out.
-    pub fn has(&self, id: &str) -> Option<bool> {
-        match self.groups.iter().any(|group| group == id) {
-            false if self.more > 0 => None,
-            found => Some(found),
-        }
+    /// Whether this group is named. It may be one of those that did not fit.
+    pub fn has(&self, id: &str) -> bool {
+        self.groups.iter().any(|group| group == id)
     }
 }
 
@@ -78,7 +74,7 @@ mod tests {
         let groups = ProcessGroups::new(["storage-1", "log-2"]);
         assert_eq!(groups.text(), r#"{"v":1,"groups":["storage-1","log-2"]}"#);
         assert_eq!(ProcessGroups::parse(&groups.text()), Some(groups.clone()));
-        assert_eq!((groups.has("storage-1"), groups.has("storage-")), (Some(true), Some(false)));
+        assert_eq!((groups.has("storage-1"), groups.has("storage-")), (true, false));
     }
 
     #[test]
@@ -97,7 +93,7 @@ mod tests {
         let ids: Vec<String> = (0..2000).map(|number| format!("storage-{number}")).collect();
         let groups = ProcessGroups::new(ids.iter().map(String::as_str));
         assert!(groups.more > 0 && groups.groups.len() + groups.more == 2000);
-        assert_eq!((groups.has("storage-0"), groups.has("storage-1999")), (Some(true), None));
+        assert_eq!((groups.has("storage-0"), groups.has("storage-1999")), (true, false));
     }
 
     proptest! {

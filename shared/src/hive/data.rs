@@ -4,7 +4,7 @@
 //! API call can write. Its status is `False`, because Hive sorts an unknown condition that is `True` before all others, as a failure.
 //!
 //! Each part describes one other condition and names that condition's `lastProbeTime`. If the times differ, another controller
-//! wrote the condition since, and the reader falls back to the message.
+//! wrote the condition since, and the part does not count.
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -104,16 +104,14 @@ impl Data {
         message.and_then(Self::parse).unwrap_or_default()
     }
 
-    /// What the condition `HibernationProgress` counts. `None` if there is nothing about the condition as it stands: its
-    /// message is all that there is.
+    /// What the condition `HibernationProgress` counts. `None` if there is nothing about the condition as it stands.
     pub fn progress_of(&self, condition: &Condition) -> Option<Progress> {
         self.progress.filter(|progress| describes(condition, progress.at))
     }
 
-    /// What the condition `HibernationPreflight` lists. `None` if there is nothing, or not all of it, about the condition as
-    /// it stands: its message has all of it.
-    pub fn preflight_of(&self, condition: &Condition) -> Option<&Preflight> {
-        self.preflight.as_ref().filter(|preflight| preflight.left_out == 0 && describes(condition, preflight.at))
+    /// What the condition `HibernationPreflight` lists. `None` if there is nothing about the condition as it stands.
+    pub fn preflight_of(self, condition: &Condition) -> Option<Preflight> {
+        self.preflight.filter(|preflight| describes(condition, preflight.at))
     }
 
     /// With this count instead of the old progress, for the condition `HibernationProgress` written at `at`.
@@ -198,7 +196,7 @@ mod seconds {
     }
 }
 
-/// Findings, sanitized like those parsed from text: any client that may write the status can write them.
+/// Findings, sanitized: any client that may write the status can write them.
 mod findings {
     use super::{Deserialize, Deserializer, Finding, Serialize, Serializer, Severity, format};
 

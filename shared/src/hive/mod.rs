@@ -7,8 +7,6 @@ pub mod data;
 pub mod decide;
 mod edit;
 pub mod exempt;
-#[cfg(test)]
-mod frozen;
 pub mod identity;
 mod order;
 pub mod pool;

@@ -35,7 +35,7 @@ pub async fn done(fdb: &Fdb, cluster: &FoundationDBCluster, seen: &Seen, plan: &
         }
         let until =
             actions().filter_map(until).max().map(|until| format!(" until {until} at least")).unwrap_or_default();
-        let note = note(&groups, &until, text);
+        let note = format!("{}{until}: {text}", named(&groups));
         info!(cluster = name, reason, held = plan.held, waiting = plan.waiting, "{note}");
         fdb.hub().metrics.notices.get_or_create(&Told { system: "fdb", reason }).inc();
         let (events, what) = (&fdb.hub().events, (ACTION, *reason));
@@ -88,11 +88,6 @@ fn until(action: &Action) -> Option<String> {
     stamp.until(&Minimum::Off).map(format::seconds)
 }
 
-/// `recover` of the previous release reads the groups from the beginning of the note about a release.
-fn note(groups: &BTreeSet<&str>, until: &str, text: &str) -> String {
-    format!("{}{until}: {text}", named(groups))
-}
-
 /// The first few by name, and how many more.
 fn named(groups: &BTreeSet<&str>) -> String {
     let first: Vec<&str> = groups.iter().copied().take(NAMED).collect();
@@ -104,17 +99,6 @@ fn named(groups: &BTreeSet<&str>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// Frozen for one release: the plugin of the previous one looks for these words.
-    #[test]
-    fn the_note_about_a_release_begins_with_the_groups() {
-        let (reason, _, _, text) = KINDS[1];
-        assert_eq!(reason, "Released");
-        assert_eq!(
-            note(&["storage-1", "storage-2"].into(), "", text),
-            "storage-1, storage-2: the suspension has expired; the operator may delete volume and Service"
-        );
-    }
 
     #[test]
     fn long_lists_are_cut() {

@@ -57,7 +57,7 @@ pub async fn answer(
     };
     let cloud = machines.map(|machines| machines.as_ref().map(cloud_look).map_err(Clone::clone));
     let now = clock::now();
-    let previous = preflight::found_at(cluster).map(|found| (preflight::findings(cluster), found));
+    let previous = preflight::findings(cluster).zip(preflight::found_at(cluster));
     let answer = preflight::answer(cloud.as_ref(), &spoke, previous, now);
     let Some(patch) = preflight::patch(cluster, &answer, now) else { return Ok(None) };
     let written = hive.hub().patch_status(cluster, patch).await.map_err(|error| {

@@ -5,7 +5,7 @@ use jiff::Timestamp;
 use shared::{
     admission::Denial,
     hive::{
-        admission::KIND,
+        admission::PLATFORM_FIELD,
         preflight::{Finding, Severity},
     },
 };
@@ -19,8 +19,6 @@ use crate::{
 pub(super) const PLATFORM_ROW: &str = "V4";
 /// Code of a refusal that is none of our rules.
 pub(super) const REFUSED: &str = "Refused";
-/// How that rule begins: its field.
-const PLATFORM: &str = "spec.platform: ";
 
 /// The answer to the dry run.
 #[derive(Debug)]
@@ -112,8 +110,7 @@ fn denied(mut blocks: Vec<Finding>, by: &str, denials: &[Denial]) -> Vec<Finding
     blocks.retain(|block| block.code != PLATFORM_ROW || said(block));
     let others = denials.iter().filter(|denial| !blocks.iter().any(|block| same(block, denial)));
     let others = others.map(|denial| {
-        let platform = format!("{}: ", denial.field) == PLATFORM;
-        let code = if platform { PLATFORM_ROW } else { REFUSED };
+        let code = if denial.field == PLATFORM_FIELD { PLATFORM_ROW } else { REFUSED };
         Finding::new(Severity::Block, code, format!("{denial} (says {by})"))
     });
     let others: Vec<_> = others.collect();
@@ -125,29 +122,13 @@ fn same(block: &Finding, denial: &Denial) -> bool {
     block.sentence == Finding::new(Severity::Block, "", denial.to_string()).sentence
 }
 
-/// A refusal in words only, by a policy, another webhook or our webhook of the previous release: rules in whose words it is
-/// keep their rows, and the rest is a finding of its own.
-fn refused(blocks: Vec<Finding>, by: &str, message: &str) -> Vec<Finding> {
-    let named = message.strip_prefix(KIND).and_then(|rest| rest.split_once(": "));
-    let mut rest = named.map_or(message, |(_name, said)| said).to_owned();
-    let (row, mut findings) = (row(message).map(str::to_owned), Vec::new());
-    for block in blocks {
-        let said = rest.find(&block.sentence);
-        if let Some(at) = said {
-            rest.replace_range(at..at + block.sentence.len(), "");
-        }
-        // Otherwise the hub has other settings, or other words for it.
-        let replaced = block.code == PLATFORM_ROW || row.as_ref() == Some(&block.code);
-        if said.is_some() || !replaced {
-            findings.push(block);
-        }
-    }
-    let rest = rest.trim_matches([';', ' ']);
-    if !rest.is_empty() {
-        let code = if rest.starts_with(PLATFORM) { PLATFORM_ROW } else { row.as_deref().unwrap_or(REFUSED) };
-        findings.push(Finding::new(Severity::Block, code, format!("{rest} (says {by})")));
-    }
-    findings
+/// A refusal in words only, by a policy or another webhook: it stands for the built-in rule of its row, if it names one, and for the rule about
+/// platforms, of which the hub has settings of its own.
+fn refused(mut blocks: Vec<Finding>, by: &str, message: &str) -> Vec<Finding> {
+    let row = row(message).unwrap_or(REFUSED);
+    blocks.retain(|block| block.code != PLATFORM_ROW && block.code != row);
+    blocks.push(Finding::new(Severity::Block, row, format!("{message} (says {by})")));
+    blocks
 }
 
 /// The row that a policy's message ends with: `... (V6)`.
@@ -205,20 +186,15 @@ mod tests {
         ] {
             assert_eq!(weighed_with(rules(), Some("in other words"), denials, NONE), expected, "{case}");
         }
+        let unlisted = weighed_with(Vec::new(), Some("in other words"), &[aws], NONE);
+        assert_eq!(unlisted, ["block V4"], "the built-in list has azure");
     }
 
     #[test]
     fn the_hub_has_the_last_word() {
-        let both = format!("ClusterDeployment shop/demo: {SERVED}; {PROTECTED}");
-        let one = format!("ClusterDeployment shop/demo: {PROTECTED}");
-        let aws =
-            "ClusterDeployment shop/demo: spec.platform: found azure, but only clusters on aws can be put to sleep";
         let policy = "metadata.annotations[hibernate.sh/protected]: the cluster is protected; remove it (V6)";
         for (case, refusal, warnings, expected) in [
-            ("as the rules say", Some(both.as_str()), NONE, &["block V4", "block V6", "warn V7"][..]),
-            ("the platform is served here", Some(one.as_str()), NONE, &["block V6", "warn V7"]),
-            ("it is not served here", Some(aws), NONE, &["block V4", "block V6", "warn V7"]),
-            ("a policy says it in other words", Some(policy), NONE, &["block V6", "warn V7"]),
+            ("a policy says it in other words", Some(policy), NONE, &["block V6", "warn V7"][..]),
             ("by somebody else's", Some("not on sundays"), NONE, &["block Refused", "block V6", "warn V7"]),
             ("nobody enforces it", None, NONE, &["warn V6", "warn V7"]),
             ("the user is exempt", None, &[PROTECTED], &["warn V6", "warn V7"]),
@@ -226,7 +202,6 @@ mod tests {
         ] {
             assert_eq!(weighed(rules(), refusal, warnings), expected, "{case}");
         }
-        assert_eq!(weighed(Vec::new(), Some(aws), NONE), ["block V4"], "the built-in list has azure");
     }
 
     #[test]

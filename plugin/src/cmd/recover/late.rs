@@ -42,16 +42,10 @@ fn gone(refusal: &Refusal) -> Option<&str> {
     }
 }
 
-/// Whether an Event is about this group: its annotation names the groups. Without one, of a controller of the previous
-/// release, the note begins with their IDs.
+/// Whether the annotation of an Event names this group.
 fn names(event: &Value, id: &str) -> bool {
     let annotation = event["metadata"]["annotations"][keys::PROCESS_GROUPS].as_str();
-    if let Some(named) = annotation.and_then(ProcessGroups::parse).and_then(|groups| groups.has(id)) {
-        return named;
-    }
-    let note = event["message"].as_str().unwrap_or_default();
-    let ids = note.split_once(':').map_or("", |(ids, _)| ids);
-    ids.split([',', ' ']).any(|word| word == id)
+    annotation.and_then(ProcessGroups::parse).is_some_and(|groups| groups.has(id))
 }
 
 /// When it was written last.
@@ -69,23 +63,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_event_names_whole_ids() {
-        let event = json!({
-            "message": "storage-1, storage-22 and 3 more: the suspension has expired; the operator may delete volume and Service",
-            "eventTime": "2026-11-21T18:00:00.000000Z", "lastTimestamp": null,
-        });
-        assert!(names(&event, "storage-1") && names(&event, "storage-22"));
-        assert!(!names(&event, "storage-2") && !names(&event, "kept"));
-        assert_eq!(time(&event), Some("2026-11-21T18:00:00.000000Z"));
-        assert_eq!(time(&json!({})), None);
+    fn an_event_names_groups_in_its_annotation() {
+        let groups = ProcessGroups::new(["storage-1", "storage-50"]).text();
+        let event = |groups: &str| json!({ "metadata": { "annotations": { keys::PROCESS_GROUPS: groups } } });
+        assert!(names(&event(&groups), "storage-50"));
+        assert!(!names(&event(&groups), "storage-5"));
+        for other in [event(&groups.replace("\"v\":1", "\"v\":2")), json!({ "message": "storage-50: x" })] {
+            assert!(!names(&other, "storage-50"), "{other}");
+        }
     }
 
     #[test]
-    fn the_annotation_wins_over_the_note() {
-        let groups = ProcessGroups::new(["storage-1", "storage-50"]).text();
-        let event = |groups: &str| json!({ "message": "storage-1, storage-9: x", "metadata": { "annotations": { keys::PROCESS_GROUPS: groups } } });
-        assert!(names(&event(&groups), "storage-50") && !names(&event(&groups), "storage-9"));
-        let newer = event(&groups.replace("\"v\":1", "\"v\":2"));
-        assert!(names(&newer, "storage-9") && !names(&newer, "storage-50"), "of an unknown version: the note");
+    fn the_time_is_that_of_the_last_write() {
+        let event = json!({ "eventTime": "2026-11-21T18:00:00.000000Z", "lastTimestamp": null });
+        assert_eq!(time(&event), Some("2026-11-21T18:00:00.000000Z"));
+        assert_eq!(time(&json!({})), None);
     }
 }

@@ -40,9 +40,6 @@ use crate::admission::{self, Change, Judgement, Unread};
 use crate::annotation::keys;
 use crate::rollout::mark::Mark;
 
-/// Kind of the objects judged here.
-pub const KIND: &str = "ClusterDeployment";
-
 impl Change<'_, Cluster> {
     /// Whether this request wakes the cluster.
     pub fn wakes(&self) -> bool {

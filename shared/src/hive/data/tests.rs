@@ -43,7 +43,7 @@ fn progress(cluster: &ClusterDeployment) -> Option<Progress> {
 }
 
 fn preflight(cluster: &ClusterDeployment) -> Option<Preflight> {
-    Data::of(cluster).preflight_of(cluster.condition(PREFLIGHT)?).cloned()
+    Data::of(cluster).preflight_of(cluster.condition(PREFLIGHT)?)
 }
 
 #[test]
@@ -103,7 +103,7 @@ fn the_condition_is_no_failure_to_hive() {
 }
 
 #[test]
-fn too_many_findings_are_cut_from_the_least_grave_and_then_not_believed() {
+fn too_many_findings_are_cut_from_the_least_grave_and_the_rest_is_counted() {
     let many = |severity| (0..30).map(move |n| Finding::new(severity, &format!("Code{n}"), "\"".repeat(600)));
     let findings = many(Severity::Info).chain(many(Severity::Block)).collect();
     let data = Data::default().with_preflight(at(0), findings);
@@ -111,7 +111,10 @@ fn too_many_findings_are_cut_from_the_least_grave_and_then_not_believed() {
     let cut = Data::parse(&data.text()).unwrap().preflight.unwrap();
     assert!(cut.findings.iter().all(|finding| finding.severity == Severity::Block));
     assert_eq!(cut.findings.len() + cut.left_out, 60);
-    assert_eq!(preflight(&cluster(&data, 0)), None, "the sentences have all of them");
+    let listed = crate::hive::preflight::findings(&cluster(&data, 0)).unwrap();
+    let more = format!("{} more findings are in the message of the condition HibernationPreflight", cut.left_out);
+    assert_eq!(listed[..cut.findings.len()], cut.findings[..]);
+    assert_eq!(listed[cut.findings.len()..], [Finding::new(Severity::Info, "LeftOut", more)]);
 }
 
 proptest! {

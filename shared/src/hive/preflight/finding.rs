@@ -1,11 +1,9 @@
-//! One finding a line: the form in which the controller writes them into a condition, and the plugin reads them from it.
+//! What a preflight finds. The controller writes one finding a line into a condition, for people, and all of them as data, for programs.
 
 use std::fmt;
-use std::str::FromStr;
 
 use jiff::Timestamp;
 
-use crate::annotation::format;
 use crate::text::is_unsafe;
 
 /// How grave a finding is; the gravest first.
@@ -50,6 +48,8 @@ pub mod code {
     pub const DISRUPTION_BUDGETS: &str = "DisruptionBudgets";
     /// A part of the cluster that could not be read.
     pub const NOT_READ: &str = "NotRead";
+    /// Findings that did not fit.
+    pub const LEFT_OUT: &str = "LeftOut";
 
     /// Those that only the cluster's own API server can answer for.
     pub const OF_SPOKE: &[&str] =
@@ -94,41 +94,4 @@ impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {}: {}", self.severity, self.code, self.sentence)
     }
-}
-
-impl FromStr for Finding {
-    type Err = std::convert::Infallible;
-
-    /// A line that is none of ours is kept as it is: another version may write more.
-    fn from_str(line: &str) -> Result<Self, Self::Err> {
-        let parts = line.split_once(' ').and_then(|(severity, rest)| {
-            let (code, sentence) = rest.split_once(':')?;
-            let known = !code.is_empty() && code.chars().all(|c| c.is_ascii_alphanumeric());
-            Some((severity.parse().ok()?, known.then_some(code)?, sentence))
-        });
-        Ok(match parts {
-            Some((severity, code, sentence)) => {
-                let finding = Self::new(severity, code, sentence);
-                let last = finding.sentence.rsplit(' ').next().filter(|_| code == self::code::CERTIFICATE_EXPIRES);
-                Self { ends: last.and_then(format::time), ..finding }
-            }
-            None => Self::new(Severity::Info, "Unnamed", line),
-        })
-    }
-}
-
-/// Writes findings, the gravest first.
-pub fn write(findings: &[Finding]) -> String {
-    let mut sorted: Vec<&Finding> = findings.iter().collect();
-    sorted.sort();
-    sorted.dedup();
-    sorted.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
-}
-
-/// Reads what [`write`] wrote.
-pub fn read(text: &str) -> Vec<Finding> {
-    text.lines()
-        .filter(|line| !line.trim().is_empty())
-        .map(|line| line.parse().unwrap_or_else(|never| match never {}))
-        .collect()
 }

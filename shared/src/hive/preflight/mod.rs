@@ -2,8 +2,8 @@
 //!
 //! The controller looks, because only it may: awake clusters once an hour, and any cluster when the annotation
 //! `hibernate.sh/preflight-requested-at` asks. It answers in the condition [`PREFLIGHT`]: True, nothing stands in the way; False,
-//! something does; Unknown, it could not be looked at. The message is one [`Finding`] a line; `lastProbeTime` says when it was
-//! found, and a request is answered once that is not older than the request.
+//! something does; Unknown, it could not be looked at. The message is one [`Finding`] a line, and `HibernationData` holds the same as data;
+//! `lastProbeTime` says when it was found, and a request is answered once that is not older than the request.
 
 mod facts;
 mod finding;
@@ -20,7 +20,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::Value;
 
 pub use self::facts::{Certificate, CloudLook, Part, SpokeLook, SpokePreflight, VersionLook};
-pub use self::finding::{Finding, Severity, code, read, write};
+pub use self::finding::{Finding, Severity, code};
 pub use self::rules::{answer, within};
 pub use self::webhooks::{Resources, WebhookLook};
 use super::api::{ClusterDeployment, Condition, Desired, RECONCILE_PAUSE};
@@ -54,7 +54,7 @@ pub struct Answer {
 impl Answer {
     /// One finding a line.
     pub fn message(&self) -> String {
-        write(&self.findings)
+        self.findings.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
     }
 }
 
@@ -76,15 +76,15 @@ pub fn found_at(cluster: &ClusterDeployment) -> Option<Timestamp> {
     Some(cluster.condition(PREFLIGHT)?.last_probe_time.as_ref()?.0)
 }
 
-/// The findings that the condition holds: from `HibernationData`, or else, of a controller of the previous release, from the
-/// lines of the message.
-pub fn findings(cluster: &ClusterDeployment) -> Vec<Finding> {
-    let Some(said) = cluster.condition(PREFLIGHT) else { return Vec::new() };
-    let data = Data::of(cluster);
-    match data.preflight_of(said) {
-        Some(preflight) => preflight.findings.clone(),
-        None => read(said.message.as_deref().unwrap_or_default()),
+/// The findings that the condition lists. `None` if there is no condition, or no data about it as it stands.
+pub fn findings(cluster: &ClusterDeployment) -> Option<Vec<Finding>> {
+    let preflight = Data::of(cluster).preflight_of(cluster.condition(PREFLIGHT)?)?;
+    let mut findings = preflight.findings;
+    if preflight.left_out > 0 {
+        let sentence = format!("{} more findings are in the message of the condition {PREFLIGHT}", preflight.left_out);
+        findings.push(Finding::new(Severity::Info, code::LEFT_OUT, sentence));
     }
+    Some(findings)
 }
 
 /// The time to write into a request: later than the last answer, whatever the clocks say, so that the next answer is a new one.

@@ -3,7 +3,7 @@
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
-use super::{Finding, PREFLIGHT, Severity, findings, found_at, within};
+use super::{Finding, Severity, findings, found_at, within};
 use crate::admission::{Change, UnreadFields, User};
 use crate::annotation::{format, keys};
 use crate::hive::admission::{Cluster, Settings, judge};
@@ -39,11 +39,11 @@ pub fn of_hub(
 
 /// What the controller last found in the cloud and in the cluster, for a sleep until `end`; and when it was found.
 pub fn of_controller(cluster: &ClusterDeployment, end: Option<Timestamp>) -> (Vec<Finding>, Option<Timestamp>) {
-    if cluster.condition(PREFLIGHT).is_none() {
+    let Some(findings) = findings(cluster) else {
         let sentence = "hibernate-controller has not checked the cloud and the cluster yet: use --fresh";
         return (vec![Finding::new(Severity::Info, "NotLookedAt", sentence)], None);
-    }
-    let judged = findings(cluster).into_iter().map(|finding| match end {
+    };
+    let judged = findings.into_iter().map(|finding| match end {
         Some(end) => within(finding, end),
         None => finding,
     });
@@ -161,6 +161,8 @@ fn billed(platform: &str) -> Option<Finding> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::hive::data::{DATA, Data};
+    use crate::hive::preflight::{PREFLIGHT, code};
 
     const NOW: &str = "2026-11-21T18:00:00Z";
 
@@ -230,18 +232,21 @@ mod tests {
 
     #[test]
     fn what_the_controller_found_is_judged_by_the_length_of_the_sleep() {
-        let said = json!([{
-            "type": PREFLIGHT, "status": "True", "reason": "Clear", "lastProbeTime": NOW,
-            "message": "info CertificateExpires: the first is a/b, at 2026-11-25T00:00:00Z",
-        }]);
-        let cluster: ClusterDeployment =
-            serde_json::from_value(object(&json!({ "/status conditions": said }))).unwrap();
+        let certificate = Finding::new(Severity::Info, code::CERTIFICATE_EXPIRES, "the first is a/b");
+        let certificate = Finding { ends: format::time("2026-11-25T00:00:00Z"), ..certificate };
+        let data = Data::default().with_preflight(NOW.parse().unwrap(), vec![certificate]).text();
+        let checked = json!({"type": PREFLIGHT, "status": "True", "reason": "Clear", "lastProbeTime": NOW});
+        let read = |conditions: Value| -> ClusterDeployment {
+            serde_json::from_value(object(&json!({ "/status conditions": conditions }))).unwrap()
+        };
+        let cluster = read(json!([checked, { "type": DATA, "status": "False", "message": data }]));
         let severity = |end: Option<&str>| of_controller(&cluster, end.map(|end| end.parse().unwrap())).0[0].severity;
         assert_eq!(severity(None), Severity::Info);
         assert_eq!(severity(Some("2026-11-24T00:00:00Z")), Severity::Info);
         assert_eq!(severity(Some("2026-11-26T00:00:00Z")), Severity::Warn);
         assert_eq!(of_controller(&cluster, None).1, Some(NOW.parse().unwrap()));
-        let unseen: ClusterDeployment = serde_json::from_value(object(&json!({}))).unwrap();
-        assert_eq!(of_controller(&unseen, None).0[0].code, "NotLookedAt");
+        for unseen in [read(json!([])), read(json!([checked]))] {
+            assert_eq!(of_controller(&unseen, None).0[0].code, "NotLookedAt");
+        }
     }
 }

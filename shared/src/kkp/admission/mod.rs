@@ -40,9 +40,6 @@ use crate::admission::{self, Change, Edits, Judgement};
 use crate::annotation::keys as common;
 use crate::kkp::keys;
 
-/// Kind of the objects judged here.
-pub const KIND: &str = "Cluster";
-
 /// The value of [`keys::POWER_STATE`] that asks for sleep.
 pub const HIBERNATING: &str = "Hibernating";
 

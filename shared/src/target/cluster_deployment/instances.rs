@@ -1,4 +1,4 @@
-//! How many instances a cluster has and how many are awaited: from `HibernationData`, or else from the messages of conditions.
+//! How many instances a cluster has and how many are awaited: from `HibernationData`, or else from Hive's messages.
 
 use crate::{
     hive::{
@@ -9,23 +9,14 @@ use crate::{
     target::record::Instances,
 };
 
-/// The count of hibernate-controller. Without one: the messages of hibernate-controller of the previous release, with the
-/// total, or of Hive, which only name the awaited machines.
+/// The count of hibernate-controller. Without one: the messages of Hive, which only name the awaited machines.
 pub(super) fn of(cluster: &ClusterDeployment) -> Option<Instances> {
     let progress = cluster.condition(PROGRESS).and_then(|progress| Data::of(cluster).progress_of(progress));
     if let Some(count) = progress.filter(|progress| progress.unit == Unit::Instances) {
         return Some(Instances { total: Some(count.total), awaited: count.awaited });
     }
     let message = |type_| cluster.condition(type_).and_then(|said| said.message.as_deref());
-    let ours = message(PROGRESS).and_then(counted);
-    ours.or_else(|| [HIBERNATING, READY].into_iter().filter_map(message).find_map(named))
-}
-
-/// `2 of 6 instances are not stopped: ...`, `6 instances running`.
-fn counted(message: &str) -> Option<Instances> {
-    let (numbers, _) = message.split_once(" instances ")?;
-    let (awaited, total) = numbers.split_once(" of ").unwrap_or(("0", numbers));
-    Some(Instances { total: Some(total.parse().ok()?), awaited: awaited.parse().ok()? })
+    [HIBERNATING, READY].into_iter().filter_map(message).find_map(named)
 }
 
 /// `... Some machines have not yet stopped: i-1,i-2`.
@@ -43,7 +34,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_taken_from_what_the_controllers_write() {
+    fn numbers_are_taken_from_what_hive_writes() {
         let hive = |status: PowerStatus| {
             let patch = status.patch(&ClusterDeployment::default(), jiff::Timestamp::UNIX_EPOCH).unwrap();
             let conditions = patch[1]["value"]["conditions"].as_array().unwrap().clone();
@@ -54,14 +45,5 @@ mod tests {
         assert_eq!(hive(PowerStatus::waiting_for_machines_to_stop(&["i-1", "i-2"])), only(2));
         assert_eq!(hive(PowerStatus::waiting_for_machines(&["i-1"])), only(1));
         assert_eq!(hive(PowerStatus::running()), None);
-        let all = |total, awaited| Some(Instances { total: Some(total), awaited });
-        for (message, expected) in [
-            ("2 of 6 instances are not stopped: i-1, i-2", all(6, 2)),
-            ("6 instances running", all(6, 0)),
-            ("2 of 6 nodes are not ready: a, b", None),
-            ("some instances are lost", None),
-        ] {
-            assert_eq!(counted(message), expected, "{message}");
-        }
     }
 }

@@ -17,7 +17,7 @@ const CONTROLLER_ROLE: &str = "hibernate-controller-fdb";
 /// Name of the webhook's role and its binding.
 const WEBHOOK_ROLE: &str = "hibernate-webhook-fdb";
 /// Name of the entry that guards volumes of `FoundationDBClusters`.
-const SUSPEND: &str = "suspend.hibernate.sh";
+pub(crate) const SUSPEND: &str = "suspend.hibernate.sh";
 
 /// The rights of both programs and the policy that confines the controller's, in an order in which they can be created.
 pub fn objects() -> Vec<Value> {
@@ -86,16 +86,6 @@ pub(crate) fn validating(client: &ClientConfig) -> Vec<ValidatingWebhook> {
 pub(crate) fn validating_patch() -> Value {
     let webhooks = Some(validating(&ClientConfig::Service));
     json!(ValidatingWebhookConfiguration { metadata: admission::by_name(), webhooks })
-}
-
-/// The patch that confines the guard of volumes to namespaces that ask for it.
-pub(crate) fn labelled_databases() -> Value {
-    json!({
-        "apiVersion": "admissionregistration.k8s.io/v1",
-        "kind": "ValidatingWebhookConfiguration",
-        "metadata": {"name": WEBHOOK},
-        "webhooks": [{"name": SUSPEND, "namespaceSelector": {"matchLabels": {keys::SUSPEND: "true"}}}],
-    })
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Everything that is installed on a hub, as objects.
 //!
-//! What tests and programs share (RBAC, webhook configurations, policy, monitoring) is generated: the program
-//! `hibernate-manifests` writes it into `manifests/`. The rest is plain YAML there. The test world installs all of it from here.
+//! What has its source in code (CRDs, RBAC, webhook configurations, policies) is generated: the program `hibernate-manifests` writes it into
+//! `manifests/`. The rest is plain YAML there. The test world installs all of it from here.
 //!
 //! ```
 //! let objects = manifests::webhook_configurations(&manifests::ClientConfig::Service);
@@ -16,7 +16,6 @@ mod foreign;
 mod foreign_fdb;
 mod hive;
 pub mod kkp;
-mod monitoring;
 pub mod names;
 mod plain;
 mod policy;
@@ -29,7 +28,7 @@ use serde_json::Value;
 
 pub use admission::{ClientConfig, webhook_configurations};
 pub use foreign::foreign_crds;
-pub use monitoring::{monitoring, webhook_monitoring};
+pub use plain::{controller_monitoring, webhook_monitoring};
 pub use policy::policy;
 
 /// The definition of rollouts with the policy and the roles for them; what runs in our namespace and what it may do: namespace, RBAC,
@@ -38,7 +37,7 @@ pub fn base() -> Vec<Value> {
     [
         rollout::definitions(),
         rollout::policy(),
-        rollout::roles(),
+        plain::rollout_roles(),
         plain::namespace(),
         rbac::controller(),
         rbac::controller_secrets(),

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 pub use shared::annotation::keys::NAMESPACE;
 
 /// The controller: its Deployment, `ServiceAccount`, image, Service and Lease.
@@ -22,14 +22,6 @@ pub fn labels(program: &str) -> BTreeMap<String, String> {
     [("app.kubernetes.io/name", program), ("app.kubernetes.io/part-of", shared::annotation::keys::PLUGIN)]
         .map(|(key, value)| (key.to_owned(), value.to_owned()))
         .into()
-}
-
-/// Selector of a program's pods.
-pub fn selector(program: &str) -> LabelSelector {
-    LabelSelector {
-        match_labels: Some([("app.kubernetes.io/name".to_owned(), program.to_owned())].into()),
-        ..LabelSelector::default()
-    }
 }
 
 /// Metadata of an object of a program in our namespace.

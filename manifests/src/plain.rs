@@ -1,4 +1,4 @@
-//! The base's plain YAML files, read for those who install them from here. Tests hold them to the names that programs use.
+//! Plain YAML files, read for those who install or test them from here. Tests hold them to the names that programs use.
 
 use serde_json::Value;
 
@@ -6,6 +6,10 @@ const NAMESPACE: &str = include_str!("../base/namespace.yaml");
 const CONTROLLER: &str = include_str!("../base/controller.yaml");
 const WEBHOOK: &str = include_str!("../base/webhook.yaml");
 const NETWORK_POLICIES: &str = include_str!("../base/network-policies.yaml");
+const ROLLOUT_ROLES: &str = include_str!("../base/rollout-roles.yaml");
+const CONTROLLER_MONITORING: &str = include_str!("../components/monitoring/controller.yaml");
+const DASHBOARD: &str = include_str!("../components/monitoring/dashboard.yaml");
+const WEBHOOK_MONITORING: &str = include_str!("../components/monitoring/webhook.yaml");
 
 /// Our namespace, in which no pod may run with more rights than ours need.
 pub(crate) fn namespace() -> Vec<Value> {
@@ -27,6 +31,21 @@ pub(crate) fn network_policies() -> Vec<Value> {
     objects(NETWORK_POLICIES)
 }
 
+/// `ClusterRoles` for users who look at rollouts, and for those who run them.
+pub(crate) fn rollout_roles() -> Vec<Value> {
+    objects(ROLLOUT_ROLES)
+}
+
+/// What watches the controller: its metrics, alerts about them, and a dashboard. A test of the controller looks up what they ask for.
+pub fn controller_monitoring() -> Vec<Value> {
+    [objects(CONTROLLER_MONITORING), objects(DASHBOARD)].concat()
+}
+
+/// What watches the webhook. A test of the webhook looks up what it asks for.
+pub fn webhook_monitoring() -> Vec<Value> {
+    objects(WEBHOOK_MONITORING)
+}
+
 /// The documents of a file. The files are compiled in, and a test reads each of them.
 fn objects(text: &str) -> Vec<Value> {
     serde_saphyr::from_multiple(text).unwrap_or_default()
@@ -36,10 +55,12 @@ fn objects(text: &str) -> Vec<Value> {
 mod tests {
     use std::path::{Path, PathBuf};
 
+    use serde_json::json;
+    use shared::annotation::keys;
     use shared::hive::exempt;
 
     use super::*;
-    use crate::names;
+    use crate::{fdb, names, rbac};
 
     /// The container of a file's Deployment.
     fn container(objects: &[Value]) -> &Value {
@@ -60,8 +81,12 @@ mod tests {
         assert_eq!(kinds(controller()), ["Deployment", "Service", "PodDisruptionBudget"]);
         assert_eq!(kinds(webhook()), ["Deployment", "Service", "Service", "PodDisruptionBudget"]);
         assert_eq!(kinds(network_policies()), ["NetworkPolicy", "NetworkPolicy", "NetworkPolicy"]);
+        assert_eq!(kinds(rollout_roles()), ["ClusterRole", "ClusterRole"]);
+        assert_eq!(kinds(controller_monitoring()), ["PodMonitor", "PrometheusRule", "ConfigMap"]);
+        assert_eq!(kinds(webhook_monitoring()), ["PodMonitor", "PrometheusRule"]);
         assert_eq!(namespace()[0]["metadata"]["name"], names::NAMESPACE);
-        for object in [controller(), webhook(), network_policies()].concat() {
+        let monitoring = [controller_monitoring(), webhook_monitoring()].concat();
+        for object in [controller(), webhook(), network_policies(), monitoring].concat() {
             assert_eq!(object["metadata"]["namespace"], names::NAMESPACE, "{object}");
         }
     }
@@ -98,6 +123,58 @@ mod tests {
             arguments(&webhook).iter().filter(exempted).count(),
             exempt::GROUPS.len() + exempt::USERS.len(),
             "nobody else is exempt"
+        );
+    }
+
+    #[test]
+    fn metrics_are_scraped_where_the_programs_serve_them() {
+        for (name, deployed, monitoring) in [
+            (names::CONTROLLER, controller(), controller_monitoring()),
+            (names::WEBHOOK, webhook(), webhook_monitoring()),
+        ] {
+            let spec = &monitoring[0]["spec"];
+            assert_eq!(spec["selector"], deployed[0]["spec"]["selector"], "{name}");
+            assert_eq!(spec["podMetricsEndpoints"][0]["path"], "/metrics");
+            let scraped = &spec["podMetricsEndpoints"][0]["port"];
+            let ports = container(&deployed)["ports"].as_array().unwrap();
+            assert!(ports.iter().any(|port| port["name"] == *scraped), "{name} has no port {scraped}");
+        }
+    }
+
+    /// The documents of a file that nobody installs from here.
+    fn read(path: &str) -> Vec<Value> {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(path);
+        serde_saphyr::from_multiple(&std::fs::read_to_string(path).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn patches_and_examples_name_what_is_generated() {
+        let generated = rbac::controller_secrets();
+        let (role, binding) = (&generated[0], &generated[1]);
+        for overlay in ["kkp", "secrets-per-namespace"] {
+            let patches = read(&format!("overlays/{overlay}/no-cluster-role-binding.yaml"));
+            let name = json!({"name": binding["metadata"]["name"]});
+            let deleted = json!([{
+                "$patch": "delete", "apiVersion": binding["apiVersion"], "kind": binding["kind"], "metadata": name,
+            }]);
+            assert_eq!(json!(patches), deleted, "{overlay}");
+        }
+        let in_a_namespace = read("overlays/secrets-per-namespace/role-binding.yaml");
+        assert_eq!(in_a_namespace[0]["kind"], "RoleBinding");
+        assert_eq!(in_a_namespace[0]["roleRef"], binding["roleRef"]);
+        assert_eq!(in_a_namespace[0]["roleRef"]["name"], role["metadata"]["name"]);
+        assert_eq!(in_a_namespace[0]["subjects"], binding["subjects"]);
+        let of_one_secret = read("components/aws-service-provider/secret-rbac.yaml");
+        assert_eq!(of_one_secret[0]["rules"].as_array().unwrap().len(), 1);
+        assert_eq!(of_one_secret[0]["rules"][0]["resourceNames"].as_array().unwrap().len(), 1);
+        assert_eq!(of_one_secret[0]["rules"][0]["verbs"], json!(["get"]));
+        assert_eq!(of_one_secret[1]["roleRef"]["name"], of_one_secret[0]["metadata"]["name"]);
+        assert_eq!(of_one_secret[1]["subjects"], binding["subjects"]);
+        let guard = json!({"name": fdb::SUSPEND, "namespaceSelector": {"matchLabels": {keys::SUSPEND: "true"}}});
+        let labelled = read("components/labelled-databases/namespace-selector.yaml");
+        assert_eq!(
+            (&labelled[0]["metadata"]["name"], &labelled[0]["webhooks"]),
+            (&json!(names::WEBHOOK), &json!([guard]))
         );
     }
 

@@ -3,7 +3,6 @@
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Secret, ServiceAccount};
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, PolicyRule, Role, RoleBinding, RoleRef, Subject};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::{Value, json};
 use shared::annotation::keys;
 use shared::rollout::admission::POLICY;
@@ -15,7 +14,7 @@ use crate::names::{
 use crate::rollout::RESOURCE;
 
 /// `ClusterRole` to read Secrets by name, bound to everywhere in the base and per namespace in the overlay.
-pub(crate) const SECRETS: &str = "hibernate-controller-secrets";
+const SECRETS: &str = "hibernate-controller-secrets";
 
 /// The controller: its target kinds, rollouts over them, Events about them, and its own Lease.
 ///
@@ -69,29 +68,6 @@ pub(crate) fn controller_secrets() -> Vec<Value> {
     vec![
         json!(cluster_role(SECRETS, CONTROLLER, vec![rule("", &["secrets"], &["get"])])),
         json!(cluster_role_binding(SECRETS, SECRETS, CONTROLLER)),
-    ]
-}
-
-/// The right to read Secrets by name in one namespace only.
-pub(crate) fn controller_secrets_in(namespace: &str) -> Value {
-    json!(RoleBinding {
-        metadata: ObjectMeta { namespace: Some(namespace.to_owned()), ..cluster_wide(SECRETS, CONTROLLER) },
-        role_ref: role_ref("ClusterRole", SECRETS),
-        subjects: Some(vec![subject(CONTROLLER)]),
-    })
-}
-
-/// The right to read the Secret of Hive's namespace whose credentials assume the clusters' roles, and no other Secret there.
-pub(crate) fn service_provider_secret(namespace: &str, secret: &str) -> Vec<Value> {
-    const NAME: &str = "hibernate-controller-service-provider";
-    let metadata = || ObjectMeta { namespace: Some(namespace.to_owned()), ..cluster_wide(NAME, CONTROLLER) };
-    vec![
-        json!(Role { metadata: metadata(), rules: Some(vec![named(rule("", &["secrets"], &["get"]), &[secret])]) }),
-        json!(RoleBinding {
-            metadata: metadata(),
-            role_ref: role_ref("Role", NAME),
-            subjects: Some(vec![subject(CONTROLLER)]),
-        }),
     ]
 }
 

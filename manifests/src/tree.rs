@@ -1,4 +1,4 @@
-//! The generated files of `manifests/`: what tests and programs share. Written, and compared with what is committed.
+//! The generated files of `manifests/`: what has its source in code. Written, and compared with what is committed.
 //!
 //! Everything else in that folder is plain YAML, edited by hand.
 
@@ -6,15 +6,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
-use serde_json::{Value, json};
-
-use crate::{admission, fdb, hive, kkp, monitoring, policy, rbac, rollout, webhook_monitoring, yaml};
-
-/// Namespace in the overlay's example binding. It stands for each namespace that holds clusters.
-const EXAMPLE_NAMESPACE: &str = "clusters";
-
-/// Hive's namespace, and the Secret in the component's example. The Secret stands for the one that `HiveConfig` names.
-const SERVICE_PROVIDER_SECRET: (&str, &str) = ("hive", "aws-service-provider");
+use crate::{admission, fdb, hive, kkp, policy, rbac, rollout, yaml};
 
 /// Why the files could not be made, written or compared.
 #[derive(Debug, thiserror::Error)]
@@ -47,29 +39,19 @@ pub fn files() -> Result<BTreeMap<String, String>, TreeError> {
     let tree = [
         ("base/crds.yaml", rollout::definitions()),
         ("base/rollout-policy.yaml", rollout::policy()),
-        ("base/rollout-roles.yaml", rollout::roles()),
         ("base/controller-rbac.yaml", rbac::controller()),
         ("base/controller-policy.yaml", hive::policy()),
         ("base/controller-secrets.yaml", rbac::controller_secrets()),
         ("base/webhook-rbac.yaml", rbac::webhook()),
         ("base/webhook-configurations.yaml", admission::base()),
-        ("components/monitoring/monitoring.yaml", [monitoring(), webhook_monitoring()].concat()),
         ("components/fdb/rbac.yaml", fdb::rbac()),
         ("components/fdb/controller-policy.yaml", fdb::policy()),
         ("components/fdb/validating-webhooks.yaml", vec![fdb::validating_patch()]),
-        ("components/labelled-databases/namespace-selector.yaml", vec![fdb::labelled_databases()]),
         ("components/policy/policy.yaml", policy()),
         ("components/kkp/controller-rbac.yaml", kkp::rbac()),
         ("components/kkp/controller-policy.yaml", kkp::policy()),
         ("components/kkp/validating-webhooks.yaml", vec![kkp::validating_patch()]),
         ("components/kkp/mutating-webhooks.yaml", vec![kkp::mutating_patch()]),
-        (
-            "components/aws-service-provider/secret-rbac.yaml",
-            rbac::service_provider_secret(SERVICE_PROVIDER_SECRET.0, SERVICE_PROVIDER_SECRET.1),
-        ),
-        ("overlays/secrets-per-namespace/role-binding.yaml", vec![rbac::controller_secrets_in(EXAMPLE_NAMESPACE)]),
-        ("overlays/secrets-per-namespace/no-cluster-role-binding.yaml", vec![no_secrets_everywhere()]),
-        ("overlays/kkp/no-cluster-role-binding.yaml", vec![no_secrets_everywhere()]),
     ];
     tree.into_iter()
         .map(|(path, objects)| {
@@ -77,16 +59,6 @@ pub fn files() -> Result<BTreeMap<String, String>, TreeError> {
             Ok((path.to_owned(), text))
         })
         .collect()
-}
-
-/// The patch that takes away the right to read Secrets in every namespace.
-fn no_secrets_everywhere() -> Value {
-    json!({
-        "$patch": "delete",
-        "apiVersion": "rbac.authorization.k8s.io/v1",
-        "kind": "ClusterRoleBinding",
-        "metadata": {"name": rbac::SECRETS},
-    })
 }
 
 /// Writes every generated file below `folder`.

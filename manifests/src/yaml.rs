@@ -15,7 +15,7 @@ pub(crate) fn file(objects: &[Value]) -> Result<String, serde_saphyr::SerializeE
 }
 
 /// The same value with the keys of every map in order, whatever map `serde_json` was built with.
-pub(crate) fn sorted(value: &Value) -> Value {
+fn sorted(value: &Value) -> Value {
     match value {
         Value::Object(map) => {
             let by_key: BTreeMap<_, _> = map.iter().collect();

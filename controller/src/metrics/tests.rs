@@ -68,7 +68,7 @@ fn served() -> BTreeMap<String, BTreeSet<String>> {
 /// Every expression, with where it is and the texts that name its labels.
 fn expressions() -> Vec<(String, String, String)> {
     let mut found = Vec::new();
-    for object in manifests::monitoring() {
+    for object in manifests::controller_monitoring() {
         for rule in
             object["spec"]["groups"].as_array().into_iter().flatten().flat_map(|g| g["rules"].as_array().unwrap())
         {

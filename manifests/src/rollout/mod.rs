@@ -1,17 +1,15 @@
-//! What rollouts need: their definition, roles for people, the policy that says who may, and the webhook's entries.
+//! What rollouts need: their definition, the policy that says who may, and the webhook's entries.
 
 mod admission;
 
 use kube::CustomResourceExt as _;
 use serde_json::{Value, json};
-use shared::annotation::keys::GROUP;
 use shared::rollout::api::PowerRollout;
 
 pub(crate) use admission::{mutating, validating};
 
 use crate::deny::objects;
 use crate::names::{CONTROLLER, labels};
-use crate::rbac::{cluster_role, rule};
 
 /// The resource.
 pub(crate) const RESOURCE: &str = "powerrollouts";
@@ -28,19 +26,10 @@ pub(crate) fn policy() -> Vec<Value> {
     objects(&shared::rollout::admission::policy(), CONTROLLER)
 }
 
-/// `ClusterRoles` for users, without bindings and without aggregation. A user with one of them also needs the right to patch the targets.
-pub(crate) fn roles() -> Vec<Value> {
-    let read = ["get", "list", "watch"];
-    let edit = [&read[..], &["create", "update", "patch", "delete"]].concat();
-    [("viewer", &read[..]), ("editor", &edit)]
-        .map(|(role, verbs)| {
-            json!(cluster_role(&format!("hibernate-rollout-{role}"), CONTROLLER, vec![rule(GROUP, &[RESOURCE], verbs)]))
-        })
-        .into()
-}
-
 #[cfg(test)]
 mod tests {
+    use shared::annotation::keys::GROUP;
+
     use super::*;
 
     /// What the file says, read as an API server reads it, is what the controller compares with.
@@ -57,11 +46,16 @@ mod tests {
     #[test]
     fn roles_have_no_bindings_and_no_aggregation() {
         let bound: Vec<_> = crate::base().iter().map(|object| object["roleRef"]["name"].clone()).collect();
-        for (role, verbs) in roles().iter().zip([3, 7]) {
+        let read = ["get", "list", "watch"];
+        let edit = [&read[..], &["create", "update", "patch", "delete"]].concat();
+        let roles = crate::plain::rollout_roles();
+        assert_eq!(roles.len(), 2);
+        for (role, verbs) in roles.iter().zip([&read[..], &edit]) {
             assert!(!bound.contains(&role["metadata"]["name"]), "{role}");
             let labels = role["metadata"]["labels"].as_object().unwrap();
             assert!(!labels.keys().any(|label| label.contains("aggregate-to")), "{role}");
-            assert_eq!(role["rules"][0]["verbs"].as_array().unwrap().len(), verbs);
+            let rules = json!([{"apiGroups": [GROUP], "resources": [RESOURCE], "verbs": verbs}]);
+            assert_eq!(role["rules"], rules, "{role}");
         }
     }
 }

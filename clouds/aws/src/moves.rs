@@ -215,14 +215,14 @@ impl<S: Sender> Round<'_, S> {
         }
         let (apart, done): (Vec<_>, Vec<_>) = parts.into_iter().partition(|part| !part.left().is_empty());
         for part in done {
-            part.tell(None);
+            part.reply(None);
         }
         match failure {
             Some(failure) if is_of_one(failure.kind) => (apart, Some(failure)),
             failure => {
                 self.failed = self.failed.take().or_else(|| failure.map(|failure| self.mover.failed(failure)));
                 for part in apart {
-                    part.tell(self.failed.clone());
+                    part.reply(self.failed.clone());
                 }
                 (Vec::new(), None)
             }
@@ -233,7 +233,7 @@ impl<S: Sender> Round<'_, S> {
     async fn alone(&mut self, mut part: Part) -> Option<(Part, Unfinished)> {
         let left = part.left();
         if left.is_empty() || self.failed.is_some() {
-            part.tell(self.failed.clone().filter(|_| !left.is_empty()));
+            part.reply(self.failed.clone().filter(|_| !left.is_empty()));
             return None;
         }
         let mut outcome = Outcome::default();
@@ -249,7 +249,7 @@ impl<S: Sender> Round<'_, S> {
     /// The instances of a caller whose own call was refused: each by itself, if that promises something.
     async fn singly(&mut self, mut part: Part, Unfinished { failure, left }: Unfinished) {
         if self.failed.is_some() {
-            return part.tell(self.failed.clone());
+            return part.reply(self.failed.clone());
         }
         let mut outcome = Outcome::default();
         let has_chances = failure.kind != CloudErrorKind::Capacity || self.without_room < WITHOUT_ROOM;
@@ -269,7 +269,7 @@ impl<S: Sender> Round<'_, S> {
         self.mover.remember_denied(&part.ids, is_denied);
         self.denied = if is_denied { self.denied + 1 } else { 0 };
         self.failed = error.clone().filter(|error| !is_of_one(error.kind) || self.denied >= DENIED);
-        part.tell(error);
+        part.reply(error);
     }
 
     /// One call for all, one more without each that EC2 names as the reason for a refusal, and one for those it refused before.

@@ -35,7 +35,7 @@ struct Labels {
 pub struct Reconcile {
     /// Always `hibernation`.
     pub controller: &'static str,
-    /// Hive knows `no-op`, `requeue` and others; ours are those of `hibernate_looks`.
+    /// Hive knows `no-op`, `requeue` and others; ours are those of `hibernate_reconciles`.
     pub outcome: &'static str,
 }
 

@@ -40,8 +40,8 @@ pub struct Metrics {
     pub transitions: Family<Transition, Counter>,
     /// Calls to clouds.
     pub cloud_calls: Family<CloudCall, Counter>,
-    /// What had to be told apart from the status, by reason.
-    pub notices: Family<Told, Counter>,
+    /// Events that carry information not in a status, by reason.
+    pub notices: Family<Noticed, Counter>,
     /// Verdicts on kubelet certificate requests, by kind, verdict and reason.
     pub requests: Family<Request, Counter>,
     /// Times that an API server was asked whether it can be reached.
@@ -161,7 +161,7 @@ pub fn state(power_state: &str) -> &'static str {
 
 /// Labels of [`Metrics::notices`].
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub struct Told {
+pub struct Noticed {
     /// `hive` or `fdb`.
     pub system: &'static str,
     /// Why.
@@ -202,13 +202,9 @@ impl Default for Metrics {
         let registry = metrics.registry.sub_registry_with_prefix("hibernate");
         registry.register("leader", "1 while this controller leads", metrics.leader.clone());
         // Published names: dashboards and alerts ask for them.
-        registry.register("looks", "Reconciles, by system and outcome", metrics.reconciles.clone());
-        registry.register_with_unit(
-            "look",
-            "Duration of a reconcile",
-            Unit::Seconds,
-            metrics.reconcile_seconds.clone(),
-        );
+        registry.register("reconciles", "Reconciles, by system and outcome", metrics.reconciles.clone());
+        let help = "Duration of a reconcile";
+        registry.register_with_unit("reconcile", help, Unit::Seconds, metrics.reconcile_seconds.clone());
         registry.register("transitions", "Power states reached", metrics.transitions.clone());
         registry.register("cloud_calls", "Calls to clouds", metrics.cloud_calls.clone());
         registry.register(

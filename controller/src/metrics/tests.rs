@@ -34,7 +34,7 @@ fn served() -> BTreeMap<String, BTreeSet<String>> {
     metrics.refused("hive");
     metrics.kind_served("hive", "clusterdeployments.hive.openshift.io", true);
     metrics.transitions.get_or_create(&Transition { system: "hive", to: "Stopping" }).inc();
-    metrics.notices.get_or_create(&Told { system: "hive", reason: "Any" }).inc();
+    metrics.notices.get_or_create(&Noticed { system: "hive", reason: "Any" }).inc();
     metrics.requests.get_or_create(&Request { kind: "client", verdict: "approve", reason: "any" }).inc();
     metrics.probes.get_or_create(&Probe { result: "ok" }).inc();
     let cluster = fdb::Suspended::of(&("db".to_owned(), "prod".to_owned()));

@@ -63,8 +63,8 @@ struct Entry {
     since: Instant,
     /// When a reconcile of it has come to an end for the first time in this process.
     completed: Option<Instant>,
-    /// Whether somebody was told that it is left alone.
-    told: bool,
+    /// Whether it was reported that it is left alone.
+    reported: bool,
     record: Record,
 }
 
@@ -124,7 +124,7 @@ impl Marks {
         if !entries.contains_key(&key) {
             let Some(place) = free.pop() else { return Ok(Mark::default()) };
             let record = Record { ends: 0, until: 0, name: name.to_owned() };
-            let entry = Entry { place, held: 0, since: Instant::now(), completed: None, told: false, record };
+            let entry = Entry { place, held: 0, since: Instant::now(), completed: None, reported: false, record };
             entries.insert(key.clone(), entry);
         }
         let Some(entry) = entries.get_mut(&key) else { return Ok(Mark::default()) };
@@ -164,7 +164,7 @@ impl Inner {
             }
             self.write(place, &record.line(&key, false));
             let since = Instant::now();
-            state.entries.insert(key, Entry { place, held: 0, since, completed: None, told: false, record });
+            state.entries.insert(key, Entry { place, held: 0, since, completed: None, reported: false, record });
         }
         let used: HashSet<usize> = state.entries.values().map(|entry| entry.place).collect();
         state.free = (0..MOST).rev().filter(|place| !used.contains(place)).collect();
@@ -182,7 +182,7 @@ impl Inner {
         let left = entry.record.until.saturating_sub(clock::now().as_second());
         if let Some(left) = u64::try_from(left).ok().filter(|left| *left > 0) {
             let pause = Duration::from_secs(left);
-            let news = (!std::mem::replace(&mut entry.told, true)).then_some(entry.record.ends);
+            let news = (!std::mem::replace(&mut entry.reported, true)).then_some(entry.record.ends);
             return Err(LeftAlone { pause, news });
         }
         if entry.completed.is_some() {
@@ -342,7 +342,7 @@ mod tests {
             marks = next;
             let left = begin(&marks, "bomb").err().unwrap();
             assert!(left.pause >= Duration::from_secs(1) && left.news == Some(end + 1), "{left:?}");
-            assert!(begin(&marks, "bomb").err().unwrap().news.is_none(), "told once");
+            assert!(begin(&marks, "bomb").err().unwrap().news.is_none(), "reported once");
         }
         assert_eq!(pauses[0], 0);
         for (end, pause) in pauses[1..].iter().enumerate() {

@@ -67,7 +67,7 @@ impl MemoryHub {
         state.version += 1;
         object["metadata"]["resourceVersion"] = json!(state.version.to_string());
         state.objects.insert(path.to_owned(), object.clone());
-        state.tell(&object);
+        state.notify(&object);
     }
 
     /// Edits an object, as another client does.
@@ -212,7 +212,7 @@ impl State {
         self.version += 1;
         body["metadata"]["resourceVersion"] = json!(self.version.to_string());
         self.objects.insert(path, body.clone());
-        self.tell(&body);
+        self.notify(&body);
         (201, body)
     }
 
@@ -252,11 +252,11 @@ impl State {
         }
         after["metadata"]["resourceVersion"] = json!(self.version.to_string());
         self.objects.insert(path.to_owned(), after.clone());
-        self.tell(&after);
+        self.notify(&after);
         (200, after)
     }
 
-    fn tell(&mut self, object: &Value) {
+    fn notify(&mut self, object: &Value) {
         self.watchers.retain(|watcher| watcher.unbounded_send(object.clone()).is_ok());
     }
 }

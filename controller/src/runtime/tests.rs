@@ -220,7 +220,7 @@ async fn a_panic_stays_with_its_target_and_is_retried_slowly_until_the_object_ch
     assert_eq!(stage.pauses("bad"), [60, 120, 240, 480]);
     assert!(stage.passes("good").len() >= 96, "nobody else waits");
     assert!(stage.metric("hibernate_panics_total{system=\"puppet\"} 5"), "{}", stage.hub.metrics.text());
-    assert!(stage.metric("hibernate_looks_total{system=\"puppet\",outcome=\"Panicked\"} 5"));
+    assert!(stage.metric("hibernate_reconciles_total{system=\"puppet\",outcome=\"Panicked\"} 5"));
     let events = stage.hub.events();
     let (reason, text) = &events[0];
     assert!(reason == "InternalError" && text.contains(" broken x") && text.len() < 1_000, "{events:?}");
@@ -260,7 +260,7 @@ async fn a_reconcile_that_hangs_is_given_up() {
     sleep(Duration::from_secs(33)).await;
     assert_eq!(stage.pauses("slow"), [32]);
     assert_eq!(stage.passes("good").len(), 4);
-    assert!(stage.metric("hibernate_looks_total{system=\"puppet\",outcome=\"TimedOut\"} 1"));
+    assert!(stage.metric("hibernate_reconciles_total{system=\"puppet\",outcome=\"TimedOut\"} 1"));
 }
 
 /// When a target of another tenant is reconciled that comes while a crowd of this one does this.
@@ -319,7 +319,7 @@ async fn a_lost_race_is_repeated_at_once_and_its_own_write_is_read_back() {
     sleep(Duration::from_secs(2)).await;
     assert_eq!(hub.get(&format!("{BELOW}racer"))["status"]["said"], "done");
     assert!(stage.passes("racer").len() >= 4);
-    assert!(stage.metric("hibernate_looks_total{system=\"puppet\",outcome=\"Write\"} 3"));
+    assert!(stage.metric("hibernate_reconciles_total{system=\"puppet\",outcome=\"Write\"} 3"));
     assert!(hub.events().is_empty(), "a conflict is nobody's problem: {:?}", hub.events());
     let settled = hub.patches();
     sleep(Duration::from_mins(10)).await;

@@ -306,7 +306,7 @@ impl PowerStatus {
     }
 
     /// Whether what is awaited has changed and was not written, because it had been written so recently.
-    pub fn is_told_later(&self, cluster: &ClusterDeployment) -> bool {
+    pub fn defers_progress(&self, cluster: &ClusterDeployment) -> bool {
         let old = cluster.condition(PROGRESS).filter(|old| old.status == "True");
         let wanted = self.progress.as_ref().filter(|wanted| wanted.status == "True");
         old.zip(wanted).is_some_and(|(old, wanted)| old.reason.as_deref() != Some(wanted.reason))

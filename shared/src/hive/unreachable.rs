@@ -204,9 +204,9 @@ impl Facts<'_> {
         else {
             return false;
         };
-        let told = [READY, PROGRESS].into_iter().filter_map(|type_| self.cluster.condition(type_));
-        let told = told.filter_map(|condition| condition.last_probe_time.as_ref()).map(|time| time.0).max();
-        told.and_then(|told| told.checked_add(TIMESTAMP_RESOLUTION).ok()).is_some_and(|told| told > tried.at)
+        let probed = [READY, PROGRESS].into_iter().filter_map(|type_| self.cluster.condition(type_));
+        let probed = probed.filter_map(|condition| condition.last_probe_time.as_ref()).map(|time| time.0).max();
+        probed.and_then(|at| at.checked_add(TIMESTAMP_RESOLUTION).ok()).is_some_and(|at| at > tried.at)
     }
 
     /// How often it is asked while it answers.

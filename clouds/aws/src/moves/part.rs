@@ -38,7 +38,7 @@ impl Part {
     }
 
     /// Tells the caller that it is done, or what it failed of. Who has given up in the meantime does not hear it.
-    pub(super) fn tell(self, failed: Option<CloudError>) {
+    pub(super) fn reply(self, failed: Option<CloudError>) {
         self.reply.send(failed.map_or(Ok(self.done), Err));
     }
 }

@@ -82,10 +82,10 @@ fn list(ids: &[&str]) -> Vec<String> {
 }
 
 /// What a caller is told: moved and refused, or the kind of failure.
-type Told = Result<(Vec<String>, Vec<String>), CloudErrorKind>;
+type Replied = Result<(Vec<String>, Vec<String>), CloudErrorKind>;
 
 /// All callers at once: what each is told, and EC2's calls.
-async fn stop(ec2: Ec2, callers: &[&[&str]]) -> (Vec<Told>, Arc<Ec2>) {
+async fn stop(ec2: Ec2, callers: &[&[&str]]) -> (Vec<Replied>, Arc<Ec2>) {
     let ec2 = Arc::new(ec2);
     let moves = Moves::new(Call::Stop, ec2.clone());
     let callers: Vec<_> = callers.iter().map(|ids| list(ids)).collect();
@@ -98,7 +98,7 @@ async fn stop(ec2: Ec2, callers: &[&[&str]]) -> (Vec<Told>, Arc<Ec2>) {
 }
 
 #[expect(clippy::unnecessary_wraps, reason = "it stands for what a caller is told")]
-fn ok(moved: &[&str], refused: &[&str]) -> Told {
+fn ok(moved: &[&str], refused: &[&str]) -> Replied {
     Ok((list(moved), list(refused)))
 }
 

@@ -77,7 +77,7 @@ async fn an_object_without_a_namespace_is_watched_written_and_triggered() {
     assert_eq!(hub.patches(), 1);
     let text = hub.metrics.text();
     let passes =
-        text.lines().find(|line| line.starts_with("hibernate_looks_total{system=\"warden\"")).unwrap_or_default();
+        text.lines().find(|line| line.starts_with("hibernate_reconciles_total{system=\"warden\"")).unwrap_or_default();
     assert!(passes.ends_with(" 5") || passes.ends_with(" 6"), "{passes}");
     work.abort();
 }

@@ -13,7 +13,7 @@ use tracing::info;
 
 use super::observe::Seen;
 use super::{ACTION, Fdb};
-use crate::metrics::Told;
+use crate::metrics::Noticed;
 use crate::runtime::System;
 use crate::runtime::hub::full_name;
 
@@ -37,7 +37,7 @@ pub async fn done(fdb: &Fdb, cluster: &FoundationDBCluster, seen: &Seen, plan: &
             actions().filter_map(until).max().map(|until| format!(" until {until} at least")).unwrap_or_default();
         let note = format!("{}{until}: {text}", named(&groups));
         info!(cluster = name, reason, held = plan.held, waiting = plan.waiting, "{note}");
-        fdb.hub().metrics.notices.get_or_create(&Told { system: "fdb", reason }).inc();
+        fdb.hub().metrics.notices.get_or_create(&Noticed { system: "fdb", reason }).inc();
         let (events, what) = (&fdb.hub().events, (ACTION, *reason));
         if *reason != RELEASED {
             events.publish(&target, &name, *type_, what, &note).await;

@@ -82,11 +82,11 @@ impl CsrApproval {
         for ((kind, verdict, reason), count) in pass.counts() {
             self.metrics.requests.get_or_create(&Request { kind, verdict, reason }).inc_by(count);
         }
-        let told = [
+        let events = [
             (EventType::Normal, "CertificatesApproved", pass.approvals()),
             (EventType::Warning, "CertificatesNotApproved", pass.left()),
         ];
-        for (type_, reason, note) in told {
+        for (type_, reason, note) in events {
             if let Some(note) = note {
                 self.events.publish(&self.target, &self.name, type_, (report::ACTION, reason), &note).await;
             }

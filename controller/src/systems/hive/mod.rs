@@ -35,7 +35,7 @@ pub use self::errors::HiveError;
 use self::in_step::{STEP, in_step};
 pub use self::ownership::Ownership;
 use self::state::TargetState;
-use crate::metrics::Told;
+use crate::metrics::Noticed;
 use crate::runtime::hub::{full_name, key_of};
 use crate::runtime::{Acted, Class, Done, Handle, Hub, Key, Observed, Settings, System, clock};
 
@@ -295,7 +295,7 @@ async fn record(
 async fn notice(hive: &Hive, cluster: &ClusterDeployment, state: &mut TargetState, notice: Option<&Notice>) {
     let reason = notice.map(|notice| notice.reason);
     if let Some(notice) = notice.filter(|_| state.noticed != reason) {
-        hive.hub().metrics.notices.get_or_create(&Told { system: "hive", reason: notice.reason }).inc();
+        hive.hub().metrics.notices.get_or_create(&Noticed { system: "hive", reason: notice.reason }).inc();
         report::notice(hive, cluster, notice).await;
     }
     state.noticed = reason;
@@ -320,7 +320,7 @@ fn settle(
         Recheck::Retry(pause) => Some(in_step(elapsed, pause, STEP)),
     };
     let due = plan.due.map(|due| due + Duration::from_millis(50));
-    let later = plan.status.as_ref().is_some_and(|status| status.is_told_later(cluster)).then_some(WRITE_LATER);
+    let later = plan.status.as_ref().is_some_and(|status| status.defers_progress(cluster)).then_some(WRITE_LATER);
     let unsure = state.is_unsure().then_some(UNSURE_PERIOD);
     let asked = preflight::due_in(cluster, state).filter(|left| !left.is_zero());
     let pause = [pause, due, later, unsure, asked].into_iter().flatten().min()?;

@@ -13,7 +13,7 @@ use shared::text::sanitize_to;
 use tracing::info;
 
 use super::{ACTION, Kkp, KkpError, Observation};
-use crate::metrics::Told;
+use crate::metrics::Noticed;
 use crate::runtime::{Done, System, Target};
 
 /// Bytes of a condition's message.
@@ -45,7 +45,7 @@ pub async fn report(
         changed = true;
         // A phase has begun once the condition names it: until then the next reconcile enters it again.
         match (&plan.record, &plan.warning) {
-            (Some(record), _) => tell(kkp, cluster, record.phase, plan).await,
+            (Some(record), _) => announce(kkp, cluster, record.phase, plan).await,
             (None, Some(warning)) => {
                 publish(kkp, cluster, EventType::Warning, warning.reason, &warning.note).await;
             }
@@ -59,7 +59,7 @@ pub async fn report(
 }
 
 /// Events about a phase that has begun.
-async fn tell(kkp: &Kkp, cluster: &Cluster, phase: Phase, plan: &Plan) {
+async fn announce(kkp: &Kkp, cluster: &Cluster, phase: Phase, plan: &Plan) {
     let kind =
         if matches!(phase, Phase::DrainTimedOut | Phase::AwakePaused) { EventType::Warning } else { EventType::Normal };
     let is_woken = plan.record.as_ref().is_some_and(|record| record.woken.is_some());
@@ -77,7 +77,7 @@ async fn tell(kkp: &Kkp, cluster: &Cluster, phase: Phase, plan: &Plan) {
 async fn publish(kkp: &Kkp, cluster: &Cluster, kind: EventType, reason: &'static str, note: &str) {
     let name = cluster.name_any();
     info!(cluster = name, reason, "{note}");
-    kkp.hub().metrics.notices.get_or_create(&Told { system: "kkp", reason }).inc();
+    kkp.hub().metrics.notices.get_or_create(&Noticed { system: "kkp", reason }).inc();
     kkp.hub().events.publish(&cluster.object_ref(&()), &name, kind, (ACTION, reason), note).await;
 }
 
@@ -122,8 +122,8 @@ fn change(cluster: &Cluster, name: &str, wanted: Option<Condition>, now: &str) -
         old?;
         return Some(json!({ "op": "remove", "path": path }));
     };
-    let told = |one: &Condition| (one.status.clone(), one.reason.clone(), one.message.clone());
-    if old.is_some_and(|old| told(old) == told(&wanted)) {
+    let content = |one: &Condition| (one.status.clone(), one.reason.clone(), one.message.clone());
+    if old.is_some_and(|old| content(old) == content(&wanted)) {
         return None;
     }
     let since = old.filter(|old| old.status == wanted.status).and_then(|old| old.last_transition_time.as_deref());

@@ -153,7 +153,7 @@ impl System for Reachability {
         let Some(patch) = plan.patch(cluster, facts.now) else { return Ok(Done { requeue, changed: false }) };
         let written = self.hub().patch_status(cluster, patch).await.map_err(ReachabilityError::Status)?;
         target.wrote(&written);
-        told(cluster, &written);
+        log_change(cluster, &written);
         Ok(Done { requeue, changed: true })
     }
 
@@ -162,7 +162,7 @@ impl System for Reachability {
 }
 
 /// Logs what a write has changed.
-fn told(before: &ClusterDeployment, after: &ClusterDeployment) {
+fn log_change(before: &ClusterDeployment, after: &ClusterDeployment) {
     let condition = after.condition(UNREACHABLE);
     let said = before.condition(UNREACHABLE).map(|condition| (&condition.status, &condition.message));
     if condition.map(|condition| (&condition.status, &condition.message)) != said {

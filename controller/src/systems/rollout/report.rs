@@ -40,12 +40,12 @@ pub async fn write(
     if let Some(phase) = status.phase.filter(|phase| Some(*phase) != before) {
         let note = status.message.unwrap_or_default();
         info!(rollout = rollout.name_any(), %phase, message = note, "phase");
-        tell(rollouts, rollout, phase, &note).await;
+        announce(rollouts, rollout, phase, &note).await;
     }
     Ok((Some(written), None))
 }
 
-async fn tell(rollouts: &Rollouts, rollout: &PowerRollout, phase: RolloutPhase, note: &str) {
+async fn announce(rollouts: &Rollouts, rollout: &PowerRollout, phase: RolloutPhase, note: &str) {
     let type_ = match phase {
         RolloutPhase::Halted | RolloutPhase::Finished => EventType::Warning,
         _ => EventType::Normal,

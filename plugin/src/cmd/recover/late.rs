@@ -17,7 +17,7 @@ use crate::{
 static EVENT: Kind = Kind::namespaced("", &["v1"], "Event", "events");
 
 /// Says of each group that is gone when it was released, as far as Events tell.
-pub(crate) async fn tell(hub: &Hub, namespace: &str, cluster: &str, refusals: &[Refusal]) {
+pub(crate) async fn report(hub: &Hub, namespace: &str, cluster: &str, refusals: &[Refusal]) {
     let gone: Vec<&str> = refusals.iter().filter_map(gone).collect();
     if gone.is_empty() {
         return;

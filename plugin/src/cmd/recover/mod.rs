@@ -91,7 +91,7 @@ async fn recover(args: &GroupArgs, hub_args: &HubArgs, options: Options) -> Resu
     let goal = match check(&look.facts(), &ids, &wanted) {
         Ok(goal) => goal,
         Err(refusals) => {
-            late::tell(&hub, &namespace, &name, &refusals).await;
+            late::report(&hub, &namespace, &name, &refusals).await;
             if is_left_skipped(&look) {
                 output::warning(&format!(
                     "{cluster}: spec.skip is still true from an unfinished recovery; to finish it, run \

@@ -101,7 +101,7 @@ impl Facts<'_> {
 
     /// What of `verb` people have to hear: the last try failed, or the cloud has given up since what it had accepted.
     pub(super) fn failure(&self, verb: Verb) -> Option<CloudError> {
-        let tried = self.tried.as_ref().and_then(|tried| tried.told(verb)).cloned();
+        let tried = self.tried.as_ref().and_then(|tried| tried.reported(verb)).cloned();
         tried.or_else(|| CloudError::of_refusals(&self.given_up(verb)))
     }
 
@@ -222,7 +222,7 @@ impl LastAttempt {
     }
 
     /// The failure of `verb` that people have to hear of. Machines between two states are only worth a word if that lasts.
-    pub(super) fn told(&self, verb: Verb) -> Option<&CloudError> {
+    pub(super) fn reported(&self, verb: Verb) -> Option<&CloudError> {
         self.failed(verb).filter(|failure| failure.kind != CloudErrorKind::InTransit || self.failures > 3)
     }
 }

@@ -18,10 +18,10 @@ pub(super) fn sleeping(facts: &Facts<'_>, plan: Plan) -> Plan {
     if facts.is(HIBERNATING) {
         return plan;
     }
-    let told = facts.cluster.condition(READY).filter(|_| facts.reason(READY) == reason::STOPPING_OR_HIBERNATING);
-    let told = told.and_then(|ready| ready.last_probe_time.as_ref()).map(|time| time.0);
+    let began = facts.cluster.condition(READY).filter(|_| facts.reason(READY) == reason::STOPPING_OR_HIBERNATING);
+    let began = began.and_then(|ready| ready.last_probe_time.as_ref()).map(|time| time.0);
     let ceased = facts.cluster.condition(HIBERNATING).and_then(|h| h.last_transition_time.as_ref()).map(|time| time.0);
-    let since = told.map(|told| facts.age(ceased.map_or(told, |ceased| ceased.max(told))));
+    let since = began.map(|began| facts.age(ceased.map_or(began, |ceased| ceased.max(began))));
     let limit = facts.settings.sleep_limit.max(platform(facts).sleep);
     overdue(plan, since, limit, "SleepTakesTooLong")
 }

@@ -143,8 +143,8 @@ impl Plan {
     }
 
     /// Lets the driver remove what a transition left behind, once the end of the transition is on the object.
-    pub(super) fn settling(self, is_told: bool, machines: &Inventory) -> Self {
-        match (machines.owed, is_told) {
+    pub(super) fn settling(self, is_reported: bool, machines: &Inventory) -> Self {
+        match (machines.owed, is_reported) {
             (false, _) => self,
             (true, false) => self.again(Duration::ZERO),
             (true, true) => self.acting(Action::Settle).again(OWED),

@@ -66,9 +66,9 @@ fn asleep(facts: &Facts<'_>, machines: &Inventory) -> Plan {
         (count, lost) => format!("{count} instances stopped, {lost} one-time spot instances terminated"),
     };
     // The cloud forgets what was terminated. What was said when the cluster fell asleep stays.
-    let told = facts.cluster.condition(PROGRESS).is_some_and(|told| told.status == "False");
+    let reported = facts.cluster.condition(PROGRESS).is_some_and(|progress| progress.status == "False");
     let status = PowerStatus::stopped();
-    let status = if told && facts.is(HIBERNATING) {
+    let status = if reported && facts.is(HIBERNATING) {
         status
     } else {
         status.done(reason::HIBERNATING, result).counting(Unit::Instances, 0, total)
@@ -99,8 +99,8 @@ fn stop(facts: &Facts<'_>, machines: &Inventory) -> Plan {
         None if begins => PowerStatus::stopping(),
         None => PowerStatus::waiting_for_machines_to_stop(&left),
     };
-    let told = facts.cluster.condition(HIBERNATING).filter(|_| !begins).and_then(|h| h.last_probe_time.as_ref());
-    let since = told.map_or(Duration::ZERO, |then| age(then.0, facts.now));
+    let began = facts.cluster.condition(HIBERNATING).filter(|_| !begins).and_then(|h| h.last_probe_time.as_ref());
+    let since = began.map_or(Duration::ZERO, |then| age(then.0, facts.now));
     let what = failure.as_ref().and_then(|error| reason::delay(error.kind)).unwrap_or("MachinesToStop");
     let status = status.awaiting(what, waiting(machines));
     let status = status.counting(Unit::Instances, left.len(), machines.instances.len());

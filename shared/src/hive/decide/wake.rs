@@ -330,10 +330,10 @@ fn unusable(machines: &Inventory) -> Option<Notice> {
 /// next sleep, or when R ceased to be True, because a machine of a running cluster had to be started.
 pub fn resume_started(cluster: &ClusterDeployment) -> Option<Timestamp> {
     let resumes = |h: &&Condition| h.reason.as_deref() == Some(reason::RESUMING_OR_RUNNING);
-    let told = cluster.condition(HIBERNATING).filter(resumes)?.last_probe_time.as_ref()?.0;
+    let began = cluster.condition(HIBERNATING).filter(resumes)?.last_probe_time.as_ref()?.0;
     let ceased = cluster.condition(READY).filter(|ready| ready.status != "True");
     let ceased = ceased.and_then(|ready| ready.last_transition_time.as_ref()).map(|time| time.0);
-    Some(ceased.map_or(told, |ceased| ceased.max(told)))
+    Some(ceased.map_or(began, |ceased| ceased.max(began)))
 }
 
 fn since_start(facts: &Facts<'_>) -> Duration {

@@ -12,8 +12,6 @@ mod admission;
 mod confine;
 mod deny;
 pub mod fdb;
-mod foreign;
-mod foreign_fdb;
 mod hive;
 pub mod kkp;
 pub mod names;
@@ -27,7 +25,6 @@ mod yaml;
 use serde_json::Value;
 
 pub use admission::{ClientConfig, webhook_configurations};
-pub use foreign::foreign_crds;
 pub use plain::{controller_monitoring, webhook_monitoring};
 pub use policy::policy;
 

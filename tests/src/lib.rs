@@ -22,6 +22,7 @@ pub mod controlplane;
 pub mod delay;
 pub mod ec2;
 pub mod fdb;
+mod foreign;
 pub mod json_http;
 pub mod kkp;
 pub mod kubeconfig;

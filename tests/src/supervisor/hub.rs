@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 use crate::{
     apply,
     controlplane::server::{Cluster, User},
+    foreign,
     kubeconfig::Access,
     options::Program,
 };
@@ -36,7 +37,7 @@ pub(super) fn users() -> Vec<User> {
 /// # Errors
 /// When a file cannot be read.
 pub(super) fn definitions(upstream: Option<&Path>) -> Result<Vec<Value>> {
-    preferred(manifests::foreign_crds().into_iter().map(approved).collect(), upstream)
+    preferred(foreign::definitions(), upstream)
 }
 
 /// These definitions, or the files of a folder where it has them.
@@ -58,14 +59,6 @@ pub(super) fn preferred(ours: Vec<Value>, upstream: Option<&Path>) -> Result<Vec
         .into_iter()
         .map(|own| own["metadata"]["name"].as_str().and_then(|name| found.remove(name)).unwrap_or(own))
         .collect())
-}
-
-/// Groups below k8s.io are reserved; machine-controller's `cluster.k8s.io` is older than that rule.
-fn approved(mut definition: Value) -> Value {
-    if definition["spec"]["group"].as_str().is_some_and(|group| group.ends_with(".k8s.io")) {
-        definition["metadata"]["annotations"]["api-approved.kubernetes.io"] = json!("unapproved, older than the rule");
-    }
-    definition
 }
 
 fn read_folder(folder: &Path, take: &mut impl FnMut(&Value)) -> Result<()> {

@@ -34,6 +34,7 @@ use crate::{
     },
     ec2::{self, Ec2, client::Snapshot},
     fdb::machines::Machines,
+    foreign,
     kubeconfig::{self, Access, write_private},
     options::{Options, Program},
     pki::Authority,
@@ -202,7 +203,7 @@ fn start_servers(
 async fn prepare_spoke(server: Cluster, authority: &str) -> Result<Spoke> {
     let client = server.client().await?;
     let is_of_spokes = |crd: &Value| crd["spec"]["group"] == "config.openshift.io";
-    let mut objects: Vec<Value> = manifests::foreign_crds().into_iter().filter(is_of_spokes).collect();
+    let mut objects: Vec<Value> = foreign::definitions().into_iter().filter(is_of_spokes).collect();
     objects.extend(machines::definitions());
     objects.extend(operators::namespaces());
     objects.extend(certificates::bootstrapper());

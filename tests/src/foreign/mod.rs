@@ -1,16 +1,21 @@
-//! Definitions of foreign kinds for the test world, made from our own types. They are never part of an installation.
+//! Definitions of foreign kinds, made from our own types. They are never part of an installation.
 
-use crate::foreign_fdb::foundationdb_cluster;
+mod fdb;
+#[cfg(test)]
+mod tests;
+
 use kube::CustomResourceExt as _;
 use serde_json::{Map, Value, json};
-use shared::hive::api::{ClusterDeployment, ClusterSync};
-use shared::spoke::openshift::ClusterOperator;
+use shared::{
+    hive::api::{ClusterDeployment, ClusterSync},
+    spoke::openshift::ClusterOperator,
+};
 
 /// `CustomResourceDefinitions` of Hive's `ClusterDeployment`, `ClusterSync` and `ClusterPool`, OpenShift's `ClusterOperator`
 /// and `ClusterVersion`, the `MachineDeployments` of Cluster API and of the machine-controller, and `FoundationDBCluster`. They hold only the
 /// fields we use, with upstream's enums, patterns and
 /// required fields; unknown fields are kept.
-pub fn foreign_crds() -> Vec<Value> {
+pub(crate) fn definitions() -> Vec<Value> {
     vec![
         without_required_spec(as_upstream(json!(ClusterDeployment::crd()))),
         without_required_spec(as_upstream(json!(ClusterSync::crd()))),
@@ -19,7 +24,7 @@ pub fn foreign_crds() -> Vec<Value> {
         cluster_version(),
         machine_deployment("cluster.x-k8s.io", "v1beta1", &["clusterName", "selector", "template"], "md"),
         machine_deployment("cluster.k8s.io", "v1alpha1", &["selector", "template"], "md"),
-        foundationdb_cluster(),
+        fdb::cluster(),
     ]
 }
 

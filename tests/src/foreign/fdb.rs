@@ -1,9 +1,9 @@
-//! The FoundationDB operator's `FoundationDBCluster`, for the test world.
+//! The FoundationDB operator's `FoundationDBCluster`.
 
 use serde_json::{Value, json};
 
 /// The definition with the fields that we or the test world's double of the operator read and write.
-pub(crate) fn foundationdb_cluster() -> Value {
+pub(super) fn cluster() -> Value {
     let version = json!({
         "name": "v1beta2",
         "served": true,

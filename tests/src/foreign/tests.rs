@@ -1,13 +1,13 @@
 //! Our definitions of foreign kinds against the real ones, where these are at hand: every field of ours exists there, with
 //! the same type, format, enum, pattern, default and required fields, so that the test world refuses what reality refuses.
 
-#![expect(clippy::unwrap_used, reason = "helpers of a test: what is not there fails it")]
+use std::{
+    collections::BTreeSet,
+    fs,
+    path::{Path, PathBuf},
+};
 
-use std::collections::BTreeSet;
-use std::fs;
-use std::path::{Path, PathBuf};
-
-use serde_json::Value;
+use super::*;
 
 /// What has to be the same in both schemas of a field. Ours may keep unknown fields, which upstream prunes or refuses.
 const SAME: &[&str] =
@@ -19,7 +19,7 @@ fn upstream() -> Option<PathBuf> {
 }
 
 fn definition(kind: &str) -> Value {
-    let found = manifests::foreign_crds().into_iter().find(|crd| crd["spec"]["names"]["kind"] == kind);
+    let found = definitions().into_iter().find(|crd| crd["spec"]["names"]["kind"] == kind);
     found.unwrap()
 }
 
@@ -99,12 +99,12 @@ fn foundationdb_cluster_is_as_upstream_has_it() {
     compare_with("FoundationDBCluster", "fdb/apps.foundationdb.org_foundationdbclusters.yaml");
 }
 
-/// The strips of `foreign.rs` must not take away what the rules of the schema are.
+/// What is stripped must not take away what the rules of the schema are.
 #[test]
 fn the_schema_refuses_what_the_documentation_says() {
     let crd = definition("ClusterDeployment");
     let spec = &crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"];
-    assert_eq!(spec["properties"]["powerState"]["enum"], serde_json::json!(["", "Running", "Hibernating"]));
+    assert_eq!(spec["properties"]["powerState"]["enum"], json!(["", "Running", "Hibernating"]));
     assert!(spec["properties"]["hibernateAfter"]["pattern"].as_str().unwrap().starts_with("^("));
     assert_eq!(texts(&spec["required"]), BTreeSet::from(["baseDomain", "clusterName", "platform"]));
     assert_eq!(spec["x-kubernetes-preserve-unknown-fields"], true);
@@ -113,7 +113,7 @@ fn the_schema_refuses_what_the_documentation_says() {
 /// The comparison itself: each kind of difference is seen.
 #[test]
 fn differences_are_found() {
-    let theirs = serde_json::json!({"type": "object", "required": ["a"], "properties": {
+    let theirs = json!({"type": "object", "required": ["a"], "properties": {
         "a": {"type": "string", "enum": ["x", "y"], "pattern": "^x"},
         "b": {"type": "array", "items": {"type": "integer", "format": "int32"}},
     }});
@@ -124,13 +124,13 @@ fn differences_are_found() {
         found.len()
     };
     assert_eq!(differences(|_| ()), 0);
-    assert_eq!(differences(|ours| ours["properties"]["a"]["enum"] = serde_json::json!(["y", "x"])), 0);
+    assert_eq!(differences(|ours| ours["properties"]["a"]["enum"] = json!(["y", "x"])), 0);
     for change in [
-        (|ours| ours["properties"]["a"]["enum"] = serde_json::json!(["x"])) as fn(&mut Value),
+        (|ours| ours["properties"]["a"]["enum"] = json!(["x"])) as fn(&mut Value),
         |ours| ours["properties"]["a"]["pattern"] = Value::Null,
         |ours| ours["properties"]["a"]["default"] = "x".into(),
         |ours| ours["properties"]["b"]["items"]["format"] = "int64".into(),
-        |ours| ours["properties"]["c"] = serde_json::json!({"type": "string"}),
+        |ours| ours["properties"]["c"] = json!({"type": "string"}),
         |ours| ours["required"] = Value::Null,
     ] {
         assert_eq!(differences(change), 1);

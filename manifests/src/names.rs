@@ -14,8 +14,6 @@ pub const WEBHOOK: &str = shared::annotation::keys::WEBHOOK;
 pub const CERTIFICATE_SECRET: &str = "hibernate-webhook-tls";
 /// Type of that Secret. It tells the certificate task that the content is its own to replace.
 pub const CERTIFICATE_SECRET_TYPE: &str = "hibernate.sh/webhook-certificate";
-/// Lease of the replica that creates and rotates the certificate.
-pub const CERTIFICATE_LEASE: &str = "hibernate-webhook-certificates";
 
 /// Labels of every object that belongs to one program.
 pub fn labels(program: &str) -> BTreeMap<String, String> {

@@ -111,7 +111,6 @@ mod tests {
         let users = exempt::USERS.iter().map(|user| format!("--exempt-user={}", own(user)));
         let names = [
             format!("--certificate-secret={}", names::CERTIFICATE_SECRET),
-            format!("--lease={}", names::CERTIFICATE_LEASE),
             format!("--service={}", names::WEBHOOK),
             format!("--configuration={}", names::WEBHOOK),
         ];

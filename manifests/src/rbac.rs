@@ -8,8 +8,7 @@ use shared::annotation::keys;
 use shared::rollout::admission::POLICY;
 
 use crate::names::{
-    CERTIFICATE_LEASE, CERTIFICATE_SECRET, CERTIFICATE_SECRET_TYPE, CONTROLLER, NAMESPACE, WEBHOOK, cluster_wide,
-    namespaced, strings,
+    CERTIFICATE_SECRET, CERTIFICATE_SECRET_TYPE, CONTROLLER, NAMESPACE, WEBHOOK, cluster_wide, namespaced, strings,
 };
 use crate::rollout::RESOURCE;
 
@@ -49,9 +48,8 @@ pub(crate) fn controller() -> Vec<Value> {
             ],
         )),
         json!(cluster_role_binding(CONTROLLER, CONTROLLER, CONTROLLER)),
-        json!(lease(CONTROLLER, CONTROLLER)),
+        json!(Lease { metadata: namespaced(CONTROLLER, CONTROLLER), spec: None }),
         json!(role(
-            CONTROLLER,
             CONTROLLER,
             vec![
                 named(rule("coordination.k8s.io", &["leases"], &["get", "update", "patch"]), &[CONTROLLER]),
@@ -59,7 +57,7 @@ pub(crate) fn controller() -> Vec<Value> {
                 rule("", &["configmaps"], &["get", "create"]),
             ],
         )),
-        json!(role_binding(CONTROLLER, CONTROLLER)),
+        json!(role_binding(CONTROLLER)),
     ]
 }
 
@@ -71,9 +69,9 @@ pub(crate) fn controller_secrets() -> Vec<Value> {
     ]
 }
 
-/// The webhook: one Secret, one Lease and the two configurations, all by name.
+/// The webhook: one Secret and the two configurations, all by name.
 ///
-/// Secret and Lease are created here, empty. With a right to create Secrets the webhook could ask for a token of the
+/// The Secret is created here, empty. With a right to create Secrets the webhook could ask for a token of the
 /// controller's `ServiceAccount`, and with it read the Secrets of every cluster.
 pub(crate) fn webhook() -> Vec<Value> {
     vec![
@@ -96,16 +94,11 @@ pub(crate) fn webhook() -> Vec<Value> {
             type_: Some(CERTIFICATE_SECRET_TYPE.to_owned()),
             ..Secret::default()
         }),
-        json!(lease(CERTIFICATE_LEASE, WEBHOOK)),
         json!(role(
             WEBHOOK,
-            WEBHOOK,
-            vec![
-                named(rule("", &["secrets"], &["get", "list", "watch", "patch"]), &[CERTIFICATE_SECRET]),
-                named(rule("coordination.k8s.io", &["leases"], &["get", "update", "patch"]), &[CERTIFICATE_LEASE],),
-            ],
+            vec![named(rule("", &["secrets"], &["get", "list", "watch", "patch"]), &[CERTIFICATE_SECRET])],
         )),
-        json!(role_binding(WEBHOOK, WEBHOOK)),
+        json!(role_binding(WEBHOOK)),
     ]
 }
 
@@ -126,16 +119,12 @@ fn service_account(program: &str) -> ServiceAccount {
     ServiceAccount { metadata: namespaced(program, program), ..ServiceAccount::default() }
 }
 
-fn lease(name: &str, program: &str) -> Lease {
-    Lease { metadata: namespaced(name, program), spec: None }
-}
-
 pub(crate) fn cluster_role(name: &str, program: &str, rules: Vec<PolicyRule>) -> ClusterRole {
     ClusterRole { metadata: cluster_wide(name, program), rules: Some(rules), ..ClusterRole::default() }
 }
 
-fn role(name: &str, program: &str, rules: Vec<PolicyRule>) -> Role {
-    Role { metadata: namespaced(name, program), rules: Some(rules) }
+fn role(program: &str, rules: Vec<PolicyRule>) -> Role {
+    Role { metadata: namespaced(program, program), rules: Some(rules) }
 }
 
 pub(crate) fn cluster_role_binding(name: &str, role: &str, program: &str) -> ClusterRoleBinding {
@@ -146,10 +135,10 @@ pub(crate) fn cluster_role_binding(name: &str, role: &str, program: &str) -> Clu
     }
 }
 
-fn role_binding(name: &str, program: &str) -> RoleBinding {
+fn role_binding(program: &str) -> RoleBinding {
     RoleBinding {
-        metadata: namespaced(name, program),
-        role_ref: role_ref("Role", name),
+        metadata: namespaced(program, program),
+        role_ref: role_ref("Role", program),
         subjects: Some(vec![subject(program)]),
     }
 }

@@ -17,6 +17,7 @@ use serde_json::json;
 use shared::annotation::keys;
 use testbed::options::{Options, Program};
 use testbed::pki::Authority;
+use testbed::proxy::faults::{Effect, Rule};
 use testbed::supervisor::programs::Start;
 use testbed::{World, apply, eventually};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -158,10 +159,10 @@ async fn replicas_share_one_certificate_which_survives_them_and_is_repaired() ->
     // A Secret that is gone cannot be created with the rights of the manifests: the old certificate is served on.
     secrets.delete(SECRET, &kube::api::DeleteParams::default()).await?;
     eventually(SOON, "word of it in the log", async || {
-        // Of the replicas only the holder of the Lease tries to write, and either may hold it by now.
-        let log = |name: &str| std::fs::read_to_string(world.file().logs.join(name));
-        let logs = log("webhook.log")? + &log("webhook-b.log")?;
-        ensure!(logs.contains("apply the manifests again"), "{logs}");
+        for name in ["webhook.log", "webhook-b.log"] {
+            let log = std::fs::read_to_string(world.file().logs.join(name))?;
+            ensure!(log.contains("apply the manifests again"), "{name}: {log}");
+        }
         Ok(())
     })
     .await?;
@@ -172,6 +173,35 @@ async fn replicas_share_one_certificate_which_survives_them_and_is_repaired() ->
         is_judged(&world).await
     })
     .await
+}
+
+/// Of the Secret its watch brings nothing, so that a new caBundle looks to it like the change of another client.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_replica_that_is_behind_puts_no_old_bundle_back() -> Result<()> {
+    let world = world().await?;
+    let secrets_of_ours = format!("/api/v1/namespaces/{}/secrets", keys::NAMESPACE);
+    world.inject("hub", &Rule::new(Effect::Hang).path(&secrets_of_ours).query("watch=true")).await?;
+    let args = ["--certificate-check-interval", "1s"];
+    world.start(&webhook(None, &args)).await?;
+    let old = settled(&world).await?;
+    let behind = Start { hub_proxy: Some(true), ..webhook(Some("b"), &args) };
+    let url = world.start(&behind).await?.url.context("a URL")?;
+    eventually(SOON, "old certificate", || connect(&url, &old)).await?;
+
+    secrets(&world).await?.patch(SECRET, &PatchParams::default(), &Patch::Merge(json!({"data": null}))).await?;
+    let new = eventually(SOON, "new CA", async || {
+        let found = settled(&world).await?;
+        ensure!(found != old, "still the old one");
+        Ok(found)
+    })
+    .await?;
+    let until = Instant::now() + Duration::from_secs(5);
+    while Instant::now() < until {
+        ensure!(published(&world).await?.iter().all(|bundle| *bundle == new), "the old bundle is back");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    eventually(SOON, "new certificate", || connect(&url, &new)).await?;
+    Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -260,7 +290,7 @@ async fn a_secret_of_somebody_else_is_left_alone_and_a_missing_one_is_created() 
     };
     let before = secrets.create(&PostParams::default(), &theirs).await?;
     let kubeconfig = world.file().hub.kubeconfig.display().to_string();
-    let common = ["--kubeconfig", &kubeconfig, "--namespace", "default", "--lease", "stray"];
+    let common = ["--kubeconfig", &kubeconfig, "--namespace", "default"];
     let stray = Stray::start(&world, &[&common[..], &["--certificate-secret", "theirs"]].concat())?;
     eventually(SOON, "refusal", async || {
         let said = stray.get("/readyz").await?;

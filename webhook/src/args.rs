@@ -75,15 +75,12 @@ pub struct CertificateArgs {
     /// Kubeconfig of the hub; without it $KUBECONFIG, then the Pod's service account
     #[arg(long, value_name = "PATH")]
     pub kubeconfig: Option<PathBuf>,
-    /// Namespace of the Secret, the Lease and the Service
+    /// Namespace of the Secret and the Service
     #[arg(long, default_value = keys::NAMESPACE)]
     pub namespace: String,
     /// Secret with the webhook's own CA and serving certificate
     #[arg(long, value_name = "NAME", default_value = "hibernate-webhook-tls")]
     pub certificate_secret: String,
-    /// Lease for the replica that rotates the certificates
-    #[arg(long, value_name = "NAME", default_value = "hibernate-webhook-certificates")]
-    pub lease: String,
     /// Service whose DNS names go into the certificate
     #[arg(long, value_name = "NAME", default_value = keys::WEBHOOK)]
     pub service: String,
@@ -104,7 +101,6 @@ impl CertificateArgs {
         Managed {
             namespace: self.namespace.clone(),
             secret: self.certificate_secret.clone(),
-            lease: self.lease.clone(),
             service: self.service.clone(),
             sans: self.sans.clone(),
             configuration: self.configuration.clone(),

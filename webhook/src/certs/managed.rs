@@ -3,27 +3,24 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures::StreamExt as _;
 use jiff::Timestamp;
 use k8s_openapi::api::admissionregistration::v1::{MutatingWebhookConfiguration, ValidatingWebhookConfiguration};
-use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Secret;
 use kube::runtime::WatchStreamExt as _;
 use kube::runtime::watcher::{self, watch_object};
-use kube::{Api, Client};
-use rustls::crypto::aws_lc_rs;
+use kube::{Api, Client, ResourceExt as _};
 
 use super::bundle::{self, Configuration};
-use super::lease;
 use super::material::{IssueError, Material, Step, Wanted};
 use super::options::Managed;
 use super::parse::{self, PairError};
 use super::secret::{self, SecretError};
 use super::serving::Serving;
 
-/// Pause before the next reconcile while work is left: another replica holds the Lease, or the last attempt failed.
+/// Pause before the next reconcile while work is left, and between two attempts of a replica to write the Secret.
 const RETRY_INTERVAL: Duration = Duration::from_secs(2);
 /// How long one reconcile may take, with all its API calls.
 const RECONCILE_TIMEOUT: Duration = Duration::from_secs(15);
@@ -85,8 +82,8 @@ enum ReconcileError {
     Secret(#[from] SecretError),
     #[error(transparent)]
     Issue(#[from] IssueError),
-    #[error("cannot take Lease {namespace}/{name}")]
-    Lease { namespace: String, name: String, source: kube::Error },
+    #[error("cannot read Secret {namespace}/{name}")]
+    Read { namespace: String, name: String, source: kube::Error },
     #[error("cannot write the caBundle of {kind} {name}")]
     Publish { kind: &'static str, name: String, source: kube::Error },
     #[error("cannot watch {what} {name}")]
@@ -100,23 +97,23 @@ enum ReconcileError {
 enum Pass {
     /// All is as it should be.
     Settled,
-    /// Something is to be done by us, later, or by who holds the Lease.
+    /// Something is to be done later, or another replica has done it.
     Pending,
 }
 
 struct Task {
     secrets: Api<Secret>,
-    leases: Api<Lease>,
     validating: Api<ValidatingWebhookConfiguration>,
     mutating: Api<MutatingWebhookConfiguration>,
     managed: Managed,
     wanted: Wanted,
-    identity: String,
     serving: Arc<Serving>,
     /// Whether the Secret was read at all.
     looked: bool,
     /// The Secret as it was seen last, if it was there.
     secret: Option<Secret>,
+    /// When a write of it was attempted last.
+    attempted: Option<Instant>,
 }
 
 /// Checks the settings and makes the task.
@@ -134,15 +131,14 @@ pub(super) fn run(
     let client = Client::try_from(config).map_err(StartError::Client)?;
     let task = Task {
         secrets: Api::namespaced(client.clone(), &managed.namespace),
-        leases: Api::namespaced(client.clone(), &managed.namespace),
         validating: Api::all(client.clone()),
         mutating: Api::all(client),
         wanted: Wanted { names: managed.names(), timing: managed.timing },
-        identity: identity(),
         managed,
         serving,
         looked: false,
         secret: None,
+        attempted: None,
     };
     Ok(task.run())
 }
@@ -174,13 +170,17 @@ impl Task {
                     self.serving.recovered();
                     timing.check
                 }
-                Ok(Pass::Pending) => RETRY_INTERVAL.min(timing.check),
+                Ok(Pass::Pending) => self.pause(),
                 Err(error) => {
                     self.serving.failed(&error);
-                    RETRY_INTERVAL.min(timing.check)
+                    self.pause()
                 }
             };
         }
+    }
+
+    fn pause(&self) -> Duration {
+        RETRY_INTERVAL.min(self.managed.timing.check)
     }
 
     fn see_secret(&mut self, event: watcher::Result<Option<Secret>>) -> Result<(), ReconcileError> {
@@ -193,17 +193,16 @@ impl Task {
     fn see_configuration<K: Configuration>(&self, event: watcher::Result<Option<K>>) -> Result<(), ReconcileError> {
         let name = self.managed.configuration.clone();
         let configuration = event.map_err(|source| ReconcileError::Watch { what: K::KIND, name, source })?;
-        self.serving.published(K::KIND, configuration.as_ref().map(Configuration::entries).as_ref());
+        self.serving.published(K::KIND, configuration.as_ref().map(Configuration::published).as_ref());
         Ok(())
     }
 
     /// Checks everything once, and writes the Secret at most once. The write comes back through the watch.
-    async fn pass(&self) -> Result<Pass, ReconcileError> {
+    async fn pass(&mut self) -> Result<Pass, ReconcileError> {
         if !self.looked {
             return Ok(Pass::Pending);
         }
-        let secret = self.secret.as_ref();
-        let content = secret.map(secret::content).transpose()?.flatten();
+        let content = self.secret.as_ref().map(secret::content).transpose()?.flatten();
         let pair = content.as_ref().map(|content| parse::pair(content.chain.as_bytes(), content.key.as_bytes()));
         if let Some(Ok(pair)) = pair {
             self.serving.serve(pair); // whatever has to be done about it, it is better than nothing
@@ -211,75 +210,76 @@ impl Task {
         let now = Timestamp::now();
         let material = content.and_then(Material::read);
         match &material {
-            None => self.write(secret, &Step::Begin, None, now).await,
+            None => self.write(&Step::Begin, None, now).await,
             Some(material) => match material.step(&self.wanted, now) {
                 Step::Nothing => self.publish(material.bundle()).await,
-                step => self.write(secret, &step, Some(material), now).await,
+                step => self.write(&step, Some(material), now).await,
             },
         }
     }
 
+    /// Of several replicas one succeeds: the others have another version than the API server.
     async fn write(
-        &self,
-        seen: Option<&Secret>,
+        &mut self,
         step: &Step,
         material: Option<&Material>,
         now: Timestamp,
     ) -> Result<Pass, ReconcileError> {
-        if !self.leads(now).await? {
+        // Replicas with different settings, as during a rollout of the Deployment, replace each other's leaf as often as they may.
+        if self.attempted.is_some_and(|at| at.elapsed() < self.pause()) {
             return Ok(Pass::Pending);
         }
+        self.attempted = Some(Instant::now());
         let content = match material {
             Some(material) => material.after(step, &self.wanted, now)?,
             None => self.wanted.begin(now)?,
         };
         let Managed { namespace, secret, .. } = &self.managed;
-        if secret::write(&self.secrets, namespace, secret, seen, &content).await? {
+        if secret::write(&self.secrets, namespace, secret, self.secret.as_ref(), &content).await? {
             tracing::info!(%namespace, %secret, ?step, "certificate Secret written");
         }
         Ok(Pass::Pending)
     }
 
-    async fn publish(&self, bundle: &str) -> Result<Pass, ReconcileError> {
-        let validating = self.publish_in(&self.validating, bundle).await?;
-        let mutating = self.publish_in(&self.mutating, bundle).await?;
-        Ok(if validating == Pass::Settled { mutating } else { validating })
+    async fn publish(&mut self, bundle: &str) -> Result<Pass, ReconcileError> {
+        let (validating, mutating) = (self.validating.clone(), self.mutating.clone());
+        match self.publish_in(&validating, bundle).await? {
+            Pass::Settled => self.publish_in(&mutating, bundle).await,
+            Pass::Pending => Ok(Pass::Pending),
+        }
     }
 
-    async fn publish_in<K: Configuration>(&self, api: &Api<K>, bundle: &str) -> Result<Pass, ReconcileError> {
+    /// No bundle is put back that another replica has replaced: the Secret is read after the configuration was observed, and only that version
+    /// of the configuration is written.
+    async fn publish_in<K: Configuration>(&mut self, api: &Api<K>, bundle: &str) -> Result<Pass, ReconcileError> {
         // Without a configuration there is nothing to own; its creation wakes us. Until then, readiness says so.
-        let Some(entries) = self.serving.seen(K::KIND) else {
+        let Some(observed) = self.serving.seen(K::KIND) else {
             return Ok(Pass::Settled);
         };
-        if bundle::is_published(&entries, bundle) {
+        if bundle::is_published(&observed, bundle) {
             return Ok(Pass::Settled);
         }
-        if !self.leads(Timestamp::now()).await? {
+        if !self.is_current().await? {
             return Ok(Pass::Pending);
         }
         let name = &self.managed.configuration;
         let error = |source| ReconcileError::Publish { kind: K::KIND, name: name.clone(), source };
-        let published = bundle::publish(api, name, &entries, bundle).await.map_err(error)?;
+        let Some(published) = bundle::publish(api, name, &observed, bundle).await.map_err(error)? else {
+            return Ok(Pass::Pending);
+        };
         tracing::info!(kind = K::KIND, %name, "caBundle written");
         self.serving.published(K::KIND, Some(&published));
         Ok(Pass::Settled)
     }
 
-    async fn leads(&self, now: Timestamp) -> Result<bool, ReconcileError> {
-        let Managed { namespace, lease, .. } = &self.managed;
-        lease::acquire(&self.leases, lease, &self.identity, now).await.map_err(|source| ReconcileError::Lease {
-            namespace: namespace.clone(),
-            name: lease.clone(),
-            source,
-        })
+    /// Whether the Secret still is the one that was observed. If not, the watch lags: what was read instead counts from here on.
+    async fn is_current(&mut self) -> Result<bool, ReconcileError> {
+        let Managed { namespace, secret, .. } = &self.managed;
+        let error = |source| ReconcileError::Read { namespace: namespace.clone(), name: secret.clone(), source };
+        let current = self.secrets.get_opt(secret).await.map_err(error)?;
+        let version = |secret: Option<&Secret>| secret?.resource_version();
+        let is_same = version(current.as_ref()) == version(self.secret.as_ref());
+        self.secret = current;
+        Ok(is_same)
     }
-}
-
-/// A name for the Lease that no other process has: the Pod's or the host's, and a random part.
-fn identity() -> String {
-    let host = ["POD_NAME", "HOSTNAME"].into_iter().find_map(|variable| std::env::var(variable).ok());
-    let mut random = [0; 8];
-    // Without randomness the process ID is still in it; two holders would do no harm.
-    let _ = aws_lc_rs::default_provider().secure_random.fill(&mut random);
-    format!("{}_{}_{:016x}", host.as_deref().unwrap_or("webhook"), std::process::id(), u64::from_ne_bytes(random))
 }

@@ -7,12 +7,10 @@ use shared::duration;
 /// How the webhook is its own authority.
 #[derive(Clone, Debug)]
 pub struct Managed {
-    /// Namespace of the Secret, the Lease and the Service.
+    /// Namespace of the Secret and the Service.
     pub namespace: String,
     /// Secret with CA and leaf.
     pub secret: String,
-    /// Lease of the replica that may write them.
-    pub lease: String,
     /// Service whose DNS names the leaf is for.
     pub service: String,
     /// More DNS names and IP addresses that the leaf is for.
@@ -91,7 +89,6 @@ mod tests {
         let managed = Managed {
             namespace: "hibernate-system".to_owned(),
             secret: String::new(),
-            lease: String::new(),
             service: "hook".to_owned(),
             sans: vec!["127.0.0.1".to_owned(), "hook.hibernate-system.svc".to_owned()],
             configuration: String::new(),

@@ -90,9 +90,9 @@ impl Serving {
     }
 
     /// Remembers what a configuration holds; `None` if there is none.
-    pub(super) fn published(&self, kind: &'static str, entries: Option<&Published>) {
+    pub(super) fn published(&self, kind: &'static str, observed: Option<&Published>) {
         for (_, cell) in self.published.iter().filter(|(known, _)| *known == kind) {
-            cell.send_replace(entries.cloned());
+            cell.send_replace(observed.cloned());
         }
     }
 
@@ -150,8 +150,8 @@ impl Serving {
             return Err(NotReady::NotValidNow { not_before, not_after });
         }
         for (kind, cell) in &self.published {
-            let entries = cell.borrow().clone().ok_or(NotReady::NoConfiguration(kind))?;
-            for (entry, bundle) in entries {
+            let observed = cell.borrow().clone().ok_or(NotReady::NoConfiguration(kind))?;
+            for (entry, bundle) in observed.entries {
                 let roots = parse::roots(parse::certificates(&bundle).unwrap_or_default());
                 parse::is_trusted(&pair.key.cert, &roots, now).map_err(|_| NotReady::NotTrusted { kind, entry })?;
             }

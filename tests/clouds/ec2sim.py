@@ -1,6 +1,6 @@
 """The EC2 simulator of the test world: moto with EC2's own rules (ec2model), access keys (ec2access), faults and a log.
 
-    python ec2sim.py --port-file FILE --log FILE [--port N] [--start S] [--stop S] [--terminate S]
+    python ec2sim.py --log FILE [--port-file FILE [--port N] | --inherited] [--key ID SECRET ACCOUNT] [--start S] [--stop S] [--terminate S]
 
 It listens on 127.0.0.1 only. AWS calls (EC2, and STS AssumeRole) come in at `/`; the world steers it below `/_world/`:
 
@@ -26,6 +26,7 @@ import json
 import os
 import re
 import socket
+import sys
 import threading
 import time
 import urllib.parse
@@ -445,17 +446,24 @@ class Quiet(WSGIRequestHandler):
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--port", type=int, default=0)
-    parser.add_argument("--port-file", type=Path, required=True)
+    parser.add_argument("--port-file", type=Path, help="where to write the port")
+    parser.add_argument("--inherited", action="store_true", help="standard input is the listening socket")
+    parser.add_argument("--key", nargs=3, metavar=("ID", "SECRET", "ACCOUNT"), help="an access key to begin with")
     parser.add_argument("--log", type=Path, required=True)
     for name in ("start", "stop", "terminate"):
         parser.add_argument(f"--{name}", type=float, default=model.SETTINGS[name], help="seconds")
     options = parser.parse_args()
     model.SETTINGS.update(start=options.start, stop=options.stop, terminate=options.terminate)
     model.install()
-    server = make_server("127.0.0.1", options.port, Simulator(Log(options.log)), threaded=True, request_handler=Quiet)
-    ready = options.port_file.with_suffix(".tmp")
-    ready.write_text(str(server.server_port))
-    ready.rename(options.port_file)
+    if options.key:
+        access.KEYS[options.key[0]] = access.Key(*options.key)
+    simulator = Simulator(Log(options.log))
+    inherited = sys.stdin.fileno() if options.inherited else None
+    server = make_server("127.0.0.1", options.port, simulator, threaded=True, request_handler=Quiet, fd=inherited)
+    if options.port_file:
+        ready = options.port_file.with_suffix(".tmp")
+        ready.write_text(str(server.server_port))
+        ready.rename(options.port_file)
     server.serve_forever()
 
 

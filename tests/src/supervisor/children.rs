@@ -90,14 +90,22 @@ impl Children {
     ///
     /// # Errors
     /// When a process of this name runs, or this one cannot be started.
-    pub fn spawn(&self, name: &str, rank: Rank, mut command: Command) -> Result<Record> {
+    pub fn spawn(&self, name: &str, rank: Rank, command: Command) -> Result<Record> {
+        self.spawn_with(name, rank, command, Stdio::null())
+    }
+
+    /// Starts a process with this standard input. It has none when it is started again.
+    ///
+    /// # Errors
+    /// As [`Children::spawn`].
+    pub fn spawn_with(&self, name: &str, rank: Rank, mut command: Command, input: Stdio) -> Result<Record> {
         if self.record(name).is_some() {
             bail!("{name} runs already");
         }
         let log = self.append(name)?;
         let recipe = Recipe::of(&command);
         command
-            .stdin(Stdio::null())
+            .stdin(input)
             .stdout(log.try_clone().context("share a log between two outputs")?)
             .stderr(log)
             // Not in the terminal's foreground group: Ctrl-C there is for the one who typed it.

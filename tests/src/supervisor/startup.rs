@@ -10,7 +10,7 @@ use std::{
 };
 
 use anyhow::{Context as _, Result};
-use futures::future::{try_join_all, try_join3};
+use futures::future::{try_join, try_join_all};
 use serde_json::Value;
 use tokio::sync::{Notify, watch};
 
@@ -72,21 +72,18 @@ pub(super) async fn start(dir: &Path, plan: Plan, children: &Children) -> Result
     write_private(&dir.join("ca.crt"), &authority.certificate())?;
     let users = hub::users();
     let servers = start_servers(dir, &options, children, &assets, &authority, &users)?;
-    let logs = dir.join(files::LOGS);
-    let (ec2, ..) = try_join3(
-        ec2::server::start(children, &python, dir, &logs, &options.timings),
-        servers.hub.ready(children),
-        try_join_all(servers.spokes.iter().map(|spoke| spoke.ready(children))),
-    )
-    .await?;
-    progress.done("etcd, API servers and the EC2 simulator answer");
+    let secret = server::secret();
+    let shared_key = [SHARED_KEY, &secret, SHARED_ACCOUNT];
+    let ec2::server::Server { ec2, running } =
+        ec2::server::start(children, &python, dir, &options.timings, shared_key)?;
+    let spokes_ready = try_join_all(servers.spokes.iter().map(|spoke| spoke.ready(children)));
+    try_join(servers.hub.ready(children), spokes_ready).await?;
+    progress.done("etcd and API servers answer");
 
     servers.hub.start_manager(children, &assets, HUB_CONTROLLERS, &options.timings)?;
     for spoke in &servers.spokes {
         spoke.start_manager(children, &assets, SPOKE_CONTROLLERS, &options.timings)?;
     }
-    let secret = server::secret();
-    ec2.set_key(SHARED_KEY, &secret, SHARED_ACCOUNT, &[]).await?;
     let hub_client = servers.hub.client().await?;
     hub::install(&hub_client, options.upstream_crds.as_deref()).await?;
     let hub_tls = tls::server(&authority.server("hub-proxy")?)?;
@@ -125,7 +122,7 @@ pub(super) async fn start(dir: &Path, plan: Plan, children: &Children) -> Result
         hub_client,
         hub_proxy,
         spokes,
-        snapshots: poll(ec2.clone()),
+        snapshots: poll(ec2.clone(), running),
         ec2_address: Ec2Address {
             endpoint: ec2.endpoint().to_owned(),
             access_key_id: SHARED_KEY.to_owned(),
@@ -224,18 +221,20 @@ async fn prepare_spoke(server: Cluster, authority: &str) -> Result<Spoke> {
     Ok(Spoke { server, client, issuance })
 }
 
-/// Looks at all instances again and again, for gates and nodes.
-fn poll(ec2: Ec2) -> watch::Receiver<Arc<Snapshot>> {
-    let (sender, receiver) = watch::channel(Arc::default());
+/// Looks at all instances again and again, for gates and nodes, once the simulator runs: less often where there are none.
+fn poll(ec2: Ec2, mut running: watch::Receiver<bool>) -> watch::Receiver<Arc<Snapshot>> {
+    let (sender, receiver) = watch::channel(Arc::<Snapshot>::default());
     tokio::spawn(async move {
+        if running.wait_for(|running| *running).await.is_err() {
+            return;
+        }
         while !sender.is_closed() {
             match ec2.snapshot().await {
-                Ok(snapshot) => {
-                    sender.send_replace(Arc::new(snapshot));
-                }
+                Ok(snapshot) => drop(sender.send_replace(Arc::new(snapshot))),
                 Err(error) => tracing::warn!("{error:#}"),
             }
-            tokio::time::sleep(Duration::from_millis(200)).await;
+            let pause = if sender.borrow().instances.is_empty() { 1000 } else { 200 };
+            tokio::time::sleep(Duration::from_millis(pause)).await;
         }
     });
     receiver

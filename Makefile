@@ -14,7 +14,7 @@ export CARGO_FLAGS := --release --workspace --locked
 # End-to-end tests that run side by side. Each of them mostly waits, so more than there are cores.
 export THREADS ?= 14
 
-.PHONY: help build prepare demo demo-fdb demo-kkp demo-rollout test test-testbed e2e unit test-times fuzz lint fmt deny manifests krew bench bench-hive bench-kkp bench-rollouts bench-hostile clean
+.PHONY: help build prepare demo demo-fdb demo-kkp demo-rollout test test-testbed e2e unit test-times fuzz lint fmt deny advisories manifests krew bench bench-hive bench-kkp bench-rollouts bench-hostile clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -76,10 +76,15 @@ lint: need-cargo ## Check format and lints
 fmt: need-cargo ## Format
 	cargo fmt --all
 
-deny: need-cargo ## Check licenses, sources and bans of the dependencies (installs cargo-deny into the cache)
-	@[ -x $(DENY)/bin/cargo-deny ] || { echo "==> installing cargo-deny $(DENY_VERSION) (about 3 minutes, once)"; \
-		env -u CARGO_TARGET_DIR -u MAKEFLAGS -u MFLAGS cargo install --quiet --locked --root $(DENY) cargo-deny@$(DENY_VERSION); }
-	$(DENY)/bin/cargo-deny check bans licenses sources
+deny: $(DENY)/bin/cargo-deny ## Check licenses, sources and bans of the dependencies (installs cargo-deny into the cache)
+	$< check bans licenses sources
+
+advisories: $(DENY)/bin/cargo-deny ## Check the dependencies for known vulnerabilities (downloads the RustSec database)
+	$< check advisories
+
+$(DENY)/bin/cargo-deny: | need-cargo
+	@echo "==> installing cargo-deny $(DENY_VERSION) (about 3 minutes, once)"
+	@env -u CARGO_TARGET_DIR -u MAKEFLAGS -u MFLAGS cargo install --quiet --locked --root $(DENY) cargo-deny@$(DENY_VERSION)
 
 manifests: build ## Write manifests/ anew from their program
 	bin/hibernate-manifests

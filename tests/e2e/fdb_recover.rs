@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::fdb_common::{Held, SOON, fdbcli, global, held, held_storage, is_back, ours, uid, untimed};
+use crate::fdb_common::{Held, SOON, global, held, held_storage, is_back, ours, uid, untimed};
 use anyhow::{Context, Result, ensure};
 use futures::{StreamExt, TryStreamExt, stream};
 use kube::ResourceExt;
@@ -149,11 +149,14 @@ async fn a_group_removed_without_exclusion_comes_back() -> Result<()> {
     let held = held_storage("skipped", untimed()).await;
     let ran = recover(&held, &["--yes", "--include=never"]).await?;
     ensure!(ran.code == 0 && ran.stderr.contains("--include=never"), "{}", ran.stderr);
-    let include = format!("include locality_instance_id:{}", held.id);
     // Not in the Pod of the replacement, which the operator may have deleted by now.
     let healthy = held.db.ids("storage").await?.into_iter().find(|id| *id != held.id && *id != held.replacement);
-    let pod = fdbcli(&held.world, &held.db, &healthy.context("a third group")?, &include).await;
-    ensure!(pod.code == 0, "{}", pod.stderr);
+    let pod = held.db.pod_name(&healthy.context("a third group")?);
+    let (_, command) = ran.stderr.split_once(": run kubectl ").context("the command that is left to the user")?;
+    let (words, orders) = command.trim_end().split_once(" --exec ").context("its orders")?;
+    let words = words.split(' ').map(|word| if word == "POD" { pod.as_str() } else { word });
+    let included = held.world.kubectl(&words.chain(["--exec", orders.trim_matches('\'')]).collect::<Vec<_>>()).await?;
+    ensure!(included.code == 0, "{command}: {}", included.stderr);
     is_back(&held).await?;
     stays(&held, "storage", 3).await?;
     held.denier.deny(true);
@@ -230,6 +233,16 @@ async fn killed_at(held: &Held, word: &str) -> Result<bool> {
     Ok(false)
 }
 
+/// Asks for a group that there is not, and runs the command that the warning about the unfinished recovery names.
+async fn as_advised(held: &Held) -> Result<Ran> {
+    let (ns, name) = (held.db.namespace(), held.db.name());
+    let refused = held.world.plugin(&["recover", "process-groups", "-n", ns, "-c", name, "storage-0", "--yes"]).await?;
+    let finish = refused.stderr.lines().find_map(|line| line.split_once("to finish it, run kubectl hibernate "));
+    let (_, finish) = finish.with_context(|| format!("no command: {} {}", refused.code, refused.stderr))?;
+    let finish: Vec<&str> = finish.split(' ').chain(["--settle", "400ms", "--timeout", "40s", "--yes"]).collect();
+    held.world.plugin(&finish).await
+}
+
 #[tokio::test]
 async fn killed_after_any_step_the_next_run_ends_well() -> Result<()> {
     let words = [
@@ -253,7 +266,7 @@ async fn killed_after_any_step_the_next_run_ends_well() -> Result<()> {
         // Time for the operator to make the most of it.
         held.db.wake().await?;
         tokio::time::sleep(Duration::from_millis(300)).await;
-        let ran = recover(&held, &["--yes"]).await?;
+        let ran = if *word == ": skip: " { as_advised(&held).await? } else { recover(&held, &["--yes"]).await? };
         ensure!(ran.code == 0, "{update_mode:?}, killed after {word:?}: {}", ran.stderr);
         is_back(&held).await.with_context(|| format!("{update_mode:?}, killed after {word:?}"))?;
         held.db.remove_all().await
@@ -479,7 +492,10 @@ async fn what_cannot_be_recovered_is_said_and_nothing_is_changed() -> Result<()>
     let claim = held.db.pvc(&held.id).await?.context("the claim")?;
     let stamp = claim.metadata.annotations.unwrap_or_default().remove(keys::SUSPENSION).unwrap_or_default();
     ensure!(stamp.contains("\"recovery\""), "held before it is refused: {stamp}");
-    held.db.patch(&json!({ "spec": { "skip": false } })).await?;
+    let (words, patch) =
+        ran.stderr.split_once("(kubectl ").and_then(|(_, rest)| rest.split_once(" -p '")).context("a command")?;
+    let patch = patch.split('\'').next().context("a patch")?;
+    held.world.kubectl(&words.split(' ').chain(["-p", patch]).collect::<Vec<_>>()).await?.ok()?;
 
     // Too late: the volume goes.
     held.denier.deny(false);

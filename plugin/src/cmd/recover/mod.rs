@@ -30,6 +30,7 @@ use tokio::time::Instant;
 
 use self::{
     ask::Asking,
+    select::GroupSelection,
     steps::{End, Run},
 };
 use crate::{
@@ -108,6 +109,9 @@ async fn recover(args: &GroupArgs, hub_args: &HubArgs, options: Options) -> Resu
     }
     // A recovery whose groups have gone is ended all the same: the operator must not be left asked to skip.
     if goal.record.groups.is_empty() && !is_left_skipped(&look) {
+        if selection == GroupSelection::Named(&[]) {
+            return Err(FdbError::Nothing.into());
+        }
         if let Some(error) = select::unmatched(&look, &selection) {
             return Err(error.into());
         }
@@ -193,9 +197,10 @@ fn record(goal: &Goal, asking: Asking) -> Result<Record, Problem> {
     Ok(record)
 }
 
-/// Whether the operator is still asked to skip the cluster, by a recovery.
+/// Whether the operator is still asked to skip the cluster, by a recovery that can be finished.
 fn is_left_skipped(look: &DatabaseSnapshot) -> bool {
-    look.cluster.spec.skip == Some(true) && look.facts().record().is_some_and(|record| record.skipped)
+    let is_deleted = look.cluster.metadata.deletion_timestamp.is_some();
+    !is_deleted && look.cluster.spec.skip == Some(true) && look.facts().record().is_some_and(|record| record.skipped)
 }
 
 /// What the user should know before.
@@ -359,6 +364,31 @@ mod tests {
         assert!(!is_left_to_end(&foreign) && !is_left_to_end(&deleted));
         let claim = lost(Lost::NoClaim { group: "storage-1".to_owned() });
         assert!(is_left_to_end(&claim) && is_left_to_end(&FdbError::Interrupted.into()));
+    }
+
+    /// The command that finishes a recovery is advised only where there is something to finish.
+    #[test]
+    fn a_cluster_that_goes_has_no_recovery_to_finish() {
+        let record = serde_json::json!({ "groups": [{ "group": "s", "class": "storage", "pod": "p", "claim": "u" }], "skipped": true });
+        let mut object = serde_json::json!({
+            "metadata": { "name": "sample", "annotations": { "hibernate.sh/recovery": record.to_string() } },
+            "spec": { "version": "7.3.69", "skip": true },
+        });
+        let left = |object: &serde_json::Value| {
+            let cluster = crate::read::fdb::read(object).unwrap();
+            let (claims, services, pods) = (vec![], vec![], vec![]);
+            is_left_skipped(&DatabaseSnapshot {
+                object: object.clone(),
+                cluster,
+                claims,
+                services,
+                pods,
+                pods_version: String::new(),
+            })
+        };
+        assert!(left(&object));
+        object["metadata"]["deletionTimestamp"] = "2026-11-21T18:00:00Z".into();
+        assert!(!left(&object));
     }
 
     #[test]

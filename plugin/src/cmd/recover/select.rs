@@ -48,7 +48,8 @@ pub(crate) fn selection<'a>(args: &'a GroupArgs, hub: &HubArgs) -> Result<GroupS
     ];
     let given: Vec<&'static str> = filters.into_iter().filter(|(_, given)| *given).map(|(flag, _)| flag).collect();
     match given.as_slice() {
-        [] if args.groups.is_empty() => return Err(FdbError::Nothing),
+        [] if args.groups.is_empty() && args.fdb_cluster.is_none() => return Err(FdbError::Nothing),
+        // A cluster alone: what an earlier run has left.
         [] => return Ok(GroupSelection::Named(&args.groups)),
         [flag] if !args.groups.is_empty() => return Err(FdbError::NamesAndFilter(flag)),
         [flag] if args.fdb_cluster.is_none() => return Err(FdbError::NeedsCluster(flag)),
@@ -209,11 +210,11 @@ mod tests {
         for (line, part) in [
             ("-c a storage-1", r#"Named(["storage-1"])"#),
             ("a-storage-1", r#"Named(["a-storage-1"])"#),
+            ("-c a", "Named([])"),
             ("-c a --all-suspended", "All"),
             ("-c a --process-class log", r#"Class("log")"#),
             ("-c a --match-labels x=y,z=", r#"Labels({"x": "y", "z": ""})"#),
             ("", "name process groups by ID"),
-            ("-c a", "name process groups by ID"),
             ("--all-suspended", "--all-suspended requires a cluster"),
             ("--process-class log", "--process-class requires a cluster"),
             ("-c a storage-1 --process-class log", "names and --process-class exclude each other"),

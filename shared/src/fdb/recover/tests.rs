@@ -1,5 +1,6 @@
 //! The steps of a plan, one by one and in whole runs, on plain objects.
 
+mod advice;
 mod again;
 mod chaos;
 mod properties;

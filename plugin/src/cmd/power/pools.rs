@@ -91,9 +91,15 @@ fn by_pool(
     let same = |other: &ClusterDeployment| {
         other.metadata.namespace == cluster.metadata.namespace && other.metadata.name == cluster.metadata.name
     };
-    let wants = wanted(&look.pool, look.waiting, &look.members).into_iter().find(|(member, _)| same(member));
+    let wants = wanted(&look.pool, look.waiting, &look.members);
+    let (at, (_, wants)) = wants.into_iter().enumerate().find(|(_, (member, _))| same(member))?;
     let count = look.pool.spec.running_count;
-    match (action, wants?.1) {
+    match (action, wants) {
+        (PowerAction::Hibernate, Desired::Running) if at < look.waiting => Some(format!(
+            "ClusterPool {pool} will wake it again, because claims wait for its clusters (now {}): delete them, or put it to sleep \
+             once it is claimed",
+            look.waiting
+        )),
         (PowerAction::Hibernate, Desired::Running) => Some(format!(
             "ClusterPool {pool} will wake it again, because it keeps its oldest unclaimed clusters running: lower \
              spec.runningCount of the pool (now {count}), or claim the cluster"
@@ -160,6 +166,33 @@ mod tests {
         assert_eq!((said("a", PowerAction::Resume), said("b", PowerAction::Hibernate)), (None, None));
         let unseen = by_pool(&cluster("a", &own), PowerAction::Hibernate, "pools/small", None).unwrap();
         assert!(unseen.contains("may undo this"), "{unseen}");
+    }
+
+    #[test]
+    fn what_a_warning_advises_makes_the_change_last() {
+        use PowerAction::{Hibernate, Resume};
+        let own = json!({ "clusterPoolRef": { "namespace": "pools", "poolName": "small" } });
+        let warned = |name: &str, action, (running_count, waiting): (u32, usize)| {
+            let pool =
+                ClusterPool { spec: ClusterPoolSpec { running_count, ..Default::default() }, ..Default::default() };
+            let look = PoolSnapshot { pool, waiting, members: vec![cluster("a", &own), cluster("b", &own)] };
+            by_pool(&cluster(name, &own), action, "pools/small", Some(&look))
+        };
+        // The count of the pool and the claims that wait, before and after.
+        for (name, action, before, advice, after) in [
+            ("a", Hibernate, (1, 0), "lower spec.runningCount of the pool (now 1), or claim the cluster", (0, 0)),
+            ("b", Hibernate, (1, 1), "lower spec.runningCount of the pool (now 1), or claim the cluster", (0, 1)),
+            ("a", Hibernate, (0, 1), "(now 1): delete them, or put it to sleep once it is claimed", (0, 0)),
+            ("b", Resume, (1, 0), "raise spec.runningCount of the pool (now 1), or claim the cluster", (2, 0)),
+        ] {
+            let warning = warned(name, action, before).unwrap();
+            assert!(warning.ends_with(advice), "{name} {before:?}: {warning}");
+            assert_eq!(warned(name, action, after), None, "{name} {before:?}: {warning}");
+        }
+        let claimed = json!({ "clusterPoolRef": {
+            "namespace": "pools", "poolName": "small", "claimName": "c", "claimedTimestamp": "2026-01-02T00:00:00Z",
+        } });
+        assert!(deciding(&cluster("a", &claimed)).is_none());
     }
 
     #[test]

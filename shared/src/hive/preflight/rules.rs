@@ -23,6 +23,7 @@ use jiff::{SignedDuration, Timestamp};
 use super::Answer;
 use super::facts::{CloudLook, Part, SpokeLook, SpokePreflight, VersionLook};
 use super::finding::{Finding, Severity, code};
+use super::webhooks::LONGEST_DELAY;
 use crate::annotation::format;
 use crate::cloud::{CloudError, CloudErrorKind};
 
@@ -175,7 +176,7 @@ fn of_spoke(look: &SpokeLook, now: Timestamp) -> Vec<Finding> {
                 code::WEBHOOKS_ON_WAKE,
                 format!(
                     "{} in the cluster can block the wake while their backends are down: {}; exclude kube-system, or set \
-                     failurePolicy: Ignore",
+                     failurePolicy: Ignore and timeoutSeconds to {LONGEST_DELAY} at most",
                     count(held.len(), "webhook"),
                     some(&held)
                 ),

@@ -127,6 +127,34 @@ fn the_spoke_row_by_row() {
     assert_eq!((words[0].as_str(), result.as_str()), ("warn SpokeNotAsked", "Unknown NotLookedAt"));
 }
 
+/// S6 names two ways out: each ends the finding, also that of a webhook that is slow.
+#[test]
+fn what_the_finding_of_a_webhook_advises_ends_it() {
+    let rule = json!({ "apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"], "operations": ["CREATE"] });
+    let webhook = WebhookLook {
+        name: "policy/check".to_owned(),
+        service: Some("policy/x".to_owned()),
+        rules: vec![serde_json::from_value(rule).unwrap()],
+        timeout: Some(30),
+        ..WebhookLook::default()
+    };
+    let found = |webhook: WebhookLook| {
+        let mut look = well();
+        look.kube_system = [("kubernetes.io/metadata.name".to_owned(), "kube-system".to_owned())].into();
+        look.webhooks = Ok(Some(vec![webhook]));
+        let findings = answer(None, &SpokePreflight::Looked(Box::new(look)), None, now()).findings;
+        findings.into_iter().find(|finding| finding.code == "WebhooksOnWake").map(|finding| finding.sentence)
+    };
+    let finding = found(webhook.clone()).unwrap();
+    let (_, advice) = finding.split_once("; exclude kube-system, or set failurePolicy: ").unwrap();
+    let (policy, timeout) = advice.split_once(" and timeoutSeconds to ").unwrap();
+    let timeout = Some(timeout.strip_suffix(" at most").unwrap().parse().unwrap());
+    let ignored = WebhookLook { failure_policy: Some(policy.to_owned()), timeout, ..webhook.clone() };
+    let not = json!({ "key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": ["kube-system"] });
+    let namespaces = serde_json::from_value(json!({ "matchExpressions": [not] })).unwrap();
+    assert_eq!((found(ignored), found(WebhookLook { namespaces, ..webhook })), (None, None), "{finding}");
+}
+
 #[test]
 fn findings_name_what_is_meant() {
     let mut look = well();

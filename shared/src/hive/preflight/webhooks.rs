@@ -28,8 +28,8 @@ pub struct WebhookLook {
     pub objects: LabelSelector,
 }
 
-/// One that is ignored when it fails still delays each call by its timeout.
-const LONGEST_DELAY: i32 = 15;
+/// Seconds of a timeout that holds nothing up: a webhook that is ignored when it fails still delays each call by as long.
+pub(super) const LONGEST_DELAY: i32 = 15;
 
 /// Resources by API group.
 pub type Resources = &'static [(&'static str, &'static [&'static str])];

@@ -13,6 +13,8 @@ pub mod policy;
 pub mod protection;
 pub mod stamp;
 mod target;
+#[cfg(test)]
+pub(crate) mod testing;
 mod unread;
 mod verdict;
 

@@ -1,5 +1,7 @@
 //! The table, row by row.
 
+mod advice;
+
 use std::collections::HashMap;
 use std::time::Duration;
 

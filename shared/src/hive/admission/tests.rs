@@ -5,6 +5,7 @@
     reason = "the method alone is not general enough in its lifetimes"
 )]
 
+mod advice;
 mod claims;
 
 use jiff::Timestamp;

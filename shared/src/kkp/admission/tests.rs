@@ -5,6 +5,8 @@
     reason = "the method alone is not general enough in its lifetimes"
 )]
 
+mod advice;
+
 use jiff::Timestamp;
 use proptest::prelude::*;
 use serde_json::{Value, json};

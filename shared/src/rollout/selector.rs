@@ -237,6 +237,14 @@ mod tests {
     }
 
     #[test]
+    fn every_form_that_an_error_names_is_one() {
+        let message = parse("a b").unwrap_err().to_string();
+        let (_, forms) = message.split_once(": write ").unwrap();
+        let read = parse(&forms.replace(" or ", ", ")).unwrap();
+        assert_eq!((read.match_labels.unwrap().len(), read.match_expressions.unwrap().len()), (1, 5), "{message}");
+    }
+
+    #[test]
     fn labels_are_selected_as_the_api_server_selects_them() {
         let labels: BTreeMap<String, String> =
             [("env", "dev"), ("team", "blue")].map(|(key, value)| (key.to_owned(), value.to_owned())).into();

@@ -221,6 +221,38 @@ mod tests {
     }
 
     #[test]
+    fn what_an_error_advises_works() {
+        use PowerAction::{Hibernate, Resume};
+        let note = |key: &str, value: Value| json!({ "metadata": { "annotations": { key: value } } });
+        let runs = || json!({ "spec": { "suspend": false } });
+        let mut protected = cron_job(false, None);
+        json_patch::merge(&mut protected, &note(keys::PROTECTED, json!("true")));
+        for (object, action, advice, edits) in [
+            (
+                protected,
+                Hibernate,
+                "remove the annotation hibernate.sh/protected",
+                vec![note(keys::PROTECTED, Value::Null)],
+            ),
+            (cron_job(true, None), Resume, "set spec.suspend to false by hand", vec![runs()]),
+            (
+                cron_job(true, Some("yes")),
+                Resume,
+                "correct it, or set spec.suspend by hand",
+                vec![note(keys::CRON_JOB_SUSPEND, json!("false")), note(keys::CRON_JOB_SUSPEND, json!("true")), runs()],
+            ),
+        ] {
+            let error = change(&object, action, false).unwrap_err().to_string();
+            assert!(error.contains(advice), "{error}");
+            for edit in edits {
+                let mut object = object.clone();
+                json_patch::merge(&mut object, &edit);
+                assert!(change(&object, action, false).is_ok(), "{error}: {edit}");
+            }
+        }
+    }
+
+    #[test]
     fn a_protected_cron_job_refuses_to_sleep_only_while_it_runs() {
         let mut object = cron_job(false, None);
         object["metadata"]["annotations"] = json!({ keys::PROTECTED: "true" });

@@ -154,9 +154,12 @@ fn is_record(text: &str) -> bool {
 mod tests {
     use jiff::Timestamp;
     use proptest::prelude::*;
+    use serde_json::json;
 
     use super::*;
+    use crate::admission::testing::{annotations, edited, note};
     use crate::admission::{Edit, UnreadFields, User};
+    use crate::workload::replicas::{Step, wake};
 
     fn workload(replicas: Option<i64>, record: Option<&str>) -> Workload {
         Workload {
@@ -274,6 +277,30 @@ mod tests {
             assert!(edits.annotations.is_empty());
             assert!(edits.warnings.iter().all(|text| text.len() < 120), "{:?}", edits.warnings);
         }
+    }
+
+    /// What C6 says is annotated, and what that gives back.
+    #[test]
+    fn the_annotation_that_c6_advises_is_kept_and_resumed_with() {
+        let of = |replicas| {
+            serde_json::from_value::<Scale>(json!({ "metadata": { "name": "web" }, "spec": { "replicas": replicas } }))
+                .unwrap()
+        };
+        let scaled = scale(&Change {
+            old: Some(of(3)),
+            new: of(0),
+            user: &User::default(),
+            field_manager: "",
+            now: Timestamp::UNIX_EPOCH,
+            settings: &(),
+            unread: UnreadFields::default(),
+        });
+        let advised = annotations(&scaled.warnings[1]);
+        assert_eq!(advised, [note(keys::REPLICAS, "3")]);
+        let kept = edits("kubectl-annotate", Some(workload(Some(0), None)), workload(Some(0), advised[0].1.as_str()));
+        assert_eq!(kept, Edits::default());
+        let object = edited(&json!({ "metadata": { "annotations": {} }, "spec": { "replicas": 0 } }), &advised);
+        assert!(matches!(wake(&object, None), Ok(Step::Wake { replicas: 3, .. })), "{object}");
     }
 
     fn any_record() -> impl Strategy<Value = Option<String>> {

@@ -303,6 +303,43 @@ mod tests {
         assert!(patch_of(&same)["metadata"]["annotations"].get(keys::REASON).is_none());
     }
 
+    #[test]
+    fn what_an_error_advises_works() {
+        type Act = fn(&Value, Option<&str>) -> Result<Step, ReplicasError>;
+        let mut deleting = workload(Some(3), &[]);
+        deleting["spec"]["persistentVolumeClaimRetentionPolicy"] = json!({ "whenScaled": DELETE });
+        let note = |key: &str, value: Value| json!({ "metadata": { "annotations": { key: value } } });
+        let scaled = || json!({ "spec": { "replicas": 2 } });
+        let cases: [(Value, Act); 4] = [
+            (workload(Some(3), &[(keys::PROTECTED, "true")]), sleep),
+            (deleting, sleep),
+            (workload(Some(0), &[]), wake),
+            (workload(Some(0), &[(keys::REPLICAS, "three")]), wake),
+        ];
+        for (object, act) in cases {
+            let error = act(&object, None).unwrap_err();
+            let (advice, edits) = match error {
+                ReplicasError::Protected => {
+                    ("remove the annotation hibernate.sh/protected", vec![note(keys::PROTECTED, Value::Null)])
+                }
+                ReplicasError::VolumesDeleted => (
+                    "set it to Retain first",
+                    vec![json!({ "spec": { "persistentVolumeClaimRetentionPolicy": { "whenScaled": "Retain" } } })],
+                ),
+                ReplicasError::NothingRecorded => ("scale it by hand", vec![scaled()]),
+                ReplicasError::Malformed(_) => {
+                    ("correct it, or scale by hand", vec![note(keys::REPLICAS, json!("2")), scaled()])
+                }
+            };
+            assert!(error.to_string().contains(advice), "{error}");
+            for edit in edits {
+                let mut object = object.clone();
+                merge(&mut object, &edit);
+                assert!(act(&object, None).is_ok(), "{error}: {edit}");
+            }
+        }
+    }
+
     fn any_workload() -> impl Strategy<Value = Value> {
         let recorded = prop_oneof![Just(None), "[0-9]{1,4}".prop_map(Some), "[a-z0-9 .+-]{0,6}".prop_map(Some)];
         let reason = proptest::option::of("[a-z]{1,5}");

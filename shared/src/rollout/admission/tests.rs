@@ -9,6 +9,7 @@ use kube::CustomResourceExt as _;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::admission::testing::Person;
 use crate::admission::{Edit, UnreadFields, User};
 use crate::annotation::keys;
 use crate::rollout::api::PowerRollout;
@@ -127,6 +128,17 @@ fn r3_a_new_rollout_ends_in_the_future() {
         assert_eq!(said(Some(&new(json!(NOW))), &new(json!(not_after))), [""; 0], "{not_after}, changed");
     }
     assert_eq!(said(None, &new(Value::Null)), [""; 0], "the schema refuses it");
+}
+
+#[test]
+fn a_rollout_that_ends_as_r3_advises_is_accepted() {
+    let denials = |_: &Value, new: &Value, _: &str| {
+        in_change(None, new, judge).denials.into_iter().map(|denial| denial.said).collect()
+    };
+    let person = Person { denials: &denials, sound: Value::Null, now: NOW };
+    for wrong in ["2030-01-01", NOW] {
+        person.requests(&rollout(Some("alice"), Some(NOW), &json!({})), &[("/spec/notAfter".to_owned(), json!(wrong))]);
+    }
 }
 
 /// Whatever field the definition has, today or later: to change it is a starting write, unless it is to stop.

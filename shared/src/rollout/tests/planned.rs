@@ -1,5 +1,6 @@
 //! Whole reconciles: what starts, what ends, and what the status says. Rows are those of the table 9.4.
 
+mod advised;
 mod crashes;
 mod ends;
 mod forecasts;

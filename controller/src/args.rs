@@ -193,6 +193,11 @@ mod tests {
         for wrong in ["drain", "drain=", "drain=0s", "lunch=5m"] {
             assert!(Args::try_parse_from(["c", "--kkp-limit", wrong]).is_err(), "{wrong}");
         }
+        let (form, phase) = (limit("drain").unwrap_err(), limit("lunch=5m").unwrap_err());
+        assert!(limit(form.split_once("such as ").unwrap().1).is_ok(), "{form}");
+        for known in phase.split_once("no phase: ").unwrap().1.split(", ") {
+            assert!(limit(&format!("{known}=5m")).is_ok(), "{known}: {phase}");
+        }
         assert_eq!(
             Args::try_parse_from(["c", "--cluster-operator-pause", "1m30s"]).unwrap().cluster_operator_pause.as_secs(),
             90

@@ -143,6 +143,53 @@ fn a_missing_or_broken_kubeconfig_is_named() {
     }
 }
 
+/// Each way out that an error names leads to the hub, which is not there.
+#[test]
+fn what_an_error_of_the_kubeconfig_advises_works() {
+    let home = TempDir::new().expect("a folder");
+    let port = TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("an address").port();
+    let good = kubeconfig(&home, &format!("http://127.0.0.1:{port}"));
+    let without = home.path().join("without");
+    let text = fs::read_to_string(&good).expect("a kubeconfig").replace("current-context: c\n", "");
+    fs::write(&without, text).expect("a file");
+    let (good, without) = (good.display().to_string(), without.display().to_string());
+    let (server, config) = (format!("--server http://127.0.0.1:{port}"), format!("--kubeconfig {good}"));
+    for (line, advice, followed) in [
+        (
+            "demo".to_owned(),
+            "give --kubeconfig, set KUBECONFIG, or give --server and --token",
+            vec![config.clone(), format!("KUBECONFIG={good}"), format!("{server} --token t")],
+        ),
+        (
+            format!("demo --kubeconfig {without}"),
+            "or give --context (contexts: c)",
+            vec![format!("--kubeconfig {without} --context c")],
+        ),
+        (
+            "demo --server ftp://hub".to_owned(),
+            "write https://HOST:PORT",
+            vec![format!("--server https://127.0.0.1:{port}")],
+        ),
+        (format!("demo {config} --context x"), "(contexts: c)", vec![format!("{config} --context c")]),
+        (
+            format!("demo {config} --as-group x"),
+            "--as-group, --as-uid and --as-user-extra need --as",
+            vec![format!("{config} --as alice --as-group x --as-uid 1 --as-user-extra a=b")],
+        ),
+    ] {
+        let refused = run_with(home.path(), &[], &line);
+        assert!(refused.code == 1 && refused.stderr.contains(advice), "{line}: {}", refused.stderr);
+        for flags in followed {
+            let (environment, flags) = match flags.strip_prefix("KUBECONFIG=") {
+                Some(path) => (vec![("KUBECONFIG", path)], ""),
+                None => (vec![], flags.as_str()),
+            };
+            let ran = run_with(home.path(), &environment, &format!("demo {flags}"));
+            assert!(ran.stderr.contains("cannot reach the hub http"), "{line}, then {flags}: {}", ran.stderr);
+        }
+    }
+}
+
 /// What a shell would take apart or drop: empty words, and words with line ends.
 #[test]
 fn empty_and_broken_values_are_told_apart() {

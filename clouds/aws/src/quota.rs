@@ -107,7 +107,11 @@ mod tests {
             "start-instances=a/b",
         ] {
             let error = text.parse::<Quota>().unwrap_err().to_string();
-            assert!(error.contains("write NAME=BURST/RATE") && error.contains("start-requests"), "{error}");
+            assert!(error.contains("write NAME=BURST/RATE"), "{error}");
+            let (example, names) = error.split_once("such as ").unwrap().1.split_once("; NAME is one of ").unwrap();
+            for quota in names.split(", ").map(|name| format!("{name}=1/1")).chain([example.to_owned()]) {
+                assert!(quota.parse::<Quota>().is_ok(), "{quota}: {error}");
+            }
         }
     }
 

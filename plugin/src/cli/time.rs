@@ -200,6 +200,17 @@ mod tests {
     }
 
     #[test]
+    fn every_form_that_an_error_names_is_one() {
+        let message = meant("soon");
+        let (_, forms) = message.split_once(": write ").unwrap();
+        let forms = forms.replace(", or local time as ", "|").replace(", ", "|").replace(" or ", "|").replace('"', "");
+        assert_eq!(forms.split('|').count(), 4, "{forms}");
+        for form in forms.split('|') {
+            assert!(until(form, &evening()).is_ok(), "{form}: {message}");
+        }
+    }
+
+    #[test]
     fn a_length_is_counted_from_now_and_at_least_a_minute() {
         let resolved = |text: &str| TimeFlags { length: Some(length(text).unwrap()), until: None }.resolve(&evening());
         assert_eq!(resolved("14h").unwrap().map(format::seconds).unwrap(), "2026-11-22T08:30:00Z");

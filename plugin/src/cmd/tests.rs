@@ -1,5 +1,6 @@
 //! The commands with a row more in the table of kinds: a cluster-scoped kind that only tests know.
 
+mod advice;
 #[path = "../../../shared/src/target/tests/sandbox.rs"]
 mod sandbox;
 

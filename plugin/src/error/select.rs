@@ -25,7 +25,7 @@ pub(crate) enum UsageError {
     NamespaceAlone(String),
     #[error("{0:?} is not a name: use lowercase letters, digits, '-' and '.'")]
     NotAName(String),
-    #[error("-A cannot find a target by name: give -n NAMESPACE, or -l SELECTOR or --all")]
+    #[error("-A cannot find a target by name: give -n NAMESPACE, or -l SELECTOR without a name")]
     NameInAllNamespaces,
     /// A kind that is only shown, in the words of its row.
     #[error("{0}")]

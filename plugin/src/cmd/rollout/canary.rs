@@ -207,6 +207,11 @@ pub(super) mod tests {
             let error = found(canaries, namespace).unwrap_err();
             assert!(error.contains(part), "{canaries:?}: {error}");
         }
+        let ambiguous = found(&["demo"], None).unwrap_err();
+        let (_, places) = ambiguous.split_once("several targets: ").unwrap();
+        for place in places.split(';').next().unwrap().split(", ") {
+            assert!(found(&[place], None).is_ok(), "{place}: {ambiguous}");
+        }
         let many = vec!["a".to_owned(); 21];
         assert_eq!(
             read(&many).unwrap_err().to_string(),

@@ -262,4 +262,32 @@ mod tests {
             }
         }
     }
+
+    #[test]
+    fn what_a_refusal_advises_is_accepted() {
+        let halt = json!({ "group": "", "at": "2026-11-21T18:00:00Z", "acceptFailures": 3, "retryFailed": 0 });
+        let failed = |phase: &str| json!({ "phase": phase, "halt": halt, "counts": { "Failed": 1 } });
+        let step =
+            |change, spec: &Value, phase: &str| step(change, &rollout(spec, &failed(phase)), NOW.parse().unwrap());
+        for (phase, verbs) in [("Halted", 3), ("Finished", 2)] {
+            let why = step(Change::Resume, &json!({}), phase).unwrap_err();
+            let named: Vec<&str> = why.split('`').skip(1).step_by(2).collect();
+            assert_eq!(named.len(), verbs, "{why}");
+            for verb in named {
+                let change = match verb {
+                    "accept" => Change::Accept,
+                    "retry" => Change::Retry,
+                    "abort" => Change::Abort,
+                    // Creates another rollout, whatever has become of this one.
+                    "undo" => continue,
+                    other => panic!("{other} is no verb: {why}"),
+                };
+                assert!(step(change, &json!({}), phase).is_ok(), "{verb}: {why}");
+            }
+        }
+        let late = |not_after: &str| step(Change::Retry, &json!({ "notAfter": not_after }), "Finished");
+        let why = late(NOW).unwrap_err();
+        assert!(why.ends_with("set a later spec.notAfter first"), "{why}");
+        assert!(late("2026-11-21T19:00:01Z").is_ok(), "{why}");
+    }
 }

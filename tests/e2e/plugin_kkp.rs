@@ -318,6 +318,8 @@ async fn what_cannot_be_found_or_seen_is_explained() -> Result<()> {
     let whole = user.plugin(&[&format!("ns/cluster-{}", user.id), "--yes"]).await?;
     assert_eq!(whole.code, 3, "{}", whole.stderr);
     assert!(whole.stderr.contains(&format!("name {} instead", user.target())), "{}", whole.stderr);
+    let instead = whole.stderr.split(": name ").nth(1).and_then(|rest| rest.split(' ').next()).unwrap_or_default();
+    user.plugin(&[instead, "--dry-run=client"]).await?.ok()?;
 
     let kubeconfig = user.world.kubeconfig_of("bob")?.display().to_string();
     let foreign = user.plugin(&[&user.target(), "--yes", "--kubeconfig", &kubeconfig]).await?;

@@ -165,6 +165,9 @@ async fn a_type_that_may_not_be_seen_does_not_hide_the_others() -> Result<()> {
         let hint =
             format!("\"only-here\" not found in namespace \"default\"; it exists in namespace {ns}: add -n {ns}\n");
         assert!(elsewhere.code == 1 && elsewhere.stderr.ends_with(&hint), "{}", elsewhere.stderr);
+        let added = hint.trim_end().rsplit(": add ").next().unwrap_or_default().split(' ');
+        let there = ["only-here", "--dry-run=client"].into_iter().chain(added).collect::<Vec<_>>();
+        assert!(world.plugin(&there).await?.ok()?.starts_with("deployment.apps/only-here hibernated"), "{there:?}");
         let mistyped = world.plugin(&["wbe", "-n", &ns, "--as", "keeper"]).await?;
         assert_eq!((mistyped.code, mistyped.stdout.as_str()), (1, ""), "{}", mistyped.stderr);
         assert!(mistyped.stderr.contains("\"wbe\" not found"), "{}", mistyped.stderr);

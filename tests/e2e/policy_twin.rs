@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail, ensure};
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use jiff::Timestamp;
-use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, PostParams};
+use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
 use kube::core::Status;
 use kube::{Client, ResourceExt as _};
 use rand::rngs::StdRng;
@@ -341,6 +341,25 @@ async fn in_force(corpus: &Corpus, what: &str, in_force: bool) -> Result<()> {
     .await
 }
 
+/// What V6 of the policy advises is done.
+async fn a_protection_ends_as_advised(clusters: &Api<DynamicObject>) -> Result<()> {
+    let draft = Draft { power: None, after: None, installed: None, identity: None, annotations: [None; NOTES] };
+    let mut protected = object("advised", &draft);
+    protected.annotations_mut().insert(keys::PROTECTED.to_owned(), "true".to_owned());
+    clusters.create(&PostParams::default(), &protected).await?;
+    let patch = async |patch: Value| clusters.patch("advised", &PatchParams::default(), &Patch::Merge(patch)).await;
+    let sleep = json!({ "spec": { "powerState": "Hibernating" } });
+    match patch(sleep.clone()).await {
+        Err(kube::Error::Api(status)) => {
+            let advice = "remove the annotation in a separate write, then put it to sleep";
+            ensure!(status.message.contains(advice), "{}", status.message);
+        }
+        other => bail!("{other:?} is no refusal"),
+    }
+    patch(json!({ "metadata": { "annotations": { keys::PROTECTED: null } } })).await?;
+    patch(sleep).await.map(drop).context("what was advised is done")
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn policy_webhook_and_rules_agree_on_thousands_of_writes() -> Result<()> {
     let _heavy = testbed::heavy().await?;
@@ -353,6 +372,7 @@ async fn policy_webhook_and_rules_agree_on_thousands_of_writes() -> Result<()> {
     apply::all(&client, &manifests::policy()).await?;
     in_force(&corpus, "policy in force", true).await?;
     let policy = corpus.ask(said_by_policy).await.context("ask the policy")?;
+    a_protection_ends_as_advised(&corpus.clusters).await?;
     let remove =
         world.kubectl(&["delete", "validatingadmissionpolicybinding", "clusterdeployments.hibernate.sh"]).await?;
     remove.ok()?;

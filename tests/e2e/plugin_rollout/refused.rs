@@ -97,6 +97,7 @@ async fn a_hub_that_is_not_ready_is_told_from_one_that_is() -> Result<()> {
         for args in [waves, [paused[0], paused[1], paused[2], paused[3], paused[4], paused[5], "-v"]] {
             expect(&world, &args, 3, "does not have the type powerrollouts.hibernate.sh; install").await?;
         }
+        expect(&world, &["--all", "-n", &ns, "--dry-run=client"], 0, "").await?;
         apply::all(&client, &[definition, namespace()]).await?;
         // The manifests create the Lease, so that the controller needs no right to create one.
         expect(&world, &waves, 3, "no controller runs: nobody holds the Lease hibernate-controller").await?;

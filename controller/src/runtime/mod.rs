@@ -7,6 +7,7 @@
 pub mod admin_server;
 pub mod backoff;
 pub mod clock;
+mod error;
 pub mod events;
 mod follower;
 pub mod hub;
@@ -39,6 +40,7 @@ use kube::core::DeserializeGuard;
 use kube::{Resource, ResourceExt};
 use serde::de::DeserializeOwned;
 
+pub use self::error::{Class, ReconcileError};
 pub use self::follower::Follower;
 pub use self::hub::{Handle, Hub};
 pub use self::kind::{Term, group, run};
@@ -64,7 +66,7 @@ impl<K> Object for K where
 /// The work on the targets of one kind.
 ///
 /// One reconcile is `observe`, `decide`, `remember`, `act`, `decide_again` if acting has changed the facts, and `report`.
-/// An error ends it early; [`Failure::class`] says how soon the next one follows.
+/// An error ends it early; [`ReconcileError::class`] says how soon the next one follows.
 pub trait System: Send + Sync + Sized + 'static {
     /// The kind of object that is a target.
     type Object: Object;
@@ -75,8 +77,6 @@ pub trait System: Send + Sync + Sized + 'static {
     type Facts<'a>: Send + Sync;
     /// Everything that a decision wants done.
     type Plan: Send + Sync;
-    /// Why a reconcile ended early.
-    type Error: Failure;
 
     /// Label of metrics, and name in `/readyz?verbose`.
     const NAME: &'static str;
@@ -99,7 +99,7 @@ pub trait System: Send + Sync + Sized + 'static {
         &self,
         object: &'a Self::Object,
         target: &mut Target<Self>,
-    ) -> impl Future<Output = Result<Observed<Self::Facts<'a>>, Self::Error>> + Send;
+    ) -> impl Future<Output = Result<Observed<Self::Facts<'a>>, ReconcileError>> + Send;
 
     /// Decides. Pure: same facts, same plan.
     fn decide(&self, facts: &Self::Facts<'_>) -> Self::Plan;
@@ -115,7 +115,7 @@ pub trait System: Send + Sync + Sized + 'static {
         facts: &mut Self::Facts<'_>,
         plan: &mut Self::Plan,
         target: &mut Target<Self>,
-    ) -> impl Future<Output = Result<Acted, Self::Error>> + Send;
+    ) -> impl Future<Output = Result<Acted, ReconcileError>> + Send;
 
     /// Decides once more, with the facts that acting has changed.
     fn decide_again(&self, facts: &Self::Facts<'_>, first: Self::Plan) -> Self::Plan {
@@ -129,7 +129,7 @@ pub trait System: Send + Sync + Sized + 'static {
         facts: Self::Facts<'_>,
         plan: Self::Plan,
         target: &mut Target<Self>,
-    ) -> impl Future<Output = Result<Done, Self::Error>> + Send;
+    ) -> impl Future<Output = Result<Done, ReconcileError>> + Send;
 
     /// A reconcile has failed: what the state says may be out of date.
     fn failed(&self, state: &mut Self::State, class: Class) {
@@ -195,41 +195,4 @@ pub struct Done {
     pub requeue: Option<Duration>,
     /// Whether anything was written or called.
     pub changed: bool,
-}
-
-/// An error that can be classified.
-pub trait Failure: std::error::Error + Send + Sync + 'static {
-    /// Which class it belongs to.
-    fn class(&self) -> Class;
-
-    /// Its name as a metric label.
-    fn label(&self) -> &'static str;
-
-    /// The API server's words, if it has refused a write.
-    fn refusal(&self) -> Option<String> {
-        None
-    }
-}
-
-/// The classes of failure, which decide how soon a target is reconciled again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Class {
-    /// The target does not exist any more: everything about it is forgotten.
-    Gone,
-    /// Somebody else wrote first: again at once, with some backoff.
-    Conflict,
-    /// The API server refuses what is written, and would refuse it again: reported, and tried again ever more slowly.
-    Refused,
-    /// The target has changed in the middle of the reconcile: again at once.
-    Outdated,
-    /// The claim to lead does not hold. If another controller leads, this term ends; if this one was late to renew, it goes on.
-    NotLeader,
-    /// The object cannot be read: not before it changes.
-    Malformed,
-    /// The reconcile took too long.
-    TimedOut,
-    /// The reconcile has panicked: reported, and tried again very slowly.
-    Panicked,
-    /// Anything else: again in some seconds.
-    Failed,
 }

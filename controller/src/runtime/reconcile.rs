@@ -17,12 +17,11 @@ use tracing::{debug, info, warn};
 use super::backoff::{PANIC_BACKOFF, REFUSED_BACKOFF};
 use super::hub::full_name;
 use super::marks::LeftAlone;
-use super::panics::Panic;
 use super::schedule::Schedule;
 use super::slot::{self, Slots};
 use super::target::{Held, Slot, Target, Targets, fingerprint};
 use super::worker::{Worker, is_watched};
-use super::{Acted, Class, Done, Failure, Guarded, Handle, Key, Observed, Settings, System};
+use super::{Acted, Class, Done, Guarded, Handle, Key, Observed, ReconcileError, Settings, System};
 
 /// When to reconcile again while the claim to lead does not hold. If another controller leads, this term ends; if this one was
 /// late to renew, it goes on.
@@ -45,44 +44,6 @@ pub(super) struct Reconciler<S: System> {
     settings: Settings,
     slots: Slots,
     targets: Targets<S>,
-}
-
-/// Why a reconcile has ended early.
-enum Ended<E> {
-    Failed(E),
-    TimedOut(Duration),
-    NotLeader,
-    Panicked(Panic),
-}
-
-impl<E: Failure> Ended<E> {
-    fn class(&self) -> Class {
-        match self {
-            Self::Failed(error) => error.class(),
-            Self::TimedOut(_) => Class::TimedOut,
-            Self::NotLeader => Class::NotLeader,
-            Self::Panicked(_) => Class::Panicked,
-        }
-    }
-
-    fn label(&self) -> &'static str {
-        match self {
-            Self::Failed(error) if error.class() != Class::NotLeader => error.label(),
-            Self::Failed(_) | Self::NotLeader => "NotLeader",
-            Self::TimedOut(_) => "TimedOut",
-            Self::Panicked(_) => "Panicked",
-        }
-    }
-
-    /// The error and its sources, in one line.
-    fn text(&self) -> String {
-        match self {
-            Self::Failed(error) => sanitize_chain(error),
-            Self::TimedOut(timeout) => format!("the reconcile took longer than {timeout:?}"),
-            Self::NotLeader => "this controller is no longer the leader".to_owned(),
-            Self::Panicked(panic) => panic.message.clone(),
-        }
-    }
 }
 
 impl<S: System> Reconciler<S> {
@@ -186,23 +147,20 @@ impl<S: System> Reconciler<S> {
         object: &S::Object,
         slot: &mut Slot<S>,
         place: &slot::Slot,
-    ) -> Result<Done, Ended<S::Error>> {
+    ) -> Result<Done, ReconcileError> {
         if !self.handle.hub.claim.holds() {
-            return Err(Ended::NotLeader);
+            return Err(ReconcileError::NotLeader);
         }
         let name = full_name(object);
         let timeout = self.settings.timeout;
         // Boxed: thousands of reconciles may wait at once, and what is rarely needed of one is large.
         let pass = place.within(timeout, Box::pin(self.pass(object, &mut slot.target)));
-        match self.handle.panics().contain("the reconcile of a target", &name, pass).await {
-            Ok(Some(result)) => result.map_err(Ended::Failed),
-            Ok(None) => Err(Ended::TimedOut(timeout)),
-            Err(panic) => Err(Ended::Panicked(panic)),
-        }
+        let contained = self.handle.panics().contain("the reconcile of a target", &name, pass).await;
+        contained.map_err(ReconcileError::Panicked)?.unwrap_or(Err(ReconcileError::TimedOut(timeout)))
     }
 
     /// Observe, decide, act, report.
-    async fn pass(&self, watched: &S::Object, target: &mut Target<S>) -> Result<Done, S::Error> {
+    async fn pass(&self, watched: &S::Object, target: &mut Target<S>) -> Result<Done, ReconcileError> {
         let newer = target.newer_than(watched);
         let object = newer.as_deref().unwrap_or(watched);
         let mut facts = match self.system.observe(object, target).await? {
@@ -225,9 +183,9 @@ impl<S: System> Reconciler<S> {
         key: &Key,
         object: &S::Object,
         slot: &mut Slot<S>,
-        ended: &Ended<S::Error>,
+        error: &ReconcileError,
     ) -> Option<Duration> {
-        let class = ended.class();
+        let class = error.class();
         let cluster = full_name(object);
         slot.conflicts = if class == Class::Conflict { slot.conflicts.saturating_add(1) } else { 0 };
         if class == Class::Panicked {
@@ -238,8 +196,8 @@ impl<S: System> Reconciler<S> {
         }
         let some = |range: &std::ops::Range<u64>| Duration::from_millis(rand::random_range(range.clone()));
         match class {
-            Class::Gone | Class::Malformed => {
-                debug!(system = S::NAME, cluster, error = ended.text(), "not reconciled until it changes");
+            Class::Gone => {
+                debug!(system = S::NAME, cluster, error = sanitize_chain(error), "not reconciled until it changes");
                 None
             }
             Class::Conflict => {
@@ -248,7 +206,7 @@ impl<S: System> Reconciler<S> {
                 Some(some(&self.settings.conflict) * 2_u32.pow(slot.conflicts.saturating_sub(1).min(4)))
             }
             Class::Outdated => {
-                info!(system = S::NAME, cluster, error = ended.text(), "will reconcile again");
+                info!(system = S::NAME, cluster, error = sanitize_chain(error), "will reconcile again");
                 Some(OUTDATED)
             }
             Class::NotLeader => {
@@ -257,34 +215,33 @@ impl<S: System> Reconciler<S> {
             }
             Class::TimedOut | Class::Failed => {
                 if let Some(left_out) = self.handle.hub.warnings.due(S::NAME, &cluster) {
-                    warn!(system = S::NAME, cluster, error = ended.text(), left_out, "will reconcile again");
+                    warn!(system = S::NAME, cluster, error = sanitize_chain(error), left_out, "will reconcile again");
                 }
                 Some(some(&self.settings.retry))
             }
-            Class::Refused | Class::Panicked => Some(self.hold(object, slot, ended).await),
+            Class::Refused | Class::Panicked => Some(self.hold(object, slot, error).await),
         }
     }
 
     /// Holds back a target whose failure would repeat itself, and says so.
-    async fn hold(&self, object: &S::Object, slot: &mut Slot<S>, ended: &Ended<S::Error>) -> Duration {
+    async fn hold(&self, object: &S::Object, slot: &mut Slot<S>, error: &ReconcileError) -> Duration {
         let cluster = full_name(object);
-        let panicked = ended.class() == Class::Panicked;
+        let panicked = error.class() == Class::Panicked;
         let (backoff, reason) =
             if panicked { (PANIC_BACKOFF, INTERNAL_ERROR) } else { (REFUSED_BACKOFF, WRITE_REFUSED) };
         let pause = slot.held.next(object, backoff);
-        let note = match ended {
-            Ended::Failed(error) => {
-                self.handle.hub.metrics.refused(S::NAME);
-                let said = sanitize(&error.refusal().unwrap_or_else(|| ended.text()));
-                warn!(system = S::NAME, cluster, said, ?pause, "the API server refuses a write");
-                format!("cannot {error}: the API server refused the write: {said}")
-            }
-            _ => format!(
+        let note = if let ReconcileError::Panicked(panic) = error {
+            format!(
                 "the controller panicked while it reconciled this object, and tries again after {} min or when the object \
                  changes: {}",
                 pause.as_secs() / 60,
-                ended.text()
-            ),
+                panic.message
+            )
+        } else {
+            self.handle.hub.metrics.refused(S::NAME);
+            let said = sanitize(&error.refusal().unwrap_or_else(|| sanitize_chain(error)));
+            warn!(system = S::NAME, cluster, said, ?pause, "the API server refuses a write");
+            format!("cannot {error}: the API server refused the write: {said}")
         };
         // A repeated refusal is reported once; each panic is reported.
         if panicked || slot.held.reported.as_ref() != Some(&note) {

@@ -38,24 +38,6 @@ struct Remembered {
     brittle: bool,
 }
 
-#[derive(Debug, thiserror::Error)]
-#[error("write")]
-struct PuppetError(#[source] WriteError);
-
-impl Failure for PuppetError {
-    fn class(&self) -> Class {
-        self.0.class()
-    }
-
-    fn label(&self) -> &'static str {
-        "Write"
-    }
-
-    fn refusal(&self) -> Option<String> {
-        self.0.refusal()
-    }
-}
-
 fn note(log: &Log, name: &str) {
     log.lock().unwrap_or_else(PoisonError::into_inner).entry(name.to_owned()).or_default().push(Instant::now());
 }
@@ -65,7 +47,6 @@ impl System for Puppet {
     type State = Remembered;
     type Facts<'a> = &'a ConfigMap;
     type Plan = String;
-    type Error = PuppetError;
     const NAME: &'static str = "puppet";
     const ACTION: &'static str = "Play";
 
@@ -82,7 +63,7 @@ impl System for Puppet {
         &self,
         object: &'a ConfigMap,
         target: &mut Target<Self>,
-    ) -> Result<Observed<&'a ConfigMap>, PuppetError> {
+    ) -> Result<Observed<&'a ConfigMap>, ReconcileError> {
         target.state.passes += 1;
         note(&self.log, &object.name_any());
         Ok(Observed::Facts(object))
@@ -97,7 +78,7 @@ impl System for Puppet {
         object: &mut Self::Facts<'_>,
         plan: &mut String,
         target: &mut Target<Self>,
-    ) -> Result<Acted, PuppetError> {
+    ) -> Result<Acted, ReconcileError> {
         match plan.as_str() {
             "panic" => panic!("\u{202e}broken\n{}", "x".repeat(2_000)),
             "hang" => std::future::pending().await,
@@ -119,7 +100,7 @@ impl System for Puppet {
                     {"op": "test", "path": "/metadata/resourceVersion", "value": version},
                     {"op": "add", "path": "/status", "value": {"said": "done"}},
                 ]);
-                let written = self.hub().patch_status(*object, patch).await.map_err(PuppetError)?;
+                let written = self.hub().patch_status(*object, patch).await.map_err(ReconcileError::Status)?;
                 target.wrote(&written);
                 Ok(Acted::Changed)
             }
@@ -131,7 +112,7 @@ impl System for Puppet {
         format!("{first} again")
     }
 
-    async fn report(&self, _: Self::Facts<'_>, plan: String, _: &mut Target<Self>) -> Result<Done, PuppetError> {
+    async fn report(&self, _: Self::Facts<'_>, plan: String, _: &mut Target<Self>) -> Result<Done, ReconcileError> {
         let requeue = plan.strip_prefix("every ").and_then(|seconds| seconds.parse().ok()).map(Duration::from_secs);
         Ok(Done { requeue, changed: plan.ends_with(" again") })
     }
@@ -319,7 +300,7 @@ async fn a_lost_race_is_repeated_at_once_and_its_own_write_is_read_back() {
     sleep(Duration::from_secs(2)).await;
     assert_eq!(hub.get(&format!("{BELOW}racer"))["status"]["said"], "done");
     assert!(stage.passes("racer").len() >= 4);
-    assert!(stage.metric("hibernate_reconciles_total{system=\"puppet\",outcome=\"Write\"} 3"));
+    assert!(stage.metric("hibernate_reconciles_total{system=\"puppet\",outcome=\"Status\"} 3"));
     assert!(hub.events().is_empty(), "a conflict is nobody's problem: {:?}", hub.events());
     let settled = hub.patches();
     sleep(Duration::from_mins(10)).await;

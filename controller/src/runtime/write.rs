@@ -3,7 +3,7 @@
 use kube::core::PartialObjectMeta;
 use kube::{Api, ResourceExt};
 
-use super::Object;
+use super::{Class, Object};
 
 /// Why an object was not written.
 #[derive(Debug, thiserror::Error)]
@@ -38,13 +38,13 @@ impl WriteError {
     }
 
     /// The class of a failure whose write was to the target itself.
-    pub fn class(&self) -> super::Class {
+    pub fn class(&self) -> Class {
         match self {
-            Self::NotLeader => super::Class::NotLeader,
-            Self::Gone(_) => super::Class::Gone,
-            Self::Conflict(_) => super::Class::Conflict,
-            Self::Refused(_) => super::Class::Refused,
-            Self::Failed(_) => super::Class::Failed,
+            Self::NotLeader => Class::NotLeader,
+            Self::Gone(_) => Class::Gone,
+            Self::Conflict(_) => Class::Conflict,
+            Self::Refused(_) => Class::Refused,
+            Self::Failed(_) => Class::Failed,
         }
     }
 }
@@ -100,7 +100,6 @@ mod tests {
     use kube::core::Status;
 
     use super::*;
-    use crate::runtime::Class;
 
     #[test]
     fn the_conflict_rule() {

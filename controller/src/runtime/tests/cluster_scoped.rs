@@ -14,7 +14,6 @@ impl System for Warden {
     type State = Remembered;
     type Facts<'a> = &'a Namespace;
     type Plan = bool;
-    type Error = PuppetError;
     const NAME: &'static str = "warden";
     const ACTION: &'static str = "Guard";
 
@@ -31,7 +30,7 @@ impl System for Warden {
         &self,
         object: &'a Namespace,
         target: &mut Target<Self>,
-    ) -> Result<Observed<&'a Namespace>, PuppetError> {
+    ) -> Result<Observed<&'a Namespace>, ReconcileError> {
         target.state.passes += 1;
         Ok(Observed::Facts(object))
     }
@@ -45,17 +44,22 @@ impl System for Warden {
         object: &mut Self::Facts<'_>,
         plan: &mut bool,
         target: &mut Target<Self>,
-    ) -> Result<Acted, PuppetError> {
+    ) -> Result<Acted, ReconcileError> {
         if !*plan {
             return Ok(Acted::Nothing);
         }
         let patch = json!([{"op": "add", "path": "/status", "value": {"phase": "Active"}}]);
-        let written = self.hub().patch_status(*object, patch).await.map_err(PuppetError)?;
+        let written = self.hub().patch_status(*object, patch).await.map_err(ReconcileError::Status)?;
         target.wrote(&written);
         Ok(Acted::Changed)
     }
 
-    async fn report(&self, object: Self::Facts<'_>, _: bool, target: &mut Target<Self>) -> Result<Done, PuppetError> {
+    async fn report(
+        &self,
+        object: Self::Facts<'_>,
+        _: bool,
+        target: &mut Target<Self>,
+    ) -> Result<Done, ReconcileError> {
         let key = hub::key_of(object);
         assert_eq!(key, (String::new(), "only".to_owned()));
         assert!(self.0.newest(key.clone()).is_some(), "the store finds it by its key");

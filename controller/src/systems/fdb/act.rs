@@ -17,10 +17,10 @@ use shared::fdb::api::FoundationDBCluster;
 use shared::fdb::decide::{Action, Plan};
 use shared::fdb::suspension::moment;
 
+use super::Fdb;
 use super::observe::{Name, Seen};
-use super::{Fdb, FdbError};
 use crate::runtime::hub::as_controller;
-use crate::runtime::{Hub, Moved, System, WriteError, classify};
+use crate::runtime::{Hub, Moved, ReconcileError, System, WriteError, classify};
 
 /// Annotations to write; `None` removes one.
 type Annotations = Vec<(&'static str, Option<String>)>;
@@ -34,7 +34,7 @@ pub struct Done {
     /// Actions that were carried out.
     pub written: Vec<Action>,
     /// The first that failed. The others were tried nevertheless: each object stands for itself.
-    pub failure: Option<FdbError>,
+    pub failure: Option<ReconcileError>,
 }
 
 /// Carries out a plan.
@@ -56,17 +56,15 @@ pub async fn run(fdb: &Fdb, cluster: &FoundationDBCluster, seen: &Seen, now: Tim
     done
 }
 
-async fn write(fdb: &Fdb, namespace: &str, seen: &Seen, now: Timestamp, action: &Action) -> Result<(), FdbError> {
+async fn write(fdb: &Fdb, namespace: &str, seen: &Seen, now: Timestamp, action: &Action) -> Result<(), ReconcileError> {
     let (object, name) = (&seen.objects[action.object()], &seen.names[action.object()]);
     let annotations = annotations(action, now);
     let written = match object.kind {
         Kind::Pvc => annotate::<PersistentVolumeClaim>(fdb.hub(), namespace, name, &annotations).await,
         Kind::Service => annotate::<Service>(fdb.hub(), namespace, name, &annotations).await,
     };
-    written.map_err(|source| match source {
-        WriteError::NotLeader => FdbError::NotLeader,
-        source => FdbError::Write { what: format!("{} {namespace}/{}", object.kind.resource(), name.name), source },
-    })
+    let what = || format!("the stamp of {} {namespace}/{}", object.kind.resource(), name.name);
+    written.map_err(|source| ReconcileError::Write(what(), source))
 }
 
 /// Writes annotations, if the object still is the one that was listed. A lost race answers 409, so that a 422 is a refusal, and needs no

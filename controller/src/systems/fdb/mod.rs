@@ -23,9 +23,7 @@ use tokio::time::Instant;
 use self::observe::Seen;
 use crate::metrics::fdb::Suspended;
 use crate::runtime::hub::key_of;
-use crate::runtime::{
-    Acted, Class, Done, Failure, Handle, Hub, Key, Observed, Settings, System, Target, WriteError, clock,
-};
+use crate::runtime::{Acted, Done, Handle, Hub, Key, Observed, ReconcileError, Settings, System, Target, clock};
 
 /// Clusters of one page of the first list.
 const PAGE_SIZE: u32 = 20;
@@ -66,53 +64,6 @@ pub struct TargetState {
     holds: bool,
 }
 
-/// Why a reconcile ended early. It is repeated soon; nothing is released meanwhile. The names are metric labels.
-#[derive(Debug, thiserror::Error, strum::IntoStaticStr)]
-pub enum FdbError {
-    /// What belongs to the cluster could not be listed.
-    #[error("list {what} of the cluster")]
-    List {
-        /// Which kind.
-        what: &'static str,
-        /// The API server's answer.
-        source: Box<kube::Error>,
-    },
-    /// A stamp could not be written.
-    #[error("write the stamp of {what}")]
-    Write {
-        /// Which object.
-        what: String,
-        /// Why.
-        source: WriteError,
-    },
-    /// Another controller leads.
-    #[error("this controller is no longer the leader")]
-    NotLeader,
-}
-
-impl Failure for FdbError {
-    fn class(&self) -> Class {
-        match self {
-            Self::List { .. } => Class::Failed,
-            // An object that is gone is not the target: the next list does not have it.
-            Self::Write { source: WriteError::Gone(_), .. } => Class::Conflict,
-            Self::Write { source, .. } => source.class(),
-            Self::NotLeader => Class::NotLeader,
-        }
-    }
-
-    fn label(&self) -> &'static str {
-        self.into()
-    }
-
-    fn refusal(&self) -> Option<String> {
-        match self {
-            Self::Write { source, .. } => source.refusal(),
-            Self::List { .. } | Self::NotLeader => None,
-        }
-    }
-}
-
 /// What was seen of a cluster, and what came of acting on it.
 pub struct Observation<'a> {
     cluster: &'a FoundationDBCluster,
@@ -143,7 +94,6 @@ impl System for Fdb {
     type State = TargetState;
     type Facts<'a> = Observation<'a>;
     type Plan = Plan;
-    type Error = FdbError;
 
     const NAME: &'static str = "fdb";
     const ACTION: &'static str = ACTION;
@@ -167,7 +117,7 @@ impl System for Fdb {
         &self,
         cluster: &'a FoundationDBCluster,
         target: &mut Target<Self>,
-    ) -> Result<Observed<Observation<'a>>, FdbError> {
+    ) -> Result<Observed<Observation<'a>>, ReconcileError> {
         let state = &mut target.state;
         // The first reconcile of each cluster finds what was left behind while there was no leader.
         let first = state.listed.is_none();
@@ -209,7 +159,7 @@ impl System for Fdb {
         observation: &mut Self::Facts<'_>,
         plan: &mut Plan,
         _: &mut Target<Self>,
-    ) -> Result<Acted, FdbError> {
+    ) -> Result<Acted, ReconcileError> {
         let Observation { cluster, seen, now, .. } = observation;
         observation.done = act::run(self, cluster, seen, *now, plan).await;
         Ok(Acted::Nothing)
@@ -220,7 +170,7 @@ impl System for Fdb {
         observation: Self::Facts<'_>,
         plan: Plan,
         target: &mut Target<Self>,
-    ) -> Result<Done, FdbError> {
+    ) -> Result<Done, ReconcileError> {
         let Observation { cluster, seen, done, .. } = observation;
         report::done(self, cluster, &seen, &plan, &done.written).await;
         if let Some(error) = done.failure {

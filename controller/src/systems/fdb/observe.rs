@@ -13,8 +13,8 @@ use shared::fdb::api::FoundationDBCluster;
 use shared::fdb::decide::{Held, Pod};
 use shared::fdb::suspension::Stamp;
 
-use super::{Fdb, FdbError};
-use crate::runtime::System;
+use super::Fdb;
+use crate::runtime::{ReconcileError, System};
 
 /// What was seen of a cluster.
 pub struct Seen {
@@ -35,20 +35,20 @@ pub struct Name {
 }
 
 /// Lists all of it.
-pub async fn list(fdb: &Fdb, cluster: &FoundationDBCluster) -> Result<Seen, FdbError> {
+pub async fn list(fdb: &Fdb, cluster: &FoundationDBCluster) -> Result<Seen, ReconcileError> {
     let namespace = cluster.namespace().unwrap_or_default();
     let client = || fdb.hub().client.clone();
     let labels = cluster.match_labels().iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>();
     let which = ListParams::default().labels(&labels.join(","));
-    let failed = |what| move |source| FdbError::List { what, source: Box::new(source) };
+    let failed = |what| move |source| ReconcileError::List(what, Box::new(source));
 
     let pods: Api<KubePod> = Api::namespaced(client(), &namespace);
     let volumes: Api<PersistentVolumeClaim> = Api::namespaced(client(), &namespace);
     let services: Api<Service> = Api::namespaced(client(), &namespace);
     // Volumes first: one that is stamped because its Pod is gone was there before the Pods were listed.
-    let volumes = volumes.list(&which).await.map_err(failed("PVCs"))?;
-    let services = services.list_metadata(&which).await.map_err(failed("Services"))?;
-    let pods = pods.list_metadata(&which).await.map_err(failed("Pods"))?;
+    let volumes = volumes.list(&which).await.map_err(failed("PVCs of the cluster"))?;
+    let services = services.list_metadata(&which).await.map_err(failed("Services of the cluster"))?;
+    let pods = pods.list_metadata(&which).await.map_err(failed("Pods of the cluster"))?;
 
     let mut seen = Seen { pods: vec![], objects: vec![], names: vec![] };
     for volume in volumes.items.iter().filter(|volume| is_of(cluster, &volume.metadata)) {

@@ -12,9 +12,9 @@ use shared::text::sanitize;
 use tracing::{info, warn};
 
 use super::drivers::called;
-use super::{Hive, HiveError, Target};
+use super::{Hive, Target};
 use crate::runtime::hub::full_name;
-use crate::runtime::{System, clock};
+use crate::runtime::{ReconcileError, System, clock};
 
 /// How often a call that is under way is checked for whether it is still wanted.
 const WANTED_PERIOD: Duration = Duration::from_millis(200);
@@ -27,15 +27,15 @@ pub async fn run(
     facts: &mut Facts<'_>,
     target: &mut Target,
     actions: &[Action],
-) -> Result<Option<ClusterDeployment>, HiveError> {
+) -> Result<Option<ClusterDeployment>, ReconcileError> {
     let mut written = None;
     let mut moves = Moves { before: target.state.tried.clone(), ..Moves::default() };
     for action in actions {
         if !hive.hub().claim.holds() {
-            return Err(HiveError::NotLeader);
+            return Err(ReconcileError::NotLeader);
         }
         if hive.is_outdated(written.as_ref().unwrap_or(facts.cluster)) {
-            return Err(HiveError::Outdated);
+            return Err(ReconcileError::Outdated);
         }
         let (verb, ids) = match action {
             Action::SetPowerState { to, because } => {
@@ -65,12 +65,12 @@ async fn set_power_state(
     target: &mut Target,
     to: Desired,
     because: &str,
-) -> Result<ClusterDeployment, HiveError> {
+) -> Result<ClusterDeployment, ReconcileError> {
     let patch = json!({
         "metadata": {"annotations": {keys::REASON: because, keys::WAKE_AT: null}},
         "spec": {"powerState": to.to_string()},
     });
-    let written = hive.hub().patch(cluster, patch).await.map_err(HiveError::Intent)?;
+    let written = hive.hub().patch(cluster, patch).await.map_err(ReconcileError::Intent)?;
     info!(cluster = full_name(cluster), %to, because, "power state set");
     target.wrote(&written);
     Ok(written)
@@ -106,7 +106,7 @@ async fn move_machines(
     moves: &mut Moves,
     verb: Verb,
     ids: &[String],
-) -> Result<bool, HiveError> {
+) -> Result<bool, ReconcileError> {
     let cluster = facts.cluster;
     if moves.given_up.is_empty() {
         moves.given_up = facts.given_up(verb);
@@ -124,7 +124,7 @@ async fn move_machines(
             moves.refused.extend(outcome.refused);
             !stuck
         }
-        Err(error) if error.kind == CloudErrorKind::NotLeader => return Err(HiveError::NotLeader),
+        Err(error) if error.kind == CloudErrorKind::NotLeader => return Err(ReconcileError::NotLeader),
         Err(error) => {
             target.state.doubt(&error, || hive.clouds.doubt(cluster));
             moves.error = Some(error);
@@ -144,7 +144,7 @@ async fn call_while_wanted(
     wanted: &ClusterDeployment,
     verb: Verb,
     ids: &[String],
-) -> Result<Result<Outcome, CloudError>, HiveError> {
+) -> Result<Result<Outcome, CloudError>, ReconcileError> {
     let mut call = std::pin::pin!(call(hive, wanted, verb, ids));
     loop {
         tokio::select! {
@@ -152,7 +152,7 @@ async fn call_while_wanted(
             () = tokio::time::sleep(WANTED_PERIOD) => {}
         }
         if hive.is_outdated(wanted) {
-            return Err(HiveError::Outdated);
+            return Err(ReconcileError::Outdated);
         }
     }
 }

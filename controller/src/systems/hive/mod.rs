@@ -7,7 +7,6 @@ mod cluster_sync;
 mod conflict_detector;
 mod csr_approval;
 mod drivers;
-mod errors;
 mod in_step;
 mod observe;
 mod ownership;
@@ -31,13 +30,12 @@ use tracing::{info, warn};
 use self::cloud_access::CloudAccess;
 use self::cluster_sync::ClusterSyncs;
 pub use self::drivers::Drivers;
-pub use self::errors::HiveError;
 use self::in_step::{STEP, in_step};
 pub use self::ownership::Ownership;
 use self::state::TargetState;
 use crate::metrics::Noticed;
 use crate::runtime::hub::{full_name, key_of};
-use crate::runtime::{Acted, Class, Done, Handle, Hub, Key, Observed, Settings, System, clock};
+use crate::runtime::{Acted, Class, Done, Handle, Hub, Key, Observed, ReconcileError, Settings, System, clock};
 
 /// What the harness keeps of one cluster.
 type Target = crate::runtime::Target<Hive>;
@@ -128,7 +126,6 @@ impl System for Hive {
     type State = TargetState;
     type Facts<'a> = Observation<'a>;
     type Plan = Plan;
-    type Error = HiveError;
 
     const NAME: &'static str = "hive";
     const ACTION: &'static str = report::ACTION;
@@ -152,7 +149,7 @@ impl System for Hive {
         &self,
         cluster: &'a ClusterDeployment,
         target: &mut Target,
-    ) -> Result<Observed<Observation<'a>>, HiveError> {
+    ) -> Result<Observed<Observation<'a>>, ReconcileError> {
         // Thousands of reconciles may wait for company at once: what is rarely needed is in boxes.
         let state = &mut target.state;
         if !self.ownership.is_listed() {
@@ -184,7 +181,7 @@ impl System for Hive {
         observation: &mut Self::Facts<'_>,
         plan: &mut Plan,
         target: &mut Target,
-    ) -> Result<Acted, HiveError> {
+    ) -> Result<Acted, ReconcileError> {
         let actions = std::mem::take(&mut plan.actions);
         observation.written = Box::pin(act::run(self, &mut observation.facts, target, &actions)).await?;
         observation.acted = !actions.is_empty();
@@ -197,7 +194,12 @@ impl System for Hive {
         Plan { status, recheck, due, watch, ..first }
     }
 
-    async fn report(&self, observation: Self::Facts<'_>, plan: Plan, target: &mut Target) -> Result<Done, HiveError> {
+    async fn report(
+        &self,
+        observation: Self::Facts<'_>,
+        plan: Plan,
+        target: &mut Target,
+    ) -> Result<Done, ReconcileError> {
         let Observation { facts, written, acted } = observation;
         let before = facts.cluster;
         notice(self, before, &mut target.state, plan.notice.as_ref()).await;
@@ -274,7 +276,7 @@ async fn record(
     cluster: &ClusterDeployment,
     target: &mut Target,
     plan: &Plan,
-) -> Result<Option<ClusterDeployment>, HiveError> {
+) -> Result<Option<ClusterDeployment>, ReconcileError> {
     let Some(patch) = plan.status.as_ref().and_then(|status| status.patch(cluster, facts.now)) else {
         target.state.names_held_back = false;
         return Ok(None);
@@ -285,7 +287,7 @@ async fn record(
     if target.state.names_held_back {
         return Ok(None);
     }
-    let written = hive.hub().patch_status(cluster, patch).await.map_err(HiveError::Status)?;
+    let written = hive.hub().patch_status(cluster, patch).await.map_err(ReconcileError::Status)?;
     report::transition(hive, cluster, &written).await;
     target.wrote(&written);
     Ok(Some(written))

@@ -16,10 +16,10 @@ use tokio::time::Instant as Clock;
 use tracing::info;
 
 use super::state::TargetState;
-use super::{Hive, HiveError, spokes};
+use super::{Hive, spokes};
 use crate::cloud_registry::PLATFORMS;
 use crate::runtime::hub::full_name;
-use crate::runtime::{System, clock, slot};
+use crate::runtime::{ReconcileError, System, clock, slot};
 use crate::spoke::reader::{Held, Kept, SpokeClient};
 use crate::spoke::webhooks::{kube_system, part, taken, webhooks};
 
@@ -38,7 +38,7 @@ pub async fn answer(
     cluster: &ClusterDeployment,
     machines: Option<&Result<Inventory, CloudError>>,
     state: &mut TargetState,
-) -> Result<Option<ClusterDeployment>, HiveError> {
+) -> Result<Option<ClusterDeployment>, ReconcileError> {
     let served = Served::platform(cluster.spec.platform.name(), PLATFORMS) == Served::ByUs;
     // An answer that another client's write came before is not asked for again.
     let unwritten = state.preflight.as_mut().and_then(|(at, spoke)| Some((*at, spoke.take()?)));
@@ -62,7 +62,7 @@ pub async fn answer(
     let Some(patch) = preflight::patch(cluster, &answer, now) else { return Ok(None) };
     let written = hive.hub().patch_status(cluster, patch).await.map_err(|error| {
         state.preflight = Some((asked_at, Some((spoke, held))));
-        HiveError::Status(error)
+        ReconcileError::Status(error)
     })?;
     info!(cluster = full_name(cluster), status = answer.status, reason = answer.reason, "preflight");
     Ok(Some(written))

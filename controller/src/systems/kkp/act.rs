@@ -20,9 +20,9 @@ use tokio::time::Instant;
 
 use super::machinery::Seen;
 use super::store::{self, Stored, lead};
-use super::{Kkp, KkpError, Observation, patches};
+use super::{Kkp, Observation, patches};
 use crate::runtime::hub::as_controller;
-use crate::runtime::{System, Target, WriteError};
+use crate::runtime::{ReconcileError, System, Target, WriteError};
 use crate::spoke::failure;
 use crate::spoke::reader::{SpokeClient, is_not_there};
 
@@ -39,7 +39,7 @@ pub async fn run(
     observation: &mut Observation<'_>,
     plan: &Plan,
     target: &mut Target<Kkp>,
-) -> Result<(), KkpError> {
+) -> Result<(), ReconcileError> {
     if let Some(record) = &plan.record {
         let written = store::write(kkp, observation.cluster, observation.record.as_ref(), record).await?;
         observation.record = Some(written);
@@ -73,7 +73,7 @@ async fn one(
     observation: &Observation<'_>,
     record: Option<&Record>,
     action: &Action,
-) -> Result<(), KkpError> {
+) -> Result<(), ReconcileError> {
     let cluster = observation.cluster;
     let seed = Seed { kkp, namespace: cluster.control_plane_namespace() };
     let user = || User::of(kkp, &observation.user);
@@ -139,28 +139,34 @@ async fn one(
 
 /// The same for each of these, some at once. One that the user cluster refuses or does not answer holds up no other for a while; the first
 /// failure is the outcome.
-async fn each<T, F>(all: &[T], call: impl Fn(T) -> F) -> Result<(), KkpError>
+async fn each<T, F>(all: &[T], call: impl Fn(T) -> F) -> Result<(), ReconcileError>
 where
     T: Clone,
-    F: Future<Output = Result<(), KkpError>>,
+    F: Future<Output = Result<(), ReconcileError>>,
 {
     let mut calls = stream::iter(all.iter().cloned().map(call)).buffer_unordered(CONCURRENT_WRITES);
     let (begun, mut outcome) = (Instant::now(), Ok(()));
     while let Some(result) = calls.next().await {
         match result {
-            Err(error @ KkpError::User { .. }) if begun.elapsed() < FAILURES_FOR => outcome = outcome.and(Err(error)),
+            Err(error @ ReconcileError::User(..)) if begun.elapsed() < FAILURES_FOR => {
+                outcome = outcome.and(Err(error));
+            }
             result => result?,
         }
     }
     outcome
 }
 
-async fn write_cluster(kkp: &Kkp, cluster: &Cluster, patch: Value) -> Result<Box<Cluster>, KkpError> {
-    kkp.hub().patch(cluster, patch).await.map(Box::new).map_err(KkpError::Cluster)
+async fn write_cluster(kkp: &Kkp, cluster: &Cluster, patch: Value) -> Result<Box<Cluster>, ReconcileError> {
+    kkp.hub().patch(cluster, patch).await.map(Box::new).map_err(ReconcileError::Cluster)
 }
 
 /// The end of the pause. KKP's refusal is a fact for the next decision: then every count is restored by us (rows 20, 27).
-async fn unpause(kkp: &Kkp, cluster: &Cluster, target: &mut Target<Kkp>) -> Result<Option<Box<Cluster>>, KkpError> {
+async fn unpause(
+    kkp: &Kkp,
+    cluster: &Cluster,
+    target: &mut Target<Kkp>,
+) -> Result<Option<Box<Cluster>>, ReconcileError> {
     match kkp.hub().patch(cluster, patches::unpause()).await {
         Ok(written) => {
             target.state.unpause_refused = None;
@@ -174,7 +180,7 @@ async fn unpause(kkp: &Kkp, cluster: &Cluster, target: &mut Target<Kkp>) -> Resu
             });
             Ok(None)
         }
-        Err(error) => Err(KkpError::Cluster(error)),
+        Err(error) => Err(ReconcileError::Cluster(error)),
     }
 }
 
@@ -189,11 +195,11 @@ impl Seed<'_> {
         self.kkp.hub().client.clone()
     }
 
-    fn failed(what: String) -> impl FnOnce(kube::Error) -> KkpError {
-        move |source| KkpError::Write { what, source: Box::new(source) }
+    fn failed(what: String) -> impl FnOnce(kube::Error) -> ReconcileError {
+        move |source| ReconcileError::ControlPlane(what, Box::new(source))
     }
 
-    async fn workload(&self, workload: &Workload, patch: Value) -> Result<(), KkpError> {
+    async fn workload(&self, workload: &Workload, patch: Value) -> Result<(), ReconcileError> {
         lead(self.kkp)?;
         let (name, patch) = (workload.name.as_str(), Patch::Merge(patch));
         let written = match workload.kind {
@@ -209,7 +215,7 @@ impl Seed<'_> {
         written.map_err(Self::failed(format!("{} {}/{name}", workload.kind, self.namespace)))
     }
 
-    async fn cron_jobs(&self, names: &[String], suspended: bool) -> Result<(), KkpError> {
+    async fn cron_jobs(&self, names: &[String], suspended: bool) -> Result<(), ReconcileError> {
         let api: Api<CronJob> = Api::namespaced(self.client(), &self.namespace);
         for name in names {
             lead(self.kkp)?;
@@ -220,7 +226,7 @@ impl Seed<'_> {
     }
 
     /// Backups go on when KKP sees a change of their configuration (row 17).
-    async fn touch_backups(&self, observation: &Observation<'_>) -> Result<(), KkpError> {
+    async fn touch_backups(&self, observation: &Observation<'_>) -> Result<(), ReconcileError> {
         let kind = ApiResource::from_gvk(&GroupVersionKind::gvk("kubermatic.k8c.io", "v1", "EtcdBackupConfig"));
         let api: Api<DynamicObject> = Api::namespaced_with(self.client(), &self.namespace, &kind);
         let found = match api.list(&ListParams::default()).await {
@@ -246,47 +252,47 @@ struct User<'a> {
 }
 
 impl<'a> User<'a> {
-    fn of(kkp: &'a Kkp, seen: &'a Seen) -> Result<Self, KkpError> {
+    fn of(kkp: &'a Kkp, seen: &'a Seen) -> Result<Self, ReconcileError> {
         match seen {
             Seen::Asked(asked) => Ok(Self { kkp, client: &asked.client }),
             Seen::Silent(_) | Seen::NotAsked => {
                 let source = SpokeError::Failed("the user cluster was not asked".to_owned());
-                Err(KkpError::User { what: "an object".to_owned(), source })
+                Err(ReconcileError::User("an object".to_owned(), source))
             }
         }
     }
 
     /// The outcome of a write: what is gone needs none.
-    fn done(what: String, result: kube::Result<()>) -> Result<(), KkpError> {
+    fn done(what: String, result: kube::Result<()>) -> Result<(), ReconcileError> {
         match result {
             Ok(()) => Ok(()),
             Err(error) if is_not_there(&error) => Ok(()),
-            Err(error) => Err(KkpError::User { what, source: failure(&error) }),
+            Err(error) => Err(ReconcileError::User(what, failure(&error))),
         }
     }
 
     /// Writes a `MachineDeployment` or `MachineSet`.
-    async fn machines<K: Kind>(&self, kind: &str, name: &str, patch: Value) -> Result<(), KkpError> {
+    async fn machines<K: Kind>(&self, kind: &str, name: &str, patch: Value) -> Result<(), ReconcileError> {
         lead(self.kkp)?;
         let (namespace, name) = name.split_once('/').unwrap_or(("kube-system", name));
         let written = self.client.patch::<K>(Some(namespace), name, &as_controller(), &Patch::Merge(patch)).await;
         Self::done(format!("{kind} {namespace}/{name}"), written)
     }
 
-    async fn node(&self, name: &str, patch: Value) -> Result<(), KkpError> {
+    async fn node(&self, name: &str, patch: Value) -> Result<(), ReconcileError> {
         lead(self.kkp)?;
         let written = self.client.patch::<Node>(None, name, &as_controller(), &Patch::Merge(patch)).await;
         Self::done(format!("Node {name}"), written)
     }
 
-    async fn delete_node(&self, name: &str) -> Result<(), KkpError> {
+    async fn delete_node(&self, name: &str) -> Result<(), ReconcileError> {
         lead(self.kkp)?;
         let deleted = self.client.delete::<Node>(None, name, &DeleteParams::default()).await;
         Self::done(format!("Node {name}"), deleted)
     }
 
     /// Deletes a Pod; with its own grace period if the parameters name none.
-    async fn delete_pod(&self, name: &str, params: &DeleteParams) -> Result<(), KkpError> {
+    async fn delete_pod(&self, name: &str, params: &DeleteParams) -> Result<(), ReconcileError> {
         lead(self.kkp)?;
         let (namespace, pod) = name.split_once('/').unwrap_or(("default", name));
         Self::done(format!("Pod {name}"), self.client.delete::<Pod>(Some(namespace), pod, params).await)

@@ -25,8 +25,6 @@ use shared::kkp::api::{Cluster, Condition, Desired, Request};
 use shared::kkp::decide::{self, Plan, User};
 use shared::kkp::phase::{Limits, Phase};
 use shared::kkp::preflight::Finding;
-use shared::kkp::record::RecordError;
-use shared::spoke::SpokeError;
 use shared::text::sanitize_chain;
 use tokio::time::Instant;
 
@@ -35,7 +33,7 @@ use self::seed::Seed;
 use self::slots::Slots;
 use self::store::Stored;
 use self::user::Cached;
-use crate::runtime::{Acted, Class, Done, Failure, Handle, Hub, Key, Observed, Settings, System, Target, WriteError};
+use crate::runtime::{Acted, Class, Done, Handle, Hub, Key, Observed, ReconcileError, Settings, System, Target};
 
 /// Clusters of one page of the first list.
 const PAGE_SIZE: u32 = 50;
@@ -92,74 +90,6 @@ pub struct TargetState {
     user: Option<Cached>,
 }
 
-/// Why a reconcile ended early. It is repeated soon. The names are metric labels.
-#[derive(Debug, thiserror::Error, strum::IntoStaticStr)]
-pub enum KkpError {
-    /// The seed did not answer.
-    #[error("read {what}")]
-    Read {
-        /// What was to be read.
-        what: &'static str,
-        /// The API server's answer.
-        source: Box<kube::Error>,
-    },
-    /// The record of the sleep was not written.
-    #[error("write the record")]
-    Record(#[source] WriteError),
-    /// The record has become too long.
-    #[error("write the record")]
-    TooLong(#[source] RecordError),
-    /// The Cluster was not written.
-    #[error("write the Cluster")]
-    Cluster(#[source] WriteError),
-    /// An object of the control plane was not written.
-    #[error("write {what}")]
-    Write {
-        /// Which object.
-        what: String,
-        /// The API server's answer.
-        source: Box<kube::Error>,
-    },
-    /// The user cluster did not do what it was asked to.
-    #[error("write {what} of the user cluster")]
-    User {
-        /// Which object.
-        what: String,
-        /// Why.
-        source: SpokeError,
-    },
-    /// Another controller leads.
-    #[error("this controller is no longer the leader")]
-    NotLeader,
-}
-
-impl Failure for KkpError {
-    fn class(&self) -> Class {
-        match self {
-            Self::Read { .. } | Self::User { .. } | Self::TooLong(_) => Class::Failed,
-            Self::Write { source, .. } => match &**source {
-                kube::Error::Api(status) if matches!(status.code, 404 | 409) => Class::Conflict,
-                _ => Class::Failed,
-            },
-            // A record that is gone is not the target: it is read again.
-            Self::Record(WriteError::Gone(_)) => Class::Conflict,
-            Self::Record(source) | Self::Cluster(source) => source.class(),
-            Self::NotLeader => Class::NotLeader,
-        }
-    }
-
-    fn label(&self) -> &'static str {
-        self.into()
-    }
-
-    fn refusal(&self) -> Option<String> {
-        match self {
-            Self::Record(source) | Self::Cluster(source) => source.refusal(),
-            _ => None,
-        }
-    }
-}
-
 /// What was seen of a cluster.
 pub struct Observation<'a> {
     cluster: &'a Cluster,
@@ -213,7 +143,6 @@ impl System for Kkp {
     type State = TargetState;
     type Facts<'a> = Observation<'a>;
     type Plan = Plan;
-    type Error = KkpError;
 
     const NAME: &'static str = "kkp";
     const ACTION: &'static str = ACTION;
@@ -242,7 +171,7 @@ impl System for Kkp {
         &self,
         cluster: &'a Cluster,
         target: &mut Target<Self>,
-    ) -> Result<Observed<Observation<'a>>, KkpError> {
+    ) -> Result<Observed<Observation<'a>>, ReconcileError> {
         let on_cluster = Request::of(cluster.annotations());
         let is_wanted = on_cluster.is_some_and(|request| request.desired == Desired::Hibernating);
         // A record may be left of which the Cluster shows nothing: the controller ended before it wrote the condition.
@@ -265,7 +194,7 @@ impl System for Kkp {
         observation: &mut Self::Facts<'_>,
         plan: &mut Plan,
         target: &mut Target<Self>,
-    ) -> Result<Acted, KkpError> {
+    ) -> Result<Acted, ReconcileError> {
         let Err(error) = act::run(self, observation, plan, target).await else { return Ok(Acted::Nothing) };
         if let (Class::Failed, Some(report)) = (error.class(), &mut plan.report) {
             report.message = format!("{}; retried after an error: {}", report.message, sanitize_chain(&error));
@@ -287,7 +216,7 @@ impl System for Kkp {
         observation: Self::Facts<'_>,
         plan: Plan,
         target: &mut Target<Self>,
-    ) -> Result<Done, KkpError> {
+    ) -> Result<Done, ReconcileError> {
         report::report(self, &observation, &plan, target).await
     }
 

@@ -14,8 +14,8 @@ use tokio::time::Instant;
 use super::machinery::Seen;
 use super::seed::{self, Seed};
 use super::user::Part;
-use super::{Kkp, KkpError, Observation, TargetState, preflight, store, user};
-use crate::runtime::{Observed, clock};
+use super::{Kkp, Observation, TargetState, preflight, store, user};
+use crate::runtime::{Observed, ReconcileError, clock};
 
 /// Reads it.
 pub async fn observe<'a>(
@@ -23,7 +23,7 @@ pub async fn observe<'a>(
     cluster: &'a Cluster,
     on_cluster: Option<Request>,
     state: &mut TargetState,
-) -> Result<Observed<Observation<'a>>, KkpError> {
+) -> Result<Observed<Observation<'a>>, ReconcileError> {
     let record = store::read(kkp, cluster).await?;
     state.read = true;
     let stored = record.as_ref();

@@ -12,9 +12,9 @@ use shared::kkp::phase::Phase;
 use shared::text::sanitize_to;
 use tracing::info;
 
-use super::{ACTION, Kkp, KkpError, Observation};
+use super::{ACTION, Kkp, Observation};
 use crate::metrics::Noticed;
-use crate::runtime::{Done, System, Target};
+use crate::runtime::{Done, ReconcileError, System, Target};
 
 /// Bytes of a condition's message.
 const MAX_MESSAGE: usize = 2_000;
@@ -25,7 +25,7 @@ pub async fn report(
     observation: &Observation<'_>,
     plan: &Plan,
     target: &mut Target<Kkp>,
-) -> Result<Done, KkpError> {
+) -> Result<Done, ReconcileError> {
     // What an action got back is newer than what was observed.
     let cluster = observation.written.as_deref().unwrap_or(observation.cluster);
     let is_over = plan.record.as_ref().is_some_and(|record| record.phase == Phase::Dehydrated);
@@ -40,7 +40,7 @@ pub async fn report(
         (PREFLIGHT, observation.answer.clone().or_else(|| cluster.condition(PREFLIGHT).cloned())),
     ];
     if let Some(patch) = patch(cluster, conditions, &now) {
-        let written = kkp.hub().patch_status(cluster, patch).await.map_err(KkpError::Cluster)?;
+        let written = kkp.hub().patch_status(cluster, patch).await.map_err(ReconcileError::Cluster)?;
         target.wrote(&written);
         changed = true;
         // A phase has begun once the condition names it: until then the next reconcile enters it again.

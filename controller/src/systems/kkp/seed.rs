@@ -17,8 +17,8 @@ use shared::text::sanitize_chain;
 use shared::workload::replicas::DELETE;
 use tracing::warn;
 
-use super::{Kkp, KkpError};
-use crate::runtime::System;
+use super::Kkp;
+use crate::runtime::{ReconcileError, System};
 
 /// What runs on the seed for one user cluster.
 #[derive(Debug, Default)]
@@ -45,17 +45,16 @@ impl Seed {
 }
 
 /// Lists all of it.
-pub async fn list(kkp: &Kkp, cluster: &Cluster) -> Result<Seed, KkpError> {
+pub async fn list(kkp: &Kkp, cluster: &Cluster) -> Result<Seed, ReconcileError> {
     let (client, namespace) = (kkp.hub().client.clone(), cluster.control_plane_namespace());
-    let failed = |what| move |source| KkpError::Read { what, source: Box::new(source) };
     let all = ListParams::default();
     let deployments: Api<Deployment> = Api::namespaced(client.clone(), &namespace);
     let sets: Api<StatefulSet> = Api::namespaced(client.clone(), &namespace);
     let jobs: Api<CronJob> = Api::namespaced(client, &namespace);
     let (deployments, sets, jobs) = tokio::join!(deployments.list(&all), sets.list(&all), jobs.list(&all));
-    let deployments = deployments.map_err(failed("Deployments of the control plane"))?;
-    let sets = sets.map_err(failed("StatefulSets of the control plane"))?;
-    let jobs = jobs.map_err(failed("CronJobs of the control plane"))?;
+    let deployments = deployments.map_err(ReconcileError::read("Deployments of the control plane"))?;
+    let sets = sets.map_err(ReconcileError::read("StatefulSets of the control plane"))?;
+    let jobs = jobs.map_err(ReconcileError::read("CronJobs of the control plane"))?;
     let cron_jobs = jobs.items.iter().map(|job| decide::CronJob {
         name: job.name_any(),
         suspended: job.spec.suspend.unwrap_or_default(),

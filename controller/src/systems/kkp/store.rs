@@ -10,9 +10,9 @@ use shared::kkp::api::{Cluster, Desired, Request};
 use shared::kkp::keys;
 use shared::kkp::record::{Record, RecordError};
 
-use super::{Kkp, KkpError};
+use super::Kkp;
 use crate::runtime::hub::as_controller;
-use crate::runtime::{Moved, System, WriteError, classify};
+use crate::runtime::{Moved, ReconcileError, System, WriteError, classify};
 
 /// A record as it was read.
 #[derive(Clone, Debug)]
@@ -44,20 +44,24 @@ impl Stored {
 }
 
 /// Reads the record.
-pub async fn read(kkp: &Kkp, cluster: &Cluster) -> Result<Option<Stored>, KkpError> {
+pub async fn read(kkp: &Kkp, cluster: &Cluster) -> Result<Option<Stored>, ReconcileError> {
     let (name, key) = keys::RECORD;
     let found = api(kkp, cluster).get_opt(name).await;
-    let found = found.map_err(|source| KkpError::Read { what: "the record", source: Box::new(source) })?;
-    let Some(found) = found else { return Ok(None) };
+    let Some(found) = found.map_err(ReconcileError::read("the record"))? else { return Ok(None) };
     let text = found.data.as_ref().and_then(|data| data.get(key)).ok_or(RecordError::Unreadable);
     let record = text.and_then(|text| Record::read(text));
     Ok(Some(Stored::of(&found, record)))
 }
 
 /// Writes the record over the one that was read, or as the first.
-pub async fn write(kkp: &Kkp, cluster: &Cluster, read: Option<&Stored>, record: &Record) -> Result<Stored, KkpError> {
+pub async fn write(
+    kkp: &Kkp,
+    cluster: &Cluster,
+    read: Option<&Stored>,
+    record: &Record,
+) -> Result<Stored, ReconcileError> {
     let (name, key) = keys::RECORD;
-    let data = BTreeMap::from([(key.to_owned(), record.text().map_err(KkpError::TooLong)?)]);
+    let data = BTreeMap::from([(key.to_owned(), record.text().map_err(ReconcileError::TooLong)?)]);
     lead(kkp)?;
     let api = api(kkp, cluster);
     if let Some(read) = read.filter(|read| read.immutable) {
@@ -73,7 +77,7 @@ pub async fn write(kkp: &Kkp, cluster: &Cluster, read: Option<&Stored>, record: 
         let params = PostParams { field_manager: as_controller().field_manager, ..PostParams::default() };
         api.create(&params, &new).await
     };
-    let written = written.map_err(|error| KkpError::Record(refused(error)))?;
+    let written = written.map_err(|error| ReconcileError::Record(refused(error)))?;
     Ok(Stored::of(&written, Ok(record.clone())))
 }
 
@@ -85,14 +89,14 @@ fn annotations(request: Request) -> BTreeMap<String, String> {
 }
 
 /// Removes the record that was read; one that another process has changed stays.
-pub async fn remove(kkp: &Kkp, cluster: &Cluster, read: &Stored) -> Result<(), KkpError> {
+pub async fn remove(kkp: &Kkp, cluster: &Cluster, read: &Stored) -> Result<(), ReconcileError> {
     lead(kkp)?;
     let preconditions = Some(Preconditions { resource_version: read.version.clone(), uid: None });
     let params = DeleteParams { preconditions, ..DeleteParams::default() };
     match api(kkp, cluster).delete(keys::RECORD.0, &params).await {
         Ok(_) => Ok(()),
         Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
-        Err(error) => Err(KkpError::Record(refused(error))),
+        Err(error) => Err(ReconcileError::Record(refused(error))),
     }
 }
 
@@ -101,6 +105,6 @@ fn refused(error: kube::Error) -> WriteError {
 }
 
 /// Nothing is written without the claim to lead.
-pub fn lead(kkp: &Kkp) -> Result<(), KkpError> {
-    if kkp.hub().claim.holds() { Ok(()) } else { Err(KkpError::NotLeader) }
+pub fn lead(kkp: &Kkp) -> Result<(), ReconcileError> {
+    if kkp.hub().claim.holds() { Ok(()) } else { Err(ReconcileError::NotLeader) }
 }

@@ -15,9 +15,7 @@ use tracing::info;
 use crate::metrics::Probe;
 use crate::runtime::hub::full_name;
 use crate::runtime::shares::Shares;
-use crate::runtime::{
-    Acted, Class, Done, Failure, Handle, Hub, Observed, Settings, System, Target, WriteError, clock, slot,
-};
+use crate::runtime::{Acted, Done, Handle, Hub, Observed, ReconcileError, Settings, System, Target, clock, slot};
 use crate::spoke::{self, Route, kubeconfig};
 
 /// How long an answer may take.
@@ -50,43 +48,11 @@ pub struct TargetState {
     tried: Option<LastAttempt>,
 }
 
-/// Why a reconcile ended without a result.
-#[derive(Debug, thiserror::Error, strum::IntoStaticStr)]
-pub enum ReachabilityError {
-    /// The hub did not give the kubeconfig: that says nothing about the cluster.
-    #[error("read the kubeconfig")]
-    Hub(#[source] SpokeError),
-    /// The conditions could not be written.
-    #[error("write the status")]
-    Status(#[source] WriteError),
-}
-
-impl Failure for ReachabilityError {
-    fn class(&self) -> Class {
-        match self {
-            Self::Hub(_) => Class::Failed,
-            Self::Status(error) => error.class(),
-        }
-    }
-
-    fn label(&self) -> &'static str {
-        self.into()
-    }
-
-    fn refusal(&self) -> Option<String> {
-        match self {
-            Self::Hub(_) => None,
-            Self::Status(error) => error.refusal(),
-        }
-    }
-}
-
 impl System for Reachability {
     type Object = ClusterDeployment;
     type State = TargetState;
     type Facts<'a> = Facts<'a>;
     type Plan = Plan;
-    type Error = ReachabilityError;
 
     const NAME: &'static str = "reachability";
     const ACTION: &'static str = "Reachability";
@@ -110,7 +76,7 @@ impl System for Reachability {
         &self,
         cluster: &'a ClusterDeployment,
         target: &mut Target<Self>,
-    ) -> Result<Observed<Facts<'a>>, ReachabilityError> {
+    ) -> Result<Observed<Facts<'a>>, ReconcileError> {
         let state = &mut target.state;
         let mut facts = Facts { cluster, primary: None, initial: None, tried: state.tried, now: clock::now() };
         while let Some(ask) = needs(&facts) {
@@ -131,12 +97,7 @@ impl System for Reachability {
         decide(facts)
     }
 
-    async fn act(
-        &self,
-        _: &mut Self::Facts<'_>,
-        _: &mut Plan,
-        _: &mut Target<Self>,
-    ) -> Result<Acted, ReachabilityError> {
+    async fn act(&self, _: &mut Self::Facts<'_>, _: &mut Plan, _: &mut Target<Self>) -> Result<Acted, ReconcileError> {
         Ok(Acted::Nothing)
     }
 
@@ -145,13 +106,13 @@ impl System for Reachability {
         facts: Self::Facts<'_>,
         plan: Plan,
         target: &mut Target<Self>,
-    ) -> Result<Done, ReachabilityError> {
+    ) -> Result<Done, ReconcileError> {
         let cluster = facts.cluster;
         // Later, never sooner: before its time a reconcile finds nothing to do.
         let jittered = |again: Duration| again.mul_f64(rand::random_range(1.0..1.1)) + Duration::from_millis(20);
         let requeue = plan.again.map(jittered);
         let Some(patch) = plan.patch(cluster, facts.now) else { return Ok(Done { requeue, changed: false }) };
-        let written = self.hub().patch_status(cluster, patch).await.map_err(ReachabilityError::Status)?;
+        let written = self.hub().patch_status(cluster, patch).await.map_err(ReconcileError::Status)?;
         target.wrote(&written);
         log_change(cluster, &written);
         Ok(Done { requeue, changed: true })
@@ -173,12 +134,12 @@ fn log_change(before: &ClusterDeployment, after: &ClusterDeployment) {
 }
 
 /// Asks an API server for its version: one small request, which every API server answers to its administrator.
-async fn probe(hub: &Hub, cluster: &ClusterDeployment, url: Url) -> Result<Answer, ReachabilityError> {
+async fn probe(hub: &Hub, cluster: &ClusterDeployment, url: Url) -> Result<Answer, ReconcileError> {
     let route = Route { url: url_override(cluster).filter(|_| url == Url::Primary), ip: ip_override(cluster) };
     let kubeconfig = match kubeconfig::read(&hub.client, cluster).await {
         Ok((kubeconfig, _)) => kubeconfig,
         Err(SpokeError::Kubeconfig(why)) => return Ok(Err(why)),
-        Err(error) => return Err(ReachabilityError::Hub(error)),
+        Err(error) => return Err(ReconcileError::Spoke("read the kubeconfig", error)),
     };
     let asked = async {
         let client = spoke::client(&hub.network, kubeconfig::whose(cluster), &kubeconfig, &route).await?;

@@ -20,9 +20,9 @@ use tracing::{info, warn};
 
 use super::checks::{Checks, Identity, Verdict};
 use super::fleet::Item;
-use super::{Observation, RolloutError, Rollouts, TargetState};
+use super::{Observation, Rollouts, TargetState};
 use crate::runtime::hub::{full_name, key_of};
-use crate::runtime::{Class, Failure, Hub, System, WriteError, clock};
+use crate::runtime::{Class, Hub, ReconcileError, System, WriteError, clock};
 use crate::spoke;
 use crate::systems::hive::spokes;
 
@@ -48,7 +48,7 @@ enum Outcome {
     /// The API server refuses the write, and would refuse it again.
     Refused(String),
     /// The hub does not answer, or this controller does not lead.
-    Failed(RolloutError),
+    Failed(ReconcileError),
 }
 
 /// Carries out a plan's ends and starts, and notes what came of them.
@@ -76,7 +76,7 @@ pub async fn run(
         let outcome = match verdict {
             Ok(None) => start(rollouts, rollout, &item, &mark).await,
             Ok(Some(why)) => Outcome::Deferred(why),
-            Err(error) => Outcome::Failed(RolloutError::Spoke(error)),
+            Err(error) => Outcome::Failed(ReconcileError::Spoke("check a target", error)),
         };
         (index, outcome)
     });
@@ -115,14 +115,14 @@ pub async fn run(
 
 /// Notes that a start failed. Whether it has for so long that the target is deferred. A hub that takes no write of any target is waited for:
 /// its canaries must not be passed over.
-fn is_hopeless(state: &mut TargetState, target: &Identity, error: &RolloutError) -> bool {
+fn is_hopeless(state: &mut TargetState, target: &Identity, error: &ReconcileError) -> bool {
     if error.class() == Class::NotLeader {
         return false;
     }
     let now = Instant::now();
     let (first, last) = state.failing.entry(target.clone()).or_insert((now, now));
     *last = now;
-    let is_its_own = matches!(error, RolloutError::Spoke(_)) || state.wrote.is_some_and(|wrote| wrote > *first);
+    let is_its_own = matches!(error, ReconcileError::Spoke(..)) || state.wrote.is_some_and(|wrote| wrote > *first);
     is_its_own && now - *first >= PATIENCE
 }
 
@@ -277,7 +277,7 @@ async fn write(rollouts: &Rollouts, cluster: &ClusterDeployment, patch: Value) -
                 }
                 Outcome::Refused(sanitize_to(&format!("the API server refuses the write: {said}"), MAX_REASON))
             }
-            None => Outcome::Failed(RolloutError::Target(error)),
+            None => Outcome::Failed(ReconcileError::Target(error)),
         },
     }
 }
@@ -343,9 +343,9 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_start_that_fails_for_a_minute_is_hopeless_unless_no_write_passes() {
         let target = (("n".to_owned(), "a".to_owned()), "uid".to_owned());
-        let spoke = RolloutError::Spoke(SpokeError::Failed("403".to_owned()));
-        let write = RolloutError::Target(WriteError::Failed(Box::new(kube::Error::LinesCodecMaxLineLengthExceeded)));
-        let lost = RolloutError::Target(WriteError::NotLeader);
+        let spoke = ReconcileError::Spoke("check a target", SpokeError::Failed("403".to_owned()));
+        let write = ReconcileError::Target(WriteError::Failed(Box::new(kube::Error::LinesCodecMaxLineLengthExceeded)));
+        let lost = ReconcileError::Target(WriteError::NotLeader);
         for (error, another_is_written, expected) in
             [(&spoke, false, true), (&write, false, false), (&write, true, true), (&lost, true, false)]
         {

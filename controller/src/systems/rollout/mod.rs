@@ -25,7 +25,6 @@ use shared::duration;
 use shared::rollout::api::PowerRollout;
 use shared::rollout::plan::{Candidate, Input, Plan, has_begun, is_closed, plan};
 use shared::rollout::{Members, NamespaceLabels, needs_namespaces, timeline};
-use shared::spoke::SpokeError;
 use shared::text::{sanitize_chain, sanitize_to};
 use tokio::time::Instant;
 use tracing::info;
@@ -41,9 +40,7 @@ pub use self::turns::Turns;
 use self::turns::{queued, requester, rests};
 use crate::runtime::hub::key_of;
 use crate::runtime::shares::Shares;
-use crate::runtime::{
-    Acted, Class, Done, Failure, Handle, Hub, Key, Observed, Settings, System, Target, WriteError, clock,
-};
+use crate::runtime::{Acted, Class, Done, Handle, Hub, Key, Observed, ReconcileError, Settings, System, Target, clock};
 use crate::systems::hive::Ownership;
 
 /// Rollouts of one page of the first list: each may have a megabyte of names.
@@ -126,65 +123,6 @@ impl TargetState {
     }
 }
 
-/// Why a reconcile ended early. It is repeated soon. The names are metric labels.
-#[derive(Debug, thiserror::Error, strum::IntoStaticStr)]
-pub enum RolloutError {
-    /// The hub did not answer.
-    #[error("read {what}")]
-    Read {
-        /// What was to be read.
-        what: &'static str,
-        /// The API server's answer.
-        source: Box<kube::Error>,
-    },
-    /// The hub did not give what a check of a spoke needs.
-    #[error("check a target")]
-    Spoke(#[source] SpokeError),
-    /// A target was not written.
-    #[error("write a target")]
-    Target(#[source] WriteError),
-    /// The members were not recorded.
-    #[error("record the members")]
-    Record(#[source] Box<kube::Error>),
-    /// Their record cannot be read.
-    #[error("record the members: {0}")]
-    Unrecorded(String),
-    /// An earlier leader has recorded them.
-    #[error("the members are recorded")]
-    Recorded,
-    /// The watch is late.
-    #[error("the rollout has changed")]
-    Moved,
-    /// The status was not written.
-    #[error("write the status")]
-    Status(#[source] WriteError),
-    /// An expired rollout was not deleted.
-    #[error("delete the expired rollout")]
-    Delete(#[source] Box<kube::Error>),
-}
-
-impl Failure for RolloutError {
-    fn class(&self) -> Class {
-        match self {
-            Self::Target(WriteError::NotLeader) => Class::NotLeader,
-            Self::Recorded | Self::Moved => Class::Outdated,
-            Self::Status(error) => error.class(),
-            _ => Class::Failed,
-        }
-    }
-
-    fn label(&self) -> &'static str {
-        self.into()
-    }
-
-    fn refusal(&self) -> Option<String> {
-        match self {
-            Self::Status(error) => error.refusal(),
-            _ => None,
-        }
-    }
-}
-
 /// The facts of one reconcile.
 pub struct Observation<'a> {
     rollout: &'a PowerRollout,
@@ -206,7 +144,7 @@ pub struct Observation<'a> {
     /// Whether a start is left to the next plan: another client wrote the target first, or its check is under way.
     left: bool,
     /// Why a target was not written.
-    failed: Option<RolloutError>,
+    failed: Option<ReconcileError>,
 }
 
 impl<'a> Observation<'a> {
@@ -235,7 +173,6 @@ impl System for Rollouts {
     type State = TargetState;
     type Facts<'a> = Observation<'a>;
     type Plan = Plan;
-    type Error = RolloutError;
 
     const NAME: &'static str = "rollout";
     const ACTION: &'static str = ACTION;
@@ -264,7 +201,7 @@ impl System for Rollouts {
         &self,
         rollout: &'a PowerRollout,
         target: &mut Target<Self>,
-    ) -> Result<Observed<Observation<'a>>, RolloutError> {
+    ) -> Result<Observed<Observation<'a>>, ReconcileError> {
         if rollout.metadata.deletion_timestamp.is_some() {
             return Ok(Observed::Rest(None));
         }
@@ -284,12 +221,13 @@ impl System for Rollouts {
             return Ok(Observed::Facts(observation));
         }
         let client = &self.hub().client;
-        let unguarded = self.facts.unguarded(client).await.map_err(read("the policy of rollouts"))?;
+        let unguarded = self.facts.unguarded(client).await.map_err(ReconcileError::read("the policy of rollouts"))?;
         observation.blocked = unguarded.or_else(|| unstamped(rollout));
         if let Some(left) = state.selection.left(rollout).filter(|_| self.snapshots.known(rollout).is_none()) {
             return Ok(Observed::Rest(Some(left)));
         }
-        observation.upgrades = self.facts.upgrades(client).await.map_err(read("the ClusterGroupUpgrades"))?;
+        observation.upgrades =
+            self.facts.upgrades(client).await.map_err(ReconcileError::read("the ClusterGroupUpgrades"))?;
         members(self, &mut observation, &items, state).await?;
         observation.domains = self.ownership.domains(observation.items.iter().map(|(item, _)| &*item.object));
         let now = observation.now;
@@ -327,7 +265,7 @@ impl System for Rollouts {
         observation: &mut Self::Facts<'_>,
         plan: &mut Plan,
         target: &mut Target<Self>,
-    ) -> Result<Acted, RolloutError> {
+    ) -> Result<Acted, ReconcileError> {
         if let Some(snapshot) = plan.snapshot.take() {
             match self.snapshots.record(self.hub(), observation.rollout, snapshot).await {
                 Ok(()) => {}
@@ -353,7 +291,7 @@ impl System for Rollouts {
         observation: Self::Facts<'_>,
         plan: Plan,
         target: &mut Target<Self>,
-    ) -> Result<Done, RolloutError> {
+    ) -> Result<Done, ReconcileError> {
         let Observation { rollout, acted, left, failed, now, .. } = observation;
         let is_left = !plan.starts.is_empty() || !plan.ends.is_empty();
         let more = left || (acted && is_left);
@@ -423,22 +361,19 @@ fn uid_of(rollout: &PowerRollout) -> &str {
     rollout.metadata.uid.as_deref().unwrap_or_default()
 }
 
-fn read(what: &'static str) -> impl FnOnce(kube::Error) -> RolloutError {
-    move |source| RolloutError::Read { what, source: Box::new(source) }
-}
-
 fn is_own(rollout: &PowerRollout, item: &Item) -> bool {
     item.observed.mark.as_ref().is_some_and(|mark| rollout.metadata.uid.as_ref() == Some(&mark.uid))
 }
 
 /// Whether a member has a claim of this rollout. While members are unknown, every claim of it has to end.
-async fn has_claim(rollouts: &Rollouts, rollout: &PowerRollout, items: &[Arc<Item>]) -> Result<bool, RolloutError> {
+async fn has_claim(rollouts: &Rollouts, rollout: &PowerRollout, items: &[Arc<Item>]) -> Result<bool, ReconcileError> {
     let is_claim = |item: &&Arc<Item>| item.observed.mark.as_ref().is_some_and(|mark| mark.ended.is_none());
     let claimed: Vec<&Arc<Item>> = items.iter().filter(|item| is_own(rollout, item)).filter(is_claim).collect();
     if claimed.is_empty() || !has_begun(rollout) {
         return Ok(false);
     }
-    let snapshot = rollouts.snapshots.read(rollouts.hub(), rollout).await.map_err(read("the members"))?;
+    let snapshot =
+        rollouts.snapshots.read(rollouts.hub(), rollout).await.map_err(ReconcileError::read("the members"))?;
     let is_member =
         |item: &&Arc<Item>| snapshot.as_ref().map_or(true, |known| known.group(item.observed.uid).is_some());
     Ok(claimed.iter().any(is_member))
@@ -450,11 +385,11 @@ async fn members(
     observation: &mut Observation<'_>,
     items: &[Arc<Item>],
     state: &mut TargetState,
-) -> Result<(), RolloutError> {
+) -> Result<(), ReconcileError> {
     let (rollout, hub) = (observation.rollout, rollouts.hub());
     let known = if has_begun(rollout) {
         state.selection = Selection::default();
-        Some(rollouts.snapshots.read(hub, rollout).await.map_err(read("the members"))?)
+        Some(rollouts.snapshots.read(hub, rollout).await.map_err(ReconcileError::read("the members"))?)
     } else {
         rollouts.snapshots.known(rollout).map(Ok)
     };
@@ -479,7 +414,7 @@ async fn members(
     let whole = state.selection.of(rollouts, rollout).await?;
     if !is_known {
         let namespaces = if needs_namespaces(&whole.spec) {
-            rollouts.facts.namespaces(&hub.client).await.map_err(read("the namespaces"))?
+            rollouts.facts.namespaces(&hub.client).await.map_err(ReconcileError::read("the namespaces"))?
         } else {
             Arc::default()
         };
@@ -499,7 +434,7 @@ fn select(members: &Members<'_>, items: &[Arc<Item>], namespaces: &NamespaceLabe
 }
 
 /// Deletes a rollout whose `ttlAfterFinished` has passed. How long it is kept otherwise.
-async fn expire(rollouts: &Rollouts, rollout: &PowerRollout) -> Result<Option<Duration>, RolloutError> {
+async fn expire(rollouts: &Rollouts, rollout: &PowerRollout) -> Result<Option<Duration>, ReconcileError> {
     let ttl = rollout.spec.ttl_after_finished.as_deref().and_then(|text| duration::parse_unsigned(text).ok());
     let finished = rollout.status.as_ref().and_then(|status| status.finished_at.as_ref());
     let Some((ttl, finished)) = ttl.zip(finished) else { return Ok(None) };
@@ -508,14 +443,14 @@ async fn expire(rollouts: &Rollouts, rollout: &PowerRollout) -> Result<Option<Du
         return Ok(Some(ttl.saturating_sub(age)));
     }
     if !rollouts.hub().claim.holds() {
-        return Err(RolloutError::Target(WriteError::NotLeader));
+        return Err(ReconcileError::NotLeader);
     }
     let preconditions = Some(Preconditions { uid: rollout.uid(), resource_version: rollout.resource_version() });
     let params = DeleteParams { preconditions, ..DeleteParams::default() };
     match rollouts.hub().api(rollout).delete(&rollout.name_any(), &params).await {
         Ok(_) => info!(rollout = rollout.name_any(), "expired rollout deleted"),
         Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => {}
-        Err(error) => return Err(RolloutError::Delete(Box::new(error))),
+        Err(error) => return Err(ReconcileError::Delete(Box::new(error))),
     }
     Ok(None)
 }

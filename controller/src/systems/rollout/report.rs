@@ -11,9 +11,9 @@ use shared::rollout::status::{PowerRolloutStatus, RolloutPhase};
 use tokio::time::Instant;
 use tracing::info;
 
-use super::{ACTION, RolloutError, Rollouts, STATUS_INTERVAL, TargetState};
-use crate::runtime::System;
+use super::{ACTION, Rollouts, STATUS_INTERVAL, TargetState};
 use crate::runtime::hub::key_of;
+use crate::runtime::{ReconcileError, System};
 
 /// Writes the status if it differs. The rollout as it was written, or how long the write has to wait.
 pub async fn write(
@@ -21,7 +21,7 @@ pub async fn write(
     rollout: &PowerRollout,
     status: PowerRolloutStatus,
     state: &mut TargetState,
-) -> Result<(Option<PowerRollout>, Option<Duration>), RolloutError> {
+) -> Result<(Option<PowerRollout>, Option<Duration>), ReconcileError> {
     rollouts.hub().metrics.rollouts.count(&key_of(rollout), &status);
     if rollout.status.as_ref() == Some(&status) {
         return Ok((None, None));
@@ -35,7 +35,7 @@ pub async fn write(
         { "op": "add", "path": "/status", "value": status },
     ]);
     let before = rollout.status.as_ref().and_then(|status| status.phase);
-    let written = rollouts.hub().patch_status(rollout, patch).await.map_err(RolloutError::Status)?;
+    let written = rollouts.hub().patch_status(rollout, patch).await.map_err(ReconcileError::Status)?;
     state.written = Some(Instant::now());
     if let Some(phase) = status.phase.filter(|phase| Some(*phase) != before) {
         let note = status.message.unwrap_or_default();

@@ -8,8 +8,8 @@ use kube::ResourceExt;
 use shared::rollout::api::{PowerRollout, PowerRolloutSpec, Targets};
 use tokio::time::Instant;
 
-use super::{RolloutError, Rollouts, STAMP, read};
-use crate::runtime::System;
+use super::{Rollouts, STAMP};
+use crate::runtime::{ReconcileError, System};
 
 /// Largest selection that is kept between two reconciles, in bytes: fifty paused rollouts must not fill the memory.
 const MAX_KEPT: usize = 32 * 1024;
@@ -41,7 +41,11 @@ pub struct Selection {
 
 impl Selection {
     /// The rollout with what it selects by.
-    pub async fn of(&mut self, rollouts: &Rollouts, rollout: &PowerRollout) -> Result<Arc<PowerRollout>, RolloutError> {
+    pub async fn of(
+        &mut self,
+        rollouts: &Rollouts,
+        rollout: &PowerRollout,
+    ) -> Result<Arc<PowerRollout>, ReconcileError> {
         let is_it = |kept: &PowerRollout| {
             let (kept, own) = (&kept.metadata, &rollout.metadata);
             kept.uid == own.uid && kept.generation == own.generation
@@ -52,8 +56,8 @@ impl Selection {
             kept
         } else {
             let found = rollouts.hub().api(rollout).get_opt(&rollout.name_any()).await;
-            let found = found.map_err(read("the rollout"))?;
-            Arc::new(found.filter(is_it).ok_or(RolloutError::Moved)?)
+            let found = found.map_err(ReconcileError::read("the rollout"))?;
+            Arc::new(found.filter(is_it).ok_or(ReconcileError::Moved)?)
         };
         let own = Arc::make_mut(&mut whole);
         (own.metadata, own.status) = (rollout.metadata.clone(), rollout.status.clone());

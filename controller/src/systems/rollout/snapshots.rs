@@ -12,8 +12,8 @@ use shared::rollout::api::PowerRollout;
 use shared::rollout::snapshot::{Snapshot, SnapshotError};
 use tracing::info;
 
-use super::{RolloutError, uid_of};
-use crate::runtime::{Hub, WriteError};
+use super::uid_of;
+use crate::runtime::{Hub, ReconcileError};
 
 /// The generation of the spec, and the members that it selected.
 type Known = (Option<i64>, Arc<Snapshot>);
@@ -64,12 +64,12 @@ impl Snapshots {
     }
 
     /// Records the members of a rollout that starts. What an earlier leader has recorded of this spec stays: then the next plan is about those.
-    pub async fn record(&self, hub: &Hub, rollout: &PowerRollout, snapshot: Snapshot) -> Result<(), RolloutError> {
+    pub async fn record(&self, hub: &Hub, rollout: &PowerRollout, snapshot: Snapshot) -> Result<(), ReconcileError> {
         if self.known(rollout).is_some() {
             return Ok(());
         }
         if !hub.claim.holds() {
-            return Err(RolloutError::Target(WriteError::NotLeader));
+            return Err(ReconcileError::NotLeader);
         }
         let params = PostParams { field_manager: Some(keys::CONTROLLER.to_owned()), ..PostParams::default() };
         match self.api(hub).create(&params, &snapshot.config_map(rollout)).await {
@@ -80,12 +80,10 @@ impl Snapshots {
                 Ok(())
             }
             Err(kube::Error::Api(status)) if status.code == 409 => {
-                let read = self.read(hub, rollout).await;
-                let read =
-                    read.map_err(|source| RolloutError::Read { what: "the members", source: Box::new(source) })?;
-                Err(read.map_or_else(RolloutError::Unrecorded, |_| RolloutError::Recorded))
+                let read = self.read(hub, rollout).await.map_err(ReconcileError::read("the members"))?;
+                Err(read.map_or_else(ReconcileError::Unrecorded, |_| ReconcileError::Recorded))
             }
-            Err(error) => Err(RolloutError::Record(Box::new(error))),
+            Err(error) => Err(ReconcileError::Members(Box::new(error))),
         }
     }
 

@@ -1,17 +1,14 @@
 //! The durable record of a target's machines: one Secret beside the target, for platforms that delete machines during a sleep.
 
-use cloud_common::Permit;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
-use kube::api::{DeleteParams, ObjectMeta, Patch, PostParams, Preconditions};
-use kube::{Api, Client, ResourceExt};
-use serde_json::json;
-use shared::annotation::keys;
+use kube::ResourceExt;
+use kube::api::ObjectMeta;
 use shared::cloud::{ClusterRef, Entry, Ledger, LedgerError};
 
-use crate::runtime::hub::as_controller;
+use crate::runtime::{Hub, WriteError};
 
 /// Key of the record in its Secret.
 const KEY: &str = "hibernation";
@@ -21,22 +18,31 @@ const MOST: usize = 900 * 1024;
 
 /// The Secret with one target's record. Nothing is read or written before a driver asks.
 pub struct SecretLedger {
-    secrets: Api<Secret>,
+    hub: Hub,
+    namespace: String,
     name: String,
-    permit: Permit,
 }
 
 impl SecretLedger {
     /// The record of this cluster.
-    pub fn new(client: &Client, cluster: &ClusterRef, permit: Permit) -> Self {
-        let secrets = Api::namespaced(client.clone(), &cluster.namespace);
-        Self { secrets, name: format!("{}-hibernation-config", cluster.name), permit }
+    pub fn new(hub: &Hub, cluster: &ClusterRef) -> Self {
+        let name = format!("{}-hibernation-config", cluster.name);
+        Self { hub: hub.clone(), namespace: cluster.namespace.clone(), name }
+    }
+
+    /// The Secret in this version.
+    fn secret(&self, version: Option<&str>) -> Secret {
+        let (name, namespace) = (Some(self.name.clone()), Some(self.namespace.clone()));
+        let resource_version = version.map(str::to_owned);
+        Secret {
+            metadata: ObjectMeta { name, namespace, resource_version, ..ObjectMeta::default() },
+            ..Secret::default()
+        }
     }
 
     async fn get(&self) -> Result<Option<Entry>, LedgerError> {
-        let Some(secret) = self.secrets.get_opt(&self.name).await.map_err(|error| self.failed("read", &error))? else {
-            return Ok(None);
-        };
+        let found = self.hub.api(&self.secret(None)).get_opt(&self.name).await;
+        let Some(secret) = found.map_err(|error| self.unanswered("read", &error))? else { return Ok(None) };
         let version = secret.resource_version().unwrap_or_default();
         match secret.data.and_then(|mut data| data.remove(KEY)) {
             Some(ByteString(bytes)) => Ok(Some(Entry { bytes, version })),
@@ -50,47 +56,28 @@ impl SecretLedger {
             let message = format!("the record for Secret {} has {} bytes; {MOST} is the most", self.name, bytes.len());
             return Err(LedgerError::Failed(message));
         }
-        if !(self.permit)() {
-            return Err(LedgerError::NotLeader);
-        }
-        let data = [(KEY.to_owned(), ByteString(bytes.to_vec()))];
-        let written = match seen {
-            None => {
-                let metadata = ObjectMeta { name: Some(self.name.clone()), ..ObjectMeta::default() };
-                let secret = Secret { metadata, data: Some(data.into()), ..Secret::default() };
-                let params = PostParams { field_manager: Some(keys::CONTROLLER.to_owned()), ..PostParams::default() };
-                self.secrets.create(&params, &secret).await
-            }
-            Some(seen) => {
-                let [(key, value)] = data;
-                // The resourceVersion makes it a compare-and-swap: another version is a conflict.
-                let patch = Patch::Merge(json!({"metadata": {"resourceVersion": seen}, "data": {key: value}}));
-                self.secrets.patch(&self.name, &as_controller(), &patch).await
-            }
-        };
-        let written = written.map_err(|error| self.failed("write", &error))?;
-        Ok(written.resource_version().unwrap_or_default())
+        let data = Some([(KEY.to_owned(), ByteString(bytes.to_vec()))].into());
+        let written = self.hub.store(&Secret { data, ..self.secret(seen) }).await;
+        written
+            .map(|written| written.resource_version().unwrap_or_default())
+            .map_err(|error| self.failed("write", error))
     }
 
     async fn remove(&self, seen: &str) -> Result<(), LedgerError> {
-        if !(self.permit)() {
-            return Err(LedgerError::NotLeader);
-        }
-        let this_one = Preconditions { resource_version: Some(seen.to_owned()), ..Preconditions::default() };
-        let params = DeleteParams { preconditions: Some(this_one), ..DeleteParams::default() };
-        match self.secrets.delete(&self.name, &params).await {
-            Ok(_) => Ok(()),
-            Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
-            Err(error) => Err(self.failed("delete", &error)),
+        self.hub.delete(&self.secret(Some(seen))).await.map_err(|error| self.failed("delete", error))
+    }
+
+    fn failed(&self, verb: &str, error: WriteError) -> LedgerError {
+        match error {
+            WriteError::NotLeader => LedgerError::NotLeader,
+            // A Secret that exists, has another version, or is gone: another writer was quicker.
+            WriteError::Conflict(_) | WriteError::Gone(_) => LedgerError::Conflict,
+            WriteError::Refused(error) | WriteError::Failed(error) => self.unanswered(verb, &error),
         }
     }
 
-    fn failed(&self, verb: &str, error: &kube::Error) -> LedgerError {
-        match error {
-            // A Secret that exists, has another version, or is gone: another writer was quicker.
-            kube::Error::Api(status) if matches!(status.code, 404 | 409) => LedgerError::Conflict,
-            other => LedgerError::Failed(format!("{verb} Secret {}: {other}", self.name)),
-        }
+    fn unanswered(&self, verb: &str, error: &kube::Error) -> LedgerError {
+        LedgerError::Failed(format!("{verb} Secret {}: {error}", self.name))
     }
 }
 

@@ -212,7 +212,7 @@ fn hub(
 fn drivers(args: &Args, identity: &str, hub: &Hub) -> Drivers {
     let permit = hub.claim.clone();
     let process = Process { identity: identity.to_owned(), permit: Arc::new(move || permit.holds()) };
-    Drivers::new(hub.client.clone(), &args.clouds, &process)
+    Drivers::new(hub.clone(), &args.clouds, &process)
 }
 
 /// Where the hub is, with calls that end: the default would retry for minutes and wait for ever.

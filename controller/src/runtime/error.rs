@@ -61,7 +61,7 @@ pub enum ReconcileError {
     Recorded,
     /// An expired rollout was not deleted.
     #[error("delete the expired rollout")]
-    Delete(#[source] Box<kube::Error>),
+    Delete(#[source] WriteError),
     /// The watch is late.
     #[error("the rollout has changed")]
     Moved,
@@ -111,10 +111,12 @@ impl ReconcileError {
         match self {
             Self::Intent(write) | Self::Status(write) | Self::Cluster(write) => write.class(),
             // An object that is gone is not the reconciled one: it is read again.
-            Self::Target(write) | Self::Record(write) | Self::Write(_, write) => match write.class() {
-                Class::Gone => Class::Conflict,
-                class => class,
-            },
+            Self::Target(write) | Self::Record(write) | Self::Write(_, write) | Self::Delete(write) => {
+                match write.class() {
+                    Class::Gone => Class::Conflict,
+                    class => class,
+                }
+            }
             Self::ControlPlane(_, source) => match &**source {
                 kube::Error::Api(status) if matches!(status.code, 404 | 409) => Class::Conflict,
                 _ => Class::Failed,
@@ -143,7 +145,8 @@ impl ReconcileError {
             | Self::Cluster(write)
             | Self::Target(write)
             | Self::Record(write)
-            | Self::Write(_, write) => write.refusal(),
+            | Self::Write(_, write)
+            | Self::Delete(write) => write.refusal(),
             _ => None,
         }
     }
@@ -189,7 +192,7 @@ mod tests {
             (E::TooLong(RecordError::TooLong), "TooLong", Class::Failed, "write the record"),
             (E::Members(answer(403)), "Record", Class::Failed, "record the members"),
             (E::Unrecorded("why".to_owned()), "Unrecorded", Class::Failed, "record the members: why"),
-            (E::Delete(answer(403)), "Delete", Class::Failed, "delete the expired rollout"),
+            (E::Delete(failed()), "Delete", Class::Failed, "delete the expired rollout"),
             (E::Recorded, "Recorded", Class::Outdated, "the members are recorded"),
             (E::Moved, "Moved", Class::Outdated, "the rollout has changed"),
             (E::Outdated, "Outdated", Class::Outdated, outdated),

@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use futures::channel::mpsc::UnboundedSender;
 use jiff::Timestamp;
-use kube::api::{Patch, PatchParams};
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::runtime::reflector::{ObjectRef, Store};
 use kube::{Api, Client, Resource, ResourceExt};
+use serde::Serialize;
 use serde_json::Value;
 use server::Warnings;
 use shared::annotation::keys;
@@ -63,10 +64,7 @@ impl Hub {
         let patch: json_patch::Patch = serde_json::from_value(patch)
             .map_err(|error| WriteError::Failed(Box::new(kube::Error::SerdeError(error))))?;
         let _turn = self.writes.acquire().await;
-        // Not before: the turn may have been long in coming.
-        if !self.claim.holds() {
-            return Err(WriteError::NotLeader);
-        }
+        self.lead()?; // not before: the turn may have been long in coming
         let api = self.api(read);
         let written = api.patch_status(&read.name_any(), &as_controller(), &Patch::Json::<()>(patch)).await;
         self.judge(&api, read, written).await
@@ -78,12 +76,47 @@ impl Hub {
     /// When nothing was written, or the outcome is unknown.
     pub async fn patch<K: Object>(&self, read: &K, mut patch: Value) -> Result<K, WriteError> {
         patch["metadata"]["resourceVersion"] = read.resource_version().into();
-        if !self.claim.holds() {
-            return Err(WriteError::NotLeader);
-        }
+        self.lead()?;
         let api = self.api(read);
         let written = api.patch(&read.name_any(), &as_controller(), &Patch::Merge(patch)).await;
         self.judge(&api, read, written).await
+    }
+
+    /// Writes an object that is ours alone, such as a record: over the version that it names, or as a new one if it names none. Of two
+    /// writers one loses, and reads it again in its next reconcile. What the object leaves out stays as it is.
+    ///
+    /// # Errors
+    /// When nothing was written, or the outcome is unknown.
+    pub async fn store<K: Object + Serialize>(&self, object: &K) -> Result<K, WriteError> {
+        self.lead()?;
+        let api = self.api(object);
+        let written = if object.resource_version().is_some() {
+            api.patch(&object.name_any(), &as_controller(), &Patch::Merge(object)).await
+        } else {
+            let params = PostParams { field_manager: as_controller().field_manager, ..PostParams::default() };
+            api.create(&params, object).await
+        };
+        written.map_err(|error| classify(error, Moved::Unknown))
+    }
+
+    /// Deletes an object as it was read: one of another UID or version stays. That it is gone already is no error.
+    ///
+    /// # Errors
+    /// When it is not deleted, or the outcome is unknown.
+    pub async fn delete<K: Object>(&self, read: &K) -> Result<(), WriteError> {
+        self.lead()?;
+        let preconditions = Some(Preconditions { uid: read.uid(), resource_version: read.resource_version() });
+        let params = DeleteParams { preconditions, ..DeleteParams::default() };
+        match self.api(read).delete(&read.name_any(), &params).await {
+            Ok(_) => Ok(()),
+            Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
+            Err(error) => Err(classify(error, Moved::Unknown)),
+        }
+    }
+
+    /// Nothing is written without the claim to lead.
+    fn lead(&self) -> Result<(), WriteError> {
+        if self.claim.holds() { Ok(()) } else { Err(WriteError::NotLeader) }
     }
 
     async fn judge<K: Object>(&self, api: &Api<K>, read: &K, written: kube::Result<K>) -> Result<K, WriteError> {
@@ -193,4 +226,63 @@ pub fn as_controller() -> PatchParams {
 pub fn user_agent() -> (http::HeaderName, http::HeaderValue) {
     let agent = concat!("hibernate-controller/", env!("CARGO_PKG_VERSION"));
     (http::header::USER_AGENT, http::HeaderValue::from_static(agent))
+}
+
+#[cfg(test)]
+mod tests {
+    use http::Method;
+    use k8s_openapi::api::core::v1::ConfigMap;
+    use kube::api::ObjectMeta;
+    use serde_json::json;
+
+    use super::*;
+    use crate::runtime::testing::MemoryHub;
+
+    const PATH: &str = "/api/v1/namespaces/ns/configmaps/record";
+
+    fn record(text: &str, version: Option<String>) -> ConfigMap {
+        let (name, namespace) = (Some("record".to_owned()), Some("ns".to_owned()));
+        let metadata = ObjectMeta { name, namespace, resource_version: version, ..ObjectMeta::default() };
+        ConfigMap { metadata, data: Some([("key".to_owned(), text.to_owned())].into()), ..ConfigMap::default() }
+    }
+
+    #[tokio::test]
+    async fn of_two_writers_of_a_record_one_loses_and_nothing_of_others_is_lost() {
+        let memory = MemoryHub::default();
+        let hub = memory.term().hub;
+        let first = hub.store(&record("a", None)).await.unwrap();
+        let second = hub.store(&record("b", None)).await.unwrap_err();
+        assert!(matches!(second, WriteError::Conflict(_)), "there is one: {second}");
+
+        memory.edit(PATH, |object| object["metadata"]["annotations"] = json!({ "note": "others" }));
+        let stale = record("c", first.resource_version());
+        for lost in [hub.store(&stale).await.map(drop), hub.delete(&stale).await] {
+            assert!(matches!(lost, Err(WriteError::Conflict(_))), "{lost:?}");
+        }
+        assert_eq!(memory.get(PATH)["data"]["key"], "a");
+
+        let version = memory.get(PATH)["metadata"]["resourceVersion"].as_str().map(str::to_owned);
+        let written = hub.store(&record("d", version)).await.unwrap();
+        assert_eq!(memory.get(PATH)["data"]["key"], "d");
+        assert_eq!(memory.get(PATH)["metadata"]["annotations"]["note"], "others");
+
+        hub.delete(&written).await.unwrap();
+        assert_eq!(memory.get(PATH), Value::Null);
+        hub.delete(&written).await.unwrap();
+        let gone = hub.store(&written).await.unwrap_err();
+        assert!(matches!(gone, WriteError::Gone(_)), "never made anew by mistake: {gone}");
+    }
+
+    #[tokio::test]
+    async fn no_record_is_written_without_the_claim_to_lead() {
+        let memory = MemoryHub::default();
+        let hub = Hub { claim: Claim::default(), ..memory.term().hub };
+        let one = record("a", Some("1".to_owned()));
+        for refused in
+            [hub.store(&record("a", None)).await.map(drop), hub.store(&one).await.map(drop), hub.delete(&one).await]
+        {
+            assert!(matches!(refused, Err(WriteError::NotLeader)), "{refused:?}");
+        }
+        assert_eq!(memory.requests(|method, _| *method != Method::GET), 0);
+    }
 }

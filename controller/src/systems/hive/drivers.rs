@@ -4,8 +4,8 @@
 
 use std::sync::Arc;
 
-use cloud_common::{Permit, Process};
-use kube::{Client, ResourceExt};
+use cloud_common::Process;
+use kube::ResourceExt;
 use shared::cloud::{CloudError, CloudErrorKind, ClusterRef, Driver, Target};
 use shared::hive::api::ClusterDeployment;
 
@@ -13,6 +13,7 @@ use super::cloud::{Cloud, read};
 use crate::cloud_registry::{CloudFlags, PLATFORMS, api_call, clouds};
 use crate::ledger::SecretLedger;
 use crate::metrics::{CloudCall, Metrics};
+use crate::runtime::Hub;
 
 /// The platform of a cluster that we serve, for labels of metrics.
 fn platform(cluster: &ClusterDeployment) -> &'static str {
@@ -29,15 +30,14 @@ pub fn called<T>(metrics: &Metrics, cluster: &ClusterDeployment, call: &'static 
 
 /// The drivers at work, on every platform.
 pub struct Drivers {
-    client: Client,
-    permit: Permit,
+    hub: Hub,
     clouds: Vec<Box<dyn Cloud>>,
 }
 
 impl Drivers {
-    /// Reads Secrets through this client.
-    pub fn new(client: Client, flags: &CloudFlags, process: &Process) -> Self {
-        Self { client, permit: process.permit.clone(), clouds: clouds(flags, process) }
+    /// Reads Secrets of this hub.
+    pub fn new(hub: Hub, flags: &CloudFlags, process: &Process) -> Self {
+        Self { hub, clouds: clouds(flags, process) }
     }
 
     /// The cluster as its platform knows it, with its durable record. No request is made.
@@ -53,7 +53,7 @@ impl Drivers {
             ..ClusterRef::default()
         };
         let cluster = self.cloud(cluster)?.locate(cluster, found);
-        let ledger = SecretLedger::new(&self.client, &cluster, self.permit.clone());
+        let ledger = SecretLedger::new(&self.hub, &cluster);
         Ok(Target { cluster, ledger: Arc::new(ledger) })
     }
 
@@ -62,7 +62,7 @@ impl Drivers {
     /// # Errors
     /// When the cluster does not say where its machines are, or its Secret is missing or refused.
     pub async fn of(&self, cluster: &ClusterDeployment) -> Result<Arc<dyn Driver>, CloudError> {
-        self.cloud(cluster)?.driver(&self.client, cluster).await
+        self.cloud(cluster)?.driver(&self.hub.client, cluster).await
     }
 
     /// The cloud refused these credentials: the next reconcile reads the Secret again. Answers its version
@@ -75,7 +75,7 @@ impl Drivers {
     pub async fn are_new(&self, cluster: &ClusterDeployment, refused: &str) -> bool {
         let secret = self.cloud(cluster).ok().and_then(|cloud| cloud.secret_of(cluster));
         let Some((namespace, name)) = secret else { return false };
-        let secret = read(&self.client, &namespace, &name).await;
+        let secret = read(&self.hub.client, &namespace, &name).await;
         secret.is_ok_and(|secret| secret.resource_version().is_some_and(|version| version != refused))
     }
 

@@ -3,16 +3,14 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::ConfigMap;
-use kube::api::{DeleteParams, ObjectMeta, Patch, PostParams, Preconditions};
-use kube::{Api, ResourceExt};
-use serde_json::json;
+use kube::ResourceExt;
+use kube::api::ObjectMeta;
 use shared::kkp::api::{Cluster, Desired, Request};
 use shared::kkp::keys;
 use shared::kkp::record::{Record, RecordError};
 
 use super::Kkp;
-use crate::runtime::hub::as_controller;
-use crate::runtime::{Moved, ReconcileError, System, WriteError, classify};
+use crate::runtime::{ReconcileError, System};
 
 /// A record as it was read.
 #[derive(Clone, Debug)]
@@ -27,8 +25,11 @@ pub struct Stored {
     pub request: Option<Request>,
 }
 
-fn api(kkp: &Kkp, cluster: &Cluster) -> Api<ConfigMap> {
-    Api::namespaced(kkp.hub().client.clone(), &cluster.control_plane_namespace())
+/// The `ConfigMap` in this version.
+fn object(cluster: &Cluster, version: Option<String>) -> ConfigMap {
+    let (name, namespace) = (Some(keys::RECORD.0.to_owned()), Some(cluster.control_plane_namespace()));
+    let metadata = ObjectMeta { name, namespace, resource_version: version, ..ObjectMeta::default() };
+    ConfigMap { metadata, ..ConfigMap::default() }
 }
 
 impl Stored {
@@ -46,7 +47,7 @@ impl Stored {
 /// Reads the record.
 pub async fn read(kkp: &Kkp, cluster: &Cluster) -> Result<Option<Stored>, ReconcileError> {
     let (name, key) = keys::RECORD;
-    let found = api(kkp, cluster).get_opt(name).await;
+    let found = kkp.hub().api(&object(cluster, None)).get_opt(name).await;
     let Some(found) = found.map_err(ReconcileError::read("the record"))? else { return Ok(None) };
     let text = found.data.as_ref().and_then(|data| data.get(key)).ok_or(RecordError::Unreadable);
     let record = text.and_then(|text| Record::read(text));
@@ -60,24 +61,14 @@ pub async fn write(
     read: Option<&Stored>,
     record: &Record,
 ) -> Result<Stored, ReconcileError> {
-    let (name, key) = keys::RECORD;
-    let data = BTreeMap::from([(key.to_owned(), record.text().map_err(ReconcileError::TooLong)?)]);
-    lead(kkp)?;
-    let api = api(kkp, cluster);
+    let text = record.text().map_err(ReconcileError::TooLong)?;
+    let mut object = object(cluster, read.and_then(|read| read.version.clone()));
     if let Some(read) = read.filter(|read| read.immutable) {
         remove(kkp, cluster, read).await?;
+        (object.metadata.resource_version, object.metadata.annotations) = (None, read.request.map(annotations));
     }
-    let written = if let Some(read) = read.filter(|read| !read.immutable) {
-        let patch = json!({ "metadata": { "resourceVersion": read.version }, "data": data });
-        api.patch(name, &as_controller(), &Patch::Merge(patch)).await
-    } else {
-        let annotations = read.and_then(|read| read.request).map(annotations);
-        let metadata = ObjectMeta { name: Some(name.to_owned()), annotations, ..ObjectMeta::default() };
-        let new = ConfigMap { metadata, data: Some(data), ..ConfigMap::default() };
-        let params = PostParams { field_manager: as_controller().field_manager, ..PostParams::default() };
-        api.create(&params, &new).await
-    };
-    let written = written.map_err(|error| ReconcileError::Record(refused(error)))?;
+    object.data = Some([(keys::RECORD.1.to_owned(), text)].into());
+    let written = kkp.hub().store(&object).await.map_err(ReconcileError::Record)?;
     Ok(Stored::of(&written, Ok(record.clone())))
 }
 
@@ -90,18 +81,7 @@ fn annotations(request: Request) -> BTreeMap<String, String> {
 
 /// Removes the record that was read; one that another process has changed stays.
 pub async fn remove(kkp: &Kkp, cluster: &Cluster, read: &Stored) -> Result<(), ReconcileError> {
-    lead(kkp)?;
-    let preconditions = Some(Preconditions { resource_version: read.version.clone(), uid: None });
-    let params = DeleteParams { preconditions, ..DeleteParams::default() };
-    match api(kkp, cluster).delete(keys::RECORD.0, &params).await {
-        Ok(_) => Ok(()),
-        Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
-        Err(error) => Err(ReconcileError::Record(refused(error))),
-    }
-}
-
-fn refused(error: kube::Error) -> WriteError {
-    classify(error, Moved::Unknown)
+    kkp.hub().delete(&object(cluster, read.version.clone())).await.map_err(ReconcileError::Record)
 }
 
 /// Nothing is written without the claim to lead.

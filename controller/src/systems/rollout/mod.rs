@@ -19,7 +19,6 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use kube::ResourceExt;
-use kube::api::{DeleteParams, Preconditions};
 use shared::annotation::keys;
 use shared::duration;
 use shared::rollout::api::PowerRollout;
@@ -40,7 +39,9 @@ pub use self::turns::Turns;
 use self::turns::{queued, requester, rests};
 use crate::runtime::hub::key_of;
 use crate::runtime::shares::Shares;
-use crate::runtime::{Acted, Class, Done, Handle, Hub, Key, Observed, ReconcileError, Settings, System, Target, clock};
+use crate::runtime::{
+    Acted, Class, Done, Handle, Hub, Key, Observed, ReconcileError, Settings, System, Target, WriteError, clock,
+};
 use crate::systems::hive::Ownership;
 
 /// Rollouts of one page of the first list: each may have a megabyte of names.
@@ -442,15 +443,10 @@ async fn expire(rollouts: &Rollouts, rollout: &PowerRollout) -> Result<Option<Du
     if age < ttl {
         return Ok(Some(ttl.saturating_sub(age)));
     }
-    if !rollouts.hub().claim.holds() {
-        return Err(ReconcileError::NotLeader);
-    }
-    let preconditions = Some(Preconditions { uid: rollout.uid(), resource_version: rollout.resource_version() });
-    let params = DeleteParams { preconditions, ..DeleteParams::default() };
-    match rollouts.hub().api(rollout).delete(&rollout.name_any(), &params).await {
-        Ok(_) => info!(rollout = rollout.name_any(), "expired rollout deleted"),
-        Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => {}
-        Err(error) => return Err(ReconcileError::Delete(Box::new(error))),
+    match rollouts.hub().delete(rollout).await {
+        Ok(()) => info!(rollout = rollout.name_any(), "expired rollout deleted"),
+        Err(WriteError::Conflict(_)) => {}
+        Err(error) => return Err(ReconcileError::Delete(error)),
     }
     Ok(None)
 }

@@ -5,15 +5,13 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use k8s_openapi::api::core::v1::ConfigMap;
-use kube::api::PostParams;
 use kube::{Api, ResourceExt};
-use shared::annotation::keys;
 use shared::rollout::api::PowerRollout;
 use shared::rollout::snapshot::{Snapshot, SnapshotError};
 use tracing::info;
 
 use super::uid_of;
-use crate::runtime::{Hub, ReconcileError};
+use crate::runtime::{Hub, ReconcileError, WriteError};
 
 /// The generation of the spec, and the members that it selected.
 type Known = (Option<i64>, Arc<Snapshot>);
@@ -68,22 +66,23 @@ impl Snapshots {
         if self.known(rollout).is_some() {
             return Ok(());
         }
-        if !hub.claim.holds() {
-            return Err(ReconcileError::NotLeader);
-        }
-        let params = PostParams { field_manager: Some(keys::CONTROLLER.to_owned()), ..PostParams::default() };
-        match self.api(hub).create(&params, &snapshot.config_map(rollout)).await {
+        let mut object = snapshot.config_map(rollout);
+        object.metadata.namespace = Some(self.namespace.clone());
+        match hub.store(&object).await {
             Ok(_) => {
                 info!(rollout = rollout.name_any(), "members recorded");
                 let known = (Snapshot::generation(rollout), Arc::new(snapshot));
                 self.lock().insert(uid_of(rollout).to_owned(), known);
                 Ok(())
             }
-            Err(kube::Error::Api(status)) if status.code == 409 => {
+            Err(WriteError::Conflict(_)) => {
                 let read = self.read(hub, rollout).await.map_err(ReconcileError::read("the members"))?;
                 Err(read.map_or_else(ReconcileError::Unrecorded, |_| ReconcileError::Recorded))
             }
-            Err(error) => Err(ReconcileError::Members(Box::new(error))),
+            Err(WriteError::NotLeader) => Err(ReconcileError::NotLeader),
+            Err(WriteError::Gone(error) | WriteError::Refused(error) | WriteError::Failed(error)) => {
+                Err(ReconcileError::Members(error))
+            }
         }
     }
 

@@ -10,6 +10,7 @@ pub mod duration;
 pub mod fdb;
 pub mod hive;
 pub mod kkp;
+pub mod managed_fields;
 pub mod rollout;
 pub mod share;
 pub mod spoke;

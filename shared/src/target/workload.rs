@@ -12,6 +12,7 @@ use super::{
 };
 use crate::{
     annotation::{annotation, keys},
+    managed_fields::{self, entries, manager},
     text::sanitize_to,
     workload::{
         ownership,
@@ -176,9 +177,8 @@ fn dropped(object: &Value) -> Option<String> {
 
 /// When the plugin last wrote the object, as the API server recorded it.
 pub(super) fn written_at(object: &Value) -> Option<Timestamp> {
-    let entries = object.pointer("/metadata/managedFields")?.as_array()?;
-    let ours = entries.iter().filter(|entry| entry.get("manager").and_then(Value::as_str) == Some(keys::PLUGIN));
-    ours.filter_map(|entry| entry.get("time")?.as_str()?.parse().ok()).max()
+    let ours = entries(object).filter(|entry| manager(entry) == keys::PLUGIN);
+    ours.filter_map(managed_fields::written_at).max()
 }
 
 #[cfg(test)]

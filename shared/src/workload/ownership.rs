@@ -1,10 +1,10 @@
 //! Who owns what a sleep changes (`spec.replicas`, `spec.suspend`) and its record: the field managers in `metadata.managedFields`.
 
-use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
 use super::replicas::replicas;
 use crate::annotation::{format, keys};
+use crate::managed_fields::{entries, manager, owners, written_at};
 use crate::text::sanitize_to;
 
 /// What a sleep changes, as an entry of a field manager names it.
@@ -23,9 +23,9 @@ const MAX_NAME: usize = 64;
 /// tells.
 pub fn stale_record(object: &Value, key: &str, field: &str) -> Option<String> {
     let record = format!("/fieldsV1/f:metadata/f:annotations/f:{}", key.replace('/', "~1"));
-    let writer = owners(object, &record).map(|(_, entry)| entry).max_by_key(|entry| written_at(entry))?;
+    let writer = owners(object, &record).max_by_key(|entry| written_at(entry))?;
     let name = manager(writer);
-    let scalers: Vec<&Value> = owners(object, field).map(|(_, entry)| entry).collect();
+    let scalers: Vec<&Value> = owners(object, field).collect();
     let kept = scalers.iter().any(|entry| manager(entry) == name);
     let taken = scalers.iter().any(|entry| written_at(entry) >= written_at(writer));
     let lost = scalers.is_empty() && name == keys::PLUGIN;
@@ -42,8 +42,9 @@ pub fn release(object: &Value, own: &str) -> Option<Value> {
     if replicas(object) == 0 || object.pointer("/spec/suspend") == Some(&Value::Bool(true)) {
         return None; // the ownership guards the sleep
     }
-    let is_own = |(_, entry): &(usize, &Value)| manager(entry) == own && is_update_of_the_object(entry);
-    let (at, entry) = SPEC.into_iter().find_map(|field| owners(object, field).find(is_own))?;
+    let is_own = |entry: &Value| manager(entry) == own && is_update_of_the_object(entry);
+    let owns = |entry: &Value| SPEC.into_iter().any(|field| entry.pointer(field).is_some());
+    let (at, entry) = entries(object).enumerate().find(|(_, entry)| is_own(entry) && owns(entry))?;
     let mut fields = entry.get("fieldsV1")?.clone();
     let spec = fields.get_mut("f:spec")?.as_object_mut()?;
     spec.remove("f:replicas");
@@ -58,20 +59,6 @@ pub fn release(object: &Value, own: &str) -> Option<Value> {
         json!({ "op": "replace", "path": format!("{path}/fieldsV1"), "value": fields })
     };
     Some(json!([{ "op": "test", "path": path, "value": entry }, change]))
-}
-
-/// The entries that own a field, and where they are in the list.
-fn owners<'a>(object: &'a Value, field: &'a str) -> impl Iterator<Item = (usize, &'a Value)> {
-    let entries = object.pointer("/metadata/managedFields").and_then(Value::as_array);
-    entries.into_iter().flatten().enumerate().filter(move |(_, entry)| entry.pointer(field).is_some())
-}
-
-fn manager(entry: &Value) -> &str {
-    entry.get("manager").and_then(Value::as_str).unwrap_or_default()
-}
-
-fn written_at(entry: &Value) -> Option<Timestamp> {
-    format::time(entry.get("time")?.as_str()?)
 }
 
 /// Whether an entry came from an update of the object itself: not of a subresource such as `scale`, and not from a server-side apply, whose

@@ -5,10 +5,8 @@ use std::{
     time::Duration,
 };
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
 use serde_json::Value;
 use shared::{
-    fdb::api::FoundationDBCluster,
     fdb::recover::{
         Done, Edit, Kept, Lost, Step,
         include::{TIMEOUT, command, orders},
@@ -19,6 +17,7 @@ use shared::{
         remaining, removed_again,
         wake::Wakes,
     },
+    managed_fields::{manager, owners, written_at},
     target::FOUNDATIONDB_CLUSTER,
     text::{quoted, sanitize},
 };
@@ -48,17 +47,10 @@ const PODS: usize = 3;
 const CONTAINER: &str = "foundationdb";
 
 /// Who has `spec.skip` now, if it is not us: the field manager that the API server has recorded.
-fn skip_manager(cluster: &FoundationDBCluster, own: &str) -> String {
-    let entries = cluster.metadata.managed_fields.iter().flatten();
-    let owns = |entry: &&ManagedFieldsEntry| {
-        let fields = entry.fields_v1.as_ref().and_then(|fields| fields.0.pointer("/f:spec/f:skip"));
-        fields.is_some() && entry.manager.as_deref() != Some(own)
-    };
-    entries
-        .filter(owns)
-        .max_by_key(|entry| entry.time.as_ref().map(|time| time.0))
-        .and_then(|entry| entry.manager.as_deref())
-        .map_or_else(|| "another client".to_owned(), |manager| format!("field manager {}", sanitize(manager)))
+fn skip_manager(cluster: &Value, own: &str) -> String {
+    let others = owners(cluster, "/fieldsV1/f:spec/f:skip").filter(|entry| manager(entry) != own);
+    let last = others.max_by_key(|entry| written_at(entry)).map(manager).filter(|name| !name.is_empty());
+    last.map_or_else(|| "another client".to_owned(), |name| format!("field manager {}", sanitize(name)))
 }
 
 /// One recovery on its way.
@@ -211,7 +203,7 @@ impl Run<'_> {
                     skips += u32::from(look.cluster.spec.skip != Some(true));
                     if skips > SKIPS {
                         let cluster = called(self.name);
-                        let manager = skip_manager(&look.cluster, &self.write.manager);
+                        let manager = skip_manager(&look.object, &self.write.manager);
                         return Err(FdbError::SkipReset { cluster, times: SKIPS, manager }.into());
                     }
                 }
@@ -441,12 +433,7 @@ mod tests {
     fn who_resets_the_skip_is_named() {
         let entry = |manager: &str, time: &str, fields: Value| json!({ "manager": manager, "operation": "Update", "time": time, "fieldsV1": fields });
         let skip = || json!({ "f:spec": { "f:skip": {} } });
-        let cluster = |entries: &[Value]| -> FoundationDBCluster {
-            serde_json::from_value(
-                json!({ "metadata": { "name": "sample", "managedFields": entries }, "spec": { "version": "7.3.63" } }),
-            )
-            .unwrap()
-        };
+        let cluster = |entries: &[Value]| json!({ "metadata": { "name": "sample", "managedFields": entries } });
         let ours = entry("kubectl-hibernate", "2026-11-26T03:00:02Z", skip());
         let flux = entry("kustomize-controller", "2026-11-26T03:00:01Z", skip());
         let other = entry("operator", "2026-11-26T03:00:03Z", json!({ "f:status": {} }));

@@ -6,13 +6,17 @@ use std::{
     io::{IsTerminal, stdin},
 };
 
-use shared::target::{Change, PowerAction, TargetError, is_protected};
+use shared::target::{Change, PowerAction, is_protected};
 
 use super::briefing::{self, Known};
-use crate::{error::Problem, output::prompt, select::target::Target};
+use crate::{
+    error::{Failure, Problem},
+    output::prompt,
+    select::target::Target,
+};
 
 /// A target and what is to be written to it.
-pub(crate) type Planned = (Target, Result<Change, TargetError>);
+pub(crate) type Planned = (Target, Result<Change, Failure>);
 
 /// How many targets without a briefing the question lists; the rest is counted. No briefing is left out.
 const LISTED: usize = 20;

@@ -132,7 +132,11 @@ async fn run(
 }
 
 fn plan_all(found: &[Result<Target, Failure>], intent: &Intent<'_>) -> Vec<Planned> {
-    found.iter().flatten().map(|target| (target.clone(), target.row.change(&target.object, intent))).collect()
+    let plan = |target: &Target| {
+        let change = target.row.change(&target.object, intent);
+        (target.clone(), change.map_err(|error| Failure::new(target.full_name(), error.into())))
+    };
+    found.iter().flatten().map(plan).collect()
 }
 
 /// The targets as they are now: another client may have written them during the confirmation prompt.

@@ -60,26 +60,20 @@ pub(super) fn refused(name: &str, found: &[Result<Target, Failure>], planned: &[
     if refusals.is_empty() {
         return None;
     }
-    for (text, _) in &refusals {
-        output::error(text);
+    for failure in &refusals {
+        output::error(&failure.to_string());
     }
     if !planned.is_empty() {
         output::note(&format!(
             "nothing in namespace {name} was changed; to put the others to sleep, name them, as in deploy/NAME -n {name}"
         ));
     }
-    Some(Exit::of(refusals.into_iter().map(|(_, exit)| exit)))
+    Some(Exit::of(refusals.into_iter().map(|failure| failure.problem.exit())))
 }
 
-fn refusals(found: &[Result<Target, Failure>], planned: &[Planned]) -> Vec<(String, Exit)> {
-    let failures = found.iter().filter_map(|one| one.as_ref().err());
-    let failures = failures.map(|failure| (failure.to_string(), failure.problem.exit()));
-    let errors = planned.iter().filter_map(|(target, plan)| {
-        let error = plan.as_ref().err()?;
-        let exit = if matches!(error, TargetError::Refused(_)) { Exit::Refused } else { Exit::Error };
-        Some((format!("{}: {error}", target.full_name()), exit))
-    });
-    failures.chain(errors).collect()
+fn refusals<'a>(found: &'a [Result<Target, Failure>], planned: &'a [Planned]) -> Vec<&'a Failure> {
+    let unread = found.iter().filter_map(|one| one.as_ref().err());
+    unread.chain(planned.iter().filter_map(|(_, plan)| plan.as_ref().err())).collect()
 }
 
 /// Names what keeps running: `DaemonSet`s, and Jobs under way.
@@ -148,7 +142,9 @@ mod tests {
     fn one_that_refuses_or_cannot_be_read_refuses_the_whole_namespace() {
         let plan = |plan| (target("web", &json!({})), plan);
         let unchanged = || plan(Ok(Change::None { message: String::new(), follows: true }));
-        let volumes = || plan(Err(TargetError::Refused("whenScaled".to_owned())));
+        let failed = |error: TargetError| plan(Err(Failure::new("deployment.apps/web".to_owned(), error.into())));
+        let volumes = || failed(TargetError::Refused("whenScaled".to_owned()));
+        let broken = || failed(TargetError::Impossible("no count".to_owned()));
         let unread = || {
             let error = HubError::Forbidden { object: "cronjobs.batch".to_owned(), message: "no".to_owned() };
             Failure::new("cronjobs.batch".to_owned(), error.into())
@@ -156,12 +152,13 @@ mod tests {
         for (found, planned, expected) in [
             (vec![], vec![unchanged()], None),
             (vec![], vec![unchanged(), volumes()], Some(Exit::Refused)),
+            (vec![], vec![broken()], Some(Exit::Error)),
             (vec![Err(unread())], vec![unchanged()], Some(Exit::Error)),
             (vec![Err(unread())], vec![volumes()], Some(Exit::Error)),
         ] {
             assert_eq!(refused("shop", &found, &planned), expected);
         }
-        assert_eq!(refusals(&[], &[volumes()])[0].0, "deployment.apps/web: whenScaled");
+        assert_eq!(refusals(&[], &[volumes()])[0].to_string(), "deployment.apps/web: whenScaled");
     }
 
     #[test]

@@ -115,7 +115,7 @@ impl Hub {
     }
 
     /// Nothing is written without the claim to lead.
-    fn lead(&self) -> Result<(), WriteError> {
+    pub fn lead(&self) -> Result<(), WriteError> {
         if self.claim.holds() { Ok(()) } else { Err(WriteError::NotLeader) }
     }
 

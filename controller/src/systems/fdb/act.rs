@@ -73,9 +73,7 @@ async fn annotate<K>(hub: &Hub, namespace: &str, listed: &Name, annotations: &An
 where
     K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + DeserializeOwned + Debug,
 {
-    if !hub.claim.holds() {
-        return Err(WriteError::NotLeader);
-    }
+    hub.lead()?;
     let values: Value = annotations.iter().map(|(key, value)| ((*key).to_owned(), json!(value))).collect();
     let patch = json!({"metadata": {"resourceVersion": listed.version, "annotations": values}});
     let api: Api<K> = Api::namespaced(hub.client.clone(), namespace);

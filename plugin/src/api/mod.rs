@@ -13,12 +13,11 @@ mod server;
 use std::{sync::Arc, time::Duration};
 
 use futures::{Stream, StreamExt};
-use http::header::CONTENT_TYPE;
 use kube::{
     Client,
-    api::{GetParams, ListParams, Patch, PatchParams, WatchEvent, WatchParams},
+    api::{GetParams, ListParams, Patch, PatchParams, PostParams, WatchEvent, WatchParams},
     client::ClientBuilder,
-    core::Request,
+    core::{Request, request},
 };
 use serde_json::Value;
 use shared::target::Kind;
@@ -71,28 +70,10 @@ pub(crate) struct Write {
     pub(crate) manager: String,
 }
 
-/// Which part of an object is written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Part {
-    /// All but the status.
-    Object,
-    /// The status.
-    Status,
-}
-
-impl Part {
-    fn path(self) -> &'static str {
-        match self {
-            Self::Object => "",
-            Self::Status => "/status",
-        }
-    }
-
-    fn verb(self) -> &'static str {
-        match self {
-            Self::Object => "patch",
-            Self::Status => "patch the status of",
-        }
+impl Write {
+    fn params(&self) -> PatchParams {
+        let manager = Some(self.manager.clone());
+        PatchParams { dry_run: self.dry_run, field_manager: manager, ..PatchParams::default() }
     }
 }
 
@@ -152,8 +133,8 @@ impl Hub {
         labels: &str,
     ) -> Result<Listed, HubError> {
         let mut params = ListParams::default().limit(PAGE);
-        params.field_selector = Some(fields.to_owned()).filter(|fields| !fields.is_empty());
-        params.label_selector = Some(labels.to_owned()).filter(|labels| !labels.is_empty());
+        params.field_selector = selector(fields);
+        params.label_selector = selector(labels);
         let mut items = Vec::new();
         loop {
             let request = Request::new(resource.path(namespace)).list(&params);
@@ -170,7 +151,8 @@ impl Hub {
         }
     }
 
-    /// Sends a JSON merge patch.
+    /// Sends a patch: a JSON patch if it is an array, otherwise a JSON merge patch. A JSON patch whose `test` fails is a
+    /// [`HubError::Conflict`].
     pub(crate) async fn patch(
         &self,
         resource: Resource,
@@ -179,29 +161,24 @@ impl Hub {
         patch: &Value,
         write: &Write,
     ) -> Result<Value, HubError> {
-        let params = PatchParams {
-            dry_run: write.dry_run,
-            field_manager: Some(write.manager.clone()),
-            ..PatchParams::default()
-        };
-        let request = Request::new(resource.path(Some(namespace))).patch(name, &params, &Patch::Merge(patch));
+        let path = Request::new(resource.path(Some(namespace)));
+        let request = typed_patch(patch).and_then(|patch| path.patch(name, &write.params(), &patch));
         self.send(resource.asked("patch", name), request).await
     }
 
-    /// Sends a JSON patch for an object, or for its status. One whose `test` fails is a [`HubError::Conflict`].
-    pub(crate) async fn json_patch(
+    /// The same for the status.
+    pub(crate) async fn patch_status(
         &self,
         resource: Resource,
         namespace: &str,
         name: &str,
-        part: Part,
         patch: &Value,
         write: &Write,
     ) -> Result<Value, HubError> {
-        let path = format!("{}/{name}{}", resource.path(Some(namespace)), part.path());
-        let request = http::Request::patch(written(&path, write)).header(CONTENT_TYPE, "application/json-patch+json");
-        let asked = Asked { verb: part.verb(), ..resource.asked("patch", name) };
-        self.send(asked, body(request, patch)).await
+        let path = Request::new(resource.path(Some(namespace)));
+        let request =
+            typed_patch(patch).and_then(|patch| path.patch_subresource("status", name, &write.params(), &patch));
+        self.send(resource.asked("patch the status of", name), request).await
     }
 
     /// Creates an object, in a namespace or in none. Objects such as access reviews answer instead of being kept.
@@ -212,10 +189,10 @@ impl Hub {
         object: &Value,
         write: &Write,
     ) -> Result<Value, HubError> {
-        let name = object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
-        let request =
-            http::Request::post(written(&resource.path(namespace), write)).header(CONTENT_TYPE, "application/json");
-        self.send(resource.asked("create", name), body(request, object)).await
+        let params = PostParams { dry_run: write.dry_run, field_manager: Some(write.manager.clone()) };
+        let body = serde_json::to_vec(object).map_err(request::Error::SerializeBody);
+        let request = body.and_then(|body| Request::new(resource.path(namespace)).create(&params, body));
+        self.send(resource.asked("create", name_of(object)), request).await
     }
 
     /// Changes from a version on. The stream ends when the API server ends it.
@@ -229,8 +206,8 @@ impl Hub {
         let (fields, labels) = selectors;
         let asked = resource.asked("watch", "");
         let params = WatchParams {
-            field_selector: Some(fields.to_owned()).filter(|fields| !fields.is_empty()),
-            label_selector: Some(labels.to_owned()).filter(|labels| !labels.is_empty()),
+            field_selector: selector(fields),
+            label_selector: selector(labels),
             bookmarks: true,
             ..WatchParams::default()
         };
@@ -245,7 +222,7 @@ impl Hub {
     async fn send(
         &self,
         asked: Asked,
-        request: Result<http::Request<Vec<u8>>, kube::core::request::Error>,
+        request: Result<http::Request<Vec<u8>>, request::Error>,
     ) -> Result<Value, HubError> {
         let request = request.map_err(|source| answer::unsendable(&asked, source))?;
         let answer = self.client.request::<Value>(request);
@@ -272,27 +249,33 @@ fn no_client(url: Arc<str>, source: kube::Error, plugin: &Plugin) -> HubError {
     }
 }
 
-/// A path with the parameters of a write. Field managers are checked by the API server, not encoded here beyond what a URL needs.
-fn written(path: &str, write: &Write) -> String {
-    let manager: String = write
-        .manager
-        .bytes()
-        .map(|byte| if is_plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") })
-        .collect();
-    let dry_run = if write.dry_run { "&dryRun=All" } else { "" };
-    format!("{path}?fieldManager={manager}{dry_run}")
+/// A selector; none if it is empty.
+fn selector(text: &str) -> Option<String> {
+    (!text.is_empty()).then(|| text.to_owned())
 }
 
-fn is_plain(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric() || b"-._~".contains(&byte)
+fn typed_patch(patch: &Value) -> Result<Patch<&Value>, request::Error> {
+    match patch {
+        Value::Array(_) => {
+            serde_json::from_value(patch.clone()).map(Patch::Json).map_err(request::Error::SerializeBody)
+        }
+        _ => Ok(Patch::Merge(patch)),
+    }
 }
 
-fn body(
-    request: http::request::Builder,
-    content: &Value,
-) -> Result<http::Request<Vec<u8>>, kube::core::request::Error> {
-    let bytes = serde_json::to_vec(content).map_err(kube::core::request::Error::SerializeBody)?;
-    request.body(bytes).map_err(kube::core::request::Error::BuildRequest)
+/// The object with a patch of either form applied, for `--dry-run=client`. A JSON patch that does not fit leaves it as it is.
+pub(crate) fn patched(object: &Value, patch: &Value) -> Value {
+    let mut object = object.clone();
+    match typed_patch(patch) {
+        Ok(Patch::Json(patch)) => drop(json_patch::patch(&mut object, &patch)),
+        _ => json_patch::merge(&mut object, patch),
+    }
+    object
+}
+
+/// The name of an object.
+pub(crate) fn name_of(object: &Value) -> &str {
+    object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default()
 }
 
 /// Items of a list come without their apiVersion and kind.
@@ -308,6 +291,8 @@ fn typed(mut object: Value, resource: Resource) -> Value {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]
@@ -324,5 +309,16 @@ mod tests {
         ] {
             assert_eq!(Resource::preferred(kind).path(namespace), path);
         }
+    }
+
+    #[test]
+    fn a_dry_run_of_the_client_shows_the_object_as_it_would_be() {
+        let object = json!({ "spec": { "paused": true, "retryFailed": 1 } });
+        let json = json!([{ "op": "add", "path": "/spec/paused", "value": false }]);
+        assert_eq!(patched(&object, &json)["spec"]["paused"], false);
+        assert_eq!(
+            patched(&object, &json!({ "spec": { "retryFailed": 2 } }))["spec"],
+            json!({ "paused": true, "retryFailed": 2 })
+        );
     }
 }

@@ -23,7 +23,7 @@ use self::{
     report::{Done, Outcome, Reporter},
 };
 use crate::{
-    api::{Hub, Write, error::HubError, middleware::with_warnings},
+    api::{Hub, Write, error::HubError, middleware::with_warnings, patched},
     cli::{
         ActArgs, DryRun, HubArgs, SleepArgs,
         time::{self, TimeError},
@@ -248,11 +248,4 @@ async fn apply(hub: &Hub, args: &ActArgs, settings: &Write, target: &Target, pat
             hub.patch(target.resource, &target.namespace, &target.name, patch, settings).await
         }
     }
-}
-
-/// The object with a JSON merge patch applied, for `--dry-run=client`.
-fn patched(object: &Value, patch: &Value) -> Value {
-    let mut object = object.clone();
-    json_patch::merge(&mut object, patch);
-    object
 }

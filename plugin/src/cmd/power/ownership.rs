@@ -4,7 +4,7 @@ use shared::workload::ownership;
 
 use super::ATTEMPTS;
 use crate::{
-    api::{Hub, Part, Write, error::HubError},
+    api::{Hub, Write, error::HubError},
     cli::{ActArgs, DryRun},
     error::Problem,
     select::target::Target,
@@ -26,8 +26,7 @@ pub(crate) async fn release(hub: &Hub, args: &ActArgs, target: &mut Target, writ
 async fn released(hub: &Hub, target: &mut Target, write: &Write) -> Result<(), Problem> {
     for _ in 0..ATTEMPTS {
         let Some(patch) = ownership::release(&target.object, &write.manager) else { return Ok(()) };
-        let (namespace, name) = (&target.namespace, &target.name);
-        match hub.json_patch(target.resource, namespace, name, Part::Object, &patch, write).await {
+        match hub.patch(target.resource, &target.namespace, &target.name, &patch, write).await {
             Ok(object) => {
                 target.object = object;
                 return Ok(());

@@ -24,7 +24,7 @@ use shared::{
 use tokio::time::{Instant, sleep};
 
 use crate::{
-    api::{Hub, Part, Resource, Write, error::HubError},
+    api::{Hub, Resource, Write, error::HubError},
     cmd::recover::{render, wait::SILENCE},
     error::{FdbError, Problem},
     output,
@@ -267,19 +267,22 @@ impl Run<'_> {
             Step::Skip(patch) => {
                 // After an interruption or a lost answer the outcome is unknown.
                 let before = self.skipping.replace(true);
-                let answer = self.patch(Part::Object, patch).await;
+                let answer = self.patch(patch).await;
                 if answer.as_ref().is_err_and(|error| !error.is_transient()) {
                     self.skipping.set(before);
                 }
                 answer
             }
-            Step::Lists(patch) => self.patch(Part::Object, patch).await,
+            Step::Lists(patch) => self.patch(patch).await,
             Step::Resume(patch) => {
-                self.patch(Part::Object, patch).await?;
+                self.patch(patch).await?;
                 self.skipping.set(false);
                 Ok(())
             }
-            Step::Status(patch) => self.patch(Part::Status, patch).await,
+            Step::Status(patch) => {
+                let cluster = Resource::preferred(&FOUNDATIONDB_CLUSTER.kind);
+                self.hub.patch_status(cluster, self.namespace, self.name, patch, self.write).await.map(drop)
+            }
             Step::Services(services) => {
                 for service in services {
                     match self
@@ -296,15 +299,15 @@ impl Run<'_> {
             }
             Step::Clear(edits, patch) => {
                 self.edit(edits).await?;
-                self.patch(Part::Object, patch).await
+                self.patch(patch).await
             }
             Step::Settle | Step::Verify | Step::Await(_) | Step::Include(..) => Ok(()),
         }
     }
 
-    async fn patch(&self, part: Part, patch: &Value) -> Result<(), HubError> {
+    async fn patch(&self, patch: &Value) -> Result<(), HubError> {
         let cluster = Resource::preferred(&FOUNDATIONDB_CLUSTER.kind);
-        self.hub.json_patch(cluster, self.namespace, self.name, part, patch, self.write).await.map(drop)
+        self.hub.patch(cluster, self.namespace, self.name, patch, self.write).await.map(drop)
     }
 
     pub(super) async fn edit(&self, edits: &[Edit]) -> Result<(), HubError> {
@@ -341,7 +344,7 @@ impl Run<'_> {
     async fn give_up(&self, record: &Record) {
         let Ok(look) = DatabaseSnapshot::new(self.hub, self.namespace, self.name).await else { return };
         let record = record.adopting(look.facts().record().as_ref()).with_exclusions(&look.cluster);
-        if self.patch(Part::Object, &resume(&look.cluster, &record)).await.is_ok() {
+        if self.patch(&resume(&look.cluster, &record)).await.is_ok() {
             self.skipping.set(false);
         }
     }
@@ -370,7 +373,7 @@ impl Run<'_> {
     async fn remember(&self, record: &Record) -> Result<(), Problem> {
         for _ in 0..CONFLICTS {
             let patch = remember(&read(&self.object().await?)?, record);
-            match self.patch(Part::Object, &patch).await {
+            match self.patch(&patch).await {
                 Ok(()) => return Ok(()),
                 Err(HubError::Conflict { .. }) => {}
                 Err(error) => return Err(error.into()),

@@ -16,7 +16,7 @@ use self::{
     verbs::{Change, Step, step},
 };
 use crate::{
-    api::{Hub, Part, Resource, Write, error::HubError, middleware::with_warnings},
+    api::{Hub, Resource, Write, error::HubError, middleware::with_warnings, patched},
     cli::{
         DryRun, HubArgs,
         name::is_name,
@@ -78,11 +78,8 @@ async fn apply(hub: &Hub, change: Change, name: &str, args: &VerbArgs) -> Result
         let sent = async {
             match &step {
                 Step::Unchanged => Ok(object.clone()),
-                Step::Merge(patch, _) | Step::Json(patch, _) if args.dry_run == DryRun::Client => {
-                    Ok(rehearsed(&object, patch))
-                }
-                Step::Merge(patch, _) => hub.patch(resource, "", name, patch, &write).await,
-                Step::Json(patch, _) => hub.json_patch(resource, "", name, Part::Object, patch, &write).await,
+                Step::Write(patch, _) if args.dry_run == DryRun::Client => Ok(patched(&object, patch)),
+                Step::Write(patch, _) => hub.patch(resource, "", name, patch, &write).await,
             }
         };
         let (answer, warnings) = with_warnings(sent).await;
@@ -91,22 +88,12 @@ async fn apply(hub: &Hub, change: Change, name: &str, args: &VerbArgs) -> Result
         }
         match (answer, step) {
             (Ok(object), Step::Unchanged) => return Ok((typed(object)?, "unchanged".to_owned())),
-            (Ok(object), Step::Merge(_, done) | Step::Json(_, done)) => return Ok((typed(object)?, done)),
+            (Ok(object), Step::Write(_, done)) => return Ok((typed(object)?, done)),
             (Err(HubError::Conflict { .. }), _) => {}
             (Err(error), _) => return Err(error.into()),
         }
     }
     Err(Problem::Contended(ATTEMPTS))
-}
-
-/// The object with a patch applied, for `--dry-run=client`. A JSON patch that does not fit leaves it as it is.
-fn rehearsed(object: &Value, patch: &Value) -> Value {
-    let mut object = object.clone();
-    match serde_json::from_value::<json_patch::Patch>(patch.clone()) {
-        Ok(patch) => drop(json_patch::patch(&mut object, &patch)),
-        Err(_) => json_patch::merge(&mut object, patch),
-    }
-    object
 }
 
 /// A rollout by name.
@@ -137,8 +124,6 @@ fn typed(object: Value) -> Result<PowerRollout, Problem> {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     #[test]
@@ -156,16 +141,5 @@ mod tests {
         for word in ["cd/night", "pr/", "", "Night", "pr/a/b"] {
             assert!(matches!(name_of(word), Err(RolloutError::NotARollout { .. })), "{word}");
         }
-    }
-
-    #[test]
-    fn a_dry_run_of_the_client_shows_the_object_as_it_would_be() {
-        let object = json!({ "spec": { "paused": true, "retryFailed": 1 } });
-        let json = json!([{ "op": "add", "path": "/spec/paused", "value": false }]);
-        assert_eq!(rehearsed(&object, &json)["spec"]["paused"], false);
-        assert_eq!(
-            rehearsed(&object, &json!({ "spec": { "retryFailed": 2 } }))["spec"],
-            json!({ "paused": true, "retryFailed": 2 })
-        );
     }
 }

@@ -16,10 +16,8 @@ use shared::{
 pub(crate) enum Step {
     /// Nothing.
     Unchanged,
-    /// A JSON merge patch, and what is said once it is written.
-    Merge(Value, String),
-    /// A JSON patch, and what is said once it is written.
-    Json(Value, String),
+    /// A patch, and what is said once it is written.
+    Write(Value, String),
 }
 
 /// A verb besides `undo`.
@@ -62,7 +60,7 @@ impl Change {
 /// | accept, retry | else | the counter, if it is as it was read |
 pub(crate) fn step(change: Change, rollout: &PowerRollout, now: Timestamp) -> Result<Step, String> {
     let (spec, phase) = (&rollout.spec, phase(rollout));
-    let merge = |spec: Value, done: &str| Ok(Step::Merge(json!({ "spec": spec }), done.to_owned()));
+    let merge = |spec: Value, done: &str| Ok(Step::Write(json!({ "spec": spec }), done.to_owned()));
     if spec.abort {
         return match change {
             Change::Abort => Ok(Step::Unchanged),
@@ -122,7 +120,7 @@ fn counted(field: &str, count: u32, done: &str) -> Result<Step, String> {
     let path = format!("/spec/{field}");
     let patch =
         json!([{ "op": "test", "path": path, "value": count }, { "op": "replace", "path": path, "value": raised }]);
-    Ok(Step::Json(patch, done.to_owned()))
+    Ok(Step::Write(patch, done.to_owned()))
 }
 
 fn resume(rollout: &PowerRollout) -> Result<Step, String> {
@@ -146,7 +144,7 @@ fn resume(rollout: &PowerRollout) -> Result<Step, String> {
         }
         (true, Some(RolloutPhase::Halted)) => Err(format!("it has halted: {}", message(rollout))),
         (true, _) => Ok(Step::Unchanged),
-        (false, _) => Ok(Step::Json(Value::Array(patch), done.join(", "))),
+        (false, _) => Ok(Step::Write(Value::Array(patch), done.join(", "))),
     }
 }
 
@@ -177,11 +175,11 @@ mod tests {
         let phase = |phase: &str| json!({ "phase": phase });
         let halt = json!({ "group": "", "at": "2026-11-21T18:00:00Z", "acceptFailures": 3, "retryFailed": 0 });
         let failed = |phase: &str| json!({ "phase": phase, "halt": halt, "counts": { "Failed": 1, "TimeOut": 2 } });
-        let merge = |spec: Value, done: &str| Ok(Step::Merge(json!({ "spec": spec }), done.to_owned()));
+        let merge = |spec: Value, done: &str| Ok(Step::Write(json!({ "spec": spec }), done.to_owned()));
         let counter = |field: &str, from: u32, done: &str| {
             let path = format!("/spec/{field}");
             let test = json!({ "op": "test", "path": path, "value": from });
-            Ok(Step::Json(json!([test, { "op": "replace", "path": path, "value": from + 1 }]), done.to_owned()))
+            Ok(Step::Write(json!([test, { "op": "replace", "path": path, "value": from + 1 }]), done.to_owned()))
         };
         let unpaused = json!({ "op": "add", "path": "/spec/paused", "value": false });
         let second = [
@@ -199,7 +197,7 @@ mod tests {
                 Resume,
                 json!({ "paused": true }),
                 phase("Planned"),
-                Ok(Step::Json(json!([unpaused]), "resumed".to_owned())),
+                Ok(Step::Write(json!([unpaused]), "resumed".to_owned())),
             ),
             (Resume, none.clone(), phase("Progressing"), Ok(Step::Unchanged)),
             (Resume, none.clone(), failed("Halted"), Err("it has halted: use `accept`, `retry` or `abort`")),
@@ -213,13 +211,13 @@ mod tests {
                 Resume,
                 none.clone(),
                 waits.clone(),
-                Ok(Step::Json(json!(second), "approved after group canary-2".to_owned())),
+                Ok(Step::Write(json!(second), "approved after group canary-2".to_owned())),
             ),
             (
                 Resume,
                 json!({ "paused": true }),
                 waits,
-                Ok(Step::Json(
+                Ok(Step::Write(
                     json!([unpaused, second[0], second[1]]),
                     "resumed, approved after group canary-2".to_owned(),
                 )),

@@ -37,7 +37,7 @@ fn variables() -> Vec<Variable> {
             "isSnapshot",
             format!(
                 "variables.resource == 'configmaps' && request.operation == 'CREATE'\n&& request.?namespace.orValue('') == '{NAMESPACE}' && variables.name.startsWith('{}')",
-                Snapshot::name("", None)
+                Snapshot::PREFIX
             ),
         ),
         variable("sameMetadata", same_object(&["spec"])),

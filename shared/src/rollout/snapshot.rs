@@ -55,6 +55,9 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
+    /// What the name of each `ConfigMap` begins with.
+    pub const PREFIX: &str = "rollout-members-";
+
     /// The snapshot of these members, each with the index of its group.
     pub fn of(members: impl IntoIterator<Item = (usize, Uid)>, groups: usize) -> Self {
         let mut all = vec![Vec::new(); groups];
@@ -75,15 +78,14 @@ impl Snapshot {
     }
 
     /// Name of the `ConfigMap` with the members that the spec of this generation selects.
-    pub fn name(uid: &str, generation: Option<i64>) -> String {
-        let generation = generation.map(|generation| format!("-{generation}")).unwrap_or_default();
-        format!("rollout-members-{uid}{generation}")
+    pub fn name(uid: &str, generation: i64) -> String {
+        format!("{}{uid}-{generation}", Self::PREFIX)
     }
 
     /// The generation whose members count: until a rollout has started, that of its spec. What was recorded of an earlier one is void.
-    pub fn generation(rollout: &PowerRollout) -> Option<i64> {
+    pub fn generation(rollout: &PowerRollout) -> i64 {
         let begun = rollout.status.as_ref().filter(|status| status.started_at.is_some());
-        begun.map_or(rollout.metadata.generation, |status| status.members_generation)
+        begun.map_or(rollout.metadata.generation, |status| status.members_generation).unwrap_or_default()
     }
 
     /// The `ConfigMap`. It goes with its rollout, and the API server rejects changes of its data.
@@ -193,7 +195,7 @@ mod tests {
             (2, json!({}), "rollout-members-u-2"),
             (3, json!({}), "rollout-members-u-3"),
             (4, json!({ "startedAt": "2026-11-24T12:00:00Z", "membersGeneration": 3 }), "rollout-members-u-3"),
-            (4, json!({ "startedAt": "2026-11-24T12:00:00Z" }), "rollout-members-u"),
+            (4, json!({ "startedAt": "2026-11-24T12:00:00Z" }), "rollout-members-u-0"),
         ] {
             rollout.metadata.generation = Some(generation);
             rollout.status = serde_json::from_value(status).unwrap();

@@ -14,7 +14,7 @@ use super::uid_of;
 use crate::runtime::{Hub, ReconcileError, WriteError};
 
 /// The generation of the spec, and the members that it selected.
-type Known = (Option<i64>, Arc<Snapshot>);
+type Known = (i64, Arc<Snapshot>);
 
 /// The snapshots of one term, by the UID of their rollout, with the generation that they were made of.
 #[derive(Debug)]

@@ -156,7 +156,7 @@ impl Hub {
     /// The members and their groups: as they were recorded, or before that as the rollout selects.
     fn members(&self, observed: &[Observed]) -> impl Iterator<Item = (usize, usize)> {
         let begun = has_begun(&self.rollout);
-        let is_current = self.snapshot_of == Snapshot::generation(&self.rollout);
+        let is_current = self.snapshot_of == Some(Snapshot::generation(&self.rollout));
         let snapshot = self.snapshot.as_ref().filter(|_| (begun || self.adopted) && is_current);
         assert!(!begun || snapshot.is_some() || self.snapshot.is_none(), "the members that it started with are gone");
         let members = Members::of(&self.rollout.spec).unwrap();
@@ -179,7 +179,7 @@ impl Hub {
     fn carry_out(&mut self, plan: &Plan, crash: Option<usize>) -> Vec<String> {
         let mut started = Vec::new();
         let members: Vec<(usize, usize)> = self.members(&self.observed()).collect();
-        let generation = Snapshot::generation(&self.rollout);
+        let generation = Some(Snapshot::generation(&self.rollout));
         let is_adopted = self.adopted && self.snapshot_of == generation;
         if let (Some(new), false, true) = (&plan.snapshot, is_adopted, crash != Some(0)) {
             // Each generation has a name of its own.

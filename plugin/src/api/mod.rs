@@ -9,13 +9,13 @@ pub(crate) mod middleware;
 mod pod;
 mod proxy;
 mod server;
+pub(crate) mod watch;
 
 use std::{sync::Arc, time::Duration};
 
-use futures::{Stream, StreamExt};
 use kube::{
     Client,
-    api::{GetParams, ListParams, Patch, PatchParams, PostParams, WatchEvent, WatchParams},
+    api::{GetParams, ListParams, Patch, PatchParams, PostParams},
     client::ClientBuilder,
     core::{Request, request},
 };
@@ -193,30 +193,6 @@ impl Hub {
         let body = serde_json::to_vec(object).map_err(request::Error::SerializeBody);
         let request = body.and_then(|body| Request::new(resource.path(namespace)).create(&params, body));
         self.send(resource.asked("create", name_of(object)), request).await
-    }
-
-    /// Changes from a version on. The stream ends when the API server ends it.
-    pub(crate) async fn watch(
-        &self,
-        resource: Resource,
-        namespace: Option<&str>,
-        selectors: (&str, &str),
-        version: &str,
-    ) -> Result<impl Stream<Item = Result<WatchEvent<Value>, HubError>> + use<>, HubError> {
-        let (fields, labels) = selectors;
-        let asked = resource.asked("watch", "");
-        let params = WatchParams {
-            field_selector: selector(fields),
-            label_selector: selector(labels),
-            bookmarks: true,
-            ..WatchParams::default()
-        };
-        let request = Request::new(resource.path(namespace)).watch(&params, version);
-        let request = request.map_err(|source| answer::unsendable(&asked, source))?;
-        let url = Arc::clone(&self.url);
-        let stream = self.client.request_events::<Value>(request).await;
-        let stream = stream.map_err(|source| answer::judge(&url, &asked, source))?;
-        Ok(stream.map(move |event| event.map_err(|source| answer::judge(&url, &asked, source))))
     }
 
     async fn send(

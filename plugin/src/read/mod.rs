@@ -6,4 +6,3 @@ pub(crate) mod pool;
 pub(crate) mod preflight;
 pub(crate) mod protection;
 pub(crate) mod reverts;
-pub(crate) mod rollout;

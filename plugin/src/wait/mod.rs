@@ -1,37 +1,32 @@
 //! `--wait`: follows targets until they have reached the state asked for.
 //!
-//! Watches drive it, one for each kind and namespace. A list at the start of each watch, and again after a minute without events,
-//! finds what a watch has missed.
+//! Watches drive it, one for each kind and namespace.
 
 pub(crate) mod answer;
 mod display;
 pub(crate) mod rollout;
 
 use std::{
-    collections::BTreeMap,
-    pin::pin,
+    collections::{BTreeMap, BTreeSet},
     time::{Duration, Instant},
 };
 
-use futures::{StreamExt, future::join_all};
-use kube::api::WatchEvent;
+use futures::future::join_all;
 use serde_json::Value;
 use shared::target::{PowerAction, Progress, TargetKind, UNNOTICED};
 
 use self::display::ProgressDisplay;
 use crate::{
-    api::{Hub, Resource, error::HubError},
+    api::{
+        Hub, Resource, name_of,
+        watch::{Event, Scope},
+    },
     cli::duration::elapsed,
     error::{Exit, Failure, WaitError},
     output,
     read::companion,
     select::target::Target,
 };
-
-/// After this long without an event the targets are listed again.
-const SILENCE: Duration = Duration::from_mins(1);
-/// Pause after a failed request; the hub may be restarting.
-const PAUSE: Duration = Duration::from_secs(2);
 
 /// A target that is waited for.
 pub(crate) struct Waiting {
@@ -105,10 +100,7 @@ pub(crate) async fn all(
                 continue;
             }
             display::Outcome::Failed(problem) => problem,
-            display::Outcome::Open(state) => {
-                let after = elapsed(limit.unwrap_or_default());
-                WaitError::TimedOut { after, state }.into()
-            }
+            display::Outcome::Open(state) => WaitError::TimedOut { after: limit.unwrap_or_default(), state }.into(),
         };
         exits.push(problem.exit());
         output::error(&Failure::new(target.full_name.clone(), problem).to_string());
@@ -119,99 +111,50 @@ pub(crate) async fn all(
 /// Follows the targets of one kind and namespace until each has arrived or failed.
 async fn follow(hub: &Hub, group: Vec<(usize, &Waiting)>, display: &ProgressDisplay) {
     let Some((_, any)) = group.first() else { return };
-    let (resource, namespace) = (any.resource, any.namespace.as_str());
-    let fields = match group.as_slice() {
-        [(_, one)] => format!("metadata.name={}", one.name),
-        _ => String::new(),
-    };
-    let mut first_look = true;
-    loop {
-        let result = round(hub, resource, namespace, &fields, &group, display, &mut first_look).await;
-        if group.iter().all(|(at, _)| display.is_settled(*at)) {
-            return;
-        }
-        match result {
-            Ok(()) => {}
-            Err(error) if error.is_transient() => {
-                if hub.verbose {
-                    output::note(&format!("still waiting, despite an error: {error}"));
-                }
-                tokio::time::sleep(PAUSE).await;
-            }
+    let names: Vec<String> = group.iter().map(|(_, target)| target.name.clone()).collect();
+    let scope = Scope { namespace: Some(&any.namespace), names: &names, ..Scope::of(any.resource) };
+    let mut watcher = hub.watcher(scope);
+    let mut known = BTreeSet::new();
+    while !group.iter().all(|(at, _)| display.is_settled(*at)) {
+        let event = match watcher.next().await {
+            Ok(event) => event,
             Err(error) => {
-                let text = error.to_string();
                 for (at, target) in &group {
-                    let (after, why) = (elapsed(target.begin.elapsed()), text.clone());
-                    display.fail(*at, WaitError::Lost { after, why }.into());
+                    let lost = WaitError::Lost { after: target.begin.elapsed(), why: error.to_string() };
+                    display.fail(*at, lost.into());
                 }
                 return;
             }
+        };
+        let of = |name: &str| group.iter().find(|(_, target)| target.name == name);
+        match event {
+            Event::Applied(object) => {
+                let Some((at, target)) = of(name_of(&object)) else { continue };
+                settle(hub, display, *at, target, object, known.insert(*at)).await;
+            }
+            Event::Deleted((_, name)) => {
+                let Some((at, target)) = of(&name) else { continue };
+                display.fail(*at, WaitError::deleted(target.begin.elapsed()).into());
+            }
+            Event::Tick => {}
         }
     }
 }
 
-/// One list, and the changes after it until the watch ends or falls silent.
-async fn round(
+async fn settle(
     hub: &Hub,
-    resource: Resource,
-    namespace: &str,
-    fields: &str,
-    group: &[(usize, &Waiting)],
     display: &ProgressDisplay,
-    first_look: &mut bool,
-) -> Result<(), HubError> {
-    let list = hub.list(resource, Some(namespace), fields, "").await?;
-    for (at, target) in group {
-        match list.items.iter().find(|object| name_of(object) == target.name) {
-            Some(object) => settle(hub, display, *at, target, object, *first_look).await,
-            None => lose(display, *at, target),
-        }
-    }
-    *first_look = false;
-    let mut changes = pin!(hub.watch(resource, Some(namespace), (fields, ""), &list.version).await?);
-    while !group.iter().all(|(at, _)| display.is_settled(*at)) {
-        let Ok(Some(event)) = tokio::time::timeout(SILENCE, changes.next()).await else {
-            return Ok(());
-        };
-        let (object, gone) = match event? {
-            WatchEvent::Added(object) | WatchEvent::Modified(object) => (object, false),
-            WatchEvent::Deleted(object) => (object, true),
-            WatchEvent::Bookmark(_) => continue,
-            WatchEvent::Error(_) => return Ok(()), // too old: the next round lists
-        };
-        let Some((at, target)) = group.iter().find(|(_, target)| name_of(&object) == target.name) else {
-            continue;
-        };
-        if gone {
-            lose(display, *at, target);
-        } else {
-            settle(hub, display, *at, target, &object, false).await;
-        }
-    }
-    Ok(())
-}
-
-fn name_of(object: &Value) -> &str {
-    object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default()
-}
-
-fn lose(display: &ProgressDisplay, at: usize, target: &Waiting) {
-    let after = elapsed(target.begin.elapsed());
-    let why = "it does not exist any more".to_owned();
-    display.fail(at, WaitError::Lost { after, why }.into());
-}
-
-async fn settle(hub: &Hub, display: &ProgressDisplay, at: usize, target: &Waiting, object: &Value, first_look: bool) {
-    let mut object = object.clone();
+    at: usize,
+    target: &Waiting,
+    mut object: Value,
+    first_look: bool,
+) {
     companion::attach(hub, target.row, &mut object).await;
     match target.row.progress(&object, target.action) {
         Ok(Progress::Reached) => display.arrive(at, target.arrived(first_look)),
         Ok(Progress::Going(text)) => display.state(at, &text),
         Ok(Progress::Unnoticed) => display.state(at, UNNOTICED),
-        Ok(Progress::Lost(why)) => {
-            let after = elapsed(target.begin.elapsed());
-            display.fail(at, WaitError::Lost { after, why }.into());
-        }
+        Ok(Progress::Lost(why)) => display.fail(at, WaitError::Lost { after: target.begin.elapsed(), why }.into()),
         Err(error) => display.fail(at, error.into()),
     }
 }

@@ -2,7 +2,6 @@
 
 use std::{
     iter,
-    ops::ControlFlow,
     time::{Duration, Instant},
 };
 
@@ -19,10 +18,13 @@ use shared::{
 
 use super::display::ProgressDisplay;
 use crate::{
-    api::Hub,
+    api::{
+        Hub, Resource,
+        error::HubError,
+        watch::{Event, Scope},
+    },
     cli::duration::elapsed,
     error::{Problem, RolloutError, WaitError},
-    read::rollout::{Followed, Seen},
 };
 
 /// How long after `notAfter` a controller has to say so itself.
@@ -144,32 +146,33 @@ pub(crate) async fn until_over(hub: &Hub, rollout: &PowerRollout, limit: Option<
     let names = [rollout.metadata.name.clone().unwrap_or_default()];
     let what = POWER_ROLLOUT.kind.full_name(&names[0]);
     let display = ProgressDisplay::new(iter::once(what.as_str()));
+    let scope = Scope { names: &names, tick: TICK, ..Scope::of(Resource::preferred(&POWER_ROLLOUT.kind)) };
+    let mut watcher = hub.watcher(scope);
     let mut last = rollout.clone();
     let mut state = UNNOTICED.to_owned();
-    let mut look = |seen: Seen| match read(seen, &mut last) {
-        Err(problem) => ControlFlow::Break(Err(problem)),
-        Ok(false) => ControlFlow::Break(Err(lost(begin, "it does not exist any more".to_owned()))),
-        Ok(true) => match verdict(standing(&last, Timestamp::now()), begin) {
-            Verdict::Going(text) => {
-                display.state(0, &text);
-                state = text;
-                ControlFlow::Continue(())
+    let following = async {
+        loop {
+            let lost = |error: HubError| WaitError::Lost { after: begin.elapsed(), why: error.to_string() };
+            match watcher.next().await.map_err(lost)? {
+                Event::Applied(object) => last = typed(object)?,
+                Event::Deleted(_) => return Err(WaitError::deleted(begin.elapsed()).into()),
+                Event::Tick => {}
             }
-            Verdict::Over(result) => ControlFlow::Break(result),
-        },
+            match verdict(standing(&last, Timestamp::now()), begin) {
+                Verdict::Going(text) => {
+                    display.state(0, &text);
+                    state = text;
+                }
+                Verdict::Over(result) => return result,
+            }
+        }
     };
-    let followed = Followed { hub, names: &names, labels: "", tick: TICK };
-    let following = followed.follow(&mut look);
     let ended = match limit {
         None => Some(following.await),
         Some(limit) => tokio::time::timeout(limit, following).await.ok(),
     };
     display.close();
-    match ended {
-        None => Err(WaitError::TimedOut { after: elapsed(limit.unwrap_or_default()), state }.into()),
-        Some(Err(error)) => Err(lost(begin, error.to_string())),
-        Some(Ok(result)) => result,
-    }
+    ended.unwrap_or_else(|| Err(WaitError::TimedOut { after: limit.unwrap_or_default(), state }.into()))
 }
 
 enum Verdict {
@@ -187,20 +190,6 @@ fn verdict(standing: Standing, begin: Instant) -> Verdict {
         Standing::NeverStarted(why) => fail(RolloutError::NeverStarted { after, why }),
         Standing::Failed(why) => fail(RolloutError::Failed { after, why }),
     }
-}
-
-fn lost(begin: Instant, why: String) -> Problem {
-    WaitError::Lost { after: elapsed(begin.elapsed()), why }.into()
-}
-
-/// Takes what was seen. False if the rollout is gone.
-fn read(seen: Seen, last: &mut PowerRollout) -> Result<bool, Problem> {
-    match seen {
-        Seen::Object(object) => *last = typed(object)?,
-        Seen::Gone(_) => return Ok(false),
-        Seen::Time => {}
-    }
-    Ok(true)
 }
 
 fn typed(object: Value) -> Result<PowerRollout, Problem> {

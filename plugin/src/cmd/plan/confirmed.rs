@@ -1,5 +1,7 @@
 //! The outlook of a kind whose sleep is confirmed: the controller's preflight is all that is known.
 
+use std::time::Duration;
+
 use jiff::Timestamp;
 use shared::{
     hive::preflight::{Finding, Severity},
@@ -9,7 +11,7 @@ use shared::{
 use super::outlook::Outlook;
 use crate::{
     api::{Hub, Write},
-    cli::{PlanArgs, duration::elapsed},
+    cli::PlanArgs,
     error::{Problem, WaitError},
     read::preflight::{self, Asked},
     select::target::Target,
@@ -33,12 +35,10 @@ pub(crate) async fn look(
         match preflight::ask(hub, &target, confirmation, Timestamp::now(), &write, limit).await? {
             Asked::Answered(briefing) => known = Some(briefing),
             Asked::Silent => {
-                let (after, state) = (elapsed(limit.unwrap_or_default()), confirmation.silence().to_owned());
+                let (after, state) = (limit.unwrap_or_default(), confirmation.silence().to_owned());
                 unanswered = Some(WaitError::TimedOut { after, state }.into());
             }
-            Asked::Impossible(why) => {
-                unanswered = Some(WaitError::Lost { after: elapsed(std::time::Duration::ZERO), why }.into());
-            }
+            Asked::Impossible(why) => unanswered = Some(WaitError::Lost { after: Duration::ZERO, why }.into()),
             Asked::Refused(error) => return Err(error.into()),
         }
     }

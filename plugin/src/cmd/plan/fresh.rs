@@ -16,7 +16,7 @@ use tokio::time::Instant;
 
 use crate::{
     api::{Hub, Write},
-    cli::{PlanArgs, duration::elapsed},
+    cli::PlanArgs,
     error::{Problem, WaitError},
     select::target::Target,
     wait::answer::follow,
@@ -32,7 +32,7 @@ pub(crate) async fn ask(hub: &Hub, args: &PlanArgs, target: &Target) -> Result<V
     if is_left_alone(&cluster) {
         let why =
             "hibernate-controller does not reconcile it: it is paused, not installed yet, or being deleted".to_owned();
-        return Err(WaitError::Lost { after: elapsed(Duration::ZERO), why }.into());
+        return Err(WaitError::Lost { after: Duration::ZERO, why }.into());
     }
     let requested = format::seconds(request_time(&cluster, Timestamp::now()));
     let patch = json!({ "metadata": { "annotations": { keys::PREFLIGHT_REQUESTED_AT: requested } } });
@@ -50,7 +50,7 @@ pub(crate) async fn ask(hub: &Hub, args: &PlanArgs, target: &Target) -> Result<V
         "hibernate-controller has not answered; is it running, and does it serve the platform {platform}? The findings \
          shown are from an earlier check"
     );
-    Err(WaitError::TimedOut { after: elapsed(begin.elapsed()), state }.into())
+    Err(WaitError::TimedOut { after: begin.elapsed(), state }.into())
 }
 
 fn read(object: &Value) -> Result<ClusterDeployment, Problem> {

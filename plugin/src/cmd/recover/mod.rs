@@ -290,7 +290,7 @@ async fn see_through(args: &GroupArgs, run: &Run<'_>, look: &DatabaseSnapshot) -
         () = signals::asked() => return Err(FdbError::Interrupted.into()),
     };
     let Some(ended) = ended else {
-        return Err(Problem::Wait(WaitError::TimedOut { after: elapsed(begin.elapsed()), state: stuck(run) }));
+        return Err(Problem::Wait(WaitError::TimedOut { after: begin.elapsed(), state: stuck(run) }));
     };
     let ids: Vec<&str> = run.record.groups.iter().map(|held| held.group.as_str()).collect();
     let text = match ended? {

@@ -2,8 +2,7 @@
 
 use std::{pin::pin, time::Duration};
 
-use futures::{StreamExt, future::select};
-use kube::api::WatchEvent;
+use futures::future::select;
 use serde_json::Value;
 use shared::{
     fdb::recover::{Missing, object::version, wake::touch},
@@ -13,7 +12,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::steps::{PAUSE, Run};
 use crate::{
-    api::{Resource, error::HubError, exec::POD},
+    api::{Resource, error::HubError, exec::POD, watch::Scope},
     cmd::recover::render,
     error::Problem,
     read::fdb::DatabaseSnapshot,
@@ -71,20 +70,12 @@ impl Run<'_> {
         let labels =
             look.cluster.match_labels().iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>();
         let labels = labels.join(",");
-        let selectors = ("", labels.as_str());
+        let scope = Scope { namespace: Some(self.namespace), labels: &labels, ..Scope::of(Resource::preferred(&POD)) };
+        let mut watcher = self.hub.watcher_from(scope, &look.pods_version);
         let pods = async {
-            let watch =
-                self.hub.watch(Resource::preferred(&POD), Some(self.namespace), selectors, &look.pods_version).await;
-            let Ok(watch) = watch else { return sleep(PAUSE).await };
-            let mut watch = pin!(watch);
-            while let Some(event) = watch.next().await {
-                match event {
-                    Ok(WatchEvent::Bookmark(_)) => {}
-                    Ok(_) => return,
-                    Err(_) => return sleep(PAUSE).await,
-                }
+            if watcher.next().await.is_err() {
+                sleep(PAUSE).await;
             }
-            sleep(PAUSE).await;
         };
         let report = async {
             loop {

@@ -1,10 +1,8 @@
 //! `status rollouts` and `status rollout/NAME`: how far a rollout is, and what its targets do.
 
 use std::{
-    cell::RefCell,
     collections::BTreeMap,
     io::{IsTerminal, stdout},
-    ops::ControlFlow,
     time::Duration,
 };
 
@@ -15,12 +13,14 @@ use shared::{rollout::api::PowerRollout, target::POWER_ROLLOUT};
 
 use super::rollout_view::{Record, full, head, line};
 use crate::{
-    api::{Hub, Resource},
+    api::{
+        Hub, Resource, name_of,
+        watch::{Event, Scope},
+    },
     cli::{HubArgs, StatusArgs, StatusOutput},
     cmd::rollout,
     error::{Exit, Failure, Problem},
     output::{self, nothing_found},
-    read::rollout::{Followed, Seen},
 };
 
 /// How often ages are drawn anew on a terminal.
@@ -36,10 +36,8 @@ pub(crate) async fn run(names: &[String], args: &StatusArgs, hub_args: &HubArgs)
     let hub = Hub::connect(hub_args).await?;
     let labels = hub_args.selector.as_deref().unwrap_or_default();
     let looks: Vec<(String, Result<Value, Problem>)> = if names.is_empty() {
-        let name =
-            |object: &Value| object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default().to_owned();
         let listed = hub.list(Resource::preferred(&POWER_ROLLOUT.kind), None, "", labels).await?.items;
-        listed.into_iter().map(|object| (name(&object), Ok(object))).collect()
+        listed.into_iter().map(|object| (name_of(&object).to_owned(), Ok(object))).collect()
     } else {
         names.iter().cloned().zip(join_all(names.iter().map(|name| rollout::get(&hub, name))).await).collect()
     };
@@ -60,7 +58,7 @@ pub(crate) async fn run(names: &[String], args: &StatusArgs, hub_args: &HubArgs)
     if records.is_empty() && exits.is_empty() && is_table {
         output::note(&nothing_found(None));
     }
-    if args.watch && exits.is_empty() && !output::is_unread() {
+    if args.watch && exits.is_empty() {
         watch(&hub, names, labels, &printer, records).await?;
     }
     Ok(Exit::of(exits))
@@ -79,30 +77,27 @@ async fn watch(
     printer: &Printer<'_>,
     records: Vec<Record>,
 ) -> Result<(), Problem> {
-    let known: BTreeMap<String, Record> = records.into_iter().map(|record| (record.name.clone(), record)).collect();
-    let known = RefCell::new(known);
-    let followed = Followed { hub, names, labels, tick: TICK };
-    let look = |seen: Seen| {
-        let mut known = known.borrow_mut();
-        let changed = match seen {
-            Seen::Object(object) => match read(object) {
-                Ok(record) if known.get(&record.name) == Some(&record) => return ControlFlow::Continue(()),
-                Ok(record) => {
-                    known.insert(record.name.clone(), record.clone());
-                    Some(record)
+    let mut known: BTreeMap<String, Record> = records.into_iter().map(|record| (record.name.clone(), record)).collect();
+    let scope = Scope { names, labels, tick: TICK, ..Scope::of(Resource::preferred(&POWER_ROLLOUT.kind)) };
+    let mut watcher = hub.watcher(scope);
+    while !output::is_unread() {
+        let changed = match watcher.next().await? {
+            Event::Applied(object) => {
+                let record = read(object)?;
+                if known.insert(record.name.clone(), record.clone()).as_ref() == Some(&record) {
+                    continue;
                 }
-                Err(problem) => return ControlFlow::Break(Err(problem)),
-            },
-            Seen::Gone(name) => match known.remove(&name) {
+                Some(record)
+            }
+            Event::Deleted((_, name)) => match known.remove(&name) {
                 Some(record) => Some(record.gone()),
-                None => return ControlFlow::Continue(()),
+                None => continue,
             },
-            Seen::Time => None,
+            Event::Tick => None,
         };
         printer.change(&known, changed.as_ref());
-        if output::is_unread() { ControlFlow::Break(Ok(())) } else { ControlFlow::Continue(()) }
-    };
-    followed.follow(look).await?
+    }
+    Ok(())
 }
 
 /// Prints lines whose parts are sanitized already.

@@ -1,15 +1,17 @@
 //! `status --watch`: a line for every change, until interrupted or no longer read.
 
-use std::{cell::RefCell, collections::BTreeMap, pin::pin, time::Duration};
+use std::{cell::RefCell, collections::BTreeMap};
 
-use futures::{StreamExt, future::try_join_all};
-use kube::api::WatchEvent;
+use futures::{StreamExt, stream::FuturesUnordered};
 use serde_json::Value;
 use shared::target::{Key, Record, TargetKind};
 
 use super::printer::Printer;
 use crate::{
-    api::{Hub, Resource, error::HubError},
+    api::{
+        Hub, Resource,
+        watch::{Event, Scope},
+    },
     error::Problem,
     output,
     select::{parse::Selection, resolve::Resolver, target::Target},
@@ -18,42 +20,18 @@ use crate::{
 /// Records by what makes them the same target.
 type Records = BTreeMap<Key, Record>;
 
-/// Pause before watching again after a failure.
-const PAUSE: Duration = Duration::from_secs(2);
-
-/// Which objects of a kind are followed.
-struct Scope<'a> {
+/// Objects of a kind that are followed.
+struct Followed<'a> {
     hub: &'a Hub,
     row: &'static TargetKind,
     resource: Resource,
     namespace: Option<&'a str>,
-    fields: String,
     labels: &'a str,
-    /// Names, if targets were named.
-    names: Option<Vec<&'a str>>,
+    /// All if empty.
+    names: Vec<String>,
     selection: &'a Selection,
     printer: &'a Printer,
     seen: &'a RefCell<Records>,
-}
-
-/// Why following ends.
-enum End {
-    /// Nobody reads stdout any more, as behind `| head`.
-    Unread,
-    /// Something failed, perhaps only for now.
-    Failed(Problem),
-}
-
-impl From<Problem> for End {
-    fn from(problem: Problem) -> Self {
-        Self::Failed(problem)
-    }
-}
-
-impl From<HubError> for End {
-    fn from(error: HubError) -> Self {
-        Self::Failed(error.into())
-    }
 }
 
 /// Prints changes of what was selected. Returns when the output is closed, and on permanent failures.
@@ -77,6 +55,7 @@ pub(crate) async fn follow(
             resources.push((target.row, target.resource));
         }
     }
+    let is_named = matches!(selection, Selection::Named(_));
     let labels = match selection {
         Selection::Query { selector, kinds, .. } => {
             // Kinds that have no object yet are followed too.
@@ -85,85 +64,52 @@ pub(crate) async fn follow(
         }
         Selection::Named(_) => "",
     };
-    let scopes = resources.into_iter().map(|(row, resource)| {
-        let names: Vec<&str> =
-            targets.iter().filter(|target| target.resource == resource).map(|target| target.name.as_str()).collect();
-        let names = matches!(selection, Selection::Named(_)).then_some(names);
-        let fields = match names.as_deref() {
-            Some([name]) => format!("metadata.name={name}"),
-            _ => String::new(),
-        };
-        Scope { hub, row, resource, namespace, fields, labels, names, selection, printer, seen: &seen }
+    let followed = resources.into_iter().map(|(row, resource)| {
+        let named = targets.iter().filter(|target| is_named && target.resource == resource);
+        let names = named.map(|target| target.name.clone()).collect();
+        Followed { hub, row, resource, namespace, labels, names, selection, printer, seen: &seen }
     });
-    if output::is_unread() {
-        return Ok(());
-    }
-    match try_join_all(scopes.map(|scope| async move { scope.follow().await })).await {
-        Err(End::Failed(problem)) => Err(problem),
-        Ok(_) | Err(End::Unread) => Ok(()),
-    }
+    // The first one that ends ends all.
+    let mut ends: FuturesUnordered<_> = followed.map(|followed| async move { followed.follow().await }).collect();
+    ends.next().await.unwrap_or(Ok(()))
 }
 
-impl Scope<'_> {
-    async fn follow(&self) -> Result<(), End> {
-        loop {
-            match self.round().await {
-                Ok(()) => {}
-                Err(End::Failed(Problem::Hub(error))) if error.is_transient() => {
-                    output::note(&format!("{error}; trying again"));
-                    tokio::time::sleep(PAUSE).await;
-                }
-                Err(end) => return Err(end),
-            }
-        }
-    }
-
-    async fn round(&self) -> Result<(), End> {
-        let list = self.hub.list(self.resource, self.namespace, &self.fields, self.labels).await?;
-        for object in list.items {
-            self.show(object, false).await?;
-        }
-        let selectors = (self.fields.as_str(), self.labels);
-        let changes = self.hub.watch(self.resource, self.namespace, selectors, &list.version).await?;
-        let mut changes = pin!(changes);
-        while let Some(event) = changes.next().await {
-            match event? {
-                WatchEvent::Added(object) | WatchEvent::Modified(object) => self.show(object, false).await?,
-                WatchEvent::Deleted(object) => self.show(object, true).await?,
-                WatchEvent::Bookmark(_) => {}
-                WatchEvent::Error(_) => break,
+impl Followed<'_> {
+    /// Returns when nobody reads stdout any more, as behind `| head`.
+    async fn follow(&self) -> Result<(), Problem> {
+        let Self { resource, namespace, labels, .. } = *self;
+        let scope = Scope { namespace, names: &self.names, labels, loud: true, ..Scope::of(resource) };
+        let mut watcher = self.hub.watcher(scope);
+        while !output::is_unread() {
+            match watcher.next().await? {
+                Event::Applied(object) => self.show(object).await?,
+                Event::Deleted((namespace, name)) => self.remove(&(self.row.kind.type_name(), namespace, name)),
+                Event::Tick => {}
             }
         }
         Ok(())
     }
 
-    async fn show(&self, object: Value, gone: bool) -> Result<(), End> {
+    async fn show(&self, object: Value) -> Result<(), Problem> {
         let target = Target::new(self.row, self.resource.version, object);
-        if self.names.as_ref().is_some_and(|names| !names.contains(&target.name.as_str())) {
-            return Ok(());
-        }
-        let mut record = target.complete(self.hub).await.record().map_err(Problem::from)?;
-        let key = record.key();
+        let record = target.complete(self.hub).await.record()?;
         let mut seen = self.seen.borrow_mut();
-        let before = seen.remove(&key);
-        if gone {
+        let before = seen.get(&record.key());
+        // One that was shown is followed on, even when it is awake by now.
+        if before.is_some() || self.selection.shows(self.row, &record) {
+            if before != Some(&record) {
+                self.printer.one(&record);
+            }
+            seen.insert(record.key(), record);
+        }
+        Ok(())
+    }
+
+    fn remove(&self, key: &Key) {
+        if let Some(mut record) = self.seen.borrow_mut().remove(key) {
             "Deleted".clone_into(&mut record.observed);
             record.step = None;
-            return self.print(&record);
+            self.printer.one(&record);
         }
-        // One that was shown is followed on, even when it is awake by now.
-        let shown = before.is_some() || self.selection.shows(self.row, &record);
-        if shown {
-            if before.as_ref() != Some(&record) {
-                self.print(&record)?;
-            }
-            seen.insert(key, record);
-        }
-        Ok(())
-    }
-
-    fn print(&self, record: &Record) -> Result<(), End> {
-        self.printer.one(record);
-        if output::is_unread() { Err(End::Unread) } else { Ok(()) }
     }
 }

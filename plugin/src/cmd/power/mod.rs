@@ -125,8 +125,9 @@ async fn run(
     let (done, mut exits) = write_all(&hub, &intent, args, found, reporter).await;
     if args.wait && args.dry_run == DryRun::None {
         let followed = done.iter().filter(|done| done.follows);
-        let waiting = followed.map(|done| Waiting::new(&done.target, action, begin, done.changed)).collect();
-        exits.extend(wait::all(&hub, waiting, args.timeout.0, args.output.is_some()).await);
+        let waiting: Vec<Waiting<'_>> =
+            followed.map(|done| Waiting { target: &done.target, action, begin, changed: done.changed }).collect();
+        exits.extend(wait::all(&hub, &waiting, args.timeout.0, args.output.is_some()).await);
     }
     Ok(Exit::of(exits))
 }

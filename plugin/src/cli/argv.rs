@@ -1,179 +1,143 @@
-//! kubectl's spellings that clap does not accept: `--all=true`, `-y=false`, `-v 6`, `-v6`.
+//! What the words of a command line are, by clap's definition of it.
 //!
-//! They are rewritten before clap reads them. Clap itself can accept `--all=true` (`num_args(0..=1)` with a default value), but
-//! then every switch shows `[=<BOOL>]` in its help, `--hold-awake=false` still counts as given where flags require or exclude each
-//! other, and `-v 6` and `-v6` stay wrong. No maintained crate does this for clap.
+//! kubectl's spellings that clap does not accept (`--all=true`, `-y=false`, `-v 6`, `-v6`) are rewritten before it parses. Clap can
+//! accept `--all=true` (`num_args(0..=1)` and a default), but then every switch shows `[=<BOOL>]` in its help, and
+//! `--hold-awake=false` still counts as given where flags require or exclude each other. A level of `-v` that stands apart can be
+//! missing, and then clap would take the name of a target for it.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 
-use clap::{Arg, ArgAction, Command};
+use clap::{
+    Arg, ArgAction, Command,
+    builder::{BoolishValueParser, TypedValueParser as _},
+};
 
-/// The arguments in clap's spelling.
+/// The arguments in clap's spelling, flags by their long names.
 pub(crate) fn normalized(root: &Command, words: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
     let mut words = words.into_iter();
-    let mut reader = Reader { root, command: root, named: false, read: words.next().into_iter().collect() };
-    let mut next = Next::Any;
-    for word in words {
-        next = match (next, word.to_str()) {
-            (Next::Rest, _) => reader.keep(word, Next::Rest),
-            (Next::Value, _) | (_, None) => reader.keep(word, Next::Any),
-            (Next::Level, Some(text)) if is_level(text) => reader.append(&format!("={text}")),
-            (_, Some(text)) => reader.word(text),
-        };
+    let mut read: Vec<OsString> = words.by_ref().take(1).collect();
+    let mut reader = Reader::new(root);
+    for word in words.by_ref() {
+        if word == "--" {
+            read.push(word);
+            break;
+        }
+        // What is not UTF-8 can only be a value or a name.
+        match reader.read(word.to_str().unwrap_or_default()) {
+            Word::Flags(flags) if !flags.is_empty() => {
+                for (arg, value) in flags {
+                    put(&mut read, root, arg, value);
+                }
+            }
+            Word::Value(arg) if arg.is_require_equals_set() => {
+                read.pop();
+                put(&mut read, root, arg, word.to_str());
+            }
+            _ => read.push(word.clone()),
+        }
     }
-    reader.read
+    read.extend(words);
+    read
 }
 
-/// What the next word can be.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Next {
-    Any,
-    /// The value of the flag before.
-    Value,
-    /// The level of `-v`, if it is a number.
-    Level,
-    /// Nothing that is for this parser, to the end.
-    Rest,
+/// Adds a flag. A switch is there or not, and the last one counts as in kubectl; other flags keep their value.
+fn put(read: &mut Vec<OsString>, root: &Command, arg: &Arg, value: Option<&str>) {
+    let flag = format!("--{}", arg.get_long().unwrap_or_default());
+    let switch = match arg.get_action() {
+        ArgAction::SetTrue => BoolishValueParser::new().parse_ref(root, None, OsStr::new(value.unwrap_or("true"))).ok(),
+        _ => None,
+    };
+    match (switch, value) {
+        (Some(on), _) => {
+            read.retain(|word| word != flag.as_str());
+            read.extend(on.then(|| OsString::from(flag)));
+        }
+        (None, Some(value)) => read.push(format!("{flag}={value}").into()),
+        (None, None) => read.push(flag.into()),
+    }
 }
 
-struct Reader<'a> {
+/// Reads words one by one.
+pub(crate) struct Reader<'a> {
     root: &'a Command,
-    /// The command whose flags come now.
-    command: &'a Command,
-    /// Whether a target was named: no command comes behind it.
-    named: bool,
-    read: Vec<OsString>,
+    /// The command to which the words so far lead.
+    pub(crate) command: &'a Command,
+    /// The flag before, if it takes a value and has none yet.
+    pub(crate) open: Option<&'a Arg>,
+}
+
+/// What a word is.
+pub(crate) enum Word<'a, 't> {
+    /// Flags, and the values that the word itself gives them; none if they are not known.
+    Flags(Vec<(&'a Arg, Option<&'t str>)>),
+    /// The value of the flag before.
+    Value(&'a Arg),
+    /// A command.
+    Command,
+    /// Anything else.
+    Name,
 }
 
 impl<'a> Reader<'a> {
-    fn keep(&mut self, word: impl Into<OsString>, next: Next) -> Next {
-        self.read.push(word.into());
-        next
+    /// Before the first word.
+    pub(crate) fn new(root: &'a Command) -> Self {
+        Self { root, command: root, open: None }
     }
 
-    fn append(&mut self, text: &str) -> Next {
-        if let Some(last) = self.read.last_mut() {
-            last.push(text);
-        }
-        Next::Any
+    /// The flags and positionals of the command.
+    pub(crate) fn arguments(&self) -> impl Iterator<Item = &'a Arg> {
+        let global = self.root.get_arguments().filter(|arg| arg.is_global_set());
+        self.command.get_arguments().chain(global)
     }
 
-    fn word(&mut self, text: &str) -> Next {
-        if text == "--" {
-            return self.keep(text, Next::Rest);
+    /// Reads one word.
+    pub(crate) fn read<'t>(&mut self, text: &'t str) -> Word<'a, 't> {
+        if let Some(arg) = self.open.take()
+            && (!arg.is_require_equals_set() || is_level(arg, text))
+        {
+            return Word::Value(arg);
         }
+        if text.starts_with('-') {
+            let flags = self.flags(text);
+            let last = flags.last().filter(|(arg, value)| value.is_none() && arg.get_action().takes_values());
+            self.open = last.map(|(arg, _)| *arg);
+            return Word::Flags(flags);
+        }
+        match self.command.find_subcommand(text) {
+            Some(command) => {
+                self.command = command;
+                Word::Command
+            }
+            None => Word::Name,
+        }
+    }
+
+    /// `--yes=false`, `-y`, `-Ay`, `-y=false`, `-v6`, `-nshop`: letters are switches up to one that takes a value.
+    fn flags<'t>(&self, text: &'t str) -> Vec<(&'a Arg, Option<&'t str>)> {
         if let Some(flag) = text.strip_prefix("--") {
-            return self.long(text, flag);
+            let (name, value) = flag.split_once('=').map_or((flag, None), |(name, value)| (name, Some(value)));
+            let arg = self.arguments().find(|arg| arg.get_long() == Some(name));
+            return arg.map(|arg| (arg, value)).into_iter().collect();
         }
-        match text.strip_prefix('-') {
-            Some(letters) if !letters.is_empty() => self.short(text, letters),
-            _ => self.positional(text),
-        }
-    }
-
-    fn long(&mut self, text: &str, flag: &str) -> Next {
-        let (name, value) = flag.split_once('=').map_or((flag, None), |(name, value)| (name, Some(value)));
-        match (self.arg(|arg| arg.get_long() == Some(name)), value) {
-            (None, _) => self.keep(text, Next::Any),
-            (Some(arg), None) => self.keep(text, behind(arg)),
-            (Some(arg), Some(value)) => self.valued(arg, text, &format!("--{name}"), value),
-        }
-    }
-
-    /// `-y`, `-Ay`, `-y=false`, `-v6`, `-nshop`: letters are switches up to one that takes a value.
-    fn short(&mut self, text: &str, letters: &str) -> Next {
-        for (at, letter) in letters.char_indices() {
-            let (before, rest) = (&letters[..at], &letters[at + letter.len_utf8()..]);
-            let Some(arg) = self.arg(|arg| arg.get_short() == Some(letter)) else { break };
-            if let Some(value) = rest.strip_prefix('=') {
-                if !before.is_empty() {
-                    self.read.push(format!("-{before}").into());
-                }
-                return self.valued(arg, &format!("-{letter}{rest}"), &format!("-{letter}"), value);
-            }
-            if is_verbosity(arg) && is_level(rest) {
-                return self.keep(format!("-{before}{letter}={rest}"), Next::Any);
-            }
-            if rest.is_empty() {
-                return self.keep(text, behind(arg));
-            }
-            if arg.get_action().takes_values() && !arg.is_require_equals_set() {
+        let mut flags = Vec::new();
+        let mut letters = text.strip_prefix('-').unwrap_or_default().chars();
+        while let Some(letter) = letters.next() {
+            let Some(arg) = self.arguments().find(|arg| arg.get_short() == Some(letter)) else { return Vec::new() };
+            let rest = letters.as_str();
+            let takes_rest = is_level(arg, rest) || (arg.get_action().takes_values() && !arg.is_require_equals_set());
+            let value = rest.strip_prefix('=').or((takes_rest && !rest.is_empty()).then_some(rest));
+            flags.push((arg, value));
+            if value.is_some() {
                 break;
             }
         }
-        self.keep(text, Next::Any)
-    }
-
-    /// `flag=value`: switches are there or not, other flags keep their value.
-    fn valued(&mut self, arg: &Arg, text: &str, flag: &str, value: &str) -> Next {
-        match truth(value) {
-            Some(on) if matches!(arg.get_action(), ArgAction::SetTrue) => {
-                self.forget(arg);
-                if on { self.keep(flag, Next::Any) } else { Next::Any }
-            }
-            Some(on) if is_boolean(arg) => self.keep(format!("{flag}={on}"), Next::Any),
-            _ => self.keep(text, Next::Any),
-        }
-    }
-
-    /// The last one counts, as in kubectl.
-    fn forget(&mut self, arg: &Arg) {
-        let long = arg.get_long().map(|name| format!("--{name}"));
-        let short = arg.get_short().map(|letter| format!("-{letter}"));
-        self.read.retain(|word| ![&long, &short].into_iter().flatten().any(|flag| word == flag.as_str()));
-    }
-
-    fn positional(&mut self, text: &str) -> Next {
-        self.read.push(text.into());
-        match self.command.find_subcommand(text) {
-            Some(command) if !self.named => {
-                self.command = command;
-                // What is being completed is not ours to rewrite.
-                if command.get_name() == "__complete" { Next::Rest } else { Next::Any }
-            }
-            _ => {
-                self.named = true;
-                Next::Any
-            }
-        }
-    }
-
-    fn arg(&self, is_meant: impl Fn(&Arg) -> bool) -> Option<&'a Arg> {
-        let global = self.root.get_arguments().filter(|arg| arg.is_global_set());
-        self.command.get_arguments().chain(global).find(|&arg| is_meant(arg))
+        flags
     }
 }
 
-/// What a flag without `=` makes of the word behind it.
-fn behind(arg: &Arg) -> Next {
-    if is_verbosity(arg) {
-        Next::Level
-    } else if arg.get_action().takes_values() && !arg.is_require_equals_set() {
-        Next::Value
-    } else {
-        Next::Any
-    }
-}
-
-fn is_verbosity(arg: &Arg) -> bool {
-    arg.get_long() == Some("v")
-}
-
-fn is_level(text: &str) -> bool {
-    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
-}
-
-fn is_boolean(arg: &Arg) -> bool {
-    arg.get_possible_values().iter().any(|value| value.get_name() == "true")
-}
-
-/// The booleans of Go's flags.
-fn truth(value: &str) -> Option<bool> {
-    match value {
-        "1" | "t" | "T" | "TRUE" | "true" | "True" => Some(true),
-        "0" | "f" | "F" | "FALSE" | "false" | "False" => Some(false),
-        _ => None,
-    }
+/// Whether this is a level of `-v`.
+fn is_level(arg: &Arg, text: &str) -> bool {
+    arg.get_long() == Some("v") && !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
 }
 
 #[cfg(test)]
@@ -196,39 +160,66 @@ mod tests {
             ("--all=true --wait=false --yes=1", "--all --yes"),
             ("demo --yes=T --all=TRUE --wait=f", "demo --yes --all"),
             ("demo --insecure-skip-tls-verify=true", "demo --insecure-skip-tls-verify"),
-            ("demo -y=true -A=false", "demo -y"),
-            ("-Ay=false -l a=b", "-A -l a=b"),
-            ("-Ay -l=a=b", "-Ay -l=a=b"),
+            ("demo -y=true -A=false", "demo --yes"),
+            ("-Ay=false -l a=b", "--all-namespaces --selector a=b"),
+            ("-Ay -l=a=b", "--all-namespaces --yes --selector=a=b"),
             ("demo --yes --yes=false", "demo"),
             ("demo -y --yes=false", "demo"),
+            ("demo --yes=false -y -y", "demo --yes"),
             ("demo --yes=perhaps", "demo --yes=perhaps"),
             ("status --watch=true --no-headers=false", "status --watch"),
             ("demo --watch=true", "demo --watch=true"),
-            ("-n status demo --wait=true", "-n status demo --wait"),
+            ("-n status demo --wait=true", "--namespace status demo --wait"),
             ("--reason --yes=true demo", "--reason --yes=true demo"),
             ("demo -- --yes=true", "demo -- --yes=true"),
-            ("__complete demo --yes=true", "__complete demo --yes=true"),
+            ("__complete -- demo -A=true", "__complete -- demo -A=true"),
             ("resume demo --hold-awake=false", "resume demo"),
-            ("recover process-groups x --wait=F --yes=t", "recover process-groups x --wait=false --yes"),
-            ("demo -v 6", "demo -v=6"),
-            ("-v 6 demo", "-v=6 demo"),
+            ("recover process-groups x --wait=F --yes=t", "recover process-groups x --wait=F --yes"),
+            ("demo -v 6", "demo --v=6"),
+            ("-v 6 demo", "--v=6 demo"),
             ("--v 8 demo", "--v=8 demo"),
-            ("-v6 demo", "-v=6 demo"),
-            ("-Av6 --all", "-Av=6 --all"),
-            ("-v=1 demo --v=0", "-v=1 demo --v=0"),
-            ("-v demo", "-v demo"),
-            ("-n6 demo", "-n6 demo"),
-            ("-n v6 demo 6", "-n v6 demo 6"),
+            ("-v6 demo", "--v=6 demo"),
+            ("-Av6 --all", "--all-namespaces --v=6 --all"),
+            ("-v=1 demo --v=0", "--v=1 demo --v=0"),
+            ("-v demo", "--v demo"),
+            ("-n6 demo", "--namespace=6 demo"),
+            ("-n v6 demo 6", "--namespace v6 demo 6"),
             ("demo --dry-run=server", "demo --dry-run=server"),
+            ("demo --dry-run 6", "demo --dry-run 6"),
+            ("-Ah demo -", "-Ah demo -"),
         ] {
             assert_eq!(rewritten(&Cli::command(), line), expected, "{line}");
         }
         for (line, expected) in [
-            ("process-groups x -w=0 --version-check=T", "process-groups x -w=false --version-check=true"),
-            ("process-groups x -w -y=true", "process-groups x -w -y"),
+            ("process-groups x -w=0 --version-check=T", "process-groups x --wait=0 --version-check=T"),
+            ("process-groups x -w -y=true", "process-groups x --wait --yes"),
         ] {
             assert_eq!(rewritten(&FdbCli::command(), line), expected, "{line}");
         }
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn what_is_not_utf_8_is_kept() {
+        use std::os::unix::ffi::OsStringExt as _;
+
+        let path = || OsString::from_vec(b"--kubeconfig=/tmp/\xff".to_vec());
+        for words in [vec!["x".into(), path()], vec!["x".into(), "--kubeconfig".into(), path(), "--yes".into()]] {
+            assert_eq!(normalized(&Cli::command(), words.clone()), words);
+        }
+    }
+
+    /// By which it is rewritten.
+    #[test]
+    fn every_flag_has_a_long_name() {
+        fn check(command: &Command) {
+            for flag in command.get_arguments().filter(|arg| !arg.is_positional()) {
+                assert!(flag.get_long().is_some(), "{}: {}", command.get_name(), flag.get_id());
+            }
+            command.get_subcommands().for_each(check);
+        }
+        check(&Cli::command());
+        check(&FdbCli::command());
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::{Arg, ArgAction, Args};
+use clap::{Arg, ArgAction, Args, value_parser};
 
 use super::{duration, values};
 
@@ -10,8 +10,9 @@ use super::{duration, values};
 /// every command the same flags.
 fn ignored() -> impl Iterator<Item = Arg> {
     let hidden = |name: &'static str| Arg::new(name).long(name).global(true).hide(true);
-    let valued = ["cache-dir", "kuberc", "log-flush-frequency", "profile", "profile-output", "vmodule"];
-    valued.map(hidden).into_iter().chain([hidden("match-server-version").action(ArgAction::SetTrue)])
+    let files = ["cache-dir", "kuberc", "profile-output"].map(|name| hidden(name).value_parser(value_parser!(PathBuf)));
+    let others = ["log-flush-frequency", "profile", "vmodule"].map(hidden);
+    files.into_iter().chain(others).chain([hidden("match-server-version").action(ArgAction::SetTrue)])
 }
 
 /// Which hub, as whom, in which namespace.

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::{ArgAction, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap::{ArgAction, Args, CommandFactory, FromArgMatches, Parser, Subcommand, builder::BoolishValueParser};
 
 use super::{
     argv, duration,
@@ -39,7 +39,7 @@ pub(crate) struct ProcessGroupsArgs {
     /// Wait until the Pods run on their old volumes. With --wait=false the command returns before that; run it again later to
     /// remove the remaining annotations
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_value_t = true,
-          default_missing_value = "true", action = ArgAction::Set)]
+          default_missing_value = "true", action = ArgAction::Set, value_parser = BoolishValueParser::new())]
     pub(crate) wait: bool,
 }
 
@@ -138,7 +138,7 @@ pub(crate) struct FdbArgs {
     pub(crate) groups: GroupArgs,
     /// Ask before anything is changed, as kubectl-fdb does
     #[arg(long, short = 'w', value_name = "BOOL", num_args = 0..=1, require_equals = true, default_value_t = true,
-          default_missing_value = "true", action = ArgAction::Set)]
+          default_missing_value = "true", action = ArgAction::Set, value_parser = BoolishValueParser::new())]
     pub(crate) wait: bool,
     /// Do not ask, as --wait=false
     #[arg(long, short = 'y')]
@@ -148,7 +148,7 @@ pub(crate) struct FdbArgs {
     pub(crate) sleep: Option<u16>,
     /// Accepted, because scripts for kubectl-fdb give it: this program looks for no newer version of itself
     #[arg(long, hide = true, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_value_t = true,
-          default_missing_value = "true", action = ArgAction::Set)]
+          default_missing_value = "true", action = ArgAction::Set, value_parser = BoolishValueParser::new())]
     pub(crate) version_check: bool,
 }
 
@@ -193,7 +193,10 @@ mod tests {
         let args = own("kubectl-hibernate recover process-groups -c sample storage-1 --wait").unwrap();
         assert!(args.wait && !args.yes);
         assert_eq!(args.groups.fdb_cluster.as_deref(), Some("sample"));
-        assert!(!own("kubectl-hibernate recover process-groups -c s x --wait=false").unwrap().wait);
+        for off in ["false", "F", "0"] {
+            let line = format!("kubectl-hibernate recover process-groups -c s x --wait={off}");
+            assert!(!own(&line).unwrap().wait, "{line}");
+        }
         let args = alias("kubectl-fdb-recover process-groups -c sample -w=false -z 3 storage-1 --version-check=false")
             .unwrap();
         assert!(!args.wait);

@@ -228,7 +228,7 @@ impl Parser {
             }
             return typed_by(type_word, &types, name);
         }
-        if COMMANDS.contains(&word) {
+        if COMMANDS.iter().any(|command| command == word) {
             return Err(UsageError::Command(word.to_owned()));
         }
         Ok(Reference { kinds: self.kinds.targets.to_vec(), word: None, name: checked(word)? })

@@ -461,6 +461,46 @@ fn a_warning_of_the_hub_is_an_error_if_that_is_asked_for() {
     }
 }
 
+/// Every command of both programs, from what their own help lists.
+#[cfg(unix)]
+#[test]
+fn helps_begin_with_examples_and_the_short_ones_fit_a_screen() {
+    let home = TempDir::new().expect("a folder");
+    let own = PathBuf::from(env!("CARGO_BIN_EXE_kubectl-hibernate"));
+    let alias = home.path().join("kubectl-fdb-recover");
+    std::os::unix::fs::symlink(&own, &alias).expect("a link");
+    let help = |program: &Path, words: &[String], flag: &str, columns: &str| {
+        let mut command = Command::new(program);
+        command.env_clear().env("HOME", home.path()).env("COLUMNS", columns).args(words).arg(flag);
+        let output = command.output().expect("the program starts");
+        assert_eq!(output.status.code(), Some(0), "{words:?} {flag}");
+        String::from_utf8(output.stdout).expect("UTF-8")
+    };
+    let mut commands = vec![(own, Vec::new()), (alias, Vec::new())];
+    let mut seen = 0;
+    while let Some((program, words)) = commands.pop() {
+        seen += 1;
+        for (flag, columns) in [("-h", "80"), ("-h", "120"), ("--help", "80"), ("--help", "120")] {
+            let text = help(&program, &words, flag, columns);
+            let begin =
+                |part: &str| text.find(part).unwrap_or_else(|| panic!("{words:?} {flag}: no {part:?} in {text}"));
+            let parts = ["\nExamples:\n", "\nUsage: ", "\nOptions:\n"].map(begin);
+            assert!(parts.is_sorted(), "{words:?} {flag}: {text}");
+            let lines = text.lines().count();
+            assert!(lines <= 40 || flag == "--help", "{words:?} {flag}: {lines} lines at {columns} columns: {text}");
+            assert_eq!(text.contains("--kubeconfig"), flag == "--help", "{words:?} {flag}: {text}");
+        }
+        let short = help(&program, &words, "-h", "120");
+        let listed =
+            short.split("\nCommands:\n").nth(1).unwrap_or_default().lines().take_while(|line| !line.is_empty());
+        for name in listed.filter_map(|line| line.strip_prefix("  ")?.split(' ').next().filter(|name| !name.is_empty()))
+        {
+            commands.push((program.clone(), [&words[..], &[name.to_owned()]].concat()));
+        }
+    }
+    assert!(seen > 18, "{seen} commands");
+}
+
 /// `--help` of every command, as it is documented. Update with `INSTA_UPDATE=always` and read the difference.
 #[test]
 fn help_is_as_documented() {

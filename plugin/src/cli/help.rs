@@ -1,9 +1,9 @@
-//! The longer texts of `--help`.
+//! The longer texts of `--help`. Of the examples, `-h` has the first three.
 //!
 //! A paragraph is one line: clap fills it to the width of the terminal. Lines of lists and examples fit into 80 columns, because
 //! clap would break them anywhere. [`super::filled`] checks both.
 
-/// Begins the help of the program.
+/// Begins the `--help` of the program.
 pub(crate) const ABOUT: &str = "\
 Hibernate and resume clusters and workloads.
 
@@ -12,7 +12,7 @@ sets the annotation hibernate.sh/power-state, and hibernate-controller does the 
 records the previous count in the annotation hibernate.sh/replicas in the same write. For a CronJob it records \
 the value of spec.suspend and sets it to true.";
 
-/// Ends the help of every command.
+/// Ends the `--help` of every command that goes to the hub.
 pub(crate) const EXIT_CODES: &str = "\
 Exit codes:
   0  done, or nothing to do
@@ -22,8 +22,11 @@ Exit codes:
   4  timed out while waiting
   When several targets fail for different reasons, the exit code is 1.";
 
-/// What is accepted and does nothing.
-pub(crate) const IGNORED: &str = "\
+/// Where flags stand, and which are accepted and do nothing.
+pub(crate) const FLAGS: &str = "\
+Put flags after `hibernate`: kubectl drops flags that precede a plugin's name (`kubectl hibernate web -n shop` works, \
+`kubectl -n shop hibernate web` fails).
+
 kubectl's flags --cache-dir, --kuberc, --log-flush-frequency, --match-server-version, --profile, --profile-output and --vmodule \
 are accepted and have no effect.";
 
@@ -37,7 +40,9 @@ Targets:
   ns/NAME       all Deployments, StatefulSets and CronJobs of a namespace
 
   Types: clusterdeployment (cd), cluster (KKP's, on its seed), deployment (deploy), statefulset (sts), cronjob (cj), machinedeployment (md), \
-each also with its group, as in machinedeployment.cluster.x-k8s.io";
+each also with its group, as in machinedeployment.cluster.x-k8s.io
+
+  If a target has the name of a command, write TYPE/NAME.";
 
 /// Of kinds whose sleep must be confirmed.
 pub(crate) const CONFIRMATION: &str = "\
@@ -61,12 +66,15 @@ Examples:
   # Put a cluster to sleep and say why
   kubectl hibernate demo --reason \"weekend\"
 
-  # Put it to sleep, and wait until its machines are stopped
-  kubectl hibernate cd/demo --wait --timeout 20m
-
   # Put it to sleep for the night: hibernate-controller wakes it again
   kubectl hibernate demo --for 14h
   kubectl hibernate demo --until \"tomorrow 08:00\"
+
+  # Wake it
+  kubectl hibernate resume demo --wait
+
+  # Put it to sleep, and wait until its machines are stopped
+  kubectl hibernate cd/demo --wait --timeout 20m
 
   # Cancel the scheduled resume
   kubectl annotate clusterdeployment demo hibernate.sh/wake-at-
@@ -87,14 +95,8 @@ Examples:
   kubectl hibernate -l team=blue -A --canary team-1/a --canary team-1/b \\
     --max-concurrency 20 --wait
 
-  # Wake the cluster
-  kubectl hibernate resume demo --wait
-
   # Show what sleeps, since when, requested by whom and why
-  kubectl hibernate status
-
-If a target has the name of a command, write TYPE/NAME. Put flags after `hibernate`: kubectl drops flags that precede a plugin's \
-name (`kubectl hibernate web -n shop` works, `kubectl -n shop hibernate web` fails).";
+  kubectl hibernate status";
 
 /// Of rollouts, beside the flags that create one.
 pub(crate) const ROLLOUTS: &str = "\
@@ -122,8 +124,10 @@ Examples:
   kubectl hibernate rollout resume hibernate-20261124-180000-x7k2q
 
   # Give every target the state back that it had before
-  kubectl hibernate rollout undo hibernate-20261124-180000-x7k2q
+  kubectl hibernate rollout undo hibernate-20261124-180000-x7k2q";
 
+/// Of `rollout`: how one is named.
+pub(crate) const ROLLOUT_NAMES: &str = "\
 Names are completed. rollout/NAME, powerrollout/NAME and pr/NAME name the same rollout.";
 
 /// Of the verbs of `rollout`.
@@ -138,8 +142,10 @@ Examples:
   kubectl hibernate rollout retry night
 
   # End it; what sleeps stays asleep
-  kubectl hibernate rollout abort night
+  kubectl hibernate rollout abort night";
 
+/// Of the verbs of `rollout`: what they leave as it is.
+pub(crate) const VERB_LIMITS: &str = "\
 If the rollout is in that state already, it says `unchanged`. The exit code is 3 if the rollout cannot do it: only one that has halted has \
 failures to accept, and one that is over can only be retried or undone.";
 
@@ -150,8 +156,10 @@ Examples:
   kubectl hibernate rollout undo night --wait
 
   # Show the rollout that this would create
-  kubectl hibernate rollout undo night --dry-run -o yaml
+  kubectl hibernate rollout undo night --dry-run -o yaml";
 
+/// Of `rollout undo`: what it does.
+pub(crate) const UNDO_STEPS: &str = "\
 It aborts the rollout and creates another one with the action Restore. That changes only targets that are still as the rollout left \
 them: what anybody has changed since is left alone.";
 
@@ -194,7 +202,7 @@ Examples:
   # Wake a fleet 20 at a time, and halt if more than 5% of it fails
   kubectl hibernate wake -l env=dev -A --max-concurrency 20 --max-failures 5%";
 
-/// Of `plan`, with the form of its JSON.
+/// Of `plan`.
 pub(crate) const PLAN_EXAMPLES: &str = "\
 Examples:
   # What would block or slow the sleep of a cluster, and what stays billed
@@ -218,8 +226,10 @@ Examples:
 
   # The clusters of a team that cannot be put to sleep
   kubectl hibernate plan -l team=blue -A -o json |
-    jq '.items[] | select(.verdict == \"Blocked\") | .name'
+    jq '.items[] | select(.verdict == \"Blocked\") | .name'";
 
+/// Of `plan`: what it reads, and the form of its JSON.
+pub(crate) const PLAN_OUTPUT: &str = "\
 `plan` queries only the hub and changes nothing: a server-side dry run gives the webhook's answer for a ClusterDeployment or a workload. Findings about the cloud and \
 the cluster come from hibernate-controller, at the time shown. The controller checks awake ClusterDeployments every hour, and \
 any cluster when --fresh requests it (by the annotation hibernate.sh/preflight-requested-at). The exit code is 3 if anything blocks, 4 if \
@@ -242,7 +252,7 @@ With options for a rollout it is a RolloutPlan with \"estimatedSeconds\", whose 
 \"state\" (Starts, or as in a status: AlreadyInState, Deferred, Refused, Overridden), \"reason\" and \"position\": when it starts, counted \
 from 1. The estimate is rough: 5 minutes a target.";
 
-/// Of `status`, with the form of its JSON.
+/// Of `status`.
 pub(crate) const STATUS_EXAMPLES: &str = "\
 Examples:
   # All ClusterDeployments of the namespace, and all KKP Clusters of the seed
@@ -271,8 +281,10 @@ Examples:
 
   # All rollouts, and one of them with its targets, followed
   kubectl hibernate status rollouts
-  kubectl hibernate status rollout/night --watch
+  kubectl hibernate status rollout/night --watch";
 
+/// Of `status`: the form of its JSON.
+pub(crate) const STATUS_OUTPUT: &str = "\
 JSON and YAML print a list of this form; later versions only add fields:
   {\"apiVersion\": \"hibernate.sh/v1alpha1\", \"kind\": \"TargetStatusList\",
    \"items\": [{
@@ -336,8 +348,10 @@ Examples:
   kubectl hibernate recover process-groups -c sample storage-1 \\
     --replacement none
   kubectl hibernate recover process-groups -c sample storage-1 \\
-    --replacement storage-98765
+    --replacement storage-98765";
 
+/// Of `recover process-groups`, under both names: what it does.
+pub(crate) const RECOVER_STEPS: &str = "\
 What it does, with spec.skip set so that the operator does not interfere: renews the hold on the PersistentVolumeClaim and the \
 Service; removes the ID from processGroupsToRemove and processGroupsToRemoveWithoutExclusion, and adds the replacement group \
 there; removes the removal marks from the status; runs `fdbcli --exec 'include ...'` in a Pod of the cluster; creates a missing \
@@ -353,8 +367,10 @@ Examples:
   kubectl hibernate install-alias
 
   # In a folder of your own on PATH
-  kubectl hibernate install-alias ~/bin
+  kubectl hibernate install-alias ~/bin";
 
+/// Of `install-alias`: what it changes.
+pub(crate) const ALIAS_EFFECT: &str = "\
 `kubectl fdb recover process-groups ...` then runs this program, and every other `kubectl fdb ...` still runs FoundationDB's own \
 plugin.";
 
@@ -371,3 +387,9 @@ Examples:
 
   # Complete `kubectl-hibernate` itself in bash
   source <(kubectl hibernate completion bash)";
+
+/// Of `version`.
+pub(crate) const VERSION_EXAMPLES: &str = "\
+Examples:
+  kubectl hibernate version
+  kubectl hibernate version -o json";

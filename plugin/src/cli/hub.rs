@@ -15,19 +15,21 @@ fn ignored() -> impl Iterator<Item = Arg> {
     files.into_iter().chain(others).chain([hidden("match-server-version").action(ArgAction::SetTrue)])
 }
 
-/// Which hub, as whom, in which namespace.
+/// Which hub, as whom, in which namespace. What selects targets stands with the other options, behind those of the command.
 #[derive(Debug, Default, Args)]
 #[expect(clippy::struct_excessive_bools, reason = "flags, each by itself")]
 #[command(next_help_heading = "Options for the hub", args(ignored()))]
 pub(crate) struct HubArgs {
     /// Namespace [default: the context's namespace]
-    #[arg(long, short = 'n', global = true, value_name = "NAME", value_parser = values::namespace)]
+    #[arg(long, short = 'n', global = true, value_name = "NAME", value_parser = values::namespace,
+          help_heading = None::<&str>, display_order = 100)]
     pub(crate) namespace: Option<String>,
     /// All namespaces; with -l, --all or status
-    #[arg(long, short = 'A', global = true, conflicts_with = "namespace")]
+    #[arg(long, short = 'A', global = true, conflicts_with = "namespace",
+          help_heading = None::<&str>, display_order = 101)]
     pub(crate) all_namespaces: bool,
     /// Targets with these labels
-    #[arg(long, short = 'l', global = true, value_name = "SELECTOR")]
+    #[arg(long, short = 'l', global = true, value_name = "SELECTOR", help_heading = None::<&str>, display_order = 102)]
     pub(crate) selector: Option<String>,
     /// Kubeconfig file; otherwise $KUBECONFIG, then ~/.kube/config, then the Pod's service account
     #[arg(long, global = true, value_name = "FILE")]

@@ -6,24 +6,33 @@ pub(crate) mod duration;
 pub(crate) mod filled;
 mod help;
 mod hub;
+mod layout;
 pub(crate) mod name;
+mod power;
 pub(crate) mod recover;
 pub(crate) mod rollout;
 pub(crate) mod time;
 mod values;
 
-use std::sync::LazyLock;
+use std::{ffi::OsString, sync::LazyLock};
 
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, parser::ValueSource};
 
-use self::help::{
-    ABOUT, ALIAS_EXAMPLES, COMPLETION_EXAMPLES, CONFIRMATION, DEHYDRATE_EXAMPLES, EXIT_CODES, HIBERNATE_EXAMPLES,
-    IGNORED, PLAN_EXAMPLES, RESUME_EXAMPLES, ROLLOUT_EXAMPLES, ROLLOUTS, STATUS_EXAMPLES, TARGETS,
+use self::{
+    help::{
+        ABOUT, ALIAS_EFFECT, ALIAS_EXAMPLES, COMPLETION_EXAMPLES, CONFIRMATION, DEHYDRATE_EXAMPLES, EXIT_CODES, FLAGS,
+        HIBERNATE_EXAMPLES, PLAN_EXAMPLES, PLAN_OUTPUT, RECOVER_EXAMPLES, RESUME_EXAMPLES, ROLLOUT_EXAMPLES,
+        ROLLOUT_NAMES, ROLLOUTS, STATUS_EXAMPLES, STATUS_OUTPUT, TARGETS, VERSION_EXAMPLES,
+    },
+    layout::arranged,
+    rollout::{RolloutArgs, RolloutFlags},
+    time::TimeFlags,
 };
-pub(crate) use self::hub::HubArgs;
-use self::rollout::{RolloutArgs, RolloutFlags};
-use self::time::{TimeError, TimeFlags};
-pub(crate) use self::values::{ActOutput, Completer, DryRun, Include, PlanOutput, StatusOutput, VersionOutput};
+pub(crate) use self::{
+    hub::HubArgs,
+    power::{ActArgs, ResumeArgs, SleepArgs},
+    values::{ActOutput, Completer, DryRun, Include, PlanOutput, StatusOutput, VersionOutput},
+};
 
 /// Hibernate and resume clusters and workloads.
 #[derive(Debug, Parser)]
@@ -33,8 +42,9 @@ pub(crate) use self::values::{ActOutput, Completer, DryRun, Include, PlanOutput,
     disable_version_flag = true,
     disable_help_subcommand = true,
     override_usage = "kubectl hibernate [OPTIONS] <NAME | TYPE/NAME>...\n       kubectl hibernate <COMMAND> ...",
-    after_help = format!("{TARGETS}\n\n{HIBERNATE_EXAMPLES}\n\n{ROLLOUTS}\n\n{CONFIRMATION}\n\n{IGNORED}\n\n{EXIT_CODES}"),
-    about = ABOUT,
+    before_help = HIBERNATE_EXAMPLES,
+    after_long_help = format!("{TARGETS}\n\n{ROLLOUTS}\n\n{CONFIRMATION}\n\n{FLAGS}\n\n{EXIT_CODES}"),
+    long_about = ABOUT,
     subcommand_help_heading = "Commands",
     max_term_width = 120
 )]
@@ -54,30 +64,33 @@ pub(crate) struct Cli {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Put targets to sleep, as the form without a command does
-    #[command(after_help = format!("{TARGETS}\n\n{DEHYDRATE_EXAMPLES}\n\n{CONFIRMATION}\n\n{EXIT_CODES}"))]
+    #[command(before_help = DEHYDRATE_EXAMPLES,
+              after_long_help = format!("{TARGETS}\n\n{CONFIRMATION}\n\n{EXIT_CODES}"))]
     Dehydrate(SleepArgs),
     /// Wake targets
-    #[command(visible_aliases = ["wake", "hydrate"], after_help = format!("{TARGETS}\n\n{RESUME_EXAMPLES}\n\n{EXIT_CODES}"))]
+    #[command(visible_aliases = ["wake", "hydrate"], before_help = RESUME_EXAMPLES,
+              after_long_help = format!("{TARGETS}\n\n{EXIT_CODES}"))]
     Resume(ResumeArgs),
-    /// Show what would block or slow a hibernation or resume, before you do it
-    #[command(after_help = format!("{PLAN_EXAMPLES}\n\n{EXIT_CODES}"))]
+    /// Show what would block or slow a hibernation or resume
+    #[command(before_help = PLAN_EXAMPLES, after_long_help = format!("{PLAN_OUTPUT}\n\n{EXIT_CODES}"))]
     Plan(PlanArgs),
     /// Show the power state of targets and the transitions in progress
-    #[command(after_help = format!("{STATUS_EXAMPLES}\n\n{EXIT_CODES}"))]
+    #[command(before_help = STATUS_EXAMPLES, after_long_help = format!("{STATUS_OUTPUT}\n\n{EXIT_CODES}"))]
     Status(StatusArgs),
-    /// Control a rollout: pause, resume, accept failures, retry, abort or undo
-    #[command(after_help = format!("{ROLLOUT_EXAMPLES}\n\n{EXIT_CODES}"))]
+    /// Pause, resume, accept, retry, abort or undo a rollout
+    #[command(before_help = ROLLOUT_EXAMPLES, after_long_help = format!("{ROLLOUT_NAMES}\n\n{EXIT_CODES}"))]
     Rollout(RolloutArgs),
     /// Recover resources that their own system is about to delete
+    #[command(before_help = RECOVER_EXAMPLES)]
     Recover(recover::RecoverArgs),
-    /// Create a link so that `kubectl fdb recover` also runs this program
-    #[command(after_help = ALIAS_EXAMPLES)]
+    /// Let `kubectl fdb recover` run this program too, by a link
+    #[command(before_help = ALIAS_EXAMPLES, after_long_help = ALIAS_EFFECT)]
     InstallAlias(recover::AliasArgs),
     /// Print the version of this program
-    #[command(after_help = "Examples:\n  kubectl hibernate version\n  kubectl hibernate version -o json")]
+    #[command(before_help = VERSION_EXAMPLES)]
     Version(VersionArgs),
     /// Print or install shell completion
-    #[command(after_help = COMPLETION_EXAMPLES)]
+    #[command(before_help = COMPLETION_EXAMPLES)]
     Completion(CompletionArgs),
     /// Answer kubectl's question for completions
     #[command(name = "__complete", hide = true)]
@@ -95,77 +108,6 @@ pub(crate) static COMMANDS: LazyLock<Vec<String>> = LazyLock::new(|| {
     shown.flat_map(clap::Command::get_name_and_visible_aliases).map(str::to_owned).collect()
 });
 
-/// Flags of the commands that change something.
-#[derive(Debug, Args)]
-pub(crate) struct ActArgs {
-    /// Targets
-    #[arg(value_name = "NAME | TYPE/NAME")]
-    pub(crate) targets: Vec<String>,
-    /// All targets of the namespace
-    #[arg(long)]
-    pub(crate) all: bool,
-    /// Reason, stored in the annotation hibernate.sh/reason
-    #[arg(long, value_name = "TEXT")]
-    pub(crate) reason: Option<String>,
-    /// Wait until the targets reach the requested state
-    #[arg(long)]
-    pub(crate) wait: bool,
-    /// Timeout of --wait, such as 20m; 0 means no timeout
-    #[arg(long, value_name = "DURATION", default_value = "0", value_parser = duration::parse, hide_default_value = true)]
-    pub(crate) timeout: duration::Limit,
-    /// Skip the confirmation; implied if stdin is not a terminal, except for KKP Clusters
-    #[arg(long, short = 'y')]
-    pub(crate) yes: bool,
-    /// `client` only prints the changes; `server` validates them on the API server without storing them
-    #[arg(long, value_enum, default_value_t = DryRun::None, value_name = "STRATEGY", default_missing_value = "client",
-          num_args = 0..=1, require_equals = true)]
-    pub(crate) dry_run: DryRun,
-    /// Name under which the API server tracks the fields written
-    #[arg(long, value_name = "NAME", default_value = shared::annotation::keys::PLUGIN)]
-    pub(crate) field_manager: String,
-    /// Print objects instead of messages
-    #[arg(long, short = 'o', value_enum, value_name = "FORMAT")]
-    pub(crate) output: Option<ActOutput>,
-    /// When a cluster is to wake again, or until when it is held awake.
-    #[command(flatten)]
-    pub(crate) time: TimeFlags,
-    /// How many at a time, which first.
-    #[command(flatten)]
-    pub(crate) rollout: RolloutFlags,
-}
-
-/// Flags of what puts targets to sleep.
-#[derive(Debug, Args)]
-pub(crate) struct SleepArgs {
-    /// Those of every change.
-    #[command(flatten)]
-    pub(crate) act: ActArgs,
-    /// Accept bare Pods, unfinished Jobs and webhooks that a wake has to call; KKP Clusters only
-    #[arg(long)]
-    pub(crate) force: bool,
-}
-
-/// Flags of `resume`.
-#[derive(Debug, Args)]
-pub(crate) struct ResumeArgs {
-    /// Those of every change.
-    #[command(flatten)]
-    pub(crate) act: ActArgs,
-    /// Refuse hibernation of the clusters until the end given by --for or --until
-    #[arg(long, requires = "when")]
-    pub(crate) hold_awake: bool,
-}
-
-impl ResumeArgs {
-    /// What the parser cannot tell.
-    ///
-    /// # Errors
-    /// When an end is given and nothing that could end.
-    pub(crate) fn check(&self) -> Result<(), TimeError> {
-        if self.act.time.is_empty() || self.hold_awake { Ok(()) } else { Err(TimeError::NothingHeld) }
-    }
-}
-
 /// Flags of `plan`.
 #[derive(Debug, Args)]
 pub(crate) struct PlanArgs {
@@ -175,11 +117,13 @@ pub(crate) struct PlanArgs {
     /// All clusters of the namespace
     #[arg(long)]
     pub(crate) all: bool,
-    /// Ask hibernate-controller to check the cloud and the cluster now, and wait for the result
+    /// Check the cloud and the cluster now
+    ///
+    /// Asks hibernate-controller to do it, and waits for the result.
     #[arg(long)]
     pub(crate) fresh: bool,
     /// Timeout of --fresh; 0 means no timeout
-    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = duration::parse)]
+    #[arg(long, hide_short_help = true, value_name = "DURATION", default_value = "30s", value_parser = duration::parse)]
     pub(crate) timeout: duration::Limit,
     /// How long the sleep is to last.
     #[command(flatten)]
@@ -191,7 +135,7 @@ pub(crate) struct PlanArgs {
     #[arg(long, short = 'o', value_enum, default_value_t = PlanOutput::Table, value_name = "FORMAT")]
     pub(crate) output: PlanOutput,
     /// Name under which the API server tracks the annotation that --fresh writes
-    #[arg(long, value_name = "NAME", default_value = shared::annotation::keys::PLUGIN)]
+    #[arg(long, value_name = "NAME", default_value = shared::annotation::keys::PLUGIN, hide_short_help = true)]
     pub(crate) field_manager: String,
 }
 
@@ -236,15 +180,19 @@ impl Cli {
     ///
     /// # Errors
     /// On wrong usage, and when help was asked for.
-    pub(crate) fn read(words: impl IntoIterator<Item = std::ffi::OsString>) -> Result<Self, clap::Error> {
-        let mut command = Self::command();
-        let words = argv::normalized(&command, words);
-        let matches = command.try_get_matches_from_mut(words)?;
-        if let Some((name, _)) = matches.subcommand() {
-            refuse_flags_before(&command, &matches, name)?;
-        }
-        Self::from_arg_matches(&matches).map_err(|error| error.format(&mut command))
+    pub(crate) fn read(words: impl IntoIterator<Item = OsString>) -> Result<Self, clap::Error> {
+        read(words)
     }
+}
+
+fn read<T: CommandFactory + FromArgMatches>(words: impl IntoIterator<Item = OsString>) -> Result<T, clap::Error> {
+    let mut command = arranged(T::command());
+    let words = argv::normalized(&command, words);
+    let matches = command.try_get_matches_from_mut(words)?;
+    if let Some((name, _)) = matches.subcommand() {
+        refuse_flags_before(&command, &matches, name)?;
+    }
+    T::from_arg_matches(&matches).map_err(|error| error.format(&mut command))
 }
 
 /// `kubectl hibernate --reason x resume demo` would lose the reason: flags of one command belong behind its name.
@@ -263,7 +211,7 @@ fn refuse_flags_before(command: &clap::Command, matches: &clap::ArgMatches, name
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{time::TimeError, *};
 
     fn read(line: &str) -> Result<Cli, clap::Error> {
         let words = std::iter::once("kubectl-hibernate").chain(line.split_whitespace());
@@ -273,29 +221,6 @@ mod tests {
     #[test]
     fn definition_is_sound() {
         Cli::command().debug_assert();
-    }
-
-    /// Every `--help` of a program, rendered for a terminal of this width.
-    fn helps(command: &clap::Command, width: usize, texts: &mut Vec<String>) {
-        let mut sized = command.clone().term_width(width);
-        texts.push(sized.render_long_help().to_string());
-        for command in command.get_subcommands().filter(|command| !command.is_hide_set()) {
-            helps(command, width, texts);
-        }
-    }
-
-    #[test]
-    fn help_fills_the_terminal() {
-        for width in [80, 100] {
-            let mut texts = Vec::new();
-            for mut command in [Cli::command(), recover::FdbCli::command()] {
-                command.build();
-                helps(&command, width, &mut texts);
-            }
-            assert!(texts.len() > 10);
-            let faults: Vec<String> = texts.iter().flat_map(|text| filled::faults(text, width)).collect();
-            assert!(faults.is_empty(), "at {width} columns:\n{}", faults.join("\n"));
-        }
     }
 
     #[test]

@@ -1,13 +1,14 @@
 //! The command line of `recover process-groups`, under our name and under that of `kubectl fdb recover`.
 
-use std::path::PathBuf;
+use std::{ffi::OsString, path::PathBuf};
 
-use clap::{ArgAction, Args, CommandFactory, FromArgMatches, Parser, Subcommand, builder::BoolishValueParser};
+use clap::{ArgAction, Args, Parser, Subcommand, builder::BoolishValueParser};
 
 use super::{
-    argv, duration,
-    help::{EXIT_CODES, RECOVER_EXAMPLES},
+    duration,
+    help::{EXIT_CODES, RECOVER_EXAMPLES, RECOVER_STEPS},
     hub::HubArgs,
+    read,
     values::{ActOutput, DryRun, Include},
 };
 
@@ -23,7 +24,8 @@ pub(crate) struct RecoverArgs {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Recover {
     /// Process groups of `FoundationDB`.
-    #[command(about = "Bring suspended process groups of a FoundationDBCluster back, on their old volumes", visible_alias = "process-group", after_help = format!("{RECOVER_EXAMPLES}\n\n{EXIT_CODES}"))]
+    #[command(about = "Bring suspended process groups of a FoundationDBCluster back, on their old volumes", visible_alias = "process-group",
+              before_help = RECOVER_EXAMPLES, after_long_help = format!("{RECOVER_STEPS}\n\n{EXIT_CODES}"))]
     ProcessGroups(ProcessGroupsArgs),
 }
 
@@ -33,11 +35,14 @@ pub(crate) struct ProcessGroupsArgs {
     /// Which, and how.
     #[command(flatten)]
     pub(crate) groups: GroupArgs,
-    /// Skip the confirmation; implied if stdin is not a terminal
+    /// Skip the confirmation
+    ///
+    /// Implied if stdin is not a terminal.
     #[arg(long, short = 'y')]
     pub(crate) yes: bool,
-    /// Wait until the Pods run on their old volumes. With --wait=false the command returns before that; run it again later to
-    /// remove the remaining annotations
+    /// Wait until the Pods run on their old volumes
+    ///
+    /// With --wait=false the command returns before that; run it again later to remove the remaining annotations.
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_value_t = true,
           default_missing_value = "true", action = ArgAction::Set, value_parser = BoolishValueParser::new())]
     pub(crate) wait: bool,
@@ -65,6 +70,7 @@ pub(crate) struct GroupArgs {
         long,
         value_name = "KEY=VALUE",
         value_delimiter = ',',
+        hide_short_help = true,
         help = "All suspended groups whose PersistentVolumeClaim has these labels"
     )]
     pub(crate) match_labels: Vec<String>,
@@ -72,26 +78,28 @@ pub(crate) struct GroupArgs {
     #[arg(long)]
     pub(crate) all_suspended: bool,
     /// Whether to include the groups in the database again, with fdbcli in a Pod of the cluster
-    #[arg(long, value_enum, default_value_t = Include::Auto, value_name = "WHEN")]
+    #[arg(long, value_enum, default_value_t = Include::Auto, value_name = "WHEN", hide_short_help = true)]
     pub(crate) include: Include,
     /// Group to remove in exchange, or none [default: the newest one created since the removal]. Repeatable
-    #[arg(long, value_name = "ID | none", action = ArgAction::Append)]
+    #[arg(long, value_name = "ID | none", action = ArgAction::Append, hide_short_help = true)]
     pub(crate) replacement: Vec<String>,
     /// How long the cluster must go without a write before the status is edited, and before the edit is verified
-    #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = duration::parse)]
+    #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = duration::parse, hide_short_help = true)]
     pub(crate) settle: duration::Limit,
     /// Timeout of the whole recovery, such as 20m; 0 means no timeout
-    #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = duration::parse)]
+    #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = duration::parse, hide_short_help = true)]
     pub(crate) timeout: duration::Limit,
-    /// `client` only prints the changes; `server` validates them on the API server without storing them
+    /// Print or validate the changes only
+    ///
+    /// `client` only prints the changes; `server` validates them on the API server without storing them.
     #[arg(long, value_enum, default_value_t = DryRun::None, value_name = "STRATEGY", default_missing_value = "client",
           num_args = 0..=1, require_equals = true)]
     pub(crate) dry_run: DryRun,
     /// Name under which the API server tracks the fields written
-    #[arg(long, value_name = "NAME", default_value = shared::annotation::keys::PLUGIN)]
+    #[arg(long, value_name = "NAME", default_value = shared::annotation::keys::PLUGIN, hide_short_help = true)]
     pub(crate) field_manager: String,
     /// Print the cluster instead of messages
-    #[arg(long, short = 'o', value_enum, value_name = "FORMAT")]
+    #[arg(long, short = 'o', value_enum, value_name = "FORMAT", hide_short_help = true)]
     pub(crate) output: Option<ActOutput>,
 }
 
@@ -111,6 +119,7 @@ pub(crate) struct AliasArgs {
     disable_version_flag = true,
     disable_help_subcommand = true,
     about = "Bring suspended process groups of a FoundationDBCluster back. Part of kubectl-hibernate.",
+    before_help = RECOVER_EXAMPLES,
     max_term_width = 120
 )]
 pub(crate) struct FdbCli {
@@ -126,7 +135,8 @@ pub(crate) struct FdbCli {
 #[derive(Debug, Subcommand)]
 pub(crate) enum FdbCommand {
     /// Bring suspended process groups back, on their old volumes
-    #[command(visible_alias = "process-group", after_help = format!("{RECOVER_EXAMPLES}\n\n{EXIT_CODES}"))]
+    #[command(visible_alias = "process-group", before_help = RECOVER_EXAMPLES,
+              after_long_help = format!("{RECOVER_STEPS}\n\n{EXIT_CODES}"))]
     ProcessGroups(FdbArgs),
 }
 
@@ -144,7 +154,7 @@ pub(crate) struct FdbArgs {
     #[arg(long, short = 'y')]
     pub(crate) yes: bool,
     /// Seconds that the cluster must go without a write; same as --settle
-    #[arg(long, short = 'z', value_name = "SECONDS")]
+    #[arg(long, short = 'z', value_name = "SECONDS", hide_short_help = true)]
     pub(crate) sleep: Option<u16>,
     /// Accepted, because scripts for kubectl-fdb give it: this program looks for no newer version of itself
     #[arg(long, hide = true, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_value_t = true,
@@ -157,16 +167,15 @@ impl FdbCli {
     ///
     /// # Errors
     /// On wrong usage, and when help was asked for.
-    pub(crate) fn read(words: impl IntoIterator<Item = std::ffi::OsString>) -> Result<Self, clap::Error> {
-        let mut command = Self::command();
-        let words = argv::normalized(&command, words);
-        let matches = command.try_get_matches_from_mut(words)?;
-        Self::from_arg_matches(&matches).map_err(|error| error.format(&mut command))
+    pub(crate) fn read(words: impl IntoIterator<Item = OsString>) -> Result<Self, clap::Error> {
+        read(words)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use clap::CommandFactory;
+
     use super::*;
     use crate::cli::{Cli, Command};
 

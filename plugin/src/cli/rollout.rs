@@ -6,7 +6,7 @@ use shared::{duration::parse_positive, rollout::Share};
 
 use super::{
     duration,
-    help::{EXIT_CODES, UNDO_EXAMPLES, VERB_EXAMPLES},
+    help::{EXIT_CODES, UNDO_EXAMPLES, UNDO_STEPS, VERB_EXAMPLES, VERB_LIMITS},
     time::{TimeError, moment},
     values::{ActOutput, DryRun},
 };
@@ -145,37 +145,35 @@ pub(crate) struct RolloutArgs {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
     /// Start no more targets; those in progress go on
-    #[command(after_help = format!("{VERB_EXAMPLES}\n\n{EXIT_CODES}"))]
     Pause(VerbArgs),
     /// Go on after a pause, or after a group of canaries that waits for approval
-    #[command(after_help = format!("{VERB_EXAMPLES}\n\n{EXIT_CODES}"))]
     Resume(VerbArgs),
     /// Accept the failures so far, and go on
-    #[command(after_help = format!("{VERB_EXAMPLES}\n\n{EXIT_CODES}"))]
     Accept(VerbArgs),
     /// Start the failed targets again
-    #[command(after_help = format!("{VERB_EXAMPLES}\n\n{EXIT_CODES}"))]
     Retry(VerbArgs),
     /// Start no more targets, for good; nothing is reversed
-    #[command(after_help = format!("{VERB_EXAMPLES}\n\n{EXIT_CODES}"))]
     Abort(VerbArgs),
     /// Abort it, and give its targets the state back that they had before
-    #[command(after_help = format!("{UNDO_EXAMPLES}\n\n{EXIT_CODES}"))]
+    #[command(before_help = UNDO_EXAMPLES, after_long_help = format!("{UNDO_STEPS}\n\n{EXIT_CODES}"))]
     Undo(UndoArgs),
 }
 
 /// Flags of every verb.
 #[derive(Debug, Args)]
+#[command(before_help = VERB_EXAMPLES, after_long_help = format!("{VERB_LIMITS}\n\n{EXIT_CODES}"))]
 pub(crate) struct VerbArgs {
     /// The rollout
     #[arg(value_name = "NAME | rollout/NAME")]
     pub(crate) name: String,
-    /// `client` only prints the change; `server` validates it on the API server without storing it
+    /// Print or validate the change only
+    ///
+    /// `client` only prints the change; `server` validates it on the API server without storing it.
     #[arg(long, value_enum, default_value_t = DryRun::None, value_name = "STRATEGY", default_missing_value = "client",
           num_args = 0..=1, require_equals = true)]
     pub(crate) dry_run: DryRun,
     /// Name under which the API server tracks the fields written
-    #[arg(long, value_name = "NAME", default_value = shared::annotation::keys::PLUGIN)]
+    #[arg(long, value_name = "NAME", default_value = shared::annotation::keys::PLUGIN, hide_short_help = true)]
     pub(crate) field_manager: String,
     /// Print the object instead of messages
     #[arg(long, short = 'o', value_enum, value_name = "FORMAT")]
@@ -188,7 +186,9 @@ pub(crate) struct UndoArgs {
     /// Those of every verb.
     #[command(flatten)]
     pub(crate) verb: VerbArgs,
-    /// Skip the confirmation; implied if stdin is not a terminal
+    /// Skip the confirmation
+    ///
+    /// Implied if stdin is not a terminal.
     #[arg(long, short = 'y')]
     pub(crate) yes: bool,
     /// Reason, stored on every target that changes [default: names the rollout]
@@ -201,7 +201,8 @@ pub(crate) struct UndoArgs {
     #[arg(long)]
     pub(crate) wait: bool,
     /// Timeout of --wait, such as 20m; 0 means no timeout
-    #[arg(long, value_name = "DURATION", default_value = "0", value_parser = duration::parse, hide_default_value = true)]
+    #[arg(long, value_name = "DURATION", default_value = "0", value_parser = duration::parse, hide_default_value = true,
+          hide_short_help = true)]
     pub(crate) timeout: duration::Limit,
 }
 

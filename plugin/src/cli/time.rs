@@ -19,10 +19,14 @@ const SHORTEST: Duration = Duration::from_mins(1);
 #[derive(Clone, Debug, Default, Args)]
 #[group(id = "when", multiple = false)]
 pub(crate) struct TimeFlags {
-    /// Length of the sleep, or of --hold-awake: such as 14h or 1h30m, at least 1m. Counts from now, or from --not-before
+    /// How long, such as 14h or 1h30m
+    ///
+    /// Length of the sleep, or of --hold-awake: at least 1m. Counts from now, or from --not-before.
     #[arg(long = "for", value_name = "DURATION", value_parser = length)]
     length: Option<Duration>,
-    /// Until when: 2026-12-24T18:00:00Z, or local time as 2026-12-24T18:00, 18:00 (the next one) or "tomorrow 08:00"
+    /// Until when, such as 18:00 or "tomorrow 08:00"
+    ///
+    /// 2026-12-24T18:00:00Z, or local time as 2026-12-24T18:00, 18:00 (the next one) or "tomorrow 08:00".
     #[arg(long, value_name = "TIME")]
     until: Option<String>,
 }

@@ -1,0 +1,86 @@
+//! The command lines of what puts targets to sleep and wakes them.
+
+use clap::Args;
+
+use super::{
+    duration,
+    rollout::RolloutFlags,
+    time::{TimeError, TimeFlags},
+    values::{ActOutput, DryRun},
+};
+
+/// Flags of the commands that change something.
+#[derive(Debug, Args)]
+pub(crate) struct ActArgs {
+    /// Targets
+    #[arg(value_name = "NAME | TYPE/NAME", hide_short_help = true)]
+    pub(crate) targets: Vec<String>,
+    /// All targets of the namespace
+    #[arg(long)]
+    pub(crate) all: bool,
+    /// Reason, stored as annotation hibernate.sh/reason
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) reason: Option<String>,
+    /// Wait until the targets reach the requested state
+    #[arg(long)]
+    pub(crate) wait: bool,
+    /// Timeout of --wait, such as 20m; 0 means no timeout
+    #[arg(long, value_name = "DURATION", default_value = "0", value_parser = duration::parse, hide_default_value = true,
+          hide_short_help = true)]
+    pub(crate) timeout: duration::Limit,
+    /// Skip the confirmation
+    ///
+    /// Implied if stdin is not a terminal, except for KKP Clusters.
+    #[arg(long, short = 'y')]
+    pub(crate) yes: bool,
+    /// Print or validate the changes only
+    ///
+    /// `client` only prints the changes; `server` validates them on the API server without storing them.
+    #[arg(long, value_enum, default_value_t = DryRun::None, value_name = "STRATEGY", default_missing_value = "client",
+          num_args = 0..=1, require_equals = true)]
+    pub(crate) dry_run: DryRun,
+    /// Name under which the API server tracks the fields written
+    #[arg(long, value_name = "NAME", default_value = shared::annotation::keys::PLUGIN, hide_short_help = true)]
+    pub(crate) field_manager: String,
+    /// Print objects instead of messages
+    #[arg(long, short = 'o', value_enum, value_name = "FORMAT", hide_short_help = true)]
+    pub(crate) output: Option<ActOutput>,
+    /// When a cluster is to wake again, or until when it is held awake.
+    #[command(flatten)]
+    pub(crate) time: TimeFlags,
+    /// How many at a time, which first.
+    #[command(flatten)]
+    pub(crate) rollout: RolloutFlags,
+}
+
+/// Flags of what puts targets to sleep.
+#[derive(Debug, Args)]
+pub(crate) struct SleepArgs {
+    /// Those of every change.
+    #[command(flatten)]
+    pub(crate) act: ActArgs,
+    /// Accept bare Pods, unfinished Jobs and webhooks that a wake has to call; KKP Clusters only
+    #[arg(long, hide_short_help = true)]
+    pub(crate) force: bool,
+}
+
+/// Flags of `resume`.
+#[derive(Debug, Args)]
+pub(crate) struct ResumeArgs {
+    /// Those of every change.
+    #[command(flatten)]
+    pub(crate) act: ActArgs,
+    /// Refuse hibernation of the clusters until the end given by --for or --until
+    #[arg(long, requires = "when")]
+    pub(crate) hold_awake: bool,
+}
+
+impl ResumeArgs {
+    /// What the parser cannot tell.
+    ///
+    /// # Errors
+    /// When an end is given and nothing that could end.
+    pub(crate) fn check(&self) -> Result<(), TimeError> {
+        if self.act.time.is_empty() || self.hold_awake { Ok(()) } else { Err(TimeError::NothingHeld) }
+    }
+}

@@ -2,8 +2,6 @@
 
 pub(crate) mod argv;
 pub(crate) mod duration;
-#[cfg(test)]
-pub(crate) mod filled;
 mod help;
 mod hub;
 mod layout;

@@ -204,7 +204,7 @@ async fn webhooks_in_the_way(client: &SpokeClient) -> kube::Result<(Vec<String>,
         let kind = kind.map_err(|why| kube::Error::Service(why.into()))?;
         for one in kind.iter().flat_map(|found| found.iter()) {
             on_wake.extend(one.holds_up(&labels, WRITTEN_BY_A_WAKE).map(|resource| named(one, resource)));
-            on_drain.extend(one.holds_up_drain().map(|resource| named(one, resource)));
+            on_drain.extend(one.holds_up_drain().then(|| named(one, "pods")));
         }
     }
     on_wake.truncate(MOST_NAMED);

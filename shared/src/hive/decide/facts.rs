@@ -99,19 +99,21 @@ impl Facts<'_> {
         CloudError::of_refusals(&given_up)
     }
 
-    /// What of `verb` people have to hear: the last try failed, or the cloud has given up since what it had accepted.
-    pub(super) fn failure(&self, verb: Verb) -> Option<CloudError> {
-        let tried = self.tried.as_ref().and_then(|tried| tried.reported(verb)).cloned();
-        tried.or_else(|| CloudError::of_refusals(&self.given_up(verb)))
+    /// What of `verb` people have to hear: the last try failed, or the cloud has given up since what it had accepted. And how long the next
+    /// try has to wait.
+    pub(super) fn failure(&self, verb: Verb) -> (Option<CloudError>, Option<Duration>) {
+        let given_up = CloudError::of_refusals(&self.given_up(verb));
+        let held_back = self.held_back(verb, given_up.as_ref());
+        (self.tried.as_ref().and_then(|tried| tried.reported(verb)).cloned().or(given_up), held_back)
     }
 
     /// Whether a failed try of `verb` is so recent that the next one has to wait, and how long. A call that was accepted and
     /// given up since has failed as well.
-    pub(super) fn held_back(&self, verb: Verb) -> Option<Duration> {
+    fn held_back(&self, verb: Verb, given_up: Option<&CloudError>) -> Option<Duration> {
         let tried = self.tried.as_ref().filter(|tried| tried.verb == verb)?;
         let (kind, failures) = match tried.failed(verb) {
             Some(failure) => (failure.kind, tried.failures),
-            None => (CloudError::of_refusals(&self.given_up(verb))?.kind, tried.failures.saturating_add(1)),
+            None => (given_up?.kind, tried.failures.saturating_add(1)),
         };
         if age(self.now, tried.at) > MAX_CLOCK_SKEW {
             return None; // the clock was set back since

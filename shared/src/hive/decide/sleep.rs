@@ -89,8 +89,8 @@ fn stop(facts: &Facts<'_>, machines: &Inventory) -> Plan {
     } else {
         (Verb::Stop, !nothing_to_stop)
     };
-    let held_back = facts.held_back(verb);
-    let failure = facts.failure(verb).filter(|_| waits);
+    let (failure, held_back) = facts.failure(verb);
+    let failure = failure.filter(|_| waits);
 
     let begins = !matches!(facts.reason(HIBERNATING), reason::STOPPING | reason::WAITING_FOR_MACHINES_TO_STOP);
     let left = machines.not_in_state(&[Stopped]);

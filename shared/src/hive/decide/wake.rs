@@ -157,9 +157,8 @@ fn start(facts: &Facts<'_>, machines: &Inventory, status: PowerStatus) -> Plan {
     let workers = machines.to_start(|i| !i.control_plane);
     let none_stopped = control_plane.is_empty() && workers.is_empty();
     let left = machines.named_not_in(Running);
-    let held_back = facts.held_back(Verb::Start);
-    let failure = facts.failure(Verb::Start).filter(|_| !none_stopped);
-    let failure = failure.or_else(|| facts.still_given_up(machines));
+    let (failure, held_back) = facts.failure(Verb::Start);
+    let failure = failure.filter(|_| !none_stopped).or_else(|| facts.still_given_up(machines));
     let status = match &failure {
         Some(error) => PowerStatus::failed_to_start(&error.message),
         None => status,

@@ -76,18 +76,16 @@ impl WebhookLook {
         self.rules.iter().find_map(|rule| critical(rule, more))
     }
 
-    /// The first request of a drain that this webhook has to allow, although its own Pods are drained, too. In which namespaces does not matter:
-    /// a drain ends the Pods of all.
-    pub fn holds_up_drain(&self) -> Option<&'static str> {
-        if self.service.is_none() || self.failure_policy.as_deref() == Some("Ignore") {
-            return None;
-        }
+    /// Whether a drain deletes no Pod unless this webhook allows it, although its own Pods are drained, too. In which namespaces does not
+    /// matter: a drain ends the Pods of all.
+    pub fn holds_up_drain(&self) -> bool {
+        let fails = self.failure_policy.as_deref() != Some("Ignore");
         let asks = |rule: &RuleWithOperations| {
             has(rule.operations.as_deref(), &["DELETE"])
                 && has(rule.api_groups.as_deref(), &[""])
                 && is_about(rule, "pods")
         };
-        self.rules.iter().any(asks).then_some("pods")
+        self.service.is_some() && fails && self.rules.iter().any(asks)
     }
 }
 
@@ -212,16 +210,16 @@ mod tests {
             change
         };
         for (case, change, expected) in [
-            ("created only", json!({}), None),
-            ("deleted", rule("DELETE", "pods"), Some("pods")),
-            ("everything", rule("*", "*/*"), Some("pods")),
-            ("evicted, which no drain here asks for", rule("CREATE", "*/*"), None),
-            ("an eviction is only created", rule("DELETE", "pods/eviction"), None),
-            ("its status", rule("*", "pods/status"), None),
-            ("of another group", with("/rule/apiGroups", json!(["apps"])), None),
-            ("policy absent", with("/failurePolicy", Value::Null), Some("pods")),
-            ("ignored", with("/failurePolicy", json!("Ignore")), None),
-            ("outside of the cluster", with("/service", Value::Null), None),
+            ("created only", json!({}), false),
+            ("deleted", rule("DELETE", "pods"), true),
+            ("everything", rule("*", "*/*"), true),
+            ("evicted, which no drain here asks for", rule("CREATE", "*/*"), false),
+            ("an eviction is only created", rule("DELETE", "pods/eviction"), false),
+            ("its status", rule("*", "pods/status"), false),
+            ("of another group", with("/rule/apiGroups", json!(["apps"])), false),
+            ("policy absent", with("/failurePolicy", Value::Null), true),
+            ("ignored", with("/failurePolicy", json!("Ignore")), false),
+            ("outside of the cluster", with("/service", Value::Null), false),
         ] {
             assert_eq!(webhook(&change).holds_up_drain(), expected, "{case}");
         }

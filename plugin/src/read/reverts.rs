@@ -7,7 +7,7 @@ use serde_json::Value;
 use shared::{
     annotation::annotation,
     hive::preflight::{Finding, Severity},
-    target::{CRON_JOB, Kind},
+    target::Kind,
     text::sanitize_to,
 };
 
@@ -52,8 +52,7 @@ pub(crate) async fn autoscalers(hub: &Hub, namespaces: BTreeSet<String>) -> Vec<
 
 /// Everything that may scale this workload again.
 pub(crate) fn of(target: &Target, autoscalers: &[Value]) -> Vec<Finding> {
-    let (object, what) = (&target.object, target.full_name());
-    let field = if *target.row == CRON_JOB { "suspend" } else { "replicas" };
+    let (object, what, field) = (&target.object, target.full_name(), target.sleep_field());
     let scalers = autoscalers.iter().filter(|scaler| scales(scaler, target)).map(|scaler| by_autoscaler(scaler, &what));
     let owners = controllers(object).map(|owner| {
         let owner = format!("{}/{}", short(text(owner, "/kind")), short(text(owner, "/name")));
@@ -163,7 +162,10 @@ fn short(name: &str) -> String {
 #[cfg(test)]
 mod tests {
     use serde_json::json;
-    use shared::target::workload::{CAPI_MACHINE_DEPLOYMENT, DEPLOYMENT};
+    use shared::target::{
+        CRON_JOB,
+        workload::{CAPI_MACHINE_DEPLOYMENT, DEPLOYMENT},
+    };
 
     use super::*;
 
@@ -180,7 +182,7 @@ mod tests {
         Target::new(&DEPLOYMENT, "v1", object)
     }
 
-    fn said(found: &[Finding]) -> Vec<String> {
+    fn lines(found: &[Finding]) -> Vec<String> {
         found.iter().map(ToString::to_string).collect()
     }
 
@@ -199,11 +201,11 @@ mod tests {
     }
 
     #[test]
-    fn of_an_autoscaler_is_said_what_it_does_at_0_replicas() {
+    fn an_autoscaler_is_named_with_what_it_does_at_0_replicas() {
         let with = |change: Value| {
             let mut scaler = scaler("apps/v1", "Deployment", "web");
             json_patch::merge(&mut scaler, &change);
-            said(&of(&web(&json!({})), &[scaler]))
+            lines(&of(&web(&json!({})), &[scaler]))
         };
         let still = "info AutoscalerPauses: horizontalpodautoscaler/auto scales deployment.apps/web: it stands still \
                      at 0 replicas and goes on after the wake; nothing has to be done";
@@ -262,7 +264,7 @@ mod tests {
                 ],
             ),
         ] {
-            assert_eq!(said(&of(&web(&metadata), &[])), expected, "{metadata}");
+            assert_eq!(lines(&of(&web(&metadata), &[])), expected, "{metadata}");
         }
     }
 
@@ -270,7 +272,7 @@ mod tests {
     fn of_a_cron_job_it_is_the_suspension_that_may_be_undone() {
         let labels = json!({ "argocd.argoproj.io/instance": "shop", "helm.toolkit.fluxcd.io/name": "shop" });
         let object = json!({ "metadata": { "name": "report", "namespace": "shop", "labels": labels } });
-        let found = said(&of(&Target::new(&CRON_JOB, "v1", object), &[]));
+        let found = lines(&of(&Target::new(&CRON_JOB, "v1", object), &[]));
         assert!(found[0].contains("/spec/suspend to its ignoreDifferences"), "{found:?}");
         assert!(found.len() == 2 && !found.concat().contains("replicas"), "{found:?}");
     }
@@ -280,7 +282,7 @@ mod tests {
         let machines = |metadata: &Value| {
             let mut object = json!({ "metadata": { "name": "md", "namespace": "shop" } });
             json_patch::merge(&mut object["metadata"], metadata);
-            said(&of(&Target::new(&CAPI_MACHINE_DEPLOYMENT, "v1beta1", object), &[]))
+            lines(&of(&Target::new(&CAPI_MACHINE_DEPLOYMENT, "v1beta1", object), &[]))
         };
         let labels = json!({
             "topology.cluster.x-k8s.io/owned": "", "topology.cluster.x-k8s.io/deployment-name": "md-0",

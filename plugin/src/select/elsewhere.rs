@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_master_is_told_from_the_wrong_seed_as_far_as_it_can_be() {
+    fn a_master_is_distinguished_from_the_wrong_seed_as_far_as_it_can_be() {
         let hint = "KKP's user clusters live on their seed: use the seed's kubeconfig";
         let many: Vec<String> = (0..7).map(|at| format!("s{at}")).collect();
         let many: Vec<&str> = many.iter().map(String::as_str).collect();

@@ -387,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn kinds_that_are_only_shown_are_told_from_targets() {
+    fn kinds_that_are_only_shown_are_distinguished_from_targets() {
         for (line, expected) in [
             ("", "targets"),
             ("demo", "targets"),

@@ -41,10 +41,10 @@ struct Answers {
 }
 
 impl Answers {
-    fn new(kinds: &[&'static TargetKind], looks: Vec<Result<Option<Target>, HubError>>) -> Self {
+    fn new(kinds: &[&'static TargetKind], lookups: Vec<Result<Option<Target>, HubError>>) -> Self {
         let (mut found, mut absent, mut errors) = (Vec::new(), Vec::new(), Vec::new());
-        for (kind, look) in kinds.iter().zip(looks) {
-            match look {
+        for (kind, lookup) in kinds.iter().zip(lookups) {
+            match lookup {
                 Ok(Some(target)) => found.push(target),
                 Ok(None) => absent.push(*kind),
                 Err(HubError::NoKind(_)) => {}
@@ -119,8 +119,8 @@ impl<'a> Resolver<'a> {
     /// One target by name.
     async fn find(&self, reference: &Reference) -> Result<Target, Failure> {
         let fail = |problem: Problem| Failure::new(Self::describe(reference), problem);
-        let looks = join_all(reference.kinds.iter().map(|kind| self.look(kind, &reference.name))).await;
-        let mut answers = Answers::new(&reference.kinds, looks);
+        let lookups = join_all(reference.kinds.iter().map(|kind| self.look_up(kind, &reference.name))).await;
+        let mut answers = Answers::new(&reference.kinds, lookups);
         for error in answers.take_unseen() {
             self.leave_out(&error);
         }
@@ -169,7 +169,7 @@ impl<'a> Resolver<'a> {
     }
 
     /// The object of this kind and name; none if there is no such object.
-    async fn look(&self, kind: &'static TargetKind, name: &str) -> Result<Option<Target>, HubError> {
+    async fn look_up(&self, kind: &'static TargetKind, name: &str) -> Result<Option<Target>, HubError> {
         let namespace = &self.hub.namespace;
         self.served(kind, async |resource| match self.hub.get(resource, namespace, name).await {
             Ok(object) => Ok(Some(Target::new(kind, resource.version, object))),
@@ -301,7 +301,7 @@ impl<'a> Resolver<'a> {
     }
 }
 
-/// A hub that is down is down for every kind: said once.
+/// A hub that is down is down for every kind: reported once.
 fn push_once(found: &mut Vec<Result<Target, Failure>>, failure: Failure) {
     let text = failure.to_string();
     if !found.iter().any(|one| one.as_ref().is_err_and(|one| one.to_string() == text)) {
@@ -344,7 +344,7 @@ mod tests {
     #[test]
     fn a_kind_that_may_not_be_seen_is_not_there_if_another_one_answered() {
         let kinds = &KINDS.targets[..3];
-        for (case, looks, left_out, errors) in [
+        for (case, lookups, left_out, errors) in [
             ("another has none of that name", vec![forbidden(), Ok(None), unserved()], 1, 0),
             ("another has it", vec![forbidden(), Ok(Some(web(kinds[1]))), forbidden()], 2, 0),
             ("another failed otherwise", vec![forbidden(), Ok(None), down()], 1, 1),
@@ -352,7 +352,7 @@ mod tests {
             ("nothing may be seen", vec![forbidden(), forbidden(), forbidden()], 0, 3),
             ("nothing else answered", vec![forbidden(), down(), unserved()], 0, 2),
         ] {
-            let mut answers = Answers::new(kinds, looks);
+            let mut answers = Answers::new(kinds, lookups);
             let unseen = answers.take_unseen();
             assert_eq!((unseen.len(), answers.errors.len()), (left_out, errors), "{case}");
             assert!(unseen.iter().all(is_forbidden), "{case}");

@@ -1,7 +1,7 @@
 //! A target that was found.
 
 use serde_json::Value;
-use shared::target::{Record, TargetError, TargetKind};
+use shared::target::{CRON_JOB, Record, TargetError, TargetKind};
 
 use crate::{
     api::{Hub, Resource, error::HubError},
@@ -66,6 +66,11 @@ impl Target {
             (Some(companion), Beside::Missing) => companion.describe(&self.object, None, record),
             _ => record,
         })
+    }
+
+    /// The field of `spec` that a sleep of a workload sets.
+    pub(crate) fn sleep_field(&self) -> &'static str {
+        if *self.row == CRON_JOB { "suspend" } else { "replicas" }
     }
 
     /// The name for messages.

@@ -75,8 +75,8 @@ pub struct Elsewhere {
 /// Other objects to read before a change. Whoever has a client reads them and warns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Advice {
-    /// Whatever may scale the target again: autoscalers, owners and deployment tools.
-    Autoscalers,
+    /// Whatever may undo a sleep of the target: autoscalers, owners and deployment tools.
+    Reverts,
     /// The `ClusterPool` that the target belongs to, and its `hibernateAfter`.
     ClusterPools,
 }

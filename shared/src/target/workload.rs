@@ -46,7 +46,7 @@ pub(super) const fn row(kind: Kind) -> TargetKind {
         has_schedule: false,
         has_force: false,
         has_plan: true,
-        advice: Some(Advice::Autoscalers),
+        advice: Some(Advice::Reverts),
         asleep: "asleep",
         awake: "ready",
         columns: &[INSTANCES],

@@ -2,7 +2,7 @@
 //!
 //! | # | spec.replicas | answer |
 //! |---|---|---|
-//! | C1 | N > 0 to 0 | `hibernate.sh/replicas: "N"`, whatever the annotation said before |
+//! | C1 | N > 0 to 0 | `hibernate.sh/replicas: "N"`, whatever the annotation held before |
 //! | C2 | 0 to N > 0 | the annotation is removed |
 //! | C3 | stays 0, a recorded count is altered or removed | it is put back, unless the plugin's field manager did it |
 //! | C4 | stays 0, nothing usable is recorded, a count is added | it stays, if it is a count; 0 and nonsense are removed |
@@ -229,12 +229,15 @@ mod tests {
     }
 
     #[test]
-    fn who_loses_something_is_told() {
-        let said = |edits: Edits| edits.warnings.join("\n");
+    fn who_loses_something_is_warned() {
+        let warnings = |edits: Edits| edits.warnings.join("\n");
         let put_back = edits("kubectl", Some(workload(Some(0), Some("3"))), workload(Some(0), None));
-        assert_eq!(said(put_back), "hibernate.sh/replicas records the replica count for the resume: 3 was restored");
+        assert_eq!(
+            warnings(put_back),
+            "hibernate.sh/replicas records the replica count for the resume: 3 was restored"
+        );
         let removed = edits("kubectl", Some(workload(Some(0), None)), workload(Some(0), Some("0")));
-        assert!(said(removed).contains("from 1 to 2147483647"));
+        assert!(warnings(removed).contains("from 1 to 2147483647"));
     }
 
     #[test]

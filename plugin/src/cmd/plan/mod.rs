@@ -80,7 +80,7 @@ pub(crate) async fn run(kinds: Kinds, args: &PlanArgs, hub_args: &HubArgs) -> Re
         Some(asked) => Some(asked.order(namespace, &found)?),
         None => None,
     };
-    let scaled = found.iter().flatten().filter(|target| target.row.advice == Some(Advice::Autoscalers));
+    let scaled = found.iter().flatten().filter(|target| target.row.advice == Some(Advice::Reverts));
     let autoscalers = reverts::autoscalers(&hub, scaled.map(|target| target.namespace.clone()).collect()).await;
     let outlooks: Vec<Result<Outlook, Failure>> = stream::iter(found)
         .map(|target| async {
@@ -127,7 +127,7 @@ async fn look(
     if let Some(confirmation) = target.row.confirmation {
         return confirmed::look(hub, args, target, confirmation).await;
     }
-    if target.row.advice == Some(Advice::Autoscalers) {
+    if target.row.advice == Some(Advice::Reverts) {
         return workload::look(hub, &args.field_manager, target, autoscalers).await;
     }
     let mut unanswered = None;

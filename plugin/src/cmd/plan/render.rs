@@ -103,7 +103,7 @@ fn lines(outlook: &Outlook, everywhere: bool, now: Timestamp) -> Vec<String> {
     let change = if outlook.desired == "Hibernating" { "the wake" } else { "the sleep or the wake" };
     let verdict = match outlook.gravest() {
         Severity::Block => format!("something blocks {change}"),
-        Severity::Warn if outlook.target.row.advice == Some(Advice::Autoscalers) => {
+        Severity::Warn if outlook.target.row.advice == Some(Advice::Reverts) => {
             format!("nothing blocks {change}; some findings may undo the sleep")
         }
         Severity::Warn => format!("nothing blocks {change}; some findings slow it down or cost money"),

@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn consequences_come_first_and_what_is_forced_is_said() {
+    fn consequences_come_first_and_what_is_forced_is_named() {
         let known = |preflight| Known { what: "x/demo".to_owned(), preflight };
         let mut briefing = briefing(&[(Severity::Forceable, "BarePods"), (Severity::Warned, "LoadBalancers")]);
         briefing.left_out = 2;

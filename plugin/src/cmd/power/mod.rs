@@ -1,12 +1,12 @@
 //! Putting targets to sleep and waking them: plan, ask, write, report, wait.
 
-mod autoscalers;
 mod briefing;
 mod confirm;
 mod namespace;
 mod ownership;
 mod pools;
 mod report;
+mod reverts;
 mod stand_in;
 
 use std::{
@@ -104,7 +104,7 @@ async fn run(
         namespace::note_untouched(&hub, name).await;
     }
     if action == PowerAction::Hibernate {
-        autoscalers::warn(&hub, &planned).await;
+        reverts::warn(&hub, &planned).await;
     }
     if args.yes {
         briefing::note(&known);

@@ -1,4 +1,5 @@
-//! After a wake, `spec.replicas` belongs to whoever deploys the workload: the plugin gives up the ownership that its write gave it.
+//! After a wake, `spec.replicas` or `spec.suspend` belongs to whoever deploys the workload: the plugin gives up the ownership that its write
+//! gave it.
 
 use shared::workload::ownership;
 
@@ -16,11 +17,15 @@ pub(crate) async fn release(hub: &Hub, args: &ActArgs, target: &mut Target, writ
         return None;
     }
     let error = released(hub, target, write).await.err()?;
-    Some(format!(
-        "field manager {} still owns spec.replicas, so that a server-side apply of it by others has a conflict; resume \
-         it again to release it: {error}",
-        write.manager
-    ))
+    Some(kept(target, &write.manager, &error))
+}
+
+fn kept(target: &Target, manager: &str, error: &Problem) -> String {
+    let field = target.sleep_field();
+    format!(
+        "field manager {manager} still owns spec.{field}, so that a server-side apply of it by others has a conflict; \
+         resume it again to release it: {error}"
+    )
 }
 
 async fn released(hub: &Hub, target: &mut Target, write: &Write) -> Result<(), Problem> {
@@ -36,4 +41,26 @@ async fn released(hub: &Hub, target: &mut Target, write: &Write) -> Result<(), P
         }
     }
     Err(Problem::Contended(ATTEMPTS))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+    use shared::target::{CRON_JOB, workload};
+
+    use super::*;
+
+    #[test]
+    fn a_warning_names_the_field_that_the_kind_sleeps_by() {
+        for (row, field) in [
+            (&CRON_JOB, "spec.suspend,"),
+            (&workload::DEPLOYMENT, "spec.replicas,"),
+            (&workload::STATEFUL_SET, "spec.replicas,"),
+            (&workload::KKP_MACHINE_DEPLOYMENT, "spec.replicas,"),
+        ] {
+            let target = Target::new(row, "v1", json!({ "metadata": { "name": "x", "namespace": "shop" } }));
+            let text = kept(&target, "kubectl-hibernate", &Problem::Contended(5));
+            assert!(text.starts_with(&format!("field manager kubectl-hibernate still owns {field} so that")), "{text}");
+        }
+    }
 }

@@ -45,7 +45,7 @@ pub(crate) async fn before(hub: &Hub, action: PowerAction, end: Option<Timestamp
 
 /// Warns of what a pool or `hibernateAfter` undoes.
 async fn by_others(hub: &Hub, action: PowerAction, hold: Option<Timestamp>, changing: &[(String, ClusterDeployment)]) {
-    let mut looks: BTreeMap<(String, String), Option<PoolSnapshot>> = BTreeMap::new();
+    let mut views: BTreeMap<(String, String), Option<PoolSnapshot>> = BTreeMap::new();
     let pools = changing.iter().filter_map(|(_, cluster)| deciding(cluster));
     let mut keys: Vec<_> = pools.map(|pool| (pool.namespace.clone(), pool.pool_name.clone())).collect();
     keys.sort();
@@ -54,18 +54,18 @@ async fn by_others(hub: &Hub, action: PowerAction, hold: Option<Timestamp>, chan
         let all = clusters(hub).await;
         for key in keys {
             let object = hub.get(Resource::preferred(&CLUSTER_POOL.kind), &key.0, &key.1).await;
-            let look = match (&object, &all) {
+            let view = match (&object, &all) {
                 (Ok(object), Ok(all)) => Some(PoolSnapshot::new(hub, &key.0, &key.1, object, all).await),
                 _ => None,
             };
-            looks.insert(key, look);
+            views.insert(key, view);
         }
     }
     for (name, cluster) in changing {
         let text = match deciding(cluster) {
             Some(pool) => {
-                let look = looks.get(&(pool.namespace.clone(), pool.pool_name.clone())).and_then(Option::as_ref);
-                by_pool(cluster, action, &format!("{}/{}", pool.namespace, pool.pool_name), look)
+                let view = views.get(&(pool.namespace.clone(), pool.pool_name.clone())).and_then(Option::as_ref);
+                by_pool(cluster, action, &format!("{}/{}", pool.namespace, pool.pool_name), view)
             }
             None => by_clock(cluster, action, hold),
         };
@@ -80,9 +80,9 @@ fn by_pool(
     cluster: &ClusterDeployment,
     action: PowerAction,
     pool: &str,
-    look: Option<&PoolSnapshot>,
+    view: Option<&PoolSnapshot>,
 ) -> Option<String> {
-    let Some(look) = look else {
+    let Some(view) = view else {
         return Some(format!(
             "ClusterPool {pool} sets the power state of its unclaimed clusters itself and may undo this: change \
              spec.runningCount of the pool, or claim the cluster"
@@ -91,14 +91,14 @@ fn by_pool(
     let same = |other: &ClusterDeployment| {
         other.metadata.namespace == cluster.metadata.namespace && other.metadata.name == cluster.metadata.name
     };
-    let wants = wanted(&look.pool, look.waiting, &look.members);
+    let wants = wanted(&view.pool, view.waiting, &view.members);
     let (at, (_, wants)) = wants.into_iter().enumerate().find(|(_, (member, _))| same(member))?;
-    let count = look.pool.spec.running_count;
+    let count = view.pool.spec.running_count;
     match (action, wants) {
-        (PowerAction::Hibernate, Desired::Running) if at < look.waiting => Some(format!(
+        (PowerAction::Hibernate, Desired::Running) if at < view.waiting => Some(format!(
             "ClusterPool {pool} will wake it again, because claims wait for its clusters (now {}): delete them, or put it to sleep \
              once it is claimed",
-            look.waiting
+            view.waiting
         )),
         (PowerAction::Hibernate, Desired::Running) => Some(format!(
             "ClusterPool {pool} will wake it again, because it keeps its oldest unclaimed clusters running: lower \
@@ -159,11 +159,11 @@ mod tests {
         let members = vec![cluster("a", &own), cluster("b", &own)];
         let pool =
             ClusterPool { spec: ClusterPoolSpec { running_count: 1, ..Default::default() }, ..Default::default() };
-        let look = PoolSnapshot { pool, waiting: 0, members };
-        let said = |name: &str, action| by_pool(&cluster(name, &own), action, "pools/small", Some(&look));
-        assert!(said("a", PowerAction::Hibernate).unwrap().contains("will wake it again"));
-        assert!(said("b", PowerAction::Resume).unwrap().contains("raise spec.runningCount of the pool (now 1)"));
-        assert_eq!((said("a", PowerAction::Resume), said("b", PowerAction::Hibernate)), (None, None));
+        let view = PoolSnapshot { pool, waiting: 0, members };
+        let warning = |name: &str, action| by_pool(&cluster(name, &own), action, "pools/small", Some(&view));
+        assert!(warning("a", PowerAction::Hibernate).unwrap().contains("will wake it again"));
+        assert!(warning("b", PowerAction::Resume).unwrap().contains("raise spec.runningCount of the pool (now 1)"));
+        assert_eq!((warning("a", PowerAction::Resume), warning("b", PowerAction::Hibernate)), (None, None));
         let unseen = by_pool(&cluster("a", &own), PowerAction::Hibernate, "pools/small", None).unwrap();
         assert!(unseen.contains("may undo this"), "{unseen}");
     }

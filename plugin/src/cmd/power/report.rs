@@ -39,13 +39,13 @@ pub(crate) struct Reporter<'a> {
     /// Whether an object was printed already.
     begun: bool,
     /// Failures that concern all targets and were printed already.
-    said: Vec<String>,
+    printed: Vec<String>,
 }
 
 impl<'a> Reporter<'a> {
     /// For so many targets, `everywhere` being all namespaces.
     pub(crate) fn new(args: &'a ActArgs, everywhere: bool, targets: usize) -> Self {
-        Self { args, everywhere, many: targets > 1, begun: false, said: Vec::new() }
+        Self { args, everywhere, many: targets > 1, begun: false, printed: Vec::new() }
     }
 
     /// Prints it: warnings and failures to stderr, what was done to stdout.
@@ -87,16 +87,16 @@ impl<'a> Reporter<'a> {
         self.begun = true;
     }
 
-    /// The line for a failure. A hub that is down is down for every target: said once.
+    /// The line for a failure. A hub that is down is down for every target: printed once.
     fn failure(&mut self, failure: &Failure, place: &str) -> Option<String> {
         if !concerns_all(&failure.problem) {
             return Some(format!("{failure}{place}"));
         }
         let text = failure.to_string();
-        if self.said.contains(&text) {
+        if self.printed.contains(&text) {
             return None;
         }
-        self.said.push(text.clone());
+        self.printed.push(text.clone());
         Some(text)
     }
 }
@@ -123,7 +123,7 @@ mod tests {
     use crate::cli::Cli;
 
     #[test]
-    fn only_what_concerns_all_targets_is_said_once() {
+    fn only_what_concerns_all_targets_is_printed_once() {
         let cli = Cli::read(["kubectl-hibernate", "--all", "-A"].map(Into::into)).unwrap();
         let mut reporter = Reporter::new(&cli.sleep.act, true, 2);
         let refused = |by: &str| {

@@ -4,9 +4,9 @@ use shared::{hive::preflight::Severity, target::Advice};
 
 use crate::{api::Hub, cmd::power::confirm::Planned, output, read::reverts, select::target::Target};
 
-/// Warns of everything that may scale the workloads again, also of those that sleep already. None of those that are refused.
+/// Warns of everything that may undo the sleep of the workloads, also of those that sleep already. None of those that are refused.
 pub(crate) async fn warn(hub: &Hub, planned: &[Planned]) {
-    let of_workload = |(target, plan): &&Planned| target.row.advice == Some(Advice::Autoscalers) && plan.is_ok();
+    let of_workload = |(target, plan): &&Planned| target.row.advice == Some(Advice::Reverts) && plan.is_ok();
     let workloads: Vec<&Target> = planned.iter().filter(of_workload).map(|(target, _)| target).collect();
     let namespaces = workloads.iter().map(|target| target.namespace.clone()).collect();
     let autoscalers = reverts::autoscalers(hub, namespaces).await;

@@ -12,13 +12,14 @@ use shared::{
 };
 
 use crate::{
-    api::{Hub, Resource},
+    api::{Hub, Resource, error::HubError},
     output,
     select::{resolve::CONCURRENCY, target::Target},
 };
 
 static AUTOSCALER: Kind =
     Kind::namespaced("autoscaling", &["v2"], "HorizontalPodAutoscaler", "horizontalpodautoscalers");
+static SCALED_OBJECT: Kind = Kind::namespaced("keda.sh", &["v1alpha1"], "ScaledObject", "scaledobjects");
 
 /// By which the cluster-autoscaler knows a `MachineDeployment`: of Cluster API, and of KKP's machine-controller.
 const NODE_GROUP: [&str; 4] = [
@@ -28,22 +29,26 @@ const NODE_GROUP: [&str; 4] = [
     "cluster.k8s.io/cluster-api-autoscaler-node-group-max-size",
 ];
 
+/// What KEDA reads as false.
+const FALSE: [&str; 6] = ["0", "f", "F", "false", "False", "FALSE"];
+
 /// Code of what undoes nothing.
 const STANDS_STILL: &str = "AutoscalerPauses";
 /// What a sentence shows of a name.
 const MAX_NAME: usize = 128;
 
-/// The autoscalers of these namespaces, without those that cannot be listed. One request for each namespace.
+/// The autoscalers of these namespaces, without those that cannot be listed. One request for each kind and namespace.
 pub(crate) async fn autoscalers(hub: &Hub, namespaces: BTreeSet<String>) -> Vec<Value> {
-    let resource = Resource::preferred(&AUTOSCALER);
-    let lists =
-        stream::iter(namespaces).map(async |namespace: String| hub.list(resource, Some(&namespace), "", "").await);
-    let mut lists = lists.buffer_unordered(CONCURRENCY);
+    let both = |name: String| [&AUTOSCALER, &SCALED_OBJECT].map(|kind| (Resource::preferred(kind), name.clone()));
+    let list = async |(kind, namespace): (Resource, String)| hub.list(kind, Some(&namespace), "", "").await;
+    let mut lists = stream::iter(namespaces.into_iter().flat_map(both)).map(list).buffer_unordered(CONCURRENCY);
     let mut found = Vec::new();
     while let Some(list) = lists.next().await {
         match list {
             Ok(list) => found.extend(list.items),
-            Err(error) if hub.verbose => output::note(&format!("cannot list autoscalers: {error}")),
+            Err(error) if hub.verbose && !matches!(error, HubError::NoKind(_)) => {
+                output::note(&format!("cannot list autoscalers: {error}"));
+            }
             Err(_) => {}
         }
     }
@@ -53,7 +58,8 @@ pub(crate) async fn autoscalers(hub: &Hub, namespaces: BTreeSet<String>) -> Vec<
 /// Everything that may scale this workload again.
 pub(crate) fn of(target: &Target, autoscalers: &[Value]) -> Vec<Finding> {
     let (object, what, field) = (&target.object, target.full_name(), target.sleep_field());
-    let scalers = autoscalers.iter().filter(|scaler| scales(scaler, target)).map(|scaler| by_autoscaler(scaler, &what));
+    let scalers = autoscalers.iter().filter(|scaler| scales(scaler, target));
+    let scalers: BTreeSet<_> = scalers.filter_map(|scaler| by_autoscaler(scaler, &what)).collect();
     let owners = controllers(object).map(|owner| {
         let owner = format!("{}/{}", short(text(owner, "/kind")), short(text(owner, "/name")));
         ("Owner", format!("{owner} controls {what} and may set spec.{field} again: scale or suspend {owner} instead"))
@@ -61,31 +67,48 @@ pub(crate) fn of(target: &Target, autoscalers: &[Value]) -> Vec<Finding> {
     let tools = [by_topology(object, &what), by_node_autoscaler(object, &what), by_argo_cd(object, &what, field)];
     let flux = [("kustomize", "kustomization"), ("helm", "helmrelease")];
     let flux = flux.into_iter().filter_map(|(group, kind)| by_flux(object, &what, field, group, kind));
-    let found = scalers.chain(owners).chain(tools.into_iter().flatten()).chain(flux);
+    let found = scalers.into_iter().chain(owners).chain(tools.into_iter().flatten()).chain(flux);
     let severity = |code: &str| if code == STANDS_STILL { Severity::Info } else { Severity::Warn };
     found.map(|(code, sentence)| Finding::new(severity(code), code, sentence)).collect()
 }
 
-fn by_autoscaler(scaler: &Value, what: &str) -> (&'static str, String) {
+type Found = Option<(&'static str, String)>;
+
+fn by_autoscaler(scaler: &Value, what: &str) -> Found {
     let name = text(scaler, "/metadata/name");
     let keda = controllers(scaler).find(|owner| text(owner, "/apiVersion").starts_with("keda.sh/"));
-    let scaled_object = keda.map(|owner| text(owner, "/name")).or_else(|| name.strip_prefix("keda-hpa-"));
-    let name = short(name);
-    if let Some(scaled) = scaled_object.map(short) {
-        let sentence = format!(
-            "scaledobject/{scaled} (KEDA) scales {what}, also from 0: once it sleeps, annotate scaledobject/{scaled} \
-             with autoscaling.keda.sh/paused-replicas=0, and remove that before the resume"
-        );
-        return ("Keda", sentence);
+    let of_hpa = || keda.map(|owner| text(owner, "/name")).or_else(|| name.strip_prefix("keda-hpa-"));
+    let own = (text(scaler, "/kind") == SCALED_OBJECT.kind).then_some(name);
+    if let Some(scaled) = own.or_else(of_hpa) {
+        return by_keda(scaler, &short(scaled), what);
     }
-    let begin = format!("horizontalpodautoscaler/{name} scales {what}");
-    if scaler.pointer("/spec/minReplicas").and_then(Value::as_u64) == Some(0) {
-        return ("Autoscaler", format!("{begin}, also from 0: set its spec.minReplicas to 1 for as long as it sleeps"));
-    }
-    (STANDS_STILL, format!("{begin}: it stands still at 0 replicas and goes on after the wake; nothing has to be done"))
+    let (code, effect) = match scaler.pointer("/spec/minReplicas").and_then(Value::as_u64) {
+        Some(0) => ("Autoscaler", ", also from 0: set its spec.minReplicas to 1 for as long as it sleeps"),
+        _ => (STANDS_STILL, ": it stands still at 0 replicas and goes on after the wake; nothing has to be done"),
+    };
+    Some((code, format!("horizontalpodautoscaler/{} scales {what}{effect}", short(name))))
 }
 
-type Found = Option<(&'static str, String)>;
+/// By a `ScaledObject` or by its HPA, which has the same annotations.
+///
+/// KEDA deletes the HPA of a `ScaledObject` that is paused. One that is paused at a count has it restored at each reconcile, such as after a
+/// restart of KEDA; one that is paused without a count is left as it is [`handlePause` of kedacore/keda]. One that fails its checks has no HPA
+/// either, and scales once they pass.
+fn by_keda(scaled: &Value, name: &str, what: &str) -> Found {
+    const PAUSED_AT: &str = "autoscaling.keda.sh/paused-replicas";
+    let paused = annotation(scaled, "autoscaling.keda.sh/paused").is_some_and(|paused| !FALSE.contains(&paused));
+    let undo = match annotation(scaled, PAUSED_AT).map(|count| count.parse().unwrap_or(0_u32)) {
+        Some(0) => return None,
+        Some(count) => format!("set that to {count} again"),
+        None if paused => return None,
+        None => "remove that".to_owned(),
+    };
+    let sentence = format!(
+        "scaledobject/{name} (KEDA) scales {what}, also from 0: once it sleeps, annotate scaledobject/{name} with \
+         {PAUSED_AT}=0, and {undo} before the resume"
+    );
+    Some(("Keda", sentence))
+}
 
 fn by_topology(object: &Value, what: &str) -> Found {
     label(object, "topology.cluster.x-k8s.io/owned")?;
@@ -133,12 +156,16 @@ fn by_flux(object: &Value, what: &str, field: &str, group: &str, kind: &str) -> 
 }
 
 fn scales(scaler: &Value, target: &Target) -> bool {
-    let of = |key: &str| text(scaler, &format!("/spec/scaleTargetRef/{key}"));
-    let group = of("apiVersion").split_once('/').map_or("", |(group, _)| group);
+    // Only KEDA has defaults.
+    let of = |key: &str, default: &'static str| match text(scaler, &format!("/spec/scaleTargetRef/{key}")) {
+        "" if text(scaler, "/kind") == SCALED_OBJECT.kind => default,
+        found => found,
+    };
+    let group = of("apiVersion", "apps/v1").split_once('/').map_or("", |(group, _)| group);
     text(scaler, "/metadata/namespace") == target.namespace
         && group == target.row.kind.group
-        && of("kind") == target.row.kind.kind
-        && of("name") == target.name
+        && of("kind", "Deployment") == target.row.kind.kind
+        && of("name", "") == target.name
 }
 
 /// The `ownerReferences` that are marked as controllers.
@@ -227,6 +254,55 @@ mod tests {
         ] {
             assert_eq!(with(change.clone()), [expected], "{change}");
         }
+    }
+
+    #[test]
+    fn a_scaled_object_is_named_unless_keda_leaves_its_target_alone() {
+        let scaled = |reference: &Value, annotations: &Value| {
+            json!({
+                "kind": "ScaledObject",
+                "metadata": { "name": "orders", "namespace": "shop", "annotations": annotations },
+                "spec": { "scaleTargetRef": reference },
+            })
+        };
+        let web = web(&json!({}));
+        let advice = |undo: &str| {
+            format!(
+                "warn Keda: scaledobject/orders (KEDA) scales deployment.apps/web, also from 0: once it sleeps, annotate \
+                 scaledobject/orders with autoscaling.keda.sh/paused-replicas=0, and {undo} before the resume"
+            )
+        };
+        let (remove, restore) = ("remove that", "set that to 5 again");
+        for (paused, at, undo) in [
+            (None, None, Some(remove)), // its HPA is yet to be made
+            (Some("false"), None, Some(remove)),
+            (Some("0"), None, Some(remove)),
+            (Some("true"), None, None),
+            (Some("yes"), None, None),
+            (Some(""), None, None),
+            (None, Some("5"), Some(restore)),
+            (Some("true"), Some("5"), Some(restore)),
+            (Some("false"), Some("5"), Some(restore)),
+            (None, Some("0"), None),
+            (None, Some("five"), None), // KEDA refuses it, and scales nothing
+        ] {
+            let annotations =
+                json!({ "autoscaling.keda.sh/paused": paused, "autoscaling.keda.sh/paused-replicas": at });
+            let object = scaled(&json!({ "name": "web" }), &annotations);
+            assert_eq!(lines(&of(&web, &[object])), Vec::from_iter(undo.map(advice)), "{paused:?} {at:?}");
+        }
+        for (reference, named) in [
+            (json!({ "name": "web", "kind": "Deployment", "apiVersion": "apps/v1" }), true),
+            (json!({ "name": "web", "kind": "Rollout" }), false),
+            (json!({ "name": "web", "apiVersion": "argoproj.io/v1alpha1" }), false),
+            (json!({ "name": "db" }), false),
+        ] {
+            assert_eq!(!of(&web, &[scaled(&reference, &json!({}))]).is_empty(), named, "{reference}");
+        }
+        let mut made = scaler("apps/v1", "Deployment", "web");
+        made["metadata"]["name"] = json!("keda-hpa-orders");
+        let both = [scaled(&json!({ "name": "web" }), &json!({})), made];
+        assert_eq!(lines(&of(&web, &both)), [advice(remove)], "named once");
     }
 
     #[test]

@@ -226,6 +226,11 @@ async fn a_machine_that_stops_again_after_each_start_is_named_with_ec2s_reason_a
     assert!((3..=7).contains(&starts), "{starts} starts");
     world.ec2().stops_again(&bad, None).await?;
     cluster.wait_for_power_state("Running", SOON).await?;
+    world.ec2().set_state(&bad, "stopped").await?;
+    let resume = ["resume", &name, "-n", cluster.namespace(), "--wait", "--timeout", "90s"];
+    let woken = world.plugin(&resume).await?.ok()?;
+    assert!(woken.contains(" running after "), "{woken}");
+    assert_eq!(cluster.states().await?.get("running"), Some(&3), "--wait has seen what the check found");
     cluster.remove().await
 }
 

@@ -284,9 +284,14 @@ async fn waiting_gives_up_in_time_and_when_somebody_decides_otherwise() -> Resul
     let world = World::shared().await?;
     with_temp_ns(&world, async |client, ns| {
         let clusters = clusters(&client, &ns);
-        for name in ["stuck", "contested", "gone"] {
+        for name in ["stuck", "contested", "gone", "running"] {
             cluster(&clusters, name, json!({})).await?;
         }
+        let unanswered = world.plugin(&["resume", "cd/running", "-n", &ns, "--wait", "--timeout", "2s"]).await?;
+        assert_eq!(unanswered.code, 4, "{}", unanswered.stderr);
+        let cause = "clusterdeployment.hive.openshift.io/running: timed out after 2s: waiting for a check of its machines: \
+                     hibernate-controller has not answered; is it running, and does it serve the platform gcp?";
+        assert!(unanswered.stderr.contains(cause), "{}", unanswered.stderr);
         hive_says(&clusters, "stuck", &stopping("i-9")).await?;
         let slow = world.plugin(&["cd/stuck", "-n", &ns, "--wait", "--timeout", "2s"]).await?;
         assert_eq!(slow.code, 4);

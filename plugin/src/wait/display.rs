@@ -63,16 +63,6 @@ impl ProgressDisplay {
         }
     }
 
-    /// A target has reached the state asked for.
-    pub(crate) fn arrive(&self, at: usize, text: String) {
-        self.finish(at, Outcome::Arrived(text));
-    }
-
-    /// A target will not reach the state asked for.
-    pub(crate) fn fail(&self, at: usize, problem: Problem) {
-        self.finish(at, Outcome::Failed(problem));
-    }
-
     /// Whether the outcome of a target is known.
     pub(crate) fn is_settled(&self, at: usize) -> bool {
         self.with(|outcomes| !matches!(outcomes.get(at), Some(Outcome::Open(_))))
@@ -88,7 +78,16 @@ impl ProgressDisplay {
         self.outcomes.into_inner().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn finish(&self, at: usize, outcome: Outcome) {
+    /// How it is with a target now.
+    pub(crate) fn update(&self, at: usize, outcome: Outcome) {
+        match outcome {
+            Outcome::Open(state) => self.state(at, &state),
+            end => self.finish(at, end),
+        }
+    }
+
+    /// The outcome of a target that is no longer on its way.
+    pub(crate) fn finish(&self, at: usize, outcome: Outcome) {
         self.with(|outcomes| {
             if let Some(open @ Outcome::Open(_)) = outcomes.get_mut(at) {
                 *open = outcome;
@@ -150,9 +149,9 @@ mod tests {
     fn what_is_settled_stays_settled() {
         let display = ProgressDisplay::new(["a", "b", "c"].into_iter());
         display.state(0, "on its way\x1b[2J\n");
-        display.arrive(1, "running".to_owned());
+        display.finish(1, Outcome::Arrived("running".to_owned()));
         display.state(1, "late news");
-        display.fail(1, Problem::Declined);
+        display.finish(1, Outcome::Failed(Problem::Declined));
         assert!(!display.is_settled(0) && display.is_settled(1) && !display.is_settled(2));
         let outcomes = display.close();
         assert!(matches!(&outcomes[0], Outcome::Open(text) if text == "on its way [2J "));

@@ -12,6 +12,7 @@ use std::{
 };
 
 use futures::future::join_all;
+use jiff::Timestamp;
 use serde_json::Value;
 use shared::target::{PowerAction, Progress, UNNOTICED};
 
@@ -28,6 +29,11 @@ use crate::{
     select::target::Target,
 };
 
+/// How long an answer to a request for a check is waited for without `--timeout`: without our controller there is none.
+const ANSWER_LIMIT: Duration = Duration::from_mins(2);
+/// How often that limit is checked while nothing changes.
+const ANSWER_TICK: Duration = Duration::from_secs(5);
+
 /// A target that is waited for.
 pub(crate) struct Waiting<'a> {
     pub(crate) target: &'a Target,
@@ -35,9 +41,48 @@ pub(crate) struct Waiting<'a> {
     pub(crate) begin: Instant,
     /// Whether anything was written: if not, the target may have been in that state all the time.
     pub(crate) changed: bool,
+    /// A request for a check that the controller has to answer first.
+    pub(crate) request: Option<Request>,
+}
+
+/// A request for a check of a target.
+#[derive(Clone, Copy)]
+pub(crate) struct Request {
+    at: Timestamp,
+    /// Within which time it has to be answered.
+    limit: Duration,
+}
+
+impl Request {
+    pub(crate) fn new(at: Timestamp, limit: Option<Duration>) -> Self {
+        Self { at, limit: limit.unwrap_or(ANSWER_LIMIT) }
+    }
 }
 
 impl Waiting<'_> {
+    /// What the object says of the target.
+    fn outcome(&self, object: &Value, first_look: bool) -> Outcome {
+        let row = self.target.row;
+        let progress = match self.request {
+            Some(request) => row.lifecycle.check_progress(object, request.at),
+            None => row.progress(object, self.action),
+        };
+        match progress {
+            Ok(Progress::Reached) => Outcome::Arrived(self.arrived(first_look)),
+            Ok(Progress::Unanswered(state)) if self.request.is_some_and(|it| self.begin.elapsed() >= it.limit) => {
+                Outcome::Failed(WaitError::TimedOut { after: self.begin.elapsed(), state }.into())
+            }
+            Ok(Progress::Going(state) | Progress::Unanswered(state)) => Outcome::Open(state),
+            Ok(Progress::Unnoticed) => Outcome::Open(UNNOTICED.to_owned()),
+            Ok(Progress::Lost(why)) => self.lost(why),
+            Err(error) => Outcome::Failed(error.into()),
+        }
+    }
+
+    fn lost(&self, why: String) -> Outcome {
+        Outcome::Failed(WaitError::Lost { after: self.begin.elapsed(), why }.into())
+    }
+
     /// `hibernating after 38s`.
     fn arrived(&self, first_look: bool) -> String {
         let state = self.target.row.state_after(self.action);
@@ -73,12 +118,8 @@ pub(crate) async fn all(
     for (name, outcome) in names.into_iter().zip(display.close()) {
         let problem = match outcome {
             Outcome::Arrived(text) => {
-                let line = format!("{name} {text}");
-                if objects_on_stdout {
-                    output::note(&line)
-                } else {
-                    output::line(&line)
-                }
+                let print = if objects_on_stdout { output::note } else { output::line };
+                print(&format!("{name} {text}"));
                 continue;
             }
             Outcome::Failed(problem) => problem,
@@ -94,50 +135,119 @@ pub(crate) async fn all(
 async fn follow(hub: &Hub, group: &[(usize, &Waiting<'_>)], display: &ProgressDisplay) {
     let Some((_, Waiting { target: any, .. })) = group.first() else { return };
     let names: Vec<String> = group.iter().map(|(_, waiting)| waiting.target.name.clone()).collect();
-    let scope = Scope { namespace: Some(&any.namespace), names: &names, ..Scope::of(any.resource) };
+    let tick = if group.iter().any(|(_, waiting)| waiting.request.is_some()) { ANSWER_TICK } else { Duration::MAX };
+    let scope = Scope { namespace: Some(&any.namespace), names: &names, tick, ..Scope::of(any.resource) };
     let mut watcher = hub.watcher(scope);
-    let mut known = BTreeSet::new();
+    let (mut known, mut checked) = (BTreeSet::new(), BTreeMap::new());
     while !group.iter().all(|(at, _)| display.is_settled(*at)) {
         let event = match watcher.next().await {
             Ok(event) => event,
             Err(error) => {
                 for (at, waiting) in group {
-                    let lost = WaitError::Lost { after: waiting.begin.elapsed(), why: error.to_string() };
-                    display.fail(*at, lost.into());
+                    display.finish(*at, waiting.lost(error.to_string()));
                 }
                 return;
             }
         };
         let of = |name: &str| group.iter().find(|(_, waiting)| waiting.target.name == name);
         match event {
-            Event::Applied(object) => {
+            Event::Applied(mut object) => {
                 let Some((at, waiting)) = of(name_of(&object)) else { continue };
-                settle(hub, display, *at, waiting, object, known.insert(*at)).await;
+                companion::attach(hub, waiting.target.row, &mut object).await;
+                display.update(*at, waiting.outcome(&object, known.insert(*at)));
+                if waiting.request.is_some() {
+                    checked.insert(*at, object);
+                }
             }
             Event::Deleted((_, name)) => {
                 let Some((at, waiting)) = of(&name) else { continue };
-                display.fail(*at, WaitError::deleted(waiting.begin.elapsed()).into());
+                display.finish(*at, Outcome::Failed(WaitError::deleted(waiting.begin.elapsed()).into()));
             }
-            Event::Tick => {}
+            // Only the limit of a request passes while nothing changes.
+            Event::Tick => {
+                for (at, waiting) in group {
+                    let Some(object) = checked.get(at) else { continue };
+                    display.update(*at, waiting.outcome(object, false));
+                }
+            }
         }
     }
 }
 
-async fn settle(
-    hub: &Hub,
-    display: &ProgressDisplay,
-    at: usize,
-    waiting: &Waiting<'_>,
-    mut object: Value,
-    first_look: bool,
-) {
-    let row = waiting.target.row;
-    companion::attach(hub, row, &mut object).await;
-    match row.progress(&object, waiting.action) {
-        Ok(Progress::Reached) => display.arrive(at, waiting.arrived(first_look)),
-        Ok(Progress::Going(text)) => display.state(at, &text),
-        Ok(Progress::Unnoticed) => display.state(at, UNNOTICED),
-        Ok(Progress::Lost(why)) => display.fail(at, WaitError::Lost { after: waiting.begin.elapsed(), why }.into()),
-        Err(error) => display.fail(at, error.into()),
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+    use shared::{hive::preflight::PREFLIGHT, target::CLUSTER_DEPLOYMENT};
+
+    use super::*;
+
+    const REQUESTED: &str = "2026-11-21T18:00:00Z";
+
+    /// A cluster that runs, and what a check of it found when.
+    fn running(checked: Option<&str>, found: &str) -> Value {
+        json!({
+            "apiVersion": "hive.openshift.io/v1", "kind": "ClusterDeployment",
+            "metadata": { "name": "demo", "namespace": "x" },
+            "spec": {
+                "baseDomain": "d", "clusterName": "demo", "installed": true, "platform": { "gcp": { "region": "r" } },
+            },
+            "status": { "powerState": "Running", "conditions": [
+                { "type": "Ready", "status": "True", "reason": "Running" },
+                { "type": PREFLIGHT, "status": "True", "message": found, "lastProbeTime": checked },
+            ] },
+        })
+    }
+
+    /// The exit code, none while it is waited for, and the message.
+    fn shown(outcome: Outcome) -> (Option<Exit>, String) {
+        match outcome {
+            Outcome::Open(state) => (None, state),
+            Outcome::Arrived(text) => (Some(Exit::Done), text),
+            Outcome::Failed(problem) => (Some(problem.exit()), problem.to_string()),
+        }
+    }
+
+    fn target() -> Target {
+        Target::new(&CLUSTER_DEPLOYMENT, "v1", running(None, ""))
+    }
+
+    fn waiting(target: &Target, seconds: u64, changed: bool) -> Waiting<'_> {
+        let begin = Instant::now().checked_sub(Duration::from_secs(seconds)).unwrap();
+        Waiting { target, action: PowerAction::Resume, begin, changed, request: None }
+    }
+
+    /// `--timeout`, the seconds since the request, and what the check found when.
+    #[test]
+    fn a_request_is_waited_for_until_it_is_answered_and_without_a_timeout_for_two_minutes() {
+        const STATE: &str = "waiting for a check of its machines: hibernate-controller has not answered; is it running, and \
+                             does it serve the platform gcp?";
+        let late = format!("timed out after 2m0s: {STATE}");
+        let unlisted = "stopped waiting after 3s: its machines were not checked: EC2 is silent";
+        let fine = "info Credentials: they work";
+        for (case, timeout, seconds, checked, found, expected) in [
+            ("no answer yet", None, 119, None, "", (None, STATE)),
+            ("no answer", None, 120, None, "", (Some(Exit::TimedOut), late.as_str())),
+            ("more time is given", Some(600), 120, None, "", (None, STATE)),
+            ("an older answer", None, 3, Some("2026-11-21T17:59:59Z"), fine, (None, STATE)),
+            ("the answer", None, 3, Some(REQUESTED), fine, (Some(Exit::Done), "running after 3s")),
+            ("a late answer", None, 300, Some(REQUESTED), fine, (Some(Exit::Done), "running after 5m0s")),
+            ("no list", None, 3, Some(REQUESTED), "warn CloudNotAsked: EC2 is silent", (Some(Exit::Error), unlisted)),
+        ] {
+            let request = Some(Request::new(REQUESTED.parse().unwrap(), timeout.map(Duration::from_secs)));
+            let target = target();
+            let waiting = Waiting { request, ..waiting(&target, seconds, true) };
+            let (exit, text) = shown(waiting.outcome(&running(checked, found), true));
+            assert_eq!((exit, text.as_str()), expected, "{case}");
+        }
+    }
+
+    #[test]
+    fn without_a_request_the_state_alone_counts() {
+        for (changed, first_look, text) in
+            [(false, true, "already running"), (false, false, "running after 3s"), (true, true, "running after 3s")]
+        {
+            let outcome = shown(waiting(&target(), 3, changed).outcome(&running(None, ""), first_look));
+            assert_eq!(outcome, (Some(Exit::Done), text.to_owned()), "{changed} {first_look}");
+        }
     }
 }

@@ -46,10 +46,12 @@ pub enum Change {
         /// Whether the target is, or will be, in the state asked for: if not, there is nothing to wait for.
         follows: bool,
     },
-    /// Nothing, but the controller can be asked to look at the target now.
+    /// Nothing, but the controller can be asked to check the target now.
     Ask {
         /// A JSON merge patch that asks. If it is refused, nothing is lost.
         patch: Value,
+        /// The time of the request, by which its answer is recognized.
+        requested: Timestamp,
         /// What to tell the user once the patch is written.
         message: String,
     },
@@ -73,6 +75,8 @@ pub enum Progress {
     Going(String),
     /// No controller has started yet.
     Unnoticed,
+    /// The controller has not answered the request for a check; the text says what is awaited and what may be amiss.
+    Unanswered(String),
     /// It will not get there; the text says why.
     Lost(String),
 }
@@ -104,6 +108,14 @@ pub trait Lifecycle: fmt::Debug + Sync {
     /// # Errors
     /// When the object does not match its schema.
     fn progress(&self, object: &Value, action: PowerAction) -> Result<Progress, TargetError>;
+
+    /// The progress of a check that was requested at this time by [`Change::Ask`]: reached once the answer and the state after it are good.
+    ///
+    /// # Errors
+    /// As [`Self::progress`].
+    fn check_progress(&self, object: &Value, _requested: Timestamp) -> Result<Progress, TargetError> {
+        self.progress(object, PowerAction::Resume)
+    }
 
     /// Adds what is known of this kind to a record that holds what all kinds have: at least `desired` and `observed`.
     ///

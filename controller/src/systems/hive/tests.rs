@@ -12,7 +12,7 @@ use shared::cloud::{
     CloudError, CloudErrorKind, ClusterRef, Driver, Instance, InstanceState, Listing, NoLedger, Outcome, Priority,
     Profile, Target as CloudTarget, Verb,
 };
-use shared::target::{CLUSTER_DEPLOYMENT, Change, Intent, PowerAction};
+use shared::target::{CLUSTER_DEPLOYMENT, Change, Intent, PowerAction, Progress};
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
@@ -305,12 +305,19 @@ async fn a_resume_of_a_running_cluster_has_its_machines_checked_at_once() {
         queried: false,
         force: false,
     };
-    let Ok(Change::Ask { patch, .. }) = CLUSTER_DEPLOYMENT.change(&hub.get(CLUSTER), &intent) else {
+    let Ok(Change::Ask { patch, requested, .. }) = CLUSTER_DEPLOYMENT.change(&hub.get(CLUSTER), &intent) else {
         panic!("{}", hub.get(CLUSTER))
     };
     hub.edit(CLUSTER, |cluster| json_patch::merge(cluster, &patch));
-    sleep(Duration::from_secs(5)).await;
-    assert_eq!(cloud.moves().len(), 1, "it is started");
+    let progress = || CLUSTER_DEPLOYMENT.lifecycle.check_progress(&hub.get(CLUSTER), requested).unwrap();
+    assert!(matches!(progress(), Progress::Unanswered(_)), "{:?}", progress());
+    for _ in 0..50 {
+        if progress() == Progress::Reached {
+            break;
+        }
+        sleep(Duration::from_millis(100)).await;
+    }
+    assert_eq!((progress(), cloud.moves().len()), (Progress::Reached, 1), "it is started, and the request answered");
     work.abort();
 }
 

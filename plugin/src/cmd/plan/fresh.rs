@@ -9,7 +9,7 @@ use shared::{
     annotation::{format, keys},
     hive::{
         api::ClusterDeployment,
-        preflight::{answers, is_left_alone, request_time},
+        preflight::{answers, is_left_alone, request_time, unanswered},
     },
 };
 use tokio::time::Instant;
@@ -45,11 +45,7 @@ pub(crate) async fn ask(hub: &Hub, args: &PlanArgs, target: &Target) -> Result<V
     if let Ok(answer) = tokio::time::timeout(limit, follow(hub, target, object, answered)).await {
         return answer;
     }
-    let platform = cluster.spec.platform.name();
-    let state = format!(
-        "hibernate-controller has not answered; is it running, and does it serve the platform {platform}? The findings \
-         shown are from an earlier check"
-    );
+    let state = format!("{} The findings shown are from an earlier check", unanswered(&cluster));
     Err(WaitError::TimedOut { after: begin.elapsed(), state }.into())
 }
 

@@ -36,7 +36,7 @@ use crate::{
         resolve::{CONCURRENCY, Resolver},
         target::Target,
     },
-    wait::{self, Waiting},
+    wait::{self, Request, Waiting},
 };
 
 /// How often a workload is read again because another client wrote it in between.
@@ -125,8 +125,12 @@ async fn run(
     let (done, mut exits) = write_all(&hub, &intent, args, found, reporter).await;
     if args.wait && args.dry_run == DryRun::None {
         let followed = done.iter().filter(|done| done.follows);
-        let waiting: Vec<Waiting<'_>> =
-            followed.map(|done| Waiting { target: &done.target, action, begin, changed: done.changed }).collect();
+        let waiting: Vec<Waiting<'_>> = followed
+            .map(|Done { target, changed, requested, .. }| {
+                let request = requested.map(|at| Request::new(at, args.timeout.0));
+                Waiting { target, action, begin, changed: *changed, request }
+            })
+            .collect();
         exits.extend(wait::all(&hub, &waiting, args.timeout.0, args.output.is_some()).await);
     }
     Ok(Exit::of(exits))
@@ -207,22 +211,26 @@ async fn write(hub: &Hub, intent: &Intent<'_>, args: &ActArgs, mut target: Targe
             Change::Patch { patch, message, warnings } => (patch, message, warnings),
             Change::None { message, follows } => {
                 let warnings = ownership::release(hub, args, &mut target, &settings).await.into_iter().collect();
-                return Ok(Done { target, message, changed: false, follows, warnings });
+                return Ok(Done { target, message, changed: false, follows, requested: None, warnings });
             }
-            Change::Ask { patch, message } => return Ok(ask(hub, args, &settings, target, &patch, message).await),
+            Change::Ask { patch, requested, message } => {
+                let (requested, warnings) = (Some(requested), Vec::new());
+                let done = Done { target, message, changed: true, follows: true, requested, warnings };
+                return Ok(ask(hub, args, &settings, &patch, done).await);
+            }
         };
         match apply(hub, args, &settings, &target, &patch).await {
             Ok(object) => {
                 target.object = object;
                 let kept = ownership::release(hub, args, &mut target, &settings).await;
                 let warnings = warnings.into_iter().chain(kept).collect();
-                return Ok(Done { target, message, changed: true, follows: true, warnings });
+                return Ok(Done { target, message, changed: true, follows: true, requested: None, warnings });
             }
             Err(HubError::Conflict { .. }) => target = target.read_again(hub).await?,
             Err(refusal) if stand_in::is_by_system(&target, &refusal) => {
                 let warning = stand_in::write(hub, &target, intent, &settings, refusal).await?;
                 let warnings = warnings.into_iter().chain([warning]).collect();
-                return Ok(Done { target, message, changed: true, follows: true, warnings });
+                return Ok(Done { target, message, changed: true, follows: true, requested: None, warnings });
             }
             Err(error) => return Err(error.into()),
         }
@@ -230,16 +238,16 @@ async fn write(hub: &Hub, intent: &Intent<'_>, args: &ActArgs, mut target: Targe
     Err(Problem::Contended(ATTEMPTS))
 }
 
-/// Asks the controller to look at a target that is in the state asked for. A refusal is only a warning: there was nothing to do.
-async fn ask(hub: &Hub, args: &ActArgs, settings: &Write, mut target: Target, patch: &Value, message: String) -> Done {
-    let (message, warnings) = match apply(hub, args, settings, &target, patch).await {
-        Ok(object) => {
-            target.object = object;
-            (message, Vec::new())
+/// Asks the controller to check a target that is in the state asked for. A refusal is only a warning: there was nothing to do.
+async fn ask(hub: &Hub, args: &ActArgs, settings: &Write, patch: &Value, mut done: Done) -> Done {
+    match apply(hub, args, settings, &done.target, patch).await {
+        Ok(object) => done.target.object = object,
+        Err(error) => {
+            let warnings = vec![format!("no check of its machines was requested: {error}")];
+            done = Done { message: "unchanged".to_owned(), changed: false, requested: None, warnings, ..done };
         }
-        Err(error) => ("unchanged".to_owned(), vec![format!("no check of its machines was requested: {error}")]),
-    };
-    Done { target, message, changed: false, follows: true, warnings }
+    }
+    done
 }
 
 async fn apply(hub: &Hub, args: &ActArgs, settings: &Write, target: &Target, patch: &Value) -> Result<Value, HubError> {

@@ -15,6 +15,8 @@ pub(crate) struct Done {
     pub(crate) changed: bool,
     /// Whether the target is, or will be, in the state asked for.
     pub(crate) follows: bool,
+    /// The request that the controller has to answer first.
+    pub(crate) requested: Option<jiff::Timestamp>,
     /// What the change goes against.
     pub(crate) warnings: Vec<String>,
 }

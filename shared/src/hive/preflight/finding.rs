@@ -51,6 +51,8 @@ pub mod code {
     /// Findings that did not fit.
     pub const LEFT_OUT: &str = "LeftOut";
 
+    /// Those that a list of the instances ends in if it fails or finds none.
+    pub const OF_LIST: &[&str] = &[CREDENTIALS, NO_INSTANCES, CLOUD_NOT_ASKED];
     /// Those that only the cluster's own API server can answer for.
     pub const OF_SPOKE: &[&str] =
         &[UPGRADE_IN_PROGRESS, CERTIFICATE_EXPIRES, PENDING_REQUESTS, WEBHOOKS_ON_WAKE, DISRUPTION_BUDGETS, NOT_READ];

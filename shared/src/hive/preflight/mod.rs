@@ -71,6 +71,18 @@ pub fn answers(cluster: &ClusterDeployment, requested: Timestamp) -> bool {
     found_at(cluster).is_some_and(|found| found.as_second() >= requested.as_second())
 }
 
+/// Why there may be no answer.
+pub fn unanswered(cluster: &ClusterDeployment) -> String {
+    let platform = cluster.spec.platform.name();
+    format!("hibernate-controller has not answered; is it running, and does it serve the platform {platform}?")
+}
+
+/// Why the last answer was given without a list of the machines, if it was.
+pub fn unlisted(cluster: &ClusterDeployment) -> Option<String> {
+    let is_why = |one: &Finding| one.severity < Severity::Info && code::OF_LIST.contains(&one.code.as_str());
+    Some(format!("its machines were not checked: {}", findings(cluster).into_iter().find(is_why)?.sentence))
+}
+
 /// When the findings that the condition holds were found.
 pub fn found_at(cluster: &ClusterDeployment) -> Option<Timestamp> {
     Some(cluster.condition(PREFLIGHT)?.last_probe_time.as_ref()?.0)

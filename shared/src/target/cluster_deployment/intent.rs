@@ -12,7 +12,7 @@ use crate::{
         keys,
     },
     hive::{
-        api::ClusterDeployment,
+        api::{ClusterDeployment, FAKE_CLUSTER},
         preflight::{is_awake, is_left_alone, request_time},
     },
     target::lifecycle::{Change, Intent, PowerAction},
@@ -82,17 +82,18 @@ fn is_asleep(cluster: &Value) -> bool {
     cluster.pointer("/spec/powerState").and_then(Value::as_str) == Some("Hibernating")
 }
 
-/// Asks for a preflight, because the controller lists the machines before it answers one.
+/// Asks for a preflight, because the controller lists the machines before it answers one. A fake cluster has none.
 fn check(cluster: &Value, intent: &Intent<'_>) -> Option<Change> {
     if intent.action != PowerAction::Resume || intent.queried {
         return None;
     }
     let cluster = ClusterDeployment::deserialize(cluster).ok();
-    let cluster = cluster.filter(|cluster| is_awake(cluster) && !is_left_alone(cluster))?;
-    let asked = format::seconds(request_time(&cluster, intent.now));
-    let patch = json!({ "metadata": { "annotations": { keys::PREFLIGHT_REQUESTED_AT: asked } } });
+    let cluster = cluster.filter(|c| is_awake(c) && !is_left_alone(c) && !c.annotation_is_true(FAKE_CLUSTER))?;
+    let requested = request_time(&cluster, intent.now);
+    let patch = json!({ "metadata": { "annotations": { keys::PREFLIGHT_REQUESTED_AT: format::seconds(requested) } } });
     Some(Change::Ask {
         patch,
+        requested,
         message: "already running; asked for a check of its machines, `status` shows the outcome".to_owned(),
     })
 }
@@ -269,16 +270,19 @@ mod tests {
         let named = |action| intent(action, None, None);
         let paused: fn(&mut Value) =
             |cluster| cluster["metadata"]["annotations"] = json!({ "hive.openshift.io/reconcile-pause": "true" });
+        let fake: fn(&mut Value) = |cluster| cluster["metadata"]["annotations"] = json!({ FAKE_CLUSTER: "true" });
         for (case, cluster, intent, asks) in [
             ("it runs", cluster("Running", "True", |_| {}), named(Resume), true),
             ("the state is the default", cluster("", "True", |_| {}), named(Resume), true),
             ("it wakes: the controller looks all the time", cluster("Running", "False", |_| {}), named(Resume), false),
             ("it is one of many", cluster("Running", "True", |_| {}), Intent { queried: true, ..named(Resume) }, false),
             ("nobody looks at it", cluster("Running", "True", paused), named(Resume), false),
+            ("it has no machines", cluster("Running", "True", fake), named(Resume), false),
             ("it sleeps", cluster("Hibernating", "True", |_| {}), named(Hibernate), false),
         ] {
             match change(&cluster, &intent) {
-                Change::Ask { patch, message } => {
+                Change::Ask { patch, requested, message } => {
+                    assert_eq!(requested, intent.now, "{case}");
                     let asked = json!({ "metadata": { "annotations": { keys::PREFLIGHT_REQUESTED_AT: NOW } } });
                     assert_eq!((asks, patch), (true, asked), "{case}");
                     assert_eq!(

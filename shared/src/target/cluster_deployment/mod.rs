@@ -55,6 +55,10 @@ impl Lifecycle for Cluster {
         Ok(progress::of(&ClusterDeployment::deserialize(object)?, action))
     }
 
+    fn check_progress(&self, object: &Value, requested: Timestamp) -> Result<Progress, TargetError> {
+        Ok(progress::of_check(&ClusterDeployment::deserialize(object)?, requested))
+    }
+
     fn describe(&self, object: &Value, record: Record) -> Result<Record, TargetError> {
         Ok(state::describe(&ClusterDeployment::deserialize(object)?, record))
     }

@@ -1,10 +1,13 @@
 //! A cluster's progress, and the step in progress.
 
+use jiff::Timestamp;
+
 use crate::{
     annotation::keys,
     hive::{
         api::{ClusterDeployment, Desired, POWERSTATE_PAUSE, RECONCILE_PAUSE},
         conditions::{HIBERNATING, PROGRESS, READY, reason},
+        preflight,
     },
     target::{
         lifecycle::{PowerAction, Progress},
@@ -44,6 +47,25 @@ pub(super) fn of(cluster: &ClusterDeployment, action: PowerAction) -> Progress {
         Some(StepRecord { failed: true, message, .. }) => Progress::Going(format!("{message}; the controller retries")), // P6
         Some(StepRecord { message, .. }) => Progress::Going(message), // P6
         None => Progress::Unnoticed,                                  // P7
+    }
+}
+
+/// Of a preflight for the sake of the machines. The controller lists them first, and reports those that it starts before it answers.
+///
+/// | # | seen | progress |
+/// |---|---|---|
+/// | A1 | a wake that is not reached (P1 to P7) | the same |
+/// | A2 | no answer to this request | unanswered |
+/// | A3 | an answer that the machines could not be listed | lost |
+/// | A4 | any other answer | reached |
+pub(super) fn of_check(cluster: &ClusterDeployment, requested: Timestamp) -> Progress {
+    match of(cluster, PowerAction::Resume) {
+        Progress::Reached if !preflight::answers(cluster, requested) => {
+            let why = preflight::unanswered(cluster);
+            Progress::Unanswered(format!("waiting for a check of its machines: {why}")) // A2
+        }
+        Progress::Reached => preflight::unlisted(cluster).map_or(Progress::Reached, Progress::Lost), // A3, A4
+        progress => progress,                                                                        // A1
     }
 }
 
@@ -107,6 +129,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::hive::preflight::PREFLIGHT;
 
     /// `("H", "False", "Stopping", "...")`.
     type Said<'a> = (&'a str, &'a str, &'a str, &'a str);
@@ -225,6 +248,42 @@ mod tests {
             ("Running", RUNS.to_vec(), Progress::Reached),
         ] {
             assert_eq!(of(&cluster("Running", observed, &conditions), PowerAction::Resume), expected, "{observed}");
+        }
+    }
+
+    #[test]
+    fn a_check_is_awaited_until_it_is_answered_and_what_it_found_runs() {
+        const REQUESTED: &str = "2026-11-21T18:00:00Z";
+        let runs = || cluster("Running", "Running", &RUNS);
+        let starts =
+            || cluster("Running", "StartingMachines", &[RUNS[0], ("R", "False", "StartingMachines", "Starting")]);
+        let answered = |mut cluster: ClusterDeployment, at: &str, findings: &str| {
+            let condition = json!({ "type": PREFLIGHT, "status": "True", "message": findings, "lastProbeTime": at });
+            cluster.status.as_mut().unwrap().conditions.push(serde_json::from_value(condition).unwrap());
+            cluster
+        };
+        let unanswered = Progress::Unanswered(
+            "waiting for a check of its machines: hibernate-controller has not answered; is it running, and does it serve \
+             the platform gcp?"
+                .to_owned(),
+        );
+        let lost = |why: &str| Progress::Lost(format!("its machines were not checked: {why}"));
+        for (case, mut cluster, expected) in [
+            ("A2 no answer", runs(), unanswered.clone()),
+            ("A2 an older answer", answered(runs(), "2026-11-21T17:59:59Z", "block Credentials: none"), unanswered),
+            ("A1 stopped machines are found", starts(), going("Starting")),
+            ("A1 the same, answered", answered(starts(), REQUESTED, "info Credentials: 3 found"), going("Starting")),
+            ("A3 no list", answered(runs(), REQUESTED, "warn CloudNotAsked: EC2 is silent"), lost("EC2 is silent")),
+            ("A3 refused", answered(runs(), REQUESTED, "warn A: b\nblock Credentials: denied"), lost("denied")),
+            ("A4", answered(runs(), REQUESTED, "info Credentials: 3 found"), Progress::Reached),
+            (
+                "A4 of other things",
+                answered(runs(), "2026-11-21T18:00:09Z", "warn SpokeNotAsked: a"),
+                Progress::Reached,
+            ),
+        ] {
+            cluster.spec.platform = serde_json::from_value(json!({ "gcp": { "region": "r" } })).unwrap();
+            assert_eq!(of_check(&cluster, REQUESTED.parse().unwrap()), expected, "{case}");
         }
     }
 

@@ -175,8 +175,8 @@ mod tests {
         let warned = |name: &str, action, (running_count, waiting): (u32, usize)| {
             let pool =
                 ClusterPool { spec: ClusterPoolSpec { running_count, ..Default::default() }, ..Default::default() };
-            let look = PoolSnapshot { pool, waiting, members: vec![cluster("a", &own), cluster("b", &own)] };
-            by_pool(&cluster(name, &own), action, "pools/small", Some(&look))
+            let snapshot = PoolSnapshot { pool, waiting, members: vec![cluster("a", &own), cluster("b", &own)] };
+            by_pool(&cluster(name, &own), action, "pools/small", Some(&snapshot))
         };
         // The count of the pool and the claims that wait, before and after.
         for (name, action, before, advice, after) in [

@@ -84,8 +84,6 @@ pub struct Plan {
     pub status: PowerRolloutStatus,
     /// When to plan again, if nothing changes before.
     pub next: Option<Timestamp>,
-    /// When the engine decides next, if no target changes before.
-    pub decides: Option<Timestamp>,
 }
 
 /// A member, as the plan needs it more than once.
@@ -120,11 +118,6 @@ pub fn has_begun(rollout: &PowerRollout) -> bool {
 
 /// Plans one reconcile.
 pub fn plan(input: &Input<'_>) -> Plan {
-    step(input, true)
-}
-
-/// The same. `with_report`: whether the status says what people read. A forecast needs only what later plans depend on.
-pub(super) fn step(input: &Input<'_>, with_report: bool) -> Plan {
     let Input { rollout, now, .. } = *input;
     let spec = &rollout.spec;
     let mut status = rollout.status.clone().unwrap_or_default();
@@ -139,17 +132,14 @@ pub(super) fn step(input: &Input<'_>, with_report: bool) -> Plan {
         timeline::pause(&mut status, spec.paused && !is_closed(spec, now), now);
     }
     let last = spec.groups.len();
-    let mut targets: Vec<Target> = rows.iter().map(|row| target(row, &status, uid, last, now)).collect();
-    let natives: Vec<usize> = rows.iter().map(|row| row.native).collect();
-    place(&mut targets, &natives, last);
-
+    let targets = targets(&rows, &status, uid, last, now);
     if status.started_at.is_none() {
         // What blocks a rollout may keep its targets from being found.
         let is_known = input.blocked.is_none() && input.queued.is_none();
         let objects = input.candidates.iter().map(|candidate| candidate.object);
         status.not_found = if is_known { not_found(spec, objects) } else { None };
     }
-    let counted = totals(spec, &natives);
+    let counted = totals(spec, &rows);
     let stop = stop(input, &status, &counted, rows.len());
     let starts_now = status.started_at.is_none() && stop.is_none();
     if status.started_at.is_none() {
@@ -186,23 +176,17 @@ pub(super) fn step(input: &Input<'_>, with_report: bool) -> Plan {
     let ended_now = decision.ended.iter().filter_map(place_of).map(end(None));
     let timed_out = decision.timed_out.iter().filter_map(place_of).map(end(Some(deadline(spec))));
     let ends = ended_now.chain(timed_out).filter_map(|(at, late)| ended(&rows[at], late, now)).collect();
-    let (next, decides) = (next(input, &decision, &rows, starts_now), decision.next_check);
-    if with_report {
-        let (stop, blocked) = (stop.as_ref(), input.queued.or(input.blocked));
-        let facts = report::Facts { rollout, rows: &rows, decision: &decision, stop, blocked, now };
-        report::fill(&mut status, &facts);
-    }
-    Plan { snapshot, starts, ends, status, next, decides }
+    let next = next(input, &decision, &rows, starts_now);
+    let (stop, blocked) = (stop.as_ref(), input.queued.or(input.blocked));
+    report::fill(&mut status, &report::Facts { rollout, rows: &rows, decision: &decision, stop, blocked, now });
+    Plan { snapshot, starts, ends, status, next }
 }
 
-/// What every candidate is that is a member, by its index.
-pub(super) fn judged(input: &Input<'_>) -> Vec<(usize, Member)> {
-    let status = input.rollout.status.clone().unwrap_or_default();
-    let rows = rows(input, &context(input.rollout, &status, input.now));
-    rows.into_iter().map(|row| (row.index, row.member)).collect()
-}
-
-fn context<'a>(rollout: &'a PowerRollout, status: &PowerRolloutStatus, now: Timestamp) -> member::Rollout<'a> {
+pub(super) fn context<'a>(
+    rollout: &'a PowerRollout,
+    status: &PowerRolloutStatus,
+    now: Timestamp,
+) -> member::Rollout<'a> {
     let (metadata, spec) = (&rollout.metadata, &rollout.spec);
     member::Rollout {
         name: metadata.name.as_deref().unwrap_or_default(),
@@ -260,7 +244,7 @@ fn facts<'a>(rollout: &member::Rollout<'_>, candidate: &Candidate<'a>, wanted: P
     }
 }
 
-fn rows<'a>(input: &Input<'a>, context: &member::Rollout<'_>) -> Vec<Row<'a>> {
+pub(super) fn rows<'a>(input: &Input<'a>, context: &member::Rollout<'_>) -> Vec<Row<'a>> {
     let begun = has_begun(input.rollout);
     let one = |(index, candidate): (usize, &Candidate<'a>)| {
         let object = candidate.object;
@@ -281,6 +265,20 @@ fn rows<'a>(input: &Input<'a>, context: &member::Rollout<'_>) -> Vec<Row<'a>> {
         Some(Row { index, object, member, native, domain, checking })
     };
     input.candidates.iter().enumerate().filter_map(one).collect()
+}
+
+/// The same, as the engine is given them, with replaced canaries.
+pub(super) fn targets(
+    rows: &[Row<'_>],
+    status: &PowerRolloutStatus,
+    uid: &str,
+    last: usize,
+    now: Timestamp,
+) -> Vec<Target> {
+    let mut targets: Vec<Target> = rows.iter().map(|row| target(row, status, uid, last, now)).collect();
+    let natives: Vec<usize> = rows.iter().map(|row| row.native).collect();
+    place(&mut targets, &natives, last);
+    targets
 }
 
 fn target(row: &Row<'_>, status: &PowerRolloutStatus, uid: &str, last: usize, now: Timestamp) -> Target {
@@ -307,9 +305,9 @@ fn target(row: &Row<'_>, status: &PowerRolloutStatus, uid: &str, last: usize, no
 }
 
 /// Members of each group.
-fn totals(spec: &PowerRolloutSpec, natives: &[usize]) -> Vec<GroupStatus> {
+pub(super) fn totals(spec: &PowerRolloutSpec, rows: &[Row<'_>]) -> Vec<GroupStatus> {
     let names = spec.groups.iter().map(|group| group.name.as_str()).chain([""]);
-    let count = |index: usize| natives.iter().filter(|native| **native == index).count();
+    let count = |index: usize| rows.iter().filter(|row| row.native == index).count();
     let total = |index| u32::try_from(count(index)).unwrap_or(u32::MAX);
     names.enumerate().map(|(index, name)| GroupStatus { name: name.to_owned(), total: total(index) }).collect()
 }
@@ -378,11 +376,6 @@ fn length(text: Option<&str>) -> Option<Duration> {
     duration::parse_unsigned(text?).ok()
 }
 
-/// How many targets may be under way at once, of so many.
-pub fn max_concurrency(spec: &PowerRolloutSpec, total: usize) -> usize {
-    spec.max_concurrency.unwrap_or(MAX_CONCURRENCY).of(total).max(1)
-}
-
 /// How many targets may start in a minute.
 pub fn starts_per_minute(spec: &PowerRolloutSpec) -> Option<u32> {
     spec.starts_per_minute.or((spec.action != Action::Hibernate).then_some(STARTS_PER_MINUTE))
@@ -407,7 +400,7 @@ pub(super) fn window(spec: &PowerRolloutSpec, status: &PowerRolloutStatus) -> Wi
     };
     Window {
         groups: canaries.chain([rest]).collect(),
-        max_concurrency: max_concurrency(spec, all),
+        max_concurrency: spec.max_concurrency.unwrap_or(MAX_CONCURRENCY).of(all).max(1),
         starts_per_minute: starts_per_minute(spec).and_then(|limit| usize::try_from(limit).ok()),
         deadline: Some(deadline(spec)),
         accepted_until: status.accepted.as_ref().and_then(|accepted| accepted.until.as_ref()).map(|until| until.0),

@@ -1,15 +1,17 @@
 //! What the status of a rollout says.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
 use super::Decision;
 use super::api::{PowerRollout, PowerRolloutSpec};
 use super::member::MemberState;
-use super::plan::{Row, Stop, max_concurrency};
+use super::plan::{Row, Stop, window};
 use super::status::{NotFound, PowerRolloutStatus, RolloutPhase, TargetStatus};
+use super::timeline;
 use crate::annotation::format;
 use crate::text::sanitize_to;
 
@@ -21,6 +23,9 @@ pub(super) const MAX_LISTED: usize = 3;
 
 /// Longest name in a message, in characters.
 pub(super) const MAX_NAME: usize = 100;
+
+/// Longest estimate.
+const YEAR: Duration = Duration::from_hours(365 * 24);
 
 /// Condition type: the rollout is over.
 pub const COMPLETE: &str = "Complete";
@@ -227,7 +232,7 @@ fn over(status: &PowerRolloutStatus, facts: &Facts<'_>) -> (RolloutPhase, String
     }
 }
 
-/// When the rollout ends at the rate so far.
+/// When the rollout ends by [`about`](super::Window::about), with the mean of what its targets took so far, for those that are left.
 fn estimate(status: &PowerRolloutStatus, facts: &Facts<'_>) -> Option<Timestamp> {
     let Facts { rollout, rows, now, .. } = *facts;
     if status.phase != Some(RolloutPhase::Progressing) {
@@ -235,18 +240,20 @@ fn estimate(status: &PowerRolloutStatus, facts: &Facts<'_>) -> Option<Timestamp>
     }
     let lasted = |row: &Row<'_>| {
         let (begin, end) = (row.member.started?, row.member.since?);
-        (row.member.label == MemberState::Succeeded && end >= begin).then(|| end.duration_since(begin).as_secs())
+        (row.member.label == MemberState::Succeeded && end >= begin).then(|| timeline::age(begin, end))
     };
-    let lasted: Vec<i64> = rows.iter().filter_map(lasted).collect();
-    let done = i64::try_from(lasted.len()).ok().filter(|done| *done > 0)?;
-    let mean = lasted.iter().sum::<i64>() / done;
-    let left = count(status, MemberState::Pending) + count(status, MemberState::Progressing);
-    if left == 0 {
+    let lasted: Vec<Duration> = rows.iter().filter_map(lasted).collect();
+    let mean = lasted.iter().sum::<Duration>().checked_div(u32::try_from(lasted.len()).ok()?)?;
+    let is_left = |row: &&Row<'_>| matches!(row.member.label, MemberState::Pending | MemberState::Progressing);
+    let last = rollout.spec.groups.len();
+    let mut left = vec![0; last + 1];
+    for row in rows.iter().filter(is_left) {
+        left[row.native.min(last)] += 1;
+    }
+    if left.iter().sum::<usize>() == 0 {
         return None;
     }
-    let slots = u32::try_from(max_concurrency(&rollout.spec, rows.len())).unwrap_or(u32::MAX);
-    let seconds = mean.saturating_mul(i64::from(left.div_ceil(slots))).clamp(0, 365 * 86_400);
+    let end = timeline::after(now, window(&rollout.spec, status).about(&left, mean).min(YEAR));
     // To the minute, so that it is not written anew all the time.
-    let end = now.checked_add(SignedDuration::from_secs(seconds)).ok()?;
     Timestamp::from_second(end.as_second() / 60 * 60 + 60).ok()
 }

@@ -4,6 +4,9 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
+/// What `starts_per_minute` counts in.
+pub(super) const MINUTE: Duration = Duration::from_mins(1);
+
 /// How a rollout goes on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -25,6 +28,23 @@ pub struct Window {
     pub deadline: Option<Duration>,
     /// Failures until then were accepted: they do not count.
     pub accepted_until: Option<Timestamp>,
+}
+
+impl Window {
+    /// About how long so many targets of each group take, if each takes so long, or until its deadline if that is shorter. A group of n takes
+    /// `ceil(n / max_concurrency)` times that and its soak, or, if that is longer, the minutes of `starts_per_minute` before its last start, and that
+    /// once. No promise: failures, approvals and what is deferred add to it.
+    pub fn about(&self, counts: &[usize], each: Duration) -> Duration {
+        let each = self.deadline.map_or(each, |limit| each.min(limit));
+        let times = |length: Duration, count: usize| length.saturating_mul(u32::try_from(count).unwrap_or(u32::MAX));
+        let group = |(count, group): (&usize, &Group)| {
+            let Some(before) = count.checked_sub(1) else { return Duration::ZERO };
+            let each = each.saturating_add(group.min_success_time);
+            let minutes = self.starts_per_minute.map_or(0, |limit| before / limit.max(1));
+            times(each, before / self.max_concurrency.max(1)).max(times(MINUTE, minutes)).saturating_add(each)
+        };
+        counts.iter().zip(&self.groups).map(group).fold(Duration::ZERO, Duration::saturating_add)
+    }
 }
 
 /// Targets that start before those of the next group.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::status::{Interval, PowerRolloutStatus};
@@ -27,6 +27,11 @@ pub fn overlap(intervals: &[Interval], begin: Timestamp, now: Timestamp) -> Dura
 /// Time from `then` to `now`, zero if `then` is later.
 pub fn age(then: Timestamp, now: Timestamp) -> Duration {
     Duration::try_from(now.duration_since(then)).unwrap_or_default()
+}
+
+/// The end of a length of time, or of all time.
+pub(super) fn after(begin: Timestamp, length: Duration) -> Timestamp {
+    SignedDuration::try_from(length).ok().and_then(|length| begin.checked_add(length).ok()).unwrap_or(Timestamp::MAX)
 }
 
 /// Records that the targets are observed now, and since when they were not. `running`: since when the oldest deadline runs.
@@ -69,8 +74,6 @@ fn push(intervals: &mut Vec<Interval>, interval: Interval) {
 
 #[cfg(test)]
 mod tests {
-    use jiff::SignedDuration;
-
     use super::*;
 
     fn at(seconds: i64) -> Timestamp {

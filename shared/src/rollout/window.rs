@@ -3,11 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 
 use super::Decision;
-use super::strategy::{Group, Window};
+use super::strategy::{Group, MINUTE, Window};
 use super::target::{Cause, State, Target};
+use super::timeline::after;
 
 /// How long a target that lacks cloud capacity, or is rate limited, holds its slot.
 const HELD: Duration = Duration::from_mins(5);
@@ -17,8 +18,6 @@ const CLOSED: usize = 3;
 const CLOSED_BY: usize = 2;
 /// How long a deferred target is left alone before it is checked again.
 const RECHECK: Duration = Duration::from_secs(30);
-/// What `starts_per_minute` counts in.
-const MINUTE: Duration = Duration::from_mins(1);
 
 /// What a target means for the window.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -37,10 +36,6 @@ struct Standing {
 
 /// A limit; `None` in it never expires.
 type Until = Option<Timestamp>;
-
-fn after(begin: Timestamp, limit: Duration) -> Timestamp {
-    SignedDuration::try_from(limit).ok().and_then(|limit| begin.checked_add(limit).ok()).unwrap_or(Timestamp::MAX)
-}
 
 /// When its deadline passes. A start in the future is a claim that was forged, or a clock that went back.
 fn deadline(target: &Target, window: &Window, now: Timestamp) -> Until {
@@ -82,10 +77,22 @@ fn group(window: &Window, index: usize) -> Group {
     window.groups.get(index).copied().unwrap_or_default()
 }
 
-pub(super) fn decide<'a>(window: &Window, targets: &'a [Target], now: Timestamp, open: bool) -> Decision<'a> {
-    let mut all: Vec<(&Target, Standing)> =
-        targets.iter().map(|target| (target, standing(target, window, now))).collect();
+/// Every target by name, with its standing.
+fn standings<'a>(window: &Window, targets: &'a [Target], now: Timestamp) -> Vec<(&'a Target, Standing)> {
+    let mut all: Vec<_> = targets.iter().map(|target| (target, standing(target, window, now))).collect();
     all.sort_by(|(one, _), (other, _)| one.name.cmp(&other.name));
+    all
+}
+
+/// Every target that is to start, in the order in which [`decide`] starts them while nothing closes a domain.
+pub(super) fn order<'a>(window: &Window, targets: &'a [Target], now: Timestamp) -> Vec<&'a str> {
+    let all = standings(window, targets, now);
+    let group = |group| to_start(&all, Some(group), &BTreeSet::new(), usize::MAX);
+    (0..window.groups.len()).flat_map(group).collect()
+}
+
+pub(super) fn decide<'a>(window: &Window, targets: &'a [Target], now: Timestamp, open: bool) -> Decision<'a> {
+    let all = standings(window, targets, now);
     let named = |pick: &dyn Fn(&Standing) -> bool| -> Vec<&'a str> {
         all.iter().filter(|(_, standing)| pick(standing)).map(|(target, _)| target.name.as_str()).collect()
     };

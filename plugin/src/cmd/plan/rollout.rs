@@ -106,7 +106,7 @@ struct Row {
     position: Option<usize>,
 }
 
-/// A simulated rollout.
+/// What becomes of the rollout.
 struct Planned {
     rows: Vec<Row>,
     lasts: Duration,
@@ -134,7 +134,7 @@ pub(super) fn print(
     }
 }
 
-/// The controller's own plans, for the rollout that these flags create. Those that do not start stand behind.
+/// The controller's own order, for the rollout that these flags create. Those that do not start stand behind.
 fn planned(
     flags: &RolloutFlags,
     hours: Hours,

@@ -46,6 +46,32 @@ fn targets_start_round_robin_over_domains_and_then_by_name() {
 }
 
 #[test]
+fn an_estimate_counts_rounds_soaks_and_the_pace_of_starts() {
+    let groups = || vec![Group { min_success_time: Duration::from_mins(2), ..Group::default() }, Group::default()];
+    let (minutes, hour) = (|minutes| Some(Duration::from_mins(minutes)), Duration::from_hours(1).as_secs());
+    for (at_once, pace, deadline, counts, seconds) in [
+        (20, None, None, [0, 0], 0),
+        (20, None, None, [0, 1], 300),
+        (20, None, None, [1, 0], 420),
+        // A soak holds its slot.
+        (1, None, None, [3, 0], 3 * 420),
+        (20, None, None, [1, 40], 420 + 2 * 300),
+        (20, None, None, [1, 41], 420 + 3 * 300),
+        (40, Some(1), None, [1, 40], 420 + 39 * 60 + 300),
+        // The slower of both limits.
+        (1, Some(1), None, [0, 3], 3 * 300),
+        (40, Some(2), None, [0, 4], 60 + 300),
+        // No target is waited for after its deadline.
+        (1, None, minutes(3), [1, 2], 180 + 120 + 2 * 180),
+        (1, None, minutes(15), [0, 10_000], 10_000 / 12 * hour + 4 * 300),
+    ] {
+        let window = Window { starts_per_minute: pace, deadline, ..window(at_once, groups()) };
+        let about = window.about(&counts, Duration::from_mins(5));
+        assert_eq!(about.as_secs(), seconds, "{at_once} at once, {pace:?} a minute, {deadline:?}, {counts:?}");
+    }
+}
+
+#[test]
 fn a_target_without_room_frees_its_slot_after_five_minutes_and_keeps_its_deadline() {
     let deadline = Some(Duration::from_mins(30));
     let window = Window { deadline, ..window(1, one_group()) };

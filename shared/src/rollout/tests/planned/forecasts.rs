@@ -76,7 +76,7 @@ fn a_forecast_is_what_becomes_of_a_rollout_whose_targets_succeed() {
 }
 
 #[test]
-fn a_forecast_starts_no_target_that_has_to_wait_and_ends() {
+fn a_forecast_starts_no_target_that_has_to_wait() {
     let mut hub = Hub::of(&json!({ "notBefore": "2026-11-24T13:00:00Z", "paused": true }), &["a", "b", "c", "d"]);
     hub.clusters.push(annotated("e", &json!({ "hive.openshift.io/powerstate-pause": "true" })));
     // Held for longer than until the first start, and not until the last record.
@@ -94,13 +94,43 @@ fn a_forecast_starts_no_target_that_has_to_wait_and_ends() {
 }
 
 #[test]
-fn a_forecast_of_a_large_fleet_has_every_start() {
+fn the_order_is_that_of_the_starts_in_every_group() {
     let names: Vec<String> = (0..1_000).map(|at| format!("c{at:04}")).collect();
     let hub = Hub::of(
-        &json!({ "maxTargets": 1_000, "startsPerMinute": 100 }),
+        &json!({ "maxTargets": 1_000, "startsPerMinute": 100, "groups": [
+            { "name": "one", "names": [{ "namespace": "fleet", "name": "c0999" }] },
+            { "name": "two", "names": [{ "namespace": "fleet", "name": "c0500" }, { "namespace": "fleet", "name": "c0400" }] },
+        ] }),
         &names.iter().map(String::as_str).collect::<Vec<_>>(),
     );
     let (_, forecast) = forecast_of(&hub);
-    assert_eq!(forecast.starts.len(), 1_000);
-    assert_eq!(forecast.lasts.as_secs(), (1_000 / 20) * 60);
+    assert_eq!(forecast.starts[..5], [(999, 0), (400, 1), (500, 1), (0, 2), (1, 2)]);
+    assert_eq!((forecast.starts.len(), forecast.starts[999]), (1_000, (998, 2)));
+    assert_eq!(forecast.lasts.as_secs(), 60 + 60 + 50 * 60);
+}
+
+#[test]
+fn a_status_estimates_its_end_by_what_its_targets_took() {
+    let mut hub = Hub::of(&json!({ "maxConcurrency": 2 }), &["a", "b", "c", "d", "e"]);
+    hub.settle();
+    let end = |hub: &Hub| hub.rollout.status.as_ref().unwrap().estimated_end.as_ref().map(|at| at.0.to_string());
+    hub.settle();
+    assert_eq!(end(&hub), None, "no target has succeeded");
+    hub.later(90);
+    hub.reaches("a", asleep());
+    hub.settle();
+    // Of the five, one is done and two are in progress: two rounds of 90 s from 12:01:30, to the minute.
+    assert_eq!(end(&hub).as_deref(), Some("2026-11-24T12:05:00Z"));
+    hub.later(10);
+    for name in ["b", "c"] {
+        hub.reaches(name, asleep());
+    }
+    hub.settle();
+    // They took 90, 100 and 10 s: one round of 66 s from 12:01:40.
+    assert_eq!(end(&hub).as_deref(), Some("2026-11-24T12:03:00Z"));
+    for name in ["d", "e"] {
+        hub.reaches(name, asleep());
+    }
+    hub.settle();
+    assert_eq!((hub.phase(), end(&hub)), (RolloutPhase::Succeeded, None));
 }

@@ -12,7 +12,7 @@ use shared::annotation::keys;
 use shared::spoke::csr::machine;
 use shared::spoke::csr::{self, Cluster, Counts, Csr, Decision, Kind, Limits, Verdict, Window, is_undecided};
 use shared::spoke::kinds::{CertificateRequest, Lease, Machine, NodeName};
-use shared::text::{sanitize, sanitize_chain};
+use shared::text::{name_some, sanitize, sanitize_chain};
 use tracing::{debug, info};
 
 // By this way, because a test takes in both files by their paths.
@@ -121,21 +121,16 @@ impl Pass {
             let node = news.node.as_deref().unwrap_or_default();
             format!("{} ({} of {node})", news.csr, news.kind)
         };
-        let names: Vec<String> = approved.iter().take(5).map(name).collect();
-        let more = approved.len().saturating_sub(names.len());
-        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-        let number = approved.len();
-        (number > 0).then(|| format!("approved {number} certificate requests: {}{more}", names.join(", ")))
+        let (number, names) = (approved.len(), name_some(approved.iter().map(name), 5));
+        (number > 0).then(|| format!("approved {number} certificate requests: {names}"))
     }
 
     /// What an Event warns of: requests to the signers of kubelets' certificates that are not approved, and why. Requests that the
     /// next pass checks anyway are left out.
     pub fn left(&self) -> Option<String> {
-        let left: Vec<_> = self.news.iter().filter(|news| news.needs_somebody()).collect();
-        let names: Vec<String> = left.iter().take(5).map(|news| format!("{} ({})", news.csr, news.reason)).collect();
-        let more = left.len().saturating_sub(names.len());
-        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-        (!left.is_empty()).then(|| format!("not approved: {}{more}", names.join(", ")))
+        let left = self.news.iter().filter(|news| news.needs_somebody());
+        let names = name_some(left.map(|news| format!("{} ({})", news.csr, news.reason)), 5);
+        (!names.is_empty()).then(|| format!("not approved: {names}"))
     }
 }
 

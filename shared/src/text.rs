@@ -43,6 +43,21 @@ pub fn is_unsafe(c: char) -> bool {
             | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
 }
 
+/// `a, b, c and 4 more`: names for people, at most `most` of them.
+pub fn name_some(names: impl IntoIterator<Item: fmt::Display>, most: usize) -> String {
+    let mut names = names.into_iter();
+    let shown: Vec<String> = names.by_ref().take(most).map(|name| name.to_string()).collect();
+    match and_more(names.count()) {
+        Some(more) => format!("{} {more}", shown.join(", ")),
+        None => shown.join(", "),
+    }
+}
+
+/// `and 4 more`; none of none.
+pub fn and_more(left: usize) -> Option<String> {
+    (left > 0).then(|| format!("and {left} more"))
+}
+
 struct Bounded {
     text: String,
     left: usize,
@@ -103,6 +118,20 @@ mod tests {
         }
         let format = || sanitize_to(&Endless, 5);
         assert_eq!(format(), "x x x");
+    }
+
+    #[test]
+    fn a_list_names_the_first_and_counts_the_rest() {
+        for (names, most, named) in [
+            (&["a", "b"][..], 2, "a, b"),
+            (&["a"], 2, "a"),
+            (&[], 2, ""),
+            (&["a", "b", "c"], 2, "a, b and 1 more"),
+            (&["a", "b", "c", "d"], 1, "a and 3 more"),
+        ] {
+            assert_eq!(name_some(names, most), named);
+        }
+        assert_eq!((and_more(0), and_more(7).as_deref()), (None, Some("and 7 more")));
     }
 
     #[test]

@@ -1,7 +1,10 @@
 //! Where to look for an object that the hub does not have: a hub of another role may have it.
 
 use serde_json::Value;
-use shared::target::{Elsewhere, TargetKind};
+use shared::{
+    target::{Elsewhere, TargetKind},
+    text::name_some,
+};
 
 use crate::api::{Hub, Resource, error::HubError};
 
@@ -44,11 +47,7 @@ pub(super) async fn hint(hub: &Hub, row: &'static TargetKind, list: Option<&[Val
 
 fn text(elsewhere: &Elsewhere, row: &TargetKind, is_empty: bool, others: &[&str]) -> String {
     let Elsewhere { hint, index, role, .. } = elsewhere;
-    let named = others.iter().take(NAMED).copied().collect::<Vec<_>>().join(", ");
-    let known = match others.len().saturating_sub(NAMED) {
-        0 => named,
-        more => format!("{named} and {more} more"),
-    };
+    let known = name_some(others, NAMED);
     match (is_empty, known.is_empty()) {
         (true, false) => {
             format!(

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use super::InstanceState;
+use crate::text::and_more;
 
 /// What a call about several instances did. Calls that fail as a whole answer [`CloudError`] instead.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -49,10 +50,10 @@ impl CloudError {
         let kind = if refusals.iter().all(|refusal| refusal.kind == first) { first } else { CloudErrorKind::Refused };
         let mut refused: Vec<String> = refusals.iter().map(ToString::to_string).collect();
         refused.sort();
-        let more = refused.len().saturating_sub(5);
+        let more = and_more(refused.len().saturating_sub(5));
         refused.truncate(5);
-        let more = if more > 0 { format!("; and {more} more") } else { String::new() };
-        Some(Self { kind, message: refused.join("; ") + &more })
+        refused.extend(more);
+        Some(Self { kind, message: refused.join("; ") })
     }
 }
 

@@ -1,5 +1,7 @@
 //! What refuses a dehydration, what only `--force` accepts, and what the user is warned of.
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 
 use super::api::Cluster;
@@ -7,7 +9,7 @@ use super::decide::Replicas;
 use super::keys::{ACTIVE_RESTORE, TO_UNPAUSE, WORKER_NAME};
 use super::phase::Phase;
 use crate::hive::preflight::Resources;
-use crate::text::sanitize;
+use crate::text::{name_some, sanitize};
 
 /// What machine-controller and operating-system-manager write in a user cluster during a wake.
 pub const WRITTEN_BY_A_WAKE: Resources = &[
@@ -263,12 +265,8 @@ fn of_user_cluster(facts: &Facts<'_>) -> Vec<Finding> {
 }
 
 /// `a, b and 3 more`.
-pub(crate) fn list(names: &[String]) -> String {
-    let named = names.iter().take(NAMED).cloned().collect::<Vec<_>>().join(", ");
-    match names.len().saturating_sub(NAMED) {
-        0 => named,
-        more => format!("{named} and {more} more"),
-    }
+pub(crate) fn list(names: impl IntoIterator<Item: fmt::Display>) -> String {
+    name_some(names, NAMED)
 }
 
 #[cfg(test)]

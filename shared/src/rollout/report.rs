@@ -13,7 +13,7 @@ use super::plan::{Row, Stop, window};
 use super::status::{NotFound, PowerRolloutStatus, RolloutPhase, TargetStatus};
 use super::timeline;
 use crate::annotation::format;
-use crate::text::sanitize_to;
+use crate::text::{and_more, name_some, sanitize_to};
 
 /// Most targets that a status lists.
 const MAX_TARGETS: usize = 50;
@@ -78,7 +78,8 @@ pub(super) fn fill(status: &mut PowerRolloutStatus, facts: &Facts<'_>) {
     if let Some(NotFound { count, names }) = &status.not_found {
         let separator = if message.is_empty() { "" } else { "; " };
         let count = usize::try_from(*count).unwrap_or(usize::MAX);
-        message = format!("{message}{separator}not found: {}", listed(count, names.iter().cloned()));
+        let named = [names.join(", ")].into_iter().chain(and_more(count.saturating_sub(names.len())));
+        message = format!("{message}{separator}not found: {}", named.collect::<Vec<_>>().join(" "));
     }
     (status.phase, status.message) = (Some(phase), Some(message).filter(|message| !message.is_empty()));
     status.estimated_end = estimate(status, facts).map(Time);
@@ -179,13 +180,6 @@ fn halted(group: &str) -> String {
     format!("too many failures in {group}: increase acceptFailures to go on, retryFailed to try again, or abort")
 }
 
-/// The first of them.
-fn listed(count: usize, all: impl Iterator<Item = String>) -> String {
-    let more = count.saturating_sub(MAX_LISTED);
-    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-    all.take(MAX_LISTED).collect::<Vec<_>>().join(", ") + &more
-}
-
 /// What the rollout waits for, if that is not obvious.
 fn waiting(status: &PowerRolloutStatus, decision: &Decision<'_>) -> String {
     let deferred = count(status, MemberState::Deferred);
@@ -193,7 +187,7 @@ fn waiting(status: &PowerRolloutStatus, decision: &Decision<'_>) -> String {
         [] if deferred > 0 && count(status, MemberState::Pending) == 0 => format!("{deferred} targets are deferred"),
         [] => String::new(),
         closed => {
-            let domains = listed(closed.len(), closed.iter().map(|&domain| domain.to_owned()));
+            let domains = name_some(closed, MAX_LISTED);
             format!("nothing starts in {domains}: the cloud lacks capacity or limits the rate")
         }
     }

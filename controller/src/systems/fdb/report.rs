@@ -9,6 +9,7 @@ use shared::annotation::{format, keys};
 use shared::fdb::api::FoundationDBCluster;
 use shared::fdb::decide::{Action, Plan};
 use shared::fdb::suspension::{Minimum, Stamp, moment};
+use shared::text::name_some;
 use tracing::info;
 
 use super::observe::Seen;
@@ -35,7 +36,7 @@ pub async fn done(fdb: &Fdb, cluster: &FoundationDBCluster, seen: &Seen, plan: &
         }
         let until =
             actions().filter_map(until).max().map(|until| format!(" until {until} at least")).unwrap_or_default();
-        let note = format!("{}{until}: {text}", named(&groups));
+        let note = format!("{}{until}: {text}", name_some(&groups, NAMED));
         info!(cluster = name, reason, held = plan.held, waiting = plan.waiting, "{note}");
         fdb.hub().metrics.notices.get_or_create(&Noticed { system: "fdb", reason }).inc();
         let (events, what) = (&fdb.hub().events, (ACTION, *reason));
@@ -86,25 +87,4 @@ fn until(action: &Action) -> Option<String> {
     let since = format::time(&moment(*since)); // as it is written
     let stamp = Stamp { since, record: Some(*record.clone()), ..Stamp::default() };
     stamp.until(&Minimum::Off).map(format::seconds)
-}
-
-/// The first few by name, and how many more.
-fn named(groups: &BTreeSet<&str>) -> String {
-    let first: Vec<&str> = groups.iter().copied().take(NAMED).collect();
-    let more = groups.len().saturating_sub(NAMED);
-    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-    format!("{}{more}", first.join(", "))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn long_lists_are_cut() {
-        let ids: Vec<String> = (10..70).map(|number| format!("storage-{number}")).collect();
-        let groups = ids.iter().map(String::as_str).collect();
-        let said = named(&groups);
-        assert!(said.starts_with("storage-10, storage-11,") && said.ends_with("storage-49 and 20 more"), "{said}");
-    }
 }

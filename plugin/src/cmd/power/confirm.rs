@@ -6,7 +6,10 @@ use std::{
     io::{IsTerminal, stdin},
 };
 
-use shared::target::{Change, PowerAction, is_protected};
+use shared::{
+    target::{Change, PowerAction, is_protected},
+    text::and_more,
+};
 
 use super::briefing::{self, Known};
 use crate::{
@@ -59,8 +62,8 @@ fn question(action: PowerAction, planned: &[Planned], known: &[Known]) -> Option
             let _ = writeln!(text, "    {line}");
         }
     }
-    if more > 0 {
-        let _ = writeln!(text, "  and {more} more");
+    if let Some(more) = and_more(more) {
+        let _ = writeln!(text, "  {more}");
     }
     Some(text + "Continue? [y/N] ")
 }

@@ -6,6 +6,7 @@ use shared::{
     annotation::keys,
     kkp::api::NAMESPACE_PREFIX,
     target::{KKP_CLUSTER, Kind, TargetError},
+    text::name_some,
 };
 
 use super::confirm::Planned;
@@ -97,11 +98,7 @@ pub(super) async fn note_untouched(hub: &Hub, name: &str) {
 }
 
 fn untouched_text(names: &[String]) -> String {
-    let named = names.iter().take(NAMED).map(String::as_str).collect::<Vec<_>>().join(", ");
-    match names.len().saturating_sub(NAMED) {
-        0 => format!("not touched: {named}"),
-        more => format!("not touched: {named} and {more} more"),
-    }
+    format!("not touched: {}", name_some(names, NAMED))
 }
 
 /// Whether a Job has ended or does not run; nothing else has these fields.

@@ -4,11 +4,9 @@ use std::io::{IsTerminal, stdin};
 
 use shared::{
     annotation::format,
-    rollout::{
-        api::{PowerRollout, TargetName},
-        plan::MAX_CONCURRENCY,
-    },
+    rollout::{api::PowerRollout, plan::MAX_CONCURRENCY},
     target::{CLUSTER_DEPLOYMENT, Kinds, POWER_ROLLOUT, PowerAction, TargetKind, is_protected},
+    text::{and_more, name_some},
 };
 
 use super::{
@@ -232,7 +230,7 @@ fn summary(action: PowerAction, rollout: &PowerRollout, found: &[Target], groups
     )];
     for CanaryGroup { group, members } in groups {
         let pause = if group.pause_after { ", then pause" } else { "" };
-        lines.push(format!("  {}: {}{pause}", group.name, listed(members)));
+        lines.push(format!("  {}: {}{pause}", group.name, name_some(members.iter().map(place), LISTED)));
     }
     let canaries: usize = groups.iter().map(|group| group.members.len()).sum();
     if canaries > 0 && canaries < found.len() {
@@ -245,25 +243,15 @@ fn counted(targets: usize) -> String {
     if targets == 1 { "1 target".to_owned() } else { format!("{targets} targets") }
 }
 
-fn listed(names: &[TargetName]) -> String {
-    let shown = names.iter().take(LISTED).map(place).collect::<Vec<_>>().join(", ");
-    match names.len().saturating_sub(LISTED) {
-        0 => shown,
-        more => format!("{shown} and {more} more"),
-    }
-}
-
 /// The question, with the first targets.
 fn question(summary: &[String], found: &[Target]) -> String {
     let shown = found.iter().take(LISTED).map(|target| {
         let note = if is_protected(&target.object) { " (protected)" } else { "" };
         format!("  {}{note}\n", place(&name_of(target)))
     });
-    let more = match found.len().saturating_sub(LISTED) {
-        0 => String::new(),
-        more => format!("  and {more} more\n"),
-    };
-    format!("About to {}\nTargets:\n{}{more}Continue? [y/N] ", summary.join("\n"), shown.collect::<String>())
+    let more = and_more(found.len().saturating_sub(LISTED)).map(|more| format!("  {more}\n"));
+    let targets: String = shown.chain(more).collect();
+    format!("About to {}\nTargets:\n{targets}Continue? [y/N] ", summary.join("\n"))
 }
 
 /// Where many targets change at once although a rollout could take them in waves: a line for whoever sees it on a terminal.

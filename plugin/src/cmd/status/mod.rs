@@ -10,7 +10,10 @@ mod table;
 mod watch;
 
 use jiff::Timestamp;
-use shared::target::{Kinds, Record, TargetKind, View};
+use shared::{
+    target::{Kinds, Record, TargetKind, View},
+    text::name_some,
+};
 
 use self::printer::Printer;
 use crate::{
@@ -100,16 +103,12 @@ fn warnings(target: &Target, record: &Record) -> Vec<String> {
 
 /// Why some targets are shown without what lies beside them: said once.
 fn unread(targets: &[Target]) -> Option<String> {
-    let mut unread = targets.iter().filter_map(|target| match &target.beside {
+    let unread = targets.iter().filter_map(|target| match &target.beside {
         Beside::Unread(why) => Some((target, why)),
         _ => None,
     });
-    let (first, why) = unread.next()?;
-    let others = match unread.count() {
-        0 => String::new(),
-        more => format!(" and {more} more"),
-    };
-    Some(format!("the record of {}{others} is not shown: {why}", first.full_name()))
+    let why = unread.clone().next()?.1;
+    Some(format!("the record of {} is not shown: {why}", name_some(unread.map(|(target, _)| target.full_name()), 1)))
 }
 
 /// The kinds whose columns are shown: those that were named, and of others those that were found.

@@ -11,7 +11,7 @@ use shared::{
         status::{GroupStatus, RolloutPhase, TargetStatus},
     },
     target::POWER_ROLLOUT,
-    text::quoted,
+    text::{and_more, quoted},
 };
 
 use crate::{
@@ -184,10 +184,8 @@ pub(super) fn full(record: &Record, now: Timestamp, colours: bool) -> Vec<String
         };
         lines.push(String::new());
         lines.extend(table(&["NAMESPACE", "NAME", "STATE", "REASON"], record.targets.iter().map(target)));
-        let shown = u32::try_from(record.targets.len()).unwrap_or(u32::MAX);
-        if let Some(more) = record.total.and_then(|total| total.checked_sub(shown)).filter(|more| *more > 0) {
-            lines.push(format!("and {more} more"));
-        }
+        let total = record.total.and_then(|total| usize::try_from(total).ok());
+        lines.extend(total.and_then(|total| and_more(total.saturating_sub(record.targets.len()))));
     }
     lines
 }

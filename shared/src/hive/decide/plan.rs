@@ -5,6 +5,7 @@ use std::time::Duration;
 use crate::cloud::Inventory;
 use crate::hive::api::Desired;
 use crate::hive::conditions::PowerStatus;
+use crate::text::name_some;
 
 /// What to do about a cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -90,7 +91,7 @@ impl Notice {
 
     /// Spot Machines were deleted, so that their `MachineSet`s create new ones.
     pub fn spot_replaced(machines: &[String]) -> Self {
-        let names = name_some(machines.iter().map(String::as_str), 10);
+        let names = name_some(machines, 10);
         Self::normal("SpotMachinesReplaced", format!("replaced, because their instances are gone: {names}"))
     }
 
@@ -174,11 +175,4 @@ pub(super) fn with_others(first: Vec<String>, others: Vec<String>, moved: bool) 
 /// up to every 10 s later.
 pub(super) fn poll(since: Duration) -> Duration {
     (since / 20).clamp(Duration::from_secs(2), Duration::from_secs(10))
-}
-
-/// `a, b, c and 4 more`: names for people, at most `limit` of them.
-pub(super) fn name_some<'a>(names: impl ExactSizeIterator<Item = &'a str>, limit: usize) -> String {
-    let more = names.len().saturating_sub(limit);
-    let shown = names.take(limit).collect::<Vec<_>>().join(", ");
-    if more == 0 { shown } else { format!("{shown} and {more} more") }
 }

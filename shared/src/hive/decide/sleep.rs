@@ -4,11 +4,12 @@ use std::time::Duration;
 
 use super::facts::{Drift, Facts};
 use super::gate::{gate, missing_cluster_sync};
-use super::plan::{Action, Need, Notice, Plan, name_some, poll, with_others};
+use super::plan::{Action, Need, Notice, Plan, poll, with_others};
 use crate::cloud::InstanceState::{Pending, Running, ShuttingDown, Stopped, Stopping};
 use crate::cloud::{Instance, Inventory, Verb};
 use crate::hive::conditions::{HIBERNATING, PROGRESS, PowerStatus, age, reason};
 use crate::hive::data::Unit;
+use crate::text::name_some;
 
 /// Reason of the report about instances that another party has started.
 const DRIFT: &str = "StartedWhileAsleep";
@@ -50,7 +51,7 @@ pub(super) fn decide(facts: &Facts<'_>) -> Plan {
 /// Instances of a sleeping cluster that another party has started.
 fn drift(facts: &Facts<'_>, machines: &Inventory) -> Option<Notice> {
     let started = machines.in_state(&[Running, Pending]);
-    let names = name_some(started.iter().copied(), 5);
+    let names = name_some(&started, 5);
     let message =
         format!("the cluster is hibernating, but {names} were started by another party; each is billed while it runs");
     (facts.is(HIBERNATING) && !started.is_empty()).then(|| Notice::warning(DRIFT, message))
@@ -118,13 +119,13 @@ fn stop(facts: &Facts<'_>, machines: &Inventory) -> Plan {
 
 fn waiting(machines: &Inventory) -> String {
     let left = machines.named_not_in(Stopped);
-    let names = name_some(left.iter().map(String::as_str), 10);
+    let names = name_some(&left, 10);
     let waiting = format!("{} of {} instances are not stopped: {names}", left.len(), machines.instances.len());
     let lost: Vec<&str> = machines.instances.iter().filter(|i| is_lost(i)).map(|i| i.id.as_str()).collect();
     if lost.is_empty() {
         return waiting;
     }
-    let lost = name_some(lost.into_iter(), 10);
+    let lost = name_some(lost, 10);
     format!("{waiting}; one-time spot instances cannot be stopped and are terminated at the end: {lost}")
 }
 

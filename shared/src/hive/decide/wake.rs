@@ -6,13 +6,14 @@ use jiff::Timestamp;
 
 use super::facts::Facts;
 use super::gate::{gate, missing_cluster_sync};
-use super::plan::{Action, Need, Notice, Plan, Watch, name_some, poll, with_others};
+use super::plan::{Action, Need, Notice, Plan, Watch, poll, with_others};
 use crate::cloud::InstanceState::{Halted, Pending, Running, Stopped, Stopping};
 use crate::cloud::{CloudErrorKind, Instance, InstanceState, Inventory, Verb};
 use crate::hive::api::{ClusterDeployment, Condition, RESUME_SKIPS_CLUSTER_OPERATORS};
 use crate::hive::conditions::{HIBERNATING, PowerStatus, READY, age, reason};
 use crate::hive::data::Unit;
 use crate::spoke::{NodeLook, OperatorLook, Spoke, SpokeError};
+use crate::text::name_some;
 
 /// A sign of life that is further in the future than this comes from a wrong clock.
 const MAX_CLOCK_SKEW: Duration = Duration::from_secs(10);
@@ -164,7 +165,7 @@ fn start(facts: &Facts<'_>, machines: &Inventory, status: PowerStatus) -> Plan {
         None => status,
     };
     let waiting = format!("{} of {} instances are not running: ", left.len(), machines.instances.len());
-    let waiting = waiting + &name_some(left.iter().map(String::as_str), 10);
+    let waiting = waiting + &name_some(&left, 10);
     let no_room = failure.as_ref().is_some_and(|error| error.kind == CloudErrorKind::Capacity);
     let what = failure.as_ref().and_then(|error| reason::delay(error.kind)).unwrap_or("Machines");
     let status = if left.is_empty() {
@@ -230,7 +231,7 @@ fn nodes(facts: &Facts<'_>, machines: &Inventory, spoke: &Spoke, step: Step) -> 
 }
 
 fn name_nodes(nodes: &[&NodeLook]) -> String {
-    name_some(nodes.iter().map(|node| node.name.as_str()), 10)
+    name_some(nodes.iter().map(|node| &node.name), 10)
 }
 
 /// 1.3 checkClusterRunning 5. Hive lets two minutes pass before it believes what operators say, because what they say may be
@@ -253,7 +254,7 @@ fn operators(facts: &Facts<'_>, machines: &Inventory, spoke: &Spoke, step: Step)
         silent.len(),
         spoke.operators.len()
     );
-    let names = names + &name_some(silent.iter().map(|operator| operator.name.as_str()), 10);
+    let names = names + &name_some(silent.iter().map(|operator| &operator.name), 10);
     let provable = silent.iter().all(|operator| operator.leased) && step != Step::Pause;
     let status = if provable { PowerStatus::waiting_for_operators() } else { PowerStatus::pausing(pause) };
     let status = status.awaiting("SignsOfLife", names).counting(Unit::Operators, silent.len(), spoke.operators.len());
@@ -276,7 +277,7 @@ fn well(facts: &Facts<'_>, machines: &Inventory, spoke: &Spoke) -> Plan {
         .by(left);
     }
     let names = format!("{} of {} cluster operators are not ready: ", unwell.len(), spoke.operators.len());
-    let names = names + &name_some(unwell.iter().map(String::as_str), 5);
+    let names = names + &name_some(&unwell, 5);
     let status = status.awaiting("ClusterOperators", names);
     let status = status.counting(Unit::Operators, unwell.len(), spoke.operators.len());
     Plan::report(status).again(poll(since_start(facts)))
@@ -320,7 +321,7 @@ fn usable<'a>(machines: &'a Inventory, node: &NodeLook) -> Option<&'a Instance> 
 /// The Event about machines that the wake ignores.
 fn unusable(machines: &Inventory) -> Option<Notice> {
     let unknown = machines.unknown();
-    let names = name_some(unknown.iter().map(String::as_str), 10);
+    let names = name_some(&unknown, 10);
     let message = format!("instances in an unknown state; the wake continues without them: {names}");
     (!unknown.is_empty()).then(|| Notice::warning("MachineUnusable", message))
 }

@@ -26,6 +26,7 @@ use super::finding::{Finding, Severity, code};
 use super::webhooks::LONGEST_DELAY;
 use crate::annotation::format;
 use crate::cloud::{CloudError, CloudErrorKind};
+use crate::text::name_some;
 
 /// A certificate that expires sooner than this causes a warning, however short the sleep.
 const EXPIRY_WARNING_THRESHOLD: SignedDuration = SignedDuration::from_hours(24);
@@ -111,7 +112,7 @@ fn of_cloud(cloud: Option<&Result<CloudLook, CloudError>>) -> Vec<Finding> {
                     format!(
                         "{} will be terminated by the stop, and the wake waits for new ones: {}",
                         count(look.spot.len(), "spot instance"),
-                        some(&look.spot)
+                        name_some(&look.spot, MAX_NAMES)
                     ),
                 )); // C5
             }
@@ -178,7 +179,7 @@ fn of_spoke(look: &SpokeLook, now: Timestamp) -> Vec<Finding> {
                     "{} in the cluster can block the wake while their backends are down: {}; exclude kube-system, or set \
                      failurePolicy: Ignore and timeoutSeconds to {LONGEST_DELAY} at most",
                     count(held.len(), "webhook"),
-                    some(&held)
+                    name_some(&held, MAX_NAMES)
                 ),
             )
         })
@@ -194,7 +195,7 @@ fn of_spoke(look: &SpokeLook, now: Timestamp) -> Vec<Finding> {
                     } else {
                         format!("{} budgets allow", budgets.len())
                     },
-                    some(budgets)
+                    name_some(budgets, MAX_NAMES)
                 ),
             )
         })
@@ -226,10 +227,4 @@ fn upgrade(version: &VersionLook) -> Finding {
 /// `1 instance`, `6 instances`.
 fn count(number: usize, what: &str) -> String {
     format!("{number} {what}{}", if number == 1 { "" } else { "s" })
-}
-
-fn some(names: &[String]) -> String {
-    let more = names.len().saturating_sub(MAX_NAMES);
-    let shown = names.iter().take(MAX_NAMES).map(String::as_str).collect::<Vec<_>>().join(", ");
-    if more == 0 { shown } else { format!("{shown} and {more} more") }
 }

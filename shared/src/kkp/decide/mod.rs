@@ -187,8 +187,3 @@ fn seen<'a>(facts: &Facts<'a>, phase: Phase) -> Result<&'a Machinery, Box<Plan>>
         User::NotAsked => Err(Box::new(waits(facts, phase, "the user cluster was not asked", Vec::new()))),
     }
 }
-
-/// `a, b and 3 more`.
-fn names<'a>(of: impl IntoIterator<Item = &'a str>) -> String {
-    super::preflight::list(&of.into_iter().map(str::to_owned).collect::<Vec<_>>())
-}

@@ -9,14 +9,14 @@ use super::standing::{MISSING, hold, was_missed};
 use super::wake::undo_of_drain;
 use super::{
     Action, Facts, MachineDeployment, Machinery, OPENS, Plan, Pod, QUEUE_POLL, QUEUED, Replicas, Report, SLOW, Stage,
-    User, Warning, effective, ends, kept_awake, names, phase, seen, waits,
+    User, Warning, effective, ends, kept_awake, phase, seen, waits,
 };
 use crate::annotation::format;
 use crate::kkp::api::Desired;
 use crate::kkp::certificates::end_before_a_deletion;
 use crate::kkp::keys::{self, ASLEEP, REFUSED, UNDOING};
 use crate::kkp::phase::Phase;
-use crate::kkp::preflight::{Finding, Severity, admits, volumes_deleted};
+use crate::kkp::preflight::{Finding, Severity, admits, list, volumes_deleted};
 use crate::kkp::record::{Machines, Numbers, Record, Workload};
 use crate::text::sanitize_to;
 
@@ -123,15 +123,14 @@ fn drain(facts: &Facts<'_>, record: &Record) -> Plan {
     match stage {
         // CSI controllers run in kube-system: they go once nothing is attached, or the wait for it is over.
         Some(Stage::System) if attached && facts.in_phase() <= facts.limits.attachments => {
-            let message =
-                format!("waiting for volumes to be detached: {}", names(user.attachments.iter().map(String::as_str)));
+            let message = format!("waiting for volumes to be detached: {}", list(&user.attachments));
             waits(facts, Phase::Draining, &message, actions)
         }
         Some(stage) => {
             let of_stage = || pods.iter().filter(move |pod| pod.stage == stage);
             let fresh: Vec<String> = of_stage().filter(|pod| !pod.terminating).map(|pod| pod.name.clone()).collect();
             actions.extend((!fresh.is_empty()).then_some(Action::DeletePods(fresh)));
-            let message = format!("waiting for Pods to end: {}", names(of_stage().map(|pod| pod.name.as_str())));
+            let message = format!("waiting for Pods to end: {}", list(of_stage().map(|pod| &pod.name)));
             waits(facts, Phase::Draining, &message, actions)
         }
         None if !actions.is_empty() => waits(facts, Phase::Draining, "cordoning Nodes", actions),
@@ -223,17 +222,15 @@ fn scale_down_machines(facts: &Facts<'_>, record: &Record) -> Plan {
     if actions.is_empty() && user.machines.is_empty() && user.nodes.is_empty() {
         return Plan::enter(record, Phase::MachinesScaledDown, facts.now);
     }
-    let (machines, nodes) =
-        (user.machines.iter().map(String::as_str), user.nodes.iter().map(|node| node.name.as_str()));
     let detaches = facts.cluster.spec.cloud.provider_name == "vsphere" && !user.attachments.is_empty();
     let message = if user.machines.is_empty() {
-        format!("waiting for Nodes to go: {}", names(nodes))
+        format!("waiting for Nodes to go: {}", list(user.nodes.iter().map(|node| &node.name)))
     } else if detaches {
         // There machine-controller waits for them, whatever annotation a Node has (row 60).
-        let volumes = names(user.attachments.iter().map(String::as_str));
+        let volumes = list(&user.attachments);
         format!("waiting for Machines to go, and these for volumes to be detached: {volumes}")
     } else {
-        format!("waiting for Machines to go: {}", names(machines))
+        format!("waiting for Machines to go: {}", list(&user.machines))
     };
     waits(facts, phase, &message, actions)
 }
@@ -391,7 +388,7 @@ fn scale_down_control_plane(facts: &Facts<'_>, record: &Record) -> Plan {
         if number == 2 && record.quiet(facts.now) < facts.limits.settle {
             return waits(facts, phase, "waiting until no reconcile of KKP raises replicas again", Vec::new());
         }
-        let message = format!("scaling down {}", names(left.iter().map(|one| one.workload.name.as_str())));
+        let message = format!("scaling down {}", list(left.iter().map(|one| &one.workload.name)));
         return waits(
             facts,
             phase,
@@ -403,7 +400,7 @@ fn scale_down_control_plane(facts: &Facts<'_>, record: &Record) -> Plan {
     if !awake.is_empty() {
         return waits(facts, phase, "suspending CronJobs", vec![Action::Suspend(awake)]);
     }
-    let running = names(facts.control_plane.iter().filter(|one| one.running).map(|one| one.workload.name.as_str()));
+    let running = list(facts.control_plane.iter().filter(|one| one.running).map(|one| &one.workload.name));
     if running.is_empty() {
         Plan::enter(&Record { correcting: false, ..record.clone() }, Phase::Dehydrated, facts.now)
     } else {
@@ -427,7 +424,7 @@ fn before_apiserver(facts: &Facts<'_>, record: &Record) -> Option<Plan> {
 }
 
 fn asleep(facts: &Facts<'_>, record: &Record) -> Plan {
-    let raised = names(facts.control_plane.iter().filter(|one| one.wanted > 0).map(|one| one.workload.name.as_str()));
+    let raised = list(facts.control_plane.iter().filter(|one| one.wanted > 0).map(|one| &one.workload.name));
     if raised.is_empty() {
         let Numbers { volumes, load_balancers, machines } = record.numbers;
         let numbers = if record.rebuilt {

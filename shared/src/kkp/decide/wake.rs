@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use super::facts::{has_our_reason, is_needed};
 use super::{
-    Action, FIRST, Facts, MachineDeployment, Machinery, Plan, Replicas, SLOW, Warning, effective, ends, names, seen,
-    waits,
+    Action, FIRST, Facts, MachineDeployment, Machinery, Plan, Replicas, SLOW, Warning, effective, ends, seen, waits,
 };
 use crate::kkp::api::Desired;
 use crate::kkp::keys;
 use crate::kkp::phase::Phase;
+use crate::kkp::preflight::list;
 use crate::kkp::record::{Machines, Record, Workload};
 
 /// How long machine-controller retries by itself after a refusal by a quota.
@@ -92,7 +92,7 @@ fn wait_for_api(facts: &Facts<'_>, record: &Record) -> Plan {
     let is_low = |one: &&Replicas| {
         one.before(record) > 0 && (one.wanted == 0 || !one.ready) && (!is_overdue || is_needed(&one.workload.name))
     };
-    let low = names(facts.control_plane.iter().filter(is_low).map(|one| one.workload.name.as_str()));
+    let low = list(facts.control_plane.iter().filter(is_low).map(|one| &one.workload.name));
     let plan = if low.is_empty() || goes_on_regardless(facts, record.phase) {
         seen(facts, record.phase).map(|_| Plan::enter(record, Phase::WaitingForMachineController, facts.now))
     } else {

@@ -8,6 +8,7 @@ pub mod annotation;
 pub mod cloud;
 pub mod duration;
 pub mod fdb;
+pub mod finding;
 pub mod hive;
 pub mod kkp;
 pub mod managed_fields;

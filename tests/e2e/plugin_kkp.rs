@@ -11,9 +11,9 @@ use anyhow::{Result, ensure};
 use jiff::Timestamp;
 use serde_json::json;
 use shared::annotation::{format, keys as common};
+use shared::finding::{Finding, Severity};
 use shared::kkp::keys;
 use shared::kkp::phase::Phase;
-use shared::kkp::preflight::{Finding, Severity};
 use testbed::eventually;
 
 use self::terminal::at_a_terminal;
@@ -22,15 +22,15 @@ use self::webhook::Webhook;
 
 const SOON: Duration = Duration::from_secs(30);
 
-fn finding(severity: Severity, code: &'static str) -> Finding {
-    Finding { severity, code, sentence: format!("{code} is so") }
+fn finding(severity: Severity, code: &str) -> Finding {
+    Finding::new(severity, code, format!("{code} is so"))
 }
 
 #[tokio::test]
 async fn a_person_reads_what_a_dehydration_does_and_confirms_it() -> Result<()> {
     let user = User::new("asked").await?;
     let target = user.target();
-    let warned = [finding(Severity::Warned, "LoadBalancers")];
+    let warned = [finding(Severity::Warn, "LoadBalancers")];
     let args = [target.as_str(), "--reason", "weekend"];
 
     let declined = user.answering(&warned, at_a_terminal(&user.world, &args, "n\n")).await?;
@@ -140,7 +140,7 @@ async fn a_refusal_ends_before_any_intent_is_written() -> Result<()> {
     let user = User::new("refused").await?;
     let target = user.target();
     let bare = [finding(Severity::Forceable, "BarePods")];
-    let grave = [finding(Severity::Refused, "NotRunning"), finding(Severity::Forceable, "BarePods")];
+    let grave = [finding(Severity::Block, "NotRunning"), finding(Severity::Forceable, "BarePods")];
     for (findings, args, part) in [
         (&bare[..], vec!["--yes"], "(--force accepts this):\n  BarePods: BarePods is so"),
         (&grave, vec!["--yes"], "no hibernation was requested:\n  NotRunning: NotRunning is so\n  BarePods"),

@@ -6,7 +6,7 @@ use futures::{StreamExt, stream};
 use serde_json::Value;
 use shared::{
     annotation::annotation,
-    hive::preflight::{Finding, Severity},
+    finding::{Finding, Severity},
     target::Kind,
     text::sanitize_to,
 };

@@ -13,8 +13,8 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 
 use super::api::{ClusterDeployment, Condition};
-use super::preflight::{Finding, Severity};
 use crate::annotation::{format, versioned};
+use crate::finding::Finding;
 
 /// Condition type of ours.
 pub const DATA: &str = "HibernationData";
@@ -83,7 +83,6 @@ pub struct Preflight {
     #[serde(with = "seconds")]
     pub at: Timestamp,
     /// What was found, the gravest first.
-    #[serde(with = "findings")]
     pub findings: Vec<Finding>,
     /// How many findings are left out because the message would be too long. The least grave go first.
     #[serde(default, skip_serializing_if = "is_zero")]
@@ -193,38 +192,6 @@ mod seconds {
     pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Timestamp, D::Error> {
         let text = String::deserialize(deserializer)?;
         format::time(&text).ok_or_else(|| D::Error::custom("no RFC 3339 time"))
-    }
-}
-
-/// Findings, sanitized: any client that may write the status can write them.
-mod findings {
-    use super::{Deserialize, Deserializer, Finding, Serialize, Serializer, Severity, format};
-
-    #[derive(Deserialize, Serialize)]
-    struct Wire {
-        severity: String,
-        code: String,
-        sentence: String,
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        ends: Option<String>,
-    }
-
-    pub(super) fn serialize<S: Serializer>(findings: &[Finding], serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_seq(findings.iter().map(|finding| Wire {
-            severity: finding.severity.to_string(),
-            code: finding.code.clone(),
-            sentence: finding.sentence.clone(),
-            ends: finding.ends.map(format::seconds),
-        }))
-    }
-
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Finding>, D::Error> {
-        let read = |wire: Wire| {
-            let severity = wire.severity.parse().unwrap_or(Severity::Info);
-            let ends = wire.ends.as_deref().and_then(format::time);
-            Finding { ends, ..Finding::new(severity, &wire.code, wire.sentence) }
-        };
-        Ok(Vec::<Wire>::deserialize(deserializer)?.into_iter().map(read).collect())
     }
 }
 

@@ -8,9 +8,10 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::api::{Cluster, Condition};
-use super::preflight::{Finding, Severity, admits};
+use super::preflight::admits;
 use super::record::Numbers;
 use crate::annotation::{format, versioned};
+use crate::finding::Finding;
 
 /// Condition type of ours. `True` if a dehydration is admitted without a force.
 pub const PREFLIGHT: &str = "DehydrationPreflight";
@@ -29,7 +30,7 @@ pub struct Preflight {
     /// When the cluster was read.
     pub at: Timestamp,
     /// What was found, the gravest first.
-    pub findings: Vec<Found>,
+    pub findings: Vec<Finding>,
     /// Findings left out to keep the message short, the least grave first.
     #[serde(default)]
     pub left_out: usize,
@@ -43,24 +44,6 @@ pub struct Preflight {
     /// What the cluster uses of its project's quota, by resource. Empty outside the Enterprise edition.
     #[serde(default)]
     pub quota: BTreeMap<String, String>,
-}
-
-/// A finding, as it is read back.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Found {
-    /// How grave.
-    pub severity: Severity,
-    /// One word, for scripts.
-    pub code: String,
-    /// A sentence.
-    pub sentence: String,
-}
-
-impl From<&Finding> for Found {
-    fn from(finding: &Finding) -> Self {
-        let Finding { severity, code, sentence } = finding;
-        Self { severity: *severity, code: (*code).to_owned(), sentence: sentence.clone() }
-    }
 }
 
 impl Preflight {
@@ -79,8 +62,8 @@ impl Preflight {
     }
 
     /// Status, reason and message of the condition. Findings that make the message too long are counted instead.
-    pub fn condition(mut self, findings: &[Finding]) -> Condition {
-        let (status, reason) = match (admits(findings, false), admits(findings, true)) {
+    pub fn condition(mut self) -> Condition {
+        let (status, reason) = match (admits(&self.findings, false), admits(&self.findings, true)) {
             (true, _) => ("True", "Admitted"),
             (false, true) => ("False", "NeedsForce"),
             (false, false) => ("False", "Refused"),
@@ -108,20 +91,21 @@ impl Preflight {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::finding::Severity;
     use crate::kkp::api::{ClusterSpec, ClusterStatus};
 
     fn answered(findings: &[Finding], deployments: usize) -> (Cluster, Option<Preflight>) {
         let preflight = Preflight {
             requested: "2026-11-22T18:00:00Z".into(),
             at: "2026-11-22T18:00:01Z".parse().unwrap(),
-            findings: findings.iter().map(Found::from).collect(),
+            findings: findings.to_vec(),
             left_out: 0,
             pods: 7,
             numbers: Numbers { volumes: 3, load_balancers: 2, machines: 5 },
             machine_deployments: (0..deployments).map(|at| (format!("kube-system/{at:0>60}"), 1)).collect(),
             quota: [("cpu".to_owned(), "8".to_owned())].into(),
         };
-        let condition = preflight.condition(findings);
+        let condition = preflight.condition();
         let mut cluster = Cluster::new("abc", ClusterSpec::default());
         let conditions = [(PREFLIGHT.to_owned(), condition)].into();
         cluster.status = Some(ClusterStatus { conditions, ..ClusterStatus::default() });
@@ -130,16 +114,16 @@ mod tests {
     }
 
     fn finding(severity: Severity, length: usize) -> Finding {
-        Finding { severity, code: "BarePods", sentence: "x".repeat(length) }
+        Finding { sentence: "x".repeat(length), ..Finding::new(severity, "BarePods", "") }
     }
 
     #[test]
     fn the_answer_is_read_back_and_belongs_to_its_request() {
         for (findings, status, reason) in [
             (vec![], "True", "Admitted"),
-            (vec![finding(Severity::Warned, 9)], "True", "Admitted"),
+            (vec![finding(Severity::Warn, 9)], "True", "Admitted"),
             (vec![finding(Severity::Forceable, 9)], "False", "NeedsForce"),
-            (vec![finding(Severity::Refused, 9), finding(Severity::Forceable, 9)], "False", "Refused"),
+            (vec![finding(Severity::Block, 9), finding(Severity::Forceable, 9)], "False", "Refused"),
         ] {
             let (cluster, answer) = answered(&findings, 2);
             let condition = cluster.condition(PREFLIGHT).unwrap();
@@ -168,7 +152,7 @@ mod tests {
         ] {
             let (mut cluster, answer) = answered(&[], 0);
             let answer = Preflight { requested: given.to_owned(), at, ..answer.unwrap() };
-            let conditions = [(PREFLIGHT.to_owned(), answer.condition(&[]))].into();
+            let conditions = [(PREFLIGHT.to_owned(), answer.condition())].into();
             cluster.status = Some(ClusterStatus { conditions, ..ClusterStatus::default() });
             assert_eq!(Preflight::answer(&cluster, asked).is_some(), counts, "{given} {asked}");
         }
@@ -176,7 +160,7 @@ mod tests {
 
     #[test]
     fn an_answer_stays_within_its_bound() {
-        let (_, answer) = answered(&[finding(Severity::Refused, 10_000), finding(Severity::Warned, 10_000)], 2);
+        let (_, answer) = answered(&[finding(Severity::Block, 10_000), finding(Severity::Warn, 10_000)], 2);
         let answer = answer.unwrap();
         assert_eq!((answer.findings.len(), answer.left_out, answer.machine_deployments.len()), (1, 1, 2));
         let (_, answer) = answered(&[], 1_000);

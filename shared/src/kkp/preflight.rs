@@ -2,14 +2,13 @@
 
 use std::fmt;
 
-use serde::{Deserialize, Serialize};
-
 use super::api::Cluster;
 use super::decide::Replicas;
 use super::keys::{ACTIVE_RESTORE, TO_UNPAUSE, WORKER_NAME};
 use super::phase::Phase;
+use crate::finding::{Finding, Severity};
 use crate::hive::preflight::Resources;
-use crate::text::{name_some, sanitize};
+use crate::text::name_some;
 
 /// What machine-controller and operating-system-manager write in a user cluster during a wake.
 pub const WRITTEN_BY_A_WAKE: Resources = &[
@@ -80,45 +79,6 @@ pub struct Machine {
     pub provider: String,
 }
 
-/// How grave a finding is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub enum Severity {
-    /// The sleep is refused.
-    Refused,
-    /// The sleep is refused unless the user forces it.
-    Forceable,
-    /// The user is warned.
-    Warned,
-}
-
-impl Severity {
-    /// Whether a finding of this severity refuses the sleep.
-    pub fn refuses(self, forced: bool) -> bool {
-        match self {
-            Self::Refused => true,
-            Self::Forceable => !forced,
-            Self::Warned => false,
-        }
-    }
-}
-
-/// A finding.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Finding {
-    /// How grave.
-    pub severity: Severity,
-    /// One word, for scripts: never renamed.
-    pub code: &'static str,
-    /// A sentence.
-    pub sentence: String,
-}
-
-impl Finding {
-    fn new(severity: Severity, code: &'static str, sentence: impl AsRef<str>) -> Self {
-        Self { severity, code, sentence: sanitize(sentence.as_ref()) }
-    }
-}
-
 /// Every finding, the gravest first.
 pub fn findings(facts: &Facts<'_>) -> Vec<Finding> {
     let mut found: Vec<Finding> = of_cluster(facts).into_iter().chain(of_user_cluster(facts)).collect();
@@ -133,7 +93,7 @@ pub fn admits(findings: &[Finding], forced: bool) -> bool {
 
 fn of_cluster(facts: &Facts<'_>) -> Vec<Finding> {
     let cluster = facts.cluster;
-    let refused = |code, sentence: &str| Some(Finding::new(Severity::Refused, code, sentence));
+    let refused = |code, sentence: &str| Some(Finding::new(Severity::Block, code, sentence));
     let provider = cluster.spec.cloud.provider_name.as_str();
     let phase = cluster.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or_default();
     let annotations = cluster.metadata.annotations.as_ref();
@@ -146,7 +106,7 @@ fn of_cluster(facts: &Facts<'_>) -> Vec<Finding> {
                 &format!("provider {provider} has no machines that KKP could remove and create again"),
             ),
             "baremetal" => Some(Finding::new(
-                Severity::Warned,
+                Severity::Warn,
                 "BareMetal",
                 "provider baremetal: the machines stop serving, but no cloud cost is saved",
             )),
@@ -210,10 +170,10 @@ fn of_user_cluster(facts: &Facts<'_>) -> Vec<Finding> {
         Ok(user) => user,
         Err(why) => {
             let sentence = format!("the user cluster's API server cannot be asked: {why}");
-            return vec![Finding::new(Severity::Refused, "UserClusterSilent", sentence)];
+            return vec![Finding::new(Severity::Block, "UserClusterSilent", sentence)];
         }
     };
-    let (refused, forceable, warned) = (Severity::Refused, Severity::Forceable, Severity::Warned);
+    let (refused, forceable, warned) = (Severity::Block, Severity::Forceable, Severity::Warn);
     let names = |of: Vec<&String>| of.into_iter().cloned().collect::<Vec<_>>();
     let nodes = names(user.nodes.iter().filter(|node| !node.has_machine).map(|node| &node.name).collect());
     let single =
@@ -295,14 +255,14 @@ mod tests {
         Facts { cluster, worker_name: "", recorded: None, pause: Ok(()), control_plane: &[], user }
     }
 
-    fn codes(facts: &Facts<'_>) -> Vec<(Severity, &'static str)> {
-        findings(facts).iter().map(|finding| (finding.severity, finding.code)).collect()
+    fn codes(found: &[Finding]) -> Vec<(Severity, &str)> {
+        found.iter().map(|finding| (finding.severity, finding.code.as_str())).collect()
     }
 
     /// The refusals of 8.2, step 1, which the Cluster alone shows.
     #[test]
     fn what_the_cluster_shows_is_refused() {
-        let (refused, user) = (Severity::Refused, UserCluster::default());
+        let (refused, user) = (Severity::Block, UserCluster::default());
         for (change, recorded, expected) in [
             (json!({}), None, vec![]),
             (json!({ "spec": { "cloud": { "providerName": "edge" } } }), None, vec![(refused, "NoMachines")]),
@@ -310,7 +270,7 @@ mod tests {
             (
                 json!({ "spec": { "cloud": { "providerName": "baremetal" } } }),
                 None,
-                vec![(Severity::Warned, "BareMetal")],
+                vec![(Severity::Warn, "BareMetal")],
             ),
             (json!({ "spec": { "pause": true } }), None, vec![(refused, "Paused")]),
             (json!({ "spec": { "pause": true } }), Some(Phase::Draining), vec![(refused, "Paused")]),
@@ -327,18 +287,19 @@ mod tests {
             ),
         ] {
             let cluster = cluster(&change);
-            assert_eq!(codes(&Facts { recorded, ..facts(&cluster, Ok(&user)) }), expected, "{change}");
+            let found = findings(&Facts { recorded, ..facts(&cluster, Ok(&user)) });
+            assert_eq!(codes(&found), expected, "{change}");
         }
         let mut deleted = cluster(&json!({}));
         deleted.metadata.deletion_timestamp = Some(Time("2026-11-22T18:00:00Z".parse().unwrap()));
-        assert_eq!(codes(&facts(&deleted, Ok(&user))), [(refused, "Deleted")]);
+        assert_eq!(codes(&findings(&facts(&deleted, Ok(&user)))), [(refused, "Deleted")]);
     }
 
     #[test]
     fn what_kkp_and_the_user_cluster_say_is_refused_forced_or_warned() {
         let cluster = cluster(&json!({}));
         let base = facts(&cluster, Err("timed out"));
-        assert_eq!(codes(&base), [(Severity::Refused, "UserClusterSilent")]);
+        assert_eq!(codes(&findings(&base)), [(Severity::Block, "UserClusterSilent")]);
         let machine = |name: &str, has_deployment, provider: &str| Machine {
             name: name.into(),
             has_deployment,
@@ -361,7 +322,7 @@ mod tests {
         let facts = Facts { pause: Err("invalid datacenter\u{1b}[31m"), user: Ok(&user), ..base };
         let found = findings(&facts);
         assert_eq!(
-            found.iter().map(|finding| finding.code).collect::<Vec<_>>(),
+            found.iter().map(|finding| finding.code.as_str()).collect::<Vec<_>>(),
             [
                 "PauseRefused",
                 "ExternalMachines",
@@ -394,13 +355,13 @@ mod tests {
         };
         let base = facts(&cluster, Ok(&user));
         let found = findings(&Facts { control_plane: &set(3, true), ..base.clone() });
-        assert_eq!((found[0].severity, found[0].code), (Severity::Refused, "VolumesDeleted"));
+        assert_eq!((found[0].severity, found[0].code.as_str()), (Severity::Block, "VolumesDeleted"));
         assert!(
             found[0].sentence.starts_with("StatefulSets etcd: ")
                 && found[0].sentence.ends_with("set it to Retain first")
         );
         for harmless in [set(3, false), set(0, true)] {
-            assert_eq!(codes(&Facts { control_plane: &harmless, ..base.clone() }), []);
+            assert_eq!(codes(&findings(&Facts { control_plane: &harmless, ..base.clone() })), []);
         }
     }
 }

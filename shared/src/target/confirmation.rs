@@ -6,8 +6,7 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use super::lifecycle::TargetError;
-pub use crate::kkp::data::Found;
-pub use crate::kkp::preflight::Severity;
+use crate::finding::Finding;
 
 /// How one kind requests a preflight and reads its answer. Pure: an object in, data out.
 pub trait Confirmation: fmt::Debug + Sync {
@@ -58,14 +57,14 @@ pub struct Briefing {
     /// What the sleep does and what it costs, a sentence each.
     pub consequences: Vec<String>,
     /// What was found, the gravest first.
-    pub findings: Vec<Found>,
+    pub findings: Vec<Finding>,
     /// How many findings the controller left out.
     pub left_out: usize,
 }
 
 impl Briefing {
     /// The findings that refuse the sleep.
-    pub fn refusals(&self, forced: bool) -> Vec<&Found> {
+    pub fn refusals(&self, forced: bool) -> Vec<&Finding> {
         self.findings.iter().filter(|found| found.severity.refuses(forced)).collect()
     }
 

@@ -9,11 +9,11 @@ use kube::api::{Patch, PatchParams};
 use kube::{Api, Client, CustomResourceExt as _, ResourceExt as _};
 use serde_json::{Value, json};
 use shared::annotation::{format, keys as common};
+use shared::finding::Finding;
 use shared::kkp::api::{Cluster, Condition};
-use shared::kkp::data::{Found, PREFLIGHT, Preflight};
+use shared::kkp::data::{PREFLIGHT, Preflight};
 use shared::kkp::keys;
 use shared::kkp::phase::Phase;
-use shared::kkp::preflight::Finding;
 use shared::kkp::record::{Machines, Numbers, Record};
 use testbed::{Options, Ran, World, apply};
 
@@ -120,7 +120,7 @@ impl User {
             loop {
                 let requested = self.annotation(common::PREFLIGHT_REQUESTED_AT).await?;
                 if let Some(requested) = requested.filter(|requested| answered.as_ref() != Some(requested)) {
-                    self.says(PREFLIGHT, answer(&requested, findings).condition(findings)).await?;
+                    self.says(PREFLIGHT, answer(&requested, findings).condition()).await?;
                     answered = Some(requested);
                 }
                 tokio::time::sleep(Duration::from_millis(100)).await;
@@ -174,7 +174,7 @@ fn answer(requested: &str, findings: &[Finding]) -> Preflight {
     Preflight {
         requested: requested.to_owned(),
         at: Timestamp::now(),
-        findings: findings.iter().map(Found::from).collect(),
+        findings: findings.to_vec(),
         left_out: 0,
         pods: 7,
         numbers: Numbers { volumes: 3, load_balancers: 2, machines: 5 },

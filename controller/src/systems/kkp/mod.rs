@@ -21,10 +21,10 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use kube::ResourceExt;
+use shared::finding::Finding;
 use shared::kkp::api::{Cluster, Condition, Desired, Request};
 use shared::kkp::decide::{self, Plan, User};
 use shared::kkp::phase::{Limits, Phase};
-use shared::kkp::preflight::Finding;
 use shared::text::sanitize_chain;
 use tokio::time::Instant;
 

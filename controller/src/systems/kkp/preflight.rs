@@ -6,11 +6,12 @@ use std::time::Duration;
 use kube::api::{Patch, PatchParams};
 use kube::{Api, ResourceExt};
 use shared::annotation::{format, keys as common};
+use shared::finding::Finding;
 use shared::hive::preflight::AGAIN;
 use shared::kkp::api::{Cluster, Condition};
-use shared::kkp::data::{Found, Preflight};
+use shared::kkp::data::Preflight;
 use shared::kkp::phase::Phase;
-use shared::kkp::preflight::{self, Facts, Finding};
+use shared::kkp::preflight::{self, Facts};
 use shared::text::sanitize;
 use tokio::time::Instant;
 
@@ -42,14 +43,14 @@ pub fn answer(cluster: &Cluster, requested: &str, findings: &[Finding], user: &S
     Preflight {
         requested: requested.to_owned(),
         at: clock::now(),
-        findings: findings.iter().map(Found::from).collect(),
+        findings: findings.to_vec(),
         left_out: 0,
         pods: machinery.map_or(0, |machinery| u32::try_from(machinery.pods.len()).unwrap_or(u32::MAX)),
         numbers: user.numbers(),
         machine_deployments: deployments.map(|one| (sanitize(&one.name), one.replicas)).collect(),
         quota: quota(cluster),
     }
-    .condition(findings)
+    .condition()
 }
 
 fn quota(cluster: &Cluster) -> BTreeMap<String, String> {

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use shared::{
-    hive::preflight::{Finding, Severity},
-    target::confirmation::{self, Briefing, Confirmation},
+    finding::{Finding, Severity},
+    target::confirmation::{Briefing, Confirmation},
 };
 
 use super::outlook::Outlook;
@@ -61,13 +61,11 @@ fn not_checked() -> Vec<Finding> {
 
 /// A refusal that a force accepts blocks as well: the user has to decide.
 fn findings(known: Briefing) -> Vec<Finding> {
-    let found = known.findings.into_iter().map(|found| {
-        let (severity, hint) = match found.severity {
-            confirmation::Severity::Refused => (Severity::Block, ""),
-            confirmation::Severity::Forceable => (Severity::Block, " (--force accepts this)"),
-            confirmation::Severity::Warned => (Severity::Warn, ""),
-        };
-        Finding::new(severity, &found.code, format!("{}{hint}", found.sentence))
+    let found = known.findings.into_iter().map(|found| match found.severity {
+        Severity::Forceable => {
+            Finding::new(Severity::Block, &found.code, format!("{} (--force accepts this)", found.sentence))
+        }
+        _ => found,
     });
     let consequences =
         known.consequences.iter().map(|sentence| Finding::new(Severity::Info, "Consequence", sentence.as_str()));
@@ -76,19 +74,17 @@ fn findings(known: Briefing) -> Vec<Finding> {
 
 #[cfg(test)]
 mod tests {
-    use shared::target::confirmation::Found;
-
     use super::*;
 
     #[test]
     fn refusals_block_and_consequences_inform() {
-        let found = |severity, code: &str| Found { severity, code: code.to_owned(), sentence: "so".to_owned() };
+        let found = |severity, code| Finding::new(severity, code, "so");
         let known = Briefing {
             consequences: vec!["7 Pods are deleted.".to_owned()],
             findings: vec![
-                found(confirmation::Severity::Refused, "NotRunning"),
-                found(confirmation::Severity::Forceable, "BarePods"),
-                found(confirmation::Severity::Warned, "LoadBalancers"),
+                found(Severity::Block, "NotRunning"),
+                found(Severity::Forceable, "BarePods"),
+                found(Severity::Warn, "LoadBalancers"),
             ],
             ..Briefing::default()
         };

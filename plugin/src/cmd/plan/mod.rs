@@ -17,10 +17,7 @@ use futures::{StreamExt, future::join, stream};
 use jiff::Timestamp;
 use serde_json::Value;
 use shared::{
-    hive::{
-        api::ClusterDeployment,
-        preflight::{Severity, objects},
-    },
+    hive::{api::ClusterDeployment, preflight::objects},
     rollout::upgrades::{CLUSTER_GROUP_UPGRADE, upgrading},
     target::{Advice, Kind, Kinds},
 };
@@ -99,7 +96,7 @@ pub(crate) async fn run(kinds: Kinds, args: &PlanArgs, hub_args: &HubArgs) -> Re
                 output::error(&failure.to_string());
             }
             Ok(Outlook { unanswered: Some(problem), .. }) => exits.push(problem.exit()),
-            Ok(outlook) if outlook.gravest() == Severity::Block => exits.push(Exit::Refused),
+            Ok(outlook) if outlook.gravest().refuses(false) => exits.push(Exit::Refused),
             Ok(_) => {}
         }
     }

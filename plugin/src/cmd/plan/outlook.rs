@@ -1,7 +1,7 @@
 //! What `plan` shows about one target.
 
 use jiff::Timestamp;
-use shared::hive::preflight::{Finding, Severity};
+use shared::finding::{Finding, Severity};
 
 use crate::{error::Problem, select::target::Target};
 

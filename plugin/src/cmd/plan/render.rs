@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::json;
 use shared::{
-    hive::preflight::{Finding, Severity},
+    finding::{Finding, Severity},
     target::Advice,
 };
 
@@ -83,7 +83,7 @@ fn record(outlook: &Outlook) -> Record<'_> {
         desired: &outlook.desired,
         observed: &outlook.observed,
         verdict: match outlook.gravest() {
-            Severity::Block => "Blocked",
+            Severity::Block | Severity::Forceable => "Blocked",
             Severity::Warn => "Slowed",
             Severity::Info => "Clear",
         },
@@ -102,7 +102,7 @@ pub(crate) fn called(outlook: &Outlook, everywhere: bool) -> String {
 fn lines(outlook: &Outlook, everywhere: bool, now: Timestamp) -> Vec<String> {
     let change = if outlook.desired == "Hibernating" { "the wake" } else { "the sleep or the wake" };
     let verdict = match outlook.gravest() {
-        Severity::Block => format!("something blocks {change}"),
+        Severity::Block | Severity::Forceable => format!("something blocks {change}"),
         Severity::Warn if outlook.target.row.advice == Some(Advice::Reverts) => {
             format!("nothing blocks {change}; some findings may undo the sleep")
         }

@@ -6,10 +6,8 @@ use jiff::{Timestamp, Zoned};
 use serde::Serialize;
 use serde_json::json;
 use shared::{
-    hive::{
-        api::ClusterDeployment,
-        preflight::{Finding, Severity, code},
-    },
+    finding::{Finding, Severity, code},
+    hive::api::ClusterDeployment,
     rollout::{
         api::{TargetName, Targets},
         forecast::{Forecast, Subject, forecast},

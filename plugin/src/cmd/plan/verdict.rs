@@ -4,10 +4,8 @@
 use jiff::Timestamp;
 use shared::{
     admission::Denial,
-    hive::{
-        admission::PLATFORM_FIELD,
-        preflight::{Finding, Severity},
-    },
+    finding::{Finding, Severity},
+    hive::admission::PLATFORM_FIELD,
 };
 
 use crate::{

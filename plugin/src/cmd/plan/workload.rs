@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use serde_json::Value;
 use shared::{
-    hive::preflight::{Finding, Severity},
+    finding::{Finding, Severity},
     target::{Intent, PowerAction},
 };
 

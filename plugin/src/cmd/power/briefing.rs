@@ -7,8 +7,13 @@ use std::{
 };
 
 use futures::{StreamExt, stream};
-use shared::target::confirmation::{Briefing, Confirmation, Severity};
-use shared::target::{Change, Intent, PowerAction};
+use shared::{
+    finding::Severity,
+    target::{
+        Change, Intent, PowerAction,
+        confirmation::{Briefing, Confirmation},
+    },
+};
 
 use crate::{
     api::{Hub, Write},
@@ -134,9 +139,10 @@ pub(crate) fn lines(known: &Known) -> Vec<String> {
     };
     let findings = briefing.findings.iter().map(|found| {
         let word = match found.severity {
-            Severity::Warned => "warning",
+            Severity::Block => "refused",
             Severity::Forceable => "forced",
-            Severity::Refused => "refused",
+            Severity::Warn => "warning",
+            Severity::Info => "note",
         };
         format!("{word}: {}: {}", found.code, found.sentence)
     });
@@ -162,17 +168,13 @@ pub(crate) fn note(known: &[Known]) {
 
 #[cfg(test)]
 mod tests {
-    use shared::target::confirmation::Found;
+    use shared::finding::Finding;
 
     use super::*;
     use crate::error::Exit;
 
     fn briefing(findings: &[(Severity, &str)]) -> Briefing {
-        let found = |(severity, code): &(Severity, &str)| Found {
-            severity: *severity,
-            code: (*code).to_owned(),
-            sentence: format!("{code} is so"),
-        };
+        let found = |(severity, code): &(Severity, &str)| Finding::new(*severity, code, format!("{code} is so"));
         Briefing {
             consequences: vec!["7 Pods are deleted.".to_owned()],
             findings: findings.iter().map(found).collect(),
@@ -182,27 +184,27 @@ mod tests {
 
     #[test]
     fn refusals_end_with_exit_code_3_and_say_what_a_force_would_do() {
-        use Severity::{Forceable, Refused, Warned};
+        use Severity::{Block, Forceable, Warn};
         for (findings, force, expected) in [
             (vec![], false, None),
-            (vec![(Warned, "LoadBalancers")], false, None),
+            (vec![(Warn, "LoadBalancers")], false, None),
             (vec![(Forceable, "BarePods")], true, None),
             (
-                vec![(Forceable, "BarePods"), (Warned, "x")],
+                vec![(Forceable, "BarePods"), (Warn, "x")],
                 false,
                 Some(
                     "the preflight refuses the sleep, no hibernation was requested (--force accepts this):\n  BarePods: BarePods is so",
                 ),
             ),
             (
-                vec![(Refused, "NotRunning"), (Forceable, "BarePods")],
+                vec![(Block, "NotRunning"), (Forceable, "BarePods")],
                 false,
                 Some(
                     "the preflight refuses the sleep, no hibernation was requested:\n  NotRunning: NotRunning is so\n  BarePods: BarePods is so",
                 ),
             ),
             (
-                vec![(Refused, "NotRunning"), (Forceable, "BarePods")],
+                vec![(Block, "NotRunning"), (Forceable, "BarePods")],
                 true,
                 Some("the preflight refuses the sleep, no hibernation was requested:\n  NotRunning: NotRunning is so"),
             ),
@@ -234,7 +236,7 @@ mod tests {
     #[test]
     fn consequences_come_first_and_what_is_forced_is_named() {
         let known = |preflight| Known { what: "x/demo".to_owned(), preflight };
-        let mut briefing = briefing(&[(Severity::Forceable, "BarePods"), (Severity::Warned, "LoadBalancers")]);
+        let mut briefing = briefing(&[(Severity::Forceable, "BarePods"), (Severity::Warn, "LoadBalancers")]);
         briefing.left_out = 2;
         assert_eq!(
             lines(&known(Ok(briefing))),

@@ -1,6 +1,6 @@
 //! Warnings before a sleep of workloads that others may undo.
 
-use shared::{hive::preflight::Severity, target::Advice};
+use shared::{finding::Severity, target::Advice};
 
 use crate::{api::Hub, cmd::power::confirm::Planned, output, read::reverts, select::target::Target};
 

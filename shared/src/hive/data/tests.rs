@@ -4,6 +4,7 @@ use proptest::prelude::*;
 use serde_json::json;
 
 use super::*;
+use crate::finding::Severity;
 use crate::hive::conditions::PROGRESS;
 use crate::hive::preflight::PREFLIGHT;
 

@@ -6,7 +6,6 @@
 //! `lastProbeTime` says when it was found, and a request is answered once that is not older than the request.
 
 mod facts;
-mod finding;
 pub mod objects;
 mod rules;
 #[cfg(test)]
@@ -20,13 +19,13 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::Value;
 
 pub use self::facts::{Certificate, CloudLook, Part, SpokeLook, SpokePreflight, VersionLook};
-pub use self::finding::{Finding, Severity, code};
 pub use self::rules::{answer, within};
 pub use self::webhooks::{Resources, WebhookLook};
 use super::api::{ClusterDeployment, Condition, Desired, RECONCILE_PAUSE};
 use super::conditions::READY;
 use super::data::Data;
 use crate::annotation::{format, keys};
+use crate::finding::{Finding, read, write};
 
 /// Condition type of ours.
 pub const PREFLIGHT: &str = "HibernationPreflight";

@@ -3,9 +3,10 @@
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
-use super::{Finding, Severity, findings, found_at, within};
+use super::{findings, found_at, within};
 use crate::admission::{Change, UnreadFields, User};
 use crate::annotation::{format, keys};
+use crate::finding::{Finding, Severity};
 use crate::hive::admission::{Cluster, Settings, judge};
 use crate::hive::api::{ClusterDeployment, Desired, POWERSTATE_PAUSE, RECONCILE_PAUSE};
 use crate::hive::conditions::{HIBERNATING, reason};

@@ -22,10 +22,10 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::Answer;
 use super::facts::{CloudLook, Part, SpokeLook, SpokePreflight, VersionLook};
-use super::finding::{Finding, Severity, code};
 use super::webhooks::LONGEST_DELAY;
 use crate::annotation::format;
 use crate::cloud::{CloudError, CloudErrorKind};
+use crate::finding::{Finding, Severity, code};
 use crate::text::name_some;
 
 /// A certificate that expires sooner than this causes a warning, however short the sleep.

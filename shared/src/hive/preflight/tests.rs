@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::cloud::{CloudError, CloudErrorKind};
+use crate::finding::Severity;
 
 const NOW: &str = "2026-11-21T18:00:00Z";
 

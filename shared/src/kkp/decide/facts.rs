@@ -7,10 +7,10 @@ use jiff::Timestamp;
 
 use crate::annotation::hold::{Hold, NAMELESS, hold, protected};
 use crate::annotation::{format, keys as common};
+use crate::finding::Finding;
 use crate::kkp::api::{Cluster, Request};
 use crate::kkp::keys;
 use crate::kkp::phase::{Limits, Phase};
-use crate::kkp::preflight::Finding;
 use crate::kkp::record::{Machines, Numbers, Record, RecordError, Workload};
 
 /// Everything that is known of a cluster.

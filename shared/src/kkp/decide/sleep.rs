@@ -12,11 +12,12 @@ use super::{
     User, Warning, effective, ends, kept_awake, phase, seen, waits,
 };
 use crate::annotation::format;
+use crate::finding::{Finding, Severity};
 use crate::kkp::api::Desired;
 use crate::kkp::certificates::end_before_a_deletion;
 use crate::kkp::keys::{self, ASLEEP, REFUSED, UNDOING};
 use crate::kkp::phase::Phase;
-use crate::kkp::preflight::{Finding, Severity, admits, list, volumes_deleted};
+use crate::kkp::preflight::{admits, list, volumes_deleted};
 use crate::kkp::record::{Machines, Numbers, Record, Workload};
 use crate::text::sanitize_to;
 

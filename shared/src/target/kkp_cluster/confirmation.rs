@@ -125,8 +125,8 @@ fn count(number: u32, one: &str, many: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kkp::data::{Found, PREFLIGHT};
-    use crate::kkp::preflight::{Finding, Severity};
+    use crate::finding::{Finding, Severity};
+    use crate::kkp::data::PREFLIGHT;
     use crate::kkp::record::Numbers;
     use crate::target::kkp_cluster::{KKP_CLUSTER, tests::cluster};
 
@@ -177,20 +177,20 @@ mod tests {
 
     fn answered(pods: u32, numbers: Numbers, deployments: &[(&str, u32)], quota: &[(&str, &str)]) -> Value {
         let findings = [
-            Finding { severity: Severity::Forceable, code: "BarePods", sentence: "Pods: a/b".into() },
-            Finding { severity: Severity::Warned, code: "Volumes", sentence: "3 volumes stay".into() },
+            Finding::new(Severity::Forceable, "BarePods", "Pods: a/b"),
+            Finding::new(Severity::Warn, "Volumes", "3 volumes stay"),
         ];
         let preflight = Preflight {
             requested: NOW.into(),
             at: NOW.parse().unwrap(),
-            findings: findings.iter().map(Found::from).collect(),
+            findings: findings.to_vec(),
             left_out: 0,
             pods,
             numbers,
             machine_deployments: deployments.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect(),
             quota: quota.iter().map(|(name, amount)| ((*name).to_owned(), (*amount).to_owned())).collect(),
         };
-        let mut condition = serde_json::to_value(preflight.condition(&findings)).unwrap();
+        let mut condition = serde_json::to_value(preflight.condition()).unwrap();
         condition["kubermaticVersion"] = json!("v");
         condition["lastHeartbeatTime"] = json!(NOW);
         let mut object = cluster(&json!({}), None);

@@ -9,10 +9,10 @@ use super::super::*;
 use super::world::{UID, confirm, up_to_date, workload};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
+use crate::finding::{Finding, Severity};
 use crate::kkp::api::{Cluster, Request, ResourceUsage};
 use crate::kkp::keys::{self, ACTIVE_RESTORE};
 use crate::kkp::phase::Limits;
-use crate::kkp::preflight::{Finding, Severity};
 use crate::kkp::record::{Machines, Numbers, Record, RecordError};
 
 const NOW: &str = "2026-11-22T18:00:00Z";
@@ -141,16 +141,15 @@ fn deployment(replicas: u32) -> MachineDeployment {
 
 #[test]
 fn a_refused_preflight_changes_nothing_and_says_why() {
-    let finding = |severity, code, sentence: &str| Finding { severity, code, sentence: sentence.to_owned() };
     let mut case = Case::new(Desired::Hibernating, None);
     case.machinery = Some(Machinery::default());
-    case.findings = vec![finding(Severity::Forceable, "BarePods", "Pods without a controller: a/b")];
+    case.findings = vec![Finding::new(Severity::Forceable, "BarePods", "Pods without a controller: a/b")];
     assert_eq!(case.says(), "refused: Pods without a controller: a/b; --force accepts this");
-    case.findings.insert(0, finding(Severity::Refused, "Paused", "paused by another client"));
+    case.findings.insert(0, Finding::new(Severity::Block, "Paused", "paused by another client"));
     assert!(case.says().starts_with("refused: paused by another client") && !case.says().contains("--force"));
     let plan = case.plan();
     assert!(plan.record.is_none() && plan.actions.is_empty());
-    case.findings = vec![finding(Severity::Warned, "Volumes", "3 volumes stay")];
+    case.findings = vec![Finding::new(Severity::Warn, "Volumes", "3 volumes stay")];
     assert_eq!(case.enters(), Some(Phase::Draining));
 }
 

@@ -1,9 +1,12 @@
-//! What a preflight finds. The controller writes one finding a line into a condition, for people, and all of them as data, for programs.
+//! What stands for or against a sleep or a wake: the controller writes one finding a line into a condition, for people, and all of them as data, for
+//! programs.
 
 use std::fmt;
 
 use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
 
+use crate::annotation::format;
 use crate::text::is_unsafe;
 
 /// How grave a finding is; the gravest first.
@@ -14,13 +17,26 @@ use crate::text::is_unsafe;
 pub enum Severity {
     /// The sleep or the wake will not happen.
     Block,
+    /// The sleep will not happen unless the user forces it.
+    Forceable,
     /// It will take longer, or lose something.
     Warn,
     /// Good to know.
     Info,
 }
 
-/// The codes of findings. Scripts may match them: they are never renamed.
+impl Severity {
+    /// Whether a finding of this severity refuses a sleep.
+    pub fn refuses(self, forced: bool) -> bool {
+        match self {
+            Self::Block => true,
+            Self::Forceable => !forced,
+            Self::Warn | Self::Info => false,
+        }
+    }
+}
+
+/// The codes of findings of clusters of Hive. Scripts may match them: they are never renamed.
 pub mod code {
     /// Credentials for the cloud are missing or refused; or they work.
     pub const CREDENTIALS: &str = "Credentials";
@@ -64,11 +80,12 @@ pub mod code {
 const MAX_SENTENCE_CHARS: usize = 600;
 
 /// One thing that would block or slow a sleep or a wake, or is good to know before it.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
+#[serde(from = "Data", into = "Data")]
 pub struct Finding {
     /// How grave.
     pub severity: Severity,
-    /// One word; see [`code`].
+    /// One word, for scripts: never renamed. See [`code`].
     pub code: String,
     /// One sentence, on one line.
     pub sentence: String,
@@ -92,8 +109,66 @@ impl Finding {
     }
 }
 
+/// A finding as data. It is sanitized like one that is parsed from text: any client that may write the status can write it.
+#[derive(Deserialize, Serialize)]
+struct Data {
+    severity: String,
+    code: String,
+    sentence: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    ends: Option<String>,
+}
+
+impl From<Finding> for Data {
+    fn from(Finding { severity, code, sentence, ends }: Finding) -> Self {
+        Self { severity: severity.to_string(), code, sentence, ends: ends.map(format::seconds) }
+    }
+}
+
+impl From<Data> for Finding {
+    fn from(data: Data) -> Self {
+        let severity = data.severity.parse().unwrap_or(Severity::Info);
+        let ends = data.ends.as_deref().and_then(format::time);
+        Self { ends, ..Self::new(severity, &data.code, data.sentence) }
+    }
+}
+
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {}: {}", self.severity, self.code, self.sentence)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_finding_is_read_back_from_its_data_and_sanitized() {
+        let ends = format::time("2027-02-01T00:00:00Z");
+        for (severity, word) in
+            [(Severity::Block, "block"), (Severity::Forceable, "forceable"), (Severity::Warn, "warn")]
+        {
+            let finding = Finding::new(severity, "BarePods", "Pods: a/b");
+            let data = json!({ "severity": word, "code": "BarePods", "sentence": "Pods: a/b" });
+            assert_eq!((json!(finding), serde_json::from_value::<Finding>(data.clone()).ok()), (data, Some(finding)));
+        }
+        let forged =
+            json!({ "severity": "dire", "code": "a b", "sentence": "x\n\u{1b}y", "ends": "2027-02-01T00:00:00Z" });
+        let read = serde_json::from_value::<Finding>(forged).unwrap();
+        assert_eq!(read, Finding { ends, ..Finding::new(Severity::Info, "ab", "x y") });
+    }
+
+    #[test]
+    fn the_gravest_come_first_and_a_force_accepts_what_it_may() {
+        use Severity::{Block, Forceable, Info, Warn};
+        assert!(Block < Forceable && Forceable < Warn && Warn < Info);
+        for (severity, refuses, refuses_a_force) in
+            [(Block, true, true), (Forceable, true, false), (Warn, false, false), (Info, false, false)]
+        {
+            assert_eq!((severity.refuses(false), severity.refuses(true)), (refuses, refuses_a_force), "{severity}");
+        }
     }
 }

@@ -17,4 +17,5 @@ pub mod share;
 pub mod spoke;
 pub mod target;
 pub mod text;
+mod visit;
 pub mod workload;

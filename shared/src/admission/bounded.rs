@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::marker::PhantomData;
 
 use serde::Deserialize;
-use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
+use serde::de::{Deserializer, SeqAccess, Visitor};
 use serde_json::value::RawValue;
+
+use crate::visit::{self, Map, text};
 
 /// Longest name, reference or value in bytes that is kept. Names have up to 253, user names of identity providers more.
 pub const MAX_TEXT_BYTES: usize = 4 * 1024;
@@ -18,7 +19,7 @@ const MAX_MEMBERS: usize = 1_000;
 /// # Errors
 /// When it is no text, or longer.
 pub fn short<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
-    deserializer.deserialize_str(Short)
+    visit::short(deserializer, MAX_TEXT_BYTES)
 }
 
 /// The same of a text that may be absent or null.
@@ -26,25 +27,7 @@ pub fn short<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Er
 /// # Errors
 /// As [`short`].
 pub fn short_if_any<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
-    struct IfAny;
-
-    impl<'de> Visitor<'de> for IfAny {
-        type Value = Option<String>;
-
-        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            f.write_str("a string")
-        }
-
-        fn visit_none<E>(self) -> Result<Self::Value, E> {
-            Ok(None)
-        }
-
-        fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
-            short(deserializer).map(Some)
-        }
-    }
-
-    deserializer.deserialize_option(IfAny)
+    Ok(Option::<ShortText>::deserialize(deserializer)?.map(|ShortText(text)| text))
 }
 
 /// Reads a text of any length, cut to 4 KiB with an ellipsis.
@@ -52,39 +35,10 @@ pub fn short_if_any<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option
 /// # Errors
 /// When it is no text.
 pub fn cut<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
-    struct Cut;
-
-    impl Visitor<'_> for Cut {
-        type Value = String;
-
-        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            f.write_str("a string")
-        }
-
-        fn visit_str<E>(self, text: &str) -> Result<String, E> {
-            let end = text.floor_char_boundary(MAX_TEXT_BYTES);
-            Ok(if end < text.len() { format!("{}…", &text[..end]) } else { text.to_owned() })
-        }
-    }
-
-    deserializer.deserialize_str(Cut)
-}
-
-struct Short;
-
-impl Visitor<'_> for Short {
-    type Value = String;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a string")
-    }
-
-    fn visit_str<E: Error>(self, text: &str) -> Result<String, E> {
-        if text.len() > MAX_TEXT_BYTES {
-            return Err(E::custom(format_args!("must be a text of at most {MAX_TEXT_BYTES} bytes")));
-        }
-        Ok(text.to_owned())
-    }
+    deserializer.deserialize_str(text("a string", |text| {
+        let end = text.floor_char_boundary(MAX_TEXT_BYTES);
+        Ok(if end < text.len() { format!("{}…", &text[..end]) } else { text.to_owned() })
+    }))
 }
 
 /// A text of at most 4 KiB.
@@ -113,32 +67,18 @@ pub fn labels<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<BTree
 pub fn members<'de, V: Deserialize<'de>, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Option<BTreeMap<String, V>>, D::Error> {
-    struct Members<V>(PhantomData<V>);
-
-    impl<'de, V: Deserialize<'de>> Visitor<'de> for Members<V> {
-        type Value = Option<BTreeMap<String, V>>;
-
-        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            f.write_str("a map")
-        }
-
-        fn visit_unit<E>(self) -> Result<Self::Value, E> {
-            Ok(None)
-        }
-
-        fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-            let mut members = BTreeMap::new();
-            while let Some(ShortText(key)) = map.next_key()? {
-                if members.len() == MAX_MEMBERS {
-                    return Err(A::Error::custom(format_args!("must be a map of at most {MAX_MEMBERS} members")));
-                }
-                members.insert(key, map.next_value()?);
+    deserializer.deserialize_any(Map {
+        kept: Some(BTreeMap::new()),
+        wanted: |_| true,
+        take: |members: &mut Option<BTreeMap<String, V>>, ShortText(key), value| {
+            let members = members.get_or_insert_default();
+            if members.len() == MAX_MEMBERS {
+                return Err(format!("must be a map of at most {MAX_MEMBERS} members"));
             }
-            Ok(Some(members))
-        }
-    }
-
-    deserializer.deserialize_any(Members(PhantomData))
+            members.insert(key, value);
+            Ok(())
+        },
+    })
 }
 
 /// Whether a list of texts has one of these in it. The list is read to its end, and nothing of it is kept.
@@ -154,7 +94,8 @@ pub fn has_any(list: &RawValue, wanted: &[String]) -> bool {
 
         fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<bool, A::Error> {
             let mut found = false;
-            while let Some(is_wanted) = list.next_element_seed(IsOneOf(self.0))? {
+            let is_wanted = || text("a string", |text| Ok(self.0.iter().any(|wanted| wanted == text)));
+            while let Some(is_wanted) = list.next_element_seed(is_wanted())? {
                 found |= is_wanted;
             }
             Ok(found)
@@ -162,28 +103,6 @@ pub fn has_any(list: &RawValue, wanted: &[String]) -> bool {
     }
 
     serde_json::Deserializer::from_str(list.get()).deserialize_seq(HasAny(wanted)).unwrap_or_default()
-}
-
-struct IsOneOf<'a>(&'a [String]);
-
-impl<'de> DeserializeSeed<'de> for IsOneOf<'_> {
-    type Value = bool;
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<bool, D::Error> {
-        deserializer.deserialize_str(self)
-    }
-}
-
-impl Visitor<'_> for IsOneOf<'_> {
-    type Value = bool;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a string")
-    }
-
-    fn visit_str<E>(self, text: &str) -> Result<bool, E> {
-        Ok(self.0.iter().any(|wanted| wanted == text))
-    }
 }
 
 #[cfg(test)]

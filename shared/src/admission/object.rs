@@ -5,11 +5,12 @@ use std::marker::PhantomData;
 
 use serde::Deserialize;
 use serde::de::value::MapAccessDeserializer;
-use serde::de::{DeserializeOwned, Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::de::{DeserializeOwned, Deserializer, IgnoredAny, MapAccess, Visitor};
 
 use super::Change;
 use super::bounded::short;
 use crate::annotation::Annotations;
+use crate::visit::List;
 
 /// An object as rules see it: only the fields that they read, each of them optional, so that an object which its
 /// schema would refuse is judged, too. Reading one skips everything else (`managedFields` above all) without copying it.
@@ -80,32 +81,11 @@ const MAX_LIST_ENTRIES: usize = 10_000;
 /// # Errors
 /// When it is no list, an entry does not fit, or there are too many.
 pub fn few<'de, T: Deserialize<'de>, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Vec<T>>, D::Error> {
-    struct Few<T>(PhantomData<T>);
-
-    impl<'de, T: Deserialize<'de>> Visitor<'de> for Few<T> {
-        type Value = Option<Vec<T>>;
-
-        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            f.write_str("a list")
-        }
-
-        fn visit_unit<E>(self) -> Result<Self::Value, E> {
-            Ok(None)
-        }
-
-        fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
-            let mut entries = Vec::new();
-            while let Some(entry) = list.next_element()? {
-                if entries.len() == MAX_LIST_ENTRIES {
-                    return Err(A::Error::custom(format_args!("a list has more than {MAX_LIST_ENTRIES} entries")));
-                }
-                entries.push(entry);
-            }
-            Ok(Some(entries))
-        }
-    }
-
-    deserializer.deserialize_any(Few(PhantomData))
+    deserializer.deserialize_any(List {
+        kept: Some(Vec::new()),
+        most: MAX_LIST_ENTRIES,
+        take: |entries: &mut Option<Vec<T>>, entry| entries.get_or_insert_default().push(entry),
+    })
 }
 
 #[cfg(test)]

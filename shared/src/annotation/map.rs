@@ -1,12 +1,10 @@
 //! Annotations of an object; parsing keeps only those that we read.
 
-use std::fmt;
-
-use serde::Deserialize;
-use serde::de::{Deserializer, Error as _, IgnoredAny, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
 use super::keys;
+use crate::visit::Map;
 
 /// Bytes of all annotations of an object, by the rule of the API server.
 const MAX_BYTES: usize = 256 * 1024;
@@ -51,38 +49,19 @@ impl<S: Into<String>> FromIterator<(S, S)> for Annotations {
 
 impl<'de> Deserialize<'de> for Annotations {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Known;
-
-        impl<'de> Visitor<'de> for Known {
-            type Value = Annotations;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a map of annotations")
-            }
-
-            fn visit_unit<E>(self) -> Result<Annotations, E> {
-                Ok(Annotations::default())
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Annotations, A::Error> {
-                let (mut annotations, mut bytes) = (Annotations { present: true, known: Vec::new() }, 0);
-                while let Some(key) = map.next_key::<String>()? {
-                    if Annotations::knows(&key) {
-                        let value: String = map.next_value()?;
-                        bytes += key.len() + value.len();
-                        if bytes > MAX_BYTES {
-                            return Err(A::Error::custom(format_args!("annotations have more than {MAX_BYTES} bytes")));
-                        }
-                        annotations.known.push((key, value));
-                    } else {
-                        map.next_value::<IgnoredAny>()?;
-                    }
+        let (annotations, _) = deserializer.deserialize_any(Map {
+            kept: (Self { present: true, known: Vec::new() }, 0),
+            wanted: |key: &String| Self::knows(key),
+            take: |(annotations, bytes): &mut (Self, usize), key, value: String| {
+                *bytes += key.len() + value.len();
+                if *bytes > MAX_BYTES {
+                    return Err(format!("annotations have more than {MAX_BYTES} bytes"));
                 }
-                Ok(annotations)
-            }
-        }
-
-        deserializer.deserialize_any(Known)
+                annotations.known.push((key, value));
+                Ok(())
+            },
+        })?;
+        Ok(annotations)
     }
 }
 

@@ -2,18 +2,18 @@
 //! held in the memory of all, so that each of these types is small.
 
 use std::collections::BTreeMap;
-use std::fmt;
 
 use jiff::Timestamp;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::admissionregistration::v1::RuleWithOperations;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use serde::Deserialize;
-use serde::de::{DeserializeOwned, DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::de::{DeserializeOwned, Deserializer, IgnoredAny};
 
 use super::csr::machine::MachineAddress;
 use super::openshift::{ClusterOperatorCondition, ClusterOperatorStatus};
 use crate::kkp::keys;
+use crate::visit::{self, List, Map, text};
 
 /// A kind that is read of spokes.
 pub trait Kind: DeserializeOwned + Send + Sync + 'static {
@@ -85,29 +85,17 @@ fn known(key: &str) -> Option<&'static str> {
 
 impl<'de> Deserialize<'de> for Few {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct All;
-
-        impl<'de> Visitor<'de> for All {
-            type Value = Few;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a map of strings")
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Few, A::Error> {
-                let mut few = Few::default();
-                while let Some(Known(key)) = map.next_key()? {
-                    match key {
-                        Some(key) if few.contains_key(key) => return Err(A::Error::duplicate_field(key)),
-                        Some(key) => few.0.push((key, map.next_value()?)),
-                        None => drop(map.next_value::<IgnoredAny>()?),
-                    }
+        deserializer.deserialize_map(Map {
+            kept: Self::default(),
+            wanted: |Known(key)| key.is_some(),
+            take: |few: &mut Self, Known(key), value| match key {
+                Some(key) if few.contains_key(key) => Err(format!("duplicate field `{key}`")),
+                key => {
+                    few.0.extend(key.map(|key| (key, value)));
+                    Ok(())
                 }
-                Ok(few)
-            }
-        }
-
-        deserializer.deserialize_map(All)
+            },
+        })
     }
 }
 
@@ -116,21 +104,7 @@ struct Known(Option<&'static str>);
 
 impl<'de> Deserialize<'de> for Known {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Key;
-
-        impl Visitor<'_> for Key {
-            type Value = Known;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a key")
-            }
-
-            fn visit_str<E: Error>(self, key: &str) -> Result<Known, E> {
-                Ok(Known(known(key)))
-            }
-        }
-
-        deserializer.deserialize_identifier(Key)
+        deserializer.deserialize_identifier(text("a key", |key| Ok(Self(known(key)))))
     }
 }
 
@@ -139,21 +113,7 @@ const MAX_NAME: usize = 253;
 
 /// A name, a UID or a version: they are kept in many a place.
 fn short<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
-    struct Name;
-
-    impl Visitor<'_> for Name {
-        type Value = String;
-
-        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            write!(f, "a string of at most {MAX_NAME} bytes")
-        }
-
-        fn visit_str<E: Error>(self, name: &str) -> Result<String, E> {
-            if name.len() > MAX_NAME { Err(E::invalid_length(name.len(), &self)) } else { Ok(name.to_owned()) }
-        }
-    }
-
-    deserializer.deserialize_str(Name)
+    visit::short(deserializer, MAX_NAME)
 }
 
 /// Reads a list of which only something is kept.
@@ -163,34 +123,7 @@ where
     A: Default,
     D: Deserializer<'de>,
 {
-    struct Fold<T, A>(fn(&mut A, T));
-
-    impl<'de, T: Deserialize<'de>, A: Default> Visitor<'de> for Fold<T, A> {
-        type Value = A;
-
-        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            f.write_str("a list")
-        }
-
-        fn visit_seq<L: SeqAccess<'de>>(self, mut list: L) -> Result<A, L::Error> {
-            let mut kept = A::default();
-            while list.next_element_seed(One(&mut kept, self.0))?.is_some() {}
-            Ok(kept)
-        }
-    }
-
-    struct One<'a, T, A>(&'a mut A, fn(&mut A, T));
-
-    impl<'de, T: Deserialize<'de>, A> DeserializeSeed<'de> for One<'_, T, A> {
-        type Value = ();
-
-        fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
-            (self.1)(self.0, T::deserialize(deserializer)?);
-            Ok(())
-        }
-    }
-
-    deserializer.deserialize_seq(Fold(take))
+    deserializer.deserialize_seq(List { kept: A::default(), most: usize::MAX, take })
 }
 
 /// When the status of an object was last written.

@@ -25,7 +25,7 @@ use super::api::{ClusterDeployment, Condition, Desired, RECONCILE_PAUSE};
 use super::conditions::READY;
 use super::data::Data;
 use crate::annotation::{format, keys};
-use crate::finding::{Finding, read, write};
+use crate::finding::{Finding, Severity, code};
 
 /// Condition type of ours.
 pub const PREFLIGHT: &str = "HibernationPreflight";

@@ -162,8 +162,9 @@ fn billed(platform: &str) -> Option<Finding> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::finding::code;
     use crate::hive::data::{DATA, Data};
-    use crate::hive::preflight::{PREFLIGHT, code};
+    use crate::hive::preflight::PREFLIGHT;
 
     const NOW: &str = "2026-11-21T18:00:00Z";
 

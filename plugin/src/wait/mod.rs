@@ -177,14 +177,24 @@ async fn follow(hub: &Hub, group: &[(usize, &Waiting<'_>)], display: &ProgressDi
 #[cfg(test)]
 mod tests {
     use serde_json::json;
-    use shared::{hive::preflight::PREFLIGHT, target::CLUSTER_DEPLOYMENT};
+    use shared::{
+        finding::{Finding, Severity, code},
+        hive::{
+            data::{DATA, Data},
+            preflight::PREFLIGHT,
+        },
+        target::CLUSTER_DEPLOYMENT,
+    };
 
     use super::*;
 
     const REQUESTED: &str = "2026-11-21T18:00:00Z";
 
     /// A cluster that runs, and what a check of it found when.
-    fn running(checked: Option<&str>, found: &str) -> Value {
+    fn running(checked: Option<&str>, found: Option<(Severity, &str, &str)>) -> Value {
+        let findings = found.map(|(severity, code, sentence)| Finding::new(severity, code, sentence));
+        let data =
+            checked.map(|at| Data::default().with_preflight(at.parse().unwrap(), findings.into_iter().collect()));
         json!({
             "apiVersion": "hive.openshift.io/v1", "kind": "ClusterDeployment",
             "metadata": { "name": "demo", "namespace": "x" },
@@ -193,7 +203,8 @@ mod tests {
             },
             "status": { "powerState": "Running", "conditions": [
                 { "type": "Ready", "status": "True", "reason": "Running" },
-                { "type": PREFLIGHT, "status": "True", "message": found, "lastProbeTime": checked },
+                { "type": PREFLIGHT, "status": "True", "lastProbeTime": checked },
+                { "type": DATA, "status": "False", "message": data.map(|data| data.text()) },
             ] },
         })
     }
@@ -208,7 +219,7 @@ mod tests {
     }
 
     fn target() -> Target {
-        Target::new(&CLUSTER_DEPLOYMENT, "v1", running(None, ""))
+        Target::new(&CLUSTER_DEPLOYMENT, "v1", running(None, None))
     }
 
     fn waiting(target: &Target, seconds: u64, changed: bool) -> Waiting<'_> {
@@ -223,15 +234,16 @@ mod tests {
                              does it serve the platform gcp?";
         let late = format!("timed out after 2m0s: {STATE}");
         let unlisted = "stopped waiting after 3s: its machines were not checked: EC2 is silent";
-        let fine = "info Credentials: they work";
+        let fine = Some((Severity::Info, code::CREDENTIALS, "they work"));
+        let silent = Some((Severity::Warn, code::CLOUD_NOT_ASKED, "EC2 is silent"));
         for (case, timeout, seconds, checked, found, expected) in [
-            ("no answer yet", None, 119, None, "", (None, STATE)),
-            ("no answer", None, 120, None, "", (Some(Exit::TimedOut), late.as_str())),
-            ("more time is given", Some(600), 120, None, "", (None, STATE)),
+            ("no answer yet", None, 119, None, None, (None, STATE)),
+            ("no answer", None, 120, None, None, (Some(Exit::TimedOut), late.as_str())),
+            ("more time is given", Some(600), 120, None, None, (None, STATE)),
             ("an older answer", None, 3, Some("2026-11-21T17:59:59Z"), fine, (None, STATE)),
             ("the answer", None, 3, Some(REQUESTED), fine, (Some(Exit::Done), "running after 3s")),
             ("a late answer", None, 300, Some(REQUESTED), fine, (Some(Exit::Done), "running after 5m0s")),
-            ("no list", None, 3, Some(REQUESTED), "warn CloudNotAsked: EC2 is silent", (Some(Exit::Error), unlisted)),
+            ("no list", None, 3, Some(REQUESTED), silent, (Some(Exit::Error), unlisted)),
         ] {
             let request = Some(Request::new(REQUESTED.parse().unwrap(), timeout.map(Duration::from_secs)));
             let target = target();
@@ -246,7 +258,7 @@ mod tests {
         for (changed, first_look, text) in
             [(false, true, "already running"), (false, false, "running after 3s"), (true, true, "running after 3s")]
         {
-            let outcome = shown(waiting(&target(), 3, changed).outcome(&running(None, ""), first_look));
+            let outcome = shown(waiting(&target(), 3, changed).outcome(&running(None, None), first_look));
             assert_eq!(outcome, (Some(Exit::Done), text.to_owned()), "{changed} {first_look}");
         }
     }

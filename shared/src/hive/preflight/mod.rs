@@ -79,7 +79,7 @@ pub fn unanswered(cluster: &ClusterDeployment) -> String {
 /// Why the last answer was given without a list of the machines, if it was.
 pub fn unlisted(cluster: &ClusterDeployment) -> Option<String> {
     let is_why = |one: &Finding| one.severity < Severity::Info && code::OF_LIST.contains(&one.code.as_str());
-    Some(format!("its machines were not checked: {}", findings(cluster).into_iter().find(is_why)?.sentence))
+    Some(format!("its machines were not checked: {}", findings(cluster).into_iter().flatten().find(is_why)?.sentence))
 }
 
 /// When the findings that the condition holds were found.

@@ -129,7 +129,13 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::hive::preflight::PREFLIGHT;
+    use crate::{
+        finding::{Finding, Severity, code},
+        hive::{
+            data::{DATA, Data},
+            preflight::PREFLIGHT,
+        },
+    };
 
     /// `("H", "False", "Stopping", "...")`.
     type Said<'a> = (&'a str, &'a str, &'a str, &'a str);
@@ -253,15 +259,23 @@ mod tests {
 
     #[test]
     fn a_check_is_awaited_until_it_is_answered_and_what_it_found_runs() {
+        use Severity::{Block, Info, Warn};
         const REQUESTED: &str = "2026-11-21T18:00:00Z";
         let runs = || cluster("Running", "Running", &RUNS);
         let starts =
             || cluster("Running", "StartingMachines", &[RUNS[0], ("R", "False", "StartingMachines", "Starting")]);
-        let answered = |mut cluster: ClusterDeployment, at: &str, findings: &str| {
-            let condition = json!({ "type": PREFLIGHT, "status": "True", "message": findings, "lastProbeTime": at });
-            cluster.status.as_mut().unwrap().conditions.push(serde_json::from_value(condition).unwrap());
-            cluster
-        };
+        let answered =
+            |mut cluster: ClusterDeployment, at: &str, (severity, code, sentence): (Severity, &str, &str)| {
+                let found = vec![Finding::new(Severity::Warn, "A", "b"), Finding::new(severity, code, sentence)];
+                let data = Data::default().with_preflight(at.parse().unwrap(), found);
+                for condition in [
+                    json!({ "type": PREFLIGHT, "status": "True", "lastProbeTime": at }),
+                    json!({ "type": DATA, "status": "False", "message": data.text() }),
+                ] {
+                    cluster.status.as_mut().unwrap().conditions.push(serde_json::from_value(condition).unwrap());
+                }
+                cluster
+            };
         let unanswered = Progress::Unanswered(
             "waiting for a check of its machines: hibernate-controller has not answered; is it running, and does it serve \
              the platform gcp?"
@@ -270,15 +284,27 @@ mod tests {
         let lost = |why: &str| Progress::Lost(format!("its machines were not checked: {why}"));
         for (case, mut cluster, expected) in [
             ("A2 no answer", runs(), unanswered.clone()),
-            ("A2 an older answer", answered(runs(), "2026-11-21T17:59:59Z", "block Credentials: none"), unanswered),
+            (
+                "A2 an older answer",
+                answered(runs(), "2026-11-21T17:59:59Z", (Block, code::CREDENTIALS, "none")),
+                unanswered,
+            ),
             ("A1 stopped machines are found", starts(), going("Starting")),
-            ("A1 the same, answered", answered(starts(), REQUESTED, "info Credentials: 3 found"), going("Starting")),
-            ("A3 no list", answered(runs(), REQUESTED, "warn CloudNotAsked: EC2 is silent"), lost("EC2 is silent")),
-            ("A3 refused", answered(runs(), REQUESTED, "warn A: b\nblock Credentials: denied"), lost("denied")),
-            ("A4", answered(runs(), REQUESTED, "info Credentials: 3 found"), Progress::Reached),
+            (
+                "A1 the same, answered",
+                answered(starts(), REQUESTED, (Info, code::CREDENTIALS, "3 found")),
+                going("Starting"),
+            ),
+            (
+                "A3 no list",
+                answered(runs(), REQUESTED, (Warn, code::CLOUD_NOT_ASKED, "EC2 is silent")),
+                lost("EC2 is silent"),
+            ),
+            ("A3 refused", answered(runs(), REQUESTED, (Block, code::CREDENTIALS, "denied")), lost("denied")),
+            ("A4", answered(runs(), REQUESTED, (Info, code::CREDENTIALS, "3 found")), Progress::Reached),
             (
                 "A4 of other things",
-                answered(runs(), "2026-11-21T18:00:09Z", "warn SpokeNotAsked: a"),
+                answered(runs(), "2026-11-21T18:00:09Z", (Warn, code::SPOKE_NOT_ASKED, "a")),
                 Progress::Reached,
             ),
         ] {

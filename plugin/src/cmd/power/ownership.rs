@@ -1,5 +1,5 @@
-//! After a wake, `spec.replicas` or `spec.suspend` belongs to whoever deploys the workload: the plugin gives up the ownership that its write
-//! gave it.
+//! After a wake, `spec.replicas` or `spec.suspend` belongs to whoever deploys the workload: the plugin gives up the ownership that its
+//! write gave it.
 
 use shared::workload::ownership;
 

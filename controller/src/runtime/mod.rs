@@ -47,7 +47,7 @@ pub use self::kind::{Term, group, run};
 pub use self::per_term::PerTerm;
 pub use self::scope::Scoped;
 pub use self::target::{Key, Target};
-pub use self::write::WriteError;
+pub use self::write::{Moved, WriteError, classify};
 
 /// An object of a watched kind, or what of it could be read.
 pub type Guarded<K> = DeserializeGuard<K>;

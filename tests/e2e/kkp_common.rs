@@ -85,9 +85,9 @@ pub(crate) struct State {
 }
 
 pub(crate) async fn state(cluster: &KkpCluster) -> Result<State> {
-    let (user, all) = (cluster.user().await?, ListParams::default());
+    let (user, all) = (cluster.user(), ListParams::default());
     let cloud = cluster.inspect().await?.cloud;
-    let jobs: Api<CronJob> = Api::namespaced(cluster.world().hub().await?, &cluster.info().namespace);
+    let jobs: Api<CronJob> = Api::namespaced(cluster.seed(), &cluster.info().namespace);
     let suspended = jobs.list(&all).await?.items.into_iter().map(|job| job.spec.suspend == Some(true));
     let deployments = cluster.machinery("MachineDeployment").await?.into_iter();
     let machine_deployments = deployments.map(|one| {
@@ -162,14 +162,13 @@ pub(crate) async fn up_all(clusters: &[(&str, KkpOptions)]) -> Result<Vec<KkpClu
 
 /// The user cluster's Nodes.
 pub(crate) async fn nodes(cluster: &KkpCluster) -> Result<Vec<Node>> {
-    Ok(Api::<Node>::all(cluster.user().await?).list(&ListParams::default()).await?.items)
+    Ok(Api::<Node>::all(cluster.user()).list(&ListParams::default()).await?.items)
 }
 
 /// Begins an `EtcdRestore`.
 pub(crate) async fn restore(cluster: &KkpCluster) -> Result<()> {
     let kind = testbed::kkp::kubermatic("EtcdRestore");
-    let restores: Api<DynamicObject> =
-        Api::namespaced_with(cluster.world().hub().await?, &cluster.info().namespace, &kind);
+    let restores: Api<DynamicObject> = Api::namespaced_with(cluster.seed(), &cluster.info().namespace, &kind);
     let restore = json!({
         "apiVersion": "kubermatic.k8c.io/v1", "kind": "EtcdRestore", "metadata": { "name": "r" },
         "spec": { "name": "r", "backupName": "b", "cluster": { "name": cluster.info().id, "kind": "Cluster" } },

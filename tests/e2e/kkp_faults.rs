@@ -39,7 +39,7 @@ async fn comes_back((cluster, before): &(KkpCluster, State)) -> Result<()> {
 async fn request_on_record(cluster: &KkpCluster, state: &str) -> Result<()> {
     let at = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
     let patch = json!({ "metadata": { "annotations": { keys::POWER_STATE: state, keys::POWER_STATE_AT: at } } });
-    let records: Api<ConfigMap> = Api::namespaced(cluster.world().hub().await?, &cluster.info().namespace);
+    let records: Api<ConfigMap> = Api::namespaced(cluster.seed(), &cluster.info().namespace);
     records.patch(keys::RECORD.0, &PatchParams::default(), &Patch::Merge(patch)).await?;
     Ok(())
 }
@@ -134,7 +134,7 @@ async fn told(cluster: &KkpCluster, reason: &str) -> Result<()> {
 
 /// The same, with these words.
 async fn told_that(cluster: &KkpCluster, reason: &str, words: &str) -> Result<()> {
-    let events: Api<Event> = Api::all(cluster.world().hub().await?);
+    let events: Api<Event> = Api::all(cluster.seed());
     let about = format!("involvedObject.name={},reason={reason}", cluster.info().id);
     eventually(SOON, reason, async || {
         let found = events.list(&ListParams::default().fields(&about)).await?.items;
@@ -254,7 +254,7 @@ async fn a_sleeping_cluster_that_is_deleted_goes_with_its_volumes_and_load_balan
         (jiff::Timestamp::now() + jiff::SignedDuration::from_hours(1)).strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
     let ends =
         json!({ "metadata": { "annotations": { keys::CERTIFICATES_EXPIRE_AT: soon, keys::ALLOW_DELETE: "true" } } });
-    let objects: Api<DynamicObject> = Api::all_with(cluster.world().hub().await?, &testbed::kkp::kubermatic("Cluster"));
+    let objects: Api<DynamicObject> = Api::all_with(cluster.seed(), &testbed::kkp::kubermatic("Cluster"));
     objects.patch(&cluster.info().id, &PatchParams::default(), &Patch::Merge(ends)).await?;
     delete(cluster.world(), &cluster.info().id).await?;
     told_that(cluster, "CertificatesExpire", "the cluster is being deleted").await?;
@@ -278,7 +278,7 @@ async fn delete(world: &World, id: &str) -> Result<()> {
 async fn bad_input_is_named_and_changes_nothing() -> Result<()> {
     let clusters = up_all(&[("keyless", small())]).await?;
     let cluster = &clusters[0];
-    let (seed, namespace) = (cluster.world().hub().await?, &cluster.info().namespace);
+    let (seed, namespace) = (cluster.seed(), &cluster.info().namespace);
     let before = state(cluster).await?;
     // KKP would make it again at once.
     cluster.world().turn_kkp(&json!({ "controllersDown": true })).await?;
@@ -384,7 +384,7 @@ async fn look(cluster: &KkpCluster) -> Result<()> {
 }
 
 async fn records(cluster: &KkpCluster) -> Result<Api<ConfigMap>> {
-    Ok(Api::namespaced(cluster.world().hub().await?, &cluster.info().namespace))
+    Ok(Api::namespaced(cluster.seed(), &cluster.info().namespace))
 }
 
 async fn create_record(cluster: &KkpCluster, uid: &str, phase: &str) -> Result<()> {

@@ -75,7 +75,7 @@ async fn five_machines_three_volumes_and_two_load_balancers_sleep_and_come_back(
     cluster.wait_for_phase(None, SOON).await?;
     is_as_before(&cluster, &before).await?;
     nothing_forbidden(&cluster.log().await?)?;
-    let pods: Api<Pod> = Api::namespaced(cluster.user().await?, "shop");
+    let pods: Api<Pod> = Api::namespaced(cluster.user(), "shop");
     eventually(SOON, "the tenant's Pods", async || {
         let all = pods.list(&ListParams::default()).await?.items;
         let phase = |pod: &Pod| pod.status.as_ref().and_then(|status| status.phase.clone()).unwrap_or_default();
@@ -106,7 +106,7 @@ async fn a_wake_in_any_phase_of_the_sleep_undoes_it() -> Result<()> {
 
 /// Waits until all Pods of the tenant run: a drain has something to do.
 async fn running(cluster: &KkpCluster) -> Result<()> {
-    let pods: Api<Pod> = Api::namespaced(cluster.user().await?, "shop");
+    let pods: Api<Pod> = Api::namespaced(cluster.user(), "shop");
     eventually(SOON, "the tenant's Pods", async || {
         let all = pods.list(&ListParams::default()).await?.items;
         let is_running = |pod: &Pod| {
@@ -257,10 +257,10 @@ async fn a_wake_leaves_no_annotation_of_ours_on_the_control_plane() -> Result<()
     cluster.wait_for_phase(Some("Dehydrated"), SOON).await?;
     cluster.wake().await?;
     cluster.wait_for_phase(None, SOON).await?;
-    let (seed, all) = (cluster.world().hub().await?, ListParams::default());
+    let (seed, all) = (cluster.seed(), ListParams::default());
     let deployments: Api<Deployment> = Api::namespaced(seed.clone(), &cluster.info().namespace);
     let sets: Api<StatefulSet> = Api::namespaced(seed, &cluster.info().namespace);
-    let jobs: Api<CronJob> = Api::namespaced(cluster.world().hub().await?, &cluster.info().namespace);
+    let jobs: Api<CronJob> = Api::namespaced(cluster.seed(), &cluster.info().namespace);
     let is_ours = |key: &str| key.starts_with("hibernate.sh/dehydrated-");
     let ours = |meta: &ObjectMeta| meta.annotations.iter().flatten().any(|(key, _)| is_ours(key));
     let deployments = deployments.list(&all).await?.items.into_iter().map(|one| one.metadata);

@@ -29,11 +29,13 @@ use super::{
 };
 use crate::world::World;
 
-/// One database of a world. Copies are the same database. The operator's task ends with the last copy.
+/// One database of a world. Copies are the same database. The operator's task ends with the last copy. Its client belongs to the runtime that
+/// it was made in.
 #[derive(Clone)]
 pub struct FdbCluster {
     world: World,
     info: FdbInfo,
+    hub: Client,
     task: Arc<Task>,
 }
 
@@ -64,7 +66,7 @@ impl World {
     pub async fn fdb(&self, name: &str, options: FdbOptions) -> Result<FdbCluster> {
         let runner = options.runner;
         let info = self.add_fdb(name, options).await?;
-        let cluster = FdbCluster { world: self.clone(), info, task: Arc::default() };
+        let cluster = FdbCluster::new(self.clone(), info).await?;
         if runner == Runner::Task {
             cluster.restart_operator().await?;
         }
@@ -91,11 +93,16 @@ impl World {
         let all: Vec<FdbInfo> = self.supervisor().get("/fdb").await?;
         let info = all.into_iter().find(|info| info.namespace == namespace && info.name == name);
         let info = info.with_context(|| format!("no database {namespace}/{name}"))?;
-        Ok(FdbCluster { world: self.clone(), info, task: Arc::default() })
+        FdbCluster::new(self.clone(), info).await
     }
 }
 
 impl FdbCluster {
+    async fn new(world: World, info: FdbInfo) -> Result<Self> {
+        let hub = world.hub().await?;
+        Ok(Self { world, info, hub, task: Arc::default() })
+    }
+
     /// Where it is.
     pub fn info(&self) -> &FdbInfo {
         &self.info
@@ -116,7 +123,7 @@ impl FdbCluster {
     /// # Errors
     /// When it cannot be read.
     pub async fn get(&self) -> Result<DynamicObject> {
-        let found = self.api().await?.get(&self.info.name).await;
+        let found = self.api().get(&self.info.name).await;
         found.with_context(|| format!("read FoundationDBCluster {}/{}", self.info.namespace, self.info.name))
     }
 
@@ -169,7 +176,7 @@ impl FdbCluster {
     /// # Errors
     /// When the hub does not answer.
     pub async fn pod(&self, id: &str) -> Result<Option<Pod>> {
-        Ok(self.api_of::<Pod>().await?.get_opt(&self.pod_name(id)).await?)
+        Ok(self.api_of::<Pod>().get_opt(&self.pod_name(id)).await?)
     }
 
     /// A group's volume claim, if there is one.
@@ -178,7 +185,7 @@ impl FdbCluster {
     /// When the hub does not answer.
     pub async fn pvc(&self, id: &str) -> Result<Option<PersistentVolumeClaim>> {
         let name = format!("{}-data", self.pod_name(id));
-        Ok(self.api_of::<PersistentVolumeClaim>().await?.get_opt(&name).await?)
+        Ok(self.api_of::<PersistentVolumeClaim>().get_opt(&name).await?)
     }
 
     /// A group's own Service, if there is one.
@@ -186,7 +193,7 @@ impl FdbCluster {
     /// # Errors
     /// When the hub does not answer.
     pub async fn service(&self, id: &str) -> Result<Option<Service>> {
-        Ok(self.api_of::<Service>().await?.get_opt(&self.pod_name(id)).await?)
+        Ok(self.api_of::<Service>().get_opt(&self.pod_name(id)).await?)
     }
 
     /// What is on the volume that a group has now: the same text means the same data.
@@ -203,7 +210,7 @@ impl FdbCluster {
     /// # Errors
     /// When the hub refuses; the error is a [`kube::Error`].
     pub async fn patch(&self, patch: &Value) -> Result<DynamicObject> {
-        Ok(self.api().await?.patch(&self.info.name, &PatchParams::default(), &Patch::Merge(patch)).await?)
+        Ok(self.api().patch(&self.info.name, &PatchParams::default(), &Patch::Merge(patch)).await?)
     }
 
     /// Adds IDs to `spec.processGroupsToRemove`.
@@ -239,7 +246,7 @@ impl FdbCluster {
         edit(&mut status.process_groups);
         let patch =
             json!({"metadata": {"resourceVersion": version}, "status": {"processGroups": status.process_groups}});
-        Ok(self.api().await?.patch_status(&self.info.name, &PatchParams::default(), &Patch::Merge(&patch)).await?)
+        Ok(self.api().patch_status(&self.info.name, &PatchParams::default(), &Patch::Merge(&patch)).await?)
     }
 
     /// Wakes the operator by an annotation of the cluster.
@@ -351,16 +358,15 @@ impl FdbCluster {
         self.world.supervisor().delete(&self.info.path()).await
     }
 
-    async fn api(&self) -> Result<Api<DynamicObject>> {
-        Ok(Api::namespaced_with(self.world.hub().await?, &self.info.namespace, &resource()))
+    fn api(&self) -> Api<DynamicObject> {
+        Api::namespaced_with(self.hub.clone(), &self.info.namespace, &resource())
     }
 
-    async fn api_of<K>(&self) -> Result<Api<K>>
+    fn api_of<K>(&self) -> Api<K>
     where
         K: kube::Resource<Scope = k8s_openapi::NamespaceResourceScope>,
         K::DynamicType: Default,
     {
-        let client: Client = self.world.hub().await?;
-        Ok(Api::namespaced(client, &self.info.namespace))
+        Api::namespaced(self.hub.clone(), &self.info.namespace)
     }
 }

@@ -14,6 +14,9 @@ use super::{
 };
 use crate::supervisor::clock::Clock;
 
+/// From one look to the next: shorter than the waits of an operator, which are divided by its speed.
+const PERIOD: Duration = Duration::from_millis(100);
+
 impl FdbCluster {
     /// Waits until the status is as wanted.
     ///
@@ -45,7 +48,7 @@ impl FdbCluster {
             if Instant::now() > deadline {
                 bail!("no {what} within {within:?}\n{}", self.describe().await);
             }
-            tokio::time::sleep(Duration::from_millis(50)).await;
+            tokio::time::sleep(PERIOD).await;
         }
     }
 

@@ -25,11 +25,13 @@ use super::{
 };
 use crate::world::{World, helpers::eventually};
 
-/// One user cluster of a world. Copies are the same cluster.
+/// One user cluster of a world. Copies are the same cluster. Its clients belong to the runtime that they were made in.
 #[derive(Clone)]
 pub struct KkpCluster {
     world: World,
     info: KkpInfo,
+    seed: Client,
+    user: Client,
 }
 
 impl World {
@@ -40,7 +42,7 @@ impl World {
     pub async fn kkp(&self, id: &str, options: KkpOptions) -> Result<KkpCluster> {
         let new = NewKkp { id: id.to_owned(), options };
         let info = self.supervisor().post("/kkp", &new).await.with_context(|| format!("make user cluster {id}"))?;
-        Ok(KkpCluster { world: self.clone(), info })
+        KkpCluster::new(self.clone(), info).await
     }
 
     /// A user cluster that the world has already.
@@ -50,7 +52,7 @@ impl World {
     pub async fn existing_kkp(&self, id: &str) -> Result<KkpCluster> {
         let all: Vec<KkpInfo> = self.supervisor().get("/kkp").await?;
         let info = all.into_iter().find(|info| info.id == id).with_context(|| format!("no user cluster {id}"))?;
-        Ok(KkpCluster { world: self.clone(), info })
+        KkpCluster::new(self.clone(), info).await
     }
 
     /// Turns knobs of KKP itself: a merge patch over [`SeedSettings`], such as `{"datacenters": []}`.
@@ -63,6 +65,11 @@ impl World {
 }
 
 impl KkpCluster {
+    async fn new(world: World, info: KkpInfo) -> Result<Self> {
+        let (seed, user) = (world.hub().await?, world.spoke(info.spoke).await?);
+        Ok(Self { world, info, seed, user })
+    }
+
     /// Where it is.
     pub fn info(&self) -> &KkpInfo {
         &self.info
@@ -78,7 +85,7 @@ impl KkpCluster {
     /// # Errors
     /// When it cannot be read.
     pub async fn get(&self) -> Result<DynamicObject> {
-        Ok(self.clusters().await?.get(&self.info.id).await?)
+        Ok(self.clusters().get(&self.info.id).await?)
     }
 
     /// Merge-patches its Cluster as the administrator.
@@ -86,7 +93,7 @@ impl KkpCluster {
     /// # Errors
     /// When the seed refuses; the error is a [`kube::Error`].
     pub async fn patch(&self, patch: &Value) -> Result<DynamicObject> {
-        Ok(self.clusters().await?.patch(&self.info.id, &PatchParams::default(), &Patch::Merge(patch)).await?)
+        Ok(self.clusters().patch(&self.info.id, &PatchParams::default(), &Patch::Merge(patch)).await?)
     }
 
     /// Asks for sleep.
@@ -116,10 +123,7 @@ impl KkpCluster {
     /// # Errors
     /// When the Cluster cannot be read.
     pub async fn phase(&self) -> Result<Option<(String, String)>> {
-        let object = self.get().await?;
-        let condition = object.data.pointer(&format!("/status/conditions/{}", keys::DEHYDRATED));
-        let said = |key: &str| condition.and_then(|one| one[key].as_str()).unwrap_or_default().to_owned();
-        Ok(condition.map(|_| (said("reason"), said("message"))))
+        Ok(phase(&self.get().await?))
     }
 
     /// Waits until our condition has this reason; `None`: until it is gone. The error shows how things stand.
@@ -129,9 +133,10 @@ impl KkpCluster {
     pub async fn wait_for_phase(&self, reason: Option<&str>, within: Duration) -> Result<DynamicObject> {
         let what = reason.map_or_else(|| "end of the wake".to_owned(), |reason| format!("phase {reason}"));
         let result = eventually(within, &what, async || {
-            let found = self.phase().await?;
-            ensure!(found.as_ref().map(|(reason, _)| reason.as_str()) == reason, "{found:?}");
-            self.get().await
+            let found = self.get().await?;
+            let phase = phase(&found);
+            ensure!(phase.as_ref().map(|(reason, _)| reason.as_str()) == reason, "{phase:?}");
+            Ok(found)
         })
         .await;
         match result {
@@ -163,7 +168,7 @@ impl KkpCluster {
     /// # Errors
     /// When the seed does not answer.
     pub async fn replicas(&self) -> Result<BTreeMap<String, i32>> {
-        let (seed, all) = (self.world.hub().await?, ListParams::default());
+        let (seed, all) = (self.seed(), ListParams::default());
         let deployments: Api<Deployment> = Api::namespaced(seed.clone(), &self.info.namespace);
         let sets: Api<StatefulSet> = Api::namespaced(seed, &self.info.namespace);
         let deployments = deployments.list(&all).await?.items.into_iter();
@@ -178,7 +183,7 @@ impl KkpCluster {
     /// # Errors
     /// When the seed refuses.
     pub async fn scale(&self, name: &str, replicas: i32) -> Result<()> {
-        let (seed, scale) = (self.world.hub().await?, Patch::Merge(json!({ "spec": { "replicas": replicas } })));
+        let (seed, scale) = (self.seed(), Patch::Merge(json!({ "spec": { "replicas": replicas } })));
         if matches!(name, "etcd" | "prometheus") {
             let sets: Api<StatefulSet> = Api::namespaced(seed, &self.info.namespace);
             sets.patch_scale(name, &PatchParams::default(), &scale).await?;
@@ -194,18 +199,20 @@ impl KkpCluster {
     /// # Errors
     /// When it is no JSON.
     pub async fn record(&self) -> Result<Option<Value>> {
-        let records: Api<ConfigMap> = Api::namespaced(self.world.hub().await?, &self.info.namespace);
+        let records: Api<ConfigMap> = Api::namespaced(self.seed(), &self.info.namespace);
         let found = records.get_opt(keys::RECORD.0).await?;
         let text = found.and_then(|found| found.data?.remove(keys::RECORD.1));
         Ok(text.map(|text| serde_json::from_str(&text)).transpose()?)
     }
 
+    /// A client of the seed.
+    pub fn seed(&self) -> Client {
+        self.seed.clone()
+    }
+
     /// A client of the user cluster, past its gate: it answers also while the cluster sleeps.
-    ///
-    /// # Errors
-    /// When its kubeconfig cannot be read.
-    pub async fn user(&self) -> Result<Client> {
-        self.world.spoke(self.info.spoke).await
+    pub fn user(&self) -> Client {
+        self.user.clone()
     }
 
     /// Objects of a kind of machine-controller, by name.
@@ -213,7 +220,7 @@ impl KkpCluster {
     /// # Errors
     /// When the user cluster does not answer.
     pub async fn machinery(&self, kind: &str) -> Result<Vec<DynamicObject>> {
-        let api: Api<DynamicObject> = Api::namespaced_with(self.user().await?, "kube-system", &machinery(kind));
+        let api: Api<DynamicObject> = Api::namespaced_with(self.user(), "kube-system", &machinery(kind));
         Ok(api.list(&ListParams::default()).await?.items)
     }
 
@@ -223,7 +230,7 @@ impl KkpCluster {
     /// When the user cluster refuses.
     pub async fn patch_machines(&self, name: &str, patch: &Value) -> Result<DynamicObject> {
         let kind = machinery("MachineDeployment");
-        let api: Api<DynamicObject> = Api::namespaced_with(self.user().await?, "kube-system", &kind);
+        let api: Api<DynamicObject> = Api::namespaced_with(self.user(), "kube-system", &kind);
         Ok(api.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await?)
     }
 
@@ -271,8 +278,8 @@ impl KkpCluster {
         format!("/kkp/{}{rest}", self.info.id)
     }
 
-    async fn clusters(&self) -> Result<Api<DynamicObject>> {
-        Ok(Api::all_with(self.world.hub().await?, &kubermatic("Cluster")))
+    fn clusters(&self) -> Api<DynamicObject> {
+        Api::all_with(self.seed(), &kubermatic("Cluster"))
     }
 
     /// How things stand, for the error of a wait.
@@ -297,4 +304,10 @@ impl KkpCluster {
             self.log().await.map(|log| log.violations),
         )
     }
+}
+
+fn phase(cluster: &DynamicObject) -> Option<(String, String)> {
+    let condition = cluster.data.pointer(&format!("/status/conditions/{}", keys::DEHYDRATED))?;
+    let said = |key: &str| condition[key].as_str().unwrap_or_default().to_owned();
+    Some((said("reason"), said("message")))
 }

@@ -11,19 +11,21 @@ use serde_json::{Value, json};
 use shared::hive::api::ClusterDeployment;
 use tokio::time::Instant;
 
-use super::World;
+use super::{World, helpers::PERIOD};
 use crate::{cluster::ClusterInfo, ec2::Instance, kubeconfig, proxy::faults::Rule};
 
-/// One cluster of a world.
+/// One cluster of a world. Its client belongs to the runtime that it was made in.
 #[derive(Clone)]
 pub struct Cluster {
     world: World,
     info: ClusterInfo,
+    hub: Client,
 }
 
 impl Cluster {
-    pub(super) fn new(world: World, info: ClusterInfo) -> Self {
-        Self { world, info }
+    pub(super) async fn new(world: World, info: ClusterInfo) -> Result<Self> {
+        let hub = world.hub().await?;
+        Ok(Self { world, info, hub })
     }
 
     /// Where it is.
@@ -66,11 +68,8 @@ impl Cluster {
     /// # Errors
     /// When it cannot be read.
     pub async fn get(&self) -> Result<ClusterDeployment> {
-        self.api()
-            .await?
-            .get(&self.info.name)
-            .await
-            .with_context(|| format!("read ClusterDeployment {}/{}", self.info.namespace, self.info.name))
+        let found = self.api().get(&self.info.name).await;
+        found.with_context(|| format!("read ClusterDeployment {}/{}", self.info.namespace, self.info.name))
     }
 
     /// Its `ClusterDeployment` with every field that it has.
@@ -79,7 +78,7 @@ impl Cluster {
     /// When it cannot be read.
     pub async fn raw(&self) -> Result<DynamicObject> {
         let resource = ApiResource::erase::<ClusterDeployment>(&());
-        let api: Api<DynamicObject> = Api::namespaced_with(self.world.hub().await?, &self.info.namespace, &resource);
+        let api: Api<DynamicObject> = Api::namespaced_with(self.hub.clone(), &self.info.namespace, &resource);
         api.get(&self.info.name).await.with_context(|| format!("read {}/{}", self.info.namespace, self.info.name))
     }
 
@@ -96,7 +95,7 @@ impl Cluster {
     /// # Errors
     /// When the hub refuses; the error is a [`kube::Error`].
     pub async fn patch(&self, patch: &Value) -> Result<ClusterDeployment> {
-        Ok(self.api().await?.patch(&self.info.name, &PatchParams::default(), &Patch::Merge(patch)).await?)
+        Ok(self.api().patch(&self.info.name, &PatchParams::default(), &Patch::Merge(patch)).await?)
     }
 
     /// Asks for sleep.
@@ -125,7 +124,7 @@ impl Cluster {
         within: Duration,
         wanted: impl Fn(&ClusterDeployment) -> bool,
     ) -> Result<ClusterDeployment> {
-        let api = self.api().await?;
+        let api = self.api();
         let deadline = Instant::now() + within;
         loop {
             let found = api.get(&self.info.name).await.with_context(|| format!("wait for {what}"))?;
@@ -135,7 +134,7 @@ impl Cluster {
             if Instant::now() > deadline {
                 bail!("no {what} within {within:?}\n{}", self.describe(&found).await);
             }
-            tokio::time::sleep(Duration::from_millis(100)).await;
+            tokio::time::sleep(PERIOD).await;
         }
     }
 
@@ -171,8 +170,8 @@ impl Cluster {
         self.world.remove_cluster(&self.info.namespace, &self.info.name).await
     }
 
-    async fn api(&self) -> Result<Api<ClusterDeployment>> {
-        Ok(Api::namespaced(self.world.hub().await?, &self.info.namespace))
+    fn api(&self) -> Api<ClusterDeployment> {
+        Api::namespaced(self.hub.clone(), &self.info.namespace)
     }
 
     async fn describe(&self, cluster: &ClusterDeployment) -> String {

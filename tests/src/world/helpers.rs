@@ -13,6 +13,9 @@ use tokio::time::Instant;
 
 use super::World;
 
+/// From one look to the next while something is awaited. Tests side by side wait most of the time, and each look costs CPU.
+pub(crate) const PERIOD: Duration = Duration::from_millis(250);
+
 /// Tries again and again until it succeeds.
 ///
 /// # Errors
@@ -28,7 +31,7 @@ where
             Err(error) if Instant::now() > deadline => {
                 return Err(error).with_context(|| format!("no {what} within {within:?}"));
             }
-            Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
+            Err(_) => tokio::time::sleep(PERIOD).await,
         }
     }
 }

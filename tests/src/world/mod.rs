@@ -194,7 +194,7 @@ impl World {
             options.namespace.clone().unwrap_or_else(|| format!("{name}-{:06x}", rand::random::<u32>() >> 8));
         let options = ClusterOptions { namespace: Some(namespace), ..options };
         let info = self.add_cluster(name, &options).await?;
-        Ok(Cluster::new(self.clone(), info))
+        Cluster::new(self.clone(), info).await
     }
 
     /// A cluster that the world has already, such as `demo`.
@@ -204,7 +204,7 @@ impl World {
     pub async fn existing(&self, namespace: &str, name: &str) -> Result<Cluster> {
         let clusters = self.now().await?.clusters;
         let info = clusters.into_iter().find(|cluster| cluster.namespace == namespace && cluster.name == name);
-        Ok(Cluster::new(self.clone(), info.with_context(|| format!("no cluster {namespace}/{name}"))?))
+        Cluster::new(self.clone(), info.with_context(|| format!("no cluster {namespace}/{name}"))?).await
     }
 
     /// Makes a cluster, in the namespace that the options say.

@@ -64,7 +64,7 @@ async fn count(cluster: &KkpCluster, name: &str) -> Result<i32> {
 
 /// Waits until the control plane has no Pod, and its controllers have seen that.
 async fn no_pod_left(cluster: &KkpCluster) -> Result<()> {
-    let (seed, all) = (cluster.world().hub().await?, ListParams::default());
+    let (seed, all) = (cluster.seed(), ListParams::default());
     let deployments: Api<Deployment> = Api::namespaced(seed.clone(), &cluster.info().namespace);
     let sets: Api<StatefulSet> = Api::namespaced(seed, &cluster.info().namespace);
     eventually(SOON, "no Pod", async || {
@@ -97,7 +97,7 @@ async fn rows_1_to_3_and_11_what_is_scaled_is_reset_but_etcd_at_0_or_1() -> Resu
         control_plane::kept().map(|(_, name, count)| (name.to_owned(), i32::try_from(count).unwrap_or_default()));
     ensure!(found == expected.chain([("etcd".to_owned(), 3)]).collect(), "row 1: {found:?}");
 
-    let deployments: Api<Deployment> = Api::namespaced(cluster.world().hub().await?, &cluster.info().namespace);
+    let deployments: Api<Deployment> = Api::namespaced(cluster.seed(), &cluster.info().namespace);
     let ours = json!({ "metadata": { "annotations": { "hibernate.sh/test": "kept" } }, "spec": { "replicas": 0 } });
     for (name, replicas) in [("apiserver", 2), ("kube-state-metrics", 1), ("prometheus", 1)] {
         let begun = Instant::now();
@@ -140,7 +140,7 @@ async fn rows_1_to_3_and_11_what_is_scaled_is_reset_but_etcd_at_0_or_1() -> Resu
 async fn rows_4_6_7_and_12_to_14_a_paused_cluster_is_left_alone_and_looks_healthy() -> Result<()> {
     let cluster = world().await?.kkp("paused", KkpOptions::small()).await?;
     let before = cluster.get().await?;
-    let api: Api<DynamicObject> = Api::all_with(cluster.world().hub().await?, &kubermatic("Cluster"));
+    let api: Api<DynamicObject> = Api::all_with(cluster.seed(), &kubermatic("Cluster"));
     let ours = json!({ "status": "True", "reason": "Dehydrated", "kubermaticVersion": "v2.30.0", "lastHeartbeatTime": "2026-11-24T00:00:00Z" });
     let ours = Patch::Merge(json!({ "status": { "conditions": { "ClusterDehydrated": ours } } }));
     api.patch_status(&cluster.info().id, &PatchParams::default(), &ours).await?;
@@ -247,7 +247,7 @@ async fn rows_8_to_10_an_end_of_the_pause_alone_leaves_etcd_and_at_the_limit_eve
 #[tokio::test(flavor = "multi_thread")]
 async fn rows_15_15a_and_44_certificates_and_an_api_server_that_does_not_answer() -> Result<()> {
     let cluster = world().await?.kkp("certs", KkpOptions::small()).await?;
-    let secrets: Api<Secret> = Api::namespaced(cluster.world().hub().await?, &cluster.info().namespace);
+    let secrets: Api<Secret> = Api::namespaced(cluster.seed(), &cluster.info().namespace);
     let text = async || -> Result<String> {
         let data = secrets.get("internal-admin-kubeconfig").await?.data.unwrap_or_default();
         Ok(String::from_utf8(data.get("kubeconfig").context("a kubeconfig")?.0.clone())?)
@@ -321,8 +321,7 @@ async fn rows_13_and_18_a_restore_deletes_the_volumes_and_wakes_the_cluster() ->
     cluster.patch(&json!({ "spec": { "pause": true, "pauseReason": "asleep" } })).await?;
     zero(&cluster).await?;
     let kind = kubermatic("EtcdRestore");
-    let restores: Api<DynamicObject> =
-        Api::namespaced_with(cluster.world().hub().await?, &cluster.info().namespace, &kind);
+    let restores: Api<DynamicObject> = Api::namespaced_with(cluster.seed(), &cluster.info().namespace, &kind);
     let of = json!({ "apiVersion": "kubermatic.k8c.io/v1", "kind": "Cluster", "name": cluster.info().id });
     let restore = json!({
         "apiVersion": "kubermatic.k8c.io/v1", "kind": "EtcdRestore", "metadata": { "name": "r" },

@@ -40,11 +40,11 @@ fn busy() -> KkpOptions {
 }
 
 async fn nodes(cluster: &KkpCluster) -> Result<Vec<Node>> {
-    Ok(Api::<Node>::all(cluster.user().await?).list(&ListParams::default()).await?.items)
+    Ok(Api::<Node>::all(cluster.user()).list(&ListParams::default()).await?.items)
 }
 
 async fn pods(cluster: &KkpCluster) -> Result<Vec<Pod>> {
-    Ok(Api::<Pod>::all(cluster.user().await?).list(&ListParams::default()).await?.items)
+    Ok(Api::<Pod>::all(cluster.user()).list(&ListParams::default()).await?.items)
 }
 
 /// Waits until there are so many Machines, Nodes and instances.
@@ -68,7 +68,7 @@ async fn scale(cluster: &KkpCluster, name: &str, count: u32) -> Result<()> {
 }
 
 async fn patch_node(cluster: &KkpCluster, name: &str, change: Value) -> Result<()> {
-    let api: Api<Node> = Api::all(cluster.user().await?);
+    let api: Api<Node> = Api::all(cluster.user());
     api.patch(name, &PatchParams::default(), &Patch::Merge(change)).await?;
     Ok(())
 }
@@ -127,7 +127,7 @@ async fn rows_52_62_and_63_webhooks_quota_and_external_machines() -> Result<()> 
     })
     .await?;
     let kind = machinery("MachineDeployment");
-    let api: Api<kube::api::DynamicObject> = Api::namespaced_with(cluster.user().await?, "kube-system", &kind);
+    let api: Api<kube::api::DynamicObject> = Api::namespaced_with(cluster.user(), "kube-system", &kind);
     let scaled = Patch::Merge(json!({ "metadata": { "annotations": { "dropped": "" } }, "spec": { "replicas": 0 } }));
     api.patch_subresource("scale", "a", &PatchParams::default(), &scaled).await?;
     let found = api.get("a").await?;
@@ -143,7 +143,7 @@ async fn rows_52_62_and_63_webhooks_quota_and_external_machines() -> Result<()> 
     cluster.turn(&json!({ "quota": 1 })).await?;
     scale(&cluster, "a", 2).await?;
     machines(&cluster, 1).await?;
-    let events: Api<Event> = Api::namespaced(cluster.user().await?, "kube-system");
+    let events: Api<Event> = Api::namespaced(cluster.user(), "kube-system");
     let of_sets = ListParams::default().fields("involvedObject.kind=MachineSet,reason=ReconcileError");
     eventually(SOON, "an Event of the MachineSet", async || {
         let found = events.list(&of_sets).await?.items;
@@ -166,7 +166,7 @@ async fn rows_52_62_and_63_webhooks_quota_and_external_machines() -> Result<()> 
     cluster.turn(&json!({ "quota": null })).await?;
     let set = cluster.machinery("MachineSet").await?[0].name_any();
     let sets: Api<kube::api::DynamicObject> =
-        Api::namespaced_with(cluster.user().await?, "kube-system", &machinery("MachineSet"));
+        Api::namespaced_with(cluster.user(), "kube-system", &machinery("MachineSet"));
     let touch = Patch::Merge(json!({ "metadata": { "annotations": { "touched": "1" } } }));
     sets.patch(&set, &PatchParams::default(), &touch).await?;
     machines(&cluster, 2).await?;
@@ -192,7 +192,7 @@ async fn rows_52_62_and_63_webhooks_quota_and_external_machines() -> Result<()> 
 #[tokio::test(flavor = "multi_thread")]
 async fn row_53_any_change_of_annotations_makes_the_bootstrap_secrets_anew() -> Result<()> {
     let cluster = world().await?.kkp("osm", KkpOptions::small()).await?;
-    let secrets: Api<Secret> = Api::namespaced(cluster.user().await?, "cloud-init-settings");
+    let secrets: Api<Secret> = Api::namespaced(cluster.user(), "cloud-init-settings");
     let uid = async || anyhow::Ok(secrets.get("a-kube-system-bootstrap-config").await?.metadata.uid);
     let first = uid().await?;
     scale(&cluster, "a", 0).await?;
@@ -270,7 +270,7 @@ async fn rows_54_to_56_eviction_honors_budgets_unless_it_is_skipped() -> Result<
 
     // Row 56: the last Node, cordoned, is not evicted; with an orphan that is not cordoned it is.
     let orphan = json!({ "metadata": { "name": "orphan" } });
-    let api: Api<Node> = Api::all(cluster.user().await?);
+    let api: Api<Node> = Api::all(cluster.user());
     api.create(&kube::api::PostParams::default(), &serde_json::from_value(orphan)?).await?;
     patch_node(&cluster, &b, cordon()).await?;
     let before = blocked().await?;
@@ -313,7 +313,7 @@ async fn rows_57_and_58_orphan_nodes_and_an_api_server_that_goes_away() -> Resul
         Ok(())
     })
     .await?;
-    let api: Api<Node> = Api::all(cluster.user().await?);
+    let api: Api<Node> = Api::all(cluster.user());
     api.delete(&nodes(&cluster).await?[0].name_any(), &DeleteParams::default()).await?;
 
     // Row 58: the API server goes away in the middle, and machine-controller needs its lease anew.
@@ -346,7 +346,7 @@ async fn rows_57_and_58_orphan_nodes_and_an_api_server_that_goes_away() -> Resul
 #[tokio::test(flavor = "multi_thread")]
 async fn row_60_volumes_are_detached_only_while_the_driver_runs() -> Result<()> {
     let cluster = world().await?.kkp("volumes", KkpOptions { provider: "vsphere".to_owned(), ..busy() }).await?;
-    let user = cluster.user().await?;
+    let user = cluster.user();
     let attachments: Api<VolumeAttachment> = Api::all(user.clone());
     let attached = async || anyhow::Ok(attachments.list(&ListParams::default()).await?.items.len());
     ensure!(attached().await? == 1);

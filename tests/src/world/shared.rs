@@ -4,13 +4,13 @@ use std::{
     collections::BTreeMap,
     env,
     path::Path,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, PoisonError, Weak},
 };
 
 use anyhow::{Context as _, Result};
 use tokio::sync::{OnceCell, Semaphore, SemaphorePermit};
 
-use super::World;
+use super::{Inner, World};
 use crate::{options::Options, supervisor::programs::Start};
 
 /// Private worlds that run at the same time: each takes about 900 MB, and its start keeps a core busy for seconds.
@@ -19,10 +19,12 @@ const MAX_PRIVATE: usize = 6;
 /// API servers that start at the same time: each keeps a core busy for seconds, and what runs already has to go on.
 const MAX_STARTING: u32 = 6;
 
-type Registry = BTreeMap<String, Arc<OnceCell<World>>>;
+type Slot = Arc<tokio::sync::Mutex<Weak<Inner>>>;
 
-/// Never dropped: each world ends when its supervisor sees the test process exit.
-static WORLDS: Mutex<Registry> = Mutex::new(BTreeMap::new());
+/// Worlds by their key. Each ends with the last test that uses it: an API server that nobody asks anything keeps a core busy all the same.
+static WORLDS: Mutex<BTreeMap<String, Slot>> = Mutex::new(BTreeMap::new());
+/// Never dropped: it ends when its supervisor sees the test process exit.
+static COMMON: OnceCell<World> = OnceCell::const_new();
 static PRIVATE: Semaphore = Semaphore::const_new(MAX_PRIVATE);
 static STARTING: Semaphore = Semaphore::const_new(MAX_STARTING as usize);
 static HEAVY: Semaphore = Semaphore::const_new(1);
@@ -48,11 +50,11 @@ impl World {
     pub async fn shared() -> Result<Self> {
         match env::var_os("HIBERNATE_WORLD").filter(|dir| !dir.is_empty()) {
             Some(dir) => Self::open(Path::new(&dir)),
-            None => Self::shared_with(Options::shared()).await,
+            None => COMMON.get_or_try_init(|| Self::boot(normalized(Options::shared()), None)).await.cloned(),
         }
     }
 
-    /// The world with these options that all tests of this process share. The first caller starts it; it ends with the process.
+    /// The world with these options that the tests share which run at the same time. The first caller starts it, and it ends with its last copy.
     ///
     /// # Errors
     /// When a part does not start.
@@ -71,15 +73,17 @@ impl World {
     async fn shared_by(options: Options, program: Option<&Start>) -> Result<Self> {
         let options = normalized(options);
         let key = key(&options, program)?;
-        let cell = WORLDS.lock().unwrap_or_else(PoisonError::into_inner).entry(key).or_default().clone();
-        let start = async || {
-            let world = Self::boot(options, None).await?;
-            if let Some(program) = program {
-                world.start(program).await?;
-            }
-            anyhow::Ok(world)
-        };
-        cell.get_or_try_init(start).await.cloned()
+        let slot = WORLDS.lock().unwrap_or_else(PoisonError::into_inner).entry(key).or_default().clone();
+        let mut running = slot.lock().await;
+        if let Some(inner) = running.upgrade() {
+            return Ok(Self { inner });
+        }
+        let world = Self::boot(options, None).await?;
+        if let Some(program) = program {
+            world.start(program).await?;
+        }
+        *running = Arc::downgrade(&world.inner);
+        Ok(world)
     }
 }
 

@@ -29,41 +29,43 @@ pub(crate) fn start_with(args: &[&str]) -> Start {
     Start { args: args.collect(), ..Start::new(Program::Controller) }.leased(["3s", "2s", "500ms"])
 }
 
+/// A seed with several user clusters, each on a spoke of its own, and our controller.
+pub(crate) async fn up_all(clusters: &[(&str, KkpOptions)]) -> Result<Vec<KkpCluster>> {
+    up_in(None, clusters, &start()).await
+}
+
 /// A seed with one user cluster and our controller.
 pub(crate) async fn up(id: &str, options: KkpOptions) -> Result<KkpCluster> {
-    up_with(id, options, &start()).await
+    Ok(up_all(&[(id, options)]).await?.remove(0))
 }
 
-pub(crate) async fn up_with(id: &str, options: KkpOptions, start: &Start) -> Result<KkpCluster> {
-    up_in(alone(), id, options, start).await
+/// The same on the definitions of KKP and machine-controller themselves, where they are at hand, with this controller.
+pub(crate) async fn up_on_upstream(id: &str, options: KkpOptions, start: &Start) -> Result<KkpCluster> {
+    Ok(up_in(upstream_folder("kkp"), &[(id, options)], start).await?.remove(0))
 }
 
-/// One spoke, and no cluster of Hive's.
-fn alone() -> Options {
-    Options { clusters: 0, timings: Timings::fast(), ..Options::without_programs() }
-}
-
-async fn up_in(world: Options, id: &str, options: KkpOptions, start: &Start) -> Result<KkpCluster> {
-    let world = World::up(world).await?;
+async fn up_in(
+    upstream_crds: Option<PathBuf>,
+    clusters: &[(&str, KkpOptions)],
+    start: &Start,
+) -> Result<Vec<KkpCluster>> {
+    let (spokes, timings) = (clusters.len(), Timings::fast());
+    let world =
+        World::up(Options { clusters: 0, spokes, timings, upstream_crds, ..Options::without_programs() }).await?;
     apply::all(&world.hub().await?, &manifests::kkp::controller()).await?;
-    let cluster = world.kkp(id, options).await?;
+    let made = clusters.iter().map(|(id, options)| world.kkp(id, options.clone()));
+    let made = try_join_all(made).await?;
     world.start(start).await?;
-    Ok(cluster)
+    Ok(made)
 }
 
-/// A seed with the definitions of KKP and machine-controller themselves; `None` where they are not at hand.
-pub(crate) async fn up_on_upstream(id: &str, options: KkpOptions) -> Result<Option<KkpCluster>> {
-    let Some(upstream_crds) = upstream_folder("kkp") else { return Ok(None) };
-    up_in(Options { upstream_crds: Some(upstream_crds), ..alone() }, id, options, &start()).await.map(Some)
-}
-
-/// Where KKP's and machine-controller's own definitions are.
+/// Where upstream's own definitions of a system are. Where they are not at hand, a test uses ours.
 pub(crate) fn upstream_folder(system: &str) -> Option<PathBuf> {
     let all = std::env::var_os("HIBERNATE_UPSTREAM_CRDS")
         .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/upstream-crds"), PathBuf::from);
     let folder = Some(all.join(system)).filter(|folder| folder.is_dir());
     if folder.is_none() {
-        eprintln!("not run: the real definitions are not at hand");
+        eprintln!("the real definitions of {system} are not at hand: ours are used");
     }
     folder
 }
@@ -148,16 +150,6 @@ pub(crate) fn nothing_forbidden(log: &Log) -> Result<()> {
     let bad = |how| log.pods.iter().find(|pod| pod.how == how && !pod.of_daemon_set);
     ensure!(bad(How::InstanceStopped).is_none() && bad(How::GraceOver).is_none(), "{:#?}", log.pods);
     Ok(())
-}
-
-/// A seed with several user clusters, each on a spoke of its own, and our controller.
-pub(crate) async fn up_all(clusters: &[(&str, KkpOptions)]) -> Result<Vec<KkpCluster>> {
-    let world = World::up(Options { spokes: clusters.len(), ..alone() }).await?;
-    apply::all(&world.hub().await?, &manifests::kkp::controller()).await?;
-    let made = clusters.iter().map(|(id, options)| world.kkp(id, options.clone()));
-    let made = try_join_all(made).await?;
-    world.start(&start()).await?;
-    Ok(made)
 }
 
 /// The user cluster's Nodes.

@@ -1,47 +1,42 @@
 //! What can happen to a user cluster around a sleep: each ends awake, asleep or deleted, or in a condition that says what to do. One world a
-//! subject, one user cluster a case, all at the same time. "Row n" is a row of what the real KKP was seen to do (docs/development.md).
+//! subject. Its user clusters go through their cases at the same time, each through one after the other: an API server costs more than a case. "Row n"
+//! is a row of what the real KKP was seen to do (docs/development.md).
+
+mod records;
 
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, ensure};
-use futures::future::try_join_all;
-use k8s_openapi::api::core::v1::{ConfigMap, Event, Secret};
-use kube::api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
-use kube::{Api, ResourceExt};
+use anyhow::{Context as _, Result, bail, ensure};
+use k8s_openapi::api::core::v1::{Event, Secret};
+use kube::api::{DeleteParams, DynamicObject, ListParams, PostParams};
+use kube::{Api, ResourceExt as _};
 use serde_json::{Value, json};
 use shared::annotation::keys as common;
 use shared::kkp::keys;
 use testbed::kkp::server::Act;
-use testbed::{KkpCluster, KkpOptions, World, eventually};
+use testbed::{KkpCluster, KkpOptions, eventually};
 
-use crate::kkp_common::{self, SOON, State, is_as_before, nothing_forbidden, state, up_all};
+use self::records::{delete_record, forged, of_a_paused_cluster, of_another_cluster, records, request_on_record, said};
+use crate::kkp_common::{self, SOON, State, is_as_before, nothing_forbidden, state, up, up_all};
 
-/// User clusters of one world, asleep, with what each was before.
-async fn asleep(clusters: &[(&str, KkpOptions)]) -> Result<Vec<(KkpCluster, State)>> {
-    let clusters = up_all(clusters).await?;
-    try_join_all(clusters.into_iter().map(async |cluster| {
-        let before = state(&cluster).await?;
-        cluster.sleep().await?;
-        cluster.wait_for_phase(Some("Dehydrated"), SOON).await?;
-        Ok((cluster, before))
-    }))
-    .await
+/// Waits until nothing keeps the cluster from sleeping, and puts it to sleep. What it was before.
+async fn put_to_sleep(cluster: &KkpCluster) -> Result<State> {
+    let up_to_date = "/status/conditions/SeedResourcesUpToDate/status";
+    let is_ready = |object: &DynamicObject| {
+        object.data["status"]["phase"] == "Running" && object.data.pointer(up_to_date) == Some(&json!("True"))
+    };
+    cluster.wait_for("an idle KKP", SOON, is_ready).await?;
+    let before = state(cluster).await?;
+    cluster.sleep().await?;
+    cluster.wait_for_phase(Some("Dehydrated"), SOON).await?;
+    Ok(before)
 }
 
 /// The wake ends, everything is as before, and nothing forbidden happened on the way.
-async fn comes_back((cluster, before): &(KkpCluster, State)) -> Result<()> {
+async fn comes_back(cluster: &KkpCluster, before: &State) -> Result<()> {
     cluster.wait_for_phase(None, SOON).await?;
     is_as_before(cluster, before).await?;
     nothing_forbidden(&cluster.log().await?)
-}
-
-/// A request on the record: the Cluster itself cannot be written (row 27).
-async fn request_on_record(cluster: &KkpCluster, state: &str) -> Result<()> {
-    let at = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
-    let patch = json!({ "metadata": { "annotations": { keys::POWER_STATE: state, keys::POWER_STATE_AT: at } } });
-    let records: Api<ConfigMap> = Api::namespaced(cluster.seed(), &cluster.info().namespace);
-    records.patch(keys::RECORD.0, &PatchParams::default(), &Patch::Merge(patch)).await?;
-    Ok(())
 }
 
 fn annotation<'a>(object: &'a DynamicObject, key: &str) -> Option<&'a str> {
@@ -55,42 +50,58 @@ fn small() -> KkpOptions {
 /// Rows 8, 14, 15 and 18.
 #[tokio::test(flavor = "multi_thread")]
 async fn whatever_happens_to_a_sleeping_cluster_it_comes_back() -> Result<()> {
-    let names = ["unpaused", "expired", "upgraded", "restored", "raised"].map(|name| (name, small()));
-    let clusters = asleep(&names).await?;
-    let [unpaused, expired, upgraded, restored, raised] = &clusters[..] else { anyhow::bail!("five clusters") };
-    let by_another_client = async {
-        unpaused.0.patch(&json!({ "spec": { "pause": false } })).await?;
-        comes_back(unpaused).await?;
-        let intent = unpaused.0.get().await?;
-        ensure!(annotation(&intent, keys::POWER_STATE) == Some("Running"), "{:?}", intent.annotations());
-        ensure!(intent.data["spec"]["pauseReason"].is_null(), "our reason is left: {}", intent.data["spec"]);
-        told(&unpaused.0, "PauseEndedByOthers").await
+    let clusters = up_all(&["handled", "changed", "raised"].map(|name| (name, small()))).await?;
+    let [handled, changed, raised] = &clusters[..] else { bail!("three clusters") };
+    let by_others = async {
+        by_another_client(handled).await.context("woken by another client")?;
+        from_a_backup(handled).await.context("restored from a backup")
     };
-    let with_expired_certificates = async {
-        expired.0.act(&Act::ExpireCertificates(-1)).await?;
-        expired.0.wake().await?;
-        comes_back(expired).await
+    let by_time = async {
+        with_expired_certificates(changed).await.context("with expired certificates")?;
+        with_another_version(changed).await.context("with another version")
     };
-    let with_another_version = async {
-        upgraded.0.patch(&json!({ "spec": { "version": "1.34.2" } })).await?;
-        upgraded.0.wake().await?;
-        comes_back(upgraded).await
-    };
-    let from_a_backup = async {
-        let (cluster, _) = restored;
-        kkp_common::restore(cluster).await?;
-        cluster.wait_for("the restore", SOON, |object| annotation(object, keys::ACTIVE_RESTORE).is_some()).await?;
-        cluster.wait_for_phase(None, SOON).await?;
-        ensure!(cluster.record().await?.is_none() && !cluster.inspect().await?.cloud.instances.is_empty());
-        Ok(())
-    };
-    let after_scaling = async {
-        scaled_by_others(&raised.0).await?;
-        raised.0.wake().await?;
-        comes_back(raised).await
-    };
-    tokio::try_join!(by_another_client, with_expired_certificates, with_another_version, from_a_backup, after_scaling)
-        .map(drop)
+    let after_scaling = async { after_scaling(raised).await.context("scaled by another client") };
+    tokio::try_join!(by_others, by_time, after_scaling).map(drop)
+}
+
+async fn by_another_client(cluster: &KkpCluster) -> Result<()> {
+    let before = put_to_sleep(cluster).await?;
+    cluster.patch(&json!({ "spec": { "pause": false } })).await?;
+    comes_back(cluster, &before).await?;
+    let intent = cluster.get().await?;
+    ensure!(annotation(&intent, keys::POWER_STATE) == Some("Running"), "{:?}", intent.annotations());
+    ensure!(intent.data["spec"]["pauseReason"].is_null(), "our reason is left: {}", intent.data["spec"]);
+    told(cluster, "PauseEndedByOthers").await
+}
+
+async fn from_a_backup(cluster: &KkpCluster) -> Result<()> {
+    put_to_sleep(cluster).await?;
+    kkp_common::restore(cluster).await?;
+    cluster.wait_for("the restore", SOON, |object| annotation(object, keys::ACTIVE_RESTORE).is_some()).await?;
+    cluster.wait_for_phase(None, SOON).await?;
+    ensure!(cluster.record().await?.is_none() && !cluster.inspect().await?.cloud.instances.is_empty());
+    Ok(())
+}
+
+async fn with_expired_certificates(cluster: &KkpCluster) -> Result<()> {
+    let before = put_to_sleep(cluster).await?;
+    cluster.act(&Act::ExpireCertificates(-1)).await?;
+    cluster.wake().await?;
+    comes_back(cluster, &before).await
+}
+
+async fn with_another_version(cluster: &KkpCluster) -> Result<()> {
+    let before = put_to_sleep(cluster).await?;
+    cluster.patch(&json!({ "spec": { "version": "1.34.2" } })).await?;
+    cluster.wake().await?;
+    comes_back(cluster, &before).await
+}
+
+async fn after_scaling(cluster: &KkpCluster) -> Result<()> {
+    let before = put_to_sleep(cluster).await?;
+    scaled_by_others(cluster).await?;
+    cluster.wake().await?;
+    comes_back(cluster, &before).await
 }
 
 /// Replicas that another client raises are set to 0 three times in a sleep, then they stay and an Event says so. The first of the three
@@ -145,84 +156,126 @@ async fn told_that(cluster: &KkpCluster, reason: &str, words: &str) -> Result<()
     .await
 }
 
-/// Rows 9, 10 and 27: at KKP's concurrency limit, with its webhooks down, and with a datacenter that left the Seed.
+/// What KKP itself may be like: without our kubeconfig; at its concurrency limit, with its webhooks down, and with a datacenter that left the Seed
+/// (rows 9, 10 and 27).
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cluster_wakes_although_kkp_is_busy_or_refuses_every_write() -> Result<()> {
-    let clusters = asleep(&[("busy", small()), ("down", small()), ("moved", small())]).await?;
-    let [busy, down, moved] = &clusters[..] else { anyhow::bail!("three clusters") };
-    let world = busy.0.world();
-    world.turn_kkp(&json!({ "othersUpdating": 10 })).await?;
-    busy.0.wake().await?;
-    comes_back(busy).await.context("at the limit")?;
-    world.turn_kkp(&json!({ "othersUpdating": 0 })).await?;
+    let cluster = up("seeded", small()).await?;
+    bad_input_is_named_and_changes_nothing(&cluster).await.context("bad input")?;
+    at_the_limit(&cluster).await.context("at the limit")?;
+    refused(&cluster, "webhooksDown", &json!(true), &json!(false)).await.context("without KKP's webhooks")?;
+    refused(&cluster, "datacenters", &json!(["us"]), &json!(["eu"])).await.context("without its datacenter")
+}
 
-    for (refused, knob, value, repaired) in
-        [(down, "webhooksDown", json!(true), json!(false)), (moved, "datacenters", json!(["us"]), json!(["eu"]))]
-    {
-        let (cluster, before) = refused;
-        world.turn_kkp(&json!({ knob: value })).await?;
-        ensure!(cluster.wake().await.is_err(), "{knob}: KKP refuses every write");
-        request_on_record(cluster, "Running").await?;
-        cluster.wait_for_phase(Some("AwakePaused"), SOON).await.context(knob)?;
-        ensure!(cluster.replicas().await? == before.control_plane, "{knob}");
-        eventually(SOON, "the refusal", async || {
-            let (_, message) = cluster.phase().await?.context("a condition")?;
-            ensure!(message.contains("the end of spec.pause was refused"), "{message:?}");
-            Ok(())
-        })
-        .await?;
-        world.turn_kkp(&json!({ knob: repaired })).await?;
-        comes_back(refused).await.context(knob)?;
-        let intent = cluster.get().await?;
-        ensure!(annotation(&intent, keys::POWER_STATE) == Some("Running"), "{:?}", intent.annotations());
-    }
+async fn at_the_limit(cluster: &KkpCluster) -> Result<()> {
+    let before = put_to_sleep(cluster).await?;
+    cluster.world().turn_kkp(&json!({ "othersUpdating": 10 })).await?;
+    cluster.wake().await?;
+    comes_back(cluster, &before).await?;
+    cluster.world().turn_kkp(&json!({ "othersUpdating": 0 })).await.map(drop)
+}
+
+async fn refused(cluster: &KkpCluster, knob: &str, value: &Value, repaired: &Value) -> Result<()> {
+    let before = put_to_sleep(cluster).await?;
+    cluster.world().turn_kkp(&json!({ knob: value })).await?;
+    ensure!(cluster.wake().await.is_err(), "KKP refuses every write");
+    request_on_record(cluster, "Running").await?;
+    cluster.wait_for_phase(Some("AwakePaused"), SOON).await?;
+    ensure!(cluster.replicas().await? == before.control_plane, "a count was not restored");
+    eventually(SOON, "the refusal", async || {
+        let (_, message) = cluster.phase().await?.context("a condition")?;
+        ensure!(message.contains("the end of spec.pause was refused"), "{message:?}");
+        Ok(())
+    })
+    .await?;
+    cluster.world().turn_kkp(&json!({ knob: repaired })).await?;
+    comes_back(cluster, &before).await?;
+    let intent = cluster.get().await?;
+    ensure!(annotation(&intent, keys::POWER_STATE) == Some("Running"), "{:?}", intent.annotations());
     Ok(())
 }
 
-/// Rows 56 to 58 and 62: no instance and no Node is left, and a quota is reported.
+/// What a record is that the cluster does not confirm; then Machines that do not join, or late, an API server that is lost, and a quota that is too
+/// small (rows 56 to 58 and 62). The last cluster is deleted in its sleep.
 #[tokio::test(flavor = "multi_thread")]
-async fn machines_that_do_not_join_or_come_late_and_an_api_that_is_lost_leave_nothing_behind() -> Result<()> {
-    let clusters =
-        up_all(&[("stray", small()), ("late", small()), ("lost", small()), ("quota", KkpOptions::default())]).await?;
-    let [stray, late, lost, quota] = &clusters[..] else { anyhow::bail!("four clusters") };
-    let never_joins = async {
-        stray.turn(&json!({ "neverJoin": ["a"] })).await?;
-        stray.patch_machines("a", &json!({ "spec": { "replicas": 2 } })).await?;
-        machines(stray, 2).await?;
-        nothing_is_left(stray).await
+async fn a_record_without_its_cluster_and_a_cluster_without_its_machines_leave_nothing_behind() -> Result<()> {
+    let finalized = KkpOptions { cleanup_finalizers: true, ..KkpOptions::default() };
+    let clusters = [("guarded", small()), ("paused", small()), ("moved", small()), ("quota", finalized)];
+    let clusters = up_all(&clusters).await?;
+    let [guarded, paused, moved, quota] = &clusters[..] else { bail!("four clusters") };
+    let guarded = async {
+        forged(guarded).await.context("a forged record")?;
+        never_joins(guarded).await.context("Machines that never join")
     };
-    let joins_late = async {
-        late.turn(&json!({ "joinLate": "8s" })).await?;
-        late.patch_machines("a", &json!({ "spec": { "replicas": 2 } })).await?;
-        machines(late, 2).await?;
-        nothing_is_left(late).await
+    let paused = async {
+        of_a_paused_cluster(paused).await.context("a record of a paused cluster")?;
+        loses_its_api(paused).await.context("an API server that is lost")
     };
-    let loses_its_api = async {
-        lost.sleep().await?;
-        lost.wait_for_phase(Some("ScalingDownMachines"), SOON).await?;
-        lost.turn(&json!({ "apiSilent": true })).await?;
-        tokio::time::sleep(Duration::from_secs(10)).await;
-        ensure!(lost.get().await?.data["spec"]["pause"] != true, "paused without a check of the Machines");
-        lost.turn(&json!({ "apiSilent": false })).await?;
-        nothing_is_left(lost).await
+    let moved = async {
+        of_another_cluster(moved).await.context("a record of another cluster")?;
+        joins_late(moved).await.context("Machines that join late")
     };
-    let has_no_quota = async {
-        let before = state(quota).await?;
-        quota.sleep().await?;
-        quota.wait_for_phase(Some("Dehydrated"), SOON).await?;
-        quota.turn(&json!({ "quota": 2 })).await?;
-        quota.wake().await?;
-        eventually(SOON, "the refusal", async || {
-            let (_, message) = quota.phase().await?.context("a condition")?;
-            ensure!(message.starts_with("hydrated in part") && message.contains("quota"), "{message}");
-            Ok(())
-        })
+    let quota = async {
+        has_no_quota(quota).await.context("a quota that is too small")?;
+        deleted_asleep(quota).await.context("deleted in its sleep")
+    };
+    tokio::try_join!(guarded, paused, moved, quota).map(drop)
+}
+
+/// The end of what came before: the cluster is to run, nothing holds it, and what was seen of it is forgotten.
+async fn afresh(cluster: &KkpCluster) -> Result<()> {
+    cluster
+        .patch(&json!({
+            "metadata": { "annotations": { common::PROTECTED: null, keys::POWER_STATE: "Running" } },
+            "spec": { "pause": false, "pauseReason": null },
+        }))
         .await?;
-        quota.turn(&json!({ "quota": null })).await?;
-        quota.wait_for_phase(None, SOON).await?;
-        is_as_before(quota, &before).await
-    };
-    tokio::try_join!(never_joins, joins_late, loses_its_api, has_no_quota).map(drop)
+    cluster.wait_for_phase(None, SOON).await?;
+    cluster.forget_log().await
+}
+
+async fn never_joins(cluster: &KkpCluster) -> Result<()> {
+    afresh(cluster).await?;
+    cluster.turn(&json!({ "neverJoin": ["a"] })).await?;
+    cluster.patch_machines("a", &json!({ "spec": { "replicas": 2 } })).await?;
+    machines(cluster, 2).await?;
+    nothing_is_left(cluster).await
+}
+
+async fn joins_late(cluster: &KkpCluster) -> Result<()> {
+    afresh(cluster).await?;
+    cluster.turn(&json!({ "joinLate": "8s" })).await?;
+    cluster.patch_machines("a", &json!({ "spec": { "replicas": 2 } })).await?;
+    machines(cluster, 2).await?;
+    nothing_is_left(cluster).await
+}
+
+async fn loses_its_api(cluster: &KkpCluster) -> Result<()> {
+    afresh(cluster).await?;
+    // Long enough for the phase to be seen.
+    cluster.turn(&json!({ "terminate": "60s" })).await?;
+    cluster.sleep().await?;
+    cluster.wait_for_phase(Some("ScalingDownMachines"), SOON).await?;
+    cluster.turn(&json!({ "apiSilent": true })).await?;
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    ensure!(cluster.get().await?.data["spec"]["pause"] != true, "paused without a check of the Machines");
+    cluster.turn(&json!({ "apiSilent": false })).await?;
+    nothing_is_left(cluster).await
+}
+
+async fn has_no_quota(cluster: &KkpCluster) -> Result<()> {
+    let before = put_to_sleep(cluster).await?;
+    cluster.turn(&json!({ "quota": 2 })).await?;
+    cluster.wake().await?;
+    eventually(SOON, "the refusal", async || {
+        let (_, message) = cluster.phase().await?.context("a condition")?;
+        ensure!(message.starts_with("hydrated in part") && message.contains("quota"), "{message}");
+        Ok(())
+    })
+    .await?;
+    cluster.turn(&json!({ "quota": null })).await?;
+    cluster.wait_for_phase(None, SOON).await?;
+    is_as_before(cluster, &before).await
 }
 
 async fn machines(cluster: &KkpCluster, wanted: usize) -> Result<()> {
@@ -244,19 +297,16 @@ async fn nothing_is_left(cluster: &KkpCluster) -> Result<()> {
     nothing_forbidden(&cluster.log().await?)
 }
 
-/// Rows 19 to 23, with a certificate that ends within a day: the guard let it pass, or was not asked, and the controller says so.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_sleeping_cluster_that_is_deleted_goes_with_its_volumes_and_load_balancers() -> Result<()> {
-    let options = KkpOptions { cleanup_finalizers: true, ..KkpOptions::default() };
-    let clusters = asleep(&[("deleted", options)]).await?;
-    let [(cluster, _)] = &clusters[..] else { anyhow::bail!("one cluster") };
+/// Rows 19 to 23, with a certificate that ends within a day: the guard let it pass, or was not asked, and the controller says so. The cluster goes
+/// with its volumes and load balancers.
+async fn deleted_asleep(cluster: &KkpCluster) -> Result<()> {
+    put_to_sleep(cluster).await?;
     let soon =
         (jiff::Timestamp::now() + jiff::SignedDuration::from_hours(1)).strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
-    let ends =
-        json!({ "metadata": { "annotations": { keys::CERTIFICATES_EXPIRE_AT: soon, keys::ALLOW_DELETE: "true" } } });
+    let ends = json!({ keys::CERTIFICATES_EXPIRE_AT: soon, keys::ALLOW_DELETE: "true" });
+    cluster.patch(&json!({ "metadata": { "annotations": ends } })).await?;
     let objects: Api<DynamicObject> = Api::all_with(cluster.seed(), &testbed::kkp::kubermatic("Cluster"));
-    objects.patch(&cluster.info().id, &PatchParams::default(), &Patch::Merge(ends)).await?;
-    delete(cluster.world(), &cluster.info().id).await?;
+    objects.delete(&cluster.info().id, &DeleteParams::default()).await?;
     told_that(cluster, "CertificatesExpire", "the cluster is being deleted").await?;
     let cloud = eventually(SOON, "the end of the cluster", async || {
         ensure!(cluster.get().await.is_err(), "{}", cluster.describe().await);
@@ -267,22 +317,12 @@ async fn a_sleeping_cluster_that_is_deleted_goes_with_its_volumes_and_load_balan
     Ok(())
 }
 
-async fn delete(world: &World, id: &str) -> Result<()> {
-    let clusters: Api<DynamicObject> = Api::all_with(world.hub().await?, &testbed::kkp::kubermatic("Cluster"));
-    clusters.delete(id, &DeleteParams::default()).await?;
-    Ok(())
-}
-
 /// Bad input: named in the condition, and nothing changed.
-#[tokio::test(flavor = "multi_thread")]
-async fn bad_input_is_named_and_changes_nothing() -> Result<()> {
-    let clusters = up_all(&[("keyless", small())]).await?;
-    let cluster = &clusters[0];
-    let (seed, namespace) = (cluster.seed(), &cluster.info().namespace);
+async fn bad_input_is_named_and_changes_nothing(cluster: &KkpCluster) -> Result<()> {
     let before = state(cluster).await?;
     // KKP would make it again at once.
     cluster.world().turn_kkp(&json!({ "controllersDown": true })).await?;
-    let secrets: Api<Secret> = Api::namespaced(seed.clone(), namespace);
+    let secrets: Api<Secret> = Api::namespaced(cluster.seed(), &cluster.info().namespace);
     secrets.delete(testbed::kkp::KUBECONFIG.0, &DeleteParams::default()).await?;
     cluster.sleep().await?;
     said(cluster, "Preflight", "internal-admin-kubeconfig: does not exist").await?;
@@ -292,131 +332,15 @@ async fn bad_input_is_named_and_changes_nothing() -> Result<()> {
     cluster.world().turn_kkp(&json!({ "controllersDown": false })).await?;
 
     // A record that is no record, and one of another version.
-    let records: Api<ConfigMap> = Api::namespaced(seed, namespace);
     for text in ["not JSON", r#"{"v":2,"phase":"Dehydrated"}"#] {
         let record = json!({ "metadata": { "name": keys::RECORD.0 }, "data": { keys::RECORD.1: text } });
-        records.create(&PostParams::default(), &serde_json::from_value(record)?).await?;
+        records(cluster).create(&PostParams::default(), &serde_json::from_value(record)?).await?;
         cluster.sleep().await?;
         said(cluster, "RecordUnreadable", "hibernate-record, key record.json").await?;
         ensure!(state(cluster).await? == before);
-        records.delete(keys::RECORD.0, &DeleteParams::default()).await?;
+        delete_record(cluster).await?;
         cluster.patch(&running).await?;
         cluster.wait_for_phase(None, SOON).await?;
     }
     Ok(())
-}
-
-/// Whoever may write the `ConfigMaps` of `cluster-ID` can forge a record, or restore one, and no more than that.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_record_that_the_cluster_does_not_confirm_changes_nothing() -> Result<()> {
-    let clusters = up_all(&[("guarded", small()), ("paused", small()), ("moved", small())]).await?;
-    let [guarded, paused, moved] = &clusters[..] else { anyhow::bail!("three clusters") };
-    tokio::try_join!(forged(guarded), of_a_paused_cluster(paused), of_another_cluster(moved)).map(drop)
-}
-
-/// A request and a phase, on the record of a protected cluster, while its own request waits for the end of the protection.
-async fn forged(cluster: &KkpCluster) -> Result<()> {
-    let before = state(cluster).await?;
-    cluster.patch(&json!({ "metadata": { "annotations": { common::PROTECTED: "true" } } })).await?;
-    let uid = cluster.get().await?.uid().context("a UID")?;
-    create_record(cluster, &uid, "Draining").await?;
-    request_on_record(cluster, "Hibernating").await?;
-    look(cluster).await?;
-    said(cluster, "RecordUnconfirmed", "no condition ClusterDehydrated of this Cluster confirms it").await?;
-    cluster.sleep().await?;
-    tokio::time::sleep(Duration::from_secs(5)).await;
-    said(cluster, "RecordUnconfirmed", "then delete it").await?;
-    ensure!(state(cluster).await? == before);
-    delete_record(cluster).await?;
-    look(cluster).await?;
-    said(cluster, "Preflight", "refused: annotation hibernate.sh/protected").await?;
-    ensure!(state(cluster).await? == before && cluster.record().await?.is_none());
-    Ok(())
-}
-
-/// The seed's team has paused it, and somebody restores the record of an earlier sleep, or another cluster's.
-async fn of_a_paused_cluster(cluster: &KkpCluster) -> Result<()> {
-    cluster.patch(&json!({ "spec": { "pause": true, "pauseReason": "maintenance" } })).await?;
-    let before = state(cluster).await?;
-    let uid = cluster.get().await?.uid().context("a UID")?;
-    for (uid, reason) in
-        [(uid.as_str(), "RecordUnconfirmed"), ("11111111-1111-1111-1111-111111111111", "RecordForeign")]
-    {
-        create_record(cluster, uid, "AwakePaused").await?;
-        look(cluster).await?;
-        said(cluster, reason, "elete it").await?;
-        tokio::time::sleep(Duration::from_secs(5)).await;
-        ensure!(state(cluster).await? == before, "{reason}");
-        delete_record(cluster).await?;
-        look(cluster).await?;
-        cluster.wait_for_phase(None, SOON).await?;
-    }
-    Ok(())
-}
-
-/// As after a restore of the seed: the sleeping cluster has another UID than its record. The advice is followed, or the cluster wakes by the copies.
-async fn of_another_cluster(cluster: &KkpCluster) -> Result<()> {
-    let before = state(cluster).await?;
-    cluster.sleep().await?;
-    cluster.wait_for_phase(Some("Dehydrated"), SOON).await?;
-    let uid = cluster.get().await?.uid().context("a UID")?;
-    name_in_record(cluster, "11111111-1111-1111-1111-111111111111").await?;
-    look(cluster).await?;
-    let advice = format!("set its field uid to {uid:?}");
-    let condition = said(cluster, "RecordForeign", &advice).await?;
-    ensure!(condition["status"] == "True", "{condition}");
-    tokio::time::sleep(Duration::from_secs(5)).await;
-    ensure!(cluster.replicas().await?.values().all(|count| *count == 0));
-    name_in_record(cluster, &uid).await?;
-    look(cluster).await?;
-    cluster.wait_for_phase(Some("Dehydrated"), SOON).await?;
-    name_in_record(cluster, "11111111-1111-1111-1111-111111111111").await?;
-    cluster.wake().await?;
-    cluster.wait_for_phase(None, SOON).await?;
-    is_as_before(cluster, &before).await
-}
-
-/// A write to the Cluster has the controller look at once; it looks at a cluster of which nothing is wanted when a preflight is.
-async fn look(cluster: &KkpCluster) -> Result<()> {
-    let at = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
-    cluster.patch(&json!({ "metadata": { "annotations": { common::PREFLIGHT_REQUESTED_AT: at } } })).await?;
-    Ok(())
-}
-
-async fn records(cluster: &KkpCluster) -> Result<Api<ConfigMap>> {
-    Ok(Api::namespaced(cluster.seed(), &cluster.info().namespace))
-}
-
-async fn create_record(cluster: &KkpCluster, uid: &str, phase: &str) -> Result<()> {
-    let now = jiff::Timestamp::now().to_string();
-    let text = json!({
-        "v": 1, "uid": uid, "since": now, "entered": now, "phase": phase,
-        "controlPlane": { "Deployment/apiserver": 7, "Deployment/scheduler": 7 },
-        "machineDeployments": { "kube-system/a": { "replicas": 7 } },
-    });
-    let record = json!({ "metadata": { "name": keys::RECORD.0 }, "data": { keys::RECORD.1: text.to_string() } });
-    records(cluster).await?.create(&PostParams::default(), &serde_json::from_value(record)?).await?;
-    Ok(())
-}
-
-async fn delete_record(cluster: &KkpCluster) -> Result<()> {
-    records(cluster).await?.delete(keys::RECORD.0, &DeleteParams::default()).await?;
-    Ok(())
-}
-
-async fn name_in_record(cluster: &KkpCluster, uid: &str) -> Result<()> {
-    let mut record = cluster.record().await?.context("a record")?;
-    record["uid"] = json!(uid);
-    let patch = json!({ "data": { keys::RECORD.1: record.to_string() } });
-    records(cluster).await?.patch(keys::RECORD.0, &PatchParams::default(), &Patch::Merge(patch)).await?;
-    Ok(())
-}
-
-async fn said(cluster: &KkpCluster, reason: &str, text: &str) -> Result<Value> {
-    let condition = |object: &DynamicObject| object.data["status"]["conditions"][keys::DEHYDRATED].clone();
-    let says = |object: &DynamicObject| {
-        let condition = condition(object);
-        condition["reason"] == reason && condition["message"].as_str().is_some_and(|message| message.contains(text))
-    };
-    Ok(condition(&cluster.wait_for(text, SOON, says).await?))
 }

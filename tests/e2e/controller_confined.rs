@@ -1,48 +1,120 @@
 //! What our controller's account may write of `ClusterDeployments`, volumes and Services, whatever its rights: the policies that confine it.
 //! Other accounts notice none of them. On a KKP seed: `kkp_guard::confined`.
 
+use std::collections::BTreeMap;
+
 use anyhow::{Context as _, Result, ensure};
+use kube::api::{ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
+use kube::{Api, Client};
 use serde_json::{Value, json};
 use shared::annotation::keys;
+use shared::hive::api::ClusterDeployment;
 use testbed::options::Options;
-use testbed::world::run::Ran;
-use testbed::{World, apply, eventually};
+use testbed::{World, apply, eventually, kubeconfig};
 
 use crate::fdb_common::SOON;
 use crate::kkp_common::upstream_folder;
+use crate::match_writes::Kind;
 
-const CONTROLLER: &str = "system:serviceaccount:hibernate-system:hibernate-controller";
+pub(crate) const CONTROLLER: &str = "system:serviceaccount:hibernate-system:hibernate-controller";
 const NAMESPACE: &str = "confined";
-const DEPLOYMENT: &str = "clusterdeployments.hive.openshift.io/demo";
+const DEPLOYMENT: &str = "clusterdeployments/demo";
 
-/// A dry run of a merge patch. RBAC lets everything pass (kubectl reads an object before it patches it), so the policies alone decide.
-async fn patch(world: &World, user: &str, object: &str, patch: &Value) -> Result<Ran> {
-    let patch = patch.to_string();
-    let (object, more) = match object.split_once(" of ") {
-        Some((subresource, object)) => (object, vec!["--subresource", subresource]),
-        None => (object, vec![]),
-    };
-    let line = ["patch", object, "-n", NAMESPACE, "--type", "merge", "-p", &patch, "--dry-run=server"];
-    world.kubectl(&[&line[..], &["--as", user, "--as-group", "system:masters"], &more].concat()).await
+/// What is written, by the name of its resource.
+const KINDS: [(&str, Kind); 9] = [
+    ("clusterdeployments", Kind("hive.openshift.io", "v1", "ClusterDeployment")),
+    ("clusters", Kind("kubermatic.k8c.io", "v1", "Cluster")),
+    ("configmaps", Kind("", "v1", "ConfigMap")),
+    ("cronjobs", Kind("batch", "v1", "CronJob")),
+    ("deployments", Kind("apps", "v1", "Deployment")),
+    ("etcdbackupconfigs", Kind("kubermatic.k8c.io", "v1", "EtcdBackupConfig")),
+    ("persistentvolumeclaims", Kind("", "v1", "PersistentVolumeClaim")),
+    ("services", Kind("", "v1", "Service")),
+    ("statefulsets", Kind("apps", "v1", "StatefulSet")),
+];
+
+/// A hub on Hive's own definitions, where they are at hand. The tests share it: what they write is a dry run, or in namespaces of their own.
+pub(crate) async fn world() -> Result<World> {
+    World::shared_with(Options { upstream_crds: upstream_folder("hive"), ..Options::bare_hub() }).await
 }
 
+/// Writes of accounts, as dry runs. RBAC lets everything pass, so the policies alone decide.
+pub(crate) struct Accounts {
+    clients: BTreeMap<&'static str, Client>,
+    kinds: BTreeMap<&'static str, ApiResource>,
+}
+
+impl Accounts {
+    pub(crate) async fn of(world: &World, users: &[&'static str]) -> Result<Self> {
+        let mut clients = BTreeMap::new();
+        for &user in users {
+            let client = kubeconfig::client_as(&world.file().hub.kubeconfig, user, &["system:masters"]).await?;
+            clients.insert(user, client);
+        }
+        let kinds = KINDS.iter().map(|(resource, kind)| (*resource, kind.resource())).collect();
+        Ok(Self { clients, kinds })
+    }
+
+    fn api<'o>(&self, user: &str, namespace: &str, object: &'o str) -> (Api<DynamicObject>, &'o str) {
+        let (resource, name) = object.split_once('/').unwrap_or((object, ""));
+        let (client, kind) = (self.clients[user].clone(), &self.kinds[resource]);
+        let has_namespace = kind.kind != "Cluster";
+        let api =
+            if has_namespace { Api::namespaced_with(client, namespace, kind) } else { Api::all_with(client, kind) };
+        (api, name)
+    }
+
+    /// Of an object such as `services/a`, or of `status of services/a`.
+    pub(crate) async fn patch(&self, user: &str, namespace: &str, object: &str, patch: &Value) -> kube::Result<()> {
+        let (object, is_status) = object.strip_prefix("status of ").map_or((object, false), |object| (object, true));
+        let (api, name) = self.api(user, namespace, object);
+        let (dry_run, patch) = (PatchParams { dry_run: true, ..PatchParams::default() }, Patch::Merge(patch));
+        let patched = if is_status {
+            api.patch_status(name, &dry_run, &patch).await
+        } else {
+            api.patch(name, &dry_run, &patch).await
+        };
+        patched.map(drop)
+    }
+
+    pub(crate) async fn create(&self, user: &str, namespace: &str, object: &str, fields: &Value) -> kube::Result<()> {
+        let (api, name) = self.api(user, namespace, object);
+        let (resource, _) = object.split_once('/').unwrap_or_default();
+        let object = DynamicObject::new(name, &self.kinds[resource]).data(fields.clone());
+        api.create(&PostParams { dry_run: true, ..PostParams::default() }, &object).await.map(drop)
+    }
+
+    pub(crate) async fn delete(&self, user: &str, namespace: &str, object: &str) -> kube::Result<()> {
+        let (api, name) = self.api(user, namespace, object);
+        api.delete(name, &DeleteParams::default().dry_run()).await.map(drop)
+    }
+}
+
+/// Whether a policy has refused it with these words.
+pub(crate) fn is_refused(answer: &kube::Result<()>, words: &str) -> bool {
+    matches!(answer, Err(kube::Error::Api(status)) if status.message.contains(words))
+}
+
+const REFUSAL: &str = "hibernate-controller may change only ";
+
 /// Each write passes or is refused, for this account alone.
-async fn holds(world: &World, ours: &[(&str, Value)], others: &[(&str, Value)]) -> Result<()> {
-    let is_refused = |ran: &Ran| ran.code != 0 && ran.stderr.contains("hibernate-controller may change only ");
+async fn holds(accounts: &Accounts, ours: &[(&str, Value)], others: &[(&str, Value)]) -> Result<()> {
     let (object, probe) = others.first().context("a write")?;
     eventually(SOON, "policies in force", async || {
-        let ran = patch(world, CONTROLLER, object, probe).await?;
-        ensure!(is_refused(&ran), "{ran:?}");
+        let answer = accounts.patch(CONTROLLER, NAMESPACE, object, probe).await;
+        ensure!(is_refused(&answer, REFUSAL), "{answer:?}");
         Ok(())
     })
     .await?;
     for (object, write) in ours {
-        patch(world, CONTROLLER, object, write).await?.ok().with_context(|| format!("{object} {write}"))?;
+        let answer = accounts.patch(CONTROLLER, NAMESPACE, object, write).await;
+        answer.with_context(|| format!("{object} {write}"))?;
     }
     for (object, write) in others {
-        let ran = patch(world, CONTROLLER, object, write).await?;
-        ensure!(is_refused(&ran), "{object} {write}: {ran:?}");
-        patch(world, "alice", object, write).await?.ok().with_context(|| format!("alice: {object} {write}"))?;
+        let answer = accounts.patch(CONTROLLER, NAMESPACE, object, write).await;
+        ensure!(is_refused(&answer, REFUSAL), "{object} {write}: {answer:?}");
+        let answer = accounts.patch("alice", NAMESPACE, object, write).await;
+        answer.with_context(|| format!("alice: {object} {write}"))?;
     }
     Ok(())
 }
@@ -56,8 +128,10 @@ fn condition(kind: &str, status: &str) -> Value {
     json!({ "type": kind, "status": status, "reason": "R", "message": "m", "lastProbeTime": at, "lastTransitionTime": at })
 }
 
-async fn deployments(options: Options) -> Result<()> {
-    let world = World::up(options).await?;
+#[tokio::test(flavor = "multi_thread")]
+async fn of_a_cluster_deployment_it_writes_the_power_state_our_annotations_and_its_report() -> Result<()> {
+    let world = world().await?;
+    let (hub, accounts) = (world.hub().await?, Accounts::of(&world, &[CONTROLLER, "alice"]).await?);
     let metadata = json!({
         "name": "demo", "namespace": NAMESPACE, "labels": { "team": "a" }, "finalizers": ["hibernate.sh/test"],
         "annotations": { "example.com/x": "1", "hive.openshift.io/protected-delete": "true", keys::PROTECTED: "true" },
@@ -70,7 +144,7 @@ async fn deployments(options: Options) -> Result<()> {
     });
     let group = "hive.openshift.io/v1";
     apply::all(
-        &world.hub().await?,
+        &hub,
         &[
             json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": NAMESPACE } }),
             json!({ "apiVersion": group, "kind": "ClusterDeployment", "metadata": metadata, "spec": spec }),
@@ -82,10 +156,10 @@ async fn deployments(options: Options) -> Result<()> {
     let conditions = |all: &[&Value]| status(json!({ "conditions": all }));
     let stored =
         json!({ "status": { "conditions": [theirs, condition("Ready", "True")], "apiURL": "https://a.example.com" } });
-    let line = ["patch", DEPLOYMENT, "-n", NAMESPACE, "--type", "merge", "--subresource", "status", "-p"];
-    world.kubectl(&[&line[..], &[&stored.to_string()]].concat()).await?.ok()?;
+    let deployments: Api<ClusterDeployment> = Api::namespaced(hub, NAMESPACE);
+    deployments.patch_status("demo", &PatchParams::default(), &Patch::Merge(&stored)).await?;
 
-    let report = "status of clusterdeployments.hive.openshift.io/demo";
+    let report = "status of clusterdeployments/demo";
     let (asleep, ready) = (condition("Hibernating", "True"), condition("Ready", "False"));
     let ours = [
         (
@@ -123,28 +197,16 @@ async fn deployments(options: Options) -> Result<()> {
         (report, json!({ "status": { "apiURL": "https://evil.example.com" } })),
         (report, json!({ "status": { "installRestarts": 3 } })),
     ];
-    holds(&world, &ours, &others).await?;
-    let delete = ["delete", DEPLOYMENT, "-n", NAMESPACE, "--dry-run=server", "--as-group", "system:masters", "--as"];
-    let ran = world.kubectl(&[&delete[..], &[CONTROLLER]].concat()).await?;
-    ensure!(ran.code != 0 && ran.stderr.contains("hibernate-controller may change only "), "{ran:?}");
-    world.kubectl(&[&delete[..], &["alice"]].concat()).await?.ok().map(drop)
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn of_a_cluster_deployment_it_writes_the_power_state_our_annotations_and_its_report() -> Result<()> {
-    deployments(Options::bare_hub()).await
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn its_confines_are_the_same_with_hives_own_definition() -> Result<()> {
-    let Some(hive) = upstream_folder("hive") else { return Ok(()) };
-    deployments(Options { upstream_crds: Some(hive), ..Options::bare_hub() }).await
+    holds(&accounts, &ours, &others).await?;
+    let answer = accounts.delete(CONTROLLER, NAMESPACE, DEPLOYMENT).await;
+    ensure!(is_refused(&answer, REFUSAL), "{answer:?}");
+    accounts.delete("alice", NAMESPACE, DEPLOYMENT).await.context("alice deletes it")
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn of_volumes_and_services_of_databases_it_writes_our_annotations_and_of_others_nothing() -> Result<()> {
-    let world = World::up(Options::bare_hub()).await?;
-    let hub = world.hub().await?;
+    let world = world().await?;
+    let (hub, accounts) = (world.hub().await?, Accounts::of(&world, &[CONTROLLER, "alice"]).await?);
     apply::all(
         &hub,
         &[
@@ -196,5 +258,5 @@ async fn of_volumes_and_services_of_databases_it_writes_our_annotations_and_of_o
         ]);
     }
     others.extend(["persistentvolumeclaims/others", "services/others"].map(|object| (object, stamp())));
-    holds(&world, &ours.concat(), &others).await
+    holds(&accounts, &ours.concat(), &others).await
 }

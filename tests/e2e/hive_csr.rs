@@ -95,11 +95,7 @@ async fn leases(client: &Client) -> Result<Vec<Lease>> {
 
 /// The spoke's API server as another user sees it.
 async fn client_as(world: &World, user: &str, groups: &[&str]) -> Client {
-    let yaml = std::fs::read_to_string(&world.file().spokes[0].kubeconfig).unwrap();
-    let mut config = kubeconfig::config(&yaml).await.unwrap();
-    config.auth_info.impersonate = Some(user.to_owned());
-    config.auth_info.impersonate_groups = Some(groups.iter().map(|group| (*group).to_owned()).collect());
-    Client::try_from(config).unwrap()
+    kubeconfig::client_as(&world.file().spokes[0].kubeconfig, user, groups).await.unwrap()
 }
 
 /// The same client as the controller reads with.

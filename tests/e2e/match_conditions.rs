@@ -2,10 +2,12 @@
 //! Fail at an address without a server: what it takes is refused, what it leaves alone passes, and an expression that
 //! fails refuses with other words.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use crate::match_writes::{ENTRIES, HIVE, INTO_SLEEP, Verb, Write, fdb, kkp, stored, writes};
 use anyhow::{Context as _, Result, bail, ensure};
+use kube::Client;
 use kube::api::{Api, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use serde_json::Value;
 use testbed::options::Options;
@@ -20,8 +22,11 @@ enum Fate {
     Reached,
 }
 
-async fn send(world: &World, write: &Write) -> Result<Fate> {
-    let client = world.hub_as(write.user).await?;
+/// The hub's clients, by user.
+type Clients = BTreeMap<&'static str, Client>;
+
+async fn send(clients: &Clients, write: &Write) -> Result<Fate> {
+    let client = clients[write.user].clone();
     let api: Api<DynamicObject> = match write.namespace {
         "" => Api::all_with(client, &write.kind.resource()),
         namespace => Api::namespaced_with(client, namespace, &write.kind.resource()),
@@ -62,7 +67,7 @@ fn alone(entry: &str) -> Vec<Value> {
     configurations
 }
 
-async fn only(world: &World, entry: &str) -> Result<()> {
+async fn only(world: &World, clients: &Clients, entry: &str) -> Result<()> {
     let ran = world
         .kubectl(&[
             "delete",
@@ -72,12 +77,12 @@ async fn only(world: &World, entry: &str) -> Result<()> {
         ])
         .await?;
     ran.ok()?;
-    apply::all(&world.hub().await?, &alone(entry)).await?;
+    apply::all(&clients["admin"], &alone(entry)).await?;
     // A write that this entry must match shows when the API server has loaded it.
     let writes = writes();
     let probe = writes.iter().find(|write| write.reaches.contains(&entry)).context("a write for each entry")?;
     eventually(Duration::from_secs(20), entry, async || {
-        if send(world, probe).await? == Fate::Reached { Ok(()) } else { bail!("not registered yet") }
+        if send(clients, probe).await? == Fate::Reached { Ok(()) } else { bail!("not registered yet") }
     })
     .await
 }
@@ -86,20 +91,24 @@ async fn only(world: &World, entry: &str) -> Result<()> {
 async fn every_entry_takes_its_writes_and_no_other() -> Result<()> {
     let _heavy = testbed::heavy().await?;
     let world = World::up(Options::bare_hub()).await?;
+    let mut clients = Clients::new();
+    for user in writes().iter().map(|write| write.user).collect::<BTreeSet<_>>() {
+        clients.insert(user, world.hub_as(user).await?);
+    }
+    let hub = &clients["admin"];
     let labelled = world.kubectl(&["label", "namespace", "kube-system", "hibernate.sh/record-replicas=true"]).await?;
     labelled.ok()?;
-    apply::all(&world.hub().await?, &stored()).await?;
-    kkp::set_status(&world.hub().await?).await?;
-    let databases: Api<DynamicObject> =
-        Api::namespaced_with(world.hub().await?, fdb::NAMESPACE, &fdb::CLUSTER.resource());
+    apply::all(hub, &stored()).await?;
+    kkp::set_status(hub).await?;
+    let databases: Api<DynamicObject> = Api::namespaced_with(hub.clone(), fdb::NAMESPACE, &fdb::CLUSTER.resource());
     let uid = databases.get("kept").await?.metadata.uid.context("a uid")?;
-    apply::all(&world.hub().await?, &fdb::owned(&uid)).await?;
+    apply::all(hub, &fdb::owned(&uid)).await?;
     let mut wrong = Vec::new();
     for entry in ENTRIES {
-        only(&world, entry).await?;
+        only(&world, &clients, entry).await?;
         for write in writes() {
             let expected = if write.reaches.contains(&entry) { Fate::Reached } else { Fate::Passed };
-            let found = send(&world, &write).await?;
+            let found = send(&clients, &write).await?;
             if found != expected {
                 wrong.push(format!("{entry}: {} {}: {found:?}", write.kind.0, write.what));
             }

@@ -6,13 +6,12 @@ use anyhow::{Context as _, Result, ensure};
 use jiff::Timestamp;
 use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
 use kube::api::{ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
-use kube::config::{KubeConfigOptions, Kubeconfig};
-use kube::{Api, Client, Config};
+use kube::{Api, Client};
 use serde_json::{Value, json};
 use shared::annotation::keys;
 use shared::hive::api::ClusterDeployment;
 use shared::rollout::api::PowerRollout;
-use testbed::{Options, Program, World, apply, eventually, with_temp_ns};
+use testbed::{Options, Program, World, apply, eventually, kubeconfig, with_temp_ns};
 
 use crate::match_writes::merge;
 
@@ -34,14 +33,13 @@ struct Person {
 
 impl Person {
     async fn new(world: &World, name: &str) -> Result<Self> {
-        let kubeconfig = Kubeconfig::read_from(&world.file().hub.kubeconfig)?;
-        let mut config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
         // Whoever is impersonated has no groups, and the administrator has no rights but those of one.
-        config.auth_info.impersonate = Some(name.to_owned()).filter(|name| name != "admin");
-        if name == HIVE {
-            config.auth_info.impersonate_groups = Some(vec!["system:serviceaccounts:hive".to_owned()]);
-        }
-        let client = Client::try_from(config)?;
+        let groups: &[&str] = if name == HIVE { &["system:serviceaccounts:hive"] } else { &[] };
+        let client = if name == "admin" {
+            world.hub().await?
+        } else {
+            kubeconfig::client_as(&world.file().hub.kubeconfig, name, groups).await?
+        };
         Ok(Self { rollouts: Api::all(client.clone()), client })
     }
 

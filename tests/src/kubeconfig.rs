@@ -119,6 +119,19 @@ pub async fn client_from(path: &Path) -> Result<Client> {
     client(&text).await
 }
 
+/// A client from a kubeconfig file whose user acts as another one, with these groups.
+///
+/// # Errors
+/// When the file cannot be read.
+pub async fn client_as(path: &Path, user: &str, groups: &[&str]) -> Result<Client> {
+    let text = std::fs::read_to_string(path).with_context(|| format!("read {}", path.display()))?;
+    let mut config = config(&text).await?;
+    config.auth_info.impersonate = Some(user.to_owned());
+    let groups: Vec<String> = groups.iter().map(|&group| group.to_owned()).collect();
+    config.auth_info.impersonate_groups = Some(groups).filter(|groups| !groups.is_empty());
+    Client::try_from(config).context("make a client from a kubeconfig")
+}
+
 /// Base64 as Secrets and kubeconfigs want it.
 pub fn base64(text: &str) -> String {
     let quoted = serde_json::to_value(k8s_openapi::ByteString(text.as_bytes().to_vec())).unwrap_or_default();

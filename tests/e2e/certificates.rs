@@ -8,8 +8,8 @@ use anyhow::{Context as _, Result, bail, ensure};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::admissionregistration::v1::{MutatingWebhookConfiguration, ValidatingWebhookConfiguration};
 use k8s_openapi::api::core::v1::Secret;
-use kube::ResourceExt as _;
-use kube::api::{Api, Patch, PatchParams, PostParams};
+use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
+use kube::{Client, ResourceExt as _};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
@@ -29,10 +29,6 @@ const SOON: Duration = Duration::from_secs(30);
 
 type Chain = Vec<CertificateDer<'static>>;
 
-async fn world() -> Result<World> {
-    World::up(Options::bare_hub()).await
-}
-
 fn webhook(identity: Option<&str>, args: &[&str]) -> Start {
     Start {
         identity: identity.map(str::to_owned),
@@ -41,8 +37,14 @@ fn webhook(identity: Option<&str>, args: &[&str]) -> Start {
     }
 }
 
-async fn secrets(world: &World) -> Result<Api<Secret>> {
-    Ok(Api::namespaced(world.hub().await?, keys::NAMESPACE))
+fn secrets(hub: &Client) -> Api<Secret> {
+    Api::namespaced(hub.clone(), keys::NAMESPACE)
+}
+
+/// Has the Secret as the manifests hold it, which is how a new CA is requested.
+async fn empty(hub: &Client) -> Result<()> {
+    secrets(hub).patch(SECRET, &PatchParams::default(), &Patch::Merge(json!({"data": null}))).await?;
+    Ok(())
 }
 
 fn text(secret: &Secret, key: &str) -> Result<String> {
@@ -51,15 +53,14 @@ fn text(secret: &Secret, key: &str) -> Result<String> {
 }
 
 /// The bundle in the Secret, once there is one.
-async fn bundle(world: &World) -> Result<String> {
-    text(&secrets(world).await?.get(SECRET).await?, "ca.crt")
+async fn bundle(hub: &Client) -> Result<String> {
+    text(&secrets(hub).get(SECRET).await?, "ca.crt")
 }
 
 /// The caBundle of every entry of both configurations.
-async fn published(world: &World) -> Result<Vec<String>> {
-    let client = world.hub().await?;
-    let validating = Api::<ValidatingWebhookConfiguration>::all(client.clone()).get("hibernate-webhook").await?;
-    let mutating = Api::<MutatingWebhookConfiguration>::all(client).get("hibernate-webhook").await?;
+async fn published(hub: &Client) -> Result<Vec<String>> {
+    let validating = Api::<ValidatingWebhookConfiguration>::all(hub.clone()).get(keys::WEBHOOK).await?;
+    let mutating = Api::<MutatingWebhookConfiguration>::all(hub.clone()).get(keys::WEBHOOK).await?;
     let judging = validating.webhooks.into_iter().flatten().map(|entry| entry.client_config.ca_bundle);
     let changing = mutating.webhooks.into_iter().flatten().map(|entry| entry.client_config.ca_bundle);
     judging
@@ -69,9 +70,9 @@ async fn published(world: &World) -> Result<Vec<String>> {
 }
 
 /// Waits until all entries hold what the Secret holds.
-async fn settled(world: &World) -> Result<String> {
+async fn settled(hub: &Client) -> Result<String> {
     eventually(SOON, "bundle in every entry", async || {
-        let (wanted, found) = (bundle(world).await?, published(world).await?);
+        let (wanted, found) = (bundle(hub).await?, published(hub).await?);
         ensure!(found.len() == 8 && found.iter().all(|bundle| *bundle == wanted), "not published everywhere");
         Ok(wanted)
     })
@@ -94,7 +95,7 @@ async fn connect(url: &str, bundle: &str) -> Result<Chain> {
 }
 
 /// A write that only a webhook that answers lets through or refuses in its own words.
-async fn is_judged(world: &World) -> Result<()> {
+async fn is_judged(hub: &Client) -> Result<()> {
     let cluster = json!({
         "apiVersion": "hive.openshift.io/v1", "kind": "ClusterDeployment",
         "metadata": {"name": "probe", "annotations": {"hibernate.sh/protected": "true"}},
@@ -102,7 +103,7 @@ async fn is_judged(world: &World) -> Result<()> {
     });
     let dry_run = PostParams { dry_run: true, ..PostParams::default() };
     let clusters: Api<kube::api::DynamicObject> = Api::namespaced_with(
-        world.hub().await?,
+        hub.clone(),
         "default",
         &kube::api::ApiResource::erase::<shared::hive::api::ClusterDeployment>(&()),
     );
@@ -116,18 +117,42 @@ fn certificates_in(pem: &str) -> usize {
     pem.matches("BEGIN CERTIFICATE").count()
 }
 
+/// On one hub, one after the other: each part begins with an empty Secret and without registrations.
 #[tokio::test(flavor = "multi_thread")]
-async fn replicas_share_one_certificate_which_survives_them_and_is_repaired() -> Result<()> {
-    let world = world().await?;
+async fn one_certificate_is_shared_and_repaired_and_its_rotation_is_noticed_by_nobody() -> Result<()> {
+    let world = &World::up(Options::bare_hub()).await?;
+    let hub = &world.hub().await?;
+    replicas_share_it(world, hub).await.context("replicas share one, which survives them and is repaired")?;
+    ended(world, hub, &["webhook", "webhook-b"]).await?;
+    a_replica_is_behind(world, hub).await.context("a replica that is behind puts no old bundle back")?;
+    ended(world, hub, &["webhook", "webhook-b"]).await?;
+    it_is_rotated(world, hub).await.context("rotation is noticed by nobody")?;
+    ended(world, hub, &["webhook", "webhook-b"]).await?;
+    clients_need_a_certificate(world, hub).await.context("with a CA of clients nobody else is served")?;
+    ended(world, hub, &["webhook"]).await?;
+    a_secret_is_of_somebody_else(world, hub).await.context("a Secret of somebody else, and a missing one")
+}
+
+async fn ended(world: &World, hub: &Client, webhooks: &[&str]) -> Result<()> {
+    for webhook in webhooks {
+        world.signal(webhook, "stop").await?;
+    }
+    world.heal("hub", None).await?;
+    Api::<ValidatingWebhookConfiguration>::all(hub.clone()).delete(keys::WEBHOOK, &DeleteParams::default()).await?;
+    Api::<MutatingWebhookConfiguration>::all(hub.clone()).delete(keys::WEBHOOK, &DeleteParams::default()).await?;
+    empty(hub).await
+}
+
+async fn replicas_share_it(world: &World, hub: &Client) -> Result<()> {
     let args = ["--certificate-check-interval", "1s"];
     let url = world.start(&webhook(None, &args)).await?.url.context("a URL")?;
     let second = world.start(&webhook(Some("b"), &args)).await?.url.context("a URL")?;
 
     // The first start filled the Secret that the manifests hold empty; both replicas serve from it.
-    let first = settled(&world).await?;
+    let first = settled(hub).await?;
     let chain = connect(&url, &first).await?;
     assert_eq!(chain, connect(&second, &first).await?);
-    is_judged(&world).await?;
+    is_judged(hub).await?;
 
     // A restart makes nothing new.
     world.signal("webhook", "kill").await?;
@@ -138,13 +163,11 @@ async fn replicas_share_one_certificate_which_survives_them_and_is_repaired() ->
     let removal = r#"[{"op": "remove", "path": "/webhooks/0/clientConfig/caBundle"}]"#;
     let configuration = "validatingwebhookconfiguration/hibernate-webhook";
     world.kubectl(&["patch", configuration, "--type", "json", "--patch", removal]).await?.ok()?;
-    assert_eq!(settled(&world).await?, first);
+    assert_eq!(settled(hub).await?, first);
 
-    // Emptying the Secret is how a new CA is asked for.
-    let secrets = secrets(&world).await?;
-    secrets.patch(SECRET, &PatchParams::default(), &Patch::Merge(json!({"data": null}))).await?;
+    empty(hub).await?;
     let second_bundle = eventually(SOON, "new CA", async || {
-        let found = settled(&world).await?;
+        let found = settled(hub).await?;
         ensure!(found != first, "still the old one");
         Ok(found)
     })
@@ -154,10 +177,10 @@ async fn replicas_share_one_certificate_which_survives_them_and_is_repaired() ->
         Ok(())
     })
     .await?;
-    eventually(SOON, "judgement", || is_judged(&world)).await?;
+    eventually(SOON, "judgement", || is_judged(hub)).await?;
 
     // A Secret that is gone cannot be created with the rights of the manifests: the old certificate is served on.
-    secrets.delete(SECRET, &kube::api::DeleteParams::default()).await?;
+    secrets(hub).delete(SECRET, &DeleteParams::default()).await?;
     eventually(SOON, "word of it in the log", async || {
         for name in ["webhook.log", "webhook-b.log"] {
             let log = std::fs::read_to_string(world.file().logs.join(name))?;
@@ -166,64 +189,55 @@ async fn replicas_share_one_certificate_which_survives_them_and_is_repaired() ->
         Ok(())
     })
     .await?;
-    is_judged(&world).await?;
-    apply::all(&world.hub().await?, &manifests::base()).await?;
+    is_judged(hub).await?;
+    apply::all(hub, &manifests::base()).await?;
     eventually(SOON, "another CA", async || {
-        ensure!(settled(&world).await? != second_bundle, "still the old one");
-        is_judged(&world).await
+        ensure!(settled(hub).await? != second_bundle, "still the old one");
+        is_judged(hub).await
     })
     .await
 }
 
 /// Of the Secret its watch brings nothing, so that a new caBundle looks to it like the change of another client.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_replica_that_is_behind_puts_no_old_bundle_back() -> Result<()> {
-    let world = world().await?;
+async fn a_replica_is_behind(world: &World, hub: &Client) -> Result<()> {
     let secrets_of_ours = format!("/api/v1/namespaces/{}/secrets", keys::NAMESPACE);
     world.inject("hub", &Rule::new(Effect::Hang).path(&secrets_of_ours).query("watch=true")).await?;
     let args = ["--certificate-check-interval", "1s"];
     world.start(&webhook(None, &args)).await?;
-    let old = settled(&world).await?;
+    let old = settled(hub).await?;
     let behind = Start { hub_proxy: Some(true), ..webhook(Some("b"), &args) };
     let url = world.start(&behind).await?.url.context("a URL")?;
     eventually(SOON, "old certificate", || connect(&url, &old)).await?;
 
-    secrets(&world).await?.patch(SECRET, &PatchParams::default(), &Patch::Merge(json!({"data": null}))).await?;
+    empty(hub).await?;
     let new = eventually(SOON, "new CA", async || {
-        let found = settled(&world).await?;
+        let found = settled(hub).await?;
         ensure!(found != old, "still the old one");
         Ok(found)
     })
     .await?;
     let until = Instant::now() + Duration::from_secs(5);
     while Instant::now() < until {
-        ensure!(published(&world).await?.iter().all(|bundle| *bundle == new), "the old bundle is back");
+        ensure!(published(hub).await?.iter().all(|bundle| *bundle == new), "the old bundle is back");
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     eventually(SOON, "new certificate", || connect(&url, &new)).await?;
     Ok(())
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn rotation_is_noticed_by_nobody() -> Result<()> {
-    let world = world().await?;
-    let lifetimes = [
-        "--certificate-authority-lifetime",
-        "30s",
-        "--certificate-lifetime",
-        "10s",
-        "--certificate-check-interval",
-        "500ms",
-    ];
+async fn it_is_rotated(world: &World, hub: &Client) -> Result<()> {
+    let lifetimes =
+        "--certificate-authority-lifetime=30s --certificate-lifetime=10s --certificate-check-interval=500ms";
+    let lifetimes: Vec<&str> = lifetimes.split(' ').collect();
     let url = world.start(&webhook(None, &lifetimes)).await?.url.context("a URL")?;
     let second = world.start(&webhook(Some("b"), &lifetimes)).await?.url.context("a URL")?;
-    let old = settled(&world).await?;
+    let old = settled(hub).await?;
     let begun = Instant::now();
     let (mut leaves, mut overlapped) = (std::collections::HashSet::new(), 0);
 
     // The first CA is replaced after 20 s and expires after 30 s.
     while begun.elapsed() < Duration::from_secs(40) {
-        let now = bundle(&world).await?;
+        let now = bundle(hub).await?;
         let newest = now.split_inclusive("-----END CERTIFICATE-----\n").next().context("an empty bundle")?.to_owned();
         for url in [&url, &second] {
             leaves.insert(connect(url, &now).await.context("with the present bundle")?[0].clone());
@@ -237,12 +251,12 @@ async fn rotation_is_noticed_by_nobody() -> Result<()> {
             // A replica may be a moment behind, and then serves a leaf of the old CA, which the whole bundle covers.
             eventually(Duration::from_secs(3), "leaf under the new CA alone", || connect(&url, &newest)).await?;
         }
-        is_judged(&world).await.with_context(|| format!("after {:?}", begun.elapsed()))?;
+        is_judged(hub).await.with_context(|| format!("after {:?}", begun.elapsed()))?;
         tokio::time::sleep(Duration::from_millis(200)).await;
     }
     assert!(overlapped > 5, "the old and the new CA overlapped {overlapped} times");
     assert!(leaves.len() >= 4, "{} leaves", leaves.len());
-    let last = settled(&world).await?;
+    let last = settled(hub).await?;
     assert!(!last.contains(&old), "the first CA has expired and is still in the bundle");
     assert!(connect(&url, &old).await.is_err());
     Ok(())
@@ -276,11 +290,9 @@ impl Stray {
     }
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_secret_of_somebody_else_is_left_alone_and_a_missing_one_is_created() -> Result<()> {
-    let world = world().await?;
-    let client = world.hub().await?;
-    let secrets: Api<Secret> = Api::namespaced(client.clone(), "default");
+/// A Secret of somebody else is left alone, and a missing one is created.
+async fn a_secret_is_of_somebody_else(world: &World, hub: &Client) -> Result<()> {
+    let secrets: Api<Secret> = Api::namespaced(hub.clone(), "default");
     let identity = Authority::new("somebody else")?.server("theirs")?;
     let theirs = Secret {
         metadata: kube::api::ObjectMeta { name: Some("theirs".to_owned()), ..kube::api::ObjectMeta::default() },
@@ -291,7 +303,7 @@ async fn a_secret_of_somebody_else_is_left_alone_and_a_missing_one_is_created() 
     let before = secrets.create(&PostParams::default(), &theirs).await?;
     let kubeconfig = world.file().hub.kubeconfig.display().to_string();
     let common = ["--kubeconfig", &kubeconfig, "--namespace", "default"];
-    let stray = Stray::start(&world, &[&common[..], &["--certificate-secret", "theirs"]].concat())?;
+    let stray = Stray::start(world, &[&common[..], &["--certificate-secret", "theirs"]].concat())?;
     eventually(SOON, "refusal", async || {
         let said = stray.get("/readyz").await?;
         ensure!(said.contains("Secret default/theirs is of type \"kubernetes.io/tls\""), "{said}");
@@ -302,12 +314,12 @@ async fn a_secret_of_somebody_else_is_left_alone_and_a_missing_one_is_created() 
 
     // With the right to create Secrets, a missing one is created; of two replicas one does it.
     apply::all(
-        &client,
+        hub,
         &manifests::webhook_configurations(&manifests::ClientConfig::Url("https://127.0.0.1:1".to_owned())),
     )
     .await?;
     let ours = [&common[..], &["--certificate-secret", "ours"]].concat();
-    let (first, second) = (Stray::start(&world, &ours)?, Stray::start(&world, &ours)?);
+    let (first, second) = (Stray::start(world, &ours)?, Stray::start(world, &ours)?);
     eventually(SOON, "two ready replicas", async || {
         for stray in [&first, &second] {
             let said = stray.get("/readyz").await?;
@@ -340,7 +352,7 @@ fn mount(folder: &Path, generation: u32, certificate: &str, key: &str) -> Result
 
 #[tokio::test(flavor = "multi_thread")]
 async fn files_are_reloaded_and_a_broken_pair_keeps_the_old_one() -> Result<()> {
-    let world = world().await?;
+    let world = World::shared_with(Options::bare_hub()).await?;
     let folder = tempfile::tempdir()?;
     let authority = Authority::new("cert-manager")?;
     let (first, second) = (authority.server("first")?, authority.server("second")?);
@@ -353,7 +365,7 @@ async fn files_are_reloaded_and_a_broken_pair_keeps_the_old_one() -> Result<()> 
         ensure!(stray.get("/readyz").await?.trim() == "ok", "not yet");
         Ok(())
     };
-    eventually(SOON, "a ready webhook", ready).await?;
+    eventually(SOON, "a ready webhook", &ready).await?;
 
     mount(folder.path(), 2, &second.certificate, &first.key)?;
     eventually(SOON, "failure in the metrics", async || {
@@ -367,11 +379,7 @@ async fn files_are_reloaded_and_a_broken_pair_keeps_the_old_one() -> Result<()> 
     })
     .await?;
     assert_eq!(served().await?, before);
-    let ready = async || {
-        ensure!(stray.get("/readyz").await?.trim() == "ok", "not yet");
-        Ok(())
-    };
-    eventually(SOON, "a ready webhook", ready).await?;
+    eventually(SOON, "a ready webhook", &ready).await?;
 
     mount(folder.path(), 3, &second.certificate, &second.key)?;
     eventually(SOON, "second certificate", async || {
@@ -382,13 +390,11 @@ async fn files_are_reloaded_and_a_broken_pair_keeps_the_old_one() -> Result<()> 
 }
 
 /// With `--client-ca`, and an API server that an `AdmissionConfiguration` tells what to show.
-#[tokio::test]
-async fn with_a_ca_of_clients_the_api_server_is_served_and_nobody_else() -> Result<()> {
-    let world = world().await?;
+async fn clients_need_a_certificate(world: &World, hub: &Client) -> Result<()> {
     let ca = format!("--client-ca={}", world.dir().join("hub/ca.crt").display());
     let url = world.start(&webhook(None, &[&ca])).await?.url.context("a URL")?;
-    let trusted = settled(&world).await?;
-    is_judged(&world).await?;
+    let trusted = settled(hub).await?;
+    is_judged(hub).await?;
     let stranger = testbed::proxy::tls::client(&trusted)?;
     let tcp = TcpStream::connect(url.trim_start_matches("https://")).await?;
     let mut stream = tokio_rustls::TlsConnector::from(Arc::new(stranger)).connect("127.0.0.1".try_into()?, tcp).await?;

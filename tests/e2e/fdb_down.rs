@@ -11,9 +11,17 @@ use testbed::proxy::faults::{Effect, Rule};
 use testbed::supervisor::programs::Start;
 use testbed::{Options, Program, World, apply, eventually};
 
+/// On one hub, one after the other: each ends or blinds a program that guards all volumes.
 #[tokio::test(flavor = "multi_thread")]
-async fn while_the_webhook_is_down_volumes_in_scope_stay_and_others_go() -> Result<()> {
+async fn what_is_guarded_stays_without_a_controller_a_webhook_or_a_watch() -> Result<()> {
     let world = World::up(Options::hub_only()).await?;
+    a_controller_is_killed_in_the_window(&world).await.context("without a controller")?;
+    the_webhook_is_down(&world).await.context("without a webhook")?;
+    a_watch_hangs(&world).await.context("with a watch that hangs")
+}
+
+/// Volumes in scope stay, and others go.
+async fn the_webhook_is_down(world: &World) -> Result<()> {
     let db = world.fdb("down", kept("1h")).await?;
     let id = db.ids("storage").await?.remove(0);
     db.remove(&[&id]).await?;
@@ -25,11 +33,11 @@ async fn while_the_webhook_is_down_volumes_in_scope_stay_and_others_go() -> Resu
     apply::all(&world.hub().await?, &[free]).await?;
 
     world.signal("webhook", "kill").await?;
-    let refused = kubectl(&world, &db, &["delete", "pvc", &claim(&db, &id), "--wait=false"]).await?;
+    let refused = kubectl(world, &db, &["delete", "pvc", &claim(&db, &id), "--wait=false"]).await?;
     denied(&refused, &["failed calling webhook \"suspend.hibernate.sh\""])?;
-    kubectl(&world, &db, &["delete", "pvc", "free"]).await?.ok()?;
-    kubectl(&world, &db, &["annotate", "fdb", db.name(), "example.com/touched=yes"]).await?.ok()?;
-    kubectl(&world, &db, &["delete", "namespace", db.namespace(), "--wait=false"]).await?.ok()?;
+    kubectl(world, &db, &["delete", "pvc", "free"]).await?.ok()?;
+    kubectl(world, &db, &["annotate", "fdb", db.name(), "example.com/touched=yes"]).await?.ok()?;
+    kubectl(world, &db, &["delete", "namespace", db.namespace(), "--wait=false"]).await?.ok()?;
     let namespaces: Api<Namespace> = Api::all(world.hub().await?);
     eventually(SOON, "condition that names our webhook", async || {
         let status = namespaces.get(db.namespace()).await?.status.context("a status")?;
@@ -53,9 +61,8 @@ async fn while_the_webhook_is_down_volumes_in_scope_stay_and_others_go() -> Resu
     Ok(())
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_watch_that_hangs_lets_nothing_through() -> Result<()> {
-    let world = World::up(Options { without: vec![Program::Webhook], ..Options::hub_only() }).await?;
+async fn a_watch_hangs(world: &World) -> Result<()> {
+    world.signal("webhook", "stop").await?;
     world.start(&Start { hub_proxy: Some(true), ..Start::new(Program::Webhook) }).await?;
     // Suspension is off at first, so that a picture which stands still would allow everything.
     let db = world.fdb("hangs", fdb_off()).await?;
@@ -63,7 +70,7 @@ async fn a_watch_that_hangs_lets_nothing_through() -> Result<()> {
         let mut ids = db.ids("storage").await?;
         (ids.remove(0), ids.remove(0))
     };
-    let delete = async |id: &str| kubectl(&world, &db, &["delete", "pvc", &claim(&db, id), "--dry-run=server"]).await;
+    let delete = async |id: &str| kubectl(world, &db, &["delete", "pvc", &claim(&db, id), "--dry-run=server"]).await;
     eventually(SOON, "volume that may go", async || delete(&id).await?.ok()).await?;
 
     let rule = |query: Option<&str>| Rule {
@@ -76,7 +83,7 @@ async fn a_watch_that_hangs_lets_nothing_through() -> Result<()> {
     // Everything that the webhook asks about clusters hangs from now on. What it has open is dropped by a restart of the watch.
     world.inject("hub", &rule(None)).await?;
     let switched = Instant::now();
-    kubectl(&world, &db, &["annotate", "fdb", db.name(), &format!("{}=1h", keys::MINIMUM_SUSPENSION)]).await?.ok()?;
+    kubectl(world, &db, &["annotate", "fdb", db.name(), &format!("{}=1h", keys::MINIMUM_SUSPENSION)]).await?.ok()?;
     eventually(Duration::from_secs(20), "denial", async || denied(&delete(&id).await?, &["FoundationDBCluster"]))
         .await?;
     eprintln!("a stale picture was trusted for {:?} at most", switched.elapsed());
@@ -107,9 +114,8 @@ async fn a_watch_that_hangs_lets_nothing_through() -> Result<()> {
     Ok(())
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_controller_that_is_killed_in_the_window_goes_on_where_it_was() -> Result<()> {
-    let world = World::up(Options::hub_only()).await?;
+/// The next one goes on where it was.
+async fn a_controller_is_killed_in_the_window(world: &World) -> Result<()> {
     let db = world.fdb("restart", kept("8s")).await?;
     let id = db.ids("storage").await?.remove(0);
     db.remove(&[&id]).await?;
@@ -119,7 +125,7 @@ async fn a_controller_that_is_killed_in_the_window_goes_on_where_it_was() -> Res
     let marked = marks(&db, &id).await?.context("nothing is deleted while no controller runs")?;
     ensure!(!marked.contains_key(keys::RELEASED_AT), "{marked:?}");
     denied(
-        &kubectl(&world, &db, &["delete", "pvc", &claim(&db, &id), "--wait=false"]).await?,
+        &kubectl(world, &db, &["delete", "pvc", &claim(&db, &id), "--wait=false"]).await?,
         &["has been suspended since"],
     )?;
     world.start(&Start::new(Program::Controller)).await?;

@@ -1,5 +1,5 @@
-//! A cluster is deleted, or its desired state changes, during a reconcile. In private worlds, because the tests read the
-//! controller's metrics and slow down EC2 for all clusters.
+//! A cluster is deleted, or its desired state changes, during a reconcile. In a world of their own, because they read the controller's metrics and
+//! slow down EC2 for all clusters.
 
 use std::time::Duration;
 
@@ -18,10 +18,16 @@ async fn sum(page: &str, metric: &str) -> Result<f64> {
 }
 
 #[tokio::test]
-async fn it_is_neither_counted_nor_queued_any_more() -> Result<()> {
+async fn what_has_changed_during_a_reconcile_is_not_done_any_more() -> Result<()> {
     let options =
         Options { clusters: 0, without: vec![Program::Webhook], timings: Timings::fast(), ..Options::default() };
     let world = World::up(options).await?;
+    woken_before_it_was_stopped(&world).await.context("a cluster that is woken before it was stopped")?;
+    deleted_before_it_was_stopped(&world).await.context("a cluster that is deleted before it was stopped")
+}
+
+/// It is neither counted nor queued any more.
+async fn deleted_before_it_was_stopped(world: &World) -> Result<()> {
     let page = world.now().await?.controller.context("a controller")?.metrics;
     let cluster = world.cluster("gone", ClusterOptions::of_size(3)).await?;
     cluster.wait_for_power_state("Running", SOON).await?;
@@ -46,11 +52,7 @@ async fn it_is_neither_counted_nor_queued_any_more() -> Result<()> {
 }
 
 /// Whoever wakes a cluster while the controller still waits for an answer that it needs to stop it, finds it running.
-#[tokio::test]
-async fn a_cluster_that_is_woken_before_it_was_stopped_is_not_stopped() -> Result<()> {
-    let options =
-        Options { clusters: 0, without: vec![Program::Webhook], timings: Timings::fast(), ..Options::default() };
-    let world = World::up(options).await?;
+async fn woken_before_it_was_stopped(world: &World) -> Result<()> {
     let cluster = world.cluster("minds", ClusterOptions::of_size(3)).await?;
     cluster.wait_for_power_state("Running", SOON).await?;
     let slow = Fault { action: Some("DescribeInstances".to_owned()), delay: 4.0, ..Fault::default() };
@@ -69,5 +71,5 @@ async fn a_cluster_that_is_woken_before_it_was_stopped_is_not_stopped() -> Resul
     let moved = world.ec2().calls().await?.into_iter().filter(|call| call.action != "DescribeInstances");
     let moved: Vec<_> = moved.collect();
     ensure!(moved.is_empty(), "{moved:?}");
-    Ok(())
+    cluster.remove().await
 }

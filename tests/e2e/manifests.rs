@@ -21,8 +21,10 @@ fn folder(below: &str) -> String {
     path.display().to_string()
 }
 
-async fn world() -> Result<World> {
-    World::up(Options::bare_hub()).await
+/// Removes what a folder has installed. The world has installed the base in its own way.
+async fn remove(world: &World, below: &str) -> Result<()> {
+    let line = ["delete", "-k", &folder(below), "--ignore-not-found", "--wait"];
+    world.kubectl(&line).await?.ok().map(drop)
 }
 
 /// Applies a folder and answers what kubectl says of each object.
@@ -70,10 +72,9 @@ fn assert_unchanged(lines: &[String]) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn applying_again_changes_nothing_and_leaves_the_certificate_alone() -> Result<()> {
-    let world = world().await?;
-    // The world has installed the same objects in its own way: start from nothing.
-    world.kubectl(&["delete", "-k", &folder("."), "--ignore-not-found", "--wait"]).await?.ok()?;
+async fn applying_again_changes_nothing_and_the_webhook_changes_its_ca_bundle_alone() -> Result<()> {
+    let world = World::up(Options::bare_hub()).await?;
+    remove(&world, ".").await?;
     let created = apply(&world, ".", &[]).await?;
     assert!(created.len() > 20 && created.iter().all(|line| line.ends_with(" created")), "{created:#?}");
     assert_unchanged(&apply(&world, ".", &[]).await?);
@@ -89,7 +90,7 @@ async fn applying_again_changes_nothing_and_leaves_the_certificate_alone() -> Re
     }
     apply(&world, ".", &[]).await?;
     assert_eq!(written(&world).await?, before);
-    Ok(())
+    the_webhook_changes_nothing_else(&world).await.context("writes of the webhook's account")
 }
 
 /// Patches a webhook configuration with the webhook's own token.
@@ -100,13 +101,7 @@ async fn patch(world: &World, kind: &str, patch: &Value) -> Result<testbed::Ran>
     world.kubectl(&line).await
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn the_webhook_changes_its_ca_bundle_and_nothing_else() -> Result<()> {
-    let world = world().await?;
-    world.kubectl(&["delete", "-k", &folder("."), "--ignore-not-found", "--wait"]).await?.ok()?;
-    apply(&world, ".", &[]).await?;
-    let _webhook = webhook(&world).await?;
-    eventually(SOON, "caBundle in every entry", || written(&world)).await?;
+async fn the_webhook_changes_nothing_else(world: &World) -> Result<()> {
     let op = |op: &str, path: &str, value: Value| json!([{ "op": op, "path": path, "value": value }]);
     let entry = json!({
         "name": "more.hibernate.sh", "sideEffects": "None", "admissionReviewVersions": ["v1"],
@@ -134,14 +129,13 @@ async fn the_webhook_changes_its_ca_bundle_and_nothing_else() -> Result<()> {
         let probes = Cell::new(0);
         eventually(SOON, "a policy in force", async || {
             probes.set(probes.get() + 1);
-            let ran =
-                patch(&world, kind, &op("add", "/metadata/labels/probe", json!(probes.get().to_string()))).await?;
+            let ran = patch(world, kind, &op("add", "/metadata/labels/probe", json!(probes.get().to_string()))).await?;
             ensure!(ran.code != 0, "allowed");
             Ok(())
         })
         .await?;
         for change in &changes {
-            let ran = patch(&world, kind, change).await?;
+            let ran = patch(world, kind, change).await?;
             ensure!(ran.code != 0 && ran.stderr.contains("may change only the caBundle"), "{kind} {change}: {ran:?}");
         }
     }
@@ -149,7 +143,7 @@ async fn the_webhook_changes_its_ca_bundle_and_nothing_else() -> Result<()> {
     let broken = json!([{ "op": "remove", "path": "/webhooks/0/clientConfig/caBundle" }]).to_string();
     let line = ["patch", "validatingwebhookconfiguration", "hibernate-webhook", "--type", "json", "-p", &broken];
     world.kubectl(&line).await?.ok()?;
-    eventually(SOON, "caBundle once more", || written(&world)).await?;
+    eventually(SOON, "caBundle once more", || written(world)).await?;
     // Administrators change what they like.
     let more = json!([{ "op": "replace", "path": "/webhooks/0/timeoutSeconds", "value": 7 }]).to_string();
     let line = ["patch", "validatingwebhookconfiguration", "hibernate-webhook", "--type", "json", "-p", &more];
@@ -195,6 +189,12 @@ impl Right {
             Api::<SubjectAccessReview>::all(world.hub().await?).create(&PostParams::default(), &review).await?;
         Ok(answer.status.is_some_and(|status| status.allowed))
     }
+}
+
+/// That the controller reads a Secret.
+fn secret(namespace: &'static str, name: &'static str) -> Right {
+    let (account, verb, (group, resource)) = (CONTROLLER, "get", SECRETS);
+    Right { account, verb, group, resource, subresource: None, namespace: Some(namespace), name: Some(name) }
 }
 
 const CONTROLLER: &str = "hibernate-controller";
@@ -311,13 +311,25 @@ async fn each_process_may_do_its_work_and_nothing_else() -> Result<()> {
     Ok(())
 }
 
+/// The overlays, one after the other on one hub.
 #[tokio::test(flavor = "multi_thread")]
-async fn the_overlays_give_secrets_per_namespace_and_the_policy_alone() -> Result<()> {
-    let world = world().await?;
+async fn each_overlay_adds_its_part_and_no_more() -> Result<()> {
+    let world = &World::up(Options::bare_hub()).await?;
     for end in [" created", " unchanged"] {
-        let policy = apply(&world, "overlays/policy-only", &[]).await?;
+        let policy = apply(world, "overlays/policy-only", &[]).await?;
         assert!(policy.len() == 2 && policy.iter().all(|line| line.ends_with(end)), "{policy:#?}");
     }
+    remove(world, "overlays/policy-only").await?;
+    of_replicas_and_platforms(world).await.context("overlays webhook-only and cut-over")?;
+    remove(world, ".").await?;
+    of_secrets_per_namespace(world).await.context("overlay secrets-per-namespace")?;
+    remove(world, "overlays/secrets-per-namespace").await?;
+    of_kkp(world).await.context("overlay kkp")?;
+    remove(world, "overlays/kkp").await?;
+    of_labelled_databases(world).await.context("overlay labelled-databases")
+}
+
+async fn of_replicas_and_platforms(world: &World) -> Result<()> {
     let says = async |deployment: &str, path: &str| {
         let output = format!("jsonpath={{{path}}}");
         world.kubectl(&["get", "deployment", deployment, "-n", NAMESPACE, "-o", &output]).await?.ok()
@@ -326,51 +338,42 @@ async fn the_overlays_give_secrets_per_namespace_and_the_policy_alone() -> Resul
     for (overlay, count, serves) in
         [("webhook-only", "0", false), ("cut-over", "2", true), ("webhook-only", "0", false)]
     {
-        apply(&world, &format!("overlays/{overlay}"), &[]).await?;
+        apply(world, &format!("overlays/{overlay}"), &[]).await?;
         assert_eq!(says("hibernate-controller", replicas).await?, count, "{overlay}");
         assert_eq!(says("hibernate-webhook", args).await?.contains("--served-platforms=aws"), serves, "{overlay}");
         assert_eq!(says("hibernate-webhook", replicas).await?, "2", "{overlay}");
     }
-    world.kubectl(&["delete", "-k", &folder("."), "--ignore-not-found", "--wait"]).await?.ok()?;
-    apply(&world, ".", &[]).await?;
+    Ok(())
+}
+
+async fn of_secrets_per_namespace(world: &World) -> Result<()> {
+    apply(world, ".", &[]).await?;
     world.kubectl(&["create", "namespace", "clusters"]).await?.ok()?;
-    let reads = |namespace| Right {
-        account: CONTROLLER,
-        verb: "get",
-        group: "",
-        resource: "secrets",
-        subresource: None,
-        namespace: Some(namespace),
-        name: Some("aws"),
-    };
-    assert!(reads("elsewhere").granted(&world).await?, "the base gives it everywhere");
-    world.kubectl(&["delete", "-k", &folder("."), "--ignore-not-found", "--wait"]).await?.ok()?;
-    apply(&world, "overlays/secrets-per-namespace", &[]).await?;
+    let reads = |namespace| secret(namespace, "aws");
+    assert!(reads("elsewhere").granted(world).await?, "the base gives it everywhere");
+    remove(world, ".").await?;
+    apply(world, "overlays/secrets-per-namespace", &[]).await?;
     eventually(SOON, "right in the namespace", async || {
-        ensure!(reads("clusters").granted(&world).await?, "not yet");
+        ensure!(reads("clusters").granted(world).await?, "not yet");
         Ok(())
     })
     .await?;
-    assert!(!reads("elsewhere").granted(&world).await?);
+    assert!(!reads("elsewhere").granted(world).await?);
 
     world.kubectl(&["create", "namespace", "hive"]).await?.ok()?;
     let component = folder("components/aws-service-provider/secret-rbac.yaml");
     world.kubectl(&["apply", "-f", &component]).await?.ok()?;
     eventually(SOON, "right to the service provider's Secret", async || {
-        let secret = Right { name: Some("aws-service-provider"), ..reads("hive") };
-        ensure!(secret.granted(&world).await?, "not yet");
+        ensure!(secret("hive", "aws-service-provider").granted(world).await?, "not yet");
         Ok(())
     })
     .await?;
-    assert!(!reads("hive").granted(&world).await?, "no other Secret of Hive's namespace");
+    assert!(!reads("hive").granted(world).await?, "no other Secret of Hive's namespace");
     Ok(())
 }
 
 /// A seed: the base with the entries, the flag and the rights for KKP, and without the right to read every Secret.
-#[tokio::test(flavor = "multi_thread")]
-async fn the_overlay_for_kkp_adds_its_part_and_the_base_has_none_of_it() -> Result<()> {
-    let world = world().await?;
-    world.kubectl(&["delete", "-k", &folder("."), "--ignore-not-found", "--wait"]).await?.ok()?;
+async fn of_kkp(world: &World) -> Result<()> {
     let entries = async || {
         let line = ["get", "validatingwebhookconfiguration,mutatingwebhookconfiguration", "-o", "json"];
         let list: Value = serde_json::from_str(&world.kubectl(&line).await?.ok()?)?;
@@ -378,14 +381,14 @@ async fn the_overlay_for_kkp_adds_its_part_and_the_base_has_none_of_it() -> Resu
         let names = entries.flatten().map(|entry| entry["name"].as_str().unwrap_or_default().to_owned());
         anyhow::Ok(names.collect::<std::collections::BTreeSet<_>>())
     };
-    let base = apply(&world, ".", &[]).await?;
+    let base = apply(world, ".", &[]).await?;
     assert!(!base.iter().any(|line| line.contains("kkp")), "{base:#?}");
     let before = entries().await?;
     assert!(!before.iter().any(|name| name.starts_with("kkp")), "{before:?}");
-    world.kubectl(&["delete", "-k", &folder("."), "--ignore-not-found", "--wait"]).await?.ok()?;
+    remove(world, ".").await?;
 
-    apply(&world, "overlays/kkp", &[]).await?;
-    assert_unchanged(&apply(&world, "overlays/kkp", &[]).await?);
+    apply(world, "overlays/kkp", &[]).await?;
+    assert_unchanged(&apply(world, "overlays/kkp", &[]).await?);
     // Nothing of FoundationDB is in it.
     let databases = ["suspend.hibernate.sh", "fdb.hibernate.sh"];
     let expected: std::collections::BTreeSet<String> = ["into-sleep", "active-restore", "delete", "stamp"]
@@ -400,19 +403,11 @@ async fn the_overlay_for_kkp_adds_its_part_and_the_base_has_none_of_it() -> Resu
     let args = world.kubectl(&["get", "deployment", CONTROLLER, "-n", NAMESPACE, "-o", output]).await?.ok()?;
     assert!(args.contains("--kkp") && args.contains("--namespace=$(POD_NAMESPACE)"), "{args}");
     // The certificate task fills in the caBundle of every entry: the names are its own to patch.
-    let _webhook = webhook(&world).await?;
-    eventually(SOON, "caBundle in every entry", || written(&world)).await?;
-    let reads = |name| Right {
-        account: CONTROLLER,
-        verb: "get",
-        group: "",
-        resource: "secrets",
-        subresource: None,
-        namespace: Some("cluster-abc"),
-        name: Some(name),
-    };
-    assert!(reads("internal-admin-kubeconfig").granted(&world).await?);
-    assert!(!reads("cloud-credentials").granted(&world).await?);
+    let _webhook = webhook(world).await?;
+    eventually(SOON, "caBundle in every entry", || written(world)).await?;
+    let reads = |name| secret("cluster-abc", name);
+    assert!(reads("internal-admin-kubeconfig").granted(world).await?);
+    assert!(!reads("cloud-credentials").granted(world).await?);
     for (account, verb, (group, resource)) in [
         (CONTROLLER, "list", ("", "services")),
         (CONTROLLER, "patch", ("", "services")),
@@ -422,16 +417,14 @@ async fn the_overlay_for_kkp_adds_its_part_and_the_base_has_none_of_it() -> Resu
         (WEBHOOK, "list", FDB),
     ] {
         let right = Right { account, verb, group, resource, ..reads("a") };
-        assert!(!right.granted(&world).await?, "{account} {verb} {resource}");
+        assert!(!right.granted(world).await?, "{account} {verb} {resource}");
     }
     Ok(())
 }
 
 /// Nobody answers for the webhook here: what the API server would ask it about is refused, and the rest passes.
-#[tokio::test(flavor = "multi_thread")]
-async fn the_overlay_for_labelled_databases_guards_these_alone() -> Result<()> {
-    let world = world().await?;
-    apply(&world, "overlays/labelled-databases", &[]).await?;
+async fn of_labelled_databases(world: &World) -> Result<()> {
+    apply(world, "overlays/labelled-databases", &[]).await?;
     let hub = world.hub().await?;
     for (namespace, label) in [("labelled", json!({"hibernate.sh/suspend": "true"})), ("plain", json!({}))] {
         let cluster = json!({

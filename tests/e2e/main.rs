@@ -2,8 +2,8 @@
 //!
 //! One program, so that it is linked once and worlds are shared: tests with the same options use the same world, in namespaces and with
 //! cluster names of their own. A test that kills, freezes or injects faults for all clusters needs a private world,
-//! `World::up`. Tests whose verdict depends on the pace of the machine are in modules named `alone`: `make test` runs them afterwards, three at
-//! a time.
+//! `World::up`; a module does all of that in as few worlds as it can. Tests whose verdict depends on the pace of the machine are in modules named
+//! `alone`: `make test` runs them afterwards, three at a time.
 //!
 //! `make e2e TEST=hive_aws` runs the tests whose names contain a word.
 
@@ -56,7 +56,7 @@ mod rollout_crash;
 mod rollout_definition;
 mod rollout_kill_points;
 mod rollout_rules;
-mod rollout_upstream;
+mod rollout_upgrades;
 mod rollout_waves;
 
 /// Tests that run after all others, a few at a time.

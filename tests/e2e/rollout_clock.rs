@@ -55,11 +55,19 @@ impl Clock {
 }
 
 #[tokio::test]
-async fn a_jump_of_the_clock_is_no_time_that_a_deadline_counts() -> Result<()> {
+async fn a_jump_of_the_clock_counts_for_no_deadline_and_for_the_slot_of_a_target_without_capacity() -> Result<()> {
     let world = restarted().await?;
     let clock = Clock::new(&world)?;
     world.start(&clock.of(controller())).await?;
-    let fleet = Fleet::of(&world, "jumps", &["a", "b"]).await?;
+    a_jump_is_no_time_that_a_deadline_counts(&world, &clock).await.context("deadlines")?;
+    world.signal("controller", "kill").await?;
+    world.change_timings(&json!({ "ec2Stop": "1s", "ec2Start": "1s" })).await?;
+    world.start(&clock.of(controller())).await?;
+    a_target_without_capacity_frees_its_slot_after_five_minutes(&world, &clock).await.context("slots")
+}
+
+async fn a_jump_is_no_time_that_a_deadline_counts(world: &World, clock: &Clock) -> Result<()> {
+    let fleet = Fleet::of(world, "jumps", &["a", "b"]).await?;
     world.change_timings(&json!({ "ec2Stop": "15s", "ec2Start": "15s" })).await?;
     for (action, call, shift) in
         [("Hibernate", "StopInstances", JUMP), ("Resume", "StartInstances", SignedDuration::ZERO)]
@@ -79,13 +87,9 @@ async fn a_jump_of_the_clock_is_no_time_that_a_deadline_counts() -> Result<()> {
     Ok(())
 }
 
-#[tokio::test]
-async fn a_target_without_capacity_frees_its_slot_after_five_minutes() -> Result<()> {
-    let world = restarted().await?;
-    let clock = Clock::new(&world)?;
-    world.start(&clock.of(controller())).await?;
+async fn a_target_without_capacity_frees_its_slot_after_five_minutes(world: &World, clock: &Clock) -> Result<()> {
     let asleep = || ClusterOptions::of_size(1).asleep();
-    let fleet = Fleet::new(&world, "slots", &[("a", asleep()), ("b", asleep())]).await?;
+    let fleet = Fleet::new(world, "slots", &[("a", asleep()), ("b", asleep())]).await?;
     let instance = Some(fleet.get("a").instances().await?[0].id.clone());
     let fault = Fault { instance, ..Fault::error("StartInstances", "InsufficientInstanceCapacity", 500) };
     let fault = world.ec2().inject(&fault).await?;

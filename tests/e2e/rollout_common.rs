@@ -168,7 +168,7 @@ impl Rollout {
             if Instant::now() > deadline {
                 bail!("{}: no {what}: {status:#?}", self.name);
             }
-            tokio::time::sleep(Duration::from_millis(50)).await;
+            tokio::time::sleep(Duration::from_millis(100)).await;
         }
     }
 

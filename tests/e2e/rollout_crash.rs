@@ -1,4 +1,5 @@
-//! A rollout outlives its controller, a hub that refuses and drops requests, and the loss of its policy. In worlds of their own.
+//! A rollout outlives its controller, a hub that refuses and drops requests, and the loss of its policy. In worlds of their own, in each one after the
+//! other.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,17 +12,22 @@ use serde_json::{Value, json};
 use shared::rollout::admission::POLICY;
 use shared::rollout::status::RolloutPhase;
 use testbed::proxy::faults::{Effect, Rule};
-use testbed::{Options, World, apply, eventually};
+use testbed::{World, apply, eventually};
 
 use crate::rollout_common::{Fleet, SOON, controller, restarted};
 
 const NAMES: [&str; 8] = ["a", "b", "c", "d", "e", "f", "g", "h"];
 
 #[tokio::test]
-async fn killed_and_frozen_midway_it_goes_on_where_it_was() -> Result<()> {
+async fn killed_frozen_or_refused_midway_it_goes_on_where_it_was() -> Result<()> {
     let world = restarted().await?;
     world.start(&controller()).await?;
     let fleet = Fleet::of(&world, "phoenix", &NAMES).await?;
+    killed_and_frozen(&world, &fleet).await.context("killed and frozen")?;
+    a_hub_that_refuses_and_conflicts(&world, &fleet).await.context("refused and in conflict")
+}
+
+async fn killed_and_frozen(world: &World, fleet: &Fleet<'_>) -> Result<()> {
     for (action, call) in [("Hibernate", "StopInstances"), ("Resume", "StartInstances")] {
         world.ec2().reset_calls().await?;
         let rollout = fleet.rollout(action, json!({ "maxConcurrency": 2 })).await?;
@@ -44,33 +50,8 @@ async fn killed_and_frozen_midway_it_goes_on_where_it_was() -> Result<()> {
     Ok(())
 }
 
-#[tokio::test]
-async fn a_deadline_stops_while_no_controller_leads() -> Result<()> {
-    let world = restarted().await?;
-    world.start(&controller()).await?;
-    let fleet = Fleet::of(&world, "unled", &["a"]).await?;
-    world.change_timings(&json!({ "ec2Stop": "50s" })).await?;
-    let sleep = fleet.rollout("Hibernate", json!({ "deadline": "30s" })).await?;
-    sleep.until_target(fleet.get("a"), "Progressing").await?;
-    world.signal("controller", "kill").await?;
-    tokio::time::sleep(Duration::from_secs(40)).await;
-    world.start(&controller()).await?;
-    let status = sleep.until_phase(RolloutPhase::Succeeded).await?;
-    ensure!(!status.unobserved.is_empty(), "{status:#?}");
-    // The same with a leader all the time.
-    let slow = fleet.rollout("Resume", json!({ "deadline": "5s", "maxFailures": 0 }));
-    world.change_timings(&json!({ "ec2Start": "20s" })).await?;
-    let wake = slow.await?;
-    let reason = wake.until_target(fleet.get("a"), "TimeOut").await?;
-    ensure!(reason.starts_with("not Running within 5s"), "{reason}");
-    Ok(())
-}
-
-#[tokio::test]
-async fn a_hub_that_refuses_and_conflicts_delays_it_and_loses_nothing() -> Result<()> {
-    let world = restarted().await?;
-    world.start(&controller()).await?;
-    let fleet = Fleet::of(&world, "refused", &NAMES).await?;
+/// It is delayed, and nothing is lost.
+async fn a_hub_that_refuses_and_conflicts(world: &World, fleet: &Fleet<'_>) -> Result<()> {
     world.ec2().reset_calls().await?;
     let status = |code| Effect::Status { code, retry_after: None, message: None };
     for (path, code, count) in [
@@ -92,10 +73,28 @@ async fn a_hub_that_refuses_and_conflicts_delays_it_and_loses_nothing() -> Resul
     fleet.each_was_started_once("StopInstances").await
 }
 
-#[tokio::test]
-async fn nothing_starts_while_the_policy_does_not_deny() -> Result<()> {
-    let world = World::up(Options { clusters: 0, ..Options::shared() }).await?;
-    let fleet = Fleet::of(&world, "guarded", &["a"]).await?;
+/// Last, because its machines are slow.
+async fn a_deadline_stops_while_no_controller_leads(world: &World) -> Result<()> {
+    let fleet = Fleet::of(world, "unled", &["a"]).await?;
+    world.change_timings(&json!({ "ec2Stop": "50s" })).await?;
+    let sleep = fleet.rollout("Hibernate", json!({ "deadline": "30s" })).await?;
+    sleep.until_target(fleet.get("a"), "Progressing").await?;
+    world.signal("controller", "kill").await?;
+    tokio::time::sleep(Duration::from_secs(40)).await;
+    world.start(&controller()).await?;
+    let status = sleep.until_phase(RolloutPhase::Succeeded).await?;
+    ensure!(!status.unobserved.is_empty(), "{status:#?}");
+    // The same with a leader all the time.
+    let slow = fleet.rollout("Resume", json!({ "deadline": "5s", "maxFailures": 0 }));
+    world.change_timings(&json!({ "ec2Start": "20s" })).await?;
+    let wake = slow.await?;
+    let reason = wake.until_target(fleet.get("a"), "TimeOut").await?;
+    ensure!(reason.starts_with("not Running within 5s"), "{reason}");
+    Ok(())
+}
+
+async fn nothing_starts_while_the_policy_does_not_deny(world: &World) -> Result<()> {
+    let fleet = Fleet::of(world, "guarded", &["a"]).await?;
     let hub = world.hub().await?;
     let bindings: Api<ValidatingAdmissionPolicyBinding> = Api::all(hub.clone());
     let mut binding = bindings.get(POLICY).await?;
@@ -141,12 +140,20 @@ async fn nothing_starts_while_the_policy_does_not_deny() -> Result<()> {
 }
 
 #[tokio::test]
-async fn of_one_requester_only_so_many_rollouts_are_worked_on() -> Result<()> {
+async fn turns_a_policy_and_a_leader_are_waited_for() -> Result<()> {
     let world = restarted().await?;
+    of_one_requester_only_so_many_rollouts_are_worked_on(&world).await.context("turns")?;
+    world.signal("controller", "kill").await?;
+    world.start(&controller()).await?;
+    nothing_starts_while_the_policy_does_not_deny(&world).await.context("a policy that does not deny")?;
+    a_deadline_stops_while_no_controller_leads(&world).await.context("time without a leader")
+}
+
+async fn of_one_requester_only_so_many_rollouts_are_worked_on(world: &World) -> Result<()> {
     let mut start = controller();
     start.args.extend(["--max-rollouts-per-requester", "1"].map(str::to_owned));
     world.start(&start).await?;
-    let fleet = Fleet::of(&world, "turns", &["a"]).await?;
+    let fleet = Fleet::of(world, "turns", &["a"]).await?;
     let first = fleet.rollout("Hibernate", json!({ "paused": true })).await?;
     first.until_phase(RolloutPhase::Planned).await?;
     // Of rollouts of one second the first by name is first.

@@ -3,17 +3,16 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
+use kube::api::DeleteParams;
 use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
 use shared::annotation::{format, keys};
 use shared::hive::api::ClusterDeployment;
 use shared::rollout::mark::{Mark, Outcome};
 use shared::rollout::status::{PowerRolloutStatus, RolloutPhase};
-use testbed::cluster::version;
 use testbed::ec2::Fault;
 use testbed::proxy::faults::{Effect, Rule};
-use testbed::{ClusterOptions, Options, World, apply};
+use testbed::{ClusterOptions, World};
 
 use crate::rollout_common::{Fleet, SOON, word};
 
@@ -80,61 +79,23 @@ async fn what_a_rule_denies_is_refused_and_what_has_to_wait_is_deferred() -> Res
 }
 
 #[tokio::test]
-async fn an_upgrade_or_a_silent_spoke_defers_a_sleep() -> Result<()> {
+async fn a_silent_spoke_defers_a_sleep() -> Result<()> {
     let world = World::shared().await?;
-    let fleet = Fleet::of(&world, "busy", &["cgu", "silent", "fine"]).await?;
-    let hub = world.hub().await?;
-    apply::all(&hub, &[upgrades_definition()]).await?;
-    let kind = kube::api::ApiResource::from_gvk(&kube::core::GroupVersionKind::gvk(
-        "ran.openshift.io",
-        "v1alpha1",
-        "ClusterGroupUpgrade",
-    ));
-    let upgrades: Api<DynamicObject> = Api::namespaced_with(hub.clone(), "default", &kind);
-    let name = fleet.get("cgu").name().to_owned();
-    let upgrade = json!({ "apiVersion": "ran.openshift.io/v1alpha1", "kind": "ClusterGroupUpgrade", "metadata": { "name": name } });
-    testbed::eventually(SOON, "the definition", async || {
-        Ok(upgrades.create(&PostParams::default(), &serde_json::from_value(upgrade.clone())?).await.map(drop)?)
-    })
-    .await?;
-    let status = json!({ "status": {
-        "conditions": [{ "type": "Progressing", "status": "True" }], "remediationPlan": [[name]],
-    } });
-    upgrades.patch_status(&name, &PatchParams::default(), &Patch::Merge(&status)).await?;
+    let fleet = Fleet::of(&world, "busy", &["silent", "fine"]).await?;
     let mute = fleet
         .get("silent")
         .inject(&Rule { effect: Effect::Status { code: 503, retry_after: None, message: None }, ..Rule::default() })
         .await?;
-    // What the controller has read of upgrades is up to ten seconds old.
-    tokio::time::sleep(Duration::from_secs(10)).await;
     let sleep = fleet.rollout("Hibernate", json!({})).await?;
     sleep.until_target(fleet.get("fine"), "Succeeded").await?;
-    let why = sleep.until_target(fleet.get("cgu"), "Deferred").await?;
-    ensure!(why == format!("ClusterGroupUpgrade default/{name} is upgrading it"), "{why}");
     let why = sleep.until_target(fleet.get("silent"), "Deferred").await?;
     ensure!(why.contains("API server"), "{why}");
-    assert_eq!((fleet.mark("cgu").await?, fleet.mark("silent").await?), (None, None));
+    assert_eq!(fleet.mark("silent").await?, None);
     let gate = &fleet.get("silent").info().infra_id;
     world.heal(gate, Some(&mute.id)).await?;
-    upgrades.delete(&name, &DeleteParams::default()).await?;
     sleep.until_phase(RolloutPhase::Succeeded).await?;
     sleep.delete().await?;
     fleet.remove().await
-}
-
-#[tokio::test]
-async fn a_cluster_version_that_progresses_defers_a_sleep() -> Result<()> {
-    // All clusters of a world share a ClusterVersion.
-    let world = World::up(Options { clusters: 0, ..Options::shared() }).await?;
-    let fleet = Fleet::of(&world, "version", &["a"]).await?;
-    let spoke = world.spoke(fleet.get("a").info().spoke).await?;
-    version::set_upgrade(&spoke, Some("4.20.9")).await?;
-    let sleep = fleet.rollout("Hibernate", json!({})).await?;
-    let why = sleep.until_target(fleet.get("a"), "Deferred").await?;
-    ensure!(why.starts_with("it is being upgraded"), "{why}");
-    assert_eq!((fleet.mark("a").await?, fleet.get("a").get().await?.power_state()), (None, "Running"));
-    version::set_upgrade(&spoke, None).await?;
-    sleep.until_phase(RolloutPhase::Succeeded).await.map(drop)
 }
 
 #[tokio::test]
@@ -176,23 +137,6 @@ async fn a_target_whose_start_fails_for_a_minute_is_deferred_and_others_go_on() 
     sleep.until_phase(RolloutPhase::Succeeded).await?;
     sleep.delete().await?;
     fleet.remove().await
-}
-
-/// Of TALM, as far as a rollout reads it.
-fn upgrades_definition() -> Value {
-    let schema = json!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true });
-    json!({
-        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
-        "metadata": { "name": "clustergroupupgrades.ran.openshift.io" },
-        "spec": {
-            "group": "ran.openshift.io", "scope": "Namespaced",
-            "names": { "kind": "ClusterGroupUpgrade", "plural": "clustergroupupgrades", "singular": "clustergroupupgrade" },
-            "versions": [{
-                "name": "v1alpha1", "served": true, "storage": true, "subresources": { "status": {} },
-                "schema": { "openAPIV3Schema": schema },
-            }],
-        },
-    })
 }
 
 #[tokio::test]

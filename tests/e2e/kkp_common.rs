@@ -136,7 +136,8 @@ pub(crate) async fn is_as_before(cluster: &KkpCluster, before: &State) -> Result
         );
     }
     let record = cluster.get().await?;
-    let left: Vec<_> = record.annotations().keys().filter(|key| key.as_str() == keys::CERTIFICATES_EXPIRE_AT).collect();
+    let written = [keys::CERTIFICATES_EXPIRE_AT, keys::PAUSED_BY_SLEEP];
+    let left: Vec<_> = record.annotations().keys().filter(|key| written.contains(&key.as_str())).collect();
     ensure!(left.is_empty(), "{left:?}");
     Ok(())
 }

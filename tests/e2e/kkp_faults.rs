@@ -58,9 +58,15 @@ async fn whatever_happens_to_a_sleeping_cluster_it_comes_back() -> Result<()> {
     };
     let by_time = async {
         with_expired_certificates(changed).await.context("with expired certificates")?;
-        with_another_version(changed).await.context("with another version")
+        with_another_version(changed).await.context("with another version")?;
+        let other_sleep = json!({ "metadata": { "annotations": { keys::PAUSED_BY_SLEEP: "u-1/2026-11-22T18:00:00Z" } } });
+        paused_by_another_client(changed, &other_sleep).await.context("paused for another sleep")
     };
-    let after_scaling = async { after_scaling(raised).await.context("scaled by another client") };
+    let after_scaling = async {
+        after_scaling(raised).await.context("scaled by another client")?;
+        let reason = json!({ "spec": { "pauseReason": "maintenance" } });
+        paused_by_another_client(raised, &reason).await.context("paused for another reason")
+    };
     tokio::try_join!(by_others, by_time, after_scaling).map(drop)
 }
 
@@ -102,6 +108,20 @@ async fn after_scaling(cluster: &KkpCluster) -> Result<()> {
     scaled_by_others(cluster).await?;
     cluster.wake().await?;
     comes_back(cluster, &before).await
+}
+
+/// Another client has taken over the pause, or has paused the cluster again with the reason of ours: the wake leaves it, and says so.
+async fn paused_by_another_client(cluster: &KkpCluster, change: &Value) -> Result<()> {
+    let before = put_to_sleep(cluster).await?;
+    cluster.patch(change).await?;
+    cluster.wake().await?;
+    told(cluster, "PausedByOthers").await?;
+    cluster.wait_for_phase(None, SOON).await?;
+    let after = state(cluster).await?;
+    ensure!(after.paused && cluster.record().await?.is_none(), "{after:#?}");
+    ensure!(State { paused: false, ..after } == before, "{before:#?}");
+    ensure!(annotation(&cluster.get().await?, keys::PAUSED_BY_SLEEP).is_none(), "our annotation is left");
+    nothing_forbidden(&cluster.log().await?)
 }
 
 /// Replicas that another client raises are set to 0 three times in a sleep, then they stay and an Event says so. The first of the three

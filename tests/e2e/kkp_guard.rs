@@ -85,7 +85,8 @@ fn clusters() -> Vec<(&'static str, Value, Value)> {
         status("Running", &[up_to_date, ("ClusterDehydrated", is_asleep, phase)])
     };
     let paused = |reason: &str| json!({ "spec": { "pause": true, "pauseReason": reason } });
-    let asleep = || both(annotated(keys::POWER_STATE, "Hibernating"), &paused("dehydrated by kubectl-hibernate"));
+    let copied = || both(annotated(keys::POWER_STATE, "Hibernating"), &paused("dehydrated by kubectl-hibernate"));
+    let asleep = || both(copied(), &annotated(keys::PAUSED_BY_SLEEP, "u-1/2026-11-22T18:00:00Z"));
     let expires = |days| both(asleep(), &annotated(keys::CERTIFICATES_EXPIRE_AT, in_days(days)));
     let provider = |name: &str| json!({ "spec": { "cloud": { "providerName": name } } });
     let finalizers = |names: &[&str]| json!({ "metadata": { "finalizers": names } });
@@ -106,6 +107,8 @@ fn clusters() -> Vec<(&'static str, Value, Value)> {
         ("asleep", asleep(), phase("Dehydrated")),
         ("pausing", asleep(), phase("Pausing")),
         ("lost", asleep(), Value::Null),
+        // Our reason, and no sleep of ours.
+        ("copied", copied(), running()),
         ("stuck", asleep(), phase("AwakePaused")),
         ("waking", both(asleep(), &annotated(keys::POWER_STATE, "Running")), phase("Dehydrated")),
         ("restoring", both(asleep(), &annotated(keys::ACTIVE_RESTORE, "r")), phase("Dehydrated")),
@@ -232,6 +235,7 @@ fn changes() -> Vec<(&'static str, &'static str, Value, Says)> {
         ("K7", "pausing", unpause(), Denies(sleeps)),
         ("K7 in a wake", "stuck", unpause(), Nothing),
         ("K7 without a status", "lost", unpause(), Denies(sleeps)),
+        ("K7 of another client's pause", "copied", unpause(), Nothing),
         ("K7 with the escape", "asleep", both(unpause(), &allow), Nothing),
         ("K7 with a wake", "asleep", both(unpause(), &wake), Nothing),
         ("K7 after a wake", "waking", unpause(), Nothing),
@@ -249,6 +253,7 @@ fn changes() -> Vec<(&'static str, &'static str, Value, Says)> {
         ("K9", "asleep", restore(), Denies(by_restore)),
         ("K9 in a wake", "stuck", restore(), Nothing),
         ("K9 without a status", "lost", restore(), Denies(by_restore)),
+        ("K9 of another client's pause", "copied", restore(), Nothing),
         ("K9 with a wake", "asleep", both(restore(), &wake), Nothing),
         ("K9 after a wake", "waking", restore(), Nothing),
         ("K9 awake", "awake", restore(), Nothing),

@@ -107,11 +107,13 @@ fn asleep() -> String {
         "({} == 'True'
   || {} in {}
   || (oldObject.?spec.?pause.orValue(false) && oldObject.?spec.?pauseReason.orValue('').startsWith('{}')
+  && oldObject.metadata.?annotations[?'{}'].hasValue()
   && !({} in {})))",
         condition("status"),
         condition("reason"),
         list(&ASLEEP.map(Into::into)),
         keys::PAUSED_BY_US,
+        keys::PAUSED_BY_SLEEP,
         condition("reason"),
         list(&WAKING.map(Into::into))
     )

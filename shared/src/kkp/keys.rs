@@ -16,6 +16,8 @@ pub const TO_UNPAUSE: &str =
 pub const ALLOW_DELETE: &str = "hibernate.sh/allow-delete";
 /// How our `spec.pauseReason` begins. A reason of the user may follow.
 pub const PAUSED_BY_US: &str = "dehydrated by kubectl-hibernate";
+/// On a Cluster that we have paused: the sleep whose pause that is ([`super::record::Record::sleep`]). Written and removed with the pause.
+pub const PAUSED_BY_SLEEP: &str = "hibernate.sh/paused-by-sleep";
 /// On a sleeping Cluster: when the first certificate of its control plane expires, RFC 3339. Written by the controller.
 pub const CERTIFICATES_EXPIRE_AT: &str = "hibernate.sh/certificates-expire-at";
 /// On a Deployment, `StatefulSet` or `MachineDeployment` of a sleeping cluster: its replica count before, a copy of the record. Not

@@ -162,6 +162,11 @@ impl Record {
         }
     }
 
+    /// The sleep that it is of, `UID/TIME`: the UID of the Cluster, and when the sleep began.
+    pub fn sleep(&self) -> String {
+        format!("{}/{}", self.uid, self.since)
+    }
+
     /// What is wrong with it for the Cluster with this UID; `None` if it belongs to it.
     pub fn mismatch(&self, uid: &str) -> Option<String> {
         let found = match self.uid.as_str() {

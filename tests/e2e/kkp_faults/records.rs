@@ -43,12 +43,14 @@ pub(super) async fn forged(cluster: &KkpCluster) -> Result<()> {
 
 /// The seed's team has paused it, and somebody restores the record of an earlier sleep, or another cluster's.
 pub(super) async fn of_a_paused_cluster(cluster: &KkpCluster) -> Result<()> {
-    cluster.patch(&json!({ "spec": { "pause": true, "pauseReason": "maintenance" } })).await?;
-    let before = state(cluster).await?;
     let uid = cluster.get().await?.uid().context("a UID")?;
-    for (uid, reason) in
-        [(uid.as_str(), "RecordUnconfirmed"), ("11111111-1111-1111-1111-111111111111", "RecordForeign")]
-    {
+    for (why, uid, reason) in [
+        ("maintenance", uid.as_str(), "RecordUnconfirmed"),
+        ("maintenance", "11111111-1111-1111-1111-111111111111", "RecordForeign"),
+        ("dehydrated by kubectl-hibernate", uid.as_str(), "RecordUnconfirmed"),
+    ] {
+        cluster.patch(&json!({ "spec": { "pause": true, "pauseReason": why } })).await?;
+        let before = state(cluster).await?;
         create_record(cluster, uid, "AwakePaused").await?;
         look(cluster).await?;
         said(cluster, reason, "elete it").await?;

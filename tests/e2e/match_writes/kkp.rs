@@ -43,7 +43,9 @@ fn both(mut one: Value, other: &Value) -> Value {
 pub fn stored() -> Vec<Value> {
     let paused = |reason: &str| json!({ "spec": { "pause": true, "pauseReason": reason } });
     let sleep = || annotated(keys::POWER_STATE, "Hibernating");
-    let asleep = || both(sleep(), &paused("dehydrated by kubectl-hibernate: weekend"));
+    let copied = || both(sleep(), &paused("dehydrated by kubectl-hibernate: weekend"));
+    let named = annotated(keys::PAUSED_BY_SLEEP, "u-1/2026-11-22T18:00:00Z");
+    let asleep = || both(copied(), &named);
     vec![
         json!(Cluster::crd()),
         cluster("awake", &json!({})),
@@ -52,7 +54,9 @@ pub fn stored() -> Vec<Value> {
         // What a restored backup holds: no status.
         cluster("lost", &asleep()),
         cluster("forged", &json!({})),
-        cluster("waking", &both(annotated(keys::POWER_STATE, "Running"), &paused("dehydrated by kubectl-hibernate"))),
+        // Our reason, and no sleep of ours.
+        cluster("copied", &copied()),
+        cluster("waking", &both(asleep(), &annotated(keys::POWER_STATE, "Running"))),
         cluster("restoring", &both(asleep(), &annotated(keys::ACTIVE_RESTORE, "r"))),
         cluster("theirs", &both(sleep(), &paused("maintenance"))),
     ]
@@ -147,6 +151,9 @@ pub fn writes() -> Vec<Write> {
         delete("without intent: it is deleted", "forged", &[]),
         update("paused by others: it is un-paused", "theirs", unpause(), &[]),
         update("paused by others: it is restored", "theirs", restore(), &[]),
+        update("paused by others with our reason: it is un-paused", "copied", unpause(), &[]),
+        update("paused by others with our reason: it is restored", "copied", restore(), &[]),
+        delete("paused by others with our reason: it is deleted", "copied", &[]),
         delete("an awake cluster is deleted", "awake", &[]),
         delete("a sleeping cluster is deleted", "asleep", &[DELETE]),
     ]

@@ -71,6 +71,7 @@ pub(crate) fn kkp_cluster(state: &str) -> Value {
             "name": "demo", "uid": "4c0a", "finalizers": ["kubermatic.k8c.io/cleanup-in-cluster-lb"],
             "annotations": {
                 "hibernate.sh/power-state": state, "hibernate.sh/certificates-expire-at": "2026-01-01T00:00:00Z",
+                "hibernate.sh/paused-by-sleep": "4c0a/2026-11-20T18:00:00Z",
                 "hibernate.sh/requested-by": "alice", "hibernate.sh/requested-at": "2026-11-20T18:00:00Z",
             },
         },

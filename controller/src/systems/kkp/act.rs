@@ -50,10 +50,11 @@ pub async fn run(
     for action in &plan.actions {
         match action {
             Action::Pause => {
-                let patch = patches::pause(cluster, observation.certificates_expire);
+                let patch = patches::pause(cluster, record, observation.certificates_expire);
                 observation.written = Some(write_cluster(kkp, cluster, patch).await?);
             }
             Action::Unpause => observation.written = unpause(kkp, cluster, target).await?,
+            Action::Disown => observation.written = Some(write_cluster(kkp, cluster, patches::disown()).await?),
             other => one(kkp, observation, record, other).await?,
         }
     }
@@ -78,7 +79,7 @@ async fn one(
     let seed = Seed { kkp, namespace: cluster.control_plane_namespace() };
     let user = || User::of(kkp, &observation.user);
     match action {
-        Action::Pause | Action::Unpause => Ok(()), // to the Cluster itself
+        Action::Pause | Action::Unpause | Action::Disown => Ok(()), // to the Cluster itself
         Action::ScaleDown(workload, replicas) => seed.workload(workload, patches::scale_down(*replicas)).await,
         Action::Restore(workload, replicas) => seed.workload(workload, patches::restore(*replicas)).await,
         Action::Unmark(workloads) => {

@@ -176,8 +176,10 @@ impl System for Kkp {
         let is_wanted = on_cluster.is_some_and(|request| request.desired == Desired::Hibernating);
         // A record may be left of which the Cluster shows nothing: the controller ended before it wrote the condition.
         let has_condition = cluster.condition(shared::kkp::keys::DEHYDRATED).is_some();
-        let is_concerned =
-            is_wanted || has_condition || decide::is_paused_by_us(cluster) || preflight::requested(cluster).is_some();
+        let is_concerned = is_wanted
+            || has_condition
+            || decide::is_paused_by_us(cluster, None)
+            || preflight::requested(cluster).is_some();
         if target.state.read && !is_concerned {
             self.slots.free(&cluster.name_any());
             return Ok(Observed::Rest(None));

@@ -4,24 +4,21 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
-use shared::annotation::format;
+use shared::annotation::{format, keys as common};
 use shared::kkp::api::Cluster;
 use shared::kkp::keys;
-use shared::kkp::record::Machines;
-use shared::text::sanitize_to;
+use shared::kkp::record::{Machines, Record};
+use shared::text::sanitize;
 
-/// Bytes of a user's reason in `spec.pauseReason`.
-const MAX_REASON: usize = 512;
-
-/// The pause, its reason and our annotations, in one write.
-pub fn pause(cluster: &Cluster, expiry: Option<Timestamp>) -> Value {
+/// The pause, its reason and our annotations, in one write. One that names no sleep is nobody's: the record comes first.
+pub fn pause(cluster: &Cluster, record: Option<&Record>, expiry: Option<Timestamp>) -> Value {
     let annotations = cluster.metadata.annotations.as_ref();
-    let reason = annotations.and_then(|all| all.get(shared::annotation::keys::REASON));
-    let reason = reason.map(|reason| format!(": {}", sanitize_to(reason, MAX_REASON))).unwrap_or_default();
+    let reason = annotations.and_then(|all| all.get(common::REASON));
+    let reason = reason.map(|reason| format!(": {}", sanitize(reason))).unwrap_or_default();
     json!({
         "metadata": { "annotations": {
-            keys::POWER_STATE: "Hibernating", keys::CERTIFICATES_EXPIRE_AT: expiry.map(format::seconds), keys::ALLOW_UNPAUSE: null,
-            keys::ALLOW_DELETE: null,
+            keys::POWER_STATE: "Hibernating", keys::PAUSED_BY_SLEEP: record.map(Record::sleep),
+            keys::CERTIFICATES_EXPIRE_AT: expiry.map(format::seconds), keys::ALLOW_UNPAUSE: null, keys::ALLOW_DELETE: null,
         } },
         "spec": { "pause": true, "pauseReason": format!("{}{reason}", keys::PAUSED_BY_US) },
     })
@@ -29,20 +26,25 @@ pub fn pause(cluster: &Cluster, expiry: Option<Timestamp>) -> Value {
 
 /// The end of the pause.
 pub fn unpause() -> Value {
-    json!({
-        "metadata": { "annotations": {
-            keys::CERTIFICATES_EXPIRE_AT: null, keys::ALLOW_UNPAUSE: null, keys::ALLOW_DELETE: null,
-        } },
-        "spec": { "pause": false, "pauseReason": null },
-    })
+    let mut patch = disown();
+    patch["spec"] = json!({ "pause": false, "pauseReason": null });
+    patch
+}
+
+/// Our annotations of a pause go.
+pub fn disown() -> Value {
+    json!({ "metadata": { "annotations": {
+        keys::PAUSED_BY_SLEEP: null, keys::CERTIFICATES_EXPIRE_AT: null, keys::ALLOW_UNPAUSE: null, keys::ALLOW_DELETE: null,
+    } } })
 }
 
 /// The intent to run, in place of a request for sleep that is overruled.
 pub fn run(now: Timestamp) -> Value {
-    json!({ "metadata": { "annotations": {
-        keys::POWER_STATE: "Running", keys::POWER_STATE_AT: format::seconds(now), keys::CERTIFICATES_EXPIRE_AT: null,
-        keys::ALLOW_UNPAUSE: null, keys::ALLOW_DELETE: null,
-    } } })
+    let mut patch = disown();
+    let annotations = &mut patch["metadata"]["annotations"];
+    annotations[keys::POWER_STATE] = json!("Running");
+    annotations[keys::POWER_STATE_AT] = json!(format::seconds(now));
+    patch
 }
 
 /// A change that has the controllers of an object reconcile it.
@@ -171,17 +173,27 @@ mod tests {
     #[test]
     fn a_pause_says_who_and_why() {
         let mut cluster = Cluster::new("abc", shared::kkp::api::ClusterSpec::default());
-        assert_eq!(pause(&cluster, None)["spec"]["pauseReason"], "dehydrated by kubectl-hibernate");
-        let reason = (shared::annotation::keys::REASON.to_owned(), "weekend".to_owned());
+        assert_eq!(pause(&cluster, None, None)["spec"]["pauseReason"], "dehydrated by kubectl-hibernate");
+        let reason = (common::REASON.to_owned(), "weekend".to_owned());
         cluster.metadata.annotations = Some([reason].into());
         let expiry = Some("2027-01-02T00:00:00Z".parse().unwrap());
-        let paused = pause(&cluster, expiry);
+        let record = Record::begin("u-1", "2026-11-22T18:00:00Z".parse().unwrap());
+        let paused = pause(&cluster, Some(&record), expiry);
+        assert_eq!(paused["metadata"]["annotations"][keys::PAUSED_BY_SLEEP], "u-1/2026-11-22T18:00:00Z");
         assert_eq!(paused["spec"]["pauseReason"], "dehydrated by kubectl-hibernate: weekend");
         assert_eq!(paused["metadata"]["annotations"][keys::CERTIFICATES_EXPIRE_AT], "2027-01-02T00:00:00Z");
-        assert!(unpause()["metadata"]["annotations"][keys::CERTIFICATES_EXPIRE_AT].is_null());
         // What was allowed for one sleep is not allowed for the next.
-        for patch in [&paused, &unpause()] {
+        for patch in [&paused, &unpause(), &disown()] {
             assert_eq!(patch["metadata"]["annotations"].get(keys::ALLOW_DELETE), Some(&Value::Null), "{patch}");
         }
+        let now = "2026-11-22T19:00:00Z".parse().unwrap();
+        for patch in [unpause(), disown(), run(now)] {
+            let mut after = paused.clone();
+            json_patch::merge(&mut after, &patch);
+            let annotations = after["metadata"]["annotations"].as_object().unwrap();
+            assert!(!annotations.contains_key(keys::PAUSED_BY_SLEEP), "{patch}");
+            assert!(!annotations.contains_key(keys::CERTIFICATES_EXPIRE_AT), "{patch}");
+        }
+        assert_eq!((unpause()["spec"]["pause"].as_bool(), disown().get("spec")), (Some(false), None));
     }
 }

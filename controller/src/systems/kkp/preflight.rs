@@ -63,7 +63,7 @@ fn quota(cluster: &Cluster) -> BTreeMap<String, String> {
 pub async fn findings(kkp: &Kkp, cluster: &Cluster, recorded: Option<Phase>, seed: &Seed, user: &Seen) -> Vec<Finding> {
     let api: Api<Cluster> = Api::all(kkp.hub().client.clone());
     let dry_run = PatchParams { dry_run: true, ..as_controller() };
-    let answer = api.patch(&cluster.name_any(), &dry_run, &Patch::Merge(patches::pause(cluster, None))).await;
+    let answer = api.patch(&cluster.name_any(), &dry_run, &Patch::Merge(patches::pause(cluster, None, None))).await;
     let refusal = answer.err().map(|error| match error {
         kube::Error::Api(status) => sanitize(&status.message),
         other => sanitize(&other),

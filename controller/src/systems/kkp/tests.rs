@@ -35,6 +35,7 @@ fn workload(number: usize, resource: &str, name: &str) -> String {
 /// A seed whose clusters sleep.
 fn seed() -> MemoryHub {
     let hub = MemoryHub::default();
+    let now = clock::now().to_string();
     for number in 0..ALL {
         let condition = json!({
             "status": "True", "reason": "Dehydrated", "kubermaticVersion": "v", "lastHeartbeatTime": "2026-11-22T18:00:00Z",
@@ -43,13 +44,15 @@ fn seed() -> MemoryHub {
             &cluster(number),
             json!({
                 "apiVersion": "kubermatic.k8c.io/v1", "kind": "Cluster",
-                "metadata": { "name": number.to_string(), "uid": number.to_string(), "annotations": { keys::POWER_STATE: "Hibernating" } },
+                "metadata": {
+                    "name": number.to_string(), "uid": number.to_string(),
+                    "annotations": { keys::POWER_STATE: "Hibernating", keys::PAUSED_BY_SLEEP: format!("{number}/{now}") },
+                },
                 "spec": { "humanReadableName": "a", "version": "1", "cloud": { "dc": "d", "providerName": "aws" }, "pause": true, "pauseReason": keys::PAUSED_BY_US },
                 "status": { "phase": "Running", "conditions": { keys::DEHYDRATED: condition } },
             }),
         );
         let counts = json!({ "Deployment/apiserver": 2, "Deployment/scheduler": 1, "StatefulSet/etcd": 3 });
-        let now = clock::now().to_string();
         let text = json!({ "v": 1, "uid": number.to_string(), "since": now, "phase": "Dehydrated", "entered": now, "controlPlane": counts });
         let data = json!({ keys::RECORD.1: text.to_string() });
         hub.put(&record(number), json!({ "metadata": { "name": keys::RECORD.0 }, "data": data }));

@@ -176,10 +176,12 @@ impl Cluster {
         self.is_asleep() || unread.iter().any(|field| decides.iter().any(|path| field.concerns(path)))
     }
 
-    /// Whether the pause is ours, in a sleep or in a wake.
+    /// Whether the pause is of a sleep of ours, in a sleep or in a wake. Of which one is the controller's to compare: the Cluster may be a
+    /// restored one, which is dehydrated, too.
     pub fn paused_by_us(&self) -> bool {
         let reason = self.spec.as_ref().and_then(|spec| spec.pause_reason.as_deref());
-        self.paused() && reason.is_some_and(|reason| reason.starts_with(keys::PAUSED_BY_US))
+        let has_our_reason = reason.is_some_and(|reason| reason.starts_with(keys::PAUSED_BY_US));
+        self.paused() && has_our_reason && self.metadata.annotations.get(keys::PAUSED_BY_SLEEP).is_some()
     }
 }
 

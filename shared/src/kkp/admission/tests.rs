@@ -19,6 +19,9 @@ use crate::kkp::phase::Phase;
 
 const CONTROLLER: &str = "system:serviceaccount:hibernate-system:hibernate-controller";
 const NOW: &str = "2026-11-22T18:00:00Z";
+/// Why our controller pauses a cluster, and the sleep that the pause names.
+const REASON: &str = "dehydrated by kubectl-hibernate: weekend";
+const SLEEP: &str = "u-1/2026-11-22T17:00:00Z";
 
 /// A cluster that runs.
 fn awake() -> Value {
@@ -112,6 +115,7 @@ fn stamps(old: Option<&Value>, new: &Value, user: &str) -> Vec<(&'static str, Op
 fn into_sleep() {
     let sleep = || annotate(keys::POWER_STATE, "Hibernating");
     let paused = |reason: &str| json!({ "spec": { "pause": true, "pauseReason": reason } });
+    let named = annotate(keys::PAUSED_BY_SLEEP, SLEEP);
     for (row, before, with, denied, warned) in [
         ("plain", json!({}), json!({}), vec![], vec![]),
         ("K1", json!({}), annotate(keys::POWER_STATE, "asleep"), vec!["K1"], vec![]),
@@ -121,7 +125,9 @@ fn into_sleep() {
         ("K3", json!({ "spec": { "cloud": { "providerName": "baremetal" } } }), json!({}), vec![], vec!["K3"]),
         ("K4", json!({ "spec": { "pause": true } }), json!({}), vec!["K4"], vec![]),
         ("K4", paused("maintenance"), json!({}), vec!["K4"], vec![]),
-        ("K4, ours", paused("dehydrated by kubectl-hibernate: weekend"), json!({}), vec![], vec![]),
+        ("K4, ours", merged(paused(REASON), named.clone()), json!({}), vec![], vec![]),
+        ("K4, our reason alone", paused(REASON), json!({}), vec!["K4"], vec![]),
+        ("K4, our sleep alone", merged(paused("maintenance"), named), json!({}), vec!["K4"], vec![]),
         ("K4", annotate(keys::ACTIVE_RESTORE, "r"), json!({}), vec!["K4"], vec![]),
         ("K4, at once", json!({}), annotate(keys::ACTIVE_RESTORE, "r"), vec!["K4"], vec![]),
         ("K4", json!({ "status": { "phase": "Updating" } }), json!({}), vec!["K4"], vec![]),
@@ -180,7 +186,8 @@ fn k4_says_nothing_of_the_status_of_a_new_object() {
 fn a_pause_of_ours_is_a_sleep_in_no_phase_of_the_wake() {
     for phase in Phase::iter() {
         let object = json!({
-            "metadata": { "name": "abc" }, "spec": { "pause": true, "pauseReason": "dehydrated by kubectl-hibernate" },
+            "metadata": { "name": "abc", "annotations": { keys::PAUSED_BY_SLEEP: SLEEP } },
+            "spec": { "pause": true, "pauseReason": REASON },
             "status": { "conditions": { "ClusterDehydrated": { "status": "False", "reason": phase } } },
         });
         let cluster: Cluster = serde_json::from_value(object).unwrap();
@@ -188,7 +195,8 @@ fn a_pause_of_ours_is_a_sleep_in_no_phase_of_the_wake() {
         assert_eq!((cluster.is_asleep(), WAKING.contains(&phase)), (!wakes, wakes), "{phase}");
         let said =
             json!({ "status": { "conditions": { "ClusterDehydrated": { "status": "False", "reason": phase } } } });
-        let paused = json!({ "spec": { "pause": true, "pauseReason": "dehydrated by kubectl-hibernate" } });
+        let paused =
+            merged(json!({ "spec": { "pause": true, "pauseReason": REASON } }), annotate(keys::PAUSED_BY_SLEEP, SLEEP));
         let old = merged(merged(awake(), paused), said);
         let again = verdict(&old, annotate(keys::POWER_STATE, "Hibernating"), "alice");
         assert_eq!(again, (vec![], vec![]), "a sleep may be requested again: {phase}");
@@ -221,20 +229,18 @@ fn k6_annotations_have_their_form_whatever_the_state() {
 fn while_asleep() {
     let unpause = || json!({ "spec": { "pause": false } });
     let deleted = json!({ "metadata": { "deletionTimestamp": "2026-11-22T17:00:00Z" } });
-    let no_status = json!({ "status": null, "spec": { "pauseReason": "dehydrated by kubectl-hibernate" } });
+    let ours = || merged(annotate(keys::PAUSED_BY_SLEEP, SLEEP), json!({ "spec": { "pauseReason": REASON } }));
+    let no_status = and(ours(), &json!({ "status": null }));
+    let not_ours = json!({ "status": null, "spec": { "pauseReason": REASON } });
     let condition = |status: &str, reason: &str| json!({ "status": { "conditions": { "ClusterDehydrated": { "status": status, "reason": reason } } } });
     let restore = || annotate(keys::ACTIVE_RESTORE, "r");
-    let awake_paused = || {
-        merged(
-            condition("False", "AwakePaused"),
-            json!({ "spec": { "pauseReason": "dehydrated by kubectl-hibernate" } }),
-        )
-    };
+    let awake_paused = || merged(condition("False", "AwakePaused"), ours());
     for (what, before, change, user, denied, warned) in [
         ("an un-pause", json!({}), unpause(), "alice", vec!["K7"], vec![]),
         ("an absent pause", json!({}), json!({ "spec": { "pause": null } }), "alice", vec!["K7"], vec![]),
         ("no spec at all", json!({}), json!({ "spec": null }), "alice", vec!["K7"], vec!["K8"]),
         ("a status that is lost", no_status.clone(), unpause(), "alice", vec!["K7"], vec![]),
+        ("a pause of others with our reason", not_ours, unpause(), "alice", vec![], vec![]),
         ("a record that cannot be read", condition("True", "RecordUnreadable"), unpause(), "alice", vec!["K7"], vec![]),
         ("on the way", condition("False", "ScalingDownControlPlane"), unpause(), "alice", vec!["K7"], vec![]),
         ("on the way back", condition("False", "StartingControlPlane"), unpause(), "alice", vec![], vec![]),
@@ -444,7 +450,7 @@ fn any_cluster() -> impl Strategy<Value = Value> {
     let flag = one_of(&[None, None, Some("true"), Some("yes")]);
     let time = one_of(&[None, None, Some("2026-11-22T17:00:00Z"), Some("2026-11-23T17:00:00Z"), Some("now")]);
     let reason = one_of(&[None, Some("Dehydrated"), Some("Pausing"), Some("Draining"), Some("x")]);
-    let pause = one_of(&[None, Some("dehydrated by kubectl-hibernate"), Some("theirs")]);
+    let pause = one_of(&[None, Some(REASON), Some("theirs")]);
     (state, [flag.clone(), flag.clone(), flag.clone(), flag], [time.clone(), time], reason, pause, any::<bool>()).prop_map(
         |(state, flags, times, reason, pause, deleted)| {
             json!({
@@ -455,6 +461,7 @@ fn any_cluster() -> impl Strategy<Value = Value> {
                         keys::POWER_STATE: state, keys::ALLOW_UNPAUSE: flags[0], common::PROTECTED: flags[1],
                         keys::ACTIVE_RESTORE: flags[2], common::REQUESTED_BY: flags[3],
                         common::HOLD_AWAKE_UNTIL: times[0], keys::POWER_STATE_AT: times[1],
+                        keys::PAUSED_BY_SLEEP: pause.filter(|_| !deleted).map(|_| SLEEP),
                     })),
                 },
                 "spec": { "pause": pause.is_some(), "pauseReason": pause, "cloud": { "dc": "eu", "providerName": "aws" } },

@@ -47,9 +47,9 @@ pub struct Facts<'a> {
 }
 
 impl Facts<'_> {
-    /// Whether the cluster is paused, and by us.
+    /// Whether the cluster is paused, and by the sleep of the record.
     pub fn is_paused_by_us(&self) -> bool {
-        is_paused_by_us(self.cluster)
+        is_paused_by_us(self.cluster, self.record)
     }
 
     /// Whether another client has paused the cluster. An `EtcdRestore` ends its pause by itself.
@@ -94,9 +94,19 @@ pub fn kept_awake(cluster: &Cluster, now: Timestamp) -> Option<String> {
     Some(format!("annotation {}: {hold}", common::HOLD_AWAKE_UNTIL))
 }
 
-/// Whether a cluster is paused, and by us.
-pub fn is_paused_by_us(cluster: &Cluster) -> bool {
-    cluster.spec.pause && has_our_reason(cluster)
+/// Whether a cluster is paused, and by a sleep of ours: with our reason, and with the name of the sleep of this record. Without a record,
+/// and with one that was made again, the UID of the Cluster is all there is to compare. A sleep whose pause another client has ended does
+/// not pause it again.
+///
+/// A record that was restored with its Cluster and corrected since has another UID than the name, and the same time.
+pub fn is_paused_by_us(cluster: &Cluster, record: Option<&Record>) -> bool {
+    let sleep = cluster.metadata.annotations.as_ref().and_then(|all| all.get(keys::PAUSED_BY_SLEEP)?.rsplit_once('/'));
+    let Some((uid, since)) = sleep.filter(|_| cluster.spec.pause && has_our_reason(cluster)) else { return false };
+    match record {
+        Some(record) if record.woken.is_some() => false,
+        Some(record) if !record.rebuilt => since == record.since,
+        _ => uid == cluster.uid(),
+    }
 }
 
 /// Whether it carries the reason of our pause, which stays when another client ends that.

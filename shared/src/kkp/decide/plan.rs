@@ -78,6 +78,8 @@ pub enum Action {
     Unmark(Vec<Workload>),
     /// End the pause, or remove what is left of it.
     Unpause,
+    /// Remove our annotations of a pause. The pause is another client's, and stays.
+    Disown,
     /// Suspend `CronJobs`.
     Suspend(Vec<String>),
     /// Resume `CronJobs`.

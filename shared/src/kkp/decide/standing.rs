@@ -50,7 +50,10 @@ pub(super) fn was_missed(cluster: &Cluster) -> bool {
 
 /// Judges it, or why it cannot be read.
 pub fn standing(cluster: &Cluster, record: Option<Result<&Record, RecordError>>) -> Standing {
-    let (phase, is_ours) = (phase(cluster), is_paused_by_us(cluster));
+    let (phase, found) = (phase(cluster), record.and_then(Result::ok));
+    let own = found.filter(|record| record.mismatch(cluster.uid()).is_none());
+    // A record that was restored with its Cluster has another UID, and is of the sleep that the pause names.
+    let is_ours = is_paused_by_us(cluster, own) || own.is_none() && is_paused_by_us(cluster, found);
     let begun = phase.filter(|phase| *phase != Phase::Preflight);
     let under_way = begun.or(is_ours.then_some(Phase::Dehydrated));
     let record = match record.transpose() {
@@ -110,7 +113,7 @@ fn unconfirmed(cluster: &Cluster, record: &Record) -> Standing {
 }
 
 fn held(cluster: &Cluster, under_way: Option<Phase>, reason: &str, problem: &str) -> Standing {
-    Standing::Held(hold(cluster, phase(cluster), reason, problem), under_way)
+    Standing::Held(hold(cluster, under_way.or_else(|| phase(cluster)), reason, problem), under_way)
 }
 
 /// What the condition says of a cluster whose record is of no use. It keeps the phase: the operation goes on from there.

@@ -56,11 +56,15 @@ fn goes_on_regardless(facts: &Facts<'_>, phase: Phase) -> bool {
 /// until it is up, because KKP then restores nothing (row 20). The pause of another client is theirs to end. When they have ended ours, what
 /// it has left goes the same way: a later pause without a reason would pass for ours.
 fn unpause(facts: &Facts<'_>) -> Option<Action> {
-    let cluster = facts.cluster;
-    let has_expiry =
-        cluster.metadata.annotations.as_ref().is_some_and(|all| all.contains_key(keys::CERTIFICATES_EXPIRE_AT));
-    let is_left = !cluster.spec.pause && (has_our_reason(cluster) || has_expiry);
+    let is_left = !facts.cluster.spec.pause && (has_our_reason(facts.cluster) || is_noted(facts));
     ((facts.is_paused_by_us() || is_left) && !facts.is_deleted()).then_some(Action::Unpause)
+}
+
+/// Whether the Cluster carries what was written with a pause of ours.
+fn is_noted(facts: &Facts<'_>) -> bool {
+    let annotations = facts.cluster.metadata.annotations.as_ref();
+    let has = |key: &str| annotations.is_some_and(|all| all.contains_key(key));
+    has(keys::CERTIFICATES_EXPIRE_AT) || has(keys::PAUSED_BY_SLEEP)
 }
 
 /// etcd and the end of the pause, back to back: KKP raises everything but etcd, and at its concurrency limit nothing (rows 8, 9).
@@ -220,6 +224,8 @@ fn end(facts: &Facts<'_>, record: &Record, user: &Machinery) -> Plan {
     actions.extend((!marked.is_empty()).then_some(Action::Unmark(marked)));
     actions.push(Action::TouchBackups);
     actions.extend(unpause(facts));
+    // Without the record it would pass for ours.
+    actions.extend((facts.is_paused_by_others() && is_noted(facts)).then_some(Action::Disown));
     let warning = facts.is_paused_by_others().then(|| {
         let why = facts.cluster.spec.pause_reason.as_deref().filter(|why| !why.is_empty()).unwrap_or("no reason given");
         let note = format!("the cluster is awake, and another client has paused it ({why}): KKP does not manage it until spec.pause is false");

@@ -4,6 +4,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::intent::request;
+use super::state::paused_by;
 use crate::annotation::{annotation, format, keys as common};
 use crate::kkp::api::{Cluster, Request};
 use crate::kkp::keys;
@@ -105,6 +106,8 @@ impl Companion for RecordConfigMap {
                 return shown;
             }
         };
+        let paused_by = Cluster::deserialize(target).ok().and_then(|cluster| paused_by(&cluster, Some(&record)));
+        shown.more.extend(paused_by.map(|by| ("pausedBy", json!(by))));
         if phase == Some(record.phase) {
             shown.since = format::time(&record.entered).or(shown.since);
         }
@@ -211,8 +214,9 @@ mod tests {
 
     #[test]
     fn the_record_has_the_numbers() {
-        let text = record_of(Phase::Dehydrated).text().unwrap();
+        let (text, ours) = (record_of(Phase::Dehydrated).text().unwrap(), record_of(Phase::Dehydrated).sleep());
         let mut object = cluster(&asks("Hibernating", EARLY), Some(("Dehydrated", "")));
+        object["metadata"]["annotations"][keys::PAUSED_BY_SLEEP] = json!(ours);
         object["spec"]["pause"] = json!(true);
         object["spec"]["pauseReason"] = json!(keys::PAUSED_BY_US);
         let shown = KKP_CLUSTER.record(&object).unwrap();
@@ -224,6 +228,10 @@ mod tests {
         assert_eq!((KKP_CLUSTER.columns[4].cell)(&shown, now()), "5");
         assert_eq!((KKP_CLUSTER.columns[5].cell)(&shown, now()), "3");
         assert!((KKP_CLUSTER.warnings)(&shown, now()).is_empty());
+        object["metadata"]["annotations"][keys::PAUSED_BY_SLEEP] = json!("u-1/2026-11-21T17:00:00Z");
+        let shown = KKP_CLUSTER.record(&object).unwrap();
+        let shown = RecordConfigMap.describe(&object, Some(&config_map(&json!({}), &text)), shown);
+        assert_eq!(shown.more["pausedBy"], "another client", "the pause of an earlier sleep");
     }
 
     #[test]

@@ -9,6 +9,7 @@ use crate::kkp::api::Cluster;
 use crate::kkp::decide::is_paused_by_us;
 use crate::kkp::keys;
 use crate::kkp::phase::Phase;
+use crate::kkp::record;
 use crate::target::lifecycle::{PowerAction, UNNOTICED};
 use crate::target::record::{Record, StepRecord};
 
@@ -32,7 +33,7 @@ pub(super) fn describe(cluster: &Cluster, desired: PowerAction, mut record: Reco
         Some(said) => said.reason.to_owned(),
         None => cluster.status.as_ref().and_then(|status| status.phase.clone()).unwrap_or_default(),
     };
-    let paused_by = cluster.spec.pause.then(|| if is_paused_by_us(cluster) { US } else { OTHERS });
+    let paused_by = paused_by(cluster, None);
     record.step = match &said {
         Some(said) => step(said),
         None => waits(cluster, desired, paused_by),
@@ -51,6 +52,11 @@ pub(super) fn describe(cluster: &Cluster, desired: PowerAction, mut record: Reco
         }
     }
     record
+}
+
+/// Who has set `spec.pause`, if it is set: the sleep of this record, or another client.
+pub(super) fn paused_by(cluster: &Cluster, record: Option<&record::Record>) -> Option<&'static str> {
+    cluster.spec.pause.then(|| if is_paused_by_us(cluster, record) { US } else { OTHERS })
 }
 
 fn step(said: &Said<'_>) -> Option<StepRecord> {
@@ -189,7 +195,8 @@ mod tests {
             (true, ours, Some(("AwakePaused", "x")), US, Some("x")),
             (true, ours, None, US, None),
         ] {
-            let record = record(&json!({}), said, &json!({ "spec": { "pause": pause, "pauseReason": reason } }));
+            let named = json!({ keys::PAUSED_BY_SLEEP: "u-1/2026-11-22T17:00:00Z" });
+            let record = record(&named, said, &json!({ "spec": { "pause": pause, "pauseReason": reason } }));
             assert_eq!(more(&record, "pausedBy"), by, "{said:?}");
             assert_eq!(more(&record, "pauseReason").is_empty(), !pause);
             assert_eq!(record.step.map(|step| step.message).as_deref(), step);

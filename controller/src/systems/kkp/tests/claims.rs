@@ -149,7 +149,7 @@ async fn a_record_that_is_replaced_holds_up_no_wake() {
         assert_eq!(condition(&hub)["reason"], reason, "the sleep is held");
         let running = json!({ keys::POWER_STATE: "Running", keys::POWER_STATE_AT: "2026-11-22T18:00:00Z" });
         let place = if on_record { record(0) } else { cluster(0) };
-        hub.edit(&place, |object| object["metadata"]["annotations"] = running);
+        hub.edit(&place, |object| json_patch::merge(&mut object["metadata"]["annotations"], &running));
         for _ in 0..60 {
             sleep(Duration::from_secs(3)).await;
             kkp(&hub, 0);

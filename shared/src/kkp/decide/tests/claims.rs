@@ -38,6 +38,22 @@ fn annotate(cluster: &mut Cluster, key: &str, value: &str) {
     cluster.metadata.annotations.get_or_insert_default().insert(key.to_owned(), value.to_owned());
 }
 
+/// Pauses that are not of the sleep of [`record`]: by their reason, or by the sleep that they name.
+const FOREIGN: [(&str, &str); 4] = [
+    ("maintenance", OURS.1),
+    (keys::PAUSED_BY_US, ""),
+    (keys::PAUSED_BY_US, "u-1/2026-11-21T18:00:00Z"),
+    (keys::PAUSED_BY_US, "u-2/2026-11-21T18:00:00Z"),
+];
+/// The pause of that sleep.
+const OURS: (&str, &str) = ("dehydrated by kubectl-hibernate: weekend", "u-1/2026-11-22T18:00:00Z");
+
+/// A cluster that is paused, with this reason and by this sleep.
+fn pause(cluster: &mut Cluster, (reason, sleep): (&str, &str)) {
+    (cluster.spec.pause, cluster.spec.pause_reason) = (true, Some(reason.to_owned()));
+    annotate(cluster, keys::PAUSED_BY_SLEEP, sleep);
+}
+
 /// What an attacker or an accident chooses.
 #[derive(Clone, Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "each by itself")]
@@ -45,8 +61,8 @@ struct Forged {
     uid: &'static str,
     phase: Phase,
     condition: Option<Phase>,
-    /// `spec.pause`, and whether its reason is ours.
-    pause: Option<bool>,
+    /// `spec.pause`: its reason, and the sleep that it names.
+    pause: Option<(&'static str, &'static str)>,
     protected: bool,
     held: bool,
     asleep: bool,
@@ -83,7 +99,8 @@ fn machinery() -> impl Strategy<Value = Machinery> {
 }
 
 fn forged() -> impl Strategy<Value = Forged> {
-    let cluster = (option::of(phases()), option::of(any::<bool>()), any::<[bool; 5]>());
+    let pauses = proptest::sample::select(vec![OURS, OURS, OURS, FOREIGN[0], FOREIGN[1], FOREIGN[2], FOREIGN[3]]);
+    let cluster = (option::of(phases()), option::of(pauses), any::<[bool; 5]>());
     let record = (proptest::sample::select(vec![UID, "u-2", ""]), phases(), 0u32..5, any::<bool>());
     let facts = (0u64..3_000, vec((0u32..4, option::of(0u32..4)), 3), machinery(), any::<bool>());
     (cluster, record, facts).prop_map(
@@ -115,9 +132,9 @@ impl Forged {
     fn cluster(&self) -> Cluster {
         let mut cluster = up_to_date();
         confirm(&mut cluster, self.condition);
-        cluster.spec.pause = self.pause.is_some();
-        let ours = self.pause == Some(true);
-        cluster.spec.pause_reason = Some(if ours { keys::PAUSED_BY_US } else { "maintenance" }.to_owned());
+        if let Some(named) = self.pause {
+            pause(&mut cluster, named);
+        }
         if self.protected {
             annotate(&mut cluster, common::PROTECTED, "true");
         }
@@ -128,10 +145,13 @@ impl Forged {
         cluster
     }
 
-    fn plan(&self) -> (Cluster, Plan) {
-        let cluster = self.cluster();
+    fn record(&self) -> Record {
         let woken = self.woken.then(|| "2126-01-01T00:00:00Z".to_owned());
-        let record = Record { corrections: self.corrections, woken, ..record(self.uid, self.phase) };
+        Record { corrections: self.corrections, woken, ..record(self.uid, self.phase) }
+    }
+
+    fn plan(&self) -> (Cluster, Plan) {
+        let (cluster, record) = (self.cluster(), self.record());
         let names = ["apiserver", "scheduler", "etcd"];
         let control_plane: Vec<_> = names
             .iter()
@@ -190,7 +210,8 @@ proptest! {
         let forged = Forged { condition: forged.condition.filter(|phase| *phase == Phase::Preflight), ..forged };
         let (cluster, plan) = forged.plan();
         prop_assert!(plan.actions.is_empty(), "{plan:?}");
-        if is_paused_by_us(&cluster) && (forged.uid == UID || plan.record.is_some()) {
+        let own = Some(forged.record()).filter(|_| forged.uid == UID);
+        if is_paused_by_us(&cluster, own.as_ref()) && (own.is_some() || plan.record.is_some()) {
             let record = plan.record.unwrap();
             prop_assert!(record.phase == Phase::Dehydrated && record.corrections >= 3, "{record:?}");
             prop_assert!(forged.uid == UID || !forged.asleep || forged.deleted, "another's is rebuilt for a wake alone");
@@ -208,16 +229,17 @@ proptest! {
     #[test]
     fn a_cluster_that_is_kept_awake_is_neither_drained_nor_stopped(forged in forged()) {
         let forged = Forged { protected: forged.protected || !forged.held, ..forged };
-        let (_, plan) = forged.plan();
+        let (cluster, plan) = forged.plan();
         prop_assert!(!plan.actions.iter().any(stops), "{plan:?}");
         let entered = plan.record.map(|record| record.phase).filter(|entered| forged.condition != Some(*entered));
-        let is_for_sleep = |phase: &Phase| phase.is_of_sleep() && !(*phase == Phase::Dehydrated && forged.pause == Some(true));
+        let sleeps = is_paused_by_us(&cluster, None);
+        let is_for_sleep = |phase: &Phase| phase.is_of_sleep() && !(*phase == Phase::Dehydrated && sleeps);
         prop_assert!(!entered.as_ref().is_some_and(is_for_sleep), "{entered:?}");
     }
 
     #[test]
-    fn the_pause_of_another_client_never_ends(forged in forged()) {
-        let forged = Forged { pause: Some(false), ..forged };
+    fn the_pause_of_another_client_never_ends(forged in forged(), pause in proptest::sample::select(FOREIGN.to_vec())) {
+        let forged = Forged { pause: Some(pause), ..forged };
         prop_assert!(!forged.plan().1.actions.contains(&Action::Unpause));
     }
 
@@ -259,7 +281,9 @@ proptest! {
             annotate(&mut world.cluster, common::PROTECTED, "true");
             world.want(Desired::Hibernating);
         }
-        (world.cluster.spec.pause, world.cluster.spec.pause_reason) = (paused, Some("maintenance".to_owned()));
+        if paused {
+            pause(&mut world.cluster, FOREIGN[usize::from(protected)]);
+        }
         let (before, nodes) = (world.counts(), world.machinery.nodes.clone());
         for (phase, own) in writes {
             world.record = Some(record(if own { UID } else { "u-2" }, phase));
@@ -274,10 +298,12 @@ proptest! {
 #[test]
 fn a_record_stands_by_its_uid_and_our_condition() {
     use Phase::{Dehydrated, Draining, Preflight, WaitingForNodes};
-    let of = |condition: Option<Phase>, pause: Option<&str>, record: Option<Record>| {
+    let of = |condition: Option<Phase>, paused: Option<(&str, &str)>, record: Option<Record>| {
         let mut cluster = up_to_date();
         confirm(&mut cluster, condition);
-        (cluster.spec.pause, cluster.spec.pause_reason) = (pause.is_some(), pause.map(str::to_owned));
+        if let Some(named) = paused {
+            pause(&mut cluster, named);
+        }
         match standing(&cluster, record.as_ref().map(Ok)) {
             Standing::Absent => "absent".to_owned(),
             Standing::Void => "void".to_owned(),
@@ -289,7 +315,8 @@ fn a_record_stands_by_its_uid_and_our_condition() {
         }
     };
     let (own, foreign) = (|phase| Some(record(UID, phase)), || Some(record("u-2", Dehydrated)));
-    let (ours, theirs) = (Some("dehydrated by kubectl-hibernate: weekend"), Some("maintenance"));
+    let (ours, [theirs, unnamed, earlier, of_another]) = (Some(OURS), FOREIGN.map(Some));
+    let restored = Some((OURS.0, "u-2/2026-11-22T18:00:00Z"));
     for (condition, pause, record, expected) in [
         (None, None, None, "absent"),
         (Some(Preflight), None, None, "absent"),
@@ -300,6 +327,14 @@ fn a_record_stands_by_its_uid_and_our_condition() {
         (None, None, own(Dehydrated), "RecordUnconfirmed"),
         (None, theirs, own(Dehydrated), "RecordUnconfirmed"),
         (None, ours, own(Draining), "adopted: Dehydrated"),
+        (None, unnamed, None, "absent"),
+        (None, of_another, None, "absent"),
+        (None, unnamed, own(Dehydrated), "RecordUnconfirmed"),
+        (None, earlier, own(Dehydrated), "RecordUnconfirmed"),
+        (None, of_another, own(Dehydrated), "RecordUnconfirmed"),
+        // The UID of the record was corrected, as the condition advises.
+        (None, restored, own(Dehydrated), "adopted: Dehydrated"),
+        (None, earlier, None, "rebuilt: Dehydrated"),
         (Some(Preflight), None, own(Dehydrated), "void"),
         (Some(Draining), None, own(Draining), "in force: Draining"),
         // Ahead: the controller ended between the two writes, or another client has edited the record.
@@ -316,10 +351,21 @@ fn a_record_stands_by_its_uid_and_our_condition() {
 /// A condition that holds the cluster keeps its phase, and the advice in it works.
 #[test]
 fn a_held_cluster_keeps_its_phase_and_goes_on_when_the_advice_is_followed() {
-    for (phase, paused) in [(None, false), (Some(Phase::Draining), false), (Some(Phase::Dehydrated), true)] {
+    // Of a Cluster that was restored with its record, without its status.
+    let restored = Some((OURS.0, "u-2/2026-11-22T18:00:00Z"));
+    for (said, paused) in [
+        (None, None),
+        (None, Some(OURS)),
+        (None, restored),
+        (Some(Phase::Draining), None),
+        (Some(Phase::Dehydrated), Some(OURS)),
+    ] {
         let mut cluster = up_to_date();
-        confirm(&mut cluster, phase);
-        (cluster.spec.pause, cluster.spec.pause_reason) = (paused, paused.then(|| keys::PAUSED_BY_US.to_owned()));
+        confirm(&mut cluster, said);
+        if let Some(named) = paused {
+            pause(&mut cluster, named);
+        }
+        let phase = said.or(paused.map(|_| Phase::Dehydrated));
         let mut record = record("u-2", Phase::Dehydrated);
         for _ in 0..2 {
             let Standing::Held(report, under_way) = standing(&cluster, Some(Ok(&record))) else { panic!("not held") };
@@ -332,7 +378,7 @@ fn a_held_cluster_keeps_its_phase_and_goes_on_when_the_advice_is_followed() {
                 (report.reason.as_str(), report.message.contains("set its field uid to \"u-1\"")),
                 ("RecordForeign", phase.is_some())
             );
-            assert_eq!(report.dehydrated, phase == Some(Phase::Dehydrated));
+            assert_eq!(report.dehydrated, said == Some(Phase::Dehydrated));
             super::world::say(&mut cluster, Some(report));
             assert_eq!(super::super::phase(&cluster), phase);
         }
@@ -346,17 +392,36 @@ fn a_held_cluster_keeps_its_phase_and_goes_on_when_the_advice_is_followed() {
     }
 }
 
-/// Another client paused it during the sleep, for reasons of its own.
+/// Another client paused it during the sleep: for reasons of its own, or with our reason and no sleep, or with another one.
 #[test]
 fn a_wake_restores_everything_and_leaves_the_pause_of_another_client() {
+    for foreign in FOREIGN {
+        let mut world = World::new();
+        let before = world.counts();
+        world.want(Desired::Hibernating);
+        world.run(200);
+        assert_eq!(world.phase(), Some(Phase::Dehydrated));
+        pause(&mut world.cluster, foreign);
+        world.want(Desired::Running);
+        world.run(200);
+        assert!(world.cluster.spec.pause, "{foreign:?}: {world:#?}");
+        assert_eq!((world.phase(), world.counts()), (None, before), "{foreign:?}: {world:#?}");
+        let named = world.cluster.metadata.annotations.as_ref().and_then(|all| all.get(keys::PAUSED_BY_SLEEP));
+        assert_eq!(named, None, "{foreign:?}");
+    }
+}
+
+/// What our pause has left makes no later pause ours, although the controller has not removed it yet.
+#[test]
+fn a_pause_that_follows_the_end_of_ours_is_of_another_client() {
     let mut world = World::new();
     let before = world.counts();
     world.want(Desired::Hibernating);
     world.run(200);
-    assert_eq!(world.phase(), Some(Phase::Dehydrated));
-    world.cluster.spec.pause_reason = Some("maintenance".to_owned());
-    world.want(Desired::Running);
-    world.run(200);
+    world.cluster.spec.pause = false;
+    world.run(1);
+    world.cluster.spec.pause = true;
+    world.run(300);
     assert_eq!((world.phase(), world.counts(), world.cluster.spec.pause), (None, before, true), "{world:#?}");
 }
 

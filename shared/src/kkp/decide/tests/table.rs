@@ -16,6 +16,8 @@ use crate::kkp::phase::Limits;
 use crate::kkp::record::{Machines, Numbers, Record, RecordError};
 
 const NOW: &str = "2026-11-22T18:00:00Z";
+/// The sleep of the records below.
+const SLEEP: &str = "u-1/2026-11-22T18:00:00Z";
 
 fn now() -> Timestamp {
     NOW.parse().unwrap()
@@ -28,8 +30,10 @@ struct Case {
     record: Option<Record>,
     unread: Option<RecordError>,
     control_plane: Vec<Replicas>,
-    /// Whether a pause that has ended leaves its reason.
+    /// Whether a pause that has ended leaves its reason, and the sleep that it names.
     left: bool,
+    /// The sleep that the pause names.
+    sleep: Option<&'static str>,
     machinery: Option<Machinery>,
     may_begin: bool,
     unpause_refused: Option<&'static str>,
@@ -65,6 +69,7 @@ impl Case {
             unread: None,
             control_plane: vec![replicas("apiserver", 0), replicas("scheduler", 0), replicas("etcd", 0)],
             left: false,
+            sleep: Some(SLEEP),
             machinery: None,
             may_begin: true,
             unpause_refused: None,
@@ -78,6 +83,9 @@ impl Case {
         let mut cluster = self.cluster.clone();
         if !cluster.spec.pause && !self.left {
             cluster.spec.pause_reason = None;
+        } else if let Some(sleep) = self.sleep {
+            let annotations = cluster.metadata.annotations.get_or_insert_default();
+            annotations.insert(keys::PAUSED_BY_SLEEP.to_owned(), sleep.to_owned());
         }
         decide(&Facts {
             cluster: &cluster,
@@ -271,6 +279,52 @@ fn what_changed_since_the_preflight_is_checked_before_the_pause() {
             }
         }
         assert!(case.says().starts_with(says) && case.enters().is_none() && case.plan().actions.is_empty(), "{says}");
+    }
+}
+
+/// The reason alone proves nothing: it may be copied, or left of an earlier sleep, or of a Cluster that had the name before. The controller may
+/// have died between the pause and the next phase.
+#[test]
+fn a_pause_is_ours_by_the_sleep_that_it_names() {
+    let earlier = "u-1/2026-11-21T18:00:00Z";
+    for (sleep, rebuilt, woken, is_ours) in [
+        (Some(SLEEP), false, None, true),
+        (None, false, None, false),
+        (Some(""), false, None, false),
+        (Some("u-1"), false, None, false),
+        (Some(earlier), false, None, false),
+        (Some("u-2/2026-11-21T18:00:00Z"), false, None, false),
+        // The record was restored with its Cluster, and its UID corrected.
+        (Some("u-2/2026-11-22T18:00:00Z"), false, None, true),
+        // A record that was made again does not know when the sleep began.
+        (Some(earlier), true, None, true),
+        (Some("u-2/2026-11-22T18:00:00Z"), true, None, false),
+        (None, true, None, false),
+        // Our pause has ended: this is another.
+        (Some(SLEEP), false, Some(NOW), false),
+        (Some(SLEEP), true, Some(NOW), false),
+    ] {
+        let case = |desired, phase| {
+            let mut case = Case { sleep, machinery: Some(Machinery::default()), ..Case::new(desired, Some(phase)) };
+            case.cluster.spec.pause = true;
+            let record = case.record.as_mut().unwrap();
+            (record.rebuilt, record.woken) = (rebuilt, woken.map(str::to_owned));
+            case
+        };
+        let what = format!("{sleep:?} {rebuilt} {woken:?}");
+        if woken.is_none() {
+            let pausing = case(Desired::Hibernating, Phase::Pausing);
+            assert_eq!(pausing.enters(), is_ours.then_some(Phase::ScalingDownControlPlane), "{what}");
+            assert_eq!(pausing.says().starts_with("another client has paused the cluster"), !is_ours, "{what}");
+            assert!(pausing.plan().actions.is_empty(), "{what}");
+        }
+        let starting = case(Desired::Running, Phase::StartingControlPlane).plan();
+        assert_eq!(starting.actions.contains(&Action::Unpause), is_ours, "{what}");
+        // KKP leaves it alone.
+        assert_eq!(starting.actions.contains(&Action::Restore(workload("scheduler"), 1)), !is_ours, "{what}");
+        let awake = case(Desired::Running, Phase::AwakePaused).plan();
+        assert_eq!(awake.actions.contains(&Action::Unpause), is_ours, "{what}");
+        assert_eq!(awake.warning.map(|warning| warning.reason), (!is_ours).then_some("PausedByOthers"), "{what}");
     }
 }
 
@@ -594,10 +648,12 @@ fn what_is_left_of_a_pause_that_another_client_has_ended_goes() {
         let mut case = Case { left: true, control_plane: up.clone(), ..Case::new(Desired::Running, Some(phase)) };
         (case.cluster.spec.pause, case.machinery) = (false, Some(Machinery::default()));
         assert_eq!(case.plan().actions, actions, "{phase}");
-        // Or nothing is left but the date.
+        // Or nothing is left but the date, or the name of the sleep.
         case.left = false;
-        case.cluster.metadata.annotations = Some([(keys::CERTIFICATES_EXPIRE_AT.to_owned(), NOW.to_owned())].into());
-        assert_eq!(case.plan().actions, actions, "{phase}");
+        for (key, value) in [(keys::CERTIFICATES_EXPIRE_AT, NOW), (keys::PAUSED_BY_SLEEP, SLEEP)] {
+            case.cluster.metadata.annotations = Some([(key.to_owned(), value.to_owned())].into());
+            assert_eq!(case.plan().actions, actions, "{phase} {key}");
+        }
         case.cluster.metadata.annotations = None;
         assert!(!case.plan().actions.contains(&Action::Unpause), "{phase}");
         (case.cluster.spec.pause, case.cluster.spec.pause_reason) = (true, Some("maintenance".into()));

@@ -209,6 +209,7 @@ impl World {
         }
         if plan.clears_intent && lives() {
             self.want(Desired::Running);
+            self.note_pause(None);
         }
         if plan.ends && lives() {
             self.record = None;
@@ -261,13 +262,16 @@ impl World {
                 assert!(self.record.is_some(), "paused without a record");
                 self.cluster.spec.pause = true;
                 self.cluster.spec.pause_reason = Some(keys::PAUSED_BY_US.to_owned());
+                self.note_pause(self.record.as_ref().map(Record::sleep));
             }
             Action::Unpause if self.refuses => {}
             Action::Unpause => {
-                let is_by_others = self.cluster.spec.pause && !is_paused_by_us(&self.cluster);
+                let is_by_others = self.cluster.spec.pause && !is_paused_by_us(&self.cluster, self.record.as_ref());
                 assert!(!is_by_others, "the pause of another client ended");
                 (self.cluster.spec.pause, self.cluster.spec.pause_reason) = (false, None);
+                self.note_pause(None);
             }
+            Action::Disown => self.note_pause(None),
             Action::ScaleDown(workload, count) => {
                 assert!(self.cluster.spec.pause, "{workload:?} scaled down without a pause");
                 let recorded = self.record.as_ref().and_then(|record| record.control_plane.get(workload)).copied();
@@ -290,6 +294,13 @@ impl World {
         }
         let etcd = self.control_plane[&workload("etcd")];
         assert!(etcd == 0 || etcd == 3, "etcd only ever has all of its members or none");
+    }
+
+    /// The sleep that the pause names.
+    pub(super) fn note_pause(&mut self, sleep: Option<String>) {
+        let annotations = self.cluster.metadata.annotations.get_or_insert_default();
+        annotations.remove(keys::PAUSED_BY_SLEEP);
+        annotations.extend(sleep.map(|sleep| (keys::PAUSED_BY_SLEEP.to_owned(), sleep)));
     }
 
     fn nodes(&mut self, names: &[String], change: impl Fn(&mut Node)) {

@@ -59,7 +59,8 @@ async fn whatever_happens_to_a_sleeping_cluster_it_comes_back() -> Result<()> {
     let by_time = async {
         with_expired_certificates(changed).await.context("with expired certificates")?;
         with_another_version(changed).await.context("with another version")?;
-        let other_sleep = json!({ "metadata": { "annotations": { keys::PAUSED_BY_SLEEP: "u-1/2026-11-22T18:00:00Z" } } });
+        let other_sleep =
+            json!({ "metadata": { "annotations": { keys::PAUSED_BY_SLEEP: "u-1/2026-11-22T18:00:00Z" } } });
         paused_by_another_client(changed, &other_sleep).await.context("paused for another sleep")
     };
     let after_scaling = async {
@@ -183,8 +184,10 @@ async fn a_cluster_wakes_although_kkp_is_busy_or_refuses_every_write() -> Result
     let cluster = up("seeded", small()).await?;
     bad_input_is_named_and_changes_nothing(&cluster).await.context("bad input")?;
     at_the_limit(&cluster).await.context("at the limit")?;
-    refused(&cluster, "webhooksDown", &json!(true), &json!(false)).await.context("without KKP's webhooks")?;
-    refused(&cluster, "datacenters", &json!(["us"]), &json!(["eu"])).await.context("without its datacenter")
+    let datacenter = ("datacenters", json!(["us"]), json!(["eu"]));
+    refused(&cluster, &datacenter, None).await.context("without its datacenter")?;
+    let webhooks = ("webhooksDown", json!(true), json!(false));
+    refused(&cluster, &webhooks, Some("bob")).await.context("without KKP's webhooks")
 }
 
 async fn at_the_limit(cluster: &KkpCluster) -> Result<()> {
@@ -195,11 +198,12 @@ async fn at_the_limit(cluster: &KkpCluster) -> Result<()> {
     cluster.world().turn_kkp(&json!({ "othersUpdating": 0 })).await.map(drop)
 }
 
-async fn refused(cluster: &KkpCluster, knob: &str, value: &Value, repaired: &Value) -> Result<()> {
+/// KKP refuses every write by this knob; the record is stamped with who requested the wake.
+async fn refused(cluster: &KkpCluster, (knob, value, repaired): &(&str, Value, Value), by: Option<&str>) -> Result<()> {
     let before = put_to_sleep(cluster).await?;
-    cluster.world().turn_kkp(&json!({ knob: value })).await?;
+    cluster.world().turn_kkp(&json!({ *knob: value })).await?;
     ensure!(cluster.wake().await.is_err(), "KKP refuses every write");
-    request_on_record(cluster, "Running").await?;
+    request_on_record(cluster, "Running", by).await?;
     cluster.wait_for_phase(Some("AwakePaused"), SOON).await?;
     ensure!(cluster.replicas().await? == before.control_plane, "a count was not restored");
     eventually(SOON, "the refusal", async || {
@@ -208,10 +212,11 @@ async fn refused(cluster: &KkpCluster, knob: &str, value: &Value, repaired: &Val
         Ok(())
     })
     .await?;
-    cluster.world().turn_kkp(&json!({ knob: repaired })).await?;
+    cluster.world().turn_kkp(&json!({ *knob: repaired })).await?;
     comes_back(cluster, &before).await?;
     let intent = cluster.get().await?;
     ensure!(annotation(&intent, keys::POWER_STATE) == Some("Running"), "{:?}", intent.annotations());
+    ensure!(annotation(&intent, common::REQUESTED_BY) == by, "{:?}", intent.annotations());
     Ok(())
 }
 

@@ -23,6 +23,12 @@ use crate::match_writes::merge;
 const SOON: Duration = Duration::from_mins(1);
 const KIND: &str = "clusters.kubermatic.k8c.io";
 const KKP: &str = "system:serviceaccount:kubermatic:kubermatic-seed";
+/// How kubectl prints who requested the state.
+const REQUESTED_BY: &str = "jsonpath={.metadata.annotations.hibernate\\.sh/requested-by}";
+
+fn controller() -> String {
+    format!("system:serviceaccount:{}:{}", common::NAMESPACE, common::CONTROLLER)
+}
 
 /// The real definition of a kind of KKP, where it is at hand.
 fn upstream(plural: &str) -> Result<Option<Value>> {
@@ -309,15 +315,23 @@ async fn writes_of_kkp_pass(bench: &Bench) -> Result<()> {
 async fn stamps(bench: &Bench) -> Result<()> {
     let forged =
         both(annotated(keys::POWER_STATE, "Hibernating"), &annotated(common::REQUESTED_BY, "mallory")).to_string();
-    let show = "jsonpath={.metadata.annotations.hibernate\\.sh/requested-by}";
-    for (patch, who) in [
-        (forged.as_str(), "alice"),
+    let carried = both(
+        both(annotated(keys::POWER_STATE, "Running"), &annotated(common::REQUESTED_BY, "dora")),
+        &annotated(common::REQUESTED_AT, "2026-11-22T18:00:00Z"),
+    );
+    let (carried, controller) = (carried.to_string(), controller());
+    for (patch, user, who) in [
+        (forged.as_str(), "alice", "alice"),
         // KKP's own write is stored as it was sent (34).
-        (r#"{"metadata":{"labels":{"a":"b"}}}"#, "alice"),
-        (r#"{"metadata":{"annotations":{"hibernate.sh/power-state":"Running"}}}"#, "bob"),
+        (r#"{"metadata":{"labels":{"a":"b"}}}"#, KKP, "alice"),
+        (r#"{"metadata":{"annotations":{"hibernate.sh/power-state":"Running"}}}"#, "bob", "bob"),
+        (forged.as_str(), "alice", "alice"),
+        // The request on the record.
+        (carried.as_str(), controller.as_str(), "dora"),
+        (forged.as_str(), "alice", "alice"),
+        (carried.as_str(), "carl", "carl"),
     ] {
-        let user = if patch.contains("labels") { KKP } else { who };
-        let line = ["patch", KIND, "awake", "--type", "merge", "-p", patch, "-o", show, "--as", user];
+        let line = ["patch", KIND, "awake", "--type", "merge", "-p", patch, "-o", REQUESTED_BY, "--as", user];
         let found = bench.0.kubectl(&[&line[..], &["--as-group", "system:masters"]].concat()).await?.ok()?;
         ensure!(found == who, "{patch}: {found:?}");
     }
@@ -331,6 +345,27 @@ async fn stamps(bench: &Bench) -> Result<()> {
     ];
     // What is left of it: stamps of no state are not edited.
     Denies("cannot be edited").check(&bench.0.kubectl(&line).await?)
+}
+
+/// Row 27: of a request on the record of a Cluster that KKP cannot write.
+async fn stamps_of_a_record(bench: &Bench) -> Result<()> {
+    let (namespace, (record, _)) = ("cluster-awake", keys::RECORD);
+    bench.0.kubectl(&["create", "namespace", namespace]).await?.ok()?;
+    bench.0.kubectl(&["create", "configmap", record, "-n", namespace]).await?.ok()?;
+    for (pairs, user, who) in [
+        (&["power-state=Running", "requested-by=mallory"][..], "alice", "alice"),
+        (&["requested-by=mallory"], "mallory", "alice"),
+        (&["power-state-at=2026-11-22T18:00:00Z"], "bob", "bob"),
+        (&["reason=none"], "mallory", "bob"),
+    ] {
+        let pairs: Vec<String> = pairs.iter().map(|pair| format!("{}/{pair}", common::GROUP)).collect();
+        let mut line = vec!["annotate", "configmap", record, "-n", namespace, "--overwrite", "-o", REQUESTED_BY];
+        line.extend(["--as", user, "--as-group", "system:masters"]);
+        line.extend(pairs.iter().map(String::as_str));
+        let found = bench.0.kubectl(&line).await?.ok()?;
+        ensure!(found == who, "{pairs:?} by {user}: {found:?}");
+    }
+    Ok(())
 }
 
 async fn deletions(bench: &Bench) -> Result<()> {
@@ -374,12 +409,12 @@ async fn every_rule_holds_against_kubectl_and_kkps_own_writes_pass() -> Result<(
     for (row, name, patch, says) in changes() {
         says.check(&bench.patch("alice", name, &patch).await?).with_context(|| format!("{row}: {name}, {patch}"))?;
     }
-    let controller = format!("system:serviceaccount:{}:{}", common::NAMESPACE, common::CONTROLLER);
     let unpause = json!({ "spec": { "pause": false, "pauseReason": null } });
-    Nothing.check(&bench.patch(&controller, "asleep", &unpause).await?).context("K7: our controller")?;
+    Nothing.check(&bench.patch(&controller(), "asleep", &unpause).await?).context("K7: our controller")?;
     writes_of_kkp_pass(&bench).await?;
     deletions(&bench).await?;
     stamps(&bench).await?;
+    stamps_of_a_record(&bench).await?;
 
     bench.0.signal("webhook", "kill").await?;
     let fails = |entry: &str| format!("failed calling webhook \"{entry}\"");

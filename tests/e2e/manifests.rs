@@ -391,13 +391,14 @@ async fn of_kkp(world: &World) -> Result<()> {
     assert_unchanged(&apply(world, "overlays/kkp", &[]).await?);
     // Nothing of FoundationDB is in it.
     let databases = ["suspend.hibernate.sh", "fdb.hibernate.sh"];
-    let expected: std::collections::BTreeSet<String> = ["into-sleep", "active-restore", "delete", "stamp"]
-        .iter()
-        .map(|name| format!("kkp-{name}.hibernate.sh"))
-        .chain(["kkp.hibernate.sh".to_owned()])
-        .chain(before.iter().filter(|name| !databases.contains(&name.as_str())).cloned())
-        .collect();
-    assert_eq!(before.len() + 5 - databases.len(), expected.len(), "{before:?}");
+    let expected: std::collections::BTreeSet<String> =
+        ["into-sleep", "active-restore", "delete", "stamp", "stamp-record"]
+            .iter()
+            .map(|name| format!("kkp-{name}.hibernate.sh"))
+            .chain(["kkp.hibernate.sh".to_owned()])
+            .chain(before.iter().filter(|name| !databases.contains(&name.as_str())).cloned())
+            .collect();
+    assert_eq!(before.len() + 6 - databases.len(), expected.len(), "{before:?}");
     assert_eq!(entries().await?, expected);
     let output = "jsonpath={.spec.template.spec.containers[0].args}";
     let args = world.kubectl(&["get", "deployment", CONTROLLER, "-n", NAMESPACE, "-o", output]).await?.ok()?;

@@ -16,7 +16,7 @@ const SUSPEND: &str = "suspend.hibernate.sh";
 const FDB: &str = "fdb.hibernate.sh";
 
 /// Every entry of both configurations, those for KKP among them.
-pub const ENTRIES: [&str; 13] = [
+pub const ENTRIES: [&str; 14] = [
     INTO_SLEEP,
     HIVE,
     STAMP,
@@ -28,6 +28,7 @@ pub const ENTRIES: [&str; 13] = [
     kkp::CHANGES,
     kkp::DELETE,
     kkp::STAMP,
+    kkp::RECORD,
     rollouts::JUDGE,
     rollouts::STAMP,
 ];

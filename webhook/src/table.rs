@@ -56,6 +56,7 @@ const TABLE: &[Row] = {
         row(Validate, ("kubermatic.k8c.io", "clusters", ""), WRITES, |r, c| validate(r, c, kkp::judge)),
         row(Validate, ("kubermatic.k8c.io", "clusters", ""), DELETES, judge_cluster_deletion),
         row(Mutate, ("kubermatic.k8c.io", "clusters", ""), WRITES, |r, c| mutate(r, c, kkp::stamp)),
+        row(Mutate, ("", "configmaps", ""), WRITES, |r, c| mutate(r, c, kkp::stamp_record)),
         row(Validate, ("hibernate.sh", "powerrollouts", ""), CREATES, |r, c| validate(r, c, rollout::judge)),
         row(Mutate, ("hibernate.sh", "powerrollouts", ""), WRITES, |r, c| mutate(r, c, rollout::stamp)),
         row(Mutate, ("apps", "deployments", ""), UPDATES, |r, c| mutate(r, c, workload::record)),

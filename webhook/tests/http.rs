@@ -153,6 +153,27 @@ async fn a_change_of_state_is_stamped_by_a_patch() {
     assert_eq!(validated["allowed"], true);
 }
 
+/// KKP: of a Cluster that cannot be written. The user stands in the review, and our controller is believed.
+#[tokio::test]
+async fn a_request_on_a_record_is_stamped_by_a_patch() {
+    let record = |annotations: Value| json!({ "metadata": { "name": "hibernate-record", "namespace": "cluster-abc", "annotations": annotations } });
+    let requested = record(json!({ "hibernate.sh/power-state": "Running", "hibernate.sh/requested-by": "mallory" }));
+    for (user, by) in [
+        ("alice", "alice"),
+        ("mallory", "mallory"),
+        ("system:serviceaccount:hibernate-system:hibernate-controller", "mallory"),
+    ] {
+        let mut new = requested.clone();
+        let mut request =
+            request(("", "configmaps", "ConfigMap"), "UPDATE", Some(&record(json!({}))), Some(&requested));
+        request["userInfo"] = json!({ "username": user });
+        let response = ask("/mutate", &request).await;
+        assert_eq!(response["allowed"], true, "{response}");
+        json_patch::patch(&mut new, &patch_of(&response)).unwrap();
+        assert_eq!(new["metadata"]["annotations"]["hibernate.sh/requested-by"], by, "{user}");
+    }
+}
+
 #[tokio::test]
 async fn a_workload_at_zero_has_its_record_in_the_same_write() {
     let mut down = deployment(0);

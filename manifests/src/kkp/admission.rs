@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use shared::admission::cel::{annotation_changes, condition, is_exempt_user, list, not};
 use shared::annotation::keys as common;
 use shared::kkp::admission::{ANNOTATIONS, ASLEEP, HIBERNATING, WAKING};
+use shared::kkp::api::NAMESPACE_PREFIX;
 use shared::kkp::keys;
 
 use crate::admission::{self, ClientConfig, FAIL, IGNORE, mutating_entry, rule, validating_entry};
@@ -81,7 +82,34 @@ fn mutating(client: &ClientConfig) -> Vec<MutatingWebhook> {
     let changes = [keys::POWER_STATE, common::HOLD_AWAKE_UNTIL].map(annotation_changes).join("\n|| ");
     let conditions = vec![condition("power-state-or-hold-changes", changes)];
     let rules = vec![clusters(&["CREATE", "UPDATE"])];
-    vec![mutating_entry(client, "kkp-stamp.hibernate.sh", IGNORE, rules, conditions, None)]
+    vec![
+        mutating_entry(client, "kkp-stamp.hibernate.sh", IGNORE, rules, conditions, None),
+        mutating_entry(
+            client,
+            "kkp-stamp-record.hibernate.sh",
+            IGNORE,
+            vec![rule("", &["v1"], &["CREATE", "UPDATE"], &["configmaps"])],
+            vec![
+                condition("is-record", is_record()),
+                condition("request-or-stamp-changes", request_or_stamp_changes()),
+            ],
+            None,
+        ),
+    ]
+}
+
+/// The `ConfigMap` is the record of a Cluster.
+fn is_record() -> String {
+    let (record, _) = keys::RECORD;
+    format!(
+        "object.metadata.?name.orValue('') == '{record}'
+&& request.?namespace.orValue('').startsWith('{NAMESPACE_PREFIX}')"
+    )
+}
+
+fn request_or_stamp_changes() -> String {
+    let stamped = [keys::POWER_STATE, keys::POWER_STATE_AT, common::REQUESTED_BY, common::REQUESTED_AT];
+    stamped.map(annotation_changes).join("\n|| ")
 }
 
 /// Writes of the object itself. `clusters/status` is another resource and stays out.

@@ -1,5 +1,7 @@
 //! Names of ours and of KKP on KKP's objects.
 
+use crate::annotation::keys as common;
+
 /// On a Cluster, or on the record of one that KKP cannot write (row 27): the desired state, `Hibernating` or `Running`.
 pub const POWER_STATE: &str = "hibernate.sh/power-state";
 /// Beside [`POWER_STATE`]: when it was requested, RFC 3339. Of two requests the newest wins.
@@ -14,6 +16,9 @@ pub const TO_UNPAUSE: &str =
 /// On a Cluster: `"true"` lets any client delete the sleeping cluster although its certificates end soon. The controller removes it with the
 /// pause and with its end.
 pub const ALLOW_DELETE: &str = "hibernate.sh/allow-delete";
+/// What goes with a request, on a Cluster or on its record.
+pub const REQUEST: [&str; 5] =
+    [POWER_STATE, POWER_STATE_AT, common::REASON, common::REQUESTED_BY, common::REQUESTED_AT];
 /// How our `spec.pauseReason` begins. A reason of the user may follow.
 pub const PAUSED_BY_US: &str = "dehydrated by kubectl-hibernate";
 /// On a Cluster that we have paused: the sleep whose pause that is ([`super::record::Record::sleep`]). Written and removed with the pause.

@@ -13,10 +13,12 @@ use testbed::KkpCluster;
 
 use crate::kkp_common::{SOON, is_as_before, state};
 
-/// A request on the record: the Cluster itself cannot be written (row 27).
-pub(super) async fn request_on_record(cluster: &KkpCluster, state: &str) -> Result<()> {
+/// A request on the record: the Cluster itself cannot be written (row 27). With a name, as the webhook stamps it.
+pub(super) async fn request_on_record(cluster: &KkpCluster, state: &str, by: Option<&str>) -> Result<()> {
     let at = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
-    let patch = json!({ "metadata": { "annotations": { keys::POWER_STATE: state, keys::POWER_STATE_AT: at } } });
+    let patch = json!({ "metadata": { "annotations": {
+        keys::POWER_STATE: state, keys::POWER_STATE_AT: at, common::REQUESTED_BY: by, common::REQUESTED_AT: by.map(|_| &at),
+    } } });
     records(cluster).patch(keys::RECORD.0, &PatchParams::default(), &Patch::Merge(patch)).await?;
     Ok(())
 }
@@ -27,7 +29,7 @@ pub(super) async fn forged(cluster: &KkpCluster) -> Result<()> {
     cluster.patch(&json!({ "metadata": { "annotations": { common::PROTECTED: "true" } } })).await?;
     let uid = cluster.get().await?.uid().context("a UID")?;
     create_record(cluster, &uid, "Draining").await?;
-    request_on_record(cluster, "Hibernating").await?;
+    request_on_record(cluster, "Hibernating", None).await?;
     look(cluster).await?;
     said(cluster, "RecordUnconfirmed", "no condition ClusterDehydrated of this Cluster confirms it").await?;
     cluster.sleep().await?;

@@ -15,8 +15,10 @@ pub const RESTORE: &str = "kkp-active-restore.hibernate.sh";
 pub const CHANGES: &str = "kkp.hibernate.sh";
 pub const DELETE: &str = "kkp-delete.hibernate.sh";
 pub const STAMP: &str = "kkp-stamp.hibernate.sh";
+pub const RECORD: &str = "kkp-stamp-record.hibernate.sh";
 
 pub const CLUSTER: Kind = Kind("kubermatic.k8c.io", "v1", "Cluster");
+const CONFIG_MAP: Kind = Kind("", "v1", "ConfigMap");
 
 fn cluster(name: &str, fields: &Value) -> Value {
     let mut cluster = CLUSTER.object(
@@ -46,6 +48,7 @@ pub fn stored() -> Vec<Value> {
     let copied = || both(sleep(), &paused("dehydrated by kubectl-hibernate: weekend"));
     let named = annotated(keys::PAUSED_BY_SLEEP, "u-1/2026-11-22T18:00:00Z");
     let asleep = || both(copied(), &named);
+    let config_map = |namespace: &str, name: &str| CONFIG_MAP.object(namespace, name, &json!({ "data": { "a": "b" } }));
     vec![
         json!(Cluster::crd()),
         cluster("awake", &json!({})),
@@ -59,6 +62,10 @@ pub fn stored() -> Vec<Value> {
         cluster("waking", &both(asleep(), &annotated(keys::POWER_STATE, "Running"))),
         cluster("restoring", &both(asleep(), &annotated(keys::ACTIVE_RESTORE, "r"))),
         cluster("theirs", &both(sleep(), &paused("maintenance"))),
+        json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": "cluster-asleep" } }),
+        config_map("cluster-asleep", keys::RECORD.0),
+        config_map("cluster-asleep", "settings"),
+        config_map("plain", keys::RECORD.0),
     ]
 }
 
@@ -89,6 +96,14 @@ pub fn writes() -> Vec<Write> {
     let update = |what, name, body, reaches| write(what, "admin", Verb::Patch(name, body), reaches);
     let create = |what, body: &Value, reaches| write(what, "admin", Verb::Create(cluster("new", body)), reaches);
     let delete = |what, name, reaches| write(what, "admin", Verb::Delete(name), reaches);
+    let on_record = |what, body, reaches| Write {
+        what,
+        user: "admin",
+        kind: &CONFIG_MAP,
+        namespace: "cluster-asleep",
+        verb: Verb::Patch(keys::RECORD.0, body),
+        reaches,
+    };
     let (sleep, wake) = (|| annotated(keys::POWER_STATE, "Hibernating"), || annotated(keys::POWER_STATE, "Running"));
     let (unpause, restore) = (|| json!({ "spec": { "pause": false } }), || annotated(keys::ACTIVE_RESTORE, "r"));
     let version = || json!({ "spec": { "version": "1.35.0" } });
@@ -154,6 +169,17 @@ pub fn writes() -> Vec<Write> {
         update("paused by others with our reason: it is un-paused", "copied", unpause(), &[]),
         update("paused by others with our reason: it is restored", "copied", restore(), &[]),
         delete("paused by others with our reason: it is deleted", "copied", &[]),
+        on_record("a request", annotated(keys::POWER_STATE, "Running"), &[RECORD]),
+        on_record("a newer request", annotated(keys::POWER_STATE_AT, "2026-11-22T18:00:00Z"), &[RECORD]),
+        on_record("who", annotated(common::REQUESTED_BY, "mallory"), &[RECORD]),
+        on_record("when", annotated(common::REQUESTED_AT, "2026-11-22T18:00:00Z"), &[RECORD]),
+        on_record("why", annotated(common::REASON, "x"), &[]),
+        on_record("the record itself", json!({ "data": { "a": "c" } }), &[]),
+        Write { namespace: "plain", ..on_record("elsewhere", annotated(keys::POWER_STATE, "Running"), &[]) },
+        Write {
+            verb: Verb::Patch("settings", annotated(keys::POWER_STATE, "Running")),
+            ..on_record("another ConfigMap", json!({}), &[])
+        },
         delete("an awake cluster is deleted", "awake", &[]),
         delete("a sleeping cluster is deleted", "asleep", &[DELETE]),
     ]

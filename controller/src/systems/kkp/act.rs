@@ -10,7 +10,7 @@ use kube::api::{ApiResource, DeleteParams, DynamicObject, ListParams, Patch, Pre
 use kube::core::GroupVersionKind;
 use kube::{Api, Client, ResourceExt};
 use serde_json::Value;
-use shared::kkp::api::Cluster;
+use shared::kkp::api::{Cluster, Desired};
 use shared::kkp::decide::{Action, Plan};
 use shared::kkp::record::{Record, Workload, WorkloadKind};
 use shared::spoke::SpokeError;
@@ -60,7 +60,10 @@ pub async fn run(
     }
     if plan.clears_intent {
         let written = observation.written.as_deref().unwrap_or(cluster);
-        observation.written = Some(write_cluster(kkp, written, patches::run(observation.now)).await?);
+        // One to run is the record's: the Cluster's own is what it overrules.
+        let request = stored.as_ref().filter(|_| observation.request.desired == Desired::Running);
+        let patch = patches::run(observation.now, request.map(|stored| &stored.request));
+        observation.written = Some(write_cluster(kkp, written, patch).await?);
     }
     if let Some(stored) = stored.filter(|_| plan.ends) {
         store::remove(kkp, cluster, &stored).await?;

@@ -30,7 +30,7 @@ pub async fn observe<'a>(
     let standing = standing(cluster, stored.map(|stored| stored.record.as_ref().map_err(|error| *error)));
     let in_force = if let Standing::InForce(record) = &standing { Some(&**record) } else { None };
     let phase = in_force.map(|record| record.phase);
-    let request = Request::newest(on_cluster, stored.and_then(|stored| stored.request));
+    let request = Request::newest(on_cluster, stored.and_then(|stored| Request::of(&stored.request)));
     let name = cluster.name_any();
     let is_new = matches!(standing, Standing::Absent | Standing::Void);
     let wants = is_new && effective(cluster, None, request, clock::now()) == Desired::Hibernating;

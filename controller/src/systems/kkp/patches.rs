@@ -38,12 +38,18 @@ pub fn disown() -> Value {
     } } })
 }
 
-/// The intent to run, in place of a request for sleep that is overruled.
-pub fn run(now: Timestamp) -> Value {
+/// The intent to run, in place of a request for sleep that is overruled. `request`: what the record says of the request that does so, and
+/// with it who made it and why.
+pub fn run(now: Timestamp, request: Option<&BTreeMap<String, String>>) -> Value {
     let mut patch = disown();
     let annotations = &mut patch["metadata"]["annotations"];
     annotations[keys::POWER_STATE] = json!("Running");
     annotations[keys::POWER_STATE_AT] = json!(format::seconds(now));
+    if let Some(request) = request {
+        for key in [common::REQUESTED_BY, common::REQUESTED_AT, common::REASON] {
+            annotations[key] = json!(request.get(key).map(sanitize));
+        }
+    }
     patch
 }
 
@@ -187,7 +193,7 @@ mod tests {
             assert_eq!(patch["metadata"]["annotations"].get(keys::ALLOW_DELETE), Some(&Value::Null), "{patch}");
         }
         let now = "2026-11-22T19:00:00Z".parse().unwrap();
-        for patch in [unpause(), disown(), run(now)] {
+        for patch in [unpause(), disown(), run(now, None)] {
             let mut after = paused.clone();
             json_patch::merge(&mut after, &patch);
             let annotations = after["metadata"]["annotations"].as_object().unwrap();
@@ -195,5 +201,31 @@ mod tests {
             assert!(!annotations.contains_key(keys::CERTIFICATES_EXPIRE_AT), "{patch}");
         }
         assert_eq!((unpause()["spec"]["pause"].as_bool(), disown().get("spec")), (Some(false), None));
+    }
+
+    /// Who asks for the sleep says nothing of who ends it.
+    #[test]
+    fn the_request_of_the_record_is_carried_over_with_who_made_it_and_why() {
+        let now = "2026-11-22T19:00:00Z".parse().unwrap();
+        let sleep = json!({ common::REQUESTED_BY: "alice", common::REQUESTED_AT: "2026-11-22T17:00:00Z", common::REASON: "weekend" });
+        let (by, at, why) = ("bob", "2026-11-22T18:30:00Z", "needed\u{1b}");
+        let stamped = [(common::REQUESTED_BY, by), (common::REQUESTED_AT, at), (common::REASON, why)];
+        let long = "x".repeat(5_000);
+        for (request, expected) in [
+            (None::<Vec<_>>, [json!("alice"), json!("2026-11-22T17:00:00Z"), json!("weekend")]),
+            (Some(vec![]), [Value::Null, Value::Null, Value::Null]), // without the webhook
+            (Some(stamped.to_vec()), [json!(by), json!(at), json!("needed")]),
+            (Some(vec![(common::REASON, long.as_str())]), [Value::Null, Value::Null, json!(long[..512])]),
+        ] {
+            let request: Option<BTreeMap<String, String>> =
+                request.map(|all| all.into_iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect());
+            let mut cluster = json!({ "metadata": { "annotations": sleep } });
+            json_patch::merge(&mut cluster, &run(now, request.as_ref()));
+            let annotations = &cluster["metadata"]["annotations"];
+            assert_eq!(annotations[keys::POWER_STATE], "Running");
+            let found =
+                [common::REQUESTED_BY, common::REQUESTED_AT, common::REASON].map(|key| annotations[key].clone());
+            assert_eq!(found, expected, "{request:?}");
+        }
     }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::ResourceExt;
 use kube::api::ObjectMeta;
-use shared::kkp::api::{Cluster, Desired, Request};
+use shared::kkp::api::Cluster;
 use shared::kkp::keys;
 use shared::kkp::record::{Record, RecordError};
 
@@ -21,8 +21,8 @@ pub struct Stored {
     version: Option<String>,
     /// Whether the API server rejects changes of its data: another client has made it so.
     immutable: bool,
-    /// The request on it, if KKP refused every write to the Cluster (row 27).
-    pub request: Option<Request>,
+    /// The annotations of the request on it, if KKP refused every write to the Cluster (row 27).
+    pub request: BTreeMap<String, String>,
 }
 
 /// The `ConfigMap` in this version.
@@ -34,7 +34,8 @@ fn object(cluster: &Cluster, version: Option<String>) -> ConfigMap {
 
 impl Stored {
     fn of(found: &ConfigMap, record: Result<Record, RecordError>) -> Self {
-        let request = found.metadata.annotations.as_ref().and_then(Request::of);
+        let mut request = found.annotations().clone();
+        request.retain(|key, _| keys::REQUEST.contains(&key.as_str()));
         Self { record, version: found.resource_version(), immutable: found.immutable == Some(true), request }
     }
 
@@ -65,18 +66,11 @@ pub async fn write(
     let mut object = object(cluster, read.and_then(|read| read.version.clone()));
     if let Some(read) = read.filter(|read| read.immutable) {
         remove(kkp, cluster, read).await?;
-        (object.metadata.resource_version, object.metadata.annotations) = (None, read.request.map(annotations));
+        (object.metadata.resource_version, object.metadata.annotations) = (None, Some(read.request.clone()));
     }
     object.data = Some([(keys::RECORD.1.to_owned(), text)].into());
     let written = kkp.hub().store(&object).await.map_err(ReconcileError::Record)?;
     Ok(Stored::of(&written, Ok(record.clone())))
-}
-
-/// The annotations of a request, for a record that is made anew.
-fn annotations(request: Request) -> BTreeMap<String, String> {
-    let desired = if request.desired == Desired::Running { "Running" } else { "Hibernating" };
-    let at = request.at.map(|at| (keys::POWER_STATE_AT.to_owned(), at.to_string()));
-    [(keys::POWER_STATE.to_owned(), desired.to_owned())].into_iter().chain(at).collect()
 }
 
 /// Removes the record that was read; one that another process has changed stays.

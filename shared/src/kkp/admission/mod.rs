@@ -37,7 +37,7 @@ pub use deletion::{Deletion, judge_deletion, unreadable};
 pub use rules::RULES;
 
 use crate::admission::{self, Change, Edits, Judgement};
-use crate::annotation::keys as common;
+use crate::annotation::{format, keys as common};
 use crate::kkp::keys;
 
 /// The value of [`keys::POWER_STATE`] that asks for sleep.
@@ -65,6 +65,17 @@ impl Change<'_, Cluster> {
         self.wanted_sleep() && awake && !self.obscures(&["metadata", "annotations", keys::POWER_STATE])
     }
 
+    /// Whether our controller sends this request.
+    fn is_by_controller(&self) -> bool {
+        self.settings.exempt_users.contains(&self.user.username)
+    }
+
+    /// The person whose request on the record our controller carries over to the Cluster. It writes who and when.
+    fn carried_for(&self) -> Option<&str> {
+        self.new_annotation(common::REQUESTED_AT).filter(|_| self.alters_annotation(common::REQUESTED_AT))?;
+        self.new_annotation(common::REQUESTED_BY).filter(|_| self.wakes() && self.is_by_controller())
+    }
+
     /// Whether the cluster sleeps, and is to go on sleeping.
     pub fn stays_asleep(&self) -> bool {
         self.old.as_ref().is_some_and(|old| old.may_be_asleep(&self.unread.old))
@@ -80,7 +91,26 @@ pub fn judge(change: &Change<'_, Cluster>) -> Judgement {
 /// Stamps a change of [`keys::POWER_STATE`] or of a hold, and nothing else: a write of KKP's must arrive as it was sent, or KKP waits in vain
 /// for its cache to contain it (row 34).
 ///
-/// When the controller withdraws the intent, because another client has ended the pause, the stamp names the controller.
+/// When the controller withdraws the intent, because another client has ended the pause, the stamp names the controller. When it carries over
+/// the request on the record, the stamp and the reason are those of the record, as the controller writes them.
 pub fn stamp(change: &Change<'_, Cluster>) -> Edits {
-    admission::stamp::stamp(change)
+    match change.carried_for() {
+        Some(person) => admission::stamp::stamp_holder(change, person),
+        None => admission::stamp::stamp(change),
+    }
+}
+
+/// Stamps a request on the record ([`keys::RECORD`]), of whose `ConfigMap` the annotations are read as those of a Cluster. A stamp that is
+/// edited without a request is put back. Our controller makes a record anew as it was.
+pub fn stamp_record(change: &Change<'_, Cluster>) -> Edits {
+    if change.is_by_controller() {
+        return Edits::default();
+    }
+    let is_request = [keys::POWER_STATE, keys::POWER_STATE_AT].iter().any(|key| change.alters_annotation(key));
+    let stamps =
+        [(common::REQUESTED_BY, change.user.username.clone()), (common::REQUESTED_AT, format::seconds(change.now))];
+    stamps.into_iter().fold(Edits::default(), |edits, (key, stamp)| {
+        let before = change.old_annotation(key).map(str::to_owned);
+        edits.want(key, change.new_annotation(key), if is_request { Some(stamp) } else { before })
+    })
 }

@@ -126,7 +126,7 @@ fn runs(change: &Change<'_, Cluster>) -> Verdict {
 /// K7. KKP would raise everything but etcd, and the cluster would stay broken (row 8).
 fn stays_paused(change: &Change<'_, Cluster>) -> Verdict {
     let unpauses = change.old.as_ref().is_some_and(Cluster::paused) && !change.new.paused();
-    let has_reason = change.settings.exempt_users.contains(&change.user.username)
+    let has_reason = change.is_by_controller()
         || allows_unpause(change)
         || change.new_annotation(keys::ACTIVE_RESTORE).is_some()
         || change.new.metadata.deletion_timestamp.is_some();

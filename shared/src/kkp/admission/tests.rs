@@ -19,6 +19,7 @@ use crate::kkp::phase::Phase;
 
 const CONTROLLER: &str = "system:serviceaccount:hibernate-system:hibernate-controller";
 const NOW: &str = "2026-11-22T18:00:00Z";
+const EARLIER: &str = "2026-11-22T17:00:00Z";
 /// Why our controller pauses a cluster, and the sleep that the pause names.
 const REASON: &str = "dehydrated by kubectl-hibernate: weekend";
 const SLEEP: &str = "u-1/2026-11-22T17:00:00Z";
@@ -341,6 +342,13 @@ fn a_change_of_state_is_stamped() {
     let reason = annotate(common::REASON, "weekend");
     let dropped = |user: &str| [by(user), vec![(common::REASON, None)]].concat();
     let forged = annotate(common::REQUESTED_BY, "mallory");
+    let stamped = |state: &str, by: &str, at: &str, reason: &str| {
+        json!({ "metadata": { "annotations": {
+            keys::POWER_STATE: state, common::REQUESTED_BY: by, common::REQUESTED_AT: at, common::REASON: reason,
+        } } })
+    };
+    let with_alice = || merged(asleep(), stamped("Hibernating", "alice", EARLIER, "weekend"));
+    let carried = || stamped("Running", "bob", "2026-11-22T17:30:00Z", "needed");
     for (what, old, change, user, expected) in [
         ("sleep", awake(), annotate(keys::POWER_STATE, "Hibernating"), "alice", by("alice")),
         ("forged", awake(), merged(annotate(keys::POWER_STATE, "Hibernating"), forged), "alice", by("alice")),
@@ -352,6 +360,23 @@ fn a_change_of_state_is_stamped() {
             CONTROLLER,
             dropped(CONTROLLER),
         ),
+        ("it carries over the request on the record", with_alice(), carried(), CONTROLLER, vec![]),
+        ("anybody else", with_alice(), carried(), "mallory", by("mallory")),
+        (
+            "a request that nobody is named for",
+            with_alice(),
+            and(carried(), &json!({ "metadata": { "annotations": { common::REQUESTED_BY: null } } })),
+            CONTROLLER,
+            by(CONTROLLER),
+        ),
+        (
+            "a request that is as old as the sleep",
+            with_alice(),
+            and(carried(), &annotate(common::REQUESTED_AT, EARLIER)),
+            CONTROLLER,
+            by(CONTROLLER),
+        ),
+        ("no wake", awake(), and(carried(), &annotate(keys::POWER_STATE, "Hibernating")), CONTROLLER, by(CONTROLLER)),
         ("no change", awake(), annotate(keys::POWER_STATE, "Running"), "alice", vec![]),
         ("a time", asleep(), annotate(keys::POWER_STATE_AT, NOW), "alice", vec![]),
         (
@@ -363,6 +388,39 @@ fn a_change_of_state_is_stamped() {
         ),
     ] {
         assert_eq!(stamps(Some(&old), &merged(old.clone(), change), user), expected, "{what}");
+    }
+}
+
+/// Of a request on the record (row 27), whoever writes it.
+#[test]
+fn a_request_on_the_record_is_stamped_and_its_stamp_cannot_be_edited() {
+    let record = |annotations: Value| json!({ "metadata": { "name": "hibernate-record", "annotations": annotations }, "data": { "record.json": "{}" } });
+    let asks = |at: &str| json!({ keys::POWER_STATE: "Running", keys::POWER_STATE_AT: at });
+    let with = |by: &str, at: &str| json!({ common::REQUESTED_BY: by, common::REQUESTED_AT: at });
+    let stamped = |by: &str| record(merged(asks(EARLIER), with(by, EARLIER)));
+    let again = |more: Value| record(merged(asks(NOW), more));
+    let by =
+        |user: &str| vec![(common::REQUESTED_BY, Some(user.to_owned())), (common::REQUESTED_AT, Some(NOW.to_owned()))];
+    let back = vec![(common::REQUESTED_BY, Some("alice".to_owned())), (common::REQUESTED_AT, Some(EARLIER.to_owned()))];
+    let gone = vec![(common::REQUESTED_BY, None), (common::REQUESTED_AT, None)];
+    let forged = || with("mallory", "2026-11-22T17:59:00Z");
+    for (what, old, new, user, expected) in [
+        ("a request", Some(record(json!({}))), again(json!({})), "bob", by("bob")),
+        ("without annotations before", Some(json!({ "metadata": {} })), again(json!({})), "bob", by("bob")),
+        ("forged with it", Some(record(json!({}))), again(forged()), "bob", by("bob")),
+        ("a newer one", Some(stamped("alice")), again(json!({})), "bob", by("bob")),
+        ("a newer one with the old stamp", Some(stamped("alice")), again(with("alice", EARLIER)), "bob", by("bob")),
+        ("forged later", Some(stamped("alice")), record(merged(asks(EARLIER), forged())), "mallory", back.clone()),
+        ("removed", Some(stamped("alice")), record(asks(EARLIER)), "mallory", back),
+        ("forged without a request", Some(record(json!({}))), record(forged()), "mallory", gone.clone()),
+        ("created with a request", None, again(forged()), "mallory", by("mallory")),
+        ("created without", None, record(forged()), "mallory", gone),
+        ("the record itself is written", Some(stamped("alice")), stamped("alice"), CONTROLLER, vec![]),
+        ("our controller makes it anew", None, stamped("alice"), CONTROLLER, vec![]),
+    ] {
+        let edits = in_change(old.as_ref(), &new, user, stamp_record).annotations;
+        let edits: Vec<_> = edits.into_iter().map(|edit| (edit.key, edit.value)).collect();
+        assert_eq!(edits, expected, "{what}");
     }
 }
 

@@ -20,10 +20,6 @@ static CONFIG_MAP: Kind = Kind::namespaced("", &["v1"], "ConfigMap", "configmaps
 /// The domain of KKP's own webhooks, such as `clusters.kubermatic.io`.
 const WEBHOOKS: &str = ".kubermatic.io";
 
-/// What goes with a request.
-const REQUEST: [&str; 5] =
-    [keys::POWER_STATE, keys::POWER_STATE_AT, common::REASON, common::REQUESTED_BY, common::REQUESTED_AT];
-
 #[derive(Debug)]
 pub(super) struct RecordConfigMap;
 
@@ -79,7 +75,7 @@ impl Companion for RecordConfigMap {
             target["metadata"]["annotations"] = json!({});
         }
         let Some(annotations) = target["metadata"]["annotations"].as_object_mut() else { return };
-        for key in REQUEST {
+        for key in keys::REQUEST {
             match annotation(companion, key) {
                 Some(value) => annotations.insert(key.to_owned(), json!(value)),
                 None => annotations.remove(key),
@@ -192,6 +188,8 @@ mod tests {
         };
         for (on_cluster, on_record, desired, reason) in [
             (both("Hibernating", EARLY), json!({}), "Hibernating", Some("weekend")),
+            (asks("Hibernating", EARLY), both("Running", LATE), "Running", Some("weekend")),
+            // Without the webhook nobody is named.
             (both("Hibernating", EARLY), asks("Running", LATE), "Running", None),
             (both("Hibernating", LATE), asks("Running", EARLY), "Hibernating", Some("weekend")),
             (both("Hibernating", LATE), asks("Running", LATE), "Hibernating", Some("weekend")),
@@ -208,7 +206,7 @@ mod tests {
                 (desired, reason),
                 "{on_cluster} {on_record}"
             );
-            assert_eq!(shown.requested_by.is_some(), reason.is_some(), "who asked on the record is not stamped");
+            assert_eq!(shown.requested_by.is_some(), reason.is_some(), "who asked goes with the request");
         }
     }
 

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use anyhow::{Context as _, Result, ensure};
-use kube::api::{ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
+use kube::api::{Patch, PatchParams};
 use kube::{Api, Client};
 use serde_json::{Value, json};
 use shared::annotation::keys;
@@ -14,80 +14,33 @@ use testbed::{World, apply, eventually, kubeconfig};
 
 use crate::fdb_common::SOON;
 use crate::kkp_common::upstream_folder;
-use crate::match_writes::Kind;
 
 pub(crate) const CONTROLLER: &str = "system:serviceaccount:hibernate-system:hibernate-controller";
 const NAMESPACE: &str = "confined";
-const DEPLOYMENT: &str = "clusterdeployments/demo";
-
-/// What is written, by the name of its resource.
-const KINDS: [(&str, Kind); 9] = [
-    ("clusterdeployments", Kind("hive.openshift.io", "v1", "ClusterDeployment")),
-    ("clusters", Kind("kubermatic.k8c.io", "v1", "Cluster")),
-    ("configmaps", Kind("", "v1", "ConfigMap")),
-    ("cronjobs", Kind("batch", "v1", "CronJob")),
-    ("deployments", Kind("apps", "v1", "Deployment")),
-    ("etcdbackupconfigs", Kind("kubermatic.k8c.io", "v1", "EtcdBackupConfig")),
-    ("persistentvolumeclaims", Kind("", "v1", "PersistentVolumeClaim")),
-    ("services", Kind("", "v1", "Service")),
-    ("statefulsets", Kind("apps", "v1", "StatefulSet")),
-];
+const DEPLOYMENT: &str = "/apis/hive.openshift.io/v1/namespaces/confined/clusterdeployments/demo";
 
 /// A hub on Hive's own definitions, where they are at hand. The tests share it: what they write is a dry run, or in namespaces of their own.
 pub(crate) async fn world() -> Result<World> {
     World::shared_with(Options { upstream_crds: upstream_folder("hive"), ..Options::bare_hub() }).await
 }
 
-/// Writes of accounts, as dry runs. RBAC lets everything pass, so the policies alone decide.
-pub(crate) struct Accounts {
-    clients: BTreeMap<&'static str, Client>,
-    kinds: BTreeMap<&'static str, ApiResource>,
+/// Clients of the hub by their user. RBAC lets everything pass, so the policies alone decide.
+pub(crate) async fn accounts(world: &World, users: &[&'static str]) -> Result<BTreeMap<&'static str, Client>> {
+    let mut clients = BTreeMap::new();
+    for &user in users {
+        let client = kubeconfig::client_as(&world.file().hub.kubeconfig, user, &["system:masters"]).await?;
+        clients.insert(user, client);
+    }
+    Ok(clients)
 }
 
-impl Accounts {
-    pub(crate) async fn of(world: &World, users: &[&'static str]) -> Result<Self> {
-        let mut clients = BTreeMap::new();
-        for &user in users {
-            let client = kubeconfig::client_as(&world.file().hub.kubeconfig, user, &["system:masters"]).await?;
-            clients.insert(user, client);
-        }
-        let kinds = KINDS.iter().map(|(resource, kind)| (*resource, kind.resource())).collect();
-        Ok(Self { clients, kinds })
-    }
-
-    fn api<'o>(&self, user: &str, namespace: &str, object: &'o str) -> (Api<DynamicObject>, &'o str) {
-        let (resource, name) = object.split_once('/').unwrap_or((object, ""));
-        let (client, kind) = (self.clients[user].clone(), &self.kinds[resource]);
-        let has_namespace = kind.kind != "Cluster";
-        let api =
-            if has_namespace { Api::namespaced_with(client, namespace, kind) } else { Api::all_with(client, kind) };
-        (api, name)
-    }
-
-    /// Of an object such as `services/a`, or of `status of services/a`.
-    pub(crate) async fn patch(&self, user: &str, namespace: &str, object: &str, patch: &Value) -> kube::Result<()> {
-        let (object, is_status) = object.strip_prefix("status of ").map_or((object, false), |object| (object, true));
-        let (api, name) = self.api(user, namespace, object);
-        let (dry_run, patch) = (PatchParams { dry_run: true, ..PatchParams::default() }, Patch::Merge(patch));
-        let patched = if is_status {
-            api.patch_status(name, &dry_run, &patch).await
-        } else {
-            api.patch(name, &dry_run, &patch).await
-        };
-        patched.map(drop)
-    }
-
-    pub(crate) async fn create(&self, user: &str, namespace: &str, object: &str, fields: &Value) -> kube::Result<()> {
-        let (api, name) = self.api(user, namespace, object);
-        let (resource, _) = object.split_once('/').unwrap_or_default();
-        let object = DynamicObject::new(name, &self.kinds[resource]).data(fields.clone());
-        api.create(&PostParams { dry_run: true, ..PostParams::default() }, &object).await.map(drop)
-    }
-
-    pub(crate) async fn delete(&self, user: &str, namespace: &str, object: &str) -> kube::Result<()> {
-        let (api, name) = self.api(user, namespace, object);
-        api.delete(name, &DeleteParams::default().dry_run()).await.map(drop)
-    }
+/// A dry run of a write to this path of the API: a merge patch, or another method.
+pub(crate) async fn write(client: &Client, method: &str, path: &str, body: &Value) -> kube::Result<()> {
+    let content = if method == "PATCH" { "application/merge-patch+json" } else { "application/json" };
+    let request = http::Request::builder().method(method).uri(format!("{path}?dryRun=All"));
+    let body = if body.is_null() { Vec::new() } else { body.to_string().into_bytes() };
+    let request = request.header("content-type", content).body(body).map_err(kube::Error::HttpError)?;
+    client.request::<Value>(request).await.map(drop)
 }
 
 /// Whether a policy has refused it with these words.
@@ -97,24 +50,24 @@ pub(crate) fn is_refused(answer: &kube::Result<()>, words: &str) -> bool {
 
 const REFUSAL: &str = "hibernate-controller may change only ";
 
-/// Each write passes or is refused, for this account alone.
-async fn holds(accounts: &Accounts, ours: &[(&str, Value)], others: &[(&str, Value)]) -> Result<()> {
-    let (object, probe) = others.first().context("a write")?;
+/// Each merge patch passes or is refused, for this account alone.
+async fn holds(world: &World, ours: &[(&str, Value)], others: &[(&str, Value)]) -> Result<()> {
+    let clients = accounts(world, &[CONTROLLER, "alice"]).await?;
+    let patch = async |user: &str, path: &str, patch: &Value| write(&clients[user], "PATCH", path, patch).await;
+    let (path, probe) = others.first().context("a write")?;
     eventually(SOON, "policies in force", async || {
-        let answer = accounts.patch(CONTROLLER, NAMESPACE, object, probe).await;
+        let answer = patch(CONTROLLER, path, probe).await;
         ensure!(is_refused(&answer, REFUSAL), "{answer:?}");
         Ok(())
     })
     .await?;
-    for (object, write) in ours {
-        let answer = accounts.patch(CONTROLLER, NAMESPACE, object, write).await;
-        answer.with_context(|| format!("{object} {write}"))?;
+    for (path, write) in ours {
+        patch(CONTROLLER, path, write).await.with_context(|| format!("{path} {write}"))?;
     }
-    for (object, write) in others {
-        let answer = accounts.patch(CONTROLLER, NAMESPACE, object, write).await;
-        ensure!(is_refused(&answer, REFUSAL), "{object} {write}: {answer:?}");
-        let answer = accounts.patch("alice", NAMESPACE, object, write).await;
-        answer.with_context(|| format!("alice: {object} {write}"))?;
+    for (path, write) in others {
+        let answer = patch(CONTROLLER, path, write).await;
+        ensure!(is_refused(&answer, REFUSAL), "{path} {write}: {answer:?}");
+        patch("alice", path, write).await.with_context(|| format!("alice: {path} {write}"))?;
     }
     Ok(())
 }
@@ -131,7 +84,7 @@ fn condition(kind: &str, status: &str) -> Value {
 #[tokio::test(flavor = "multi_thread")]
 async fn of_a_cluster_deployment_it_writes_the_power_state_our_annotations_and_its_report() -> Result<()> {
     let world = world().await?;
-    let (hub, accounts) = (world.hub().await?, Accounts::of(&world, &[CONTROLLER, "alice"]).await?);
+    let hub = world.hub().await?;
     let metadata = json!({
         "name": "demo", "namespace": NAMESPACE, "labels": { "team": "a" }, "finalizers": ["hibernate.sh/test"],
         "annotations": { "example.com/x": "1", "hive.openshift.io/protected-delete": "true", keys::PROTECTED: "true" },
@@ -159,7 +112,7 @@ async fn of_a_cluster_deployment_it_writes_the_power_state_our_annotations_and_i
     let deployments: Api<ClusterDeployment> = Api::namespaced(hub, NAMESPACE);
     deployments.patch_status("demo", &PatchParams::default(), &Patch::Merge(&stored)).await?;
 
-    let report = "status of clusterdeployments/demo";
+    let report = &format!("{DEPLOYMENT}/status")[..];
     let (asleep, ready) = (condition("Hibernating", "True"), condition("Ready", "False"));
     let ours = [
         (
@@ -197,16 +150,17 @@ async fn of_a_cluster_deployment_it_writes_the_power_state_our_annotations_and_i
         (report, json!({ "status": { "apiURL": "https://evil.example.com" } })),
         (report, json!({ "status": { "installRestarts": 3 } })),
     ];
-    holds(&accounts, &ours, &others).await?;
-    let answer = accounts.delete(CONTROLLER, NAMESPACE, DEPLOYMENT).await;
+    holds(&world, &ours, &others).await?;
+    let clients = accounts(&world, &[CONTROLLER, "alice"]).await?;
+    let answer = write(&clients[CONTROLLER], "DELETE", DEPLOYMENT, &Value::Null).await;
     ensure!(is_refused(&answer, REFUSAL), "{answer:?}");
-    accounts.delete("alice", NAMESPACE, DEPLOYMENT).await.context("alice deletes it")
+    write(&clients["alice"], "DELETE", DEPLOYMENT, &Value::Null).await.context("alice deletes it")
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn of_volumes_and_services_of_databases_it_writes_our_annotations_and_of_others_nothing() -> Result<()> {
     let world = world().await?;
-    let (hub, accounts) = (world.hub().await?, Accounts::of(&world, &[CONTROLLER, "alice"]).await?);
+    let hub = world.hub().await?;
     apply::all(
         &hub,
         &[
@@ -236,7 +190,11 @@ async fn of_volumes_and_services_of_databases_it_writes_our_annotations_and_of_o
         )
         .await?;
     }
-    let (volume, service) = ("persistentvolumeclaims/owned", "services/owned");
+    let path = |object: &str| format!("/api/v1/namespaces/{NAMESPACE}/{object}");
+    let [volume, service, other_volume, other_service] =
+        &["persistentvolumeclaims/owned", "services/owned", "persistentvolumeclaims/others", "services/others"]
+            .map(path);
+    let (volume, service) = (volume.as_str(), service.as_str());
     let stamp = || annotated(keys::SUSPENDED_AT, "2026-11-25T12:00:00Z");
     let ours = [volume, service].map(|object| [(object, stamp()), (object, annotated(keys::RELEASED_AT, Value::Null))]);
     let metadata = |fields: Value| json!({ "metadata": fields });
@@ -257,6 +215,6 @@ async fn of_volumes_and_services_of_databases_it_writes_our_annotations_and_of_o
             (object, annotated("service.beta.kubernetes.io/aws-load-balancer-internal", "false")),
         ]);
     }
-    others.extend(["persistentvolumeclaims/others", "services/others"].map(|object| (object, stamp())));
-    holds(&accounts, &ours.concat(), &others).await
+    others.extend([other_volume, other_service].map(|object| (object.as_str(), stamp())));
+    holds(&world, &ours.concat(), &others).await
 }

@@ -39,6 +39,14 @@ async fn comes_back(cluster: &KkpCluster, before: &State) -> Result<()> {
     nothing_forbidden(&cluster.log().await?)
 }
 
+/// It sleeps, this happens, it is woken, and it comes back.
+async fn survives(cluster: &KkpCluster, happens: impl AsyncFnOnce() -> Result<()>) -> Result<()> {
+    let before = put_to_sleep(cluster).await?;
+    happens().await?;
+    cluster.wake().await?;
+    comes_back(cluster, &before).await
+}
+
 fn annotation<'a>(object: &'a DynamicObject, key: &str) -> Option<&'a str> {
     object.annotations().get(key).map(String::as_str)
 }
@@ -57,18 +65,20 @@ async fn whatever_happens_to_a_sleeping_cluster_it_comes_back() -> Result<()> {
         from_a_backup(handled).await.context("restored from a backup")
     };
     let by_time = async {
-        with_expired_certificates(changed).await.context("with expired certificates")?;
-        with_another_version(changed).await.context("with another version")?;
+        let expire = async || changed.act(&Act::ExpireCertificates(-1)).await;
+        survives(changed, expire).await.context("with expired certificates")?;
+        let upgrade = async || changed.patch(&json!({ "spec": { "version": "1.34.2" } })).await.map(drop);
+        survives(changed, upgrade).await.context("with another version")?;
         let other_sleep =
             json!({ "metadata": { "annotations": { keys::PAUSED_BY_SLEEP: "u-1/2026-11-22T18:00:00Z" } } });
         paused_by_another_client(changed, &other_sleep).await.context("paused for another sleep")
     };
-    let after_scaling = async {
-        after_scaling(raised).await.context("scaled by another client")?;
+    let by_scaling = async {
+        survives(raised, async || scaled_by_others(raised).await).await.context("scaled by another client")?;
         let reason = json!({ "spec": { "pauseReason": "maintenance" } });
         paused_by_another_client(raised, &reason).await.context("paused for another reason")
     };
-    tokio::try_join!(by_others, by_time, after_scaling).map(drop)
+    tokio::try_join!(by_others, by_time, by_scaling).map(drop)
 }
 
 async fn by_another_client(cluster: &KkpCluster) -> Result<()> {
@@ -88,27 +98,6 @@ async fn from_a_backup(cluster: &KkpCluster) -> Result<()> {
     cluster.wait_for_phase(None, SOON).await?;
     ensure!(cluster.record().await?.is_none() && !cluster.inspect().await?.cloud.instances.is_empty());
     Ok(())
-}
-
-async fn with_expired_certificates(cluster: &KkpCluster) -> Result<()> {
-    let before = put_to_sleep(cluster).await?;
-    cluster.act(&Act::ExpireCertificates(-1)).await?;
-    cluster.wake().await?;
-    comes_back(cluster, &before).await
-}
-
-async fn with_another_version(cluster: &KkpCluster) -> Result<()> {
-    let before = put_to_sleep(cluster).await?;
-    cluster.patch(&json!({ "spec": { "version": "1.34.2" } })).await?;
-    cluster.wake().await?;
-    comes_back(cluster, &before).await
-}
-
-async fn after_scaling(cluster: &KkpCluster) -> Result<()> {
-    let before = put_to_sleep(cluster).await?;
-    scaled_by_others(cluster).await?;
-    cluster.wake().await?;
-    comes_back(cluster, &before).await
 }
 
 /// Another client has taken over the pause, or has paused the cluster again with the reason of ours: the wake leaves it, and says so.
@@ -183,19 +172,13 @@ async fn told_that(cluster: &KkpCluster, reason: &str, words: &str) -> Result<()
 async fn a_cluster_wakes_although_kkp_is_busy_or_refuses_every_write() -> Result<()> {
     let cluster = up("seeded", small()).await?;
     bad_input_is_named_and_changes_nothing(&cluster).await.context("bad input")?;
-    at_the_limit(&cluster).await.context("at the limit")?;
+    let limit = async |others: u32| cluster.world().turn_kkp(&json!({ "othersUpdating": others })).await.map(drop);
+    survives(&cluster, async || limit(10).await).await.context("at the limit")?;
+    limit(0).await?;
     let datacenter = ("datacenters", json!(["us"]), json!(["eu"]));
     refused(&cluster, &datacenter, None).await.context("without its datacenter")?;
     let webhooks = ("webhooksDown", json!(true), json!(false));
     refused(&cluster, &webhooks, Some("bob")).await.context("without KKP's webhooks")
-}
-
-async fn at_the_limit(cluster: &KkpCluster) -> Result<()> {
-    let before = put_to_sleep(cluster).await?;
-    cluster.world().turn_kkp(&json!({ "othersUpdating": 10 })).await?;
-    cluster.wake().await?;
-    comes_back(cluster, &before).await?;
-    cluster.world().turn_kkp(&json!({ "othersUpdating": 0 })).await.map(drop)
 }
 
 /// KKP refuses every write by this knob; the record is stamped with who requested the wake.
@@ -230,7 +213,7 @@ async fn a_record_without_its_cluster_and_a_cluster_without_its_machines_leave_n
     let [guarded, paused, moved, quota] = &clusters[..] else { bail!("four clusters") };
     let guarded = async {
         forged(guarded).await.context("a forged record")?;
-        never_joins(guarded).await.context("Machines that never join")
+        goes(guarded, &json!({ "neverJoin": ["a"] })).await.context("Machines that never join")
     };
     let paused = async {
         of_a_paused_cluster(paused).await.context("a record of a paused cluster")?;
@@ -238,7 +221,7 @@ async fn a_record_without_its_cluster_and_a_cluster_without_its_machines_leave_n
     };
     let moved = async {
         of_another_cluster(moved).await.context("a record of another cluster")?;
-        joins_late(moved).await.context("Machines that join late")
+        goes(moved, &json!({ "joinLate": "8s" })).await.context("Machines that join late")
     };
     let quota = async {
         has_no_quota(quota).await.context("a quota that is too small")?;
@@ -259,17 +242,10 @@ async fn afresh(cluster: &KkpCluster) -> Result<()> {
     cluster.forget_log().await
 }
 
-async fn never_joins(cluster: &KkpCluster) -> Result<()> {
+/// With a second Machine, and this knob turned.
+async fn goes(cluster: &KkpCluster, knob: &Value) -> Result<()> {
     afresh(cluster).await?;
-    cluster.turn(&json!({ "neverJoin": ["a"] })).await?;
-    cluster.patch_machines("a", &json!({ "spec": { "replicas": 2 } })).await?;
-    machines(cluster, 2).await?;
-    nothing_is_left(cluster).await
-}
-
-async fn joins_late(cluster: &KkpCluster) -> Result<()> {
-    afresh(cluster).await?;
-    cluster.turn(&json!({ "joinLate": "8s" })).await?;
+    cluster.turn(knob).await?;
     cluster.patch_machines("a", &json!({ "spec": { "replicas": 2 } })).await?;
     machines(cluster, 2).await?;
     nothing_is_left(cluster).await
@@ -333,11 +309,15 @@ async fn deleted_asleep(cluster: &KkpCluster) -> Result<()> {
     let objects: Api<DynamicObject> = Api::all_with(cluster.seed(), &testbed::kkp::kubermatic("Cluster"));
     objects.delete(&cluster.info().id, &DeleteParams::default()).await?;
     told_that(cluster, "CertificatesExpire", "the cluster is being deleted").await?;
-    let cloud = eventually(SOON, "the end of the cluster", async || {
-        ensure!(cluster.get().await.is_err(), "{}", cluster.describe().await);
-        Ok(cluster.inspect().await?.cloud)
+    let gone = eventually(SOON, "the end of the cluster", async || {
+        ensure!(cluster.get().await.is_err(), "it is still there");
+        Ok(())
     })
-    .await?;
+    .await;
+    if let Err(error) = gone {
+        return Err(error.context(cluster.describe().await));
+    }
+    let cloud = cluster.inspect().await?.cloud;
     ensure!(cloud.instances.is_empty() && cloud.volumes.is_empty() && cloud.load_balancers.is_empty(), "{cloud:?}");
     Ok(())
 }

@@ -6,8 +6,8 @@ mod confined;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
+use kube::Api;
 use kube::api::{Patch, PatchParams};
-use kube::{Api, CustomResourceExt as _};
 use serde_json::{Value, json};
 use shared::annotation::keys as common;
 use shared::kkp::api::Cluster;
@@ -30,12 +30,15 @@ fn controller() -> String {
     format!("system:serviceaccount:{}:{}", common::NAMESPACE, common::CONTROLLER)
 }
 
-/// The real definition of a kind of KKP, where it is at hand.
-fn upstream(plural: &str) -> Result<Option<Value>> {
-    let Some(folder) = upstream_folder("kkp") else { return Ok(None) };
-    let file = folder.join(format!("kubermatic.k8c.io_{plural}.yaml"));
-    let text = std::fs::read_to_string(&file).with_context(|| format!("read {}", file.display()))?;
-    Ok(Some(serde_saphyr::from_str(&text)?))
+/// KKP's own definitions, where they are at hand.
+fn definitions() -> Result<Vec<Value>> {
+    let Some(folder) = upstream_folder("kkp") else { return Ok(testbed::kkp::definitions::of_seed()) };
+    let read = |plural: &str| -> Result<Value> {
+        let file = folder.join(format!("kubermatic.k8c.io_{plural}.yaml"));
+        let text = std::fs::read_to_string(&file).with_context(|| format!("read {}", file.display()))?;
+        Ok(serde_saphyr::from_str(&text)?)
+    };
+    ["clusters", "etcdbackupconfigs"].into_iter().map(read).collect()
 }
 
 /// A Cluster that KKP's real definition takes.
@@ -161,12 +164,11 @@ impl Says {
 struct Bench(World);
 
 impl Bench {
-    /// A seed with KKP's own definition of Clusters, where it is at hand, our webhook and its entries for KKP.
+    /// A seed with our webhook and its entries for KKP.
     async fn up() -> Result<Self> {
-        let definition = upstream("clusters")?.unwrap_or_else(|| json!(Cluster::crd()));
         let world = World::up(Options::bare_hub()).await?;
         let hub = world.hub().await?;
-        let (mut objects, mut statuses) = (vec![definition], Vec::new());
+        let (mut objects, mut statuses) = (definitions()?, Vec::new());
         for (name, fields, status) in clusters() {
             objects.push(cluster(name, &fields));
             statuses.extend((!status.is_null()).then(|| (name, Patch::Merge(json!({ "status": status })))));

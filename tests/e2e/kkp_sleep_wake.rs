@@ -168,29 +168,7 @@ async fn a_wake_in_any_phase_of_the_sleep_undoes_it() -> Result<()> {
         nothing_forbidden(&cluster.log().await?).with_context(|| format!("a wake in {phase}"))?;
         running(&cluster).await?;
     }
-    while_machines_terminate(&cluster, &before).await.context("a wake while Machines terminate")
-}
-
-/// A wake that comes while Machines terminate waits for the new ones: Nodes of Machines that are being deleted are no Nodes of the wake.
-async fn while_machines_terminate(cluster: &KkpCluster, before: &State) -> Result<()> {
-    cluster.turn(&json!({ "terminate": "200s" })).await?;
-    cluster.sleep().await?;
-    eventually(SOON, "terminations", async || {
-        let instances = cluster.inspect().await?.cloud.instances;
-        ensure!(instances.values().all(|one| one.terminating.is_some()), "{instances:?}");
-        Ok(())
-    })
-    .await?;
-    cluster.wake().await?;
-    cluster.wait_for_phase(None, SOON).await?;
-    let machines = cluster.machinery("Machine").await?;
-    let live = machines.iter().filter(|one| one.metadata.deletion_timestamp.is_none()).map(ResourceExt::name_any);
-    let live: BTreeSet<String> = live.collect();
-    let nodes = nodes(cluster).await?;
-    let ready = nodes.iter().filter(|node| live.contains(&node.name_any())).count();
-    ensure!(ready == 5, "the wake has ended with {ready} of 5 Nodes:\n{}", cluster.describe().await);
-    eventually(SOON, "as before", async || is_as_before(cluster, before).await).await?;
-    nothing_forbidden(&cluster.log().await?)
+    Ok(())
 }
 
 /// The phase that the record names, by a watch; `None`: there is no record.
@@ -252,5 +230,30 @@ async fn killed_in_every_phase_both_ways_it_goes_on() -> Result<()> {
     }
     ensure!(killed.len() >= 8, "killed in {killed:?}");
     eventually(SOON, "as before", async || is_as_before(&cluster, &before).await).await?;
+    nothing_forbidden(&cluster.log().await?)?;
+    // Nobody else needs this cluster any more.
+    running(&cluster).await?;
+    woken_while_machines_terminate(&cluster, &before).await.context("a wake while Machines terminate")
+}
+
+/// A wake that comes while Machines terminate waits for the new ones: Nodes of Machines that are being deleted are no Nodes of the wake.
+async fn woken_while_machines_terminate(cluster: &KkpCluster, before: &State) -> Result<()> {
+    cluster.turn(&json!({ "terminate": "200s" })).await?;
+    cluster.sleep().await?;
+    eventually(SOON, "terminations", async || {
+        let instances = cluster.inspect().await?.cloud.instances;
+        ensure!(instances.values().all(|one| one.terminating.is_some()), "{instances:?}");
+        Ok(())
+    })
+    .await?;
+    cluster.wake().await?;
+    cluster.wait_for_phase(None, SOON).await?;
+    let machines = cluster.machinery("Machine").await?;
+    let live = machines.iter().filter(|one| one.metadata.deletion_timestamp.is_none()).map(ResourceExt::name_any);
+    let live: BTreeSet<String> = live.collect();
+    let nodes = nodes(cluster).await?;
+    let ready = nodes.iter().filter(|node| live.contains(&node.name_any())).count();
+    ensure!(ready == 5, "the wake has ended with {ready} of 5 Nodes:\n{}", cluster.describe().await);
+    eventually(SOON, "as before", async || is_as_before(cluster, before).await).await?;
     nothing_forbidden(&cluster.log().await?)
 }

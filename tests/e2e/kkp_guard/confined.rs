@@ -3,34 +3,13 @@
 use anyhow::{Context as _, Result, ensure};
 use k8s_openapi::api::authorization::v1::SubjectAccessReview;
 use k8s_openapi::api::rbac::v1::ClusterRoleBinding;
-use kube::api::{DeleteParams, PostParams};
-use kube::{Api, CustomResourceExt as _};
+use kube::api::{Api, DeleteParams, PostParams};
 use serde_json::{Value, json};
-use shared::kkp::api::Cluster;
 use shared::kkp::{data, keys};
 use testbed::{apply, eventually};
 
-use super::{KKP, SOON, annotated, both, cluster, upstream};
-use crate::controller_confined::{Accounts, CONTROLLER, is_refused, world};
-
-/// A definition of `EtcdBackupConfigs` that keeps whatever it is given.
-fn backup_configs() -> Value {
-    json!({
-        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
-        "metadata": { "name": "etcdbackupconfigs.kubermatic.k8c.io" },
-        "spec": {
-            "group": "kubermatic.k8c.io", "scope": "Namespaced",
-            "names": {
-                "kind": "EtcdBackupConfig", "plural": "etcdbackupconfigs", "singular": "etcdbackupconfig",
-                "listKind": "EtcdBackupConfigList",
-            },
-            "versions": [{
-                "name": "v1", "served": true, "storage": true,
-                "schema": { "openAPIV3Schema": { "type": "object", "x-kubernetes-preserve-unknown-fields": true } },
-            }],
-        },
-    })
-}
+use super::{KKP, SOON, annotated, both, cluster, definitions};
+use crate::controller_confined::{CONTROLLER, accounts, is_refused, world, write};
 
 fn pod() -> Value {
     json!({
@@ -85,16 +64,18 @@ fn stored() -> Vec<Value> {
     objects
 }
 
-const DEPLOYMENT: &str = "deployments/apiserver";
-const ETCD: &str = "statefulsets/etcd";
-const JOB: &str = "cronjobs/defragger";
-const BACKUP: &str = "etcdbackupconfigs/b";
-const RECORD: &str = "configmaps/hibernate-record";
-const CLUSTER: &str = "clusters/abc";
-const ASLEEP: &str = "clusters/asleep";
-const THEIRS: &str = "clusters/theirs";
-const NOBODYS: &str = "clusters/nobodys";
-const STATUS: &str = "status of clusters/abc";
+// Paths of the API, but for the namespace.
+const DEPLOYMENT: &str = "/apis/apps/v1/namespaces/{}/deployments/apiserver";
+const ETCD: &str = "/apis/apps/v1/namespaces/{}/statefulsets/etcd";
+const JOB: &str = "/apis/batch/v1/namespaces/{}/cronjobs/defragger";
+const BACKUP: &str = "/apis/kubermatic.k8c.io/v1/namespaces/{}/etcdbackupconfigs/b";
+const RECORD: &str = "/api/v1/namespaces/{}/configmaps/hibernate-record";
+const SETTINGS: &str = "/api/v1/namespaces/{}/configmaps/settings";
+const CLUSTER: &str = "/apis/kubermatic.k8c.io/v1/clusters/abc";
+const ASLEEP: &str = "/apis/kubermatic.k8c.io/v1/clusters/asleep";
+const THEIRS: &str = "/apis/kubermatic.k8c.io/v1/clusters/theirs";
+const NOBODYS: &str = "/apis/kubermatic.k8c.io/v1/clusters/nobodys";
+const STATUS: &str = "/apis/kubermatic.k8c.io/v1/clusters/abc/status";
 
 /// Writes of a sleep and a wake.
 fn ours() -> Vec<(&'static str, Value)> {
@@ -167,7 +148,7 @@ fn others() -> Vec<(&'static str, Value)> {
         (ETCD, json!({ "spec": { "persistentVolumeClaimRetentionPolicy": { "whenScaled": "Delete" } } })),
         (JOB, json!({ "spec": { "schedule": "@hourly" } })),
         (BACKUP, json!({ "spec": { "schedule": "@every 1m" } })),
-        ("configmaps/settings", json!({ "data": { "a": "c" } })),
+        (SETTINGS, json!({ "data": { "a": "c" } })),
         (CLUSTER, json!({ "spec": { "version": "1.35.0" } })),
         (ASLEEP, json!({ "spec": { "version": "1.35.0" } })),
         // The end of the pause carries nothing else.
@@ -215,69 +196,64 @@ fn others() -> Vec<(&'static str, Value)> {
 
 const REFUSAL: &str = "hibernate-controller may ";
 
-/// On KKP's own definitions, where they are at hand.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_controllers_account_writes_what_a_sleep_and_a_wake_need_and_nothing_else() -> Result<()> {
     let world = world().await?;
-    let (hub, accounts) = (world.hub().await?, Accounts::of(&world, &[CONTROLLER, KKP, "alice"]).await?);
-    let clusters = upstream("clusters")?.unwrap_or_else(|| json!(Cluster::crd()));
-    let backups = upstream("etcdbackupconfigs")?.unwrap_or_else(backup_configs);
-    apply::all(&hub, &[clusters, backups]).await?;
+    let (hub, clients) = (world.hub().await?, accounts(&world, &[CONTROLLER, KKP, "alice"]).await?);
+    apply::all(&hub, &definitions()?).await?;
     apply::all(&hub, &stored()).await?;
     apply::all(&hub, &manifests::kkp::controller()).await?;
-    let settings = json!({ "data": { "a": "c" } });
+    let send = async |user: &str, method: &str, path: &str, namespace: &str, body: &Value| {
+        write(&clients[user], method, &path.replace("{}", namespace), body).await
+    };
     eventually(SOON, "policy in force", async || {
-        let answer = accounts.patch(CONTROLLER, "cluster-abc", "configmaps/settings", &settings).await;
+        let answer = send(CONTROLLER, "PATCH", SETTINGS, "cluster-abc", &json!({ "data": { "a": "c" } })).await;
         ensure!(is_refused(&answer, REFUSAL), "{answer:?}");
         Ok(())
     })
     .await?;
-    for (object, patch) in ours() {
-        let answer = accounts.patch(CONTROLLER, "cluster-abc", object, &patch).await;
-        answer.with_context(|| format!("{object} {patch}"))?;
-        let elsewhere = accounts.patch(CONTROLLER, "shop", object, &patch).await;
-        let has_namespace = ![CLUSTER, ASLEEP, STATUS].contains(&object);
-        ensure!(is_refused(&elsewhere, REFUSAL) == has_namespace, "{object} in another namespace: {elsewhere:?}");
+    for (path, patch) in ours() {
+        let answer = send(CONTROLLER, "PATCH", path, "cluster-abc", &patch).await;
+        answer.with_context(|| format!("{path} {patch}"))?;
+        let elsewhere = send(CONTROLLER, "PATCH", path, "shop", &patch).await;
+        let fits = is_refused(&elsewhere, REFUSAL) == path.contains("{}");
+        ensure!(fits, "{path} in another namespace: {elsewhere:?}");
     }
-    for (object, patch) in others() {
-        let answer = accounts.patch(CONTROLLER, "cluster-abc", object, &patch).await;
-        ensure!(is_refused(&answer, REFUSAL), "{object} {patch}: {answer:?}");
+    for (path, patch) in others() {
+        let answer = send(CONTROLLER, "PATCH", path, "cluster-abc", &patch).await;
+        ensure!(is_refused(&answer, REFUSAL), "{path} {patch}: {answer:?}");
         for user in ["alice", KKP] {
-            let answer = accounts.patch(user, "cluster-abc", object, &patch).await;
-            answer.with_context(|| format!("{user}: {object} {patch}"))?;
+            let answer = send(user, "PATCH", path, "cluster-abc", &patch).await;
+            answer.with_context(|| format!("{user}: {path} {patch}"))?;
         }
     }
-    nothing_is_created_or_deleted_but_records(&accounts).await
-}
-
-/// On a hub with Hive, too, the account records the members of rollouts: once.
-async fn nothing_is_created_or_deleted_but_records(accounts: &Accounts) -> Result<()> {
-    for (what, object, namespace, is_ours) in [
-        ("create", RECORD, "cluster-other", true),
-        ("delete", RECORD, "cluster-abc", true),
-        ("create", "configmaps/rollout-members-u", "hibernate-system", true),
-        ("create", "configmaps/rollout-members-u", "default", false),
-        ("create", "configmaps/other", "hibernate-system", false),
-        ("create", RECORD, "default", false),
-        ("create", "configmaps/other", "cluster-abc", false),
-        ("delete", "configmaps/settings", "cluster-abc", false),
-        ("delete", RECORD, "shop", false),
-        ("create", "deployments/new", "cluster-abc", false),
-        ("delete", DEPLOYMENT, "cluster-abc", false),
-        ("delete", ETCD, "cluster-abc", false),
-        ("delete", JOB, "cluster-abc", false),
-        ("delete", BACKUP, "cluster-abc", false),
-        ("delete", CLUSTER, "", false),
+    let map = |name: &str| json!({ "metadata": { "name": name } });
+    let (maps, record, members) =
+        (&RECORD.replace("/hibernate-record", "")[..], map("hibernate-record"), map("rollout-members-u"));
+    let new = json!({ "metadata": { "name": "new" }, "spec": workload() });
+    // On a hub with Hive, too, the account records the members of rollouts: once.
+    for (method, path, namespace, body, is_ours) in [
+        ("POST", maps, "cluster-other", &record, true),
+        ("DELETE", RECORD, "cluster-abc", &Value::Null, true),
+        ("POST", maps, "hibernate-system", &members, true),
+        ("POST", maps, "default", &members, false),
+        ("POST", maps, "hibernate-system", &map("other"), false),
+        ("POST", maps, "default", &record, false),
+        ("POST", maps, "cluster-abc", &map("other"), false),
+        ("DELETE", SETTINGS, "cluster-abc", &Value::Null, false),
+        ("DELETE", RECORD, "shop", &Value::Null, false),
+        ("POST", "/apis/apps/v1/namespaces/{}/deployments", "cluster-abc", &new, false),
+        ("DELETE", DEPLOYMENT, "cluster-abc", &Value::Null, false),
+        ("DELETE", ETCD, "cluster-abc", &Value::Null, false),
+        ("DELETE", JOB, "cluster-abc", &Value::Null, false),
+        ("DELETE", BACKUP, "cluster-abc", &Value::Null, false),
+        ("DELETE", CLUSTER, "", &Value::Null, false),
     ] {
-        let fields = if object.starts_with("deployments/") { json!({ "spec": workload() }) } else { json!({}) };
-        let write = async |user: &str| match what {
-            "create" => accounts.create(user, namespace, object, &fields).await,
-            _ => accounts.delete(user, namespace, object).await,
-        };
-        let answer = write(CONTROLLER).await;
+        let what = || format!("{method} {path} in {namespace:?}: {body}");
+        let answer = send(CONTROLLER, method, path, namespace, body).await;
         let fits = if is_ours { answer.is_ok() } else { is_refused(&answer, REFUSAL) };
-        ensure!(fits, "{what} {object} in {namespace:?}: {answer:?}");
-        write("alice").await.with_context(|| format!("alice: {what} {object} in {namespace:?}"))?;
+        ensure!(fits, "{}: {answer:?}", what());
+        send("alice", method, path, namespace, body).await.with_context(|| format!("alice: {}", what()))?;
     }
     Ok(())
 }

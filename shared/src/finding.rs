@@ -127,7 +127,8 @@ impl From<Finding> for Data {
 
 impl From<Data> for Finding {
     fn from(data: Data) -> Self {
-        let severity = data.severity.parse().unwrap_or(Severity::Info);
+        // What cannot be read refuses.
+        let severity = data.severity.parse().unwrap_or(Severity::Block);
         let ends = data.ends.as_deref().and_then(format::time);
         Self { ends, ..Self::new(severity, &data.code, data.sentence) }
     }
@@ -158,7 +159,7 @@ mod tests {
         let forged =
             json!({ "severity": "dire", "code": "a b", "sentence": "x\n\u{1b}y", "ends": "2027-02-01T00:00:00Z" });
         let read = serde_json::from_value::<Finding>(forged).unwrap();
-        assert_eq!(read, Finding { ends, ..Finding::new(Severity::Info, "ab", "x y") });
+        assert_eq!(read, Finding { ends, ..Finding::new(Severity::Block, "ab", "x y") });
     }
 
     #[test]

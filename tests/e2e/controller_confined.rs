@@ -19,9 +19,10 @@ pub(crate) const CONTROLLER: &str = "system:serviceaccount:hibernate-system:hibe
 const NAMESPACE: &str = "confined";
 const DEPLOYMENT: &str = "/apis/hive.openshift.io/v1/namespaces/confined/clusterdeployments/demo";
 
-/// A hub on Hive's own definitions, where they are at hand. The tests share it: what they write is a dry run, or in namespaces of their own.
+/// A hub on Hive's own definitions, where they are at hand. These tests alone share it: what they write is a dry run, or in namespaces of their
+/// own, but they apply policies.
 pub(crate) async fn world() -> Result<World> {
-    World::shared_with(Options { upstream_crds: upstream_folder("hive"), ..Options::bare_hub() }).await
+    World::shared_with(Options { upstream_crds: upstream_folder("hive"), audit: true, ..Options::bare_hub() }).await
 }
 
 /// Clients of the hub by their user. RBAC lets everything pass, so the policies alone decide.

@@ -382,7 +382,6 @@ async fn deletions(bench: &Bench) -> Result<()> {
         ),
         ("expiring", Denies("expire")),
         ("expired", Denies("hydrate first with kubectl hibernate resume cluster/expired --wait")),
-        ("expired", Denies("hydrate first")),
         ("odd", Denies("found \"soon\", which is not a time")),
         ("allowed", Warns("a control-plane certificate expired at")),
         ("waking", Nothing),

@@ -61,6 +61,18 @@ fn running() -> Value {
     ])
 }
 
+/// It runs, and our controller has checked it.
+fn checked() -> Value {
+    let mut conditions = running();
+    conditions.as_array_mut().unwrap().push(condition(
+        "HibernationPreflight",
+        "True",
+        "Clear",
+        "info Credentials: they work",
+    ));
+    json!({ "conditions": conditions })
+}
+
 /// What Hive writes while machines stop, and when they have.
 fn stopping(names: &str) -> Value {
     let message = format!("Stopping cluster machines. Some machines have not yet stopped: {names}");
@@ -287,7 +299,11 @@ async fn waiting_gives_up_in_time_and_when_somebody_decides_otherwise() -> Resul
         for name in ["stuck", "contested", "gone", "running"] {
             cluster(&clusters, name, json!({})).await?;
         }
-        let unanswered = world.plugin(&["resume", "cd/running", "-n", &ns, "--wait", "--timeout", "2s"]).await?;
+        let resume = ["resume", "cd/running", "-n", &ns, "--wait", "--timeout", "2s"];
+        let elsewhere = world.plugin(&resume).await?.ok()?;
+        assert!(elsewhere.contains("running"), "a cluster that our controller never served: {elsewhere}");
+        hive_says(&clusters, "running", &checked()).await?;
+        let unanswered = world.plugin(&resume).await?;
         assert_eq!(unanswered.code, 4, "{}", unanswered.stderr);
         let cause = "clusterdeployment.hive.openshift.io/running: timed out after 2s: waiting for a check of its machines: \
                      hibernate-controller has not answered; is it running, and does it serve the platform gcp?";

@@ -189,6 +189,11 @@ async fn a_cluster_that_may_be_asleep_stays_asleep() {
     let reason = json!(format!("dehydrated by kubectl-hibernate{}", "x".repeat(5_000)));
     let old = with(with(kkp_cluster("Hibernating"), "/spec/pauseReason", reason), "/status/conditions", json!({}));
     let restore = "/metadata/annotations/kubermatic.k8c.io~1active-restore";
+    let sleep = with(old.clone(), "/spec/pauseReason", json!("dehydrated by kubectl-hibernate"));
+    let sleep = with(sleep, "/metadata/annotations/hibernate.sh~1paused-by-sleep", json!("u".repeat(5_000)));
+    let woken = with(sleep.clone(), "/spec/pause", json!(false));
+    let judged = ask("/validate", &request(KKP_CLUSTERS, "UPDATE", Some(&sleep), Some(&woken))).await;
+    assert_eq!(causes(&judged), ["spec.pause"], "{judged}");
     for (new, field) in [
         (with(old.clone(), "/spec/pause", json!(false)), "spec.pause"),
         (with(old.clone(), restore, json!("r")), "metadata.annotations[kubermatic.k8c.io/active-restore]"),

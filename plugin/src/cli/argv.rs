@@ -64,6 +64,8 @@ pub(crate) struct Reader<'a> {
     pub(crate) command: &'a Command,
     /// The flag before, if it takes a value and has none yet.
     pub(crate) open: Option<&'a Arg>,
+    /// Whether the word before is a name: behind one, clap takes a command's name for a name, too.
+    named: bool,
 }
 
 /// What a word is.
@@ -81,7 +83,7 @@ pub(crate) enum Word<'a, 't> {
 impl<'a> Reader<'a> {
     /// Before the first word.
     pub(crate) fn new(root: &'a Command) -> Self {
-        Self { root, command: root, open: None }
+        Self { root, command: root, open: None, named: false }
     }
 
     /// The flags and positionals of the command.
@@ -101,14 +103,18 @@ impl<'a> Reader<'a> {
             let flags = self.flags(text);
             let last = flags.last().filter(|(arg, value)| value.is_none() && arg.get_action().takes_values());
             self.open = last.map(|(arg, _)| *arg);
+            self.named = false;
             return Word::Flags(flags);
         }
-        match self.command.find_subcommand(text) {
+        match self.command.find_subcommand(text).filter(|_| !self.named) {
             Some(command) => {
                 self.command = command;
                 Word::Command
             }
-            None => Word::Name,
+            None => {
+                self.named = true;
+                Word::Name
+            }
         }
     }
 
@@ -184,6 +190,7 @@ mod tests {
             ("-v demo", "--v demo"),
             ("-n6 demo", "--namespace=6 demo"),
             ("-n v6 demo 6", "--namespace v6 demo 6"),
+            ("deploy status -y=true --wait=false", "deploy status --yes"),
             ("demo --dry-run=server", "demo --dry-run=server"),
             ("demo --dry-run 6", "demo --dry-run 6"),
             ("-Ah demo -", "-Ah demo -"),

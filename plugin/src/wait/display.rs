@@ -88,12 +88,15 @@ impl ProgressDisplay {
 
     /// The outcome of a target that is no longer on its way.
     pub(crate) fn finish(&self, at: usize, outcome: Outcome) {
-        self.with(|outcomes| {
-            if let Some(open @ Outcome::Open(_)) = outcomes.get_mut(at) {
+        let was_open = self.with(|outcomes| match outcomes.get_mut(at) {
+            Some(open @ Outcome::Open(_)) => {
                 *open = outcome;
+                true
             }
+            _ => false,
         });
         match &self.show {
+            _ if !was_open => {}
             Show::Each(bars) => bars.get(at).iter().for_each(|bar| bar.finish_and_clear()),
             Show::Together(bar) => bar.inc(1),
             Show::Changes => {}
@@ -144,6 +147,17 @@ impl Show {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_target_is_counted_once() {
+        let bar = ProgressBar::hidden();
+        let display =
+            ProgressDisplay { show: Show::Together(bar.clone()), ..ProgressDisplay::new(["a", "b"].into_iter()) };
+        for _ in 0..3 {
+            display.finish(0, Outcome::Arrived("running".to_owned()));
+        }
+        assert_eq!(bar.position(), 1);
+    }
 
     #[test]
     fn what_is_settled_stays_settled() {

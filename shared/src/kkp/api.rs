@@ -144,7 +144,7 @@ impl Request {
 
     /// The newest of the requests on the Cluster and on its record; that of the Cluster if both are of the same time.
     ///
-    /// On a record only a request to run counts: neither an admission rule nor a stamp guards a `ConfigMap`.
+    /// On a record only a request to run counts: a stamp names who made it, but no admission rule guards a `ConfigMap`.
     pub fn newest(on_cluster: Option<Self>, on_record: Option<Self>) -> Self {
         let on_record = on_record.filter(|request| request.desired == Desired::Running);
         match (on_cluster, on_record) {

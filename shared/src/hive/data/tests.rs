@@ -92,7 +92,7 @@ fn other_versions_are_ignored_and_odd_parts_are_left_out() {
     }
     let text = r#"{"v":1,"preflight":{"at":"2027-01-15T08:00:00Z","findings":[{"severity":"dire","code":"a b","sentence":"x\ny"}]}}"#;
     let found = Data::parse(text).unwrap().preflight.unwrap().findings;
-    assert_eq!(found, [Finding::new(Severity::Info, "ab", "x y")]);
+    assert_eq!(found, [Finding::new(Severity::Block, "ab", "x y")]);
 }
 
 #[test]

@@ -23,7 +23,7 @@ pub use self::rules::{answer, within};
 pub use self::webhooks::{Resources, WebhookLook};
 use super::api::{ClusterDeployment, Condition, Desired, RECONCILE_PAUSE};
 use super::conditions::READY;
-use super::data::Data;
+use super::data::{DATA, Data};
 use crate::annotation::{format, keys};
 use crate::finding::{Finding, Severity, code};
 
@@ -76,10 +76,13 @@ pub fn unanswered(cluster: &ClusterDeployment) -> String {
     format!("hibernate-controller has not answered; is it running, and does it serve the platform {platform}?")
 }
 
-/// Why the last answer was given without a list of the machines, if it was.
+/// Why nothing is known of the machines after the last answer: they could not be listed, or the answer cannot be read.
 pub fn unlisted(cluster: &ClusterDeployment) -> Option<String> {
+    let Some(findings) = findings(cluster) else {
+        return Some(format!("the condition {DATA} does not hold what the check of its machines found"));
+    };
     let is_why = |one: &Finding| one.severity < Severity::Info && code::OF_LIST.contains(&one.code.as_str());
-    Some(format!("its machines were not checked: {}", findings(cluster).into_iter().flatten().find(is_why)?.sentence))
+    Some(format!("its machines were not checked: {}", findings.into_iter().find(is_why)?.sentence))
 }
 
 /// When the findings that the condition holds were found.

@@ -171,8 +171,12 @@ impl Cluster {
 
     /// Whether such a cluster may be paused by us for all that can be read of it.
     pub fn may_be_asleep(&self, unread: &[Unread]) -> bool {
-        let decides: [&[&str]; 3] =
-            [&["spec", "pause"], &["spec", "pauseReason"], &["status", "conditions", keys::DEHYDRATED]];
+        let decides: [&[&str]; 4] = [
+            &["spec", "pause"],
+            &["spec", "pauseReason"],
+            &["metadata", "annotations", keys::PAUSED_BY_SLEEP],
+            &["status", "conditions", keys::DEHYDRATED],
+        ];
         self.is_asleep() || unread.iter().any(|field| decides.iter().any(|path| field.concerns(path)))
     }
 

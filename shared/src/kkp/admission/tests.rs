@@ -413,7 +413,7 @@ fn a_request_on_the_record_is_stamped_and_its_stamp_cannot_be_edited() {
         ("forged later", Some(stamped("alice")), record(merged(asks(EARLIER), forged())), "mallory", back.clone()),
         ("removed", Some(stamped("alice")), record(asks(EARLIER)), "mallory", back),
         ("forged without a request", Some(record(json!({}))), record(forged()), "mallory", gone.clone()),
-        ("created with a request", None, again(forged()), "mallory", by("mallory")),
+        ("created with a request", None, again(forged()), "bob", by("bob")),
         ("created without", None, record(forged()), "mallory", gone),
         ("the record itself is written", Some(stamped("alice")), stamped("alice"), CONTROLLER, vec![]),
         ("our controller makes it anew", None, stamped("alice"), CONTROLLER, vec![]),

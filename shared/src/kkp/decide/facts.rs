@@ -105,8 +105,15 @@ pub fn is_paused_by_us(cluster: &Cluster, record: Option<&Record>) -> bool {
     match record {
         Some(record) if record.woken.is_some() => false,
         Some(record) if !record.rebuilt => since == record.since,
-        _ => uid == cluster.uid(),
+        _ => uid == cluster.uid() || record.is_some_and(|record| uid == record.uid),
     }
+}
+
+/// The sleep of another Cluster that a pause with our reason names: this Cluster was restored from a backup, or the name was copied.
+pub(super) fn sleep_of_another(cluster: &Cluster) -> Option<&str> {
+    let sleep = cluster.metadata.annotations.as_ref()?.get(keys::PAUSED_BY_SLEEP)?;
+    let is_own = sleep.rsplit_once('/').is_some_and(|(uid, _)| uid == cluster.uid());
+    (cluster.spec.pause && has_our_reason(cluster) && !is_own).then_some(sleep)
 }
 
 /// Whether it carries the reason of our pause, which stays when another client ends that.

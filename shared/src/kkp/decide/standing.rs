@@ -5,12 +5,13 @@
 //! writes, the record first and the condition second, and nothing of it is done before both are there. A record that is ahead of the
 //! condition is one of a crash between the two, or one that another client has edited: either way the phase of the condition goes on.
 
-use super::facts::is_paused_by_us;
+use super::facts::{is_paused_by_us, sleep_of_another};
 use super::{Facts, Plan, Report};
 use crate::kkp::api::Cluster;
-use crate::kkp::keys::{DEHYDRATED, RECORD};
+use crate::kkp::keys::{DEHYDRATED, PAUSED_BY_SLEEP, RECORD};
 use crate::kkp::phase::Phase;
 use crate::kkp::record::{Record, RecordError};
+use crate::text::sanitize;
 
 /// How the message of our condition begins that holds a cluster in a phase, while its reason says why.
 const IN_PHASE: &str = "in phase ";
@@ -74,7 +75,7 @@ pub fn standing(cluster: &Cluster, record: Option<Result<&Record, RecordError>>)
         (None, Some(_)) if cluster.metadata.deletion_timestamp.is_some() && !is_ours => Standing::Absent,
         (None, Some(phase)) => Standing::Orphaned(None, phase),
         (None, None) if is_ours => Standing::Orphaned(None, Phase::Dehydrated),
-        (None, None) => Standing::Absent,
+        (None, None) => sleep_of_another(cluster).map_or(Standing::Absent, |sleep| paused_for_another(cluster, sleep)),
     }
 }
 
@@ -110,6 +111,17 @@ fn unconfirmed(cluster: &Cluster, record: &Record) -> Standing {
         record.phase
     );
     held(cluster, None, "RecordUnconfirmed", &problem)
+}
+
+fn paused_for_another(cluster: &Cluster, sleep: &str) -> Standing {
+    let (uid, since) = (cluster.uid(), sleep.rsplit_once('/').map_or("", |(_, since)| since));
+    let problem = format!(
+        "it is missing, and annotation {PAUSED_BY_SLEEP} names the sleep of another Cluster, {}: nothing is done. If this cluster was restored \
+         in its sleep, set the annotation to {:?}: a wake rebuilds the record from the copies on the objects",
+        sanitize(sleep),
+        sanitize(&format_args!("{uid}/{since}"))
+    );
+    held(cluster, None, "PauseForeign", &problem)
 }
 
 fn held(cluster: &Cluster, under_way: Option<Phase>, reason: &str, problem: &str) -> Standing {

@@ -55,12 +55,13 @@ pub(super) fn of(cluster: &ClusterDeployment, action: PowerAction) -> Progress {
 /// | # | seen | progress |
 /// |---|---|---|
 /// | A1 | a wake that is not reached (P1 to P7) | the same |
-/// | A2 | no answer to this request | unanswered |
-/// | A3 | an answer that the machines could not be listed | lost |
-/// | A4 | any other answer | reached |
+/// | A2 | an older answer | unanswered |
+/// | A3 | an answer that the machines could not be listed, or one that cannot be read | lost |
+/// | A4 | any other answer, or none ever: our controller does not serve the cluster | reached |
 pub(super) fn of_check(cluster: &ClusterDeployment, requested: Timestamp) -> Progress {
+    let served = cluster.condition(preflight::PREFLIGHT).is_some();
     match of(cluster, PowerAction::Resume) {
-        Progress::Reached if !preflight::answers(cluster, requested) => {
+        Progress::Reached if served && !preflight::answers(cluster, requested) => {
             let why = preflight::unanswered(cluster);
             Progress::Unanswered(format!("waiting for a check of its machines: {why}")) // A2
         }
@@ -276,6 +277,8 @@ mod tests {
                 }
                 cluster
             };
+        let mut unread = answered(runs(), REQUESTED, (Info, code::CREDENTIALS, "3 found"));
+        unread.status.as_mut().unwrap().conditions.retain(|condition| condition.type_ != DATA);
         let unanswered = Progress::Unanswered(
             "waiting for a check of its machines: hibernate-controller has not answered; is it running, and does it serve \
              the platform gcp?"
@@ -301,6 +304,11 @@ mod tests {
                 lost("EC2 is silent"),
             ),
             ("A3 refused", answered(runs(), REQUESTED, (Block, code::CREDENTIALS, "denied")), lost("denied")),
+            (
+                "A3 unreadable",
+                unread,
+                Progress::Lost(format!("the condition {DATA} does not hold what the check of its machines found")),
+            ),
             ("A4", answered(runs(), REQUESTED, (Info, code::CREDENTIALS, "3 found")), Progress::Reached),
             (
                 "A4 of other things",

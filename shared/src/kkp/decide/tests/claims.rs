@@ -328,7 +328,7 @@ fn a_record_stands_by_its_uid_and_our_condition() {
         (None, theirs, own(Dehydrated), "RecordUnconfirmed"),
         (None, ours, own(Draining), "adopted: Dehydrated"),
         (None, unnamed, None, "absent"),
-        (None, of_another, None, "absent"),
+        (None, of_another, None, "PauseForeign"),
         (None, unnamed, own(Dehydrated), "RecordUnconfirmed"),
         (None, earlier, own(Dehydrated), "RecordUnconfirmed"),
         (None, of_another, own(Dehydrated), "RecordUnconfirmed"),
@@ -346,6 +346,22 @@ fn a_record_stands_by_its_uid_and_our_condition() {
     ] {
         assert_eq!(of(condition, pause, record.clone()), expected, "{condition:?} {pause:?} {record:?}");
     }
+}
+
+/// Of a Cluster that was restored in its sleep, without its record; or with one that had been rebuilt before.
+#[test]
+fn a_restored_cluster_says_how_it_can_wake_and_the_advice_works() {
+    let mut cluster = up_to_date();
+    pause(&mut cluster, (OURS.0, "u-2/2026-11-22T18:00:00Z"));
+    let Standing::Held(report, None) = standing(&cluster, None) else { panic!("{:?}", standing(&cluster, None)) };
+    let advised = format!("{UID}/2026-11-22T18:00:00Z");
+    assert!(report.message.contains(&format!("set the annotation to {advised:?}")), "{}", report.message);
+    annotate(&mut cluster, keys::PAUSED_BY_SLEEP, &advised);
+    assert_eq!(standing(&cluster, None), Standing::Orphaned(None, Phase::Dehydrated));
+
+    pause(&mut cluster, (OURS.0, "u-2/2026-11-22T18:00:00Z"));
+    let rebuilt = Record { rebuilt: true, ..record("u-2", Phase::Dehydrated) };
+    assert!(matches!(standing(&cluster, Some(Ok(&rebuilt))), Standing::Held(_, Some(Phase::Dehydrated))));
 }
 
 /// A condition that holds the cluster keeps its phase, and the advice in it works.

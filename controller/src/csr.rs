@@ -1,4 +1,4 @@
-//! Approves the certificate signing requests of a waking cluster's kubelets: hive.md 3.
+//! Approves the certificate signing requests of a waking cluster's kubelets: docs/reference/hive.md, section 3.
 //!
 //! [`shared::spoke::csr`] decides. This module lists the requests, approves them and reports the result.
 

@@ -1,5 +1,5 @@
 //! The guard of KKP's Clusters, by kubectl against a real API server: every rule, KKP's own writes, and both again while the webhook is
-//! down. Row numbers without a K are those of reference/kkp-observed.md.
+//! down. Row numbers without a K are those of docs/reference/kkp.md.
 
 mod confined;
 

@@ -1,4 +1,4 @@
-//! The metrics that Hive's own hibernation controller emits (hive.md 1.5), under their names, for dashboards that exist.
+//! The metrics that Hive's own hibernation controller emits (docs/reference/hive.md, section 1.5), under their names, for dashboards that exist.
 
 use jiff::Timestamp;
 use prometheus_client::encoding::EncodeLabelSet;

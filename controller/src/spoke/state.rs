@@ -424,7 +424,7 @@ fn node_state(node: &Node) -> NodeState {
     }
 }
 
-/// hive.md 1.3, checkClusterRunning 5: what makes an operator unwell. An unknown or missing Available counts as fine.
+/// docs/reference/hive.md, section 1.3, checkClusterRunning 5: what makes an operator unwell. An unknown or missing Available counts as fine.
 const UNWELL: &[(&str, &str)] = &[("Available", "False"), ("Progressing", "True"), ("Degraded", "True")];
 
 fn unwell(operator: &ClusterOperator) -> impl Iterator<Item = String> {

@@ -1,7 +1,8 @@
 //! What is reported of a `ClusterDeployment`'s power: the conditions `Hibernating` (H) and `Ready` (R) and `status.powerState` (P).
 //!
 //! Types, reasons and messages of H, R and P are Hive's own, to the letter: ClusterPool, ClusterClaim and other software
-//! read them. H and R are always written as a pair, so that they cannot contradict each other.
+//! read them. H and R are always written as a pair, so that they cannot contradict each other. Rows and sections are those of
+//! docs/reference/hive.md.
 
 use std::time::Duration;
 
@@ -227,40 +228,40 @@ impl PowerStatus {
         Self::asleep("True", reason::HIBERNATING, "Fake cluster is stopped")
     }
 
-    /// 1.3 stopMachines.
+    /// Section 1.3, stopMachines.
     pub fn stopping() -> Self {
         Self::asleep("False", reason::STOPPING, "Stopping cluster machines")
     }
 
-    /// 1.3 stopMachines, refused by the cloud.
+    /// Section 1.3, stopMachines, refused by the cloud.
     pub fn failed_to_stop(error: &str) -> Self {
         let message = format!("Failed to stop machines: {error} (more detail may be available in the logs)");
         Self::asleep("False", reason::FAILED_TO_STOP, message)
     }
 
-    /// 1.3 checkClusterStopped, `ids` are not stopped yet.
+    /// Section 1.3, checkClusterStopped, `ids` are not stopped yet.
     pub fn waiting_for_machines_to_stop(ids: &[&str]) -> Self {
         let message = format!("Stopping cluster machines. Some machines have not yet stopped: {}", ids.join(","));
         Self::asleep("False", reason::WAITING_FOR_MACHINES_TO_STOP, message)
     }
 
-    /// 1.3 checkClusterStopped, done.
+    /// Section 1.3, checkClusterStopped, done.
     pub fn stopped() -> Self {
         Self::asleep("True", reason::HIBERNATING, "Cluster is stopped")
     }
 
-    /// 1.3 startMachines.
+    /// Section 1.3, startMachines.
     pub fn starting() -> Self {
         Self::awake("False", reason::STARTING_MACHINES, "Starting cluster machines (step 1/4)")
     }
 
-    /// 1.3 startMachines, refused by the cloud.
+    /// Section 1.3, startMachines, refused by the cloud.
     pub fn failed_to_start(error: &str) -> Self {
         let message = format!("Failed to start machines: {error} (more detail may be available in the logs)");
         Self::awake("False", reason::FAILED_TO_START_MACHINES, message)
     }
 
-    /// 1.3 checkClusterRunning 1, `ids` are not running yet.
+    /// Section 1.3, checkClusterRunning 1, `ids` are not running yet.
     pub fn waiting_for_machines(ids: &[&str]) -> Self {
         let ids = ids.join(",");
         let message =
@@ -268,24 +269,24 @@ impl PowerStatus {
         Self::awake("False", reason::WAITING_FOR_MACHINES, message)
     }
 
-    /// 1.3 checkClusterRunning 2 and 4.
+    /// Section 1.3, checkClusterRunning 2 and 4.
     pub fn waiting_for_nodes() -> Self {
         Self::awake("False", reason::WAITING_FOR_NODES, "Waiting for Nodes to be ready (step 2/4)")
     }
 
-    /// 1.3 checkClusterRunning 5, the pause of length `pause`.
+    /// Section 1.3, checkClusterRunning 5, the pause of length `pause`.
     pub fn pausing(pause: Duration) -> Self {
         let message = format!("Pausing {} for ClusterOperators to settle (step 3/4)", go_string(pause));
         Self::awake("False", reason::PAUSING, message)
     }
 
-    /// 1.3 checkClusterRunning 5, after the pause.
+    /// Section 1.3, checkClusterRunning 5, after the pause.
     pub fn waiting_for_operators() -> Self {
         let message = "Waiting for ClusterOperators to be ready (step 4/4)";
         Self::awake("False", reason::WAITING_FOR_CLUSTER_OPERATORS, message)
     }
 
-    /// Row 13a, 1.3 checkClusterRunning 6.
+    /// Row 13a, section 1.3, checkClusterRunning 6.
     pub fn running() -> Self {
         Self::awake("True", reason::RUNNING, "Cluster is running")
     }

@@ -1,5 +1,5 @@
-//! ClusterPools: which of a pool's clusters its controller keeps awake (hive.md 4). Whoever changes one of the others by hand is
-//! overruled.
+//! ClusterPools: which of a pool's clusters its controller keeps awake (docs/reference/hive.md, section 4). Whoever changes one of the
+//! others by hand is overruled.
 
 use std::cmp::Reverse;
 

@@ -1,4 +1,4 @@
-//! Whether a cluster's API server can be reached: the conditions `Unreachable` and `ActiveAPIURLOverride` (hive.md 6).
+//! Whether a cluster's API server can be reached: the conditions `Unreachable` and `ActiveAPIURLOverride` (docs/reference/hive.md, section 6).
 //!
 //! Hive's own controller ignores hibernation: it keeps probing a sleeping cluster, and may need many minutes to detect a wake. Here a
 //! cluster that goes to sleep is marked once: `Unreachable` is `True` with a reason of its own, because no connection was attempted, and

@@ -14,7 +14,7 @@ pub const DEFRAGGER: &str = "etcd-defragger";
 /// The part of KKP's health that a workload makes up.
 type Health = Option<&'static str>;
 
-/// Deployments with their replicas: rows 1 and 15a, section 2 of the facts about KKP.
+/// Deployments with their replicas: rows 1 and 15a.
 pub const DEPLOYMENTS: &[(&str, i64, Health)] = &[
     (API_SERVER, 2, Some("apiserver")),
     ("controller-manager", 1, Some("controller")),

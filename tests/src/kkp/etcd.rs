@@ -1,4 +1,4 @@
-//! etcd as etcd-launcher runs it: section 5 of the observations, without invented loss of data. Plain data, driven by its own clock.
+//! etcd as etcd-launcher runs it: section 5 of docs/reference/kkp.md, without invented loss of data. Plain data, driven by its own clock.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -117,7 +117,7 @@ pub fn wanted(found: Option<i64>, serves: bool, members: i64) -> i64 {
 mod tests {
     use super::*;
 
-    /// A second of the tests is one of the observations; a start takes 12 s.
+    /// A second of the tests is one of that page; a start takes 12 s.
     struct Run {
         etcd: Etcd,
         now: f64,

@@ -1,5 +1,5 @@
 //! The double of the FoundationDB operator as a whole: databases of every shape, modes of removal, what stops one, an operator that
-//! dies or goes wrong, and fdbcli.
+//! dies or goes wrong, and fdbcli. Sections are those of docs/reference/fdb.md.
 
 #![allow(clippy::unwrap_used, clippy::panic)] // a helper of a test is part of the test
 
@@ -78,7 +78,7 @@ async fn prefixes_labels_and_classes_are_free() {
     dropped(&db, &id).await;
 }
 
-/// Fdb.md, section 2: the modes of removal and what stops one.
+/// Section 7: the modes of removal and what stops one.
 #[tokio::test(flavor = "multi_thread")]
 async fn removals_go_zone_by_zone_or_one_by_one_or_not_at_all() {
     let passes = async |name: &str, mode: &str| {
@@ -128,7 +128,7 @@ async fn removals_go_zone_by_zone_or_one_by_one_or_not_at_all() {
     assert_eq!(none.0, 0);
 }
 
-/// Fdb.md, section 2: an isolated Pod, a claim too many, a database that could not bear it.
+/// Section 7: an isolated Pod, a claim too many, a database that could not bear it.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_keeps_a_group_from_its_removal() {
     let world = world().await;
@@ -199,7 +199,7 @@ async fn a_volume_in_use_outlives_its_delete() {
     assert!(db.pvc(&id).await.unwrap().is_none());
 }
 
-/// Fdb.md, section 5: a claim without an entry is a group, and a new one.
+/// Section 7: a claim without an entry is a group, and a new one.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_orphaned_volume_becomes_a_group() {
     let held = held_storage("orphan", untimed()).await;

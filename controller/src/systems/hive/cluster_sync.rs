@@ -22,7 +22,7 @@ use crate::runtime::{Key, clock};
 use crate::spoke::reader::is_not_there;
 
 /// How long the first list is waited for. Afterwards every cluster's `ClusterSync` counts as missing, and a transition waits
-/// for another minute, in which it says so (hive.md 1.1, row 9): two minutes in all.
+/// for another minute, in which it says so (docs/reference/hive.md, row 9): two minutes in all.
 const FIRST_LIST_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// What is known of the hub's `ClusterSync`s.

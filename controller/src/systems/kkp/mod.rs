@@ -2,7 +2,7 @@
 //!
 //! Only Clusters are watched. The namespace of a cluster's control plane and the user cluster itself are read while an operation is
 //! under way, by polling: KKP's own controllers write there, and a wake must not trust what a paused KKP reports (rows 6 and 7 of
-//! reference/kkp-observed.md).
+//! docs/reference/kkp.md, as all rows here).
 
 mod act;
 mod machinery;

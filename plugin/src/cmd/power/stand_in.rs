@@ -81,7 +81,7 @@ mod tests {
 
     use super::*;
 
-    /// Row 27.
+    /// Row 27 of docs/reference/kkp.md.
     #[test]
     fn only_the_systems_own_webhooks_make_way_for_the_companion() {
         let refused = |by: &str| HubError::Refused {

@@ -1,4 +1,5 @@
-//! Rows 9 and 12a: the conditions for a transition to begin; and ours, for any act on machines: that they are this cluster's.
+//! Rows 9 and 12a of docs/reference/hive.md: the conditions for a transition to begin; and ours, for any act on machines: that they are
+//! this cluster's.
 
 use std::time::Duration;
 

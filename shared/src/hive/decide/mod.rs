@@ -1,4 +1,4 @@
-//! From what was found to what is to be done: the table of reference/hive.md 1.1, row by row.
+//! From what was found to what is to be done: the table of docs/reference/hive.md, section 1.1, row by row.
 //!
 //! [`decide`] is total, deterministic and idempotent. The controller asks [`needs`] what to observe, fills in the
 //! [`Facts`], runs the [`Plan`]'s actions in order, writes its status if that differs, and requeues after `recheck`.

@@ -1,4 +1,4 @@
-//! Rows 11 and 12c: the transitions that time asks for.
+//! Rows 11 and 12c of docs/reference/hive.md: the transitions that time asks for.
 
 use std::time::Duration;
 
@@ -77,7 +77,7 @@ pub(super) enum Expiry {
     Due,
 }
 
-/// Row 11 (hive.md 1.2). A cluster that was paused is looked at first, so that it is not put to sleep at once when the
+/// Row 11, section 1.2. A cluster that was paused is looked at first, so that it is not put to sleep at once when the
 /// pause ends; Hive counts from its installation then.
 pub(super) fn expiry(facts: &Facts<'_>) -> Expiry {
     let cluster = facts.cluster;

@@ -1,4 +1,4 @@
-//! Row 12d: into sleep.
+//! Row 12d of docs/reference/hive.md: into sleep.
 
 use std::time::Duration;
 

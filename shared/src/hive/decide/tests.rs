@@ -1,4 +1,4 @@
-//! The table of reference/hive.md 1.1 to 1.3, row by row, and what must hold for every cluster.
+//! The table of docs/reference/hive.md, sections 1.1 to 1.3, row by row, and what must hold for every cluster.
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -547,7 +547,7 @@ fn the_count_is_written_with_the_progress_and_never_by_itself() {
     assert!(patched(&cluster, &uncounted).condition(DATA).is_none(), "nothing to hold");
 }
 
-/// hive.md 9: the text of an overdue transition begins with its limit, which hid the count from `status`.
+/// The text of an overdue transition begins with its limit, which hid the count from `status`.
 #[test]
 fn an_overdue_transition_keeps_its_count() {
     let late = asleep(("False", reason::WAITING_FOR_MACHINES_TO_STOP));

@@ -1,4 +1,4 @@
-//! Row 13b: out of sleep, in four steps: machines, nodes, a pause, operators.
+//! Row 13b of docs/reference/hive.md: out of sleep, in four steps: machines, nodes, a pause, operators.
 
 use std::time::Duration;
 
@@ -192,7 +192,7 @@ fn start(facts: &Facts<'_>, machines: &Inventory, status: PowerStatus) -> Plan {
     }
 }
 
-/// 1.3 checkClusterRunning 2: the machines run, the API server does not answer yet.
+/// Section 1.3, checkClusterRunning 2: the machines run, the API server does not answer yet.
 fn unreachable_spoke(facts: &Facts<'_>, error: &SpokeError) -> Plan {
     let what = match error {
         SpokeError::Kubeconfig(_) => "KubeconfigRefused",
@@ -202,7 +202,7 @@ fn unreachable_spoke(facts: &Facts<'_>, error: &SpokeError) -> Plan {
     Plan::report(PowerStatus::waiting_for_nodes().awaiting(what, error.to_string())).again(poll(since_start(facts)))
 }
 
-/// 1.3 checkClusterRunning 4 and 5.
+/// Section 1.3, checkClusterRunning 4 and 5.
 fn nodes(facts: &Facts<'_>, machines: &Inventory, spoke: &Spoke, step: Step) -> Plan {
     let asleep: Vec<&NodeLook> = spoke.nodes.iter().filter(|node| !is_awake(facts, machines, node)).collect();
     let (unknown, asleep): (Vec<_>, Vec<_>) = asleep
@@ -234,7 +234,7 @@ fn name_nodes(nodes: &[&NodeLook]) -> String {
     name_some(nodes.iter().map(|node| &node.name), 10)
 }
 
-/// 1.3 checkClusterRunning 5. Hive lets two minutes pass before it believes what operators say, because what they say may be
+/// Section 1.3, checkClusterRunning 5. Hive lets two minutes pass before it believes what operators say, because what they say may be
 /// from before the sleep. An operator that has renewed its Lease or written its status since the wake began is believed at
 /// once; those that keep no Lease get Hive's pause.
 fn operators(facts: &Facts<'_>, machines: &Inventory, spoke: &Spoke, step: Step) -> Plan {

@@ -1,4 +1,4 @@
-//! The cases of reference/hive.md 6 and 7 by name, those of sleep, and what must hold for every cluster.
+//! The cases of docs/reference/hive.md, sections 6 and 7, by name, those of sleep, and what must hold for every cluster.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use proptest::prelude::*;

@@ -1,4 +1,4 @@
-//! The rows about single targets (`PowerRollout`, 9.4).
+//! The rows about single targets (`PowerRollout`).
 
 use super::*;
 use crate::rollout::Cause;

@@ -1,4 +1,4 @@
-//! One request: hive.md 3.1, made stricter by the last line of 3.2.
+//! One request: docs/reference/hive.md, section 3.1, made stricter by section 3.2.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;

@@ -9,7 +9,7 @@ use crate::{
 };
 use jiff::Timestamp;
 
-/// By Hive's rules (hive.md 1.2): that long after the latest of installation, claim, and the moment R became True; not for
+/// By Hive's rules (docs/reference/hive.md, section 1.2): that long after the latest of installation, claim, and the moment R became True; not for
 /// unclaimed clusters of a pool, and not while the cluster sleeps or is on its way.
 pub(super) fn fires_at(cluster: &ClusterDeployment) -> Option<Timestamp> {
     let after = duration::parse_positive(cluster.spec.hibernate_after.as_deref()?).ok()?;

@@ -216,7 +216,7 @@ mod tests {
                 going(&format!("{failed}; the controller retries")),
             ),
             ("Hibernating", SLEEPS.to_vec(), Progress::Reached),
-            // Stale H of the last sleep (hive.md 9.4): P says that it has not begun.
+            // Stale H of the last sleep (docs/reference/hive.md, section 1.3): P says that it has not begun.
             ("Running", SLEEPS.to_vec(), Progress::Unnoticed),
         ] {
             assert_eq!(

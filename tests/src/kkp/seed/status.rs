@@ -8,7 +8,7 @@ use super::super::{
     registry::UserCluster,
 };
 
-/// Conditions of KKP's controllers: with `SeedResourcesUpToDate`, all that `ClusterInitialized` needs (section 8).
+/// Conditions of KKP's controllers: with `SeedResourcesUpToDate`, all that `ClusterInitialized` needs (section 7).
 pub(super) const CONTROLLERS: [&str; 5] = ["Cluster", "Addon", "Cloud", "Update", "Monitoring"];
 
 /// A status that is being changed.

@@ -1,4 +1,4 @@
-//! machine-controller's `MachineDeployments` and `MachineSets`: section 6 of the observations.
+//! machine-controller's `MachineDeployments` and `MachineSets`: section 6 of docs/reference/kkp.md.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! Rows 7 and 9 to 12c of reference/hive.md 1.1, `hibernateAfter` (1.2), and the times that users set.
+//! Rows 7 and 9 to 12c of docs/reference/hive.md, `hibernateAfter` (section 1.2), and the times that users set.
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -117,7 +117,7 @@ fn rows_10_and_12a_sync_sets() {
     assert_eq!(says(&decided(&told, Sync::Applied, None)).0, "Stopping", "after row 10 the sleep begins");
 }
 
-/// hive.md section 7, `TestHibernateAfter`.
+/// Section 7, `TestHibernateAfter`.
 #[test]
 fn row_11_hibernate_after() {
     let due = |plan: &Plan| {

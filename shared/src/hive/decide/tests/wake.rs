@@ -1,4 +1,4 @@
-//! Step 5 of reference/hive.md 1.3 checkClusterRunning, where we believe operators sooner than Hive does, and Nodes that
+//! Step 5 of checkClusterRunning (docs/reference/hive.md, section 1.3), where we believe operators sooner than Hive does, and Nodes that
 //! nobody will ever see again.
 
 use super::*;

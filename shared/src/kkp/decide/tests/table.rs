@@ -1,4 +1,4 @@
-//! Single situations: what is decided in each, with the row of reference/kkp-observed.md that it comes from.
+//! Single situations: what is decided in each, with the row of docs/reference/kkp.md that it comes from.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

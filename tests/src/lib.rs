@@ -17,6 +17,8 @@
 //! ```
 
 pub mod apply;
+#[cfg(test)]
+mod citations;
 pub mod cluster;
 pub mod controlplane;
 pub mod delay;

@@ -25,7 +25,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::{
     api::{Hub, Resource, Write, error::HubError},
-    cmd::recover::{render, wait::SILENCE},
+    cmd::recover::render,
     error::{FdbError, Problem},
     output,
     read::fdb::{CLAIM, DatabaseSnapshot, SERVICE, called, read},
@@ -158,7 +158,7 @@ impl Run<'_> {
                     if pause == Some(Duration::ZERO) {
                         self.wake(&look, missing).await;
                     } else {
-                        self.await_news(&look, missing, pause.unwrap_or(SILENCE).min(SILENCE)).await;
+                        self.await_news(&look, missing, pause).await;
                     }
                     continue;
                 }

@@ -19,7 +19,7 @@ use crate::{
 };
 
 /// Without events everything is read again after this.
-pub(super) const SILENCE: Duration = Duration::from_secs(10);
+const SILENCE: Duration = Duration::from_secs(10);
 /// How often the cluster is read while the operator settles.
 const TICK: Duration = Duration::from_millis(250);
 /// How often the cluster is read while the operator's report is awaited.
@@ -61,8 +61,8 @@ impl Run<'_> {
         }
     }
 
-    /// Says what is missing if that is news, and waits for something to happen to the Pods or the cluster.
-    pub(super) async fn await_news(&self, look: &DatabaseSnapshot, missing: &[Missing], limit: Duration) {
+    /// Says what is missing if that is news, and waits for something to happen to the Pods or the cluster, or for `limit`.
+    pub(super) async fn await_news(&self, look: &DatabaseSnapshot, missing: &[Missing], limit: Option<Duration>) {
         let text = render::missing(missing);
         if *self.state.borrow() != text {
             self.say(&text);
@@ -85,6 +85,7 @@ impl Run<'_> {
                 }
             }
         };
+        let limit = limit.map_or(SILENCE, |limit| limit.min(SILENCE));
         let _ = timeout(limit, select(pin!(pods), pin!(report))).await;
     }
 }

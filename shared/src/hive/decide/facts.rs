@@ -4,10 +4,9 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use super::wake::resume_started;
 use crate::cloud::{CloudError, CloudErrorKind, InstanceState, Inventory, Refusal, Verb};
-use crate::hive::api::{ClusterDeployment, HIVE_PLATFORMS};
-use crate::hive::conditions::{READY, age};
+use crate::hive::api::{ClusterDeployment, Condition, HIVE_PLATFORMS};
+use crate::hive::conditions::{HIBERNATING, READY, age, reason};
 use crate::hive::identity::Older;
 use crate::spoke::{Spoke, SpokeError, Upgrade};
 
@@ -121,6 +120,16 @@ impl Facts<'_> {
         let left = backoff(kind, failures).checked_sub(self.age(tried.at))?;
         (!left.is_zero()).then_some(left)
     }
+}
+
+/// When the wake in progress began, from the conditions: when H first pointed to R, which it does until the
+/// next sleep, or when R ceased to be True, because a machine of a running cluster had to be started.
+pub fn resume_started(cluster: &ClusterDeployment) -> Option<Timestamp> {
+    let resumes = |h: &&Condition| h.reason.as_deref() == Some(reason::RESUMING_OR_RUNNING);
+    let began = cluster.condition(HIBERNATING).filter(resumes)?.last_probe_time.as_ref()?.0;
+    let ceased = cluster.condition(READY).filter(|ready| ready.status != "True");
+    let ceased = ceased.and_then(|ready| ready.last_transition_time.as_ref()).map(|time| time.0);
+    Some(ceased.map_or(began, |ceased| ceased.max(began)))
 }
 
 /// Settings of the controller that decisions depend on.

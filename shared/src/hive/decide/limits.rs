@@ -2,9 +2,8 @@
 
 use std::time::Duration;
 
-use super::facts::Facts;
+use super::facts::{Facts, resume_started};
 use super::plan::{Notice, Plan, Recheck};
-use super::wake::resume_started;
 use crate::cloud::Limits;
 use crate::duration::go_string;
 use crate::hive::conditions::{HIBERNATING, READY, reason};

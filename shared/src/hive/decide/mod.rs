@@ -16,9 +16,8 @@ mod wake;
 
 use std::time::Duration;
 
-pub use facts::{Drift, Facts, LastAttempt, Served, Settings, Sync, backoff};
+pub use facts::{Drift, Facts, LastAttempt, Served, Settings, Sync, backoff, resume_started};
 pub use plan::{Action, Need, Notice, Plan, Recheck, Watch};
-pub use wake::resume_started;
 
 use super::api::{ClusterDeployment, Desired, FAKE_CLUSTER, INFRA_DISABLED, POWERSTATE_PAUSE, RECONCILE_PAUSE};
 use super::conditions::{HIBERNATING, PowerStatus, reason};

@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use super::facts::Facts;
+use super::facts::{Facts, resume_started};
 use super::gate::{gate, missing_cluster_sync};
 use super::plan::{Action, Need, Notice, Plan, Watch, poll, with_others};
 use crate::cloud::InstanceState::{Halted, Pending, Running, Stopped, Stopping};
 use crate::cloud::{CloudErrorKind, Instance, InstanceState, Inventory, Verb};
-use crate::hive::api::{ClusterDeployment, Condition, RESUME_SKIPS_CLUSTER_OPERATORS};
+use crate::hive::api::RESUME_SKIPS_CLUSTER_OPERATORS;
 use crate::hive::conditions::{HIBERNATING, PowerStatus, READY, age, reason};
 use crate::hive::data::Unit;
 use crate::spoke::{NodeLook, OperatorLook, Spoke, SpokeError};
@@ -324,16 +324,6 @@ fn unusable(machines: &Inventory) -> Option<Notice> {
     let names = name_some(&unknown, 10);
     let message = format!("instances in an unknown state; the wake continues without them: {names}");
     (!unknown.is_empty()).then(|| Notice::warning("MachineUnusable", message))
-}
-
-/// When the wake in progress began, from the conditions: when H first pointed to R, which it does until the
-/// next sleep, or when R ceased to be True, because a machine of a running cluster had to be started.
-pub fn resume_started(cluster: &ClusterDeployment) -> Option<Timestamp> {
-    let resumes = |h: &&Condition| h.reason.as_deref() == Some(reason::RESUMING_OR_RUNNING);
-    let began = cluster.condition(HIBERNATING).filter(resumes)?.last_probe_time.as_ref()?.0;
-    let ceased = cluster.condition(READY).filter(|ready| ready.status != "True");
-    let ceased = ceased.and_then(|ready| ready.last_transition_time.as_ref()).map(|time| time.0);
-    Some(ceased.map_or(began, |ceased| ceased.max(began)))
 }
 
 fn since_start(facts: &Facts<'_>) -> Duration {

@@ -7,8 +7,8 @@ use shared::admission::cel::{OWNED_BY_FDB, annotation_changes, condition};
 use shared::admission::policy::{forbid, variable};
 use shared::annotation::keys::{self, GROUP};
 
-use crate::admission::{self, ClientConfig, FAIL, IGNORE, validating_entry};
 use crate::confine::{controller, every_write, same_notes, same_object};
+use crate::entry::{self, ClientConfig, FAIL, IGNORE, validating_entry};
 use crate::names::{CONTROLLER, WEBHOOK};
 use crate::rbac::{cluster_role, cluster_role_binding, rule};
 
@@ -69,14 +69,14 @@ pub(crate) fn validating(client: &ClientConfig) -> Vec<ValidatingWebhook> {
             client,
             SUSPEND,
             FAIL,
-            admission::rule("", &["v1"], &["DELETE"], &["persistentvolumeclaims", "services"]),
+            entry::rule("", &["v1"], &["DELETE"], &["persistentvolumeclaims", "services"]),
             vec![condition("of-a-foundationdb-cluster", OWNED_BY_FDB)],
         ),
         validating_entry(
             client,
             "fdb.hibernate.sh",
             IGNORE,
-            admission::rule("apps.foundationdb.org", &["*"], &["CREATE", "UPDATE"], &["foundationdbclusters"]),
+            entry::rule("apps.foundationdb.org", &["*"], &["CREATE", "UPDATE"], &["foundationdbclusters"]),
             vec![condition("minimum-suspension-changes", annotation_changes(keys::MINIMUM_SUSPENSION))],
         ),
     ]
@@ -85,7 +85,7 @@ pub(crate) fn validating(client: &ClientConfig) -> Vec<ValidatingWebhook> {
 /// The patch that adds the entries to the `ValidatingWebhookConfiguration` of the base.
 pub(crate) fn validating_patch() -> Value {
     let webhooks = Some(validating(&ClientConfig::Service));
-    json!(ValidatingWebhookConfiguration { metadata: admission::by_name(), webhooks })
+    json!(ValidatingWebhookConfiguration { metadata: entry::by_name(), webhooks })
 }
 
 #[cfg(test)]
@@ -107,7 +107,7 @@ mod tests {
             let without = [crate::base(), crate::kkp::controller()].concat();
             assert!(!granted(&without).contains(&resource.to_owned()), "{resource}");
         }
-        let entries = json!(admission::base()).to_string();
+        let entries = json!(crate::admission::base()).to_string();
         assert!(!entries.contains("FoundationDBCluster") && entries.contains("into-sleep.hibernate.sh"));
     }
 }

@@ -11,6 +11,7 @@
 mod admission;
 mod confine;
 mod deny;
+mod entry;
 pub mod fdb;
 mod hive;
 pub mod kkp;
@@ -24,7 +25,8 @@ mod yaml;
 
 use serde_json::Value;
 
-pub use admission::{ClientConfig, webhook_configurations};
+pub use admission::webhook_configurations;
+pub use entry::ClientConfig;
 pub use plain::{controller_monitoring, webhook_monitoring};
 pub use policy::policy;
 

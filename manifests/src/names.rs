@@ -15,6 +15,9 @@ pub const CERTIFICATE_SECRET: &str = "hibernate-webhook-tls";
 /// Type of that Secret. It tells the certificate task that the content is its own to replace.
 pub const CERTIFICATE_SECRET_TYPE: &str = "hibernate.sh/webhook-certificate";
 
+/// The resource of rollouts.
+pub(crate) const ROLLOUTS: &str = "powerrollouts";
+
 /// Labels of every object that belongs to one program.
 pub fn labels(program: &str) -> BTreeMap<String, String> {
     [("app.kubernetes.io/name", program), ("app.kubernetes.io/part-of", shared::annotation::keys::PLUGIN)]

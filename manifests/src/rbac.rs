@@ -8,9 +8,9 @@ use shared::annotation::keys;
 use shared::rollout::admission::POLICY;
 
 use crate::names::{
-    CERTIFICATE_SECRET, CERTIFICATE_SECRET_TYPE, CONTROLLER, NAMESPACE, WEBHOOK, cluster_wide, namespaced, strings,
+    CERTIFICATE_SECRET, CERTIFICATE_SECRET_TYPE, CONTROLLER, NAMESPACE, ROLLOUTS, WEBHOOK, cluster_wide, namespaced,
+    strings,
 };
-use crate::rollout::RESOURCE;
 
 /// `ClusterRole` to read Secrets by name, bound to everywhere in the base and per namespace in the overlay.
 const SECRETS: &str = "hibernate-controller-secrets";
@@ -32,8 +32,8 @@ pub(crate) fn controller() -> Vec<Value> {
                 rule("events.k8s.io", &["events"], &["create", "patch"]),
                 // Rollouts: a person writes the spec, the controller the status. It starts nothing without the policy that says who may, and
                 // defers what a ClusterGroupUpgrade is about to upgrade.
-                rule(keys::GROUP, &[RESOURCE], &["get", "list", "watch", "delete"]),
-                rule(keys::GROUP, &[format!("{RESOURCE}/status").as_str()], &["patch"]),
+                rule(keys::GROUP, &[ROLLOUTS], &["get", "list", "watch", "delete"]),
+                rule(keys::GROUP, &[format!("{ROLLOUTS}/status").as_str()], &["patch"]),
                 rule("ran.openshift.io", &["clustergroupupgrades"], &["list"]),
                 // Labels of namespaces, where a rollout selects by them.
                 rule("", &["namespaces"], &["list"]),

@@ -12,8 +12,8 @@ use shared::kkp::admission::{ANNOTATIONS, ASLEEP, HIBERNATING, WAKING};
 use shared::kkp::api::NAMESPACE_PREFIX;
 use shared::kkp::keys;
 
-use crate::admission::{self, ClientConfig, FAIL, IGNORE, mutating_entry, rule, validating_entry};
-use crate::fdb;
+use crate::entry::{ClientConfig, FAIL, IGNORE, by_name, mutating_entry, rule, validating_entry};
+use crate::{admission, fdb};
 
 /// The webhook configurations of the default installation with the entries for KKP.
 pub fn webhook_configurations(client: &ClientConfig) -> Vec<Value> {
@@ -26,13 +26,13 @@ pub fn webhook_configurations(client: &ClientConfig) -> Vec<Value> {
 /// The patch that adds the entries to the `ValidatingWebhookConfiguration` of the base.
 pub(crate) fn validating_patch() -> Value {
     let webhooks = Some(validating(&ClientConfig::Service));
-    json!(ValidatingWebhookConfiguration { metadata: admission::by_name(), webhooks })
+    json!(ValidatingWebhookConfiguration { metadata: by_name(), webhooks })
 }
 
 /// The patch that adds the entry to the `MutatingWebhookConfiguration` of the base.
 pub(crate) fn mutating_patch() -> Value {
     let webhooks = Some(mutating(&ClientConfig::Service));
-    json!(MutatingWebhookConfiguration { metadata: admission::by_name(), webhooks })
+    json!(MutatingWebhookConfiguration { metadata: by_name(), webhooks })
 }
 
 fn validating(client: &ClientConfig) -> Vec<ValidatingWebhook> {

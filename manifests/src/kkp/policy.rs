@@ -8,7 +8,7 @@ use shared::annotation::keys::{GROUP, NAMESPACE};
 use shared::kkp::{data, keys};
 use shared::rollout::snapshot::Snapshot;
 
-use super::rbac::NAME;
+use super::NAME;
 use crate::confine::{
     controller, every_write, is_ours, kept_if_any, same_but, same_if_any_but, same_notes, same_object,
 };

@@ -1,18 +1,17 @@
-//! What rollouts need: their definition, the policy that says who may, and the webhook's entries.
+//! What rollouts need: their definition, the policy that says who may, and the webhook's entries. Both entries are under
+//! Fail: what lets targets start waits for the webhook, and nothing else ever does.
 
-mod admission;
-
+use k8s_openapi::api::admissionregistration::v1::{MutatingWebhook, RuleWithOperations, ValidatingWebhook};
 use kube::CustomResourceExt as _;
 use serde_json::{Value, json};
+use shared::admission::cel::condition;
+use shared::annotation::keys::GROUP;
+use shared::rollout::admission::starts_targets;
 use shared::rollout::api::PowerRollout;
 
-pub(crate) use admission::{mutating, validating};
-
 use crate::deny::objects;
-use crate::names::{CONTROLLER, labels};
-
-/// The resource.
-pub(crate) const RESOURCE: &str = "powerrollouts";
+use crate::entry::{ClientConfig, FAIL, mutating_entry, rule, validating_entry};
+use crate::names::{CONTROLLER, ROLLOUTS, labels};
 
 /// The definition.
 pub(crate) fn definitions() -> Vec<Value> {
@@ -26,16 +25,32 @@ pub(crate) fn policy() -> Vec<Value> {
     objects(&shared::rollout::admission::policy(), CONTROLLER)
 }
 
+/// Judges new rollouts: each of them, so it needs no condition.
+pub(crate) fn validating(client: &ClientConfig) -> ValidatingWebhook {
+    validating_entry(client, "rollouts.hibernate.sh", FAIL, rollouts(&["CREATE"]), vec![])
+}
+
+/// Stamps what lets targets start. Pausing, aborting and deleting never reach it.
+pub(crate) fn mutating(client: &ClientConfig) -> MutatingWebhook {
+    let conditions = vec![condition("starts-targets", starts_targets())];
+    let rules = vec![rollouts(&["CREATE", "UPDATE"])];
+    mutating_entry(client, "rollout-stamp.hibernate.sh", FAIL, rules, conditions, None)
+}
+
+/// Writes of the object itself. `powerrollouts/status` is another resource and stays out.
+fn rollouts(operations: &[&str]) -> RuleWithOperations {
+    let rule = rule(GROUP, &["v1alpha1"], operations, &[ROLLOUTS]);
+    RuleWithOperations { scope: Some("Cluster".to_owned()), ..rule }
+}
+
 #[cfg(test)]
 mod tests {
-    use shared::annotation::keys::GROUP;
-
     use super::*;
 
     /// What the file says, read as an API server reads it, is what the controller compares with.
     #[test]
     fn the_committed_policy_guards() {
-        let file = include_str!("../../base/rollout-policy.yaml");
+        let file = include_str!("../base/rollout-policy.yaml");
         let objects: Vec<Value> = serde_saphyr::from_multiple(file).unwrap();
         let [policy, binding] = &objects[..] else { panic!("{objects:?}") };
         let policy = serde_json::from_value(policy.clone()).unwrap();
@@ -54,7 +69,7 @@ mod tests {
             assert!(!bound.contains(&role["metadata"]["name"]), "{role}");
             let labels = role["metadata"]["labels"].as_object().unwrap();
             assert!(!labels.keys().any(|label| label.contains("aggregate-to")), "{role}");
-            let rules = json!([{"apiGroups": [GROUP], "resources": [RESOURCE], "verbs": verbs}]);
+            let rules = json!([{"apiGroups": [GROUP], "resources": [ROLLOUTS], "verbs": verbs}]);
             assert_eq!(role["rules"], rules, "{role}");
         }
     }

@@ -25,7 +25,7 @@ pub const PREFLIGHT_REQUESTED_AT: &str = "hibernate.sh/preflight-requested-at";
 /// `"true"`: the target must not be put to sleep.
 pub const PROTECTED: &str = "hibernate.sh/protected";
 
-/// The rollout that works on the target, or has: see [`crate::rollout::mark::Mark`]. Written by the controller
+/// The rollout that works on the target, or has: see [`super::mark::Mark`]. Written by the controller
 /// alone.
 pub const ROLLOUT: &str = "hibernate.sh/rollout";
 

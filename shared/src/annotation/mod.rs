@@ -7,6 +7,7 @@ pub mod groups;
 pub mod hold;
 pub mod keys;
 mod map;
+pub mod mark;
 pub mod versioned;
 
 pub use map::{Annotations, annotation};

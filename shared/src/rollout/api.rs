@@ -7,10 +7,12 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::mark::Action;
 use super::share::{Share, ShareError};
-use super::snapshot::MAX_MEMBERS;
 use super::status::PowerRolloutStatus;
+use crate::annotation::mark::Action;
+
+/// Most members of a rollout: their UIDs fit into one `ConfigMap` of 1 MiB.
+pub(super) const MAX_MEMBERS: u32 = 50_000;
 
 /// What a fleet is to do, and how fast.
 #[derive(CustomResource, KubeSchema, Clone, Debug, Deserialize, Serialize, PartialEq)]

@@ -5,9 +5,9 @@
 
 use jiff::Timestamp;
 
-use super::mark::{Action, Mark, Outcome, Power};
 use super::target::{Cause, State};
 use crate::annotation::format;
+use crate::annotation::mark::{Action, Mark, Outcome, Power};
 
 /// The rollout, as far as its members depend on it.
 #[derive(Clone, Copy, Debug)]
@@ -26,6 +26,26 @@ pub struct Rollout<'a> {
     pub started: Timestamp,
     /// Whether targets may ever start again: it is neither aborted nor past its `notAfter`.
     pub may_start: bool,
+}
+
+impl Rollout<'_> {
+    /// The claim on a target that it starts. An earlier attempt knows what was asked for before it.
+    pub fn claim(&self, facts: &Facts<'_>, wanted: Power, group: usize, now: Timestamp) -> Mark {
+        let earlier = facts.mark.filter(|mark| mark.uid == self.uid);
+        Mark {
+            name: self.name.to_owned(),
+            group: u32::try_from(group).unwrap_or(u32::MAX),
+            uid: self.uid.to_owned(),
+            action: self.action,
+            attempt: self.attempt,
+            before: earlier.map_or(facts.desired, |mark| mark.before),
+            wanted,
+            since: format::seconds(now),
+            held_until: None,
+            wake_at: None,
+            ended: None,
+        }
+    }
 }
 
 /// What was found of an object that the rollout selects.

@@ -6,12 +6,12 @@
 pub mod admission;
 pub mod api;
 pub mod forecast;
-pub mod mark;
 pub mod member;
 mod members;
 pub mod observed;
 pub mod plan;
 pub mod report;
+mod row;
 pub mod selector;
 mod share;
 pub mod snapshot;

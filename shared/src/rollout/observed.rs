@@ -6,11 +6,11 @@ use jiff::Timestamp;
 use kube::ResourceExt;
 use serde_json::{Value, json};
 
-use super::mark::{Mark, Power};
 use super::snapshot::Uid;
 use super::target::Cause;
 use crate::admission::{Change, UnreadFields, User, from_map};
 use crate::annotation::hold::{Hold, NAMELESS, hold};
+use crate::annotation::mark::{Mark, Power};
 use crate::annotation::{format, keys};
 use crate::hive::admission::{Cluster, Settings, judge};
 use crate::hive::api::{ClusterDeployment, Condition, Desired, POWERSTATE_PAUSE, RECONCILE_PAUSE};

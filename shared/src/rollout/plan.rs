@@ -11,16 +11,17 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt;
 
 use super::api::{PowerRollout, PowerRolloutSpec};
-use super::mark::{Action, Mark, Outcome, Power};
 use super::member::{self, Facts, Member, MemberState};
 use super::members::{not_found, place};
 use super::observed::Observed;
+use super::row::{Row, Stop};
 use super::share::Share;
 use super::snapshot::Snapshot;
 use super::status::{Accepted, GroupStatus, Halt, PowerRolloutStatus, RolloutPhase};
 use super::target::{State, Target};
 use super::{Decision, Group, Strategy, Window, decide, report, timeline};
 use crate::annotation::format;
+use crate::annotation::mark::{Action, Mark, Outcome, Power};
 use crate::duration;
 
 /// How long success must last in a canary group, unless the rollout says otherwise.
@@ -86,23 +87,6 @@ pub struct Plan {
     pub next: Option<Timestamp>,
 }
 
-/// A member, as the plan needs it more than once.
-pub(super) struct Row<'a> {
-    pub(super) index: usize,
-    pub(super) object: &'a Observed,
-    pub(super) member: Member,
-    pub(super) native: usize,
-    domain: Option<&'a str>,
-    checking: bool,
-}
-
-impl Row<'_> {
-    /// Whether a rollout with this UID works on it.
-    pub(super) fn is_claimed(&self, uid: &str) -> bool {
-        self.object.mark.as_ref().is_some_and(|mark| mark.is_claim_of(uid))
-    }
-}
-
 /// Whether a rollout is over and stays so.
 pub fn is_over(rollout: &PowerRollout) -> bool {
     let over = |status: &PowerRolloutStatus| {
@@ -154,6 +138,7 @@ pub fn plan(input: &Input<'_>) -> Plan {
     let frozen = || rows.iter().filter_map(|row| Some((row.native, row.object.uid?)));
     let snapshot = starts_now.then(|| Snapshot::of(frozen(), last + 1));
     let strategy = Strategy::Window(window(spec, &status));
+    let Strategy::Window(window) = &strategy;
     let open = stop.is_none() && !starts_now;
     let decision = decide(&strategy, &targets, now, open);
     if let (Some(group), None) = (decision.breached, &status.halt) {
@@ -169,7 +154,7 @@ pub fn plan(input: &Input<'_>) -> Plan {
     let start = |at: usize| {
         let (row, group) = (&rows[at], targets[at].group);
         let facts = facts(&context, &input.candidates[row.index], row.member.wanted, now);
-        (row.index, Mark::claim(&context, &facts, row.member.wanted, group, now))
+        (row.index, context.claim(&facts, row.member.wanted, group, now))
     };
     let starts = decision.start.iter().chain(&decision.retry).filter_map(place_of).map(start).collect();
     let end = |late| move |at: usize| (at, late);
@@ -178,7 +163,8 @@ pub fn plan(input: &Input<'_>) -> Plan {
     let ends = ended_now.chain(timed_out).filter_map(|(at, late)| ended(&rows[at], late, now)).collect();
     let next = next(input, &decision, &rows, starts_now);
     let (stop, blocked) = (stop.as_ref(), input.queued.or(input.blocked));
-    report::fill(&mut status, &report::Facts { rollout, rows: &rows, decision: &decision, stop, blocked, now });
+    let facts = report::Facts { rollout, rows: &rows, decision: &decision, window, stop, blocked, now };
+    report::fill(&mut status, &facts);
     Plan { snapshot, starts, ends, status, next }
 }
 
@@ -310,28 +296,6 @@ pub(super) fn totals(spec: &PowerRolloutSpec, rows: &[Row<'_>]) -> Vec<GroupStat
     let count = |index: usize| rows.iter().filter(|row| row.native == index).count();
     let total = |index| u32::try_from(count(index)).unwrap_or(u32::MAX);
     names.enumerate().map(|(index, name)| GroupStatus { name: name.to_owned(), total: total(index) }).collect()
-}
-
-/// Why nothing starts.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Stop {
-    Aborted,
-    Late,
-    Queued(String),
-    TooMany {
-        found: usize,
-    },
-    Empty {
-        group: String,
-    },
-    Nothing,
-    /// Nothing but names, and no object has one of them.
-    NotFound,
-    Halted(String),
-    Paused,
-    Early,
-    WakeAtPassed,
-    Blocked(String),
 }
 
 fn stop(input: &Input<'_>, status: &PowerRolloutStatus, counted: &[GroupStatus], members: usize) -> Option<Stop> {

@@ -6,12 +6,11 @@ use std::time::Duration;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
-use super::Decision;
 use super::api::{PowerRollout, PowerRolloutSpec};
 use super::member::MemberState;
-use super::plan::{Row, Stop, window};
+use super::row::{Row, Stop};
 use super::status::{NotFound, PowerRolloutStatus, RolloutPhase, TargetStatus};
-use super::timeline;
+use super::{Decision, Window, timeline};
 use crate::annotation::format;
 use crate::text::{and_more, name_some, sanitize_to};
 
@@ -43,6 +42,7 @@ pub(super) struct Facts<'a> {
     pub(super) rollout: &'a PowerRollout,
     pub(super) rows: &'a [Row<'a>],
     pub(super) decision: &'a Decision<'a>,
+    pub(super) window: &'a Window,
     pub(super) stop: Option<&'a Stop>,
     /// Why it could not start.
     pub(super) blocked: Option<&'a str>,
@@ -226,9 +226,9 @@ fn over(status: &PowerRolloutStatus, facts: &Facts<'_>) -> (RolloutPhase, String
     }
 }
 
-/// When the rollout ends by [`about`](super::Window::about), with the mean of what its targets took so far, for those that are left.
+/// When the rollout ends by [`about`](Window::about), with the mean of what its targets took so far, for those that are left.
 fn estimate(status: &PowerRolloutStatus, facts: &Facts<'_>) -> Option<Timestamp> {
-    let Facts { rollout, rows, now, .. } = *facts;
+    let Facts { rollout, rows, window, now, .. } = *facts;
     if status.phase != Some(RolloutPhase::Progressing) {
         return None;
     }
@@ -247,7 +247,7 @@ fn estimate(status: &PowerRolloutStatus, facts: &Facts<'_>) -> Option<Timestamp>
     if left.iter().sum::<usize>() == 0 {
         return None;
     }
-    let end = timeline::after(now, window(&rollout.spec, status).about(&left, mean).min(YEAR));
+    let end = timeline::after(now, window.about(&left, mean).min(YEAR));
     // To the minute, so that it is not written anew all the time.
     Timestamp::from_second(end.as_second() / 60 * 60 + 60).ok()
 }

@@ -15,8 +15,6 @@ use super::api::PowerRollout;
 
 /// Bytes of a UID.
 const WIDTH: usize = 16;
-/// Most members of a rollout: their UIDs fit into one `ConfigMap` of 1 MiB.
-pub const MAX_MEMBERS: u32 = 50_000;
 
 /// The UID of an object, as the API server gives it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -136,6 +134,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::rollout::api::MAX_MEMBERS;
 
     fn uid(number: u32) -> Uid {
         Uid::parse(&format!("{number:08x}-0000-4000-8000-00000000000a")).unwrap()

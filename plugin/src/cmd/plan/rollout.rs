@@ -6,12 +6,12 @@ use jiff::{Timestamp, Zoned};
 use serde::Serialize;
 use serde_json::json;
 use shared::{
+    annotation::mark::Power,
     finding::{Finding, Severity, code},
     hive::api::ClusterDeployment,
     rollout::{
         api::{TargetName, Targets},
         forecast::{Forecast, Subject, forecast},
-        mark::Power,
         member::MemberState,
         observed::{self, Observed},
         plan::MAX_CONCURRENCY,

@@ -4,9 +4,9 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, Time};
 use kube::core::ObjectMeta;
 use shared::{
+    annotation::mark::Action,
     rollout::{
         api::{PowerRollout, PowerRolloutSpec, RolloutReference, TargetKind, Targets},
-        mark::Action,
         selector,
     },
     target::PowerAction,

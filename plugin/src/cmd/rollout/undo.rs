@@ -3,8 +3,8 @@
 use std::io::{IsTerminal, stdin};
 
 use shared::{
-    annotation::format,
-    rollout::{mark::Action, status::RolloutPhase},
+    annotation::{format, mark::Action},
+    rollout::status::RolloutPhase,
 };
 
 use super::{

@@ -38,7 +38,7 @@ pub use stamp::stamp;
 
 use crate::admission::{self, Change, Judgement, Unread};
 use crate::annotation::keys;
-use crate::rollout::mark::Mark;
+use crate::annotation::mark::Mark;
 
 impl Change<'_, Cluster> {
     /// Whether this request wakes the cluster.

@@ -1,9 +1,9 @@
 //! The rows about single targets (`PowerRollout`).
 
 use super::*;
+use crate::annotation::mark::tests::claim;
+use crate::annotation::mark::{Action, Mark, Outcome, Power};
 use crate::rollout::Cause;
-use crate::rollout::mark::tests::claim;
-use crate::rollout::mark::{Action, Mark, Outcome, Power};
 use crate::rollout::member::{Facts, Member, MemberState, Rollout, judge};
 
 const OURS: &str = "ours";
@@ -175,11 +175,11 @@ fn a_restore_gives_back_what_the_records_of_the_other_rollout_say() {
     let awake_since = Facts { mark: Some(&record), observed: None, ..awake() };
     assert_eq!(judge(&undo, &awake_since).unwrap().label, MemberState::Overridden, "not as that rollout left it");
     // Another attempt undoes to the same state.
-    let first = Mark::claim(&undo, &facts, Power::Running, 0, ago(50));
+    let first = undo.claim(&facts, Power::Running, 0, ago(50));
     assert_eq!((first.before, first.wanted, first.is_claim_of(OURS)), (Power::Hibernating, Power::Running, true));
     let failed = first.end(Outcome::Failed, "", ago(40));
     let failed = Facts { mark: Some(&failed), desired: Power::Running, ..facts };
-    assert_eq!(Mark::claim(&undo, &failed, Power::Running, 0, ago(30)).before, Power::Hibernating);
+    assert_eq!(undo.claim(&failed, Power::Running, 0, ago(30)).before, Power::Hibernating);
     // Once it is claimed, the record of the other rollout is gone, and the claim says what is wanted.
     let own = Mark { action: Action::Restore, ..claim(OURS, Power::Running) };
     let claimed = Facts { mark: Some(&own), observed: None, ..awake() };

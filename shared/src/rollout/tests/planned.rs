@@ -14,9 +14,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::{Value, json};
 
 use super::*;
+use crate::annotation::mark::{Mark, Outcome, Power};
 use crate::hive::api::ClusterDeployment;
 use crate::rollout::api::PowerRollout;
-use crate::rollout::mark::{Mark, Outcome, Power};
 use crate::rollout::observed::{Observed, domain};
 use crate::rollout::plan::{Candidate, Input, Plan, has_begun, is_over, plan};
 use crate::rollout::snapshot::Snapshot;

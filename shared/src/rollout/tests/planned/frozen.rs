@@ -107,7 +107,7 @@ fn a_claim_puts_no_member_into_another_group() {
     let (group, ended) = (1, hub.mark("a").end(Outcome::Failed, "", now()).ended);
     let forged = Mark { group, ended, ..hub.mark("a") }.end(Outcome::Failed, "", now());
     let record = Mark {
-        ended: forged.ended.map(|ended| crate::rollout::mark::Ended { result: Outcome::Failed, ..ended }),
+        ended: forged.ended.map(|ended| crate::annotation::mark::Ended { result: Outcome::Failed, ..ended }),
         ..forged
     };
     let annotations = hub.clusters[0].metadata.annotations.as_mut().unwrap();

@@ -7,10 +7,9 @@ use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::member::{Facts, Rollout};
 #[cfg(doc)]
-use crate::annotation::keys;
-use crate::annotation::{format, versioned};
+use super::keys;
+use super::{format, versioned};
 use crate::text::sanitize_to;
 
 /// The version that this code writes, and the only one that it reads.
@@ -133,24 +132,6 @@ impl Mark {
         versioned::text(self, VERSION)
     }
 
-    /// The claim of a rollout on a target that it starts. An earlier attempt knows what was asked for before it.
-    pub fn claim(rollout: &Rollout<'_>, facts: &Facts<'_>, wanted: Power, group: usize, now: Timestamp) -> Self {
-        let earlier = facts.mark.filter(|mark| mark.uid == rollout.uid);
-        Self {
-            name: rollout.name.to_owned(),
-            group: u32::try_from(group).unwrap_or(u32::MAX),
-            uid: rollout.uid.to_owned(),
-            action: rollout.action,
-            attempt: rollout.attempt,
-            before: earlier.map_or(facts.desired, |mark| mark.before),
-            wanted,
-            since: format::seconds(now),
-            held_until: None,
-            wake_at: None,
-            ended: None,
-        }
-    }
-
     /// The record of this claim. A record stays as it is.
     pub fn end(&self, result: Outcome, reason: &str, now: Timestamp) -> Self {
         let ended = Ended { result, reason: sanitize_to(reason, MAX_REASON), at: format::seconds(now), failed: None };
@@ -182,10 +163,10 @@ impl Mark {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+pub(crate) mod tests {
     use super::*;
 
-    pub(in crate::rollout) fn claim(uid: &str, wanted: Power) -> Mark {
+    pub(crate) fn claim(uid: &str, wanted: Power) -> Mark {
         let action = if wanted == Power::Running { Action::Resume } else { Action::Hibernate };
         let before = if wanted == Power::Running { Power::Hibernating } else { Power::Running };
         let since = "2026-11-24T12:00:00Z".to_owned();

@@ -4,8 +4,8 @@ use jiff::Timestamp;
 use kube::api::{DeleteParams, ListParams, Patch, Preconditions};
 use serde_json::json;
 use shared::cloud::Inventory;
-use shared::spoke::kinds::Machine;
-use shared::spoke::machines::{EXCLUDE_NODE_DRAINING, INTERRUPTIBLE, NAMESPACE, to_replace};
+use shared::spoke::kinds::{INTERRUPTIBLE, Machine};
+use shared::spoke::machines::{EXCLUDE_NODE_DRAINING, NAMESPACE, to_replace};
 use shared::text::sanitize;
 use tracing::info;
 

@@ -39,6 +39,8 @@ pub const MIRROR: &str = "kubernetes.io/config.mirror";
 pub const TOKEN_OF: &str = "machinedeployment.k8s.io/name";
 /// Annotation by which OpenShift says until when the certificate in a Secret is valid: no certificate has to be read.
 pub const NOT_AFTER: &str = "auth.openshift.io/certificate-not-after";
+/// Label of Machines on spot instances; its value is empty.
+pub const INTERRUPTIBLE: &str = "machine.openshift.io/interruptible-instance";
 
 /// The labels and annotations that are read. Others are skipped.
 const KEYS: &[&str] = &[
@@ -46,7 +48,7 @@ const KEYS: &[&str] = &[
     MIRROR,
     TOKEN_OF,
     NOT_AFTER,
-    super::machines::INTERRUPTIBLE,
+    INTERRUPTIBLE,
     keys::AUTOSCALER[0],
     keys::AUTOSCALER[1],
     keys::DEHYDRATED_AUTOSCALER[0],

@@ -7,13 +7,11 @@ use std::collections::HashSet;
 
 use jiff::Timestamp;
 
-use super::kinds::Machine;
+use super::kinds::{INTERRUPTIBLE, Machine};
 use crate::cloud::{InstanceState, Inventory, ProviderIds};
 
 /// Namespace of a cluster's own Machines.
 pub const NAMESPACE: &str = "openshift-machine-api";
-/// Label of Machines on spot instances; its value is empty.
-pub const INTERRUPTIBLE: &str = "machine.openshift.io/interruptible-instance";
 /// Annotation: a Machine that is deleted is not drained first. There is no kubelet left that could do it.
 pub const EXCLUDE_NODE_DRAINING: &str = "machine.openshift.io/exclude-node-draining";
 

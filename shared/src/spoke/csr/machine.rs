@@ -4,8 +4,6 @@ use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::spoke::kinds;
-
 /// The namespace of a cluster's own Machines.
 pub const NAMESPACE: &str = "openshift-machine-api";
 
@@ -53,25 +51,4 @@ pub struct MachineAddress {
     pub type_: String,
     /// The name or address.
     pub address: String,
-}
-
-impl From<&kinds::Machine> for super::Machine {
-    fn from(object: &kinds::Machine) -> Self {
-        let node = object.status.node_ref.name.clone().filter(|name| !name.is_empty());
-        let mut machine = Self { node, ..Self::default() };
-        for MachineAddress { type_, address } in &object.status.addresses {
-            match type_.as_str() {
-                "InternalDNS" => {
-                    machine.internal_dns.push(address.clone());
-                    machine.dns.push(address.clone());
-                }
-                "ExternalDNS" | "Hostname" => machine.dns.push(address.clone()),
-                "InternalIP" | "ExternalIP" => {
-                    machine.ips.extend(address.parse().ok().map(|address: std::net::IpAddr| address.to_canonical()));
-                }
-                _ => {}
-            }
-        }
-        machine
-    }
 }

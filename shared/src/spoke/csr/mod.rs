@@ -21,9 +21,10 @@ use std::net::IpAddr;
 use jiff::{SignedDuration, Timestamp};
 
 pub use self::judge::judge;
+use self::machine::MachineAddress;
 pub use self::pass::{Counts, Limits, is_undecided, pass};
 pub use self::reason::Reason;
-use super::kinds::CertificateRequest;
+use super::kinds::{self, CertificateRequest};
 
 /// User name of a kubelet, before the name of its Node.
 pub const NODE_PREFIX: &str = "system:node:";
@@ -155,6 +156,27 @@ pub struct Machine {
     pub dns: Vec<String>,
     /// Every IP address.
     pub ips: Vec<IpAddr>,
+}
+
+impl From<&kinds::Machine> for Machine {
+    fn from(object: &kinds::Machine) -> Self {
+        let node = object.status.node_ref.name.clone().filter(|name| !name.is_empty());
+        let mut machine = Self { node, ..Self::default() };
+        for MachineAddress { type_, address } in &object.status.addresses {
+            match type_.as_str() {
+                "InternalDNS" => {
+                    machine.internal_dns.push(address.clone());
+                    machine.dns.push(address.clone());
+                }
+                "ExternalDNS" | "Hostname" => machine.dns.push(address.clone()),
+                "InternalIP" | "ExternalIP" => {
+                    machine.ips.extend(address.parse().ok().map(|address: IpAddr| address.to_canonical()));
+                }
+                _ => {}
+            }
+        }
+        machine
+    }
 }
 
 /// What the cluster says of itself.

@@ -2,7 +2,7 @@
 
 use cloud_common::{Platform, Process};
 
-use crate::systems::hive::cloud::{Cached, Cloud};
+use crate::cloud::{Cached, Cloud};
 
 macro_rules! clouds {
     ($($name:ident: $platform:ty,)*) => {

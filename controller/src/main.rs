@@ -1,6 +1,7 @@
 //! `hibernate-controller`: puts clusters to sleep and wakes them, as their objects on the hub ask for.
 
 mod args;
+mod cloud;
 mod cloud_registry;
 mod csr;
 mod ledger;

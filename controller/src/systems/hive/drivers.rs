@@ -9,7 +9,7 @@ use kube::ResourceExt;
 use shared::cloud::{CloudError, CloudErrorKind, ClusterRef, Driver, Target};
 use shared::hive::api::ClusterDeployment;
 
-use super::cloud::{Cloud, read};
+use crate::cloud::{Cloud, read};
 use crate::cloud_registry::{CloudFlags, PLATFORMS, api_call, clouds};
 use crate::ledger::SecretLedger;
 use crate::metrics::{CloudCall, Metrics};

@@ -1,7 +1,6 @@
 //! Hive: observes a `ClusterDeployment`, its machines and its spoke, and carries out what `shared` decides about its power state.
 
 mod act;
-pub mod cloud;
 mod cloud_access;
 mod cluster_sync;
 mod conflict_detector;

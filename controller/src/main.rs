@@ -126,12 +126,12 @@ async fn run(args: Args, threads: Threads) -> Result<(), Failure> {
     let marks = marks.transpose()?.unwrap_or_default();
     let (listen, network) = (args.listen, args.network(threads));
     let served = admin_server::serve(listen, metrics.clone(), readiness.clone());
-    let systems = systems(&Arc::new(args), &identity);
+    let systems = systems(&Arc::new(args), &identity, &network);
     let work = async {
         loop {
             election.win().await;
             metrics.leader.set(1);
-            let hub = hub(&client, &watches, &identity, election.claim(), metrics.clone(), network.clone());
+            let hub = hub(&client, &watches, &identity, election.claim(), metrics.clone());
             let hub = Hub { marks: marks.clone(), ..hub };
             tokio::select! {
                 () = runtime::run(&systems, Term { hub, readiness: readiness.clone() }) => {}
@@ -153,46 +153,42 @@ async fn run(args: Args, threads: Threads) -> Result<(), Failure> {
 }
 
 /// Every system that this controller works on, one line each.
-fn systems(args: &Arc<Args>, identity: &str) -> Vec<Group> {
-    let (own, identity) = (args.clone(), identity.to_owned());
+fn systems(args: &Arc<Args>, identity: &str, network: &Network) -> Vec<Group> {
+    let (own, identity, dialed) = (args.clone(), identity.to_owned(), network.clone());
     let hive = move |handle: runtime::Handle<_>, ownership| {
         let drivers = drivers(&own, &identity, &handle.hub);
-        Hive::new(handle, drivers, ownership, own.settings(), own.concurrency)
+        Hive::new(handle, drivers, ownership, dialed.clone(), own.settings(), own.concurrency)
     };
     let (own_unreachable, minimum) = (args.own_unreachable, args.fdb_minimum_suspension);
     let (fleets, owners) = (Arc::new(PerTerm::<Fleet>::default()), Arc::new(PerTerm::<Ownership>::default()));
     let (followed, own) = (fleets.clone(), owners.clone());
+    let (probed, checked) = (network.clone(), network.clone());
     let (namespace, most) = (args.namespace.clone(), args.max_rollouts_per_requester);
     let mut groups = vec![
         group(move |term| {
             let ownership = own.of(&term.hub);
             let hive = term.watch(|handle| hive(handle, ownership.clone()));
-            let hive = hive.with(own_unreachable.then_some(Reachability::new));
+            let hive = hive.with(own_unreachable.then_some(|handle| Reachability::new(handle, probed.clone())));
             hive.followed_by(followed.of(&term.hub)).followed_by(ownership)
         }),
         group(move |term| {
-            let (fleet, ownership) = (fleets.of(&term.hub), owners.of(&term.hub));
-            let turns = Arc::new(Turns::new(most));
+            let (fleet, ownership, turns) = (fleets.of(&term.hub), owners.of(&term.hub), Arc::new(Turns::new(most)));
+            let (network, namespace) = (checked.clone(), namespace.clone());
             let rollouts =
-                term.watch(|handle| Rollouts::new(handle, fleet, ownership, namespace.clone(), turns.clone()));
+                term.watch(|handle| Rollouts::new(handle, fleet, ownership, network, namespace, turns.clone()));
             rollouts.followed_by(turns).trimmed_by(trim)
         }),
         group(move |term| term.watch(|handle| Fdb::new(handle, minimum))),
     ];
-    let kkp = args.kkp_settings();
-    groups.extend(args.kkp.then(|| group(move |term| term.watch(|handle| Kkp::new(handle, kkp.clone())))));
+    let (kkp, network) = (args.kkp_settings(), network.clone());
+    groups.extend(
+        args.kkp.then(|| group(move |term| term.watch(|handle| Kkp::new(handle, network.clone(), kkp.clone())))),
+    );
     groups
 }
 
 /// The hub in a new term of leadership.
-fn hub(
-    client: &Client,
-    watches: &Client,
-    identity: &str,
-    claim: Claim,
-    metrics: Arc<Metrics>,
-    network: Network,
-) -> Hub {
+fn hub(client: &Client, watches: &Client, identity: &str, claim: Claim, metrics: Arc<Metrics>) -> Hub {
     let reporter = Reporter { controller: keys::CONTROLLER.to_owned(), instance: Some(identity.to_owned()) };
     Hub {
         client: client.clone(),
@@ -200,7 +196,6 @@ fn hub(
         claim,
         metrics,
         events: Events::new(client.clone(), reporter),
-        network,
         warnings: Warnings::default(),
         marks: Marks::default(),
         writes: Arc::new(Semaphore::new(CONCURRENT_WRITES)),

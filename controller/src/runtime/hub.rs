@@ -21,7 +21,6 @@ use super::panics::Panics;
 use super::write::{Moved, WriteError, classify, depends_on_version, moved};
 use super::{Guarded, Key, Object, Scoped};
 use crate::metrics::Metrics;
-use crate::spoke::Network;
 
 /// The hub in one term of leadership. Each term has its own: what was decided in an earlier one is never done in a later one.
 #[derive(Clone)]
@@ -36,8 +35,6 @@ pub struct Hub {
     pub metrics: Arc<Metrics>,
     /// Events.
     pub events: Events,
-    /// How spokes are reached.
-    pub network: Network,
     /// Rate limit of warnings.
     pub warnings: Warnings,
     /// The targets at work.

@@ -24,7 +24,6 @@ use super::marks::Marks;
 use super::readiness::Readiness;
 use super::{Guarded, Hub, Object, Term, clock};
 use crate::metrics::Metrics;
-use crate::spoke::Network;
 
 /// What a test may answer to a request: method, path and body. `None` lets it through.
 pub type Fault = Box<dyn FnMut(&Method, &str, &Value) -> Option<u16> + Send>;
@@ -130,7 +129,6 @@ impl MemoryHub {
             claim: Claim::held(),
             metrics: self.metrics.clone(),
             events: Events::new(client, reporter),
-            network: Network::default(),
             warnings: Warnings::default(),
             marks: Marks::default(),
             writes: Arc::new(Semaphore::new(32)),

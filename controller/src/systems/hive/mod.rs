@@ -35,6 +35,7 @@ use self::state::TargetState;
 use crate::metrics::Noticed;
 use crate::runtime::hub::{full_name, key_of};
 use crate::runtime::{Acted, Class, Done, Handle, Hub, Key, Observed, ReconcileError, Settings, System, clock};
+use crate::spoke::Network;
 
 /// What the harness keeps of one cluster.
 type Target = crate::runtime::Target<Hive>;
@@ -62,6 +63,8 @@ pub struct Hive {
     handle: Handle<ClusterDeployment>,
     clouds: Box<dyn CloudAccess>,
     ownership: Arc<Ownership>,
+    /// How spokes are reached.
+    network: Network,
     settings: decide::Settings,
     concurrency: u16,
     cluster_syncs: ClusterSyncs,
@@ -82,11 +85,12 @@ impl Hive {
         handle: Handle<ClusterDeployment>,
         clouds: impl CloudAccess + 'static,
         ownership: Arc<Ownership>,
+        network: Network,
         settings: decide::Settings,
         concurrency: u16,
     ) -> Self {
         let (clouds, cluster_syncs) = (Box::new(clouds), ClusterSyncs::default());
-        Self { handle, clouds, ownership, settings, concurrency, cluster_syncs }
+        Self { handle, clouds, ownership, network, settings, concurrency, cluster_syncs }
     }
 
     /// Whether the watch has brought another desired state since `decided` was read, or an older object that names its machines.

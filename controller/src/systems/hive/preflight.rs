@@ -85,7 +85,7 @@ fn cloud_look(machines: &Inventory) -> CloudLook {
 
 /// Connects to the spoke with its administrator kubeconfig, and reads what the preflight needs.
 async fn ask(hive: &Hive, cluster: &ClusterDeployment) -> (SpokePreflight, Vec<Held>) {
-    match spokes::client(hive.hub(), cluster).await {
+    match spokes::client(hive.hub(), &hive.network, cluster).await {
         Ok((client, _)) => look(&client).await,
         Err(error) => (SpokePreflight::NotAsked(error.to_string()), Vec::new()),
     }

@@ -20,7 +20,7 @@ use crate::machines;
 use crate::runtime::hub::{full_name, key_of};
 use crate::runtime::{Hub, System, clock};
 use crate::spoke::reader::SpokeClient;
-use crate::spoke::{self, Route, Scope, SpokeWatch, kubeconfig};
+use crate::spoke::{self, Network, Route, Scope, SpokeWatch, kubeconfig};
 
 /// How often spot Machines are listed while Nodes are awaited.
 const SPOT_PERIOD: Duration = Duration::from_secs(30);
@@ -67,7 +67,7 @@ pub async fn keep(hive: &Hive, cluster: &ClusterDeployment, state: &mut TargetSt
 
 /// Asks a spoke that is awake whether it is being upgraded.
 pub async fn upgrade(hive: &Hive, cluster: &ClusterDeployment) -> Upgrade {
-    match client(hive.hub(), cluster).await {
+    match client(hive.hub(), &hive.network, cluster).await {
         Ok((client, _)) => spoke::upgrade(&client).await,
         Err(_) => Upgrade::Unknown,
     }
@@ -93,7 +93,7 @@ async fn open(
     state: &mut TargetState,
     scope: Scope,
 ) -> Result<Connection, SpokeError> {
-    let (client, version) = client(hive.hub(), cluster).await?;
+    let (client, version) = client(hive.hub(), &hive.network, cluster).await?;
     let since = resume_started(cluster).unwrap_or_else(clock::now);
     let (news, handle) = (state.news.clone(), hive.handle.clone());
     let key = key_of(cluster);
@@ -132,17 +132,20 @@ pub async fn replace_spot(hive: &Hive, cluster: &ClusterDeployment, state: &mut 
 }
 
 /// A client of the spoke, and the version of the Secret with its kubeconfig.
-pub async fn client(hub: &Hub, cluster: &ClusterDeployment) -> Result<(SpokeClient, Option<String>), SpokeError> {
+pub async fn client(
+    hub: &Hub,
+    network: &Network,
+    cluster: &ClusterDeployment,
+) -> Result<(SpokeClient, Option<String>), SpokeError> {
     let (kubeconfig, version) = kubeconfig::read(&hub.client, cluster).await?;
     let route = Route { url: active_url(cluster), ip: ip_override(cluster) };
-    let client = spoke::client(&hub.network, kubeconfig::whose(cluster), &kubeconfig, &route).await.map_err(
-        |error| match error {
+    let client =
+        spoke::client(network, kubeconfig::whose(cluster), &kubeconfig, &route).await.map_err(|error| match error {
             SpokeError::Kubeconfig(why) if why.starts_with("kubeconfig ") => {
                 SpokeError::Kubeconfig(kubeconfig::in_secret(cluster, &why))
             }
             other => other,
-        },
-    )?;
+        })?;
     Ok((client, version))
 }
 

@@ -170,7 +170,8 @@ fn at_work(hub: MemoryHub, cloud: &Arc<Cloud>) -> (MemoryHub, JoinHandle<()>) {
     let clouds = Shared(cloud.clone());
     let ownership = Arc::new(Ownership::default());
     let owners = ownership.clone();
-    let kind = hub.term().watch(|handle| Hive::new(handle, clouds, owners, decide::Settings::default(), 4));
+    let (network, settings) = (Network::default(), decide::Settings::default());
+    let kind = hub.term().watch(|handle| Hive::new(handle, clouds, owners, network, settings, 4));
     let kind = kind.followed_by(ownership);
     let work = tokio::spawn(kind.run_on(hub.watch::<ClusterDeployment>(CLUSTERS)));
     (hub, work)

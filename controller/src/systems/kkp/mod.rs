@@ -34,6 +34,7 @@ use self::slots::Slots;
 use self::store::Stored;
 use self::user::Cached;
 use crate::runtime::{Acted, Class, Done, Handle, Hub, Key, Observed, ReconcileError, Settings, System, Target};
+use crate::spoke::Network;
 
 /// Clusters of one page of the first list.
 const PAGE_SIZE: u32 = 50;
@@ -51,14 +52,16 @@ const ACTION: &str = "Dehydration";
 /// The system.
 pub struct Kkp {
     handle: Handle<Cluster>,
+    /// How user clusters are reached.
+    network: Network,
     slots: Slots,
     settings: KkpSettings,
 }
 
 impl Kkp {
     /// Serves the Clusters of this seed.
-    pub fn new(handle: Handle<Cluster>, settings: KkpSettings) -> Self {
-        Self { handle, slots: Slots::new(settings.sleeps, settings.wakes), settings }
+    pub fn new(handle: Handle<Cluster>, network: Network, settings: KkpSettings) -> Self {
+        Self { handle, network, slots: Slots::new(settings.sleeps, settings.wakes), settings }
     }
 }
 

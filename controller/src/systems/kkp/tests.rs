@@ -69,7 +69,7 @@ fn seed() -> MemoryHub {
 fn start(hub: &MemoryHub) -> JoinHandle<()> {
     let limits = Limits { api: API, ..Limits::default() };
     let settings = KkpSettings { limits, sleeps: 10, wakes: WAKES, worker_name: String::new() };
-    let kind = hub.term().watch(|handle| Kkp::new(handle, settings));
+    let kind = hub.term().watch(|handle| Kkp::new(handle, Network::default(), settings));
     tokio::spawn(kind.run_on(hub.watch::<Cluster>(CLUSTERS)))
 }
 

@@ -89,7 +89,7 @@ async fn client(kkp: &Kkp, cluster: &Cluster, state: &mut TargetState) -> Result
         return Err(SpokeError::Kubeconfig(about(format!("the key {key} is empty"))));
     }
     let whose = Whose::new(&kkp.tenant(cluster), cluster.name_any());
-    let client = spoke::client(&kkp.hub().network, whose, &kubeconfig, &Route::default()).await;
+    let client = spoke::client(&kkp.network, whose, &kubeconfig, &Route::default()).await;
     let client = client.map_err(|error| SpokeError::Kubeconfig(about(error.to_string())))?;
     state.user = Some(Cached { version, client: client.clone() });
     Ok(client)

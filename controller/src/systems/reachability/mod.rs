@@ -16,7 +16,7 @@ use crate::metrics::Probe;
 use crate::runtime::hub::full_name;
 use crate::runtime::shares::Shares;
 use crate::runtime::{Acted, Done, Handle, Hub, Observed, ReconcileError, Settings, System, Target, clock, slot};
-use crate::spoke::{self, Route, kubeconfig};
+use crate::spoke::{self, Network, Route, kubeconfig};
 
 /// How long an answer may take.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -30,15 +30,17 @@ const RECONCILE_TIMEOUT: Duration = Duration::from_mins(2);
 /// The system.
 pub struct Reachability {
     handle: Handle<ClusterDeployment>,
+    /// How spokes are reached.
+    network: Network,
     /// Turns for probes in the background.
     turns: Arc<Shares>,
 }
 
 impl Reachability {
     /// Works on the objects of this watch.
-    pub fn new(handle: Handle<ClusterDeployment>) -> Self {
+    pub fn new(handle: Handle<ClusterDeployment>, network: Network) -> Self {
         let (most, of_one) = BACKGROUND_PROBES;
-        Self { handle, turns: Shares::new(most, of_one) }
+        Self { handle, network, turns: Shares::new(most, of_one) }
     }
 }
 
@@ -84,7 +86,7 @@ impl System for Reachability {
             if turn.is_none() && !ask.urgent {
                 return Ok(Observed::Rest(Some(Duration::from_millis(rand::random_range(2_000..10_000)))));
             }
-            let answer = probe(self.hub(), cluster, ask.url).await?;
+            let answer = probe(self, cluster, ask.url).await?;
             let result = if answer.is_ok() { "ok" } else { "failed" };
             self.hub().metrics.probes.get_or_create(&Probe { result }).inc();
             facts.answered(ask.url, answer, clock::now());
@@ -134,15 +136,15 @@ fn log_change(before: &ClusterDeployment, after: &ClusterDeployment) {
 }
 
 /// Asks an API server for its version: one small request, which every API server answers to its administrator.
-async fn probe(hub: &Hub, cluster: &ClusterDeployment, url: Url) -> Result<Answer, ReconcileError> {
+async fn probe(reachability: &Reachability, cluster: &ClusterDeployment, url: Url) -> Result<Answer, ReconcileError> {
     let route = Route { url: url_override(cluster).filter(|_| url == Url::Primary), ip: ip_override(cluster) };
-    let kubeconfig = match kubeconfig::read(&hub.client, cluster).await {
+    let kubeconfig = match kubeconfig::read(&reachability.hub().client, cluster).await {
         Ok((kubeconfig, _)) => kubeconfig,
         Err(SpokeError::Kubeconfig(why)) => return Ok(Err(why)),
         Err(error) => return Err(ReconcileError::Spoke("read the kubeconfig", error)),
     };
     let asked = async {
-        let client = spoke::client(&hub.network, kubeconfig::whose(cluster), &kubeconfig, &route).await?;
+        let client = spoke::client(&reachability.network, kubeconfig::whose(cluster), &kubeconfig, &route).await?;
         client.version().await.map_err(|error| spoke::failure(&error))
     };
     let answer = slot::outside(tokio::time::timeout(PROBE_TIMEOUT, asked)).await.unwrap_or_else(|_| {

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use kube::core::PartialObjectMeta;
 use kube::{Api, Resource, ResourceExt};
 use serde_json::{Value, json};
-use shared::annotation::mark::{Mark, Outcome};
 use shared::annotation::keys;
+use shared::annotation::mark::{Mark, Outcome};
 use shared::rollout::api::PowerRollout;
 use shared::rollout::plan::has_begun;
 use shared::rollout::snapshot::Snapshot;
@@ -153,6 +153,7 @@ mod tests {
     use super::*;
     use crate::runtime::Follower;
     use crate::runtime::testing::MemoryHub;
+    use crate::spoke::Network;
     use crate::systems::hive::Ownership;
     use crate::systems::rollout::{Fleet, Turns};
 
@@ -194,8 +195,8 @@ mod tests {
     async fn left(hub: &MemoryHub, watched: Option<Value>) -> String {
         let fleet = claimed(hub);
         let turns = Arc::new(Turns::new(NonZeroUsize::MIN));
-        let new =
-            |handle| Rollouts::new(handle, fleet, Arc::<Ownership>::default(), "hibernate-system".to_owned(), turns);
+        let (owners, network) = (Arc::<Ownership>::default(), Network::default());
+        let new = |handle| Rollouts::new(handle, fleet, owners, network, "hibernate-system".to_owned(), turns);
         let kind = hub.term().watch(new);
         let listed = watched.into_iter().map(|one| Event::InitApply(serde_json::from_value(one).expect("a rollout")));
         let events: Vec<_> = [Event::Init].into_iter().chain(listed).chain([Event::InitDone]).map(Ok).collect();

@@ -23,7 +23,7 @@ use super::fleet::Item;
 use super::{Observation, Rollouts, TargetState};
 use crate::runtime::hub::{full_name, key_of};
 use crate::runtime::{Class, Hub, ReconcileError, System, WriteError, clock};
-use crate::spoke;
+use crate::spoke::{self, Network};
 use crate::systems::hive::spokes;
 
 /// Writes under way at once.
@@ -143,7 +143,7 @@ fn begin_checks(
     let mut begun = HashMap::with_capacity(starts.len());
     for start in starts {
         let (item, target) = (start.1.clone(), start.1.identity());
-        let (hub, panics) = (rollouts.hub().clone(), rollouts.handle.panics());
+        let (hub, network, panics) = (rollouts.hub().clone(), rollouts.network.clone(), rollouts.handle.panics());
         let check = async move {
             let name = full_name(&*item.object);
             let (namespace, uid) = (item.observed.namespace.as_str(), item.object.meta().uid.as_deref());
@@ -151,7 +151,7 @@ fn begin_checks(
                 let why = "the controller's process ended while it was checked before";
                 SpokeError::Failed(format!("{why}: it is checked again after {} s", left.pause.as_secs()))
             })?;
-            let verdict = panics.contain("the check of a spoke", &name, against_sleep(&hub, &item)).await;
+            let verdict = panics.contain("the check of a spoke", &name, against_sleep(&hub, &network, &item)).await;
             mark.complete();
             verdict.unwrap_or_else(|_| Ok(Some("internal error: the check of its spoke panicked".to_owned())))
         };
@@ -308,9 +308,9 @@ fn is_outdated(rollouts: &Rollouts, rollout: &PowerRollout) -> bool {
 }
 
 /// Why a cluster that runs must not go to sleep now, as its spoke says.
-async fn against_sleep(hub: &Hub, item: &Item) -> Verdict {
+async fn against_sleep(hub: &Hub, network: &Network, item: &Item) -> Verdict {
     let Some(cluster) = item.cluster() else { return Ok(None) };
-    let client = match spokes::client(hub, cluster).await {
+    let client = match spokes::client(hub, network, cluster).await {
         Ok((client, _)) => client,
         // The hub did not give the kubeconfig: that says nothing about the cluster.
         Err(error @ SpokeError::Failed(_)) => return Err(error),

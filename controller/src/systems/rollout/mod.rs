@@ -42,6 +42,7 @@ use crate::runtime::shares::Shares;
 use crate::runtime::{
     Acted, Class, Done, Handle, Hub, Key, Observed, ReconcileError, Settings, System, Target, WriteError, clock,
 };
+use crate::spoke::Network;
 use crate::systems::hive::Ownership;
 
 /// Rollouts of one page of the first list: each may have a megabyte of names.
@@ -77,6 +78,8 @@ pub struct Rollouts {
     handle: Handle<PowerRollout>,
     fleet: Arc<Fleet>,
     ownership: Arc<Ownership>,
+    /// How spokes are reached.
+    network: Network,
     facts: HubFacts,
     /// Checks of spokes over all rollouts.
     turns: Arc<Shares>,
@@ -92,11 +95,12 @@ impl Rollouts {
         handle: Handle<PowerRollout>,
         fleet: Arc<Fleet>,
         ownership: Arc<Ownership>,
+        network: Network,
         namespace: String,
         queue: Arc<Turns>,
     ) -> Self {
         let (facts, turns, snapshots) = (HubFacts::default(), checks::turns(), Snapshots::new(namespace));
-        Self { handle, fleet, ownership, facts, turns, snapshots, queue }
+        Self { handle, fleet, ownership, network, facts, turns, snapshots, queue }
     }
 }
 

@@ -5,6 +5,7 @@
 pub mod admission;
 pub mod api;
 pub mod certificates;
+pub mod control_plane;
 pub mod data;
 pub mod decide;
 pub mod keys;

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::api::Cluster;
-use super::decide::Replicas;
+use super::control_plane::Replicas;
 use super::keys::{ACTIVE_RESTORE, TO_UNPAUSE, WORKER_NAME};
 use super::phase::Phase;
 use crate::finding::{Finding, Severity};

@@ -9,9 +9,10 @@ use crate::annotation::hold::{Hold, NAMELESS, hold, protected};
 use crate::annotation::{format, keys as common};
 use crate::finding::Finding;
 use crate::kkp::api::{Cluster, Request};
+use crate::kkp::control_plane::Replicas;
 use crate::kkp::keys;
 use crate::kkp::phase::{Limits, Phase};
-use crate::kkp::record::{Machines, Numbers, Record, RecordError, Workload};
+use crate::kkp::record::{Machines, Numbers, Record, RecordError};
 
 /// Everything that is known of a cluster.
 #[derive(Clone, Debug)]
@@ -119,46 +120,6 @@ pub(super) fn sleep_of_another(cluster: &Cluster) -> Option<&str> {
 /// Whether it carries the reason of our pause, which stays when another client ends that.
 pub(super) fn has_our_reason(cluster: &Cluster) -> bool {
     cluster.spec.pause_reason.as_deref().is_some_and(|reason| reason.starts_with(keys::PAUSED_BY_US))
-}
-
-/// A workload of the control plane.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Replicas {
-    /// Which one.
-    pub workload: Workload,
-    /// `spec.replicas`.
-    pub wanted: u32,
-    /// Whether `wanted` are ready, and the status is about this spec.
-    pub ready: bool,
-    /// Whether Pods of it are left.
-    pub running: bool,
-    /// Our copy of its count, if it carries one.
-    pub copy: Option<u32>,
-    /// Whether its volume claims are deleted with its replicas.
-    pub deletes_volumes: bool,
-}
-
-impl Replicas {
-    /// What a sleep has to give back. A copy may be left of an earlier one, and the count have been raised since.
-    pub(super) fn count(&self) -> u32 {
-        self.copy.unwrap_or_default().max(self.wanted)
-    }
-
-    /// Its count before the sleep. The copy was written with the 0, on an object that only those write who may scale it. A count that
-    /// stands on the record alone counts for one at 0 that a wake cannot do without.
-    pub(super) fn before(&self, record: &Record) -> u32 {
-        let recorded = || record.control_plane.get(&self.workload).copied().filter(|_| is_needed(&self.workload.name));
-        let own = [self.copy.unwrap_or_default(), self.wanted].into_iter().find(|count| *count > 0);
-        own.or_else(recorded).unwrap_or_default()
-    }
-}
-
-/// What a wake needs of the control plane.
-pub(super) fn is_needed(name: &str) -> bool {
-    matches!(name, "etcd" | "apiserver" | "controller-manager" | "scheduler")
-        || ["machine-controller", "operating-system-manager", "usercluster-"]
-            .iter()
-            .any(|start| name.starts_with(start))
 }
 
 /// A `CronJob` of the control plane.

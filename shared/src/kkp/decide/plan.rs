@@ -3,9 +3,24 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::facts::LostPod;
+use super::facts::{Facts, LostPod, Machinery, User};
+use super::intent::is_overruled;
 use crate::kkp::phase::Phase;
 use crate::kkp::record::{Machines, Record, Workload};
+
+/// Requeue delay of a phase that has just begun.
+const POLL: Duration = Duration::from_secs(2);
+/// How long a phase is new.
+pub(super) const FIRST: Duration = Duration::from_secs(30);
+/// Requeue delay after that.
+const LATER: Duration = Duration::from_secs(5);
+/// Requeue delay of a phase that makes no progress.
+pub(super) const SLOW: Duration = Duration::from_secs(30);
+
+/// What a cluster waits for that begins when as many are under way as the seed takes.
+pub(super) const QUEUED: &str = "waiting for a free slot: this seed has the maximum number of clusters in progress";
+/// Requeue delay of one that waits for them.
+pub(super) const QUEUE_POLL: Duration = Duration::from_secs(10);
 
 /// What to do about a cluster, in this order: write the record, carry out the actions, report. A record that enters a phase counts once the
 /// report is written.
@@ -108,11 +123,32 @@ impl Plan {
     }
 }
 
-/// Requeue delay of a phase that has just begun.
-pub(super) const POLL: Duration = Duration::from_secs(2);
-
 impl Report {
     pub(super) fn of(phase: Phase, message: impl Into<String>) -> Self {
         Self { dehydrated: phase == Phase::Dehydrated, reason: phase.to_string(), message: message.into() }
+    }
+}
+
+/// The last calls, and the record goes. A request for sleep on the Cluster goes first if a newer one on the record has overruled it.
+pub(super) fn ends(facts: &Facts<'_>, actions: Vec<Action>) -> Plan {
+    Plan { actions, ends: true, clears_intent: is_overruled(facts), ..Plan::default() }
+}
+
+/// A phase that waits: soon again at first, slowly once it is overdue.
+pub(super) fn waits(facts: &Facts<'_>, phase: Phase, message: &str, actions: Vec<Action>) -> Plan {
+    let Some(limit) = facts.overdue(phase) else {
+        let poll = if facts.in_phase() < FIRST { POLL } else { LATER };
+        return Plan { requeue: Some(poll), ..Plan::work(phase, message, actions) };
+    };
+    let message = format!("for more than {} s: {message}", limit.as_secs());
+    Plan { requeue: Some(SLOW), ..Plan::work(phase, message, actions) }
+}
+
+/// The user cluster, or the plan of a phase that waits for it to answer.
+pub(super) fn seen<'a>(facts: &Facts<'a>, phase: Phase) -> Result<&'a Machinery, Box<Plan>> {
+    match facts.user {
+        User::Seen(user) => Ok(user),
+        User::Silent(why) => Err(Box::new(waits(facts, phase, why, Vec::new()))),
+        User::NotAsked => Err(Box::new(waits(facts, phase, "the user cluster was not asked", Vec::new()))),
     }
 }

@@ -5,21 +5,24 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use super::standing::{MISSING, hold, was_missed};
+use super::facts::{Facts, MachineDeployment, Machinery, Pod, Stage, User, kept_awake};
+use super::intent::effective;
+use super::plan::{Action, Plan, QUEUE_POLL, QUEUED, Report, SLOW, Warning, ends, seen, waits};
+use super::standing::{MISSING, hold, phase, was_missed};
 use super::wake::undo_of_drain;
-use super::{
-    Action, Facts, MachineDeployment, Machinery, OPENS, Plan, Pod, QUEUE_POLL, QUEUED, Replicas, Report, SLOW, Stage,
-    User, Warning, effective, ends, kept_awake, phase, seen, waits,
-};
 use crate::annotation::format;
 use crate::finding::{Finding, Severity};
 use crate::kkp::api::Desired;
 use crate::kkp::certificates::end_before_a_deletion;
+use crate::kkp::control_plane::Replicas;
 use crate::kkp::keys::{self, ASLEEP, REFUSED, UNDOING};
 use crate::kkp::phase::Phase;
 use crate::kkp::preflight::{admits, list, volumes_deleted};
 use crate::kkp::record::{Machines, Numbers, Record, Workload};
 use crate::text::sanitize_to;
+
+/// What the condition says before the first write of a sleep: the record follows it.
+const OPENS: &str = "the preflight begins";
 
 /// Requeue delay of a sleep that the preflight refuses. A change of the Cluster is reconciled at once.
 const REFUSED_POLL: Duration = Duration::from_mins(2);

@@ -5,8 +5,8 @@
 //! writes, the record first and the condition second, and nothing of it is done before both are there. A record that is ahead of the
 //! condition is one of a crash between the two, or one that another client has edited: either way the phase of the condition goes on.
 
-use super::facts::{is_paused_by_us, sleep_of_another};
-use super::{Facts, Plan, Report};
+use super::facts::{Facts, is_paused_by_us, sleep_of_another};
+use super::plan::{Plan, Report};
 use crate::kkp::api::Cluster;
 use crate::kkp::keys::{DEHYDRATED, PAUSED_BY_SLEEP, RECORD};
 use crate::kkp::phase::Phase;

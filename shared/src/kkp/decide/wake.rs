@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use super::facts::{has_our_reason, is_needed};
-use super::{
-    Action, FIRST, Facts, MachineDeployment, Machinery, Plan, Replicas, SLOW, Warning, effective, ends, seen, waits,
-};
+use super::facts::{Facts, MachineDeployment, Machinery, has_our_reason};
+use super::intent::effective;
+use super::plan::{Action, FIRST, Plan, SLOW, Warning, ends, seen, waits};
 use crate::kkp::api::Desired;
+use crate::kkp::control_plane::{Replicas, is_needed};
 use crate::kkp::keys;
 use crate::kkp::phase::Phase;
 use crate::kkp::preflight::list;

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use proptest::collection::vec;
 use proptest::option;
@@ -12,6 +13,7 @@ use super::super::*;
 use super::world::{UID, World, confirm, up_to_date, workload};
 use crate::annotation::keys as common;
 use crate::kkp::api::{Cluster, Request};
+use crate::kkp::control_plane::Replicas;
 use crate::kkp::keys;
 use crate::kkp::phase::Limits;
 use crate::kkp::record::{Machines, Numbers, Record};

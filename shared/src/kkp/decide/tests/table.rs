@@ -11,6 +11,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use crate::finding::{Finding, Severity};
 use crate::kkp::api::{Cluster, Request, ResourceUsage};
+use crate::kkp::control_plane::Replicas;
 use crate::kkp::keys::{self, ACTIVE_RESTORE};
 use crate::kkp::phase::Limits;
 use crate::kkp::record::{Machines, Numbers, Record, RecordError};

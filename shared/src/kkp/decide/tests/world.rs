@@ -8,6 +8,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::super::*;
 use crate::kkp::api::{Cluster, ClusterSpec, ClusterStatus, Condition, Request};
+use crate::kkp::control_plane::Replicas;
 use crate::kkp::keys;
 use crate::kkp::phase::Limits;
 use crate::kkp::record::{Numbers, Record, Workload, WorkloadKind};

@@ -1,0 +1,43 @@
+//! Deployments and `StatefulSets` of a control plane, and their counts.
+
+use super::record::{Record, Workload};
+
+/// A workload of the control plane.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Replicas {
+    /// Which one.
+    pub workload: Workload,
+    /// `spec.replicas`.
+    pub wanted: u32,
+    /// Whether `wanted` are ready, and the status is about this spec.
+    pub ready: bool,
+    /// Whether Pods of it are left.
+    pub running: bool,
+    /// Our copy of its count, if it carries one.
+    pub copy: Option<u32>,
+    /// Whether its volume claims are deleted with its replicas.
+    pub deletes_volumes: bool,
+}
+
+impl Replicas {
+    /// What a sleep has to give back. A copy may be left of an earlier one, and the count have been raised since.
+    pub(super) fn count(&self) -> u32 {
+        self.copy.unwrap_or_default().max(self.wanted)
+    }
+
+    /// Its count before the sleep. The copy was written with the 0, on an object that only those write who may scale it. A count that
+    /// stands on the record alone counts for one at 0 that a wake cannot do without.
+    pub(super) fn before(&self, record: &Record) -> u32 {
+        let recorded = || record.control_plane.get(&self.workload).copied().filter(|_| is_needed(&self.workload.name));
+        let own = [self.copy.unwrap_or_default(), self.wanted].into_iter().find(|count| *count > 0);
+        own.or_else(recorded).unwrap_or_default()
+    }
+}
+
+/// What a wake needs of the control plane.
+pub(super) fn is_needed(name: &str) -> bool {
+    matches!(name, "etcd" | "apiserver" | "controller-manager" | "scheduler")
+        || ["machine-controller", "operating-system-manager", "usercluster-"]
+            .iter()
+            .any(|start| name.starts_with(start))
+}

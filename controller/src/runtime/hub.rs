@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use futures::channel::mpsc::UnboundedSender;
 use jiff::Timestamp;
+use k8s_openapi::{ClusterResourceScope, NamespaceResourceScope};
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::runtime::reflector::{ObjectRef, Store};
 use kube::{Api, Client, Resource, ResourceExt};
@@ -19,7 +20,7 @@ use super::lease::Claim;
 use super::marks::Marks;
 use super::panics::Panics;
 use super::write::{Moved, WriteError, classify, depends_on_version, moved};
-use super::{Guarded, Key, Object, Scoped};
+use super::{Guarded, Key, Object};
 use crate::metrics::Metrics;
 
 /// The hub in one term of leadership. Each term has its own: what was decided in an earlier one is never done in a later one.
@@ -125,6 +126,24 @@ impl Hub {
             Err(error) if depends_on_version(&error) => Err(classify(error, moved(api, read).await)),
             Err(error) => Err(classify(error, Moved::Unknown)),
         }
+    }
+}
+
+/// How objects of a scope are reached.
+pub trait Scoped<K>: Sized {
+    /// The API of a namespace, which is empty for kinds without one.
+    fn api(client: Client, namespace: &str) -> Api<K>;
+}
+
+impl<K: Resource<DynamicType = (), Scope = Self>> Scoped<K> for NamespaceResourceScope {
+    fn api(client: Client, namespace: &str) -> Api<K> {
+        Api::namespaced(client, namespace)
+    }
+}
+
+impl<K: Resource<DynamicType = (), Scope = Self>> Scoped<K> for ClusterResourceScope {
+    fn api(client: Client, _: &str) -> Api<K> {
+        Api::all(client)
     }
 }
 

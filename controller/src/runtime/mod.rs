@@ -15,11 +15,9 @@ pub mod kind;
 pub mod lease;
 pub mod marks;
 pub mod panics;
-mod per_term;
 pub mod readiness;
 mod reconcile;
 mod schedule;
-mod scope;
 pub mod shares;
 pub mod slot;
 mod target;
@@ -42,10 +40,8 @@ use serde::de::DeserializeOwned;
 
 pub use self::error::{Class, ReconcileError};
 pub use self::follower::Follower;
-pub use self::hub::{Handle, Hub};
-pub use self::kind::{Term, group, run};
-pub use self::per_term::PerTerm;
-pub use self::scope::Scoped;
+pub use self::hub::{Handle, Hub, Scoped};
+pub use self::kind::{PerTerm, Term, group, run};
 pub use self::target::{Key, Target};
 pub use self::write::{Moved, WriteError, classify};
 

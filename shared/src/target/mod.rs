@@ -5,33 +5,28 @@
 //! has before it, so a new kind is one module and one line in [`KINDS`]. Nothing here performs I/O.
 
 pub mod cluster_deployment;
-pub mod cluster_pool;
-pub mod columns;
 pub mod companion;
 pub mod confirmation;
 pub mod cron_job;
-pub mod foundationdb_cluster;
 pub mod kind;
 pub mod kkp_cluster;
 pub mod lifecycle;
-pub mod power_rollout;
 pub mod record;
 pub mod row;
+pub mod shown;
 pub mod workload;
 
 pub use self::{
     cluster_deployment::CLUSTER_DEPLOYMENT,
-    cluster_pool::CLUSTER_POOL,
     companion::Companion,
     confirmation::{Briefing, Confirmation},
     cron_job::CRON_JOB,
-    foundationdb_cluster::FOUNDATIONDB_CLUSTER,
     kind::{Kind, Scope},
     kkp_cluster::KKP_CLUSTER,
     lifecycle::{Change, Intent, PowerAction, Progress, TargetError, UNNOTICED},
-    power_rollout::POWER_ROLLOUT,
     record::{Instances, Key, Record, RecordList, StepRecord},
     row::{Advice, ByDefault, Column, Elsewhere, ShownKind, TargetKind, View, is_protected},
+    shown::{CLUSTER_POOL, FOUNDATIONDB_CLUSTER, POWER_ROLLOUT},
 };
 
 /// A table of kinds. Commands take it as an argument, so that tests can add a row.

@@ -4,11 +4,10 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use super::{
-    columns::INSTANCES,
     kind::Kind,
     lifecycle::{Change, Intent, Lifecycle, PowerAction, Progress, TargetError},
     record::{Record, StepRecord},
-    row::{Advice, ByDefault, TargetKind},
+    row::{Advice, ByDefault, INSTANCES, TargetKind},
 };
 use crate::{
     annotation::{annotation, keys},

@@ -11,11 +11,10 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::{
-    columns::{INSTANCES, PLATFORM, REGION},
     kind::Kind,
     lifecycle::{Change, Intent, Lifecycle, PowerAction, Progress, TargetError},
     record::Record,
-    row::{Advice, ByDefault, Column, TargetKind},
+    row::{Advice, ByDefault, Column, INSTANCES, PLATFORM, REGION, TargetKind},
 };
 use crate::hive::api::ClusterDeployment;
 

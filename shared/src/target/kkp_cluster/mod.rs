@@ -17,11 +17,10 @@ use self::{
     state::{certificates, more, warnings},
 };
 use super::{
-    columns::{PLATFORM, REGION},
     kind::Kind,
     lifecycle::{Change, Intent, Lifecycle, PowerAction, Progress, TargetError},
     record::Record,
-    row::{ByDefault, Column, Elsewhere, TargetKind},
+    row::{ByDefault, Column, Elsewhere, PLATFORM, REGION, TargetKind},
 };
 use crate::annotation::annotation;
 use crate::kkp::api::Cluster;

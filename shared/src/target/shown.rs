@@ -1,0 +1,46 @@
+//! Kinds that have no power state: `status` shows them, and every other command refuses them.
+
+use super::{
+    kind::Kind,
+    row::{ShownKind, View},
+};
+
+/// Hive's `ClusterPool`: `status` shows its numbers and its clusters. Only its clusters can be put to sleep.
+pub static CLUSTER_POOL: ShownKind = ShownKind {
+    kind: Kind::namespaced("hive.openshift.io", &["v1"], "ClusterPool", "clusterpools")
+        .with_short(&["cp", "pool"])
+        .with_aliases(&["pools"]),
+    word: "pool",
+    view: View::ClusterPool,
+    many: "pools",
+    refusal: "a ClusterPool is never put to sleep itself: change its spec.runningCount, or name its clusters (see \
+              `kubectl hibernate status {target}`)",
+    not_watched: Some("--watch does not follow pools: name their clusters"),
+};
+
+/// `FoundationDBCluster`: `status` shows its health and its suspended process groups.
+pub static FOUNDATIONDB_CLUSTER: ShownKind = ShownKind {
+    kind: Kind::namespaced("apps.foundationdb.org", &["v1beta2"], "FoundationDBCluster", "foundationdbclusters")
+        .with_short(&["fdb"]),
+    word: "fdb",
+    view: View::FoundationDb,
+    many: "FoundationDBClusters",
+    refusal: "a FoundationDBCluster is not put to sleep by this program: `kubectl hibernate status {target}` shows it, \
+              `kubectl hibernate recover process-groups` brings its process groups back",
+    not_watched: Some(
+        "--watch does not follow FoundationDBClusters: `kubectl get pvc --watch` shows what happens to their volumes",
+    ),
+};
+
+/// `PowerRollout`: `status` shows its progress. It changes the power state of others.
+pub static POWER_ROLLOUT: ShownKind = ShownKind {
+    kind: Kind::cluster_scoped("hibernate.sh", &["v1alpha1"], "PowerRollout", "powerrollouts")
+        .with_short(&["pr"])
+        .with_aliases(&["rollout", "rollouts"]),
+    word: "rollout",
+    view: View::Rollout,
+    many: "rollouts",
+    refusal: "a PowerRollout is not put to sleep, it puts others to sleep or wakes them: `kubectl hibernate status \
+              {target}` shows it, `kubectl hibernate rollout pause|resume|accept|retry|abort|undo` controls it",
+    not_watched: None,
+};

@@ -59,9 +59,9 @@ pub(super) fn of(cluster: &ClusterDeployment, action: PowerAction) -> Progress {
 /// | A3 | an answer that the machines could not be listed, or one that cannot be read | lost |
 /// | A4 | any other answer, or none ever: our controller does not serve the cluster | reached |
 pub(super) fn of_check(cluster: &ClusterDeployment, requested: Timestamp) -> Progress {
-    let served = cluster.condition(preflight::PREFLIGHT).is_some();
     match of(cluster, PowerAction::Resume) {
-        Progress::Reached if served && !preflight::answers(cluster, requested) => {
+        Progress::Reached if cluster.condition(preflight::PREFLIGHT).is_none() => Progress::Reached, // A4
+        Progress::Reached if !preflight::answers(cluster, requested) => {
             let why = preflight::unanswered(cluster);
             Progress::Unanswered(format!("waiting for a check of its machines: {why}")) // A2
         }

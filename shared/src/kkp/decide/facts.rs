@@ -113,8 +113,8 @@ pub fn is_paused_by_us(cluster: &Cluster, record: Option<&Record>) -> bool {
 /// The sleep of another Cluster that a pause with our reason names: this Cluster was restored from a backup, or the name was copied.
 pub(super) fn sleep_of_another(cluster: &Cluster) -> Option<&str> {
     let sleep = cluster.metadata.annotations.as_ref()?.get(keys::PAUSED_BY_SLEEP)?;
-    let is_own = sleep.rsplit_once('/').is_some_and(|(uid, _)| uid == cluster.uid());
-    (cluster.spec.pause && has_our_reason(cluster) && !is_own).then_some(sleep)
+    let (uid, _) = sleep.rsplit_once('/')?;
+    (cluster.spec.pause && has_our_reason(cluster) && !uid.is_empty() && uid != cluster.uid()).then_some(sleep)
 }
 
 /// Whether it carries the reason of our pause, which stays when another client ends that.

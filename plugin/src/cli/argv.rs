@@ -106,15 +106,12 @@ impl<'a> Reader<'a> {
             self.named = false;
             return Word::Flags(flags);
         }
-        match self.command.find_subcommand(text).filter(|_| !self.named) {
-            Some(command) => {
-                self.command = command;
-                Word::Command
-            }
-            None => {
-                self.named = true;
-                Word::Name
-            }
+        if let Some(command) = self.command.find_subcommand(text).filter(|_| !self.named) {
+            self.command = command;
+            Word::Command
+        } else {
+            self.named = true;
+            Word::Name
         }
     }
 

@@ -65,7 +65,7 @@ pub enum ReconcileError {
     /// The watch is late.
     #[error("the rollout has changed")]
     Moved,
-    /// Somebody wants something else by now than what was decided about, or the machines are another object's.
+    /// The desired state has changed since the decision, or the machines are those of another object.
     #[error("spec.powerState or the owner of the machines changed during the reconcile")]
     Outdated,
     /// The claim to lead does not hold.
@@ -84,7 +84,7 @@ pub enum ReconcileError {
 pub enum Class {
     /// The target does not exist any more: everything about it is forgotten.
     Gone,
-    /// Somebody else wrote first: again at once, with some backoff.
+    /// Another client wrote first: again at once, with some backoff.
     Conflict,
     /// The API server refuses what is written, and would refuse it again: reported, and tried again ever more slowly.
     Refused,

@@ -14,7 +14,7 @@ pub enum WriteError {
     /// The object is not there any more.
     #[error("the object does not exist any more")]
     Gone(#[source] Box<kube::Error>),
-    /// Somebody else wrote first.
+    /// Another client wrote first.
     #[error("another client wrote first")]
     Conflict(#[source] Box<kube::Error>),
     /// The API server refuses the content; the order of writes does not matter.

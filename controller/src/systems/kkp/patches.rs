@@ -10,7 +10,7 @@ use shared::kkp::keys;
 use shared::kkp::record::{Machines, Record};
 use shared::text::sanitize;
 
-/// The pause, its reason and our annotations, in one write. One that names no sleep is nobody's: the record comes first.
+/// The pause, its reason and our annotations, in one write. Its sleep is named by the record, which is written first.
 pub fn pause(cluster: &Cluster, record: Option<&Record>, expiry: Option<Timestamp>) -> Value {
     let annotations = cluster.metadata.annotations.as_ref();
     let reason = annotations.and_then(|all| all.get(common::REASON));

@@ -80,5 +80,5 @@ pub async fn remove(kkp: &Kkp, cluster: &Cluster, read: &Stored) -> Result<(), R
 
 /// Nothing is written without the claim to lead.
 pub fn lead(kkp: &Kkp) -> Result<(), ReconcileError> {
-    if kkp.hub().claim.holds() { Ok(()) } else { Err(ReconcileError::NotLeader) }
+    kkp.hub().lead().map_err(|_| ReconcileError::NotLeader)
 }

@@ -101,8 +101,7 @@ pub fn kept_awake(cluster: &Cluster, now: Timestamp) -> Option<String> {
 ///
 /// A record that was restored with its Cluster and corrected since has another UID than the name, and the same time.
 pub fn is_paused_by_us(cluster: &Cluster, record: Option<&Record>) -> bool {
-    let sleep = cluster.metadata.annotations.as_ref().and_then(|all| all.get(keys::PAUSED_BY_SLEEP)?.rsplit_once('/'));
-    let Some((uid, since)) = sleep.filter(|_| cluster.spec.pause && has_our_reason(cluster)) else { return false };
+    let Some((uid, since)) = named_sleep(cluster) else { return false };
     match record {
         Some(record) if record.woken.is_some() => false,
         Some(record) if !record.rebuilt => since == record.since,
@@ -111,10 +110,14 @@ pub fn is_paused_by_us(cluster: &Cluster, record: Option<&Record>) -> bool {
 }
 
 /// The sleep of another Cluster that a pause with our reason names: this Cluster was restored from a backup, or the name was copied.
-pub(super) fn sleep_of_another(cluster: &Cluster) -> Option<&str> {
-    let sleep = cluster.metadata.annotations.as_ref()?.get(keys::PAUSED_BY_SLEEP)?;
-    let (uid, _) = sleep.rsplit_once('/')?;
-    (cluster.spec.pause && has_our_reason(cluster) && !uid.is_empty() && uid != cluster.uid()).then_some(sleep)
+pub(super) fn sleep_of_another(cluster: &Cluster) -> Option<(&str, &str)> {
+    named_sleep(cluster).filter(|(uid, _)| !uid.is_empty() && *uid != cluster.uid())
+}
+
+/// The sleep that a pause with our reason names: the UID of its Cluster, and since when.
+fn named_sleep(cluster: &Cluster) -> Option<(&str, &str)> {
+    let sleep = cluster.metadata.annotations.as_ref()?.get(keys::PAUSED_BY_SLEEP)?.rsplit_once('/');
+    sleep.filter(|_| cluster.spec.pause && has_our_reason(cluster))
 }
 
 /// Whether it carries the reason of our pause, which stays when another client ends that.

@@ -113,13 +113,13 @@ fn unconfirmed(cluster: &Cluster, record: &Record) -> Standing {
     held(cluster, None, "RecordUnconfirmed", &problem)
 }
 
-fn paused_for_another(cluster: &Cluster, sleep: &str) -> Standing {
-    let (uid, since) = (cluster.uid(), sleep.rsplit_once('/').map_or("", |(_, since)| since));
+fn paused_for_another(cluster: &Cluster, (other, since): (&str, &str)) -> Standing {
+    let sleep = |uid: &str| sanitize(&format_args!("{uid}/{since}"));
     let problem = format!(
         "it is missing, and annotation {PAUSED_BY_SLEEP} names the sleep of another Cluster, {}: nothing is done. If this cluster was restored \
          in its sleep, set the annotation to {:?}: a wake rebuilds the record from the copies on the objects",
-        sanitize(sleep),
-        sanitize(&format_args!("{uid}/{since}"))
+        sleep(other),
+        sleep(cluster.uid())
     );
     held(cluster, None, "PauseForeign", &problem)
 }

@@ -14,12 +14,11 @@ mod wait;
 use std::process::ExitCode;
 
 use api::middleware::has_warned;
-use cli::{
-    Cli, Command, DryRun, HubArgs,
-    recover::{FdbCli, FdbCommand, Recover, RecoverArgs},
-};
+use cli::recover::{FdbCli, FdbCommand, Recover, RecoverArgs};
+use cli::{Cli, Command, DryRun, HubArgs};
 use error::{Exit, Problem};
-use rustls::{NamedGroup, crypto::CryptoProvider};
+use rustls::NamedGroup;
+use rustls::crypto::CryptoProvider;
 use shared::target::KINDS;
 
 fn main() -> ExitCode {

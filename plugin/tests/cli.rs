@@ -2,13 +2,10 @@
 
 #![allow(clippy::expect_used, reason = "a helper of a test fails as a test does")]
 
-use std::{
-    fs,
-    io::{Read as _, Write as _},
-    net::{TcpListener, TcpStream},
-    path::{Path, PathBuf},
-    thread,
-};
+use std::io::{Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::{fs, thread};
 
 use assert_cmd::Command;
 use tempfile::TempDir;

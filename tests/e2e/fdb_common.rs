@@ -5,15 +5,11 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use kube::ResourceExt;
-use testbed::{
-    FdbCluster, FdbOptions, Options, World,
-    fdb::{
-        database::{Delete, key},
-        denier::Denier,
-        operator::api::Group,
-        options::{Settings, UpdateMode},
-    },
-};
+use testbed::fdb::database::{Delete, key};
+use testbed::fdb::denier::Denier;
+use testbed::fdb::operator::api::Group;
+use testbed::fdb::options::{Settings, UpdateMode};
+use testbed::{FdbCluster, FdbOptions, Options, World};
 
 use serde_json::json;
 

@@ -1,10 +1,8 @@
 //! Suspended process groups are brought back, by the real plugin with a real exec, from the double of the operator in both of its
 //! write modes. A webhook of the tests stands in for ours: it denies every DELETE of the volumes throughout.
 
-use std::{
-    process::Stdio,
-    time::{Duration, Instant},
-};
+use std::process::Stdio;
+use std::time::{Duration, Instant};
 
 use crate::fdb_common::{Held, SOON, global, held, held_storage, is_back, ours, uid, untimed};
 use anyhow::{Context, Result, ensure};
@@ -12,14 +10,10 @@ use futures::{StreamExt, TryStreamExt, stream};
 use kube::ResourceExt;
 use serde_json::{Value, json};
 use shared::annotation::keys;
-use testbed::{
-    FdbOptions,
-    fdb::{
-        operator::pass::Point,
-        options::{Settings, UpdateMode},
-    },
-    world::run::Ran,
-};
+use testbed::FdbOptions;
+use testbed::fdb::operator::pass::Point;
+use testbed::fdb::options::{Settings, UpdateMode};
+use testbed::world::run::Ran;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 
 const MODES: [UpdateMode; 2] = [UpdateMode::Update, UpdateMode::Apply];

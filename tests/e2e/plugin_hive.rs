@@ -1,15 +1,15 @@
 //! The plugin and clusters of Hive on a real hub. Hive is played by the test, on a platform that our controller leaves alone.
 
-use std::{process::Stdio, time::Duration};
+use std::process::Stdio;
+use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use jiff::Timestamp;
-use kube::{
-    Api, Client, ResourceExt as _,
-    api::{Patch, PatchParams, PostParams},
-};
+use kube::api::{Patch, PatchParams, PostParams};
+use kube::{Api, Client, ResourceExt as _};
 use serde_json::{Value, json};
-use shared::{annotation::keys, hive::api::ClusterDeployment};
+use shared::annotation::keys;
+use shared::hive::api::ClusterDeployment;
 use testbed::{World, eventually, with_temp_ns};
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 

@@ -3,10 +3,8 @@
 use std::time::Duration;
 
 use anyhow::Result;
-use kube::{
-    Api, Client,
-    api::{ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams},
-};
+use kube::api::{ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams};
+use kube::{Api, Client};
 use serde_json::{Value, json};
 use shared::annotation::keys;
 use testbed::{World, eventually, with_temp_ns};

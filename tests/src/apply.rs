@@ -1,14 +1,13 @@
 //! Applies objects that are just data.
 
-use std::{collections::HashMap, time::Duration};
+use std::collections::HashMap;
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
-use kube::{
-    Api, Client,
-    api::{ApiResource, DynamicObject, Patch, PatchParams},
-    core::GroupVersionKind,
-    discovery::{self, Scope},
-};
+use kube::api::{ApiResource, DynamicObject, Patch, PatchParams};
+use kube::core::GroupVersionKind;
+use kube::discovery::{self, Scope};
+use kube::{Api, Client};
 use serde_json::{Value, json};
 
 /// Field manager of the world's own writes.

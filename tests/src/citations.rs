@@ -1,10 +1,8 @@
 //! Comments cite rows and sections of `docs/reference`, and rows of our own tables, such as V6: whatever is cited is there.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    fs,
-    path::{Path, PathBuf},
-};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
 
 /// A word in the path of a file that names no page, and the page of its citations.
 const PAGES: [(&str, &str); 4] = [("kkp", "kkp"), ("fdb", "fdb"), ("rollout", "rollouts"), ("hive", "hive")];

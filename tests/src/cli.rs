@@ -5,12 +5,12 @@ use std::process::ExitCode;
 use anyhow::{Context as _, Result};
 use clap::{Args, Parser, Subcommand};
 use serde_json::{Map, Value};
-use testbed::{
-    ClusterOptions, Options, launch, process,
-    proxy::faults::Rule,
-    supervisor::{self, control::Status, files, programs::Start},
-    world_file::WorldFile,
-};
+use testbed::proxy::faults::Rule;
+use testbed::supervisor::control::Status;
+use testbed::supervisor::programs::Start;
+use testbed::supervisor::{self, files};
+use testbed::world_file::WorldFile;
+use testbed::{ClusterOptions, Options, launch, process};
 
 use crate::cli_state::State;
 

@@ -5,13 +5,9 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use clap::{Args, Subcommand};
 use serde_json::{Map, Value};
-use testbed::{
-    FdbOptions,
-    fdb::{
-        OPERATOR, operator,
-        options::{Runner, Settings, UpdateMode},
-    },
-};
+use testbed::FdbOptions;
+use testbed::fdb::options::{Runner, Settings, UpdateMode};
+use testbed::fdb::{OPERATOR, operator};
 
 use crate::cli_state::State;
 

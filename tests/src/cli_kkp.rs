@@ -3,12 +3,12 @@
 use anyhow::Result;
 use clap::{Args, Subcommand};
 use serde_json::{Map, Value};
-use testbed::{
-    KkpCluster, KkpOptions,
-    kkp::{options::Settings, server::Act},
-};
+use testbed::kkp::options::Settings;
+use testbed::kkp::server::Act;
+use testbed::{KkpCluster, KkpOptions};
 
-use crate::{cli_fdb::pair, cli_state::State};
+use crate::cli_fdb::pair;
+use crate::cli_state::State;
 
 #[derive(Subcommand)]
 pub(crate) enum KkpCommand {

@@ -1,6 +1,8 @@
 //! Durations as people write them on the command line and as they stand in JSON: `5s`, `1m30s`, `0s`.
 
-use std::{fmt, str::FromStr, time::Duration};
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use shared::duration;

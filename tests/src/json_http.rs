@@ -4,11 +4,11 @@ use anyhow::{Context as _, Result, bail};
 use http::{Method, Request, header};
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::Bytes;
-use hyper_util::{
-    client::legacy::{Client, connect::HttpConnector},
-    rt::TokioExecutor,
-};
-use serde::{Serialize, de::DeserializeOwned};
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioExecutor;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 
 /// Talks to one base URL on the loopback interface.
 ///

@@ -3,10 +3,8 @@
 use std::path::Path;
 
 use anyhow::{Context as _, Result};
-use kube::{
-    Client, Config,
-    config::{KubeConfigOptions, Kubeconfig},
-};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Client, Config};
 use serde_json::json;
 
 /// What a kubeconfig says: one cluster, one user, one context.
@@ -64,7 +62,9 @@ impl Access<'_> {
 /// # Errors
 /// When it cannot be written.
 pub fn write_private(path: &Path, text: &str) -> Result<()> {
-    use std::{fs::OpenOptions, io::Write as _, os::unix::fs::OpenOptionsExt as _};
+    use std::fs::OpenOptions;
+    use std::io::Write as _;
+    use std::os::unix::fs::OpenOptionsExt as _;
 
     let open = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path);
     open.and_then(|mut file| file.write_all(text.as_bytes())).with_context(|| format!("write {}", path.display()))

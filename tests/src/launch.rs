@@ -1,24 +1,21 @@
 //! Starting and ending worlds from outside: what `testbed up` and `testbed down` do, and tests with them.
 
-use std::{
-    collections::BTreeMap,
-    fs::{self, OpenOptions},
-    os::unix::{fs::DirBuilderExt as _, process::CommandExt as _},
-    path::{Path, PathBuf},
-    process::{Command, Stdio},
-    time::{Duration, Instant},
-};
+use std::collections::BTreeMap;
+use std::fs::{self, OpenOptions};
+use std::os::unix::fs::DirBuilderExt as _;
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 
-use crate::{
-    controlplane::assets,
-    options::{Options, Program},
-    paths,
-    process::{self, Rank, Record, Signal},
-    supervisor::{Plan, files},
-    world_file::{self, WorldFile},
-};
+use crate::controlplane::assets;
+use crate::options::{Options, Program};
+use crate::paths;
+use crate::process::{self, Rank, Record, Signal};
+use crate::supervisor::{Plan, files};
+use crate::world_file::{self, WorldFile};
 
 /// Longest time that a world may take to come up, once everything is built.
 const UP: Duration = Duration::from_mins(4);

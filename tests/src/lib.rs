@@ -41,16 +41,16 @@ pub mod world;
 pub mod world_file;
 
 pub use cluster::{ClusterInfo, ClusterOptions};
-pub use fdb::{handle::FdbCluster, options::FdbOptions};
-pub use kkp::{handle::KkpCluster, options::KkpOptions};
+pub use fdb::handle::FdbCluster;
+pub use fdb::options::FdbOptions;
+pub use kkp::handle::KkpCluster;
+pub use kkp::options::KkpOptions;
 pub use options::{Options, Program, Timings};
-pub use world::{
-    World,
-    handle::Cluster,
-    helpers::{eventually, with_temp_ns},
-    run::Ran,
-    shared::heavy,
-};
+pub use world::World;
+pub use world::handle::Cluster;
+pub use world::helpers::{eventually, with_temp_ns};
+pub use world::run::Ran;
+pub use world::shared::heavy;
 
 /// Chooses the process's TLS provider. Every program and every test that makes a client calls it first; more than once is fine.
 pub fn install_tls() {

@@ -1,9 +1,7 @@
 //! Where things are: the default world, our own programs.
 
-use std::{
-    env,
-    path::{Path, PathBuf},
-};
+use std::env;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
 use sha2::{Digest as _, Sha256};

@@ -1,15 +1,11 @@
 //! Free ports on the loopback interface.
 
-use std::{
-    io,
-    net::{Ipv4Addr, TcpListener},
-    ops::Range,
-    os::{
-        linux::net::SocketAddrExt as _,
-        unix::net::{SocketAddr, UnixDatagram},
-    },
-    sync::{Mutex, PoisonError},
-};
+use std::io;
+use std::net::{Ipv4Addr, TcpListener};
+use std::ops::Range;
+use std::os::linux::net::SocketAddrExt as _;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::sync::{Mutex, PoisonError};
 
 use anyhow::{Result, bail};
 

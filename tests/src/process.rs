@@ -3,14 +3,13 @@
 //! Each has a record in the world's folder, so that `testbed down` can end it after a crash of the supervisor, and will not
 //! end another process that got the same process ID later.
 
-use std::{
-    fs,
-    path::{Path, PathBuf},
-    time::{Duration, Instant},
-};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
-use nix::{sys::signal, unistd::Pid};
+use nix::sys::signal;
+use nix::unistd::Pid;
 use serde::{Deserialize, Serialize};
 
 pub use nix::sys::signal::Signal;

@@ -1,15 +1,14 @@
 //! `DIR/world.json`: where everything of a world is.
 
-use std::{
-    collections::BTreeMap,
-    fs,
-    path::{Path, PathBuf},
-};
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
 use serde::{Deserialize, Serialize};
 
-use crate::{cluster::ClusterInfo, kubeconfig::write_private};
+use crate::cluster::ClusterInfo;
+use crate::kubeconfig::write_private;
 
 /// The name of the file in a world's folder.
 pub const NAME: &str = "world.json";

@@ -1,10 +1,13 @@
 //! What an answer of the API server means for the user. The one place that distinguishes a refusal by policy from missing permissions,
 //! a missing object from a missing kind, and a dead hub from a wrong certificate.
 
-use std::{error::Error as StdError, io, sync::Arc};
+use std::error::Error as StdError;
+use std::io;
+use std::sync::Arc;
 
 use kube::core::Status;
-use shared::{admission::Denial, target::Kind};
+use shared::admission::Denial;
+use shared::target::Kind;
 
 use crate::api::error::HubError;
 

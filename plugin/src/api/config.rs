@@ -1,25 +1,18 @@
 //! From kubectl's flags and a kubeconfig to the settings of a client.
 
-use std::{
-    env,
-    path::{Path, PathBuf},
-    time::Duration,
+use std::env;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use kube::Config;
+use kube::config::{
+    AuthInfo, Cluster, Context, KubeConfigOptions, Kubeconfig, NamedAuthInfo, NamedCluster, NamedContext,
 };
 
-use kube::{
-    Config,
-    config::{AuthInfo, Cluster, Context, KubeConfigOptions, Kubeconfig},
-    config::{NamedAuthInfo, NamedCluster, NamedContext},
-};
-
-use crate::{
-    api::{
-        error::ConfigError,
-        login::{self, apply_user_flags},
-        pod, proxy, server,
-    },
-    cli::HubArgs,
-};
+use crate::api::error::ConfigError;
+use crate::api::login::{self, apply_user_flags};
+use crate::api::{pod, proxy, server};
+use crate::cli::HubArgs;
 
 /// Connecting takes milliseconds or fails; kube's default of 30 seconds is too long for a plugin.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);

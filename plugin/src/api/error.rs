@@ -1,6 +1,7 @@
 //! Why a request to the hub fails, before and after it is sent.
 
-use std::{path::PathBuf, sync::Arc};
+use std::path::PathBuf;
+use std::sync::Arc;
 
 use kube::config::{InClusterError, KubeconfigError};
 use shared::admission::Denial;

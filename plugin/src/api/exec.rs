@@ -3,21 +3,18 @@
 //! By kube's own WebSocket (`v5.channel.k8s.io`): it goes over the plugin's connection, with the same credentials, proxies and
 //! impersonation, and needs no kubectl beside the plugin. It costs three small crates and nothing at start-up.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
+use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
-use kube::{
-    Api,
-    api::{AttachParams, AttachedProcess},
-};
+use kube::Api;
+use kube::api::{AttachParams, AttachedProcess};
 use shared::target::Kind;
 use tokio::io::{AsyncRead, AsyncReadExt};
 
-use crate::api::{
-    Hub,
-    answer::{self, Asked},
-    error::HubError,
-};
+use crate::api::Hub;
+use crate::api::answer::{self, Asked};
+use crate::api::error::HubError;
 
 /// The kind in which commands run.
 pub(crate) static POD: Kind = Kind::namespaced("", &["v1"], "Pod", "pods");

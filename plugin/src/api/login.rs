@@ -2,7 +2,8 @@
 
 use std::{fs, io, mem};
 
-use kube::{client::AuthError, config::AuthInfo};
+use kube::client::AuthError;
+use kube::config::AuthInfo;
 use tower::BoxError;
 
 use crate::cli::HubArgs;

@@ -3,16 +3,12 @@
 //! kube's client drops `Warning` headers. This layer prints them as kubectl does, or collects them for a caller that knows which
 //! target they concern.
 
-use std::{
-    cell::RefCell,
-    collections::HashSet,
-    sync::{
-        Arc, Mutex, PoisonError,
-        atomic::{AtomicBool, Ordering},
-    },
-    task::{Context, Poll},
-    time::{Duration, Instant},
-};
+use std::cell::RefCell;
+use std::collections::HashSet;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
 
 use futures::future::BoxFuture;
 use http::{HeaderMap, Request, Response};

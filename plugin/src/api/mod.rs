@@ -11,22 +11,23 @@ mod proxy;
 mod server;
 pub(crate) mod watch;
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
+use std::time::Duration;
 
-use kube::{
-    Client,
-    api::{GetParams, ListParams, Patch, PatchParams, PostParams},
-    client::ClientBuilder,
-    core::{Request, request},
-};
+use kube::Client;
+use kube::api::{GetParams, ListParams, Patch, PatchParams, PostParams};
+use kube::client::ClientBuilder;
+use kube::core::{Request, request};
 use serde_json::Value;
 use shared::target::Kind;
-use tower::{BoxError, util::MapErrLayer};
+use tower::BoxError;
+use tower::util::MapErrLayer;
 
-use crate::{
-    api::{answer::Asked, error::HubError, login::Plugin, middleware::HubLayer},
-    cli::HubArgs,
-};
+use crate::api::answer::Asked;
+use crate::api::error::HubError;
+use crate::api::login::Plugin;
+use crate::api::middleware::HubLayer;
+use crate::cli::HubArgs;
 
 /// Objects are asked for in pages of this size, as kubectl does.
 const PAGE: u32 = 500;

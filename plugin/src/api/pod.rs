@@ -4,10 +4,9 @@ use std::{env, fs};
 
 use kube::Config;
 
-use crate::{
-    api::{error::ConfigError, login::apply_user_flags},
-    cli::HubArgs,
-};
+use crate::api::error::ConfigError;
+use crate::api::login::apply_user_flags;
+use crate::cli::HubArgs;
 
 /// Whether it is meant: we are in a Pod, and nothing is named that only a kubeconfig has.
 pub(crate) fn is_meant(args: &HubArgs) -> bool {

@@ -5,7 +5,8 @@
 //! does: it has no exception for this machine, takes `.example.com` for `example.com` too, and knows neither `*.example.com` nor
 //! exceptions with a port (`10.1.2.3:6443`). It also reads `ALL_PROXY`, which Go ignores. The tests mark the rows that differ.
 
-use std::{env, net::IpAddr};
+use std::env;
+use std::net::IpAddr;
 
 use http::Uri;
 

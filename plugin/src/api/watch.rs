@@ -2,22 +2,20 @@
 //!
 //! Not by kube's `watcher`: it cannot begin at a version that was read before, and opens a watch that ends at once again and again.
 
-use std::{
-    collections::{BTreeSet, VecDeque},
-    mem,
-    sync::Arc,
-    time::Duration,
-};
+use std::collections::{BTreeSet, VecDeque};
+use std::mem;
+use std::sync::Arc;
+use std::time::Duration;
 
-use futures::{StreamExt, stream::BoxStream};
-use kube::{
-    api::{WatchEvent, WatchParams},
-    core::Request,
-};
+use futures::StreamExt;
+use futures::stream::BoxStream;
+use kube::api::{WatchEvent, WatchParams};
+use kube::core::Request;
 use serde_json::Value;
 use tokio::time::{Instant, sleep_until, timeout};
 
-use super::{Hub, Listed, Resource, answer, error::HubError, name_of, selector};
+use super::error::HubError;
+use super::{Hub, Listed, Resource, answer, name_of, selector};
 use crate::output;
 
 /// After this long without any event a watch is taken for broken. The API server sends a bookmark about every minute.
@@ -220,12 +218,10 @@ fn place(object: &Value) -> Place {
 
 #[cfg(test)]
 mod tests {
-    use std::{
-        io::{Read as _, Write as _},
-        net::TcpListener,
-        sync::Mutex,
-        thread,
-    };
+    use std::io::{Read as _, Write as _};
+    use std::net::TcpListener;
+    use std::sync::Mutex;
+    use std::thread;
 
     use serde_json::json;
     use shared::target::POWER_ROLLOUT;

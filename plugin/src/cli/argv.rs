@@ -7,10 +7,8 @@
 
 use std::ffi::{OsStr, OsString};
 
-use clap::{
-    Arg, ArgAction, Command,
-    builder::{BoolishValueParser, TypedValueParser as _},
-};
+use clap::builder::{BoolishValueParser, TypedValueParser as _};
+use clap::{Arg, ArgAction, Command};
 
 /// The arguments in clap's spelling, flags by their long names.
 pub(crate) fn normalized(root: &Command, words: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
@@ -148,7 +146,8 @@ mod tests {
     use clap::CommandFactory;
 
     use super::*;
-    use crate::cli::{Cli, Command as Chosen, recover::FdbCli};
+    use crate::cli::recover::FdbCli;
+    use crate::cli::{Cli, Command as Chosen};
 
     fn rewritten(root: &Command, line: &str) -> String {
         let words = std::iter::once("x").chain(line.split_whitespace()).map(Into::into);

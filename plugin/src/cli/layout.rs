@@ -27,7 +27,8 @@ mod tests {
     use clap::CommandFactory;
 
     use super::*;
-    use crate::cli::{Cli, recover::FdbCli};
+    use crate::cli::Cli;
+    use crate::cli::recover::FdbCli;
 
     #[test]
     fn definitions_are_sound() {

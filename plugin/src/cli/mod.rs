@@ -12,25 +12,23 @@ pub(crate) mod rollout;
 pub(crate) mod time;
 mod values;
 
-use std::{ffi::OsString, sync::LazyLock};
+use std::ffi::OsString;
+use std::sync::LazyLock;
 
-use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, parser::ValueSource};
+use clap::parser::ValueSource;
+use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
-use self::{
-    help::{
-        ABOUT, ALIAS_EFFECT, ALIAS_EXAMPLES, COMPLETION_EXAMPLES, CONFIRMATION, DEHYDRATE_EXAMPLES, EXIT_CODES, FLAGS,
-        HIBERNATE_EXAMPLES, PLAN_EXAMPLES, PLAN_OUTPUT, RECOVER_EXAMPLES, RESUME_EXAMPLES, ROLLOUT_EXAMPLES,
-        ROLLOUT_NAMES, ROLLOUTS, STATUS_EXAMPLES, STATUS_OUTPUT, TARGETS, VERSION_EXAMPLES,
-    },
-    layout::arranged,
-    rollout::{RolloutArgs, RolloutFlags},
-    time::TimeFlags,
+use self::help::{
+    ABOUT, ALIAS_EFFECT, ALIAS_EXAMPLES, COMPLETION_EXAMPLES, CONFIRMATION, DEHYDRATE_EXAMPLES, EXIT_CODES, FLAGS,
+    HIBERNATE_EXAMPLES, PLAN_EXAMPLES, PLAN_OUTPUT, RECOVER_EXAMPLES, RESUME_EXAMPLES, ROLLOUT_EXAMPLES, ROLLOUT_NAMES,
+    ROLLOUTS, STATUS_EXAMPLES, STATUS_OUTPUT, TARGETS, VERSION_EXAMPLES,
 };
-pub(crate) use self::{
-    hub::HubArgs,
-    power::{ActArgs, ResumeArgs, SleepArgs},
-    values::{ActOutput, Completer, DryRun, Include, PlanOutput, StatusOutput, VersionOutput},
-};
+pub(crate) use self::hub::HubArgs;
+use self::layout::arranged;
+pub(crate) use self::power::{ActArgs, ResumeArgs, SleepArgs};
+use self::rollout::{RolloutArgs, RolloutFlags};
+use self::time::TimeFlags;
+pub(crate) use self::values::{ActOutput, Completer, DryRun, Include, PlanOutput, StatusOutput, VersionOutput};
 
 /// Hibernate and resume clusters and workloads.
 #[derive(Debug, Parser)]
@@ -209,7 +207,8 @@ fn refuse_flags_before(command: &clap::Command, matches: &clap::ArgMatches, name
 
 #[cfg(test)]
 mod tests {
-    use super::{time::TimeError, *};
+    use super::time::TimeError;
+    use super::*;
 
     fn read(line: &str) -> Result<Cli, clap::Error> {
         let words = std::iter::once("kubectl-hibernate").chain(line.split_whitespace());

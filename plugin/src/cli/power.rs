@@ -2,12 +2,10 @@
 
 use clap::Args;
 
-use super::{
-    duration,
-    rollout::RolloutFlags,
-    time::{TimeError, TimeFlags},
-    values::{ActOutput, DryRun},
-};
+use super::duration;
+use super::rollout::RolloutFlags;
+use super::time::{TimeError, TimeFlags};
+use super::values::{ActOutput, DryRun};
 
 /// Flags of the commands that change something.
 #[derive(Debug, Args)]

@@ -1,16 +1,15 @@
 //! The command line of `recover process-groups`, under our name and under that of `kubectl fdb recover`.
 
-use std::{ffi::OsString, path::PathBuf};
+use std::ffi::OsString;
+use std::path::PathBuf;
 
-use clap::{ArgAction, Args, Parser, Subcommand, builder::BoolishValueParser};
+use clap::builder::BoolishValueParser;
+use clap::{ArgAction, Args, Parser, Subcommand};
 
-use super::{
-    duration,
-    help::{EXIT_CODES, RECOVER_EXAMPLES, RECOVER_STEPS},
-    hub::HubArgs,
-    read,
-    values::{ActOutput, DryRun, Include},
-};
+use super::help::{EXIT_CODES, RECOVER_EXAMPLES, RECOVER_STEPS};
+use super::hub::HubArgs;
+use super::values::{ActOutput, DryRun, Include};
+use super::{duration, read};
 
 /// `recover`.
 #[derive(Debug, Args)]

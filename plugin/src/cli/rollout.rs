@@ -2,14 +2,13 @@
 
 use clap::{ArgAction, Args, Subcommand};
 use jiff::{SignedDuration, Timestamp, Zoned};
-use shared::{duration::parse_positive, rollout::Share};
+use shared::duration::parse_positive;
+use shared::rollout::Share;
 
-use super::{
-    duration,
-    help::{EXIT_CODES, UNDO_EXAMPLES, UNDO_STEPS, VERB_EXAMPLES, VERB_LIMITS},
-    time::{TimeError, moment},
-    values::{ActOutput, DryRun},
-};
+use super::duration;
+use super::help::{EXIT_CODES, UNDO_EXAMPLES, UNDO_STEPS, VERB_EXAMPLES, VERB_LIMITS};
+use super::time::{TimeError, moment};
+use super::values::{ActOutput, DryRun};
 
 /// How long a rollout may start targets, if `--not-after` does not say.
 const HOURS: i64 = 2;

@@ -3,14 +3,10 @@
 use std::time::Duration;
 
 use clap::Args;
-use jiff::{
-    Timestamp, ToSpan, Zoned,
-    civil::{DateTime, Time},
-};
-use shared::{
-    annotation::format,
-    duration::{self, DurationError},
-};
+use jiff::civil::{DateTime, Time};
+use jiff::{Timestamp, ToSpan, Zoned};
+use shared::annotation::format;
+use shared::duration::{self, DurationError};
 
 /// Less than this is over before anything has happened.
 const SHORTEST: Duration = Duration::from_mins(1);

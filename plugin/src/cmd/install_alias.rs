@@ -3,16 +3,12 @@
 //! Of several plugins kubectl runs the one with the longest matching name, so `kubectl-fdb-recover` stands beside FoundationDB's
 //! own `kubectl-fdb` and takes only this command from it.
 
-use std::{
-    env, fs, io,
-    path::{Path, PathBuf},
-};
+use std::path::{Path, PathBuf};
+use std::{env, fs, io};
 
-use crate::{
-    cli::recover::AliasArgs,
-    error::{FdbError, Problem},
-    output,
-};
+use crate::cli::recover::AliasArgs;
+use crate::error::{FdbError, Problem};
+use crate::output;
 
 /// The other name.
 const ALIAS: &str = "kubectl-fdb-recover";

@@ -11,13 +11,9 @@ mod version;
 
 use shared::target::Kinds;
 
-use crate::{
-    cli::{
-        Cli, Command,
-        recover::{Recover, RecoverArgs},
-    },
-    error::{Exit, Problem},
-};
+use crate::cli::recover::{Recover, RecoverArgs};
+use crate::cli::{Cli, Command};
+use crate::error::{Exit, Problem};
 
 /// Runs the command.
 ///

@@ -4,29 +4,23 @@ mod advice;
 #[path = "../../../shared/src/target/tests/sandbox.rs"]
 mod sandbox;
 
-use std::{
-    io::{BufRead as _, BufReader, Read as _, Write as _},
-    net::{TcpListener, TcpStream},
-    sync::{Arc, Mutex},
-    thread,
-};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
+use std::sync::{Arc, Mutex};
+use std::thread;
 
 use serde_json::{Value, json};
 use shared::target::{self as table, KINDS, Kinds};
 
 use self::sandbox::{POWER, SANDBOX};
 use super::{completion, run};
-use crate::{
-    api::Hub,
-    cli::Cli,
-    error::Exit,
-    select::{
-        parse::{Flags, parse},
-        resolve::Resolver,
-        target::Target,
-    },
-    wait::answer::follow,
-};
+use crate::api::Hub;
+use crate::cli::Cli;
+use crate::error::Exit;
+use crate::select::parse::{Flags, parse};
+use crate::select::resolve::Resolver;
+use crate::select::target::Target;
+use crate::wait::answer::follow;
 
 const WITH_SANDBOX: Kinds = Kinds { targets: &[&table::CLUSTER_DEPLOYMENT, &SANDBOX], ..KINDS };
 

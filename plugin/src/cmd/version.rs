@@ -2,10 +2,8 @@
 
 use serde_json::json;
 
-use crate::{
-    cli::{VersionArgs, VersionOutput},
-    output,
-};
+use crate::cli::{VersionArgs, VersionOutput};
+use crate::output;
 
 /// Prints the version of this program. Asks no server.
 pub(crate) fn run(args: &VersionArgs) {

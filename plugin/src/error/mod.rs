@@ -11,18 +11,14 @@ use std::fmt;
 
 use shared::target::TargetError;
 
-pub(crate) use self::{
-    exit::Exit,
-    preflight::{PreflightError, StandInError},
-    recover::FdbError,
-    rollout::RolloutError,
-    select::{ResolveError, UsageError},
-    wait::WaitError,
-};
-use crate::{
-    api::error::{ConfigError, HubError},
-    cli::time::TimeError,
-};
+pub(crate) use self::exit::Exit;
+pub(crate) use self::preflight::{PreflightError, StandInError};
+pub(crate) use self::recover::FdbError;
+pub(crate) use self::rollout::RolloutError;
+pub(crate) use self::select::{ResolveError, UsageError};
+pub(crate) use self::wait::WaitError;
+use crate::api::error::{ConfigError, HubError};
+use crate::cli::time::TimeError;
 
 /// A target that could not be served.
 #[derive(Debug)]

@@ -1,6 +1,7 @@
 //! What can go wrong with process groups, and which exit code that is.
 
-use shared::fdb::recover::{Lost, check::Refusal};
+use shared::fdb::recover::Lost;
+use shared::fdb::recover::check::Refusal;
 
 use super::exit::Exit;
 

@@ -3,14 +3,10 @@
 pub(crate) mod age;
 pub(crate) mod prompt;
 
-use std::{
-    env,
-    io::{self, IsTerminal, Write, stderr, stdout},
-    sync::{
-        OnceLock,
-        atomic::{AtomicBool, Ordering},
-    },
-};
+use std::env;
+use std::io::{self, IsTerminal, Write, stderr, stdout};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde::Serialize;
 use serde_json::Value;

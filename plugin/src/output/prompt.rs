@@ -4,7 +4,8 @@
 use std::fs::OpenOptions;
 use std::io::{IsTerminal, Write, stderr, stdin};
 
-use crate::{error::Problem, output};
+use crate::error::Problem;
+use crate::output;
 
 /// Something that a question is written to.
 type Screen = Box<dyn Write>;

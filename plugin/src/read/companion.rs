@@ -3,10 +3,9 @@
 use serde_json::Value;
 use shared::target::{Companion, TargetKind};
 
-use crate::{
-    api::{Hub, Resource, error::HubError},
-    cli::name::{is_name, is_namespace},
-};
+use crate::api::error::HubError;
+use crate::api::{Hub, Resource};
+use crate::cli::name::{is_name, is_namespace};
 
 /// What lies beside a target.
 #[derive(Clone, Debug)]

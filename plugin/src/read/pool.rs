@@ -1,15 +1,12 @@
 //! A `ClusterPool` with its clusters and claims, as read from the hub.
 
 use serde_json::Value;
-use shared::{
-    hive::{
-        api::ClusterDeployment,
-        pool::{ClusterPool, is_member},
-    },
-    target::{CLUSTER_DEPLOYMENT, Kind},
-};
+use shared::hive::api::ClusterDeployment;
+use shared::hive::pool::{ClusterPool, is_member};
+use shared::target::{CLUSTER_DEPLOYMENT, Kind};
 
-use crate::api::{Hub, Resource, error::HubError};
+use crate::api::error::HubError;
+use crate::api::{Hub, Resource};
 
 /// A request for a cluster of a pool.
 pub(crate) static CLUSTER_CLAIM: Kind = Kind::namespaced("hive.openshift.io", &["v1"], "ClusterClaim", "clusterclaims");

@@ -1,19 +1,19 @@
 //! A fresh preflight of the controller: requested by an annotation, answered in a condition.
 
-use std::{pin::pin, time::Duration};
+use std::pin::pin;
+use std::time::Duration;
 
 use jiff::Timestamp;
 use shared::target::confirmation::{Briefing, Confirmation, Request};
 use tokio::time::{Instant, timeout, timeout_at};
 
-use crate::{
-    api::{Hub, Write, error::HubError},
-    cli::duration::elapsed,
-    error::Problem,
-    output,
-    select::target::Target,
-    wait::answer::follow,
-};
+use crate::api::error::HubError;
+use crate::api::{Hub, Write};
+use crate::cli::duration::elapsed;
+use crate::error::Problem;
+use crate::output;
+use crate::select::target::Target;
+use crate::wait::answer::follow;
 
 /// After this long the user reads what is waited for.
 const PATIENCE: Duration = Duration::from_secs(2);

@@ -2,17 +2,14 @@
 
 use kube::ResourceExt;
 use serde_json::Value;
-use shared::{
-    admission::cel::OWNED_BY_FDB,
-    annotation::keys,
-    fdb::{api::FoundationDBCluster, suspension::Minimum},
-    target::Kind,
-};
+use shared::admission::cel::OWNED_BY_FDB;
+use shared::annotation::keys;
+use shared::fdb::api::FoundationDBCluster;
+use shared::fdb::suspension::Minimum;
+use shared::target::Kind;
 
-use crate::{
-    api::{Hub, Resource},
-    select::whole::NAMESPACE,
-};
+use crate::api::{Hub, Resource};
+use crate::select::whole::NAMESPACE;
 
 /// Which writes are judged, by whom.
 pub(crate) static WEBHOOKS: Kind = Kind::cluster_scoped(

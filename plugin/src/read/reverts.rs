@@ -4,18 +4,16 @@ use std::collections::BTreeSet;
 
 use futures::{StreamExt, stream};
 use serde_json::Value;
-use shared::{
-    annotation::annotation,
-    finding::{Finding, Severity},
-    target::Kind,
-    text::sanitize_to,
-};
+use shared::annotation::annotation;
+use shared::finding::{Finding, Severity};
+use shared::target::Kind;
+use shared::text::sanitize_to;
 
-use crate::{
-    api::{Hub, Resource, error::HubError},
-    output,
-    select::{resolve::CONCURRENCY, target::Target},
-};
+use crate::api::error::HubError;
+use crate::api::{Hub, Resource};
+use crate::output;
+use crate::select::resolve::CONCURRENCY;
+use crate::select::target::Target;
 
 static AUTOSCALER: Kind =
     Kind::namespaced("autoscaling", &["v2"], "HorizontalPodAutoscaler", "horizontalpodautoscalers");
@@ -189,10 +187,8 @@ fn short(name: &str) -> String {
 #[cfg(test)]
 mod tests {
     use serde_json::json;
-    use shared::target::{
-        CRON_JOB,
-        workload::{CAPI_MACHINE_DEPLOYMENT, DEPLOYMENT},
-    };
+    use shared::target::CRON_JOB;
+    use shared::target::workload::{CAPI_MACHINE_DEPLOYMENT, DEPLOYMENT};
 
     use super::*;
 

@@ -1,12 +1,11 @@
 //! Where to look for an object that the hub does not have: a hub of another role may have it.
 
 use serde_json::Value;
-use shared::{
-    target::{Elsewhere, TargetKind},
-    text::name_some,
-};
+use shared::target::{Elsewhere, TargetKind};
+use shared::text::name_some;
 
-use crate::api::{Hub, Resource, error::HubError};
+use crate::api::error::HubError;
+use crate::api::{Hub, Resource};
 
 /// How many names a hint lists.
 const NAMED: usize = 5;

@@ -1,13 +1,13 @@
 //! How targets are written on the command line.
 
-use shared::target::{Kinds, Record, ShownKind, TargetKind, cron_job::IN_NAMESPACE};
+use shared::target::cron_job::IN_NAMESPACE;
+use shared::target::{Kinds, Record, ShownKind, TargetKind};
 
 use super::whole;
-use crate::{
-    api::Hub,
-    cli::{COMMANDS, HubArgs, name::is_name},
-    error::UsageError,
-};
+use crate::api::Hub;
+use crate::cli::name::is_name;
+use crate::cli::{COMMANDS, HubArgs};
+use crate::error::UsageError;
 
 /// What was asked for.
 #[derive(Debug, PartialEq, Eq)]

@@ -1,26 +1,23 @@
 //! Finds targets on the hub with as few requests as possible and without discovery.
 
-use std::{
-    collections::{BTreeSet, HashMap},
-    mem,
-    sync::{Mutex, PoisonError},
-};
+use std::collections::{BTreeSet, HashMap};
+use std::mem;
+use std::sync::{Mutex, PoisonError};
 
-use futures::{StreamExt, future::join_all, stream};
-use shared::{target::TargetKind, text::quoted};
+use futures::future::join_all;
+use futures::{StreamExt, stream};
+use shared::target::TargetKind;
+use shared::text::quoted;
 
-use super::{
-    elsewhere,
-    nearest::nearest,
-    parse::{Reference, Selection, has_namespaces},
-    target::Target,
-    whole::NAMESPACE,
-};
-use crate::{
-    api::{Hub, Resource, error::HubError},
-    error::{Failure, Problem, ResolveError},
-    output,
-};
+use super::elsewhere;
+use super::nearest::nearest;
+use super::parse::{Reference, Selection, has_namespaces};
+use super::target::Target;
+use super::whole::NAMESPACE;
+use crate::api::error::HubError;
+use crate::api::{Hub, Resource};
+use crate::error::{Failure, Problem, ResolveError};
+use crate::output;
 
 /// How many targets are worked on at the same time.
 pub(crate) const CONCURRENCY: usize = 16;

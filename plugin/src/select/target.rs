@@ -3,10 +3,9 @@
 use serde_json::Value;
 use shared::target::{CRON_JOB, Record, TargetError, TargetKind};
 
-use crate::{
-    api::{Hub, Resource, error::HubError},
-    read::companion::{self, Beside},
-};
+use crate::api::error::HubError;
+use crate::api::{Hub, Resource};
+use crate::read::companion::{self, Beside};
 
 /// An object on the hub that can be put to sleep.
 #[derive(Clone, Debug)]

@@ -1,8 +1,10 @@
 //! A whole namespace as the target: `ns/shop`.
 
-use shared::{annotation::keys, target::Kind};
+use shared::annotation::keys;
+use shared::target::Kind;
 
-use crate::{cli::name::is_namespace, error::UsageError};
+use crate::cli::name::is_namespace;
+use crate::error::UsageError;
 
 /// `Namespace`.
 pub(crate) static NAMESPACE: Kind = Kind::cluster_scoped("", &["v1"], "Namespace", "namespaces").with_short(&["ns"]);

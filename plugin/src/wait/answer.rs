@@ -1,17 +1,14 @@
 //! Waits until a controller has answered on an object.
 
-use std::{slice, time::Instant};
+use std::slice;
+use std::time::Instant;
 
 use serde_json::Value;
 
-use crate::{
-    api::{
-        Hub,
-        watch::{Event, Scope},
-    },
-    error::{Problem, WaitError},
-    select::target::Target,
-};
+use crate::api::Hub;
+use crate::api::watch::{Event, Scope};
+use crate::error::{Problem, WaitError};
+use crate::select::target::Target;
 
 /// Follows an object from the state given until `probe` finds what it looks for. The caller sets the deadline.
 ///

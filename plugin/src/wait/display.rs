@@ -1,15 +1,15 @@
 //! The progress display of `--wait`: the last known state of every target, shown as moving lines on a terminal and as one line
 //! per change elsewhere.
 
-use std::{
-    io::{IsTerminal, stderr},
-    sync::{Mutex, PoisonError},
-    time::{Duration, Instant},
-};
+use std::io::{IsTerminal, stderr};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 
-use crate::{cli::duration::elapsed, error::Problem, output};
+use crate::cli::duration::elapsed;
+use crate::error::Problem;
+use crate::output;
 
 /// More targets than this share one moving line.
 const LINES: usize = 10;

@@ -6,10 +6,8 @@ pub(crate) mod answer;
 mod display;
 pub(crate) mod rollout;
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    time::{Duration, Instant},
-};
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
 
 use futures::future::join_all;
 use jiff::Timestamp;
@@ -17,17 +15,13 @@ use serde_json::Value;
 use shared::target::{PowerAction, Progress, UNNOTICED};
 
 use self::display::{Outcome, ProgressDisplay};
-use crate::{
-    api::{
-        Hub, name_of,
-        watch::{Event, Scope},
-    },
-    cli::duration::elapsed,
-    error::{Exit, Failure, WaitError},
-    output,
-    read::companion,
-    select::target::Target,
-};
+use crate::api::watch::{Event, Scope};
+use crate::api::{Hub, name_of};
+use crate::cli::duration::elapsed;
+use crate::error::{Exit, Failure, WaitError};
+use crate::output;
+use crate::read::companion;
+use crate::select::target::Target;
 
 /// How long an answer to a request for a check is waited for without `--timeout`: without our controller there is none.
 const ANSWER_LIMIT: Duration = Duration::from_mins(2);
@@ -177,14 +171,10 @@ async fn follow(hub: &Hub, group: &[(usize, &Waiting<'_>)], display: &ProgressDi
 #[cfg(test)]
 mod tests {
     use serde_json::json;
-    use shared::{
-        finding::{Finding, Severity, code},
-        hive::{
-            data::{DATA, Data},
-            preflight::PREFLIGHT,
-        },
-        target::CLUSTER_DEPLOYMENT,
-    };
+    use shared::finding::{Finding, Severity, code};
+    use shared::hive::data::{DATA, Data};
+    use shared::hive::preflight::PREFLIGHT;
+    use shared::target::CLUSTER_DEPLOYMENT;
 
     use super::*;
 

@@ -1,31 +1,21 @@
 //! `--wait` for a rollout.
 
-use std::{
-    iter,
-    time::{Duration, Instant},
-};
+use std::iter;
+use std::time::{Duration, Instant};
 
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
-use shared::{
-    rollout::{
-        api::PowerRollout,
-        member::MemberState,
-        status::{PowerRolloutStatus, RolloutPhase},
-    },
-    target::{POWER_ROLLOUT, UNNOTICED},
-};
+use shared::rollout::api::PowerRollout;
+use shared::rollout::member::MemberState;
+use shared::rollout::status::{PowerRolloutStatus, RolloutPhase};
+use shared::target::{POWER_ROLLOUT, UNNOTICED};
 
 use super::display::ProgressDisplay;
-use crate::{
-    api::{
-        Hub, Resource,
-        error::HubError,
-        watch::{Event, Scope},
-    },
-    cli::duration::elapsed,
-    error::{Problem, RolloutError, WaitError},
-};
+use crate::api::error::HubError;
+use crate::api::watch::{Event, Scope};
+use crate::api::{Hub, Resource};
+use crate::cli::duration::elapsed;
+use crate::error::{Problem, RolloutError, WaitError};
 
 /// How long after `notAfter` a controller has to say so itself.
 const GRACE: SignedDuration = SignedDuration::from_secs(5);

@@ -5,11 +5,9 @@ use std::fmt;
 
 use serde_json::Value;
 
-use super::{
-    kind::Kind,
-    lifecycle::{Intent, TargetError},
-    record::Record,
-};
+use super::kind::Kind;
+use super::lifecycle::{Intent, TargetError};
+use super::record::Record;
 
 /// The object beside a target. Pure: objects in, data out.
 pub trait Companion: fmt::Debug + Sync {

@@ -17,21 +17,16 @@
 
 use serde_json::{Value, json};
 
-use super::{
-    kind::Kind,
-    lifecycle::{Change, Intent, Lifecycle, PowerAction, Progress, TargetError},
-    record::{Record, StepRecord},
-    row::TargetKind,
-    workload::{DEPLOYMENT, STATEFUL_SET, row, written_at},
-};
-use crate::{
-    annotation::{annotation, format, hold::protected, keys},
-    text::sanitize_to,
-    workload::{
-        ownership::{SUSPEND, stale_record},
-        replicas::{ReplicasError, guarded, reason_change},
-    },
-};
+use super::kind::Kind;
+use super::lifecycle::{Change, Intent, Lifecycle, PowerAction, Progress, TargetError};
+use super::record::{Record, StepRecord};
+use super::row::TargetKind;
+use super::workload::{DEPLOYMENT, STATEFUL_SET, row, written_at};
+use crate::annotation::hold::protected;
+use crate::annotation::{annotation, format, keys};
+use crate::text::sanitize_to;
+use crate::workload::ownership::{SUSPEND, stale_record};
+use crate::workload::replicas::{ReplicasError, guarded, reason_change};
 
 /// `CronJob`.
 pub static CRON_JOB: TargetKind = TargetKind {

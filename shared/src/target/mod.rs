@@ -16,18 +16,16 @@ pub mod row;
 pub mod shown;
 pub mod workload;
 
-pub use self::{
-    cluster_deployment::CLUSTER_DEPLOYMENT,
-    companion::Companion,
-    confirmation::{Briefing, Confirmation},
-    cron_job::CRON_JOB,
-    kind::{Kind, Scope},
-    kkp_cluster::KKP_CLUSTER,
-    lifecycle::{Change, Intent, PowerAction, Progress, TargetError, UNNOTICED},
-    record::{Instances, Key, Record, RecordList, StepRecord},
-    row::{Advice, ByDefault, Column, Elsewhere, ShownKind, TargetKind, View, is_protected},
-    shown::{CLUSTER_POOL, FOUNDATIONDB_CLUSTER, POWER_ROLLOUT},
-};
+pub use self::cluster_deployment::CLUSTER_DEPLOYMENT;
+pub use self::companion::Companion;
+pub use self::confirmation::{Briefing, Confirmation};
+pub use self::cron_job::CRON_JOB;
+pub use self::kind::{Kind, Scope};
+pub use self::kkp_cluster::KKP_CLUSTER;
+pub use self::lifecycle::{Change, Intent, PowerAction, Progress, TargetError, UNNOTICED};
+pub use self::record::{Instances, Key, Record, RecordList, StepRecord};
+pub use self::row::{Advice, ByDefault, Column, Elsewhere, ShownKind, TargetKind, View, is_protected};
+pub use self::shown::{CLUSTER_POOL, FOUNDATIONDB_CLUSTER, POWER_ROLLOUT};
 
 /// A table of kinds. Commands take it as an argument, so that tests can add a row.
 #[derive(Clone, Copy, Debug)]

@@ -3,13 +3,11 @@
 use jiff::Timestamp;
 use serde_json::Value;
 
-use super::{
-    companion::Companion,
-    confirmation::Confirmation,
-    kind::Kind,
-    lifecycle::{Change, Intent, Lifecycle, PowerAction, Progress, TargetError},
-    record::{Instances, Record},
-};
+use super::companion::Companion;
+use super::confirmation::Confirmation;
+use super::kind::Kind;
+use super::lifecycle::{Change, Intent, Lifecycle, PowerAction, Progress, TargetError};
+use super::record::{Instances, Record};
 use crate::annotation::hold::protected;
 use crate::annotation::{annotation, keys};
 

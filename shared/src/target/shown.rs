@@ -1,9 +1,7 @@
 //! Kinds that have no power state: `status` shows them, and every other command refuses them.
 
-use super::{
-    kind::Kind,
-    row::{ShownKind, View},
-};
+use super::kind::Kind;
+use super::row::{ShownKind, View};
 
 /// Hive's `ClusterPool`: `status` shows its numbers and its clusters. Only its clusters can be put to sleep.
 pub static CLUSTER_POOL: ShownKind = ShownKind {

@@ -3,21 +3,15 @@
 use jiff::Timestamp;
 use serde_json::Value;
 
-use super::{
-    kind::Kind,
-    lifecycle::{Change, Intent, Lifecycle, PowerAction, Progress, TargetError},
-    record::{Record, StepRecord},
-    row::{Advice, ByDefault, INSTANCES, TargetKind},
-};
-use crate::{
-    annotation::{annotation, keys},
-    managed_fields::{self, entries, manager},
-    text::sanitize_to,
-    workload::{
-        ownership,
-        replicas::{self, ReplicasError, Step},
-    },
-};
+use super::kind::Kind;
+use super::lifecycle::{Change, Intent, Lifecycle, PowerAction, Progress, TargetError};
+use super::record::{Record, StepRecord};
+use super::row::{Advice, ByDefault, INSTANCES, TargetKind};
+use crate::annotation::{annotation, keys};
+use crate::managed_fields::{self, entries, manager};
+use crate::text::sanitize_to;
+use crate::workload::ownership;
+use crate::workload::replicas::{self, ReplicasError, Step};
 
 /// `Deployment`.
 pub static DEPLOYMENT: TargetKind =

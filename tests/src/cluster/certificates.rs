@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
-use kube::{Api, Client, api::PostParams};
+use kube::api::PostParams;
+use kube::{Api, Client};
 use rcgen::{CertificateParams, DnType, KeyPair, SanType};
 use serde_json::{Value, json};
 

@@ -7,11 +7,10 @@ use rustls::ServerConfig;
 use tokio::sync::watch;
 
 use super::LABEL;
-use crate::{
-    ec2::{Instance, client::Snapshot},
-    proxy::{LabelledLists, Proxy, Settings, Upstream},
-    supervisor::clock::Clock,
-};
+use crate::ec2::Instance;
+use crate::ec2::client::Snapshot;
+use crate::proxy::{LabelledLists, Proxy, Settings, Upstream};
+use crate::supervisor::clock::Clock;
 
 /// Makes a closed gate in front of a spoke's API server.
 ///

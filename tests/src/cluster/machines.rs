@@ -3,15 +3,15 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use kube::{
-    Api, Client, CustomResourceExt as _,
-    api::{DeleteParams, ListParams, Patch, PatchParams},
-};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
+use kube::{Api, Client, CustomResourceExt as _};
 use serde_json::{Value, json};
 use shared::spoke::csr::machine::{Machine, NAMESPACE};
 
 use super::LABEL;
-use crate::{apply, ec2::Instance, world::helpers::eventually};
+use crate::apply;
+use crate::ec2::Instance;
+use crate::world::helpers::eventually;
 
 /// Label of Machines on spot instances.
 const INTERRUPTIBLE: &str = "machine.openshift.io/interruptible-instance";

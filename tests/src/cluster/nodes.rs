@@ -7,34 +7,28 @@
 //! It speaks as the spoke's administrator, or as itself where kubelets have certificates: then it is silent after each start until
 //! its request for one has been approved.
 
-use std::{
-    collections::HashMap,
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 use futures::future::join_all;
 use jiff::Timestamp;
-use k8s_openapi::api::{coordination::v1::Lease, core::v1::Node};
-use kube::{
-    Api, Client,
-    api::{Patch, PatchParams},
-};
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::Node;
+use kube::api::{Patch, PatchParams};
+use kube::{Api, Client};
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
-use super::{
-    LABEL,
-    certificates::{Issuance, Wallet},
-    objects::days_ago,
-    operators::micros,
-};
-use crate::{
-    apply::{self, MANAGER},
-    ec2::{Instance, client::Snapshot},
-    supervisor::clock::Clock,
-};
+use super::LABEL;
+use super::certificates::{Issuance, Wallet};
+use super::objects::days_ago;
+use super::operators::micros;
+use crate::apply::{self, MANAGER};
+use crate::ec2::Instance;
+use crate::ec2::client::Snapshot;
+use crate::supervisor::clock::Clock;
 
 /// Plays the kubelets of one cluster. Runs until it is aborted.
 ///

@@ -8,19 +8,16 @@ use anyhow::{Context as _, Result};
 use futures::future::try_join_all;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::coordination::v1::Lease;
-use kube::{
-    Api, Client,
-    api::{ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams},
-};
+use kube::api::{ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams};
+use kube::{Api, Client};
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
-use super::{LABEL, objects::days_ago};
-use crate::{
-    apply::{self, MANAGER},
-    proxy::becomes,
-    supervisor::clock::Clock,
-};
+use super::LABEL;
+use super::objects::days_ago;
+use crate::apply::{self, MANAGER};
+use crate::proxy::becomes;
+use crate::supervisor::clock::Clock;
 
 /// The operators that a cluster has here, out of OpenShift's thirty or so.
 pub const OPERATORS: &[&str] =

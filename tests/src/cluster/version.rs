@@ -1,11 +1,9 @@
 //! The `ClusterVersion` of a spoke: steady, until a test starts an upgrade. All clusters of a spoke share one.
 
 use anyhow::{Context as _, Result};
-use kube::{
-    Api, Client,
-    api::{ApiResource, DynamicObject, Patch, PatchParams},
-    core::GroupVersionKind,
-};
+use kube::api::{ApiResource, DynamicObject, Patch, PatchParams};
+use kube::core::GroupVersionKind;
+use kube::{Api, Client};
 use serde_json::{Value, json};
 
 use super::objects::days_ago;

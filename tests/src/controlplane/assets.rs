@@ -3,11 +3,9 @@
 //! `tests/assets.sh` knows versions, flags and folders. This program holds a copy of it and of its sources, so that `testbed` works without the
 //! checkout.
 
-use std::{
-    env, fs,
-    path::{Path, PathBuf},
-    process::{Command, Stdio},
-};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::{env, fs};
 
 use anyhow::{Context as _, Result, bail};
 

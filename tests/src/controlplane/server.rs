@@ -1,24 +1,21 @@
 //! Command lines of the control plane's programs.
 
-use std::{
-    fs,
-    path::{Path, PathBuf},
-    time::Duration,
-};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use kube::Client;
-use tokio::{process::Command, time};
+use tokio::process::Command;
+use tokio::time;
 
-use crate::{
-    controlplane::assets::Assets,
-    kubeconfig::{self, Access, write_private},
-    options::Timings,
-    pki::{self, Authority},
-    ports,
-    process::Rank,
-    supervisor::children::Children,
-};
+use crate::controlplane::assets::Assets;
+use crate::kubeconfig::{self, Access, write_private};
+use crate::options::Timings;
+use crate::pki::{self, Authority};
+use crate::ports;
+use crate::process::Rank;
+use crate::supervisor::children::Children;
 
 /// Longest time that a server of a world may take to come up. It needs three seconds, but on a busy machine that can be a minute.
 pub(crate) const READY: Duration = Duration::from_mins(3);

@@ -1,24 +1,21 @@
 //! The simulator's process, in a Python environment of its own.
 
-use std::{
-    fs,
-    net::TcpListener,
-    os::fd::{AsFd as _, OwnedFd},
-    path::Path,
-    process::Stdio,
-    thread,
-};
+use std::net::TcpListener;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::path::Path;
+use std::process::Stdio;
+use std::{fs, thread};
 
 use anyhow::{Context as _, Result};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use tokio::{runtime::Handle, sync::watch};
+use tokio::runtime::Handle;
+use tokio::sync::watch;
 
 use super::Ec2;
-use crate::{
-    options::Timings,
-    process::Rank,
-    supervisor::{children::Children, files},
-};
+use crate::options::Timings;
+use crate::process::Rank;
+use crate::supervisor::children::Children;
+use crate::supervisor::files;
 
 const SOURCES: [(&str, &str); 4] = [
     ("ec2sim.py", include_str!("../../clouds/ec2sim.py")),

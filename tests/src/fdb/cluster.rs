@@ -3,10 +3,8 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::{
-    API_VERSION, KIND,
-    options::{FdbOptions, Runner},
-};
+use super::options::{FdbOptions, Runner};
+use super::{API_VERSION, KIND};
 
 /// A database as the supervisor lists it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

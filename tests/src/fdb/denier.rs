@@ -1,25 +1,26 @@
 //! A webhook that denies DELETEs in one namespace while enabled: it replaces ours in the double's own tests.
 
-use std::{
-    net::Ipv4Addr,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-};
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context as _, Result};
-use axum::{Json, Router, extract::State, routing::post};
-use hyper_util::{
-    rt::{TokioExecutor, TokioIo},
-    server::conn::auto,
-    service::TowerToHyperService,
-};
+use axum::extract::State;
+use axum::routing::post;
+use axum::{Json, Router};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::server::conn::auto;
+use hyper_util::service::TowerToHyperService;
 use serde_json::{Value, json};
-use tokio::{net::TcpListener, task::JoinHandle};
+use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
 use tokio_rustls::TlsAcceptor;
 
-use crate::{apply, kubeconfig::base64, pki::Authority, proxy::tls, world::World};
+use crate::apply;
+use crate::kubeconfig::base64;
+use crate::pki::Authority;
+use crate::proxy::tls;
+use crate::world::World;
 
 /// What a denied DELETE says.
 pub const MESSAGE: &str = "held by the test";

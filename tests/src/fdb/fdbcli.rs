@@ -293,10 +293,8 @@ fn failed(text: &str) -> Output {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fdb::{
-        database::{Process, key},
-        options::Settings,
-    };
+    use crate::fdb::database::{Process, key};
+    use crate::fdb::options::Settings;
 
     fn line(words: &[&str]) -> Vec<String> {
         words.iter().map(|word| (*word).to_owned()).collect()

@@ -1,32 +1,23 @@
 //! One database in the hands of a test.
 
-use std::{
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, Service};
-use kube::{
-    Api, Client,
-    api::{DynamicObject, Patch, PatchParams},
-};
+use kube::api::{DynamicObject, Patch, PatchParams};
+use kube::{Api, Client};
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
-use super::{
-    OPERATOR,
-    cluster::FdbInfo,
-    database::{Database, Delete, Log},
-    operator::{
-        self,
-        api::{Cluster, Group, Status},
-        pass::Point,
-    },
-    options::{FdbOptions, Runner, Settings},
-    resource,
-    server::NewFdb,
-};
+use super::cluster::FdbInfo;
+use super::database::{Database, Delete, Log};
+use super::operator;
+use super::operator::api::{Cluster, Group, Status};
+use super::operator::pass::Point;
+use super::options::{FdbOptions, Runner, Settings};
+use super::server::NewFdb;
+use super::{OPERATOR, resource};
 use crate::world::World;
 
 /// One database of a world. Copies are the same database. The operator's task ends with the last copy. Its client belongs to the runtime that

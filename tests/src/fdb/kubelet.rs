@@ -5,10 +5,13 @@ use std::path::Path;
 use anyhow::{Context as _, Result};
 use tokio::process::Command;
 
-use crate::{
-    controlplane::assets, kubeconfig::write_private, pki::Identity, ports, process::Rank,
-    supervisor::children::Children, world_file::Control,
-};
+use crate::controlplane::assets;
+use crate::kubeconfig::write_private;
+use crate::pki::Identity;
+use crate::ports;
+use crate::process::Rank;
+use crate::supervisor::children::Children;
+use crate::world_file::Control;
 
 /// Name of the process.
 pub(crate) const NAME: &str = "fdb-kubelet";

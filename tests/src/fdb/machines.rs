@@ -3,32 +3,24 @@
 //! Pods of any `FoundationDBCluster` are bound to a Node, become Ready, report to their database, and are really gone some time
 //! after their DELETE. Their volumes are bound at once and never hold anything but a marker in the database's books.
 
-use std::{
-    collections::{BTreeMap, HashMap, HashSet},
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU32, Ordering},
-    },
-    time::Duration,
-};
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use futures::{StreamExt as _, TryStreamExt as _};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
-use kube::{
-    Api, Client, ResourceExt as _,
-    api::{DeleteParams, ObjectMeta, Patch, PatchParams, PostParams, Preconditions},
-    runtime::{WatchStreamExt as _, watcher},
-};
+use kube::api::{DeleteParams, ObjectMeta, Patch, PatchParams, PostParams, Preconditions};
+use kube::runtime::{WatchStreamExt as _, watcher};
+use kube::{Api, Client, ResourceExt as _};
 use serde_json::{Value, json};
 use tokio::sync::{OnceCell, Semaphore};
 
-use super::{
-    KIND,
-    cluster::{FdbInfo, node_name},
-    database::{Database, Log, Process},
-    options::Settings,
-};
+use super::KIND;
+use super::cluster::{FdbInfo, node_name};
+use super::database::{Database, Log, Process};
+use super::options::Settings;
 
 /// Everything of one database.
 pub(crate) struct Entry {

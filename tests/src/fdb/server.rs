@@ -1,26 +1,25 @@
 //! The double's part of the supervisor's interface: requests of the operator, of fdbcli and of tests.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use axum::{
-    Json, Router,
-    extract::{Path, State},
-    routing::{get, post},
-};
+use axum::extract::{Path, State};
+use axum::routing::{get, post};
+use axum::{Json, Router};
 use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::{
-    cluster::{FdbInfo, merge},
-    database::{Command, Database, Delete, Excluded, Log, Pass},
-    fdbcli::{self, Call, Output},
-    machines::{Entry, Machines},
-    options::{FdbOptions, Settings},
-};
-use crate::supervisor::{World, answer::Answer, clock::Clock};
+use super::cluster::{FdbInfo, merge};
+use super::database::{Command, Database, Delete, Excluded, Log, Pass};
+use super::fdbcli::{self, Call, Output};
+use super::machines::{Entry, Machines};
+use super::options::{FdbOptions, Settings};
+use crate::supervisor::World;
+use crate::supervisor::answer::Answer;
+use crate::supervisor::clock::Clock;
 
 type Shared = State<Arc<World>>;
 type Which = Path<(String, String)>;

@@ -5,13 +5,9 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail};
 use tokio::time::Instant;
 
-use super::{
-    handle::FdbCluster,
-    operator::{
-        api::{Cluster, Group, RESOURCES_TERMINATING, Status},
-        pass::Point,
-    },
-};
+use super::handle::FdbCluster;
+use super::operator::api::{Cluster, Group, RESOURCES_TERMINATING, Status};
+use super::operator::pass::Point;
 use crate::supervisor::clock::Clock;
 
 /// From one look to the next: shorter than the waits of an operator, which are divided by its speed.

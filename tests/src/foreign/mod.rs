@@ -6,10 +6,8 @@ mod tests;
 
 use kube::CustomResourceExt as _;
 use serde_json::{Map, Value, json};
-use shared::{
-    hive::api::{ClusterDeployment, ClusterSync},
-    spoke::openshift::ClusterOperator,
-};
+use shared::hive::api::{ClusterDeployment, ClusterSync};
+use shared::spoke::openshift::ClusterOperator;
 
 /// `CustomResourceDefinitions` of Hive's `ClusterDeployment`, `ClusterSync` and `ClusterPool`, OpenShift's `ClusterOperator`
 /// and `ClusterVersion`, the `MachineDeployments` of Cluster API and of the machine-controller, and `FoundationDBCluster`. They hold only the

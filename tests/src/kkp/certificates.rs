@@ -5,8 +5,10 @@
 use std::collections::BTreeMap;
 
 use anyhow::{Context as _, Result};
-use jiff::{ToSpan as _, Zoned, civil::Date};
-use k8s_openapi::{ByteString, api::core::v1::Secret};
+use jiff::civil::Date;
+use jiff::{ToSpan as _, Zoned};
+use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::Secret;
 use x509_parser::pem::parse_x509_pem;
 
 use crate::pki::{Authority, Identity};

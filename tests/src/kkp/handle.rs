@@ -1,29 +1,23 @@
 //! One user cluster in the hands of a test.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::collections::BTreeMap;
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use k8s_openapi::api::{
-    apps::v1::{Deployment, StatefulSet},
-    core::v1::ConfigMap,
-};
-use kube::{
-    Api, Client, ResourceExt,
-    api::{DynamicObject, ListParams, Patch, PatchParams},
-};
+use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::api::{DynamicObject, ListParams, Patch, PatchParams};
+use kube::{Api, Client, ResourceExt};
 use serde_json::{Value, json};
 use shared::kkp::keys;
 
-use super::{
-    kubermatic,
-    log::Log,
-    machinery,
-    options::{KkpOptions, SeedSettings, Settings},
-    registry::KkpInfo,
-    server::{Act, Inspection, NewKkp},
-    text,
-};
-use crate::world::{World, helpers::eventually};
+use super::log::Log;
+use super::options::{KkpOptions, SeedSettings, Settings};
+use super::registry::KkpInfo;
+use super::server::{Act, Inspection, NewKkp};
+use super::{kubermatic, machinery, text};
+use crate::world::World;
+use crate::world::helpers::eventually;
 
 /// One user cluster of a world. Copies are the same cluster. Its clients belong to the runtime that they were made in.
 #[derive(Clone)]

@@ -22,10 +22,8 @@ pub(crate) mod watched;
 pub mod workloads;
 
 use k8s_openapi::api::core::v1::Pod;
-use kube::{
-    api::{ApiResource, DynamicObject},
-    core::GroupVersionKind,
-};
+use kube::api::{ApiResource, DynamicObject};
+use kube::core::GroupVersionKind;
 use serde_json::{Value, json};
 
 /// The Secret with the kubeconfig that KKP itself uses, and its key.

@@ -1,6 +1,7 @@
 //! What a user cluster of the double is like, and what its parts do while it lives.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::collections::BTreeSet;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 

@@ -1,38 +1,32 @@
 //! The user clusters of a world, and what is shared by all of them: KKP itself.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    path::PathBuf,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use k8s_openapi::api::{
-    apps::v1::{Deployment, StatefulSet},
-    coordination::v1::Lease,
-    core::v1::{Node, PersistentVolumeClaim, Pod, Secret},
-    storage::v1::VolumeAttachment,
-};
-use kube::{Api, Client, api::DynamicObject, runtime::watcher::Event};
+use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::{Node, PersistentVolumeClaim, Pod, Secret};
+use k8s_openapi::api::storage::v1::VolumeAttachment;
+use kube::api::DynamicObject;
+use kube::runtime::watcher::Event;
+use kube::{Api, Client};
 use serde::{Deserialize, Serialize};
 use tokio::task::JoinHandle;
 
-use super::{
-    certificates::Certificates,
-    cloud::Cloud,
-    control_plane::{ETCD, MEMBERS},
-    etcd::Etcd,
-    kubermatic,
-    log::{Log, Rule},
-    machinery,
-    options::{KkpOptions, SeedSettings, Settings},
-    watched::Watched,
-};
-use crate::{
-    proxy::Proxy,
-    supervisor::{children::Children, clock::Clock},
-};
+use super::certificates::Certificates;
+use super::cloud::Cloud;
+use super::control_plane::{ETCD, MEMBERS};
+use super::etcd::Etcd;
+use super::log::{Log, Rule};
+use super::options::{KkpOptions, SeedSettings, Settings};
+use super::watched::Watched;
+use super::{kubermatic, machinery};
+use crate::proxy::Proxy;
+use crate::supervisor::children::Children;
+use crate::supervisor::clock::Clock;
 
 /// Where a user cluster is.
 #[derive(Clone, Debug, Serialize, Deserialize)]

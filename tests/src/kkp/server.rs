@@ -3,27 +3,22 @@
 use std::sync::Arc;
 
 use anyhow::Result;
-use axum::{
-    Json, Router,
-    extract::{Path, State},
-    routing::{get, post},
-};
+use axum::extract::{Path, State};
+use axum::routing::{get, post};
+use axum::{Json, Router};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::{
-    certificates::SECRETS,
-    cloud::Cloud,
-    etcd::Etcd,
-    log::Log,
-    options::{KkpOptions, SeedSettings, Settings},
-    registry::{KkpInfo, UserCluster, replicas_of},
-    seed::{put_certificate, renew_kubeconfig, void_kubeconfigs},
-};
-use crate::{
-    fdb::cluster::merge,
-    supervisor::{World, answer::Answer},
-};
+use super::certificates::SECRETS;
+use super::cloud::Cloud;
+use super::etcd::Etcd;
+use super::log::Log;
+use super::options::{KkpOptions, SeedSettings, Settings};
+use super::registry::{KkpInfo, UserCluster, replicas_of};
+use super::seed::{put_certificate, renew_kubeconfig, void_kubeconfigs};
+use crate::fdb::cluster::merge;
+use crate::supervisor::World;
+use crate::supervisor::answer::Answer;
 
 type Shared = State<Arc<World>>;
 

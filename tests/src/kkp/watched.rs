@@ -1,16 +1,15 @@
 //! What a controller has in its cache: the objects of a kind, by a watch.
 
-use std::{fmt::Debug, hash::Hash, pin::pin, sync::Arc};
+use std::fmt::Debug;
+use std::hash::Hash;
+use std::pin::pin;
+use std::sync::Arc;
 
 use futures::StreamExt as _;
-use kube::{
-    Api, Resource,
-    runtime::{
-        WatchStreamExt as _,
-        reflector::{self, Store, store::Writer},
-        watcher,
-    },
-};
+use kube::runtime::reflector::store::Writer;
+use kube::runtime::reflector::{self, Store};
+use kube::runtime::{WatchStreamExt as _, watcher};
+use kube::{Api, Resource};
 use serde::de::DeserializeOwned;
 use tokio::task::JoinHandle;
 

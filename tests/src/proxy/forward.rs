@@ -1,27 +1,23 @@
 //! One request on its way through the proxy.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use futures::{StreamExt as _, stream};
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, Uri, header};
-use http_body_util::{BodyExt as _, Full, StreamBody, combinators::UnsyncBoxBody};
-use hyper::{
-    Request,
-    body::{Bytes, Frame, Incoming},
-};
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt as _, Full, StreamBody};
+use hyper::Request;
+use hyper::body::{Bytes, Frame, Incoming};
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
-use hyper_util::{
-    client::legacy::{Client, connect::HttpConnector},
-    rt::TokioExecutor,
-};
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioExecutor;
 use serde_json::json;
 
-use super::{
-    Shared,
-    faults::{Effect, Seen},
-    tls,
-};
+use super::faults::{Effect, Seen};
+use super::{Shared, tls};
 
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 type Body = UnsyncBoxBody<Bytes, Failure>;

@@ -10,25 +10,27 @@ mod forward;
 mod selector;
 pub mod tls;
 
-use std::{future::pending, net::Ipv4Addr, sync::Arc, time::Duration};
+use std::future::pending;
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use hyper::{Request, body::Incoming, service::service_fn};
-use hyper_util::{
-    rt::{TokioExecutor, TokioIo},
-    server::conn::auto,
-};
+use hyper::Request;
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::server::conn::auto;
 use rustls::ServerConfig;
-use tokio::{
-    io::{AsyncRead, AsyncWrite},
-    net::{TcpListener, TcpStream},
-    sync::{Notify, watch},
-    task::JoinHandle,
-};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Notify, watch};
+use tokio::task::JoinHandle;
 use tokio_rustls::TlsAcceptor;
 
 use self::faults::Faults;
-pub use self::{forward::Upstream, selector::LabelledLists};
+pub use self::forward::Upstream;
+pub use self::selector::LabelledLists;
 use crate::ports;
 
 /// What a proxy does.

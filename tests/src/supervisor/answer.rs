@@ -1,10 +1,8 @@
 //! What a call to the supervisor answers.
 
-use axum::{
-    Json,
-    http::StatusCode,
-    response::{IntoResponse, Response},
-};
+use axum::Json;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
 
 /// A refused call.
 pub(crate) struct Refused(anyhow::Error);

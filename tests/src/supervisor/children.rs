@@ -1,17 +1,16 @@
 //! The supervisor's child processes: started with a log and a record, watched, ended.
 
-use std::{
-    collections::BTreeMap,
-    ffi::OsString,
-    fs::{self, File, OpenOptions},
-    path::{Path, PathBuf},
-    process::{ExitStatus, Stdio},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::fs::{self, File, OpenOptions};
+use std::path::{Path, PathBuf};
+use std::process::{ExitStatus, Stdio};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow, bail};
-use tokio::{process::Command, sync::watch};
+use tokio::process::Command;
+use tokio::sync::watch;
 
 use crate::process::{self, Rank, Record, Signal};
 

@@ -1,9 +1,7 @@
 //! What time it is in a world, and how fast things go there just now.
 
-use std::{
-    sync::{Arc, PoisonError, RwLock},
-    time::{Duration, SystemTime},
-};
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::{Duration, SystemTime};
 
 use crate::options::Timings;
 

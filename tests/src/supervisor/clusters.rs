@@ -1,35 +1,30 @@
 //! Clusters that come and go while a world runs.
 
-use std::{collections::BTreeMap, sync::Arc, time::Instant};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Instant;
 
 use anyhow::{Context as _, Result, bail};
-use k8s_openapi::api::{
-    certificates::v1::CertificateSigningRequest,
-    coordination::v1::Lease,
-    core::v1::{Namespace, Node},
-};
-use kube::{
-    Api,
-    api::{ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams},
-    core::GroupVersionKind,
-};
+use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::{Namespace, Node};
+use kube::Api;
+use kube::api::{ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams};
+use kube::core::GroupVersionKind;
 use serde_json::json;
 use shared::hive::api::{ClusterSync, RECONCILE_PAUSE};
 use tokio::task::JoinHandle;
 
-use super::{World, clock::Clock, startup::SHARED_ACCOUNT};
-use crate::{
-    apply,
-    cluster::{
-        ClusterInfo, ClusterOptions, LABEL, gate, machines, nodes,
-        objects::{self, Credentials},
-        operators,
-    },
-    controlplane::server::secret,
-    ec2::{Instance, NewInstance},
-    kubeconfig::{Access, write_private},
-    proxy::{Proxy, Upstream},
-};
+use super::World;
+use super::clock::Clock;
+use super::startup::SHARED_ACCOUNT;
+use crate::apply;
+use crate::cluster::objects::{self, Credentials};
+use crate::cluster::{ClusterInfo, ClusterOptions, LABEL, gate, machines, nodes, operators};
+use crate::controlplane::server::secret;
+use crate::ec2::{Instance, NewInstance};
+use crate::kubeconfig::{Access, write_private};
+use crate::proxy::{Proxy, Upstream};
 
 /// A cluster and who plays it.
 pub(crate) struct Entry {

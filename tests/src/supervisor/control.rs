@@ -3,28 +3,25 @@
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
-use axum::{
-    Json, Router,
-    extract::{Path, Query, Request, State},
-    http::{StatusCode, header},
-    middleware::{self, Next},
-    response::{IntoResponse, Response},
-    routing::{get, post},
-};
+use axum::extract::{Path, Query, Request, State};
+use axum::http::{StatusCode, header};
+use axum::middleware::{self, Next};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use axum::{Json, Router};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::{World, answer::Answer, programs::Start};
-use crate::{
-    cluster::{ClusterInfo, ClusterOptions},
-    controlplane::server::secret,
-    ec2,
-    options::Timings,
-    ports,
-    process::{Record, Signal},
-    proxy::faults::{Faults, Rule},
-    world_file::{Control, ProgramAddress, WorldFile},
-};
+use super::World;
+use super::answer::Answer;
+use super::programs::Start;
+use crate::cluster::{ClusterInfo, ClusterOptions};
+use crate::controlplane::server::secret;
+use crate::options::Timings;
+use crate::process::{Record, Signal};
+use crate::proxy::faults::{Faults, Rule};
+use crate::world_file::{Control, ProgramAddress, WorldFile};
+use crate::{ec2, ports};
 
 type Shared = State<Arc<World>>;
 

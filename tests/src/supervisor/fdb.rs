@@ -2,24 +2,18 @@
 
 use anyhow::{Context as _, Result, bail};
 use k8s_openapi::api::core::v1::{Namespace, Node};
-use kube::{
-    Api,
-    api::{DeleteParams, DynamicObject, Patch, PatchParams},
-};
+use kube::Api;
+use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams};
 use tokio::process::Command;
 
 use super::World;
-use crate::{
-    apply,
-    fdb::{
-        cluster::{self, FdbInfo},
-        database::{Database, Log},
-        kubelet,
-        machines::Entry,
-        options::{FdbOptions, Runner},
-    },
-    process::Rank,
-};
+use crate::apply;
+use crate::fdb::cluster::{self, FdbInfo};
+use crate::fdb::database::{Database, Log};
+use crate::fdb::kubelet;
+use crate::fdb::machines::Entry;
+use crate::fdb::options::{FdbOptions, Runner};
+use crate::process::Rank;
 
 impl World {
     /// Makes a database. The first one brings the kubelet along.

@@ -1,23 +1,20 @@
 //! What is installed on the hub: definitions, our manifests, users, and kubeconfigs of our service accounts.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    fs,
-    path::{Path, PathBuf},
-};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
-use k8s_openapi::api::{authentication::v1::TokenRequest, core::v1::ServiceAccount};
-use kube::{Api, Client, api::PostParams};
+use k8s_openapi::api::authentication::v1::TokenRequest;
+use k8s_openapi::api::core::v1::ServiceAccount;
+use kube::api::PostParams;
+use kube::{Api, Client};
 use serde_json::{Value, json};
 
-use crate::{
-    apply,
-    controlplane::server::{Cluster, User},
-    foreign,
-    kubeconfig::Access,
-    options::Program,
-};
+use crate::controlplane::server::{Cluster, User};
+use crate::kubeconfig::Access;
+use crate::options::Program;
+use crate::{apply, foreign};
 
 /// The hub's users with static tokens. The first is the administrator.
 pub(super) fn users() -> Vec<User> {

@@ -1,30 +1,25 @@
 //! User clusters of the KKP double that come while a world runs.
 
-use std::{path::Path, sync::Arc, time::Duration};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
-use kube::{
-    Api, Client,
-    api::{DynamicObject, Patch, PatchParams, PostParams},
-};
+use kube::api::{DynamicObject, Patch, PatchParams, PostParams};
+use kube::{Api, Client};
 use serde_json::{Map, Value, json};
 
 use super::{World, hub};
-use crate::{
-    apply,
-    controlplane::assets,
-    kkp::{
-        control_plane, definitions, is_pod_ready, kubermatic,
-        options::KkpOptions,
-        registry::{KkpInfo, Manager, Parts, UserCluster},
-        seed::{self, webhooks},
-        user::kubelets,
-        workloads,
-    },
-    proxy::{Proxy, Settings, Upstream},
-    world::helpers::eventually,
-};
+use crate::apply;
+use crate::controlplane::assets;
+use crate::kkp::options::KkpOptions;
+use crate::kkp::registry::{KkpInfo, Manager, Parts, UserCluster};
+use crate::kkp::seed::{self, webhooks};
+use crate::kkp::user::kubelets;
+use crate::kkp::{control_plane, definitions, is_pod_ready, kubermatic, workloads};
+use crate::proxy::{Proxy, Settings, Upstream};
+use crate::world::helpers::eventually;
 
 /// Longest time that a user cluster may take to come up.
 const UP: Duration = Duration::from_mins(2);

@@ -11,35 +11,34 @@ mod kkp;
 pub mod programs;
 mod startup;
 
-use std::{
-    collections::BTreeMap,
-    path::{Path, PathBuf},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use kube::Client;
 use rustls::ServerConfig;
 use serde::{Deserialize, Serialize};
-use tokio::{
-    signal::unix::{SignalKind, signal},
-    sync::{Notify, watch},
-};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::{Notify, watch};
 
-use self::{children::Children, clock::Clock, clusters::Entry, programs::Programs};
-use crate::{
-    cluster::{ClusterInfo, certificates::Issuance},
-    controlplane::server::Cluster,
-    ec2::{Ec2, client::Snapshot},
-    fdb::machines::Machines,
-    kkp::registry::Kkp,
-    options::Options,
-    pki::Identity,
-    process::{Rank, Record},
-    proxy::Proxy,
-    world_file::{Control, Ec2Address, Hub, Server, WorldFile},
-};
+use self::children::Children;
+use self::clock::Clock;
+use self::clusters::Entry;
+use self::programs::Programs;
+use crate::cluster::ClusterInfo;
+use crate::cluster::certificates::Issuance;
+use crate::controlplane::server::Cluster;
+use crate::ec2::Ec2;
+use crate::ec2::client::Snapshot;
+use crate::fdb::machines::Machines;
+use crate::kkp::registry::Kkp;
+use crate::options::Options;
+use crate::pki::Identity;
+use crate::process::{Rank, Record};
+use crate::proxy::Proxy;
+use crate::world_file::{Control, Ec2Address, Hub, Server, WorldFile};
 
 /// What `testbed up` hands over to the supervisor, as `DIR/plan.json`.
 #[derive(Clone, Debug, Serialize, Deserialize)]

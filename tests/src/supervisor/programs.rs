@@ -1,11 +1,9 @@
 //! Our own programs: as many of each as wanted, with their real service accounts.
 
-use std::{
-    collections::BTreeMap,
-    path::{Path, PathBuf},
-    sync::{Mutex, MutexGuard, PoisonError},
-    time::{Duration, Instant},
-};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 use http::Method;
@@ -15,10 +13,12 @@ use serde::{Deserialize, Serialize};
 use tokio::process::Command;
 
 use super::{World, hub};
-use crate::{
-    json_http::JsonHttp, kubeconfig::write_private, options::Program, ports, process::Rank, restricted,
-    world_file::ProgramAddress,
-};
+use crate::json_http::JsonHttp;
+use crate::kubeconfig::write_private;
+use crate::options::Program;
+use crate::process::Rank;
+use crate::world_file::ProgramAddress;
+use crate::{ports, restricted};
 
 /// A program that is to be started.
 #[derive(Clone, Debug, Serialize, Deserialize)]

@@ -1,46 +1,34 @@
 //! The order in which a world comes up.
 
-use std::{
-    collections::BTreeMap,
-    fs::OpenOptions,
-    io::Write as _,
-    path::Path,
-    sync::{Arc, Mutex},
-    time::{Duration, Instant},
-};
+use std::collections::BTreeMap;
+use std::fs::OpenOptions;
+use std::io::Write as _;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 use futures::future::{try_join, try_join_all};
 use serde_json::Value;
 use tokio::sync::{Notify, watch};
 
-use super::{
-    Plan, Spoke, World,
-    children::Children,
-    clock::Clock,
-    control, files, hub,
-    programs::{Programs, Start},
-};
-use crate::{
-    apply,
-    cluster::{
-        ClusterOptions,
-        certificates::{self, Issuance},
-        machines, operators, version,
-    },
-    controlplane::{
-        assets::{self, Assets},
-        server::{self, Cluster, HUB_CONTROLLERS, SPOKE_CONTROLLERS, User},
-    },
-    ec2::{self, Ec2, client::Snapshot},
-    fdb::machines::Machines,
-    foreign,
-    kubeconfig::{self, Access, write_private},
-    options::{Options, Program},
-    pki::Authority,
-    proxy::{Proxy, Settings, Upstream, tls},
-    world_file::{Ec2Address, Hub, Server},
-};
+use super::children::Children;
+use super::clock::Clock;
+use super::programs::{Programs, Start};
+use super::{Plan, Spoke, World, control, files, hub};
+use crate::cluster::certificates::{self, Issuance};
+use crate::cluster::{ClusterOptions, machines, operators, version};
+use crate::controlplane::assets::{self, Assets};
+use crate::controlplane::server::{self, Cluster, HUB_CONTROLLERS, SPOKE_CONTROLLERS, User};
+use crate::ec2::client::Snapshot;
+use crate::ec2::{self, Ec2};
+use crate::fdb::machines::Machines;
+use crate::kubeconfig::{self, Access, write_private};
+use crate::options::{Options, Program};
+use crate::pki::Authority;
+use crate::proxy::{Proxy, Settings, Upstream, tls};
+use crate::world_file::{Ec2Address, Hub, Server};
+use crate::{apply, foreign};
 
 /// The account that clusters share unless they have one of their own.
 pub(crate) const SHARED_ACCOUNT: &str = "100000000001";

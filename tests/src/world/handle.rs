@@ -1,18 +1,21 @@
 //! One cluster in the hands of a test.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::collections::BTreeMap;
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
-use kube::{
-    Api, Client,
-    api::{ApiResource, DynamicObject, Patch, PatchParams},
-};
+use kube::api::{ApiResource, DynamicObject, Patch, PatchParams};
+use kube::{Api, Client};
 use serde_json::{Value, json};
 use shared::hive::api::ClusterDeployment;
 use tokio::time::Instant;
 
-use super::{World, helpers::PERIOD};
-use crate::{cluster::ClusterInfo, ec2::Instance, kubeconfig, proxy::faults::Rule};
+use super::World;
+use super::helpers::PERIOD;
+use crate::cluster::ClusterInfo;
+use crate::ec2::Instance;
+use crate::kubeconfig;
+use crate::proxy::faults::Rule;
 
 /// One cluster of a world. Its client belongs to the runtime that it was made in.
 #[derive(Clone)]

@@ -1,14 +1,14 @@
 //! Helpers that keep tests to what they are about.
 
-use std::{future::Future, panic::AssertUnwindSafe, time::Duration};
+use std::future::Future;
+use std::panic::AssertUnwindSafe;
+use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use futures::FutureExt as _;
 use k8s_openapi::api::core::v1::Namespace;
-use kube::{
-    Api, Client,
-    api::{DeleteParams, ObjectMeta, PostParams},
-};
+use kube::api::{DeleteParams, ObjectMeta, PostParams};
+use kube::{Api, Client};
 use tokio::time::Instant;
 
 use super::World;

@@ -5,11 +5,9 @@ pub mod helpers;
 pub mod run;
 pub mod shared;
 
-use std::{
-    env,
-    path::{Path, PathBuf},
-    sync::Arc,
-};
+use std::env;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
 use kube::Client;
@@ -17,19 +15,15 @@ use serde_json::Value;
 use tokio::sync::SemaphorePermit;
 
 use self::handle::Cluster;
-use crate::{
-    cluster::{ClusterInfo, ClusterOptions},
-    ec2::Ec2,
-    json_http::JsonHttp,
-    kubeconfig, launch,
-    options::{Options, Timings},
-    proxy::faults::Rule,
-    supervisor::{
-        control::{NewCluster, Status},
-        programs::Start,
-    },
-    world_file::{ProgramAddress, WorldFile},
-};
+use crate::cluster::{ClusterInfo, ClusterOptions};
+use crate::ec2::Ec2;
+use crate::json_http::JsonHttp;
+use crate::options::{Options, Timings};
+use crate::proxy::faults::Rule;
+use crate::supervisor::control::{NewCluster, Status};
+use crate::supervisor::programs::Start;
+use crate::world_file::{ProgramAddress, WorldFile};
+use crate::{kubeconfig, launch};
 
 /// A running world. Copies are the same world; one that this process has started ends with the last copy.
 #[derive(Clone)]

@@ -1,11 +1,9 @@
 //! Running programs inside a world: kubectl, our plugin.
 
-use std::{
-    env,
-    ffi::OsStr,
-    process::Stdio,
-    time::{Duration, Instant},
-};
+use std::env;
+use std::ffi::OsStr;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 use tokio::process::Command;

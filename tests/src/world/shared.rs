@@ -1,17 +1,16 @@
 //! Worlds that tests of one process share, and limits for what would crowd out the others.
 
-use std::{
-    collections::BTreeMap,
-    env,
-    path::Path,
-    sync::{Arc, Mutex, PoisonError, Weak},
-};
+use std::collections::BTreeMap;
+use std::env;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use anyhow::{Context as _, Result};
 use tokio::sync::{OnceCell, Semaphore, SemaphorePermit};
 
 use super::{Inner, World};
-use crate::{options::Options, supervisor::programs::Start};
+use crate::options::Options;
+use crate::supervisor::programs::Start;
 
 /// Private worlds that run at the same time: each takes about 900 MB, and its start keeps a core busy for seconds.
 const MAX_PRIVATE: usize = 6;

@@ -1,7 +1,8 @@
 //! The EC2 simulator refuses what EC2 refuses: its own tests, with boto3, in the Python environment that the world uses.
 #![allow(clippy::unwrap_used, clippy::panic)] // a helper of a test is part of the test
 
-use std::{path::Path, process::Command};
+use std::path::Path;
+use std::process::Command;
 
 #[test]
 fn the_simulator_refuses_what_ec2_refuses() {

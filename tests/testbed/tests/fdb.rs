@@ -7,19 +7,13 @@ use std::time::Duration;
 
 use crate::fdb_common::{IDLE, SOON, dropped, held, held_storage, services, uid, untimed, world};
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, PersistentVolumeClaim, Pod, Service};
-use kube::{
-    Api,
-    api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PropagationPolicy},
-};
+use kube::Api;
+use kube::api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PropagationPolicy};
 use serde_json::{Value, json};
-use testbed::{
-    FdbOptions,
-    fdb::{
-        denier::MESSAGE,
-        operator::api::RESOURCES_TERMINATING,
-        options::{Settings, UpdateMode},
-    },
-};
+use testbed::FdbOptions;
+use testbed::fdb::denier::MESSAGE;
+use testbed::fdb::operator::api::RESOURCES_TERMINATING;
+use testbed::fdb::options::{Settings, UpdateMode};
 
 fn applied(options: FdbOptions) -> FdbOptions {
     FdbOptions { settings: Settings { update_mode: UpdateMode::Apply, ..options.settings.clone() }, ..options }

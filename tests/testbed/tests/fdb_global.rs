@@ -7,13 +7,9 @@ use std::collections::BTreeSet;
 
 use crate::fdb_common::{Held, SOON, blocked, dropped, fdbcli, global, held_storage, off_the_lists, untimed, world};
 use serde_json::json;
-use testbed::{
-    FdbCluster,
-    fdb::{
-        database::{Command, Database},
-        denier::Denier,
-    },
-};
+use testbed::FdbCluster;
+use testbed::fdb::database::{Command, Database};
+use testbed::fdb::denier::Denier;
 
 /// Removes a group without a volume, so that nothing of it is held.
 async fn remove_another(db: &FdbCluster) -> String {

@@ -7,20 +7,15 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::fdb_common::{IDLE, SOON, dropped, fdbcli, held_storage, services, uid, untimed, world};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
-use kube::{
-    Api,
-    api::{DeleteParams, ObjectMeta, Patch, PatchParams, PostParams},
-};
+use kube::Api;
+use kube::api::{DeleteParams, ObjectMeta, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
-use testbed::{
-    FdbOptions,
-    delay::Delay,
-    fdb::{
-        denier::Denier,
-        operator::{api::Group, pass::Point},
-        options::{Runner, Settings},
-    },
-};
+use testbed::FdbOptions;
+use testbed::delay::Delay;
+use testbed::fdb::denier::Denier;
+use testbed::fdb::operator::api::Group;
+use testbed::fdb::operator::pass::Point;
+use testbed::fdb::options::{Runner, Settings};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_database_comes_up() {

@@ -3,17 +3,14 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)] // a helper of a test is part of the test
 
-use std::{collections::BTreeSet, time::Duration};
+use std::collections::BTreeSet;
+use std::time::Duration;
 
 use crate::fdb_common::{IDLE, SOON, applied, clear, fdbcli, held_storage, removed_again, uid, untimed, world};
 use serde_json::json;
-use testbed::{
-    FdbOptions,
-    fdb::{
-        denier::Denier,
-        operator::api::{Group, INCORRECT_POD_METADATA, MARKED_AS_EXCLUDED, RESOURCES_TERMINATING},
-    },
-};
+use testbed::FdbOptions;
+use testbed::fdb::denier::Denier;
+use testbed::fdb::operator::api::{Group, INCORRECT_POD_METADATA, MARKED_AS_EXCLUDED, RESOURCES_TERMINATING};
 
 async fn steps_under_skip_with_a_higher_count(name: &str, options: FdbOptions) {
     let held = held_storage(name, options).await;

@@ -3,24 +3,15 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
-use k8s_openapi::api::{
-    apps::v1::{Deployment, StatefulSet},
-    core::v1::Secret,
-};
-use kube::{
-    Api, Client,
-    api::{DynamicObject, ListParams, Patch, PatchParams, PostParams},
-};
+use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
+use k8s_openapi::api::core::v1::Secret;
+use kube::api::{DynamicObject, ListParams, Patch, PatchParams, PostParams};
+use kube::{Api, Client};
 use serde_json::json;
-use testbed::{
-    KkpCluster, KkpOptions, Options, Timings, World, eventually,
-    kkp::{
-        certificates, control_plane, kubermatic,
-        log::{Count, Rule},
-        server::Act,
-    },
-    kubeconfig,
-};
+use testbed::kkp::log::{Count, Rule};
+use testbed::kkp::server::Act;
+use testbed::kkp::{certificates, control_plane, kubermatic};
+use testbed::{KkpCluster, KkpOptions, Options, Timings, World, eventually, kubeconfig};
 
 const SOON: Duration = Duration::from_mins(1);
 

@@ -4,23 +4,15 @@
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use k8s_openapi::api::{
-    core::v1::{Event, Node, Pod, Secret},
-    storage::v1::VolumeAttachment,
-};
-use kube::{
-    Api, ResourceExt,
-    api::{DeleteParams, ListParams, Patch, PatchParams},
-};
+use k8s_openapi::api::core::v1::{Event, Node, Pod, Secret};
+use k8s_openapi::api::storage::v1::VolumeAttachment;
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
+use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
-use testbed::{
-    KkpCluster, KkpOptions, Options, Timings, World, eventually,
-    kkp::{
-        log::{How, Rule},
-        machinery,
-        options::MachineDeployment,
-    },
-};
+use testbed::kkp::log::{How, Rule};
+use testbed::kkp::machinery;
+use testbed::kkp::options::MachineDeployment;
+use testbed::{KkpCluster, KkpOptions, Options, Timings, World, eventually};
 
 const SOON: Duration = Duration::from_mins(1);
 const OURS: &str = "hibernate.sh/dehydrated-replicas";

@@ -1,12 +1,10 @@
 //! Worlds come up beside each other, and leave nothing behind.
 #![allow(clippy::unwrap_used, clippy::panic)] // a helper of a test is part of the test
 
-use std::{
-    net::TcpStream,
-    path::{Path, PathBuf},
-    process::Command,
-    time::{Duration, Instant},
-};
+use std::net::TcpStream;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
 
 use testbed::{Options, World, launch, process};
 use tokio::sync::Mutex;

@@ -1,14 +1,14 @@
 //! Gates, Nodes and operators follow the instances.
 #![allow(clippy::unwrap_used, clippy::panic)] // a helper of a test is part of the test
 
-use std::{collections::BTreeMap, time::Duration};
+use std::collections::BTreeMap;
+use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use k8s_openapi::api::{coordination::v1::Lease, core::v1::Node};
-use kube::{
-    Api, Client,
-    api::{DynamicObject, ListParams},
-};
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::Node;
+use kube::api::{DynamicObject, ListParams};
+use kube::{Api, Client};
 use serde_json::json;
 use testbed::{Cluster, ClusterOptions, Options, Timings, World, eventually};
 

@@ -5,15 +5,10 @@ use std::time::{Duration, Instant};
 
 use futures::{StreamExt as _, TryStreamExt as _};
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
-use kube::{
-    Api, Client,
-    api::{ListParams, ObjectMeta, PostParams, WatchEvent, WatchParams},
-};
-use testbed::{
-    Options, World,
-    proxy::faults::{Effect, Rule},
-    with_temp_ns,
-};
+use kube::api::{ListParams, ObjectMeta, PostParams, WatchEvent, WatchParams};
+use kube::{Api, Client};
+use testbed::proxy::faults::{Effect, Rule};
+use testbed::{Options, World, with_temp_ns};
 
 /// The proxy is shared, so each test narrows its faults to its own client.
 struct Hub {

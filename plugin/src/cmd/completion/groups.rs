@@ -2,11 +2,9 @@
 
 use shared::fdb::recover::check::suspended;
 
-use crate::{
-    api::Hub,
-    cli::HubArgs,
-    read::fdb::{DatabaseSnapshot, clusters},
-};
+use crate::api::Hub;
+use crate::cli::HubArgs;
+use crate::read::fdb::{DatabaseSnapshot, clusters};
 
 /// IDs of the suspended groups of a cluster; without one, the names that the Pods of all suspended groups had. Whatever goes
 /// wrong, there are none.

@@ -1,20 +1,15 @@
 //! `completion`: the script that makes kubectl ask this program, printed or put in its place.
 
-use std::{
-    env, fs,
-    io::{self, Write},
-    path::Path,
-    process,
-};
+use std::io::{self, Write};
+use std::path::Path;
+use std::{env, fs, process};
 
 use clap::CommandFactory;
 use clap_complete::Shell;
 
-use crate::{
-    cli::{Cli, Completer, CompletionArgs},
-    error::Problem,
-    output,
-};
+use crate::cli::{Cli, Completer, CompletionArgs};
+use crate::error::Problem;
+use crate::output;
 
 /// The name of the script that kubectl runs.
 pub(crate) const SCRIPT_NAME: &str = "kubectl_complete-hibernate";

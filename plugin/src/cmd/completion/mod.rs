@@ -7,23 +7,21 @@ mod groups;
 mod install;
 mod question;
 
-use std::{ffi::OsString, path::Path};
+use std::ffi::OsString;
+use std::path::Path;
 
 use clap::{ArgMatches, CommandFactory, FromArgMatches};
 use futures::future::join_all;
 use kube::config::Kubeconfig;
 use shared::target::{Kind, Kinds};
 
+use self::install::SCRIPT_NAME;
 pub(crate) use self::install::install;
-use self::{
-    install::SCRIPT_NAME,
-    question::{Question, question},
-};
-use crate::{
-    api::{Hub, Resource},
-    cli::{Cli, HubArgs, argv::normalized},
-    output,
-};
+use self::question::{Question, question};
+use crate::api::{Hub, Resource};
+use crate::cli::argv::normalized;
+use crate::cli::{Cli, HubArgs};
+use crate::output;
 
 const NO_SPACE: u8 = 2;
 const NO_FILES: u8 = 4;

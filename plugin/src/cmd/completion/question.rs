@@ -5,13 +5,9 @@ use std::collections::BTreeSet;
 use clap::{Arg, ArgAction, Command, ValueHint};
 use shared::target::{FOUNDATIONDB_CLUSTER, Kind, Kinds, POWER_ROLLOUT};
 
-use crate::{
-    cli::{
-        COMMANDS,
-        argv::{Reader, Word},
-    },
-    select::whole::NAMESPACE,
-};
+use crate::cli::COMMANDS;
+use crate::cli::argv::{Reader, Word};
+use crate::select::whole::NAMESPACE;
 
 /// What is being completed.
 #[derive(Debug)]

@@ -3,19 +3,15 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-use shared::{
-    finding::{Finding, Severity},
-    target::confirmation::{Briefing, Confirmation},
-};
+use shared::finding::{Finding, Severity};
+use shared::target::confirmation::{Briefing, Confirmation};
 
 use super::outlook::Outlook;
-use crate::{
-    api::{Hub, Write},
-    cli::PlanArgs,
-    error::{Problem, WaitError},
-    read::preflight::{self, Asked},
-    select::target::Target,
-};
+use crate::api::{Hub, Write};
+use crate::cli::PlanArgs;
+use crate::error::{Problem, WaitError};
+use crate::read::preflight::{self, Asked};
+use crate::select::target::Target;
 
 /// Plans one target, after a fresh preflight if it is requested.
 ///

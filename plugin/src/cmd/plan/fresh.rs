@@ -5,22 +5,16 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use shared::{
-    annotation::{format, keys},
-    hive::{
-        api::ClusterDeployment,
-        preflight::{answers, is_left_alone, request_time, unanswered},
-    },
-};
+use shared::annotation::{format, keys};
+use shared::hive::api::ClusterDeployment;
+use shared::hive::preflight::{answers, is_left_alone, request_time, unanswered};
 use tokio::time::Instant;
 
-use crate::{
-    api::{Hub, Write},
-    cli::PlanArgs,
-    error::{Problem, WaitError},
-    select::target::Target,
-    wait::answer::follow,
-};
+use crate::api::{Hub, Write};
+use crate::cli::PlanArgs;
+use crate::error::{Problem, WaitError};
+use crate::select::target::Target;
+use crate::wait::answer::follow;
 
 /// Asks and waits. Returns the object with the answer.
 ///

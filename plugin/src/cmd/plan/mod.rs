@@ -13,31 +13,26 @@ mod workload;
 
 use std::collections::BTreeMap;
 
-use futures::{StreamExt, future::join, stream};
+use futures::future::join;
+use futures::{StreamExt, stream};
 use jiff::Timestamp;
 use serde_json::Value;
-use shared::{
-    hive::{api::ClusterDeployment, preflight::objects},
-    rollout::upgrades::{CLUSTER_GROUP_UPGRADE, upgrading},
-    target::{Advice, Kind, Kinds},
-};
+use shared::hive::api::ClusterDeployment;
+use shared::hive::preflight::objects;
+use shared::rollout::upgrades::{CLUSTER_GROUP_UPGRADE, upgrading};
+use shared::target::{Advice, Kind, Kinds};
 
 use self::outlook::Outlook;
-use crate::{
-    api::{Hub, Resource, error::HubError},
-    cli::{
-        HubArgs, PlanArgs,
-        time::{self, TimeError},
-    },
-    error::{Exit, Failure, Problem, UsageError},
-    output::{self, nothing_found},
-    read::reverts,
-    select::{
-        parse::{Flags, parse},
-        resolve::{CONCURRENCY, Resolver},
-        target::Target,
-    },
-};
+use crate::api::error::HubError;
+use crate::api::{Hub, Resource};
+use crate::cli::time::{self, TimeError};
+use crate::cli::{HubArgs, PlanArgs};
+use crate::error::{Exit, Failure, Problem, UsageError};
+use crate::output::{self, nothing_found};
+use crate::read::reverts;
+use crate::select::parse::{Flags, parse};
+use crate::select::resolve::{CONCURRENCY, Resolver};
+use crate::select::target::Target;
 
 /// Where Hive keeps whether sync sets have been applied: an object with the name of the cluster.
 static CLUSTER_SYNC: Kind = Kind::namespaced("hiveinternal.openshift.io", &["v1alpha1"], "ClusterSync", "clustersyncs");

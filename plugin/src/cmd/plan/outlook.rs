@@ -3,7 +3,8 @@
 use jiff::Timestamp;
 use shared::finding::{Finding, Severity};
 
-use crate::{error::Problem, select::target::Target};
+use crate::error::Problem;
+use crate::select::target::Target;
 
 /// What is known about one target.
 #[derive(Debug)]

@@ -3,16 +3,13 @@
 use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::json;
-use shared::{
-    finding::{Finding, Severity},
-    target::Advice,
-};
+use shared::finding::{Finding, Severity};
+use shared::target::Advice;
 
-use crate::{
-    cli::PlanOutput,
-    cmd::plan::outlook::Outlook,
-    output::{self, age::age},
-};
+use crate::cli::PlanOutput;
+use crate::cmd::plan::outlook::Outlook;
+use crate::output;
+use crate::output::age::age;
 
 /// One target in the form that `-o json` documents. Later versions only add fields.
 #[derive(Debug, Serialize)]
@@ -127,7 +124,8 @@ fn lines(outlook: &Outlook, everywhere: bool, now: Timestamp) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use shared::target::{CLUSTER_DEPLOYMENT, workload::DEPLOYMENT};
+    use shared::target::CLUSTER_DEPLOYMENT;
+    use shared::target::workload::DEPLOYMENT;
 
     use super::*;
     use crate::select::target::Target;

@@ -1,41 +1,33 @@
 //! `plan` with the flags of a rollout: in which order targets would start, which would not, and roughly how long it takes.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::collections::BTreeMap;
+use std::time::Duration;
 
 use jiff::{Timestamp, Zoned};
 use serde::Serialize;
 use serde_json::json;
-use shared::{
-    annotation::mark::Power,
-    finding::{Finding, Severity, code},
-    hive::api::ClusterDeployment,
-    rollout::{
-        api::{TargetName, Targets},
-        forecast::{Forecast, Subject, forecast},
-        member::MemberState,
-        observed::{self, Observed},
-        plan::MAX_CONCURRENCY,
-    },
-    target::PowerAction,
-};
+use shared::annotation::mark::Power;
+use shared::finding::{Finding, Severity, code};
+use shared::hive::api::ClusterDeployment;
+use shared::rollout::api::{TargetName, Targets};
+use shared::rollout::forecast::{Forecast, Subject, forecast};
+use shared::rollout::member::MemberState;
+use shared::rollout::observed::{self, Observed};
+use shared::rollout::plan::MAX_CONCURRENCY;
+use shared::target::PowerAction;
 
-use super::{outlook::Outlook, verdict};
-use crate::{
-    cli::{
-        PlanOutput,
-        duration::elapsed,
-        rollout::{Hours, RolloutFlags},
-        time,
-    },
-    cmd::rollout::{
-        canary::{self, Canary, CanaryGroup, name_of, place},
-        create::of_clusters,
-        draft::{self, Request},
-    },
-    error::{Failure, Problem, RolloutError},
-    output,
-    select::{parse::Selection, target::Target},
-};
+use super::outlook::Outlook;
+use super::verdict;
+use crate::cli::duration::elapsed;
+use crate::cli::rollout::{Hours, RolloutFlags};
+use crate::cli::{PlanOutput, time};
+use crate::cmd::rollout::canary::{self, Canary, CanaryGroup, name_of, place};
+use crate::cmd::rollout::create::of_clusters;
+use crate::cmd::rollout::draft::{self, Request};
+use crate::error::{Failure, Problem, RolloutError};
+use crate::output;
+use crate::select::parse::Selection;
+use crate::select::target::Target;
 
 /// What a cluster typically takes. No promise: a cloud may be slower.
 const TYPICAL: Duration = Duration::from_mins(5);
@@ -256,7 +248,9 @@ fn lines(rows: &[Row], flags: &RolloutFlags, estimate: Duration) -> Vec<String> 
 
 #[cfg(test)]
 mod tests {
-    use shared::{annotation::keys, rollout::Share, target::CLUSTER_DEPLOYMENT};
+    use shared::annotation::keys;
+    use shared::rollout::Share;
+    use shared::target::CLUSTER_DEPLOYMENT;
 
     use super::*;
 

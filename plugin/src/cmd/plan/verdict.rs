@@ -2,16 +2,14 @@
 //! settings, which the plugin cannot read.
 
 use jiff::Timestamp;
-use shared::{
-    admission::Denial,
-    finding::{Finding, Severity},
-    hive::admission::PLATFORM_FIELD,
-};
+use shared::admission::Denial;
+use shared::finding::{Finding, Severity};
+use shared::hive::admission::PLATFORM_FIELD;
 
-use crate::{
-    api::{Hub, Write, error::HubError, middleware::with_warnings},
-    select::target::Target,
-};
+use crate::api::error::HubError;
+use crate::api::middleware::with_warnings;
+use crate::api::{Hub, Write};
+use crate::select::target::Target;
 
 /// Row of the rule about platforms: the only one that depends on settings.
 pub(super) const PLATFORM_ROW: &str = "V4";

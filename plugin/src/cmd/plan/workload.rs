@@ -2,13 +2,15 @@
 
 use jiff::Timestamp;
 use serde_json::Value;
-use shared::{
-    finding::{Finding, Severity},
-    target::{Intent, PowerAction},
-};
+use shared::finding::{Finding, Severity};
+use shared::target::{Intent, PowerAction};
 
-use super::{outlook::Outlook, verdict};
-use crate::{api::Hub, error::Problem, read::reverts, select::target::Target};
+use super::outlook::Outlook;
+use super::verdict;
+use crate::api::Hub;
+use crate::error::Problem;
+use crate::read::reverts;
+use crate::select::target::Target;
 
 /// Plans one workload: its sleep, or its wake if it sleeps. All of it is read now, so that there is nothing to refresh.
 ///

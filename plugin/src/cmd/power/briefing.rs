@@ -1,28 +1,22 @@
 //! The preflight before a sleep that destroys something: the controller is asked, and what it found decides whether the sleep is requested
 //! at all, and what the user reads before the question.
 
-use std::{
-    io::{IsTerminal, stdin},
-    time::Duration,
-};
+use std::io::{IsTerminal, stdin};
+use std::time::Duration;
 
 use futures::{StreamExt, stream};
-use shared::{
-    finding::Severity,
-    target::{
-        Change, Intent, PowerAction,
-        confirmation::{Briefing, Confirmation},
-    },
-};
+use shared::finding::Severity;
+use shared::target::confirmation::{Briefing, Confirmation};
+use shared::target::{Change, Intent, PowerAction};
 
-use crate::{
-    api::{Hub, Write},
-    cli::{ActArgs, DryRun, duration::elapsed},
-    error::{Failure, PreflightError, Problem, UsageError},
-    output,
-    read::preflight::{self, Asked},
-    select::{resolve::CONCURRENCY, target::Target},
-};
+use crate::api::{Hub, Write};
+use crate::cli::duration::elapsed;
+use crate::cli::{ActArgs, DryRun};
+use crate::error::{Failure, PreflightError, Problem, UsageError};
+use crate::output;
+use crate::read::preflight::{self, Asked};
+use crate::select::resolve::CONCURRENCY;
+use crate::select::target::Target;
 
 /// How long an answer is waited for. A controller reads the user cluster for it, which takes a few seconds.
 const LIMIT: Duration = Duration::from_secs(30);

@@ -1,22 +1,16 @@
 //! The question before several targets, a protected one, or one whose sleep destroys something are changed. Only a person at a terminal is
 //! asked.
 
-use std::{
-    fmt::Write as _,
-    io::{IsTerminal, stdin},
-};
+use std::fmt::Write as _;
+use std::io::{IsTerminal, stdin};
 
-use shared::{
-    target::{Change, PowerAction, is_protected},
-    text::and_more,
-};
+use shared::target::{Change, PowerAction, is_protected};
+use shared::text::and_more;
 
 use super::briefing::{self, Known};
-use crate::{
-    error::{Failure, Problem},
-    output::prompt,
-    select::target::Target,
-};
+use crate::error::{Failure, Problem};
+use crate::output::prompt;
+use crate::select::target::Target;
 
 /// A target and what is to be written to it.
 pub(crate) type Planned = (Target, Result<Change, Failure>);
@@ -71,10 +65,8 @@ fn question(action: PowerAction, planned: &[Planned], known: &[Known]) -> Option
 #[cfg(test)]
 mod tests {
     use serde_json::json;
-    use shared::{
-        annotation::keys,
-        target::{Briefing, CLUSTER_DEPLOYMENT},
-    };
+    use shared::annotation::keys;
+    use shared::target::{Briefing, CLUSTER_DEPLOYMENT};
 
     use super::*;
 

@@ -9,35 +9,27 @@ mod report;
 mod reverts;
 mod stand_in;
 
-use std::{
-    io::{IsTerminal, stderr},
-    time::Instant,
-};
+use std::io::{IsTerminal, stderr};
+use std::time::Instant;
 
 use futures::{StreamExt, stream};
 use serde_json::Value;
 use shared::target::{Advice, CLUSTER_DEPLOYMENT, Change, Intent, Kinds, PowerAction};
 
-use self::{
-    confirm::Planned,
-    report::{Done, Outcome, Reporter},
-};
-use crate::{
-    api::{Hub, Write, error::HubError, middleware::with_warnings, patched},
-    cli::{
-        ActArgs, DryRun, HubArgs, SleepArgs,
-        time::{self, TimeError},
-    },
-    cmd::rollout,
-    error::{Exit, Failure, Problem, UsageError},
-    output::{self, nothing_found},
-    select::{
-        parse::{Flags, Selection, parse},
-        resolve::{CONCURRENCY, Resolver},
-        target::Target,
-    },
-    wait::{self, Request, Waiting},
-};
+use self::confirm::Planned;
+use self::report::{Done, Outcome, Reporter};
+use crate::api::error::HubError;
+use crate::api::middleware::with_warnings;
+use crate::api::{Hub, Write, patched};
+use crate::cli::time::{self, TimeError};
+use crate::cli::{ActArgs, DryRun, HubArgs, SleepArgs};
+use crate::cmd::rollout;
+use crate::error::{Exit, Failure, Problem, UsageError};
+use crate::output::{self, nothing_found};
+use crate::select::parse::{Flags, Selection, parse};
+use crate::select::resolve::{CONCURRENCY, Resolver};
+use crate::select::target::Target;
+use crate::wait::{self, Request, Waiting};
 
 /// How often a workload is read again because another client wrote it in between.
 const ATTEMPTS: u32 = 5;

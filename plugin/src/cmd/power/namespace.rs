@@ -2,20 +2,18 @@
 
 use futures::future::join_all;
 use serde_json::Value;
-use shared::{
-    annotation::keys,
-    kkp::api::NAMESPACE_PREFIX,
-    target::{KKP_CLUSTER, Kind, TargetError},
-    text::name_some,
-};
+use shared::annotation::keys;
+use shared::kkp::api::NAMESPACE_PREFIX;
+use shared::target::{KKP_CLUSTER, Kind, TargetError};
+use shared::text::name_some;
 
 use super::confirm::Planned;
-use crate::{
-    api::{Hub, Resource, error::HubError},
-    error::{Exit, Failure, Problem},
-    output,
-    select::{target::Target, whole::is_control_plane},
-};
+use crate::api::error::HubError;
+use crate::api::{Hub, Resource};
+use crate::error::{Exit, Failure, Problem};
+use crate::output;
+use crate::select::target::Target;
+use crate::select::whole::is_control_plane;
 
 static DAEMON_SET: Kind = Kind::namespaced("apps", &["v1"], "DaemonSet", "daemonsets");
 static JOB: Kind = Kind::namespaced("batch", &["v1"], "Job", "jobs");
@@ -114,7 +112,8 @@ fn is_over(object: &Value) -> bool {
 #[cfg(test)]
 mod tests {
     use serde_json::json;
-    use shared::target::{Change, workload::DEPLOYMENT};
+    use shared::target::Change;
+    use shared::target::workload::DEPLOYMENT;
 
     use super::*;
 

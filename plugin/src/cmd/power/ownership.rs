@@ -4,12 +4,11 @@
 use shared::workload::ownership;
 
 use super::ATTEMPTS;
-use crate::{
-    api::{Hub, Write, error::HubError},
-    cli::{ActArgs, DryRun},
-    error::Problem,
-    select::target::Target,
-};
+use crate::api::error::HubError;
+use crate::api::{Hub, Write};
+use crate::cli::{ActArgs, DryRun};
+use crate::error::Problem;
+use crate::select::target::Target;
 
 /// Gives it up where the plugin has it, also where a wake that was cut short has left it. Returns what to warn of if it could not.
 pub(crate) async fn release(hub: &Hub, args: &ActArgs, target: &mut Target, write: &Write) -> Option<String> {

@@ -5,23 +5,17 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use serde_json::Value;
-use shared::{
-    annotation::format,
-    hive::{
-        api::{ClusterDeployment, Desired},
-        conditions::PROGRESS,
-        pool::{deciding, wanted},
-        preflight::PREFLIGHT,
-    },
-    target::{CLUSTER_POOL, PowerAction},
-};
+use shared::annotation::format;
+use shared::hive::api::{ClusterDeployment, Desired};
+use shared::hive::conditions::PROGRESS;
+use shared::hive::pool::{deciding, wanted};
+use shared::hive::preflight::PREFLIGHT;
+use shared::target::{CLUSTER_POOL, PowerAction};
 
-use crate::{
-    api::{Hub, Resource},
-    output,
-    read::pool::{PoolSnapshot, clusters},
-    select::target::Target,
-};
+use crate::api::{Hub, Resource};
+use crate::output;
+use crate::read::pool::{PoolSnapshot, clusters};
+use crate::select::target::Target;
 
 /// Warns of every cluster whose change will not last, once. Without unclaimed clusters nothing is asked of the hub. `end` is
 /// that of the sleep or of the hold.

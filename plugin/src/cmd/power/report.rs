@@ -1,12 +1,10 @@
 //! Reports what was done to each target, or why it failed, in the order in which they were given.
 
-use crate::{
-    api::error::HubError,
-    cli::{ActArgs, ActOutput},
-    error::{Failure, Problem},
-    output::{self, without_managed_fields},
-    select::target::{Target, place},
-};
+use crate::api::error::HubError;
+use crate::cli::{ActArgs, ActOutput};
+use crate::error::{Failure, Problem};
+use crate::output::{self, without_managed_fields};
+use crate::select::target::{Target, place};
 
 /// What was done about a target.
 pub(crate) struct Done {

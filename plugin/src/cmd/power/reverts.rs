@@ -1,8 +1,13 @@
 //! Warnings before a sleep of workloads that others may undo.
 
-use shared::{finding::Severity, target::Advice};
+use shared::finding::Severity;
+use shared::target::Advice;
 
-use crate::{api::Hub, cmd::power::confirm::Planned, output, read::reverts, select::target::Target};
+use crate::api::Hub;
+use crate::cmd::power::confirm::Planned;
+use crate::output;
+use crate::read::reverts;
+use crate::select::target::Target;
 
 /// Warns of everything that may undo the sleep of the workloads, also of those that sleep already. None of those that are refused.
 pub(crate) async fn warn(hub: &Hub, planned: &[Planned]) {

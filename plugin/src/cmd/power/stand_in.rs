@@ -4,12 +4,11 @@ use serde_json::Value;
 use shared::target::{Companion, Intent};
 
 use super::ATTEMPTS;
-use crate::{
-    api::{Hub, Resource, Write, error::HubError},
-    error::{Problem, StandInError},
-    read::companion,
-    select::target::Target,
-};
+use crate::api::error::HubError;
+use crate::api::{Hub, Resource, Write};
+use crate::error::{Problem, StandInError};
+use crate::read::companion;
+use crate::select::target::Target;
 
 /// Whether the target's own system refused a write, whatever was written. A denial by our webhook, or by a policy, is about the request.
 pub(crate) fn is_by_system(target: &Target, error: &HubError) -> bool {

@@ -5,10 +5,8 @@ use std::io::{IsTerminal, Write as _, stderr, stdin};
 
 use shared::fdb::recover::replace::Choice;
 
-use crate::{
-    error::{FdbError, Problem},
-    output::{self, prompt},
-};
+use crate::error::{FdbError, Problem};
+use crate::output::{self, prompt};
 
 /// Who is asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

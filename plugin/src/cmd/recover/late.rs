@@ -2,17 +2,14 @@
 //! it is gone, but the controller's Events are kept for a while.
 
 use serde_json::Value;
-use shared::{
-    annotation::{groups::ProcessGroups, keys},
-    fdb::recover::check::Refusal,
-    target::Kind,
-};
+use shared::annotation::groups::ProcessGroups;
+use shared::annotation::keys;
+use shared::fdb::recover::check::Refusal;
+use shared::target::Kind;
 
-use crate::{
-    api::{Hub, Resource},
-    output,
-    read::fdb::called,
-};
+use crate::api::{Hub, Resource};
+use crate::output;
+use crate::read::fdb::called;
 
 static EVENT: Kind = Kind::namespaced("", &["v1"], "Event", "events");
 

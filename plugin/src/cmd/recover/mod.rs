@@ -9,44 +9,28 @@ mod signals;
 mod steps;
 mod wait;
 
-use std::{
-    cell::{Cell, RefCell},
-    time::Duration,
-};
+use std::cell::{Cell, RefCell};
+use std::time::Duration;
 
-use shared::{
-    fdb::recover::{
-        Done, Lost, Step,
-        check::{Goal, Place, Refusal, check},
-        include::{left_out, orders},
-        outdated,
-        record::Record,
-        remaining,
-        replace::Wanted,
-    },
-    text::quoted,
-};
+use shared::fdb::recover::check::{Goal, Place, Refusal, check};
+use shared::fdb::recover::include::{left_out, orders};
+use shared::fdb::recover::record::Record;
+use shared::fdb::recover::replace::Wanted;
+use shared::fdb::recover::{Done, Lost, Step, outdated, remaining};
+use shared::text::quoted;
 use tokio::time::Instant;
 
-use self::{
-    ask::Asking,
-    select::GroupSelection,
-    steps::{End, Run},
-};
-use crate::{
-    api::{Hub, Write},
-    cli::{
-        ActOutput, DryRun, HubArgs, Include,
-        duration::{Limit, elapsed},
-        recover::{FdbArgs, GroupArgs, ProcessGroupsArgs},
-    },
-    error::{Exit, FdbError, Problem, WaitError},
-    output::{self, nothing_found, without_managed_fields},
-    read::{
-        fdb::{DatabaseSnapshot, called},
-        protection,
-    },
-};
+use self::ask::Asking;
+use self::select::GroupSelection;
+use self::steps::{End, Run};
+use crate::api::{Hub, Write};
+use crate::cli::duration::{Limit, elapsed};
+use crate::cli::recover::{FdbArgs, GroupArgs, ProcessGroupsArgs};
+use crate::cli::{ActOutput, DryRun, HubArgs, Include};
+use crate::error::{Exit, FdbError, Problem, WaitError};
+use crate::output::{self, nothing_found, without_managed_fields};
+use crate::read::fdb::{DatabaseSnapshot, called};
+use crate::read::protection;
 
 /// How the recovery proceeds, under either name of the program.
 struct Options {

@@ -1,20 +1,15 @@
 //! What will be done, and what has been done, in words.
 
 use jiff::Timestamp;
-use shared::{
-    annotation::format,
-    fdb::recover::{
-        Edit, Kept, Missing, Step,
-        check::Goal,
-        object::{name, size},
-        record::Record,
-    },
-};
+use shared::annotation::format;
+use shared::fdb::recover::check::Goal;
+use shared::fdb::recover::object::{name, size};
+use shared::fdb::recover::record::Record;
+use shared::fdb::recover::{Edit, Kept, Missing, Step};
 
-use crate::{
-    output::{age::age, aligned},
-    read::fdb::DatabaseSnapshot,
-};
+use crate::output::age::age;
+use crate::output::aligned;
+use crate::read::fdb::DatabaseSnapshot;
 
 /// The plan: who comes back, who goes, and the steps that are left.
 pub(crate) fn plan(

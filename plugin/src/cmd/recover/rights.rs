@@ -2,10 +2,8 @@
 
 use futures::future::join_all;
 use serde_json::{Value, json};
-use shared::{
-    fdb::recover::{Kept, Step},
-    target::Kind,
-};
+use shared::fdb::recover::{Kept, Step};
+use shared::target::Kind;
 
 use crate::api::{Hub, Resource, Write};
 

@@ -5,17 +5,15 @@ use std::collections::BTreeMap;
 
 use kube::ResourceExt;
 use serde_json::Value;
-use shared::fdb::{
-    api::FoundationDBCluster,
-    recover::{check::suspended, object::labels_match},
-};
+use shared::fdb::api::FoundationDBCluster;
+use shared::fdb::recover::check::suspended;
+use shared::fdb::recover::object::labels_match;
 
-use crate::{
-    api::Hub,
-    cli::{HubArgs, recover::GroupArgs},
-    error::{FdbError, Problem},
-    read::fdb::{DatabaseSnapshot, called, clusters, read},
-};
+use crate::api::Hub;
+use crate::cli::HubArgs;
+use crate::cli::recover::GroupArgs;
+use crate::error::{FdbError, Problem};
+use crate::read::fdb::{DatabaseSnapshot, called, clusters, read};
 
 /// How groups were named.
 #[derive(Debug, PartialEq, Eq)]

@@ -1,35 +1,26 @@
 //! Executes a recovery: read the cluster, execute the first step that is left, read again.
 
-use std::{
-    cell::{Cell, RefCell},
-    time::Duration,
-};
+use std::cell::{Cell, RefCell};
+use std::time::Duration;
 
 use serde_json::Value;
-use shared::{
-    fdb::recover::{
-        Done, Edit, Kept, Lost, Step,
-        include::{TIMEOUT, command, orders},
-        object::{is_ready, name},
-        outdated,
-        patch::{remember, resume},
-        record::Record,
-        remaining, removed_again,
-        wake::Wakes,
-    },
-    managed_fields::{manager, owners, written_at},
-    target::FOUNDATIONDB_CLUSTER,
-    text::{quoted, sanitize},
-};
+use shared::fdb::recover::include::{TIMEOUT, command, orders};
+use shared::fdb::recover::object::{is_ready, name};
+use shared::fdb::recover::patch::{remember, resume};
+use shared::fdb::recover::record::Record;
+use shared::fdb::recover::wake::Wakes;
+use shared::fdb::recover::{Done, Edit, Kept, Lost, Step, outdated, remaining, removed_again};
+use shared::managed_fields::{manager, owners, written_at};
+use shared::target::FOUNDATIONDB_CLUSTER;
+use shared::text::{quoted, sanitize};
 use tokio::time::{Instant, sleep};
 
-use crate::{
-    api::{Hub, Resource, Write, error::HubError},
-    cmd::recover::render,
-    error::{FdbError, Problem},
-    output,
-    read::fdb::{CLAIM, DatabaseSnapshot, SERVICE, called, read},
-};
+use crate::api::error::HubError;
+use crate::api::{Hub, Resource, Write};
+use crate::cmd::recover::render;
+use crate::error::{FdbError, Problem};
+use crate::output;
+use crate::read::fdb::{CLAIM, DatabaseSnapshot, SERVICE, called, read};
 
 /// How often a step is retried after a conflict.
 const CONFLICTS: u32 = 20;

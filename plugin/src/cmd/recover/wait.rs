@@ -1,22 +1,24 @@
 //! What a recovery waits for: the end of a pass of the operator, its Pods, and its report.
 
-use std::{pin::pin, time::Duration};
+use std::pin::pin;
+use std::time::Duration;
 
 use futures::future::select;
 use serde_json::Value;
-use shared::{
-    fdb::recover::{Missing, object::version, wake::touch},
-    target::FOUNDATIONDB_CLUSTER,
-};
+use shared::fdb::recover::Missing;
+use shared::fdb::recover::object::version;
+use shared::fdb::recover::wake::touch;
+use shared::target::FOUNDATIONDB_CLUSTER;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::steps::{PAUSE, Run};
-use crate::{
-    api::{Resource, error::HubError, exec::POD, watch::Scope},
-    cmd::recover::render,
-    error::Problem,
-    read::fdb::DatabaseSnapshot,
-};
+use crate::api::Resource;
+use crate::api::error::HubError;
+use crate::api::exec::POD;
+use crate::api::watch::Scope;
+use crate::cmd::recover::render;
+use crate::error::Problem;
+use crate::read::fdb::DatabaseSnapshot;
 
 /// Without events everything is read again after this.
 const SILENCE: Duration = Duration::from_secs(10);

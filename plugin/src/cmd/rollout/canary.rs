@@ -3,16 +3,12 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
-use shared::rollout::{
-    api::{TargetGroup, TargetName},
-    selector::{self, selects},
-};
+use shared::rollout::api::{TargetGroup, TargetName};
+use shared::rollout::selector::{self, selects};
 
-use crate::{
-    cli::name::{is_name, is_namespace},
-    error::RolloutError,
-    select::target::Target,
-};
+use crate::cli::name::{is_name, is_namespace};
+use crate::error::RolloutError;
+use crate::select::target::Target;
 
 /// Marks a selector that has no operator: targets with a label, whatever its value.
 const LABEL: &str = "label:";

@@ -2,30 +2,25 @@
 
 use std::io::{IsTerminal, stdin};
 
-use shared::{
-    annotation::format,
-    rollout::{api::PowerRollout, plan::MAX_CONCURRENCY},
-    target::{CLUSTER_DEPLOYMENT, Kinds, POWER_ROLLOUT, PowerAction, TargetKind, is_protected},
-    text::{and_more, name_some},
-};
+use shared::annotation::format;
+use shared::rollout::api::PowerRollout;
+use shared::rollout::plan::MAX_CONCURRENCY;
+use shared::target::{CLUSTER_DEPLOYMENT, Kinds, POWER_ROLLOUT, PowerAction, TargetKind, is_protected};
+use shared::text::{and_more, name_some};
 
-use super::{
-    canary::{self, CanaryGroup, name_of, place},
-    draft::{self, Request},
-    guard,
-};
-use crate::{
-    api::{Hub, Resource, Write, middleware::with_warnings},
-    cli::{ActArgs, ActOutput, DryRun, HubArgs, duration::Limit, time},
-    error::{Exit, Failure, Problem, RolloutError},
-    output::{self, nothing_found, prompt, without_managed_fields},
-    select::{
-        parse::{Flags, Reference, Selection, parse},
-        resolve::Resolver,
-        target::Target,
-    },
-    wait,
-};
+use super::canary::{self, CanaryGroup, name_of, place};
+use super::draft::{self, Request};
+use super::guard;
+use crate::api::middleware::with_warnings;
+use crate::api::{Hub, Resource, Write};
+use crate::cli::duration::Limit;
+use crate::cli::{ActArgs, ActOutput, DryRun, HubArgs, time};
+use crate::error::{Exit, Failure, Problem, RolloutError};
+use crate::output::{self, nothing_found, prompt, without_managed_fields};
+use crate::select::parse::{Flags, Reference, Selection, parse};
+use crate::select::resolve::Resolver;
+use crate::select::target::Target;
+use crate::wait;
 
 /// How many names a question lists.
 const LISTED: usize = 20;
@@ -268,10 +263,9 @@ mod tests {
     use shared::target::KINDS;
 
     use super::*;
-    use crate::{
-        cli::rollout::{Hours, RolloutFlags},
-        cmd::rollout::canary::{find, read, tests::target},
-    };
+    use crate::cli::rollout::{Hours, RolloutFlags};
+    use crate::cmd::rollout::canary::tests::target;
+    use crate::cmd::rollout::canary::{find, read};
 
     fn selected(line: &str) -> Result<Selection, String> {
         let words: Vec<String> = line.split_whitespace().map(Into::into).collect();

@@ -3,21 +3,16 @@
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, Time};
 use kube::core::ObjectMeta;
-use shared::{
-    annotation::mark::Action,
-    rollout::{
-        api::{PowerRollout, PowerRolloutSpec, RolloutReference, TargetKind, Targets},
-        selector,
-    },
-    target::PowerAction,
-};
+use shared::annotation::mark::Action;
+use shared::rollout::api::{PowerRollout, PowerRolloutSpec, RolloutReference, TargetKind, Targets};
+use shared::rollout::selector;
+use shared::target::PowerAction;
 
 use super::canary::{CanaryGroup, name_of};
-use crate::{
-    cli::rollout::{Hours, RolloutFlags},
-    error::RolloutError,
-    select::{parse::Selection, target::Target},
-};
+use crate::cli::rollout::{Hours, RolloutFlags};
+use crate::error::RolloutError;
+use crate::select::parse::Selection;
+use crate::select::target::Target;
 
 /// Label of every namespace: its name.
 const NAMESPACE_NAME: &str = "kubernetes.io/metadata.name";
@@ -183,11 +178,10 @@ mod tests {
     use shared::target::KINDS;
 
     use super::*;
-    use crate::{
-        cli::{Cli, Command},
-        cmd::rollout::canary::{find, read, tests::target},
-        select::parse::{Flags, parse},
-    };
+    use crate::cli::{Cli, Command};
+    use crate::cmd::rollout::canary::tests::target;
+    use crate::cmd::rollout::canary::{find, read};
+    use crate::select::parse::{Flags, parse};
 
     const NOW: &str = "2026-11-21T20:30:00+02:00[+02:00]";
 

@@ -2,18 +2,16 @@
 
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
-use shared::{
-    annotation::{format, keys},
-    target::{Kind, POWER_ROLLOUT},
-};
+use shared::annotation::{format, keys};
+use shared::target::{Kind, POWER_ROLLOUT};
 
-use crate::{
-    api::{Hub, Resource, error::HubError},
-    cli::name::is_namespace,
-    error::{Problem, RolloutError},
-    output::{self, age::age},
-    read::protection::WEBHOOKS,
-};
+use crate::api::error::HubError;
+use crate::api::{Hub, Resource};
+use crate::cli::name::is_namespace;
+use crate::error::{Problem, RolloutError};
+use crate::output;
+use crate::output::age::age;
+use crate::read::protection::WEBHOOKS;
 
 static LEASE: Kind = Kind::namespaced("coordination.k8s.io", &["v1"], "Lease", "leases");
 static HIVE_CONFIG: Kind = Kind::cluster_scoped("hive.openshift.io", &["v1"], "HiveConfig", "hiveconfigs");

@@ -9,23 +9,20 @@ mod verbs;
 
 use jiff::Timestamp;
 use serde_json::Value;
-use shared::{rollout::api::PowerRollout, target::POWER_ROLLOUT};
+use shared::rollout::api::PowerRollout;
+use shared::target::POWER_ROLLOUT;
 
-use self::{
-    create::{Report, full_name},
-    verbs::{Change, Step, step},
-};
-use crate::{
-    api::{Hub, Resource, Write, error::HubError, middleware::with_warnings, patched},
-    cli::{
-        DryRun, HubArgs,
-        name::is_name,
-        rollout::{RolloutArgs, Verb, VerbArgs},
-    },
-    error::{Exit, Problem, RolloutError},
-    output,
-    select::nearest::nearest,
-};
+use self::create::{Report, full_name};
+use self::verbs::{Change, Step, step};
+use crate::api::error::HubError;
+use crate::api::middleware::with_warnings;
+use crate::api::{Hub, Resource, Write, patched};
+use crate::cli::name::is_name;
+use crate::cli::rollout::{RolloutArgs, Verb, VerbArgs};
+use crate::cli::{DryRun, HubArgs};
+use crate::error::{Exit, Problem, RolloutError};
+use crate::output;
+use crate::select::nearest::nearest;
 
 /// How often a rollout is read again because another client wrote it in between.
 const ATTEMPTS: u32 = 5;

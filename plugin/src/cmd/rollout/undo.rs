@@ -2,23 +2,19 @@
 
 use std::io::{IsTerminal, stdin};
 
-use shared::{
-    annotation::{format, mark::Action},
-    rollout::status::RolloutPhase,
-};
+use shared::annotation::format;
+use shared::annotation::mark::Action;
+use shared::rollout::status::RolloutPhase;
 
-use super::{
-    apply,
-    create::{Report, create, full_name, send, waited},
-    draft, get, guard, name_of, typed,
-    verbs::Change,
-};
-use crate::{
-    api::{Hub, Write, middleware::with_warnings},
-    cli::{DryRun, HubArgs, rollout::UndoArgs, time},
-    error::{Exit, Problem},
-    output::{self, prompt},
-};
+use super::create::{Report, create, full_name, send, waited};
+use super::verbs::Change;
+use super::{apply, draft, get, guard, name_of, typed};
+use crate::api::middleware::with_warnings;
+use crate::api::{Hub, Write};
+use crate::cli::rollout::UndoArgs;
+use crate::cli::{DryRun, HubArgs, time};
+use crate::error::{Exit, Problem};
+use crate::output::{self, prompt};
 
 /// Runs the verb.
 ///

@@ -2,14 +2,10 @@
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
-use shared::{
-    annotation::format,
-    rollout::{
-        api::PowerRollout,
-        member::MemberState,
-        status::{PowerRolloutStatus, RolloutPhase},
-    },
-};
+use shared::annotation::format;
+use shared::rollout::api::PowerRollout;
+use shared::rollout::member::MemberState;
+use shared::rollout::status::{PowerRolloutStatus, RolloutPhase};
 
 /// What a verb does.
 #[derive(Clone, Debug, PartialEq)]

@@ -10,24 +10,18 @@ mod table;
 mod watch;
 
 use jiff::Timestamp;
-use shared::{
-    target::{Kinds, Record, TargetKind, View},
-    text::name_some,
-};
+use shared::target::{Kinds, Record, TargetKind, View};
+use shared::text::name_some;
 
 use self::printer::Printer;
-use crate::{
-    api::Hub,
-    cli::{HubArgs, StatusArgs, StatusOutput},
-    error::{Exit, Failure, Problem, UsageError},
-    output::{self, nothing_found},
-    read::companion::Beside,
-    select::{
-        parse::{Flags, Selection, only_shown, parse},
-        resolve::Resolver,
-        target::Target,
-    },
-};
+use crate::api::Hub;
+use crate::cli::{HubArgs, StatusArgs, StatusOutput};
+use crate::error::{Exit, Failure, Problem, UsageError};
+use crate::output::{self, nothing_found};
+use crate::read::companion::Beside;
+use crate::select::parse::{Flags, Selection, only_shown, parse};
+use crate::select::resolve::Resolver;
+use crate::select::target::Target;
 
 /// Runs the command.
 ///

@@ -4,21 +4,17 @@ use futures::future::join_all;
 use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::{Value, json};
-use shared::{
-    hive::{
-        api::ClusterDeployment,
-        pool::{ClusterPool, wanted},
-    },
-    target::{CLUSTER_DEPLOYMENT, CLUSTER_POOL, Record},
-};
+use shared::hive::api::ClusterDeployment;
+use shared::hive::pool::{ClusterPool, wanted};
+use shared::target::{CLUSTER_DEPLOYMENT, CLUSTER_POOL, Record};
 
-use crate::{
-    api::{Hub, Resource, error::HubError},
-    cli::{HubArgs, StatusArgs, StatusOutput},
-    error::{Exit, Failure, Problem, ResolveError, UsageError},
-    output::{self, age::age, nothing_found},
-    read::pool::{PoolSnapshot, clusters},
-};
+use crate::api::error::HubError;
+use crate::api::{Hub, Resource};
+use crate::cli::{HubArgs, StatusArgs, StatusOutput};
+use crate::error::{Exit, Failure, Problem, ResolveError, UsageError};
+use crate::output::age::age;
+use crate::output::{self, nothing_found};
+use crate::read::pool::{PoolSnapshot, clusters};
 
 /// One pool in the form that `-o json` documents. Later versions only add fields.
 #[derive(Debug, Serialize)]

@@ -5,14 +5,10 @@ use std::io::stdout;
 use jiff::Timestamp;
 use shared::target::{Column, Record, RecordList};
 
-use super::{
-    schedule,
-    table::{Layout, Table, Width},
-};
-use crate::{
-    cli::{HubArgs, StatusArgs, StatusOutput},
-    output,
-};
+use super::schedule;
+use super::table::{Layout, Table, Width};
+use crate::cli::{HubArgs, StatusArgs, StatusOutput};
+use crate::output;
 
 /// The format, and the table if it is one.
 pub(crate) struct Printer {

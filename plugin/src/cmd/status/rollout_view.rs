@@ -4,20 +4,15 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use serde::Serialize;
-use shared::{
-    annotation::{format, keys},
-    rollout::{
-        api::PowerRollout,
-        status::{GroupStatus, RolloutPhase, TargetStatus},
-    },
-    target::POWER_ROLLOUT,
-    text::{and_more, quoted},
-};
+use shared::annotation::{format, keys};
+use shared::rollout::api::PowerRollout;
+use shared::rollout::status::{GroupStatus, RolloutPhase, TargetStatus};
+use shared::target::POWER_ROLLOUT;
+use shared::text::{and_more, quoted};
 
-use crate::{
-    output::{self, Colour, age::age},
-    wait,
-};
+use crate::output::age::age;
+use crate::output::{self, Colour};
+use crate::wait;
 
 /// The width of the names in front of the values.
 const NAMES: usize = 15;

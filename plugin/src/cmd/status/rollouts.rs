@@ -1,27 +1,22 @@
 //! `status rollouts` and `status rollout/NAME`: how far a rollout is, and what its targets do.
 
-use std::{
-    collections::BTreeMap,
-    io::{IsTerminal, stdout},
-    time::Duration,
-};
+use std::collections::BTreeMap;
+use std::io::{IsTerminal, stdout};
+use std::time::Duration;
 
 use futures::future::join_all;
 use jiff::Timestamp;
 use serde_json::{Value, json};
-use shared::{rollout::api::PowerRollout, target::POWER_ROLLOUT};
+use shared::rollout::api::PowerRollout;
+use shared::target::POWER_ROLLOUT;
 
 use super::rollout_view::{Record, full, head, line};
-use crate::{
-    api::{
-        Hub, Resource, name_of,
-        watch::{Event, Scope},
-    },
-    cli::{HubArgs, StatusArgs, StatusOutput},
-    cmd::rollout,
-    error::{Exit, Failure, Problem},
-    output::{self, nothing_found},
-};
+use crate::api::watch::{Event, Scope};
+use crate::api::{Hub, Resource, name_of};
+use crate::cli::{HubArgs, StatusArgs, StatusOutput};
+use crate::cmd::rollout;
+use crate::error::{Exit, Failure, Problem};
+use crate::output::{self, nothing_found};
 
 /// How often ages are drawn anew on a terminal.
 const TICK: Duration = Duration::from_secs(10);

@@ -1,7 +1,8 @@
 //! When a sleep or a hold ends, with the time left.
 
 use jiff::Timestamp;
-use shared::{annotation::format, target::Record};
+use shared::annotation::format;
+use shared::target::Record;
 
 use crate::output::age::age;
 

@@ -4,7 +4,8 @@ use jiff::Timestamp;
 use shared::target::{Column, Record};
 
 use super::schedule;
-use crate::output::{self, Colour, age::age};
+use crate::output::age::age;
+use crate::output::{self, Colour};
 
 /// Spaces between columns, as in kubectl.
 const GAP: usize = 3;

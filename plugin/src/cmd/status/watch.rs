@@ -1,21 +1,21 @@
 //! `status --watch`: a line for every change, until interrupted or no longer read.
 
-use std::{cell::RefCell, collections::BTreeMap};
+use std::cell::RefCell;
+use std::collections::BTreeMap;
 
-use futures::{StreamExt, stream::FuturesUnordered};
+use futures::StreamExt;
+use futures::stream::FuturesUnordered;
 use serde_json::Value;
 use shared::target::{Key, Record, TargetKind};
 
 use super::printer::Printer;
-use crate::{
-    api::{
-        Hub, Resource,
-        watch::{Event, Scope},
-    },
-    error::Problem,
-    output,
-    select::{parse::Selection, resolve::Resolver, target::Target},
-};
+use crate::api::watch::{Event, Scope};
+use crate::api::{Hub, Resource};
+use crate::error::Problem;
+use crate::output;
+use crate::select::parse::Selection;
+use crate::select::resolve::Resolver;
+use crate::select::target::Target;
 
 /// Records by what makes them the same target.
 type Records = BTreeMap<Key, Record>;

@@ -1,20 +1,18 @@
 //! What errors of usage advise is done, and the commands that messages name are commands of this program.
 
-use std::{
-    fs, iter,
-    net::TcpListener,
-    path::{Path, PathBuf},
-};
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::{fs, iter};
 
 use clap::error::ErrorKind;
 use shared::target::KINDS;
 
 use super::wait_for;
-use crate::{
-    cli::{Cli, recover::FdbCli, time::TimeError},
-    cmd::run,
-    error::{Exit, FdbError, Problem, RolloutError, UsageError},
-};
+use crate::cli::Cli;
+use crate::cli::recover::FdbCli;
+use crate::cli::time::TimeError;
+use crate::cmd::run;
+use crate::error::{Exit, FdbError, Problem, RolloutError, UsageError};
 
 /// The error of a command line, if it does not even get to the hub. There is none.
 fn usage(line: &str) -> Option<Problem> {

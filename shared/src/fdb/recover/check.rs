@@ -3,22 +3,16 @@
 use jiff::Timestamp;
 use kube::ResourceExt;
 
-use super::{
-    HELD_MINUTES,
-    facts::Facts,
-    object::{self, deleted_at, name, uid},
-    presence::{claim_is_there, is_left_excluded, lacks},
-    record::{Held, Record, is_listed, is_unreadable},
-    replace::{self, Choice, ReplaceError, Wanted},
-};
-use crate::{
-    annotation::{annotation, format, keys},
-    fdb::{
-        api::{ProcessGroup, RESOURCES_TERMINATING},
-        suspension::Stamp,
-    },
-    text::quoted,
-};
+use super::HELD_MINUTES;
+use super::facts::Facts;
+use super::object::{self, deleted_at, name, uid};
+use super::presence::{claim_is_there, is_left_excluded, lacks};
+use super::record::{Held, Record, is_listed, is_unreadable};
+use super::replace::{self, Choice, ReplaceError, Wanted};
+use crate::annotation::{annotation, format, keys};
+use crate::fdb::api::{ProcessGroup, RESOURCES_TERMINATING};
+use crate::fdb::suspension::Stamp;
+use crate::text::quoted;
 
 /// What a recovery will do, before anybody was asked.
 #[derive(Clone, Debug, PartialEq, Eq)]

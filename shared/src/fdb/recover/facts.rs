@@ -4,11 +4,9 @@ use jiff::Timestamp;
 use kube::ResourceExt;
 use serde_json::Value;
 
-use super::{
-    super::api::FoundationDBCluster,
-    object::{self, labels_match, name},
-    record::Record,
-};
+use super::super::api::FoundationDBCluster;
+use super::object::{self, labels_match, name};
+use super::record::Record;
 use crate::annotation::keys;
 
 /// Everything a recovery reads. Plain data: no client.

@@ -5,10 +5,8 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use super::{
-    super::api::FoundationDBCluster,
-    record::{Held, Record},
-};
+use super::super::api::FoundationDBCluster;
+use super::record::{Held, Record};
 
 /// Classes that are excluded by their addresses besides their locality.
 const LOG_CLASSES: &[&str] = &["log", "transaction"];

@@ -4,19 +4,13 @@ use jiff::Timestamp;
 use kube::ResourceExt;
 use serde_json::{Value, json};
 
-use super::{
-    super::{
-        api::{FoundationDBCluster, MISSING_POD, MISSING_PROCESSES, ProcessGroup, RESOURCES_TERMINATING},
-        suspension::{Minimum, RECOVERY, Stamp, Suspension, moment},
-    },
-    facts::Facts,
-    object::{name, uid, version},
-    record::{Held, Record},
-};
-use crate::{
-    annotation::{annotation, format, keys},
-    duration::go_string,
-};
+use super::super::api::{FoundationDBCluster, MISSING_POD, MISSING_PROCESSES, ProcessGroup, RESOURCES_TERMINATING};
+use super::super::suspension::{Minimum, RECOVERY, Stamp, Suspension, moment};
+use super::facts::Facts;
+use super::object::{name, uid, version};
+use super::record::{Held, Record};
+use crate::annotation::{annotation, format, keys};
+use crate::duration::go_string;
 
 /// Which kind of object a hold is on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

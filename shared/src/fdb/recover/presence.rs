@@ -1,12 +1,10 @@
 //! Whether a group can still come back, and what it lacks until it is back.
 
-use super::{
-    super::api::{MARKED_AS_EXCLUDED, MISSING_POD, MISSING_PROCESSES, POD_FAILING, POD_PENDING, ProcessGroup},
-    HELD_MINUTES,
-    facts::Facts,
-    object::{self, created_at, deleted_at, name, uid},
-    record::{Held, Record, is_listed},
-};
+use super::super::api::{MARKED_AS_EXCLUDED, MISSING_POD, MISSING_PROCESSES, POD_FAILING, POD_PENDING, ProcessGroup};
+use super::HELD_MINUTES;
+use super::facts::Facts;
+use super::object::{self, created_at, deleted_at, name, uid};
+use super::record::{Held, Record, is_listed};
 use crate::annotation::annotation;
 
 /// What the operator notes on a claim: a hash of the template that it was made from.

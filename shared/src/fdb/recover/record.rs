@@ -5,10 +5,8 @@ use std::collections::BTreeSet;
 use kube::ResourceExt;
 use serde::{Deserialize, Serialize};
 
-use super::super::{
-    api::{FoundationDBCluster, ProcessGroup},
-    suspension::same_moment,
-};
+use super::super::api::{FoundationDBCluster, ProcessGroup};
+use super::super::suspension::same_moment;
 use crate::annotation::keys;
 
 /// The annotation [`keys::RECOVERY`], compact JSON.

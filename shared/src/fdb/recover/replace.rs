@@ -7,12 +7,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::{
-    super::api::ProcessGroup,
-    facts::Facts,
-    object::{created_at, deleted_at},
-    record::{Held, Record, is_listed},
-};
+use super::super::api::ProcessGroup;
+use super::facts::Facts;
+use super::object::{created_at, deleted_at};
+use super::record::{Held, Record, is_listed};
 use crate::annotation::format;
 
 /// The removal is dated by the operator's clock, a claim by the API server's: so much earlier counts where nobody else is found.

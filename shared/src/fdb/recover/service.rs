@@ -3,12 +3,10 @@
 use kube::ResourceExt;
 use serde_json::{Map, Value, json};
 
-use super::{
-    facts::Facts,
-    object::{deleted_at, label},
-    presence::Lost,
-    record::{Held, Record},
-};
+use super::facts::Facts;
+use super::object::{deleted_at, label};
+use super::presence::Lost;
+use super::record::{Held, Record};
 
 /// Fields of a sibling's spec that are about the Service as such and not about that one.
 const COMMON: &[&str] =

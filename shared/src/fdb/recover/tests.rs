@@ -9,13 +9,11 @@ mod world;
 use serde_json::json;
 
 use self::world::*;
-use super::{
-    super::suspension::Minimum,
-    check::{Place, Refusal},
-    object::name,
-    replace::Wanted,
-    *,
-};
+use super::super::suspension::Minimum;
+use super::check::{Place, Refusal};
+use super::object::name;
+use super::replace::Wanted;
+use super::*;
 
 /// Whatever a status or a record holds, a recovery and the controller's decision come to an answer.
 #[test]

@@ -1,12 +1,11 @@
 //! What an earlier run has left to be done.
 
-use super::{
-    super::{api::ProcessGroup, suspension::same_moment},
-    facts::Facts,
-    include::by_address,
-    presence::{claim_is_there, lacks, unreported},
-    record::{Held, Record},
-};
+use super::super::api::ProcessGroup;
+use super::super::suspension::same_moment;
+use super::facts::Facts;
+use super::include::by_address;
+use super::presence::{claim_is_there, lacks, unreported};
+use super::record::{Held, Record};
 
 impl Facts<'_> {
     /// What of a record is still to be finished, and whatever of it is asked for: groups that are back are, and those that were

@@ -5,11 +5,9 @@
 
 use std::time::Duration;
 
-use super::{
-    facts::Facts,
-    patch::{self, Edit},
-    presence::Missing,
-};
+use super::facts::Facts;
+use super::patch::{self, Edit};
+use super::presence::Missing;
 
 /// Pause before the first wake-up: a process reports some seconds after its Pod has started.
 const FIRST: Duration = Duration::from_secs(3);

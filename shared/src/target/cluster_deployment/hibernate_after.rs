@@ -1,12 +1,8 @@
 //! When `spec.hibernateAfter` puts a cluster to sleep.
 
-use crate::{
-    duration,
-    hive::{
-        api::{ClusterDeployment, Desired},
-        conditions::{HIBERNATING, READY},
-    },
-};
+use crate::duration;
+use crate::hive::api::{ClusterDeployment, Desired};
+use crate::hive::conditions::{HIBERNATING, READY};
 use jiff::Timestamp;
 
 /// By Hive's rules (docs/reference/hive.md, section 1.2): that long after the latest of installation, claim, and the moment R became True; not for

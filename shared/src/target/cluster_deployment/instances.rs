@@ -1,13 +1,9 @@
 //! How many instances a cluster has and how many are awaited: from `HibernationData`, or else from Hive's messages.
 
-use crate::{
-    hive::{
-        api::ClusterDeployment,
-        conditions::{HIBERNATING, PROGRESS, READY},
-        data::{Data, Unit},
-    },
-    target::record::Instances,
-};
+use crate::hive::api::ClusterDeployment;
+use crate::hive::conditions::{HIBERNATING, PROGRESS, READY};
+use crate::hive::data::{Data, Unit};
+use crate::target::record::Instances;
 
 /// The count of hibernate-controller. Without one: the messages of Hive, which only name the awaited machines.
 pub(super) fn of(cluster: &ClusterDeployment) -> Option<Instances> {

@@ -5,18 +5,11 @@ use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use crate::{
-    annotation::{
-        Annotations, annotation, format,
-        hold::{Hold, NAMELESS, hold, protected},
-        keys,
-    },
-    hive::{
-        api::{ClusterDeployment, FAKE_CLUSTER},
-        preflight::{is_awake, is_left_alone, request_time},
-    },
-    target::lifecycle::{Change, Intent, PowerAction},
-};
+use crate::annotation::hold::{Hold, NAMELESS, hold, protected};
+use crate::annotation::{Annotations, annotation, format, keys};
+use crate::hive::api::{ClusterDeployment, FAKE_CLUSTER};
+use crate::hive::preflight::{is_awake, is_left_alone, request_time};
+use crate::target::lifecycle::{Change, Intent, PowerAction};
 
 /// | # | wanted | spec.powerState | reason | patch |
 /// |---|---|---|---|---|

@@ -10,12 +10,10 @@ use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{
-    kind::Kind,
-    lifecycle::{Change, Intent, Lifecycle, PowerAction, Progress, TargetError},
-    record::Record,
-    row::{Advice, ByDefault, Column, INSTANCES, PLATFORM, REGION, TargetKind},
-};
+use super::kind::Kind;
+use super::lifecycle::{Change, Intent, Lifecycle, PowerAction, Progress, TargetError};
+use super::record::Record;
+use super::row::{Advice, ByDefault, Column, INSTANCES, PLATFORM, REGION, TargetKind};
 use crate::hive::api::ClusterDeployment;
 
 /// The row.

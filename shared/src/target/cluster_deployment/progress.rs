@@ -2,18 +2,12 @@
 
 use jiff::Timestamp;
 
-use crate::{
-    annotation::keys,
-    hive::{
-        api::{ClusterDeployment, Desired, POWERSTATE_PAUSE, RECONCILE_PAUSE},
-        conditions::{HIBERNATING, PROGRESS, READY, reason},
-        preflight,
-    },
-    target::{
-        lifecycle::{PowerAction, Progress},
-        record::StepRecord,
-    },
-};
+use crate::annotation::keys;
+use crate::hive::api::{ClusterDeployment, Desired, POWERSTATE_PAUSE, RECONCILE_PAUSE};
+use crate::hive::conditions::{HIBERNATING, PROGRESS, READY, reason};
+use crate::hive::preflight;
+use crate::target::lifecycle::{PowerAction, Progress};
+use crate::target::record::StepRecord;
 
 /// | # | seen | sleep | wake |
 /// |---|---|---|---|
@@ -130,13 +124,9 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::{
-        finding::{Finding, Severity, code},
-        hive::{
-            data::{DATA, Data},
-            preflight::PREFLIGHT,
-        },
-    };
+    use crate::finding::{Finding, Severity, code};
+    use crate::hive::data::{DATA, Data};
+    use crate::hive::preflight::PREFLIGHT;
 
     /// `("H", "False", "Stopping", "...")`.
     type Said<'a> = (&'a str, &'a str, &'a str, &'a str);

@@ -2,18 +2,13 @@
 
 use jiff::Timestamp;
 
-use super::{hibernate_after::fires_at, instances, progress};
-use crate::{
-    annotation::keys,
-    hive::{
-        api::{ClusterDeployment, Desired},
-        conditions::{HIBERNATING, READY, reason},
-    },
-    target::{
-        lifecycle::UNNOTICED,
-        record::{Record, StepRecord},
-    },
-};
+use super::hibernate_after::fires_at;
+use super::{instances, progress};
+use crate::annotation::keys;
+use crate::hive::api::{ClusterDeployment, Desired};
+use crate::hive::conditions::{HIBERNATING, READY, reason};
+use crate::target::lifecycle::UNNOTICED;
+use crate::target::record::{Record, StepRecord};
 
 /// Adds to a record what the cluster reports.
 pub(super) fn describe(cluster: &ClusterDeployment, record: Record) -> Record {
@@ -68,7 +63,8 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::target::{cluster_deployment::CLUSTER_DEPLOYMENT, record::Instances};
+    use crate::target::cluster_deployment::CLUSTER_DEPLOYMENT;
+    use crate::target::record::Instances;
 
     fn cluster(change: impl FnOnce(&mut Value)) -> Record {
         let mut object = json!({

@@ -150,7 +150,8 @@ mod tests {
 
     use super::*;
     use crate::kkp::record::{Machines, Numbers};
-    use crate::target::kkp_cluster::{KKP_CLUSTER, tests::cluster};
+    use crate::target::kkp_cluster::KKP_CLUSTER;
+    use crate::target::kkp_cluster::tests::cluster;
 
     const EARLY: &str = "2026-11-22T17:00:00Z";
     const LATE: &str = "2026-11-22T18:00:00Z";

@@ -4,7 +4,8 @@ use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{intent::later, progress::said};
+use super::intent::later;
+use super::progress::said;
 use crate::annotation::{annotation, keys as common};
 use crate::kkp::api::Cluster;
 use crate::kkp::data::Preflight;
@@ -128,7 +129,8 @@ mod tests {
     use crate::finding::{Finding, Severity};
     use crate::kkp::data::PREFLIGHT;
     use crate::kkp::record::Numbers;
-    use crate::target::kkp_cluster::{KKP_CLUSTER, tests::cluster};
+    use crate::target::kkp_cluster::KKP_CLUSTER;
+    use crate::target::kkp_cluster::tests::cluster;
 
     const NOW: &str = "2026-11-22T18:00:00Z";
 

@@ -3,7 +3,8 @@
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Map, Value, json};
 
-use super::{desired, progress::said, state};
+use super::progress::said;
+use super::{desired, state};
 use crate::annotation::{annotation, format, keys as common};
 use crate::kkp::api::Cluster;
 use crate::kkp::keys;
@@ -80,7 +81,8 @@ pub(super) fn later(before: Option<&str>, now: Timestamp) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::target::kkp_cluster::{KKP_CLUSTER, tests::cluster};
+    use crate::target::kkp_cluster::KKP_CLUSTER;
+    use crate::target::kkp_cluster::tests::cluster;
 
     const NOW: &str = "2026-11-22T18:00:00Z";
 

@@ -11,17 +11,13 @@ mod state;
 use serde::Deserialize;
 use serde_json::Value;
 
-use self::{
-    companion::RecordConfigMap,
-    confirmation::Dehydration,
-    state::{certificates, more, warnings},
-};
-use super::{
-    kind::Kind,
-    lifecycle::{Change, Intent, Lifecycle, PowerAction, Progress, TargetError},
-    record::Record,
-    row::{ByDefault, Column, Elsewhere, PLATFORM, REGION, TargetKind},
-};
+use self::companion::RecordConfigMap;
+use self::confirmation::Dehydration;
+use self::state::{certificates, more, warnings};
+use super::kind::Kind;
+use super::lifecycle::{Change, Intent, Lifecycle, PowerAction, Progress, TargetError};
+use super::record::Record;
+use super::row::{ByDefault, Column, Elsewhere, PLATFORM, REGION, TargetKind};
 use crate::annotation::annotation;
 use crate::kkp::api::Cluster;
 use crate::kkp::keys;

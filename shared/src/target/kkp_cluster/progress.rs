@@ -94,7 +94,8 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::target::kkp_cluster::{KKP_CLUSTER, tests::cluster};
+    use crate::target::kkp_cluster::KKP_CLUSTER;
+    use crate::target::kkp_cluster::tests::cluster;
 
     fn going(text: &str) -> Progress {
         Progress::Going(text.to_owned())

@@ -134,7 +134,8 @@ pub(super) fn warnings(record: &Record, now: Timestamp) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::target::kkp_cluster::{KKP_CLUSTER, tests::cluster};
+    use crate::target::kkp_cluster::KKP_CLUSTER;
+    use crate::target::kkp_cluster::tests::cluster;
 
     fn record(annotations: &Value, said: Option<(&str, &str)>, change: &Value) -> Record {
         let mut object = cluster(annotations, said);

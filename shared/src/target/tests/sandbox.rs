@@ -3,10 +3,8 @@
 
 use serde_json::{Value, json};
 
-use super::table::{
-    ByDefault, Change, Column, Intent, Kind, PowerAction, Progress, Record, TargetError, TargetKind,
-    lifecycle::Lifecycle,
-};
+use super::table::lifecycle::Lifecycle;
+use super::table::{ByDefault, Change, Column, Intent, Kind, PowerAction, Progress, Record, TargetError, TargetKind};
 
 /// Intent, as for every kind without a field of its own.
 pub(super) const POWER: &str = "hibernate.sh/power-state";

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use anyhow::{Context as _, Result};
-use kube::{ResourceExt as _, api::DynamicObject};
+use kube::ResourceExt as _;
+use kube::api::DynamicObject;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 

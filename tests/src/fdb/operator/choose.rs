@@ -4,10 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::bail;
 
-use super::{
-    pass::{Pass, Point, Step},
-    status::{done, now},
-};
+use super::pass::{Pass, Point, Step};
+use super::status::{done, now};
 use crate::fdb::database::Database;
 
 impl Pass<'_> {
@@ -64,7 +62,8 @@ fn distributed(groups: &[String], wanted: usize, database: &Database) -> anyhow:
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fdb::{database::Process, options::Settings};
+    use crate::fdb::database::Process;
+    use crate::fdb::options::Settings;
 
     #[test]
     fn only_who_reports_is_kept_and_zones_are_spread() {

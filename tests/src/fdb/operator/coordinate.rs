@@ -10,14 +10,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Result, bail};
 
-use super::{
-    api::{Group, RESOURCES_TERMINATING},
-    pass::Pass,
-};
-use crate::fdb::{
-    database::{Database, key},
-    server::Question,
-};
+use super::api::{Group, RESOURCES_TERMINATING};
+use super::pass::Pass;
+use crate::fdb::database::{Database, key};
+use crate::fdb::server::Question;
 
 /// The list of the marked groups. Nobody on it becomes a coordinator.
 pub(super) const PENDING_FOR_REMOVAL: &str = "pendingForRemoval";

@@ -4,18 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Context as _, Result, bail};
 use futures::{StreamExt as _, TryStreamExt as _, stream};
-use kube::{
-    ResourceExt as _,
-    api::{DynamicObject, Patch, PatchParams, PostParams},
-};
+use kube::ResourceExt as _;
+use kube::api::{DynamicObject, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 
-use super::{
-    api::{CURRENT_NODE, Group, INCORRECT_POD_METADATA, RESOURCES_TERMINATING},
-    pass::{Pass, Step, Wait},
-    status::done,
-    store::Kind,
-};
+use super::api::{CURRENT_NODE, Group, INCORRECT_POD_METADATA, RESOURCES_TERMINATING};
+use super::pass::{Pass, Step, Wait};
+use super::status::done;
+use super::store::Kind;
 
 /// How many objects are made at once.
 const AT_ONCE: usize = 16;

@@ -4,12 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Result, bail};
 
-use super::{
-    api::{Group, is_stateful},
-    coordinate::{EXCLUSION, PENDING_FOR_REMOVAL},
-    pass::{Pass, Point, Step, Wait},
-};
-use crate::fdb::{database::Database, server::Question};
+use super::api::{Group, is_stateful};
+use super::coordinate::{EXCLUSION, PENDING_FOR_REMOVAL};
+use super::pass::{Pass, Point, Step, Wait};
+use crate::fdb::database::Database;
+use crate::fdb::server::Question;
 
 /// How many coordinators a database of redundancy double has.
 const COORDINATORS: usize = 3;

@@ -17,14 +17,16 @@ use std::time::Duration;
 use anyhow::Result;
 use kube::Client;
 use serde_json::Value;
-use tokio::{sync::mpsc, time::Instant};
+use tokio::sync::mpsc;
+use tokio::time::Instant;
 
-use self::{
-    pass::{Cx, Outcome},
-    store::Store,
-};
-use super::{cluster::FdbInfo, database, server::News};
-use crate::{json_http::JsonHttp, supervisor::clock::Clock};
+use self::pass::{Cx, Outcome};
+use self::store::Store;
+use super::cluster::FdbInfo;
+use super::database;
+use super::server::News;
+use crate::json_http::JsonHttp;
+use crate::supervisor::clock::Clock;
 
 /// Longest that an error waits: controller-runtime's 1000 s.
 const LONGEST: Duration = Duration::from_secs(1_000);

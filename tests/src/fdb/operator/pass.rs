@@ -7,21 +7,15 @@ use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::{
-    api::{Cluster, Status},
-    store::{Kind, Store},
-};
-use crate::{
-    fdb::{
-        API_VERSION, KIND,
-        cluster::FdbInfo,
-        database::{Database, Delete},
-        options::{Settings, UpdateMode},
-        server::{News, Question},
-    },
-    json_http::JsonHttp,
-    supervisor::clock::Clock,
-};
+use super::api::{Cluster, Status};
+use super::store::{Kind, Store};
+use crate::fdb::cluster::FdbInfo;
+use crate::fdb::database::{Database, Delete};
+use crate::fdb::options::{Settings, UpdateMode};
+use crate::fdb::server::{News, Question};
+use crate::fdb::{API_VERSION, KIND};
+use crate::json_http::JsonHttp;
+use crate::supervisor::clock::Clock;
 
 /// Points of a pass at which the operator can be held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

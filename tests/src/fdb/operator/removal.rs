@@ -5,18 +5,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use anyhow::{Result, bail};
 use kube::ResourceExt as _;
 
-use super::{
-    api::{Group, RESOURCES_TERMINATING},
-    coordinate::INCLUSION,
-    exclude::can_exclude,
-    pass::{Pass, Point, Step, Wait},
-    status::{done, now},
-    store::Kind,
-};
-use crate::fdb::{
-    database::{Database, LOCALITY},
-    server::Question,
-};
+use super::api::{Group, RESOURCES_TERMINATING};
+use super::coordinate::INCLUSION;
+use super::exclude::can_exclude;
+use super::pass::{Pass, Point, Step, Wait};
+use super::status::{done, now};
+use super::store::Kind;
+use crate::fdb::database::{Database, LOCALITY};
+use crate::fdb::server::Question;
 
 /// Zone of the groups that are on their way out already.
 const TERMINATING: &str = "foundationdb.org/terminating";

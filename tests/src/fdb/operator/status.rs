@@ -3,13 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::Result;
-use kube::{ResourceExt as _, api::DynamicObject};
+use kube::ResourceExt as _;
+use kube::api::DynamicObject;
 
-use super::{
-    api::{CURRENT_NODE, Condition, Group, Health, INCORRECT_POD_METADATA, MARKED_AS_EXCLUDED, RESOURCES_TERMINATING},
-    pass::{Pass, Step},
-    store::Kind,
+use super::api::{
+    CURRENT_NODE, Condition, Group, Health, INCORRECT_POD_METADATA, MARKED_AS_EXCLUDED, RESOURCES_TERMINATING,
 };
+use super::pass::{Pass, Step};
+use super::store::Kind;
 use crate::fdb::database::Database;
 
 /// RFC 3339 and seconds since 1970.

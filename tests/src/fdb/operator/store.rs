@@ -1,18 +1,15 @@
 //! What the operator has seen of its namespace, and what wakes it.
 
-use std::{
-    collections::{HashMap, HashSet},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-};
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures::StreamExt as _;
-use kube::{
-    Api, Client, ResourceExt as _,
-    api::{ApiResource, DynamicObject},
-    core::GroupVersionKind,
-    runtime::{WatchStreamExt as _, watcher},
-};
-use tokio::{sync::mpsc, task::JoinSet};
+use kube::api::{ApiResource, DynamicObject};
+use kube::core::GroupVersionKind;
+use kube::runtime::{WatchStreamExt as _, watcher};
+use kube::{Api, Client, ResourceExt as _};
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
 
 use crate::fdb::{self, KIND};
 

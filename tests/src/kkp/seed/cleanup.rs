@@ -2,17 +2,15 @@
 
 use anyhow::{Result, bail};
 use k8s_openapi::api::core::v1::{Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod, Service};
-use kube::{
-    Api, ResourceExt as _,
-    api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams},
-};
+use kube::api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams};
+use kube::{Api, ResourceExt as _};
 use serde_json::json;
 
 use super::unless_gone;
-use crate::{
-    kkp::{SKIP_EVICTION, machinery, registry::UserCluster, workloads::NAMESPACE},
-    supervisor::clock::Clock,
-};
+use crate::kkp::registry::UserCluster;
+use crate::kkp::workloads::NAMESPACE;
+use crate::kkp::{SKIP_EVICTION, machinery};
+use crate::supervisor::clock::Clock;
 
 const PREFIX: &str = "kubermatic.k8c.io/";
 

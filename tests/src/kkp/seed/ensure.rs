@@ -1,27 +1,18 @@
 //! What KKP ensures: certificates first, then the workloads.
 
 use anyhow::Result;
-use k8s_openapi::api::{
-    apps::v1::{Deployment, StatefulSet},
-    core::v1::Secret,
-};
-use kube::{
-    Api,
-    api::{DynamicObject, ObjectMeta, Patch, PatchParams, PostParams},
-};
+use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
+use k8s_openapi::api::core::v1::Secret;
+use kube::Api;
+use kube::api::{DynamicObject, ObjectMeta, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 
 use super::unless_gone;
-use crate::{
-    apply,
-    kkp::{
-        certificates::{self, SECRETS},
-        control_plane::{self, ETCD, MEMBERS, VERSIONED},
-        etcd,
-        registry::UserCluster,
-        text,
-    },
-};
+use crate::apply;
+use crate::kkp::certificates::{self, SECRETS};
+use crate::kkp::control_plane::{self, ETCD, MEMBERS, VERSIONED};
+use crate::kkp::registry::UserCluster;
+use crate::kkp::{etcd, text};
 
 /// Row 15: certificates that are missing or expire soon, before any Deployment is touched.
 pub(super) async fn certificates(cluster: &UserCluster) -> Result<()> {

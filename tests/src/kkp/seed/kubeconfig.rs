@@ -4,25 +4,19 @@
 //! to a Secret, and void once that is gone. So a kubeconfig from before a renewal really stops working when its certificate has expired.
 
 use anyhow::{Context as _, Result};
-use k8s_openapi::{
-    ByteString,
-    api::{
-        authentication::v1::TokenRequest,
-        core::v1::{Secret, ServiceAccount},
-    },
-};
-use kube::{
-    Api, ResourceExt as _,
-    api::{DeleteParams, ListParams, PostParams},
-};
+use k8s_openapi::ByteString;
+use k8s_openapi::api::authentication::v1::TokenRequest;
+use k8s_openapi::api::core::v1::{Secret, ServiceAccount};
+use kube::api::{DeleteParams, ListParams, PostParams};
+use kube::{Api, ResourceExt as _};
 use serde_json::json;
 
-use super::{ensure::put_secret, unless_gone};
-use crate::{
-    apply,
-    kkp::{KUBECONFIG, certificates, registry::UserCluster},
-    kubeconfig::base64,
-};
+use super::ensure::put_secret;
+use super::unless_gone;
+use crate::apply;
+use crate::kkp::registry::UserCluster;
+use crate::kkp::{KUBECONFIG, certificates};
+use crate::kubeconfig::base64;
 
 const ACCOUNT: &str = "internal-admin";
 const LABEL: &str = "testbed.hibernate.sh/kubeconfig";

@@ -5,23 +5,15 @@ use std::collections::BTreeMap;
 
 use anyhow::Result;
 use k8s_openapi::api::core::v1::Pod;
-use kube::{
-    Api, ResourceExt as _,
-    api::{Patch, PatchParams},
-};
+use kube::api::{Patch, PatchParams};
+use kube::{Api, ResourceExt as _};
 
-use crate::{
-    kkp::{
-        certificates,
-        control_plane::{API_SERVER, ETCD},
-        etcd::Seen,
-        is_pod_ready,
-        registry::UserCluster,
-        running,
-        seed::{is_true, unless_gone},
-    },
-    supervisor::clock::Clock,
-};
+use crate::kkp::control_plane::{API_SERVER, ETCD};
+use crate::kkp::etcd::Seen;
+use crate::kkp::registry::UserCluster;
+use crate::kkp::seed::{is_true, unless_gone};
+use crate::kkp::{certificates, is_pod_ready, running};
+use crate::supervisor::clock::Clock;
 
 /// One round over all Pods.
 pub(super) async fn tick(cluster: &UserCluster) -> Result<()> {

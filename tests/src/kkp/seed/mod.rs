@@ -16,11 +16,9 @@ use kube::api::{DynamicObject, Patch, PatchParams};
 use serde_json::Value;
 use tokio::task::JoinHandle;
 
-pub(crate) use self::{
-    cleanup::finalizers,
-    ensure::put_certificate,
-    kubeconfig::{renew as renew_kubeconfig, void as void_kubeconfigs},
-};
+pub(crate) use self::cleanup::finalizers;
+pub(crate) use self::ensure::put_certificate;
+pub(crate) use self::kubeconfig::{renew as renew_kubeconfig, void as void_kubeconfigs};
 use super::registry::{Kkp, UserCluster, each_tick};
 
 /// Begins to play the seed's side.

@@ -4,26 +4,18 @@ use std::sync::Arc;
 
 use anyhow::Result;
 use k8s_openapi::api::apps::v1::Deployment;
-use kube::{
-    Api,
-    api::{DynamicObject, ListParams, Patch, PatchParams},
-};
+use kube::Api;
+use kube::api::{DynamicObject, ListParams, Patch, PatchParams};
 use serde_json::{Map, Value, json};
 
-use super::{
-    cleanup, ensure, is_paused, is_true,
-    status::{CONTROLLERS, Change, all_up, health, is_rolled_out, is_up_to_date},
-};
-use crate::{
-    kkp::{
-        control_plane::{API_SERVER, DEPLOYMENTS, VERSIONED},
-        log::Rule,
-        options::InFlight,
-        registry::{Kkp, UserCluster},
-        text,
-    },
-    supervisor::clock::Clock,
-};
+use super::status::{CONTROLLERS, Change, all_up, health, is_rolled_out, is_up_to_date};
+use super::{cleanup, ensure, is_paused, is_true};
+use crate::kkp::control_plane::{API_SERVER, DEPLOYMENTS, VERSIONED};
+use crate::kkp::log::Rule;
+use crate::kkp::options::InFlight;
+use crate::kkp::registry::{Kkp, UserCluster};
+use crate::kkp::text;
+use crate::supervisor::clock::Clock;
 
 /// What a controller remembers between two passes.
 #[derive(Default)]

@@ -1,24 +1,17 @@
 //! KKP's `EtcdRestore` controller, which ignores a pause and ends it (rows 13, 16, 18).
 
 use anyhow::Result;
-use k8s_openapi::api::{apps::v1::StatefulSet, core::v1::PersistentVolumeClaim};
-use kube::{
-    Api, ResourceExt as _,
-    api::{DeleteParams, DynamicObject, Patch, PatchParams},
-};
+use k8s_openapi::api::apps::v1::StatefulSet;
+use k8s_openapi::api::core::v1::PersistentVolumeClaim;
+use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams};
+use kube::{Api, ResourceExt as _};
 use serde_json::{Value, json};
 
 use super::unless_gone;
-use crate::{
-    kkp::{
-        ACTIVE_RESTORE,
-        control_plane::ETCD,
-        kubermatic, machinery,
-        registry::{Kkp, UserCluster},
-        text,
-    },
-    supervisor::clock::Clock,
-};
+use crate::kkp::control_plane::ETCD;
+use crate::kkp::registry::{Kkp, UserCluster};
+use crate::kkp::{ACTIVE_RESTORE, kubermatic, machinery, text};
+use crate::supervisor::clock::Clock;
 
 /// When the current step began.
 #[derive(Default)]

@@ -1,12 +1,11 @@
 //! What KKP writes into the status of a Cluster: by merge patch, and only what changes (rows 7, 12).
 
-use kube::{ResourceExt as _, api::DynamicObject};
+use kube::ResourceExt as _;
+use kube::api::DynamicObject;
 use serde_json::{Map, Value, json};
 
-use super::super::{
-    control_plane::{DEPLOYMENTS, ETCD, STATEFUL_SETS},
-    registry::UserCluster,
-};
+use super::super::control_plane::{DEPLOYMENTS, ETCD, STATEFUL_SETS};
+use super::super::registry::UserCluster;
 
 /// Conditions of KKP's controllers: with `SeedResourcesUpToDate`, all that `ClusterInitialized` needs (section 7).
 pub(super) const CONTROLLERS: [&str; 5] = ["Cluster", "Addon", "Cloud", "Update", "Monitoring"];

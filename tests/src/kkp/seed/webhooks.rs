@@ -4,10 +4,13 @@
 use std::sync::Arc;
 
 use anyhow::Result;
-use axum::{Json, Router, extract::State, routing::post};
+use axum::extract::State;
+use axum::routing::post;
+use axum::{Json, Router};
 use serde_json::{Map, Value, json};
 
-use crate::{kkp::registry::Kkp, kubeconfig::base64};
+use crate::kkp::registry::Kkp;
+use crate::kubeconfig::base64;
 
 /// Name of both configurations on the seed.
 pub(crate) const NAME: &str = "kubermatic-clusters";

@@ -1,21 +1,17 @@
 //! Watches the annotations of `MachineDeployments`: on the way up there is one write, and none until the Nodes are Ready (row 53).
 
-use std::{
-    collections::BTreeMap,
-    sync::{Arc, Mutex, PoisonError},
-};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
 
-use kube::{Api, Client, ResourceExt as _, api::DynamicObject, runtime::watcher::Event};
+use kube::api::DynamicObject;
+use kube::runtime::watcher::Event;
+use kube::{Api, Client, ResourceExt as _};
 
-use crate::{
-    kkp::{
-        log::Rule,
-        machinery,
-        registry::{State, replicas_of},
-        watched::Watched,
-    },
-    supervisor::clock::Clock,
-};
+use crate::kkp::log::Rule;
+use crate::kkp::machinery;
+use crate::kkp::registry::{State, replicas_of};
+use crate::kkp::watched::Watched;
+use crate::supervisor::clock::Clock;
 
 /// A `MachineDeployment` as it was seen last.
 #[derive(Default)]

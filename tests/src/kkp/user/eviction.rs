@@ -2,14 +2,14 @@
 
 use anyhow::Result;
 use k8s_openapi::api::core::v1::{Node, Pod};
-use kube::{
-    Api, ResourceExt as _,
-    api::{DynamicObject, EvictParams, Patch, PatchParams},
-};
+use kube::api::{DynamicObject, EvictParams, Patch, PatchParams};
+use kube::{Api, ResourceExt as _};
 use serde_json::json;
 
 use super::kubelets;
-use crate::kkp::{SKIP_EVICTION, registry::UserCluster, seed::unless_gone, text};
+use crate::kkp::registry::UserCluster;
+use crate::kkp::seed::unless_gone;
+use crate::kkp::{SKIP_EVICTION, text};
 
 /// Two hours, after which it gives up evicting.
 const GIVES_UP: f64 = 7200.0;

@@ -2,25 +2,17 @@
 //! is gone.
 
 use anyhow::Result;
-use k8s_openapi::api::{
-    coordination::v1::Lease,
-    core::v1::{Node, Secret},
-};
-use kube::{
-    Api, ResourceExt as _,
-    api::{Patch, PatchParams, PostParams},
-};
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::{Node, Secret};
+use kube::api::{Patch, PatchParams, PostParams};
+use kube::{Api, ResourceExt as _};
 use serde_json::json;
 
 use super::osm;
-use crate::{
-    kkp::{
-        cloud::Instance,
-        registry::{UserCluster, replicas_of},
-        seed::unless_gone,
-    },
-    supervisor::clock::Clock,
-};
+use crate::kkp::cloud::Instance;
+use crate::kkp::registry::{UserCluster, replicas_of};
+use crate::kkp::seed::unless_gone;
+use crate::supervisor::clock::Clock;
 
 /// Seconds between two renewals of a Lease.
 const RENEWAL: f64 = 5.0;

@@ -4,17 +4,16 @@ use std::collections::BTreeMap;
 
 use anyhow::Result;
 use k8s_openapi::api::core::v1::Node;
-use kube::{
-    Api, ResourceExt as _,
-    api::{DeleteParams, DynamicObject, Patch, PatchParams},
-};
+use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams};
+use kube::{Api, ResourceExt as _};
 use serde_json::json;
 
 use super::{eviction, osm};
-use crate::{
-    kkp::{OWNED_BY, cloud::Instance, machinery, registry::UserCluster, seed::unless_gone, text},
-    supervisor::clock::Clock,
-};
+use crate::kkp::cloud::Instance;
+use crate::kkp::registry::UserCluster;
+use crate::kkp::seed::unless_gone;
+use crate::kkp::{OWNED_BY, machinery, text};
+use crate::supervisor::clock::Clock;
 
 /// Held until the instance is gone.
 pub(super) const DELETES: &str = "machine-delete-finalizer";

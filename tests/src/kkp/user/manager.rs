@@ -3,10 +3,8 @@
 use anyhow::Result;
 use tokio::process::Command;
 
-use crate::{
-    kkp::registry::UserCluster,
-    process::{Rank, Signal},
-};
+use crate::kkp::registry::UserCluster;
+use crate::process::{Rank, Signal};
 
 /// Its controllers; the world runs others of every spoke, such as garbage collection and Node lifecycle.
 const CONTROLLERS: &str = "deployment-controller,replicaset-controller,statefulset-controller,daemonset-controller,disruption-controller,\

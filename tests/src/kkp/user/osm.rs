@@ -7,18 +7,16 @@ use std::collections::BTreeMap;
 
 use anyhow::Result;
 use k8s_openapi::api::core::v1::Secret;
-use kube::{
-    Api, ResourceExt as _,
-    api::{DeleteParams, DynamicObject, PostParams},
-};
+use kube::api::{DeleteParams, DynamicObject, PostParams};
+use kube::{Api, ResourceExt as _};
 use serde_json::json;
 
-use super::{Lead, annotations::is_of_controller};
-use crate::{
-    kkp::{registry::UserCluster, seed::unless_gone},
-    kubeconfig::base64,
-    supervisor::clock::Clock,
-};
+use super::Lead;
+use super::annotations::is_of_controller;
+use crate::kkp::registry::UserCluster;
+use crate::kkp::seed::unless_gone;
+use crate::kubeconfig::base64;
+use crate::supervisor::clock::Clock;
 
 /// Namespace of the Secrets.
 pub(super) const NAMESPACE: &str = "cloud-init-settings";

@@ -4,27 +4,18 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::Result;
 use k8s_openapi::api::core::v1::Pod;
-use kube::{
-    Api, ResourceExt as _,
-    api::{DeleteParams, Patch, PatchParams, Preconditions},
-};
+use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
+use kube::{Api, ResourceExt as _};
 use serde_json::{Value, json};
 
-use super::{
-    Lead,
-    eviction::{is_cordoned, of_daemon_set},
-    kubelets,
-};
-use crate::{
-    kkp::{
-        log::{How, PodEnd, Rule},
-        registry::UserCluster,
-        running,
-        seed::unless_gone,
-        workloads::ENDS_AFTER,
-    },
-    supervisor::clock::Clock,
-};
+use super::eviction::{is_cordoned, of_daemon_set};
+use super::{Lead, kubelets};
+use crate::kkp::log::{How, PodEnd, Rule};
+use crate::kkp::registry::UserCluster;
+use crate::kkp::running;
+use crate::kkp::seed::unless_gone;
+use crate::kkp::workloads::ENDS_AFTER;
+use crate::supervisor::clock::Clock;
 
 /// Pods whose containers run.
 #[derive(Default)]

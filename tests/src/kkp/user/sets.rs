@@ -4,21 +4,15 @@ use std::collections::BTreeMap;
 
 use anyhow::Result;
 use k8s_openapi::api::core::v1::Event;
-use kube::{
-    Api, ResourceExt as _,
-    api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams},
-};
+use kube::api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
+use kube::{Api, ResourceExt as _};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
-use crate::{
-    kkp::{
-        machinery, number,
-        registry::{UserCluster, replicas_of},
-        seed::unless_gone,
-    },
-    supervisor::clock::Clock,
-};
+use crate::kkp::registry::{UserCluster, replicas_of};
+use crate::kkp::seed::unless_gone;
+use crate::kkp::{machinery, number};
+use crate::supervisor::clock::Clock;
 
 /// Words of KKP's own quota webhook.
 const QUOTA: &str = "would exceed current quota";

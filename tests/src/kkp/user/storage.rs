@@ -3,21 +3,18 @@
 use std::collections::BTreeMap;
 
 use anyhow::Result;
-use k8s_openapi::api::{
-    core::v1::{PersistentVolume, PersistentVolumeClaim, Service},
-    storage::v1::VolumeAttachment,
-};
-use kube::{
-    Api, ResourceExt as _,
-    api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
-};
+use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Service};
+use k8s_openapi::api::storage::v1::VolumeAttachment;
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use kube::{Api, ResourceExt as _};
 use serde_json::json;
 
 use super::sets::digest;
-use crate::{
-    kkp::{is_pod_ready, registry::UserCluster, seed::unless_gone, workloads::CSI},
-    supervisor::clock::Clock,
-};
+use crate::kkp::is_pod_ready;
+use crate::kkp::registry::UserCluster;
+use crate::kkp::seed::unless_gone;
+use crate::kkp::workloads::CSI;
+use crate::supervisor::clock::Clock;
 
 /// One round over volumes and Services.
 pub(super) async fn tick(cluster: &UserCluster) -> Result<()> {

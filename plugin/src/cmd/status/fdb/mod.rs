@@ -8,32 +8,21 @@ use std::time::Duration;
 use futures::future::join_all;
 use kube::ResourceExt;
 use serde_json::Value;
-use shared::{
-    annotation::keys,
-    fdb::{
-        api::ProcessGroup,
-        recover::{
-            Facts,
-            check::suspended,
-            is_left_excluded,
-            object::{deleted_at, name, size},
-        },
-        suspension::{Minimum, Stamp},
-    },
-    target::FOUNDATIONDB_CLUSTER,
-};
+use shared::annotation::keys;
+use shared::fdb::api::ProcessGroup;
+use shared::fdb::recover::check::suspended;
+use shared::fdb::recover::object::{deleted_at, name, size};
+use shared::fdb::recover::{Facts, is_left_excluded};
+use shared::fdb::suspension::{Minimum, Stamp};
+use shared::target::FOUNDATIONDB_CLUSTER;
 
 use self::record::{ClusterRecord, GroupRecord, HealthRecord};
-use crate::{
-    api::{Hub, Resource},
-    cli::{HubArgs, StatusArgs, StatusOutput},
-    error::{Exit, Failure, Problem, UsageError},
-    output::{self, nothing_found},
-    read::{
-        fdb::{DatabaseSnapshot, clusters},
-        protection,
-    },
-};
+use crate::api::{Hub, Resource};
+use crate::cli::{HubArgs, StatusArgs, StatusOutput};
+use crate::error::{Exit, Failure, Problem, UsageError};
+use crate::output::{self, nothing_found};
+use crate::read::fdb::{DatabaseSnapshot, clusters};
+use crate::read::protection;
 
 /// Runs the command for FoundationDB clusters.
 ///
@@ -153,7 +142,8 @@ mod tests {
 
     use jiff::Timestamp;
 
-    use super::{table::table, *};
+    use super::table::table;
+    use super::*;
 
     fn now() -> Timestamp {
         "2026-11-21T18:30:00Z".parse().unwrap()

@@ -4,17 +4,14 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use serde_json::json;
-use shared::{
-    annotation::{format, keys},
-    fdb::suspension::Minimum,
-    target::FOUNDATIONDB_CLUSTER,
-};
+use shared::annotation::{format, keys};
+use shared::fdb::suspension::Minimum;
+use shared::target::FOUNDATIONDB_CLUSTER;
 
 use super::record::{ClusterRecord, GroupRecord, HealthRecord};
-use crate::{
-    cli::{StatusArgs, StatusOutput},
-    output::{self, age::age},
-};
+use crate::cli::{StatusArgs, StatusOutput};
+use crate::output;
+use crate::output::age::age;
 
 /// Prints the clusters in the format that was asked for.
 pub(crate) fn show(records: &[ClusterRecord], args: &StatusArgs) {

@@ -2,15 +2,11 @@
 
 use serde_json::json;
 
-use super::{
-    super::{
-        check::{Place, Refusal},
-        object::name,
-        replace::{ReplaceError, Wanted},
-        *,
-    },
-    world::*,
-};
+use super::super::check::{Place, Refusal};
+use super::super::object::name;
+use super::super::replace::{ReplaceError, Wanted};
+use super::super::*;
+use super::world::*;
 
 /// The world after what a refusal advises, and what is asked for then.
 type Next = (World, Vec<String>, Wanted);

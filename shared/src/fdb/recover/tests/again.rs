@@ -2,15 +2,11 @@
 
 use serde_json::json;
 
-use super::{
-    super::{
-        check::{Place, Refusal},
-        object::{name, uid},
-        replace::Wanted,
-        *,
-    },
-    world::*,
-};
+use super::super::check::{Place, Refusal};
+use super::super::object::{name, uid};
+use super::super::replace::Wanted;
+use super::super::*;
+use super::world::*;
 
 /// `storage-1` and `storage-2` are suspended, and `storage-3` and `storage-4` are to go for them.
 fn two() -> (World, Record) {

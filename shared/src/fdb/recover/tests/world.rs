@@ -2,13 +2,11 @@
 
 use serde_json::json;
 
-use super::super::{
-    super::api::FoundationDBCluster,
-    check::{self, Refusal, check},
-    object::name,
-    replace::Wanted,
-    *,
-};
+use super::super::super::api::FoundationDBCluster;
+use super::super::check::{self, Refusal, check};
+use super::super::object::name;
+use super::super::replace::Wanted;
+use super::super::*;
 
 pub(super) const REMOVAL: &str = "2026-11-21T17:59:58Z";
 pub(super) const NOW: &str = "2026-11-21T18:30:00Z";
